@@ -1,0 +1,3 @@
+//! Placeholder entry point.
+
+fn main() {}

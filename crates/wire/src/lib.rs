@@ -1,0 +1,1 @@
+//! Transom: wire.
