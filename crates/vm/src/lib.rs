@@ -1,1 +1,19 @@
-//! Transom: vm.
+//! Linux guests with shared directories: what `transom run` does, as a library.
+//!
+//! A [`GuestSpec`] says what to boot and what to run in it; [`run`] starts one daemon for each share, boots the
+//! kernel under a [`Vmm`] and returns how the command ended. The same executable is the first process inside the
+//! guest: see [`agent`].
+//!
+//! Everything temporary lives in one private directory, and every process started dies with this one.
+
+pub mod agent;
+mod error;
+mod process;
+mod protocol;
+mod spec;
+mod vmm;
+
+pub use error::{Error, Result};
+pub use process::Supervised;
+pub use spec::{CacheMode, GuestSpec, Input, Kernel, Output, Root, Share, Stdio};
+pub use vmm::{Boot, Channels, GuestChannels, SharePoint, Started, Vmm};

@@ -1,0 +1,85 @@
+//! Processes that die with us: the VMM and the daemons.
+//!
+//! [`Supervised`] kills its process and the process's group when it is dropped; should this process be killed
+//! outright, the kernel kills the child (`PR_SET_PDEATHSIG`). `die_with_parent.rs` holds the one unsafe call.
+
+use std::{
+    ffi::OsStr,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::unix::process::CommandExt,
+    process::{Child, Command, ExitStatus},
+};
+
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+
+use crate::{Error, Result};
+
+mod die_with_parent;
+
+/// A child that never outlives its owner.
+#[derive(Debug)]
+pub struct Supervised {
+    child: Child,
+    pidfd: OwnedFd,
+    status: Option<ExitStatus>,
+}
+
+impl Supervised {
+    /// Starts `command` in a process group of its own.
+    ///
+    /// The kernel kills the child when the *thread* that called this ends: call it from a thread that outlives the
+    /// child. Errors: the program cannot be started.
+    pub fn spawn(mut command: Command) -> Result<Self> {
+        command.process_group(0);
+        die_with_parent::arrange(&mut command);
+        let child = command.spawn().map_err(Error::io(format!("starting {:?}", command.get_program())))?;
+        let pidfd = pidfd_open(pid(&child), PidfdFlags::empty())
+            .map_err(Error::io(format!("watching {:?}", command.get_program())))?;
+        Ok(Self { child, pidfd, status: None })
+    }
+
+    /// The process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Readable once the process has ended.
+    pub fn pidfd(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_fd()
+    }
+
+    /// How it ended, if it has; never blocks.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        if self.status.is_none() {
+            self.status = self.child.try_wait().ok().flatten();
+        }
+        self.status
+    }
+
+    /// Kills the process and its group, and waits for the process.
+    pub fn kill(&mut self) {
+        if self.status.is_none() {
+            // A process not yet waited for keeps its id, and with it its group's: nobody else is meant.
+            let _ = kill_process_group(pid(&self.child), Signal::KILL);
+            self.status = self.child.wait().ok();
+        }
+    }
+}
+
+impl Drop for Supervised {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Whether `program` can be started by that name: a path that exists, or a name found on `PATH`.
+pub(crate) fn is_found(program: &OsStr) -> bool {
+    if program.as_encoded_bytes().contains(&b'/') {
+        return std::path::Path::new(program).is_file();
+    }
+    std::env::var_os("PATH").is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(program).is_file()))
+}
+
+fn pid(child: &Child) -> Pid {
+    Pid::from_child(child)
+}
