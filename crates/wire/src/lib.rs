@@ -1,1 +1,25 @@
-//! Transom: wire.
+//! The bytes that travel between a virtio-fs driver and a device: FUSE messages and the virtio device's own structures.
+//!
+//! Every structure is `#[repr(C)]`, little endian, without padding of its own, and readable at any alignment; its size is
+//! asserted beside it. [`ops`] holds one file for each operation; what several share lies beside it: [`header`], [`attr`],
+//! [`dirent`], [`extension`]. Nothing here does input or output, allocates, or knows a host or a guest.
+//!
+//! Source: `include/uapi/linux/fuse.h` up to minor 45, and virtio 1.3 §5.11.
+
+#![no_std]
+
+pub mod attr;
+pub mod config;
+pub mod dirent;
+pub mod extension;
+pub mod header;
+pub mod ids;
+pub mod limits;
+pub mod name;
+pub mod opcode;
+pub mod ops;
+
+pub use ids::{Handle, NodeId, Unique};
+pub use name::{Name, NameError};
+pub use opcode::Opcode;
+pub use zerocopy::little_endian::{I32, I64, U16, U32, U64};

@@ -1,0 +1,48 @@
+//! Directory entries as READDIR and READDIRPLUS lay them out.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, little_endian::*};
+
+use crate::attr::EntryOut;
+
+/// Begins an entry of READDIR; the name follows, padded to 8 bytes (`fuse_dirent`).
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct Dirent {
+    /// The entry's inode number.
+    pub ino: U64,
+    /// Where the stream goes on behind this entry.
+    pub off: U64,
+    /// Bytes of the name.
+    pub namelen: U32,
+    /// The file type as in `d_type`.
+    pub type_: U32,
+}
+const _: () = assert!(size_of::<Dirent>() == 24);
+
+/// Begins an entry of READDIRPLUS (`fuse_direntplus`).
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct DirentPlus {
+    /// What LOOKUP would answer; a nodeid of 0 says that nothing was looked up.
+    pub entry: EntryOut,
+    /// The entry itself.
+    pub dirent: Dirent,
+}
+const _: () = assert!(size_of::<DirentPlus>() == 152);
+
+/// Bytes that an entry takes with its padded name.
+pub const fn padded_len(header_len: usize, name_len: usize) -> usize {
+    (header_len + name_len).next_multiple_of(8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_padded_to_eight_bytes() {
+        assert_eq!(padded_len(size_of::<Dirent>(), 1), 32);
+        assert_eq!(padded_len(size_of::<Dirent>(), 8), 32);
+        assert_eq!(padded_len(size_of::<DirentPlus>(), 9), 168);
+    }
+}

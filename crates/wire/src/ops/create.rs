@@ -1,0 +1,20 @@
+//! CREATE and TMPFILE: arguments, the name with NUL, extensions.
+//!
+//! Answered with [`EntryOut`](crate::attr::EntryOut) and [`OpenOut`](super::open::OpenOut).
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, little_endian::*};
+
+/// Arguments of CREATE and TMPFILE (`fuse_create_in`).
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct CreateIn {
+    /// As in open(2).
+    pub flags: U32,
+    /// Permissions.
+    pub mode: U32,
+    /// The caller's umask.
+    pub umask: U32,
+    /// As [`OpenIn::open_flags`](super::open::OpenIn::open_flags).
+    pub open_flags: U32,
+}
+const _: () = assert!(size_of::<CreateIn>() == 16);

@@ -1,0 +1,19 @@
+//! GETATTR. Answered with [`AttrOut`](crate::attr::AttrOut).
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, little_endian::*};
+
+/// Arguments of GETATTR (`fuse_getattr_in`).
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct GetattrIn {
+    /// [`GETATTR_FH`] or 0.
+    pub getattr_flags: U32,
+    /// Zero.
+    pub dummy: U32,
+    /// The open file, where `getattr_flags` says so.
+    pub fh: U64,
+}
+const _: () = assert!(size_of::<GetattrIn>() == 16);
+
+/// `fh` is valid.
+pub const GETATTR_FH: u32 = 1 << 0;

@@ -1,0 +1,40 @@
+//! IOCTL, restricted to the requests whose size is in their number.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, little_endian::*};
+
+/// Arguments of IOCTL (`fuse_ioctl_in`).
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct IoctlIn {
+    /// The open file.
+    pub fh: U64,
+    /// FUSE_IOCTL_….
+    pub flags: U32,
+    /// The request.
+    pub cmd: U32,
+    /// The argument.
+    pub arg: U64,
+    /// Bytes that follow.
+    pub in_size: U32,
+    /// Bytes that the guest has room for.
+    pub out_size: U32,
+}
+const _: () = assert!(size_of::<IoctlIn>() == 32);
+
+/// Answers IOCTL (`fuse_ioctl_out`).
+#[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct IoctlOut {
+    /// What ioctl(2) returns.
+    pub result: I32,
+    /// Zero.
+    pub flags: U32,
+    /// Zero.
+    pub in_iovs: U32,
+    /// Zero.
+    pub out_iovs: U32,
+}
+const _: () = assert!(size_of::<IoctlOut>() == 16);
+
+/// The file is a directory (`FUSE_IOCTL_DIR`).
+pub const IOCTL_DIR: u32 = 1 << 4;

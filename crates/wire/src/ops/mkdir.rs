@@ -1,0 +1,14 @@
+//! MKDIR: arguments, the name with NUL, extensions. Answered with [`EntryOut`](crate::attr::EntryOut).
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, little_endian::*};
+
+/// Arguments of MKDIR (`fuse_mkdir_in`).
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct MkdirIn {
+    /// Permissions.
+    pub mode: U32,
+    /// The caller's umask.
+    pub umask: U32,
+}
+const _: () = assert!(size_of::<MkdirIn>() == 8);

@@ -1,0 +1,99 @@
+//! STATX.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, little_endian::*};
+
+/// Arguments of STATX (`fuse_statx_in`).
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct StatxIn {
+    /// [`GETATTR_FH`](super::getattr::GETATTR_FH) or 0.
+    pub getattr_flags: U32,
+    /// Zero.
+    pub reserved: U32,
+    /// The open file, where `getattr_flags` says so.
+    pub fh: U64,
+    /// Synchronisation flags as in statx(2).
+    pub sx_flags: U32,
+    /// The fields wanted.
+    pub sx_mask: U32,
+}
+const _: () = assert!(size_of::<StatxIn>() == 24);
+
+/// A time (`fuse_sx_time`).
+#[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct SxTime {
+    /// Seconds.
+    pub tv_sec: I64,
+    /// Nanoseconds.
+    pub tv_nsec: U32,
+    /// Zero.
+    pub reserved: I32,
+}
+const _: () = assert!(size_of::<SxTime>() == 16);
+
+/// The fields of statx(2) (`fuse_statx`).
+#[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct Statx {
+    /// The fields that are filled.
+    pub mask: U32,
+    /// In bytes.
+    pub blksize: U32,
+    /// STATX_ATTR_….
+    pub attributes: U64,
+    /// Names.
+    pub nlink: U32,
+    /// Owner.
+    pub uid: U32,
+    /// Group.
+    pub gid: U32,
+    /// Type and permissions.
+    pub mode: U16,
+    /// Zero.
+    pub spare0: [U16; 1],
+    /// Inode number.
+    pub ino: U64,
+    /// In bytes.
+    pub size: U64,
+    /// Of 512 bytes.
+    pub blocks: U64,
+    /// The attributes that the host knows.
+    pub attributes_mask: U64,
+    /// Access.
+    pub atime: SxTime,
+    /// Birth.
+    pub btime: SxTime,
+    /// Change.
+    pub ctime: SxTime,
+    /// Modification.
+    pub mtime: SxTime,
+    /// Of a device file.
+    pub rdev_major: U32,
+    /// Of a device file.
+    pub rdev_minor: U32,
+    /// Of the file system.
+    pub dev_major: U32,
+    /// Of the file system.
+    pub dev_minor: U32,
+    /// Zero.
+    pub spare2: [U64; 14],
+}
+const _: () = assert!(size_of::<Statx>() == 256);
+
+/// Answers STATX (`fuse_statx_out`).
+#[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct StatxOut {
+    /// How long the attributes may be cached, in seconds.
+    pub attr_valid: U64,
+    /// Nanoseconds beside it.
+    pub attr_valid_nsec: U32,
+    /// Zero.
+    pub flags: U32,
+    /// Zero.
+    pub spare: [U64; 2],
+    /// The attributes.
+    pub stat: Statx,
+}
+const _: () = assert!(size_of::<StatxOut>() == 288);
