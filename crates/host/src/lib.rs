@@ -1,1 +1,7 @@
-//! Transom: host.
+//! Transom's host side: a FUSE server over a host directory, to be driven by any transport that has a request's buffers.
+//!
+//! [`server`] turns a request into one call of a [`server::FileSystem`].
+
+pub mod server;
+
+pub use rustix::io::Errno;

@@ -1,0 +1,82 @@
+//! The entries of READDIR and READDIRPLUS, gathered up to the size that the guest asked for.
+
+use transom_wire::{
+    attr::EntryOut,
+    dirent::{Dirent, DirentPlus, padded_len},
+};
+use zerocopy::IntoBytes;
+
+/// There is no room for another entry: the stream goes on in the next request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Full;
+
+/// Gathers entries for READDIR.
+pub struct Dirents {
+    bytes: Vec<u8>,
+    room_bytes: usize,
+}
+
+/// Gathers entries for READDIRPLUS.
+pub struct DirentsPlus(Dirents);
+
+impl Dirents {
+    pub(super) fn new(room_bytes: usize) -> Self {
+        Self { bytes: Vec::with_capacity(room_bytes.min(64 << 10)), room_bytes }
+    }
+
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// True before the first entry.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// Appends an entry; `off` is where the stream goes on behind it, `type_` is as in `d_type`.
+    pub fn push(&mut self, ino: u64, off: u64, type_: u32, name: &[u8]) -> Result<(), Full> {
+        self.reserve(size_of::<Dirent>(), name)?;
+        self.append(&[], ino, off, type_, name);
+        Ok(())
+    }
+
+    fn reserve(&self, header_len: usize, name: &[u8]) -> Result<(), Full> {
+        if self.bytes.len() + padded_len(header_len, name.len()) > self.room_bytes { Err(Full) } else { Ok(()) }
+    }
+
+    fn append(&mut self, before: &[u8], ino: u64, off: u64, type_: u32, name: &[u8]) {
+        let dirent =
+            Dirent { ino: ino.into(), off: off.into(), namelen: (name.len() as u32).into(), type_: type_.into() };
+        self.bytes.extend_from_slice(before);
+        self.bytes.extend_from_slice(dirent.as_bytes());
+        self.bytes.extend_from_slice(name);
+        self.bytes.resize(self.bytes.len().next_multiple_of(8), 0);
+    }
+}
+
+impl DirentsPlus {
+    pub(super) fn new(room_bytes: usize) -> Self {
+        Self(Dirents::new(room_bytes))
+    }
+
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+
+    /// True before the first entry.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether an entry of that name would fit: to be asked before the name is looked up, since a lookup counts.
+    pub fn has_room(&self, name: &[u8]) -> Result<(), Full> {
+        self.0.reserve(size_of::<DirentPlus>(), name)
+    }
+
+    /// Appends an entry with what LOOKUP would answer; a nodeid of 0 says that nothing was looked up.
+    pub fn push(&mut self, entry: &EntryOut, ino: u64, off: u64, type_: u32, name: &[u8]) -> Result<(), Full> {
+        self.has_room(name)?;
+        self.0.append(entry.as_bytes(), ino, off, type_, name);
+        Ok(())
+    }
+}

@@ -1,0 +1,36 @@
+//! Where a request runs that a queue's worker should not wait for.
+
+use transom_wire::Opcode;
+
+/// A place to wait in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lane {
+    /// The bounded pool: the host's disk decides how long it takes.
+    Pool,
+    /// A thread of its own: another lock owner decides, and may take for ever.
+    Waiter,
+}
+
+impl Lane {
+    /// The lane of operations that always wait for the disk, and so are not tried first.
+    pub(super) fn without_trying(opcode: Opcode) -> Option<Self> {
+        match opcode {
+            Opcode::Fsync
+            | Opcode::Fsyncdir
+            | Opcode::Syncfs
+            | Opcode::Fallocate
+            | Opcode::CopyFileRange
+            | Opcode::CopyFileRange64 => Some(Self::Pool),
+            _ => None,
+        }
+    }
+
+    /// The lane of operations that a file system may refuse with EAGAIN under [`Patience::Try`](super::Patience::Try).
+    pub(super) fn after_trying(opcode: Opcode) -> Option<Self> {
+        match opcode {
+            Opcode::Lookup | Opcode::Read | Opcode::Write | Opcode::Readdir | Opcode::Readdirplus => Some(Self::Pool),
+            Opcode::Setlkw => Some(Self::Waiter),
+            _ => None,
+        }
+    }
+}

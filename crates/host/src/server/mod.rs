@@ -1,0 +1,147 @@
+//! The FUSE server: takes one request out of a driver's buffers, calls one method of a [`FileSystem`], writes the reply.
+//!
+//! [`Server::handle`] is the whole of it. What the driver sent is copied once ([`request`]) and parsed from the copy;
+//! file data stays where it is, and travels between the file and the driver's buffers in the file system's own system
+//! call. [`dispatch`] is the table of operations, [`reply`] and [`dirents`] write answers, [`session`] settles INIT.
+//! Nothing here takes a lock.
+
+mod context;
+mod dirents;
+mod dispatch;
+mod filesystem;
+mod lane;
+mod reply;
+mod request;
+mod session;
+mod slices;
+
+#[cfg(test)]
+mod server_test;
+
+pub use context::{Context, Patience};
+pub use dirents::{Dirents, DirentsPlus, Full};
+pub use filesystem::{FileSystem, InitAnswer, InitOffer, IoctlReply, XattrReply};
+pub use lane::Lane;
+pub use request::Scratch;
+pub use slices::GuestSlice;
+
+use transom_wire::{Opcode, header::InHeader};
+
+use crate::Errno;
+use reply::Reply;
+use request::Request;
+use session::Session;
+
+/// Serves one FUSE session after another with `F`.
+pub struct Server<F> {
+    fs: F,
+    session: Session,
+}
+
+/// What became of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// The request is finished.
+    Done(Done),
+    /// The request would block and nothing was done; it is to be handed in again on that lane, with
+    /// [`Patience::MayBlock`].
+    Defer(Lane),
+}
+
+/// A finished request, for the transport and for the metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Done {
+    /// Bytes written from the beginning of the writable buffers on.
+    pub used_len_bytes: u32,
+    /// The number in the request's header; `None` where the request was too short to have one.
+    pub opcode: Option<u32>,
+    /// What the reply says, where one was due.
+    pub result: Result<(), Errno>,
+    /// Bytes of file data that a READ or WRITE moved.
+    pub data_len_bytes: u32,
+}
+
+impl<F: FileSystem> Server<F> {
+    /// A server whose session has not begun.
+    pub fn new(fs: F) -> Self {
+        Self { fs, session: Session::default() }
+    }
+
+    /// The file system behind.
+    pub fn file_system(&self) -> &F {
+        &self.fs
+    }
+
+    /// Serves the request in `readable` and writes the reply to `writable`.
+    ///
+    /// Blocks only with [`Patience::MayBlock`]. May be called from any number of threads at once.
+    pub fn handle(
+        &self,
+        readable: &[GuestSlice<'_>],
+        writable: &[GuestSlice<'_>],
+        scratch: &mut Scratch,
+        patience: Patience,
+    ) -> Outcome {
+        let mut reply = Reply::new(writable);
+        let header = match request::read_header(readable) {
+            Some(header) => header,
+            None => return Outcome::Done(Done::unreadable()),
+        };
+        reply.unique = header.unique;
+        let opcode = Opcode::from_u32(header.opcode.get());
+        if patience == Patience::Try
+            && let Some(lane) = opcode.and_then(Lane::without_trying)
+        {
+            return Outcome::Defer(lane);
+        }
+        let result = self.serve(&header, opcode, readable, scratch, patience, &mut reply);
+        if patience == Patience::Try
+            && result == Err(Errno::AGAIN)
+            && let Some(lane) = opcode.and_then(Lane::after_trying)
+        {
+            return Outcome::Defer(lane);
+        }
+        let answered = opcode.is_none_or(|opcode| !opcode.has_no_reply());
+        let used_len_bytes = match (answered, result) {
+            (false, _) => 0,
+            (true, Ok(())) => reply.len_bytes(),
+            (true, Err(errno)) => reply.error(errno),
+        };
+        Outcome::Done(Done {
+            used_len_bytes,
+            opcode: Some(header.opcode.get()),
+            result,
+            data_len_bytes: reply.data_len_bytes,
+        })
+    }
+
+    /// Ends the session: what the driver held is released, and the next request has to be INIT.
+    ///
+    /// For a reset or a lost connection. The caller makes sure that no request is in flight.
+    pub fn end_session(&self) {
+        if self.session.end() {
+            self.fs.destroy();
+        }
+    }
+
+    fn serve(
+        &self,
+        header: &InHeader,
+        opcode: Option<Opcode>,
+        readable: &[GuestSlice<'_>],
+        scratch: &mut Scratch,
+        patience: Patience,
+        reply: &mut Reply<'_>,
+    ) -> Result<(), Errno> {
+        let opcode = opcode.ok_or(Errno::NOSYS)?;
+        self.session.admit(opcode)?;
+        let request = Request::read(header, opcode, readable, scratch, patience)?;
+        self.dispatch(opcode, request, reply)
+    }
+}
+
+impl Done {
+    fn unreadable() -> Self {
+        Self { used_len_bytes: 0, opcode: None, result: Err(Errno::PROTO), data_len_bytes: 0 }
+    }
+}

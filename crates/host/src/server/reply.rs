@@ -1,0 +1,88 @@
+//! A reply, written to the driver's buffers from their beginning.
+
+use transom_wire::{U64, header::OutHeader};
+use zerocopy::{Immutable, IntoBytes};
+
+use super::slices::{self, GuestSlice};
+use crate::Errno;
+
+/// Where a reply goes. Either [`Reply::send`] (or a sibling) succeeds once, or [`Reply::error`] is called.
+pub(super) struct Reply<'a> {
+    writable: &'a [GuestSlice<'a>],
+    room_bytes: usize,
+    sent_len_bytes: u32,
+    pub(super) unique: U64,
+    /// Bytes of file data, for the metrics.
+    pub(super) data_len_bytes: u32,
+}
+
+const HEADER_LEN: usize = size_of::<OutHeader>();
+
+impl<'a> Reply<'a> {
+    pub(super) fn new(writable: &'a [GuestSlice<'a>]) -> Self {
+        let room_bytes = slices::total_len(writable).saturating_sub(HEADER_LEN);
+        Self { writable, room_bytes, sent_len_bytes: 0, unique: U64::ZERO, data_len_bytes: 0 }
+    }
+
+    /// Bytes that [`Reply::error`] or a sending method wrote.
+    pub(super) fn len_bytes(&self) -> u32 {
+        self.sent_len_bytes
+    }
+
+    /// Makes sure, before anything is done, that a payload of `len` bytes will fit. Errors: EINVAL.
+    pub(super) fn need(&self, len: usize) -> Result<(), Errno> {
+        if len > self.room_bytes { Err(Errno::INVAL) } else { Ok(()) }
+    }
+
+    /// Room for payload, but not more than `wanted`.
+    pub(super) fn room_up_to(&self, wanted: u32) -> usize {
+        self.room_bytes.min(wanted as usize)
+    }
+
+    /// The buffers for `len` bytes of file data.
+    pub(super) fn data_slices(&self, len: usize) -> Vec<GuestSlice<'a>> {
+        slices::range(self.writable, HEADER_LEN, len)
+    }
+
+    /// Sends a header alone.
+    pub(super) fn empty(&mut self) -> Result<(), Errno> {
+        self.header(0, 0)
+    }
+
+    /// Sends one structure.
+    pub(super) fn send<T: IntoBytes + Immutable>(&mut self, payload: &T) -> Result<(), Errno> {
+        self.bytes(payload.as_bytes())
+    }
+
+    /// Sends `payload`. Errors: EINVAL where it does not fit.
+    pub(super) fn bytes(&mut self, payload: &[u8]) -> Result<(), Errno> {
+        self.need(payload.len())?;
+        slices::copy_in(self.writable, HEADER_LEN, payload);
+        self.header(payload.len(), 0)
+    }
+
+    /// Sends a header for `len` bytes that were written through [`Reply::data_slices`].
+    pub(super) fn data(&mut self, len: usize) -> Result<(), Errno> {
+        self.data_len_bytes = len as u32;
+        self.header(len, 0)
+    }
+
+    /// Sends an error; returns the bytes written, which is 0 where not even a header fits.
+    pub(super) fn error(&mut self, errno: Errno) -> u32 {
+        match self.header(0, -errno.raw_os_error()) {
+            Ok(()) => self.sent_len_bytes,
+            Err(_) => 0,
+        }
+    }
+
+    fn header(&mut self, payload_len: usize, error: i32) -> Result<(), Errno> {
+        let len = (HEADER_LEN + payload_len) as u32;
+        let header = OutHeader { len: len.into(), error: error.into(), unique: self.unique };
+        if slices::total_len(self.writable) < HEADER_LEN {
+            return Err(Errno::INVAL);
+        }
+        slices::copy_in(self.writable, 0, header.as_bytes());
+        self.sent_len_bytes = len;
+        Ok(())
+    }
+}

@@ -1,0 +1,115 @@
+//! A request, copied out of the driver's buffers once and parsed from the copy.
+
+use transom_wire::{
+    Name, NameError, NodeId, Opcode,
+    extension::Extensions,
+    header::InHeader,
+    limits::{DATA_LEN_MAX, MESSAGE_LEN_MAX},
+    ops::write::WriteIn,
+};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+
+use super::{
+    context::{Context, Patience},
+    slices::{self, GuestSlice},
+};
+use crate::Errno;
+
+/// Memory that a worker keeps from request to request.
+#[derive(Default)]
+pub struct Scratch {
+    message: Vec<u8>,
+}
+
+/// A request without its header: arguments to take one after the other.
+pub(super) struct Request<'a> {
+    pub(super) context: Context<'a>,
+    pub(super) nodeid: NodeId,
+    /// The data of a WRITE, still in the driver's buffers.
+    pub(super) data: Vec<GuestSlice<'a>>,
+    rest: &'a [u8],
+}
+
+/// The header, or `None` where there is not enough for one.
+pub(super) fn read_header(readable: &[GuestSlice<'_>]) -> Option<InHeader> {
+    let mut header = InHeader::new_zeroed();
+    let copied = slices::copy_out(readable, 0, header.as_mut_bytes());
+    (copied == size_of::<InHeader>()).then_some(header)
+}
+
+impl<'a> Request<'a> {
+    /// Copies what follows the header, all but the data of a WRITE.
+    ///
+    /// Errors: EINVAL where the header's length is not that of the buffers, E2BIG beyond [`MESSAGE_LEN_MAX`].
+    pub(super) fn read(
+        header: &InHeader,
+        opcode: Opcode,
+        readable: &[GuestSlice<'a>],
+        scratch: &'a mut Scratch,
+        patience: Patience,
+    ) -> Result<Self, Errno> {
+        let header_len = size_of::<InHeader>();
+        let len = header.len.get() as usize;
+        if len < header_len || len > slices::total_len(readable) {
+            return Err(Errno::INVAL);
+        }
+        let body_len = len - header_len;
+        let is_write = opcode == Opcode::Write;
+        let copied_len = if is_write { body_len.min(size_of::<WriteIn>()) } else { body_len };
+        if copied_len > MESSAGE_LEN_MAX {
+            return Err(Errno::TOOBIG);
+        }
+        scratch.message.resize(copied_len, 0);
+        let copied = slices::copy_out(readable, header_len, &mut scratch.message);
+        debug_assert_eq!(copied, copied_len, "the total length was checked above");
+        let data = match is_write {
+            true => {
+                slices::range(readable, header_len + copied_len, (body_len - copied_len).min(DATA_LEN_MAX as usize))
+            }
+            false => Vec::new(),
+        };
+        let context = Context {
+            unique: header.unique.into(),
+            uid: header.uid.get(),
+            gid: header.gid.get(),
+            pid: header.pid.get(),
+            patience,
+            extensions: Extensions::default(),
+        };
+        Ok(Self { context, nodeid: header.nodeid.into(), data, rest: &scratch.message })
+    }
+
+    /// The next structure. Errors: EINVAL where the message ends before it does.
+    pub(super) fn take<T: FromBytes + KnownLayout + Immutable>(&mut self) -> Result<T, Errno> {
+        let (value, rest) = T::read_from_prefix(self.rest).map_err(|_| Errno::INVAL)?;
+        self.rest = rest;
+        Ok(value)
+    }
+
+    /// The next NUL-terminated string, without its NUL. Errors: EINVAL where no NUL follows.
+    pub(super) fn string(&mut self) -> Result<&'a [u8], Errno> {
+        let end = self.rest.iter().position(|&byte| byte == 0).ok_or(Errno::INVAL)?;
+        let (string, rest) = self.rest.split_at(end);
+        self.rest = &rest[1..];
+        Ok(string)
+    }
+
+    /// The next NUL-terminated name. Errors: ENAMETOOLONG, or EINVAL for what is not one component of a path.
+    pub(super) fn name(&mut self) -> Result<Name<'a>, Errno> {
+        Name::new(self.string()?).map_err(|error| match error {
+            NameError::TooLong(_) => Errno::NAMETOOLONG,
+            NameError::Empty | NameError::ForbiddenByte(_) | NameError::Dots => Errno::INVAL,
+        })
+    }
+
+    /// All that is left.
+    pub(super) fn rest(&mut self) -> &'a [u8] {
+        std::mem::take(&mut self.rest)
+    }
+
+    /// Reads the rest as extensions into the context. Errors: EINVAL for a bad form.
+    pub(super) fn extensions(&mut self) -> Result<(), Errno> {
+        self.context.extensions = Extensions::parse(self.rest()).map_err(|_| Errno::INVAL)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,66 @@
+//! Byte ranges over a list of the driver's buffers.
+
+use vm_memory::VolatileSlice;
+
+/// One of the driver's buffers; the driver may change it at any time.
+pub type GuestSlice<'a> = VolatileSlice<'a>;
+
+/// Bytes in all of `slices`.
+pub(super) fn total_len(slices: &[GuestSlice<'_>]) -> usize {
+    slices.iter().map(|slice| slice.len()).fold(0, usize::saturating_add)
+}
+
+/// The part of `slices` that begins `offset` bytes in and has `len` bytes, or what there is of it.
+pub(super) fn range<'a>(slices: &[GuestSlice<'a>], mut offset: usize, mut len: usize) -> Vec<GuestSlice<'a>> {
+    let mut part = Vec::with_capacity(slices.len());
+    for slice in slices {
+        if len == 0 {
+            break;
+        }
+        let skip = offset.min(slice.len());
+        offset -= skip;
+        let take = (slice.len() - skip).min(len);
+        if take == 0 {
+            continue;
+        }
+        if let Ok(piece) = slice.subslice(skip, take) {
+            part.push(piece);
+            len -= take;
+        }
+    }
+    part
+}
+
+/// Copies from `slices`, beginning `offset` bytes in, until `target` is full or they end; returns the bytes copied.
+pub(super) fn copy_out(slices: &[GuestSlice<'_>], mut offset: usize, target: &mut [u8]) -> usize {
+    let mut copied = 0;
+    for slice in slices {
+        if copied == target.len() {
+            break;
+        }
+        let skip = offset.min(slice.len());
+        offset -= skip;
+        if let Ok(rest) = slice.offset(skip) {
+            copied += rest.copy_to(&mut target[copied..]);
+        }
+    }
+    copied
+}
+
+/// Copies `source` into `slices`, beginning `offset` bytes in; returns the bytes copied.
+pub(super) fn copy_in(slices: &[GuestSlice<'_>], mut offset: usize, source: &[u8]) -> usize {
+    let mut copied = 0;
+    for slice in slices {
+        if copied == source.len() {
+            break;
+        }
+        let skip = offset.min(slice.len());
+        offset -= skip;
+        if let Ok(rest) = slice.offset(skip) {
+            let count = rest.len().min(source.len() - copied);
+            rest.copy_from(&source[copied..copied + count]);
+            copied += count;
+        }
+    }
+    copied
+}
