@@ -271,6 +271,9 @@ pub trait FileSystem: Send + Sync {
     /// Wakes the request `unique` if it waits for a lock; a request that is not there is ignored.
     fn interrupt(&self, unique: Unique) {}
 
+    /// Wakes every request that waits for a lock: the transport is about to stop.
+    fn interrupt_all(&self) {}
+
     fn fallocate(&self, ctx: &Context<'_>, nodeid: NodeId, arg: &FallocateIn) -> Result<(), Errno> {
         Err(Errno::NOSYS)
     }

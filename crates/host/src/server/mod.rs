@@ -101,8 +101,8 @@ impl<F: FileSystem> Server<F> {
         {
             return Outcome::Defer(lane);
         }
-        let answered = opcode.is_none_or(|opcode| !opcode.has_no_reply());
-        let used_len_bytes = match (answered, result) {
+        let has_reply = opcode.is_none_or(|opcode| !opcode.has_no_reply());
+        let used_len_bytes = match (has_reply, result) {
             (false, _) => 0,
             (true, Ok(())) => reply.len_bytes(),
             (true, Err(errno)) => reply.error(errno),
@@ -113,6 +113,17 @@ impl<F: FileSystem> Server<F> {
             result,
             data_len_bytes: reply.data_len_bytes,
         })
+    }
+
+    /// Answers a request with `errno` unread, where its buffers or the transport do not allow to serve it.
+    pub fn refuse(&self, readable: &[GuestSlice<'_>], writable: &[GuestSlice<'_>], errno: Errno) -> Done {
+        let Some(header) = request::read_header(readable) else { return Done::unreadable() };
+        let mut reply = Reply::new(writable);
+        reply.unique = header.unique;
+        let opcode = header.opcode.get();
+        let has_reply = Opcode::from_u32(opcode).is_none_or(|opcode| !opcode.has_no_reply());
+        let used_len_bytes = if has_reply { reply.error(errno) } else { 0 };
+        Done { used_len_bytes, opcode: Some(opcode), result: Err(errno), data_len_bytes: 0 }
     }
 
     /// Ends the session: what the driver held is released, and the next request has to be INIT.

@@ -1,0 +1,69 @@
+//! A descriptor chain, copied off the ring once; its buffers are resolved against the guest's memory for each use.
+
+use virtio_queue::DescriptorChain;
+use vm_memory::{GuestAddress, GuestMemoryBackend, GuestMemoryMmap, VolatileSlice};
+
+/// A request's buffers by guest address.
+pub(super) struct Chain {
+    /// The index that goes back with the used length.
+    pub(super) head: u16,
+    readable: Vec<Piece>,
+    writable: Vec<Piece>,
+    /// A readable descriptor came behind a writable one.
+    is_disordered: bool,
+}
+
+struct Piece {
+    addr: GuestAddress,
+    len: usize,
+}
+
+/// A request's buffers in our address space.
+#[derive(Default)]
+pub(super) struct Buffers<'m> {
+    pub(super) readable: Vec<VolatileSlice<'m>>,
+    pub(super) writable: Vec<VolatileSlice<'m>>,
+    /// Some buffer lies outside the guest's memory, or the chain is out of order; `writable` ends before that one.
+    pub(super) is_bad: bool,
+}
+
+impl Chain {
+    /// Copies the descriptors; their number is bounded by the queue's size.
+    pub(super) fn copy(descriptors: DescriptorChain<&GuestMemoryMmap<()>>) -> Self {
+        let head = descriptors.head_index();
+        let mut chain = Self { head, readable: Vec::new(), writable: Vec::new(), is_disordered: false };
+        for descriptor in descriptors {
+            let piece = Piece { addr: descriptor.addr(), len: descriptor.len() as usize };
+            if descriptor.is_write_only() {
+                chain.writable.push(piece);
+            } else {
+                chain.is_disordered |= !chain.writable.is_empty();
+                chain.readable.push(piece);
+            }
+        }
+        chain
+    }
+
+    /// Finds the buffers in `memory`.
+    pub(super) fn resolve<'m>(&self, memory: &'m GuestMemoryMmap<()>) -> Buffers<'m> {
+        let mut buffers = Buffers { is_bad: self.is_disordered, ..Buffers::default() };
+        buffers.is_bad |= resolve_into(memory, &self.readable, &mut buffers.readable).is_err();
+        buffers.is_bad |= resolve_into(memory, &self.writable, &mut buffers.writable).is_err();
+        buffers
+    }
+}
+
+/// Stops at the first buffer that is not memory.
+fn resolve_into<'m>(
+    memory: &'m GuestMemoryMmap<()>,
+    pieces: &[Piece],
+    slices: &mut Vec<VolatileSlice<'m>>,
+) -> Result<(), vm_memory::GuestMemoryError> {
+    slices.reserve(pieces.len());
+    for piece in pieces {
+        for slice in GuestMemoryBackend::get_slices(memory, piece.addr, piece.len) {
+            slices.push(slice?);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,158 @@
+//! What a front end negotiates with: features, queues, configuration, stop and reset.
+
+use std::{
+    io,
+    sync::{Arc, Mutex, PoisonError, atomic::Ordering},
+};
+
+use transom_host::server::{FileSystem, Scratch, Server};
+use transom_wire::config::Config;
+use vhost::vhost_user::message::{VhostUserProtocolFeatures, VhostUserVirtioFeatures};
+use vhost_user_backend::VhostUserBackend;
+use virtio_bindings::bindings::{
+    virtio_config::VIRTIO_F_VERSION_1,
+    virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC},
+};
+use vmm_sys_util::{
+    epoll::EventSet,
+    event::{EventConsumer, EventFlag, EventNotifier, new_event_consumer_and_notifier},
+};
+use zerocopy::IntoBytes;
+
+use super::{
+    BackendConfig, Memory,
+    in_flight::InFlight,
+    poll::Poller,
+    pool::Pool,
+    worker::{Queue, Vring, WorkerState},
+};
+
+/// The largest queue: that of virtio 1.3 §2.7.
+const QUEUE_SIZE_MAX: usize = 32768;
+
+/// One virtio-fs device, for as long as one front end is connected.
+pub(super) struct Device<F> {
+    server: Arc<Server<F>>,
+    config: Option<Config>,
+    queues: Vec<Arc<Queue<F>>>,
+    /// Protected by a lock that only the queue's own thread ever takes.
+    workers: Vec<Mutex<WorkerState>>,
+    /// Ends a worker's thread.
+    exits: Vec<Mutex<Option<(EventConsumer, EventNotifier)>>>,
+}
+
+impl<F: FileSystem + 'static> Device<F> {
+    pub(super) fn new(server: Arc<Server<F>>, memory: Memory, config: &BackendConfig) -> io::Result<Self> {
+        let queue_count = 1 + usize::from(config.request_queues);
+        let pool = Arc::new(Pool::new(config.pool_threads));
+        let queue = || {
+            Arc::new(Queue {
+                server: server.clone(),
+                memory: memory.clone(),
+                pool: pool.clone(),
+                in_flight: InFlight::default(),
+                is_broken: false.into(),
+            })
+        };
+        let worker = || Mutex::new(WorkerState { poller: Poller::new(config.poll_max), scratch: Scratch::default() });
+        let exit = || Ok(Mutex::new(Some(new_event_consumer_and_notifier(EventFlag::CLOEXEC)?)));
+        Ok(Self {
+            config: config.tag.map(|tag| Config { tag, num_request_queues: u32::from(config.request_queues).into() }),
+            queues: (0..queue_count).map(|_| queue()).collect(),
+            workers: (0..queue_count).map(|_| worker()).collect(),
+            exits: (0..queue_count).map(|_| exit()).collect::<io::Result<_>>()?,
+            server,
+        })
+    }
+
+    /// Waits for the requests in flight and ends the session. The queues' threads have ended.
+    pub(super) fn shut_down(&self) {
+        self.drain();
+        self.server.end_session();
+    }
+
+    fn drain(&self) {
+        self.server.file_system().interrupt_all();
+        self.queues.iter().for_each(|queue| queue.in_flight.drain());
+    }
+}
+
+impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
+    type Bitmap = ();
+    type Vring = Vring;
+
+    fn num_queues(&self) -> usize {
+        self.queues.len()
+    }
+
+    fn max_queue_size(&self) -> usize {
+        QUEUE_SIZE_MAX
+    }
+
+    fn features(&self) -> u64 {
+        1 << VIRTIO_F_VERSION_1
+            | 1 << VIRTIO_RING_F_INDIRECT_DESC
+            | 1 << VIRTIO_RING_F_EVENT_IDX
+            | VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits()
+    }
+
+    fn protocol_features(&self) -> VhostUserProtocolFeatures {
+        let features = VhostUserProtocolFeatures::MQ
+            | VhostUserProtocolFeatures::BACKEND_REQ
+            | VhostUserProtocolFeatures::BACKEND_SEND_FD
+            | VhostUserProtocolFeatures::REPLY_ACK
+            | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS
+            | VhostUserProtocolFeatures::RESET_DEVICE;
+        match self.config {
+            Some(_) => features | VhostUserProtocolFeatures::CONFIG,
+            None => features,
+        }
+    }
+
+    fn set_event_idx(&self, _: bool) {}
+
+    fn update_memory(&self, _: Memory) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// An answer that is not `size` long tells the front end that there is none (vhost-user, "GET_CONFIG").
+    fn get_config(&self, offset: u32, size: u32) -> Vec<u8> {
+        let Some(config) = &self.config else { return Vec::new() };
+        let (offset, size) = (offset as usize, size as usize);
+        let bytes = config.as_bytes();
+        bytes.get(offset..offset.saturating_add(size)).unwrap_or_default().to_vec()
+    }
+
+    fn queues_per_thread(&self) -> Vec<u64> {
+        (0..self.queues.len()).map(|index| 1 << index).collect()
+    }
+
+    fn exit_event(&self, thread_index: usize) -> Option<(EventConsumer, EventNotifier)> {
+        self.exits.get(thread_index)?.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// GET_VRING_BASE: the crate has marked the queue stopped; requests in flight are finished before the answer.
+    fn stop_vring(&self, queue_index: u32) -> io::Result<()> {
+        if let Some(queue) = self.queues.get(queue_index as usize) {
+            self.server.file_system().interrupt_all();
+            queue.in_flight.drain();
+            queue.is_broken.store(false, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    fn reset_device(&self) {
+        self.drain();
+        self.server.end_session();
+    }
+
+    /// Never fails, since an error would end the queue's thread for good.
+    fn handle_event(&self, device_event: u16, _: EventSet, vrings: &[Vring], thread_id: usize) -> io::Result<()> {
+        if let (Some(vring), Some(queue), Some(worker)) =
+            (vrings.get(usize::from(device_event)), self.queues.get(thread_id), self.workers.get(thread_id))
+        {
+            queue.run(vring, &mut worker.lock().unwrap_or_else(PoisonError::into_inner));
+        }
+        Ok(())
+    }
+}

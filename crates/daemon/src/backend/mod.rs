@@ -1,0 +1,76 @@
+//! The vhost-user back end: accepts front ends one after the other, and lets a [`Server`] answer their requests.
+//!
+//! [`serve`] is the entry. [`device`] is what a front end negotiates with; each queue has a [`worker`], which takes
+//! chains ([`chain`]) off the ring and serves them itself or hands them to the [`pool`]; [`poll`] decides how long a
+//! worker watches its ring before it sleeps. Locks: a vring's mutex (inside the vhost-user-backend crate) and
+//! [`in_flight`]'s, never one within the other, and neither while a request is served.
+
+mod chain;
+mod device;
+mod in_flight;
+mod poll;
+mod pool;
+mod worker;
+
+use std::{os::unix::net::UnixListener, sync::Arc, time::Duration};
+
+use anyhow::Context as _;
+use tracing::{info, warn};
+use transom_host::server::{FileSystem, Server};
+use transom_wire::config::TAG_LEN;
+use vhost::vhost_user::{Error as ProtocolError, Listener};
+use vhost_user_backend::{Error as DaemonError, VhostUserDaemon};
+use vm_memory::{GuestMemoryAtomic, GuestMemoryMmap};
+
+use device::Device;
+
+/// The guest's memory, as the front end hands it over.
+type Memory = GuestMemoryAtomic<GuestMemoryMmap<()>>;
+
+/// How the back end behaves.
+#[derive(Debug, Clone)]
+pub struct BackendConfig {
+    /// What the guest mounts by, where the front end asks the back end for it (VHOST_USER_PROTOCOL_F_CONFIG).
+    pub tag: Option<[u8; TAG_LEN]>,
+    /// Request queues offered beside the high-priority one.
+    pub request_queues: u16,
+    /// How long a worker watches its ring at the most before it sleeps; zero sleeps at once.
+    pub poll_max: Duration,
+    /// Threads for requests that wait for the disk; 0 lets the queue's worker wait.
+    pub pool_threads: usize,
+    /// Listen again after a front end left.
+    pub keep_serving: bool,
+}
+
+/// Serves front ends that connect to `listener`.
+///
+/// Blocks. Returns when the first front end has left, or never with `keep_serving` unless accepting fails.
+pub fn serve<F: FileSystem + 'static>(
+    listener: UnixListener,
+    server: Arc<Server<F>>,
+    config: &BackendConfig,
+) -> anyhow::Result<()> {
+    let mut listener = Listener::from(listener);
+    loop {
+        let memory = Memory::new(GuestMemoryMmap::new());
+        let device = Arc::new(Device::new(server.clone(), memory.clone(), config)?);
+        let mut daemon = VhostUserDaemon::new("vhost-user".into(), device.clone(), memory)
+            .map_err(|error| anyhow::anyhow!("{error}"))
+            .context("cannot start the queues' workers")?;
+        info!("waiting for a front end");
+        daemon.start(&mut listener).map_err(|error| anyhow::anyhow!("cannot accept a front end: {error}"))?;
+        info!("front end connected");
+        match daemon.wait() {
+            Ok(()) | Err(DaemonError::HandleRequest(ProtocolError::Disconnected | ProtocolError::PartialMessage)) => {
+                info!("front end disconnected");
+            }
+            Err(error) => warn!(%error, "front end dropped for a protocol error"),
+        }
+        // Ends the workers, then what they had handed on, then the session.
+        drop(daemon);
+        device.shut_down();
+        if !config.keep_serving {
+            return Ok(());
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! Serves one queue: takes chains off the ring, has them answered, puts them back.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Instant,
+};
+
+use transom_host::{
+    Errno,
+    server::{Done, FileSystem, Lane, Outcome, Patience, Scratch, Server},
+};
+use vhost_user_backend::{VringMutex, VringT};
+use virtio_queue::{QueueOwnedT, QueueT};
+use vm_memory::{GuestAddressSpace, GuestMemoryMmap};
+
+use super::{
+    Memory,
+    chain::Chain,
+    in_flight::InFlight,
+    poll::Poller,
+    pool::{Pool, Refused},
+};
+
+/// A queue's ring, shared with the thread that talks to the front end.
+pub(super) type Vring = VringMutex<Memory>;
+
+/// What a queue's worker, and the threads that it hands requests to, share.
+pub(super) struct Queue<F> {
+    pub(super) server: Arc<Server<F>>,
+    pub(super) memory: Memory,
+    pub(super) pool: Arc<Pool>,
+    pub(super) in_flight: InFlight,
+    /// The driver broke the ring; nothing more is taken from it until it is set up anew.
+    pub(super) is_broken: AtomicBool,
+}
+
+/// What only the worker's own thread touches.
+pub(super) struct WorkerState {
+    pub(super) poller: Poller,
+    pub(super) scratch: Scratch,
+}
+
+/// What the ring has to offer.
+enum Next {
+    Chain(Chain),
+    Empty,
+    /// The queue is stopped, disabled or broken.
+    Stopped,
+}
+
+impl<F: FileSystem + 'static> Queue<F> {
+    /// Serves what is on the ring, watches it for a while, and returns when the next request will kick.
+    pub(super) fn run(self: &Arc<Self>, vring: &Vring, state: &mut WorkerState) {
+        state.poller.woken(Instant::now());
+        loop {
+            // Failing to suppress kicks costs kicks and nothing else.
+            let _ = vring.disable_notification();
+            loop {
+                match self.next(vring) {
+                    Next::Chain(chain) => self.serve(vring, chain, &mut state.scratch),
+                    Next::Stopped => return,
+                    Next::Empty if state.poller.watch(|| self.has_next(vring)) => {}
+                    Next::Empty => break,
+                }
+            }
+            match vring.enable_notification() {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(error) => return self.break_ring(&error),
+            }
+        }
+    }
+
+    /// Takes the next chain; it is in flight from then on, before anyone can see the queue stopped.
+    fn next(&self, vring: &Vring) -> Next {
+        let memory = self.memory.memory();
+        let mut vring = vring.get_mut();
+        if !vring.is_enabled() || !vring.get_queue().ready() || self.is_broken.load(Ordering::Acquire) {
+            return Next::Stopped;
+        }
+        let descriptors = match vring.get_queue_mut().iter(&*memory) {
+            Ok(mut chains) => chains.next(),
+            Err(error) => {
+                self.break_ring(&error);
+                return Next::Stopped;
+            }
+        };
+        match descriptors {
+            Some(descriptors) => {
+                self.in_flight.begin();
+                Next::Chain(Chain::copy(descriptors))
+            }
+            None => Next::Empty,
+        }
+    }
+
+    /// True also where the queue is stopped, so that watching ends.
+    fn has_next(&self, vring: &Vring) -> bool {
+        let memory = self.memory.memory();
+        let vring = vring.get_ref();
+        let queue = vring.get_queue();
+        if !queue.ready() || !vring.is_enabled() {
+            return true;
+        }
+        queue.avail_idx(&*memory, Ordering::Acquire).is_ok_and(|index| index.0 != queue.next_avail())
+    }
+
+    /// Answers `chain` here, or hands it to a thread that may wait.
+    fn serve(self: &Arc<Self>, vring: &Vring, chain: Chain, scratch: &mut Scratch) {
+        let memory = self.memory.memory();
+        let outcome = self.answer(&memory, &chain, scratch, Patience::Try);
+        let lane = match outcome {
+            Outcome::Done(done) => return self.finish(vring, &chain, done),
+            Outcome::Defer(lane) => lane,
+        };
+        let chain = Arc::new(chain);
+        let job = {
+            let (queue, vring, memory, chain) = (self.clone(), vring.clone(), memory.clone(), chain.clone());
+            move || queue.serve_waiting(&vring, &memory, &chain, &mut Scratch::default())
+        };
+        let handed_on = match lane {
+            Lane::Pool => self.pool.run(job),
+            Lane::Waiter => self.pool.wait(job),
+        };
+        match (handed_on, lane) {
+            (Ok(()), _) => {}
+            // Without a pool the disk is waited for here; another lock owner never is.
+            (Err(Refused), Lane::Pool) => self.serve_waiting(vring, &memory, &chain, scratch),
+            (Err(Refused), Lane::Waiter) => {
+                let buffers = chain.resolve(&memory);
+                let done = self.server.refuse(&buffers.readable, &buffers.writable, Errno::NOLCK);
+                self.finish(vring, &chain, done);
+            }
+        }
+    }
+
+    fn serve_waiting(&self, vring: &Vring, memory: &GuestMemoryMmap<()>, chain: &Chain, scratch: &mut Scratch) {
+        match self.answer(memory, chain, scratch, Patience::MayBlock) {
+            Outcome::Done(done) => self.finish(vring, chain, done),
+            Outcome::Defer(_) => unreachable!("a request that may block is not deferred"),
+        }
+    }
+
+    fn answer(
+        &self,
+        memory: &GuestMemoryMmap<()>,
+        chain: &Chain,
+        scratch: &mut Scratch,
+        patience: Patience,
+    ) -> Outcome {
+        let buffers = chain.resolve(memory);
+        if buffers.is_bad {
+            return Outcome::Done(self.server.refuse(&buffers.readable, &buffers.writable, Errno::FAULT));
+        }
+        self.server.handle(&buffers.readable, &buffers.writable, scratch, patience)
+    }
+
+    /// Puts the chain back and tells the driver, where it wants to be told.
+    fn finish(&self, vring: &Vring, chain: &Chain, done: Done) {
+        if let Err(error) = vring.add_used(chain.head, done.used_len_bytes) {
+            self.break_ring(&error);
+        } else if vring.needs_notification().unwrap_or(true)
+            && let Err(error) = vring.signal_used_queue()
+        {
+            tracing::warn!(%error, "cannot notify the guest");
+        }
+        self.in_flight.end();
+    }
+
+    fn break_ring(&self, error: &dyn std::fmt::Display) {
+        if !self.is_broken.swap(true, Ordering::AcqRel) {
+            tracing::error!(%error, "the driver broke its ring: the queue is stopped");
+        }
+    }
+}
