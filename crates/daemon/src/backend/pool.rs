@@ -1,86 +1,176 @@
 //! Threads beside the queues' workers, for requests that wait.
 //!
-//! The pool has a fixed number of threads, each started when there is a first job for it; jobs are at most as many as
-//! the rings have entries. A request that waits for another lock owner gets a thread of its own, up to
-//! [`WAITERS_MAX`].
+//! The pool has a fixed number of threads, each started when a job finds none idle; jobs are at most as many as the
+//! rings have entries. A request that waits for another lock owner gets a thread of its own, up to [`WAITERS_MAX`].
 
-use std::sync::{
-    Arc, Mutex, PoisonError,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
 };
-
-use crossbeam_channel::{Receiver, Sender, unbounded};
 
 /// Requests that may wait for a lock at the same time; a guest that wants more gets ENOLCK. Each holds a thread.
 pub(super) const WAITERS_MAX: usize = 256;
 
 type Job = Box<dyn FnOnce() + Send>;
 
+/// The pool; dropping it ends its threads once the jobs are done.
 pub(super) struct Pool {
     threads_max: usize,
-    sender: Sender<Job>,
-    receiver: Receiver<Job>,
-    threads: Mutex<usize>,
-    idle: Arc<AtomicUsize>,
+    shared: Arc<Shared>,
     waiters: Arc<AtomicUsize>,
 }
 
 /// No thread could be had.
 pub(super) struct Refused;
 
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    has_job: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    jobs: VecDeque<Job>,
+    threads: usize,
+    idle: usize,
+    is_closed: bool,
+}
+
 impl Pool {
     pub(super) fn new(threads_max: usize) -> Self {
-        let (sender, receiver) = unbounded();
-        Self { threads_max, sender, receiver, threads: Mutex::new(0), idle: Arc::default(), waiters: Arc::default() }
+        Self { threads_max, shared: Arc::default(), waiters: Arc::default() }
     }
 
     /// Runs `job` on a thread of the pool. Refused where the pool has no thread and none can be started.
     pub(super) fn run(&self, job: impl FnOnce() + Send + 'static) -> Result<(), Refused> {
-        if self.idle.load(Ordering::Acquire) == 0 {
-            self.grow()?;
+        let mut state = self.shared.lock();
+        if state.jobs.len() >= state.idle && state.threads < self.threads_max {
+            let shared = self.shared.clone();
+            match thread::Builder::new().name("pool".into()).spawn(move || shared.serve()) {
+                Ok(_) => state.threads += 1,
+                Err(error) => tracing::warn!(%error, threads = state.threads, "cannot start a thread of the pool"),
+            }
         }
-        self.sender.send(Box::new(job)).map_err(|_| Refused)
+        if state.threads == 0 {
+            return Err(Refused);
+        }
+        state.jobs.push_back(Box::new(job));
+        self.shared.has_job.notify_one();
+        Ok(())
     }
 
     /// Runs `job` on a thread of its own.
     pub(super) fn wait(&self, job: impl FnOnce() + Send + 'static) -> Result<(), Refused> {
-        if self.waiters.fetch_add(1, Ordering::AcqRel) >= WAITERS_MAX {
-            self.waiters.fetch_sub(1, Ordering::AcqRel);
-            return Err(Refused);
-        }
-        let waiters = self.waiters.clone();
-        let started = std::thread::Builder::new().name("lock-waiter".into()).spawn(move || {
+        let place = WaiterPlace::take(&self.waiters).ok_or(Refused)?;
+        let started = thread::Builder::new().name("lock-waiter".into()).spawn(move || {
             job();
-            waiters.fetch_sub(1, Ordering::AcqRel);
+            drop(place);
         });
-        started.map(drop).map_err(|_| {
-            self.waiters.fetch_sub(1, Ordering::AcqRel);
-            Refused
-        })
+        started.map(drop).map_err(|_| Refused)
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.shared.lock().is_closed = true;
+        self.shared.has_job.notify_all();
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn grow(&self) -> Result<(), Refused> {
-        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
-        if *threads == self.threads_max {
-            return if *threads == 0 { Err(Refused) } else { Ok(()) };
-        }
-        let (receiver, idle) = (self.receiver.clone(), self.idle.clone());
-        let started = std::thread::Builder::new().name("pool".into()).spawn(move || {
-            loop {
-                idle.fetch_add(1, Ordering::AcqRel);
-                let job = receiver.recv();
-                idle.fetch_sub(1, Ordering::AcqRel);
-                match job {
-                    Ok(job) => job(),
-                    Err(_) => return,
-                }
+    /// What a thread of the pool does.
+    fn serve(&self) {
+        let mut state = self.lock();
+        loop {
+            if let Some(job) = state.jobs.pop_front() {
+                drop(state);
+                job();
+                state = self.lock();
+            } else if state.is_closed {
+                return;
+            } else {
+                state.idle += 1;
+                state = self.has_job.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state.idle -= 1;
             }
-        });
-        match started {
-            Ok(_) => *threads += 1,
-            Err(_) if *threads == 0 => return Err(Refused),
-            Err(_) => {}
         }
-        Ok(())
+    }
+}
+
+/// One of the [`WAITERS_MAX`] places, given back on drop.
+struct WaiterPlace(Arc<AtomicUsize>);
+
+impl WaiterPlace {
+    fn take(count: &Arc<AtomicUsize>) -> Option<Self> {
+        let take_one = |taken| (taken < WAITERS_MAX).then_some(taken + 1);
+        count.fetch_update(Ordering::AcqRel, Ordering::Acquire, take_one).ok()?;
+        Some(Self(count.clone()))
+    }
+}
+
+impl Drop for WaiterPlace {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Barrier, mpsc};
+
+    use super::*;
+
+    #[test]
+    fn jobs_run_side_by_side_up_to_the_threads_and_none_is_lost() {
+        let pool = Pool::new(3);
+        let (together, (sender, receiver)) = (Arc::new(Barrier::new(3)), mpsc::channel());
+        for number in 0..3 {
+            let (together, sender) = (together.clone(), sender.clone());
+            assert!(
+                pool.run(move || {
+                    together.wait();
+                    sender.send(number).unwrap();
+                })
+                .is_ok()
+            );
+        }
+        for number in 3..50 {
+            let sender = sender.clone();
+            assert!(pool.run(move || sender.send(number).unwrap()).is_ok());
+        }
+        drop(pool);
+        drop(sender);
+        let mut numbers: Vec<i32> = receiver.iter().collect();
+        numbers.sort_unstable();
+        assert_eq!(numbers, (0..50).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_pool_without_threads_refuses() {
+        assert!(Pool::new(0).run(|| ()).is_err());
+    }
+
+    #[test]
+    fn waiters_are_bounded_and_their_places_come_back() {
+        let pool = Pool::new(0);
+        let release = Arc::new(Barrier::new(WAITERS_MAX + 1));
+        for _ in 0..WAITERS_MAX {
+            let release = release.clone();
+            assert!(pool.wait(move || drop(release.wait())).is_ok());
+        }
+        assert!(pool.wait(|| ()).is_err());
+        release.wait();
+        while pool.wait(|| ()).is_err() {
+            thread::yield_now();
+        }
     }
 }
