@@ -1,0 +1,33 @@
+# The commands that a person runs; CI runs the same.
+
+PREFIX   ?= /usr/local
+DESTDIR  ?=
+CARGO    ?= cargo
+TRIPLE   := $(shell rustc -vV | sed -n 's/^host: //p')
+RELEASE  := target/$(TRIPLE)/release
+
+.PHONY: all demo test check bench-smoke fuzz install uninstall clean help
+
+all: ## Builds transom and transomd
+	$(CARGO) build --release -p transom-cli -p transom-daemon
+
+demo: ## Boots a stock Linux guest on a real tree, works in it, and checks every byte
+	scripts/demo
+
+test: ## Formats, lints, unit tests, guests, pjdfstest: everything that must pass
+	scripts/test
+
+check: ## The quick part of the tests: formats, lints, unit tests
+	scripts/test --quick
+
+install: all ## Installs under PREFIX (/usr/local) below DESTDIR
+	scripts/install "$(DESTDIR)" "$(PREFIX)" "$(RELEASE)"
+
+uninstall: ## Removes what install put there
+	scripts/install --remove "$(DESTDIR)" "$(PREFIX)"
+
+clean: ## Removes what was built; the cache of fetched packages in target/cache goes with it
+	$(CARGO) clean
+
+help: ## This list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 24
