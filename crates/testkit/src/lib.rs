@@ -1,1 +1,14 @@
-//! Transom: testkit.
+//! What the tests of every other crate stand on: the list of file-system cases, and pjdfstest beside it.
+//!
+//! A case is written against [`client::Client`], so that one list runs on a bare directory (the oracle), in a Linux guest
+//! over any daemon, and on clients that never see a kernel. [`runner`] runs it, [`report`] writes the results,
+//! [`compare`] says where two of them differ.
+
+pub mod case;
+pub mod cases;
+pub mod client;
+pub mod compare;
+pub mod fs;
+pub mod report;
+pub mod runner;
+pub mod syscalls;

@@ -1,3 +1,0 @@
-//! Placeholder entry point.
-
-fn main() {}

@@ -1,0 +1,25 @@
+//! The list: one file a subject, each with its cases in `CASES`.
+
+use crate::case::Definition;
+
+mod create;
+mod rename;
+mod rename_flags;
+
+const SUBJECTS: &[&[Definition]] = &[create::CASES, rename::CASES, rename_flags::CASES];
+
+/// Every case, subject by subject.
+pub fn all() -> impl Iterator<Item = Definition> {
+    SUBJECTS.iter().copied().flatten().copied()
+}
+
+const fn case(name: &'static str, run: fn(&crate::case::Case<'_>) -> crate::case::Outcome) -> Definition {
+    Definition { name, run }
+}
+
+/// What most cases use.
+mod prelude {
+    pub(super) use super::case;
+    pub(super) use crate::case::{Case, Definition, Outcome, Stop, equal, holds, refused, refused_any, same_data};
+    pub(super) use crate::client::{Errno, FileType, OFlags, SeekFrom, SetTime, Time};
+}
