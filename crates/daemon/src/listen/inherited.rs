@@ -1,0 +1,35 @@
+//! Takes over the listening socket whose number is on the command line.
+
+#![expect(unsafe_code, reason = "a number becomes an owned descriptor")]
+
+use super::ListenError;
+use rustix::net::sockopt::socket_acceptconn;
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixListener;
+
+/// Takes over descriptor `fd`. To be called once for each number.
+///
+/// Errors: not open, not a socket, or a connected one.
+pub(super) fn adopt(fd: RawFd) -> Result<UnixListener, ListenError> {
+    let refused = |why: String| ListenError::NotListening { fd, why };
+    // SAFETY: F_GETFD takes no pointer and changes nothing; any number is allowed.
+    if fd < 0 || unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
+        return Err(refused("it is not open".into()));
+    }
+    // SAFETY:
+    // 1. `fd` is open: checked above, and this process has no other thread yet that could close it.
+    // 2. Nothing else here owns it: descriptors up to 2 are refused below, and whatever else is open before the socket
+    //    is (the log's connection) was opened by this process, so its number was free when the caller chose `fd`.
+    let socket = match fd {
+        0..=2 => return Err(refused("numbers below 3 are standard input, output and error".into())),
+        _ => unsafe { OwnedFd::from_raw_fd(fd) },
+    };
+    match socket_acceptconn(&socket) {
+        Ok(true) => {}
+        Ok(false) => return Err(refused("it is connected, or nobody listens on it".into())),
+        Err(_) => return Err(refused("it is not a socket".into())),
+    }
+    let listener = UnixListener::from(socket);
+    listener.set_nonblocking(false).map_err(|error| refused(error.to_string()))?;
+    Ok(listener)
+}

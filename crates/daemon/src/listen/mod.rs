@@ -1,0 +1,160 @@
+//! The listening socket: created at a path, or inherited.
+//!
+//! `open` takes care of what an earlier daemon left at the path and of a daemon that is still there (`pid_file`), of
+//! who may connect (`group`), and hands out, beside the socket, the `Traces` that have to be removed at the end.
+
+mod group;
+mod inherited;
+mod pid_file;
+
+use crate::options::Endpoint;
+use pid_file::PidFile;
+use rustix::fs::{Mode, chown};
+use rustix::process::umask;
+use std::fs;
+use std::io;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+
+/// Why there is no socket.
+#[derive(Debug, Error)]
+pub enum ListenError {
+    /// Another daemon holds the path.
+    #[error("the socket {} is in use by {holder}", path.display())]
+    InUse {
+        /// The socket's path.
+        path: PathBuf,
+        /// The process that holds it, in words.
+        holder: String,
+    },
+    /// The path's folder is absent.
+    #[error("{} is not a directory, so no socket can be created in it", path.display())]
+    NoParent {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// Something else is at the path.
+    #[error("{} exists and is not a socket", path.display())]
+    NotASocket {
+        /// The path.
+        path: PathBuf,
+    },
+    /// `--socket-group` names no group.
+    #[error("there is no group '{name}'")]
+    NoGroup {
+        /// The name.
+        name: String,
+    },
+    /// `--fd` is not what it should be.
+    #[error("descriptor {fd} is not a listening socket: {why}")]
+    NotListening {
+        /// The descriptor's number.
+        fd: i32,
+        /// What it is instead.
+        why: String,
+    },
+    /// A system call failed.
+    #[error("{what} {}: {source}", path.display())]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// On which path.
+        path: PathBuf,
+        /// How it failed.
+        source: io::Error,
+    },
+}
+
+/// A socket to accept front ends on.
+#[derive(Debug)]
+pub struct Listening {
+    /// The socket, in blocking mode.
+    pub listener: UnixListener,
+    /// What to remove at the end.
+    pub traces: Traces,
+}
+
+/// What a daemon leaves in the file system while it runs: the socket, and the locked file beside it.
+///
+/// Dropping it removes nothing: a process that has entered a sandbox holds it for the lock alone.
+#[derive(Debug, Default)]
+pub struct Traces {
+    socket: Option<PathBuf>,
+    pid_file: Option<PidFile>,
+}
+
+impl Traces {
+    /// Removes them. To be called by a process that sees the file system in which they were created.
+    pub fn remove(&self) {
+        // The socket first: whoever then takes the lock finds the path free.
+        if let Some(path) = &self.socket {
+            let _ = fs::remove_file(path);
+        }
+        if let Some(file) = &self.pid_file {
+            file.remove();
+        }
+    }
+}
+
+/// Opens the socket that the options ask for.
+pub fn open(endpoint: &Endpoint) -> Result<Listening, ListenError> {
+    match endpoint {
+        Endpoint::Inherited(fd) => Ok(Listening { listener: inherited::adopt(*fd)?, traces: Traces::default() }),
+        Endpoint::Path { path, group } => at_path(path, group.as_deref()),
+    }
+}
+
+fn at_path(path: &Path, group: Option<&str>) -> Result<Listening, ListenError> {
+    let failed = |what| move |source| ListenError::Io { what, path: path.to_owned(), source };
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if !parent.is_dir() {
+        return Err(ListenError::NoParent { path: parent.to_owned() });
+    }
+    let gid = group.map(group::resolve).transpose()?;
+    let pid_file = PidFile::take(path)?;
+
+    let result = (|| {
+        remove_stale(path)?;
+        // The mode is right from the first moment on, unlike with a chmod afterwards.
+        let mask = if gid.is_some() { Mode::RWXO } else { Mode::RWXG | Mode::RWXO };
+        let before = umask(mask);
+        let bound = UnixListener::bind(path);
+        umask(before);
+        let listener = bound.map_err(failed("cannot create the socket"))?;
+        if let Some(gid) = gid {
+            chown(path, None, Some(gid)).map_err(io::Error::from).map_err(|source| {
+                let _ = fs::remove_file(path);
+                failed("cannot give the socket to its group:")(source)
+            })?;
+        }
+        Ok(listener)
+    })();
+    match result {
+        Ok(listener) => {
+            let traces = Traces { socket: Some(path.to_owned()), pid_file: Some(pid_file) };
+            Ok(Listening { listener, traces })
+        }
+        Err(error) => {
+            pid_file.remove();
+            Err(error)
+        }
+    }
+}
+
+/// Removes the socket of a daemon that is gone; the lock of the caller says that it is.
+fn remove_stale(path: &Path) -> Result<(), ListenError> {
+    let failed = |what, source| ListenError::Io { what, path: path.to_owned(), source };
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(failed("cannot look at", error)),
+        Ok(metadata) if metadata.file_type().is_socket() => {
+            fs::remove_file(path).map_err(|error| failed("cannot remove the abandoned socket", error))
+        }
+        Ok(_) => Err(ListenError::NotASocket { path: path.to_owned() }),
+    }
+}
+
+#[cfg(test)]
+mod listen_test;

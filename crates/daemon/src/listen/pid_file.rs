@@ -1,0 +1,73 @@
+//! The locked file `<socket>.pid`: who serves this socket.
+//!
+//! The lock is what counts, the number is for people and scripts. virtiofsd locks the same file in the same way, so
+//! the two daemons refuse each other's sockets.
+
+use super::ListenError;
+use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// The file, locked until every process that inherited it has ended.
+#[derive(Debug)]
+pub(super) struct PidFile {
+    file: File,
+    path: PathBuf,
+}
+
+impl PidFile {
+    /// Locks the file that belongs to `socket` and writes this process's id into it.
+    pub(super) fn take(socket: &Path) -> Result<Self, ListenError> {
+        let mut name = OsString::from(socket);
+        name.push(".pid");
+        let path = PathBuf::from(name);
+        let failed = |source| ListenError::Io { what: "cannot lock", path: path.clone(), source };
+
+        let mut file = loop {
+            let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+            let fd = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR).map_err(|e| failed(e.into()))?;
+            let mut file = File::from(fd);
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => {}
+                Err(rustix::io::Errno::WOULDBLOCK) => {
+                    let holder = holder(&mut file);
+                    return Err(ListenError::InUse { path: socket.to_owned(), holder });
+                }
+                Err(error) => return Err(failed(error.into())),
+            }
+            // A daemon that ends removes the file before it lets go of the lock: this may be that file.
+            let locked = file.metadata().map_err(failed)?.ino();
+            if fs::metadata(&path).is_ok_and(|current| current.ino() == locked) {
+                break file;
+            }
+        };
+        let write = |file: &mut File| -> io::Result<()> {
+            file.set_len(0)?;
+            writeln!(file, "{}", std::process::id())
+        };
+        write(&mut file).map_err(failed)?;
+        Ok(Self { file, path })
+    }
+
+    /// Removes the file, if it is still the one that is locked here.
+    pub(super) fn remove(&self) {
+        let ours = self.file.metadata().map(|metadata| metadata.ino());
+        let there = fs::metadata(&self.path).map(|metadata| metadata.ino());
+        if matches!((ours, there), (Ok(ours), Ok(there)) if ours == there) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn holder(file: &mut File) -> String {
+    let mut text = String::new();
+    // A few digits; whatever else is in the file is not read.
+    let read = file.take(16).read_to_string(&mut text);
+    match read.ok().and_then(|_| text.trim().parse::<u32>().ok()) {
+        Some(pid) => format!("process {pid}"),
+        None => "another process".to_owned(),
+    }
+}

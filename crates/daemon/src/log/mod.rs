@@ -1,0 +1,49 @@
+//! Where messages go: standard error, or the system log.
+//!
+//! Levels: `--log-level` (or `-d`, or `loglevel=` in a list) decides, and the environment variable `RUST_LOG` wins over
+//! it, except with `--syslog`. The connection to the system log is opened here, before the sandbox hides its socket.
+
+mod syslog;
+
+use crate::options::LogOptions;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::SubscriberBuilder;
+
+/// Opens the log for the whole process. A system log that cannot be reached leaves standard error, and says so.
+pub fn open(options: LogOptions) {
+    let level = LevelFilter::from(options.level);
+    if !options.syslog {
+        return to_stderr(level);
+    }
+    match syslog::Syslog::connect() {
+        Ok(syslog) => SubscriberBuilder::default()
+            .with_max_level(level)
+            .with_ansi(false)
+            .without_time()
+            .with_level(false)
+            .with_writer(syslog)
+            .init(),
+        Err(error) => {
+            to_stderr(level);
+            tracing::warn!(%error, "the system log cannot be reached, messages go to standard error");
+        }
+    }
+}
+
+fn to_stderr(level: LevelFilter) {
+    let default = || EnvFilter::default().add_directive(level.into());
+    let filter = match std::env::var("RUST_LOG") {
+        Ok(directives) => {
+            EnvFilter::builder().with_default_directive(LevelFilter::ERROR.into()).parse_lossy(directives)
+        }
+        Err(_) => default(),
+    };
+    let is_terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
+    SubscriberBuilder::default()
+        .with_env_filter(filter)
+        .with_ansi(is_terminal)
+        .with_target(false)
+        .with_writer(std::io::stderr)
+        .init();
+}

@@ -1,0 +1,376 @@
+//! The flags as a person sees them: names, defaults, help.
+//!
+//! Names, values and defaults are those of virtiofsd 1.14, which the programs that start such daemons pass. What
+//! differs, and what is added, is listed in `docs/virtiofsd-options.md`. Where a flag is given twice the last wins.
+
+use super::ids::{NamespaceRange, Owner, SquashHost, Translation, squash_host};
+use super::values::{
+    CachePolicy, CapabilityChanges, FileHandles, LogLevel, MigrationMode, MigrationOnError, Negotiation, SandboxMode,
+    SeccompMode, tag,
+};
+use clap::{Args, Parser};
+use std::os::fd::RawFd;
+use std::path::PathBuf;
+
+/// Shares a directory of this machine with virtual machines, as a vhost-user-fs back end.
+///
+/// A virtual machine monitor connects to the socket; its guest mounts the share with its own virtiofs driver:
+///
+///     transomd --socket-path /run/share.sock --shared-dir /srv/share &
+///     qemu-system-x86_64 … -machine memory-backend=m \
+///         -object memory-backend-memfd,id=m,size=2G,share=on \
+///         -chardev socket,id=c,path=/run/share.sock \
+///         -device vhost-user-fs-pci,chardev=c,tag=share
+///     mount -t virtiofs share /mnt                          (in the guest)
+///
+/// The guest's memory has to be shared with the daemon, hence the memory backend with share=on.
+#[derive(Debug, Clone, Parser)]
+#[command(
+    name = "transomd",
+    version,
+    verbatim_doc_comment,
+    args_override_self = true,
+    arg_required_else_help = true,
+    override_usage = "transomd --shared-dir DIR (--socket-path PATH | --fd N) [OPTIONS]"
+)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) socket: SocketArgs,
+    #[command(flatten)]
+    pub(crate) share: ShareArgs,
+    #[command(flatten)]
+    pub(crate) cache: CacheArgs,
+    #[command(flatten)]
+    pub(crate) attributes: AttributeArgs,
+    #[command(flatten)]
+    pub(crate) ownership: OwnershipArgs,
+    #[command(flatten)]
+    pub(crate) locks: LockArgs,
+    #[command(flatten)]
+    pub(crate) workers: WorkerArgs,
+    #[command(flatten)]
+    pub(crate) isolation: IsolationArgs,
+    #[command(flatten)]
+    pub(crate) migration: MigrationArgs,
+    #[command(flatten)]
+    pub(crate) log: LogArgs,
+    #[command(flatten)]
+    pub(crate) legacy: LegacyArgs,
+
+    /// What to say once the log is open; not a flag.
+    #[arg(skip)]
+    pub(crate) remarks: Vec<String>,
+}
+
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Connection")]
+pub(crate) struct SocketArgs {
+    /// Create the socket at PATH and wait for the front end there
+    ///
+    /// A file PATH.pid with the daemon's process id is locked while the daemon lives; a second daemon on the same
+    /// path is refused. Both files are removed at the end.
+    #[arg(long, value_name = "PATH", required_unless_present_any = ["fd", "socket", "print_capabilities"])]
+    pub(crate) socket_path: Option<PathBuf>,
+
+    /// Let the members of GROUP connect too, given by name or number
+    ///
+    /// Without it only the user that runs the daemon can.
+    #[arg(long, value_name = "GROUP", conflicts_with_all = ["fd", "print_capabilities"])]
+    pub(crate) socket_group: Option<String>,
+
+    /// Take descriptor N, inherited from the caller, as the listening socket
+    #[arg(long, value_name = "N", conflicts_with_all = ["socket_path", "socket"])]
+    pub(crate) fd: Option<RawFd>,
+
+    /// Wait for the next front end when one has left, rather than end
+    #[arg(long)]
+    pub(crate) keep_serving: bool,
+
+    /// The same as --socket-path [deprecated]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+
+    /// Print, as JSON, which optional features management software may rely on, and end
+    #[arg(long)]
+    pub(crate) print_capabilities: bool,
+}
+
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Share")]
+pub(crate) struct ShareArgs {
+    /// Share this directory, or this one file
+    #[arg(long, value_name = "DIR", required_unless_present_any = ["compat_options", "print_capabilities"])]
+    pub(crate) shared_dir: Option<PathBuf>,
+
+    /// Offer TAG, the name by which guests mount the share, to front ends that ask the daemon for it
+    ///
+    /// 1 to 36 bytes. Most front ends take the tag from their own command line and never ask. QEMU 7.1 to 8.0
+    /// crashes over a daemon that offers one.
+    #[arg(long, value_parser = tag)]
+    pub(crate) tag: Option<String>,
+
+    /// Refuse everything that would change the share
+    ///
+    /// Access times may still change, as they do for any reader.
+    #[arg(long)]
+    pub(crate) readonly: bool,
+
+    /// Give each file system mounted below the shared directory a device number of its own [default]
+    #[arg(long)]
+    pub(crate) announce_submounts: bool,
+
+    /// Show the whole share as one file system
+    ///
+    /// Inode numbers may then occur twice, and a sync in the guest reaches the topmost file system only.
+    #[arg(long, overrides_with = "announce_submounts")]
+    pub(crate) no_announce_submounts: bool,
+}
+
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Caching")]
+pub(crate) struct CacheArgs {
+    /// How much the guest may keep without asking again
+    #[arg(long, value_name = "POLICY", value_enum, ignore_case = true, default_value = "auto")]
+    pub(crate) cache: CachePolicy,
+
+    /// Let the guest collect writes and send them later
+    ///
+    /// Fewer, larger writes; the host sees them late, and times come from the guest's clock.
+    #[arg(long)]
+    pub(crate) writeback: bool,
+
+    /// Allow shared mappings of files with --cache never and metadata
+    ///
+    /// Right only where nobody else writes to these files. Needs Linux 6.6 in the guest.
+    #[arg(long)]
+    pub(crate) allow_mmap: bool,
+
+    /// Open files on the host with O_DIRECT where a program in the guest does
+    #[arg(long)]
+    pub(crate) allow_direct_io: bool,
+
+    /// List directories without the attributes of their entries
+    #[arg(long)]
+    pub(crate) no_readdirplus: bool,
+}
+
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Attributes")]
+pub(crate) struct AttributeArgs {
+    /// Serve extended attributes
+    #[arg(long)]
+    pub(crate) xattr: bool,
+
+    /// Translate names of extended attributes by RULES, such as ':map::user.virtiofs.:'
+    ///
+    /// Turns on --xattr. The rules are those of virtiofsd, ':type:scope:key:prepend:' in a row, or ':map:key:prepend:'.
+    #[arg(long, value_name = "RULES")]
+    pub(crate) xattrmap: Option<String>,
+
+    /// Serve POSIX access control lists; without a value, 'always'
+    ///
+    /// Turns on --xattr. Excludes translations of ids, which the lists would bypass.
+    #[arg(long, value_name = "WHEN", value_enum, require_equals = true, num_args = 0..=1,
+          default_value = "never", default_missing_value = "always")]
+    pub(crate) posix_acl: Negotiation,
+
+    /// Store the label that the guest's security module sends with each new file; without a value, 'always'
+    ///
+    /// Turns on --xattr.
+    #[arg(long, value_name = "WHEN", value_enum, require_equals = true, num_args = 0..=1,
+          default_value = "never", default_missing_value = "always")]
+    pub(crate) security_label: Negotiation,
+
+    /// Let the host clear set-user-id and set-group-id bits when a file changes
+    ///
+    /// Spares the guest a request for each write. Wrong where the shared directory is on NFS.
+    #[arg(long, overrides_with = "no_killpriv_v2")]
+    pub(crate) killpriv_v2: bool,
+
+    /// Leave the clearing of set-id bits to the guest [default]
+    #[arg(long)]
+    pub(crate) no_killpriv_v2: bool,
+
+    /// Pass O_NOATIME on to the host, though the host may refuse it for files of other users
+    #[arg(long)]
+    pub(crate) preserve_noatime: bool,
+}
+
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Owners")]
+pub(crate) struct OwnershipArgs {
+    /// Whatever the guest creates belongs to UID:GID on the host, or, with 'self', to the user of the daemon
+    ///
+    /// The guest in turn sees everything as its own: see --squash-as. The preset stands for a squash-guest and a
+    /// squash-host translation over all ids, and excludes other translations.
+    #[arg(long, value_name = "UID:GID|self", value_parser = squash_host,
+          conflicts_with_all = ["translate_uid", "translate_gid"])]
+    pub(crate) squash_to: Option<SquashHost>,
+
+    /// With --squash-to, the owner that the guest sees
+    #[arg(long, value_name = "UID:GID", default_value = "0:0", requires = "squash_to")]
+    pub(crate) squash_as: Owner,
+
+    /// Translate uids between guest and host: TYPE:FIRST:TARGET:COUNT; can be given many times
+    ///
+    /// guest:G:H:N, uids from G in the guest are those from H on the host; host:H:G:N, the other direction;
+    /// map:G:H:N, both directions; squash-guest:G:H:N, all of the range become H on the host; squash-host:H:G:N, all
+    /// of the range become G in the guest; forbid-guest:G:N, the guest may not use the range. A direction that is not
+    /// mentioned stays as it is. Ranges of one direction do not overlap. Excludes --posix-acl.
+    #[arg(long, value_name = "TRANSLATION")]
+    pub(crate) translate_uid: Vec<Translation>,
+
+    /// Translate gids between guest and host, as --translate-uid does for uids
+    #[arg(long, value_name = "TRANSLATION")]
+    pub(crate) translate_gid: Vec<Translation>,
+
+    /// Run in a user namespace where COUNT uids from INSIDE are those from OUTSIDE; can be given many times
+    ///
+    /// Only with --sandbox namespace. An ordinary user needs the range in /etc/subuid and newuidmap(1), except for a
+    /// single range of one id, the user's own. Without the option an ordinary user's namespace has that id only.
+    #[arg(long, value_name = ":INSIDE:OUTSIDE:COUNT:")]
+    pub(crate) uid_map: Vec<NamespaceRange>,
+
+    /// Run in a user namespace with these gids, as --uid-map does for uids
+    #[arg(long, value_name = ":INSIDE:OUTSIDE:COUNT:")]
+    pub(crate) gid_map: Vec<NamespaceRange>,
+}
+
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Locks")]
+pub(crate) struct LockArgs {
+    /// Take fcntl locks on the host, so that they hold between guests and against the host's programs
+    #[arg(long, overrides_with = "no_posix_lock")]
+    pub(crate) posix_lock: bool,
+
+    /// Keep fcntl locks within each guest [default]
+    #[arg(long)]
+    pub(crate) no_posix_lock: bool,
+
+    /// Take flock locks on the host, so that they hold between guests and against the host's programs
+    #[arg(long, overrides_with = "no_flock")]
+    pub(crate) flock: bool,
+
+    /// Keep flock locks within each guest [default]
+    #[arg(long)]
+    pub(crate) no_flock: bool,
+}
+
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Resources")]
+pub(crate) struct WorkerArgs {
+    /// Offer N request queues; a front end may use fewer
+    #[arg(long, visible_alias = "queue-num", value_name = "N", default_value = "8",
+          value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub(crate) num_request_queues: u16,
+
+    /// Use up to N threads for operations that may wait; 0: such operations hold up their queue
+    ///
+    /// Without the option the daemon chooses by the number of processors.
+    #[arg(long, value_name = "N")]
+    pub(crate) thread_pool_size: Option<usize>,
+
+    /// Poll an idle queue for up to N microseconds before sleeping; 0: sleep at once
+    ///
+    /// Polling is adaptive: a queue on which requests are rare is not polled. Without the option the daemon chooses.
+    #[arg(long, value_name = "N")]
+    pub(crate) poll_us: Option<u32>,
+
+    /// Hold inodes by file handles rather than by open descriptors
+    ///
+    /// Handles cost no descriptor and do not keep deleted files alive. Opening them takes the capability
+    /// DAC_READ_SEARCH, which an ordinary user has not.
+    #[arg(long, value_name = "WHEN", value_enum, default_value = "prefer")]
+    pub(crate) inode_file_handles: FileHandles,
+
+    /// Hold at most N descriptors on behalf of the guest [default: what --rlimit-nofile leaves]
+    ///
+    /// Inodes beyond the bound are looked up again when they are used.
+    #[arg(long, value_name = "N")]
+    pub(crate) max_fds: Option<u64>,
+
+    /// Set the limit of open descriptors to N, 0: leave it [default: 1000000, or /proc/sys/fs/nr_open if less]
+    #[arg(long, value_name = "N")]
+    pub(crate) rlimit_nofile: Option<u64>,
+}
+
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Isolation")]
+pub(crate) struct IsolationArgs {
+    /// What the daemon can see of the machine while it serves
+    #[arg(long, value_name = "MODE", value_enum, ignore_case = true, default_value = "namespace")]
+    pub(crate) sandbox: SandboxMode,
+
+    /// What happens when the daemon makes a system call that is not on its list
+    #[arg(long, value_name = "ACTION", value_enum, default_value = "kill")]
+    pub(crate) seccomp: SeccompMode,
+
+    /// Keep (+) or drop (-) capabilities beyond the usual, as in '+sys_admin:-mknod'
+    ///
+    /// Usually kept: chown, dac_override, fowner, fsetid, setgid, setuid, mknod, setfcap, and dac_read_search with
+    /// file handles.
+    #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
+    pub(crate) modcaps: Option<CapabilityChanges>,
+}
+
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Live migration")]
+pub(crate) struct MigrationArgs {
+    /// How the source describes inodes to the destination
+    ///
+    /// File handles need the same file system on both sides and, at the destination, the capability DAC_READ_SEARCH.
+    #[arg(long, value_name = "MODE", value_enum, default_value = "find-paths")]
+    pub(crate) migration_mode: MigrationMode,
+
+    /// What the destination does about an inode that it cannot find
+    #[arg(long, value_name = "ACTION", value_enum, default_value = "abort")]
+    pub(crate) migration_on_error: MigrationOnError,
+
+    /// Send file handles along with paths, and have the destination compare
+    ///
+    /// Guards against names that are replaced during the migration; needs the same file system on both sides.
+    #[arg(long)]
+    pub(crate) migration_verify_handles: bool,
+
+    /// Check every path once more at the switch-over, while the guest stands still
+    #[arg(long)]
+    pub(crate) migration_confirm_paths: bool,
+}
+
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Messages")]
+pub(crate) struct LogArgs {
+    /// Write messages of this level and above
+    ///
+    /// The environment variable RUST_LOG wins over it, except with --syslog.
+    #[arg(long, value_name = "LEVEL", value_enum, ignore_case = true, default_value = "info")]
+    pub(crate) log_level: LogLevel,
+
+    /// Write to the system log rather than to standard error
+    #[arg(long)]
+    pub(crate) syslog: bool,
+
+    /// Serve counters and latencies as OpenMetrics text on a socket at PATH
+    #[arg(long, value_name = "PATH")]
+    pub(crate) metrics_socket: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Older spellings")]
+pub(crate) struct LegacyArgs {
+    /// Options in a list, as in 'source=/srv,cache=always,xattr' [deprecated]
+    ///
+    /// Applied after all others. source=DIR, cache=none|metadata|auto|always, sandbox=namespace|chroot,
+    /// loglevel=err|warn|info|debug, xattrmap=RULES, modcaps=LIST; xattr, readdirplus, writeback, allow_direct_io,
+    /// killpriv_v2, posix_acl, security_label, posix_lock, flock, each also with no_ in front; announce_submounts.
+    #[arg(short = 'o', value_name = "LIST")]
+    pub(crate) compat_options: Option<Vec<String>>,
+
+    /// The same as --log-level debug [deprecated]
+    #[arg(short = 'd')]
+    pub(crate) debug: bool,
+
+    /// No effect: the daemon always stays in the foreground [deprecated]
+    #[arg(short = 'f')]
+    pub(crate) foreground: bool,
+}

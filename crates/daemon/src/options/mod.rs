@@ -1,0 +1,227 @@
+//! What the command line asks for, as plain types.
+//!
+//! `parse` is the way in: `cli` holds the flags as a person sees them, `legacy` the older `-o` list, `values` and
+//! `ids` the words and ranges, `resolve` checks what belongs together and builds `Options`. Nothing here opens,
+//! creates or reads anything.
+
+mod cli;
+mod ids;
+mod resolve;
+mod values;
+
+pub use ids::{NamespaceRange, Owner, Squash, Translation};
+pub use values::{
+    CachePolicy, CapabilityChange, FileHandles, LogLevel, MigrationMode, MigrationOnError, Negotiation, SandboxMode,
+    SeccompMode,
+};
+
+use clap::CommandFactory;
+use std::ffi::OsString;
+use std::os::fd::RawFd;
+use std::path::PathBuf;
+
+pub(crate) use cli::Cli;
+
+/// What the command line asks for.
+#[derive(Debug, Clone)]
+pub enum Invocation {
+    /// Print what `--print-capabilities` prints, and end.
+    PrintCapabilities,
+    /// Serve a share.
+    Serve(Box<Options>),
+}
+
+/// Everything needed to serve one share.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Where the front end connects.
+    pub socket: SocketOptions,
+    /// What is shared.
+    pub share: ShareOptions,
+    /// What the guest may keep, and for how long.
+    pub cache: CacheOptions,
+    /// Extended attributes, access control lists, labels.
+    pub attributes: AttributeOptions,
+    /// Who owns what, on either side.
+    pub ownership: OwnershipOptions,
+    /// Locks that reach the host.
+    pub locks: LockOptions,
+    /// How inodes are held, and how many descriptors that may take.
+    pub inodes: InodeOptions,
+    /// Queues, workers, polling.
+    pub workers: WorkerOptions,
+    /// How the daemon isolates itself.
+    pub isolation: IsolationOptions,
+    /// Live migration.
+    pub migration: MigrationOptions,
+    /// Where messages go, and which.
+    pub log: LogOptions,
+    /// The OpenMetrics socket, if one is asked for.
+    pub metrics_socket: Option<PathBuf>,
+    /// Deprecated or ineffective options that were given; to be said once the log is open.
+    pub remarks: Vec<String>,
+}
+
+/// Where the front end connects.
+#[derive(Debug, Clone)]
+pub struct SocketOptions {
+    /// The listening socket.
+    pub endpoint: Endpoint,
+    /// Listen again after a front end has left, rather than end.
+    pub keep_serving: bool,
+}
+
+/// The listening socket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Endpoint {
+    /// A socket to create, with the group that may connect to it: a name or a number.
+    Path {
+        /// The socket's path.
+        path: PathBuf,
+        /// The group's name or number.
+        group: Option<String>,
+    },
+    /// A listening socket that was inherited under this number.
+    Inherited(RawFd),
+}
+
+/// What is shared.
+#[derive(Debug, Clone)]
+pub struct ShareOptions {
+    /// A directory, or a single file.
+    pub path: PathBuf,
+    /// The name by which guests mount the share, at most 36 bytes, for front ends that ask.
+    pub tag: Option<String>,
+    /// Refuse whatever would change the share.
+    pub is_readonly: bool,
+    /// Tell the guest which directories are mount points.
+    pub announce_submounts: bool,
+}
+
+/// What the guest may keep, and for how long.
+#[derive(Debug, Clone)]
+pub struct CacheOptions {
+    /// The policy for names, attributes and data.
+    pub policy: CachePolicy,
+    /// Let the guest collect writes in its own page cache.
+    pub writeback: bool,
+    /// Allow shared mappings of files that are not cached.
+    pub allow_mmap: bool,
+    /// Pass `O_DIRECT` on to the host.
+    pub allow_direct_io: bool,
+    /// Answer directory listings with attributes.
+    pub readdirplus: bool,
+}
+
+/// Extended attributes, access control lists, labels.
+#[derive(Debug, Clone)]
+pub struct AttributeOptions {
+    /// Serve extended attributes.
+    pub xattr: bool,
+    /// The rules that translate names of extended attributes, as written.
+    pub xattr_rules: Option<String>,
+    /// POSIX access control lists.
+    pub posix_acl: Negotiation,
+    /// Security labels at creation.
+    pub security_label: Negotiation,
+    /// The host clears set-id bits on the guest's behalf.
+    pub killpriv_v2: bool,
+    /// Pass `O_NOATIME` on to the host, even where that may be refused.
+    pub preserve_noatime: bool,
+}
+
+/// Who owns what, on either side.
+#[derive(Debug, Clone, Default)]
+pub struct OwnershipOptions {
+    /// Ranges of the daemon's own user namespace.
+    pub namespace_uids: Vec<NamespaceRange>,
+    /// Ranges of the daemon's own user namespace.
+    pub namespace_gids: Vec<NamespaceRange>,
+    /// Translations of uids between guest and host, done by the daemon.
+    pub translate_uid: Vec<Translation>,
+    /// Translations of gids between guest and host, done by the daemon.
+    pub translate_gid: Vec<Translation>,
+    /// Everything belongs to one owner on each side.
+    pub squash: Option<Squash>,
+}
+
+/// Locks that reach the host. What is off stays within each guest.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct LockOptions {
+    /// `fcntl` locks.
+    pub posix: bool,
+    /// `flock` locks.
+    pub flock: bool,
+}
+
+/// How inodes are held, and how many descriptors that may take.
+#[derive(Debug, Clone, Copy)]
+pub struct InodeOptions {
+    /// File handles rather than descriptors.
+    pub file_handles: FileHandles,
+    /// The most host descriptors held on behalf of the guest; `None`: what the limit of the process leaves.
+    pub max_fds: Option<u64>,
+    /// The limit of the process: `None` asks for the default, 0 leaves it unchanged.
+    pub rlimit_nofile: Option<u64>,
+}
+
+/// Queues, workers, polling.
+#[derive(Debug, Clone, Copy)]
+pub struct WorkerOptions {
+    /// Request queues offered to the front end, without the high-priority queue.
+    pub request_queues: u16,
+    /// Threads for operations that may block; 0: none. `None`: the daemon's own choice.
+    pub thread_pool_size: Option<usize>,
+    /// The longest time that a worker polls before it sleeps, in microseconds. `None`: the daemon's own choice.
+    pub poll_us: Option<u32>,
+}
+
+/// How the daemon isolates itself.
+#[derive(Debug, Clone)]
+pub struct IsolationOptions {
+    /// What the process can see.
+    pub sandbox: SandboxMode,
+    /// What happens at a system call that is not listed.
+    pub seccomp: SeccompMode,
+    /// Changes to the list of capabilities, in order.
+    pub capability_changes: Vec<CapabilityChange>,
+}
+
+/// Live migration.
+#[derive(Debug, Clone, Copy)]
+pub struct MigrationOptions {
+    /// How inodes are described to the destination.
+    pub mode: MigrationMode,
+    /// What the destination does with an inode that it cannot find.
+    pub on_error: MigrationOnError,
+    /// Send file handles along with paths, and compare.
+    pub verify_handles: bool,
+    /// Check each path again at the switch-over.
+    pub confirm_paths: bool,
+}
+
+/// Where messages go, and which.
+#[derive(Debug, Clone, Copy)]
+pub struct LogOptions {
+    /// The least severe level that is written.
+    pub level: LogLevel,
+    /// To the system log rather than standard error.
+    pub syslog: bool,
+}
+
+/// Reads a command line, the program's name first.
+///
+/// An error carries its text and exit status, `--help` and `--version` among them: `clap::Error::exit` ends the
+/// process with both.
+pub fn parse(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Invocation, clap::Error> {
+    let cli = <Cli as clap::Parser>::try_parse_from(args)?;
+    resolve::resolve(cli).map_err(|error| error.format(&mut command()))
+}
+
+/// The command line's description, for help texts and their tests.
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
+#[cfg(test)]
+mod options_test;

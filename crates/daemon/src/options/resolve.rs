@@ -1,0 +1,169 @@
+//! From flags to `Options`: applies the `-o` lists, checks what excludes what, and notes what is deprecated.
+
+use super::cli::Cli;
+use super::values::{FileHandles, LogLevel, MigrationMode, Negotiation, SandboxMode};
+use super::{
+    AttributeOptions, CacheOptions, CachePolicy, Endpoint, InodeOptions, Invocation, IsolationOptions, LockOptions,
+    LogOptions, MigrationOptions, Options, OwnershipOptions, ShareOptions, SocketOptions, Squash, WorkerOptions,
+};
+use crate::legacy;
+use clap::error::{Error, ErrorKind};
+use std::path::PathBuf;
+
+/// Builds what the flags ask for. Errors are usage errors, not yet formatted.
+pub(super) fn resolve(mut cli: Cli) -> Result<Invocation, Error> {
+    if cli.socket.print_capabilities {
+        return Ok(Invocation::PrintCapabilities);
+    }
+    for list in cli.legacy.compat_options.take().into_iter().flatten() {
+        legacy::apply(&list, &mut cli).map_err(|error| {
+            let kind = match error {
+                legacy::LegacyError::Value { .. } => ErrorKind::InvalidValue,
+                legacy::LegacyError::Unknown { .. } => ErrorKind::UnknownArgument,
+            };
+            Error::raw(kind, format!("{error}\n"))
+        })?;
+        remark(&mut cli, "-o is deprecated: write each option on its own, as in '--cache auto'");
+    }
+    check(&cli)?;
+    note_deprecated(&mut cli);
+
+    let share_path = cli.share.shared_dir.take().ok_or_else(|| {
+        Error::raw(ErrorKind::MissingRequiredArgument, "--shared-dir DIR, or -o source=DIR, is missing\n")
+    })?;
+    Ok(Invocation::Serve(Box::new(options(cli, share_path))))
+}
+
+fn check(cli: &Cli) -> Result<(), Error> {
+    let conflict = |text: String| Err(Error::raw(ErrorKind::ArgumentConflict, text + "\n"));
+    let owners = &cli.ownership;
+    let translates = !owners.translate_uid.is_empty() || !owners.translate_gid.is_empty() || owners.squash_to.is_some();
+    if cli.attributes.posix_acl != Negotiation::Never && translates {
+        return conflict(
+            "--posix-acl excludes --translate-uid, --translate-gid and --squash-to: \
+             the ids within access control lists are not translated"
+                .into(),
+        );
+    }
+    let has_maps = !owners.uid_map.is_empty() || !owners.gid_map.is_empty();
+    if has_maps && cli.isolation.sandbox != SandboxMode::Namespace {
+        return conflict("--uid-map and --gid-map need --sandbox namespace: they describe a user namespace".into());
+    }
+    let migration = &cli.migration;
+    let checks_paths = migration.migration_verify_handles || migration.migration_confirm_paths;
+    if migration.migration_mode == MigrationMode::FileHandles && checks_paths {
+        return conflict(
+            "--migration-mode file-handles excludes --migration-verify-handles and --migration-confirm-paths: \
+             handles need no check"
+                .into(),
+        );
+    }
+    let drops_read_search = cli.isolation.modcaps.as_ref().is_some_and(|changes| {
+        let last = changes.0.iter().rev().find(|change| change.capability == caps::Capability::CAP_DAC_READ_SEARCH);
+        last.is_some_and(|change| !change.is_kept)
+    });
+    if drops_read_search && cli.workers.inode_file_handles != FileHandles::Never {
+        return conflict(
+            "--modcaps -dac_read_search needs --inode-file-handles never: handles are opened with that capability"
+                .into(),
+        );
+    }
+    Ok(())
+}
+
+fn note_deprecated(cli: &mut Cli) {
+    if cli.legacy.foreground {
+        remark(cli, "-f is deprecated and has no effect");
+    }
+    if cli.legacy.debug {
+        remark(cli, "-d is deprecated: write '--log-level debug'");
+    }
+    if cli.socket.socket.is_some() {
+        remark(cli, "--socket is deprecated: write '--socket-path'");
+    }
+}
+
+fn remark(cli: &mut Cli, text: &str) {
+    if !cli.remarks.iter().any(|known| known == text) {
+        cli.remarks.push(text.to_owned());
+    }
+}
+
+fn options(cli: Cli, share_path: PathBuf) -> Options {
+    let attributes = &cli.attributes;
+    let implies_xattr = attributes.xattrmap.is_some()
+        || attributes.posix_acl != Negotiation::Never
+        || attributes.security_label != Negotiation::Never;
+    Options {
+        share: ShareOptions {
+            path: share_path,
+            tag: cli.share.tag,
+            is_readonly: cli.share.readonly,
+            announce_submounts: !cli.share.no_announce_submounts,
+        },
+        cache: CacheOptions {
+            policy: cli.cache.cache,
+            writeback: cli.cache.writeback,
+            allow_mmap: cli.cache.allow_mmap,
+            allow_direct_io: cli.cache.allow_direct_io,
+            // Attributes that the guest may not keep are not worth fetching.
+            readdirplus: !cli.cache.no_readdirplus && cli.cache.cache != CachePolicy::Never,
+        },
+        attributes: AttributeOptions {
+            xattr: attributes.xattr || implies_xattr,
+            xattr_rules: cli.attributes.xattrmap,
+            posix_acl: cli.attributes.posix_acl,
+            security_label: cli.attributes.security_label,
+            killpriv_v2: cli.attributes.killpriv_v2,
+            preserve_noatime: cli.attributes.preserve_noatime,
+        },
+        ownership: OwnershipOptions {
+            namespace_uids: cli.ownership.uid_map,
+            namespace_gids: cli.ownership.gid_map,
+            translate_uid: cli.ownership.translate_uid,
+            translate_gid: cli.ownership.translate_gid,
+            squash: cli.ownership.squash_to.map(|to| Squash { host: to.0, guest: cli.ownership.squash_as }),
+        },
+        locks: LockOptions { posix: cli.locks.posix_lock, flock: cli.locks.flock },
+        inodes: InodeOptions {
+            file_handles: cli.workers.inode_file_handles,
+            max_fds: cli.workers.max_fds,
+            rlimit_nofile: cli.workers.rlimit_nofile,
+        },
+        workers: WorkerOptions {
+            request_queues: cli.workers.num_request_queues,
+            thread_pool_size: cli.workers.thread_pool_size,
+            poll_us: cli.workers.poll_us,
+        },
+        isolation: IsolationOptions {
+            sandbox: cli.isolation.sandbox,
+            seccomp: cli.isolation.seccomp,
+            capability_changes: cli.isolation.modcaps.unwrap_or_default().0,
+        },
+        migration: MigrationOptions {
+            mode: cli.migration.migration_mode,
+            on_error: cli.migration.migration_on_error,
+            verify_handles: cli.migration.migration_verify_handles,
+            confirm_paths: cli.migration.migration_confirm_paths,
+        },
+        log: LogOptions {
+            level: if cli.legacy.debug { LogLevel::Debug } else { cli.log.log_level },
+            syslog: cli.log.syslog,
+        },
+        metrics_socket: cli.log.metrics_socket,
+        remarks: cli.remarks,
+        socket: SocketOptions {
+            endpoint: endpoint(cli.socket.fd, cli.socket.socket_path.or(cli.socket.socket), cli.socket.socket_group),
+            keep_serving: cli.socket.keep_serving,
+        },
+    }
+}
+
+fn endpoint(fd: Option<i32>, path: Option<PathBuf>, group: Option<String>) -> Endpoint {
+    match (fd, path) {
+        (Some(fd), _) => Endpoint::Inherited(fd),
+        (None, path) => {
+            Endpoint::Path { path: path.expect("the parser demands --socket-path, --socket or --fd"), group }
+        }
+    }
+}
