@@ -3,5 +3,6 @@
 //! [`server`] turns a request into one call of a [`server::FileSystem`].
 
 pub mod server;
+pub mod sysfd;
 
 pub use rustix::io::Errno;

@@ -1,0 +1,188 @@
+//! An inode as a file handle: what stands in for a descriptor, so that inodes do not use descriptors up.
+//!
+//! [`FileHandle`] is small, owned and comparable; [`FileHandle::open`] needs CAP_DAC_READ_SEARCH and a descriptor on the
+//! handle's mount, which the caller keeps for each [`MountId`].
+
+#![expect(unsafe_code, reason = "name_to_handle_at and open_by_handle_at are not in rustix")]
+
+use std::{
+    fmt,
+    hash::{Hash, Hasher},
+    os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd},
+};
+
+use rustix::{fs::OFlags, io::Errno};
+
+use super::{MountId, checked};
+
+/// Bytes of a handle (`MAX_HANDLE_SZ` of Linux).
+pub const HANDLE_LEN_MAX: usize = 128;
+
+/// Bytes of a handle that are kept without an allocation: ext4 and XFS use 8 to 12, btrfs and NFS more.
+const INLINE_LEN: usize = 22;
+
+/// A file handle together with the mount it belongs to.
+#[derive(Clone)]
+pub struct FileHandle {
+    mount: MountId,
+    type_: i32,
+    bytes: Bytes,
+}
+const _: () = assert!(size_of::<FileHandle>() == 40);
+
+#[derive(Clone)]
+enum Bytes {
+    Inline { len: u8, bytes: [u8; INLINE_LEN] },
+    Heap(Box<[u8]>),
+}
+
+/// `struct file_handle` with room for the largest handle.
+#[repr(C)]
+struct RawHandle {
+    handle_bytes: u32,
+    handle_type: i32,
+    f_handle: [u8; HANDLE_LEN_MAX],
+}
+const _: () = assert!(size_of::<RawHandle>() == 8 + HANDLE_LEN_MAX);
+
+impl FileHandle {
+    /// The handle of the inode that `fd` refers to; `O_PATH` is enough. `mount` is what `statx` answered for the same `fd`.
+    ///
+    /// Errors: EOPNOTSUPP where the file system has no handles; EOVERFLOW where it has larger ones than Linux allows.
+    pub fn of(fd: impl AsFd, mount: MountId) -> Result<Self, Errno> {
+        let mut raw = RawHandle { handle_bytes: HANDLE_LEN_MAX as u32, handle_type: 0, f_handle: [0; HANDLE_LEN_MAX] };
+        let mut mount_id: libc::c_int = 0;
+        // SAFETY:
+        // 1. The name is a constant with its NUL.
+        // 2. `raw` begins as `struct file_handle` does and has the HANDLE_LEN_MAX bytes behind it that `handle_bytes` says.
+        // 3. `mount_id` is an int of ours, as the call wants without AT_HANDLE_MNT_ID_UNIQUE.
+        checked(unsafe {
+            libc::name_to_handle_at(
+                fd.as_fd().as_raw_fd(),
+                c"".as_ptr(),
+                (&raw mut raw).cast(),
+                &raw mut mount_id,
+                libc::AT_EMPTY_PATH,
+            )
+        })?;
+        let bytes = raw.f_handle.get(..raw.handle_bytes as usize).ok_or(Errno::OVERFLOW)?;
+        Ok(Self { mount, type_: raw.handle_type, bytes: Bytes::new(bytes) })
+    }
+
+    /// Opens the inode; `on_mount` is any descriptor on [`FileHandle::mount`] that is not `O_PATH`.
+    ///
+    /// Errors: EPERM without CAP_DAC_READ_SEARCH, ESTALE where the inode is gone; those of open(2).
+    pub fn open(&self, on_mount: impl AsFd, flags: OFlags) -> Result<OwnedFd, Errno> {
+        let bytes = self.bytes.as_slice();
+        let mut raw =
+            RawHandle { handle_bytes: bytes.len() as u32, handle_type: self.type_, f_handle: [0; HANDLE_LEN_MAX] };
+        raw.f_handle[..bytes.len()].copy_from_slice(bytes);
+        // SAFETY: `raw` begins as `struct file_handle` does and has at least `handle_bytes` bytes behind it.
+        let fd = checked(unsafe {
+            libc::open_by_handle_at(
+                on_mount.as_fd().as_raw_fd(),
+                (&raw mut raw).cast(),
+                (flags | OFlags::CLOEXEC).bits() as libc::c_int,
+            )
+        })?;
+        // SAFETY: the call has just opened `fd` for us, and nobody else knows its number.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    }
+
+    /// The mount that the handle belongs to.
+    pub fn mount(&self) -> MountId {
+        self.mount
+    }
+}
+
+impl Bytes {
+    /// `bytes` has at most [`HANDLE_LEN_MAX`] elements.
+    fn new(bytes: &[u8]) -> Self {
+        if bytes.len() > INLINE_LEN {
+            return Self::Heap(bytes.into());
+        }
+        let mut inline = [0; INLINE_LEN];
+        inline[..bytes.len()].copy_from_slice(bytes);
+        Self::Inline { len: bytes.len() as u8, bytes: inline }
+    }
+
+    fn as_slice(&self) -> &[u8] {
+        match self {
+            Self::Inline { len, bytes } => &bytes[..usize::from(*len)],
+            Self::Heap(bytes) => bytes,
+        }
+    }
+}
+
+impl PartialEq for FileHandle {
+    fn eq(&self, other: &Self) -> bool {
+        self.mount == other.mount && self.type_ == other.type_ && self.bytes.as_slice() == other.bytes.as_slice()
+    }
+}
+
+impl Eq for FileHandle {}
+
+impl Hash for FileHandle {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.mount.hash(state);
+        self.type_.hash(state);
+        self.bytes.as_slice().hash(state);
+    }
+}
+
+impl fmt::Debug for FileHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FileHandle(mount {}, type {}, ", self.mount.0, self.type_)?;
+        self.bytes.as_slice().iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
+        f.write_str(")")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::HashSet, fs::File, io::Read};
+
+    use super::*;
+
+    #[test]
+    fn long_and_short_handles_keep_their_bytes() {
+        for len in [0, 1, INLINE_LEN - 1, INLINE_LEN, INLINE_LEN + 1, HANDLE_LEN_MAX] {
+            let bytes: Vec<u8> = (0..len as u8).collect();
+            assert_eq!(Bytes::new(&bytes).as_slice(), bytes);
+        }
+    }
+
+    #[test]
+    fn two_names_of_an_inode_have_one_handle_that_outlives_both() {
+        let dir = tempfile::tempdir().unwrap();
+        let (a, b) = (dir.path().join("a"), dir.path().join("b"));
+        std::fs::write(&a, "content").unwrap();
+        std::fs::hard_link(&a, &b).unwrap();
+        std::fs::write(dir.path().join("c"), "other").unwrap();
+        let path_fd = |path: &std::path::Path| {
+            rustix::fs::open(path, OFlags::PATH | OFlags::NOFOLLOW, rustix::fs::Mode::empty()).unwrap()
+        };
+        let mount = MountId(1);
+        let handle = match FileHandle::of(path_fd(&a), mount) {
+            Err(Errno::OPNOTSUPP) => return println!("SKIPPED: {} has no file handles", dir.path().display()),
+            handle => handle.unwrap(),
+        };
+        let set = HashSet::from([handle.clone()]);
+        assert!(set.contains(&FileHandle::of(path_fd(&b), mount).unwrap()));
+        assert!(!set.contains(&FileHandle::of(path_fd(&dir.path().join("c")), mount).unwrap()));
+        assert!(!set.contains(&FileHandle::of(path_fd(&b), MountId(2)).unwrap()), "another mount");
+
+        let held = File::open(&a).unwrap();
+        std::fs::remove_file(&a).unwrap();
+        std::fs::remove_file(&b).unwrap();
+        let root = File::open(dir.path()).unwrap();
+        let mut content = String::new();
+        match handle.open(&root, OFlags::RDONLY) {
+            Err(Errno::PERM) => return println!("SKIPPED: opening a handle needs CAP_DAC_READ_SEARCH"),
+            opened => File::from(opened.unwrap()).read_to_string(&mut content).unwrap(),
+        };
+        assert_eq!(content, "content");
+        drop(held);
+        assert_eq!(handle.open(&root, OFlags::RDONLY).err(), Some(Errno::STALE));
+    }
+}

@@ -1,0 +1,34 @@
+//! System calls on descriptors, with safe and typed faces.
+//!
+//! What rustix has under a fitting signature is used from there; this is the rest: file data to and from guest memory
+//! ([`vectored`]), inodes that are held as file handles ([`handle`]), operations on `O_PATH` descriptors ([`procfd`],
+//! [`path`]), `statx` with mount identifiers ([`stat`]), inode attributes ([`inode_attr`]) and locks that belong to an open
+//! file description ([`ofd`]). Nothing here keeps state but [`procfd`], which says what it keeps.
+
+pub mod handle;
+pub mod inode_attr;
+pub mod ofd;
+pub mod path;
+pub mod procfd;
+pub mod stat;
+pub mod vectored;
+
+pub use handle::FileHandle;
+pub use procfd::ProcFds;
+pub use stat::MountId;
+
+use rustix::io::Errno;
+
+/// The result of a libc call that answers -1 with `errno`.
+fn checked(returned: libc::c_int) -> Result<libc::c_int, Errno> {
+    if returned == -1 { Err(last_errno()) } else { Ok(returned) }
+}
+
+/// As [`checked`], for a call that answers with a count of bytes.
+fn checked_len(returned: libc::ssize_t) -> Result<usize, Errno> {
+    usize::try_from(returned).map_err(|_| last_errno())
+}
+
+fn last_errno() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
+}

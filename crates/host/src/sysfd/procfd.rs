@@ -1,0 +1,125 @@
+//! What an `O_PATH` descriptor cannot do by itself, through its entry in `/proc/self/fd`.
+//!
+//! Such an entry leads to the inode itself, whatever its name is now, and a symbolic link behind it is not followed. The
+//! directory is opened once, before the sandbox hides `/proc`, and after the last fork: its entries are those of the process
+//! that opened it. Extended attributes have no call relative to a directory on kernels before 6.13, so the thread that
+//! works on one gets a working directory of its own, which stays in that directory: see [`ProcFds::get_xattr`].
+
+#![expect(unsafe_code, reason = "rustix marks unshare unsafe for the sake of CLONE_FILES")]
+
+use std::{
+    cell::Cell,
+    os::fd::{AsFd, OwnedFd},
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use rustix::{
+    fs::{AtFlags, Mode, OFlags, XattrFlags},
+    io::Errno,
+    path::DecInt,
+    process::fchdir,
+    thread::{UnshareFlags, unshare_unsafe},
+};
+
+/// `/proc/self/fd`, open.
+#[derive(Debug)]
+pub struct ProcFds {
+    dir: OwnedFd,
+    /// Tells a thread whether its working directory is this one.
+    id: u64,
+}
+
+thread_local! {
+    /// The [`ProcFds::id`] of the thread's working directory; 0 while the thread shares it with others.
+    static ENTERED: Cell<u64> = const { Cell::new(0) };
+}
+
+impl ProcFds {
+    /// Opens `/proc/self/fd`. Errors: ENOENT where `/proc` is not mounted.
+    pub fn open() -> Result<Self, Errno> {
+        static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let dir = rustix::fs::open(c"/proc/self/fd", flags, Mode::empty())?;
+        Ok(Self { dir, id: NEXT_ID.fetch_add(1, Ordering::Relaxed) })
+    }
+
+    /// Opens the inode behind `fd` anew, with an open file description of its own.
+    ///
+    /// `O_NOFOLLOW` is taken out of `flags`, since the entry is itself a link; `O_CLOEXEC` is always set.
+    /// Errors: ELOOP where the inode is a symbolic link; those of open(2). Blocks on a FIFO without `O_NONBLOCK`.
+    pub fn reopen(&self, fd: impl AsFd, flags: OFlags) -> Result<OwnedFd, Errno> {
+        let flags = flags - OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        rustix::fs::openat(&self.dir, entry(fd), flags, Mode::empty())
+    }
+
+    /// Changes the permissions of the inode behind `fd`. Errors: EOPNOTSUPP for a symbolic link.
+    pub fn chmod(&self, fd: impl AsFd, mode: Mode) -> Result<(), Errno> {
+        rustix::fs::chmodat(&self.dir, entry(fd), mode, AtFlags::empty())
+    }
+
+    /// Gives the inode behind `fd` the name `name` in `dir`; without the privilege that `AT_EMPTY_PATH` would need.
+    ///
+    /// Errors: ENOENT where the inode has no name any more, unless it was opened with `O_TMPFILE`; those of linkat(2).
+    pub fn link(&self, fd: impl AsFd, dir: impl AsFd, name: &[u8]) -> Result<(), Errno> {
+        rustix::fs::linkat(&self.dir, entry(fd), dir, name, AtFlags::SYMLINK_FOLLOW)
+    }
+
+    /// Reads an extended attribute of the inode behind `fd`; an empty `value` asks for its size.
+    ///
+    /// The calling thread's working directory becomes one of its own, in `/proc/self/fd`, and its umask a copy of its own:
+    /// call this and its three siblings on worker threads.
+    /// Errors: ERANGE where `value` is too short, ENODATA without the attribute; those of getxattr(2).
+    pub fn get_xattr(&self, fd: impl AsFd, name: &[u8], value: &mut [u8]) -> Result<usize, Errno> {
+        self.enter()?;
+        if value.is_empty() {
+            return rustix::fs::getxattr_query(entry(fd), name);
+        }
+        rustix::fs::getxattr(entry(fd), name, value)
+    }
+
+    /// Sets an extended attribute; see [`ProcFds::get_xattr`] for what becomes of the thread.
+    pub fn set_xattr(&self, fd: impl AsFd, name: &[u8], value: &[u8], flags: XattrFlags) -> Result<(), Errno> {
+        self.enter()?;
+        rustix::fs::setxattr(entry(fd), name, value, flags)
+    }
+
+    /// Reads the names of all extended attributes, each with a NUL; an empty `list` asks for its size.
+    ///
+    /// See [`ProcFds::get_xattr`] for what becomes of the thread. Errors: ERANGE where `list` is too short.
+    pub fn list_xattr(&self, fd: impl AsFd, list: &mut [u8]) -> Result<usize, Errno> {
+        self.enter()?;
+        if list.is_empty() {
+            return rustix::fs::listxattr_query(entry(fd));
+        }
+        rustix::fs::listxattr(entry(fd), list)
+    }
+
+    /// Removes an extended attribute; see [`ProcFds::get_xattr`] for what becomes of the thread.
+    pub fn remove_xattr(&self, fd: impl AsFd, name: &[u8]) -> Result<(), Errno> {
+        self.enter()?;
+        rustix::fs::removexattr(entry(fd), name)
+    }
+
+    /// Makes the directory the working directory of this thread alone.
+    fn enter(&self) -> Result<(), Errno> {
+        if ENTERED.get() == self.id {
+            return Ok(());
+        }
+        if ENTERED.get() == 0 {
+            // SAFETY: CLONE_FS separates the working directory, the root and the umask, no descriptors.
+            unsafe { unshare_unsafe(UnshareFlags::FS) }?;
+        }
+        fchdir(&self.dir)?;
+        ENTERED.set(self.id);
+        Ok(())
+    }
+}
+
+/// The name of `fd` in `/proc/self/fd`.
+fn entry(fd: impl AsFd) -> DecInt {
+    DecInt::from_fd(fd)
+}
+
+#[cfg(test)]
+#[path = "procfd_test.rs"]
+mod procfd_test;
