@@ -1,3 +1,29 @@
-//! Placeholder entry point.
+//! `transom`: the command for people. Each subcommand is a file.
+//!
+//! The same executable is the first process of the guests that `transom run` boots.
 
-fn main() {}
+mod run;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Share directories with virtual machines, and run commands in them.
+#[derive(Debug, Parser)]
+#[command(name = "transom", version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Run(run::Run),
+}
+
+fn main() -> ExitCode {
+    transom_vm::agent::run_if_init();
+    match Cli::parse().command {
+        Command::Run(run) => run.execute(),
+    }
+}

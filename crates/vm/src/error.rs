@@ -62,6 +62,14 @@ pub enum Error {
     /// A signal asked this process to stop.
     #[error("stopped by signal {0}")]
     Interrupted(i32),
+    /// The guest did not get as far as the command.
+    #[error("the guest did not start the command within {}s{}", .after.as_secs(), quoted(.console))]
+    NotStarted {
+        /// How long it had.
+        after: Duration,
+        /// The last lines of its console.
+        console: String,
+    },
     /// The time given was not enough.
     #[error("the command did not end within {}s; the guest was stopped", .0.as_secs_f32())]
     TimedOut(Duration),

@@ -7,13 +7,27 @@
 //! Everything temporary lives in one private directory, and every process started dies with this one.
 
 pub mod agent;
+mod daemon;
+mod environment;
 mod error;
+mod initramfs;
+mod kernel;
+mod machine;
 mod process;
 mod protocol;
+mod qemu;
+mod run;
+mod session;
+mod share;
 mod spec;
+mod streams;
+mod terminal;
 mod vmm;
 
 pub use error::{Error, Result};
 pub use process::Supervised;
+pub use qemu::{Accelerator, Qemu};
+pub use run::{Outcome, Timings, run};
+pub use share::ShareArg;
 pub use spec::{CacheMode, GuestSpec, Input, Kernel, Output, Root, Share, Stdio};
 pub use vmm::{Boot, Channels, GuestChannels, SharePoint, Started, Vmm};

@@ -1,7 +1,7 @@
 //! Processes that die with us: the VMM and the daemons.
 //!
 //! [`Supervised`] kills its process and the process's group when it is dropped; should this process be killed
-//! outright, the kernel kills the child (`PR_SET_PDEATHSIG`). `die_with_parent.rs` holds the one unsafe call.
+//! outright, the kernel kills the child (`PR_SET_PDEATHSIG`). `process/child_setup.rs` holds the one unsafe call.
 
 use std::{
     ffi::OsStr,
@@ -14,7 +14,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
 use crate::{Error, Result};
 
-mod die_with_parent;
+mod child_setup;
 
 /// A child that never outlives its owner.
 #[derive(Debug)]
@@ -28,10 +28,11 @@ impl Supervised {
     /// Starts `command` in a process group of its own.
     ///
     /// The kernel kills the child when the *thread* that called this ends: call it from a thread that outlives the
-    /// child. Errors: the program cannot be started.
-    pub fn spawn(mut command: Command) -> Result<Self> {
+    /// child. `inherited` stay open in the child under their numbers and are closed here.
+    /// Errors: the program cannot be started.
+    pub fn spawn(mut command: Command, inherited: Vec<OwnedFd>) -> Result<Self> {
         command.process_group(0);
-        die_with_parent::arrange(&mut command);
+        child_setup::arrange(&mut command, inherited);
         let child = command.spawn().map_err(Error::io(format!("starting {:?}", command.get_program())))?;
         let pidfd = pidfd_open(pid(&child), PidfdFlags::empty())
             .map_err(Error::io(format!("watching {:?}", command.get_program())))?;

@@ -48,6 +48,13 @@ pub(crate) struct Size {
     pub(crate) columns: u16,
 }
 
+/// A stream from the guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Stream {
+    Stdout,
+    Stderr,
+}
+
 /// From the host.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum ToGuest {
@@ -55,6 +62,8 @@ pub(crate) enum ToGuest {
     StdinEnd { bytes: u64 },
     /// The terminal changed its size.
     Resize(Size),
+    /// Nobody reads this any more.
+    Unwanted(Stream),
     /// This signal is for the command.
     Signal { number: i32 },
 }

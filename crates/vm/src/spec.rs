@@ -33,8 +33,10 @@ pub struct GuestSpec {
     pub stdio: Stdio,
     /// The run is stopped after this time.
     pub timeout: Option<Duration>,
-    /// The guest kernel's own messages go to the console log unabridged.
-    pub is_verbose: bool,
+    /// A file for all that the guest's kernel says; without it only errors are kept, for the time of the run.
+    pub console: Option<PathBuf>,
+    /// SIGINT, SIGTERM, SIGHUP and SIGWINCH of this process are the run's, for its time.
+    pub is_foreground: bool,
 }
 
 /// A kernel image, and the folder of its modules where it has any.

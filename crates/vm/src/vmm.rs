@@ -27,6 +27,11 @@ pub trait Vmm: fmt::Debug {
     /// The character devices at which the agent finds its channels.
     fn guest_channels(&self) -> GuestChannels;
 
+    /// Arguments that the daemon behind the share `tag` needs for this VMM.
+    fn daemon_args(&self, _tag: &str) -> Vec<OsString> {
+        Vec::new()
+    }
+
     /// Starts the machine.
     ///
     /// The daemons of `boot.shares` listen already. The process must be started with [`Supervised::spawn`] by the
@@ -71,6 +76,8 @@ pub struct Started {
     pub process: Supervised,
     /// The host's ends of the channels.
     pub channels: Channels,
+    /// The file that takes what the VMM itself says.
+    pub log: PathBuf,
 }
 
 /// The host's ends of the four channels: stream sockets, pipes or the like.

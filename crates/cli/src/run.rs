@@ -1,0 +1,285 @@
+//! `transom run`: a command in a Linux guest with directories of the host.
+
+mod report;
+
+use std::{
+    env,
+    ffi::{OsStr, OsString},
+    io::IsTerminal,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
+
+use clap::{Args, ValueEnum};
+use transom_vm::{
+    Accelerator, Error, GuestSpec, Input, Kernel, Output, Qemu, Result, Root, Share, ShareArg, Stdio, Vmm,
+};
+
+/// What `timeout` and `docker run` answer when they fail themselves, rather than the command.
+const TIMED_OUT: u8 = 124;
+const FAILED: u8 = 125;
+
+/// Run a command in a Linux virtual machine with directories of the host.
+///
+/// Boots a small guest, mounts the shares, runs COMMAND in the first of them, and passes input, output and the exit
+/// status through. Without COMMAND there is a shell. Nothing is installed and nothing is left; no root is needed.
+#[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct Run {
+    /// A directory of the host to share; may be given several times
+    ///
+    /// GUEST is where the guest mounts it: by default the same path as on the host with --root /, and
+    /// /mnt/<name> otherwise. `ro` makes it read-only. MODE is never, metadata, auto or always. A colon or comma
+    /// within a path is written with a backslash before it. The first share is the working directory.
+    #[arg(long = "share", short = 's', value_name = "HOST[:GUEST][,ro][,cache=MODE]")]
+    shares: Vec<OsString>,
+
+    /// The guest's root: a directory of the host, `/` for the host's own root
+    ///
+    /// It is shared read-only; what the guest writes stays in the guest's memory. /proc, /sys, /dev, /tmp and /run
+    /// are the guest's own. By default the root is a minimal one, with busybox. Takes `,cache=MODE` as a share does.
+    #[arg(long, value_name = "DIR[,cache=MODE]")]
+    root: Option<OsString>,
+
+    /// The kernel image, /boot/vmlinuz-… for example; its modules are looked for in ../lib/modules
+    #[arg(long, value_name = "FILE", env = "TRANSOM_KERNEL")]
+    kernel: Option<PathBuf>,
+
+    /// Virtual processors
+    #[arg(long, value_name = "N", default_value_t = default_cpus(), value_parser = clap::value_parser!(u32).range(1..=255))]
+    cpus: u32,
+
+    /// Memory of the guest: a number of MiB, or with K, M, G or T
+    #[arg(long, short = 'm', value_name = "SIZE", default_value = "1G", value_parser = parse_memory_mib)]
+    memory: u32,
+
+    /// What runs the guest's instructions; `auto` is KVM where it works
+    #[arg(long, value_enum, default_value_t = Accel::Auto)]
+    accel: Accel,
+
+    /// The virtual machine monitor
+    #[arg(long, value_enum, default_value_t = VmmName::Qemu)]
+    vmm: VmmName,
+
+    /// Set a variable for the command; may be given several times
+    #[arg(long = "env", short = 'e', value_name = "NAME=VALUE")]
+    env: Vec<OsString>,
+
+    /// Stop the run when the command has not ended after so many seconds; the exit status is 124 then
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
+    timeout: Option<Duration>,
+
+    /// Give the command a terminal; `auto` when standard input and output are one
+    #[arg(long, value_enum, default_value_t = Tty::Auto)]
+    tty: Tty,
+
+    /// Print where the time went, on standard error
+    #[arg(long, short = 'v')]
+    timing: bool,
+
+    /// Write all that the guest's kernel says to a file
+    #[arg(long, value_name = "FILE")]
+    console: Option<PathBuf>,
+
+    /// The daemon that serves the shares; it takes virtiofsd's options [default: transomd beside this program]
+    #[arg(long, value_name = "PROGRAM", env = "TRANSOM_DAEMON")]
+    daemon: Option<PathBuf>,
+
+    /// QEMU's program [default: qemu-system-x86_64]
+    #[arg(long, value_name = "PROGRAM", env = "TRANSOM_QEMU")]
+    qemu: Option<PathBuf>,
+
+    /// A static busybox for the minimal root
+    #[arg(long, value_name = "FILE", env = "TRANSOM_BUSYBOX")]
+    busybox: Option<PathBuf>,
+
+    /// The command and its arguments
+    #[arg(value_name = "COMMAND", trailing_var_arg = true, allow_hyphen_values = true)]
+    command: Vec<OsString>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  transom run --share .
+      A shell in a minimal guest, in the current directory.
+  transom run --root / --share . -- make test
+      The project's tests in a sandbox: every program of the host is there, and only this directory can change.
+  transom run --share ~/data,ro -- sh -c 'sha256sum *' > sums
+      Input, output and exit status are the command's own.
+  tar c . | transom run --share /srv/backup:/backup -- tar x -C /backup
+      A share at another place.
+
+Exit status: the command's; 128 and the signal's number if a signal ended it; 124 after --timeout; 125 if the guest
+could not be run; 126 and 127 if the command could not be, as in a shell.";
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Accel {
+    Auto,
+    Kvm,
+    Tcg,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum VmmName {
+    /// A PC; runs any kernel
+    Qemu,
+    /// User Mode Linux: boots in a tenth of a second, without hardware
+    Uml,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Tty {
+    Auto,
+    Always,
+    Never,
+}
+
+impl Run {
+    /// Runs it; the exit status is the command's or one of this program's own.
+    pub(crate) fn execute(self) -> ExitCode {
+        let shows_timings = self.timing;
+        let result = self.spec_and_vmm().and_then(|(spec, vmm)| transom_vm::run(&spec, vmm.as_ref()));
+        match result {
+            Ok(outcome) => {
+                for warning in &outcome.warnings {
+                    eprintln!("transom: {warning}");
+                }
+                if shows_timings {
+                    report::timings(&outcome.timings);
+                }
+                ExitCode::from(u8::try_from(outcome.exit_code).unwrap_or(FAILED))
+            }
+            Err(error) => {
+                eprintln!("transom: {error}");
+                ExitCode::from(match error {
+                    Error::Interrupted(signal) => u8::try_from(128 + signal).unwrap_or(FAILED),
+                    Error::TimedOut(_) => TIMED_OUT,
+                    _ => FAILED,
+                })
+            }
+        }
+    }
+
+    fn spec_and_vmm(self) -> Result<(GuestSpec, Box<dyn Vmm>)> {
+        let cache = cache_dir();
+        let agent = env::current_exe().map_err(Error::io("finding this program"))?;
+        let root = match &self.root {
+            None => Root::Minimal,
+            Some(words) => Root::Host(ShareArg::parse(words)?.resolve(|_| "/".into())?),
+        };
+        let shares = self.shares(&root)?;
+        let kernel = self.kernel.as_deref().ok_or_else(|| Error::Usage("give --kernel a kernel image".into()))?;
+        let spec = GuestSpec {
+            kernel: Kernel::at(kernel)?,
+            daemon: self.daemon.clone().unwrap_or_else(|| agent.with_file_name("transomd")),
+            agent,
+            busybox: self.busybox.clone(),
+            root,
+            shares,
+            env: self.env.iter().map(|pair| parse_variable(pair)).collect::<Result<_>>()?,
+            memory_mib: self.memory,
+            cpus: self.cpus,
+            stdio: self.stdio(),
+            timeout: self.timeout,
+            console: self.console.clone(),
+            is_foreground: true,
+            command: self.command,
+        };
+        let accelerator = match self.accel {
+            Accel::Kvm => Accelerator::Kvm,
+            Accel::Tcg | Accel::Auto => Accelerator::Tcg,
+        };
+        let vmm: Box<dyn Vmm> = match self.vmm {
+            VmmName::Qemu => Box::new(Qemu::new(self.qemu.as_deref(), accelerator, &cache)?),
+            VmmName::Uml => return Err(Error::Usage("User Mode Linux is not there yet".into())),
+        };
+        Ok((spec, vmm))
+    }
+
+    fn shares(&self, root: &Root) -> Result<Vec<Share>> {
+        let is_host_root = matches!(root, Root::Host(share) if share.host == Path::new("/"));
+        let guest_path = |host: &Path| {
+            if is_host_root {
+                host.to_owned()
+            } else {
+                Path::new("/mnt").join(host.file_name().unwrap_or(OsStr::new("root")))
+            }
+        };
+        self.shares.iter().map(|words| ShareArg::parse(words)?.resolve(guest_path)).collect()
+    }
+
+    fn stdio(&self) -> Stdio {
+        let is_terminal = match self.tty {
+            Tty::Auto => std::io::stdin().is_terminal() && std::io::stdout().is_terminal(),
+            Tty::Always => true,
+            Tty::Never => false,
+        };
+        Stdio { stdin: Input::Inherit, stdout: Output::Inherit, stderr: Output::Inherit, is_terminal }
+    }
+}
+
+fn default_cpus() -> u32 {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    u32::try_from(cpus).unwrap_or(1).min(4)
+}
+
+fn cache_dir() -> PathBuf {
+    env::temp_dir().join("transom-cache")
+}
+
+/// `512`, `512M` or `2G`, in MiB.
+fn parse_memory_mib(words: &str) -> std::result::Result<u32, String> {
+    let digits = words.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+    let number: u64 = digits.parse().map_err(|_| format!("{words:?} is no size; 512M and 2G are"))?;
+    let mib = match words[digits.len()..].to_ascii_uppercase().as_str() {
+        "" | "M" | "MB" | "MIB" => Some(number),
+        "K" | "KB" | "KIB" => Some(number / 1024),
+        "G" | "GB" | "GIB" => number.checked_mul(1 << 10),
+        "T" | "TB" | "TIB" => number.checked_mul(1 << 20),
+        unit => return Err(format!("{unit:?} is no unit; K, M, G and T are")),
+    };
+    const LEAST_MIB: u64 = 64;
+    match mib.and_then(|mib| u32::try_from(mib).ok()) {
+        Some(mib) if u64::from(mib) >= LEAST_MIB => Ok(mib),
+        Some(mib) => Err(format!("{mib} MiB are too little; a guest needs {LEAST_MIB}")),
+        None => Err(format!("{words} is more than any machine has")),
+    }
+}
+
+fn parse_seconds(words: &str) -> std::result::Result<Duration, String> {
+    let seconds: f64 = words.parse().map_err(|_| format!("{words:?} is no number"))?;
+    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+}
+
+fn parse_variable(pair: &OsStr) -> Result<(OsString, OsString)> {
+    let bytes = pair.as_bytes();
+    match bytes.iter().position(|&byte| byte == b'=') {
+        Some(at) if at > 0 => Ok((OsStr::from_bytes(&bytes[..at]).into(), OsStr::from_bytes(&bytes[at + 1..]).into())),
+        _ => Err(Error::Usage(format!("variable {pair:?} is not of the form NAME=VALUE"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_with_and_without_units() {
+        assert_eq!(parse_memory_mib("512"), Ok(512));
+        assert_eq!(parse_memory_mib("512M"), Ok(512));
+        assert_eq!(parse_memory_mib("2GiB"), Ok(2048));
+        assert_eq!(parse_memory_mib("131072k"), Ok(128));
+        for words in ["", "G", "1X", "1", "99999999999T"] {
+            assert!(parse_memory_mib(words).is_err(), "{words:?}");
+        }
+    }
+
+    #[test]
+    fn variables_have_a_name() {
+        assert_eq!(parse_variable(OsStr::new("A=b=c")).unwrap(), ("A".into(), "b=c".into()));
+        assert!(parse_variable(OsStr::new("=x")).is_err());
+        assert!(parse_variable(OsStr::new("A")).is_err());
+    }
+}

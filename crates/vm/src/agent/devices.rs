@@ -1,0 +1,21 @@
+//! The kernel modules, loaded in the order that the host worked out.
+
+use std::{fs::File, io};
+
+use rustix::system::finit_module;
+
+use super::while_doing;
+
+/// Loads the modules at `paths`; one that is there already is no error.
+pub(super) fn load(paths: &[String]) -> io::Result<()> {
+    for path in paths {
+        let module = File::open(path).map_err(while_doing(format!("opening {path}")))?;
+        match finit_module(&module, c"", 0) {
+            Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+            Err(error) => return Err(while_doing(format!("loading {path}"))(error)),
+        }
+        // Its memory is the guest's.
+        std::fs::remove_file(path)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,117 @@
+//! The guest's mounts: those of the kernel, the root, and the shares; and leaving them in good order.
+
+use std::{
+    ffi::{CString, OsStr},
+    fs::{self, File},
+    io,
+    os::unix::{ffi::OsStrExt, fs::symlink},
+    path::{Path, PathBuf},
+};
+
+use rustix::{
+    fs::syncfs,
+    mount::{MountFlags, UnmountFlags, mount, mount_move, unmount},
+    process::{chdir, chroot},
+};
+
+use super::while_doing;
+use crate::protocol::{Mount, Task};
+
+/// The root's lower layer, the memory of its upper one, and the two together; below the initramfs.
+const LOWER: &str = "/layers/lower";
+const MEMORY: &str = "/layers/memory";
+const MERGED: &str = "/layers/merged";
+
+/// The shares that are mounted, in order.
+pub(super) struct Mounted(Vec<PathBuf>);
+
+/// Mounts what the kernel provides below `root`: processes, devices, terminals, its state, and memory for files.
+pub(super) fn kernel_file_systems(root: &Path) -> io::Result<()> {
+    let hidden = MountFlags::NOSUID | MountFlags::NODEV;
+    let at = |path: &str| root.join(path);
+    mount_at("proc", "proc", &at("proc"), hidden | MountFlags::NOEXEC, "")?;
+    mount_at("sysfs", "sysfs", &at("sys"), hidden | MountFlags::NOEXEC, "")?;
+    mount_at("devtmpfs", "devtmpfs", &at("dev"), MountFlags::NOSUID, "")?;
+    mount_at(
+        "devpts",
+        "devpts",
+        &at("dev/pts"),
+        MountFlags::NOSUID | MountFlags::NOEXEC,
+        "gid=5,mode=620,ptmxmode=666",
+    )?;
+    mount_at("tmpfs", "tmpfs", &at("dev/shm"), hidden, "mode=1777")?;
+    mount_at("tmpfs", "tmpfs", &at("tmp"), hidden, "mode=1777")?;
+    mount_at("tmpfs", "tmpfs", &at("run"), hidden, "mode=755")?;
+    for (name, target) in [("fd", "/proc/self/fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2")] {
+        match symlink(target, at("dev").join(name)) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Makes the task's root `/`, mounts its shares there and enters the working directory.
+pub(super) fn root_and_shares(task: &Task) -> io::Result<Mounted> {
+    if let Some(tag) = &task.root_tag {
+        overlay(tag)?;
+        kernel_file_systems(Path::new(MERGED))?;
+        chdir(MERGED)?;
+        mount_move(".", "/").map_err(while_doing("moving the root"))?;
+        chroot(".")?;
+        chdir("/")?;
+    }
+    let mut mounted = Vec::new();
+    for share in &task.mounts {
+        let path = PathBuf::from(&share.path);
+        mount_share(share, &path)?;
+        mounted.push(path);
+    }
+    fs::create_dir_all(&task.directory)
+        .and_then(|()| Ok(chdir(Path::new(&task.directory))?))
+        .map_err(while_doing(format!("entering {:?}", task.directory)))?;
+    Ok(Mounted(mounted))
+}
+
+impl Mounted {
+    /// Writes everything back and unmounts; returns what went wrong, for a person to read.
+    pub(super) fn leave(self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        let _ = chdir("/");
+        for path in self.0.iter().rev() {
+            // An unmount reports no failed write-back, so ask first.
+            let written = File::open(path).and_then(|folder| Ok(syncfs(folder)?));
+            if let Err(error) = written {
+                warnings.push(format!("writing back {path:?}: {error}"));
+            }
+            if let Err(error) = unmount(path, UnmountFlags::empty()) {
+                warnings.push(format!("unmounting {path:?}: {error}"));
+            }
+        }
+        warnings
+    }
+}
+
+/// The share `tag`, read-only, under a layer in memory.
+fn overlay(tag: &str) -> io::Result<()> {
+    mount_at("virtiofs", tag, Path::new(LOWER), MountFlags::RDONLY, "")?;
+    mount_at("tmpfs", "tmpfs", Path::new(MEMORY), MountFlags::empty(), "mode=755,size=80%")?;
+    for folder in ["upper", "work"] {
+        fs::create_dir(Path::new(MEMORY).join(folder))?;
+    }
+    let options = format!("lowerdir={LOWER},upperdir={MEMORY}/upper,workdir={MEMORY}/work");
+    mount_at("overlay", "overlay", Path::new(MERGED), MountFlags::empty(), &options)
+}
+
+fn mount_share(share: &Mount, path: &Path) -> io::Result<()> {
+    let flags = if share.is_read_only { MountFlags::RDONLY } else { MountFlags::empty() };
+    mount_at("virtiofs", &share.tag, path, flags, "")
+}
+
+/// Mounts `source` of the kind `kind` at `path`, which is made if it is not there.
+fn mount_at(kind: &str, source: &str, path: &Path, flags: MountFlags, options: &str) -> io::Result<()> {
+    let doing = || format!("mounting {kind} {source} at {path:?}");
+    fs::create_dir_all(path).map_err(while_doing(doing()))?;
+    let options = CString::new(OsStr::new(options).as_bytes())?;
+    mount(source, path, kind, flags, options.as_c_str()).map_err(while_doing(doing()))
+}

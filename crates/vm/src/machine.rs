@@ -1,0 +1,150 @@
+//! The processes of a run: daemons and VMM, started in order, and what they say when they end too early.
+
+use std::{
+    ffi::OsString,
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::{
+    Boot, Channels, Error, GuestSpec, Result, Root, Share, SharePoint, Started, Supervised, Vmm,
+    daemon::Daemon,
+    environment,
+    initramfs::Content,
+    kernel,
+    protocol::{Mount, Task},
+    terminal,
+};
+
+/// The tag of the share below `/`.
+const ROOT_TAG: &str = "root";
+/// So much of a log is shown.
+const LAST_LINES: usize = 20;
+
+/// A machine that runs, with all its processes. Dropping it kills them.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    // Dropped in this order: a daemon whose VMM has gone ends by itself.
+    vmm: Supervised,
+    pub(crate) daemons: Vec<Daemon>,
+    pub(crate) channels: Channels,
+    pub(crate) initramfs_bytes: u64,
+    vmm_name: &'static str,
+    vmm_log: PathBuf,
+    console: PathBuf,
+}
+
+impl Machine {
+    /// Starts a daemon for each share, writes the initramfs meanwhile, and starts the VMM.
+    pub(crate) fn start(spec: &GuestSpec, vmm: &dyn Vmm, dir: &Path) -> Result<Self> {
+        let shares = tagged_shares(spec);
+        let daemons = shares
+            .iter()
+            .map(|(tag, share)| Daemon::start(&spec.daemon, share, tag, dir, vmm))
+            .collect::<Result<Vec<_>>>()?;
+        let points: Vec<SharePoint> = daemons.iter().map(|daemon| daemon.point.clone()).collect();
+
+        let initramfs = dir.join("initramfs.cpio");
+        let initramfs_bytes = write_initramfs(spec, vmm, &initramfs)?;
+        let console = spec.console.clone().unwrap_or_else(|| dir.join("console.log"));
+        let kernel_args: Vec<OsString> = if spec.console.is_some() { vec![] } else { vec!["quiet".into()] };
+        let boot = Boot {
+            dir,
+            kernel: &spec.kernel.image,
+            initramfs: &initramfs,
+            memory_mib: spec.memory_mib,
+            cpus: spec.cpus,
+            shares: &points,
+            kernel_args: &kernel_args,
+            console: &console,
+        };
+        let Started { process, channels, log } = vmm.start(&boot)?;
+        Ok(Self { vmm: process, daemons, channels, initramfs_bytes, vmm_name: vmm.name(), vmm_log: log, console })
+    }
+
+    /// Whether the VMM ends within `patience`.
+    pub(crate) fn vmm_ends(&mut self, patience: Duration) -> bool {
+        let pidfd = self.vmm.pidfd();
+        let patience = Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: i64::from(patience.subsec_nanos()) };
+        let _ = poll(&mut [PollFd::from_borrowed_fd(pidfd, PollFlags::IN)], Some(&patience));
+        self.vmm.ended().is_some()
+    }
+
+    /// Why the machine ended before the command did.
+    pub(crate) fn ended_early(&mut self) -> Error {
+        let console = self.console_tail();
+        let log = tail(&self.vmm_log);
+        if console.contains("Kernel panic") {
+            return Error::Panicked { console };
+        }
+        // A refused command line, a socket that cannot be reached: the VMM has said why.
+        if self.vmm_ends(Duration::from_secs(1)) && (console.is_empty() || !log.is_empty()) {
+            let status = self.vmm.ended().map_or_else(String::new, |status| status.to_string());
+            return Error::Died { what: self.vmm_name.into(), status, output: format!("{console}{log}") };
+        }
+        Error::GuestEnded { console }
+    }
+
+    /// The last of what the guest's kernel said.
+    pub(crate) fn console_tail(&self) -> String {
+        tail(&self.console)
+    }
+}
+
+/// Every share with its tag: the root's first, if it has one.
+fn tagged_shares(spec: &GuestSpec) -> Vec<(String, Share)> {
+    let mut shares = Vec::new();
+    if let Root::Host(share) = &spec.root {
+        shares.push((ROOT_TAG.to_owned(), Share { is_read_only: true, ..share.clone() }));
+    }
+    shares.extend(spec.shares.iter().enumerate().map(|(number, share)| (share_tag(number), share.clone())));
+    shares
+}
+
+fn share_tag(number: usize) -> String {
+    format!("share{number}")
+}
+
+fn write_initramfs(spec: &GuestSpec, vmm: &dyn Vmm, path: &Path) -> Result<u64> {
+    let has_host_root = matches!(spec.root, Root::Host(_));
+    let mut names = vmm.modules().to_vec();
+    names.push("virtiofs");
+    if has_host_root {
+        names.push("overlay");
+    }
+    let modules = kernel::needed(&spec.kernel, &names)?;
+    let busybox = spec.busybox.as_deref().filter(|_| !has_host_root);
+    let content = Content { agent: &spec.agent, modules: &modules, busybox };
+    content.write(path, &task(spec, vmm, content.module_paths())?)
+}
+
+fn task(spec: &GuestSpec, vmm: &dyn Vmm, modules: Vec<String>) -> Result<Task> {
+    let mounts = spec.shares.iter().enumerate().map(|(number, share)| Mount {
+        tag: share_tag(number),
+        path: share.guest.clone().into(),
+        is_read_only: share.is_read_only,
+    });
+    let env = environment::of(spec);
+    let shell = || env.iter().find(|(name, _)| name == "SHELL").map_or_else(|| "/bin/sh".into(), |pair| pair.1.clone());
+    Ok(Task {
+        modules,
+        channels: vmm.guest_channels(),
+        root_tag: matches!(spec.root, Root::Host(_)).then(|| ROOT_TAG.to_owned()),
+        mounts: mounts.collect(),
+        directory: spec.shares.first().map_or_else(|| "/".into(), |share| share.guest.clone().into()),
+        command: if spec.command.is_empty() { vec![shell()] } else { spec.command.clone() },
+        terminal: spec.stdio.is_terminal.then(terminal::size),
+        env,
+    })
+}
+
+/// The last lines of a file, without the carriage returns of a serial line; nothing if there is no file.
+fn tail(path: &Path) -> String {
+    let bytes = fs::read(path).unwrap_or_default();
+    let text = String::from_utf8_lossy(&bytes).replace('\r', "");
+    let lines: Vec<_> = text.lines().collect();
+    lines[lines.len().saturating_sub(LAST_LINES)..].iter().flat_map(|line| [line, "\n"]).collect()
+}

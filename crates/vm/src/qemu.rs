@@ -1,0 +1,168 @@
+//! QEMU: the command line of a small PC with virtio-fs devices and four virtio-serial ports.
+//!
+//! The channels are socket pairs, one end of which QEMU inherits: no name in the file system, nobody else can
+//! connect, and QEMU's end closes when QEMU ends.
+
+use std::{
+    ffi::{OsStr, OsString},
+    os::fd::{AsRawFd, OwnedFd},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+use crate::{Boot, Channels, Error, GuestChannels, Result, Started, Supervised, Vmm, kernel, process};
+
+/// What runs the guest's instructions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Accelerator {
+    /// The processor, through `/dev/kvm`.
+    Kvm,
+    /// QEMU, by translation.
+    Tcg,
+}
+
+/// QEMU as a [`Vmm`].
+#[derive(Debug)]
+pub struct Qemu {
+    program: PathBuf,
+    accelerator: Accelerator,
+    cache: PathBuf,
+}
+
+/// As many requests as the kernel's driver can have under way; QEMU's own 128 would split transfers above 496 KiB.
+const QUEUE_LEN: u32 = 1024;
+
+/// The ports, by their number on the bus; port 0 is reserved for a console.
+const PORTS: [&str; 4] = ["stdin", "stdout", "stderr", "control"];
+
+/// Words for every kernel. What each is for:
+/// `panic=-1` resets at once, which `-no-reboot` makes an end, and `reboot=t` is the quickest reset;
+/// `random.trust_cpu` seeds the random numbers, for which programs would wait otherwise;
+/// `nr_uarts=1` skips looking for ports that are not there; `tsc=reliable` skips comparing clocks;
+/// `mitigations=off` because the guest's secrets are its user's, who runs what it is given anyway.
+const KERNEL_ARGS: &str = "console=ttyS0 panic=-1 reboot=t random.trust_cpu=on 8250.nr_uarts=1 tsc=reliable \
+                           mitigations=off nokaslr";
+
+impl Qemu {
+    /// The QEMU at `program`, or the one on `PATH`; unpacked kernels are kept in `cache`.
+    ///
+    /// Errors: there is none.
+    pub fn new(program: Option<&Path>, accelerator: Accelerator, cache: &Path) -> Result<Self> {
+        let program = program.map_or_else(|| PathBuf::from("qemu-system-x86_64"), Path::to_owned);
+        if !process::is_found(program.as_os_str()) {
+            return Err(Error::Missing {
+                what: "the emulator",
+                path: program,
+                advice: "install it (Debian: apt-get install qemu-system-x86), or take --vmm uml".into(),
+            });
+        }
+        Ok(Self { program, accelerator, cache: cache.to_owned() })
+    }
+
+    fn command(&self, boot: &Boot<'_>, kernel: &Path, ends: &[OwnedFd]) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
+        command.args(["-machine", "q35,memory-backend=memory,hpet=off,smbus=off,sata=off,usb=off,vmport=off"]);
+        match self.accelerator {
+            Accelerator::Kvm => command.args(["-accel", "kvm", "-cpu", "host"]),
+            Accelerator::Tcg => command.args(["-accel", "tcg,thread=multi", "-cpu", "max"]),
+        };
+        command.args(["-smp", &boot.cpus.to_string(), "-m", &format!("{}M", boot.memory_mib)]);
+        let memory = format!("memory-backend-memfd,id=memory,size={}M,share=on", boot.memory_mib);
+        command.args(["-object", &memory]);
+
+        command.arg("-kernel").arg(kernel).arg("-initrd").arg(boot.initramfs);
+        command.arg("-append").arg(kernel_line(boot));
+        command.arg("-serial").arg(joined("file:", boot.console));
+
+        command.args(["-device", "virtio-serial-pci,id=serial"]);
+        for (number, (name, end)) in (1..).zip(PORTS.iter().zip(ends)) {
+            command.args(["-chardev", &format!("socket,id={name},fd={}", end.as_raw_fd())]);
+            command.args(["-device", &format!("virtserialport,bus=serial.0,nr={number},chardev={name},name={name}")]);
+        }
+        for (number, share) in boot.shares.iter().enumerate() {
+            command.arg("-chardev").arg(joined(&format!("socket,id=fs{number},path="), &share.socket));
+            let tag = &share.tag;
+            command
+                .args(["-device", &format!("vhost-user-fs-pci,chardev=fs{number},tag={tag},queue-size={QUEUE_LEN}")]);
+        }
+        command
+    }
+}
+
+impl Vmm for Qemu {
+    fn name(&self) -> &'static str {
+        "QEMU"
+    }
+
+    fn modules(&self) -> &'static [&'static str] {
+        &["virtio_pci", "virtio_console"]
+    }
+
+    fn guest_channels(&self) -> GuestChannels {
+        let [stdin, stdout, stderr, control] = std::array::from_fn(|number| format!("/dev/vport0p{}", number + 1));
+        GuestChannels { stdin, stdout, stderr, control }
+    }
+
+    fn start(&self, boot: &Boot<'_>) -> Result<Started> {
+        let kernel = kernel::unpacked(boot.kernel, &self.cache)?;
+        let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+        for _ in PORTS {
+            let (here, there) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+                .map_err(Error::io("making a channel"))?;
+            ours.push(here);
+            theirs.push(there);
+        }
+        let log = boot.dir.join("qemu.log");
+        let output = std::fs::File::create(&log).map_err(Error::io(format!("creating {log:?}")))?;
+        let mut command = self.command(boot, &kernel, &theirs);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(output);
+        tracing::debug!(?command, "starting QEMU");
+        let process = Supervised::spawn(command, theirs)?;
+        let Ok([stdin, stdout, stderr, control]) = <[OwnedFd; 4]>::try_from(ours) else {
+            unreachable!("one socket pair was made for each of the four ports");
+        };
+        Ok(Started { process, channels: Channels { stdin, stdout, stderr, control }, log })
+    }
+}
+
+/// The kernel's command line.
+fn kernel_line(boot: &Boot<'_>) -> OsString {
+    let mut line = OsString::from(KERNEL_ARGS);
+    for word in boot.kernel_args {
+        line.push(" ");
+        line.push(word);
+    }
+    line
+}
+
+/// An option's value that ends in a path; QEMU takes a doubled comma for one within a value.
+fn joined(prefix: &str, path: &Path) -> OsString {
+    let mut value = OsString::from(prefix);
+    for (number, part) in path.as_os_str().as_encoded_bytes().split(|&byte| byte == b',').enumerate() {
+        if number > 0 {
+            value.push(",,");
+        }
+        value.push(<OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(part));
+    }
+    value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_comma_in_a_path_is_doubled() {
+        assert_eq!(joined("file:", Path::new("/a,b/c")), "file:/a,,b/c");
+        assert_eq!(joined("file:", Path::new("/ab")), "file:/ab");
+    }
+
+    #[test]
+    fn a_missing_emulator_names_the_package() {
+        let error = Qemu::new(Some(Path::new("/nonexistent/qemu")), Accelerator::Tcg, Path::new("/tmp")).unwrap_err();
+        assert!(error.to_string().contains("apt-get install qemu-system-x86"), "{error}");
+    }
+}

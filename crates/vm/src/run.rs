@@ -1,0 +1,90 @@
+//! A run from start to end: the private folder, the machine, the session, and the account of the time.
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use tempfile::TempDir;
+
+use crate::{Error, GuestSpec, Result, Vmm, machine::Machine, session::Session};
+
+/// How the command ended.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Its exit status; 128 and the signal's number if a signal ended it.
+    pub exit_code: i32,
+    /// What it wrote, where that was to be collected.
+    pub stdout: Vec<u8>,
+    /// What it wrote, where that was to be collected.
+    pub stderr: Vec<u8>,
+    /// What went wrong without changing the outcome, for a person to read.
+    pub warnings: Vec<String>,
+    /// Where the time went.
+    pub timings: Timings,
+}
+
+/// Where the time of a run went.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Timings {
+    /// Starting the daemons, finding the modules, writing the initramfs.
+    pub prepare: Duration,
+    /// The size of the initramfs, bytes.
+    pub initramfs_bytes: u64,
+    /// From the VMM's start to the guest's first process.
+    pub boot: Duration,
+    /// Loading modules and opening the channels.
+    pub devices: Duration,
+    /// Mounting the root and the shares.
+    pub mounts: Duration,
+    /// Starting the command.
+    pub command: Duration,
+    /// From the command's start to the report of its end, the shares unmounted.
+    pub run: Duration,
+    /// Stopping the VMM and the daemons.
+    pub stop: Duration,
+}
+
+impl Timings {
+    /// From the call to the command's start.
+    pub fn to_command(&self) -> Duration {
+        self.prepare + self.boot + self.devices + self.mounts + self.command
+    }
+}
+
+/// Boots `spec` under `vmm`, runs its command and returns how that ended. Blocks until then.
+///
+/// Nothing is left when it returns, whichever way: no process, no file.
+/// Errors: see [`Error`]; the command's own failure is none.
+pub fn run(spec: &GuestSpec, vmm: &dyn Vmm) -> Result<Outcome> {
+    let begun = Instant::now();
+    let mut session = Session::new(spec)?;
+    let dir = private_dir()?;
+    let mut machine = Machine::start(spec, vmm, dir.path())?;
+    let vmm_started = Instant::now();
+
+    let result = session.follow(&mut machine, vmm_started);
+    let stopping = Instant::now();
+    let initramfs_bytes = machine.initramfs_bytes;
+    drop(machine);
+    dir.close().map_err(Error::io("removing the run's folder"))?;
+
+    let mut outcome = result?;
+    outcome.timings.prepare = vmm_started - begun;
+    outcome.timings.initramfs_bytes = initramfs_bytes;
+    outcome.timings.stop = stopping.elapsed();
+    Ok(outcome)
+}
+
+/// A new folder that only this user can enter.
+fn private_dir() -> Result<TempDir> {
+    let usual = env::temp_dir();
+    let runtime = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_dir());
+    let make = |dir: &Path| tempfile::Builder::new().prefix("transom-").tempdir_in(dir);
+    runtime
+        .as_deref()
+        .and_then(|dir| make(dir).ok())
+        .map_or_else(|| make(&usual), Ok)
+        .map_err(Error::io(format!("making a folder in {usual:?}")))
+}

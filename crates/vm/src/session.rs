@@ -1,0 +1,301 @@
+//! From the VMM's start to the report of the command's end: one loop over events.
+//!
+//! Threads in `streams.rs` move the bytes; this decides. Nothing here waits for anything but the next event.
+
+use std::{
+    fs::File,
+    io::{self, Write},
+    os::fd::OwnedFd,
+    sync::mpsc::{self, Receiver, RecvTimeoutError, Sender},
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use signal_hook::{
+    consts::{SIGHUP, SIGINT, SIGTERM, SIGWINCH},
+    iterator::{Handle, Signals},
+};
+
+use crate::{
+    Error, GuestSpec, Outcome, Result, Timings,
+    machine::Machine,
+    protocol::{FromGuest, Milestone, Stream, ToGuest},
+    streams::{self, Collected},
+    terminal::{self, RawMode},
+};
+
+/// A guest that has not started the command by then never will, even on a busy machine.
+const START_MAX: Duration = Duration::from_secs(180);
+/// So long the command may take to end after a signal.
+const GRACE: Duration = Duration::from_secs(3);
+/// A daemon ends when its VMM does; so long the VMM may take to be seen as ended.
+const VMM_ENDS: Duration = Duration::from_millis(300);
+
+/// What happens during a run.
+#[derive(Debug)]
+pub(crate) enum Event {
+    Message(FromGuest),
+    Garbled(String),
+    ControlClosed,
+    /// So many bytes have arrived and gone where they belong.
+    Output(Stream, u64),
+    OutputFailed(Stream, io::Error),
+    InputEnded(u64),
+    Signal(i32),
+    DaemonEnded(usize),
+}
+
+/// The state of one run.
+pub(crate) struct Session<'a> {
+    spec: &'a GuestSpec,
+    sender: Sender<Event>,
+    events: Receiver<Event>,
+    signals: Option<Handle>,
+    timings: Timings,
+    deadline: Option<(Instant, Deadline)>,
+    control: Option<File>,
+    stdin: Option<OwnedFd>,
+    raw_mode: Option<RawMode>,
+    is_command_started: bool,
+    /// When the last milestone was reached, and the guest's own time of it.
+    reached: Option<(Instant, u64)>,
+    arrived: [u64; 2],
+    ended: Option<Ended>,
+}
+
+/// What passes when a deadline does.
+#[derive(Clone, Copy)]
+enum Deadline {
+    Start,
+    Run(Duration),
+    Signal(i32),
+}
+
+/// The agent's report.
+struct Ended {
+    exit_code: i32,
+    bytes: [u64; 2],
+    warnings: Vec<String>,
+}
+
+impl<'a> Session<'a> {
+    /// Takes over the signals, if the run is in the foreground.
+    pub(crate) fn new(spec: &'a GuestSpec) -> Result<Self> {
+        let (sender, events) = mpsc::channel();
+        let signals = if spec.is_foreground { Some(watch_signals(sender.clone())?) } else { None };
+        Ok(Self {
+            spec,
+            sender,
+            events,
+            signals,
+            timings: Timings::default(),
+            deadline: None,
+            control: None,
+            stdin: None,
+            raw_mode: None,
+            is_command_started: false,
+            reached: None,
+            arrived: [0; 2],
+            ended: None,
+        })
+    }
+
+    /// Follows `machine`, whose VMM was started at `started`, until the command has ended and all its output is here.
+    pub(crate) fn follow(&mut self, machine: &mut Machine, started: Instant) -> Result<Outcome> {
+        let [stdout, stderr] = self.connect(machine).map_err(Error::io("connecting the channels"))?;
+        self.deadline = Some((started + START_MAX, Deadline::Start));
+        self.reached = Some((started, 0));
+        let ended = loop {
+            if let Some(ended) = self.ended.take_if(|ended| arrived_all(&self.arrived, &ended.bytes)) {
+                break ended;
+            }
+            match self.next_event() {
+                Ok(event) => self.handle(event, machine)?,
+                Err(deadline) => return Err(passed(deadline, machine)),
+            }
+        };
+        if let Some((last, _)) = self.reached {
+            self.timings.run = last.elapsed();
+        }
+        self.raw_mode = None;
+        let take = |collected: &Collected| std::mem::take(&mut *streams::bytes(collected));
+        Ok(Outcome {
+            exit_code: ended.exit_code,
+            stdout: take(&stdout),
+            stderr: take(&stderr),
+            warnings: ended.warnings,
+            timings: self.timings,
+        })
+    }
+
+    /// Starts the threads of the channels; input waits until the command is there to read it.
+    fn connect(&mut self, machine: &Machine) -> io::Result<[Collected; 2]> {
+        let channels = &machine.channels;
+        self.control = Some(File::from(channels.control.try_clone()?));
+        self.stdin = Some(channels.stdin.try_clone()?);
+        streams::read_control(channels.control.try_clone()?, self.sender.clone());
+        for (number, daemon) in machine.daemons.iter().enumerate() {
+            watch_daemon(daemon.process.pidfd().try_clone_to_owned()?, number, self.sender.clone());
+        }
+        let stdio = &self.spec.stdio;
+        let output =
+            |channel: &OwnedFd, stream, to| streams::read_output(channel.try_clone()?, stream, to, self.sender.clone());
+        Ok([
+            output(&channels.stdout, Stream::Stdout, stdio.stdout)?,
+            output(&channels.stderr, Stream::Stderr, stdio.stderr)?,
+        ])
+    }
+
+    fn next_event(&self) -> std::result::Result<Event, Deadline> {
+        let received = match self.deadline {
+            Some((at, _)) => self.events.recv_timeout(at.saturating_duration_since(Instant::now())),
+            None => self.events.recv().map_err(|_| RecvTimeoutError::Disconnected),
+        };
+        match (received, self.deadline) {
+            (Ok(event), _) => Ok(event),
+            (Err(RecvTimeoutError::Timeout), Some((_, deadline))) => Err(deadline),
+            // The session holds a sender itself, and without a deadline nothing times out.
+            (Err(_), _) => unreachable!("the event channel closed while the session holds a sender"),
+        }
+    }
+
+    fn handle(&mut self, event: Event, machine: &mut Machine) -> Result<()> {
+        match event {
+            Event::Message(message) => self.message(message)?,
+            Event::Garbled(what) => return Err(Error::Guest(format!("a message that is none: {what}"))),
+            Event::Output(stream, bytes) => self.arrived[index(stream)] = bytes,
+            Event::OutputFailed(stream, error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                self.send(&ToGuest::Unwanted(stream));
+            }
+            Event::OutputFailed(_, error) => return Err(Error::io("writing the command's output")(error)),
+            Event::InputEnded(bytes) => self.send(&ToGuest::StdinEnd { bytes }),
+            Event::Signal(SIGWINCH) => self.send(&ToGuest::Resize(terminal::size())),
+            Event::Signal(number) => self.signal(number)?,
+            Event::ControlClosed if self.ended.is_none() => return Err(machine.ended_early()),
+            Event::DaemonEnded(number) if self.ended.is_none() => {
+                return Err(if machine.vmm_ends(VMM_ENDS) {
+                    machine.ended_early()
+                } else {
+                    machine.daemons[number].died()
+                });
+            }
+            Event::ControlClosed | Event::DaemonEnded(_) => {}
+        }
+        Ok(())
+    }
+
+    fn message(&mut self, message: FromGuest) -> Result<()> {
+        match message {
+            FromGuest::Reached { milestone, uptime_us } => self.milestone(milestone, uptime_us),
+            FromGuest::Failed { message } => Err(Error::Guest(message)),
+            FromGuest::Ended { exit_code, stdout_bytes, stderr_bytes, warnings } => {
+                self.ended = Some(Ended { exit_code, bytes: [stdout_bytes, stderr_bytes], warnings });
+                Ok(())
+            }
+        }
+    }
+
+    /// Accounts for the time since the last milestone, and connects input once the command runs.
+    fn milestone(&mut self, milestone: Milestone, uptime_us: u64) -> Result<()> {
+        let now = Instant::now();
+        let (before, uptime_before_us) = self.reached.replace((now, uptime_us)).unwrap_or((now, uptime_us));
+        let in_guest = Duration::from_micros(uptime_us.saturating_sub(uptime_before_us));
+        match milestone {
+            // The channels open after both, so these two arrive together and only the guest can tell them apart.
+            Milestone::Agent => self.timings.boot = now - before,
+            Milestone::Devices => {
+                self.timings.devices = in_guest;
+                self.timings.boot = self.timings.boot.saturating_sub(in_guest) + (now - before);
+            }
+            Milestone::Mounts => self.timings.mounts = now - before,
+            Milestone::Command => {
+                self.timings.command = now - before;
+                self.command_started()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn command_started(&mut self) -> Result<()> {
+        self.is_command_started = true;
+        self.deadline = self.spec.timeout.map(|timeout| (Instant::now() + timeout, Deadline::Run(timeout)));
+        if self.spec.stdio.is_terminal {
+            // Until now Ctrl-C was this process's.
+            self.raw_mode = Some(RawMode::enter().map_err(Error::io("putting the terminal into raw mode"))?);
+        }
+        if let Some(channel) = self.stdin.take() {
+            streams::write_input(channel, &self.spec.stdio.stdin, self.sender.clone())
+                .map_err(Error::io("connecting standard input"))?;
+        }
+        Ok(())
+    }
+
+    /// The first signal is the command's, which may end in its own way; without a command, or the second time, the
+    /// run ends at once.
+    fn signal(&mut self, number: i32) -> Result<()> {
+        let is_second = matches!(self.deadline, Some((_, Deadline::Signal(_))));
+        if !self.is_command_started || is_second {
+            return Err(Error::Interrupted(number));
+        }
+        self.send(&ToGuest::Signal { number });
+        self.deadline = Some((Instant::now() + GRACE, Deadline::Signal(number)));
+        Ok(())
+    }
+
+    /// A channel that has closed is told by its reader.
+    fn send(&mut self, message: &ToGuest) {
+        if let (Some(control), Ok(mut line)) = (&mut self.control, serde_json::to_vec(message)) {
+            line.push(b'\n');
+            let _ = control.write_all(&line);
+        }
+    }
+}
+
+impl Drop for Session<'_> {
+    fn drop(&mut self) {
+        if let Some(signals) = &self.signals {
+            signals.close();
+        }
+    }
+}
+
+fn arrived_all(arrived: &[u64; 2], expected: &[u64; 2]) -> bool {
+    arrived.iter().zip(expected).all(|(arrived, expected)| arrived >= expected)
+}
+
+fn index(stream: Stream) -> usize {
+    match stream {
+        Stream::Stdout => 0,
+        Stream::Stderr => 1,
+    }
+}
+
+fn passed(deadline: Deadline, machine: &Machine) -> Error {
+    match deadline {
+        Deadline::Start => Error::NotStarted { after: START_MAX, console: machine.console_tail() },
+        Deadline::Run(timeout) => Error::TimedOut(timeout),
+        Deadline::Signal(number) => Error::Interrupted(number),
+    }
+}
+
+fn watch_signals(events: Sender<Event>) -> Result<Handle> {
+    let mut signals =
+        Signals::new([SIGINT, SIGTERM, SIGHUP, SIGWINCH]).map_err(Error::io("taking over the signals"))?;
+    let handle = signals.handle();
+    thread::spawn(move || {
+        for signal in signals.forever() {
+            if events.send(Event::Signal(signal)).is_err() {
+                return;
+            }
+        }
+    });
+    Ok(handle)
+}
+
+fn watch_daemon(pidfd: OwnedFd, number: usize, events: Sender<Event>) {
+    thread::spawn(move || {
+        while poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], None) == Err(rustix::io::Errno::INTR) {}
+        let _ = events.send(Event::DaemonEnded(number));
+    });
+}

@@ -1,0 +1,196 @@
+//! Shares in the words of the command line: `HOST[:GUEST][,ro][,cache=MODE]`.
+//!
+//! A colon or a comma that belongs to a path is written with a backslash before it.
+
+use std::{
+    ffi::{OsStr, OsString},
+    fs,
+    os::unix::ffi::{OsStrExt, OsStringExt},
+    path::{Path, PathBuf},
+    str::FromStr,
+};
+
+use crate::{CacheMode, Error, Result, Share};
+
+/// A share as it was written, before it is known whether the host has it and where the guest wants it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShareArg {
+    /// The directory on the host.
+    pub host: PathBuf,
+    /// Where the guest shall mount it, if that was said.
+    pub guest: Option<PathBuf>,
+    /// `ro` was said.
+    pub is_read_only: bool,
+    /// `cache=MODE` was said.
+    pub cache: Option<CacheMode>,
+}
+
+impl ShareArg {
+    /// Reads `HOST[:GUEST][,ro][,cache=MODE]`.
+    ///
+    /// Errors: no host directory, a guest path that is not absolute, an unknown word.
+    pub fn parse(words: &OsStr) -> Result<Self> {
+        let mut fields = split(words.as_bytes(), b',').into_iter();
+        let paths = fields.next().unwrap_or_default();
+        let mut paths = split(&paths, b':').into_iter().map(|path| PathBuf::from(OsString::from_vec(unescaped(&path))));
+        let unclear = |reason: String| Error::Usage(format!("share {words:?}: {reason}"));
+
+        let host = paths.next().filter(|path| !path.as_os_str().is_empty());
+        let mut share = Self {
+            host: host.ok_or_else(|| unclear("no directory of the host".into()))?,
+            guest: paths.next(),
+            is_read_only: false,
+            cache: None,
+        };
+        if let Some(rest) = paths.next() {
+            return Err(unclear(format!("a third path, {rest:?}; write a colon within a path as \\:")));
+        }
+        if let Some(guest) = share.guest.as_ref().filter(|path| !path.is_absolute()) {
+            return Err(unclear(format!("the guest's path {guest:?} does not begin with /")));
+        }
+        for field in fields {
+            let field = String::from_utf8_lossy(&field).into_owned();
+            match field.split_once('=') {
+                None if field == "ro" => share.is_read_only = true,
+                None if field == "rw" => share.is_read_only = false,
+                Some(("cache", mode)) => share.cache = Some(mode.parse().map_err(|error| unclear(format!("{error}")))?),
+                _ => return Err(unclear(format!("{field:?} is none of ro, rw, cache=MODE"))),
+            }
+        }
+        Ok(share)
+    }
+
+    /// The share, once the directory is found; `guest_path` says where it goes when nothing was said.
+    ///
+    /// Errors: the directory is missing, or is none.
+    pub fn resolve(self, guest_path: impl FnOnce(&Path) -> PathBuf) -> Result<Share> {
+        let missing = |advice: String| Error::Missing { what: "the shared directory", path: self.host.clone(), advice };
+        let host = fs::canonicalize(&self.host).map_err(|error| missing(error.to_string()))?;
+        if !host.is_dir() {
+            return Err(missing("it is no directory; share the one that holds it".into()));
+        }
+        let guest = self.guest.unwrap_or_else(|| guest_path(&host));
+        Ok(Share { host, guest, is_read_only: self.is_read_only, cache: self.cache, daemon_args: Vec::new() })
+    }
+}
+
+impl CacheMode {
+    /// The word for it on the daemon's command line.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Never => "never",
+            Self::Metadata => "metadata",
+            Self::Auto => "auto",
+            Self::Always => "always",
+        }
+    }
+}
+
+impl FromStr for CacheMode {
+    type Err = Error;
+
+    fn from_str(word: &str) -> Result<Self> {
+        match word {
+            "never" | "none" => Ok(Self::Never),
+            "metadata" => Ok(Self::Metadata),
+            "auto" => Ok(Self::Auto),
+            "always" => Ok(Self::Always),
+            _ => Err(Error::Usage(format!("cache mode {word:?} is none of never, metadata, auto, always"))),
+        }
+    }
+}
+
+/// Splits at `separator` where no backslash stands before it; the backslashes stay.
+fn split(bytes: &[u8], separator: u8) -> Vec<Vec<u8>> {
+    let mut parts = vec![Vec::new()];
+    let mut is_escaped = false;
+    for &byte in bytes {
+        if byte == separator && !is_escaped {
+            parts.push(Vec::new());
+            continue;
+        }
+        is_escaped = byte == b'\\' && !is_escaped;
+        if let Some(part) = parts.last_mut() {
+            part.push(byte);
+        }
+    }
+    parts
+}
+
+/// Removes the backslash before a colon, a comma or a backslash.
+fn unescaped(bytes: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::with_capacity(bytes.len());
+    let mut bytes = bytes.iter().copied().peekable();
+    while let Some(byte) = bytes.next() {
+        match bytes.peek() {
+            Some(&next) if byte == b'\\' && matches!(next, b':' | b',' | b'\\') => {
+                plain.push(next);
+                bytes.next();
+            }
+            _ => plain.push(byte),
+        }
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(words: &str) -> Result<ShareArg> {
+        ShareArg::parse(OsStr::new(words))
+    }
+
+    #[test]
+    fn a_path_alone_is_a_writable_share() {
+        let share = parse("/srv/data").unwrap();
+        assert_eq!(share, ShareArg { host: "/srv/data".into(), guest: None, is_read_only: false, cache: None });
+    }
+
+    #[test]
+    fn guest_path_and_options_are_understood_in_any_order() {
+        let expected = ShareArg {
+            host: ".".into(),
+            guest: Some("/mnt/x".into()),
+            is_read_only: true,
+            cache: Some(CacheMode::Always),
+        };
+        assert_eq!(parse(".:/mnt/x,ro,cache=always").unwrap(), expected);
+        assert_eq!(parse(".:/mnt/x,cache=always,ro").unwrap(), expected);
+        assert_eq!(parse("d,cache=none").unwrap().cache, Some(CacheMode::Never));
+    }
+
+    #[test]
+    fn a_backslash_keeps_separators_within_a_path() {
+        let share = parse(r"/a\:b\,c\\d:/e").unwrap();
+        assert_eq!((share.host.to_str(), share.guest), (Some(r"/a:b,c\d"), Some("/e".into())));
+        assert_eq!(parse(r"/a\b").unwrap().host, Path::new(r"/a\b"));
+    }
+
+    #[test]
+    fn what_says_nothing_is_refused_with_the_reason() {
+        for (words, reason) in [
+            ("", "no directory"),
+            (":/mnt", "no directory"),
+            ("a:b", "does not begin with /"),
+            ("a:/b:/c", "third path"),
+            ("a,readonly", "\"readonly\" is none of"),
+            ("a,cache=most", "\"most\" is none of"),
+        ] {
+            let error = parse(words).unwrap_err().to_string();
+            assert!(error.contains(reason), "{words:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_share_must_be_a_directory_of_the_host() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("file"), "").unwrap();
+        let resolve = |path: PathBuf| {
+            ShareArg { host: path, guest: None, is_read_only: false, cache: None }.resolve(|_| "/mnt/x".into())
+        };
+        assert_eq!(resolve(folder.path().into()).unwrap().guest, Path::new("/mnt/x"));
+        assert!(matches!(resolve(folder.path().join("file")), Err(Error::Missing { .. })));
+        assert!(matches!(resolve(folder.path().join("none")), Err(Error::Missing { .. })));
+    }
+}

@@ -1,0 +1,130 @@
+//! The host's side of the channels: threads that move bytes and tell the session.
+
+use std::{
+    fs::File,
+    io::{self, BufRead, BufReader, Read, Write},
+    os::fd::{AsFd, OwnedFd},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc::Sender},
+    thread,
+};
+
+use crate::{
+    Input, Output,
+    protocol::{FromGuest, Stream},
+    session::Event,
+};
+
+/// Large enough that a system call costs little beside the copy.
+const CHUNK_LEN: usize = 64 << 10;
+
+/// What was collected of a stream.
+pub(crate) type Collected = Arc<Mutex<Vec<u8>>>;
+
+/// Reads messages until the channel closes, which is an event too.
+pub(crate) fn read_control(control: OwnedFd, events: Sender<Event>) {
+    thread::spawn(move || {
+        for line in BufReader::new(File::from(control)).lines() {
+            let Ok(line) = line else { break };
+            let event = match serde_json::from_str::<FromGuest>(&line) {
+                Ok(message) => Event::Message(message),
+                Err(error) => Event::Garbled(format!("{error} in {line:?}")),
+            };
+            if events.send(event).is_err() {
+                return;
+            }
+        }
+        let _ = events.send(Event::ControlClosed);
+    });
+}
+
+/// Moves a stream of the guest's to where it belongs; each step is an event with the bytes so far.
+pub(crate) fn read_output(
+    channel: OwnedFd,
+    stream: Stream,
+    output: Output,
+    events: Sender<Event>,
+) -> io::Result<Collected> {
+    let collected = Collected::default();
+    let mut sink = match (output, stream) {
+        (Output::Capture, _) => Sink::Memory(Arc::clone(&collected)),
+        (Output::Inherit, Stream::Stdout) => Sink::Ours(duplicate(rustix::stdio::stdout())?),
+        (Output::Inherit, Stream::Stderr) => Sink::Ours(duplicate(rustix::stdio::stderr())?),
+    };
+    let mut channel = File::from(channel);
+    thread::spawn(move || {
+        let mut chunk = vec![0; CHUNK_LEN];
+        let mut bytes = 0;
+        loop {
+            let len = match channel.read(&mut chunk) {
+                Ok(0) => return,
+                Ok(len) => len,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(_) => return,
+            };
+            if let Err(error) = sink.take(&chunk[..len]) {
+                // The rest is read all the same, for the guest must not wait for it to go away.
+                sink = Sink::Nowhere;
+                let _ = events.send(Event::OutputFailed(stream, error));
+            }
+            bytes += len as u64;
+            if events.send(Event::Output(stream, bytes)).is_err() {
+                return;
+            }
+        }
+    });
+    Ok(collected)
+}
+
+/// Moves the input to the guest; its end is an event with the number of its bytes.
+pub(crate) fn write_input(channel: OwnedFd, input: &Input, events: Sender<Event>) -> io::Result<()> {
+    let mut source: Box<dyn Read + Send> = match input {
+        Input::Inherit => Box::new(duplicate(rustix::stdio::stdin())?),
+        Input::Empty => Box::new(io::empty()),
+        Input::Bytes(bytes) => Box::new(io::Cursor::new(bytes.clone())),
+    };
+    let mut channel = File::from(channel);
+    thread::spawn(move || {
+        let mut chunk = vec![0; CHUNK_LEN];
+        let mut bytes = 0;
+        loop {
+            match source.read(&mut chunk) {
+                Ok(0) => break,
+                Ok(len) if channel.write_all(&chunk[..len]).is_ok() => bytes += len as u64,
+                Ok(_) => return,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // A closed standard input is an empty one.
+                Err(_) => break,
+            }
+        }
+        let _ = events.send(Event::InputEnded(bytes));
+        // The channel stays open: a VMM may take its end for the end of all channels.
+        thread::park();
+    });
+    Ok(())
+}
+
+/// The bytes, even where a thread panicked while it held them.
+pub(crate) fn bytes(collected: &Collected) -> MutexGuard<'_, Vec<u8>> {
+    collected.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+enum Sink {
+    Memory(Collected),
+    Ours(File),
+    Nowhere,
+}
+
+impl Sink {
+    fn take(&mut self, chunk: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Memory(collected) => bytes(collected).extend_from_slice(chunk),
+            Self::Ours(file) => file.write_all(chunk)?,
+            Self::Nowhere => {}
+        }
+        Ok(())
+    }
+}
+
+fn duplicate(fd: impl AsFd) -> io::Result<File> {
+    Ok(File::from(fd.as_fd().try_clone_to_owned()?))
+}
