@@ -1,0 +1,42 @@
+//! `transom-bench`: measures virtio-fs daemons side by side.
+
+use std::{io, path::PathBuf, process::ExitCode};
+
+use clap::{Parser, Subcommand};
+
+use transom_bench::workload;
+
+#[derive(Parser)]
+#[command(version, about = "Measures virtio-fs daemons side by side")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run the workloads in a directory and print one JSON line for each; this is what runs inside a guest.
+    Workload {
+        /// The directory; what is created there is removed again.
+        dir: PathBuf,
+        #[command(flatten)]
+        params: workload::Params,
+    },
+}
+
+fn main() -> ExitCode {
+    transom_vm::agent::run_if_init();
+    match run(Cli::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("transom-bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(cli: Cli) -> anyhow::Result<()> {
+    match cli.command {
+        Command::Workload { dir, params } => Ok(workload::run(dir, params, io::stdout())?),
+    }
+}
