@@ -2,6 +2,8 @@
 //!
 //! [`server`] turns a request into one call of a [`server::FileSystem`].
 
+pub mod credentials;
+pub mod idmap;
 pub mod server;
 pub mod sysfd;
 

@@ -2,8 +2,8 @@
 //!
 //! What rustix has under a fitting signature is used from there; this is the rest: file data to and from guest memory
 //! ([`vectored`]), inodes that are held as file handles ([`handle`]), operations on `O_PATH` descriptors ([`procfd`],
-//! [`path`]), `statx` with mount identifiers ([`stat`]), inode attributes ([`inode_attr`]) and locks that belong to an open
-//! file description ([`ofd`]). Nothing here keeps state but [`procfd`], which says what it keeps.
+//! [`path`]), `statx` with mount identifiers ([`stat`]), inode attributes ([`inode_attr`]), locks that belong to an open file
+//! description ([`ofd`]), and what a thread can have of its own ([`thread_fs`]). Only the last keeps state, in the thread.
 
 pub mod handle;
 pub mod inode_attr;
@@ -11,6 +11,7 @@ pub mod ofd;
 pub mod path;
 pub mod procfd;
 pub mod stat;
+pub mod thread_fs;
 pub mod vectored;
 
 pub use handle::FileHandle;

@@ -5,8 +5,6 @@
 //! that opened it. Extended attributes have no call relative to a directory on kernels before 6.13, so the thread that
 //! works on one gets a working directory of its own, which stays in that directory: see [`ProcFds::get_xattr`].
 
-#![expect(unsafe_code, reason = "rustix marks unshare unsafe for the sake of CLONE_FILES")]
-
 use std::{
     cell::Cell,
     os::fd::{AsFd, OwnedFd},
@@ -17,9 +15,9 @@ use rustix::{
     fs::{AtFlags, Mode, OFlags, XattrFlags},
     io::Errno,
     path::DecInt,
-    process::fchdir,
-    thread::{UnshareFlags, unshare_unsafe},
 };
+
+use super::thread_fs;
 
 /// `/proc/self/fd`, open.
 #[derive(Debug)]
@@ -30,7 +28,7 @@ pub struct ProcFds {
 }
 
 thread_local! {
-    /// The [`ProcFds::id`] of the thread's working directory; 0 while the thread shares it with others.
+    /// The [`ProcFds::id`] of the thread's working directory; 0 while that is another one.
     static ENTERED: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -105,11 +103,7 @@ impl ProcFds {
         if ENTERED.get() == self.id {
             return Ok(());
         }
-        if ENTERED.get() == 0 {
-            // SAFETY: CLONE_FS separates the working directory, the root and the umask, no descriptors.
-            unsafe { unshare_unsafe(UnshareFlags::FS) }?;
-        }
-        fchdir(&self.dir)?;
+        thread_fs::set_working_directory(&self.dir)?;
         ENTERED.set(self.id);
         Ok(())
     }

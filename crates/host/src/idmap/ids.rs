@@ -1,0 +1,52 @@
+//! Uids and gids as the guest and as the host know them: four types, so that no number crosses over untranslated.
+
+use std::fmt;
+
+/// A uid or gid of one side.
+pub trait Id: Copy + From<u32> {
+    /// The number.
+    fn number(self) -> u32;
+}
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        pub struct $name(pub u32);
+
+        impl From<u32> for $name {
+            fn from(number: u32) -> Self {
+                Self(number)
+            }
+        }
+
+        impl Id for $name {
+            fn number(self) -> u32 {
+                self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    };
+}
+
+id! {
+    /// A uid as requests and replies carry it.
+    GuestUid
+}
+id! {
+    /// A uid as the host's system calls take it.
+    HostUid
+}
+id! {
+    /// A gid as requests and replies carry it.
+    GuestGid
+}
+id! {
+    /// A gid as the host's system calls take it.
+    HostGid
+}
