@@ -3,12 +3,16 @@
 //! A case is written against [`client::Client`], so that one list runs on a bare directory (the oracle), in a Linux guest
 //! over any daemon, and on clients that never see a kernel. [`runner`] runs it, [`report`] writes the results,
 //! [`compare`] says where two of them differ.
+//!
+//! For the daemon there are a guest and a VMM without either ([`frontend`]) and a file system in memory ([`memfs`]).
 
 pub mod case;
 pub mod cases;
 pub mod client;
 pub mod compare;
+pub mod frontend;
 pub mod fs;
+pub mod memfs;
 pub mod report;
 pub mod runner;
 pub mod syscalls;

@@ -3,10 +3,24 @@
 use crate::case::Definition;
 
 mod create;
+mod directories;
+mod links;
+mod names;
 mod rename;
 mod rename_flags;
+mod streams;
+mod times;
 
-const SUBJECTS: &[&[Definition]] = &[create::CASES, rename::CASES, rename_flags::CASES];
+const SUBJECTS: &[&[Definition]] = &[
+    create::CASES,
+    names::CASES,
+    rename::CASES,
+    rename_flags::CASES,
+    links::CASES,
+    directories::CASES,
+    streams::CASES,
+    times::CASES,
+];
 
 /// Every case, subject by subject.
 pub fn all() -> impl Iterator<Item = Definition> {

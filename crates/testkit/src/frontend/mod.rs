@@ -1,0 +1,173 @@
+//! A vhost-user front end for tests and measurements: a guest and its VMM without either.
+//!
+//! [`FrontEnd`] connects to a back end, [`queue::Queue`] is the driver of one virtqueue, [`fuse::Session`] speaks FUSE
+//! over it. Below them everything is open to misuse: [`message::Channel`] sends any bytes, [`ring::Ring`] writes any
+//! descriptor, [`ram::Ram`] any memory.
+
+pub mod fuse;
+pub mod message;
+pub mod queue;
+pub mod ram;
+pub mod ring;
+pub mod wake;
+
+use std::{os::unix::net::UnixStream, path::Path};
+
+use anyhow::{Context as _, ensure};
+
+use message::{Channel, mem_table, protocol_feature, request, u32s, u64s};
+use queue::Queue;
+use ram::Ram;
+use ring::Ring;
+use wake::{Wake, WakeKind};
+
+/// VIRTIO_RING_F_INDIRECT_DESC.
+const INDIRECT_DESC: u64 = 1 << 28;
+/// VIRTIO_RING_F_EVENT_IDX.
+const EVENT_IDX: u64 = 1 << 29;
+/// VHOST_USER_F_PROTOCOL_FEATURES.
+const PROTOCOL_FEATURES: u64 = 1 << 30;
+/// VIRTIO_F_VERSION_1.
+const VERSION_1: u64 = 1 << 32;
+
+/// What the front end offers and asks for.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Descriptors of each queue.
+    pub queue_size: u16,
+    /// Use the event index where the back end has it.
+    pub event_idx: bool,
+    /// Use indirect descriptors where the back end has them.
+    pub indirect: bool,
+    /// What kicks and calls are made of.
+    pub wake: WakeKind,
+    /// Bytes of guest memory.
+    pub ram_bytes: u64,
+    /// Ask for an acknowledgement of every message where the back end gives them.
+    pub acknowledged: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            queue_size: 64,
+            event_idx: true,
+            indirect: true,
+            wake: WakeKind::EventFd,
+            ram_bytes: 16 << 20,
+            acknowledged: true,
+        }
+    }
+}
+
+/// A connection to a back end, negotiated, with the memory handed over.
+pub struct FrontEnd {
+    /// The connection, for tests that misuse it.
+    pub channel: Channel,
+    /// The guest's memory.
+    pub ram: Ram,
+    /// Of the back end.
+    pub protocol_features: u64,
+    /// Queues that the back end has, the high-priority one included.
+    pub queue_count: u64,
+    options: Options,
+    features: u64,
+}
+
+impl FrontEnd {
+    /// Connects to the socket at `path`.
+    pub fn connect(path: &Path, options: Options) -> anyhow::Result<Self> {
+        let stream = UnixStream::connect(path).with_context(|| format!("cannot connect to {}", path.display()))?;
+        Self::over(stream, options)
+    }
+
+    /// Negotiates over `stream` and hands the memory over.
+    pub fn over(stream: UnixStream, options: Options) -> anyhow::Result<Self> {
+        let mut channel = Channel::new(stream)?;
+        let offered = channel.ask_u64(request::GET_FEATURES)?;
+        ensure!(offered & VERSION_1 != 0, "the back end offers {offered:#x}, without VERSION_1");
+        ensure!(offered & PROTOCOL_FEATURES != 0, "the back end offers {offered:#x}, without PROTOCOL_FEATURES");
+        let ring_features = [(options.event_idx, EVENT_IDX), (options.indirect, INDIRECT_DESC)];
+        let wanted = ring_features.into_iter().filter(|(is_wanted, _)| *is_wanted).fold(0, |all, (_, bit)| all | bit);
+        let features = offered & (VERSION_1 | PROTOCOL_FEATURES | wanted);
+
+        let protocol_features = channel.ask_u64(request::GET_PROTOCOL_FEATURES)?;
+        let known = protocol_feature::MQ
+            | protocol_feature::REPLY_ACK
+            | protocol_feature::CONFIG
+            | protocol_feature::RESET_DEVICE
+            | protocol_feature::CONFIGURE_MEM_SLOTS;
+        channel.tell(request::SET_PROTOCOL_FEATURES, &u64s(&[protocol_features & known]), &[])?;
+        channel.acknowledged = options.acknowledged && protocol_features & protocol_feature::REPLY_ACK != 0;
+        let queue_count = match protocol_features & protocol_feature::MQ {
+            0 => 2,
+            _ => channel.ask_u64(request::GET_QUEUE_NUM)?,
+        };
+        channel.tell(request::SET_OWNER, &[], &[])?;
+        channel.tell(request::SET_FEATURES, &u64s(&[features]), &[])?;
+        let ram = Ram::new(options.ram_bytes)?;
+        let this = Self { channel, ram, protocol_features, queue_count, options, features };
+        this.send_memory()?;
+        Ok(this)
+    }
+
+    /// Hands the whole memory over.
+    pub fn send_memory(&self) -> anyhow::Result<()> {
+        self.channel.tell(request::SET_MEM_TABLE, &mem_table(&[self.ram.region()]), &[self.ram.file()])
+    }
+
+    /// The features in force.
+    pub fn features(&self) -> u64 {
+        self.features
+    }
+
+    /// Sets queue `index` up and enables it.
+    pub fn start_queue(&self, index: u32) -> anyhow::Result<Queue> {
+        let ring = Ring::new(&self.ram, self.options.queue_size, self.features & EVENT_IDX != 0);
+        let (kick, call) = (Wake::new(self.options.wake)?, Wake::new(self.options.wake)?);
+        self.send_ring(index, &ring)?;
+        self.channel.tell(request::SET_VRING_CALL, &u64s(&[u64::from(index)]), &[call.waking_end()])?;
+        self.channel.tell(request::SET_VRING_KICK, &u64s(&[u64::from(index)]), &[kick.waiting_end()])?;
+        self.enable(index, true)?;
+        Ok(Queue::new(&self.ram, ring, kick, call, self.features & INDIRECT_DESC != 0))
+    }
+
+    /// Tells the back end size, addresses and beginning of a ring.
+    pub fn send_ring(&self, index: u32, ring: &Ring) -> anyhow::Result<()> {
+        self.channel.tell(request::SET_VRING_NUM, &u32s(&[index, u32::from(ring.size())]), &[])?;
+        self.channel.tell(request::SET_VRING_BASE, &u32s(&[index, 0]), &[])?;
+        self.send_addresses(index, ring.addresses())
+    }
+
+    /// Tells the back end where descriptor table, available and used ring lie, by guest addresses.
+    pub fn send_addresses(&self, index: u32, [table, avail, used]: [u64; 3]) -> anyhow::Result<()> {
+        let user = |addr| self.ram.user_addr(addr);
+        let addresses = u64s(&[user(table), user(used), user(avail), 0]);
+        self.channel.tell(request::SET_VRING_ADDR, &[u32s(&[index, 0]), addresses].concat(), &[])
+    }
+
+    /// Enables or disables queue `index`.
+    pub fn enable(&self, index: u32, is_enabled: bool) -> anyhow::Result<()> {
+        self.channel.tell(request::SET_VRING_ENABLE, &u32s(&[index, u32::from(is_enabled)]), &[])
+    }
+
+    /// Stops queue `index`; returns the available index up to which requests were taken.
+    pub fn stop_queue(&self, index: u32) -> anyhow::Result<u16> {
+        let reply = self.channel.ask(request::GET_VRING_BASE, &u32s(&[index, 0]))?;
+        ensure!(reply.len() == 8 && reply[..4] == index.to_le_bytes(), "GET_VRING_BASE answered {reply:?}");
+        Ok(u16::from_le_bytes([reply[4], reply[5]]))
+    }
+
+    /// Resets the device.
+    pub fn reset(&self) -> anyhow::Result<()> {
+        self.channel.tell(request::RESET_DEVICE, &[], &[])
+    }
+
+    /// The first `len` bytes of the configuration space.
+    pub fn config(&self, len: usize) -> anyhow::Result<Vec<u8>> {
+        let payload = [u32s(&[0, len as u32, 0]), vec![0; len]].concat();
+        let reply = self.channel.ask(request::GET_CONFIG, &payload)?;
+        ensure!(reply.len() == 12 + len, "GET_CONFIG of {len} bytes answered {} bytes", reply.len());
+        Ok(reply[12..].to_vec())
+    }
+}

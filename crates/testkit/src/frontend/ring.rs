@@ -1,0 +1,158 @@
+//! The driver's side of a split virtqueue, with every field open to be written as no driver should.
+
+use std::sync::atomic::{Ordering, fence};
+
+use super::ram::{Buffer, Ram};
+
+/// A descriptor continues with `next` (VIRTQ_DESC_F_NEXT).
+pub const NEXT: u16 = 1;
+/// A descriptor is written by the device (VIRTQ_DESC_F_WRITE).
+pub const WRITE: u16 = 2;
+/// A descriptor holds a table of descriptors (VIRTQ_DESC_F_INDIRECT).
+pub const INDIRECT: u16 = 4;
+/// Bytes of a descriptor.
+pub const DESCRIPTOR_LEN: usize = 16;
+
+/// A descriptor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Descriptor {
+    /// Guest address.
+    pub addr: u64,
+    /// In bytes.
+    pub len: u32,
+    /// [`NEXT`], [`WRITE`], [`INDIRECT`].
+    pub flags: u16,
+    /// Index in the same table, where `flags` has NEXT.
+    pub next: u16,
+}
+
+impl Descriptor {
+    /// As it stands in a table.
+    pub fn to_bytes(self) -> [u8; DESCRIPTOR_LEN] {
+        let mut bytes = [0; DESCRIPTOR_LEN];
+        bytes[..8].copy_from_slice(&self.addr.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.len.to_le_bytes());
+        bytes[12..14].copy_from_slice(&self.flags.to_le_bytes());
+        bytes[14..].copy_from_slice(&self.next.to_le_bytes());
+        bytes
+    }
+}
+
+/// The three parts of a ring in guest memory, and the driver's own indices.
+pub struct Ring {
+    ram: Ram,
+    size: u16,
+    table: Buffer,
+    avail: Buffer,
+    used: Buffer,
+    /// Descriptors that no chain holds.
+    free: Vec<u16>,
+    next_avail: u16,
+    /// `next_avail` when the device was last woken, or found to be awake.
+    kicked_at: u16,
+    next_used: u16,
+    has_event_idx: bool,
+}
+
+impl Ring {
+    /// A ring of `size` descriptors, which is a power of two.
+    pub fn new(ram: &Ram, size: u16, has_event_idx: bool) -> Self {
+        let entries = u64::from(size);
+        Self {
+            ram: ram.clone(),
+            size,
+            table: ram.alloc(DESCRIPTOR_LEN as u64 * entries, 16),
+            avail: ram.alloc(6 + 2 * entries, 2),
+            used: ram.alloc(6 + 8 * entries, 4),
+            free: (0..size).rev().collect(),
+            next_avail: 0,
+            kicked_at: 0,
+            next_used: 0,
+            has_event_idx,
+        }
+    }
+
+    /// In descriptors.
+    pub fn size(&self) -> u16 {
+        self.size
+    }
+
+    /// Guest addresses of the descriptor table, the available ring and the used ring.
+    pub fn addresses(&self) -> [u64; 3] {
+        [self.table.addr(), self.avail.addr(), self.used.addr()]
+    }
+
+    /// Descriptors that are free.
+    pub fn free_count(&self) -> usize {
+        self.free.len()
+    }
+
+    /// Takes a free descriptor.
+    pub fn take(&mut self) -> Option<u16> {
+        self.free.pop()
+    }
+
+    /// Gives descriptors back.
+    pub fn give_back(&mut self, indices: &[u16]) {
+        self.free.extend(indices);
+    }
+
+    /// Writes a descriptor.
+    pub fn set_descriptor(&self, index: u16, descriptor: Descriptor) {
+        self.ram.write(self.table.addr() + u64::from(index) * DESCRIPTOR_LEN as u64, &descriptor.to_bytes());
+    }
+
+    /// Makes the chain that begins at `head` available; any number will do.
+    pub fn publish(&mut self, head: u16) {
+        let slot = u64::from(self.next_avail % self.size);
+        self.ram.store(self.avail.addr() + 4 + 2 * slot, head.to_le());
+        self.next_avail = self.next_avail.wrapping_add(1);
+        self.set_avail_idx(self.next_avail);
+    }
+
+    /// Writes the available ring's index and nothing else.
+    pub fn set_avail_idx(&self, index: u16) {
+        self.ram.store(self.avail.addr() + 2, index.to_le());
+    }
+
+    /// The available index that is right.
+    pub fn next_avail(&self) -> u16 {
+        self.next_avail
+    }
+
+    /// Whether the device wants to be woken for what was published since the last call.
+    pub fn needs_kick(&mut self) -> bool {
+        fence(Ordering::SeqCst);
+        let (old, new) = (std::mem::replace(&mut self.kicked_at, self.next_avail), self.next_avail);
+        if self.has_event_idx {
+            let event = u16::from_le(self.ram.load(self.used.addr() + 4 + 8 * u64::from(self.size)));
+            return new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old);
+        }
+        u16::from_le(self.ram.load(self.used.addr())) & 1 == 0
+    }
+
+    /// The next used element: what the device says is the chain's head, and the bytes written.
+    pub fn pop_used(&mut self) -> Option<(u32, u32)> {
+        if self.used_idx() == self.next_used {
+            return None;
+        }
+        let slot = self.used.addr() + 4 + 8 * u64::from(self.next_used % self.size);
+        let (head, len) = (u32::from_le(self.ram.load(slot)), u32::from_le(self.ram.load(slot + 4)));
+        self.next_used = self.next_used.wrapping_add(1);
+        Some((head, len))
+    }
+
+    /// The device's index of the used ring.
+    pub fn used_idx(&self) -> u16 {
+        u16::from_le(self.ram.load(self.used.addr() + 2))
+    }
+
+    /// Asks to be woken by the next used element; true if there is one already.
+    pub fn enable_call(&mut self) -> bool {
+        if self.has_event_idx {
+            self.ram.store(self.avail.addr() + 4 + 2 * u64::from(self.size), self.next_used.to_le());
+        }
+        fence(Ordering::SeqCst);
+        self.used_idx() != self.next_used
+    }
+}
