@@ -6,5 +6,6 @@ pub mod credentials;
 pub mod idmap;
 pub mod server;
 pub mod sysfd;
+pub mod xattrmap;
 
 pub use rustix::io::Errno;
