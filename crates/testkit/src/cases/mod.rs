@@ -2,14 +2,19 @@
 
 use crate::case::Definition;
 
+mod copies;
 mod create;
+mod data;
 mod directories;
 mod links;
+mod modes;
 mod names;
 mod rename;
 mod rename_flags;
+mod sizes;
 mod streams;
 mod times;
+mod unlinked;
 
 const SUBJECTS: &[&[Definition]] = &[
     create::CASES,
@@ -20,6 +25,11 @@ const SUBJECTS: &[&[Definition]] = &[
     directories::CASES,
     streams::CASES,
     times::CASES,
+    modes::CASES,
+    data::CASES,
+    sizes::CASES,
+    copies::CASES,
+    unlinked::CASES,
 ];
 
 /// Every case, subject by subject.

@@ -73,7 +73,7 @@ impl Client for Syscalls {
     }
 
     fn link_handle(&self, handle: Handle, new: &[u8]) -> Result<()> {
-        let old = format!("/proc/self/fd/{}", handle.0);
+        let old = format!("/proc/thread-self/fd/{}", handle.0);
         match rustix::fs::linkat(fd(handle), "", CWD, new, AtFlags::EMPTY_PATH) {
             // Without CAP_DAC_READ_SEARCH the empty path is refused, and the way of ordinary users is `/proc`.
             Err(Errno::NOENT) if !raw::may_link_by_descriptor() => {
