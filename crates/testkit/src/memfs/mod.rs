@@ -1,0 +1,119 @@
+//! A file system in memory: plain, bounded, the same on every run; a model for tests and a target for fuzzing.
+//!
+//! [`MemFs`] is what a server serves; [`tree`] has the inodes and names, [`data`] what files hold, [`locks`] who waits for
+//! whom. One mutex guards all of it. Times come from a clock that counts changes, so that two runs agree. Whether the
+//! caller may do what it asks is for the guest's kernel to decide.
+
+mod data;
+mod handles;
+mod locks;
+mod names;
+mod operations;
+mod tree;
+
+use std::sync::{
+    Condvar, Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicU64, Ordering},
+};
+
+use transom_host::Errno;
+use transom_host::server::{Context, Patience};
+
+use handles::Handles;
+use tree::Tree;
+
+/// How much a [`MemFs`] may hold.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Inodes, the root included.
+    pub inodes: usize,
+    /// Bytes of file data, link targets, names and extended attributes.
+    pub bytes: u64,
+    /// Bytes of one file.
+    pub file_bytes: u64,
+    /// Open files and directories.
+    pub handles: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { inodes: 10_000, bytes: 64 << 20, file_bytes: 16 << 20, handles: 1000 }
+    }
+}
+
+/// A file system in memory.
+pub struct MemFs {
+    state: Mutex<State>,
+    /// A lock was given back, or a waiter is to give up.
+    changed: Condvar,
+    /// Of the operations that may ask for patience, each of this many does; 0 for none.
+    defer_every: u64,
+    asked: AtomicU64,
+}
+
+/// Everything, protected by [`MemFs`]'s mutex.
+struct State {
+    tree: Tree,
+    handles: Handles,
+    waiting: locks::Waiting,
+}
+
+/// What a [`MemFs`] holds; a session that ended leaves nothing open and nothing looked up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Held {
+    /// Inodes, the root included.
+    pub inodes: usize,
+    /// As [`Limits::bytes`] counts them.
+    pub bytes: u64,
+    /// Open files and directories.
+    pub handles: usize,
+    /// Lookups that were not forgotten, over all inodes but the root.
+    pub lookups: u64,
+    /// Requests that wait for a lock.
+    pub waiters: usize,
+}
+
+impl MemFs {
+    /// An empty root.
+    pub fn new(limits: Limits) -> Self {
+        let (tree, handles) = (Tree::new(limits), Handles::new(limits.handles));
+        let state = State { tree, handles, waiting: locks::Waiting::default() };
+        Self { state: Mutex::new(state), changed: Condvar::new(), defer_every: 0, asked: AtomicU64::new(0) }
+    }
+
+    /// Lets each `every`-th operation that may be deferred ask for patience.
+    pub fn deferring(self, every: u64) -> Self {
+        Self { defer_every: every, ..self }
+    }
+
+    /// What is held now.
+    pub fn held(&self) -> Held {
+        let state = self.lock();
+        Held {
+            inodes: state.tree.inode_count(),
+            bytes: state.tree.bytes(),
+            handles: state.handles.count(),
+            lookups: state.tree.lookup_count(),
+            waiters: state.waiting.count(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// EAGAIN, now and then, where the caller is impatient.
+    fn defer(&self, ctx: &Context<'_>) -> Result<(), Errno> {
+        let is_asked = ctx.patience == Patience::Try && self.defer_every != 0;
+        if is_asked && self.asked.fetch_add(1, Ordering::Relaxed) % self.defer_every == 0 {
+            return Err(Errno::AGAIN);
+        }
+        Ok(())
+    }
+}
+
+impl Default for MemFs {
+    fn default() -> Self {
+        Self::new(Limits::default())
+    }
+}
