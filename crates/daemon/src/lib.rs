@@ -1,7 +1,7 @@
 //! transomd: the host daemon, a vhost-user-fs back end over a host directory.
 //!
-//! [`options`] reads the command line, [`listen`] opens the socket, [`log`] the log; [`backend`] talks to front ends
-//! and guests.
+//! [`options`] reads the command line, [`listen`] opens the socket, [`log`] the log; [`sandbox`], [`privileges`] and
+//! [`seccomp`] isolate the process; [`backend`] talks to front ends and guests.
 
 pub mod backend;
 pub mod capabilities;
@@ -9,3 +9,6 @@ mod legacy;
 pub mod listen;
 pub mod log;
 pub mod options;
+pub mod privileges;
+pub mod sandbox;
+pub mod seccomp;

@@ -14,7 +14,7 @@ use rustix::process::umask;
 use std::fs;
 use std::io;
 use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
@@ -78,23 +78,35 @@ pub struct Listening {
 
 /// What a daemon leaves in the file system while it runs: the socket, and the locked file beside it.
 ///
-/// Dropping it removes nothing: a process that has entered a sandbox holds it for the lock alone.
+/// Dropping it removes them, and so does `remove` for a process that is about to exit.
 #[derive(Debug, Default)]
 pub struct Traces {
-    socket: Option<PathBuf>,
+    removable: Vec<PathBuf>,
     pid_file: Option<PidFile>,
 }
 
 impl Traces {
+    /// What a process inside the sandbox keeps: nothing to remove, but the lock of the pid file.
+    pub(crate) fn lock_only(mut self) -> Self {
+        self.removable.clear();
+        Self { removable: Vec::new(), pid_file: self.pid_file.take().map(PidFile::lock_only) }
+    }
+
     /// Removes them. To be called by a process that sees the file system in which they were created.
     pub fn remove(&self) {
-        // The socket first: whoever then takes the lock finds the path free.
-        if let Some(path) = &self.socket {
+        // The sockets first: whoever then takes the lock finds their paths free.
+        for path in &self.removable {
             let _ = fs::remove_file(path);
         }
         if let Some(file) = &self.pid_file {
             file.remove();
         }
+    }
+}
+
+impl Drop for Traces {
+    fn drop(&mut self) {
+        self.remove();
     }
 }
 
@@ -104,6 +116,18 @@ pub fn open(endpoint: &Endpoint) -> Result<Listening, ListenError> {
         Endpoint::Inherited(fd) => Ok(Listening { listener: inherited::adopt(*fd)?, traces: Traces::default() }),
         Endpoint::Path { path, group } => at_path(path, group.as_deref()),
     }
+}
+
+/// Creates the metrics socket, for the owner of the daemon only, and adds it to what is removed at the end.
+pub fn open_metrics(path: &Path, traces: &mut Traces) -> Result<UnixListener, ListenError> {
+    // Nothing locks this path; a daemon that answers there is alive.
+    if UnixStream::connect(path).is_ok() {
+        return Err(ListenError::InUse { path: path.to_owned(), holder: "another process".to_owned() });
+    }
+    remove_stale(path)?;
+    let listener = bind(path, Mode::RWXG | Mode::RWXO)?;
+    traces.removable.push(path.to_owned());
+    Ok(listener)
 }
 
 fn at_path(path: &Path, group: Option<&str>) -> Result<Listening, ListenError> {
@@ -117,12 +141,7 @@ fn at_path(path: &Path, group: Option<&str>) -> Result<Listening, ListenError> {
 
     let result = (|| {
         remove_stale(path)?;
-        // The mode is right from the first moment on, unlike with a chmod afterwards.
-        let mask = if gid.is_some() { Mode::RWXO } else { Mode::RWXG | Mode::RWXO };
-        let before = umask(mask);
-        let bound = UnixListener::bind(path);
-        umask(before);
-        let listener = bound.map_err(failed("cannot create the socket"))?;
+        let listener = bind(path, if gid.is_some() { Mode::RWXO } else { Mode::RWXG | Mode::RWXO })?;
         if let Some(gid) = gid {
             chown(path, None, Some(gid)).map_err(io::Error::from).map_err(|source| {
                 let _ = fs::remove_file(path);
@@ -133,7 +152,7 @@ fn at_path(path: &Path, group: Option<&str>) -> Result<Listening, ListenError> {
     })();
     match result {
         Ok(listener) => {
-            let traces = Traces { socket: Some(path.to_owned()), pid_file: Some(pid_file) };
+            let traces = Traces { removable: vec![path.to_owned()], pid_file: Some(pid_file) };
             Ok(Listening { listener, traces })
         }
         Err(error) => {
@@ -141,6 +160,14 @@ fn at_path(path: &Path, group: Option<&str>) -> Result<Listening, ListenError> {
             Err(error)
         }
     }
+}
+
+/// Binds with the permissions that `mask` leaves: they hold from the first moment on, unlike with a chmod afterwards.
+fn bind(path: &Path, mask: Mode) -> Result<UnixListener, ListenError> {
+    let before = umask(mask);
+    let bound = UnixListener::bind(path);
+    umask(before);
+    bound.map_err(|source| ListenError::Io { what: "cannot create the socket", path: path.to_owned(), source })
 }
 
 /// Removes the socket of a daemon that is gone; the lock of the caller says that it is.

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 pub(super) struct PidFile {
     file: File,
     path: PathBuf,
+    is_removable: bool,
 }
 
 impl PidFile {
@@ -49,11 +50,19 @@ impl PidFile {
             writeln!(file, "{}", std::process::id())
         };
         write(&mut file).map_err(failed)?;
-        Ok(Self { file, path })
+        Ok(Self { file, path, is_removable: true })
+    }
+
+    /// Gives up the removal, not the lock.
+    pub(super) fn lock_only(self) -> Self {
+        Self { is_removable: false, ..self }
     }
 
     /// Removes the file, if it is still the one that is locked here.
     pub(super) fn remove(&self) {
+        if !self.is_removable {
+            return;
+        }
         let ours = self.file.metadata().map(|metadata| metadata.ino());
         let there = fs::metadata(&self.path).map(|metadata| metadata.ino());
         if matches!((ours, there), (Ok(ours), Ok(there)) if ours == there) {

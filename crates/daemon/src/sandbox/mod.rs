@@ -1,0 +1,206 @@
+//! What the daemon can see of the machine while it serves: the share, its own descriptors, and nothing else.
+//!
+//! `enter` turns the calling process into one that is isolated as asked for. With `namespace` and `chroot` it forks:
+//! the original process stays behind as the `keeper`, outside the sandbox, and the rest of the program runs in the
+//! child. `namespace` builds the child's file system, `id_maps` its user namespace, `termination` ends it on a signal.
+//!
+//! To be called before the first thread is started: namespaces and credentials are per thread, and a fork keeps the
+//! calling thread only.
+
+mod fork;
+mod id_maps;
+mod keeper;
+mod namespace;
+pub mod termination;
+
+use crate::listen::{Listening, Traces};
+use crate::options::{NamespaceRange, SandboxMode};
+use nix::sched::CloneFlags;
+use rustix::fs::{CWD, FileType, Mode, OFlags};
+use rustix::process::{Signal, geteuid, set_parent_process_death_signal};
+use rustix::thread::set_thread_groups;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+
+/// Why the process could not be isolated.
+#[derive(Debug, Error)]
+pub enum SandboxError {
+    /// There is nothing to share.
+    #[error("cannot share {}: {source}", path.display())]
+    Share {
+        /// The path.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: io::Error,
+    },
+    /// Only directories and files can be shared.
+    #[error("cannot share {}: it is neither a directory nor a file", path.display())]
+    ShareKind {
+        /// The path.
+        path: PathBuf,
+    },
+    /// A system call failed.
+    #[error("{what}: {source}{advice}")]
+    Step {
+        /// What was tried.
+        what: &'static str,
+        /// How it failed.
+        source: io::Error,
+        /// What a person can do about it.
+        advice: &'static str,
+    },
+    /// `chroot` as an ordinary user.
+    #[error("--sandbox chroot needs root; an ordinary user can use --sandbox namespace")]
+    ChrootNeedsRoot,
+    /// A single file as a root directory.
+    #[error("--sandbox chroot needs a directory; a single file can be shared with --sandbox namespace or none")]
+    ChrootNeedsDirectory,
+    /// The user namespace has no ids.
+    #[error("the user namespace could not be given its ids; the reason is above")]
+    IdMaps,
+}
+
+/// What the isolated process has in hand.
+#[derive(Debug)]
+pub struct Sandboxed {
+    /// The share: an `O_PATH` descriptor of its directory or file.
+    pub root: OwnedFd,
+    /// `/proc/self/fd`: an `O_PATH` descriptor through which other such descriptors can be opened anew.
+    pub proc_self_fd: OwnedFd,
+    /// The socket, unchanged.
+    pub listener: UnixListener,
+    /// What this process has to remove at its end; empty where the keeper does it.
+    pub traces: Traces,
+    /// The ids that this process knows.
+    pub ids: IdScope,
+}
+
+/// The ids that a process can take on and give to files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IdScope {
+    /// All of the machine's.
+    Machine,
+    /// Those of a user namespace, more than one.
+    Several,
+    /// One alone.
+    One,
+}
+
+/// Isolates this process around `share`. With `namespace` and `chroot` only the child returns.
+pub fn enter(
+    share: &Path,
+    mode: SandboxMode,
+    uids: &[NamespaceRange],
+    gids: &[NamespaceRange],
+    listening: Listening,
+) -> Result<Sandboxed, SandboxError> {
+    let is_directory = check_share(share)?;
+    drop_groups()?;
+    termination::hold_signals().map_err(step("cannot block signals", ""))?;
+    match mode {
+        SandboxMode::None => {
+            let (root, proc_self_fd) = open_roots(share)?;
+            let Listening { listener, traces } = listening;
+            Ok(Sandboxed { root, proc_self_fd, listener, traces, ids: id_scope() })
+        }
+        SandboxMode::Chroot if !geteuid().is_root() => Err(SandboxError::ChrootNeedsRoot),
+        SandboxMode::Chroot if !is_directory => Err(SandboxError::ChrootNeedsDirectory),
+        SandboxMode::Chroot => {
+            let listening = keeper::leave_behind(listening)?;
+            let (root, proc_self_fd) = open_roots(share)?;
+            let ids = id_scope();
+            rustix::process::chroot(share).map_err(step("cannot make the share the root directory", ""))?;
+            rustix::process::chdir("/").map_err(step("cannot change to the root directory", ""))?;
+            die_with(&listening.keeper)?;
+            Ok(Sandboxed { root, proc_self_fd, listener: listening.listener, traces: listening.traces, ids })
+        }
+        SandboxMode::Namespace => in_namespaces(share, is_directory, uids, gids, listening),
+    }
+}
+
+fn in_namespaces(
+    share: &Path,
+    is_directory: bool,
+    uids: &[NamespaceRange],
+    gids: &[NamespaceRange],
+    listening: Listening,
+) -> Result<Sandboxed, SandboxError> {
+    const ADVICE: &str = "; where namespaces are not allowed, --sandbox none or, as root, --sandbox chroot remain";
+    if !geteuid().is_root() || !uids.is_empty() || !gids.is_empty() {
+        id_maps::enter_user_namespace(uids, gids, ADVICE)?;
+    }
+    nix::sched::unshare(CloneFlags::CLONE_NEWPID).map_err(step("cannot create a pid namespace", ADVICE))?;
+    let listening = keeper::leave_behind(listening)?;
+
+    id_maps::become_root_of_namespace()?;
+    let ids = id_scope();
+    nix::sched::unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWNET)
+        .map_err(step("cannot create mount and network namespaces", ADVICE))?;
+    let (root, proc_self_fd) = namespace::isolate_files(share, is_directory)?;
+    die_with(&listening.keeper)?;
+    Ok(Sandboxed { root, proc_self_fd, listener: listening.listener, traces: listening.traces, ids })
+}
+
+/// Returns whether the share is a directory, as opposed to a file.
+fn check_share(share: &Path) -> Result<bool, SandboxError> {
+    let stat = rustix::fs::stat(share)
+        .map_err(|error| SandboxError::Share { path: share.to_owned(), source: error.into() })?;
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Directory => Ok(true),
+        FileType::RegularFile => Ok(false),
+        _ => Err(SandboxError::ShareKind { path: share.to_owned() }),
+    }
+}
+
+/// Leaves the groups of root's session, which would let a guest's user into files by group.
+///
+/// An ordinary user keeps its groups: it serves what it may access, and cannot change them.
+fn drop_groups() -> Result<(), SandboxError> {
+    if !geteuid().is_root() {
+        return Ok(());
+    }
+    match set_thread_groups(&[]) {
+        // Denied in a user namespace of one id, where no other user's id can be taken on anyway.
+        Err(rustix::io::Errno::PERM) if id_scope() != IdScope::Machine => Ok(()),
+        result => result.map_err(step("cannot drop supplementary groups", "")),
+    }
+}
+
+fn open_roots(share: &Path) -> Result<(OwnedFd, OwnedFd), SandboxError> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let root = rustix::fs::openat(CWD, share, flags, Mode::empty())
+        .map_err(|error| SandboxError::Share { path: share.to_owned(), source: error.into() })?;
+    let proc_self_fd = rustix::fs::openat(CWD, "/proc/self/fd", flags | OFlags::DIRECTORY, Mode::empty())
+        .map_err(step("cannot open /proc/self/fd", "; /proc has to be mounted"))?;
+    Ok((root, proc_self_fd))
+}
+
+/// Makes this process end when the keeper does.
+fn die_with(keeper: &keeper::Keeper) -> Result<(), SandboxError> {
+    // Late, since a change of credentials undoes it.
+    set_parent_process_death_signal(Some(Signal::TERM)).map_err(step("cannot follow the parent process", ""))?;
+    if keeper.is_gone() {
+        std::process::exit(1);
+    }
+    Ok(())
+}
+
+/// Reads which ids this process knows. An unreadable `/proc` counts as a machine without user namespaces.
+fn id_scope() -> IdScope {
+    let lines = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    let counts: Vec<u64> = lines.lines().filter_map(|line| line.split_whitespace().nth(2)?.parse().ok()).collect();
+    match counts[..] {
+        [] => IdScope::Machine,
+        [count] if count == u64::from(u32::MAX) => IdScope::Machine,
+        [1] => IdScope::One,
+        _ => IdScope::Several,
+    }
+}
+
+fn step<E: Into<io::Error>>(what: &'static str, advice: &'static str) -> impl Fn(E) -> SandboxError {
+    // `Fn` takes the error by value each time it is called; one call site, one error.
+    move |source| SandboxError::Step { what, source: source.into(), advice }
+}

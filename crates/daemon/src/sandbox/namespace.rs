@@ -1,0 +1,55 @@
+//! The file system that an isolated process sees: an empty, read-only directory with two entries.
+//!
+//! `/share` is the share with everything mounted below it; mounts that the host adds later appear there too.
+//! `/fd` is the process's own `/proc/self/fd`. A symlink or `..` that leads out of either finds nothing.
+
+use super::{SandboxError, step};
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::mount::{
+    MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, mount, mount_change, mount_remount,
+    move_mount, open_tree, unmount,
+};
+use rustix::process::{chdir, pivot_root};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+/// Replaces everything that this process sees, in a mount namespace of its own.
+///
+/// Returns `O_PATH` descriptors of the share and of `/proc/self/fd`.
+pub(super) fn isolate_files(share: &Path, is_directory: bool) -> Result<(OwnedFd, OwnedFd), SandboxError> {
+    // Downstream: the host's later mounts arrive, ours stay here.
+    mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)
+        .map_err(step("cannot detach the mounts from the machine's", ""))?;
+
+    let clone = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    let root = open_tree(CWD, share, clone | OpenTreeFlags::AT_RECURSIVE)
+        .map_err(step("cannot take hold of the share's mounts", ""))?;
+    let fds = open_tree(CWD, "/proc/self/fd", clone)
+        .map_err(step("cannot take hold of /proc/self/fd", "; /proc has to be mounted"))?;
+
+    // Any directory does as the place to mount on; /proc is one that is there.
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    mount("transomd", "/proc", "tmpfs", flags, c"mode=0755,size=64k")
+        .map_err(step("cannot mount an empty root", ""))?;
+    chdir("/proc").map_err(step("cannot enter the empty root", ""))?;
+    let mode = Mode::from_raw_mode(0o755);
+    let failed_entry = step("cannot fill the empty root", "");
+    if is_directory {
+        rustix::fs::mkdir("share", mode).map_err(&failed_entry)?;
+    } else {
+        let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC;
+        rustix::fs::open("share", flags, Mode::RUSR).map_err(&failed_entry)?;
+    }
+    rustix::fs::mkdir("fd", mode).map_err(&failed_entry)?;
+    for (tree, name) in [(&root, "share"), (&fds, "fd")] {
+        move_mount(tree, "", CWD, name, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+            .map_err(step("cannot mount the share in the empty root", ""))?;
+    }
+
+    // The new root goes over the old one, and the old one, now below it, goes away.
+    pivot_root(".", ".").map_err(step("cannot change the root", ""))?;
+    unmount(".", UnmountFlags::DETACH).map_err(step("cannot leave the machine's files", ""))?;
+    chdir("/").map_err(step("cannot enter the new root", ""))?;
+    mount_remount("/", flags | MountFlags::RDONLY, "").map_err(step("cannot make the empty root read-only", ""))?;
+    Ok((root, fds))
+}
