@@ -1,6 +1,15 @@
 //! Side-by-side measurements of virtio-fs daemons.
 //!
-//! [`workload`] is what is measured; it runs on any directory and prints JSON lines. The rest puts a daemon under that
-//! directory, alternates between daemons, and says how they compare, or that they cannot be told apart.
+//! [`workload`] is what is measured; it runs on any directory and prints JSON lines. [`guest`], [`round_trip`] and
+//! [`memory`] put a [`daemon`] under it, or drive the daemon without a guest, alternating between daemons; [`report`]
+//! keeps every sample and says how the daemons compare, or that they cannot be told apart; [`limits`] is what the
+//! machine itself can do.
 
+pub mod daemon;
+
+pub mod limits;
+pub mod process;
+pub mod progress;
+pub mod report;
+pub mod round_trip;
 pub mod workload;

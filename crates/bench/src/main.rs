@@ -4,7 +4,9 @@ use std::{io, path::PathBuf, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 
-use transom_bench::workload;
+use transom_bench::{report, workload};
+
+mod commands;
 
 #[derive(Parser)]
 #[command(version, about = "Measures virtio-fs daemons side by side")]
@@ -22,6 +24,13 @@ enum Command {
         #[command(flatten)]
         params: workload::Params,
     },
+    /// Compare daemons by themselves: requests from a driver without a guest.
+    RoundTrip(commands::RoundTrip),
+    /// Make the table of a file of results again.
+    Render {
+        /// The file.
+        results: PathBuf,
+    },
 }
 
 fn main() -> ExitCode {
@@ -38,5 +47,10 @@ fn main() -> ExitCode {
 fn run(cli: Cli) -> anyhow::Result<()> {
     match cli.command {
         Command::Workload { dir, params } => Ok(workload::run(dir, params, io::stdout())?),
+        Command::RoundTrip(command) => command.run(),
+        Command::Render { results } => {
+            print!("{}", report::markdown(&report::Report::read(&results)?));
+            Ok(())
+        }
     }
 }

@@ -1,0 +1,44 @@
+//! What a process and its children cost: processor time and memory.
+
+mod cpu_clock;
+mod memory;
+mod placement;
+
+use std::fs;
+
+pub use memory::Memory;
+pub(crate) use memory::field;
+pub use placement::{Placement, on_core, pin};
+
+/// `pid` and all processes below it.
+pub fn family(pid: u32) -> Vec<u32> {
+    let mut family = vec![pid];
+    let mut next = 0;
+    while let Some(&member) = family.get(next) {
+        family.extend(children(member));
+        next += 1;
+    }
+    family
+}
+
+/// The processes that `pid` started and that are alive, whichever of its threads started them.
+pub fn children(pid: u32) -> Vec<u32> {
+    threads(pid)
+        .into_iter()
+        .filter_map(|thread| fs::read_to_string(format!("/proc/{pid}/task/{thread}/children")).ok())
+        .flat_map(|text| text.split_whitespace().filter_map(|word| word.parse().ok()).collect::<Vec<_>>())
+        .collect()
+}
+
+/// The ids of the threads of `pid`; none once it has ended.
+pub fn threads(pid: u32) -> Vec<u32> {
+    let Ok(entries) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// Processor time that `pid` and the processes below it have used so far, user and system, in nanoseconds.
+///
+/// Threads that have ended count, processes that have ended do not.
+pub fn cpu_ns(pid: u32) -> u64 {
+    family(pid).into_iter().filter_map(cpu_clock::process_cpu_ns).sum()
+}

@@ -1,0 +1,168 @@
+//! How the first daemon compares with another, row by row, and when that cannot be said.
+
+use super::{HOST, Measure, Report, Sample, statistics};
+
+/// What the pairs of one row say.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ratio {
+    /// The median of the ratios, round by round; above 1 is better for the first daemon.
+    pub median: f64,
+    /// The interval that holds the true median; `None` where there were too few rounds.
+    pub interval: Option<(f64, f64)>,
+    /// What follows.
+    pub verdict: Verdict,
+}
+
+/// Whether the ratio means anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The whole interval lies above 1.
+    Better,
+    /// The whole interval lies below 1.
+    Worse,
+    /// The whole interval lies within [`EQUAL_WITHIN`] of 1.
+    Equal,
+    /// The spread drowns the difference, or there were too few rounds.
+    Unclear,
+}
+
+/// Two daemons this close are called equal: a guest's own work varies by as much from boot to boot.
+const EQUAL_WITHIN: f64 = 0.03;
+
+/// One line of a table.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// The workload.
+    pub workload: String,
+    /// Bytes in one operation; 0 where there is no payload.
+    pub bytes_per_op: u64,
+    /// The daemons in the order of the report, then the host.
+    pub cells: Vec<Cell>,
+    /// The first daemon against each other one: operations each second.
+    pub speed: Vec<Option<Ratio>>,
+    /// The same for processor time of the daemon; above 1 means that the first one needs less.
+    pub cpu: Vec<Option<Ratio>>,
+}
+
+/// One daemon in one row.
+#[derive(Clone, Debug, Default)]
+pub struct Cell {
+    /// Median of operations each second.
+    pub ops_per_s: Option<f64>,
+    /// Median distance from it, as a share.
+    pub spread: Option<f64>,
+    /// Median of the processor time for one operation.
+    pub cpu_ns_per_op: Option<f64>,
+    /// Why there is nothing.
+    pub refusal: Option<String>,
+}
+
+/// The scenarios of a report, in the order of measuring.
+pub fn scenarios(report: &Report) -> Vec<String> {
+    unique(report.samples.iter().map(|sample| &sample.scenario))
+}
+
+/// The rows of one scenario.
+pub fn rows(report: &Report, scenario: &str) -> Vec<Row> {
+    let samples: Vec<&Sample> = report.samples.iter().filter(|sample| sample.scenario == scenario).collect();
+    unique(samples.iter().map(|sample| &sample.workload)).iter().map(|workload| row(report, &samples, workload)).collect()
+}
+
+fn row(report: &Report, samples: &[&Sample], workload: &str) -> Row {
+    let of = |daemon: &str| -> Vec<&Sample> {
+        samples.iter().filter(|sample| sample.workload == workload && sample.daemon == daemon).copied().collect()
+    };
+    let names: Vec<&str> = report.daemons.iter().map(|daemon| daemon.name.as_str()).collect();
+    let against = |value: fn(&Measure) -> Option<f64>, invert: bool| {
+        names.iter().skip(1).map(|other| ratio(&pairs(&of(names[0]), &of(other), value, invert))).collect()
+    };
+    Row {
+        workload: workload.to_owned(),
+        bytes_per_op: samples
+            .iter()
+            .filter(|sample| sample.workload == workload)
+            .find_map(|sample| Some(sample.measure.as_ref()?.bytes_per_op))
+            .unwrap_or(0),
+        cells: names.iter().chain(&[HOST]).map(|name| cell(&of(name))).collect(),
+        speed: against(|measure| Some(measure.ops_per_s), false),
+        cpu: against(|measure| measure.daemon_cpu_ns_per_op, true),
+    }
+}
+
+fn cell(samples: &[&Sample]) -> Cell {
+    let measures: Vec<Measure> = samples.iter().filter_map(|sample| sample.measure).collect();
+    let speeds: Vec<f64> = measures.iter().map(|measure| measure.ops_per_s).collect();
+    let cpu: Vec<f64> = measures.iter().filter_map(|measure| measure.daemon_cpu_ns_per_op).collect();
+    Cell {
+        ops_per_s: statistics::median(&speeds),
+        spread: statistics::relative_spread(&speeds),
+        cpu_ns_per_op: statistics::median(&cpu),
+        refusal: samples.iter().find_map(|sample| sample.refusal.clone()),
+    }
+}
+
+/// First over second, or second over first where less is better, of each round that both were measured in.
+fn pairs(first: &[&Sample], second: &[&Sample], value: fn(&Measure) -> Option<f64>, invert: bool) -> Vec<f64> {
+    let of = |sample: &Sample| sample.measure.as_ref().and_then(value);
+    first
+        .iter()
+        .filter_map(|ours| {
+            let theirs = second.iter().find(|theirs| theirs.repetition == ours.repetition)?;
+            let (ours, theirs) = (of(ours)?, of(theirs)?);
+            let ratio = if invert { theirs / ours } else { ours / theirs };
+            ratio.is_finite().then_some(ratio)
+        })
+        .collect()
+}
+
+fn ratio(pairs: &[f64]) -> Option<Ratio> {
+    let median = statistics::median(pairs)?;
+    let interval = statistics::median_interval(pairs);
+    let verdict = match interval {
+        Some((low, high)) if low > 1.0 - EQUAL_WITHIN && high < 1.0 + EQUAL_WITHIN => Verdict::Equal,
+        Some((low, _)) if low > 1.0 => Verdict::Better,
+        Some((_, high)) if high < 1.0 => Verdict::Worse,
+        _ => Verdict::Unclear,
+    };
+    Some(Ratio { median, interval, verdict })
+}
+
+fn unique<'a>(names: impl Iterator<Item = &'a String>) -> Vec<String> {
+    let mut unique: Vec<String> = Vec::new();
+    for name in names {
+        if !unique.contains(name) {
+            unique.push(name.clone());
+        }
+    }
+    unique
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verdict(pairs: &[f64]) -> Verdict {
+        ratio(pairs).unwrap().verdict
+    }
+
+    #[test]
+    fn a_difference_larger_than_the_spread_is_called() {
+        assert_eq!(verdict(&[1.2, 1.3, 1.25, 1.22, 1.4]), Verdict::Better);
+        assert_eq!(verdict(&[0.8, 0.7, 0.85, 0.9, 0.75]), Verdict::Worse);
+    }
+
+    #[test]
+    fn a_spread_that_drowns_the_difference_is_not() {
+        assert_eq!(verdict(&[1.2, 0.9, 1.25, 1.1, 1.3]), Verdict::Unclear);
+    }
+
+    #[test]
+    fn four_rounds_are_too_few() {
+        assert_eq!(verdict(&[1.2, 1.2, 1.2, 1.2]), Verdict::Unclear);
+    }
+
+    #[test]
+    fn the_same_within_three_in_a_hundred_is_equal() {
+        assert_eq!(verdict(&[1.0, 1.01, 0.99, 1.02, 0.98]), Verdict::Equal);
+    }
+}

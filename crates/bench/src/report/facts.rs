@@ -1,0 +1,42 @@
+//! The machine that the figures come from.
+
+use std::fs;
+
+use serde::{Deserialize, Serialize};
+
+/// Where and when it was measured.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Facts {
+    /// The day, UTC.
+    pub date: String,
+    /// The processor's name.
+    pub processor: String,
+    /// Cores that this program may use.
+    pub cores: usize,
+    /// Memory, MiB.
+    pub memory_mib: u64,
+    /// The host's kernel.
+    pub kernel: String,
+    /// The guest's kernel, where there is a guest.
+    pub guest_kernel: Option<String>,
+    /// The file system that is shared.
+    pub shared_file_system: String,
+}
+
+impl Facts {
+    /// Of this machine, now.
+    pub fn collect(guest_kernel: Option<String>, shared_file_system: &str) -> Self {
+        let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        let cpuinfo = read("/proc/cpuinfo");
+        let processor = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+        Self {
+            date: jiff::Timestamp::now().strftime("%Y-%m-%d").to_string(),
+            processor: processor.map_or_else(|| std::env::consts::ARCH.to_owned(), |(_, name)| name.to_owned()),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            memory_mib: crate::process::field(&read("/proc/meminfo"), "MemTotal") / 1024,
+            kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+            guest_kernel,
+            shared_file_system: shared_file_system.to_owned(),
+        }
+    }
+}
