@@ -1,7 +1,7 @@
 //! transomd: the host daemon, a vhost-user-fs back end over a host directory.
 //!
 //! [`options`] reads the command line, [`listen`] opens the socket, [`log`] the log; [`sandbox`], [`privileges`] and
-//! [`seccomp`] isolate the process; [`backend`] talks to front ends and guests.
+//! [`seccomp`] isolate the process, [`start`] does it all in order; [`backend`] talks to front ends and guests.
 
 pub mod backend;
 pub mod capabilities;
@@ -12,3 +12,4 @@ pub mod options;
 pub mod privileges;
 pub mod sandbox;
 pub mod seccomp;
+pub mod start;
