@@ -1,9 +1,11 @@
 //! Transom's host side: a FUSE server over a host directory, to be driven by any transport that has a request's buffers.
 //!
-//! [`server`] turns a request into one call of a [`server::FileSystem`].
+//! [`server`] turns a request into one call of a [`server::FileSystem`]; [`passthrough`] is the one that serves a directory.
 
 pub mod credentials;
 pub mod idmap;
+pub mod locks;
+pub mod passthrough;
 pub mod server;
 pub mod sysfd;
 pub mod xattrmap;

@@ -1,0 +1,93 @@
+//! From the host's `statx` to FUSE's attributes, and back for device numbers.
+
+use std::time::Duration;
+
+use rustix::fs::Statx;
+use transom_wire::attr::{Attr, AttrOut};
+
+use super::Passthrough;
+use crate::{
+    Errno,
+    idmap::{GuestGid, GuestUid, HostGid, HostUid},
+};
+
+impl Passthrough {
+    /// The attributes as the guest sees them.
+    pub(super) fn attr(&self, stat: &Statx) -> Attr {
+        Attr {
+            ino: stat.stx_ino.into(),
+            size: stat.stx_size.into(),
+            blocks: stat.stx_blocks.into(),
+            atime: stat.stx_atime.tv_sec.cast_unsigned().into(),
+            mtime: stat.stx_mtime.tv_sec.cast_unsigned().into(),
+            ctime: stat.stx_ctime.tv_sec.cast_unsigned().into(),
+            atimensec: stat.stx_atime.tv_nsec.into(),
+            mtimensec: stat.stx_mtime.tv_nsec.into(),
+            ctimensec: stat.stx_ctime.tv_nsec.into(),
+            mode: u32::from(stat.stx_mode).into(),
+            nlink: stat.stx_nlink.into(),
+            uid: self.guest_uid(stat.stx_uid).0.into(),
+            gid: self.guest_gid(stat.stx_gid).0.into(),
+            rdev: device_number(stat.stx_rdev_major, stat.stx_rdev_minor).into(),
+            blksize: stat.stx_blksize.into(),
+            flags: 0.into(),
+        }
+    }
+
+    /// The attributes with their validity.
+    pub(super) fn attr_out(&self, stat: &Statx) -> AttrOut {
+        let (attr_valid, attr_valid_nsec) = seconds(self.config.cache.validity());
+        AttrOut {
+            attr_valid: attr_valid.into(),
+            attr_valid_nsec: attr_valid_nsec.into(),
+            attr: self.attr(stat),
+            ..AttrOut::default()
+        }
+    }
+
+    pub(super) fn guest_uid(&self, uid: u32) -> GuestUid {
+        self.config.owners.uids.to_guest(HostUid(uid))
+    }
+
+    pub(super) fn guest_gid(&self, gid: u32) -> GuestGid {
+        self.config.owners.gids.to_guest(HostGid(gid))
+    }
+
+    /// Errors: EPERM where the guest may not use the id.
+    pub(super) fn host_uid(&self, uid: u32) -> Result<HostUid, Errno> {
+        self.config.owners.uids.to_host(GuestUid(uid))
+    }
+
+    /// Errors: EPERM where the guest may not use the id.
+    pub(super) fn host_gid(&self, gid: u32) -> Result<HostGid, Errno> {
+        self.config.owners.gids.to_host(GuestGid(gid))
+    }
+}
+
+/// A duration as FUSE has it.
+pub(super) fn seconds(duration: Duration) -> (u64, u32) {
+    (duration.as_secs(), duration.subsec_nanos())
+}
+
+/// The 32-bit form of a device number, as Linux passes it to FUSE.
+fn device_number(major: u32, minor: u32) -> u32 {
+    (minor & 0xff) | (major << 8) | ((minor & !0xff) << 12)
+}
+
+/// Major and minor number of the 32-bit form.
+pub(super) fn major_minor(device: u32) -> (u32, u32) {
+    ((device & 0xf_ff00) >> 8, (device & 0xff) | ((device >> 12) & 0xf_ff00))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn device_numbers_survive_both_ways() {
+        for (major, minor) in [(0, 0), (1, 3), (8, 255), (259, 0), (0xfff, 0xf_ffff)] {
+            assert_eq!(major_minor(device_number(major, minor)), (major, minor));
+        }
+        assert_eq!(device_number(8, 0x123), 0x10_0823);
+    }
+}

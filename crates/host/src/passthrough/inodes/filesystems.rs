@@ -1,0 +1,223 @@
+//! The mounts that the share consists of, and how inodes on each are found again.
+//!
+//! A mount is known from its first inode on. Where handles can be opened, it keeps one descriptor to open them through,
+//! as long as there are inodes on it. Locks: the list's for a scan, a mount's own for its descriptor; system calls happen
+//! under neither.
+
+use std::{
+    os::fd::{AsFd, OwnedFd},
+    sync::{
+        Arc, Mutex, PoisonError, RwLock,
+        atomic::{
+            AtomicBool, AtomicUsize,
+            Ordering::{AcqRel, Acquire, Relaxed},
+        },
+    },
+};
+
+use rustix::fs::{FileType, OFlags, Statx};
+
+use crate::{
+    Errno,
+    passthrough::{config::FileHandles, descriptors::Descriptors},
+    sysfd::{FileHandle, MountId, ProcFds, stat},
+};
+
+/// A mount's place in the list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct FsId(u32);
+
+/// All mounts seen so far.
+#[derive(Debug)]
+pub(super) struct Filesystems {
+    list: RwLock<Vec<Arc<Filesystem>>>,
+    wanted: FileHandles,
+    /// True once there is a mount whose inodes are found by path.
+    has_paths: AtomicBool,
+}
+
+/// One mount, or one subvolume on it.
+#[derive(Debug)]
+pub(super) struct Filesystem {
+    mount: MountId,
+    dev: (u32, u32),
+    /// Known inodes on it.
+    inodes: AtomicUsize,
+    access: Mutex<Access>,
+}
+
+#[derive(Debug, Clone)]
+enum Access {
+    /// No inode was seen yet that could tell.
+    Unknown,
+    /// Handles can be opened, through this descriptor.
+    Handles(Arc<OwnedFd>),
+    /// Inodes have handles, but they cannot be opened.
+    Recognised,
+    /// There are no handles.
+    Paths,
+}
+
+/// What an inode on a mount is to be kept as.
+#[derive(Debug)]
+pub(super) enum Kept {
+    /// Only by the handle.
+    Handle(FileHandle),
+    /// By a path, and recognised by a handle if there is one.
+    Path(Option<FileHandle>),
+}
+
+impl Filesystems {
+    pub(super) fn new(wanted: FileHandles) -> Self {
+        Self { list: RwLock::default(), wanted, has_paths: AtomicBool::new(false) }
+    }
+
+    /// The mount of the inode that `stat` describes, if it is known.
+    pub(super) fn find(&self, stat: &Statx) -> Option<FsId> {
+        let list = self.list.read().unwrap_or_else(PoisonError::into_inner);
+        list.iter().position(|fs| fs.is_of(stat)).map(|at| FsId(at as u32))
+    }
+
+    /// The mount of the inode that `stat` describes.
+    pub(super) fn find_or_add(&self, stat: &Statx) -> FsId {
+        if let Some(id) = self.find(stat) {
+            return id;
+        }
+        let mut list = self.list.write().unwrap_or_else(PoisonError::into_inner);
+        let at = list.iter().position(|fs| fs.is_of(stat)).unwrap_or_else(|| {
+            list.push(Arc::new(Filesystem {
+                mount: mount_of(stat),
+                dev: (stat.stx_dev_major, stat.stx_dev_minor),
+                inodes: AtomicUsize::new(0),
+                access: Mutex::new(Access::Unknown),
+            }));
+            list.len() - 1
+        });
+        FsId(at as u32)
+    }
+
+    /// True where inodes may have been kept by path.
+    pub(super) fn has_paths(&self) -> bool {
+        self.has_paths.load(Relaxed)
+    }
+
+    /// Whether inodes on `id` are found by path alone, with nothing more to recognise them by.
+    pub(super) fn is_without_handles(&self, id: FsId) -> bool {
+        matches!(self.get(id).access(), Access::Paths)
+    }
+
+    /// True where inodes on `id` are kept by handle.
+    pub(super) fn opens_handles(&self, id: FsId) -> bool {
+        matches!(self.get(id).access(), Access::Handles(_))
+    }
+
+    /// Says as what the inode behind `fd` is to be kept, and counts it.
+    ///
+    /// Where it does not become a new inode after all, [`Filesystems::remove_inode`] is due, as after an error.
+    /// Errors: EOPNOTSUPP where handles are mandatory and cannot be had.
+    pub(super) fn keep(
+        &self,
+        id: FsId,
+        fd: impl AsFd,
+        file_type: FileType,
+        proc_fds: &ProcFds,
+        descriptors: &Descriptors,
+    ) -> Result<Kept, Errno> {
+        let fs = self.get(id);
+        fs.inodes.fetch_add(1, AcqRel);
+        let mut access = fs.access();
+        let handle = match access {
+            Access::Paths => None,
+            _ if self.wanted == FileHandles::Never => None,
+            _ => match FileHandle::of(&fd, fs.mount) {
+                Ok(handle) => Some(handle),
+                Err(Errno::OPNOTSUPP | Errno::OVERFLOW) => None,
+                Err(errno) => return Err(errno),
+            },
+        };
+        if matches!(access, Access::Unknown) {
+            access = match &handle {
+                None => Access::Paths,
+                Some(handle) => try_open(handle, &fd, file_type, proc_fds),
+            };
+            fs.learn(access.clone(), descriptors);
+        }
+        let kept = match (access, handle) {
+            (Access::Handles(_), Some(handle)) => return Ok(Kept::Handle(handle)),
+            (_, handle) => Kept::Path(handle),
+        };
+        if self.wanted == FileHandles::Mandatory {
+            return Err(Errno::OPNOTSUPP);
+        }
+        self.has_paths.store(true, Relaxed);
+        Ok(kept)
+    }
+
+    /// Opens an inode by its handle. Errors: ESTALE where it is gone, or its mount is no longer open.
+    pub(super) fn open(&self, id: FsId, handle: &FileHandle, flags: OFlags) -> Result<OwnedFd, Errno> {
+        let Access::Handles(on_mount) = self.get(id).access() else { return Err(Errno::STALE) };
+        handle.open(&*on_mount, flags)
+    }
+
+    /// One inode fewer on `id` is known; with the last one the mount's descriptor is closed.
+    pub(super) fn remove_inode(&self, id: FsId, descriptors: &Descriptors) {
+        let fs = self.get(id);
+        if fs.inodes.fetch_sub(1, AcqRel) == 1 {
+            let mut access = fs.access.lock().unwrap_or_else(PoisonError::into_inner);
+            // Another inode may have been counted meanwhile; it reads `access` after that.
+            if fs.inodes.load(Acquire) == 0 {
+                let before = std::mem::replace(&mut *access, Access::Unknown);
+                drop(access);
+                before.release(descriptors);
+            }
+        }
+    }
+
+    fn get(&self, id: FsId) -> Arc<Filesystem> {
+        let list = self.list.read().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&list[id.0 as usize])
+    }
+}
+
+impl Filesystem {
+    fn is_of(&self, stat: &Statx) -> bool {
+        self.mount == mount_of(stat) && self.dev == (stat.stx_dev_major, stat.stx_dev_minor)
+    }
+
+    fn access(&self) -> Access {
+        self.access.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn learn(&self, access: Access, descriptors: &Descriptors) {
+        if matches!(access, Access::Handles(_)) {
+            descriptors.add();
+        }
+        let before = std::mem::replace(&mut *self.access.lock().unwrap_or_else(PoisonError::into_inner), access);
+        before.release(descriptors);
+    }
+}
+
+impl Access {
+    fn release(self, descriptors: &Descriptors) {
+        if matches!(self, Self::Handles(_)) {
+            descriptors.remove();
+        }
+    }
+}
+
+/// Finds out whether `handle` can be opened again, with the inode itself to open it through.
+fn try_open(handle: &FileHandle, fd: impl AsFd, file_type: FileType, proc_fds: &ProcFds) -> Access {
+    // Only of these two is it certain that opening them has no effect.
+    if !matches!(file_type, FileType::Directory | FileType::RegularFile) {
+        return Access::Unknown;
+    }
+    let Ok(on_mount) = proc_fds.reopen(fd, OFlags::RDONLY | OFlags::NONBLOCK) else { return Access::Recognised };
+    match handle.open(&on_mount, OFlags::PATH | OFlags::NOFOLLOW) {
+        Ok(_) => Access::Handles(Arc::new(on_mount)),
+        Err(_) => Access::Recognised,
+    }
+}
+
+fn mount_of(stat: &Statx) -> MountId {
+    stat::mount_id(stat).unwrap_or(MountId(0))
+}

@@ -1,0 +1,62 @@
+//! What tells two inodes apart, and what an inode is kept as while no descriptor is open on it.
+
+use rustix::fs::{FileType, Statx, StatxFlags};
+use transom_wire::NodeId;
+
+use super::filesystems::FsId;
+use crate::sysfd::FileHandle;
+
+/// Where an inode lies and when it was born.
+///
+/// An inode number can be given again once the inode is gone. The time of birth tells the two apart unless both were born
+/// in one tick of the host's clock; the file handle, where there is one, always does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Identity {
+    pub(super) ino: u64,
+    /// Nanoseconds since 1970, wrapped; 0 where the file system does not know.
+    pub(super) born_ns: u64,
+    pub(super) fs: FsId,
+}
+
+/// How an inode is found again once its descriptor is closed.
+#[derive(Debug, Clone)]
+pub(super) enum Hold {
+    /// By its handle.
+    Handle(FileHandle),
+    /// By its name in a directory, where handles cannot be opened.
+    Path(Box<Path>),
+}
+
+/// The name by which an inode was last found.
+#[derive(Debug, Clone)]
+pub(super) struct Path {
+    /// The directory, whose entry counts this one among its `children`.
+    pub(super) parent: NodeId,
+    /// Empty for a file that has no name.
+    pub(super) name: Box<[u8]>,
+    /// To recognise the inode, where the file system has handles that this process may not open.
+    pub(super) handle: Option<FileHandle>,
+}
+
+impl Identity {
+    pub(super) fn new(fs: FsId, stat: &Statx) -> Self {
+        let has_birth = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME);
+        let since_1970 = |sec: i64, nsec: u32| sec.wrapping_mul(1_000_000_000).wrapping_add(i64::from(nsec));
+        let born_ns = if has_birth { since_1970(stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec) } else { 0 };
+        Self { ino: stat.stx_ino, born_ns: born_ns.cast_unsigned(), fs }
+    }
+}
+
+impl Hold {
+    pub(super) fn handle(&self) -> Option<&FileHandle> {
+        match self {
+            Self::Handle(handle) => Some(handle),
+            Self::Path(path) => path.handle.as_ref(),
+        }
+    }
+}
+
+/// The type of the inode that `stat` describes.
+pub(crate) fn file_type(stat: &Statx) -> FileType {
+    FileType::from_raw_mode(stat.stx_mode.into())
+}

@@ -1,0 +1,406 @@
+//! The inodes that the guest knows, and how to get at each while few descriptors are open.
+//!
+//! [`Inodes::admit`] gives an inode its nodeid, [`Inodes::get`] finds it again, [`Inodes::forget`] ends it. An entry holds
+//! its inode by handle or by path; beside that, some entries keep an `O_PATH` descriptor, and as many stay open as
+//! [`Descriptors`] allows: [`shard`] chooses which to close, [`reopen`] gets one back, [`pin`] protects those that are the
+//! last way to their inode. Nodeids are keys of a [`Slab`](super::slab::Slab), never given twice.
+//!
+//! Locks: one for each shard, never two at a time, and no system call under any of them, the closing of a descriptor
+//! included.
+
+mod filesystems;
+mod identity;
+mod pin;
+mod reopen;
+mod shard;
+
+pub(crate) use filesystems::FsId;
+pub(crate) use identity::file_type;
+pub(crate) use shard::Fd;
+
+use std::{
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+};
+
+use hashbrown::DefaultHashBuilder;
+use rustix::fs::{AtFlags, FileType, Statx};
+use transom_wire::NodeId;
+
+use super::{config::FileHandles, descriptors::Descriptors, slab};
+use crate::{
+    Errno,
+    sysfd::{ProcFds, stat},
+};
+use filesystems::{Filesystems, Kept};
+use identity::{Hold, Identity, Path};
+use shard::{Class, Entry, Shard, hash};
+
+/// Shards, so that workers seldom meet at one lock.
+const SHARD_COUNT: u32 = 32;
+
+/// Descriptors of files that are kept although a handle would do, so that a LOOKUP's successor finds the file open. Few,
+/// because a file that the host deletes keeps its blocks as long as one is open.
+const SPARE_FILES_MAX: usize = 256;
+
+/// As above for directories, which are used for every name in them.
+const SPARE_DIRECTORIES_MAX: usize = 8192;
+
+/// All inodes that the guest knows.
+#[derive(Debug)]
+pub(super) struct Inodes {
+    root: Inode,
+    root_identity: Identity,
+    shards: Box<[Mutex<Shard>]>,
+    hasher: DefaultHashBuilder,
+    filesystems: Filesystems,
+    proc_fds: Arc<ProcFds>,
+    descriptors: Arc<Descriptors>,
+    /// Descriptors that could be closed, by class.
+    spare: [AtomicUsize; 2],
+    spare_max: [usize; 2],
+    /// The shard from which the next descriptor is closed.
+    next_victim: AtomicUsize,
+}
+
+/// An inode with a descriptor to work on.
+#[derive(Debug, Clone)]
+pub(super) struct Inode {
+    /// `O_PATH`; it stays open as long as this value lives.
+    pub(super) fd: Fd,
+    pub(super) file_type: FileType,
+    pub(super) fs: FsId,
+}
+
+/// The descriptor on an inode that is to be admitted.
+#[derive(Debug)]
+pub(super) enum Sight<'a> {
+    /// `O_PATH`, and may be kept.
+    Spare(OwnedFd),
+    /// Somebody else's.
+    Borrowed(BorrowedFd<'a>),
+}
+
+impl AsFd for Sight<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Spare(fd) => fd.as_fd(),
+            Self::Borrowed(fd) => *fd,
+        }
+    }
+}
+
+impl Inodes {
+    /// Inodes below `root`, which is `O_PATH`. Errors: EOPNOTSUPP where handles are mandatory and cannot be had.
+    pub(super) fn new(
+        root: OwnedFd,
+        wanted: FileHandles,
+        proc_fds: Arc<ProcFds>,
+        descriptors: Arc<Descriptors>,
+    ) -> Result<Self, Errno> {
+        let filesystems = Filesystems::new(wanted);
+        let stat = stat::statx(&root, AtFlags::empty(), stat::IDENTITY)?;
+        let fs = filesystems.find_or_add(&stat);
+        let file_type = file_type(&stat);
+        filesystems.keep(fs, &root, file_type, &proc_fds, &descriptors)?;
+        // Handles do not need descriptors, paths do: as many as are allowed.
+        let spare_max = if filesystems.opens_handles(fs) {
+            let limit = descriptors.limit();
+            [SPARE_DIRECTORIES_MAX.min(limit / 2), SPARE_FILES_MAX.min(limit / 8)]
+        } else {
+            [usize::MAX, usize::MAX]
+        };
+        let hasher = DefaultHashBuilder::default();
+        let shard = |at| Mutex::new(Shard::new(at, SHARD_COUNT, hasher.clone()));
+        Ok(Self {
+            root: Inode { fd: Arc::new(root), file_type, fs },
+            root_identity: Identity::new(fs, &stat),
+            shards: (0..SHARD_COUNT).map(shard).collect(),
+            hasher,
+            filesystems,
+            proc_fds,
+            descriptors,
+            spare: Default::default(),
+            spare_max,
+            next_victim: AtomicUsize::new(0),
+        })
+    }
+
+    /// How many inodes the guest knows beside the root.
+    pub(super) fn len(&self) -> usize {
+        self.shards.iter().map(|shard| lock(shard).entries.len()).sum()
+    }
+
+    /// The root of the share.
+    pub(super) fn root(&self) -> &Inode {
+        &self.root
+    }
+
+    /// The root's inode number.
+    pub(super) fn root_ino(&self) -> u64 {
+        self.root_identity.ino
+    }
+
+    /// Counts one lookup of the inode that `name` in `parent` was resolved to; returns its nodeid and its mount.
+    ///
+    /// `stat` is what [`stat::IDENTITY`] asks for. An empty `name` stands for a file that has none.
+    /// Errors: ESTALE where `parent` is not known any more.
+    pub(super) fn admit(
+        &self,
+        parent: NodeId,
+        name: &[u8],
+        stat: &Statx,
+        sight: Sight<'_>,
+    ) -> Result<(NodeId, FsId), Errno> {
+        let fs = self.filesystems.find_or_add(stat);
+        let identity = Identity::new(fs, stat);
+        if identity == self.root_identity {
+            return Ok((NodeId::ROOT, fs));
+        }
+        let shard = self.shard_of(&identity);
+        if let Some(nodeid) = self.count_if_open(shard, &identity, parent, name) {
+            return Ok((nodeid, fs));
+        }
+        let kept = self.filesystems.keep(fs, &sight, file_type(stat), &self.proc_fds, &self.descriptors);
+        let hold = kept.and_then(|kept| match kept {
+            Kept::Handle(handle) => Ok(Hold::Handle(handle)),
+            Kept::Path(handle) => {
+                self.add_child(parent)?;
+                Ok(Hold::Path(Box::new(Path { parent, name: name.into(), handle })))
+            }
+        });
+        let hold = hold.inspect_err(|_| self.filesystems.remove_inode(fs, &self.descriptors))?;
+        let spare = match sight {
+            Sight::Spare(fd) => Some(Arc::new(fd)),
+            Sight::Borrowed(_) => None,
+        };
+        self.count_or_insert(shard, identity, file_type(stat), hold, spare).map(|nodeid| (nodeid, fs))
+    }
+
+    /// The inode, with its descriptor opened again if need be. Blocks on the host's file system then.
+    ///
+    /// Errors: ESTALE where the guest does not know the inode, or the host has it no more.
+    pub(super) fn get(&self, nodeid: NodeId) -> Result<Inode, Errno> {
+        if nodeid == NodeId::ROOT {
+            return Ok(self.root.clone());
+        }
+        let mut shard = self.shard(nodeid);
+        let entry = shard.entries.get(nodeid.0).ok_or(Errno::STALE)?;
+        let (file_type, fs) = (entry.file_type, entry.identity.fs);
+        if let Some(fd) = shard.kept(nodeid.0) {
+            return Ok(Inode { fd, file_type, fs });
+        }
+        drop(shard);
+        Ok(Inode { fd: self.reopen(nodeid)?, file_type, fs })
+    }
+
+    /// Takes back `count` lookups; with the last one the nodeid ends.
+    pub(super) fn forget(&self, nodeid: NodeId, count: u64) {
+        if nodeid == NodeId::ROOT {
+            return;
+        }
+        let mut shard = self.shard(nodeid);
+        let Some(entry) = shard.entries.get_mut(nodeid.0) else { return };
+        entry.lookups = entry.lookups.saturating_sub(count);
+        let removed = shard.remove_unused(nodeid.0);
+        drop(shard);
+        self.bury(removed);
+    }
+
+    /// Forgets all but the root.
+    pub(super) fn clear(&self) {
+        for shard in &self.shards {
+            let entries = lock(shard).drain();
+            for entry in entries {
+                self.release(&entry);
+            }
+        }
+    }
+
+    /// Runs `open`, which opens a descriptor, and once more after closing some where the process or the host had none left.
+    pub(super) fn with_room<T>(&self, mut open: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+        match open() {
+            Err(Errno::MFILE | Errno::NFILE) => {
+                let spare: usize = self.spare.iter().map(|count| count.load(Relaxed)).sum();
+                tracing::debug!(spare, "out of descriptors; closing a quarter of those that can be reopened");
+                for _ in 0..spare.div_ceil(4) {
+                    let _ = self.close_one(Class::Other) || self.close_one(Class::Directory);
+                }
+                open()
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// Closes descriptors until the limits are kept; to be called when one more is held.
+    pub(super) fn balance(&self) {
+        loop {
+            let [directories, others] = [0, 1].map(|at| self.spare[at].load(Relaxed));
+            let class = if others > self.spare_max[1] {
+                Class::Other
+            } else if directories > self.spare_max[0] {
+                Class::Directory
+            } else if !self.descriptors.is_over() {
+                return;
+            } else if others == 0 || directories > self.descriptors.limit() / 2 {
+                Class::Directory
+            } else {
+                Class::Other
+            };
+            if !self.close_one(class) {
+                return;
+            }
+        }
+    }
+
+    /// Counts a lookup of an inode whose descriptor is kept, which makes it certain that it is the same.
+    fn count_if_open(&self, shard: &Mutex<Shard>, identity: &Identity, parent: NodeId, name: &[u8]) -> Option<NodeId> {
+        let mut shard = lock(shard);
+        let key = shard.find(identity, None)?;
+        let entry = shard.entries.get_mut(key)?;
+        if let Hold::Path(path) = &entry.hold
+            && (path.parent != parent || *path.name != *name)
+        {
+            return None;
+        }
+        entry.lookups += 1;
+        shard.kept(key);
+        Some(NodeId(key))
+    }
+
+    /// Counts a lookup of the inode, which gets an entry if it has none.
+    fn count_or_insert(
+        &self,
+        shard: &Mutex<Shard>,
+        identity: Identity,
+        file_type: FileType,
+        hold: Hold,
+        spare: Option<Fd>,
+    ) -> Result<NodeId, Errno> {
+        let mut shard = lock(shard);
+        // What is left over once the lock is given back: a second path to an inode, or the entry that found no key.
+        let (key, rest) = match shard.find(&identity, Some(hold.handle())) {
+            Some(key) => {
+                let entry = shard.entries.get_mut(key).ok_or(Errno::STALE)?;
+                entry.lookups += 1;
+                (Some(key), std::mem::replace(&mut entry.hold, hold))
+            }
+            None => match shard.insert(Entry::new(identity, file_type, hold)) {
+                Ok(key) => {
+                    self.keep_spare(&mut shard, key, spare);
+                    drop(shard);
+                    self.balance();
+                    return Ok(NodeId(key));
+                }
+                Err(entry) => (None, entry.hold),
+            },
+        };
+        if let Some(key) = key {
+            self.keep_spare(&mut shard, key, spare);
+        }
+        drop(shard);
+        self.filesystems.remove_inode(identity.fs, &self.descriptors);
+        self.leave_parent(&rest);
+        self.balance();
+        key.map(NodeId).ok_or(Errno::NOMEM)
+    }
+
+    /// Keeps a descriptor that may be closed again.
+    fn keep_spare(&self, shard: &mut Shard, key: u64, spare: Option<Fd>) {
+        if let Some(fd) = spare
+            && shard.keep(key, &fd, false).is_ok()
+        {
+            self.count_spare(shard, key);
+        }
+    }
+
+    fn count_spare(&self, shard: &Shard, key: u64) {
+        if let Some(entry) = shard.entries.get(key) {
+            self.descriptors.add();
+            self.spare[entry.class() as usize].fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Closes one descriptor that can be reopened; false where there is none.
+    fn close_one(&self, class: Class) -> bool {
+        let first = self.next_victim.fetch_add(1, Relaxed);
+        for at in 0..self.shards.len() {
+            let mut shard = lock(&self.shards[(first + at) % self.shards.len()]);
+            let Some(fd) = shard.evict(class) else { continue };
+            drop(shard);
+            drop(fd);
+            self.spare[class as usize].fetch_sub(1, Relaxed);
+            self.descriptors.remove();
+            return true;
+        }
+        false
+    }
+
+    /// Counts an inode whose path begins at `parent`.
+    fn add_child(&self, parent: NodeId) -> Result<(), Errno> {
+        if parent != NodeId::ROOT {
+            self.shard(parent).entries.get_mut(parent.0).ok_or(Errno::STALE)?.children += 1;
+        }
+        Ok(())
+    }
+
+    /// Ends what [`Inodes::add_child`] began for the path in `hold`, if it is one.
+    fn leave_parent(&self, hold: &Hold) {
+        let Hold::Path(path) = hold else { return };
+        if path.parent == NodeId::ROOT {
+            return;
+        }
+        let mut shard = self.shard(path.parent);
+        let Some(entry) = shard.entries.get_mut(path.parent.0) else { return };
+        entry.children = entry.children.saturating_sub(1);
+        let removed = shard.remove_unused(path.parent.0);
+        drop(shard);
+        self.bury(removed);
+    }
+
+    /// Releases what an entry that was taken out held, and its ancestors that were there for its sake alone.
+    fn bury(&self, mut removed: Option<Entry>) {
+        while let Some(entry) = removed {
+            self.release(&entry);
+            let Hold::Path(path) = &entry.hold else { return };
+            if path.parent == NodeId::ROOT {
+                return;
+            }
+            let mut shard = self.shard(path.parent);
+            let Some(parent) = shard.entries.get_mut(path.parent.0) else { return };
+            parent.children = parent.children.saturating_sub(1);
+            removed = shard.remove_unused(path.parent.0);
+        }
+    }
+
+    /// Settles the counts for an entry that was taken out.
+    fn release(&self, entry: &Entry) {
+        self.filesystems.remove_inode(entry.identity.fs, &self.descriptors);
+        if entry.fd.is_none() {
+            return;
+        }
+        self.descriptors.remove();
+        if entry.is_pinned {
+            self.descriptors.unpin();
+        } else {
+            self.spare[entry.class() as usize].fetch_sub(1, Relaxed);
+        }
+    }
+
+    fn shard(&self, nodeid: NodeId) -> MutexGuard<'_, Shard> {
+        lock(&self.shards[slab::shard_of(nodeid.0, SHARD_COUNT)])
+    }
+
+    /// The shard whose index has the identity, and whose keys its inode therefore gets.
+    fn shard_of(&self, identity: &Identity) -> &Mutex<Shard> {
+        // The low bits choose the place within a shard's table.
+        &self.shards[(hash(&self.hasher, identity) >> 40) as usize % self.shards.len()]
+    }
+}
+
+fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+    shard.lock().unwrap_or_else(PoisonError::into_inner)
+}

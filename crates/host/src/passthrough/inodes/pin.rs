@@ -1,0 +1,165 @@
+//! Inodes that are about to lose a name, or to get another one.
+//!
+//! An inode without names is reached by the descriptor that is open on it and by nothing else, while a guest that has it
+//! open goes on asking for it by nodeid. Its descriptor is therefore pinned before the last name goes.
+
+use std::{
+    os::fd::{AsFd, OwnedFd},
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Statx};
+use transom_wire::NodeId;
+
+use super::{
+    Inodes, file_type,
+    identity::{Hold, Identity, Path},
+    lock,
+};
+use crate::{
+    Errno,
+    sysfd::{FileHandle, path, stat},
+};
+
+/// Pins an inode until it is dropped, or for as long as the guest knows the inode.
+#[derive(Debug)]
+#[must_use = "dropping it ends the pin"]
+pub(crate) struct Pinned<'a> {
+    inodes: &'a Inodes,
+    nodeid: NodeId,
+    is_kept: bool,
+}
+
+impl Pinned<'_> {
+    /// Leaves the inode pinned until the guest forgets it.
+    pub(crate) fn keep(mut self) {
+        self.is_kept = true;
+    }
+}
+
+impl Drop for Pinned<'_> {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            self.inodes.unpin(self.nodeid);
+        }
+    }
+}
+
+impl Inodes {
+    /// Pins the inode that `name` in `dir` is the last name of, if the guest knows it; `None` where there is nothing to
+    /// pin, or too much is pinned already: the inode then ends with its name.
+    pub(crate) fn pin_last_name(&self, dir: impl AsFd, name: &[u8]) -> Option<Pinned<'_>> {
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+        let stat = rustix::fs::statx(&dir, name, flags, stat::IDENTITY).ok()?;
+        if stat.stx_nlink > 1 && file_type(&stat) != FileType::Directory {
+            return None;
+        }
+        let identity = Identity::new(self.filesystems.find(&stat)?, &stat);
+        {
+            let mut shard = lock(self.shard_of(&identity));
+            if let Some(key) = shard.find(&identity, None) {
+                let entry = shard.entries.get(key)?;
+                if entry.is_pinned || !self.descriptors.try_pin() {
+                    return None;
+                }
+                self.spare[entry.class() as usize].fetch_sub(1, Relaxed);
+                shard.pin(key);
+                return Some(Pinned { inodes: self, nodeid: NodeId(key), is_kept: false });
+            }
+            if shard.find_any(&identity).is_none() {
+                return None;
+            }
+        }
+        let fd = path::open_beneath(&dir, name, OFlags::PATH | OFlags::NOFOLLOW, Mode::empty()).ok()?;
+        self.pin(fd, &identity)
+    }
+
+    /// Pins the inode behind `fd`, which is `O_PATH`, if the guest knows it as `identity`.
+    fn pin(&self, fd: OwnedFd, identity: &Identity) -> Option<Pinned<'_>> {
+        let stat = stat::statx(&fd, AtFlags::empty(), stat::IDENTITY).ok()?;
+        if Identity::new(self.filesystems.find(&stat)?, &stat) != *identity {
+            return None;
+        }
+        let handle = stat::mount_id(&stat).and_then(|mount| FileHandle::of(&fd, mount).ok());
+        let mut shard = lock(self.shard_of(identity));
+        let key = shard.find(identity, Some(handle.as_ref())).or_else(|| shard.find(identity, Some(None)))?;
+        if !self.descriptors.try_pin() {
+            return None;
+        }
+        let fd = Arc::new(fd);
+        match shard.keep(key, &fd, true) {
+            Ok(()) => self.descriptors.add(),
+            // Opened meanwhile.
+            Err(_) => {
+                let entry = shard.entries.get(key)?;
+                if entry.is_pinned {
+                    self.descriptors.unpin();
+                    return None;
+                }
+                self.spare[entry.class() as usize].fetch_sub(1, Relaxed);
+                shard.pin(key);
+            }
+        }
+        drop(shard);
+        self.balance();
+        Some(Pinned { inodes: self, nodeid: NodeId(key), is_kept: false })
+    }
+
+    /// Lets an inode's descriptor be closed again.
+    pub(crate) fn unpin(&self, nodeid: NodeId) {
+        let mut shard = self.shard(nodeid);
+        if shard.unpin(nodeid.0)
+            && let Some(entry) = shard.entries.get(nodeid.0)
+        {
+            self.spare[entry.class() as usize].fetch_add(1, Relaxed);
+            self.descriptors.unpin();
+        }
+    }
+
+    /// Pins the inode of a file that was created without a name.
+    pub(crate) fn pin_nameless(&self, nodeid: NodeId, fd: OwnedFd) -> Result<(), Errno> {
+        if !self.descriptors.try_pin() {
+            return Err(Errno::NFILE);
+        }
+        let fd = Arc::new(fd);
+        let outcome = self.shard(nodeid).keep(nodeid.0, &fd, true);
+        match outcome {
+            Ok(()) => self.descriptors.add(),
+            Err(_) => self.descriptors.unpin(),
+        }
+        self.balance();
+        Ok(())
+    }
+
+    /// Notes that the inode which is now `name` in `parent` is found there. Does nothing for inodes that are kept by handle.
+    pub(crate) fn note_name(&self, parent: NodeId, dir: impl AsFd, name: &[u8]) {
+        if !self.filesystems.has_paths() {
+            return;
+        }
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+        let Ok(stat) = rustix::fs::statx(&dir, name, flags, stat::IDENTITY) else { return };
+        self.note_path(parent, name, &stat);
+    }
+
+    fn note_path(&self, parent: NodeId, name: &[u8], stat: &Statx) {
+        let Some(fs) = self.filesystems.find(stat) else { return };
+        let identity = Identity::new(fs, stat);
+        if self.add_child(parent).is_err() {
+            return;
+        }
+        let mut shard = lock(self.shard_of(&identity));
+        // The one whose descriptor is kept is surely it; without one, a handle that is wrong shows when it is reopened.
+        let key = shard.find(&identity, None).or_else(|| shard.find_any(&identity));
+        let entry = key.and_then(|key| shard.entries.get_mut(key));
+        let rest = match entry.map(|entry| &mut entry.hold) {
+            Some(Hold::Path(path)) => {
+                let handle = path.handle.take();
+                let now = Path { parent, name: name.into(), handle };
+                Hold::Path(Box::new(std::mem::replace(&mut **path, now)))
+            }
+            _ => Hold::Path(Box::new(Path { parent, name: name.into(), handle: None })),
+        };
+        drop(shard);
+        self.leave_parent(&rest);
+    }
+}

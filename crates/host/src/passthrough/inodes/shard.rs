@@ -1,0 +1,251 @@
+//! A part of the known inodes, under one lock: entries, an index by identity, and the clocks that choose what to close.
+//!
+//! A shard makes no system call and drops no descriptor: what is to be closed is handed out.
+
+use std::{hash::BuildHasher, os::fd::OwnedFd, sync::Arc};
+
+use hashbrown::{DefaultHashBuilder, HashTable};
+use rustix::fs::FileType;
+
+use super::identity::{Hold, Identity};
+use crate::{passthrough::slab::Slab, sysfd::FileHandle};
+
+/// A descriptor that stays open while anybody uses it, even if it is no longer kept.
+pub(crate) type Fd = Arc<OwnedFd>;
+
+/// What is known of an inode.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) identity: Identity,
+    pub(super) hold: Hold,
+    /// The lookups that the guest has not forgotten yet.
+    pub(super) lookups: u64,
+    /// `O_PATH`, while it is kept.
+    pub(super) fd: Option<Fd>,
+    /// Inodes whose [`Path`](super::identity::Path) begins here.
+    pub(super) children: u32,
+    /// Where the entry stands in its clock; meaningless unless `fd` is kept and not pinned.
+    place: u32,
+    pub(super) file_type: FileType,
+    /// Used since the hand passed.
+    is_fresh: bool,
+    /// The descriptor is the last way to the inode.
+    pub(super) is_pinned: bool,
+}
+
+// A million inodes are to fit into 200 MB, index and spare room included.
+const _: () = assert!(size_of::<Entry>() <= 112);
+
+/// What a descriptor is kept for. Directories are used for each name in them and are closed last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Class {
+    Directory,
+    Other,
+}
+
+/// Descriptors in the order in which they are looked at.
+#[derive(Debug, Default)]
+struct Clock {
+    indices: Vec<u32>,
+    hand: usize,
+}
+
+#[derive(Debug)]
+pub(super) struct Shard {
+    pub(super) entries: Slab<Entry>,
+    index: HashTable<u32>,
+    clocks: [Clock; 2],
+    hasher: DefaultHashBuilder,
+}
+
+impl Entry {
+    /// An entry with one lookup and no descriptor.
+    pub(super) fn new(identity: Identity, file_type: FileType, hold: Hold) -> Self {
+        Self {
+            identity,
+            hold,
+            lookups: 1,
+            fd: None,
+            children: 0,
+            place: 0,
+            file_type,
+            is_fresh: false,
+            is_pinned: false,
+        }
+    }
+
+    pub(super) fn class(&self) -> Class {
+        Class::of(self.file_type)
+    }
+
+    fn is_unused(&self) -> bool {
+        self.lookups == 0 && self.children == 0
+    }
+}
+
+impl Class {
+    pub(super) fn of(file_type: FileType) -> Self {
+        if file_type == FileType::Directory { Self::Directory } else { Self::Other }
+    }
+}
+
+impl Shard {
+    pub(super) fn new(shard: u32, shards: u32, hasher: DefaultHashBuilder) -> Self {
+        let clocks = [Clock::default(), Clock::default()];
+        Self { entries: Slab::new(shard, shards), index: HashTable::new(), clocks, hasher }
+    }
+
+    /// The entry that is surely the inode with this identity: its descriptor is open, so that its number cannot have been
+    /// given again, or its handle is `handle`; without handles at all (`None`), the identity is all there is.
+    pub(super) fn find(&self, identity: &Identity, handle: Option<Option<&FileHandle>>) -> Option<u64> {
+        let is_it = |&index: &u32| {
+            self.entries.value_at(index).is_some_and(|entry| {
+                entry.identity == *identity
+                    && (entry.fd.is_some() || handle.is_some_and(|handle| handle == entry.hold.handle()))
+            })
+        };
+        let index = self.index.find(hash(&self.hasher, identity), is_it)?;
+        self.entries.key_at(*index)
+    }
+
+    /// An entry with this identity, be it the same inode or an earlier one.
+    pub(super) fn find_any(&self, identity: &Identity) -> Option<u64> {
+        let is_it = |&index: &u32| self.entries.value_at(index).is_some_and(|entry| entry.identity == *identity);
+        self.entries.key_at(*self.index.find(hash(&self.hasher, identity), is_it)?)
+    }
+
+    /// Adds an entry and returns its key; gives it back where there is no key left.
+    pub(super) fn insert(&mut self, entry: Entry) -> Result<u64, Entry> {
+        let identity = entry.identity;
+        let key = self.entries.insert(entry)?;
+        let index = self.entries.index(key);
+        let Self { entries, index: table, hasher, .. } = self;
+        let rehash = |&index: &u32| entries.value_at(index).map_or(0, |entry| hash(hasher, &entry.identity));
+        table.insert_unique(hash(hasher, &identity), index, rehash);
+        Ok(key)
+    }
+
+    /// Takes the entry out if neither the guest nor another inode needs it.
+    pub(super) fn remove_unused(&mut self, key: u64) -> Option<Entry> {
+        if !self.entries.get(key)?.is_unused() {
+            return None;
+        }
+        self.leave_clock(key);
+        self.unindex(key);
+        self.entries.remove(key)
+    }
+
+    /// Takes all entries out.
+    pub(super) fn drain(&mut self) -> Vec<Entry> {
+        self.index.clear();
+        self.clocks = [Clock::default(), Clock::default()];
+        self.entries.drain()
+    }
+
+    /// Makes the entry one that no lookup finds.
+    pub(super) fn unindex(&mut self, key: u64) {
+        let index = self.entries.index(key);
+        let Some(entry) = self.entries.get(key) else { return };
+        if let Ok(found) = self.index.find_entry(hash(&self.hasher, &entry.identity), |&other| other == index) {
+            found.remove();
+        }
+    }
+
+    /// Keeps `fd` with the entry, closable or pinned; gives it back where the entry has one or is gone.
+    pub(super) fn keep(&mut self, key: u64, fd: &Fd, is_pinned: bool) -> Result<(), Option<Fd>> {
+        let index = self.entries.index(key);
+        let Some(entry) = self.entries.get_mut(key) else { return Err(None) };
+        if let Some(kept) = &entry.fd {
+            return Err(Some(Arc::clone(kept)));
+        }
+        entry.fd = Some(Arc::clone(fd));
+        entry.is_pinned = is_pinned;
+        if !is_pinned {
+            self.enter_clock(index);
+        }
+        Ok(())
+    }
+
+    /// The entry's descriptor, if it is kept; it counts as used.
+    pub(super) fn kept(&mut self, key: u64) -> Option<Fd> {
+        let entry = self.entries.get_mut(key)?;
+        entry.is_fresh = true;
+        entry.fd.clone()
+    }
+
+    /// Makes the entry's descriptor, which is kept, one that is not closed.
+    pub(super) fn pin(&mut self, key: u64) {
+        self.leave_clock(key);
+        if let Some(entry) = self.entries.get_mut(key) {
+            entry.is_pinned = true;
+        }
+    }
+
+    /// Ends what [`Shard::pin`] began; false where the entry was not pinned.
+    pub(super) fn unpin(&mut self, key: u64) -> bool {
+        let index = self.entries.index(key);
+        match self.entries.get_mut(key) {
+            Some(entry) if entry.is_pinned => entry.is_pinned = false,
+            _ => return false,
+        }
+        self.enter_clock(index);
+        true
+    }
+
+    /// Takes the descriptor of `class` that was not used for the longest time, more or less.
+    pub(super) fn evict(&mut self, class: Class) -> Option<Fd> {
+        let clock = &mut self.clocks[class as usize];
+        // Twice around: the first time may have found everything fresh.
+        for _ in 0..2 * clock.indices.len() {
+            clock.hand = if clock.hand < clock.indices.len() { clock.hand } else { 0 };
+            let index = clock.indices[clock.hand];
+            let entry = self.entries.value_at_mut(index)?;
+            if std::mem::take(&mut entry.is_fresh) {
+                clock.hand += 1;
+                continue;
+            }
+            let fd = entry.fd.take();
+            self.take_place(class, clock_place(index, &self.entries)?);
+            return fd;
+        }
+        None
+    }
+
+    fn enter_clock(&mut self, index: u32) {
+        let Some(entry) = self.entries.value_at_mut(index) else { return };
+        let clock = &mut self.clocks[entry.class() as usize];
+        entry.place = clock.indices.len() as u32;
+        clock.indices.push(index);
+    }
+
+    fn leave_clock(&mut self, key: u64) {
+        let Some(entry) = self.entries.get(key) else { return };
+        if entry.fd.is_some() && !entry.is_pinned {
+            self.take_place(entry.class(), entry.place);
+        }
+    }
+
+    /// Takes the entry at `place` out of its clock; the last one moves there.
+    fn take_place(&mut self, class: Class, place: u32) {
+        let indices = &mut self.clocks[class as usize].indices;
+        indices.swap_remove(place as usize);
+        if let Some(&moved) = indices.get(place as usize)
+            && let Some(entry) = self.entries.value_at_mut(moved)
+        {
+            entry.place = place;
+        }
+        // A burst leaves a long list behind.
+        if indices.capacity() > 1024 && indices.len() < indices.capacity() / 4 {
+            indices.shrink_to(indices.len() * 2);
+        }
+    }
+}
+
+fn clock_place(index: u32, entries: &Slab<Entry>) -> Option<u32> {
+    entries.value_at(index).map(|entry| entry.place)
+}
+
+/// The time of birth is left out: a number that was given again is to be found beside its predecessor.
+pub(super) fn hash(hasher: &DefaultHashBuilder, identity: &Identity) -> u64 {
+    hasher.hash_one((identity.ino, identity.fs))
+}

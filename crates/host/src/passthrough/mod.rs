@@ -1,0 +1,136 @@
+//! The file system that serves a directory of the host.
+//!
+//! [`Passthrough`] is the whole of it; each operation is one file in [`ops`]. [`inodes`] knows what the guest knows,
+//! [`handles`] what it has open, [`descriptors`] how many of the host's descriptors that takes, [`dir_stream`] reads
+//! directories, [`attr`] translates attributes, [`gate`] decides what a worker does itself.
+//!
+//! A name is resolved as one component relative to its directory, without following links and without leaving the
+//! directory; nothing is ever opened but regular files and directories. So neither a link nor a race leads out of the
+//! share, whether there is a sandbox around or not.
+
+mod attr;
+mod config;
+mod descriptors;
+mod dir_stream;
+mod filesystem;
+mod gate;
+mod handles;
+mod inodes;
+mod ops;
+mod slab;
+
+pub use config::{CachePolicy, Config, FileHandles, Negotiation};
+
+use std::{
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use rustix::fs::{FileType, Mode, OFlags};
+use transom_wire::ops::init::InitFlags;
+
+use crate::{
+    Errno,
+    credentials::{Credentials, Judge},
+    sysfd::ProcFds,
+};
+use descriptors::Descriptors;
+use gate::Gate;
+use handles::Handles;
+use inodes::Inodes;
+
+/// A directory of the host, or one file, as a [`FileSystem`](crate::server::FileSystem).
+///
+/// The umask of the process should be 0: see [`clear_umask`](crate::credentials::clear_umask).
+#[derive(Debug)]
+pub struct Passthrough {
+    config: Config,
+    inodes: Inodes,
+    handles: Handles,
+    proc_fds: Arc<ProcFds>,
+    credentials: Credentials,
+    lookup_gate: Gate,
+    readdir_gate: Gate,
+    /// The flags of the present session.
+    session: AtomicU64,
+}
+
+/// Why a directory cannot be served.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The shared directory cannot be opened.
+    #[error("cannot open {}", path.display())]
+    Open {
+        /// The shared directory.
+        path: PathBuf,
+        /// Why.
+        source: Errno,
+    },
+    /// `/proc/self/fd` cannot be opened.
+    #[error("cannot open /proc/self/fd, which every operation by descriptor needs")]
+    Proc(#[source] Errno),
+    /// The shared directory is neither a directory nor a regular file.
+    #[error("the share is neither a directory nor a regular file but a {0:?}")]
+    Kind(FileType),
+    /// Inodes cannot be held as configured.
+    #[error("inodes of the share cannot be held by file handles, which are mandatory")]
+    Handles(#[source] Errno),
+    /// What this process may do cannot be found out.
+    #[error("cannot read the capabilities of this process")]
+    Credentials(#[source] Errno),
+}
+
+impl Passthrough {
+    /// Serves the directory or file at `path`.
+    ///
+    /// Call it once the process has given up what it does not need, and before threads start.
+    pub fn open(path: &Path, config: Config) -> Result<Self, Error> {
+        let root = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+            .map_err(|source| Error::Open { path: path.to_owned(), source })?;
+        Self::new(root, ProcFds::open().map_err(Error::Proc)?, config)
+    }
+
+    /// Serves the directory or file behind `root`, an `O_PATH` descriptor, for a process that cannot see `/proc` any more.
+    pub fn new(root: OwnedFd, proc_fds: ProcFds, config: Config) -> Result<Self, Error> {
+        let judge = if config.owners.is_identity() { Judge::Guest } else { Judge::Host };
+        let credentials = Credentials::detect(judge).map_err(Error::Credentials)?;
+        let descriptors = Arc::new(Descriptors::new(config.max_fds.unwrap_or_else(Descriptors::default_limit)));
+        let proc_fds = Arc::new(proc_fds);
+        let inodes = Inodes::new(root, config.inode_file_handles, Arc::clone(&proc_fds), Arc::clone(&descriptors))
+            .map_err(Error::Handles)?;
+        let file_type = inodes.root().file_type;
+        if !matches!(file_type, FileType::Directory | FileType::RegularFile) {
+            return Err(Error::Kind(file_type));
+        }
+        Ok(Self {
+            config,
+            inodes,
+            handles: Handles::new(descriptors),
+            proc_fds,
+            credentials,
+            lookup_gate: Gate::default(),
+            readdir_gate: Gate::default(),
+            session: AtomicU64::new(0),
+        })
+    }
+
+    /// How many inodes the guest knows beside the root.
+    pub fn inode_count(&self) -> usize {
+        self.inodes.len()
+    }
+
+    /// Whether the present session has `flag`.
+    fn has(&self, flag: InitFlags) -> bool {
+        InitFlags::from_bits_retain(self.session.load(Relaxed)).contains(flag)
+    }
+
+    /// Errors: EROFS where the share is read-only. Every operation that changes something begins with it.
+    fn check_writable(&self) -> Result<(), Errno> {
+        if self.config.readonly { Err(Errno::ROFS) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,11 @@
+//! FORGET and BATCH_FORGET.
+
+use transom_wire::NodeId;
+
+use crate::passthrough::Passthrough;
+
+impl Passthrough {
+    pub(in crate::passthrough) fn do_forget(&self, nodeid: NodeId, nlookup: u64) {
+        self.inodes.forget(nodeid, nlookup);
+    }
+}

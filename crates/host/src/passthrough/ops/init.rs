@@ -1,0 +1,88 @@
+//! INIT and DESTROY: what both sides can is settled, and all of an earlier session ends.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use transom_wire::{limits::DATA_LEN_MAX, ops::init::InitFlags};
+
+use crate::{
+    Errno,
+    passthrough::{Negotiation, Passthrough},
+    server::{InitAnswer, InitOffer},
+};
+
+/// Bytes in the smallest page that a guest may have: `max_pages` counts its pages.
+const PAGE_LEN_MIN: u32 = 4096;
+
+/// What is always used where the guest has it.
+const BASIC: InitFlags = InitFlags::ASYNC_READ
+    .union(InitFlags::ATOMIC_O_TRUNC)
+    .union(InitFlags::BIG_WRITES)
+    .union(InitFlags::ASYNC_DIO)
+    .union(InitFlags::HAS_IOCTL_DIR)
+    .union(InitFlags::AUTO_INVAL_DATA)
+    .union(InitFlags::PARALLEL_DIROPS)
+    .union(InitFlags::MAX_PAGES)
+    .union(InitFlags::SETXATTR_EXT)
+    .union(InitFlags::INIT_EXT)
+    .union(InitFlags::CREATE_SUPP_GROUP);
+
+impl Passthrough {
+    /// Errors: EPROTO where the guest lacks what was demanded of it.
+    pub(in crate::passthrough) fn do_init(&self, offer: &InitOffer) -> Result<InitAnswer, Errno> {
+        let flags = self.wanted()? & offer.flags;
+        self.demand(offer)?;
+        self.session.store(flags.bits(), Relaxed);
+        Ok(InitAnswer {
+            flags,
+            max_readahead: offer.max_readahead,
+            // A guest has no reason to hold back: what waits, waits in its queue.
+            max_background: u16::MAX,
+            congestion_threshold: u16::MAX / 4 * 3,
+            max_write: DATA_LEN_MAX,
+            time_gran: 1,
+            max_pages: (DATA_LEN_MAX / PAGE_LEN_MIN) as u16,
+            map_alignment: 0,
+        })
+    }
+
+    pub(in crate::passthrough) fn do_destroy(&self) {
+        self.handles.clear();
+        self.inodes.clear();
+        self.session.store(0, Relaxed);
+    }
+
+    fn wanted(&self) -> Result<InitFlags, Errno> {
+        let config = &self.config;
+        let is_acl_wanted = config.posix_acl != Negotiation::Never;
+        let choices = [
+            (config.writeback && !config.readonly, InitFlags::WRITEBACK_CACHE),
+            (config.readdirplus, InitFlags::DO_READDIRPLUS | InitFlags::READDIRPLUS_AUTO),
+            (config.announce_submounts, InitFlags::SUBMOUNTS),
+            (config.killpriv_v2, InitFlags::HANDLE_KILLPRIV_V2),
+            (config.allow_mmap, InitFlags::DIRECT_IO_ALLOW_MMAP),
+            (config.posix_lock, InitFlags::POSIX_LOCKS),
+            (config.flock, InitFlags::FLOCK_LOCKS),
+            // With default ACLs the guest cannot know whether the umask counts.
+            (is_acl_wanted, InitFlags::POSIX_ACL | InitFlags::DONT_MASK),
+            (config.security_label != Negotiation::Never, InitFlags::SECURITY_CTX),
+            // An inode's target never changes; a guest that keeps nothing is spared the page all the same.
+            (!config.cache.validity().is_zero(), InitFlags::CACHE_SYMLINKS),
+        ];
+        Ok(choices.into_iter().filter(|(is_wanted, _)| *is_wanted).fold(BASIC, |flags, (_, flag)| flags | flag))
+    }
+
+    fn demand(&self, offer: &InitOffer) -> Result<(), Errno> {
+        let acl = InitFlags::POSIX_ACL | InitFlags::DONT_MASK | InitFlags::SETXATTR_EXT;
+        let demands = [
+            (self.config.posix_acl, acl, "POSIX access control lists"),
+            (self.config.security_label, InitFlags::SECURITY_CTX, "security labels at creation"),
+        ];
+        for (negotiation, flags, what) in demands {
+            if negotiation == Negotiation::Always && !offer.flags.contains(flags) {
+                tracing::error!(missing = ?flags - offer.flags, "the guest's kernel lacks {what}, which are demanded");
+                return Err(Errno::PROTO);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,95 @@
+//! LOOKUP.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use transom_wire::{
+    Name, NodeId,
+    attr::{AttrFlags, EntryOut},
+};
+
+use crate::{
+    Errno,
+    passthrough::{
+        Passthrough,
+        attr::seconds,
+        inodes::{Inode, Sight, file_type},
+    },
+    server::{Context, Patience},
+    sysfd::{path, stat},
+};
+
+/// Refers to what a name stands for, without opening it.
+const REFER: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW);
+
+impl Passthrough {
+    pub(in crate::passthrough) fn do_lookup(
+        &self,
+        ctx: &Context<'_>,
+        parent: NodeId,
+        name: Name<'_>,
+    ) -> Result<EntryOut, Errno> {
+        let dir = self.inodes.get(parent)?;
+        match self.entry_of(parent, &dir, name.as_bytes(), ctx.patience) {
+            Err(Errno::NOENT) if !self.config.absent_names.is_zero() => Ok(self.absent()),
+            outcome => outcome,
+        }
+    }
+
+    /// Looks `name` up in `dir`, which is `parent`, and counts the lookup.
+    pub(in crate::passthrough) fn entry_of(
+        &self,
+        parent: NodeId,
+        dir: &Inode,
+        name: &[u8],
+        patience: Patience,
+    ) -> Result<EntryOut, Errno> {
+        let fd = self.refer(dir, name, patience)?;
+        self.admit(parent, dir, name, Sight::Spare(fd))
+    }
+
+    /// Counts a lookup of the inode in sight, which is `name` in `dir`.
+    pub(in crate::passthrough) fn admit(
+        &self,
+        parent: NodeId,
+        dir: &Inode,
+        name: &[u8],
+        sight: Sight<'_>,
+    ) -> Result<EntryOut, Errno> {
+        let stat = stat::statx(sight.as_fd(), AtFlags::empty(), stat::IDENTITY)?;
+        let (nodeid, fs) = self.inodes.admit(parent, name, &stat, sight)?;
+        let mut attr = self.attr(&stat);
+        if fs != dir.fs && self.config.announce_submounts && file_type(&stat) == FileType::Directory {
+            attr.flags = AttrFlags::SUBMOUNT.bits().into();
+        }
+        let (valid, valid_nsec) = seconds(self.config.cache.validity());
+        Ok(EntryOut {
+            nodeid: nodeid.into(),
+            generation: 0.into(),
+            entry_valid: valid.into(),
+            attr_valid: valid.into(),
+            entry_valid_nsec: valid_nsec.into(),
+            attr_valid_nsec: valid_nsec.into(),
+            attr,
+        })
+    }
+
+    /// Opens what `name` in `dir` stands for with `O_PATH`. Errors: EAGAIN where that may take long, under `Try`.
+    fn refer(&self, dir: &Inode, name: &[u8], patience: Patience) -> Result<OwnedFd, Errno> {
+        let open = || self.inodes.with_room(|| path::open_beneath(&dir.fd, name, REFER, Mode::empty()));
+        if patience == Patience::MayBlock {
+            return open();
+        }
+        match self.inodes.with_room(|| path::open_cached(&dir.fd, name, REFER)) {
+            // The host has to look, or (EINVAL) is too old to say.
+            Err(Errno::AGAIN | Errno::INVAL) => self.lookup_gate.pass(open).unwrap_or(Err(Errno::AGAIN)),
+            outcome => outcome,
+        }
+    }
+
+    /// Says that a name is absent, and for how long the guest may believe it.
+    fn absent(&self) -> EntryOut {
+        let (entry_valid, entry_valid_nsec) = seconds(self.config.absent_names);
+        EntryOut { entry_valid: entry_valid.into(), entry_valid_nsec: entry_valid_nsec.into(), ..EntryOut::default() }
+    }
+}

@@ -1,0 +1,94 @@
+//! OPEN, and what CREATE and TMPFILE share with it.
+
+use std::os::fd::OwnedFd;
+
+use rustix::fs::OFlags;
+use transom_wire::{
+    Handle, NodeId,
+    ops::open::{OPEN_KILL_SUIDGID, OpenFlags, OpenIn, OpenOut},
+};
+
+use crate::{Errno, passthrough::Passthrough};
+
+/// What of the guest's flags reaches the host whatever the configuration.
+const PASSED_ON: OFlags = OFlags::RWMODE.union(OFlags::TRUNC).union(OFlags::SYNC).union(OFlags::DSYNC);
+
+impl Passthrough {
+    pub(in crate::passthrough) fn do_open(&self, nodeid: NodeId, arg: &OpenIn) -> Result<OpenOut, Errno> {
+        let flags = OFlags::from_bits_retain(arg.flags.get());
+        self.check_open_mode(flags)?;
+        let slot = self.handles.reserve()?;
+        self.inodes.balance();
+        let fd = {
+            let kills_set_id = arg.open_flags.get() & OPEN_KILL_SUIDGID != 0;
+            let _guard = kills_set_id.then(|| self.credentials.without_fsetid()).transpose()?;
+            self.open_inode(nodeid, flags)?
+        };
+        let fh = self.handles.add_file(slot, nodeid, fd)?;
+        Ok(self.open_out(fh, flags))
+    }
+
+    /// Errors: EROFS for a mode that could change a read-only share, EINVAL for one that is none.
+    pub(in crate::passthrough) fn check_open_mode(&self, flags: OFlags) -> Result<(), Errno> {
+        let mode = flags & OFlags::RWMODE;
+        if mode == OFlags::RWMODE {
+            return Err(Errno::INVAL);
+        }
+        if mode != OFlags::RDONLY || flags.contains(OFlags::TRUNC) { self.check_writable() } else { Ok(()) }
+    }
+
+    /// The flags for the host's file, from those of the guest's.
+    ///
+    /// `O_APPEND` is not among them: each WRITE says whether it appends, since a program can change that while a file is
+    /// open, and what a page cache writes back never does.
+    pub(in crate::passthrough) fn host_flags(&self, guest: OFlags) -> OFlags {
+        let mut flags = guest & PASSED_ON;
+        if self.config.allow_direct_io {
+            flags |= guest & OFlags::DIRECT;
+        }
+        if self.config.preserve_noatime {
+            flags |= guest & OFlags::NOATIME;
+        }
+        // A page that is written in part is first read.
+        if self.config.writeback && flags & OFlags::RWMODE == OFlags::WRONLY {
+            flags = flags - OFlags::RWMODE | OFlags::RDWR;
+        }
+        flags
+    }
+
+    /// Opens an inode that the guest knows.
+    pub(in crate::passthrough) fn open_inode(&self, nodeid: NodeId, guest: OFlags) -> Result<OwnedFd, Errno> {
+        let flags = self.host_flags(guest);
+        match self.inodes.open(nodeid, flags) {
+            // An inode that can only grow is not opened for writing without it.
+            Err(Errno::PERM) if guest.contains(OFlags::APPEND) => self.inodes.open(nodeid, flags | OFlags::APPEND),
+            // Of a file that may be written and not read, the guest's cache cannot complete a page.
+            Err(Errno::ACCESS) if guest & OFlags::RWMODE == OFlags::WRONLY && flags.contains(OFlags::RDWR) => {
+                self.inodes.open(nodeid, flags - OFlags::RWMODE | OFlags::WRONLY)
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// The answer for a file that was opened with `guest` flags.
+    pub(in crate::passthrough) fn open_out(&self, fh: Handle, guest: OFlags) -> OpenOut {
+        let cache = self.config.cache;
+        let mut flags = OpenFlags::empty();
+        if cache.is_direct() {
+            flags |= OpenFlags::DIRECT_IO;
+            // The host orders writes to one file by itself. With mappings, the guest has to.
+            if !self.config.allow_mmap {
+                flags |= OpenFlags::PARALLEL_DIRECT_WRITES;
+            }
+        } else if self.config.allow_direct_io && guest.contains(OFlags::DIRECT) {
+            flags |= OpenFlags::DIRECT_IO;
+        } else if cache.keeps_directories() {
+            flags |= OpenFlags::KEEP_CACHE;
+        }
+        // What was not written cannot fail when it is closed; POSIX locks end with a close.
+        if guest & OFlags::RWMODE == OFlags::RDONLY && !self.config.posix_lock {
+            flags |= OpenFlags::NOFLUSH;
+        }
+        OpenOut { fh: fh.into(), open_flags: flags.bits().into(), backing_id: 0.into() }
+    }
+}

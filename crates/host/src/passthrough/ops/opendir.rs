@@ -1,0 +1,26 @@
+//! OPENDIR.
+
+use rustix::fs::OFlags;
+use transom_wire::{
+    NodeId,
+    ops::open::{OpenFlags, OpenOut},
+};
+
+use crate::{
+    Errno,
+    passthrough::{Passthrough, dir_stream::DirStream},
+};
+
+impl Passthrough {
+    pub(in crate::passthrough) fn do_opendir(&self, nodeid: NodeId) -> Result<OpenOut, Errno> {
+        let slot = self.handles.reserve()?;
+        self.inodes.balance();
+        let fd = self.inodes.open(nodeid, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let fh = self.handles.add_directory(slot, DirStream::new(fd))?;
+        let mut flags = OpenFlags::empty();
+        if self.config.cache.keeps_directories() {
+            flags |= OpenFlags::CACHE_DIR | OpenFlags::KEEP_CACHE;
+        }
+        Ok(OpenOut { fh: fh.into(), open_flags: flags.bits().into(), backing_id: 0.into() })
+    }
+}

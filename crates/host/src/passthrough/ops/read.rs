@@ -1,0 +1,48 @@
+//! READ.
+
+use rustix::io::ReadWriteFlags;
+use transom_wire::{Handle, ops::read::ReadIn};
+
+use crate::{
+    Errno,
+    passthrough::{Passthrough, handles::OpenFile},
+    server::{Context, GuestSlice, Patience},
+    sysfd::vectored,
+};
+
+impl Passthrough {
+    pub(in crate::passthrough) fn do_read(
+        &self,
+        ctx: &Context<'_>,
+        arg: &ReadIn,
+        data: &[GuestSlice<'_>],
+    ) -> Result<usize, Errno> {
+        let file = self.handles.file(Handle::from(arg.fh))?;
+        if ctx.patience == Patience::Try {
+            match read_cached(&file, arg.offset.get(), data) {
+                // The file system cannot tell whether it would wait.
+                Err(Errno::OPNOTSUPP) => {}
+                outcome => return outcome,
+            }
+        }
+        vectored::read_full(&file.fd, data, arg.offset.get(), ReadWriteFlags::empty())
+    }
+}
+
+/// Reads what the host has in memory. Errors: EAGAIN where that is not all of it.
+fn read_cached(file: &OpenFile, offset_bytes: u64, data: &[GuestSlice<'_>]) -> Result<usize, Errno> {
+    let wanted: usize = data.iter().map(|slice| slice.len()).sum();
+    let done = vectored::read(&file.fd, data, offset_bytes, ReadWriteFlags::NOWAIT)?;
+    if done == wanted || done == 0 {
+        return Ok(done);
+    }
+    // Fewer bytes are the end of the file, or the end of what is in memory. At the end of the file nothing follows.
+    let Some(last) = data.iter().rev().find(|slice| !slice.is_empty()) else { return Ok(done) };
+    let next_bytes = offset_bytes.checked_add(done as u64).ok_or(Errno::INVAL)?;
+    // The last byte wanted is not filled yet, and so may be overwritten.
+    let probe = last.offset(last.len() - 1).map_err(|_| Errno::FAULT)?;
+    match vectored::read(&file.fd, &[probe], next_bytes, ReadWriteFlags::NOWAIT)? {
+        0 => Ok(done),
+        _ => Err(Errno::AGAIN),
+    }
+}

@@ -1,0 +1,58 @@
+//! READDIR, and what READDIRPLUS shares with it.
+
+use transom_wire::{Handle, NodeId, ops::read::ReadIn};
+
+use crate::{
+    Errno,
+    passthrough::{
+        Passthrough,
+        dir_stream::{Entry, Reader},
+    },
+    server::{Context, Dirents, Patience},
+};
+
+impl Passthrough {
+    pub(in crate::passthrough) fn do_readdir(
+        &self,
+        ctx: &Context<'_>,
+        nodeid: NodeId,
+        arg: &ReadIn,
+        entries: &mut Dirents,
+    ) -> Result<(), Errno> {
+        let stream = self.handles.directory(Handle::from(arg.fh))?;
+        let mut reader = stream.reader(arg.offset.get(), ctx.patience)?;
+        loop {
+            match self.next_entry(&mut reader, ctx.patience) {
+                Ok(None) => return Ok(()),
+                Ok(Some(entry)) => {
+                    let ino = self.shown_ino(nodeid, entry);
+                    if entries.push(ino, entry.off, entry.type_.into(), &entry.name).is_err() {
+                        // Not even one fits: the buffer is too small for any answer.
+                        return if entries.is_empty() { Err(Errno::INVAL) } else { Ok(()) };
+                    }
+                    reader.advance();
+                }
+                // What was gathered is an answer; the rest comes with the next request.
+                Err(_) if !entries.is_empty() => return Ok(()),
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+
+    /// The stream's next entry. Errors: EAGAIN where the host may take long, under `Try`.
+    pub(in crate::passthrough) fn next_entry<'a>(
+        &self,
+        reader: &'a mut Reader<'_>,
+        patience: Patience,
+    ) -> Result<Option<&'a Entry>, Errno> {
+        if reader.is_at_edge() && patience == Patience::Try {
+            return self.readdir_gate.pass(|| reader.peek()).unwrap_or(Err(Errno::AGAIN));
+        }
+        reader.peek()
+    }
+
+    /// The entry's inode number; what lies above the share is nobody's business.
+    pub(in crate::passthrough) fn shown_ino(&self, nodeid: NodeId, entry: &Entry) -> u64 {
+        if nodeid == NodeId::ROOT && *entry.name == *b".." { self.inodes.root_ino() } else { entry.ino }
+    }
+}

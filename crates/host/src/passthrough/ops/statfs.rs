@@ -1,0 +1,25 @@
+//! STATFS.
+
+use transom_wire::{NodeId, ops::statfs::StatfsOut};
+
+use crate::{Errno, passthrough::Passthrough};
+
+impl Passthrough {
+    pub(in crate::passthrough) fn do_statfs(&self, nodeid: NodeId) -> Result<StatfsOut, Errno> {
+        let stat = rustix::fs::fstatvfs(&*self.inodes.get(nodeid)?.fd)?;
+        // Sizes of blocks and names that do not fit 32 bits do not exist.
+        let narrow = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+        Ok(StatfsOut {
+            blocks: stat.f_blocks.into(),
+            bfree: stat.f_bfree.into(),
+            bavail: stat.f_bavail.into(),
+            files: stat.f_files.into(),
+            ffree: stat.f_ffree.into(),
+            bsize: narrow(stat.f_bsize).into(),
+            namelen: narrow(stat.f_namemax).into(),
+            frsize: narrow(stat.f_frsize).into(),
+            padding: 0.into(),
+            spare: [0.into(); 6],
+        })
+    }
+}
