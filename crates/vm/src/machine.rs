@@ -75,11 +75,11 @@ impl Machine {
 
     /// Why the machine ended before the command did.
     pub(crate) fn ended_early(&mut self) -> Error {
-        let console = self.console_tail();
-        let log = tail(&self.vmm_log);
-        if console.contains("Kernel panic") {
+        if let Some(console) = panic_message(&text(&self.console)) {
             return Error::Panicked { console };
         }
+        let console = self.console_tail();
+        let log = tail(&text(&self.vmm_log));
         // A refused command line, a socket that cannot be reached: the VMM has said why.
         if self.vmm_ends(Duration::from_secs(1)) && (console.is_empty() || !log.is_empty()) {
             let status = self.vmm.ended().map_or_else(String::new, |status| status.to_string());
@@ -90,7 +90,7 @@ impl Machine {
 
     /// The last of what the guest's kernel said.
     pub(crate) fn console_tail(&self) -> String {
-        tail(&self.console)
+        tail(&text(&self.console))
     }
 }
 
@@ -98,7 +98,10 @@ impl Machine {
 fn tagged_shares(spec: &GuestSpec) -> Vec<(String, Share)> {
     let mut shares = Vec::new();
     if let Root::Host(share) = &spec.root {
-        shares.push((ROOT_TAG.to_owned(), Share { is_read_only: true, ..share.clone() }));
+        let mut share = Share { is_read_only: true, ..share.clone() };
+        // An overlay refuses lower layers in which a folder may turn into another mount.
+        share.daemon_args.push("--no-announce-submounts".into());
+        shares.push((ROOT_TAG.to_owned(), share));
     }
     shares.extend(spec.shares.iter().enumerate().map(|(number, share)| (share_tag(number), share.clone())));
     shares
@@ -141,10 +144,42 @@ fn task(spec: &GuestSpec, vmm: &dyn Vmm, modules: Vec<String>) -> Result<Task> {
     })
 }
 
-/// The last lines of a file, without the carriage returns of a serial line; nothing if there is no file.
-fn tail(path: &Path) -> String {
-    let bytes = fs::read(path).unwrap_or_default();
-    let text = String::from_utf8_lossy(&bytes).replace('\r', "");
+/// A log, without the carriage returns of a serial line; empty if there is none.
+fn text(path: &Path) -> String {
+    String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).replace('\r', "")
+}
+
+/// The last lines of a text.
+fn tail(text: &str) -> String {
     let lines: Vec<_> = text.lines().collect();
     lines[lines.len().saturating_sub(LAST_LINES)..].iter().flat_map(|line| [line, "\n"]).collect()
+}
+
+/// The kernel's last message and the lines after it, if it panicked.
+fn panic_message(console: &str) -> Option<String> {
+    let lines: Vec<_> = console.lines().skip_while(|line| !line.contains("Kernel panic")).take(LAST_LINES).collect();
+    (!lines.is_empty()).then(|| lines.join("\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_quoted_from_its_message_on() {
+        let mut console = String::from("before\n[    1.5] Kernel panic - not syncing: why\n");
+        console.extend((0..100).map(|n| format!("trace {n}\n")));
+        let message = panic_message(&console).unwrap();
+        assert!(message.starts_with("[    1.5] Kernel panic - not syncing: why\ntrace 0\n"));
+        assert_eq!(message.lines().count(), LAST_LINES);
+        assert_eq!(panic_message("no such thing"), None);
+    }
+
+    #[test]
+    fn a_tail_is_the_last_lines() {
+        let text: String = (0..100).map(|n| format!("{n}\n")).collect();
+        assert_eq!(tail(&text).lines().next(), Some("80"));
+        assert_eq!(tail("one"), "one\n");
+        assert_eq!(tail(""), "");
+    }
 }

@@ -41,9 +41,9 @@ const PORTS: [&str; 4] = ["stdin", "stdout", "stderr", "control"];
 /// `panic=-1` resets at once, which `-no-reboot` makes an end, and `reboot=t` is the quickest reset;
 /// `random.trust_cpu` seeds the random numbers, for which programs would wait otherwise;
 /// `nr_uarts=1` skips looking for ports that are not there; `tsc=reliable` skips comparing clocks;
-/// `mitigations=off` because the guest's secrets are its user's, who runs what it is given anyway.
+/// `mitigations=off` because the guest has one user; `cryptomgr.notests` skips half a second of self-tests.
 const KERNEL_ARGS: &str = "console=ttyS0 panic=-1 reboot=t random.trust_cpu=on 8250.nr_uarts=1 tsc=reliable \
-                           mitigations=off nokaslr";
+                           mitigations=off nokaslr cryptomgr.notests";
 
 impl Qemu {
     /// The QEMU at `program`, or the one on `PATH`; unpacked kernels are kept in `cache`.
