@@ -1,0 +1,82 @@
+//! `transom-fetch`: gets what guests and tests need, kernels for example, and prints where it is.
+//!
+//! A command for developers and scripts. Paths go to standard output, progress to standard error.
+
+use std::{path::PathBuf, process::ExitCode};
+
+use clap::{Parser, Subcommand};
+use transom_vm::packages::{Cache, Closure, Error, Freshness, OnStderr, Packages, Request, kernels::Series};
+
+/// Get kernels and packages into the cache, without root, and print where they are.
+#[derive(Debug, Parser)]
+#[command(name = "transom-fetch", version, max_term_width = 100)]
+struct Cli {
+    /// The folder to keep things in [default: target/cache in the project's checkout, else the user's cache]
+    #[arg(long, global = true, value_name = "DIR", env = "TRANSOM_CACHE")]
+    cache: Option<PathBuf>,
+
+    /// Ask the mirror for a newer version, even if there is one in the cache
+    #[arg(long, global = true)]
+    update: bool,
+
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// A Debian kernel for virtual machines; prints image, folder of modules and release
+    Kernel {
+        /// 6.1, 6.12, or a major version for its newest: 7
+        #[arg(value_name = "SERIES")]
+        series: Series,
+    },
+    /// Packages, unpacked together; prints the folder that stands for /
+    Package {
+        /// A release's name, or stable, testing, unstable, <name>-backports [default: this machine's]
+        #[arg(long, value_name = "SUITE")]
+        suite: Option<String>,
+        /// Everything that they depend on, too
+        #[arg(long)]
+        deps: bool,
+        /// The packages' names
+        #[arg(required = true, value_name = "NAME")]
+        names: Vec<String>,
+    },
+}
+
+fn main() -> ExitCode {
+    match run(&Cli::parse()) {
+        Ok(lines) => {
+            for line in lines {
+                println!("{line}");
+            }
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("transom-fetch: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(cli: &Cli) -> Result<Vec<String>, Error> {
+    let cache = cli.cache.as_ref().map_or_else(Cache::locate, |dir| Ok(Cache::at(dir)))?;
+    let report = OnStderr::default();
+    let packages = Packages::new(&cache, &report);
+    let freshness = if cli.update { Freshness::Newest } else { Freshness::Cached };
+    match &cli.what {
+        What::Kernel { series } => {
+            let found = packages.kernel(*series, freshness)?;
+            let modules = found.kernel.modules.iter().map(|folder| folder.display().to_string());
+            Ok([found.kernel.image.display().to_string()].into_iter().chain(modules).chain([found.release]).collect())
+        }
+        What::Package { suite, deps, names } => {
+            let suite = suite.clone().map_or_else(Packages::own_suite, Ok)?;
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            let closure = if *deps { Closure::WithDependencies } else { Closure::Only };
+            let prefix = packages.fetch(&Request { suite: &suite, packages: &names, closure, freshness })?;
+            Ok(vec![prefix.root().display().to_string()])
+        }
+    }
+}

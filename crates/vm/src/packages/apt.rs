@@ -1,0 +1,303 @@
+//! apt in a folder of its own: its lists, its caches and its sources are ours, its keys and proxies the machine's.
+//!
+//! `answers.rs` reads what apt says. Source: apt.conf(5), apt-get(8), apt-cache(8).
+
+mod answers;
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Read},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    thread,
+    time::{Duration, SystemTime},
+};
+
+use rustix::process::geteuid;
+
+use super::{
+    Cache, Closure, Error, Report, Request, Result,
+    mirror::{Mirror, Sources},
+};
+pub(crate) use answers::Candidate;
+pub(super) use answers::File;
+
+/// A release changes a few times a day; what is wanted of it is rarely younger.
+const LISTS_AGE_MAX: Duration = Duration::from_secs(24 * 3600);
+
+/// apt, set up for one release.
+pub(super) struct Apt<'a> {
+    suite: &'a str,
+    dir: PathBuf,
+    cache_dir: &'a Path,
+    configuration: PathBuf,
+    report: &'a dyn Report,
+}
+
+/// The names of the files' packages with their versions.
+pub(super) fn names(files: &[File]) -> Vec<String> {
+    files.iter().map(|file| format!("{}={}", file.package, file.version)).collect()
+}
+
+impl<'a> Apt<'a> {
+    /// Sets apt up for `suite`, and gets the lists of its packages unless they are there and young.
+    pub(super) fn prepare(cache: &'a Cache, suite: &'a str, report: &'a dyn Report) -> Result<Self> {
+        let machine = Machine::ask()?;
+        let sources = Mirror::find(&machine.list, &machine.parts, &machine.architecture)?.sources(suite);
+        let common = cache.dir().join("apt");
+        let dir = common.join(suite);
+        let configuration = dir.join("apt.conf");
+        let apt = Self { suite, dir, cache_dir: cache.dir(), configuration, report };
+        for folder in [apt.archives(), apt.dir.join("cache/archives/partial"), common.join("state/lists/partial")] {
+            fs::create_dir_all(&folder).map_err(Error::io(format!("making {folder:?}")))?;
+        }
+        write(&common.join("state/status"), "")?;
+        write(&apt.configuration, &apt.configuration_text(&common.join("state"), sources.is_not_automatic))?;
+        apt.update(&sources)?;
+        Ok(apt)
+    }
+
+    /// The files that a request comes to.
+    pub(super) fn resolve(&self, request: &Request<'_>) -> Result<Vec<File>> {
+        let word = match request.closure {
+            Closure::WithDependencies => return self.closure(request.packages),
+            Closure::Only => None,
+            Closure::Parts(word) => Some(word),
+        };
+        let mut files: Vec<File> = Vec::new();
+        let mut wanted: Vec<String> = request.packages.iter().map(|&name| name.to_owned()).collect();
+        while let Some(package) = wanted.pop() {
+            if files.iter().any(|file| file.package == package) {
+                continue;
+            }
+            let candidate = self
+                .candidate(&package)?
+                .ok_or_else(|| Error::NoPackage { suite: self.suite.to_owned(), package: package.clone() })?;
+            wanted
+                .extend(candidate.dependencies.into_iter().filter(|name| word.is_some_and(|word| name.contains(word))));
+            files.push(File { package, version: candidate.version, size_bytes: candidate.size_bytes });
+        }
+        Ok(files)
+    }
+
+    /// The version of `package` that would be installed; `None` if there is none.
+    pub(super) fn candidate(&self, package: &str) -> Result<Option<Candidate>> {
+        let mut command = self.command("apt-cache");
+        command.args(["show", "--no-all-versions", "--", package]);
+        match self.run(command, &format!("looking for {package}")) {
+            Ok(text) => Ok(answers::candidate(&text)),
+            Err(Error::NoPackage { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// All that `packages` need, as for an empty system.
+    fn closure(&self, packages: &[&str]) -> Result<Vec<File>> {
+        let mut command = self.command("apt-get");
+        command.args(["-qq", "--print-uris", "-o", "APT::Install-Recommends=false", "install", "--"]).args(packages);
+        let text = self.run(command, &format!("resolving {}", packages.join(", ")))?;
+        let files: Vec<_> = text.lines().filter_map(answers::uri_line).collect();
+        if files.is_empty() {
+            return Err(Error::Unresolved { suite: self.suite.to_owned(), output: text });
+        }
+        Ok(files)
+    }
+
+    /// Downloads `files` and returns their paths. What an earlier try has got is not got again.
+    pub(super) fn download(&self, files: &[File]) -> Result<Vec<PathBuf>> {
+        let total_bytes: u64 = files.iter().map(|file| file.size_bytes).sum();
+        self.check_space(total_bytes)?;
+        let what = match files {
+            [file] => format!("{} {}", file.package, file.version),
+            _ => format!("{} packages", files.len()),
+        };
+        let mib = total_bytes as f64 / f64::from(1 << 20);
+        self.report.say(&format!("fetching {what} from {} ({mib:.1} MiB)", self.suite));
+        let mut command = self.command("apt-get");
+        command.current_dir(self.archives());
+        command.args(["-qq", "-o", "APT::Status-Fd=1", "download", "--"]).args(names(files));
+        self.run(command, &format!("fetching {what}"))?;
+
+        let listing = fs::read_dir(self.archives()).map_err(Error::io(format!("reading {:?}", self.archives())))?;
+        let there: Vec<PathBuf> = listing.flatten().map(|entry| entry.path()).collect();
+        files
+            .iter()
+            .map(|file| {
+                let is_it = |path: &&PathBuf| file.is_named(&path.file_name().unwrap_or_default().to_string_lossy());
+                there.iter().find(is_it).cloned().ok_or_else(|| {
+                    Error::Unexpected(format!("apt fetched {} {}, but no file of it", file.package, file.version))
+                })
+            })
+            .collect()
+    }
+
+    fn check_space(&self, wanted_bytes: u64) -> Result<()> {
+        /// Packages are about a quarter of what is in them.
+        const UNPACKED: u64 = 5;
+        let free = rustix::fs::statvfs(&self.dir).map_err(Error::io(format!("looking at {:?}", self.dir)))?;
+        let free_bytes = free.f_bavail * free.f_frsize;
+        if free_bytes < wanted_bytes * UNPACKED {
+            let mib = |bytes: u64| bytes >> 20;
+            return Err(Error::DiskFull {
+                dir: self.cache_dir.to_owned(),
+                output: format!("{} MiB free, {} MiB wanted", mib(free_bytes), mib(wanted_bytes * UNPACKED)),
+            });
+        }
+        Ok(())
+    }
+
+    /// Gets the lists, if they are old or those of other sources.
+    fn update(&self, sources: &Sources) -> Result<()> {
+        let stamp = self.dir.join("updated");
+        let is_same = fs::read_to_string(&stamp).is_ok_and(|text| text == sources.full);
+        if is_same && age(&stamp).is_some_and(|age| age < LISTS_AGE_MAX) {
+            return Ok(());
+        }
+        self.report.say(&format!("fetching the list of packages of {}", self.suite));
+        // Not every release has updates and security fixes; what it needs is in the second text.
+        let result = self.update_from(&sources.full).or_else(|error| match error {
+            Error::NoSuite { .. } if sources.least != sources.full => self.update_from(&sources.least),
+            error => Err(error),
+        });
+        match result {
+            Ok(()) => write(&stamp, &sources.full),
+            Err(error @ Error::Network { .. }) if is_same => {
+                self.report.say(&format!("going on with old lists: {error}"));
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn update_from(&self, sources: &str) -> Result<()> {
+        write(&self.sources(), sources)?;
+        let mut command = self.command("apt-get");
+        command.args(["-qq", "-o", "APT::Status-Fd=1", "--allow-releaseinfo-change", "update"]);
+        // A mirror that fails is only a warning otherwise.
+        command.args(["-o", "APT::Update::Error-Mode=any"]);
+        self.run(command, "fetching the list of packages").map(drop)
+    }
+
+    fn configuration_text(&self, state: &Path, is_not_automatic: bool) -> String {
+        let dir = &self.dir;
+        let mut lines = vec![
+            format!("Dir::State {state:?};"),
+            format!("Dir::State::status {:?};", state.join("status")),
+            format!("Dir::Cache {:?};", dir.join("cache")),
+            format!("Dir::Etc::sourcelist {:?};", self.sources()),
+            // The machine's other sources and its preferences between them are not ours.
+            "Dir::Etc::sourceparts \"/dev/null\";".into(),
+            "Dir::Etc::preferences \"/dev/null\";".into(),
+            "Dir::Etc::preferencesparts \"/dev/null\";".into(),
+            // The lists of several releases lie side by side.
+            "APT::Get::List-Cleanup \"false\";".into(),
+            // The machine's hooks would tidy the machine's folders.
+            "#clear APT::Update::Post-Invoke;".into(),
+            "#clear APT::Update::Post-Invoke-Success;".into(),
+            "#clear APT::Update::Pre-Invoke;".into(),
+            format!("APT::Default-Release {:?};", if is_not_automatic { self.suite } else { "" }),
+        ];
+        if geteuid().is_root() {
+            // The user that apt would become cannot write here.
+            lines.push("APT::Sandbox::User \"root\";".into());
+        }
+        lines.join("\n") + "\n"
+    }
+
+    fn sources(&self) -> PathBuf {
+        self.dir.join("mirror.sources")
+    }
+
+    fn archives(&self) -> PathBuf {
+        self.dir.join("archives")
+    }
+
+    fn command(&self, program: &'static str) -> Command {
+        let mut command = Command::new(program);
+        command.arg("-c").arg(&self.configuration);
+        command
+    }
+
+    /// Runs `command` and returns what it wrote; lines that tell of progress go to the report.
+    fn run(&self, command: Command, doing: &str) -> Result<String> {
+        let program = if command.get_program() == "apt-get" { "apt-get" } else { "apt-cache" };
+        let output = capture(command, program, |line| self.progress(line))?;
+        if output.is_success {
+            return Ok(output.stdout);
+        }
+        Err(answers::failure(self.suite, self.cache_dir, doing, output.status, output.stderr))
+    }
+
+    /// Whether `line` was one about progress.
+    fn progress(&self, line: &str) -> bool {
+        let percent = answers::percent(line);
+        if let Some(percent) = percent {
+            self.report.advance(percent);
+        }
+        percent.is_some()
+    }
+}
+
+/// What the machine's apt is set up with.
+struct Machine {
+    list: PathBuf,
+    parts: PathBuf,
+    architecture: String,
+}
+
+impl Machine {
+    fn ask() -> Result<Self> {
+        let mut command = Command::new("apt-config");
+        command.args(["shell", "LIST", "Dir::Etc::sourcelist/f", "PARTS", "Dir::Etc::sourceparts/d"]);
+        command.args(["ARCH", "APT::Architecture"]);
+        let output = capture(command, "apt-config", |_| false)?;
+        let value = |name: &str| {
+            let found = output.stdout.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+            found.map(|value| value.trim_matches('\'').to_owned()).unwrap_or_default()
+        };
+        Ok(Self { list: value("LIST").into(), parts: value("PARTS").into(), architecture: value("ARCH") })
+    }
+}
+
+struct Captured {
+    is_success: bool,
+    status: String,
+    stdout: String,
+    stderr: String,
+}
+
+/// Runs `command` to its end. Lines of its output that `takes` returns true for are not kept.
+fn capture(mut command: Command, program: &'static str, takes: impl Fn(&str) -> bool) -> Result<Captured> {
+    command.env("LC_ALL", "C.UTF-8").env("DEBIAN_FRONTEND", "noninteractive");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(|source| Error::NoApt { program, source })?;
+    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+    let errors = thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let _ = stderr.map(|mut pipe| pipe.read_to_end(&mut bytes));
+        String::from_utf8_lossy(&bytes).into_owned()
+    });
+    let mut kept = String::new();
+    for line in stdout.into_iter().flat_map(|pipe| BufReader::new(pipe).lines()) {
+        let line = line.map_err(Error::io(format!("reading what {program} says")))?;
+        if !takes(&line) {
+            kept.push_str(&line);
+            kept.push('\n');
+        }
+    }
+    let status = child.wait().map_err(Error::io(format!("waiting for {program}")))?;
+    Ok(Captured {
+        is_success: status.success(),
+        status: status.to_string(),
+        stdout: kept,
+        stderr: errors.join().unwrap_or_default(),
+    })
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    fs::write(path, text).map_err(Error::io(format!("writing {path:?}")))
+}
+
+fn age(path: &Path) -> Option<Duration> {
+    SystemTime::now().duration_since(fs::metadata(path).ok()?.modified().ok()?).ok()
+}

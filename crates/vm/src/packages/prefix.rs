@@ -1,0 +1,177 @@
+//! Unpacked packages: a folder with the files of one or many, as below `/`, and running their programs there.
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use super::{Error, Report, Result};
+
+/// The list of what is inside; written last, so that a folder without it is none.
+const LIST: &str = "packages";
+const ROOT: &str = "root";
+/// Where libraries are, below the root; `*` is the name of the machine's kind.
+const LIBRARIES: [&str; 2] = ["usr/lib", "lib"];
+/// Where the dynamic loader is, below the root.
+const LOADERS: [&str; 4] = ["lib64", "usr/lib64", "lib", "usr/lib"];
+
+/// A folder with unpacked packages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Prefix {
+    folder: PathBuf,
+    /// What is inside: `name=version`.
+    pub(super) files: Vec<String>,
+}
+
+impl Prefix {
+    /// The prefix in `folder`, if a whole one is there.
+    pub(super) fn existing(folder: &Path) -> Result<Option<Self>> {
+        let list = folder.join(LIST);
+        match fs::read_to_string(&list) {
+            Ok(text) => Ok(Some(Self { folder: folder.to_owned(), files: text.lines().map(str::to_owned).collect() })),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(Error::io(format!("reading {list:?}"))(error)),
+        }
+    }
+
+    /// Unpacks `archives`, which are removed then, and puts the result at `folder` in place of what was there.
+    ///
+    /// The caller has the lock on the cache.
+    pub(super) fn unpack(folder: &Path, archives: &[(String, PathBuf)], report: &dyn Report) -> Result<Self> {
+        let (new, old) = (beside(folder, "new"), beside(folder, "old"));
+        for left_over in [&new, &old] {
+            remove(left_over)?;
+        }
+        let root = new.join(ROOT);
+        fs::create_dir_all(&root).map_err(Error::io(format!("making {root:?}")))?;
+        for (number, (_, archive)) in archives.iter().enumerate() {
+            report.advance(100.0 * number as f32 / archives.len() as f32);
+            unpack_one(archive, &root)?;
+        }
+        let files: Vec<String> = archives.iter().map(|archive| archive.0.clone()).collect();
+        let list = new.join(LIST);
+        fs::write(&list, files.join("\n") + "\n").map_err(Error::io(format!("writing {list:?}")))?;
+
+        let doing = || format!("putting {folder:?} in place");
+        if folder.exists() {
+            fs::rename(folder, &old).map_err(Error::io(doing()))?;
+        }
+        fs::rename(&new, folder).map_err(Error::io(doing()))?;
+        remove(&old)?;
+        for (_, archive) in archives {
+            let _ = fs::remove_file(archive);
+        }
+        Ok(Self { folder: folder.to_owned(), files })
+    }
+
+    /// What stands for `/`.
+    pub fn root(&self) -> PathBuf {
+        self.folder.join(ROOT)
+    }
+
+    /// What is inside: `name=version` of each package.
+    pub fn packages(&self) -> &[String] {
+        &self.files
+    }
+
+    /// The version of the first package whose name begins with `beginning`.
+    pub fn version_of(&self, beginning: &str) -> Option<&str> {
+        self.files.iter().find(|file| file.starts_with(beginning))?.split_once('=').map(|pair| pair.1)
+    }
+
+    /// The files in the folder `folder` below the root whose names begin with `beginning`.
+    pub fn find(&self, folder: &str, beginning: &str) -> Vec<PathBuf> {
+        let entries = fs::read_dir(self.root().join(folder)).into_iter().flatten().flatten();
+        let mut found: Vec<_> = entries
+            .filter(|entry| entry.file_name().to_string_lossy().starts_with(beginning))
+            .map(|e| e.path())
+            .collect();
+        found.sort();
+        found
+    }
+
+    /// A command that runs `program`, `usr/bin/…` below the root, with the libraries here.
+    ///
+    /// The prefix must have been fetched with dependencies: its own loader and C library are used, whatever the
+    /// machine has. Programs that it starts in turn are the machine's. Errors: no such program, or no loader.
+    pub fn command(&self, program: &str) -> Result<Command> {
+        let words = self.words(program)?;
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]);
+        Ok(command)
+    }
+
+    /// Writes to `path` a script that runs `program` as [`Self::command`] does, for those who start it by a path.
+    pub fn write_script(&self, program: &str, path: &Path) -> Result<()> {
+        let quote = |word: &String| format!("'{}'", word.replace('\'', r"'\''"));
+        let line = self.words(program)?.iter().map(quote).collect::<Vec<_>>().join(" ");
+        fs::write(path, format!("#!/bin/sh\nexec {line} \"$@\"\n"))
+            .and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(0o755)))
+            .map_err(Error::io(format!("writing {path:?}")))
+    }
+
+    /// The loader, its options and the program.
+    fn words(&self, program: &str) -> Result<Vec<String>> {
+        let path = self.root().join(program);
+        let loader = LOADERS.iter().find_map(|folder| self.find(folder, "ld-linux").into_iter().next());
+        let (true, Some(loader)) = (path.is_file(), loader) else {
+            return Err(Error::Unexpected(format!(
+                "{:?} has no {program}, or not the loader that runs it; fetch it with its dependencies",
+                self.folder
+            )));
+        };
+        let text = |path: &Path| path.to_string_lossy().into_owned();
+        let libraries = self.libraries().iter().map(|path| text(path)).collect::<Vec<_>>().join(":");
+        Ok(vec![text(&loader), "--library-path".into(), libraries, "--argv0".into(), text(&path), text(&path)])
+    }
+
+    /// Folders with libraries, below the root, and the private ones of packages one level deeper.
+    pub fn libraries(&self) -> Vec<PathBuf> {
+        let folders = |dir: &Path| -> Vec<PathBuf> {
+            let entries = fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
+            let mut found: Vec<_> = entries.filter(|path| path.is_dir() && !path.is_symlink()).collect();
+            found.sort();
+            found
+        };
+        let mut found = Vec::new();
+        for top in LIBRARIES.map(|library| self.root().join(library)) {
+            for kind in folders(&top).into_iter().filter(|path| path.to_string_lossy().contains("-linux-gnu")) {
+                found.push(kind.clone());
+                found.extend(folders(&kind));
+            }
+        }
+        found
+    }
+}
+
+fn unpack_one(archive: &Path, root: &Path) -> Result<()> {
+    let mut command = Command::new("dpkg-deb");
+    command.arg("--extract").arg(archive).arg(root).stdin(Stdio::null()).stdout(Stdio::null());
+    let output = command.output().map_err(|source| Error::NoApt { program: "dpkg-deb", source })?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let words = String::from_utf8_lossy(&output.stderr).into_owned();
+    if words.contains("No space left on device") {
+        return Err(Error::DiskFull { dir: root.to_owned(), output: words });
+    }
+    Err(Error::Failed { doing: format!("unpacking {archive:?}"), status: output.status.to_string(), output: words })
+}
+
+/// `folder` with another ending.
+fn beside(folder: &Path, ending: &str) -> PathBuf {
+    let mut name = folder.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{ending}"));
+    folder.with_file_name(name)
+}
+
+fn remove(folder: &Path) -> Result<()> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(Error::io(format!("removing {folder:?}"))(error))
+        }
+        _ => Ok(()),
+    }
+}
