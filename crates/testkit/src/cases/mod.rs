@@ -2,19 +2,28 @@
 
 use crate::case::Definition;
 
+mod acls;
 mod copies;
 mod create;
 mod data;
 mod directories;
 mod links;
+mod load;
+mod lock_waits;
+mod locks;
+mod mappings;
 mod modes;
 mod names;
+mod owners;
 mod rename;
 mod rename_flags;
 mod sizes;
+mod special;
 mod streams;
 mod times;
+mod tree;
 mod unlinked;
+mod xattrs;
 
 const SUBJECTS: &[&[Definition]] = &[
     create::CASES,
@@ -26,10 +35,19 @@ const SUBJECTS: &[&[Definition]] = &[
     streams::CASES,
     times::CASES,
     modes::CASES,
+    owners::CASES,
     data::CASES,
     sizes::CASES,
     copies::CASES,
     unlinked::CASES,
+    locks::CASES,
+    lock_waits::CASES,
+    xattrs::CASES,
+    acls::CASES,
+    special::CASES,
+    mappings::CASES,
+    tree::CASES,
+    load::CASES,
 ];
 
 /// Every case, subject by subject.

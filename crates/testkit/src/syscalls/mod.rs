@@ -241,11 +241,21 @@ impl Client for Syscalls {
     }
 
     fn xattr_get(&self, path: &[u8], name: &[u8], buf: &mut [u8], follow: bool) -> Result<usize> {
-        if follow { rustix::fs::getxattr(path, name, buf) } else { rustix::fs::lgetxattr(path, name, buf) }
+        match (buf.is_empty(), follow) {
+            (true, true) => rustix::fs::getxattr_query(path, name),
+            (true, false) => rustix::fs::lgetxattr_query(path, name),
+            (false, true) => rustix::fs::getxattr(path, name, buf),
+            (false, false) => rustix::fs::lgetxattr(path, name, buf),
+        }
     }
 
     fn xattr_list(&self, path: &[u8], buf: &mut [u8], follow: bool) -> Result<usize> {
-        if follow { rustix::fs::listxattr(path, buf) } else { rustix::fs::llistxattr(path, buf) }
+        match (buf.is_empty(), follow) {
+            (true, true) => rustix::fs::listxattr_query(path),
+            (true, false) => rustix::fs::llistxattr_query(path),
+            (false, true) => rustix::fs::listxattr(path, buf),
+            (false, false) => rustix::fs::llistxattr(path, buf),
+        }
     }
 
     fn xattr_remove(&self, path: &[u8], name: &[u8], follow: bool) -> Result<()> {
@@ -283,7 +293,8 @@ impl Client for Syscalls {
                     become_user(who)?;
                 }
                 body(&Syscalls);
-                Ok(())
+                // A joined thread may still hold its table for a moment; an ended process holds nothing.
+                raw::close_all()
             });
             match thread.join() {
                 Ok(result) => result,

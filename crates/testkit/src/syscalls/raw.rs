@@ -39,6 +39,13 @@ pub fn own_descriptors() -> Result<()> {
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::FILES | UnshareFlags::FS) }
 }
 
+/// Closes every descriptor of this thread's own table.
+pub(super) fn close_all() -> Result<()> {
+    // SAFETY: the caller's thread has a table of its own (`own_descriptors`), does nothing more, and owns nothing that
+    // would close one of these numbers again.
+    check(unsafe { libc::syscall(libc::SYS_close_range, 0, libc::c_uint::MAX, 0) })
+}
+
 /// Whether the kernel lets this thread link a file by its descriptor alone.
 pub(super) fn may_link_by_descriptor() -> bool {
     let capability = rustix::thread::CapabilitySet::DAC_READ_SEARCH;
