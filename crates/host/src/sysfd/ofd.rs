@@ -38,6 +38,9 @@ pub struct Conflict {
 }
 
 impl FileRange {
+    /// All of a file, whatever its size becomes.
+    pub const ALL: Self = Self { start: 0, end: i64::MAX };
+
     /// Errors: EINVAL where a bound is no file offset or `end` lies before `start`.
     pub fn new(start: u64, end: u64) -> Result<Self, Errno> {
         let start = i64::try_from(start).map_err(|_| Errno::INVAL)?;
@@ -54,6 +57,11 @@ impl FileRange {
     /// The last byte.
     pub fn end(self) -> u64 {
         self.end.cast_unsigned()
+    }
+
+    /// True for [`FileRange::ALL`].
+    pub fn is_all(self) -> bool {
+        self == Self::ALL
     }
 
     fn to_flock(self, type_: libc::c_int) -> libc::flock {

@@ -20,6 +20,8 @@ use rustix::{
 use super::thread_fs;
 
 /// `/proc/self/fd`, open.
+///
+/// Made from a descriptor where the process cannot see `/proc` any more.
 #[derive(Debug)]
 pub struct ProcFds {
     dir: OwnedFd,
@@ -32,13 +34,18 @@ thread_local! {
     static ENTERED: Cell<u64> = const { Cell::new(0) };
 }
 
+impl From<OwnedFd> for ProcFds {
+    fn from(dir: OwnedFd) -> Self {
+        static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+        Self { dir, id: NEXT_ID.fetch_add(1, Ordering::Relaxed) }
+    }
+}
+
 impl ProcFds {
     /// Opens `/proc/self/fd`. Errors: ENOENT where `/proc` is not mounted.
     pub fn open() -> Result<Self, Errno> {
-        static NEXT_ID: AtomicU64 = AtomicU64::new(1);
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let dir = rustix::fs::open(c"/proc/self/fd", flags, Mode::empty())?;
-        Ok(Self { dir, id: NEXT_ID.fetch_add(1, Ordering::Relaxed) })
+        Ok(rustix::fs::open(c"/proc/self/fd", flags, Mode::empty())?.into())
     }
 
     /// Opens the inode behind `fd` anew, with an open file description of its own.

@@ -1,0 +1,81 @@
+//! Locks in the words of FUSE, translated to and from those of the host.
+
+use rustix::io::Errno;
+use transom_wire::ops::lk::{FileLock, LK_FLOCK, LkIn};
+
+use crate::sysfd::ofd::{Conflict, FileRange, LockKind};
+
+/// What GETLK, SETLK or SETLKW asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wish {
+    /// POSIX locks count by range; a flock has all of the file.
+    pub range: FileRange,
+    /// The lock; `None` unlocks.
+    pub kind: Option<LockKind>,
+    /// True for flock(2).
+    pub is_flock: bool,
+}
+
+impl Wish {
+    /// Reads `arg`. Errors: EINVAL for a type, a flag or a range that is none.
+    pub fn read(arg: &LkIn) -> Result<Self, Errno> {
+        let kind = match libc::c_int::try_from(arg.lk.type_.get()) {
+            Ok(libc::F_RDLCK) => Some(LockKind::Shared),
+            Ok(libc::F_WRLCK) => Some(LockKind::Exclusive),
+            Ok(libc::F_UNLCK) => None,
+            _ => return Err(Errno::INVAL),
+        };
+        let is_flock = match arg.lk_flags.get() {
+            0 => false,
+            LK_FLOCK => true,
+            _ => return Err(Errno::INVAL),
+        };
+        let range = if is_flock { FileRange::ALL } else { FileRange::new(arg.lk.start.get(), arg.lk.end.get())? };
+        Ok(Self { range, kind, is_flock })
+    }
+}
+
+/// The answer to GETLK: the lock in the way, or none.
+///
+/// The pid is 0, unknown: the lock is another guest's or the host's, whose processes the guest does not know.
+pub fn answer(conflict: Option<Conflict>) -> FileLock {
+    let free = FileLock { start: 0.into(), end: 0.into(), type_: (libc::F_UNLCK as u32).into(), pid: 0.into() };
+    conflict.map_or(free, |Conflict { range, kind, .. }| {
+        let type_ = match kind {
+            LockKind::Shared => libc::F_RDLCK,
+            LockKind::Exclusive => libc::F_WRLCK,
+        };
+        FileLock { start: range.start().into(), end: range.end().into(), type_: (type_ as u32).into(), pid: 0.into() }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask(type_: u32, start: u64, end: u64, lk_flags: u32) -> Result<Wish, Errno> {
+        let lk = FileLock { start: start.into(), end: end.into(), type_: type_.into(), pid: 9.into() };
+        Wish::read(&LkIn { fh: 0.into(), owner: 0.into(), lk, lk_flags: lk_flags.into(), padding: 0.into() })
+    }
+
+    #[test]
+    fn wishes_are_read_and_nonsense_is_einval() {
+        let range = FileRange::new(3, 9).unwrap();
+        assert_eq!(ask(0, 3, 9, 0), Ok(Wish { range, kind: Some(LockKind::Shared), is_flock: false }));
+        assert_eq!(ask(2, 3, 9, 0), Ok(Wish { range, kind: None, is_flock: false }));
+        let flock = Wish { range: FileRange::ALL, kind: Some(LockKind::Exclusive), is_flock: true };
+        assert_eq!(ask(1, 7, 3, LK_FLOCK), Ok(flock));
+        for (type_, start, end, flags) in [(3, 0, 1, 0), (u32::MAX, 0, 1, 0), (0, 2, 1, 0), (0, 0, 1, 2)] {
+            assert_eq!(ask(type_, start, end, flags), Err(Errno::INVAL));
+        }
+    }
+
+    #[test]
+    fn answers_have_the_range_and_no_pid() {
+        assert_eq!(answer(None).type_.get(), 2);
+        let range = FileRange::new(10, u64::MAX).unwrap();
+        let lock = answer(Some(Conflict { range, kind: LockKind::Exclusive, pid: Some(77) }));
+        assert_eq!((lock.start.get(), lock.end.get()), (10, i64::MAX as u64));
+        assert_eq!((lock.type_.get(), lock.pid.get()), (1, 0));
+    }
+}
