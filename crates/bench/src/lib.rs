@@ -6,8 +6,9 @@
 //! machine itself can do.
 
 pub mod daemon;
-
+pub mod guest;
 pub mod limits;
+pub mod memory;
 pub mod process;
 pub mod progress;
 pub mod report;

@@ -26,6 +26,10 @@ enum Command {
     },
     /// Compare daemons by themselves: requests from a driver without a guest.
     RoundTrip(commands::RoundTrip),
+    /// Compare daemons under a Linux guest that runs the workloads.
+    Guest(commands::Guest),
+    /// Compare the daemons' memory after very many inodes.
+    Memory(commands::Memory),
     /// Make the table of a file of results again.
     Render {
         /// The file.
@@ -48,6 +52,8 @@ fn run(cli: Cli) -> anyhow::Result<()> {
     match cli.command {
         Command::Workload { dir, params } => Ok(workload::run(dir, params, io::stdout())?),
         Command::RoundTrip(command) => command.run(),
+        Command::Guest(command) => command.run(),
+        Command::Memory(command) => command.run(),
         Command::Render { results } => {
             print!("{}", report::markdown(&report::Report::read(&results)?));
             Ok(())

@@ -16,9 +16,9 @@ pub struct Ratio {
 /// Whether the ratio means anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The whole interval lies above 1.
+    /// The whole interval lies above 1, the median clearly so.
     Better,
-    /// The whole interval lies below 1.
+    /// The whole interval lies below 1, the median clearly so.
     Worse,
     /// The whole interval lies within [`EQUAL_WITHIN`] of 1.
     Equal,
@@ -120,8 +120,8 @@ fn ratio(pairs: &[f64]) -> Option<Ratio> {
     let interval = statistics::median_interval(pairs);
     let verdict = match interval {
         Some((low, high)) if low > 1.0 - EQUAL_WITHIN && high < 1.0 + EQUAL_WITHIN => Verdict::Equal,
-        Some((low, _)) if low > 1.0 => Verdict::Better,
-        Some((_, high)) if high < 1.0 => Verdict::Worse,
+        Some((low, _)) if low > 1.0 && median > 1.0 + EQUAL_WITHIN => Verdict::Better,
+        Some((_, high)) if high < 1.0 && median < 1.0 - EQUAL_WITHIN => Verdict::Worse,
         _ => Verdict::Unclear,
     };
     Some(Ratio { median, interval, verdict })

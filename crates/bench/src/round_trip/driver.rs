@@ -20,11 +20,11 @@ use transom_testkit::frontend::{
 use transom_wire::header::{InHeader, OutHeader};
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::script::{Request, Script, Shape};
+use super::script::{Request, Requests, Shape};
 
 /// What the driver does until a reply is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Waiting {
+pub(crate) enum Waiting {
     /// Look at the ring again and again.
     Poll,
     /// Sleep until the daemon says so.
@@ -32,7 +32,7 @@ pub(super) enum Waiting {
 }
 
 /// One ring, driven.
-pub(super) struct Driver {
+pub(crate) struct Driver {
     queue: Queue,
     waiting: Waiting,
     unique: u64,
@@ -40,8 +40,8 @@ pub(super) struct Driver {
     _front_end: FrontEnd,
 }
 
-/// Arguments with a name behind them.
-const ARGS_LEN_MAX: usize = 512;
+/// Arguments with a name behind them, or a batch of inodes.
+const ARGS_LEN_MAX: usize = 4096;
 /// Replies that carry no data.
 const REPLY_LEN_MAX: usize = 256;
 
@@ -60,14 +60,14 @@ struct Slot {
 }
 
 impl Driver {
-    pub(super) fn new(front_end: FrontEnd, queue: Queue, waiting: Waiting) -> Self {
+    pub(crate) fn new(front_end: FrontEnd, queue: Queue, waiting: Waiting) -> Self {
         Self { queue, waiting, unique: 0, _front_end: front_end }
     }
 
-    /// Sends `count` requests, one script for each of them under way, and returns the time until the last reply.
-    pub(super) fn run(
+    /// Sends `count` requests, of each script one at a time, and returns the time until the last reply.
+    pub(crate) fn run(
         &mut self,
-        scripts: &mut [Script],
+        scripts: &mut [impl Requests],
         shape: Shape,
         count: u32,
         mut latencies: Option<&mut Histogram<u64>>,

@@ -3,8 +3,8 @@
 //! All daemons run at once, and each burst of requests goes to one after the other: neighbours in time by some tens of
 //! milliseconds. [`driver`] keeps a ring filled, [`script`] says with what.
 
-mod driver;
-mod script;
+pub(crate) mod driver;
+pub(crate) mod script;
 
 use std::{collections::HashMap, fs, path::Path};
 
@@ -47,16 +47,16 @@ const ENTRIES: u32 = 32;
 /// What reads and writes go over: larger than the caches of a core.
 const DATA_BYTES: u64 = 64 << 20;
 
-/// Measures `plan` in a fresh directory below `parent`.
+/// Measures `plan` in fresh directories below `parent`.
 pub fn measure(plan: &Plan, parent: &Path) -> anyhow::Result<Vec<Sample>> {
-    let shared = tempfile::Builder::new().prefix("transom-bench-").tempdir_in(parent)?;
-    populate(shared.path())?;
     let steps = plan.placements.len() * plan.depths.len() * plan.operations.len() * plan.rounds as usize;
     let bar = progress::bar((steps * plan.candidates.len()) as u64);
     let mut samples = Vec::new();
     for &placement in &plan.placements {
         for &depth in &plan.depths {
             let scenario = format!("no guest, {}, {depth} in flight", placement.as_str());
+            let shared = tempfile::Builder::new().prefix("transom-bench-").tempdir_in(parent)?;
+            populate(shared.path())?;
             let mut runs = Vec::new();
             for candidate in &plan.candidates {
                 runs.push(Run::start(candidate, shared.path(), plan.cache, placement, depth)?);
@@ -168,7 +168,7 @@ impl Run {
 }
 
 /// What the Linux driver offers with virtio-fs.
-fn linux_flags() -> InitFlags {
+pub(crate) fn linux_flags() -> InitFlags {
     InitFlags::ASYNC_READ
         | InitFlags::POSIX_LOCKS
         | InitFlags::ATOMIC_O_TRUNC

@@ -102,11 +102,11 @@ impl Operation {
 
 /// The data that requests carry, beside arguments.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Shape {
+pub(crate) struct Shape {
     /// To the daemon, bytes.
-    pub(super) data_in: usize,
+    pub(crate) data_in: usize,
     /// From the daemon, bytes.
-    pub(super) data_out: usize,
+    pub(crate) data_out: usize,
 }
 
 impl Shape {
@@ -116,20 +116,20 @@ impl Shape {
 }
 
 /// A request without its header.
-pub(super) struct Request {
-    pub(super) opcode: Opcode,
-    pub(super) nodeid: u64,
-    pub(super) args: Vec<u8>,
+pub(crate) struct Request {
+    pub(crate) opcode: Opcode,
+    pub(crate) nodeid: u64,
+    pub(crate) args: Vec<u8>,
     /// It carries the shape's data, in either direction.
-    pub(super) has_data: bool,
+    pub(crate) has_data: bool,
     /// Bytes for the reply's payload where that is no data.
-    pub(super) room: usize,
-    pub(super) is_answered: bool,
-    pub(super) expected_error: i32,
+    pub(crate) room: usize,
+    pub(crate) is_answered: bool,
+    pub(crate) expected_error: i32,
 }
 
 impl Request {
-    fn new(opcode: Opcode, nodeid: u64, args: Vec<u8>, room: usize) -> Self {
+    pub(crate) fn new(opcode: Opcode, nodeid: u64, args: Vec<u8>, room: usize) -> Self {
         Self { opcode, nodeid, args, has_data: false, room, is_answered: true, expected_error: 0 }
     }
 }
@@ -179,6 +179,15 @@ impl Targets {
     }
 }
 
+/// Requests that follow each other.
+pub(crate) trait Requests {
+    /// The next request; `reply` is the payload of the last one.
+    fn next(&mut self, reply: &[u8]) -> Request;
+
+    /// Takes in the last reply; a burst may end in the middle of a script, which the next burst goes on with.
+    fn end(&mut self, reply: &[u8]);
+}
+
 /// The requests of one slot, one after the other.
 pub(super) struct Script {
     operation: Operation,
@@ -196,9 +205,8 @@ pub(super) struct Script {
     made: Option<(u64, u64)>,
 }
 
-impl Script {
-    /// The next request; `reply` is the payload of the last one.
-    pub(super) fn next(&mut self, reply: &[u8]) -> Request {
+impl Requests for Script {
+    fn next(&mut self, reply: &[u8]) -> Request {
         self.take_in(reply);
         match self.operation {
             Operation::Getattr => {
@@ -223,11 +231,12 @@ impl Script {
         }
     }
 
-    /// Takes in the last reply; a burst may end in the middle of a script, which the next burst goes on with.
-    pub(super) fn end(&mut self, reply: &[u8]) {
+    fn end(&mut self, reply: &[u8]) {
         self.take_in(reply);
     }
+}
 
+impl Script {
     fn take_in(&mut self, reply: &[u8]) {
         match (self.operation, self.step) {
             (Operation::OpenRelease, 1) => {
