@@ -13,7 +13,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use rustix::process::geteuid;
+use rustix::process::{getegid, geteuid};
 
 use crate::{Error, Result, Share, SharePoint, Supervised, Vmm};
 
@@ -40,6 +40,11 @@ impl Daemon {
         command.arg(format!("--fd={}", listener.as_raw_fd()));
         command.arg("--shared-dir").arg(&share.host);
         command.arg("--sandbox").arg(sandbox());
+        if !geteuid().is_root() {
+            // The guest's root is this user: it owns the user's files, and the user owns what it creates.
+            command.arg(format!("--translate-uid=map:0:{}:1", geteuid().as_raw()));
+            command.arg(format!("--translate-gid=map:0:{}:1", getegid().as_raw()));
+        }
         if share.is_read_only {
             command.arg("--readonly");
         }
@@ -63,8 +68,7 @@ impl Daemon {
     }
 }
 
-/// The daemon's sandbox: namespaces, which an ordinary user has by way of a user namespace. There it also makes the
-/// guest's root the user, who owns what the guest creates.
+/// The daemon's sandbox: namespaces, which an ordinary user has by way of a user namespace where the system lets it.
 fn sandbox() -> &'static str {
     if geteuid().is_root() || user_namespaces_work() { "namespace" } else { "none" }
 }

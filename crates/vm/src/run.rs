@@ -1,14 +1,8 @@
 //! A run from start to end: the private folder, the machine, the session, and the account of the time.
 
-use std::{
-    env,
-    path::{Path, PathBuf},
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
-use tempfile::TempDir;
-
-use crate::{Error, GuestSpec, Result, Vmm, machine::Machine, session::Session};
+use crate::{GuestSpec, Result, Vmm, machine::Machine, run_dir::RunDir, session::Session};
 
 /// How the command ended.
 #[derive(Debug)]
@@ -60,7 +54,7 @@ impl Timings {
 pub fn run(spec: &GuestSpec, vmm: &dyn Vmm) -> Result<Outcome> {
     let begun = Instant::now();
     let mut session = Session::new(spec)?;
-    let dir = private_dir()?;
+    let dir = RunDir::new()?;
     let mut machine = Machine::start(spec, vmm, dir.path())?;
     let vmm_started = Instant::now();
 
@@ -68,23 +62,11 @@ pub fn run(spec: &GuestSpec, vmm: &dyn Vmm) -> Result<Outcome> {
     let stopping = Instant::now();
     let initramfs_bytes = machine.initramfs_bytes;
     drop(machine);
-    dir.close().map_err(Error::io("removing the run's folder"))?;
+    dir.close()?;
 
     let mut outcome = result?;
     outcome.timings.prepare = vmm_started - begun;
     outcome.timings.initramfs_bytes = initramfs_bytes;
     outcome.timings.stop = stopping.elapsed();
     Ok(outcome)
-}
-
-/// A new folder that only this user can enter.
-fn private_dir() -> Result<TempDir> {
-    let usual = env::temp_dir();
-    let runtime = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_dir());
-    let make = |dir: &Path| tempfile::Builder::new().prefix("transom-").tempdir_in(dir);
-    runtime
-        .as_deref()
-        .and_then(|dir| make(dir).ok())
-        .map_or_else(|| make(&usual), Ok)
-        .map_err(Error::io(format!("making a folder in {usual:?}")))
 }

@@ -6,7 +6,7 @@
 
 use std::{
     fs, io,
-    os::unix::fs::MetadataExt,
+    os::unix::fs::{MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
 };
 
@@ -23,8 +23,8 @@ const PAYLOAD_LENGTH: usize = 0x24c;
 
 /// The unpacked kernel of `image` in the folder `cache`, made if it is not there yet.
 ///
-/// What cannot be unpacked is returned as it is, for the VMM to judge. Errors: the image cannot be read, or the
-/// cache not written.
+/// What cannot be unpacked is returned as it is, for the VMM to judge; so is an image whose kernel cannot be kept.
+/// Errors: the image cannot be read.
 pub(crate) fn unpacked(image: &Path, cache: &Path) -> Result<PathBuf> {
     let reading = || format!("reading kernel {image:?}");
     let metadata = fs::metadata(image).map_err(Error::io(reading()))?;
@@ -46,8 +46,13 @@ pub(crate) fn unpacked(image: &Path, cache: &Path) -> Result<PathBuf> {
     if !vmlinux.starts_with(b"\x7fELF") {
         return Ok(image.to_owned());
     }
-    keep(&vmlinux, &kept).map_err(Error::io(format!("writing {} bytes to {kept:?}", vmlinux.len())))?;
-    Ok(kept)
+    match keep(&vmlinux, &kept) {
+        Ok(()) => Ok(kept),
+        Err(error) => {
+            tracing::warn!("{} bytes of kernel not kept at {kept:?}, the start is slower: {error}", vmlinux.len());
+            Ok(image.to_owned())
+        }
+    }
 }
 
 /// The packed kernel within a bzImage.
@@ -73,7 +78,8 @@ fn word(image: &[u8], at: usize) -> Option<usize> {
 fn keep(bytes: &[u8], path: &Path) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(folder)?;
-    let mut file = tempfile::NamedTempFile::new_in(folder)?;
+    let readable = fs::Permissions::from_mode(0o644);
+    let mut file = tempfile::Builder::new().permissions(readable).tempfile_in(folder)?;
     io::Write::write_all(&mut file, bytes)?;
     file.persist(path)?;
     Ok(())

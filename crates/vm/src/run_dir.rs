@@ -1,0 +1,96 @@
+//! The private folder of a run, and the removal of folders that a killed run left behind.
+//!
+//! A live run holds a lock on a file in its folder; the kernel releases it however the run ends.
+
+use std::{
+    env,
+    fs::{self, File},
+    io,
+    path::{Path, PathBuf},
+};
+
+use rustix::fs::{FlockOperation, flock};
+use tempfile::TempDir;
+
+use crate::{Error, Result};
+
+const PREFIX: &str = "transom-run-";
+const LOCK: &str = "lock";
+
+/// A folder that only this user can enter, removed when dropped.
+#[derive(Debug)]
+pub(crate) struct RunDir {
+    dir: TempDir,
+    _lock: File,
+}
+
+impl RunDir {
+    /// Makes one in `$XDG_RUNTIME_DIR`, else in the folder for temporary files; removes abandoned ones there.
+    pub(crate) fn new() -> Result<Self> {
+        let usual = env::temp_dir();
+        let runtime = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_dir());
+        if let Some(made) = runtime.as_deref().and_then(|dir| Self::new_in(dir).ok()) {
+            return Ok(made);
+        }
+        Self::new_in(&usual).map_err(Error::io(format!("making a folder in {usual:?}")))
+    }
+
+    fn new_in(parent: &Path) -> io::Result<Self> {
+        remove_abandoned(parent);
+        let dir = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent)?;
+        // Under its name the file is locked from the first moment on.
+        let unnamed = dir.path().join("lock.new");
+        let lock = File::create(&unnamed)?;
+        flock(&lock, FlockOperation::LockExclusive)?;
+        fs::rename(&unnamed, dir.path().join(LOCK))?;
+        Ok(Self { dir, _lock: lock })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Removes the folder. Errors: something in it cannot be removed.
+    pub(crate) fn close(self) -> Result<()> {
+        let path = self.dir.path().to_owned();
+        self.dir.close().map_err(Error::io(format!("removing {path:?}")))
+    }
+}
+
+/// Removes the folders of runs that are no more. What cannot be removed is somebody else's.
+fn remove_abandoned(parent: &Path) {
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+        if !entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes()) {
+            continue;
+        }
+        let Ok(lock) = File::open(entry.path().join(LOCK)) else { continue };
+        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_live_folder_stays_and_an_abandoned_one_goes() {
+        let parent = tempfile::tempdir().unwrap();
+        let live = RunDir::new_in(parent.path()).unwrap();
+        let abandoned = parent.path().join("transom-run-abandoned");
+        fs::create_dir(&abandoned).unwrap();
+        fs::write(abandoned.join(LOCK), "").unwrap();
+        let unfinished = parent.path().join("transom-run-unfinished");
+        fs::create_dir(&unfinished).unwrap();
+
+        let another = RunDir::new_in(parent.path()).unwrap();
+        assert!(live.path().is_dir() && unfinished.is_dir() && !abandoned.exists());
+        assert_eq!(fs::metadata(another.path()).unwrap().permissions().mode() & 0o777, 0o700);
+        let path = another.path().to_owned();
+        another.close().unwrap();
+        assert!(!path.exists());
+    }
+}
