@@ -13,6 +13,7 @@ use std::{
 };
 
 use anyhow::{Context, bail, ensure};
+use indicatif::ProgressBar;
 use transom_vm::{CacheMode, GuestSpec, Kernel, Root, Share, Vmm};
 
 use crate::{
@@ -64,10 +65,10 @@ pub fn measure(plan: &Plan, vmm: &dyn Vmm, parent: &Path) -> anyhow::Result<Vec<
                 };
                 for candidate in &plan.candidates {
                     bar.set_message(format!("{scenario}: {}", candidate.name));
-                    take(&candidate.name, in_guest(plan, vmm, candidate, cache, placement, parent, || bar.inc(1))?);
+                    take(&candidate.name, in_guest(plan, vmm, candidate, cache, placement, parent, &bar)?);
                 }
                 bar.set_message(HOST);
-                take(HOST, on_host(plan, placement, parent, || bar.inc(1))?);
+                take(HOST, on_host(plan, placement, parent, &bar)?);
             }
         }
     }
@@ -82,7 +83,7 @@ fn in_guest(
     cache: CacheMode,
     placement: Placement,
     parent: &Path,
-    done: impl Fn() + Send + Sync + Clone + 'static,
+    bar: &ProgressBar,
 ) -> anyhow::Result<Observations> {
     let shared = tempfile::Builder::new().prefix("transom-bench-").tempdir_in(parent)?;
     let params = Params { drop_caches: true, ..plan.params.clone() };
@@ -111,7 +112,7 @@ fn in_guest(
         console: None,
         is_foreground: false,
     };
-    let observed = Observed::new(vmm, placement, plan.params.settle_ms, done);
+    let observed = Observed::new(vmm, placement, plan.params.settle_ms, bar);
     // The daemon starts on its core; `observed` moves on to the guest's for the machine.
     let outcome = on_core(placement.daemon_core(), || transom_vm::run(&spec, &observed))?
         .with_context(|| format!("a guest with {}", candidate.name))?;
@@ -125,7 +126,7 @@ fn in_guest(
     complete(observed.into_observations(), &candidate.name)
 }
 
-fn on_host(plan: &Plan, placement: Placement, parent: &Path, done: impl Fn()) -> anyhow::Result<Observations> {
+fn on_host(plan: &Plan, placement: Placement, parent: &Path, bar: &ProgressBar) -> anyhow::Result<Observations> {
     let dir = tempfile::Builder::new().prefix("transom-bench-").tempdir_in(parent)?;
     // Emptying the host's caches would need root and disturb everybody; on tmpfs it would change nothing.
     let params = Params { drop_caches: false, ..plan.params.clone() };
@@ -139,7 +140,7 @@ fn on_host(plan: &Plan, placement: Placement, parent: &Path, done: impl Fn()) ->
         let line: Line = serde_json::from_str(&line?)?;
         if !matches!(line, Line::Begin { .. }) {
             observations.push((line, None));
-            done();
+            bar.inc(1);
         }
     }
     let status = child.wait()?;

@@ -13,6 +13,7 @@ use std::{
     time::Duration,
 };
 
+use indicatif::ProgressBar;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use transom_vm::{Boot, Error, GuestChannels, Result, Started, Vmm};
 
@@ -25,18 +26,18 @@ use crate::{
 pub(super) type Observations = Vec<(Line, Option<u64>)>;
 
 /// A VMM that is observed.
-pub(super) struct Observed<'a, F> {
+pub(super) struct Observed<'a> {
     inner: &'a dyn Vmm,
     placement: Placement,
     settle: Duration,
-    done: F,
+    bar: ProgressBar,
     observations: Arc<Mutex<Observations>>,
 }
 
-impl<'a, F> Observed<'a, F> {
-    /// `done` is called after each workload.
-    pub(super) fn new(inner: &'a dyn Vmm, placement: Placement, settle_ms: u64, done: F) -> Self {
-        Self { inner, placement, settle: Duration::from_millis(settle_ms), done, observations: Arc::default() }
+impl<'a> Observed<'a> {
+    /// `bar` advances with each workload.
+    pub(super) fn new(inner: &'a dyn Vmm, placement: Placement, settle_ms: u64, bar: &ProgressBar) -> Self {
+        Self { inner, placement, settle: Duration::from_millis(settle_ms), bar: bar.clone(), observations: Arc::default() }
     }
 
     /// What was observed, once the run is over.
@@ -45,13 +46,13 @@ impl<'a, F> Observed<'a, F> {
     }
 }
 
-impl<F> fmt::Debug for Observed<'_, F> {
+impl fmt::Debug for Observed<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.inner.fmt(f)
     }
 }
 
-impl<F: Fn() + Clone + Send + Sync + 'static> Vmm for Observed<'_, F> {
+impl Vmm for Observed<'_> {
     fn name(&self) -> &'static str {
         self.inner.name()
     }
@@ -79,7 +80,7 @@ impl<F: Fn() + Clone + Send + Sync + 'static> Vmm for Observed<'_, F> {
         let watch = Watch {
             daemons,
             settle: self.settle,
-            done: self.done.clone(),
+            bar: self.bar.clone(),
             observations: Arc::clone(&self.observations),
         };
         thread::spawn(move || watch.relay(guest, ours));
@@ -88,14 +89,14 @@ impl<F: Fn() + Clone + Send + Sync + 'static> Vmm for Observed<'_, F> {
 }
 
 /// Reads on one side, writes on the other, and looks at the lines between.
-struct Watch<F> {
+struct Watch {
     daemons: Vec<u32>,
     settle: Duration,
-    done: F,
+    bar: ProgressBar,
     observations: Arc<Mutex<Observations>>,
 }
 
-impl<F: Fn()> Watch<F> {
+impl Watch {
     fn relay(self, from: OwnedFd, to: OwnedFd) {
         let mut to = File::from(to);
         let mut from = BufReader::new(File::from(from));
@@ -111,7 +112,7 @@ impl<F: Fn()> Watch<F> {
                 Ok(said) => {
                     let used_ns = begun_ns.take().map(|begun_ns| self.cpu_ns().saturating_sub(begun_ns));
                     self.observations.lock().unwrap_or_else(PoisonError::into_inner).push((said, used_ns));
-                    (self.done)();
+                    self.bar.inc(1);
                 }
                 // A message of somebody else's goes the same way.
                 Err(_) => {}
