@@ -30,9 +30,7 @@ const LINES: &[Line] = &[
         line: "--fd=3 --shared-dir {D} --cache always --sandbox namespace --xattr --thread-pool-size=16 \
                --rlimit-nofile=1000 --log-level debug",
         by: By::Anyone,
-        means: |o| {
-            o.cache.policy == CachePolicy::Always && o.attributes.xattr && o.workers.thread_pool_size == Some(16)
-        },
+        means: |o| o.cache.policy == CachePolicy::Always && o.attributes.xattr && o.workers.thread_pool_size == 16,
     },
     Line {
         passed_by: "libvirt, read-only, in a container",
@@ -62,7 +60,7 @@ const LINES: &[Line] = &[
         passed_by: "Kata, the runtime in Go",
         line: "--syslog --cache=auto --shared-dir={D} --fd=3 --thread-pool-size=1 --announce-submounts --xattr",
         by: By::Anyone,
-        means: |o| o.log.syslog && o.share.announce_submounts && o.workers.thread_pool_size == Some(1),
+        means: |o| o.log.syslog && o.share.announce_submounts && o.workers.thread_pool_size == 1,
     },
     Line {
         passed_by: "Kata, the runtime in Rust",
@@ -160,12 +158,15 @@ fn serve_one(bench: &Bench, passed_by: &str, line: &str) {
     let mut daemon = bench.start(line);
     let stream = daemon.connect();
 
-    let front_end =
-        FrontEnd::over(stream, frontend::Options::default()).unwrap_or_else(|error| panic!("{passed_by}: {error:#}"));
-    assert!(front_end.queue_count >= 2, "{passed_by}: the high-priority queue and one for requests");
-    for index in 0..2 {
-        front_end.start_queue(index).unwrap_or_else(|error| panic!("{passed_by}: {error:#}"));
-    }
+    let negotiated = FrontEnd::over(stream, frontend::Options::default()).and_then(|front_end| {
+        assert!(front_end.queue_count >= 2, "{passed_by}: the high-priority queue and one for requests");
+        (0..2).try_for_each(|index| front_end.start_queue(index).map(drop))?;
+        Ok(front_end)
+    });
+    let front_end = match negotiated {
+        Ok(front_end) => front_end,
+        Err(error) => panic!("{passed_by}: {error:#}: {:?}", daemon.wait()),
+    };
     drop(front_end);
 
     let (status, said) = daemon.wait();

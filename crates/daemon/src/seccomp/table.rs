@@ -61,6 +61,7 @@ pub(super) const CALLS: &[Call] = calls! {
     SYS_getdents64: ordinary, "READDIR, READDIRPLUS";
     SYS_getegid: rare, "which group to return to";
     SYS_geteuid: rare, "which user to return to";
+    SYS_getgroups: ordinary, "which supplementary groups to return to";
     SYS_getpid: rare, "the process id in messages to the system log";
     SYS_getrandom: rare, "keys of hash tables";
     SYS_gettid: rare, "a thread is named or signalled";
