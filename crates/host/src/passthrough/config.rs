@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::idmap::OwnerMap;
+use crate::{idmap::OwnerMap, xattrmap::XattrMap};
 
 /// All settings of a [`Passthrough`](super::Passthrough).
 #[derive(Debug, Clone)]
@@ -24,6 +24,8 @@ pub struct Config {
     pub readdirplus: bool,
     /// Extended attributes are served.
     pub xattr: bool,
+    /// Rules that translate the names of extended attributes.
+    pub xattr_map: Option<XattrMap>,
     /// POSIX access control lists.
     pub posix_acl: Negotiation,
     /// Security labels at creation.
@@ -113,6 +115,7 @@ impl Default for Config {
             announce_submounts: true,
             readdirplus: true,
             xattr: false,
+            xattr_map: None,
             posix_acl: Negotiation::Never,
             security_label: Negotiation::Never,
             killpriv_v2: false,

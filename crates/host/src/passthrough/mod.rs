@@ -9,7 +9,9 @@
 //! share, whether there is a sandbox around or not.
 
 mod attr;
+mod close;
 mod config;
+mod creator;
 mod descriptors;
 mod dir_stream;
 mod filesystem;
@@ -36,9 +38,10 @@ use transom_wire::ops::init::InitFlags;
 use crate::{
     Errno,
     credentials::{Credentials, Judge},
+    locks::{self, Locks},
     sysfd::ProcFds,
 };
-use descriptors::Descriptors;
+use descriptors::{Descriptors, LIMIT_MIN};
 use gate::Gate;
 use handles::Handles;
 use inodes::Inodes;
@@ -53,8 +56,13 @@ pub struct Passthrough {
     handles: Handles,
     proc_fds: Arc<ProcFds>,
     credentials: Credentials,
+    /// `None` where no lock reaches the host.
+    locks: Option<Locks>,
+    /// The host's name of a file's capabilities, where the host does not know it for that.
+    capability_name: Option<Box<[u8]>>,
     lookup_gate: Gate,
     readdir_gate: Gate,
+    write_gate: Gate,
     /// The flags of the present session.
     session: AtomicU64,
 }
@@ -80,6 +88,9 @@ pub enum Error {
     /// Inodes cannot be held as configured.
     #[error("inodes of the share cannot be held by file handles, which are mandatory")]
     Handles(#[source] Errno),
+    /// Waiting for locks cannot be prepared.
+    #[error("cannot prepare to wait for locks of the host")]
+    Locks(#[source] Errno),
     /// What this process may do cannot be found out.
     #[error("cannot read the capabilities of this process")]
     Credentials(#[source] Errno),
@@ -99,7 +110,9 @@ impl Passthrough {
     pub fn new(root: OwnedFd, proc_fds: ProcFds, config: Config) -> Result<Self, Error> {
         let judge = if config.owners.is_identity() { Judge::Guest } else { Judge::Host };
         let credentials = Credentials::detect(judge).map_err(Error::Credentials)?;
-        let descriptors = Arc::new(Descriptors::new(config.max_fds.unwrap_or_else(Descriptors::default_limit)));
+        let limit = config.max_fds.unwrap_or_else(Descriptors::default_limit).max(LIMIT_MIN);
+        let (locks, lock_owners_max) = locks(&config, limit)?;
+        let descriptors = Arc::new(Descriptors::new(limit - lock_owners_max));
         let proc_fds = Arc::new(proc_fds);
         let inodes = Inodes::new(root, config.inode_file_handles, Arc::clone(&proc_fds), Arc::clone(&descriptors))
             .map_err(Error::Handles)?;
@@ -108,13 +121,16 @@ impl Passthrough {
             return Err(Error::Kind(file_type));
         }
         Ok(Self {
+            capability_name: capability_name(&config),
             config,
             inodes,
             handles: Handles::new(descriptors),
             proc_fds,
             credentials,
+            locks,
             lookup_gate: Gate::default(),
             readdir_gate: Gate::default(),
+            write_gate: Gate::default(),
             session: AtomicU64::new(0),
         })
     }
@@ -133,4 +149,21 @@ impl Passthrough {
     fn check_writable(&self) -> Result<(), Errno> {
         if self.config.readonly { Err(Errno::ROFS) } else { Ok(()) }
     }
+}
+
+/// The locks that reach the host, and how many descriptors they may take of `limit`.
+fn locks(config: &Config, limit: usize) -> Result<(Option<Locks>, usize), Error> {
+    if !config.posix_lock && !config.flock {
+        return Ok((None, 0));
+    }
+    let usual = locks::Limits::default();
+    let owners = if config.posix_lock { usual.owners.min(limit / 8) } else { 0 };
+    let limits = locks::Limits { owners, owners_per_inode: usual.owners_per_inode.min(owners) };
+    Ok((Some(Locks::new(limits).map_err(Error::Locks)?), owners))
+}
+
+fn capability_name(config: &Config) -> Option<Box<[u8]>> {
+    const KNOWN: &[u8] = b"security.capability";
+    let name = config.xattr_map.as_ref()?.to_server(KNOWN).ok()?;
+    (*name != *KNOWN).then(|| name.into_owned().into())
 }

@@ -101,11 +101,6 @@ impl Filesystems {
         self.has_paths.load(Relaxed)
     }
 
-    /// Whether inodes on `id` are found by path alone, with nothing more to recognise them by.
-    pub(super) fn is_without_handles(&self, id: FsId) -> bool {
-        matches!(self.get(id).access(), Access::Paths)
-    }
-
     /// True where inodes on `id` are kept by handle.
     pub(super) fn opens_handles(&self, id: FsId) -> bool {
         matches!(self.get(id).access(), Access::Handles(_))

@@ -197,17 +197,19 @@ impl Inodes {
         Ok(Inode { fd: self.reopen(nodeid)?, file_type, fs })
     }
 
-    /// Takes back `count` lookups; with the last one the nodeid ends.
-    pub(super) fn forget(&self, nodeid: NodeId, count: u64) {
+    /// Takes back `count` lookups; true where these were the last.
+    pub(super) fn forget(&self, nodeid: NodeId, count: u64) -> bool {
         if nodeid == NodeId::ROOT {
-            return;
+            return false;
         }
         let mut shard = self.shard(nodeid);
-        let Some(entry) = shard.entries.get_mut(nodeid.0) else { return };
+        let Some(entry) = shard.entries.get_mut(nodeid.0) else { return false };
         entry.lookups = entry.lookups.saturating_sub(count);
+        let is_forgotten = entry.lookups == 0;
         let removed = shard.remove_unused(nodeid.0);
         drop(shard);
         self.bury(removed);
+        is_forgotten
     }
 
     /// Forgets all but the root.

@@ -6,6 +6,10 @@ use crate::passthrough::Passthrough;
 
 impl Passthrough {
     pub(in crate::passthrough) fn do_forget(&self, nodeid: NodeId, nlookup: u64) {
-        self.inodes.forget(nodeid, nlookup);
+        if self.inodes.forget(nodeid, nlookup)
+            && let Some(locks) = &self.locks
+        {
+            locks.release_inode(nodeid);
+        }
     }
 }

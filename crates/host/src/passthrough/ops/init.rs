@@ -29,8 +29,8 @@ const BASIC: InitFlags = InitFlags::ASYNC_READ
 impl Passthrough {
     /// Errors: EPROTO where the guest lacks what was demanded of it.
     pub(in crate::passthrough) fn do_init(&self, offer: &InitOffer) -> Result<InitAnswer, Errno> {
-        let flags = self.wanted()? & offer.flags;
         self.demand(offer)?;
+        let flags = self.wanted() & offer.flags;
         self.session.store(flags.bits(), Relaxed);
         Ok(InitAnswer {
             flags,
@@ -46,12 +46,15 @@ impl Passthrough {
     }
 
     pub(in crate::passthrough) fn do_destroy(&self) {
+        if let Some(locks) = &self.locks {
+            locks.release_all();
+        }
         self.handles.clear();
         self.inodes.clear();
         self.session.store(0, Relaxed);
     }
 
-    fn wanted(&self) -> Result<InitFlags, Errno> {
+    fn wanted(&self) -> InitFlags {
         let config = &self.config;
         let is_acl_wanted = config.posix_acl != Negotiation::Never;
         let choices = [
@@ -68,7 +71,7 @@ impl Passthrough {
             // An inode's target never changes; a guest that keeps nothing is spared the page all the same.
             (!config.cache.validity().is_zero(), InitFlags::CACHE_SYMLINKS),
         ];
-        Ok(choices.into_iter().filter(|(is_wanted, _)| *is_wanted).fold(BASIC, |flags, (_, flag)| flags | flag))
+        choices.into_iter().filter(|(is_wanted, _)| *is_wanted).fold(BASIC, |flags, (_, flag)| flags | flag)
     }
 
     fn demand(&self, offer: &InitOffer) -> Result<(), Errno> {

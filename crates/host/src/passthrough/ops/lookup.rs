@@ -75,7 +75,7 @@ impl Passthrough {
     }
 
     /// Opens what `name` in `dir` stands for with `O_PATH`. Errors: EAGAIN where that may take long, under `Try`.
-    fn refer(&self, dir: &Inode, name: &[u8], patience: Patience) -> Result<OwnedFd, Errno> {
+    pub(in crate::passthrough) fn refer(&self, dir: &Inode, name: &[u8], patience: Patience) -> Result<OwnedFd, Errno> {
         let open = || self.inodes.with_room(|| path::open_beneath(&dir.fd, name, REFER, Mode::empty()));
         if patience == Patience::MayBlock {
             return open();

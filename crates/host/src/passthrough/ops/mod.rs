@@ -2,14 +2,36 @@
 //!
 //! Each is a method of [`Passthrough`](super::Passthrough) that [`filesystem`](super::filesystem) calls under its FUSE name.
 
+mod access;
+mod copy_file_range;
+mod create;
+mod fallocate;
+mod flush;
 mod forget;
+mod fsync;
 mod getattr;
 mod init;
+mod ioctl;
+mod link;
+mod locks;
 mod lookup;
+mod lseek;
+mod mkdir;
+mod mknod;
 mod open;
 mod opendir;
 mod read;
 mod readdir;
 mod readdirplus;
+mod readlink;
 mod release;
+mod rename;
+mod setattr;
 mod statfs;
+mod statx;
+mod symlink;
+mod syncfs;
+mod tmpfile;
+mod unlink;
+mod write;
+mod xattr;

@@ -42,7 +42,7 @@ impl Passthrough {
             let ino = self.shown_ino(nodeid, entry);
             if entries.push(&found, ino, entry.off, entry.type_.into(), &entry.name).is_err() {
                 // There was room a moment ago; the lookup is taken back all the same.
-                self.inodes.forget(found.nodeid.into(), 1);
+                self.do_forget(found.nodeid.into(), 1);
                 return Ok(());
             }
             reader.advance();

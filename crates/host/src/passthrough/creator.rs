@@ -1,0 +1,73 @@
+//! What operations that create have in common: whose the new file is, its mode, its label, and the answer.
+
+use std::os::fd::AsFd;
+
+use rustix::fs::{AtFlags, Mode, XattrFlags};
+use transom_wire::{NodeId, attr::EntryOut, ops::init::InitFlags};
+
+use super::{
+    Passthrough,
+    inodes::{Inode, Sight},
+};
+use crate::{
+    Errno,
+    credentials::{Assumed, UmaskGuard},
+    server::{Context, Patience},
+};
+
+/// The thread acts for the caller until this is dropped.
+#[must_use = "the thread gets its own ids back when it is dropped"]
+pub(super) struct Creator<'a> {
+    _ids: Assumed<'a>,
+    _umask: Option<UmaskGuard>,
+}
+
+impl Passthrough {
+    /// Takes on the caller's ids, and its umask where the guest has left that to the host.
+    pub(super) fn creator(&self, ctx: &Context<'_>, umask: u32) -> Result<Creator<'_>, Errno> {
+        let (uid, gid) = (self.host_uid(ctx.uid)?, self.host_gid(ctx.gid)?);
+        let group = ctx.extensions.supp_group.filter(|_| self.has(InitFlags::CREATE_SUPP_GROUP));
+        let group = group.map(|gid| self.host_gid(gid)).transpose()?;
+        let _umask = self.has(InitFlags::DONT_MASK).then(|| self.credentials.with_umask(umask)).transpose()?;
+        Ok(Creator { _ids: self.credentials.assume(uid, gid, group)?, _umask })
+    }
+
+    /// Labels what was created as `name` in `dir` and looks it up; without a label nothing is left of it.
+    ///
+    /// `flags` are those with which `unlinkat` removes it.
+    pub(super) fn created(
+        &self,
+        ctx: &Context<'_>,
+        parent: NodeId,
+        dir: &Inode,
+        name: &[u8],
+        flags: AtFlags,
+    ) -> Result<EntryOut, Errno> {
+        let fd = self.refer(dir, name, Patience::MayBlock)?;
+        self.label(ctx, &fd).inspect_err(|_| remove_again(dir, name, flags))?;
+        self.admit(parent, dir, name, Sight::Spare(fd))
+    }
+
+    /// Gives a new file the label that the guest's security module sent with the request.
+    pub(super) fn label(&self, ctx: &Context<'_>, fd: impl AsFd) -> Result<(), Errno> {
+        match ctx.extensions.secctx {
+            Some((name, value)) if self.has(InitFlags::SECURITY_CTX) => {
+                let name = self.host_xattr_name(name)?;
+                self.proc_fds.set_xattr(fd, &name, value, XattrFlags::empty())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Takes back a creation that the guest is not told of.
+pub(super) fn remove_again(dir: &Inode, name: &[u8], flags: AtFlags) {
+    if let Err(errno) = rustix::fs::unlinkat(&dir.fd, name, flags) {
+        tracing::debug!(%errno, name = %name.escape_ascii(), "a new file that has got no label cannot be removed again");
+    }
+}
+
+/// The permission bits of `mode`, set-id and sticky bits included.
+pub(super) fn permissions(mode: u32) -> Mode {
+    Mode::from_raw_mode(mode & 0o7777)
+}

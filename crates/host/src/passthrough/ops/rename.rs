@@ -1,0 +1,40 @@
+//! RENAME and RENAME2.
+
+use rustix::fs::RenameFlags;
+use transom_wire::{Name, NodeId};
+
+use crate::{Errno, passthrough::Passthrough};
+
+impl Passthrough {
+    /// `flags` are those of renameat2(2). Errors: EINVAL for an unknown flag.
+    pub(in crate::passthrough) fn do_rename(
+        &self,
+        (parent, name): (NodeId, Name<'_>),
+        (new_parent, new_name): (NodeId, Name<'_>),
+        flags: u32,
+    ) -> Result<(), Errno> {
+        self.check_writable()?;
+        const KNOWN: RenameFlags = RenameFlags::NOREPLACE.union(RenameFlags::EXCHANGE).union(RenameFlags::WHITEOUT);
+        let flags = RenameFlags::from_bits_retain(flags);
+        if !KNOWN.contains(flags) {
+            return Err(Errno::INVAL);
+        }
+        let (name, new_name) = (name.as_bytes(), new_name.as_bytes());
+        let (dir, new_dir) = (self.inodes.get(parent)?, self.inodes.get(new_parent)?);
+        let replaces = !flags.intersects(RenameFlags::NOREPLACE | RenameFlags::EXCHANGE);
+        let pinned = if replaces { self.inodes.pin_last_name(&new_dir.fd, new_name) } else { None };
+        if flags.is_empty() {
+            rustix::fs::renameat(&dir.fd, name, &new_dir.fd, new_name)?;
+        } else {
+            rustix::fs::renameat_with(&dir.fd, name, &new_dir.fd, new_name, flags)?;
+        }
+        if let Some(pinned) = pinned {
+            pinned.keep();
+        }
+        self.inodes.note_name(new_parent, &new_dir.fd, new_name);
+        if flags.contains(RenameFlags::EXCHANGE) {
+            self.inodes.note_name(parent, &dir.fd, name);
+        }
+        Ok(())
+    }
+}

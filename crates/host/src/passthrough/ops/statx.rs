@@ -1,0 +1,67 @@
+//! STATX.
+
+use rustix::fs::{AtFlags, Statx, StatxFlags, StatxTimestamp};
+use transom_wire::{
+    Handle, NodeId,
+    ops::{
+        getattr::GETATTR_FH,
+        statx::{self, StatxIn, StatxOut, SxTime},
+    },
+};
+
+use crate::{
+    Errno,
+    passthrough::{Passthrough, attr::seconds},
+    sysfd::stat,
+};
+
+impl Passthrough {
+    pub(in crate::passthrough) fn do_statx(&self, nodeid: NodeId, arg: &StatxIn) -> Result<StatxOut, Errno> {
+        let sync =
+            AtFlags::from_bits_retain(arg.sx_flags.get()) & (AtFlags::STATX_FORCE_SYNC | AtFlags::STATX_DONT_SYNC);
+        // What the host may add later has no place in the answer.
+        let mask = StatxFlags::from_bits_retain(arg.sx_mask.get()) & (StatxFlags::BASIC_STATS | StatxFlags::BTIME);
+        let has_fh = arg.getattr_flags.get() & GETATTR_FH != 0;
+        let stat = match has_fh.then(|| self.handles.file(Handle::from(arg.fh))).and_then(Result::ok) {
+            Some(file) => stat::statx(&file.fd, sync, mask)?,
+            None => stat::statx(&self.inodes.get(nodeid)?.fd, sync, mask)?,
+        };
+        let (attr_valid, attr_valid_nsec) = seconds(self.config.cache.validity());
+        Ok(StatxOut {
+            attr_valid: attr_valid.into(),
+            attr_valid_nsec: attr_valid_nsec.into(),
+            stat: self.statx_out(&stat),
+            ..StatxOut::default()
+        })
+    }
+
+    fn statx_out(&self, stat: &Statx) -> statx::Statx {
+        let known = (StatxFlags::BASIC_STATS | StatxFlags::BTIME).bits();
+        statx::Statx {
+            mask: (stat.stx_mask & known).into(),
+            blksize: stat.stx_blksize.into(),
+            attributes: stat.stx_attributes.bits().into(),
+            nlink: stat.stx_nlink.into(),
+            uid: self.guest_uid(stat.stx_uid).0.into(),
+            gid: self.guest_gid(stat.stx_gid).0.into(),
+            mode: stat.stx_mode.into(),
+            ino: stat.stx_ino.into(),
+            size: stat.stx_size.into(),
+            blocks: stat.stx_blocks.into(),
+            attributes_mask: stat.stx_attributes_mask.bits().into(),
+            atime: time(&stat.stx_atime),
+            btime: time(&stat.stx_btime),
+            ctime: time(&stat.stx_ctime),
+            mtime: time(&stat.stx_mtime),
+            rdev_major: stat.stx_rdev_major.into(),
+            rdev_minor: stat.stx_rdev_minor.into(),
+            dev_major: stat.stx_dev_major.into(),
+            dev_minor: stat.stx_dev_minor.into(),
+            ..statx::Statx::default()
+        }
+    }
+}
+
+fn time(time: &StatxTimestamp) -> SxTime {
+    SxTime { tv_sec: time.tv_sec.into(), tv_nsec: time.tv_nsec.into(), reserved: 0.into() }
+}

@@ -1,0 +1,50 @@
+//! TMPFILE.
+
+use std::os::fd::AsFd;
+
+use rustix::fs::OFlags;
+use transom_wire::{
+    NodeId,
+    attr::EntryOut,
+    ops::{create::CreateIn, open::OpenOut},
+};
+
+use crate::{
+    Errno,
+    passthrough::{Passthrough, creator::permissions, inodes::Sight},
+    server::Context,
+    sysfd::path,
+};
+
+impl Passthrough {
+    pub(in crate::passthrough) fn do_tmpfile(
+        &self,
+        ctx: &Context<'_>,
+        parent: NodeId,
+        arg: &CreateIn,
+    ) -> Result<(EntryOut, OpenOut), Errno> {
+        self.check_writable()?;
+        let guest = OFlags::from_bits_retain(arg.flags.get());
+        self.check_open_mode(guest)?;
+        let dir = self.inodes.get(parent)?;
+        let slot = self.handles.reserve()?;
+        self.inodes.balance();
+        // With O_EXCL, the file can never get a name.
+        let flags = self.host_flags(guest) - OFlags::TRUNC | OFlags::TMPFILE | (guest & OFlags::EXCL);
+        let fd = self.inodes.with_room(|| {
+            let _creator = self.creator(ctx, arg.umask.get())?;
+            path::open_beneath(&dir.fd, c".", flags, permissions(arg.mode.get()))
+        })?;
+        self.label(ctx, &fd)?;
+        let entry = self.admit(parent, &dir, b"", Sight::Borrowed(fd.as_fd()))?;
+        let nodeid = NodeId::from(entry.nodeid);
+        // Without a name, a descriptor is the only way to the inode.
+        let pinned = self.inodes.with_room(|| self.proc_fds.reopen(&fd, OFlags::PATH));
+        let added = pinned.and_then(|path_fd| {
+            self.inodes.pin_nameless(nodeid, path_fd)?;
+            self.handles.add_file(slot, nodeid, fd)
+        });
+        let fh = added.inspect_err(|_| self.do_forget(nodeid, 1))?;
+        Ok((entry, self.open_out(fh, guest)))
+    }
+}

@@ -1,0 +1,69 @@
+//! WRITE.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use rustix::{fs::OFlags, io::ReadWriteFlags};
+use transom_wire::{
+    Handle,
+    ops::write::{WriteFlags, WriteIn},
+};
+
+use crate::{
+    Errno,
+    passthrough::{Passthrough, handles::OpenFile},
+    server::{Context, GuestSlice, Patience},
+    sysfd::vectored,
+};
+
+impl Passthrough {
+    pub(in crate::passthrough) fn do_write(
+        &self,
+        ctx: &Context<'_>,
+        arg: &WriteIn,
+        data: &[GuestSlice<'_>],
+    ) -> Result<u32, Errno> {
+        let file = self.handles.file(Handle::from(arg.fh))?;
+        let write_flags = WriteFlags::from_bits_retain(arg.write_flags.get());
+        // Pages of a cache have their place in the file; O_APPEND was for the write that filled them.
+        let appends = arg.flags.get() & OFlags::APPEND.bits() != 0 && !write_flags.contains(WriteFlags::CACHE);
+        let flags = if appends { ReadWriteFlags::APPEND } else { ReadWriteFlags::empty() };
+        let kills_set_id = write_flags.contains(WriteFlags::KILL_SUIDGID);
+        let _guard = kills_set_id.then(|| self.credentials.without_fsetid()).transpose()?;
+        let write = || vectored::write_full(&file.fd, data, arg.offset.get(), flags);
+        let written = match ctx.patience {
+            Patience::MayBlock => write()?,
+            Patience::Try => match write_at_once(&file, data, arg.offset.get(), flags)? {
+                Some(written) => written,
+                None => self.write_gate.pass(write).unwrap_or(Err(Errno::AGAIN))?,
+            },
+        };
+        self.drop_capabilities(&file);
+        // A request has at most DATA_LEN_MAX bytes of data.
+        Ok(written as u32)
+    }
+}
+
+/// Writes without waiting; `None`, with nothing done, where the file system cannot say whether it would.
+fn write_at_once(
+    file: &OpenFile,
+    data: &[GuestSlice<'_>],
+    offset_bytes: u64,
+    flags: ReadWriteFlags,
+) -> Result<Option<usize>, Errno> {
+    if file.waits_to_write.load(Relaxed) {
+        return Ok(None);
+    }
+    let wanted: usize = data.iter().map(|slice| slice.len()).sum();
+    let done = match vectored::write(&file.fd, data, offset_bytes, flags | ReadWriteFlags::NOWAIT) {
+        Err(Errno::OPNOTSUPP) => {
+            file.waits_to_write.store(true, Relaxed);
+            return Ok(None);
+        }
+        outcome => outcome?,
+    };
+    if done == 0 || done == wanted || flags.contains(ReadWriteFlags::APPEND) {
+        return Ok(Some(done));
+    }
+    // The same bytes once more, as far as they are written, and the rest with them.
+    Ok(None)
+}

@@ -1,0 +1,132 @@
+//! SETXATTR, GETXATTR, LISTXATTR and REMOVEXATTR.
+
+use std::borrow::Cow;
+
+use rustix::fs::XattrFlags;
+use transom_wire::{
+    NodeId,
+    limits::{XATTR_LIST_LEN_MAX, XATTR_VALUE_LEN_MAX},
+    ops::{
+        init::InitFlags,
+        xattr::{SETXATTR_ACL_KILL_SGID, SetxattrIn},
+    },
+};
+
+use crate::{
+    Errno,
+    passthrough::{Passthrough, handles::OpenFile},
+    server::XattrReply,
+};
+
+const ACL_NAMES: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
+
+impl Passthrough {
+    pub(in crate::passthrough) fn do_setxattr(
+        &self,
+        nodeid: NodeId,
+        name: &[u8],
+        value: &[u8],
+        arg: &SetxattrIn,
+    ) -> Result<(), Errno> {
+        self.check_xattr(name)?;
+        self.check_writable()?;
+        let host_name = self.host_xattr_name(name)?;
+        let flags = XattrFlags::from_bits(arg.flags.get()).ok_or(Errno::INVAL)?;
+        let inode = self.inodes.get(nodeid)?;
+        let kills_set_id = arg.setxattr_flags.get() & SETXATTR_ACL_KILL_SGID != 0;
+        let _guard = kills_set_id.then(|| self.credentials.without_fsetid()).transpose()?;
+        self.proc_fds.set_xattr(&inode.fd, &host_name, value, flags)
+    }
+
+    pub(in crate::passthrough) fn do_getxattr(
+        &self,
+        nodeid: NodeId,
+        name: &[u8],
+        size: u32,
+    ) -> Result<XattrReply, Errno> {
+        self.check_xattr(name)?;
+        let host_name = self.host_xattr_name(name).map_err(|errno| match errno {
+            // What the rules keep from the guest is not there, as far as reading goes.
+            Errno::PERM => Errno::NODATA,
+            errno => errno,
+        })?;
+        let inode = self.inodes.get(nodeid)?;
+        if size == 0 {
+            return self.proc_fds.get_xattr(&inode.fd, &host_name, &mut []).map(|len| XattrReply::Size(len as u32));
+        }
+        let mut value = vec![0; (size as usize).min(XATTR_VALUE_LEN_MAX)];
+        let len = self.proc_fds.get_xattr(&inode.fd, &host_name, &mut value)?;
+        value.truncate(len);
+        Ok(XattrReply::Bytes(value))
+    }
+
+    pub(in crate::passthrough) fn do_listxattr(&self, nodeid: NodeId, size: u32) -> Result<XattrReply, Errno> {
+        self.check_xattr(b"")?;
+        let inode = self.inodes.get(nodeid)?;
+        let is_plain = self.config.xattr_map.is_none() && self.has(InitFlags::POSIX_ACL);
+        if is_plain && size == 0 {
+            return self.proc_fds.list_xattr(&inode.fd, &mut []).map(|len| XattrReply::Size(len as u32));
+        }
+        let names = self.list(&inode.fd)?;
+        let names = match &self.config.xattr_map {
+            Some(map) => map.filter_list(&names),
+            None => names,
+        };
+        let names = if self.has(InitFlags::POSIX_ACL) { names } else { without_acls(&names) };
+        match size as usize {
+            0 => Ok(XattrReply::Size(names.len() as u32)),
+            room if room < names.len() => Err(Errno::RANGE),
+            _ => Ok(XattrReply::Bytes(names)),
+        }
+    }
+
+    pub(in crate::passthrough) fn do_removexattr(&self, nodeid: NodeId, name: &[u8]) -> Result<(), Errno> {
+        self.check_xattr(name)?;
+        self.check_writable()?;
+        let host_name = self.host_xattr_name(name)?;
+        self.proc_fds.remove_xattr(&self.inodes.get(nodeid)?.fd, &host_name)
+    }
+
+    /// The host's name of an attribute.
+    pub(in crate::passthrough) fn host_xattr_name<'a>(&self, name: &'a [u8]) -> Result<Cow<'a, [u8]>, Errno> {
+        match &self.config.xattr_map {
+            Some(map) => map.to_server(name),
+            None => Ok(Cow::Borrowed(name)),
+        }
+    }
+
+    /// Removes the capabilities of a file that was changed, where they are kept under a name that the host does not know.
+    pub(in crate::passthrough) fn drop_capabilities(&self, file: &OpenFile) {
+        let Some(name) = &self.capability_name else { return };
+        match rustix::fs::fremovexattr(&file.fd, &**name) {
+            Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP) => {}
+            Err(errno) => tracing::warn!(%errno, nodeid = %file.nodeid, "a changed file keeps its capabilities"),
+        }
+    }
+
+    /// Errors: ENOSYS where the share has no extended attributes, EOPNOTSUPP for an ACL where it has none of these.
+    fn check_xattr(&self, name: &[u8]) -> Result<(), Errno> {
+        if !self.config.xattr {
+            return Err(Errno::NOSYS);
+        }
+        if ACL_NAMES.contains(&name) && !self.has(InitFlags::POSIX_ACL) { Err(Errno::OPNOTSUPP) } else { Ok(()) }
+    }
+
+    fn list(&self, fd: impl std::os::fd::AsFd) -> Result<Vec<u8>, Errno> {
+        let mut names = vec![0; 1024];
+        loop {
+            match self.proc_fds.list_xattr(&fd, &mut names) {
+                Err(Errno::RANGE) if names.len() < XATTR_LIST_LEN_MAX => names.resize(XATTR_LIST_LEN_MAX, 0),
+                len => {
+                    names.truncate(len?);
+                    return Ok(names);
+                }
+            }
+        }
+    }
+}
+
+fn without_acls(names: &[u8]) -> Vec<u8> {
+    let seen = names.split_inclusive(|&byte| byte == 0).filter(|name| !ACL_NAMES.contains(&&name[..name.len() - 1]));
+    seen.flatten().copied().collect()
+}
