@@ -6,7 +6,7 @@
 use transom_wire::{
     Handle, Opcode,
     attr::{AttrOut, EntryOut},
-    limits::{FORGET_COUNT_MAX, SYMLINK_LEN_MAX, XATTR_NAME_LEN_MAX, XATTR_VALUE_LEN_MAX},
+    limits::{DATA_LEN_MAX, FORGET_COUNT_MAX, SYMLINK_LEN_MAX, XATTR_NAME_LEN_MAX, XATTR_VALUE_LEN_MAX},
     ops::{
         access::AccessIn,
         copy_file_range::{CopyFileRangeIn, CopyFileRangeOut},
@@ -70,7 +70,6 @@ impl<F: FileSystem> Server<F> {
             | Opcode::Create
             | Opcode::Tmpfile => self.gives_entry(opcode, req, reply),
             Opcode::Unlink | Opcode::Rmdir | Opcode::Rename | Opcode::Rename2 => {
-                reply.need(0)?;
                 self.changes_names(opcode, req)?;
                 reply.empty()
             }
@@ -83,13 +82,13 @@ impl<F: FileSystem> Server<F> {
             }
             Opcode::Readdir => {
                 let mut arg: ReadIn = req.take()?;
-                let mut entries = Dirents::new(clip(&mut arg, reply));
+                let mut entries = Dirents::new(clip_entries(&mut arg, reply));
                 self.fs.readdir(&req.context, req.nodeid, &arg, &mut entries)?;
                 reply.bytes(entries.as_bytes())
             }
             Opcode::Readdirplus => {
                 let mut arg: ReadIn = req.take()?;
-                let mut entries = DirentsPlus::new(clip(&mut arg, reply));
+                let mut entries = DirentsPlus::new(clip_entries(&mut arg, reply));
                 self.fs.readdirplus(&req.context, req.nodeid, &arg, &mut entries)?;
                 reply.bytes(entries.as_bytes())
             }
@@ -352,6 +351,12 @@ fn clip(arg: &mut ReadIn, reply: &Reply<'_>) -> usize {
     let room = reply.room_up_to(arg.size.get());
     arg.size = (room as u32).into();
     room
+}
+
+/// As [`clip`], and to what we are ready to gather: entries do not go straight into the guest's buffers.
+fn clip_entries(arg: &mut ReadIn, reply: &Reply<'_>) -> usize {
+    arg.size = arg.size.get().min(DATA_LEN_MAX).into();
+    clip(arg, reply)
 }
 
 fn xattr_name<'a>(req: &mut Request<'a>) -> Result<&'a [u8], Errno> {

@@ -146,6 +146,9 @@ impl<F: FileSystem> Server<F> {
     ) -> Result<(), Errno> {
         let opcode = opcode.ok_or(Errno::NOSYS)?;
         self.session.admit(opcode)?;
+        if !opcode.has_no_reply() {
+            reply.need(0)?;
+        }
         let request = Request::read(header, opcode, readable, scratch, patience)?;
         self.dispatch(opcode, request, reply)
     }

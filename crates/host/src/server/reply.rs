@@ -9,6 +9,8 @@ use crate::Errno;
 /// Where a reply goes. Either [`Reply::send`] (or a sibling) succeeds once, or [`Reply::error`] is called.
 pub(super) struct Reply<'a> {
     writable: &'a [GuestSlice<'a>],
+    has_header_room: bool,
+    /// Behind the header.
     room_bytes: usize,
     sent_len_bytes: u32,
     pub(super) unique: U64,
@@ -20,8 +22,9 @@ const HEADER_LEN: usize = size_of::<OutHeader>();
 
 impl<'a> Reply<'a> {
     pub(super) fn new(writable: &'a [GuestSlice<'a>]) -> Self {
-        let room_bytes = slices::total_len(writable).saturating_sub(HEADER_LEN);
-        Self { writable, room_bytes, sent_len_bytes: 0, unique: U64::ZERO, data_len_bytes: 0 }
+        let len = slices::total_len(writable);
+        let (has_header_room, room_bytes) = (len >= HEADER_LEN, len.saturating_sub(HEADER_LEN));
+        Self { writable, has_header_room, room_bytes, sent_len_bytes: 0, unique: U64::ZERO, data_len_bytes: 0 }
     }
 
     /// Bytes that [`Reply::error`] or a sending method wrote.
@@ -29,9 +32,9 @@ impl<'a> Reply<'a> {
         self.sent_len_bytes
     }
 
-    /// Makes sure, before anything is done, that a payload of `len` bytes will fit. Errors: EINVAL.
+    /// Makes sure, before anything is done, that a header and a payload of `len` bytes will fit. Errors: EINVAL.
     pub(super) fn need(&self, len: usize) -> Result<(), Errno> {
-        if len > self.room_bytes { Err(Errno::INVAL) } else { Ok(()) }
+        if !self.has_header_room || len > self.room_bytes { Err(Errno::INVAL) } else { Ok(()) }
     }
 
     /// Room for payload, but not more than `wanted`.
@@ -78,7 +81,7 @@ impl<'a> Reply<'a> {
     fn header(&mut self, payload_len: usize, error: i32) -> Result<(), Errno> {
         let len = (HEADER_LEN + payload_len) as u32;
         let header = OutHeader { len: len.into(), error: error.into(), unique: self.unique };
-        if slices::total_len(self.writable) < HEADER_LEN {
+        if !self.has_header_room {
             return Err(Errno::INVAL);
         }
         slices::copy_in(self.writable, 0, header.as_bytes());

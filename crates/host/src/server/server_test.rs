@@ -155,6 +155,19 @@ fn a_request_without_header_or_room_is_finished_with_nothing() {
 }
 
 #[test]
+fn nothing_is_done_whose_answer_would_not_fit() {
+    let server = begun();
+    let mut arg = WriteIn::new_zeroed();
+    arg.size = 4.into();
+    let unlink = message(Opcode::Unlink as u32, b"hello\0");
+    let write = message(Opcode::Write as u32, &[arg.as_bytes(), b"data"].concat());
+    for (request, room) in [(unlink, 15), (write, 23)] {
+        let (outcome, _) = call(&server, request, 64, room, Patience::Try);
+        assert!(matches!(outcome, Outcome::Done(Done { result: Err(Errno::INVAL), .. })), "{outcome:?}");
+    }
+}
+
+#[test]
 fn before_init_nothing_is_served() {
     let server = Server::new(OneFile);
     let (outcome, answer) = call(&server, message(1, b"hello\0"), 64, 144, Patience::Try);
