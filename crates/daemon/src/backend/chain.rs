@@ -3,14 +3,19 @@
 use virtio_queue::DescriptorChain;
 use vm_memory::{GuestAddress, GuestMemoryBackend, GuestMemoryMmap, VolatileSlice};
 
+/// Descriptors of one chain: beside a request's arguments and its reply's header, 256 pages of data and a margin for
+/// drivers that cut finer. It bounds what a chain in flight costs us, and preadv(2) takes no more at once; an indirect
+/// table could hold 65535.
+const DESCRIPTORS_MAX: usize = 1024;
+
 /// A request's buffers by guest address.
 pub(super) struct Chain {
     /// The index that goes back with the used length.
     pub(super) head: u16,
     readable: Vec<Piece>,
     writable: Vec<Piece>,
-    /// A readable descriptor came behind a writable one.
-    is_disordered: bool,
+    /// A readable descriptor came behind a writable one, or there were more than [`DESCRIPTORS_MAX`].
+    is_malformed: bool,
 }
 
 struct Piece {
@@ -23,30 +28,31 @@ struct Piece {
 pub(super) struct Buffers<'m> {
     pub(super) readable: Vec<VolatileSlice<'m>>,
     pub(super) writable: Vec<VolatileSlice<'m>>,
-    /// Some buffer lies outside the guest's memory, or the chain is out of order; `writable` ends before that one.
+    /// Some buffer lies outside the guest's memory, or the chain is malformed; `writable` ends before that buffer.
     pub(super) is_bad: bool,
 }
 
 impl Chain {
-    /// Copies the descriptors; their number is bounded by the queue's size.
-    pub(super) fn copy(descriptors: DescriptorChain<&GuestMemoryMmap<()>>) -> Self {
+    /// Copies the first [`DESCRIPTORS_MAX`] descriptors.
+    pub(super) fn copy(mut descriptors: DescriptorChain<&GuestMemoryMmap<()>>) -> Self {
         let head = descriptors.head_index();
-        let mut chain = Self { head, readable: Vec::new(), writable: Vec::new(), is_disordered: false };
-        for descriptor in descriptors {
+        let mut chain = Self { head, readable: Vec::new(), writable: Vec::new(), is_malformed: false };
+        for descriptor in descriptors.by_ref().take(DESCRIPTORS_MAX) {
             let piece = Piece { addr: descriptor.addr(), len: descriptor.len() as usize };
             if descriptor.is_write_only() {
                 chain.writable.push(piece);
             } else {
-                chain.is_disordered |= !chain.writable.is_empty();
+                chain.is_malformed |= !chain.writable.is_empty();
                 chain.readable.push(piece);
             }
         }
+        chain.is_malformed |= descriptors.next().is_some();
         chain
     }
 
     /// Finds the buffers in `memory`.
     pub(super) fn resolve<'m>(&self, memory: &'m GuestMemoryMmap<()>) -> Buffers<'m> {
-        let mut buffers = Buffers { is_bad: self.is_disordered, ..Buffers::default() };
+        let mut buffers = Buffers { is_bad: self.is_malformed, ..Buffers::default() };
         buffers.is_bad |= resolve_into(memory, &self.readable, &mut buffers.readable).is_err();
         buffers.is_bad |= resolve_into(memory, &self.writable, &mut buffers.writable).is_err();
         buffers

@@ -13,6 +13,7 @@ use virtio_bindings::bindings::{
     virtio_config::VIRTIO_F_VERSION_1,
     virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC},
 };
+use vm_memory::{GuestAddressSpace, GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion};
 use vmm_sys_util::{
     epoll::EventSet,
     event::{EventConsumer, EventFlag, EventNotifier, new_event_consumer_and_notifier},
@@ -24,7 +25,8 @@ use super::{
     in_flight::InFlight,
     poll::Poller,
     pool::Pool,
-    worker::{Queue, Vring, WorkerState},
+    vring::Vring,
+    worker::{Queue, WorkerState},
 };
 
 /// The largest queue: that of virtio 1.3 §2.7.
@@ -65,6 +67,11 @@ impl<F: FileSystem + 'static> Device<F> {
         })
     }
 
+    /// Lets the queues' threads end though a guest that lives on keeps its rings full.
+    pub(super) fn close(&self) {
+        self.queues.iter().for_each(|queue| queue.close());
+    }
+
     /// Waits for the requests in flight and ends the session. The queues' threads have ended.
     pub(super) fn shut_down(&self) {
         self.drain();
@@ -72,8 +79,11 @@ impl<F: FileSystem + 'static> Device<F> {
     }
 
     fn drain(&self) {
-        self.server.file_system().interrupt_all();
-        self.queues.iter().for_each(|queue| queue.in_flight.drain());
+        self.queues.iter().for_each(|queue| self.drain_queue(queue));
+    }
+
+    fn drain_queue(&self, queue: &Queue<F>) {
+        queue.in_flight.drain(|| self.server.file_system().interrupt_all());
     }
 }
 
@@ -111,8 +121,13 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
 
     fn set_event_idx(&self, _: bool) {}
 
-    fn update_memory(&self, _: Memory) -> io::Result<()> {
-        Ok(())
+    /// Leaves the device without memory, and refuses, where touching some of it would raise SIGBUS.
+    fn update_memory(&self, memory: Memory) -> io::Result<()> {
+        let checked = check_files(&memory.memory());
+        if checked.is_err() {
+            memory.lock().unwrap_or_else(PoisonError::into_inner).replace(GuestMemoryMmap::new());
+        }
+        checked
     }
 
     /// An answer that is not `size` long tells the front end that there is none (vhost-user, "GET_CONFIG").
@@ -134,8 +149,7 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
     /// GET_VRING_BASE: the crate has marked the queue stopped; requests in flight are finished before the answer.
     fn stop_vring(&self, queue_index: u32) -> io::Result<()> {
         if let Some(queue) = self.queues.get(queue_index as usize) {
-            self.server.file_system().interrupt_all();
-            queue.in_flight.drain();
+            self.drain_queue(queue);
             queue.is_broken.store(false, Ordering::Release);
         }
         Ok(())
@@ -144,6 +158,7 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
     fn reset_device(&self) {
         self.drain();
         self.server.end_session();
+        self.queues.iter().for_each(|queue| queue.is_broken.store(false, Ordering::Release));
     }
 
     /// Never fails, since an error would end the queue's thread for good.
@@ -155,4 +170,17 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
         }
         Ok(())
     }
+}
+
+/// Errors where a region reaches beyond the end of the regular file that it maps.
+fn check_files(memory: &GuestMemoryMmap<()>) -> io::Result<()> {
+    for (region, mapped) in memory.iter().filter_map(|region| Some((region, region.file_offset()?))) {
+        let metadata = mapped.file().metadata()?;
+        let end = mapped.start().saturating_add(region.len());
+        if metadata.is_file() && end > metadata.len() {
+            let message = format!("a region ends at byte {end} of a file of {} bytes", metadata.len());
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
+    }
+    Ok(())
 }

@@ -1,6 +1,12 @@
 //! Counts a queue's requests between their popping and their completion, so that a stop can wait for them.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::{
+    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+/// How often those that wait for a lock are woken while a stop waits for them.
+const WAKE_EVERY: Duration = Duration::from_millis(5);
 
 /// The requests in flight of one queue.
 #[derive(Default)]
@@ -23,10 +29,14 @@ impl InFlight {
     }
 
     /// Waits until no request is in flight.
-    pub(super) fn drain(&self) {
-        let mut count = self.lock();
-        while *count != 0 {
-            count = self.is_zero.wait(count).unwrap_or_else(PoisonError::into_inner);
+    ///
+    /// Calls `interrupt` time and again, since a request may begin to wait after one call.
+    pub(super) fn drain(&self, interrupt: impl Fn()) {
+        while *self.lock() != 0 {
+            interrupt();
+            let count = self.lock();
+            let waited = self.is_zero.wait_timeout_while(count, WAKE_EVERY, |count| *count != 0);
+            drop(waited.unwrap_or_else(PoisonError::into_inner));
         }
     }
 

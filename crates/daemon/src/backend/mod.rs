@@ -10,6 +10,7 @@ mod device;
 mod in_flight;
 mod poll;
 mod pool;
+mod vring;
 mod worker;
 
 use std::{os::unix::net::UnixListener, sync::Arc, time::Duration};
@@ -67,6 +68,7 @@ pub fn serve<F: FileSystem + 'static>(
             Err(error) => warn!(%error, "front end dropped for a protocol error"),
         }
         // Ends the workers, then what they had handed on, then the session.
+        device.close();
         drop(daemon);
         device.shut_down();
         if !config.keep_serving {

@@ -12,7 +12,7 @@ use transom_host::{
     Errno,
     server::{Done, FileSystem, Lane, Outcome, Patience, Scratch, Server},
 };
-use vhost_user_backend::{VringMutex, VringT};
+use vhost_user_backend::VringT;
 use virtio_queue::{QueueOwnedT, QueueT};
 use vm_memory::{GuestAddressSpace, GuestMemoryMmap};
 
@@ -22,10 +22,8 @@ use super::{
     in_flight::InFlight,
     poll::Poller,
     pool::{Pool, Refused},
+    vring::Vring,
 };
-
-/// A queue's ring, shared with the thread that talks to the front end.
-pub(super) type Vring = VringMutex<Memory>;
 
 /// What a queue's worker, and the threads that it hands requests to, share.
 pub(super) struct Queue<F> {
@@ -33,7 +31,7 @@ pub(super) struct Queue<F> {
     pub(super) memory: Memory,
     pub(super) pool: Arc<Pool>,
     pub(super) in_flight: InFlight,
-    /// The driver broke the ring; nothing more is taken from it until it is set up anew.
+    /// The driver broke the ring, or the front end has left; nothing more is taken from it until it is set up anew.
     pub(super) is_broken: AtomicBool,
 }
 
@@ -93,6 +91,11 @@ impl<F: FileSystem + 'static> Queue<F> {
                 self.in_flight.begin();
                 Next::Chain(Chain::copy(descriptors))
             }
+            // The index says that there is an entry, which cannot be read: without this the worker would spin.
+            None if is_behind(vring.get_queue(), &memory) && !vring.get_queue().is_valid(&*memory) => {
+                self.break_ring(&"a part of the ring is not in the guest's memory");
+                Next::Stopped
+            }
             None => Next::Empty,
         }
     }
@@ -102,10 +105,10 @@ impl<F: FileSystem + 'static> Queue<F> {
         let memory = self.memory.memory();
         let vring = vring.get_ref();
         let queue = vring.get_queue();
-        if !queue.ready() || !vring.is_enabled() {
+        if !queue.ready() || !vring.is_enabled() || self.is_broken.load(Ordering::Acquire) {
             return true;
         }
-        queue.avail_idx(&*memory, Ordering::Acquire).is_ok_and(|index| index.0 != queue.next_avail())
+        is_behind(queue, &memory)
     }
 
     /// Answers `chain` here, or hands it to a thread that may wait.
@@ -170,9 +173,19 @@ impl<F: FileSystem + 'static> Queue<F> {
         self.in_flight.end();
     }
 
+    /// Takes nothing more from the ring; a worker that never finds it empty ends all the same.
+    pub(super) fn close(&self) {
+        self.is_broken.store(true, Ordering::Release);
+    }
+
     fn break_ring(&self, error: &dyn std::fmt::Display) {
         if !self.is_broken.swap(true, Ordering::AcqRel) {
             tracing::error!(%error, "the driver broke its ring: the queue is stopped");
         }
     }
+}
+
+/// Whether the driver has published more than was taken.
+fn is_behind(queue: &virtio_queue::Queue, memory: &GuestMemoryMmap<()>) -> bool {
+    queue.avail_idx(memory, Ordering::Acquire).is_ok_and(|index| index.0 != queue.next_avail())
 }
