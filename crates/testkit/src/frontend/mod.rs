@@ -125,11 +125,19 @@ impl FrontEnd {
     pub fn start_queue(&self, index: u32) -> anyhow::Result<Queue> {
         let ring = Ring::new(&self.ram, self.options.queue_size, self.features & EVENT_IDX != 0);
         let (kick, call) = (Wake::new(self.options.wake)?, Wake::new(self.options.wake)?);
-        self.send_ring(index, &ring)?;
-        self.channel.tell(request::SET_VRING_CALL, &u64s(&[u64::from(index)]), &[call.waking_end()])?;
-        self.channel.tell(request::SET_VRING_KICK, &u64s(&[u64::from(index)]), &[kick.waiting_end()])?;
-        self.enable(index, true)?;
-        Ok(Queue::new(&self.ram, ring, kick, call, self.features & INDIRECT_DESC != 0))
+        let queue = Queue::new(&self.ram, ring, kick, call, self.features & INDIRECT_DESC != 0);
+        self.restart_queue(index, &queue, 0)?;
+        Ok(queue)
+    }
+
+    /// Sets queue `index` up with the ring of `queue`, to go on at the available index `base`.
+    pub fn restart_queue(&self, index: u32, queue: &Queue, base: u16) -> anyhow::Result<()> {
+        self.send_ring(index, &queue.ring)?;
+        self.channel.tell(request::SET_VRING_BASE, &u32s(&[index, u32::from(base)]), &[])?;
+        let number = u64s(&[u64::from(index)]);
+        self.channel.tell(request::SET_VRING_CALL, &number, &[queue.call.waking_end()])?;
+        self.channel.tell(request::SET_VRING_KICK, &number, &[queue.kick.waiting_end()])?;
+        self.enable(index, true)
     }
 
     /// Tells the back end size, addresses and beginning of a ring.

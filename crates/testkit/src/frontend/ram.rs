@@ -144,7 +144,8 @@ mod tests {
     #[test]
     fn freed_buffers_join_again() {
         let ram = Ram::new(0x10000).unwrap();
-        let buffers: Vec<_> = [(1, 1), (100, 16), (4096, 4096), (7, 2)].map(|(len, align)| ram.alloc(len, align)).into();
+        let buffers: Vec<_> =
+            [(1, 1), (100, 16), (4096, 4096), (7, 2)].map(|(len, align)| ram.alloc(len, align)).into();
         assert!(buffers.iter().all(|buffer| buffer.addr() >= FIRST_ADDR));
         assert_eq!((buffers[1].addr() % 16, buffers[2].addr() % 4096), (0, 0));
         drop(buffers);

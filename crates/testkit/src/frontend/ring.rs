@@ -58,12 +58,17 @@ impl Ring {
     /// A ring of `size` descriptors, which is a power of two.
     pub fn new(ram: &Ram, size: u16, has_event_idx: bool) -> Self {
         let entries = u64::from(size);
+        let zeroed = |len, align| {
+            let part = ram.alloc(len, align);
+            ram.write(part.addr(), &vec![0; len as usize]);
+            part
+        };
         Self {
             ram: ram.clone(),
             size,
-            table: ram.alloc(DESCRIPTOR_LEN as u64 * entries, 16),
-            avail: ram.alloc(6 + 2 * entries, 2),
-            used: ram.alloc(6 + 8 * entries, 4),
+            table: zeroed(DESCRIPTOR_LEN as u64 * entries, 16),
+            avail: zeroed(6 + 2 * entries, 2),
+            used: zeroed(6 + 8 * entries, 4),
             free: (0..size).rev().collect(),
             next_avail: 0,
             kicked_at: 0,

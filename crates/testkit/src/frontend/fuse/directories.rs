@@ -36,14 +36,7 @@ impl<E: Exchange> Session<E> {
     }
 
     /// READDIR, or READDIRPLUS where `is_plus`, once; no entries are the end.
-    pub fn readdir_once(
-        &mut self,
-        nodeid: u64,
-        fh: u64,
-        offset: u64,
-        size: u32,
-        is_plus: bool,
-    ) -> Answer<Vec<Entry>> {
+    pub fn readdir_once(&mut self, nodeid: u64, fh: u64, offset: u64, size: u32, is_plus: bool) -> Answer<Vec<Entry>> {
         let opcode = if is_plus { Opcode::Readdirplus } else { Opcode::Readdir };
         let arg = read_in(fh, offset, size);
         let payload = self.request(opcode as u32, nodeid, &[arg.as_bytes()], size as usize)?;

@@ -1,0 +1,13 @@
+//! What a hostile guest or a broken front end sends, and a daemon that lives on.
+//!
+//! Each test does its harm over a connection, then a healthy session runs on the same daemon: over the same connection
+//! where the protocol is unharmed, over a new one in any case.
+
+mod chains;
+mod host;
+mod lifetimes;
+mod messages;
+mod model;
+mod requests;
+mod rings;
+mod sessions;
