@@ -15,6 +15,8 @@ use std::{
 use clap::{Args, ValueEnum};
 use transom_vm::{
     Accelerator, Error, GuestSpec, Input, Kernel, Output, Qemu, Result, Root, Share, ShareArg, Stdio, Vmm,
+    packages::{Cache, OnStderr},
+    tools::Tools,
 };
 
 /// What `timeout` and `docker run` answer when they fail themselves, rather than the command.
@@ -43,8 +45,11 @@ pub(crate) struct Run {
     #[arg(long, value_name = "DIR[,cache=MODE]")]
     root: Option<OsString>,
 
-    /// The kernel image, /boot/vmlinuz-… for example; its modules are looked for in ../lib/modules
-    #[arg(long, value_name = "FILE", env = "TRANSOM_KERNEL")]
+    /// The kernel: an image, /boot/vmlinuz-… for example, or a series of Debian's, 6.12 for example
+    ///
+    /// An image's modules are looked for in ../lib/modules. By default it is the cloud kernel of this machine's
+    /// release; it and other series are fetched as packages into the cache, without installing them.
+    #[arg(long, value_name = "FILE|SERIES", env = "TRANSOM_KERNEL")]
     kernel: Option<PathBuf>,
 
     /// Virtual processors
@@ -87,11 +92,15 @@ pub(crate) struct Run {
     #[arg(long, value_name = "PROGRAM", env = "TRANSOM_DAEMON")]
     daemon: Option<PathBuf>,
 
-    /// QEMU's program [default: qemu-system-x86_64]
+    /// Fetch QEMU as a package into the cache if the machine has none
+    #[arg(long)]
+    fetch: bool,
+
+    /// QEMU's program [default: qemu-system-x86_64 on PATH, or the one in the cache]
     #[arg(long, value_name = "PROGRAM", env = "TRANSOM_QEMU")]
     qemu: Option<PathBuf>,
 
-    /// A static busybox for the minimal root
+    /// A static busybox for the minimal root [default: the machine's, or Debian's from the cache]
     #[arg(long, value_name = "FILE", env = "TRANSOM_BUSYBOX")]
     busybox: Option<PathBuf>,
 
@@ -163,19 +172,26 @@ impl Run {
     }
 
     fn spec_and_vmm(self) -> Result<(GuestSpec, Box<dyn Vmm>)> {
-        let cache = cache_dir();
+        let cache = Cache::locate()?;
+        let report = OnStderr::default();
+        let tools = Tools::new(&cache, &report);
         let agent = env::current_exe().map_err(Error::io("finding this program"))?;
         let root = match &self.root {
             None => Root::Minimal,
             Some(words) => Root::Host(ShareArg::parse(words)?.resolve(|_| "/".into())?),
         };
         let shares = self.shares(&root)?;
-        let kernel = self.kernel.as_deref().ok_or_else(|| Error::Usage("give --kernel a kernel image".into()))?;
+        let busybox = match (&root, &self.busybox) {
+            (Root::Host(_), _) => None,
+            (Root::Minimal, Some(path)) => Some(path.clone()),
+            (Root::Minimal, None) => Some(tools.busybox()?),
+        };
+        let (kernel, vmm) = self.kernel_and_vmm(&tools)?;
         let spec = GuestSpec {
-            kernel: Kernel::at(kernel)?,
+            kernel,
             daemon: self.daemon.clone().unwrap_or_else(|| agent.with_file_name("transomd")),
             agent,
-            busybox: self.busybox.clone(),
+            busybox,
             root,
             shares,
             env: self.env.iter().map(|pair| parse_variable(pair)).collect::<Result<_>>()?,
@@ -187,15 +203,23 @@ impl Run {
             is_foreground: true,
             command: self.command,
         };
-        let accelerator = match self.accel {
-            Accel::Kvm => Accelerator::Kvm,
-            Accel::Tcg | Accel::Auto => Accelerator::Tcg,
-        };
-        let vmm: Box<dyn Vmm> = match self.vmm {
-            VmmName::Qemu => Box::new(Qemu::new(self.qemu.as_deref(), accelerator, &cache)?),
-            VmmName::Uml => return Err(Error::Usage("User Mode Linux is not there yet".into())),
-        };
         Ok((spec, vmm))
+    }
+
+    fn kernel_and_vmm(&self, tools: &Tools<'_>) -> Result<(Kernel, Box<dyn Vmm>)> {
+        match self.vmm {
+            VmmName::Qemu => {
+                let program = tools.qemu(self.qemu.as_deref(), self.fetch)?;
+                let kernel = tools.kernel(self.kernel.as_deref())?;
+                let accelerator = match self.accel {
+                    Accel::Kvm => Accelerator::Kvm,
+                    Accel::Tcg => Accelerator::Tcg,
+                    Accel::Auto => Accelerator::best(&program, &kernel, tools.cache()),
+                };
+                Ok((kernel, Box::new(Qemu::new(program, accelerator, tools.cache()))))
+            }
+            VmmName::Uml => Err(Error::Usage("User Mode Linux is not there yet".into())),
+        }
     }
 
     fn shares(&self, root: &Root) -> Result<Vec<Share>> {
@@ -223,10 +247,6 @@ impl Run {
 fn default_cpus() -> u32 {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     u32::try_from(cpus).unwrap_or(1).min(4)
-}
-
-fn cache_dir() -> PathBuf {
-    env::temp_dir().join("transom-cache")
 }
 
 /// `512`, `512M` or `2G`, in MiB.

@@ -31,6 +31,13 @@ impl Daemon {
     ///
     /// Errors: the program is missing, or the socket cannot be made.
     pub(crate) fn start(program: &Path, share: &Share, tag: &str, dir: &Path, vmm: &dyn Vmm) -> Result<Self> {
+        if !program.is_file() {
+            return Err(Error::Missing {
+                what: "the daemon",
+                path: program.to_owned(),
+                advice: "build it (cargo build -p transom-daemon), or give another with --daemon".into(),
+            });
+        }
         let socket = dir.join(format!("{tag}.sock"));
         let listener = listen(&socket)?;
         let log = dir.join(format!("{tag}.log"));
@@ -56,6 +63,11 @@ impl Daemon {
         command.stdin(Stdio::null()).stdout(both).stderr(output);
         let process = Supervised::spawn(command, vec![listener])?;
         Ok(Self { process, point: SharePoint { tag: tag.to_owned(), socket }, log, host: share.host.clone() })
+    }
+
+    /// The error that its end is, if it ended with a failure.
+    pub(crate) fn failed(&mut self) -> Option<Error> {
+        self.process.ended().filter(|status| !status.success()).map(|_| self.died())
     }
 
     /// The error that its end before time is.

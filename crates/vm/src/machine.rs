@@ -80,6 +80,10 @@ impl Machine {
         }
         let console = self.console_tail();
         let log = tail(&text(&self.vmm_log));
+        // A VMM ends when its daemon does, and a daemon, quietly, when its VMM does.
+        if let Some(daemon) = self.daemons.iter_mut().find_map(Daemon::failed) {
+            return daemon;
+        }
         // A refused command line, a socket that cannot be reached: the VMM has said why.
         if self.vmm_ends(Duration::from_secs(1)) && (console.is_empty() || !log.is_empty()) {
             let status = self.vmm.ended().map_or_else(String::new, |status| status.to_string());

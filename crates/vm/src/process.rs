@@ -4,9 +4,11 @@
 //! outright, the kernel kills the child (`PR_SET_PDEATHSIG`). `process/child_setup.rs` holds the one unsafe call.
 
 use std::{
+    env,
     ffi::OsStr,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     os::unix::process::CommandExt,
+    path::Path,
     process::{Child, Command, ExitStatus},
 };
 
@@ -76,9 +78,9 @@ impl Drop for Supervised {
 /// Whether `program` can be started by that name: a path that exists, or a name found on `PATH`.
 pub(crate) fn is_found(program: &OsStr) -> bool {
     if program.as_encoded_bytes().contains(&b'/') {
-        return std::path::Path::new(program).is_file();
+        return Path::new(program).is_file();
     }
-    std::env::var_os("PATH").is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(program).is_file()))
+    env::var_os("PATH").is_some_and(|path| env::split_paths(&path).any(|dir| dir.join(program).is_file()))
 }
 
 fn pid(child: &Child) -> Pid {

@@ -12,7 +12,9 @@ use std::{
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
-use crate::{Boot, Channels, Error, GuestChannels, Result, Started, Supervised, Vmm, kernel, process};
+use crate::{
+    Boot, Channels, Error, GuestChannels, Kernel, Result, Started, Supervised, Vmm, kernel, kvm, tools::Program,
+};
 
 /// What runs the guest's instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +28,7 @@ pub enum Accelerator {
 /// QEMU as a [`Vmm`].
 #[derive(Debug)]
 pub struct Qemu {
-    program: PathBuf,
+    program: Program,
     accelerator: Accelerator,
     cache: PathBuf,
 }
@@ -45,24 +47,21 @@ const PORTS: [&str; 4] = ["stdin", "stdout", "stderr", "control"];
 const KERNEL_ARGS: &str = "console=ttyS0 panic=-1 reboot=t random.trust_cpu=on 8250.nr_uarts=1 tsc=reliable \
                            mitigations=off nokaslr cryptomgr.notests";
 
+impl Accelerator {
+    /// KVM if `kernel` boots with it under this QEMU, else translation.
+    pub fn best(program: &Program, kernel: &Kernel, cache: &Path) -> Self {
+        if kvm::works(program, &kernel.image, cache) { Self::Kvm } else { Self::Tcg }
+    }
+}
+
 impl Qemu {
-    /// The QEMU at `program`, or the one on `PATH`; unpacked kernels are kept in `cache`.
-    ///
-    /// Errors: there is none.
-    pub fn new(program: Option<&Path>, accelerator: Accelerator, cache: &Path) -> Result<Self> {
-        let program = program.map_or_else(|| PathBuf::from("qemu-system-x86_64"), Path::to_owned);
-        if !process::is_found(program.as_os_str()) {
-            return Err(Error::Missing {
-                what: "the emulator",
-                path: program,
-                advice: "install it (Debian: apt-get install qemu-system-x86), or take --vmm uml".into(),
-            });
-        }
-        Ok(Self { program, accelerator, cache: cache.to_owned() })
+    /// QEMU with an accelerator; unpacked kernels are kept in the folder `cache`.
+    pub fn new(program: Program, accelerator: Accelerator, cache: &Path) -> Self {
+        Self { program, accelerator, cache: cache.to_owned() }
     }
 
     fn command(&self, boot: &Boot<'_>, kernel: &Path, ends: &[OwnedFd]) -> Command {
-        let mut command = Command::new(&self.program);
+        let mut command = self.program.command();
         command.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
         command.args(["-machine", "q35,memory-backend=memory,hpet=off,smbus=off,sata=off,usb=off,vmport=off"]);
         match self.accelerator {
@@ -158,11 +157,5 @@ mod tests {
     fn a_comma_in_a_path_is_doubled() {
         assert_eq!(joined("file:", Path::new("/a,b/c")), "file:/a,,b/c");
         assert_eq!(joined("file:", Path::new("/ab")), "file:/ab");
-    }
-
-    #[test]
-    fn a_missing_emulator_names_the_package() {
-        let error = Qemu::new(Some(Path::new("/nonexistent/qemu")), Accelerator::Tcg, Path::new("/tmp")).unwrap_err();
-        assert!(error.to_string().contains("apt-get install qemu-system-x86"), "{error}");
     }
 }

@@ -6,7 +6,7 @@
 //! Locks: one lock on the cache's apt folder, held while apt works and while a prefix is put in place.
 
 mod apt;
-mod cache;
+pub(crate) mod cache;
 mod error;
 pub mod kernels;
 mod mirror;
@@ -110,6 +110,11 @@ impl<'a> Packages<'a> {
         }
         let archives = apt::names(&files).into_iter().zip(apt.download(&files)?).collect::<Vec<_>>();
         Prefix::unpack(&folder, &archives, self.report)
+    }
+
+    /// The folder that [`Self::fetch`] left earlier; `None` where it would have to fetch. Never uses the network.
+    pub fn cached(&self, request: &Request<'_>) -> Result<Option<Prefix>> {
+        Prefix::existing(&self.folder(request))
     }
 
     /// The version of `package` that `suite` has now, and what it depends on; `None` if it has none.

@@ -1,0 +1,236 @@
+//! `transom run` with real guests under QEMU, as a person would run it.
+//!
+//! The daemon is `$TRANSOM_DAEMON`, or the `transomd` that was built. Every run has a folder for its temporary files,
+//! which must be empty afterwards, and whose name finds the run's processes.
+
+use std::{
+    fs,
+    io::{self, BufRead, BufReader, Read, Write},
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+/// Far above what a boot takes on a busy machine; a run that hangs must not hang the tests.
+const LIMIT_S: &str = "120";
+/// Processes that were killed are gone after a moment.
+const GONE_MAX: Duration = Duration::from_secs(20);
+
+/// A folder to share, and one for the run's own files.
+struct Place {
+    share: TempDir,
+    run: TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        Self { share: tempfile::tempdir().unwrap(), run: tempfile::tempdir().unwrap() }
+    }
+
+    /// `transom run` with the share at `/share` and these arguments.
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_transom"));
+        let share = format!("{}:/share", self.share.path().display());
+        command.args(["run", "--timeout", LIMIT_S, "--share", &share]).args(arguments);
+        command.env("TMPDIR", self.run.path()).env_remove("XDG_RUNTIME_DIR");
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    /// Starts `arguments` and returns once the command in the guest has written a line.
+    fn start(&self, arguments: &[&str]) -> Child {
+        let mut child = self.command(arguments).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        if line != "ready\n" {
+            let output = child.wait_with_output().unwrap();
+            panic!("the command said {line:?}: {}", String::from_utf8_lossy(&output.stderr));
+        }
+        child
+    }
+
+    /// The command lines of processes that belong to this run, `transom` itself aside.
+    fn processes(&self) -> Vec<String> {
+        let name = self.run.path().to_str().unwrap();
+        let processes = fs::read_dir("/proc").unwrap().flatten();
+        let lines = processes.filter_map(|process| fs::read(process.path().join("cmdline")).ok());
+        lines.map(|line| String::from_utf8_lossy(&line).replace('\0', " ")).filter(|line| line.contains(name)).collect()
+    }
+
+    #[track_caller]
+    fn assert_nothing_is_left(&self) {
+        assert_eq!(self.processes(), Vec::<String>::new());
+        let left: Vec<_> = fs::read_dir(self.run.path()).unwrap().flatten().map(|entry| entry.path()).collect();
+        assert_eq!(left, Vec::<PathBuf>::new());
+    }
+}
+
+/// Why guests cannot run here, if they cannot; says so past the capture of output.
+fn is_skipped(test: &str) -> bool {
+    let daemon = std::env::var_os("TRANSOM_DAEMON")
+        .map_or_else(|| Path::new(env!("CARGO_BIN_EXE_transom")).with_file_name("transomd"), PathBuf::from);
+    let has_qemu = Command::new("qemu-system-x86_64").arg("--version").stdout(Stdio::null()).status().is_ok();
+    let reason = match (has_qemu, daemon.is_file()) {
+        (true, true) => return false,
+        (false, _) => "there is no qemu-system-x86_64".to_owned(),
+        (true, false) => format!("there is no daemon {daemon:?}"),
+    };
+    writeln!(io::stderr(), "SKIPPED: {test}: {reason}").unwrap();
+    true
+}
+
+/// Ten megabytes in which every byte value occurs, after every other.
+fn bytes_of_every_kind() -> Vec<u8> {
+    let mut state = 1_u32;
+    let next = std::iter::repeat_with(move || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 24) as u8
+    });
+    next.take(10 << 20).collect()
+}
+
+#[test]
+fn bytes_pass_unchanged_in_all_directions_with_the_exit_status() {
+    if is_skipped("bytes_pass_unchanged") {
+        return;
+    }
+    // 1. Ten megabytes go in; the guest writes them to the share and to its output, and a word to its error.
+    let place = Place::new();
+    let bytes = bytes_of_every_kind();
+    let script = "tee copy; echo \"$WORD in $PWD\" >&2; exit 7";
+    let mut command = place.command(&["--env", "WORD=hello", "--", "sh", "-c", script]);
+    let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let sent = bytes.clone();
+    let sender = thread::spawn(move || stdin.write_all(&sent));
+    let output = child.wait_with_output().unwrap();
+    sender.join().unwrap().unwrap();
+
+    // 2. They are the same on both ways, and nothing else is among them.
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(7), "{error}");
+    assert_eq!(error, "hello in /share\n");
+    assert!(output.stdout == bytes, "{} bytes came back", output.stdout.len());
+    assert!(fs::read(place.share.path().join("copy")).unwrap() == bytes);
+    place.assert_nothing_is_left();
+}
+
+#[test]
+fn the_host_root_has_the_hosts_programs_and_keeps_nothing() {
+    if is_skipped("the_host_root") {
+        return;
+    }
+    let place = Place::new();
+    let name = format!("/etc/{}", place.run.path().file_name().unwrap().to_str().unwrap());
+    let script = format!("cmp /etc/os-release os-release && echo x > {name} && cat {name} && kill -TERM $$");
+    fs::copy("/etc/os-release", place.share.path().join("os-release")).unwrap();
+    let output = place.run(&["--root", "/", "--", "/bin/sh", "-c", &script]);
+
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(128 + 15), &b"x\n"[..]), "{error}");
+    assert!(!Path::new(&name).exists());
+    place.assert_nothing_is_left();
+}
+
+#[test]
+fn the_first_interrupt_is_the_commands_and_nothing_is_left() {
+    if is_skipped("the_first_interrupt") {
+        return;
+    }
+    let place = Place::new();
+    let script = "trap 'echo interrupted; exit 5' INT; echo ready; while :; do sleep 1; done";
+    let mut child = place.start(&["--", "sh", "-c", script]);
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let mut rest = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut rest).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(5));
+    assert_eq!(rest, "interrupted\n");
+    place.assert_nothing_is_left();
+}
+
+#[test]
+fn the_second_interrupt_ends_a_command_that_does_not_listen() {
+    if is_skipped("the_second_interrupt") {
+        return;
+    }
+    let place = Place::new();
+    let mut child = place.start(&["--", "sh", "-c", "trap '' INT TERM; echo ready; while :; do sleep 1; done"]);
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    let code = child.wait().unwrap().code();
+    assert!(matches!(code, Some(130 | 143)), "{code:?}");
+    place.assert_nothing_is_left();
+}
+
+#[test]
+fn a_killed_run_takes_its_processes_along() {
+    if is_skipped("a_killed_run") {
+        return;
+    }
+    let place = Place::new();
+    let mut child = place.start(&["--", "sh", "-c", "echo ready; sleep 1000"]);
+    assert!(!place.processes().is_empty());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let deadline = Instant::now() + GONE_MAX;
+    while !place.processes().is_empty() {
+        assert!(Instant::now() < deadline, "{:?}", place.processes());
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn a_panic_of_the_guest_is_told_with_its_message() {
+    if is_skipped("a_panic_of_the_guest") {
+        return;
+    }
+    let place = Place::new();
+    let output = place.run(&["--", "sh", "-c", "echo c > /proc/sysrq-trigger"]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(125), "{error}");
+    assert!(error.contains("the guest's kernel panicked"), "{error}");
+    assert!(error.contains("Kernel panic - not syncing: sysrq triggered crash"), "{error}");
+    place.assert_nothing_is_left();
+}
+
+#[test]
+fn a_daemon_that_cannot_start_is_quoted() {
+    if is_skipped("a_daemon_that_cannot_start") {
+        return;
+    }
+    let place = Place::new();
+    let daemon = place.share.path().join("daemon");
+    fs::write(&daemon, "#!/bin/sh\necho no room for this >&2; exit 3\n").unwrap();
+    fs::set_permissions(&daemon, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let output = place.run(&["--daemon", daemon.to_str().unwrap(), "--", "true"]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(125), "{error}");
+    assert!(error.contains("no room for this") && error.contains("exit status: 3"), "{error}");
+    place.assert_nothing_is_left();
+}
+
+#[test]
+fn what_is_missing_is_named() {
+    let place = Place::new();
+    for (arguments, reason) in [
+        (["--kernel", "/nonexistent/vmlinuz"], "the kernel \"/nonexistent/vmlinuz\" is missing"),
+        (["--share", "/nonexistent/dir"], "the shared directory \"/nonexistent/dir\" is missing"),
+        (["--qemu", "/nonexistent/qemu"], "the emulator \"/nonexistent/qemu\" is missing"),
+        (["--env", "nothing"], "\"nothing\" is not of the form NAME=VALUE"),
+    ] {
+        let output = place.run(&[&arguments[..], &["--root", "/", "--", "true"]].concat());
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(125), "{error}");
+        // Where the machine has no emulator, that is what is missing first.
+        assert!(error.contains(reason) || error.contains("the emulator"), "{error}");
+        place.assert_nothing_is_left();
+    }
+}
