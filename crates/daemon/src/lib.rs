@@ -12,4 +12,5 @@ pub mod options;
 pub mod privileges;
 pub mod sandbox;
 pub mod seccomp;
+pub mod serve;
 pub mod start;

@@ -2,8 +2,9 @@
 
 use std::process::ExitCode;
 use tracing::{error, warn};
-use transom_daemon::listen::{self, Listening};
-use transom_daemon::options::{self, Invocation, Options};
+use transom_daemon::listen;
+use transom_daemon::options::{self, Invocation};
+use transom_daemon::serve::serve;
 use transom_daemon::start::start;
 use transom_daemon::{capabilities, log};
 
@@ -22,7 +23,8 @@ fn main() -> ExitCode {
     for remark in &options.remarks {
         warn!("{remark}");
     }
-    let result = listening.map_err(anyhow::Error::from).and_then(|listening| run(&options, listening));
+    let result =
+        listening.map_err(anyhow::Error::from).and_then(|listening| serve(&options, start(&options, listening)?));
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -30,18 +32,4 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-fn run(options: &Options, listening: Listening) -> anyhow::Result<()> {
-    let started = start(options, listening)?;
-    let served = serve(&started.listener);
-    started.traces.remove();
-    served
-}
-
-fn serve(listener: &std::os::unix::net::UnixListener) -> anyhow::Result<()> {
-    use std::io::Read;
-    let (mut front_end, _) = listener.accept()?;
-    front_end.read_to_end(&mut Vec::new())?;
-    Ok(())
 }

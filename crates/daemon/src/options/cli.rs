@@ -3,7 +3,7 @@
 //! Names, values and defaults are those of virtiofsd 1.14, which the programs that start such daemons pass. What
 //! differs, and what is added, is listed in `docs/virtiofsd-options.md`. Where a flag is given twice the last wins.
 
-use super::ids::{NamespaceRange, Owner, SquashHost, Translation, squash_host};
+use super::ids::{NamespaceRange, Owner, SquashHost, squash_host};
 use super::values::{
     CachePolicy, CapabilityChanges, FileHandles, LogLevel, MigrationMode, MigrationOnError, Negotiation, SandboxMode,
     SeccompMode, tag,
@@ -11,6 +11,7 @@ use super::values::{
 use clap::{Args, Parser};
 use std::os::fd::RawFd;
 use std::path::PathBuf;
+use transom_host::idmap::Rule;
 
 /// Shares a directory of this machine with virtual machines, as a vhost-user-fs back end.
 ///
@@ -218,11 +219,11 @@ pub(crate) struct OwnershipArgs {
     /// of the range become G in the guest; forbid-guest:G:N, the guest may not use the range. A direction that is not
     /// mentioned stays as it is. Ranges of one direction do not overlap. Excludes --posix-acl.
     #[arg(long, value_name = "TRANSLATION")]
-    pub(crate) translate_uid: Vec<Translation>,
+    pub(crate) translate_uid: Vec<Rule>,
 
     /// Translate gids between guest and host, as --translate-uid does for uids
     #[arg(long, value_name = "TRANSLATION")]
-    pub(crate) translate_gid: Vec<Translation>,
+    pub(crate) translate_gid: Vec<Rule>,
 
     /// Run in a user namespace where COUNT uids from INSIDE are those from OUTSIDE; can be given many times
     ///
@@ -261,20 +262,18 @@ pub(crate) struct LockArgs {
 pub(crate) struct WorkerArgs {
     /// Offer N request queues; a front end may use fewer
     #[arg(long, visible_alias = "queue-num", value_name = "N", default_value = "8",
-          value_parser = clap::value_parser!(u16).range(1..=64))]
+          value_parser = clap::value_parser!(u16).range(1..=63))]
     pub(crate) num_request_queues: u16,
 
-    /// Use up to N threads for operations that may wait; 0: such operations hold up their queue
-    ///
-    /// Without the option the daemon chooses by the number of processors.
-    #[arg(long, value_name = "N")]
-    pub(crate) thread_pool_size: Option<usize>,
+    /// Use up to N threads for operations that wait for the disk; 0: these hold up their queue
+    #[arg(long, value_name = "N", default_value = "4")]
+    pub(crate) thread_pool_size: usize,
 
     /// Poll an idle queue for up to N microseconds before sleeping; 0: sleep at once
     ///
-    /// Polling is adaptive: a queue on which requests are rare is not polled. Without the option the daemon chooses.
-    #[arg(long, value_name = "N")]
-    pub(crate) poll_us: Option<u32>,
+    /// Polling is adaptive: a queue on which requests are rare is not polled.
+    #[arg(long, value_name = "N", default_value = "50")]
+    pub(crate) poll_us: u32,
 
     /// Hold inodes by file handles rather than by open descriptors
     ///

@@ -1,10 +1,11 @@
 //! Ranges of user and group ids, and how they are written.
 //!
-//! `NamespaceRange` belongs to the kernel's user namespace, `Translation` to the daemon, `Squash` is a preset of
-//! translations. All three serve uids and gids alike.
+//! `NamespaceRange` belongs to the kernel's user namespace; `Squash` is a preset of the rules by which the file system
+//! translates ids. Both serve uids and gids alike.
 
 use std::fmt;
 use std::str::FromStr;
+use transom_host::idmap::Rule;
 
 /// A range of a user namespace, written `:inside:outside:count:` with any delimiter that is no letter or digit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,92 +40,6 @@ impl fmt::Display for NamespaceRange {
     }
 }
 
-/// One translation of ids between guest and host.
-///
-/// `guest`, `host` and the first number of the others is the first id of the range that is translated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Translation {
-    /// `guest:G:H:N`: guest ids from G become host ids from H, one to one.
-    GuestToHost {
-        /// First id in the guest.
-        guest: u32,
-        /// First id on the host.
-        host: u32,
-        /// How many.
-        count: u32,
-    },
-    /// `host:H:G:N`: host ids from H become guest ids from G, one to one.
-    HostToGuest {
-        /// First id on the host.
-        host: u32,
-        /// First id in the guest.
-        guest: u32,
-        /// How many.
-        count: u32,
-    },
-    /// `squash-guest:G:H:N`: guest ids from G all become the host id H.
-    SquashGuest {
-        /// First id in the guest.
-        guest: u32,
-        /// The one id on the host.
-        host: u32,
-        /// How many.
-        count: u32,
-    },
-    /// `squash-host:H:G:N`: host ids from H all become the guest id G.
-    SquashHost {
-        /// First id on the host.
-        host: u32,
-        /// The one id in the guest.
-        guest: u32,
-        /// How many.
-        count: u32,
-    },
-    /// `forbid-guest:G:N`: guest ids from G are refused.
-    ForbidGuest {
-        /// First id in the guest.
-        guest: u32,
-        /// How many.
-        count: u32,
-    },
-    /// `map:G:H:N`: guest ids from G are host ids from H, one to one, both ways.
-    Both {
-        /// First id in the guest.
-        guest: u32,
-        /// First id on the host.
-        host: u32,
-        /// How many.
-        count: u32,
-    },
-}
-
-impl FromStr for Translation {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let is_kind = |c: char| c.is_alphanumeric() || c == '-' || c == '_';
-        let (at, delimiter) = text
-            .char_indices()
-            .find(|&(_, c)| !is_kind(c))
-            .ok_or_else(|| format!("'{text}' has no numbers; an example is 'map:0:100000:65536'"))?;
-        let kind = text[..at].to_lowercase();
-        let fields = numbers(&text[at + delimiter.len_utf8()..], delimiter)?;
-        match (kind.as_str(), &fields[..]) {
-            ("guest", &[guest, host, count]) => Ok(Self::GuestToHost { guest, host, count }),
-            ("host", &[host, guest, count]) => Ok(Self::HostToGuest { host, guest, count }),
-            ("squash-guest", &[guest, host, count]) => Ok(Self::SquashGuest { guest, host, count }),
-            ("squash-host", &[host, guest, count]) => Ok(Self::SquashHost { host, guest, count }),
-            ("forbid-guest", &[guest, count]) => Ok(Self::ForbidGuest { guest, count }),
-            ("map", &[guest, host, count]) => Ok(Self::Both { guest, host, count }),
-            ("forbid-guest", _) => Err(format!("forbid-guest takes 2 numbers, not {}", fields.len())),
-            ("guest" | "host" | "squash-guest" | "squash-host" | "map", _) => {
-                Err(format!("{kind} takes 3 numbers, not {}", fields.len()))
-            }
-            _ => Err(format!("'{kind}' is not one of guest, host, squash-guest, squash-host, forbid-guest, map")),
-        }
-    }
-}
-
 /// A uid and a gid, written `UID:GID`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owner {
@@ -156,15 +71,10 @@ pub struct Squash {
 }
 
 impl Squash {
-    /// The translations of uids and of gids that do the same, `daemon` being the user that runs the daemon.
-    pub fn translations(&self, daemon: Owner) -> (Vec<Translation>, Vec<Translation>) {
-        // Every id but the last, which stands for "no id" in system calls.
-        let count = u32::MAX;
-        let both = |host, guest| {
-            vec![Translation::SquashGuest { guest: 0, host, count }, Translation::SquashHost { host: 0, guest, count }]
-        };
+    /// The rules for uids and for gids that do the same, `daemon` being the user that runs the daemon.
+    pub fn rules(&self, daemon: Owner) -> ([Rule; 2], [Rule; 2]) {
         let host = self.host.unwrap_or(daemon);
-        (both(host.uid, self.guest.uid), both(host.gid, self.guest.gid))
+        (Rule::squash_all(host.uid, self.guest.uid), Rule::squash_all(host.gid, self.guest.gid))
     }
 }
 

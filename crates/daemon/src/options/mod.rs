@@ -9,7 +9,7 @@ mod ids;
 mod resolve;
 mod values;
 
-pub use ids::{NamespaceRange, Owner, Squash, Translation};
+pub use ids::{NamespaceRange, Owner, Squash};
 pub use values::{
     CachePolicy, CapabilityChange, FileHandles, LogLevel, MigrationMode, MigrationOnError, Negotiation, SandboxMode,
     SeccompMode,
@@ -19,6 +19,7 @@ use clap::CommandFactory;
 use std::ffi::OsString;
 use std::os::fd::RawFd;
 use std::path::PathBuf;
+use transom_host::idmap::Rule;
 
 pub(crate) use cli::Cli;
 
@@ -138,9 +139,9 @@ pub struct OwnershipOptions {
     /// Ranges of the daemon's own user namespace.
     pub namespace_gids: Vec<NamespaceRange>,
     /// Translations of uids between guest and host, done by the daemon.
-    pub translate_uid: Vec<Translation>,
+    pub translate_uid: Vec<Rule>,
     /// Translations of gids between guest and host, done by the daemon.
-    pub translate_gid: Vec<Translation>,
+    pub translate_gid: Vec<Rule>,
     /// Everything belongs to one owner on each side.
     pub squash: Option<Squash>,
 }
@@ -170,10 +171,10 @@ pub struct InodeOptions {
 pub struct WorkerOptions {
     /// Request queues offered to the front end, without the high-priority queue.
     pub request_queues: u16,
-    /// Threads for operations that may block; 0: none. `None`: the daemon's own choice.
-    pub thread_pool_size: Option<usize>,
-    /// The longest time that a worker polls before it sleeps, in microseconds. `None`: the daemon's own choice.
-    pub poll_us: Option<u32>,
+    /// Threads for operations that wait for the disk; 0: none.
+    pub thread_pool_size: usize,
+    /// The longest time that a worker polls before it sleeps, in microseconds.
+    pub poll_us: u32,
 }
 
 /// How the daemon isolates itself.

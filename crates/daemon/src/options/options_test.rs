@@ -2,6 +2,7 @@
 
 use super::*;
 use clap::error::ErrorKind;
+use transom_host::idmap::Rule;
 
 fn serve(line: &str) -> Options {
     match parse(std::iter::once("transomd").chain(line.split_whitespace())) {
@@ -155,39 +156,19 @@ fn ranges_of_the_namespace_are_read_with_any_delimiter() {
 }
 
 #[test]
-fn translations_are_read_in_all_their_forms() {
-    use Translation::*;
-    for (text, expected) in [
-        ("guest:1:2:3", GuestToHost { guest: 1, host: 2, count: 3 }),
-        ("host:1:2:3", HostToGuest { host: 1, guest: 2, count: 3 }),
-        ("squash-guest:0:107:4294967295", SquashGuest { guest: 0, host: 107, count: u32::MAX }),
-        ("squash-host/1/2/3", SquashHost { host: 1, guest: 2, count: 3 }),
-        ("Forbid-Guest:1:3", ForbidGuest { guest: 1, count: 3 }),
-        ("map:1:2:3", Both { guest: 1, host: 2, count: 3 }),
-    ] {
-        assert_eq!(text.parse(), Ok(expected), "{text}");
-    }
-    for text in
-        ["", "map", "map:", "map:1:2", "map:1:2:3:4", "forbid-guest:1:2:3", "other:1:2:3", ":1:2:3", "map:1:2:x"]
-    {
-        assert!(text.parse::<Translation>().is_err(), "{text}");
-    }
-}
-
-#[test]
-fn a_squash_preset_is_two_translations_over_all_ids() {
+fn a_squash_preset_is_two_rules_over_all_ids() {
     let daemon = Owner { uid: 1000, gid: 100 };
 
     let own = serve(&format!("{BASE} --squash-to self")).ownership.squash.expect("it was given");
-    let (uids, gids) = own.translations(daemon);
-    assert_eq!(uids[0], Translation::SquashGuest { guest: 0, host: 1000, count: u32::MAX });
-    assert_eq!(uids[1], Translation::SquashHost { host: 0, guest: 0, count: u32::MAX });
-    assert_eq!(gids[0], Translation::SquashGuest { guest: 0, host: 100, count: u32::MAX });
+    let (uids, gids) = own.rules(daemon);
+    assert_eq!(uids[0], Rule::SquashGuest { guest: 0, host: 1000, count: u32::MAX });
+    assert_eq!(uids[1], Rule::SquashHost { host: 0, guest: 0, count: u32::MAX });
+    assert_eq!(gids[0], Rule::SquashGuest { guest: 0, host: 100, count: u32::MAX });
 
     let other = serve(&format!("{BASE} --squash-to 7:8 --squash-as 5:6")).ownership.squash.expect("it was given");
-    let (uids, gids) = other.translations(daemon);
-    assert_eq!(uids[0], Translation::SquashGuest { guest: 0, host: 7, count: u32::MAX });
-    assert_eq!(gids[1], Translation::SquashHost { host: 0, guest: 6, count: u32::MAX });
+    let (uids, gids) = other.rules(daemon);
+    assert_eq!(uids[0], Rule::SquashGuest { guest: 0, host: 7, count: u32::MAX });
+    assert_eq!(gids[1], Rule::SquashHost { host: 0, guest: 6, count: u32::MAX });
 }
 
 #[test]

@@ -1,0 +1,109 @@
+//! Joins the parts: the file system and the back end, each configured as the options say.
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::Context as _;
+use rustix::process::{getegid, geteuid};
+use transom_host::{
+    idmap::{GidMap, OwnerMap, UidMap},
+    passthrough::{self, Passthrough},
+    server::Server,
+    sysfd::ProcFds,
+};
+use transom_wire::config::TAG_LEN;
+
+use crate::{
+    backend::{self, BackendConfig},
+    options::{CachePolicy, FileHandles, Negotiation, Options, Owner, OwnershipOptions},
+    start::Started,
+};
+
+/// Serves the share until the front end leaves, or for good with `--keep-serving`. Blocks.
+pub fn serve(options: &Options, started: Started) -> anyhow::Result<()> {
+    let config = file_system_config(options, started.guest_fds)?;
+    let file_system = Passthrough::new(started.root, ProcFds::from(started.proc_self_fd), config)?;
+    let server = Arc::new(Server::new(file_system));
+    let served = backend::serve(started.listener, server, &backend_config(options));
+    started.traces.remove();
+    served
+}
+
+fn backend_config(options: &Options) -> BackendConfig {
+    let workers = &options.workers;
+    BackendConfig {
+        tag: options.share.tag.as_deref().map(padded_tag),
+        request_queues: workers.request_queues,
+        poll_max: Duration::from_micros(workers.poll_us.into()),
+        pool_threads: workers.thread_pool_size,
+        keep_serving: options.socket.keep_serving,
+    }
+}
+
+/// The options have checked the tag's length.
+fn padded_tag(tag: &str) -> [u8; TAG_LEN] {
+    let mut padded = [0; TAG_LEN];
+    let len = tag.len().min(TAG_LEN);
+    padded[..len].copy_from_slice(&tag.as_bytes()[..len]);
+    padded
+}
+
+fn file_system_config(options: &Options, guest_fds: u64) -> anyhow::Result<passthrough::Config> {
+    let Options { cache, attributes, share, locks, inodes, .. } = options;
+    Ok(passthrough::Config {
+        cache: match cache.policy {
+            CachePolicy::Never => passthrough::CachePolicy::Never,
+            CachePolicy::Metadata => passthrough::CachePolicy::Metadata,
+            CachePolicy::Auto => passthrough::CachePolicy::Auto,
+            CachePolicy::Always => passthrough::CachePolicy::Always,
+        },
+        writeback: cache.writeback,
+        allow_mmap: cache.allow_mmap,
+        allow_direct_io: cache.allow_direct_io,
+        announce_submounts: share.announce_submounts,
+        readdirplus: cache.readdirplus,
+        xattr: attributes.xattr,
+        xattr_map: attributes
+            .xattr_rules
+            .as_deref()
+            .map(str::parse)
+            .transpose()
+            .context("cannot use the rules of --xattrmap")?,
+        posix_acl: negotiation(attributes.posix_acl),
+        security_label: negotiation(attributes.security_label),
+        killpriv_v2: attributes.killpriv_v2,
+        preserve_noatime: attributes.preserve_noatime,
+        inode_file_handles: match inodes.file_handles {
+            FileHandles::Never => passthrough::FileHandles::Never,
+            FileHandles::Prefer => passthrough::FileHandles::Prefer,
+            FileHandles::Mandatory => passthrough::FileHandles::Mandatory,
+        },
+        readonly: share.is_readonly,
+        posix_lock: locks.posix,
+        flock: locks.flock,
+        owners: owner_map(&options.ownership)?,
+        max_fds: Some(usize::try_from(guest_fds).unwrap_or(usize::MAX)),
+        ..passthrough::Config::default()
+    })
+}
+
+fn negotiation(negotiation: Negotiation) -> passthrough::Negotiation {
+    match negotiation {
+        Negotiation::Never => passthrough::Negotiation::Never,
+        Negotiation::Auto => passthrough::Negotiation::Auto,
+        Negotiation::Always => passthrough::Negotiation::Always,
+    }
+}
+
+fn owner_map(ownership: &OwnershipOptions) -> anyhow::Result<OwnerMap> {
+    let (mut uids, mut gids) = (ownership.translate_uid.clone(), ownership.translate_gid.clone());
+    if let Some(squash) = ownership.squash {
+        let daemon = Owner { uid: geteuid().as_raw(), gid: getegid().as_raw() };
+        let (uid_rules, gid_rules) = squash.rules(daemon);
+        uids.extend(uid_rules);
+        gids.extend(gid_rules);
+    }
+    Ok(OwnerMap {
+        uids: UidMap::new(&uids).context("the translations of uids contradict each other")?,
+        gids: GidMap::new(&gids).context("the translations of gids contradict each other")?,
+    })
+}
