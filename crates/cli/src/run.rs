@@ -17,6 +17,7 @@ use transom_vm::{
     Accelerator, Error, GuestSpec, Input, Kernel, Output, Qemu, Result, Root, Share, ShareArg, Stdio, Vmm,
     packages::{Cache, OnStderr},
     tools::Tools,
+    uml::Uml,
 };
 
 /// What `timeout` and `docker run` answer when they fail themselves, rather than the command.
@@ -48,7 +49,8 @@ pub(crate) struct Run {
     /// The kernel: an image, /boot/vmlinuz-… for example, or a series of Debian's, 6.12 for example
     ///
     /// An image's modules are looked for in ../lib/modules. By default it is the cloud kernel of this machine's
-    /// release; it and other series are fetched as packages into the cache, without installing them.
+    /// release; it and other series are fetched as packages into the cache, without installing them. With --vmm uml
+    /// it is the `linux` program, which is built from Debian's source by default, once, in some minutes.
     #[arg(long, value_name = "FILE|SERIES", env = "TRANSOM_KERNEL")]
     kernel: Option<PathBuf>,
 
@@ -218,7 +220,7 @@ impl Run {
                 };
                 Ok((kernel, Box::new(Qemu::new(program, accelerator, tools.cache()))))
             }
-            VmmName::Uml => Err(Error::Usage("User Mode Linux is not there yet".into())),
+            VmmName::Uml => Ok((tools.uml_kernel(self.kernel.as_deref())?, Box::new(Uml))),
         }
     }
 

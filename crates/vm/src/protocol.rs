@@ -71,8 +71,8 @@ pub(crate) enum ToGuest {
 /// From the agent.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum FromGuest {
-    /// A part of the start is done, this long after the kernel began.
-    Reached { milestone: Milestone, uptime_us: u64 },
+    /// A part of the start is done, so many microseconds after the agent began.
+    Reached { milestone: Milestone, agent_us: u64 },
     /// The agent could not go on; the guest stops.
     Failed { message: String },
     /// The command ended and the shares are unmounted; so much was written on each channel.
@@ -82,8 +82,6 @@ pub(crate) enum FromGuest {
 /// The parts of the start, as the guest sees them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Milestone {
-    /// The agent is process 1.
-    Agent,
     /// The modules are loaded and the channels open.
     Devices,
     /// The root and the shares are mounted.

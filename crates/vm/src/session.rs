@@ -58,8 +58,8 @@ pub(crate) struct Session<'a> {
     stdin: Option<OwnedFd>,
     raw_mode: Option<RawMode>,
     is_command_started: bool,
-    /// When the last milestone was reached, and the guest's own time of it.
-    reached: Option<(Instant, u64)>,
+    /// When the last milestone was reached.
+    reached: Option<Instant>,
     arrived: [u64; 2],
     ended: Option<Ended>,
 }
@@ -105,7 +105,7 @@ impl<'a> Session<'a> {
     pub(crate) fn follow(&mut self, machine: &mut Machine, started: Instant) -> Result<Outcome> {
         let [stdout, stderr] = self.connect(machine).map_err(Error::io("connecting the channels"))?;
         self.deadline = Some((started + START_MAX, Deadline::Start));
-        self.reached = Some((started, 0));
+        self.reached = Some(started);
         let ended = loop {
             if let Some(ended) = self.ended.take_if(|ended| arrived_all(&self.arrived, &ended.bytes)) {
                 break ended;
@@ -115,7 +115,7 @@ impl<'a> Session<'a> {
                 Err(deadline) => return Err(passed(deadline, machine)),
             }
         };
-        if let Some((last, _)) = self.reached {
+        if let Some(last) = self.reached {
             self.timings.run = last.elapsed();
         }
         self.raw_mode = None;
@@ -187,7 +187,7 @@ impl<'a> Session<'a> {
 
     fn message(&mut self, message: FromGuest) -> Result<()> {
         match message {
-            FromGuest::Reached { milestone, uptime_us } => self.milestone(milestone, uptime_us),
+            FromGuest::Reached { milestone, agent_us } => self.milestone(milestone, Duration::from_micros(agent_us)),
             FromGuest::Failed { message } => Err(Error::Guest(message)),
             FromGuest::Ended { exit_code, stdout_bytes, stderr_bytes, warnings } => {
                 self.ended = Some(Ended { exit_code, bytes: [stdout_bytes, stderr_bytes], warnings });
@@ -197,16 +197,14 @@ impl<'a> Session<'a> {
     }
 
     /// Accounts for the time since the last milestone, and connects input once the command runs.
-    fn milestone(&mut self, milestone: Milestone, uptime_us: u64) -> Result<()> {
+    fn milestone(&mut self, milestone: Milestone, since_agent: Duration) -> Result<()> {
         let now = Instant::now();
-        let (before, uptime_before_us) = self.reached.replace((now, uptime_us)).unwrap_or((now, uptime_us));
-        let in_guest = Duration::from_micros(uptime_us.saturating_sub(uptime_before_us));
+        let before = self.reached.replace(now).unwrap_or(now);
         match milestone {
-            // The channels open after both, so these two arrive together and only the guest can tell them apart.
-            Milestone::Agent => self.timings.boot = now - before,
+            // Nothing is heard before the channels open: when the agent began is known from what it says.
             Milestone::Devices => {
-                self.timings.devices = in_guest;
-                self.timings.boot = self.timings.boot.saturating_sub(in_guest) + (now - before);
+                self.timings.devices = since_agent;
+                self.timings.boot = (now - before).saturating_sub(since_agent);
             }
             Milestone::Mounts => self.timings.mounts = now - before,
             Milestone::Command => {

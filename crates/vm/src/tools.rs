@@ -19,6 +19,7 @@ use object::{
 use crate::{
     Error, Kernel, Result,
     packages::{Cache, Closure, Freshness, Packages, Report, Request, kernels::Series},
+    uml,
 };
 
 const QEMU: &str = "qemu-system-x86_64";
@@ -61,6 +62,17 @@ impl<'a> Tools<'a> {
         match path.to_str().and_then(|words| words.parse::<Series>().ok()) {
             Some(series) if !path.exists() => Ok(self.packages.kernel(series, Freshness::Cached)?.kernel),
             _ => Kernel::at(path),
+        }
+    }
+
+    /// The kernel of User Mode Linux that `path` names, or the one in the cache, which is built if it is not there:
+    /// that takes some minutes, once.
+    ///
+    /// Errors: it cannot be built.
+    pub fn uml_kernel(&self, path: Option<&Path>) -> Result<Kernel> {
+        match path {
+            Some(path) => Ok(Kernel { modules: None, ..Kernel::at(path)? }),
+            None => Kernel::at(&uml::kernel(&self.packages, Freshness::Cached)?),
         }
     }
 

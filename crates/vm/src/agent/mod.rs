@@ -11,13 +11,11 @@ mod mounts;
 mod pump;
 mod session_leader;
 
-use std::{fs, io, path::Path};
+use std::{fs, io, path::Path, time::Instant};
 
 use rustix::{
     process::getpid,
     system::{RebootCommand, reboot},
-    thread::ClockId,
-    time::clock_gettime,
 };
 
 use crate::protocol::{FromGuest, Milestone, TASK_PATH, Task};
@@ -47,7 +45,7 @@ fn run() -> ! {
 
 /// All that the agent does; what it returns has not been reported yet.
 fn work(reports: &mut Option<Reports>) -> io::Result<()> {
-    let started_us = uptime_us();
+    let begun = Instant::now();
     mounts::kernel_file_systems(Path::new("/"))?;
     let task: Task = serde_json::from_slice(&fs::read(TASK_PATH)?)?;
     fs::remove_file(TASK_PATH)?;
@@ -55,15 +53,18 @@ fn work(reports: &mut Option<Reports>) -> io::Result<()> {
     let channels = channels::open(&task.channels)?;
 
     let reports = reports.insert(channels.reports);
-    reports.send(&FromGuest::Reached { milestone: Milestone::Agent, uptime_us: started_us })?;
-    reached(reports, Milestone::Devices)?;
+    let reached = |milestone| {
+        let agent_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+        reports.send(&FromGuest::Reached { milestone, agent_us })
+    };
+    reached(Milestone::Devices)?;
     let mounted = mounts::root_and_shares(&task)?;
-    reached(reports, Milestone::Mounts)?;
+    reached(Milestone::Mounts)?;
     // A guest without a loopback device is still a guest.
     let mut warnings: Vec<_> =
         loopback::bring_up().err().map(|error| format!("no loopback: {error}")).into_iter().collect();
 
-    let ended = command::run(&task, channels.streams, channels.requests, || reached(reports, Milestone::Command))?;
+    let ended = command::run(&task, channels.streams, channels.requests, || reached(Milestone::Command))?;
     warnings.extend(ended.warnings);
     warnings.extend(mounted.leave());
     reports.send(&FromGuest::Ended {
@@ -72,16 +73,6 @@ fn work(reports: &mut Option<Reports>) -> io::Result<()> {
         stderr_bytes: ended.stderr_bytes,
         warnings,
     })
-}
-
-fn reached(reports: &Reports, milestone: Milestone) -> io::Result<()> {
-    reports.send(&FromGuest::Reached { milestone, uptime_us: uptime_us() })
-}
-
-/// Microseconds since the kernel began.
-fn uptime_us() -> u64 {
-    let now = clock_gettime(ClockId::Boottime);
-    now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1000
 }
 
 /// An error of the system with what was being done.
