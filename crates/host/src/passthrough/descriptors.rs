@@ -44,6 +44,18 @@ impl Descriptors {
         self.limit
     }
 
+    /// How many are held.
+    #[cfg(test)]
+    pub(super) fn held(&self) -> usize {
+        self.held.load(Relaxed)
+    }
+
+    /// How many are pinned.
+    #[cfg(test)]
+    pub(super) fn pinned(&self) -> usize {
+        self.pinned.load(Relaxed)
+    }
+
     /// True while more is held than the limit allows.
     pub(super) fn is_over(&self) -> bool {
         self.held.load(Relaxed) > self.limit

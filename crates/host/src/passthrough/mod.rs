@@ -21,6 +21,9 @@ mod inodes;
 mod ops;
 mod slab;
 
+#[cfg(test)]
+mod tests;
+
 pub use config::{CachePolicy, Config, FileHandles, Negotiation};
 
 use std::{

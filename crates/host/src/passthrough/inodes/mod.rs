@@ -258,6 +258,37 @@ impl Inodes {
         }
     }
 
+    /// Closes every descriptor that can be reopened.
+    #[cfg(test)]
+    pub(super) fn close_all(&self) {
+        while self.close_one(Class::Other) || self.close_one(Class::Directory) {}
+    }
+
+    /// Descriptors that are kept for inodes.
+    #[cfg(test)]
+    pub(super) fn kept_count(&self) -> usize {
+        let spare: usize = self.spare.iter().map(|count| count.load(Relaxed)).sum();
+        spare + self.pinned_count() + usize::from(self.holds_handles())
+    }
+
+    /// Descriptors that may not be closed.
+    #[cfg(test)]
+    pub(super) fn pinned_count(&self) -> usize {
+        self.descriptors.pinned()
+    }
+
+    /// Descriptors that count, open files among them.
+    #[cfg(test)]
+    pub(super) fn held_count(&self) -> usize {
+        self.descriptors.held()
+    }
+
+    /// True where the root's inodes are kept by handle.
+    #[cfg(test)]
+    pub(super) fn holds_handles(&self) -> bool {
+        self.filesystems.opens_handles(self.root.fs)
+    }
+
     /// Counts a lookup of an inode whose descriptor is kept, which makes it certain that it is the same.
     fn count_if_open(&self, shard: &Mutex<Shard>, identity: &Identity, parent: NodeId, name: &[u8]) -> Option<NodeId> {
         let mut shard = lock(shard);

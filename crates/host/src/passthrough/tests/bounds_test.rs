@@ -1,0 +1,117 @@
+use std::fs;
+
+use rustix::fs::OFlags;
+use transom_wire::NodeId;
+
+use super::{each_way_with, guest::node};
+use crate::{Errno, passthrough::Config};
+
+const ROOT: NodeId = NodeId::ROOT;
+const LIMIT: usize = 64;
+
+fn small() -> Config {
+    Config { max_fds: Some(LIMIT), ..Config::default() }
+}
+
+#[test]
+fn many_files_are_known_under_a_small_limit_and_each_is_reached() {
+    each_way_with(small(), |guest, dir| {
+        let mut known = Vec::new();
+        for i in 0..40 {
+            let directory = format!("d{i}/e/f");
+            fs::create_dir_all(dir.join(&directory)).unwrap();
+            for j in 0..25 {
+                let path = format!("{directory}/{j}");
+                fs::write(dir.join(&path), vec![0; i * 25 + j]).unwrap();
+                known.push((guest.walk(&path).unwrap(), (i * 25 + j) as u64));
+                assert!(guest.fs().inodes.held_count() <= LIMIT);
+            }
+        }
+        assert_eq!(guest.fs().inode_count(), 40 * 28);
+        for &(nodeid, size) in known.iter().chain(known.iter().rev()) {
+            assert_eq!(guest.getattr(nodeid).unwrap().size.get(), size);
+            assert!(guest.fs().inodes.held_count() <= LIMIT);
+        }
+        for &(nodeid, size) in known.iter().step_by(7) {
+            let fh = guest.open(nodeid, OFlags::RDONLY).unwrap();
+            assert_eq!(guest.read(fh, 0, 2000).unwrap().len() as u64, size);
+            guest.release(nodeid, fh);
+        }
+    });
+}
+
+#[test]
+fn open_files_are_refused_before_descriptors_run_out_and_the_rest_goes_on() {
+    each_way_with(small(), |guest, dir| {
+        for i in 0..100 {
+            fs::write(dir.join(i.to_string()), "").unwrap();
+        }
+        let nodeids: Vec<NodeId> = (0..100).map(|i: i32| guest.walk(&i.to_string()).unwrap()).collect();
+        let opened: Vec<_> = nodeids.iter().map_while(|&nodeid| guest.open(nodeid, OFlags::RDWR).ok()).collect();
+        assert_eq!(opened.len(), LIMIT / 8 * 5);
+        assert_eq!(guest.open(nodeids[99], OFlags::RDONLY).err(), Some(Errno::NFILE));
+        assert_eq!(guest.opendir(ROOT).err(), Some(Errno::NFILE));
+        assert_eq!(guest.create(ROOT, "new", OFlags::RDWR).err(), Some(Errno::NFILE));
+        assert!(!dir.join("new").exists());
+        assert!(guest.fs().inodes.held_count() <= LIMIT);
+        assert!(nodeids.iter().all(|&nodeid| guest.getattr(nodeid).is_ok()));
+        guest.release(nodeids[0], opened[0]);
+        let fh = guest.opendir(ROOT).unwrap();
+        assert!(!guest.readdirplus(ROOT, fh, 0, 65536).unwrap().is_empty());
+    });
+}
+
+#[test]
+fn inodes_without_names_beyond_the_bound_end_and_no_other_suffers() {
+    each_way_with(small(), |guest, dir| {
+        for i in 0..60 {
+            fs::write(dir.join(i.to_string()), "").unwrap();
+        }
+        let nodeids: Vec<NodeId> = (0..60).map(|i: i32| guest.walk(&i.to_string()).unwrap()).collect();
+        for i in 0..50 {
+            guest.unlink(ROOT, &i.to_string()).unwrap();
+        }
+        assert_eq!(guest.fs().inodes.pinned_count(), LIMIT / 4);
+        assert!(nodeids[..LIMIT / 4].iter().all(|&nodeid| guest.getattr(nodeid).is_ok()));
+        guest.fs().inodes.close_all();
+        assert_eq!(guest.getattr(nodeids[49]).err(), Some(Errno::STALE));
+        assert!(nodeids[50..].iter().all(|&nodeid| guest.getattr(nodeid).is_ok()));
+        for &nodeid in &nodeids {
+            guest.forget(nodeid, 1);
+        }
+        assert_eq!(guest.fs().inodes.pinned_count(), 0);
+    });
+}
+
+#[test]
+fn a_deep_directory_is_reached_again_from_the_root() {
+    each_way_with(small(), |guest, _| {
+        let mut path = vec![ROOT];
+        for _ in 0..300 {
+            path.push(node(&guest.mkdir(path[path.len() - 1], "d").unwrap()));
+        }
+        guest.fs().inodes.close_all();
+        let last = path[300];
+        assert!(guest.getattr(last).is_ok());
+        // Forgotten in the order in which a guest drops a path: from the end.
+        for &nodeid in path[1..].iter().rev() {
+            guest.forget(nodeid, 1);
+        }
+        assert_eq!(guest.fs().inode_count(), 0);
+    });
+}
+
+#[test]
+fn an_inode_is_reached_though_the_guest_forgot_the_directories_above() {
+    each_way_with(small(), |guest, dir| {
+        fs::create_dir_all(dir.join("a/b")).unwrap();
+        fs::write(dir.join("a/b/file"), "1").unwrap();
+        let (a, b, file) = (guest.walk("a").unwrap(), guest.walk("a/b").unwrap(), guest.walk("a/b/file").unwrap());
+        guest.forget(a, 3);
+        guest.forget(b, 2);
+        guest.fs().inodes.close_all();
+        assert_eq!(guest.getattr(file).unwrap().size.get(), 1);
+        guest.forget(file, 1);
+        assert_eq!(guest.fs().inode_count(), 0);
+    });
+}

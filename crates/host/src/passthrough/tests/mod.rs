@@ -1,0 +1,69 @@
+//! The file system as a guest sees it: requests in bytes through the server, with the host beside as the oracle.
+//!
+//! [`guest`] is the driver's side; each other file holds the cases of one subject.
+
+mod attributes_test;
+mod bounds_test;
+mod create_test;
+mod data_test;
+mod directories_test;
+mod guest;
+mod inodes_test;
+mod names_test;
+mod race_test;
+mod session_test;
+mod xattr_test;
+
+use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
+
+use super::{Config, FileHandles};
+use guest::Guest;
+
+/// The ways in which inodes can be held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// By handle, where the machine running the test allows that.
+    Handles,
+    /// By path, recognised by a handle that may not be opened.
+    PathsWithHandles,
+    /// By path alone.
+    Paths,
+}
+
+/// Runs `case` once for each way, in a directory of its own.
+fn each_way(case: impl Fn(&Guest, &std::path::Path) + Sync) {
+    each_way_with(Config::default(), case);
+}
+
+/// As [`each_way`], with a configuration.
+fn each_way_with(config: Config, case: impl Fn(&Guest, &std::path::Path) + Sync) {
+    for way in [Way::Handles, Way::PathsWithHandles, Way::Paths] {
+        println!("inodes are held by {way:?}");
+        // Capabilities belong to a thread.
+        let outcome = std::thread::scope(|scope| scope.spawn(|| one_way(way, &config, &case)).join());
+        assert!(outcome.is_ok(), "failed with inodes held by {way:?}");
+    }
+}
+
+fn one_way(way: Way, config: &Config, case: &impl Fn(&Guest, &std::path::Path)) {
+    let dir = tempfile::tempdir().unwrap();
+    let inode_file_handles = match way {
+        Way::Handles | Way::PathsWithHandles => FileHandles::Prefer,
+        Way::Paths => FileHandles::Never,
+    };
+    if way == Way::PathsWithHandles {
+        let own = capabilities(None).unwrap();
+        let effective = own.effective - CapabilitySet::DAC_READ_SEARCH;
+        set_capabilities(None, CapabilitySets { effective, ..own }).unwrap();
+    }
+    let guest = Guest::new(dir.path(), Config { inode_file_handles, ..config.clone() });
+    let holds_handles = guest.fs().inodes.holds_handles();
+    if way == Way::Handles && !holds_handles {
+        println!("SKIPPED: file handles cannot be opened in {}", dir.path().display());
+    }
+    case(&guest, dir.path());
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
