@@ -5,7 +5,10 @@
 use std::{path::PathBuf, process::ExitCode};
 
 use clap::{Parser, Subcommand};
-use transom_vm::packages::{Cache, Closure, Error, Freshness, OnStderr, Packages, Request, kernels::Series};
+use transom_vm::{
+    packages::{Cache, Closure, Error, Freshness, OnStderr, Packages, Request, kernels::Series},
+    peer, uml,
+};
 
 /// Get kernels and packages into the cache, without root, and print where they are.
 #[derive(Debug, Parser)]
@@ -31,6 +34,10 @@ enum What {
         #[arg(value_name = "SERIES")]
         series: Series,
     },
+    /// User Mode Linux, built from the distribution's source; prints the program
+    Uml,
+    /// virtiofsd, which Transom is compared with; prints the program
+    Peer,
     /// Packages, unpacked together; prints the folder that stands for /
     Package {
         /// A release's name, or stable, testing, unstable, <name>-backports [default: this machine's]
@@ -71,6 +78,8 @@ fn run(cli: &Cli) -> Result<Vec<String>, Error> {
             let modules = found.kernel.modules.iter().map(|folder| folder.display().to_string());
             Ok([found.kernel.image.display().to_string()].into_iter().chain(modules).chain([found.release]).collect())
         }
+        What::Uml => Ok(vec![uml::kernel(&packages, freshness)?.display().to_string()]),
+        What::Peer => Ok(vec![peer::virtiofsd(&packages)?.display().to_string()]),
         What::Package { suite, deps, names } => {
             let suite = suite.clone().map_or_else(Packages::own_suite, Ok)?;
             let names: Vec<&str> = names.iter().map(String::as_str).collect();

@@ -1,0 +1,136 @@
+//! virtiofsd 1.14, the daemon that ours is compared with: one that is installed, or one built into the cache.
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use crate::packages::{Cache, Closure, Error, Freshness, Packages, Prefix, Request, Result};
+
+/// What the comparisons are about.
+const VERSION: &str = "1.14.0";
+/// Where distributions put it: it is started by other programs.
+const PLACES: [&str; 4] =
+    ["/usr/libexec/virtiofsd", "/usr/lib/virtiofsd", "/usr/lib/qemu/virtiofsd", "/usr/bin/virtiofsd"];
+/// The libraries that it is linked with: what the linker looks for, and the packages that have it.
+const LIBRARIES: [(&str, &[&str]); 2] =
+    [("libseccomp.so", &["libseccomp-dev", "libseccomp2"]), ("libcap-ng.so", &["libcap-ng-dev", "libcap-ng0"])];
+
+/// The peer's program, built if need be. Blocks until then: some minutes for a build.
+///
+/// Errors: see [`Error`]; there is no cargo, or the build fails.
+pub fn virtiofsd(packages: &Packages<'_>) -> Result<PathBuf> {
+    if let Some(found) = existing(packages.cache()) {
+        return Ok(found);
+    }
+    let _lock = packages.cache().lock("peer", packages.report())?;
+    if let Some(found) = existing(packages.cache()) {
+        return Ok(found);
+    }
+    let libraries = missing_libraries(packages)?;
+    packages.report().say(&format!("building virtiofsd {VERSION}, once"));
+    install(packages.cache(), libraries.as_ref())?;
+    existing(packages.cache()).ok_or_else(|| Error::Unexpected(format!("the program built is not virtiofsd {VERSION}")))
+}
+
+/// The peer's program, if the machine or the cache has it.
+pub fn existing(cache: &Cache) -> Option<PathBuf> {
+    let kept = folder(cache).join("bin/virtiofsd");
+    std::iter::once(kept).chain(PLACES.map(PathBuf::from)).find(|path| is_the_peer(path))
+}
+
+fn folder(cache: &Cache) -> PathBuf {
+    cache.dir().join("peer").join(format!("virtiofsd-{VERSION}"))
+}
+
+/// Whether `path` is the program in the version wanted, and runs here.
+fn is_the_peer(path: &Path) -> bool {
+    let output = Command::new(path).arg("--version").stdin(Stdio::null()).stderr(Stdio::null()).output();
+    output.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).split_whitespace().any(|word| word == VERSION))
+}
+
+/// Fetches the libraries that the linker does not find; `None` if it finds them.
+fn missing_libraries(packages: &Packages<'_>) -> Result<Option<Prefix>> {
+    let lacking: Vec<&str> =
+        LIBRARIES.iter().filter(|(file, _)| !linker_has(file)).flat_map(|(_, packages)| *packages).copied().collect();
+    if lacking.is_empty() {
+        return Ok(None);
+    }
+    packages.report().say(&format!("not installed (apt-get install): {}; fetching into the cache", lacking.join(" ")));
+    let suite = Packages::own_suite()?;
+    let request = Request { suite: &suite, packages: &lacking, closure: Closure::Only, freshness: Freshness::Cached };
+    packages.fetch(&request).map(Some)
+}
+
+fn linker_has(file: &str) -> bool {
+    let output = Command::new("cc").arg(format!("-print-file-name={file}")).stdin(Stdio::null()).output();
+    // A file that it does not find is answered with its bare name.
+    output.is_ok_and(|output| Path::new(String::from_utf8_lossy(&output.stdout).trim()).is_absolute())
+}
+
+/// Builds it from the registry with its own list of dependencies.
+fn install(cache: &Cache, libraries: Option<&Prefix>) -> Result<()> {
+    let root = std::path::absolute(folder(cache)).map_err(Error::io("finding the cache"))?;
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    // The folder decides about cargo's settings, and this project's are not for it.
+    command.current_dir("/").args(["install", "virtiofsd", "--locked", "--quiet", "--version", VERSION, "--root"]);
+    command.arg(&root);
+    // Settings of a cargo that runs this program.
+    for (name, _) in env::vars_os().filter(|(name, _)| is_of_a_cargo_run(&name.to_string_lossy())) {
+        command.env_remove(name);
+    }
+    if let Some(prefix) = libraries {
+        let flags = prefix.libraries().into_iter().flat_map(|folder| {
+            let folder = folder.display().to_string();
+            [format!("-Lnative={folder}"), format!("-Clink-arg=-Wl,-rpath,{folder}")]
+        });
+        command.env("CARGO_ENCODED_RUSTFLAGS", flags.collect::<Vec<_>>().join("\x1f"));
+    }
+    let output =
+        command.stdin(Stdio::null()).output().map_err(|source| Error::Io { doing: "starting cargo".into(), source })?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(Error::Failed {
+        doing: format!("cargo install virtiofsd {VERSION}"),
+        status: output.status.to_string(),
+        output: String::from_utf8_lossy(&output.stderr).into_owned(),
+    })
+}
+
+/// A variable by which a cargo tells the programs that it runs about its own build.
+fn is_of_a_cargo_run(name: &str) -> bool {
+    const KEPT: [&str; 1] = ["CARGO_HOME"];
+    const OTHERS: [&str; 4] = ["RUSTFLAGS", "RUSTC_WRAPPER", "TARGET", "OUT_DIR"];
+    name.starts_with("CARGO_") && !KEPT.contains(&name) && !is_a_setting_of_the_user(name) || OTHERS.contains(&name)
+}
+
+/// How the registry is reached is the user's business, not the build's.
+fn is_a_setting_of_the_user(name: &str) -> bool {
+    ["CARGO_HTTP_", "CARGO_NET_", "CARGO_REGISTRIES_", "CARGO_REGISTRY_", "CARGO_SOURCE_", "CARGO_BUILD_JOBS"]
+        .iter()
+        .any(|beginning| name.starts_with(beginning))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_of_the_user_pass_and_those_of_a_build_do_not() {
+        for name in ["CARGO_HOME", "CARGO_NET_OFFLINE", "CARGO_HTTP_PROXY", "PATH", "HTTPS_PROXY"] {
+            assert!(!is_of_a_cargo_run(name), "{name}");
+        }
+        for name in ["CARGO_PKG_NAME", "CARGO_ENCODED_RUSTFLAGS", "CARGO_TARGET_DIR", "RUSTFLAGS", "OUT_DIR"] {
+            assert!(is_of_a_cargo_run(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn another_program_is_not_the_peer() {
+        assert!(!is_the_peer(Path::new("/bin/true")));
+        assert!(!is_the_peer(Path::new("/nonexistent/virtiofsd")));
+    }
+}
