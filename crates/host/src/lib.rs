@@ -2,9 +2,11 @@
 //!
 //! [`server`] turns a request into one call of a [`server::FileSystem`]; [`passthrough`] is the one that serves a directory.
 
+pub mod acl;
 pub mod credentials;
 pub mod idmap;
 pub mod locks;
+pub mod metrics;
 pub mod passthrough;
 pub mod server;
 pub mod sysfd;
