@@ -13,7 +13,7 @@ use std::{
     str::FromStr,
 };
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use transom_vm::{CacheMode, Supervised};
 
 use crate::process::{Placement, on_core};
@@ -44,14 +44,17 @@ impl FromStr for Candidate {
                 (name.to_string_lossy().into_owned(), program)
             }
         };
-        if !program.is_file() {
-            bail!("{name}: there is no program {}", program.display());
-        }
-        Ok(Self { name, program, args: words.map(str::to_owned).collect() })
+        Ok(Self { args: words.map(str::to_owned).collect(), ..Self::named(&name, &program)? })
     }
 }
 
 impl Candidate {
+    /// The daemon at `program`, without arguments of its own.
+    pub fn named(name: &str, program: &Path) -> anyhow::Result<Self> {
+        ensure!(program.is_file(), "{name}: there is no program {}", program.display());
+        Ok(Self { name: name.to_owned(), program: program.to_owned(), args: Vec::new() })
+    }
+
     /// What the daemon says about its version, or why it does not.
     pub fn version(&self) -> String {
         match Command::new(&self.program).arg("--version").output() {

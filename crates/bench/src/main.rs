@@ -30,6 +30,8 @@ enum Command {
     Guest(commands::Guest),
     /// Compare the daemons' memory after very many inodes.
     Memory(commands::Memory),
+    /// Do everything once, as small as can be.
+    Smoke(commands::Smoke),
     /// Make the table of a file of results again.
     Render {
         /// The file.
@@ -54,6 +56,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Command::RoundTrip(command) => command.run(),
         Command::Guest(command) => command.run(),
         Command::Memory(command) => command.run(),
+        Command::Smoke(command) => command.run(),
         Command::Render { results } => {
             print!("{}", report::markdown(&report::Report::read(&results)?));
             Ok(())

@@ -10,7 +10,6 @@ use std::{
     time::Instant,
 };
 
-use anyhow::Context;
 use comfy_table::{CellAlignment, Table, presets::ASCII_MARKDOWN};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::{Deserialize, Serialize};
@@ -59,7 +58,16 @@ pub struct MemorySample {
     pub repetition: u32,
     /// Files that were looked up.
     pub inodes: u32,
-    /// Before the first of them.
+    /// What was measured; `None` where the daemon gave up.
+    pub measure: Option<MemoryMeasure>,
+    /// Why it gave up.
+    pub refusal: Option<String>,
+}
+
+/// Memory at three moments.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct MemoryMeasure {
+    /// Before the first LOOKUP.
     pub before: Memory,
     /// After the last one.
     pub after: Memory,
@@ -113,7 +121,7 @@ pub fn measure(candidate: &Candidate, shared: &Path, inodes: u32, repetition: u3
     let placement = Placement::SameCore;
     let daemon = Daemon::start(candidate, shared, CacheMode::Auto, placement, dir.path())?;
     let pid = daemon.process.id();
-    let look = || -> anyhow::Result<MemorySample> {
+    let look = || -> anyhow::Result<MemoryMeasure> {
         let front_end = FrontEnd::connect(&daemon.socket, Options { ram_bytes: 32 << 20, ..Options::default() })?;
         let mut session = Session::new(front_end.start_queue(1)?);
         session.init(linux_flags())?;
@@ -137,20 +145,18 @@ pub fn measure(candidate: &Candidate, shared: &Path, inodes: u32, repetition: u3
         let batches = nodeids.len().div_ceil(FORGET_BATCH) as u32;
         let forgetting = Forgetting { batches: nodeids.chunks(FORGET_BATCH).map(<[u64]>::to_vec).collect() };
         driver.run(&mut [forgetting], shape, batches, None)?;
-        Ok(MemorySample {
-            daemon: candidate.name.clone(),
-            version: candidate.version(),
-            args: candidate.args.clone(),
-            repetition,
-            inodes,
-            before,
-            after,
-            forgotten: Memory::of(pid),
-            kernel_slab_kib,
-            lookups_per_s,
-        })
+        Ok(MemoryMeasure { before, after, forgotten: Memory::of(pid), kernel_slab_kib, lookups_per_s })
     };
-    on_core(placement.guest_core(), look)?.with_context(|| format!("{}; it wrote: {}", candidate.name, daemon.log()))
+    let result = on_core(placement.guest_core(), look)?;
+    Ok(MemorySample {
+        daemon: candidate.name.clone(),
+        version: candidate.version(),
+        args: candidate.args.clone(),
+        repetition,
+        inodes,
+        measure: result.as_ref().ok().copied(),
+        refusal: result.err().map(|error| format!("{error:#}")),
+    })
 }
 
 /// What the kernel has allocated for its own objects.
@@ -218,17 +224,23 @@ pub fn markdown(report: &MemoryReport) -> String {
     ]);
     let mib = |kib: u64| format!("{:.1}", kib as f64 / 1024.0);
     for sample in &report.samples {
-        let grown_kib = sample.after.rss_kib.saturating_sub(sample.before.rss_kib);
+        let name = format!("{} {}", sample.daemon, sample.args.join(" ")).trim().to_owned();
+        let Some(measure) = &sample.measure else {
+            table.add_row([name, format!("gave up: {}", sample.refusal.as_deref().unwrap_or("no reason"))]);
+            continue;
+        };
+        let MemoryMeasure { before, after, forgotten, kernel_slab_kib, lookups_per_s } = measure;
+        let grown_kib = after.rss_kib.saturating_sub(before.rss_kib);
         table.add_row([
-            format!("{} {}", sample.daemon, sample.args.join(" ")).trim().to_owned(),
-            mib(sample.before.rss_kib),
-            mib(sample.after.rss_kib),
+            name,
+            mib(before.rss_kib),
+            mib(after.rss_kib),
             format!("{:.0}", grown_kib as f64 * 1024.0 / f64::from(sample.inodes)),
-            mib(sample.after.rss_peak_kib),
-            mib(sample.forgotten.rss_kib),
-            format!("{} → {} → {}", sample.before.descriptors, sample.after.descriptors, sample.forgotten.descriptors),
-            format!("{:+.0}", sample.kernel_slab_kib as f64 / 1024.0),
-            format!("{:.0}", sample.lookups_per_s),
+            mib(after.rss_peak_kib),
+            mib(forgotten.rss_kib),
+            format!("{} → {} → {}", before.descriptors, after.descriptors, forgotten.descriptors),
+            format!("{:+.0}", *kernel_slab_kib as f64 / 1024.0),
+            format!("{lookups_per_s:.0}"),
         ]);
     }
     for column in table.column_iter_mut().skip(1) {

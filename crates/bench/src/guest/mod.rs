@@ -59,9 +59,11 @@ pub fn measure(plan: &Plan, vmm: &dyn Vmm, parent: &Path) -> anyhow::Result<Vec<
             let scenario = format!("{}, {}, cache={}", vmm.name(), placement.as_str(), cache.as_str());
             for repetition in 0..plan.rounds {
                 let mut take = |daemon: &str, observations: Observations| {
-                    samples.extend(observations.into_iter().map(|(line, cpu_ns)| {
-                        sample(&scenario, daemon, repetition, line, cpu_ns)
-                    }));
+                    samples.extend(
+                        observations
+                            .into_iter()
+                            .map(|(line, cpu_ns)| sample(&scenario, daemon, repetition, line, cpu_ns)),
+                    );
                 };
                 for candidate in &plan.candidates {
                     bar.set_message(format!("{scenario}: {}", candidate.name));

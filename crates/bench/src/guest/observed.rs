@@ -37,7 +37,13 @@ pub(super) struct Observed<'a> {
 impl<'a> Observed<'a> {
     /// `bar` advances with each workload.
     pub(super) fn new(inner: &'a dyn Vmm, placement: Placement, settle_ms: u64, bar: &ProgressBar) -> Self {
-        Self { inner, placement, settle: Duration::from_millis(settle_ms), bar: bar.clone(), observations: Arc::default() }
+        Self {
+            inner,
+            placement,
+            settle: Duration::from_millis(settle_ms),
+            bar: bar.clone(),
+            observations: Arc::default(),
+        }
     }
 
     /// What was observed, once the run is over.
@@ -77,12 +83,8 @@ impl Vmm for Observed<'_> {
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
             .map_err(Error::io("making a channel"))?;
         let guest = std::mem::replace(&mut started.channels.stdout, theirs);
-        let watch = Watch {
-            daemons,
-            settle: self.settle,
-            bar: self.bar.clone(),
-            observations: Arc::clone(&self.observations),
-        };
+        let watch =
+            Watch { daemons, settle: self.settle, bar: self.bar.clone(), observations: Arc::clone(&self.observations) };
         thread::spawn(move || watch.relay(guest, ours));
         Ok(started)
     }

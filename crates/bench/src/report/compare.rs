@@ -65,7 +65,10 @@ pub fn scenarios(report: &Report) -> Vec<String> {
 /// The rows of one scenario.
 pub fn rows(report: &Report, scenario: &str) -> Vec<Row> {
     let samples: Vec<&Sample> = report.samples.iter().filter(|sample| sample.scenario == scenario).collect();
-    unique(samples.iter().map(|sample| &sample.workload)).iter().map(|workload| row(report, &samples, workload)).collect()
+    unique(samples.iter().map(|sample| &sample.workload))
+        .iter()
+        .map(|workload| row(report, &samples, workload))
+        .collect()
 }
 
 fn row(report: &Report, samples: &[&Sample], workload: &str) -> Row {

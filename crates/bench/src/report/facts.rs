@@ -1,6 +1,6 @@
 //! The machine that the figures come from.
 
-use std::fs;
+use std::{fs, path::Path};
 
 use serde::{Deserialize, Serialize};
 
@@ -25,7 +25,7 @@ pub struct Facts {
 
 impl Facts {
     /// Of this machine, now.
-    pub fn collect(guest_kernel: Option<String>, shared_file_system: &str) -> Self {
+    pub fn collect(guest_kernel: Option<String>, shared: &Path) -> Self {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let cpuinfo = read("/proc/cpuinfo");
         let processor = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
@@ -36,7 +36,22 @@ impl Facts {
             memory_mib: crate::process::field(&read("/proc/meminfo"), "MemTotal") / 1024,
             kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
             guest_kernel,
-            shared_file_system: shared_file_system.to_owned(),
+            shared_file_system: file_system(shared),
         }
     }
+}
+
+/// The type of the file system at `path`, as the table of mounts calls it.
+fn file_system(path: &Path) -> String {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    mounts
+        .lines()
+        .filter_map(|line| {
+            let mut words = line.split(' ').skip(1);
+            Some((words.next()?, words.next()?))
+        })
+        .filter(|(mount_point, _)| path.starts_with(mount_point))
+        .max_by_key(|(mount_point, _)| mount_point.len())
+        .map_or_else(|| "unknown".to_owned(), |(_, kind)| kind.to_owned())
 }

@@ -130,7 +130,16 @@ impl Run {
         };
         let (driver, targets) =
             open().with_context(|| format!("{} as the peer; it wrote: {}", candidate.name, daemon.log()))?;
-        Ok(Self { name: candidate.name.clone(), driver, targets, placement, depth, scripts: HashMap::new(), daemon, _dir: dir })
+        Ok(Self {
+            name: candidate.name.clone(),
+            driver,
+            targets,
+            placement,
+            depth,
+            scripts: HashMap::new(),
+            daemon,
+            _dir: dir,
+        })
     }
 
     fn burst(&mut self, operation: Operation, scale: f64, scenario: &str, repetition: u32) -> anyhow::Result<Sample> {
@@ -146,9 +155,8 @@ impl Run {
             let elapsed = self.driver.run(scripts, operation.shape(), count, Some(&mut latencies))?;
             anyhow::Ok((elapsed, cpu_ns(pid) - cpu_before_ns))
         })?;
-        let (elapsed, daemon_cpu_ns) = result.with_context(|| {
-            format!("{} {}; the daemon wrote: {}", self.name, operation.name(), self.daemon.log())
-        })?;
+        let (elapsed, daemon_cpu_ns) = result
+            .with_context(|| format!("{} {}; the daemon wrote: {}", self.name, operation.name(), self.daemon.log()))?;
         Ok(Sample {
             scenario: scenario.to_owned(),
             workload: operation.name().to_owned(),

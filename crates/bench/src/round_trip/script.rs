@@ -209,9 +209,12 @@ impl Requests for Script {
     fn next(&mut self, reply: &[u8]) -> Request {
         self.take_in(reply);
         match self.operation {
-            Operation::Getattr => {
-                Request::new(Opcode::Getattr, self.data, GetattrIn::new_zeroed().as_bytes().to_vec(), size_of::<AttrOut>())
-            }
+            Operation::Getattr => Request::new(
+                Opcode::Getattr,
+                self.data,
+                GetattrIn::new_zeroed().as_bytes().to_vec(),
+                size_of::<AttrOut>(),
+            ),
             Operation::Lookup => Request::new(Opcode::Lookup, ROOT, b"data\0".to_vec(), size_of::<EntryOut>()),
             Operation::LookupAbsent => Request {
                 expected_error: -libc::ENOENT,
@@ -296,8 +299,7 @@ impl Script {
 
     fn read(&mut self, size: u32, is_random: bool) -> Request {
         let offset = self.offset(size, is_random);
-        let args =
-            ReadIn { fh: self.data_fh.into(), offset: offset.into(), size: size.into(), ..ReadIn::new_zeroed() };
+        let args = ReadIn { fh: self.data_fh.into(), offset: offset.into(), size: size.into(), ..ReadIn::new_zeroed() };
         Request { has_data: true, ..Request::new(Opcode::Read, self.data, args.as_bytes().to_vec(), 0) }
     }
 

@@ -3,11 +3,11 @@
 //! [`run`] is the whole of it and is what runs inside a guest. A file beside this one holds one group of workloads;
 //! [`stage::Stage`] times them and writes the [`line::Line`]s that the host reads.
 
-pub mod line;
 mod aligned;
 mod blocks;
 mod clock;
 mod laps;
+pub mod line;
 mod mapped;
 mod mapping;
 mod small_files;

@@ -24,9 +24,11 @@ pub(super) fn run<W: io::Write>(stage: &mut Stage<W>) -> io::Result<()> {
     })?;
 
     stat_all(&files.paths)?;
-    stage.measure("stat_warm", |laps| each(&files.paths, |path| fs::symlink_metadata(path).map(drop), || laps.lap(0)))?;
+    stage
+        .measure("stat_warm", |laps| each(&files.paths, |path| fs::symlink_metadata(path).map(drop), || laps.lap(0)))?;
     stage.forget_all()?;
-    stage.measure("stat_cold", |laps| each(&files.paths, |path| fs::symlink_metadata(path).map(drop), || laps.lap(0)))?;
+    stage
+        .measure("stat_cold", |laps| each(&files.paths, |path| fs::symlink_metadata(path).map(drop), || laps.lap(0)))?;
     stage.measure("stat_absent", |laps| each(&files.absent, expect_absent, || laps.lap(0)))?;
 
     stage.forget_all()?;
@@ -61,9 +63,8 @@ pub(super) fn run<W: io::Write>(stage: &mut Stage<W>) -> io::Result<()> {
     stage.measure("open_close", |laps| each(&files.paths, |path| File::open(path).map(drop), || laps.lap(0)))?;
 
     let mode = Permissions::from_mode(0o600);
-    stage.measure("chmod", |laps| {
-        each(&files.paths, |path| fs::set_permissions(path, mode.clone()), || laps.lap(0))
-    })?;
+    stage
+        .measure("chmod", |laps| each(&files.paths, |path| fs::set_permissions(path, mode.clone()), || laps.lap(0)))?;
     stage.measure("rename", |laps| {
         for (from, to) in files.paths.iter().zip(&files.renamed) {
             fs::rename(from, to)?;

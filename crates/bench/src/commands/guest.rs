@@ -1,0 +1,83 @@
+//! `transom-bench guest`.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use clap::{Args, ValueEnum};
+use transom_bench::{guest, process::Placement, workload::Params};
+use transom_vm::{
+    Accelerator, CacheMode, Kernel, Qemu, Vmm,
+    packages::{Cache, OnStderr},
+    tools::Tools,
+    uml::Uml,
+};
+
+use super::Common;
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(super) enum VmmName {
+    /// A PC by emulation; runs any kernel
+    Qemu,
+    /// User Mode Linux: an ordinary process, whose own work hides least of the daemon's
+    Uml,
+}
+
+impl VmmName {
+    /// The VMM and what it boots: the kernel at `path`, or one from the cache, where it is put if need be.
+    pub(super) fn find(self, path: Option<&Path>) -> anyhow::Result<(Box<dyn Vmm>, Kernel)> {
+        let cache = Cache::locate()?;
+        let report = OnStderr::default();
+        let tools = Tools::new(&cache, &report);
+        Ok(match self {
+            Self::Qemu => {
+                (Box::new(Qemu::new(tools.qemu(None, true)?, Accelerator::Tcg, tools.cache())), tools.kernel(path)?)
+            }
+            Self::Uml => (Box::new(Uml), tools.uml_kernel(path)?),
+        })
+    }
+}
+
+#[derive(Args)]
+pub(crate) struct Guest {
+    #[command(flatten)]
+    common: Common,
+    /// The virtual machine monitor.
+    #[arg(long, value_enum, default_value_t = VmmName::Uml)]
+    vmm: VmmName,
+    /// The kernel image, with its modules beside it where it has any; by default one is fetched or built.
+    #[arg(long)]
+    kernel: Option<PathBuf>,
+    /// Memory of the guest, MiB.
+    #[arg(long, default_value_t = 512)]
+    memory_mib: u32,
+    /// Where the daemon runs.
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Placement::SameCore])]
+    placement: Vec<Placement>,
+    /// The daemons' cache modes.
+    #[arg(long, value_delimiter = ',', default_value = "never,auto")]
+    cache: Vec<CacheMode>,
+    #[command(flatten)]
+    params: Params,
+}
+
+impl Guest {
+    pub(crate) fn run(self) -> anyhow::Result<()> {
+        let common = self.common.with_daemons()?;
+        let (vmm, kernel) = self.vmm.find(self.kernel.as_deref())?;
+        let kernel_name = kernel.image.file_name().map(|name| name.to_string_lossy().into_owned());
+        let plan = guest::Plan {
+            candidates: common.daemons.clone(),
+            placements: self.placement,
+            caches: self.cache,
+            rounds: common.rounds,
+            params: self.params,
+            kernel,
+            memory_mib: self.memory_mib,
+        };
+        let samples = guest::measure(&plan, vmm.as_ref(), &common.shared_in)?;
+        let title = format!("The same guest over each daemon: {}", vmm.name());
+        common.report(&title, "guest", kernel_name, samples)
+    }
+}
