@@ -32,7 +32,7 @@ pub struct Started {
     pub ids: IdScope,
     /// Descriptors that may be held on behalf of the guest.
     pub guest_fds: u64,
-    /// What to remove at the end; a signal does it too.
+    /// What to remove at the end: dropping the last reference does it, and a signal.
     pub traces: Arc<Traces>,
 }
 
@@ -60,7 +60,7 @@ pub fn start(options: &Options, mut listening: Listening) -> anyhow::Result<Star
     )?;
     let privileges = privileges::reduce(&options.isolation.capability_changes, options.inodes.file_handles, ids)?;
     let traces = Arc::new(traces);
-    termination::watch(Arc::clone(&traces))?;
+    termination::watch(Arc::downgrade(&traces))?;
     seccomp::restrict(options.isolation.seccomp)?;
 
     debug!(?privileges, ?ids, guest_fds, "isolated");

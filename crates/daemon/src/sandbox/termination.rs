@@ -7,7 +7,7 @@
 use crate::listen::Traces;
 use nix::sys::signal::{SigSet, Signal};
 use std::io;
-use std::sync::Arc;
+use std::sync::Weak;
 use std::thread;
 
 /// The exit status after a signal: that of virtiofsd.
@@ -23,13 +23,15 @@ pub(super) fn hold_signals() -> io::Result<()> {
     Ok(signals().thread_block()?)
 }
 
-/// Starts the thread that ends the process at a signal, after removing `traces`.
+/// Starts the thread that ends the process at a signal, after removing `traces` if they are still there.
 ///
 /// Nothing is lost by it: what a guest was told is done has been handed to the host's kernel.
-pub fn watch(traces: Arc<Traces>) -> io::Result<()> {
+pub fn watch(traces: Weak<Traces>) -> io::Result<()> {
     let wait = move || {
         let signal = signals().wait();
-        traces.remove();
+        if let Some(traces) = traces.upgrade() {
+            traces.remove();
+        }
         if let Ok(signal) = signal {
             tracing::info!(%signal, "ending");
         }

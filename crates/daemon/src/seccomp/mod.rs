@@ -42,6 +42,8 @@ enum Arguments {
     NotExecutable,
     /// The name of a thread.
     ThreadName,
+    /// A thread's working directory and umask, no namespace.
+    OwnDirectory,
     /// Flags of files, blocking mode of sockets.
     KnownIoctl,
 }
@@ -117,6 +119,7 @@ fn rules(arguments: Arguments) -> Result<Vec<SeccompRule>, SeccompError> {
             vec![condition(2, Op::MaskedEq(flag), 0)?]
         }
         Arguments::ThreadName => vec![condition(0, Op::Eq, u64::from(libc::PR_SET_NAME.cast_unsigned()))?],
+        Arguments::OwnDirectory => vec![condition(0, Op::Eq, u64::from(libc::CLONE_FS.cast_unsigned()))?],
         Arguments::KnownIoctl => {
             let known =
                 [libc::FIONBIO, libc::FS_IOC_GETFLAGS, libc::FS_IOC_SETFLAGS, FS_IOC_FSGETXATTR, FS_IOC_FSSETXATTR];
@@ -152,8 +155,8 @@ mod tests {
     }
 
     #[test]
-    fn programs_new_processes_and_new_sockets_are_not_on_the_list() {
-        for name in ["execve", "execveat", "fork", "vfork", "socket", "connect", "ptrace", "mount", "bpf", "unshare"] {
+    fn programs_new_processes_and_namespaces_are_not_on_the_list() {
+        for name in ["execve", "execveat", "fork", "vfork", "socket", "connect", "ptrace", "mount", "bpf", "setns"] {
             assert!(calls().all(|call| call.name() != name), "{name}");
         }
     }

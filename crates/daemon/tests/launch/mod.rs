@@ -76,10 +76,20 @@ impl Bench {
 
     /// As `start`, with changes to the command.
     pub(crate) fn start_with(&self, args: &str, change: impl FnOnce(&mut Command)) -> Daemon {
+        self.start_under(&[], args, change)
+    }
+
+    /// As `start`, with every system call of the daemon and its threads written to `trace`.
+    pub(crate) fn start_traced(&self, trace: &Path, args: &str) -> Daemon {
+        let strace = ["strace", "-f", "-qq", "-s", "0", "-e", "signal=none", "-o", trace.to_str().unwrap()];
+        self.start_under(&strace, args, |_| {})
+    }
+
+    fn start_under(&self, wrapper: &[&str], args: &str, change: impl FnOnce(&mut Command)) -> Daemon {
         let exe = if self.is_ordinary { self.path().join("transomd") } else { env!("CARGO_BIN_EXE_transomd").into() };
         // Descriptor 3 by way of standard input, which is the one that a command can be given.
         let mut command = Command::new("sh");
-        command.args(["-c", "exec \"$0\" \"$@\" 3<&0 </dev/null"]).arg(exe).args(self.words(args));
+        command.args(["-c", "exec \"$@\" 3<&0 </dev/null", "sh"]).args(wrapper).arg(exe).args(self.words(args));
         command.current_dir(self.path()).env_remove("RUST_LOG").stderr(Stdio::piped()).stdout(Stdio::piped());
         let inherits = args.contains("--fd=3") || args.contains("--fd 3");
         match inherits {
