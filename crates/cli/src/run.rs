@@ -94,6 +94,10 @@ pub(crate) struct Run {
     #[arg(long, value_name = "PROGRAM", env = "TRANSOM_DAEMON")]
     daemon: Option<PathBuf>,
 
+    /// An argument for every share's daemon, as it is; may be given several times
+    #[arg(long = "daemon-arg", value_name = "ARG", allow_hyphen_values = true)]
+    daemon_args: Vec<OsString>,
+
     /// Fetch QEMU as a package into the cache if the machine has none
     #[arg(long)]
     fetch: bool,
@@ -180,7 +184,7 @@ impl Run {
         let agent = env::current_exe().map_err(Error::io("finding this program"))?;
         let root = match &self.root {
             None => Root::Minimal,
-            Some(words) => Root::Host(ShareArg::parse(words)?.resolve(|_| "/".into())?),
+            Some(words) => Root::Host(self.share(words, |_| "/".into())?),
         };
         let shares = self.shares(&root)?;
         let busybox = match (&root, &self.busybox) {
@@ -233,7 +237,12 @@ impl Run {
                 Path::new("/mnt").join(host.file_name().unwrap_or(OsStr::new("root")))
             }
         };
-        self.shares.iter().map(|words| ShareArg::parse(words)?.resolve(guest_path)).collect()
+        self.shares.iter().map(|words| self.share(words, guest_path)).collect()
+    }
+
+    fn share(&self, words: &OsStr, guest_path: impl FnOnce(&Path) -> PathBuf) -> Result<Share> {
+        let share = ShareArg::parse(words)?.resolve(guest_path)?;
+        Ok(Share { daemon_args: self.daemon_args.clone(), ..share })
     }
 
     fn stdio(&self) -> Stdio {

@@ -26,7 +26,7 @@ use crate::{
 };
 
 /// A guest that has not started the command by then never will, even on a busy machine.
-const START_MAX: Duration = Duration::from_secs(180);
+const START_MAX: Duration = Duration::from_secs(90);
 /// So long the command may take to end after a signal.
 const GRACE: Duration = Duration::from_secs(3);
 /// A daemon ends when its VMM does; so long the VMM may take to be seen as ended.
