@@ -13,6 +13,7 @@ pub mod compare;
 pub mod frontend;
 pub mod fs;
 pub mod memfs;
+pub mod pjdfstest;
 pub mod report;
 pub mod runner;
 pub mod syscalls;

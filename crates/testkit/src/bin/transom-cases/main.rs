@@ -10,7 +10,7 @@ use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
 use transom_testkit::report::{self, Report, Summary};
 use transom_testkit::runner::{self, Directory, Ground};
-use transom_testkit::{cases, compare};
+use transom_testkit::{cases, compare, pjdfstest};
 
 /// File-system cases that run on any directory; without a command, runs them.
 #[derive(Parser)]
@@ -26,6 +26,8 @@ struct Cli {
 enum Command {
     /// Prints the differences between two runs; exit status 1 if one is not in the allow list.
     Compare(Compare),
+    /// Runs the pjdfstest suite on a directory, as root, and prints its results in the same form.
+    Pjdfstest(Suite),
 }
 
 #[derive(Args)]
@@ -51,6 +53,25 @@ struct Run {
 }
 
 #[derive(Args)]
+struct Suite {
+    /// The directory under test.
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    dir: PathBuf,
+    /// The suite's executable.
+    #[arg(long, value_name = "FILE", conflicts_with = "cache")]
+    executable: Option<PathBuf>,
+    /// Builds the suite into this folder unless it is there.
+    #[arg(long, value_name = "DIR", required_unless_present = "executable")]
+    cache: Option<PathBuf>,
+    /// Builds only, and prints the executable's path.
+    #[arg(long, requires = "cache")]
+    install: bool,
+    /// In a minimal guest: adds the users that the suite needs to /etc/passwd and /etc/group.
+    #[arg(long)]
+    add_users: bool,
+}
+
+#[derive(Args)]
 struct Compare {
     /// Results from the bare directory.
     oracle: PathBuf,
@@ -68,6 +89,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match cli.command {
         Some(Command::Compare(args)) => compare(&args),
+        Some(Command::Pjdfstest(args)) => suite(&args),
         None => run(&cli.run),
     };
     match result {
@@ -91,7 +113,6 @@ fn run(args: &Run) -> anyhow::Result<bool> {
     prepare_process();
     let place = tempfile::Builder::new().prefix("transom-cases-").tempdir_in(&args.dir);
     let place = place.with_context(|| format!("a directory in {}", args.dir.display()))?;
-    // Ordinary users of the cases reach theirs by the current directory, but sockets and /proc need the way.
     let ground: Arc<dyn Ground> = Arc::new(Directory::new(place.path())?);
     let reports = runner::run(&ground, &chosen, args.jobs, Duration::from_secs(args.limit), &mut |report| {
         tell(report, args.json);
@@ -106,6 +127,26 @@ fn run(args: &Run) -> anyhow::Result<bool> {
     if summary.failed == 0 {
         place.close().context("removing what the cases left")?;
     }
+    Ok(summary.failed == 0)
+}
+
+fn suite(args: &Suite) -> anyhow::Result<bool> {
+    let executable = match (&args.executable, &args.cache) {
+        (Some(executable), _) => executable.clone(),
+        (None, Some(cache)) => pjdfstest::install(cache)?,
+        (None, None) => anyhow::bail!("neither --executable nor --cache"),
+    };
+    if args.install {
+        println!("{}", executable.display());
+        return Ok(true);
+    }
+    if args.add_users {
+        pjdfstest::add_users()?;
+    }
+    let reports = pjdfstest::run_in(&executable, &args.dir)?;
+    reports.iter().for_each(|report| tell(report, false));
+    let summary = Summary::of(&reports);
+    println!("{summary}");
     Ok(summary.failed == 0)
 }
 
