@@ -2,6 +2,7 @@
 //!
 //! The same executable is the first process of the guests that `transom run` boots.
 
+mod demo;
 mod run;
 
 use std::process::ExitCode;
@@ -19,11 +20,13 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(run::Run),
+    Demo(demo::Demo),
 }
 
 fn main() -> ExitCode {
     transom_vm::agent::run_if_init();
     match Cli::parse().command {
         Command::Run(run) => run.execute(),
+        Command::Demo(demo) => demo.execute(),
     }
 }
