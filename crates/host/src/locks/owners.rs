@@ -167,14 +167,15 @@ impl Owners {
             return Fate::Released;
         }
         // Clones are made under the mutex: with two, one is the table's and one the caller's.
-        if !file.has_locked.load(Ordering::Relaxed) && Arc::strong_count(file) == 2 {
-            if let Some(of_inode) = inodes.get_mut(&inode) {
-                of_inode.remove(&owner);
-                if of_inode.is_empty() {
-                    inodes.remove(&inode);
-                }
-                self.count.fetch_sub(1, Ordering::Relaxed);
+        if !file.has_locked.load(Ordering::Relaxed)
+            && Arc::strong_count(file) == 2
+            && let Some(of_inode) = inodes.get_mut(&inode)
+        {
+            of_inode.remove(&owner);
+            if of_inode.is_empty() {
+                inodes.remove(&inode);
             }
+            self.count.fetch_sub(1, Ordering::Relaxed);
         }
         Fate::Alive
     }

@@ -167,7 +167,7 @@ fn cost_of_counting() {
         std::thread::scope(|scope| {
             for _ in 0..threads {
                 scope.spawn(|| {
-                    let loop_ns = each_ns(&|round| drop(std::hint::black_box(duration(round))));
+                    let loop_ns = each_ns(&|round| _ = std::hint::black_box(duration(round)));
                     let operation_ns = each_ns(&|round| metrics.operation(15, duration(round), Ok(())));
                     let bytes_ns = each_ns(&|round| metrics.add(Counter::ReadBytes, round.into()));
                     println!(

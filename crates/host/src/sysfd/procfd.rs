@@ -53,7 +53,7 @@ impl ProcFds {
     /// `O_NOFOLLOW` is taken out of `flags`, since the entry is itself a link; `O_CLOEXEC` is always set.
     /// Errors: ELOOP where the inode is a symbolic link; those of open(2). Blocks on a FIFO without `O_NONBLOCK`.
     pub fn reopen(&self, fd: impl AsFd, flags: OFlags) -> Result<OwnedFd, Errno> {
-        let flags = flags - OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let flags = (flags - OFlags::NOFOLLOW) | OFlags::CLOEXEC;
         rustix::fs::openat(&self.dir, entry(fd), flags, Mode::empty())
     }
 
