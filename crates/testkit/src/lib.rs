@@ -4,7 +4,8 @@
 //! over any daemon, and on clients that never see a kernel. [`runner`] runs it, [`report`] writes the results,
 //! [`compare`] says where two of them differ.
 //!
-//! For the daemon there are a guest and a VMM without either ([`frontend`]) and a file system in memory ([`memfs`]).
+//! For the daemon there are a guest and a VMM without either ([`frontend`]) and a file system in memory ([`memfs`]);
+//! [`fuzzing`] has what the fuzzers run.
 
 pub mod case;
 pub mod cases;
@@ -12,6 +13,7 @@ pub mod client;
 pub mod compare;
 pub mod frontend;
 pub mod fs;
+pub mod fuzzing;
 pub mod memfs;
 pub mod pjdfstest;
 pub mod report;

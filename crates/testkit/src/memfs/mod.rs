@@ -4,6 +4,7 @@
 //! whom. One mutex guards all of it. Times come from a clock that counts changes, so that two runs agree. Whether the
 //! caller may do what it asks is for the guest's kernel to decide.
 
+mod accounts;
 mod data;
 mod handles;
 mod locks;
@@ -96,6 +97,11 @@ impl MemFs {
             lookups: state.tree.lookup_count(),
             waiters: state.waiting.count(),
         }
+    }
+
+    /// Panics where the sums do not agree with what is there.
+    pub fn check_accounts(&self) {
+        self.lock().tree.check_accounts();
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -7,7 +7,7 @@ use super::tree::{Content, Directory, Name, Tree};
 /// Names of one file.
 const LINK_MAX: u32 = 1000;
 /// What a name counts beside its bytes.
-const NAME_BYTES: u64 = 64;
+pub(super) const NAME_BYTES: u64 = 64;
 const NOREPLACE: u32 = 1;
 const EXCHANGE: u32 = 2;
 
@@ -121,13 +121,7 @@ impl Tree {
         self.touch(&[from.0, to.0, moved, target])
     }
 
-    fn replace(
-        &mut self,
-        from: (u64, &[u8]),
-        moved: u64,
-        to: (u64, &[u8]),
-        target: Option<u64>,
-    ) -> Result<(), Errno> {
+    fn replace(&mut self, from: (u64, &[u8]), moved: u64, to: (u64, &[u8]), target: Option<u64>) -> Result<(), Errno> {
         if self.inode(to.0)?.nlink == 0 {
             return Err(Errno::NOENT);
         }

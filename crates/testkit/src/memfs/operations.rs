@@ -45,8 +45,7 @@ const XATTR_REPLACE: u32 = libc::XATTR_REPLACE as u32;
 impl FileSystem for MemFs {
     fn init(&self, _: &InitOffer) -> Result<InitAnswer, Errno> {
         Ok(InitAnswer {
-            flags: InitFlags::all()
-                & !(InitFlags::WRITEBACK_CACHE | InitFlags::PASSTHROUGH | InitFlags::OVER_IO_URING),
+            flags: InitFlags::all() & !(InitFlags::WRITEBACK_CACHE | InitFlags::PASSTHROUGH | InitFlags::OVER_IO_URING),
             max_readahead: DATA_LEN_MAX,
             max_background: 64,
             congestion_threshold: 48,
@@ -89,13 +88,7 @@ impl FileSystem for MemFs {
         state.tree.attr_out(nodeid)
     }
 
-    fn setattr(
-        &self,
-        _: &Context<'_>,
-        nodeid: NodeId,
-        valid: SetattrValid,
-        arg: &SetattrIn,
-    ) -> Result<AttrOut, Errno> {
+    fn setattr(&self, _: &Context<'_>, nodeid: NodeId, valid: SetattrValid, arg: &SetattrIn) -> Result<AttrOut, Errno> {
         let state = &mut *self.lock();
         let nodeid = match valid.contains(SetattrValid::FH) {
             true => state.handles.get(arg.fh.get(), false)?.to_write()?,
@@ -309,13 +302,7 @@ impl FileSystem for MemFs {
         Ok(())
     }
 
-    fn readdirplus(
-        &self,
-        ctx: &Context<'_>,
-        _: NodeId,
-        arg: &ReadIn,
-        entries: &mut DirentsPlus,
-    ) -> Result<(), Errno> {
+    fn readdirplus(&self, ctx: &Context<'_>, _: NodeId, arg: &ReadIn, entries: &mut DirentsPlus) -> Result<(), Errno> {
         self.defer(ctx)?;
         let mut state = self.lock();
         let nodeid = state.handles.get(arg.fh.get(), true)?.nodeid;
@@ -510,7 +497,11 @@ impl State {
         Ok(match offset {
             0 => Some((1, nodeid, b".".to_vec())),
             // A removed directory's parent may be gone.
-            1 => Some((2, if self.tree.inode(directory.parent).is_ok() { directory.parent } else { nodeid }, b"..".to_vec())),
+            1 => Some((
+                2,
+                if self.tree.inode(directory.parent).is_ok() { directory.parent } else { nodeid },
+                b"..".to_vec(),
+            )),
             _ => named(),
         })
     }

@@ -12,7 +12,7 @@ pub(super) const ROOT: u64 = 1;
 /// The type bits of a mode.
 pub(super) const TYPE_MASK: u32 = libc::S_IFMT;
 /// What an inode counts beside its data.
-const INODE_BYTES: u64 = 256;
+pub(super) const INODE_BYTES: u64 = 256;
 
 /// All inodes by nodeid; a nodeid is never used again.
 pub(super) struct Tree {
@@ -81,8 +81,7 @@ const PLACE_FIRST: u64 = 3;
 
 impl Tree {
     pub(super) fn new(limits: Limits) -> Self {
-        let mut tree =
-            Self { inodes: BTreeMap::new(), next_nodeid: ROOT, limits, bytes: 0, clock: 0 };
+        let mut tree = Self { inodes: BTreeMap::new(), next_nodeid: ROOT, limits, bytes: 0, clock: 0 };
         tree.add(libc::S_IFDIR | 0o755, (0, 0), Content::Directory(Directory::new(ROOT))).expect("there is room");
         tree.inode_mut(ROOT).expect("it was just added").nlink = 2;
         tree
@@ -218,6 +217,10 @@ impl Tree {
 
     pub(super) fn limits(&self) -> Limits {
         self.limits
+    }
+
+    pub(super) fn inodes(&self) -> impl Iterator<Item = &Inode> {
+        self.inodes.values()
     }
 
     pub(super) fn bytes(&self) -> u64 {

@@ -1,0 +1,17 @@
+//! Writes the inputs that fuzzing begins with to the fuzzers' corpora: `cargo run -p transom-testkit --example seeds`.
+
+use std::{fs, path::Path};
+
+use transom_testkit::fuzzing::seeds;
+
+fn main() -> anyhow::Result<()> {
+    for (target, seeds) in [("decode", seeds::decode()), ("requests", seeds::requests())] {
+        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
+        fs::create_dir_all(&corpus)?;
+        for seed in &seeds {
+            fs::write(corpus.join(&seed.name), &seed.bytes)?;
+        }
+        println!("{}: {} seeds", corpus.display(), seeds.len());
+    }
+    Ok(())
+}

@@ -1,0 +1,58 @@
+//! One message to a server, in pieces, and what has to hold of any answer.
+
+use transom_host::{
+    Errno,
+    server::{Done, FileSystem, GuestSlice, Lane, Outcome, Patience, Scratch, Server},
+};
+use transom_wire::{
+    Opcode,
+    header::{InHeader, OutHeader},
+};
+use zerocopy::FromBytes;
+
+/// What the reply's buffers hold where nothing was written.
+const UNTOUCHED: u8 = 0xee;
+
+/// Hands `message` in, cut into pieces of `piece` bytes, with `room` bytes for the answer; returns what was answered.
+///
+/// A request that wants to wait for another lock owner is refused, since there is nobody to wait for.
+pub(super) fn answer<F: FileSystem>(server: &Server<F>, message: &[u8], piece: usize, room: usize) -> Vec<u8> {
+    let (mut sent, mut writable) = (message.to_vec(), vec![UNTOUCHED; room]);
+    let done = {
+        let readable: Vec<GuestSlice<'_>> = sent.chunks_mut(piece).map(GuestSlice::from).collect();
+        let writable: Vec<GuestSlice<'_>> = writable.chunks_mut(piece).map(GuestSlice::from).collect();
+        let handle = |patience| server.handle(&readable, &writable, &mut Scratch::default(), patience);
+        match handle(Patience::Try) {
+            Outcome::Done(done) => done,
+            Outcome::Defer(Lane::Waiter) => server.refuse(&readable, &writable, Errno::NOLCK),
+            Outcome::Defer(Lane::Pool) => match handle(Patience::MayBlock) {
+                Outcome::Done(done) => done,
+                Outcome::Defer(lane) => panic!("deferred to {lane:?} though it may block"),
+            },
+        }
+    };
+    assert_eq!(sent, message, "what the device only reads is as it was");
+    check(message, &writable, &done);
+    writable.truncate(done.used_len_bytes as usize);
+    writable
+}
+
+fn check(message: &[u8], writable: &[u8], done: &Done) {
+    let used_len = done.used_len_bytes as usize;
+    let header = InHeader::read_from_prefix(message).ok().map(|(header, _)| header);
+    let is_silent = header.is_none_or(|header| {
+        Opcode::from_u32(header.opcode.get()).is_some_and(Opcode::has_no_reply)
+            || writable.len() < size_of::<OutHeader>()
+    });
+    assert!(used_len <= writable.len(), "{used_len} bytes used of {}", writable.len());
+    assert_eq!(used_len == 0, is_silent, "{used_len} bytes used: {header:?}");
+    assert!(writable[used_len..].iter().all(|&byte| byte == UNTOUCHED), "bytes behind the answer were written");
+    let (Some(request), false) = (header, is_silent) else { return };
+    let (reply, payload) = OutHeader::read_from_prefix(writable).expect("the room was checked");
+    assert_eq!(reply.len.get() as usize, used_len);
+    assert_eq!(reply.unique, request.unique);
+    let error = done.result.err().map_or(0, |errno| -errno.raw_os_error());
+    assert_eq!(reply.error.get(), error);
+    assert!((-4095..=0).contains(&error), "error {error}");
+    assert!(error == 0 || used_len == size_of::<OutHeader>(), "an error with {} bytes", payload.len());
+}
