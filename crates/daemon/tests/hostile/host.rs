@@ -1,11 +1,13 @@
-//! A daemon for a test: the back end with a file system in memory, on a thread of this process.
+//! A daemon for a test: the back end with a file system in memory, on a thread of this process, or the executable with a
+//! directory.
 
 use std::{
     os::unix::net::UnixListener,
     panic,
     path::PathBuf,
+    process::{Child, Command},
     sync::{
-        Arc, Once,
+        Arc, Mutex, Once,
         atomic::{AtomicUsize, Ordering},
         mpsc,
     },
@@ -38,11 +40,18 @@ const REQUEST_QUEUES: u16 = 2;
 /// A daemon that serves one front end after the other until it is dropped.
 pub(crate) struct Daemon {
     socket: PathBuf,
-    server: Arc<Server<MemFs>>,
-    /// Shares the daemon's socket; shutting it down ends the daemon.
-    listener: UnixListener,
-    ended: mpsc::Receiver<()>,
+    running: Running,
     _directory: tempfile::TempDir,
+}
+
+enum Running {
+    Thread {
+        server: Arc<Server<MemFs>>,
+        /// Shares the daemon's socket; shutting it down ends the daemon.
+        listener: UnixListener,
+        ended: mpsc::Receiver<()>,
+    },
+    Process(Mutex<Child>),
 }
 
 impl Daemon {
@@ -71,12 +80,31 @@ impl Daemon {
             ends.send(drop(error)).unwrap();
         });
         drop(daemon.unwrap());
-        Self { socket, server, listener, ended, _directory: directory }
+        Self { socket, running: Running::Thread { server, listener, ended }, _directory: directory }
     }
 
-    /// What the file system holds.
+    /// transomd itself, with an empty directory.
+    pub(crate) fn executable() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let (socket, share) = (directory.path().join("socket"), directory.path().join("share"));
+        std::fs::create_dir(&share).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_transomd"));
+        command.arg("--socket-path").arg(&socket).arg("--shared-dir").arg(&share);
+        command.args(["--keep-serving", "--sandbox=none", "--log-level=off", "--num-request-queues=2"]);
+        let mut child = command.spawn().unwrap();
+        while !socket.exists() {
+            assert!(child.try_wait().unwrap().is_none(), "the daemon does not start");
+            thread::yield_now();
+        }
+        Self { socket, running: Running::Process(Mutex::new(child)), _directory: directory }
+    }
+
+    /// What the file system holds; of the executable that is not known.
     pub(crate) fn held(&self) -> Held {
-        self.server.file_system().held()
+        match &self.running {
+            Running::Thread { server, .. } => server.file_system().held(),
+            Running::Process(_) => panic!("what the executable holds is not known"),
+        }
     }
 
     pub(crate) fn socket(&self) -> &std::path::Path {
@@ -107,6 +135,10 @@ impl Daemon {
         let (_front_end, mut session) = self.session();
         use_it(&mut session);
         session.destroy().unwrap();
+        if let Running::Process(child) = &self.running {
+            assert_eq!(child.lock().unwrap().try_wait().unwrap(), None, "the daemon lives");
+            return;
+        }
         assert_eq!(self.held().handles, 0);
         assert_eq!(self.held().lookups, 0);
         assert_eq!(self.held().waiters, 0);
@@ -136,7 +168,9 @@ pub(crate) fn use_it<E: Exchange>(session: &mut Session<E>) {
     assert_eq!(session.write(nodeid, fh, 5, &data).unwrap(), 10_000);
     assert_eq!(session.read(nodeid, fh, 5, 20_000).unwrap(), data);
     assert_eq!(session.getattr(nodeid, None).unwrap().size.get(), 10_005);
-    let names: Vec<_> = session.readdir(dir, 4096, false).unwrap().into_iter().map(|entry| entry.name).collect();
+    let entries = session.readdir(dir, 4096, false).unwrap();
+    let mut names: Vec<_> = entries.into_iter().map(|entry| entry.name).collect();
+    names.sort_unstable();
     assert_eq!(names, [&b"."[..], b"..", b"file"]);
     session.release(nodeid, fh).unwrap();
     session.unlink(dir, b"file").unwrap();
@@ -146,10 +180,18 @@ pub(crate) fn use_it<E: Exchange>(session: &mut Session<E>) {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        let shut = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
-        if !thread::panicking() {
-            shut.unwrap();
-            self.ended.recv_timeout(HANG_AFTER).expect("the daemon ends when nobody is connected");
+        match &mut self.running {
+            Running::Process(child) => {
+                let child = child.get_mut().unwrap();
+                child.kill().and_then(|()| child.wait()).unwrap();
+            }
+            Running::Thread { listener, ended, .. } => {
+                let shut = rustix::net::shutdown(&*listener, rustix::net::Shutdown::Both);
+                if !thread::panicking() {
+                    shut.unwrap();
+                    ended.recv_timeout(HANG_AFTER).expect("the daemon ends when nobody is connected");
+                }
+            }
         }
     }
 }

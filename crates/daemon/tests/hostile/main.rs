@@ -4,6 +4,7 @@
 //! where the protocol is unharmed, over a new one in any case.
 
 mod chains;
+mod executable;
 mod host;
 mod lifetimes;
 mod messages;

@@ -85,7 +85,11 @@ fn a_front_end_that_says_nothing_is_survived() {
 
 #[test]
 fn every_message_number_with_any_payload_is_survived() {
-    let daemon = Daemon::start();
+    any_messages(&Daemon::start());
+}
+
+/// Every message number, with any payload, flags and descriptors.
+pub(crate) fn any_messages(daemon: &Daemon) {
     let mut state = 7u64;
     let mut random = || {
         state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
@@ -96,7 +100,7 @@ fn every_message_number_with_any_payload_is_survived() {
             // Half of them meet a connection that is set up.
             let front_end = (round % 2 == 0).then(|| daemon.connect());
             let session = front_end.as_ref().map(|front_end| front_end.start_queue(REQUEST).unwrap());
-            let other = front_end.is_none().then(|| raw(&daemon));
+            let other = front_end.is_none().then(|| raw(daemon));
             let channel = front_end.as_ref().map_or_else(|| other.as_ref().unwrap(), |front_end| &front_end.channel);
             let len = [0, 4, 8, 12, 24, 32, 40, 72][random() as usize % 8];
             let payload: Vec<u8> = (0..len / 4)

@@ -369,8 +369,12 @@ fn a_memory_table_replaced_under_a_running_queue_is_survived() {
 
 #[test]
 fn random_rings_are_survived() {
+    random_rings(&Daemon::start());
+}
+
+/// Queues full of random descriptors, stopped or left.
+pub(crate) fn random_rings(daemon: &Daemon) {
     let mut random = fastrand(0x5eed);
-    let daemon = Daemon::start();
     for _ in 0..300 {
         let (front_end, session) = daemon.session();
         let mut queue = session.exchange;
