@@ -16,14 +16,14 @@ pub(super) fn adopt(fd: RawFd) -> Result<UnixListener, ListenError> {
     if fd < 0 || unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
         return Err(refused("it is not open".into()));
     }
+    if fd <= 2 {
+        return Err(refused("numbers below 3 are standard input, output and error".into()));
+    }
     // SAFETY:
     // 1. `fd` is open: checked above, and this process has no other thread yet that could close it.
-    // 2. Nothing else here owns it: descriptors up to 2 are refused below, and whatever else is open before the socket
-    //    is (the log's connection) was opened by this process, so its number was free when the caller chose `fd`.
-    let socket = match fd {
-        0..=2 => return Err(refused("numbers below 3 are standard input, output and error".into())),
-        _ => unsafe { OwnedFd::from_raw_fd(fd) },
-    };
+    // 2. Nothing else here owns it: standard input, output and error are refused above, and whatever else is open before
+    //    the socket was opened by this process, so its number was free when the caller chose `fd`.
+    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
     match socket_acceptconn(&socket) {
         Ok(true) => {}
         Ok(false) => return Err(refused("it is connected, or nobody listens on it".into())),

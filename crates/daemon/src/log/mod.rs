@@ -22,6 +22,7 @@ pub fn open(options: LogOptions) {
             .with_ansi(false)
             .without_time()
             .with_level(false)
+            .with_target(false)
             .with_writer(syslog)
             .init(),
         Err(error) => {

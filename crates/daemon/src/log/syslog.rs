@@ -17,6 +17,8 @@ const FACILITY_USER: u8 = 1;
 #[derive(Clone)]
 pub(super) struct Syslog {
     socket: Arc<UnixDatagram>,
+    /// The process that the caller knows, not the number within a pid namespace.
+    pid: u32,
 }
 
 impl Syslog {
@@ -29,13 +31,13 @@ impl Syslog {
         let socket = UnixDatagram::unbound()?;
         socket.connect(path)?;
         socket.set_nonblocking(true)?;
-        Ok(Self { socket: Arc::new(socket) })
+        Ok(Self { socket: Arc::new(socket), pid: std::process::id() })
     }
 
     fn line(&self, severity: u8) -> Line {
         let priority = FACILITY_USER * 8 + severity;
         let now = timestamp(SystemTime::now());
-        let text = format!("<{priority}>{now} transomd[{}]: ", std::process::id()).into_bytes();
+        let text = format!("<{priority}>{now} transomd[{}]: ", self.pid).into_bytes();
         Line { socket: Arc::clone(&self.socket), text }
     }
 }
