@@ -44,8 +44,12 @@ impl Descriptors {
         self.limit
     }
 
+    /// How many files and directories the guest has open.
+    pub(super) fn open_files(&self) -> usize {
+        self.open_files.load(Relaxed)
+    }
+
     /// How many are held.
-    #[cfg(test)]
     pub(super) fn held(&self) -> usize {
         self.held.load(Relaxed)
     }

@@ -50,6 +50,11 @@ impl Handles {
         Self { shards, next_shard: AtomicU32::new(0), descriptors }
     }
 
+    /// The descriptors that handles and inodes count against.
+    pub(super) fn descriptors(&self) -> &Descriptors {
+        &self.descriptors
+    }
+
     /// Asks for room before a file is opened. Errors: ENFILE where as much is open as may be.
     pub(super) fn reserve(&self) -> Result<OpenFileSlot<'_>, Errno> {
         self.descriptors.open_file()

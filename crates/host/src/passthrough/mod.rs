@@ -2,7 +2,8 @@
 //!
 //! [`Passthrough`] is the whole of it; each operation is one file in [`ops`]. [`inodes`] knows what the guest knows,
 //! [`handles`] what it has open, [`descriptors`] how many of the host's descriptors that takes, [`dir_stream`] reads
-//! directories, [`attr`] translates attributes, [`gate`] decides what a worker does itself.
+//! directories, [`attr`] translates attributes, [`gate`] decides what a worker does itself,
+//! [`gauges`] says what is held.
 //!
 //! A name is resolved as one component relative to its directory, without following links and without leaving the
 //! directory; nothing is ever opened but regular files and directories. So neither a link nor a race leads out of the
@@ -16,6 +17,7 @@ mod descriptors;
 mod dir_stream;
 mod filesystem;
 mod gate;
+mod gauges;
 mod handles;
 mod inodes;
 mod ops;
@@ -141,6 +143,13 @@ impl Passthrough {
     /// How many inodes the guest knows beside the root.
     pub fn inode_count(&self) -> usize {
         self.inodes.len()
+    }
+
+    /// Closes what has not been used since the call before: to be called every few seconds, idle or not.
+    ///
+    /// Without it, files that the host deletes may keep their blocks until the guest has used 256 others.
+    pub fn tidy(&self) {
+        self.inodes.close_unused();
     }
 
     /// Whether the present session has `flag`.

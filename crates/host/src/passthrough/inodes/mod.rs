@@ -258,6 +258,19 @@ impl Inodes {
         }
     }
 
+    /// Closes the descriptors of files that were not used since this was called before, where handles stand in for them:
+    /// a file that the host deletes keeps its blocks while a descriptor is open.
+    pub(super) fn close_unused(&self) {
+        if !self.filesystems.opens_handles(self.root.fs) {
+            return;
+        }
+        for shard in &self.shards {
+            let unused = lock(shard).take_unused(Class::Other);
+            self.spare[Class::Other as usize].fetch_sub(unused.len(), Relaxed);
+            unused.iter().for_each(|_| self.descriptors.remove());
+        }
+    }
+
     /// Closes every descriptor that can be reopened.
     #[cfg(test)]
     pub(super) fn close_all(&self) {

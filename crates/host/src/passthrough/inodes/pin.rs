@@ -8,13 +8,14 @@ use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Statx};
+use rustix::fs::{AtFlags, FileType, Mode, Statx};
 use transom_wire::NodeId;
 
 use super::{
     Inodes, file_type,
     identity::{Hold, Identity, Path},
     lock,
+    reopen::REFER,
 };
 use crate::{
     Errno,
@@ -66,36 +67,46 @@ impl Inodes {
                 shard.pin(key);
                 return Some(Pinned { inodes: self, nodeid: NodeId(key), is_kept: false });
             }
-            if shard.find_any(&identity).is_none() {
-                return None;
+            let key = shard.find_any(&identity)?;
+            if let Some(Hold::Handle(handle)) = shard.entries.get(key).map(|entry| &entry.hold) {
+                let handle = handle.clone();
+                drop(shard);
+                // What the handle opens is the entry's inode, whatever the name stands for by now.
+                let fd = self.with_room(|| self.filesystems.open(identity.fs, &handle, REFER)).ok()?;
+                return self.pin(key, fd);
             }
         }
-        let fd = path::open_beneath(&dir, name, OFlags::PATH | OFlags::NOFOLLOW, Mode::empty()).ok()?;
-        self.pin(fd, &identity)
+        let fd = self.with_room(|| path::open_beneath(&dir, name, REFER, Mode::empty())).ok()?;
+        let key = self.recognise(&fd, &identity)?;
+        self.pin(key, fd)
     }
 
-    /// Pins the inode behind `fd`, which is `O_PATH`, if the guest knows it as `identity`.
-    fn pin(&self, fd: OwnedFd, identity: &Identity) -> Option<Pinned<'_>> {
+    /// The entry of the inode behind `fd`, if the guest knows it as `identity`.
+    fn recognise(&self, fd: &OwnedFd, identity: &Identity) -> Option<u64> {
         let stat = stat::statx(&fd, AtFlags::empty(), stat::IDENTITY).ok()?;
         if Identity::new(self.filesystems.find(&stat)?, &stat) != *identity {
             return None;
         }
-        let handle = stat::mount_id(&stat).and_then(|mount| FileHandle::of(&fd, mount).ok());
-        let mut shard = lock(self.shard_of(identity));
-        let key = shard.find(identity, Some(handle.as_ref())).or_else(|| shard.find(identity, Some(None)))?;
+        let handle = stat::mount_id(&stat).and_then(|mount| FileHandle::of(fd, mount).ok());
+        let shard = lock(self.shard_of(identity));
+        shard.find(identity, Some(handle.as_ref())).or_else(|| shard.find(identity, Some(None)))
+    }
+
+    /// Pins an entry's inode with `fd`, an `O_PATH` descriptor on it.
+    fn pin(&self, key: u64, fd: OwnedFd) -> Option<Pinned<'_>> {
+        let mut shard = self.shard(NodeId(key));
         if !self.descriptors.try_pin() {
             return None;
         }
         let fd = Arc::new(fd);
         match shard.keep(key, &fd, true) {
             Ok(()) => self.descriptors.add(),
-            // Opened meanwhile.
+            // Opened meanwhile, or forgotten.
             Err(_) => {
-                let entry = shard.entries.get(key)?;
-                if entry.is_pinned {
+                let Some(entry) = shard.entries.get(key).filter(|entry| !entry.is_pinned) else {
                     self.descriptors.unpin();
                     return None;
-                }
+                };
                 self.spare[entry.class() as usize].fetch_sub(1, Relaxed);
                 shard.pin(key);
             }

@@ -22,7 +22,7 @@ use crate::{
 const DEPTH_MAX: usize = 4096;
 
 /// Refers to an inode, whatever it is, without opening it.
-const REFER: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW);
+pub(super) const REFER: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW);
 
 /// How an inode can be reached now.
 enum Way {
@@ -68,8 +68,11 @@ impl Inodes {
             } else {
                 let shard = self.shard(nodeid);
                 let entry = shard.entries.get(nodeid.0).ok_or(Errno::STALE)?;
-                match (&entry.fd, &entry.hold) {
-                    (None, Hold::Handle(handle)) => (entry.file_type, Some((entry.identity, handle.clone()))),
+                match &entry.hold {
+                    // Not every file system opens a handle once the last name is gone.
+                    Hold::Handle(handle) if !entry.is_pinned => {
+                        (entry.file_type, Some((entry.identity, handle.clone())))
+                    }
                     _ => (entry.file_type, None),
                 }
             }

@@ -211,6 +211,22 @@ impl Shard {
         None
     }
 
+    /// Takes all descriptors of `class` that were not used since this was called before.
+    pub(super) fn take_unused(&mut self, class: Class) -> Vec<Fd> {
+        let mut unused = Vec::new();
+        let mut place = 0;
+        while let Some(&index) = self.clocks[class as usize].indices.get(place) {
+            let Some(entry) = self.entries.value_at_mut(index) else { break };
+            if std::mem::take(&mut entry.is_fresh) {
+                place += 1;
+            } else {
+                unused.extend(entry.fd.take());
+                self.take_place(class, place as u32);
+            }
+        }
+        unused
+    }
+
     fn enter_clock(&mut self, index: u32) {
         let Some(entry) = self.entries.value_at_mut(index) else { return };
         let clock = &mut self.clocks[entry.class() as usize];

@@ -6,19 +6,15 @@ use rustix::fs::XattrFlags;
 use transom_wire::{
     NodeId,
     limits::{XATTR_LIST_LEN_MAX, XATTR_VALUE_LEN_MAX},
-    ops::{
-        init::InitFlags,
-        xattr::{SETXATTR_ACL_KILL_SGID, SetxattrIn},
-    },
+    ops::{init::InitFlags, xattr::SetxattrIn},
 };
 
 use crate::{
     Errno,
+    acl::{self, AclName},
     passthrough::{Passthrough, handles::OpenFile},
     server::XattrReply,
 };
-
-const ACL_NAMES: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
 
 impl Passthrough {
     pub(in crate::passthrough) fn do_setxattr(
@@ -33,9 +29,16 @@ impl Passthrough {
         let host_name = self.host_xattr_name(name)?;
         let flags = XattrFlags::from_bits(arg.flags.get()).ok_or(Errno::INVAL)?;
         let inode = self.inodes.get(nodeid)?;
-        let kills_set_id = arg.setxattr_flags.get() & SETXATTR_ACL_KILL_SGID != 0;
-        let _guard = kills_set_id.then(|| self.credentials.without_fsetid()).transpose()?;
-        self.proc_fds.set_xattr(&inode.fd, &host_name, value, flags)
+        let Some(acl) = AclName::of(&host_name) else {
+            return self.proc_fds.set_xattr(&inode.fd, &host_name, value, flags);
+        };
+        let mut value = value.to_vec();
+        acl.to_host(&mut value, &self.config.owners)?;
+        self.proc_fds.set_xattr(&inode.fd, &host_name, &value, flags)?;
+        if acl.kills_set_group_id(arg.setxattr_flags.get()) {
+            acl::kill_set_group_id(&self.proc_fds, &inode.fd)?;
+        }
+        Ok(())
     }
 
     pub(in crate::passthrough) fn do_getxattr(
@@ -57,6 +60,9 @@ impl Passthrough {
         let mut value = vec![0; (size as usize).min(XATTR_VALUE_LEN_MAX)];
         let len = self.proc_fds.get_xattr(&inode.fd, &host_name, &mut value)?;
         value.truncate(len);
+        if let Some(acl) = AclName::of(&host_name) {
+            acl.to_guest(&mut value, &self.config.owners)?;
+        }
         Ok(XattrReply::Bytes(value))
     }
 
@@ -109,7 +115,7 @@ impl Passthrough {
         if !self.config.xattr {
             return Err(Errno::NOSYS);
         }
-        if ACL_NAMES.contains(&name) && !self.has(InitFlags::POSIX_ACL) { Err(Errno::OPNOTSUPP) } else { Ok(()) }
+        if AclName::of(name).is_some() && !self.has(InitFlags::POSIX_ACL) { Err(Errno::OPNOTSUPP) } else { Ok(()) }
     }
 
     fn list(&self, fd: impl std::os::fd::AsFd) -> Result<Vec<u8>, Errno> {
@@ -127,6 +133,6 @@ impl Passthrough {
 }
 
 fn without_acls(names: &[u8]) -> Vec<u8> {
-    let seen = names.split_inclusive(|&byte| byte == 0).filter(|name| !ACL_NAMES.contains(&&name[..name.len() - 1]));
+    let seen = names.split_inclusive(|&byte| byte == 0).filter(|name| AclName::of(&name[..name.len() - 1]).is_none());
     seen.flatten().copied().collect()
 }

@@ -115,3 +115,24 @@ fn an_inode_is_reached_though_the_guest_forgot_the_directories_above() {
         assert_eq!(guest.fs().inode_count(), 0);
     });
 }
+
+#[test]
+fn what_is_not_used_for_a_while_is_closed_where_handles_stand_in() {
+    each_way_with(small(), |guest, dir| {
+        fs::write(dir.join("used"), "").unwrap();
+        fs::write(dir.join("unused"), "").unwrap();
+        let (used, unused) = (guest.walk("used").unwrap(), guest.walk("unused").unwrap());
+        guest.fs().tidy();
+        guest.getattr(used).unwrap();
+        let before = guest.fs().inodes.kept_count();
+        guest.fs().tidy();
+        let closed = if guest.fs().inodes.holds_handles() { 1 } else { 0 };
+        assert!(before - guest.fs().inodes.kept_count() <= closed);
+        guest.fs().tidy();
+        guest.fs().tidy();
+        assert!(guest.getattr(unused).is_ok() && guest.getattr(used).is_ok());
+        let gauges = guest.fs().gauges();
+        assert_eq!((gauges.inodes, gauges.open_files), (2, 0));
+        assert_eq!(gauges.descriptors, guest.fs().inodes.held_count() as u64);
+    });
+}

@@ -1,0 +1,21 @@
+//! The state of the file system, for the metrics.
+
+use super::Passthrough;
+use crate::{locks::Locks, metrics::Gauges};
+
+impl Passthrough {
+    /// What is held at present; the queues' figures, which the transport knows, are zero.
+    pub fn gauges(&self) -> Gauges {
+        let descriptors = self.handles.descriptors();
+        let lock_owners = self.locks.as_ref().map_or(0, Locks::descriptors);
+        Gauges {
+            inodes: self.inodes.len() as u64,
+            open_files: descriptors.open_files() as u64,
+            descriptors: (descriptors.held() + lock_owners) as u64,
+            descriptors_limit: descriptors.limit() as u64,
+            lock_owners: lock_owners as u64,
+            lock_waiters: self.locks.as_ref().map_or(0, Locks::waiting) as u64,
+            ..Gauges::default()
+        }
+    }
+}
