@@ -1,11 +1,17 @@
 //! Joins the parts: the file system and the back end, each configured as the options say.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    io,
+    sync::{Arc, mpsc},
+    thread,
+    time::Duration,
+};
 
 use anyhow::Context as _;
 use rustix::process::{getegid, geteuid};
 use transom_host::{
     idmap::{GidMap, OwnerMap, UidMap},
+    metrics::MetricsServer,
     passthrough::{self, Passthrough},
     server::Server,
     sysfd::ProcFds,
@@ -13,7 +19,7 @@ use transom_host::{
 use transom_wire::config::TAG_LEN;
 
 use crate::{
-    backend::{self, BackendConfig},
+    backend::{self, BackendConfig, Monitor},
     options::{CachePolicy, FileHandles, Negotiation, Options, Owner, OwnershipOptions},
     start::Started,
 };
@@ -23,9 +29,30 @@ pub fn serve(options: &Options, started: Started) -> anyhow::Result<()> {
     let config = file_system_config(options, started.guest_fds)?;
     let file_system = Passthrough::new(started.root, ProcFds::from(started.proc_self_fd), config)?;
     let server = Arc::new(Server::new(file_system));
-    let served = backend::serve(started.listener, server, &backend_config(options));
+    let monitor = Arc::new(Monitor::default());
+    let metrics = started.metrics.map(|listener| {
+        let (server, monitor) = (server.clone(), monitor.clone());
+        MetricsServer::serve(listener, move || monitor.snapshot(server.file_system().gauges()))
+    });
+    let _metrics = metrics.transpose().context("cannot serve the metrics")?;
+    let _tidying = tidy_every_now_and_then(server.clone())?;
+    let served = backend::serve(started.listener, server, &backend_config(options), &monitor);
     started.traces.remove();
     served
+}
+
+/// How often the file system gives back what it holds only for speed.
+const TIDY_EVERY: Duration = Duration::from_secs(5);
+
+/// Starts a thread that tidies until what is returned is dropped.
+fn tidy_every_now_and_then(server: Arc<Server<Passthrough>>) -> io::Result<mpsc::Sender<()>> {
+    let (stop, stopped) = mpsc::channel();
+    thread::Builder::new().name("tidy".into()).spawn(move || {
+        while stopped.recv_timeout(TIDY_EVERY) == Err(mpsc::RecvTimeoutError::Timeout) {
+            server.file_system().tidy();
+        }
+    })?;
+    Ok(stop)
 }
 
 fn backend_config(options: &Options) -> BackendConfig {

@@ -1,5 +1,7 @@
 //! A descriptor chain, copied off the ring once; its buffers are resolved against the guest's memory for each use.
 
+use std::time::Instant;
+
 use virtio_queue::DescriptorChain;
 use vm_memory::{GuestAddress, GuestMemoryBackend, GuestMemoryMmap, VolatileSlice};
 
@@ -12,6 +14,8 @@ const DESCRIPTORS_MAX: usize = 1024;
 pub(super) struct Chain {
     /// The index that goes back with the used length.
     pub(super) head: u16,
+    /// When it was taken off the ring.
+    pub(super) taken_at: Instant,
     readable: Vec<Piece>,
     writable: Vec<Piece>,
     /// A readable descriptor came behind a writable one, or there were more than [`DESCRIPTORS_MAX`].
@@ -36,7 +40,8 @@ impl Chain {
     /// Copies the first [`DESCRIPTORS_MAX`] descriptors.
     pub(super) fn copy(mut descriptors: DescriptorChain<&GuestMemoryMmap<()>>) -> Self {
         let head = descriptors.head_index();
-        let mut chain = Self { head, readable: Vec::new(), writable: Vec::new(), is_malformed: false };
+        let mut chain =
+            Self { head, taken_at: Instant::now(), readable: Vec::new(), writable: Vec::new(), is_malformed: false };
         for descriptor in descriptors.by_ref().take(DESCRIPTORS_MAX) {
             let piece = Piece { addr: descriptor.addr(), len: descriptor.len() as usize };
             if descriptor.is_write_only() {

@@ -7,7 +7,10 @@ use std::{
 
 use transom_host::server::{FileSystem, Scratch, Server};
 use transom_wire::config::Config;
-use vhost::vhost_user::message::{VhostUserProtocolFeatures, VhostUserVirtioFeatures};
+use vhost::vhost_user::{
+    Backend,
+    message::{VhostUserProtocolFeatures, VhostUserVirtioFeatures},
+};
 use vhost_user_backend::VhostUserBackend;
 use virtio_bindings::bindings::{
     virtio_config::VIRTIO_F_VERSION_1,
@@ -22,7 +25,7 @@ use zerocopy::IntoBytes;
 
 use super::{
     BackendConfig, Memory,
-    in_flight::InFlight,
+    monitor::Monitor,
     poll::Poller,
     pool::Pool,
     vring::Vring,
@@ -39,12 +42,19 @@ pub(super) struct Device<F> {
     queues: Vec<Arc<Queue<F>>>,
     /// Protected by a lock that only the queue's own thread ever takes.
     workers: Vec<Mutex<WorkerState>>,
+    /// The channel for our own requests. Kept although there are none: User Mode Linux loses its interrupts when it closes.
+    requests: Mutex<Option<Backend>>,
     /// Ends a worker's thread.
     exits: Vec<Mutex<Option<(EventConsumer, EventNotifier)>>>,
 }
 
 impl<F: FileSystem + 'static> Device<F> {
-    pub(super) fn new(server: Arc<Server<F>>, memory: Memory, config: &BackendConfig) -> io::Result<Self> {
+    pub(super) fn new(
+        server: Arc<Server<F>>,
+        memory: Memory,
+        config: &BackendConfig,
+        monitor: &Arc<Monitor>,
+    ) -> io::Result<Self> {
         let queue_count = 1 + usize::from(config.request_queues);
         let pool = Arc::new(Pool::new(config.pool_threads));
         let queue = || {
@@ -52,15 +62,19 @@ impl<F: FileSystem + 'static> Device<F> {
                 server: server.clone(),
                 memory: memory.clone(),
                 pool: pool.clone(),
-                in_flight: InFlight::default(),
+                in_flight: Arc::default(),
+                monitor: monitor.clone(),
                 is_broken: false.into(),
             })
         };
         let worker = || Mutex::new(WorkerState { poller: Poller::new(config.poll_max), scratch: Scratch::default() });
         let exit = || Ok(Mutex::new(Some(new_event_consumer_and_notifier(EventFlag::CLOEXEC)?)));
+        let queues: Vec<_> = (0..queue_count).map(|_| queue()).collect();
+        monitor.watch(queues.iter().map(|queue| queue.in_flight.clone()), &pool);
         Ok(Self {
             config: config.tag.map(|tag| Config { tag, num_request_queues: u32::from(config.request_queues).into() }),
-            queues: (0..queue_count).map(|_| queue()).collect(),
+            queues,
+            requests: Mutex::default(),
             workers: (0..queue_count).map(|_| worker()).collect(),
             exits: (0..queue_count).map(|_| exit()).collect::<io::Result<_>>()?,
             server,
@@ -128,6 +142,10 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
             memory.lock().unwrap_or_else(PoisonError::into_inner).replace(GuestMemoryMmap::new());
         }
         checked
+    }
+
+    fn set_backend_req_fd(&self, backend: Backend) {
+        *self.requests.lock().unwrap_or_else(PoisonError::into_inner) = Some(backend);
     }
 
     /// An answer that is not `size` long tells the front end that there is none (vhost-user, "GET_CONFIG").

@@ -28,6 +28,11 @@ impl InFlight {
         }
     }
 
+    /// How many there are.
+    pub(super) fn count(&self) -> u32 {
+        *self.lock()
+    }
+
     /// Waits until no request is in flight.
     ///
     /// Calls `interrupt` time and again, since a request may begin to wait after one call.

@@ -2,12 +2,13 @@
 //!
 //! [`serve`] is the entry. [`device`] is what a front end negotiates with; each queue has a [`worker`], which takes
 //! chains ([`chain`]) off the ring and serves them itself or hands them to the [`pool`]; [`poll`] decides how long a
-//! worker watches its ring before it sleeps. Locks: a vring's mutex (inside the vhost-user-backend crate) and
+//! worker watches its ring before it sleeps; [`monitor`] counts. Locks: a vring's mutex (inside the vhost-user-backend crate) and
 //! [`in_flight`]'s, never one within the other, and neither while a request is served.
 
 mod chain;
 mod device;
 mod in_flight;
+mod monitor;
 mod poll;
 mod pool;
 mod vring;
@@ -24,6 +25,7 @@ use vhost_user_backend::{Error as DaemonError, VhostUserDaemon};
 use vm_memory::{GuestMemoryAtomic, GuestMemoryMmap};
 
 use device::Device;
+pub use monitor::Monitor;
 
 /// The guest's memory, as the front end hands it over.
 type Memory = GuestMemoryAtomic<GuestMemoryMmap<()>>;
@@ -50,11 +52,12 @@ pub fn serve<F: FileSystem + 'static>(
     listener: UnixListener,
     server: Arc<Server<F>>,
     config: &BackendConfig,
+    monitor: &Arc<Monitor>,
 ) -> anyhow::Result<()> {
     let mut listener = Listener::from(listener);
     loop {
         let memory = Memory::new(GuestMemoryMmap::new());
-        let device = Arc::new(Device::new(server.clone(), memory.clone(), config)?);
+        let device = Arc::new(Device::new(server.clone(), memory.clone(), config, monitor)?);
         let mut daemon = VhostUserDaemon::new("vhost-user".into(), device.clone(), memory)
             .map_err(|error| anyhow::anyhow!("{error}"))
             .context("cannot start the queues' workers")?;

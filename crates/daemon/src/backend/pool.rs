@@ -24,6 +24,15 @@ pub(super) struct Pool {
     waiters: Arc<AtomicUsize>,
 }
 
+/// How busy a pool is.
+#[derive(Default)]
+pub(super) struct Usage {
+    pub(super) threads: u64,
+    pub(super) busy: u64,
+    /// Jobs that no thread has begun.
+    pub(super) queued: u64,
+}
+
 /// No thread could be had.
 pub(super) struct Refused;
 
@@ -62,6 +71,13 @@ impl Pool {
         state.jobs.push_back(Box::new(job));
         self.shared.has_job.notify_one();
         Ok(())
+    }
+
+    /// How busy it is now.
+    pub(super) fn usage(&self) -> Usage {
+        let state = self.shared.lock();
+        let busy = state.threads - state.idle;
+        Usage { threads: state.threads as u64, busy: busy as u64, queued: state.jobs.len() as u64 }
     }
 
     /// Runs `job` on a thread of its own.

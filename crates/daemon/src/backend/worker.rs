@@ -20,6 +20,7 @@ use super::{
     Memory,
     chain::Chain,
     in_flight::InFlight,
+    monitor::Monitor,
     poll::Poller,
     pool::{Pool, Refused},
     vring::Vring,
@@ -30,7 +31,8 @@ pub(super) struct Queue<F> {
     pub(super) server: Arc<Server<F>>,
     pub(super) memory: Memory,
     pub(super) pool: Arc<Pool>,
-    pub(super) in_flight: InFlight,
+    pub(super) in_flight: Arc<InFlight>,
+    pub(super) monitor: Arc<Monitor>,
     /// The driver broke the ring, or the front end has left; nothing more is taken from it until it is set up anew.
     pub(super) is_broken: AtomicBool,
 }
@@ -119,6 +121,7 @@ impl<F: FileSystem + 'static> Queue<F> {
             Outcome::Done(done) => return self.finish(vring, &chain, done),
             Outcome::Defer(lane) => lane,
         };
+        self.monitor.deferred();
         let chain = Arc::new(chain);
         let job = {
             let (queue, vring, memory, chain) = (self.clone(), vring.clone(), memory.clone(), chain.clone());
@@ -163,6 +166,7 @@ impl<F: FileSystem + 'static> Queue<F> {
 
     /// Puts the chain back and tells the driver, where it wants to be told.
     fn finish(&self, vring: &Vring, chain: &Chain, done: Done) {
+        self.monitor.finished(chain, &done);
         if let Err(error) = vring.add_used(chain.head, done.used_len_bytes) {
             self.break_ring(&error);
         } else if vring.needs_notification().unwrap_or(true)
@@ -180,6 +184,7 @@ impl<F: FileSystem + 'static> Queue<F> {
 
     fn break_ring(&self, error: &dyn std::fmt::Display) {
         if !self.is_broken.swap(true, Ordering::AcqRel) {
+            self.monitor.broken_queue();
             tracing::error!(%error, "the driver broke its ring: the queue is stopped");
         }
     }

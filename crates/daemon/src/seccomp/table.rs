@@ -59,6 +59,7 @@ pub(super) const CALLS: &[Call] = calls! {
     SYS_getgroups: ordinary, "which supplementary groups to return to";
     SYS_getpid: rare, "the process id in messages to the system log";
     SYS_getrandom: rare, "keys of hash tables";
+    SYS_getsockopt: rare, "the back end's own channel to the front end is looked at when it arrives";
     SYS_gettid: rare, "a thread is named or signalled";
     SYS_getxattr: ordinary, "GETXATTR through /proc/self/fd";
     SYS_ioctl: ordinary (KnownIoctl), "flags of files, blocking mode of sockets";

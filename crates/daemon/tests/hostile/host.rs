@@ -76,7 +76,8 @@ impl Daemon {
         let (ends, ended) = mpsc::channel();
         let (daemons_listener, daemons_server) = (listener.try_clone().unwrap(), server.clone());
         let daemon = thread::Builder::new().name("daemon".into()).spawn(move || {
-            let error = serve(daemons_listener, daemons_server, &config).expect_err("it serves until accepting fails");
+            let error = serve(daemons_listener, daemons_server, &config, &Arc::default())
+                .expect_err("it serves until accepting fails");
             ends.send(drop(error)).unwrap();
         });
         drop(daemon.unwrap());

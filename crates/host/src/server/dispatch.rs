@@ -245,7 +245,7 @@ impl<F: FileSystem> Server<F> {
         }
         let data = super::slices::range(&req.data, 0, size);
         let written = self.fs.write(&req.context, req.nodeid, &arg, &data)?;
-        reply.data_len_bytes = written;
+        reply.data_len_bytes = written.into();
         reply.send(&WriteOut { size: written.into(), padding: 0.into() })
     }
 
@@ -286,11 +286,13 @@ impl<F: FileSystem> Server<F> {
         let mut arg: CopyFileRangeIn = req.take()?;
         if opcode == Opcode::CopyFileRange64 {
             let bytes_copied = self.fs.copy_file_range(&req.context, req.nodeid, &arg)?;
+            reply.data_len_bytes = bytes_copied;
             return reply.send(&CopyFileRangeOut { bytes_copied: bytes_copied.into() });
         }
         // The answer has 32 bits; a whole number of pages keeps the guest's next request aligned.
         arg.len = arg.len.get().min(u64::from(u32::MAX & !0xfff)).into();
         let size = self.fs.copy_file_range(&req.context, req.nodeid, &arg)? as u32;
+        reply.data_len_bytes = size.into();
         reply.send(&WriteOut { size: size.into(), padding: 0.into() })
     }
 

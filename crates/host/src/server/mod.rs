@@ -57,8 +57,8 @@ pub struct Done {
     pub opcode: Option<u32>,
     /// What the reply says, where one was due.
     pub result: Result<(), Errno>,
-    /// Bytes of file data that a READ or WRITE moved.
-    pub data_len_bytes: u32,
+    /// Bytes of file data that a READ, WRITE or COPY_FILE_RANGE moved.
+    pub data_len_bytes: u64,
 }
 
 impl<F: FileSystem> Server<F> {

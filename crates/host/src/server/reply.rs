@@ -15,7 +15,7 @@ pub(super) struct Reply<'a> {
     sent_len_bytes: u32,
     pub(super) unique: U64,
     /// Bytes of file data, for the metrics.
-    pub(super) data_len_bytes: u32,
+    pub(super) data_len_bytes: u64,
 }
 
 const HEADER_LEN: usize = size_of::<OutHeader>();
@@ -66,7 +66,7 @@ impl<'a> Reply<'a> {
 
     /// Sends a header for `len` bytes that were written through [`Reply::data_slices`].
     pub(super) fn data(&mut self, len: usize) -> Result<(), Errno> {
-        self.data_len_bytes = len as u32;
+        self.data_len_bytes = len as u64;
         self.header(len, 0)
     }
 

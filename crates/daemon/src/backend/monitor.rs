@@ -1,0 +1,73 @@
+//! What the back end counts, and what it can say of its present state.
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use transom_host::{
+    metrics::{Gauges, Metrics, Snapshot, families::Counter},
+    server::Done,
+};
+use transom_wire::Opcode;
+
+use super::{chain::Chain, in_flight::InFlight, pool::Pool};
+
+/// Counters that outlive front ends, and a view of the device of the present one.
+#[derive(Default)]
+pub struct Monitor {
+    metrics: Metrics,
+    /// Protected by its own lock; taken when a front end connects and when somebody reads.
+    device: Mutex<DeviceView>,
+}
+
+/// What is measured of a device; nothing is once it is gone.
+#[derive(Default)]
+pub(super) struct DeviceView {
+    pub(super) queues: Vec<Weak<InFlight>>,
+    pub(super) pool: Weak<Pool>,
+}
+
+impl Monitor {
+    /// All figures; `gauges` are those that the file system knows.
+    pub fn snapshot(&self, gauges: Gauges) -> Snapshot {
+        let device = self.device.lock().unwrap_or_else(PoisonError::into_inner);
+        let pool = device.pool.upgrade().map(|pool| pool.usage()).unwrap_or_default();
+        let queue_depths = device.queues.iter().filter_map(Weak::upgrade).map(|queue| queue.count().into()).collect();
+        drop(device);
+        self.metrics.snapshot(Gauges {
+            queue_depths,
+            pool_threads: pool.threads,
+            pool_busy: pool.busy,
+            pool_queued: pool.queued,
+            ..gauges
+        })
+    }
+
+    /// Measures another device from now on.
+    pub(super) fn watch(&self, queues: impl Iterator<Item = Arc<InFlight>>, pool: &Arc<Pool>) {
+        let view =
+            DeviceView { queues: queues.map(|queue| Arc::downgrade(&queue)).collect(), pool: Arc::downgrade(pool) };
+        *self.device.lock().unwrap_or_else(PoisonError::into_inner) = view;
+    }
+
+    pub(super) fn deferred(&self) {
+        self.metrics.add(Counter::Deferred, 1);
+    }
+
+    pub(super) fn broken_queue(&self) {
+        self.metrics.add(Counter::BrokenQueues, 1);
+    }
+
+    pub(super) fn finished(&self, chain: &Chain, done: &Done) {
+        // A request too short for a header counts among the operations that are none.
+        let number = done.opcode.unwrap_or(u32::MAX);
+        self.metrics.operation(number, chain.taken_at.elapsed(), done.result);
+        let (counter, count) = match Opcode::from_u32(number) {
+            Some(Opcode::Read) => (Counter::ReadBytes, done.data_len_bytes),
+            Some(Opcode::Write) => (Counter::WrittenBytes, done.data_len_bytes),
+            Some(Opcode::CopyFileRange | Opcode::CopyFileRange64) => (Counter::CopiedBytes, done.data_len_bytes),
+            Some(Opcode::Interrupt) => (Counter::Interrupts, 1),
+            Some(Opcode::Init) => (Counter::Sessions, u64::from(done.result.is_ok())),
+            _ => return,
+        };
+        self.metrics.add(counter, count);
+    }
+}

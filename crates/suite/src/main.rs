@@ -1,0 +1,113 @@
+//! `transom-suite`: the tests that need a Linux guest, by guest, daemon and cache mode.
+//!
+//! A [`Scenario`](scenario::Scenario) is one boot: a guest, a daemon with its options, and a job in it, either the list of
+//! file-system cases ([`cases`]) or pjdfstest ([`pjdfstest`]). The same job runs on the bare host directory first, and a
+//! scenario passes when the guest's results equal those. This executable is also the first process of its guests.
+
+mod cases;
+mod guest;
+mod places;
+mod scenario;
+
+use std::{process::ExitCode, time::Instant};
+
+use clap::Parser;
+use places::Places;
+use scenario::{Job, Scenario};
+
+/// Runs file-system tests in Linux guests over virtio-fs and compares them with the bare host directory.
+///
+/// Scenarios are named GUEST/DAEMON/OPTIONS/JOB. Without a filter those of transomd run.
+#[derive(Debug, Parser)]
+#[command(name = "transom-suite", version, max_term_width = 100)]
+struct Cli {
+    /// Run the scenarios whose name contains one of these; those of other daemons only run when named
+    filters: Vec<String>,
+
+    /// Print the names of all scenarios and end
+    #[arg(long)]
+    list: bool,
+
+    /// Leave the results of each scenario in this directory
+    #[arg(long, value_name = "DIR")]
+    keep: Option<std::path::PathBuf>,
+}
+
+/// How a scenario ended; the numbers count the tests within.
+#[derive(Debug, Default, Clone)]
+struct Verdict {
+    passed: usize,
+    failed: usize,
+    skipped: usize,
+    /// What failed, or is known to differ and why, a line each.
+    remarks: Vec<String>,
+}
+
+fn main() -> ExitCode {
+    transom_vm::agent::run_if_init();
+    let cli = Cli::parse();
+    let all = scenario::all();
+    if cli.list {
+        all.iter().for_each(|scenario| println!("{}", scenario.name()));
+        return ExitCode::SUCCESS;
+    }
+    let is_chosen = |scenario: &Scenario| match cli.filters.as_slice() {
+        [] => scenario.runs_by_default,
+        filters => filters.iter().any(|filter| scenario.name().contains(filter.as_str())),
+    };
+    let chosen: Vec<_> = all.into_iter().filter(is_chosen).collect();
+    if chosen.is_empty() {
+        eprintln!("transom-suite: no scenario has such a name; --list prints them");
+        return ExitCode::from(2);
+    }
+    let places = match Places::new(cli.keep) {
+        Ok(places) => places,
+        Err(error) => {
+            eprintln!("transom-suite: {error:#}");
+            return ExitCode::from(2);
+        }
+    };
+    let mut sum = Verdict::default();
+    for scenario in &chosen {
+        let begun = Instant::now();
+        let verdict = run(scenario, &places);
+        let mark = if verdict.failed > 0 { "FAIL" } else { "ok" };
+        println!(
+            "{mark:4} {:44} {:4} passed {:3} failed {:3} skipped {:6.1} s",
+            scenario.name(),
+            verdict.passed,
+            verdict.failed,
+            verdict.skipped,
+            begun.elapsed().as_secs_f64()
+        );
+        verdict.remarks.iter().for_each(|remark| println!("{remark}"));
+        sum.passed += verdict.passed;
+        sum.failed += verdict.failed;
+        sum.skipped += verdict.skipped;
+    }
+    println!("{} passed, {} failed, {} skipped", sum.passed, sum.failed, sum.skipped);
+    if sum.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn run(scenario: &Scenario, places: &Places) -> Verdict {
+    let machine = match guest::prepare(scenario, places) {
+        Ok(machine) => machine,
+        Err(reason) => return Verdict::skipped(&format!("{reason:#}")),
+    };
+    let result = match scenario.job {
+        Job::Cases => cases::run(scenario, &machine, places),
+    };
+    result.unwrap_or_else(|error| Verdict::failed(&format!("{error:#}")))
+}
+
+impl Verdict {
+    /// The scenario could not run here at all.
+    fn skipped(reason: &str) -> Self {
+        Self { skipped: 1, remarks: vec![format!("SKIPPED: {reason}")], ..Self::default() }
+    }
+
+    /// The scenario ran and came to nothing.
+    fn failed(reason: &str) -> Self {
+        Self { failed: 1, remarks: vec![format!("    {reason}")], ..Self::default() }
+    }
+}
