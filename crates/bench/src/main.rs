@@ -4,7 +4,7 @@ use std::{io, path::PathBuf, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 
-use transom_bench::{report, workload};
+use transom_bench::{memory, report, workload};
 
 mod commands;
 
@@ -58,7 +58,12 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Memory(command) => command.run(),
         Command::Smoke(command) => command.run(),
         Command::Render { results } => {
-            print!("{}", report::markdown(&report::Report::read(&results)?));
+            let text = std::fs::read(&results)?;
+            let table = match serde_json::from_slice::<memory::MemoryReport>(&text) {
+                Ok(report) => memory::markdown(&report),
+                Err(_) => report::markdown(&report::Report::read(&results)?),
+            };
+            print!("{table}");
             Ok(())
         }
     }

@@ -223,10 +223,13 @@ pub fn markdown(report: &MemoryReport) -> String {
         "LOOKUP/s",
     ]);
     let mib = |kib: u64| format!("{:.1}", kib as f64 / 1024.0);
+    let mut gave_up = String::new();
     for sample in &report.samples {
         let name = format!("{} {}", sample.daemon, sample.args.join(" ")).trim().to_owned();
         let Some(measure) = &sample.measure else {
-            table.add_row([name, format!("gave up: {}", sample.refusal.as_deref().unwrap_or("no reason"))]);
+            let reason = sample.refusal.as_deref().unwrap_or("no reason");
+            gave_up.push_str(&format!("- {name} gave up: {}\n", reason.lines().next().unwrap_or(reason)));
+            table.add_row([name, "gave up".to_owned()]);
             continue;
         };
         let MemoryMeasure { before, after, forgotten, kernel_slab_kib, lookups_per_s } = measure;
@@ -251,7 +254,7 @@ pub fn markdown(report: &MemoryReport) -> String {
         report.samples.iter().filter(|sample| sample.repetition == 0).map(|sample| sample.version.as_str()).collect();
     format!(
         "# Memory of the daemon after {inodes} inodes\n\n    {}\n\n- {}, {} cores of {}, {} MiB, Linux {}; shared: {}\n\
-         - {}\n\n{table}\n\nMemory is what is resident (VmRSS, peak VmHWM) of all processes of the daemon. The kernel's own memory \
+         - {}\n\n{table}\n\n{gave_up}\nMemory is what is resident (VmRSS, peak VmHWM) of all processes of the daemon. The kernel's own memory \
          (descriptors, file handles, cached names and inodes) grows beside it; it is measured for the whole machine.\n",
         report.command.join(" "),
         facts.date,

@@ -1,9 +1,6 @@
 //! `transom-bench guest`.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use transom_bench::{guest, process::Placement, workload::Params};

@@ -82,9 +82,13 @@ impl Common {
 
 /// The words that started this program, without the folders of programs, which are of no use elsewhere.
 fn command_line() -> Vec<String> {
-    env::args()
+    std::iter::once(env!("CARGO_PKG_NAME").to_owned())
+        .chain(env::args().skip(1))
         .map(|word| {
-            let short = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
+            let short = |path: &str| match path.starts_with('/') {
+                true => path.rsplit('/').next().unwrap_or(path).to_owned(),
+                false => path.to_owned(),
+            };
             match word.split_once(' ') {
                 Some((program, args)) => match program.split_once('=') {
                     Some((name, program)) => format!("'{name}={} {args}'", short(program)),

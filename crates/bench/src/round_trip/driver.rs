@@ -203,7 +203,9 @@ impl Slot {
         let Ok(header) = OutHeader::read_from_bytes(&bytes) else { bail!("a reply without a header") };
         ensure!(
             header.unique.get() == self.unique && header.error.get() == self.expected_error,
-            "{header:?} answers request {} where error {} was expected",
+            "error {} ({}) answers request {} where error {} was expected",
+            header.error.get(),
+            rustix::io::Errno::from_raw_os_error(-header.error.get()),
             self.unique,
             self.expected_error
         );
