@@ -95,8 +95,8 @@ impl FileSystem for Passthrough {
         self.do_link(old, parent, name)
     }
 
-    fn open(&self, _: &Context<'_>, nodeid: NodeId, arg: &OpenIn) -> Result<OpenOut, Errno> {
-        self.do_open(nodeid, arg)
+    fn open(&self, ctx: &Context<'_>, nodeid: NodeId, arg: &OpenIn) -> Result<OpenOut, Errno> {
+        self.do_open(ctx, nodeid, arg)
     }
 
     fn read(&self, ctx: &Context<'_>, _: NodeId, arg: &ReadIn, data: &[GuestSlice<'_>]) -> Result<usize, Errno> {

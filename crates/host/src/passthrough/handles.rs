@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use transom_wire::{Handle, NodeId};
+use transom_wire::{Handle, NodeId, ids::LockOwner};
 
 use super::{
     descriptors::{Descriptors, OpenFileSlot},
@@ -20,13 +20,34 @@ use crate::Errno;
 /// Shards, so that workers seldom meet at one lock.
 const SHARD_COUNT: u32 = 8;
 
+/// Owners of locks that are noted for one open file: a forked program shares one among a few processes.
+const LOCK_OWNERS_MAX: usize = 1024;
+
 /// A file that is open.
 #[derive(Debug)]
 pub(super) struct OpenFile {
     pub(super) fd: OwnedFd,
     pub(super) nodeid: NodeId,
+    /// Who has taken POSIX locks through this file: its last close ends these, and for a lock of the open file description,
+    /// which has an owner of its own, Linux says so in no other way.
+    lock_owners: Mutex<Vec<LockOwner>>,
     /// The host's file system has no writes that refuse to wait: they are not tried again.
     pub(super) waits_to_write: AtomicBool,
+}
+
+impl OpenFile {
+    /// Notes that `owner` takes a POSIX lock through this file.
+    pub(super) fn add_lock_owner(&self, owner: LockOwner) {
+        let mut owners = self.lock_owners.lock().unwrap_or_else(PoisonError::into_inner);
+        if !owners.contains(&owner) && owners.len() < LOCK_OWNERS_MAX {
+            owners.push(owner);
+        }
+    }
+
+    /// Takes all that were noted.
+    pub(super) fn take_lock_owners(&self) -> Vec<LockOwner> {
+        std::mem::take(&mut *self.lock_owners.lock().unwrap_or_else(PoisonError::into_inner))
+    }
 }
 
 /// What a handle names.
@@ -62,7 +83,8 @@ impl Handles {
 
     /// Gives an open file its handle.
     pub(super) fn add_file(&self, slot: OpenFileSlot<'_>, nodeid: NodeId, fd: OwnedFd) -> Result<Handle, Errno> {
-        self.add(slot, Open::File(Arc::new(OpenFile { fd, nodeid, waits_to_write: AtomicBool::new(false) })))
+        let file = OpenFile { fd, nodeid, lock_owners: Mutex::default(), waits_to_write: AtomicBool::new(false) };
+        self.add(slot, Open::File(Arc::new(file)))
     }
 
     /// Gives an open directory its handle.

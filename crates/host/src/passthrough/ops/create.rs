@@ -6,10 +6,7 @@ use rustix::fs::{AtFlags, FileType, OFlags};
 use transom_wire::{
     Name, NodeId,
     attr::EntryOut,
-    ops::{
-        create::CreateIn,
-        open::{OPEN_KILL_SUIDGID, OpenOut},
-    },
+    ops::{create::CreateIn, open::OpenOut},
 };
 
 use crate::{
@@ -70,7 +67,7 @@ impl Passthrough {
                 Err(Errno::NOENT) => continue,
                 entry => entry?,
             };
-            let opened = self.open_existing(&entry, flags, arg.open_flags.get() & OPEN_KILL_SUIDGID != 0);
+            let opened = self.open_existing(&entry, flags, self.open_kills_set_id(ctx, flags, arg.open_flags.get()));
             let nodeid = NodeId::from(entry.nodeid);
             return opened.map(|fd| (entry, fd)).inspect_err(|_| self.do_forget(nodeid, 1));
         }

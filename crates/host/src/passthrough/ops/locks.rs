@@ -36,6 +36,9 @@ impl Passthrough {
         let file = self.handles.file(Handle::from(arg.fh))?;
         let waits = waits && ctx.patience == Patience::MayBlock;
         let owner = LockOwner(arg.owner);
+        if !wish.is_flock && wish.kind.is_some() {
+            file.add_lock_owner(owner);
+        }
         let open = || self.inodes.with_room(|| open_for_locks(&self.proc_fds, &file.fd));
         match (wish.is_flock, wish.kind) {
             (true, Some(kind)) if waits => locks.flock_waiting(ctx.unique, &file.fd, kind),

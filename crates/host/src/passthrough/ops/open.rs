@@ -5,27 +5,46 @@ use std::os::fd::OwnedFd;
 use rustix::fs::OFlags;
 use transom_wire::{
     Handle, NodeId,
-    ops::open::{OPEN_KILL_SUIDGID, OpenFlags, OpenIn, OpenOut},
+    ops::{
+        init::InitFlags,
+        open::{OPEN_KILL_SUIDGID, OpenFlags, OpenIn, OpenOut},
+    },
 };
 
-use crate::{Errno, passthrough::Passthrough};
+use crate::{Errno, passthrough::Passthrough, server::Context};
 
 /// What of the guest's flags reaches the host whatever the configuration.
 const PASSED_ON: OFlags = OFlags::RWMODE.union(OFlags::TRUNC).union(OFlags::SYNC).union(OFlags::DSYNC);
 
 impl Passthrough {
-    pub(in crate::passthrough) fn do_open(&self, nodeid: NodeId, arg: &OpenIn) -> Result<OpenOut, Errno> {
+    pub(in crate::passthrough) fn do_open(
+        &self,
+        ctx: &Context<'_>,
+        nodeid: NodeId,
+        arg: &OpenIn,
+    ) -> Result<OpenOut, Errno> {
         let flags = OFlags::from_bits_retain(arg.flags.get());
         self.check_open_mode(flags)?;
         let slot = self.handles.reserve()?;
         self.inodes.balance();
         let fd = {
-            let kills_set_id = arg.open_flags.get() & OPEN_KILL_SUIDGID != 0;
+            let kills_set_id = self.open_kills_set_id(ctx, flags, arg.open_flags.get());
             let _guard = kills_set_id.then(|| self.credentials.without_fsetid()).transpose()?;
             self.open_inode(nodeid, flags)?
         };
         let fh = self.handles.add_file(slot, nodeid, fd)?;
         Ok(self.open_out(fh, flags))
+    }
+
+    /// Whether opening a file that is there clears its set-id bits.
+    ///
+    /// A guest without HANDLE_KILLPRIV_V2 leaves that to the host where the open truncates, and does not say so. Only
+    /// root keeps the bits then, as on the host.
+    pub(in crate::passthrough) fn open_kills_set_id(&self, ctx: &Context<'_>, flags: OFlags, open_flags: u32) -> bool {
+        if self.has(InitFlags::HANDLE_KILLPRIV_V2) {
+            return open_flags & OPEN_KILL_SUIDGID != 0;
+        }
+        flags.contains(OFlags::TRUNC) && ctx.uid != 0
     }
 
     /// Errors: EROFS for a mode that could change a read-only share, EINVAL for one that is none.

@@ -175,6 +175,43 @@ fn set_id_bits_go_with_a_write_that_says_so() {
 }
 
 #[test]
+fn set_id_bits_go_with_a_truncating_open_by_anybody_but_root() {
+    if !is_root() {
+        return println!("SKIPPED: only with CAP_FSETID do the bits stay otherwise");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("program");
+    fs::write(&path, "x").unwrap();
+    let mut guest = Guest::new(dir.path(), Config::default());
+    let nodeid = guest.walk("program").unwrap();
+    for (caller, expected) in [((0, 0), 0o6755), ((1234, 1234), 0o755)] {
+        rustix::fs::chmod(&path, 0o6755.into()).unwrap();
+        guest.caller = caller;
+        guest.open(nodeid, OFlags::RDWR | OFlags::TRUNC).unwrap();
+        assert_eq!(path.metadata().unwrap().mode() & 0o7777, expected, "by {caller:?}");
+        rustix::fs::chmod(&path, 0o6755.into()).unwrap();
+        guest.create(ROOT, "program", OFlags::RDWR | OFlags::TRUNC).unwrap();
+        assert_eq!(path.metadata().unwrap().mode() & 0o7777, expected, "by {caller:?} with CREATE");
+    }
+}
+
+#[test]
+fn set_group_id_without_execution_by_the_group_survives_a_write() {
+    let dir = tempfile::tempdir().unwrap();
+    rustix::fs::chmod(dir.path(), 0o777.into()).unwrap();
+    let mut guest = Guest::new(dir.path(), Config::default());
+    guest.caller = (1234, 1234);
+    let (_, open) = guest.create_mode(ROOT, "file", OFlags::RDWR, 0o2745).unwrap();
+    let mode = || dir.path().join("file").metadata().unwrap().mode() & 0o7777;
+    assert_eq!(mode(), 0o2745);
+    guest.write(open.fh.into(), 0, b"x").unwrap();
+    if !is_root() {
+        return println!("SKIPPED: without CAP_FSETID the host has the say");
+    }
+    assert_eq!(mode(), 0o2745);
+}
+
+#[test]
 fn a_file_of_many_buffers_and_unaligned_ends_reads_alike_from_cache_and_disk() {
     let dir = tempfile::tempdir().unwrap();
     let content: Vec<u8> = (0..70_001u32).map(|i| (i * 7 % 253) as u8).collect();

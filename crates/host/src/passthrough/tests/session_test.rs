@@ -160,7 +160,13 @@ fn locks_of_two_owners_meet_on_the_host() {
     set(lock(two, 2, libc::F_RDLCK, 0)).unwrap();
     set(lock(one, 1, libc::F_WRLCK, LK_FLOCK)).unwrap();
     assert_eq!(set(lock(two, 2, libc::F_WRLCK, LK_FLOCK)), Err(Errno::AGAIN));
+    // A lock of the open file description has an owner whom no FLUSH names.
+    set(lock(two, 2, libc::F_UNLCK, 0)).unwrap();
+    set(lock(one, 77, libc::F_WRLCK, 0)).unwrap();
+    guest.flush(file, one).unwrap();
+    assert_eq!(set(lock(two, 2, libc::F_RDLCK, 0)), Err(Errno::AGAIN));
     guest.release(file, one);
+    set(lock(two, 2, libc::F_RDLCK, 0)).unwrap();
     set(lock(two, 2, libc::F_WRLCK, LK_FLOCK)).unwrap();
     assert_eq!(node(&guest.lookup(ROOT, "file").unwrap()), file);
 }
