@@ -21,6 +21,7 @@ mod gauges;
 mod handles;
 mod inodes;
 mod ops;
+mod set_id;
 mod slab;
 
 #[cfg(test)]

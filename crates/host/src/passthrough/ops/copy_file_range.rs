@@ -1,11 +1,14 @@
 //! COPY_FILE_RANGE and COPY_FILE_RANGE_64.
 
-use transom_wire::{Handle, ops::copy_file_range::CopyFileRangeIn};
+use transom_wire::{
+    Handle,
+    ops::{copy_file_range::CopyFileRangeIn, init::InitFlags},
+};
 
 use crate::{Errno, passthrough::Passthrough};
 
 impl Passthrough {
-    /// Errors: EINVAL for flags, of which there are none.
+    /// Set-id bits of the target go as with FALLOCATE. Errors: EINVAL for flags, of which there are none.
     pub(in crate::passthrough) fn do_copy_file_range(&self, arg: &CopyFileRangeIn) -> Result<u64, Errno> {
         if arg.flags.get() != 0 {
             return Err(Errno::INVAL);
@@ -13,7 +16,7 @@ impl Passthrough {
         let (from, to) = (self.handles.file(Handle::from(arg.fh_in))?, self.handles.file(Handle::from(arg.fh_out))?);
         let (mut off_in, mut off_out) = (arg.off_in.get(), arg.off_out.get());
         let len = usize::try_from(arg.len.get()).unwrap_or(usize::MAX);
-        let _guard = self.kill_set_id_guard()?;
+        let _guard = if self.has(InitFlags::HANDLE_KILLPRIV_V2) { self.kill_set_id(&to.fd)? } else { None };
         let copied = rustix::fs::copy_file_range(&from.fd, Some(&mut off_in), &to.fd, Some(&mut off_out), len)?;
         self.drop_capabilities(&to);
         Ok(copied as u64)

@@ -11,7 +11,7 @@ use transom_wire::{
 
 use crate::{
     Errno,
-    passthrough::{Passthrough, creator::permissions, inodes::Inode},
+    passthrough::{Passthrough, creator::permissions, inodes::Inode, set_id::without_set_id},
     sysfd::{path, stat},
 };
 
@@ -67,18 +67,14 @@ impl Passthrough {
             (None, Some(fd)) => fd.as_fd(),
             (None, None) => return Err(Errno::BADF),
         };
-        let _guard = kills_set_id.then(|| self.credentials.without_fsetid()).transpose()?;
+        let _guard = if kills_set_id { self.kill_set_id(fd)? } else { None };
         rustix::fs::ftruncate(fd, arg.size.get())
     }
 
-    /// Clears set-user-id, and set-group-id where the group may execute: without that it would be mandatory locking's.
     fn clear_set_id(&self, inode: &Inode) -> Result<(), Errno> {
         let stat = stat::statx(&inode.fd, AtFlags::empty(), StatxFlags::MODE | StatxFlags::TYPE)?;
         let mode = Mode::from_raw_mode(stat.stx_mode.into());
-        let mut cleared = mode - Mode::SUID;
-        if mode.contains(Mode::XGRP) {
-            cleared -= Mode::SGID;
-        }
+        let cleared = without_set_id(mode);
         if cleared == mode { Ok(()) } else { self.proc_fds.chmod(&inode.fd, cleared) }
     }
 }

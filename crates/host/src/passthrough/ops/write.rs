@@ -28,7 +28,7 @@ impl Passthrough {
         let appends = arg.flags.get() & OFlags::APPEND.bits() != 0 && !write_flags.contains(WriteFlags::CACHE);
         let flags = if appends { ReadWriteFlags::APPEND } else { ReadWriteFlags::empty() };
         let kills_set_id = write_flags.contains(WriteFlags::KILL_SUIDGID);
-        let _guard = kills_set_id.then(|| self.credentials.without_fsetid()).transpose()?;
+        let _guard = if kills_set_id { self.kill_set_id(&file.fd)? } else { None };
         let write = || vectored::write_full(&file.fd, data, arg.offset.get(), flags);
         let written = match ctx.patience {
             Patience::MayBlock => write()?,

@@ -171,6 +171,12 @@ fn set_id_bits_go_with_a_write_that_says_so() {
         set_id();
         guest.setattr(nodeid, SetattrValid::KILL_SUIDGID, |_| {}).unwrap();
         assert_eq!(mode(), 0o755);
+        // Without execution by the group, set-group-id is no danger.
+        rustix::fs::chmod(&path, 0o2745.into()).unwrap();
+        rustix::fs::chown(&path, Some(rustix::fs::Uid::from_raw(1234)), Some(rustix::fs::Gid::from_raw(1234))).unwrap();
+        rustix::fs::chmod(&path, 0o2745.into()).unwrap();
+        guest.write_with(fh, 0, b"z", |arg| arg.write_flags = WriteFlags::KILL_SUIDGID.bits().into()).unwrap();
+        assert_eq!(mode(), 0o2745);
     });
 }
 
