@@ -83,7 +83,7 @@ impl Inodes {
 
     /// The entry of the inode behind `fd`, if the guest knows it as `identity`.
     fn recognise(&self, fd: &OwnedFd, identity: &Identity) -> Option<u64> {
-        let stat = stat::statx(&fd, AtFlags::empty(), stat::IDENTITY).ok()?;
+        let stat = stat::statx(fd, AtFlags::empty(), stat::IDENTITY).ok()?;
         if Identity::new(self.filesystems.find(&stat)?, &stat) != *identity {
             return None;
         }

@@ -70,7 +70,7 @@ impl Passthrough {
         }
         // A page that is written in part is first read.
         if self.config.writeback && flags & OFlags::RWMODE == OFlags::WRONLY {
-            flags = flags - OFlags::RWMODE | OFlags::RDWR;
+            flags = (flags - OFlags::RWMODE) | OFlags::RDWR;
         }
         flags
     }
@@ -83,7 +83,7 @@ impl Passthrough {
             Err(Errno::PERM) if guest.contains(OFlags::APPEND) => self.inodes.open(nodeid, flags | OFlags::APPEND),
             // Of a file that may be written and not read, the guest's cache cannot complete a page.
             Err(Errno::ACCESS) if guest & OFlags::RWMODE == OFlags::WRONLY && flags.contains(OFlags::RDWR) => {
-                self.inodes.open(nodeid, flags - OFlags::RWMODE | OFlags::WRONLY)
+                self.inodes.open(nodeid, (flags - OFlags::RWMODE) | OFlags::WRONLY)
             }
             outcome => outcome,
         }

@@ -30,7 +30,7 @@ impl Passthrough {
         let slot = self.handles.reserve()?;
         self.inodes.balance();
         // With O_EXCL, the file can never get a name.
-        let flags = self.host_flags(guest) - OFlags::TRUNC | OFlags::TMPFILE | (guest & OFlags::EXCL);
+        let flags = (self.host_flags(guest) - OFlags::TRUNC) | OFlags::TMPFILE | (guest & OFlags::EXCL);
         let fd = self.inodes.with_room(|| {
             let _creator = self.creator(ctx, arg.umask.get())?;
             path::open_beneath(&dir.fd, c".", flags, permissions(arg.mode.get()))

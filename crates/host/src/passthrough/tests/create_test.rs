@@ -48,7 +48,7 @@ fn create_follows_no_link_and_opens_nothing_but_files() {
     let target = outside.path().join("target");
     each_way(|guest, dir| {
         symlink(&target, dir.join("link")).unwrap();
-        rustix::fs::mkfifoat(rustix::fs::CWD, &dir.join("fifo"), 0o666.into()).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, dir.join("fifo"), 0o666.into()).unwrap();
         fs::create_dir(dir.join("dir")).unwrap();
         for name in ["link", "fifo", "dir"] {
             // The guest took the name for absent; it is to look again.
@@ -195,7 +195,7 @@ fn a_label_is_on_the_file_or_the_file_is_not_there() {
             made => drop(made.unwrap()),
         }
         let mut value = [0u8; 16];
-        let len = rustix::fs::getxattr(&dir.join("labelled"), "user.label", &mut value).unwrap();
+        let len = rustix::fs::getxattr(dir.join("labelled"), "user.label", &mut value).unwrap();
         assert_eq!(&value[..len], b"value");
         assert!(create(b"unlabelled", "nonsense.label").is_err());
         assert!(!dir.join("unlabelled").exists());

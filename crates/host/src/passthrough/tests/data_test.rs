@@ -82,7 +82,7 @@ fn open_truncates_with_the_flag_and_ignores_what_is_not_its_own() {
 #[test]
 fn a_fifo_and_a_device_are_never_opened() {
     each_way(|guest, dir| {
-        rustix::fs::mkfifoat(rustix::fs::CWD, &dir.join("fifo"), 0o666.into()).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, dir.join("fifo"), 0o666.into()).unwrap();
         let fifo = guest.walk("fifo").unwrap();
         // Without a writer, an open would wait for ever.
         assert_eq!(guest.open(fifo, OFlags::RDONLY).err(), Some(Errno::NXIO));

@@ -66,7 +66,7 @@ fn a_guest_that_lacks_what_is_demanded_is_refused() {
     ] {
         let dir = tempfile::tempdir().unwrap();
         let fs = Passthrough::open(dir.path(), config).unwrap();
-        assert_eq!(Guest::begin(fs, InitFlags::INIT_EXT).err().map(Some), Some(Some(Errno::PROTO)));
+        assert_eq!(Guest::begin(fs, InitFlags::INIT_EXT).err(), Some(Errno::PROTO));
     }
 }
 

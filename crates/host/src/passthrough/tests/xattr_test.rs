@@ -103,11 +103,11 @@ fn names_are_translated_by_the_rules() {
             return;
         }
         fs::write(dir.join("file"), "").unwrap();
-        rustix::fs::setxattr(&dir.join("file"), "user.hidden", b"", rustix::fs::XattrFlags::empty()).unwrap();
+        rustix::fs::setxattr(dir.join("file"), "user.hidden", b"", rustix::fs::XattrFlags::empty()).unwrap();
         let nodeid = guest.walk("file").unwrap();
         set(guest, nodeid, "security.capability", b"value", 0).unwrap();
         let mut value = [0; 16];
-        let len = rustix::fs::getxattr(&dir.join("file"), "user.guest.security.capability", &mut value).unwrap();
+        let len = rustix::fs::getxattr(dir.join("file"), "user.guest.security.capability", &mut value).unwrap();
         assert_eq!(&value[..len], b"value");
         assert_eq!(get(guest, nodeid, "security.capability", 10).unwrap(), b"value");
         assert_eq!(list(guest, nodeid, 1000).unwrap(), b"security.capability\0");
