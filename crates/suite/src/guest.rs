@@ -26,12 +26,6 @@ pub(crate) struct Machine {
     daemon_args: Vec<std::ffi::OsString>,
 }
 
-/// What [`Machine::run`] came to.
-pub(crate) struct Output {
-    pub(crate) stdout: Vec<u8>,
-    pub(crate) exit_code: i32,
-}
-
 /// Finds what `scenario` needs. Errors: something is not there and cannot be had.
 pub(crate) fn prepare(scenario: &Scenario, places: &Places) -> anyhow::Result<Machine> {
     let cache = Cache::locate()?;
@@ -73,10 +67,11 @@ pub(crate) fn prepare(scenario: &Scenario, places: &Places) -> anyhow::Result<Ma
 }
 
 impl Machine {
-    /// Boots with `share` at `/share` and `tools`, read-only, at `/tools`, and runs `command`.
+    /// Boots with `share` at `/share` and `tools`, read-only, at `/tools`, runs `command`, and
+    /// returns its standard output.
     ///
     /// Errors: the guest did not get as far as the command's end.
-    pub(crate) fn run(&self, share: &Path, tools: &Path, command: &[&str]) -> anyhow::Result<Output> {
+    pub(crate) fn run(&self, share: &Path, tools: &Path, command: &[&str]) -> anyhow::Result<Vec<u8>> {
         let mount = |host: &Path, guest: &str, is_read_only, daemon_args| Share {
             host: host.to_owned(),
             guest: guest.into(),
@@ -92,7 +87,6 @@ impl Machine {
             command: command.iter().map(Into::into).collect(),
             ..self.spec.clone()
         };
-        let outcome = transom_vm::run(&spec, self.vmm.as_ref())?;
-        Ok(Output { stdout: outcome.stdout, exit_code: outcome.exit_code })
+        Ok(transom_vm::run(&spec, self.vmm.as_ref())?.stdout)
     }
 }

@@ -2,10 +2,12 @@
 //!
 //! A [`Scenario`](scenario::Scenario) is one boot: a guest, a daemon with its options, and a job in it, either the list of
 //! file-system cases ([`cases`]) or pjdfstest ([`pjdfstest`]). The same job runs on the bare host directory first, and a
-//! scenario passes when the guest's results equal those. This executable is also the first process of its guests.
+//! scenario passes when the guest's results equal those ([`judge`]). This executable is also the first process of its guests.
 
 mod cases;
 mod guest;
+mod judge;
+mod pjdfstest;
 mod places;
 mod scenario;
 
@@ -39,7 +41,9 @@ struct Verdict {
     passed: usize,
     failed: usize,
     skipped: usize,
-    /// What failed, or is known to differ and why, a line each.
+    /// Differences that the allow lists explain.
+    known: usize,
+    /// What failed, a line each.
     remarks: Vec<String>,
 }
 
@@ -73,11 +77,12 @@ fn main() -> ExitCode {
         let verdict = run(scenario, &places);
         let mark = if verdict.failed > 0 { "FAIL" } else { "ok" };
         println!(
-            "{mark:4} {:44} {:4} passed {:3} failed {:3} skipped {:6.1} s",
+            "{mark:4} {:46} {:4} passed {:3} failed {:3} skipped {:3} known {:6.1} s",
             scenario.name(),
             verdict.passed,
             verdict.failed,
             verdict.skipped,
+            verdict.known,
             begun.elapsed().as_secs_f64()
         );
         verdict.remarks.iter().for_each(|remark| println!("{remark}"));
@@ -96,6 +101,7 @@ fn run(scenario: &Scenario, places: &Places) -> Verdict {
     };
     let result = match scenario.job {
         Job::Cases => cases::run(scenario, &machine, places),
+        Job::Pjdfstest => pjdfstest::run(scenario, &machine, places),
     };
     result.unwrap_or_else(|error| Verdict::failed(&format!("{error:#}")))
 }

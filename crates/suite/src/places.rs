@@ -10,6 +10,9 @@ use anyhow::Context as _;
 use tempfile::TempDir;
 use transom_testkit::report::Report;
 
+/// A file system on the disk, with ACLs and all; its path is short, since that of a socket has 107 bytes at the most.
+const DISK: &str = "/var/tmp";
+
 /// Directories and executables; removed with everything in it unless results are to be kept.
 pub(crate) struct Places {
     dir: TempDir,
@@ -17,6 +20,8 @@ pub(crate) struct Places {
     executables: PathBuf,
     /// The list of cases, run on the bare directory once.
     pub(crate) oracle: OnceCell<Vec<Report>>,
+    /// pjdfstest on the bare directory, once.
+    pub(crate) pjdfstest_oracle: OnceCell<Vec<Report>>,
 }
 
 impl Places {
@@ -24,12 +29,13 @@ impl Places {
     pub(crate) fn new(keep: Option<PathBuf>) -> anyhow::Result<Self> {
         let this = std::env::current_exe().context("finding this executable")?;
         let executables = this.parent().context("this executable has no directory")?.to_owned();
-        let dir = tempfile::Builder::new().prefix("suite-").tempdir_in(&executables);
-        let dir = dir.with_context(|| format!("a directory in {}", executables.display()))?;
+        let on_disk = if Path::new(DISK).is_dir() { DISK.into() } else { std::env::temp_dir() };
+        let dir = tempfile::Builder::new().prefix("ts").tempdir_in(&on_disk);
+        let dir = dir.with_context(|| format!("a directory in {}", on_disk.display()))?;
         if let Some(keep) = &keep {
             fs::create_dir_all(keep).with_context(|| keep.display().to_string())?;
         }
-        Ok(Self { dir, keep, executables, oracle: OnceCell::new() })
+        Ok(Self { dir, keep, executables, oracle: OnceCell::new(), pjdfstest_oracle: OnceCell::new() })
     }
 
     /// The path of an executable that was built with this one.

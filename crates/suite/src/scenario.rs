@@ -31,6 +31,7 @@ pub(crate) enum Daemon {
 pub(crate) enum Job {
     /// The list of file-system cases.
     Cases,
+    Pjdfstest,
 }
 
 /// The cache modes, and what else changes how a guest's kernel behaves.
@@ -42,8 +43,10 @@ const MODES: [&[&str]; 5] = [
     &["--cache=auto", "--writeback"],
 ];
 
-/// Extended attributes are off in virtiofsd unless asked for, and so in transomd.
-const ALWAYS: [&str; 2] = ["--xattr", "--seccomp=none"];
+/// What a share needs to be as good as the bare directory, and is off unless asked for: ACLs and extended attributes,
+/// O_NOATIME, set-id bits cleared by the host, and the capabilities behind `trusted.*` and the immutable flag.
+const ALWAYS: [&str; 4] =
+    ["--posix-acl", "--preserve-noatime", "--killpriv-v2", "--modcaps=+sys_admin:+linux_immutable"];
 
 impl Scenario {
     /// `guest/daemon/options/job`.
@@ -59,6 +62,7 @@ impl Scenario {
         let options: Vec<_> = self.options.iter().map(|option| option.trim_start_matches("--")).collect();
         let job = match self.job {
             Job::Cases => "cases",
+            Job::Pjdfstest => "pjdfstest",
         };
         format!("{guest}/{daemon}/{}/{job}", options.join(","))
     }
@@ -78,10 +82,14 @@ pub(crate) fn all() -> Vec<Scenario> {
         for options in MODES {
             add(Guest::Uml, options, Job::Cases);
         }
+        for options in MODES {
+            add(Guest::Uml, options, Job::Pjdfstest);
+        }
         // An emulated guest takes a minute for what User Mode Linux does in seconds: one mode for each kernel.
         add(Guest::Qemu("6.1"), &["--cache=auto"], Job::Cases);
         add(Guest::Qemu("6.12"), &["--cache=never"], Job::Cases);
         add(Guest::Qemu("7"), &["--cache=always"], Job::Cases);
+        add(Guest::Qemu("6.1"), &["--cache=auto"], Job::Pjdfstest);
     }
     all
 }

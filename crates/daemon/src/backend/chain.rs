@@ -5,6 +5,8 @@ use std::time::Instant;
 use virtio_queue::DescriptorChain;
 use vm_memory::{GuestAddress, GuestMemoryBackend, GuestMemoryMmap, VolatileSlice};
 
+use super::in_flight::Ticket;
+
 /// Descriptors of one chain: beside a request's arguments and its reply's header, 256 pages of data and a margin for
 /// drivers that cut finer. It bounds what a chain in flight costs us, and preadv(2) takes no more at once; an indirect
 /// table could hold 65535.
@@ -18,6 +20,8 @@ pub(super) struct Chain {
     pub(super) taken_at: Instant,
     readable: Vec<Piece>,
     writable: Vec<Piece>,
+    /// Ends with the chain, which is dropped once it is back on the ring.
+    _ticket: Ticket,
     /// A readable descriptor came behind a writable one, or there were more than [`DESCRIPTORS_MAX`].
     is_malformed: bool,
 }
@@ -38,10 +42,16 @@ pub(super) struct Buffers<'m> {
 
 impl Chain {
     /// Copies the first [`DESCRIPTORS_MAX`] descriptors.
-    pub(super) fn copy(mut descriptors: DescriptorChain<&GuestMemoryMmap<()>>) -> Self {
+    pub(super) fn copy(mut descriptors: DescriptorChain<&GuestMemoryMmap<()>>, ticket: Ticket) -> Self {
         let head = descriptors.head_index();
-        let mut chain =
-            Self { head, taken_at: Instant::now(), readable: Vec::new(), writable: Vec::new(), is_malformed: false };
+        let mut chain = Self {
+            head,
+            taken_at: Instant::now(),
+            readable: Vec::new(),
+            writable: Vec::new(),
+            _ticket: ticket,
+            is_malformed: false,
+        };
         for descriptor in descriptors.by_ref().take(DESCRIPTORS_MAX) {
             let piece = Piece { addr: descriptor.addr(), len: descriptor.len() as usize };
             if descriptor.is_write_only() {

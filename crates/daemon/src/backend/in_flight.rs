@@ -1,7 +1,7 @@
 //! Counts a queue's requests between their popping and their completion, so that a stop can wait for them.
 
 use std::{
-    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -11,41 +11,79 @@ const WAKE_EVERY: Duration = Duration::from_millis(5);
 /// The requests in flight of one queue.
 #[derive(Default)]
 pub(super) struct InFlight {
-    count: Mutex<u32>,
+    state: Mutex<State>,
     is_zero: Condvar,
 }
 
-impl InFlight {
-    pub(super) fn begin(&self) {
-        *self.lock() += 1;
-    }
+#[derive(Default)]
+struct State {
+    count: u32,
+    /// Threads in [`InFlight::drain`]. Without one nobody is notified, which would be a system call for each request.
+    drainers: u32,
+}
 
-    pub(super) fn end(&self) {
-        let mut count = self.lock();
-        *count -= 1;
-        if *count == 0 {
-            self.is_zero.notify_all();
-        }
+/// One request in flight, until it is dropped.
+pub(super) struct Ticket(Arc<InFlight>);
+
+impl InFlight {
+    /// Counts a request until the ticket is dropped, be it by a panic.
+    pub(super) fn begin(self: &Arc<Self>) -> Ticket {
+        self.lock().count += 1;
+        Ticket(self.clone())
     }
 
     /// How many there are.
     pub(super) fn count(&self) -> u32 {
-        *self.lock()
+        self.lock().count
     }
 
     /// Waits until no request is in flight.
     ///
     /// Calls `interrupt` time and again, since a request may begin to wait after one call.
     pub(super) fn drain(&self, interrupt: impl Fn()) {
-        while *self.lock() != 0 {
+        self.lock().drainers += 1;
+        while self.count() != 0 {
             interrupt();
-            let count = self.lock();
-            let waited = self.is_zero.wait_timeout_while(count, WAKE_EVERY, |count| *count != 0);
+            let state = self.lock();
+            let waited = self.is_zero.wait_timeout_while(state, WAKE_EVERY, |state| state.count != 0);
             drop(waited.unwrap_or_else(PoisonError::into_inner));
         }
+        self.lock().drainers -= 1;
     }
 
-    fn lock(&self) -> MutexGuard<'_, u32> {
-        self.count.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.count -= 1;
+        if state.count == 0 && state.drainers > 0 {
+            self.0.is_zero.notify_all();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn a_drain_ends_with_the_last_request_even_one_that_panics() {
+        let in_flight = Arc::new(InFlight::default());
+        for round in 0..200 {
+            let ticket = in_flight.begin();
+            let request = thread::spawn(move || {
+                let _ticket = ticket;
+                assert!(round % 50 != 49, "a request panics, as this test wants");
+            });
+            in_flight.drain(|| ());
+            assert_eq!(in_flight.count(), 0);
+            assert_eq!(request.join().is_err(), round % 50 == 49);
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Serves one queue: takes chains off the ring, has them answered, puts them back.
 
 use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -90,8 +91,8 @@ impl<F: FileSystem + 'static> Queue<F> {
         };
         match descriptors {
             Some(descriptors) => {
-                self.in_flight.begin();
-                Next::Chain(Chain::copy(descriptors))
+                let ticket = self.in_flight.begin();
+                Next::Chain(Chain::copy(descriptors, ticket))
             }
             // The index says that there is an entry, which cannot be read: without this the worker would spin.
             None if is_behind(vring.get_queue(), &memory) && !vring.get_queue().is_valid(&*memory) => {
@@ -161,7 +162,14 @@ impl<F: FileSystem + 'static> Queue<F> {
         if buffers.is_bad {
             return Outcome::Done(self.server.refuse(&buffers.readable, &buffers.writable, Errno::FAULT));
         }
-        self.server.handle(&buffers.readable, &buffers.writable, scratch, patience)
+        // A bug that panics costs its request an answer of EIO, not the queue its thread.
+        let served = catch_unwind(AssertUnwindSafe(|| {
+            self.server.handle(&buffers.readable, &buffers.writable, scratch, patience)
+        }));
+        served.unwrap_or_else(|_| {
+            tracing::error!("a request was given up: see the panic above");
+            Outcome::Done(self.server.refuse(&buffers.readable, &buffers.writable, Errno::IO))
+        })
     }
 
     /// Puts the chain back and tells the driver, where it wants to be told.
@@ -174,7 +182,6 @@ impl<F: FileSystem + 'static> Queue<F> {
         {
             tracing::warn!(%error, "cannot notify the guest");
         }
-        self.in_flight.end();
     }
 
     /// Takes nothing more from the ring; a worker that never finds it empty ends all the same.

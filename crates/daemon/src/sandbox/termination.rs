@@ -20,7 +20,10 @@ pub(super) fn signals() -> SigSet {
 
 /// Keeps the signals until `watch` takes them. To be called before the first thread is started.
 pub(super) fn hold_signals() -> io::Result<()> {
-    Ok(signals().thread_block()?)
+    let mut held = signals();
+    // A guest that writes past the process's limit of file sizes gets EFBIG; the signal beside it would end the daemon.
+    held.add(Signal::SIGXFSZ);
+    Ok(held.thread_block()?)
 }
 
 /// Starts the thread that ends the process at a signal, after removing `traces` if they are still there.

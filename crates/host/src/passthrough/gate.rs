@@ -9,8 +9,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What takes longer is better done elsewhere: several times a hand-over, a fraction of a seek.
-const SLOW: Duration = Duration::from_micros(200);
+/// What takes longer is better done elsewhere: many times a hand-over, and more than a mebibyte takes to copy or a busy
+/// machine to give the processor back; less than a disk's seek.
+const SLOW: Duration = Duration::from_millis(1);
 
 /// After a slow one, how many are sent away before the next attempt: one stall in so many is what a queue can bear.
 const SENT_AWAY: u32 = 64;

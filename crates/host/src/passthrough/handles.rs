@@ -31,6 +31,8 @@ pub(super) struct OpenFile {
     /// Who has taken POSIX locks through this file: its last close ends these, and for a lock of the open file description,
     /// which has an owner of its own, Linux says so in no other way.
     lock_owners: Mutex<Vec<LockOwner>>,
+    /// The host's file system has no reads that refuse to wait: they are not tried again.
+    pub(super) waits_to_read: AtomicBool,
     /// The host's file system has no writes that refuse to wait: they are not tried again.
     pub(super) waits_to_write: AtomicBool,
 }
@@ -83,7 +85,13 @@ impl Handles {
 
     /// Gives an open file its handle.
     pub(super) fn add_file(&self, slot: OpenFileSlot<'_>, nodeid: NodeId, fd: OwnedFd) -> Result<Handle, Errno> {
-        let file = OpenFile { fd, nodeid, lock_owners: Mutex::default(), waits_to_write: AtomicBool::new(false) };
+        let file = OpenFile {
+            fd,
+            nodeid,
+            lock_owners: Mutex::default(),
+            waits_to_read: AtomicBool::default(),
+            waits_to_write: AtomicBool::new(false),
+        };
         self.add(slot, Open::File(Arc::new(file)))
     }
 

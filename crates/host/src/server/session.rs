@@ -65,9 +65,9 @@ impl Session {
         if offered.contains(InitFlags::INIT_EXT) {
             offered |= InitFlags::from_bits_retain(u64::from(arg.flags2.get()) << 32);
         }
-        if self.end() {
-            fs.destroy();
-        }
+        // Also where no session is on: a request that DESTROY overtook on another queue may have left something behind.
+        self.end();
+        fs.destroy();
         let minor = arg.minor.get().min(KERNEL_MINOR_VERSION);
         let answer = fs.init(&InitOffer { minor, flags: offered, max_readahead: arg.max_readahead.get() })?;
         let flags = answer.flags & offered;

@@ -1,5 +1,7 @@
 //! READ.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use rustix::io::ReadWriteFlags;
 use transom_wire::{Handle, ops::read::ReadIn};
 
@@ -18,10 +20,10 @@ impl Passthrough {
         data: &[GuestSlice<'_>],
     ) -> Result<usize, Errno> {
         let file = self.handles.file(Handle::from(arg.fh))?;
-        if ctx.patience == Patience::Try {
+        if ctx.patience == Patience::Try && !file.waits_to_read.load(Relaxed) {
             match read_cached(&file, arg.offset.get(), data) {
-                // The file system cannot tell whether it would wait.
-                Err(Errno::OPNOTSUPP) => {}
+                // The file system cannot tell whether it would wait; tmpfs, which never does, is one of these.
+                Err(Errno::OPNOTSUPP) => file.waits_to_read.store(true, Relaxed),
                 outcome => return outcome,
             }
         }
