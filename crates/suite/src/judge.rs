@@ -7,11 +7,13 @@ use transom_testkit::{
 
 use crate::{
     Verdict,
-    scenario::{Daemon, Job, Scenario},
+    scenario::{Daemon, Guest, Job, Scenario},
 };
 
 /// What a Linux guest's own driver makes different, whatever the daemon.
 const LINUX_GUEST: &str = include_str!("../../testkit/data/linux-guest.allow");
+/// What an older one makes different.
+const LINUX_6_1: &str = include_str!("../../testkit/data/linux-6.1.allow");
 /// What it makes different where files bypass its page cache.
 const DIRECT_IO: &str = include_str!("../../testkit/data/direct-io.allow");
 /// What it makes different where it collects writes.
@@ -26,6 +28,7 @@ pub(crate) fn allowed(scenario: &Scenario) -> anyhow::Result<Vec<Allowed>> {
     let bypasses_cache = scenario.options.iter().any(|option| matches!(*option, "--cache=never" | "--cache=metadata"));
     let lists = [
         (true, LINUX_GUEST),
+        (scenario.guest == Guest::Qemu("6.1"), LINUX_6_1),
         (bypasses_cache, DIRECT_IO),
         (scenario.options.contains(&"--writeback"), WRITEBACK),
         (scenario.job == Job::Pjdfstest, MINIMAL_ROOT),

@@ -66,7 +66,8 @@ impl Qemu {
         command.args(["-machine", "q35,memory-backend=memory,hpet=off,smbus=off,sata=off,usb=off,vmport=off"]);
         match self.accelerator {
             Accelerator::Kvm => command.args(["-accel", "kvm", "-cpu", "host"]),
-            Accelerator::Tcg => command.args(["-accel", "tcg,thread=multi", "-cpu", "max"]),
+            // QEMU 7.2 emulates cmpxchg16b with a wrong flags register now and then, which kills newer kernels at boot.
+            Accelerator::Tcg => command.args(["-accel", "tcg,thread=multi", "-cpu", "max,cx16=off"]),
         };
         command.args(["-smp", &boot.cpus.to_string(), "-m", &format!("{}M", boot.memory_mib)]);
         let memory = format!("memory-backend-memfd,id=memory,size={}M,share=on", boot.memory_mib);

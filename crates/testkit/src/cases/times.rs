@@ -37,7 +37,8 @@ fn old_file(t: &Case<'_>, name: &str) -> Result<Attr, Errno> {
 fn nanoseconds(t: &Case<'_>) -> Outcome {
     t.put("f", "x")?;
     t.step("two times with nanoseconds");
-    let (atime, mtime) = (Time { sec: 1_234_567_890, nsec: 111_222_333 }, Time { sec: 1_300_000_000, nsec: 999_999_999 });
+    let (atime, mtime) =
+        (Time { sec: 1_234_567_890, nsec: 111_222_333 }, Time { sec: 1_300_000_000, nsec: 999_999_999 });
     t.utimens("f", SetTime::At(atime), SetTime::At(mtime))?;
     let attr = t.stat("f")?;
     equal("atime", attr.atime, atime)?;
