@@ -5,7 +5,7 @@
 
 use std::{
     fs,
-    io::{self, BufRead, BufReader, Read, Write},
+    io::{BufRead, BufReader, Read, Write},
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
     thread,
@@ -83,7 +83,7 @@ fn is_skipped(test: &str) -> bool {
         (false, _) => "there is no qemu-system-x86_64".to_owned(),
         (true, false) => format!("there is no daemon {daemon:?}"),
     };
-    writeln!(io::stderr(), "SKIPPED: {test}: {reason}").unwrap();
+    eprintln!("SKIPPED: {test}: {reason}");
     true
 }
 

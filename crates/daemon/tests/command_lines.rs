@@ -221,13 +221,13 @@ fn capabilities_are_printed_to_the_byte() {
 fn capabilities_are_those_of_virtiofsd() {
     let peers = ["virtiofsd", "/usr/libexec/virtiofsd", "/usr/lib/qemu/virtiofsd"];
     let peers = peers.iter().map(|peer| peer.to_string()).chain(std::env::var("VIRTIOFSD"));
-    let answers = peers.filter_map(|peer| {
+    let mut answers = peers.filter_map(|peer| {
         let output = std::process::Command::new(&peer).arg("--print-capabilities").output().ok()?;
         let text = String::from_utf8(output.stdout).ok()?;
         // Releases before 1.14 know fewer features.
         text.contains("security-label-negotiation-mode").then_some(text)
     });
-    match answers.last() {
+    match answers.next_back() {
         Some(answer) => assert_eq!(answer.trim_end(), CAPABILITIES),
         None => skipped("no virtiofsd 1.14 here; VIRTIOFSD can name one"),
     }

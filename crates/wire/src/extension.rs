@@ -36,13 +36,16 @@ pub struct Secctx {
 }
 const _: () = assert!(size_of::<Secctx>() == 8);
 
+/// An extended attribute for a new file: its name, without NUL, and its value.
+pub type SecurityContext<'a> = (&'a [u8], &'a [u8]);
+
 /// What an operation that creates carries beside its arguments.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Extensions<'a> {
     /// The one group beside the caller's gid that the new file's directory demands.
     pub supp_group: Option<u32>,
-    /// The extended attribute to set on the new file: name without NUL, and value.
-    pub secctx: Option<(&'a [u8], &'a [u8])>,
+    /// The security context to set on the new file.
+    pub secctx: Option<SecurityContext<'a>>,
 }
 
 /// The extensions do not have the form that the protocol gives them.
@@ -83,7 +86,7 @@ fn parse_groups(body: &[u8]) -> Result<Option<u32>, BadExtension> {
 }
 
 /// Several contexts come only with stacked security modules; the first is the one that an attribute can carry.
-fn parse_secctx(body: &[u8], count: u32) -> Result<Option<(&[u8], &[u8])>, BadExtension> {
+fn parse_secctx(body: &[u8], count: u32) -> Result<Option<SecurityContext<'_>>, BadExtension> {
     if count != 1 {
         return Err(BadExtension);
     }

@@ -104,7 +104,7 @@ impl Params {
 
     /// The same as command line words.
     pub fn to_args(&self) -> Vec<String> {
-        let groups: Vec<_> = self.groups.iter().filter_map(|group| clap::ValueEnum::to_possible_value(group)).collect();
+        let groups: Vec<_> = self.groups.iter().filter_map(clap::ValueEnum::to_possible_value).collect();
         let groups: Vec<_> = groups.iter().map(clap::builder::PossibleValue::get_name).collect();
         let mut args = vec![
             format!("--files={}", self.files),

@@ -181,7 +181,7 @@ mod tests {
         let release = Arc::new(Barrier::new(WAITERS_MAX + 1));
         for _ in 0..WAITERS_MAX {
             let release = release.clone();
-            assert!(pool.wait(move || drop(release.wait())).is_ok());
+            assert!(pool.wait(move || _ = release.wait()).is_ok());
         }
         assert!(pool.wait(|| ()).is_err());
         release.wait();

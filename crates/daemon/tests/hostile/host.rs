@@ -78,7 +78,8 @@ impl Daemon {
         let daemon = thread::Builder::new().name("daemon".into()).spawn(move || {
             let error = serve(daemons_listener, daemons_server, &config, &Arc::default())
                 .expect_err("it serves until accepting fails");
-            ends.send(drop(error)).unwrap();
+            drop(error);
+            ends.send(()).unwrap();
         });
         drop(daemon.unwrap());
         Self { socket, running: Running::Thread { server, listener, ended }, _directory: directory }

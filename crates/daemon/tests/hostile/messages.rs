@@ -169,10 +169,13 @@ fn descriptors_that_are_missing_or_wrong_are_survived() {
     }
 }
 
+/// Makes a message out of what the front end has.
+type Message = fn(&FrontEnd) -> Vec<u8>;
+
 #[test]
 fn memory_tables_that_cannot_be_are_survived() {
     let daemon = Daemon::start();
-    let tables: [(&str, fn(&FrontEnd) -> Vec<u8>, usize); 9] = [
+    let tables: [(&str, Message, usize); 9] = [
         ("no region", |_| mem_table(&[]), 0),
         ("the same region twice", |it| mem_table(&[it.ram.region(); 2]), 2),
         ("a region of no bytes", |it| mem_table(&[with(it, |region| region.size = 0)]), 1),

@@ -392,7 +392,7 @@ pub(crate) fn random_rings(daemon: &Daemon) {
         }
         (0..random() % 65).for_each(|_| queue.ring.publish(random() as u16 % 65));
         queue.kick.wake().unwrap();
-        if random() % 2 == 0 {
+        if random().is_multiple_of(2) {
             front_end.stop_queue(REQUEST).unwrap();
         }
         drop((front_end, queue));

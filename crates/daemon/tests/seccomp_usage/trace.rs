@@ -28,9 +28,7 @@ fn calls(trace: impl BufRead) -> io::Result<BTreeSet<String>> {
             None if name == "seccomp" => restricted = Some((thread.to_owned(), 1)),
             None => {}
             Some((by, count)) if *count < 2 => {
-                if by == thread && name == "seccomp" {
-                    *count += 1;
-                }
+                *count += u32::from(by == thread && name == "seccomp");
             }
             // The first process of a trace, when it did not restrict itself, is the one outside the sandbox.
             Some((by, _)) if thread == first && by != first => {}

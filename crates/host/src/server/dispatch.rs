@@ -290,7 +290,7 @@ impl<F: FileSystem> Server<F> {
             return reply.send(&CopyFileRangeOut { bytes_copied: bytes_copied.into() });
         }
         // The answer has 32 bits; a whole number of pages keeps the guest's next request aligned.
-        arg.len = arg.len.get().min(u64::from(u32::MAX & !0xfff)).into();
+        arg.len = arg.len.get().min(u64::from(!0xfff_u32)).into();
         let size = self.fs.copy_file_range(&req.context, req.nodeid, &arg)? as u32;
         reply.data_len_bytes = size.into();
         reply.send(&WriteOut { size: size.into(), padding: 0.into() })

@@ -2,6 +2,9 @@
 
 use super::prelude::*;
 
+/// One of several changes that a case makes.
+type Change<'c> = &'c dyn Fn() -> Result<(), Errno>;
+
 pub(super) const CASES: &[Definition] = &[
     case("directories/new-one-is-empty-and-has-its-mode-and-owner", new_directory),
     case("directories/a-subdirectory-counts-as-a-link-where-the-file-system-counts", link_count),
@@ -96,7 +99,7 @@ fn removed_in_use(t: &Case<'_>) -> Outcome {
 fn times(t: &Case<'_>) -> Outcome {
     t.mkdir("d")?;
     t.put("elsewhere", "x")?;
-    let changes: [(&str, &dyn Fn() -> Result<(), Errno>); 8] = [
+    let changes: [(&str, Change<'_>); 8] = [
         ("create", &|| t.put("d/f", "x")),
         ("mkdir", &|| t.mkdir("d/sub")),
         ("symlink", &|| t.symlink("x", "d/l")),

@@ -3,6 +3,9 @@
 use super::prelude::*;
 use crate::client::Attr;
 
+/// One of several changes that a case makes.
+type Change<'c> = &'c dyn Fn() -> Result<(), Errno>;
+
 pub(super) const CASES: &[Definition] = &[
     case("times/utimens-sets-seconds-and-nanoseconds", nanoseconds),
     case("times/utimens-omit-keeps-and-now-takes-the-clock", omit_and_now),
@@ -185,7 +188,7 @@ fn truncate(t: &Case<'_>) -> Outcome {
 fn ctime_only(t: &Case<'_>) -> Outcome {
     let mut before = old_file(t, "f")?;
     let identity = t.identity();
-    let changes: [(&str, &dyn Fn() -> Result<(), Errno>); 4] = [
+    let changes: [(&str, Change<'_>); 4] = [
         ("chmod", &|| t.chmod("f", 0o600)),
         ("chown", &|| t.chown("f", identity.uid, identity.gid)),
         ("link", &|| t.link("f", "g")),

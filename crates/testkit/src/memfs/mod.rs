@@ -111,7 +111,7 @@ impl MemFs {
     /// EAGAIN, now and then, where the caller is impatient.
     fn defer(&self, ctx: &Context<'_>) -> Result<(), Errno> {
         let is_asked = ctx.patience == Patience::Try && self.defer_every != 0;
-        if is_asked && self.asked.fetch_add(1, Ordering::Relaxed) % self.defer_every == 0 {
+        if is_asked && self.asked.fetch_add(1, Ordering::Relaxed).is_multiple_of(self.defer_every) {
             return Err(Errno::AGAIN);
         }
         Ok(())

@@ -21,8 +21,11 @@ pub enum Ending {
 
 /// A child reads one byte at an address that its parent has mapped.
 pub(super) fn touch(address: *const u8) -> Ending {
-    // SAFETY: a single-byte read of an address within a live mapping; what it raises hits the child alone.
-    fork_and_wait(|| i32::from(unsafe { address.read_volatile() }) & 0)
+    fork_and_wait(|| {
+        // SAFETY: a single-byte read of an address within a live mapping; what it raises hits the child alone.
+        let _ = unsafe { address.read_volatile() };
+        0
+    })
 }
 
 /// A child reads up to `len` (at most 64) bytes from the offset it shares with its parent; its status is the count.
