@@ -50,7 +50,7 @@ impl Timings {
 /// Boots `spec` under `vmm`, runs its command and returns how that ended. Blocks until then.
 ///
 /// Nothing is left when it returns, whichever way: no process, no file.
-/// Errors: see [`Error`]; the command's own failure is none.
+/// Errors: see [`crate::Error`]; the command's own failure is none.
 pub fn run(spec: &GuestSpec, vmm: &dyn Vmm) -> Result<Outcome> {
     let begun = Instant::now();
     let mut session = Session::new(spec)?;
