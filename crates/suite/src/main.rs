@@ -1,6 +1,6 @@
 //! `transom-suite`: the tests that need a Linux guest, by guest, daemon and cache mode.
 //!
-//! A [`Scenario`](scenario::Scenario) is one boot: a guest, a daemon with its options, and a job in it, either the list of
+//! A [`Scenario`] is one boot: a guest, a daemon with its options, and a job in it, either the list of
 //! file-system cases ([`cases`]) or pjdfstest ([`pjdfstest`]). The same job runs on the bare host directory first, and a
 //! scenario passes when the guest's results equal those ([`judge`]). This executable is also the first process of its guests.
 

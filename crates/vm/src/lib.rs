@@ -1,6 +1,6 @@
 //! Linux guests with shared directories: what `transom run` does, as a library.
 //!
-//! A [`GuestSpec`] says what to boot and what to run in it; [`run`] starts one daemon for each share, boots the
+//! A [`GuestSpec`] says what to boot and what to run in it; [`run()`] starts one daemon for each share, boots the
 //! kernel under a [`Vmm`] and returns how the command ended. The same executable is the first process inside the
 //! guest: see [`agent`].
 //!
