@@ -34,7 +34,7 @@ pub(crate) struct Run {
     /// A directory of the host to share; may be given several times
     ///
     /// GUEST is where the guest mounts it: by default the same path as on the host with --root /, and
-    /// /mnt/<name> otherwise. `ro` makes it read-only. MODE is never, metadata, auto or always. A colon or comma
+    /// /mnt/NAME otherwise. `ro` makes it read-only. MODE is never, metadata, auto or always. A colon or comma
     /// within a path is written with a backslash before it. The first share is the working directory.
     #[arg(long = "share", short = 's', value_name = "HOST[:GUEST][,ro][,cache=MODE]")]
     shares: Vec<OsString>,

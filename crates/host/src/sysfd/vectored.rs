@@ -67,7 +67,7 @@ pub fn read_full(
     repeat(slices, offset_bytes, |slices, offset| read(file.as_fd(), slices, offset, flags))
 }
 
-/// As [`write`], repeated until all of `slices` is written.
+/// As [`write()`], repeated until all of `slices` is written.
 ///
 /// An error after the first bytes ends the writing: the answer is then the count of what was written.
 pub fn write_full(

@@ -40,7 +40,7 @@ enum What {
     Peer,
     /// Packages, unpacked together; prints the folder that stands for /
     Package {
-        /// A release's name, or stable, testing, unstable, <name>-backports [default: this machine's]
+        /// A release's name, or stable, testing, unstable, NAME-backports [default: this machine's]
         #[arg(long, value_name = "SUITE")]
         suite: Option<String>,
         /// Everything that they depend on, too
