@@ -4,6 +4,7 @@
 
 mod demo;
 mod run;
+mod top;
 
 use std::process::ExitCode;
 
@@ -21,6 +22,7 @@ struct Cli {
 enum Command {
     Run(Box<run::Run>),
     Demo(demo::Demo),
+    Top(top::Top),
 }
 
 fn main() -> ExitCode {
@@ -28,5 +30,6 @@ fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Run(run) => run.execute(),
         Command::Demo(demo) => demo.execute(),
+        Command::Top(top) => top.execute(),
     }
 }

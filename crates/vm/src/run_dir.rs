@@ -6,6 +6,7 @@ use std::{
     env,
     fs::{self, File},
     io,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
 };
 
@@ -37,7 +38,7 @@ impl RunDir {
 
     fn new_in(parent: &Path) -> io::Result<Self> {
         remove_abandoned(parent);
-        let dir = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent)?;
+        let dir = tempfile::Builder::new().prefix(PREFIX).permissions(fs::Permissions::from_mode(0o700)).tempdir_in(parent)?;
         // Under its name the file is locked from the first moment on.
         let unnamed = dir.path().join("lock.new");
         let lock = File::create(&unnamed)?;
@@ -72,8 +73,6 @@ fn remove_abandoned(parent: &Path) {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
 
     #[test]
