@@ -1,0 +1,73 @@
+use super::*;
+use transom_host::metrics::report::Value;
+
+fn reading(uptime_seconds: f64, operations: &[(&str, u64, u64)], read_bytes: u64) -> Report {
+    let operations = operations.iter().map(|&(name, count, errors)| OperationReport {
+        operation: name.into(),
+        count,
+        errors,
+        duration_sum_ns: 0,
+        p50_ns: 999,
+        p90_ns: 1_500,
+        p99_ns: 12_345_678,
+        max_ns: 2_000_000_000,
+    });
+    Report {
+        layout: 1,
+        version: "1".into(),
+        uptime_seconds,
+        operations: operations.collect(),
+        errors: Vec::new(),
+        counters: vec![Value { name: families::READ_BYTES.name.into(), value: read_bytes }],
+        gauges: Vec::new(),
+        queue_depths: vec![0, 3],
+    }
+}
+
+fn texts(now: &Report, before: Option<&Report>, sort: Sort) -> Vec<String> {
+    report(now, before, sort).into_iter().map(|line| line.text).collect()
+}
+
+#[test]
+fn rates_are_those_between_two_readings() {
+    let before = reading(10.0, &[("lookup", 100, 0), ("read", 1000, 0)], 0);
+    let now = reading(12.0, &[("lookup", 500, 4), ("read", 1000, 0)], 4 << 20);
+    let lines = texts(&now, Some(&before), Sort::Rate);
+    assert_eq!(lines[0], "rates     200 requests/s   read 2.0 MiB/s   written 0.0 MiB/s   2.0 errors/s   (over 2.0 s)");
+    let cells: Vec<_> = lines[5].split_whitespace().collect();
+    assert_eq!(cells, ["lookup", "200", "500", "999", "ns", "1.5", "µs", "12", "ms", "2.0", "s", "4"]);
+    assert!(lines[6].starts_with("read"));
+}
+
+#[test]
+fn a_first_reading_has_averages_since_the_start() {
+    let lines = texts(&reading(10.0, &[("lookup", 100, 0)], 0), None, Sort::Rate);
+    assert!(lines[0].starts_with("rates     10.0 requests/s"), "{}", lines[0]);
+    assert!(lines[0].ends_with("(average since start)"), "{}", lines[0]);
+}
+
+#[test]
+fn a_daemon_that_just_started_has_no_rates_rather_than_infinite_ones() {
+    let lines = texts(&reading(0.0, &[("lookup", 100, 0)], 7), None, Sort::Rate);
+    assert!(lines[0].starts_with("rates     0 requests/s   read 0.0 MiB/s"), "{}", lines[0]);
+}
+
+#[test]
+fn every_sort_is_reached_and_sorts() {
+    let now = reading(1.0, &[("b", 9, 0), ("a", 1, 5)], 0);
+    let mut sort = Sort::default();
+    let mut first = Vec::new();
+    for _ in 0..5 {
+        first.push((sort.word(), texts(&now, None, sort)[5][..1].to_owned()));
+        sort = sort.next();
+    }
+    assert_eq!(sort, Sort::default());
+    let expected = [("rate", "b"), ("total", "b"), ("p99", "a"), ("errors", "a"), ("name", "a")];
+    assert_eq!(first, expected.map(|(word, name)| (word, name.to_owned())));
+}
+
+#[test]
+fn what_a_terminal_would_obey_is_not_passed_on() {
+    let lines = texts(&reading(1.0, &[("\u{1b}[2J", 1, 0)], 0), None, Sort::Rate);
+    assert!(lines.iter().all(|line| !line.contains('\u{1b}')), "{lines:?}");
+}
