@@ -65,7 +65,7 @@ Only the user that runs the daemon, and root, can read the socket. docs/metrics.
 
 impl Top {
     pub(crate) fn execute(self) -> ExitCode {
-        let mut sources: Vec<_> = self.sockets.iter().map(Source::new).collect();
+        let mut sources: Vec<_> = self.sockets.iter().map(|path| Source::new(path)).collect();
         let result = if self.json {
             print_json(&mut sources)
         } else if self.once {

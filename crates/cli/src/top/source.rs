@@ -32,8 +32,8 @@ pub(super) struct Source {
 }
 
 impl Source {
-    pub(super) fn new(path: &PathBuf) -> Self {
-        Self { path: path.clone(), last: None, previous: None, problem: None }
+    pub(super) fn new(path: &Path) -> Self {
+        Self { path: path.to_owned(), last: None, previous: None, problem: None }
     }
 
     pub(super) fn path(&self) -> &Path {
