@@ -38,7 +38,10 @@ impl RunDir {
 
     fn new_in(parent: &Path) -> io::Result<Self> {
         remove_abandoned(parent);
-        let dir = tempfile::Builder::new().prefix(PREFIX).permissions(fs::Permissions::from_mode(0o700)).tempdir_in(parent)?;
+        let dir = tempfile::Builder::new()
+            .prefix(PREFIX)
+            .permissions(fs::Permissions::from_mode(0o700))
+            .tempdir_in(parent)?;
         // Under its name the file is locked from the first moment on.
         let unnamed = dir.path().join("lock.new");
         let lock = File::create(&unnamed)?;
