@@ -89,6 +89,7 @@ pub(super) const CALLS: &[Call] = calls! {
     SYS_pwritev2: ordinary, "WRITE";
     SYS_read: ordinary, "events of queues";
     SYS_readlinkat: ordinary, "READLINK";
+    SYS_recvfrom: rare, "a reader of the metrics asks";
     SYS_recvmsg: ordinary, "messages of the front end";
     SYS_removexattr: ordinary, "REMOVEXATTR through /proc/self/fd";
     SYS_renameat: ordinary, "RENAME";
@@ -107,6 +108,7 @@ pub(super) const CALLS: &[Call] = calls! {
     SYS_setgroups: ordinary, "a caller's supplementary group is taken on and left";
     SYS_setresgid: ordinary, "a caller's group is taken on and left";
     SYS_setresuid: ordinary, "a caller's user is taken on and left";
+    SYS_setsockopt: rare, "a bound on the time of a reader of the metrics";
     SYS_setxattr: ordinary, "SETXATTR through /proc/self/fd";
     SYS_shutdown: ordinary, "a connection ends";
     SYS_sigaltstack: ordinary, "a thread's stack for the detection of overflows";
