@@ -12,9 +12,10 @@ use rustix::process::{getegid, geteuid};
 use transom_host::{
     idmap::{GidMap, OwnerMap, UidMap},
     metrics::MetricsServer,
-    passthrough::{self, Passthrough},
+    passthrough::{self, Dax, Passthrough},
     server::Server,
     sysfd::ProcFds,
+    window::{DaxPolicy, Window},
 };
 use transom_wire::config::TAG_LEN;
 
@@ -27,7 +28,11 @@ use crate::{
 /// Serves the share until the front end leaves, or for good with `--keep-serving`. Blocks.
 pub fn serve(options: &Options, started: Started) -> anyhow::Result<()> {
     let config = file_system_config(options, started.guest_fds)?;
-    let file_system = Passthrough::new(started.root, ProcFds::from(started.proc_self_fd), config)?;
+    let mut file_system = Passthrough::new(started.root, ProcFds::from(started.proc_self_fd), config)?;
+    let window = window(options);
+    if let Some((window, policy)) = &window {
+        file_system = file_system.with_dax(Dax::new(window.clone(), *policy, None));
+    }
     let server = Arc::new(Server::new(file_system));
     let monitor = Arc::new(Monitor::default());
     let metrics = started.metrics.map(|listener| {
@@ -36,7 +41,8 @@ pub fn serve(options: &Options, started: Started) -> anyhow::Result<()> {
     });
     let _metrics = metrics.transpose().context("cannot serve the metrics")?;
     let _tidying = tidy_every_now_and_then(server.clone())?;
-    let served = backend::serve(started.listener, server, &backend_config(options), &monitor);
+    let served =
+        backend::serve(started.listener, server, &backend_config(options, window.map(|(window, _)| window)), &monitor);
     started.traces.remove();
     served
 }
@@ -55,15 +61,27 @@ fn tidy_every_now_and_then(server: Arc<Server<Passthrough>>) -> io::Result<mpsc:
     Ok(stop)
 }
 
-fn backend_config(options: &Options) -> BackendConfig {
+fn backend_config(options: &Options, window: Option<Arc<Window>>) -> BackendConfig {
     let workers = &options.workers;
     BackendConfig {
         tag: options.share.tag.as_deref().map(padded_tag),
         request_queues: workers.request_queues,
         poll_max: Duration::from_micros(workers.poll_us.into()),
         pool_threads: workers.thread_pool_size,
+        window,
         keep_serving: options.socket.keep_serving,
     }
+}
+
+/// The window that is asked for, if this share may have one with this front end.
+fn window(options: &Options) -> Option<(Arc<Window>, DaxPolicy)> {
+    let wanted = options.window?;
+    let window = Window::new(wanted.len_bytes, wanted.front_end);
+    if !Dax::is_possible(&window, options.share.is_readonly) {
+        tracing::warn!("no window: the front end maps everything writable, and the share is read-only");
+        return None;
+    }
+    Some((Arc::new(window), wanted.policy))
 }
 
 /// The options have checked the tag's length.

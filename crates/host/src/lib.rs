@@ -1,6 +1,7 @@
 //! Transom's host side: a FUSE server over a host directory, to be driven by any transport that has a request's buffers.
 //!
-//! [`server`] turns a request into one call of a [`server::FileSystem`]; [`passthrough`] is the one that serves a directory.
+//! [`server`] turns a request into one call of a [`server::FileSystem`]; [`passthrough`] is the one that serves a directory;
+//! [`window`] is where it shows the guest the host's page cache.
 
 pub mod acl;
 pub mod credentials;
@@ -10,6 +11,7 @@ pub mod metrics;
 pub mod passthrough;
 pub mod server;
 pub mod sysfd;
+pub mod window;
 pub mod xattrmap;
 
 pub use rustix::io::Errno;

@@ -5,18 +5,21 @@ use std::{
     sync::{Arc, Mutex, PoisonError, atomic::Ordering},
 };
 
-use transom_host::server::{FileSystem, Scratch, Server};
+use transom_host::{
+    server::{FileSystem, Scratch, Server},
+    window::{FileIdentity, Window},
+};
 use transom_wire::config::Config;
 use vhost::vhost_user::{
     Backend,
-    message::{VhostUserProtocolFeatures, VhostUserVirtioFeatures},
+    message::{VhostUserProtocolFeatures, VhostUserShMemConfig, VhostUserVirtioFeatures},
 };
 use vhost_user_backend::VhostUserBackend;
 use virtio_bindings::bindings::{
     virtio_config::VIRTIO_F_VERSION_1,
     virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC},
 };
-use vm_memory::{GuestAddressSpace, GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion};
+use vm_memory::{GuestAddressSpace, GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion, GuestRegionMmap};
 use vmm_sys_util::{
     epoll::EventSet,
     event::{EventConsumer, EventFlag, EventNotifier, new_event_consumer_and_notifier},
@@ -28,6 +31,7 @@ use super::{
     monitor::Monitor,
     poll::Poller,
     pool::Pool,
+    shmem::{Requests, WINDOW_ID},
     vring::Vring,
     worker::{Queue, WorkerState},
 };
@@ -42,19 +46,19 @@ pub(super) struct Device<F> {
     queues: Vec<Arc<Queue<F>>>,
     /// Protected by a lock that only the queue's own thread ever takes.
     workers: Vec<Mutex<WorkerState>>,
-    /// The channel for our own requests. Kept although there are none: User Mode Linux loses its interrupts when it closes.
+    /// The channel for our own requests. Kept although there may be none: User Mode Linux loses its interrupts when it
+    /// closes.
     requests: Mutex<Option<Backend>>,
+    window: Option<Arc<Window>>,
+    /// The guest's memory as requests may use it, which the crate's own is not: see [`Device::update_memory`].
+    memory: Memory,
     /// Ends a worker's thread.
     exits: Vec<Mutex<Option<(EventConsumer, EventNotifier)>>>,
 }
 
 impl<F: FileSystem + 'static> Device<F> {
-    pub(super) fn new(
-        server: Arc<Server<F>>,
-        memory: Memory,
-        config: &BackendConfig,
-        monitor: &Arc<Monitor>,
-    ) -> io::Result<Self> {
+    pub(super) fn new(server: Arc<Server<F>>, config: &BackendConfig, monitor: &Arc<Monitor>) -> io::Result<Self> {
+        let memory = Memory::new(GuestMemoryMmap::new());
         let queue_count = 1 + usize::from(config.request_queues);
         let pool = Arc::new(Pool::new(config.pool_threads));
         let queue = || {
@@ -75,6 +79,8 @@ impl<F: FileSystem + 'static> Device<F> {
             config: config.tag.map(|tag| Config { tag, num_request_queues: u32::from(config.request_queues).into() }),
             queues,
             requests: Mutex::default(),
+            window: config.window.clone(),
+            memory: memory.clone(),
             workers: (0..queue_count).map(|_| worker()).collect(),
             exits: (0..queue_count).map(|_| exit()).collect::<io::Result<_>>()?,
             server,
@@ -89,7 +95,26 @@ impl<F: FileSystem + 'static> Device<F> {
     /// Waits for the requests in flight and ends the session. The queues' threads have ended.
     pub(super) fn shut_down(&self) {
         self.drain();
+        if let Some(window) = &self.window {
+            window.disconnect();
+        }
         self.server.end_session();
+    }
+
+    /// The regions that are no part of the window.
+    fn without_window(&self, announced: &GuestMemoryMmap<()>) -> GuestMemoryMmap<()> {
+        let Some(window) = &self.window else { return announced.clone() };
+        let is_mapped = |region: &GuestRegionMmap<()>| {
+            let file = region.file_offset().and_then(|mapped| FileIdentity::of(mapped.file()).ok());
+            file.is_some_and(|file| window.has_file(file))
+        };
+        let mapped: Vec<_> = announced.iter().filter(|region| is_mapped(region)).collect();
+        mapped.iter().fold(announced.clone(), |kept, region| {
+            match kept.remove_region(region.start_addr(), region.len()) {
+                Ok((rest, _)) => rest,
+                Err(_) => kept,
+            }
+        })
     }
 
     fn drain(&self) {
@@ -121,31 +146,60 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
     }
 
     fn protocol_features(&self) -> VhostUserProtocolFeatures {
-        let features = VhostUserProtocolFeatures::MQ
+        let front_end = self.window.as_ref().map(|window| window.front_end());
+        let choices = [
+            (self.config.is_some(), VhostUserProtocolFeatures::CONFIG),
+            (
+                front_end.is_none_or(|front_end| front_end.allows_memory_slots),
+                VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS,
+            ),
+            (front_end.is_some(), VhostUserProtocolFeatures::SHMEM),
+            (front_end.is_some_and(|front_end| front_end.needs_barrier), VhostUserProtocolFeatures::SHARED_OBJECT),
+        ];
+        let always = VhostUserProtocolFeatures::MQ
             | VhostUserProtocolFeatures::BACKEND_REQ
             | VhostUserProtocolFeatures::BACKEND_SEND_FD
             | VhostUserProtocolFeatures::REPLY_ACK
-            | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS
             | VhostUserProtocolFeatures::RESET_DEVICE;
-        match self.config {
-            Some(_) => features | VhostUserProtocolFeatures::CONFIG,
-            None => features,
-        }
+        choices
+            .into_iter()
+            .filter(|(is_offered, _)| *is_offered)
+            .fold(always, |features, (_, feature)| features | feature)
     }
 
     fn set_event_idx(&self, _: bool) {}
 
     /// Leaves the device without memory, and refuses, where touching some of it would raise SIGBUS.
+    ///
+    /// A front end may announce what is mapped in the window as memory of the guest. A file that shrinks would raise SIGBUS
+    /// there whenever the guest likes, so such regions are left out: a request with a buffer in the window gets EFAULT.
     fn update_memory(&self, memory: Memory) -> io::Result<()> {
-        let checked = check_files(&memory.memory());
-        if checked.is_err() {
-            memory.lock().unwrap_or_else(PoisonError::into_inner).replace(GuestMemoryMmap::new());
+        let announced = memory.memory();
+        let kept = self.without_window(&announced);
+        let checked = check_files(&kept);
+        let usable = if checked.is_ok() { kept } else { GuestMemoryMmap::new() };
+        for memory in [&memory, &self.memory] {
+            memory.lock().unwrap_or_else(PoisonError::into_inner).replace(usable.clone());
         }
         checked
     }
 
     fn set_backend_req_fd(&self, backend: Backend) {
         *self.requests.lock().unwrap_or_else(PoisonError::into_inner) = Some(backend);
+    }
+
+    /// Asked by front ends that have agreed on SHMEM, once the channel is there: from now on there is a window.
+    fn get_shmem_config(&self) -> io::Result<VhostUserShMemConfig> {
+        let Some(window) = &self.window else { return Ok(VhostUserShMemConfig::default()) };
+        let channel = self.requests.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match channel {
+            Some(backend) if !window.is_open() => window.connect(Box::new(Requests::new(backend)))?,
+            Some(_) => {}
+            None => tracing::warn!("the front end asks for the window before it gives us a channel to map through"),
+        }
+        let mut sizes = [0; 1];
+        sizes[usize::from(WINDOW_ID)] = window.len_bytes();
+        Ok(VhostUserShMemConfig::new(1, &sizes))
     }
 
     /// An answer that is not `size` long tells the front end that there is none (vhost-user, "GET_CONFIG").
@@ -168,6 +222,9 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
     fn stop_vring(&self, queue_index: u32) -> io::Result<()> {
         if let Some(queue) = self.queues.get(queue_index as usize) {
             self.drain_queue(queue);
+            if let Some(window) = &self.window {
+                window.stop();
+            }
             queue.is_broken.store(false, Ordering::Release);
         }
         Ok(())
@@ -175,6 +232,9 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
 
     fn reset_device(&self) {
         self.drain();
+        if let Some(window) = &self.window {
+            window.reset();
+        }
         self.server.end_session();
         self.queues.iter().for_each(|queue| queue.is_broken.store(false, Ordering::Release));
     }

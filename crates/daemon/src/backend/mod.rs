@@ -2,7 +2,8 @@
 //!
 //! [`serve`] is the entry. [`device`] is what a front end negotiates with; each queue has a [`worker`], which takes
 //! chains ([`chain`]) off the ring and serves them itself or hands them to the [`pool`]; [`poll`] decides how long a
-//! worker watches its ring before it sleeps; [`monitor`] counts. Locks: a vring's mutex (inside the vhost-user-backend crate) and
+//! worker watches its ring before it sleeps; [`monitor`] counts;
+//! [`shmem`] asks the front end for mappings. Locks: a vring's mutex (inside the vhost-user-backend crate) and
 //! [`in_flight`]'s, never one within the other, and neither while a request is served.
 
 mod chain;
@@ -11,6 +12,7 @@ mod in_flight;
 mod monitor;
 mod poll;
 mod pool;
+mod shmem;
 mod vring;
 mod worker;
 
@@ -18,7 +20,10 @@ use std::{os::unix::net::UnixListener, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use tracing::{info, warn};
-use transom_host::server::{FileSystem, Server};
+use transom_host::{
+    server::{FileSystem, Server},
+    window::Window,
+};
 use transom_wire::config::TAG_LEN;
 use vhost::vhost_user::{Error as ProtocolError, Listener};
 use vhost_user_backend::{Error as DaemonError, VhostUserDaemon};
@@ -41,6 +46,8 @@ pub struct BackendConfig {
     pub poll_max: Duration,
     /// Threads for requests that wait for the disk; 0 lets the queue's worker wait.
     pub pool_threads: usize,
+    /// The window offered, for file systems that map.
+    pub window: Option<Arc<Window>>,
     /// Listen again after a front end left.
     pub keep_serving: bool,
 }
@@ -57,7 +64,7 @@ pub fn serve<F: FileSystem + 'static>(
     let mut listener = Listener::from(listener);
     loop {
         let memory = Memory::new(GuestMemoryMmap::new());
-        let device = Arc::new(Device::new(server.clone(), memory.clone(), config, monitor)?);
+        let device = Arc::new(Device::new(server.clone(), config, monitor)?);
         let mut daemon = VhostUserDaemon::new("vhost-user".into(), device.clone(), memory)
             .map_err(|error| anyhow::anyhow!("{error}"))
             .context("cannot start the queues' workers")?;

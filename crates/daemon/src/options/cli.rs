@@ -5,13 +5,13 @@
 
 use super::ids::{NamespaceRange, Owner, SquashHost, squash_host};
 use super::values::{
-    CachePolicy, CapabilityChanges, FileHandles, LogLevel, MigrationMode, MigrationOnError, Negotiation, SandboxMode,
-    SeccompMode, tag,
+    CachePolicy, CapabilityChanges, FileHandles, FrontEndName, LogLevel, MigrationMode, MigrationOnError, Negotiation,
+    SandboxMode, SeccompMode, dax_policy, tag, window_len,
 };
 use clap::{Args, Parser};
 use std::os::fd::RawFd;
 use std::path::PathBuf;
-use transom_host::idmap::Rule;
+use transom_host::{idmap::Rule, window::DaxPolicy};
 
 /// Shares a directory of this machine with virtual machines, as a vhost-user-fs back end.
 ///
@@ -45,6 +45,8 @@ pub(crate) struct Cli {
     pub(crate) attributes: AttributeArgs,
     #[command(flatten)]
     pub(crate) ownership: OwnershipArgs,
+    #[command(flatten)]
+    pub(crate) window: WindowArgs,
     #[command(flatten)]
     pub(crate) locks: LockArgs,
     #[command(flatten)]
@@ -235,6 +237,33 @@ pub(crate) struct OwnershipArgs {
     /// Run in a user namespace with these gids, as --uid-map does for uids
     #[arg(long, value_name = ":INSIDE:OUTSIDE:COUNT:")]
     pub(crate) gid_map: Vec<NamespaceRange>,
+}
+
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "DAX window")]
+pub(crate) struct WindowArgs {
+    /// Offer the guest a window of SIZE in which it maps the host's page cache, as in 256M [default: none]
+    ///
+    /// SIZE is a power of two of 2 MiB or more. The guest then reads, writes and maps files without requests and without
+    /// a copy of its own. The front end has to know VHOST_USER_PROTOCOL_F_SHMEM, as the generic vhost-user device of
+    /// QEMU 11.1 does; it asks the daemon for the tag too, so --tag is needed. With any other front end the share works
+    /// without the window.
+    #[arg(long, value_name = "SIZE", value_parser = window_len)]
+    pub(crate) dax_window: Option<u64>,
+
+    /// Which files a guest that leaves the choice to the daemon (mount option dax=inode, the default) maps
+    ///
+    /// always: all that can be mapped rightly; never: none; size=BYTES: those of at least so many bytes, as in size=1M;
+    /// auto: size=256K. Files that the daemon may not write, or whose end the front end cannot map, are never among
+    /// them.
+    #[arg(long, value_name = "POLICY", default_value = "auto", value_parser = dax_policy)]
+    pub(crate) dax_policy: DaxPolicy,
+
+    /// The front end, which decides what the window may be asked to do
+    ///
+    /// auto keeps to what is safe with each of them. See docs/dax.md for the table.
+    #[arg(long, value_name = "NAME", value_enum, default_value = "auto")]
+    pub(crate) front_end: FrontEndName,
 }
 
 #[derive(Debug, Clone, Args)]

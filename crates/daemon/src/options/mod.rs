@@ -19,7 +19,10 @@ use clap::CommandFactory;
 use std::ffi::OsString;
 use std::os::fd::RawFd;
 use std::path::PathBuf;
-use transom_host::idmap::Rule;
+use transom_host::{
+    idmap::Rule,
+    window::{DaxPolicy, FrontEnd},
+};
 
 pub(crate) use cli::Cli;
 
@@ -45,6 +48,8 @@ pub struct Options {
     pub attributes: AttributeOptions,
     /// Who owns what, on either side.
     pub ownership: OwnershipOptions,
+    /// The DAX window, if one is offered.
+    pub window: Option<WindowOptions>,
     /// Locks that reach the host.
     pub locks: LockOptions,
     /// How inodes are held, and how many descriptors that may take.
@@ -144,6 +149,17 @@ pub struct OwnershipOptions {
     pub translate_gid: Vec<Rule>,
     /// Everything belongs to one owner on each side.
     pub squash: Option<Squash>,
+}
+
+/// The window into the host's page cache.
+#[derive(Debug, Clone, Copy)]
+pub struct WindowOptions {
+    /// A power of two, at least 2 MiB.
+    pub len_bytes: u64,
+    /// Which files the guest is told to map.
+    pub policy: DaxPolicy,
+    /// What the front end can bear.
+    pub front_end: FrontEnd,
 }
 
 /// Locks that reach the host. What is off stays within each guest.

@@ -4,11 +4,13 @@ use super::cli::Cli;
 use super::values::{FileHandles, LogLevel, MigrationMode, Negotiation, SandboxMode};
 use super::{
     AttributeOptions, CacheOptions, CachePolicy, Endpoint, InodeOptions, Invocation, IsolationOptions, LockOptions,
-    LogOptions, MigrationOptions, Options, OwnershipOptions, ShareOptions, SocketOptions, Squash, WorkerOptions,
+    LogOptions, MigrationOptions, Options, OwnershipOptions, ShareOptions, SocketOptions, Squash, WindowOptions,
+    WorkerOptions,
 };
 use crate::legacy;
 use clap::error::{Error, ErrorKind};
 use std::path::PathBuf;
+use transom_host::window::FrontEnd;
 
 /// Builds what the flags ask for. Errors are usage errors, not yet formatted.
 pub(super) fn resolve(mut cli: Cli) -> Result<Invocation, Error> {
@@ -57,6 +59,22 @@ fn check(cli: &Cli) -> Result<(), Error> {
              handles need no check"
                 .into(),
         );
+    }
+    if let Some(len_bytes) = cli.window.dax_window {
+        let front_end = FrontEnd::from(cli.window.front_end);
+        let most_bytes = front_end.window_len_max();
+        if len_bytes > most_bytes {
+            return conflict(format!(
+                "--dax-window {len_bytes} is more than the front end bears: it keeps {} mappings of 2 MiB at the most, \
+                 and so a window of {most_bytes} bytes",
+                front_end.mappings_max
+            ));
+        }
+        if cli.share.tag.is_none() {
+            return conflict(
+                "--dax-window needs --tag: front ends that have a window ask the daemon for the tag".into(),
+            );
+        }
     }
     let drops_read_search = cli.isolation.modcaps.as_ref().is_some_and(|changes| {
         let last = changes.0.iter().rev().find(|change| change.capability == caps::Capability::CAP_DAC_READ_SEARCH);
@@ -124,6 +142,11 @@ fn options(cli: Cli, share_path: PathBuf) -> Options {
             translate_gid: cli.ownership.translate_gid,
             squash: cli.ownership.squash_to.map(|to| Squash { host: to.0, guest: cli.ownership.squash_as }),
         },
+        window: cli.window.dax_window.map(|len_bytes| WindowOptions {
+            len_bytes,
+            policy: cli.window.dax_policy,
+            front_end: cli.window.front_end.into(),
+        }),
         locks: LockOptions { posix: cli.locks.posix_lock, flock: cli.locks.flock },
         inodes: InodeOptions {
             file_handles: cli.workers.inode_file_handles,

@@ -3,6 +3,7 @@
 use clap::ValueEnum;
 use std::str::FromStr;
 use tracing::level_filters::LevelFilter;
+use transom_host::window::{DaxPolicy, FrontEnd, RANGE_LEN};
 
 /// What the guest may keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -156,4 +157,66 @@ pub(crate) fn tag(text: &str) -> Result<String, String> {
         1..=36 => Ok(text.to_owned()),
         len => Err(format!("a tag has 1 to 36 bytes, this one has {len}")),
     }
+}
+
+/// The front end's name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum FrontEndName {
+    /// Any; what one of them cannot bear is not asked for
+    Auto,
+    /// QEMU's generic device, vhost-user-test-device-pci, of 11.1 and later
+    Qemu,
+    /// crosvm
+    Crosvm,
+    /// Alioth
+    Alioth,
+    /// One that does what the vhost-user specification says
+    Generic,
+}
+
+impl From<FrontEndName> for FrontEnd {
+    fn from(name: FrontEndName) -> Self {
+        match name {
+            FrontEndName::Auto => Self::AUTO,
+            FrontEndName::Qemu => Self::QEMU,
+            FrontEndName::Crosvm => Self::CROSVM,
+            FrontEndName::Alioth => Self::ALIOTH,
+            FrontEndName::Generic => Self::GENERIC,
+        }
+    }
+}
+
+/// Reads the size of a window: a power of two from 2 MiB on.
+pub(crate) fn window_len(text: &str) -> Result<u64, String> {
+    let bytes = bytes(text)?;
+    if !bytes.is_power_of_two() || bytes < RANGE_LEN {
+        return Err(format!("{bytes} bytes are no window: its size is a power of two, and 2 MiB or more"));
+    }
+    Ok(bytes)
+}
+
+/// Reads `auto`, `always`, `never` or `size=BYTES`.
+pub(crate) fn dax_policy(text: &str) -> Result<DaxPolicy, String> {
+    match text.split_once('=') {
+        None if text == "auto" => Ok(DaxPolicy::AUTO),
+        None if text == "always" => Ok(DaxPolicy::Always),
+        None if text == "never" => Ok(DaxPolicy::Never),
+        Some(("size", size)) => bytes(size).map(DaxPolicy::FromSize),
+        _ => Err(format!("'{text}' is none of auto, always, never, size=BYTES")),
+    }
+}
+
+/// Reads a number of bytes, with K, M, G or T behind it for powers of 1024.
+fn bytes(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+    let number: u64 = digits.parse().map_err(|_| format!("'{text}' is no size; 4096, 64K, 256M and 1G are"))?;
+    let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
+        "" | "B" => 0,
+        "K" | "KB" | "KIB" => 10,
+        "M" | "MB" | "MIB" => 20,
+        "G" | "GB" | "GIB" => 30,
+        "T" | "TB" | "TIB" => 40,
+        unit => return Err(format!("'{unit}' is no unit; K, M, G and T are")),
+    };
+    number.checked_mul(1 << shift).ok_or_else(|| format!("'{text}' is more than 64 bits hold"))
 }

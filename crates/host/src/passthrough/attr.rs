@@ -1,6 +1,6 @@
 //! From the host's `statx` to FUSE's attributes, and back for device numbers.
 
-use std::time::Duration;
+use std::{os::fd::AsFd, time::Duration};
 
 use rustix::fs::Statx;
 use transom_wire::attr::{Attr, AttrOut};
@@ -12,9 +12,9 @@ use crate::{
 };
 
 impl Passthrough {
-    /// The attributes as the guest sees them.
-    pub(super) fn attr(&self, stat: &Statx) -> Attr {
-        Attr {
+    /// The attributes as the guest sees them of the inode behind `fd`.
+    pub(super) fn attr(&self, fd: impl AsFd, stat: &Statx) -> Attr {
+        let mut attr = Attr {
             ino: stat.stx_ino.into(),
             size: stat.stx_size.into(),
             blocks: stat.stx_blocks.into(),
@@ -31,16 +31,18 @@ impl Passthrough {
             rdev: device_number(stat.stx_rdev_major, stat.stx_rdev_minor).into(),
             blksize: stat.stx_blksize.into(),
             flags: 0.into(),
-        }
+        };
+        self.mark_dax(fd, stat, &mut attr);
+        attr
     }
 
     /// The attributes with their validity.
-    pub(super) fn attr_out(&self, stat: &Statx) -> AttrOut {
+    pub(super) fn attr_out(&self, fd: impl AsFd, stat: &Statx) -> AttrOut {
         let (attr_valid, attr_valid_nsec) = seconds(self.config.cache.validity());
         AttrOut {
             attr_valid: attr_valid.into(),
             attr_valid_nsec: attr_valid_nsec.into(),
-            attr: self.attr(stat),
+            attr: self.attr(fd, stat),
             ..AttrOut::default()
         }
     }

@@ -18,7 +18,9 @@ use transom_wire::{
         open::{OpenIn, OpenOut},
         read::ReadIn,
         release::ReleaseIn,
+        removemapping::RemovemappingOne,
         setattr::{SetattrIn, SetattrValid},
+        setupmapping::SetupmappingIn,
         statfs::StatfsOut,
         statx::{StatxIn, StatxOut},
         write::WriteIn,
@@ -29,7 +31,9 @@ use transom_wire::{
 use super::Passthrough;
 use crate::{
     Errno,
-    server::{Context, Dirents, DirentsPlus, FileSystem, GuestSlice, InitAnswer, InitOffer, IoctlReply, XattrReply},
+    server::{
+        Context, Dirents, DirentsPlus, End, FileSystem, GuestSlice, InitAnswer, InitOffer, IoctlReply, XattrReply,
+    },
 };
 
 impl FileSystem for Passthrough {
@@ -37,8 +41,8 @@ impl FileSystem for Passthrough {
         self.do_init(offer)
     }
 
-    fn destroy(&self) {
-        self.do_destroy();
+    fn destroy(&self, end: End) {
+        self.do_destroy(end);
     }
 
     fn lookup(&self, ctx: &Context<'_>, parent: NodeId, name: Name<'_>) -> Result<EntryOut, Errno> {
@@ -218,6 +222,14 @@ impl FileSystem for Passthrough {
 
     fn copy_file_range(&self, _: &Context<'_>, _: NodeId, arg: &CopyFileRangeIn) -> Result<u64, Errno> {
         self.do_copy_file_range(arg)
+    }
+
+    fn setupmapping(&self, _: &Context<'_>, nodeid: NodeId, arg: &SetupmappingIn) -> Result<(), Errno> {
+        self.do_setupmapping(nodeid, arg)
+    }
+
+    fn removemapping(&self, _: &Context<'_>, _: NodeId, ranges: &[RemovemappingOne]) -> Result<(), Errno> {
+        self.do_removemapping(ranges)
     }
 
     fn syncfs(&self, _: &Context<'_>, nodeid: NodeId) -> Result<(), Errno> {

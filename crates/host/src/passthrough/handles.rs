@@ -52,6 +52,16 @@ impl OpenFile {
     }
 }
 
+/// An open file without a handle counts until this is dropped.
+#[derive(Debug)]
+pub(super) struct HeldFile(Arc<Descriptors>);
+
+impl Drop for HeldFile {
+    fn drop(&mut self) {
+        self.0.close_file();
+    }
+}
+
 /// What a handle names.
 #[derive(Debug, Clone)]
 enum Open {
@@ -81,6 +91,12 @@ impl Handles {
     /// Asks for room before a file is opened. Errors: ENFILE where as much is open as may be.
     pub(super) fn reserve(&self) -> Result<OpenFileSlot<'_>, Errno> {
         self.descriptors.open_file()
+    }
+
+    /// Counts one more open file until what is returned is dropped. Errors: as [`Handles::reserve`].
+    pub(super) fn hold(&self) -> Result<HeldFile, Errno> {
+        self.reserve()?.keep();
+        Ok(HeldFile(Arc::clone(&self.descriptors)))
     }
 
     /// Gives an open file its handle.

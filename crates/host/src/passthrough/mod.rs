@@ -2,7 +2,7 @@
 //!
 //! [`Passthrough`] is the whole of it; each operation is one file in [`ops`]. [`inodes`] knows what the guest knows,
 //! [`handles`] what it has open, [`descriptors`] how many of the host's descriptors that takes, [`dir_stream`] reads
-//! directories, [`attr`] translates attributes, [`gate`] decides what a worker does itself,
+//! directories, [`attr`] translates attributes, [`dax`] decides what is mapped, [`gate`] what a worker does itself,
 //! [`gauges`] says what is held.
 //!
 //! A name is resolved as one component relative to its directory, without following links and without leaving the
@@ -13,6 +13,7 @@ mod attr;
 mod close;
 mod config;
 mod creator;
+mod dax;
 mod descriptors;
 mod dir_stream;
 mod filesystem;
@@ -28,6 +29,7 @@ mod slab;
 mod tests;
 
 pub use config::{CachePolicy, Config, FileHandles, Negotiation};
+pub use dax::Dax;
 
 use std::{
     os::fd::OwnedFd,
@@ -69,6 +71,8 @@ pub struct Passthrough {
     lookup_gate: Gate,
     readdir_gate: Gate,
     write_gate: Gate,
+    /// `None` without a window.
+    dax: Option<Dax>,
     /// The flags of the present session.
     session: AtomicU64,
 }
@@ -137,8 +141,14 @@ impl Passthrough {
             lookup_gate: Gate::default(),
             readdir_gate: Gate::default(),
             write_gate: Gate::default(),
+            dax: None,
             session: AtomicU64::new(0),
         })
+    }
+
+    /// Shows the guest files through a window.
+    pub fn with_dax(self, dax: Dax) -> Self {
+        Self { dax: Some(dax), ..self }
     }
 
     /// How many inodes the guest knows beside the root.

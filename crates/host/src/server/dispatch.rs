@@ -40,7 +40,7 @@ use transom_wire::{
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::{
-    FileSystem, Server, XattrReply,
+    End, FileSystem, Server, XattrReply,
     dirents::{Dirents, DirentsPlus},
     reply::Reply,
     request::Request,
@@ -56,7 +56,7 @@ impl<F: FileSystem> Server<F> {
                 reply.send(&self.session.begin(&self.fs, req.rest())?)
             }
             Opcode::Destroy => {
-                self.end_session();
+                self.end(End::Destroy);
                 reply.empty()
             }
             Opcode::Forget | Opcode::BatchForget | Opcode::Interrupt | Opcode::NotifyReply => {

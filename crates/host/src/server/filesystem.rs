@@ -67,6 +67,17 @@ pub struct InitAnswer {
     pub map_alignment: u16,
 }
 
+/// What ends a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// DESTROY: the driver is done.
+    Destroy,
+    /// INIT: another driver begins, and nothing is known of the one before.
+    Init,
+    /// The transport: the device was reset, or is gone.
+    Reset,
+}
+
 /// A value or a list of extended attributes, or its size where the guest asked for that.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum XattrReply {
@@ -92,8 +103,8 @@ pub trait FileSystem: Send + Sync {
     /// Begins a session; nothing of an earlier one is left.
     fn init(&self, offer: &InitOffer) -> Result<InitAnswer, Errno>;
 
-    /// Ends the session: all inodes, handles and locks are released, all waiters wake.
-    fn destroy(&self);
+    /// Ends the session: all inodes, handles, locks and mappings are released, all waiters wake.
+    fn destroy(&self, end: End);
 
     /// An answer with nodeid 0 lets the guest remember the absence for `entry_valid`.
     fn lookup(&self, ctx: &Context<'_>, parent: NodeId, name: Name<'_>) -> Result<EntryOut, Errno>;
@@ -271,7 +282,8 @@ pub trait FileSystem: Send + Sync {
     /// Wakes the request `unique` if it waits for a lock; a request that is not there is ignored.
     fn interrupt(&self, unique: Unique) {}
 
-    /// Wakes every request that waits for a lock: the transport is about to stop.
+    /// Wakes every request that waits for a lock or for the front end: the transport is about to stop. Called again
+    /// while it waits for them.
     fn interrupt_all(&self) {}
 
     fn fallocate(&self, ctx: &Context<'_>, nodeid: NodeId, arg: &FallocateIn) -> Result<(), Errno> {

@@ -12,7 +12,7 @@ pub enum Lane {
 }
 
 impl Lane {
-    /// The lane of operations that always wait for the disk, and so are not tried first.
+    /// The lane of operations that always wait, for the disk or for the front end, and so are not tried first.
     pub(super) fn without_trying(opcode: Opcode) -> Option<Self> {
         match opcode {
             Opcode::Fsync
@@ -20,7 +20,9 @@ impl Lane {
             | Opcode::Syncfs
             | Opcode::Fallocate
             | Opcode::CopyFileRange
-            | Opcode::CopyFileRange64 => Some(Self::Pool),
+            | Opcode::CopyFileRange64
+            | Opcode::Setupmapping
+            | Opcode::Removemapping => Some(Self::Pool),
             _ => None,
         }
     }

@@ -20,7 +20,7 @@ mod server_test;
 
 pub use context::{Context, Patience};
 pub use dirents::{Dirents, DirentsPlus, Full};
-pub use filesystem::{FileSystem, InitAnswer, InitOffer, IoctlReply, XattrReply};
+pub use filesystem::{End, FileSystem, InitAnswer, InitOffer, IoctlReply, XattrReply};
 pub use lane::Lane;
 pub use request::Scratch;
 pub use slices::GuestSlice;
@@ -130,8 +130,12 @@ impl<F: FileSystem> Server<F> {
     ///
     /// For a reset or a lost connection. The caller makes sure that no request is in flight.
     pub fn end_session(&self) {
+        self.end(End::Reset);
+    }
+
+    fn end(&self, end: End) {
         if self.session.end() {
-            self.fs.destroy();
+            self.fs.destroy(end);
         }
     }
 

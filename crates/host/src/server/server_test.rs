@@ -31,7 +31,7 @@ impl FileSystem for OneFile {
             map_alignment: 0,
         })
     }
-    fn destroy(&self) {}
+    fn destroy(&self, _: End) {}
     fn lookup(&self, _: &Context<'_>, _: NodeId, name: Name<'_>) -> Result<EntryOut, Errno> {
         if name.as_bytes() != b"hello" {
             return Err(Errno::NOENT);

@@ -8,7 +8,7 @@ use transom_wire::{
 };
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::{FileSystem, InitOffer};
+use super::{End, FileSystem, InitOffer};
 use crate::Errno;
 
 /// The oldest minor version whose messages are served: Linux 4.20, the first with virtio-fs is 5.4 (31).
@@ -67,7 +67,7 @@ impl Session {
         }
         // Also where no session is on: a request that DESTROY overtook on another queue may have left something behind.
         self.end();
-        fs.destroy();
+        fs.destroy(End::Init);
         let minor = arg.minor.get().min(KERNEL_MINOR_VERSION);
         let answer = fs.init(&InitOffer { minor, flags: offered, max_readahead: arg.max_readahead.get() })?;
         let flags = answer.flags & offered;

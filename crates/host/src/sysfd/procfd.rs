@@ -57,6 +57,12 @@ impl ProcFds {
         rustix::fs::openat(&self.dir, entry(fd), flags, Mode::empty())
     }
 
+    /// What the inode behind `fd` is called, as this process sees it; empty where that cannot be found out.
+    pub fn name(&self, fd: impl AsFd) -> String {
+        let name = rustix::fs::readlinkat(&self.dir, entry(fd), Vec::new());
+        name.map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+    }
+
     /// Changes the permissions of the inode behind `fd`. Errors: EOPNOTSUPP for a symbolic link.
     pub fn chmod(&self, fd: impl AsFd, mode: Mode) -> Result<(), Errno> {
         rustix::fs::chmodat(&self.dir, entry(fd), mode, AtFlags::empty())

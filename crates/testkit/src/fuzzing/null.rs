@@ -2,7 +2,7 @@
 
 use transom_host::{
     Errno,
-    server::{Context, Dirents, DirentsPlus, FileSystem, GuestSlice, InitAnswer, InitOffer, IoctlReply, XattrReply},
+    server::{Context, Dirents, DirentsPlus, End, FileSystem, GuestSlice, InitAnswer, InitOffer, IoctlReply, XattrReply},
 };
 use transom_wire::{
     Handle, Name, NodeId,
@@ -57,7 +57,7 @@ impl FileSystem for Null {
         })
     }
 
-    fn destroy(&self) {}
+    fn destroy(&self, _: End) {}
 
     fn lookup(&self, ctx: &Context<'_>, _: NodeId, name: Name<'_>) -> Result<EntryOut, Errno> {
         check(name);

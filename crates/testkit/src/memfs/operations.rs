@@ -2,7 +2,7 @@
 
 use transom_host::{
     Errno,
-    server::{Context, Dirents, DirentsPlus, FileSystem, GuestSlice, InitAnswer, InitOffer, Patience, XattrReply},
+    server::{Context, Dirents, DirentsPlus, End, FileSystem, GuestSlice, InitAnswer, InitOffer, Patience, XattrReply},
 };
 use transom_wire::{
     Handle, Name, NodeId, Unique,
@@ -56,7 +56,7 @@ impl FileSystem for MemFs {
         })
     }
 
-    fn destroy(&self) {
+    fn destroy(&self, _: End) {
         let mut state = self.lock();
         state.handles.clear();
         state.tree.end_session();

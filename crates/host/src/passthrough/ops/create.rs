@@ -40,7 +40,7 @@ impl Passthrough {
         let (entry, fd) = self.create_or_open(ctx, parent, &dir, name.as_bytes(), arg)?;
         let nodeid = NodeId::from(entry.nodeid);
         let fh = self.handles.add_file(slot, nodeid, fd).inspect_err(|_| self.do_forget(nodeid, 1))?;
-        Ok((entry, self.open_out(fh, flags)))
+        Ok((entry, self.open_out(nodeid, fh, flags)))
     }
 
     /// Creates the file for the caller or, without `O_EXCL`, opens the one that is there as OPEN would.

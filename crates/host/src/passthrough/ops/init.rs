@@ -6,8 +6,9 @@ use transom_wire::{limits::DATA_LEN_MAX, ops::init::InitFlags};
 
 use crate::{
     Errno,
-    passthrough::{Negotiation, Passthrough},
-    server::{InitAnswer, InitOffer},
+    passthrough::{Dax, Negotiation, Passthrough},
+    server::{End, InitAnswer, InitOffer},
+    window,
 };
 
 /// Bytes in the smallest page that a guest may have: `max_pages` counts its pages.
@@ -30,6 +31,9 @@ impl Passthrough {
     /// Errors: EPROTO where the guest lacks what was demanded of it.
     pub(in crate::passthrough) fn do_init(&self, offer: &InitOffer) -> Result<InitAnswer, Errno> {
         self.demand(offer)?;
+        if let Some(dax) = &self.dax {
+            dax.begin_session();
+        }
         let flags = self.wanted() & offer.flags;
         self.session.store(flags.bits(), Relaxed);
         Ok(InitAnswer {
@@ -41,11 +45,14 @@ impl Passthrough {
             max_write: DATA_LEN_MAX,
             time_gran: 1,
             max_pages: (DATA_LEN_MAX / PAGE_LEN_MIN) as u16,
-            map_alignment: 0,
+            map_alignment: if flags.contains(InitFlags::MAP_ALIGNMENT) { window::MAP_ALIGNMENT_LOG2 } else { 0 },
         })
     }
 
-    pub(in crate::passthrough) fn do_destroy(&self) {
+    pub(in crate::passthrough) fn do_destroy(&self, end: End) {
+        if let Some(dax) = &self.dax {
+            dax.end_session(end);
+        }
         if let Some(locks) = &self.locks {
             locks.release_all();
         }
@@ -68,6 +75,7 @@ impl Passthrough {
             // With default ACLs the guest cannot know whether the umask counts.
             (is_acl_wanted, InitFlags::POSIX_ACL | InitFlags::DONT_MASK),
             (config.security_label != Negotiation::Never, InitFlags::SECURITY_CTX),
+            (self.dax.as_ref().is_some_and(Dax::is_open), InitFlags::MAP_ALIGNMENT | InitFlags::HAS_INODE_DAX),
             // An inode's target never changes; a guest that keeps nothing is spared the page all the same.
             (!config.cache.validity().is_zero(), InitFlags::CACHE_SYMLINKS),
         ];

@@ -56,6 +56,9 @@ impl Passthrough {
     }
 
     pub(in crate::passthrough) fn do_interrupt_all(&self) {
+        if let Some(dax) = &self.dax {
+            dax.window.interrupt();
+        }
         if let Some(locks) = &self.locks {
             locks.interrupt_all();
         }

@@ -57,8 +57,8 @@ impl Passthrough {
         sight: Sight<'_>,
     ) -> Result<EntryOut, Errno> {
         let stat = stat::statx(sight.as_fd(), AtFlags::empty(), stat::IDENTITY)?;
+        let mut attr = self.attr(sight.as_fd(), &stat);
         let (nodeid, fs) = self.inodes.admit(parent, name, &stat, sight)?;
-        let mut attr = self.attr(&stat);
         if fs != dir.fs && self.config.announce_submounts && file_type(&stat) == FileType::Directory {
             attr.flags = AttrFlags::SUBMOUNT.bits().into();
         }

@@ -33,7 +33,7 @@ impl Passthrough {
             self.open_inode(nodeid, flags)?
         };
         let fh = self.handles.add_file(slot, nodeid, fd)?;
-        Ok(self.open_out(fh, flags))
+        Ok(self.open_out(nodeid, fh, flags))
     }
 
     /// Whether opening a file that is there clears its set-id bits.
@@ -90,7 +90,7 @@ impl Passthrough {
     }
 
     /// The answer for a file that was opened with `guest` flags.
-    pub(in crate::passthrough) fn open_out(&self, fh: Handle, guest: OFlags) -> OpenOut {
+    pub(in crate::passthrough) fn open_out(&self, nodeid: NodeId, fh: Handle, guest: OFlags) -> OpenOut {
         let cache = self.config.cache;
         let mut flags = OpenFlags::empty();
         if cache.is_direct() {
@@ -102,6 +102,10 @@ impl Passthrough {
         } else if self.config.allow_direct_io && guest.contains(OFlags::DIRECT) {
             flags |= OpenFlags::DIRECT_IO;
         } else if cache.keeps_directories() {
+            flags |= OpenFlags::KEEP_CACHE;
+        }
+        // What is mapped needs no dropping, and Linux 7.2 warns where it would have to.
+        if self.dax.as_ref().is_some_and(|dax| dax.has_node(nodeid)) {
             flags |= OpenFlags::KEEP_CACHE;
         }
         // What was not written cannot fail when it is closed; POSIX locks end with a close.

@@ -38,7 +38,7 @@ impl Passthrough {
         if valid.intersects(SetattrValid::ATIME | SetattrValid::MTIME) {
             path::set_times(&inode.fd, &times(valid, arg))?;
         }
-        Ok(self.attr_out(&stat::statx(&inode.fd, AtFlags::empty(), StatxFlags::BASIC_STATS)?))
+        Ok(self.attr_out(&*inode.fd, &stat::statx(&inode.fd, AtFlags::empty(), StatxFlags::BASIC_STATS)?))
     }
 
     fn change_owner(&self, inode: &Inode, valid: SetattrValid, arg: &SetattrIn) -> Result<(), Errno> {

@@ -45,6 +45,6 @@ impl Passthrough {
             self.handles.add_file(slot, nodeid, fd)
         });
         let fh = added.inspect_err(|_| self.do_forget(nodeid, 1))?;
-        Ok((entry, self.open_out(fh, guest)))
+        Ok((entry, self.open_out(nodeid, fh, guest)))
     }
 }

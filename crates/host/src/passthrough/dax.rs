@@ -1,0 +1,222 @@
+//! Which files the guest maps, and by which descriptor the front end does it.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    os::fd::{AsFd, OwnedFd},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use rustix::fs::{Access, AtFlags, FileType, OFlags, Statx, accessat, fstat, fstatfs};
+use transom_wire::{
+    NodeId,
+    attr::{Attr, AttrFlags},
+    ops::init::InitFlags,
+};
+
+use super::Passthrough;
+use crate::{
+    Errno,
+    server::End,
+    window::{DaxPolicy, FileUsage, MappedFile, PaddedFiles, RANGE_LEN, Window},
+};
+
+/// Linux up to 6.12 fails to write pages of a mapped file back unless its blocks have the size of a page.
+const BLOCK_SIZE: u32 = 4096;
+
+/// How files are shown through a window.
+#[derive(Clone)]
+pub struct Dax {
+    /// The window.
+    pub window: Arc<Window>,
+    /// Which files the guest is told to map.
+    pub policy: DaxPolicy,
+    /// For front ends that map nothing beyond the end of a file; without it, such a file's last part is not mapped.
+    pub padded: Option<Arc<dyn PaddedFiles>>,
+    grounds: Arc<Grounds>,
+}
+
+/// What was found out of the host's file systems, by device number.
+type Grounds = Mutex<HashMap<(u32, u32), Ground>>;
+
+/// What mapping is possible on a file system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ground {
+    /// A mapping may be another copy than what is read, or change under us.
+    Unfit,
+    /// Files can be mapped up to their size.
+    Plain,
+    /// Files can be mapped beyond their end.
+    Padded,
+}
+
+impl Dax {
+    /// Shows files through `window`.
+    pub fn new(window: Arc<Window>, policy: DaxPolicy, padded: Option<Arc<dyn PaddedFiles>>) -> Self {
+        Self { window, policy, padded, grounds: Arc::default() }
+    }
+
+    /// Whether a share may be shown with this front end.
+    pub fn is_possible(window: &Window, is_share_readonly: bool) -> bool {
+        window.front_end().maps_read_only || !is_share_readonly
+    }
+
+    /// Whether the front end maps.
+    pub(super) fn is_open(&self) -> bool {
+        self.window.is_open()
+    }
+
+    /// Whether some of the inode is mapped.
+    pub(super) fn has_node(&self, nodeid: NodeId) -> bool {
+        self.window.has_node(nodeid)
+    }
+
+    pub(super) fn begin_session(&self) {
+        if !self.is_open() {
+            tracing::warn!(
+                "the front end has no window (VHOST_USER_PROTOCOL_F_SHMEM): the share is served without DAX"
+            );
+        }
+    }
+
+    pub(super) fn end_session(&self, end: End) {
+        match end {
+            End::Destroy => self.window.clear(),
+            End::Init => self.window.clear_for_init(),
+            // Whoever resets the device tells the window.
+            End::Reset => {}
+        }
+    }
+
+    fn ground(&self, stat: &Statx, find_out: impl FnOnce() -> Ground) -> Ground {
+        let device = (stat.stx_dev_major, stat.stx_dev_minor);
+        let known = self.grounds.lock().unwrap_or_else(PoisonError::into_inner).get(&device).copied();
+        known.unwrap_or_else(|| {
+            let ground = find_out();
+            self.grounds.lock().unwrap_or_else(PoisonError::into_inner).insert(device, ground);
+            ground
+        })
+    }
+}
+
+impl fmt::Debug for Dax {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { window, policy, padded, .. } = self;
+        write!(f, "Dax({window:?}, {policy:?}, padded: {})", padded.is_some())
+    }
+}
+
+impl Passthrough {
+    /// Sets what a guest with a window has to know of the inode behind `fd`.
+    pub(super) fn mark_dax(&self, fd: impl AsFd, stat: &Statx, attr: &mut Attr) {
+        let Some(dax) = &self.dax else { return };
+        let is_regular = FileType::from_raw_mode(stat.stx_mode.into()) == FileType::RegularFile;
+        if !is_regular || !self.has(InitFlags::MAP_ALIGNMENT) {
+            return;
+        }
+        attr.blksize = BLOCK_SIZE.into();
+        if self.has(InitFlags::HAS_INODE_DAX) && dax.policy.takes(stat.stx_size) && self.can_map(dax, fd, stat) {
+            attr.flags = (attr.flags.get() | AttrFlags::DAX.bits()).into();
+        }
+    }
+
+    /// Whether every part of a regular file can be mapped.
+    fn can_map(&self, dax: &Dax, fd: impl AsFd, stat: &Statx) -> bool {
+        let needs_write = !dax.window.front_end().maps_read_only;
+        if needs_write && accessat(&fd, "", Access::WRITE_OK, AtFlags::EMPTY_PATH | AtFlags::EACCESS).is_err() {
+            return false;
+        }
+        match dax.ground(stat, || self.explore(dax, &fd)) {
+            Ground::Padded => true,
+            Ground::Plain => stat.stx_size > 0 && stat.stx_size % RANGE_LEN == 0,
+            Ground::Unfit => false,
+        }
+    }
+
+    /// Finds out by the file behind `fd` what is possible on its file system.
+    fn explore(&self, dax: &Dax, fd: impl AsFd) -> Ground {
+        if fstatfs(&fd).is_ok_and(|stat| is_unfit(stat.f_type)) {
+            return Ground::Unfit;
+        }
+        if dax.window.front_end().maps_beyond_end {
+            return Ground::Padded;
+        }
+        let Some(padded) = &dax.padded else { return Ground::Plain };
+        let viewed = self
+            .inodes
+            .with_room(|| self.proc_fds.reopen(&fd, OFlags::RDWR))
+            .and_then(|file| padded.view(file.as_fd()));
+        match viewed {
+            Ok(_) => Ground::Padded,
+            Err(error) => {
+                tracing::warn!(%error, "of files on this file system only whole ranges of 2 MiB can be mapped");
+                Ground::Plain
+            }
+        }
+    }
+
+    /// Opens a file for the front end to map.
+    ///
+    /// Errors: EROFS or EACCES where the guest must not write it and the front end could not help it, EISDIR and others
+    /// for what is no regular file, EOPNOTSUPP on a file system where a mapping is not what is read.
+    pub(super) fn open_to_map(&self, dax: &Dax, nodeid: NodeId, wants_write: bool) -> Result<MappedFile, Errno> {
+        let front_end = dax.window.front_end();
+        let held = self.handles.hold()?;
+        self.inodes.balance();
+        let open = |mode: OFlags| self.inodes.open(nodeid, mode | OFlags::NONBLOCK);
+        let writable = match self.config.readonly {
+            true => Err(Errno::ROFS),
+            // Writable from the first, if it may be: what is mapped read-only cannot become writable without a gap.
+            false => open(OFlags::RDWR),
+        };
+        let (file, is_writable) = match writable {
+            Ok(file) => (file, true),
+            Err(Errno::ROFS | Errno::ACCESS | Errno::PERM | Errno::TXTBSY)
+                if front_end.maps_read_only && !wants_write =>
+            {
+                (open(OFlags::RDONLY)?, false)
+            }
+            Err(errno) => return Err(errno),
+        };
+        if FileType::from_raw_mode(fstat(&file)?.st_mode) != FileType::RegularFile {
+            return Err(Errno::NODEV);
+        }
+        if is_unfit(fstatfs(&file)?.f_type) {
+            return Err(Errno::OPNOTSUPP);
+        }
+        let name = self.proc_fds.name(&file);
+        let (file, is_padded) = pad(dax, file, is_writable)?;
+        MappedFile::new(nodeid, name, file, is_writable, is_padded, Box::new(held))
+    }
+
+    /// The files that are mapped, by their paths, those with most ranges first; for the metrics.
+    pub fn mapped_files(&self) -> Vec<(String, u64)> {
+        let Some(dax) = &self.dax else { return Vec::new() };
+        dax.window.files().iter().map(|FileUsage { file, ranges }| (file.name().to_owned(), *ranges)).collect()
+    }
+}
+
+/// A descriptor for `file` that can be mapped beyond its end, where the front end needs one and there is one.
+fn pad(dax: &Dax, file: OwnedFd, is_writable: bool) -> Result<(OwnedFd, bool), Errno> {
+    match &dax.padded {
+        Some(padded) if is_writable && !dax.window.front_end().maps_beyond_end => match padded.view(file.as_fd()) {
+            Ok(view) => Ok((view, true)),
+            Err(Errno::OPNOTSUPP) => Ok((file, false)),
+            Err(errno) => Err(errno),
+        },
+        _ => Ok((file, false)),
+    }
+}
+
+/// File systems whose files change under a mapping (a copy-up), or whose mappings are a cache beside other clients'.
+fn is_unfit(magic: rustix::fs::FsWord) -> bool {
+    const OVERLAY: u32 = 0x794c_7630;
+    const NFS: u32 = 0x6969;
+    const FUSE: u32 = 0x6573_5546;
+    const CIFS: u32 = 0xff53_4d42;
+    const SMB2: u32 = 0xfe53_4d42;
+    const V9FS: u32 = 0x0102_1997;
+    const CEPH: u32 = 0x00c3_6400;
+    const AFS: u32 = 0x5346_414f;
+    matches!(magic as u32, OVERLAY | NFS | FUSE | CIFS | SMB2 | V9FS | CEPH | AFS)
+}

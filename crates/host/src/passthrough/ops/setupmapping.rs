@@ -1,0 +1,61 @@
+//! SETUPMAPPING.
+
+use rustix::fs::{OFlags, fcntl_getfl};
+use transom_wire::{
+    Handle, NodeId,
+    ops::{
+        init::InitFlags,
+        setupmapping::{SETUPMAPPING_READ, SETUPMAPPING_WRITE, SetupmappingIn},
+    },
+};
+
+use crate::{Errno, passthrough::Passthrough, window::RANGE_LEN};
+
+impl Passthrough {
+    /// Maps each range by itself, so that each can be removed by itself.
+    ///
+    /// Errors: ENOSYS without a window, EINVAL for what is not aligned to ranges or lies beyond the window, and those of
+    /// [`Window::map`](crate::window::Window::map).
+    pub(in crate::passthrough) fn do_setupmapping(&self, nodeid: NodeId, arg: &SetupmappingIn) -> Result<(), Errno> {
+        let dax = self.dax.as_ref().filter(|_| self.has(InitFlags::MAP_ALIGNMENT)).ok_or(Errno::NOSYS)?;
+        let (file_offset, window_offset, len) = (arg.foffset.get(), arg.moffset.get(), arg.len.get());
+        let wants_write = arg.flags.get() & SETUPMAPPING_WRITE != 0;
+        let is_aligned = [file_offset, window_offset, len].iter().all(|number| number % RANGE_LEN == 0);
+        let is_inside = window_offset.checked_add(len).is_some_and(|end| end <= dax.window.len_bytes());
+        let is_in_file = file_offset.checked_add(len).is_some_and(|end| i64::try_from(end).is_ok());
+        let has_flags = arg.flags.get() != 0 && arg.flags.get() & !(SETUPMAPPING_READ | SETUPMAPPING_WRITE) == 0;
+        if len == 0 || !is_aligned || !is_inside || !is_in_file || !has_flags {
+            return Err(Errno::INVAL);
+        }
+        self.check_handle(nodeid, arg.fh.get(), wants_write)?;
+        if wants_write {
+            self.check_writable()?;
+        }
+        for offset in (0..len).step_by(RANGE_LEN as usize) {
+            let open = || self.open_to_map(dax, nodeid, wants_write);
+            let mapped = dax.window.map(nodeid, file_offset + offset, window_offset + offset, wants_write, open);
+            if let Err(error) = mapped {
+                tracing::debug!(nodeid = nodeid.0, file_offset, window_offset, len, %error, "a mapping is refused");
+                if offset > 0 {
+                    // Nothing of a request that fails stays behind; what cannot be undone now is undone at the end.
+                    let _ = dax.window.unmap(&[(window_offset, offset)]);
+                }
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Linux names the inode and no handle; a handle has to be one of that inode, and open for what is wanted.
+    fn check_handle(&self, nodeid: NodeId, fh: u64, wants_write: bool) -> Result<(), Errno> {
+        if fh == u64::MAX {
+            return Ok(());
+        }
+        let file = self.handles.file(Handle(fh))?;
+        if file.nodeid != nodeid {
+            return Err(Errno::BADF);
+        }
+        let mode = fcntl_getfl(&file.fd)? & OFlags::RWMODE;
+        if wants_write && mode == OFlags::RDONLY { Err(Errno::ACCESS) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,534 @@
+//! Our own map of the window.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak},
+    thread,
+    time::Duration,
+};
+
+use transom_wire::NodeId;
+
+use super::{Channel, FileIdentity, FrontEnd, MappedFile, RANGE_LEN, talker};
+use crate::Errno;
+
+/// How often a wait may be interrupted before it ends: an answer that the front end has given already, and the talker not
+/// yet read, must not be missed, since what it did ends with the reset that may follow.
+const INTERRUPTS_BORNE: u64 = 4;
+
+/// The window of one share. Its methods may be called from many threads at once.
+#[derive(Debug)]
+pub struct Window {
+    shared: Arc<Shared>,
+}
+
+/// What is mapped, and what that took so far.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Bytes of the window.
+    pub len_bytes: u64,
+    /// Ranges that are mapped, each of [`RANGE_LEN`] bytes.
+    pub ranges_mapped: u64,
+    /// Mappings made.
+    pub maps: u64,
+    /// Mappings ended by a request of ours.
+    pub unmaps: u64,
+    /// Mappings that the guest asked for and did not get.
+    pub refused: u64,
+    /// Time that making mappings took, barriers included.
+    pub map_ns: u64,
+}
+
+/// A file and how many of its ranges are mapped.
+#[derive(Debug, Clone)]
+pub struct FileUsage {
+    /// The file.
+    pub file: Arc<MappedFile>,
+    /// Its ranges.
+    pub ranges: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    len_bytes: u64,
+    pub(super) front_end: FrontEnd,
+    state: Mutex<State>,
+    /// A range is not being changed any more, a wait is interrupted, or the connection has changed.
+    changed: Condvar,
+    /// There is a job, or the connection has changed.
+    pub(super) has_job: Condvar,
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    ranges: Vec<Range>,
+    jobs: VecDeque<Job>,
+    /// Rises with every connection and disconnection: what belongs to an earlier one does not count any more.
+    pub(super) connection: u64,
+    link: Link,
+    /// Files that were mapped, as long as a range or a request holds them.
+    files: HashMap<NodeId, Weak<MappedFile>>,
+    /// How often waits were interrupted.
+    interrupts: u64,
+    /// How often the device was stopped.
+    stops: u64,
+    usage: Usage,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Link {
+    /// No front end, or one without a window.
+    None,
+    Up,
+    /// The front end closed the channel: nothing can be mapped or unmapped any more.
+    Lost,
+}
+
+#[derive(Debug)]
+enum Range {
+    Free,
+    /// A job is about it.
+    Changing,
+    Mapped(Mapped),
+}
+
+/// A range of a file that is mapped.
+#[derive(Debug, Clone)]
+struct Mapped {
+    file: Arc<MappedFile>,
+    file_offset: u64,
+    /// [`State::stops`] when it was mapped.
+    stops: u64,
+}
+
+/// What the front end is to be asked about one range.
+#[derive(Debug, Clone)]
+pub(super) struct Job {
+    index: usize,
+    /// What is mapped there, and goes first.
+    old: Option<Mapped>,
+    new: Option<(Arc<MappedFile>, u64)>,
+    outcome: Arc<OnceLock<Result<(), Errno>>>,
+}
+
+/// What became of a job.
+pub(super) enum Verdict {
+    Done {
+        /// What mapping took.
+        map_time: Option<Duration>,
+    },
+    /// The front end did not want to map; what was there before is unmapped.
+    Refused,
+    /// The channel is gone.
+    Lost,
+}
+
+impl Window {
+    /// A window of `len_bytes`, a multiple of [`RANGE_LEN`] and no more than the front end bears.
+    pub fn new(len_bytes: u64, front_end: FrontEnd) -> Self {
+        let count = usize::try_from(len_bytes.min(front_end.window_len_max()) / RANGE_LEN).unwrap_or(0);
+        let state = State {
+            ranges: (0..count).map(|_| Range::Free).collect(),
+            jobs: VecDeque::new(),
+            connection: 0,
+            link: Link::None,
+            files: HashMap::new(),
+            interrupts: 0,
+            stops: 0,
+            usage: Usage { len_bytes, ..Usage::default() },
+        };
+        let shared =
+            Shared { len_bytes, front_end, state: Mutex::new(state), changed: Condvar::new(), has_job: Condvar::new() };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// In bytes.
+    pub fn len_bytes(&self) -> u64 {
+        self.shared.len_bytes
+    }
+
+    /// What the front end can bear.
+    pub fn front_end(&self) -> FrontEnd {
+        self.shared.front_end
+    }
+
+    /// Whether there is a front end that maps.
+    pub fn is_open(&self) -> bool {
+        self.shared.lock().link == Link::Up
+    }
+
+    /// Maps through `channel` from now on, into a window where nothing is mapped. Errors: no thread can be started.
+    pub fn connect(&self, channel: Box<dyn Channel>) -> std::io::Result<()> {
+        let connection = self.begin_connection(Link::Up);
+        let shared = self.shared.clone();
+        let started =
+            thread::Builder::new().name("window".into()).spawn(move || talker::talk(&shared, &*channel, connection));
+        if started.is_err() {
+            self.begin_connection(Link::None);
+        }
+        started.map(drop)
+    }
+
+    /// The front end has left, and all mappings with it.
+    pub fn disconnect(&self) {
+        self.begin_connection(Link::None);
+    }
+
+    fn begin_connection(&self, link: Link) -> u64 {
+        let mut state = self.shared.lock();
+        state.connection += 1;
+        state.link = link;
+        let count = state.ranges.len();
+        let ended = std::mem::replace(&mut state.ranges, (0..count).map(|_| Range::Free).collect());
+        let jobs = std::mem::take(&mut state.jobs);
+        for job in &jobs {
+            let _ = job.outcome.set(Err(Errno::NOTCONN));
+        }
+        self.shared.changed.notify_all();
+        self.shared.has_job.notify_all();
+        let connection = state.connection;
+        // Files are closed without the lock.
+        drop(state);
+        drop((ended, jobs));
+        connection
+    }
+
+    /// Has `file_offset` of a file appear at `window_offset`: SETUPMAPPING of one range.
+    ///
+    /// Both are multiples of [`RANGE_LEN`]; what was mapped there before is not any more. `open` opens the file, in
+    /// case that it is not mapped already. Blocks on the front end.
+    ///
+    /// Errors: EINVAL beyond the window, EOPNOTSUPP where the front end cannot map that part of the file, EAGAIN where the
+    /// device is stopping, EIO where the front end refuses, ENOTCONN without one.
+    pub fn map(
+        &self,
+        nodeid: NodeId,
+        file_offset: u64,
+        window_offset: u64,
+        wants_write: bool,
+        open: impl FnOnce() -> Result<MappedFile, Errno>,
+    ) -> Result<(), Errno> {
+        let index = self.index(window_offset)?;
+        let serves = |mapped: &Mapped| {
+            mapped.file.nodeid == nodeid
+                && mapped.file_offset == file_offset
+                && (mapped.file.is_writable || !wants_write)
+        };
+        let outcome = (|| {
+            if matches!(&self.shared.lock().ranges[index], Range::Mapped(mapped) if serves(mapped)) {
+                return Ok(());
+            }
+            let file = self.file(nodeid, wants_write, open)?;
+            let end = file_offset.checked_add(RANGE_LEN).ok_or(Errno::INVAL)?;
+            if !self.shared.front_end.maps_beyond_end && file.mappable_end()? < end {
+                return Err(Errno::OPNOTSUPP);
+            }
+            let outcome = {
+                let state = self.shared.lock();
+                let since = state.interrupts;
+                let mut state = self.shared.wait(state, since, |state| state.ranges[index].is_changing())?;
+                if matches!(&state.ranges[index], Range::Mapped(mapped) if serves(mapped)) {
+                    return Ok(());
+                }
+                state.begin(index, Some((file, file_offset)))?
+            };
+            self.shared.finish(&[outcome])
+        })();
+        if outcome.is_err() {
+            self.shared.lock().usage.refused += 1;
+        }
+        outcome
+    }
+
+    /// Unmaps what is mapped at `len` bytes from `window_offset` on, both multiples of [`RANGE_LEN`]: REMOVEMAPPING.
+    ///
+    /// What is free stays free. Blocks on the front end. Errors: EINVAL beyond the window, EAGAIN where the device is
+    /// stopping.
+    pub fn unmap(&self, ranges: &[(u64, u64)]) -> Result<(), Errno> {
+        let mut indices = Vec::new();
+        for &(window_offset, len) in ranges {
+            let last = window_offset.checked_add(len).and_then(|end| end.checked_sub(RANGE_LEN)).ok_or(Errno::INVAL)?;
+            if len % RANGE_LEN != 0 {
+                return Err(Errno::INVAL);
+            }
+            indices.extend(self.index(window_offset)?..=self.index(last)?);
+        }
+        let mut outcomes = Vec::new();
+        for index in indices {
+            let state = self.shared.lock();
+            let since = state.interrupts;
+            let mut state = self.shared.wait(state, since, |state| state.ranges[index].is_changing())?;
+            // Without a channel the front end keeps what it has; the guest has no more use for it.
+            if matches!(state.ranges[index], Range::Mapped(_)) && state.link == Link::Up {
+                outcomes.push(state.begin(index, None)?);
+            }
+        }
+        self.shared.finish(&outcomes)
+    }
+
+    /// Ends all mappings: the driver has said that it is done. Blocks on the front end.
+    pub fn clear(&self) {
+        self.clear_those(|_, _| true);
+    }
+
+    /// Begins with an empty window: a driver says INIT. Blocks on the front end.
+    ///
+    /// Where the device was stopped meanwhile, the driver before is gone by a reset; a front end that unmaps then must not
+    /// be asked to do it again. What it mapped after the stop, by a request from before it, is still there.
+    pub fn clear_for_init(&self) {
+        let unmaps_at_reset = self.shared.front_end.unmaps_at_reset;
+        self.clear_those(|mapped, stops| !unmaps_at_reset || mapped.stops == stops);
+    }
+
+    /// Unmaps what `is_there` says of, and forgets the rest.
+    fn clear_those(&self, is_there: impl Fn(&Mapped, u64) -> bool) {
+        let (mut outcomes, mut forgotten) = (Vec::new(), Vec::new());
+        let count = self.shared.lock().ranges.len();
+        for index in 0..count {
+            let state = self.shared.lock();
+            let since = state.interrupts;
+            let Ok(mut state) = self.shared.wait(state, since, |state| state.ranges[index].is_changing()) else {
+                break;
+            };
+            let stops = state.stops;
+            match &state.ranges[index] {
+                Range::Mapped(mapped) if is_there(mapped, stops) => outcomes.extend(state.begin(index, None)),
+                _ => forgotten.push(std::mem::replace(&mut state.ranges[index], Range::Free)),
+            }
+        }
+        drop(forgotten);
+        if let Err(error) = self.shared.finish(&outcomes) {
+            tracing::debug!(%error, "the window is not empty yet");
+        }
+    }
+
+    /// The front end has reset the device. Does not block.
+    pub fn reset(&self) {
+        self.stop();
+        let unmaps_at_reset = self.shared.front_end.unmaps_at_reset;
+        let mut forgotten = Vec::new();
+        let mut state = self.shared.lock();
+        for index in 0..state.ranges.len() {
+            if !matches!(state.ranges[index], Range::Mapped(_)) {
+                continue;
+            }
+            if unmaps_at_reset {
+                forgotten.push(std::mem::replace(&mut state.ranges[index], Range::Free));
+            } else {
+                // Its outcome is nobody's; the next to want the range waits for it.
+                let _ = state.begin(index, None);
+            }
+        }
+        self.shared.has_job.notify_all();
+        drop(state);
+        drop(forgotten);
+    }
+
+    /// The device was stopped: a reset may follow that we are not told of.
+    pub fn stop(&self) {
+        self.shared.lock().stops += 1;
+    }
+
+    /// Ends the waits for the front end, if called a few times: the device is about to be stopped.
+    pub fn interrupt(&self) {
+        self.shared.lock().interrupts += 1;
+        self.shared.changed.notify_all();
+    }
+
+    /// Whether some range of the file behind that identity is mapped or about to be.
+    pub fn has_file(&self, identity: FileIdentity) -> bool {
+        let state = self.shared.lock();
+        state.files.values().filter_map(Weak::upgrade).any(|file| file.identity == identity)
+    }
+
+    /// Whether some range of that file is mapped or about to be.
+    pub fn has_node(&self, nodeid: NodeId) -> bool {
+        self.shared.lock().files.get(&nodeid).is_some_and(|file| file.strong_count() > 0)
+    }
+
+    /// What is mapped, and what that took.
+    pub fn usage(&self) -> Usage {
+        let state = self.shared.lock();
+        let ranges_mapped = state.ranges.iter().filter(|range| matches!(range, Range::Mapped(_))).count() as u64;
+        Usage { ranges_mapped, ..state.usage.clone() }
+    }
+
+    /// The files that are mapped, those with most ranges first.
+    pub fn files(&self) -> Vec<FileUsage> {
+        let mut files: HashMap<NodeId, FileUsage> = HashMap::new();
+        for range in &self.shared.lock().ranges {
+            if let Range::Mapped(Mapped { file, .. }) = range {
+                files.entry(file.nodeid).or_insert_with(|| FileUsage { file: file.clone(), ranges: 0 }).ranges += 1;
+            }
+        }
+        let mut files: Vec<_> = files.into_values().collect();
+        files.sort_by_key(|usage| (std::cmp::Reverse(usage.ranges), usage.file.nodeid.0));
+        files
+    }
+
+    fn index(&self, window_offset: u64) -> Result<usize, Errno> {
+        let index = usize::try_from(window_offset / RANGE_LEN).map_err(|_| Errno::INVAL)?;
+        let is_inside = window_offset % RANGE_LEN == 0 && window_offset < self.shared.len_bytes;
+        if is_inside { Ok(index) } else { Err(Errno::INVAL) }
+    }
+
+    /// The file that is mapped already, or else what `open` opens.
+    fn file(
+        &self,
+        nodeid: NodeId,
+        wants_write: bool,
+        open: impl FnOnce() -> Result<MappedFile, Errno>,
+    ) -> Result<Arc<MappedFile>, Errno> {
+        let suits = |file: &Arc<MappedFile>| file.is_writable || !wants_write;
+        let known = self.shared.lock().files.get(&nodeid).and_then(Weak::upgrade).filter(suits);
+        if let Some(file) = known {
+            return Ok(file);
+        }
+        let file = Arc::new(open()?);
+        let mut state = self.shared.lock();
+        // Somebody else may have been quicker: one descriptor for each file.
+        if let Some(known) = state.files.get(&nodeid).and_then(Weak::upgrade).filter(suits) {
+            drop(state);
+            return Ok(known);
+        }
+        state.files.retain(|_, file| file.strong_count() > 0);
+        state.files.insert(nodeid, Arc::downgrade(&file));
+        Ok(file)
+    }
+}
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        self.disconnect();
+    }
+}
+
+impl Range {
+    fn is_changing(&self) -> bool {
+        matches!(self, Self::Changing)
+    }
+}
+
+impl State {
+    /// Marks a range that is not being changed, and adds the job. Errors: ENOTCONN without a channel.
+    fn begin(
+        &mut self,
+        index: usize,
+        new: Option<(Arc<MappedFile>, u64)>,
+    ) -> Result<Arc<OnceLock<Result<(), Errno>>>, Errno> {
+        if self.link != Link::Up {
+            return Err(Errno::NOTCONN);
+        }
+        let old = match std::mem::replace(&mut self.ranges[index], Range::Changing) {
+            Range::Mapped(mapped) => Some(mapped),
+            Range::Free | Range::Changing => None,
+        };
+        let outcome = Arc::new(OnceLock::new());
+        self.jobs.push_back(Job { index, old, new, outcome: outcome.clone() });
+        Ok(outcome)
+    }
+
+    pub(super) fn next_job(&mut self) -> Option<Job> {
+        self.jobs.pop_front()
+    }
+}
+
+impl Shared {
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits while `is_waiting` says so. Errors: EAGAIN when interrupted for good.
+    fn wait<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        since: u64,
+        is_waiting: impl Fn(&State) -> bool,
+    ) -> Result<MutexGuard<'a, State>, Errno> {
+        while is_waiting(&state) {
+            if state.interrupts > since + INTERRUPTS_BORNE {
+                return Err(Errno::AGAIN);
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        Ok(state)
+    }
+
+    /// Wakes the talker and waits for its outcomes. Whoever is interrupted takes back what was not begun.
+    fn finish(&self, outcomes: &[Arc<OnceLock<Result<(), Errno>>>]) -> Result<(), Errno> {
+        if outcomes.is_empty() {
+            return Ok(());
+        }
+        self.has_job.notify_all();
+        let is_waiting = |_: &State| outcomes.iter().any(|outcome| outcome.get().is_none());
+        let state = self.lock();
+        let since = state.interrupts;
+        if let Err(errno) = self.wait(state, since, is_waiting).map(drop) {
+            self.take_back(outcomes);
+            return Err(errno);
+        }
+        outcomes.iter().try_for_each(|outcome| outcome.get().copied().unwrap_or(Err(Errno::IO)))
+    }
+
+    fn take_back(&self, outcomes: &[Arc<OnceLock<Result<(), Errno>>>]) {
+        let mut state = self.lock();
+        let is_ours = |job: &Job| outcomes.iter().any(|outcome| Arc::ptr_eq(outcome, &job.outcome));
+        let (ours, others) = std::mem::take(&mut state.jobs).into_iter().partition(is_ours);
+        state.jobs = others;
+        let ours: VecDeque<Job> = ours;
+        for job in ours {
+            state.ranges[job.index] = job.old.map_or(Range::Free, Range::Mapped);
+        }
+        self.changed.notify_all();
+    }
+
+    /// Enters what became of `job`, unless the connection is another one by now.
+    pub(super) fn settle(&self, job: Job, connection: u64, verdict: &Verdict) {
+        let mut state = self.lock();
+        let outcome = match verdict {
+            _ if state.connection != connection => Err(Errno::NOTCONN),
+            Verdict::Done { map_time } => {
+                state.usage.unmaps += u64::from(job.old.is_some());
+                if let Some(time) = map_time {
+                    state.usage.maps += 1;
+                    state.usage.map_ns += time.as_nanos() as u64;
+                }
+                let stops = state.stops;
+                let mapped = job.new.map(|(file, file_offset)| Mapped { file, file_offset, stops });
+                state.ranges[job.index] = mapped.map_or(Range::Free, Range::Mapped);
+                Ok(())
+            }
+            Verdict::Refused => {
+                state.ranges[job.index] = Range::Free;
+                Err(Errno::IO)
+            }
+            Verdict::Lost => {
+                state.link = Link::Lost;
+                state.ranges[job.index] = job.old.map_or(Range::Free, Range::Mapped);
+                for waiting in std::mem::take(&mut state.jobs) {
+                    let _ = waiting.outcome.set(Err(Errno::NOTCONN));
+                    state.ranges[waiting.index] = waiting.old.map_or(Range::Free, Range::Mapped);
+                }
+                Err(Errno::NOTCONN)
+            }
+        };
+        let _ = job.outcome.set(outcome);
+        self.changed.notify_all();
+    }
+}
+
+impl Job {
+    /// The window offset of what is mapped and has to go.
+    pub(super) fn to_unmap(&self) -> Option<u64> {
+        self.old.as_ref().map(|_| self.window_offset())
+    }
+
+    /// The file, and the offset in it, to be mapped.
+    pub(super) fn to_map(&self) -> Option<(&MappedFile, u64)> {
+        self.new.as_ref().map(|(file, offset)| (&**file, *offset))
+    }
+
+    pub(super) fn window_offset(&self) -> u64 {
+        self.index as u64 * RANGE_LEN
+    }
+}

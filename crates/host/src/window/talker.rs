@@ -1,0 +1,71 @@
+//! The thread that talks to the front end, for one connection.
+
+use std::{sync::PoisonError, time::Instant};
+
+use super::{
+    Channel, Mapping, RANGE_LEN,
+    channel::ChannelError,
+    map::{Job, Shared, Verdict},
+};
+
+/// Does one job after the other until the connection has changed.
+pub(super) fn talk(shared: &Shared, channel: &dyn Channel, connection: u64) {
+    while let Some(job) = next(shared, connection) {
+        let verdict = perform(shared, channel, &job);
+        shared.settle(job, connection, &verdict);
+    }
+}
+
+fn next(shared: &Shared, connection: u64) -> Option<Job> {
+    let mut state = shared.lock();
+    loop {
+        if state.connection != connection {
+            return None;
+        }
+        if let Some(job) = state.next_job() {
+            return Some(job);
+        }
+        state = shared.has_job.wait(state).unwrap_or_else(PoisonError::into_inner);
+    }
+}
+
+fn perform(shared: &Shared, channel: &dyn Channel, job: &Job) -> Verdict {
+    let window_offset = job.window_offset();
+    if let Some(offset) = job.to_unmap()
+        && let Err(error) = channel.unmap(offset, RANGE_LEN)
+    {
+        tracing::error!(%error, window_offset, "cannot unmap a range of the window");
+        if matches!(error, ChannelError::Lost(_)) {
+            return lost();
+        }
+    }
+    let Some((file, file_offset)) = job.to_map() else { return Verdict::Done { map_time: None } };
+    let begin = Instant::now();
+    let mapping = Mapping {
+        file: std::os::fd::AsFd::as_fd(file),
+        file_offset,
+        window_offset,
+        len: RANGE_LEN,
+        is_writable: file.is_writable,
+    };
+    let mapped = channel.map(&mapping).and_then(|()| match shared.front_end.needs_barrier {
+        true => channel.barrier(),
+        false => Ok(()),
+    });
+    match mapped {
+        Ok(()) => Verdict::Done { map_time: Some(begin.elapsed()) },
+        Err(error) => {
+            let name = file.name();
+            tracing::error!(%error, name, file_offset, window_offset, len = RANGE_LEN, "cannot map a range of a file");
+            match error {
+                ChannelError::Refused(_) => Verdict::Refused,
+                ChannelError::Lost(_) => lost(),
+            }
+        }
+    }
+}
+
+fn lost() -> Verdict {
+    tracing::error!("the front end closed the channel for mappings: the share goes on without its window");
+    Verdict::Lost
+}
