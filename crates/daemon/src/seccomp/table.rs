@@ -49,6 +49,7 @@ pub(super) const CALLS: &[Call] = calls! {
     SYS_flock: ordinary, "SETLK from flock";
     SYS_fremovexattr: rare, "a write takes a file's capabilities away";
     SYS_fstat: rare, "a file's kind and size, from the C library";
+    SYS_faccessat: rare, "files that may be mapped through the window";
     SYS_fstatfs: ordinary, "STATFS";
     SYS_fsync: ordinary, "FSYNC, FSYNCDIR";
     SYS_ftruncate: ordinary, "SETATTR of a size";

@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use rustix::fs::{Access, AtFlags, FileType, OFlags, Statx, accessat, fstat, fstatfs};
+use rustix::fs::{FileType, OFlags, Statx, fstat, fstatfs};
 use transom_wire::{
     NodeId,
     attr::{Attr, AttrFlags},
@@ -123,7 +123,7 @@ impl Passthrough {
     /// Whether every part of a regular file can be mapped.
     fn can_map(&self, dax: &Dax, fd: impl AsFd, stat: &Statx) -> bool {
         let needs_write = !dax.window.front_end().maps_read_only;
-        if needs_write && accessat(&fd, "", Access::WRITE_OK, AtFlags::EMPTY_PATH | AtFlags::EACCESS).is_err() {
+        if needs_write && !self.proc_fds.may_write(&fd) {
             return false;
         }
         match dax.ground(stat, || self.explore(dax, &fd)) {

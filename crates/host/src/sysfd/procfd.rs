@@ -12,7 +12,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{AtFlags, Mode, OFlags, XattrFlags},
+    fs::{Access, AtFlags, Mode, OFlags, XattrFlags},
     io::Errno,
     path::DecInt,
 };
@@ -61,6 +61,11 @@ impl ProcFds {
     pub fn name(&self, fd: impl AsFd) -> String {
         let name = rustix::fs::readlinkat(&self.dir, entry(fd), Vec::new());
         name.map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+    }
+
+    /// Whether this process could open the inode behind `fd` for writing, as far as permissions tell.
+    pub fn may_write(&self, fd: impl AsFd) -> bool {
+        rustix::fs::accessat(&self.dir, entry(fd), Access::WRITE_OK, AtFlags::empty()).is_ok()
     }
 
     /// Changes the permissions of the inode behind `fd`. Errors: EOPNOTSUPP for a symbolic link.
