@@ -67,7 +67,7 @@ fn the_manual_page_states_the_defaults() {
     let page = read("share/man/transomd.1").replace('\n', " ");
 
     for (option, stated) in [
-        ("num_request_queues", "by default 8"),
+        ("dax_policy", ".Cm auto (default)"),
         ("thread_pool_size", "by default 4"),
         ("poll_us", "by default 50"),
         ("squash_as", "by default 0:0"),

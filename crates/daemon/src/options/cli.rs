@@ -289,10 +289,12 @@ pub(crate) struct LockArgs {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Resources")]
 pub(crate) struct WorkerArgs {
-    /// Offer N request queues; a front end may use fewer
-    #[arg(long, visible_alias = "queue-num", value_name = "N", default_value = "8",
-          value_parser = clap::value_parser!(u16).range(1..=63))]
-    pub(crate) num_request_queues: u16,
+    /// Offer N request queues; a front end may use fewer [default: 8, and 1 with --dax-window]
+    ///
+    /// A front end that asks the daemon for the tag tells the guest this number too, and has to have as many queues, and
+    /// one more: QEMU's generic device num_vqs=N+1. Linux 6.12 crashes where it has fewer.
+    #[arg(long, visible_alias = "queue-num", value_name = "N", value_parser = clap::value_parser!(u16).range(1..=63))]
+    pub(crate) num_request_queues: Option<u16>,
 
     /// Use up to N threads for operations that wait for the disk; 0: these hold up their queue
     #[arg(long, value_name = "N", default_value = "4")]

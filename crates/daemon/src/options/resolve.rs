@@ -12,6 +12,12 @@ use clap::error::{Error, ErrorKind};
 use std::path::PathBuf;
 use transom_host::window::FrontEnd;
 
+/// As many as a guest of some size has processors to use them with.
+const REQUEST_QUEUES: u16 = 8;
+
+/// What the examples of generic devices have, whose interrupts all the queues share anyway.
+const REQUEST_QUEUES_WITH_WINDOW: u16 = 1;
+
 /// Builds what the flags ask for. Errors are usage errors, not yet formatted.
 pub(super) fn resolve(mut cli: Cli) -> Result<Invocation, Error> {
     if cli.socket.print_capabilities {
@@ -154,7 +160,10 @@ fn options(cli: Cli, share_path: PathBuf) -> Options {
             rlimit_nofile: cli.workers.rlimit_nofile,
         },
         workers: WorkerOptions {
-            request_queues: cli.workers.num_request_queues,
+            request_queues: cli.workers.num_request_queues.unwrap_or(match cli.window.dax_window {
+                None => REQUEST_QUEUES,
+                Some(_) => REQUEST_QUEUES_WITH_WINDOW,
+            }),
             thread_pool_size: cli.workers.thread_pool_size,
             poll_us: cli.workers.poll_us,
         },

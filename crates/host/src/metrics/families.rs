@@ -86,6 +86,14 @@ families! {
     POOL_BUSY: Gauge "transom_pool_busy_threads", unit "threads", label "", "Threads of the pool that serve a request.";
     POOL_QUEUED: Gauge "transom_pool_queued_requests", unit "requests", label "",
         "Requests that wait for a thread of the pool.";
+    WINDOW_BYTES: Gauge "transom_window_bytes", unit "bytes", label "", "Size of the DAX window.";
+    WINDOW_RANGES: Gauge "transom_window_ranges", unit "ranges", label "",
+        "Ranges of the window that are mapped, each of 2 MiB.";
+    WINDOW_MAPS: Counter "transom_window_maps", unit "", label "", "Ranges mapped.";
+    WINDOW_UNMAPS: Counter "transom_window_unmaps", unit "", label "", "Ranges unmapped on request.";
+    WINDOW_REFUSED: Counter "transom_window_refused", unit "", label "", "Mappings that the guest asked for in vain.";
+    WINDOW_MAP_DURATION: Counter "transom_window_map_duration_seconds", unit "seconds", label "",
+        "Time that mapping took, until the guest could see it.";
     QUEUE_DEPTH: Gauge "transom_queue_depth_requests", unit "requests", label "queue",
         "Requests taken off a queue and not yet answered, by queue.";
 }

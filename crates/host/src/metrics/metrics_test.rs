@@ -16,7 +16,8 @@ fn example() -> (Metrics, Snapshot) {
     metrics.operation(63, ms(5), Err(Errno::NOSYS));
     metrics.operation(u32::MAX, ms(7), Err(Errno::NOSYS));
     metrics.add(Counter::ReadBytes, 4096);
-    let gauges = Gauges { inodes: 5, queue_depths: vec![0, 3], ..Gauges::default() };
+    let window = Some(WindowGauges { files: vec![("/a\"b".into(), 3)], ..WindowGauges::default() });
+    let gauges = Gauges { inodes: 5, window, queue_depths: vec![0, 3], ..Gauges::default() };
     let snapshot = metrics.snapshot(gauges);
     (metrics, snapshot)
 }

@@ -15,7 +15,7 @@ mod snapshot;
 pub use openmetrics::render as render_openmetrics;
 pub use report::Report;
 pub use server::MetricsServer;
-pub use snapshot::{Gauges, Operation, Snapshot};
+pub use snapshot::{Gauges, Operation, Snapshot, WindowGauges};
 
 use std::{
     cell::Cell,

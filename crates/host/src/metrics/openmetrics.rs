@@ -5,7 +5,7 @@
 use std::fmt::Write;
 
 use super::{
-    Snapshot,
+    Snapshot, WindowGauges,
     families::{self, Counter, Family, Kind},
 };
 
@@ -32,6 +32,14 @@ pub fn render(snapshot: &Snapshot) -> String {
     }
     for (family, value) in gauges.single() {
         text.family(family).sample("", &[], value);
+    }
+    if let Some(WindowGauges { usage, .. }) = &gauges.window {
+        text.family(families::WINDOW_BYTES).sample("", &[], usage.len_bytes);
+        text.family(families::WINDOW_RANGES).sample("", &[], usage.ranges_mapped);
+        text.family(families::WINDOW_MAPS).sample("_total", &[], usage.maps);
+        text.family(families::WINDOW_UNMAPS).sample("_total", &[], usage.unmaps);
+        text.family(families::WINDOW_REFUSED).sample("_total", &[], usage.refused);
+        text.family(families::WINDOW_MAP_DURATION).sample("_total", &[], seconds(usage.map_ns));
     }
     let mut depths = text.family(families::QUEUE_DEPTH);
     for (queue, depth) in gauges.queue_depths.iter().enumerate() {

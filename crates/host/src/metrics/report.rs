@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Snapshot, families::Counter};
+use super::{Snapshot, WindowGauges, families::Counter};
 
 /// All figures at one moment. Fields are added over time; none changes its meaning while `layout` stays.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -23,6 +23,9 @@ pub struct Report {
     pub gauges: Vec<Value>,
     /// Requests in flight of each queue, by its number.
     pub queue_depths: Vec<u64>,
+    /// The DAX window, if there is one.
+    #[serde(default)]
+    pub window: Option<WindowReport>,
 }
 
 /// One operation's figures. Quantiles are at most a quarter too high.
@@ -44,6 +47,25 @@ pub struct OperationReport {
     pub p99_ns: u64,
     /// The latency that no request exceeded.
     pub max_ns: u64,
+}
+
+/// The DAX window's figures.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WindowReport {
+    /// Its size.
+    pub len_bytes: u64,
+    /// Ranges mapped now, each of 2 MiB.
+    pub ranges: u64,
+    /// Ranges mapped so far.
+    pub maps: u64,
+    /// Ranges unmapped on request so far.
+    pub unmaps: u64,
+    /// Mappings that the guest asked for in vain.
+    pub refused: u64,
+    /// Time that mapping took.
+    pub map_ns: u64,
+    /// Files with most ranges, and their numbers of ranges.
+    pub files: Vec<Value>,
 }
 
 /// A figure with its name.
@@ -78,6 +100,15 @@ impl Report {
             counters: Counter::ALL.iter().map(|&it| value(it.family().name, snapshot.counter(it))).collect(),
             gauges: snapshot.gauges.single().map(|(family, count)| value(family.name, count)).collect(),
             queue_depths: snapshot.gauges.queue_depths.clone(),
+            window: snapshot.gauges.window.as_ref().map(|WindowGauges { usage, files }| WindowReport {
+                len_bytes: usage.len_bytes,
+                ranges: usage.ranges_mapped,
+                maps: usage.maps,
+                unmaps: usage.unmaps,
+                refused: usage.refused,
+                map_ns: usage.map_ns,
+                files: files.iter().map(|(name, ranges)| value(name, *ranges)).collect(),
+            }),
         }
     }
 

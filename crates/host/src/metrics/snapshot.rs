@@ -9,6 +9,7 @@ use super::{
     families::{self, Counter, Family},
     histogram::{self, BUCKET_COUNT},
 };
+use crate::window::Usage;
 
 /// States that their owners know; [`families`](super::families) documents each.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -25,6 +26,8 @@ pub struct Gauges {
     pub lock_owners: u64,
     /// Requests that wait for a lock.
     pub lock_waiters: u64,
+    /// The DAX window, if there is one.
+    pub window: Option<WindowGauges>,
     /// Requests in flight of each queue, by its number.
     pub queue_depths: Vec<u64>,
     /// Threads of the pool.
@@ -33,6 +36,15 @@ pub struct Gauges {
     pub pool_busy: u64,
     /// Requests that wait for a thread of the pool.
     pub pool_queued: u64,
+}
+
+/// The DAX window's figures; the counters among them are kept by their owner too.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct WindowGauges {
+    /// What is mapped, and what that took.
+    pub usage: Usage,
+    /// The files with most ranges mapped, and their numbers of ranges.
+    pub files: Vec<(String, u64)>,
 }
 
 /// All figures at one moment.

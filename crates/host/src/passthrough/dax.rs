@@ -18,7 +18,7 @@ use super::Passthrough;
 use crate::{
     Errno,
     server::End,
-    window::{DaxPolicy, FileUsage, MappedFile, PaddedFiles, RANGE_LEN, Window},
+    window::{DaxPolicy, MappedFile, PaddedFiles, RANGE_LEN, Window},
 };
 
 /// Linux up to 6.12 fails to write pages of a mapped file back unless its blocks have the size of a page.
@@ -187,12 +187,6 @@ impl Passthrough {
         let name = self.proc_fds.name(&file);
         let (file, is_padded) = pad(dax, file, is_writable)?;
         MappedFile::new(nodeid, name, file, is_writable, is_padded, Box::new(held))
-    }
-
-    /// The files that are mapped, by their paths, those with most ranges first; for the metrics.
-    pub fn mapped_files(&self) -> Vec<(String, u64)> {
-        let Some(dax) = &self.dax else { return Vec::new() };
-        dax.window.files().iter().map(|FileUsage { file, ranges }| (file.name().to_owned(), *ranges)).collect()
     }
 }
 

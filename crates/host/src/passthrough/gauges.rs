@@ -1,7 +1,13 @@
 //! The state of the file system, for the metrics.
 
 use super::Passthrough;
-use crate::{locks::Locks, metrics::Gauges};
+use crate::{
+    locks::Locks,
+    metrics::{Gauges, WindowGauges},
+};
+
+/// Files of the window that are named.
+const FILES_MAX: usize = 8;
 
 impl Passthrough {
     /// What is held at present; the queues' figures, which the transport knows, are zero.
@@ -15,6 +21,13 @@ impl Passthrough {
             descriptors_limit: descriptors.limit() as u64,
             lock_owners: lock_owners as u64,
             lock_waiters: self.locks.as_ref().map_or(0, Locks::waiting) as u64,
+            window: self.dax.as_ref().map(|dax| {
+                let files = dax.window.files().into_iter().take(FILES_MAX);
+                WindowGauges {
+                    usage: dax.window.usage(),
+                    files: files.map(|usage| (usage.file.name().to_owned(), usage.ranges)).collect(),
+                }
+            }),
             ..Gauges::default()
         }
     }

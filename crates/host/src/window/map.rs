@@ -93,7 +93,7 @@ enum Range {
 }
 
 /// A range of a file that is mapped.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 struct Mapped {
     file: Arc<MappedFile>,
     file_offset: u64,
@@ -102,7 +102,7 @@ struct Mapped {
 }
 
 /// What the front end is to be asked about one range.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) struct Job {
     index: usize,
     /// What is mapped there, and goes first.
@@ -208,36 +208,43 @@ impl Window {
         wants_write: bool,
         open: impl FnOnce() -> Result<MappedFile, Errno>,
     ) -> Result<(), Errno> {
-        let index = self.index(window_offset)?;
-        let serves = |mapped: &Mapped| {
-            mapped.file.nodeid == nodeid
-                && mapped.file_offset == file_offset
-                && (mapped.file.is_writable || !wants_write)
-        };
-        let outcome = (|| {
-            if matches!(&self.shared.lock().ranges[index], Range::Mapped(mapped) if serves(mapped)) {
-                return Ok(());
-            }
-            let file = self.file(nodeid, wants_write, open)?;
-            let end = file_offset.checked_add(RANGE_LEN).ok_or(Errno::INVAL)?;
-            if !self.shared.front_end.maps_beyond_end && file.mappable_end()? < end {
-                return Err(Errno::OPNOTSUPP);
-            }
-            let outcome = {
-                let state = self.shared.lock();
-                let since = state.interrupts;
-                let mut state = self.shared.wait(state, since, |state| state.ranges[index].is_changing())?;
-                if matches!(&state.ranges[index], Range::Mapped(mapped) if serves(mapped)) {
-                    return Ok(());
-                }
-                state.begin(index, Some((file, file_offset)))?
-            };
-            self.shared.finish(&[outcome])
-        })();
+        let outcome = self.try_map(nodeid, file_offset, window_offset, wants_write, open);
         if outcome.is_err() {
             self.shared.lock().usage.refused += 1;
         }
         outcome
+    }
+
+    fn try_map(
+        &self,
+        nodeid: NodeId,
+        file_offset: u64,
+        window_offset: u64,
+        wants_write: bool,
+        open: impl FnOnce() -> Result<MappedFile, Errno>,
+    ) -> Result<(), Errno> {
+        let index = self.index(window_offset)?;
+        let end = file_offset.checked_add(RANGE_LEN).ok_or(Errno::INVAL)?;
+        let is_served = |state: &State| match &state.ranges[index] {
+            Range::Mapped(Mapped { file, file_offset: offset, .. }) => {
+                file.nodeid == nodeid && *offset == file_offset && (file.is_writable || !wants_write)
+            }
+            Range::Free | Range::Changing => false,
+        };
+        if is_served(&self.shared.lock()) {
+            return Ok(());
+        }
+        let file = self.file(nodeid, wants_write, open)?;
+        if !self.shared.front_end.maps_beyond_end && file.mappable_end()? < end {
+            return Err(Errno::OPNOTSUPP);
+        }
+        let mut state = self.shared.wait_for(index)?;
+        if is_served(&state) {
+            return Ok(());
+        }
+        let outcome = state.begin(index, Some((file, file_offset)))?;
+        drop(state);
+        self.shared.finish(&[outcome])
     }
 
     /// Unmaps what is mapped at `len` bytes from `window_offset` on, both multiples of [`RANGE_LEN`]: REMOVEMAPPING.
@@ -255,9 +262,7 @@ impl Window {
         }
         let mut outcomes = Vec::new();
         for index in indices {
-            let state = self.shared.lock();
-            let since = state.interrupts;
-            let mut state = self.shared.wait(state, since, |state| state.ranges[index].is_changing())?;
+            let mut state = self.shared.wait_for(index)?;
             // Without a channel the front end keeps what it has; the guest has no more use for it.
             if matches!(state.ranges[index], Range::Mapped(_)) && state.link == Link::Up {
                 outcomes.push(state.begin(index, None)?);
@@ -285,11 +290,7 @@ impl Window {
         let (mut outcomes, mut forgotten) = (Vec::new(), Vec::new());
         let count = self.shared.lock().ranges.len();
         for index in 0..count {
-            let state = self.shared.lock();
-            let since = state.interrupts;
-            let Ok(mut state) = self.shared.wait(state, since, |state| state.ranges[index].is_changing()) else {
-                break;
-            };
+            let Ok(mut state) = self.shared.wait_for(index) else { break };
             let stops = state.stops;
             match &state.ranges[index] {
                 Range::Mapped(mapped) if is_there(mapped, stops) => outcomes.extend(state.begin(index, None)),
@@ -397,15 +398,25 @@ impl Window {
     }
 }
 
-impl Drop for Window {
-    fn drop(&mut self) {
-        self.disconnect();
+#[cfg(test)]
+impl Window {
+    /// Jobs that were not begun.
+    pub(super) fn shared_jobs(&self) -> usize {
+        self.shared.lock().jobs.len()
+    }
+
+    /// The window offsets of what is mapped.
+    pub(super) fn offsets(&self) -> Vec<u64> {
+        let state = self.shared.lock();
+        let ranges = state.ranges.iter().zip(0u64..);
+        let mapped = ranges.filter(|(range, _)| matches!(range, Range::Mapped(_)));
+        mapped.map(|(_, index)| index * RANGE_LEN).collect()
     }
 }
 
-impl Range {
-    fn is_changing(&self) -> bool {
-        matches!(self, Self::Changing)
+impl Drop for Window {
+    fn drop(&mut self) {
+        self.disconnect();
     }
 }
 
@@ -438,13 +449,15 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Waits until the range is not being changed. Errors: EAGAIN when interrupted for good.
+    fn wait_for(&self, index: usize) -> Result<MutexGuard<'_, State>, Errno> {
+        self.wait(|state| matches!(state.ranges[index], Range::Changing))
+    }
+
     /// Waits while `is_waiting` says so. Errors: EAGAIN when interrupted for good.
-    fn wait<'a>(
-        &'a self,
-        mut state: MutexGuard<'a, State>,
-        since: u64,
-        is_waiting: impl Fn(&State) -> bool,
-    ) -> Result<MutexGuard<'a, State>, Errno> {
+    fn wait(&self, is_waiting: impl Fn(&State) -> bool) -> Result<MutexGuard<'_, State>, Errno> {
+        let mut state = self.lock();
+        let since = state.interrupts;
         while is_waiting(&state) {
             if state.interrupts > since + INTERRUPTS_BORNE {
                 return Err(Errno::AGAIN);
@@ -460,10 +473,7 @@ impl Shared {
             return Ok(());
         }
         self.has_job.notify_all();
-        let is_waiting = |_: &State| outcomes.iter().any(|outcome| outcome.get().is_none());
-        let state = self.lock();
-        let since = state.interrupts;
-        if let Err(errno) = self.wait(state, since, is_waiting).map(drop) {
+        if let Err(errno) = self.wait(|_| outcomes.iter().any(|outcome| outcome.get().is_none())).map(drop) {
             self.take_back(outcomes);
             return Err(errno);
         }
