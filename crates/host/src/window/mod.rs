@@ -15,6 +15,7 @@ mod file;
 mod front_end;
 mod map;
 mod policy;
+mod ranges;
 mod talker;
 
 #[cfg(test)]

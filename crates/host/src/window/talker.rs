@@ -5,7 +5,7 @@ use std::{sync::PoisonError, time::Instant};
 use super::{
     Channel, Mapping, RANGE_LEN,
     channel::ChannelError,
-    map::{Job, Shared, Verdict},
+    ranges::{Job, Shared, Verdict},
 };
 
 /// Does one job after the other until the connection has changed.

@@ -1,0 +1,248 @@
+//! The ranges of the window, the jobs about them, and the waits for both.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak},
+    time::Duration,
+};
+
+use transom_wire::NodeId;
+
+use super::{FrontEnd, MappedFile, RANGE_LEN, Usage};
+use crate::Errno;
+
+/// How often a wait may be interrupted before it ends: an answer that the front end has given already, and the talker not
+/// yet read, must not be missed, since what it did ends with the reset that may follow.
+const INTERRUPTS_BORNE: u64 = 4;
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) len_bytes: u64,
+    pub(super) front_end: FrontEnd,
+    pub(super) state: Mutex<State>,
+    /// A range is not being changed any more, a wait is interrupted, or the connection has changed.
+    pub(super) changed: Condvar,
+    /// There is a job, or the connection has changed.
+    pub(super) has_job: Condvar,
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) ranges: Vec<Range>,
+    pub(super) jobs: VecDeque<Job>,
+    /// Rises with every connection and disconnection: what belongs to an earlier one does not count any more.
+    pub(super) connection: u64,
+    pub(super) link: Link,
+    /// Files that were mapped, as long as a range or a request holds them.
+    pub(super) files: HashMap<NodeId, Weak<MappedFile>>,
+    /// How often waits were interrupted.
+    pub(super) interrupts: u64,
+    /// How often the device was stopped.
+    pub(super) stops: u64,
+    pub(super) usage: Usage,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Link {
+    /// No front end, or one without a window.
+    None,
+    Up,
+    /// The front end closed the channel: nothing can be mapped or unmapped any more.
+    Lost,
+}
+
+#[derive(Debug)]
+pub(super) enum Range {
+    Free,
+    /// A job is about it.
+    Changing,
+    Mapped(Mapped),
+}
+
+/// A range of a file that is mapped.
+#[derive(Debug)]
+pub(super) struct Mapped {
+    pub(super) file: Arc<MappedFile>,
+    pub(super) file_offset: u64,
+    /// [`State::stops`] when it was mapped.
+    pub(super) stops: u64,
+}
+
+/// What the front end is to be asked about one range.
+#[derive(Debug)]
+pub(super) struct Job {
+    index: usize,
+    /// What is mapped there, and goes first.
+    old: Option<Mapped>,
+    new: Option<(Arc<MappedFile>, u64)>,
+    outcome: Outcome,
+}
+
+/// Where a job's outcome will be found.
+pub(super) type Outcome = Arc<OnceLock<Result<(), Errno>>>;
+
+/// What became of a job.
+pub(super) enum Verdict {
+    Done {
+        /// What mapping took.
+        map_time: Option<Duration>,
+    },
+    /// The front end did not want to map; what was there before is unmapped.
+    Refused,
+    /// The channel is gone.
+    Lost,
+}
+
+impl State {
+    /// Marks a range that is not being changed, and adds the job. Errors: ENOTCONN without a channel.
+    pub(super) fn begin(&mut self, index: usize, new: Option<(Arc<MappedFile>, u64)>) -> Result<Outcome, Errno> {
+        if self.link != Link::Up {
+            return Err(Errno::NOTCONN);
+        }
+        let old = match std::mem::replace(&mut self.ranges[index], Range::Changing) {
+            Range::Mapped(mapped) => Some(mapped),
+            Range::Free | Range::Changing => None,
+        };
+        let outcome = Arc::new(OnceLock::new());
+        self.jobs.push_back(Job { index, old, new, outcome: outcome.clone() });
+        Ok(outcome)
+    }
+
+    pub(super) fn next_job(&mut self) -> Option<Job> {
+        self.jobs.pop_front()
+    }
+}
+
+impl Shared {
+    pub(super) fn new(len_bytes: u64, front_end: FrontEnd) -> Self {
+        let count = usize::try_from(len_bytes.min(front_end.window_len_max()) / RANGE_LEN).unwrap_or(0);
+        let state = State {
+            ranges: (0..count).map(|_| Range::Free).collect(),
+            jobs: VecDeque::new(),
+            connection: 0,
+            link: Link::None,
+            files: HashMap::new(),
+            interrupts: 0,
+            stops: 0,
+            usage: Usage { len_bytes, ..Usage::default() },
+        };
+        Self { len_bytes, front_end, state: Mutex::new(state), changed: Condvar::new(), has_job: Condvar::new() }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Another front end, or none: nothing is mapped, and whoever waits has waited in vain. Returns the connection.
+    pub(super) fn begin_connection(&self, link: Link) -> u64 {
+        let mut state = self.lock();
+        state.connection += 1;
+        state.link = link;
+        let count = state.ranges.len();
+        let ended = std::mem::replace(&mut state.ranges, (0..count).map(|_| Range::Free).collect());
+        let jobs = std::mem::take(&mut state.jobs);
+        for job in &jobs {
+            let _ = job.outcome.set(Err(Errno::NOTCONN));
+        }
+        self.changed.notify_all();
+        self.has_job.notify_all();
+        let connection = state.connection;
+        // Files are closed without the lock.
+        drop(state);
+        drop((ended, jobs));
+        connection
+    }
+
+    /// Waits until the range is not being changed. Errors: EAGAIN when interrupted for good.
+    pub(super) fn wait_for(&self, index: usize) -> Result<MutexGuard<'_, State>, Errno> {
+        self.wait(|state| matches!(state.ranges[index], Range::Changing))
+    }
+
+    /// Waits while `is_waiting` says so. Errors: EAGAIN when interrupted for good.
+    fn wait(&self, is_waiting: impl Fn(&State) -> bool) -> Result<MutexGuard<'_, State>, Errno> {
+        let mut state = self.lock();
+        let since = state.interrupts;
+        while is_waiting(&state) {
+            if state.interrupts > since + INTERRUPTS_BORNE {
+                return Err(Errno::AGAIN);
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        Ok(state)
+    }
+
+    /// Wakes the talker and waits for its outcomes. Whoever is interrupted takes back what was not begun.
+    pub(super) fn finish(&self, outcomes: &[Outcome]) -> Result<(), Errno> {
+        if outcomes.is_empty() {
+            return Ok(());
+        }
+        self.has_job.notify_all();
+        if let Err(errno) = self.wait(|_| outcomes.iter().any(|outcome| outcome.get().is_none())).map(drop) {
+            self.take_back(outcomes);
+            return Err(errno);
+        }
+        outcomes.iter().try_for_each(|outcome| outcome.get().copied().unwrap_or(Err(Errno::IO)))
+    }
+
+    fn take_back(&self, outcomes: &[Outcome]) {
+        let mut state = self.lock();
+        let is_ours = |job: &Job| outcomes.iter().any(|outcome| Arc::ptr_eq(outcome, &job.outcome));
+        let (ours, others) = std::mem::take(&mut state.jobs).into_iter().partition(is_ours);
+        state.jobs = others;
+        let ours: VecDeque<Job> = ours;
+        for job in ours {
+            state.ranges[job.index] = job.old.map_or(Range::Free, Range::Mapped);
+        }
+        self.changed.notify_all();
+    }
+
+    /// Enters what became of `job`, unless the connection is another one by now.
+    pub(super) fn settle(&self, job: Job, connection: u64, verdict: &Verdict) {
+        let mut state = self.lock();
+        let outcome = match verdict {
+            _ if state.connection != connection => Err(Errno::NOTCONN),
+            Verdict::Done { map_time } => {
+                state.usage.unmaps += u64::from(job.old.is_some());
+                if let Some(time) = map_time {
+                    state.usage.maps += 1;
+                    state.usage.map_ns += time.as_nanos() as u64;
+                }
+                let stops = state.stops;
+                let mapped = job.new.map(|(file, file_offset)| Mapped { file, file_offset, stops });
+                state.ranges[job.index] = mapped.map_or(Range::Free, Range::Mapped);
+                Ok(())
+            }
+            Verdict::Refused => {
+                state.ranges[job.index] = Range::Free;
+                Err(Errno::IO)
+            }
+            Verdict::Lost => {
+                state.link = Link::Lost;
+                state.ranges[job.index] = job.old.map_or(Range::Free, Range::Mapped);
+                for waiting in std::mem::take(&mut state.jobs) {
+                    let _ = waiting.outcome.set(Err(Errno::NOTCONN));
+                    state.ranges[waiting.index] = waiting.old.map_or(Range::Free, Range::Mapped);
+                }
+                Err(Errno::NOTCONN)
+            }
+        };
+        let _ = job.outcome.set(outcome);
+        self.changed.notify_all();
+    }
+}
+
+impl Job {
+    /// The window offset of what is mapped and has to go.
+    pub(super) fn to_unmap(&self) -> Option<u64> {
+        self.old.as_ref().map(|_| self.window_offset())
+    }
+
+    /// The file, and the offset in it, to be mapped.
+    pub(super) fn to_map(&self) -> Option<(&MappedFile, u64)> {
+        self.new.as_ref().map(|(file, offset)| (&**file, *offset))
+    }
+
+    pub(super) fn window_offset(&self) -> u64 {
+        self.index as u64 * RANGE_LEN
+    }
+}
