@@ -70,6 +70,7 @@ impl Daemon {
             request_queues: REQUEST_QUEUES,
             poll_max,
             pool_threads: 4,
+            window: None,
             keep_serving: true,
         };
         count_panics();

@@ -9,6 +9,7 @@ use std::{
         fd::{AsFd, BorrowedFd},
         unix::net::UnixStream,
     },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -34,11 +35,13 @@ pub mod request {
     pub const SET_PROTOCOL_FEATURES: u32 = 16;
     pub const GET_QUEUE_NUM: u32 = 17;
     pub const SET_VRING_ENABLE: u32 = 18;
+    pub const SET_BACKEND_REQ_FD: u32 = 21;
     pub const GET_CONFIG: u32 = 24;
     pub const RESET_DEVICE: u32 = 34;
     pub const GET_MAX_MEM_SLOTS: u32 = 36;
     pub const ADD_MEM_REG: u32 = 37;
     pub const REM_MEM_REG: u32 = 38;
+    pub const GET_SHMEM_CONFIG: u32 = 44;
 }
 
 /// The features that are bits of GET_PROTOCOL_FEATURES.
@@ -46,9 +49,13 @@ pub mod request {
 pub mod protocol_feature {
     pub const MQ: u64 = 1 << 0;
     pub const REPLY_ACK: u64 = 1 << 3;
+    pub const BACKEND_REQ: u64 = 1 << 5;
     pub const CONFIG: u64 = 1 << 9;
+    pub const BACKEND_SEND_FD: u64 = 1 << 10;
     pub const RESET_DEVICE: u64 = 1 << 13;
     pub const CONFIGURE_MEM_SLOTS: u64 = 1 << 15;
+    pub const SHARED_OBJECT: u64 = 1 << 18;
+    pub const SHMEM: u64 = 1 << 22;
 }
 
 /// The version that each header's flags carry.
@@ -111,18 +118,29 @@ pub struct Channel {
     stream: UnixStream,
     /// Every request asks for an acknowledgement; REPLY_ACK is negotiated.
     pub acknowledged: bool,
+    /// Held while a request is under way: a front end of one thread does nothing else then.
+    turn: Arc<Mutex<()>>,
 }
 
 impl Channel {
     /// Talks over `stream`.
     pub fn new(stream: UnixStream) -> io::Result<Self> {
         stream.set_read_timeout(Some(HANG_AFTER))?;
-        Ok(Self { stream, acknowledged: false })
+        Ok(Self { stream, acknowledged: false, turn: Arc::default() })
     }
 
     /// The socket itself.
     pub fn stream(&self) -> &UnixStream {
         &self.stream
+    }
+
+    /// Whoever holds it keeps the front end from sending requests and waiting for their answers.
+    pub fn turn(&self) -> &Arc<Mutex<()>> {
+        &self.turn
+    }
+
+    fn take_turn(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sends `bytes` as they are, `fds` with the first of them.
@@ -142,6 +160,7 @@ impl Channel {
 
     /// Sends a request that has a reply of its own, and returns that reply's payload.
     pub fn ask(&self, request: u32, payload: &[u8]) -> anyhow::Result<Vec<u8>> {
+        let _turn = self.take_turn();
         self.send_raw(&[&header(request, VERSION, payload.len()), payload].concat(), &[])
             .with_context(|| format!("request {request}"))?;
         self.reply_to(request)
@@ -149,6 +168,7 @@ impl Channel {
 
     /// Sends a request that has none, and waits for the acknowledgement where those are negotiated.
     pub fn tell(&self, request: u32, payload: &[u8], fds: &[BorrowedFd<'_>]) -> anyhow::Result<()> {
+        let _turn = self.take_turn();
         let flags = if self.acknowledged { VERSION | NEED_REPLY } else { VERSION };
         self.send_raw(&[&header(request, flags, payload.len()), payload].concat(), fds)
             .with_context(|| format!("request {request}"))?;

@@ -2,7 +2,7 @@
 //!
 //! [`FrontEnd`] connects to a back end, [`queue::Queue`] is the driver of one virtqueue, [`fuse::Session`] speaks FUSE
 //! over it. Below them everything is open to misuse: [`message::Channel`] sends any bytes, [`ring::Ring`] writes any
-//! descriptor, [`ram::Ram`] any memory.
+//! descriptor, [`ram::Ram`] any memory. [`window::Window`] maps what the back end asks for.
 
 pub mod fuse;
 pub mod message;
@@ -10,8 +10,12 @@ pub mod queue;
 pub mod ram;
 pub mod ring;
 pub mod wake;
+pub mod window;
 
-use std::{os::unix::net::UnixStream, path::Path};
+use std::{
+    os::{fd::AsFd as _, unix::net::UnixStream},
+    path::Path,
+};
 
 use anyhow::{Context as _, ensure};
 
@@ -20,6 +24,7 @@ use queue::Queue;
 use ram::Ram;
 use ring::Ring;
 use wake::{Wake, WakeKind};
+use window::{Rules, Window};
 
 /// VIRTIO_RING_F_INDIRECT_DESC.
 const INDIRECT_DESC: u64 = 1 << 28;
@@ -45,6 +50,8 @@ pub struct Options {
     pub ram_bytes: u64,
     /// Ask for an acknowledgement of every message where the back end gives them.
     pub acknowledged: bool,
+    /// Ask for the window where the back end has one, and be such a front end with it.
+    pub window: Option<Rules>,
 }
 
 impl Default for Options {
@@ -56,6 +63,7 @@ impl Default for Options {
             wake: WakeKind::EventFd,
             ram_bytes: 16 << 20,
             acknowledged: true,
+            window: None,
         }
     }
 }
@@ -70,6 +78,8 @@ pub struct FrontEnd {
     pub protocol_features: u64,
     /// Queues that the back end has, the high-priority one included.
     pub queue_count: u64,
+    /// The window, where it was asked for and there is one.
+    pub window: Option<Window>,
     options: Options,
     features: u64,
 }
@@ -97,16 +107,24 @@ impl FrontEnd {
             | protocol_feature::CONFIG
             | protocol_feature::RESET_DEVICE
             | protocol_feature::CONFIGURE_MEM_SLOTS;
-        channel.tell(request::SET_PROTOCOL_FEATURES, &u64s(&[protocol_features & known]), &[])?;
+        let with_window = options.window.map_or(0, |rules| {
+            let shared_object = if rules.has_shared_objects { protocol_feature::SHARED_OBJECT } else { 0 };
+            protocol_feature::BACKEND_REQ | protocol_feature::BACKEND_SEND_FD | protocol_feature::SHMEM | shared_object
+        });
+        channel.tell(request::SET_PROTOCOL_FEATURES, &u64s(&[protocol_features & (known | with_window)]), &[])?;
         channel.acknowledged = options.acknowledged && protocol_features & protocol_feature::REPLY_ACK != 0;
         let queue_count = match protocol_features & protocol_feature::MQ {
             0 => 2,
             _ => channel.ask_u64(request::GET_QUEUE_NUM)?,
         };
         channel.tell(request::SET_OWNER, &[], &[])?;
+        let window = match options.window.filter(|_| protocol_features & protocol_feature::SHMEM != 0) {
+            Some(rules) => open_window(&channel, rules)?,
+            None => None,
+        };
         channel.tell(request::SET_FEATURES, &u64s(&[features]), &[])?;
         let ram = Ram::new(options.ram_bytes)?;
-        let this = Self { channel, ram, protocol_features, queue_count, options, features };
+        let this = Self { channel, ram, protocol_features, queue_count, window, options, features };
         this.send_memory()?;
         Ok(this)
     }
@@ -166,9 +184,16 @@ impl FrontEnd {
         Ok(u16::from_le_bytes([reply[4], reply[5]]))
     }
 
-    /// Resets the device.
+    /// Resets the device, and with it the window where the rules say so.
     pub fn reset(&self) -> anyhow::Result<()> {
-        self.channel.tell(request::RESET_DEVICE, &[], &[])
+        self.channel.tell(request::RESET_DEVICE, &[], &[])?;
+        self.window.iter().for_each(Window::device_was_reset);
+        Ok(())
+    }
+
+    /// The window. Panics without one.
+    pub fn expect_window(&self) -> &Window {
+        self.window.as_ref().expect("the window was asked for, and the back end has one")
     }
 
     /// The first `len` bytes of the configuration space.
@@ -177,5 +202,29 @@ impl FrontEnd {
         let reply = self.channel.ask(request::GET_CONFIG, &payload)?;
         ensure!(reply.len() == 12 + len, "GET_CONFIG of {len} bytes answered {} bytes", reply.len());
         Ok(reply[12..].to_vec())
+    }
+}
+
+/// Hands the back end a channel for its own requests, and asks it for the window; `None` where it has no such region.
+fn open_window(channel: &Channel, rules: Rules) -> anyhow::Result<Option<Window>> {
+    const REGIONS: usize = 256;
+    let (ours, theirs) = UnixStream::pair()?;
+    channel.tell(request::SET_BACKEND_REQ_FD, &[], &[theirs.as_fd()])?;
+    drop(theirs);
+    let reply = channel.ask(request::GET_SHMEM_CONFIG, &[])?;
+    ensure!(reply.len() == 8 + 8 * REGIONS, "GET_SHMEM_CONFIG answered {} bytes", reply.len());
+    let sizes: Vec<u64> =
+        reply[8..].chunks_exact(8).map(|size| u64::from_le_bytes(size.try_into().expect("eight bytes"))).collect();
+    let count = u32::from_le_bytes(reply[..4].try_into().expect("four bytes")) as usize;
+    ensure!(
+        sizes.iter().filter(|&&size| size > 0).count() == count,
+        "{count} regions, and {} with a size",
+        sizes.iter().filter(|&&size| size > 0).count()
+    );
+    let sum: u64 = sizes.iter().sum();
+    ensure!(sum == 0 || sum.is_power_of_two(), "the regions have {sum} bytes together, which QEMU does not bear");
+    match sizes[0] {
+        0 => Ok(None),
+        len => Ok(Some(Window::new(len, rules, ours, channel.turn().clone())?)),
     }
 }

@@ -1,12 +1,13 @@
 //! A FUSE client: one method for each operation, over anything that carries a request and its reply.
 //!
-//! [`Session`] checks what every reply has to be; the operations are in [`names`], [`files`], [`directories`] and
+//! [`Session`] checks what every reply has to be; the operations are in [`names`], [`files`], [`directories`], [`mappings`] and
 //! [`attributes`]. [`Exchange`] is implemented by a virtqueue and, with [`Direct`], by a server in the same process.
 
 mod attributes;
 mod direct;
 mod directories;
 mod files;
+mod mappings;
 mod names;
 
 use std::fmt;

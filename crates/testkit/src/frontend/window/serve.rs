@@ -1,0 +1,222 @@
+//! The thread that answers a back end's requests by the rules.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::net::UnixStream,
+    },
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+};
+
+use anyhow::{bail, ensure};
+use rustix::fs::{FileType, OFlags, fcntl_getfl, fstat};
+
+use super::{
+    Counts, Hold, Mapping, Reaction, Rules,
+    area::Area,
+    requests::{self, Map, Request, What},
+};
+
+/// The window is the first shared-memory region.
+const REGION: u8 = 0;
+/// What a mapping is aligned to at least.
+const PAGE_LEN: u64 = 4096;
+
+pub(super) struct Shared {
+    pub(super) area: Area,
+    pub(super) len: u64,
+    pub(super) rules: Rules,
+    /// The one thread of a front end that has one: who holds it is at work.
+    pub(super) turn: Arc<Mutex<()>>,
+    pub(super) state: Mutex<State>,
+    /// The hold has ended, or a request has come.
+    pub(super) changed: Condvar,
+}
+
+#[derive(Default)]
+pub(super) struct State {
+    pub(super) mappings: BTreeMap<u64, Mapped>,
+    pub(super) reactions: VecDeque<Reaction>,
+    pub(super) hold: Option<Hold>,
+    pub(super) counts: Counts,
+    /// Requests that are held right now.
+    pub(super) waiting: u64,
+    /// Why requests were refused, not by a [`Reaction`] but by the rules.
+    pub(super) refusals: Vec<String>,
+    pub(super) most_mappings: usize,
+    pub(super) is_ending: bool,
+    pub(super) is_closed: bool,
+}
+
+pub(super) struct Mapped {
+    pub(super) mapping: Mapping,
+    pub(super) fd: OwnedFd,
+    /// The guest sees it.
+    pub(super) is_shown: bool,
+}
+
+impl Shared {
+    pub(super) fn new(len: u64, rules: Rules, turn: Arc<Mutex<()>>) -> anyhow::Result<Self> {
+        let area = Area::reserve(usize::try_from(len)?)?;
+        Ok(Self { area, len, rules, turn, state: Mutex::default(), changed: Condvar::new() })
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Answers requests until the channel is closed.
+    pub(super) fn serve(&self, stream: &UnixStream) {
+        loop {
+            let goes_on = match requests::receive(stream) {
+                Ok(Some(request)) => self.answer(stream, &request),
+                Ok(None) => false,
+                Err(error) => {
+                    self.lock().refusals.push(error.to_string());
+                    false
+                }
+            };
+            if !goes_on {
+                break;
+            }
+        }
+        // The other side may have closed it.
+        let _ = stream.shutdown(std::net::Shutdown::Both);
+        self.lock().is_closed = true;
+        self.changed.notify_all();
+    }
+
+    /// Returns whether the channel stays open.
+    fn answer(&self, stream: &UnixStream, request: &Request) -> bool {
+        self.wait_while(Hold::Requests);
+        let turn = self.rules.is_single_threaded.then(|| self.turn.lock().unwrap_or_else(PoisonError::into_inner));
+        self.show_all();
+        let reaction = match request.what {
+            What::Map(_) | What::Unmap { .. } => self.lock().reactions.pop_front().unwrap_or(Reaction::Serve),
+            _ => Reaction::Serve,
+        };
+        let is_served = !matches!(reaction, Reaction::Refuse | Reaction::Ignore | Reaction::Close);
+        let done = if is_served { self.perform(&request.what) } else { Ok(false) };
+        if let Err(reason) = &done {
+            self.lock().refusals.push(format!("{reason:#}"));
+        }
+        drop(turn);
+        self.wait_while(Hold::Answers);
+        let closes = matches!(reaction, Reaction::Close | Reaction::ServeAndClose)
+            || done.is_err() && self.rules.closes_at_refusal;
+        let is_silent = matches!(reaction, Reaction::Ignore | Reaction::ServeUnanswered);
+        if closes || is_silent {
+            return !closes;
+        }
+        requests::reply(stream, request, done.unwrap_or(false)).is_ok()
+    }
+
+    fn wait_while(&self, hold: Hold) {
+        let mut state = self.lock();
+        state.waiting += 1;
+        self.changed.notify_all();
+        while state.hold == Some(hold) && !state.is_ending {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.waiting -= 1;
+    }
+
+    /// What is mapped and not shown yet becomes visible.
+    fn show_all(&self) {
+        for mapped in self.lock().mappings.values_mut().filter(|mapped| !mapped.is_shown) {
+            self.show(mapped);
+        }
+    }
+
+    fn show(&self, mapped: &mut Mapped) {
+        let Mapping { offset, len, file_offset, is_writable, .. } = mapped.mapping;
+        let is_writable = is_writable || !self.rules.maps_read_only;
+        self.area
+            .map(offset, len, mapped.fd.as_fd(), file_offset, is_writable)
+            .expect("the request was checked, and the descriptor is open for what is wanted");
+        mapped.is_shown = true;
+    }
+
+    /// Errors: the request is against the rules. False: it failed as it had to.
+    fn perform(&self, what: &What) -> anyhow::Result<bool> {
+        match what {
+            What::Map(request) => self.map(request).map(|()| true),
+            What::Unmap { region, offset, len } => self.unmap(*region, *offset, *len).map(|()| true),
+            What::Remove => {
+                self.lock().counts.barriers += 1;
+                // Nobody has added a shared object.
+                Ok(false)
+            }
+            What::Other(what) => bail!("{what}"),
+        }
+    }
+
+    fn map(&self, request: &Map) -> anyhow::Result<()> {
+        let mut state = self.lock();
+        state.counts.maps += 1;
+        let (offset, len) = (request.offset, request.len);
+        self.check_place(request.region, offset, len)?;
+        ensure!(request.file_offset % PAGE_LEN == 0, "map from the unaligned offset {} of a file", request.file_offset);
+        let stat = fstat(&request.file)?;
+        let (size, is_file) =
+            (stat.st_size.cast_unsigned(), FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile);
+        ensure!(is_file, "map of what is no regular file");
+        let end = request.file_offset.checked_add(len);
+        ensure!(
+            self.rules.maps_beyond_end || end.is_some_and(|end| end <= size),
+            "map of {len} bytes from {} of a file of {size}",
+            request.file_offset
+        );
+        let access = fcntl_getfl(&request.file)? & OFlags::RWMODE;
+        ensure!(access == OFlags::RDWR || self.rules.takes_read_only_files, "map of a file open as {access:?}");
+        ensure!(access == OFlags::RDWR || !request.is_writable, "writable map of a file open as {access:?}");
+        let overlapped: Vec<u64> = state
+            .mappings
+            .range(..offset + len)
+            .filter(|(at, old)| *at + old.mapping.len > offset)
+            .map(|(at, _)| *at)
+            .collect();
+        if self.rules.replaces {
+            let is_whole = |at: &&u64| **at < offset || **at + state.mappings[at].mapping.len > offset + len;
+            ensure!(overlapped.iter().find(is_whole).is_none(), "map of {len} bytes at {offset} over part of another");
+            overlapped.iter().for_each(|at| drop(state.mappings.remove(at)));
+        } else {
+            ensure!(overlapped.is_empty(), "map of {len} bytes at {offset} over {overlapped:?}");
+        }
+        ensure!(state.mappings.len() < self.rules.mappings_max, "more than {} mappings", self.rules.mappings_max);
+        let mapping = Mapping {
+            offset,
+            len,
+            file_offset: request.file_offset,
+            is_writable: request.is_writable,
+            file: (stat.st_dev, stat.st_ino),
+        };
+        let mut mapped = Mapped { mapping, fd: request.file.try_clone()?, is_shown: false };
+        if !self.rules.shows_late {
+            self.show(&mut mapped);
+        }
+        state.mappings.insert(offset, mapped);
+        state.most_mappings = state.most_mappings.max(state.mappings.len());
+        Ok(())
+    }
+
+    fn unmap(&self, region: u8, offset: u64, len: u64) -> anyhow::Result<()> {
+        let mut state = self.lock();
+        state.counts.unmaps += 1;
+        self.check_place(region, offset, len)?;
+        let is_one = state.mappings.get(&offset).is_some_and(|mapped| mapped.mapping.len == len);
+        ensure!(is_one, "unmap of {len} bytes at {offset}, which is no mapping");
+        state.mappings.remove(&offset);
+        self.area.unmap(offset, len)?;
+        Ok(())
+    }
+
+    fn check_place(&self, region: u8, offset: u64, len: u64) -> anyhow::Result<()> {
+        ensure!(region == REGION, "there is no region {region}");
+        ensure!(offset % PAGE_LEN == 0 && len % PAGE_LEN == 0 && len > 0, "{len} bytes at {offset} are no pages");
+        let end = offset.checked_add(len);
+        ensure!(end.is_some_and(|end| end <= self.len), "{len} bytes at {offset} of a window of {}", self.len);
+        Ok(())
+    }
+}
