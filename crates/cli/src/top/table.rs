@@ -6,8 +6,9 @@ use comfy_table::{CellAlignment, Table, presets::NOTHING};
 use transom_host::metrics::{
     Report,
     families::{self, Family},
-    report::OperationReport,
+    report::{OperationReport, WindowReport},
 };
+use transom_host::window::RANGE_LEN;
 
 use super::source::Source;
 
@@ -137,6 +138,9 @@ fn head(change: &Change<'_>) -> Vec<String> {
             value(families::POOL_QUEUED),
         ),
     ];
+    if let Some(window) = &now.window {
+        lines.extend(window_lines(change, window));
+    }
     if !now.errors.is_empty() {
         let mut errors: Vec<_> = now.errors.iter().collect();
         errors.sort_by_key(|error| Reverse(error.value));
@@ -146,6 +150,32 @@ fn head(change: &Change<'_>) -> Vec<String> {
     match value(families::BROKEN_QUEUES) {
         0 => {}
         count => lines.push(format!("broken    {count} queues stopped: the guest broke the rules of the ring")),
+    }
+    lines
+}
+
+/// The DAX window: how full it is, how fast that changes, and for which files.
+fn window_lines(change: &Change<'_>, window: &WindowReport) -> Vec<String> {
+    let figure = |of: &dyn Fn(&WindowReport) -> u64| {
+        let before = change.before.and_then(|report| report.window.as_ref()).map_or(0, of);
+        of(window).saturating_sub(before)
+    };
+    let (maps, map_ns) = (figure(&|it| it.maps), figure(&|it| it.map_ns));
+    let cost = map_ns.checked_div(maps).map_or("-".into(), latency);
+    let mut lines = vec![format!(
+        "window    {} of {} ranges mapped ({:.0} MiB)   {} maps/s, {cost} each   {} unmaps/s   {} refused",
+        window.ranges,
+        window.len_bytes / RANGE_LEN,
+        (window.ranges * RANGE_LEN) as f64 / MIB,
+        rate(change.per_second(maps)),
+        rate(change.per_second(figure(&|it| it.unmaps))),
+        window.refused,
+    )];
+    const FILES_SHOWN: usize = 3;
+    let files = window.files.iter().take(FILES_SHOWN);
+    let files: Vec<_> = files.map(|it| format!("{} ({})", printable(&it.name), it.value)).collect();
+    if !files.is_empty() {
+        lines.push(format!("          most ranges: {}", files.join("   ")));
     }
     lines
 }

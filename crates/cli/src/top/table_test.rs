@@ -21,6 +21,7 @@ fn reading(uptime_seconds: f64, operations: &[(&str, u64, u64)], read_bytes: u64
         counters: vec![Value { name: families::READ_BYTES.name.into(), value: read_bytes }],
         gauges: Vec::new(),
         queue_depths: vec![0, 3],
+        window: None,
     }
 }
 
@@ -37,6 +38,25 @@ fn rates_are_those_between_two_readings() {
     let cells: Vec<_> = lines[5].split_whitespace().collect();
     assert_eq!(cells, ["lookup", "200", "500", "999", "ns", "1.5", "µs", "12", "ms", "2.0", "s", "4"]);
     assert!(lines[6].starts_with("read"));
+}
+
+#[test]
+fn a_window_has_its_lines() {
+    let window = |maps, map_ns| WindowReport {
+        len_bytes: 64 << 20,
+        ranges: 24,
+        maps,
+        unmaps: 6,
+        refused: 1,
+        map_ns,
+        files: vec![Value { name: "/model".into(), value: 20 }, Value { name: "/\u{1b}".into(), value: 4 }],
+    };
+    let before = Report { window: Some(window(10, 1_000_000)), ..reading(10.0, &[], 0) };
+    let now = Report { window: Some(window(30, 25_000_000)), ..reading(12.0, &[], 0) };
+    let lines = texts(&now, Some(&before), Sort::Rate);
+    let expected = "window    24 of 32 ranges mapped (48 MiB)   10.0 maps/s, 1.2 ms each   0 unmaps/s   1 refused";
+    assert_eq!(lines[3], expected);
+    assert_eq!(lines[4], "          most ranges: /model (20)   /\u{fffd} (4)");
 }
 
 #[test]
