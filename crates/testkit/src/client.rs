@@ -151,6 +151,12 @@ pub trait Mapping: Send + Sync {
     fn store(&self, offset: usize, bytes: &[u8]);
     /// `msync(MS_SYNC)` over the mapping.
     fn sync(&self) -> Result<()>;
+    /// Reads from `file` into up to `len` bytes at `offset` within the mapping, by one system call.
+    fn read_from(&self, offset: usize, len: usize, file: BorrowedFd<'_>, file_offset: u64) -> Result<usize>;
+    /// Writes up to `len` bytes at `offset` within the mapping to `file`, by one system call.
+    fn write_to(&self, offset: usize, len: usize, file: BorrowedFd<'_>, file_offset: u64) -> Result<usize>;
+    /// Adds to the aligned number at `offset`, in one step; returns what it was before.
+    fn add(&self, offset: usize, number: u64) -> u64;
     /// Whether touching the byte at `offset` raises a bus error.
     fn is_bus_error(&self, offset: usize) -> bool;
 }

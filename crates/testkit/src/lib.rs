@@ -4,6 +4,8 @@
 //! over any daemon, and on clients that never see a kernel. [`runner`] runs it, [`report`] writes the results,
 //! [`compare`] says where two of them differ.
 //!
+//! [`fsx`] does random things to one file, [`tools`] are what tests of coherence start in guests.
+//!
 //! For the daemon there are a guest and a VMM without either ([`frontend`]) and a file system in memory ([`memfs`]);
 //! [`fuzzing`] has what the fuzzers run.
 
@@ -13,9 +15,11 @@ pub mod client;
 pub mod compare;
 pub mod frontend;
 pub mod fs;
+pub mod fsx;
 pub mod fuzzing;
 pub mod memfs;
 pub mod pjdfstest;
 pub mod report;
 pub mod runner;
 pub mod syscalls;
+pub mod tools;

@@ -2,7 +2,9 @@
 
 use transom_host::{
     Errno,
-    server::{Context, Dirents, DirentsPlus, End, FileSystem, GuestSlice, InitAnswer, InitOffer, IoctlReply, XattrReply},
+    server::{
+        Context, Dirents, DirentsPlus, End, FileSystem, GuestSlice, InitAnswer, InitOffer, IoctlReply, XattrReply,
+    },
 };
 use transom_wire::{
     Handle, Name, NodeId,

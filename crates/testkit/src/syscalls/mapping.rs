@@ -1,12 +1,13 @@
 //! Mappings of files, touched byte by byte because the file below may change or end at any time.
 #![expect(unsafe_code, reason = "memory mappings")]
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags};
 
-use super::child;
+use super::{child, raw::last_errno};
 use crate::client::{Errno, MapMode, Mapping, Result};
 
 /// A mapped range of a file.
@@ -30,6 +31,13 @@ impl FileMapping {
         let start = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, protection, flags, file, offset) }?;
         let start = NonNull::new(start.cast()).ok_or(Errno::NOMEM)?;
         Ok(Self { start, len, is_writable: mode.is_writable })
+    }
+
+    /// The address of `len` bytes at `offset`.
+    fn part(&self, offset: usize, len: usize) -> *mut u8 {
+        assert!(len > 0 && len <= self.len, "{len} bytes of a mapping of {} bytes", self.len);
+        self.at(offset + len - 1);
+        self.at(offset)
     }
 
     fn at(&self, offset: usize) -> *mut u8 {
@@ -58,6 +66,29 @@ impl Mapping for FileMapping {
     fn sync(&self) -> Result<()> {
         // SAFETY: the range is the mapping's; MS_SYNC changes no memory.
         unsafe { rustix::mm::msync(self.start.as_ptr().cast(), self.len, MsyncFlags::SYNC) }
+    }
+
+    fn read_from(&self, offset: usize, len: usize, file: BorrowedFd<'_>, file_offset: u64) -> Result<usize> {
+        let address = self.part(offset, len);
+        // SAFETY: the kernel writes `len` bytes of the mapping, which no reference points into, or answers EFAULT.
+        let count = unsafe { libc::pread64(file.as_raw_fd(), address.cast(), len, file_offset as i64) };
+        usize::try_from(count).map_err(|_| last_errno())
+    }
+
+    fn write_to(&self, offset: usize, len: usize, file: BorrowedFd<'_>, file_offset: u64) -> Result<usize> {
+        let address = self.part(offset, len);
+        // SAFETY: the kernel reads `len` bytes of the mapping, or answers EFAULT.
+        let count = unsafe { libc::pwrite64(file.as_raw_fd(), address.cast(), len, file_offset as i64) };
+        usize::try_from(count).map_err(|_| last_errno())
+    }
+
+    fn add(&self, offset: usize, number: u64) -> u64 {
+        assert!(self.is_writable && offset.is_multiple_of(8), "an atomic store at {offset}");
+        let address: *mut u64 = self.part(offset, 8).cast();
+        // SAFETY: `part` checked that the eight bytes lie within the mapping; a mapping begins at a page and `offset` is a
+        // multiple of 8, so that the address is aligned; any bytes are a u64, and others reach them by volatile or atomic
+        // accesses only.
+        unsafe { AtomicU64::from_ptr(address) }.fetch_add(number, Ordering::SeqCst)
     }
 
     fn is_bus_error(&self, offset: usize) -> bool {

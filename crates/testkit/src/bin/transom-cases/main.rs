@@ -1,4 +1,7 @@
-//! `transom-cases`: runs the list of file-system cases on a directory, and compares the results of two runs.
+//! `transom-cases`: runs the list of file-system cases on a directory, and compares the results of two runs; [`tools`] are
+//! its other commands.
+
+mod tools;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -28,6 +31,10 @@ enum Command {
     Compare(Compare),
     /// Runs the pjdfstest suite on a directory, as root, and prints its results in the same form.
     Pjdfstest(Suite),
+    /// Does random things to one file and compares it with a model; exit status 1 if they differ.
+    Fsx(tools::Fsx),
+    #[command(flatten)]
+    Tool(tools::Tool),
 }
 
 #[derive(Args)]
@@ -90,6 +97,8 @@ fn main() -> ExitCode {
     let result = match cli.command {
         Some(Command::Compare(args)) => compare(&args),
         Some(Command::Pjdfstest(args)) => suite(&args),
+        Some(Command::Fsx(args)) => tools::fsx(&args),
+        Some(Command::Tool(tool)) => tools::run(&tool),
         None => run(&cli.run),
     };
     match result {
