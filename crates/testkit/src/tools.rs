@@ -203,9 +203,9 @@ mod tests {
         verify(file.path(), 5, 299_000, 7).unwrap();
         verify(file.path(), 100_000, 1, 7).unwrap();
         assert!(verify(file.path(), 5, 299_000, 8).is_err());
-        set(file.path(), 131_072, 0).unwrap();
+        set(file.path(), 200_000, 0).unwrap();
         let error = verify(file.path(), 5, 299_000, 7).unwrap_err().to_string();
-        assert!(error.starts_with("byte 131072 is 0x0") && error.contains("8 are zero"), "{error}");
+        assert!(error.starts_with("byte 200000 is 0x0") && error.contains("8 are zero"), "{error}");
         assert!(fill(file.path(), 5, 300_000, 7).unwrap_err().to_string().contains("are needed"));
     }
 }
