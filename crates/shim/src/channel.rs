@@ -1,0 +1,106 @@
+//! The messages between the user and the process: three numbers and at most one descriptor, one packet each.
+
+use std::{
+    io::{IoSlice, IoSliceMut},
+    mem::MaybeUninit,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+};
+
+use rustix::{
+    io::{Errno, retry_on_intr},
+    net::{
+        RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+        recvmsg, sendmsg,
+    },
+};
+
+use crate::Step;
+
+/// What one side says to the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Message {
+    /// The user wants a view of the file beside this.
+    View,
+    /// It is done; the view is beside this.
+    Ready,
+    /// It is not done.
+    Failed {
+        /// What was tried.
+        step: Step,
+        /// How it failed.
+        errno: Errno,
+    },
+}
+
+/// A message with its descriptor.
+#[derive(Debug)]
+pub(crate) struct Received {
+    pub(crate) message: Message,
+    pub(crate) fd: Option<OwnedFd>,
+}
+
+/// Bytes of a message.
+const LEN: usize = 12;
+
+impl Message {
+    fn to_bytes(self) -> [u8; LEN] {
+        let [kind, step, errno] = match self {
+            Self::View => [1, 0, 0],
+            Self::Ready => [2, 0, 0],
+            Self::Failed { step, errno } => [3, step as u32, errno.raw_os_error().cast_unsigned()],
+        };
+        let mut bytes = [0; LEN];
+        for (place, number) in bytes.chunks_exact_mut(4).zip([kind, step, errno]) {
+            place.copy_from_slice(&number.to_ne_bytes());
+        }
+        bytes
+    }
+
+    fn from_bytes(bytes: [u8; LEN]) -> Option<Self> {
+        let (words, _) = bytes.as_chunks::<4>();
+        let [kind, step, errno] = [0, 1, 2].map(|at: usize| u32::from_ne_bytes(words[at]));
+        match kind {
+            1 => Some(Self::View),
+            2 => Some(Self::Ready),
+            3 => {
+                Some(Self::Failed { step: Step::from_u32(step)?, errno: Errno::from_raw_os_error(errno.cast_signed()) })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Sends one message.
+pub(crate) fn send(socket: impl AsFd, message: Message, fd: Option<BorrowedFd<'_>>) -> Result<(), Errno> {
+    let bytes = message.to_bytes();
+    let fds: &[BorrowedFd<'_>] = fd.as_slice();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
+        return Err(Errno::MSGSIZE);
+    }
+    retry_on_intr(|| sendmsg(&socket, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL)).map(drop)
+}
+
+/// Waits for a message. `None`: the other side has closed its end.
+///
+/// Errors: EBADMSG for what is no message of ours.
+pub(crate) fn receive(socket: impl AsFd) -> Result<Option<Received>, Errno> {
+    let mut bytes = [0; LEN];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let len =
+        retry_on_intr(|| recvmsg(&socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::CMSG_CLOEXEC))?
+            .bytes;
+    let mut fd = None;
+    for received in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(fds) = received {
+            fd = fds.last().or(fd);
+        }
+    }
+    match len {
+        0 => Ok(None),
+        LEN => Ok(Some(Received { message: Message::from_bytes(bytes).ok_or(Errno::BADMSG)?, fd })),
+        _ => Err(Errno::BADMSG),
+    }
+}

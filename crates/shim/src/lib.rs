@@ -1,0 +1,26 @@
+//! Views of host files: descriptors whose mappings go to the file itself, but whose size has no end.
+//!
+//! Some front ends map no range that ends behind the end of a file. A view is a file of a private FUSE file system that
+//! is attached nowhere; it claims [`VIEW_SIZE`] bytes, and the kernel passes its mappings through to the host's file
+//! (FUSE_PASSTHROUGH), so that there is one page cache and the file itself is never touched. A small process serves that
+//! file system, since registering a file takes CAP_SYS_ADMIN, which the daemon does not keep.
+//!
+//! [`Shim`] is that process as its user sees it. In the process: `start` sets it up, `mount` makes the file system,
+//! `isolation` takes everything away that is not needed, `opener` answers the user, `server` the kernel; both share
+//! `nodes`. `channel`, `backing` and `fork` are the system calls.
+
+mod backing;
+mod channel;
+mod error;
+mod fork;
+mod isolation;
+mod mount;
+mod nodes;
+mod opener;
+mod server;
+mod shim;
+mod start;
+
+pub use error::{StartError, Step, ViewError};
+pub use nodes::VIEW_SIZE;
+pub use shim::Shim;

@@ -1,0 +1,77 @@
+//! Answers the user: one view for each file that it sends.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::{
+    fs::{AtFlags, FileType, Mode, OFlags, Stat, StatxAttributes, StatxFlags, fcntl_getfl, fstat, openat, statx},
+    io::Errno,
+};
+
+use crate::{
+    Step, backing,
+    channel::{self, Message, Received},
+    nodes::{HostFile, Nodes},
+};
+
+/// Makes views. The file system's server must be running, in another thread.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Opener<'a> {
+    /// `/dev/fuse`.
+    pub(crate) device: &'a OwnedFd,
+    /// The root directory of the file system.
+    pub(crate) root: &'a OwnedFd,
+    pub(crate) nodes: &'a Nodes,
+}
+
+impl Opener<'_> {
+    /// Answers until the other end of `socket` is closed. Blocks.
+    pub(crate) fn serve(&self, socket: &OwnedFd) -> Result<(), Errno> {
+        while let Some(Received { message, fd }) = channel::receive(socket)? {
+            let result = match (message, &fd) {
+                (Message::View, Some(file)) => self.view(file.as_fd()),
+                (Message::View, None) => Err(Errno::MFILE),
+                _ => return Err(Errno::BADMSG),
+            };
+            // The kernel holds the file from here on.
+            drop(fd);
+            match result {
+                Ok(view) => channel::send(socket, Message::Ready, Some(view.as_fd()))?,
+                Err(errno) => channel::send(socket, Message::Failed { step: Step::Probe, errno }, None)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// A view of `file`.
+    ///
+    /// Errors: EINVAL for what is no regular file, EACCES for one that may not be written at any place.
+    pub(crate) fn view(&self, file: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+        let file_id = check(file)?;
+        let nodeid = match self.nodes.hold_file(file_id) {
+            Some(nodeid) => nodeid,
+            None => self.nodes.insert(file_id, backing::open(self.device, file)?),
+        };
+        let view =
+            openat(self.root, nodeid.to_string(), OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty());
+        self.nodes.release(nodeid);
+        view
+    }
+}
+
+/// The kernel opens the file anew for the view, for reading and writing, and asks nobody: what the sender may not do with
+/// its own descriptor has to be found here.
+fn check(file: BorrowedFd<'_>) -> Result<HostFile, Errno> {
+    let Stat { st_dev, st_ino, st_mode, .. } = fstat(file)?;
+    if FileType::from_raw_mode(st_mode) != FileType::RegularFile {
+        return Err(Errno::INVAL);
+    }
+    let flags = fcntl_getfl(file)?;
+    if flags & OFlags::RWMODE != OFlags::RDWR || flags.intersects(OFlags::PATH | OFlags::APPEND) {
+        return Err(Errno::ACCESS);
+    }
+    let attributes = statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::empty())?.stx_attributes;
+    if attributes.intersects(StatxAttributes::APPEND | StatxAttributes::IMMUTABLE) {
+        return Err(Errno::ACCESS);
+    }
+    Ok(HostFile { dev: st_dev, ino: st_ino })
+}

@@ -1,0 +1,88 @@
+//! What the process does from its fork to its end.
+
+use std::{
+    os::fd::{AsFd, OwnedFd},
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Arc, mpsc},
+    thread,
+};
+
+use rustix::{
+    fs::{MemfdFlags, fstat, memfd_create},
+    io::Errno,
+    thread::gettid,
+};
+
+use crate::{
+    Step, VIEW_SIZE, backing, channel,
+    channel::Message,
+    fork::exit_now,
+    isolation,
+    mount::{self, Mounted},
+    nodes::Nodes,
+    opener::Opener,
+    server,
+};
+
+/// Threads here need little.
+const STACK_SIZE: usize = 128 * 1024;
+
+/// The process, from its fork on: it never returns. `socket` is its only connection.
+pub(crate) fn run(socket: OwnedFd) -> ! {
+    let result = catch_unwind(AssertUnwindSafe(|| live(&socket)));
+    match result {
+        Ok(Ok(())) => exit_now(0),
+        Ok(Err((step, errno))) => {
+            // The user may be gone.
+            let _ = channel::send(&socket, Message::Failed { step, errno }, None);
+            exit_now(1)
+        }
+        Err(_) => exit_now(101),
+    }
+}
+
+fn live(socket: &OwnedFd) -> Result<(), (Step, Errno)> {
+    isolation::leave_the_user().map_err(|errno| (Step::Process, errno))?;
+    let Mounted { device, root } = mount::mount()?;
+    let device = Arc::new(device);
+    let (closing, closed) = mpsc::channel();
+    let nodes = Arc::new(Nodes::new(closing));
+
+    let opener = gettid();
+    let (server_device, server_nodes) = (device.clone(), nodes.clone());
+    spawn("views", move || {
+        isolation::drop_capabilities().and_then(|()| server::serve(&server_device, &server_nodes, opener))
+    })?;
+    let closer_device = device.clone();
+    spawn("closing", move || {
+        isolation::drop_capabilities()?;
+        closed.into_iter().try_for_each(|id| backing::close(&closer_device, id))
+    })?;
+
+    isolation::confine(&root).map_err(|errno| (Step::Isolation, errno))?;
+    let opener = Opener { device: &device, root: &root, nodes: &nodes };
+    let probe = memfd_create("probe", MemfdFlags::CLOEXEC).map_err(|errno| (Step::Probe, errno))?;
+    isolation::restrict_calls().map_err(|errno| (Step::Isolation, errno))?;
+    let size = opener.view(probe.as_fd()).and_then(fstat).map_err(|errno| (Step::Probe, errno))?.st_size;
+    if size.cast_unsigned() != VIEW_SIZE {
+        return Err((Step::Probe, Errno::IO));
+    }
+    drop(probe);
+    channel::send(socket, Message::Ready, None)
+        .and_then(|()| opener.serve(socket))
+        .map_err(|errno| (Step::Process, errno))
+}
+
+/// Starts a thread that the process lives with: whatever ends it ends all.
+fn spawn(name: &str, work: impl FnOnce() -> Result<(), Errno> + Send + 'static) -> Result<(), (Step, Errno)> {
+    let work = move || {
+        let result = catch_unwind(AssertUnwindSafe(work));
+        exit_now(if matches!(result, Ok(Ok(()))) { 0 } else { 101 });
+    };
+    thread::Builder::new()
+        .name(name.into())
+        .stack_size(STACK_SIZE)
+        .spawn(work)
+        .map(drop)
+        .map_err(|error| (Step::Process, Errno::from_io_error(&error).unwrap_or(Errno::AGAIN)))
+}

@@ -1,0 +1,211 @@
+//! The process that makes the views: what it refuses, what it holds, how it ends.
+
+use std::{
+    env,
+    fs::{self, File, OpenOptions},
+    io::{BufRead as _, BufReader, Read as _},
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::{fs::FileExt as _, net::UnixStream},
+    },
+    process::{Command, ExitCode, Stdio},
+    thread,
+};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
+    process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open},
+};
+use transom_shim::{Shim, ViewError};
+
+use crate::mapped::Mapped;
+
+/// The cases by their names.
+pub const CASES: &[(&str, fn(&Shim) -> Result<()>)] = &[
+    ("refuses_what_is_no_file_for_writing", refuses),
+    ("holds_no_descriptor_of_files_that_were_viewed", no_leak),
+    ("has_one_capability_no_descriptors_and_no_files", has_nothing),
+    ("is_not_on_the_list_of_mounts", invisible),
+    ("outlives_signals_and_ends_with_its_user", ends),
+    ("mapping_outlives_the_process", mapping_outlives),
+    ("of_a_user_with_threads_is_refused", threads),
+];
+
+/// The word behind which the name of a scene follows: this executable as a user of its own process.
+pub const AS_USER: &str = "--as-user";
+
+/// A process of one thread that starts one of its own.
+pub fn act(scene: &str) -> ExitCode {
+    let shim = match Shim::start() {
+        Ok(shim) => shim,
+        Err(error) => {
+            println!("{error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    println!("{}", shim.pid());
+    match scene {
+        "wait" => {
+            let mut nothing = [0];
+            // Until the other end is closed, or a signal.
+            let _ = std::io::stdin().read(&mut nothing);
+            ExitCode::SUCCESS
+        }
+        "mapping" => match mapping_without_process(&shim) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                println!("{error:#}");
+                ExitCode::FAILURE
+            }
+        },
+        _ => ExitCode::FAILURE,
+    }
+}
+
+fn refuses(shim: &Shim) -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let path = directory.path().join("file");
+    File::create(&path)?;
+    let append = OpenOptions::new().read(true).append(true).open(&path)?;
+    let path_alone = rustix::fs::open(&path, rustix::fs::OFlags::PATH, rustix::fs::Mode::empty())?;
+    let (one, _other) = UnixStream::pair()?;
+    let (reader, _writer) = rustix::pipe::pipe()?;
+    let hostile: [(&str, OwnedFd, &[Errno]); 9] = [
+        ("a directory", File::open(directory.path())?.into(), &[Errno::INVAL]),
+        ("a socket", one.into(), &[Errno::INVAL]),
+        ("a pipe", reader, &[Errno::INVAL]),
+        ("a device", OpenOptions::new().read(true).write(true).open("/dev/null")?.into(), &[Errno::INVAL]),
+        ("a file for reading", File::open(&path)?.into(), &[Errno::ACCESS]),
+        ("a file for writing alone", OpenOptions::new().write(true).open(&path)?.into(), &[Errno::ACCESS]),
+        ("a file for appending", append.into(), &[Errno::ACCESS]),
+        ("a path", path_alone, &[Errno::ACCESS]),
+        ("a file of /proc", OpenOptions::new().read(true).write(true).open("/proc/self/comm")?.into(), &[]),
+    ];
+    for (what, fd, expected) in hostile {
+        match shim.view(fd.as_fd()) {
+            Err(ViewError::Refused(errno)) if expected.contains(&errno) || expected.is_empty() => {}
+            Ok(view) if expected.is_empty() => ensure!(Mapped::new(&view, 0, 4096).is_err(), "a mapping of {what}"),
+            other => bail!("{what}: {other:?}"),
+        }
+    }
+    // A view is no file that could be viewed: its file system is on top of others already.
+    let file = tempfile::tempfile()?;
+    let view = shim.view(file.as_fd())?;
+    ensure!(matches!(shim.view(view.as_fd()), Err(ViewError::Refused(_))), "a view of a view");
+    shim.view(file.as_fd()).context("afterwards")?;
+    Ok(())
+}
+
+fn no_leak(shim: &Shim) -> Result<()> {
+    const ROUNDS: u32 = 5000;
+    let before = descriptors(shim)?;
+    for round in 0..ROUNDS {
+        let file = tempfile::tempfile()?;
+        file.write_all_at(&round.to_ne_bytes(), 0)?;
+        let view = shim.view(file.as_fd()).with_context(|| format!("round {round}"))?;
+        if round % 16 == 0 {
+            ensure!(Mapped::new(&view, 0, 4096)?.load(0, 4)? == round.to_ne_bytes(), "round {round}");
+        }
+    }
+    // Other cases run beside this one: a request of theirs holds two descriptors at most.
+    let after = descriptors(shim)?;
+    ensure!(after <= before + 2, "{after} descriptors, {before} before");
+    Ok(())
+}
+
+fn has_nothing(shim: &Shim) -> Result<()> {
+    let pid = shim.pid();
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default().trim();
+    let sys_admin = format!("{:016x}", 1_u64 << 21);
+    ensure!(field("CapEff:") == sys_admin && field("CapPrm:") == sys_admin, "{status}");
+    ensure!(field("CapInh:") == "0000000000000000" && field("NoNewPrivs:") == "1", "{status}");
+    ensure!(field("Seccomp:") == "2", "{status}");
+    for task in fs::read_dir(format!("/proc/{pid}/task"))? {
+        let status = fs::read_to_string(task?.path().join("status"))?;
+        ensure!(status.contains(&format!("CapEff:\t{sys_admin}")) && status.contains("Seccomp:\t2"), "{status}");
+    }
+    ensure!(fs::read_dir(format!("/proc/{pid}/root/"))?.next().is_none_or(|entry| entry.is_err()), "its root");
+    for entry in fs::read_dir(format!("/proc/{pid}/fd"))? {
+        let target = fs::read_link(entry?.path()).unwrap_or_default().display().to_string();
+        let is_its_own = ["socket:", "/dev/fuse", "/dev/null", "/", "/memfd:", "anon_inode:"];
+        ensure!(is_its_own.iter().any(|own| target.starts_with(own)), "{target}");
+    }
+    Ok(())
+}
+
+fn invisible(shim: &Shim) -> Result<()> {
+    for pid in ["self".to_owned(), shim.pid().to_string()] {
+        let mounts = fs::read_to_string(format!("/proc/{pid}/mountinfo"))?;
+        ensure!(!mounts.contains(" - fuse transom "), "{mounts}");
+    }
+    Ok(())
+}
+
+fn ends(_: &Shim) -> Result<()> {
+    for signal in [None, Some(Signal::TERM), Some(Signal::KILL)] {
+        let mut user = Command::new(env::current_exe()?)
+            .args([AS_USER, "wait"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let mut line = String::new();
+        BufReader::new(user.stdout.as_mut().context("no output")?).read_line(&mut line)?;
+        let pid = Pid::from_raw(line.trim().parse().context(line)?).context("no process")?;
+        let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
+        for harmless in [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT, Signal::PIPE] {
+            kill_process(pid, harmless)?;
+        }
+        let mut ended = [PollFd::new(&pidfd, PollFlags::IN)];
+        let briefly = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+        ensure!(poll(&mut ended, Some(&briefly))? == 0, "it ended by a signal");
+        match signal {
+            // End of file at its standard input.
+            None => drop(user.stdin.take()),
+            Some(signal) => kill_process(Pid::from_child(&user), signal)?,
+        }
+        user.wait()?;
+        let long = Timespec { tv_sec: 60, tv_nsec: 0 };
+        ensure!(poll(&mut ended, Some(&long))? == 1, "it lives on after {signal:?}");
+    }
+    Ok(())
+}
+
+fn mapping_outlives(_: &Shim) -> Result<()> {
+    let output = Command::new(env::current_exe()?).args([AS_USER, "mapping"]).stdin(Stdio::null()).output()?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    Ok(())
+}
+
+/// What a front end has when the process is killed.
+fn mapping_without_process(shim: &Shim) -> Result<()> {
+    let file = tempfile::tempfile()?;
+    file.write_all_at(b"before", 0)?;
+    let view = shim.view(file.as_fd())?;
+    let mapped = Mapped::new(&view, 0, 2 << 20)?;
+    let pidfd = pidfd_open(shim.pid(), PidfdFlags::empty())?;
+    kill_process(shim.pid(), Signal::KILL)?;
+    poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], None)?;
+    ensure!(mapped.load(0, 6)? == b"before");
+    file.write_all_at(b"after it", 8192)?;
+    ensure!(mapped.load(8192, 8)? == b"after it");
+    mapped.store(0, b"stored")?;
+    let mut bytes = [0; 6];
+    file.read_exact_at(&mut bytes, 0)?;
+    ensure!(&bytes == b"stored");
+    ensure!(shim.view(file.as_fd()).is_err_and(|error| error == ViewError::Gone), "a view from nowhere");
+    Ok(())
+}
+
+/// The harness has threads by now.
+fn threads(_: &Shim) -> Result<()> {
+    let started = thread::spawn(Shim::start).join();
+    ensure!(matches!(started, Ok(Err(transom_shim::StartError::Process(_)))), "{started:?}");
+    Ok(())
+}
+
+fn descriptors(shim: &Shim) -> Result<usize> {
+    Ok(fs::read_dir(format!("/proc/{}/fd", shim.pid()))?.count())
+}
