@@ -9,6 +9,7 @@ mod legacy;
 pub mod listen;
 pub mod log;
 pub mod options;
+pub mod padding;
 pub mod privileges;
 pub mod sandbox;
 pub mod seccomp;

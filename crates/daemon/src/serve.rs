@@ -15,7 +15,7 @@ use transom_host::{
     passthrough::{self, Dax, Passthrough},
     server::Server,
     sysfd::ProcFds,
-    window::{DaxPolicy, Window},
+    window::{DaxPolicy, PaddedFiles, Window},
 };
 use transom_wire::config::TAG_LEN;
 
@@ -31,7 +31,8 @@ pub fn serve(options: &Options, started: Started) -> anyhow::Result<()> {
     let mut file_system = Passthrough::new(started.root, ProcFds::from(started.proc_self_fd), config)?;
     let window = window(options);
     if let Some((window, policy)) = &window {
-        file_system = file_system.with_dax(Dax::new(window.clone(), *policy, None));
+        let padded = started.padding.map(|views| Arc::new(views) as Arc<dyn PaddedFiles>);
+        file_system = file_system.with_dax(Dax::new(window.clone(), *policy, padded));
     }
     let server = Arc::new(Server::new(file_system));
     let monitor = Arc::new(Monitor::default());

@@ -5,6 +5,7 @@
 
 use crate::listen::{self, Listening, Traces};
 use crate::options::Options;
+use crate::padding::{self, Views};
 use crate::privileges::{self, Privileges, nofile};
 use crate::sandbox::{self, IdScope, Sandboxed, termination};
 use crate::seccomp;
@@ -26,6 +27,8 @@ pub struct Started {
     pub listener: UnixListener,
     /// Where readers of the metrics connect, if `--metrics-socket` is given.
     pub metrics: Option<UnixListener>,
+    /// What makes views of files, where the front end needs them.
+    pub padding: Option<Views>,
     /// What the process may do.
     pub privileges: Privileges,
     /// The ids that the process knows.
@@ -50,6 +53,7 @@ pub fn start(options: &Options, mut listening: Listening) -> anyhow::Result<Star
     // New files get the modes that the guest asks for.
     umask(Mode::empty());
 
+    let padding = padding::start(options);
     let owners = &options.ownership;
     let Sandboxed { root, proc_self_fd, listener, traces, ids } = sandbox::enter(
         &options.share.path,
@@ -66,5 +70,5 @@ pub fn start(options: &Options, mut listening: Listening) -> anyhow::Result<Star
     debug!(?privileges, ?ids, guest_fds, "isolated");
     // Programs that start daemons wait for these words.
     info!("Waiting for vhost-user socket connection...");
-    Ok(Started { root, proc_self_fd, listener, metrics, privileges, ids, guest_fds, traces })
+    Ok(Started { root, proc_self_fd, listener, metrics, padding, privileges, ids, guest_fds, traces })
 }

@@ -42,7 +42,3 @@ pub(crate) fn drop_capabilities() -> Result<(), Errno> {
     }
     caps::clear(None, CapSet::Inheritable).map_err(|_| Errno::PERM)
 }
-
-pub(crate) fn restrict_calls() -> Result<(), Errno> {
-    Ok(())
-}

@@ -6,7 +6,7 @@
 //! file system, since registering a file takes CAP_SYS_ADMIN, which the daemon does not keep.
 //!
 //! [`Shim`] is that process as its user sees it. In the process: `start` sets it up, `mount` makes the file system,
-//! `isolation` takes everything away that is not needed, `opener` answers the user, `server` the kernel; both share
+//! `isolation` and `seccomp` take everything away that is not needed, `opener` answers the user, `server` the kernel; both share
 //! `nodes`. `channel`, `backing` and `fork` are the system calls.
 
 mod backing;
@@ -17,6 +17,7 @@ mod isolation;
 mod mount;
 mod nodes;
 mod opener;
+mod seccomp;
 mod server;
 mod shim;
 mod start;

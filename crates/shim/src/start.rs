@@ -3,7 +3,7 @@
 use std::{
     os::fd::{AsFd, OwnedFd},
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, mpsc},
+    sync::{Arc, Barrier, mpsc},
     thread,
 };
 
@@ -21,7 +21,7 @@ use crate::{
     mount::{self, Mounted},
     nodes::Nodes,
     opener::Opener,
-    server,
+    seccomp, server,
 };
 
 /// Threads here need little.
@@ -50,19 +50,16 @@ fn live(socket: &OwnedFd) -> Result<(), (Step, Errno)> {
 
     let opener = gettid();
     let (server_device, server_nodes) = (device.clone(), nodes.clone());
-    spawn("views", move || {
-        isolation::drop_capabilities().and_then(|()| server::serve(&server_device, &server_nodes, opener))
-    })?;
+    let ready = Arc::new(Barrier::new(3));
+    spawn("views", &ready, move || server::serve(&server_device, &server_nodes, opener))?;
     let closer_device = device.clone();
-    spawn("closing", move || {
-        isolation::drop_capabilities()?;
-        closed.into_iter().try_for_each(|id| backing::close(&closer_device, id))
-    })?;
+    spawn("closing", &ready, move || closed.into_iter().try_for_each(|id| backing::close(&closer_device, id)))?;
+    ready.wait();
 
     isolation::confine(&root).map_err(|errno| (Step::Isolation, errno))?;
     let opener = Opener { device: &device, root: &root, nodes: &nodes };
     let probe = memfd_create("probe", MemfdFlags::CLOEXEC).map_err(|errno| (Step::Probe, errno))?;
-    isolation::restrict_calls().map_err(|errno| (Step::Isolation, errno))?;
+    seccomp::restrict().map_err(|errno| (Step::Isolation, errno))?;
     let size = opener.view(probe.as_fd()).and_then(fstat).map_err(|errno| (Step::Probe, errno))?.st_size;
     if size.cast_unsigned() != VIEW_SIZE {
         return Err((Step::Probe, Errno::IO));
@@ -73,10 +70,20 @@ fn live(socket: &OwnedFd) -> Result<(), (Step, Errno)> {
         .map_err(|errno| (Step::Process, errno))
 }
 
-/// Starts a thread that the process lives with: whatever ends it ends all.
-fn spawn(name: &str, work: impl FnOnce() -> Result<(), Errno> + Send + 'static) -> Result<(), (Step, Errno)> {
+/// Starts a thread that the process lives with: whatever ends it ends all. It waits at `ready` when it has no capabilities
+/// any more that it does not need.
+fn spawn(
+    name: &str,
+    ready: &Arc<Barrier>,
+    work: impl FnOnce() -> Result<(), Errno> + Send + 'static,
+) -> Result<(), (Step, Errno)> {
+    let ready = ready.clone();
     let work = move || {
-        let result = catch_unwind(AssertUnwindSafe(work));
+        let result = catch_unwind(AssertUnwindSafe(|| {
+            isolation::drop_capabilities()?;
+            ready.wait();
+            work()
+        }));
         exit_now(if matches!(result, Ok(Ok(()))) { 0 } else { 101 });
     };
     thread::Builder::new()

@@ -21,7 +21,7 @@ use crate::mapped::Mapped;
 const RANGE: usize = 2 << 20;
 
 /// The cases by their names. Each makes files of its own in the directory.
-pub const CASES: &[(&str, fn(&Shim, &Path) -> Result<()>)] = &[
+pub(crate) const CASES: &[(&str, fn(&Shim, &Path) -> Result<()>)] = &[
     ("small_file_in_a_whole_range_equals_the_file", small),
     ("file_with_an_odd_end_equals_the_file_in_every_range", odd_end),
     ("mapping_and_file_see_each_other_at_once", coherent),

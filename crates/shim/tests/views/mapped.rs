@@ -7,7 +7,7 @@ use std::{ffi::c_void, io, os::fd::AsFd, ptr::null_mut};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 /// A mapping, readable and writable.
-pub struct Mapped {
+pub(crate) struct Mapped {
     start: *mut c_void,
     len: usize,
 }
@@ -19,7 +19,7 @@ unsafe impl Sync for Mapped {}
 
 impl Mapped {
     /// Maps `len` bytes of `file` from `offset` on.
-    pub fn new(file: impl AsFd, offset: u64, len: usize) -> io::Result<Self> {
+    pub(crate) fn new(file: impl AsFd, offset: u64, len: usize) -> io::Result<Self> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: the kernel chooses the address (null hint, no MAP_FIXED), so nothing that exists is replaced.
         let start = unsafe { mmap(null_mut(), len, protection, MapFlags::SHARED, file, offset) }?;
@@ -27,7 +27,7 @@ impl Mapped {
     }
 
     /// Errors: EFAULT where a page is missing.
-    pub fn load(&self, offset: usize, len: usize) -> io::Result<Vec<u8>> {
+    pub(crate) fn load(&self, offset: usize, len: usize) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; len];
         let local = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: len };
         let remote = self.part(offset, len);
@@ -38,7 +38,7 @@ impl Mapped {
     }
 
     /// Errors: as with `load`.
-    pub fn store(&self, offset: usize, bytes: &[u8]) -> io::Result<()> {
+    pub(crate) fn store(&self, offset: usize, bytes: &[u8]) -> io::Result<()> {
         let local = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
         let remote = self.part(offset, bytes.len());
         // SAFETY: the kernel only reads `local`, which is `bytes`; it writes to the mapping, which holds no Rust value.

@@ -15,8 +15,8 @@ use rustix::{
 use tempfile::TempDir;
 
 /// A directory on some file system.
-pub struct Place {
-    pub name: &'static str,
+pub(crate) struct Place {
+    pub(crate) name: &'static str,
     /// `None`: it cannot be had here, which was said.
     directory: Option<PathBuf>,
     is_mounted: bool,
@@ -24,7 +24,7 @@ pub struct Place {
 }
 
 impl Place {
-    pub fn directory(&self) -> Option<&Path> {
+    pub(crate) fn directory(&self) -> Option<&Path> {
         self.directory.as_deref()
     }
 }
@@ -39,7 +39,7 @@ impl Drop for Place {
 }
 
 /// All of them, in a mount namespace of this process' own. To be called before the first thread.
-pub fn all() -> Vec<Place> {
+pub(crate) fn all() -> Vec<Place> {
     let base = || TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let (disk, tmpfs, overlay) = (base(), base(), base());
     let magic: FsWord = statfs(disk.path()).unwrap().f_type;

@@ -3,7 +3,7 @@
 use std::{
     env,
     fs::{self, File, OpenOptions},
-    io::{BufRead as _, BufReader, Read as _},
+    io::{BufRead as _, BufReader, Write as _},
     os::{
         fd::{AsFd, OwnedFd},
         unix::{fs::FileExt as _, net::UnixStream},
@@ -23,7 +23,7 @@ use transom_shim::{Shim, ViewError};
 use crate::mapped::Mapped;
 
 /// The cases by their names.
-pub const CASES: &[(&str, fn(&Shim) -> Result<()>)] = &[
+pub(crate) const CASES: &[(&str, fn(&Shim) -> Result<()>)] = &[
     ("refuses_what_is_no_file_for_writing", refuses),
     ("holds_no_descriptor_of_files_that_were_viewed", no_leak),
     ("has_one_capability_no_descriptors_and_no_files", has_nothing),
@@ -34,10 +34,10 @@ pub const CASES: &[(&str, fn(&Shim) -> Result<()>)] = &[
 ];
 
 /// The word behind which the name of a scene follows: this executable as a user of its own process.
-pub const AS_USER: &str = "--as-user";
+pub(crate) const AS_USER: &str = "--as-user";
 
 /// A process of one thread that starts one of its own.
-pub fn act(scene: &str) -> ExitCode {
+pub(crate) fn act(scene: &str) -> ExitCode {
     let shim = match Shim::start() {
         Ok(shim) => shim,
         Err(error) => {
@@ -47,10 +47,11 @@ pub fn act(scene: &str) -> ExitCode {
     };
     println!("{}", shim.pid());
     match scene {
+        // A view for each line, until there are no more, or a signal.
         "wait" => {
-            let mut nothing = [0];
-            // Until the other end is closed, or a signal.
-            let _ = std::io::stdin().read(&mut nothing);
+            for _ in std::io::stdin().lines() {
+                println!("{:?}", shim.view(tempfile::tempfile().unwrap().as_fd()).map(drop));
+            }
             ExitCode::SUCCESS
         }
         "mapping" => match mapping_without_process(&shim) {
@@ -151,22 +152,23 @@ fn ends(_: &Shim) -> Result<()> {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
-        let mut line = String::new();
-        BufReader::new(user.stdout.as_mut().context("no output")?).read_line(&mut line)?;
-        let pid = Pid::from_raw(line.trim().parse().context(line)?).context("no process")?;
+        let mut lines = BufReader::new(user.stdout.take().context("no output")?).lines();
+        let mut line = || lines.next().context("no more output")?.context("no line");
+        let pid = line()?;
+        let pid = Pid::from_raw(pid.parse().context(pid)?).context("no process")?;
         let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
         for harmless in [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT, Signal::PIPE] {
             kill_process(pid, harmless)?;
         }
-        let mut ended = [PollFd::new(&pidfd, PollFlags::IN)];
-        let briefly = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
-        ensure!(poll(&mut ended, Some(&briefly))? == 0, "it ended by a signal");
+        writeln!(user.stdin.as_mut().context("no input")?, "a view")?;
+        ensure!(line()? == "Ok(())", "after the signals");
         match signal {
             // End of file at its standard input.
             None => drop(user.stdin.take()),
             Some(signal) => kill_process(Pid::from_child(&user), signal)?,
         }
         user.wait()?;
+        let mut ended = [PollFd::new(&pidfd, PollFlags::IN)];
         let long = Timespec { tv_sec: 60, tv_nsec: 0 };
         ensure!(poll(&mut ended, Some(&long))? == 1, "it lives on after {signal:?}");
     }
