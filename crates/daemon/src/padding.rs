@@ -4,7 +4,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use tracing::{debug, error, warn};
 use transom_host::{Errno, window::PaddedFiles};
-use transom_shim::{Shim, ViewError};
+use transom_shim::{Shim, ShimError};
 
 use crate::options::Options;
 
@@ -38,9 +38,9 @@ impl PaddedFiles for Views {
     fn view(&self, file: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
         self.0.view(file).map_err(|error| match error {
             // A file system on top of others has no room for one more.
-            ViewError::Refused(Errno::LOOP) => Errno::OPNOTSUPP,
-            ViewError::Refused(errno) => errno,
-            ViewError::Gone => {
+            ShimError::Refused(Errno::LOOP) => Errno::OPNOTSUPP,
+            ShimError::Refused(errno) => errno,
+            ShimError::Gone => {
                 error!("{error}: files can no longer be mapped");
                 Errno::IO
             }

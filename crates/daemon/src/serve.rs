@@ -118,6 +118,7 @@ fn file_system_config(options: &Options, guest_fds: u64) -> anyhow::Result<passt
         security_label: negotiation(attributes.security_label),
         killpriv_v2: attributes.killpriv_v2,
         preserve_noatime: attributes.preserve_noatime,
+        birth_times: attributes.birth_times,
         inode_file_handles: match inodes.file_handles {
             FileHandles::Never => passthrough::FileHandles::Never,
             FileHandles::Prefer => passthrough::FileHandles::Prefer,

@@ -48,6 +48,9 @@ const MODES: [&[&str]; 5] = [
 const ALWAYS: [&str; 4] =
     ["--posix-acl", "--preserve-noatime", "--killpriv-v2", "--modcaps=+sys_admin:+linux_immutable"];
 
+/// The same, of options that are only ours.
+const OWN: [&str; 1] = ["--birth-times"];
+
 impl Scenario {
     /// `guest/daemon/options/job`.
     pub(crate) fn name(&self) -> String {
@@ -69,7 +72,8 @@ impl Scenario {
 
     /// The whole command line of the daemon but socket and directory.
     pub(crate) fn daemon_args(&self) -> Vec<&'static str> {
-        ALWAYS.iter().chain(self.options).copied().collect()
+        let own: &[&str] = if self.daemon == Daemon::Transomd { &OWN } else { &[] };
+        ALWAYS.iter().chain(own).chain(self.options).copied().collect()
     }
 }
 

@@ -3,6 +3,7 @@
 use std::{
     io,
     sync::{Arc, Mutex, PoisonError, atomic::Ordering},
+    time::Duration,
 };
 
 use transom_host::{
@@ -39,6 +40,9 @@ use super::{
 /// The largest queue: that of virtio 1.3 §2.7.
 const QUEUE_SIZE_MAX: usize = 32768;
 
+/// The queue of FORGET and INTERRUPT (virtio 1.3 §5.11.2).
+const HIPRIO: usize = 0;
+
 /// One virtio-fs device, for as long as one front end is connected.
 pub(super) struct Device<F> {
     server: Arc<Server<F>>,
@@ -71,7 +75,11 @@ impl<F: FileSystem + 'static> Device<F> {
                 is_broken: false.into(),
             })
         };
-        let worker = || Mutex::new(WorkerState { poller: Poller::new(config.poll_max), scratch: Scratch::default() });
+        let worker = |queue: usize| {
+            // Nobody waits for what comes on the high-priority queue: polling would take time from those who do.
+            let poll_max = if queue == HIPRIO { Duration::ZERO } else { config.poll_max };
+            Mutex::new(WorkerState { poller: Poller::new(poll_max), scratch: Scratch::default() })
+        };
         let exit = || Ok(Mutex::new(Some(new_event_consumer_and_notifier(EventFlag::CLOEXEC)?)));
         let queues: Vec<_> = (0..queue_count).map(|_| queue()).collect();
         monitor.watch(queues.iter().map(|queue| queue.in_flight.clone()), &pool);
@@ -81,7 +89,7 @@ impl<F: FileSystem + 'static> Device<F> {
             requests: Mutex::default(),
             window: config.window.clone(),
             memory: memory.clone(),
-            workers: (0..queue_count).map(|_| worker()).collect(),
+            workers: (0..queue_count).map(worker).collect(),
             exits: (0..queue_count).map(|_| exit()).collect::<io::Result<_>>()?,
             server,
         })
@@ -118,11 +126,17 @@ impl<F: FileSystem + 'static> Device<F> {
     }
 
     fn drain(&self) {
-        self.queues.iter().for_each(|queue| self.drain_queue(queue));
+        self.queues.iter().for_each(|queue| queue.in_flight.drain(|_| self.server.file_system().interrupt_all()));
     }
 
+    /// Those of other queues that wait for a lock go on waiting.
     fn drain_queue(&self, queue: &Queue<F>) {
-        queue.in_flight.drain(|| self.server.file_system().interrupt_all());
+        queue.in_flight.drain(|waiting| {
+            if let Some(window) = &self.window {
+                window.interrupt();
+            }
+            waiting.iter().for_each(|&unique| self.server.file_system().interrupt(unique));
+        });
     }
 }
 

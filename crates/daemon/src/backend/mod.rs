@@ -3,8 +3,8 @@
 //! [`serve`] is the entry. [`device`] is what a front end negotiates with; each queue has a [`worker`], which takes
 //! chains ([`chain`]) off the ring and serves them itself or hands them to the [`pool`]; [`poll`] decides how long a
 //! worker watches its ring before it sleeps; [`monitor`] counts;
-//! [`shmem`] asks the front end for mappings. Locks: a vring's mutex (inside the vhost-user-backend crate) and
-//! [`in_flight`]'s, never one within the other, and neither while a request is served.
+//! [`shmem`] asks the front end for mappings. Locks: a vring's mutex (inside the vhost-user-backend crate), within
+//! which [`in_flight`]'s may be taken, and neither while a request is served.
 
 mod chain;
 mod device;
@@ -16,9 +16,10 @@ mod shmem;
 mod vring;
 mod worker;
 
-use std::{os::unix::net::UnixListener, sync::Arc, time::Duration};
+use std::{os::unix::net::UnixListener, sync::Arc, thread, time::Duration};
 
 use anyhow::Context as _;
+use rustix::io::Errno;
 use tracing::{info, warn};
 use transom_host::{
     server::{FileSystem, Server},
@@ -34,6 +35,9 @@ pub use monitor::Monitor;
 
 /// The guest's memory, as the front end hands it over.
 type Memory = GuestMemoryAtomic<GuestMemoryMmap<()>>;
+
+/// What talks to a front end.
+type Talker<F> = VhostUserDaemon<Arc<Device<F>>>;
 
 /// How the back end behaves.
 #[derive(Debug, Clone)]
@@ -54,7 +58,7 @@ pub struct BackendConfig {
 
 /// Serves front ends that connect to `listener`.
 ///
-/// Blocks. Returns when the first front end has left, or never with `keep_serving` unless accepting fails.
+/// Blocks. Returns when the first front end has left, or never with `keep_serving` unless the socket is lost.
 pub fn serve<F: FileSystem + 'static>(
     listener: UnixListener,
     server: Arc<Server<F>>,
@@ -68,8 +72,7 @@ pub fn serve<F: FileSystem + 'static>(
         let mut daemon = VhostUserDaemon::new("vhost-user".into(), device.clone(), memory)
             .map_err(|error| anyhow::anyhow!("{error}"))
             .context("cannot start the queues' workers")?;
-        info!("waiting for a front end");
-        daemon.start(&mut listener).map_err(|error| anyhow::anyhow!("cannot accept a front end: {error}"))?;
+        accept(&mut daemon, &mut listener)?;
         info!("front end connected");
         match daemon.wait() {
             Ok(()) | Err(DaemonError::HandleRequest(ProtocolError::Disconnected | ProtocolError::PartialMessage)) => {
@@ -84,5 +87,37 @@ pub fn serve<F: FileSystem + 'static>(
         if !config.keep_serving {
             return Ok(());
         }
+        info!("waiting for the next front end");
     }
+}
+
+/// A pause before accepting anew; what lacks comes back when another process ends, not sooner for being asked often.
+const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(500);
+
+/// Waits for a front end and begins to talk to it. Blocks, also while descriptors or memory are short.
+fn accept<F: FileSystem + 'static>(daemon: &mut Talker<F>, listener: &mut Listener) -> anyhow::Result<()> {
+    let mut is_told = false;
+    while let Err(error) = daemon.start(listener) {
+        if !is_shortage(&error) {
+            anyhow::bail!("cannot accept a front end: {error}");
+        }
+        if !is_told {
+            warn!(%error, "cannot accept a front end yet");
+            is_told = true;
+        }
+        thread::sleep(ACCEPT_AGAIN_AFTER);
+    }
+    Ok(())
+}
+
+/// Whether the machine, not the connection, lacks something.
+fn is_shortage(error: &DaemonError) -> bool {
+    let source = match error {
+        DaemonError::CreateBackendListener(ProtocolError::SocketError(source)) | DaemonError::StartDaemon(source) => {
+            source
+        }
+        _ => return false,
+    };
+    let shortages = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM, Errno::AGAIN];
+    Errno::from_io_error(source).is_some_and(|errno| shortages.contains(&errno))
 }

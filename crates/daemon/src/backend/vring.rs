@@ -3,7 +3,12 @@
 //! The descriptors come from the front end. A kick of half a number, or a call pipe that nobody reads, would otherwise
 //! hold a thread, and with it the ring's mutex, for as long as the front end likes.
 
-use std::{fs::File, io, os::fd::AsFd};
+use std::{
+    fs::File,
+    io,
+    os::fd::AsFd,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat};
 use vhost_user_backend::{VringMutex, VringStateGuard, VringStateMutGuard, VringT};
@@ -13,7 +18,25 @@ use super::Memory;
 
 /// A queue's ring, shared with the thread that talks to the front end.
 #[derive(Clone)]
-pub(super) struct Vring(VringMutex<Memory>);
+pub(super) struct Vring {
+    ring: VringMutex<Memory>,
+    /// Tells the front end that the ring is broken, where it wants to be told. Protected by its own lock, within which
+    /// nothing else is taken.
+    error: Arc<Mutex<Option<File>>>,
+}
+
+impl Vring {
+    /// Tells the front end that the driver broke the ring (vhost-user, "VHOST_USER_SET_VRING_ERR"). Never blocks.
+    pub(super) fn signal_error(&self) {
+        let error = self.error.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(file) = &*error
+            && let Err(errno) = rustix::io::write(file, &1u64.to_ne_bytes())
+            && errno != rustix::io::Errno::AGAIN
+        {
+            tracing::warn!(%errno, "cannot tell the front end of the broken ring");
+        }
+    }
+}
 
 impl<'a> VringStateGuard<'a, Memory> for Vring {
     type G = <VringMutex<Memory> as VringStateGuard<'a, Memory>>::G;
@@ -25,7 +48,8 @@ impl<'a> VringStateMutGuard<'a, Memory> for Vring {
 
 impl VringT<Memory> for Vring {
     fn new(memory: Memory, queue_size_max: u16) -> Result<Self, Error> {
-        VringMutex::new(memory, queue_size_max).map(Self)
+        let ring = VringMutex::new(memory, queue_size_max)?;
+        Ok(Self { ring, error: Arc::default() })
     }
 
     /// A front end writes to it, and never minds that it does not block.
@@ -33,12 +57,12 @@ impl VringT<Memory> for Vring {
         if let Some(file) = &file {
             never_block(file);
         }
-        self.0.set_kick(file);
+        self.ring.set_kick(file);
     }
 
     /// Woken for nothing is woken: the ring says whether there is something.
     fn read_kick(&self) -> io::Result<bool> {
-        match self.0.read_kick() {
+        match self.ring.read_kick() {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(self.get_ref().is_enabled()),
             result => result,
         }
@@ -51,79 +75,83 @@ impl VringT<Memory> for Vring {
         {
             never_block(file);
         }
-        self.0.set_call(file);
+        self.ring.set_call(file);
     }
 
     /// A pipe that is full wakes its reader all the same.
     fn signal_used_queue(&self) -> io::Result<()> {
-        match self.0.signal_used_queue() {
+        match self.ring.signal_used_queue() {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
             result => result,
         }
     }
 
     fn get_ref(&self) -> <Self as VringStateGuard<'_, Memory>>::G {
-        self.0.get_ref()
+        self.ring.get_ref()
     }
 
     fn get_mut(&self) -> <Self as VringStateMutGuard<'_, Memory>>::G {
-        self.0.get_mut()
+        self.ring.get_mut()
     }
 
     fn add_used(&self, head: u16, len: u32) -> Result<(), Error> {
-        self.0.add_used(head, len)
+        self.ring.add_used(head, len)
     }
 
     fn enable_notification(&self) -> Result<bool, Error> {
-        self.0.enable_notification()
+        self.ring.enable_notification()
     }
 
     fn disable_notification(&self) -> Result<(), Error> {
-        self.0.disable_notification()
+        self.ring.disable_notification()
     }
 
     fn needs_notification(&self) -> Result<bool, Error> {
-        self.0.needs_notification()
+        self.ring.needs_notification()
     }
 
     fn set_enabled(&self, is_enabled: bool) {
-        self.0.set_enabled(is_enabled);
+        self.ring.set_enabled(is_enabled);
     }
 
     fn set_queue_info(&self, table: u64, avail: u64, used: u64) -> Result<(), Error> {
-        self.0.set_queue_info(table, avail, used)
+        self.ring.set_queue_info(table, avail, used)
     }
 
     fn queue_next_avail(&self) -> u16 {
-        self.0.queue_next_avail()
+        self.ring.queue_next_avail()
     }
 
     fn set_queue_next_avail(&self, base: u16) {
-        self.0.set_queue_next_avail(base);
+        self.ring.set_queue_next_avail(base);
     }
 
     fn set_queue_next_used(&self, index: u16) {
-        self.0.set_queue_next_used(index);
+        self.ring.set_queue_next_used(index);
     }
 
     fn queue_used_idx(&self) -> Result<u16, Error> {
-        self.0.queue_used_idx()
+        self.ring.queue_used_idx()
     }
 
     fn set_queue_size(&self, size: u16) {
-        self.0.set_queue_size(size);
+        self.ring.set_queue_size(size);
     }
 
     fn set_queue_event_idx(&self, is_enabled: bool) {
-        self.0.set_queue_event_idx(is_enabled);
+        self.ring.set_queue_event_idx(is_enabled);
     }
 
     fn set_queue_ready(&self, is_ready: bool) {
-        self.0.set_queue_ready(is_ready);
+        self.ring.set_queue_ready(is_ready);
     }
 
+    /// Kept here: the crate keeps it for nobody.
     fn set_err(&self, file: Option<File>) {
-        self.0.set_err(file);
+        if let Some(file) = &file {
+            never_block(file);
+        }
+        *self.error.lock().unwrap_or_else(PoisonError::into_inner) = file;
     }
 }
 

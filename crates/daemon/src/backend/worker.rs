@@ -70,7 +70,7 @@ impl<F: FileSystem + 'static> Queue<F> {
             match vring.enable_notification() {
                 Ok(true) => {}
                 Ok(false) => return,
-                Err(error) => return self.break_ring(&error),
+                Err(error) => return self.break_ring(vring, &error),
             }
         }
     }
@@ -78,14 +78,14 @@ impl<F: FileSystem + 'static> Queue<F> {
     /// Takes the next chain; it is in flight from then on, before anyone can see the queue stopped.
     fn next(&self, vring: &Vring) -> Next {
         let memory = self.memory.memory();
-        let mut vring = vring.get_mut();
-        if !vring.is_enabled() || !vring.get_queue().ready() || self.is_broken.load(Ordering::Acquire) {
+        let mut state = vring.get_mut();
+        if !state.is_enabled() || !state.get_queue().ready() || self.is_broken.load(Ordering::Acquire) {
             return Next::Stopped;
         }
-        let descriptors = match vring.get_queue_mut().iter(&*memory) {
+        let descriptors = match state.get_queue_mut().iter(&*memory) {
             Ok(mut chains) => chains.next(),
             Err(error) => {
-                self.break_ring(&error);
+                self.break_ring(vring, &error);
                 return Next::Stopped;
             }
         };
@@ -95,8 +95,8 @@ impl<F: FileSystem + 'static> Queue<F> {
                 Next::Chain(Chain::copy(descriptors, ticket))
             }
             // The index says that there is an entry, which cannot be read: without this the worker would spin.
-            None if is_behind(vring.get_queue(), &memory) && !vring.get_queue().is_valid(&*memory) => {
-                self.break_ring(&"a part of the ring is not in the guest's memory");
+            None if is_behind(state.get_queue(), &memory) && !state.get_queue().is_valid(&*memory) => {
+                self.break_ring(vring, &"a part of the ring is not in the guest's memory");
                 Next::Stopped
             }
             None => Next::Empty,
@@ -130,13 +130,19 @@ impl<F: FileSystem + 'static> Queue<F> {
         };
         let handed_on = match lane {
             Lane::Pool => self.pool.run(job),
-            Lane::Waiter => self.pool.wait(job),
+            Lane::Waiter(unique) => {
+                let waiting = self.in_flight.waits(unique);
+                self.pool.wait(move || {
+                    job();
+                    drop(waiting);
+                })
+            }
         };
         match (handed_on, lane) {
             (Ok(()), _) => {}
             // Without a pool the disk is waited for here; another lock owner never is.
             (Err(Refused), Lane::Pool) => self.serve_waiting(vring, &memory, &chain, scratch),
-            (Err(Refused), Lane::Waiter) => {
+            (Err(Refused), Lane::Waiter(_)) => {
                 let buffers = chain.resolve(&memory);
                 let done = self.server.refuse(&buffers.readable, &buffers.writable, Errno::NOLCK);
                 self.finish(vring, &chain, done);
@@ -176,7 +182,7 @@ impl<F: FileSystem + 'static> Queue<F> {
     fn finish(&self, vring: &Vring, chain: &Chain, done: Done) {
         self.monitor.finished(chain, &done);
         if let Err(error) = vring.add_used(chain.head, done.used_len_bytes) {
-            self.break_ring(&error);
+            self.break_ring(vring, &error);
         } else if vring.needs_notification().unwrap_or(true)
             && let Err(error) = vring.signal_used_queue()
         {
@@ -189,9 +195,10 @@ impl<F: FileSystem + 'static> Queue<F> {
         self.is_broken.store(true, Ordering::Release);
     }
 
-    fn break_ring(&self, error: &dyn std::fmt::Display) {
+    fn break_ring(&self, vring: &Vring, error: &dyn std::fmt::Display) {
         if !self.is_broken.swap(true, Ordering::AcqRel) {
             self.monitor.broken_queue();
+            vring.signal_error();
             tracing::error!(%error, "the driver broke its ring: the queue is stopped");
         }
     }

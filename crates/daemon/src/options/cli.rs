@@ -197,6 +197,13 @@ pub(crate) struct AttributeArgs {
     /// Pass O_NOATIME on to the host, though the host may refuse it for files of other users
     #[arg(long)]
     pub(crate) preserve_noatime: bool,
+
+    /// Tell the guest when files were created, even where that costs it a request for each file
+    ///
+    /// Linux keeps the other attributes, which come with names, and asks for this one (STATX) when a program wants it;
+    /// those written in Rust always do. With --cache never it asks each time anyway, and is told without this option.
+    #[arg(long)]
+    pub(crate) birth_times: bool,
 }
 
 #[derive(Debug, Clone, Args)]

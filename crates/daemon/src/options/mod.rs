@@ -134,6 +134,8 @@ pub struct AttributeOptions {
     pub killpriv_v2: bool,
     /// Pass `O_NOATIME` on to the host, even where that may be refused.
     pub preserve_noatime: bool,
+    /// Answer STATX though the guest keeps attributes.
+    pub birth_times: bool,
 }
 
 /// Who owns what, on either side.

@@ -140,6 +140,7 @@ fn options(cli: Cli, share_path: PathBuf) -> Options {
             security_label: cli.attributes.security_label,
             killpriv_v2: cli.attributes.killpriv_v2,
             preserve_noatime: cli.attributes.preserve_noatime,
+            birth_times: cli.attributes.birth_times,
         },
         ownership: OwnershipOptions {
             namespace_uids: cli.ownership.uid_map,

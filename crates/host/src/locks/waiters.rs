@@ -97,6 +97,9 @@ impl Waiters {
             has_found = true;
         }
         if !has_found {
+            if state.early.contains(&unique) {
+                return;
+            }
             if state.early.len() == EARLY_MAX {
                 state.early.pop_front();
             }

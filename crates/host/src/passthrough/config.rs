@@ -34,6 +34,8 @@ pub struct Config {
     pub killpriv_v2: bool,
     /// `O_NOATIME` is passed on to the host.
     pub preserve_noatime: bool,
+    /// STATX is answered though the guest keeps attributes: a request for each file whose time of birth is wanted.
+    pub birth_times: bool,
     /// How inodes are held.
     pub inode_file_handles: FileHandles,
     /// Whatever would change the share answers EROFS.
@@ -120,6 +122,7 @@ impl Default for Config {
             security_label: Negotiation::Never,
             killpriv_v2: false,
             preserve_noatime: false,
+            birth_times: false,
             inode_file_handles: FileHandles::Prefer,
             readonly: false,
             posix_lock: false,

@@ -120,8 +120,8 @@ impl FileSystem for Passthrough {
         Ok(())
     }
 
-    fn fsync(&self, _: &Context<'_>, _: NodeId, arg: &FsyncIn) -> Result<(), Errno> {
-        self.do_fsync(arg)
+    fn fsync(&self, ctx: &Context<'_>, _: NodeId, arg: &FsyncIn) -> Result<(), Errno> {
+        self.do_fsync(ctx, arg)
     }
 
     fn setxattr(

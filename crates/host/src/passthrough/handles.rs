@@ -3,11 +3,12 @@
 use std::{
     os::fd::OwnedFd,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
     },
 };
 
+use rustix::fs::fstatfs;
 use transom_wire::{Handle, NodeId, ids::LockOwner};
 
 use super::{
@@ -35,6 +36,7 @@ pub(super) struct OpenFile {
     pub(super) waits_to_read: AtomicBool,
     /// The host's file system has no writes that refuse to wait: they are not tried again.
     pub(super) waits_to_write: AtomicBool,
+    is_in_memory: OnceLock<bool>,
 }
 
 impl OpenFile {
@@ -44,6 +46,14 @@ impl OpenFile {
         if !owners.contains(&owner) && owners.len() < LOCK_OWNERS_MAX {
             owners.push(owner);
         }
+    }
+
+    /// Whether the file system has no disk behind it, so that there is nothing to wait for in fsync(2).
+    pub(super) fn is_in_memory(&self) -> bool {
+        const TMPFS: u32 = 0x0102_1994;
+        const RAMFS: u32 = 0x8584_58f6;
+        let find_out = || fstatfs(&self.fd).is_ok_and(|stat| matches!(stat.f_type as u32, TMPFS | RAMFS));
+        *self.is_in_memory.get_or_init(find_out)
     }
 
     /// Takes all that were noted.
@@ -106,7 +116,8 @@ impl Handles {
             nodeid,
             lock_owners: Mutex::default(),
             waits_to_read: AtomicBool::default(),
-            waits_to_write: AtomicBool::new(false),
+            waits_to_write: AtomicBool::default(),
+            is_in_memory: OnceLock::new(),
         };
         self.add(slot, Open::File(Arc::new(file)))
     }

@@ -1,22 +1,22 @@
 //! Where a request runs that a queue's worker should not wait for.
 
-use transom_wire::Opcode;
+use transom_wire::{Opcode, Unique};
 
 /// A place to wait in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lane {
     /// The bounded pool: the host's disk decides how long it takes.
     Pool,
-    /// A thread of its own: another lock owner decides, and may take for ever.
-    Waiter,
+    /// A thread of its own: another lock owner decides, and may take for ever. With the request's number, by which it is
+    /// interrupted.
+    Waiter(Unique),
 }
 
 impl Lane {
     /// The lane of operations that always wait, for the disk or for the front end, and so are not tried first.
     pub(super) fn without_trying(opcode: Opcode) -> Option<Self> {
         match opcode {
-            Opcode::Fsync
-            | Opcode::Fsyncdir
+            Opcode::Fsyncdir
             | Opcode::Syncfs
             | Opcode::Fallocate
             | Opcode::CopyFileRange
@@ -28,10 +28,12 @@ impl Lane {
     }
 
     /// The lane of operations that a file system may refuse with EAGAIN under [`Patience::Try`](super::Patience::Try).
-    pub(super) fn after_trying(opcode: Opcode) -> Option<Self> {
+    pub(super) fn after_trying(opcode: Opcode, unique: Unique) -> Option<Self> {
         match opcode {
-            Opcode::Lookup | Opcode::Read | Opcode::Write | Opcode::Readdir | Opcode::Readdirplus => Some(Self::Pool),
-            Opcode::Setlkw => Some(Self::Waiter),
+            Opcode::Lookup | Opcode::Read | Opcode::Write | Opcode::Fsync | Opcode::Readdir | Opcode::Readdirplus => {
+                Some(Self::Pool)
+            }
+            Opcode::Setlkw => Some(Self::Waiter(unique)),
             _ => None,
         }
     }

@@ -97,7 +97,7 @@ impl<F: FileSystem> Server<F> {
         let result = self.serve(&header, opcode, readable, scratch, patience, &mut reply);
         if patience == Patience::Try
             && result == Err(Errno::AGAIN)
-            && let Some(lane) = opcode.and_then(Lane::after_trying)
+            && let Some(lane) = opcode.and_then(|opcode| Lane::after_trying(opcode, header.unique.into()))
         {
             return Outcome::Defer(lane);
         }

@@ -7,11 +7,20 @@ use transom_wire::{
     ops::fsync::{FSYNC_FDATASYNC, FsyncIn},
 };
 
-use crate::{Errno, passthrough::Passthrough};
+use crate::{
+    Errno,
+    passthrough::Passthrough,
+    server::{Context, Patience},
+};
 
 impl Passthrough {
-    pub(in crate::passthrough) fn do_fsync(&self, arg: &FsyncIn) -> Result<(), Errno> {
-        sync(&self.handles.file(Handle::from(arg.fh))?.fd, arg)
+    /// Errors: EAGAIN under `Try` where there may be a disk to wait for.
+    pub(in crate::passthrough) fn do_fsync(&self, ctx: &Context<'_>, arg: &FsyncIn) -> Result<(), Errno> {
+        let file = self.handles.file(Handle::from(arg.fh))?;
+        if ctx.patience == Patience::Try && !file.is_in_memory() {
+            return Err(Errno::AGAIN);
+        }
+        sync(&file.fd, arg)
     }
 
     pub(in crate::passthrough) fn do_fsyncdir(&self, arg: &FsyncIn) -> Result<(), Errno> {

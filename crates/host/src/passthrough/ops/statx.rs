@@ -5,6 +5,7 @@ use transom_wire::{
     Handle, NodeId,
     ops::{
         getattr::GETATTR_FH,
+        init::InitFlags,
         statx::{self, StatxIn, StatxOut, SxTime},
     },
 };
@@ -16,7 +17,11 @@ use crate::{
 };
 
 impl Passthrough {
+    /// Errors: ENOSYS, after which Linux asks with GETATTR, where it would otherwise ask for what it has.
     pub(in crate::passthrough) fn do_statx(&self, nodeid: NodeId, arg: &StatxIn) -> Result<StatxOut, Errno> {
+        if !self.answers_statx() {
+            return Err(Errno::NOSYS);
+        }
         let sync =
             AtFlags::from_bits_retain(arg.sx_flags.get()) & (AtFlags::STATX_FORCE_SYNC | AtFlags::STATX_DONT_SYNC);
         // What the host may add later has no place in the answer.
@@ -33,6 +38,13 @@ impl Passthrough {
             stat: self.statx_out(&stat),
             ..StatxOut::default()
         })
+    }
+
+    /// A guest that keeps attributes sends STATX for the time of birth alone, which no other answer has. And STATX has no
+    /// place for the flag of DAX: Linux would take it as gone.
+    fn answers_statx(&self) -> bool {
+        let is_asked_anyway = self.config.cache.validity().is_zero();
+        !self.has(InitFlags::HAS_INODE_DAX) && (self.config.birth_times || is_asked_anyway)
     }
 
     fn statx_out(&self, stat: &Statx) -> statx::Statx {

@@ -15,7 +15,7 @@ use transom_wire::{
 };
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-use super::{each_way, guest::Guest};
+use super::{each_way, each_way_with, guest::Guest};
 use crate::{
     Errno,
     passthrough::{CachePolicy, Config},
@@ -25,7 +25,7 @@ const ROOT: NodeId = NodeId::ROOT;
 
 #[test]
 fn attributes_are_those_of_the_host() {
-    each_way(|guest, dir| {
+    each_way_with(Config { birth_times: true, ..Config::default() }, |guest, dir| {
         fs::write(dir.join("file"), vec![1; 10_000]).unwrap();
         let nodeid = guest.walk("file").unwrap();
         guest.fs().inodes.close_all();
@@ -43,6 +43,20 @@ fn attributes_are_those_of_the_host() {
         assert_eq!((statx.stat.ino.get(), u32::from(statx.stat.mode.get())), (host.ino(), host.mode()));
         assert_eq!(statx.stat.ctime.tv_sec.get(), host.ctime());
     });
+}
+
+#[test]
+fn the_time_of_birth_is_told_where_it_costs_nothing_or_is_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let told = |cache, birth_times| {
+        let guest = Guest::new(dir.path(), Config { cache, birth_times, ..Config::default() });
+        let arg = StatxIn { sx_mask: u32::MAX.into(), ..StatxIn::new_zeroed() };
+        guest.ask::<StatxOut>(Opcode::Statx, ROOT, &[arg.as_bytes()]).map(|out| out.stat.btime.tv_sec.get() > 0)
+    };
+    assert_eq!(told(CachePolicy::Auto, false), Err(Errno::NOSYS));
+    assert_eq!(told(CachePolicy::Always, false), Err(Errno::NOSYS));
+    assert_eq!(told(CachePolicy::Never, false), told(CachePolicy::Auto, true));
+    assert!(told(CachePolicy::Never, false).is_ok());
 }
 
 #[test]
