@@ -137,8 +137,7 @@ impl Demo {
             host: host.to_owned(),
             guest: guest.to_owned(),
             is_read_only,
-            cache: None,
-            daemon_args: Vec::new(),
+            ..Share::default()
         };
         let mut shares = vec![share(scratch, Path::new("/mnt/scratch"), false)];
         shares.extend(trees.iter().map(|tree| share(tree, tree, true)));

@@ -36,7 +36,12 @@ pub(crate) struct Run {
     /// GUEST is where the guest mounts it: by default the same path as on the host with --root /, and
     /// /mnt/NAME otherwise. `ro` makes it read-only. MODE is never, metadata, auto or always. A colon or comma
     /// within a path is written with a backslash before it. The first share is the working directory.
-    #[arg(long = "share", short = 's', value_name = "HOST[:GUEST][,ro][,cache=MODE]")]
+    ///
+    /// `dax=SIZE`, as in dax=256M, gives the share a window of that size in which the guest maps the host's page cache:
+    /// it then reads and writes files without requests and without a copy of its own, and MAP_SHARED mappings are the
+    /// host's. `dax-mode=always` maps every file; the default, `inode`, those that gain by it. Needs QEMU 11.1 or newer,
+    /// which is fetched as a package into the cache if the machine has none.
+    #[arg(long = "share", short = 's', value_name = "HOST[:GUEST][,OPTION]...")]
     shares: Vec<OsString>,
 
     /// The guest's root: a directory of the host, `/` for the host's own root
@@ -123,6 +128,8 @@ Examples:
       The project's tests in a sandbox: every program of the host is there, and only this directory can change.
   transom run --share ~/data,ro -- sh -c 'sha256sum *' > sums
       Input, output and exit status are the command's own.
+  transom run --share /srv/models,dax=512M -- ./load
+      Large files, mapped into the guest rather than copied; a last line says how much was.
   tar c . | transom run --share /srv/backup:/backup -- tar x -C /backup
       A share at another place.
 
@@ -161,6 +168,7 @@ impl Run {
                 for warning in &outcome.warnings {
                     eprintln!("transom: {warning}");
                 }
+                outcome.dax.iter().for_each(report::dax);
                 if shows_timings {
                     report::timings(&outcome.timings);
                 }
@@ -186,13 +194,17 @@ impl Run {
             None => Root::Minimal,
             Some(words) => Root::Host(self.share(words, |_| "/".into())?),
         };
+        if matches!(&root, Root::Host(share) if share.dax.is_some()) {
+            return Err(Error::Usage("the root is read-only for the guest, and such a share has no DAX window".into()));
+        }
         let shares = self.shares(&root)?;
         let busybox = match (&root, &self.busybox) {
             (Root::Host(_), _) => None,
             (Root::Minimal, Some(path)) => Some(path.clone()),
             (Root::Minimal, None) => Some(tools.busybox()?),
         };
-        let (kernel, vmm) = self.kernel_and_vmm(&tools)?;
+        let wants_window = shares.iter().any(|share| share.dax.is_some());
+        let (kernel, vmm) = self.kernel_and_vmm(&tools, wants_window)?;
         let spec = GuestSpec {
             kernel,
             daemon: self.daemon.clone().unwrap_or_else(|| agent.with_file_name("transomd")),
@@ -212,10 +224,13 @@ impl Run {
         Ok((spec, vmm))
     }
 
-    fn kernel_and_vmm(&self, tools: &Tools<'_>) -> Result<(Kernel, Box<dyn Vmm>)> {
+    fn kernel_and_vmm(&self, tools: &Tools<'_>, wants_window: bool) -> Result<(Kernel, Box<dyn Vmm>)> {
         match self.vmm {
             VmmName::Qemu => {
-                let program = tools.qemu(self.qemu.as_deref(), self.fetch)?;
+                let program = match wants_window {
+                    true => tools.qemu_with_window(self.qemu.as_deref())?,
+                    false => tools.qemu(self.qemu.as_deref(), self.fetch)?,
+                };
                 let kernel = tools.kernel(self.kernel.as_deref())?;
                 let accelerator = match self.accel {
                     Accel::Kvm => Accelerator::Kvm,
@@ -223,6 +238,9 @@ impl Run {
                     Accel::Auto => Accelerator::best(&program, &kernel, tools.cache()),
                 };
                 Ok((kernel, Box::new(Qemu::new(program, accelerator, tools.cache()))))
+            }
+            VmmName::Uml if wants_window => {
+                Err(Error::Usage("User Mode Linux has no shared-memory regions, and so no DAX; take --vmm qemu".into()))
             }
             VmmName::Uml => Ok((tools.uml_kernel(self.kernel.as_deref())?, Box::new(Uml))),
         }

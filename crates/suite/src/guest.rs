@@ -77,6 +77,7 @@ impl Machine {
             guest: guest.into(),
             is_read_only,
             cache: None,
+            dax: None,
             daemon_args,
         };
         let spec = GuestSpec {

@@ -22,6 +22,8 @@ use crate::{Error, Result, Share, SharePoint, Supervised, Vmm};
 pub(crate) struct Daemon {
     pub(crate) process: Supervised,
     pub(crate) point: SharePoint,
+    /// Where it tells its figures, if the share has a window.
+    pub(crate) metrics: Option<PathBuf>,
     log: PathBuf,
     host: PathBuf,
 }
@@ -58,11 +60,18 @@ impl Daemon {
         if let Some(cache) = share.cache {
             command.args(["--cache", cache.as_str()]);
         }
+        let metrics = share.dax.is_some().then(|| dir.join(format!("{tag}.metrics")));
+        if let (Some(dax), Some(metrics)) = (share.dax, &metrics) {
+            // The device that has a window asks the daemon for the tag.
+            command.arg(format!("--dax-window={}", dax.window_len)).args(["--tag", tag]);
+            command.arg("--metrics-socket").arg(metrics);
+        }
         command.args(vmm.daemon_args(tag)).args(&share.daemon_args);
         let both = output.try_clone().map_err(Error::io(format!("creating {log:?}")))?;
         command.stdin(Stdio::null()).stdout(both).stderr(output);
         let process = Supervised::spawn(command, vec![listener])?;
-        Ok(Self { process, point: SharePoint { tag: tag.to_owned(), socket }, log, host: share.host.clone() })
+        let point = SharePoint { tag: tag.to_owned(), socket, has_window: share.dax.is_some() };
+        Ok(Self { process, point, metrics, log, host: share.host.clone() })
     }
 
     /// The error that its end is, if it ended with a failure.

@@ -10,7 +10,7 @@ use std::{
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::{
-    Boot, Channels, Error, GuestSpec, Result, Root, Share, SharePoint, Started, Supervised, Vmm,
+    Boot, Channels, DaxMode, Error, GuestSpec, Result, Root, Share, SharePoint, Started, Supervised, Vmm,
     daemon::Daemon,
     environment,
     initramfs::Content,
@@ -63,6 +63,12 @@ impl Machine {
         };
         let Started { process, channels, log } = vmm.start(&boot)?;
         Ok(Self { vmm: process, daemons, channels, initramfs_bytes, vmm_name: vmm.name(), vmm_log: log, console })
+    }
+
+    /// The daemon of the share with this number; that of the root, if there is one, comes before all.
+    pub(crate) fn daemon_of(&self, share: usize) -> Option<&Daemon> {
+        let tag = share_tag(share);
+        self.daemons.iter().find(|daemon| daemon.point.tag == tag)
     }
 
     /// Whether the VMM ends within `patience`.
@@ -133,6 +139,11 @@ fn task(spec: &GuestSpec, vmm: &dyn Vmm, modules: Vec<String>) -> Result<Task> {
         tag: share_tag(number),
         path: share.guest.clone().into(),
         is_read_only: share.is_read_only,
+        options: match share.dax.map(|dax| dax.mode) {
+            None => String::new(),
+            Some(DaxMode::Inode) => "dax=inode".into(),
+            Some(DaxMode::Always) => "dax=always".into(),
+        },
     });
     let env = environment::of(spec);
     let shell = || env.iter().find(|(name, _)| name == "SHELL").map_or_else(|| "/bin/sh".into(), |pair| pair.1.clone());

@@ -39,6 +39,8 @@ pub(crate) struct Mount {
     pub(crate) tag: String,
     pub(crate) path: OsString,
     pub(crate) is_read_only: bool,
+    /// For the file system, as `mount -o` takes them.
+    pub(crate) options: String,
 }
 
 /// The size of a terminal, in characters.

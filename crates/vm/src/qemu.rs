@@ -13,7 +13,8 @@ use std::{
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use crate::{
-    Boot, Channels, Error, GuestChannels, Kernel, Result, Started, Supervised, Vmm, kernel, kvm, tools::Program,
+    Boot, Channels, Error, GuestChannels, Kernel, Result, SharePoint, Started, Supervised, Vmm, kernel, kvm,
+    tools::Program,
 };
 
 /// What runs the guest's instructions.
@@ -35,6 +36,13 @@ pub struct Qemu {
 
 /// As many requests as the kernel's driver can have under way; QEMU's own 128 would split transfers above 496 KiB.
 const QUEUE_LEN: u32 = 1024;
+
+/// QEMU's device with shared-memory regions, since 11.1; `vhost-user-fs-pci` has none in any version.
+pub(crate) const WINDOW_DEVICE: &str = "vhost-user-test-device-pci";
+/// The virtio device type of a file system.
+const VIRTIO_ID_FS: u32 = 26;
+/// Bytes of its configuration: the tag and the number of request queues.
+const CONFIG_LEN: u32 = 40;
 
 /// The ports, by their number on the bus; port 0 is reserved for a console.
 const PORTS: [&str; 4] = ["stdin", "stdout", "stderr", "control"];
@@ -84,9 +92,7 @@ impl Qemu {
         }
         for (number, share) in boot.shares.iter().enumerate() {
             command.arg("-chardev").arg(joined(&format!("socket,id=fs{number},path="), &share.socket));
-            let tag = &share.tag;
-            command
-                .args(["-device", &format!("vhost-user-fs-pci,chardev=fs{number},tag={tag},queue-size={QUEUE_LEN}")]);
+            command.args(["-device", &device(number, share)]);
         }
         command
     }
@@ -125,6 +131,18 @@ impl Vmm for Qemu {
             unreachable!("one socket pair was made for each of the four ports");
         };
         Ok(Started { process, channels: Channels { stdin, stdout, stderr, control }, log })
+    }
+}
+
+/// The device of a share. One with a window is QEMU's generic one, whose features, tag and window are the daemon's.
+fn device(number: usize, share: &SharePoint) -> String {
+    let SharePoint { tag, has_window, .. } = share;
+    match has_window {
+        true => format!(
+            "{WINDOW_DEVICE},chardev=fs{number},virtio-id={VIRTIO_ID_FS},num_vqs=2,vq_size={QUEUE_LEN},\
+             config_size={CONFIG_LEN}"
+        ),
+        false => format!("vhost-user-fs-pci,chardev=fs{number},tag={tag},queue-size={QUEUE_LEN}"),
     }
 }
 

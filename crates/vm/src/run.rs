@@ -1,8 +1,13 @@
 //! A run from start to end: the private folder, the machine, the session, and the account of the time.
 
-use std::time::{Duration, Instant};
+use std::{
+    path::PathBuf,
+    time::{Duration, Instant},
+};
 
-use crate::{GuestSpec, Result, Vmm, machine::Machine, run_dir::RunDir, session::Session};
+use transom_host::metrics::Report;
+
+use crate::{GuestSpec, Result, Vmm, machine::Machine, metrics, run_dir::RunDir, session::Session};
 
 /// How the command ended.
 #[derive(Debug)]
@@ -15,8 +20,19 @@ pub struct Outcome {
     pub stderr: Vec<u8>,
     /// What went wrong without changing the outcome, for a person to read.
     pub warnings: Vec<String>,
+    /// What went through the windows of the shares that have one.
+    pub dax: Vec<DaxUsage>,
     /// Where the time went.
     pub timings: Timings,
+}
+
+/// What the daemon of a share with a DAX window counted.
+#[derive(Debug)]
+pub struct DaxUsage {
+    /// Where the guest had it mounted.
+    pub guest: PathBuf,
+    /// All its figures, read when the share was unmounted.
+    pub report: Report,
 }
 
 /// Where the time of a run went.
@@ -60,13 +76,27 @@ pub fn run(spec: &GuestSpec, vmm: &dyn Vmm) -> Result<Outcome> {
 
     let result = session.follow(&mut machine, vmm_started);
     let stopping = Instant::now();
+    let dax = if result.is_ok() { dax_usages(spec, &machine) } else { Vec::new() };
     let initramfs_bytes = machine.initramfs_bytes;
     drop(machine);
     dir.close()?;
 
     let mut outcome = result?;
+    for (guest, read) in dax {
+        match read {
+            Ok(report) => outcome.dax.push(DaxUsage { guest, report }),
+            Err(error) => outcome.warnings.push(format!("the figures of {guest:?}: {error}")),
+        }
+    }
     outcome.timings.prepare = vmm_started - begun;
     outcome.timings.initramfs_bytes = initramfs_bytes;
     outcome.timings.stop = stopping.elapsed();
     Ok(outcome)
+}
+
+/// What the daemons of shares with a window have counted.
+fn dax_usages(spec: &GuestSpec, machine: &Machine) -> Vec<(PathBuf, metrics::Result<Report>)> {
+    let socket = |guest| machine.daemon_of(guest).and_then(|daemon| daemon.metrics.as_deref());
+    let shares = spec.shares.iter().enumerate();
+    shares.filter_map(|(number, share)| Some((share.guest.clone(), metrics::read(socket(number)?)))).collect()
 }

@@ -125,6 +125,7 @@ impl<'a> Session<'a> {
             stdout: take(&stdout),
             stderr: take(&stderr),
             warnings: ended.warnings,
+            dax: Vec::new(),
             timings: self.timings,
         })
     }

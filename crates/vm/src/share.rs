@@ -1,4 +1,4 @@
-//! Shares in the words of the command line: `HOST[:GUEST][,ro][,cache=MODE]`.
+//! Shares in the words of the command line: `HOST[:GUEST][,ro][,cache=MODE][,dax=SIZE][,dax-mode=MODE]`.
 //!
 //! A colon or a comma that belongs to a path is written with a backslash before it.
 
@@ -10,7 +10,7 @@ use std::{
     str::FromStr,
 };
 
-use crate::{CacheMode, Error, Result, Share};
+use crate::{CacheMode, Dax, DaxMode, Error, Result, Share};
 
 /// A share as it was written, before it is known whether the host has it and where the guest wants it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,12 +23,17 @@ pub struct ShareArg {
     pub is_read_only: bool,
     /// `cache=MODE` was said.
     pub cache: Option<CacheMode>,
+    /// `dax=SIZE` was said, and perhaps `dax-mode=MODE`.
+    pub dax: Option<Dax>,
 }
 
+/// Bytes of the smallest window: what Linux maps at a time.
+const WINDOW_LEN_MIN: u64 = 2 << 20;
+
 impl ShareArg {
-    /// Reads `HOST[:GUEST][,ro][,cache=MODE]`.
+    /// Reads `HOST[:GUEST][,ro][,cache=MODE][,dax=SIZE][,dax-mode=MODE]`.
     ///
-    /// Errors: no host directory, a guest path that is not absolute, an unknown word.
+    /// Errors: no host directory, a guest path that is not absolute, an unknown word, a window of a read-only share.
     pub fn parse(words: &OsStr) -> Result<Self> {
         let mut fields = split(words.as_bytes(), b',').into_iter();
         let paths = fields.next().unwrap_or_default();
@@ -41,7 +46,9 @@ impl ShareArg {
             guest: paths.next(),
             is_read_only: false,
             cache: None,
+            dax: None,
         };
+        let mut mode = None;
         if let Some(rest) = paths.next() {
             return Err(unclear(format!("a third path, {rest:?}; write a colon within a path as \\:")));
         }
@@ -54,8 +61,23 @@ impl ShareArg {
                 None if field == "ro" => share.is_read_only = true,
                 None if field == "rw" => share.is_read_only = false,
                 Some(("cache", mode)) => share.cache = Some(mode.parse().map_err(|error| unclear(format!("{error}")))?),
-                _ => return Err(unclear(format!("{field:?} is none of ro, rw, cache=MODE"))),
+                Some(("dax", size)) => {
+                    let window_len = window_len(size).map_err(unclear)?;
+                    share.dax = Some(Dax { window_len, mode: DaxMode::default() });
+                }
+                Some(("dax-mode", word)) => mode = Some(word.parse().map_err(|error| unclear(format!("{error}")))?),
+                _ => {
+                    return Err(unclear(format!("{field:?} is none of ro, rw, cache=MODE, dax=SIZE, dax-mode=MODE")));
+                }
             }
+        }
+        match (&mut share.dax, mode) {
+            (Some(dax), Some(mode)) => dax.mode = mode,
+            (None, Some(_)) => return Err(unclear("dax-mode has no meaning without dax=SIZE".into())),
+            (_, None) => {}
+        }
+        if share.dax.is_some() && share.is_read_only {
+            return Err(unclear("QEMU maps everything writable, so that a read-only share has no window".into()));
         }
         Ok(share)
     }
@@ -70,7 +92,8 @@ impl ShareArg {
             return Err(missing("it is no directory; share the one that holds it".into()));
         }
         let guest = self.guest.unwrap_or_else(|| guest_path(&host));
-        Ok(Share { host, guest, is_read_only: self.is_read_only, cache: self.cache, daemon_args: Vec::new() })
+        let Self { is_read_only, cache, dax, .. } = self;
+        Ok(Share { host, guest, is_read_only, cache, dax, daemon_args: Vec::new() })
     }
 }
 
@@ -97,6 +120,35 @@ impl FromStr for CacheMode {
             "always" => Ok(Self::Always),
             _ => Err(Error::Usage(format!("cache mode {word:?} is none of never, metadata, auto, always"))),
         }
+    }
+}
+
+impl FromStr for DaxMode {
+    type Err = Error;
+
+    fn from_str(word: &str) -> Result<Self> {
+        match word {
+            "inode" => Ok(Self::Inode),
+            "always" => Ok(Self::Always),
+            _ => Err(Error::Usage(format!("DAX mode {word:?} is none of inode, always"))),
+        }
+    }
+}
+
+/// `256M`, `1G` or a number of bytes.
+fn window_len(words: &str) -> std::result::Result<u64, String> {
+    let digits = words.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+    let shift = match words[digits.len()..].to_ascii_uppercase().as_str() {
+        "" => 0,
+        "K" | "KIB" => 10,
+        "M" | "MIB" => 20,
+        "G" | "GIB" => 30,
+        unit => return Err(format!("window size {words:?}: {unit:?} is no unit; K, M and G are")),
+    };
+    let number: u64 = digits.parse().map_err(|_| format!("window size {words:?} is none; 256M is"))?;
+    match number.checked_mul(1 << shift) {
+        Some(bytes) if bytes.is_power_of_two() && bytes >= WINDOW_LEN_MIN => Ok(bytes),
+        _ => Err(format!("window size {words:?} is no power of two of 2M or more")),
     }
 }
 
@@ -144,7 +196,10 @@ mod tests {
     #[test]
     fn a_path_alone_is_a_writable_share() {
         let share = parse("/srv/data").unwrap();
-        assert_eq!(share, ShareArg { host: "/srv/data".into(), guest: None, is_read_only: false, cache: None });
+        assert_eq!(
+            share,
+            ShareArg { host: "/srv/data".into(), guest: None, is_read_only: false, cache: None, dax: None }
+        );
     }
 
     #[test]
@@ -154,10 +209,19 @@ mod tests {
             guest: Some("/mnt/x".into()),
             is_read_only: true,
             cache: Some(CacheMode::Always),
+            dax: None,
         };
         assert_eq!(parse(".:/mnt/x,ro,cache=always").unwrap(), expected);
         assert_eq!(parse(".:/mnt/x,cache=always,ro").unwrap(), expected);
         assert_eq!(parse("d,cache=none").unwrap().cache, Some(CacheMode::Never));
+    }
+
+    #[test]
+    fn a_window_has_a_size_and_a_mode() {
+        let dax = |window_len, mode| Some(Dax { window_len, mode });
+        assert_eq!(parse("a,dax=256M").unwrap().dax, dax(256 << 20, DaxMode::Inode));
+        assert_eq!(parse("a,dax-mode=always,dax=1g").unwrap().dax, dax(1 << 30, DaxMode::Always));
+        assert_eq!(parse("a,dax=2097152,dax-mode=inode").unwrap().dax, dax(2 << 20, DaxMode::Inode));
     }
 
     #[test]
@@ -176,6 +240,15 @@ mod tests {
             ("a:/b:/c", "third path"),
             ("a,readonly", "\"readonly\" is none of"),
             ("a,cache=most", "\"most\" is none of"),
+            ("a,dax", "\"dax\" is none of"),
+            ("a,dax=1M", "no power of two of 2M or more"),
+            ("a,dax=3M", "no power of two of 2M or more"),
+            ("a,dax=99999999999G", "no power of two of 2M or more"),
+            ("a,dax=big", "\"BIG\" is no unit"),
+            ("a,dax=G", "is none; 256M is"),
+            ("a,dax=4M,dax-mode=never", "\"never\" is none of"),
+            ("a,dax-mode=always", "without dax=SIZE"),
+            ("a,ro,dax=4M", "read-only share has no window"),
         ] {
             let error = parse(words).unwrap_err().to_string();
             assert!(error.contains(reason), "{words:?}: {error}");
@@ -187,7 +260,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("file"), "").unwrap();
         let resolve = |path: PathBuf| {
-            ShareArg { host: path, guest: None, is_read_only: false, cache: None }.resolve(|_| "/mnt/x".into())
+            ShareArg { host: path, guest: None, is_read_only: false, cache: None, dax: None }
+                .resolve(|_| "/mnt/x".into())
         };
         assert_eq!(resolve(folder.path().into()).unwrap().guest, Path::new("/mnt/x"));
         assert!(matches!(resolve(folder.path().join("file")), Err(Error::Missing { .. })));

@@ -59,7 +59,7 @@ pub enum Root {
 }
 
 /// A directory of the host that the guest mounts.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Share {
     /// The directory on the host.
     pub host: PathBuf,
@@ -69,8 +69,29 @@ pub struct Share {
     pub is_read_only: bool,
     /// How long the guest may keep what it has read; the daemon's default when absent.
     pub cache: Option<CacheMode>,
+    /// A window in which the guest maps the host's page cache; needs QEMU 11.1, see [`crate::tools::Tools`].
+    pub dax: Option<Dax>,
     /// More arguments for this share's daemon, as they are.
     pub daemon_args: Vec<OsString>,
+}
+
+/// A share's DAX window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dax {
+    /// Bytes of the window: a power of two, 2 MiB or more.
+    pub window_len: u64,
+    /// Which files are mapped.
+    pub mode: DaxMode,
+}
+
+/// The guest's mount option `dax`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DaxMode {
+    /// Those that the daemon says.
+    #[default]
+    Inode,
+    /// Every file.
+    Always,
 }
 
 /// The daemon's `--cache`.

@@ -1,10 +1,11 @@
 //! What a run needs and the machine may lack: a kernel, a static busybox, an emulator.
 //!
 //! What the machine has is used; the rest comes from the machine's own distribution into the cache. The kernel and
-//! busybox are fetched unasked, since they only ever run inside guests; an emulator is fetched when asked for.
+//! busybox are fetched unasked, since they only ever run inside guests; `tools/emulator.rs` is about QEMU.
+
+mod emulator;
 
 use std::{
-    env,
     ffi::OsString,
     fs,
     path::{Path, PathBuf},
@@ -22,10 +23,6 @@ use crate::{
     uml,
 };
 
-const QEMU: &str = "qemu-system-x86_64";
-const QEMU_PACKAGE: &str = "qemu-system-x86";
-/// Where the packages of QEMU and of its firmware keep what QEMU loads, below the root.
-const FIRMWARE: [&str; 2] = ["usr/share/qemu", "usr/share/seabios"];
 /// Debian's places for busybox, before and after the merge of `/bin` into `/usr`.
 const BUSYBOX: [&str; 2] = ["bin/busybox", "usr/bin/busybox"];
 
@@ -114,38 +111,6 @@ impl<'a> Tools<'a> {
             advice: "give one with --busybox, or take the host's programs with --root /".into(),
         })
     }
-
-    /// QEMU: the one at `path`, on `PATH`, or fetched earlier; else fetched now if `may_fetch`.
-    ///
-    /// Errors: there is none.
-    pub fn qemu(&self, path: Option<&Path>, may_fetch: bool) -> Result<Program> {
-        if let Some(path) = path {
-            return Program::at(path).ok_or_else(|| missing_qemu(path));
-        }
-        let path = env::var_os("PATH").unwrap_or_default();
-        if let Some(program) = env::split_paths(&path).find_map(|dir| Program::at(&dir.join(QEMU))) {
-            return Ok(program);
-        }
-        let suite = Packages::own_suite().map_err(|_| missing_qemu(Path::new(QEMU)))?;
-        let request = Request {
-            suite: &suite,
-            packages: &[QEMU_PACKAGE],
-            closure: Closure::WithDependencies,
-            freshness: Freshness::Cached,
-        };
-        let prefix = match self.packages.cached(&request)? {
-            Some(prefix) => prefix,
-            None if may_fetch => self.packages.fetch(&request)?,
-            None => return Err(missing_qemu(Path::new(QEMU))),
-        };
-        let command = prefix.command(&format!("usr/bin/{QEMU}"))?;
-        let mut words = vec![command.get_program().to_owned()];
-        words.extend(command.get_args().map(ToOwned::to_owned));
-        for folder in FIRMWARE {
-            words.extend(["-L".into(), prefix.root().join(folder).into()]);
-        }
-        Ok(Program { words })
-    }
 }
 
 impl Program {
@@ -162,17 +127,6 @@ impl Program {
     }
 }
 
-fn missing_qemu(path: &Path) -> Error {
-    Error::Missing {
-        what: "the emulator",
-        path: path.to_owned(),
-        advice: format!(
-            "install it (Debian: apt-get install {QEMU_PACKAGE}), have it fetched into the cache with --fetch, or \
-             take --vmm uml"
-        ),
-    }
-}
-
 /// Whether a program needs no loader and no libraries.
 fn is_static(path: &Path) -> bool {
     let Ok(bytes) = fs::read(path) else { return false };
@@ -185,15 +139,9 @@ fn is_static(path: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::packages::Quiet;
+    use std::env;
 
-    #[test]
-    fn an_emulator_that_is_not_there_names_the_package() {
-        let cache = Cache::at("/nonexistent");
-        let error = Tools::new(&cache, &Quiet).qemu(Some(Path::new("/nonexistent/qemu")), false).unwrap_err();
-        assert!(error.to_string().contains("apt-get install qemu-system-x86"), "{error}");
-    }
+    use super::*;
 
     #[test]
     fn this_test_is_a_static_program_and_a_script_is_none() {

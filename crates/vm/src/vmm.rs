@@ -67,6 +67,8 @@ pub struct SharePoint {
     pub tag: String,
     /// The daemon's vhost-user socket.
     pub socket: PathBuf,
+    /// It has a DAX window, and the VMM has to offer that to the guest.
+    pub has_window: bool,
 }
 
 /// A machine that runs.

@@ -153,6 +153,7 @@ fn share(folder: &Path) -> Result<Share> {
         guest: "/mnt/share".into(),
         is_read_only: false,
         cache: None,
+        dax: None,
         daemon_args: env::var_os("TRANSOM_TEST_DAEMON_ARG").into_iter().collect(),
     })
 }

@@ -97,6 +97,7 @@ fn in_guest(
         is_read_only: false,
         cache: Some(cache),
         daemon_args: candidate.args.iter().map(Into::into).collect(),
+        ..Share::default()
     };
     let spec = GuestSpec {
         kernel: plan.kernel.clone(),

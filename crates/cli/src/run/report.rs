@@ -1,8 +1,9 @@
-//! The account of a run's time, for people.
+//! The account of a run's time, and of what went through windows, for people.
 
 use std::time::Duration;
 
-use transom_vm::Timings;
+use indicatif::BinaryBytes;
+use transom_vm::{DaxUsage, Timings};
 
 /// Prints the parts of a run on standard error.
 pub(super) fn timings(timings: &Timings) {
@@ -21,6 +22,30 @@ pub(super) fn timings(timings: &Timings) {
         eprintln!("{:>9} ms  {name}", milliseconds(time));
     }
 }
+
+/// Prints on standard error how much of a share went through its window, and how much did not.
+pub(super) fn dax(usage: &DaxUsage) {
+    let guest = usage.guest.display();
+    let counted = |name| BinaryBytes(usage.report.value(name).unwrap_or(0));
+    let (read, written) = (counted("transom_read_bytes"), counted("transom_written_bytes"));
+    match &usage.report.window {
+        None => eprintln!("DAX {guest}: no window; {read} read and {written} written by requests"),
+        Some(window) => {
+            let mapped = BinaryBytes(window.maps * RANGE_LEN);
+            let each = Duration::from_nanos(window.map_ns / window.maps.max(1));
+            eprintln!(
+                "DAX {guest}: {} ranges ({mapped}) mapped, {} refused, {} ms each; {read} read and {written} written by \
+                 requests",
+                window.maps,
+                window.refused,
+                milliseconds(each)
+            );
+        }
+    }
+}
+
+/// Bytes that the guest maps at a time.
+const RANGE_LEN: u64 = 2 << 20;
 
 fn milliseconds(time: Duration) -> String {
     format!("{:.1}", time.as_secs_f64() * 1e3)

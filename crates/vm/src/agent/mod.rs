@@ -11,7 +11,11 @@ mod mounts;
 mod pump;
 mod session_leader;
 
-use std::{fs, io, path::Path, time::Instant};
+use std::{
+    fs, io,
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use rustix::{
     process::getpid,
@@ -20,6 +24,9 @@ use rustix::{
 
 use crate::protocol::{FromGuest, Milestone, TASK_PATH, Task};
 use channels::Reports;
+
+/// The host stops a machine at once that has reported. Should it not within this time, the machine resets.
+const STOPPED_AFTER_MAX: Duration = Duration::from_secs(10);
 
 /// Becomes the agent, never to return, if this process is the first one of a guest.
 pub fn run_if_init() {
@@ -30,12 +37,17 @@ pub fn run_if_init() {
 
 fn run() -> ! {
     let mut reports = None;
-    if let Err(error) = work(&mut reports) {
+    let worked = work(&mut reports);
+    if let Err(error) = worked {
         // The kernel's log reaches the host even where no channel does.
         let _ = fs::write("/dev/kmsg", format!("<3>transom: {error}"));
         if let Some(reports) = &reports {
             let _ = Reports::send(reports, &FromGuest::Failed { message: error.to_string() });
         }
+    }
+    if reports.is_some() {
+        // The host, which has heard, looks at the daemons' figures before it stops the machine.
+        std::thread::sleep(STOPPED_AFTER_MAX);
     }
     let _ = reboot(RebootCommand::Restart);
     loop {

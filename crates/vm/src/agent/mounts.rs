@@ -105,7 +105,7 @@ fn overlay(tag: &str) -> io::Result<()> {
 
 fn mount_share(share: &Mount, path: &Path) -> io::Result<()> {
     let flags = if share.is_read_only { MountFlags::RDONLY } else { MountFlags::empty() };
-    mount_at("virtiofs", &share.tag, path, flags, "")
+    mount_at("virtiofs", &share.tag, path, flags, &share.options)
 }
 
 /// Mounts `source` of the kind `kind` at `path`, which is made if it is not there.

@@ -97,7 +97,12 @@ fn command(boot: &Boot<'_>, ends: &[OwnedFd]) -> Result<Command> {
     for (number, end) in ends.iter().enumerate() {
         command.arg(format!("ssl{number}=fd:{}", end.as_raw_fd()));
     }
-    for SharePoint { socket, .. } in boot.shares {
+    for SharePoint { socket, tag, has_window } in boot.shares {
+        if *has_window {
+            return Err(Error::Usage(format!(
+                "{tag}: User Mode Linux has no shared-memory regions, and so no DAX; take --vmm qemu"
+            )));
+        }
         let device = format!(":{VIRTIO_ID_FS}");
         command.arg(word("virtio_uml.device=", &relative(&absolute(socket)?, boot.dir), &device)?);
     }

@@ -1,0 +1,218 @@
+//! QEMU: the machine's, or one from packages.
+//!
+//! Any version runs guests, and one is fetched when asked for. Shares with a DAX window need a device that QEMU has since
+//! 11.1, newer than most machines' own: such a QEMU is fetched unasked, as the kernel is, and installed nowhere.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::Stdio,
+};
+
+use super::{Program, Tools};
+use crate::{
+    Error, Result,
+    packages::{Closure, Error as PackageError, Freshness, Packages, Prefix, Request, cache::digest, kernels::numbers},
+    qemu::WINDOW_DEVICE,
+};
+
+const QEMU: &str = "qemu-system-x86_64";
+const QEMU_PACKAGE: &str = "qemu-system-x86";
+/// Where the packages of QEMU and of its firmware keep what QEMU loads, below the root.
+const FIRMWARE: [&str; 2] = ["usr/share/qemu", "usr/share/seabios"];
+/// The first version that has the device with a window.
+const WITH_WINDOW: [u32; 2] = [11, 1];
+
+impl Tools<'_> {
+    /// QEMU: the one at `path`, on `PATH`, or fetched earlier; else fetched now if `may_fetch`.
+    ///
+    /// Errors: there is none.
+    pub fn qemu(&self, path: Option<&Path>, may_fetch: bool) -> Result<Program> {
+        if let Some(path) = path {
+            return Program::at(path).ok_or_else(|| missing_qemu(path));
+        }
+        if let Some(program) = on_path() {
+            return Ok(program);
+        }
+        let suite = Packages::own_suite().map_err(|_| missing_qemu(Path::new(QEMU)))?;
+        let request = request(&suite);
+        match self.packages.cached(&request)? {
+            Some(prefix) => program_in(&prefix),
+            None if may_fetch => program_in(&self.packages.fetch(&request)?),
+            None => Err(missing_qemu(Path::new(QEMU))),
+        }
+    }
+
+    /// QEMU with the device that has a DAX window: the one at `path`, on `PATH`, in the cache; else fetched now.
+    ///
+    /// Errors: the one at `path` lacks the device, or none can be fetched.
+    pub fn qemu_with_window(&self, path: Option<&Path>) -> Result<Program> {
+        if let Some(path) = path {
+            let program = Program::at(path).ok_or_else(|| missing_qemu(path))?;
+            return self
+                .has_window(&program)
+                .then_some(program)
+                .ok_or_else(|| Error::Usage(format!("{path:?} has no {WINDOW_DEVICE}: DAX needs QEMU 11.1 or newer")));
+        }
+        if let Some(program) = on_path().filter(|program| self.has_window(program)) {
+            return Ok(program);
+        }
+        for prefix in self.cached_qemus()? {
+            let program = program_in(&prefix)?;
+            if self.has_window(&program) {
+                return Ok(program);
+            }
+        }
+        program_in(&self.fetch_new_enough()?)
+    }
+
+    /// The packages of QEMU that the cache has, of whatever release, the newest first.
+    fn cached_qemus(&self) -> Result<Vec<Prefix>> {
+        let suites = fs::read_dir(self.cache().join("packages")).into_iter().flatten().flatten();
+        let mut found = Vec::new();
+        for suite in suites {
+            found.extend(self.packages.cached(&request(&suite.file_name().to_string_lossy()))?);
+        }
+        found.sort_by_key(|prefix| std::cmp::Reverse(version_of(prefix)));
+        Ok(found)
+    }
+
+    /// Fetches the first QEMU that is new enough, from releases in the order of their nearness.
+    fn fetch_new_enough(&self) -> Result<Prefix> {
+        self.packages.report().say("DAX needs QEMU 11.1, which this machine lacks: it comes into the cache, once");
+        let own = Packages::own_suite()?;
+        let backports = format!("{own}-backports");
+        let mut seen = Vec::new();
+        for suite in [own.as_str(), backports.as_str(), "stable-backports", "testing", "unstable"] {
+            match self.packages.candidate(suite, QEMU_PACKAGE) {
+                Ok(Some(candidate)) if is_new_enough(&candidate.version) => {
+                    return Ok(self.packages.fetch(&request(suite))?);
+                }
+                Ok(Some(candidate)) => seen.push(format!("{} in {suite}", candidate.version)),
+                Ok(None) | Err(PackageError::NoSuite { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(Error::Missing {
+            what: "an emulator with a DAX window",
+            path: QEMU.into(),
+            advice: format!("the distribution has {}; give QEMU 11.1 or newer with --qemu", seen.join(", ")),
+        })
+    }
+
+    /// Whether a QEMU has the device. The answer is kept in the cache until the program changes.
+    fn has_window(&self, program: &Program) -> bool {
+        let Some(answer) = self.answer(program) else { return asks_for_window(program) };
+        match fs::read_to_string(&answer).as_deref() {
+            Ok("yes") => return true,
+            Ok("no") => return false,
+            _ => {}
+        }
+        let has = asks_for_window(program);
+        // Without the note the next run asks again.
+        let _ = fs::create_dir_all(self.cache()).and_then(|()| fs::write(answer, if has { "yes" } else { "no" }));
+        has
+    }
+
+    /// The file for the answer, by the program's words, size and time.
+    fn answer(&self, program: &Program) -> Option<PathBuf> {
+        let file = program.words.iter().rev().map(Path::new).find(|word| word.ends_with(QEMU) && word.is_file());
+        let metadata = file.or(program.words.first().map(Path::new))?.metadata().ok()?;
+        let words: Vec<&[u8]> = program.words.iter().map(|word| word.as_encoded_bytes()).collect();
+        let version = format!("{} {:?}", metadata.len(), metadata.modified().ok()?);
+        let name = digest(&[&words[..], &[version.as_bytes()]].concat());
+        Some(self.cache().join(format!("qemu-has-window-{name}")))
+    }
+}
+
+fn on_path() -> Option<Program> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path).find_map(|dir| Program::at(&dir.join(QEMU)))
+}
+
+fn request(suite: &str) -> Request<'_> {
+    let freshness = Freshness::Cached;
+    Request { suite, packages: &[QEMU_PACKAGE], closure: Closure::WithDependencies, freshness }
+}
+
+fn program_in(prefix: &Prefix) -> Result<Program> {
+    let command = prefix.command(&format!("usr/bin/{QEMU}"))?;
+    let mut words = vec![command.get_program().to_owned()];
+    words.extend(command.get_args().map(ToOwned::to_owned));
+    for folder in FIRMWARE {
+        words.extend(["-L".into(), prefix.root().join(folder).into()]);
+    }
+    Ok(Program { words })
+}
+
+fn asks_for_window(program: &Program) -> bool {
+    // Its list of devices leaves this one out; asked for by name, it tells the options.
+    let mut command = program.command();
+    command.args(["-device", &format!("{WINDOW_DEVICE},help")]).stdin(Stdio::null()).stderr(Stdio::null());
+    command.output().is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("virtio-id="))
+}
+
+/// Whether a package's version, `1:11.1.3+ds-1` for example, has the device.
+fn is_new_enough(version: &str) -> bool {
+    upstream(version).as_slice() >= &WITH_WINDOW[..]
+}
+
+fn version_of(prefix: &Prefix) -> Vec<u32> {
+    upstream(prefix.version_of(&format!("{QEMU_PACKAGE}=")).unwrap_or_default())
+}
+
+/// The numbers of a package's version, without its epoch.
+fn upstream(version: &str) -> Vec<u32> {
+    numbers(version.split_once(':').map_or(version, |(_, version)| version))
+}
+
+fn missing_qemu(path: &Path) -> Error {
+    Error::Missing {
+        what: "the emulator",
+        path: path.to_owned(),
+        advice: format!(
+            "install it (Debian: apt-get install {QEMU_PACKAGE}), have it fetched into the cache with --fetch, or \
+             take --vmm uml"
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packages::{Cache, Quiet};
+
+    #[test]
+    fn an_emulator_that_is_not_there_names_the_package() {
+        let cache = Cache::at("/nonexistent");
+        let error = Tools::new(&cache, &Quiet).qemu(Some(Path::new("/nonexistent/qemu")), false).unwrap_err();
+        assert!(error.to_string().contains("apt-get install qemu-system-x86"), "{error}");
+    }
+
+    #[test]
+    fn an_emulator_without_the_device_is_refused_and_the_answer_is_kept() {
+        // 1. A program that answers as an old QEMU does.
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join(QEMU);
+        let write = |answer: &str| {
+            fs::write(&program, format!("#!/bin/sh\necho '{answer}'\n")).unwrap();
+            fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        };
+        write("there is no such device");
+        let cache = Cache::at(folder.path().join("cache"));
+        let tools = Tools::new(&cache, &Quiet);
+        let error = tools.qemu_with_window(Some(&program)).unwrap_err();
+        assert!(error.to_string().contains("DAX needs QEMU 11.1"), "{error}");
+        assert!(fs::read_dir(cache.dir()).unwrap().count() == 1);
+
+        // 2. Another one at its place is asked anew.
+        write("virtio-id=<uint16>");
+        tools.qemu_with_window(Some(&program)).unwrap();
+    }
+
+    #[test]
+    fn versions_are_compared_without_their_epoch() {
+        assert!(is_new_enough("1:11.1.3+ds-1") && is_new_enough("11.1") && is_new_enough("1:12.0~rc1"));
+        assert!(!is_new_enough("1:7.2+dfsg-7") && !is_new_enough("1:11.0.9") && !is_new_enough("11"));
+    }
+}
