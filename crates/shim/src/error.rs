@@ -24,11 +24,11 @@ pub enum StartError {
     Died,
 }
 
-/// Why there is no view of a file.
+/// Why there is no view or guard of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-pub enum ViewError {
+pub enum ShimError {
     /// Of this file there can be none.
-    #[error("no view of this file: {0}")]
+    #[error("not with this file: {0}")]
     Refused(Errno),
     /// The process has ended.
     #[error("the process that makes views has ended")]
@@ -51,10 +51,13 @@ pub enum Step {
     Isolation = 5,
     /// A first view.
     Probe = 6,
+    /// Events that tell of truncations.
+    Guard = 7,
 }
 
 impl Step {
-    const ALL: [Self; 6] = [Self::Process, Self::Device, Self::Mount, Self::Negotiation, Self::Isolation, Self::Probe];
+    const ALL: [Self; 7] =
+        [Self::Process, Self::Device, Self::Mount, Self::Negotiation, Self::Isolation, Self::Probe, Self::Guard];
 
     pub(crate) fn from_u32(number: u32) -> Option<Self> {
         Self::ALL.into_iter().find(|&step| step as u32 == number)
@@ -66,6 +69,7 @@ impl Step {
             Self::Mount => "; this takes CAP_SYS_ADMIN",
             Self::Negotiation => "; Linux 6.9 or newer, with CONFIG_FUSE_PASSTHROUGH",
             Self::Probe => "; this takes CAP_SYS_ADMIN outside of any user namespace",
+            Self::Guard => "; this takes CAP_SYS_ADMIN, and /proc",
             Self::Process | Self::Isolation => "",
         }
     }
@@ -80,6 +84,7 @@ impl fmt::Display for Step {
             Self::Negotiation => "the kernel's FUSE passes no file through",
             Self::Isolation => "cannot isolate the process",
             Self::Probe => "cannot pass a file through",
+            Self::Guard => "cannot watch files",
         })
     }
 }

@@ -28,14 +28,30 @@ pub(crate) fn leave_the_user() -> Result<(), Errno> {
 pub(crate) fn confine(root: &OwnedFd) -> Result<(), Errno> {
     fchdir(root)?;
     chroot(".")?;
-    drop_capabilities()?;
+    drop_capabilities(Duty::Open)?;
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     set_no_new_privs(true)
 }
 
-/// Leaves this thread what registering files takes.
-pub(crate) fn drop_capabilities() -> Result<(), Errno> {
-    let kept = CapsHashSet::from([Capability::CAP_SYS_ADMIN]);
+/// What a thread does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Duty {
+    /// Registers files and closes them.
+    Serve,
+    /// Registers files, and marks them, whoever may read them.
+    Open,
+    /// Looks at the system calls of others.
+    Listen,
+}
+
+/// Leaves this thread the capabilities that its duty takes.
+pub(crate) fn drop_capabilities(duty: Duty) -> Result<(), Errno> {
+    let kept: &[Capability] = match duty {
+        Duty::Serve => &[Capability::CAP_SYS_ADMIN],
+        Duty::Open => &[Capability::CAP_SYS_ADMIN, Capability::CAP_DAC_READ_SEARCH],
+        Duty::Listen => &[Capability::CAP_SYS_PTRACE],
+    };
+    let kept: CapsHashSet = kept.iter().copied().collect();
     caps::clear(None, CapSet::Ambient).map_err(|_| Errno::PERM)?;
     for set in [CapSet::Effective, CapSet::Permitted] {
         caps::set(None, set, &kept).map_err(|_| Errno::PERM)?;

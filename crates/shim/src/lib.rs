@@ -8,12 +8,20 @@
 //! [`Shim`] is that process as its user sees it. In the process: `start` sets it up, `mount` makes the file system,
 //! `isolation` and `seccomp` take everything away that is not needed, `opener` answers the user, `server` the kernel; both share
 //! `nodes`. `channel`, `backing` and `fork` are the system calls.
+//!
+//! Besides, the process guards files against being made shorter by others while somebody maps them: `guards` are the
+//! marks that the user asked for, `listener` decides about what others do, after a look at them by `caller`; `fanotify` is
+//! the system calls.
 
 mod backing;
+mod caller;
 mod channel;
 mod error;
+mod fanotify;
 mod fork;
+mod guards;
 mod isolation;
+mod listener;
 mod mount;
 mod nodes;
 mod opener;
@@ -22,6 +30,6 @@ mod server;
 mod shim;
 mod start;
 
-pub use error::{StartError, Step, ViewError};
+pub use error::{ShimError, StartError, Step};
 pub use nodes::VIEW_SIZE;
-pub use shim::Shim;
+pub use shim::{Guard, Shim};

@@ -10,6 +10,8 @@ use rustix::{
 use crate::{
     Step, backing,
     channel::{self, Message, Received},
+    guards::{GuardId, Guards},
+    listener::User,
     nodes::{HostFile, Nodes},
 };
 
@@ -24,18 +26,23 @@ pub(crate) struct Opener<'a> {
 }
 
 impl Opener<'_> {
-    /// Answers until the other end of `socket` is closed. Blocks.
-    pub(crate) fn serve(&self, socket: &OwnedFd) -> Result<(), Errno> {
-        while let Some(Received { message, fd }) = channel::receive(socket)? {
-            let result = match (message, &fd) {
-                (Message::View, Some(file)) => self.view(file.as_fd()),
-                (Message::View, None) => Err(Errno::MFILE),
+    /// Answers until the other end of `socket` is closed, and tells `user` who asks. Blocks.
+    pub(crate) fn serve(&self, socket: &OwnedFd, guards: &mut Guards, user: &User) -> Result<(), Errno> {
+        while let Some(Received { message, fd, sender }) = channel::receive(socket)? {
+            if let Some(sender) = sender {
+                user.set(sender);
+            }
+            let answer = match (message, fd) {
+                // The kernel holds the file from here on.
+                (Message::View, Some(file)) => self.view(file.as_fd()).map(|view| (Message::Ready, Some(view))),
+                (Message::Guard, Some(file)) => guard(guards, file).map(|id| (Message::Guarded { id }, None)),
+                (Message::Unguard { id }, None) => guards.remove(id).map(|()| (Message::Ready, None)),
+                // It was sent, and did not fit into this process.
+                (Message::View | Message::Guard, None) => Err(Errno::MFILE),
                 _ => return Err(Errno::BADMSG),
             };
-            // The kernel holds the file from here on.
-            drop(fd);
-            match result {
-                Ok(view) => channel::send(socket, Message::Ready, Some(view.as_fd()))?,
+            match answer {
+                Ok((message, fd)) => channel::send(socket, message, fd.as_ref().map(AsFd::as_fd))?,
                 Err(errno) => channel::send(socket, Message::Failed { step: Step::Probe, errno }, None)?,
             }
         }
@@ -56,6 +63,15 @@ impl Opener<'_> {
         self.nodes.release(nodeid);
         view
     }
+}
+
+/// Errors: EINVAL for what is no regular file, and as fanotify_mark(2).
+fn guard(guards: &mut Guards, file: OwnedFd) -> Result<GuardId, Errno> {
+    let Stat { st_dev, st_ino, st_mode, .. } = fstat(&file)?;
+    if FileType::from_raw_mode(st_mode) != FileType::RegularFile {
+        return Err(Errno::INVAL);
+    }
+    guards.insert(HostFile { dev: st_dev, ino: st_ino }, file)
 }
 
 /// The kernel opens the file anew for the view, for reading and writing, and asks nobody: what the sender may not do with

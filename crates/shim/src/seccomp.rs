@@ -23,6 +23,9 @@ const VIEWS: &[libc::c_long] = &[
     libc::SYS_writev,
 ];
 
+/// What is called for each guard.
+const GUARDS: &[libc::c_long] = &[libc::SYS_fanotify_mark, libc::SYS_pread64];
+
 /// What the runtime and the C library call for themselves.
 const RUNTIME: &[libc::c_long] = &[
     libc::SYS_brk,
@@ -54,7 +57,8 @@ pub(crate) fn restrict() -> Result<(), Errno> {
 }
 
 fn program() -> Result<BpfProgram, seccompiler::BackendError> {
-    let mut rules: BTreeMap<_, _> = VIEWS.iter().chain(RUNTIME).map(|&number| (number, Vec::new())).collect();
+    let mut rules: BTreeMap<_, _> =
+        VIEWS.iter().chain(GUARDS).chain(RUNTIME).map(|&number| (number, Vec::new())).collect();
     let requests = [BACKING_OPEN, BACKING_CLOSE];
     let requests = requests.map(|request| rule(1, Op::Eq, u64::from(request as u32)));
     rules.insert(libc::SYS_ioctl, requests.into_iter().collect::<Result<_, _>>()?);

@@ -10,14 +10,20 @@ use std::{
 use rustix::{
     fs::{MemfdFlags, fstat, memfd_create},
     io::Errno,
+    net::sockopt::set_socket_passcred,
     thread::gettid,
 };
 
 use crate::{
-    Step, VIEW_SIZE, backing, channel,
+    Step, VIEW_SIZE, backing,
+    caller::Proc,
+    channel,
     channel::Message,
+    fanotify,
     fork::exit_now,
-    isolation,
+    guards::Guards,
+    isolation::{self, Duty},
+    listener::{self, User},
     mount::{self, Mounted},
     nodes::Nodes,
     opener::Opener,
@@ -50,10 +56,20 @@ fn live(socket: &OwnedFd) -> Result<(), (Step, Errno)> {
 
     let opener = gettid();
     let (server_device, server_nodes) = (device.clone(), nodes.clone());
-    let ready = Arc::new(Barrier::new(3));
-    spawn("views", &ready, move || server::serve(&server_device, &server_nodes, opener))?;
+    let group = fanotify::open().map_err(|errno| (Step::Guard, errno))?;
+    let proc = Proc::open().map_err(|errno| (Step::Guard, errno))?;
+    let listener_group = group.try_clone().map_err(|_| (Step::Guard, Errno::MFILE))?;
+    set_socket_passcred(socket, true).map_err(|errno| (Step::Process, errno))?;
+    let user = User::default();
+
+    let ready = Arc::new(Barrier::new(4));
+    spawn("views", Duty::Serve, &ready, move || server::serve(&server_device, &server_nodes, opener))?;
     let closer_device = device.clone();
-    spawn("closing", &ready, move || closed.into_iter().try_for_each(|id| backing::close(&closer_device, id)))?;
+    spawn("closing", Duty::Serve, &ready, move || {
+        closed.into_iter().try_for_each(|id| backing::close(&closer_device, id))
+    })?;
+    let listener_user = user.clone();
+    spawn("guard", Duty::Listen, &ready, move || listener::listen(&listener_group, &proc, &listener_user))?;
     ready.wait();
 
     isolation::confine(&root).map_err(|errno| (Step::Isolation, errno))?;
@@ -66,7 +82,7 @@ fn live(socket: &OwnedFd) -> Result<(), (Step, Errno)> {
     }
     drop(probe);
     channel::send(socket, Message::Ready, None)
-        .and_then(|()| opener.serve(socket))
+        .and_then(|()| opener.serve(socket, &mut Guards::new(group), &user))
         .map_err(|errno| (Step::Process, errno))
 }
 
@@ -74,13 +90,14 @@ fn live(socket: &OwnedFd) -> Result<(), (Step, Errno)> {
 /// any more that it does not need.
 fn spawn(
     name: &str,
+    duty: Duty,
     ready: &Arc<Barrier>,
     work: impl FnOnce() -> Result<(), Errno> + Send + 'static,
 ) -> Result<(), (Step, Errno)> {
     let ready = ready.clone();
     let work = move || {
         let result = catch_unwind(AssertUnwindSafe(|| {
-            isolation::drop_capabilities()?;
+            isolation::drop_capabilities(duty)?;
             ready.wait();
             work()
         }));

@@ -1,11 +1,12 @@
 //! Views of files on this machine's file systems. Needs CAP_SYS_ADMIN and a kernel with FUSE_PASSTHROUGH.
 //!
 //! `places` finds directories on several file systems, `contents` are the cases that run in each of them, `process` those
-//! about the process that makes the views.
+//! about the process that makes the views, `guard` those about files that others must not make shorter.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod contents;
+mod guard;
 mod mapped;
 mod places;
 mod process;
@@ -21,6 +22,11 @@ fn main() -> ExitCode {
         && word == process::AS_USER
     {
         return process::act(scene);
+    }
+    if let [_, word, path] = &arguments[..]
+        && word == guard::AS_OTHER
+    {
+        return guard::act(path.as_ref());
     }
     // Both before the first thread: a mount namespace of our own, and the process.
     let places = places::all();
@@ -38,6 +44,12 @@ fn main() -> ExitCode {
     let mut trials = Vec::new();
     for place in places {
         let place = Arc::new(place);
+        for &(case, run) in guard::cases(place.name) {
+            let (name, is_missing) = (format!("guard::{}::{case}", place.name), place.directory().is_none());
+            let place = place.clone();
+            let run = move || place.directory().map_or(Ok(()), |directory| finish(run(shim, directory)));
+            trials.push(Trial::test(name, run).with_ignored_flag(is_missing));
+        }
         for &(case, run) in contents::CASES {
             let (name, is_missing) = (format!("{}::{case}", place.name), place.directory().is_none());
             let place = place.clone();

@@ -18,18 +18,19 @@ use rustix::{
     io::Errno,
     process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open},
 };
-use transom_shim::{Shim, ViewError};
+use transom_shim::{Shim, ShimError};
 
-use crate::mapped::Mapped;
+use crate::{guard, mapped::Mapped};
 
 /// The cases by their names.
 pub(crate) const CASES: &[(&str, fn(&Shim) -> Result<()>)] = &[
     ("refuses_what_is_no_file_for_writing", refuses),
     ("holds_no_descriptor_of_files_that_were_viewed", no_leak),
-    ("has_one_capability_no_descriptors_and_no_files", has_nothing),
+    ("has_few_capabilities_no_descriptors_and_no_files", has_nothing),
     ("is_not_on_the_list_of_mounts", invisible),
     ("outlives_signals_and_ends_with_its_user", ends),
     ("mapping_outlives_the_process", mapping_outlives),
+    ("when_it_is_killed_nothing_is_guarded", guard_ends),
     ("of_a_user_with_threads_is_refused", threads),
 ];
 
@@ -54,14 +55,19 @@ pub(crate) fn act(scene: &str) -> ExitCode {
             }
             ExitCode::SUCCESS
         }
-        "mapping" => match mapping_without_process(&shim) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                println!("{error:#}");
-                ExitCode::FAILURE
-            }
-        },
+        "mapping" => outcome(mapping_without_process(&shim)),
+        "guard" => outcome(guard::without_process(&shim)),
         _ => ExitCode::FAILURE,
+    }
+}
+
+fn outcome(result: Result<()>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            println!("{error:#}");
+            ExitCode::FAILURE
+        }
     }
 }
 
@@ -86,7 +92,7 @@ fn refuses(shim: &Shim) -> Result<()> {
     ];
     for (what, fd, expected) in hostile {
         match shim.view(fd.as_fd()) {
-            Err(ViewError::Refused(errno)) if expected.contains(&errno) || expected.is_empty() => {}
+            Err(ShimError::Refused(errno)) if expected.contains(&errno) || expected.is_empty() => {}
             Ok(view) if expected.is_empty() => ensure!(Mapped::new(&view, 0, 4096).is_err(), "a mapping of {what}"),
             other => bail!("{what}: {other:?}"),
         }
@@ -94,7 +100,7 @@ fn refuses(shim: &Shim) -> Result<()> {
     // A view is no file that could be viewed: its file system is on top of others already.
     let file = tempfile::tempfile()?;
     let view = shim.view(file.as_fd())?;
-    ensure!(matches!(shim.view(view.as_fd()), Err(ViewError::Refused(_))), "a view of a view");
+    ensure!(matches!(shim.view(view.as_fd()), Err(ShimError::Refused(_))), "a view of a view");
     shim.view(file.as_fd()).context("afterwards")?;
     Ok(())
 }
@@ -118,20 +124,29 @@ fn no_leak(shim: &Shim) -> Result<()> {
 
 fn has_nothing(shim: &Shim) -> Result<()> {
     let pid = shim.pid();
-    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default().trim();
-    let sys_admin = format!("{:016x}", 1_u64 << 21);
-    ensure!(field("CapEff:") == sys_admin && field("CapPrm:") == sys_admin, "{status}");
-    ensure!(field("CapInh:") == "0000000000000000" && field("NoNewPrivs:") == "1", "{status}");
-    ensure!(field("Seccomp:") == "2", "{status}");
+    let field = |status: &str, name: &str| -> String {
+        status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default().trim().to_owned()
+    };
+    const READ_SEARCH: u64 = 1 << 2;
+    const PTRACE: u64 = 1 << 19;
+    const ADMIN: u64 = 1 << 21;
+    let expected = [("transom-shim", ADMIN | READ_SEARCH), ("views", ADMIN), ("closing", ADMIN), ("guard", PTRACE)];
     for task in fs::read_dir(format!("/proc/{pid}/task"))? {
         let status = fs::read_to_string(task?.path().join("status"))?;
-        ensure!(status.contains(&format!("CapEff:\t{sys_admin}")) && status.contains("Seccomp:\t2"), "{status}");
+        let name = field(&status, "Name:");
+        let (_, capabilities) = expected.iter().find(|(thread, _)| *thread == name).context(name)?;
+        for set in ["CapEff:", "CapPrm:"] {
+            ensure!(field(&status, set) == format!("{capabilities:016x}"), "{status}");
+        }
+        for set in ["CapInh:", "CapAmb:"] {
+            ensure!(field(&status, set) == "0000000000000000", "{status}");
+        }
+        ensure!(field(&status, "NoNewPrivs:") == "1" && field(&status, "Seccomp:") == "2", "{status}");
     }
     ensure!(fs::read_dir(format!("/proc/{pid}/root/"))?.next().is_none_or(|entry| entry.is_err()), "its root");
     for entry in fs::read_dir(format!("/proc/{pid}/fd"))? {
         let target = fs::read_link(entry?.path()).unwrap_or_default().display().to_string();
-        let is_its_own = ["socket:", "/dev/fuse", "/dev/null", "/", "/memfd:", "anon_inode:"];
+        let is_its_own = ["socket:", "/dev/fuse", "/dev/null", "/", "/memfd:", "/proc", "anon_inode:"];
         ensure!(is_its_own.iter().any(|own| target.starts_with(own)), "{target}");
     }
     Ok(())
@@ -176,7 +191,15 @@ fn ends(_: &Shim) -> Result<()> {
 }
 
 fn mapping_outlives(_: &Shim) -> Result<()> {
-    let output = Command::new(env::current_exe()?).args([AS_USER, "mapping"]).stdin(Stdio::null()).output()?;
+    played("mapping")
+}
+
+fn guard_ends(_: &Shim) -> Result<()> {
+    played("guard")
+}
+
+fn played(scene: &str) -> Result<()> {
+    let output = Command::new(env::current_exe()?).args([AS_USER, scene]).stdin(Stdio::null()).output()?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     Ok(())
 }
@@ -197,7 +220,7 @@ fn mapping_without_process(shim: &Shim) -> Result<()> {
     let mut bytes = [0; 6];
     file.read_exact_at(&mut bytes, 0)?;
     ensure!(&bytes == b"stored");
-    ensure!(shim.view(file.as_fd()).is_err_and(|error| error == ViewError::Gone), "a view from nowhere");
+    ensure!(shim.view(file.as_fd()).is_err_and(|error| error == ShimError::Gone), "a view from nowhere");
     Ok(())
 }
 

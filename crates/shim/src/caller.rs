@@ -1,0 +1,108 @@
+//! What a thread that waits in the kernel has called, from `/proc`.
+//!
+//! What is done through io_uring cannot be seen, nor what threads outside of our pid namespace do.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::{
+    fs::{AtFlags, Mode, OFlags, openat, statat},
+    io::{Errno, pread},
+    process::Pid,
+};
+
+/// A system call, as far as it matters here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Call {
+    /// Opens a file, with these flags of open(2).
+    Open { flags: u64 },
+    /// fallocate(2) with this mode.
+    Fallocate { mode: u64 },
+    /// truncate(2), ftruncate(2) to this size.
+    Truncate { len: u64 },
+    /// None: a thread of the kernel's, which works for io_uring.
+    None,
+    /// Something else, or unknown.
+    Other,
+}
+
+/// `/proc` of our pid namespace. Threads of others are read with CAP_SYS_PTRACE.
+#[derive(Debug)]
+pub(crate) struct Proc(OwnedFd);
+
+impl Proc {
+    pub(crate) fn open() -> Result<Self, Errno> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        openat(rustix::fs::CWD, "/proc", flags, Mode::empty()).map(Self)
+    }
+
+    /// Whether `thread` belongs to `process`.
+    pub(crate) fn has_thread(&self, process: Pid, thread: Pid) -> bool {
+        statat(&self.0, format!("{process}/task/{thread}"), AtFlags::empty()).is_ok()
+    }
+
+    /// What `thread` waits in.
+    pub(crate) fn call(&self, thread: Pid) -> Call {
+        let mut text = [0; 256];
+        let read = self.read(thread, "syscall", 0, &mut text);
+        let text = read.ok().and_then(|len| str::from_utf8(&text[..len]).ok()).unwrap_or_default();
+        let mut words = text.split_ascii_whitespace();
+        let number = words.next().and_then(|word| word.parse::<libc::c_long>().ok());
+        let argument = |word: &str| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok();
+        let arguments: Vec<u64> = words.map_while(argument).collect();
+        match (number, &arguments[..]) {
+            (Some(-1), _) => Call::None,
+            (Some(number), &[a, b, c, d, ..]) => self.understand(thread, number, [a, b, c, d]),
+            _ => Call::Other,
+        }
+    }
+
+    fn understand(&self, thread: Pid, number: libc::c_long, [_, second, third, _]: [u64; 4]) -> Call {
+        match number {
+            libc::SYS_openat | libc::SYS_open_by_handle_at => Call::Open { flags: third },
+            libc::SYS_openat2 => Call::Open { flags: self.open_how_flags(thread, third) },
+            libc::SYS_fallocate => Call::Fallocate { mode: second },
+            libc::SYS_truncate | libc::SYS_ftruncate => Call::Truncate { len: second },
+            #[cfg(target_arch = "x86_64")]
+            _ => other_x86(number, second, third),
+            #[cfg(not(target_arch = "x86_64"))]
+            _ => Call::Other,
+        }
+    }
+
+    /// The first member of `struct open_how`. 0 where it cannot be read.
+    fn open_how_flags(&self, thread: Pid, address: u64) -> u64 {
+        let mut flags = [0; 8];
+        match self.read(thread, "mem", address, &mut flags) {
+            Ok(8) => u64::from_ne_bytes(flags),
+            _ => 0,
+        }
+    }
+
+    fn read(&self, thread: Pid, name: &str, offset: u64, bytes: &mut [u8]) -> Result<usize, Errno> {
+        let file = openat(&self.0, format!("{thread}/{name}"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+        pread(file.as_fd(), bytes, offset)
+    }
+}
+
+/// The calls that only x86 has, and those of 32-bit programs: what their numbers mean to others neither opens a file nor
+/// changes one, so that nothing is mistaken.
+#[cfg(target_arch = "x86_64")]
+fn other_x86(number: libc::c_long, second: u64, third: u64) -> Call {
+    const I386_OPEN: libc::c_long = 5;
+    const I386_CREAT: libc::c_long = 8;
+    const I386_TRUNCATE: libc::c_long = 92;
+    const I386_FTRUNCATE: libc::c_long = 93;
+    const I386_TRUNCATE64: libc::c_long = 193;
+    const I386_FTRUNCATE64: libc::c_long = 194;
+    const I386_OPENAT: libc::c_long = 295;
+    const I386_FALLOCATE: libc::c_long = 324;
+    match number {
+        libc::SYS_open | I386_OPEN => Call::Open { flags: second },
+        libc::SYS_creat | I386_CREAT => Call::Open { flags: OFlags::TRUNC.bits().into() },
+        I386_OPENAT => Call::Open { flags: third },
+        I386_FALLOCATE => Call::Fallocate { mode: second },
+        I386_TRUNCATE | I386_FTRUNCATE => Call::Truncate { len: second },
+        I386_TRUNCATE64 | I386_FTRUNCATE64 => Call::Truncate { len: second & u64::from(u32::MAX) | third << 32 },
+        _ => Call::Other,
+    }
+}

@@ -1,0 +1,173 @@
+//! Events of fanotify that wait for a verdict.
+
+#![expect(unsafe_code, reason = "system calls that rustix has not, and a descriptor that comes as a number")]
+
+use std::{
+    io,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+    ptr::null,
+};
+
+use rustix::{
+    io::{Errno, read, write},
+    process::Pid,
+};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// `FAN_PRE_ACCESS` of linux/fanotify.h: before content is accessed or changed.
+const FAN_PRE_ACCESS: u64 = 0x0010_0000;
+/// `FAN_EVENT_INFO_TYPE_RANGE` of linux/fanotify.h.
+const INFO_TYPE_RANGE: u8 = 6;
+
+/// Something that a thread is about to do to a marked file. It waits until the verdict is given.
+#[derive(Debug)]
+pub(crate) struct Event {
+    /// The file, opened for reading; its number is the event's name.
+    pub(crate) file: OwnedFd,
+    /// The thread; `None` where it has no number in our pid namespace.
+    pub(crate) thread: Option<Pid>,
+    pub(crate) kind: EventKind,
+}
+
+/// What is about to happen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum EventKind {
+    /// The file is opened.
+    Open,
+    /// Bytes are read or changed, rounded to pages. Of a truncation: none at the new size.
+    Access { offset: u64, count: u64 },
+}
+
+/// Whether it may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It goes on.
+    Allow,
+    /// It fails with EPERM.
+    Deny,
+}
+
+/// `struct fanotify_event_metadata`.
+#[derive(Debug, FromBytes, KnownLayout, Immutable)]
+#[repr(C)]
+struct Metadata {
+    event_len: u32,
+    vers: u8,
+    reserved: u8,
+    metadata_len: u16,
+    mask: u64,
+    fd: i32,
+    pid: i32,
+}
+const _: () = assert!(size_of::<Metadata>() == 24);
+
+/// `struct fanotify_event_info_range`, which an access has behind its metadata.
+#[derive(Debug, FromBytes, KnownLayout, Immutable)]
+#[repr(C)]
+struct Range {
+    info_type: u8,
+    pad: u8,
+    len: u16,
+    pad2: u32,
+    offset: u64,
+    count: u64,
+}
+const _: () = assert!(size_of::<Range>() == 24);
+
+/// `struct fanotify_response`.
+#[derive(IntoBytes, Immutable)]
+#[repr(C)]
+struct Response {
+    fd: i32,
+    response: u32,
+}
+
+/// A group of marks whose events are asked about. Takes CAP_SYS_ADMIN.
+pub(crate) fn open() -> Result<OwnedFd, Errno> {
+    const FAN_CLASS_PRE_CONTENT: u32 = 8;
+    let flags = libc::FAN_CLOEXEC
+        | FAN_CLASS_PRE_CONTENT
+        | libc::FAN_REPORT_TID
+        | libc::FAN_UNLIMITED_QUEUE
+        | libc::FAN_UNLIMITED_MARKS;
+    let files = libc::O_RDONLY | libc::O_LARGEFILE | libc::O_CLOEXEC;
+    // SAFETY: the call takes no pointer.
+    let fd = checked(unsafe { libc::fanotify_init(flags, files.cast_unsigned()) })?;
+    // SAFETY: the call has just returned this descriptor, which nothing else knows.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Has `group` asked about whatever is done to the inode of `file`. Takes the right to read the file.
+///
+/// Errors: EINVAL from a kernel that has no such events, EOPNOTSUPP or EINVAL where the file system has none.
+pub(crate) fn mark(group: impl AsFd, file: BorrowedFd<'_>) -> Result<(), Errno> {
+    change(group, libc::FAN_MARK_ADD, file)
+}
+
+/// Undoes [`mark`].
+pub(crate) fn unmark(group: impl AsFd, file: BorrowedFd<'_>) -> Result<(), Errno> {
+    change(group, libc::FAN_MARK_REMOVE, file)
+}
+
+fn change(group: impl AsFd, how: u32, file: BorrowedFd<'_>) -> Result<(), Errno> {
+    let group = group.as_fd().as_raw_fd();
+    // SAFETY: the path may be null, which stands for the file of the descriptor itself.
+    checked(unsafe { libc::fanotify_mark(group, how, FAN_PRE_ACCESS | libc::FAN_OPEN_PERM, file.as_raw_fd(), null()) })
+        .map(drop)
+}
+
+/// Waits for events, and hands each to `each`. Errors: EPROTO for events of an unknown make; others as read(2).
+pub(crate) fn wait(group: impl AsFd, mut each: impl FnMut(Event) -> Result<(), Errno>) -> Result<(), Errno> {
+    let mut buffer = [0; 4096];
+    let len = match read(&group, &mut buffer) {
+        Ok(len) => len,
+        Err(errno @ (Errno::BADF | Errno::INVAL | Errno::FAULT)) => return Err(errno),
+        // The file of an event could not be opened, and the kernel has given the verdict by itself.
+        Err(_) => 0,
+    };
+    let mut rest = &buffer[..len];
+    while !rest.is_empty() {
+        let (metadata, _) = Metadata::read_from_prefix(rest).map_err(|_| Errno::PROTO)?;
+        let event_len = metadata.event_len as usize;
+        if metadata.vers != libc::FANOTIFY_METADATA_VERSION
+            || event_len < size_of::<Metadata>()
+            || event_len > rest.len()
+        {
+            return Err(Errno::PROTO);
+        }
+        let (event, others) = rest.split_at(event_len);
+        rest = others;
+        if metadata.fd < 0 {
+            continue;
+        }
+        // SAFETY: the read has just opened this descriptor for us, and each event has one of its own.
+        let file = unsafe { OwnedFd::from_raw_fd(metadata.fd) };
+        let kind = match Range::read_from_prefix(event.get(metadata.metadata_len.into()..).unwrap_or_default()) {
+            Ok((range, _)) if metadata.mask & FAN_PRE_ACCESS != 0 && range.info_type == INFO_TYPE_RANGE => {
+                EventKind::Access { offset: range.offset, count: range.count }
+            }
+            // Somewhere in the file.
+            _ if metadata.mask & FAN_PRE_ACCESS != 0 => EventKind::Access { offset: 0, count: u64::MAX },
+            _ => EventKind::Open,
+        };
+        each(Event { file, thread: Pid::from_raw(metadata.pid), kind })?;
+    }
+    Ok(())
+}
+
+/// Lets the thread go on, or not.
+pub(crate) fn answer(group: impl AsFd, event: &Event, verdict: Verdict) -> Result<(), Errno> {
+    let response = match verdict {
+        Verdict::Allow => libc::FAN_ALLOW,
+        Verdict::Deny => libc::FAN_DENY,
+    };
+    match write(group, Response { fd: event.file.as_raw_fd(), response }.as_bytes()) {
+        // The thread was killed meanwhile.
+        Err(Errno::NOENT) => Ok(()),
+        result => result.map(drop),
+    }
+}
+
+fn checked(result: i32) -> Result<i32, Errno> {
+    if result >= 0 { Ok(result) } else { Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)) }
+}

@@ -1,0 +1,63 @@
+//! The files that are guarded, each marked once.
+
+use std::{
+    collections::HashMap,
+    os::fd::{AsFd, OwnedFd},
+};
+
+use rustix::io::Errno;
+
+use crate::{fanotify, nodes::HostFile};
+
+/// A guard, as the user names it. No number is given twice.
+pub(crate) type GuardId = u64;
+
+/// All guards.
+#[derive(Debug)]
+pub(crate) struct Guards {
+    group: OwnedFd,
+    by_id: HashMap<GuardId, HostFile>,
+    files: HashMap<HostFile, Guarded>,
+    next: GuardId,
+}
+
+#[derive(Debug)]
+struct Guarded {
+    /// By which the mark is found again.
+    fd: OwnedFd,
+    /// Never 0.
+    guards: u64,
+}
+
+impl Guards {
+    /// Marks go to `group`.
+    pub(crate) fn new(group: OwnedFd) -> Self {
+        Self { group, by_id: HashMap::new(), files: HashMap::new(), next: 1 }
+    }
+
+    /// Guards `file`, which is `fd`, from when this returns.
+    pub(crate) fn insert(&mut self, file: HostFile, fd: OwnedFd) -> Result<GuardId, Errno> {
+        match self.files.get_mut(&file) {
+            Some(guarded) => guarded.guards += 1,
+            None => {
+                fanotify::mark(&self.group, fd.as_fd())?;
+                self.files.insert(file, Guarded { fd, guards: 1 });
+            }
+        }
+        let id = self.next;
+        self.next += 1;
+        self.by_id.insert(id, file);
+        Ok(id)
+    }
+
+    /// Ends a guard. Errors: ENOENT where there is none, or as fanotify_mark(2).
+    pub(crate) fn remove(&mut self, id: GuardId) -> Result<(), Errno> {
+        let file = self.by_id.remove(&id).ok_or(Errno::NOENT)?;
+        let guarded = self.files.get_mut(&file).ok_or(Errno::NOENT)?;
+        guarded.guards -= 1;
+        if guarded.guards > 0 {
+            return Ok(());
+        }
+        self.files.remove(&file).map_or(Ok(()), |guarded| fanotify::unmark(&self.group, guarded.fd.as_fd()))
+    }
+}

@@ -1,0 +1,72 @@
+//! Decides what others may do to files that are mapped: anything but make them shorter.
+//!
+//! A mapping of bytes that a file has no more is a fatal signal to whoever touches it, a virtual machine for one. Never
+//! waits for the user, who may be waiting for a verdict.
+
+use std::{
+    os::fd::OwnedFd,
+    sync::{
+        Arc,
+        atomic::{AtomicI32, Ordering},
+    },
+};
+
+use rustix::{
+    fs::{FallocateFlags, OFlags, fstat},
+    io::Errno,
+    process::Pid,
+};
+
+use crate::{
+    caller::{Call, Proc},
+    fanotify::{self, Event, EventKind, Verdict},
+};
+
+/// The process that may do anything, which is that of the user: the last one a request came from.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct User(Arc<AtomicI32>);
+
+impl User {
+    pub(crate) fn set(&self, pid: Pid) {
+        self.0.store(pid.as_raw_nonzero().get(), Ordering::Release);
+    }
+
+    fn get(&self) -> Option<Pid> {
+        Pid::from_raw(self.0.load(Ordering::Acquire))
+    }
+}
+
+/// Gives verdicts for as long as the process lives. Blocks.
+pub(crate) fn listen(group: &OwnedFd, proc: &Proc, user: &User) -> Result<(), Errno> {
+    loop {
+        fanotify::wait(group, |event| fanotify::answer(group, &event, judge(&event, proc, user)))?;
+    }
+}
+
+fn judge(event: &Event, proc: &Proc, user: &User) -> Verdict {
+    // A size that cannot be read counts as one that may shrink.
+    let size = fstat(&event.file).map_or(u64::MAX, |stat| stat.st_size.cast_unsigned());
+    let call = event.thread.map_or(Call::Other, |thread| proc.call(thread));
+    let shortens = match (event.kind, call) {
+        (EventKind::Open, Call::Open { flags }) => size > 0 && truncates(flags),
+        (EventKind::Access { .. }, Call::Truncate { len }) => len < size,
+        (EventKind::Access { .. }, Call::Fallocate { mode }) => discards(mode),
+        // A truncation through io_uring to a whole number of pages; to other sizes it looks like a read.
+        (EventKind::Access { offset, count: 0 }, Call::None) => offset < size,
+        _ => false,
+    };
+    if shortens && !is_users(event, proc, user) { Verdict::Deny } else { Verdict::Allow }
+}
+
+fn truncates(flags: u64) -> bool {
+    OFlags::from_bits_retain(flags as u32).contains(OFlags::TRUNC)
+}
+
+fn discards(mode: u64) -> bool {
+    FallocateFlags::from_bits_retain(mode as u32)
+        .intersects(FallocateFlags::PUNCH_HOLE | FallocateFlags::COLLAPSE_RANGE)
+}
+
+fn is_users(event: &Event, proc: &Proc, user: &User) -> bool {
+    user.get().zip(event.thread).is_some_and(|(user, thread)| proc.has_thread(user, thread))
+}

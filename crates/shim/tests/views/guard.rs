@@ -1,0 +1,290 @@
+//! Files that others must not make shorter: another process tries it in every way.
+
+#![expect(unsafe_code, reason = "system calls that the C library has no functions for")]
+
+use std::{
+    env,
+    fs::{self, File, OpenOptions},
+    io::{self, BufRead as _, BufReader, Lines, Write as _},
+    os::{fd::AsFd, unix::fs::FileExt, unix::fs::OpenOptionsExt},
+    path::Path,
+    process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio},
+};
+
+use anyhow::{Context as _, Result, ensure};
+use rustix::{
+    fs::{CWD, FallocateFlags, Mode, OFlags, ResolveFlags, fallocate, openat2},
+    io::Errno,
+    process::{Signal, kill_process, pidfd_open},
+};
+use tempfile::NamedTempFile;
+use transom_shim::{Shim, ShimError};
+
+use crate::mapped::Mapped;
+
+type Case = (&'static str, fn(&Shim, &Path) -> Result<()>);
+
+/// Those for the file system called so.
+pub(crate) fn cases(place: &str) -> &'static [Case] {
+    match place {
+        "disk" => &[
+            ("others_cannot_shorten_until_the_guard_is_dropped", shorten),
+            ("others_read_write_and_lengthen", harmless),
+            ("the_user_may_do_anything", user),
+            ("shell_cannot_empty_the_file", shell),
+            ("two_guards_are_one_until_both_are_dropped", two),
+            ("file_of_another_owner_can_be_guarded", other_owner),
+            ("mapping_survives_a_hundred_attempts", attempts),
+            ("what_is_no_file_is_refused", no_file),
+        ],
+        _ => &[("is_refused", refused)],
+    }
+}
+
+/// The word behind which a path follows: this executable as a process that is not the user's.
+pub(crate) const AS_OTHER: &str = "--as-other";
+
+/// Opens the file, and then does what each line says.
+pub(crate) fn act(path: &Path) -> ExitCode {
+    let old = OpenOptions::new().read(true).write(true).open(path).unwrap();
+    println!("ready");
+    for line in io::stdin().lines() {
+        let result = attempt(&line.unwrap(), &old, path);
+        println!("{}", result.map_or_else(|error| format!("{:?}", error.raw_os_error()), |()| "done".into()));
+    }
+    ExitCode::SUCCESS
+}
+
+/// Each makes the file shorter, or takes bytes out of it.
+const SHORTENING: [&str; 8] =
+    ["truncate", "ftruncate", "ftruncate anew", "open", "openat", "openat2", "creat", "collapse anew"];
+const PUNCH: &str = "punch anew";
+const HARMLESS: [&str; 10] = [
+    "read",
+    "read nothing",
+    "read anew",
+    "write",
+    "write anew",
+    "append",
+    "lengthen",
+    "same size",
+    "room anew",
+    "map and read",
+];
+
+/// The file has more than 8 KiB.
+fn attempt(what: &str, old: &File, path: &Path) -> io::Result<()> {
+    let anew = || OpenOptions::new().read(true).write(true).open(path);
+    let name = std::ffi::CString::new(path.as_os_str().as_encoded_bytes())?;
+    let checked = |result: i64| if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) };
+    let mut byte = [0];
+    match what {
+        // SAFETY (each call below): `name` is a string that ends with a NUL and outlives the call.
+        "truncate" => checked(unsafe { libc::truncate(name.as_ptr(), 10) }.into()),
+        "ftruncate" => old.set_len(10),
+        "ftruncate anew" => anew()?.set_len(10),
+        // SAFETY: as above.
+        "open" => checked(unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, name.as_ptr(), libc::O_TRUNC | 1) }),
+        "openat" => OpenOptions::new().write(true).truncate(true).open(path).map(drop),
+        "openat2" => {
+            let flags = OFlags::WRONLY | OFlags::TRUNC;
+            Ok(openat2(CWD, path, flags, Mode::empty(), ResolveFlags::empty()).map(drop)?)
+        }
+        // SAFETY: as above.
+        "creat" => checked(unsafe { libc::creat(name.as_ptr(), 0o600) }.into()),
+        "collapse anew" => Ok(fallocate(anew()?, FallocateFlags::COLLAPSE_RANGE, 0, 4096)?),
+        "punch anew" => {
+            let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            Ok(fallocate(anew()?, flags, 0, 4096)?)
+        }
+        "read" => old.read_exact_at(&mut byte, 100),
+        "read nothing" => old.read_at(&mut [], 0).map(drop),
+        "read anew" => anew()?.read_exact_at(&mut byte, 100),
+        "write" => old.write_all_at(b"w", 100),
+        "write anew" => anew()?.write_all_at(b"w", 101),
+        "append" => OpenOptions::new().append(true).open(path)?.write_all(b"a"),
+        "lengthen" => old.set_len(old.metadata()?.len() + 1000),
+        "same size" => old.set_len(old.metadata()?.len()),
+        "room anew" => Ok(fallocate(anew()?, FallocateFlags::empty(), 0, 1 << 20)?),
+        "map and read" => Mapped::new(anew()?, 0, 4096)?.load(100, 1).map(drop),
+        _ => Err(io::ErrorKind::Unsupported.into()),
+    }
+}
+
+/// The other process.
+struct Other {
+    process: Child,
+    input: ChildStdin,
+    output: Lines<BufReader<ChildStdout>>,
+}
+
+impl Other {
+    fn new(path: &Path) -> Result<Self> {
+        let mut process = Command::new(env::current_exe()?)
+            .arg(AS_OTHER)
+            .arg(path)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let input = process.stdin.take().context("no input")?;
+        let output = BufReader::new(process.stdout.take().context("no output")?).lines();
+        let mut other = Self { process, input, output };
+        ensure!(other.line()? == "ready");
+        Ok(other)
+    }
+
+    /// What came of the attempt: "done", or an error's number.
+    fn tries(&mut self, what: &str) -> Result<String> {
+        writeln!(self.input, "{what}")?;
+        self.line()
+    }
+
+    fn line(&mut self) -> Result<String> {
+        Ok(self.output.next().context("the other process has ended")??)
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn shorten(shim: &Shim, directory: &Path) -> Result<()> {
+    let file = file(directory)?;
+    let before = fs::read(file.path())?;
+    let mut other = Other::new(file.path())?;
+    let guard = shim.guard(file.as_file().as_fd())?;
+    for what in SHORTENING.into_iter().chain([PUNCH]) {
+        let outcome = other.tries(what)?;
+        ensure!(outcome == format!("{:?}", Some(libc::EPERM)), "{what}: {outcome}");
+        ensure!(fs::read(file.path())? == before, "{what}");
+    }
+    drop(guard);
+    for what in SHORTENING.into_iter().chain([PUNCH]) {
+        fs::write(file.path(), &before)?;
+        let outcome = other.tries(what)?;
+        ensure!(outcome == "done", "{what} without a guard: {outcome}");
+        let is_shorter = file.as_file().metadata()?.len() < before.len() as u64;
+        ensure!(is_shorter != (what == PUNCH), "{what} without a guard");
+    }
+    Ok(())
+}
+
+fn harmless(shim: &Shim, directory: &Path) -> Result<()> {
+    let file = file(directory)?;
+    let mut other = Other::new(file.path())?;
+    let _guard = shim.guard(file.as_file().as_fd())?;
+    for what in HARMLESS {
+        let outcome = other.tries(what)?;
+        ensure!(outcome == "done", "{what}: {outcome}");
+    }
+    Ok(())
+}
+
+fn user(shim: &Shim, directory: &Path) -> Result<()> {
+    let file = file(directory)?;
+    let before = fs::read(file.path())?;
+    let old = OpenOptions::new().read(true).write(true).open(file.path())?;
+    let _guard = shim.guard(file.as_file().as_fd())?;
+    for what in SHORTENING.into_iter().chain([PUNCH]).chain(HARMLESS) {
+        fs::write(file.path(), &before)?;
+        std::thread::scope(|scope| scope.spawn(|| attempt(what, &old, file.path())).join().unwrap())
+            .with_context(|| what.to_owned())?;
+    }
+    Ok(())
+}
+
+fn shell(shim: &Shim, directory: &Path) -> Result<()> {
+    let file = file(directory)?;
+    let before = fs::read(file.path())?;
+    let run = |script: &str| -> Result<bool> {
+        let status = Command::new("/bin/sh").args(["-c", script, "sh"]).arg(file.path()).stderr(Stdio::null()).status();
+        Ok(status?.success())
+    };
+    let guard = shim.guard(file.as_file().as_fd())?;
+    ensure!(!run(r#": > "$1""#)? && !run(r#"cp /dev/null "$1""#)? && !run(r#"truncate -s 1 "$1""#)?);
+    ensure!(fs::read(file.path())? == before);
+    ensure!(run(r#"cat "$1" | cmp - "$1" && printf x >> "$1""#)?, "reading and appending");
+    drop(guard);
+    ensure!(run(r#": > "$1""#)? && file.as_file().metadata()?.len() == 0);
+    Ok(())
+}
+
+fn two(shim: &Shim, directory: &Path) -> Result<()> {
+    let file = file(directory)?;
+    let mut other = Other::new(file.path())?;
+    let first = shim.guard(file.as_file().as_fd())?;
+    let second = shim.guard(File::open(file.path())?.as_fd())?;
+    drop(first);
+    ensure!(other.tries("truncate")? != "done");
+    drop(second);
+    ensure!(other.tries("truncate")? == "done");
+    Ok(())
+}
+
+fn other_owner(shim: &Shim, directory: &Path) -> Result<()> {
+    let path = directory.join("of another owner");
+    let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
+    file.write_all_at(&[1; 10000], 0)?;
+    std::os::unix::fs::fchown(&file, Some(1234), Some(1234))?;
+    let _guard = shim.guard(file.as_fd())?;
+    let _view = shim.view(file.as_fd())?;
+    ensure!(Other::new(&path)?.tries("truncate")? != "done");
+    Ok(())
+}
+
+fn attempts(shim: &Shim, directory: &Path) -> Result<()> {
+    let file = file(directory)?;
+    let view = shim.view(file.as_file().as_fd())?;
+    let mapped = Mapped::new(&view, 0, 2 << 20)?;
+    let _guard = shim.guard(file.as_file().as_fd())?;
+    let mut other = Other::new(file.path())?;
+    for round in 0..100 {
+        let what = SHORTENING[round % SHORTENING.len()];
+        ensure!(other.tries(what)? != "done", "{what}");
+        ensure!(mapped.load(8192, 16)? == [7; 16], "after {what}");
+    }
+    Ok(())
+}
+
+fn no_file(shim: &Shim, directory: &Path) -> Result<()> {
+    for hostile in [directory, Path::new("/dev/null")] {
+        let refused = shim.guard(File::open(hostile)?.as_fd());
+        ensure!(matches!(refused, Err(ShimError::Refused(Errno::INVAL))), "{}: {refused:?}", hostile.display());
+    }
+    Ok(())
+}
+
+fn refused(shim: &Shim, directory: &Path) -> Result<()> {
+    let file = file(directory)?;
+    let refused = shim.guard(file.as_file().as_fd());
+    println!("guard in {}: {refused:?}", directory.display());
+    ensure!(matches!(refused, Err(ShimError::Refused(Errno::INVAL | Errno::OPNOTSUPP))), "{refused:?}");
+    Ok(())
+}
+
+/// In a process whose views and guards come from `shim`, which ends.
+pub(crate) fn without_process(shim: &Shim) -> Result<()> {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
+    let file = file(directory.path())?;
+    let mut other = Other::new(file.path())?;
+    let guard = shim.guard(file.as_file().as_fd())?;
+    ensure!(other.tries("ftruncate")? != "done", "guarded");
+    let pidfd = pidfd_open(shim.pid(), rustix::process::PidfdFlags::empty())?;
+    kill_process(shim.pid(), Signal::KILL)?;
+    rustix::event::poll(&mut [rustix::event::PollFd::new(&pidfd, rustix::event::PollFlags::IN)], None)?;
+    let outcome = other.tries("ftruncate")?;
+    ensure!(outcome == "done", "after its end: {outcome}");
+    let refused = shim.guard(file.as_file().as_fd());
+    ensure!(matches!(refused, Err(ShimError::Gone)), "{refused:?}");
+    drop(guard);
+    Ok(())
+}
+
+fn file(directory: &Path) -> Result<NamedTempFile> {
+    let file = NamedTempFile::new_in(directory)?;
+    file.as_file().write_all_at(&[7; 12288 + 5], 0)?;
+    Ok(file)
+}
