@@ -24,7 +24,7 @@ pub(super) fn answer<F: FileSystem>(server: &Server<F>, message: &[u8], piece: u
         let handle = |patience| server.handle(&readable, &writable, &mut Scratch::default(), patience);
         match handle(Patience::Try) {
             Outcome::Done(done) => done,
-            Outcome::Defer(Lane::Waiter) => server.refuse(&readable, &writable, Errno::NOLCK),
+            Outcome::Defer(Lane::Waiter(_)) => server.refuse(&readable, &writable, Errno::NOLCK),
             Outcome::Defer(Lane::Pool) => match handle(Patience::MayBlock) {
                 Outcome::Done(done) => done,
                 Outcome::Defer(lane) => panic!("deferred to {lane:?} though it may block"),

@@ -5,10 +5,12 @@
 //! caller may do what it asks is for the guest's kernel to decide.
 
 mod accounts;
+mod attributes;
 mod data;
 mod handles;
 mod locks;
 mod names;
+mod open_files;
 mod operations;
 mod tree;
 

@@ -31,14 +31,11 @@ use transom_wire::{
 };
 
 use super::{
-    MemFs, State,
-    handles::Opened,
+    MemFs,
     locks::{self, Wanted},
-    tree::{Content, Inode, TYPE_MASK, Time},
+    tree::{Content, PERMISSIONS, TYPE_MASK},
 };
 
-/// Permission bits, set-id bits and the sticky bit.
-const PERMISSIONS: u32 = 0o7777;
 const XATTR_CREATE: u32 = libc::XATTR_CREATE as u32;
 const XATTR_REPLACE: u32 = libc::XATTR_REPLACE as u32;
 
@@ -98,7 +95,7 @@ impl FileSystem for MemFs {
             state.tree.truncate(nodeid, arg.size.get())?;
         }
         let now = state.tree.now();
-        set_attributes(state.tree.inode_mut(nodeid)?, valid, arg, now);
+        state.tree.inode_mut(nodeid)?.set_attributes(valid, arg, now);
         state.tree.attr_out(nodeid)
     }
 
@@ -464,72 +461,6 @@ impl FileSystem for MemFs {
         };
         Ok(StatxOut { stat, ..StatxOut::default() })
     }
-}
-
-impl State {
-    fn open(&mut self, nodeid: u64, is_directory: bool, flags: u32) -> Result<OpenOut, Errno> {
-        self.tree.inode_mut(nodeid)?.opens += 1;
-        let fh = self.handles.add(Opened { nodeid, is_directory, flags });
-        Ok(OpenOut { fh: fh.into(), ..OpenOut::default() })
-    }
-
-    fn close(&mut self, fh: u64, is_directory: bool) -> Result<(), Errno> {
-        let opened = self.handles.remove(fh, is_directory)?;
-        self.tree.inode_mut(opened.nodeid)?.opens -= 1;
-        self.tree.drop_unused(opened.nodeid);
-        Ok(())
-    }
-
-    /// The handle is looked at anew for each try: it may have been closed while a request waited.
-    fn set_lock(&mut self, fh: u64, wanted: &Wanted) -> Result<(), Errno> {
-        let nodeid = self.handles.get(fh, false)?.nodeid;
-        locks::apply(&mut self.tree.inode_mut(nodeid)?.locks, wanted)
-    }
-
-    /// The entry of a directory's stream behind `offset`: its place, nodeid and name.
-    fn next_entry(&self, nodeid: u64, offset: u64) -> Result<Option<(u64, u64, Vec<u8>)>, Errno> {
-        let directory = self.tree.directory(nodeid)?;
-        let named = || {
-            let after = offset.checked_add(1)?;
-            let (&place, name) = directory.order.range(after..).next()?;
-            Some((place, directory.names.get(name)?.nodeid, name.clone()))
-        };
-        Ok(match offset {
-            0 => Some((1, nodeid, b".".to_vec())),
-            // A removed directory's parent may be gone.
-            1 => Some((
-                2,
-                if self.tree.inode(directory.parent).is_ok() { directory.parent } else { nodeid },
-                b"..".to_vec(),
-            )),
-            _ => named(),
-        })
-    }
-}
-
-fn set_attributes(inode: &mut Inode, valid: SetattrValid, arg: &SetattrIn, now: Time) {
-    if valid.contains(SetattrValid::MODE) {
-        inode.mode = inode.mode & TYPE_MASK | arg.mode.get() & PERMISSIONS;
-    }
-    if valid.contains(SetattrValid::UID) {
-        inode.uid = arg.uid.get();
-    }
-    if valid.contains(SetattrValid::GID) {
-        inode.gid = arg.gid.get();
-    }
-    if valid.contains(SetattrValid::KILL_SUIDGID) {
-        inode.kill_suidgid();
-    }
-    let chosen = |set, set_now, given| match (valid.contains(set_now), valid.contains(set)) {
-        (true, _) => Some(now),
-        (false, true) => Some(given),
-        (false, false) => None,
-    };
-    let atime = Time(arg.atime.get(), arg.atimensec.get());
-    let mtime = Time(arg.mtime.get(), arg.mtimensec.get());
-    inode.atime = chosen(SetattrValid::ATIME, SetattrValid::ATIME_NOW, atime).unwrap_or(inode.atime);
-    inode.mtime = chosen(SetattrValid::MTIME, SetattrValid::MTIME_NOW, mtime).unwrap_or(inode.mtime);
-    inode.ctime = now;
 }
 
 /// `bytes`, or their number where `size` is 0. Errors: ERANGE where `size` is too small.

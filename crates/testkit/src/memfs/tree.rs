@@ -11,6 +11,8 @@ use super::{Limits, locks::Lock};
 pub(super) const ROOT: u64 = 1;
 /// The type bits of a mode.
 pub(super) const TYPE_MASK: u32 = libc::S_IFMT;
+/// Permission bits, set-id bits and the sticky bit.
+pub(super) const PERMISSIONS: u32 = 0o7777;
 /// What an inode counts beside its data.
 pub(super) const INODE_BYTES: u64 = 256;
 
