@@ -28,6 +28,8 @@ enum Command {
     RoundTrip(commands::RoundTrip),
     /// Compare daemons under a Linux guest that runs the workloads.
     Guest(commands::Guest),
+    /// Compare shares with and without DAX, other daemons and 9p: fio in a Linux guest under QEMU.
+    Fio(commands::Fio),
     /// Compare the daemons' memory after very many inodes.
     Memory(commands::Memory),
     /// Do everything once, as small as can be.
@@ -55,6 +57,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Workload { dir, params } => Ok(workload::run(dir, params, io::stdout())?),
         Command::RoundTrip(command) => command.run(),
         Command::Guest(command) => command.run(),
+        Command::Fio(command) => command.run(),
         Command::Memory(command) => command.run(),
         Command::Smoke(command) => command.run(),
         Command::Render { results } => {

@@ -32,6 +32,17 @@ pub struct Qemu {
     program: Program,
     accelerator: Accelerator,
     cache: PathBuf,
+    at_reset: AtReset,
+    arguments: Vec<OsString>,
+}
+
+/// What a reset of the guest is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtReset {
+    /// The machine's end: a guest whose kernel gives up is not started over and over.
+    Ends,
+    /// A reboot.
+    Reboots,
 }
 
 /// As many requests as the kernel's driver can have under way; QEMU's own 128 would split transfers above 496 KiB.
@@ -46,6 +57,11 @@ const CONFIG_LEN: u32 = 40;
 
 /// The ports, by their number on the bus; port 0 is reserved for a console.
 const PORTS: [&str; 4] = ["stdin", "stdout", "stderr", "control"];
+
+/// The processor that QEMU translates for: all that programs may use of it. QEMU 7.2 emulates cmpxchg16b with a wrong flags
+/// register now and then, which kills newer kernels at boot; protections of the kernel against itself cost its boot half
+/// a second, for the patching of its code and at each access to a program's memory.
+const TCG_CPU: &str = "max,cx16=off,smap=off,smep=off,umip=off,pku=off,la57=off";
 
 /// Words for every kernel. What each is for:
 /// `panic=-1` resets at once, which `-no-reboot` makes an end, and `reboot=t` is the quickest reset;
@@ -65,17 +81,29 @@ impl Accelerator {
 impl Qemu {
     /// QEMU with an accelerator; unpacked kernels are kept in the folder `cache`.
     pub fn new(program: Program, accelerator: Accelerator, cache: &Path) -> Self {
-        Self { program, accelerator, cache: cache.to_owned() }
+        Self { program, accelerator, cache: cache.to_owned(), at_reset: AtReset::Ends, arguments: Vec::new() }
+    }
+
+    /// The same with more arguments, as they are, behind all others.
+    pub fn with_arguments(self, arguments: impl IntoIterator<Item = OsString>) -> Self {
+        Self { arguments: arguments.into_iter().collect(), ..self }
+    }
+
+    /// The same with another answer to a reset.
+    pub fn at_reset(self, at_reset: AtReset) -> Self {
+        Self { at_reset, ..self }
     }
 
     fn command(&self, boot: &Boot<'_>, kernel: &Path, ends: &[OwnedFd]) -> Command {
         let mut command = self.program.command();
-        command.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
+        command.args(["-nodefaults", "-no-user-config", "-display", "none"]);
+        if self.at_reset == AtReset::Ends {
+            command.arg("-no-reboot");
+        }
         command.args(["-machine", "q35,memory-backend=memory,hpet=off,smbus=off,sata=off,usb=off,vmport=off"]);
         match self.accelerator {
             Accelerator::Kvm => command.args(["-accel", "kvm", "-cpu", "host"]),
-            // QEMU 7.2 emulates cmpxchg16b with a wrong flags register now and then, which kills newer kernels at boot.
-            Accelerator::Tcg => command.args(["-accel", "tcg,thread=multi", "-cpu", "max,cx16=off"]),
+            Accelerator::Tcg => command.args(["-accel", "tcg,thread=multi", "-cpu", TCG_CPU]),
         };
         command.args(["-smp", &boot.cpus.to_string(), "-m", &format!("{}M", boot.memory_mib)]);
         let memory = format!("memory-backend-memfd,id=memory,size={}M,share=on", boot.memory_mib);
@@ -94,6 +122,7 @@ impl Qemu {
             command.arg("-chardev").arg(joined(&format!("socket,id=fs{number},path="), &share.socket));
             command.args(["-device", &device(number, share)]);
         }
+        command.args(&self.arguments);
         command
     }
 }

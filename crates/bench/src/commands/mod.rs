@@ -1,5 +1,6 @@
 //! The subcommands that measure, from their options to a report; a file for each.
 
+mod fio;
 mod guest;
 mod memory;
 mod round_trip;
@@ -18,6 +19,7 @@ use transom_vm::{
     peer,
 };
 
+pub(crate) use fio::Fio;
 pub(crate) use guest::Guest;
 pub(crate) use memory::Memory;
 pub(crate) use round_trip::RoundTrip;

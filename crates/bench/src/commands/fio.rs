@@ -1,0 +1,131 @@
+//! `transom-bench fio`.
+
+use std::{env, path::PathBuf};
+
+use clap::Args;
+use transom_bench::{
+    daemon::Candidate,
+    fio::{self, Side, Way},
+    limits,
+    report::{Facts, Report, Version, markdown},
+};
+use transom_vm::{
+    CacheMode,
+    packages::{Cache, OnStderr, Packages},
+    peer,
+    tools::Tools,
+};
+
+#[derive(Args)]
+pub(crate) struct Fio {
+    /// transomd, which is measured [default: the one beside this program]
+    #[arg(long)]
+    transomd: Option<PathBuf>,
+    /// virtiofsd, which it is compared with [default: 1.14, built if need be]
+    #[arg(long)]
+    virtiofsd: Option<PathBuf>,
+    /// QEMU with a window [default: the machine's, or a newer Debian's from the cache]
+    #[arg(long)]
+    qemu: Option<PathBuf>,
+    /// The kernel image or a series of Debian's.
+    #[arg(long)]
+    kernel: Option<PathBuf>,
+    /// Where the directory that is shared is made; a file system on a disk, for direct I/O.
+    #[arg(long, default_value = "/var/tmp")]
+    shared_in: PathBuf,
+    /// Rounds over all sides.
+    #[arg(long, default_value_t = 5)]
+    rounds: u32,
+    /// Seconds of each of fio's runs.
+    #[arg(long, default_value_t = 3.0)]
+    seconds: f64,
+    /// Size of each file, MiB; fio's jobs have one each, four at the most.
+    #[arg(long, default_value_t = 64)]
+    file_mib: u64,
+    /// Size of the window, MiB.
+    #[arg(long, default_value_t = 512)]
+    window_mib: u64,
+    /// Memory of the guest, MiB.
+    #[arg(long, default_value_t = 1024)]
+    memory_mib: u32,
+    /// Virtual processors of the guest.
+    #[arg(long, default_value_t = 1)]
+    cpus: u32,
+    /// Only the sides whose names hold one of these words.
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// Write NAME.json and NAME.md there.
+    #[arg(long, default_value = "target/bench")]
+    out: PathBuf,
+    /// The name of both files.
+    #[arg(long, default_value = "fio")]
+    name: String,
+}
+
+impl Fio {
+    pub(crate) fn run(self) -> anyhow::Result<()> {
+        let (cache, report) = (Cache::locate()?, OnStderr::default());
+        let tools = Tools::new(&cache, &report);
+        let qemu = tools.qemu_with_window(self.qemu.as_deref())?;
+        let kernel = tools.kernel(self.kernel.as_deref())?;
+        let kernel_name = kernel.image.file_name().map(|name| name.to_string_lossy().into_owned());
+        let ours = match &self.transomd {
+            Some(path) => path.clone(),
+            None => env::current_exe()?.with_file_name("transomd"),
+        };
+        let peer = match &self.virtiofsd {
+            Some(path) => path.clone(),
+            None => peer::virtiofsd(&Packages::new(&cache, &report))?,
+        };
+        let plan = fio::Plan {
+            sides: self.sides(&Candidate::named("transomd", &ours)?, &Candidate::named("virtiofsd", &peer)?),
+            rounds: self.rounds,
+            file_len: self.file_mib << 20,
+            seconds: self.seconds,
+            kernel,
+            memory_mib: self.memory_mib,
+            cpus: self.cpus,
+        };
+        let samples = fio::measure(&plan, &qemu, tools.cache(), &self.shared_in)?;
+        let versions = plan.sides.iter().map(|side| Version {
+            name: side.name.clone(),
+            version: match side.way {
+                Way::NineP(cache) => format!("virtio-9p of the same QEMU, cache={cache}"),
+                Way::VirtioFs { .. } => side.daemon.version(),
+            },
+            args: side.daemon.args.clone(),
+        });
+        let limits_dir = tempfile::tempdir_in(&self.shared_in)?;
+        let report = Report {
+            title: "fio in a guest: with and without DAX".into(),
+            command: super::command_line(),
+            facts: Facts::collect(kernel_name, &self.shared_in),
+            daemons: versions.collect(),
+            limits: limits::measure(limits_dir.path())?,
+            samples,
+        };
+        report.write(&self.out, &self.name)?;
+        print!("{}", markdown(&report));
+        Ok(())
+    }
+
+    fn sides(&self, ours: &Candidate, peer: &Candidate) -> Vec<Side> {
+        let virtio_fs = |name: &str, daemon: &Candidate, cache, window_len| Side {
+            name: name.into(),
+            daemon: daemon.clone(),
+            way: Way::VirtioFs { cache, window_len },
+        };
+        let nine_p = |name: &str, cache| Side { name: name.into(), daemon: ours.clone(), way: Way::NineP(cache) };
+        let sides = [
+            virtio_fs("DAX", ours, CacheMode::Never, Some(self.window_mib << 20)),
+            virtio_fs("transomd-never", ours, CacheMode::Never, None),
+            virtio_fs("transomd-auto", ours, CacheMode::Auto, None),
+            virtio_fs("virtiofsd-never", peer, CacheMode::Never, None),
+            virtio_fs("virtiofsd-auto", peer, CacheMode::Auto, None),
+            nine_p("9p-none", "none"),
+            nine_p("9p-mmap", "mmap"),
+        ];
+        let is_wanted = |side: &Side| self.only.is_empty() || self.only.iter().any(|word| side.name.contains(word));
+        sides.into_iter().filter(is_wanted).collect()
+    }
+}

@@ -1,0 +1,102 @@
+//! What fio is asked to do: engines, patterns, numbers of jobs.
+
+/// Each engine with each pattern and each number of jobs, as in the measurements that first compared DAX.
+const ENGINES: [Engine; 3] = [Engine::Psync, Engine::Libaio, Engine::Mmap];
+const PATTERNS: [&str; 4] = ["read", "randread", "write", "randwrite"];
+const JOBS: [u32; 2] = [1, 4];
+
+/// Bytes of one operation.
+pub(super) const BLOCK_LEN: u64 = 4096;
+/// Operations under way at once, for engines that can.
+const QUEUE_DEPTH: u32 = 16;
+
+/// How fio does its operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Engine {
+    /// pread(2) and pwrite(2).
+    Psync,
+    /// Linux's asynchronous operations, which are that with `O_DIRECT` only.
+    Libaio,
+    /// Loads and stores in a shared mapping.
+    Mmap,
+}
+
+/// One run of fio.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Job {
+    /// As in `psync randread x4`.
+    pub(super) name: String,
+    engine: Engine,
+    pattern: &'static str,
+    jobs: u32,
+}
+
+/// All runs.
+pub(super) fn all() -> Vec<Job> {
+    let mut all = Vec::new();
+    for engine in ENGINES {
+        for jobs in JOBS {
+            for pattern in PATTERNS {
+                all.push(Job { name: format!("{} {pattern} x{jobs}", engine.word()), engine, pattern, jobs });
+            }
+        }
+    }
+    all
+}
+
+/// As many files as the largest run has jobs.
+pub(super) fn file_names() -> impl Iterator<Item = String> {
+    let jobs = JOBS.into_iter().max().unwrap_or(1);
+    (0..jobs).map(|job| format!("fio.{job}.0"))
+}
+
+impl Engine {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Psync => "psync",
+            Self::Libaio => "libaio",
+            Self::Mmap => "mmap",
+        }
+    }
+}
+
+impl Job {
+    /// fio's arguments for files of `file_len` bytes in `dir`, which are there.
+    pub(super) fn arguments(&self, dir: &str, file_len: u64, seconds: f64) -> Vec<String> {
+        let Self { engine, pattern, jobs, .. } = self;
+        let direct = u8::from(*engine == Engine::Libaio);
+        vec![
+            "--name=fio".into(),
+            format!("--directory={dir}"),
+            format!("--ioengine={}", engine.word()),
+            format!("--rw={pattern}"),
+            format!("--numjobs={jobs}"),
+            format!("--bs={BLOCK_LEN}"),
+            format!("--iodepth={QUEUE_DEPTH}"),
+            format!("--size={file_len}"),
+            format!("--direct={direct}"),
+            format!("--runtime={}ms", (seconds * 1e3).round()),
+            "--time_based".into(),
+            "--group_reporting".into(),
+            "--fallocate=none".into(),
+            "--randrepeat=1".into(),
+            "--thread".into(),
+            "--output-format=json".into(),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_matrix_is_whole_and_its_names_are_unique() {
+        let mut names: Vec<_> = all().into_iter().map(|job| job.name).collect();
+        assert_eq!(names.len(), 24);
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), 24);
+        assert_eq!(file_names().collect::<Vec<_>>(), ["fio.0.0", "fio.1.0", "fio.2.0", "fio.3.0"]);
+    }
+}

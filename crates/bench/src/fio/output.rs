@@ -1,0 +1,84 @@
+//! fio's answer, as JSON.
+
+use anyhow::{Context, bail};
+use serde::Deserialize;
+
+use super::matrix::BLOCK_LEN;
+use crate::report::Measure;
+
+#[derive(Deserialize)]
+struct Output {
+    jobs: Vec<JobOutput>,
+}
+
+#[derive(Deserialize)]
+struct JobOutput {
+    error: i32,
+    read: Direction,
+    write: Direction,
+}
+
+#[derive(Deserialize)]
+struct Direction {
+    total_ios: u64,
+    iops: f64,
+    clat_ns: Latency,
+}
+
+#[derive(Deserialize)]
+struct Latency {
+    #[serde(default)]
+    percentile: std::collections::BTreeMap<String, f64>,
+}
+
+/// The figures in what fio printed. Errors: it is none of fio's, or says that the run failed.
+pub(super) fn parse(text: &str) -> anyhow::Result<Measure> {
+    // fio prints notes before the object.
+    let begin = text.find('{').context("fio printed no figures")?;
+    let output: Output = serde_json::from_str(&text[begin..]).context("fio's figures are not understood")?;
+    let [job] = &output.jobs[..] else { bail!("fio printed {} groups of figures", output.jobs.len()) };
+    if job.error != 0 {
+        bail!("{}", std::io::Error::from_raw_os_error(job.error));
+    }
+    let direction = if job.read.total_ios > 0 { &job.read } else { &job.write };
+    if direction.total_ios == 0 {
+        bail!("fio did no operation");
+    }
+    let percentile = |key: &str| direction.clat_ns.percentile.get(key).copied().unwrap_or(0.0);
+    Ok(Measure {
+        ops: direction.total_ios,
+        bytes_per_op: BLOCK_LEN,
+        ops_per_s: direction.iops,
+        latency_p50_ns: percentile("50.000000"),
+        latency_p99_ns: percentile("99.000000"),
+        daemon_cpu_ns_per_op: None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(error: i32, ios: u64) -> String {
+        let idle = r#"{"total_ios":0,"iops":0.0,"clat_ns":{"min":0}}"#;
+        format!(
+            "note: both iodepth >= 1\n{{\"fio version\":\"3\",\"jobs\":[{{\"error\":{error},\"read\":{idle},\"write\":\
+             {{\"total_ios\":{ios},\"iops\":12.5,\"clat_ns\":{{\"percentile\":{{\"50.000000\":7,\"99.000000\":9}}}}}}}}]}}"
+        )
+    }
+
+    #[test]
+    fn figures_are_those_of_the_direction_that_was_used() {
+        let measure = parse(&answer(0, 5)).unwrap();
+        assert_eq!((measure.ops, measure.ops_per_s), (5, 12.5));
+        assert_eq!((measure.latency_p50_ns, measure.latency_p99_ns), (7.0, 9.0));
+    }
+
+    #[test]
+    fn what_failed_has_no_figures() {
+        assert!(parse(&answer(libc::ENODEV, 5)).unwrap_err().to_string().contains("No such device"));
+        assert!(parse(&answer(0, 0)).is_err());
+        assert!(parse("").is_err());
+        assert!(parse("fio: engine mmap not loadable").is_err());
+    }
+}
