@@ -97,7 +97,7 @@ pub fn verify(path: &Path, offset: u64, len: u64, seed: u64) -> anyhow::Result<(
 
 impl Number {
     fn map(path: &Path, offset: u64) -> anyhow::Result<Self> {
-        ensure!(offset % 8 == 0, "the offset {offset} is no multiple of 8");
+        ensure!(offset.is_multiple_of(8), "the offset {offset} is no multiple of 8");
         let (page, at) = (offset / PAGE_LEN * PAGE_LEN, (offset % PAGE_LEN) as usize);
         let file = open(path, offset + 8)?;
         Ok(Self { mapping: map(&file, page, PAGE_LEN as usize, true)?, at })
@@ -157,7 +157,7 @@ fn pieces(
 /// Bytes that depend on their position: a piece in the wrong place shows. None is zero, as a page that is missing is.
 fn data(seed: u64, position: u64, len: usize) -> Vec<u8> {
     let byte = |position: u64| {
-        let mixed = (position / 8 ^ seed.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mixed = ((position / 8) ^ seed.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         ((mixed ^ mixed >> 29) >> (8 * (position % 8))) as u8 | 1
     };
     (position..position + len as u64).map(byte).collect()

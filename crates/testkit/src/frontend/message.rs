@@ -9,12 +9,14 @@ use std::{
         fd::{AsFd, BorrowedFd},
         unix::net::UnixStream,
     },
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
 use anyhow::{Context as _, bail, ensure};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+
+use super::turn::Turn;
 
 /// The numbers of the requests that a front end sends.
 #[allow(missing_docs, reason = "the names are the specification's")]
@@ -119,7 +121,7 @@ pub struct Channel {
     /// Every request asks for an acknowledgement; REPLY_ACK is negotiated.
     pub acknowledged: bool,
     /// Held while a request is under way: a front end of one thread does nothing else then.
-    turn: Arc<Mutex<()>>,
+    turn: Arc<Turn>,
 }
 
 impl Channel {
@@ -135,12 +137,8 @@ impl Channel {
     }
 
     /// Whoever holds it keeps the front end from sending requests and waiting for their answers.
-    pub fn turn(&self) -> &Arc<Mutex<()>> {
+    pub fn turn(&self) -> &Arc<Turn> {
         &self.turn
-    }
-
-    fn take_turn(&self) -> MutexGuard<'_, ()> {
-        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sends `bytes` as they are, `fds` with the first of them.
@@ -160,7 +158,7 @@ impl Channel {
 
     /// Sends a request that has a reply of its own, and returns that reply's payload.
     pub fn ask(&self, request: u32, payload: &[u8]) -> anyhow::Result<Vec<u8>> {
-        let _turn = self.take_turn();
+        let _turn = self.turn.take();
         self.send_raw(&[&header(request, VERSION, payload.len()), payload].concat(), &[])
             .with_context(|| format!("request {request}"))?;
         self.reply_to(request)
@@ -168,7 +166,7 @@ impl Channel {
 
     /// Sends a request that has none, and waits for the acknowledgement where those are negotiated.
     pub fn tell(&self, request: u32, payload: &[u8], fds: &[BorrowedFd<'_>]) -> anyhow::Result<()> {
-        let _turn = self.take_turn();
+        let _turn = self.turn.take();
         let flags = if self.acknowledged { VERSION | NEED_REPLY } else { VERSION };
         self.send_raw(&[&header(request, flags, payload.len()), payload].concat(), fds)
             .with_context(|| format!("request {request}"))?;

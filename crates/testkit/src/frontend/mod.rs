@@ -9,6 +9,7 @@ pub mod message;
 pub mod queue;
 pub mod ram;
 pub mod ring;
+pub mod turn;
 pub mod wake;
 pub mod window;
 
@@ -184,11 +185,21 @@ impl FrontEnd {
         Ok(u16::from_le_bytes([reply[4], reply[5]]))
     }
 
-    /// Resets the device, and with it the window where the rules say so.
+    /// Resets the device, and with it the window where the rules say so; agrees on the features again.
     pub fn reset(&self) -> anyhow::Result<()> {
         self.channel.tell(request::RESET_DEVICE, &[], &[])?;
+        self.channel.tell(request::SET_FEATURES, &u64s(&[self.features]), &[])?;
         self.window.iter().for_each(Window::device_was_reset);
         Ok(())
+    }
+
+    /// As QEMU does when the guest resets the device: stops its queues, resets it and ends its mappings, at one go.
+    pub fn stop_and_reset(&self, queues: &[u32]) -> anyhow::Result<()> {
+        let _turn = self.channel.turn().take();
+        for &queue in queues {
+            self.stop_queue(queue)?;
+        }
+        self.reset()
     }
 
     /// The window. Panics without one.

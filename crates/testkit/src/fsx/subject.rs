@@ -110,7 +110,7 @@ impl Open {
                 more => count += more,
             }
             // What ends off a block is the end of the file.
-            if self.mode == Mode::Direct && count as u64 % BLOCK != 0 {
+            if self.mode == Mode::Direct && !(count as u64).is_multiple_of(BLOCK) {
                 break;
             }
         }

@@ -75,6 +75,7 @@ pub(crate) struct Stretch {
 
 /// Programs for both sides of a mapping.
 #[derive(Subcommand)]
+#[expect(clippy::enum_variant_names, reason = "the names of the commands")]
 pub(crate) enum Tool {
     /// Adds 1 to a number in a shared mapping, atomically, N times; prints the last value
     MapCounter {

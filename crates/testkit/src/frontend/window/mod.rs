@@ -15,14 +15,14 @@ mod window_test;
 use std::{
     io,
     os::{fd::OwnedFd, unix::net::UnixStream},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, PoisonError},
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
 use anyhow::bail;
 
-use super::message::HANG_AFTER;
+use super::{message::HANG_AFTER, turn::Turn};
 pub use rules::{Reaction, Rules};
 use serve::{Shared, State};
 
@@ -73,7 +73,7 @@ pub struct Held<'w>(&'w Window);
 
 impl Window {
     /// A window of `len` bytes that serves what comes by `stream`, taking turns with whoever else takes `turn`.
-    pub(super) fn new(len: u64, rules: Rules, stream: UnixStream, turn: Arc<Mutex<()>>) -> anyhow::Result<Self> {
+    pub(super) fn new(len: u64, rules: Rules, stream: UnixStream, turn: Arc<Turn>) -> anyhow::Result<Self> {
         let shared = Arc::new(Shared::new(len, rules, turn)?);
         let (served, of_thread) = (stream.try_clone()?, shared.clone());
         let thread = thread::Builder::new().name("front-end-window".into()).spawn(move || of_thread.serve(&served))?;
@@ -115,6 +115,12 @@ impl Window {
         self.shared.lock().refusals.clone()
     }
 
+    /// How many requests were refused, and the channel closed where the rules say so, because the mapping that they were
+    /// about had ended by a reset that the back end could not know of when it sent them.
+    pub fn stale_refusals(&self) -> u64 {
+        self.shared.lock().stale_refusals
+    }
+
     /// Whether the channel is closed, by either side.
     pub fn is_closed(&self) -> bool {
         self.shared.lock().is_closed
@@ -142,6 +148,11 @@ impl Window {
         self.shared.lock().reactions.extend(reactions);
     }
 
+    /// Waits until every chosen reaction has had its request.
+    pub fn wait_for_reactions(&self) -> anyhow::Result<()> {
+        self.wait("too few requests came", |state| state.reactions.is_empty())
+    }
+
     /// Holds all requests from now on.
     pub fn hold(&self, hold: Hold) -> Held<'_> {
         self.shared.lock().hold = Some(hold);
@@ -150,10 +161,7 @@ impl Window {
 
     /// Ends all mappings, as a reset of the device does.
     pub fn drop_mappings(&self) {
-        let mut state = self.shared.lock();
-        for (offset, mapped) in std::mem::take(&mut state.mappings) {
-            self.shared.area.unmap(offset, mapped.mapping.len).expect("what is mapped lies within the window");
-        }
+        self.shared.drop_mappings(&self.stream);
     }
 
     /// Closes the channel. What is mapped stays.

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
+    io,
     os::{
         fd::{AsFd, OwnedFd},
         unix::net::UnixStream,
@@ -10,9 +11,13 @@ use std::{
 };
 
 use anyhow::{bail, ensure};
-use rustix::fs::{FileType, OFlags, fcntl_getfl, fstat};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fs::{FileType, OFlags, fcntl_getfl, fstat},
+};
 
 use super::{
+    super::turn::Turn,
     Counts, Hold, Mapping, Reaction, Rules,
     area::Area,
     requests::{self, Map, Request, What},
@@ -28,7 +33,7 @@ pub(super) struct Shared {
     pub(super) len: u64,
     pub(super) rules: Rules,
     /// The one thread of a front end that has one: who holds it is at work.
-    pub(super) turn: Arc<Mutex<()>>,
+    pub(super) turn: Arc<Turn>,
     pub(super) state: Mutex<State>,
     /// The hold has ended, or a request has come.
     pub(super) changed: Condvar,
@@ -44,7 +49,13 @@ pub(super) struct State {
     pub(super) waiting: u64,
     /// Why requests were refused, not by a [`Reaction`] but by the rules.
     pub(super) refusals: Vec<String>,
+    /// Refused requests that a back end had sent before it could know of a reset.
+    pub(super) stale_refusals: u64,
     pub(super) most_mappings: usize,
+    /// A request was received and is not done.
+    is_in_hand: bool,
+    /// The next request to be done was sent before a reset of the device.
+    is_stale: bool,
     pub(super) is_ending: bool,
     pub(super) is_closed: bool,
 }
@@ -57,7 +68,7 @@ pub(super) struct Mapped {
 }
 
 impl Shared {
-    pub(super) fn new(len: u64, rules: Rules, turn: Arc<Mutex<()>>) -> anyhow::Result<Self> {
+    pub(super) fn new(len: u64, rules: Rules, turn: Arc<Turn>) -> anyhow::Result<Self> {
         let area = Area::reserve(usize::try_from(len)?)?;
         Ok(Self { area, len, rules, turn, state: Mutex::default(), changed: Condvar::new() })
     }
@@ -69,7 +80,7 @@ impl Shared {
     /// Answers requests until the channel is closed.
     pub(super) fn serve(&self, stream: &UnixStream) {
         loop {
-            let goes_on = match requests::receive(stream) {
+            let goes_on = match self.receive(stream) {
                 Ok(Some(request)) => self.answer(stream, &request),
                 Ok(None) => false,
                 Err(error) => {
@@ -87,10 +98,28 @@ impl Shared {
         self.changed.notify_all();
     }
 
+    /// Ends all mappings, as a reset of the device does.
+    pub(super) fn drop_mappings(&self, stream: &UnixStream) {
+        let mut state = self.lock();
+        for (offset, mapped) in std::mem::take(&mut state.mappings) {
+            self.area.unmap(offset, mapped.mapping.len).expect("what is mapped lies within the window");
+        }
+        state.is_stale = state.is_in_hand || is_readable(stream, false);
+    }
+
+    fn receive(&self, stream: &UnixStream) -> io::Result<Option<Request>> {
+        is_readable(stream, true);
+        // A request comes in one piece, so that this does not wait with the lock held.
+        let mut state = self.lock();
+        let request = requests::receive(stream)?;
+        state.is_in_hand = true;
+        Ok(request)
+    }
+
     /// Returns whether the channel stays open.
     fn answer(&self, stream: &UnixStream, request: &Request) -> bool {
         self.wait_while(Hold::Requests);
-        let turn = self.rules.is_single_threaded.then(|| self.turn.lock().unwrap_or_else(PoisonError::into_inner));
+        let turn = self.rules.is_single_threaded.then(|| self.turn.take());
         self.show_all();
         let reaction = match request.what {
             What::Map(_) | What::Unmap { .. } => self.lock().reactions.pop_front().unwrap_or(Reaction::Serve),
@@ -98,10 +127,17 @@ impl Shared {
         };
         let is_served = !matches!(reaction, Reaction::Refuse | Reaction::Ignore | Reaction::Close);
         let done = if is_served { self.perform(&request.what) } else { Ok(false) };
-        if let Err(reason) = &done {
-            self.lock().refusals.push(format!("{reason:#}"));
+        let mut state = self.lock();
+        state.is_in_hand = false;
+        let is_stale = std::mem::take(&mut state.is_stale);
+        match &done {
+            Err(_) if is_stale => state.stale_refusals += 1,
+            Err(reason) => state.refusals.push(format!("{reason:#}")),
+            Ok(_) => {}
         }
+        drop(state);
         drop(turn);
+        self.changed.notify_all();
         self.wait_while(Hold::Answers);
         let closes = matches!(reaction, Reaction::Close | Reaction::ServeAndClose)
             || done.is_err() && self.rules.closes_at_refusal;
@@ -157,7 +193,11 @@ impl Shared {
         state.counts.maps += 1;
         let (offset, len) = (request.offset, request.len);
         self.check_place(request.region, offset, len)?;
-        ensure!(request.file_offset % PAGE_LEN == 0, "map from the unaligned offset {} of a file", request.file_offset);
+        ensure!(
+            request.file_offset.is_multiple_of(PAGE_LEN),
+            "map from the unaligned offset {} of a file",
+            request.file_offset
+        );
         let stat = fstat(&request.file)?;
         let (size, is_file) =
             (stat.st_size.cast_unsigned(), FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile);
@@ -214,9 +254,24 @@ impl Shared {
 
     fn check_place(&self, region: u8, offset: u64, len: u64) -> anyhow::Result<()> {
         ensure!(region == REGION, "there is no region {region}");
-        ensure!(offset % PAGE_LEN == 0 && len % PAGE_LEN == 0 && len > 0, "{len} bytes at {offset} are no pages");
+        ensure!(
+            offset.is_multiple_of(PAGE_LEN) && len.is_multiple_of(PAGE_LEN) && len > 0,
+            "{len} bytes at {offset} are no pages"
+        );
         let end = offset.checked_add(len);
         ensure!(end.is_some_and(|end| end <= self.len), "{len} bytes at {offset} of a window of {}", self.len);
         Ok(())
+    }
+}
+
+/// Whether a request, or the end of the channel, waits to be received.
+fn is_readable(stream: &UnixStream, waits: bool) -> bool {
+    let timeout = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut fds = [PollFd::new(stream, PollFlags::IN)];
+    loop {
+        match poll(&mut fds, if waits { None } else { Some(&timeout) }) {
+            Err(rustix::io::Errno::INTR) => {}
+            other => return other.is_ok_and(|count| count > 0),
+        }
     }
 }

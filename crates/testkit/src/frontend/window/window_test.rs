@@ -77,10 +77,13 @@ fn what_is_mapped_shows_with_the_next_request_and_both_ways() {
     assert_eq!((window.mappings(), window.refusals()), (Vec::new(), Vec::new()));
 }
 
+/// Asks for something with a whole file or an empty one; returns the answer.
+type Offence = fn(&BackEnd, &OwnedFd, &OwnedFd) -> Option<bool>;
+
 #[test]
 fn what_is_against_the_rules_closes_the_channel() {
     let (whole, empty) = (file(8 * RANGE), file(0));
-    let offences: [(&str, fn(&BackEnd, &OwnedFd, &OwnedFd) -> Option<bool>); 11] = [
+    let offences: [(&str, Offence); 11] = [
         ("at 1048576 over", |back_end, whole, _| back_end.map(whole, 0, RANGE / 2, RANGE)),
         ("at 0 over", |back_end, whole, _| back_end.map(whole, 0, 0, RANGE)),
         ("of a file of 0", |back_end, _, empty| back_end.map(empty, 0, RANGE, RANGE)),
