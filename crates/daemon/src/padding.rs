@@ -39,7 +39,7 @@ impl PaddedFiles for Views {
         self.0.view(file).map_err(|error| match error {
             // A file system on top of others has no room for one more.
             ShimError::Refused(Errno::LOOP) => Errno::OPNOTSUPP,
-            ShimError::Refused(errno) => errno,
+            ShimError::Refused(errno) | ShimError::Unguarded(errno) => errno,
             ShimError::Gone => {
                 error!("{error}: files can no longer be mapped");
                 Errno::IO

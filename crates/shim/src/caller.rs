@@ -1,6 +1,6 @@
 //! What a thread that waits in the kernel has called, from `/proc`.
 //!
-//! What is done through io_uring cannot be seen, nor what threads outside of our pid namespace do.
+//! Of io_uring it shows only that it is that, and of threads outside of our pid namespace nothing.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -19,8 +19,8 @@ pub(crate) enum Call {
     Fallocate { mode: u64 },
     /// truncate(2), ftruncate(2) to this size.
     Truncate { len: u64 },
-    /// None: a thread of the kernel's, which works for io_uring.
-    None,
+    /// Anything, through io_uring.
+    Ring,
     /// Something else, or unknown.
     Other,
 }
@@ -50,7 +50,8 @@ impl Proc {
         let argument = |word: &str| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok();
         let arguments: Vec<u64> = words.map_while(argument).collect();
         match (number, &arguments[..]) {
-            (Some(-1), _) => Call::None,
+            // A thread of the kernel's that works for a ring; others like it have the call of their maker.
+            (Some(-1), _) => Call::Ring,
             (Some(number), &[a, b, c, d, ..]) => self.understand(thread, number, [a, b, c, d]),
             _ => Call::Other,
         }
@@ -61,6 +62,7 @@ impl Proc {
             libc::SYS_openat | libc::SYS_open_by_handle_at => Call::Open { flags: third },
             libc::SYS_openat2 => Call::Open { flags: self.open_how_flags(thread, third) },
             libc::SYS_fallocate => Call::Fallocate { mode: second },
+            libc::SYS_io_uring_enter => Call::Ring,
             libc::SYS_truncate | libc::SYS_ftruncate => Call::Truncate { len: second },
             #[cfg(target_arch = "x86_64")]
             _ => other_x86(number, second, third),

@@ -27,9 +27,12 @@ pub enum StartError {
 /// Why there is no view or guard of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum ShimError {
-    /// Of this file there can be none.
-    #[error("not with this file: {0}")]
+    /// Of this file there can be no view.
+    #[error("no view of this file: {0}")]
     Refused(Errno),
+    /// This file cannot be guarded.
+    #[error("nothing keeps others from making this file shorter: {0}")]
+    Unguarded(Errno),
     /// The process has ended.
     #[error("the process that makes views has ended")]
     Gone,
@@ -51,13 +54,10 @@ pub enum Step {
     Isolation = 5,
     /// A first view.
     Probe = 6,
-    /// Events that tell of truncations.
-    Guard = 7,
 }
 
 impl Step {
-    const ALL: [Self; 7] =
-        [Self::Process, Self::Device, Self::Mount, Self::Negotiation, Self::Isolation, Self::Probe, Self::Guard];
+    const ALL: [Self; 6] = [Self::Process, Self::Device, Self::Mount, Self::Negotiation, Self::Isolation, Self::Probe];
 
     pub(crate) fn from_u32(number: u32) -> Option<Self> {
         Self::ALL.into_iter().find(|&step| step as u32 == number)
@@ -69,7 +69,6 @@ impl Step {
             Self::Mount => "; this takes CAP_SYS_ADMIN",
             Self::Negotiation => "; Linux 6.9 or newer, with CONFIG_FUSE_PASSTHROUGH",
             Self::Probe => "; this takes CAP_SYS_ADMIN outside of any user namespace",
-            Self::Guard => "; this takes CAP_SYS_ADMIN, and /proc",
             Self::Process | Self::Isolation => "",
         }
     }
@@ -84,7 +83,6 @@ impl fmt::Display for Step {
             Self::Negotiation => "the kernel's FUSE passes no file through",
             Self::Isolation => "cannot isolate the process",
             Self::Probe => "cannot pass a file through",
-            Self::Guard => "cannot watch files",
         })
     }
 }

@@ -3,6 +3,7 @@
 use std::{
     collections::HashMap,
     os::fd::{AsFd, OwnedFd},
+    sync::Arc,
 };
 
 use rustix::io::Errno;
@@ -15,7 +16,8 @@ pub(crate) type GuardId = u64;
 /// All guards.
 #[derive(Debug)]
 pub(crate) struct Guards {
-    group: OwnedFd,
+    /// Or why there is none.
+    group: Result<Arc<OwnedFd>, Errno>,
     by_id: HashMap<GuardId, HostFile>,
     files: HashMap<HostFile, Guarded>,
     next: GuardId,
@@ -31,16 +33,20 @@ struct Guarded {
 
 impl Guards {
     /// Marks go to `group`.
-    pub(crate) fn new(group: OwnedFd) -> Self {
+    pub(crate) fn new(group: Result<Arc<OwnedFd>, Errno>) -> Self {
         Self { group, by_id: HashMap::new(), files: HashMap::new(), next: 1 }
     }
 
     /// Guards `file`, which is `fd`, from when this returns.
+    ///
+    /// Errors: EOPNOTSUPP where the kernel or the file system has no such events, EPERM where we may not have them.
     pub(crate) fn insert(&mut self, file: HostFile, fd: OwnedFd) -> Result<GuardId, Errno> {
         match self.files.get_mut(&file) {
             Some(guarded) => guarded.guards += 1,
             None => {
-                fanotify::mark(&self.group, fd.as_fd())?;
+                let marked = fanotify::mark(self.group.as_ref().map_err(|errno| *errno)?, fd.as_fd());
+                // So a kernel answers that does not know them.
+                marked.map_err(|errno| if errno == Errno::INVAL { Errno::OPNOTSUPP } else { errno })?;
                 self.files.insert(file, Guarded { fd, guards: 1 });
             }
         }
@@ -58,6 +64,9 @@ impl Guards {
         if guarded.guards > 0 {
             return Ok(());
         }
-        self.files.remove(&file).map_or(Ok(()), |guarded| fanotify::unmark(&self.group, guarded.fd.as_fd()))
+        match (self.files.remove(&file), &self.group) {
+            (Some(guarded), Ok(group)) => fanotify::unmark(group, guarded.fd.as_fd()),
+            _ => Ok(()),
+        }
     }
 }

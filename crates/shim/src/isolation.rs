@@ -36,8 +36,10 @@ pub(crate) fn confine(root: &OwnedFd) -> Result<(), Errno> {
 /// What a thread does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Duty {
-    /// Registers files and closes them.
+    /// Answers the kernel.
     Serve,
+    /// Closes what was registered.
+    Close,
     /// Registers files, and marks them, whoever may read them.
     Open,
     /// Looks at the system calls of others.
@@ -47,7 +49,8 @@ pub(crate) enum Duty {
 /// Leaves this thread the capabilities that its duty takes.
 pub(crate) fn drop_capabilities(duty: Duty) -> Result<(), Errno> {
     let kept: &[Capability] = match duty {
-        Duty::Serve => &[Capability::CAP_SYS_ADMIN],
+        Duty::Serve => &[],
+        Duty::Close => &[Capability::CAP_SYS_ADMIN],
         Duty::Open => &[Capability::CAP_SYS_ADMIN, Capability::CAP_DAC_READ_SEARCH],
         Duty::Listen => &[Capability::CAP_SYS_PTRACE],
     };

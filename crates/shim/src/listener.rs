@@ -52,7 +52,7 @@ fn judge(event: &Event, proc: &Proc, user: &User) -> Verdict {
         (EventKind::Access { .. }, Call::Truncate { len }) => len < size,
         (EventKind::Access { .. }, Call::Fallocate { mode }) => discards(mode),
         // A truncation through io_uring to a whole number of pages; to other sizes it looks like a read.
-        (EventKind::Access { offset, count: 0 }, Call::None) => offset < size,
+        (EventKind::Access { offset, count: 0 }, Call::Ring) => offset < size,
         _ => false,
     };
     if shortens && !is_users(event, proc, user) { Verdict::Deny } else { Verdict::Allow }

@@ -30,8 +30,8 @@ pub struct Shim {
 ///
 /// truncate(2), ftruncate(2), open(2) with O_TRUNC and fallocate(2) with a hole or a collapse fail with EPERM; whatever
 /// leaves the file at least as long goes on. The user's own process may do anything. What others have opened before can
-/// still be collapsed or given holes, and what comes through io_uring, an NFS server of this machine or an overlay on top
-/// of the file is not recognised. When the process has ended, nothing is held back.
+/// still be collapsed or given holes. Not all of what comes through io_uring is recognised, and nothing of what an NFS
+/// server of this machine or an overlay on top of the file does. When the process has ended, nothing is held back.
 #[derive(Debug)]
 pub struct Guard {
     link: Arc<Link>,
@@ -82,12 +82,13 @@ impl Shim {
     ///
     /// A mapping costs less when its view was made before the first guard of the file.
     ///
-    /// Errors: [`ShimError::Refused`] with EINVAL or EOPNOTSUPP where the kernel (before Linux 6.14) or the file system
-    /// (tmpfs, overlayfs) has no such thing; [`ShimError::Gone`].
+    /// Errors: [`ShimError::Unguarded`] with EOPNOTSUPP where the kernel (before Linux 6.14) or the file system (tmpfs,
+    /// overlayfs) has no such thing, EINVAL for what is no regular file; [`ShimError::Gone`].
     pub fn guard(&self, file: BorrowedFd<'_>) -> Result<Guard, ShimError> {
-        match self.link.ask(Message::Guard, Some(file))?.message {
-            Message::Guarded { id } => Ok(Guard { link: self.link.clone(), id }),
-            _ => Err(ShimError::Gone),
+        match self.link.ask(Message::Guard, Some(file)) {
+            Ok(Received { message: Message::Guarded { id }, .. }) => Ok(Guard { link: self.link.clone(), id }),
+            Err(ShimError::Refused(errno)) => Err(ShimError::Unguarded(errno)),
+            Ok(_) | Err(_) => Err(ShimError::Gone),
         }
     }
 

@@ -54,22 +54,27 @@ fn live(socket: &OwnedFd) -> Result<(), (Step, Errno)> {
     let (closing, closed) = mpsc::channel();
     let nodes = Arc::new(Nodes::new(closing));
 
-    let opener = gettid();
-    let (server_device, server_nodes) = (device.clone(), nodes.clone());
-    let group = fanotify::open().map_err(|errno| (Step::Guard, errno))?;
-    let proc = Proc::open().map_err(|errno| (Step::Guard, errno))?;
-    let listener_group = group.try_clone().map_err(|_| (Step::Guard, Errno::MFILE))?;
     set_socket_passcred(socket, true).map_err(|errno| (Step::Process, errno))?;
     let user = User::default();
+    // Without it, there are views, and who asks for a guard is told why there is none.
+    let watch = fanotify::open().and_then(|group| Ok((Arc::new(group), Proc::open()?)));
 
-    let ready = Arc::new(Barrier::new(4));
+    let threads = 3 + usize::from(watch.is_ok());
+    let ready = Arc::new(Barrier::new(threads));
+    let (opener, server_device, server_nodes) = (gettid(), device.clone(), nodes.clone());
     spawn("views", Duty::Serve, &ready, move || server::serve(&server_device, &server_nodes, opener))?;
     let closer_device = device.clone();
-    spawn("closing", Duty::Serve, &ready, move || {
+    spawn("closing", Duty::Close, &ready, move || {
         closed.into_iter().try_for_each(|id| backing::close(&closer_device, id))
     })?;
-    let listener_user = user.clone();
-    spawn("guard", Duty::Listen, &ready, move || listener::listen(&listener_group, &proc, &listener_user))?;
+    let group = match watch {
+        Ok((group, proc)) => {
+            let (listener_group, user) = (group.clone(), user.clone());
+            spawn("guard", Duty::Listen, &ready, move || listener::listen(&listener_group, &proc, &user))?;
+            Ok(group)
+        }
+        Err(errno) => Err(errno),
+    };
     ready.wait();
 
     isolation::confine(&root).map_err(|errno| (Step::Isolation, errno))?;
