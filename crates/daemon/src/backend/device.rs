@@ -2,10 +2,12 @@
 
 use std::{
     io,
+    os::fd::{AsRawFd, OwnedFd},
     sync::{Arc, Mutex, PoisonError, atomic::Ordering},
     time::Duration,
 };
 
+use rustix::event::{EventfdFlags, eventfd};
 use transom_host::{
     server::{FileSystem, Scratch, Server},
     window::{FileIdentity, Window},
@@ -15,16 +17,13 @@ use vhost::vhost_user::{
     Backend,
     message::{VhostUserProtocolFeatures, VhostUserShMemConfig, VhostUserVirtioFeatures},
 };
-use vhost_user_backend::VhostUserBackend;
+use vhost_user_backend::{VhostUserBackend, VringEpollHandler};
 use virtio_bindings::bindings::{
     virtio_config::VIRTIO_F_VERSION_1,
     virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC},
 };
 use vm_memory::{GuestAddressSpace, GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion, GuestRegionMmap};
-use vmm_sys_util::{
-    epoll::EventSet,
-    event::{EventConsumer, EventFlag, EventNotifier, new_event_consumer_and_notifier},
-};
+use vmm_sys_util::epoll::EventSet;
 use zerocopy::IntoBytes;
 
 use super::{
@@ -56,8 +55,8 @@ pub(super) struct Device<F> {
     window: Option<Arc<Window>>,
     /// The guest's memory as requests may use it, which the crate's own is not: see [`Device::update_memory`].
     memory: Memory,
-    /// Ends a worker's thread.
-    exits: Vec<Mutex<Option<(EventConsumer, EventNotifier)>>>,
+    /// Readable once the queues' threads are to end. It is ours and not the crate's, which never closes its own.
+    exit: OwnedFd,
 }
 
 impl<F: FileSystem + 'static> Device<F> {
@@ -80,7 +79,6 @@ impl<F: FileSystem + 'static> Device<F> {
             let poll_max = if queue == HIPRIO { Duration::ZERO } else { config.poll_max };
             Mutex::new(WorkerState { poller: Poller::new(poll_max), scratch: Scratch::default() })
         };
-        let exit = || Ok(Mutex::new(Some(new_event_consumer_and_notifier(EventFlag::CLOEXEC)?)));
         let queues: Vec<_> = (0..queue_count).map(|_| queue()).collect();
         monitor.watch(queues.iter().map(|queue| queue.in_flight.clone()), &pool);
         Ok(Self {
@@ -90,14 +88,26 @@ impl<F: FileSystem + 'static> Device<F> {
             window: config.window.clone(),
             memory: memory.clone(),
             workers: (0..queue_count).map(worker).collect(),
-            exits: (0..queue_count).map(|_| exit()).collect::<io::Result<_>>()?,
+            exit: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             server,
         })
     }
 
-    /// Lets the queues' threads end though a guest that lives on keeps its rings full.
+    /// Lets the thread behind `handler` end with [`Device::close`].
+    pub(super) fn watch_exit(&self, handler: &VringEpollHandler<Arc<Self>>) -> io::Result<()> {
+        handler.register_listener(self.exit.as_raw_fd(), EventSet::IN, self.exit_number().into())
+    }
+
+    /// Ends the queues' threads, though a guest that lives on keeps its rings full.
     pub(super) fn close(&self) {
         self.queues.iter().for_each(|queue| queue.close());
+        // The counter of a new eventfd has room for 1, and a second 1.
+        let _ = rustix::io::write(&self.exit, &1u64.to_ne_bytes());
+    }
+
+    /// The event that is none of a queue's, nor the crate's own, which has the number behind theirs.
+    fn exit_number(&self) -> u16 {
+        self.queues.len() as u16 + 1
     }
 
     /// Waits for the requests in flight and ends the session. The queues' threads have ended.
@@ -228,10 +238,6 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
         (0..self.queues.len()).map(|index| 1 << index).collect()
     }
 
-    fn exit_event(&self, thread_index: usize) -> Option<(EventConsumer, EventNotifier)> {
-        self.exits.get(thread_index)?.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-
     /// GET_VRING_BASE: the crate has marked the queue stopped; requests in flight are finished before the answer.
     fn stop_vring(&self, queue_index: u32) -> io::Result<()> {
         if let Some(queue) = self.queues.get(queue_index as usize) {
@@ -253,8 +259,11 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
         self.queues.iter().for_each(|queue| queue.is_broken.store(false, Ordering::Release));
     }
 
-    /// Never fails, since an error would end the queue's thread for good.
+    /// Fails to end the queue's thread, and never else.
     fn handle_event(&self, device_event: u16, _: EventSet, vrings: &[Vring], thread_id: usize) -> io::Result<()> {
+        if device_event == self.exit_number() {
+            return Err(io::ErrorKind::ConnectionAborted.into());
+        }
         if let (Some(vring), Some(queue), Some(worker)) =
             (vrings.get(usize::from(device_event)), self.queues.get(thread_id), self.workers.get(thread_id))
         {

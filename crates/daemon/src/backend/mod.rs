@@ -20,7 +20,7 @@ use std::{os::unix::net::UnixListener, sync::Arc, thread, time::Duration};
 
 use anyhow::Context as _;
 use rustix::io::Errno;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 use transom_host::{
     server::{FileSystem, Server},
     window::Window,
@@ -72,7 +72,15 @@ pub fn serve<F: FileSystem + 'static>(
         let mut daemon = VhostUserDaemon::new("vhost-user".into(), device.clone(), memory)
             .map_err(|error| anyhow::anyhow!("{error}"))
             .context("cannot start the queues' workers")?;
-        accept(&mut daemon, &mut listener)?;
+        for handler in daemon.get_epoll_handlers() {
+            if let Err(error) = device.watch_exit(&handler) {
+                // Dropping it would wait for threads that nothing ends.
+                std::mem::forget(daemon);
+                return Err(error).context("cannot watch for the end of a front end");
+            }
+        }
+        debug!("ready for a front end");
+        accept(&mut daemon, &mut listener).inspect_err(|_| device.close())?;
         info!("front end connected");
         match daemon.wait() {
             Ok(()) | Err(DaemonError::HandleRequest(ProtocolError::Disconnected | ProtocolError::PartialMessage)) => {
@@ -87,7 +95,6 @@ pub fn serve<F: FileSystem + 'static>(
         if !config.keep_serving {
             return Ok(());
         }
-        info!("waiting for the next front end");
     }
 }
 

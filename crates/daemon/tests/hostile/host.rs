@@ -2,6 +2,7 @@
 //! directory.
 
 use std::{
+    fs::File,
     os::unix::net::UnixListener,
     panic,
     path::PathBuf,
@@ -15,6 +16,7 @@ use std::{
     time::Duration,
 };
 
+use rustix::process::Pid;
 use transom_daemon::backend::{BackendConfig, serve};
 use transom_host::server::Server;
 use transom_testkit::{
@@ -51,7 +53,10 @@ enum Running {
         listener: UnixListener,
         ended: mpsc::Receiver<()>,
     },
-    Process(Mutex<Child>),
+    Process {
+        child: Mutex<Child>,
+        log: PathBuf,
+    },
 }
 
 impl Daemon {
@@ -88,25 +93,49 @@ impl Daemon {
 
     /// transomd itself, with an empty directory.
     pub(crate) fn executable() -> Self {
+        Self::executable_logging("warn")
+    }
+
+    /// As [`Daemon::executable`], with the log's level.
+    pub(crate) fn executable_logging(level: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let (socket, share) = (directory.path().join("socket"), directory.path().join("share"));
         std::fs::create_dir(&share).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_transomd"));
         command.arg("--socket-path").arg(&socket).arg("--shared-dir").arg(&share);
-        command.args(["--keep-serving", "--sandbox=none", "--log-level=off", "--num-request-queues=2"]);
+        command.args(["--keep-serving", "--sandbox=none", "--num-request-queues=2"]);
+        command.args(["--log-level", level]);
+        let log = directory.path().join("log");
+        command.env_remove("RUST_LOG").stderr(File::create(&log).unwrap());
         let mut child = command.spawn().unwrap();
         while !socket.exists() {
             assert!(child.try_wait().unwrap().is_none(), "the daemon does not start");
             thread::yield_now();
         }
-        Self { socket, running: Running::Process(Mutex::new(child)), _directory: directory }
+        Self { socket, running: Running::Process { child: Mutex::new(child), log }, _directory: directory }
     }
 
     /// What the file system holds; of the executable that is not known.
     pub(crate) fn held(&self) -> Held {
         match &self.running {
             Running::Thread { server, .. } => server.file_system().held(),
-            Running::Process(_) => panic!("what the executable holds is not known"),
+            Running::Process { .. } => panic!("what the executable holds is not known"),
+        }
+    }
+
+    /// The executable's process.
+    pub(crate) fn pid(&self) -> Pid {
+        match &self.running {
+            Running::Thread { .. } => panic!("the daemon has no process of its own"),
+            Running::Process { child, .. } => Pid::from_child(&child.lock().unwrap()),
+        }
+    }
+
+    /// Whether the executable's log has `words`.
+    pub(crate) fn has_said(&self, words: &str) -> bool {
+        match &self.running {
+            Running::Thread { .. } => panic!("the daemon has no log of its own"),
+            Running::Process { log, .. } => std::fs::read_to_string(log).unwrap().contains(words),
         }
     }
 
@@ -138,7 +167,7 @@ impl Daemon {
         let (_front_end, mut session) = self.session();
         use_it(&mut session);
         session.destroy().unwrap();
-        if let Running::Process(child) = &self.running {
+        if let Running::Process { child, .. } = &self.running {
             assert_eq!(child.lock().unwrap().try_wait().unwrap(), None, "the daemon lives");
             return;
         }
@@ -184,7 +213,7 @@ pub(crate) fn use_it<E: Exchange>(session: &mut Session<E>) {
 impl Drop for Daemon {
     fn drop(&mut self) {
         match &mut self.running {
-            Running::Process(child) => {
+            Running::Process { child, .. } => {
                 let child = child.get_mut().unwrap();
                 child.kill().and_then(|()| child.wait()).unwrap();
             }

@@ -2,9 +2,14 @@
 
 use std::{os::unix::net::UnixStream, sync::mpsc, thread};
 
-use transom_testkit::frontend::{FrontEnd, Options, fuse::Session, message::HANG_AFTER, queue::Queue};
-use transom_wire::Opcode;
-use zerocopy::IntoBytes;
+use transom_testkit::frontend::{
+    FrontEnd, Options,
+    fuse::Session,
+    message::HANG_AFTER,
+    queue::{Queue, Token},
+};
+use transom_wire::{Opcode, header::OutHeader};
+use zerocopy::{FromBytes, IntoBytes};
 
 use crate::host::{Daemon, REQUEST, use_it};
 
@@ -28,9 +33,15 @@ fn locked(daemon: &Daemon, front_end: &FrontEnd, session: &mut Session<Queue>) -
     let (nodeid, fh) = (file.entry.nodeid.get(), file.open.fh.get());
     session.setlk(nodeid, fh, 1, libc::F_WRLCK as u32, false).unwrap();
     let mut waiting = Session::new(front_end.start_queue(REQUEST + 1).unwrap());
+    wait_for_lock(daemon, &mut waiting, (nodeid, fh), 2);
+    waiting
+}
+
+/// Asks for the lock that another owner has, and returns when the request waits.
+fn wait_for_lock(daemon: &Daemon, session: &mut Session<Queue>, (nodeid, fh): (u64, u64), owner: u64) -> Token {
     let arg = transom_wire::ops::lk::LkIn {
         fh: fh.into(),
-        owner: 2.into(),
+        owner: owner.into(),
         lk: transom_wire::ops::lk::FileLock {
             start: 0.into(),
             end: 100.into(),
@@ -40,13 +51,14 @@ fn locked(daemon: &Daemon, front_end: &FrontEnd, session: &mut Session<Queue>) -
         lk_flags: 0.into(),
         padding: 0.into(),
     };
-    let header = waiting.header(Opcode::Setlkw as u32, nodeid, arg.as_bytes().len());
-    waiting.exchange.submit(&[header.as_bytes(), arg.as_bytes()], &[16]).unwrap();
-    waiting.exchange.notify().unwrap();
-    while daemon.held().waiters == 0 {
+    let waiters = daemon.held().waiters;
+    let header = session.header(Opcode::Setlkw as u32, nodeid, arg.as_bytes().len());
+    let token = session.exchange.submit(&[header.as_bytes(), arg.as_bytes()], &[16]).unwrap();
+    session.exchange.notify().unwrap();
+    while daemon.held().waiters == waiters {
         thread::yield_now();
     }
-    waiting
+    token
 }
 
 #[test]
@@ -170,6 +182,34 @@ fn a_request_that_waits_for_a_lock_holds_up_neither_stop_nor_reset_nor_departure
         drop((front_end, session));
         daemon.is_healthy();
     }
+}
+
+#[test]
+fn a_stop_of_one_queue_leaves_those_that_wait_on_another() {
+    let daemon = Daemon::start();
+    let (front_end, mut session) = daemon.session();
+    let file = session.create(1, b"file", libc::O_RDWR as u32, 0o644).unwrap();
+    let (nodeid, fh) = (file.entry.nodeid.get(), file.open.fh.get());
+    session.setlk(nodeid, fh, 1, libc::F_WRLCK as u32, false).unwrap();
+    let mut other = Session::new(front_end.start_queue(REQUEST + 1).unwrap());
+    let waits_on = wait_for_lock(&daemon, &mut other, (nodeid, fh), 2);
+    // 1. The stopped queue's own waiter is interrupted.
+    let interrupted = wait_for_lock(&daemon, &mut session, (nodeid, fh), 3);
+    front_end.stop_queue(REQUEST).unwrap();
+    assert_eq!(error_of(&session.exchange.wait(interrupted).unwrap().writable), -libc::EINTR);
+    assert_eq!(daemon.held().waiters, 1);
+    // 2. The other one gets its lock when it is free.
+    let mut session = Session::new(front_end.start_queue(REQUEST).unwrap());
+    session.setlk(nodeid, fh, 1, libc::F_UNLCK as u32, false).unwrap();
+    assert_eq!(error_of(&other.exchange.wait(waits_on).unwrap().writable), 0);
+    drop((front_end, session, other));
+    let (_front_end, mut session) = daemon.session();
+    session.unlink(1, b"file").unwrap();
+}
+
+/// What a reply's header says.
+fn error_of(reply: &[u8]) -> i32 {
+    OutHeader::read_from_prefix(reply).unwrap().0.error.get()
 }
 
 #[test]

@@ -3,9 +3,10 @@
 use transom_testkit::frontend::{
     FrontEnd, Options,
     fuse::Session,
-    message::{mem_table, request, u32s, u64s},
+    message::{HANG_AFTER, mem_table, request, u32s, u64s},
     queue::Queue,
     ring::{Descriptor, INDIRECT, NEXT, Ring, WRITE},
+    wake::{Wake, WakeKind},
 };
 use transom_wire::{Opcode, header::OutHeader};
 use zerocopy::{FromBytes, IntoBytes};
@@ -71,6 +72,20 @@ fn a_chain_made_by_hand_is_served() {
         let chain = getattr(queue);
         assert_eq!(offer(queue, &chain), 120);
     });
+}
+
+#[test]
+fn a_front_end_is_told_of_a_broken_ring() {
+    for kind in [WakeKind::EventFd, WakeKind::Pipe] {
+        let error = Wake::new(kind).unwrap();
+        survives(&format!("told by {kind:?}"), |front_end, queue| {
+            let number = u64s(&[u64::from(REQUEST)]);
+            front_end.channel.tell(request::SET_VRING_ERR, &number, &[error.waking_end()]).unwrap();
+            queue.ring.set_avail_idx(queue.ring.next_avail().wrapping_add(0x8000));
+            queue.kick.wake().unwrap();
+            assert!(error.wait(HANG_AFTER).unwrap());
+        });
+    }
 }
 
 #[test]
