@@ -128,6 +128,30 @@ fn what_is_mapped_after_a_reset_by_an_earlier_request_is_undone() {
     }
 }
 
+/// The mapping was made and answered, and its barrier is under way: what the reset ends is that mapping too.
+#[test]
+fn a_reset_between_a_mapping_and_its_barrier_ends_the_mapping() {
+    for share in [Share::thread(Kind::Qemu), Share::process(Kind::Qemu, "")] {
+        let path = share.file("file", RANGE, 1);
+        let (front_end, mut session) = share.session();
+        let nodeid = lookup(&mut session, &path);
+        let window = front_end.expect_window();
+        let held = window.hold(Hold::Answers);
+        submit_map(&mut session, nodeid, 3);
+        held.wait_for_request().unwrap();
+        let barrier = window.hold(Hold::Requests);
+        barrier.wait_for_request().unwrap();
+        assert_eq!(window.mappings().len(), 1);
+        front_end.stop_and_reset(&QUEUES[..1]).unwrap();
+        drop((session, barrier, held));
+        let mut session = Session::begin(front_end.start_queue(QUEUES[0]).unwrap()).unwrap();
+        assert_eq!((share.ranges(), window.mappings().len()), (0, 0));
+        let nodeid = lookup(&mut session, &path);
+        session.setupmapping(nodeid, 0, RANGE, 3 * RANGE, true).unwrap();
+        share.agrees(&front_end);
+    }
+}
+
 /// A reset that the daemon is told nothing of but that its queues stop, as with a front end that lacks RESET_DEVICE.
 #[test]
 fn a_reset_that_is_only_seen_as_a_stop_is_known_by_the_next_init() {

@@ -153,9 +153,10 @@ impl Window {
         self.wait("too few requests came", |state| state.reactions.is_empty())
     }
 
-    /// Holds all requests from now on.
+    /// Holds all requests from now on; those held in another way go on.
     pub fn hold(&self, hold: Hold) -> Held<'_> {
         self.shared.lock().hold = Some(hold);
+        self.shared.changed.notify_all();
         Held(self)
     }
 
@@ -210,7 +211,7 @@ impl Drop for Window {
 impl Held<'_> {
     /// Waits until a request is held.
     pub fn wait_for_request(&self) -> anyhow::Result<()> {
-        self.0.wait("no request came", |state| state.waiting > 0)
+        self.0.wait("no request came", |state| state.held.is_some() && state.held == state.hold)
     }
 }
 

@@ -45,8 +45,8 @@ pub(super) struct State {
     pub(super) reactions: VecDeque<Reaction>,
     pub(super) hold: Option<Hold>,
     pub(super) counts: Counts,
-    /// Requests that are held right now.
-    pub(super) waiting: u64,
+    /// How a request is held right now.
+    pub(super) held: Option<Hold>,
     /// Why requests were refused, not by a [`Reaction`] but by the rules.
     pub(super) refusals: Vec<String>,
     /// Refused requests that a back end had sent before it could know of a reset.
@@ -150,12 +150,12 @@ impl Shared {
 
     fn wait_while(&self, hold: Hold) {
         let mut state = self.lock();
-        state.waiting += 1;
+        state.held = Some(hold);
         self.changed.notify_all();
         while state.hold == Some(hold) && !state.is_ending {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        state.waiting -= 1;
+        state.held = None;
     }
 
     /// What is mapped and not shown yet becomes visible.
