@@ -2,7 +2,11 @@
 //!
 //! Of io_uring it shows only that it is that, and of threads outside of our pid namespace nothing.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::{
+    os::fd::{AsFd, OwnedFd},
+    thread,
+    time::Duration,
+};
 
 use rustix::{
     fs::{AtFlags, Mode, OFlags, openat, statat},
@@ -25,6 +29,13 @@ pub(crate) enum Call {
     Other,
 }
 
+/// What a thread's file says while it does not wait.
+const RUNNING: &str = "running\n";
+/// How often it is looked at, at first without a pause between.
+const ATTEMPTS: u32 = 2000;
+const ATTEMPTS_AT_ONCE: u32 = 1000;
+const PAUSE: Duration = Duration::from_millis(1);
+
 /// `/proc` of our pid namespace. Threads of others are read with CAP_SYS_PTRACE.
 #[derive(Debug)]
 pub(crate) struct Proc(OwnedFd);
@@ -40,11 +51,23 @@ impl Proc {
         statat(&self.0, format!("{process}/task/{thread}"), AtFlags::empty()).is_ok()
     }
 
-    /// What `thread` waits in.
+    /// What `thread` waits in, once it waits. Blocks for a second at most: then it is [`Call::Other`].
     pub(crate) fn call(&self, thread: Pid) -> Call {
         let mut text = [0; 256];
-        let read = self.read(thread, "syscall", 0, &mut text);
-        let text = read.ok().and_then(|len| str::from_utf8(&text[..len]).ok()).unwrap_or_default();
+        for attempt in 0..ATTEMPTS {
+            let len = self.read(thread, "syscall", 0, &mut text).unwrap_or_default();
+            // An event can be read before its thread sleeps, and each verdict wakes those who wait for others.
+            match str::from_utf8(&text[..len]).unwrap_or_default() {
+                RUNNING if attempt < ATTEMPTS_AT_ONCE => thread::yield_now(),
+                RUNNING => thread::sleep(PAUSE),
+                text => return self.parse(thread, text),
+            }
+        }
+        Call::Other
+    }
+
+    /// `text` is the number of the call and its arguments, then two more numbers.
+    fn parse(&self, thread: Pid, text: &str) -> Call {
         let mut words = text.split_ascii_whitespace();
         let number = words.next().and_then(|word| word.parse::<libc::c_long>().ok());
         let argument = |word: &str| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok();

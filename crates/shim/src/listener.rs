@@ -44,6 +44,9 @@ pub(crate) fn listen(group: &OwnedFd, proc: &Proc, user: &User) -> Result<(), Er
 }
 
 fn judge(event: &Event, proc: &Proc, user: &User) -> Verdict {
+    if is_users(event, proc, user) {
+        return Verdict::Allow;
+    }
     // A size that cannot be read counts as one that may shrink.
     let size = fstat(&event.file).map_or(u64::MAX, |stat| stat.st_size.cast_unsigned());
     let call = event.thread.map_or(Call::Other, |thread| proc.call(thread));
@@ -55,7 +58,7 @@ fn judge(event: &Event, proc: &Proc, user: &User) -> Verdict {
         (EventKind::Access { offset, count: 0 }, Call::Ring) => offset < size,
         _ => false,
     };
-    if shortens && !is_users(event, proc, user) { Verdict::Deny } else { Verdict::Allow }
+    if shortens { Verdict::Deny } else { Verdict::Allow }
 }
 
 fn truncates(flags: u64) -> bool {

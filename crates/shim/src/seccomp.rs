@@ -30,6 +30,7 @@ const GUARDS: &[libc::c_long] = &[libc::SYS_fanotify_mark, libc::SYS_pread64];
 const RUNTIME: &[libc::c_long] = &[
     libc::SYS_brk,
     libc::SYS_clock_gettime,
+    libc::SYS_clock_nanosleep,
     libc::SYS_exit,
     libc::SYS_exit_group,
     libc::SYS_futex,
