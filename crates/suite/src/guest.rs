@@ -1,10 +1,15 @@
 //! A guest that is ready to boot: its kernel and VMM found, fetched or built; the daemon's options settled.
 
-use std::{path::Path, time::Duration};
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use anyhow::Context as _;
 use transom_vm::{
-    Accelerator, GuestSpec, Kernel, Qemu, Root, Share, Stdio, Vmm,
+    Accelerator, AtReset, Dax, GuestSpec, Kernel, Outcome, Qemu, Root, Share, Stdio, Vmm,
     packages::{Cache, OnStderr, Packages},
     peer,
     tools::Tools,
@@ -13,16 +18,20 @@ use transom_vm::{
 
 use crate::{
     places::Places,
-    scenario::{Daemon, Guest, Scenario},
+    scenario::{Daemon, Guest, Job, Scenario},
 };
 
-/// The bound on one boot with its job; an emulated guest takes some minutes at the most.
-const TIMEOUT: Duration = Duration::from_secs(900);
+/// The bound on one boot with its job; an emulated guest takes some minutes at the most, the longest job half an hour.
+const TIMEOUT: Duration = Duration::from_secs(3600);
+
+/// The first argument of this program where it runs in a guest.
+pub(crate) const INSIDE: &str = "inside";
 
 /// A kernel, what runs it, and the daemon that serves it.
 pub(crate) struct Machine {
     spec: GuestSpec,
-    vmm: Box<dyn Vmm>,
+    vmm: Box<dyn Vmm + Sync>,
+    dax: Option<Dax>,
     daemon_args: Vec<std::ffi::OsString>,
 }
 
@@ -31,15 +40,23 @@ pub(crate) fn prepare(scenario: &Scenario, places: &Places) -> anyhow::Result<Ma
     let cache = Cache::locate()?;
     let report = OnStderr::default();
     let tools = Tools::new(&cache, &report);
-    let (kernel, vmm): (Kernel, Box<dyn Vmm>) = match scenario.guest {
+    let (kernel, vmm): (Kernel, Box<dyn Vmm + Sync>) = match scenario.guest {
         Guest::Uml => (tools.uml_kernel(None).context("a kernel of User Mode Linux")?, Box::new(Uml)),
         Guest::Qemu(series) => {
             let kernel = tools.kernel(Some(Path::new(series))).context("a kernel")?;
-            let program = tools.qemu(None, true).context("QEMU")?;
-            (kernel, Box::new(Qemu::new(program, Accelerator::Tcg, tools.cache())))
+            let program = match scenario.dax {
+                Some(_) => tools.qemu_with_window(None).context("QEMU with a window")?,
+                None => tools.qemu(None, true).context("QEMU")?,
+            };
+            let at_reset = if scenario.job == Job::Reboot { AtReset::Reboots } else { AtReset::Ends };
+            (kernel, Box::new(Qemu::new(program, Accelerator::Tcg, tools.cache()).at_reset(at_reset)))
         }
     };
     let daemon = match scenario.daemon {
+        // A run ends with its daemon; here it shall not.
+        Daemon::Transomd if scenario.job == Job::DaemonKilled => {
+            behind_a_script(&places.executable("transomd")?, places)?
+        }
         Daemon::Transomd => places.executable("transomd")?,
         Daemon::Virtiofsd => peer::virtiofsd(&Packages::new(&cache, &report)).context("virtiofsd")?,
     };
@@ -63,7 +80,16 @@ pub(crate) fn prepare(scenario: &Scenario, places: &Places) -> anyhow::Result<Ma
         console: None,
         is_foreground: false,
     };
-    Ok(Machine { spec, vmm, daemon_args: scenario.daemon_args().into_iter().map(Into::into).collect() })
+    let daemon_args = scenario.daemon_args().into_iter().map(Into::into).collect();
+    Ok(Machine { spec, vmm, dax: scenario.dax, daemon_args })
+}
+
+/// A script that starts the daemon and outlives it.
+fn behind_a_script(daemon: &Path, places: &Places) -> anyhow::Result<PathBuf> {
+    let path = places.fresh("daemon")?.join("script");
+    fs::write(&path, format!("#!/bin/sh\n'{}' \"$@\"\nexec sleep 3600\n", daemon.display()))?;
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
+    Ok(path)
 }
 
 impl Machine {
@@ -72,22 +98,38 @@ impl Machine {
     ///
     /// Errors: the guest did not get as far as the command's end.
     pub(crate) fn run(&self, share: &Path, tools: &Path, command: &[&str]) -> anyhow::Result<Vec<u8>> {
-        let mount = |host: &Path, guest: &str, is_read_only, daemon_args| Share {
-            host: host.to_owned(),
-            guest: guest.into(),
-            is_read_only,
-            cache: None,
-            dax: None,
-            daemon_args,
-        };
-        let spec = GuestSpec {
-            shares: vec![
-                mount(share, "/share", false, self.daemon_args.clone()),
-                mount(tools, "/tools", true, Vec::new()),
-            ],
-            command: command.iter().map(Into::into).collect(),
-            ..self.spec.clone()
-        };
-        Ok(transom_vm::run(&spec, self.vmm.as_ref())?.stdout)
+        let tools = Share { host: tools.to_owned(), guest: "/tools".into(), is_read_only: true, ..Share::default() };
+        Ok(self.run_with(vec![self.share(share, "/share"), tools], command)?.stdout)
+    }
+
+    /// The directory `host` as the scenario has it, mounted at `guest`.
+    pub(crate) fn share(&self, host: &Path, guest: &str) -> Share {
+        let (dax, daemon_args) = (self.dax, self.daemon_args.clone());
+        Share { host: host.to_owned(), guest: guest.into(), dax, daemon_args, ..Share::default() }
+    }
+
+    /// The same, served without a window.
+    pub(crate) fn plain_share(&self, host: &Path, guest: &str) -> Share {
+        Share { dax: None, ..self.share(host, guest) }
+    }
+
+    /// Boots with `shares` and runs `command`.
+    ///
+    /// Errors: the guest did not get as far as the command's end.
+    pub(crate) fn run_with(&self, shares: Vec<Share>, command: &[&str]) -> anyhow::Result<Outcome> {
+        let command = command.iter().map(Into::into).collect();
+        let spec = GuestSpec { shares, command, ..self.spec.clone() };
+        Ok(transom_vm::run(&spec, self.vmm.as_ref())?)
+    }
+
+    /// Boots with one share at `/share` and runs a program of [`crate::window`] there; returns what it printed.
+    ///
+    /// Errors: the guest did not get as far, or the program failed.
+    pub(crate) fn inside(&self, shares: Vec<Share>, words: &[&str]) -> anyhow::Result<String> {
+        let command = [&["/init", INSIDE][..], words].concat();
+        let Outcome { exit_code, stdout, stderr, .. } = self.run_with(shares, &command)?;
+        let (stdout, stderr) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
+        anyhow::ensure!(exit_code == 0, "in the guest, status {exit_code}: {stdout}{stderr}");
+        Ok(stdout.into_owned())
     }
 }

@@ -1,21 +1,24 @@
 //! `transom-suite`: the tests that need a Linux guest, by guest, daemon and cache mode.
 //!
-//! A [`Scenario`] is one boot: a guest, a daemon with its options, and a job in it, either the list of
-//! file-system cases ([`cases`]) or pjdfstest ([`pjdfstest`]). The same job runs on the bare host directory first, and a
-//! scenario passes when the guest's results equal those ([`judge`]). This executable is also the first process of its guests.
+//! A [`Scenario`] is one boot: a guest, a daemon with its options, and a job in it. The list of file-system cases
+//! ([`cases`]) and pjdfstest ([`pjdfstest`]) run on the bare host directory first, and pass when the guest's results
+//! equal those ([`judge`]). The jobs of [`window`] and [`fsx`] are about DAX. This executable is also the first process
+//! of its guests, and the program that runs in them.
 
 mod cases;
+mod fsx;
 mod guest;
 mod judge;
 mod pjdfstest;
 mod places;
 mod scenario;
+mod window;
 
 use std::{process::ExitCode, time::Instant};
 
 use clap::Parser;
 use places::Places;
-use scenario::{Job, Scenario};
+use scenario::{Daemon, Job, Scenario};
 
 /// Runs file-system tests in Linux guests over virtio-fs and compares them with the bare host directory.
 ///
@@ -25,6 +28,10 @@ use scenario::{Job, Scenario};
 struct Cli {
     /// Run the scenarios whose name contains one of these; those of other daemons only run when named
     filters: Vec<String>,
+
+    /// Run all scenarios of transomd, the long ones too; some hours
+    #[arg(long)]
+    all: bool,
 
     /// Print the names of all scenarios and end
     #[arg(long)]
@@ -49,6 +56,9 @@ struct Verdict {
 
 fn main() -> ExitCode {
     transom_vm::agent::run_if_init();
+    if let Some(status) = window::run_if_inside() {
+        return status;
+    }
     let cli = Cli::parse();
     let all = scenario::all();
     if cli.list {
@@ -56,7 +66,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let is_chosen = |scenario: &Scenario| match cli.filters.as_slice() {
-        [] => scenario.runs_by_default,
+        [] => scenario.runs_by_default || cli.all && scenario.daemon == Daemon::Transomd,
         filters => filters.iter().any(|filter| scenario.name().contains(filter.as_str())),
     };
     let chosen: Vec<_> = all.into_iter().filter(is_chosen).collect();
@@ -102,6 +112,8 @@ fn run(scenario: &Scenario, places: &Places) -> Verdict {
     let result = match scenario.job {
         Job::Cases => cases::run(scenario, &machine, places),
         Job::Pjdfstest => pjdfstest::run(scenario, &machine, places),
+        Job::Fsx(seconds) => fsx::run(scenario, &machine, places, seconds),
+        _ => window::run(scenario, &machine, places),
     };
     result.unwrap_or_else(|error| Verdict::failed(&format!("{error:#}")))
 }
@@ -110,6 +122,11 @@ impl Verdict {
     /// The scenario could not run here at all.
     fn skipped(reason: &str) -> Self {
         Self { skipped: 1, remarks: vec![format!("SKIPPED: {reason}")], ..Self::default() }
+    }
+
+    /// The scenario is one test, which passed; `figures` are worth a line.
+    fn passed(figures: Option<String>) -> Self {
+        Self { passed: 1, remarks: figures.into_iter().map(|line| format!("    {line}")).collect(), ..Self::default() }
     }
 
     /// The scenario ran and came to nothing.

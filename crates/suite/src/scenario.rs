@@ -1,5 +1,7 @@
 //! The table of scenarios.
 
+use transom_vm::{Dax, DaxMode};
+
 /// One boot: which guest, over which daemon, does what.
 #[derive(Debug, Clone)]
 pub(crate) struct Scenario {
@@ -7,6 +9,8 @@ pub(crate) struct Scenario {
     pub(crate) daemon: Daemon,
     /// Options of the daemon, as on its command line.
     pub(crate) options: &'static [&'static str],
+    /// The share's window, if it has one.
+    pub(crate) dax: Option<Dax>,
     pub(crate) job: Job,
     pub(crate) runs_by_default: bool,
 }
@@ -32,6 +36,24 @@ pub(crate) enum Job {
     /// The list of file-system cases.
     Cases,
     Pjdfstest,
+    /// Random operations on one file, at a path with a window and at one without, for so many seconds.
+    Fsx(u64),
+    /// Two guests and the host share a mapping.
+    Coherence,
+    /// What a guest reads through the window takes no memory of its own.
+    OneCopy,
+    /// Four times as much data as the window holds.
+    WorkingSet,
+    /// So many reads of a MiB, most of them from a mapping that was made for it.
+    FreshMappings(u64),
+    /// The guest reboots.
+    Reboot,
+    /// The guest's driver leaves the device and takes it again.
+    Rebind,
+    /// The daemon is killed.
+    DaemonKilled,
+    /// The virtual machine monitor is killed.
+    VmmKilled,
 }
 
 /// The cache modes, and what else changes how a guest's kernel behaves.
@@ -63,11 +85,12 @@ impl Scenario {
             Daemon::Virtiofsd => "virtiofsd",
         };
         let options: Vec<_> = self.options.iter().map(|option| option.trim_start_matches("--")).collect();
-        let job = match self.job {
-            Job::Cases => "cases",
-            Job::Pjdfstest => "pjdfstest",
-        };
-        format!("{guest}/{daemon}/{}/{job}", options.join(","))
+        let dax = self.dax.map(|dax| match dax.mode {
+            DaxMode::Inode => format!("dax-inode-{}M", dax.window_len >> 20),
+            DaxMode::Always => format!("dax-always-{}M", dax.window_len >> 20),
+        });
+        let words: Vec<&str> = dax.as_deref().into_iter().chain(options).collect();
+        format!("{guest}/{daemon}/{}/{}", words.join(","), self.job.name())
     }
 
     /// The whole command line of the daemon but socket and directory.
@@ -77,12 +100,74 @@ impl Scenario {
     }
 }
 
-/// All scenarios, in the order of running: the fast guest first.
+impl Job {
+    fn name(self) -> String {
+        match self {
+            Self::Cases => "cases".into(),
+            Self::Pjdfstest => "pjdfstest".into(),
+            Self::Fsx(seconds) => format!("fsx-{seconds}s"),
+            Self::Coherence => "coherence".into(),
+            Self::OneCopy => "one-copy".into(),
+            Self::WorkingSet => "working-set".into(),
+            Self::FreshMappings(reads) => format!("fresh-mappings-{reads}"),
+            Self::Reboot => "reboot".into(),
+            Self::Rebind => "rebind".into(),
+            Self::DaemonKilled => "daemon-killed".into(),
+            Self::VmmKilled => "vmm-killed".into(),
+        }
+    }
+}
+
+/// All scenarios, in the order of running: the fast guest first, windows last.
 pub(crate) fn all() -> Vec<Scenario> {
+    let mut all = without_window();
+    all.extend(with_window());
+    all
+}
+
+/// Kernels differ in their DAX: every job runs on each, and on one of them in `make test`.
+fn with_window() -> Vec<Scenario> {
+    const AUTO: &[&str] = &["--cache=auto"];
+    const NEVER: &[&str] = &["--cache=never"];
+    /// Small files too.
+    const ALL_FILES: &[&str] = &["--cache=auto", "--dax-policy=always"];
+    /// As AUTO, taken for a front end that needs no second request before the guest may look at a mapping.
+    const NO_BARRIER: &[&str] = &["--cache=auto", "--front-end=alioth"];
+    let mut all = Vec::new();
+    let mut add = |series, mode, window_mib: u64, options, job, runs_by_default| {
+        let dax = Some(Dax { window_len: window_mib << 20, mode });
+        let (guest, daemon) = (Guest::Qemu(series), Daemon::Transomd);
+        all.push(Scenario { guest, daemon, options, dax, job, runs_by_default });
+    };
+    for series in ["6.1", "6.12", "7"] {
+        let is = |wanted: &str| series == wanted;
+        add(series, DaxMode::Always, 64, AUTO, Job::Cases, is("6.12"));
+        add(series, DaxMode::Inode, 64, ALL_FILES, Job::Cases, is("7"));
+        add(series, DaxMode::Always, 64, AUTO, Job::Pjdfstest, false);
+        add(series, DaxMode::Inode, 64, ALL_FILES, Job::Pjdfstest, false);
+        add(series, DaxMode::Always, 16, NEVER, Job::Fsx(60), is("6.12"));
+        add(series, DaxMode::Inode, 16, &["--cache=never", "--dax-policy=always"], Job::Fsx(60), false);
+        add(series, DaxMode::Inode, 64, AUTO, Job::Coherence, is("7"));
+        add(series, DaxMode::Inode, 256, AUTO, Job::OneCopy, is("6.1"));
+        add(series, DaxMode::Always, 16, AUTO, Job::WorkingSet, is("7"));
+        add(series, DaxMode::Always, 64, AUTO, Job::Reboot, is("6.1"));
+        add(series, DaxMode::Always, 64, AUTO, Job::Rebind, is("6.12"));
+        add(series, DaxMode::Inode, 64, AUTO, Job::DaemonKilled, is("7"));
+        add(series, DaxMode::Inode, 64, AUTO, Job::VmmKilled, is("6.1"));
+    }
+    add("7", DaxMode::Always, 16, AUTO, Job::FreshMappings(2_000), true);
+    add("7", DaxMode::Always, 16, AUTO, Job::FreshMappings(100_000), false);
+    add("7", DaxMode::Always, 16, NO_BARRIER, Job::FreshMappings(100_000), false);
+    add("6.12", DaxMode::Always, 16, NEVER, Job::Fsx(1800), false);
+    all
+}
+
+fn without_window() -> Vec<Scenario> {
     let mut all = Vec::new();
     for daemon in [Daemon::Transomd, Daemon::Virtiofsd] {
         let runs_by_default = daemon == Daemon::Transomd;
-        let mut add = |guest, options, job| all.push(Scenario { guest, daemon, options, job, runs_by_default });
+        let mut add =
+            |guest, options, job| all.push(Scenario { guest, daemon, options, dax: None, job, runs_by_default });
         for options in MODES {
             add(Guest::Uml, options, Job::Cases);
         }

@@ -33,7 +33,7 @@ mod vmm;
 
 pub use error::{Error, Result};
 pub use process::Supervised;
-pub use qemu::{Accelerator, Qemu};
+pub use qemu::{Accelerator, AtReset, Qemu};
 pub use run::{DaxUsage, Outcome, Timings, run};
 pub use share::ShareArg;
 pub use spec::{CacheMode, Dax, DaxMode, GuestSpec, Input, Kernel, Output, Root, Share, Stdio};

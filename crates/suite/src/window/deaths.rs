@@ -1,0 +1,114 @@
+//! A process is killed while the window is mapped: the daemon, which the machine must survive with the mappings that it
+//! has; the machine, after which the daemon has to end by itself.
+
+use std::{
+    fs::{self, File},
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, ensure};
+use rustix::process::{Pid, Signal, getpid, kill_process};
+use transom_testkit::tools;
+
+use crate::{Verdict, guest::Machine};
+
+const FILE_LEN: u64 = 4 << 20;
+/// Counts as long as the guest lives.
+const COUNTER: u64 = 2 << 20;
+/// So much the guest adds meanwhile shows that it lives.
+const BEATS: u64 = 100_000;
+const PATIENCE: Duration = Duration::from_secs(120);
+const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
+
+pub(super) fn daemon(machine: &Machine, share: &Path) -> anyhow::Result<Verdict> {
+    while_it_beats(machine, share, |file, daemons, vmm| {
+        // 1. The guest goes on without its daemon.
+        daemons.iter().try_for_each(|&daemon| kill_process(daemon, Signal::KILL))?;
+        daemons.iter().try_for_each(|&daemon| wait_for_end(daemon))?;
+        let now = tools::watch(file, COUNTER, 0, Duration::ZERO)?;
+        tools::watch(file, COUNTER, now + BEATS, PATIENCE).context("after the daemon's end")?;
+        ensure!(is_alive(vmm), "the machine ended with its daemon");
+        Ok(())
+    })
+}
+
+pub(super) fn vmm(machine: &Machine, share: &Path) -> anyhow::Result<Verdict> {
+    while_it_beats(machine, share, |_, daemons, vmm| {
+        kill_process(vmm, Signal::KILL)?;
+        daemons.iter().try_for_each(|&daemon| wait_for_end(daemon)).context("the daemon")
+    })
+}
+
+pub(super) fn beat() -> anyhow::Result<()> {
+    tools::count(Path::new("/share/file"), COUNTER, u64::MAX).map(drop)
+}
+
+/// What begins the name of QEMU, and what only its command line has.
+const VMM: &str = "qemu-system";
+const DEVICE: &str = "vhost-user-test-device-pci";
+
+/// Boots a guest that counts in a mapping, and does `work` with the file, the processes of the daemon and the machine
+/// meanwhile. Then the machine is killed, since the guest counts for ever.
+fn while_it_beats(
+    machine: &Machine,
+    share: &Path,
+    work: impl FnOnce(&Path, &[Pid], Pid) -> anyhow::Result<()>,
+) -> anyhow::Result<Verdict> {
+    let file = share.join("file");
+    File::create(&file)?.set_len(FILE_LEN)?;
+    thread::scope(|scope| {
+        let guest = scope.spawn(|| machine.inside(vec![machine.share(share, "/share")], &["beat"]));
+        let result = tools::watch(&file, COUNTER, BEATS, PATIENCE).and_then(|_| {
+            let daemons = descendants("transomd", &share.to_string_lossy())?;
+            ensure!(!daemons.is_empty(), "there is no daemon");
+            work(&file, &daemons, *descendants(VMM, DEVICE)?.first().context("there is no machine")?)
+        });
+        for vmm in descendants(VMM, DEVICE)? {
+            let _ = kill_process(vmm, Signal::KILL);
+        }
+        let ended = guest.join().map_err(|_| anyhow::anyhow!("a thread panicked"))?;
+        result?;
+        ensure!(ended.is_err(), "the guest ended by itself");
+        Ok(Verdict::passed(None))
+    })
+}
+
+/// The processes started by this one, or by one of its children, with both in their command lines.
+fn descendants(program: &str, argument: &str) -> anyhow::Result<Vec<Pid>> {
+    let is_meant = |pid: &Pid| {
+        let line = fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line).replace('\0', " ");
+        line.contains(program) && line.contains(argument)
+    };
+    let found = fs::read_dir("/proc")?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    Ok(found.filter_map(Pid::from_raw).filter(is_meant).filter(is_ours).collect())
+}
+
+fn is_ours(pid: &Pid) -> bool {
+    std::iter::successors(Some(*pid), |pid| parent(*pid)).skip(1).any(|ancestor| ancestor == getpid())
+}
+
+/// The fourth field of the state, after a name in parentheses that may hold anything, and the state's letter.
+fn parent(pid: Pid) -> Option<Pid> {
+    Pid::from_raw(state(pid)?.split_whitespace().nth(1)?.parse().ok()?)
+}
+
+fn is_alive(pid: Pid) -> bool {
+    state(pid).is_some_and(|state| !state.starts_with(['Z', 'X']))
+}
+
+fn state(pid: Pid) -> Option<String> {
+    let text = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
+    Some(text.rsplit_once(") ")?.1.to_owned())
+}
+
+fn wait_for_end(pid: Pid) -> anyhow::Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    while is_alive(pid) {
+        ensure!(Instant::now() < deadline, "process {pid:?} did not end");
+        thread::sleep(BETWEEN_LOOKS);
+    }
+    Ok(())
+}
