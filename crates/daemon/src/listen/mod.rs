@@ -56,7 +56,7 @@ pub enum ListenError {
         why: String,
     },
     /// A system call failed.
-    #[error("{what} {}: {source}", path.display())]
+    #[error("{what} {}", path.display())]
     Io {
         /// What was tried.
         what: &'static str,

@@ -9,8 +9,12 @@ use super::{
 };
 use crate::legacy;
 use clap::error::{Error, ErrorKind};
-use std::path::PathBuf;
-use transom_host::window::FrontEnd;
+use std::{fmt::Display, path::PathBuf};
+use transom_host::{
+    idmap::{GidMap, UidMap},
+    window::FrontEnd,
+    xattrmap::XattrMap,
+};
 
 /// As many as a guest of some size has processors to use them with.
 const REQUEST_QUEUES: u16 = 8;
@@ -53,6 +57,15 @@ fn check(cli: &Cli) -> Result<(), Error> {
                 .into(),
         );
     }
+    // Where management software waits for the words that the daemon is ready, it is too late for these.
+    let invalid = |option: &str, error: &dyn Display| {
+        Error::raw(ErrorKind::ValueValidation, format!("invalid value for '{option}': {error}\n"))
+    };
+    if let Some(rules) = &cli.attributes.xattrmap {
+        rules.parse::<XattrMap>().map_err(|error| invalid("--xattrmap", &error))?;
+    }
+    UidMap::new(&owners.translate_uid).map_err(|error| invalid("--translate-uid", &error))?;
+    GidMap::new(&owners.translate_gid).map_err(|error| invalid("--translate-gid", &error))?;
     let has_maps = !owners.uid_map.is_empty() || !owners.gid_map.is_empty();
     if has_maps && cli.isolation.sandbox != SandboxMode::Namespace {
         return conflict("--uid-map and --gid-map need --sandbox namespace: they describe a user namespace".into());

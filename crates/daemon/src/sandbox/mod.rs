@@ -29,7 +29,7 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum SandboxError {
     /// There is nothing to share.
-    #[error("cannot share {}: {source}", path.display())]
+    #[error("cannot share {}", path.display())]
     Share {
         /// The path.
         path: PathBuf,
@@ -43,12 +43,12 @@ pub enum SandboxError {
         path: PathBuf,
     },
     /// A system call failed.
-    #[error("{what}: {source}{advice}")]
+    #[error("{what}: {cause}{advice}")]
     Step {
         /// What was tried.
         what: &'static str,
-        /// How it failed.
-        source: io::Error,
+        /// How it failed; no `source`, since the advice comes behind it.
+        cause: io::Error,
         /// What a person can do about it.
         advice: &'static str,
     },
@@ -202,5 +202,5 @@ fn id_scope() -> IdScope {
 
 fn step<E: Into<io::Error>>(what: &'static str, advice: &'static str) -> impl Fn(E) -> SandboxError {
     // `Fn` takes the error by value each time it is called; one call site, one error.
-    move |source| SandboxError::Step { what, source: source.into(), advice }
+    move |source| SandboxError::Step { what, cause: source.into(), advice }
 }
