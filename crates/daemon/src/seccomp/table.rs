@@ -40,6 +40,7 @@ pub(super) const CALLS: &[Call] = calls! {
     SYS_eventfd2: ordinary, "one thread wakes another";
     SYS_exit: ordinary, "a worker ends";
     SYS_exit_group: ordinary, "the daemon ends";
+    SYS_faccessat: rare, "files that may be mapped through the window";
     SYS_fallocate: ordinary, "FALLOCATE";
     SYS_fchdir: ordinary, "names relative to an inode, for calls that take a path alone";
     SYS_fchmodat: ordinary, "SETATTR of a mode";
@@ -49,7 +50,6 @@ pub(super) const CALLS: &[Call] = calls! {
     SYS_flock: ordinary, "SETLK from flock";
     SYS_fremovexattr: rare, "a write takes a file's capabilities away";
     SYS_fstat: rare, "a file's kind and size, from the C library";
-    SYS_faccessat: rare, "files that may be mapped through the window";
     SYS_fstatfs: ordinary, "STATFS";
     SYS_fsync: ordinary, "FSYNC, FSYNCDIR";
     SYS_ftruncate: ordinary, "SETATTR of a size";
