@@ -16,12 +16,12 @@ use rustix::{
 };
 use transom_shim::{Shim, VIEW_SIZE};
 
-use crate::mapped::Mapped;
+use crate::{PlaceCase, mapped::Mapped};
 
 const RANGE: usize = 2 << 20;
 
 /// The cases by their names. Each makes files of its own in the directory.
-pub(crate) const CASES: &[(&str, fn(&Shim, &Path) -> Result<()>)] = &[
+pub(crate) const CASES: &[PlaceCase] = &[
     ("small_file_in_a_whole_range_equals_the_file", small),
     ("file_with_an_odd_end_equals_the_file_in_every_range", odd_end),
     ("mapping_and_file_see_each_other_at_once", coherent),
@@ -209,7 +209,7 @@ fn threads(shim: &Shim, directory: &Path) -> Result<()> {
         for round in 0..300_u64 {
             let view = shim.view(file.as_fd())?;
             let mapped = Mapped::new(&view, 0, RANGE)?;
-            if (round * 7 + thread) % 3 == 0 {
+            if (round * 7 + thread).is_multiple_of(3) {
                 drop(view);
             }
             mapped.store(8 * thread as usize, &round.to_ne_bytes())?;

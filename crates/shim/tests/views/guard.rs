@@ -1,7 +1,5 @@
 //! Files that others must not make shorter: another process tries it in every way.
 
-#![expect(unsafe_code, reason = "system calls that the C library has no functions for")]
-
 use std::{
     env,
     fs::{self, File, OpenOptions},
@@ -13,19 +11,20 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use rustix::{
-    fs::{CWD, FallocateFlags, Mode, OFlags, ResolveFlags, fallocate, openat2},
     io::Errno,
     process::{Signal, kill_process, pidfd_open},
 };
 use tempfile::NamedTempFile;
 use transom_shim::{Shim, ShimError};
 
-use crate::mapped::Mapped;
-
-type Case = (&'static str, fn(&Shim, &Path) -> Result<()>);
+use crate::{
+    PlaceCase,
+    attempts::{HARMLESS, PUNCH, RING, RING_UNSEEN, SHORTENING, attempt},
+    mapped::Mapped,
+};
 
 /// Those for the file system called so.
-pub(crate) fn cases(place: &str) -> &'static [Case] {
+pub(crate) fn cases(place: &str) -> &'static [PlaceCase] {
     match place {
         "disk" => &[
             ("others_cannot_shorten_until_the_guard_is_dropped", shorten),
@@ -54,81 +53,6 @@ pub(crate) fn act(path: &Path) -> ExitCode {
         println!("{}", result.map_or_else(|error| format!("{:?}", error.raw_os_error()), |()| "done".into()));
     }
     ExitCode::SUCCESS
-}
-
-/// Each makes the file shorter, or takes bytes out of it.
-const SHORTENING: [&str; 8] =
-    ["truncate", "ftruncate", "ftruncate anew", "open", "openat", "openat2", "creat", "collapse anew"];
-/// Through io_uring, which names no system call.
-const RING: &str = "ring ftruncate to 0";
-const RING_UNSEEN: &str = "ring ftruncate to 10";
-const PUNCH: &str = "punch anew";
-const HARMLESS: [&str; 10] = [
-    "read",
-    "read nothing",
-    "read anew",
-    "write",
-    "write anew",
-    "append",
-    "lengthen",
-    "same size",
-    "room anew",
-    "map and read",
-];
-
-/// The file has more than 8 KiB.
-fn attempt(what: &str, old: &File, path: &Path) -> io::Result<()> {
-    let anew = || OpenOptions::new().read(true).write(true).open(path);
-    let name = std::ffi::CString::new(path.as_os_str().as_encoded_bytes())?;
-    let checked = |result: i64| if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) };
-    let mut byte = [0];
-    match what {
-        // SAFETY (each call below): `name` is a string that ends with a NUL and outlives the call.
-        "truncate" => checked(unsafe { libc::truncate(name.as_ptr(), 10) }.into()),
-        "ftruncate" => old.set_len(10),
-        "ftruncate anew" => anew()?.set_len(10),
-        // SAFETY: as above.
-        "open" => checked(unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, name.as_ptr(), libc::O_TRUNC | 1) }),
-        "openat" => OpenOptions::new().write(true).truncate(true).open(path).map(drop),
-        "openat2" => {
-            let flags = OFlags::WRONLY | OFlags::TRUNC;
-            Ok(openat2(CWD, path, flags, Mode::empty(), ResolveFlags::empty()).map(drop)?)
-        }
-        // SAFETY: as above.
-        "creat" => checked(unsafe { libc::creat(name.as_ptr(), 0o600) }.into()),
-        "collapse anew" => Ok(fallocate(anew()?, FallocateFlags::COLLAPSE_RANGE, 0, 4096)?),
-        "punch anew" => {
-            let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-            Ok(fallocate(anew()?, flags, 0, 4096)?)
-        }
-        RING => ring_truncate(old, 0),
-        RING_UNSEEN => ring_truncate(old, 10),
-        "read" => old.read_exact_at(&mut byte, 100),
-        "read nothing" => old.read_at(&mut [], 0).map(drop),
-        "read anew" => anew()?.read_exact_at(&mut byte, 100),
-        "write" => old.write_all_at(b"w", 100),
-        "write anew" => anew()?.write_all_at(b"w", 101),
-        "append" => OpenOptions::new().append(true).open(path)?.write_all(b"a"),
-        "lengthen" => old.set_len(old.metadata()?.len() + 1000),
-        "same size" => old.set_len(old.metadata()?.len()),
-        "room anew" => Ok(fallocate(anew()?, FallocateFlags::empty(), 0, 1 << 20)?),
-        "map and read" => Mapped::new(anew()?, 0, 4096)?.load(100, 1).map(drop),
-        _ => Err(io::ErrorKind::Unsupported.into()),
-    }
-}
-
-fn ring_truncate(file: &File, len: u64) -> io::Result<()> {
-    use io_uring::{IoUring, opcode::Ftruncate, types::Fd};
-    use std::os::fd::AsRawFd as _;
-    let mut ring = IoUring::new(1)?;
-    let entry = Ftruncate::new(Fd(file.as_raw_fd()), len).build();
-    // SAFETY: the request names no memory, and its descriptor stays open until it is done.
-    unsafe { ring.submission().push(&entry) }.map_err(io::Error::other)?;
-    ring.submit_and_wait(1)?;
-    match ring.completion().next().map(|entry| entry.result()) {
-        Some(result) if result < 0 => Err(io::Error::from_raw_os_error(-result)),
-        _ => Ok(()),
-    }
 }
 
 /// The other process.

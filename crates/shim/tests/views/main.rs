@@ -1,20 +1,26 @@
 //! Views of files on this machine's file systems. Needs CAP_SYS_ADMIN and a kernel with FUSE_PASSTHROUGH.
 //!
 //! `places` finds directories on several file systems, `contents` are the cases that run in each of them, `process` those
-//! about the process that makes the views, `guard` those about files that others must not make shorter.
+//! about the process that makes the views, `guard` those about files that others must not make shorter, with `attempts` at it.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod attempts;
 mod contents;
 mod guard;
 mod mapped;
 mod places;
 mod process;
 
-use std::{env, process::ExitCode, sync::Arc};
+use std::{env, path::Path, process::ExitCode, sync::Arc};
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use transom_shim::{Shim, StartError, Step};
+
+/// A case by its name.
+type Case = (&'static str, fn(&Shim) -> anyhow::Result<()>);
+/// A case by its name, for any directory.
+type PlaceCase = (&'static str, fn(&Shim, &Path) -> anyhow::Result<()>);
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().collect();

@@ -20,10 +20,10 @@ use rustix::{
 };
 use transom_shim::{Shim, ShimError};
 
-use crate::{guard, mapped::Mapped};
+use crate::{Case, guard, mapped::Mapped};
 
 /// The cases by their names.
-pub(crate) const CASES: &[(&str, fn(&Shim) -> Result<()>)] = &[
+pub(crate) const CASES: &[Case] = &[
     ("refuses_what_is_no_file_for_writing", refuses),
     ("holds_no_descriptor_of_files_that_were_viewed", no_leak),
     ("has_few_capabilities_no_descriptors_and_no_files", has_nothing),
