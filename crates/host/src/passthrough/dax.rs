@@ -128,7 +128,7 @@ impl Passthrough {
         }
         match dax.ground(stat, || self.explore(dax, &fd)) {
             Ground::Padded => true,
-            Ground::Plain => stat.stx_size > 0 && stat.stx_size % RANGE_LEN == 0,
+            Ground::Plain => stat.stx_size > 0 && stat.stx_size.is_multiple_of(RANGE_LEN),
             Ground::Unfit => false,
         }
     }

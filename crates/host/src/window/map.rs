@@ -1,7 +1,7 @@
 //! Our own map of the window.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     sync::{Arc, Weak},
     thread,
 };
@@ -144,20 +144,20 @@ impl Window {
     /// What is free stays free. Blocks on the front end. Errors: EINVAL beyond the window, EAGAIN where the device is
     /// stopping.
     pub fn unmap(&self, ranges: &[(u64, u64)]) -> Result<(), Errno> {
-        let mut indices = Vec::new();
+        let mut indices = BTreeSet::new();
         for &(window_offset, len) in ranges {
             let last = window_offset.checked_add(len).and_then(|end| end.checked_sub(RANGE_LEN)).ok_or(Errno::INVAL)?;
-            if len % RANGE_LEN != 0 {
+            if !len.is_multiple_of(RANGE_LEN) {
                 return Err(Errno::INVAL);
             }
             indices.extend(self.index(window_offset)?..=self.index(last)?);
         }
         let mut outcomes = Vec::new();
         for index in indices {
-            let mut state = self.shared.wait_for(index)?;
+            let mut state = self.shared.wait_for(index).inspect_err(|_| self.shared.take_back(&outcomes))?;
             // Without a channel the front end keeps what it has; the guest has no more use for it.
             if matches!(state.ranges[index], Range::Mapped(_)) && state.link == Link::Up {
-                outcomes.push(state.begin(index, None)?);
+                outcomes.extend(state.begin(index, None));
             }
         }
         self.shared.finish(&outcomes)
@@ -197,10 +197,11 @@ impl Window {
 
     /// The front end has reset the device. Does not block.
     pub fn reset(&self) {
-        self.stop();
         let unmaps_at_reset = self.shared.front_end.unmaps_at_reset;
         let mut forgotten = Vec::new();
         let mut state = self.shared.lock();
+        state.stops += 1;
+        state.resets += 1;
         for index in 0..state.ranges.len() {
             if !matches!(state.ranges[index], Range::Mapped(_)) {
                 continue;
@@ -261,7 +262,7 @@ impl Window {
 
     fn index(&self, window_offset: u64) -> Result<usize, Errno> {
         let index = usize::try_from(window_offset / RANGE_LEN).map_err(|_| Errno::INVAL)?;
-        let is_inside = window_offset % RANGE_LEN == 0 && window_offset < self.shared.len_bytes;
+        let is_inside = window_offset.is_multiple_of(RANGE_LEN) && window_offset < self.shared.len_bytes;
         if is_inside { Ok(index) } else { Err(Errno::INVAL) }
     }
 

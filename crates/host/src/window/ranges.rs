@@ -39,6 +39,8 @@ pub(super) struct State {
     pub(super) interrupts: u64,
     /// How often the device was stopped.
     pub(super) stops: u64,
+    /// How often we were told that it was reset.
+    pub(super) resets: u64,
     pub(super) usage: Usage,
 }
 
@@ -64,7 +66,7 @@ pub(super) enum Range {
 pub(super) struct Mapped {
     pub(super) file: Arc<MappedFile>,
     pub(super) file_offset: u64,
-    /// [`State::stops`] when it was mapped.
+    /// [`State::stops`] when the front end had mapped it.
     pub(super) stops: u64,
 }
 
@@ -81,12 +83,19 @@ pub(super) struct Job {
 /// Where a job's outcome will be found.
 pub(super) type Outcome = Arc<OnceLock<Result<(), Errno>>>;
 
+/// When the front end said that it had mapped something.
+pub(super) struct MapTime {
+    /// What mapping took, barrier included.
+    pub(super) took: Duration,
+    /// [`State::stops`] at the front end's answer.
+    pub(super) stops: u64,
+    /// [`State::resets`] at the front end's answer.
+    pub(super) resets: u64,
+}
+
 /// What became of a job.
 pub(super) enum Verdict {
-    Done {
-        /// What mapping took.
-        map_time: Option<Duration>,
-    },
+    Done(Option<MapTime>),
     /// The front end did not want to map; what was there before is unmapped.
     Refused,
     /// The channel is gone.
@@ -124,6 +133,7 @@ impl Shared {
             files: HashMap::new(),
             interrupts: 0,
             stops: 0,
+            resets: 0,
             usage: Usage { len_bytes, ..Usage::default() },
         };
         Self { len_bytes, front_end, state: Mutex::new(state), changed: Condvar::new(), has_job: Condvar::new() }
@@ -162,6 +172,8 @@ impl Shared {
     fn wait(&self, is_waiting: impl Fn(&State) -> bool) -> Result<MutexGuard<'_, State>, Errno> {
         let mut state = self.lock();
         let since = state.interrupts;
+        // What is waited for may be a job of our own.
+        self.has_job.notify_all();
         while is_waiting(&state) {
             if state.interrupts > since + INTERRUPTS_BORNE {
                 return Err(Errno::AGAIN);
@@ -176,7 +188,6 @@ impl Shared {
         if outcomes.is_empty() {
             return Ok(());
         }
-        self.has_job.notify_all();
         if let Err(errno) = self.wait(|_| outcomes.iter().any(|outcome| outcome.get().is_none())).map(drop) {
             self.take_back(outcomes);
             return Err(errno);
@@ -184,7 +195,7 @@ impl Shared {
         outcomes.iter().try_for_each(|outcome| outcome.get().copied().unwrap_or(Err(Errno::IO)))
     }
 
-    fn take_back(&self, outcomes: &[Outcome]) {
+    pub(super) fn take_back(&self, outcomes: &[Outcome]) {
         let mut state = self.lock();
         let is_ours = |job: &Job| outcomes.iter().any(|outcome| Arc::ptr_eq(outcome, &job.outcome));
         let (ours, others) = std::mem::take(&mut state.jobs).into_iter().partition(is_ours);
@@ -196,20 +207,27 @@ impl Shared {
         self.changed.notify_all();
     }
 
+    pub(super) fn stops_and_resets(&self) -> (u64, u64) {
+        let state = self.lock();
+        (state.stops, state.resets)
+    }
+
     /// Enters what became of `job`, unless the connection is another one by now.
     pub(super) fn settle(&self, job: Job, connection: u64, verdict: &Verdict) {
         let mut state = self.lock();
         let outcome = match verdict {
             _ if state.connection != connection => Err(Errno::NOTCONN),
-            Verdict::Done { map_time } => {
+            Verdict::Done(time) => {
                 state.usage.unmaps += u64::from(job.old.is_some());
-                if let Some(time) = map_time {
+                state.ranges[job.index] = Range::Free;
+                if let (Some(time), Some((file, file_offset))) = (time, job.new) {
                     state.usage.maps += 1;
-                    state.usage.map_ns += time.as_nanos() as u64;
+                    state.usage.map_ns += time.took.as_nanos() as u64;
+                    // A reset after the answer has ended the mapping again.
+                    if !self.front_end.unmaps_at_reset || time.resets == state.resets {
+                        state.ranges[job.index] = Range::Mapped(Mapped { file, file_offset, stops: time.stops });
+                    }
                 }
-                let stops = state.stops;
-                let mapped = job.new.map(|(file, file_offset)| Mapped { file, file_offset, stops });
-                state.ranges[job.index] = mapped.map_or(Range::Free, Range::Mapped);
                 Ok(())
             }
             Verdict::Refused => {

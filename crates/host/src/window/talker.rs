@@ -5,7 +5,7 @@ use std::{sync::PoisonError, time::Instant};
 use super::{
     Channel, Mapping, RANGE_LEN,
     channel::ChannelError,
-    ranges::{Job, Shared, Verdict},
+    ranges::{Job, MapTime, Shared, Verdict},
 };
 
 /// Does one job after the other until the connection has changed.
@@ -39,7 +39,7 @@ fn perform(shared: &Shared, channel: &dyn Channel, job: &Job) -> Verdict {
             return lost();
         }
     }
-    let Some((file, file_offset)) = job.to_map() else { return Verdict::Done { map_time: None } };
+    let Some((file, file_offset)) = job.to_map() else { return Verdict::Done(None) };
     let begin = Instant::now();
     let mapping = Mapping {
         file: std::os::fd::AsFd::as_fd(file),
@@ -48,12 +48,15 @@ fn perform(shared: &Shared, channel: &dyn Channel, job: &Job) -> Verdict {
         len: RANGE_LEN,
         is_writable: file.is_writable,
     };
-    let mapped = channel.map(&mapping).and_then(|()| match shared.front_end.needs_barrier {
-        true => channel.barrier(),
-        false => Ok(()),
+    let mapped = channel.map(&mapping).and_then(|()| {
+        let (stops, resets) = shared.stops_and_resets();
+        if shared.front_end.needs_barrier {
+            channel.barrier()?;
+        }
+        Ok(MapTime { took: begin.elapsed(), stops, resets })
     });
     match mapped {
-        Ok(()) => Verdict::Done { map_time: Some(begin.elapsed()) },
+        Ok(time) => Verdict::Done(Some(time)),
         Err(error) => {
             let name = file.name();
             tracing::error!(%error, name, file_offset, window_offset, len = RANGE_LEN, "cannot map a range of a file");

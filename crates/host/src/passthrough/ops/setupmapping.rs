@@ -20,13 +20,15 @@ impl Passthrough {
         let dax = self.dax.as_ref().filter(|_| self.has(InitFlags::MAP_ALIGNMENT)).ok_or(Errno::NOSYS)?;
         let (file_offset, window_offset, len) = (arg.foffset.get(), arg.moffset.get(), arg.len.get());
         let wants_write = arg.flags.get() & SETUPMAPPING_WRITE != 0;
-        let is_aligned = [file_offset, window_offset, len].iter().all(|number| number % RANGE_LEN == 0);
+        let is_aligned = [file_offset, window_offset, len].iter().all(|number| number.is_multiple_of(RANGE_LEN));
         let is_inside = window_offset.checked_add(len).is_some_and(|end| end <= dax.window.len_bytes());
         let is_in_file = file_offset.checked_add(len).is_some_and(|end| i64::try_from(end).is_ok());
         let has_flags = arg.flags.get() != 0 && arg.flags.get() & !(SETUPMAPPING_READ | SETUPMAPPING_WRITE) == 0;
         if len == 0 || !is_aligned || !is_inside || !is_in_file || !has_flags {
             return Err(Errno::INVAL);
         }
+        // The window may remember a file that the guest has forgotten.
+        self.inodes.get(nodeid)?;
         self.check_handle(nodeid, arg.fh.get(), wants_write)?;
         if wants_write {
             self.check_writable()?;
