@@ -9,6 +9,7 @@ mod attempts;
 mod contents;
 mod guard;
 mod mapped;
+mod namespace;
 mod places;
 mod process;
 

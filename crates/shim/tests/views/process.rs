@@ -20,7 +20,7 @@ use rustix::{
 };
 use transom_shim::{Shim, ShimError};
 
-use crate::{Case, guard, mapped::Mapped};
+use crate::{Case, guard, mapped::Mapped, namespace};
 
 /// The cases by their names.
 pub(crate) const CASES: &[Case] = &[
@@ -31,6 +31,7 @@ pub(crate) const CASES: &[Case] = &[
     ("outlives_signals_and_ends_with_its_user", ends),
     ("mapping_outlives_the_process", mapping_outlives),
     ("when_it_is_killed_nothing_is_guarded", guard_ends),
+    ("knows_its_user_in_another_pid_namespace", elsewhere),
     ("of_a_user_with_threads_is_refused", threads),
 ];
 
@@ -58,6 +59,7 @@ pub(crate) fn act(scene: &str) -> ExitCode {
         "mapping" => outcome(mapping_without_process(&shim)),
         "holdings" => outcome(with_nothing(&shim)),
         "leak" => outcome(without_leaks(&shim)),
+        "elsewhere" => outcome(namespace::user_elsewhere(&shim)),
         "guard" => outcome(guard::without_process(&shim)),
         _ => ExitCode::FAILURE,
     }
@@ -214,6 +216,10 @@ fn mapping_outlives(_: &Shim) -> Result<()> {
 
 fn guard_ends(_: &Shim) -> Result<()> {
     played("guard")
+}
+
+fn elsewhere(_: &Shim) -> Result<()> {
+    played("elsewhere")
 }
 
 fn played(scene: &str) -> Result<()> {
