@@ -2,10 +2,13 @@
 //!
 //! Levels: `--log-level` (or `-d`, or `loglevel=` in a list) decides, and the environment variable `RUST_LOG` wins over
 //! it, except with `--syslog`. The connection to the system log is opened here, before the sandbox hides its socket.
+//! What a guest can provoke is bounded in number (`bounded`).
 
+mod bounded;
 mod syslog;
 
 use crate::options::LogOptions;
+use bounded::Bounded;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::SubscriberBuilder;
@@ -23,7 +26,7 @@ pub fn open(options: LogOptions) {
             .without_time()
             .with_level(false)
             .with_target(false)
-            .with_writer(syslog)
+            .with_writer(Bounded::new(syslog))
             .init(),
         Err(error) => {
             to_stderr(level);
@@ -45,6 +48,6 @@ fn to_stderr(level: LevelFilter) {
         .with_env_filter(filter)
         .with_ansi(is_terminal)
         .with_target(false)
-        .with_writer(std::io::stderr)
+        .with_writer(Bounded::new(std::io::stderr))
         .init();
 }

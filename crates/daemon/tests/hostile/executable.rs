@@ -4,7 +4,7 @@ use std::{os::unix::net::UnixStream, thread, time::Instant};
 
 use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
 use transom_testkit::frontend::message::HANG_AFTER;
-use transom_wire::Opcode;
+use transom_wire::{Opcode, ops::init::InitFlags};
 
 use crate::{host::Daemon, messages, requests, rings};
 
@@ -30,7 +30,7 @@ fn transomd_outlives_a_shortage_of_descriptors() {
     let daemon = Daemon::executable_logging("debug");
     let says = |words| {
         let begun_at = Instant::now();
-        while !daemon.has_said(words) {
+        while !daemon.log().contains(words) {
             assert!(begun_at.elapsed() < HANG_AFTER, "it does not say '{words}'");
             thread::yield_now();
         }
@@ -61,6 +61,19 @@ fn transomd_keeps_no_descriptor_of_a_front_end_that_left() {
         seen.push(descriptors());
     }
     assert_eq!(seen.first(), seen.last(), "{seen:?}");
+}
+
+#[test]
+fn a_guest_cannot_fill_the_log() {
+    const MESSAGES: usize = 3000;
+    let daemon = Daemon::executable_logging("info");
+    let (_front_end, mut session) = daemon.session();
+    for _ in 0..MESSAGES {
+        session.init(InitFlags::all()).unwrap();
+    }
+    // 200 pass at once, and one for each second that this took.
+    let lines = daemon.log().lines().count();
+    assert!((100..MESSAGES / 2).contains(&lines), "{lines} lines for {MESSAGES} messages");
 }
 
 #[test]

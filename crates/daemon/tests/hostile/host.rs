@@ -131,11 +131,11 @@ impl Daemon {
         }
     }
 
-    /// Whether the executable's log has `words`.
-    pub(crate) fn has_said(&self, words: &str) -> bool {
+    /// What the executable has logged.
+    pub(crate) fn log(&self) -> String {
         match &self.running {
             Running::Thread { .. } => panic!("the daemon has no log of its own"),
-            Running::Process { log, .. } => std::fs::read_to_string(log).unwrap().contains(words),
+            Running::Process { log, .. } => std::fs::read_to_string(log).unwrap(),
         }
     }
 
