@@ -1,8 +1,10 @@
 //! `transom demo`: a stock guest does real work on a real tree, and everything is compared with the host.
 //!
 //! The guest runs one script; it says where it is through a file in a share, which is how the host follows it.
+//! `demo/window.rs` is the second part, about DAX.
 
 mod tree;
+mod window;
 
 use std::{
     env, fs,
@@ -23,8 +25,9 @@ use transom_vm::{
     tools::Tools,
 };
 use tree::Tree;
+pub(crate) use window::DemoInside;
 
-/// Share a real tree with a stock Linux guest, work in it there, and compare every byte.
+/// Share a real tree with a stock Linux guest, work in it there, and compare every byte; then the same with DAX.
 #[derive(Debug, Args)]
 pub(crate) struct Demo {
     /// The tree, and others after it [default: this folder and the sources of the cargo registry]
@@ -106,7 +109,15 @@ impl Demo {
             String::from_utf8_lossy(&outcome.stderr)
         );
         rows.extend(compared(&tree, scratch.path(), git.as_deref(), &steps)?);
+        rows.extend(window::rows(&self.daemon()?).context("the part with a DAX window")?);
         Ok(rows)
+    }
+
+    fn daemon(&self) -> Result<PathBuf> {
+        match &self.daemon {
+            Some(path) => Ok(path.clone()),
+            None => Ok(env::current_exe().context("finding this program")?.with_file_name("transomd")),
+        }
     }
 
     /// Boots, runs the script and follows it; returns the time of each step.
@@ -143,7 +154,7 @@ impl Demo {
         shares.extend(trees.iter().map(|tree| share(tree, tree, true)));
         let spec = GuestSpec {
             kernel,
-            daemon: self.daemon.clone().unwrap_or_else(|| agent.with_file_name("transomd")),
+            daemon: self.daemon()?,
             agent,
             busybox: None,
             root: Root::Host(share(Path::new("/"), Path::new("/"), true)),

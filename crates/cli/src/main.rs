@@ -22,6 +22,8 @@ struct Cli {
 enum Command {
     Run(Box<run::Run>),
     Demo(demo::Demo),
+    #[command(hide = true)]
+    DemoInside(demo::DemoInside),
     Top(top::Top),
 }
 
@@ -30,6 +32,7 @@ fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Run(run) => run.execute(),
         Command::Demo(demo) => demo.execute(),
+        Command::DemoInside(inside) => inside.execute(),
         Command::Top(top) => top.execute(),
     }
 }

@@ -105,7 +105,7 @@ impl Qemu {
             Accelerator::Kvm => command.args(["-accel", "kvm", "-cpu", "host"]),
             Accelerator::Tcg => command.args(["-accel", "tcg,thread=multi", "-cpu", TCG_CPU]),
         };
-        command.args(["-smp", &boot.cpus.to_string(), "-m", &format!("{}M", boot.memory_mib)]);
+        command.args(["-smp", &self.processors(boot), "-m", &format!("{}M", boot.memory_mib)]);
         let memory = format!("memory-backend-memfd,id=memory,size={}M,share=on", boot.memory_mib);
         command.args(["-object", &memory]);
 
@@ -160,6 +160,18 @@ impl Vmm for Qemu {
             unreachable!("one socket pair was made for each of the four ports");
         };
         Ok(Started { process, channels: Channels { stdin, stdout, stderr, control }, log })
+    }
+}
+
+impl Qemu {
+    /// The guest's processors. Where there can never be more than one, an emulated one's atomic operations are not: they
+    /// take several steps, between which others change what they share with the guest through a window.
+    fn processors(&self, boot: &Boot<'_>) -> String {
+        let is_shared = boot.shares.iter().any(|share| share.has_window);
+        match self.accelerator {
+            Accelerator::Tcg if is_shared => format!("{},maxcpus={}", boot.cpus, boot.cpus.max(2)),
+            _ => boot.cpus.to_string(),
+        }
     }
 }
 

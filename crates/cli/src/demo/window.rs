@@ -1,0 +1,151 @@
+//! The demonstration's second part: a DAX window. Two guests have the same directory, and the host has it too.
+//!
+//! The first guest reads a file with and without the window. Then both guests and the host map one file, add to the same
+//! number at once, and each finds the messages of the others. `window/inside.rs` is what runs in the guests, and
+//! `window/shared.rs` the mapping of each side.
+
+mod inside;
+mod shared;
+
+use std::{
+    env,
+    fs::{self, File},
+    path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use indicatif::ProgressBar;
+use transom_vm::{
+    Accelerator, Dax, GuestSpec, Outcome, Qemu, Root, Share, Stdio,
+    packages::{Cache, OnStderr},
+    run as run_guest,
+    tools::Tools,
+};
+
+use super::{Row, STEP, tree};
+pub(crate) use inside::DemoInside;
+use inside::Findings;
+use shared::{ADDITIONS, PARTIES, Shared};
+
+const WINDOW_LEN: u64 = 64 << 20;
+/// The file that is read: enough for a page cache to show it.
+const FILE_LEN: usize = 32 << 20;
+/// Where the guests have the directory, with the window and without.
+const WITH: &str = "/mnt/window";
+const WITHOUT: &str = "/mnt/plain";
+const FILE: &str = "file";
+const SHARED: &str = "shared";
+/// The host's number among the parties; the guests have the ones after it.
+const HOST: usize = 0;
+
+/// Runs it; `daemon` serves the shares.
+pub(super) fn rows(daemon: &Path) -> Result<Vec<Row>> {
+    let folder = tempfile::Builder::new().prefix("transom-demo-").tempdir_in(on_disk())?;
+    let sum = make_files(folder.path())?;
+    let cache = Cache::locate()?;
+    let report = OnStderr::default();
+    let tools = Tools::new(&cache, &report);
+    let program = tools.qemu_with_window(None)?;
+    let kernel = tools.kernel(None)?;
+    let accelerator = Accelerator::best(&program, &kernel, tools.cache());
+    let vmm = Qemu::new(program, accelerator, tools.cache());
+    let spec = |party: usize| -> Result<GuestSpec> {
+        let share =
+            |guest: &str, dax| Share { host: folder.path().to_owned(), guest: guest.into(), dax, ..Share::default() };
+        let dax = Dax { window_len: WINDOW_LEN, mode: Default::default() };
+        Ok(GuestSpec {
+            kernel: kernel.clone(),
+            agent: env::current_exe().context("finding this program")?,
+            daemon: daemon.to_owned(),
+            busybox: None,
+            root: Root::Minimal,
+            shares: vec![share(WITH, Some(dax)), share(WITHOUT, None)],
+            command: ["/init".into(), inside::NAME.into(), party.to_string().into()].into(),
+            env: Vec::new(),
+            memory_mib: 512,
+            cpus: 1,
+            stdio: Stdio::default(),
+            timeout: Some(2 * shared::PATIENCE),
+            console: None,
+            is_foreground: true,
+        })
+    };
+    let specs = [spec(HOST + 1)?, spec(HOST + 2)?];
+
+    let begun = Instant::now();
+    let bar = ProgressBar::new_spinner();
+    bar.set_message("two guests read and map files of one directory");
+    bar.enable_steady_tick(STEP);
+    // Each guest is run by the thread that starts it, since its processes die with that.
+    let (outcomes, host) = thread::scope(|scope| {
+        let guests = specs.each_ref().map(|spec| scope.spawn(|| run_guest(spec, &vmm)));
+        let host = Shared::open(&folder.path().join(SHARED))
+            .and_then(|shared| shared.take_part(HOST, || guests.iter().any(|guest| guest.is_finished())));
+        (guests.map(|guest| guest.join()), host)
+    });
+    bar.finish_and_clear();
+    let time = begun.elapsed();
+    let mut findings = Vec::new();
+    for outcome in outcomes {
+        let Ok(outcome) = outcome else { bail!("a guest's thread panicked") };
+        findings.push(understood(&outcome.context("a guest with a window")?)?);
+    }
+    host.context("the host's mapping")?;
+    compared(&findings, &sum, time, folder.path())
+}
+
+/// What a guest printed.
+fn understood(outcome: &Outcome) -> Result<Findings> {
+    let stderr = String::from_utf8_lossy(&outcome.stderr);
+    ensure!(outcome.exit_code == 0, "in a guest with a window, status {}: {stderr}", outcome.exit_code);
+    serde_json::from_slice(&outcome.stdout).context("the guest's findings")
+}
+
+fn compared(findings: &[Findings], sum: &str, time: Duration, folder: &Path) -> Result<Vec<Row>> {
+    let reader = findings.iter().find_map(|guest| guest.reading.as_ref()).context("no guest has read the file")?;
+    let mib = |bytes: u64| format!("{} MiB", bytes >> 20);
+    let [with, without] = [&reader.with_window, &reader.without];
+    let ratio = without.time.as_secs_f64() / with.time.as_secs_f64();
+    let cached = |bytes| format!("equal; the guest's page cache grew by {}", mib(bytes));
+    let what = |how| format!("read {} by the page, {how}", mib(FILE_LEN as u64));
+    let mut rows = vec![
+        Row::compared(&what("without DAX"), without.time, without.sum == sum, cached(without.cached_growth)),
+        Row::compared(
+            &what("with DAX"),
+            with.time,
+            with.sum == sum && with.cached_growth < without.cached_growth,
+            format!("{}, {ratio:.1} times as fast", cached(with.cached_growth)),
+        ),
+    ];
+    let shared = Shared::open(&folder.join(SHARED))?;
+    let wanted = PARTIES as u64 * ADDITIONS;
+    let is_right = shared.sum() == wanted;
+    rows.push(Row::compared(
+        "two guests and the host map one file, boot included",
+        time,
+        is_right,
+        format!("{wanted} of {wanted} atomic additions, each saw the others' stores"),
+    ));
+    Ok(rows)
+}
+
+/// Makes the file that is read and the one that is mapped; returns the first one's checksum.
+fn make_files(folder: &Path) -> Result<String> {
+    let mut state = 1_u64;
+    let mut content = Vec::with_capacity(FILE_LEN);
+    while content.len() < FILE_LEN {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        content.extend_from_slice(&state.to_le_bytes());
+    }
+    fs::write(folder.join(FILE), &content)?;
+    File::create(folder.join(SHARED))?.set_len(shared::FILE_LEN)?;
+    Ok(tree::checksum(&content))
+}
+
+/// A folder on a disk: some file systems in memory cannot be mapped for others.
+fn on_disk() -> PathBuf {
+    let usual = Path::new("/var/tmp");
+    if usual.is_dir() { usual.to_owned() } else { env::temp_dir() }
+}
