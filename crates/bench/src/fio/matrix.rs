@@ -24,7 +24,7 @@ enum Engine {
 /// One run of fio.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Job {
-    /// As in `psync randread x4`.
+    /// As in `psync randread x4`; fio's name for it too.
     pub(super) name: String,
     engine: Engine,
     pattern: &'static str,
@@ -60,30 +60,21 @@ impl Engine {
     }
 }
 
-impl Job {
-    /// fio's arguments for files of `file_len` bytes in `dir`, which are there.
-    pub(super) fn arguments(&self, dir: &str, file_len: u64, seconds: f64) -> Vec<String> {
-        let Self { engine, pattern, jobs, .. } = self;
+/// fio's job file for files of `file_len` bytes in `dir`, which are there: one group after the other, each by itself.
+pub(super) fn job_file(all: &[Job], dir: &str, file_len: u64, seconds: f64) -> String {
+    let runtime_ms = (seconds * 1e3).round();
+    let mut text = format!(
+        "[global]\ndirectory={dir}\nfilename_format=fio.$jobnum.$filenum\nbs={BLOCK_LEN}\niodepth={QUEUE_DEPTH}\n\
+         size={file_len}\nruntime={runtime_ms}ms\ntime_based\ngroup_reporting\nfallocate=none\nrandrepeat=1\nthread\n"
+    );
+    for Job { name, engine, pattern, jobs } in all {
         let direct = u8::from(*engine == Engine::Libaio);
-        vec![
-            "--name=fio".into(),
-            format!("--directory={dir}"),
-            format!("--ioengine={}", engine.word()),
-            format!("--rw={pattern}"),
-            format!("--numjobs={jobs}"),
-            format!("--bs={BLOCK_LEN}"),
-            format!("--iodepth={QUEUE_DEPTH}"),
-            format!("--size={file_len}"),
-            format!("--direct={direct}"),
-            format!("--runtime={}ms", (seconds * 1e3).round()),
-            "--time_based".into(),
-            "--group_reporting".into(),
-            "--fallocate=none".into(),
-            "--randrepeat=1".into(),
-            "--thread".into(),
-            "--output-format=json".into(),
-        ]
+        let engine = engine.word();
+        text.push_str(&format!(
+            "[{name}]\nstonewall\nioengine={engine}\nrw={pattern}\nnumjobs={jobs}\ndirect={direct}\n"
+        ));
     }
+    text
 }
 
 #[cfg(test)]
@@ -97,6 +88,8 @@ mod tests {
         names.sort();
         names.dedup();
         assert_eq!(names.len(), 24);
+        let text = job_file(&all(), "/mnt", 4096, 0.5);
+        assert_eq!((text.matches("stonewall").count(), text.matches("runtime=500ms").count()), (24, 1));
         assert_eq!(file_names().collect::<Vec<_>>(), ["fio.0.0", "fio.1.0", "fio.2.0", "fio.3.0"]);
     }
 }

@@ -1,7 +1,7 @@
 //! Debian's fio in Linux guests under QEMU: a share with and without DAX, other daemons, and QEMU's own virtio-9p.
 //!
 //! The guest's root is the host's, so that it has the host's fio. Each side boots once in a round and runs the whole
-//! [`matrix`]; what fio prints comes back on standard output, between lines of ours.
+//! [`matrix`] in one run of fio, whose start is slow in an emulated guest; what it prints comes back on standard output.
 
 mod matrix;
 mod output;
@@ -9,7 +9,7 @@ mod side;
 
 use std::{env, fs, io::Write, path::Path, time::Duration};
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, anyhow, ensure};
 use transom_vm::{Accelerator, GuestSpec, Kernel, Qemu, Root, Share, Stdio, tools::Program};
 
 use crate::{progress, report::Sample};
@@ -35,8 +35,8 @@ pub struct Plan {
 
 /// Where the guest mounts the share.
 const MOUNT_POINT: &str = "/mnt";
-/// Begins a line of ours.
-const MARK: &str = "@@fio ";
+/// fio's job file, in the share.
+const JOB_FILE: &str = "fio.job";
 /// What a boot, mounts and the start of each fio take at most, under emulation on a busy machine.
 const OVERHEAD: Duration = Duration::from_secs(600);
 
@@ -45,23 +45,25 @@ pub fn measure(plan: &Plan, qemu: &Program, cache: &Path, parent: &Path) -> anyh
     let shared = tempfile::Builder::new().prefix("transom-bench-").tempdir_in(parent)?;
     make_files(shared.path(), plan.file_len)?;
     let jobs = matrix::all();
+    let job_file = matrix::job_file(&jobs, MOUNT_POINT, plan.file_len, plan.seconds);
+    fs::write(shared.path().join(JOB_FILE), job_file)?;
     let bar = progress::bar(plan.sides.len() as u64 * u64::from(plan.rounds));
     let scenario = format!("QEMU, {} vCPU, {} MiB files", plan.cpus, plan.file_len >> 20);
     let mut samples = Vec::new();
     for repetition in 0..plan.rounds {
         for side in &plan.sides {
             bar.set_message(side.name.clone());
-            let answers = in_guest(plan, side, &jobs, qemu, cache, shared.path())?;
+            let text = in_guest(plan, side, qemu, cache, shared.path())?;
+            let mut answers = output::parse(&text).with_context(|| format!("fio over {}", side.name))?;
             for job in &jobs {
-                let answer = answers.iter().find(|(name, _)| *name == job.name).map_or("", |(_, text)| text);
-                let parsed = output::parse(answer);
+                let answer = answers.remove(&job.name).unwrap_or_else(|| Err(anyhow!("fio did not say")));
                 samples.push(Sample {
                     scenario: scenario.clone(),
                     workload: job.name.clone(),
                     daemon: side.name.clone(),
                     repetition,
-                    refusal: parsed.as_ref().err().map(|error| format!("{error:#}")),
-                    measure: parsed.ok(),
+                    refusal: answer.as_ref().err().map(|error| format!("{error:#}")),
+                    measure: answer.ok(),
                 });
             }
             bar.inc(1);
@@ -88,15 +90,8 @@ fn make_files(dir: &Path, len: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs all jobs in one guest. Returns what fio printed for each.
-fn in_guest(
-    plan: &Plan,
-    side: &Side,
-    jobs: &[matrix::Job],
-    qemu: &Program,
-    cache: &Path,
-    shared: &Path,
-) -> anyhow::Result<Vec<(String, String)>> {
+/// Runs all jobs in one guest. Returns what fio printed.
+fn in_guest(plan: &Plan, side: &Side, qemu: &Program, cache: &Path, shared: &Path) -> anyhow::Result<String> {
     let vmm = side.vmm(Qemu::new(qemu.clone(), Accelerator::Tcg, cache), shared);
     let root = Share { host: "/".into(), guest: "/".into(), is_read_only: true, ..Share::default() };
     let spec = GuestSpec {
@@ -106,46 +101,26 @@ fn in_guest(
         busybox: None,
         root: Root::Host(root),
         shares: side.shares(shared, MOUNT_POINT),
-        command: ["sh", "-c"].into_iter().map(Into::into).chain([script(plan, side, jobs).into()]).collect(),
+        command: ["sh", "-c"].into_iter().map(Into::into).chain([script(side).into()]).collect(),
         env: Vec::new(),
         memory_mib: plan.memory_mib,
         cpus: plan.cpus,
         stdio: Stdio::default(),
-        timeout: Some(OVERHEAD + Duration::from_secs_f64(plan.seconds * jobs.len() as f64 * 2.0)),
+        timeout: Some(OVERHEAD + Duration::from_secs_f64(plan.seconds * matrix::all().len() as f64 * 2.0)),
         console: None,
         is_foreground: false,
     };
     let outcome = transom_vm::run(&spec, &vmm).with_context(|| format!("a guest with {}", side.name))?;
     let stderr = String::from_utf8_lossy(&outcome.stderr);
     ensure!(outcome.exit_code == 0, "fio over {} ended with {}: {stderr}", side.name, outcome.exit_code);
-    Ok(split(&String::from_utf8_lossy(&outcome.stdout)))
+    Ok(String::from_utf8_lossy(&outcome.stdout).into_owned())
 }
 
-fn script(plan: &Plan, side: &Side, jobs: &[matrix::Job]) -> String {
-    let mut script = String::from("set -e\ncommand -v fio >/dev/null || { echo 'there is no fio' >&2; exit 1; }\n");
-    script.push_str(&side.mount_script(MOUNT_POINT));
-    script.push_str("set +e\n");
-    for job in jobs {
-        let arguments = job.arguments(MOUNT_POINT, plan.file_len, plan.seconds).join(" ");
-        script.push_str(&format!("echo '{MARK}{}'; fio {arguments} 2>&1; echo\n", job.name));
-    }
-    script.push_str("exit 0\n");
-    script
-}
-
-/// What stands between our lines, by what they say.
-fn split(text: &str) -> Vec<(String, String)> {
-    let parts = text.split(MARK).skip(1);
-    parts.filter_map(|part| part.split_once('\n')).map(|(name, text)| (name.into(), text.into())).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn answers_are_found_by_their_marks() {
-        let found = split("noise\n@@fio a b\n{1}\n@@fio c\n{2}\n");
-        assert_eq!(found, [("a b".into(), "{1}\n".into()), ("c".into(), "{2}\n".into())]);
-    }
+/// A job that fails is fio's to report, not a reason to fail.
+fn script(side: &Side) -> String {
+    let mount = side.mount_script(MOUNT_POINT);
+    format!(
+        "set -e\ncommand -v fio >/dev/null || {{ echo 'there is no fio: install the package' >&2; exit 1; }}\n{mount}\
+         fio --output-format=json {MOUNT_POINT}/{JOB_FILE} || true\n"
+    )
 }

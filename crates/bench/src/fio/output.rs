@@ -1,5 +1,7 @@
 //! fio's answer, as JSON.
 
+use std::collections::{BTreeMap, HashMap};
+
 use anyhow::{Context, bail};
 use serde::Deserialize;
 
@@ -13,6 +15,7 @@ struct Output {
 
 #[derive(Deserialize)]
 struct JobOutput {
+    jobname: String,
     error: i32,
     read: Direction,
     write: Direction,
@@ -28,15 +31,20 @@ struct Direction {
 #[derive(Deserialize)]
 struct Latency {
     #[serde(default)]
-    percentile: std::collections::BTreeMap<String, f64>,
+    percentile: BTreeMap<String, f64>,
 }
 
-/// The figures in what fio printed. Errors: it is none of fio's, or says that the run failed.
-pub(super) fn parse(text: &str) -> anyhow::Result<Measure> {
-    // fio prints notes before the object.
-    let begin = text.find('{').context("fio printed no figures")?;
-    let output: Output = serde_json::from_str(&text[begin..]).context("fio's figures are not understood")?;
-    let [job] = &output.jobs[..] else { bail!("fio printed {} groups of figures", output.jobs.len()) };
+/// What fio printed, by the names of its jobs. Errors: it is none of fio's.
+pub(super) fn parse(text: &str) -> anyhow::Result<HashMap<String, anyhow::Result<Measure>>> {
+    // fio prints notes before the object, and behind it.
+    let begin = text.find("\n{").map(|at| at + 1).or_else(|| text.starts_with('{').then_some(0));
+    let begin = begin.with_context(|| format!("fio printed no figures but {text:?}"))?;
+    let output = serde_json::Deserializer::from_str(&text[begin..]).into_iter::<Output>().next();
+    let output = output.context("fio printed no figures")?.context("fio's figures are not understood")?;
+    Ok(output.jobs.into_iter().map(|job| (job.jobname.clone(), measure(&job))).collect())
+}
+
+fn measure(job: &JobOutput) -> anyhow::Result<Measure> {
     if job.error != 0 {
         bail!("{}", std::io::Error::from_raw_os_error(job.error));
     }
@@ -62,22 +70,26 @@ mod tests {
     fn answer(error: i32, ios: u64) -> String {
         let idle = r#"{"total_ios":0,"iops":0.0,"clat_ns":{"min":0}}"#;
         format!(
-            "note: both iodepth >= 1\n{{\"fio version\":\"3\",\"jobs\":[{{\"error\":{error},\"read\":{idle},\"write\":\
-             {{\"total_ios\":{ios},\"iops\":12.5,\"clat_ns\":{{\"percentile\":{{\"50.000000\":7,\"99.000000\":9}}}}}}}}]}}"
+            "note: both iodepth >= 1\n{{\"fio version\":\"3\",\"jobs\":[{{\"jobname\":\"a x1\",\"error\":{error},\"read\":{idle},\
+             \"write\":{{\"total_ios\":{ios},\"iops\":12.5,\"clat_ns\":{{\"percentile\":{{\"50.000000\":7,\"99.000000\":9}}}}}}}}]}}\nbye\n"
         )
+    }
+
+    fn only(error: i32, ios: u64) -> anyhow::Result<Measure> {
+        parse(&answer(error, ios)).unwrap().remove("a x1").unwrap()
     }
 
     #[test]
     fn figures_are_those_of_the_direction_that_was_used() {
-        let measure = parse(&answer(0, 5)).unwrap();
+        let measure = only(0, 5).unwrap();
         assert_eq!((measure.ops, measure.ops_per_s), (5, 12.5));
         assert_eq!((measure.latency_p50_ns, measure.latency_p99_ns), (7.0, 9.0));
     }
 
     #[test]
     fn what_failed_has_no_figures() {
-        assert!(parse(&answer(libc::ENODEV, 5)).unwrap_err().to_string().contains("No such device"));
-        assert!(parse(&answer(0, 0)).is_err());
+        assert!(only(libc::ENODEV, 5).unwrap_err().to_string().contains("No such device"));
+        assert!(only(0, 0).is_err());
         assert!(parse("").is_err());
         assert!(parse("fio: engine mmap not loadable").is_err());
     }
