@@ -4,7 +4,6 @@ use transom_testkit::{
     compare::{self, Allowed, Difference},
     report::{Report, Status},
 };
-use transom_vm::DaxMode;
 
 use crate::{
     Verdict,
@@ -23,8 +22,6 @@ const WRITEBACK: &str = include_str!("../../testkit/data/writeback.allow");
 const MINIMAL_ROOT: &str = include_str!("../../testkit/data/minimal-root.allow");
 /// What it makes different where it maps files rather than copy them.
 const DAX: &str = include_str!("../data/dax.allow");
-/// What it makes different where it maps every file.
-const DAX_ALWAYS: &str = include_str!("../data/dax-always.allow");
 /// What the peer does differently.
 const VIRTIOFSD: &str = include_str!("../../testkit/data/virtiofsd.allow");
 
@@ -37,7 +34,6 @@ pub(crate) fn allowed(scenario: &Scenario) -> anyhow::Result<Vec<Allowed>> {
         (bypasses_cache, DIRECT_IO),
         (scenario.options.contains(&"--writeback"), WRITEBACK),
         (scenario.dax.is_some(), DAX),
-        (scenario.dax.is_some_and(|dax| dax.mode == DaxMode::Always), DAX_ALWAYS),
         (scenario.job == Job::Pjdfstest, MINIMAL_ROOT),
         (scenario.daemon == Daemon::Virtiofsd, VIRTIOFSD),
     ];

@@ -132,7 +132,7 @@ fn with_window() -> Vec<Scenario> {
     /// Small files too.
     const ALL_FILES: &[&str] = &["--cache=auto", "--dax-policy=always"];
     /// As AUTO, taken for a front end that needs no second request before the guest may look at a mapping.
-    const NO_BARRIER: &[&str] = &["--cache=auto", "--front-end=alioth"];
+    const NO_BARRIER: &[&str] = &["--cache=auto", "--front-end=qemu-without-barrier"];
     let mut all = Vec::new();
     let mut add = |series, mode, window_mib: u64, options, job, runs_by_default| {
         let dax = Some(Dax { window_len: window_mib << 20, mode });

@@ -172,6 +172,9 @@ pub(crate) enum FrontEndName {
     Alioth,
     /// One that does what the vhost-user specification says
     Generic,
+    /// QEMU, taken at its word: for a test that shows that it must not be
+    #[value(hide = true)]
+    QemuWithoutBarrier,
 }
 
 impl From<FrontEndName> for FrontEnd {
@@ -182,6 +185,7 @@ impl From<FrontEndName> for FrontEnd {
             FrontEndName::Crosvm => Self::CROSVM,
             FrontEndName::Alioth => Self::ALIOTH,
             FrontEndName::Generic => Self::GENERIC,
+            FrontEndName::QemuWithoutBarrier => Self { needs_barrier: false, ..Self::QEMU },
         }
     }
 }

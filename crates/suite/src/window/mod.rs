@@ -29,7 +29,7 @@ pub(crate) fn run(scenario: &Scenario, machine: &Machine, places: &Places) -> an
             working_set::run(machine, &share, 4 * scenario.dax.context("a working set without a window")?.window_len)
         }
         Job::FreshMappings(reads) => {
-            fresh_mappings::run(machine, &share, reads, !scenario.options.contains(&"--front-end=alioth"))
+            fresh_mappings::run(machine, &share, reads, !scenario.options.contains(&"--front-end=qemu-without-barrier"))
         }
         Job::Reboot => lifetime::run(machine, &share, "reboot"),
         Job::Rebind => lifetime::run(machine, &share, "rebind"),
