@@ -39,11 +39,21 @@ impl PaddedFiles for Views {
         self.0.view(file).map_err(|error| match error {
             // A file system on top of others has no room for one more.
             ShimError::Refused(Errno::LOOP) => Errno::OPNOTSUPP,
-            ShimError::Refused(errno) | ShimError::Unguarded(errno) => errno,
-            ShimError::Gone => {
-                error!("{error}: files can no longer be mapped");
-                Errno::IO
-            }
+            error => errno(error),
         })
+    }
+
+    fn guard(&self, file: BorrowedFd<'_>) -> Result<Box<dyn Send + Sync>, Errno> {
+        Ok(Box::new(self.0.guard(file).map_err(errno)?))
+    }
+}
+
+fn errno(error: ShimError) -> Errno {
+    match error {
+        ShimError::Refused(errno) | ShimError::Unguarded(errno) => errno,
+        ShimError::Gone => {
+            error!("{error}: files can no longer be mapped");
+            Errno::IO
+        }
     }
 }

@@ -15,13 +15,13 @@ use transom_host::{
     passthrough::{self, Dax, Passthrough},
     server::Server,
     sysfd::ProcFds,
-    window::{DaxPolicy, PaddedFiles, Window},
+    window::{PaddedFiles, Window},
 };
 use transom_wire::config::TAG_LEN;
 
 use crate::{
     backend::{self, BackendConfig, Monitor},
-    options::{CachePolicy, FileHandles, Negotiation, Options, Owner, OwnershipOptions},
+    options::{CachePolicy, FileHandles, Negotiation, Options, Owner, OwnershipOptions, WindowOptions},
     start::Started,
 };
 
@@ -30,9 +30,10 @@ pub fn serve(options: &Options, started: Started) -> anyhow::Result<()> {
     let config = file_system_config(options, started.guest_fds)?;
     let mut file_system = Passthrough::new(started.root, ProcFds::from(started.proc_self_fd), config)?;
     let window = window(options);
-    if let Some((window, policy)) = &window {
+    if let Some((window, wanted)) = &window {
         let padded = started.padding.map(|views| Arc::new(views) as Arc<dyn PaddedFiles>);
-        file_system = file_system.with_dax(Dax::new(window.clone(), *policy, padded));
+        let dax = Dax::new(window.clone(), wanted.policy, padded);
+        file_system = file_system.with_dax(if wanted.guards { dax } else { dax.without_guards() });
     }
     let server = Arc::new(Server::new(file_system));
     let monitor = Arc::new(Monitor::default());
@@ -75,14 +76,14 @@ fn backend_config(options: &Options, window: Option<Arc<Window>>) -> BackendConf
 }
 
 /// The window that is asked for, if this share may have one with this front end.
-fn window(options: &Options) -> Option<(Arc<Window>, DaxPolicy)> {
+fn window(options: &Options) -> Option<(Arc<Window>, WindowOptions)> {
     let wanted = options.window?;
     let window = Window::new(wanted.len_bytes, wanted.front_end);
     if !Dax::is_possible(&window, options.share.is_readonly) {
         tracing::warn!("no window: the front end maps everything writable, and the share is read-only");
         return None;
     }
-    Some((Arc::new(window), wanted.policy))
+    Some((Arc::new(window), wanted))
 }
 
 /// The options have checked the tag's length.

@@ -39,6 +39,9 @@ pub(crate) struct Fio {
     /// Seconds of each of fio's runs.
     #[arg(long, default_value_t = 3.0)]
     seconds: f64,
+    /// Seconds of each run before that, which do not count: files are mapped, caches fill.
+    #[arg(long, default_value_t = 2.0)]
+    warm_up: f64,
     /// Size of each file, MiB; fio's jobs have one each, four at the most.
     #[arg(long, default_value_t = 64)]
     file_mib: u64,
@@ -82,6 +85,7 @@ impl Fio {
             rounds: self.rounds,
             file_len: self.file_mib << 20,
             seconds: self.seconds,
+            warm_up: self.warm_up,
             kernel,
             memory_mib: self.memory_mib,
             cpus: self.cpus,

@@ -61,11 +61,11 @@ impl Engine {
 }
 
 /// fio's job file for files of `file_len` bytes in `dir`, which are there: one group after the other, each by itself.
-pub(super) fn job_file(all: &[Job], dir: &str, file_len: u64, seconds: f64) -> String {
-    let runtime_ms = (seconds * 1e3).round();
+pub(super) fn job_file(all: &[Job], dir: &str, file_len: u64, seconds: f64, warm_up: f64) -> String {
+    let [runtime_ms, ramp_ms] = [seconds, warm_up].map(|seconds| (seconds * 1e3).round());
     let mut text = format!(
         "[global]\ndirectory={dir}\nfilename_format=fio.$jobnum.$filenum\nbs={BLOCK_LEN}\niodepth={QUEUE_DEPTH}\n\
-         size={file_len}\nruntime={runtime_ms}ms\ntime_based\ngroup_reporting\nfallocate=none\nrandrepeat=1\nthread\n"
+         size={file_len}\nruntime={runtime_ms}ms\nramp_time={ramp_ms}ms\ntime_based\ngroup_reporting\nfallocate=none\nrandrepeat=1\nthread\n"
     );
     for Job { name, engine, pattern, jobs } in all {
         let direct = u8::from(*engine == Engine::Libaio);
@@ -88,7 +88,7 @@ mod tests {
         names.sort();
         names.dedup();
         assert_eq!(names.len(), 24);
-        let text = job_file(&all(), "/mnt", 4096, 0.5);
+        let text = job_file(&all(), "/mnt", 4096, 0.5, 0.0);
         assert_eq!((text.matches("stonewall").count(), text.matches("runtime=500ms").count()), (24, 1));
         assert_eq!(file_names().collect::<Vec<_>>(), ["fio.0.0", "fio.1.0", "fio.2.0", "fio.3.0"]);
     }

@@ -25,6 +25,8 @@ pub struct Plan {
     pub file_len: u64,
     /// Seconds of each of fio's runs.
     pub seconds: f64,
+    /// Seconds of each run before that, which do not count: files are mapped, caches fill.
+    pub warm_up: f64,
     /// What is booted.
     pub kernel: Kernel,
     /// Memory of the guest, MiB.
@@ -45,7 +47,7 @@ pub fn measure(plan: &Plan, qemu: &Program, cache: &Path, parent: &Path) -> anyh
     let shared = tempfile::Builder::new().prefix("transom-bench-").tempdir_in(parent)?;
     make_files(shared.path(), plan.file_len)?;
     let jobs = matrix::all();
-    let job_file = matrix::job_file(&jobs, MOUNT_POINT, plan.file_len, plan.seconds);
+    let job_file = matrix::job_file(&jobs, MOUNT_POINT, plan.file_len, plan.seconds, plan.warm_up);
     fs::write(shared.path().join(JOB_FILE), job_file)?;
     let bar = progress::bar(plan.sides.len() as u64 * u64::from(plan.rounds));
     let scenario = format!("QEMU, {} vCPU, {} MiB files", plan.cpus, plan.file_len >> 20);
@@ -106,7 +108,9 @@ fn in_guest(plan: &Plan, side: &Side, qemu: &Program, cache: &Path, shared: &Pat
         memory_mib: plan.memory_mib,
         cpus: plan.cpus,
         stdio: Stdio::default(),
-        timeout: Some(OVERHEAD + Duration::from_secs_f64(plan.seconds * matrix::all().len() as f64 * 2.0)),
+        timeout: Some(
+            OVERHEAD + Duration::from_secs_f64((plan.seconds + plan.warm_up) * matrix::all().len() as f64 * 2.0),
+        ),
         console: None,
         is_foreground: false,
     };

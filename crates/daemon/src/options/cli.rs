@@ -266,6 +266,14 @@ pub(crate) struct WindowArgs {
     #[arg(long, value_name = "POLICY", default_value = "auto", value_parser = dax_policy)]
     pub(crate) dax_policy: DaxPolicy,
 
+    /// Let other processes truncate files that the guest has mapped
+    ///
+    /// Such a truncation takes pages from under the guest, which stock QEMU does not survive. By default it is refused
+    /// with EPERM while the file is mapped, where daemon and kernel can (root, Linux 6.14, not on tmpfs); the guest
+    /// itself may truncate.
+    #[arg(long)]
+    pub(crate) no_dax_guard: bool,
+
     /// The front end, which decides what the window may be asked to do
     ///
     /// auto keeps to what is safe with each of them. See docs/dax.md for the table.

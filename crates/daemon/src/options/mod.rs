@@ -160,6 +160,8 @@ pub struct WindowOptions {
     pub len_bytes: u64,
     /// Which files the guest is told to map.
     pub policy: DaxPolicy,
+    /// Keep others from truncating files that are mapped.
+    pub guards: bool,
     /// What the front end can bear.
     pub front_end: FrontEnd,
 }

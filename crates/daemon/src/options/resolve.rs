@@ -165,6 +165,7 @@ fn options(cli: Cli, share_path: PathBuf) -> Options {
         window: cli.window.dax_window.map(|len_bytes| WindowOptions {
             len_bytes,
             policy: cli.window.dax_policy,
+            guards: !cli.window.no_dax_guard,
             front_end: cli.window.front_end.into(),
         }),
         locks: LockOptions { posix: cli.locks.posix_lock, flock: cli.locks.flock },

@@ -4,7 +4,10 @@ use std::{
     collections::HashMap,
     fmt,
     os::fd::{AsFd, OwnedFd},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use rustix::fs::{FileType, OFlags, Statx, fstat, fstatfs};
@@ -33,6 +36,9 @@ pub struct Dax {
     pub policy: DaxPolicy,
     /// For front ends that map nothing beyond the end of a file; without it, such a file's last part is not mapped.
     pub padded: Option<Arc<dyn PaddedFiles>>,
+    /// Whether others are kept from making a file shorter that is mapped, where that is possible.
+    pub guards: bool,
+    has_warned: Arc<AtomicBool>,
     grounds: Arc<Grounds>,
 }
 
@@ -53,7 +59,24 @@ enum Ground {
 impl Dax {
     /// Shows files through `window`.
     pub fn new(window: Arc<Window>, policy: DaxPolicy, padded: Option<Arc<dyn PaddedFiles>>) -> Self {
-        Self { window, policy, padded, grounds: Arc::default() }
+        Self { window, policy, padded, guards: true, has_warned: Arc::default(), grounds: Arc::default() }
+    }
+
+    /// Lets others make files shorter that are mapped.
+    pub fn without_guards(self) -> Self {
+        Self { guards: false, ..self }
+    }
+
+    /// Guards a file for as long as what is returned lives; says once if that cannot be.
+    fn guard(&self, file: impl AsFd, name: &str) -> Option<Box<dyn Send + Sync>> {
+        let padded = self.padded.as_ref().filter(|_| self.guards)?;
+        let guard = padded.guard(file.as_fd());
+        if let Err(error) = &guard
+            && !self.has_warned.swap(true, Ordering::Relaxed)
+        {
+            tracing::warn!(%error, name, "mapped files cannot be guarded against truncation by others here");
+        }
+        guard.ok()
     }
 
     /// Whether a share may be shown with this front end.
@@ -185,20 +208,23 @@ impl Passthrough {
             return Err(Errno::OPNOTSUPP);
         }
         let name = self.proc_fds.name(&file);
-        let (file, is_padded) = pad(dax, file, is_writable)?;
-        MappedFile::new(nodeid, name, file, is_writable, is_padded, Box::new(held))
+        // The view first: what was opened before the guard costs nothing when it is mapped.
+        let (view, is_padded) = pad(dax, &file, is_writable)?;
+        let guard = dax.guard(&file, &name);
+        let file = view.unwrap_or(file);
+        MappedFile::new(nodeid, name, file, is_writable, is_padded, Box::new((held, guard)))
     }
 }
 
 /// A descriptor for `file` that can be mapped beyond its end, where the front end needs one and there is one.
-fn pad(dax: &Dax, file: OwnedFd, is_writable: bool) -> Result<(OwnedFd, bool), Errno> {
+fn pad(dax: &Dax, file: &OwnedFd, is_writable: bool) -> Result<(Option<OwnedFd>, bool), Errno> {
     match &dax.padded {
         Some(padded) if is_writable && !dax.window.front_end().maps_beyond_end => match padded.view(file.as_fd()) {
-            Ok(view) => Ok((view, true)),
-            Err(Errno::OPNOTSUPP) => Ok((file, false)),
+            Ok(view) => Ok((Some(view), true)),
+            Err(Errno::OPNOTSUPP) => Ok((None, false)),
             Err(errno) => Err(errno),
         },
-        _ => Ok((file, false)),
+        _ => Ok((None, false)),
     }
 }
 

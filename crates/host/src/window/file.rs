@@ -16,6 +16,11 @@ pub trait PaddedFiles: Send + Sync {
     ///
     /// Errors: EOPNOTSUPP where the file's file system allows none.
     fn view(&self, file: BorrowedFd<'_>) -> Result<OwnedFd, Errno>;
+
+    /// Keeps other processes from making `file` shorter until what is returned is dropped. Blocks.
+    ///
+    /// Errors: EOPNOTSUPP where the kernel or the file's file system has no such thing.
+    fn guard(&self, file: BorrowedFd<'_>) -> Result<Box<dyn Send + Sync>, Errno>;
 }
 
 /// What a descriptor refers to, as seen through any of its copies.
