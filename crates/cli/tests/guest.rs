@@ -234,3 +234,47 @@ fn what_is_missing_is_named() {
         place.assert_nothing_is_left();
     }
 }
+
+#[test]
+fn a_share_with_a_window_tells_what_went_through_it() {
+    if is_skipped("a_share_with_a_window") {
+        return;
+    }
+    // 1. The guest reads two ranges through the window, and changes a byte in the second.
+    let place = Place::new();
+    let files = tempfile::tempdir_in("/var/tmp").unwrap();
+    let file = files.path().join("file");
+    fs::write(&file, vec![b'a'; 4 << 20]).unwrap();
+    let share = format!("{}:/window,dax=64M,dax-mode=always", files.path().display());
+    let script = "grep -o 'dax=[a-z]*' /proc/mounts && tr -d a < /window/file && \
+                  printf b | dd of=/window/file bs=1 seek=3000000 conv=notrunc 2> /dev/null";
+    let output = place.run(&["--share", &share, "--", "sh", "-c", script]);
+
+    // 2. No request read or wrote: both ranges were mapped, and the store is in the host's file.
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(0), &b"dax=always\n"[..]), "{error}");
+    assert!(error.contains("DAX /window: 2 ranges (4.00 MiB) mapped, 0 refused"), "{error}");
+    assert!(error.ends_with("0 B read and 0 B written by requests\n"), "{error}");
+    let content = fs::read(&file).unwrap();
+    assert!(content.len() == 4 << 20 && content[3_000_000] == b'b');
+    place.assert_nothing_is_left();
+}
+
+#[test]
+fn a_window_that_cannot_be_is_refused_with_the_reason() {
+    let place = Place::new();
+    let share = |options: &str| format!("{}:/window,{options}", place.share.path().display());
+    for (arguments, reason) in [
+        (vec!["--share", &share("dax=64M,ro")], "a read-only share has no window"),
+        (vec!["--share", &share("dax=3M")], "no power of two"),
+        (vec!["--vmm", "uml", "--share", &share("dax=64M")], "User Mode Linux has no shared-memory regions"),
+        (vec!["--root", "/,dax=64M"], "the root is read-only for the guest"),
+        (vec!["--qemu", "/bin/true", "--share", &share("dax=64M")], "DAX needs QEMU 11.1 or newer"),
+    ] {
+        let output = place.run(&[&arguments[..], &["--", "true"]].concat());
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(125), "{error}");
+        assert!(error.contains(reason), "{error}");
+        place.assert_nothing_is_left();
+    }
+}

@@ -131,8 +131,8 @@ fn with_window() -> Vec<Scenario> {
     const NEVER: &[&str] = &["--cache=never"];
     /// Small files too.
     const ALL_FILES: &[&str] = &["--cache=auto", "--dax-policy=always"];
-    /// As AUTO, taken for a front end that needs no second request before the guest may look at a mapping.
-    const NO_BARRIER: &[&str] = &["--cache=auto", "--front-end=qemu-without-barrier"];
+    /// As NEVER, taken for a front end that needs no second request before the guest may look at a mapping.
+    const NO_BARRIER: &[&str] = &["--cache=never", "--front-end=qemu-without-barrier"];
     let mut all = Vec::new();
     let mut add = |series, mode, window_mib: u64, options, job, runs_by_default| {
         let dax = Some(Dax { window_len: window_mib << 20, mode });
@@ -155,8 +155,8 @@ fn with_window() -> Vec<Scenario> {
         add(series, DaxMode::Inode, 64, AUTO, Job::DaemonKilled, is("7"));
         add(series, DaxMode::Inode, 64, AUTO, Job::VmmKilled, is("6.1"));
     }
-    add("7", DaxMode::Always, 16, AUTO, Job::FreshMappings(2_000), true);
-    add("7", DaxMode::Always, 16, AUTO, Job::FreshMappings(100_000), false);
+    add("7", DaxMode::Always, 16, NEVER, Job::FreshMappings(2_000), true);
+    add("7", DaxMode::Always, 16, NEVER, Job::FreshMappings(100_000), false);
     add("7", DaxMode::Always, 16, NO_BARRIER, Job::FreshMappings(100_000), false);
     add("6.12", DaxMode::Always, 16, NEVER, Job::Fsx(1800), false);
     all
