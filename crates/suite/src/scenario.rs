@@ -157,7 +157,7 @@ fn with_window() -> Vec<Scenario> {
     }
     add("7", DaxMode::Always, 16, NEVER, Job::FreshMappings(2_000), true);
     add("7", DaxMode::Always, 16, NEVER, Job::FreshMappings(100_000), false);
-    add("7", DaxMode::Always, 16, NO_BARRIER, Job::FreshMappings(100_000), false);
+    add("7", DaxMode::Always, 16, NO_BARRIER, Job::FreshMappings(100_000), true);
     add("6.12", DaxMode::Always, 16, NEVER, Job::Fsx(1800), false);
     all
 }
