@@ -10,7 +10,7 @@ use std::{
     },
 };
 
-use rustix::fs::{FileType, OFlags, Statx, fstat, fstatfs};
+use rustix::fs::{AtFlags, FileType, OFlags, Statx, StatxFlags, fstat, fstatfs};
 use transom_wire::{
     NodeId,
     attr::{Attr, AttrFlags},
@@ -21,6 +21,7 @@ use super::Passthrough;
 use crate::{
     Errno,
     server::End,
+    sysfd::stat,
     window::{DaxPolicy, MappedFile, PaddedFiles, RANGE_LEN, Window},
 };
 
@@ -141,6 +142,19 @@ impl Passthrough {
         if self.has(InitFlags::HAS_INODE_DAX) && dax.policy.takes(stat.stx_size) && self.can_map(dax, fd, stat) {
             attr.flags = (attr.flags.get() | AttrFlags::DAX.bits()).into();
         }
+    }
+
+    /// Whether the guest takes the file behind `fd` for one that it maps.
+    ///
+    /// It has decided when it got to know the inode; a file that has passed the policy's bound since is taken wrongly, which
+    /// costs it the bypass of the guest's cache and nothing else.
+    pub(super) fn is_taken_for_dax(&self, nodeid: NodeId, fd: impl AsFd) -> bool {
+        let Some(dax) = self.dax.as_ref().filter(|_| self.has(InitFlags::MAP_ALIGNMENT)) else { return false };
+        if !self.has(InitFlags::HAS_INODE_DAX) || dax.has_node(nodeid) {
+            return true;
+        }
+        let stat = stat::statx(&fd, AtFlags::empty(), StatxFlags::BASIC_STATS);
+        stat.is_ok_and(|stat| dax.policy.takes(stat.stx_size) && self.can_map(dax, &fd, &stat))
     }
 
     /// Whether every part of a regular file can be mapped.

@@ -15,6 +15,7 @@ use crate::{
         Passthrough,
         creator::{permissions, remove_again},
         inodes::{Inode, Sight},
+        ops::open::open_out,
     },
     server::{Context, Patience},
     sysfd::path,
@@ -39,8 +40,9 @@ impl Passthrough {
         self.inodes.balance();
         let (entry, fd) = self.create_or_open(ctx, parent, &dir, name.as_bytes(), arg)?;
         let nodeid = NodeId::from(entry.nodeid);
+        let open_flags = self.open_flags(nodeid, &fd, flags);
         let fh = self.handles.add_file(slot, nodeid, fd).inspect_err(|_| self.do_forget(nodeid, 1))?;
-        Ok((entry, self.open_out(nodeid, fh, flags)))
+        Ok((entry, open_out(fh, open_flags)))
     }
 
     /// Creates the file for the caller or, without `O_EXCL`, opens the one that is there as OPEN would.

@@ -1,6 +1,6 @@
 //! OPEN, and what CREATE and TMPFILE share with it.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::OFlags;
 use transom_wire::{
@@ -32,8 +32,9 @@ impl Passthrough {
             let _guard = kills_set_id.then(|| self.credentials.without_fsetid()).transpose()?;
             self.open_inode(nodeid, flags)?
         };
+        let open_flags = self.open_flags(nodeid, &fd, flags);
         let fh = self.handles.add_file(slot, nodeid, fd)?;
-        Ok(self.open_out(nodeid, fh, flags))
+        Ok(open_out(fh, open_flags))
     }
 
     /// Whether opening a file that is there clears its set-id bits.
@@ -89,11 +90,12 @@ impl Passthrough {
         }
     }
 
-    /// The answer for a file that was opened with `guest` flags.
-    pub(in crate::passthrough) fn open_out(&self, nodeid: NodeId, fh: Handle, guest: OFlags) -> OpenOut {
+    /// What the guest may do with a file that was opened with `guest` flags.
+    pub(in crate::passthrough) fn open_flags(&self, nodeid: NodeId, fd: impl AsFd, guest: OFlags) -> OpenFlags {
         let cache = self.config.cache;
         let mut flags = OpenFlags::empty();
-        if cache.is_direct() {
+        // Linux writes beyond the end of a file that it maps by a request, and fails if that bypasses the cache too (EBUSY).
+        if cache.is_direct() && !self.is_taken_for_dax(nodeid, fd) {
             flags |= OpenFlags::DIRECT_IO;
             // The host orders writes to one file by itself. With mappings, the guest has to.
             if !self.config.allow_mmap {
@@ -101,7 +103,7 @@ impl Passthrough {
             }
         } else if self.config.allow_direct_io && guest.contains(OFlags::DIRECT) {
             flags |= OpenFlags::DIRECT_IO;
-        } else if cache.keeps_directories() {
+        } else if cache.keeps_directories() && !cache.is_direct() {
             flags |= OpenFlags::KEEP_CACHE;
         }
         // What is mapped needs no dropping, and Linux 7.2 warns where it would have to.
@@ -112,6 +114,11 @@ impl Passthrough {
         if guest & OFlags::RWMODE == OFlags::RDONLY && !self.config.posix_lock {
             flags |= OpenFlags::NOFLUSH;
         }
-        OpenOut { fh: fh.into(), open_flags: flags.bits().into(), backing_id: 0.into() }
+        flags
     }
+}
+
+/// The answer to an open.
+pub(in crate::passthrough) fn open_out(fh: Handle, flags: OpenFlags) -> OpenOut {
+    OpenOut { fh: fh.into(), open_flags: flags.bits().into(), backing_id: 0.into() }
 }

@@ -11,7 +11,7 @@ use transom_wire::{
 
 use crate::{
     Errno,
-    passthrough::{Passthrough, creator::permissions, inodes::Sight},
+    passthrough::{Passthrough, creator::permissions, inodes::Sight, ops::open::open_out},
     server::Context,
     sysfd::path,
 };
@@ -38,6 +38,7 @@ impl Passthrough {
         self.label(ctx, &fd)?;
         let entry = self.admit(parent, &dir, b"", Sight::Borrowed(fd.as_fd()))?;
         let nodeid = NodeId::from(entry.nodeid);
+        let open_flags = self.open_flags(nodeid, &fd, guest);
         // Without a name, a descriptor is the only way to the inode.
         let pinned = self.inodes.with_room(|| self.proc_fds.reopen(&fd, OFlags::PATH));
         let added = pinned.and_then(|path_fd| {
@@ -45,6 +46,6 @@ impl Passthrough {
             self.handles.add_file(slot, nodeid, fd)
         });
         let fh = added.inspect_err(|_| self.do_forget(nodeid, 1))?;
-        Ok((entry, self.open_out(nodeid, fh, guest)))
+        Ok((entry, open_out(fh, open_flags)))
     }
 }
