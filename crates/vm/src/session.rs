@@ -26,7 +26,7 @@ use crate::{
 };
 
 /// A guest that has not started the command by then never will, even on a busy machine.
-const START_MAX: Duration = Duration::from_secs(90);
+const START_MAX: Duration = Duration::from_secs(240);
 /// So long the command may take to end after a signal.
 const GRACE: Duration = Duration::from_secs(3);
 /// A daemon ends when its VMM does; so long the VMM may take to be seen as ended.
@@ -104,7 +104,11 @@ impl<'a> Session<'a> {
     /// Follows `machine`, whose VMM was started at `started`, until the command has ended and all its output is here.
     pub(crate) fn follow(&mut self, machine: &mut Machine, started: Instant) -> Result<Outcome> {
         let [stdout, stderr] = self.connect(machine).map_err(Error::io("connecting the channels"))?;
-        self.deadline = Some((started + START_MAX, Deadline::Start));
+        // A guest that hangs before the command starts is stopped by the caller's limit, if that is the shorter one.
+        self.deadline = Some(match self.spec.timeout {
+            Some(timeout) if timeout < START_MAX => (started + timeout, Deadline::Run(timeout)),
+            _ => (started + START_MAX, Deadline::Start),
+        });
         self.reached = Some(started);
         let ended = loop {
             if let Some(ended) = self.ended.take_if(|ended| arrived_all(&self.arrived, &ended.bytes)) {
