@@ -131,6 +131,9 @@ fn with_window() -> Vec<Scenario> {
     const NEVER: &[&str] = &["--cache=never"];
     /// Small files too.
     const ALL_FILES: &[&str] = &["--cache=auto", "--dax-policy=always"];
+    /// The other path is another daemon's, which truncates what this one has mapped.
+    const TWO_PATHS: &[&str] = &["--cache=never", "--no-dax-guard"];
+    const TWO_PATHS_ALL_FILES: &[&str] = &["--cache=never", "--no-dax-guard", "--dax-policy=always"];
     /// As NEVER, taken for a front end that needs no second request before the guest may look at a mapping.
     const NO_BARRIER: &[&str] = &["--cache=never", "--front-end=qemu-without-barrier"];
     let mut all = Vec::new();
@@ -145,8 +148,8 @@ fn with_window() -> Vec<Scenario> {
         add(series, DaxMode::Inode, 64, ALL_FILES, Job::Cases, false);
         add(series, DaxMode::Always, 64, AUTO, Job::Pjdfstest, false);
         add(series, DaxMode::Inode, 64, ALL_FILES, Job::Pjdfstest, false);
-        add(series, DaxMode::Always, 16, NEVER, Job::Fsx(60), is("6.12"));
-        add(series, DaxMode::Inode, 16, &["--cache=never", "--dax-policy=always"], Job::Fsx(60), false);
+        add(series, DaxMode::Always, 16, TWO_PATHS, Job::Fsx(60), is("6.12"));
+        add(series, DaxMode::Inode, 16, TWO_PATHS_ALL_FILES, Job::Fsx(60), false);
         add(series, DaxMode::Inode, 64, AUTO, Job::Coherence, is("7"));
         add(series, DaxMode::Inode, 256, AUTO, Job::OneCopy, is("6.1"));
         add(series, DaxMode::Always, 16, AUTO, Job::WorkingSet, is("7"));
@@ -158,7 +161,7 @@ fn with_window() -> Vec<Scenario> {
     add("7", DaxMode::Always, 16, NEVER, Job::FreshMappings(2_000), true);
     add("7", DaxMode::Always, 16, NEVER, Job::FreshMappings(100_000), false);
     add("7", DaxMode::Always, 16, NO_BARRIER, Job::FreshMappings(100_000), false);
-    add("6.12", DaxMode::Always, 16, NEVER, Job::Fsx(1800), false);
+    add("6.12", DaxMode::Always, 16, TWO_PATHS, Job::Fsx(1800), false);
     all
 }
 
