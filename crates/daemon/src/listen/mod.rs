@@ -9,12 +9,13 @@ mod pid_file;
 
 use crate::options::Endpoint;
 use pid_file::PidFile;
-use rustix::fs::{Mode, chown};
+use rustix::fs::{Gid, Mode, chown};
 use rustix::process::umask;
+use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
@@ -125,13 +126,12 @@ pub fn open_metrics(path: &Path, traces: &mut Traces) -> Result<UnixListener, Li
         return Err(ListenError::InUse { path: path.to_owned(), holder: "another process".to_owned() });
     }
     remove_stale(path)?;
-    let listener = bind(path, Mode::RWXG | Mode::RWXO)?;
+    let listener = bind(path, None)?;
     traces.removable.push(path.to_owned());
     Ok(listener)
 }
 
 fn at_path(path: &Path, group: Option<&str>) -> Result<Listening, ListenError> {
-    let failed = |what| move |source| ListenError::Io { what, path: path.to_owned(), source };
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if !parent.is_dir() {
         return Err(ListenError::NoParent { path: parent.to_owned() });
@@ -141,14 +141,7 @@ fn at_path(path: &Path, group: Option<&str>) -> Result<Listening, ListenError> {
 
     let result = (|| {
         remove_stale(path)?;
-        let listener = bind(path, if gid.is_some() { Mode::RWXO } else { Mode::RWXG | Mode::RWXO })?;
-        if let Some(gid) = gid {
-            chown(path, None, Some(gid)).map_err(io::Error::from).map_err(|source| {
-                let _ = fs::remove_file(path);
-                failed("cannot give the socket to its group:")(source)
-            })?;
-        }
-        Ok(listener)
+        bind(path, gid)
     })();
     match result {
         Ok(listener) => {
@@ -162,12 +155,36 @@ fn at_path(path: &Path, group: Option<&str>) -> Result<Listening, ListenError> {
     }
 }
 
-/// Binds with the permissions that `mask` leaves: they hold from the first moment on, unlike with a chmod afterwards.
-fn bind(path: &Path, mask: Mode) -> Result<UnixListener, ListenError> {
-    let before = umask(mask);
-    let bound = UnixListener::bind(path);
+/// Listens at `path`, for the owner and for `group` alone.
+///
+/// Many wait for the socket to appear and connect at once, so it appears when it is complete: it is bound under a name
+/// beside, which is then changed. Where that name is too long for a socket's address, it is bound in its place.
+fn bind(path: &Path, group: Option<Gid>) -> Result<UnixListener, ListenError> {
+    let mut name = OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    name.push(format!(".{}", std::process::id()));
+    let beside = path.with_file_name(name);
+    let first = if SocketAddr::from_pathname(&beside).is_ok() { &beside } else { path };
+    // The permissions hold from the first moment on, unlike with a chmod afterwards.
+    let before = umask(if group.is_some() { Mode::RWXO } else { Mode::RWXG | Mode::RWXO });
+    let bound = UnixListener::bind(first);
     umask(before);
-    bound.map_err(|source| ListenError::Io { what: "cannot create the socket", path: path.to_owned(), source })
+    let failed = |what| move |source| ListenError::Io { what, path: path.to_owned(), source };
+    let listener = bound.map_err(failed("cannot create the socket"))?;
+    let finish = || {
+        if group.is_some() {
+            chown(first, None, group).map_err(|error| ("cannot give the socket to its group:", error.into()))?;
+        }
+        if first != path {
+            fs::rename(first, path).map_err(|error| ("cannot create the socket", error))?;
+        }
+        Ok(())
+    };
+    finish().map_err(|(what, error): (_, io::Error)| {
+        let _ = fs::remove_file(first);
+        failed(what)(error)
+    })?;
+    Ok(listener)
 }
 
 /// Removes the socket of a daemon that is gone; the lock of the caller says that it is.
