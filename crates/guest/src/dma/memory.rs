@@ -1,0 +1,165 @@
+//! Memory that a driver and its device reach at the same time: the one place where such bytes are touched.
+//!
+//! The other side may be another process, or a device that breaks its promises, so the bytes may change at any moment. They
+//! are only ever copied, or loaded and stored atomically; no reference into them is given out.
+
+#![expect(unsafe_code, reason = "memory shared with a device is reached through pointers")]
+
+use alloc::sync::Arc;
+use core::{
+    ptr::NonNull,
+    sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering},
+};
+
+use super::DmaOps;
+
+/// Memory that the device reaches too.
+#[derive(Debug)]
+pub struct DmaMemory {
+    start: NonNull<u8>,
+    len_bytes: usize,
+    address: u64,
+}
+
+// SAFETY: the memory belongs to no thread, and every access is a copy or an atomic one, as described above.
+unsafe impl Send for DmaMemory {}
+// SAFETY: as for Send; what two threads write at the same time is either's bytes, as with the device.
+unsafe impl Sync for DmaMemory {}
+
+impl DmaMemory {
+    /// Describes memory that the device finds at `address`.
+    ///
+    /// # Safety
+    ///
+    /// `start` is a multiple of 8, and `start..start + len_bytes` is mapped readable and writable, and used for nothing else,
+    /// until the value is given back to the operations that made it.
+    pub unsafe fn new(start: NonNull<u8>, len_bytes: usize, address: u64) -> Self {
+        Self { start, len_bytes, address }
+    }
+
+    /// In bytes.
+    pub fn len(&self) -> usize {
+        self.len_bytes
+    }
+
+    /// Whether there are no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len_bytes == 0
+    }
+
+    /// Where the device finds it.
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// Where it begins in this address space.
+    pub fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    /// Copies bytes from `offset` on. Panics where they do not lie within.
+    pub fn read(&self, offset: usize, bytes: &mut [u8]) {
+        let from = self.at(offset, bytes.len());
+        // SAFETY:
+        // 1. `from` and `bytes.len()` bytes behind it lie within the memory: checked by `at`.
+        // 2. `bytes` is not part of it: no reference into the memory exists.
+        // 3. The device may write at the same time; bytes have no invalid values, and the copy is not looked at twice.
+        unsafe { core::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len()) }
+    }
+
+    /// Copies `bytes` to `offset`. Panics where they do not fit.
+    pub fn write(&self, offset: usize, bytes: &[u8]) {
+        let to = self.at(offset, bytes.len());
+        // SAFETY: as in `read`, the other way round.
+        unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) }
+    }
+
+    /// Sets `len_bytes` from `offset` on to `value`. Panics where they do not lie within.
+    pub fn fill(&self, offset: usize, len_bytes: usize, value: u8) {
+        let to = self.at(offset, len_bytes);
+        // SAFETY: `to` and `len_bytes` behind it lie within the memory: checked by `at`.
+        unsafe { core::ptr::write_bytes(to, value, len_bytes) }
+    }
+
+    /// Copies `len_bytes` within this memory or from `from` in another; the ranges may overlap. Panics where they do not lie
+    /// within.
+    pub fn copy_from(&self, offset: usize, from: &Self, from_offset: usize, len_bytes: usize) {
+        let (to, from) = (self.at(offset, len_bytes), from.at(from_offset, len_bytes));
+        // SAFETY: both ranges lie within their memory: checked by `at`; overlap is allowed.
+        unsafe { core::ptr::copy(from, to, len_bytes) }
+    }
+
+    /// Loads the 16 bits at `offset`, a multiple of 2, little endian.
+    pub fn load_u16(&self, offset: usize, ordering: Ordering) -> u16 {
+        u16::from_le(self.atomic_u16(offset).load(ordering))
+    }
+
+    /// Stores 16 bits at `offset`, a multiple of 2, little endian.
+    pub fn store_u16(&self, offset: usize, value: u16, ordering: Ordering) {
+        self.atomic_u16(offset).store(value.to_le(), ordering);
+    }
+
+    /// Loads the 32 bits at `offset`, a multiple of 4, little endian.
+    pub fn load_u32(&self, offset: usize, ordering: Ordering) -> u32 {
+        // SAFETY: within the memory and aligned: `at` and `is_aligned`; the memory outlives the borrow of `self`.
+        let cell = unsafe { AtomicU32::from_ptr(is_aligned(self.at(offset, 4).cast())) };
+        u32::from_le(cell.load(ordering))
+    }
+
+    /// Stores 64 bits at `offset`, a multiple of 8, little endian.
+    pub fn store_u64(&self, offset: usize, value: u64, ordering: Ordering) {
+        // SAFETY: within the memory and aligned: `at` and `is_aligned`; the memory outlives the borrow of `self`.
+        let cell = unsafe { AtomicU64::from_ptr(is_aligned(self.at(offset, 8).cast())) };
+        cell.store(value.to_le(), ordering);
+    }
+
+    fn atomic_u16(&self, offset: usize) -> &AtomicU16 {
+        // SAFETY: within the memory and aligned: `at` and `is_aligned`; the memory outlives the borrow of `self`.
+        unsafe { AtomicU16::from_ptr(is_aligned(self.at(offset, 2).cast())) }
+    }
+
+    fn at(&self, offset: usize, len_bytes: usize) -> *mut u8 {
+        let end = offset.checked_add(len_bytes);
+        assert!(
+            end.is_some_and(|end| end <= self.len_bytes),
+            "{len_bytes} bytes at {offset} exceed a buffer of {}",
+            self.len_bytes
+        );
+        self.start.as_ptr().wrapping_add(offset)
+    }
+}
+
+fn is_aligned<T>(pointer: *mut T) -> *mut T {
+    assert!(pointer.is_aligned(), "{pointer:p} is not aligned");
+    pointer
+}
+
+/// Memory that the device reaches without a copy, given back when it is dropped.
+pub struct DmaBuffer {
+    /// Absent only while it is dropped.
+    memory: Option<DmaMemory>,
+    ops: Arc<dyn DmaOps>,
+}
+
+impl DmaBuffer {
+    /// Allocates `len_bytes`, zeroed.
+    pub fn new(ops: &Arc<dyn DmaOps>, len_bytes: usize) -> Result<Self, super::DmaError> {
+        Ok(Self { memory: Some(ops.allocate(len_bytes)?), ops: Arc::clone(ops) })
+    }
+}
+
+impl core::ops::Deref for DmaBuffer {
+    type Target = DmaMemory;
+
+    fn deref(&self) -> &DmaMemory {
+        self.memory.as_ref().expect("the memory is there until drop")
+    }
+}
+
+impl Drop for DmaBuffer {
+    fn drop(&mut self) {
+        if let Some(memory) = self.memory.take() {
+            self.ops.free(memory);
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! The guest's side of virtio-fs, for kernels, unikernels and programs that are not Linux.
+//!
+//! From below: a [`transport`] reaches the device's registers and queues, [`dma`] makes memory reachable for the device, and a
+//! [`channel`] carries FUSE messages over rings. What runs underneath (locks, waiting, time) is the [`platform`]'s.
+//! Nothing here needs an operating system: the crate is `no_std` with `alloc`.
+
+#![no_std]
+
+extern crate alloc;
+
+pub mod channel;
+pub mod dma;
+pub mod errno;
+pub mod platform;
+pub mod transport;
+
+pub use errno::Errno;
+pub use platform::Platform;
