@@ -27,6 +27,8 @@ pub struct Candidate {
     pub program: PathBuf,
     /// Arguments beside the ones that every daemon gets.
     pub args: Vec<String>,
+    /// Bytes of its window, for all files; only guests under QEMU have one.
+    pub window_len: Option<u64>,
 }
 
 impl FromStr for Candidate {
@@ -52,7 +54,7 @@ impl Candidate {
     /// The daemon at `program`, without arguments of its own.
     pub fn named(name: &str, program: &Path) -> anyhow::Result<Self> {
         ensure!(program.is_file(), "{name}: there is no program {}", program.display());
-        Ok(Self { name: name.to_owned(), program: program.to_owned(), args: Vec::new() })
+        Ok(Self { name: name.to_owned(), program: program.to_owned(), args: Vec::new(), window_len: None })
     }
 
     /// What the daemon says about its version, or why it does not.

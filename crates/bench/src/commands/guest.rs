@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use anyhow::bail;
 use clap::{Args, ValueEnum};
-use transom_bench::{guest, process::Placement, workload::Params};
+use transom_bench::{daemon::Candidate, guest, process::Placement, workload::Params};
 use transom_vm::{
     Accelerator, CacheMode, Kernel, Qemu, Vmm,
     packages::{Cache, OnStderr},
@@ -22,15 +23,18 @@ pub(super) enum VmmName {
 }
 
 impl VmmName {
-    /// The VMM and what it boots: the kernel at `path`, or one from the cache, where it is put if need be.
-    pub(super) fn find(self, path: Option<&Path>) -> anyhow::Result<(Box<dyn Vmm>, Kernel)> {
+    /// The VMM and what it boots: the kernel at `path`, or one from the cache, where it is put if need be. A window needs a
+    /// newer QEMU.
+    pub(super) fn find(self, path: Option<&Path>, with_window: bool) -> anyhow::Result<(Box<dyn Vmm>, Kernel)> {
         let cache = Cache::locate()?;
         let report = OnStderr::default();
         let tools = Tools::new(&cache, &report);
         Ok(match self {
             Self::Qemu => {
-                (Box::new(Qemu::new(tools.qemu(None, true)?, Accelerator::Tcg, tools.cache())), tools.kernel(path)?)
+                let qemu = if with_window { tools.qemu_with_window(None)? } else { tools.qemu(None, true)? };
+                (Box::new(Qemu::new(qemu, Accelerator::Tcg, tools.cache())), tools.kernel(path)?)
             }
+            Self::Uml if with_window => bail!("UML has no window; --vmm qemu has"),
             Self::Uml => (Box::new(Uml), tools.uml_kernel(path)?),
         })
     }
@@ -55,14 +59,21 @@ pub(crate) struct Guest {
     /// The daemons' cache modes.
     #[arg(long, value_delimiter = ',', default_value = "never,auto")]
     cache: Vec<CacheMode>,
+    /// Measure the first daemon with a DAX window of so many MiB too, before all others; needs --vmm qemu.
+    #[arg(long, value_name = "MIB")]
+    dax_window_mib: Option<u64>,
     #[command(flatten)]
     params: Params,
 }
 
 impl Guest {
     pub(crate) fn run(self) -> anyhow::Result<()> {
-        let common = self.common.with_daemons()?;
-        let (vmm, kernel) = self.vmm.find(self.kernel.as_deref())?;
+        let mut common = self.common.with_daemons()?;
+        if let (Some(mib), Some(first)) = (self.dax_window_mib, common.daemons.first()) {
+            let with_window = Candidate { name: "DAX".to_owned(), window_len: Some(mib << 20), ..first.clone() };
+            common.daemons.insert(0, with_window);
+        }
+        let (vmm, kernel) = self.vmm.find(self.kernel.as_deref(), self.dax_window_mib.is_some())?;
         let kernel_name = kernel.image.file_name().map(|name| name.to_string_lossy().into_owned());
         let plan = guest::Plan {
             candidates: common.daemons.clone(),

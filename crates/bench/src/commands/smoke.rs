@@ -94,7 +94,7 @@ impl Smoke {
     }
 
     fn guests(&self, params: Params, parent: &Path) -> anyhow::Result<Vec<Sample>> {
-        let (vmm, kernel) = self.vmm.find(self.kernel.as_deref())?;
+        let (vmm, kernel) = self.vmm.find(self.kernel.as_deref(), false)?;
         let plan = guest::Plan {
             candidates: self.daemons.clone(),
             placements: vec![Placement::SameCore],

@@ -14,7 +14,7 @@ use std::{
 
 use anyhow::{Context, bail, ensure};
 use indicatif::ProgressBar;
-use transom_vm::{CacheMode, GuestSpec, Kernel, Root, Share, Vmm};
+use transom_vm::{CacheMode, Dax, DaxMode, GuestSpec, Kernel, Root, Share, Vmm};
 
 use crate::{
     daemon::Candidate,
@@ -96,6 +96,7 @@ fn in_guest(
         guest: MOUNT_POINT.into(),
         is_read_only: false,
         cache: Some(cache),
+        dax: candidate.window_len.map(|window_len| Dax { window_len, mode: DaxMode::Always }),
         daemon_args: candidate.args.iter().map(Into::into).collect(),
         ..Share::default()
     };
