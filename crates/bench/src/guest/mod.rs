@@ -98,7 +98,6 @@ fn in_guest(
         cache: Some(cache),
         dax: candidate.window_len.map(|window_len| Dax { window_len, mode: DaxMode::Always }),
         daemon_args: candidate.args.iter().map(Into::into).collect(),
-        ..Share::default()
     };
     let spec = GuestSpec {
         kernel: plan.kernel.clone(),

@@ -9,7 +9,7 @@ use std::{
 
 use super::stage::Stage;
 
-pub(super) const COUNT: usize = 12;
+pub(super) const COUNT: usize = 13;
 
 pub(super) fn run<W: io::Write>(stage: &mut Stage<W>) -> io::Result<()> {
     let files = Files::new(stage)?;
@@ -62,6 +62,14 @@ pub(super) fn run<W: io::Write>(stage: &mut Stage<W>) -> io::Result<()> {
     stage.measure("open_read_close_warm", |laps| each(&files.paths, &mut read, || laps.lap(content.len())))?;
     stage.measure("open_close", |laps| each(&files.paths, |path| File::open(path).map(drop), || laps.lap(0)))?;
 
+    stage.forget_all()?;
+    stage.measure("append_cold", |laps| {
+        for path in &files.paths {
+            File::options().append(true).open(path)?.write_all(&content)?;
+            laps.lap(content.len());
+        }
+        Ok(())
+    })?;
     let mode = Permissions::from_mode(0o600);
     stage
         .measure("chmod", |laps| each(&files.paths, |path| fs::set_permissions(path, mode.clone()), || laps.lap(0)))?;
