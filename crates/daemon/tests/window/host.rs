@@ -113,16 +113,24 @@ impl Share {
         Self { kind, directory, running: Running::Thread { window, listener, ended } }
     }
 
-    /// transomd with some more arguments.
+    /// transomd with some more arguments. Tests truncate what is mapped, so nothing is guarded.
     pub(crate) fn process(kind: Kind, arguments: &str) -> Self {
+        Self::guarded_with(kind, &format!("--no-dax-guard {arguments}"))
+    }
+
+    /// transomd, which lets nobody truncate what is mapped.
+    pub(crate) fn guarded(kind: Kind) -> Self {
+        Self::guarded_with(kind, "")
+    }
+
+    fn guarded_with(kind: Kind, arguments: &str) -> Self {
         let directory = directory();
         let at = |name: &str| directory.path().join(name);
         let mut command = Command::new(env!("CARGO_BIN_EXE_transomd"));
         command.arg("--socket-path").arg(at("socket")).arg("--shared-dir").arg(at("share"));
         command.arg("--metrics-socket").arg(at("metrics"));
         command.args(["--tag=share", "--keep-serving", "--sandbox=none", "--num-request-queues=2", "--log-level=warn"]);
-        // Tests truncate what is mapped.
-        command.args(["--dax-policy=always", "--no-dax-guard", &format!("--dax-window={}", RANGES * RANGE)]);
+        command.args(["--dax-policy=always", &format!("--dax-window={}", RANGES * RANGE)]);
         command.arg(if kind == Kind::Qemu { "--front-end=qemu" } else { "--front-end=crosvm" });
         command.args(arguments.split_whitespace()).env_remove("RUST_LOG").stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();

@@ -6,6 +6,7 @@
 mod channel;
 mod data;
 mod end_of_file;
+mod guard;
 mod host;
 mod lifetimes;
 mod memory;

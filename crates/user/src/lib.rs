@@ -1,0 +1,1 @@
+//! A process as the guest of any vhost-user-fs daemon.
