@@ -1,1 +1,9 @@
-//! A process as the guest of any vhost-user-fs daemon.
+//! A process as the guest of a virtio-fs daemon, without a virtual machine.
+//!
+//! The [`transport`] is a vhost-user front end, the [`arena`] the memory that it shares with the daemon, the [`platform`]
+//! what `transom-guest` asks of an operating system, and [`daemon`] starts one for a directory.
+
+pub mod arena;
+pub mod daemon;
+pub mod platform;
+pub mod transport;
