@@ -1,0 +1,151 @@
+//! What the guest library asks of the system underneath, from Linux: futexes, the monotonic clock, threads.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering, fence},
+    },
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use rustix::{
+    thread::futex::{self, Flags},
+    time::{ClockId, Timespec, clock_gettime},
+};
+use transom_guest::platform::{self, Platform};
+
+/// A process on Linux.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Process;
+
+impl Platform for Process {
+    type RawMutex = parking_lot::RawMutex;
+    type Event = Event;
+
+    fn now_ns(&self) -> u64 {
+        now_ns()
+    }
+
+    fn spawn(&self, name: &'static str, task: Box<dyn FnOnce() + Send>) -> Result<(), Box<dyn FnOnce() + Send>> {
+        // The thread takes it, or we do when there is none.
+        let task = Arc::new(Mutex::new(Some(task)));
+        let of_thread = Arc::clone(&task);
+        let run = move || {
+            let task = of_thread.lock().take();
+            if let Some(task) = task {
+                task();
+            }
+        };
+        match std::thread::Builder::new().name(name.to_owned()).spawn(run) {
+            Ok(_) => Ok(()),
+            Err(_) => Err(task.lock().take().expect("no thread has taken it")),
+        }
+    }
+}
+
+/// CLOCK_MONOTONIC, in nanoseconds: the clock of every deadline in this crate.
+pub fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// From now to `deadline_ns` of [`now_ns`]; nothing when that has passed.
+pub(crate) fn until(deadline_ns: u64) -> Duration {
+    Duration::from_nanos(deadline_ns.saturating_sub(now_ns()))
+}
+
+/// A futex that counts wakes, so that one between a look at the condition and the sleep is noticed.
+///
+/// Waking when nobody waits costs a fence and a load.
+#[derive(Debug, Default)]
+pub struct Event {
+    waiters: AtomicU32,
+    wakes: AtomicU32,
+}
+
+impl platform::Event for Event {
+    fn wait(&self, is_done: &mut dyn FnMut() -> bool, deadline_ns: Option<u64>) -> bool {
+        if is_done() {
+            return true;
+        }
+        self.waiters.fetch_add(1, Ordering::SeqCst);
+        // Either the waker sees this waiter, or the waiter sees what the waker did before: see `wake_all`.
+        fence(Ordering::SeqCst);
+        let is_done = loop {
+            let wakes = self.wakes.load(Ordering::SeqCst);
+            if is_done() {
+                break true;
+            }
+            let timeout = deadline_ns.map(until);
+            if timeout == Some(Duration::ZERO) {
+                break false;
+            }
+            let timeout = timeout.map(timespec);
+            // EAGAIN, EINTR and ETIMEDOUT alike lead to another look.
+            let _ = futex::wait(&self.wakes, Flags::PRIVATE, wakes, timeout.as_ref());
+        };
+        self.waiters.fetch_sub(1, Ordering::SeqCst);
+        is_done
+    }
+
+    fn wake_all(&self) {
+        fence(Ordering::SeqCst);
+        if self.waiters.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        self.wakes.fetch_add(1, Ordering::SeqCst);
+        // It fails for a bad address only.
+        let _ = futex::wake(&self.wakes, Flags::PRIVATE, i32::MAX as u32);
+    }
+}
+
+pub(crate) fn timespec(duration: Duration) -> Timespec {
+    Timespec { tv_sec: duration.as_secs() as i64, tv_nsec: duration.subsec_nanos().into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::{atomic::AtomicU64, mpsc},
+        thread,
+    };
+
+    use platform::Event as _;
+
+    use super::*;
+
+    #[test]
+    fn two_threads_that_wait_for_each_other_never_miss_a_wake() {
+        const TURNS: u64 = 20_000;
+        let (turn, event) = (AtomicU64::new(0), Event::default());
+        let play = |parity| {
+            for round in 0..TURNS {
+                let mine = 2 * round + parity;
+                assert!(event.wait(&mut || turn.load(Ordering::Acquire) == mine, None));
+                turn.store(mine + 1, Ordering::Release);
+                event.wake_all();
+            }
+        };
+        thread::scope(|scope| {
+            scope.spawn(|| play(0));
+            play(1);
+        });
+        assert_eq!(turn.load(Ordering::Relaxed), 2 * TURNS);
+    }
+
+    #[test]
+    fn a_wait_ends_at_its_deadline_without_the_condition() {
+        let event = Event::default();
+        let deadline_ns = now_ns() + 1_000_000;
+        assert!(!event.wait(&mut || false, Some(deadline_ns)));
+        assert!(now_ns() >= deadline_ns);
+    }
+
+    #[test]
+    fn a_spawned_task_runs() {
+        let (sender, receiver) = mpsc::channel();
+        assert!(Process.spawn("task", Box::new(move || sender.send(7).unwrap())).is_ok());
+        assert_eq!(receiver.recv(), Ok(7));
+    }
+}

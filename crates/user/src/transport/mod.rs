@@ -1,0 +1,268 @@
+//! A vhost-user front end as the guest library's transport.
+//!
+//! [`VhostUser::connect`] negotiates and hands the arena over; the device's registers, which this kind of transport does not
+//! have, are kept here. The ring addresses that start a queue are those of the arena.
+//! The shared-memory window has its place in [`VhostUser::shm_region`]: no back end is asked for one yet.
+//!
+//! Locks: `front_end` is held for one request and its answer, and nothing else is taken under it.
+//! Source: the vhost-user specification of QEMU's documentation; virtio 1.3 §2.
+
+mod line;
+mod negotiate;
+mod wake;
+
+use std::{
+    os::unix::net::UnixStream,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU8, Ordering},
+    },
+};
+
+use parking_lot::Mutex;
+use thiserror::Error;
+use transom_guest::transport::{QueueAddresses, ShmRegion, Transport, TransportError};
+use transom_wire::config::{Config, DEVICE_ID};
+use vhost::{
+    VhostBackend as _, VringConfigData,
+    vhost_user::{
+        self, Frontend, VhostUserFrontend as _,
+        message::{VhostUserProtocolFeatures, VhostUserVirtioFeatures},
+    },
+};
+use zerocopy::IntoBytes as _;
+
+use crate::arena::Arena;
+use line::Watched;
+use wake::Wake;
+
+/// The most descriptors of a queue: virtiofsd's limit. A request of 1 MiB in pages takes 256 and a few.
+const QUEUE_LEN_MAX: u16 = 1024;
+/// Bits that are between the front end and the back end, and none of the driver's business.
+const OWN_FEATURES: u64 = VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits() | VhostUserVirtioFeatures::LOG_ALL.bits();
+
+/// The device that a vhost-user-fs back end is.
+pub struct VhostUser {
+    front_end: Mutex<Frontend>,
+    arena: Arc<Arena>,
+    /// VIRTIO feature bits that the back end offers.
+    offered: u64,
+    protocol_features: VhostUserProtocolFeatures,
+    config: Config,
+    status: AtomicU8,
+    queues: Vec<Queue>,
+    line: Watched,
+}
+
+struct Queue {
+    kick: Wake,
+    call: Arc<Wake>,
+    is_started: AtomicBool,
+}
+
+/// Why there is no connection.
+#[derive(Debug, Error)]
+pub enum ConnectError {
+    /// The other side does not speak vhost-user, or not well enough.
+    #[error("vhost-user request {request}: {source}")]
+    Request {
+        /// Its name in the specification.
+        request: &'static str,
+        /// What went wrong.
+        source: vhost::Error,
+    },
+    /// The other side accepted the connection and did not answer in time.
+    #[error("vhost-user request {request}: no answer within {seconds} s")]
+    Silent {
+        /// Its name in the specification.
+        request: &'static str,
+        /// The limit.
+        seconds: u64,
+    },
+    /// The other side hung up.
+    #[error("vhost-user request {request}: the other side closed the connection")]
+    HungUp {
+        /// Its name in the specification.
+        request: &'static str,
+    },
+    /// The other side lacks something that cannot be done without.
+    #[error("the other side lacks {0}")]
+    Lacks(&'static str),
+    /// This system's fault.
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+}
+
+impl VhostUser {
+    /// Negotiates over `stream` and hands `arena` over.
+    ///
+    /// A back end that offers no configuration space is given one: the queues that it has, and `tag`.
+    /// Blocks until the back end has answered, with a bound.
+    pub fn connect(stream: UnixStream, arena: Arc<Arena>, tag: &[u8]) -> Result<Self, ConnectError> {
+        let line = Watched::new(stream.try_clone()?)?;
+        let negotiated = negotiate::negotiate(&line, stream, &arena, tag)?;
+        let queues = (0..negotiated.queue_count)
+            .map(|_| {
+                let call = Arc::new(Wake::new()?);
+                line.add_wait(Arc::clone(&call));
+                Ok(Queue { kick: Wake::new()?, call, is_started: AtomicBool::new(false) })
+            })
+            .collect::<std::io::Result<_>>()?;
+        Ok(Self {
+            front_end: Mutex::new(negotiated.front_end),
+            arena,
+            offered: negotiated.offered,
+            protocol_features: negotiated.protocol_features,
+            config: negotiated.config,
+            status: AtomicU8::new(0),
+            queues,
+            line,
+        })
+    }
+
+    /// Whether the back end has hung up.
+    pub fn is_gone(&self) -> bool {
+        self.line.is_gone()
+    }
+
+    /// Sends one request and waits for its answer.
+    fn ask<T>(&self, request: impl FnOnce(&mut Frontend) -> vhost::Result<T>) -> Result<T, TransportError> {
+        if self.line.is_gone() {
+            return Err(TransportError::Gone);
+        }
+        let mut front_end = self.front_end.lock();
+        self.line.in_time(|| request(&mut front_end)).map_err(|error| {
+            tracing::debug!(%error, "the back end refuses");
+            if self.line.is_gone() || is_hang_up(&error) {
+                TransportError::Gone
+            } else {
+                TransportError::Broken("it refuses a vhost-user request")
+            }
+        })
+    }
+
+    fn queue(&self, queue: u16) -> Result<&Queue, TransportError> {
+        self.queues.get(usize::from(queue)).ok_or(TransportError::Lacks("a queue of this number"))
+    }
+
+    /// The daemon finds rings by the addresses of this process (vhost-user, "Vring address description").
+    fn user_address(&self, address: u64) -> Result<u64, TransportError> {
+        self.arena.user_address(address).ok_or(TransportError::Lacks("memory for a ring outside the arena"))
+    }
+}
+
+impl Transport for VhostUser {
+    fn device_type(&self) -> u32 {
+        DEVICE_ID
+    }
+
+    fn status(&self) -> Result<u8, TransportError> {
+        if self.line.is_gone() { Err(TransportError::Gone) } else { Ok(self.status.load(Ordering::Acquire)) }
+    }
+
+    fn add_status(&self, bits: u8) -> Result<(), TransportError> {
+        self.status.fetch_or(bits, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// Stops each queue, which waits for the requests in flight; a back end that is gone has let go of everything.
+    fn reset(&self) -> Result<(), TransportError> {
+        self.status.store(0, Ordering::Release);
+        for (index, queue) in self.queues.iter().enumerate() {
+            if !queue.is_started.swap(false, Ordering::AcqRel) {
+                continue;
+            }
+            let stopped = self.ask(|front_end| {
+                front_end.set_vring_enable(index, false)?;
+                front_end.get_vring_base(index).map(drop)
+            });
+            match stopped {
+                Err(TransportError::Gone) => return Ok(()),
+                other => other?,
+            }
+        }
+        if self.protocol_features.contains(VhostUserProtocolFeatures::RESET_DEVICE) {
+            match self.ask(|front_end| front_end.reset_device()) {
+                Err(TransportError::Gone) => {}
+                other => other?,
+            }
+        }
+        Ok(())
+    }
+
+    fn device_features(&self) -> Result<u64, TransportError> {
+        Ok(self.offered & !OWN_FEATURES)
+    }
+
+    fn set_driver_features(&self, features: u64) -> Result<(), TransportError> {
+        let all = features & self.offered & !OWN_FEATURES | VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits();
+        self.ask(|front_end| front_end.set_features(all))
+    }
+
+    fn read_config(&self, offset_bytes: usize, bytes: &mut [u8]) -> Result<(), TransportError> {
+        let config = self.config.as_bytes();
+        let wanted = offset_bytes.checked_add(bytes.len()).and_then(|end| config.get(offset_bytes..end));
+        bytes.copy_from_slice(wanted.ok_or(TransportError::Lacks("as much configuration space"))?);
+        Ok(())
+    }
+
+    fn queue_len_max(&self, queue: u16) -> Result<u16, TransportError> {
+        Ok(if usize::from(queue) < self.queues.len() { QUEUE_LEN_MAX } else { 0 })
+    }
+
+    fn start_queue(&self, queue: u16, len: u16, addresses: QueueAddresses) -> Result<(), TransportError> {
+        let Queue { kick, call, is_started } = self.queue(queue)?;
+        let rings = VringConfigData {
+            queue_max_size: QUEUE_LEN_MAX,
+            queue_size: len,
+            flags: 0,
+            desc_table_addr: self.user_address(addresses.descriptors)?,
+            used_ring_addr: self.user_address(addresses.used)?,
+            avail_ring_addr: self.user_address(addresses.available)?,
+            log_addr: None,
+        };
+        let no_descriptor = |_| TransportError::Lacks("a descriptor for a queue: this process has too many open");
+        let (kick, call) = (kick.share().map_err(no_descriptor)?, call.share().map_err(no_descriptor)?);
+        let index = usize::from(queue);
+        self.ask(|front_end| {
+            front_end.set_vring_num(index, len)?;
+            front_end.set_vring_addr(index, &rings)?;
+            front_end.set_vring_base(index, 0)?;
+            front_end.set_vring_call(index, &call)?;
+            front_end.set_vring_kick(index, &kick)?;
+            front_end.set_vring_enable(index, true)
+        })?;
+        is_started.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    fn notify(&self, queue: u16) {
+        if let Some(queue) = self.queues.get(usize::from(queue)) {
+            queue.kick.wake();
+        }
+    }
+
+    fn wait(&self, queue: u16, deadline_ns: Option<u64>) -> Result<(), TransportError> {
+        let call = &self.queue(queue)?.call;
+        if !self.line.is_gone() {
+            call.wait(deadline_ns);
+        }
+        if self.line.is_gone() {
+            // The end was told once, and another may wait for the same queue.
+            call.wake();
+            return Err(TransportError::Gone);
+        }
+        Ok(())
+    }
+
+    fn shm_region(&self, _id: u8) -> Result<Option<ShmRegion>, TransportError> {
+        Ok(None)
+    }
+}
+
+/// Whether the socket ended rather than brought something wrong.
+fn is_hang_up(error: &vhost::Error) -> bool {
+    use vhost_user::Error::{Disconnected, PartialMessage, SocketBroken, SocketError};
+    let vhost::Error::VhostUserProtocol(error) = error else { return false };
+    matches!(error, Disconnected | PartialMessage | SocketBroken(_) | SocketError(_))
+}

@@ -1,0 +1,141 @@
+//! What a front end and its back end agree on before the first queue.
+
+use std::os::unix::net::UnixStream;
+
+use transom_wire::config::{Config, QUEUE_FIRST_REQUEST, TAG_LEN};
+use vhost::{
+    VhostBackend as _, VhostUserMemoryRegionInfo,
+    vhost_user::{
+        Frontend, VhostUserFrontend as _,
+        message::{VhostUserConfigFlags, VhostUserHeaderFlag, VhostUserProtocolFeatures, VhostUserVirtioFeatures},
+    },
+};
+use zerocopy::{FromBytes as _, FromZeros as _};
+
+use super::{
+    ConnectError, is_hang_up,
+    line::{ANSWER_MAX, Line},
+};
+use crate::arena::Arena;
+
+/// VIRTIO_F_VERSION_1: everything here is little endian and has the layout of virtio 1.0 and later.
+const VERSION_1: u64 = 1 << 32;
+/// The queues of a back end that does not tell, which has no MQ: the high-priority one and one for requests.
+const QUEUES_WITHOUT_MQ: u64 = 2;
+/// The most queues that are used: as many threads as may call at once without sharing, on large machines.
+const QUEUES_MAX: u64 = 65;
+
+/// What came of it.
+pub(super) struct Negotiated {
+    pub(super) front_end: Frontend,
+    pub(super) offered: u64,
+    pub(super) protocol_features: VhostUserProtocolFeatures,
+    pub(super) queue_count: u16,
+    pub(super) config: Config,
+}
+
+/// Talks the back end through everything but the queues.
+pub(super) fn negotiate(
+    line: &Line,
+    stream: UnixStream,
+    arena: &Arena,
+    tag: &[u8],
+) -> Result<Negotiated, ConnectError> {
+    let mut asking = Asking { line, front_end: Frontend::from_stream(stream, QUEUES_WITHOUT_MQ) };
+    let offered = asking.ask("GET_FEATURES", |front_end| front_end.get_features())?;
+    if offered & VERSION_1 == 0 {
+        return Err(ConnectError::Lacks("VIRTIO_F_VERSION_1"));
+    }
+    if offered & VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits() == 0 {
+        return Err(ConnectError::Lacks("VHOST_USER_F_PROTOCOL_FEATURES"));
+    }
+    let protocol_features = asking.protocol_features()?;
+    asking.ask("SET_OWNER", |front_end| front_end.set_owner())?;
+    let queue_count = asking.queue_count(protocol_features)?;
+    let config = asking.config(protocol_features, queue_count, tag)?;
+    let region = VhostUserMemoryRegionInfo::from_guest_region(arena.region())
+        .map_err(|source| ConnectError::Request { request: "SET_MEM_TABLE", source })?;
+    asking.ask("SET_MEM_TABLE", |front_end| front_end.set_mem_table(&[region]).map(drop))?;
+    Ok(Negotiated { front_end: asking.front_end, offered, protocol_features, queue_count, config })
+}
+
+struct Asking<'l> {
+    line: &'l Line,
+    front_end: Frontend,
+}
+
+impl Asking<'_> {
+    /// Sends one request and waits for its answer.
+    fn ask<T>(
+        &mut self,
+        request: &'static str,
+        send: impl FnOnce(&mut Frontend) -> vhost::Result<T>,
+    ) -> Result<T, ConnectError> {
+        self.line.in_time(|| send(&mut self.front_end)).map_err(|source| {
+            if !is_hang_up(&source) {
+                ConnectError::Request { request, source }
+            } else if self.line.was_late() {
+                ConnectError::Silent { request, seconds: ANSWER_MAX.as_secs() }
+            } else {
+                ConnectError::HungUp { request }
+            }
+        })
+    }
+
+    /// Takes of the back end's protocol features those that are of use here.
+    fn protocol_features(&mut self) -> Result<VhostUserProtocolFeatures, ConnectError> {
+        let known = VhostUserProtocolFeatures::MQ
+            | VhostUserProtocolFeatures::REPLY_ACK
+            | VhostUserProtocolFeatures::CONFIG
+            | VhostUserProtocolFeatures::RESET_DEVICE;
+        let offered = self.ask("GET_PROTOCOL_FEATURES", |front_end| front_end.get_protocol_features())?;
+        let taken = offered & known;
+        self.ask("SET_PROTOCOL_FEATURES", |front_end| front_end.set_protocol_features(taken))?;
+        if taken.contains(VhostUserProtocolFeatures::REPLY_ACK) {
+            // A refusal then has a name, rather than show as a queue that does nothing.
+            self.front_end.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
+        }
+        Ok(taken)
+    }
+
+    /// Including the high-priority one.
+    fn queue_count(&mut self, features: VhostUserProtocolFeatures) -> Result<u16, ConnectError> {
+        let count = if features.contains(VhostUserProtocolFeatures::MQ) {
+            self.ask("GET_QUEUE_NUM", |front_end| front_end.get_queue_num())?
+        } else {
+            QUEUES_WITHOUT_MQ
+        };
+        if count < QUEUES_WITHOUT_MQ {
+            return Err(ConnectError::Lacks("a request queue"));
+        }
+        Ok(count.min(QUEUES_MAX) as u16)
+    }
+
+    /// The back end's own configuration space, or one made of `tag` and the number of queues.
+    fn config(
+        &mut self,
+        features: VhostUserProtocolFeatures,
+        queue_count: u16,
+        tag: &[u8],
+    ) -> Result<Config, ConnectError> {
+        let request_queues_max = u32::from(queue_count) - QUEUE_FIRST_REQUEST as u32;
+        if !features.contains(VhostUserProtocolFeatures::CONFIG) {
+            let mut config = Config::new_zeroed();
+            let len = tag.len().min(TAG_LEN);
+            config.tag[..len].copy_from_slice(&tag[..len]);
+            config.num_request_queues = request_queues_max.into();
+            return Ok(config);
+        }
+        let (_, bytes) = self.ask("GET_CONFIG", |front_end| {
+            let room = [0; size_of::<Config>()];
+            front_end.get_config(0, room.len() as u32, VhostUserConfigFlags::empty(), &room)
+        })?;
+        let mut config =
+            Config::read_from_bytes(&bytes).map_err(|_| ConnectError::Lacks("a configuration space of 40 bytes"))?;
+        if config.num_request_queues == 0 {
+            return Err(ConnectError::Lacks("a request queue in its configuration space"));
+        }
+        config.num_request_queues = config.num_request_queues.get().min(request_queues_max).into();
+        Ok(config)
+    }
+}

@@ -1,0 +1,40 @@
+//! The daemons that tests run against, and what they share.
+#![allow(dead_code, reason = "each test takes what it needs")]
+
+use std::{fs, path::PathBuf};
+
+use tempfile::TempDir;
+use transom_user::daemon::Program;
+
+/// `transomd`, and the peer where it is built.
+pub(crate) fn daemons() -> Vec<Program> {
+    let peer = peer();
+    if peer.is_none() {
+        println!("SKIPPED: there is no virtiofsd 1.14 in the cache; scripts/requisites tells how to get it");
+    }
+    [transomd()].into_iter().chain(peer).collect()
+}
+
+/// The daemon that was built with these tests.
+pub(crate) fn transomd() -> Program {
+    let built = std::env::current_exe().unwrap().ancestors().nth(2).unwrap().join("transomd");
+    assert!(built.is_file(), "{} is not built: `cargo build --workspace` does", built.display());
+    Program::new(built)
+}
+
+/// virtiofsd, where it is in the cache.
+pub(crate) fn peer() -> Option<Program> {
+    let target = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/cache");
+    let cache = std::env::var_os("TRANSOM_CACHE").map_or(target, PathBuf::from);
+    let program = cache.join("peer/virtiofsd-1.14.0/bin/virtiofsd");
+    program.is_file().then(|| Program::new(program))
+}
+
+/// A directory with a few files, to be shared.
+pub(crate) fn tree() -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("hello"), "hello, world\n").unwrap();
+    fs::create_dir(dir.path().join("sub")).unwrap();
+    fs::write(dir.path().join("sub/large"), vec![7; 3 << 20]).unwrap();
+    dir
+}
