@@ -11,7 +11,7 @@ use crate::{Verdict, guest::Machine, judge, places::Places, scenario::Scenario};
 const LIMIT_S: &str = "300";
 
 /// Runs the list in the guest and compares.
-pub(crate) fn run(scenario: &Scenario, machine: &Machine, places: &Places) -> anyhow::Result<Verdict> {
+pub(crate) fn run(scenario: &Scenario, machine: &Machine, places: &Places<'_>) -> anyhow::Result<Verdict> {
     let oracle = oracle(places)?;
     let program = places.executable("transom-cases")?;
     let share = places.fresh("share")?;
@@ -23,17 +23,16 @@ pub(crate) fn run(scenario: &Scenario, machine: &Machine, places: &Places) -> an
     Ok(judge::judge(oracle, &found, &judge::allowed(scenario)?))
 }
 
-/// The results on the bare directory; run once.
-fn oracle(places: &Places) -> anyhow::Result<&[Report]> {
-    if let Some(oracle) = places.oracle.get() {
-        return Ok(oracle);
-    }
-    let dir = places.fresh("oracle")?;
-    let output = Command::new(places.executable("transom-cases")?).arg("--dir").arg(&dir).output()?;
-    places.keep("oracle", &output.stdout)?;
-    let reports = report::parse(&String::from_utf8_lossy(&output.stdout)).context("the oracle's results")?;
-    if let Some(bad) = reports.iter().find(|report| report.status == Status::Fail) {
-        anyhow::bail!("the bare directory fails a case: {bad}");
-    }
-    Ok(places.oracle.get_or_init(|| reports))
+/// The results on the bare directory.
+fn oracle<'p>(places: &'p Places<'_>) -> anyhow::Result<&'p [Report]> {
+    places.cases_oracle(|| {
+        let dir = places.fresh("oracle")?;
+        let output = Command::new(places.executable("transom-cases")?).arg("--dir").arg(&dir).output()?;
+        places.keep("oracle", &output.stdout)?;
+        let reports = report::parse(&String::from_utf8_lossy(&output.stdout)).context("the oracle's results")?;
+        if let Some(bad) = reports.iter().find(|report| report.status == Status::Fail) {
+            anyhow::bail!("the bare directory fails a case: {bad}");
+        }
+        Ok(reports)
+    })
 }

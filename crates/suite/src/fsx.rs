@@ -4,7 +4,12 @@ use crate::{Verdict, guest::Machine, places::Places, scenario::Scenario};
 use transom_vm::Share;
 
 /// Runs the exerciser for so many seconds.
-pub(crate) fn run(scenario: &Scenario, machine: &Machine, places: &Places, seconds: u64) -> anyhow::Result<Verdict> {
+pub(crate) fn run(
+    scenario: &Scenario,
+    machine: &Machine,
+    places: &Places<'_>,
+    seconds: u64,
+) -> anyhow::Result<Verdict> {
     let share = places.fresh("share")?;
     let host = places.tools(&[&places.executable("transom-cases")?])?;
     let tools = Share { host, guest: "/tools".into(), is_read_only: true, ..Share::default() };

@@ -36,7 +36,11 @@ pub(crate) struct Machine {
 }
 
 /// Finds what `scenario` needs. Errors: something is not there and cannot be had.
-pub(crate) fn prepare(scenario: &Scenario, places: &Places) -> anyhow::Result<Machine> {
+pub(crate) fn prepare(scenario: &Scenario, places: &Places<'_>) -> anyhow::Result<Machine> {
+    places.fetch(|| find(scenario, places))
+}
+
+fn find(scenario: &Scenario, places: &Places<'_>) -> anyhow::Result<Machine> {
     let cache = Cache::locate()?;
     let report = OnStderr::default();
     let tools = Tools::new(&cache, &report);
@@ -85,7 +89,7 @@ pub(crate) fn prepare(scenario: &Scenario, places: &Places) -> anyhow::Result<Ma
 }
 
 /// A script that starts the daemon and outlives it.
-fn behind_a_script(daemon: &Path, places: &Places) -> anyhow::Result<PathBuf> {
+fn behind_a_script(daemon: &Path, places: &Places<'_>) -> anyhow::Result<PathBuf> {
     let path = places.fresh("daemon")?.join("script");
     fs::write(&path, format!("#!/bin/sh\n'{}' \"$@\"\nexec sleep 3600\n", daemon.display()))?;
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;

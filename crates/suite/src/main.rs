@@ -14,10 +14,16 @@ mod places;
 mod scenario;
 mod window;
 
-use std::{process::ExitCode, time::Instant};
+use std::{
+    num::NonZero,
+    process::ExitCode,
+    sync::{Mutex, PoisonError, mpsc},
+    thread,
+    time::{Duration, Instant},
+};
 
 use clap::Parser;
-use places::Places;
+use places::Common;
 use scenario::{Daemon, Job, Scenario};
 
 /// Runs file-system tests in Linux guests over virtio-fs and compares them with the bare host directory.
@@ -40,6 +46,10 @@ struct Cli {
     /// Leave the results of each scenario in this directory
     #[arg(long, value_name = "DIR")]
     keep: Option<std::path::PathBuf>,
+
+    /// How many guests run at a time
+    #[arg(long, value_name = "N", default_value_t = default_jobs())]
+    jobs: NonZero<usize>,
 }
 
 /// How a scenario ended; the numbers count the tests within.
@@ -74,37 +84,75 @@ fn main() -> ExitCode {
         eprintln!("transom-suite: no scenario has such a name; --list prints them");
         return ExitCode::from(2);
     }
-    let places = match Places::new(cli.keep) {
-        Ok(places) => places,
+    let common = match Common::new(cli.keep) {
+        Ok(common) => common,
         Err(error) => {
             eprintln!("transom-suite: {error:#}");
             return ExitCode::from(2);
         }
     };
+    let (alone, others): (Vec<_>, Vec<_>) =
+        chosen.into_iter().enumerate().partition(|(_, scenario)| scenario.job.is_alone());
     let mut sum = Verdict::default();
-    for scenario in &chosen {
-        let begun = Instant::now();
-        let verdict = run(scenario, &places);
-        let mark = if verdict.failed > 0 { "FAIL" } else { "ok" };
-        println!(
-            "{mark:4} {:46} {:4} passed {:3} failed {:3} skipped {:3} known {:6.1} s",
-            scenario.name(),
-            verdict.passed,
-            verdict.failed,
-            verdict.skipped,
-            verdict.known,
-            begun.elapsed().as_secs_f64()
-        );
-        verdict.remarks.iter().for_each(|remark| println!("{remark}"));
-        sum.passed += verdict.passed;
-        sum.failed += verdict.failed;
-        sum.skipped += verdict.skipped;
-    }
+    run_all(others, &common, cli.jobs, &mut sum);
+    run_all(alone, &common, NonZero::<usize>::MIN, &mut sum);
     println!("{} passed, {} failed, {} skipped", sum.passed, sum.failed, sum.skipped);
     if sum.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn run(scenario: &Scenario, places: &Places) -> Verdict {
+/// So many as there are processors, each of which a guest keeps busy, and as memory is likely to hold.
+fn default_jobs() -> NonZero<usize> {
+    const MOST: NonZero<usize> = NonZero::new(4).expect("4 is not 0");
+    thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN).min(MOST)
+}
+
+/// Runs numbered scenarios, `jobs` at a time; each is told when it ends.
+fn run_all(scenarios: Vec<(usize, Scenario)>, common: &Common, jobs: NonZero<usize>, sum: &mut Verdict) {
+    let waiting = Mutex::new(scenarios.into_iter());
+    let take = || waiting.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let (ends, ended) = mpsc::channel();
+    thread::scope(|scope| {
+        for _ in 0..jobs.get() {
+            let ends = ends.clone();
+            scope.spawn(move || {
+                while let Some((number, scenario)) = take() {
+                    let begun = Instant::now();
+                    let verdict = run(number, &scenario, common);
+                    // Whoever listens does so until the last sender is gone.
+                    let _ = ends.send((scenario, verdict, begun.elapsed()));
+                }
+            });
+        }
+        drop(ends);
+        for (scenario, verdict, took) in ended {
+            tell(&scenario, &verdict, took);
+            sum.passed += verdict.passed;
+            sum.failed += verdict.failed;
+            sum.skipped += verdict.skipped;
+        }
+    });
+}
+
+fn tell(scenario: &Scenario, verdict: &Verdict, took: Duration) {
+    let mark = if verdict.failed > 0 { "FAIL" } else { "ok" };
+    println!(
+        "{mark:4} {:46} {:4} passed {:3} failed {:3} skipped {:3} known {:6.1} s",
+        scenario.name(),
+        verdict.passed,
+        verdict.failed,
+        verdict.skipped,
+        verdict.known,
+        took.as_secs_f64()
+    );
+    verdict.remarks.iter().for_each(|remark| println!("{remark}"));
+}
+
+fn run(number: usize, scenario: &Scenario, common: &Common) -> Verdict {
+    let places = match common.places(number) {
+        Ok(places) => places,
+        Err(error) => return Verdict::failed(&format!("{error:#}")),
+    };
+    let places = &places;
     let machine = match guest::prepare(scenario, places) {
         Ok(machine) => machine,
         Err(reason) => return Verdict::skipped(&format!("{reason:#}")),

@@ -1,6 +1,6 @@
 //! pjdfstest in a guest, against pjdfstest on the bare directory.
 
-use std::process::Command;
+use std::{path::Path, process::Command};
 
 use anyhow::Context as _;
 use transom_testkit::{
@@ -12,8 +12,8 @@ use transom_vm::packages::Cache;
 use crate::{Verdict, guest::Machine, judge, places::Places, scenario::Scenario};
 
 /// Runs the suite in the guest and compares.
-pub(crate) fn run(scenario: &Scenario, machine: &Machine, places: &Places) -> anyhow::Result<Verdict> {
-    let suite = pjdfstest::install(Cache::locate()?.dir()).context("building pjdfstest")?;
+pub(crate) fn run(scenario: &Scenario, machine: &Machine, places: &Places<'_>) -> anyhow::Result<Verdict> {
+    let suite = places.fetch(|| pjdfstest::install(Cache::locate()?.dir()).context("building pjdfstest"))?;
     let oracle = oracle(places, &suite)?;
     let share = places.fresh("share")?;
     let tools = places.tools(&[&places.executable("transom-cases")?, &suite])?;
@@ -25,16 +25,14 @@ pub(crate) fn run(scenario: &Scenario, machine: &Machine, places: &Places) -> an
     Ok(judge::judge(oracle, &found, &judge::allowed(scenario)?))
 }
 
-/// The results on the bare directory; run once.
-fn oracle<'p>(places: &'p Places, suite: &std::path::Path) -> anyhow::Result<&'p [Report]> {
-    if let Some(oracle) = places.pjdfstest_oracle.get() {
-        return Ok(oracle);
-    }
-    let dir = places.fresh("o")?;
-    let mut command = Command::new(places.executable("transom-cases")?);
-    command.args(["pjdfstest", "--executable"]).arg(suite).arg("--dir").arg(&dir);
-    let output = command.output().context("running pjdfstest on the bare directory")?;
-    places.keep("pjdfstest-oracle", &output.stdout)?;
-    let reports = report::parse(&String::from_utf8_lossy(&output.stdout)).context("the bare directory's results")?;
-    Ok(places.pjdfstest_oracle.get_or_init(|| reports))
+/// The results on the bare directory.
+fn oracle<'p>(places: &'p Places<'_>, suite: &Path) -> anyhow::Result<&'p [Report]> {
+    places.pjdfstest_oracle(|| {
+        let dir = places.fresh("o")?;
+        let mut command = Command::new(places.executable("transom-cases")?);
+        command.args(["pjdfstest", "--executable"]).arg(suite).arg("--dir").arg(&dir);
+        let output = command.output().context("running pjdfstest on the bare directory")?;
+        places.keep("pjdfstest-oracle", &output.stdout)?;
+        report::parse(&String::from_utf8_lossy(&output.stdout)).context("the bare directory's results")
+    })
 }

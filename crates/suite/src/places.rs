@@ -1,9 +1,9 @@
 //! Where the suite works: a directory on the host's disk for shares and results, and the executables beside this one.
 
 use std::{
-    cell::OnceCell,
     fs,
     path::{Path, PathBuf},
+    sync::{Mutex, OnceLock, PoisonError},
 };
 
 use anyhow::Context as _;
@@ -13,18 +13,38 @@ use transom_testkit::report::Report;
 /// A file system on the disk, with ACLs and all; its path is short, since that of a socket has 107 bytes at the most.
 const DISK: &str = "/var/tmp";
 
-/// Directories and executables; removed with everything in it unless results are to be kept.
-pub(crate) struct Places {
+/// What all scenarios have in common; its directory is removed with everything in it.
+pub(crate) struct Common {
     dir: TempDir,
     keep: Option<PathBuf>,
     executables: PathBuf,
-    /// The list of cases, run on the bare directory once.
-    pub(crate) oracle: OnceCell<Vec<Report>>,
-    /// pjdfstest on the bare directory, once.
-    pub(crate) pjdfstest_oracle: OnceCell<Vec<Report>>,
+    /// The list of cases on the bare directory.
+    cases: Once,
+    /// pjdfstest on the bare directory.
+    pjdfstest: Once,
+    /// Held by who fetches or builds something for the cache.
+    fetching: Mutex<()>,
 }
 
-impl Places {
+/// Results that the first who asks for them brings about.
+#[derive(Default)]
+struct Once {
+    reports: OnceLock<Vec<Report>>,
+    work: Mutex<()>,
+}
+
+impl Once {
+    fn get_or_try(&self, work: impl FnOnce() -> anyhow::Result<Vec<Report>>) -> anyhow::Result<&[Report]> {
+        let _turn = self.work.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(reports) = self.reports.get() {
+            return Ok(reports);
+        }
+        let reports = work()?;
+        Ok(self.reports.get_or_init(|| reports))
+    }
+}
+
+impl Common {
     /// Errors: the directory beside the executables, or the one to keep results in, cannot be made.
     pub(crate) fn new(keep: Option<PathBuf>) -> anyhow::Result<Self> {
         let this = std::env::current_exe().context("finding this executable")?;
@@ -35,19 +55,61 @@ impl Places {
         if let Some(keep) = &keep {
             fs::create_dir_all(keep).with_context(|| keep.display().to_string())?;
         }
-        Ok(Self { dir, keep, executables, oracle: OnceCell::new(), pjdfstest_oracle: OnceCell::new() })
+        let (cases, pjdfstest) = (Once::default(), Once::default());
+        Ok(Self { dir, keep, executables, cases, pjdfstest, fetching: Mutex::new(()) })
+    }
+
+    /// The places of one scenario, which nobody else uses.
+    pub(crate) fn places(&self, number: usize) -> anyhow::Result<Places<'_>> {
+        let dir = self.dir.path().join(number.to_string());
+        fs::create_dir(&dir).with_context(|| dir.display().to_string())?;
+        Ok(Places { common: self, dir })
+    }
+}
+
+/// Directories and executables of one scenario.
+pub(crate) struct Places<'a> {
+    common: &'a Common,
+    dir: PathBuf,
+}
+
+impl Drop for Places<'_> {
+    /// What a scenario leaves is as large as its files; nobody misses it.
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+impl Places<'_> {
+    /// The results of the list of cases on the bare directory; `work` runs once.
+    pub(crate) fn cases_oracle(&self, work: impl FnOnce() -> anyhow::Result<Vec<Report>>) -> anyhow::Result<&[Report]> {
+        self.common.cases.get_or_try(work)
+    }
+
+    /// The results of pjdfstest on the bare directory; `work` runs once.
+    pub(crate) fn pjdfstest_oracle(
+        &self,
+        work: impl FnOnce() -> anyhow::Result<Vec<Report>>,
+    ) -> anyhow::Result<&[Report]> {
+        self.common.pjdfstest.get_or_try(work)
+    }
+
+    /// Fetches or builds for the cache, while nobody else does.
+    pub(crate) fn fetch<T>(&self, work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
+        let _turn = self.common.fetching.lock().unwrap_or_else(PoisonError::into_inner);
+        work()
     }
 
     /// The path of an executable that was built with this one.
     pub(crate) fn executable(&self, name: &str) -> anyhow::Result<PathBuf> {
-        let path = self.executables.join(name);
+        let path = self.common.executables.join(name);
         anyhow::ensure!(path.exists(), "{} is not built: `cargo build --workspace` does", path.display());
         Ok(path)
     }
 
     /// A fresh directory on the disk that holds the oracle's too, so that both are of one file system.
     pub(crate) fn fresh(&self, name: &str) -> anyhow::Result<PathBuf> {
-        let path = self.dir.path().join(name.replace('/', "."));
+        let path = self.dir.join(name.replace('/', "."));
         if path.exists() {
             fs::remove_dir_all(&path).with_context(|| format!("removing {}", path.display()))?;
         }
@@ -67,7 +129,7 @@ impl Places {
 
     /// Writes a scenario's output where it is to be kept.
     pub(crate) fn keep(&self, scenario: &str, text: &[u8]) -> anyhow::Result<()> {
-        let Some(keep) = &self.keep else { return Ok(()) };
+        let Some(keep) = &self.common.keep else { return Ok(()) };
         let path = keep.join(format!("{}.txt", scenario.replace('/', ".")));
         fs::write(&path, text).with_context(|| path.display().to_string())
     }

@@ -101,6 +101,11 @@ impl Scenario {
 }
 
 impl Job {
+    /// Whether it looks for the processes of any machine, so that no other may run beside it.
+    pub(crate) fn is_alone(self) -> bool {
+        matches!(self, Self::DaemonKilled | Self::VmmKilled)
+    }
+
     fn name(self) -> String {
         match self {
             Self::Cases => "cases".into(),

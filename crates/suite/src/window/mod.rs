@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// Runs the job of `scenario`. Errors: it failed.
-pub(crate) fn run(scenario: &Scenario, machine: &Machine, places: &Places) -> anyhow::Result<Verdict> {
+pub(crate) fn run(scenario: &Scenario, machine: &Machine, places: &Places<'_>) -> anyhow::Result<Verdict> {
     let share = places.fresh("share")?;
     match scenario.job {
         Job::Coherence => coherence::run(machine, &share),
