@@ -2,6 +2,7 @@
 //!
 //! From below: a [`transport`] reaches the device's registers and queues, [`dma`] makes memory reachable for the device, and a
 //! [`channel`] carries FUSE messages over rings. What runs underneath (locks, waiting, time) is the [`platform`]'s.
+//! A [`session`] speaks FUSE through it, with one file of [`ops`] for each operation.
 //! Nothing here needs an operating system: the crate is `no_std` with `alloc`.
 
 #![no_std]
@@ -11,7 +12,9 @@ extern crate alloc;
 pub mod channel;
 pub mod dma;
 pub mod errno;
+pub mod ops;
 pub mod platform;
+pub mod session;
 pub mod transport;
 
 pub use errno::Errno;

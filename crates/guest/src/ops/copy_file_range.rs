@@ -1,0 +1,56 @@
+//! COPY_FILE_RANGE and COPY_FILE_RANGE_64.
+
+use transom_wire::{
+    Handle, NodeId, Opcode, U64,
+    ops::{
+        copy_file_range::{CopyFileRangeIn, CopyFileRangeOut},
+        write::WriteOut,
+    },
+};
+
+use crate::{
+    Errno, Platform,
+    session::{Caller, Head, PLAIN, Session},
+};
+
+impl<P: Platform> Session<P> {
+    /// Copies up to `len` bytes between open files on the server, each named by inode, handle and offset in bytes; gives the
+    /// number of bytes, 0 at the end of the source.
+    ///
+    /// Sent in the form with 64 bits where the server knows it. Errors: EOPNOTSUPP where it knows neither.
+    pub fn copy_file_range(
+        &self,
+        caller: &Caller<'_>,
+        from: (NodeId, Handle, u64),
+        to: (NodeId, Handle, u64),
+        len: u64,
+        flags: u64,
+    ) -> Result<u64, Errno> {
+        let arg = CopyFileRangeIn {
+            fh_in: from.1.into(),
+            off_in: from.2.into(),
+            nodeid_out: to.0.into(),
+            fh_out: to.1.into(),
+            off_out: to.2.into(),
+            len: len.into(),
+            flags: flags.into(),
+        };
+        let head = |opcode, arg: &CopyFileRangeIn| Head::<PLAIN>::new(opcode, from.0, caller).arg(arg);
+        let wide = self.if_known(Opcode::CopyFileRange64, || {
+            self.ask::<CopyFileRangeOut, _>(caller, head(Opcode::CopyFileRange64, &arg))
+        })?;
+        let (copied, limit) = match wide {
+            Some(out) => (out.bytes_copied.get(), len),
+            None => {
+                // The answer has 32 bits; a whole number of pages keeps the next request aligned.
+                let limit = len.min(u64::from(u32::MAX & !0xfff));
+                let arg = CopyFileRangeIn { len: U64::new(limit), ..arg };
+                let narrow = self.if_known(Opcode::CopyFileRange, || {
+                    self.ask::<WriteOut, _>(caller, head(Opcode::CopyFileRange, &arg))
+                })?;
+                (narrow.ok_or(Errno::OPNOTSUPP)?.size.get().into(), limit)
+            }
+        };
+        if copied <= limit { Ok(copied) } else { Err(self.impossible()) }
+    }
+}

@@ -1,0 +1,33 @@
+//! FALLOCATE.
+
+use transom_wire::{Handle, NodeId, Opcode, ops::fallocate::FallocateIn};
+
+use crate::{
+    Errno, Platform,
+    session::{Caller, Head, PLAIN, Session},
+};
+
+impl<P: Platform> Session<P> {
+    /// Reserves, punches or zeroes a range, in bytes, of the open file `fh`; `mode` is that of fallocate(2).
+    ///
+    /// Errors: EOPNOTSUPP where the server does not know it.
+    pub fn fallocate(
+        &self,
+        caller: &Caller<'_>,
+        node: NodeId,
+        fh: Handle,
+        offset: u64,
+        length: u64,
+        mode: u32,
+    ) -> Result<(), Errno> {
+        let arg = FallocateIn {
+            fh: fh.into(),
+            offset: offset.into(),
+            length: length.into(),
+            mode: mode.into(),
+            padding: 0.into(),
+        };
+        let head = Head::<PLAIN>::new(Opcode::Fallocate, node, caller).arg(&arg);
+        self.if_known(Opcode::Fallocate, || self.tell(caller, head))?.ok_or(Errno::OPNOTSUPP)
+    }
+}

@@ -1,0 +1,20 @@
+//! FLUSH.
+
+use transom_wire::{Handle, NodeId, Opcode, ops::flush::FlushIn};
+
+use crate::{
+    Errno, Platform,
+    session::{Caller, Head, PLAIN, Session},
+};
+
+impl<P: Platform> Session<P> {
+    /// Tells that a descriptor of the open file `fh` was closed; `lock_owner`'s POSIX locks on it end.
+    ///
+    /// Nothing where the server does not know it. Not interrupted.
+    pub fn flush(&self, caller: &Caller<'_>, node: NodeId, fh: Handle, lock_owner: u64) -> Result<(), Errno> {
+        let caller = Caller { interrupt: None, ..*caller };
+        let arg = FlushIn { fh: fh.into(), unused: 0.into(), padding: 0.into(), lock_owner: lock_owner.into() };
+        let head = Head::<PLAIN>::new(Opcode::Flush, node, &caller).arg(&arg);
+        self.if_known(Opcode::Flush, || self.tell(&caller, head)).map(|_| ())
+    }
+}

@@ -1,0 +1,21 @@
+//! GETATTR.
+
+use transom_wire::{
+    Handle, NodeId, Opcode,
+    attr::AttrOut,
+    ops::getattr::{GETATTR_FH, GetattrIn},
+};
+
+use crate::{
+    Errno, Platform,
+    session::{Caller, Head, PLAIN, Session},
+};
+
+impl<P: Platform> Session<P> {
+    /// The attributes of `node`, asked of the open file `fh` where there is one.
+    pub fn getattr(&self, caller: &Caller<'_>, node: NodeId, fh: Option<Handle>) -> Result<AttrOut, Errno> {
+        let flags = if fh.is_some() { GETATTR_FH } else { 0 };
+        let arg = GetattrIn { getattr_flags: flags.into(), dummy: 0.into(), fh: fh.unwrap_or_default().into() };
+        self.attributes(self.ask(caller, Head::<PLAIN>::new(Opcode::Getattr, node, caller).arg(&arg))?)
+    }
+}

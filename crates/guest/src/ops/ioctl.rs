@@ -1,0 +1,56 @@
+//! IOCTL, restricted to the requests whose size is in their number.
+
+use transom_wire::{
+    Handle, NodeId, Opcode, U32, U64,
+    ops::ioctl::{IoctlIn, IoctlOut},
+};
+use zerocopy::IntoBytes;
+
+use crate::{
+    Errno, Platform,
+    channel::{Sink, Source},
+    session::{Caller, Head, PLAIN, Room, Session},
+};
+
+/// The most that a request's number can say that it carries, in either direction, in bytes.
+const DATA_LEN_MAX: usize = (1 << 14) - 1;
+
+impl<P: Platform> Session<P> {
+    /// Sends the request `cmd` with its data to the open file `fh`; gives what ioctl(2) returns and how many bytes of `out`
+    /// were filled.
+    ///
+    /// `flags` is 0 or [`IOCTL_DIR`](transom_wire::ops::ioctl::IOCTL_DIR), `arg` the argument as the caller has it. Errors:
+    /// ENOTTY where the server does not know IOCTL, EINVAL for more than 16383 bytes in either direction.
+    #[expect(clippy::too_many_arguments, reason = "the protocol has them")]
+    pub fn ioctl(
+        &self,
+        caller: &Caller<'_>,
+        node: NodeId,
+        fh: Handle,
+        flags: u32,
+        cmd: u32,
+        arg: u64,
+        data: &[u8],
+        out: &mut [u8],
+    ) -> Result<(i32, usize), Errno> {
+        if data.len().max(out.len()) > DATA_LEN_MAX {
+            return Err(Errno::INVAL);
+        }
+        let arg = IoctlIn {
+            fh: fh.into(),
+            flags: flags.into(),
+            cmd: cmd.into(),
+            arg: U64::new(arg),
+            in_size: U32::new(data.len() as u32),
+            out_size: U32::new(out.len() as u32),
+        };
+        let mut head = Head::<PLAIN>::new(Opcode::Ioctl, node, caller).arg(&arg);
+        let mut room = Room::<IoctlOut>::new();
+        let known = self.if_known(Opcode::Ioctl, || {
+            self.transact(caller, head.as_mut_bytes(), Source::Bytes(data), room.as_mut_bytes(), Sink::Bytes(out))
+        })?;
+        let body_len = known.ok_or(Errno::NOTTY)?;
+        let filled = body_len.checked_sub(size_of::<IoctlOut>()).ok_or_else(|| self.impossible())?;
+        Ok((room.body.result.get(), filled))
+    }
+}

@@ -1,0 +1,20 @@
+//! LINK.
+
+use transom_wire::{Name, NodeId, Opcode, attr::EntryOut, ops::link::LinkIn};
+
+use crate::{
+    Errno, Platform,
+    session::{Caller, Head, NAMED, Session},
+};
+
+impl<P: Platform> Session<P> {
+    /// Gives `node` the further name `name` in `parent`. The entry counts one reference, to `node`.
+    ///
+    /// Errors: EPERM where the server does not know it.
+    pub fn link(&self, caller: &Caller<'_>, node: NodeId, parent: NodeId, name: Name<'_>) -> Result<EntryOut, Errno> {
+        let arg = LinkIn { oldnodeid: node.into() };
+        let head = Head::<NAMED>::new(Opcode::Link, parent, caller).arg(&arg).name(name);
+        let known = self.if_known(Opcode::Link, || self.ask(caller, head))?;
+        self.new_entry(known.ok_or(Errno::PERM)?, None)
+    }
+}

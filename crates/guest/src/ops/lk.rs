@@ -1,0 +1,45 @@
+//! GETLK, SETLK and SETLKW.
+//!
+//! Where INIT settled neither POSIX_LOCKS nor FLOCK_LOCKS, locks of that kind are the client's own and none of these is sent.
+
+use transom_wire::{
+    NodeId, Opcode,
+    ops::lk::{FileLock, LkIn, LkOut},
+};
+
+use crate::{
+    Errno, Platform,
+    session::{Caller, Head, PLAIN, Session},
+};
+
+const F_UNLCK: u32 = 2;
+
+impl<P: Platform> Session<P> {
+    /// The lock that stands in the way of the one in `arg`, or one of type F_UNLCK (2).
+    pub fn getlk(&self, caller: &Caller<'_>, node: NodeId, arg: &LkIn) -> Result<FileLock, Errno> {
+        let LkOut { lk } = self.send_lk(caller, Opcode::Getlk, node, arg)?;
+        let is_range = lk.start <= lk.end && lk.end.get() <= i64::MAX as u64;
+        match lk.type_.get() {
+            F_UNLCK => Ok(lk),
+            0 | 1 if is_range => Ok(lk),
+            _ => Err(self.impossible()),
+        }
+    }
+
+    /// Sets, changes or ends a lock. Errors: EAGAIN where another is in the way.
+    pub fn setlk(&self, caller: &Caller<'_>, node: NodeId, arg: &LkIn) -> Result<(), Errno> {
+        self.send_lk::<[u8; 0]>(caller, Opcode::Setlk, node, arg).map(|[]| ())
+    }
+
+    /// Sets a lock, and waits while another is in the way. Errors: EINTR after [`Caller::interrupt`] was raised, EDEADLK.
+    pub fn setlkw(&self, caller: &Caller<'_>, node: NodeId, arg: &LkIn) -> Result<(), Errno> {
+        self.send_lk::<[u8; 0]>(caller, Opcode::Setlkw, node, arg).map(|[]| ())
+    }
+
+    fn send_lk<T>(&self, caller: &Caller<'_>, opcode: Opcode, node: NodeId, arg: &LkIn) -> Result<T, Errno>
+    where
+        T: zerocopy::FromBytes + zerocopy::IntoBytes + zerocopy::KnownLayout + zerocopy::Unaligned,
+    {
+        self.ask(caller, Head::<PLAIN>::new(opcode, node, caller).arg(arg))
+    }
+}

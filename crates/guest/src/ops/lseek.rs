@@ -1,0 +1,41 @@
+//! LSEEK.
+
+use transom_wire::{
+    Handle, NodeId, Opcode,
+    ops::lseek::{LseekIn, LseekOut},
+};
+
+use crate::{
+    Errno, Platform,
+    session::{Caller, Head, PLAIN, Session},
+};
+
+/// The next data at or behind an offset.
+const SEEK_DATA: u32 = 3;
+/// The next hole at or behind an offset.
+const SEEK_HOLE: u32 = 4;
+
+impl<P: Platform> Session<P> {
+    /// Where the next data or hole begins, `whence` being SEEK_DATA (3) or SEEK_HOLE (4); in bytes, at most `i64::MAX`.
+    ///
+    /// Where the server does not know it, a file is all data up to the size that GETATTR gives. Errors: ENXIO beyond the end,
+    /// EINVAL then for another `whence`.
+    pub fn lseek(&self, caller: &Caller<'_>, node: NodeId, fh: Handle, offset: u64, whence: u32) -> Result<u64, Errno> {
+        let arg = LseekIn { fh: fh.into(), offset: offset.into(), whence: whence.into(), padding: 0.into() };
+        let head = Head::<PLAIN>::new(Opcode::Lseek, node, caller).arg(&arg);
+        let Some(LseekOut { offset: found }) = self.if_known(Opcode::Lseek, || self.ask(caller, head))? else {
+            let size = self.getattr(caller, node, Some(fh))?.attr.size.get();
+            return seek_in_data(size, offset, whence);
+        };
+        if found.get() > i64::MAX as u64 { Err(self.impossible()) } else { Ok(found.get()) }
+    }
+}
+
+fn seek_in_data(size: u64, offset: u64, whence: u32) -> Result<u64, Errno> {
+    match whence {
+        SEEK_DATA | SEEK_HOLE if offset >= size => Err(Errno::NXIO),
+        SEEK_DATA => Ok(offset),
+        SEEK_HOLE => Ok(size),
+        _ => Err(Errno::INVAL),
+    }
+}

@@ -1,0 +1,40 @@
+//! One file for each operation, as in the wire formats and on the host: what a client sends, and what it takes of the reply.
+//!
+//! Each is a method of [`Session`](crate::session::Session), sends one request unless it says otherwise, and blocks until the
+//! reply has come. Errors are the server's, or: EIO for a reply that cannot be (it is counted) and for a broken device,
+//! ENOTCONN for a device that is gone, ENOMEM where no memory for it is left, EINTR for a request that was interrupted.
+//! An operation that the server does not know is asked for once; what then stands for it is said where it is.
+
+mod access;
+mod copy_file_range;
+mod create;
+mod fallocate;
+mod flush;
+mod fsync;
+mod getattr;
+mod ioctl;
+mod link;
+mod lk;
+mod lookup;
+mod lseek;
+mod mkdir;
+mod mknod;
+mod open;
+mod poll;
+mod read;
+mod readdir;
+mod readlink;
+mod release;
+mod rename;
+mod setattr;
+mod statfs;
+mod statx;
+mod symlink;
+mod syncfs;
+mod unlink;
+mod write;
+mod xattr;
+
+pub use read::PendingRead;
+pub use readdir::{DirEntry, Entries};
+pub use write::PendingWrite;

@@ -1,0 +1,92 @@
+//! OPEN and OPENDIR.
+
+use transom_wire::{
+    Handle, NodeId, Opcode,
+    ops::{
+        init::InitFlags,
+        open::{OPEN_KILL_SUIDGID, OpenFlags, OpenIn, OpenOut},
+        setattr::{SetattrIn, SetattrValid},
+    },
+};
+use zerocopy::FromZeros;
+
+use crate::{
+    Errno, Platform,
+    session::{Caller, Head, PLAIN, Session},
+};
+
+/// Flags of open(2), by the numbers that x86 and most others have for them.
+pub(super) const O_CREAT: u32 = 0o100;
+pub(super) const O_EXCL: u32 = 0o200;
+pub(super) const O_NOCTTY: u32 = 0o400;
+pub(super) const O_TRUNC: u32 = 0o1000;
+
+impl<P: Platform> Session<P> {
+    /// Opens the file `node`, with flags as of open(2); O_CREAT, O_EXCL and O_NOCTTY are not sent.
+    ///
+    /// O_TRUNC truncates also where the server wants a SETATTR for it, which is then sent behind the OPEN. A server that
+    /// does not know OPEN serves files without handles: the answer is handle 0.
+    pub fn open(&self, caller: &Caller<'_>, node: NodeId, flags: u32) -> Result<OpenOut, Errno> {
+        let flags = flags & !(O_CREAT | O_EXCL | O_NOCTTY);
+        let is_truncated = flags & O_TRUNC != 0;
+        let is_atomic = self.negotiated().flags.contains(InitFlags::ATOMIC_O_TRUNC);
+        let sent_flags = if is_atomic { flags } else { flags & !O_TRUNC };
+        let known = self.if_known(Opcode::Open, || self.send_open(caller, Opcode::Open, node, sent_flags))?;
+        if is_truncated && (!is_atomic || known.is_none()) {
+            self.truncate_opened(caller, node, flags, known)?;
+        }
+        Ok(known.unwrap_or(without_handle(OpenFlags::KEEP_CACHE)))
+    }
+
+    /// Opens the directory `node`. A server that does not know OPENDIR serves directories without handles, as with
+    /// [`Self::open`].
+    pub fn opendir(&self, caller: &Caller<'_>, node: NodeId, flags: u32) -> Result<OpenOut, Errno> {
+        let flags = flags & !(O_CREAT | O_EXCL | O_NOCTTY | O_TRUNC);
+        let known = self.if_known(Opcode::Opendir, || self.send_open(caller, Opcode::Opendir, node, flags))?;
+        Ok(known.unwrap_or(without_handle(OpenFlags::KEEP_CACHE.union(OpenFlags::CACHE_DIR))))
+    }
+
+    fn send_open(&self, caller: &Caller<'_>, opcode: Opcode, node: NodeId, flags: u32) -> Result<OpenOut, Errno> {
+        let kills = flags & O_TRUNC != 0 && self.has_kills_suidgid(caller);
+        let open_flags = if kills { OPEN_KILL_SUIDGID } else { 0 };
+        let arg = OpenIn { flags: flags.into(), open_flags: open_flags.into() };
+        self.ask(caller, Head::<PLAIN>::new(opcode, node, caller).arg(&arg))
+    }
+
+    /// Where it fails, the open file is closed again.
+    fn truncate_opened(
+        &self,
+        caller: &Caller<'_>,
+        node: NodeId,
+        flags: u32,
+        open: Option<OpenOut>,
+    ) -> Result<(), Errno> {
+        let mut valid = SetattrValid::SIZE;
+        valid.set(SetattrValid::FH, open.is_some());
+        valid.set(SetattrValid::KILL_SUIDGID, self.has_kills_suidgid(caller));
+        let mut arg = SetattrIn::new_zeroed();
+        arg.valid = valid.bits().into();
+        arg.fh = open.unwrap_or_default().fh;
+        match (self.setattr(caller, node, &arg), open) {
+            (Err(error), Some(open)) => {
+                let _ = self.release(caller, node, open.fh.into(), flags, 0, 0);
+                Err(error)
+            }
+            (answer, _) => answer.map(|_| ()),
+        }
+    }
+
+    /// Whether the server is to clear set-user-id bits for this caller: under HANDLE_KILLPRIV_V2, for all but root.
+    fn has_kills_suidgid(&self, caller: &Caller<'_>) -> bool {
+        caller.uid != 0 && self.negotiated().flags.contains(InitFlags::HANDLE_KILLPRIV_V2)
+    }
+
+    /// Whether `fh` stands for no open file, since the server does not know `opcode`, OPEN or OPENDIR.
+    pub(super) fn is_without_handle(&self, opcode: Opcode, fh: Handle) -> bool {
+        fh == Handle(0) && self.is_unsupported(opcode)
+    }
+}
+
+fn without_handle(flags: OpenFlags) -> OpenOut {
+    OpenOut { fh: 0.into(), open_flags: flags.bits().into(), backing_id: 0.into() }
+}

@@ -1,0 +1,132 @@
+//! READ.
+
+use alloc::{sync::Arc, vec::Vec};
+use core::ops::Range;
+
+use transom_wire::{Handle, NodeId, Opcode, Unique, ops::read::ReadIn};
+
+use crate::{
+    Errno, Platform,
+    channel::{OwnedMessage, Sink, Ticket},
+    dma::DmaBuffer,
+    session::{Caller, HEADER_LEN, Head, PLAIN, Session},
+};
+
+/// A READ under way, to be finished with [`Session::read_finish`].
+#[must_use = "a request that is not finished keeps its place in the queue"]
+pub struct PendingRead {
+    ticket: Ticket,
+    unique: Unique,
+    len: usize,
+}
+
+impl<P: Platform> Session<P> {
+    /// Reads from `offset`, in bytes, of the open file `fh` into `sink`; gives the number of bytes.
+    ///
+    /// At most [`data_len_max`](crate::session::Negotiated::data_len_max) bytes, the rest of the room being left alone; fewer
+    /// than that and than the room end at the end of file. `flags` are those that the file was opened with.
+    pub fn read(
+        &self,
+        caller: &Caller<'_>,
+        node: NodeId,
+        fh: Handle,
+        flags: u32,
+        offset: u64,
+        sink: Sink<'_>,
+    ) -> Result<usize, Errno> {
+        let (sink, len) = cut_sink(sink, self.negotiated().data_len_max)?;
+        let arg = read_in(fh, flags, offset, len);
+        self.fetch(caller, Head::<PLAIN>::new(Opcode::Read, node, caller).arg(&arg), sink)
+    }
+
+    /// Reads until `bytes` is full or the file ends, with as many requests as it takes.
+    ///
+    /// An error after some bytes were read is left for the next read.
+    pub fn read_whole(
+        &self,
+        caller: &Caller<'_>,
+        node: NodeId,
+        fh: Handle,
+        flags: u32,
+        offset: u64,
+        bytes: &mut [u8],
+    ) -> Result<usize, Errno> {
+        let mut done = 0;
+        for piece in bytes.chunks_mut(self.negotiated().data_len_max) {
+            let (at, len) = (offset.saturating_add(done as u64), piece.len());
+            match self.read(caller, node, fh, flags, at, Sink::Bytes(piece)) {
+                Ok(count) => done += count,
+                Err(error) if done == 0 => return Err(error),
+                Err(_) => break,
+            }
+            if done % self.negotiated().data_len_max != 0 || len == 0 {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    /// Begins to read into `range` of `buffer`, at most [`data_len_max`](crate::session::Negotiated::data_len_max) bytes.
+    ///
+    /// Blocks only while the queue is full. Errors: EINVAL for a range outside of the buffer or too long.
+    pub fn read_start(
+        &self,
+        caller: &Caller<'_>,
+        node: NodeId,
+        fh: Handle,
+        flags: u32,
+        offset: u64,
+        buffer: Arc<DmaBuffer>,
+        range: Range<usize>,
+    ) -> Result<PendingRead, Errno> {
+        let len = self.checked_range(&buffer, &range, self.negotiated().data_len_max)?;
+        let head = Head::<PLAIN>::new(Opcode::Read, node, caller).arg(&read_in(fh, flags, offset, len));
+        let message = OwnedMessage {
+            head: Vec::new(),
+            data: None,
+            reply_head_len: HEADER_LEN,
+            reply_data: Some((buffer, range)),
+        };
+        let (ticket, unique) = self.start(caller, head, message)?;
+        Ok(PendingRead { ticket, unique, len })
+    }
+
+    /// Blocks until a READ is over; gives the number of bytes, as [`Self::read`] does.
+    pub fn read_finish(&self, pending: PendingRead) -> Result<usize, Errno> {
+        let PendingRead { ticket, unique, len } = pending;
+        self.finish(ticket, unique, HEADER_LEN + len).map(|(_, body_len)| body_len)
+    }
+
+    /// Whether [`Self::read_finish`] would not block.
+    pub fn is_read_finished(&self, pending: &PendingRead) -> bool {
+        self.channel().is_finished(&pending.ticket)
+    }
+}
+
+pub(super) fn read_in(fh: Handle, flags: u32, offset: u64, len: usize) -> ReadIn {
+    ReadIn {
+        fh: fh.into(),
+        offset: offset.into(),
+        size: (len as u32).into(),
+        read_flags: 0.into(),
+        lock_owner: 0.into(),
+        flags: flags.into(),
+        padding: 0.into(),
+    }
+}
+
+/// The first `len_max` bytes of a room. Errors: EINVAL for a range outside of its buffer.
+fn cut_sink(sink: Sink<'_>, len_max: usize) -> Result<(Sink<'_>, usize), Errno> {
+    match sink {
+        Sink::Empty => Ok((Sink::Empty, 0)),
+        Sink::Bytes(bytes) => {
+            let len = bytes.len().min(len_max);
+            Ok((Sink::Bytes(&mut bytes[..len]), len))
+        }
+        Sink::Buffer(buffer, offset, len) => {
+            let len = len.min(len_max);
+            let is_within = offset.checked_add(len).is_some_and(|end| end <= buffer.len());
+            if is_within { Ok((Sink::Buffer(buffer, offset, len), len)) } else { Err(Errno::INVAL) }
+        }
+    }
+}

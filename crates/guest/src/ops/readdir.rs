@@ -1,0 +1,133 @@
+//! READDIR and READDIRPLUS, and the entries that they give.
+
+use transom_wire::{
+    Handle, NodeId, Opcode,
+    attr::EntryOut,
+    dirent::{Dirent, DirentPlus, padded_len},
+    limits::NAME_LEN_MAX,
+};
+use zerocopy::FromBytes;
+
+use super::read::read_in;
+use crate::{
+    Errno, Platform,
+    channel::Sink,
+    session::{Caller, Head, PLAIN, Session},
+};
+
+/// An entry of a directory.
+#[derive(Debug, Clone, Copy)]
+pub struct DirEntry<'a> {
+    /// The inode number.
+    pub ino: u64,
+    /// Where a further READDIR goes on behind this entry.
+    pub off: u64,
+    /// The file type, as in `d_type`.
+    pub type_: u32,
+    /// 1 to 255 bytes without `/` and NUL; `.` and `..` come too.
+    pub name: &'a [u8],
+    /// What LOOKUP would answer, with READDIRPLUS where the server looked the name up. Counts one reference.
+    pub entry: Option<EntryOut>,
+}
+
+impl<P: Platform> Session<P> {
+    /// Reads entries of the open directory `fh` into `bytes`, from where the entry with this `off` ended or 0 for the
+    /// beginning on; with `plus`, looked up at the same time.
+    ///
+    /// Gives the number of bytes, for [`Self::entries`]; 0 says that there are no more. At most
+    /// [`data_len_max`](crate::session::Negotiated::data_len_max) bytes.
+    pub fn readdir(
+        &self,
+        caller: &Caller<'_>,
+        node: NodeId,
+        fh: Handle,
+        offset: u64,
+        plus: bool,
+        bytes: &mut [u8],
+    ) -> Result<usize, Errno> {
+        let len = bytes.len().min(self.negotiated().data_len_max);
+        let arg = read_in(fh, 0, offset, len);
+        let opcode = if plus { Opcode::Readdirplus } else { Opcode::Readdir };
+        self.fetch(caller, Head::<PLAIN>::new(opcode, node, caller).arg(&arg), Sink::Bytes(&mut bytes[..len]))
+    }
+
+    /// The entries in `bytes`, which [`Self::readdir`] gave with the same `plus`.
+    ///
+    /// Takes each reference that came with them: those of entries that are not asked for are given back when it is dropped.
+    pub fn entries<'a>(&'a self, bytes: &'a [u8], plus: bool) -> Entries<'a, P> {
+        Entries { session: self, rest: bytes, plus }
+    }
+}
+
+/// Gives the entries of one reply; ends with EIO at what is none.
+pub struct Entries<'a, P: Platform> {
+    session: &'a Session<P>,
+    rest: &'a [u8],
+    plus: bool,
+}
+
+impl<'a, P: Platform> Iterator for Entries<'a, P> {
+    type Item = Result<DirEntry<'a>, Errno>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let Some((entry, dirent, name)) = self.split_first() else {
+            self.rest = &[];
+            return Some(Err(self.session.impossible()));
+        };
+        let entry = entry.and_then(|entry| self.looked_up(entry, name));
+        if !is_name(name) {
+            if let Some(entry) = entry {
+                self.session.forget(entry.nodeid.into(), 1);
+            }
+            return Some(Err(self.session.impossible()));
+        }
+        Some(Ok(DirEntry { ino: dirent.ino.get(), off: dirent.off.get(), type_: dirent.type_.get(), name, entry }))
+    }
+}
+
+impl<'a, P: Platform> Entries<'a, P> {
+    /// Takes the next entry off the bytes, if they hold one.
+    fn split_first(&mut self) -> Option<(Option<EntryOut>, Dirent, &'a [u8])> {
+        let (entry, dirent, header_len) = if self.plus {
+            let (head, _) = DirentPlus::read_from_prefix(self.rest).ok()?;
+            (Some(head.entry), head.dirent, size_of::<DirentPlus>())
+        } else {
+            (None, Dirent::read_from_prefix(self.rest).ok()?.0, size_of::<Dirent>())
+        };
+        let name_len = dirent.namelen.get() as usize;
+        if name_len > self.rest.len() {
+            return None;
+        }
+        let name = self.rest.get(header_len..header_len + name_len)?;
+        // The padding of the last entry may be missing.
+        self.rest = self.rest.get(padded_len(header_len, name_len)..).unwrap_or_default();
+        Some((entry, dirent, name))
+    }
+
+    /// A server counts no references for the directory itself and its parent.
+    fn looked_up(&self, entry: EntryOut, name: &[u8]) -> Option<EntryOut> {
+        if entry.nodeid == 0 || matches!(name, b"." | b"..") {
+            return None;
+        }
+        self.session.found_entry(entry).ok()
+    }
+}
+
+impl<P: Platform> Drop for Entries<'_, P> {
+    fn drop(&mut self) {
+        while self.plus
+            && let Some(entry) = self.next()
+        {
+            if let Ok(DirEntry { entry: Some(entry), .. }) = entry {
+                self.session.forget(entry.nodeid.into(), 1);
+            }
+        }
+    }
+}
+
+fn is_name(name: &[u8]) -> bool {
+    (1..=NAME_LEN_MAX).contains(&name.len()) && !name.iter().any(|&byte| byte == b'/' || byte == 0)
+}

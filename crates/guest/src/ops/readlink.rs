@@ -1,0 +1,25 @@
+//! READLINK.
+
+use alloc::{vec, vec::Vec};
+
+use transom_wire::{NodeId, Opcode, limits::SYMLINK_LEN_MAX};
+
+use crate::{
+    Errno, Platform,
+    channel::Sink,
+    session::{Caller, Head, PLAIN, Session},
+};
+
+impl<P: Platform> Session<P> {
+    /// Where the symbolic link `node` leads: 1 to 4095 bytes without NUL.
+    pub fn readlink(&self, caller: &Caller<'_>, node: NodeId) -> Result<Vec<u8>, Errno> {
+        let mut target = vec![0; SYMLINK_LEN_MAX];
+        let head = Head::<PLAIN>::new(Opcode::Readlink, node, caller);
+        let len = self.fetch(caller, head, Sink::Bytes(&mut target))?;
+        target.truncate(len);
+        if target.is_empty() || target.contains(&0) {
+            return Err(self.impossible());
+        }
+        Ok(target)
+    }
+}

@@ -1,0 +1,49 @@
+//! RELEASE and RELEASEDIR.
+
+use transom_wire::{Handle, NodeId, Opcode, ops::release::ReleaseIn};
+
+use crate::{
+    Errno, Platform,
+    session::{Caller, Head, PLAIN, Session},
+};
+
+impl<P: Platform> Session<P> {
+    /// Closes the open file `fh`, which was opened with `flags`.
+    ///
+    /// `release_flags` are those of [`ReleaseIn`]; `lock_owner` counts where they are not 0. Not interrupted. Whatever it
+    /// gives, the handle is no longer valid.
+    pub fn release(
+        &self,
+        caller: &Caller<'_>,
+        node: NodeId,
+        fh: Handle,
+        flags: u32,
+        release_flags: u32,
+        lock_owner: u64,
+    ) -> Result<(), Errno> {
+        if self.is_without_handle(Opcode::Open, fh) {
+            return Ok(());
+        }
+        let arg = ReleaseIn {
+            fh: fh.into(),
+            flags: flags.into(),
+            release_flags: release_flags.into(),
+            lock_owner: lock_owner.into(),
+        };
+        self.send_release(caller, Opcode::Release, node, &arg)
+    }
+
+    /// Closes the open directory `fh`; as [`Self::release`].
+    pub fn releasedir(&self, caller: &Caller<'_>, node: NodeId, fh: Handle, flags: u32) -> Result<(), Errno> {
+        if self.is_without_handle(Opcode::Opendir, fh) {
+            return Ok(());
+        }
+        let arg = ReleaseIn { fh: fh.into(), flags: flags.into(), release_flags: 0.into(), lock_owner: 0.into() };
+        self.send_release(caller, Opcode::Releasedir, node, &arg)
+    }
+
+    fn send_release(&self, caller: &Caller<'_>, opcode: Opcode, node: NodeId, arg: &ReleaseIn) -> Result<(), Errno> {
+        let caller = Caller { interrupt: None, ..*caller };
+        self.tell(&caller, Head::<PLAIN>::new(opcode, node, &caller).arg(arg))
+    }
+}

@@ -1,0 +1,78 @@
+//! STATX.
+
+use transom_wire::{
+    Handle, NodeId, Opcode,
+    attr::{Attr, AttrOut},
+    ops::{
+        getattr::GETATTR_FH,
+        statx::{Statx, StatxIn, StatxOut, SxTime},
+    },
+};
+
+use crate::{
+    Errno, Platform,
+    session::{Caller, Head, PLAIN, S_IFMT, Session},
+};
+
+/// What stat(2) has, as statx(2) numbers it.
+const STATX_BASIC_STATS: u32 = 0x7ff;
+
+impl<P: Platform> Session<P> {
+    /// Attributes of `node`: those of `mask` that the server knows. `flags` are statx(2)'s for synchronisation.
+    ///
+    /// Where the server does not know STATX, what GETATTR gives, without a time of birth.
+    pub fn statx(
+        &self,
+        caller: &Caller<'_>,
+        node: NodeId,
+        fh: Option<Handle>,
+        flags: u32,
+        mask: u32,
+    ) -> Result<StatxOut, Errno> {
+        let getattr_flags = if fh.is_some() { GETATTR_FH } else { 0 };
+        let arg = StatxIn {
+            getattr_flags: getattr_flags.into(),
+            reserved: 0.into(),
+            fh: fh.unwrap_or_default().into(),
+            sx_flags: flags.into(),
+            sx_mask: mask.into(),
+        };
+        let head = Head::<PLAIN>::new(Opcode::Statx, node, caller).arg(&arg);
+        match self.if_known(Opcode::Statx, || self.ask(caller, head))? {
+            Some(out) => self.checked(out),
+            None => Ok(from_getattr(&self.getattr(caller, node, fh)?)),
+        }
+    }
+
+    /// The fields that every answer has are as possible as those of GETATTR.
+    fn checked(&self, out: StatxOut) -> Result<StatxOut, Errno> {
+        let attr = Attr { mode: u32::from(out.stat.mode.get()).into(), size: out.stat.size, ..Attr::default() };
+        let needed = AttrOut { attr, ..AttrOut::default() };
+        self.attributes(needed).map(|_| out)
+    }
+}
+
+fn from_getattr(out: &AttrOut) -> StatxOut {
+    let attr = &out.attr;
+    let time = |sec: u64, nsec: u32| SxTime { tv_sec: (sec as i64).into(), tv_nsec: nsec.into(), reserved: 0.into() };
+    // The 32-bit form of a device: minor bits 0 to 7, major 8 to 19, the rest of the minor behind.
+    let rdev = attr.rdev.get();
+    let stat = Statx {
+        mask: STATX_BASIC_STATS.into(),
+        blksize: attr.blksize,
+        nlink: attr.nlink,
+        uid: attr.uid,
+        gid: attr.gid,
+        mode: ((attr.mode.get() & (S_IFMT | 0o7777)) as u16).into(),
+        ino: attr.ino,
+        size: attr.size,
+        blocks: attr.blocks,
+        atime: time(attr.atime.get(), attr.atimensec.get()),
+        mtime: time(attr.mtime.get(), attr.mtimensec.get()),
+        ctime: time(attr.ctime.get(), attr.ctimensec.get()),
+        rdev_major: (rdev >> 8 & 0xfff).into(),
+        rdev_minor: (rdev & 0xff | rdev >> 12 & 0xfff00).into(),
+        ..Statx::default()
+    };
+    StatxOut { attr_valid: out.attr_valid, attr_valid_nsec: out.attr_valid_nsec, stat, ..StatxOut::default() }
+}

@@ -1,0 +1,48 @@
+//! SYMLINK.
+
+use alloc::vec::Vec;
+
+use transom_wire::{Name, NodeId, Opcode, attr::EntryOut, limits::SYMLINK_LEN_MAX};
+use zerocopy::IntoBytes;
+
+use crate::{
+    Errno, Platform,
+    channel::{Sink, Source},
+    session::{Caller, EXTENSION_UNITS, Room, S_IFLNK, Session, header},
+};
+
+impl<P: Platform> Session<P> {
+    /// Makes the symbolic link `name` in `parent` that leads to `target`. The entry counts one reference.
+    ///
+    /// Errors: ENOENT for an empty target, ENAMETOOLONG for one of more than 4095 bytes, EINVAL for one with a NUL.
+    pub fn symlink(
+        &self,
+        caller: &Caller<'_>,
+        parent: NodeId,
+        name: Name<'_>,
+        target: &[u8],
+    ) -> Result<EntryOut, Errno> {
+        match target.len() {
+            0 => return Err(Errno::NOENT),
+            1..=SYMLINK_LEN_MAX if !target.contains(&0) => {}
+            1..=SYMLINK_LEN_MAX => return Err(Errno::INVAL),
+            _ => return Err(Errno::NAMETOOLONG),
+        }
+        let extension = self.group_extension(caller);
+        let mut header = header(Opcode::Symlink, parent, caller);
+        header.total_extlen = if extension.is_some() { EXTENSION_UNITS } else { 0 }.into();
+        // A target has room for a page, which the stack of a small kernel has not.
+        let mut head = Vec::with_capacity(header.as_bytes().len() + name.as_bytes().len() + target.len() + 2 + 16);
+        for part in
+            [header.as_bytes(), name.as_bytes(), &[0], target, &[0], extension.as_ref().map_or(&[], |e| e.as_bytes())]
+        {
+            head.extend_from_slice(part);
+        }
+        let mut room = Room::<EntryOut>::new();
+        let len = self.transact(caller, &mut head, Source::Empty, room.as_mut_bytes(), Sink::Empty)?;
+        if len != size_of::<EntryOut>() {
+            return Err(self.impossible());
+        }
+        self.new_entry(room.body, Some(S_IFLNK))
+    }
+}

@@ -1,0 +1,16 @@
+//! SYNCFS.
+
+use transom_wire::{NodeId, Opcode, ops::syncfs::SyncfsIn};
+
+use crate::{
+    Errno, Platform,
+    session::{Caller, Head, PLAIN, Session},
+};
+
+impl<P: Platform> Session<P> {
+    /// Makes all of the file system that `node` is in durable. Nothing where the server does not know it, as with Linux.
+    pub fn syncfs(&self, caller: &Caller<'_>, node: NodeId) -> Result<(), Errno> {
+        let head = Head::<PLAIN>::new(Opcode::Syncfs, node, caller).arg(&SyncfsIn { padding: 0.into() });
+        self.if_known(Opcode::Syncfs, || self.tell(caller, head)).map(|_| ())
+    }
+}

@@ -1,0 +1,158 @@
+//! WRITE.
+
+use alloc::{sync::Arc, vec::Vec};
+use core::ops::Range;
+
+use transom_wire::{
+    Handle, NodeId, Opcode, Unique,
+    ops::write::{WriteFlags, WriteIn, WriteOut},
+};
+use zerocopy::FromBytes;
+
+use crate::{
+    Errno, Platform,
+    channel::{OwnedMessage, Source, Ticket},
+    dma::DmaBuffer,
+    session::{Caller, HEADER_LEN, Head, PLAIN, Session},
+};
+
+/// A WRITE under way, to be finished with [`Session::write_finish`].
+#[must_use = "a request that is not finished keeps its place in the queue"]
+pub struct PendingWrite {
+    ticket: Ticket,
+    unique: Unique,
+    len: usize,
+}
+
+impl<P: Platform> Session<P> {
+    /// Writes `source` at `offset`, in bytes, of the open file `fh`; gives the number of bytes taken.
+    ///
+    /// At most [`max_write`](crate::session::Negotiated::max_write) bytes of it are sent. `flags` are those that the file was
+    /// opened with. Errors: EIO also where the server takes nothing of something.
+    pub fn write(
+        &self,
+        caller: &Caller<'_>,
+        node: NodeId,
+        fh: Handle,
+        flags: u32,
+        write_flags: WriteFlags,
+        offset: u64,
+        source: Source<'_>,
+    ) -> Result<usize, Errno> {
+        let (source, len) = cut_source(source, self.negotiated().max_write)?;
+        let arg = write_in(fh, flags, write_flags, offset, len);
+        let out = self.ask_with(caller, Head::<PLAIN>::new(Opcode::Write, node, caller).arg(&arg), source)?;
+        self.taken(&out, len)
+    }
+
+    /// Writes all of `bytes`, with as many requests as it takes.
+    ///
+    /// Gives how many were taken before the first error, or the error where there are none.
+    pub fn write_whole(
+        &self,
+        caller: &Caller<'_>,
+        node: NodeId,
+        fh: Handle,
+        flags: u32,
+        write_flags: WriteFlags,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<usize, Errno> {
+        let mut done = 0;
+        while done < bytes.len() {
+            let at = offset.saturating_add(done as u64);
+            match self.write(caller, node, fh, flags, write_flags, at, Source::Bytes(&bytes[done..])) {
+                Ok(count) => done += count,
+                Err(error) if done == 0 => return Err(error),
+                Err(_) => break,
+            }
+        }
+        Ok(done)
+    }
+
+    /// Begins to write `range` of `buffer`, at most [`max_write`](crate::session::Negotiated::max_write) bytes.
+    ///
+    /// Blocks only while the queue is full. Errors: EINVAL for a range outside of the buffer or too long.
+    pub fn write_start(
+        &self,
+        caller: &Caller<'_>,
+        node: NodeId,
+        fh: Handle,
+        flags: u32,
+        write_flags: WriteFlags,
+        offset: u64,
+        buffer: Arc<DmaBuffer>,
+        range: Range<usize>,
+    ) -> Result<PendingWrite, Errno> {
+        let len = self.checked_range(&buffer, &range, self.negotiated().max_write)?;
+        let arg = write_in(fh, flags, write_flags, offset, len);
+        let head = Head::<PLAIN>::new(Opcode::Write, node, caller).arg(&arg);
+        let message = OwnedMessage {
+            head: Vec::new(),
+            data: Some((buffer, range)),
+            reply_head_len: HEADER_LEN + size_of::<WriteOut>(),
+            reply_data: None,
+        };
+        let (ticket, unique) = self.start(caller, head, message)?;
+        Ok(PendingWrite { ticket, unique, len })
+    }
+
+    /// Blocks until a WRITE is over; gives the number of bytes taken, as [`Self::write`] does.
+    pub fn write_finish(&self, pending: PendingWrite) -> Result<usize, Errno> {
+        let PendingWrite { ticket, unique, len } = pending;
+        let (head, body_len) = self.finish(ticket, unique, HEADER_LEN + size_of::<WriteOut>())?;
+        let body = head.get(HEADER_LEN..).and_then(|body| body.get(..body_len)).unwrap_or_default();
+        let out = WriteOut::read_from_bytes(body).map_err(|_| self.impossible())?;
+        self.taken(&out, len)
+    }
+
+    /// Whether [`Self::write_finish`] would not block.
+    pub fn is_write_finished(&self, pending: &PendingWrite) -> bool {
+        self.channel().is_finished(&pending.ticket)
+    }
+
+    fn taken(&self, out: &WriteOut, len: usize) -> Result<usize, Errno> {
+        let taken = out.size.get() as usize;
+        let is_possible = taken <= len && (taken > 0 || len == 0);
+        if is_possible { Ok(taken) } else { Err(self.impossible()) }
+    }
+
+    /// The length of a range within `buffer`. Errors: EINVAL where it is none, or longer than `len_max`.
+    pub(super) fn checked_range(
+        &self,
+        buffer: &DmaBuffer,
+        range: &Range<usize>,
+        len_max: usize,
+    ) -> Result<usize, Errno> {
+        let len = range.end.checked_sub(range.start).ok_or(Errno::INVAL)?;
+        if range.end <= buffer.len() && len <= len_max { Ok(len) } else { Err(Errno::INVAL) }
+    }
+}
+
+fn write_in(fh: Handle, flags: u32, write_flags: WriteFlags, offset: u64, len: usize) -> WriteIn {
+    WriteIn {
+        fh: fh.into(),
+        offset: offset.into(),
+        size: (len as u32).into(),
+        write_flags: write_flags.bits().into(),
+        lock_owner: 0.into(),
+        flags: flags.into(),
+        padding: 0.into(),
+    }
+}
+
+/// The first `len_max` bytes of what is to be written. Errors: EINVAL for a range outside of its buffer.
+fn cut_source(source: Source<'_>, len_max: usize) -> Result<(Source<'_>, usize), Errno> {
+    match source {
+        Source::Empty => Ok((Source::Empty, 0)),
+        Source::Bytes(bytes) => {
+            let len = bytes.len().min(len_max);
+            Ok((Source::Bytes(&bytes[..len]), len))
+        }
+        Source::Buffer(buffer, offset, len) => {
+            let len = len.min(len_max);
+            let is_within = offset.checked_add(len).is_some_and(|end| end <= buffer.len());
+            if is_within { Ok((Source::Buffer(buffer, offset, len), len)) } else { Err(Errno::INVAL) }
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! SETXATTR, GETXATTR, LISTXATTR and REMOVEXATTR.
+//!
+//! Each errs with EOPNOTSUPP where the server does not know it, with EINVAL for a name that is empty or holds a NUL, and with
+//! ERANGE for one of more than 255 bytes.
+
+use transom_wire::{
+    NodeId, Opcode,
+    limits::{XATTR_LIST_LEN_MAX, XATTR_NAME_LEN_MAX, XATTR_VALUE_LEN_MAX},
+    ops::{
+        init::InitFlags,
+        xattr::{GetxattrIn, GetxattrOut, SetxattrIn, SetxattrInCompat},
+    },
+};
+
+use crate::{
+    Errno, Platform,
+    channel::{Sink, Source},
+    session::{Caller, Head, NAMED, PLAIN, Session},
+};
+
+impl<P: Platform> Session<P> {
+    /// Sets the attribute `name` of `node`. `flags` are those of setxattr(2); `setxattr_flags` is 0 or
+    /// [`SETXATTR_ACL_KILL_SGID`](transom_wire::ops::xattr::SETXATTR_ACL_KILL_SGID), and sent where SETXATTR_EXT is on.
+    ///
+    /// Errors: E2BIG for a value of more than 65536 bytes.
+    pub fn setxattr(
+        &self,
+        caller: &Caller<'_>,
+        node: NodeId,
+        name: &[u8],
+        value: &[u8],
+        flags: u32,
+        setxattr_flags: u32,
+    ) -> Result<(), Errno> {
+        check_name(name)?;
+        if value.len() > XATTR_VALUE_LEN_MAX {
+            return Err(Errno::TOOBIG);
+        }
+        let (size, flags) = ((value.len() as u32).into(), flags.into());
+        let head = Head::<NAMED>::new(Opcode::Setxattr, node, caller);
+        let head = match self.negotiated().flags.contains(InitFlags::SETXATTR_EXT) {
+            true => head.arg(&SetxattrIn { size, flags, setxattr_flags: setxattr_flags.into(), padding: 0.into() }),
+            false => head.arg(&SetxattrInCompat { size, flags }),
+        };
+        let known = self.if_known(Opcode::Setxattr, || {
+            self.ask_with::<[u8; 0], _>(caller, head.string(name), Source::Bytes(value))
+        })?;
+        known.map(|[]| ()).ok_or(Errno::OPNOTSUPP)
+    }
+
+    /// Reads the attribute `name` of `node` into `value`; gives its length, with no room only that.
+    ///
+    /// Errors: ENODATA where there is none, ERANGE where the room is too small.
+    pub fn getxattr(&self, caller: &Caller<'_>, node: NodeId, name: &[u8], value: &mut [u8]) -> Result<usize, Errno> {
+        check_name(name)?;
+        let room = value.len().min(XATTR_VALUE_LEN_MAX);
+        let head = Head::<NAMED>::new(Opcode::Getxattr, node, caller).arg(&getxattr_in(room)).string(name);
+        self.read_xattr(caller, Opcode::Getxattr, head, &mut value[..room])
+    }
+
+    /// Reads the names of `node`'s attributes into `list`, each with its NUL; gives their length, with no room only that.
+    ///
+    /// Errors: ERANGE where the room is too small.
+    pub fn listxattr(&self, caller: &Caller<'_>, node: NodeId, list: &mut [u8]) -> Result<usize, Errno> {
+        let room = list.len().min(XATTR_LIST_LEN_MAX);
+        let head = Head::<PLAIN>::new(Opcode::Listxattr, node, caller).arg(&getxattr_in(room));
+        let len = self.read_xattr(caller, Opcode::Listxattr, head, &mut list[..room])?;
+        if room > 0 && !is_list(&list[..len]) {
+            return Err(self.impossible());
+        }
+        Ok(len)
+    }
+
+    /// Removes the attribute `name` of `node`. Errors: ENODATA where there is none.
+    pub fn removexattr(&self, caller: &Caller<'_>, node: NodeId, name: &[u8]) -> Result<(), Errno> {
+        check_name(name)?;
+        let head = Head::<NAMED>::new(Opcode::Removexattr, node, caller).string(name);
+        self.if_known(Opcode::Removexattr, || self.tell(caller, head))?.ok_or(Errno::OPNOTSUPP)
+    }
+
+    fn read_xattr<const N: usize>(
+        &self,
+        caller: &Caller<'_>,
+        opcode: Opcode,
+        head: Head<N>,
+        room: &mut [u8],
+    ) -> Result<usize, Errno> {
+        if !room.is_empty() {
+            let known = self.if_known(opcode, || self.fetch(caller, head, Sink::Bytes(room)))?;
+            return known.ok_or(Errno::OPNOTSUPP);
+        }
+        let known = self.if_known(opcode, || self.ask::<GetxattrOut, N>(caller, head))?;
+        let len = known.ok_or(Errno::OPNOTSUPP)?.size.get() as usize;
+        if len <= XATTR_VALUE_LEN_MAX { Ok(len) } else { Err(self.impossible()) }
+    }
+}
+
+fn getxattr_in(room: usize) -> GetxattrIn {
+    GetxattrIn { size: (room as u32).into(), padding: 0.into() }
+}
+
+fn check_name(name: &[u8]) -> Result<(), Errno> {
+    match name.len() {
+        1..=XATTR_NAME_LEN_MAX if !name.contains(&0) => Ok(()),
+        0..=XATTR_NAME_LEN_MAX => Err(Errno::INVAL),
+        _ => Err(Errno::RANGE),
+    }
+}
+
+/// Names that are not empty, each with its NUL.
+fn is_list(list: &[u8]) -> bool {
+    match list {
+        [] => true,
+        [names @ .., 0] => names.split(|&byte| byte == 0).all(|name| !name.is_empty()),
+        _ => false,
+    }
+}

@@ -1,0 +1,72 @@
+//! Attributes and entries as a server may send them: what no file can have is refused before anybody acts on it.
+
+use transom_wire::{
+    NodeId,
+    attr::{Attr, AttrOut, EntryOut},
+};
+
+use super::Session;
+use crate::{Errno, Platform};
+
+/// The bits of a mode that hold the file type.
+pub(crate) const S_IFMT: u32 = 0o170_000;
+/// A directory.
+pub(crate) const S_IFDIR: u32 = 0o040_000;
+/// A regular file.
+pub(crate) const S_IFREG: u32 = 0o100_000;
+/// A symbolic link.
+pub(crate) const S_IFLNK: u32 = 0o120_000;
+
+const FILE_TYPES: [u32; 7] = [S_IFDIR, S_IFREG, S_IFLNK, 0o010_000, 0o020_000, 0o060_000, 0o140_000];
+
+impl<P: Platform> Session<P> {
+    /// Takes the answer of an operation that makes a file of type `file_type`, or gives it a name.
+    ///
+    /// Errors: EIO where there is no inode in it, or an impossible one; a reference that came with it is given back.
+    pub(crate) fn new_entry(&self, entry: EntryOut, file_type: Option<u32>) -> Result<EntryOut, Errno> {
+        if entry.nodeid == 0 {
+            return Err(self.impossible());
+        }
+        let entry = self.found_entry(entry)?;
+        match file_type {
+            Some(file_type) if entry.attr.mode.get() & S_IFMT != file_type => {
+                self.forget(entry.nodeid.into(), 1);
+                Err(self.impossible())
+            }
+            _ => Ok(entry),
+        }
+    }
+
+    /// Takes the answer of a lookup, where a nodeid of 0 says that the name is absent.
+    pub(crate) fn found_entry(&self, mut entry: EntryOut) -> Result<EntryOut, Errno> {
+        let nodeid = NodeId::from(entry.nodeid);
+        if nodeid.0 == 0 {
+            return Ok(entry);
+        }
+        if nodeid == NodeId::ROOT || !is_possible(&entry.attr) {
+            self.forget(nodeid, 1);
+            return Err(self.impossible());
+        }
+        limit_times(&mut entry.attr);
+        Ok(entry)
+    }
+
+    pub(crate) fn attributes(&self, mut out: AttrOut) -> Result<AttrOut, Errno> {
+        if !is_possible(&out.attr) {
+            return Err(self.impossible());
+        }
+        limit_times(&mut out.attr);
+        Ok(out)
+    }
+}
+
+fn is_possible(attr: &Attr) -> bool {
+    FILE_TYPES.contains(&(attr.mode.get() & S_IFMT)) && attr.size.get() <= i64::MAX as u64
+}
+
+/// A server that counts a second as nanoseconds does no harm; Linux takes it so too.
+fn limit_times(attr: &mut Attr) {
+    for nsec in [&mut attr.atimensec, &mut attr.mtimensec, &mut attr.ctimensec] {
+        *nsec = nsec.get().min(999_999_999).into();
+    }
+}

@@ -1,0 +1,119 @@
+//! References that the guest gives back: queued, counted per inode, sent in batches.
+//!
+//! A forget is never dropped: what could not be sent stays queued. It is queued only by who has consumed the reply that
+//! counted it, so none overtakes its lookup. The queue's lock is held for no message.
+
+use alloc::vec::Vec;
+
+use lock_api::{Mutex, RawMutex};
+use transom_wire::{
+    NodeId, Opcode,
+    header::InHeader,
+    ops::forget::{BatchForgetIn, ForgetIn, ForgetOne},
+};
+
+use super::{
+    Session, counters,
+    request::{Caller, Head, complete_header},
+};
+use crate::{Errno, Platform};
+
+/// Inodes in one message. With it, a message stays near 1 KiB and fits the stack, and a message is sent for every 64
+/// inodes that a cache drops; the server holds at most as many for nothing.
+const BATCH: usize = 64;
+
+const MESSAGE_LEN: usize = size_of::<InHeader>() + size_of::<BatchForgetIn>() + BATCH * size_of::<ForgetOne>();
+
+/// What waits to be sent.
+pub(super) struct Forgets<R>(Mutex<R, Vec<(NodeId, u64)>>);
+
+impl<R: RawMutex> Forgets<R> {
+    pub(super) fn new() -> Self {
+        Self(Mutex::new(Vec::with_capacity(BATCH)))
+    }
+
+    /// Queues; true when there is a batch to send.
+    fn add(&self, node: NodeId, nlookup: u64) -> bool {
+        let mut waiting = self.0.lock();
+        let recent = waiting.len().saturating_sub(BATCH);
+        match waiting[recent..].iter_mut().find(|(known, _)| *known == node) {
+            Some((_, sum)) => *sum = sum.saturating_add(nlookup),
+            None => waiting.push((node, nlookup)),
+        }
+        waiting.len() >= BATCH
+    }
+
+    /// Takes up to a batch, the latest first; gives their number.
+    fn take(&self, batch: &mut [(NodeId, u64); BATCH]) -> usize {
+        let mut waiting = self.0.lock();
+        let rest = waiting.len().saturating_sub(BATCH);
+        let count = waiting.len() - rest;
+        for (slot, one) in batch.iter_mut().zip(waiting.drain(rest..)) {
+            *slot = one;
+        }
+        count
+    }
+
+    fn len(&self) -> usize {
+        self.0.lock().len()
+    }
+}
+
+impl<P: Platform> Session<P> {
+    /// Gives `nlookup` references to `node` back: as many as replies with its entry were consumed, some time after these.
+    ///
+    /// Queued, and sent with others once there are enough; [`Self::flush_forgets`] sends them before. May block while the
+    /// high-priority queue is full.
+    pub fn forget(&self, node: NodeId, nlookup: u64) {
+        if nlookup == 0 || node.0 == 0 || node == NodeId::ROOT {
+            return;
+        }
+        if self.forgets.add(node, nlookup) {
+            // What cannot be sent now stays queued, and the next forget tries again.
+            let _ = self.send_forgets();
+        }
+    }
+
+    /// Sends what is queued, for a moment without other work. Errors: those of the channel; what was not sent stays queued.
+    pub fn flush_forgets(&self) -> Result<(), Errno> {
+        while self.send_forgets()? {}
+        Ok(())
+    }
+
+    /// How many inodes are queued.
+    pub fn queued_forgets(&self) -> usize {
+        self.forgets.len()
+    }
+
+    /// Sends one batch; false when there was none.
+    fn send_forgets(&self) -> Result<bool, Errno> {
+        let mut batch = [(NodeId(0), 0); BATCH];
+        let count = self.forgets.take(&mut batch);
+        let batch = &batch[..count];
+        if batch.is_empty() {
+            return Ok(false);
+        }
+        let mut head = forget_message(batch);
+        complete_header(head.as_mut_bytes(), 0, self.next_unique());
+        counters::add(&self.tally.forget_messages, 1);
+        if let Err(error) = self.channel.send_priority(head.as_mut_bytes()) {
+            counters::add(&self.tally.forget_failures, 1);
+            batch.iter().for_each(|&(node, nlookup)| _ = self.forgets.add(node, nlookup));
+            return Err(error.into());
+        }
+        counters::add(&self.tally.forgotten_lookups, batch.iter().map(|&(_, nlookup)| nlookup).sum());
+        Ok(true)
+    }
+}
+
+fn forget_message(batch: &[(NodeId, u64)]) -> Head<MESSAGE_LEN> {
+    let caller = Caller::default();
+    if let &[(node, nlookup)] = batch {
+        return Head::new(Opcode::Forget, node, &caller).arg(&ForgetIn { nlookup: nlookup.into() });
+    }
+    let arg = BatchForgetIn { count: (batch.len() as u32).into(), dummy: 0.into() };
+    let head = Head::new(Opcode::BatchForget, NodeId(0), &caller).arg(&arg);
+    batch
+        .iter()
+        .fold(head, |head, &(node, nlookup)| head.arg(&ForgetOne { nodeid: node.into(), nlookup: nlookup.into() }))
+}

@@ -1,0 +1,75 @@
+//! Ending a request that waits: INTERRUPT, on the high-priority queue.
+//!
+//! A request that blocks in the server (a lock that another holds) ends with EINTR once the server has noticed. The message
+//! may overtake its request, which a server has to expect; whoever wants to be certain raises again until the request is
+//! over. One atomic word holds the number of the request in flight and, in bit 0, whether it is to be interrupted.
+
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use transom_wire::{NodeId, Opcode, Unique, header::InHeader, ops::interrupt::InterruptIn};
+
+use super::request::{Caller, Head, complete_header};
+use crate::{Errno, channel::Channel};
+
+/// Set while an interrupt is wanted; the numbers of requests are even.
+const RAISED: u64 = 1;
+
+const MESSAGE_LEN: usize = size_of::<InHeader>() + size_of::<InterruptIn>();
+
+/// Interrupts the request of a [`Caller`] that it is set on, one request at a time.
+pub struct Interrupt {
+    channel: Arc<dyn Channel>,
+    /// The request in flight, or 0, and [`RAISED`].
+    state: AtomicU64,
+}
+
+impl Interrupt {
+    pub(super) fn new(channel: Arc<dyn Channel>) -> Self {
+        Self { channel, state: AtomicU64::new(0) }
+    }
+
+    /// Interrupts the request in flight and, until [`Self::clear`], refuses further ones with EINTR.
+    ///
+    /// Tells whether a request is in flight: it ends with EINTR, or with its own result where that came first. Called again,
+    /// it sends again. Errors: those of the channel; the wish stays noted.
+    pub fn raise(&self) -> Result<bool, Errno> {
+        let unique = self.state.fetch_or(RAISED, Ordering::AcqRel) & !RAISED;
+        if unique == 0 {
+            return Ok(false);
+        }
+        let arg = InterruptIn { unique: unique.into() };
+        let mut head = Head::<MESSAGE_LEN>::new(Opcode::Interrupt, NodeId(0), &Caller::default()).arg(&arg);
+        complete_header(head.as_mut_bytes(), 0, Unique(unique | RAISED));
+        self.channel.send_priority(head.as_mut_bytes())?;
+        Ok(true)
+    }
+
+    /// Lets requests through again.
+    pub fn clear(&self) {
+        self.state.fetch_and(!RAISED, Ordering::AcqRel);
+    }
+
+    /// Whether an interrupt is wanted.
+    pub fn is_raised(&self) -> bool {
+        self.state.load(Ordering::Acquire) & RAISED != 0
+    }
+
+    /// Notes a request in flight. Errors: EINTR where an interrupt is wanted, EBUSY where another request is in flight.
+    pub(super) fn enter(&self, unique: Unique) -> Result<InFlight<'_>, Errno> {
+        match self.state.compare_exchange(0, unique.0, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => Ok(InFlight(self)),
+            Err(state) if state & RAISED != 0 => Err(Errno::INTR),
+            Err(_) => Err(Errno::BUSY),
+        }
+    }
+}
+
+/// A request that an [`Interrupt`] can reach, until it is dropped.
+pub(super) struct InFlight<'a>(&'a Interrupt);
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.0.state.fetch_and(RAISED, Ordering::AcqRel);
+    }
+}

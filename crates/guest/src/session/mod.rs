@@ -1,0 +1,112 @@
+//! A FUSE session from the client's side: INIT, the numbers of requests, forgets, interrupts, DESTROY.
+//!
+//! [`Session`] sends typed requests over a [`Channel`] and checks every reply before anybody sees it; the operations stand
+//! in [`ops`](crate::ops), a file for each. [`request`] has the path that all of them take, [`reply`] the checks. Nothing
+//! here is cached. The only lock is the forgets', and no message is sent under it.
+
+mod counters;
+mod entry;
+mod forget;
+mod interrupt;
+mod negotiate;
+mod reply;
+mod request;
+mod unsupported;
+
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use transom_wire::{NodeId, Opcode};
+
+use crate::{Errno, Platform, channel::Channel};
+use counters::Tally;
+use forget::Forgets;
+use unsupported::Unsupported;
+
+pub(crate) use entry::{S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};
+pub(crate) use reply::{HEADER_LEN, Room};
+pub(crate) use request::{EXTENSION_UNITS, Head, NAMED, PLAIN, TWICE_NAMED, header};
+
+pub use counters::Counters;
+pub use interrupt::Interrupt;
+pub use negotiate::{MINOR_VERSION_MIN, Negotiated, PAGE_LEN, SessionError, Wishes};
+pub use request::Caller;
+
+/// A session with one server, used by any number of threads; ended by [`Self::destroy`] or when it is dropped.
+pub struct Session<P: Platform> {
+    channel: Arc<dyn Channel>,
+    platform: Arc<P>,
+    request_queues: u16,
+    negotiated: Negotiated,
+    /// The number of the next request.
+    uniques: AtomicU64,
+    forgets: Forgets<P::RawMutex>,
+    unsupported: Unsupported,
+    tally: Tally,
+    is_destroyed: AtomicBool,
+}
+
+impl<P: Platform> Session<P> {
+    /// Sends INIT with what `wishes` asks for, and takes what the server answers.
+    ///
+    /// Blocks until the reply has come.
+    pub fn begin(channel: Arc<dyn Channel>, platform: Arc<P>, wishes: Wishes) -> Result<Self, SessionError> {
+        let negotiated = negotiate::negotiate(&*channel, &wishes)?;
+        Ok(Self {
+            request_queues: channel.request_queues().max(1),
+            channel,
+            platform,
+            negotiated,
+            uniques: AtomicU64::new(negotiate::INIT_UNIQUE.0 + 2),
+            forgets: Forgets::new(),
+            unsupported: Unsupported::default(),
+            tally: Tally::default(),
+            is_destroyed: AtomicBool::new(false),
+        })
+    }
+
+    /// What INIT settled.
+    pub fn negotiated(&self) -> &Negotiated {
+        &self.negotiated
+    }
+
+    /// The system underneath.
+    pub fn platform(&self) -> &P {
+        &self.platform
+    }
+
+    /// What carries the messages.
+    pub fn channel(&self) -> &Arc<dyn Channel> {
+        &self.channel
+    }
+
+    /// A handle to end requests early, for [`Caller::interrupt`].
+    pub fn interrupt(&self) -> Interrupt {
+        Interrupt::new(Arc::clone(&self.channel))
+    }
+
+    /// What has been counted so far.
+    pub fn counters(&self) -> Counters {
+        self.tally.read(self.uniques.load(Ordering::Relaxed) / 2 - 1)
+    }
+
+    /// Sends the queued forgets and DESTROY, after which the server holds nothing for this session. Only the first call acts.
+    ///
+    /// Blocks until the reply has come. Errors: those of the channel.
+    pub fn destroy(&self) -> Result<(), Errno> {
+        if self.is_destroyed.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        let flushed = self.flush_forgets();
+        let caller = Caller::default();
+        self.tell(&caller, Head::<PLAIN>::new(Opcode::Destroy, NodeId(0), &caller))?;
+        flushed
+    }
+}
+
+impl<P: Platform> Drop for Session<P> {
+    /// A server that does not answer any more has forgotten the session without being told.
+    fn drop(&mut self) {
+        let _ = self.destroy();
+    }
+}

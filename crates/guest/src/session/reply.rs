@@ -1,0 +1,86 @@
+//! What every reply has to be: a header that agrees with the request and with the number of bytes written.
+
+use transom_wire::{Unique, header::OutHeader};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::Errno;
+
+/// Bytes of a reply's header.
+pub(crate) const HEADER_LEN: usize = size_of::<OutHeader>();
+
+/// Room for a reply with a structure behind its header.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct Room<T> {
+    header: OutHeader,
+    /// Valid once the reply was checked, as far as its length says.
+    pub(crate) body: T,
+}
+
+impl<T: FromZeros> Room<T> {
+    pub(crate) fn new() -> Self {
+        Self { header: OutHeader::new_zeroed(), body: T::new_zeroed() }
+    }
+}
+
+/// A reply that is not a success.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// The server refused.
+    Errno(Errno),
+    /// The reply cannot be one to this request.
+    Impossible,
+}
+
+/// Checks the header in `head`, of a reply of `written` bytes with room for `room`; gives the bytes behind the header.
+pub(super) fn check(head: &[u8], written: usize, room: usize, unique: Unique) -> Result<usize, Failure> {
+    let (header, _) = OutHeader::read_from_prefix(head).map_err(|_| Failure::Impossible)?;
+    let is_possible = (HEADER_LEN..=room).contains(&written)
+        && header.len.get() as usize == written
+        && Unique::from(header.unique) == unique;
+    if !is_possible {
+        return Err(Failure::Impossible);
+    }
+    match header.error.get() {
+        0 => Ok(written - HEADER_LEN),
+        error @ -4095..=-1 if written == HEADER_LEN => Err(Failure::Errno(Errno::from_raw(-error))),
+        _ => Err(Failure::Impossible),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reply(len: u32, error: i32, unique: u64) -> OutHeader {
+        OutHeader { len: len.into(), error: error.into(), unique: unique.into() }
+    }
+
+    #[test]
+    fn a_reply_that_agrees_with_its_request_is_taken() {
+        assert_eq!(check(reply(16, 0, 8).as_bytes(), 16, 16, Unique(8)), Ok(0));
+        assert_eq!(check(reply(24, 0, 8).as_bytes(), 24, 80, Unique(8)), Ok(8));
+        assert_eq!(check(reply(16, -2, 8).as_bytes(), 16, 80, Unique(8)), Err(Failure::Errno(Errno::NOENT)));
+        assert_eq!(
+            check(reply(16, -4095, 8).as_bytes(), 16, 80, Unique(8)),
+            Err(Failure::Errno(Errno::from_raw(4095)))
+        );
+    }
+
+    #[test]
+    fn a_reply_that_cannot_be_one_is_refused() {
+        for (header, written, why) in [
+            (reply(15, 0, 8), 15, "shorter than a header"),
+            (reply(81, 0, 8), 81, "longer than its room"),
+            (reply(24, 0, 8), 23, "fewer bytes than it says"),
+            (reply(24, 0, 8), 25, "more bytes than it says"),
+            (reply(16, 0, 10), 16, "an answer to another"),
+            (reply(16, 1, 8), 16, "a positive error"),
+            (reply(16, -4096, 8), 16, "an error that is none"),
+            (reply(16, i32::MIN, 8), 16, "the least number"),
+            (reply(24, -2, 8), 24, "an error with a body"),
+        ] {
+            assert_eq!(check(header.as_bytes(), written, 80, Unique(8)), Err(Failure::Impossible), "{why}");
+        }
+    }
+}
