@@ -2,7 +2,16 @@
 //!
 //! Source: virtio 1.3 §2 and §4.
 
+mod checks;
+mod interrupts;
+pub mod mmio;
+pub mod pci;
+mod registers;
+
 use thiserror::Error;
+
+pub use interrupts::{InterruptWait, Interrupts};
+pub use registers::{Registers, VolatileRegisters};
 
 /// One virtio device, driven by one driver.
 pub trait Transport: Send + Sync {

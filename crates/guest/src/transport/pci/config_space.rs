@@ -1,0 +1,117 @@
+//! The configuration space of a PCI function, as the kernel's bus driver reaches it, and the places that it names.
+
+use crate::transport::TransportError;
+
+/// The 256 bytes of configuration that every PCI function has.
+pub trait ConfigSpace {
+    /// Reads four bytes at a multiple of four below 256; all ones where there is no function.
+    fn read_u32(&self, offset_bytes: u8) -> u32;
+
+    /// Writes four bytes at a multiple of four below 256.
+    fn write_u32(&self, offset_bytes: u8, value: u32);
+}
+
+/// A base address register that names memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bar {
+    /// Its physical address on the bus, above 0.
+    pub address: u64,
+    /// In bytes, a power of two; `address + len_bytes` does not overflow.
+    pub len_bytes: u64,
+}
+
+/// A part of a base address register, for the kernel to map uncached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BarRange {
+    /// Which one, 0 to 5.
+    pub bar: u8,
+    /// The physical address of the part.
+    pub address: u64,
+    /// In bytes, above 0.
+    pub len_bytes: u64,
+}
+
+/// There are six base address registers, from here on.
+const BARS_AT: u8 = 0x10;
+const COMMAND_AT: u8 = 0x04;
+
+/// The function answers accesses to memory; it may itself reach memory; its line is silent.
+const COMMAND_MEMORY: u32 = 1 << 1;
+const COMMAND_MASTER: u32 = 1 << 2;
+const COMMAND_LINE_OFF: u32 = 1 << 10;
+
+/// The command register shares its word with the status, whose bits are cleared by writing ones: only zeros go there.
+const COMMAND_BITS: u32 = 0xffff;
+
+/// Reads one byte of the configuration.
+pub(super) fn read_u8(config: &dyn ConfigSpace, offset_bytes: u8) -> u8 {
+    let word = config.read_u32(offset_bytes & !3);
+    word.to_le_bytes()[usize::from(offset_bytes & 3)]
+}
+
+/// Lets the function answer, reach memory, and use its line if it `has_line`.
+pub(super) fn enable(config: &dyn ConfigSpace, has_line: bool) {
+    let command = config.read_u32(COMMAND_AT) & COMMAND_BITS & !COMMAND_LINE_OFF;
+    let line = if has_line { 0 } else { COMMAND_LINE_OFF };
+    config.write_u32(COMMAND_AT, command | COMMAND_MEMORY | COMMAND_MASTER | line);
+}
+
+/// The base address registers that name memory, by their index.
+///
+/// Their lengths are found by writing ones, as PCI has it, while the function does not answer to memory. A register that
+/// was given no address is absent.
+pub fn read_bars(config: &dyn ConfigSpace) -> Result<[Option<Bar>; 6], TransportError> {
+    let command = config.read_u32(COMMAND_AT) & COMMAND_BITS;
+    config.write_u32(COMMAND_AT, command & !COMMAND_MEMORY);
+    let bars = size_bars(config);
+    config.write_u32(COMMAND_AT, command);
+    bars
+}
+
+fn size_bars(config: &dyn ConfigSpace) -> Result<[Option<Bar>; 6], TransportError> {
+    let mut bars = [None; 6];
+    let mut index = 0;
+    while let Some(place) = bars.get_mut(index) {
+        let offset = BARS_AT + 4 * index as u8;
+        let low = config.read_u32(offset);
+        let (is_memory, is_wide) = (low & 1 == 0, low & 0b110 == 0b100);
+        index += 1;
+        if !is_memory {
+            continue;
+        }
+        let mut mask = u64::from(probe(config, offset) & !0xf);
+        let mut address = u64::from(low & !0xf);
+        if is_wide {
+            if index == 6 {
+                return Err(TransportError::Broken("its last BAR is 64 bits wide"));
+            }
+            address |= u64::from(config.read_u32(offset + 4)) << 32;
+            mask |= u64::from(probe(config, offset + 4)) << 32;
+            index += 1;
+        } else if mask != 0 {
+            mask |= u64::from(u32::MAX) << 32;
+        }
+        *place = bar(address, mask)?;
+    }
+    Ok(bars)
+}
+
+/// Which bits of a base address register can be written; it is put back.
+fn probe(config: &dyn ConfigSpace, offset_bytes: u8) -> u32 {
+    let before = config.read_u32(offset_bytes);
+    config.write_u32(offset_bytes, u32::MAX);
+    let mask = config.read_u32(offset_bytes);
+    config.write_u32(offset_bytes, before);
+    mask
+}
+
+fn bar(address: u64, mask: u64) -> Result<Option<Bar>, TransportError> {
+    if mask == 0 || address == 0 {
+        return Ok(None);
+    }
+    let len_bytes = (!mask).wrapping_add(1);
+    if !len_bytes.is_power_of_two() || address.checked_add(len_bytes).is_none() {
+        return Err(TransportError::Broken("a BAR of an impossible length"));
+    }
+    Ok(Some(Bar { address, len_bytes }))
+}

@@ -1,0 +1,104 @@
+#![expect(unsafe_code, reason = "registers of a device are reached through volatile accesses to memory that it maps")]
+//! The registers of a real device.
+
+use core::{
+    ptr::NonNull,
+    sync::atomic::{Ordering, fence},
+};
+
+use super::Registers;
+
+/// Registers at an address where the kernel has mapped a device, uncached.
+#[derive(Debug)]
+pub struct VolatileRegisters {
+    start: NonNull<u8>,
+    len_bytes: usize,
+}
+
+// SAFETY: the memory belongs to no thread: `new` demands that it stays mapped for all of them, and single volatile accesses
+// are all that is done with it, which the device takes from any processor.
+unsafe impl Send for VolatileRegisters {}
+// SAFETY: as for `Send`; `&self` only reads `start` and `len_bytes`, which never change.
+unsafe impl Sync for VolatileRegisters {}
+
+/// One access, checked to lie within the range and at a multiple of its own size.
+macro_rules! accesses {
+    ($read:ident, $write:ident, $value:ty) => {
+        fn $read(&self, offset_bytes: usize) -> $value {
+            let Some(place) = self.place::<$value>(offset_bytes) else { return <$value>::MAX };
+            // SAFETY: `place` lies within the range that `new` demands to be mapped, and is aligned for the type; any bits are a value
+            // of it, and no reference points there.
+            let value = <$value>::from_le(unsafe { place.read_volatile() });
+            fence(Ordering::SeqCst);
+            value
+        }
+
+        fn $write(&self, offset_bytes: usize, value: $value) {
+            let Some(place) = self.place::<$value>(offset_bytes) else { return };
+            fence(Ordering::SeqCst);
+            // SAFETY: `place` lies within the range that `new` demands to be mapped and writable, and is aligned for the type; no
+            // reference points there.
+            unsafe { place.write_volatile(value.to_le()) };
+        }
+    };
+}
+
+impl VolatileRegisters {
+    /// Registers from `start` on.
+    ///
+    /// # Safety
+    /// - `start` is a multiple of 4.
+    /// - All of `start..start + len_bytes` is memory of one device, mapped for reading and writing for as long as this value lives.
+    /// - No Rust reference points into it.
+    pub unsafe fn new(start: NonNull<u8>, len_bytes: usize) -> Self {
+        Self { start, len_bytes }
+    }
+
+    /// Where a value lies, if all of it does within the range.
+    fn place<T>(&self, offset_bytes: usize) -> Option<NonNull<T>> {
+        let end = offset_bytes.checked_add(size_of::<T>())?;
+        // SAFETY: `offset_bytes` is at most `len_bytes` where the sum is used, so that it stays within the range.
+        let place = (end <= self.len_bytes).then(|| unsafe { self.start.add(offset_bytes) })?.cast::<T>();
+        place.is_aligned().then_some(place)
+    }
+}
+
+impl Registers for VolatileRegisters {
+    fn len_bytes(&self) -> usize {
+        self.len_bytes
+    }
+
+    accesses!(read_u8, write_u8, u8);
+    accesses!(read_u16, write_u16, u16);
+    accesses!(read_u32, write_u32, u32);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_and_the_order_of_bytes_is_little_endian() {
+        let mut memory = [0u32; 4];
+        // SAFETY: `memory` outlives the registers, is aligned for `u32`, and is not used by itself until they are gone.
+        let registers = unsafe { VolatileRegisters::new(NonNull::from(&mut memory).cast(), 16) };
+        registers.write_u32(4, 0x0403_0201);
+        registers.write_u16(8, 0x0605);
+        registers.write_u8(15, 7);
+        assert_eq!((registers.read_u8(4), registers.read_u8(7), registers.read_u16(6)), (1, 4, 0x0403));
+        assert_eq!((registers.read_u32(8), registers.read_u32(12)), (0x0605, 0x0700_0000));
+    }
+
+    #[test]
+    fn outside_and_across_alignment_everything_reads_as_ones_and_writes_are_lost() {
+        let mut memory = [0u32; 2];
+        // SAFETY: `memory` outlives the registers, is aligned for `u32`, and is not used by itself until they are gone.
+        let registers = unsafe { VolatileRegisters::new(NonNull::from(&mut memory).cast(), 6) };
+        for offset in [2, 4, 6, 8, usize::MAX - 1, usize::MAX] {
+            registers.write_u32(offset, 5);
+            assert_eq!(registers.read_u32(offset), u32::MAX, "at {offset}");
+        }
+        assert_eq!((registers.read_u16(1), registers.read_u8(6)), (u16::MAX, u8::MAX));
+        assert_eq!(memory, [0, 0]);
+    }
+}
