@@ -43,7 +43,7 @@ impl<P: Platform> Session<P> {
             Some(out) => (out.bytes_copied.get(), len),
             None => {
                 // The answer has 32 bits; a whole number of pages keeps the next request aligned.
-                let limit = len.min(u64::from(u32::MAX & !0xfff));
+                let limit = len.min(u64::from(!0xfff_u32));
                 let arg = CopyFileRangeIn { len: U64::new(limit), ..arg };
                 let narrow = self.if_known(Opcode::CopyFileRange, || {
                     self.ask::<WriteOut, _>(caller, head(Opcode::CopyFileRange, &arg))

@@ -4,11 +4,11 @@ use transom_wire::{Name, NodeId, Opcode, attr::EntryOut, ops::mknod::MknodIn};
 
 use crate::{
     Errno, Platform,
-    session::{Caller, Head, NAMED, S_IFMT, Session},
+    session::{Caller, Head, NAMED, S_IFMT, S_IFREG, Session},
 };
 
 impl<P: Platform> Session<P> {
-    /// Makes the file `name` in `parent`, `mode` being its type and permissions, `rdev` its device in the 32-bit form of the
+    /// Makes the file `name` in `parent`, `mode` being its type (0 for a regular file) and permissions, `rdev` its device in the 32-bit form of the
     /// kernel. The entry counts one reference.
     pub fn mknod(
         &self,
@@ -18,8 +18,9 @@ impl<P: Platform> Session<P> {
         mode: u32,
         rdev: u32,
     ) -> Result<EntryOut, Errno> {
+        let file_type = if mode & S_IFMT == 0 { S_IFREG } else { mode & S_IFMT };
         let arg = MknodIn {
-            mode: self.masked(caller, mode).into(),
+            mode: self.masked(caller, file_type | mode & 0o7777).into(),
             rdev: rdev.into(),
             umask: caller.umask.into(),
             padding: 0.into(),
@@ -28,6 +29,6 @@ impl<P: Platform> Session<P> {
             .arg(&arg)
             .name(name)
             .extension(self.group_extension(caller));
-        self.new_entry(self.ask(caller, head)?, Some(mode & S_IFMT))
+        self.new_entry(self.ask(caller, head)?, Some(file_type))
     }
 }

@@ -35,6 +35,9 @@ impl<P: Platform> Session<P> {
         sink: Sink<'_>,
     ) -> Result<usize, Errno> {
         let (sink, len) = cut_sink(sink, self.negotiated().data_len_max)?;
+        if len == 0 {
+            return Ok(0);
+        }
         let arg = read_in(fh, flags, offset, len);
         self.fetch(caller, Head::<PLAIN>::new(Opcode::Read, node, caller).arg(&arg), sink)
     }
@@ -55,12 +58,10 @@ impl<P: Platform> Session<P> {
         for piece in bytes.chunks_mut(self.negotiated().data_len_max) {
             let (at, len) = (offset.saturating_add(done as u64), piece.len());
             match self.read(caller, node, fh, flags, at, Sink::Bytes(piece)) {
-                Ok(count) => done += count,
+                Ok(count) if count == len => done += count,
+                Ok(count) => return Ok(done + count),
                 Err(error) if done == 0 => return Err(error),
                 Err(_) => break,
-            }
-            if done % self.negotiated().data_len_max != 0 || len == 0 {
-                break;
             }
         }
         Ok(done)
@@ -69,6 +70,7 @@ impl<P: Platform> Session<P> {
     /// Begins to read into `range` of `buffer`, at most [`data_len_max`](crate::session::Negotiated::data_len_max) bytes.
     ///
     /// Blocks only while the queue is full. Errors: EINVAL for a range outside of the buffer or too long.
+    #[expect(clippy::too_many_arguments, reason = "the protocol has them")]
     pub fn read_start(
         &self,
         caller: &Caller<'_>,

@@ -29,6 +29,7 @@ impl<P: Platform> Session<P> {
     ///
     /// At most [`max_write`](crate::session::Negotiated::max_write) bytes of it are sent. `flags` are those that the file was
     /// opened with. Errors: EIO also where the server takes nothing of something.
+    #[expect(clippy::too_many_arguments, reason = "the protocol has them")]
     pub fn write(
         &self,
         caller: &Caller<'_>,
@@ -40,6 +41,9 @@ impl<P: Platform> Session<P> {
         source: Source<'_>,
     ) -> Result<usize, Errno> {
         let (source, len) = cut_source(source, self.negotiated().max_write)?;
+        if len == 0 {
+            return Ok(0);
+        }
         let arg = write_in(fh, flags, write_flags, offset, len);
         let out = self.ask_with(caller, Head::<PLAIN>::new(Opcode::Write, node, caller).arg(&arg), source)?;
         self.taken(&out, len)
@@ -48,6 +52,7 @@ impl<P: Platform> Session<P> {
     /// Writes all of `bytes`, with as many requests as it takes.
     ///
     /// Gives how many were taken before the first error, or the error where there are none.
+    #[expect(clippy::too_many_arguments, reason = "the protocol has them")]
     pub fn write_whole(
         &self,
         caller: &Caller<'_>,
@@ -73,6 +78,7 @@ impl<P: Platform> Session<P> {
     /// Begins to write `range` of `buffer`, at most [`max_write`](crate::session::Negotiated::max_write) bytes.
     ///
     /// Blocks only while the queue is full. Errors: EINVAL for a range outside of the buffer or too long.
+    #[expect(clippy::too_many_arguments, reason = "the protocol has them")]
     pub fn write_start(
         &self,
         caller: &Caller<'_>,

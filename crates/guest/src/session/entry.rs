@@ -61,7 +61,8 @@ impl<P: Platform> Session<P> {
 }
 
 fn is_possible(attr: &Attr) -> bool {
-    FILE_TYPES.contains(&(attr.mode.get() & S_IFMT)) && attr.size.get() <= i64::MAX as u64
+    let file_type = attr.mode.get() & !0o7777;
+    FILE_TYPES.contains(&file_type) && attr.size.get() <= i64::MAX as u64
 }
 
 /// A server that counts a second as nanoseconds does no harm; Linux takes it so too.

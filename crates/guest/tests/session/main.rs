@@ -1,0 +1,14 @@
+//! The session and its operations, against real servers in the same process and against impossible ones.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on ends here")]
+
+mod begin;
+mod failures;
+mod forgets;
+mod hostile;
+mod interrupts;
+mod memory;
+mod operations;
+mod peer;
+mod script;
+mod unknown;
