@@ -35,9 +35,9 @@ impl<P: Platform> Session<P> {
             len: len.into(),
             flags: flags.into(),
         };
-        let head = |opcode, arg: &CopyFileRangeIn| Head::<PLAIN>::new(opcode, from.0, caller).arg(arg);
         let wide = self.if_known(Opcode::CopyFileRange64, || {
-            self.ask::<CopyFileRangeOut, _>(caller, head(Opcode::CopyFileRange64, &arg))
+            let mut head = Head::<PLAIN>::new(Opcode::CopyFileRange64, from.0, caller);
+            self.ask::<CopyFileRangeOut, _>(caller, head.arg(&arg))
         })?;
         let (copied, limit) = match wide {
             Some(out) => (out.bytes_copied.get(), len),
@@ -46,7 +46,8 @@ impl<P: Platform> Session<P> {
                 let limit = len.min(u64::from(!0xfff_u32));
                 let arg = CopyFileRangeIn { len: U64::new(limit), ..arg };
                 let narrow = self.if_known(Opcode::CopyFileRange, || {
-                    self.ask::<WriteOut, _>(caller, head(Opcode::CopyFileRange, &arg))
+                    let mut head = Head::<PLAIN>::new(Opcode::CopyFileRange, from.0, caller);
+                    self.ask::<WriteOut, _>(caller, head.arg(&arg))
                 })?;
                 (narrow.ok_or(Errno::OPNOTSUPP)?.size.get().into(), limit)
             }

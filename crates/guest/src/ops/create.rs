@@ -74,9 +74,9 @@ impl<P: Platform> Session<P> {
             umask: caller.umask.into(),
             open_flags: 0.into(),
         };
-        let head =
-            Head::<NAMED>::new(opcode, parent, caller).arg(&arg).string(name).extension(self.group_extension(caller));
-        let Created { entry, open } = self.ask(caller, head)?;
+        let mut head = Head::<NAMED>::new(opcode, parent, caller);
+        head.arg(&arg).string(name).extension(self.group_extension(caller));
+        let Created { entry, open } = self.ask(caller, &mut head)?;
         match self.new_entry(entry, Some(S_IFREG)) {
             Ok(entry) => Ok((entry, open)),
             Err(error) => {

@@ -27,7 +27,8 @@ impl<P: Platform> Session<P> {
             mode: mode.into(),
             padding: 0.into(),
         };
-        let head = Head::<PLAIN>::new(Opcode::Fallocate, node, caller).arg(&arg);
-        self.if_known(Opcode::Fallocate, || self.tell(caller, head))?.ok_or(Errno::OPNOTSUPP)
+        let mut head = Head::<PLAIN>::new(Opcode::Fallocate, node, caller);
+        head.arg(&arg);
+        self.if_known(Opcode::Fallocate, || self.tell(caller, &mut head))?.ok_or(Errno::OPNOTSUPP)
     }
 }

@@ -14,7 +14,8 @@ impl<P: Platform> Session<P> {
     pub fn flush(&self, caller: &Caller<'_>, node: NodeId, fh: Handle, lock_owner: u64) -> Result<(), Errno> {
         let caller = Caller { interrupt: None, ..*caller };
         let arg = FlushIn { fh: fh.into(), unused: 0.into(), padding: 0.into(), lock_owner: lock_owner.into() };
-        let head = Head::<PLAIN>::new(Opcode::Flush, node, &caller).arg(&arg);
-        self.if_known(Opcode::Flush, || self.tell(&caller, head)).map(|_| ())
+        let mut head = Head::<PLAIN>::new(Opcode::Flush, node, &caller);
+        head.arg(&arg);
+        self.if_known(Opcode::Flush, || self.tell(&caller, &mut head)).map(|_| ())
     }
 }

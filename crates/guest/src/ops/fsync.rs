@@ -30,7 +30,8 @@ impl<P: Platform> Session<P> {
         fsync_flags: u32,
     ) -> Result<(), Errno> {
         let arg = FsyncIn { fh: fh.into(), fsync_flags: fsync_flags.into(), padding: 0.into() };
-        let head = Head::<PLAIN>::new(opcode, node, caller).arg(&arg);
-        self.if_known(opcode, || self.tell(caller, head)).map(|_| ())
+        let mut head = Head::<PLAIN>::new(opcode, node, caller);
+        head.arg(&arg);
+        self.if_known(opcode, || self.tell(caller, &mut head)).map(|_| ())
     }
 }

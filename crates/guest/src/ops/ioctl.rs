@@ -44,7 +44,8 @@ impl<P: Platform> Session<P> {
             in_size: U32::new(data.len() as u32),
             out_size: U32::new(out.len() as u32),
         };
-        let mut head = Head::<PLAIN>::new(Opcode::Ioctl, node, caller).arg(&arg);
+        let mut head = Head::<PLAIN>::new(Opcode::Ioctl, node, caller);
+        head.arg(&arg);
         let mut room = Room::<IoctlOut>::new();
         let known = self.if_known(Opcode::Ioctl, || {
             self.transact(caller, head.as_mut_bytes(), Source::Bytes(data), room.as_mut_bytes(), Sink::Bytes(out))

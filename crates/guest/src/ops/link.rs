@@ -13,8 +13,9 @@ impl<P: Platform> Session<P> {
     /// Errors: EPERM where the server does not know it.
     pub fn link(&self, caller: &Caller<'_>, node: NodeId, parent: NodeId, name: Name<'_>) -> Result<EntryOut, Errno> {
         let arg = LinkIn { oldnodeid: node.into() };
-        let head = Head::<NAMED>::new(Opcode::Link, parent, caller).arg(&arg).name(name);
-        let known = self.if_known(Opcode::Link, || self.ask(caller, head))?;
+        let mut head = Head::<NAMED>::new(Opcode::Link, parent, caller);
+        head.arg(&arg).name(name);
+        let known = self.if_known(Opcode::Link, || self.ask(caller, &mut head))?;
         self.new_entry(known.ok_or(Errno::PERM)?, None)
     }
 }

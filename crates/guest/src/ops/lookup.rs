@@ -13,7 +13,8 @@ impl<P: Platform> Session<P> {
     /// A nodeid of 0 says that the name is absent, for as long as the entry is valid; another counts one reference, to be
     /// given back with [`Session::forget`].
     pub fn lookup(&self, caller: &Caller<'_>, parent: NodeId, name: Name<'_>) -> Result<EntryOut, Errno> {
-        let head = Head::<NAMED>::new(Opcode::Lookup, parent, caller).name(name);
-        self.found_entry(self.ask(caller, head)?)
+        let mut head = Head::<NAMED>::new(Opcode::Lookup, parent, caller);
+        head.name(name);
+        self.found_entry(self.ask(caller, &mut head)?)
     }
 }

@@ -22,8 +22,9 @@ impl<P: Platform> Session<P> {
     /// EINVAL then for another `whence`.
     pub fn lseek(&self, caller: &Caller<'_>, node: NodeId, fh: Handle, offset: u64, whence: u32) -> Result<u64, Errno> {
         let arg = LseekIn { fh: fh.into(), offset: offset.into(), whence: whence.into(), padding: 0.into() };
-        let head = Head::<PLAIN>::new(Opcode::Lseek, node, caller).arg(&arg);
-        let Some(LseekOut { offset: found }) = self.if_known(Opcode::Lseek, || self.ask(caller, head))? else {
+        let mut head = Head::<PLAIN>::new(Opcode::Lseek, node, caller);
+        head.arg(&arg);
+        let Some(LseekOut { offset: found }) = self.if_known(Opcode::Lseek, || self.ask(caller, &mut head))? else {
             let size = self.getattr(caller, node, Some(fh))?.attr.size.get();
             return seek_in_data(size, offset, whence);
         };

@@ -11,10 +11,8 @@ impl<P: Platform> Session<P> {
     /// Makes the directory `name` in `parent` with permissions `mode`. The entry counts one reference.
     pub fn mkdir(&self, caller: &Caller<'_>, parent: NodeId, name: Name<'_>, mode: u32) -> Result<EntryOut, Errno> {
         let arg = MkdirIn { mode: self.masked(caller, mode & 0o7777).into(), umask: caller.umask.into() };
-        let head = Head::<NAMED>::new(Opcode::Mkdir, parent, caller)
-            .arg(&arg)
-            .name(name)
-            .extension(self.group_extension(caller));
-        self.new_entry(self.ask(caller, head)?, Some(S_IFDIR))
+        let mut head = Head::<NAMED>::new(Opcode::Mkdir, parent, caller);
+        head.arg(&arg).name(name).extension(self.group_extension(caller));
+        self.new_entry(self.ask(caller, &mut head)?, Some(S_IFDIR))
     }
 }

@@ -25,10 +25,8 @@ impl<P: Platform> Session<P> {
             umask: caller.umask.into(),
             padding: 0.into(),
         };
-        let head = Head::<NAMED>::new(Opcode::Mknod, parent, caller)
-            .arg(&arg)
-            .name(name)
-            .extension(self.group_extension(caller));
-        self.new_entry(self.ask(caller, head)?, Some(file_type))
+        let mut head = Head::<NAMED>::new(Opcode::Mknod, parent, caller);
+        head.arg(&arg).name(name).extension(self.group_extension(caller));
+        self.new_entry(self.ask(caller, &mut head)?, Some(file_type))
     }
 }

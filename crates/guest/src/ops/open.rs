@@ -47,7 +47,7 @@ impl<P: Platform> Session<P> {
     }
 
     fn send_open(&self, caller: &Caller<'_>, opcode: Opcode, node: NodeId, flags: u32) -> Result<OpenOut, Errno> {
-        let kills = flags & O_TRUNC != 0 && self.has_kills_suidgid(caller);
+        let kills = flags & O_TRUNC != 0 && self.clears_set_id(caller);
         let open_flags = if kills { OPEN_KILL_SUIDGID } else { 0 };
         let arg = OpenIn { flags: flags.into(), open_flags: open_flags.into() };
         self.ask(caller, Head::<PLAIN>::new(opcode, node, caller).arg(&arg))
@@ -63,7 +63,7 @@ impl<P: Platform> Session<P> {
     ) -> Result<(), Errno> {
         let mut valid = SetattrValid::SIZE;
         valid.set(SetattrValid::FH, open.is_some());
-        valid.set(SetattrValid::KILL_SUIDGID, self.has_kills_suidgid(caller));
+        valid.set(SetattrValid::KILL_SUIDGID, self.clears_set_id(caller));
         let mut arg = SetattrIn::new_zeroed();
         arg.valid = valid.bits().into();
         arg.fh = open.unwrap_or_default().fh;
@@ -77,7 +77,7 @@ impl<P: Platform> Session<P> {
     }
 
     /// Whether the server is to clear set-user-id bits for this caller: under HANDLE_KILLPRIV_V2, for all but root.
-    fn has_kills_suidgid(&self, caller: &Caller<'_>) -> bool {
+    fn clears_set_id(&self, caller: &Caller<'_>) -> bool {
         caller.uid != 0 && self.negotiated().flags.contains(InitFlags::HANDLE_KILLPRIV_V2)
     }
 

@@ -19,8 +19,9 @@ impl<P: Platform> Session<P> {
     /// Nothing is notified later: virtio-fs has no queue for it.
     pub fn poll(&self, caller: &Caller<'_>, node: NodeId, fh: Handle, events: u32) -> Result<u32, Errno> {
         let arg = PollIn { fh: fh.into(), kh: 0.into(), flags: 0.into(), events: events.into() };
-        let head = Head::<PLAIN>::new(Opcode::Poll, node, caller).arg(&arg);
-        let known = self.if_known(Opcode::Poll, || self.ask::<PollOut, _>(caller, head))?;
+        let mut head = Head::<PLAIN>::new(Opcode::Poll, node, caller);
+        head.arg(&arg);
+        let known = self.if_known(Opcode::Poll, || self.ask::<PollOut, _>(caller, &mut head))?;
         Ok(known.map_or(READY & events, |out| out.revents.get()))
     }
 }

@@ -82,14 +82,15 @@ impl<P: Platform> Session<P> {
         range: Range<usize>,
     ) -> Result<PendingRead, Errno> {
         let len = self.checked_range(&buffer, &range, self.negotiated().data_len_max)?;
-        let head = Head::<PLAIN>::new(Opcode::Read, node, caller).arg(&read_in(fh, flags, offset, len));
+        let mut head = Head::<PLAIN>::new(Opcode::Read, node, caller);
+        head.arg(&read_in(fh, flags, offset, len));
         let message = OwnedMessage {
             head: Vec::new(),
             data: None,
             reply_head_len: HEADER_LEN,
             reply_data: Some((buffer, range)),
         };
-        let (ticket, unique) = self.start(caller, head, message)?;
+        let (ticket, unique) = self.start(caller, &mut head, message)?;
         Ok(PendingRead { ticket, unique, len })
     }
 

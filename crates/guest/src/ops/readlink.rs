@@ -14,8 +14,8 @@ impl<P: Platform> Session<P> {
     /// Where the symbolic link `node` leads: 1 to 4095 bytes without NUL.
     pub fn readlink(&self, caller: &Caller<'_>, node: NodeId) -> Result<Vec<u8>, Errno> {
         let mut target = vec![0; SYMLINK_LEN_MAX];
-        let head = Head::<PLAIN>::new(Opcode::Readlink, node, caller);
-        let len = self.fetch(caller, head, Sink::Bytes(&mut target))?;
+        let mut head = Head::<PLAIN>::new(Opcode::Readlink, node, caller);
+        let len = self.fetch(caller, &mut head, Sink::Bytes(&mut target))?;
         target.truncate(len);
         if target.is_empty() || target.contains(&0) {
             return Err(self.impossible());

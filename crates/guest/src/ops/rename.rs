@@ -23,12 +23,13 @@ impl<P: Platform> Session<P> {
     ) -> Result<(), Errno> {
         if flags == 0 {
             let arg = RenameIn { newdir: to.0.into() };
-            let head = Head::<TWICE_NAMED>::new(Opcode::Rename, from.0, caller).arg(&arg);
-            return self.tell(caller, head.name(from.1).name(to.1));
+            let mut head = Head::<TWICE_NAMED>::new(Opcode::Rename, from.0, caller);
+            return self.tell(caller, head.arg(&arg).name(from.1).name(to.1));
         }
         let arg = Rename2In { newdir: to.0.into(), flags: flags.into(), padding: 0.into() };
-        let head = Head::<TWICE_NAMED>::new(Opcode::Rename2, from.0, caller).arg(&arg);
-        let known = self.if_known(Opcode::Rename2, || self.tell(caller, head.name(from.1).name(to.1)))?;
+        let mut head = Head::<TWICE_NAMED>::new(Opcode::Rename2, from.0, caller);
+        head.arg(&arg).name(from.1).name(to.1);
+        let known = self.if_known(Opcode::Rename2, || self.tell(caller, &mut head))?;
         known.ok_or(Errno::INVAL)
     }
 }

@@ -37,8 +37,9 @@ impl<P: Platform> Session<P> {
             sx_flags: flags.into(),
             sx_mask: mask.into(),
         };
-        let head = Head::<PLAIN>::new(Opcode::Statx, node, caller).arg(&arg);
-        match self.if_known(Opcode::Statx, || self.ask(caller, head))? {
+        let mut head = Head::<PLAIN>::new(Opcode::Statx, node, caller);
+        head.arg(&arg);
+        match self.if_known(Opcode::Statx, || self.ask(caller, &mut head))? {
             Some(out) => self.checked(out),
             None => Ok(from_getattr(&self.getattr(caller, node, fh)?)),
         }

@@ -92,14 +92,15 @@ impl<P: Platform> Session<P> {
     ) -> Result<PendingWrite, Errno> {
         let len = self.checked_range(&buffer, &range, self.negotiated().max_write)?;
         let arg = write_in(fh, flags, write_flags, offset, len);
-        let head = Head::<PLAIN>::new(Opcode::Write, node, caller).arg(&arg);
+        let mut head = Head::<PLAIN>::new(Opcode::Write, node, caller);
+        head.arg(&arg);
         let message = OwnedMessage {
             head: Vec::new(),
             data: Some((buffer, range)),
             reply_head_len: HEADER_LEN + size_of::<WriteOut>(),
             reply_data: None,
         };
-        let (ticket, unique) = self.start(caller, head, message)?;
+        let (ticket, unique) = self.start(caller, &mut head, message)?;
         Ok(PendingWrite { ticket, unique, len })
     }
 

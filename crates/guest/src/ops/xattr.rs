@@ -37,8 +37,8 @@ impl<P: Platform> Session<P> {
             return Err(Errno::TOOBIG);
         }
         let (size, flags) = ((value.len() as u32).into(), flags.into());
-        let head = Head::<NAMED>::new(Opcode::Setxattr, node, caller);
-        let head = match self.negotiated().flags.contains(InitFlags::SETXATTR_EXT) {
+        let mut head = Head::<NAMED>::new(Opcode::Setxattr, node, caller);
+        match self.negotiated().flags.contains(InitFlags::SETXATTR_EXT) {
             true => head.arg(&SetxattrIn { size, flags, setxattr_flags: setxattr_flags.into(), padding: 0.into() }),
             false => head.arg(&SetxattrInCompat { size, flags }),
         };
@@ -54,8 +54,9 @@ impl<P: Platform> Session<P> {
     pub fn getxattr(&self, caller: &Caller<'_>, node: NodeId, name: &[u8], value: &mut [u8]) -> Result<usize, Errno> {
         check_name(name)?;
         let room = value.len().min(XATTR_VALUE_LEN_MAX);
-        let head = Head::<NAMED>::new(Opcode::Getxattr, node, caller).arg(&getxattr_in(room)).string(name);
-        self.read_xattr(caller, Opcode::Getxattr, head, &mut value[..room])
+        let mut head = Head::<NAMED>::new(Opcode::Getxattr, node, caller);
+        head.arg(&getxattr_in(room)).string(name);
+        self.read_xattr(caller, Opcode::Getxattr, &mut head, &mut value[..room])
     }
 
     /// Reads the names of `node`'s attributes into `list`, each with its NUL; gives their length, with no room only that.
@@ -63,8 +64,9 @@ impl<P: Platform> Session<P> {
     /// Errors: ERANGE where the room is too small.
     pub fn listxattr(&self, caller: &Caller<'_>, node: NodeId, list: &mut [u8]) -> Result<usize, Errno> {
         let room = list.len().min(XATTR_LIST_LEN_MAX);
-        let head = Head::<PLAIN>::new(Opcode::Listxattr, node, caller).arg(&getxattr_in(room));
-        let len = self.read_xattr(caller, Opcode::Listxattr, head, &mut list[..room])?;
+        let mut head = Head::<PLAIN>::new(Opcode::Listxattr, node, caller);
+        head.arg(&getxattr_in(room));
+        let len = self.read_xattr(caller, Opcode::Listxattr, &mut head, &mut list[..room])?;
         if room > 0 && !is_list(&list[..len]) {
             return Err(self.impossible());
         }
@@ -74,15 +76,16 @@ impl<P: Platform> Session<P> {
     /// Removes the attribute `name` of `node`. Errors: ENODATA where there is none.
     pub fn removexattr(&self, caller: &Caller<'_>, node: NodeId, name: &[u8]) -> Result<(), Errno> {
         check_name(name)?;
-        let head = Head::<NAMED>::new(Opcode::Removexattr, node, caller).string(name);
-        self.if_known(Opcode::Removexattr, || self.tell(caller, head))?.ok_or(Errno::OPNOTSUPP)
+        let mut head = Head::<NAMED>::new(Opcode::Removexattr, node, caller);
+        head.string(name);
+        self.if_known(Opcode::Removexattr, || self.tell(caller, &mut head))?.ok_or(Errno::OPNOTSUPP)
     }
 
     fn read_xattr<const N: usize>(
         &self,
         caller: &Caller<'_>,
         opcode: Opcode,
-        head: Head<N>,
+        head: &mut Head<N>,
         room: &mut [u8],
     ) -> Result<usize, Errno> {
         if !room.is_empty() {

@@ -109,11 +109,14 @@ impl<P: Platform> Session<P> {
 fn forget_message(batch: &[(NodeId, u64)]) -> Head<MESSAGE_LEN> {
     let caller = Caller::default();
     if let &[(node, nlookup)] = batch {
-        return Head::new(Opcode::Forget, node, &caller).arg(&ForgetIn { nlookup: nlookup.into() });
+        let mut head = Head::new(Opcode::Forget, node, &caller);
+        head.arg(&ForgetIn { nlookup: nlookup.into() });
+        return head;
     }
-    let arg = BatchForgetIn { count: (batch.len() as u32).into(), dummy: 0.into() };
-    let head = Head::new(Opcode::BatchForget, NodeId(0), &caller).arg(&arg);
-    batch
-        .iter()
-        .fold(head, |head, &(node, nlookup)| head.arg(&ForgetOne { nodeid: node.into(), nlookup: nlookup.into() }))
+    let mut head = Head::new(Opcode::BatchForget, NodeId(0), &caller);
+    head.arg(&BatchForgetIn { count: (batch.len() as u32).into(), dummy: 0.into() });
+    for &(node, nlookup) in batch {
+        head.arg(&ForgetOne { nodeid: node.into(), nlookup: nlookup.into() });
+    }
+    head
 }

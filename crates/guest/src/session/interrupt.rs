@@ -39,7 +39,8 @@ impl Interrupt {
             return Ok(false);
         }
         let arg = InterruptIn { unique: unique.into() };
-        let mut head = Head::<MESSAGE_LEN>::new(Opcode::Interrupt, NodeId(0), &Caller::default()).arg(&arg);
+        let mut head = Head::<MESSAGE_LEN>::new(Opcode::Interrupt, NodeId(0), &Caller::default());
+        head.arg(&arg);
         complete_header(head.as_mut_bytes(), 0, Unique(unique | RAISED));
         self.channel.send_priority(head.as_mut_bytes())?;
         Ok(true)

@@ -99,7 +99,7 @@ impl<P: Platform> Session<P> {
         }
         let flushed = self.flush_forgets();
         let caller = Caller::default();
-        self.tell(&caller, Head::<PLAIN>::new(Opcode::Destroy, NodeId(0), &caller))?;
+        self.tell(&caller, &mut Head::<PLAIN>::new(Opcode::Destroy, NodeId(0), &caller))?;
         flushed
     }
 }

@@ -181,7 +181,8 @@ fn send(channel: &dyn Channel, wishes: &Wishes) -> Result<InitOut, SessionError>
     arg.max_readahead = wishes.max_readahead.into();
     arg.flags = (wishes.offered.bits() as u32).into();
     arg.flags2 = ((wishes.offered.bits() >> 32) as u32).into();
-    let mut head = Head::<128>::new(Opcode::Init, NodeId(0), &Caller::default()).arg(&arg);
+    let mut head = Head::<128>::new(Opcode::Init, NodeId(0), &Caller::default());
+    head.arg(&arg);
     complete_header(head.as_mut_bytes(), 0, INIT_UNIQUE);
 
     let mut room = Room::<InitOut>::new();

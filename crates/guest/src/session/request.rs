@@ -74,25 +74,25 @@ impl<const N: usize> Head<N> {
     }
 
     /// Appends arguments.
-    pub(crate) fn arg<T: IntoBytes + Immutable>(mut self, arg: &T) -> Self {
+    pub(crate) fn arg<T: IntoBytes + Immutable>(&mut self, arg: &T) -> &mut Self {
         self.push(arg.as_bytes());
         self
     }
 
     /// Appends a name and its NUL.
-    pub(crate) fn name(self, name: Name<'_>) -> Self {
+    pub(crate) fn name(&mut self, name: Name<'_>) -> &mut Self {
         self.string(name.as_bytes())
     }
 
     /// Appends at most 255 bytes and a NUL.
-    pub(crate) fn string(mut self, string: &[u8]) -> Self {
+    pub(crate) fn string(&mut self, string: &[u8]) -> &mut Self {
         self.push(string);
         self.push(&[0]);
         self
     }
 
     /// Appends what an operation that creates carries beside its arguments.
-    pub(crate) fn extension(mut self, extension: Option<GroupExtension>) -> Self {
+    pub(crate) fn extension(&mut self, extension: Option<GroupExtension>) -> &mut Self {
         if let Some(extension) = extension {
             self.push(extension.as_bytes());
             self.header().total_extlen = EXTENSION_UNITS.into();
@@ -135,7 +135,7 @@ pub(crate) fn header(opcode: Opcode, node: NodeId, caller: &Caller<'_>) -> InHea
 
 impl<P: Platform> Session<P> {
     /// Sends a request that is answered with one structure.
-    pub(crate) fn ask<T, const N: usize>(&self, caller: &Caller<'_>, head: Head<N>) -> Result<T, Errno>
+    pub(crate) fn ask<T, const N: usize>(&self, caller: &Caller<'_>, head: &mut Head<N>) -> Result<T, Errno>
     where
         T: FromBytes + IntoBytes + KnownLayout + Unaligned,
     {
@@ -146,7 +146,7 @@ impl<P: Platform> Session<P> {
     pub(crate) fn ask_with<T, const N: usize>(
         &self,
         caller: &Caller<'_>,
-        mut head: Head<N>,
+        head: &mut Head<N>,
         data: Source<'_>,
     ) -> Result<T, Errno>
     where
@@ -158,7 +158,7 @@ impl<P: Platform> Session<P> {
     }
 
     /// Sends a request that is answered with a header alone.
-    pub(crate) fn tell<const N: usize>(&self, caller: &Caller<'_>, head: Head<N>) -> Result<(), Errno> {
+    pub(crate) fn tell<const N: usize>(&self, caller: &Caller<'_>, head: &mut Head<N>) -> Result<(), Errno> {
         self.ask::<[u8; 0], N>(caller, head).map(|[]| ())
     }
 
@@ -166,7 +166,7 @@ impl<P: Platform> Session<P> {
     pub(crate) fn fetch<const N: usize>(
         &self,
         caller: &Caller<'_>,
-        mut head: Head<N>,
+        head: &mut Head<N>,
         sink: Sink<'_>,
     ) -> Result<usize, Errno> {
         self.transact(caller, head.as_mut_bytes(), Source::Empty, &mut [0; HEADER_LEN], sink)
@@ -199,7 +199,7 @@ impl<P: Platform> Session<P> {
     pub(crate) fn start<const N: usize>(
         &self,
         caller: &Caller<'_>,
-        mut head: Head<N>,
+        head: &mut Head<N>,
         mut message: OwnedMessage,
     ) -> Result<(Ticket, Unique), Errno> {
         let unique = self.next_unique();

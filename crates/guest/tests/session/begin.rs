@@ -6,20 +6,20 @@ use proptest::prelude::*;
 use transom_guest::{
     Errno,
     channel::Channel,
-    session::{PAGE_LEN, SessionError, Wishes},
+    session::{Caller, Negotiated, PAGE_LEN, SessionError, Wishes},
 };
 use transom_wire::{
-    Opcode,
+    NodeId, Opcode,
     ops::init::{InitFlags, InitOut},
 };
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::{
-    peer::{ROOT, in_memory},
+    peer::{ROOT, in_memory, name},
     script::{Script, init_out, reply, session_with},
 };
 
-fn settle(out: InitOut, wishes: Wishes) -> Result<transom_guest::session::Negotiated, SessionError> {
+fn settle(out: InitOut, wishes: Wishes) -> Result<Negotiated, SessionError> {
     let script = Script::new(move |header, _| reply(header, 0, out.as_bytes()));
     script.begin(wishes).map(|session| *session.negotiated())
 }
@@ -118,10 +118,35 @@ fn destroy_is_sent_once_and_dropping_is_enough() {
     assert_eq!(*seen.lock().unwrap(), [Opcode::Destroy as u32]);
 
     let (peer, session) = in_memory();
-    let entry = session.mkdir(&ROOT, transom_wire::NodeId::ROOT, crate::peer::name("d"), 0o755).unwrap();
+    let entry = session.mkdir(&ROOT, NodeId::ROOT, name("d"), 0o755).unwrap();
     session.forget(entry.nodeid.into(), 1);
     drop(session);
     assert_eq!(peer.fs().held().lookups, 0);
+}
+
+#[test]
+fn threads_share_a_session_and_each_gets_its_own_answers() {
+    let (peer, session) = in_memory();
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let session = &session;
+            scope.spawn(move || {
+                for round in 0..100 {
+                    let child = format!("{thread}.{round}");
+                    let child = name(&child);
+                    let caller = Caller { queue: thread, ..ROOT };
+                    let made = session.mkdir(&caller, NodeId::ROOT, child, 0o700).unwrap();
+                    let found = session.lookup(&caller, NodeId::ROOT, child).unwrap();
+                    assert_eq!(made.nodeid, found.nodeid);
+                    session.forget(found.nodeid.into(), 2);
+                }
+            });
+        }
+    });
+    session.flush_forgets().unwrap();
+    assert_eq!((peer.fs().held().inodes, peer.fs().held().lookups), (401, 0));
+    let counters = session.counters();
+    assert_eq!((counters.impossible_replies, counters.requests), (0, 1 + 800 + counters.forget_messages));
 }
 
 proptest! {

@@ -1,5 +1,6 @@
 //! Forgets: none too many, none too few, none too early.
 
+use proptest::prelude::*;
 use transom_guest::session::Session;
 use transom_wire::{
     NodeId, Opcode,
@@ -95,4 +96,64 @@ fn threads_that_forget_at_once_lose_nothing() {
     });
     session.flush_forgets().unwrap();
     assert_eq!(told(&script).concat().iter().map(|&(_, nlookup)| nlookup).sum::<u64>(), 2000);
+}
+
+/// What happens to the references of a few names.
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Lookup(u8),
+    /// Gives back one reference of a name that has one.
+    Forget(u8),
+    /// From now on, messages fail or go through.
+    Fail(bool),
+    Flush,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        8 => (0..NAMES).prop_map(Step::Lookup),
+        6 => (0..NAMES).prop_map(Step::Forget),
+        1 => any::<bool>().prop_map(Step::Fail),
+        1 => Just(Step::Flush),
+    ]
+}
+
+/// More than one message holds.
+const NAMES: u8 = 200;
+
+proptest! {
+    /// The model is a number for each name: references that replies gave and that were not given back.
+    #[test]
+    fn the_server_counts_what_the_guest_counts(steps in prop::collection::vec(step(), 1..600)) {
+        let (peer, session) = in_memory();
+        let mut nodes = Vec::new();
+        for number in 0..NAMES {
+            let entry = session.mkdir(&ROOT, NodeId::ROOT, name(&number.to_string()), 0o755).unwrap();
+            nodes.push((NodeId::from(entry.nodeid), 1u64));
+        }
+        let mut is_failing = false;
+        for step in steps {
+            peer.fail_all(is_failing);
+            match step {
+                Step::Lookup(number) => {
+                    if let Ok(entry) = session.lookup(&ROOT, NodeId::ROOT, name(&number.to_string())) {
+                        prop_assert_eq!(NodeId::from(entry.nodeid), nodes[number as usize].0);
+                        nodes[number as usize].1 += 1;
+                    }
+                }
+                Step::Forget(number) if nodes[number as usize].1 > 0 => {
+                    nodes[number as usize].1 -= 1;
+                    session.forget(nodes[number as usize].0, 1);
+                }
+                Step::Forget(_) => {}
+                Step::Fail(wanted) => is_failing = wanted,
+                Step::Flush => prop_assert_eq!(session.flush_forgets().is_err(), is_failing && session.queued_forgets() > 0),
+            }
+            let known: u64 = nodes.iter().map(|(_, count)| count).sum();
+            prop_assert!(peer.fs().held().lookups >= known, "given back too early");
+        }
+        peer.fail_all(false);
+        session.flush_forgets().unwrap();
+        prop_assert_eq!(peer.fs().held().lookups, nodes.iter().map(|(_, count)| count).sum::<u64>());
+    }
 }

@@ -6,7 +6,7 @@ use std::{
     collections::HashMap,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -69,6 +69,7 @@ pub(crate) struct Peer<F> {
     tickets: AtomicU64,
     /// Messages yet to come before one fails, and the number of those that came.
     until_failure: AtomicU64,
+    is_failing: AtomicBool,
     messages: AtomicU64,
     /// Queues that were used, by number.
     pub(crate) queues: Mutex<Vec<u16>>,
@@ -81,6 +82,7 @@ impl<F: FileSystem + 'static> Peer<F> {
             replies: Mutex::default(),
             tickets: AtomicU64::new(0),
             until_failure: AtomicU64::new(u64::MAX),
+            is_failing: AtomicBool::new(false),
             messages: AtomicU64::new(0),
             queues: Mutex::default(),
         })
@@ -95,15 +97,21 @@ impl<F: FileSystem + 'static> Peer<F> {
         self.until_failure.store(nth, Ordering::SeqCst);
     }
 
+    /// From now on, every message fails, or none.
+    pub(crate) fn fail_all(&self, is_failing: bool) {
+        self.is_failing.store(is_failing, Ordering::SeqCst);
+    }
+
     pub(crate) fn messages(&self) -> u64 {
         self.messages.load(Ordering::SeqCst)
     }
 
     fn admit(&self) -> Result<(), ChannelError> {
         self.messages.fetch_add(1, Ordering::SeqCst);
-        match self.until_failure.fetch_sub(1, Ordering::SeqCst) {
-            0 => Err(ChannelError::Dma(DmaError::Exhausted { wanted_bytes: 1, pool_bytes: 0 })),
-            _ => Ok(()),
+        let is_last = self.until_failure.fetch_sub(1, Ordering::SeqCst) == 0;
+        match is_last || self.is_failing.load(Ordering::SeqCst) {
+            true => Err(ChannelError::Dma(DmaError::Exhausted { wanted_bytes: 1, pool_bytes: 0 })),
+            false => Ok(()),
         }
     }
 
