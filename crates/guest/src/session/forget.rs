@@ -14,7 +14,8 @@ use transom_wire::{
 
 use super::{
     Session, counters,
-    request::{Caller, Head, complete_header},
+    head::{Head, complete_header},
+    request::Caller,
 };
 use crate::{Errno, Platform};
 

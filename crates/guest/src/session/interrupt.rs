@@ -9,7 +9,10 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use transom_wire::{NodeId, Opcode, Unique, header::InHeader, ops::interrupt::InterruptIn};
 
-use super::request::{Caller, Head, complete_header};
+use super::{
+    head::{Head, complete_header},
+    request::Caller,
+};
 use crate::{Errno, channel::Channel};
 
 /// Set while an interrupt is wanted; the numbers of requests are even.

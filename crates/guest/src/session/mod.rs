@@ -7,6 +7,7 @@
 mod counters;
 mod entry;
 mod forget;
+mod head;
 mod interrupt;
 mod negotiate;
 mod reply;
@@ -24,8 +25,8 @@ use forget::Forgets;
 use unsupported::Unsupported;
 
 pub(crate) use entry::{S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};
+pub(crate) use head::{EXTENSION_UNITS, Head, NAMED, PLAIN, TWICE_NAMED, header};
 pub(crate) use reply::{HEADER_LEN, Room};
-pub(crate) use request::{EXTENSION_UNITS, Head, NAMED, PLAIN, TWICE_NAMED, header};
 
 pub use counters::Counters;
 pub use interrupt::Interrupt;

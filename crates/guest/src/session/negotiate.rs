@@ -11,8 +11,9 @@ use transom_wire::{
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::{
+    head::{Head, complete_header},
     reply::{self, Failure, HEADER_LEN, Room},
-    request::{Caller, Head, complete_header},
+    request::Caller,
 };
 use crate::{
     Errno,
