@@ -72,7 +72,7 @@ impl<P: Platform> Session<P> {
             flags: (flags & !O_NOCTTY).into(),
             mode: self.masked(caller, S_IFREG | mode & 0o7777).into(),
             umask: caller.umask.into(),
-            open_flags: 0.into(),
+            open_flags: self.open_flags(caller, flags).into(),
         };
         let mut head = Head::<NAMED>::new(opcode, parent, caller);
         head.arg(&arg).string(name).extension(self.group_extension(caller));

@@ -47,9 +47,7 @@ impl<P: Platform> Session<P> {
     }
 
     fn send_open(&self, caller: &Caller<'_>, opcode: Opcode, node: NodeId, flags: u32) -> Result<OpenOut, Errno> {
-        let kills = flags & O_TRUNC != 0 && self.clears_set_id(caller);
-        let open_flags = if kills { OPEN_KILL_SUIDGID } else { 0 };
-        let arg = OpenIn { flags: flags.into(), open_flags: open_flags.into() };
+        let arg = OpenIn { flags: flags.into(), open_flags: self.open_flags(caller, flags).into() };
         self.ask(caller, Head::<PLAIN>::new(opcode, node, caller).arg(&arg))
     }
 
@@ -74,6 +72,11 @@ impl<P: Platform> Session<P> {
             }
             (answer, _) => answer.map(|_| ()),
         }
+    }
+
+    /// [`OPEN_KILL_SUIDGID`] where the file is truncated and the caller's writes clear set-id bits.
+    pub(super) fn open_flags(&self, caller: &Caller<'_>, flags: u32) -> u32 {
+        if flags & O_TRUNC != 0 && self.clears_set_id(caller) { OPEN_KILL_SUIDGID } else { 0 }
     }
 
     /// Whether the server is to clear set-user-id bits for this caller: under HANDLE_KILLPRIV_V2, for all but root.

@@ -46,7 +46,11 @@ impl<P: Platform> Session<P> {
     }
 
     /// The fields that every answer has are as possible as those of GETATTR.
-    fn checked(&self, out: StatxOut) -> Result<StatxOut, Errno> {
+    fn checked(&self, mut out: StatxOut) -> Result<StatxOut, Errno> {
+        let stat = &mut out.stat;
+        for time in [&mut stat.atime, &mut stat.btime, &mut stat.ctime, &mut stat.mtime] {
+            time.tv_nsec = time.tv_nsec.get().min(999_999_999).into();
+        }
         let attr = Attr { mode: u32::from(out.stat.mode.get()).into(), size: out.stat.size, ..Attr::default() };
         let needed = AttrOut { attr, ..AttrOut::default() };
         self.attributes(needed).map(|_| out)
