@@ -73,6 +73,14 @@ const KERNEL_ARGS: &str = "console=ttyS0 panic=-1 reboot=t random.trust_cpu=on 8
                            mitigations=off nokaslr cryptomgr.notests";
 
 impl Accelerator {
+    /// Its name on QEMU's command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Kvm => "kvm",
+            Self::Tcg => "tcg",
+        }
+    }
+
     /// KVM if `kernel` boots with it under this QEMU, else translation.
     pub fn best(program: &Program, kernel: &Kernel, cache: &Path) -> Self {
         if kvm::works(program, &kernel.image, cache) { Self::Kvm } else { Self::Tcg }

@@ -10,7 +10,7 @@ use transom_bench::{
     report::{Facts, Report, Version, markdown},
 };
 use transom_vm::{
-    CacheMode,
+    Accelerator, CacheMode,
     packages::{Cache, OnStderr, Packages},
     peer,
     tools::Tools,
@@ -80,6 +80,7 @@ impl Fio {
             Some(path) => path.clone(),
             None => peer::virtiofsd(&Packages::new(&cache, &report))?,
         };
+        let accelerator = Accelerator::best(&qemu, &kernel, tools.cache());
         let plan = fio::Plan {
             sides: self.sides(&Candidate::named("transomd", &ours)?, &Candidate::named("virtiofsd", &peer)?),
             rounds: self.rounds,
@@ -87,6 +88,7 @@ impl Fio {
             seconds: self.seconds,
             warm_up: self.warm_up,
             kernel,
+            accelerator,
             memory_mib: self.memory_mib,
             cpus: self.cpus,
         };

@@ -32,7 +32,9 @@ impl VmmName {
         Ok(match self {
             Self::Qemu => {
                 let qemu = if with_window { tools.qemu_with_window(None)? } else { tools.qemu(None, true)? };
-                (Box::new(Qemu::new(qemu, Accelerator::Tcg, tools.cache())), tools.kernel(path)?)
+                let kernel = tools.kernel(path)?;
+                let accelerator = Accelerator::best(&qemu, &kernel, tools.cache());
+                (Box::new(Qemu::new(qemu, accelerator, tools.cache())), kernel)
             }
             Self::Uml if with_window => bail!("UML has no window; --vmm qemu has"),
             Self::Uml => (Box::new(Uml), tools.uml_kernel(path)?),

@@ -29,6 +29,8 @@ pub struct Plan {
     pub warm_up: f64,
     /// What is booted.
     pub kernel: Kernel,
+    /// What executes it.
+    pub accelerator: Accelerator,
     /// Memory of the guest, MiB.
     pub memory_mib: u32,
     /// Virtual processors of the guest.
@@ -50,7 +52,7 @@ pub fn measure(plan: &Plan, qemu: &Program, cache: &Path, parent: &Path) -> anyh
     let job_file = matrix::job_file(&jobs, MOUNT_POINT, plan.file_len, plan.seconds, plan.warm_up);
     fs::write(shared.path().join(JOB_FILE), job_file)?;
     let bar = progress::bar(plan.sides.len() as u64 * u64::from(plan.rounds));
-    let scenario = format!("QEMU, {} vCPU, {} MiB files", plan.cpus, plan.file_len >> 20);
+    let scenario = format!("QEMU ({}), {} vCPU, {} MiB files", plan.accelerator.name(), plan.cpus, plan.file_len >> 20);
     let mut samples = Vec::new();
     for repetition in 0..plan.rounds {
         for side in &plan.sides {
@@ -94,7 +96,7 @@ fn make_files(dir: &Path, len: u64) -> anyhow::Result<()> {
 
 /// Runs all jobs in one guest. Returns what fio printed.
 fn in_guest(plan: &Plan, side: &Side, qemu: &Program, cache: &Path, shared: &Path) -> anyhow::Result<String> {
-    let vmm = side.vmm(Qemu::new(qemu.clone(), Accelerator::Tcg, cache), shared);
+    let vmm = side.vmm(Qemu::new(qemu.clone(), plan.accelerator, cache), shared);
     let root = Share { host: "/".into(), guest: "/".into(), is_read_only: true, ..Share::default() };
     let spec = GuestSpec {
         kernel: plan.kernel.clone(),
