@@ -2,7 +2,7 @@
 
 use transom_guest::Errno;
 
-use crate::{operations::VISITS, peer::in_memory};
+use crate::{peer::in_memory, visits::VISITS};
 
 /// Files and directories that a visit leaves behind when it ends early do not count; references and handles do.
 #[test]

@@ -22,9 +22,9 @@ use transom_wire::{
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::{
-    operations::write_lock,
     peer::{Plain, ROOT, heap_buffer, name},
     script::{reply, session_with},
+    visits::write_lock,
 };
 
 /// How a reply is wrong, or not.

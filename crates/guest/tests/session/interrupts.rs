@@ -6,8 +6,8 @@ use transom_guest::{Errno, session::Caller};
 use transom_wire::{Handle, NodeId};
 
 use crate::{
-    operations::write_lock,
     peer::{ROOT, in_memory, name},
+    visits::write_lock,
 };
 
 #[test]

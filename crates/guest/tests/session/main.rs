@@ -12,3 +12,4 @@ mod operations;
 mod peer;
 mod script;
 mod unknown;
+mod visits;
