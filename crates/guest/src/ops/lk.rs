@@ -17,7 +17,9 @@ const F_UNLCK: u32 = 2;
 impl<P: Platform> Session<P> {
     /// The lock that stands in the way of the one in `arg`, or one of type F_UNLCK (2).
     pub fn getlk(&self, caller: &Caller<'_>, node: NodeId, arg: &LkIn) -> Result<FileLock, Errno> {
-        let LkOut { lk } = self.send_lk(caller, Opcode::Getlk, node, arg)?;
+        // A server may hand it to F_OFD_GETLK, which demands that it is 0.
+        let lk = FileLock { pid: 0.into(), ..arg.lk };
+        let LkOut { lk } = self.send_lk(caller, Opcode::Getlk, node, &LkIn { lk, ..*arg })?;
         let is_range = lk.start <= lk.end && lk.end.get() <= i64::MAX as u64;
         match lk.type_.get() {
             F_UNLCK => Ok(lk),

@@ -19,9 +19,13 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use transom_wire::{NodeId, Opcode};
 
-use crate::{Errno, Platform, channel::Channel};
+use crate::{
+    Errno, Platform,
+    channel::{Channel, Message, Sink, Source},
+};
 use counters::Tally;
 use forget::Forgets;
+use head::complete_header;
 use unsupported::Unsupported;
 
 pub(crate) use entry::{S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};
@@ -99,8 +103,12 @@ impl<P: Platform> Session<P> {
             return Ok(());
         }
         let flushed = self.flush_forgets();
-        let caller = Caller::default();
-        self.tell(&caller, &mut Head::<PLAIN>::new(Opcode::Destroy, NodeId(0), &caller))?;
+        let mut head = Head::<PLAIN>::new(Opcode::Destroy, NodeId(0), &Caller::default());
+        complete_header(head.as_mut_bytes(), 0, self.next_unique());
+        // virtiofsd gives the buffers back without a reply in them: that they came back is all that counts.
+        let (data, reply_data) = (Source::Empty, Sink::Empty);
+        let message = Message { head: head.as_mut_bytes(), data, reply_head: &mut [0; HEADER_LEN], reply_data };
+        self.channel.call(0, message)?;
         flushed
     }
 }

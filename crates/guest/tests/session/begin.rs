@@ -125,6 +125,13 @@ fn destroy_is_sent_once_and_dropping_is_enough() {
 }
 
 #[test]
+fn a_server_that_says_nothing_to_destroy_is_done() {
+    let (_script, session) = session_with(InitFlags::empty(), |_, _| (Vec::new(), 0));
+    assert_eq!(session.destroy(), Ok(()));
+    assert_eq!(session.counters().impossible_replies, 0);
+}
+
+#[test]
 fn threads_share_a_session_and_each_gets_its_own_answers() {
     let (peer, session) = in_memory();
     std::thread::scope(|scope| {
