@@ -9,13 +9,19 @@
 
 extern crate alloc;
 
+pub mod cache;
 pub mod channel;
+pub mod device;
 pub mod dma;
 pub mod errno;
 pub mod ops;
 pub mod platform;
+mod queue;
+pub mod ring;
 pub mod session;
+mod sync;
 pub mod transport;
+pub mod volume;
 
 pub use errno::Errno;
 pub use platform::Platform;

@@ -57,6 +57,13 @@ impl DmaMemory {
         self.start
     }
 
+    /// `len_bytes` of it from `offset` on, for operations that divide a pool. Panics where they do not lie within.
+    pub(super) fn part(&self, offset: usize, len_bytes: usize) -> Self {
+        let start =
+            NonNull::new(self.at(offset, len_bytes)).expect("what lies within memory is not at the null pointer");
+        Self { start, len_bytes, address: self.address + offset as u64 }
+    }
+
     /// Copies bytes from `offset` on. Panics where they do not lie within.
     pub fn read(&self, offset: usize, bytes: &mut [u8]) {
         let from = self.at(offset, bytes.len());

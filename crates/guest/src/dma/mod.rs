@@ -3,12 +3,25 @@
 //! Everything that a device reads or writes goes through [`DmaOps`]: rings and data alike. The window and the version
 //! table are memory of the device and never do.
 
+#![expect(unsafe_code, reason = "a mapping is made of a pointer, which the caller vouches for")]
+
+mod bounce;
+mod choose;
+mod counters;
+mod direct;
+mod lent;
 mod memory;
+mod pages;
 
 use core::ptr::NonNull;
 
 use thiserror::Error;
 
+pub use bounce::{Bounce, WhenFull};
+pub use choose::{ACCESS_PLATFORM, DmaChoice};
+pub use counters::DmaCounts;
+pub use direct::{Direct, DirectMemory};
+pub(crate) use lent::Lent;
 pub use memory::{DmaBuffer, DmaMemory};
 
 /// Makes memory reachable for one device.
@@ -22,15 +35,33 @@ pub trait DmaOps: Send + Sync {
     /// Makes `len_bytes` of ordinary memory reachable, and copies them where the direction is to the device and they have to be
     /// copied. At most [`Self::mapping_len_max`] bytes. May block until the pool has room.
     ///
-    /// The caller keeps the memory valid, and leaves it alone, until [`Self::unmap`].
-    fn map(&self, start: NonNull<u8>, len_bytes: usize, direction: Direction) -> Result<Mapped, DmaError>;
+    /// # Safety
+    ///
+    /// `start..start + len_bytes` is memory that may be read, and written where the direction is from the device. It stays so,
+    /// and the caller leaves it alone, until [`Self::unmap`].
+    unsafe fn map(&self, start: NonNull<u8>, len_bytes: usize, direction: Direction) -> Result<Mapped, DmaError>;
 
     /// Ends a mapping that the device no longer uses; of one from the device copies the first `written_bytes` back where
     /// they were copied.
-    fn unmap(&self, mapped: Mapped, written_bytes: usize);
+    ///
+    /// # Safety
+    ///
+    /// `mapped` is what [`Self::map`] of these operations gave, and its memory is still what it was then.
+    unsafe fn unmap(&self, mapped: Mapped, written_bytes: usize);
 
     /// The longest mapping, in bytes.
     fn mapping_len_max(&self) -> usize;
+
+    /// What no mapping crosses a multiple of, in bytes of the driver's addresses: the page size where neighbouring pages lie
+    /// apart for the device.
+    fn boundary(&self) -> Option<usize> {
+        None
+    }
+
+    /// What went through it so far; zeros where nobody counts.
+    fn counts(&self) -> DmaCounts {
+        DmaCounts::default()
+    }
 }
 
 /// A mapping of ordinary memory, to be given back to [`DmaOps::unmap`].

@@ -26,11 +26,11 @@ impl DmaOps for Heap {
         unsafe { dealloc(memory.start().as_ptr(), layout(memory.len())) }
     }
 
-    fn map(&self, start: NonNull<u8>, len_bytes: usize, direction: Direction) -> Result<Mapped, DmaError> {
+    unsafe fn map(&self, start: NonNull<u8>, len_bytes: usize, direction: Direction) -> Result<Mapped, DmaError> {
         Ok(Mapped { address: start.as_ptr().addr() as u64, start, len_bytes, direction, copy: None })
     }
 
-    fn unmap(&self, _: Mapped, _: usize) {}
+    unsafe fn unmap(&self, _: Mapped, _: usize) {}
 
     fn mapping_len_max(&self) -> usize {
         usize::MAX

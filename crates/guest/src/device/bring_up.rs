@@ -1,0 +1,218 @@
+//! How a device is brought up: status, features, configuration, queues (virtio 1.3 §3.1.1).
+
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
+
+use transom_wire::config::{Config, DEVICE_ID, QUEUE_FIRST_REQUEST, QUEUE_HIPRIO};
+use zerocopy::FromBytes as _;
+
+use super::{DeviceError, Settings, VirtioFs};
+use crate::{
+    channel::ChannelError,
+    dma::{ACCESS_PLATFORM, DmaChoice, DmaOps},
+    platform::Platform,
+    queue::{Health, Queue, QueueSettings},
+    ring::{LEN_MAX, RingSettings},
+    transport::{Transport, TransportError},
+};
+
+/// Bits of the device status (§2.1).
+const ACKNOWLEDGE: u8 = 1;
+const DRIVER: u8 = 2;
+const DRIVER_OK: u8 = 4;
+const FEATURES_OK: u8 = 8;
+const FAILED: u8 = 128;
+
+/// VIRTIO_F_INDIRECT_DESC, VIRTIO_F_EVENT_IDX, VIRTIO_F_VERSION_1.
+const INDIRECT_DESC: u64 = 1 << 28;
+const EVENT_IDX: u64 = 1 << 29;
+const VERSION_1: u64 = 1 << 32;
+
+/// The data of one message: FUSE servers and Linux agree on 1 MiB at most unless told otherwise.
+const DATA_LEN_WANTED: usize = 1 << 20;
+
+/// Head and reply's head, and data in either direction, when each is in one piece.
+const SEGMENTS_MIN: u16 = 4;
+
+/// FORGETs in flight: they come in batches, and a session sends them one at a time.
+const PRIORITY_IN_FLIGHT: u16 = 32;
+
+pub(super) fn bring_up<P: Platform, T: Transport + 'static>(
+    transport: Arc<T>,
+    platform: Arc<P>,
+    dma: &DmaChoice,
+    settings: Settings,
+) -> Result<VirtioFs<P, T>, DeviceError> {
+    let kind = transport.device_type();
+    if kind != DEVICE_ID {
+        return Err(DeviceError::Type(kind));
+    }
+    transport.reset()?;
+    let health = Health::new(Arc::clone(&platform), Arc::clone(&transport) as Arc<dyn Transport>);
+    let brought = Attempt { transport: &transport, platform, health: Arc::clone(&health), dma, settings }.run();
+    if brought.is_err() {
+        // Queues that were started are freed with the attempt, so the device has to let go of them first: see `Attempt`.
+        let _ = transport.add_status(FAILED);
+    }
+    brought
+}
+
+/// A bring-up under way.
+struct Attempt<'a, P: Platform, T: Transport> {
+    transport: &'a Arc<T>,
+    platform: Arc<P>,
+    health: Arc<Health<P>>,
+    dma: &'a DmaChoice,
+    settings: Settings,
+}
+
+impl<P: Platform, T: Transport + 'static> Attempt<'_, P, T> {
+    fn run(self) -> Result<VirtioFs<P, T>, DeviceError> {
+        self.transport.add_status(ACKNOWLEDGE)?;
+        self.transport.add_status(DRIVER)?;
+        let features = self.negotiate()?;
+        let ops = self.dma.choose(features)?;
+        let (tag, request_queues) = self.read_config()?;
+        let limits = self.limits(&*ops, features)?;
+
+        // From here on the device is reset before a queue is freed: by `VirtioFs`, or by `Started`.
+        let mut started = Started { queues: Vec::new(), health: &self.health };
+        for index in 0..QUEUE_FIRST_REQUEST as u16 + request_queues {
+            match self.start_queue(index, &limits, features, &ops)? {
+                Some(queue) => started.queues.push(queue),
+                None => break,
+            }
+        }
+        self.transport.add_status(DRIVER_OK)?;
+        if started.queues.len() <= QUEUE_FIRST_REQUEST {
+            return Err(TransportError::Lacks("a request queue").into());
+        }
+        let mut queues = core::mem::take(&mut started.queues);
+        let requests = queues.split_off(QUEUE_FIRST_REQUEST).into_boxed_slice();
+        let priority = queues.swap_remove(QUEUE_HIPRIO);
+        drop(started);
+        Ok(VirtioFs {
+            transport: Arc::clone(self.transport),
+            ops,
+            health: self.health,
+            features,
+            tag,
+            data_len_max: limits.data_len_max,
+            priority,
+            requests,
+        })
+    }
+
+    /// Takes what is wanted of what is offered. VIRTIO_FS_F_NOTIFICATION is not: it would renumber the queues.
+    fn negotiate(&self) -> Result<u64, DeviceError> {
+        let offered = self.transport.device_features()?;
+        if offered & VERSION_1 == 0 {
+            return Err(TransportError::Lacks("VIRTIO_F_VERSION_1").into());
+        }
+        let features = offered & (VERSION_1 | INDIRECT_DESC | EVENT_IDX | ACCESS_PLATFORM);
+        // Before anything is said: a device that reaches around the platform is not told to go on.
+        self.dma.choose(features)?;
+        self.transport.set_driver_features(features)?;
+        self.transport.add_status(FEATURES_OK)?;
+        if self.transport.status()? & FEATURES_OK == 0 {
+            return Err(TransportError::Lacks("the features that it offered").into());
+        }
+        Ok(features)
+    }
+
+    /// The tag, and how many request queues to use.
+    fn read_config(&self) -> Result<(Box<[u8]>, u16), DeviceError> {
+        let mut bytes = [0; size_of::<Config>()];
+        self.transport.read_config(0, &mut bytes)?;
+        let config = Config::read_from_bytes(&bytes).map_err(|_| DeviceError::Tag)?;
+        let tag = config.tag.split(|&byte| byte == 0).next().unwrap_or_default();
+        if tag.is_empty() || tag.contains(&b'\n') {
+            return Err(DeviceError::Tag);
+        }
+        let offered = config.num_request_queues.get();
+        if offered == 0 {
+            return Err(TransportError::Broken("it has no request queues").into());
+        }
+        let queues = offered.min(self.settings.request_queues_max.max(1).into());
+        Ok((tag.into(), queues as u16))
+    }
+
+    /// What a message may be, given the shortest request queue there may be.
+    fn limits(&self, ops: &dyn DmaOps, features: u64) -> Result<Limits, DeviceError> {
+        let len = self.queue_len(QUEUE_FIRST_REQUEST as u16)?;
+        if len < SEGMENTS_MIN {
+            return Err(TransportError::Lacks("a request queue with room for a message").into());
+        }
+        let piece = ops.mapping_len_max().max(1);
+        let Some(boundary) = ops.boundary() else {
+            return Ok(Limits { segments_max: SEGMENTS_MIN, data_len_max: DATA_LEN_WANTED.min(piece) });
+        };
+        // Without indirect tables each message takes its descriptors of the ring: a quarter, so that four are in flight.
+        let most = if features & INDIRECT_DESC != 0 { len } else { (len / 4).max(SEGMENTS_MIN) };
+        let piece = piece.min(boundary).max(1);
+        // Two heads, and data that begins anywhere.
+        let wanted = DATA_LEN_WANTED.div_ceil(piece) + 3;
+        let segments_max = wanted.clamp(SEGMENTS_MIN.into(), most.into());
+        let data_len_max = DATA_LEN_WANTED.min((segments_max - 3).saturating_mul(piece));
+        Ok(Limits { segments_max: segments_max as u16, data_len_max })
+    }
+
+    /// The longest ring that both sides want, 0 where there is no such queue.
+    fn queue_len(&self, index: u16) -> Result<u16, DeviceError> {
+        let most = self.transport.queue_len_max(index)?.min(self.settings.queue_len_max).min(LEN_MAX);
+        Ok(most.checked_ilog2().map_or(0, |log2| 1 << log2))
+    }
+
+    /// Nothing where the device has no such queue.
+    fn start_queue(
+        &self,
+        index: u16,
+        limits: &Limits,
+        features: u64,
+        ops: &Arc<dyn DmaOps>,
+    ) -> Result<Option<Arc<Queue<P, T>>>, DeviceError> {
+        let len = self.queue_len(index)?;
+        let is_indirect = features & INDIRECT_DESC != 0;
+        let is_priority = usize::from(index) == QUEUE_HIPRIO;
+        let segments_max = if is_priority { SEGMENTS_MIN } else { limits.segments_max };
+        if len < segments_max {
+            return Ok(None);
+        }
+        let in_flight_max = if is_priority { PRIORITY_IN_FLIGHT } else { self.settings.in_flight_max.max(1) };
+        let chains_max = in_flight_max.min(if is_indirect { len } else { len / segments_max });
+        let has_event_index = features & EVENT_IDX != 0;
+        let settings = QueueSettings {
+            index,
+            ring: RingSettings { len, chains_max, segments_max, is_indirect, has_event_index },
+            data_len_max: limits.data_len_max,
+            poll_max_ns: self.settings.poll_max_ns,
+            pollers_max: self.settings.pollers_max,
+        };
+        let (transport, health) = (Arc::clone(self.transport), Arc::clone(&self.health));
+        let queue = Queue::new(settings, Arc::clone(&self.platform), transport, Arc::clone(ops), health)?;
+        if let Err(error) = self.transport.start_queue(index, len, queue.addresses()) {
+            // It may have started all the same.
+            self.health.fail(ChannelError::Gone);
+            return Err(error.into());
+        }
+        Ok(Some(queue))
+    }
+}
+
+struct Limits {
+    segments_max: u16,
+    data_len_max: usize,
+}
+
+/// Queues that the device knows of; it is reset before they are freed.
+struct Started<'a, P: Platform, T: Transport + 'static> {
+    queues: Vec<Arc<Queue<P, T>>>,
+    health: &'a Health<P>,
+}
+
+impl<P: Platform, T: Transport + 'static> Drop for Started<'_, P, T> {
+    fn drop(&mut self) {
+        if !self.queues.is_empty() {
+            self.health.fail(ChannelError::Gone);
+        }
+    }
+}

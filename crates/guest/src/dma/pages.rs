@@ -1,0 +1,128 @@
+//! Runs of free pages in a pool: a bit for each page, searched by words, first fit from where the last run ended.
+
+use alloc::{vec, vec::Vec};
+
+/// The unit of a pool, in bytes: what the addresses of rings and buffers are a multiple of.
+pub(super) const PAGE: usize = 4096;
+
+/// Which pages of a pool are in use.
+#[derive(Debug)]
+pub(super) struct Pages {
+    /// One bit a page, set while in use. Bits past the last page are set.
+    used: Vec<u64>,
+    count: usize,
+    free: usize,
+    /// Where the next search begins.
+    next: usize,
+}
+
+impl Pages {
+    /// `count` free pages.
+    pub(super) fn new(count: usize) -> Self {
+        let mut used = vec![0; count.div_ceil(64)];
+        if let Some(last) = used.last_mut()
+            && !count.is_multiple_of(64)
+        {
+            *last = !0 << (count % 64);
+        }
+        Self { used, count, free: count, next: 0 }
+    }
+
+    pub(super) fn used(&self) -> usize {
+        self.count - self.free
+    }
+
+    /// Takes `len` pages in a row, at least 1; gives the first.
+    pub(super) fn take(&mut self, len: usize) -> Option<usize> {
+        if len > self.free {
+            return None;
+        }
+        let start = self.find(self.next, len).or_else(|| self.find(0, len))?;
+        self.set(start, len, true);
+        self.free -= len;
+        self.next = start + len;
+        Some(start)
+    }
+
+    /// Gives back `len` pages from `start` on, which were taken together.
+    pub(super) fn give(&mut self, start: usize, len: usize) {
+        self.set(start, len, false);
+        self.free += len;
+        // The pages that were used last are the ones that caches hold.
+        self.next = start;
+    }
+
+    fn find(&self, from: usize, len: usize) -> Option<usize> {
+        let mut start = self.first(from, false)?;
+        loop {
+            let end = start.checked_add(len).filter(|&end| end <= self.count)?;
+            match self.first(start, true) {
+                Some(used) if used < end => start = self.first(used, false)?,
+                _ => return Some(start),
+            }
+        }
+    }
+
+    /// The first page from `from` on that is in use, or free.
+    fn first(&self, from: usize, is_used: bool) -> Option<usize> {
+        let flip = if is_used { 0 } else { !0 };
+        let mut ignored = !0 << (from % 64);
+        for (index, word) in self.used.iter().enumerate().skip(from / 64) {
+            let hits = (word ^ flip) & ignored;
+            if hits != 0 {
+                let page = index * 64 + hits.trailing_zeros() as usize;
+                return (page < self.count).then_some(page);
+            }
+            ignored = !0;
+        }
+        None
+    }
+
+    fn set(&mut self, start: usize, len: usize, is_used: bool) {
+        for page in start..start + len {
+            let bit = 1 << (page % 64);
+            debug_assert_ne!(self.used[page / 64] & bit != 0, is_used, "page {page} is taken or given twice");
+            if is_used {
+                self.used[page / 64] |= bit;
+            } else {
+                self.used[page / 64] &= !bit;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn runs_never_overlap_and_are_found_while_there_are_any(
+            count in 1usize..200,
+            steps in prop::collection::vec((any::<bool>(), 1usize..20, any::<prop::sample::Index>()), 1..200),
+        ) {
+            let mut pages = Pages::new(count);
+            let mut model = vec![false; count];
+            let mut live: Vec<(usize, usize)> = Vec::new();
+            for (is_taken, len, which) in steps {
+                if is_taken || live.is_empty() {
+                    match pages.take(len) {
+                        Some(start) => {
+                            prop_assert!(model[start..start + len].iter().all(|used| !used));
+                            model[start..start + len].fill(true);
+                            live.push((start, len));
+                        }
+                        None => prop_assert!(!model.windows(len).any(|run| run.iter().all(|used| !used))),
+                    }
+                } else {
+                    let (start, len) = live.swap_remove(which.index(live.len()));
+                    pages.give(start, len);
+                    model[start..start + len].fill(false);
+                }
+                prop_assert_eq!(pages.used(), model.iter().filter(|used| **used).count());
+            }
+        }
+    }
+}

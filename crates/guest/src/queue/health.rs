@@ -1,0 +1,115 @@
+//! Whether a device still works, for all of its queues.
+//!
+//! The first thread that catches the device lying, or finds it gone, resets it; only then do the others get their error, and
+//! their buffers back. Lock: `cause`, held for a moment, with nothing under it.
+
+use alloc::{
+    sync::{Arc, Weak},
+    vec::Vec,
+};
+
+use lock_api::Mutex;
+
+use super::sync::{AtomicU32, Ordering};
+use crate::{
+    channel::ChannelError,
+    platform::{Event as _, Platform},
+    transport::{Transport, TransportError},
+};
+
+const WORKS: u32 = 0;
+/// Nothing more is sent; the device may still reach what it was given.
+const FAILED: u32 = 1;
+/// The device has let go of everything.
+const RELEASED: u32 = 2;
+
+/// Between attempts to reset a device that does not let go.
+const RESET_PAUSE_NS: u64 = 10_000_000;
+
+/// Whoever has waiters to be woken when the device is released.
+pub(super) trait Wake: Send + Sync {
+    fn wake_everyone(&self);
+}
+
+/// The health of one device.
+pub(crate) struct Health<P: Platform> {
+    state: AtomicU32,
+    cause: Mutex<P::RawMutex, Option<ChannelError>>,
+    platform: Arc<P>,
+    transport: Arc<dyn Transport>,
+    /// Woken when it is released.
+    released: P::Event,
+    queues: Mutex<P::RawMutex, Vec<Weak<dyn Wake>>>,
+}
+
+impl<P: Platform> Health<P> {
+    pub(crate) fn new(platform: Arc<P>, transport: Arc<dyn Transport>) -> Arc<Self> {
+        Arc::new(Self {
+            state: AtomicU32::new(WORKS),
+            cause: Mutex::new(None),
+            platform,
+            transport,
+            released: P::Event::default(),
+            queues: Mutex::new(Vec::new()),
+        })
+    }
+
+    pub(super) fn watch(&self, queue: Weak<dyn Wake>) {
+        self.queues.lock().push(queue);
+    }
+
+    /// Fails once the device has failed, whether or not it has let go.
+    pub(super) fn check(&self) -> Result<(), ChannelError> {
+        if self.state.load(Ordering::Acquire) == WORKS { Ok(()) } else { Err(self.cause()) }
+    }
+
+    /// Whether the device has let go of every buffer.
+    pub(crate) fn is_released(&self) -> bool {
+        self.state.load(Ordering::Acquire) == RELEASED
+    }
+
+    /// Why it failed.
+    pub(super) fn cause(&self) -> ChannelError {
+        self.cause.lock().clone().unwrap_or(ChannelError::Gone)
+    }
+
+    /// Ends the device: nothing more is sent, and when this returns it has let go of everything.
+    ///
+    /// Blocks for as long as the device cannot be reset, since until then it may write to what it was lent.
+    pub(crate) fn fail(&self, cause: ChannelError) {
+        {
+            let mut first = self.cause.lock();
+            if first.is_some() {
+                drop(first);
+                self.released.wait(&mut || self.is_released(), None);
+                return;
+            }
+            *first = Some(cause);
+            self.state.store(FAILED, Ordering::Release);
+        }
+        while !self.is_reset() {
+            let again_ns = self.platform.now_ns().saturating_add(RESET_PAUSE_NS);
+            self.released.wait(&mut || false, Some(again_ns));
+        }
+        self.state.store(RELEASED, Ordering::Release);
+        self.released.wake_all();
+        let queues = core::mem::take(&mut *self.queues.lock());
+        for queue in queues.iter().filter_map(Weak::upgrade) {
+            queue.wake_everyone();
+        }
+    }
+
+    fn is_reset(&self) -> bool {
+        matches!(self.transport.reset(), Ok(()) | Err(TransportError::Gone))
+    }
+}
+
+impl From<TransportError> for ChannelError {
+    fn from(error: TransportError) -> Self {
+        match error {
+            TransportError::Gone => Self::Gone,
+            TransportError::Broken(what) | TransportError::Lacks(what) => Self::Broken(what),
+            TransportError::RegionExceedsBar { .. } => Self::Broken("a shared memory region exceeds its BAR"),
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! One virtqueue used by many threads at once.
+//!
+//! A caller takes a slot, writes its head into the slot's own memory, makes its data reachable, and puts the chain into the
+//! ring; the device uses chains in any order, and who reaps marks their slots. Locks: the ring's, held only to add and to
+//! pop; `tickets`; `sleepers`. None of them is held with another, while anybody waits, or while the device is called.
+//! A platform whose interrupt handler calls [`Queue::interrupt`] needs a `RawMutex` that keeps interrupts off.
+
+mod counters;
+mod health;
+mod pace;
+mod parts;
+mod slots;
+mod sync;
+mod tickets;
+mod wait;
+
+use alloc::sync::{Arc, Weak};
+
+use lock_api::Mutex;
+
+pub use counters::QueueCounts;
+pub(crate) use health::Health;
+pub(crate) use tickets::queue_of;
+
+use crate::{
+    channel::{ChannelError, Message},
+    dma::{DmaBuffer, DmaError, DmaOps},
+    platform::{Event as _, Platform},
+    ring::{Ring, RingMemory, RingSettings, Segment},
+    transport::{QueueAddresses, Transport},
+};
+use counters::Counters;
+use pace::Pace;
+use parts::{Data, Heads, SLOT_LEN, Segments, sink_len, source_len};
+use slots::Slots;
+use sync::{AtomicBool, AtomicU16, AtomicU32, Ordering};
+use tickets::Tickets;
+use wait::{Seat, Sleepers};
+
+/// Completions that are reaped under one hold of the lock; their waiters are woken after it.
+const REAP_BATCH: usize = 16;
+
+/// What a queue is made for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct QueueSettings {
+    pub(crate) index: u16,
+    pub(crate) ring: RingSettings,
+    /// Bytes of data that one message carries, in each direction.
+    pub(crate) data_len_max: usize,
+    pub(crate) poll_max_ns: u32,
+    pub(crate) pollers_max: u32,
+}
+
+/// A queue and everything that waits on it.
+pub(crate) struct Queue<P: Platform, T: Transport> {
+    index: u16,
+    data_len_max: usize,
+    segments_max: usize,
+    platform: Arc<P>,
+    transport: Arc<T>,
+    ops: Arc<dyn DmaOps>,
+    health: Arc<Health<P>>,
+    ring: Mutex<P::RawMutex, Ring>,
+    /// The ring's memory, for a look without its lock.
+    memory: Arc<RingMemory>,
+    /// The used index up to which completions were reaped.
+    reaped: AtomicU16,
+    slots: Slots<P>,
+    /// The heads of all slots.
+    messages: DmaBuffer,
+    /// Woken when a slot may have become free.
+    room: P::Event,
+    tickets: Mutex<P::RawMutex, Tickets>,
+    /// Started messages whose replies have come and were not taken.
+    unclaimed: AtomicU32,
+    sleepers: Mutex<P::RawMutex, Sleepers>,
+    /// A copy of the sleepers' own mark, for a look without their lock.
+    is_led: AtomicBool,
+    pace: Pace,
+    counters: Counters,
+}
+
+impl<P: Platform, T: Transport + 'static> Queue<P, T> {
+    /// A queue whose device does not know of it yet.
+    ///
+    /// Errors: what [`DmaOps::allocate`] says.
+    pub(crate) fn new(
+        settings: QueueSettings,
+        platform: Arc<P>,
+        transport: Arc<T>,
+        ops: Arc<dyn DmaOps>,
+        health: Arc<Health<P>>,
+    ) -> Result<Arc<Self>, DmaError> {
+        let QueueSettings { index, ring, data_len_max, poll_max_ns, pollers_max } = settings;
+        let slots = ring.chains_max;
+        let messages = DmaBuffer::new(&ops, usize::from(slots) * SLOT_LEN)?;
+        let segments_max = usize::from(ring.segments_max);
+        let ring = Ring::new(&ops, ring)?;
+        let memory = Arc::clone(ring.memory());
+        Ok(Arc::new_cyclic(|queue: &Weak<Self>| {
+            health.watch(queue.clone());
+            Self {
+                index,
+                data_len_max,
+                segments_max,
+                platform,
+                transport,
+                ops,
+                health,
+                ring: Mutex::new(ring),
+                memory,
+                reaped: AtomicU16::new(0),
+                slots: Slots::new(slots),
+                messages,
+                room: P::Event::default(),
+                tickets: Mutex::new(Tickets::new(slots)),
+                unclaimed: AtomicU32::new(0),
+                sleepers: Mutex::new(Sleepers::default()),
+                is_led: AtomicBool::new(false),
+                pace: Pace::new(poll_max_ns, pollers_max),
+                counters: Counters::default(),
+            }
+        }))
+    }
+
+    /// For [`Transport::start_queue`].
+    pub(crate) fn addresses(&self) -> QueueAddresses {
+        self.ring.lock().addresses()
+    }
+
+    pub(crate) fn counts(&self) -> QueueCounts {
+        self.counters.read(self.pace.usual_ns())
+    }
+
+    /// Memory that the device reaches without a copy.
+    pub(crate) fn buffer(&self, len_bytes: usize) -> Result<DmaBuffer, DmaError> {
+        DmaBuffer::new(&self.ops, len_bytes)
+    }
+
+    /// Sends a message and blocks until its reply has come; gives what the device says it has written.
+    pub(crate) fn call(&self, message: Message<'_>) -> Result<usize, ChannelError> {
+        let Message { head, data, reply_head, reply_data } = message;
+        self.check_lengths(head.len(), source_len(&data), reply_head.len(), sink_len(&reply_data))?;
+        let begin_ns = self.platform.now_ns();
+        let claim = self.acquire()?;
+        let heads = Heads::new(&self.messages, claim.slot, head, reply_head.len(), |len| self.buffer(len))?;
+        let (data, room) = (Data::of_source(&*self.ops, data)?, Data::of_sink(&*self.ops, reply_data)?);
+        let (mut readable, mut writable) = (Segments::new(), Segments::new());
+        heads.push_head(&mut readable);
+        data.push_to(&mut readable);
+        heads.push_reply(&mut writable);
+        room.push_to(&mut writable);
+        self.submit(&claim, readable.as_slice(), writable.as_slice())?;
+
+        let slot = self.slots.get(claim.slot).ok_or(ChannelError::Gone)?;
+        self.wait_until(Seat::Slot(claim.slot), &mut || slot.is_done());
+        if !slot.is_done() {
+            // The device is reset. What it had of ours goes back to its owners; the slot is of no more use.
+            claim.keep();
+            return Err(self.health.cause());
+        }
+        let written = slot.written_bytes();
+        heads.read_reply(reply_head, written);
+        room.end(written.saturating_sub(reply_head.len()));
+        self.pace.took(self.platform.now_ns().saturating_sub(begin_ns));
+        Ok(written)
+    }
+
+    fn check_lengths(&self, head: usize, data: usize, reply: usize, room: usize) -> Result<(), ChannelError> {
+        let len_max_bytes = self.data_len_max;
+        match [head, data, reply, room].into_iter().find(|&len_bytes| len_bytes > len_max_bytes) {
+            Some(len_bytes) => Err(ChannelError::TooLong { len_bytes, len_max_bytes }),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes a slot; blocks while there is none.
+    fn acquire(&self) -> Result<Claim<'_, P, T>, ChannelError> {
+        loop {
+            self.health.check()?;
+            if let Some(slot) = self.slots.take() {
+                return Ok(Claim { queue: self, slot });
+            }
+            self.reap(None);
+            self.harvest();
+            if self.slots.has_free() {
+                continue;
+            }
+            self.counters.was_full();
+            self.wait_until(Seat::Room, &mut || self.slots.has_free() || self.unclaimed.load(Ordering::Acquire) != 0);
+        }
+    }
+
+    fn release(&self, slot: u16) {
+        self.slots.release(slot);
+        self.room.wake_all();
+    }
+
+    /// Puts a chain into the ring and tells the device if it wants to be told. On an error the device has not seen it.
+    fn submit(&self, claim: &Claim<'_, P, T>, readable: &[Segment], writable: &[Segment]) -> Result<(), ChannelError> {
+        let count = readable.len() + writable.len();
+        if count == 0 || count > self.segments_max {
+            return Err(ChannelError::TooLong { len_bytes: count, len_max_bytes: self.segments_max });
+        }
+        let slot = self.slots.get(claim.slot).ok_or(ChannelError::Gone)?;
+        let is_wanted = {
+            let mut ring = self.ring.lock();
+            // Under the lock: after a device was reset, nothing is added.
+            self.health.check()?;
+            slot.depart();
+            ring.add(readable, writable, claim.slot).expect("a slot stands for a chain that the ring has room for");
+            ring.needs_notify()
+        };
+        self.counters.sent(is_wanted);
+        if is_wanted {
+            self.transport.notify(self.index);
+        }
+        Ok(())
+    }
+
+    /// Completes what the device has used, for interrupt handlers.
+    pub(crate) fn interrupt(&self) {
+        self.reap(None);
+    }
+
+    /// Whether the device has used something that nobody has reaped; a guess, without a lock.
+    fn has_used(&self) -> bool {
+        self.memory.device_used_index() != self.reaped.load(Ordering::Relaxed)
+    }
+
+    /// As [`Self::reap`], unless somebody else is at the ring.
+    fn try_reap(&self, own: Seat) {
+        if let Some(ring) = self.ring.try_lock() {
+            drop(ring);
+            self.reap(Some(own));
+        }
+    }
+
+    /// Marks everything that the device has used as done, and wakes who waits for it, but for the caller's `own` slot.
+    fn reap(&self, own: Option<Seat>) {
+        loop {
+            let mut done = [0; REAP_BATCH];
+            let (count, outcome) = self.reap_some(&mut done);
+            let mut has_unclaimed = false;
+            for &slot in &done[..count] {
+                if let Some(of) = self.slots.get(slot) {
+                    has_unclaimed |= of.ticket() != 0;
+                    if own != Some(Seat::Slot(slot)) {
+                        of.event.wake_all();
+                    }
+                }
+            }
+            if has_unclaimed {
+                self.room.wake_all();
+            }
+            if let Err(error) = outcome {
+                return self.health.fail(error);
+            }
+            if count < REAP_BATCH {
+                return;
+            }
+        }
+    }
+
+    /// Slots are marked under the lock, so that a leader who arms the ring after somebody popped its completion sees it.
+    fn reap_some(&self, done: &mut [u16; REAP_BATCH]) -> (usize, Result<(), ChannelError>) {
+        let mut ring = self.ring.lock();
+        let mut count = 0;
+        let mut outcome = Ok(());
+        for place in done {
+            let used = match ring.pop() {
+                Ok(Some(used)) => used,
+                Ok(None) => break,
+                Err(broken) => {
+                    outcome = Err(ChannelError::Broken(broken.0));
+                    break;
+                }
+            };
+            if let Some(slot) = self.slots.get(used.cookie) {
+                if slot.ticket() != 0 {
+                    self.unclaimed.fetch_add(1, Ordering::AcqRel);
+                }
+                slot.arrive(used.written_bytes);
+            }
+            *place = used.cookie;
+            count += 1;
+        }
+        self.reaped.store(ring.used_index(), Ordering::Relaxed);
+        (count, outcome)
+    }
+}
+
+impl<P: Platform, T: Transport + 'static> health::Wake for Queue<P, T> {
+    fn wake_everyone(&self) {
+        let mut slot = 0;
+        while let Some(of) = self.slots.get(slot) {
+            of.event.wake_all();
+            slot += 1;
+        }
+        self.room.wake_all();
+    }
+}
+
+/// A slot, given back when this is dropped.
+struct Claim<'q, P: Platform, T: Transport + 'static> {
+    queue: &'q Queue<P, T>,
+    slot: u16,
+}
+
+impl<P: Platform, T: Transport + 'static> Claim<'_, P, T> {
+    /// Leaves the slot to whoever concludes the message.
+    fn keep(self) {
+        core::mem::forget(self);
+    }
+}
+
+impl<P: Platform, T: Transport + 'static> Drop for Claim<'_, P, T> {
+    fn drop(&mut self) {
+        self.queue.release(self.slot);
+    }
+}

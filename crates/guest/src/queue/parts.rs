@@ -1,0 +1,190 @@
+//! The pieces of one message, as the ring takes them.
+
+use alloc::vec::Vec;
+
+use crate::{
+    channel::{ChannelError, Sink, Source},
+    dma::{DmaBuffer, DmaError, DmaMemory, DmaOps, Lent},
+    ring::Segment,
+};
+
+/// Head and data, in one piece each: what nearly every message has.
+const FEW: usize = 2;
+const NONE: Segment = Segment { address: 0, len_bytes: 0 };
+
+/// Segments of one direction; allocates only for data in several pieces.
+#[derive(Debug)]
+pub(super) struct Segments {
+    few: [Segment; FEW],
+    count: usize,
+    /// All of them, once they are more than a few.
+    many: Vec<Segment>,
+}
+
+impl Segments {
+    pub(super) fn new() -> Self {
+        Self { few: [NONE; FEW], count: 0, many: Vec::new() }
+    }
+
+    /// Nothing is added for a piece without bytes. `len_bytes` is below 4 GiB: the limits of a message see to it.
+    pub(super) fn push(&mut self, address: u64, len_bytes: usize) {
+        if len_bytes == 0 {
+            return;
+        }
+        let segment = Segment { address, len_bytes: len_bytes as u32 };
+        if let Some(place) = self.few.get_mut(self.count) {
+            *place = segment;
+        } else {
+            if self.many.is_empty() {
+                self.many.extend_from_slice(&self.few);
+            }
+            self.many.push(segment);
+        }
+        self.count += 1;
+    }
+
+    pub(super) fn as_slice(&self) -> &[Segment] {
+        if self.many.is_empty() { &self.few[..self.count] } else { &self.many }
+    }
+}
+
+/// Data of one direction, reachable for the device until this is dropped.
+pub(super) enum Data<'a> {
+    Lent(Lent<'a>),
+    Buffer { address: u64, len_bytes: usize },
+}
+
+impl<'a> Data<'a> {
+    pub(super) fn of_source(ops: &'a dyn DmaOps, source: Source<'a>) -> Result<Self, ChannelError> {
+        match source {
+            Source::Empty => Ok(Self::Lent(Lent::none(ops))),
+            Source::Bytes(bytes) => Ok(Self::Lent(Lent::to_device(ops, bytes)?)),
+            Source::Buffer(buffer, offset, len_bytes) => Self::of_buffer(buffer, offset, len_bytes),
+        }
+    }
+
+    pub(super) fn of_sink(ops: &'a dyn DmaOps, sink: Sink<'a>) -> Result<Self, ChannelError> {
+        match sink {
+            Sink::Empty => Ok(Self::Lent(Lent::none(ops))),
+            Sink::Bytes(bytes) => Ok(Self::Lent(Lent::from_device(ops, bytes)?)),
+            Sink::Buffer(buffer, offset, len_bytes) => Self::of_buffer(buffer, offset, len_bytes),
+        }
+    }
+
+    fn of_buffer(buffer: &DmaBuffer, offset: usize, len_bytes: usize) -> Result<Self, ChannelError> {
+        check_range(buffer, offset, len_bytes)?;
+        Ok(Self::Buffer { address: buffer.address() + offset as u64, len_bytes })
+    }
+
+    pub(super) fn push_to(&self, segments: &mut Segments) {
+        match self {
+            Self::Lent(lent) => lent.pieces().for_each(|(address, len_bytes)| segments.push(address, len_bytes)),
+            &Self::Buffer { address, len_bytes } => segments.push(address, len_bytes),
+        }
+    }
+
+    /// The device has used it, and has written the first `written_bytes`.
+    pub(super) fn end(self, written_bytes: usize) {
+        if let Self::Lent(lent) = self {
+            lent.end(written_bytes);
+        }
+    }
+}
+
+/// That a range lies within the buffer.
+pub(super) fn check_range(buffer: &DmaMemory, offset: usize, len_bytes: usize) -> Result<(), ChannelError> {
+    let len_max_bytes = buffer.len();
+    match offset.checked_add(len_bytes) {
+        Some(end) if end <= len_max_bytes => Ok(()),
+        end => Err(ChannelError::TooLong { len_bytes: end.unwrap_or(usize::MAX), len_max_bytes }),
+    }
+}
+
+pub(super) fn source_len(source: &Source<'_>) -> usize {
+    match source {
+        Source::Empty => 0,
+        Source::Bytes(bytes) => bytes.len(),
+        Source::Buffer(_, _, len_bytes) => *len_bytes,
+    }
+}
+
+pub(super) fn sink_len(sink: &Sink<'_>) -> usize {
+    match sink {
+        Sink::Empty => 0,
+        Sink::Bytes(bytes) => bytes.len(),
+        Sink::Buffer(_, _, len_bytes) => *len_bytes,
+    }
+}
+
+/// Bytes of a slot's own memory for the head, and behind them as many for the reply's. Requests are below this but for long
+/// names and batches; it is a whole number of cache lines.
+const HEAD_INLINE: usize = 512;
+pub(super) const SLOT_LEN: usize = 2 * HEAD_INLINE;
+
+/// Where the heads of one message lie: in its slot, or when they are long in memory of their own.
+pub(super) struct Heads<'q> {
+    slots: &'q DmaBuffer,
+    start: usize,
+    long: Option<DmaBuffer>,
+    head_len: usize,
+    reply_offset: usize,
+    reply_len: usize,
+}
+
+impl<'q> Heads<'q> {
+    /// Puts `head` where the device can read it, with room for a reply head behind.
+    pub(super) fn new(
+        slots: &'q DmaBuffer,
+        slot: u16,
+        head: &[u8],
+        reply_len: usize,
+        allocate: impl FnOnce(usize) -> Result<DmaBuffer, DmaError>,
+    ) -> Result<Self, DmaError> {
+        let is_short = head.len() <= HEAD_INLINE && reply_len <= HEAD_INLINE;
+        let reply_offset = if is_short { HEAD_INLINE } else { head.len().next_multiple_of(64) };
+        let long = if is_short { None } else { Some(allocate(reply_offset + reply_len)?) };
+        let start = if is_short { usize::from(slot) * SLOT_LEN } else { 0 };
+        let heads = Self { slots, start, long, head_len: head.len(), reply_offset, reply_len };
+        heads.memory().write(start, head);
+        Ok(heads)
+    }
+
+    fn memory(&self) -> &DmaMemory {
+        self.long.as_ref().unwrap_or(self.slots)
+    }
+
+    pub(super) fn push_head(&self, readable: &mut Segments) {
+        readable.push(self.memory().address() + self.start as u64, self.head_len);
+    }
+
+    pub(super) fn push_reply(&self, writable: &mut Segments) {
+        writable.push(self.memory().address() + (self.start + self.reply_offset) as u64, self.reply_len);
+    }
+
+    /// Copies the written part of the reply's head out.
+    pub(super) fn read_reply(&self, reply_head: &mut [u8], written_bytes: usize) {
+        let written_bytes = written_bytes.min(self.reply_len).min(reply_head.len());
+        self.memory().read(self.start + self.reply_offset, &mut reply_head[..written_bytes]);
+    }
+
+    /// What has to be kept while the device may reach it, and how to find the reply in it.
+    pub(super) fn detach(self) -> KeptHeads {
+        let Self { start, long, reply_offset, reply_len, .. } = self;
+        KeptHeads { start, long, reply_offset, reply_len }
+    }
+}
+
+/// [`Heads`] of a message that nobody calls for yet.
+pub(super) struct KeptHeads {
+    start: usize,
+    long: Option<DmaBuffer>,
+    reply_offset: usize,
+    reply_len: usize,
+}
+
+impl KeptHeads {
+    pub(super) fn attach(self, slots: &DmaBuffer) -> Heads<'_> {
+        let Self { start, long, reply_offset, reply_len } = self;
+        Heads { slots, start, long, head_len: 0, reply_offset, reply_len }
+    }
+}

@@ -1,0 +1,216 @@
+//! Messages that were started and not called for: their buffers, and replies that came before anybody asked.
+//!
+//! When no slot is free, replies that have come are moved out of their slots, so that whoever starts one message after the
+//! other without finishing any waits for the device only, and never for itself.
+
+use alloc::{sync::Arc, vec, vec::Vec};
+
+use super::{
+    Queue,
+    parts::{Heads, KeptHeads, Segments, check_range},
+    slots::SLOTS_MAX,
+    sync::Ordering,
+    wait::Seat,
+};
+use crate::{
+    channel::{ChannelError, OwnedMessage, OwnedReply},
+    dma::DmaBuffer,
+    platform::{Event as _, Platform},
+    transport::Transport,
+};
+
+/// A ticket is a count, a queue of 16 bits and a slot of 10.
+const SLOT_BITS: u32 = 10;
+const QUEUE_BITS: u32 = 16;
+const _: () = assert!(SLOTS_MAX <= 1 << SLOT_BITS);
+
+const UNKNOWN: ChannelError = ChannelError::Broken("an unknown ticket");
+
+/// Protected by `Queue::tickets`.
+pub(super) struct Tickets {
+    by_slot: Vec<Option<Owned>>,
+    /// Replies whose slots are in use again.
+    early: Vec<(u64, OwnedReply)>,
+    next: u64,
+}
+
+/// A message in flight that owns what it is made of.
+pub(super) struct Owned {
+    ticket: u64,
+    /// Nobody asks for the reply.
+    is_priority: bool,
+    heads: KeptHeads,
+    reply_head: Vec<u8>,
+    /// Only kept.
+    _data: [Option<Arc<DmaBuffer>>; 2],
+}
+
+impl Tickets {
+    pub(super) fn new(slots: u16) -> Self {
+        Self { by_slot: (0..slots).map(|_| None).collect(), early: Vec::new(), next: 1 }
+    }
+
+    /// Where the message of `ticket` is, while it has its slot.
+    fn place(&mut self, ticket: u64) -> Option<&mut Option<Owned>> {
+        let place = self.by_slot.get_mut(usize::from(slot_of(ticket)))?;
+        place.as_ref().is_some_and(|owned| owned.ticket == ticket).then_some(place)
+    }
+
+    fn name(&mut self, queue: u16, slot: u16) -> u64 {
+        let count = self.next;
+        self.next += 1;
+        count << (QUEUE_BITS + SLOT_BITS) | u64::from(queue) << SLOT_BITS | u64::from(slot)
+    }
+}
+
+/// The queue of a ticket.
+pub(crate) fn queue_of(ticket: u64) -> u16 {
+    (ticket >> SLOT_BITS) as u16
+}
+
+fn slot_of(ticket: u64) -> u16 {
+    (ticket & ((1 << SLOT_BITS) - 1)) as u16
+}
+
+impl<P: Platform, T: Transport + 'static> Queue<P, T> {
+    /// Sends `message` and keeps its buffers; gives a ticket for the reply. Blocks only while the queue is full of messages
+    /// that the device has not used.
+    pub(crate) fn start(&self, message: OwnedMessage) -> Result<u64, ChannelError> {
+        self.begin(message, false)
+    }
+
+    /// Sends `message`, whose reply nobody asks for.
+    pub(crate) fn post(&self, message: &[u8]) -> Result<(), ChannelError> {
+        let message = OwnedMessage { head: message.to_vec(), data: None, reply_head_len: 0, reply_data: None };
+        self.begin(message, true).map(drop)
+    }
+
+    fn begin(&self, message: OwnedMessage, is_priority: bool) -> Result<u64, ChannelError> {
+        let OwnedMessage { head, data, reply_head_len, reply_data } = message;
+        let range = |data: &Option<(Arc<DmaBuffer>, core::ops::Range<usize>)>| {
+            let Some((buffer, range)) = data else { return Ok((0, 0)) };
+            check_range(buffer, range.start, range.len())?;
+            Ok::<_, ChannelError>((buffer.address() + range.start as u64, range.len()))
+        };
+        let ((data_address, data_len), (room_address, room_len)) = (range(&data)?, range(&reply_data)?);
+        self.check_lengths(head.len(), data_len, reply_head_len, room_len)?;
+
+        let claim = self.acquire()?;
+        let heads = Heads::new(&self.messages, claim.slot, &head, reply_head_len, |len| self.buffer(len))?;
+        let (mut readable, mut writable) = (Segments::new(), Segments::new());
+        heads.push_head(&mut readable);
+        readable.push(data_address, data_len);
+        heads.push_reply(&mut writable);
+        writable.push(room_address, room_len);
+
+        let ticket = {
+            let mut tickets = self.tickets.lock();
+            let ticket = tickets.name(self.index, claim.slot);
+            let data = [data, reply_data].map(|data| data.map(|(buffer, _)| buffer));
+            let owned =
+                Owned { ticket, is_priority, heads: heads.detach(), reply_head: vec![0; reply_head_len], _data: data };
+            if let Some(place) = tickets.by_slot.get_mut(usize::from(claim.slot)) {
+                *place = Some(owned);
+            }
+            ticket
+        };
+        if let Some(slot) = self.slots.get(claim.slot) {
+            slot.set_ticket(ticket);
+        }
+        if let Err(error) = self.submit(&claim, readable.as_slice(), writable.as_slice()) {
+            // It never left: its buffers are dropped here.
+            self.forget(ticket);
+            return Err(error);
+        }
+        claim.keep();
+        Ok(ticket)
+    }
+
+    /// Blocks until the reply has come.
+    pub(crate) fn finish(&self, ticket: u64) -> Result<OwnedReply, ChannelError> {
+        let at = slot_of(ticket);
+        let slot = self.slots.get(at).ok_or(UNKNOWN)?;
+        loop {
+            if let Some(reply) = self.take_reply(ticket)? {
+                return Ok(reply);
+            }
+            if self.health.is_released() && !slot.is_done() {
+                self.forget(ticket);
+                return Err(self.health.cause());
+            }
+            self.wait_until(Seat::Slot(at), &mut || slot.is_done() || slot.ticket() != ticket);
+        }
+    }
+
+    /// Whether [`Self::finish`] would not block. Reaps what has come, so that asking again and again is enough.
+    pub(crate) fn is_finished(&self, ticket: u64) -> bool {
+        if self.has_used() {
+            self.reap(None);
+        }
+        let is_pending = self.slots.get(slot_of(ticket)).is_some_and(|slot| slot.ticket() == ticket && !slot.is_done());
+        !is_pending || self.health.is_released()
+    }
+
+    /// The reply, if it has come.
+    fn take_reply(&self, ticket: u64) -> Result<Option<OwnedReply>, ChannelError> {
+        let at = slot_of(ticket);
+        let mut tickets = self.tickets.lock();
+        if let Some(place) = tickets.place(ticket) {
+            if !self.slots.get(at).is_some_and(|slot| slot.is_done()) {
+                return Ok(None);
+            }
+            let owned = place.take();
+            drop(tickets);
+            let reply = owned.map(|owned| self.read_reply(at, owned));
+            self.release_unclaimed(at);
+            return Ok(reply);
+        }
+        match tickets.early.iter().position(|(early, _)| *early == ticket) {
+            Some(place) => Ok(Some(tickets.early.swap_remove(place).1)),
+            None => Err(UNKNOWN),
+        }
+    }
+
+    /// Takes back the buffers of a message that the device cannot reach.
+    fn forget(&self, ticket: u64) {
+        let owned = self.tickets.lock().place(ticket).and_then(Option::take);
+        drop(owned);
+    }
+
+    fn read_reply(&self, at: u16, owned: Owned) -> OwnedReply {
+        let Owned { heads, reply_head: mut head, .. } = owned;
+        let written = self.slots.get(at).map_or(0, |slot| slot.written_bytes());
+        heads.attach(&self.messages).read_reply(&mut head, written);
+        OwnedReply { head, written }
+    }
+
+    fn release_unclaimed(&self, at: u16) {
+        self.unclaimed.fetch_sub(1, Ordering::AcqRel);
+        self.release(at);
+    }
+
+    /// Moves replies that have come out of their slots.
+    pub(super) fn harvest(&self) {
+        while self.unclaimed.load(Ordering::Acquire) != 0 && self.harvest_one() {}
+    }
+
+    fn harvest_one(&self) -> bool {
+        let mut tickets = self.tickets.lock();
+        let is_done = |at: usize| self.slots.get(at as u16).is_some_and(|slot| slot.is_done());
+        let ready = tickets.by_slot.iter().enumerate().position(|(at, owned)| owned.is_some() && is_done(at));
+        let Some(at) = ready else { return false };
+        let Some(owned) = tickets.by_slot.get_mut(at).and_then(Option::take) else { return false };
+        let (ticket, is_priority) = (owned.ticket, owned.is_priority);
+        let reply = self.read_reply(at as u16, owned);
+        if !is_priority {
+            tickets.early.push((ticket, reply));
+        }
+        drop(tickets);
+        self.release_unclaimed(at as u16);
+        // Whoever waits for it looks among the early ones.
+        if let Some(slot) = self.slots.get(at as u16) {
+            slot.event.wake_all();
+        }
+        true
+    }
+}

@@ -1,0 +1,161 @@
+//! How threads wait for their replies.
+//!
+//! A waiter polls for a while, and whoever gets the ring's lock reaps for all. Then one becomes the leader, who alone sleeps
+//! in [`Transport::wait`]; the others sleep on the events of their slots. A leader whose own reply has come hands the role to
+//! a follower, and a follower that leaves while nobody leads hands on that it was asked to.
+//! Locks: `sleepers` and the ring's lock are never held together, and neither while anybody is woken or sleeps.
+
+use alloc::vec::Vec;
+
+use super::{
+    Queue,
+    sync::{Ordering, spin_loop},
+};
+use crate::{
+    platform::{Event as _, Platform},
+    transport::Transport,
+};
+
+/// A leader looks again after this long even if it is told of nothing: another queue of the device may have ended it.
+const LOOK_AGAIN_NS: u64 = 200_000_000;
+
+/// Looks between two readings of the clock, which may cost as much as a few of them.
+const LOOKS_PER_CLOCK: u32 = 32;
+
+/// So often at most is the clock read in one poll: a platform's may stand still.
+const CLOCKS_MAX: u32 = 1 << 16;
+
+/// Who waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Seat {
+    /// For this slot to be done.
+    Slot(u16),
+    /// For any slot to be free.
+    Room,
+}
+
+/// Who sleeps, and whether somebody leads. Protected by `Queue::sleepers`.
+#[derive(Debug, Default)]
+pub(super) struct Sleepers {
+    is_led: bool,
+    /// Followers, who sleep or are about to. Its length is bounded by the threads that wait.
+    followers: Vec<Seat>,
+}
+
+impl<P: Platform, T: Transport + 'static> Queue<P, T> {
+    /// Blocks until `is_over`, or until the device was released.
+    pub(super) fn wait_until(&self, seat: Seat, is_over: &mut dyn FnMut() -> bool) {
+        let mut is_over = || is_over() || self.health.is_released();
+        if is_over() || self.poll(seat, &mut is_over) {
+            return;
+        }
+        loop {
+            if self.try_lead(seat) {
+                self.lead(&mut is_over);
+                self.stop_leading();
+                return;
+            }
+            self.event(seat).wait(&mut || is_over() || !self.is_led.load(Ordering::Acquire), None);
+            if self.stop_following(seat, is_over()) {
+                return;
+            }
+        }
+    }
+
+    /// Looks for a short time; tells whether it is over.
+    fn poll(&self, seat: Seat, is_over: &mut dyn FnMut() -> bool) -> bool {
+        let Some(budget_ns) = self.pace.begin() else { return false };
+        let end_ns = self.platform.now_ns().saturating_add(budget_ns);
+        let is_over = 'poll: {
+            for _ in 0..CLOCKS_MAX {
+                for _ in 0..LOOKS_PER_CLOCK {
+                    if self.has_used() {
+                        self.try_reap(seat);
+                    }
+                    if is_over() {
+                        break 'poll true;
+                    }
+                    spin_loop();
+                }
+                if self.platform.now_ns() >= end_ns {
+                    break;
+                }
+            }
+            false
+        };
+        self.pace.end();
+        is_over
+    }
+
+    /// Makes the caller the leader, or a follower where there is a leader.
+    fn try_lead(&self, seat: Seat) -> bool {
+        let mut sleepers = self.sleepers.lock();
+        if sleepers.is_led {
+            sleepers.followers.push(seat);
+            return false;
+        }
+        sleepers.is_led = true;
+        self.is_led.store(true, Ordering::Release);
+        true
+    }
+
+    fn lead(&self, is_over: &mut dyn FnMut() -> bool) {
+        while !is_over() {
+            // What somebody reaped before this is marked as done under the same lock: either it is over now, or the device tells
+            // of whatever comes.
+            let has_come = self.ring.lock().arm();
+            if has_come {
+                self.reap(None);
+                continue;
+            }
+            if is_over() {
+                break;
+            }
+            self.counters.slept();
+            let again_ns = self.platform.now_ns().saturating_add(LOOK_AGAIN_NS);
+            let told = self.transport.wait(self.index, Some(again_ns));
+            self.reap(None);
+            if let Err(error) = told {
+                self.health.fail(error.into());
+            }
+        }
+        self.ring.lock().disarm();
+    }
+
+    fn stop_leading(&self) {
+        let next = {
+            let mut sleepers = self.sleepers.lock();
+            sleepers.is_led = false;
+            self.is_led.store(false, Ordering::Release);
+            sleepers.followers.first().copied()
+        };
+        self.wake(next);
+    }
+
+    /// Ends a follower's sleep; tells whether it leaves. One that leaves while nobody leads may have been the one whom the
+    /// last leader woke, and wakes another in its stead.
+    fn stop_following(&self, seat: Seat, is_over: bool) -> bool {
+        let next = {
+            let mut sleepers = self.sleepers.lock();
+            if let Some(place) = sleepers.followers.iter().position(|&follower| follower == seat) {
+                sleepers.followers.remove(place);
+            }
+            if is_over && !sleepers.is_led { sleepers.followers.first().copied() } else { None }
+        };
+        self.wake(next);
+        is_over
+    }
+
+    fn wake(&self, seat: Option<Seat>) {
+        if let Some(seat) = seat {
+            self.event(seat).wake_all();
+        }
+    }
+
+    fn event(&self, seat: Seat) -> &P::Event {
+        match seat {
+            Seat::Slot(slot) => self.slots.get(slot).map_or(&self.room, |slot| &slot.event),
+            Seat::Room => &self.room,
+        }
+    }
+}
