@@ -4,6 +4,7 @@
 //! counted it, so none overtakes its lookup. The queue's lock is held for no message.
 
 use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
 
 use lock_api::{Mutex, RawMutex};
 use transom_wire::{
@@ -63,10 +64,11 @@ impl<R: RawMutex> Forgets<R> {
 impl<P: Platform> Session<P> {
     /// Gives `nlookup` references to `node` back: as many as replies with its entry were consumed, some time after these.
     ///
-    /// Queued, and sent with others once there are enough; [`Self::flush_forgets`] sends them before. May block while the
-    /// high-priority queue is full.
+    /// Queued, and sent with others once there are enough; [`Self::flush_forgets`] sends them before. Nothing after
+    /// [`Self::destroy`]. May block while the high-priority queue is full.
     pub fn forget(&self, node: NodeId, nlookup: u64) {
-        if nlookup == 0 || node.0 == 0 || node == NodeId::ROOT {
+        let counts = nlookup > 0 && node.0 != 0 && node != NodeId::ROOT;
+        if !counts || self.is_destroyed.load(Ordering::Acquire) {
             return;
         }
         if self.forgets.add(node, nlookup) {
