@@ -5,11 +5,21 @@
 
 #![expect(unsafe_code, reason = "memory shared with a device is given to the guest library as a pointer")]
 
-use std::{fs::File, io, ptr::NonNull};
+use std::{
+    fs::File,
+    io,
+    ptr::NonNull,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
-use transom_guest::dma::DmaMemory;
+use transom_guest::dma::{Bounce, DmaMemory, WhenFull};
 use vm_memory::{FileOffset, GuestAddress, GuestMemoryRegion as _, GuestRegionMmap, MmapRegion};
+
+use crate::platform::Process;
 
 /// Where the arena begins in the device's address space. Not 0, which back ends may take for "none".
 const BASE: u64 = 1 << 32;
@@ -22,6 +32,8 @@ pub const LEN_BYTES_DEFAULT: usize = 64 << 20;
 #[derive(Debug)]
 pub struct Arena {
     region: GuestRegionMmap<()>,
+    /// It is some device's pool.
+    is_taken: AtomicBool,
 }
 
 impl Arena {
@@ -37,7 +49,7 @@ impl Arena {
         let mapping = MmapRegion::from_file(FileOffset::new(file, 0), len_bytes).map_err(io::Error::other)?;
         advise_huge_pages(&mapping);
         let region = GuestRegionMmap::new(mapping, GuestAddress(BASE)).ok_or(io::ErrorKind::InvalidInput)?;
-        Ok(Self { region })
+        Ok(Self { region, is_taken: AtomicBool::new(false) })
     }
 
     /// As an entry of the memory table.
@@ -56,18 +68,18 @@ impl Arena {
         Some(self.region.as_ptr() as u64 + offset)
     }
 
-    /// All of it, for the guest's DMA operations, which are to be dropped before the arena.
+    /// All of it as the pool of one device, which keeps the arena.
     ///
-    /// # Safety
-    ///
-    /// It is called once, and the arena outlives what it gives.
-    pub unsafe fn memory(&self) -> DmaMemory {
+    /// Panics when called again: two pools would give the same bytes away.
+    pub fn pool(self: &Arc<Self>, when_full: WhenFull) -> Bounce<Process> {
+        assert!(!self.is_taken.swap(true, Ordering::Relaxed), "an arena is the pool of one device");
         let start = NonNull::new(self.region.as_ptr()).expect("mmap(2) gives no null pointer");
         // SAFETY:
         // 1. `start` is a multiple of the page size, and with it of 8.
-        // 2. The mapping is readable and writable, and ends with `self`, which the caller keeps longer.
-        // 3. Nothing here uses the bytes, and the caller takes them once.
-        unsafe { DmaMemory::new(start, self.len_bytes(), BASE) }
+        // 2. The mapping is readable and writable, and ends with `self`, which the pool keeps as its owner.
+        // 3. Nothing here uses the bytes, and they are given away once: `is_taken`.
+        let memory = unsafe { DmaMemory::new(start, self.len_bytes(), BASE) };
+        Bounce::owning(Arc::new(Process), memory, when_full, Arc::clone(self) as Arc<dyn Send + Sync>)
     }
 }
 

@@ -5,5 +5,7 @@
 
 pub mod arena;
 pub mod daemon;
+
+pub mod mount;
 pub mod platform;
 pub mod transport;

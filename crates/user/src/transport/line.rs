@@ -122,7 +122,7 @@ impl Line {
     }
 
     /// Ends the connection for both sides.
-    fn hang_up(&self) {
+    pub(super) fn hang_up(&self) {
         self.is_gone.store(true, Ordering::Release);
         // It fails where the other side was faster.
         let _ = self.stream.shutdown(Shutdown::Both);

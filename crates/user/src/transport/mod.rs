@@ -32,7 +32,7 @@ use vhost::{
 };
 use zerocopy::IntoBytes as _;
 
-use crate::arena::Arena;
+use crate::{arena::Arena, daemon::Daemon};
 use line::Watched;
 use wake::Wake;
 
@@ -52,6 +52,8 @@ pub struct VhostUser {
     status: AtomicU8,
     queues: Vec<Queue>,
     line: Watched,
+    /// Ends behind the connection, which is what makes it end.
+    daemon: Option<Daemon>,
 }
 
 struct Queue {
@@ -117,12 +119,29 @@ impl VhostUser {
             status: AtomicU8::new(0),
             queues,
             line,
+            daemon: None,
         })
+    }
+
+    /// Ends `daemon` once the connection to it has ended.
+    #[must_use]
+    pub fn with_daemon(self, daemon: Daemon) -> Self {
+        Self { daemon: Some(daemon), ..self }
+    }
+
+    /// The process id of the daemon that was started for this connection.
+    pub fn daemon_id(&self) -> Option<u32> {
+        self.daemon.as_ref().map(Daemon::id)
     }
 
     /// Whether the back end has hung up.
     pub fn is_gone(&self) -> bool {
         self.line.is_gone()
+    }
+
+    /// Ends the connection for both sides: whoever waits for a queue is told.
+    pub fn hang_up(&self) {
+        self.line.hang_up();
     }
 
     /// Sends one request and waits for its answer.

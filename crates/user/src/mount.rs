@@ -1,0 +1,222 @@
+//! A share in use by this process: a daemon, the device that it is, and sessions with it.
+//!
+//! ```no_run
+//! use transom_user::mount::Mount;
+//!
+//! let mount = Mount::builder().shared_dir("/srv/share").connect()?;
+//! let session = mount.session(Default::default())?;
+//! # Ok::<(), transom_user::mount::MountError>(())
+//! ```
+
+use std::{
+    io,
+    os::unix::net::UnixStream,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use thiserror::Error;
+use transom_guest::{
+    device::{DeviceError, Settings, VirtioFs},
+    dma::{DmaChoice, WhenFull},
+    session::{Session, SessionError, Wishes},
+};
+
+use crate::{
+    arena::{self, Arena},
+    daemon::{Daemon, DaemonError, Program},
+    platform::Process,
+    transport::{ConnectError, VhostUser},
+};
+
+/// The tag of a daemon that tells none. Nobody mounts by it here.
+const TAG: &[u8] = b"share";
+/// How long a request may wait for room in the arena: callers that each hold a part of it must not wait for ever.
+const ROOM_MAX: Duration = Duration::from_secs(30);
+/// How long a daemon that has closed the connection may take to end, so that its message can be told.
+const LAST_WORDS_MAX: Duration = Duration::from_secs(2);
+
+/// The device of a daemon.
+pub type Device = VirtioFs<Process, VhostUser>;
+
+/// A connection to a share, which ends with the last session on it, and with it a daemon that was started for it.
+pub struct Mount {
+    builder: Builder,
+    device: Arc<Device>,
+}
+
+/// Where the share is, and how it is used.
+#[derive(Debug, Clone)]
+#[must_use = "nothing happens before `connect`"]
+pub struct Builder {
+    source: Source,
+    program: Option<Program>,
+    arena_len_bytes: usize,
+    settings: Settings,
+}
+
+#[derive(Debug, Clone)]
+enum Source {
+    Nowhere,
+    Socket(PathBuf),
+    Directory(PathBuf),
+}
+
+/// Why a share cannot be used.
+#[derive(Debug, Error)]
+pub enum MountError {
+    /// Neither a socket nor a directory was given.
+    #[error("neither a socket nor a directory is given")]
+    Nowhere,
+    /// Nobody listens there, or it cannot be reached.
+    #[error("cannot connect to {path:?}: {source}")]
+    Socket {
+        /// The socket's path.
+        path: PathBuf,
+        /// What connect(2) said.
+        source: io::Error,
+    },
+    /// The daemon cannot be started.
+    #[error(transparent)]
+    Daemon(#[from] DaemonError),
+    /// The daemon that was started has ended.
+    #[error("{program:?} has ended ({status}): {messages}")]
+    Ended {
+        /// Its program.
+        program: PathBuf,
+        /// How it ended.
+        status: std::process::ExitStatus,
+        /// The last that it wrote.
+        messages: String,
+    },
+    /// The other side is no vhost-user back end of the right kind.
+    #[error("no file system at {name:?}: {source}")]
+    Connect {
+        /// The socket, or the daemon's program.
+        name: PathBuf,
+        /// What is wrong.
+        source: ConnectError,
+    },
+    /// The device could not be brought up.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// No session began.
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    /// There is no memory to share.
+    #[error("memory to share with the daemon: {0}")]
+    Arena(io::Error),
+}
+
+impl Mount {
+    /// A share that is yet to be named.
+    pub fn builder() -> Builder {
+        Builder {
+            source: Source::Nowhere,
+            program: None,
+            arena_len_bytes: arena::LEN_BYTES_DEFAULT,
+            settings: Settings::default(),
+        }
+    }
+
+    /// The device, for its counters and as a channel.
+    pub fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    /// Begins a session. A new one ends the one before, on the server's side.
+    ///
+    /// Blocks until the server has answered.
+    pub fn session(&self, wishes: Wishes) -> Result<Session<Process>, MountError> {
+        let channel = Arc::clone(&self.device);
+        Ok(Session::begin(channel, Arc::new(Process), wishes)?)
+    }
+
+    /// Whether the daemon has hung up: every operation fails with ENOTCONN from then on.
+    pub fn is_gone(&self) -> bool {
+        self.device.transport().is_gone()
+    }
+
+    /// Connects again, to the same socket or to a new daemon for the same directory.
+    ///
+    /// What sessions on the old connection wait for fails, if it has not yet; they stay as they are.
+    pub fn reconnect(&mut self) -> Result<(), MountError> {
+        self.device.transport().hang_up();
+        self.device = self.builder.device()?;
+        Ok(())
+    }
+}
+
+impl Builder {
+    /// The share of a daemon that listens at `path`.
+    pub fn socket(self, path: impl AsRef<Path>) -> Self {
+        Self { source: Source::Socket(path.as_ref().to_owned()), ..self }
+    }
+
+    /// The directory `path`, by a daemon that is started for it.
+    pub fn shared_dir(self, path: impl AsRef<Path>) -> Self {
+        Self { source: Source::Directory(path.as_ref().to_owned()), ..self }
+    }
+
+    /// The daemon to start for [`Self::shared_dir`]; else `transomd`.
+    pub fn daemon(self, program: Program) -> Self {
+        Self { program: Some(program), ..self }
+    }
+
+    /// Request queues to use at most; the daemon may have fewer.
+    pub fn queues(mut self, count: u16) -> Self {
+        self.settings.request_queues_max = count;
+        self
+    }
+
+    /// Bytes of memory to share with the daemon, which bound the data of requests in flight.
+    pub fn arena_len_bytes(self, arena_len_bytes: usize) -> Self {
+        Self { arena_len_bytes, ..self }
+    }
+
+    /// How the device is driven.
+    pub fn settings(self, settings: Settings) -> Self {
+        Self { settings, ..self }
+    }
+
+    /// Connects, and brings the device up.
+    ///
+    /// Blocks until the daemon has answered, with a bound.
+    pub fn connect(self) -> Result<Mount, MountError> {
+        let device = self.device()?;
+        Ok(Mount { builder: self, device })
+    }
+
+    fn device(&self) -> Result<Arc<Device>, MountError> {
+        let arena = Arc::new(Arena::new(self.arena_len_bytes).map_err(MountError::Arena)?);
+        let transport = match &self.source {
+            Source::Nowhere => return Err(MountError::Nowhere),
+            Source::Socket(path) => {
+                let connect = |source| MountError::Socket { path: path.clone(), source };
+                let stream = UnixStream::connect(path).map_err(connect)?;
+                VhostUser::connect(stream, Arc::clone(&arena), TAG)
+                    .map_err(|source| MountError::Connect { name: path.clone(), source })?
+            }
+            Source::Directory(path) => self.start(path, &arena)?,
+        };
+        let dma = DmaChoice::always(Arc::new(arena.pool(WhenFull::Wait(ROOM_MAX.as_nanos() as u64))));
+        Ok(Arc::new(VirtioFs::new(transport, Arc::new(Process), &dma, self.settings)?))
+    }
+
+    /// Starts a daemon, which ends with the transport.
+    fn start(&self, shared_dir: &Path, arena: &Arc<Arena>) -> Result<VhostUser, MountError> {
+        let program = self.program.clone().unwrap_or_else(Program::transomd);
+        let (mut daemon, stream) = Daemon::start(&program, shared_dir)?;
+        match VhostUser::connect(stream, Arc::clone(arena), TAG) {
+            Ok(transport) => Ok(transport.with_daemon(daemon)),
+            Err(source) => Err(match daemon.wait(LAST_WORDS_MAX) {
+                Some(status) => MountError::Ended { program: program.path, status, messages: daemon.messages() },
+                None => {
+                    daemon.kill();
+                    MountError::Connect { name: program.path, source }
+                }
+            }),
+        }
+    }
+}
