@@ -1,0 +1,94 @@
+//! Calls and started messages of an honest device.
+
+use std::{sync::Arc, thread};
+
+use transom_guest::channel::{Channel, ChannelError, Message, OwnedMessage, Sink, Source};
+
+use crate::{
+    fake::{ALL, Chain, EVENT_IDX, Fake, INDIRECT_DESC, VERSION_1},
+    platform::{Device, SLEEPING, device},
+};
+
+/// What the device answers: the sum of the bytes, then the bytes backwards.
+pub(crate) fn echo(chain: &Chain) -> Vec<u8> {
+    let sent = chain.sent();
+    let sum: u64 = sent.iter().map(|&byte| u64::from(byte)).sum();
+    sum.to_le_bytes().into_iter().chain(sent.into_iter().rev()).take(chain.room()).collect()
+}
+
+pub(crate) fn call(device: &Device, queue: u16, head: &[u8], data: &[u8]) -> Result<(), ChannelError> {
+    let mut sum = [0; 8];
+    let mut back = vec![0; head.len() + data.len() + 3];
+    let message = Message { head, data: Source::Bytes(data), reply_head: &mut sum, reply_data: Sink::Bytes(&mut back) };
+    let written = device.call(queue, message)?;
+    assert_eq!(written, 8 + head.len() + data.len());
+    let sent: Vec<u8> = [head, data].concat();
+    assert_eq!(u64::from_le_bytes(sum), sent.iter().map(|&byte| u64::from(byte)).sum());
+    assert!(back.iter().take(sent.len()).eq(sent.iter().rev()));
+    assert_eq!(back[sent.len()..], [0; 3]);
+    Ok(())
+}
+
+#[test]
+fn threads_that_call_at_the_same_time_each_get_their_own_reply() {
+    for features in [ALL, VERSION_1 | INDIRECT_DESC, VERSION_1 | EVENT_IDX, VERSION_1] {
+        let fake = Arc::new(Fake::new(features, 2, 16));
+        let device = &device(&fake, SLEEPING);
+        assert_eq!((device.tag(), device.request_queues()), (b"share".as_slice(), 2));
+        thread::scope(|scope| {
+            for queue in [1, 2] {
+                let fake = &fake;
+                scope.spawn(move || fake.serve(queue, echo));
+            }
+            let callers: Vec<_> = (0..8u16)
+                .map(|caller| {
+                    scope.spawn(move || {
+                        for round in 0..200usize {
+                            let head = vec![caller as u8 + 1; 40 + round * 7 % 900];
+                            let data = vec![round as u8; round * 131 % 9000];
+                            call(device, caller % 2, &head, &data).unwrap();
+                        }
+                    })
+                })
+                .collect();
+            callers.into_iter().for_each(|caller| caller.join().unwrap());
+            fake.vanish();
+        });
+    }
+}
+
+#[test]
+fn started_messages_beyond_the_length_of_the_queue_are_all_finished_in_any_order() {
+    let fake = Arc::new(Fake::new(ALL, 1, 8));
+    let device = device(&fake, SLEEPING);
+    thread::scope(|scope| {
+        scope.spawn(|| fake.serve(1, echo));
+        let tickets: Vec<_> = (0..100u8)
+            .map(|number| {
+                let data = Arc::new(device.buffer(1000).unwrap());
+                data.fill(0, 1000, number);
+                let room = Arc::new(device.buffer(100).unwrap());
+                let message = OwnedMessage {
+                    head: vec![number; 40],
+                    data: Some((data, 10..20)),
+                    reply_head_len: 8,
+                    reply_data: Some((Arc::clone(&room), 7..80)),
+                };
+                (number, room, device.start(0, message).unwrap())
+            })
+            .collect();
+        for (number, room, ticket) in tickets.into_iter().rev() {
+            let reply = device.finish(ticket).unwrap();
+            assert_eq!(reply.written, 58);
+            assert_eq!(reply.head, (u64::from(number) * 50).to_le_bytes());
+            let mut bytes = [0; 100];
+            room.read(0, &mut bytes);
+            assert!(bytes[7..57].iter().all(|&byte| byte == number) && bytes[57..] == [0; 43]);
+        }
+        assert_eq!(
+            device.finish(transom_guest::channel::Ticket(77 << 26)).err(),
+            Some(ChannelError::Broken("an unknown ticket"))
+        );
+        drop(device);
+    });
+}
