@@ -9,6 +9,11 @@
 
 extern crate alloc;
 
+// The examples of the guide are compiled with those of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guest-library.md")]
+struct Guide;
+
 pub mod cache;
 pub mod channel;
 pub mod device;
