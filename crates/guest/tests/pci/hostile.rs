@@ -51,7 +51,7 @@ impl Registers for Words {
 
 /// A configuration that keeps what is written, or answers something else at each read.
 enum Config {
-    Memory(Mutex<[u8; 256]>),
+    Memory(Box<Mutex<[u8; 256]>>),
     Changing(Words),
 }
 
@@ -150,7 +150,7 @@ proptest! {
         let mut bytes: [u8; 256] = bytes.try_into().unwrap();
         bytes[..4].copy_from_slice(&0x105a_1af4u32.to_le_bytes());
         bytes[6] |= 0x10;
-        let config = Config::Memory(Mutex::new(bytes));
+        let config = Config::Memory(Box::new(Mutex::new(bytes)));
         if let Ok(bars) = read_bars(&config) {
             use_all(&config, bars, &Words::new(vec![1, 0, 7]))?;
         }
