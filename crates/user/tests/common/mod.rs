@@ -6,11 +6,14 @@ use std::{fs, path::PathBuf};
 use tempfile::TempDir;
 use transom_user::daemon::Program;
 
+/// Why the peer is left out.
+pub(crate) const NO_PEER: &str = "there is no virtiofsd 1.14 in the cache; `transom-fetch virtiofsd` builds it";
+
 /// `transomd`, and the peer where it is built.
 pub(crate) fn daemons() -> Vec<Program> {
     let peer = peer();
     if peer.is_none() {
-        println!("SKIPPED: there is no virtiofsd 1.14 in the cache; scripts/requisites tells how to get it");
+        println!("SKIPPED: {NO_PEER}");
     }
     [transomd()].into_iter().chain(peer).collect()
 }
@@ -37,4 +40,9 @@ pub(crate) fn tree() -> TempDir {
     fs::create_dir(dir.path().join("sub")).unwrap();
     fs::write(dir.path().join("sub/large"), vec![7; 3 << 20]).unwrap();
     dir
+}
+
+/// An empty directory on a file system with all that a disk's has, where there is one.
+pub(crate) fn on_disk() -> TempDir {
+    tempfile::tempdir_in("/var/tmp").or_else(|_| tempfile::tempdir()).unwrap()
 }

@@ -1,0 +1,39 @@
+//! A share, mounted by this process, as the place where cases run.
+
+use std::sync::Arc;
+
+use transom_guest::session::Wishes;
+use transom_testkit::{
+    client::{Client, Identity},
+    runner::Ground,
+};
+use transom_user::mount::Mount;
+use transom_wire::ops::init::InitFlags;
+
+use crate::vfs::Vfs;
+
+/// Every case gets a directory in the share's root.
+pub(crate) struct Share {
+    vfs: Vfs,
+}
+
+impl Share {
+    pub(crate) fn new(mount: &Mount) -> Self {
+        // Set-id bits are the server's to clear: it does so where this guest, which asks for attributes each time, could not.
+        let wishes = Wishes::default().with(InitFlags::HANDLE_KILLPRIV_V2);
+        Self { vfs: Vfs::new(Arc::new(mount.session(wishes).unwrap())) }
+    }
+}
+
+impl Ground for Share {
+    fn run_in(&self, name: &str, body: &mut dyn FnMut(&dyn Client)) -> anyhow::Result<()> {
+        let who = Identity { uid: 0, gid: 0, groups: Vec::new() };
+        let init = self.vfs.init(who.clone());
+        let path = name.replace('/', ".").into_bytes();
+        init.mkdir(&path, 0o755)?;
+        let process = self.vfs.process_in(&init, &path, who)?;
+        body(&process);
+        process.exit();
+        Ok(())
+    }
+}

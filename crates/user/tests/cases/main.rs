@@ -1,0 +1,88 @@
+//! The list of file-system cases, on shares that this process has mounted: the same results as on a bare directory.
+//!
+//! What differs is listed with its reason in `testkit/data`: `library-guest.allow` for every daemon, `virtiofsd.allow` for
+//! what the peer's is.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod ground;
+mod vfs;
+
+use std::{
+    path::Path,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use ground::Share;
+use transom_testkit::{
+    cases, compare,
+    report::{Report, Status},
+    runner::{self, Directory, Ground},
+};
+use transom_user::{daemon::Program, mount::Mount};
+
+/// Far above what a case takes here on a busy machine.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// What a share needs to be as good as the bare directory, and is off unless asked for.
+const ALWAYS: [&str; 4] = ["--xattr", "--preserve-noatime", "--killpriv-v2", "--modcaps=+sys_admin:+linux_immutable"];
+
+#[test]
+fn cases_on_transomd_give_what_the_bare_directory_gives() {
+    let mut program = common::transomd();
+    program.args.extend(ALWAYS.into_iter().chain(["--birth-times", "--posix-lock", "--flock"]).map(Into::into));
+    compare_with_oracle(&program, &["library-guest.allow"]);
+}
+
+#[test]
+fn cases_on_virtiofsd_give_what_the_bare_directory_gives() {
+    let Some(mut program) = common::peer() else {
+        println!("SKIPPED: {}", common::NO_PEER);
+        return;
+    };
+    // Linux asks again where a removed inode that was held by a file handle is ESTALE; this guest has no need to.
+    program.args.extend(ALWAYS.into_iter().chain(["--inode-file-handles=never"]).map(Into::into));
+    compare_with_oracle(&program, &["library-guest.allow", "virtiofsd.allow", "library-guest-virtiofsd.allow"]);
+}
+
+fn compare_with_oracle(program: &Program, lists: &[&str]) {
+    let dir = common::on_disk();
+    let mount = Mount::builder().shared_dir(dir.path()).daemon(program.clone()).connect().unwrap();
+    let found = run(Arc::new(Share::new(&mount)));
+    let allowed: Vec<_> = lists.iter().flat_map(|list| allowed(list)).collect();
+    let differences = compare::differences(oracle(), &found, &allowed, false);
+    let (known, unknown): (Vec<_>, Vec<_>) = differences.iter().partition(|difference| difference.allowed.is_some());
+    let passed = found.iter().filter(|report| report.status == Status::Pass).count();
+    println!("{passed} of {} passed, {} differ as known", found.len(), known.len());
+    for difference in &unknown {
+        println!(
+            "{} {}\n    expected: {}\n    found:    {}",
+            difference.case, difference.what, difference.expected, difference.found
+        );
+    }
+    assert!(unknown.is_empty(), "{} differences that no list explains", unknown.len());
+}
+
+/// The results on the bare directory; run once.
+fn oracle() -> &'static [Report] {
+    static ORACLE: OnceLock<Vec<Report>> = OnceLock::new();
+    ORACLE.get_or_init(|| {
+        let dir = common::on_disk();
+        let reports = run(Arc::new(Directory::new(dir.path()).unwrap()));
+        let failed: Vec<_> = reports.iter().filter(|report| report.status == Status::Fail).collect();
+        assert!(failed.is_empty(), "the bare directory fails: {failed:?}");
+        reports
+    })
+}
+
+fn run(ground: Arc<dyn Ground>) -> Vec<Report> {
+    let cases: Vec<_> = cases::all().collect();
+    runner::run(&ground, &cases, 2, LIMIT, &mut |_| {})
+}
+
+fn allowed(list: &str) -> Vec<compare::Allowed> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../testkit/data").join(list);
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    compare::parse_allowed(&text).unwrap_or_else(|error| panic!("{}: {error:#}", path.display()))
+}
