@@ -19,6 +19,7 @@ pub mod channel;
 pub mod device;
 pub mod dma;
 pub mod errno;
+pub mod fs;
 pub mod ops;
 pub mod platform;
 mod queue;

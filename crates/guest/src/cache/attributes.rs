@@ -1,0 +1,41 @@
+//! The attributes of one inode.
+
+use transom_wire::attr::Attr;
+
+use super::Validity;
+
+/// What was last told of an inode, and until when it holds.
+#[derive(Default)]
+pub(crate) struct Attributes {
+    attr: Attr,
+    validity: Validity,
+    /// When this guest last changed the inode, by the volume's count of changes: what was asked before is not kept.
+    changed_at: u64,
+}
+
+impl Attributes {
+    pub(crate) fn new(attr: Attr, validity: Validity) -> Self {
+        Self { attr, validity, changed_at: 0 }
+    }
+
+    /// What may be used without asking.
+    pub(crate) fn get(&self, now_ns: u64) -> Option<Attr> {
+        self.validity.is_valid(now_ns).then_some(self.attr)
+    }
+
+    /// Keeps the answer to what was asked at `asked_at`. False where a change has overtaken it.
+    pub(crate) fn put(&mut self, attr: Attr, validity: Validity, asked_at: u64) -> bool {
+        let is_current = self.changed_at <= asked_at;
+        if is_current {
+            self.attr = attr;
+            self.validity = validity;
+        }
+        is_current
+    }
+
+    /// Says that this guest has changed, or is changing, the inode at `now`.
+    pub(crate) fn change(&mut self, now: u64) {
+        self.changed_at = now;
+        self.validity = Validity::NEVER;
+    }
+}

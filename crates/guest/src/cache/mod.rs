@@ -1,0 +1,27 @@
+//! What a guest keeps of a share so that it need not ask again: names, attributes, symbolic links, directories, data.
+//!
+//! How long something holds is one question, answered by [`validity`]; each kind of thing has its file. All memory is bounded
+//! by [`CacheOptions`]. Nothing here sends a request: what is kept was given by [`volume`](crate::volume), which also says
+//! what no longer holds.
+
+pub(crate) mod attributes;
+pub(crate) mod names;
+mod validity;
+
+pub use validity::{CacheMode, Validity};
+
+/// How much is kept, and for how long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CacheOptions {
+    /// For how long.
+    pub mode: CacheMode,
+    /// The most names, absent ones included. Each keeps an inode referenced.
+    pub names_max: usize,
+}
+
+impl Default for CacheOptions {
+    /// As long as the server says, up to 65536 names.
+    fn default() -> Self {
+        Self { mode: CacheMode::Auto, names_max: 1 << 16 }
+    }
+}

@@ -1,0 +1,193 @@
+//! Names and what they lead to: an inode, or nothing.
+//!
+//! One table for a volume, in shards by hash, each under a lock of its own and bounded: a clock's hand passes over names that
+//! were used since it last came. A name holds while its time lasts and while its directory's epoch is the one it was fetched
+//! in. References to inodes are dropped outside of the locks, since the last one sends a message.
+
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
+use core::hash::{BuildHasher, Hash, Hasher};
+
+use hashbrown::{DefaultHashBuilder, HashTable};
+use lock_api::Mutex;
+use transom_wire::{Name, NodeId};
+
+use super::Validity;
+use crate::{Platform, volume::Inode};
+
+/// Locks beside each other: few threads meet at one, and an empty table stays small.
+const SHARDS: usize = 16;
+
+/// The names of a volume.
+pub(crate) struct Names<P: Platform> {
+    shards: [Mutex<P::RawMutex, Shard<P>>; SHARDS],
+    hasher: DefaultHashBuilder,
+}
+
+/// Where a name is to be found, and the directory's state that it must have been fetched in.
+#[derive(Clone, Copy)]
+pub(crate) struct Key<'a> {
+    pub(crate) parent: NodeId,
+    /// Of the directory: counts changes after which none of its names hold.
+    pub(crate) epoch: u64,
+    pub(crate) name: Name<'a>,
+}
+
+/// What a name leads to.
+pub(crate) enum Found<P: Platform> {
+    Inode(Arc<Inode<P>>),
+    Absent,
+}
+
+struct Shard<P: Platform> {
+    /// Places in `slots`.
+    index: HashTable<usize>,
+    slots: Vec<Slot<P>>,
+    hand: usize,
+    slots_max: usize,
+}
+
+struct Slot<P: Platform> {
+    hash: u64,
+    parent: NodeId,
+    epoch: u64,
+    name: Box<[u8]>,
+    target: Option<Arc<Inode<P>>>,
+    validity: Validity,
+    /// Since the hand last came by.
+    is_used: bool,
+}
+
+impl<P: Platform> Names<P> {
+    pub(crate) fn new(names_max: usize) -> Self {
+        let shard = || Shard { index: HashTable::new(), slots: Vec::new(), hand: 0, slots_max: names_max / SHARDS };
+        Self { shards: core::array::from_fn(|_| Mutex::new(shard())), hasher: DefaultHashBuilder::default() }
+    }
+
+    /// What the name leads to, where that is known and still holds.
+    pub(crate) fn get(&self, key: Key<'_>, now_ns: u64) -> Option<Found<P>> {
+        let hash = self.hash(key);
+        let mut shard = self.shard(hash).lock();
+        let place = shard.find(hash, key)?;
+        let slot = &mut shard.slots[place];
+        if slot.epoch != key.epoch || !slot.validity.is_valid(now_ns) {
+            return None;
+        }
+        slot.is_used = true;
+        Some(slot.target.as_ref().map_or(Found::Absent, |inode| Found::Inode(Arc::clone(inode))))
+    }
+
+    /// Keeps what a name leads to, if `is_current` still says so once the shard is locked.
+    pub(crate) fn put(
+        &self,
+        key: Key<'_>,
+        target: Option<Arc<Inode<P>>>,
+        validity: Validity,
+        is_current: impl FnOnce() -> bool,
+    ) {
+        if validity == Validity::NEVER {
+            return self.remove(key);
+        }
+        let hash = self.hash(key);
+        let slot = Slot {
+            hash,
+            parent: key.parent,
+            epoch: key.epoch,
+            name: key.name.as_bytes().into(),
+            target,
+            validity,
+            is_used: false,
+        };
+        let mut shard = self.shard(hash).lock();
+        let displaced = if is_current() { shard.put(key, slot) } else { Some(slot) };
+        drop(shard);
+        drop(displaced);
+    }
+
+    /// Forgets what a name leads to.
+    pub(crate) fn remove(&self, key: Key<'_>) {
+        let hash = self.hash(key);
+        let mut shard = self.shard(hash).lock();
+        let removed = shard.find(hash, key).map(|place| shard.take(place));
+        drop(shard);
+        drop(removed);
+    }
+
+    /// Forgets everything.
+    pub(crate) fn clear(&self) {
+        for shard in &self.shards {
+            let mut shard = shard.lock();
+            shard.index.clear();
+            let slots = core::mem::take(&mut shard.slots);
+            drop(shard);
+            drop(slots);
+        }
+    }
+
+    fn hash(&self, key: Key<'_>) -> u64 {
+        let mut hasher = self.hasher.build_hasher();
+        key.parent.hash(&mut hasher);
+        hasher.write(key.name.as_bytes());
+        hasher.finish()
+    }
+
+    fn shard(&self, hash: u64) -> &Mutex<P::RawMutex, Shard<P>> {
+        // The table takes the lowest and the highest bits.
+        &self.shards[(hash >> 32) as usize % SHARDS]
+    }
+}
+
+impl<P: Platform> Shard<P> {
+    fn find(&self, hash: u64, key: Key<'_>) -> Option<usize> {
+        let is_key = |&place: &usize| {
+            let slot = &self.slots[place];
+            slot.parent == key.parent && *slot.name == *key.name.as_bytes()
+        };
+        self.index.find(hash, is_key).copied()
+    }
+
+    /// Gives what had to make room, or the slot itself where there is none.
+    fn put(&mut self, key: Key<'_>, slot: Slot<P>) -> Option<Slot<P>> {
+        let hash = slot.hash;
+        if let Some(place) = self.find(hash, key) {
+            return Some(core::mem::replace(&mut self.slots[place], slot));
+        }
+        if self.slots_max == 0 {
+            return Some(slot);
+        }
+        let displaced = (self.slots.len() >= self.slots_max).then(|| self.evict());
+        self.slots.push(slot);
+        let slots = &self.slots;
+        self.index.insert_unique(hash, slots.len() - 1, |&place| slots[place].hash);
+        displaced
+    }
+
+    /// Takes the next slot out that was not used since the hand last came.
+    fn evict(&mut self) -> Slot<P> {
+        loop {
+            self.hand = if self.hand + 1 < self.slots.len() { self.hand + 1 } else { 0 };
+            let slot = &mut self.slots[self.hand];
+            if !core::mem::take(&mut slot.is_used) {
+                return self.take(self.hand);
+            }
+        }
+    }
+
+    /// Takes a slot out; the last one moves to its place.
+    fn take(&mut self, place: usize) -> Slot<P> {
+        self.unlist(place);
+        let last = self.slots.len() - 1;
+        if place != last {
+            let hash = self.slots[last].hash;
+            if let Some(listed) = self.index.find_mut(hash, |&listed| listed == last) {
+                *listed = place;
+            }
+        }
+        self.slots.swap_remove(place)
+    }
+
+    fn unlist(&mut self, place: usize) {
+        if let Ok(entry) = self.index.find_entry(self.slots[place].hash, |&listed| listed == place) {
+            entry.remove();
+        }
+    }
+}

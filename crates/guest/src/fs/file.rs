@@ -1,0 +1,203 @@
+//! Open files of a program.
+
+use alloc::sync::Arc;
+
+use lock_api::Mutex;
+
+use super::{Fs, Metadata};
+use crate::{
+    Errno, Platform,
+    volume::{Inode, Lock, LockKind, LockOwner, OpenFile, SetAttributes, SetTime},
+};
+
+/// From where an offset counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SeekFrom {
+    /// The beginning.
+    Start(u64),
+    /// Where the file stands.
+    Current(i64),
+    /// The end.
+    End(i64),
+    /// The next data at or behind this offset. Errors: ENXIO where there is none.
+    Data(u64),
+    /// The next hole at or behind this offset. Errors: ENXIO beyond the end.
+    Hole(u64),
+}
+
+/// An open file with a position. Dropping it closes it and hides an error of that: see [`Self::close`].
+pub struct File<P: Platform> {
+    fs: Fs<P>,
+    open: Arc<OpenFile<P>>,
+    position: Mutex<P::RawMutex, u64>,
+    is_closed: bool,
+}
+
+impl<P: Platform> File<P> {
+    pub(super) fn new(fs: Fs<P>, open: Arc<OpenFile<P>>) -> Self {
+        Self { fs, open, position: Mutex::new(0), is_closed: false }
+    }
+
+    /// The open file, as the volume has it.
+    pub fn as_open_file(&self) -> &Arc<OpenFile<P>> {
+        &self.open
+    }
+
+    /// What is open.
+    pub fn inode(&self) -> &Arc<Inode<P>> {
+        self.open.inode()
+    }
+
+    /// Reads from `offset`, in bytes, until `bytes` is full or the file ends.
+    pub fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<usize, Errno> {
+        self.open.read_at(&self.fs.caller(), offset, bytes)
+    }
+
+    /// Writes at `offset`, or at the end where the file is open for appending; gives how many bytes were taken.
+    pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<usize, Errno> {
+        self.open.write_at(&self.fs.caller(), offset, bytes)
+    }
+
+    /// Reads where the file stands, and moves on. Two at once read the same.
+    pub fn read(&self, bytes: &mut [u8]) -> Result<usize, Errno> {
+        let position = *self.position.lock();
+        let len = self.read_at(position, bytes)?;
+        *self.position.lock() = position + len as u64;
+        Ok(len)
+    }
+
+    /// Writes where the file stands, or at the end where it is open for appending, and moves on.
+    pub fn write(&self, bytes: &[u8]) -> Result<usize, Errno> {
+        let (offset, len) = if self.open.is_appending() {
+            self.open.append(&self.fs.caller(), bytes)?
+        } else {
+            let position = *self.position.lock();
+            (position, self.write_at(position, bytes)?)
+        };
+        *self.position.lock() = offset + len as u64;
+        Ok(len)
+    }
+
+    /// Writes all of `bytes`, as [`Self::write`].
+    pub fn write_all(&self, bytes: &[u8]) -> Result<(), Errno> {
+        let mut done = 0;
+        while done < bytes.len() {
+            match self.write(&bytes[done..])? {
+                0 => return Err(Errno::IO),
+                len => done += len,
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves to another place; gives where the file stands then. Errors: EINVAL before the beginning.
+    pub fn seek(&self, to: SeekFrom) -> Result<u64, Errno> {
+        let caller = self.fs.caller();
+        let from = |base: u64, by: i64| {
+            base.checked_add_signed(by).filter(|&offset| offset <= i64::MAX as u64).ok_or(Errno::INVAL)
+        };
+        let position = match to {
+            SeekFrom::Start(offset) => from(offset, 0)?,
+            SeekFrom::Current(by) => from(self.position(), by)?,
+            SeekFrom::End(by) => from(self.metadata()?.len(), by)?,
+            SeekFrom::Data(offset) => self.open.seek_data(&caller, offset)?,
+            SeekFrom::Hole(offset) => self.open.seek_hole(&caller, offset)?,
+        };
+        *self.position.lock() = position;
+        Ok(position)
+    }
+
+    /// Where the file stands.
+    pub fn position(&self) -> u64 {
+        *self.position.lock()
+    }
+
+    /// Attributes of the open file.
+    pub fn metadata(&self) -> Result<Metadata, Errno> {
+        self.open.getattr(&self.fs.caller()).map(Metadata::new)
+    }
+
+    /// Cuts or extends the file to `size` bytes. Errors: EINVAL where it is not open for writing.
+    pub fn set_len(&self, size: u64) -> Result<(), Errno> {
+        self.set_attributes(&SetAttributes { size: Some(size), ..SetAttributes::default() }).map(|_| ())
+    }
+
+    /// Sets permissions, set-id and sticky bits.
+    pub fn set_permissions(&self, mode: u32) -> Result<(), Errno> {
+        self.set_attributes(&SetAttributes { mode: Some(mode), ..SetAttributes::default() }).map(|_| ())
+    }
+
+    /// Sets owner and group.
+    pub fn set_owner(&self, uid: Option<u32>, gid: Option<u32>) -> Result<(), Errno> {
+        self.set_attributes(&SetAttributes { uid, gid, ..SetAttributes::default() }).map(|_| ())
+    }
+
+    /// Sets the times of access and of modification.
+    pub fn set_times(&self, atime: SetTime, mtime: SetTime) -> Result<(), Errno> {
+        self.set_attributes(&SetAttributes { atime, mtime, ..SetAttributes::default() }).map(|_| ())
+    }
+
+    /// Changes several attributes at once; gives what they are then.
+    pub fn set_attributes(&self, set: &SetAttributes) -> Result<Metadata, Errno> {
+        self.fs.change_attributes(&self.fs.caller(), self.inode(), Some(&self.open), set)
+    }
+
+    /// Makes data and attributes durable. Gives the error of an earlier write, once.
+    pub fn sync_all(&self) -> Result<(), Errno> {
+        self.open.fsync(&self.fs.caller(), false)
+    }
+
+    /// Makes the data durable, and what is needed to find it. Gives the error of an earlier write, once.
+    pub fn sync_data(&self) -> Result<(), Errno> {
+        self.open.fsync(&self.fs.caller(), true)
+    }
+
+    /// Reserves, punches or zeroes a range, in bytes; `mode` is that of fallocate(2).
+    pub fn allocate(&self, mode: u32, offset: u64, len: u64) -> Result<(), Errno> {
+        self.open.fallocate(&self.fs.caller(), mode, offset, len)
+    }
+
+    /// Copies up to `len` bytes from `offset` to `to_offset` of another file, on the server; gives how many.
+    pub fn copy_to(&self, offset: u64, to: &Self, to_offset: u64, len: u64) -> Result<u64, Errno> {
+        self.open.copy_range(&self.fs.caller(), offset, &to.open, to_offset, len)
+    }
+
+    /// The lock in the way of `lock`, if there is one.
+    pub fn get_lock(&self, is_process: bool, lock: &Lock) -> Result<Option<Lock>, Errno> {
+        self.open.get_lock(&self.fs.caller(), self.owner(is_process), lock)
+    }
+
+    /// Sets or ends a lock of this process, or of this open file; where `is_waiting`, once nobody is in the way.
+    pub fn set_lock(&self, is_process: bool, lock: &Lock, is_waiting: bool) -> Result<(), Errno> {
+        self.open.set_lock(&self.fs.caller(), self.owner(is_process), lock, is_waiting)
+    }
+
+    /// Locks the whole open file as flock(2) does.
+    pub fn flock(&self, kind: LockKind, is_waiting: bool) -> Result<(), Errno> {
+        self.open.flock(&self.fs.caller(), kind, is_waiting)
+    }
+
+    /// Closes the file; gives the error of an earlier write, once.
+    pub fn close(mut self) -> Result<(), Errno> {
+        self.flush()
+    }
+
+    fn flush(&mut self) -> Result<(), Errno> {
+        self.is_closed = true;
+        // What must be told of is not cut short.
+        let caller = crate::session::Caller { interrupt: None, ..self.fs.caller() };
+        self.open.flush(&caller, self.fs.credentials().lock_owner)
+    }
+
+    fn owner(&self, is_process: bool) -> LockOwner {
+        if is_process { LockOwner::Process(self.fs.credentials().lock_owner) } else { LockOwner::OpenFile }
+    }
+}
+
+impl<P: Platform> Drop for File<P> {
+    fn drop(&mut self) {
+        if !self.is_closed {
+            let _ = self.flush();
+        }
+    }
+}

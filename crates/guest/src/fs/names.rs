@@ -1,0 +1,232 @@
+//! Making, moving and removing names, by path.
+
+use alloc::{sync::Arc, vec::Vec};
+
+use transom_wire::Name;
+
+use super::{
+    Fs,
+    path::{self, Last},
+    walk::Walk,
+};
+use crate::{Errno, Platform, session::Caller, volume::Inode};
+
+/// The new name must not exist.
+const RENAME_NOREPLACE: u32 = 1;
+/// The names change places.
+const RENAME_EXCHANGE: u32 = 2;
+
+impl<P: Platform> Fs<P> {
+    /// Makes a directory with permissions `mode`, from which the umask is taken.
+    pub fn create_dir(&self, path: impl AsRef<[u8]>, mode: u32) -> Result<(), Errno> {
+        self.make(path.as_ref(), true, |caller, parent, name| self.volume.mkdir(caller, parent, name, mode))
+    }
+
+    /// Makes a directory and those above it that are absent; one that exists is no error.
+    pub fn create_dir_all(&self, path: impl AsRef<[u8]>, mode: u32) -> Result<(), Errno> {
+        let path = path.as_ref();
+        match self.create_dir(path, mode) {
+            Err(Errno::NOENT) => {
+                let (before, Last::Name(..)) = path::split_last(path) else { return Err(Errno::NOENT) };
+                if before.is_empty() {
+                    return Err(Errno::NOENT);
+                }
+                self.create_dir_all(before, mode)?;
+                self.existing_dir(path, self.create_dir(path, mode))
+            }
+            result => self.existing_dir(path, result),
+        }
+    }
+
+    /// Makes a file: `mode` is type and permissions, `rdev` the device in the kernel's 32-bit form. Errors: EPERM for a device by others than root.
+    pub fn mknod(&self, path: impl AsRef<[u8]>, mode: u32, rdev: u32) -> Result<(), Errno> {
+        if matches!(mode & 0o170_000, 0o020_000 | 0o060_000) && self.credentials.uid != 0 {
+            return Err(Errno::PERM);
+        }
+        self.make(path.as_ref(), false, |caller, parent, name| self.volume.mknod(caller, parent, name, mode, rdev))
+    }
+
+    /// Makes a symbolic link at `path` that leads to `target`.
+    pub fn symlink(&self, target: impl AsRef<[u8]>, path: impl AsRef<[u8]>) -> Result<(), Errno> {
+        let target = target.as_ref();
+        self.make(path.as_ref(), false, |caller, parent, name| self.volume.symlink(caller, parent, name, target))
+    }
+
+    /// Gives the file `old` the further name `new`; of a symbolic link, itself. Errors: EPERM for a directory.
+    pub fn hard_link(&self, old: impl AsRef<[u8]>, new: impl AsRef<[u8]>) -> Result<(), Errno> {
+        let inode = self.find(old.as_ref(), false)?;
+        self.link_inode(&inode, new.as_ref())
+    }
+
+    /// Gives an inode the further name `new`.
+    pub fn link_inode(&self, inode: &Arc<Inode<P>>, new: impl AsRef<[u8]>) -> Result<(), Errno> {
+        self.make(new.as_ref(), false, |caller, parent, name| {
+            if inode.is_directory() {
+                return Err(Errno::PERM);
+            }
+            self.volume.link(caller, inode, parent, name)
+        })
+    }
+
+    /// Where the symbolic link `path` leads. Errors: EINVAL where it is none.
+    pub fn read_link(&self, path: impl AsRef<[u8]>) -> Result<Vec<u8>, Errno> {
+        self.walking(|walk| {
+            walk.follow(path.as_ref(), false)?;
+            if !walk.here().is_symlink() {
+                return Err(Errno::INVAL);
+            }
+            self.volume.readlink(&walk.caller, walk.here()).map(|target| target.to_vec())
+        })
+    }
+
+    /// Removes a name of what is not a directory. Errors: EISDIR.
+    pub fn remove_file(&self, path: impl AsRef<[u8]>) -> Result<(), Errno> {
+        self.walking(|walk| {
+            let Last::Name(name, is_slashed) = walk.follow_to_parent(path.as_ref())? else {
+                return Err(Errno::ISDIR);
+            };
+            let name = path::name(name)?;
+            if is_slashed {
+                let is_directory = walk.look(name)?.is_directory();
+                return Err(if is_directory { Errno::ISDIR } else { Errno::NOTDIR });
+            }
+            self.check_victim(walk, name)?;
+            self.volume.unlink(&walk.caller, walk.here(), name)
+        })
+    }
+
+    /// Removes an empty directory. Errors: ENOTEMPTY, ENOTDIR, EINVAL for `.`, EBUSY for the root.
+    pub fn remove_dir(&self, path: impl AsRef<[u8]>) -> Result<(), Errno> {
+        self.walking(|walk| {
+            let name = match walk.follow_to_parent(path.as_ref())? {
+                Last::Name(name, _) => path::name(name)?,
+                Last::Here => return Err(Errno::INVAL),
+                Last::Above => return Err(Errno::NOTEMPTY),
+                Last::Root => return Err(Errno::BUSY),
+            };
+            self.check_victim(walk, name)?;
+            self.volume.rmdir(&walk.caller, walk.here(), name)
+        })
+    }
+
+    /// Removes a directory and all that is in it; symbolic links are not followed.
+    pub fn remove_dir_all(&self, path: impl AsRef<[u8]>) -> Result<(), Errno> {
+        let path = path.as_ref();
+        if self.symlink_metadata(path)?.is_symlink() {
+            return Err(Errno::NOTDIR);
+        }
+        let names: Vec<_> = self.read_dir(path)?.collect::<Result<_, _>>()?;
+        for entry in names {
+            let inner = [path, b"/", &entry.name].concat();
+            match self.symlink_metadata(&inner)?.is_dir() {
+                true => self.remove_dir_all(&inner)?,
+                false => self.remove_file(&inner)?,
+            }
+        }
+        self.remove_dir(path)
+    }
+
+    /// Moves `old` to `new`, which it replaces.
+    pub fn rename(&self, old: impl AsRef<[u8]>, new: impl AsRef<[u8]>) -> Result<(), Errno> {
+        self.rename_with(old, new, 0)
+    }
+
+    /// Moves `old` to `new` with flags as of renameat2(2): RENAME_NOREPLACE (1), RENAME_EXCHANGE (2), RENAME_WHITEOUT (4).
+    pub fn rename_with(&self, old: impl AsRef<[u8]>, new: impl AsRef<[u8]>, flags: u32) -> Result<(), Errno> {
+        if flags & !7 != 0 || flags & RENAME_EXCHANGE != 0 && flags != RENAME_EXCHANGE {
+            return Err(Errno::INVAL);
+        }
+        self.walking(|from| {
+            let mut to = Walk::new(self, false);
+            let old = from.follow_to_parent(old.as_ref())?;
+            let new = to.follow_to_parent(new.as_ref())?;
+            let Last::Name(old, is_old_slashed) = old else { return Err(Errno::BUSY) };
+            let Last::Name(new, is_new_slashed) = new else {
+                return Err(if flags & RENAME_NOREPLACE != 0 { Errno::EXIST } else { Errno::BUSY });
+            };
+            let (old, new) = (path::name(old)?, path::name(new)?);
+            if is_old_slashed || is_new_slashed {
+                let is_directory = from.look(old)?.is_directory();
+                if !is_directory {
+                    return Err(Errno::NOTDIR);
+                }
+            }
+            self.check_move(from, old, &to, new)?;
+            self.volume.rename(&from.caller, (from.here(), old), (to.here(), new), flags)
+        })
+    }
+
+    /// The absolute path of what `path` leads to, without symbolic links, `.` and `..`.
+    pub fn canonicalize(&self, path: impl AsRef<[u8]>) -> Result<Vec<u8>, Errno> {
+        let names = self.walking(|walk| {
+            walk.record();
+            walk.follow(path.as_ref(), true)?;
+            Ok(walk.names())
+        })?;
+        let mut canonical = Vec::new();
+        for name in &names {
+            canonical.push(b'/');
+            canonical.extend_from_slice(name);
+        }
+        if canonical.is_empty() {
+            canonical.push(b'/');
+        }
+        Ok(canonical)
+    }
+
+    /// The path of the current directory, by the names that led to it.
+    pub fn current_dir(&self) -> Vec<u8> {
+        let names = self.current_names.join(&b'/');
+        [b"/", &names[..]].concat()
+    }
+
+    /// Goes to where `path` is to be made, checks permissions, and makes it.
+    fn make<T>(
+        &self,
+        path: &[u8],
+        is_directory: bool,
+        make: impl Fn(&Caller<'_>, &Arc<Inode<P>>, Name<'_>) -> Result<T, Errno>,
+    ) -> Result<(), Errno> {
+        self.walking(|walk| {
+            let Last::Name(name, is_slashed) = walk.follow_to_parent(path)? else { return Err(Errno::EXIST) };
+            let name = path::name(name)?;
+            if is_slashed && !is_directory {
+                return Err(walk.look(name).map_or_else(|error| error, |_| Errno::EXIST));
+            }
+            if let Err(error) = self.check_making(&walk.caller, walk.here()) {
+                // That it exists is said first.
+                return Err(walk.look(name).map_or(error, |_| Errno::EXIST));
+            }
+            let caller = self.maker(&walk.caller, walk.here())?;
+            make(&caller, walk.here(), name).map(|_| ())
+        })
+    }
+
+    /// Whether what could not be made is a directory already.
+    fn existing_dir(&self, path: &[u8], made: Result<(), Errno>) -> Result<(), Errno> {
+        match made {
+            Err(Errno::EXIST) if self.metadata(path)?.is_dir() => Ok(()),
+            made => made,
+        }
+    }
+
+    /// Checks whether the caller may remove `name` where `walk` stands.
+    fn check_victim(&self, walk: &Walk<'_, P>, name: Name<'_>) -> Result<(), Errno> {
+        if self.credentials.uid == 0 {
+            return Ok(());
+        }
+        self.check_removing(&walk.caller, walk.here(), &*walk.look(name)?)
+    }
+
+    fn check_move(&self, from: &Walk<'_, P>, old: Name<'_>, to: &Walk<'_, P>, new: Name<'_>) -> Result<(), Errno> {
+        if self.credentials.uid == 0 {
+            return Ok(());
+        }
+        self.check_victim(from, old)?;
+        match to.look(new) {
+            Ok(victim) => self.check_removing(&to.caller, to.here(), &victim),
+            Err(Errno::NOENT) => self.check_making(&to.caller, to.here()),
+            Err(error) => Err(error),
+        }
+    }
+}

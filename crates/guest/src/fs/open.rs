@@ -1,0 +1,222 @@
+//! Opening files, by path.
+
+use alloc::sync::Arc;
+
+use super::{
+    File, Fs,
+    path::{self, Last},
+    permission::{READ, WRITE},
+    walk::Walk,
+};
+use crate::{Errno, Platform, volume::OpenFile};
+
+const O_ACCMODE: u32 = 3;
+const O_RDONLY: u32 = 0;
+const O_WRONLY: u32 = 1;
+const O_RDWR: u32 = 2;
+const O_CREAT: u32 = 0o100;
+const O_EXCL: u32 = 0o200;
+const O_TRUNC: u32 = 0o1000;
+const O_APPEND: u32 = 0o2000;
+const O_DIRECTORY: u32 = 0o200_000;
+const O_NOFOLLOW: u32 = 0o400_000;
+const O_NOATIME: u32 = 0o1_000_000;
+
+/// How to open a file; everything is off at first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OpenOptions {
+    is_readable: bool,
+    is_writable: bool,
+    flags: u32,
+    mode: u32,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl OpenOptions {
+    /// Neither readable nor writable yet.
+    pub fn new() -> Self {
+        Self { is_readable: false, is_writable: false, flags: 0, mode: 0o666 }
+    }
+
+    /// For what flags as of open(2) say, by the numbers that x86 and most others have for them.
+    pub fn of_flags(flags: u32) -> Self {
+        let access = flags & O_ACCMODE;
+        let (is_readable, is_writable) = (access != O_WRONLY, access != O_RDONLY);
+        Self { is_readable, is_writable, flags: flags & !O_ACCMODE, mode: 0o666 }
+    }
+
+    /// For reading.
+    #[must_use]
+    pub fn read(self, is_readable: bool) -> Self {
+        Self { is_readable, ..self }
+    }
+
+    /// For writing.
+    #[must_use]
+    pub fn write(self, is_writable: bool) -> Self {
+        Self { is_writable, ..self }
+    }
+
+    /// For writing at the end only.
+    #[must_use]
+    pub fn append(self, is_appending: bool) -> Self {
+        Self { is_writable: self.is_writable || is_appending, ..self.flag(O_APPEND, is_appending) }
+    }
+
+    /// Empties the file. Needs writing.
+    #[must_use]
+    pub fn truncate(self, is_truncating: bool) -> Self {
+        self.flag(O_TRUNC, is_truncating)
+    }
+
+    /// Makes the file where it is absent.
+    #[must_use]
+    pub fn create(self, is_creating: bool) -> Self {
+        self.flag(O_CREAT, is_creating)
+    }
+
+    /// Makes the file, which must not exist.
+    #[must_use]
+    pub fn create_new(self, is_creating: bool) -> Self {
+        self.flag(O_CREAT | O_EXCL, is_creating)
+    }
+
+    /// The permissions of a file that is made, from which the umask is taken; 0666 otherwise.
+    #[must_use]
+    pub fn mode(self, mode: u32) -> Self {
+        Self { mode, ..self }
+    }
+
+    /// Further flags of open(2), such as O_DIRECT, O_SYNC and O_NOFOLLOW.
+    #[must_use]
+    pub fn custom_flags(self, flags: u32) -> Self {
+        Self { flags: self.flags | flags & !O_ACCMODE, ..self }
+    }
+
+    fn flag(self, flag: u32, is_set: bool) -> Self {
+        let flags = if is_set { self.flags | flag } else { self.flags & !flag };
+        Self { flags, ..self }
+    }
+
+    fn has(&self, flag: u32) -> bool {
+        self.flags & flag == flag
+    }
+
+    /// What to do with the file: the bits of a permission.
+    fn mask(&self) -> u32 {
+        let read = if self.is_readable { READ } else { 0 };
+        let write = if self.is_writable || self.has(O_TRUNC) { WRITE } else { 0 };
+        read | write
+    }
+
+    /// As of open(2). Errors: EINVAL where nothing is to be done with the file.
+    fn flags(&self) -> Result<u32, Errno> {
+        let access = match (self.is_readable, self.is_writable) {
+            (true, false) => O_RDONLY,
+            (false, true) => O_WRONLY,
+            (true, true) => O_RDWR,
+            (false, false) => return Err(Errno::INVAL),
+        };
+        Ok(self.flags | access)
+    }
+}
+
+impl<P: Platform> Fs<P> {
+    /// Opens a file. A directory can be opened for reading: its attributes, its locks and its durability can be had by it.
+    pub fn open(&self, path: impl AsRef<[u8]>, options: &OpenOptions) -> Result<File<P>, Errno> {
+        let flags = options.flags()?;
+        let file = match options.has(O_CREAT) {
+            true => self.walking(|walk| self.open_creating(walk, path.as_ref(), options, flags))?,
+            false => self.walking(|walk| {
+                walk.follow(path.as_ref(), !options.has(O_NOFOLLOW))?;
+                self.open_here(walk, options, flags)
+            })?,
+        };
+        Ok(File::new(self.clone(), file))
+    }
+
+    /// Makes a regular file without a name in the file system of the directory `path`. Errors: EOPNOTSUPP.
+    pub fn tmpfile(&self, path: impl AsRef<[u8]>, options: &OpenOptions) -> Result<File<P>, Errno> {
+        let flags = options.flags()?;
+        let file = self.walking(|walk| {
+            walk.follow(path.as_ref(), true)?;
+            walk.check_directory()?;
+            self.check_making(&walk.caller, walk.here())?;
+            let caller = self.maker(&walk.caller, walk.here())?;
+            self.volume.tmpfile(&caller, walk.here(), options.mode, flags)
+        })?;
+        Ok(File::new(self.clone(), file))
+    }
+
+    /// Opens for reading.
+    pub fn open_read(&self, path: impl AsRef<[u8]>) -> Result<File<P>, Errno> {
+        self.open(path, &OpenOptions::new().read(true))
+    }
+
+    /// Makes a file, or empties it, and opens it for writing.
+    pub fn create(&self, path: impl AsRef<[u8]>) -> Result<File<P>, Errno> {
+        self.open(path, &OpenOptions::new().write(true).create(true).truncate(true))
+    }
+
+    fn open_creating(
+        &self,
+        walk: &mut Walk<'_, P>,
+        path: &[u8],
+        options: &OpenOptions,
+        flags: u32,
+    ) -> Result<Arc<OpenFile<P>>, Errno> {
+        let Last::Name(name, is_slashed) = walk.follow_to_parent(path)? else { return Err(Errno::ISDIR) };
+        if is_slashed {
+            return Err(Errno::ISDIR);
+        }
+        let name = path::name(name)?;
+        let found = match walk.look(name) {
+            Err(Errno::NOENT) => {
+                self.check_making(&walk.caller, walk.here())?;
+                let caller = self.maker(&walk.caller, walk.here())?;
+                return self.volume.create(&caller, walk.here(), name, options.mode, flags);
+            }
+            found => found?,
+        };
+        if options.has(O_CREAT | O_EXCL) {
+            return Err(Errno::EXIST);
+        }
+        if found.is_symlink() && !options.has(O_NOFOLLOW) {
+            // What a link leads to is made where the link says.
+            let target = walk.read_link(&found)?;
+            return self.open_creating(walk, &target, options, flags);
+        }
+        if found.is_directory() {
+            return Err(Errno::ISDIR);
+        }
+        walk.enter(found);
+        self.open_here(walk, options, flags)
+    }
+
+    fn open_here(&self, walk: &Walk<'_, P>, options: &OpenOptions, flags: u32) -> Result<Arc<OpenFile<P>>, Errno> {
+        let inode = walk.here();
+        if inode.is_symlink() {
+            return Err(if options.has(O_DIRECTORY) { Errno::NOTDIR } else { Errno::LOOP });
+        }
+        if options.has(O_DIRECTORY) && !inode.is_directory() {
+            return Err(Errno::NOTDIR);
+        }
+        if inode.is_directory() && (options.is_writable || options.has(O_TRUNC)) {
+            return Err(Errno::ISDIR);
+        }
+        if !inode.is_directory() && !inode.is_file() {
+            // Devices, pipes and sockets are the guest's own.
+            return Err(Errno::NXIO);
+        }
+        self.check(&walk.caller, inode, options.mask())?;
+        if options.has(O_NOATIME) {
+            self.check_owner(&self.volume.getattr(&walk.caller, inode)?)?;
+        }
+        self.volume.open(&walk.caller, inode, flags & !(O_CREAT | O_EXCL))
+    }
+}

@@ -1,0 +1,87 @@
+//! Reading directories, by path.
+
+use super::{FileType, Fs, permission::READ};
+use crate::{
+    Errno, Platform,
+    volume::{DirectoryStream, Entry},
+};
+
+/// The bits of a mode that `d_type` has, moved down.
+const TYPE_SHIFT: u32 = 12;
+
+/// A name in a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DirEntry {
+    /// 1 to 255 bytes without `/` and NUL, neither `.` nor `..`.
+    pub name: alloc::vec::Vec<u8>,
+    /// The inode number.
+    pub ino: u64,
+    /// What it is, where the server says so.
+    pub file_type: Option<FileType>,
+    /// Where [`ReadDir::seek`] goes on behind this entry.
+    pub cookie: u64,
+}
+
+/// Gives the entries of a directory, without `.` and `..`; ends with the first error.
+pub struct ReadDir<P: Platform> {
+    fs: Fs<P>,
+    stream: DirectoryStream<P>,
+    is_over: bool,
+}
+
+impl<P: Platform> Fs<P> {
+    /// Opens a directory for reading. Errors: ENOTDIR, EACCES.
+    pub fn read_dir(&self, path: impl AsRef<[u8]>) -> Result<ReadDir<P>, Errno> {
+        let stream = self.walking(|walk| {
+            walk.follow(path.as_ref(), true)?;
+            walk.check_directory()?;
+            self.check(&walk.caller, walk.here(), READ)?;
+            self.volume.opendir(&walk.caller, walk.here(), 0)
+        })?;
+        Ok(ReadDir { fs: self.clone(), stream, is_over: false })
+    }
+}
+
+impl<P: Platform> ReadDir<P> {
+    /// The stream, as the volume has it.
+    pub fn as_stream(&mut self) -> &mut DirectoryStream<P> {
+        &mut self.stream
+    }
+
+    /// The next entry, `.` and `..` too; `None` at the end.
+    pub fn next_entry(&mut self) -> Result<Option<Entry>, Errno> {
+        self.fs.volume.readdir(&self.fs.caller(), &mut self.stream)
+    }
+
+    /// Goes on behind the entry with this cookie, or at the beginning for 0, where the directory is read anew.
+    pub fn seek(&mut self, cookie: u64) {
+        self.stream.seek(cookie);
+        self.is_over = false;
+    }
+
+    /// Makes the directory's names durable.
+    pub fn sync(&self) -> Result<(), Errno> {
+        self.stream.fsync(&self.fs.caller(), false)
+    }
+}
+
+impl<P: Platform> Iterator for ReadDir<P> {
+    type Item = Result<DirEntry, Errno>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while !self.is_over {
+            let Entry { ino, cookie, file_type, name } = match self.next_entry() {
+                Ok(Some(entry)) => entry,
+                end => {
+                    self.is_over = true;
+                    return end.err().map(Err);
+                }
+            };
+            if !matches!(&*name, b"." | b"..") {
+                let file_type = FileType::of_mode(file_type << TYPE_SHIFT);
+                return Some(Ok(DirEntry { name, ino, file_type, cookie }));
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,74 @@
+//! Extended attributes, by path. Who may have which is the server's to say, but for those of the user, which follow the mode.
+
+use alloc::{sync::Arc, vec::Vec};
+
+use super::{
+    Fs,
+    permission::{READ, WRITE},
+};
+use crate::{Errno, Platform, session::Caller, volume::Inode};
+
+impl<P: Platform> Fs<P> {
+    /// The attribute `name`. Errors: ENODATA where there is none.
+    pub fn get_xattr(
+        &self,
+        path: impl AsRef<[u8]>,
+        name: impl AsRef<[u8]>,
+        is_following: bool,
+    ) -> Result<Vec<u8>, Errno> {
+        let (inode, caller, name) = (self.find(path.as_ref(), is_following)?, self.caller(), name.as_ref());
+        self.check_xattr(&caller, &inode, name, READ)?;
+        Self::read_sized(|room| self.volume.getxattr(&caller, &inode, name, room))
+    }
+
+    /// The names of the attributes.
+    pub fn list_xattr(&self, path: impl AsRef<[u8]>, is_following: bool) -> Result<Vec<Vec<u8>>, Errno> {
+        let (inode, caller) = (self.find(path.as_ref(), is_following)?, self.caller());
+        let list = Self::read_sized(|room| self.volume.listxattr(&caller, &inode, room))?;
+        Ok(list.split(|&byte| byte == 0).filter(|name| !name.is_empty()).map(<[u8]>::to_vec).collect())
+    }
+
+    /// Sets the attribute `name`; `flags` are those of setxattr(2).
+    pub fn set_xattr(
+        &self,
+        path: impl AsRef<[u8]>,
+        name: impl AsRef<[u8]>,
+        value: &[u8],
+        flags: u32,
+        is_following: bool,
+    ) -> Result<(), Errno> {
+        let (inode, caller, name) = (self.find(path.as_ref(), is_following)?, self.caller(), name.as_ref());
+        self.check_xattr(&caller, &inode, name, WRITE)?;
+        self.volume.setxattr(&caller, &inode, name, value, flags)
+    }
+
+    /// Removes the attribute `name`. Errors: ENODATA where there is none.
+    pub fn remove_xattr(
+        &self,
+        path: impl AsRef<[u8]>,
+        name: impl AsRef<[u8]>,
+        is_following: bool,
+    ) -> Result<(), Errno> {
+        let (inode, caller, name) = (self.find(path.as_ref(), is_following)?, self.caller(), name.as_ref());
+        self.check_xattr(&caller, &inode, name, WRITE)?;
+        self.volume.removexattr(&caller, &inode, name)
+    }
+
+    /// Errors: EPERM for another's attribute, or one of the user's where a file has none; EACCES.
+    fn check_xattr(&self, caller: &Caller<'_>, inode: &Arc<Inode<P>>, name: &[u8], mask: u32) -> Result<(), Errno> {
+        let is_root = self.credentials.uid == 0;
+        if name.starts_with(b"user.") {
+            if !inode.is_file() && !inode.is_directory() {
+                return Err(if mask == READ { Errno::NODATA } else { Errno::PERM });
+            }
+            return self.check(caller, inode, mask);
+        }
+        if name.starts_with(b"trusted.") && !is_root {
+            return Err(if mask == READ { Errno::NODATA } else { Errno::PERM });
+        }
+        if mask == WRITE && !is_root {
+            return self.check_owner(&self.volume.getattr(caller, inode)?);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,150 @@
+//! Attributes: asking for them, and changing them.
+
+use transom_wire::{
+    Handle,
+    attr::{Attr, AttrOut},
+    ops::{
+        init::InitFlags,
+        setattr::{SetattrIn, SetattrValid},
+    },
+};
+use zerocopy::FromZeros;
+
+use super::{Inode, OpenFile, Volume};
+use crate::{Errno, Platform, session::Caller};
+
+/// What to do with one of the times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SetTime {
+    /// It stays.
+    #[default]
+    Keep,
+    /// The server's present.
+    Now,
+    /// Seconds since 1970 and nanoseconds below 1,000,000,000.
+    At(i64, u32),
+}
+
+/// Which attributes to change, and to what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SetAttributes {
+    /// Permissions, set-id and sticky bits.
+    pub mode: Option<u32>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// In bytes.
+    pub size: Option<u64>,
+    /// Time of the last access.
+    pub atime: SetTime,
+    /// Time of the last change of the data.
+    pub mtime: SetTime,
+}
+
+impl<P: Platform> Volume<P> {
+    /// The attributes of `inode`, kept ones while they hold.
+    pub fn getattr(&self, caller: &Caller<'_>, inode: &Inode<P>) -> Result<Attr, Errno> {
+        inode.getattr(caller, None)
+    }
+
+    /// Changes attributes of `inode`, through an open file of it where there is one; gives what they are then.
+    ///
+    /// Takes `size_lock` for a change of the size. Set-id bits go where a size or an owner changes, if the server has that task.
+    pub fn setattr(
+        &self,
+        caller: &Caller<'_>,
+        inode: &Inode<P>,
+        file: Option<&OpenFile<P>>,
+        set: &SetAttributes,
+    ) -> Result<Attr, Errno> {
+        let mut arg = setattr_in(set)?;
+        let mut valid = arg_valid(set);
+        if let Some(file) = file {
+            valid |= SetattrValid::FH;
+            arg.fh = file.handle().into();
+        }
+        let flags = self.session().negotiated().flags;
+        if set.size.is_some() && caller.uid != 0 && flags.contains(InitFlags::HANDLE_KILLPRIV_V2) {
+            valid |= SetattrValid::KILL_SUIDGID;
+        }
+        arg.valid = valid.bits().into();
+        let _size = set.size.map(|_| inode.size_lock.lock());
+        inode.changed();
+        let result = self.session().setattr(caller, inode.nodeid(), &arg);
+        inode.changed();
+        let asked_at = self.shared.asked_at();
+        let out = result?;
+        inode.keep(&out, asked_at);
+        Ok(out.attr)
+    }
+
+    /// Whether the server lets the caller do with `inode` what `mask` says, as in access(2).
+    pub fn access(&self, caller: &Caller<'_>, inode: &Inode<P>, mask: u32) -> Result<(), Errno> {
+        self.session().access(caller, inode.nodeid(), mask)
+    }
+}
+
+impl<P: Platform> Inode<P> {
+    pub(crate) fn getattr(&self, caller: &Caller<'_>, fh: Option<Handle>) -> Result<Attr, Errno> {
+        let kept = self.attributes.lock().get(self.shared.now_ns());
+        match kept {
+            Some(attr) => Ok(attr),
+            None => self.ask_attributes(caller, fh),
+        }
+    }
+
+    /// The attributes as the server has them now.
+    pub(crate) fn ask_attributes(&self, caller: &Caller<'_>, fh: Option<Handle>) -> Result<Attr, Errno> {
+        let asked_at = self.shared.asked_at();
+        let out = self.shared.session.getattr(caller, self.nodeid(), fh)?;
+        if out.attr.mode.get() & crate::session::S_IFMT != self.file_type() {
+            return Err(Errno::IO);
+        }
+        self.keep(&out, asked_at);
+        Ok(out.attr)
+    }
+
+    pub(super) fn keep(&self, out: &AttrOut, asked_at: u64) {
+        let validity = self.shared.attr_validity(out.attr_valid.get(), out.attr_valid_nsec.get());
+        self.refresh(out.attr, validity, asked_at);
+    }
+}
+
+fn arg_valid(set: &SetAttributes) -> SetattrValid {
+    let mut valid = SetattrValid::empty();
+    valid.set(SetattrValid::MODE, set.mode.is_some());
+    valid.set(SetattrValid::UID, set.uid.is_some());
+    valid.set(SetattrValid::GID, set.gid.is_some());
+    valid.set(SetattrValid::SIZE, set.size.is_some());
+    valid.set(SetattrValid::ATIME, set.atime != SetTime::Keep);
+    valid.set(SetattrValid::ATIME_NOW, set.atime == SetTime::Now);
+    valid.set(SetattrValid::MTIME, set.mtime != SetTime::Keep);
+    valid.set(SetattrValid::MTIME_NOW, set.mtime == SetTime::Now);
+    valid
+}
+
+/// The fields. Errors: EINVAL for nanoseconds that are none, EFBIG for a size that no file has.
+fn setattr_in(set: &SetAttributes) -> Result<SetattrIn, Errno> {
+    let mut arg = SetattrIn::new_zeroed();
+    arg.mode = (set.mode.unwrap_or(0) & 0o7777).into();
+    arg.uid = set.uid.unwrap_or(0).into();
+    arg.gid = set.gid.unwrap_or(0).into();
+    if set.size.is_some_and(|size| size > i64::MAX as u64) {
+        return Err(Errno::FBIG);
+    }
+    arg.size = set.size.unwrap_or(0).into();
+    if let SetTime::At(seconds, nanoseconds) = set.atime {
+        check_nanoseconds(nanoseconds)?;
+        (arg.atime, arg.atimensec) = ((seconds as u64).into(), nanoseconds.into());
+    }
+    if let SetTime::At(seconds, nanoseconds) = set.mtime {
+        check_nanoseconds(nanoseconds)?;
+        (arg.mtime, arg.mtimensec) = ((seconds as u64).into(), nanoseconds.into());
+    }
+    Ok(arg)
+}
+
+fn check_nanoseconds(nanoseconds: u32) -> Result<(), Errno> {
+    if nanoseconds < 1_000_000_000 { Ok(()) } else { Err(Errno::INVAL) }
+}

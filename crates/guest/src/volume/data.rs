@@ -1,0 +1,75 @@
+//! The contents of files. [`OpenFile::read_at`] and [`OpenFile::write_at`] choose the path that bytes take.
+
+use transom_wire::ops::{init::InitFlags, write::WriteFlags};
+
+use super::OpenFile;
+use crate::{Errno, Platform, session::Caller};
+
+impl<P: Platform> OpenFile<P> {
+    /// Reads from `offset`, in bytes, until `bytes` is full or the file ends.
+    ///
+    /// Errors: EBADF where it is not open for reading, EISDIR for a directory; an error behind the first bytes waits for the
+    /// next read.
+    pub fn read_at(&self, caller: &Caller<'_>, offset: u64, bytes: &mut [u8]) -> Result<usize, Errno> {
+        if !self.is_readable() {
+            return Err(Errno::BADF);
+        }
+        check_range(offset, bytes.len())?;
+        self.read_through(caller, offset, bytes)
+    }
+
+    /// Writes `bytes` at `offset`, or at the end where the file is open for appending; gives how many were taken.
+    ///
+    /// Errors: EBADF where it is not open for writing, EFBIG beyond what a file can hold.
+    pub fn write_at(&self, caller: &Caller<'_>, offset: u64, bytes: &[u8]) -> Result<usize, Errno> {
+        if self.is_appending() {
+            return self.append(caller, bytes).map(|(_, len)| len);
+        }
+        if !self.is_writable() {
+            return Err(Errno::BADF);
+        }
+        check_range(offset, bytes.len())?;
+        self.write_through(caller, offset, bytes)
+    }
+
+    /// Writes `bytes` at the end of the file; gives where that was and how many were taken. Takes `size_lock`.
+    pub fn append(&self, caller: &Caller<'_>, bytes: &[u8]) -> Result<(u64, usize), Errno> {
+        if !self.is_writable() {
+            return Err(Errno::BADF);
+        }
+        let _size = self.inode().size_lock.lock();
+        let offset = self.inode().ask_attributes(caller, Some(self.handle()))?.size.get();
+        check_range(offset, bytes.len())?;
+        self.write_through(caller, offset, bytes).map(|len| (offset, len))
+    }
+
+    /// Asks the server, with as many requests as it takes.
+    fn read_through(&self, caller: &Caller<'_>, offset: u64, bytes: &mut [u8]) -> Result<usize, Errno> {
+        let session = &self.inode().shared.session;
+        session.read_whole(caller, self.inode().nodeid(), self.handle(), self.flags(), offset, bytes)
+    }
+
+    /// Tells the server, with as many requests as it takes.
+    fn write_through(&self, caller: &Caller<'_>, offset: u64, bytes: &[u8]) -> Result<usize, Errno> {
+        let inode = self.inode();
+        let session = &inode.shared.session;
+        let kills = caller.uid != 0 && session.negotiated().flags.contains(InitFlags::HANDLE_KILLPRIV_V2);
+        let write_flags = if kills { WriteFlags::KILL_SUIDGID } else { WriteFlags::empty() };
+        inode.changed();
+        let result =
+            session.write_whole(caller, inode.nodeid(), self.handle(), self.flags(), write_flags, offset, bytes);
+        inode.changed();
+        result
+    }
+}
+
+/// Errors: EINVAL for an offset that no file has, EFBIG where the end is one.
+fn check_range(offset: u64, len: usize) -> Result<(), Errno> {
+    if offset > i64::MAX as u64 {
+        return Err(Errno::INVAL);
+    }
+    match offset.checked_add(len as u64) {
+        Some(end) if end <= i64::MAX as u64 => Ok(()),
+        _ => Err(Errno::FBIG),
+    }
+}

@@ -1,0 +1,124 @@
+//! Directory streams.
+
+use alloc::{sync::Arc, vec, vec::Vec};
+
+use transom_wire::{Handle, Name, ops::init::InitFlags};
+
+use super::{Inode, Volume};
+use crate::{Errno, Platform, cache::CacheMode, ops::DirEntry, session::Caller};
+
+/// Room for the entries of one reply, in bytes: some 150 names with their attributes, or 800 without.
+const REPLY_LEN: usize = 32 << 10;
+
+/// A name in a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// The inode number.
+    pub ino: u64,
+    /// Where [`DirectoryStream::seek`] goes on behind this entry.
+    pub cookie: u64,
+    /// The file type as in `d_type`; 0 where the server does not say.
+    pub file_type: u32,
+    /// 1 to 255 bytes without `/` and NUL; `.` and `..` come too.
+    pub name: Vec<u8>,
+}
+
+/// An open directory, read from its beginning or from a cookie on; RELEASEDIR is sent when it is dropped.
+pub struct DirectoryStream<P: Platform> {
+    inode: Arc<Inode<P>>,
+    fh: Handle,
+    flags: u32,
+    /// What the next request asks for.
+    cookie: u64,
+    /// What was given and not yet taken, the last entry first.
+    ready: Vec<Entry>,
+    is_at_end: bool,
+}
+
+impl<P: Platform> Volume<P> {
+    /// Opens the directory `inode`, with flags as of open(2).
+    pub fn opendir(&self, caller: &Caller<'_>, inode: &Arc<Inode<P>>, flags: u32) -> Result<DirectoryStream<P>, Errno> {
+        let open = self.session().opendir(caller, inode.nodeid(), flags)?;
+        let (inode, fh) = (Arc::clone(inode), open.fh.into());
+        Ok(DirectoryStream { inode, fh, flags, cookie: 0, ready: Vec::new(), is_at_end: false })
+    }
+
+    /// Gives the next entry, or `None` at the end.
+    ///
+    /// What is looked up on the way is kept, as by [`Self::lookup`].
+    pub fn readdir(&self, caller: &Caller<'_>, stream: &mut DirectoryStream<P>) -> Result<Option<Entry>, Errno> {
+        if stream.ready.is_empty() && !stream.is_at_end {
+            self.fill(caller, stream)?;
+        }
+        let entry = stream.ready.pop();
+        if let Some(entry) = &entry {
+            stream.cookie = entry.cookie;
+        }
+        Ok(entry)
+    }
+
+    fn fill(&self, caller: &Caller<'_>, stream: &mut DirectoryStream<P>) -> Result<(), Errno> {
+        let asked = stream.inode.asked();
+        let is_plus = self.shared.options.mode != CacheMode::None
+            && self.session().negotiated().flags.contains(InitFlags::DO_READDIRPLUS);
+        let mut room = vec![0; REPLY_LEN];
+        let len =
+            self.session().readdir(caller, stream.inode.nodeid(), stream.fh, stream.cookie, is_plus, &mut room)?;
+        stream.is_at_end = len == 0;
+        for entry in self.session().entries(&room[..len], is_plus) {
+            let entry = entry?;
+            self.keep_entry(&stream.inode, &entry, asked);
+            let DirEntry { ino, off, type_, name, .. } = entry;
+            stream.ready.push(Entry { ino, cookie: off, file_type: type_, name: name.into() });
+        }
+        stream.ready.reverse();
+        Ok(())
+    }
+
+    /// Takes the reference that came with an entry, and keeps its name.
+    fn keep_entry(&self, directory: &Arc<Inode<P>>, found: &DirEntry<'_>, asked: super::names::Asked) {
+        if let (Some(entry), Ok(name)) = (&found.entry, Name::new(found.name)) {
+            // An inode that cannot be one is not kept; who asks for it by name is told.
+            let _ = self.take_entry(directory, directory.key(name), entry, asked);
+        } else if let Some(entry) = &found.entry {
+            self.session().forget(entry.nodeid.into(), 1);
+        }
+    }
+}
+
+impl<P: Platform> DirectoryStream<P> {
+    /// What is open.
+    pub fn inode(&self) -> &Arc<Inode<P>> {
+        &self.inode
+    }
+
+    /// What the server calls it.
+    pub fn handle(&self) -> Handle {
+        self.fh
+    }
+
+    /// Where the next entry is read: 0, or the cookie of the last one taken.
+    pub fn position(&self) -> u64 {
+        self.cookie
+    }
+
+    /// Goes on behind the entry with this cookie, or at the beginning for 0, where the directory is read anew.
+    pub fn seek(&mut self, cookie: u64) {
+        self.ready.clear();
+        self.cookie = cookie;
+        self.is_at_end = false;
+    }
+
+    /// Makes the directory's names durable.
+    pub fn fsync(&self, caller: &Caller<'_>, is_data_only: bool) -> Result<(), Errno> {
+        let flags = if is_data_only { transom_wire::ops::fsync::FSYNC_FDATASYNC } else { 0 };
+        self.inode.shared.session.fsyncdir(caller, self.inode.nodeid(), self.fh, flags)
+    }
+}
+
+impl<P: Platform> Drop for DirectoryStream<P> {
+    fn drop(&mut self) {
+        // Nobody is left to be told of an error.
+        let _ = self.inode.shared.session.releasedir(&Caller::default(), self.inode.nodeid(), self.fh, self.flags);
+    }
+}

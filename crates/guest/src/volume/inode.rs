@@ -1,0 +1,124 @@
+//! A file, directory or other inode of a share, while somebody references it.
+
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use lock_api::Mutex;
+use transom_wire::{NodeId, attr::Attr};
+
+use super::Shared;
+use crate::{
+    Platform,
+    cache::{Validity, attributes::Attributes},
+    session::{S_IFDIR, S_IFLNK, S_IFMT, S_IFREG},
+    sync::SleepLock,
+};
+
+/// An inode; there is one for each nodeid that is referenced.
+pub struct Inode<P: Platform> {
+    pub(crate) shared: Arc<Shared<P>>,
+    nodeid: NodeId,
+    /// The bits of the mode that say what it is: they never change.
+    file_type: u32,
+    /// How many references the server has counted and is to be told of.
+    lookups: AtomicU64,
+    pub(crate) attributes: Mutex<P::RawMutex, Attributes>,
+    /// Where a symbolic link leads, once it was asked for.
+    pub(super) symlink: Mutex<P::RawMutex, Option<Arc<[u8]>>>,
+    /// Of a directory: counts changes after which none of its names hold.
+    names_epoch: AtomicU64,
+    /// Of a directory: counts this guest's changes of names. What was asked before one is not kept.
+    names_changes: AtomicU64,
+    /// Held by who changes the size, or writes where it lies: across requests.
+    pub(crate) size_lock: SleepLock<P::Event>,
+}
+
+impl<P: Platform> Inode<P> {
+    pub(super) fn new(
+        shared: Arc<Shared<P>>,
+        nodeid: NodeId,
+        attr: Attr,
+        validity: Validity,
+        lookups: u64,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            shared,
+            nodeid,
+            file_type: attr.mode.get() & S_IFMT,
+            lookups: AtomicU64::new(lookups),
+            attributes: Mutex::new(Attributes::new(attr, validity)),
+            symlink: Mutex::default(),
+            names_epoch: AtomicU64::new(0),
+            names_changes: AtomicU64::new(0),
+            size_lock: SleepLock::default(),
+        })
+    }
+
+    /// What the server calls it.
+    pub fn nodeid(&self) -> NodeId {
+        self.nodeid
+    }
+
+    /// The bits of its mode that say what it is.
+    pub fn file_type(&self) -> u32 {
+        self.file_type
+    }
+
+    /// Whether it is a directory.
+    pub fn is_directory(&self) -> bool {
+        self.file_type == S_IFDIR
+    }
+
+    /// Whether it is a symbolic link.
+    pub fn is_symlink(&self) -> bool {
+        self.file_type == S_IFLNK
+    }
+
+    /// Whether it is a regular file.
+    pub fn is_file(&self) -> bool {
+        self.file_type == S_IFREG
+    }
+
+    pub(super) fn count_lookup(&self) {
+        self.lookups.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Takes attributes that were asked for at `asked_at`.
+    pub(super) fn refresh(&self, attr: Attr, validity: Validity, asked_at: u64) {
+        self.attributes.lock().put(attr, validity, asked_at);
+    }
+
+    /// Says that this guest is changing, or has changed, something about the inode.
+    pub(crate) fn changed(&self) {
+        let mut attributes = self.attributes.lock();
+        attributes.change(self.shared.changed_at());
+    }
+
+    pub(super) fn names_epoch(&self) -> u64 {
+        self.names_epoch.load(Ordering::Acquire)
+    }
+
+    pub(super) fn names_changes(&self) -> u64 {
+        self.names_changes.load(Ordering::Acquire)
+    }
+
+    /// Says that this guest is changing, or has changed, a name in this directory.
+    pub(super) fn change_names(&self) {
+        self.names_changes.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Lets no kept name of this directory hold any longer.
+    pub(super) fn forget_names(&self) {
+        self.change_names();
+        self.names_epoch.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+impl<P: Platform> Drop for Inode<P> {
+    fn drop(&mut self) {
+        if self.nodeid != NodeId::ROOT {
+            self.shared.table.remove(self);
+            self.shared.session.forget(self.nodeid, *self.lookups.get_mut());
+        }
+    }
+}

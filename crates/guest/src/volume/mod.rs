@@ -1,0 +1,155 @@
+//! A share as a kernel's VFS sees it: inodes, open files, directory streams.
+//!
+//! [`Volume`] is begun over a [`Session`]; every operation names its [`Caller`](crate::session::Caller), and whoever calls has checked permissions
+//! (a server serves whoever the guest let through). [`Inode`]s are counted references: the last one to go gives back, once,
+//! what the server has counted. What may be answered without asking lies in [`cache`](crate::cache).
+//!
+//! Lock order, outermost first: an inode's `size_lock` (a sleeping lock, held across requests); then, each for a moment and none
+//! together with another: a shard of the inode table, a shard of the names, an inode's attributes. No reference to an inode is
+//! dropped under one of the latter.
+
+mod attributes;
+mod data;
+mod directory;
+mod inode;
+mod locks;
+mod names;
+mod open;
+mod ranges;
+mod table;
+mod xattr;
+
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use transom_wire::{
+    NodeId,
+    attr::{Attr, EntryOut},
+    ops::statfs::StatfsOut,
+};
+
+use crate::{
+    Errno, Platform,
+    cache::{CacheOptions, Validity, names::Names},
+    session::{Caller, S_IFDIR, Session},
+};
+use table::Table;
+
+pub use attributes::{SetAttributes, SetTime};
+pub use directory::{DirectoryStream, Entry};
+pub use inode::Inode;
+pub use locks::{Lock, LockKind, LockOwner};
+pub use open::OpenFile;
+
+/// A share in use.
+pub struct Volume<P: Platform> {
+    shared: Arc<Shared<P>>,
+    root: Arc<Inode<P>>,
+}
+
+/// What the volume and its inodes have in common.
+pub(crate) struct Shared<P: Platform> {
+    pub(crate) session: Session<P>,
+    pub(crate) options: CacheOptions,
+    pub(crate) names: Names<P>,
+    table: Table<P>,
+    /// Counts this guest's changes of inodes. An answer tells nothing of an inode that was changed after it was asked for.
+    changes: AtomicU64,
+    /// Names owners of locks.
+    owners: AtomicU64,
+}
+
+impl<P: Platform> Volume<P> {
+    /// Takes a session into use. Sends nothing.
+    pub fn new(session: Session<P>, options: CacheOptions) -> Self {
+        let shared = Arc::new(Shared {
+            session,
+            options,
+            names: Names::new(options.names_max),
+            table: Table::new(),
+            changes: AtomicU64::new(0),
+            owners: AtomicU64::new(0),
+        });
+        let attr = Attr { mode: S_IFDIR.into(), ..Attr::default() };
+        let root = Inode::new(Arc::clone(&shared), NodeId::ROOT, attr, Validity::NEVER, 0);
+        Self { shared, root }
+    }
+
+    /// The directory that is shared.
+    pub fn root(&self) -> &Arc<Inode<P>> {
+        &self.root
+    }
+
+    /// The session underneath.
+    pub fn session(&self) -> &Session<P> {
+        &self.shared.session
+    }
+
+    /// How much is kept, and for how long.
+    pub fn cache_options(&self) -> &CacheOptions {
+        &self.shared.options
+    }
+
+    /// Size and free space of the file system that `inode` is in.
+    pub fn statfs(&self, caller: &Caller<'_>, inode: &Inode<P>) -> Result<StatfsOut, Errno> {
+        self.session().statfs(caller, inode.nodeid())
+    }
+
+    /// Makes all of the share durable.
+    pub fn syncfs(&self, caller: &Caller<'_>) -> Result<(), Errno> {
+        self.session().syncfs(caller, NodeId::ROOT)
+    }
+
+    /// Forgets every name, and gives back the references to inodes that nobody else holds.
+    pub fn drop_names(&self) {
+        self.shared.names.clear();
+    }
+
+    /// Ends the session, whatever is still referenced: operations of what is left fail. Errors: those of the channel.
+    pub fn unmount(self) -> Result<(), Errno> {
+        self.shared.names.clear();
+        self.session().destroy()
+    }
+}
+
+impl<P: Platform> Drop for Volume<P> {
+    /// Names keep inodes and these keep the session, which therefore ends with the last inode.
+    fn drop(&mut self) {
+        self.shared.names.clear();
+    }
+}
+
+impl<P: Platform> Shared<P> {
+    pub(crate) fn now_ns(&self) -> u64 {
+        self.session.platform().now_ns()
+    }
+
+    /// The time by the count of changes: to be taken before a request whose answer is to be kept.
+    fn asked_at(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    /// The time of a change.
+    fn changed_at(&self) -> u64 {
+        self.changes.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// An owner of locks that is nobody else.
+    pub(crate) fn new_owner(&self) -> u64 {
+        self.owners.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Takes the reference that came with `entry`, which names an inode and was asked for at `asked_at`.
+    fn adopt(self: &Arc<Self>, entry: &EntryOut, asked_at: u64) -> Result<Arc<Inode<P>>, Errno> {
+        let validity = self.attr_validity(entry.attr_valid.get(), entry.attr_valid_nsec.get());
+        self.table.adopt(self, entry.nodeid.into(), entry.attr, validity, asked_at)
+    }
+
+    pub(crate) fn attr_validity(&self, seconds: u64, nanoseconds: u32) -> Validity {
+        Validity::of_reply(self.options.mode, self.now_ns(), seconds, nanoseconds)
+    }
+
+    fn entry_validity(&self, entry: &EntryOut) -> Validity {
+        self.attr_validity(entry.entry_valid.get(), entry.entry_valid_nsec.get())
+    }
+}

@@ -1,0 +1,66 @@
+//! Ranges of files: reserving, copying, seeking data and holes.
+
+use super::OpenFile;
+use crate::{Errno, Platform, session::Caller};
+
+const SEEK_DATA: u32 = 3;
+const SEEK_HOLE: u32 = 4;
+
+impl<P: Platform> OpenFile<P> {
+    /// Reserves, punches, zeroes, collapses or inserts a range, in bytes; `mode` is that of fallocate(2). Takes `size_lock`.
+    pub fn fallocate(&self, caller: &Caller<'_>, mode: u32, offset: u64, len: u64) -> Result<(), Errno> {
+        if !self.is_writable() {
+            return Err(Errno::BADF);
+        }
+        let end = offset.checked_add(len).ok_or(Errno::FBIG)?;
+        if len == 0 || offset > i64::MAX as u64 {
+            return Err(Errno::INVAL);
+        }
+        if end > i64::MAX as u64 {
+            return Err(Errno::FBIG);
+        }
+        let inode = self.inode();
+        let _size = inode.size_lock.lock();
+        inode.changed();
+        let result = inode.shared.session.fallocate(caller, inode.nodeid(), self.handle(), offset, len, mode);
+        inode.changed();
+        result
+    }
+
+    /// Copies up to `len` bytes from `offset` to `to_offset` of another open file of the volume, on the server; gives how many.
+    ///
+    /// Takes the other file's `size_lock`. Errors: EOPNOTSUPP where the server cannot.
+    pub fn copy_range(
+        &self,
+        caller: &Caller<'_>,
+        offset: u64,
+        to: &Self,
+        to_offset: u64,
+        len: u64,
+    ) -> Result<u64, Errno> {
+        if !self.is_readable() || !to.is_writable() || to.is_appending() {
+            return Err(Errno::BADF);
+        }
+        let target = to.inode();
+        let _size = target.size_lock.lock();
+        target.changed();
+        let (from, into) = ((self.inode().nodeid(), self.handle(), offset), (target.nodeid(), to.handle(), to_offset));
+        let result = target.shared.session.copy_file_range(caller, from, into, len, 0);
+        target.changed();
+        result
+    }
+
+    /// Where the next data at or behind `offset` begins. Errors: ENXIO where there is none.
+    pub fn seek_data(&self, caller: &Caller<'_>, offset: u64) -> Result<u64, Errno> {
+        self.seek_kind(caller, offset, SEEK_DATA)
+    }
+
+    /// Where the next hole at or behind `offset` begins, the end of the file being one. Errors: ENXIO at or beyond the end.
+    pub fn seek_hole(&self, caller: &Caller<'_>, offset: u64) -> Result<u64, Errno> {
+        self.seek_kind(caller, offset, SEEK_HOLE)
+    }
+
+    fn seek_kind(&self, caller: &Caller<'_>, offset: u64, whence: u32) -> Result<u64, Errno> {
+        self.inode().shared.session.lseek(caller, self.inode().nodeid(), self.handle(), offset, whence)
+    }
+}

@@ -1,0 +1,65 @@
+//! The inodes that are referenced, by nodeid.
+//!
+//! Shards, each under a lock of its own. An inode that has lost its last reference may still be listed until its `drop` has
+//! come to take it out; a lookup that meets it makes a new one in its place, and each gives back what it has counted.
+
+use alloc::sync::{Arc, Weak};
+
+use hashbrown::HashMap;
+use lock_api::Mutex;
+use transom_wire::{NodeId, attr::Attr};
+
+use super::{Inode, Shared};
+use crate::{Errno, Platform, cache::Validity, session::S_IFMT};
+
+/// Locks beside each other: few threads meet at one, and an empty table stays small.
+const SHARDS: usize = 16;
+
+type Shard<P> = HashMap<NodeId, Weak<Inode<P>>>;
+
+pub(super) struct Table<P: Platform>([Mutex<P::RawMutex, Shard<P>>; SHARDS]);
+
+impl<P: Platform> Table<P> {
+    pub(super) fn new() -> Self {
+        Self(core::array::from_fn(|_| Mutex::default()))
+    }
+
+    /// Takes one reference that the server has counted; gives the inode, with the attributes that came with it.
+    ///
+    /// Errors: EIO where the inode is known and was of another type.
+    pub(super) fn adopt(
+        &self,
+        shared: &Arc<Shared<P>>,
+        nodeid: NodeId,
+        attr: Attr,
+        validity: Validity,
+        asked_at: u64,
+    ) -> Result<Arc<Inode<P>>, Errno> {
+        let mut shard = self.shard(nodeid).lock();
+        let known = shard.get(&nodeid).and_then(Weak::upgrade);
+        if let Some(inode) = known {
+            drop(shard);
+            inode.count_lookup();
+            if inode.file_type() != attr.mode.get() & S_IFMT {
+                return Err(Errno::IO);
+            }
+            inode.refresh(attr, validity, asked_at);
+            return Ok(inode);
+        }
+        let inode = Inode::new(Arc::clone(shared), nodeid, attr, validity, 1);
+        shard.insert(nodeid, Arc::downgrade(&inode));
+        Ok(inode)
+    }
+
+    /// Takes an inode out that has lost its last reference.
+    pub(super) fn remove(&self, inode: &Inode<P>) {
+        let mut shard = self.shard(inode.nodeid()).lock();
+        if shard.get(&inode.nodeid()).is_some_and(|listed| core::ptr::eq(listed.as_ptr(), inode)) {
+            shard.remove(&inode.nodeid());
+        }
+    }
+
+    fn shard(&self, nodeid: NodeId) -> &Mutex<P::RawMutex, Shard<P>> {
+        &self.0[nodeid.0 as usize % SHARDS]
+    }
+}

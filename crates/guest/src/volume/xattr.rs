@@ -1,0 +1,45 @@
+//! Extended attributes. Names and lists are as in xattr(7); errors are those of [`ops`](crate::ops).
+
+use super::{Inode, Volume};
+use crate::{Errno, Platform, session::Caller};
+
+impl<P: Platform> Volume<P> {
+    /// Reads the attribute `name` into `value`; gives its length, with no room only that.
+    pub fn getxattr(
+        &self,
+        caller: &Caller<'_>,
+        inode: &Inode<P>,
+        name: &[u8],
+        value: &mut [u8],
+    ) -> Result<usize, Errno> {
+        self.session().getxattr(caller, inode.nodeid(), name, value)
+    }
+
+    /// Reads the names, each with its NUL, into `list`; gives their length, with no room only that.
+    pub fn listxattr(&self, caller: &Caller<'_>, inode: &Inode<P>, list: &mut [u8]) -> Result<usize, Errno> {
+        self.session().listxattr(caller, inode.nodeid(), list)
+    }
+
+    /// Sets the attribute `name`; `flags` are those of setxattr(2). An access list may change the mode with it.
+    pub fn setxattr(
+        &self,
+        caller: &Caller<'_>,
+        inode: &Inode<P>,
+        name: &[u8],
+        value: &[u8],
+        flags: u32,
+    ) -> Result<(), Errno> {
+        inode.changed();
+        let result = self.session().setxattr(caller, inode.nodeid(), name, value, flags, 0);
+        inode.changed();
+        result
+    }
+
+    /// Removes the attribute `name`.
+    pub fn removexattr(&self, caller: &Caller<'_>, inode: &Inode<P>, name: &[u8]) -> Result<(), Errno> {
+        inode.changed();
+        let result = self.session().removexattr(caller, inode.nodeid(), name);
+        inode.changed();
+        result
+    }
+}
