@@ -50,7 +50,10 @@ pub(super) fn bring_up<P: Platform, T: Transport + 'static>(
     let health = Health::new(Arc::clone(&platform), Arc::clone(&transport) as Arc<dyn Transport>);
     let brought = Attempt { transport: &transport, platform, health: Arc::clone(&health), dma, settings }.run();
     if brought.is_err() {
-        // Queues that were started are freed with the attempt, so the device has to let go of them first: see `Attempt`.
+        // Where queues were started it was reset before they were freed. Of one that does not answer, nothing more can be said.
+        if !health.is_released() {
+            let _ = transport.reset();
+        }
         let _ = transport.add_status(FAILED);
     }
     brought

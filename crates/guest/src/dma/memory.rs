@@ -121,6 +121,8 @@ impl DmaMemory {
     }
 
     fn atomic_u16(&self, offset: usize) -> &AtomicU16 {
+        #[cfg(all(test, feature = "loom"))]
+        model_step();
         // SAFETY: within the memory and aligned: `at` and `is_aligned`; the memory outlives the borrow of `self`.
         unsafe { AtomicU16::from_ptr(is_aligned(self.at(offset, 2).cast())) }
     }
@@ -134,6 +136,15 @@ impl DmaMemory {
         );
         self.start.as_ptr().wrapping_add(offset)
     }
+}
+
+/// In a model: indices and flags that both sides reach are where one side may overtake the other.
+#[cfg(all(test, feature = "loom"))]
+fn model_step() {
+    loom::lazy_static! {
+        static ref STEP: loom::sync::atomic::AtomicUsize = loom::sync::atomic::AtomicUsize::new(0);
+    }
+    STEP.fetch_add(1, Ordering::SeqCst);
 }
 
 fn is_aligned<T>(pointer: *mut T) -> *mut T {

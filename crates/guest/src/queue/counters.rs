@@ -1,6 +1,6 @@
 //! What happened on a queue.
 
-use super::sync::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 
 /// A reading of a queue's counters, which only grow.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

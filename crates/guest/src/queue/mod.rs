@@ -7,6 +7,8 @@
 
 mod counters;
 mod health;
+#[cfg(all(test, feature = "loom"))]
+mod loom_test;
 mod pace;
 mod parts;
 mod slots;
@@ -15,6 +17,7 @@ mod tickets;
 mod wait;
 
 use alloc::sync::{Arc, Weak};
+use core::sync::atomic::AtomicU16;
 
 use lock_api::Mutex;
 
@@ -33,7 +36,7 @@ use counters::Counters;
 use pace::Pace;
 use parts::{Data, Heads, SLOT_LEN, Segments, sink_len, source_len};
 use slots::Slots;
-use sync::{AtomicBool, AtomicU16, AtomicU32, Ordering};
+use sync::{AtomicBool, AtomicU32, Ordering};
 use tickets::Tickets;
 use wait::{Seat, Sleepers};
 
@@ -63,7 +66,7 @@ pub(crate) struct Queue<P: Platform, T: Transport> {
     ring: Mutex<P::RawMutex, Ring>,
     /// The ring's memory, for a look without its lock.
     memory: Arc<RingMemory>,
-    /// The used index up to which completions were reaped.
+    /// The used index up to which completions were reaped: a hint.
     reaped: AtomicU16,
     slots: Slots<P>,
     /// The heads of all slots.
@@ -71,7 +74,9 @@ pub(crate) struct Queue<P: Platform, T: Transport> {
     /// Woken when a slot may have become free.
     room: P::Event,
     tickets: Mutex<P::RawMutex, Tickets>,
-    /// Started messages whose replies have come and were not taken.
+    /// Slots of started messages.
+    started: AtomicU32,
+    /// Those of them whose replies have come and were not taken.
     unclaimed: AtomicU32,
     sleepers: Mutex<P::RawMutex, Sleepers>,
     /// A copy of the sleepers' own mark, for a look without their lock.
@@ -114,6 +119,7 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
                 messages,
                 room: P::Event::default(),
                 tickets: Mutex::new(Tickets::new(slots)),
+                started: AtomicU32::new(0),
                 unclaimed: AtomicU32::new(0),
                 sleepers: Mutex::new(Sleepers::default()),
                 is_led: AtomicBool::new(false),

@@ -1,6 +1,6 @@
 //! How long a waiter looks for its reply before it sleeps: as long as replies usually take, if that is short.
 
-use super::sync::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 
 /// The share that a new round trip has in the average: 1/8.
 const WEIGHT_SHIFT: u32 = 3;

@@ -79,6 +79,10 @@ impl<P: Platform> Slots<P> {
         Self { slots: (0..count).map(|_| Slot::new()).collect(), free: free.collect() }
     }
 
+    pub(super) fn count(&self) -> u32 {
+        self.slots.len() as u32
+    }
+
     pub(super) fn get(&self, slot: u16) -> Option<&Slot<P>> {
         self.slots.get(usize::from(slot))
     }

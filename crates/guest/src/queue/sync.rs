@@ -3,12 +3,12 @@
 #[cfg(not(all(test, feature = "loom")))]
 pub(super) use core::{
     hint::spin_loop,
-    sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64},
+    sync::atomic::{AtomicBool, AtomicU32, AtomicU64},
 };
 #[cfg(all(test, feature = "loom"))]
 pub(super) use loom::{
     hint::spin_loop,
-    sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64},
+    sync::atomic::{AtomicBool, AtomicU32, AtomicU64},
 };
 
 pub(super) use core::sync::atomic::Ordering;

@@ -123,6 +123,11 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
             return Err(error);
         }
         claim.keep();
+        self.started.fetch_add(1, Ordering::AcqRel);
+        if self.has_only_started() {
+            // Nobody but those who wait for a slot may be left to lead.
+            self.room.wake_all();
+        }
         Ok(ticket)
     }
 
@@ -186,7 +191,13 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
 
     fn release_unclaimed(&self, at: u16) {
         self.unclaimed.fetch_sub(1, Ordering::AcqRel);
+        self.started.fetch_sub(1, Ordering::AcqRel);
         self.release(at);
+    }
+
+    /// Whether no slot is a call's, or free.
+    pub(super) fn has_only_started(&self) -> bool {
+        self.started.load(Ordering::Acquire) == self.slots.count()
     }
 
     /// Moves replies that have come out of their slots.

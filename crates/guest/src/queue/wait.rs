@@ -3,6 +3,8 @@
 //! A waiter polls for a while, and whoever gets the ring's lock reaps for all. Then one becomes the leader, who alone sleeps
 //! in [`Transport::wait`]; the others sleep on the events of their slots. A leader whose own reply has come hands the role to
 //! a follower, and a follower that leaves while nobody leads hands on that it was asked to.
+//! Who waits for a slot leads only where every slot is a started message's: a slot that a call gives back is told of by an
+//! event, which would not end the leader's sleep.
 //! Locks: `sleepers` and the ring's lock are never held together, and neither while anybody is woken or sleeps.
 
 use alloc::vec::Vec;
@@ -42,6 +44,13 @@ pub(super) struct Sleepers {
     followers: Vec<Seat>,
 }
 
+impl Sleepers {
+    /// Who is to lead next: one who waits for a reply, where there is one.
+    fn next(&self) -> Option<Seat> {
+        self.followers.iter().find(|&&seat| seat != Seat::Room).or(self.followers.first()).copied()
+    }
+}
+
 impl<P: Platform, T: Transport + 'static> Queue<P, T> {
     /// Blocks until `is_over`, or until the device was released.
     pub(super) fn wait_until(&self, seat: Seat, is_over: &mut dyn FnMut() -> bool) {
@@ -55,7 +64,8 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
                 self.stop_leading();
                 return;
             }
-            self.event(seat).wait(&mut || is_over() || !self.is_led.load(Ordering::Acquire), None);
+            self.event(seat)
+                .wait(&mut || is_over() || (!self.is_led.load(Ordering::Acquire) && self.may_lead(seat)), None);
             if self.stop_following(seat, is_over()) {
                 return;
             }
@@ -87,10 +97,14 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
         is_over
     }
 
+    fn may_lead(&self, seat: Seat) -> bool {
+        seat != Seat::Room || self.has_only_started()
+    }
+
     /// Makes the caller the leader, or a follower where there is a leader.
     fn try_lead(&self, seat: Seat) -> bool {
         let mut sleepers = self.sleepers.lock();
-        if sleepers.is_led {
+        if sleepers.is_led || !self.may_lead(seat) {
             sleepers.followers.push(seat);
             return false;
         }
@@ -127,7 +141,7 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
             let mut sleepers = self.sleepers.lock();
             sleepers.is_led = false;
             self.is_led.store(false, Ordering::Release);
-            sleepers.followers.first().copied()
+            sleepers.next()
         };
         self.wake(next);
     }
@@ -140,7 +154,7 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
             if let Some(place) = sleepers.followers.iter().position(|&follower| follower == seat) {
                 sleepers.followers.remove(place);
             }
-            if is_over && !sleepers.is_led { sleepers.followers.first().copied() } else { None }
+            if is_over && !sleepers.is_led { sleepers.next() } else { None }
         };
         self.wake(next);
         is_over

@@ -26,6 +26,8 @@ pub(crate) struct Fake {
     /// Signalled on every notification, interrupt and reset.
     changed: Condvar,
     gone: AtomicBool,
+    /// Held while the device reaches a request's memory: a reset waits for that.
+    reaching: Mutex<()>,
 }
 
 #[derive(Default)]
@@ -92,7 +94,15 @@ impl Fake {
     pub(crate) fn new(features: u64, request_queues: u32, queue_len: u16) -> Self {
         let queues = vec![Queue::default(); request_queues as usize + 1];
         let state = Mutex::new(State { queues, ..State::default() });
-        Self { features, request_queues, queue_len, state, changed: Condvar::new(), gone: AtomicBool::new(false) }
+        Self {
+            features,
+            request_queues,
+            queue_len,
+            state,
+            changed: Condvar::new(),
+            gone: AtomicBool::new(false),
+            reaching: Mutex::new(()),
+        }
     }
 
     pub(crate) fn resets(&self) -> u64 {
@@ -188,8 +198,19 @@ impl Fake {
     /// Answers every request of a queue with `answer` until the driver resets the device.
     pub(crate) fn serve(&self, queue: usize, mut answer: impl FnMut(&Chain) -> Vec<u8>) {
         while let Some(chain) = self.pop_wait(queue) {
-            let written = chain.reply(&answer(&chain));
-            self.push(queue, chain.head.into(), written);
+            self.while_running(queue, || {
+                let written = chain.reply(&answer(&chain));
+                self.push(queue, chain.head.into(), written);
+            });
+        }
+    }
+
+    /// Reaches the memory of a request, unless the device was reset since it was taken.
+    pub(crate) fn while_running(&self, queue: usize, reach: impl FnOnce()) {
+        let _reaching = self.reaching.lock().unwrap();
+        let is_running = self.state.lock().unwrap().queues[queue].ring.is_some();
+        if is_running {
+            reach();
         }
     }
 }
@@ -238,6 +259,7 @@ impl Transport for Line {
     }
 
     fn reset(&self) -> Result<(), TransportError> {
+        let _reaching = self.0.reaching.lock().unwrap();
         let mut state = self.0.state.lock().unwrap();
         state.status = 0;
         state.resets += 1;

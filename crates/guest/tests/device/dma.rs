@@ -1,0 +1,106 @@
+//! The bounce pool: what is copied, what is counted, and what happens when it is full.
+
+use std::{sync::Arc, thread};
+
+use transom_guest::{
+    channel::{Channel, Message, Sink, Source},
+    device::{Settings, VirtioFs},
+    dma::{Bounce, DmaBuffer, DmaChoice, DmaError, DmaOps, WhenFull},
+};
+
+use crate::{
+    calls::{call, echo},
+    fake::{ALL, Fake, Line},
+    memory::allocate,
+    platform::{Device, SLEEPING, Threads},
+};
+
+fn pool(pages: usize, when_full: WhenFull) -> Arc<Bounce<Threads>> {
+    Arc::new(Bounce::new(Arc::new(Threads), allocate(pages * 4096), when_full))
+}
+
+fn device(fake: &Arc<Fake>, pool: &Arc<Bounce<Threads>>) -> Device {
+    let dma = DmaChoice::always(Arc::clone(pool) as Arc<dyn DmaOps>);
+    let settings = Settings { in_flight_max: 8, ..SLEEPING };
+    VirtioFs::new(Line(Arc::clone(fake)), Arc::new(Threads), &dma, settings).unwrap()
+}
+
+#[test]
+fn only_what_was_written_is_copied_out_and_everything_is_given_back() {
+    let pool = pool(64, WhenFull::Fail);
+    let fake = Arc::new(Fake::new(ALL, 1, 16));
+    let device = device(&fake, &pool);
+    let before = device.dma_counts();
+    thread::scope(|scope| {
+        scope.spawn(|| fake.serve(1, |chain| chain.sent()[8..].to_vec()));
+        let mut data = [0xaa; 5000];
+        let mut head = [0; 16];
+        let sent = [7; 3000];
+        let message = Message {
+            head: &[1; 40],
+            data: Source::Bytes(&sent),
+            reply_head: &mut head,
+            reply_data: Sink::Bytes(&mut data),
+        };
+        assert_eq!(device.call(0, message), Ok(3032));
+        assert_eq!(data[..16], [1; 16]);
+        assert_eq!(data[16..3016], [7; 3000]);
+        assert_eq!(data[3016..], [0xaa; 1984]);
+        let counts = device.dma_counts();
+        assert_eq!(counts.mapped_bytes, 8000);
+        assert_eq!(counts.bounced_bytes, 3000 + 3016);
+        assert_eq!((counts.live_mappings, counts.pool_used_bytes), (0, before.pool_used_bytes));
+
+        // A buffer of the pool is reached where it is.
+        let buffer = device.buffer(4096).unwrap();
+        let mut head = [0; 16];
+        let message = Message {
+            head: &[1; 40],
+            data: Source::Buffer(&buffer, 0, 4096),
+            reply_head: &mut head,
+            reply_data: Sink::Empty,
+        };
+        assert_eq!(device.call(0, message), Ok(16));
+        assert_eq!(device.dma_counts().bounced_bytes, counts.bounced_bytes);
+        drop(device);
+    });
+    assert_eq!(pool.counts().pool_used_bytes, 0);
+}
+
+#[test]
+fn callers_wait_for_a_pool_that_is_full_and_get_their_bytes() {
+    let pool = pool(32, WhenFull::Wait(u64::MAX));
+    let fake = Arc::new(Fake::new(ALL, 1, 16));
+    let device = &device(&fake, &pool);
+    thread::scope(|scope| {
+        scope.spawn(|| fake.serve(1, echo));
+        let callers: Vec<_> = (0..6u8)
+            .map(|caller| {
+                scope.spawn(move || {
+                    for round in 0..200usize {
+                        call(device, 0, &[caller; 40], &vec![round as u8; 1 + round * 173 % 9000]).unwrap();
+                    }
+                })
+            })
+            .collect();
+        callers.into_iter().for_each(|caller| caller.join().unwrap());
+        fake.vanish();
+    });
+    assert_eq!(device.dma_counts().live_mappings, 0);
+}
+
+#[test]
+fn a_pool_that_may_not_be_waited_for_says_what_it_lacks() {
+    let pool = pool(4, WhenFull::Fail);
+    let ops: Arc<dyn DmaOps> = Arc::clone(&pool) as Arc<dyn DmaOps>;
+    let held: Vec<_> = (0..4).map(|_| DmaBuffer::new(&ops, 4096).unwrap()).collect();
+    let error = DmaError::Exhausted { wanted_bytes: 1, pool_bytes: 4 * 4096 };
+    assert_eq!(DmaBuffer::new(&ops, 1).err(), Some(error));
+    assert_eq!(pool.counts().exhaustions, 1);
+    held[1].fill(0, 4096, 0xff);
+    drop(held);
+    let whole = DmaBuffer::new(&ops, 4 * 4096).unwrap();
+    let mut bytes = [1; 4 * 4096];
+    whole.read(0, &mut bytes);
+    assert_eq!(bytes, [0; 4 * 4096]);
+}
