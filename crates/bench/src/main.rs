@@ -30,6 +30,8 @@ enum Command {
     Guest(commands::Guest),
     /// Compare shares with and without DAX, other daemons and 9p: fio in a Linux guest under QEMU.
     Fio(commands::Fio),
+    /// Compare daemons under the guest library, by threads of this process and without a VM.
+    Library(commands::Library),
     /// Compare the daemons' memory after very many inodes.
     Memory(commands::Memory),
     /// Do everything once, as small as can be.
@@ -58,6 +60,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Command::RoundTrip(command) => command.run(),
         Command::Guest(command) => command.run(),
         Command::Fio(command) => command.run(),
+        Command::Library(command) => command.run(),
         Command::Memory(command) => command.run(),
         Command::Smoke(command) => command.run(),
         Command::Render { results } => {

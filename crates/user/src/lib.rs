@@ -9,3 +9,5 @@ pub mod daemon;
 pub mod mount;
 pub mod platform;
 pub mod transport;
+
+pub use transom_guest as guest;

@@ -2,6 +2,7 @@
 
 mod fio;
 mod guest;
+mod library;
 mod memory;
 mod round_trip;
 mod smoke;
@@ -21,6 +22,7 @@ use transom_vm::{
 
 pub(crate) use fio::Fio;
 pub(crate) use guest::Guest;
+pub(crate) use library::Library;
 pub(crate) use memory::Memory;
 pub(crate) use round_trip::RoundTrip;
 pub(crate) use smoke::Smoke;

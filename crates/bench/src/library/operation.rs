@@ -1,0 +1,298 @@
+//! What a thread does again and again: through the library's session, or by system calls on the bare directory.
+
+use std::{
+    fs::File,
+    os::{fd::OwnedFd, unix::fs::FileExt as _},
+    path::Path,
+};
+
+use anyhow::Context as _;
+use rustix::fs::{AtFlags, Mode, OFlags, openat, statat, unlinkat};
+use transom_user::{
+    guest::{
+        channel::{Channel as _, Sink, Source},
+        dma::DmaBuffer,
+        session::{Caller, Session, Wishes},
+    },
+    mount::Mount,
+    platform::Process,
+};
+use transom_wire::{Handle, Name, NodeId, ops::write::WriteFlags};
+
+use super::DATA_BYTES;
+
+/// The file that is read and written.
+pub(super) const DATA: &str = "data";
+const SMALL: usize = 4 << 10;
+const LARGE: usize = 1 << 20;
+const O_RDWR: u32 = 2;
+
+/// What is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Operation {
+    /// Attributes of an open file.
+    Getattr,
+    /// A name looked up and forgotten.
+    Lookup,
+    /// 4 KiB at random, into ordinary memory.
+    #[value(name = "read_4k")]
+    Read4k,
+    /// 4 KiB at random, from ordinary memory.
+    #[value(name = "write_4k")]
+    Write4k,
+    /// 1 MiB after 1 MiB, into memory that the daemon shares.
+    #[value(name = "read_1m")]
+    Read1m,
+    /// 1 MiB after 1 MiB, from memory that the daemon shares.
+    #[value(name = "write_1m")]
+    Write1m,
+    /// 1 MiB after 1 MiB, into ordinary memory.
+    #[value(name = "read_1m_copied")]
+    Read1mCopied,
+    /// A file made, closed, removed and forgotten.
+    CreateUnlink,
+}
+
+impl Operation {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::Getattr,
+        Self::Lookup,
+        Self::Read4k,
+        Self::Write4k,
+        Self::Read1m,
+        Self::Write1m,
+        Self::Read1mCopied,
+        Self::CreateUnlink,
+    ];
+
+    /// As in the tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Getattr => "getattr",
+            Self::Lookup => "lookup",
+            Self::Read4k => "read_4k",
+            Self::Write4k => "write_4k",
+            Self::Read1m => "read_1m",
+            Self::Write1m => "write_1m",
+            Self::Read1mCopied => "read_1m_copied",
+            Self::CreateUnlink => "create_unlink",
+        }
+    }
+
+    /// Operations in a burst of some tens of milliseconds.
+    pub(super) fn burst_len(self) -> u32 {
+        match self {
+            Self::Read1m | Self::Write1m | Self::Read1mCopied => 200,
+            Self::CreateUnlink => 1500,
+            _ => 4000,
+        }
+    }
+
+    /// The data that it moves.
+    pub(super) fn bytes(self) -> usize {
+        match self {
+            Self::Read4k | Self::Write4k => SMALL,
+            Self::Read1m | Self::Write1m | Self::Read1mCopied => LARGE,
+            Self::Getattr | Self::Lookup | Self::CreateUnlink => 0,
+        }
+    }
+}
+
+/// Whom threads work with.
+pub(super) trait Subject: Send + Sync {
+    /// What thread `number` does `operation` with.
+    fn worker(&self, operation: Operation, number: u16) -> anyhow::Result<Box<dyn Worker + '_>>;
+}
+
+/// One thread's work.
+pub(super) trait Worker {
+    /// Does the operation once.
+    fn once(&mut self) -> anyhow::Result<()>;
+}
+
+/// Where in the file to go next.
+struct Offsets {
+    random: fastrand::Rng,
+    next: u64,
+    bytes: u64,
+}
+
+impl Offsets {
+    fn new(operation: Operation, number: u16) -> Self {
+        let bytes = operation.bytes().max(1) as u64;
+        let next = u64::from(number) * 4 * bytes % DATA_BYTES;
+        Self { random: fastrand::Rng::with_seed(number.into()), next, bytes }
+    }
+
+    fn next(&mut self) -> u64 {
+        let blocks = DATA_BYTES / self.bytes;
+        if self.bytes == SMALL as u64 {
+            return self.random.u64(..blocks) * self.bytes;
+        }
+        let at = self.next;
+        self.next = (self.next + self.bytes) % DATA_BYTES;
+        at
+    }
+}
+
+/// The name of a file that only thread `number` makes.
+fn name_of(number: u16) -> String {
+    format!("made{number}")
+}
+
+/// The library, with one session for all threads.
+pub(super) struct ThroughLibrary {
+    // Dropped first: it ends the session over the device.
+    session: Session<Process>,
+    mount: Mount,
+    node: NodeId,
+    fh: Handle,
+}
+
+impl ThroughLibrary {
+    pub(super) fn new(mount: Mount) -> anyhow::Result<Self> {
+        let session = mount.session(Wishes::default())?;
+        let caller = Caller::default();
+        let data = Name::new(DATA.as_bytes()).expect("the name is one");
+        let node = session.lookup(&caller, NodeId::ROOT, data)?.nodeid.into();
+        let fh = session.open(&caller, node, O_RDWR)?.fh.into();
+        Ok(Self { session, mount, node, fh })
+    }
+}
+
+impl Subject for ThroughLibrary {
+    fn worker(&self, operation: Operation, number: u16) -> anyhow::Result<Box<dyn Worker + '_>> {
+        let buffer = self.mount.device().buffer(operation.bytes().max(1)).context("a buffer")?;
+        Ok(Box::new(LibraryWorker {
+            library: self,
+            caller: Caller { queue: number, ..Caller::default() },
+            operation,
+            offsets: Offsets::new(operation, number),
+            name: name_of(number),
+            bytes: vec![0x42; operation.bytes()],
+            buffer,
+        }))
+    }
+}
+
+struct LibraryWorker<'a> {
+    library: &'a ThroughLibrary,
+    caller: Caller<'static>,
+    operation: Operation,
+    offsets: Offsets,
+    name: String,
+    bytes: Vec<u8>,
+    buffer: DmaBuffer,
+}
+
+impl LibraryWorker<'_> {
+    fn read(&mut self, is_copied: bool) -> anyhow::Result<()> {
+        let ThroughLibrary { session, node, fh, .. } = self.library;
+        let at = self.offsets.next();
+        let sink = match is_copied {
+            true => Sink::Bytes(&mut self.bytes),
+            false => Sink::Buffer(&self.buffer, 0, LARGE),
+        };
+        let read = session.read(&self.caller, *node, *fh, O_RDWR, at, sink)?;
+        anyhow::ensure!(read == self.operation.bytes(), "{read} bytes at {at}");
+        Ok(())
+    }
+
+    fn write(&mut self, is_copied: bool) -> anyhow::Result<()> {
+        let ThroughLibrary { session, node, fh, .. } = self.library;
+        let at = self.offsets.next();
+        let source = match is_copied {
+            true => Source::Bytes(&self.bytes),
+            false => Source::Buffer(&self.buffer, 0, LARGE),
+        };
+        let written = session.write(&self.caller, *node, *fh, O_RDWR, WriteFlags::empty(), at, source)?;
+        anyhow::ensure!(written == self.operation.bytes(), "{written} bytes at {at}");
+        Ok(())
+    }
+}
+
+impl Worker for LibraryWorker<'_> {
+    fn once(&mut self) -> anyhow::Result<()> {
+        let ThroughLibrary { session, node, fh, .. } = self.library;
+        match self.operation {
+            Operation::Getattr => {
+                session.getattr(&self.caller, *node, Some(*fh))?;
+            }
+            Operation::Lookup => {
+                let name = Name::new(DATA.as_bytes()).expect("the name is one");
+                let entry = session.lookup(&self.caller, NodeId::ROOT, name)?;
+                session.forget(entry.nodeid.into(), 1);
+            }
+            Operation::Read4k | Operation::Read1mCopied => self.read(true)?,
+            Operation::Write4k => self.write(true)?,
+            Operation::Read1m => self.read(false)?,
+            Operation::Write1m => self.write(false)?,
+            Operation::CreateUnlink => {
+                let name = Name::new(self.name.as_bytes()).expect("the name is one");
+                let (entry, open) = session.create(&self.caller, NodeId::ROOT, name, 0o644, O_RDWR)?;
+                session.release(&self.caller, entry.nodeid.into(), open.fh.into(), O_RDWR, 0, 0)?;
+                session.unlink(&self.caller, NodeId::ROOT, name)?;
+                session.forget(entry.nodeid.into(), 1);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The bare directory.
+pub(super) struct OnHost {
+    dir: OwnedFd,
+    file: File,
+}
+
+impl OnHost {
+    pub(super) fn new(shared: &Path) -> anyhow::Result<Self> {
+        let file = File::options().read(true).write(true).open(shared.join(DATA))?;
+        Ok(Self { dir: File::open(shared)?.into(), file })
+    }
+}
+
+impl Subject for OnHost {
+    fn worker(&self, operation: Operation, number: u16) -> anyhow::Result<Box<dyn Worker + '_>> {
+        Ok(Box::new(HostWorker {
+            host: self,
+            operation,
+            offsets: Offsets::new(operation, number),
+            name: name_of(number),
+            bytes: vec![0x42; operation.bytes()],
+        }))
+    }
+}
+
+struct HostWorker<'a> {
+    host: &'a OnHost,
+    operation: Operation,
+    offsets: Offsets,
+    name: String,
+    bytes: Vec<u8>,
+}
+
+impl Worker for HostWorker<'_> {
+    fn once(&mut self) -> anyhow::Result<()> {
+        let OnHost { dir, file } = self.host;
+        match self.operation {
+            Operation::Getattr => {
+                rustix::fs::fstat(file)?;
+            }
+            Operation::Lookup => {
+                statat(dir, DATA, AtFlags::SYMLINK_NOFOLLOW)?;
+            }
+            Operation::Read4k | Operation::Read1m | Operation::Read1mCopied => {
+                file.read_exact_at(&mut self.bytes, self.offsets.next())?;
+            }
+            Operation::Write4k | Operation::Write1m => file.write_all_at(&self.bytes, self.offsets.next())?,
+            Operation::CreateUnlink => {
+                let mode = Mode::from_raw_mode(0o644);
+                drop(openat(dir, &self.name, OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC, mode)?);
+                unlinkat(dir, &self.name, AtFlags::empty())?;
+            }
+        }
+        Ok(())
+    }
+}
