@@ -6,7 +6,7 @@ use anyhow::ensure;
 use clap::Args;
 use transom_bench::{
     daemon::Candidate,
-    guest, limits, memory,
+    guest, library, limits, memory,
     process::Placement,
     report::{Facts, Report, Sample, Version, markdown},
     round_trip::{self, Operation},
@@ -54,6 +54,7 @@ impl Smoke {
         let mut samples = Vec::new();
         if !self.daemons.is_empty() {
             samples = self.round_trips(parent)?;
+            samples.extend(self.library(parent)?);
             self.inodes(parent)?;
         }
         if self.daemons.is_empty() || self.no_guest {
@@ -79,6 +80,21 @@ impl Smoke {
         };
         let samples = round_trip::measure(&plan, parent)?;
         println!("ok: {} bursts of requests without a guest", samples.len());
+        Ok(samples)
+    }
+
+    fn library(&self, parent: &Path) -> anyhow::Result<Vec<Sample>> {
+        let plan = library::Plan {
+            candidates: self.daemons.clone(),
+            placements: vec![Placement::SameCore],
+            threads: vec![1, 2],
+            operations: library::Operation::ALL.to_vec(),
+            rounds: 1,
+            scale: 0.01,
+            cache: CacheMode::Auto,
+        };
+        let samples = library::measure(&plan, parent)?;
+        println!("ok: {} bursts of the guest library", samples.len());
         Ok(samples)
     }
 
