@@ -3,6 +3,7 @@
 //! The same executable is the first process of the guests that `transom run` boots.
 
 mod demo;
+mod fs;
 mod run;
 mod top;
 
@@ -21,6 +22,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(Box<run::Run>),
+    Fs(Box<fs::Fs>),
     Demo(demo::Demo),
     #[command(hide = true)]
     DemoInside(demo::DemoInside),
@@ -31,6 +33,7 @@ fn main() -> ExitCode {
     transom_vm::agent::run_if_init();
     match Cli::parse().command {
         Command::Run(run) => run.execute(),
+        Command::Fs(fs) => fs.execute(),
         Command::Demo(demo) => demo.execute(),
         Command::DemoInside(inside) => inside.execute(),
         Command::Top(top) => top.execute(),

@@ -64,7 +64,7 @@ impl Program {
 #[derive(Debug, Error)]
 pub enum DaemonError {
     /// Its program cannot be started.
-    #[error("cannot start {program:?}: {source}")]
+    #[error("cannot start {program:?}")]
     Start {
         /// Its path or name.
         program: PathBuf,
@@ -72,7 +72,7 @@ pub enum DaemonError {
         source: io::Error,
     },
     /// What it needs cannot be made.
-    #[error("cannot prepare {what}: {source}")]
+    #[error("cannot prepare {what}")]
     Prepare {
         /// What.
         what: &'static str,

@@ -70,7 +70,7 @@ pub enum MountError {
     #[error("neither a socket nor a directory is given")]
     Nowhere,
     /// Nobody listens there, or it cannot be reached.
-    #[error("cannot connect to {path:?}: {source}")]
+    #[error("cannot connect to {path:?}")]
     Socket {
         /// The socket's path.
         path: PathBuf,
@@ -91,7 +91,7 @@ pub enum MountError {
         messages: String,
     },
     /// The other side is no vhost-user back end of the right kind.
-    #[error("no file system at {name:?}: {source}")]
+    #[error("no file system at {name:?}")]
     Connect {
         /// The socket, or the daemon's program.
         name: PathBuf,
@@ -105,8 +105,8 @@ pub enum MountError {
     #[error(transparent)]
     Session(#[from] SessionError),
     /// There is no memory to share.
-    #[error("memory to share with the daemon: {0}")]
-    Arena(io::Error),
+    #[error("cannot make memory to share with the daemon")]
+    Arena(#[source] io::Error),
 }
 
 impl Mount {

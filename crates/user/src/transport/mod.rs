@@ -66,7 +66,7 @@ struct Queue {
 #[derive(Debug, Error)]
 pub enum ConnectError {
     /// The other side does not speak vhost-user, or not well enough.
-    #[error("vhost-user request {request}: {source}")]
+    #[error("vhost-user request {request} fails")]
     Request {
         /// Its name in the specification.
         request: &'static str,

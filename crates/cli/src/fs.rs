@@ -1,0 +1,209 @@
+//! `transom fs`: looks into a share, and changes it, without a mount, a virtual machine or root.
+//!
+//! This process is the guest: it speaks virtio-fs to a daemon, by its socket, or one that it starts for a directory. Each
+//! group of commands is a file; [`share`] is where they meet the share, [`text`] how things are written.
+
+mod change;
+mod copy;
+mod cp;
+mod list;
+mod search;
+mod share;
+mod show;
+mod text;
+mod tree;
+mod usage;
+
+use std::{
+    ffi::OsString,
+    fmt, io,
+    path::PathBuf,
+    process::ExitCode,
+    sync::{Arc, atomic::AtomicBool},
+};
+
+use anyhow::{Context as _, Result};
+use clap::{ArgGroup, Args, Subcommand};
+use share::Share;
+use transom_user::{daemon::Program, mount::Mount};
+
+/// What a shell gives for a command that Ctrl-C has ended.
+const INTERRUPTED: u8 = 130;
+
+/// Look into a share, and change it, without mounting it.
+///
+/// This process is the guest of a virtio-fs daemon: one that listens at a socket, or one that it starts for a directory
+/// and ends again. Paths are those of the share, from its root; names may be any bytes.
+#[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES, group = ArgGroup::new("from").required(true).args(["socket", "shared_dir"]))]
+pub(crate) struct Fs {
+    /// The socket of a daemon that waits for a front end: of transomd, virtiofsd, or another for vhost-user-fs
+    #[arg(long, short = 's', value_name = "PATH")]
+    socket: Option<PathBuf>,
+
+    /// Start a daemon for this directory
+    #[arg(long, short = 'd', value_name = "DIR")]
+    shared_dir: Option<PathBuf>,
+
+    /// The daemon to start; it takes virtiofsd's options [default: transomd beside this program]
+    #[arg(long, value_name = "PROGRAM", env = "TRANSOM_DAEMON", conflicts_with = "socket")]
+    daemon: Option<PathBuf>,
+
+    /// An argument for the daemon, as it is; may be given several times
+    #[arg(long = "daemon-arg", value_name = "ARG", allow_hyphen_values = true, conflicts_with = "socket")]
+    daemon_args: Vec<OsString>,
+
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  transom fs --shared-dir /srv/share ls -l
+      What a guest of that share sees, with the owners that it sees.
+  transom fs --socket /run/share.sock tree docs
+      The share of a daemon that is already there and has no guest yet.
+  transom fs -d /srv/share --daemon-arg=--translate-uid=map:0:1000:1 stat notes.txt
+      What a translation of ids comes to.
+  transom fs -d /srv/share --daemon /usr/libexec/virtiofsd cat notes.txt
+      The same through another daemon.
+  transom fs -d /srv/share cp -r :photos/2026 .
+  transom fs -d /srv/share cp disk.img :images/
+      Out of the share, and into it: a colon stands before paths of the share.
+  tar c . | transom fs -d /srv/share write backup.tar
+
+Exit status: 0; 1 if something failed, which standard error tells by path and reason; 2 for a wrong command line; 130
+after Ctrl-C, when nothing is left half done.";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Ls(list::Ls),
+    Tree(list::Tree),
+    Cat(show::Cat),
+    Stat(show::Stat),
+    Find(search::Find),
+    Du(usage::Du),
+    Df(usage::Df),
+    Cp(cp::Cp),
+    Mkdir(change::Mkdir),
+    Rm(change::Rm),
+    Mv(change::Mv),
+    Ln(change::Ln),
+    Touch(change::Touch),
+    Write(change::Write),
+}
+
+/// A command at work.
+struct Task {
+    share: Share,
+    /// Set by SIGINT and SIGTERM.
+    is_stopped: Arc<AtomicBool>,
+    has_failed: bool,
+}
+
+/// Why a command ends early: a signal asked for it.
+#[derive(Debug)]
+struct Interrupted;
+
+impl fmt::Display for Interrupted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("interrupted")
+    }
+}
+
+impl std::error::Error for Interrupted {}
+
+impl Fs {
+    pub(crate) fn execute(self) -> ExitCode {
+        match self.run() {
+            Ok(false) => ExitCode::SUCCESS,
+            Ok(true) => ExitCode::FAILURE,
+            Err(error) if error.is::<Interrupted>() => ExitCode::from(INTERRUPTED),
+            // `transom fs … cat log | head -1`: the reader has what it wants.
+            Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("transom: {error:#}");
+                ExitCode::FAILURE
+            }
+        }
+    }
+
+    /// Tells whether something failed that was already told.
+    fn run(self) -> Result<bool> {
+        let is_stopped = Arc::new(AtomicBool::new(false));
+        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+            // The first asks the command to clean up; a second one does not wait for that.
+            signal_hook::flag::register_conditional_default(signal, Arc::clone(&is_stopped))?;
+            signal_hook::flag::register(signal, Arc::clone(&is_stopped))?;
+        }
+        let share = Share::new(&self.connect()?)?;
+        let mut task = Task { share, is_stopped, has_failed: false };
+        match self.command {
+            Command::Ls(ls) => ls.run(&mut task),
+            Command::Tree(tree) => tree.run(&mut task),
+            Command::Cat(cat) => cat.run(&mut task),
+            Command::Stat(stat) => stat.run(&mut task),
+            Command::Find(find) => find.run(&mut task),
+            Command::Du(du) => du.run(&mut task),
+            Command::Df(df) => df.run(&mut task),
+            Command::Cp(cp) => cp.run(&mut task),
+            Command::Mkdir(mkdir) => mkdir.run(&mut task),
+            Command::Rm(rm) => rm.run(&mut task),
+            Command::Mv(mv) => mv.run(&mut task),
+            Command::Ln(ln) => ln.run(&mut task),
+            Command::Touch(touch) => touch.run(&mut task),
+            Command::Write(write) => write.run(&mut task),
+        }?;
+        task.share.end();
+        Ok(task.has_failed)
+    }
+
+    fn connect(&self) -> Result<Mount> {
+        let mount = Mount::builder();
+        let mount = match (&self.socket, &self.shared_dir) {
+            (Some(socket), _) => mount.socket(socket),
+            (None, Some(dir)) => {
+                let mut program = self.daemon.as_ref().map_or_else(Program::transomd, Program::new);
+                program.args.clone_from(&self.daemon_args);
+                mount.shared_dir(dir).daemon(program)
+            }
+            (None, None) => anyhow::bail!("neither --socket nor --shared-dir"),
+        };
+        Ok(mount.connect()?)
+    }
+}
+
+impl Task {
+    /// Tells of a path that a command could not do its work on; it goes on with the next.
+    fn fail(&mut self, error: &anyhow::Error) {
+        self.has_failed = true;
+        eprintln!("transom: {error:#}");
+    }
+
+    /// Runs `work` for each of `paths`, and goes on where it fails.
+    fn each(
+        &mut self,
+        paths: &[PathBuf],
+        mut work: impl FnMut(&mut Self, &std::path::Path) -> Result<()>,
+    ) -> Result<()> {
+        for path in paths {
+            match work(self, path).with_context(|| text::path_for_message(path)) {
+                Err(error) if error.is::<Interrupted>() || is_broken_pipe(&error) => return Err(error),
+                Err(error) => self.fail(&error),
+                Ok(()) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn stop_if_asked(&self) -> Result<()> {
+        if self.is_stopped.load(std::sync::atomic::Ordering::Relaxed) { anyhow::bail!(Interrupted) } else { Ok(()) }
+    }
+}
+
+/// Whether the reader of our output is gone.
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error
+        .chain()
+        .any(|cause| cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe))
+}

@@ -1,0 +1,155 @@
+//! `cp`: files and trees into a share, out of it, and within it.
+//!
+//! A file is written under a name of its own and renamed at the end, so that a copy which is interrupted, or fails, leaves
+//! the destination as it was. Holes stay holes where the source tells of them.
+
+use std::{
+    ffi::OsStr,
+    os::unix::ffi::OsStrExt as _,
+    path::Path,
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use indicatif::ProgressBar;
+
+use super::{
+    text::for_message,
+    tree::{Kind, Meta, Reader, Tree, Writer},
+};
+
+/// One request of the largest size carries it.
+const CHUNK_LEN: usize = 1 << 20;
+/// Directories within directories that are copied; a server could make up any number.
+const DEPTH_MAX: usize = 512;
+
+/// How to copy.
+pub(super) struct Copier<'a> {
+    pub(super) is_recursive: bool,
+    /// Times, and owners where that is allowed.
+    pub(super) preserves: bool,
+    pub(super) progress: &'a ProgressBar,
+    /// Set by a signal: the copy under way is given up.
+    pub(super) is_stopped: &'a AtomicBool,
+    /// One buffer for all.
+    pub(super) buffer: Vec<u8>,
+    /// Told of each path that could not be copied.
+    pub(super) failed: &'a mut dyn FnMut(&anyhow::Error),
+    /// For names that nobody else uses.
+    pub(super) copies: u64,
+}
+
+/// A path in a tree.
+#[derive(Clone, Copy)]
+pub(super) struct At<'a> {
+    pub(super) tree: &'a dyn Tree,
+    pub(super) path: &'a Path,
+}
+
+impl At<'_> {
+    pub(super) fn name(&self) -> String {
+        format!("{}{}", self.tree.prefix(), for_message(self.path.as_os_str().as_bytes()))
+    }
+}
+
+impl<'a> Copier<'a> {
+    pub(super) fn new(
+        progress: &'a ProgressBar,
+        is_stopped: &'a AtomicBool,
+        failed: &'a mut dyn FnMut(&anyhow::Error),
+    ) -> Self {
+        let buffer = vec![0; CHUNK_LEN];
+        Self { is_recursive: false, preserves: false, progress, is_stopped, buffer, failed, copies: 0 }
+    }
+
+    /// Copies `from`, whatever it is, to exactly `to`. Errors: what stops the copy; others are told and passed over.
+    pub(super) fn copy(&mut self, from: At<'_>, to: At<'_>, follow: bool) -> Result<()> {
+        self.copy_at_depth(from, to, follow, 0)
+    }
+
+    fn copy_at_depth(&mut self, from: At<'_>, to: At<'_>, follow: bool, depth: usize) -> Result<()> {
+        self.stop_if_asked()?;
+        let meta = from.tree.metadata(from.path, follow).with_context(|| from.name())?;
+        match meta.kind() {
+            Kind::File => self.copy_file(from, to, &meta),
+            Kind::Directory if !self.is_recursive => bail!("{}: is a directory; --recursive copies those", from.name()),
+            Kind::Directory if depth == DEPTH_MAX => bail!("{}: more than {DEPTH_MAX} directories deep", from.name()),
+            Kind::Directory => self.copy_directory(from, to, &meta, depth),
+            Kind::Symlink => {
+                let target = from.tree.read_link(from.path).with_context(|| from.name())?;
+                to.tree.symlink(&target, to.path).with_context(|| to.name())
+            }
+            Kind::Other => bail!("{}: neither a file, a directory nor a symlink", from.name()),
+        }
+    }
+
+    fn copy_directory(&mut self, from: At<'_>, to: At<'_>, meta: &Meta, depth: usize) -> Result<()> {
+        match to.tree.metadata(to.path, true) {
+            Ok(there) => ensure!(there.kind() == Kind::Directory, "{}: is no directory", to.name()),
+            Err(_) => to.tree.mkdir(to.path, 0o700 | meta.mode & 0o777).with_context(|| to.name())?,
+        }
+        for name in from.tree.read_dir(from.path).with_context(|| from.name())? {
+            let name = OsStr::from_bytes(&name);
+            let (source, target) = (from.path.join(name), to.path.join(name));
+            let (source, target) = (At { path: &source, ..from }, At { path: &target, ..to });
+            if let Err(error) = self.copy_at_depth(source, target, false, depth + 1) {
+                self.stop_if_asked()?;
+                (self.failed)(&error);
+            }
+        }
+        // Last, since what was made inside has changed the times.
+        to.tree.finish(to.path, meta, self.preserves).with_context(|| to.name())
+    }
+
+    fn copy_file(&mut self, from: At<'_>, to: At<'_>, meta: &Meta) -> Result<()> {
+        self.copies += 1;
+        let part = to.path.with_file_name(format!(".transom-{}-{}.part", std::process::id(), self.copies));
+        let part = At { path: &part, ..to };
+        let copied = self
+            .copy_to_part(from, part, meta)
+            .and_then(|()| to.tree.rename(part.path, to.path).with_context(|| to.name()));
+        if copied.is_err() {
+            // It may not have come to be; the first error is the one to tell.
+            let _ = to.tree.remove_file(part.path);
+        }
+        copied
+    }
+
+    fn copy_to_part(&mut self, from: At<'_>, part: At<'_>, meta: &Meta) -> Result<()> {
+        self.progress.set_message(from.name());
+        let source = from.tree.open(from.path).with_context(|| from.name())?;
+        let target = part.tree.create(part.path, meta.mode & 0o777).with_context(|| part.name())?;
+        let len = self.copy_data(from, &*source, part, &*target)?;
+        // A hole at the end is only a length.
+        target.set_len(len).with_context(|| part.name())?;
+        target.close().with_context(|| part.name())?;
+        part.tree.finish(part.path, meta, self.preserves).with_context(|| part.name())
+    }
+
+    /// Gives the length of the source, which may change while it is read.
+    fn copy_data(&mut self, from: At<'_>, source: &dyn Reader, part: At<'_>, target: &dyn Writer) -> Result<u64> {
+        let mut offset = 0;
+        loop {
+            let Some(data) = source.next_data(offset).with_context(|| from.name())? else {
+                return source.len().map(|len| len.max(offset)).with_context(|| from.name());
+            };
+            self.progress.inc(data.start.saturating_sub(offset));
+            offset = data.start;
+            while offset < data.end {
+                self.stop_if_asked()?;
+                let wanted = usize::try_from(data.end - offset).unwrap_or(CHUNK_LEN).min(CHUNK_LEN);
+                let len = source.read_at(&mut self.buffer[..wanted], offset).with_context(|| from.name())?;
+                if len == 0 {
+                    return Ok(offset);
+                }
+                target.write_all_at(&self.buffer[..len], offset).with_context(|| part.name())?;
+                offset += len as u64;
+                self.progress.inc(len as u64);
+            }
+        }
+    }
+
+    fn stop_if_asked(&self) -> Result<()> {
+        if self.is_stopped.load(Ordering::Relaxed) { bail!(super::Interrupted) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,220 @@
+//! `ls` and `tree`.
+
+use std::{
+    ffi::OsStr,
+    io::{self, Write},
+    os::unix::ffi::OsStrExt as _,
+    path::{Path, PathBuf},
+};
+
+use anyhow::Result;
+use clap::Args;
+
+use super::{
+    Task,
+    share::Stat,
+    text::{self, for_stdout},
+    tree::Tree as _,
+};
+
+/// Directories within directories that are shown; a server could make up any number.
+const DEPTH_MAX: usize = 512;
+
+/// List directories
+#[derive(Debug, Args)]
+pub(super) struct Ls {
+    /// Directories, or files
+    #[arg(default_value = "/", value_name = "PATH")]
+    paths: Vec<PathBuf>,
+
+    /// Mode, links, owner, group, size and time too; owners are numbers, since their names are the guest's
+    #[arg(long, short = 'l')]
+    long: bool,
+
+    /// Names that begin with a dot, too
+    #[arg(long, short = 'a')]
+    all: bool,
+
+    /// Inode numbers, too
+    #[arg(long, short = 'i')]
+    inode: bool,
+
+    /// With --long, sizes with a unit
+    #[arg(long, short = 'H')]
+    human: bool,
+
+    /// Directories themselves, not what is in them
+    #[arg(long, short = 'D')]
+    directory: bool,
+}
+
+/// Show a directory and everything below it as a tree
+#[derive(Debug, Args)]
+pub(super) struct Tree {
+    /// Where to begin
+    #[arg(default_value = "/", value_name = "PATH")]
+    path: PathBuf,
+
+    /// Not deeper than N directories
+    #[arg(long, short = 'L', value_name = "N", default_value_t = DEPTH_MAX)]
+    level: usize,
+
+    /// Names that begin with a dot, too
+    #[arg(long, short = 'a')]
+    all: bool,
+}
+
+/// A line of a listing.
+struct Row {
+    name: Vec<u8>,
+    stat: Stat,
+    target: Option<Vec<u8>>,
+}
+
+impl Ls {
+    pub(super) fn run(self, task: &mut Task) -> Result<()> {
+        let paths = self.paths.clone();
+        let mut is_first = true;
+        task.each(&paths, |task, path| {
+            let stat = task.share.stat(path, true).or_else(|_| task.share.stat(path, false))?;
+            if !stat.is_directory() || self.directory {
+                return self.print(&[self.row(task, path.as_os_str().as_bytes().to_vec(), path)?]);
+            }
+            let mut out = io::stdout().lock();
+            if paths.len() > 1 {
+                if !is_first {
+                    writeln!(out)?;
+                }
+                out.write_all(&for_stdout(path.as_os_str().as_bytes()))?;
+                writeln!(out, ":")?;
+            }
+            is_first = false;
+            drop(out);
+            let rows = self.rows(task, path)?;
+            self.print(&rows)
+        })
+    }
+
+    fn rows(&self, task: &mut Task, dir: &Path) -> Result<Vec<Row>> {
+        let mut rows = Vec::new();
+        for name in names(task, dir, self.all)? {
+            task.stop_if_asked()?;
+            let path = dir.join(OsStr::from_bytes(&name));
+            match self.row(task, name, &path) {
+                Ok(row) => rows.push(row),
+                Err(error) => task.fail(&error.context(text::path_for_message(&path))),
+            }
+        }
+        Ok(rows)
+    }
+
+    fn row(&self, task: &Task, name: Vec<u8>, path: &Path) -> Result<Row> {
+        if !self.long && !self.inode {
+            return Ok(Row { name, stat: Stat::default(), target: None });
+        }
+        let stat = task.share.stat(path, false)?;
+        let target = if stat.is_symlink() { task.share.read_link(path).ok() } else { None };
+        Ok(Row { name, stat, target })
+    }
+
+    fn print(&self, rows: &[Row]) -> Result<()> {
+        let mut out = io::stdout().lock();
+        let size = |stat: &Stat| {
+            if stat.is_device() {
+                format!("{}, {}", stat.rdev.0, stat.rdev.1)
+            } else if self.human {
+                text::short_size(stat.size)
+            } else {
+                stat.size.to_string()
+            }
+        };
+        let width = |text: &dyn Fn(&Stat) -> String| rows.iter().map(|row| text(&row.stat).len()).max().unwrap_or(0);
+        let (ino, links) = (width(&|stat| stat.ino.to_string()), width(&|stat| stat.nlink.to_string()));
+        let (uid, gid) = (width(&|stat| stat.uid.to_string()), width(&|stat| stat.gid.to_string()));
+        let sizes = width(&size);
+        for Row { name, stat, target } in rows {
+            if self.inode {
+                write!(out, "{:>ino$} ", stat.ino)?;
+            }
+            if self.long {
+                let (mode, time) = (text::mode(stat.mode), text::short_time(stat.mtime.0));
+                write!(out, "{mode} {:>links$} {:>uid$} {:>gid$} ", stat.nlink, stat.uid, stat.gid)?;
+                write!(out, "{:>sizes$} {time} ", size(stat))?;
+            }
+            out.write_all(&for_stdout(name))?;
+            if let Some(target) = target.as_ref().filter(|_| self.long) {
+                write!(out, " -> ")?;
+                out.write_all(&for_stdout(target))?;
+            }
+            writeln!(out)?;
+        }
+        Ok(())
+    }
+}
+
+impl Tree {
+    pub(super) fn run(self, task: &mut Task) -> Result<()> {
+        let mut counts = (0, 0);
+        let path = self.path.clone();
+        task.each(std::slice::from_ref(&path), |task, path| {
+            let mut out = io::stdout().lock();
+            out.write_all(&for_stdout(path.as_os_str().as_bytes()))?;
+            writeln!(out)?;
+            drop(out);
+            self.branch(task, path, "", 1, &mut counts)
+        })?;
+        let (directories, files) = counts;
+        writeln!(io::stdout(), "\n{directories} directories, {files} files")?;
+        Ok(())
+    }
+
+    fn branch(&self, task: &mut Task, dir: &Path, indent: &str, depth: usize, counts: &mut (u64, u64)) -> Result<()> {
+        let names = names(task, dir, self.all)?;
+        for (index, name) in names.iter().enumerate() {
+            task.stop_if_asked()?;
+            let path = dir.join(OsStr::from_bytes(name));
+            let is_last = index + 1 == names.len();
+            let mut out = io::stdout().lock();
+            write!(out, "{indent}{}", if is_last { "└── " } else { "├── " })?;
+            out.write_all(&for_stdout(name))?;
+            let stat = task.share.stat(&path, false);
+            if let Ok(target) = task.share.read_link(&path) {
+                write!(out, " -> ")?;
+                out.write_all(&for_stdout(&target))?;
+            }
+            writeln!(out)?;
+            drop(out);
+            let below = format!("{indent}{}", if is_last { "    " } else { "│   " });
+            let descended = match stat {
+                Ok(stat) if stat.is_directory() => {
+                    counts.0 += 1;
+                    if depth < self.level.min(DEPTH_MAX) {
+                        self.branch(task, &path, &below, depth + 1, counts)
+                    } else {
+                        Ok(())
+                    }
+                }
+                Ok(_) => {
+                    counts.1 += 1;
+                    Ok(())
+                }
+                Err(error) => Err(error.into()),
+            };
+            if let Err(error) = descended {
+                if error.is::<super::Interrupted>() || super::is_broken_pipe(&error) {
+                    return Err(error);
+                }
+                task.fail(&error.context(text::path_for_message(&path)));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// In the order of their bytes.
+fn names(task: &Task, dir: &Path, all: bool) -> Result<Vec<Vec<u8>>> {
+    let mut names = task.share.names(dir)?;
+    names.retain(|name| all || !name.starts_with(b"."));
+    names.sort_unstable();
+    Ok(names)
+}

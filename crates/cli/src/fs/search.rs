@@ -1,0 +1,120 @@
+//! `find`.
+
+use std::{
+    ffi::OsStr,
+    io::{self, Write as _},
+    os::unix::ffi::OsStrExt as _,
+    path::{Path, PathBuf},
+};
+
+use anyhow::Result;
+use clap::{Args, ValueEnum};
+use globset::{GlobBuilder, GlobMatcher};
+
+use super::{
+    Task,
+    share::Stat,
+    text::{self, for_stdout},
+};
+
+/// As in `tree`.
+const DEPTH_MAX: usize = 512;
+
+/// Print the paths below directories, all or those that match
+#[derive(Debug, Args)]
+pub(super) struct Find {
+    /// Where to begin
+    #[arg(default_value = "/", value_name = "PATH")]
+    paths: Vec<PathBuf>,
+
+    /// Only names that match a pattern with *, ? and […]
+    #[arg(long, short = 'n', value_name = "PATTERN", value_parser = parse_pattern)]
+    name: Option<GlobMatcher>,
+
+    /// Only things of this kind
+    #[arg(long, short = 't', value_name = "KIND")]
+    r#type: Option<Type>,
+
+    /// Not deeper than N directories
+    #[arg(long, value_name = "N", default_value_t = DEPTH_MAX)]
+    max_depth: usize,
+
+    /// End each path with a NUL rather than a newline, for `xargs -0`
+    #[arg(long, short = '0')]
+    print0: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Type {
+    #[value(alias = "f")]
+    File,
+    #[value(alias = "d")]
+    Directory,
+    #[value(alias = "l")]
+    Symlink,
+    /// Anything else
+    #[value(alias = "o")]
+    Other,
+}
+
+fn parse_pattern(text: &str) -> Result<GlobMatcher, globset::Error> {
+    // A name has no slashes.
+    Ok(GlobBuilder::new(text).literal_separator(true).build()?.compile_matcher())
+}
+
+impl Find {
+    pub(super) fn run(self, task: &mut Task) -> Result<()> {
+        task.each(&self.paths, |task, path| {
+            let stat = task.share.stat(path, false)?;
+            self.visit(task, path, &stat, 0)
+        })
+    }
+
+    fn visit(&self, task: &mut Task, path: &Path, stat: &Stat, depth: usize) -> Result<()> {
+        if self.matches(path, stat) {
+            self.print(path)?;
+        }
+        if !stat.is_directory() || depth >= self.max_depth.min(DEPTH_MAX) {
+            return Ok(());
+        }
+        let mut names = task.share.names(path)?;
+        names.sort_unstable();
+        for name in names {
+            task.stop_if_asked()?;
+            let path = path.join(OsStr::from_bytes(&name));
+            let visited = match task.share.stat(&path, false) {
+                Ok(stat) => self.visit(task, &path, &stat, depth + 1),
+                Err(error) => Err(error.into()),
+            };
+            match visited {
+                Err(error) if error.is::<super::Interrupted>() || super::is_broken_pipe(&error) => return Err(error),
+                Err(error) => task.fail(&error.context(text::path_for_message(&path))),
+                Ok(()) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn matches(&self, path: &Path, stat: &Stat) -> bool {
+        let kind = match stat.mode & 0o170_000 {
+            0o100_000 => Type::File,
+            0o040_000 => Type::Directory,
+            0o120_000 => Type::Symlink,
+            _ => Type::Other,
+        };
+        let name = path.file_name().unwrap_or(path.as_os_str());
+        self.r#type.is_none_or(|wanted| wanted == kind)
+            && self.name.as_ref().is_none_or(|pattern| pattern.is_match(name))
+    }
+
+    fn print(&self, path: &Path) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        let path = path.as_os_str().as_bytes();
+        if self.print0 {
+            out.write_all(path)?;
+            return out.write_all(b"\0");
+        }
+        out.write_all(&for_stdout(path))?;
+        out.write_all(b"\n")
+    }
+}

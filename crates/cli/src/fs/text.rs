@@ -1,0 +1,199 @@
+//! How names, modes, times and sizes are written.
+//!
+//! Names are bytes. They go to files and pipes as they are; on a terminal what would be invisible, or would move the
+//! cursor, is escaped.
+
+use std::{
+    borrow::Cow,
+    io::{self, IsTerminal as _},
+    os::unix::ffi::OsStrExt as _,
+    path::Path,
+};
+
+use jiff::{Timestamp, tz::TimeZone};
+
+/// Half a year: older files, and those of the future, show their year rather than their hour, as with ls(1).
+const RECENT_S: i64 = 365 * 24 * 3600 / 2;
+
+/// `name` as it is to be written to standard output.
+pub(super) fn for_stdout(name: &[u8]) -> Cow<'_, [u8]> {
+    if io::stdout().is_terminal() { escaped(name) } else { Cow::Borrowed(name) }
+}
+
+/// `name` as part of a message.
+pub(super) fn for_message(name: &[u8]) -> String {
+    String::from_utf8_lossy(&escaped(name)).into_owned()
+}
+
+/// `path` as part of a message.
+pub(super) fn path_for_message(path: &Path) -> String {
+    for_message(path.as_os_str().as_bytes())
+}
+
+/// `name` with what is no text written as in C, `\n` or `\xff`.
+fn escaped(name: &[u8]) -> Cow<'_, [u8]> {
+    let is_text = |text: &str| !text.chars().any(char::is_control);
+    if std::str::from_utf8(name).is_ok_and(is_text) {
+        return Cow::Borrowed(name);
+    }
+    let mut text = Vec::with_capacity(name.len() + 8);
+    for chunk in name.utf8_chunks() {
+        for letter in chunk.valid().chars() {
+            if letter.is_control() {
+                text.extend(letter.escape_default().to_string().bytes());
+            } else {
+                text.extend(letter.encode_utf8(&mut [0; 4]).bytes());
+            }
+        }
+        chunk.invalid().iter().for_each(|byte| text.extend(format!("\\x{byte:02x}").bytes()));
+    }
+    Cow::Owned(text)
+}
+
+/// `drwxr-xr-x`.
+pub(super) fn mode(mode: u32) -> String {
+    let kind = match mode & 0o170_000 {
+        0o040_000 => 'd',
+        0o120_000 => 'l',
+        0o020_000 => 'c',
+        0o060_000 => 'b',
+        0o010_000 => 'p',
+        0o140_000 => 's',
+        0o100_000 => '-',
+        _ => '?',
+    };
+    let mut text = String::from(kind);
+    for (shift, special, letter) in [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')] {
+        let bits = mode >> shift;
+        text.push(if bits & 4 != 0 { 'r' } else { '-' });
+        text.push(if bits & 2 != 0 { 'w' } else { '-' });
+        text.push(match (mode & special != 0, bits & 1 != 0) {
+            (false, false) => '-',
+            (false, true) => 'x',
+            (true, true) => letter,
+            (true, false) => letter.to_ascii_uppercase(),
+        });
+    }
+    text
+}
+
+/// `file`, `directory` and so on.
+pub(super) fn kind(mode: u32) -> &'static str {
+    match mode & 0o170_000 {
+        0o040_000 => "directory",
+        0o120_000 => "symbolic link",
+        0o020_000 => "character device",
+        0o060_000 => "block device",
+        0o010_000 => "fifo",
+        0o140_000 => "socket",
+        0o100_000 => "file",
+        _ => "unknown",
+    }
+}
+
+/// As in a long listing, in the local time zone: `Nov 21 09:30` or `Nov 21  2020`.
+pub(super) fn short_time(seconds: i64) -> String {
+    time_in(seconds, Timestamp::now().as_second(), &TimeZone::system())
+}
+
+fn time_in(seconds: i64, now: i64, zone: &TimeZone) -> String {
+    let Ok(time) = Timestamp::from_second(seconds) else { return format!("@{seconds}") };
+    let is_recent = seconds <= now && now.saturating_sub(seconds) < RECENT_S;
+    let format = if is_recent { "%b %e %H:%M" } else { "%b %e  %Y" };
+    time.to_zoned(zone.clone()).strftime(format).to_string()
+}
+
+/// To the nanosecond, in the local time zone.
+pub(super) fn exact_time(seconds: i64, nanoseconds: u32) -> String {
+    match i32::try_from(nanoseconds).ok().and_then(|nanoseconds| Timestamp::new(seconds, nanoseconds).ok()) {
+        Some(time) => time.to_zoned(TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S.%9f %z").to_string(),
+        None => format!("@{seconds}.{nanoseconds:09}"),
+    }
+}
+
+/// `1.5M`; at most four letters, rounded up as by ls(1).
+pub(super) fn short_size(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["K", "M", "G", "T", "P", "E"];
+    if bytes < 1024 {
+        return bytes.to_string();
+    }
+    // In tenths of the unit.
+    let mut tenths = bytes.saturating_mul(10).div_ceil(1024);
+    if bytes > u64::MAX / 10 {
+        tenths = bytes.div_ceil(1024).saturating_mul(10);
+    }
+    let mut unit = 0;
+    while tenths > 10 * 1023 && unit + 1 < UNITS.len() {
+        tenths = tenths.div_ceil(1024);
+        unit += 1;
+    }
+    if tenths < 100 {
+        format!("{}.{}{}", tenths / 10, tenths % 10, UNITS[unit])
+    } else {
+        format!("{}{}", tenths.div_ceil(10), UNITS[unit])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_would_disturb_a_terminal_are_escaped() {
+        let cases: [(&[u8], &str); 6] = [
+            (b"plain", "plain"),
+            ("größe".as_bytes(), "größe"),
+            (b"two\nlines", "two\\nlines"),
+            (b"\x1b[31mred", "\\u{1b}[31mred"),
+            (b"latin \xfc", "latin \\xfc"),
+            (b"", ""),
+        ];
+        for (name, text) in cases {
+            assert_eq!(for_message(name), text);
+        }
+    }
+
+    #[test]
+    fn modes_read_as_in_a_long_listing() {
+        let cases = [
+            (0o100_644, "-rw-r--r--"),
+            (0o040_755, "drwxr-xr-x"),
+            (0o120_777, "lrwxrwxrwx"),
+            (0o104_755, "-rwsr-xr-x"),
+            (0o102_640, "-rw-r-S---"),
+            (0o041_777, "drwxrwxrwt"),
+            (0o041_776, "drwxrwxrwT"),
+            (0, "?---------"),
+        ];
+        for (bits, text) in cases {
+            assert_eq!(mode(bits), text);
+        }
+    }
+
+    #[test]
+    fn old_and_future_times_show_their_year() {
+        let now = 1_700_000_000;
+        assert_eq!(time_in(now - 60, now, &TimeZone::UTC), "Nov 14 22:12");
+        assert_eq!(time_in(0, now, &TimeZone::UTC), "Jan  1  1970");
+        assert_eq!(time_in(now + 60, now, &TimeZone::UTC), "Nov 14  2023");
+        assert_eq!(time_in(i64::MAX, now, &TimeZone::UTC), "@9223372036854775807");
+    }
+
+    #[test]
+    fn sizes_are_rounded_up_to_few_letters() {
+        let cases = [
+            (0, "0"),
+            (1023, "1023"),
+            (1024, "1.0K"),
+            (1025, "1.1K"),
+            (10 << 10, "10K"),
+            ((1 << 20) - 1, "1.0M"),
+            (1 << 30, "1.0G"),
+            (1500 << 20, "1.5G"),
+            (u64::MAX, "16E"),
+        ];
+        for (bytes, text) in cases {
+            assert_eq!(short_size(bytes), text, "{bytes}");
+        }
+    }
+}

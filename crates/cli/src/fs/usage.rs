@@ -1,0 +1,125 @@
+//! `du` and `df`.
+
+use std::{
+    collections::HashSet,
+    ffi::OsStr,
+    io::{self, Write as _},
+    os::unix::ffi::OsStrExt as _,
+    path::{Path, PathBuf},
+};
+
+use anyhow::Result;
+use clap::Args;
+
+use super::{
+    Task,
+    share::Stat,
+    text::{self, for_stdout},
+};
+
+/// As in `tree`.
+const DEPTH_MAX: usize = 512;
+
+/// Add up what files take on the disk
+///
+/// A file with several names is counted once.
+#[derive(Debug, Args)]
+pub(super) struct Du {
+    /// Where to begin
+    #[arg(default_value = "/", value_name = "PATH")]
+    paths: Vec<PathBuf>,
+
+    /// Only the sum of each PATH, not of the directories below it
+    #[arg(long, short = 's')]
+    summarize: bool,
+
+    /// Lengths rather than what is allocated
+    #[arg(long)]
+    apparent: bool,
+
+    /// Sizes with a unit, rather than in bytes
+    #[arg(long, short = 'H')]
+    human: bool,
+}
+
+/// Show how much room the file system under the share has
+#[derive(Debug, Args)]
+pub(super) struct Df {
+    /// A path on the file system in question
+    #[arg(default_value = "/", value_name = "PATH")]
+    path: PathBuf,
+}
+
+impl Du {
+    pub(super) fn run(self, task: &mut Task) -> Result<()> {
+        // Of what has several names.
+        let mut counted = HashSet::new();
+        task.each(&self.paths, |task, path| {
+            let stat = task.share.stat(path, false)?;
+            let sum = self.sum(task, path, &stat, &mut counted, 0)?;
+            if self.summarize || !stat.is_directory() { self.print(path, sum) } else { Ok(()) }
+        })
+    }
+
+    fn sum(&self, task: &mut Task, path: &Path, stat: &Stat, counted: &mut HashSet<u64>, depth: usize) -> Result<u64> {
+        let own = if self.apparent { stat.size } else { stat.blocks.saturating_mul(512) };
+        if !stat.is_directory() {
+            let is_new = stat.nlink < 2 || counted.insert(stat.ino);
+            return Ok(if is_new { own } else { 0 });
+        }
+        let mut sum = own;
+        let names = if depth < DEPTH_MAX { task.share.names(path)? } else { Vec::new() };
+        for name in names {
+            task.stop_if_asked()?;
+            let path = path.join(OsStr::from_bytes(&name));
+            let added = match task.share.stat(&path, false) {
+                Ok(stat) => self.sum(task, &path, &stat, counted, depth + 1),
+                Err(error) => Err(error.into()),
+            };
+            match added {
+                Ok(added) => sum = sum.saturating_add(added),
+                Err(error) if error.is::<super::Interrupted>() || super::is_broken_pipe(&error) => return Err(error),
+                Err(error) => task.fail(&error.context(text::path_for_message(&path))),
+            }
+        }
+        if !self.summarize {
+            self.print(path, sum)?;
+        }
+        Ok(sum)
+    }
+
+    fn print(&self, path: &Path, sum: u64) -> Result<()> {
+        let mut out = io::stdout().lock();
+        let sum = if self.human { text::short_size(sum) } else { sum.to_string() };
+        write!(out, "{sum}\t")?;
+        out.write_all(&for_stdout(path.as_os_str().as_bytes()))?;
+        Ok(writeln!(out)?)
+    }
+}
+
+impl Df {
+    pub(super) fn run(self, task: &mut Task) -> Result<()> {
+        task.each(std::slice::from_ref(&self.path), |task, path| {
+            let space = task.share.space(path)?;
+            let bytes = |blocks: u64| text::short_size(blocks.saturating_mul(space.block_size));
+            let used = space.blocks.saturating_sub(space.free);
+            let percent = (used as f64 / space.blocks.max(1) as f64 * 100.0).ceil();
+            let mut out = io::stdout().lock();
+            writeln!(
+                out,
+                "{:>6} {:>6} {:>9} {:>5} {:>12} {:>12}",
+                "size", "used", "available", "use", "inodes", "free"
+            )?;
+            writeln!(
+                out,
+                "{:>6} {:>6} {:>9} {percent:>4}% {:>12} {:>12}",
+                bytes(space.blocks),
+                bytes(used),
+                bytes(space.available),
+                space.inodes,
+                space.inodes_free
+            )?;
+            Ok(())
+        })
+    }
+}
