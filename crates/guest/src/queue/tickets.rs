@@ -165,9 +165,10 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
                 return Ok(None);
             }
             let owned = place.take();
+            self.claim();
             drop(tickets);
             let reply = owned.map(|owned| self.read_reply(at, owned));
-            self.release_unclaimed(at);
+            self.release(at);
             return Ok(reply);
         }
         match tickets.early.iter().position(|(early, _)| *early == ticket) {
@@ -189,10 +190,12 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
         OwnedReply { head, written }
     }
 
-    fn release_unclaimed(&self, at: u16) {
-        self.unclaimed.fetch_sub(1, Ordering::AcqRel);
+    /// A message whose reply has come is taken; `tickets` is locked, so that who sees the count finds as many.
+    ///
+    /// In this order: who sees that nothing is left to claim, sees that a slot is about to be free.
+    fn claim(&self) {
         self.started.fetch_sub(1, Ordering::AcqRel);
-        self.release(at);
+        self.unclaimed.fetch_sub(1, Ordering::AcqRel);
     }
 
     /// Whether no slot is a call's, or free.
@@ -211,13 +214,14 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
         let ready = tickets.by_slot.iter().enumerate().position(|(at, owned)| owned.is_some() && is_done(at));
         let Some(at) = ready else { return false };
         let Some(owned) = tickets.by_slot.get_mut(at).and_then(Option::take) else { return false };
+        self.claim();
         let (ticket, is_priority) = (owned.ticket, owned.is_priority);
         let reply = self.read_reply(at as u16, owned);
         if !is_priority {
             tickets.early.push((ticket, reply));
         }
         drop(tickets);
-        self.release_unclaimed(at as u16);
+        self.release(at as u16);
         // Whoever waits for it looks among the early ones.
         if let Some(slot) = self.slots.get(at as u16) {
             slot.event.wake_all();

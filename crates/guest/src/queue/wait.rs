@@ -60,9 +60,12 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
         }
         loop {
             if self.try_lead(seat) {
-                self.lead(&mut is_over);
+                let is_over = self.lead(seat, &mut is_over);
                 self.stop_leading();
-                return;
+                if is_over {
+                    return;
+                }
+                continue;
             }
             self.event(seat)
                 .wait(&mut || is_over() || (!self.is_led.load(Ordering::Acquire) && self.may_lead(seat)), None);
@@ -113,8 +116,12 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
         true
     }
 
-    fn lead(&self, is_over: &mut dyn FnMut() -> bool) {
-        while !is_over() {
+    /// Reaps and sleeps until it is over; tells whether it is, or the caller may no longer lead.
+    fn lead(&self, seat: Seat, is_over: &mut dyn FnMut() -> bool) -> bool {
+        let is_over = loop {
+            if is_over() {
+                break true;
+            }
             // What somebody reaped before this is marked as done under the same lock: either it is over now, or the device tells
             // of whatever comes.
             let has_come = self.ring.lock().arm();
@@ -123,7 +130,11 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
                 continue;
             }
             if is_over() {
-                break;
+                break true;
+            }
+            // After the look, see `claim`.
+            if !self.may_lead(seat) {
+                break false;
             }
             self.counters.slept();
             let again_ns = self.platform.now_ns().saturating_add(LOOK_AGAIN_NS);
@@ -132,8 +143,9 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
             if let Err(error) = told {
                 self.health.fail(error.into());
             }
-        }
+        };
         self.ring.lock().disarm();
+        is_over
     }
 
     fn stop_leading(&self) {
