@@ -124,7 +124,7 @@ impl<P: Platform> DmaOps for Bounce<P> {
             return Err(DmaError::TooLong { wanted_bytes: len_bytes, len_max_bytes });
         }
         if let Some(offset) = self.offset_in_pool(start, len_bytes) {
-            self.counters.mapped(len_bytes);
+            self.counters.mapped(start, len_bytes);
             return Ok(Mapped {
                 address: self.pool.address() + offset as u64,
                 len_bytes,
@@ -138,23 +138,23 @@ impl<P: Platform> DmaOps for Bounce<P> {
         if direction == Direction::ToDevice {
             // SAFETY: `start` and `len_bytes` behind it may be read, as the caller vouches; they are not part of the pool.
             unsafe { core::ptr::copy_nonoverlapping(start.as_ptr(), copy.start().as_ptr(), len_bytes) }
-            self.counters.bounced(len_bytes);
+            self.counters.bounced(start, len_bytes);
         }
-        self.counters.mapped(len_bytes);
+        self.counters.mapped(start, len_bytes);
         Ok(Mapped { address: copy.address(), len_bytes, start, direction, copy: Some(copy.start()) })
     }
 
     #[inline]
     unsafe fn unmap(&self, mapped: Mapped, written_bytes: usize) {
         let Mapped { len_bytes, start, direction, copy, .. } = mapped;
-        self.counters.unmapped();
+        self.counters.unmapped(start);
         let Some(offset) = copy.and_then(|copy| self.offset_in_pool(copy, len_bytes)) else { return };
         if direction == Direction::FromDevice {
             let written_bytes = written_bytes.min(len_bytes);
             let copy = self.pool.part(offset, written_bytes);
             // SAFETY: `start` and `len_bytes` behind it may be written, as `map`'s caller vouches; they are not part of the pool.
             unsafe { core::ptr::copy_nonoverlapping(copy.start().as_ptr(), start.as_ptr(), written_bytes) }
-            self.counters.bounced(written_bytes);
+            self.counters.bounced(start, written_bytes);
         }
         self.give(offset, len_bytes);
     }

@@ -1,6 +1,11 @@
 //! What went through a device's DMA operations.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::{
+    ptr::NonNull,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use super::pages::PAGE;
 
 /// A reading of the counters. They only grow, but for those of what is live.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -17,27 +22,41 @@ pub struct DmaCounts {
     pub pool_used_bytes: u64,
 }
 
+/// Threads that use different memory count in different places, so that counting costs no transfers of cache lines.
+const SHARDS: usize = 8;
+
 /// The counters themselves. Each is exact; a reading of several is not of one moment.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
+    shards: [Shard; SHARDS],
+    exhaustions: AtomicU64,
+}
+
+/// Counters on cache lines of their own; two, since processors fetch them in pairs.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Shard {
     mapped_bytes: AtomicU64,
     bounced_bytes: AtomicU64,
-    exhaustions: AtomicU64,
     live_mappings: AtomicU64,
 }
 
 impl Counters {
-    pub(super) fn mapped(&self, len_bytes: usize) {
-        self.mapped_bytes.fetch_add(len_bytes as u64, Ordering::Relaxed);
-        self.live_mappings.fetch_add(1, Ordering::Relaxed);
+    #[inline]
+    pub(super) fn mapped(&self, start: NonNull<u8>, len_bytes: usize) {
+        let shard = self.shard(start);
+        shard.mapped_bytes.fetch_add(len_bytes as u64, Ordering::Relaxed);
+        shard.live_mappings.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn unmapped(&self) {
-        self.live_mappings.fetch_sub(1, Ordering::Relaxed);
+    #[inline]
+    pub(super) fn unmapped(&self, start: NonNull<u8>) {
+        self.shard(start).live_mappings.fetch_sub(1, Ordering::Relaxed);
     }
 
-    pub(super) fn bounced(&self, len_bytes: usize) {
-        self.bounced_bytes.fetch_add(len_bytes as u64, Ordering::Relaxed);
+    #[inline]
+    pub(super) fn bounced(&self, start: NonNull<u8>, len_bytes: usize) {
+        self.shard(start).bounced_bytes.fetch_add(len_bytes as u64, Ordering::Relaxed);
     }
 
     pub(super) fn exhausted(&self) {
@@ -45,12 +64,19 @@ impl Counters {
     }
 
     pub(super) fn read(&self) -> DmaCounts {
+        let sum = |counter: fn(&Shard) -> &AtomicU64| {
+            self.shards.iter().map(|shard| counter(shard).load(Ordering::Relaxed)).sum()
+        };
         DmaCounts {
-            mapped_bytes: self.mapped_bytes.load(Ordering::Relaxed),
-            bounced_bytes: self.bounced_bytes.load(Ordering::Relaxed),
+            mapped_bytes: sum(|shard| &shard.mapped_bytes),
+            bounced_bytes: sum(|shard| &shard.bounced_bytes),
             exhaustions: self.exhaustions.load(Ordering::Relaxed),
-            live_mappings: self.live_mappings.load(Ordering::Relaxed),
+            live_mappings: sum(|shard| &shard.live_mappings),
             pool_used_bytes: 0,
         }
+    }
+
+    fn shard(&self, start: NonNull<u8>) -> &Shard {
+        &self.shards[start.addr().get() / PAGE % SHARDS]
     }
 }

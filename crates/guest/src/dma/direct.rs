@@ -56,13 +56,13 @@ impl<M: DirectMemory> DmaOps for Direct<M> {
             return Err(DmaError::TooLong { wanted_bytes: len_bytes, len_max_bytes });
         }
         let address = self.memory.address(start, len_bytes).ok_or(DmaError::Unmappable)?;
-        self.counters.mapped(len_bytes);
+        self.counters.mapped(start, len_bytes);
         Ok(Mapped { address, len_bytes, start, direction, copy: None })
     }
 
     #[inline]
-    unsafe fn unmap(&self, _mapped: Mapped, _written_bytes: usize) {
-        self.counters.unmapped();
+    unsafe fn unmap(&self, mapped: Mapped, _written_bytes: usize) {
+        self.counters.unmapped(mapped.start);
     }
 
     fn mapping_len_max(&self) -> usize {
