@@ -5,7 +5,9 @@
 //! what no longer holds.
 
 pub(crate) mod attributes;
+pub(crate) mod data;
 pub(crate) mod names;
+pub(crate) mod sequence;
 mod validity;
 
 pub use validity::{CacheMode, Validity};
@@ -17,11 +19,13 @@ pub struct CacheOptions {
     pub mode: CacheMode,
     /// The most names, absent ones included. Each keeps an inode referenced.
     pub names_max: usize,
+    /// The most memory for files' contents, in bytes; 0 keeps none.
+    pub data_max_bytes: usize,
 }
 
 impl Default for CacheOptions {
-    /// As long as the server says, up to 65536 names.
+    /// As long as the server says, up to 65536 names and 64 MiB of contents.
     fn default() -> Self {
-        Self { mode: CacheMode::Auto, names_max: 1 << 16 }
+        Self { mode: CacheMode::Auto, names_max: 1 << 16, data_max_bytes: 64 << 20 }
     }
 }

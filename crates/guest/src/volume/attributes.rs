@@ -72,6 +72,9 @@ impl<P: Platform> Volume<P> {
         let _size = set.size.map(|_| inode.size_lock.lock());
         inode.changed();
         let result = self.session().setattr(caller, inode.nodeid(), &arg);
+        if set.size.is_some() {
+            inode.drop_data();
+        }
         inode.changed();
         let asked_at = self.shared.asked_at();
         let out = result?;

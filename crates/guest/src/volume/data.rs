@@ -15,12 +15,17 @@ impl<P: Platform> OpenFile<P> {
             return Err(Errno::BADF);
         }
         check_range(offset, bytes.len())?;
+        if self.is_cached()
+            && let Some(len) = self.read_cached(caller, offset, bytes)?
+        {
+            return Ok(len);
+        }
         self.read_through(caller, offset, bytes)
     }
 
     /// Writes `bytes` at `offset`, or at the end where the file is open for appending; gives how many were taken.
     ///
-    /// Errors: EBADF where it is not open for writing, EFBIG beyond what a file can hold.
+    /// Takes `size_lock`. Errors: EBADF where it is not open for writing, EFBIG beyond what a file can hold.
     pub fn write_at(&self, caller: &Caller<'_>, offset: u64, bytes: &[u8]) -> Result<usize, Errno> {
         if self.is_appending() {
             return self.append(caller, bytes).map(|(_, len)| len);
@@ -29,6 +34,7 @@ impl<P: Platform> OpenFile<P> {
             return Err(Errno::BADF);
         }
         check_range(offset, bytes.len())?;
+        let _size = self.inode().size_lock.lock();
         self.write_through(caller, offset, bytes)
     }
 
@@ -44,12 +50,12 @@ impl<P: Platform> OpenFile<P> {
     }
 
     /// Asks the server, with as many requests as it takes.
-    fn read_through(&self, caller: &Caller<'_>, offset: u64, bytes: &mut [u8]) -> Result<usize, Errno> {
+    pub(super) fn read_through(&self, caller: &Caller<'_>, offset: u64, bytes: &mut [u8]) -> Result<usize, Errno> {
         let session = &self.inode().shared.session;
         session.read_whole(caller, self.inode().nodeid(), self.handle(), self.flags(), offset, bytes)
     }
 
-    /// Tells the server, with as many requests as it takes.
+    /// Tells the server, with as many requests as it takes, and keeps pages right. The caller holds `size_lock`.
     fn write_through(&self, caller: &Caller<'_>, offset: u64, bytes: &[u8]) -> Result<usize, Errno> {
         let inode = self.inode();
         let session = &inode.shared.session;
@@ -58,6 +64,11 @@ impl<P: Platform> OpenFile<P> {
         inode.changed();
         let result =
             session.write_whole(caller, inode.nodeid(), self.handle(), self.flags(), write_flags, offset, bytes);
+        match &result {
+            Ok(len) if *len == bytes.len() => inode.pages.lock().written(offset, bytes),
+            // Whether the rest has reached the file is not known.
+            _ => inode.drop_data(),
+        }
         inode.changed();
         result
     }

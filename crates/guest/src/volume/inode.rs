@@ -9,7 +9,7 @@ use transom_wire::{NodeId, attr::Attr};
 use super::Shared;
 use crate::{
     Platform,
-    cache::{Validity, attributes::Attributes},
+    cache::{Validity, attributes::Attributes, data::Pages},
     session::{S_IFDIR, S_IFLNK, S_IFMT, S_IFREG},
     sync::SleepLock,
 };
@@ -29,6 +29,8 @@ pub struct Inode<P: Platform> {
     names_epoch: AtomicU64,
     /// Of a directory: counts this guest's changes of names. What was asked before one is not kept.
     names_changes: AtomicU64,
+    /// What is kept of a file's contents.
+    pub(crate) pages: Mutex<P::RawMutex, Pages>,
     /// Held by who changes the size, or writes where it lies: across requests.
     pub(crate) size_lock: SleepLock<P::Event>,
 }
@@ -50,6 +52,7 @@ impl<P: Platform> Inode<P> {
             symlink: Mutex::default(),
             names_epoch: AtomicU64::new(0),
             names_changes: AtomicU64::new(0),
+            pages: Mutex::default(),
             size_lock: SleepLock::default(),
         })
     }
@@ -116,6 +119,7 @@ impl<P: Platform> Inode<P> {
 
 impl<P: Platform> Drop for Inode<P> {
     fn drop(&mut self) {
+        self.drop_data();
         if self.nodeid != NodeId::ROOT {
             self.shared.table.remove(self);
             self.shared.session.forget(self.nodeid, *self.lookups.get_mut());

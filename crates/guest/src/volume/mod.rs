@@ -5,10 +5,12 @@
 //! what the server has counted. What may be answered without asking lies in [`cache`](crate::cache).
 //!
 //! Lock order, outermost first: an inode's `size_lock` (a sleeping lock, held across requests); then, each for a moment and none
-//! together with another: a shard of the inode table, a shard of the names, an inode's attributes. No reference to an inode is
+//! together with another: a shard of the inode table, a shard of the names, an inode's attributes, its pages, the ring of
+//! chunks, an open file's sequence. No reference to an inode is
 //! dropped under one of the latter.
 
 mod attributes;
+mod cached;
 mod data;
 mod directory;
 mod inode;
@@ -30,7 +32,7 @@ use transom_wire::{
 
 use crate::{
     Errno, Platform,
-    cache::{CacheOptions, Validity, names::Names},
+    cache::{CacheOptions, Validity, data::memory::Memory, names::Names},
     session::{Caller, S_IFDIR, Session},
 };
 use table::Table;
@@ -52,6 +54,7 @@ pub(crate) struct Shared<P: Platform> {
     pub(crate) session: Session<P>,
     pub(crate) options: CacheOptions,
     pub(crate) names: Names<P>,
+    pub(crate) memory: Memory<P>,
     table: Table<P>,
     /// Counts this guest's changes of inodes. An answer tells nothing of an inode that was changed after it was asked for.
     changes: AtomicU64,
@@ -66,6 +69,7 @@ impl<P: Platform> Volume<P> {
             session,
             options,
             names: Names::new(options.names_max),
+            memory: Memory::new(options.data_max_bytes),
             table: Table::new(),
             changes: AtomicU64::new(0),
             owners: AtomicU64::new(0),
@@ -98,6 +102,11 @@ impl<P: Platform> Volume<P> {
     /// Makes all of the share durable.
     pub fn syncfs(&self, caller: &Caller<'_>) -> Result<(), Errno> {
         self.session().syncfs(caller, NodeId::ROOT)
+    }
+
+    /// Bytes of files' contents that are kept.
+    pub fn kept_bytes(&self) -> usize {
+        self.shared.memory.used_bytes()
     }
 
     /// Forgets every name, and gives back the references to inodes that nobody else holds.

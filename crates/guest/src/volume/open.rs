@@ -3,6 +3,7 @@
 use alloc::sync::Arc;
 use core::sync::atomic::AtomicBool;
 
+use lock_api::Mutex;
 use transom_wire::{
     Handle, Name,
     attr::{Attr, EntryOut},
@@ -14,13 +15,18 @@ use transom_wire::{
 };
 
 use super::{Inode, Volume};
-use crate::{Errno, Platform, session::Caller};
+use crate::{
+    Errno, Platform,
+    cache::{CacheMode, sequence::Sequence},
+    session::Caller,
+};
 
 /// How a file is accessed: O_RDONLY, O_WRONLY or O_RDWR.
 const O_ACCMODE: u32 = 3;
 const O_WRONLY: u32 = 1;
 const O_TRUNC: u32 = 0o1000;
 const O_APPEND: u32 = 0o2000;
+const O_DIRECT: u32 = 0o40_000;
 
 /// An open file; RELEASE is sent when the last reference goes.
 pub struct OpenFile<P: Platform> {
@@ -31,6 +37,8 @@ pub struct OpenFile<P: Platform> {
     open_flags: OpenFlags,
     /// Whose its flock and its locks of the open file are.
     owner: u64,
+    /// How it is read.
+    pub(super) sequence: Mutex<P::RawMutex, Sequence>,
     /// Whether a flock was asked for, which goes with the file.
     pub(super) has_flock: AtomicBool,
 }
@@ -45,9 +53,16 @@ impl<P: Platform> Volume<P> {
         }
         let result = self.session().open(caller, inode.nodeid(), flags);
         if is_truncated {
+            inode.drop_data();
             inode.changed();
         }
-        Ok(OpenFile::new(Arc::clone(inode), &result?, flags))
+        let file = OpenFile::new(Arc::clone(inode), &result?, flags);
+        let keeps = file.open_flags.contains(OpenFlags::KEEP_CACHE) || self.shared.options.mode == CacheMode::Always;
+        if !keeps {
+            // Who opens a file sees what was written before that.
+            inode.drop_data();
+        }
+        Ok(file)
     }
 
     /// Makes the regular file `name` in `parent` where it is absent, and opens it. Errors: EEXIST for O_EXCL, as the server has it.
@@ -106,6 +121,7 @@ impl<P: Platform> OpenFile<P> {
             flags,
             open_flags: OpenFlags::from_bits_truncate(open.open_flags.get()),
             owner,
+            sequence: Mutex::default(),
             has_flock: AtomicBool::new(false),
         })
     }
@@ -150,6 +166,15 @@ impl<P: Platform> OpenFile<P> {
         self.flags & O_APPEND != 0
     }
 
+    /// Whether its contents may be kept.
+    pub(super) fn is_cached(&self) -> bool {
+        self.inode.shared.options.mode != CacheMode::None
+            && self.inode.shared.options.data_max_bytes > 0
+            && self.flags & O_DIRECT == 0
+            && !self.open_flags.contains(OpenFlags::DIRECT_IO)
+            && self.inode.is_file()
+    }
+
     /// The attributes, kept ones while they hold, asked for through the open file.
     pub fn getattr(&self, caller: &Caller<'_>) -> Result<Attr, Errno> {
         self.inode.getattr(caller, Some(self.fh))
@@ -172,6 +197,8 @@ impl<P: Platform> OpenFile<P> {
 
 impl<P: Platform> Drop for OpenFile<P> {
     fn drop(&mut self) {
+        // What was begun ahead goes through this handle.
+        self.inode.finish_all();
         let release_flags = if *self.has_flock.get_mut() { RELEASE_FLOCK_UNLOCK } else { 0 };
         // Nobody is left to be told of an error.
         let _ = self.inode.shared.session.release(

@@ -23,6 +23,7 @@ impl<P: Platform> OpenFile<P> {
         let _size = inode.size_lock.lock();
         inode.changed();
         let result = inode.shared.session.fallocate(caller, inode.nodeid(), self.handle(), offset, len, mode);
+        inode.drop_data();
         inode.changed();
         result
     }
@@ -46,6 +47,7 @@ impl<P: Platform> OpenFile<P> {
         target.changed();
         let (from, into) = ((self.inode().nodeid(), self.handle(), offset), (target.nodeid(), to.handle(), to_offset));
         let result = target.shared.session.copy_file_range(caller, from, into, len, 0);
+        target.drop_data();
         target.changed();
         result
     }

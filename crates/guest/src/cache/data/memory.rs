@@ -1,0 +1,104 @@
+//! The memory of all chunks of a volume: a bound, and a clock that says which chunk goes.
+//!
+//! A ring lists the chunks; its lock is held for one entry at a time. A chunk that was dropped otherwise stays listed until the
+//! hand comes by, and each new chunk moves the hand by two, so that the ring is at most twice as long as it needs to be.
+
+use alloc::{
+    collections::VecDeque,
+    sync::{Arc, Weak},
+};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use lock_api::Mutex;
+
+use crate::{Platform, volume::Inode};
+
+/// Bounds what is kept of files' contents.
+pub(crate) struct Memory<P: Platform> {
+    used_bytes: AtomicUsize,
+    max_bytes: usize,
+    ids: AtomicU64,
+    ring: Mutex<P::RawMutex, VecDeque<Listed<P>>>,
+}
+
+struct Listed<P: Platform> {
+    inode: Weak<Inode<P>>,
+    index: u64,
+    id: u64,
+}
+
+impl<P: Platform> Memory<P> {
+    pub(crate) fn new(max_bytes: usize) -> Self {
+        Self { used_bytes: AtomicUsize::new(0), max_bytes, ids: AtomicU64::new(0), ring: Mutex::default() }
+    }
+
+    /// Bytes in use.
+    pub(crate) fn used_bytes(&self) -> usize {
+        self.used_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Makes room for `len_bytes` and takes them into account. False where there is none to be had.
+    pub(crate) fn reserve(&self, len_bytes: usize) -> bool {
+        loop {
+            let before = self.used_bytes.fetch_add(len_bytes, Ordering::Relaxed);
+            if before.saturating_add(len_bytes) <= self.max_bytes {
+                return true;
+            }
+            self.release(len_bytes);
+            if !self.evict() {
+                return false;
+            }
+        }
+    }
+
+    /// Gives memory back.
+    pub(crate) fn release(&self, len_bytes: usize) {
+        self.used_bytes.fetch_sub(len_bytes, Ordering::Relaxed);
+    }
+
+    /// A name for a chunk that no other has had.
+    pub(crate) fn new_id(&self) -> u64 {
+        self.ids.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Lists a chunk.
+    pub(crate) fn list(&self, inode: &Arc<Inode<P>>, index: u64, id: u64) {
+        for _ in 0..2 {
+            self.sweep();
+        }
+        self.ring.lock().push_back(Listed { inode: Arc::downgrade(inode), index, id });
+    }
+
+    /// Takes the next entry off the ring if its chunk is gone.
+    fn sweep(&self) {
+        let Some(listed) = self.pop() else { return };
+        if let Some(inode) = listed.inode.upgrade()
+            && inode.pages.lock().contains(listed.index, listed.id)
+        {
+            self.ring.lock().push_back(listed);
+        }
+    }
+
+    /// Frees one chunk. False where each was used or is busy, twice round.
+    fn evict(&self) -> bool {
+        let rounds = 2 * self.ring.lock().len();
+        for _ in 0..rounds {
+            let Some(listed) = self.pop() else { return false };
+            let Some(inode) = listed.inode.upgrade() else { continue };
+            let evicted = inode.pages.lock().evict(listed.index, listed.id);
+            match evicted {
+                Ok(chunk) => {
+                    inode.discard(chunk);
+                    return true;
+                }
+                Err(true) => self.ring.lock().push_back(listed),
+                Err(false) => {}
+            }
+        }
+        false
+    }
+
+    fn pop(&self) -> Option<Listed<P>> {
+        self.ring.lock().pop_front()
+    }
+}
