@@ -10,6 +10,11 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
 
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
+};
+
 use super::{
     Task, text,
     tree::{Tree as _, Writer as _},
@@ -19,6 +24,9 @@ use super::{
 const DEPTH_MAX: usize = 512;
 /// One request of the largest size carries it.
 const CHUNK_LEN: usize = 1 << 20;
+
+/// A signal that comes just before a wait for standard input is noticed so much later.
+const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 
 /// Make directories
 #[derive(Debug, Args)]
@@ -187,7 +195,7 @@ impl Write {
             let (file, mut offset) = task.share.open_to_write(path, !self.append)?;
             let mut buffer = vec![0; CHUNK_LEN];
             loop {
-                task.stop_if_asked()?;
+                wait_for_input(task)?;
                 let len = match io::stdin().read(&mut buffer) {
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                     read => read.context("standard input")?,
@@ -199,5 +207,18 @@ impl Write {
                 offset += len as u64;
             }
         })
+    }
+}
+
+/// Waits until standard input has something, or has ended. A read would go on waiting after a signal.
+fn wait_for_input(task: &Task) -> Result<()> {
+    loop {
+        task.stop_if_asked()?;
+        let stdin = io::stdin();
+        match poll(&mut [PollFd::new(&stdin, PollFlags::IN)], Some(&LOOK_EVERY)) {
+            Ok(0) | Err(Errno::INTR) => {}
+            // What is wrong with it the read tells.
+            _ => return Ok(()),
+        }
     }
 }

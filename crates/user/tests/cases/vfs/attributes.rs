@@ -45,7 +45,7 @@ impl Process<'_> {
         let keeps_owner = uid.is_none_or(|uid| uid == attr.uid.get());
         let is_own_group = gid.is_none_or(|gid| gid == attr.gid.get() || rights::is_in_group(&self.who, gid));
         let is_nothing = uid.is_none() && gid.is_none();
-        if !rights::is_privileged(&self.who) && !(is_nothing || is_own && keeps_owner && is_own_group) {
+        if !(rights::is_privileged(&self.who) || is_nothing || is_own && keeps_owner && is_own_group) {
             return Err(Errno::PERM);
         }
         let mut valid = SetattrValid::empty();
@@ -106,7 +106,7 @@ impl Process<'_> {
     pub(crate) fn may(&self, path: &[u8], access: Access) -> Result<()> {
         let found = self.find(path, true)?;
         // R_OK, W_OK and X_OK have the values of the mode's bits.
-        self.check(&found.attr, u32::from(access.bits()))
+        self.check(&found.attr, access.bits())
     }
 
     pub(crate) fn space(&self, path: &[u8]) -> Result<Space> {
