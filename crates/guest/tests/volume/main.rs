@@ -2,7 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on ends here")]
 
+mod failures;
 mod files;
+mod fsx;
+mod kept;
+mod model;
 mod paths;
 
 #[path = "../session/memory.rs"]

@@ -1,0 +1,126 @@
+//! What is kept, for how long, and how much of it.
+
+use std::{path::Path, sync::Arc};
+
+use transom_guest::{
+    cache::{CacheMode, CacheOptions},
+    fs::{Fs, OpenOptions},
+};
+use transom_host::passthrough::{Config, Passthrough};
+
+use crate::{
+    in_memory, on_host,
+    peer::{self, Peer, Plain},
+};
+
+/// A guest that is alone and keeps everything.
+fn alone(dir: &Path) -> (Arc<Peer<Passthrough>>, Fs<Plain>) {
+    let peer = Peer::new(Passthrough::open(dir, Config::default()).unwrap());
+    let options = CacheOptions { mode: CacheMode::Always, ..CacheOptions::default() };
+    let fs = Fs::mount(peer::session(&peer), options);
+    (peer, fs)
+}
+
+#[test]
+fn what_is_known_is_not_asked_again() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(dir.path().join("a/b/c")).unwrap();
+    std::fs::write(dir.path().join("a/b/c/file"), vec![7; 300_000]).unwrap();
+    std::os::unix::fs::symlink("c", dir.path().join("a/b/link")).unwrap();
+    let (peer, fs) = alone(dir.path());
+    let file = fs.open_read("a/b/link/file").unwrap();
+    let mut bytes = vec![0; 300_000];
+    assert_eq!(file.read_at(0, &mut bytes), Ok(300_000));
+    fs.metadata("a/b/link/../c/file").unwrap();
+    let before = peer.messages();
+    for _ in 0..3 {
+        assert_eq!(fs.metadata("a/b/c/file").unwrap().len(), 300_000);
+        assert_eq!(fs.metadata("a/b/link/../link/file").unwrap().len(), 300_000);
+        assert_eq!(file.read_at(1234, &mut bytes[..200_000]), Ok(200_000));
+    }
+    assert_eq!(peer.messages(), before);
+}
+
+#[test]
+fn a_listing_tells_of_its_names_and_attributes() {
+    let dir = tempfile::tempdir().unwrap();
+    for at in 0..50 {
+        std::fs::write(dir.path().join(format!("file{at}")), vec![0; at]).unwrap();
+    }
+    let (peer, fs) = alone(dir.path());
+    assert_eq!(fs.read_dir("/").unwrap().count(), 50);
+    let before = peer.messages();
+    for at in 0..50 {
+        assert_eq!(fs.metadata(format!("file{at}")).unwrap().len(), at);
+    }
+    assert_eq!(peer.messages(), before);
+}
+
+#[test]
+fn who_opens_a_file_sees_what_the_host_wrote_before() {
+    let (dir, fs) = on_host(CacheMode::Auto);
+    std::fs::write(dir.path().join("file"), b"before").unwrap();
+    let mut bytes = [0; 6];
+    assert_eq!(fs.open_read("file").unwrap().read_at(0, &mut bytes), Ok(6));
+    std::fs::write(dir.path().join("file"), b"behind").unwrap();
+    assert_eq!(fs.open_read("file").unwrap().read_at(0, &mut bytes), Ok(6));
+    assert_eq!(&bytes, b"behind");
+}
+
+#[test]
+fn memory_for_contents_has_its_bound_and_all_is_read_all_the_same() {
+    const LEN: usize = 4 << 20;
+    const BOUND: usize = 1 << 20;
+    let dir = tempfile::tempdir().unwrap();
+    let contents: Vec<u8> = (0..LEN).map(|at| (at / 4096 + at) as u8).collect();
+    std::fs::write(dir.path().join("file"), &contents).unwrap();
+    let peer = Peer::new(Passthrough::open(dir.path(), Config::default()).unwrap());
+    let options = CacheOptions { mode: CacheMode::Always, data_max_bytes: BOUND, ..CacheOptions::default() };
+    let fs = Fs::mount(peer::session(&peer), options);
+    let file = fs.open_read("file").unwrap();
+    for _ in 0..2 {
+        let mut bytes = vec![0; 10_000];
+        let mut offset = 0;
+        while offset < LEN {
+            let len = file.read_at(offset as u64, &mut bytes).unwrap();
+            assert!(bytes[..len] == contents[offset..offset + len], "{offset}");
+            assert!(fs.volume().kept_bytes() <= BOUND);
+            offset += len;
+        }
+    }
+    assert!(fs.volume().kept_bytes() > 0);
+    fs.remove_file("file").unwrap();
+    drop(file);
+    fs.volume().drop_names();
+    assert_eq!(fs.volume().kept_bytes(), 0);
+}
+
+#[test]
+fn few_names_are_kept_where_few_are_allowed_and_all_are_given_back() {
+    let (peer, _) = in_memory(CacheMode::Auto);
+    let options = CacheOptions { mode: CacheMode::Always, names_max: 64, ..CacheOptions::default() };
+    let fs = Fs::mount(peer::session(&peer), options);
+    for at in 0..300 {
+        fs.create(format!("file{at}")).unwrap();
+    }
+    assert_eq!(fs.read_dir("/").unwrap().count(), 300);
+    fs.volume().session().flush_forgets().unwrap();
+    let lookups = peer.fs().held().lookups;
+    // A name may have been looked up more than once.
+    assert!((1..=3 * 64).contains(&lookups), "{lookups}");
+    fs.volume().drop_names();
+    fs.volume().session().flush_forgets().unwrap();
+    assert_eq!(peer.fs().held().lookups, 0);
+    peer.fs().check_accounts();
+}
+
+#[test]
+fn an_absent_name_is_absent_until_it_is_made() {
+    let (_peer, fs) = in_memory(CacheMode::Always);
+    assert_eq!(fs.exists("file"), Ok(false));
+    assert_eq!(fs.exists("file"), Ok(false));
+    fs.open("file", &OpenOptions::new().write(true).create(true)).unwrap();
+    assert_eq!(fs.exists("file"), Ok(true));
+    fs.remove_file("file").unwrap();
+    assert_eq!(fs.exists("file"), Ok(false));
+}
