@@ -6,7 +6,7 @@
 //! and as lines of JSON. Beside them: one mapping and its end through the trait object, and called by its own type.
 //! `cargo run --release -p transom-guest --example dma [ROUNDS]`
 
-#[allow(dead_code, reason = "the tests of the device use more of it")]
+#[allow(dead_code, clippy::unwrap_used, reason = "it belongs to the tests of the device, which use more of it")]
 #[path = "../../tests/device/fake.rs"]
 mod fake;
 mod inline;

@@ -78,7 +78,8 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
     /// Looks for a short time; tells whether it is over.
     fn poll(&self, seat: Seat, is_over: &mut dyn FnMut() -> bool) -> bool {
         let Some(budget_ns) = self.pace.begin() else { return false };
-        let end_ns = self.platform.now_ns().saturating_add(budget_ns);
+        let begin_ns = self.platform.now_ns();
+        let end_ns = begin_ns.saturating_add(budget_ns);
         let is_over = 'poll: {
             for _ in 0..CLOCKS_MAX {
                 for _ in 0..LOOKS_PER_CLOCK {
@@ -96,7 +97,7 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
             }
             false
         };
-        self.pace.end();
+        self.pace.end(is_over.then(|| self.platform.now_ns().saturating_sub(begin_ns)));
         is_over
     }
 

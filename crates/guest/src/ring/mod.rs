@@ -11,8 +11,10 @@ mod memory;
 
 use alloc::{sync::Arc, vec, vec::Vec};
 
-use crate::dma::{DmaError, DmaOps};
-use crate::transport::QueueAddresses;
+use crate::{
+    dma::{DmaError, DmaOps},
+    transport::QueueAddresses,
+};
 
 use free::FreeList;
 pub use layout::LEN_MAX;

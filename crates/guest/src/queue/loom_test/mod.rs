@@ -3,6 +3,8 @@
 //! Loom tries the orders of every lock, atomic, wait and ring index, with a bound on how often a thread is interrupted: two
 //! or three are enough for every lost wake that is known, and keep a model within seconds.
 
+#![expect(clippy::unwrap_used, reason = "a lock of loom is never poisoned")]
+
 mod platform;
 
 use alloc::{sync::Arc, vec, vec::Vec};
