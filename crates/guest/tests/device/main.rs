@@ -8,5 +8,6 @@ mod dma;
 mod fake;
 mod hostile;
 mod memory;
+mod pages;
 mod platform;
 mod ring;

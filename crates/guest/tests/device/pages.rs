@@ -1,0 +1,191 @@
+//! Memory whose pages may lie anywhere for the device, and platforms without threads.
+
+use std::{ptr::NonNull, sync::Arc};
+
+use transom_guest::{
+    channel::{Channel, ChannelError, Message, Sink, Source},
+    device::VirtioFs,
+    dma::{Direct, DirectMemory, DmaChoice, DmaMemory},
+    platform::{self, Platform},
+    transport::{QueueAddresses, ShmRegion, Transport, TransportError},
+};
+
+use crate::{
+    calls::{call, echo},
+    fake::{ALL, Fake, INDIRECT_DESC, Line},
+    memory::Heap,
+    platform::{SLEEPING, Threads},
+};
+
+const PAGE: usize = 4096;
+
+/// The heap, of which only pieces within a page have an address.
+struct Paged(Heap);
+
+impl DirectMemory for &'static Paged {
+    fn allocate(&self, len_bytes: usize) -> Option<DmaMemory> {
+        (&self.0).allocate(len_bytes)
+    }
+
+    fn free(&self, memory: DmaMemory) {
+        (&self.0).free(memory);
+    }
+
+    fn address(&self, start: NonNull<u8>, len_bytes: usize) -> Option<u64> {
+        assert!(start.addr().get() % PAGE + len_bytes <= PAGE, "{len_bytes} bytes at {start:p} cross a page");
+        Some(start.addr().get() as u64)
+    }
+
+    fn contiguous_len_max(&self) -> usize {
+        PAGE
+    }
+}
+
+#[test]
+fn data_is_cut_at_pages_and_arrives_whole_wherever_it_begins() {
+    for (features, queue_len, pages) in [(ALL, 1024, 256), (ALL, 128, 125), (ALL & !INDIRECT_DESC, 128, 29)] {
+        let heap: &'static Paged = Box::leak(Box::new(Paged(Heap::new())));
+        let dma = DmaChoice { direct: Some(Arc::new(Direct::new(heap))), ..DmaChoice::default() };
+        let fake = Arc::new(Fake::new(features, 1, queue_len));
+        let device = VirtioFs::new(Line(Arc::clone(&fake)), Arc::new(Threads), &dma, SLEEPING).unwrap();
+        let len_max = device.data_len_max();
+        assert_eq!(len_max, pages * PAGE);
+        std::thread::scope(|scope| {
+            scope.spawn(|| fake.serve(1, echo));
+            // Both directions together have the descriptors of one; each of these leaves room for the other.
+            for (offset, len) in [(0, len_max / 2 - 2 * PAGE), (1, PAGE), (4095, 2), (4095, 3 * PAGE), (7, 100)] {
+                let bytes = vec![9; offset + len];
+                call(&device, 0, &[3; 40], &bytes[offset..]).unwrap();
+            }
+            for offset in [0, 1, 4095] {
+                let bytes = vec![5; offset + len_max];
+                let mut sum = [0; 8];
+                let message = Message {
+                    head: &[1; 40],
+                    data: Source::Bytes(&bytes[offset..]),
+                    reply_head: &mut sum,
+                    reply_data: Sink::Empty,
+                };
+                assert_eq!(device.call(0, message), Ok(8));
+                assert_eq!(u64::from_le_bytes(sum), 40 + 5 * len_max as u64);
+            }
+            let long = vec![0; len_max + 1];
+            let too_long = ChannelError::TooLong { len_bytes: len_max + 1, len_max_bytes: len_max };
+            assert_eq!(call(&device, 0, &[1], &long), Err(too_long));
+            drop(device);
+        });
+    }
+}
+
+/// One thread, and nothing to wait with but another look.
+struct Alone;
+
+impl Platform for Alone {
+    type RawMutex = parking_lot::RawMutex;
+    type Event = Look;
+
+    fn now_ns(&self) -> u64 {
+        0
+    }
+
+    fn spawn(&self, _: &'static str, task: Box<dyn FnOnce() + Send>) -> Result<(), Box<dyn FnOnce() + Send>> {
+        Err(task)
+    }
+}
+
+#[derive(Default)]
+struct Look;
+
+impl platform::Event for Look {
+    fn wait(&self, is_done: &mut dyn FnMut() -> bool, _: Option<u64>) -> bool {
+        while !is_done() {}
+        true
+    }
+
+    fn wake_all(&self) {}
+}
+
+/// A device that works only while it is waited for, one request at a time, the last one first.
+struct Polled(Line);
+
+impl Transport for Polled {
+    fn wait(&self, queue: u16, _: Option<u64>) -> Result<(), TransportError> {
+        let queue = usize::from(queue);
+        let mut chains: Vec<_> = std::iter::from_fn(|| self.0.0.pop(queue)).collect();
+        while let Some(chain) = chains.pop() {
+            let written = chain.reply(&echo(&chain));
+            self.0.0.push(queue, chain.head.into(), written);
+        }
+        Ok(())
+    }
+
+    fn notify(&self, _: u16) {}
+
+    fn device_type(&self) -> u32 {
+        self.0.device_type()
+    }
+
+    fn status(&self) -> Result<u8, TransportError> {
+        self.0.status()
+    }
+
+    fn add_status(&self, bits: u8) -> Result<(), TransportError> {
+        self.0.add_status(bits)
+    }
+
+    fn reset(&self) -> Result<(), TransportError> {
+        self.0.reset()
+    }
+
+    fn device_features(&self) -> Result<u64, TransportError> {
+        self.0.device_features()
+    }
+
+    fn set_driver_features(&self, features: u64) -> Result<(), TransportError> {
+        self.0.set_driver_features(features)
+    }
+
+    fn read_config(&self, offset_bytes: usize, bytes: &mut [u8]) -> Result<(), TransportError> {
+        self.0.read_config(offset_bytes, bytes)
+    }
+
+    fn queue_len_max(&self, queue: u16) -> Result<u16, TransportError> {
+        self.0.queue_len_max(queue)
+    }
+
+    fn start_queue(&self, queue: u16, len: u16, addresses: QueueAddresses) -> Result<(), TransportError> {
+        self.0.start_queue(queue, len, addresses)
+    }
+
+    fn shm_region(&self, id: u8) -> Result<Option<ShmRegion>, TransportError> {
+        self.0.shm_region(id)
+    }
+}
+
+#[test]
+fn one_thread_that_polls_calls_starts_and_sends_more_than_the_queue_holds() {
+    let fake = Arc::new(Fake::new(ALL, 1, 8));
+    let polled = Polled(Line(Arc::clone(&fake)));
+    let device = VirtioFs::new(polled, Arc::new(Alone), &crate::platform::direct(), SLEEPING).unwrap();
+    let start = |byte: u8| {
+        let message = transom_guest::channel::OwnedMessage {
+            head: vec![byte; 2],
+            data: None,
+            reply_head_len: 8,
+            reply_data: None,
+        };
+        device.start(0, message).unwrap()
+    };
+    let tickets: Vec<_> = (0..30).map(start).collect();
+    // Nothing is done for those that are left, and the slots that they have do not stop a call.
+    let mut sum = [0; 8];
+    let message = Message { head: &[9; 5], data: Source::Empty, reply_head: &mut sum, reply_data: Sink::Empty };
+    assert_eq!(device.call(0, message), Ok(8));
+    for (byte, ticket) in (0u64..).zip(tickets) {
+        assert_eq!(device.finish(ticket).unwrap().head, (2 * byte).to_le_bytes());
+    }
+    for _ in 0..100 {
+        device.send_priority(&[2; 700]).unwrap();
+    }
+    assert!(device.queue_counts(0).unwrap().full > 0);
+}
