@@ -26,8 +26,12 @@ const RELEASED: u32 = 2;
 /// Between attempts to reset a device that does not let go.
 const RESET_PAUSE_NS: u64 = 10_000_000;
 
-/// Whoever has waiters to be woken when the device is released.
-pub(super) trait Wake: Send + Sync {
+/// What a device's end means to a queue.
+pub(super) trait OfDevice: Send + Sync {
+    /// Returns once nobody is about to add to the ring who has not seen that the device failed.
+    fn settle(&self);
+
+    /// Makes all waiters see that the device is released.
     fn wake_everyone(&self);
 }
 
@@ -39,7 +43,7 @@ pub(crate) struct Health<P: Platform> {
     transport: Arc<dyn Transport>,
     /// Woken when it is released.
     released: P::Event,
-    queues: Mutex<P::RawMutex, Vec<Weak<dyn Wake>>>,
+    queues: Mutex<P::RawMutex, Vec<Weak<dyn OfDevice>>>,
 }
 
 impl<P: Platform> Health<P> {
@@ -54,7 +58,7 @@ impl<P: Platform> Health<P> {
         })
     }
 
-    pub(super) fn watch(&self, queue: Weak<dyn Wake>) {
+    pub(super) fn watch(&self, queue: Weak<dyn OfDevice>) {
         self.queues.lock().push(queue);
     }
 
@@ -87,16 +91,15 @@ impl<P: Platform> Health<P> {
             *first = Some(cause);
             self.state.store(FAILED, Ordering::Release);
         }
+        let queues: Vec<_> = core::mem::take(&mut *self.queues.lock()).iter().filter_map(Weak::upgrade).collect();
+        queues.iter().for_each(|queue| queue.settle());
         while !self.is_reset() {
             let again_ns = self.platform.now_ns().saturating_add(RESET_PAUSE_NS);
             self.released.wait(&mut || false, Some(again_ns));
         }
         self.state.store(RELEASED, Ordering::Release);
         self.released.wake_all();
-        let queues = core::mem::take(&mut *self.queues.lock());
-        for queue in queues.iter().filter_map(Weak::upgrade) {
-            queue.wake_everyone();
-        }
+        queues.iter().for_each(|queue| queue.wake_everyone());
     }
 
     fn is_reset(&self) -> bool {

@@ -211,7 +211,7 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
         let slot = self.slots.get(claim.slot).ok_or(ChannelError::Gone)?;
         let is_wanted = {
             let mut ring = self.ring.lock();
-            // Under the lock: after a device was reset, nothing is added.
+            // Under the lock: nothing is added once the device is being reset, see `settle`.
             self.health.check()?;
             slot.depart();
             ring.add(readable, writable, claim.slot).expect("a slot stands for a chain that the ring has room for");
@@ -296,7 +296,11 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
     }
 }
 
-impl<P: Platform, T: Transport + 'static> health::Wake for Queue<P, T> {
+impl<P: Platform, T: Transport + 'static> health::OfDevice for Queue<P, T> {
+    fn settle(&self) {
+        drop(self.ring.lock());
+    }
+
     fn wake_everyone(&self) {
         let mut slot = 0;
         while let Some(of) = self.slots.get(slot) {
