@@ -21,11 +21,13 @@ pub struct CacheOptions {
     pub names_max: usize,
     /// The most memory for files' contents, in bytes; 0 keeps none.
     pub data_max_bytes: usize,
+    /// The most of it that waits to be written, in bytes, where INIT settled WRITEBACK_CACHE.
+    pub dirty_max_bytes: usize,
 }
 
 impl Default for CacheOptions {
-    /// As long as the server says, up to 65536 names and 64 MiB of contents.
+    /// As long as the server says, up to 65536 names and 64 MiB of contents, of which 16 MiB are dirty.
     fn default() -> Self {
-        Self { mode: CacheMode::Auto, names_max: 1 << 16, data_max_bytes: 64 << 20 }
+        Self { mode: CacheMode::Auto, names_max: 1 << 16, data_max_bytes: 64 << 20, dirty_max_bytes: 16 << 20 }
     }
 }

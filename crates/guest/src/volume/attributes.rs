@@ -69,7 +69,11 @@ impl<P: Platform> Volume<P> {
             valid |= SetattrValid::KILL_SUIDGID;
         }
         arg.valid = valid.bits().into();
-        let _size = set.size.map(|_| inode.size_lock.lock());
+        let size_lock = set.size.map(|_| inode.size_lock.lock());
+        match &size_lock {
+            Some(_) => inode.write_dirty_locked(),
+            None => inode.write_dirty(),
+        }
         inode.changed();
         let result = self.session().setattr(caller, inode.nodeid(), &arg);
         if set.size.is_some() {
@@ -91,10 +95,14 @@ impl<P: Platform> Volume<P> {
 impl<P: Platform> Inode<P> {
     pub(crate) fn getattr(&self, caller: &Caller<'_>, fh: Option<Handle>) -> Result<Attr, Errno> {
         let kept = self.attributes.lock().get(self.shared.now_ns());
-        match kept {
-            Some(attr) => Ok(attr),
-            None => self.ask_attributes(caller, fh),
+        let mut attr = match kept {
+            Some(attr) => attr,
+            None => self.ask_attributes(caller, fh)?,
+        };
+        if let Some(size) = self.pages.lock().dirty_size() {
+            attr.size = size.into();
         }
+        Ok(attr)
     }
 
     /// The attributes as the server has them now.

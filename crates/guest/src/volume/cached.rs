@@ -69,7 +69,7 @@ impl<P: Platform> OpenFile<P> {
     }
 
     /// Reads into pages that are marked busy.
-    fn fill(&self, caller: &Caller<'_>, fill: &Fill) -> Result<(), Errno> {
+    pub(super) fn fill(&self, caller: &Caller<'_>, fill: &Fill) -> Result<(), Errno> {
         let inode = self.inode();
         let sink = Sink::Buffer(&fill.buffer, fill.range.start, fill.range.len());
         let session = &inode.shared.session;
@@ -130,6 +130,10 @@ impl<P: Platform> Inode<P> {
                 }
             }
         };
+        let dirty_size = self.pages.lock().dirty_size();
+        if dirty_size.is_some() {
+            return Ok(dirty_size);
+        }
         if self.shared.options.mode == CacheMode::Auto {
             let basis = Basis { size: attr.size.get(), mtime: (attr.mtime.get(), attr.mtimensec.get()) };
             let mut pages = self.pages.lock();
@@ -177,7 +181,7 @@ impl<P: Platform> Inode<P> {
 
     /// Marks pages busy from the one at `offset` on: as many as `len` bytes touch, in one chunk, within the file. `None`
     /// where there is nothing to fill, or no memory.
-    fn begin_fill(self: &Arc<Self>, offset: u64, len: usize, size: u64) -> Option<Fill> {
+    pub(super) fn begin_fill(self: &Arc<Self>, offset: u64, len: usize, size: u64) -> Option<Fill> {
         let (index, at) = place(offset);
         let rest = usize::try_from(size - index * CHUNK_LEN as u64).unwrap_or(usize::MAX).min(CHUNK_LEN);
         let end = at.saturating_add(len).min(rest);
@@ -190,7 +194,7 @@ impl<P: Platform> Inode<P> {
     }
 
     /// Puts an empty chunk in place of what is there.
-    fn add_chunk(self: &Arc<Self>, index: u64, len: usize) -> Option<()> {
+    pub(super) fn add_chunk(self: &Arc<Self>, index: u64, len: usize) -> Option<()> {
         let memory = &self.shared.memory;
         if !memory.reserve(len) {
             return None;

@@ -35,7 +35,7 @@ impl<P: Platform> OpenFile<P> {
         }
         check_range(offset, bytes.len())?;
         let _size = self.inode().size_lock.lock();
-        self.write_through(caller, offset, bytes)
+        self.write_locked(caller, offset, bytes)
     }
 
     /// Writes `bytes` at the end of the file; gives where that was and how many were taken. Takes `size_lock`.
@@ -44,19 +44,33 @@ impl<P: Platform> OpenFile<P> {
             return Err(Errno::BADF);
         }
         let _size = self.inode().size_lock.lock();
-        let offset = self.inode().ask_attributes(caller, Some(self.handle()))?.size.get();
+        let dirty_size = self.inode().pages.lock().dirty_size();
+        let offset = match dirty_size {
+            Some(size) => size,
+            None => self.inode().ask_attributes(caller, Some(self.handle()))?.size.get(),
+        };
         check_range(offset, bytes.len())?;
-        self.write_through(caller, offset, bytes).map(|len| (offset, len))
+        self.write_locked(caller, offset, bytes).map(|len| (offset, len))
+    }
+
+    /// Chooses the path of a write. The caller holds `size_lock`.
+    fn write_locked(&self, caller: &Caller<'_>, offset: u64, bytes: &[u8]) -> Result<usize, Errno> {
+        if self.is_written_back() {
+            return self.write_kept(caller, offset, bytes);
+        }
+        self.inode().write_dirty_locked();
+        self.write_through(caller, offset, bytes)
     }
 
     /// Asks the server, with as many requests as it takes.
     pub(super) fn read_through(&self, caller: &Caller<'_>, offset: u64, bytes: &mut [u8]) -> Result<usize, Errno> {
+        self.inode().write_dirty();
         let session = &self.inode().shared.session;
         session.read_whole(caller, self.inode().nodeid(), self.handle(), self.flags(), offset, bytes)
     }
 
     /// Tells the server, with as many requests as it takes, and keeps pages right. The caller holds `size_lock`.
-    fn write_through(&self, caller: &Caller<'_>, offset: u64, bytes: &[u8]) -> Result<usize, Errno> {
+    pub(super) fn write_through(&self, caller: &Caller<'_>, offset: u64, bytes: &[u8]) -> Result<usize, Errno> {
         let inode = self.inode();
         let session = &inode.shared.session;
         let kills = caller.uid != 0 && session.negotiated().flags.contains(InitFlags::HANDLE_KILLPRIV_V2);

@@ -1,14 +1,14 @@
 //! A file, directory or other inode of a share, while somebody references it.
 
-use alloc::sync::Arc;
+use alloc::{sync::Arc, vec::Vec};
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use lock_api::Mutex;
-use transom_wire::{NodeId, attr::Attr};
+use transom_wire::{Handle, NodeId, attr::Attr};
 
 use super::Shared;
 use crate::{
-    Platform,
+    Errno, Platform,
     cache::{Validity, attributes::Attributes, data::Pages},
     session::{S_IFDIR, S_IFLNK, S_IFMT, S_IFREG},
     sync::SleepLock,
@@ -31,6 +31,10 @@ pub struct Inode<P: Platform> {
     names_changes: AtomicU64,
     /// What is kept of a file's contents.
     pub(crate) pages: Mutex<P::RawMutex, Pages>,
+    /// Handles through which dirty pages are written, with their flags.
+    pub(super) writers: Mutex<P::RawMutex, Vec<(Handle, u32)>>,
+    /// Of a write that nobody has been told of.
+    pub(super) write_error: Mutex<P::RawMutex, Option<Errno>>,
     /// Held by who changes the size, or writes where it lies: across requests.
     pub(crate) size_lock: SleepLock<P::Event>,
 }
@@ -53,6 +57,8 @@ impl<P: Platform> Inode<P> {
             names_epoch: AtomicU64::new(0),
             names_changes: AtomicU64::new(0),
             pages: Mutex::default(),
+            writers: Mutex::default(),
+            write_error: Mutex::default(),
             size_lock: SleepLock::default(),
         })
     }

@@ -19,6 +19,7 @@ mod names;
 mod open;
 mod ranges;
 mod table;
+mod write_back;
 mod xattr;
 
 use alloc::sync::Arc;
@@ -101,6 +102,7 @@ impl<P: Platform> Volume<P> {
 
     /// Makes all of the share durable.
     pub fn syncfs(&self, caller: &Caller<'_>) -> Result<(), Errno> {
+        self.write_back(0);
         self.session().syncfs(caller, NodeId::ROOT)
     }
 
@@ -116,6 +118,7 @@ impl<P: Platform> Volume<P> {
 
     /// Ends the session, whatever is still referenced: operations of what is left fail. Errors: those of the channel.
     pub fn unmount(self) -> Result<(), Errno> {
+        self.write_back(0);
         self.shared.names.clear();
         self.session().destroy()
     }

@@ -49,6 +49,7 @@ impl<P: Platform> Volume<P> {
         let is_truncated = flags & O_TRUNC != 0;
         let _size = is_truncated.then(|| inode.size_lock.lock());
         if is_truncated {
+            inode.write_dirty_locked();
             inode.changed();
         }
         let result = self.session().open(caller, inode.nodeid(), flags);
@@ -115,7 +116,7 @@ impl<P: Platform> Volume<P> {
 impl<P: Platform> OpenFile<P> {
     fn new(inode: Arc<Inode<P>>, open: &OpenOut, flags: u32) -> Arc<Self> {
         let owner = inode.shared.new_owner();
-        Arc::new(Self {
+        let file = Arc::new(Self {
             inode,
             fh: open.fh.into(),
             flags,
@@ -123,7 +124,9 @@ impl<P: Platform> OpenFile<P> {
             owner,
             sequence: Mutex::default(),
             has_flock: AtomicBool::new(false),
-        })
+        });
+        file.enlist();
+        file
     }
 
     /// What is open.
@@ -182,21 +185,26 @@ impl<P: Platform> OpenFile<P> {
 
     /// What closing a descriptor does: gives the error of earlier writes, and ends the POSIX locks of `lock_owner`.
     pub fn flush(&self, caller: &Caller<'_>, lock_owner: u64) -> Result<(), Errno> {
+        self.inode.write_dirty();
+        let written = self.inode.take_error();
         if self.open_flags.contains(OpenFlags::NOFLUSH) {
-            return Ok(());
+            return written;
         }
-        self.inode.shared.session.flush(caller, self.inode.nodeid(), self.fh, lock_owner)
+        written.and(self.inode.shared.session.flush(caller, self.inode.nodeid(), self.fh, lock_owner))
     }
 
     /// Makes what was written durable; only the data and what is needed to find it where `is_data_only`.
     pub fn fsync(&self, caller: &Caller<'_>, is_data_only: bool) -> Result<(), Errno> {
         let flags = if is_data_only { FSYNC_FDATASYNC } else { 0 };
-        self.inode.shared.session.fsync(caller, self.inode.nodeid(), self.fh, flags)
+        self.inode.write_dirty();
+        let written = self.inode.take_error();
+        written.and(self.inode.shared.session.fsync(caller, self.inode.nodeid(), self.fh, flags))
     }
 }
 
 impl<P: Platform> Drop for OpenFile<P> {
     fn drop(&mut self) {
+        self.retire();
         // What was begun ahead goes through this handle.
         self.inode.finish_all();
         let release_flags = if *self.has_flock.get_mut() { RELEASE_FLOCK_UNLOCK } else { 0 };

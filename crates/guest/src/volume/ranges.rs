@@ -21,6 +21,7 @@ impl<P: Platform> OpenFile<P> {
         }
         let inode = self.inode();
         let _size = inode.size_lock.lock();
+        inode.write_dirty_locked();
         inode.changed();
         let result = inode.shared.session.fallocate(caller, inode.nodeid(), self.handle(), offset, len, mode);
         inode.drop_data();
@@ -43,7 +44,9 @@ impl<P: Platform> OpenFile<P> {
             return Err(Errno::BADF);
         }
         let target = to.inode();
+        self.inode().write_dirty();
         let _size = target.size_lock.lock();
+        target.write_dirty_locked();
         target.changed();
         let (from, into) = ((self.inode().nodeid(), self.handle(), offset), (target.nodeid(), to.handle(), to_offset));
         let result = target.shared.session.copy_file_range(caller, from, into, len, 0);
@@ -63,6 +66,7 @@ impl<P: Platform> OpenFile<P> {
     }
 
     fn seek_kind(&self, caller: &Caller<'_>, offset: u64, whence: u32) -> Result<u64, Errno> {
+        self.inode().write_dirty();
         self.inode().shared.session.lseek(caller, self.inode().nodeid(), self.handle(), offset, whence)
     }
 }

@@ -1,13 +1,18 @@
 //! Random reads, writes and truncation of one file through several open files, byte for byte.
 
+use std::sync::Arc;
+
 use proptest::prelude::*;
 use transom_guest::{
     cache::{CacheMode, CacheOptions},
     fs::{File, Fs, OpenOptions},
+    session::{Session, Wishes},
 };
 use transom_host::passthrough::{CachePolicy, Config, Passthrough};
 
-use crate::peer::{self, Peer, Plain};
+use transom_wire::ops::init::InitFlags;
+
+use crate::peer::{Peer, Plain};
 
 /// How far the file reaches, in bytes: several chunks.
 const SIZE_MAX: u64 = 600_000;
@@ -71,12 +76,16 @@ fn options(file: usize) -> OpenOptions {
 
 impl Run {
     fn new(guests: usize, cache: CachePolicy, options_of_all: CacheOptions) -> Self {
+        Self::wishing(Wishes::default(), guests, cache, options_of_all)
+    }
+
+    fn wishing(wishes: Wishes, guests: usize, cache: CachePolicy, options_of_all: CacheOptions) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let guests: Vec<_> = (0..guests)
             .map(|_| {
-                let config = Config { cache, ..Config::default() };
+                let config = Config { cache, writeback: true, ..Config::default() };
                 let peer = Peer::new(Passthrough::open(dir.path(), config).unwrap());
-                Fs::mount(peer::session(&peer), options_of_all)
+                Fs::mount(Session::begin(peer, Arc::default(), wishes).unwrap(), options_of_all)
             })
             .collect();
         let files = (0..FILES).map(|file| guests[file % guests.len()].open("file", &options(file)).unwrap()).collect();
@@ -158,6 +167,10 @@ impl Run {
     }
 }
 
+fn writing_back() -> Wishes {
+    Wishes::default().with(InitFlags::WRITEBACK_CACHE)
+}
+
 fn keeping(mode: CacheMode, data_max_bytes: usize) -> CacheOptions {
     CacheOptions { mode, data_max_bytes, ..CacheOptions::default() }
 }
@@ -178,6 +191,17 @@ proptest! {
     #[test]
     fn a_guest_that_keeps_what_the_server_lets_it_reads_what_was_written(steps in steps(false)) {
         Run::new(1, CachePolicy::Auto, keeping(CacheMode::Auto, 64 << 20)).run(&steps);
+    }
+
+    #[test]
+    fn a_guest_that_writes_back_reads_what_was_written(steps in steps(false)) {
+        Run::wishing(writing_back(), 1, CachePolicy::Auto, keeping(CacheMode::Auto, 64 << 20)).run(&steps);
+    }
+
+    #[test]
+    fn a_guest_that_writes_back_with_little_memory_reads_what_was_written(steps in steps(false)) {
+        let options = CacheOptions { dirty_max_bytes: 64 << 10, ..keeping(CacheMode::Always, 300 << 10) };
+        Run::wishing(writing_back(), 1, CachePolicy::Auto, options).run(&steps);
     }
 
     #[test]

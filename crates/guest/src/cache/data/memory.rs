@@ -18,6 +18,9 @@ pub(crate) struct Memory<P: Platform> {
     used_bytes: AtomicUsize,
     max_bytes: usize,
     ids: AtomicU64,
+    /// Those with dirty pages, and some that had; the oldest first.
+    dirty: Mutex<P::RawMutex, VecDeque<(Weak<Inode<P>>, u64)>>,
+    dirty_bytes: AtomicUsize,
     ring: Mutex<P::RawMutex, VecDeque<Listed<P>>>,
 }
 
@@ -29,7 +32,14 @@ struct Listed<P: Platform> {
 
 impl<P: Platform> Memory<P> {
     pub(crate) fn new(max_bytes: usize) -> Self {
-        Self { used_bytes: AtomicUsize::new(0), max_bytes, ids: AtomicU64::new(0), ring: Mutex::default() }
+        Self {
+            used_bytes: AtomicUsize::new(0),
+            max_bytes,
+            ids: AtomicU64::new(0),
+            dirty: Mutex::default(),
+            dirty_bytes: AtomicUsize::new(0),
+            ring: Mutex::default(),
+        }
     }
 
     /// Bytes in use.
@@ -54,6 +64,37 @@ impl<P: Platform> Memory<P> {
     /// Gives memory back.
     pub(crate) fn release(&self, len_bytes: usize) {
         self.used_bytes.fetch_sub(len_bytes, Ordering::Relaxed);
+    }
+
+    /// Lists an inode whose first page became dirty at `now_ns`.
+    pub(crate) fn list_dirty(&self, inode: &Arc<Inode<P>>, now_ns: u64) {
+        self.dirty.lock().push_back((Arc::downgrade(inode), now_ns));
+    }
+
+    /// Takes the inode off the list that has been dirty longest, if that is since before `before_ns`.
+    pub(crate) fn oldest_dirty(&self, before_ns: u64) -> Option<Arc<Inode<P>>> {
+        loop {
+            let mut dirty = self.dirty.lock();
+            let (oldest, _) = dirty.pop_front_if(|(_, since_ns)| *since_ns <= before_ns)?;
+            drop(dirty);
+            if let Some(inode) = oldest.upgrade() {
+                return Some(inode);
+            }
+        }
+    }
+
+    /// Bytes that wait to be written.
+    pub(crate) fn dirty_bytes(&self) -> usize {
+        self.dirty_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Takes dirty bytes into account, or out of it.
+    pub(crate) fn count_dirty(&self, before: usize, after: usize) {
+        if after >= before {
+            self.dirty_bytes.fetch_add(after - before, Ordering::Relaxed);
+        } else {
+            self.dirty_bytes.fetch_sub(before - after, Ordering::Relaxed);
+        }
     }
 
     /// A name for a chunk that no other has had.

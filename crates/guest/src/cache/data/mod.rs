@@ -4,6 +4,7 @@
 //! or busy while a READ fills it, or neither. What a READ brings is not kept where the file was changed in the meantime.
 //! [`memory`] bounds the chunks of all inodes together.
 
+mod dirty;
 pub(crate) mod memory;
 
 use alloc::sync::Arc;
@@ -12,6 +13,8 @@ use core::ops::Range;
 use hashbrown::HashMap;
 
 use crate::{dma::DmaBuffer, ops::PendingRead, session::PAGE_LEN};
+
+pub(crate) use dirty::DirtyRun;
 
 /// Bytes of the largest chunk: 32 pages, whose states are the bits of a word. A READ fills at most one.
 pub(crate) const CHUNK_LEN: usize = 32 * PAGE_LEN;
@@ -24,6 +27,9 @@ pub(crate) struct Pages {
     changes: u64,
     /// The size and time of modification that the pages belong to.
     basis: Option<Basis>,
+    /// The size of the file while pages are dirty: the server's is older.
+    dirty_size: Option<u64>,
+    dirty_pages: usize,
 }
 
 /// Size in bytes, and time of modification in seconds and nanoseconds.
@@ -39,6 +45,8 @@ pub(crate) struct Chunk {
     id: u64,
     valid: u32,
     busy: u32,
+    /// Written here and not yet by the server; valid, and never evicted.
+    dirty: u32,
     /// A READ that was begun ahead, and what it fills.
     pending: Option<Pending>,
     /// Since the memory's hand last came by.
@@ -119,10 +127,18 @@ impl Pages {
         self.chunks.get(&index).is_some_and(|chunk| chunk.buffer.len() >= len)
     }
 
-    /// Puts an empty chunk in place; gives the one that was there.
+    /// Puts a chunk in place that takes over what the one has that was there; gives what is to be discarded.
     #[must_use]
     pub(crate) fn insert(&mut self, index: u64, id: u64, buffer: Arc<DmaBuffer>) -> Option<Chunk> {
-        let chunk = Chunk { buffer, id, valid: 0, busy: 0, pending: None, is_used: true };
+        let mut chunk = Chunk { buffer, id, valid: 0, busy: 0, dirty: 0, pending: None, is_used: true };
+        if let Some(earlier) = self.chunks.get(&index) {
+            // A busy one is waited for, and another has been as quick as this one.
+            if earlier.busy != 0 || earlier.len() >= chunk.len() {
+                return Some(chunk);
+            }
+            chunk.buffer.copy_from(0, &earlier.buffer, 0, earlier.len());
+            (chunk.valid, chunk.dirty) = (earlier.valid, earlier.dirty);
+        }
         self.chunks.insert(index, chunk)
     }
 
@@ -182,18 +198,23 @@ impl Pages {
         self.basis.replace(basis).is_none_or(|earlier| earlier == basis)
     }
 
-    /// Takes everything out.
+    /// Takes everything out that is not dirty.
     #[must_use]
     pub(crate) fn clear(&mut self) -> HashMap<u64, Chunk> {
         self.changes += 1;
         self.basis = None;
-        core::mem::take(&mut self.chunks)
+        let mut dropped = core::mem::take(&mut self.chunks);
+        if self.dirty_pages > 0 {
+            self.chunks = dropped.extract_if(|_, chunk| chunk.dirty != 0).collect();
+            self.chunks.values_mut().for_each(|chunk| chunk.valid = chunk.dirty);
+        }
+        dropped
     }
 
     /// Takes the chunk out unless it is busy or was used since this was last asked: `Err` says whether it is still there.
     pub(crate) fn evict(&mut self, index: u64, id: u64) -> Result<Chunk, bool> {
         let chunk = self.chunks.get_mut(&index).filter(|chunk| chunk.id == id).ok_or(false)?;
-        if core::mem::take(&mut chunk.is_used) || chunk.busy != 0 && chunk.pending.is_none() {
+        if core::mem::take(&mut chunk.is_used) || chunk.dirty != 0 || chunk.busy != 0 && chunk.pending.is_none() {
             return Err(true);
         }
         self.chunks.remove(&index).ok_or(false)

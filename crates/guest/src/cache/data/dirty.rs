@@ -1,0 +1,86 @@
+//! Pages that were written here and not yet by the server.
+
+use alloc::sync::Arc;
+
+use super::{CHUNK_LEN, Pages, mask, place};
+use crate::{dma::DmaBuffer, session::PAGE_LEN};
+
+/// Neighbouring pages to be written, marked clean.
+pub(crate) struct DirtyRun {
+    pub(crate) buffer: Arc<DmaBuffer>,
+    /// In the file, in bytes.
+    pub(crate) offset: u64,
+    /// In the buffer, in bytes.
+    pub(crate) at: usize,
+    /// Up to the end of the file, in bytes.
+    pub(crate) len: usize,
+}
+
+impl Pages {
+    /// Writes `bytes` into one page of a file of `size` bytes, and marks it dirty.
+    ///
+    /// False where there is no chunk, or where the page has to be read first.
+    pub(crate) fn put(&mut self, offset: u64, bytes: &[u8], size: u64) -> bool {
+        let (index, at) = place(offset);
+        let (page, within) = (at / PAGE_LEN, at % PAGE_LEN);
+        let Some(chunk) = self.chunks.get_mut(&index) else { return false };
+        if at + bytes.len() > chunk.len() || chunk.busy >> page & 1 != 0 {
+            return false;
+        }
+        let end = offset + bytes.len() as u64;
+        if chunk.valid >> page & 1 == 0 {
+            let is_beyond = offset - within as u64 >= size;
+            let is_covered = within == 0 && (bytes.len() == PAGE_LEN || end >= size);
+            if !is_beyond && !is_covered {
+                return false;
+            }
+            chunk.buffer.fill(page * PAGE_LEN, PAGE_LEN, 0);
+        }
+        chunk.buffer.write(at, bytes);
+        self.changes += 1;
+        self.dirty_pages += usize::from(chunk.dirty >> page & 1 == 0);
+        chunk.valid |= mask(page, 1);
+        chunk.dirty |= mask(page, 1);
+        chunk.is_used = true;
+        self.dirty_size = Some(size.max(end));
+        true
+    }
+
+    /// The size of the file, while the server's is older.
+    pub(crate) fn dirty_size(&self) -> Option<u64> {
+        self.dirty_size
+    }
+
+    /// How many pages are dirty.
+    pub(crate) fn dirty_pages(&self) -> usize {
+        self.dirty_pages
+    }
+
+    /// Takes the next run of at most `len_max` bytes, whole pages; the caller excludes writers until it is written.
+    pub(crate) fn take_dirty(&mut self, len_max: usize) -> Option<DirtyRun> {
+        let size = self.dirty_size?;
+        let found = self.chunks.iter_mut().find(|(_, chunk)| chunk.dirty != 0);
+        let Some((&index, chunk)) = found else {
+            (self.dirty_size, self.dirty_pages) = (None, 0);
+            // The time of modification is the server's from here on.
+            self.basis = None;
+            return None;
+        };
+        let first = chunk.dirty.trailing_zeros() as usize;
+        let count = ((chunk.dirty >> first).trailing_ones() as usize).min(len_max / PAGE_LEN).max(1);
+        chunk.dirty &= !mask(first, count);
+        self.dirty_pages = self.dirty_pages.saturating_sub(count);
+        let (at, offset) = (first * PAGE_LEN, index * CHUNK_LEN as u64 + (first * PAGE_LEN) as u64);
+        let rest = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
+        Some(DirtyRun { buffer: Arc::clone(&chunk.buffer), offset, at, len: (count * PAGE_LEN).min(rest) })
+    }
+
+    /// Says that a run could not be written: what it held is not what the server has.
+    pub(crate) fn lose(&mut self, run: &DirtyRun) {
+        let (index, at) = place(run.offset);
+        self.changes += 1;
+        if let Some(chunk) = self.chunks.get_mut(&index) {
+            chunk.valid &= !mask(at / PAGE_LEN, run.len.div_ceil(PAGE_LEN));
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! Writing into kept pages, and what was written so to the server.
+//!
+//! Where INIT settled WRITEBACK_CACHE. Dirty pages are written by FSYNC, by closing, before anything that the server does with
+//! the contents, when too many are dirty, and by [`Volume::write_back`]. An error is kept with the inode and told once, by
+//! the next fsync or close. Whoever writes back holds the inode's `size_lock`, and a dirty inode has a writer's handle:
+//! the last of them writes back before it is released.
+
+use alloc::sync::Arc;
+
+use transom_wire::{
+    Handle,
+    ops::{init::InitFlags, write::WriteFlags},
+};
+
+use super::{Inode, OpenFile, Volume};
+use crate::{
+    Errno, Platform,
+    cache::data::{CHUNK_LEN, DirtyRun, place},
+    channel::Source,
+    session::{Caller, PAGE_LEN},
+};
+
+impl<P: Platform> Volume<P> {
+    /// Writes back what has been dirty for `age_ns` or longer, 0 for all: to be called now and then, by a timer or a thread.
+    ///
+    /// Errors are kept for the next fsync or close of the file.
+    pub fn write_back(&self, age_ns: u64) {
+        let before_ns = self.shared.now_ns().saturating_sub(age_ns);
+        while let Some(inode) = self.shared.memory.oldest_dirty(before_ns) {
+            inode.write_dirty();
+        }
+    }
+
+    /// Bytes that wait to be written.
+    pub fn dirty_bytes(&self) -> usize {
+        self.shared.memory.dirty_bytes()
+    }
+}
+
+impl<P: Platform> OpenFile<P> {
+    /// Whether writes may wait.
+    pub(super) fn is_written_back(&self) -> bool {
+        self.is_cached() && self.inode().shared.session.negotiated().flags.contains(InitFlags::WRITEBACK_CACHE)
+    }
+
+    /// Puts bytes into pages, or to the server where they find none. The caller holds `size_lock`.
+    pub(super) fn write_kept(&self, caller: &Caller<'_>, offset: u64, bytes: &[u8]) -> Result<usize, Errno> {
+        let inode = self.inode();
+        let size = inode.local_size(caller, self)?;
+        let mut done = 0;
+        while done < bytes.len() {
+            let at = offset + done as u64;
+            let len = (PAGE_LEN - at as usize % PAGE_LEN).min(bytes.len() - done);
+            let size = size.max(at);
+            if !self.put(caller, at, &bytes[done..done + len], size) {
+                inode.write_dirty_locked();
+                return match self.write_through(caller, at, &bytes[done..]) {
+                    Err(_) if done > 0 => Ok(done),
+                    rest => rest.map(|rest| done + rest),
+                };
+            }
+            done += len;
+        }
+        inode.relieve();
+        Ok(done)
+    }
+
+    /// Puts bytes into one page. False where it cannot be had.
+    fn put(&self, caller: &Caller<'_>, offset: u64, bytes: &[u8], size: u64) -> bool {
+        let inode = self.inode();
+        if inode.put(offset, bytes, size) {
+            return true;
+        }
+        let (index, at) = place(offset);
+        let file_part = usize::try_from(size.saturating_sub(index * CHUNK_LEN as u64)).unwrap_or(usize::MAX);
+        let needed = file_part.min(CHUNK_LEN).max(at + bytes.len()).next_power_of_two().clamp(PAGE_LEN, CHUNK_LEN);
+        let has_room = inode.pages.lock().has_room(index, at + bytes.len());
+        if !has_room && inode.add_chunk(index, needed).is_none() {
+            return false;
+        }
+        if inode.put(offset, bytes, size) {
+            return true;
+        }
+        if offset - at as u64 % PAGE_LEN as u64 >= size {
+            return false;
+        }
+        let fill = inode.begin_fill(offset - offset % PAGE_LEN as u64, 1, size);
+        fill.is_some_and(|fill| self.fill(caller, &fill).is_ok()) && inode.put(offset, bytes, size)
+    }
+
+    /// Says that the file can be written through this handle.
+    pub(super) fn enlist(&self) {
+        if self.is_writable() && self.is_written_back() {
+            self.inode().writers.lock().push((self.handle(), self.flags()));
+        }
+    }
+
+    /// Writes back, and no longer stands for it: to be called before the handle is released.
+    pub(super) fn retire(&self) {
+        if !self.is_writable() {
+            return;
+        }
+        let _size = self.inode().size_lock.lock();
+        self.inode().write_dirty_locked();
+        self.inode().writers.lock().retain(|(fh, _)| *fh != self.handle());
+    }
+}
+
+impl<P: Platform> Inode<P> {
+    /// Writes back. Takes `size_lock` where there is something to write.
+    pub(crate) fn write_dirty(&self) {
+        if self.pages.lock().dirty_pages() > 0 {
+            let _size = self.size_lock.lock();
+            self.write_dirty_locked();
+        }
+    }
+
+    /// Writes back; the caller holds `size_lock`. An error is kept for [`Self::take_error`].
+    pub(super) fn write_dirty_locked(&self) {
+        let Some((fh, flags)) = self.writers.lock().first().copied() else { return };
+        let len_max = self.shared.session.negotiated().max_write;
+        let mut has_written = false;
+        loop {
+            let mut pages = self.pages.lock();
+            let before = pages.dirty_pages();
+            let run = pages.take_dirty(len_max);
+            self.shared.memory.count_dirty(before * PAGE_LEN, pages.dirty_pages() * PAGE_LEN);
+            drop(pages);
+            let Some(run) = run else { break };
+            if !has_written {
+                self.changed();
+                has_written = true;
+            }
+            if let Err(error) = self.write_run(fh, flags, &run) {
+                self.pages.lock().lose(&run);
+                *self.write_error.lock() = Some(error);
+            }
+        }
+        if has_written {
+            self.changed();
+        }
+    }
+
+    /// The error of an earlier write, told once.
+    pub(super) fn take_error(&self) -> Result<(), Errno> {
+        self.write_error.lock().take().map_or(Ok(()), Err)
+    }
+
+    fn write_run(&self, fh: Handle, flags: u32, run: &DirtyRun) -> Result<(), Errno> {
+        let (session, caller) = (&self.shared.session, Caller::default());
+        let mut done = 0;
+        while done < run.len {
+            let source = Source::Buffer(&run.buffer, run.at + done, run.len - done);
+            let at = run.offset + done as u64;
+            done += session.write(&caller, self.nodeid(), fh, flags, WriteFlags::CACHE, at, source)?;
+        }
+        Ok(())
+    }
+
+    fn put(self: &Arc<Self>, offset: u64, bytes: &[u8], size: u64) -> bool {
+        let mut pages = self.pages.lock();
+        let before = pages.dirty_pages();
+        let size = pages.dirty_size().map_or(size, |dirty_size| dirty_size.max(size));
+        let is_put = pages.put(offset, bytes, size);
+        let after = pages.dirty_pages();
+        drop(pages);
+        self.shared.memory.count_dirty(before * PAGE_LEN, after * PAGE_LEN);
+        if before == 0 && after > 0 {
+            self.shared.memory.list_dirty(self, self.shared.now_ns());
+        }
+        is_put
+    }
+
+    /// Writes the oldest back while too much is dirty. The caller holds `size_lock` of this inode, which is the last resort.
+    fn relieve(&self) {
+        let memory = &self.shared.memory;
+        let dirty_max_bytes = self.shared.options.dirty_max_bytes;
+        while memory.dirty_bytes() > dirty_max_bytes {
+            let Some(oldest) = memory.oldest_dirty(u64::MAX) else { break };
+            // Two that wait for each other's lock would wait for ever.
+            let Some(_size) = oldest.size_lock.try_lock() else { break };
+            oldest.write_dirty_locked();
+        }
+        if memory.dirty_bytes() > dirty_max_bytes {
+            self.write_dirty_locked();
+        }
+    }
+
+    /// The size of the file, of which what is dirty is a part. The caller holds `size_lock`.
+    pub(super) fn local_size(&self, caller: &Caller<'_>, file: &OpenFile<P>) -> Result<u64, Errno> {
+        let dirty_size = self.pages.lock().dirty_size();
+        match dirty_size {
+            Some(size) => Ok(size),
+            None => self.getattr(caller, Some(file.handle())).map(|attr| attr.size.get()),
+        }
+    }
+}
