@@ -92,6 +92,9 @@ pub fn measure(plan: &Plan, parent: &Path) -> anyhow::Result<Vec<Sample>> {
 
 fn populate(dir: &Path) -> anyhow::Result<()> {
     fs::write(dir.join(operation::DATA), vec![0x42; DATA_BYTES as usize])?;
+    let warm = dir.join(operation::WARM);
+    fs::create_dir_all(warm.parent().context("the path has directories")?)?;
+    fs::write(warm, vec![0x43; operation::WARM_BYTES])?;
     Ok(())
 }
 

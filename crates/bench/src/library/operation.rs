@@ -2,6 +2,7 @@
 
 use std::{
     fs::File,
+    hint::black_box,
     os::{fd::OwnedFd, unix::fs::FileExt as _},
     path::Path,
 };
@@ -10,8 +11,10 @@ use anyhow::Context as _;
 use rustix::fs::{AtFlags, Mode, OFlags, openat, statat, unlinkat};
 use transom_user::{
     guest::{
+        cache::{CacheMode, CacheOptions},
         channel::{Channel as _, Sink, Source},
         dma::DmaBuffer,
+        fs::{self as library, Fs},
         session::{Caller, Session, Wishes},
     },
     mount::Mount,
@@ -23,6 +26,10 @@ use super::DATA_BYTES;
 
 /// The file that is read and written.
 pub(super) const DATA: &str = "data";
+/// A path of four names; the file at its end is read from memory.
+pub(super) const WARM: &str = "a/b/c/warm";
+/// What of the file is kept, and small enough to be.
+pub(super) const WARM_BYTES: usize = 16 << 20;
 const SMALL: usize = 4 << 10;
 const LARGE: usize = 1 << 20;
 const O_RDWR: u32 = 2;
@@ -51,11 +58,16 @@ pub enum Operation {
     Read1mCopied,
     /// A file made, closed, removed and forgotten.
     CreateUnlink,
+    /// Attributes of a path of four names, all of them kept by the library.
+    StatWarm,
+    /// 4 KiB at random that the library keeps; on the host, a copy from memory.
+    #[value(name = "read_4k_warm")]
+    Read4kWarm,
 }
 
 impl Operation {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::Getattr,
         Self::Lookup,
         Self::Read4k,
@@ -64,6 +76,8 @@ impl Operation {
         Self::Write1m,
         Self::Read1mCopied,
         Self::CreateUnlink,
+        Self::StatWarm,
+        Self::Read4kWarm,
     ];
 
     /// As in the tables.
@@ -77,6 +91,8 @@ impl Operation {
             Self::Write1m => "write_1m",
             Self::Read1mCopied => "read_1m_copied",
             Self::CreateUnlink => "create_unlink",
+            Self::StatWarm => "stat_warm",
+            Self::Read4kWarm => "read_4k_warm",
         }
     }
 
@@ -85,6 +101,7 @@ impl Operation {
         match self {
             Self::Read1m | Self::Write1m | Self::Read1mCopied => 200,
             Self::CreateUnlink => 1500,
+            Self::StatWarm | Self::Read4kWarm => 40_000,
             _ => 4000,
         }
     }
@@ -92,9 +109,9 @@ impl Operation {
     /// The data that it moves.
     pub(super) fn bytes(self) -> usize {
         match self {
-            Self::Read4k | Self::Write4k => SMALL,
+            Self::Read4k | Self::Write4k | Self::Read4kWarm => SMALL,
             Self::Read1m | Self::Write1m | Self::Read1mCopied => LARGE,
-            Self::Getattr | Self::Lookup | Self::CreateUnlink => 0,
+            Self::Getattr | Self::Lookup | Self::CreateUnlink | Self::StatWarm => 0,
         }
     }
 }
@@ -144,7 +161,8 @@ fn name_of(number: u16) -> String {
 /// The library, with one session for all threads.
 pub(super) struct ThroughLibrary {
     // Dropped first: it ends the session over the device.
-    session: Session<Process>,
+    warm: library::File<Process>,
+    fs: Fs<Process>,
     mount: Mount,
     node: NodeId,
     fh: Handle,
@@ -152,12 +170,25 @@ pub(super) struct ThroughLibrary {
 
 impl ThroughLibrary {
     pub(super) fn new(mount: Mount) -> anyhow::Result<Self> {
-        let session = mount.session(Wishes::default())?;
+        let options = CacheOptions { mode: CacheMode::Always, ..CacheOptions::default() };
+        let fs = Fs::mount(mount.session(Wishes::default())?, options);
         let caller = Caller::default();
         let data = Name::new(DATA.as_bytes()).expect("the name is one");
+        let session = fs.volume().session();
         let node = session.lookup(&caller, NodeId::ROOT, data)?.nodeid.into();
         let fh = session.open(&caller, node, O_RDWR)?.fh.into();
-        Ok(Self { session, mount, node, fh })
+        let warm = fs.open_read(WARM)?;
+        let mut bytes = vec![0; LARGE];
+        for at in (0..WARM_BYTES).step_by(LARGE) {
+            warm.read_at(at as u64, &mut bytes)?;
+        }
+        Ok(Self { warm, fs, mount, node, fh })
+    }
+}
+
+impl ThroughLibrary {
+    fn session(&self) -> &Session<Process> {
+        self.fs.volume().session()
     }
 }
 
@@ -166,6 +197,7 @@ impl Subject for ThroughLibrary {
         let buffer = self.mount.device().buffer(operation.bytes().max(1)).context("a buffer")?;
         Ok(Box::new(LibraryWorker {
             library: self,
+            fs: self.fs.with_queue(number),
             caller: Caller { queue: number, ..Caller::default() },
             operation,
             offsets: Offsets::new(operation, number),
@@ -178,6 +210,7 @@ impl Subject for ThroughLibrary {
 
 struct LibraryWorker<'a> {
     library: &'a ThroughLibrary,
+    fs: Fs<Process>,
     caller: Caller<'static>,
     operation: Operation,
     offsets: Offsets,
@@ -188,7 +221,8 @@ struct LibraryWorker<'a> {
 
 impl LibraryWorker<'_> {
     fn read(&mut self, is_copied: bool) -> anyhow::Result<()> {
-        let ThroughLibrary { session, node, fh, .. } = self.library;
+        let ThroughLibrary { node, fh, .. } = self.library;
+        let session = self.library.session();
         let at = self.offsets.next();
         let sink = match is_copied {
             true => Sink::Bytes(&mut self.bytes),
@@ -200,7 +234,8 @@ impl LibraryWorker<'_> {
     }
 
     fn write(&mut self, is_copied: bool) -> anyhow::Result<()> {
-        let ThroughLibrary { session, node, fh, .. } = self.library;
+        let ThroughLibrary { node, fh, .. } = self.library;
+        let session = self.library.session();
         let at = self.offsets.next();
         let source = match is_copied {
             true => Source::Bytes(&self.bytes),
@@ -214,7 +249,8 @@ impl LibraryWorker<'_> {
 
 impl Worker for LibraryWorker<'_> {
     fn once(&mut self) -> anyhow::Result<()> {
-        let ThroughLibrary { session, node, fh, .. } = self.library;
+        let ThroughLibrary { node, fh, .. } = self.library;
+        let session = self.library.session();
         match self.operation {
             Operation::Getattr => {
                 session.getattr(&self.caller, *node, Some(*fh))?;
@@ -235,6 +271,14 @@ impl Worker for LibraryWorker<'_> {
                 session.unlink(&self.caller, NodeId::ROOT, name)?;
                 session.forget(entry.nodeid.into(), 1);
             }
+            Operation::StatWarm => {
+                self.fs.metadata(WARM)?;
+            }
+            Operation::Read4kWarm => {
+                let at = self.offsets.next() % WARM_BYTES as u64;
+                let read = self.library.warm.read_at(at, &mut self.bytes)?;
+                anyhow::ensure!(read == SMALL, "{read} bytes at {at}");
+            }
         }
         Ok(())
     }
@@ -244,12 +288,14 @@ impl Worker for LibraryWorker<'_> {
 pub(super) struct OnHost {
     dir: OwnedFd,
     file: File,
+    warm: Vec<u8>,
 }
 
 impl OnHost {
     pub(super) fn new(shared: &Path) -> anyhow::Result<Self> {
         let file = File::options().read(true).write(true).open(shared.join(DATA))?;
-        Ok(Self { dir: File::open(shared)?.into(), file })
+        let warm = std::fs::read(shared.join(WARM))?;
+        Ok(Self { dir: File::open(shared)?.into(), file, warm })
     }
 }
 
@@ -275,7 +321,7 @@ struct HostWorker<'a> {
 
 impl Worker for HostWorker<'_> {
     fn once(&mut self) -> anyhow::Result<()> {
-        let OnHost { dir, file } = self.host;
+        let OnHost { dir, file, warm } = self.host;
         match self.operation {
             Operation::Getattr => {
                 rustix::fs::fstat(file)?;
@@ -291,6 +337,14 @@ impl Worker for HostWorker<'_> {
                 let mode = Mode::from_raw_mode(0o644);
                 drop(openat(dir, &self.name, OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC, mode)?);
                 unlinkat(dir, &self.name, AtFlags::empty())?;
+            }
+            Operation::StatWarm => {
+                statat(dir, WARM, AtFlags::empty())?;
+            }
+            Operation::Read4kWarm => {
+                let at = self.offsets.next() as usize % WARM_BYTES;
+                self.bytes.copy_from_slice(black_box(&warm[at..][..SMALL]));
+                black_box(&mut self.bytes);
             }
         }
         Ok(())
