@@ -8,6 +8,7 @@ mod fsx;
 mod kept;
 mod model;
 mod paths;
+mod written_back;
 
 #[path = "../session/memory.rs"]
 mod memory;

@@ -1,0 +1,113 @@
+//! Writes that wait: when they reach the server, and who is told where they do not.
+
+use std::sync::Arc;
+
+use transom_guest::{
+    Errno,
+    cache::{CacheMode, CacheOptions},
+    fs::{Fs, OpenOptions},
+    session::{Session, Wishes},
+};
+use transom_host::passthrough::{Config, Passthrough};
+use transom_wire::ops::init::InitFlags;
+
+use crate::peer::{Peer, Plain};
+
+fn mount(dirty_max_bytes: usize) -> (tempfile::TempDir, Arc<Peer<Passthrough>>, Fs<Plain>) {
+    let dir = tempfile::tempdir().unwrap();
+    let config = Config { writeback: true, ..Config::default() };
+    let peer = Peer::new(Passthrough::open(dir.path(), config).unwrap());
+    let wishes = Wishes::default().with(InitFlags::WRITEBACK_CACHE);
+    let session = Session::begin(Arc::clone(&peer) as _, Arc::default(), wishes).unwrap();
+    assert!(session.negotiated().flags.contains(InitFlags::WRITEBACK_CACHE));
+    let options = CacheOptions { mode: CacheMode::Always, dirty_max_bytes, ..CacheOptions::default() };
+    (dir, peer, Fs::mount(session, options))
+}
+
+fn options() -> OpenOptions {
+    OpenOptions::new().read(true).write(true).create(true)
+}
+
+#[test]
+fn small_writes_wait_and_go_together() {
+    let (dir, peer, fs) = mount(16 << 20);
+    let file = fs.open("file", &options()).unwrap();
+    file.write_all(b"x").unwrap();
+    let before = peer.messages();
+    for _ in 0..1000 {
+        file.write_all(b"twenty bytes at once").unwrap();
+    }
+    assert_eq!(peer.messages(), before);
+    assert_eq!(file.metadata().unwrap().len(), 20_001);
+    assert_eq!(std::fs::metadata(dir.path().join("file")).unwrap().len(), 0);
+    file.sync_data().unwrap();
+    assert!(peer.messages() - before <= 3);
+    assert_eq!(fs.volume().dirty_bytes(), 0);
+    assert_eq!(std::fs::metadata(dir.path().join("file")).unwrap().len(), 20_001);
+}
+
+#[test]
+fn what_waits_is_written_by_closing_by_dropping_by_age_and_before_the_host_is_asked() {
+    let (dir, _peer, fs) = mount(16 << 20);
+    let path = dir.path().join("file");
+    let contents = || std::fs::read(&path).unwrap();
+    let file = fs.open("file", &options()).unwrap();
+    file.write_all(b"close ").unwrap();
+    file.close().unwrap();
+    assert_eq!(contents(), b"close ");
+    let file = fs.open("file", &options()).unwrap();
+    file.write_at(0, b"drop").unwrap();
+    drop(file);
+    assert_eq!(contents(), b"drope ");
+    let file = fs.open("file", &options()).unwrap();
+    file.write_at(0, b"aged").unwrap();
+    fs.volume().write_back(0);
+    assert_eq!(contents(), b"agede ");
+    file.write_at(6, b"seek").unwrap();
+    file.as_open_file().seek_hole(&crate::peer::ROOT, 0).unwrap();
+    assert_eq!(contents(), b"agede seek");
+    file.write_at(0, b"A").unwrap();
+    fs.truncate("file", 5).unwrap();
+    assert_eq!(contents(), b"Agede");
+    file.write_at(0, b"B").unwrap();
+    fs.sync().unwrap();
+    assert_eq!(contents(), b"Bgede");
+}
+
+#[test]
+fn no_more_is_dirty_than_may_be() {
+    const BOUND: usize = 256 << 10;
+    let (dir, _peer, fs) = mount(BOUND);
+    let files: Vec<_> = (0..8).map(|at| fs.open(format!("file{at}"), &options()).unwrap()).collect();
+    for round in 0..40_u64 {
+        for file in &files {
+            file.write_at(round * 10_000, &vec![round as u8; 10_000]).unwrap();
+            assert!(fs.volume().dirty_bytes() <= BOUND);
+        }
+    }
+    drop(files);
+    for at in 0..8 {
+        let found = std::fs::read(dir.path().join(format!("file{at}"))).unwrap();
+        assert!(found.chunks(10_000).enumerate().all(|(round, piece)| piece == vec![round as u8; 10_000]));
+    }
+}
+
+#[test]
+fn a_write_that_failed_behind_its_writer_is_told_once() {
+    for is_synced in [true, false] {
+        let (_dir, peer, fs) = mount(16 << 20);
+        let file = fs.open("file", &options()).unwrap();
+        file.write_all(&[1; 5000]).unwrap();
+        peer.fail(0);
+        fs.volume().write_back(0);
+        peer.fail(u64::MAX);
+        if is_synced {
+            assert_eq!(file.sync_all(), Err(Errno::NOMEM));
+            assert_eq!(file.sync_all(), Ok(()));
+            assert_eq!(file.close(), Ok(()));
+        } else {
+            assert_eq!(file.close(), Err(Errno::NOMEM));
+        }
+        assert_eq!(fs.volume().dirty_bytes(), 0);
+    }
+}
