@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use transom_guest::session::Wishes;
+use transom_guest::{cache::CacheOptions, fs::Fs, session::Wishes};
 use transom_testkit::{
     client::{Client, Identity},
     runner::Ground,
 };
-use transom_user::mount::Mount;
+use transom_user::{mount::Mount, platform::Process};
 use transom_wire::ops::init::InitFlags;
 
-use crate::vfs::Vfs;
+use crate::{program::Program, vfs::Vfs};
 
 /// Every case gets a directory in the share's root.
 pub(crate) struct Share {
@@ -34,6 +34,29 @@ impl Ground for Share {
         let process = self.vfs.process_in(&init, &path, who)?;
         body(&process);
         process.exit();
+        Ok(())
+    }
+}
+
+/// The same for a program that uses the library by paths.
+pub(crate) struct Paths {
+    fs: Fs<Process>,
+}
+
+impl Paths {
+    pub(crate) fn new(mount: &Mount) -> Self {
+        let wishes = Wishes::default().with(InitFlags::HANDLE_KILLPRIV_V2);
+        Self { fs: Fs::mount(mount.session(wishes).unwrap(), CacheOptions::default()) }
+    }
+}
+
+impl Ground for Paths {
+    fn run_in(&self, name: &str, body: &mut dyn FnMut(&dyn Client)) -> anyhow::Result<()> {
+        let path = name.replace('/', ".").into_bytes();
+        self.fs.create_dir(&path, 0o755)?;
+        let program = Program::new(&self.fs, &path)?;
+        body(&program);
+        program.exit();
         Ok(())
     }
 }

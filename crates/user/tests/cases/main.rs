@@ -6,6 +6,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod ground;
+mod program;
 mod vfs;
 
 use std::{
@@ -14,7 +15,8 @@ use std::{
     time::Duration,
 };
 
-use ground::Share;
+use ground::{Paths, Share};
+use tempfile::TempDir;
 use transom_testkit::{
     cases, compare,
     report::{Report, Status},
@@ -46,12 +48,31 @@ fn cases_on_virtiofsd_give_what_the_bare_directory_gives() {
     compare_with_oracle(&program, &["library-guest.allow", "virtiofsd.allow", "library-guest-virtiofsd.allow"]);
 }
 
+#[test]
+fn cases_by_paths_with_caches_give_what_the_bare_directory_gives() {
+    let mut program = common::transomd();
+    program.args.extend(ALWAYS.into_iter().chain(["--posix-lock", "--flock"]).map(Into::into));
+    let (dir, mount) = mount(&program);
+    judge(&run(Arc::new(Paths::new(&mount))), &["library-guest.allow", "library-paths.allow"]);
+    drop(dir);
+}
+
 fn compare_with_oracle(program: &Program, lists: &[&str]) {
+    let (dir, mount) = mount(program);
+    judge(&run(Arc::new(Share::new(&mount))), lists);
+    drop(dir);
+}
+
+/// A share on the disk, which goes with the directory.
+fn mount(program: &Program) -> (TempDir, Mount) {
     let dir = common::on_disk();
     let mount = Mount::builder().shared_dir(dir.path()).daemon(program.clone()).connect().unwrap();
-    let found = run(Arc::new(Share::new(&mount)));
+    (dir, mount)
+}
+
+fn judge(found: &[Report], lists: &[&str]) {
     let allowed: Vec<_> = lists.iter().flat_map(|list| allowed(list)).collect();
-    let differences = compare::differences(oracle(), &found, &allowed, false);
+    let differences = compare::differences(oracle(), found, &allowed, false);
     let (known, unknown): (Vec<_>, Vec<_>) = differences.iter().partition(|difference| difference.allowed.is_some());
     let passed = found.iter().filter(|report| report.status == Status::Pass).count();
     println!("{passed} of {} passed, {} differ as known", found.len(), known.len());
