@@ -5,7 +5,9 @@ use std::{fs, path::Path};
 use transom_testkit::fuzzing::seeds;
 
 fn main() -> anyhow::Result<()> {
-    for (target, seeds) in [("decode", seeds::decode()), ("requests", seeds::requests())] {
+    let targets =
+        [("decode", seeds::decode()), ("requests", seeds::requests()), ("guest_device", seeds::guest_device())];
+    for (target, seeds) in targets {
         let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
         fs::create_dir_all(&corpus)?;
         for seed in &seeds {

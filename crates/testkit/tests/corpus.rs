@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use transom_testkit::fuzzing::{decode, requests, seeds, seeds::Seed};
+use transom_testkit::fuzzing::{decode, guest, requests, seeds, seeds::Seed};
 
 /// Bytes of all corpora together; they are part of every clone.
 const CORPORA_BYTES_MAX: u64 = 1 << 20;
@@ -33,4 +33,9 @@ fn every_message_of_the_corpus_is_answered_as_it_should() {
 #[test]
 fn every_sequence_of_the_corpus_is_answered_as_it_should() {
     assert!(replay("requests", seeds::requests(), requests::run) < CORPORA_BYTES_MAX / 2);
+}
+
+#[test]
+fn every_device_of_the_corpus_is_borne() {
+    assert!(replay("guest_device", seeds::guest_device(), guest::device::run) < CORPORA_BYTES_MAX / 4);
 }

@@ -43,6 +43,18 @@ pub fn requests() -> Vec<Seed> {
     ]
 }
 
+/// Devices that keep to the protocol, for [`guest::device`](super::guest::device): with each combination of rings, every call.
+pub fn guest_device() -> Vec<Seed> {
+    // Calls with lengths, each answered when the device is told of it; started messages, finished; a priority message.
+    let calls =
+        [&[0, 2, 4, 1, 7, 0, 0x10, 2, 7, 2, 6, 0][..], &[0x80, 1, 2, 2, 0, 0xa0, 0, 0xb0, 0xc0, 2, 0, 0xd0]].concat();
+    let seed = |rings: u8| {
+        let settings = [rings, 60, 1, 0, 1, 0, rings / 8];
+        Seed { name: format!("rings-{rings}"), bytes: [&settings[..], &calls, &calls].concat() }
+    };
+    (0..32).map(seed).collect()
+}
+
 fn request(opcode: Opcode, nodeid: u8) -> Vec<u8> {
     let body = body(opcode);
     let largest = ROOMS.len() as u8 - 1;
