@@ -19,8 +19,8 @@ impl Attributes {
     }
 
     /// What may be used without asking.
-    pub(crate) fn get(&self, now_ns: u64) -> Option<Attr> {
-        self.validity.is_valid(now_ns).then_some(self.attr)
+    pub(crate) fn get(&self, now_ns: impl FnOnce() -> u64) -> Option<&Attr> {
+        self.validity.is_valid(now_ns).then_some(&self.attr)
     }
 
     /// Keeps the answer to what was asked at `asked_at`. False where a change has overtaken it.

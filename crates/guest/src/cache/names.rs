@@ -64,7 +64,7 @@ impl<P: Platform> Names<P> {
     }
 
     /// What the name leads to, where that is known and still holds.
-    pub(crate) fn get(&self, key: Key<'_>, now_ns: u64) -> Option<Found<P>> {
+    pub(crate) fn get(&self, key: Key<'_>, now_ns: impl FnOnce() -> u64) -> Option<Found<P>> {
         let hash = self.hash(key);
         let mut shard = self.shard(hash).lock();
         let place = shard.find(hash, key)?;

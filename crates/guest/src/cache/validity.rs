@@ -37,9 +37,9 @@ impl Validity {
         Self { until_ns }
     }
 
-    /// Whether what was kept may still be used: the one place that decides it.
-    pub(crate) fn is_valid(self, now_ns: u64) -> bool {
-        now_ns < self.until_ns
+    /// Whether what was kept may still be used: the one place that decides it. The clock is read only where it matters.
+    pub(crate) fn is_valid(self, now_ns: impl FnOnce() -> u64) -> bool {
+        self.until_ns == u64::MAX || self.until_ns != 0 && now_ns() < self.until_ns
     }
 }
 
@@ -50,12 +50,12 @@ mod tests {
     #[test]
     fn a_reply_holds_as_long_as_the_mode_lets_it() {
         let of = |mode, seconds, nanoseconds| Validity::of_reply(mode, 10, seconds, nanoseconds);
-        assert!(!of(CacheMode::None, 1, 0).is_valid(10));
-        assert!(!of(CacheMode::Auto, 0, 0).is_valid(0));
-        assert!(of(CacheMode::Auto, 1, 5).is_valid(1_000_000_014));
-        assert!(!of(CacheMode::Auto, 1, 5).is_valid(1_000_000_015));
-        assert!(of(CacheMode::Auto, u64::MAX, u32::MAX).is_valid(u64::MAX - 1));
-        assert!(of(CacheMode::Always, 0, 0).is_valid(u64::MAX - 1));
-        assert!(!Validity::NEVER.is_valid(0));
+        assert!(!of(CacheMode::None, 1, 0).is_valid(|| 10));
+        assert!(!of(CacheMode::Auto, 0, 0).is_valid(|| 0));
+        assert!(of(CacheMode::Auto, 1, 5).is_valid(|| 1_000_000_014));
+        assert!(!of(CacheMode::Auto, 1, 5).is_valid(|| 1_000_000_015));
+        assert!(of(CacheMode::Auto, u64::MAX, u32::MAX).is_valid(|| u64::MAX - 1));
+        assert!(of(CacheMode::Always, 0, 0).is_valid(|| u64::MAX - 1));
+        assert!(!Validity::NEVER.is_valid(|| 0));
     }
 }

@@ -94,7 +94,7 @@ impl<P: Platform> Volume<P> {
 
 impl<P: Platform> Inode<P> {
     pub(crate) fn getattr(&self, caller: &Caller<'_>, fh: Option<Handle>) -> Result<Attr, Errno> {
-        let kept = self.attributes.lock().get(self.shared.now_ns());
+        let kept = self.attributes.lock().get(|| self.shared.now_ns()).copied();
         let mut attr = match kept {
             Some(attr) => attr,
             None => self.ask_attributes(caller, fh)?,

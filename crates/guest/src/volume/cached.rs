@@ -118,33 +118,33 @@ impl<P: Platform> OpenFile<P> {
 impl<P: Platform> Inode<P> {
     /// The size, with pages dropped that do not belong to what the server has now. `None` where nothing may be kept.
     fn settled_size(self: &Arc<Self>, caller: &Caller<'_>, file: &OpenFile<P>) -> Result<Option<u64>, Errno> {
-        let kept = self.attributes.lock().get(self.shared.now_ns());
-        let attr = match kept {
-            Some(attr) => attr,
+        let basis = match self.kept_basis() {
+            Some(basis) => basis,
             None => {
                 self.ask_attributes(caller, Some(file.handle()))?;
-                let kept = self.attributes.lock().get(self.shared.now_ns());
-                match kept {
-                    Some(attr) => attr,
-                    None => return Ok(None),
-                }
+                let Some(basis) = self.kept_basis() else { return Ok(None) };
+                basis
             }
         };
-        let dirty_size = self.pages.lock().dirty_size();
+        let mut pages = self.pages.lock();
+        let dirty_size = pages.dirty_size();
         if dirty_size.is_some() {
             return Ok(dirty_size);
         }
-        if self.shared.options.mode == CacheMode::Auto {
-            let basis = Basis { size: attr.size.get(), mtime: (attr.mtime.get(), attr.mtimensec.get()) };
-            let mut pages = self.pages.lock();
-            if !pages.settle(basis) {
-                let dropped = pages.clear();
-                pages.settle(basis);
-                drop(pages);
-                dropped.into_values().for_each(|chunk| self.discard(chunk));
-            }
+        if self.shared.options.mode == CacheMode::Auto && !pages.settle(basis) {
+            let dropped = pages.clear();
+            pages.settle(basis);
+            drop(pages);
+            dropped.into_values().for_each(|chunk| self.discard(chunk));
         }
-        Ok(Some(attr.size.get()))
+        Ok(Some(basis.size))
+    }
+
+    /// What pages have to belong to, while the attributes hold.
+    fn kept_basis(&self) -> Option<Basis> {
+        let attributes = self.attributes.lock();
+        let attr = attributes.get(|| self.shared.now_ns())?;
+        Some(Basis { size: attr.size.get(), mtime: (attr.mtime.get(), attr.mtimensec.get()) })
     }
 
     /// Drops what is kept of the contents.

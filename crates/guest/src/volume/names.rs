@@ -23,7 +23,7 @@ const RENAME_EXCHANGE: u32 = 2;
 impl<P: Platform> Volume<P> {
     /// Finds `name` in `parent`, among the kept names while they hold. Errors: ENOENT, also from a kept absence.
     pub fn lookup(&self, caller: &Caller<'_>, parent: &Arc<Inode<P>>, name: Name<'_>) -> Result<Arc<Inode<P>>, Errno> {
-        match self.shared.names.get(parent.key(name), self.shared.now_ns()) {
+        match self.shared.names.get(parent.key(name), || self.shared.now_ns()) {
             Some(Found::Inode(inode)) => Ok(inode),
             Some(Found::Absent) => Err(Errno::NOENT),
             None => self.ask_name(caller, parent, name),
@@ -193,7 +193,7 @@ impl<P: Platform> Volume<P> {
 
     /// What the kept name leads to.
     fn kept(&self, parent: &Inode<P>, name: Name<'_>) -> Option<Arc<Inode<P>>> {
-        match self.shared.names.get(parent.key(name), self.shared.now_ns()) {
+        match self.shared.names.get(parent.key(name), || self.shared.now_ns()) {
             Some(Found::Inode(inode)) => Some(inode),
             _ => None,
         }

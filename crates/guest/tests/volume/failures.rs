@@ -1,15 +1,19 @@
 //! Every message of a scenario fails once: no panic, nothing lost, and references and handles balance.
 
+use std::sync::Arc;
+
 use transom_guest::{
     Errno,
     cache::{CacheMode, CacheOptions},
     fs::{Fs, OpenOptions},
+    session::{Session, Wishes},
 };
 use transom_testkit::memfs::MemFs;
+use transom_wire::ops::init::InitFlags;
 
 use crate::{
     MODES,
-    peer::{self, Peer, Plain},
+    peer::{Peer, Plain},
 };
 
 /// A bit of everything.
@@ -43,17 +47,22 @@ fn scenario(fs: &Fs<Plain>) -> Result<(), Errno> {
 #[test]
 fn whichever_message_fails_all_is_given_back() {
     for mode in MODES {
-        let count = run(mode, u64::MAX);
-        for nth in 0..count {
-            run(mode, nth);
+        for wishes in [Wishes::default(), Wishes::default().with(InitFlags::WRITEBACK_CACHE)] {
+            let count = run(mode, wishes, u64::MAX);
+            for nth in 0..count {
+                run(mode, wishes, nth);
+            }
         }
     }
 }
 
 /// Fails the `nth` message behind INIT; gives how many there were.
-fn run(mode: CacheMode, nth: u64) -> u64 {
+fn run(mode: CacheMode, wishes: Wishes, nth: u64) -> u64 {
     let peer = Peer::new(MemFs::default());
-    let fs = Fs::mount(peer::session(&peer), CacheOptions { mode, ..CacheOptions::default() });
+    let fs = Fs::mount(
+        Session::begin(Arc::clone(&peer) as _, Arc::default(), wishes).unwrap(),
+        CacheOptions { mode, ..CacheOptions::default() },
+    );
     peer.fail(nth);
     let result = scenario(&fs);
     peer.fail(u64::MAX);

@@ -61,3 +61,53 @@ fn what_a_file_is_not_open_for_it_refuses() {
     assert_eq!(written.seek(SeekFrom::Current(-1)), Err(Errno::INVAL));
     assert_eq!(written.write_at(i64::MAX as u64, b"x"), Err(Errno::FBIG));
 }
+
+#[test]
+fn what_threads_append_at_the_same_time_is_all_there() {
+    const THREADS: usize = 4;
+    const TIMES: usize = 200;
+    for mode in MODES {
+        let (dir, fs) = on_host(mode);
+        fs.create("log").unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let fs = fs.with_queue(thread as u16);
+                scope.spawn(move || {
+                    let file = fs.open("log", &OpenOptions::new().append(true)).unwrap();
+                    (0..TIMES).for_each(|_| file.write_all(&[thread as u8; 100]).unwrap());
+                });
+            }
+        });
+        let log = std::fs::read(dir.path().join("log")).unwrap();
+        assert_eq!(log.len(), THREADS * TIMES * 100);
+        assert!(log.chunks(100).all(|line| line.iter().all(|byte| byte == &line[0])));
+    }
+}
+
+#[test]
+fn threads_read_one_file_while_it_is_written() {
+    const LEN: usize = 400_000;
+    let (_dir, fs) = on_host(CacheMode::Always);
+    let written = fs.create("file").unwrap();
+    written.write_all(&vec![0; LEN]).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..3 {
+            let fs = fs.with_queue(thread);
+            scope.spawn(move || {
+                let mut bytes = vec![0; 5000];
+                for at in 0..400 {
+                    let file = fs.open_read("file").unwrap();
+                    let offset = at * 997 % (LEN as u64 - 5000);
+                    assert_eq!(file.read_at(offset, &mut bytes), Ok(5000));
+                    assert!(bytes.iter().all(|&byte| byte <= 20), "bytes that nobody wrote");
+                }
+            });
+        }
+        for round in 1..=20 {
+            written.write_at(0, &vec![round; LEN]).unwrap();
+        }
+    });
+    let mut bytes = vec![0; LEN];
+    assert_eq!(fs.open_read("file").unwrap().read_at(0, &mut bytes), Ok(LEN));
+    assert!(bytes.iter().all(|&byte| byte == 20));
+}
