@@ -96,7 +96,7 @@ pub struct Daemon {
 impl Daemon {
     /// Starts `program` for `shared_dir`, and gives the connection to it.
     ///
-    /// What is wrong with the directory or the arguments shows as the connection's end: see [`Self::end`].
+    /// What is wrong with the directory or the arguments shows as the end of the connection, and then in [`Self::messages`].
     pub fn start(program: &Program, shared_dir: &Path) -> Result<(Self, UnixStream), DaemonError> {
         let prepare = |what| move |source| DaemonError::Prepare { what, source };
         let (listener, stream) = connected_listener().map_err(prepare("a socket"))?;
