@@ -6,6 +6,7 @@
 
 pub(crate) mod attributes;
 pub(crate) mod data;
+pub(crate) mod directories;
 pub(crate) mod names;
 pub(crate) mod sequence;
 mod validity;
@@ -23,11 +24,19 @@ pub struct CacheOptions {
     pub data_max_bytes: usize,
     /// The most of it that waits to be written, in bytes, where INIT settled WRITEBACK_CACHE.
     pub dirty_max_bytes: usize,
+    /// The most memory for the contents of directories, in bytes.
+    pub directories_max_bytes: usize,
 }
 
 impl Default for CacheOptions {
     /// As long as the server says, up to 65536 names and 64 MiB of contents, of which 16 MiB are dirty.
     fn default() -> Self {
-        Self { mode: CacheMode::Auto, names_max: 1 << 16, data_max_bytes: 64 << 20, dirty_max_bytes: 16 << 20 }
+        Self {
+            mode: CacheMode::Auto,
+            names_max: 1 << 16,
+            data_max_bytes: 64 << 20,
+            directories_max_bytes: 4 << 20,
+            dirty_max_bytes: 16 << 20,
+        }
     }
 }

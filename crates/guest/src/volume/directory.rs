@@ -2,10 +2,21 @@
 
 use alloc::{sync::Arc, vec, vec::Vec};
 
-use transom_wire::{Handle, Name, ops::init::InitFlags};
+use transom_wire::{
+    Handle, Name,
+    ops::{init::InitFlags, open::OpenFlags},
+};
 
 use super::{Inode, Volume};
-use crate::{Errno, Platform, cache::CacheMode, ops::DirEntry, session::Caller};
+use crate::{
+    Errno, Platform,
+    cache::{
+        CacheMode,
+        directories::{Collector, Listing},
+    },
+    ops::DirEntry,
+    session::Caller,
+};
 
 /// Room for the entries of one reply, in bytes: some 150 names with their attributes, or 800 without.
 const REPLY_LEN: usize = 32 << 10;
@@ -33,28 +44,87 @@ pub struct DirectoryStream<P: Platform> {
     /// What was given and not yet taken, the last entry first.
     ready: Vec<Entry>,
     is_at_end: bool,
+    /// The contents as they were kept, and the place of the next entry.
+    kept: Option<(Arc<Listing>, usize)>,
+    /// What is to be kept, while the stream has read everything from the beginning on.
+    collector: Option<(Collector, Basis)>,
 }
+
+/// The directory's count of changed names, and its time of modification.
+type Basis = (u64, (u64, u32));
 
 impl<P: Platform> Volume<P> {
     /// Opens the directory `inode`, with flags as of open(2).
     pub fn opendir(&self, caller: &Caller<'_>, inode: &Arc<Inode<P>>, flags: u32) -> Result<DirectoryStream<P>, Errno> {
         let open = self.session().opendir(caller, inode.nodeid(), flags)?;
-        let (inode, fh) = (Arc::clone(inode), open.fh.into());
-        Ok(DirectoryStream { inode, fh, flags, cookie: 0, ready: Vec::new(), is_at_end: false })
+        let open_flags = OpenFlags::from_bits_truncate(open.open_flags.get());
+        let mut stream = DirectoryStream {
+            inode: Arc::clone(inode),
+            fh: open.fh.into(),
+            flags,
+            cookie: 0,
+            ready: Vec::new(),
+            is_at_end: false,
+            kept: None,
+            collector: None,
+        };
+        self.recall(caller, &mut stream, open_flags);
+        Ok(stream)
+    }
+
+    /// Looks whether the contents are kept and hold, or may be kept.
+    fn recall(&self, caller: &Caller<'_>, stream: &mut DirectoryStream<P>, open_flags: OpenFlags) {
+        let mode = self.shared.options.mode;
+        let keeps = OpenFlags::CACHE_DIR.union(OpenFlags::KEEP_CACHE);
+        if mode == CacheMode::None || mode == CacheMode::Auto && !open_flags.contains(keeps) {
+            let dropped = stream.inode.listing.lock().take();
+            return drop(dropped);
+        }
+        let names_changes = stream.inode.names_changes();
+        // What cannot be asked is not kept; who reads is told why.
+        let Ok(attr) = self.getattr(caller, &stream.inode) else { return };
+        let basis = (names_changes, (attr.mtime.get(), attr.mtimensec.get()));
+        let listing = stream.inode.listing.lock().clone();
+        match listing.filter(|listing| listing.basis == basis) {
+            Some(listing) => stream.kept = Some((listing, 0)),
+            None => stream.collector = Some((Collector::new(), basis)),
+        }
     }
 
     /// Gives the next entry, or `None` at the end.
     ///
     /// What is looked up on the way is kept, as by [`Self::lookup`].
     pub fn readdir(&self, caller: &Caller<'_>, stream: &mut DirectoryStream<P>) -> Result<Option<Entry>, Errno> {
+        if let Some((listing, next)) = &mut stream.kept {
+            let entry = listing.entries.get(*next).cloned();
+            *next += usize::from(entry.is_some());
+            stream.cookie = entry.as_ref().map_or(stream.cookie, |entry| entry.cookie);
+            return Ok(entry);
+        }
         if stream.ready.is_empty() && !stream.is_at_end {
             self.fill(caller, stream)?;
         }
         let entry = stream.ready.pop();
-        if let Some(entry) = &entry {
-            stream.cookie = entry.cookie;
+        match &entry {
+            Some(entry) => {
+                stream.cookie = entry.cookie;
+                if stream.collector.as_mut().is_some_and(|(collector, _)| !collector.push(entry)) {
+                    stream.collector = None;
+                }
+            }
+            None => self.keep_listing(stream),
         }
         Ok(entry)
+    }
+
+    /// Keeps what was collected, unless this guest has changed the directory since.
+    fn keep_listing(&self, stream: &mut DirectoryStream<P>) {
+        let Some((collector, basis)) = stream.collector.take() else { return };
+        let listing = self.shared.listings.admit(collector, basis).map(Arc::new);
+        if stream.inode.names_changes() == basis.0 {
+            let displaced = core::mem::replace(&mut *stream.inode.listing.lock(), listing);
+            drop(displaced);
+        }
     }
 
     fn fill(&self, caller: &Caller<'_>, stream: &mut DirectoryStream<P>) -> Result<(), Errno> {
@@ -107,6 +177,12 @@ impl<P: Platform> DirectoryStream<P> {
         self.ready.clear();
         self.cookie = cookie;
         self.is_at_end = false;
+        self.collector = None;
+        self.kept = self.kept.take().and_then(|(listing, _)| {
+            let behind = listing.entries.iter().position(|entry| entry.cookie == cookie).map(|at| at + 1);
+            let next = if cookie == 0 { Some(0) } else { behind };
+            next.map(|next| (listing, next))
+        });
     }
 
     /// Makes the directory's names durable.

@@ -9,7 +9,7 @@ use transom_wire::{Handle, NodeId, attr::Attr};
 use super::Shared;
 use crate::{
     Errno, Platform,
-    cache::{Validity, attributes::Attributes, data::Pages},
+    cache::{Validity, attributes::Attributes, data::Pages, directories::Listing},
     session::{S_IFDIR, S_IFLNK, S_IFMT, S_IFREG},
     sync::SleepLock,
 };
@@ -25,6 +25,8 @@ pub struct Inode<P: Platform> {
     pub(crate) attributes: Mutex<P::RawMutex, Attributes>,
     /// Where a symbolic link leads, once it was asked for.
     pub(super) symlink: Mutex<P::RawMutex, Option<Arc<[u8]>>>,
+    /// Of a directory: its contents.
+    pub(super) listing: Mutex<P::RawMutex, Option<Arc<Listing>>>,
     /// Of a directory: counts changes after which none of its names hold.
     names_epoch: AtomicU64,
     /// Of a directory: counts this guest's changes of names. What was asked before one is not kept.
@@ -54,6 +56,7 @@ impl<P: Platform> Inode<P> {
             lookups: AtomicU64::new(lookups),
             attributes: Mutex::new(Attributes::new(attr, validity)),
             symlink: Mutex::default(),
+            listing: Mutex::default(),
             names_epoch: AtomicU64::new(0),
             names_changes: AtomicU64::new(0),
             pages: Mutex::default(),

@@ -33,7 +33,7 @@ use transom_wire::{
 
 use crate::{
     Errno, Platform,
-    cache::{CacheOptions, Validity, data::memory::Memory, names::Names},
+    cache::{CacheOptions, Validity, data::memory::Memory, directories::Listings, names::Names},
     session::{Caller, S_IFDIR, Session},
 };
 use table::Table;
@@ -56,6 +56,7 @@ pub(crate) struct Shared<P: Platform> {
     pub(crate) options: CacheOptions,
     pub(crate) names: Names<P>,
     pub(crate) memory: Memory<P>,
+    listings: Listings,
     table: Table<P>,
     /// Counts this guest's changes of inodes. An answer tells nothing of an inode that was changed after it was asked for.
     changes: AtomicU64,
@@ -71,6 +72,7 @@ impl<P: Platform> Volume<P> {
             options,
             names: Names::new(options.names_max),
             memory: Memory::new(options.data_max_bytes),
+            listings: Listings::new(options.directories_max_bytes),
             table: Table::new(),
             changes: AtomicU64::new(0),
             owners: AtomicU64::new(0),

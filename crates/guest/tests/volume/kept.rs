@@ -124,3 +124,28 @@ fn an_absent_name_is_absent_until_it_is_made() {
     fs.remove_file("file").unwrap();
     assert_eq!(fs.exists("file"), Ok(false));
 }
+
+#[test]
+fn a_directory_that_was_listed_is_listed_again_without_asking_until_it_changes() {
+    let dir = tempfile::tempdir().unwrap();
+    (0..300).for_each(|at| std::fs::write(dir.path().join(format!("file{at}")), b"").unwrap());
+    let (peer, fs) = alone(dir.path());
+    let list = || fs.read_dir("/").unwrap().map(|entry| entry.unwrap().name).collect::<Vec<_>>();
+    let first = list();
+    assert_eq!(first.len(), 300);
+    let before = peer.messages();
+    assert_eq!(list(), first);
+    assert_eq!(peer.messages() - before, 2, "to open it and to close it");
+    // From a cookie on.
+    let mut stream = fs.read_dir("/").unwrap();
+    let cookie = stream.nth(99).unwrap().unwrap().cookie;
+    let rest: Vec<_> = stream.by_ref().map(|entry| entry.unwrap().name).collect();
+    assert_eq!(rest, first[100..]);
+    stream.seek(cookie);
+    assert_eq!(stream.map(|entry| entry.unwrap().name).collect::<Vec<_>>(), rest);
+    fs.create("another").unwrap();
+    fs.remove_file("file7").unwrap();
+    let names = list();
+    assert_eq!(names.len(), 300);
+    assert!(names.contains(&b"another".to_vec()) && !names.contains(&b"file7".to_vec()));
+}
