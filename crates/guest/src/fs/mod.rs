@@ -111,6 +111,11 @@ impl<P: Platform> Fs<P> {
         self.volume.syncfs(&self.caller())
     }
 
+    /// Writes back and ends the session, for every handle. What is still open fails from then on. Errors: those of the channel.
+    pub fn unmount(self) -> Result<(), Errno> {
+        self.volume.unmount()
+    }
+
     pub(crate) fn caller(&self) -> Caller<'_> {
         let Credentials { uid, gid, pid, umask, .. } = *self.credentials;
         Caller { uid, gid, pid, group: None, umask, queue: self.queue, interrupt: self.interrupt.as_deref() }

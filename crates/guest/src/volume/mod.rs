@@ -1,13 +1,13 @@
 //! A share as a kernel's VFS sees it: inodes, open files, directory streams.
 //!
-//! [`Volume`] is begun over a [`Session`]; every operation names its [`Caller`](crate::session::Caller), and whoever calls has checked permissions
-//! (a server serves whoever the guest let through). [`Inode`]s are counted references: the last one to go gives back, once,
+//! [`Volume`] is begun over a [`Session`]; every operation names its [`Caller`](crate::session::Caller), and whoever calls has
+//! checked permissions (a server serves whoever the guest let through). [`Inode`]s are counted references: the last one to go gives back, once,
 //! what the server has counted. What may be answered without asking lies in [`cache`](crate::cache).
 //!
-//! Lock order, outermost first: an inode's `size_lock` (a sleeping lock, held across requests); then, each for a moment and none
-//! together with another: a shard of the inode table, a shard of the names, an inode's attributes, its pages, the ring of
-//! chunks, an open file's sequence. No reference to an inode is
-//! dropped under one of the latter.
+//! Lock order, outermost first: an inode's `size_lock` (a sleeping lock, held across requests); of another inode's
+//! it is only tried; then, each for a moment and none together with another: a shard of the inode table, a shard of the names,
+//! an inode's attributes, pages, link, listing, writers and write error, the rings of chunks and of dirty inodes, an open
+//! file's sequence. No reference to an inode is dropped under one of the latter, and no request is sent.
 
 mod attributes;
 mod cached;
@@ -118,8 +118,8 @@ impl<P: Platform> Volume<P> {
         self.shared.names.clear();
     }
 
-    /// Ends the session, whatever is still referenced: operations of what is left fail. Errors: those of the channel.
-    pub fn unmount(self) -> Result<(), Errno> {
+    /// Writes back, forgets every name and ends the session, whatever is still referenced: operations of what is left fail. Errors: those of the channel.
+    pub fn unmount(&self) -> Result<(), Errno> {
         self.write_back(0);
         self.shared.names.clear();
         self.session().destroy()

@@ -26,7 +26,7 @@ impl<P: Platform> Volume<P> {
     /// Errors are kept for the next fsync or close of the file.
     pub fn write_back(&self, age_ns: u64) {
         let before_ns = self.shared.now_ns().saturating_sub(age_ns);
-        while let Some(inode) = self.shared.memory.oldest_dirty(before_ns) {
+        while let Some((inode, _)) = self.shared.memory.oldest_dirty(before_ns) {
             inode.write_dirty();
         }
     }
@@ -137,6 +137,7 @@ impl<P: Platform> Inode<P> {
             }
         }
         if has_written {
+            self.shared.memory.unlist_dirty(self);
             self.changed();
         }
     }
@@ -176,9 +177,12 @@ impl<P: Platform> Inode<P> {
         let memory = &self.shared.memory;
         let dirty_max_bytes = self.shared.options.dirty_max_bytes;
         while memory.dirty_bytes() > dirty_max_bytes {
-            let Some(oldest) = memory.oldest_dirty(u64::MAX) else { break };
+            let Some((oldest, since_ns)) = memory.oldest_dirty(u64::MAX) else { break };
             // Two that wait for each other's lock would wait for ever.
-            let Some(_size) = oldest.size_lock.try_lock() else { break };
+            let Some(_size) = oldest.size_lock.try_lock() else {
+                memory.list_dirty(&oldest, since_ns);
+                break;
+            };
             oldest.write_dirty_locked();
         }
         if memory.dirty_bytes() > dirty_max_bytes {

@@ -18,10 +18,15 @@ pub(crate) struct Memory<P: Platform> {
     used_bytes: AtomicUsize,
     max_bytes: usize,
     ids: AtomicU64,
-    /// Those with dirty pages, and some that had; the oldest first.
-    dirty: Mutex<P::RawMutex, VecDeque<(Weak<Inode<P>>, u64)>>,
+    /// Inodes with dirty pages, the oldest first.
+    dirty: Mutex<P::RawMutex, VecDeque<Dirty<P>>>,
     dirty_bytes: AtomicUsize,
     ring: Mutex<P::RawMutex, VecDeque<Listed<P>>>,
+}
+
+struct Dirty<P: Platform> {
+    inode: Weak<Inode<P>>,
+    since_ns: u64,
 }
 
 struct Listed<P: Platform> {
@@ -66,19 +71,22 @@ impl<P: Platform> Memory<P> {
         self.used_bytes.fetch_sub(len_bytes, Ordering::Relaxed);
     }
 
-    /// Lists an inode whose first page became dirty at `now_ns`.
-    pub(crate) fn list_dirty(&self, inode: &Arc<Inode<P>>, now_ns: u64) {
-        self.dirty.lock().push_back((Arc::downgrade(inode), now_ns));
+    /// Lists an inode whose first page became dirty at `since_ns`.
+    pub(crate) fn list_dirty(&self, inode: &Arc<Inode<P>>, since_ns: u64) {
+        self.dirty.lock().push_back(Dirty { inode: Arc::downgrade(inode), since_ns });
     }
 
-    /// Takes the inode off the list that has been dirty longest, if that is since before `before_ns`.
-    pub(crate) fn oldest_dirty(&self, before_ns: u64) -> Option<Arc<Inode<P>>> {
+    /// Takes an inode off the list that is clean.
+    pub(crate) fn unlist_dirty(&self, inode: &Inode<P>) {
+        self.dirty.lock().retain(|dirty| !core::ptr::eq(dirty.inode.as_ptr(), inode));
+    }
+
+    /// Takes the inode off the list that has been dirty longest, if that is since `before_ns` or earlier; gives since when.
+    pub(crate) fn oldest_dirty(&self, before_ns: u64) -> Option<(Arc<Inode<P>>, u64)> {
         loop {
-            let mut dirty = self.dirty.lock();
-            let (oldest, _) = dirty.pop_front_if(|(_, since_ns)| *since_ns <= before_ns)?;
-            drop(dirty);
-            if let Some(inode) = oldest.upgrade() {
-                return Some(inode);
+            let oldest = self.dirty.lock().pop_front_if(|dirty| dirty.since_ns <= before_ns)?;
+            if let Some(inode) = oldest.inode.upgrade() {
+                return Some((inode, oldest.since_ns));
             }
         }
     }
