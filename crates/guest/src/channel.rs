@@ -46,6 +46,11 @@ pub trait Channel: Send + Sync {
     /// Memory that the device reaches without a copy, zeroed.
     fn buffer(&self, len_bytes: usize) -> Result<DmaBuffer, DmaError>;
 
+    /// How many more bytes of [`Self::buffer`] may be kept for long: beyond that there may be no room for messages.
+    fn keepable_bytes(&self) -> usize {
+        usize::MAX
+    }
+
     /// The device's shared memory region with this id, where it has one.
     fn shm_region(&self, id: u8) -> Option<ShmRegion>;
 }

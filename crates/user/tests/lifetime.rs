@@ -21,6 +21,7 @@ use transom_user::{
     mount::{Mount, MountError},
     platform::Process,
 };
+use transom_wire::ops::init::InitFlags;
 
 /// Far above what a daemon needs for a few hundred forgets on a busy machine.
 const TAKEN_MAX: Duration = Duration::from_secs(30);
@@ -197,4 +198,25 @@ fn a_request_that_waits_does_not_keep_others_from_theirs() {
         }
     });
     assert!(mounted.device().dma_counts().mapped_bytes >= 24 << 20);
+}
+
+#[test]
+fn what_waits_to_be_written_is_written_after_a_while_without_anybody_asking() {
+    let dir = tree();
+    let mut program = transomd();
+    program.args.push("--writeback".into());
+    let mounted = Mount::builder().shared_dir(dir.path()).daemon(program).connect().unwrap();
+    let wishes = Wishes::default().with(InitFlags::WRITEBACK_CACHE);
+    let options = CacheOptions { dirty_age_ns: 1_000_000, ..CacheOptions::default() };
+    let share = Fs::mount(mounted.session(wishes).unwrap(), options);
+    let file = share.open("hello", &OpenOptions::new().read(true).write(true)).unwrap();
+    file.write_at(7, b"there").unwrap();
+
+    // The file stays open, and nobody asks for it to be durable.
+    let begun = Instant::now();
+    while fs::read(dir.path().join("hello")).unwrap() != b"hello, there\n" {
+        assert!(begun.elapsed() < TAKEN_MAX, "{} bytes still wait", share.volume().dirty_bytes());
+        thread::yield_now();
+    }
+    file.close().unwrap();
 }

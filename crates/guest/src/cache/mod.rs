@@ -22,6 +22,9 @@ pub struct CacheOptions {
     pub names_max: usize,
     /// The most memory for files' contents, in bytes; 0 keeps none.
     pub data_max_bytes: usize,
+    /// How long contents wait to be written at most, in nanoseconds, where the platform has threads; 0 for until something else
+    /// has them written.
+    pub dirty_age_ns: u64,
     /// The most of it that waits to be written, in bytes, where INIT settled WRITEBACK_CACHE.
     pub dirty_max_bytes: usize,
     /// The most memory for the contents of directories, in bytes.
@@ -36,6 +39,7 @@ impl Default for CacheOptions {
             names_max: 1 << 16,
             data_max_bytes: 64 << 20,
             directories_max_bytes: 4 << 20,
+            dirty_age_ns: 5_000_000_000,
             dirty_max_bytes: 16 << 20,
         }
     }

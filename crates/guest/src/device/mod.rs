@@ -164,6 +164,10 @@ impl<P: Platform, T: Transport + 'static> Channel for VirtioFs<P, T> {
         DmaBuffer::new(&self.ops, len_bytes)
     }
 
+    fn keepable_bytes(&self) -> usize {
+        self.ops.keepable_bytes()
+    }
+
     fn shm_region(&self, id: u8) -> Option<ShmRegion> {
         self.transport.shm_region(id).ok().flatten()
     }

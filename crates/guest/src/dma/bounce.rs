@@ -1,7 +1,8 @@
 //! A pool that the device reaches, and copies between it and everything else: one for each device.
 //!
 //! For guests whose memory the host must not see, and for processes, whose arena is what a back end shares with them. What
-//! already lies in the pool is mapped where it is. Lock: `pages`, held only while pages are searched and marked.
+//! already lies in the pool is mapped where it is. What is allocated lies in the upper half while that has room, so that it
+//! leaves no gaps among the mappings, which are short-lived and long. Lock: `pages`, held only while pages are searched and marked.
 
 #![expect(unsafe_code, reason = "bytes are copied from and to pointers that the caller vouches for")]
 
@@ -102,7 +103,7 @@ impl<P: Platform> Bounce<P> {
 impl<P: Platform> DmaOps for Bounce<P> {
     fn allocate(&self, len_bytes: usize) -> Result<DmaMemory, DmaError> {
         let pages = len_bytes.div_ceil(PAGE).max(1);
-        let taken = self.pages.lock().take(pages);
+        let taken = self.pages.lock().take_for_long(pages);
         let offset = taken.ok_or_else(|| {
             self.counters.exhausted();
             self.exhausted(len_bytes)
@@ -162,6 +163,10 @@ impl<P: Platform> DmaOps for Bounce<P> {
     fn mapping_len_max(&self) -> usize {
         // A quarter of the pool at most, so that one mapping leaves room for others.
         (self.pool.len() / 4 / PAGE * PAGE).clamp(PAGE, MAPPING_LEN_MAX)
+    }
+
+    fn keepable_bytes(&self) -> usize {
+        self.pages.lock().keepable() * PAGE
     }
 
     fn counts(&self) -> DmaCounts {

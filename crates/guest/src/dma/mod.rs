@@ -58,6 +58,11 @@ pub trait DmaOps: Send + Sync {
         None
     }
 
+    /// How many more bytes of [`Self::allocate`] may be kept for long: beyond that there may be no room for mappings.
+    fn keepable_bytes(&self) -> usize {
+        usize::MAX
+    }
+
     /// What went through it so far; zeros where nobody counts.
     fn counts(&self) -> DmaCounts {
         DmaCounts::default()

@@ -1,4 +1,7 @@
 //! Runs of free pages in a pool: a bit for each page, searched by words, first fit from where the last run ended.
+//!
+//! Runs that are kept for long come from the upper half while that has room: strewn among the short-lived ones they would
+//! leave no long run free.
 
 use alloc::{vec, vec::Vec};
 
@@ -32,16 +35,36 @@ impl Pages {
         self.count - self.free
     }
 
+    /// How many more pages may be taken for long: half of all, less what is in use.
+    pub(super) fn keepable(&self) -> usize {
+        self.upper().saturating_sub(self.used())
+    }
+
     /// Takes `len` pages in a row, at least 1; gives the first.
     pub(super) fn take(&mut self, len: usize) -> Option<usize> {
+        let start = self.take_from(self.next, len)?;
+        self.next = start + len;
+        Some(start)
+    }
+
+    /// As [`Self::take`], for pages that are not given back soon.
+    pub(super) fn take_for_long(&mut self, len: usize) -> Option<usize> {
+        self.take_from(self.upper(), len)
+    }
+
+    fn take_from(&mut self, from: usize, len: usize) -> Option<usize> {
         if len > self.free {
             return None;
         }
-        let start = self.find(self.next, len).or_else(|| self.find(0, len))?;
+        let start = self.find(from, len).or_else(|| self.find(0, len))?;
         self.set(start, len, true);
         self.free -= len;
-        self.next = start + len;
         Some(start)
+    }
+
+    /// Where the upper half begins.
+    fn upper(&self) -> usize {
+        self.count / 2
     }
 
     /// Gives back `len` pages from `start` on, which were taken together.
@@ -49,7 +72,9 @@ impl Pages {
         self.set(start, len, false);
         self.free += len;
         // The pages that were used last are the ones that caches hold.
-        self.next = start;
+        if start < self.upper() {
+            self.next = start;
+        }
     }
 
     fn find(&self, from: usize, len: usize) -> Option<usize> {
@@ -102,13 +127,14 @@ mod tests {
         fn runs_never_overlap_and_are_found_while_there_are_any(
             count in 1usize..200,
             steps in prop::collection::vec((any::<bool>(), 1usize..20, any::<prop::sample::Index>()), 1..200),
+            is_for_long in any::<bool>(),
         ) {
             let mut pages = Pages::new(count);
             let mut model = vec![false; count];
             let mut live: Vec<(usize, usize)> = Vec::new();
             for (is_taken, len, which) in steps {
                 if is_taken || live.is_empty() {
-                    match pages.take(len) {
+                    match if is_for_long { pages.take_for_long(len) } else { pages.take(len) } {
                         Some(start) => {
                             prop_assert!(model[start..start + len].iter().all(|used| !used));
                             model[start..start + len].fill(true);
@@ -124,5 +150,19 @@ mod tests {
                 prop_assert_eq!(pages.used(), model.iter().filter(|used| **used).count());
             }
         }
+    }
+
+    #[test]
+    fn what_is_kept_for_long_leaves_the_lower_half_in_one_piece() {
+        let mut pages = Pages::new(256);
+        let mut kept = Vec::new();
+        while pages.keepable() > 0 {
+            let short = pages.take(16).unwrap();
+            kept.push(pages.take_for_long(4).unwrap());
+            pages.give(short, 16);
+        }
+        assert_eq!(kept.len(), 32);
+        assert!(kept.iter().all(|&start| start >= 128), "{kept:?}");
+        assert_eq!(pages.take(128), Some(0));
     }
 }

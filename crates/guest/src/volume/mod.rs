@@ -9,6 +9,7 @@
 //! an inode's attributes, pages, link, listing, writers and write error, the rings of chunks and of dirty inodes, an open
 //! file's sequence. No reference to an inode is dropped under one of the latter, and no request is sent.
 
+mod ageing;
 mod attributes;
 mod cached;
 mod data;
@@ -36,6 +37,7 @@ use crate::{
     cache::{CacheOptions, Validity, data::memory::Memory, directories::Listings, names::Names},
     session::{Caller, S_IFDIR, Session},
 };
+use ageing::Ageing;
 use table::Table;
 
 pub use attributes::{SetAttributes, SetTime};
@@ -48,6 +50,7 @@ pub use open::OpenFile;
 pub struct Volume<P: Platform> {
     shared: Arc<Shared<P>>,
     root: Arc<Inode<P>>,
+    _ageing: Ageing<P>,
 }
 
 /// What the volume and its inodes have in common.
@@ -79,7 +82,8 @@ impl<P: Platform> Volume<P> {
         });
         let attr = Attr { mode: S_IFDIR.into(), ..Attr::default() };
         let root = Inode::new(Arc::clone(&shared), NodeId::ROOT, attr, Validity::NEVER, 0);
-        Self { shared, root }
+        let ageing = Ageing::start(&shared);
+        Self { shared, root, _ageing: ageing }
     }
 
     /// The directory that is shared.
@@ -104,7 +108,7 @@ impl<P: Platform> Volume<P> {
 
     /// Makes all of the share durable.
     pub fn syncfs(&self, caller: &Caller<'_>) -> Result<(), Errno> {
-        self.write_back(0);
+        self.shared.write_back(0);
         self.session().syncfs(caller, NodeId::ROOT)
     }
 
@@ -118,9 +122,10 @@ impl<P: Platform> Volume<P> {
         self.shared.names.clear();
     }
 
-    /// Writes back, forgets every name and ends the session, whatever is still referenced: operations of what is left fail. Errors: those of the channel.
+    /// Writes back, forgets every name and ends the session, whatever is still referenced: operations of what is left fail.
+    /// Errors: those of the channel.
     pub fn unmount(&self) -> Result<(), Errno> {
-        self.write_back(0);
+        self.shared.write_back(0);
         self.shared.names.clear();
         self.session().destroy()
     }

@@ -1,7 +1,8 @@
 //! Writing into kept pages, and what was written so to the server.
 //!
 //! Where INIT settled WRITEBACK_CACHE. Dirty pages are written by FSYNC, by closing, before anything that the server does with
-//! the contents, when too many are dirty, and by [`Volume::write_back`]. An error is kept with the inode and told once, by
+//! the contents, when too many are dirty, when they have waited for long ([`ageing`](super::ageing)), and by
+//! [`Volume::write_back`]. An error is kept with the inode and told once, by
 //! the next fsync or close. Whoever writes back holds the inode's `size_lock`, and a dirty inode has a writer's handle:
 //! the last of them writes back before it is released.
 
@@ -12,7 +13,7 @@ use transom_wire::{
     ops::{init::InitFlags, write::WriteFlags},
 };
 
-use super::{Inode, OpenFile, Volume};
+use super::{Inode, OpenFile, Shared, Volume};
 use crate::{
     Errno, Platform,
     cache::data::{CHUNK_LEN, DirtyRun, place},
@@ -21,19 +22,25 @@ use crate::{
 };
 
 impl<P: Platform> Volume<P> {
-    /// Writes back what has been dirty for `age_ns` or longer, 0 for all: to be called now and then, by a timer or a thread.
+    /// Writes back what has been dirty for `age_ns` or longer, 0 for all. A platform without threads calls it now and then.
     ///
     /// Errors are kept for the next fsync or close of the file.
     pub fn write_back(&self, age_ns: u64) {
-        let before_ns = self.shared.now_ns().saturating_sub(age_ns);
-        while let Some((inode, _)) = self.shared.memory.oldest_dirty(before_ns) {
-            inode.write_dirty();
-        }
+        self.shared.write_back(age_ns);
     }
 
     /// Bytes that wait to be written.
     pub fn dirty_bytes(&self) -> usize {
         self.shared.memory.dirty_bytes()
+    }
+}
+
+impl<P: Platform> Shared<P> {
+    pub(super) fn write_back(&self, age_ns: u64) {
+        let before_ns = self.now_ns().saturating_sub(age_ns);
+        while let Some((inode, _)) = self.memory.oldest_dirty(before_ns) {
+            inode.write_dirty();
+        }
     }
 }
 
