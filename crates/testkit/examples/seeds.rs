@@ -5,8 +5,12 @@ use std::{fs, path::Path};
 use transom_testkit::fuzzing::seeds;
 
 fn main() -> anyhow::Result<()> {
-    let targets =
-        [("decode", seeds::decode()), ("requests", seeds::requests()), ("guest_device", seeds::guest_device())];
+    let targets = [
+        ("decode", seeds::decode()),
+        ("requests", seeds::requests()),
+        ("guest_device", seeds::guest_device()),
+        ("guest_replies", seeds::guest_replies()),
+    ];
     for (target, seeds) in targets {
         let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
         fs::create_dir_all(&corpus)?;

@@ -39,3 +39,8 @@ fn every_sequence_of_the_corpus_is_answered_as_it_should() {
 fn every_device_of_the_corpus_is_borne() {
     assert!(replay("guest_device", seeds::guest_device(), guest::device::run) < CORPORA_BYTES_MAX / 4);
 }
+
+#[test]
+fn every_server_of_the_corpus_is_borne() {
+    assert!(replay("guest_replies", seeds::guest_replies(), guest::replies::run) < CORPORA_BYTES_MAX / 4);
+}

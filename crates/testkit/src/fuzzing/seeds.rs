@@ -55,6 +55,17 @@ pub fn guest_device() -> Vec<Seed> {
     (0..32).map(seed).collect()
 }
 
+/// Good servers, for [`guest::replies`](super::guest::replies): every operation once, by requests and by paths.
+pub fn guest_replies() -> Vec<Seed> {
+    // What chooses among the uses, with bytes behind that are their arguments and whole answers.
+    let uses = |first: u8| (first..=first + 63).flat_map(|choice| [choice, 4, 0, 9, 0, 9]).collect::<Vec<u8>>();
+    let seed = |kind: u8, first: u8| Seed {
+        name: format!("{}-{}", if kind == 0 { "requests" } else { "paths" }, first / 64),
+        bytes: [&[kind, 0, 7, 0, 0, 0, 0x84, 0, 9][..], &uses(first)].concat(),
+    };
+    (0..8).map(|at| seed(at / 4, at % 4 * 64)).collect()
+}
+
 fn request(opcode: Opcode, nodeid: u8) -> Vec<u8> {
     let body = body(opcode);
     let largest = ROOMS.len() as u8 - 1;

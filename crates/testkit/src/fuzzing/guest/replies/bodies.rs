@@ -1,0 +1,179 @@
+//! What a good server answers, of a small share: nodeids 2 to 9, whose types follow from their numbers.
+
+use transom_wire::{
+    Opcode,
+    attr::{Attr, AttrOut, EntryOut},
+    dirent::{Dirent, DirentPlus},
+    ops::{
+        copy_file_range::{CopyFileRangeIn, CopyFileRangeOut},
+        init::{InitFlags, InitOut, KERNEL_MINOR_VERSION, KERNEL_VERSION},
+        lk::LkIn,
+        open::OpenOut,
+        read::ReadIn,
+        statx::{Statx, StatxOut},
+        write::WriteOut,
+        xattr::GetxattrOut,
+    },
+};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use super::super::tape::Tape;
+
+const DIRECTORY: u32 = 0o040_755;
+const FILE: u32 = 0o100_644;
+const LINK: u32 = 0o120_777;
+const FIFO: u32 = 0o010_600;
+
+/// By nodeid: the root, two directories, three files, two links, a fifo.
+const MODES: [u32; 10] = [0, DIRECTORY, DIRECTORY, DIRECTORY, FILE, FILE, FILE, LINK, LINK, FIFO];
+const TARGETS: [&[u8]; 6] = [b"a", b"../b", b"/c/d", b"e/../f", b".", b"link"];
+const NAMES: [&[u8]; 6] = [b"a", b"b", b".", b"..", b"link", b"with-a-longer-name"];
+
+/// A request.
+pub(super) struct Asked<'a> {
+    pub(super) opcode: Opcode,
+    pub(super) node: u64,
+    /// Arguments, and names.
+    pub(super) arg: &'a [u8],
+    pub(super) data_len: usize,
+    /// Room behind the reply's header.
+    pub(super) room: usize,
+}
+
+/// A good answer, which the next byte chooses.
+pub(super) fn body(asked: &Asked<'_>, tape: &Tape) -> Vec<u8> {
+    let choice = if asked.room == 0 { 0 } else { tape.byte() };
+    let text = |len: usize| vec![b'x'; len.min(asked.room)];
+    match asked.opcode {
+        Opcode::Init => bytes(&init(choice)),
+        Opcode::Lookup => bytes(&entry(choice, &[2, 3, 4, 5, 6, 7, 8, 9])),
+        Opcode::Mkdir => bytes(&entry(choice, &[2, 3])),
+        Opcode::Symlink => bytes(&entry(choice, &[7, 8])),
+        Opcode::Mknod | Opcode::Link => bytes(&entry(choice, &[4, 5, 6, 9])),
+        Opcode::Create | Opcode::Tmpfile => [entry(choice, &[4, 5, 6]).as_bytes(), opened(choice).as_bytes()].concat(),
+        Opcode::Getattr | Opcode::Setattr => {
+            bytes(&AttrOut { attr_valid: valid(choice).into(), attr: attr(asked.node, choice), ..AttrOut::default() })
+        }
+        Opcode::Statx => {
+            let attr = attr(asked.node, choice);
+            let stat = Statx { mode: (attr.mode.get() as u16).into(), size: attr.size, ..Statx::default() };
+            bytes(&StatxOut { stat, ..StatxOut::default() })
+        }
+        Opcode::Open | Opcode::Opendir => bytes(&opened(choice)),
+        Opcode::Read if choice < 0xf0 => text(choice.into()),
+        Opcode::Read => text(asked.room),
+        Opcode::Write => {
+            let size = if choice < 0xf0 { asked.data_len } else { asked.data_len.min(usize::from(choice - 0xf0)) };
+            bytes(&WriteOut { size: (size as u32).into(), padding: 0.into() })
+        }
+        Opcode::Readdir | Opcode::Readdirplus => list(asked, choice),
+        Opcode::Readlink => TARGETS[usize::from(choice) % TARGETS.len()].to_vec(),
+        // Without room for a value, the room is that for its length.
+        Opcode::Getxattr | Opcode::Listxattr if asked.room == size_of::<GetxattrOut>() => {
+            bytes(&GetxattrOut { size: u32::from(choice).into(), padding: 0.into() })
+        }
+        Opcode::Getxattr | Opcode::Listxattr => text(choice.into()),
+        Opcode::Getlk => LkIn::read_from_prefix(asked.arg).map_or_else(|_| Vec::new(), |(arg, _)| bytes(&arg.lk)),
+        Opcode::CopyFileRange64 => copied(asked).to_le_bytes().to_vec(),
+        Opcode::CopyFileRange => bytes(&WriteOut { size: (copied(asked) as u32).into(), padding: 0.into() }),
+        // Of fixed lengths, with numbers: whatever they are, they are possible.
+        Opcode::Lseek | Opcode::Poll | Opcode::Statfs | Opcode::Ioctl => {
+            let mut body = vec![0; asked.room];
+            if let Some(first) = body.first_mut() {
+                *first = choice;
+            }
+            body
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn bytes<T: IntoBytes + Immutable>(value: &T) -> Vec<u8> {
+    value.as_bytes().to_vec()
+}
+
+fn init(choice: u8) -> InitOut {
+    let left_out = match choice & 15 {
+        0 => InitFlags::empty(),
+        1 => InitFlags::DO_READDIRPLUS,
+        2 => InitFlags::BIG_WRITES | InitFlags::MAX_PAGES,
+        3 => InitFlags::WRITEBACK_CACHE,
+        4 => InitFlags::POSIX_LOCKS | InitFlags::FLOCK_LOCKS,
+        5 => InitFlags::INIT_EXT,
+        6 => InitFlags::AUTO_INVAL_DATA,
+        _ => InitFlags::all(),
+    };
+    let flags = InitFlags::all().difference(left_out).bits();
+    InitOut {
+        major: KERNEL_VERSION.into(),
+        minor: KERNEL_MINOR_VERSION.into(),
+        max_readahead: (1 << 17).into(),
+        flags: (flags as u32).into(),
+        flags2: ((flags >> 32) as u32).into(),
+        max_background: 8.into(),
+        max_write: (1 << 14).into(),
+        time_gran: 1.into(),
+        max_pages: u16::from(choice >> 4).into(),
+        ..InitOut::default()
+    }
+}
+
+/// One of `nodes`, or no inode.
+fn entry(choice: u8, nodes: &[u64]) -> EntryOut {
+    let nodeid = if choice < 0xf0 { nodes[usize::from(choice) % nodes.len()] } else { 0 };
+    let valid = valid(choice).into();
+    EntryOut {
+        nodeid: nodeid.into(),
+        entry_valid: valid,
+        attr_valid: valid,
+        attr: attr(nodeid, choice),
+        ..EntryOut::default()
+    }
+}
+
+/// Seconds.
+fn valid(choice: u8) -> u64 {
+    if choice & 0x40 == 0 { 1 } else { 0 }
+}
+
+fn attr(node: u64, choice: u8) -> Attr {
+    let mode = usize::try_from(node).ok().and_then(|node| MODES.get(node)).copied().unwrap_or(FILE);
+    let size = if choice & 0x80 == 0 { u64::from(choice) } else { u64::from(choice) << 12 };
+    Attr { ino: node.into(), size: size.into(), mode: mode.into(), nlink: 1.into(), ..Attr::default() }
+}
+
+fn opened(choice: u8) -> OpenOut {
+    OpenOut { fh: u64::from(choice).into(), open_flags: u32::from(choice >> 2).into(), ..OpenOut::default() }
+}
+
+/// Up to three entries, and none behind a few replies.
+fn list(asked: &Asked<'_>, choice: u8) -> Vec<u8> {
+    let Ok((arg, _)) = ReadIn::read_from_prefix(asked.arg) else { return Vec::new() };
+    let mut body = Vec::new();
+    for at in 0..u64::from(choice & 3) {
+        let off = arg.offset.get().saturating_add(1);
+        if off > 6 {
+            break;
+        }
+        let name = NAMES[(usize::from(choice >> 2) + at as usize) % NAMES.len()];
+        let mode = FILE >> 12;
+        let dirent =
+            Dirent { ino: 4.into(), off: (off + at).into(), namelen: (name.len() as u32).into(), type_: mode.into() };
+        if asked.opcode == Opcode::Readdirplus {
+            let entry = entry(choice.wrapping_add(at as u8), &[2, 3, 4, 5, 6, 7, 8, 9]);
+            body.extend_from_slice(DirentPlus { entry, dirent }.as_bytes());
+        } else {
+            body.extend_from_slice(dirent.as_bytes());
+        }
+        body.extend_from_slice(name);
+        body.resize(body.len().next_multiple_of(8), 0);
+    }
+    body.truncate(asked.room);
+    body
+}
+
+/// A copy of all that was asked for, in what either form of the answer has.
+fn copied(asked: &Asked<'_>) -> u64 {
+    let copied = CopyFileRangeIn::read_from_prefix(asked.arg).map_or(0, |(arg, _)| arg.len.get());
+    CopyFileRangeOut { bytes_copied: copied.into() }.bytes_copied.get()
+}

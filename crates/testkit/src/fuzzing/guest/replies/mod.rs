@@ -1,0 +1,48 @@
+//! A server that answers anything: under a session, or under paths with all that is kept above it.
+
+mod bodies;
+mod ledger;
+mod operations;
+mod paths;
+mod server;
+
+use std::sync::Arc;
+
+use transom_guest::{
+    channel::Channel,
+    session::{Session, Wishes},
+};
+use transom_wire::ops::init::InitFlags;
+
+use super::{
+    memory::{Pool, Reach},
+    platform::Lone,
+    tape::Tape,
+};
+use server::Answers;
+
+/// Pages of the pool that buffers are made of.
+const POOL_PAGES: usize = 64;
+
+/// Begins a session with the server of an input and uses it until the input is over.
+///
+/// Panics where a reply is believed that cannot be, where a reference is not given back exactly once, and where the library
+/// would wait for ever.
+pub fn run(bytes: &[u8]) {
+    let tape = Tape::new(bytes);
+    let platform = Arc::<Lone>::default();
+    let pool = Pool::new(POOL_PAGES);
+    let ops = pool.ops(Arc::clone(&platform), transom_guest::dma::WhenFull::Fail, false);
+    let server = Arc::new(Answers::new(Arc::clone(&tape), Arc::clone(&ops), Reach::new(&pool)));
+    let is_by_path = tape.byte() & 1 != 0;
+    let wishes = Wishes::default().with(InitFlags::all());
+    match Session::begin(Arc::clone(&server) as Arc<dyn Channel>, platform, wishes) {
+        Ok(session) if is_by_path => paths::until_over(session, &tape, &server),
+        Ok(session) => operations::until_over(session, &tape, &server),
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
+    assert_eq!(Arc::strong_count(&server), 1, "the session is kept by something");
+    server.check_ended();
+    drop(server);
+    assert_eq!(ops.counts().pool_used_bytes, 0, "a buffer was not given back");
+}
