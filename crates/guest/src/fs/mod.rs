@@ -33,6 +33,9 @@ pub use metadata::{FileType, Metadata};
 pub use open::OpenOptions;
 pub use read_dir::{DirEntry, ReadDir};
 
+/// So often something is read that is longer each time than it just was.
+const SIZED_TRIES: u32 = 16;
+
 /// A share, a current directory in it, and who asks.
 pub struct Fs<P: Platform> {
     volume: Arc<Volume<P>>,
@@ -139,7 +142,7 @@ impl<P: Platform> Fs<P> {
 
     /// The bytes of a list or value of unknown length, which `read` puts into a room or, without one, measures.
     fn read_sized(mut read: impl FnMut(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<u8>, Errno> {
-        loop {
+        for _ in 0..SIZED_TRIES {
             let mut bytes = alloc::vec![0; read(&mut [])?];
             if bytes.is_empty() {
                 return Ok(bytes);
@@ -154,6 +157,7 @@ impl<P: Platform> Fs<P> {
                 }
             }
         }
+        Err(Errno::RANGE)
     }
 }
 

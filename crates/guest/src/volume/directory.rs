@@ -135,13 +135,16 @@ impl<P: Platform> Volume<P> {
         let len =
             self.session().readdir(caller, stream.inode.nodeid(), stream.fh, stream.cookie, is_plus, &mut room)?;
         stream.is_at_end = len == 0;
+        let mut ready = Vec::new();
         for entry in self.session().entries(&room[..len], is_plus) {
-            let entry = entry?;
+            // Of a reply that is partly nonsense nothing is given, and a listing with a hole is not kept.
+            let entry = entry.inspect_err(|_| stream.collector = None)?;
             self.keep_entry(&stream.inode, &entry, asked);
             let DirEntry { ino, off, type_, name, .. } = entry;
-            stream.ready.push(Entry { ino, cookie: off, file_type: type_, name: name.into() });
+            ready.push(Entry { ino, cookie: off, file_type: type_, name: name.into() });
         }
-        stream.ready.reverse();
+        ready.reverse();
+        stream.ready = ready;
         Ok(())
     }
 
