@@ -34,7 +34,7 @@ impl<E: Event> SleepLock<E> {
 
     /// Takes the lock if nobody holds it.
     pub(crate) fn try_lock(&self) -> Option<SleepGuard<'_, E>> {
-        self.take().then_some(SleepGuard(self))
+        self.take().then(|| SleepGuard(self))
     }
 
     fn take(&self) -> bool {
@@ -48,5 +48,32 @@ impl<E: Event> Drop for SleepGuard<'_, E> {
         if self.0.waiters.load(Ordering::SeqCst) > 0 {
             self.0.event.wake_all();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Default)]
+    struct Never;
+
+    impl Event for Never {
+        fn wait(&self, is_done: &mut dyn FnMut() -> bool, _: Option<u64>) -> bool {
+            is_done()
+        }
+
+        fn wake_all(&self) {}
+    }
+
+    #[test]
+    fn who_does_not_get_the_lock_leaves_it_with_its_holder() {
+        let lock = SleepLock::<Never>::default();
+        let held = lock.lock();
+        assert!(lock.try_lock().is_none());
+        assert!(lock.try_lock().is_none());
+        drop(held);
+        assert!(lock.try_lock().is_some());
+        assert!(lock.try_lock().is_some());
     }
 }
