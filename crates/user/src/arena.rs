@@ -25,8 +25,9 @@ use crate::platform::Process;
 const BASE: u64 = 1 << 32;
 /// The arena is a multiple of a huge page, so that the kernel can use those.
 const GRANULE: usize = 2 << 20;
-/// What a mount takes unless told otherwise: 64 requests of 1 MiB at once. Pages are only used once touched.
-pub const LEN_BYTES_DEFAULT: usize = 64 << 20;
+/// What a mount takes unless told otherwise: the contents that are kept by default, and half of it for requests. Pages are only
+/// used once touched.
+pub const LEN_BYTES_DEFAULT: usize = 192 << 20;
 
 /// A piece of memory that both sides reach.
 #[derive(Debug)]

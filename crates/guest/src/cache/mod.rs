@@ -20,7 +20,7 @@ pub struct CacheOptions {
     pub mode: CacheMode,
     /// The most names, absent ones included. Each keeps an inode referenced.
     pub names_max: usize,
-    /// The most memory for files' contents, in bytes; 0 keeps none.
+    /// The most memory for files' contents, in bytes; 0 keeps none. At most half of a device's own pool is used.
     pub data_max_bytes: usize,
     /// How long contents wait to be written at most, in nanoseconds, where the platform has threads; 0 for until something else
     /// has them written.

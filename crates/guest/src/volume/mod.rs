@@ -70,11 +70,13 @@ pub(crate) struct Shared<P: Platform> {
 impl<P: Platform> Volume<P> {
     /// Takes a session into use. Sends nothing.
     pub fn new(session: Session<P>, options: CacheOptions) -> Self {
+        // What is kept of contents lies in memory that requests need too.
+        let data_max_bytes = options.data_max_bytes.min(session.channel().keepable_bytes());
         let shared = Arc::new(Shared {
             session,
             options,
             names: Names::new(options.names_max),
-            memory: Memory::new(options.data_max_bytes),
+            memory: Memory::new(data_max_bytes),
             listings: Listings::new(options.directories_max_bytes),
             table: Table::new(),
             changes: AtomicU64::new(0),
