@@ -27,7 +27,7 @@ pub(crate) struct Names<P: Platform> {
 #[derive(Clone, Copy)]
 pub(crate) struct Key<'a> {
     pub(crate) parent: NodeId,
-    /// Of the directory: counts changes after which none of its names hold.
+    /// Of the directory.
     pub(crate) epoch: u64,
     pub(crate) name: Name<'a>,
 }

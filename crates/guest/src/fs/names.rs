@@ -1,6 +1,6 @@
 //! Making, moving and removing names, by path.
 
-use alloc::{sync::Arc, vec::Vec};
+use alloc::{sync::Arc, vec, vec::Vec};
 
 use transom_wire::Name;
 
@@ -115,15 +115,23 @@ impl<P: Platform> Fs<P> {
         if self.symlink_metadata(path)?.is_symlink() {
             return Err(Errno::NOTDIR);
         }
-        let names: Vec<_> = self.read_dir(path)?.collect::<Result<_, _>>()?;
-        for entry in names {
-            let inner = [path, b"/", &entry.name].concat();
-            match self.symlink_metadata(&inner)?.is_dir() {
-                true => self.remove_dir_all(&inner)?,
-                false => self.remove_file(&inner)?,
+        // How deep it goes is the server's word, and a kernel's stack is small. The length of a path bounds it.
+        let mut within = vec![(path.to_vec(), self.read_dir(path)?)];
+        while let Some((path, entries)) = within.last_mut() {
+            let Some(entry) = entries.next().transpose()? else {
+                self.remove_dir(&*path)?;
+                within.pop();
+                continue;
+            };
+            let inner = [path, b"/".as_slice(), &entry.name].concat();
+            if self.symlink_metadata(&inner)?.is_dir() {
+                let entries = self.read_dir(&inner)?;
+                within.push((inner, entries));
+            } else {
+                self.remove_file(&inner)?;
             }
         }
-        self.remove_dir(path)
+        Ok(())
     }
 
     /// Moves `old` to `new`, which it replaces.
@@ -137,7 +145,7 @@ impl<P: Platform> Fs<P> {
             return Err(Errno::INVAL);
         }
         self.walking(|from| {
-            let mut to = Walk::new(self, false);
+            let mut to = from.begin_anew();
             let old = from.follow_to_parent(old.as_ref())?;
             let new = to.follow_to_parent(new.as_ref())?;
             let Last::Name(old, is_old_slashed) = old else { return Err(Errno::BUSY) };

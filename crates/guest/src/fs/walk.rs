@@ -47,6 +47,11 @@ impl<'f, P: Platform> Walk<'f, P> {
         Self { fs, caller: fs.caller(), is_fresh, links: 0, base: fs.current.len(), way, names: None }
     }
 
+    /// Another walk that asks for names as this one does.
+    pub(super) fn begin_anew(&self) -> Self {
+        Self::new(self.fs, self.is_fresh)
+    }
+
     /// Keeps the names from here on, for [`Self::names`].
     pub(super) fn record(&mut self) {
         self.names = Some(self.fs.current_names.to_vec());

@@ -6,9 +6,9 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use lock_api::Mutex;
 use transom_wire::{Handle, NodeId, attr::Attr};
 
-use super::Shared;
+use super::{Shared, write_back::WriteErrors};
 use crate::{
-    Errno, Platform,
+    Platform,
     cache::{Validity, attributes::Attributes, data::Pages, directories::Listing},
     session::{S_IFDIR, S_IFLNK, S_IFMT, S_IFREG},
     sync::SleepLock,
@@ -27,7 +27,8 @@ pub struct Inode<P: Platform> {
     pub(super) symlink: Mutex<P::RawMutex, Option<Arc<[u8]>>>,
     /// Of a directory: its contents.
     pub(super) listing: Mutex<P::RawMutex, Option<Arc<Listing>>>,
-    /// Of a directory: counts changes after which none of its names hold.
+    /// Of a directory: the names that hold were fetched in this epoch. No other inode has had it, not even one that the server
+    /// had given the same nodeid.
     names_epoch: AtomicU64,
     /// Of a directory: counts this guest's changes of names. What was asked before one is not kept.
     names_changes: AtomicU64,
@@ -35,8 +36,8 @@ pub struct Inode<P: Platform> {
     pub(crate) pages: Mutex<P::RawMutex, Pages>,
     /// Handles through which dirty pages are written, with their flags.
     pub(super) writers: Mutex<P::RawMutex, Vec<(Handle, u32)>>,
-    /// Of a write that nobody has been told of.
-    pub(super) write_error: Mutex<P::RawMutex, Option<Errno>>,
+    /// Of writes that had waited.
+    pub(super) write_errors: Mutex<P::RawMutex, WriteErrors>,
     /// Held by who changes the size, or writes where it lies: across requests.
     pub(crate) size_lock: SleepLock<P::Event>,
 }
@@ -49,6 +50,7 @@ impl<P: Platform> Inode<P> {
         validity: Validity,
         lookups: u64,
     ) -> Arc<Self> {
+        let epoch = shared.new_epoch();
         Arc::new(Self {
             shared,
             nodeid,
@@ -57,11 +59,11 @@ impl<P: Platform> Inode<P> {
             attributes: Mutex::new(Attributes::new(attr, validity)),
             symlink: Mutex::default(),
             listing: Mutex::default(),
-            names_epoch: AtomicU64::new(0),
+            names_epoch: AtomicU64::new(epoch),
             names_changes: AtomicU64::new(0),
             pages: Mutex::default(),
             writers: Mutex::default(),
-            write_error: Mutex::default(),
+            write_errors: Mutex::default(),
             size_lock: SleepLock::default(),
         })
     }
@@ -122,7 +124,7 @@ impl<P: Platform> Inode<P> {
     /// Lets no kept name of this directory hold any longer.
     pub(super) fn forget_names(&self) {
         self.change_names();
-        self.names_epoch.fetch_add(1, Ordering::AcqRel);
+        self.names_epoch.store(self.shared.new_epoch(), Ordering::Release);
     }
 }
 

@@ -65,6 +65,8 @@ pub(crate) struct Shared<P: Platform> {
     changes: AtomicU64,
     /// Names owners of locks.
     owners: AtomicU64,
+    /// Names the epochs of directories.
+    epochs: AtomicU64,
 }
 
 impl<P: Platform> Volume<P> {
@@ -81,6 +83,7 @@ impl<P: Platform> Volume<P> {
             table: Table::new(),
             changes: AtomicU64::new(0),
             owners: AtomicU64::new(0),
+            epochs: AtomicU64::new(0),
         });
         let attr = Attr { mode: S_IFDIR.into(), ..Attr::default() };
         let root = Inode::new(Arc::clone(&shared), NodeId::ROOT, attr, Validity::NEVER, 0);
@@ -158,6 +161,11 @@ impl<P: Platform> Shared<P> {
     /// An owner of locks that is nobody else.
     pub(crate) fn new_owner(&self) -> u64 {
         self.owners.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// A state of a directory's names that was never before.
+    fn new_epoch(&self) -> u64 {
+        self.epochs.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Takes the reference that came with `entry`, which names an inode and was asked for at `asked_at`.

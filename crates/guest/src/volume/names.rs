@@ -158,8 +158,9 @@ impl<P: Platform> Volume<P> {
         name: Name<'_>,
         ask: impl FnOnce() -> Result<EntryOut, Errno>,
     ) -> Result<Arc<Inode<P>>, Errno> {
+        let asked = parent.asked_to_change();
         let entry = self.change(parent, name, ask)?;
-        self.take_entry(parent, parent.key(name), &entry, parent.asked())?.ok_or(Errno::IO)
+        self.take_entry(parent, parent.key(name), &entry, asked)?.ok_or(Errno::IO)
     }
 
     /// Sends what changes `name` in `parent`, of which nothing is kept afterwards.
@@ -209,7 +210,16 @@ pub(super) struct Asked {
     names_changes: u64,
 }
 
+/// How often [`Volume::change`] says that names change.
+const COUNTS_PER_CHANGE: u64 = 2;
+
 impl<P: Platform> Inode<P> {
+    /// As [`Self::asked`], for what one [`Volume::change`] asks: it holds unless somebody else changes names meanwhile.
+    pub(super) fn asked_to_change(&self) -> Asked {
+        let asked = self.asked();
+        Asked { names_changes: asked.names_changes.wrapping_add(COUNTS_PER_CHANGE), ..asked }
+    }
+
     pub(super) fn asked(&self) -> Asked {
         Asked { at: self.shared.asked_at(), names_changes: self.names_changes() }
     }

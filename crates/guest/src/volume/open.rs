@@ -1,7 +1,7 @@
 //! Open files.
 
 use alloc::sync::Arc;
-use core::sync::atomic::AtomicBool;
+use core::sync::atomic::{AtomicBool, AtomicU64};
 
 use lock_api::Mutex;
 use transom_wire::{
@@ -39,6 +39,8 @@ pub struct OpenFile<P: Platform> {
     owner: u64,
     /// How it is read.
     pub(super) sequence: Mutex<P::RawMutex, Sequence>,
+    /// How many errors of writes that had waited it has been told of.
+    pub(super) errors_seen: AtomicU64,
     /// Whether a flock was asked for, which goes with the file.
     pub(super) has_flock: AtomicBool,
 }
@@ -75,9 +77,10 @@ impl<P: Platform> Volume<P> {
         mode: u32,
         flags: u32,
     ) -> Result<Arc<OpenFile<P>>, Errno> {
+        let asked = parent.asked_to_change();
         let (entry, open) =
             self.change(parent, name, || self.session().create(caller, parent.nodeid(), name, mode, flags))?;
-        let inode = self.take_entry(parent, parent.key(name), &entry, parent.asked());
+        let inode = self.take_entry(parent, parent.key(name), &entry, asked);
         self.created(caller, inode, &entry, &open, flags)
     }
 
@@ -116,6 +119,7 @@ impl<P: Platform> Volume<P> {
 impl<P: Platform> OpenFile<P> {
     fn new(inode: Arc<Inode<P>>, open: &OpenOut, flags: u32) -> Arc<Self> {
         let owner = inode.shared.new_owner();
+        let errors_seen = AtomicU64::new(inode.write_errors.lock().seen());
         let file = Arc::new(Self {
             inode,
             fh: open.fh.into(),
@@ -123,6 +127,7 @@ impl<P: Platform> OpenFile<P> {
             open_flags: OpenFlags::from_bits_truncate(open.open_flags.get()),
             owner,
             sequence: Mutex::default(),
+            errors_seen,
             has_flock: AtomicBool::new(false),
         });
         file.enlist();
@@ -186,7 +191,7 @@ impl<P: Platform> OpenFile<P> {
     /// What closing a descriptor does: gives the error of earlier writes, and ends the POSIX locks of `lock_owner`.
     pub fn flush(&self, caller: &Caller<'_>, lock_owner: u64) -> Result<(), Errno> {
         self.inode.write_dirty();
-        let written = self.inode.take_error();
+        let written = self.take_error();
         if self.open_flags.contains(OpenFlags::NOFLUSH) {
             return written;
         }
@@ -197,7 +202,7 @@ impl<P: Platform> OpenFile<P> {
     pub fn fsync(&self, caller: &Caller<'_>, is_data_only: bool) -> Result<(), Errno> {
         let flags = if is_data_only { FSYNC_FDATASYNC } else { 0 };
         self.inode.write_dirty();
-        let written = self.inode.take_error();
+        let written = self.take_error();
         written.and(self.inode.shared.session.fsync(caller, self.inode.nodeid(), self.fh, flags))
     }
 }

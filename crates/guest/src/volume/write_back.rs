@@ -2,11 +2,12 @@
 //!
 //! Where INIT settled WRITEBACK_CACHE. Dirty pages are written by FSYNC, by closing, before anything that the server does with
 //! the contents, when too many are dirty, when they have waited for long ([`ageing`](super::ageing)), and by
-//! [`Volume::write_back`]. An error is kept with the inode and told once, by
-//! the next fsync or close. Whoever writes back holds the inode's `size_lock`, and a dirty inode has a writer's handle:
+//! [`Volume::write_back`]. An error is kept with the inode and told once to
+//! each open file, by its next fsync or close. Whoever writes back holds the inode's `size_lock`, and a dirty inode has a writer's handle:
 //! the last of them writes back before it is released.
 
 use alloc::sync::Arc;
+use core::sync::atomic::Ordering;
 
 use transom_wire::{
     Handle,
@@ -44,10 +45,45 @@ impl<P: Platform> Shared<P> {
     }
 }
 
+/// A part of O_SYNC too.
+const O_DSYNC: u32 = 0o10_000;
+
+/// What went wrong when an inode's pages were written, for each open file to be told once.
+#[derive(Debug, Default)]
+pub(super) struct WriteErrors {
+    last: Option<Errno>,
+    count: u64,
+    is_told: bool,
+}
+
+impl WriteErrors {
+    fn add(&mut self, error: Errno) {
+        (self.last, self.is_told) = (Some(error), false);
+        self.count += 1;
+    }
+
+    /// The count that a file has seen which is opened now: an error that nobody was told of is told by it too.
+    pub(super) fn seen(&self) -> u64 {
+        if self.is_told { self.count } else { self.count.saturating_sub(1) }
+    }
+}
+
 impl<P: Platform> OpenFile<P> {
+    /// The error of an earlier write, told once to each open file.
+    pub(super) fn take_error(&self) -> Result<(), Errno> {
+        let mut errors = self.inode().write_errors.lock();
+        if self.errors_seen.swap(errors.count, Ordering::Relaxed) == errors.count {
+            return Ok(());
+        }
+        errors.is_told = true;
+        errors.last.map_or(Ok(()), Err)
+    }
+
     /// Whether writes may wait.
     pub(super) fn is_written_back(&self) -> bool {
-        self.is_cached() && self.inode().shared.session.negotiated().flags.contains(InitFlags::WRITEBACK_CACHE)
+        self.is_cached()
+            && self.flags() & O_DSYNC == 0
+            && self.inode().shared.session.negotiated().flags.contains(InitFlags::WRITEBACK_CACHE)
     }
 
     /// Puts bytes into pages, or to the server where they find none. The caller holds `size_lock`.
@@ -115,8 +151,10 @@ impl<P: Platform> OpenFile<P> {
 
 impl<P: Platform> Inode<P> {
     /// Writes back. Takes `size_lock` where there is something to write.
+    ///
+    /// When it returns, what another thread was writing back is with the server too.
     pub(crate) fn write_dirty(&self) {
-        if self.pages.lock().dirty_pages() > 0 {
+        if self.pages.lock().dirty_size().is_some() {
             let _size = self.size_lock.lock();
             self.write_dirty_locked();
         }
@@ -140,18 +178,14 @@ impl<P: Platform> Inode<P> {
             }
             if let Err(error) = self.write_run(fh, flags, &run) {
                 self.pages.lock().lose(&run);
-                *self.write_error.lock() = Some(error);
+                self.write_errors.lock().add(error);
             }
+            // Before the last run is done with: the size is the server's from then on.
+            self.changed();
         }
         if has_written {
             self.shared.memory.unlist_dirty(self);
-            self.changed();
         }
-    }
-
-    /// The error of an earlier write, told once.
-    pub(super) fn take_error(&self) -> Result<(), Errno> {
-        self.write_error.lock().take().map_or(Ok(()), Err)
     }
 
     fn write_run(&self, fh: Handle, flags: u32, run: &DirtyRun) -> Result<(), Errno> {

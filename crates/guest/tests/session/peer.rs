@@ -19,7 +19,8 @@ use transom_guest::{
 };
 use transom_host::server::{FileSystem, GuestSlice, Outcome, Patience, Scratch, Server};
 use transom_testkit::memfs::MemFs;
-use transom_wire::Name;
+use transom_wire::{Name, Opcode, header::InHeader};
+use zerocopy::FromBytes as _;
 
 use crate::memory::Heap;
 
@@ -71,6 +72,8 @@ pub(crate) struct Peer<F> {
     until_failure: AtomicU64,
     is_failing: AtomicBool,
     messages: AtomicU64,
+    /// What happens once while a reply of the operation is on its way.
+    meanwhile: Mutex<Option<(Opcode, Box<dyn FnOnce() + Send>)>>,
     /// Queues that were used, by number.
     pub(crate) queues: Mutex<Vec<u16>>,
 }
@@ -84,6 +87,7 @@ impl<F: FileSystem + 'static> Peer<F> {
             until_failure: AtomicU64::new(u64::MAX),
             is_failing: AtomicBool::new(false),
             messages: AtomicU64::new(0),
+            meanwhile: Mutex::default(),
             queues: Mutex::default(),
         })
     }
@@ -100,6 +104,12 @@ impl<F: FileSystem + 'static> Peer<F> {
     /// From now on, every message fails, or none.
     pub(crate) fn fail_all(&self, is_failing: bool) {
         self.is_failing.store(is_failing, Ordering::SeqCst);
+    }
+
+    /// Does `act` once an operation of this kind was served, before its reply is seen.
+    #[allow(dead_code, reason = "for the tests of volumes")]
+    pub(crate) fn meanwhile(&self, opcode: Opcode, act: impl FnOnce() + Send + 'static) {
+        *self.meanwhile.lock().unwrap() = Some((opcode, Box::new(act)));
     }
 
     pub(crate) fn messages(&self) -> u64 {
@@ -141,8 +151,9 @@ impl<F: FileSystem + 'static> Channel for Peer<F> {
         self.admit()?;
         let Message { head, data, reply_head, reply_data } = message;
         let (mut head, mut data) = (head.to_vec(), bytes_of(data));
+        let opcode = InHeader::read_from_prefix(&head).unwrap().0.opcode.get();
         let mut sent = [head.as_mut_slice(), data.as_mut_slice()];
-        Ok(match reply_data {
+        let written = match reply_data {
             Sink::Empty => self.serve(&mut sent, &mut [reply_head]),
             Sink::Bytes(bytes) => self.serve(&mut sent, &mut [reply_head, bytes]),
             Sink::Buffer(buffer, offset, len) => {
@@ -151,7 +162,12 @@ impl<F: FileSystem + 'static> Channel for Peer<F> {
                 buffer.write(offset, &bytes);
                 written
             }
-        })
+        };
+        let meanwhile = self.meanwhile.lock().unwrap().take_if(|(of, _)| *of as u32 == opcode);
+        if let Some((_, act)) = meanwhile {
+            act();
+        }
+        Ok(written)
     }
 
     fn start(&self, queue: u16, mut message: OwnedMessage) -> Result<Ticket, ChannelError> {

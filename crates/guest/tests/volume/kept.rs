@@ -3,14 +3,23 @@
 use std::{path::Path, sync::Arc};
 
 use transom_guest::{
+    Errno,
     cache::{CacheMode, CacheOptions},
     fs::{Fs, OpenOptions},
+    volume::Volume,
 };
 use transom_host::passthrough::{Config, Passthrough};
+use transom_wire::{
+    Opcode,
+    attr::{Attr, EntryOut},
+    ops::init::InitFlags,
+};
+use zerocopy::IntoBytes as _;
 
 use crate::{
     in_memory, on_host,
-    peer::{self, Peer, Plain},
+    peer::{self, Peer, Plain, ROOT, name},
+    script::{reply, session_with},
 };
 
 /// A guest that is alone and keeps everything.
@@ -148,4 +157,47 @@ fn a_directory_that_was_listed_is_listed_again_without_asking_until_it_changes()
     let names = list();
     assert_eq!(names.len(), 300);
     assert!(names.contains(&b"another".to_vec()) && !names.contains(&b"file7".to_vec()));
+}
+
+#[test]
+fn a_name_that_is_removed_while_it_is_made_is_not_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let (peer, fs) = alone(dir.path());
+    for opcode in [Opcode::Create, Opcode::Mknod] {
+        let other = fs.clone();
+        peer.meanwhile(opcode, move || other.remove_file("new").unwrap());
+        match opcode {
+            Opcode::Create => drop(fs.create("new").unwrap()),
+            _ => fs.mknod("new", 0o100_644, 0).unwrap(),
+        }
+        assert_eq!(fs.metadata("new").unwrap_err(), Errno::NOENT);
+    }
+}
+
+#[test]
+fn a_directory_with_the_number_of_one_that_is_gone_has_names_of_its_own() {
+    const NUMBER: u64 = 5;
+    let mut lookups = 0;
+    let (_, session) = session_with(InitFlags::empty(), move |header, _| {
+        let entry = |nodeid: u64, mode: u32| {
+            let attr = Attr { mode: mode.into(), ..Attr::default() };
+            reply(header, 0, EntryOut { nodeid: nodeid.into(), attr, ..EntryOut::default() }.as_bytes())
+        };
+        match Opcode::from_u32(header.opcode.get()) {
+            Some(Opcode::Mkdir) => entry(NUMBER, 0o040_755),
+            Some(Opcode::Lookup) => {
+                lookups += 1;
+                if lookups == 1 { entry(0, 0) } else { entry(NUMBER + 1, 0o100_644) }
+            }
+            _ => reply(header, 0, &[]),
+        }
+    });
+    let options = CacheOptions { mode: CacheMode::Always, ..CacheOptions::default() };
+    let volume = Volume::new(session, options);
+    let first = volume.mkdir(&ROOT, volume.root(), name("first"), 0o755).unwrap();
+    assert_eq!(volume.lookup(&ROOT, &first, name("file")).err(), Some(Errno::NOENT));
+    volume.rmdir(&ROOT, volume.root(), name("first")).unwrap();
+    drop(first);
+    let second = volume.mkdir(&ROOT, volume.root(), name("second"), 0o755).unwrap();
+    assert!(volume.lookup(&ROOT, &second, name("file")).is_ok());
 }

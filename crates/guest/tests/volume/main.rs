@@ -15,6 +15,9 @@ mod memory;
 #[allow(dead_code, reason = "shared with the tests of the session")]
 #[path = "../session/peer.rs"]
 mod peer;
+#[allow(dead_code, reason = "shared with the tests of the session")]
+#[path = "../session/script.rs"]
+mod script;
 
 use std::sync::Arc;
 

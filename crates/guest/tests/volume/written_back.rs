@@ -1,6 +1,9 @@
 //! Writes that wait: when they reach the server, and who is told where they do not.
 
-use std::sync::Arc;
+use std::{
+    sync::{Arc, mpsc},
+    thread,
+};
 
 use transom_guest::{
     Errno,
@@ -9,7 +12,7 @@ use transom_guest::{
     session::{Session, Wishes},
 };
 use transom_host::passthrough::{Config, Passthrough};
-use transom_wire::ops::init::InitFlags;
+use transom_wire::{Opcode, ops::init::InitFlags};
 
 use crate::peer::{Peer, Plain};
 
@@ -110,4 +113,50 @@ fn a_write_that_failed_behind_its_writer_is_told_once() {
         }
         assert_eq!(fs.volume().dirty_bytes(), 0);
     }
+}
+
+#[test]
+fn every_open_file_is_told_of_a_write_that_failed() {
+    let (_dir, peer, fs) = mount(16 << 20);
+    let files = [(); 2].map(|()| fs.open("file", &options()).unwrap());
+    files[0].write_all(&[1; 5000]).unwrap();
+    peer.fail(0);
+    fs.volume().write_back(0);
+    peer.fail(u64::MAX);
+    let later = fs.open("file", &options()).unwrap();
+    for file in &files {
+        assert_eq!(file.sync_all(), Err(Errno::NOMEM));
+        assert_eq!(file.sync_all(), Ok(()));
+    }
+    assert_eq!(later.close(), Err(Errno::NOMEM), "nobody had been told when it was opened");
+    assert_eq!(fs.open("file", &options()).unwrap().sync_all(), Ok(()));
+}
+
+#[test]
+fn a_file_that_is_open_for_synchronous_writing_waits_with_nothing() {
+    const O_DSYNC: u32 = 0o10_000;
+    let (dir, _peer, fs) = mount(16 << 20);
+    let file = fs.open("file", &options().custom_flags(O_DSYNC)).unwrap();
+    file.write_all(b"at once").unwrap();
+    assert_eq!(std::fs::read(dir.path().join("file")).unwrap(), b"at once");
+    assert_eq!(fs.volume().dirty_bytes(), 0);
+}
+
+#[test]
+fn fsync_waits_for_what_another_thread_is_writing_back() {
+    let (_dir, peer, fs) = mount(16 << 20);
+    let file = fs.open("file", &options()).unwrap();
+    file.write_all(b"x").unwrap();
+    let (sender, syncs) = mpsc::channel();
+    peer.meanwhile(Opcode::Write, move || {
+        let sync = thread::spawn(move || file.sync_all());
+        // Long enough for a thread that does not wait.
+        for _ in 0..10_000 {
+            assert!(!sync.is_finished(), "it was told that the data is durable before the server was");
+            thread::yield_now();
+        }
+        sender.send(sync).unwrap();
+    });
+    fs.volume().write_back(0);
+    assert_eq!(syncs.recv().unwrap().join().unwrap(), Ok(()));
 }
