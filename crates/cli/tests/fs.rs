@@ -114,6 +114,48 @@ fn what_is_copied_out_and_in_again_is_the_same() {
 }
 
 #[test]
+fn a_copy_is_made_again_in_place_and_follows_no_link_that_stands_there() {
+    let shared = Shared::new();
+    let outside = tempfile::tempdir().unwrap();
+    let out = outside.path().to_str().unwrap();
+    shared.run(&["cp", "-r", ":sub", out]);
+    fs::write(shared.path().join("sub/deep/.hidden"), "new").unwrap();
+    shared.run(&["cp", "-r", ":sub", out]);
+    assert_eq!(fs::read(outside.path().join("sub/deep/.hidden")).unwrap(), b"new");
+    // 2. Where a directory would go, a link leads elsewhere.
+    fs::create_dir(outside.path().join("elsewhere")).unwrap();
+    fs::remove_dir_all(outside.path().join("sub/deep")).unwrap();
+    symlink("../elsewhere", outside.path().join("sub/deep")).unwrap();
+    assert_eq!(shared.fail(&["cp", "-r", ":sub", out]).0, Some(1));
+    assert_eq!(fs::read_dir(outside.path().join("elsewhere")).unwrap().count(), 0);
+}
+
+#[test]
+fn a_directory_is_not_copied_into_itself() {
+    let shared = Shared::new();
+    symlink("sub/deep", shared.path().join("way-in")).unwrap();
+    let host = shared.path().join("sub").into_os_string().into_string().unwrap();
+    for arguments in [
+        ["cp", "-r", ":sub", ":sub/deep"],
+        ["cp", "-r", ":sub", ":sub/new"],
+        ["cp", "-r", ":sub", ":way-in"],
+        ["cp", "-r", ":sub", ":"],
+    ] {
+        let (code, message) = shared.fail(&arguments);
+        assert_eq!(code, Some(1), "{arguments:?}: {message}");
+        assert!(message.contains("into itself"), "{arguments:?}: {message}");
+    }
+    assert_eq!(fs::read_dir(shared.path().join("sub")).unwrap().count(), 2);
+    // 2. From the host into the share that it is.
+    shared.run(&["cp", "-r", &host, ":sub"]);
+    assert!(shared.path().join("sub/sub/deep/.hidden").exists());
+    assert!(!shared.path().join("sub/sub/sub").exists());
+    // 3. Beside itself, and one whose name begins alike.
+    shared.run(&["cp", "-r", ":sub/deep", ":sub/deeper"]);
+    assert!(shared.path().join("sub/deeper/.hidden").exists());
+}
+
+#[test]
 fn changes_reach_the_directory() {
     let shared = Shared::new();
     let there = |name: &str| shared.path().join(name);

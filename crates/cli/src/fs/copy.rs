@@ -1,6 +1,6 @@
 //! `cp`: files and trees into a share, out of it, and within it.
 //!
-//! A file is written under a name of its own and renamed at the end, so that a copy which is interrupted, or fails, leaves
+//! A file or link is made under a name of its own and renamed at the end, so that a copy which is interrupted, or fails, leaves
 //! the destination as it was. Holes stay holes where the source tells of them.
 
 use std::{
@@ -64,6 +64,9 @@ impl<'a> Copier<'a> {
 
     /// Copies `from`, whatever it is, to exactly `to`. Errors: what stops the copy; others are told and passed over.
     pub(super) fn copy(&mut self, from: At<'_>, to: At<'_>, follow: bool) -> Result<()> {
+        if self.is_recursive {
+            check_apart(from, to)?;
+        }
         self.copy_at_depth(from, to, follow, 0)
     }
 
@@ -71,24 +74,28 @@ impl<'a> Copier<'a> {
         self.stop_if_asked()?;
         let meta = from.tree.metadata(from.path, follow).with_context(|| from.name())?;
         match meta.kind() {
-            Kind::File => self.copy_file(from, to, &meta),
+            Kind::File => self.by_part(to, |copier, part| copier.copy_to_part(from, part, &meta)),
             Kind::Directory if !self.is_recursive => bail!("{}: is a directory; --recursive copies those", from.name()),
             Kind::Directory if depth == DEPTH_MAX => bail!("{}: more than {DEPTH_MAX} directories deep", from.name()),
             Kind::Directory => self.copy_directory(from, to, &meta, depth),
             Kind::Symlink => {
                 let target = from.tree.read_link(from.path).with_context(|| from.name())?;
-                to.tree.symlink(&target, to.path).with_context(|| to.name())
+                self.by_part(to, |_, part| part.tree.symlink(&target, part.path).with_context(|| part.name()))
             }
             Kind::Other => bail!("{}: neither a file, a directory nor a symlink", from.name()),
         }
     }
 
     fn copy_directory(&mut self, from: At<'_>, to: At<'_>, meta: &Meta, depth: usize) -> Result<()> {
-        match to.tree.metadata(to.path, true) {
+        // Before the target is made: it may lie in the source, where that is shared.
+        let names = from.tree.read_dir(from.path).with_context(|| from.name())?;
+        // A link that an entry of the same name has made before, as a server may have it, would lead out of the target.
+        let is_given = depth == 0 && from.path.file_name().is_none();
+        match to.tree.metadata(to.path, is_given) {
             Ok(there) => ensure!(there.kind() == Kind::Directory, "{}: is no directory", to.name()),
             Err(_) => to.tree.mkdir(to.path, 0o700 | meta.mode & 0o777).with_context(|| to.name())?,
         }
-        for name in from.tree.read_dir(from.path).with_context(|| from.name())? {
+        for name in names {
             let name = OsStr::from_bytes(&name);
             let (source, target) = (from.path.join(name), to.path.join(name));
             let (source, target) = (At { path: &source, ..from }, At { path: &target, ..to });
@@ -101,18 +108,17 @@ impl<'a> Copier<'a> {
         to.tree.finish(to.path, meta, self.preserves).with_context(|| to.name())
     }
 
-    fn copy_file(&mut self, from: At<'_>, to: At<'_>, meta: &Meta) -> Result<()> {
+    /// Makes something under a name of its own, then gives it that of `to`, where it replaces what is no directory.
+    fn by_part(&mut self, to: At<'_>, make: impl FnOnce(&mut Self, At<'_>) -> Result<()>) -> Result<()> {
         self.copies += 1;
         let part = to.path.with_file_name(format!(".transom-{}-{}.part", std::process::id(), self.copies));
         let part = At { path: &part, ..to };
-        let copied = self
-            .copy_to_part(from, part, meta)
-            .and_then(|()| to.tree.rename(part.path, to.path).with_context(|| to.name()));
-        if copied.is_err() {
+        let made = make(self, part).and_then(|()| to.tree.rename(part.path, to.path).with_context(|| to.name()));
+        if made.is_err() {
             // It may not have come to be; the first error is the one to tell.
             let _ = to.tree.remove_file(part.path);
         }
-        copied
+        made
     }
 
     fn copy_to_part(&mut self, from: At<'_>, part: At<'_>, meta: &Meta) -> Result<()> {
@@ -130,6 +136,7 @@ impl<'a> Copier<'a> {
     fn copy_data(&mut self, from: At<'_>, source: &dyn Reader, part: At<'_>, target: &dyn Writer) -> Result<u64> {
         let mut offset = 0;
         loop {
+            self.stop_if_asked()?;
             let Some(data) = source.next_data(offset).with_context(|| from.name())? else {
                 return source.len().map(|len| len.max(offset)).with_context(|| from.name());
             };
@@ -152,4 +159,18 @@ impl<'a> Copier<'a> {
     fn stop_if_asked(&self) -> Result<()> {
         if self.is_stopped.load(Ordering::Relaxed) { bail!(super::Interrupted) } else { Ok(()) }
     }
+}
+
+/// Errors: the target is the source or lies in it, where a copy would meet itself again and again.
+fn check_apart(from: At<'_>, to: At<'_>) -> Result<()> {
+    let is_directory = from.tree.metadata(from.path, false).is_ok_and(|meta| meta.kind() == Kind::Directory);
+    if !is_directory || from.tree.prefix() != to.tree.prefix() {
+        return Ok(());
+    }
+    // What is yet to be made comes to lie where its parent is.
+    let parent = to.path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let to_path = to.tree.canonicalize(to.path).or_else(|_| to.tree.canonicalize(parent));
+    let (Ok(from_path), Ok(to_path)) = (from.tree.canonicalize(from.path), to_path) else { return Ok(()) };
+    ensure!(!to_path.starts_with(from_path), "{}: cannot be copied into itself, to {}", from.name(), to.name());
+    Ok(())
 }

@@ -1,6 +1,12 @@
 //! The share as the commands use it: paths as the standard library has them, errors as `io::Error`.
 
-use std::{io, ops::Range, os::unix::ffi::OsStrExt as _, path::Path};
+use std::{
+    ffi::OsString,
+    io,
+    ops::Range,
+    os::unix::ffi::{OsStrExt as _, OsStringExt as _},
+    path::{Path, PathBuf},
+};
 
 use rustix::{
     fs::Mode,
@@ -163,6 +169,10 @@ impl Tree for Share {
     fn metadata(&self, path: &Path, follow: bool) -> io::Result<Meta> {
         let Stat { mode, uid, gid, size, atime, mtime, .. } = self.stat(path, follow)?;
         Ok(Meta { mode, uid, gid, len: size, atime, mtime })
+    }
+
+    fn canonicalize(&self, path: &Path) -> io::Result<PathBuf> {
+        self.fs.canonicalize(bytes(path)).map(|path| OsString::from_vec(path).into()).map_err(error)
     }
 
     fn read_dir(&self, path: &Path) -> io::Result<Vec<Vec<u8>>> {

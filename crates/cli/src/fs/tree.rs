@@ -8,7 +8,7 @@ use std::{
         ffi::{OsStrExt as _, OsStringExt as _},
         fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _},
     },
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use rustix::fs::{AtFlags, CWD, SeekFrom, Timespec, Timestamps, seek, utimensat};
@@ -50,6 +50,8 @@ pub(super) trait Tree {
     /// What stands before its paths in messages.
     fn prefix(&self) -> &'static str;
     fn metadata(&self, path: &Path, follow: bool) -> io::Result<Meta>;
+    /// The absolute path without symbolic links, `.` and `..`.
+    fn canonicalize(&self, path: &Path) -> io::Result<PathBuf>;
     /// Names, without `.` and `..`.
     fn read_dir(&self, path: &Path) -> io::Result<Vec<Vec<u8>>>;
     fn read_link(&self, path: &Path) -> io::Result<Vec<u8>>;
@@ -98,6 +100,10 @@ impl Tree for Host {
             atime: (found.atime(), found.atime_nsec() as u32),
             mtime: (found.mtime(), found.mtime_nsec() as u32),
         })
+    }
+
+    fn canonicalize(&self, path: &Path) -> io::Result<PathBuf> {
+        fs::canonicalize(path)
     }
 
     fn read_dir(&self, path: &Path) -> io::Result<Vec<Vec<u8>>> {
