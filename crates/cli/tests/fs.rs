@@ -178,6 +178,20 @@ fn changes_reach_the_directory() {
 }
 
 #[test]
+fn what_has_no_name_is_not_removed_and_what_is_in_it_stays() {
+    let shared = Shared::new();
+    for path in ["/", "//", ".", "..", "sub/..", "sub/.", "sub/./"] {
+        let (code, message) = shared.fail(&["rm", "-rf", path]);
+        assert_eq!(code, Some(1), "{path}: {message}");
+        assert!(message.contains("no name"), "{path}: {message}");
+    }
+    assert!(shared.path().join("hello").exists());
+    assert!(shared.path().join("sub/deep/.hidden").exists());
+    shared.run(&["rm", "-r", "sub//"]);
+    assert!(!shared.path().join("sub").exists());
+}
+
+#[test]
 fn errors_name_the_path_and_the_reason_and_the_rest_is_done() {
     let shared = Shared::new();
     let output = shared.command(&["cat", "absent", "hello", "sub"]).output().unwrap();

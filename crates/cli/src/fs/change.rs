@@ -126,9 +126,17 @@ impl Rm {
             Err(error) if self.force && error.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(error) => Err(error.into()),
             Ok(stat) if stat.is_directory() && !self.recursive => bail!("is a directory; --recursive removes those"),
+            // All that is in it would be gone before the server refuses.
+            Ok(_) if !has_name(path) => bail!("has no name that could be removed"),
             Ok(stat) => remove(task, path, stat.is_directory(), 0),
         })
     }
+}
+
+/// Whether a path ends with a name, and not with `.`, `..` or the root.
+fn has_name(path: &Path) -> bool {
+    let last = path.as_os_str().as_bytes().rsplit(|&byte| byte == b'/').find(|component| !component.is_empty());
+    last.is_some_and(|last| !matches!(last, b"." | b".."))
 }
 
 fn remove(task: &mut Task, path: &Path, is_directory: bool, depth: usize) -> Result<()> {
