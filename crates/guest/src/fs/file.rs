@@ -142,12 +142,12 @@ impl<P: Platform> File<P> {
         self.fs.change_attributes(&self.fs.caller(), self.inode(), Some(&self.open), set)
     }
 
-    /// Makes data and attributes durable. Gives the error of an earlier write, once.
+    /// Makes data and attributes durable. Gives the error of an earlier write, once to each open file.
     pub fn sync_all(&self) -> Result<(), Errno> {
         self.open.fsync(&self.fs.caller(), false)
     }
 
-    /// Makes the data durable, and what is needed to find it. Gives the error of an earlier write, once.
+    /// Makes the data durable, and what is needed to find it. Gives the error of an earlier write, once to each open file.
     pub fn sync_data(&self) -> Result<(), Errno> {
         self.open.fsync(&self.fs.caller(), true)
     }

@@ -4,10 +4,11 @@
 //! checked permissions (a server serves whoever the guest let through). [`Inode`]s are counted references: the last one to go gives back, once,
 //! what the server has counted. What may be answered without asking lies in [`cache`](crate::cache).
 //!
-//! Lock order, outermost first: an inode's `size_lock` (a sleeping lock, held across requests); of another inode's
-//! it is only tried; then, each for a moment and none together with another: a shard of the inode table, a shard of the names,
-//! an inode's attributes, pages, link, listing, writers and write error, the rings of chunks and of dirty inodes, an open
-//! file's sequence. No reference to an inode is dropped under one of the latter, and no request is sent.
+//! Lock order, outermost first: that of write-backs, under an inode's only tried; an inode's `size_lock`, of another inode's
+//! only tried (both are sleeping locks, held across requests); then, each for a moment and none together with another: a
+//! shard of the inode table, a shard of the names, an inode's attributes, pages, link, listing, writers and write errors, the
+//! rings of chunks and of dirty inodes, an open file's sequence. No reference to an inode is dropped under one of the latter,
+//! and no request is sent.
 
 mod ageing;
 mod attributes;

@@ -25,7 +25,7 @@ use crate::{
 impl<P: Platform> Volume<P> {
     /// Writes back what has been dirty for `age_ns` or longer, 0 for all. A platform without threads calls it now and then.
     ///
-    /// Errors are kept for the next fsync or close of the file.
+    /// Errors are kept for the next fsync or close of each open file.
     pub fn write_back(&self, age_ns: u64) {
         self.shared.write_back(age_ns);
     }
@@ -38,6 +38,7 @@ impl<P: Platform> Volume<P> {
 
 impl<P: Platform> Shared<P> {
     pub(super) fn write_back(&self, age_ns: u64) {
+        let _alone = self.memory.write_backs.lock();
         let before_ns = self.now_ns().saturating_sub(age_ns);
         while let Some((inode, _)) = self.memory.oldest_dirty(before_ns) {
             inode.write_dirty();
@@ -217,7 +218,9 @@ impl<P: Platform> Inode<P> {
     fn relieve(&self) {
         let memory = &self.shared.memory;
         let dirty_max_bytes = self.shared.options.dirty_max_bytes;
-        while memory.dirty_bytes() > dirty_max_bytes {
+        // Who has it may wait for the lock of this inode.
+        let alone = memory.write_backs.try_lock();
+        while alone.is_some() && memory.dirty_bytes() > dirty_max_bytes {
             let Some((oldest, since_ns)) = memory.oldest_dirty(u64::MAX) else { break };
             // Two that wait for each other's lock would wait for ever.
             let Some(_size) = oldest.size_lock.try_lock() else {

@@ -143,20 +143,24 @@ fn a_file_that_is_open_for_synchronous_writing_waits_with_nothing() {
 }
 
 #[test]
-fn fsync_waits_for_what_another_thread_is_writing_back() {
-    let (_dir, peer, fs) = mount(16 << 20);
-    let file = fs.open("file", &options()).unwrap();
-    file.write_all(b"x").unwrap();
-    let (sender, syncs) = mpsc::channel();
-    peer.meanwhile(Opcode::Write, move || {
-        let sync = thread::spawn(move || file.sync_all());
-        // Long enough for a thread that does not wait.
-        for _ in 0..10_000 {
-            assert!(!sync.is_finished(), "it was told that the data is durable before the server was");
-            thread::yield_now();
-        }
-        sender.send(sync).unwrap();
-    });
-    fs.volume().write_back(0);
-    assert_eq!(syncs.recv().unwrap().join().unwrap(), Ok(()));
+fn fsync_and_sync_wait_for_what_another_thread_is_writing_back() {
+    for is_whole in [false, true] {
+        let (_dir, peer, fs) = mount(16 << 20);
+        // It stays open: closing it would wait too.
+        let file = Arc::new(fs.open("file", &options()).unwrap());
+        file.write_all(b"x").unwrap();
+        let (sender, syncs) = mpsc::channel();
+        let (share, synced) = (fs.clone(), Arc::clone(&file));
+        peer.meanwhile(Opcode::Write, move || {
+            let sync = thread::spawn(move || if is_whole { share.sync() } else { synced.sync_all() });
+            // Long enough for a thread that does not wait.
+            for _ in 0..10_000 {
+                assert!(!sync.is_finished(), "it was told that the data is durable before the server was");
+                thread::yield_now();
+            }
+            sender.send(sync).unwrap();
+        });
+        fs.volume().write_back(0);
+        assert_eq!(syncs.recv().unwrap().join().unwrap(), Ok(()));
+    }
 }

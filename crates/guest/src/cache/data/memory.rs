@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use lock_api::Mutex;
 
-use crate::{Platform, volume::Inode};
+use crate::{Platform, sync::SleepLock, volume::Inode};
 
 /// Bounds what is kept of files' contents.
 pub(crate) struct Memory<P: Platform> {
@@ -21,6 +21,8 @@ pub(crate) struct Memory<P: Platform> {
     /// Inodes with dirty pages, the oldest first.
     dirty: Mutex<P::RawMutex, VecDeque<Dirty<P>>>,
     dirty_bytes: AtomicUsize,
+    /// Held, across requests, by who writes back what it took off the list: others find it neither there nor written.
+    pub(crate) write_backs: SleepLock<P::Event>,
     ring: Mutex<P::RawMutex, VecDeque<Listed<P>>>,
 }
 
@@ -43,6 +45,7 @@ impl<P: Platform> Memory<P> {
             ids: AtomicU64::new(0),
             dirty: Mutex::default(),
             dirty_bytes: AtomicUsize::new(0),
+            write_backs: SleepLock::default(),
             ring: Mutex::default(),
         }
     }
