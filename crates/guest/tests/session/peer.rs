@@ -63,6 +63,8 @@ impl platform::Event for Spin {
     fn wake_all(&self) {}
 }
 
+type Act = Box<dyn FnOnce() + Send>;
+
 /// Serves a session with `F`.
 pub(crate) struct Peer<F> {
     server: Server<F>,
@@ -73,7 +75,7 @@ pub(crate) struct Peer<F> {
     is_failing: AtomicBool,
     messages: AtomicU64,
     /// What happens once while a reply of the operation is on its way.
-    meanwhile: Mutex<Option<(Opcode, Box<dyn FnOnce() + Send>)>>,
+    meanwhile: Mutex<Option<(Opcode, Act)>>,
     /// Queues that were used, by number.
     pub(crate) queues: Mutex<Vec<u16>>,
 }
