@@ -1,7 +1,7 @@
 //! A share as a kernel's VFS sees it: inodes, open files, directory streams.
 //!
-//! [`Volume`] is begun over a [`Session`]; every operation names its [`Caller`](crate::session::Caller), and whoever calls has
-//! checked permissions (a server serves whoever the guest let through). [`Inode`]s are counted references: the last one to go gives back, once,
+//! [`Volume`] is begun over a [`Session`]; every operation names its [`Caller`], and whoever calls has checked permissions
+//! (a server serves whoever the guest let through). [`Inode`]s are counted references: the last one to go gives back, once,
 //! what the server has counted. What may be answered without asking lies in [`cache`](crate::cache).
 //!
 //! Lock order, outermost first: that of write-backs, under an inode's only tried; an inode's `size_lock`, of another inode's

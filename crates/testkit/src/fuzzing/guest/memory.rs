@@ -122,7 +122,6 @@ pub(super) struct OneThread(AtomicBool);
 // SAFETY: `try_lock` gives the lock to whoever turns the flag from false to true, and to nobody until `unlock` turns it back;
 // `lock` returns only after that.
 unsafe impl lock_api::RawMutex for OneThread {
-    #[expect(clippy::declare_interior_mutable_const, reason = "the trait has it so")]
     const INIT: Self = Self(AtomicBool::new(false));
     type GuardMarker = lock_api::GuardSend;
 
