@@ -5,6 +5,7 @@
 
 pub mod arena;
 pub mod daemon;
+pub mod fault;
 
 pub mod mount;
 pub mod platform;
