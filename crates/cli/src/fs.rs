@@ -27,6 +27,9 @@ use clap::{ArgGroup, Args, Subcommand};
 use share::Share;
 use transom_user::{daemon::Program, mount::Mount};
 
+/// How many directories deep a command goes: how deep they are is the server's word.
+const DEPTH_MAX: usize = 512;
+
 /// What a shell gives for a command that Ctrl-C has ended.
 const INTERRUPTED: u8 = 130;
 

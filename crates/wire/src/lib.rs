@@ -10,6 +10,7 @@
 
 pub mod attr;
 pub mod config;
+pub mod device_number;
 pub mod dirent;
 pub mod extension;
 pub mod header;

@@ -16,12 +16,10 @@ use rustix::{
 };
 
 use super::{
-    Task, text,
+    DEPTH_MAX, Task, text,
     tree::{Tree as _, Writer as _},
 };
 
-/// As in `tree`.
-const DEPTH_MAX: usize = 512;
 /// One request of the largest size carries it.
 const CHUNK_LEN: usize = 1 << 20;
 
@@ -103,19 +101,7 @@ impl Mkdir {
             if !self.parents {
                 return Ok(task.share.mkdir(path, 0o777)?);
             }
-            let mut above: Vec<_> = path.ancestors().filter(|path| path.file_name().is_some()).collect();
-            above.reverse();
-            for path in above {
-                match task.share.mkdir(path, 0o777) {
-                    Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                        if !task.share.stat(path, true)?.is_directory() {
-                            return Err(error.into());
-                        }
-                    }
-                    made => made?,
-                }
-            }
-            Ok(())
+            Ok(task.share.mkdir_all(path, 0o777)?)
         })
     }
 }

@@ -14,14 +14,13 @@ use anyhow::{Context as _, Result, bail, ensure};
 use indicatif::ProgressBar;
 
 use super::{
+    DEPTH_MAX,
     text::for_message,
     tree::{Kind, Meta, Reader, Tree, Writer},
 };
 
 /// One request of the largest size carries it.
 const CHUNK_LEN: usize = 1 << 20;
-/// Directories within directories that are copied; a server could make up any number.
-const DEPTH_MAX: usize = 512;
 
 /// How to copy.
 pub(super) struct Copier<'a> {

@@ -11,14 +11,11 @@ use anyhow::Result;
 use clap::Args;
 
 use super::{
-    Task,
+    DEPTH_MAX, Task,
     share::Stat,
     text::{self, for_stdout},
     tree::Tree as _,
 };
-
-/// Directories within directories that are shown; a server could make up any number.
-const DEPTH_MAX: usize = 512;
 
 /// List directories
 #[derive(Debug, Args)]

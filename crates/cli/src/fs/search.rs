@@ -12,13 +12,10 @@ use clap::{Args, ValueEnum};
 use globset::{GlobBuilder, GlobMatcher};
 
 use super::{
-    Task,
+    DEPTH_MAX, Task,
     share::Stat,
     text::{self, for_stdout},
 };
-
-/// As in `tree`.
-const DEPTH_MAX: usize = 512;
 
 /// Print the paths below directories, all or those that match
 #[derive(Debug, Args)]

@@ -90,7 +90,7 @@ impl Share {
         Ok(Self { fs: fs.with_credentials(credentials()) })
     }
 
-    /// Ends the session; errors of what was written late show here.
+    /// Ends the session.
     pub(super) fn end(self) {
         // Without an answer the daemon sees the end of the connection, which does the same.
         let _ = self.fs.volume().session().destroy();
@@ -100,7 +100,6 @@ impl Share {
         let path = bytes(path);
         let found = if follow { self.fs.metadata(path) } else { self.fs.symlink_metadata(path) }.map_err(error)?;
         let attr = found.attr();
-        let rdev = attr.rdev.get();
         Ok(Stat {
             ino: attr.ino.get(),
             mode: attr.mode.get(),
@@ -110,7 +109,7 @@ impl Share {
             size: attr.size.get(),
             blocks: attr.blocks.get(),
             // As Linux packs them into 32 bits.
-            rdev: ((rdev & 0xf_ff00) >> 8, rdev & 0xff | rdev >> 12 & 0xf_ff00),
+            rdev: found.device(),
             atime: (attr.atime.get() as i64, attr.atimensec.get()),
             mtime: (attr.mtime.get() as i64, attr.mtimensec.get()),
             ctime: (attr.ctime.get() as i64, attr.ctimensec.get()),
@@ -141,6 +140,10 @@ impl Share {
 
     pub(super) fn link(&self, old: &Path, new: &Path) -> io::Result<()> {
         self.fs.hard_link(bytes(old), bytes(new)).map_err(error)
+    }
+
+    pub(super) fn mkdir_all(&self, path: &Path, mode: u32) -> io::Result<()> {
+        self.fs.create_dir_all(bytes(path), mode).map_err(error)
     }
 
     pub(super) fn rename_to(&self, from: &Path, to: &Path, replaces: bool) -> io::Result<()> {

@@ -12,13 +12,10 @@ use anyhow::Result;
 use clap::Args;
 
 use super::{
-    Task,
+    DEPTH_MAX, Task,
     share::Stat,
     text::{self, for_stdout},
 };
-
-/// As in `tree`.
-const DEPTH_MAX: usize = 512;
 
 /// Add up what files take on the disk
 ///

@@ -1,6 +1,6 @@
 //! Attributes, by path: asking and changing.
 
-use transom_wire::attr::Attr;
+use transom_wire::{attr::Attr, device_number};
 
 use super::{Fs, permission::WRITE};
 use crate::{
@@ -48,6 +48,11 @@ impl FileType {
 impl Metadata {
     pub(super) fn new(attr: Attr) -> Self {
         Self(attr)
+    }
+
+    /// Of a device: its major and minor number.
+    pub fn device(&self) -> (u32, u32) {
+        device_number::decode(self.0.rdev.get())
     }
 
     /// All of it, as the protocol has it.

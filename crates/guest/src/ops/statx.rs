@@ -3,6 +3,7 @@
 use transom_wire::{
     Handle, NodeId, Opcode,
     attr::{Attr, AttrOut},
+    device_number,
     ops::{
         getattr::GETATTR_FH,
         statx::{Statx, StatxIn, StatxOut, SxTime},
@@ -60,8 +61,7 @@ impl<P: Platform> Session<P> {
 fn from_getattr(out: &AttrOut) -> StatxOut {
     let attr = &out.attr;
     let time = |sec: u64, nsec: u32| SxTime { tv_sec: (sec as i64).into(), tv_nsec: nsec.into(), reserved: 0.into() };
-    // The 32-bit form of a device: minor bits 0 to 7, major 8 to 19, the rest of the minor behind.
-    let rdev = attr.rdev.get();
+    let (major, minor) = device_number::decode(attr.rdev.get());
     let stat = Statx {
         mask: STATX_BASIC_STATS.into(),
         blksize: attr.blksize,
@@ -75,8 +75,8 @@ fn from_getattr(out: &AttrOut) -> StatxOut {
         atime: time(attr.atime.get(), attr.atimensec.get()),
         mtime: time(attr.mtime.get(), attr.mtimensec.get()),
         ctime: time(attr.ctime.get(), attr.ctimensec.get()),
-        rdev_major: (rdev >> 8 & 0xfff).into(),
-        rdev_minor: (rdev & 0xff | rdev >> 12 & 0xfff00).into(),
+        rdev_major: major.into(),
+        rdev_minor: minor.into(),
         ..Statx::default()
     };
     StatxOut { attr_valid: out.attr_valid, attr_valid_nsec: out.attr_valid_nsec, stat, ..StatxOut::default() }

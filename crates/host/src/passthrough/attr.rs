@@ -3,7 +3,10 @@
 use std::{os::fd::AsFd, time::Duration};
 
 use rustix::fs::Statx;
-use transom_wire::attr::{Attr, AttrOut};
+use transom_wire::{
+    attr::{Attr, AttrOut},
+    device_number,
+};
 
 use super::Passthrough;
 use crate::{
@@ -28,7 +31,7 @@ impl Passthrough {
             nlink: stat.stx_nlink.into(),
             uid: self.guest_uid(stat.stx_uid).0.into(),
             gid: self.guest_gid(stat.stx_gid).0.into(),
-            rdev: device_number(stat.stx_rdev_major, stat.stx_rdev_minor).into(),
+            rdev: device_number::encode(stat.stx_rdev_major, stat.stx_rdev_minor).into(),
             blksize: stat.stx_blksize.into(),
             flags: 0.into(),
         };
@@ -69,27 +72,4 @@ impl Passthrough {
 /// A duration as FUSE has it.
 pub(super) fn seconds(duration: Duration) -> (u64, u32) {
     (duration.as_secs(), duration.subsec_nanos())
-}
-
-/// The 32-bit form of a device number, as Linux passes it to FUSE.
-fn device_number(major: u32, minor: u32) -> u32 {
-    (minor & 0xff) | (major << 8) | ((minor & !0xff) << 12)
-}
-
-/// Major and minor number of the 32-bit form.
-pub(super) fn major_minor(device: u32) -> (u32, u32) {
-    ((device & 0xf_ff00) >> 8, (device & 0xff) | ((device >> 12) & 0xf_ff00))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn device_numbers_survive_both_ways() {
-        for (major, minor) in [(0, 0), (1, 3), (8, 255), (259, 0), (0xfff, 0xf_ffff)] {
-            assert_eq!(major_minor(device_number(major, minor)), (major, minor));
-        }
-        assert_eq!(device_number(8, 0x123), 0x10_0823);
-    }
 }

@@ -16,12 +16,15 @@ use transom_testkit::client::{
 };
 use transom_user::{
     guest::{
-        fs::{self, Credentials, Fs, Metadata, OpenOptions},
+        fs::{self, Credentials, Fs, OpenOptions},
         session::Caller,
         volume,
     },
     platform::Process,
 };
+use transom_wire::device_number;
+
+use crate::vfs::told;
 
 /// One process of the program.
 pub(crate) struct Program {
@@ -116,8 +119,7 @@ impl Client for Program {
     }
 
     fn mknod(&self, path: &[u8], kind: FileType, mode: u32, device: (u32, u32)) -> Result<()> {
-        let (major, minor) = device;
-        let rdev = minor & 0xff | major << 8 | (minor & !0xff) << 12;
+        let rdev = device_number::encode(device.0, device.1);
         self.fs().mknod(path, kind.as_raw_mode() | mode & 0o7777, rdev).map_err(errno)
     }
 
@@ -163,11 +165,11 @@ impl Client for Program {
     fn stat(&self, path: &[u8], follow: bool) -> Result<Attr> {
         let fs = self.fs();
         let found = if follow { fs.metadata(path) } else { fs.symlink_metadata(path) };
-        found.map(|found| told(&found)).map_err(errno)
+        found.map(|found| told(found.attr())).map_err(errno)
     }
 
     fn stat_handle(&self, handle: Handle) -> Result<Attr> {
-        self.file(handle)?.file.metadata().map(|found| told(&found)).map_err(errno)
+        self.file(handle)?.file.metadata().map(|found| told(found.attr())).map_err(errno)
     }
 
     fn chmod(&self, path: &[u8], mode: u32) -> Result<()> {
@@ -419,26 +421,5 @@ fn lock_kind(kind: LockKind) -> volume::LockKind {
         LockKind::Read => volume::LockKind::Shared,
         LockKind::Write => volume::LockKind::Exclusive,
         LockKind::None => volume::LockKind::Unlocked,
-    }
-}
-
-fn told(found: &Metadata) -> Attr {
-    let attr = found.attr();
-    let time = |sec: u64, nsec| Time { sec: sec as i64, nsec };
-    let rdev = attr.rdev.get();
-    Attr {
-        ino: attr.ino.get(),
-        mode: attr.mode.get(),
-        nlink: attr.nlink.get(),
-        uid: attr.uid.get(),
-        gid: attr.gid.get(),
-        rdev: ((rdev & 0xf_ff00) >> 8, rdev & 0xff | rdev >> 12 & 0xf_ff00),
-        size: attr.size.get(),
-        blocks: attr.blocks.get(),
-        blksize: attr.blksize.get(),
-        atime: time(attr.atime.get(), attr.atimensec.get()),
-        mtime: time(attr.mtime.get(), attr.mtimensec.get()),
-        ctime: time(attr.ctime.get(), attr.ctimensec.get()),
-        btime: None,
     }
 }

@@ -1,11 +1,11 @@
 //! MKNOD.
 
 use rustix::fs::{AtFlags, FileType, makedev};
-use transom_wire::{Name, NodeId, attr::EntryOut, ops::mknod::MknodIn};
+use transom_wire::{Name, NodeId, attr::EntryOut, device_number, ops::mknod::MknodIn};
 
 use crate::{
     Errno,
-    passthrough::{Passthrough, attr::major_minor, creator::permissions},
+    passthrough::{Passthrough, creator::permissions},
     server::Context,
 };
 
@@ -29,7 +29,7 @@ impl Passthrough {
         if file_type == FileType::Unknown {
             return Err(Errno::INVAL);
         }
-        let (major, minor) = major_minor(arg.rdev.get());
+        let (major, minor) = device_number::decode(arg.rdev.get());
         let dir = self.inodes.get(parent)?;
         {
             let _creator = self.creator(ctx, arg.umask.get())?;

@@ -4,6 +4,7 @@ use transom_testkit::client::{self, Access, Errno, Handle, SetTime, Space, Time}
 use transom_wire::{
     NodeId,
     attr::Attr,
+    device_number,
     ops::setattr::{SetattrIn, SetattrValid},
 };
 use zerocopy::FromZeros as _;
@@ -128,16 +129,16 @@ impl Process<'_> {
     }
 }
 
-fn told(attr: &Attr) -> client::Attr {
+/// Attributes as the cases have them.
+pub(crate) fn told(attr: &Attr) -> client::Attr {
     let time = |sec: u64, nsec| Time { sec: sec as i64, nsec };
-    let rdev = attr.rdev.get();
     client::Attr {
         ino: attr.ino.get(),
         mode: attr.mode.get(),
         nlink: attr.nlink.get(),
         uid: attr.uid.get(),
         gid: attr.gid.get(),
-        rdev: ((rdev & 0xfff00) >> 8, rdev & 0xff | rdev >> 12 & 0xfff00),
+        rdev: device_number::decode(attr.rdev.get()),
         size: attr.size.get(),
         blocks: attr.blocks.get(),
         blksize: attr.blksize.get(),

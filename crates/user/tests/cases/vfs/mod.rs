@@ -25,6 +25,7 @@ use transom_guest::session::Session;
 use transom_testkit::client::Identity;
 use transom_user::platform::Process as Platform;
 
+pub(crate) use attributes::told;
 pub(crate) use errno::Result;
 pub(crate) use process::Process;
 use walk::Place;

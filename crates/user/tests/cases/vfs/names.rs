@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use transom_testkit::client::{Errno, FileType, Handle, RenameFlags};
-use transom_wire::attr::Attr;
+use transom_wire::{attr::Attr, device_number};
 
 use super::{
     errno::{Result, from_guest},
@@ -40,7 +40,7 @@ impl Process<'_> {
             return Err(Errno::PERM);
         }
         let mode = kind.as_raw_mode() | self.new_mode(mode & 0o7777);
-        let device = if is_device { encode_device(device) } else { 0 };
+        let device = if is_device { device_number::encode(device.0, device.1) } else { 0 };
         let caller = self.creator(&directory);
         let entry = self.vfs.session.mknod(&caller, place.node().id, name_of(&name)?, mode, device);
         drop(Node::of(&self.vfs.session, &entry.map_err(from_guest)?));
@@ -187,9 +187,4 @@ impl Process<'_> {
         let (node, attr) = self.lookup(&place, &name)?.ok_or(Errno::NOENT)?;
         Ok(Named { place, name, _node: node, attr, has_slash })
     }
-}
-
-/// As Linux encodes it in 32 bits (`new_encode_dev`).
-fn encode_device((major, minor): (u32, u32)) -> u32 {
-    minor & 0xff | major << 8 | (minor & !0xff) << 12
 }
