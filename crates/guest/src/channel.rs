@@ -78,6 +78,17 @@ pub enum Source<'a> {
     Buffer(&'a DmaBuffer, usize, usize),
 }
 
+impl Source<'_> {
+    /// What it has, in bytes.
+    pub fn len_bytes(&self) -> usize {
+        match self {
+            Self::Empty => 0,
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Buffer(_, _, len_bytes) => *len_bytes,
+        }
+    }
+}
+
 /// Room that the device is to fill.
 pub enum Sink<'a> {
     /// None.
@@ -86,6 +97,17 @@ pub enum Sink<'a> {
     Bytes(&'a mut [u8]),
     /// In memory that the device reaches: never copied. Offset and length lie within the buffer.
     Buffer(&'a DmaBuffer, usize, usize),
+}
+
+impl Sink<'_> {
+    /// What it takes, in bytes.
+    pub fn len_bytes(&self) -> usize {
+        match self {
+            Self::Empty => 0,
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Buffer(_, _, len_bytes) => *len_bytes,
+        }
+    }
 }
 
 /// A request with buffers of its own.

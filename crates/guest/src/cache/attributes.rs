@@ -14,8 +14,14 @@ pub(crate) struct Attributes {
 }
 
 impl Attributes {
-    pub(crate) fn new(attr: Attr, validity: Validity) -> Self {
-        Self { attr, validity, changed_at: 0 }
+    /// Nothing that may be used, of an inode that this guest may have changed at `changed_at`.
+    pub(crate) fn changed_before(changed_at: u64) -> Self {
+        Self { changed_at, ..Self::default() }
+    }
+
+    /// When this guest last changed the inode.
+    pub(crate) fn changed_at(&self) -> u64 {
+        self.changed_at
     }
 
     /// What may be used without asking.
@@ -23,14 +29,12 @@ impl Attributes {
         self.validity.is_valid(now_ns).then_some(&self.attr)
     }
 
-    /// Keeps the answer to what was asked at `asked_at`. False where a change has overtaken it.
-    pub(crate) fn put(&mut self, attr: Attr, validity: Validity, asked_at: u64) -> bool {
-        let is_current = self.changed_at <= asked_at;
-        if is_current {
+    /// Keeps the answer to what was asked at `asked_at`, unless a change has overtaken it.
+    pub(crate) fn put(&mut self, attr: Attr, validity: Validity, asked_at: u64) {
+        if self.changed_at <= asked_at {
             self.attr = attr;
             self.validity = validity;
         }
-        is_current
     }
 
     /// Says that this guest has changed, or is changing, the inode at `now`.

@@ -1,8 +1,9 @@
 //! A pool that the device reaches, and copies between it and everything else: one for each device.
 //!
-//! For guests whose memory the host must not see, and for processes, whose arena is what a back end shares with them. What
-//! already lies in the pool is mapped where it is. What is allocated lies in the upper half while that has room, so that it
-//! leaves no gaps among the mappings, which are short-lived and long. Lock: `pages`, held only while pages are searched and marked.
+//! For guests whose memory the host must not see, and for processes, whose arena is what a back end shares with them.
+//! What already lies in the pool is mapped where it is. What is allocated lies in the upper half while that has room,
+//! so that it leaves no gaps among the mappings, which are short-lived and long. Lock: `pages`, held only while pages
+//! are searched and marked.
 
 #![expect(unsafe_code, reason = "bytes are copied from and to pointers that the caller vouches for")]
 
@@ -24,8 +25,8 @@ const MAPPING_LEN_MAX: usize = 1 << 20;
 /// What a mapping does when the pool has no room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WhenFull {
-    /// It waits until enough was given back, for so many nanoseconds at most, and then fails: callers that each hold a part of the
-    /// pool and want more must not wait for each other for ever.
+    /// It waits until enough was given back, for so many nanoseconds at most, and then fails: callers that each hold a
+    /// part of the pool and want more must not wait for each other for ever.
     Wait(u64),
     /// It fails with [`DmaError::Exhausted`].
     Fail,
@@ -153,7 +154,8 @@ impl<P: Platform> DmaOps for Bounce<P> {
         if direction == Direction::FromDevice {
             let written_bytes = written_bytes.min(len_bytes);
             let copy = self.pool.part(offset, written_bytes);
-            // SAFETY: `start` and `len_bytes` behind it may be written, as `map`'s caller vouches; they are not part of the pool.
+            // SAFETY: `start` and `len_bytes` behind it may be written, as `map`'s caller vouches; they are not part of
+            // the pool.
             unsafe { core::ptr::copy_nonoverlapping(copy.start().as_ptr(), start.as_ptr(), written_bytes) }
             self.counters.bounced(start, written_bytes);
         }

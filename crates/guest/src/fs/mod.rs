@@ -12,6 +12,7 @@ mod open;
 mod path;
 mod permission;
 mod read_dir;
+mod remove_all;
 mod walk;
 mod xattr;
 

@@ -1,12 +1,13 @@
 //! Making, moving and removing names, by path.
 
-use alloc::{sync::Arc, vec, vec::Vec};
+use alloc::{sync::Arc, vec::Vec};
 
 use transom_wire::Name;
 
 use super::{
     Fs,
     path::{self, Last},
+    permission::WRITE,
     walk::Walk,
 };
 use crate::{Errno, Platform, session::Caller, volume::Inode};
@@ -25,20 +26,25 @@ impl<P: Platform> Fs<P> {
     /// Makes a directory and those above it that are absent; one that exists is no error.
     pub fn create_dir_all(&self, path: impl AsRef<[u8]>, mode: u32) -> Result<(), Errno> {
         let path = path.as_ref();
-        match self.create_dir(path, mode) {
-            Err(Errno::NOENT) => {
-                let (before, Last::Name(..)) = path::split_last(path) else { return Err(Errno::NOENT) };
-                if before.is_empty() {
-                    return Err(Errno::NOENT);
-                }
-                self.create_dir_all(before, mode)?;
-                self.existing_dir(path, self.create_dir(path, mode))
-            }
-            result => self.existing_dir(path, result),
+        let made = self.create_dir(path, mode);
+        if made != Err(Errno::NOENT) {
+            return self.existing_dir(path, made);
         }
+        let mut made = made;
+        let mut rest = path;
+        while let Some((_, behind)) = path::split_first(rest) {
+            rest = behind;
+            let above = &path[..path.len() - rest.len()];
+            made = self.existing_dir(above, self.create_dir(above, mode));
+            if made.is_err() {
+                break;
+            }
+        }
+        made
     }
 
-    /// Makes a file: `mode` is type and permissions, `rdev` the device in the kernel's 32-bit form. Errors: EPERM for a device by others than root.
+    /// Makes a file: `mode` is type and permissions, `rdev` the device in the kernel's 32-bit form. Errors: EPERM for a device
+    /// by others than root.
     pub fn mknod(&self, path: impl AsRef<[u8]>, mode: u32, rdev: u32) -> Result<(), Errno> {
         if matches!(mode & 0o170_000, 0o020_000 | 0o060_000) && self.credentials.uid != 0 {
             return Err(Errno::PERM);
@@ -98,40 +104,10 @@ impl<P: Platform> Fs<P> {
     /// Removes an empty directory. Errors: ENOTEMPTY, ENOTDIR, EINVAL for `.`, EBUSY for the root.
     pub fn remove_dir(&self, path: impl AsRef<[u8]>) -> Result<(), Errno> {
         self.walking(|walk| {
-            let name = match walk.follow_to_parent(path.as_ref())? {
-                Last::Name(name, _) => path::name(name)?,
-                Last::Here => return Err(Errno::INVAL),
-                Last::Above => return Err(Errno::NOTEMPTY),
-                Last::Root => return Err(Errno::BUSY),
-            };
+            let name = dir_name(walk.follow_to_parent(path.as_ref())?)?;
             self.check_victim(walk, name)?;
             self.volume.rmdir(&walk.caller, walk.here(), name)
         })
-    }
-
-    /// Removes a directory and all that is in it; symbolic links are not followed.
-    pub fn remove_dir_all(&self, path: impl AsRef<[u8]>) -> Result<(), Errno> {
-        let path = path.as_ref();
-        if self.symlink_metadata(path)?.is_symlink() {
-            return Err(Errno::NOTDIR);
-        }
-        // How deep it goes is the server's word, and a kernel's stack is small. The length of a path bounds it.
-        let mut within = vec![(path.to_vec(), self.read_dir(path)?)];
-        while let Some((path, entries)) = within.last_mut() {
-            let Some(entry) = entries.next().transpose()? else {
-                self.remove_dir(&*path)?;
-                within.pop();
-                continue;
-            };
-            let inner = [path, b"/".as_slice(), &entry.name].concat();
-            if self.symlink_metadata(&inner)?.is_dir() {
-                let entries = self.read_dir(&inner)?;
-                within.push((inner, entries));
-            } else {
-                self.remove_file(&inner)?;
-            }
-        }
-        Ok(())
     }
 
     /// Moves `old` to `new`, which it replaces.
@@ -159,7 +135,7 @@ impl<P: Platform> Fs<P> {
                     return Err(Errno::NOTDIR);
                 }
             }
-            self.check_move(from, old, &to, new)?;
+            self.check_move(from, old, &to, new, flags)?;
             self.volume.rename(&from.caller, (from.here(), old), (to.here(), new), flags)
         })
     }
@@ -226,15 +202,48 @@ impl<P: Platform> Fs<P> {
         self.check_removing(&walk.caller, walk.here(), &*walk.look(name)?)
     }
 
-    fn check_move(&self, from: &Walk<'_, P>, old: Name<'_>, to: &Walk<'_, P>, new: Name<'_>) -> Result<(), Errno> {
+    fn check_move(
+        &self,
+        from: &Walk<'_, P>,
+        old: Name<'_>,
+        to: &Walk<'_, P>,
+        new: Name<'_>,
+        flags: u32,
+    ) -> Result<(), Errno> {
         if self.credentials.uid == 0 {
             return Ok(());
         }
-        self.check_victim(from, old)?;
-        match to.look(new) {
-            Ok(victim) => self.check_removing(&to.caller, to.here(), &victim),
-            Err(Errno::NOENT) => self.check_making(&to.caller, to.here()),
-            Err(error) => Err(error),
+        let moved = from.look(old)?;
+        self.check_removing(&from.caller, from.here(), &moved)?;
+        let victim = match to.look(new) {
+            Ok(victim) => {
+                self.check_removing(&to.caller, to.here(), &victim)?;
+                Some(victim)
+            }
+            Err(Errno::NOENT) => {
+                self.check_making(&to.caller, to.here())?;
+                None
+            }
+            Err(error) => return Err(error),
+        };
+        if Arc::ptr_eq(from.here(), to.here()) {
+            return Ok(());
         }
+        // The `..` of a directory changes with its parent.
+        let exchanged = victim.filter(|_| flags & RENAME_EXCHANGE != 0);
+        for directory in [Some(moved), exchanged].iter().flatten().filter(|inode| inode.is_directory()) {
+            self.check(&from.caller, directory, WRITE)?;
+        }
+        Ok(())
+    }
+}
+
+/// The name of a directory that is to go. Errors: EINVAL for `.`, ENOTEMPTY for `..`, EBUSY for the root.
+pub(super) fn dir_name(last: Last<'_>) -> Result<Name<'_>, Errno> {
+    match last {
+        Last::Name(name, _) => path::name(name),
+        Last::Here => Err(Errno::INVAL),
+        Last::Above => Err(Errno::NOTEMPTY),
+        Last::Root => Err(Errno::BUSY),
     }
 }

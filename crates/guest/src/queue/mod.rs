@@ -34,7 +34,7 @@ use crate::{
 };
 use counters::Counters;
 use pace::Pace;
-use parts::{Data, Heads, SLOT_LEN, Segments, sink_len, source_len};
+use parts::{Data, Heads, SLOT_LEN, Segments};
 use slots::Slots;
 use sync::{AtomicBool, AtomicU32, Ordering};
 use tickets::Tickets;
@@ -146,7 +146,7 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
     /// Sends a message and blocks until its reply has come; gives what the device says it has written.
     pub(crate) fn call(&self, message: Message<'_>) -> Result<usize, ChannelError> {
         let Message { head, data, reply_head, reply_data } = message;
-        self.check_lengths(head.len(), source_len(&data), reply_head.len(), sink_len(&reply_data))?;
+        self.check_lengths(head.len(), data.len_bytes(), reply_head.len(), reply_data.len_bytes())?;
         let begin_ns = self.platform.now_ns();
         let claim = self.acquire()?;
         let heads = Heads::new(&self.messages, claim.slot, head, reply_head.len(), |len| self.buffer(len))?;

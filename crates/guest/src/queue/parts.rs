@@ -100,22 +100,6 @@ pub(super) fn check_range(buffer: &DmaMemory, offset: usize, len_bytes: usize) -
     }
 }
 
-pub(super) fn source_len(source: &Source<'_>) -> usize {
-    match source {
-        Source::Empty => 0,
-        Source::Bytes(bytes) => bytes.len(),
-        Source::Buffer(_, _, len_bytes) => *len_bytes,
-    }
-}
-
-pub(super) fn sink_len(sink: &Sink<'_>) -> usize {
-    match sink {
-        Sink::Empty => 0,
-        Sink::Bytes(bytes) => bytes.len(),
-        Sink::Buffer(_, _, len_bytes) => *len_bytes,
-    }
-}
-
 /// Bytes of a slot's own memory for the head, and behind them as many for the reply's. Requests are below this but for long
 /// names and batches; it is a whole number of cache lines.
 const HEAD_INLINE: usize = 512;

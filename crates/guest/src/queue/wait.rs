@@ -123,8 +123,8 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
             if is_over() {
                 break true;
             }
-            // What somebody reaped before this is marked as done under the same lock: either it is over now, or the device tells
-            // of whatever comes.
+            // What somebody reaped before this is marked as done under the same lock: either it is over now, or the
+            // device tells of whatever comes.
             let has_come = self.ring.lock().arm();
             if has_come {
                 self.reap(None);

@@ -87,8 +87,8 @@ impl<P: Platform> Session<P> {
         reply_data: Sink<'_>,
     ) -> Result<usize, Errno> {
         let unique = self.next_unique();
-        let room = reply_head.len() + sink_len(&reply_data);
-        complete_header(head, source_len(&data), unique);
+        let room = reply_head.len() + reply_data.len_bytes();
+        complete_header(head, data.len_bytes(), unique);
         let _in_flight = match caller.interrupt {
             Some(interrupt) => Some(interrupt.enter(unique)?),
             None => None,
@@ -148,22 +148,6 @@ impl<P: Platform> Session<P> {
     pub(crate) fn group_extension(&self, caller: &Caller<'_>) -> Option<GroupExtension> {
         let is_wanted = self.negotiated.flags.contains(InitFlags::CREATE_SUPP_GROUP);
         caller.group.filter(|_| is_wanted).map(GroupExtension::new)
-    }
-}
-
-fn source_len(source: &Source<'_>) -> usize {
-    match source {
-        Source::Empty => 0,
-        Source::Bytes(bytes) => bytes.len(),
-        Source::Buffer(_, _, len) => *len,
-    }
-}
-
-fn sink_len(sink: &Sink<'_>) -> usize {
-    match sink {
-        Sink::Empty => 0,
-        Sink::Bytes(bytes) => bytes.len(),
-        Sink::Buffer(_, _, len) => *len,
     }
 }
 

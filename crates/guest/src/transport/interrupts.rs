@@ -16,8 +16,8 @@ const WAITS_PER_STATUS: u32 = 4096;
 pub trait InterruptWait: Send + Sync {
     /// Blocks until interrupt `vector` has come, or until `deadline_ns` of the platform's clock; tells whether it has.
     ///
-    /// One that came while nobody waited is remembered, and ends the next wait. An interrupt ends every wait for its vector that is
-    /// under way. May return early.
+    /// One that came while nobody waited is remembered, and ends the next wait. An interrupt ends every wait for its
+    /// vector that is under way. May return early.
     fn wait(&self, vector: u16, deadline_ns: Option<u64>) -> bool;
 
     /// The device has been told that its interrupt was seen: a line that was masked when it fired may fire again.

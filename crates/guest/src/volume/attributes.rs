@@ -11,7 +11,7 @@ use transom_wire::{
 use zerocopy::FromZeros;
 
 use super::{Inode, OpenFile, Volume};
-use crate::{Errno, Platform, session::Caller};
+use crate::{Errno, Platform, cache::Validity, session::Caller};
 
 /// What to do with one of the times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -50,7 +50,8 @@ impl<P: Platform> Volume<P> {
 
     /// Changes attributes of `inode`, through an open file of it where there is one; gives what they are then.
     ///
-    /// Takes `size_lock` for a change of the size. Set-id bits go where a size or an owner changes, if the server has that task.
+    /// Takes `size_lock` for a change of the size. Set-id bits go where a size or an owner changes, if the server has that
+    /// task.
     pub fn setattr(
         &self,
         caller: &Caller<'_>,
@@ -74,16 +75,21 @@ impl<P: Platform> Volume<P> {
             Some(_) => inode.write_dirty_locked(),
             None => inode.write_dirty(),
         }
-        inode.changed();
+        let announced_at = inode.changed();
         let result = self.session().setattr(caller, inode.nodeid(), &arg);
         if set.size.is_some() {
             inode.drop_data();
         }
-        inode.changed();
-        let asked_at = self.shared.asked_at();
-        let out = result?;
-        inode.keep(&out, asked_at);
-        Ok(out.attr)
+        match result {
+            Ok(out) => {
+                inode.keep_changed(&out, announced_at);
+                Ok(out.attr)
+            }
+            Err(error) => {
+                inode.changed();
+                Err(error)
+            }
+        }
     }
 
     /// Whether the server lets the caller do with `inode` what `mask` says, as in access(2).
@@ -116,9 +122,25 @@ impl<P: Platform> Inode<P> {
         Ok(out.attr)
     }
 
-    pub(super) fn keep(&self, out: &AttrOut, asked_at: u64) {
-        let validity = self.shared.attr_validity(out.attr_valid.get(), out.attr_valid_nsec.get());
-        self.refresh(out.attr, validity, asked_at);
+    fn keep(&self, out: &AttrOut, asked_at: u64) {
+        self.refresh(out.attr, self.validity(out), asked_at);
+    }
+
+    /// Takes what came of a change that was announced at `announced_at`; not where another change came between, whose
+    /// effect the server may not have told.
+    fn keep_changed(&self, out: &AttrOut, announced_at: u64) {
+        let validity = self.validity(out);
+        let mut attributes = self.attributes.lock();
+        let is_alone = attributes.changed_at() == announced_at;
+        let now = self.shared.changed_at();
+        attributes.change(now);
+        if is_alone {
+            attributes.put(out.attr, validity, now);
+        }
+    }
+
+    fn validity(&self, out: &AttrOut) -> Validity {
+        self.shared.attr_validity(out.attr_valid.get(), out.attr_valid_nsec.get())
     }
 }
 

@@ -10,7 +10,7 @@ use super::{Shared, write_back::WriteErrors};
 use crate::{
     Platform,
     cache::{Validity, attributes::Attributes, data::Pages, directories::Listing},
-    session::{S_IFDIR, S_IFLNK, S_IFMT, S_IFREG},
+    session::{S_IFDIR, S_IFLNK, S_IFREG},
     sync::SleepLock,
 };
 
@@ -46,17 +46,17 @@ impl<P: Platform> Inode<P> {
     pub(super) fn new(
         shared: Arc<Shared<P>>,
         nodeid: NodeId,
-        attr: Attr,
-        validity: Validity,
+        file_type: u32,
+        attributes: Attributes,
         lookups: u64,
     ) -> Arc<Self> {
         let epoch = shared.new_epoch();
         Arc::new(Self {
             shared,
             nodeid,
-            file_type: attr.mode.get() & S_IFMT,
+            file_type,
             lookups: AtomicU64::new(lookups),
-            attributes: Mutex::new(Attributes::new(attr, validity)),
+            attributes: Mutex::new(attributes),
             symlink: Mutex::default(),
             listing: Mutex::default(),
             names_epoch: AtomicU64::new(epoch),
@@ -102,10 +102,12 @@ impl<P: Platform> Inode<P> {
         self.attributes.lock().put(attr, validity, asked_at);
     }
 
-    /// Says that this guest is changing, or has changed, something about the inode.
-    pub(crate) fn changed(&self) {
+    /// Says that this guest is changing, or has changed, something about the inode. Gives when, by the volume's count.
+    pub(crate) fn changed(&self) -> u64 {
         let mut attributes = self.attributes.lock();
-        attributes.change(self.shared.changed_at());
+        let now = self.shared.changed_at();
+        attributes.change(now);
+        now
     }
 
     pub(super) fn names_epoch(&self) -> u64 {

@@ -27,15 +27,13 @@ mod xattr;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use transom_wire::{
-    NodeId,
-    attr::{Attr, EntryOut},
-    ops::statfs::StatfsOut,
-};
+use transom_wire::{NodeId, attr::EntryOut, ops::statfs::StatfsOut};
 
 use crate::{
     Errno, Platform,
-    cache::{CacheOptions, Validity, data::memory::Memory, directories::Listings, names::Names},
+    cache::{
+        CacheOptions, Validity, attributes::Attributes, data::memory::Memory, directories::Listings, names::Names,
+    },
     session::{Caller, S_IFDIR, Session},
 };
 use ageing::Ageing;
@@ -86,8 +84,7 @@ impl<P: Platform> Volume<P> {
             owners: AtomicU64::new(0),
             epochs: AtomicU64::new(0),
         });
-        let attr = Attr { mode: S_IFDIR.into(), ..Attr::default() };
-        let root = Inode::new(Arc::clone(&shared), NodeId::ROOT, attr, Validity::NEVER, 0);
+        let root = Inode::new(Arc::clone(&shared), NodeId::ROOT, S_IFDIR, Attributes::default(), 0);
         let ageing = Ageing::start(&shared);
         Self { shared, root, _ageing: ageing }
     }

@@ -99,20 +99,22 @@ impl<P: Platform> Volume<P> {
 
     /// Removes the name of what is not a directory.
     pub fn unlink(&self, caller: &Caller<'_>, parent: &Arc<Inode<P>>, name: Name<'_>) -> Result<(), Errno> {
-        let target = self.kept(parent, name);
+        let target = self.touched(caller, parent, name);
         let result = self.change(parent, name, || self.session().unlink(caller, parent.nodeid(), name));
-        target.inspect(|inode| inode.changed());
+        if let Some(inode) = target {
+            inode.changed();
+        }
         result
     }
 
     /// Removes an empty directory.
     pub fn rmdir(&self, caller: &Caller<'_>, parent: &Arc<Inode<P>>, name: Name<'_>) -> Result<(), Errno> {
-        let target = self.kept(parent, name);
+        let target = self.touched(caller, parent, name);
         let result = self.change(parent, name, || self.session().rmdir(caller, parent.nodeid(), name));
-        target.inspect(|inode| {
+        if let Some(inode) = target {
             inode.changed();
             inode.forget_names();
-        });
+        }
         result
     }
 
@@ -124,13 +126,15 @@ impl<P: Platform> Volume<P> {
         to: (&Arc<Inode<P>>, Name<'_>),
         flags: u32,
     ) -> Result<(), Errno> {
-        let touched = [self.kept(from.0, from.1), self.kept(to.0, to.1)];
+        let touched = [self.touched(caller, from.0, from.1), self.touched(caller, to.0, to.1)];
         let result = self.change(from.0, from.1, || {
             self.change(to.0, to.1, || {
                 self.session().rename(caller, (from.0.nodeid(), from.1), (to.0.nodeid(), to.1), flags)
             })
         });
-        touched.iter().flatten().for_each(|inode| inode.changed());
+        for inode in touched.iter().flatten() {
+            inode.changed();
+        }
         // A directory that has moved has another parent, and what a server answers for its names may have changed with it.
         if flags & RENAME_EXCHANGE != 0 {
             touched.iter().flatten().for_each(|inode| inode.forget_names());
@@ -192,10 +196,13 @@ impl<P: Platform> Volume<P> {
         Ok(inode)
     }
 
-    /// What the kept name leads to.
-    fn kept(&self, parent: &Inode<P>, name: Name<'_>) -> Option<Arc<Inode<P>>> {
+    /// What a name leads to that is about to go: its link count will change, under other names too.
+    ///
+    /// Where attributes hold for ever the name is asked for; elsewhere those of an inode whose name is not kept end soon.
+    fn touched(&self, caller: &Caller<'_>, parent: &Arc<Inode<P>>, name: Name<'_>) -> Option<Arc<Inode<P>>> {
         match self.shared.names.get(parent.key(name), || self.shared.now_ns()) {
             Some(Found::Inode(inode)) => Some(inode),
+            None if self.shared.options.mode == CacheMode::Always => self.ask_name(caller, parent, name).ok(),
             _ => None,
         }
     }

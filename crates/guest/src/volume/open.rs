@@ -68,7 +68,8 @@ impl<P: Platform> Volume<P> {
         Ok(file)
     }
 
-    /// Makes the regular file `name` in `parent` where it is absent, and opens it. Errors: EEXIST for O_EXCL, as the server has it.
+    /// Makes the regular file `name` in `parent` where it is absent, and opens it. Errors: EEXIST for O_EXCL, as the server
+    /// has it.
     pub fn create(
         &self,
         caller: &Caller<'_>,
@@ -92,8 +93,9 @@ impl<P: Platform> Volume<P> {
         mode: u32,
         flags: u32,
     ) -> Result<Arc<OpenFile<P>>, Errno> {
+        let asked_at = self.shared.asked_at();
         let (entry, open) = self.session().tmpfile(caller, parent.nodeid(), mode, flags)?;
-        let inode = self.shared.adopt(&entry, self.shared.asked_at()).map(Some);
+        let inode = self.shared.adopt(&entry, asked_at).map(Some);
         self.created(caller, inode, &entry, &open, flags)
     }
 

@@ -10,18 +10,27 @@ use lock_api::Mutex;
 use transom_wire::{NodeId, attr::Attr};
 
 use super::{Inode, Shared};
-use crate::{Errno, Platform, cache::Validity, session::S_IFMT};
+use crate::{
+    Errno, Platform,
+    cache::{Validity, attributes::Attributes},
+    session::S_IFMT,
+};
 
 /// Locks beside each other: few threads meet at one, and an empty table stays small.
 const SHARDS: usize = 16;
 
-type Shard<P> = HashMap<NodeId, Weak<Inode<P>>>;
+struct Shard<P: Platform> {
+    inodes: HashMap<NodeId, Weak<Inode<P>>>,
+    /// When this guest last changed one that has gone since. An answer that was asked for before may tell of the time before
+    /// the change, and the inode that knew of it is no more.
+    gone_changed_at: u64,
+}
 
 pub(super) struct Table<P: Platform>([Mutex<P::RawMutex, Shard<P>>; SHARDS]);
 
 impl<P: Platform> Table<P> {
     pub(super) fn new() -> Self {
-        Self(core::array::from_fn(|_| Mutex::default()))
+        Self(core::array::from_fn(|_| Mutex::new(Shard { inodes: HashMap::new(), gone_changed_at: 0 })))
     }
 
     /// Takes one reference that the server has counted; gives the inode, with the attributes that came with it.
@@ -36,8 +45,8 @@ impl<P: Platform> Table<P> {
         asked_at: u64,
     ) -> Result<Arc<Inode<P>>, Errno> {
         let mut shard = self.shard(nodeid).lock();
-        let known = shard.get(&nodeid).and_then(Weak::upgrade);
-        if let Some(inode) = known {
+        let listed = shard.inodes.get(&nodeid).map(Weak::upgrade);
+        if let Some(Some(inode)) = listed {
             drop(shard);
             inode.count_lookup();
             if inode.file_type() != attr.mode.get() & S_IFMT {
@@ -46,16 +55,22 @@ impl<P: Platform> Table<P> {
             inode.refresh(attr, validity, asked_at);
             return Ok(inode);
         }
-        let inode = Inode::new(Arc::clone(shared), nodeid, attr, validity, 1);
-        shard.insert(nodeid, Arc::downgrade(&inode));
+        // What one that is just going knew is not known yet.
+        let changed_at = if listed.is_some() { shared.asked_at() } else { shard.gone_changed_at };
+        let mut attributes = Attributes::changed_before(changed_at);
+        attributes.put(attr, validity, asked_at);
+        let inode = Inode::new(Arc::clone(shared), nodeid, attr.mode.get() & S_IFMT, attributes, 1);
+        shard.inodes.insert(nodeid, Arc::downgrade(&inode));
         Ok(inode)
     }
 
     /// Takes an inode out that has lost its last reference.
     pub(super) fn remove(&self, inode: &Inode<P>) {
+        let changed_at = inode.attributes.lock().changed_at();
         let mut shard = self.shard(inode.nodeid()).lock();
-        if shard.get(&inode.nodeid()).is_some_and(|listed| core::ptr::eq(listed.as_ptr(), inode)) {
-            shard.remove(&inode.nodeid());
+        shard.gone_changed_at = shard.gone_changed_at.max(changed_at);
+        if shard.inodes.get(&inode.nodeid()).is_some_and(|listed| core::ptr::eq(listed.as_ptr(), inode)) {
+            shard.inodes.remove(&inode.nodeid());
         }
     }
 

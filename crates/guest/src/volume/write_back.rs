@@ -1,10 +1,10 @@
 //! Writing into kept pages, and what was written so to the server.
 //!
-//! Where INIT settled WRITEBACK_CACHE. Dirty pages are written by FSYNC, by closing, before anything that the server does with
-//! the contents, when too many are dirty, when they have waited for long ([`ageing`](super::ageing)), and by
-//! [`Volume::write_back`]. An error is kept with the inode and told once to
-//! each open file, by its next fsync or close. Whoever writes back holds the inode's `size_lock`, and a dirty inode has a writer's handle:
-//! the last of them writes back before it is released.
+//! Where INIT settled WRITEBACK_CACHE. Dirty pages are written by FSYNC, by closing, before anything that the server
+//! does with the contents, when too many are dirty, when they have waited for long ([`ageing`](super::ageing)), and by
+//! [`Volume::write_back`]. An error is kept with the inode and told once to each open file, by its next fsync or close.
+//! Whoever writes back holds the inode's `size_lock`, and a dirty inode has a writer's handle: the last of them writes
+//! back before it is released.
 
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;

@@ -201,3 +201,49 @@ fn a_directory_with_the_number_of_one_that_is_gone_has_names_of_its_own() {
     let second = volume.mkdir(&ROOT, volume.root(), name("second"), 0o755).unwrap();
     assert!(volume.lookup(&ROOT, &second, name("file")).is_ok());
 }
+
+#[test]
+fn attributes_that_another_change_has_overtaken_are_not_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("file"), b"").unwrap();
+    let (peer, fs) = alone(dir.path());
+    let other = fs.clone();
+    peer.meanwhile(Opcode::Setattr, move || other.set_permissions("file", 0o600).unwrap());
+    fs.set_permissions("file", 0o644).unwrap();
+    assert_eq!(fs.metadata("file").unwrap().attr().mode.get() & 0o777, 0o600);
+    let before = peer.messages();
+    fs.set_permissions("file", 0o640).unwrap();
+    assert_eq!(fs.metadata("file").unwrap().attr().mode.get() & 0o777, 0o640);
+    assert_eq!(peer.messages() - before, 1, "what the change answered is kept");
+}
+
+#[test]
+fn an_answer_from_before_a_change_is_not_kept_though_the_inode_was_dropped_meanwhile() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("file"), b"").unwrap();
+    let (peer, fs) = alone(dir.path());
+    let other = fs.clone();
+    peer.meanwhile(Opcode::Lookup, move || {
+        other.set_permissions("file", 0o600).unwrap();
+        other.volume().drop_names();
+    });
+    assert_eq!(fs.metadata("file").unwrap().attr().mode.get() & 0o777, 0o600);
+}
+
+#[test]
+fn a_link_count_is_right_when_another_name_goes_that_is_not_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    std::fs::write(at("first"), b"").unwrap();
+    for name in ["second", "third"] {
+        std::fs::hard_link(at("first"), at(name)).unwrap();
+    }
+    std::fs::write(at("other"), b"").unwrap();
+    let (_peer, fs) = alone(dir.path());
+    let links = || fs.metadata("first").unwrap().attr().nlink.get();
+    assert_eq!(links(), 3);
+    fs.remove_file("second").unwrap();
+    assert_eq!(links(), 2);
+    fs.rename("other", "third").unwrap();
+    assert_eq!(links(), 1);
+}

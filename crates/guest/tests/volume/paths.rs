@@ -1,6 +1,10 @@
 //! Paths: what they lead to, and what is said where they lead nowhere.
 
-use transom_guest::{Errno, cache::CacheMode, fs::Fs};
+use transom_guest::{
+    Errno,
+    cache::CacheMode,
+    fs::{Credentials, Fs},
+};
 
 use crate::{MODES, in_memory, on_host, peer::Plain};
 
@@ -120,4 +124,60 @@ fn names_are_made_moved_and_removed() {
         assert_eq!(names.len(), 3, "{names:?}");
         assert_eq!(fs.metadata("second/b").unwrap_err(), Errno::NOENT);
     }
+}
+
+#[test]
+fn only_a_directory_with_a_name_is_removed_with_all_that_is_in_it() {
+    let (dir, fs) = on_host(CacheMode::Auto);
+    std::fs::create_dir_all(dir.path().join("kept/inner")).unwrap();
+    std::fs::write(dir.path().join("kept/file"), b"").unwrap();
+    std::os::unix::fs::symlink("kept", dir.path().join("link")).unwrap();
+    for (path, error) in [
+        ("..", Errno::NOTEMPTY),
+        ("kept/inner/..", Errno::NOTEMPTY),
+        ("kept/.", Errno::INVAL),
+        ("/", Errno::BUSY),
+        ("kept/file", Errno::NOTDIR),
+        ("link", Errno::NOTDIR),
+        ("absent", Errno::NOENT),
+    ] {
+        assert_eq!(fs.remove_dir_all(path), Err(error), "{path}");
+    }
+    assert!(dir.path().join("kept/inner").is_dir() && dir.path().join("kept/file").is_file());
+    std::os::unix::fs::symlink("../link", dir.path().join("kept/inner/out")).unwrap();
+    fs.remove_dir_all("kept").unwrap();
+    let left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["link"]);
+}
+
+#[test]
+fn directories_are_made_along_dots() {
+    let (dir, fs) = on_host(CacheMode::Auto);
+    fs.create_dir_all("new/./inner/../beside/", 0o755).unwrap();
+    assert!(dir.path().join("new/inner").is_dir() && dir.path().join("new/beside").is_dir());
+    fs.create_dir_all("new/.", 0o755).unwrap();
+    std::fs::write(dir.path().join("new/file"), b"").unwrap();
+    assert_eq!(fs.create_dir_all("new/file/inner", 0o755), Err(Errno::NOTDIR));
+    assert_eq!(fs.create_dir_all("new/file", 0o755), Err(Errno::EXIST));
+    assert_eq!(fs.create_dir_all("", 0o755), Err(Errno::NOENT));
+}
+
+#[test]
+fn a_directory_that_its_mover_may_not_write_keeps_its_parent() {
+    let (dir, root) = on_host(CacheMode::Auto);
+    for name in ["from", "to"] {
+        root.create_dir(name, 0o777).unwrap();
+        root.set_permissions(name, 0o777).unwrap();
+    }
+    for (path, mode) in [("from/closed", 0o555), ("to/open", 0o755)] {
+        root.create_dir(path, mode).unwrap();
+        root.set_owner(path, Some(1000), Some(1000), false).unwrap();
+        root.set_permissions(path, mode).unwrap();
+    }
+    let fs = root.with_credentials(Credentials { uid: 1000, gid: 1000, ..Credentials::default() });
+    assert_eq!(fs.rename("from/closed", "to/closed"), Err(Errno::ACCESS));
+    assert_eq!(fs.rename_with("to/open", "from/closed", 2), Err(Errno::ACCESS), "exchanged");
+    fs.rename("from/closed", "from/renamed").unwrap();
+    fs.rename("to/open", "from/open").unwrap();
+    assert!(dir.path().join("from/renamed").is_dir() && dir.path().join("from/open").is_dir());
 }

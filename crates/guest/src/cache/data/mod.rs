@@ -175,12 +175,12 @@ impl Pages {
         self.chunks.values_mut().find_map(|chunk| chunk.pending.take())
     }
 
-    /// Takes what a READ brought: `filled` bytes. False where it is not kept.
-    pub(crate) fn end_fill(&mut self, fill: &Fill, filled: usize) -> bool {
+    /// Takes what a READ brought: `filled` bytes. They are kept where nothing has changed meanwhile.
+    pub(crate) fn end_fill(&mut self, fill: &Fill, filled: usize) {
         let is_current = self.changes == fill.changes;
-        let Some(chunk) = self.chunks.get_mut(&fill.index) else { return false };
+        let Some(chunk) = self.chunks.get_mut(&fill.index) else { return };
         if !Arc::ptr_eq(&chunk.buffer, &fill.buffer) {
-            return false;
+            return;
         }
         let first = fill.range.start / PAGE_LEN;
         chunk.busy &= !mask(first, fill.range.len() / PAGE_LEN);
@@ -190,7 +190,6 @@ impl Pages {
             chunk.buffer.fill(fill.range.start + filled, pages * PAGE_LEN - filled, 0);
             chunk.valid |= mask(first, pages);
         }
-        is_current
     }
 
     /// Whether the pages belong to `basis`; from now on they have to.

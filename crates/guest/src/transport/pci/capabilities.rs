@@ -64,8 +64,8 @@ impl Capabilities {
     /// Follows the list.
     ///
     /// Structures of unknown kinds, and those in BARs that do not exist or hold no memory, are passed over (§4.1.4.1).
-    /// Errors: there is no list; it loops or leaves the configuration space; a structure's capability is too short for it, or the
-    /// structure does not lie within its BAR.
+    /// Errors: there is no list; it loops or leaves the configuration space; a structure's capability is too short for
+    /// it, or the structure does not lie within its BAR.
     pub(super) fn read(config: &dyn ConfigSpace, bars: &[Option<Bar>; 6]) -> Result<Self, TransportError> {
         if read_u8(config, STATUS_AT) & STATUS_HAS_LIST == 0 {
             return Err(TransportError::Lacks("PCI capabilities: it is no modern virtio device"));

@@ -65,9 +65,10 @@ struct Queue {
 impl<R: Registers, L: RawMutex> Pci<R, L> {
     /// The device behind `config`. It begins to answer to memory accesses and may reach memory; it is not reset yet.
     ///
-    /// `map` gives the registers at a range of physical addresses, which lies within a BAR of the device. The kernel has given the
-    /// BARs their addresses, and where it passes [`Interrupts::Messages`] has set MSI-X up and enabled it.
-    /// Errors: it is no modern virtio device; a structure is missing or lies outside its BAR; whatever `map` fails with.
+    /// `map` gives the registers at a range of physical addresses, which lies within a BAR of the device. The kernel
+    /// has given the BARs their addresses, and where it passes [`Interrupts::Messages`] has set MSI-X up and enabled
+    /// it. Errors: it is no modern virtio device; a structure is missing or lies outside its BAR; whatever `map` fails
+    /// with.
     pub fn new(
         config: &dyn ConfigSpace,
         mut map: impl FnMut(BarRange) -> Result<R, TransportError>,
@@ -99,8 +100,8 @@ impl<R: Registers, L: RawMutex> Pci<R, L> {
         })
     }
 
-    /// Reads the interrupt status, by which the device's line falls silent, and gives the causes; for a kernel whose handler has
-    /// to quieten the line before it returns. [`Transport::wait`] does it too.
+    /// Reads the interrupt status, by which the device's line falls silent, and gives the causes; for a kernel whose
+    /// handler has to quieten the line before it returns. [`Transport::wait`] does it too.
     pub fn acknowledge(&self) -> u8 {
         self.isr.read_u8(0)
     }

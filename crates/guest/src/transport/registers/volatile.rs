@@ -26,8 +26,8 @@ macro_rules! accesses {
     ($read:ident, $write:ident, $value:ty) => {
         fn $read(&self, offset_bytes: usize) -> $value {
             let Some(place) = self.place::<$value>(offset_bytes) else { return <$value>::MAX };
-            // SAFETY: `place` lies within the range that `new` demands to be mapped, and is aligned for the type; any bits are a value
-            // of it, and no reference points there.
+            // SAFETY: `place` lies within the range that `new` demands to be mapped, and is aligned for the type; any
+            // bits are a value of it, and no reference points there.
             let value = <$value>::from_le(unsafe { place.read_volatile() });
             fence(Ordering::SeqCst);
             value
@@ -36,8 +36,8 @@ macro_rules! accesses {
         fn $write(&self, offset_bytes: usize, value: $value) {
             let Some(place) = self.place::<$value>(offset_bytes) else { return };
             fence(Ordering::SeqCst);
-            // SAFETY: `place` lies within the range that `new` demands to be mapped and writable, and is aligned for the type; no
-            // reference points there.
+            // SAFETY: `place` lies within the range that `new` demands to be mapped and writable, and is aligned for
+            // the type; no reference points there.
             unsafe { place.write_volatile(value.to_le()) };
         }
     };
@@ -48,7 +48,8 @@ impl VolatileRegisters {
     ///
     /// # Safety
     /// - `start` is a multiple of 4.
-    /// - All of `start..start + len_bytes` is memory of one device, mapped for reading and writing for as long as this value lives.
+    /// - All of `start..start + len_bytes` is memory of one device, mapped for reading and writing for as long as this
+    ///   value lives.
     /// - No Rust reference points into it.
     pub unsafe fn new(start: NonNull<u8>, len_bytes: usize) -> Self {
         Self { start, len_bytes }
