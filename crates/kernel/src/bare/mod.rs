@@ -1,0 +1,90 @@
+//! The kernel.
+
+mod boot;
+mod devices;
+mod memory;
+mod platform;
+mod ports;
+mod serial;
+mod visit;
+
+use alloc::sync::Arc;
+use core::panic::PanicInfo;
+
+use transom_guest::{
+    cache::CacheOptions,
+    channel::Channel,
+    device::{Settings, VirtioFs},
+    dma::{Direct, DmaChoice},
+    fs::Fs,
+    session::{Session, Wishes},
+    transport::Transport,
+};
+
+use platform::Bare;
+use serial::say;
+
+/// Where the window is among a device's shared memory regions.
+const WINDOW: u8 = 0;
+
+/// What the machine is told at the end; QEMU's own exit status is twice that and one.
+const ALL_WELL: u32 = 16;
+const FAILED: u32 = 17;
+
+/// What [`boot`] calls once the processor is in long mode, all memory below 512 GiB where it is.
+pub(crate) fn main() -> ! {
+    memory::begin();
+    let platform = Arc::new(Bare::begin());
+    let code = match run(&platform) {
+        Ok(()) => {
+            say!("all is well");
+            ALL_WELL
+        }
+        Err(error) => {
+            say!("FAILED: {error}");
+            FAILED
+        }
+    };
+    ports::leave(code)
+}
+
+type Failure = alloc::boxed::Box<dyn core::error::Error>;
+
+fn run(platform: &Arc<Bare>) -> Result<(), Failure> {
+    let mut devices = 0;
+    if let Some(device) = devices::on_pci()? {
+        say!("a file system on the PCI bus");
+        use_share(device, platform)?;
+        devices += 1;
+    }
+    for device in devices::in_memory()? {
+        say!("a file system behind virtio-mmio");
+        use_share(device, platform)?;
+        devices += 1;
+    }
+    if devices == 0 { Err("no virtio file system was found".into()) } else { Ok(()) }
+}
+
+fn use_share(transport: impl Transport + 'static, platform: &Arc<Bare>) -> Result<(), Failure> {
+    let dma = DmaChoice { direct: Some(Arc::new(Direct::new(memory::Identity))), ..DmaChoice::default() };
+    // One processor that polls: whoever waits has nothing else to do.
+    let settings = Settings { poll_max_ns: u32::MAX, pollers_max: 1, ..Settings::default() };
+    let device = VirtioFs::new(transport, Arc::clone(platform), &dma, settings)?;
+    say!("tag: {}", alloc::string::String::from_utf8_lossy(device.tag()));
+    let channel: Arc<dyn Channel> = Arc::new(device);
+    if let Some(window) = channel.shm_region(WINDOW) {
+        say!("window: {} MiB at {:#x}", window.len_bytes >> 20, window.address);
+    }
+    let session = Session::begin(channel, Arc::clone(platform), Wishes::default())?;
+    say!("FUSE minor {}", session.negotiated().minor);
+    let fs = Fs::mount(session, CacheOptions::default());
+    visit::visit(&fs)?;
+    fs.volume().session().destroy()?;
+    Ok(())
+}
+
+#[panic_handler]
+fn panic(info: &PanicInfo<'_>) -> ! {
+    say!("FAILED: {info}");
+    ports::leave(FAILED)
+}
