@@ -52,6 +52,7 @@ errnos! {
     NFILE = 23, "too many open files in the system";
     MFILE = 24, "too many open files";
     NOTTY = 25, "not supported by this file";
+    TXTBSY = 26, "file is being executed";
     FBIG = 27, "file too large";
     NOSPC = 28, "no space left";
     SPIPE = 29, "illegal seek";

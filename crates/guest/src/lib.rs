@@ -16,6 +16,7 @@ struct Guide;
 
 pub mod cache;
 pub mod channel;
+pub mod dax;
 pub mod device;
 pub mod dma;
 pub mod errno;

@@ -1,6 +1,7 @@
 //! A process as the guest of a virtio-fs daemon, without a virtual machine.
 //!
-//! The [`transport`] is a vhost-user front end, the [`arena`] the memory that it shares with the daemon, the [`platform`]
+//! The [`transport`] is a vhost-user front end, the [`arena`] the memory that it shares with the daemon, the [`window`] where
+//! the daemon maps files, the [`platform`]
 //! what `transom-guest` asks of an operating system, and [`daemon`] starts one for a directory.
 
 pub mod arena;
@@ -10,5 +11,6 @@ pub mod fault;
 pub mod mount;
 pub mod platform;
 pub mod transport;
+pub mod window;
 
 pub use transom_guest as guest;

@@ -18,16 +18,21 @@ use std::{
 
 use thiserror::Error;
 use transom_guest::{
+    cache::CacheOptions,
+    dax::{Dax, DaxOptions},
     device::{DeviceError, Settings, VirtioFs},
     dma::{DmaChoice, WhenFull},
     session::{Session, SessionError, Wishes},
+    volume::Volume,
 };
+use transom_wire::ops::init::InitFlags;
 
 use crate::{
     arena::{self, Arena},
     daemon::{Daemon, DaemonError, Program},
     platform::Process,
     transport::{ConnectError, VhostUser},
+    window::Area,
 };
 
 /// The tag of a daemon that tells none. Nobody mounts by it here.
@@ -131,6 +136,26 @@ impl Mount {
     pub fn session(&self, wishes: Wishes) -> Result<Session<Process>, MountError> {
         let channel = Arc::clone(&self.device);
         Ok(Session::begin(channel, Arc::new(Process), wishes)?)
+    }
+
+    /// Where the daemon maps files, if it does: the memory for a volume with a window.
+    pub fn window(&self) -> Option<Arc<Area>> {
+        self.device.transport().window().cloned()
+    }
+
+    /// A file system on a session of its own, whose files are mapped as `dax` says where the daemon has a window.
+    pub fn volume(
+        &self,
+        wishes: Wishes,
+        options: CacheOptions,
+        dax: DaxOptions,
+    ) -> Result<Volume<Process>, MountError> {
+        let Some(area) = self.window().filter(|_| dax.dax != Dax::Never) else {
+            return Ok(Volume::new(self.session(wishes)?, options));
+        };
+        let marks = if dax.dax == Dax::Inode { InitFlags::HAS_INODE_DAX } else { InitFlags::empty() };
+        let session = self.session(wishes.with(InitFlags::MAP_ALIGNMENT | marks))?;
+        Ok(Volume::with_window(session, options, area, dax))
     }
 
     /// Whether the daemon has hung up: every operation fails with ENOTCONN from then on.

@@ -29,12 +29,14 @@ impl Attributes {
         self.validity.is_valid(now_ns).then_some(&self.attr)
     }
 
-    /// Keeps the answer to what was asked at `asked_at`, unless a change has overtaken it.
-    pub(crate) fn put(&mut self, attr: Attr, validity: Validity, asked_at: u64) {
-        if self.changed_at <= asked_at {
+    /// Keeps the answer to what was asked at `asked_at`; false where a change has overtaken it.
+    pub(crate) fn put(&mut self, attr: Attr, validity: Validity, asked_at: u64) -> bool {
+        let is_current = self.changed_at <= asked_at;
+        if is_current {
             self.attr = attr;
             self.validity = validity;
         }
+        is_current
     }
 
     /// Says that this guest has changed, or is changing, the inode at `now`.

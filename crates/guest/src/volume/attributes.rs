@@ -71,6 +71,11 @@ impl<P: Platform> Volume<P> {
         }
         arg.valid = valid.bits().into();
         let size_lock = set.size.map(|_| inode.size_lock.lock());
+        let _blocked = set.size.and_then(|size| inode.block_to_truncate(size));
+        if set.mtime != SetTime::Keep {
+            inode.time_is_set();
+        }
+        inode.rights_are_set();
         match &size_lock {
             Some(_) => inode.write_dirty_locked(),
             None => inode.write_dirty(),
@@ -134,8 +139,9 @@ impl<P: Platform> Inode<P> {
         let is_alone = attributes.changed_at() == announced_at;
         let now = self.shared.changed_at();
         attributes.change(now);
-        if is_alone {
-            attributes.put(out.attr, validity, now);
+        if is_alone && attributes.put(out.attr, validity, now) {
+            drop(attributes);
+            self.learn_size(out.attr.size.get());
         }
     }
 

@@ -147,8 +147,9 @@ impl<P: Platform> Inode<P> {
         Some(Basis { size: attr.size.get(), mtime: (attr.mtime.get(), attr.mtimensec.get()) })
     }
 
-    /// Drops what is kept of the contents.
+    /// Drops what is kept of the contents, and what is known of the size of a file that is mapped.
     pub(crate) fn drop_data(&self) {
+        self.mapped.forget();
         let dropped = self.pages.lock().clear();
         dropped.into_values().for_each(|chunk| self.discard(chunk));
     }

@@ -15,6 +15,9 @@ impl<P: Platform> OpenFile<P> {
             return Err(Errno::BADF);
         }
         check_range(offset, bytes.len())?;
+        if self.is_mapped() {
+            return self.read_mapped(caller, offset, bytes);
+        }
         if self.is_cached()
             && let Some(len) = self.read_cached(caller, offset, bytes)?
         {
@@ -55,6 +58,9 @@ impl<P: Platform> OpenFile<P> {
 
     /// Chooses the path of a write. The caller holds `size_lock`.
     fn write_locked(&self, caller: &Caller<'_>, offset: u64, bytes: &[u8]) -> Result<usize, Errno> {
+        if self.is_mapped() {
+            return self.write_mapped(caller, offset, bytes);
+        }
         if self.is_written_back() {
             return self.write_kept(caller, offset, bytes);
         }

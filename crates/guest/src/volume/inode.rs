@@ -6,11 +6,12 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use lock_api::Mutex;
 use transom_wire::{Handle, NodeId, attr::Attr};
 
-use super::{Shared, write_back::WriteErrors};
+use super::{Shared, mapped::Mapped, write_back::WriteErrors};
 use crate::{
     Platform,
     cache::{Validity, attributes::Attributes, data::Pages, directories::Listing},
-    session::{S_IFDIR, S_IFLNK, S_IFREG},
+    dax::{Blocked, Ranges},
+    session::{S_IFDIR, S_IFLNK, S_IFREG, Session},
     sync::SleepLock,
 };
 
@@ -40,6 +41,9 @@ pub struct Inode<P: Platform> {
     pub(super) write_errors: Mutex<P::RawMutex, WriteErrors>,
     /// Held by who changes the size, or writes where it lies: across requests.
     pub(crate) size_lock: SleepLock<P::Event>,
+    /// Of a file that is mapped through the window: which parts of it are.
+    ranges: Option<Ranges<P>>,
+    pub(super) mapped: Mapped,
 }
 
 impl<P: Platform> Inode<P> {
@@ -49,6 +53,7 @@ impl<P: Platform> Inode<P> {
         file_type: u32,
         attributes: Attributes,
         lookups: u64,
+        ranges: Option<Ranges<P>>,
     ) -> Arc<Self> {
         let epoch = shared.new_epoch();
         Arc::new(Self {
@@ -65,6 +70,8 @@ impl<P: Platform> Inode<P> {
             writers: Mutex::default(),
             write_errors: Mutex::default(),
             size_lock: SleepLock::default(),
+            ranges,
+            mapped: Mapped::default(),
         })
     }
 
@@ -93,13 +100,32 @@ impl<P: Platform> Inode<P> {
         self.file_type == S_IFREG
     }
 
+    /// Where parts of it lie in the window, where it is a file that is mapped.
+    pub fn ranges(&self) -> Option<&Ranges<P>> {
+        self.ranges.as_ref()
+    }
+
+    pub(crate) fn take_ranges(&mut self) -> Option<Ranges<P>> {
+        self.ranges.take()
+    }
+
+    pub(crate) fn session(&self) -> &Session<P> {
+        &self.shared.session
+    }
+
+    pub(crate) fn now_ns(&self) -> u64 {
+        self.shared.now_ns()
+    }
+
     pub(super) fn count_lookup(&self) {
         self.lookups.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Takes attributes that were asked for at `asked_at`.
     pub(super) fn refresh(&self, attr: Attr, validity: Validity, asked_at: u64) {
-        self.attributes.lock().put(attr, validity, asked_at);
+        if self.attributes.lock().put(attr, validity, asked_at) {
+            self.learn_size(attr.size.get());
+        }
     }
 
     /// Says that this guest is changing, or has changed, something about the inode. Gives when, by the volume's count.
@@ -108,6 +134,15 @@ impl<P: Platform> Inode<P> {
         let now = self.shared.changed_at();
         attributes.change(now);
         now
+    }
+
+    /// Keeps what lies behind `size` from being pinned, and unmaps it, until what is returned is dropped: the file is about to
+    /// end there. The caller holds `size_lock`.
+    pub(super) fn block_to_truncate(&self, size: u64) -> Option<Blocked<'_, P>> {
+        let blocked = self.block(size..u64::MAX, true)?;
+        blocked.unmap_behind(self, size);
+        self.mapped.forget();
+        Some(blocked)
     }
 
     pub(super) fn names_epoch(&self) -> u64 {
@@ -133,6 +168,7 @@ impl<P: Platform> Inode<P> {
 impl<P: Platform> Drop for Inode<P> {
     fn drop(&mut self) {
         self.drop_data();
+        self.drop_ranges();
         if self.nodeid != NodeId::ROOT {
             self.shared.table.remove(self);
             self.shared.session.forget(self.nodeid, *self.lookups.get_mut());

@@ -17,6 +17,7 @@ mod data;
 mod directory;
 mod inode;
 mod locks;
+mod mapped;
 mod names;
 mod open;
 mod ranges;
@@ -27,14 +28,19 @@ mod xattr;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use transom_wire::{NodeId, attr::EntryOut, ops::statfs::StatfsOut};
+use transom_wire::{
+    NodeId,
+    attr::{Attr, AttrFlags, EntryOut},
+    ops::statfs::StatfsOut,
+};
 
 use crate::{
     Errno, Platform,
     cache::{
         CacheOptions, Validity, attributes::Attributes, data::memory::Memory, directories::Listings, names::Names,
     },
-    session::{Caller, S_IFDIR, Session},
+    dax::{Dax, DaxOptions, Ranges, Window, WindowMemory, Worker},
+    session::{Caller, S_IFDIR, S_IFMT, S_IFREG, Session},
 };
 use ageing::Ageing;
 use table::Table;
@@ -50,6 +56,7 @@ pub struct Volume<P: Platform> {
     shared: Arc<Shared<P>>,
     root: Arc<Inode<P>>,
     _ageing: Ageing<P>,
+    _reclaiming: Option<Worker<P>>,
 }
 
 /// What the volume and its inodes have in common.
@@ -59,6 +66,8 @@ pub(crate) struct Shared<P: Platform> {
     pub(crate) names: Names<P>,
     pub(crate) memory: Memory<P>,
     listings: Listings,
+    /// Where files are mapped, and which.
+    window: Option<(Arc<Window<P>>, DaxOptions)>,
     table: Table<P>,
     /// Counts this guest's changes of inodes. An answer tells nothing of an inode that was changed after it was asked for.
     changes: AtomicU64,
@@ -69,8 +78,26 @@ pub(crate) struct Shared<P: Platform> {
 }
 
 impl<P: Platform> Volume<P> {
-    /// Takes a session into use. Sends nothing.
+    /// Takes a session into use, and no window. Sends nothing.
     pub fn new(session: Session<P>, options: CacheOptions) -> Self {
+        Self::begin(session, options, None)
+    }
+
+    /// Takes a session into use, and the window of its device: nobody else maps anything there.
+    ///
+    /// Files are mapped where the session has settled MAP_ALIGNMENT, and [`Dax::Inode`] needs HAS_INODE_DAX. Sends nothing.
+    pub fn with_window(
+        session: Session<P>,
+        options: CacheOptions,
+        memory: Arc<dyn WindowMemory>,
+        dax: DaxOptions,
+    ) -> Self {
+        let is_used = dax.dax != Dax::Never && session.negotiated().map_alignment.is_some();
+        let window = is_used.then(|| (Arc::new(Window::new(memory)), dax));
+        Self::begin(session, options, window.filter(|(window, _)| window.ranges() > 0))
+    }
+
+    fn begin(session: Session<P>, options: CacheOptions, window: Option<(Arc<Window<P>>, DaxOptions)>) -> Self {
         // What is kept of contents lies in memory that requests need too.
         let data_max_bytes = options.data_max_bytes.min(session.channel().keepable_bytes());
         let shared = Arc::new(Shared {
@@ -79,14 +106,16 @@ impl<P: Platform> Volume<P> {
             names: Names::new(options.names_max),
             memory: Memory::new(data_max_bytes),
             listings: Listings::new(options.directories_max_bytes),
+            window,
             table: Table::new(),
             changes: AtomicU64::new(0),
             owners: AtomicU64::new(0),
             epochs: AtomicU64::new(0),
         });
-        let root = Inode::new(Arc::clone(&shared), NodeId::ROOT, S_IFDIR, Attributes::default(), 0);
+        let root = Inode::new(Arc::clone(&shared), NodeId::ROOT, S_IFDIR, Attributes::default(), 0, None);
         let ageing = Ageing::start(&shared);
-        Self { shared, root, _ageing: ageing }
+        let reclaiming = shared.window.as_ref().map(|(window, _)| Worker::start(window, &shared));
+        Self { shared, root, _ageing: ageing, _reclaiming: reclaiming }
     }
 
     /// The directory that is shared.
@@ -97,6 +126,11 @@ impl<P: Platform> Volume<P> {
     /// The session underneath.
     pub fn session(&self) -> &Session<P> {
         &self.shared.session
+    }
+
+    /// Where files are mapped, if they are.
+    pub fn window(&self) -> Option<&Arc<Window<P>>> {
+        self.shared.window.as_ref().map(|(window, _)| window)
     }
 
     /// How much is kept, and for how long.
@@ -144,6 +178,16 @@ impl<P: Platform> Drop for Volume<P> {
 impl<P: Platform> Shared<P> {
     pub(crate) fn now_ns(&self) -> u64 {
         self.session.platform().now_ns()
+    }
+
+    /// Ranges for a new inode, where it is a file that is mapped. It stays one, or none, whatever becomes of it.
+    fn ranges_of(&self, attr: &Attr) -> Option<Ranges<P>> {
+        let (window, options) = self.window.as_ref()?;
+        let is_marked = attr.flags.get() & AttrFlags::DAX.bits() != 0;
+        let is_wanted = options.dax == Dax::Always || is_marked;
+        let is_file = attr.mode.get() & S_IFMT == S_IFREG;
+        let is_taken = is_file && is_wanted && attr.size.get() >= options.size_min_bytes;
+        is_taken.then(|| Ranges::new(Arc::clone(window)))
     }
 
     /// The time by the count of changes: to be taken before a request whose answer is to be kept.

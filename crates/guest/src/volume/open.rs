@@ -14,7 +14,7 @@ use transom_wire::{
     },
 };
 
-use super::{Inode, Volume};
+use super::{Inode, Volume, mapped::Stream};
 use crate::{
     Errno, Platform,
     cache::{CacheMode, sequence::Sequence},
@@ -41,6 +41,8 @@ pub struct OpenFile<P: Platform> {
     pub(super) sequence: Mutex<P::RawMutex, Sequence>,
     /// How many errors of writes that had waited it has been told of.
     pub(super) errors_seen: AtomicU64,
+    /// How its mapped file is accessed.
+    pub(super) stream: Stream,
     /// Whether a flock was asked for, which goes with the file.
     pub(super) has_flock: AtomicBool,
 }
@@ -50,6 +52,7 @@ impl<P: Platform> Volume<P> {
     pub fn open(&self, caller: &Caller<'_>, inode: &Arc<Inode<P>>, flags: u32) -> Result<Arc<OpenFile<P>>, Errno> {
         let is_truncated = flags & O_TRUNC != 0;
         let _size = is_truncated.then(|| inode.size_lock.lock());
+        let _blocked = is_truncated.then(|| inode.block_to_truncate(0));
         if is_truncated {
             inode.write_dirty_locked();
             inode.changed();
@@ -130,6 +133,7 @@ impl<P: Platform> OpenFile<P> {
             owner,
             sequence: Mutex::default(),
             errors_seen,
+            stream: Stream::default(),
             has_flock: AtomicBool::new(false),
         });
         file.enlist();
@@ -183,6 +187,7 @@ impl<P: Platform> OpenFile<P> {
             && self.flags & O_DIRECT == 0
             && !self.open_flags.contains(OpenFlags::DIRECT_IO)
             && self.inode.is_file()
+            && !self.is_mapped()
     }
 
     /// The attributes, kept ones while they hold, asked for through the open file.
@@ -193,6 +198,7 @@ impl<P: Platform> OpenFile<P> {
     /// What closing a descriptor does: gives the error of earlier writes, and ends the POSIX locks of `lock_owner`.
     pub fn flush(&self, caller: &Caller<'_>, lock_owner: u64) -> Result<(), Errno> {
         self.inode.write_dirty();
+        self.tell_touched();
         let written = self.take_error();
         if self.open_flags.contains(OpenFlags::NOFLUSH) {
             return written;
@@ -204,6 +210,7 @@ impl<P: Platform> OpenFile<P> {
     pub fn fsync(&self, caller: &Caller<'_>, is_data_only: bool) -> Result<(), Errno> {
         let flags = if is_data_only { FSYNC_FDATASYNC } else { 0 };
         self.inode.write_dirty();
+        self.tell_touched();
         let written = self.take_error();
         written.and(self.inode.shared.session.fsync(caller, self.inode.nodeid(), self.fh, flags))
     }
@@ -212,6 +219,7 @@ impl<P: Platform> OpenFile<P> {
 impl<P: Platform> Drop for OpenFile<P> {
     fn drop(&mut self) {
         self.retire();
+        self.tell_touched();
         // What was begun ahead goes through this handle.
         self.inode.finish_all();
         let release_flags = if *self.has_flock.get_mut() { RELEASE_FLOCK_UNLOCK } else { 0 };

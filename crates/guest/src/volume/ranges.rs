@@ -3,6 +3,9 @@
 use super::OpenFile;
 use crate::{Errno, Platform, session::Caller};
 
+/// Modes of fallocate(2) that move what lies behind the range.
+const COLLAPSE_RANGE: u32 = 0x08;
+const INSERT_RANGE: u32 = 0x20;
 const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
 
@@ -22,6 +25,8 @@ impl<P: Platform> OpenFile<P> {
         let inode = self.inode();
         let _size = inode.size_lock.lock();
         inode.write_dirty_locked();
+        let _blocked = inode.block(offset..end_of_change(mode, end), mode & (COLLAPSE_RANGE | INSERT_RANGE) != 0);
+        inode.mapped.forget();
         inode.changed();
         let result = inode.shared.session.fallocate(caller, inode.nodeid(), self.handle(), offset, len, mode);
         inode.drop_data();
@@ -47,6 +52,7 @@ impl<P: Platform> OpenFile<P> {
         self.inode().write_dirty();
         let _size = target.size_lock.lock();
         target.write_dirty_locked();
+        target.mapped.forget();
         target.changed();
         let (from, into) = ((self.inode().nodeid(), self.handle(), offset), (target.nodeid(), to.handle(), to_offset));
         let result = target.shared.session.copy_file_range(caller, from, into, len, 0);
@@ -69,4 +75,9 @@ impl<P: Platform> OpenFile<P> {
         self.inode().write_dirty();
         self.inode().shared.session.lseek(caller, self.inode().nodeid(), self.handle(), offset, whence)
     }
+}
+
+/// Up to where fallocate(2) changes bytes of a range that ends at `end`.
+fn end_of_change(mode: u32, end: u64) -> u64 {
+    if mode & (COLLAPSE_RANGE | INSERT_RANGE) != 0 { u64::MAX } else { end }
 }

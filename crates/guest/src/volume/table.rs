@@ -59,7 +59,8 @@ impl<P: Platform> Table<P> {
         let changed_at = if listed.is_some() { shared.asked_at() } else { shard.gone_changed_at };
         let mut attributes = Attributes::changed_before(changed_at);
         attributes.put(attr, validity, asked_at);
-        let inode = Inode::new(Arc::clone(shared), nodeid, attr.mode.get() & S_IFMT, attributes, 1);
+        let (file_type, ranges) = (attr.mode.get() & S_IFMT, shared.ranges_of(&attr));
+        let inode = Inode::new(Arc::clone(shared), nodeid, file_type, attributes, 1, ranges);
         shard.inodes.insert(nodeid, Arc::downgrade(&inode));
         Ok(inode)
     }

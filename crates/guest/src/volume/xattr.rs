@@ -30,6 +30,7 @@ impl<P: Platform> Volume<P> {
         flags: u32,
     ) -> Result<(), Errno> {
         inode.changed();
+        inode.rights_are_set();
         let result = self.session().setxattr(caller, inode.nodeid(), name, value, flags, 0);
         inode.changed();
         result

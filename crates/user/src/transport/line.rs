@@ -9,7 +9,7 @@ use std::{
     net::Shutdown,
     os::unix::net::UnixStream,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread::JoinHandle,
@@ -20,7 +20,10 @@ use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use super::wake::Wake;
-use crate::platform::{now_ns, timespec, until};
+use crate::{
+    platform::{now_ns, timespec, until},
+    window::Area,
+};
 
 /// How long an answer may take. Back ends answer within milliseconds, but for the one that waits for requests in flight.
 pub(super) const ANSWER_MAX: Duration = Duration::from_secs(10);
@@ -41,6 +44,8 @@ pub(super) struct Line {
     is_over: AtomicBool,
     /// What the queues' waiters wait on.
     waits: Mutex<Vec<Arc<Wake>>>,
+    /// What is mapped by way of the connection.
+    window: OnceLock<Arc<Area>>,
 }
 
 /// The connection, for the one that owns it: it is closed with this.
@@ -61,6 +66,7 @@ impl Watched {
             look: Wake::new()?,
             is_over: AtomicBool::new(false),
             waits: Mutex::default(),
+            window: OnceLock::new(),
         });
         let watching = Arc::clone(&line);
         let thread = std::thread::Builder::new().name("transom-line".into()).spawn(move || watching.watch())?;
@@ -107,6 +113,15 @@ impl Line {
         }
     }
 
+    /// Closes `window` when the connection ends; there is one at most.
+    pub(super) fn add_window(&self, window: &Arc<Area>) {
+        // It is the only one.
+        let _ = self.window.set(Arc::clone(window));
+        if self.is_gone() {
+            window.close();
+        }
+    }
+
     /// Runs `ask`, which waits for an answer, and hangs up when that takes more than [`ANSWER_MAX`].
     pub(super) fn in_time<T>(&self, ask: impl FnOnce() -> T) -> T {
         self.set_deadline(now_ns() + ANSWER_MAX.as_nanos() as u64);
@@ -126,6 +141,9 @@ impl Line {
         self.is_gone.store(true, Ordering::Release);
         // It fails where the other side was faster.
         let _ = self.stream.shutdown(Shutdown::Both);
+        if let Some(window) = self.window.get() {
+            window.close();
+        }
         self.waits.lock().iter().for_each(|wait| wait.wake());
     }
 

@@ -2,7 +2,7 @@
 //!
 //! [`VhostUser::connect`] negotiates and hands the arena over; the device's registers, which this kind of transport does not
 //! have, are kept here. The ring addresses that start a queue are those of the arena.
-//! The shared-memory window has its place in [`VhostUser::shm_region`]: no back end is asked for one yet.
+//! A back end that maps files gets a window to do it in ([`VhostUser::window`]).
 //!
 //! Locks: `front_end` is held for one request and its answer, and nothing else is taken under it.
 //! Source: the vhost-user specification of QEMU's documentation; virtio 1.3 §2.
@@ -21,7 +21,10 @@ use std::{
 
 use parking_lot::Mutex;
 use thiserror::Error;
-use transom_guest::transport::{QueueAddresses, ShmRegion, Transport, TransportError};
+use transom_guest::{
+    dax::{WINDOW_ID, WindowMemory as _},
+    transport::{QueueAddresses, ShmRegion, Transport, TransportError},
+};
 use transom_wire::config::{Config, DEVICE_ID};
 use vhost::{
     VhostBackend as _, VringConfigData,
@@ -32,7 +35,11 @@ use vhost::{
 };
 use zerocopy::IntoBytes as _;
 
-use crate::{arena::Arena, daemon::Daemon};
+use crate::{
+    arena::Arena,
+    daemon::Daemon,
+    window::{Area, Served},
+};
 use line::Watched;
 use wake::Wake;
 
@@ -51,6 +58,8 @@ pub struct VhostUser {
     config: Config,
     status: AtomicU8,
     queues: Vec<Queue>,
+    /// Ends before the connection: nothing that is mapped is used afterwards.
+    window: Option<Served>,
     line: Watched,
     /// Ends behind the connection, which is what makes it end.
     daemon: Option<Daemon>,
@@ -110,6 +119,9 @@ impl VhostUser {
                 Ok(Queue { kick: Wake::new()?, call, is_started: AtomicBool::new(false) })
             })
             .collect::<std::io::Result<_>>()?;
+        if let Some(window) = &negotiated.window {
+            line.add_window(window.area());
+        }
         Ok(Self {
             front_end: Mutex::new(negotiated.front_end),
             arena,
@@ -118,6 +130,7 @@ impl VhostUser {
             config: negotiated.config,
             status: AtomicU8::new(0),
             queues,
+            window: negotiated.window,
             line,
             daemon: None,
         })
@@ -132,6 +145,11 @@ impl VhostUser {
     /// The process id of the daemon that was started for this connection.
     pub fn daemon_id(&self) -> Option<u32> {
         self.daemon.as_ref().map(Daemon::id)
+    }
+
+    /// Where the back end maps files, if it does.
+    pub fn window(&self) -> Option<&Arc<Area>> {
+        self.window.as_ref().map(Served::area)
     }
 
     /// Whether the back end has hung up.
@@ -160,6 +178,30 @@ impl VhostUser {
         })
     }
 
+    fn stop(&self) -> Result<(), TransportError> {
+        self.status.store(0, Ordering::Release);
+        for (index, queue) in self.queues.iter().enumerate() {
+            if !queue.is_started.swap(false, Ordering::AcqRel) {
+                continue;
+            }
+            let stopped = self.ask(|front_end| {
+                front_end.set_vring_enable(index, false)?;
+                front_end.get_vring_base(index).map(drop)
+            });
+            match stopped {
+                Err(TransportError::Gone) => return Ok(()),
+                other => other?,
+            }
+        }
+        if self.protocol_features.contains(VhostUserProtocolFeatures::RESET_DEVICE) {
+            match self.ask(|front_end| front_end.reset_device()) {
+                Err(TransportError::Gone) => {}
+                other => other?,
+            }
+        }
+        Ok(())
+    }
+
     fn queue(&self, queue: u16) -> Result<&Queue, TransportError> {
         self.queues.get(usize::from(queue)).ok_or(TransportError::Lacks("a queue of this number"))
     }
@@ -184,29 +226,14 @@ impl Transport for VhostUser {
         Ok(())
     }
 
-    /// Stops each queue, which waits for the requests in flight; a back end that is gone has let go of everything.
+    /// Stops each queue, which waits for the requests in flight; a back end that is gone has let go of everything. A reset ends
+    /// every mapping.
     fn reset(&self) -> Result<(), TransportError> {
-        self.status.store(0, Ordering::Release);
-        for (index, queue) in self.queues.iter().enumerate() {
-            if !queue.is_started.swap(false, Ordering::AcqRel) {
-                continue;
-            }
-            let stopped = self.ask(|front_end| {
-                front_end.set_vring_enable(index, false)?;
-                front_end.get_vring_base(index).map(drop)
-            });
-            match stopped {
-                Err(TransportError::Gone) => return Ok(()),
-                other => other?,
-            }
+        let result = self.stop();
+        if let Some(area) = self.window() {
+            area.clear();
         }
-        if self.protocol_features.contains(VhostUserProtocolFeatures::RESET_DEVICE) {
-            match self.ask(|front_end| front_end.reset_device()) {
-                Err(TransportError::Gone) => {}
-                other => other?,
-            }
-        }
-        Ok(())
+        result
     }
 
     fn device_features(&self) -> Result<u64, TransportError> {
@@ -274,8 +301,10 @@ impl Transport for VhostUser {
         Ok(())
     }
 
-    fn shm_region(&self, _id: u8) -> Result<Option<ShmRegion>, TransportError> {
-        Ok(None)
+    /// The address is one of this process.
+    fn shm_region(&self, id: u8) -> Result<Option<ShmRegion>, TransportError> {
+        let window = self.window().filter(|_| id == WINDOW_ID);
+        Ok(window.map(|area| ShmRegion { address: area.start().addr().get() as u64, len_bytes: area.len_bytes() }))
     }
 }
 

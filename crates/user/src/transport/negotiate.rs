@@ -2,6 +2,7 @@
 
 use std::os::unix::net::UnixStream;
 
+use transom_guest::dax::WINDOW_ID;
 use transom_wire::config::{Config, QUEUE_FIRST_REQUEST, TAG_LEN};
 use vhost::{
     VhostBackend as _, VhostUserMemoryRegionInfo,
@@ -16,7 +17,7 @@ use super::{
     ConnectError, is_hang_up,
     line::{ANSWER_MAX, Line},
 };
-use crate::arena::Arena;
+use crate::{arena::Arena, window::Served};
 
 /// VIRTIO_F_VERSION_1: everything here is little endian and has the layout of virtio 1.0 and later.
 const VERSION_1: u64 = 1 << 32;
@@ -25,6 +26,12 @@ const QUEUES_WITHOUT_MQ: u64 = 2;
 /// The most queues that are used: as many threads as may call at once without sharing, on large machines.
 const QUEUES_MAX: u64 = 65;
 
+/// What a window takes. Nothing more is needed to see that a mapping is complete: it is when it is answered.
+const WINDOW_FEATURES: VhostUserProtocolFeatures = VhostUserProtocolFeatures::BACKEND_REQ
+    .union(VhostUserProtocolFeatures::BACKEND_SEND_FD)
+    .union(VhostUserProtocolFeatures::SHMEM)
+    .union(VhostUserProtocolFeatures::REPLY_ACK);
+
 /// What came of it.
 pub(super) struct Negotiated {
     pub(super) front_end: Frontend,
@@ -32,6 +39,7 @@ pub(super) struct Negotiated {
     pub(super) protocol_features: VhostUserProtocolFeatures,
     pub(super) queue_count: u16,
     pub(super) config: Config,
+    pub(super) window: Option<Served>,
 }
 
 /// Talks the back end through everything but the queues.
@@ -56,7 +64,8 @@ pub(super) fn negotiate(
     let region = VhostUserMemoryRegionInfo::from_guest_region(arena.region())
         .map_err(|source| ConnectError::Request { request: "SET_MEM_TABLE", source })?;
     asking.ask("SET_MEM_TABLE", |front_end| front_end.set_mem_table(&[region]).map(drop))?;
-    Ok(Negotiated { front_end: asking.front_end, offered, protocol_features, queue_count, config })
+    let window = asking.window(protocol_features)?;
+    Ok(Negotiated { front_end: asking.front_end, offered, protocol_features, queue_count, config, window })
 }
 
 struct Asking<'l> {
@@ -84,11 +93,14 @@ impl Asking<'_> {
 
     /// Takes of the back end's protocol features those that are of use here.
     fn protocol_features(&mut self) -> Result<VhostUserProtocolFeatures, ConnectError> {
-        let known = VhostUserProtocolFeatures::MQ
+        let mut known = VhostUserProtocolFeatures::MQ
             | VhostUserProtocolFeatures::REPLY_ACK
             | VhostUserProtocolFeatures::CONFIG
             | VhostUserProtocolFeatures::RESET_DEVICE;
         let offered = self.ask("GET_PROTOCOL_FEATURES", |front_end| front_end.get_protocol_features())?;
+        if offered.contains(WINDOW_FEATURES) {
+            known |= WINDOW_FEATURES;
+        }
         let taken = offered & known;
         self.ask("SET_PROTOCOL_FEATURES", |front_end| front_end.set_protocol_features(taken))?;
         if taken.contains(VhostUserProtocolFeatures::REPLY_ACK) {
@@ -96,6 +108,18 @@ impl Asking<'_> {
             self.front_end.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
         }
         Ok(taken)
+    }
+
+    /// The shared-memory region of files, where the back end has one.
+    fn window(&mut self, features: VhostUserProtocolFeatures) -> Result<Option<Served>, ConnectError> {
+        if !features.contains(WINDOW_FEATURES) {
+            return Ok(None);
+        }
+        Served::start(|channel| {
+            self.ask("SET_BACKEND_REQ_FD", |front_end| front_end.set_backend_request_fd(channel))?;
+            let config = self.ask("GET_SHMEM_CONFIG", |front_end| front_end.get_shmem_config())?;
+            Ok(config.memory_sizes[usize::from(WINDOW_ID)])
+        })
     }
 
     /// Including the high-priority one.

@@ -1,0 +1,85 @@
+//! How a window's bytes are loaded and stored.
+//!
+//! The memory is shared with the host and with other guests, who may store at any time. No reference is ever made into it:
+//! bytes are copied by address, and what is read while another stores is any mixture of both, as with a file.
+
+#![expect(unsafe_code, reason = "copies between a window and ordinary memory go by address")]
+
+use core::ptr::NonNull;
+
+use crate::Errno;
+
+/// A window as this system reaches it.
+///
+/// What is not mapped must not be touched: callers hold a [`Pin`](super::Pin).
+pub trait WindowMemory: Send + Sync {
+    /// In bytes; the same for ever.
+    fn len_bytes(&self) -> u64;
+
+    /// The address of the first byte, a multiple of [`RANGE_LEN`](super::RANGE_LEN).
+    fn start(&self) -> NonNull<u8>;
+
+    /// Copies from `offset`, in bytes. Errors: EFAULT where there is no page behind it, the file having been made shorter.
+    fn load(&self, offset: u64, bytes: &mut [u8]) -> Result<(), Errno>;
+
+    /// Copies to `offset`, in bytes. Errors: as [`Self::load`].
+    fn store(&self, offset: u64, bytes: &[u8]) -> Result<(), Errno>;
+}
+
+/// A window in a kernel: device memory that is mapped for good, whose loads and stores do not fail.
+pub struct MappedWindow {
+    start: NonNull<u8>,
+    len_bytes: usize,
+}
+
+// SAFETY: the fields do not change, and no reference into the memory is made; concurrent copies by address are what the
+// memory is for.
+unsafe impl Send for MappedWindow {}
+// SAFETY: as above.
+unsafe impl Sync for MappedWindow {}
+
+impl MappedWindow {
+    /// Takes `len_bytes` of the window from `start` on.
+    ///
+    /// # Safety
+    ///
+    /// The memory is mapped for reading and writing for as long as this lives, and holds no Rust value.
+    pub unsafe fn new(start: NonNull<u8>, len_bytes: usize) -> Self {
+        Self { start, len_bytes }
+    }
+
+    fn at(&self, offset: u64, len: usize) -> Result<*mut u8, Errno> {
+        let offset = usize::try_from(offset).map_err(|_| Errno::FAULT)?;
+        if offset.checked_add(len).is_none_or(|end| end > self.len_bytes) {
+            return Err(Errno::FAULT);
+        }
+        // SAFETY: the offset lies within the memory that `new` was given.
+        Ok(unsafe { self.start.as_ptr().add(offset) })
+    }
+}
+
+impl WindowMemory for MappedWindow {
+    fn len_bytes(&self) -> u64 {
+        self.len_bytes as u64
+    }
+
+    fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    fn load(&self, offset: u64, bytes: &mut [u8]) -> Result<(), Errno> {
+        let from = self.at(offset, bytes.len())?;
+        // SAFETY:
+        // 1. `at` has checked that the source lies within the memory, which is mapped as `new` demands.
+        // 2. `bytes` is borrowed for writing, and no Rust value overlaps the window.
+        unsafe { core::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len()) };
+        Ok(())
+    }
+
+    fn store(&self, offset: u64, bytes: &[u8]) -> Result<(), Errno> {
+        let to = self.at(offset, bytes.len())?;
+        // SAFETY: as in `load`, the other way round.
+        unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+        Ok(())
+    }
+}

@@ -1,0 +1,30 @@
+//! The DAX window: files' pages of the host's page cache, mapped into the guest in ranges of 2 MiB.
+//!
+//! A [`Window`] is one shared-memory region, cut in ranges. An inode's [`Ranges`] say which parts of the file lie where, and
+//! [`Inode::pin`](crate::volume::Inode::pin) lends one for as long as a [`Pin`] lives. Who puts pages of a range into page tables
+//! registers [`PageTables`] and is asked to take them out before a range goes. [`reclaim`] takes ranges back, [`admission`]
+//! decides which part of a file deserves one.
+//!
+//! Locks, outermost first: an inode's ranges, the window's pool; both for a moment, and no request, hook or copy under them.
+
+mod admission;
+mod memory;
+mod options;
+mod pin;
+mod ranges;
+mod reclaim;
+mod window;
+mod worker;
+
+pub use memory::{MappedWindow, WindowMemory};
+pub use options::{Dax, DaxOptions};
+pub use pin::{Access, PageTables, Pin};
+pub(crate) use ranges::Blocked;
+pub use ranges::Ranges;
+pub use window::{Window, WindowCounts};
+pub(crate) use worker::Worker;
+
+/// The unit of mappings, in bytes: what Linux uses, and the most that a server may ask for as its alignment.
+pub const RANGE_LEN: u64 = 2 << 20;
+/// The window is the device's first shared-memory region (virtio 1.3 §5.11.4).
+pub const WINDOW_ID: u8 = 0;

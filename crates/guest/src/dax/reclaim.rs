@@ -1,0 +1,156 @@
+//! Finding a place in the window: a free one, or another's.
+//!
+//! A victim is looked for among what a sequential reader has left, the latest first, so that a scan goes round in the places
+//! that it had; then among a few others, the least used of which has to be used clearly less than what wants its place. What
+//! gives way is not unmapped: the new mapping replaces it. Where less than a fifth is free, ranges that nobody has used for
+//! about a second are unmapped, several with a request.
+
+use alloc::{sync::Arc, vec::Vec};
+use core::sync::atomic::Ordering;
+
+use transom_wire::NodeId;
+
+use super::{
+    RANGE_LEN, Window,
+    admission::Admission,
+    window::{Pool, count},
+};
+use crate::{
+    Platform,
+    session::{Caller, Session},
+    volume::Inode,
+};
+
+/// Places that are looked at for a victim: the least used of so many is used little enough.
+const SAMPLE: usize = 8;
+/// Without threads, whoever maps unmaps so many.
+const INLINE_BATCH: usize = 4;
+/// A fifth of the window is to be free.
+const FREE_PART: usize = 5;
+/// A place that is the caller's.
+pub(super) struct Place {
+    pub(super) slot: u32,
+    /// Something of this node is mapped there still.
+    pub(super) mapped: Option<NodeId>,
+}
+
+impl<P: Platform> Window<P> {
+    /// A place for the range `index` of `inode`, which `worth` requests ask for now.
+    pub(super) fn take_place(self: &Arc<Self>, inode: &Arc<Inode<P>>, index: u64, worth: u32) -> Option<Place> {
+        let mut pool = self.pool.lock();
+        let free = pool.free.pop();
+        let is_scarce = pool.free.len() < self.ranges().div_ceil(FREE_PART);
+        drop(pool);
+        if is_scarce {
+            self.admission.tick(inode.now_ns());
+            if !self.wanted.ask() {
+                self.reclaim(inode.session(), INLINE_BATCH);
+            }
+        }
+        if let Some(slot) = free {
+            return Some(Place { slot, mapped: None });
+        }
+        let asked = if worth == u32::MAX { worth } else { self.admission.ask(inode.nodeid(), index, worth) };
+        let place = self.take_left(asked).or_else(|| self.take_least_used(asked));
+        count(if place.is_some() { &self.tally.replaced } else { &self.tally.denied });
+        place
+    }
+
+    /// Says that a sequential reader has passed the range at `slot`.
+    pub(crate) fn leave(&self, slot: u32) {
+        if self.slot(slot).heat.leave() {
+            let mut pool = self.pool.lock();
+            if pool.left.len() >= self.ranges() {
+                let Pool { left, .. } = &mut *pool;
+                left.retain(|&slot| self.slot(slot).heat.is_left());
+            }
+            pool.left.push(slot);
+        }
+    }
+
+    fn take_left(&self, asked: u32) -> Option<Place> {
+        if !Admission::<P>::deserves(asked, 0) {
+            return None;
+        }
+        for _ in 0..SAMPLE {
+            let slot = self.pool.lock().left.pop()?;
+            if self.slot(slot).heat.is_left() {
+                self.slot(slot).heat.reset();
+                if let Some(place) = self.evict(slot) {
+                    return Some(place);
+                }
+            }
+        }
+        None
+    }
+
+    fn take_least_used(&self, asked: u32) -> Option<Place> {
+        if !Admission::<P>::deserves(asked, 0) {
+            return None;
+        }
+        let epoch = self.admission.epoch();
+        let mut pool = self.pool.lock();
+        let mut sample: [(u32, u32); SAMPLE] = [(u32::MAX, 0); SAMPLE];
+        for entry in &mut sample {
+            let slot = pool.hand as u32;
+            pool.hand = (pool.hand + 1) % self.ranges();
+            *entry = (self.slot(slot).heat.get(epoch), slot);
+        }
+        drop(pool);
+        sample.sort_unstable();
+        let victims = sample.iter().filter(|(used, _)| Admission::<P>::deserves(asked, *used));
+        victims.into_iter().find_map(|&(_, slot)| self.evict(slot))
+    }
+
+    /// Takes a place from whose it is, if nobody uses it.
+    fn evict(&self, slot: u32) -> Option<Place> {
+        let pool = self.pool.lock();
+        let owner = pool.owners[slot as usize].as_ref()?;
+        let (weak, index) = (owner.inode.clone(), owner.index);
+        drop(pool);
+        let inode = weak.upgrade()?;
+        let is_released = inode.ranges().is_some_and(|ranges| ranges.release(index, slot));
+        is_released.then(|| Place { slot, mapped: Some(inode.nodeid()) })
+    }
+
+    /// Ends what is mapped at `slots`, all of `node`.
+    pub(super) fn unmap(&self, session: &Session<P>, node: NodeId, slots: &[u32]) {
+        let offsets: Vec<_> = slots.iter().map(|&slot| u64::from(slot) * RANGE_LEN).collect();
+        // A server that does not unmap keeps its pages a while longer: the next mapping replaces what is there.
+        let _ = session.removemapping(&Caller::default(), node, &offsets, RANGE_LEN);
+    }
+
+    /// Unmaps up to `count_max` ranges that nobody has used of late, until a fifth is free; gives how many.
+    pub(super) fn reclaim(&self, session: &Session<P>, count_max: usize) -> usize {
+        self.admission.tick(session.platform().now_ns());
+        let epoch = self.admission.epoch();
+        let mut taken: Vec<(NodeId, u32)> = Vec::new();
+        for _ in 0..self.ranges() {
+            let mut pool = self.pool.lock();
+            let wanted = self.ranges().div_ceil(FREE_PART).saturating_sub(pool.free.len()).min(count_max);
+            if taken.len() >= wanted {
+                break;
+            }
+            let slot = pool.hand as u32;
+            pool.hand = (pool.hand + 1) % self.ranges();
+            let is_cold = pool.owners[slot as usize].is_some() && self.slot(slot).heat.get(epoch) == 0;
+            drop(pool);
+            if is_cold && let Some(Place { slot, mapped: Some(node) }) = self.evict(slot) {
+                taken.push((node, slot));
+            }
+        }
+        taken.sort_unstable();
+        for of_node in taken.chunk_by(|(one, _), (other, _)| one == other) {
+            let slots: Vec<_> = of_node.iter().map(|(_, slot)| *slot).collect();
+            self.unmap(session, of_node[0].0, &slots);
+            self.put_free(slots);
+        }
+        self.tally.reclaimed.fetch_add(taken.len() as u64, Ordering::Relaxed);
+        taken.len()
+    }
+
+    /// Whether less than a fifth is free.
+    pub(super) fn is_scarce(&self) -> bool {
+        self.pool.lock().free.len() < self.ranges().div_ceil(FREE_PART)
+    }
+}

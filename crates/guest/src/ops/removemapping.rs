@@ -1,0 +1,34 @@
+//! REMOVEMAPPING.
+
+use transom_wire::{
+    NodeId, Opcode,
+    header::InHeader,
+    ops::removemapping::{RemovemappingIn, RemovemappingOne},
+};
+
+use crate::{
+    Errno, Platform,
+    session::{Caller, Head, Session},
+};
+
+/// Ranges in one message: it then fits the stack.
+const BATCH: usize = 32;
+const MESSAGE_LEN: usize = size_of::<InHeader>() + size_of::<RemovemappingIn>() + BATCH * size_of::<RemovemappingOne>();
+
+impl<P: Platform> Session<P> {
+    /// Ends what is mapped at each of `moffsets` of the window, `len` bytes each; `node` is whose it is.
+    ///
+    /// With as many requests as it takes. Gives the first error, behind which the others are still asked for.
+    pub fn removemapping(&self, caller: &Caller<'_>, node: NodeId, moffsets: &[u64], len: u64) -> Result<(), Errno> {
+        let mut result = Ok(());
+        for batch in moffsets.chunks(BATCH) {
+            let mut head = Head::<MESSAGE_LEN>::new(Opcode::Removemapping, node, caller);
+            head.arg(&RemovemappingIn { count: (batch.len() as u32).into() });
+            for &moffset in batch {
+                head.arg(&RemovemappingOne { moffset: moffset.into(), len: len.into() });
+            }
+            result = result.and(self.tell(caller, &mut head));
+        }
+        result
+    }
+}

@@ -1,0 +1,40 @@
+//! SETUPMAPPING.
+
+use transom_wire::{
+    NodeId, Opcode,
+    ops::setupmapping::{SETUPMAPPING_READ, SETUPMAPPING_WRITE, SetupmappingIn},
+};
+
+use crate::{
+    Errno, Platform,
+    session::{Caller, Head, PLAIN, Session},
+};
+
+/// The handle that means the inode, as Linux sends it: a mapping outlives the open file that asked for it.
+const NO_HANDLE: u64 = u64::MAX;
+
+impl<P: Platform> Session<P> {
+    /// Maps `len` bytes of `node` from `foffset` to `moffset` of the window, over what is mapped there, for reading or both.
+    ///
+    /// All three in bytes, and multiples of the alignment that INIT settled. Errors: those of opening the file, EINVAL
+    /// beyond the window, EOPNOTSUPP where the server maps no such file.
+    pub fn setupmapping(
+        &self,
+        caller: &Caller<'_>,
+        node: NodeId,
+        foffset: u64,
+        len: u64,
+        moffset: u64,
+        is_writable: bool,
+    ) -> Result<(), Errno> {
+        let flags = SETUPMAPPING_READ | if is_writable { SETUPMAPPING_WRITE } else { 0 };
+        let arg = SetupmappingIn {
+            fh: NO_HANDLE.into(),
+            foffset: foffset.into(),
+            len: len.into(),
+            flags: flags.into(),
+            moffset: moffset.into(),
+        };
+        self.tell(caller, Head::<PLAIN>::new(Opcode::Setupmapping, node, caller).arg(&arg))
+    }
+}

@@ -1,0 +1,279 @@
+//! The memory of a window: a reservation, and files mapped into it.
+//!
+//! Lock: `mappings`, held for one system call of the memory map.
+
+#![expect(unsafe_code, reason = "memory mappings at fixed addresses, and copies by address")]
+
+use std::{
+    collections::BTreeMap,
+    ffi::c_void,
+    io,
+    os::fd::AsFd,
+    ptr::NonNull,
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use parking_lot::Mutex;
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use transom_guest::{Errno, dax::WindowMemory, session::PAGE_LEN};
+
+use super::ALIGNMENT;
+use crate::fault::copy::copy;
+
+/// Where nothing else is mapped than what the daemon asked for.
+#[derive(Debug)]
+pub struct Area {
+    /// The reservation, of which the window is the aligned part.
+    reserved: NonNull<c_void>,
+    reserved_len: usize,
+    start: NonNull<u8>,
+    len: usize,
+    /// Length by offset, both in bytes.
+    mappings: Mutex<BTreeMap<u64, u64>>,
+    mappings_max: usize,
+    is_gone: AtomicBool,
+}
+
+// SAFETY: addresses and lengths do not change, no reference into the memory is made, and the kernel orders changes of the
+// memory map among threads.
+unsafe impl Send for Area {}
+// SAFETY: as above.
+unsafe impl Sync for Area {}
+
+impl Area {
+    /// Reserves `len` bytes, a multiple of 2 MiB, that nothing can be read from. Errors: those of mmap(2).
+    pub(super) fn reserve(len: usize) -> io::Result<Self> {
+        let alignment = ALIGNMENT as usize;
+        let reserved_len = len.checked_add(alignment).ok_or(io::ErrorKind::InvalidInput)?;
+        // SAFETY: the kernel chooses the address (null hint, no MAP_FIXED), so that nothing that exists is replaced.
+        let reserved = unsafe { mmap_anonymous(std::ptr::null_mut(), reserved_len, ProtFlags::empty(), empty()) }?;
+        let reserved = NonNull::new(reserved).ok_or(io::ErrorKind::OutOfMemory)?;
+        let start = reserved.cast::<u8>();
+        let skipped = start.as_ptr().align_offset(alignment);
+        // SAFETY: less than an alignment is skipped, by which the reservation is longer than the window.
+        let start = unsafe { start.add(skipped) };
+        Ok(Self {
+            reserved,
+            reserved_len,
+            start,
+            len,
+            mappings: Mutex::default(),
+            mappings_max: len / alignment,
+            is_gone: AtomicBool::new(false),
+        })
+    }
+
+    /// Has `len` bytes of `file` from `file_offset` on appear at `offset`.
+    ///
+    /// Errors: EINVAL outside the window or for what is no multiple of a page, EEXIST where something is mapped, ENOSPC for
+    /// more mappings than the window has ranges, and those of mmap(2).
+    pub(super) fn map(
+        &self,
+        offset: u64,
+        len: u64,
+        file: impl AsFd,
+        file_offset: u64,
+        is_writable: bool,
+    ) -> io::Result<()> {
+        let (address, map_len) = self.part(offset, len)?;
+        if !is_whole(file_offset) || file_offset.checked_add(len).is_none_or(|end| i64::try_from(end).is_err()) {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
+        let mut mappings = self.mappings.lock();
+        let before = mappings.range(..offset + len).next_back();
+        if before.is_some_and(|(&at, &mapped)| at + mapped > offset) {
+            return Err(io::Error::from_raw_os_error(libc::EEXIST));
+        }
+        if mappings.len() >= self.mappings_max {
+            return Err(io::Error::from_raw_os_error(libc::ENOSPC));
+        }
+        let protection = if is_writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
+        // SAFETY: `part` has checked that what is replaced lies within the reservation, which holds no Rust value.
+        unsafe { mmap(address, map_len, protection, MapFlags::SHARED | MapFlags::FIXED, file, file_offset) }?;
+        mappings.insert(offset, len);
+        Ok(())
+    }
+
+    /// Ends one mapping; the addresses stay reserved. Errors: ENOENT for what is not the whole of one.
+    pub(super) fn unmap(&self, offset: u64, len: u64) -> io::Result<()> {
+        let mut mappings = self.mappings.lock();
+        if mappings.get(&offset) != Some(&len) {
+            return Err(io::Error::from_raw_os_error(libc::ENOENT));
+        }
+        self.forget(offset, len)?;
+        mappings.remove(&offset);
+        Ok(())
+    }
+
+    /// Ends every mapping, as a reset of the device does.
+    pub(crate) fn clear(&self) {
+        let mut mappings = self.mappings.lock();
+        // One that cannot be ended stays listed, and nothing is mapped over it.
+        mappings.retain(|&offset, &mut len| self.forget(offset, len).is_err());
+    }
+
+    /// How many mappings there are.
+    pub fn mappings(&self) -> usize {
+        self.mappings.lock().len()
+    }
+
+    /// Lets no load and store through this succeed any more: the daemon is gone.
+    pub(crate) fn close(&self) {
+        self.is_gone.store(true, Ordering::Release);
+    }
+
+    fn forget(&self, offset: u64, len: u64) -> io::Result<()> {
+        let (address, len) = self.part(offset, len)?;
+        // SAFETY: as in `map`.
+        unsafe { mmap_anonymous(address, len, ProtFlags::empty(), empty() | MapFlags::FIXED) }?;
+        Ok(())
+    }
+
+    fn part(&self, offset: u64, len: u64) -> io::Result<(*mut c_void, usize)> {
+        let is_inside = offset.checked_add(len).is_some_and(|end| end <= self.len as u64);
+        if len == 0 || !is_inside || !is_whole(offset) || !is_whole(len) {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
+        Ok((self.at(offset as usize).cast(), len as usize))
+    }
+
+    /// `offset` lies within the window.
+    fn at(&self, offset: usize) -> *mut u8 {
+        // SAFETY: the callers have checked that the offset lies within the reservation, which is one allocation.
+        unsafe { self.start.as_ptr().add(offset) }
+    }
+
+    fn check(&self, offset: u64, len: usize) -> Result<*mut u8, Errno> {
+        if self.is_gone.load(Ordering::Acquire) {
+            return Err(Errno::NOTCONN);
+        }
+        match offset.checked_add(len as u64) {
+            Some(end) if end <= self.len as u64 => Ok(self.at(offset as usize)),
+            _ => Err(Errno::FAULT),
+        }
+    }
+}
+
+impl WindowMemory for Area {
+    fn len_bytes(&self) -> u64 {
+        self.len as u64
+    }
+
+    fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    fn load(&self, offset: u64, bytes: &mut [u8]) -> Result<(), Errno> {
+        let from = self.check(offset, bytes.len())?;
+        // SAFETY:
+        // 1. `check` has seen to it that the source lies within the window, which holds no Rust value.
+        // 2. `bytes` is borrowed for writing.
+        // 3. Where nothing is mapped, or the file has no page, the copy ends.
+        all(unsafe { copy(bytes.as_mut_ptr(), from, bytes.len()) }, bytes.len())
+    }
+
+    fn store(&self, offset: u64, bytes: &[u8]) -> Result<(), Errno> {
+        let to = self.check(offset, bytes.len())?;
+        // SAFETY: as in `load`, the other way round.
+        all(unsafe { copy(to, bytes.as_ptr(), bytes.len()) }, bytes.len())
+    }
+}
+
+impl Drop for Area {
+    fn drop(&mut self) {
+        // SAFETY: the reservation is this value's own, nothing refers into it, and it is removed once.
+        let _ = unsafe { munmap(self.reserved.as_ptr(), self.reserved_len) };
+    }
+}
+
+fn all(copied: usize, wanted: usize) -> Result<(), Errno> {
+    if copied == wanted { Ok(()) } else { Err(Errno::FAULT) }
+}
+
+fn empty() -> MapFlags {
+    MapFlags::PRIVATE | MapFlags::NORESERVE
+}
+
+/// Whether something is a multiple of the smallest page; where pages are larger, mmap(2) says so.
+fn is_whole(number: u64) -> bool {
+    number.is_multiple_of(PAGE_LEN as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+
+    fn file(len: u64) -> File {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(len).unwrap();
+        file
+    }
+
+    #[test]
+    fn what_a_daemon_maps_is_seen_and_ends_with_its_own_unmap_only() {
+        let (area, file) = (Area::reserve(8 << 20).unwrap(), file(4 << 20));
+        assert_eq!(area.start().addr().get() % ALIGNMENT as usize, 0);
+        area.map(2 << 20, 2 << 20, &file, 0, true).unwrap();
+        area.store((2 << 20) + 5, b"hello").unwrap();
+        let mut seen = [0; 5];
+        std::os::unix::fs::FileExt::read_exact_at(&file, &mut seen, 5).unwrap();
+        assert_eq!(&seen, b"hello");
+        assert!(area.unmap(2 << 20, 1 << 20).is_err());
+        assert!(area.unmap(0, 2 << 20).is_err());
+        area.unmap(2 << 20, 2 << 20).unwrap();
+        assert_eq!(area.mappings(), 0);
+    }
+
+    #[test]
+    fn overlaps_and_places_outside_are_refused() {
+        let (area, file) = (Area::reserve(4 << 20).unwrap(), file(4 << 20));
+        area.map(1 << 20, 2 << 20, &file, 0, false).unwrap();
+        let all = [
+            (0, 2 << 20, 0),
+            (2 << 20, 2 << 20, 0),
+            (0, 4 << 20, 0),
+            (2 << 20, 4096, 0),
+            (4 << 20, 4096, 0),
+            (u64::MAX - 4095, 4096, 0),
+            (0, u64::MAX, 0),
+            (0, 0, 0),
+            (1, 4096, 0),
+            (0, 1, 0),
+            (0, 4096, 1),
+            (0, 4096, u64::MAX - 4095),
+            (0, 4096, i64::MAX as u64 - 4095),
+        ];
+        for (offset, len, file_offset) in all {
+            assert!(area.map(offset, len, &file, file_offset, false).is_err(), "{offset} {len} {file_offset}");
+        }
+        area.map(0, 1 << 20, &file, 0, false).unwrap();
+        assert!(area.map(3 << 20, 1 << 20, &file, 0, false).is_err(), "more mappings than ranges");
+        area.clear();
+        assert_eq!(area.mappings(), 0);
+    }
+
+    #[test]
+    fn a_copy_where_nothing_is_mapped_or_the_file_has_no_page_is_an_error() {
+        let (area, file) = (Area::reserve(4 << 20).unwrap(), file(2 << 20));
+        assert_eq!(area.load(0, &mut [0; 8]), Err(Errno::FAULT));
+        area.map(0, 2 << 20, &file, 0, true).unwrap();
+        assert_eq!(area.load(1 << 20, &mut [1; 8]), Ok(()));
+        assert_eq!(area.load((2 << 20) - 4, &mut [1; 8]), Err(Errno::FAULT));
+        file.set_len(1 << 20).unwrap();
+        assert_eq!(area.load(1 << 20, &mut [1; 8]), Err(Errno::FAULT));
+        assert_eq!(area.store(1 << 20, &[1; 8]), Err(Errno::FAULT));
+        assert_eq!(area.load(0, &mut [1; 8]), Ok(()));
+    }
+
+    #[test]
+    fn nothing_is_loaded_once_the_daemon_is_gone() {
+        let (area, file) = (Area::reserve(2 << 20).unwrap(), file(2 << 20));
+        area.map(0, 2 << 20, &file, 0, true).unwrap();
+        area.close();
+        assert_eq!(area.load(0, &mut [0; 8]), Err(Errno::NOTCONN));
+        assert_eq!(area.store(0, &[0; 8]), Err(Errno::NOTCONN));
+        assert_eq!(area.load(u64::MAX, &mut [0; 8]), Err(Errno::NOTCONN));
+    }
+}
