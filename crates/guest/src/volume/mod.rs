@@ -28,6 +28,7 @@ mod xattr;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use lock_api::Mutex;
 use transom_wire::{
     NodeId,
     attr::{Attr, AttrFlags, EntryOut},
@@ -69,6 +70,8 @@ pub(crate) struct Shared<P: Platform> {
     /// Where files are mapped, and which.
     window: Option<(Arc<Window<P>>, DaxOptions)>,
     table: Table<P>,
+    /// Of a write that had waited, whatever the file, until the volume's syncfs or unmount has told it.
+    write_error: Mutex<P::RawMutex, Option<Errno>>,
     /// Counts this guest's changes of inodes. An answer tells nothing of an inode that was changed after it was asked for.
     changes: AtomicU64,
     /// Names owners of locks.
@@ -108,6 +111,7 @@ impl<P: Platform> Volume<P> {
             listings: Listings::new(options.directories_max_bytes),
             window,
             table: Table::new(),
+            write_error: Mutex::default(),
             changes: AtomicU64::new(0),
             owners: AtomicU64::new(0),
             epochs: AtomicU64::new(0),
@@ -143,10 +147,11 @@ impl<P: Platform> Volume<P> {
         self.session().statfs(caller, inode.nodeid())
     }
 
-    /// Makes all of the share durable.
+    /// Makes all of the share durable. Errors: also that of a write that had waited, whatever the file, once.
     pub fn syncfs(&self, caller: &Caller<'_>) -> Result<(), Errno> {
         self.shared.write_back(0);
-        self.session().syncfs(caller, NodeId::ROOT)
+        self.session().syncfs(caller, NodeId::ROOT)?;
+        self.shared.take_write_error()
     }
 
     /// Bytes of files' contents that are kept.
@@ -160,11 +165,12 @@ impl<P: Platform> Volume<P> {
     }
 
     /// Writes back, forgets every name and ends the session, whatever is still referenced: operations of what is left fail.
-    /// Errors: those of the channel.
+    /// Errors: those of the channel, and that of a write that had waited and that no syncfs has told.
     pub fn unmount(&self) -> Result<(), Errno> {
         self.shared.write_back(0);
         self.shared.names.clear();
-        self.session().destroy()
+        self.session().destroy()?;
+        self.shared.take_write_error()
     }
 }
 

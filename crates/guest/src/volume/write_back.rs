@@ -44,6 +44,11 @@ impl<P: Platform> Shared<P> {
             inode.write_dirty();
         }
     }
+
+    /// The last error of a write that had waited, told once by those who look after the whole volume.
+    pub(super) fn take_write_error(&self) -> Result<(), Errno> {
+        self.write_error.lock().take().map_or(Ok(()), Err)
+    }
 }
 
 /// A part of O_SYNC too.
@@ -180,6 +185,7 @@ impl<P: Platform> Inode<P> {
             if let Err(error) = self.write_run(fh, flags, &run) {
                 self.pages.lock().lose(&run);
                 self.write_errors.lock().add(error);
+                *self.shared.write_error.lock() = Some(error);
             }
             // Before the last run is done with: the size is the server's from then on.
             self.changed();

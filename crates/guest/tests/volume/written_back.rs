@@ -116,6 +116,26 @@ fn a_write_that_failed_behind_its_writer_is_told_once() {
 }
 
 #[test]
+fn whoever_syncs_or_unmounts_the_whole_share_is_told_of_a_write_that_failed_though_its_file_is_closed() {
+    for is_synced in [true, false] {
+        let (_dir, peer, fs) = mount(16 << 20);
+        let file = fs.open("file", &options()).unwrap();
+        file.write_all(&[1; 5000]).unwrap();
+        peer.fail(0);
+        fs.volume().write_back(0);
+        peer.fail(u64::MAX);
+        drop(file);
+        if is_synced {
+            assert_eq!(fs.sync(), Err(Errno::NOMEM));
+            assert_eq!(fs.sync(), Ok(()));
+            assert_eq!(fs.unmount(), Ok(()));
+        } else {
+            assert_eq!(fs.unmount(), Err(Errno::NOMEM));
+        }
+    }
+}
+
+#[test]
 fn every_open_file_is_told_of_a_write_that_failed() {
     let (_dir, peer, fs) = mount(16 << 20);
     let files = [(); 2].map(|()| fs.open("file", &options()).unwrap());
