@@ -37,9 +37,12 @@ fn a_share_is_used_over_pci() {
 }
 
 #[test]
-fn a_share_is_used_over_pci_and_its_window_is_found() {
+fn a_share_is_used_over_pci_and_through_its_window() {
     if let Some(console) = boot(Place::PciWithWindow) {
         assert!(console.contains("window: 64 MiB at 0x"), "{console}");
+        let mapped = console.lines().find_map(|line| line.strip_suffix(" ranges were mapped"));
+        // The two of the input.
+        assert!(mapped.is_some_and(|count| count.parse().is_ok_and(|count: u32| count >= 2)), "{console}");
     }
 }
 
@@ -111,7 +114,7 @@ fn daemon(share: &Path, socket: &Path, place: Place) -> Daemon {
     let mut command = Command::new(program);
     command.arg("--socket-path").arg(socket).arg("--shared-dir").arg(share).stderr(Stdio::null());
     if place == Place::PciWithWindow {
-        command.args(["--dax-window", "64M", "--tag", "kernel"]);
+        command.args(["--dax-window", "64M", "--dax-policy", "always", "--tag", "kernel"]);
     }
     let mut daemon = Daemon(command.spawn().unwrap());
     let begun = Instant::now();

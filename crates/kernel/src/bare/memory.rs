@@ -6,7 +6,11 @@ use alloc::alloc::{alloc_zeroed, dealloc};
 use core::{alloc::Layout, ptr::NonNull};
 
 use linked_list_allocator::LockedHeap;
-use transom_guest::dma::{DirectMemory, DmaMemory};
+use transom_guest::{
+    dax::MappedWindow,
+    dma::{DirectMemory, DmaMemory},
+    transport::ShmRegion,
+};
 
 #[global_allocator]
 static HEAP: LockedHeap = LockedHeap::empty();
@@ -27,6 +31,16 @@ pub(super) fn begin() {
     // SAFETY: nothing but the heap lies behind the kernel: the loader's notes and tables are below it, and the machine has
     // more memory than this. It is called once.
     unsafe { HEAP.lock().init(&raw mut heap_start, HEAP_LEN) };
+}
+
+/// A device's window, which is mapped where it is; what lies beyond 512 GiB is left out.
+pub(super) fn window(region: ShmRegion) -> MappedWindow {
+    const MAPPED_LEN: u64 = 512 << 30;
+    let len_bytes = region.len_bytes.min(MAPPED_LEN.saturating_sub(region.address));
+    let start = NonNull::new(region.address as *mut u8).unwrap_or(NonNull::dangling());
+    let len_bytes = if region.address == 0 { 0 } else { len_bytes };
+    // SAFETY: all addresses below 512 GiB are mapped for good, and a device's region is no memory of the kernel.
+    unsafe { MappedWindow::new(start, len_bytes as usize) }
 }
 
 /// All memory is where the device finds it.

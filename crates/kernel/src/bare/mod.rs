@@ -14,18 +14,18 @@ use core::panic::PanicInfo;
 use transom_guest::{
     cache::CacheOptions,
     channel::Channel,
+    dax::{DaxOptions, WINDOW_ID},
     device::{Settings, VirtioFs},
     dma::{Direct, DmaChoice},
     fs::Fs,
     session::{Session, Wishes},
     transport::Transport,
+    volume::Volume,
 };
+use transom_wire::ops::init::InitFlags;
 
 use platform::Bare;
 use serial::say;
-
-/// Where the window is among a device's shared memory regions.
-const WINDOW: u8 = 0;
 
 /// What the machine is told at the end; QEMU's own exit status is twice that and one.
 const ALL_WELL: u32 = 16;
@@ -72,14 +72,23 @@ fn use_share(transport: impl Transport + 'static, platform: &Arc<Bare>) -> Resul
     let device = VirtioFs::new(transport, Arc::clone(platform), &dma, settings)?;
     say!("tag: {}", alloc::string::String::from_utf8_lossy(device.tag()));
     let channel: Arc<dyn Channel> = Arc::new(device);
-    if let Some(window) = channel.shm_region(WINDOW) {
-        say!("window: {} MiB at {:#x}", window.len_bytes >> 20, window.address);
-    }
-    let session = Session::begin(channel, Arc::clone(platform), Wishes::default())?;
+    let window = channel.shm_region(WINDOW_ID).map(|region| {
+        say!("window: {} MiB at {:#x}", region.len_bytes >> 20, region.address);
+        Arc::new(memory::window(region))
+    });
+    let wishes = Wishes::default().with(InitFlags::MAP_ALIGNMENT | InitFlags::HAS_INODE_DAX);
+    let session = Session::begin(channel, Arc::clone(platform), wishes)?;
     say!("FUSE minor {}", session.negotiated().minor);
-    let fs = Fs::mount(session, CacheOptions::default());
+    let volume = match window {
+        Some(window) => Volume::with_window(session, CacheOptions::default(), window, DaxOptions::default()),
+        None => Volume::new(session, CacheOptions::default()),
+    };
+    let fs = Fs::new(Arc::new(volume));
     visit::visit(&fs)?;
-    fs.volume().session().destroy()?;
+    if let Some(window) = fs.volume().window() {
+        say!("{} ranges were mapped", window.counts().mapped);
+    }
+    fs.unmount()?;
     Ok(())
 }
 
