@@ -73,14 +73,32 @@ impl Arena {
     ///
     /// Panics when called again: two pools would give the same bytes away.
     pub fn pool(self: &Arc<Self>, when_full: WhenFull) -> Bounce<Process> {
+        self.pool_and_rest(self.len_bytes(), when_full).0
+    }
+
+    /// The first `pool_len_bytes`, a multiple of the page size, as [`Self::pool`]; and what lies behind them as it is: zeros,
+    /// whose pages are only used once touched. Who has the rest keeps the arena.
+    ///
+    /// Panics where the arena is shorter, and when called again.
+    pub(crate) fn pool_and_rest(
+        self: &Arc<Self>,
+        pool_len_bytes: usize,
+        when_full: WhenFull,
+    ) -> (Bounce<Process>, DmaMemory) {
         assert!(!self.is_taken.swap(true, Ordering::Relaxed), "an arena is the pool of one device");
+        let rest_len_bytes = self.len_bytes().checked_sub(pool_len_bytes).expect("the pool lies within the arena");
         let start = NonNull::new(self.region.as_ptr()).expect("mmap(2) gives no null pointer");
         // SAFETY:
-        // 1. `start` is a multiple of the page size, and with it of 8.
-        // 2. The mapping is readable and writable, and ends with `self`, which the pool keeps as its owner.
-        // 3. Nothing here uses the bytes, and they are given away once: `is_taken`.
-        let memory = unsafe { DmaMemory::new(start, self.len_bytes(), BASE) };
-        Bounce::owning(Arc::new(Process), memory, when_full, Arc::clone(self) as Arc<dyn Send + Sync>)
+        // 1. `start` is a multiple of the page size, and with it of 8; `pool_len_bytes` is one too.
+        // 2. The mapping is readable and writable, and ends with `self`, which the pool keeps as its owner, and who has the rest.
+        // 3. Nothing here uses the bytes, and they are given away once: `is_taken`. The two parts do not overlap.
+        let (pool, rest) = unsafe {
+            let behind = start.add(pool_len_bytes);
+            let rest = DmaMemory::new(behind, rest_len_bytes, BASE + pool_len_bytes as u64);
+            (DmaMemory::new(start, pool_len_bytes, BASE), rest)
+        };
+        let owner = Arc::clone(self) as Arc<dyn Send + Sync>;
+        (Bounce::owning(Arc::new(Process), pool, when_full, owner), rest)
     }
 }
 

@@ -215,18 +215,36 @@ impl Builder {
 
     fn device(&self) -> Result<Arc<Device>, MountError> {
         let arena = Arc::new(Arena::new(self.arena_len_bytes).map_err(MountError::Arena)?);
-        let transport = match &self.source {
-            Source::Nowhere => return Err(MountError::Nowhere),
+        let transport = self.transport(&arena)?;
+        let dma = DmaChoice::always(Arc::new(arena.pool(WhenFull::Wait(ROOM_MAX.as_nanos() as u64))));
+        Ok(Arc::new(VirtioFs::new(transport, Arc::new(Process), &dma, self.settings)?))
+    }
+
+    /// The daemon, with `arena` handed over and no queue started.
+    pub(crate) fn transport(&self, arena: &Arc<Arena>) -> Result<VhostUser, MountError> {
+        match &self.source {
+            Source::Nowhere => Err(MountError::Nowhere),
             Source::Socket(path) => {
                 let connect = |source| MountError::Socket { path: path.clone(), source };
                 let stream = UnixStream::connect(path).map_err(connect)?;
-                VhostUser::connect(stream, Arc::clone(&arena), TAG)
-                    .map_err(|source| MountError::Connect { name: path.clone(), source })?
+                VhostUser::connect(stream, Arc::clone(arena), TAG)
+                    .map_err(|source| MountError::Connect { name: path.clone(), source })
             }
-            Source::Directory(path) => self.start(path, &arena)?,
-        };
-        let dma = DmaChoice::always(Arc::new(arena.pool(WhenFull::Wait(ROOM_MAX.as_nanos() as u64))));
-        Ok(Arc::new(VirtioFs::new(transport, Arc::new(Process), &dma, self.settings)?))
+            Source::Directory(path) => self.start(path, arena),
+        }
+    }
+
+    /// Where the share comes from: a socket, or a directory.
+    pub(crate) fn source_path(&self) -> Option<&Path> {
+        match &self.source {
+            Source::Nowhere => None,
+            Source::Socket(path) | Source::Directory(path) => Some(path),
+        }
+    }
+
+    /// What [`Self::queues`] or [`Self::settings`] have set.
+    pub(crate) fn queues_max(&self) -> u16 {
+        self.settings.request_queues_max
     }
 
     /// Starts a daemon, which ends with the transport.

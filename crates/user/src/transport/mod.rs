@@ -12,7 +12,10 @@ mod negotiate;
 mod wake;
 
 use std::{
-    os::unix::net::UnixStream,
+    os::{
+        fd::{AsFd as _, BorrowedFd},
+        unix::net::UnixStream,
+    },
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU8, Ordering},
@@ -155,6 +158,11 @@ impl VhostUser {
     /// Whether the back end has hung up.
     pub fn is_gone(&self) -> bool {
         self.line.is_gone()
+    }
+
+    /// Readable once the back end has told of `queue`, or is gone; for those that wait for other things too.
+    pub(crate) fn call_fd(&self, queue: u16) -> Option<BorrowedFd<'_>> {
+        self.queues.get(usize::from(queue)).map(|queue| queue.call.as_fd())
     }
 
     /// Ends the connection for both sides: whoever waits for a queue is told.

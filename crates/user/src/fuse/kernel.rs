@@ -1,0 +1,113 @@
+//! `/dev/fuse`: requests out of the kernel into shared memory, and replies from there into the kernel.
+//!
+//! The bytes are only ever named to the kernel, which copies them; what of a message must not change under our hands comes
+//! from memory of our own.
+//! Source: linux/fs/fuse/dev.c, include/uapi/linux/fuse.h.
+
+#![expect(unsafe_code, reason = "system calls on memory that a daemon shares take pointers; ioctl(2) takes anything")]
+
+use std::{
+    io,
+    os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd},
+};
+
+use rustix::{
+    fs::{Mode, OFlags},
+    io::Errno,
+};
+use transom_guest::dma::DmaMemory;
+use transom_wire::header::OutHeader;
+use zerocopy::IntoBytes as _;
+
+/// FUSE_DEV_IOC_CLONE: `_IOR(229, 0, uint32_t)`.
+const CLONE: libc::Ioctl = 0x8004_e500_u32 as libc::Ioctl;
+
+/// A descriptor of `/dev/fuse`. It never blocks.
+#[derive(Debug)]
+pub(super) struct Kernel(OwnedFd);
+
+/// A piece of shared memory: offset and length in bytes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Piece<'m> {
+    pub(super) memory: &'m DmaMemory,
+    pub(super) offset: usize,
+    pub(super) len_bytes: usize,
+}
+
+impl Kernel {
+    /// One that is not mounted yet.
+    pub(super) fn open() -> io::Result<Self> {
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        Ok(Self(rustix::fs::open("/dev/fuse", flags, Mode::empty())?))
+    }
+
+    /// One that somebody else has opened and mounted.
+    pub(super) fn mounted(fd: OwnedFd) -> io::Result<Self> {
+        rustix::io::ioctl_fionbio(&fd, true)?;
+        Ok(Self(fd))
+    }
+
+    /// Another way to the same connection: replies go through the descriptor by which the request came.
+    pub(super) fn another(&self) -> io::Result<Self> {
+        let another = Self::open()?;
+        let source = self.0.as_raw_fd().cast_unsigned();
+        // SAFETY: the request reads one `u32`, which lives until the call returns.
+        let done = unsafe { libc::ioctl(another.0.as_raw_fd(), CLONE, &raw const source) };
+        if done < 0 { Err(io::Error::last_os_error()) } else { Ok(another) }
+    }
+
+    /// Reads one request into `room`; gives its length. EAGAIN while there is none, ENODEV once it is unmounted.
+    pub(super) fn read(&self, room: Piece<'_>) -> Result<usize, Errno> {
+        let iov = room.iovec();
+        // SAFETY: the kernel writes within `iov`, which is shared memory that no Rust reference points into: see `iovec`.
+        result(unsafe { libc::readv(self.0.as_raw_fd(), &raw const iov, 1) })
+    }
+
+    /// Answers a request; `body` is what follows the header.
+    ///
+    /// ENOENT where nobody waits for it any more, EINVAL where the kernel does not take it as an answer, in which case the
+    /// request still waits.
+    pub(super) fn reply(&self, header: &OutHeader, body: Piece<'_>) -> Result<(), Errno> {
+        let bytes = header.as_bytes();
+        let header = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+        let iovs = [header, body.iovec()];
+        let count = if body.len_bytes == 0 { 1 } else { 2 };
+        // SAFETY: the kernel reads the header's own bytes, and those of `body`, which is shared memory: see `iovec`.
+        result(unsafe { libc::writev(self.0.as_raw_fd(), iovs.as_ptr(), count) }).map(drop)
+    }
+
+    /// Writes one message of our own, a reply or a notification.
+    pub(super) fn write(&self, header: &OutHeader, body: &[u8]) -> Result<(), Errno> {
+        let slices = [io::IoSlice::new(header.as_bytes()), io::IoSlice::new(body)];
+        rustix::io::writev(&self.0, if body.is_empty() { &slices[..1] } else { &slices }).map(drop)
+    }
+
+    /// Answers the request `unique` with an error and nothing else.
+    pub(super) fn fail(&self, unique: u64, errno: Errno) -> Result<(), Errno> {
+        let len = size_of::<OutHeader>() as u32;
+        self.write(&OutHeader { len: len.into(), error: (-errno.raw_os_error()).into(), unique: unique.into() }, &[])
+    }
+}
+
+impl AsFd for Kernel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Piece<'_> {
+    /// For the kernel, and for the time of one call. Panics where the piece does not lie within the memory.
+    fn iovec(&self) -> libc::iovec {
+        let end = self.offset.checked_add(self.len_bytes);
+        assert!(end.is_some_and(|end| end <= self.memory.len()), "a piece lies within its memory");
+        let start = self.memory.start().as_ptr().wrapping_add(self.offset);
+        libc::iovec { iov_base: start.cast(), iov_len: self.len_bytes }
+    }
+}
+
+fn result(returned: isize) -> Result<usize, Errno> {
+    usize::try_from(returned).map_err(|_| {
+        let error = io::Error::last_os_error();
+        Errno::from_io_error(&error).unwrap_or(Errno::IO)
+    })
+}

@@ -1,0 +1,257 @@
+//! One thread's way between the kernel and the daemon: a descriptor of `/dev/fuse`, a request queue, and slots.
+//!
+//! A request is read straight into a slot, which the chain in the ring points to; the reply is written into the same slot by
+//! the daemon and handed to the kernel from there. Nothing is copied in between, and nothing of a message is changed.
+//! The thread never waits for one request: it sleeps until either side has something, so that what blocks in the daemon
+//! only takes a slot. When all are taken, requests are still read, into the slot to spare: INTERRUPT and FORGET go
+//! their own way, anything else waits its turn in ordinary memory ([`Shared::park`]).
+
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use transom_guest::{
+    dma::DmaMemory,
+    ring::{Ring, Used},
+    transport::Transport as _,
+};
+use transom_wire::{
+    Opcode,
+    header::{InHeader, OutHeader},
+    ops::interrupt::InterruptIn,
+};
+use zerocopy::FromBytes as _;
+
+use super::{
+    End,
+    kernel::{Kernel, Piece},
+    pace::Pace,
+    reply_room,
+    shared::{Parked, Shared},
+    sleep::Sleep,
+    slots::{REQUEST_LEN_MAX, Slots, segment},
+};
+use crate::{arena::Arena, platform::now_ns};
+
+/// Requests that are read before replies are looked for again.
+const READS_MAX: usize = 8;
+/// The greatest errno of a reply: from 512 on they are the kernel's own (`ERESTARTSYS` and others).
+const ERRNO_MAX: i32 = 511;
+
+/// What a lane is made of.
+pub(super) struct Lane {
+    pub(super) index: usize,
+    /// The device's number of the queue.
+    pub(super) queue: u16,
+    pub(super) kernel: Arc<Kernel>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) ring: Ring,
+    pub(super) slots: Slots,
+    pub(super) memory: Arc<Memory>,
+    /// By slot: the request in it.
+    pub(super) in_flight: Vec<InFlight>,
+    pub(super) pace: Pace,
+}
+
+/// The memory of all slots.
+pub(super) struct Memory {
+    pub(super) memory: DmaMemory,
+    /// Whose it is.
+    pub(super) _arena: Arc<Arena>,
+}
+
+/// A request in a slot.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct InFlight {
+    unique: u64,
+    len: usize,
+}
+
+impl Lane {
+    /// Carries messages until the mount ends.
+    pub(super) fn run(mut self) {
+        let ended = Sleep::new(&self).and_then(|mut sleep| {
+            loop {
+                self.turn(&mut sleep)?;
+            }
+        });
+        let Err::<std::convert::Infallible, _>(end) = ended;
+        self.shared.end(end);
+    }
+
+    /// Carries what there is, then watches or sleeps until there is more.
+    fn turn(&mut self, sleep: &mut Sleep) -> Result<(), End> {
+        // Both, whatever the first says.
+        if self.complete()? | self.take()? {
+            self.pace.worked(&self.shared.watchers);
+            return Ok(());
+        }
+        if self.pace.watches(&self.shared.watchers) {
+            std::thread::yield_now();
+            return Ok(());
+        }
+        if !self.ring.arm() {
+            let begun_ns = now_ns();
+            sleep.until_something(self.can_read(), None)?;
+            self.pace.slept(now_ns() - begun_ns);
+        }
+        self.ring.disarm();
+        if self.shared.device.is_gone() { Err(End::Gone) } else { Ok(()) }
+    }
+
+    /// Hands replies that have come to the kernel; tells whether there were any.
+    fn complete(&mut self) -> Result<bool, End> {
+        let mut has_some = false;
+        while let Some(used) = self.ring.pop().map_err(|broken| End::Broken(broken.0))? {
+            has_some = true;
+            self.reply(used)?;
+            self.slots.give(used.cookie);
+            if let Some(parked) = self.shared.unpark(self.index) {
+                self.submit_parked(&parked)?;
+            }
+        }
+        Ok(has_some)
+    }
+
+    fn reply(&self, used: Used) -> Result<(), End> {
+        let InFlight { unique, len: request_len } = self.in_flight[usize::from(used.cookie)];
+        let room = self.slots.room(used.cookie, request_len);
+        let written = used.written_bytes as usize;
+        let memory = &self.memory.memory;
+        let header = reply_header(memory, room.offset, written).filter(|header| header.unique.get() == unique);
+        let Some(header) = header else {
+            tracing::warn!(unique, written, "the daemon's reply is none; the request fails with EIO");
+            return self.fail(unique);
+        };
+        let body_len = header.len.get() as usize - size_of::<OutHeader>();
+        let body = Piece { memory, offset: room.offset + size_of::<OutHeader>(), len_bytes: body_len };
+        match self.kernel.reply(&header, body) {
+            // The caller is gone.
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(Errno::NODEV) => Err(End::Unmounted),
+            Err(errno) => {
+                tracing::warn!(unique, body_len, %errno, "the kernel refuses the daemon's reply; the request fails with EIO");
+                self.fail(unique)
+            }
+        }
+    }
+
+    /// Answers with EIO; a request that got an answer already is as right.
+    fn fail(&self, unique: u64) -> Result<(), End> {
+        match self.kernel.fail(unique, Errno::IO) {
+            Err(Errno::NODEV) => Err(End::Unmounted),
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes requests of the kernel; tells whether there were any.
+    fn take(&mut self) -> Result<bool, End> {
+        for count in 0..READS_MAX {
+            if !self.take_one()? {
+                return Ok(count > 0);
+            }
+        }
+        Ok(true)
+    }
+
+    fn take_one(&mut self) -> Result<bool, End> {
+        let taken = self.slots.take();
+        if taken.is_none() && !self.shared.can_park() {
+            return Ok(false);
+        }
+        let slot = taken.unwrap_or(self.slots.spare());
+        let offset = self.slots.request(slot);
+        let read = self.kernel.read(Piece { memory: &self.memory.memory, offset, len_bytes: REQUEST_LEN_MAX });
+        let is_sent = match read {
+            Ok(len) => self.route(slot, taken.is_some(), len)?,
+            // ENOENT: the caller was interrupted before we read it.
+            Err(Errno::AGAIN | Errno::INTR | Errno::NOENT) => false,
+            Err(Errno::NODEV) => return Err(End::Unmounted),
+            Err(errno) => return Err(End::Kernel(errno)),
+        };
+        if let (Some(slot), false) = (taken, is_sent) {
+            self.slots.give(slot);
+        }
+        Ok(!matches!(read, Err(Errno::AGAIN)))
+    }
+
+    /// Sends the request of `len` bytes in `slot` where it belongs; tells whether the slot is in flight.
+    fn route(&mut self, slot: u16, is_own: bool, len: usize) -> Result<bool, End> {
+        let offset = self.slots.request(slot);
+        let mut header = [0; size_of::<InHeader>()];
+        if len < header.len() {
+            return Ok(false);
+        }
+        self.memory.memory.read(offset, &mut header);
+        let header: InHeader = zerocopy::transmute!(header);
+        let copy = || {
+            let mut message = vec![0; len];
+            self.memory.memory.read(offset, &mut message);
+            message
+        };
+        match Opcode::from_u32(header.opcode.get()) {
+            Some(Opcode::Forget | Opcode::BatchForget) => self.send_priority(&copy()).map(|()| false),
+            Some(Opcode::Interrupt) => {
+                let message = copy();
+                let about = InterruptIn::read_from_prefix(&message[size_of::<InHeader>()..]);
+                if about.is_ok_and(|(about, _)| self.shared.interrupt_parked(about.unique.get())) {
+                    return Ok(false);
+                }
+                self.send_priority(&message).map(|()| false)
+            }
+            _ if is_own => self.submit(slot, &header, len).map(|()| true),
+            _ => {
+                self.shared.park(Parked { lane: self.index, header, message: copy() });
+                Ok(false)
+            }
+        }
+    }
+
+    /// Whether there is a place for another request.
+    fn can_read(&self) -> bool {
+        self.slots.has_free() || self.shared.can_park()
+    }
+
+    fn send_priority(&self, message: &[u8]) -> Result<(), End> {
+        self.shared.priority.send(&self.shared.device, self.shared.stop(), message)
+    }
+
+    fn submit_parked(&mut self, parked: &Parked) -> Result<(), End> {
+        let Some(slot) = self.slots.take() else { return Ok(()) };
+        self.memory.memory.write(self.slots.request(slot), &parked.message);
+        self.submit(slot, &parked.header, parked.message.len())
+    }
+
+    /// Puts the request in `slot` into the ring, with as much room for the reply as it asks for: there are daemons that fill
+    /// what they are given.
+    pub(super) fn submit(&mut self, slot: u16, header: &InHeader, len: usize) -> Result<(), End> {
+        let memory = &self.memory.memory;
+        let unique = header.unique.get();
+        let offset = self.slots.request(slot);
+        let mut args = [0; reply_room::ARGS_LEN];
+        let known = args.len().min(len - size_of::<InHeader>());
+        memory.read(offset + size_of::<InHeader>(), &mut args[..known]);
+        let room = self.slots.room(slot, len);
+        let room_len = reply_room::len_bytes(Opcode::from_u32(header.opcode.get()), &args).min(room.len_bytes);
+        let readable = [segment(memory, offset, len)];
+        let writable = [segment(memory, room.offset, room_len)];
+        self.in_flight[usize::from(slot)] = InFlight { unique, len };
+        self.ring.add(&readable, &writable, slot).expect("a slot stands for a chain that the ring has room for");
+        if self.ring.needs_notify() {
+            self.shared.device.notify(self.queue);
+        }
+        Ok(())
+    }
+}
+
+/// The header of a reply of which the device says to have written so many bytes; nothing where it cannot be one.
+pub(super) fn reply_header(memory: &DmaMemory, offset: usize, written: usize) -> Option<OutHeader> {
+    let mut header = [0; size_of::<OutHeader>()];
+    if written < header.len() {
+        return None;
+    }
+    memory.read(offset, &mut header);
+    let header: OutHeader = zerocopy::transmute!(header);
+    let is_one = (size_of::<OutHeader>()..=written).contains(&(header.len.get() as usize))
+        && (-ERRNO_MAX..=0).contains(&header.error.get());
+    is_one.then_some(header)
+}

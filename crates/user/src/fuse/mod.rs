@@ -1,0 +1,319 @@
+//! A share mounted on this machine: the kernel's own FUSE client is the guest of a virtio-fs daemon.
+//!
+//! Messages go from `/dev/fuse` over real virtqueues to the daemon and back as they are. Each thread is a [`lane`] with a
+//! clone of `/dev/fuse`, a request queue and [`slots`] in the memory shared with the daemon; FORGET and INTERRUPT go by
+//! the high-priority queue of all ([`priority`]). [`shared`] is how a mount ends, [`attach`] how it comes into the tree.
+//!
+//! ```no_run
+//! use transom_user::{fuse, mount};
+//!
+//! let share = mount::Mount::builder().shared_dir("/srv/share");
+//! let mut mount = fuse::Mount::start(share, "/mnt", fuse::Options::default())?;
+//! println!("{}", std::fs::read_dir("/mnt")?.count());
+//! mount.unmount()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod attach;
+mod init;
+mod kernel;
+mod lane;
+mod negotiate;
+mod notify;
+mod options;
+mod pace;
+mod priority;
+mod queues;
+mod reply_room;
+mod shared;
+mod sleep;
+mod slots;
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use thiserror::Error;
+use transom_guest::{
+    device::DeviceError,
+    dma::{DmaBuffer, DmaOps, WhenFull},
+    ring::Ring,
+};
+use transom_wire::config::QUEUE_FIRST_REQUEST;
+
+use crate::{
+    arena::Arena,
+    mount::{Builder, MountError as ShareError},
+    transport::VhostUser,
+};
+use attach::{Force, Place};
+use kernel::Kernel;
+use lane::{Lane, Memory};
+use pace::Pace;
+use priority::Priority;
+use shared::Shared;
+use slots::Slots;
+
+pub use negotiate::InitError;
+pub use notify::{Notifier, Stale};
+pub use options::{Options, UnknownOption};
+
+/// Requests in flight of each thread; more wait their turn. A slot's pages are only used once touched.
+const IN_FLIGHT_MAX: u16 = 256;
+/// Of the arena, for the rings and the high-priority messages: about 100 KiB a queue.
+const POOL_LEN_PER_QUEUE: usize = 256 << 10;
+/// How long a daemon may take for its answer to INIT.
+const INIT_MAX: Duration = Duration::from_secs(10);
+
+/// A share in the tree of directories, until this is dropped.
+///
+/// Dropping it takes it out of the tree at once and ends it: whoever still uses it gets ENOTCONN.
+pub struct Mount {
+    stopper: Stopper,
+    path: PathBuf,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// Ends a mount that somebody else waits for.
+#[derive(Clone)]
+pub struct Stopper {
+    shared: Arc<Shared>,
+    /// Absent once it is unmounted or left alone. Held while it is unmounted, which takes answers of the mount's threads: they
+    /// do not use it.
+    place: Arc<Mutex<Option<Place>>>,
+}
+
+/// Why a mount has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum End {
+    /// Somebody has unmounted it.
+    #[error("it was unmounted")]
+    Unmounted,
+    /// This process ended it.
+    #[error("it was stopped")]
+    Stopped,
+    /// The daemon has closed the connection, or died.
+    #[error("the daemon is gone")]
+    Gone,
+    /// The daemon does what no device may, and is not talked to any more.
+    #[error("the daemon broke the protocol: {0}")]
+    Broken(&'static str),
+    /// A system call of this side has failed.
+    #[error("the kernel refuses: {0}")]
+    Kernel(rustix::io::Errno),
+}
+
+/// Why a share is not mounted.
+#[derive(Debug, Error)]
+pub enum MountError {
+    /// There is no share.
+    #[error(transparent)]
+    Share(#[from] ShareError),
+    /// The daemon's device cannot be used.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// There is no memory for requests.
+    #[error("cannot make memory to share with the daemon")]
+    Memory(#[source] io::Error),
+    /// It cannot be mounted there.
+    #[error("cannot mount at {path:?}")]
+    Place {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Kernel and daemon do not come together.
+    #[error(transparent)]
+    Init(#[from] InitError),
+    /// This system's fault.
+    #[error("cannot start the mount's threads")]
+    Threads(#[source] io::Error),
+}
+
+impl Mount {
+    /// Mounts the share of `source` at `mountpoint`, and returns once it can be used.
+    ///
+    /// Of the builder, the share, the daemon and the number of queues count; the memory is this module's own. With root it
+    /// mounts by itself, else through `fusermount3`. Blocks while daemon and kernel negotiate, with a bound.
+    pub fn start(source: Builder, mountpoint: impl AsRef<Path>, options: Options) -> Result<Self, MountError> {
+        let lanes_max = options.threads.min(source.queues_max()).max(1);
+        let pool_len = (usize::from(lanes_max) + QUEUE_FIRST_REQUEST) * POOL_LEN_PER_QUEUE + Priority::MEMORY_LEN;
+        let pool_len = pool_len.next_multiple_of(rustix::param::page_size());
+        let slots_len = usize::from(lanes_max) * Slots::len_bytes(IN_FLIGHT_MAX);
+        let arena = Arc::new(Arena::new(pool_len + slots_len).map_err(MountError::Memory)?);
+        let device = source.transport(&arena)?;
+        let (pool, memory) = arena.pool_and_rest(pool_len, WhenFull::Fail);
+        let memory = Arc::new(Memory { memory, _arena: Arc::clone(&arena) });
+        let ops: Arc<dyn DmaOps> = Arc::new(pool);
+
+        let queues = queues::start(&device, &ops, lanes_max, IN_FLIGHT_MAX)?;
+        let messages = DmaBuffer::new(&ops, Priority::MEMORY_LEN).map_err(DeviceError::from)?;
+        let priority = Priority::new(queues.priority, messages);
+        let name = attach::source_name(source.source_path());
+        let (place, kernel) = Place::mount(mountpoint.as_ref(), &name, &options)?;
+        let rings = queues.requests;
+        let parts = Parts { device, priority, rings, chains_max: queues.chains_max, memory, kernel };
+        // From here on `Mount` takes it out of the tree again.
+        parts.run(place, &options)
+    }
+
+    /// Where it is mounted.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Tells the kernel what it must not believe any more.
+    pub fn notifier(&self) -> Notifier {
+        Notifier::new(Arc::downgrade(self.shared()))
+    }
+
+    /// Requests queues, and threads, that it has.
+    pub fn threads(&self) -> usize {
+        self.threads.len()
+    }
+
+    /// The process id of a daemon that was started for it.
+    pub fn daemon_id(&self) -> Option<u32> {
+        self.shared().device.daemon_id()
+    }
+
+    /// Why it has ended, if it has.
+    pub fn cause(&self) -> Option<End> {
+        self.shared().cause()
+    }
+
+    fn shared(&self) -> &Arc<Shared> {
+        &self.stopper.shared
+    }
+
+    /// Blocks until it ends: it is unmounted, or the daemon is gone.
+    pub fn wait(&mut self) -> End {
+        self.threads.drain(..).for_each(|thread| {
+            // A thread that has panicked has ended the mount as well as any other way.
+            let _ = thread.join();
+        });
+        let end = self.shared().cause().unwrap_or(End::Stopped);
+        self.shared().end(end);
+        if end == End::Unmounted {
+            self.stay();
+        }
+        end
+    }
+
+    /// Unmounts it, and returns when all is over.
+    ///
+    /// Errors: EBUSY while somebody uses it, and what umount(2) or `fusermount3` say; it then goes on.
+    pub fn unmount(&mut self) -> io::Result<()> {
+        self.stopper.unmount()?;
+        self.wait();
+        Ok(())
+    }
+
+    /// For threads that do not have the mount.
+    pub fn stopper(&self) -> Stopper {
+        self.stopper.clone()
+    }
+
+    /// Leaves the place in the tree as it is when this is dropped; a share that has ended stays there and answers ENOTCONN,
+    /// rather than let what lies beneath be taken for it.
+    pub fn stay(&mut self) {
+        *self.stopper.place.lock() = None;
+    }
+}
+
+impl Stopper {
+    /// Unmounts it. Errors: EBUSY while somebody uses it, and what umount(2) or `fusermount3` say; it then goes on.
+    pub fn unmount(&self) -> io::Result<()> {
+        self.leave(Force::None)
+    }
+
+    /// Takes it out of the tree at once; it ends when nobody uses it any more, which [`Mount::wait`] waits for.
+    pub fn detach(&self) -> io::Result<()> {
+        self.leave(Force::Lazy)
+    }
+
+    /// Ends it where it is: every request that waits and every later one fails, until somebody unmounts it.
+    pub fn abort(&self) {
+        self.shared.end(End::Stopped);
+    }
+
+    fn leave(&self, force: Force) -> io::Result<()> {
+        let mut place = self.place.lock();
+        if let Some(there) = &*place {
+            there.unmount(force)?;
+            *place = None;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        if self.shared().cause() != Some(End::Unmounted)
+            && let Err(error) = self.stopper.detach()
+        {
+            tracing::warn!(path = ?self.path, %error, "the share stays in the tree, and is not served any more");
+        }
+        self.stopper.abort();
+        self.wait();
+    }
+}
+
+/// What a mount is made of, before its threads run.
+struct Parts {
+    device: VhostUser,
+    priority: Priority,
+    rings: Vec<Ring>,
+    chains_max: u16,
+    memory: Arc<Memory>,
+    kernel: Kernel,
+}
+
+impl Parts {
+    fn run(self, place: Place, options: &Options) -> Result<Mount, MountError> {
+        let Self { device, priority, rings, chains_max, memory, kernel } = self;
+        let shared = Shared::new(device, priority).map_err(MountError::Threads)?;
+        let shared = Arc::new(shared);
+        let path = place.path().to_owned();
+        // Dropped on an error, which unmounts.
+        let stopper = Stopper { shared: Arc::clone(&shared), place: Arc::new(Mutex::new(Some(place))) };
+        let mut mount = Mount { stopper, path, threads: Vec::new() };
+        let watchers_max = std::thread::available_parallelism().map_or(1, |count| count.get()).saturating_sub(1);
+        let mut kernels = vec![Arc::new(kernel)];
+        let lane = |(index, ring): (usize, Ring), kernel: &Arc<Kernel>| Lane {
+            index,
+            queue: (index + QUEUE_FIRST_REQUEST) as u16,
+            kernel: Arc::clone(kernel),
+            shared: Arc::clone(&shared),
+            ring,
+            slots: Slots::new(index * Slots::len_bytes(IN_FLIGHT_MAX), chains_max),
+            memory: Arc::clone(&memory),
+            in_flight: vec![lane::InFlight::default(); usize::from(chains_max) + 1],
+            pace: Pace::new(options.poll_max_ns, watchers_max),
+        };
+        let mut rings = rings.into_iter().enumerate();
+        let first = rings.next().ok_or(DeviceError::Transport(transom_guest::transport::TransportError::Gone))?;
+        let mut first = lane(first, &kernels[0]);
+        first.negotiate(INIT_MAX)?;
+        let mut lanes = vec![first];
+        for ring in rings {
+            let kernel = Arc::new(kernels[0].another().map_err(MountError::Threads)?);
+            lanes.push(lane(ring, &kernel));
+            kernels.push(kernel);
+        }
+        shared.serve(kernels);
+        for lane in lanes {
+            let name = format!("transom-fuse-{}", lane.index);
+            let thread =
+                std::thread::Builder::new().name(name).spawn(move || lane.run()).map_err(MountError::Threads)?;
+            mount.threads.push(thread);
+        }
+        Ok(mount)
+    }
+}

@@ -1,0 +1,153 @@
+//! How a share is mounted, as `mount -o` says it.
+
+use rustix::mount::MountFlags;
+
+/// What may be chosen about a mount.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// What `/proc/mounts` says stands behind it; else the directory or the socket.
+    pub fsname: Option<String>,
+    /// Users other than the one who mounts may use it. Root's mounts are for all; others need `user_allow_other` in
+    /// `/etc/fuse.conf` for that.
+    pub allow_other: bool,
+    /// The kernel checks permissions by owner and mode, as it does for virtio-fs in a virtual machine.
+    pub default_permissions: bool,
+    /// `ro`, `nosuid`, `nodev`, `noexec` and others that are the kernel's own.
+    pub flags: MountFlags,
+    /// Threads at most, each with a request queue of its own; the daemon's queues bound it too.
+    pub threads: u16,
+    /// A thread watches for so many nanoseconds at most before it sleeps; 0 for never.
+    pub poll_max_ns: u32,
+}
+
+impl Default for Options {
+    /// As many threads as processors, up to four; watching for 50 µs, about what two wakes of an idle processor cost.
+    fn default() -> Self {
+        let processors = std::thread::available_parallelism().map_or(1, |count| count.get());
+        Self {
+            fsname: None,
+            allow_other: rustix::process::geteuid().is_root(),
+            default_permissions: true,
+            flags: MountFlags::empty(),
+            threads: processors.min(4) as u16,
+            poll_max_ns: 50_000,
+        }
+    }
+}
+
+/// An option that is not known.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("unknown mount option {0:?}")]
+pub struct UnknownOption(pub String);
+
+impl Options {
+    /// Takes a list of options with commas between, as in `fstab`. Of two that contradict each other the later one counts.
+    ///
+    /// Options that `mount(8)` and `systemd` keep for themselves (`noauto`, `_netdev`, `nofail`, `user`, `x-…`) are passed over.
+    pub fn parse(&mut self, list: &str) -> Result<(), UnknownOption> {
+        list.split(',').filter(|option| !option.is_empty()).try_for_each(|option| self.parse_one(option))
+    }
+
+    fn parse_one(&mut self, option: &str) -> Result<(), UnknownOption> {
+        match option {
+            "allow_other" => self.allow_other = true,
+            "default_permissions" => self.default_permissions = true,
+            "no_default_permissions" => self.default_permissions = false,
+            "rw" => self.flags.remove(MountFlags::RDONLY),
+            "suid" => self.flags.remove(MountFlags::NOSUID),
+            "dev" => self.flags.remove(MountFlags::NODEV),
+            "exec" => self.flags.remove(MountFlags::NOEXEC),
+            "atime" => self.flags.remove(MountFlags::NOATIME),
+            "async" => self.flags.remove(MountFlags::SYNCHRONOUS),
+            "defaults" | "auto" | "noauto" | "nofail" | "_netdev" | "user" | "nouser" | "users" | "owner" | "group"
+            | "relatime" => {}
+            _ => return self.parse_other(option),
+        }
+        Ok(())
+    }
+
+    fn parse_other(&mut self, option: &str) -> Result<(), UnknownOption> {
+        let unknown = || UnknownOption(option.to_owned());
+        if let Some((_, flag)) = FLAGS.iter().find(|(name, _)| *name == option) {
+            self.flags.insert(*flag);
+            return Ok(());
+        }
+        match option.split_once('=') {
+            Some(("fsname", name)) => self.fsname = Some(name.to_owned()),
+            Some(("threads", count)) => self.threads = count.parse().ok().filter(|&n| n > 0).ok_or_else(unknown)?,
+            Some(("poll_us", us)) => {
+                let us: u32 = us.parse().map_err(|_| unknown())?;
+                self.poll_max_ns = us.checked_mul(1000).ok_or_else(unknown)?;
+            }
+            _ if option.starts_with("x-") || option.starts_with("comment=") => {}
+            _ => return Err(unknown()),
+        }
+        Ok(())
+    }
+
+    /// For `fusermount3 -o`, the kernel's flags by name.
+    pub(super) fn for_fusermount(&self, source: &str) -> String {
+        let mut words = vec![format!("fsname={}", escape(source)), "subtype=transom".to_owned()];
+        words.extend(self.words().map(str::to_owned));
+        words.extend(FLAGS.iter().filter(|(_, flag)| self.flags.contains(*flag)).map(|(name, _)| (*name).to_owned()));
+        words.join(",")
+    }
+
+    /// The options of the file system itself.
+    pub(super) fn words(&self) -> impl Iterator<Item = &'static str> {
+        [(self.default_permissions, "default_permissions"), (self.allow_other, "allow_other")]
+            .into_iter()
+            .filter_map(|(is_on, word)| is_on.then_some(word))
+    }
+}
+
+const FLAGS: [(&str, MountFlags); 8] = [
+    ("ro", MountFlags::RDONLY),
+    ("nosuid", MountFlags::NOSUID),
+    ("nodev", MountFlags::NODEV),
+    ("noexec", MountFlags::NOEXEC),
+    ("noatime", MountFlags::NOATIME),
+    ("nodiratime", MountFlags::NODIRATIME),
+    ("sync", MountFlags::SYNCHRONOUS),
+    ("dirsync", MountFlags::DIRSYNC),
+];
+
+/// A comma or a backslash in a value, as `fusermount3` reads it.
+fn escape(value: &str) -> String {
+    value.replace('\\', "\\\\").replace(',', "\\,")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_of_fstab_becomes_flags_and_values() {
+        let mut options = Options::default();
+        options.parse("defaults,ro,nosuid,nofail,_netdev,x-systemd.automount,threads=2,poll_us=0,fsname=a").unwrap();
+        assert_eq!(options.flags, MountFlags::RDONLY | MountFlags::NOSUID);
+        assert_eq!((options.threads, options.poll_max_ns), (2, 0));
+        assert_eq!(options.fsname.as_deref(), Some("a"));
+    }
+
+    #[test]
+    fn the_later_of_two_options_counts() {
+        let mut options = Options::default();
+        options.parse("ro,rw,noexec").unwrap();
+        assert_eq!(options.flags, MountFlags::NOEXEC);
+    }
+
+    #[test]
+    fn an_unknown_option_is_named() {
+        for list in ["dax=always", "threads=0", "threads=many", "poll_us=9999999999"] {
+            assert_eq!(Options::default().parse(&format!("rw,{list}")), Err(UnknownOption(list.to_owned())));
+        }
+    }
+
+    #[test]
+    fn commas_in_names_do_not_end_them() {
+        let options = Options { allow_other: false, ..Options::default() };
+        let list = options.for_fusermount("/srv/a,b\\c");
+        assert_eq!(list, "fsname=/srv/a\\,b\\\\c,subtype=transom,default_permissions");
+    }
+}

@@ -1,0 +1,52 @@
+//! How long a reply may be: what the request itself asks for, or what no reply without data exceeds.
+//!
+//! The kernel that mounts does not tell; a kernel that is the guest lays its buffers out so.
+
+use transom_wire::{Opcode, header::OutHeader};
+
+/// Of the arguments, as many bytes as say how much is asked for.
+pub(super) const ARGS_LEN: usize = 32;
+/// Replies without data of a length that was asked for: the longest is READLINK's.
+const SHORT_LEN_MAX: usize = 4096;
+/// GETXATTR and LISTXATTR that ask for the length (`fuse_getxattr_out`).
+const XATTR_OUT_LEN: usize = 8;
+/// `fuse_ioctl_out`, before the data.
+const IOCTL_OUT_LEN: usize = 16;
+
+/// In bytes, header included. `args` are the first of the request's arguments, zeros behind them.
+pub(super) fn len_bytes(opcode: Option<Opcode>, args: &[u8; ARGS_LEN]) -> usize {
+    let field = |at: usize| u32::from_le_bytes([args[at], args[at + 1], args[at + 2], args[at + 3]]) as usize;
+    let body = match opcode {
+        // `fuse_read_in`: fh, offset, size.
+        Some(Opcode::Read | Opcode::Readdir | Opcode::Readdirplus) => field(16),
+        // `fuse_getxattr_in`: size.
+        Some(Opcode::Getxattr | Opcode::Listxattr) => field(0).max(XATTR_OUT_LEN),
+        // `fuse_ioctl_in`: fh, flags, cmd, arg, in_size, out_size.
+        Some(Opcode::Ioctl) => field(28).saturating_add(IOCTL_OUT_LEN),
+        _ => SHORT_LEN_MAX,
+    };
+    body.saturating_add(size_of::<OutHeader>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_read_has_the_room_that_it_asks_for_and_no_more() {
+        let mut args = [0; ARGS_LEN];
+        args[16..20].copy_from_slice(&8192u32.to_le_bytes());
+        assert_eq!(len_bytes(Some(Opcode::Read), &args), 16 + 8192);
+        assert_eq!(len_bytes(Some(Opcode::Getattr), &args), 16 + SHORT_LEN_MAX);
+    }
+
+    #[test]
+    fn a_length_of_an_attribute_has_room_for_a_number() {
+        assert_eq!(len_bytes(Some(Opcode::Getxattr), &[0; ARGS_LEN]), 16 + 8);
+    }
+
+    #[test]
+    fn no_length_overflows() {
+        assert!(len_bytes(Some(Opcode::Ioctl), &[0xff; ARGS_LEN]) > u32::MAX as usize);
+    }
+}
