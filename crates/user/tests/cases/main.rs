@@ -49,6 +49,17 @@ fn cases_on_virtiofsd_give_what_the_bare_directory_gives() {
 }
 
 #[test]
+fn cases_on_qemus_virtiofsd_give_what_the_bare_directory_gives() {
+    let Some(mut program) = common::c_peer() else {
+        println!("SKIPPED: there is no virtiofsd of QEMU 7.2, in C, at /usr/lib/qemu");
+        return;
+    };
+    let options = ["xattr", "posix_lock", "flock", "modcaps=+sys_admin:+linux_immutable"];
+    program.args.extend(options.into_iter().flat_map(|option| ["-o", option]).map(Into::into));
+    compare_with_oracle(&program, &["library-guest.allow", "library-guest-virtiofsd-c.allow"]);
+}
+
+#[test]
 fn cases_by_paths_with_caches_give_what_the_bare_directory_gives() {
     let mut program = common::transomd();
     program.args.extend(ALWAYS.into_iter().chain(["--posix-lock", "--flock"]).map(Into::into));

@@ -4,7 +4,7 @@
 use std::{fs, path::PathBuf};
 
 use tempfile::TempDir;
-use transom_user::daemon::Program;
+use transom_user::daemon::{Dialect, Program};
 
 /// Why the peer is left out.
 pub(crate) const NO_PEER: &str = "there is no virtiofsd 1.14 in the cache; `transom-fetch virtiofsd` builds it";
@@ -31,6 +31,12 @@ pub(crate) fn peer() -> Option<Program> {
     let cache = std::env::var_os("TRANSOM_CACHE").map_or(target, PathBuf::from);
     let program = cache.join("peer/virtiofsd-1.14.0/bin/virtiofsd");
     program.is_file().then(|| Program::new(program))
+}
+
+/// QEMU's virtiofsd, in C, where its package is installed.
+pub(crate) fn c_peer() -> Option<Program> {
+    let path = PathBuf::from("/usr/lib/qemu/virtiofsd");
+    path.is_file().then(|| Program { dialect: Dialect::Legacy, ..Program::new(path) })
 }
 
 /// A directory with a few files, to be shared.
