@@ -1,14 +1,14 @@
 //! A process as the guest of a virtio-fs daemon, without a virtual machine.
 //!
 //! The [`transport`] is a vhost-user front end, the [`arena`] the memory that it shares with the daemon, the [`window`] where
-//! the daemon maps files, the [`platform`]
-//! what `transom-guest` asks of an operating system, and [`daemon`] starts one for a directory.
-//! [`mount`] is the share for this process, [`fuse`] for all of the machine.
+//! the daemon maps files, the [`platform`] what `transom-guest` asks of an operating system, and [`daemon`] starts one for a
+//! directory. [`map`] shows files at addresses of this process, and [`fault`] survives what vanishes there. [`mount`] is the share for this process, [`fuse`] for all of the machine.
 
 pub mod arena;
 pub mod daemon;
 pub mod fault;
 pub mod fuse;
+pub mod map;
 pub mod mount;
 pub mod platform;
 pub mod transport;

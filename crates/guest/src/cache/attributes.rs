@@ -29,6 +29,11 @@ impl Attributes {
         self.validity.is_valid(now_ns).then_some(&self.attr)
     }
 
+    /// The size that was told last, whether it holds or not; in bytes.
+    pub(crate) fn last_size(&self) -> u64 {
+        self.attr.size.get()
+    }
+
     /// Keeps the answer to what was asked at `asked_at`; false where a change has overtaken it.
     pub(crate) fn put(&mut self, attr: Attr, validity: Validity, asked_at: u64) -> bool {
         let is_current = self.changed_at <= asked_at;

@@ -8,6 +8,10 @@
 //! Locks, outermost first: an inode's ranges, the window's pool; both for a moment, and no request, hook or copy under them.
 
 mod admission;
+pub mod backing;
+pub mod entry;
+pub mod fault;
+pub mod mapped;
 mod memory;
 mod options;
 mod pin;
@@ -15,6 +19,9 @@ mod ranges;
 mod reclaim;
 mod window;
 mod worker;
+
+#[cfg(all(test, not(feature = "loom")))]
+mod model_test;
 
 pub use memory::{MappedWindow, WindowMemory};
 pub use options::{Dax, DaxOptions};

@@ -12,7 +12,7 @@ use core::ops::Range as Span;
 use hashbrown::HashMap;
 use lock_api::Mutex;
 
-use super::{Access, PageTables, Pin, RANGE_LEN, Window, window::count};
+use super::{Access, PageTables, Pin, RANGE_LEN, Window, mapped::Mapped, window::count};
 use crate::{Errno, Platform, session::Caller, volume::Inode};
 
 /// After a refusal that may pass nothing is asked for, for so long, in nanoseconds.
@@ -22,6 +22,8 @@ const REFUSED_FOR_NS: u64 = 1_000_000_000;
 pub struct Ranges<P: Platform> {
     pub(super) window: Arc<Window<P>>,
     map: Mutex<P::RawMutex, Map>,
+    /// What those who map the file have in common, while there are any. Held over the lock of `map`.
+    mapped: Mutex<P::RawMutex, Weak<Mapped<P>>>,
 }
 
 #[derive(Default)]
@@ -71,7 +73,7 @@ pub(crate) enum Denied {
 
 impl<P: Platform> Ranges<P> {
     pub(crate) fn new(window: Arc<Window<P>>) -> Self {
-        Self { window, map: Mutex::default() }
+        Self { window, map: Mutex::default(), mapped: Mutex::new(Weak::new()) }
     }
 
     /// The window that they lie in.
@@ -87,6 +89,19 @@ impl<P: Platform> Ranges<P> {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// What all who map the file have in common; it ends with the last of them.
+    pub fn mapped(&self) -> Arc<Mapped<P>> {
+        let mut known = self.mapped.lock();
+        if let Some(mapped) = known.upgrade() {
+            return mapped;
+        }
+        let mapped = Arc::<Mapped<P>>::default();
+        *known = Arc::downgrade(&mapped);
+        let tables: Weak<dyn PageTables> = Arc::downgrade(&mapped) as Weak<dyn PageTables>;
+        self.register(tables);
+        mapped
     }
 
     /// Has `tables` asked before a range goes, for as long as they live.
@@ -180,6 +195,12 @@ impl<P: Platform> Ranges<P> {
         is_released
     }
 
+    /// Why the server maps nothing for the time being; nothing where it has asked to be asked again.
+    fn refusal(&self, access: Access, now_ns: u64) -> Option<Errno> {
+        let refused = self.map.lock().refused;
+        refused.get(access, || now_ns).map(|(error, _)| error).filter(|&error| error != Errno::AGAIN)
+    }
+
     fn refuse(&self, access: Access, error: Errno, now_ns: u64) {
         let until_ns = match error {
             Errno::ACCESS
@@ -227,8 +248,8 @@ impl<P: Platform> Inode<P> {
         }
     }
 
-    /// As [`Self::pin`], and waits until the range can be had. Errors: why the server does not map the file, EOPNOTSUPP where
-    /// it is not mapped in this volume.
+    /// As [`Self::pin`], and waits until the range can be had. Errors: why the server does not map the file, now or at all,
+    /// but for EAGAIN; EOPNOTSUPP where it is not mapped in this volume.
     ///
     /// The caller holds nothing that whoever has a pin may wait for.
     pub fn pin_waiting(self: &Arc<Self>, index: u64, access: Access) -> Result<Pin<'_, P>, Errno> {
@@ -240,6 +261,9 @@ impl<P: Platform> Inode<P> {
                 Ok(pin) => return Ok(pin),
                 Err(Denied::Never(error)) => return Err(error),
                 Err(Denied::NotNow) => {
+                    if let Some(error) = ranges.refusal(access, self.now_ns()) {
+                        return Err(error);
+                    }
                     let mut is_first = true;
                     let deadline_ns = self.now_ns().saturating_add(LOOK_AGAIN_NS);
                     ranges.window.wait(|| !core::mem::take(&mut is_first), Some(deadline_ns));

@@ -8,7 +8,7 @@
 mod counters;
 mod health;
 #[cfg(all(test, feature = "loom"))]
-mod loom_test;
+pub(crate) mod loom_test;
 mod pace;
 mod parts;
 mod slots;

@@ -117,6 +117,11 @@ impl<P: Platform> Inode<P> {
         self.shared.now_ns()
     }
 
+    /// The size that was told last, in bytes: a hint.
+    pub(crate) fn last_size(&self) -> u64 {
+        self.attributes.lock().last_size()
+    }
+
     pub(super) fn count_lookup(&self) {
         self.lookups.fetch_add(1, Ordering::Relaxed);
     }

@@ -7,6 +7,7 @@ mod coherent;
 mod common;
 mod fsx;
 mod full;
+mod mapped;
 
 use std::{path::Path, sync::Arc};
 

@@ -5,7 +5,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a lock of loom is never poisoned")]
 
-mod platform;
+pub(crate) mod platform;
 
 use alloc::{sync::Arc, vec, vec::Vec};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};

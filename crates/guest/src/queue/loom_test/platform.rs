@@ -15,7 +15,7 @@ use crate::{
     platform::{self, Platform},
 };
 
-pub(super) struct Model;
+pub(crate) struct Model;
 
 impl Platform for Model {
     type RawMutex = Lock;
@@ -31,7 +31,7 @@ impl Platform for Model {
 }
 
 /// A lock made of loom's, which cannot be made in a constant.
-pub(super) struct Lock(OnceLock<(Mutex<bool>, Condvar)>);
+pub(crate) struct Lock(OnceLock<(Mutex<bool>, Condvar)>);
 
 impl Lock {
     fn parts(&self) -> &(Mutex<bool>, Condvar) {
@@ -66,7 +66,7 @@ unsafe impl lock_api::RawMutex for Lock {
 }
 
 /// Deadlines never pass: a wake that is lost is a thread that stands still, which loom reports.
-pub(super) struct Event {
+pub(crate) struct Event {
     wakes: Mutex<u64>,
     woken: Condvar,
 }

@@ -1,0 +1,72 @@
+//! A file of a volume, for those who map it: its ranges of the window.
+
+use alloc::sync::Arc;
+use core::ptr::NonNull;
+
+use super::{
+    Access, Pin,
+    fault::{Backing, Lent, Place},
+};
+use crate::{
+    Errno, Platform,
+    session::Caller,
+    volume::{Inode, OpenFile},
+};
+
+/// STATX_ATTR_DAX of statx(2): the file lies on memory that keeps its contents, and is accessed there directly.
+const STATX_ATTR_DAX: u64 = 0x20_0000;
+/// STATX_BASIC_STATS of statx(2).
+const STATX_BASIC_STATS: u32 = 0x7ff;
+
+/// An inode as what is mapped.
+pub struct FileBacking<'i, P: Platform> {
+    inode: &'i Arc<Inode<P>>,
+}
+
+impl<'i, P: Platform> FileBacking<'i, P> {
+    /// Of `inode`, which has ranges.
+    pub fn new(inode: &'i Arc<Inode<P>>) -> Self {
+        Self { inode }
+    }
+}
+
+impl<P: Platform> Backing for FileBacking<'_, P> {
+    type Lent<'a>
+        = Pin<'a, P>
+    where
+        Self: 'a;
+
+    /// What was last told is good enough where it is long enough: beyond the real end the memory has no pages.
+    fn len_bytes(&self, wanted: u64) -> Result<u64, Errno> {
+        let known = self.inode.last_size();
+        if known >= wanted {
+            return Ok(known);
+        }
+        self.inode.ask_attributes(&Caller::default(), None).map(|attr| attr.size.get())
+    }
+
+    fn lend(&self, index: u64, is_write: bool) -> Result<Place<Pin<'_, P>>, Errno> {
+        let access = if is_write { Access::Write } else { Access::Read };
+        self.inode.pin_waiting(index, access).map(Place::Lent)
+    }
+}
+
+impl<P: Platform> Lent for Pin<'_, P> {
+    fn start(&self) -> NonNull<u8> {
+        self.address()
+    }
+
+    /// A guest is not told whether the host's file system has settled where the bytes are.
+    fn is_unstable(&self) -> bool {
+        true
+    }
+}
+
+impl<P: Platform> OpenFile<P> {
+    /// Whether stores to the file's memory are durable once they have left the processor's caches: the host's file is on DAX storage.
+    pub fn is_on_persistent_memory(&self, caller: &Caller<'_>) -> Result<bool, Errno> {
+        let out =
+            self.inode().session().statx(caller, self.inode().nodeid(), Some(self.handle()), 0, STATX_BASIC_STATS)?;
+        Ok(out.stat.attributes.get() & out.stat.attributes_mask.get() & STATX_ATTR_DAX != 0)
+    }
+}

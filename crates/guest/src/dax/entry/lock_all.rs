@@ -1,0 +1,126 @@
+//! All entries of an aligned 2 MiB at once: for what truncates, reclaims or writes back.
+
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use super::{
+    Order, PAGES_PER_HUGE, Tree,
+    node::Entry,
+    tree::{Key, State, nodes_of},
+};
+use crate::platform::Platform;
+
+/// The entries that there were; those that faults add meanwhile are not among them.
+#[must_use = "they are unlocked at once"]
+pub struct LockedAll<'t, P: Platform> {
+    tree: &'t Tree<P>,
+    index: u64,
+    entries: Vec<(Order, u64, Entry)>,
+}
+
+impl<P: Platform> Tree<P> {
+    /// Locks every entry of the 2 MiB number `index`, one after the other. Blocks while another has one of them.
+    pub fn lock_all(&self, index: u64) -> LockedAll<'_, P> {
+        let first = index * PAGES_PER_HUGE;
+        let mut all = LockedAll { tree: self, index, entries: Vec::new() };
+        let mut page = first;
+        while page < first + PAGES_PER_HUGE {
+            let mut state = self.state.lock();
+            match all.lock_from(&mut state, page) {
+                // It is looked for again: it may be gone, or another order.
+                Some((is_at, key)) => {
+                    page = is_at;
+                    self.wait(state, key);
+                }
+                None => break,
+            }
+        }
+        all
+    }
+
+    /// Locks every entry of the 2 MiB number `index` for who would take it away, unless one is locked, pinned, or was used since
+    /// the last such look.
+    pub fn try_lock_idle(&self, index: u64) -> Option<LockedAll<'_, P>> {
+        let first = index * PAGES_PER_HUGE;
+        let mut state = self.state.lock();
+        let Some(node) = state.nodes.get_mut(&index) else {
+            return Some(LockedAll { tree: self, index, entries: Vec::new() });
+        };
+        let (mut is_idle, mut page) = (node.pins == 0, first);
+        while let Some((order, at, entry)) = node.next(first, page) {
+            is_idle &= !entry.is_locked() && !entry.is_young();
+            if !entry.is_locked() {
+                node.put(order, at, entry.with_young(false));
+            }
+            page = order.pages(at).end;
+            if page >= first + PAGES_PER_HUGE {
+                break;
+            }
+        }
+        if !is_idle {
+            return None;
+        }
+        let mut all = LockedAll { tree: self, index, entries: Vec::new() };
+        let is_locked = all.lock_from(&mut state, first);
+        debug_assert!(is_locked.is_none(), "an idle entry is not locked");
+        Some(all)
+    }
+
+    /// The numbers of the 2 MiB within `pages` that have entries.
+    pub fn indices(&self, pages: Range<u64>) -> Vec<u64> {
+        self.state.lock().nodes.range(nodes_of(&pages)).map(|(&index, _)| index).collect()
+    }
+}
+
+impl<P: Platform> LockedAll<'_, P> {
+    /// Locks the entries from `page` on, up to one that another has: gives its page, and what to wait for.
+    fn lock_from(&mut self, state: &mut State<P>, mut page: u64) -> Option<(u64, Key)> {
+        let first = self.index * PAGES_PER_HUGE;
+        let node = state.nodes.get_mut(&self.index)?;
+        while let Some((order, at, entry)) = node.next(first, page) {
+            if entry.is_locked() {
+                return Some((at, Key::Entry(at)));
+            }
+            let entry = entry.with_locked(true);
+            node.put(order, at, entry);
+            self.entries.push((order, at, entry));
+            page = order.pages(at).end;
+            if page >= first + PAGES_PER_HUGE {
+                break;
+            }
+        }
+        None
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The pages of those that are dirty.
+    pub fn dirty(&self) -> impl Iterator<Item = Range<u64>> {
+        self.entries.iter().filter(|(.., entry)| entry.is_dirty()).map(|&(order, page, _)| order.pages(page))
+    }
+
+    /// Says that everything was flushed.
+    pub fn clear_dirty(&mut self) {
+        self.entries.iter_mut().for_each(|(.., entry)| *entry = entry.with_dirty(false));
+    }
+
+    /// Takes them, whose pages are in no page table any more, out of the tree.
+    pub fn remove(mut self) {
+        for (order, page, _) in core::mem::take(&mut self.entries) {
+            let woken = self.tree.state.lock().remove(order, page);
+            woken.wake();
+        }
+    }
+}
+
+impl<P: Platform> Drop for LockedAll<'_, P> {
+    fn drop(&mut self) {
+        for &(order, page, entry) in &self.entries {
+            let woken = self.tree.state.lock().unlock(order, page, entry);
+            woken.wake();
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! One entry, locked for a fault.
+
+use core::ops::Range;
+
+use super::{Kind, Order, Tree, node::Entry};
+use crate::platform::Platform;
+
+/// An entry that nobody else changes until this is dropped; one that is still empty then goes.
+#[must_use = "it is unlocked at once"]
+pub struct Locked<'t, P: Platform> {
+    tree: &'t Tree<P>,
+    order: Order,
+    /// Its first page.
+    page: u64,
+    entry: Entry,
+    is_in_tree: bool,
+}
+
+impl<'t, P: Platform> Locked<'t, P> {
+    pub(super) fn new(tree: &'t Tree<P>, order: Order, page: u64, entry: Entry) -> Self {
+        Self { tree, order, page: order.first_page(page), entry, is_in_tree: true }
+    }
+
+    /// What it stands for.
+    pub fn order(&self) -> Order {
+        self.order
+    }
+
+    /// The pages that it stands for.
+    pub fn pages(&self) -> Range<u64> {
+        self.order.pages(self.page)
+    }
+
+    /// What is behind it.
+    pub fn kind(&self) -> Kind {
+        self.entry.kind()
+    }
+
+    /// Says what is behind it; that counts as a use.
+    pub fn set_kind(&mut self, kind: Kind) {
+        self.entry = self.entry.with_kind(kind).with_young(true);
+    }
+
+    /// Whether something was stored that is to be flushed.
+    pub fn is_dirty(&self) -> bool {
+        self.entry.is_dirty()
+    }
+
+    /// Says whether there is something to be flushed.
+    pub fn set_dirty(&mut self, is_dirty: bool) {
+        self.entry = self.entry.with_dirty(is_dirty);
+    }
+
+    /// Takes the entry, whose pages are in no page table any more, out of the tree; everybody who waits for it looks again.
+    pub fn remove(mut self) {
+        self.is_in_tree = false;
+        let woken = self.tree.state.lock().remove(self.order, self.page);
+        woken.wake();
+    }
+
+    /// Puts an empty entry of 4 KiB for `page` in the place of this one of 2 MiB, whose pages are in no page table any more.
+    pub(super) fn split(mut self, page: u64) -> Self {
+        debug_assert!(self.order == Order::Huge && self.kind() != Kind::Real, "an entry with bytes is not split");
+        self.is_in_tree = false;
+        let mut state = self.tree.state.lock();
+        let woken = state.remove(self.order, self.page);
+        state.insert_small(page);
+        drop(state);
+        woken.wake();
+        Self::new(self.tree, Order::Small, page, Entry::NEW)
+    }
+}
+
+impl<P: Platform> Drop for Locked<'_, P> {
+    fn drop(&mut self) {
+        if self.is_in_tree {
+            let woken = self.tree.state.lock().unlock(self.order, self.page, self.entry);
+            woken.wake();
+        }
+    }
+}

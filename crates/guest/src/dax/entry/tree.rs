@@ -1,0 +1,225 @@
+//! The tree, and how an entry of it is locked for a fault.
+
+use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
+use core::ops::Range;
+
+use lock_api::Mutex;
+
+use super::{
+    Kind, Locked, Order, PAGES_PER_HUGE,
+    node::{Entry, Node},
+};
+use crate::platform::{Event as _, Platform};
+
+/// The entries of one file.
+pub struct Tree<P: Platform> {
+    pub(super) state: Mutex<P::RawMutex, State<P>>,
+}
+
+pub(super) struct State<P: Platform> {
+    /// By the number of the 2 MiB.
+    pub(super) nodes: BTreeMap<u64, Node>,
+    /// Who sleeps, in the order of coming. Bounded by the threads that wait.
+    waiters: Vec<Waiter<P>>,
+    /// Numbers waiters.
+    next_waiter: u64,
+}
+
+struct Waiter<P: Platform> {
+    id: u64,
+    key: Key,
+    event: Arc<P::Event>,
+}
+
+/// What a waiter waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Key {
+    /// The entry whose first page this is.
+    Entry(u64),
+    /// The pins of this node.
+    Pins(u64),
+}
+
+/// An entry for a fault, or none.
+pub enum Grab<'t, P: Platform> {
+    /// Locked by the caller.
+    Locked(Locked<'t, P>),
+    /// There are entries of 4 KiB where one of 2 MiB was asked for: the fault is to be served by one of 4 KiB.
+    FallBack,
+}
+
+/// Events of waiters that are to be woken once the tree's lock is free.
+#[must_use]
+pub(super) struct Woken<P: Platform>(Vec<Arc<P::Event>>);
+
+impl<P: Platform> Woken<P> {
+    pub(super) fn wake(self) {
+        self.0.iter().for_each(|event| event.wake_all());
+    }
+}
+
+impl<P: Platform> Default for Tree<P> {
+    fn default() -> Self {
+        Self { state: Mutex::new(State { nodes: BTreeMap::new(), waiters: Vec::new(), next_waiter: 0 }) }
+    }
+}
+
+impl<P: Platform> Tree<P> {
+    /// Locks the entry that a fault of `order` on `page` is to be served by; makes an empty one where there is none.
+    ///
+    /// A real entry of 2 MiB serves faults of 4 KiB, and so does one of zeros where nothing is stored. For a store, one of zeros
+    /// is split: `unmap` takes its pages out of page tables, with the entry locked, and an empty entry of 4 KiB takes its place.
+    /// Blocks while another has the entry.
+    pub fn grab(&self, page: u64, order: Order, is_write: bool, unmap: impl Fn(Range<u64>)) -> Grab<'_, P> {
+        loop {
+            let mut state = self.state.lock();
+            let node = state.nodes.entry(page / PAGES_PER_HUGE).or_insert_with(Node::new);
+            let (found, entry) = match node.find(page) {
+                _ if order == Order::Huge && node.has_small() => return Grab::FallBack,
+                None => {
+                    node.put(order, page, Entry::NEW);
+                    return Grab::Locked(Locked::new(self, order, page, Entry::NEW));
+                }
+                Some((found, entry)) if entry.is_locked() => {
+                    self.wait(state, Key::Entry(found.first_page(page)));
+                    continue;
+                }
+                Some(found) => found,
+            };
+            let entry = entry.with_locked(true);
+            node.put(found, page, entry);
+            drop(state);
+            let locked = Locked::new(self, found, page, entry);
+            if found == Order::Huge && order == Order::Small && is_write && entry.kind() != Kind::Real {
+                unmap(locked.pages());
+                return Grab::Locked(locked.split(page));
+            }
+            return Grab::Locked(locked);
+        }
+    }
+
+    /// Locks the entry that `page` lies in, if there is one. Blocks while another has it.
+    pub fn find(&self, page: u64) -> Option<Locked<'_, P>> {
+        loop {
+            let mut state = self.state.lock();
+            let node = state.nodes.get_mut(&(page / PAGES_PER_HUGE))?;
+            let (order, entry) = node.find(page)?;
+            if entry.is_locked() {
+                self.wait(state, Key::Entry(order.first_page(page)));
+                continue;
+            }
+            let entry = entry.with_locked(true);
+            node.put(order, page, entry);
+            return Some(Locked::new(self, order, page, entry));
+        }
+    }
+
+    /// Sleeps until somebody wakes the caller for `key`.
+    pub(super) fn wait(&self, mut state: lock_api::MutexGuard<'_, P::RawMutex, State<P>>, key: Key) {
+        let (id, event) = (state.next_waiter, Arc::new(P::Event::default()));
+        state.next_waiter += 1;
+        state.waiters.push(Waiter { id, key, event: Arc::clone(&event) });
+        drop(state);
+        // Whoever wakes takes the waiter off the list first.
+        event.wait(&mut || self.state.lock().waiters.iter().all(|waiter| waiter.id != id), None);
+    }
+
+    /// Pins `pages`: [`Self::layout_busy`] waits until they are let go. Takes memory for each 2 MiB of them.
+    pub fn pin(&self, pages: Range<u64>) -> Pages<'_, P> {
+        let mut state = self.state.lock();
+        for index in nodes_of(&pages) {
+            state.nodes.entry(index).or_insert_with(Node::new).pins += 1;
+        }
+        Pages { tree: self, pages }
+    }
+
+    /// Lets go what was pinned once.
+    pub(super) fn unpin(&self, pages: &Range<u64>) {
+        for index in nodes_of(pages) {
+            let mut state = self.state.lock();
+            let Some(node) = state.nodes.get_mut(&index) else { continue };
+            node.pins -= 1;
+            if node.pins == 0 {
+                state.shrink(index);
+                let woken = state.wake_all(Key::Pins(index));
+                drop(state);
+                woken.wake();
+            }
+        }
+    }
+
+    /// Blocks until nobody has pinned any of `pages`, to within 2 MiB. Who would pin more must be kept from it.
+    pub fn layout_busy(&self, pages: Range<u64>) {
+        loop {
+            let state = self.state.lock();
+            let pinned = state.nodes.range(nodes_of(&pages)).find(|(_, node)| node.pins > 0).map(|(&index, _)| index);
+            let Some(index) = pinned else { break };
+            self.wait(state, Key::Pins(index));
+        }
+    }
+
+    /// How many 2 MiB have entries, and so take memory.
+    pub fn nodes(&self) -> usize {
+        self.state.lock().nodes.len()
+    }
+}
+
+/// Pages that stay where they are.
+#[must_use = "they are let go at once"]
+pub struct Pages<'t, P: Platform> {
+    tree: &'t Tree<P>,
+    pages: Range<u64>,
+}
+
+impl<P: Platform> Drop for Pages<'_, P> {
+    fn drop(&mut self) {
+        self.tree.unpin(&self.pages);
+    }
+}
+
+impl<P: Platform> State<P> {
+    /// Unlocks the entry at `page`, as `entry`: an empty one goes, and with it everybody who waits for it; else one waiter is
+    /// woken.
+    pub(super) fn unlock(&mut self, order: Order, page: u64, entry: Entry) -> Woken<P> {
+        if entry.kind() == Kind::Empty {
+            return self.remove(order, page);
+        }
+        let node = self.nodes.get_mut(&(page / PAGES_PER_HUGE)).expect("a locked entry is in the tree");
+        node.put(order, page, entry.with_locked(false));
+        self.wake_one(Key::Entry(page))
+    }
+
+    /// Puts an empty entry of 4 KiB, locked, where there is none and none of 2 MiB.
+    pub(super) fn insert_small(&mut self, page: u64) {
+        self.nodes.entry(page / PAGES_PER_HUGE).or_insert_with(Node::new).put(Order::Small, page, Entry::NEW);
+    }
+
+    /// Removes the entry at `page`, which the caller has locked.
+    pub(super) fn remove(&mut self, order: Order, page: u64) -> Woken<P> {
+        let index = page / PAGES_PER_HUGE;
+        let node = self.nodes.get_mut(&index).expect("a locked entry is in the tree");
+        node.put(order, page, Entry::NONE);
+        self.shrink(index);
+        self.wake_all(Key::Entry(page))
+    }
+
+    fn shrink(&mut self, index: u64) {
+        if self.nodes.get(&index).is_some_and(Node::is_unused) {
+            self.nodes.remove(&index);
+        }
+    }
+
+    fn wake_one(&mut self, key: Key) -> Woken<P> {
+        let first = self.waiters.iter().position(|waiter| waiter.key == key);
+        Woken(first.map(|at| self.waiters.remove(at).event).into_iter().collect())
+    }
+
+    pub(super) fn wake_all(&mut self, key: Key) -> Woken<P> {
+        Woken(self.waiters.extract_if(.., |waiter| waiter.key == key).map(|waiter| waiter.event).collect())
+    }
+}
+
+/// The numbers of the 2 MiB that `pages` lie in.
+pub(super) fn nodes_of(pages: &Range<u64>) -> Range<u64> {
+    if pages.is_empty() { 0..0 } else { pages.start / PAGES_PER_HUGE..pages.end.div_ceil(PAGES_PER_HUGE) }
+}

@@ -1,0 +1,54 @@
+//! Copies in and out of a mapping that end with an error, and the flush of stores.
+
+#![expect(unsafe_code, reason = "a mapping is reached by address")]
+
+use std::ops::Range;
+
+use transom_guest::Errno;
+
+use super::{
+    flush,
+    mapping::{Mapping, Protection},
+};
+use crate::fault::copy::copy;
+
+impl Mapping {
+    /// Copies from `offset`, in bytes of the mapping. Errors: EINVAL outside, EIO where the file has nothing there, of which
+    /// nothing is said but that `bytes` are then partly filled.
+    pub fn read_at(&self, offset: usize, bytes: &mut [u8]) -> Result<(), Errno> {
+        let from = self.at(offset, bytes.len())?;
+        // SAFETY: `bytes` is the caller's alone. The source lies in the mapping, of which no Rust reference is made here; others
+        // may store to it, and then bytes of both are read.
+        let copied = unsafe { copy(bytes.as_mut_ptr(), from, bytes.len()) };
+        whole(copied, bytes.len())
+    }
+
+    /// Copies to `offset`, in bytes of the mapping. Errors: as [`Self::read_at`], and EACCES where it is for loads only; a part
+    /// may have been stored.
+    pub fn write_at(&self, offset: usize, bytes: &[u8]) -> Result<(), Errno> {
+        if self.protection() != Protection::ReadWrite {
+            return Err(Errno::ACCESS);
+        }
+        let to = self.at(offset, bytes.len())?;
+        // SAFETY: as above, the other way round.
+        let copied = unsafe { copy(to, bytes.as_ptr(), bytes.len()) };
+        whole(copied, bytes.len())
+    }
+
+    fn at(&self, offset: usize, len: usize) -> Result<*mut u8, Errno> {
+        let end = offset.checked_add(len).ok_or(Errno::INVAL)?;
+        self.check(&(offset..end))?;
+        Ok(self.as_ptr().as_ptr().wrapping_add(offset))
+    }
+}
+
+/// Writes the cache lines of `range`, of the mapping, back.
+pub(super) fn flush(mapping: &Mapping, range: Range<usize>) {
+    let start = mapping.as_ptr().as_ptr().wrapping_add(range.start);
+    // SAFETY: the range lies in the mapping, as the caller has checked, and faults there are served.
+    unsafe { flush::write_back(start, range.len()) };
+}
+
+fn whole(copied: usize, len: usize) -> Result<(), Errno> {
+    if copied == len { Ok(()) } else { Err(Errno::IO) }
+}
