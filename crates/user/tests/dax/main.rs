@@ -44,8 +44,17 @@ impl Guest {
     fn with(dir: &Path, ranges: usize, front_end: &str, options: CacheOptions, dax: Dax) -> Self {
         let mut program = common::transomd();
         let window = format!("{}M", ranges * RANGE / MIB);
-        let args =
-            ["--xattr", "--tag=share", "--dax-window", &window, "--dax-policy", "always", "--front-end", front_end];
+        let args = [
+            "--xattr",
+            "--killpriv-v2",
+            "--tag=share",
+            "--dax-window",
+            &window,
+            "--dax-policy",
+            "always",
+            "--front-end",
+            front_end,
+        ];
         program.args.extend(args.map(Into::into));
         let mount = Mount::builder().shared_dir(dir).daemon(program).connect().unwrap();
         let dax = DaxOptions { dax, ..DaxOptions::default() };
