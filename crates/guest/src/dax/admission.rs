@@ -21,8 +21,10 @@ use crate::Platform;
 pub(super) const WORTH_MIN: u32 = 16;
 /// So many times as often as a place was used, a part has to be asked for: counts of the same rate differ less by chance.
 const LEAD: u32 = 4;
-/// After so long counts are halved, in nanoseconds: a second after the last of many uses a place counts as idle.
+/// After so long counts are halved, in nanoseconds.
 const EPOCH_NS: u64 = 100_000_000;
+/// After so many, a second, without use a range is unmapped where little is free.
+const IDLE_EPOCHS: u16 = 10;
 /// Places look up their use in so many entries each: the parts of a working set of a few times the window.
 const GHOSTS_PER_SLOT: usize = 4;
 /// The table takes a MiB at most.
@@ -49,6 +51,11 @@ impl Heat {
 
     pub(super) fn get(&self, epoch: u16) -> u32 {
         aged(self.counted.load(Ordering::Relaxed), epoch).into()
+    }
+
+    /// Whether the last use is long ago.
+    pub(super) fn is_idle(&self, epoch: u16) -> bool {
+        epoch.wrapping_sub((self.counted.load(Ordering::Relaxed) >> 16) as u16) >= IDLE_EPOCHS
     }
 
     pub(super) fn reset(&self) {
@@ -115,7 +122,7 @@ impl<P: Platform> Admission<P> {
             && self.epoch_ends_ns.compare_exchange(ends_ns, next_ns, Ordering::Relaxed, Ordering::Relaxed).is_ok();
         if is_over {
             let passed = if ends_ns == 0 { 1 } else { 1 + (now_ns - ends_ns) / EPOCH_NS };
-            self.epoch.fetch_add(passed.min(u64::from(u8::BITS)) as u32, Ordering::Relaxed);
+            self.epoch.fetch_add(passed.min(IDLE_EPOCHS.into()) as u32, Ordering::Relaxed);
         }
     }
 

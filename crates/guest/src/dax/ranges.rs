@@ -49,6 +49,8 @@ struct Refused {
     error: Option<Errno>,
     /// Only to be written.
     is_for_writing: bool,
+    /// Only this range: the end of a file, where that is not mapped.
+    index: Option<u64>,
     /// Until then; `u64::MAX` for ever.
     until_ns: u64,
 }
@@ -122,12 +124,24 @@ impl<P: Platform> Ranges<P> {
                 self.window.pin(range.slot);
                 Found::Pinned(Pin::new(&self.window, range.slot, range.is_writable))
             }
-            found => match map.refused.get(access, now_ns) {
+            found => match map.refused.get(index, access, now_ns) {
                 Some((error, true)) => Found::Never(error),
                 Some((_, false)) => Found::NotNow,
                 None if found.is_some() => Found::ReadOnly,
                 None => Found::Absent,
             },
+        }
+    }
+
+    /// Whether a pin that was denied may be given by now.
+    fn may_have(&self, index: u64, access: Access) -> bool {
+        let map = self.map.lock();
+        if map.blocked.as_ref().is_some_and(|blocked| blocked.contains(&index)) {
+            return false;
+        }
+        match map.by_index.get(&index) {
+            Some(range) => !range.is_busy && (range.is_writable || access == Access::Read),
+            None => !self.window.pool.lock().free.is_empty(),
         }
     }
 
@@ -196,32 +210,32 @@ impl<P: Platform> Ranges<P> {
     }
 
     /// Why the server maps nothing for the time being; nothing where it has asked to be asked again.
-    fn refusal(&self, access: Access, now_ns: u64) -> Option<Errno> {
+    fn refusal(&self, index: u64, access: Access, now_ns: u64) -> Option<Errno> {
         let refused = self.map.lock().refused;
-        refused.get(access, || now_ns).map(|(error, _)| error).filter(|&error| error != Errno::AGAIN)
+        refused.get(index, access, || now_ns).map(|(error, _)| error).filter(|&error| error != Errno::AGAIN)
     }
 
-    fn refuse(&self, access: Access, error: Errno, now_ns: u64) {
-        let until_ns = match error {
-            Errno::ACCESS
-            | Errno::PERM
-            | Errno::ROFS
-            | Errno::TXTBSY
-            | Errno::NOSYS
-            | Errno::OPNOTSUPP
-            | Errno::NODEV
-            | Errno::INVAL => u64::MAX,
-            _ => now_ns.saturating_add(REFUSED_FOR_NS),
+    fn refuse(&self, index: u64, access: Access, error: Errno, now_ns: u64) {
+        let soon_ns = now_ns.saturating_add(REFUSED_FOR_NS);
+        let (index, until_ns) = match error {
+            Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::TXTBSY | Errno::NOSYS | Errno::NODEV | Errno::INVAL => {
+                (None, u64::MAX)
+            }
+            // A part that ends with the file may be whole one day; the parts before it are another matter.
+            Errno::OPNOTSUPP if index > 0 => (Some(index), soon_ns),
+            Errno::OPNOTSUPP => (None, u64::MAX),
+            _ => (None, soon_ns),
         };
-        let refused = Refused { error: Some(error), is_for_writing: access == Access::Write, until_ns };
+        let refused = Refused { error: Some(error), is_for_writing: access == Access::Write, index, until_ns };
         self.map.lock().refused.add(refused);
     }
 }
 
 impl Refused {
     /// The refusal that holds, and whether it holds for ever.
-    fn get(&self, access: Access, now_ns: impl FnOnce() -> u64) -> Option<(Errno, bool)> {
-        let error = self.error.filter(|_| access == Access::Write || !self.is_for_writing)?;
+    fn get(&self, index: u64, access: Access, now_ns: impl FnOnce() -> u64) -> Option<(Errno, bool)> {
+        let is_meant = self.index.is_none_or(|refused| refused == index);
+        let error = self.error.filter(|_| is_meant && (access == Access::Write || !self.is_for_writing))?;
         let is_final = self.until_ns == u64::MAX;
         (is_final || now_ns() < self.until_ns).then_some((error, is_final))
     }
@@ -253,7 +267,7 @@ impl<P: Platform> Inode<P> {
     ///
     /// The caller holds nothing that whoever has a pin may wait for.
     pub fn pin_waiting(self: &Arc<Self>, index: u64, access: Access) -> Result<Pin<'_, P>, Errno> {
-        /// Nobody announces that the server may have changed its mind.
+        /// Nobody announces that page tables would let a range go by now.
         const LOOK_AGAIN_NS: u64 = 10_000_000;
         let ranges = self.ranges().ok_or(Errno::OPNOTSUPP)?;
         loop {
@@ -261,12 +275,11 @@ impl<P: Platform> Inode<P> {
                 Ok(pin) => return Ok(pin),
                 Err(Denied::Never(error)) => return Err(error),
                 Err(Denied::NotNow) => {
-                    if let Some(error) = ranges.refusal(access, self.now_ns()) {
+                    if let Some(error) = ranges.refusal(index, access, self.now_ns()) {
                         return Err(error);
                     }
-                    let mut is_first = true;
                     let deadline_ns = self.now_ns().saturating_add(LOOK_AGAIN_NS);
-                    ranges.window.wait(|| !core::mem::take(&mut is_first), Some(deadline_ns));
+                    ranges.window.wait(|| ranges.may_have(index, access), Some(deadline_ns));
                 }
             }
         }
@@ -306,7 +319,7 @@ impl<P: Platform> Inode<P> {
             }
             Err(error) => {
                 count(&window.tally.refused);
-                ranges.refuse(access, error, self.now_ns());
+                ranges.refuse(index, access, error, self.now_ns());
                 ranges.remove(index);
                 self.give_back(window, place);
                 Err(Denied::NotNow)
@@ -331,7 +344,7 @@ impl<P: Platform> Inode<P> {
             Err(error) => {
                 // Whether it is still mapped is not known.
                 count(&window.tally.refused);
-                ranges.refuse(Access::Write, error, self.now_ns());
+                ranges.refuse(index, Access::Write, error, self.now_ns());
                 ranges.remove(index);
                 self.give_back(window, super::reclaim::Place { slot, mapped: Some(self.nodeid()) });
                 Err(Denied::NotNow)

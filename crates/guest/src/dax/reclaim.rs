@@ -133,7 +133,7 @@ impl<P: Platform> Window<P> {
             }
             let slot = pool.hand as u32;
             pool.hand = (pool.hand + 1) % self.ranges();
-            let is_cold = pool.owners[slot as usize].is_some() && self.slot(slot).heat.get(epoch) == 0;
+            let is_cold = pool.owners[slot as usize].is_some() && self.slot(slot).heat.is_idle(epoch);
             drop(pool);
             if is_cold && let Some(Place { slot, mapped: Some(node) }) = self.evict(slot) {
                 taken.push((node, slot));

@@ -1,0 +1,13 @@
+//! Files through a window, over a real server in the same process and a front end that checks each step.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on ends here")]
+
+mod fake;
+mod hostile;
+mod model;
+
+#[path = "../session/memory.rs"]
+mod memory;
+#[allow(dead_code, reason = "shared with the tests of the session")]
+#[path = "../session/peer.rs"]
+mod peer;
