@@ -91,6 +91,8 @@ impl Opened {
 impl Subject {
     fn guest(dir: &Path, window_bytes: Option<u64>) -> Result<Self> {
         let mut program = Program::transomd();
+        // With a window the daemon has one by default.
+        program.args.push(format!("--num-request-queues={}", THREADS[1]).into());
         if let Some(bytes) = window_bytes {
             let bytes = bytes.to_string();
             // A front end that maps beyond the end of a file and needs no barrier, as this one.
