@@ -17,6 +17,8 @@ use crate::{Errno, Platform, session::Caller, volume::Inode};
 
 /// After a refusal that may pass nothing is asked for, for so long, in nanoseconds.
 const REFUSED_FOR_NS: u64 = 1_000_000_000;
+/// The same where the server says EAGAIN.
+const AGAIN_AFTER_NS: u64 = 10_000_000;
 
 /// The ranges of one inode.
 pub struct Ranges<P: Platform> {
@@ -134,9 +136,10 @@ impl<P: Platform> Ranges<P> {
     }
 
     /// Whether a pin that was denied may be given by now.
-    fn may_have(&self, index: u64, access: Access) -> bool {
+    fn may_have(&self, index: u64, access: Access, now_ns: u64) -> bool {
         let map = self.map.lock();
-        if map.blocked.as_ref().is_some_and(|blocked| blocked.contains(&index)) {
+        let is_blocked = map.blocked.as_ref().is_some_and(|blocked| blocked.contains(&index));
+        if is_blocked || map.refused.get(index, access, || now_ns).is_some() {
             return false;
         }
         match map.by_index.get(&index) {
@@ -224,6 +227,8 @@ impl<P: Platform> Ranges<P> {
             // A part that ends with the file may be whole one day; the parts before it are another matter.
             Errno::OPNOTSUPP if index > 0 => (Some(index), soon_ns),
             Errno::OPNOTSUPP => (None, u64::MAX),
+            // The device was stopped meanwhile.
+            Errno::AGAIN => (None, now_ns.saturating_add(AGAIN_AFTER_NS)),
             _ => (None, soon_ns),
         };
         let refused = Refused { error: Some(error), is_for_writing: access == Access::Write, index, until_ns };
@@ -279,7 +284,7 @@ impl<P: Platform> Inode<P> {
                         return Err(error);
                     }
                     let deadline_ns = self.now_ns().saturating_add(LOOK_AGAIN_NS);
-                    ranges.window.wait(|| ranges.may_have(index, access), Some(deadline_ns));
+                    ranges.window.wait(|| ranges.may_have(index, access, self.now_ns()), Some(deadline_ns));
                 }
             }
         }
