@@ -27,6 +27,7 @@ enum Command {
     #[command(hide = true)]
     DemoInside(demo::DemoInside),
     Top(top::Top),
+    Bench(Box<transom_bench::commands::Bench>),
 }
 
 fn main() -> ExitCode {
@@ -37,5 +38,6 @@ fn main() -> ExitCode {
         Command::Demo(demo) => demo.execute(),
         Command::DemoInside(inside) => inside.execute(),
         Command::Top(top) => top.execute(),
+        Command::Bench(bench) => bench.execute(),
     }
 }

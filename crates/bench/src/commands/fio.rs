@@ -1,14 +1,8 @@
-//! `transom-bench fio`.
+//! `transom bench fio`.
 
 use std::{env, path::PathBuf};
 
 use clap::Args;
-use transom_bench::{
-    daemon::Candidate,
-    fio::{self, Side, Way},
-    limits,
-    report::{Facts, Report, Version, markdown},
-};
 use transom_vm::{
     Accelerator, CacheMode,
     packages::{Cache, OnStderr, Packages},
@@ -16,8 +10,15 @@ use transom_vm::{
     tools::Tools,
 };
 
-#[derive(Args)]
-pub(crate) struct Fio {
+use crate::{
+    daemon::Candidate,
+    fio::{self, Side, Way},
+    limits,
+    report::{Facts, Report, SCHEMA, Version, markdown},
+};
+
+#[derive(Debug, Args)]
+pub(super) struct Fio {
     /// transomd, which is measured [default: the one beside this program]
     #[arg(long)]
     transomd: Option<PathBuf>,
@@ -57,8 +58,8 @@ pub(crate) struct Fio {
     /// Only the sides whose names hold one of these words.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// Write NAME.json and NAME.md there.
-    #[arg(long, default_value = "target/bench")]
+    /// Write NAME.json, NAME.md and NAME.html there.
+    #[arg(long, default_value = "bench-results")]
     out: PathBuf,
     /// The name of both files.
     #[arg(long, default_value = "fio")]
@@ -66,7 +67,7 @@ pub(crate) struct Fio {
 }
 
 impl Fio {
-    pub(crate) fn run(self) -> anyhow::Result<()> {
+    pub(super) fn run(self) -> anyhow::Result<()> {
         let (cache, report) = (Cache::locate()?, OnStderr::default());
         let tools = Tools::new(&cache, &report);
         let qemu = tools.qemu_with_window(self.qemu.as_deref())?;
@@ -103,6 +104,8 @@ impl Fio {
         });
         let limits_dir = tempfile::tempdir_in(&self.shared_in)?;
         let report = Report {
+            schema: SCHEMA,
+            notes: Vec::new(),
             title: "fio in a guest: with and without DAX".into(),
             command: super::command_line(),
             facts: Facts::collect(kernel_name, &self.shared_in),

@@ -1,48 +1,31 @@
-//! `transom-bench library`.
+//! `transom bench library`.
 
 use clap::Args;
-use transom_bench::{
-    library::{self, Operation},
-    process::Placement,
-};
-use transom_vm::CacheMode;
 
-use super::Common;
+use super::burst::Burst;
+use crate::library::{self, Operation};
 
-#[derive(Args)]
-pub(crate) struct Library {
+#[derive(Debug, Args)]
+pub(super) struct Library {
     #[command(flatten)]
-    common: Common,
-    /// Where the daemon runs.
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Placement::OtherCore, Placement::SameCore])]
-    placement: Vec<Placement>,
-    /// Threads at once, each with one request in flight.
-    #[arg(long, value_delimiter = ',', default_values_t = [1, 4, 16])]
-    threads: Vec<u16>,
-    /// What they do.
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Operation::ALL)]
-    operations: Vec<Operation>,
-    /// Operations in a burst, against the usual number.
-    #[arg(long, default_value_t = 1.0)]
-    scale: f64,
-    /// The daemons' cache mode.
-    #[arg(long, default_value = "auto")]
-    cache: CacheMode,
+    burst: Burst<Operation>,
 }
 
 impl Library {
-    pub(crate) fn run(self) -> anyhow::Result<()> {
-        let common = self.common.with_daemons()?;
+    pub(super) fn run(self) -> anyhow::Result<()> {
+        let operations = self.burst.operations();
+        let Burst { common, placement, depth, scale, cache, .. } = self.burst;
+        let candidates = common.candidates()?;
         let plan = library::Plan {
-            candidates: common.daemons.clone(),
-            placements: self.placement,
-            threads: self.threads,
-            operations: self.operations,
-            rounds: common.rounds,
-            scale: self.scale,
-            cache: self.cache,
+            candidates: candidates.clone(),
+            placements: placement,
+            threads: depth,
+            operations,
+            rounds: common.rounds(),
+            scale,
+            cache,
         };
         let samples = library::measure(&plan, &common.shared_in)?;
-        common.report("The guest library over each daemon, without a VM", "library", None, samples)
+        common.tell("The guest library over each daemon, without a VM", "library", &candidates, samples)
     }
 }

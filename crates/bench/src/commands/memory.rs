@@ -1,17 +1,17 @@
-//! `transom-bench memory`.
+//! `transom bench memory`.
 
 use std::fs;
 
 use clap::Args;
-use transom_bench::{
+
+use super::{Common, command_line};
+use crate::{
     memory::{self, MemoryReport},
     report::Facts,
 };
 
-use super::{Common, command_line};
-
-#[derive(Args)]
-pub(crate) struct Memory {
+#[derive(Debug, Args)]
+pub(super) struct Memory {
     #[command(flatten)]
     common: Common,
     /// Files that are looked up.
@@ -20,14 +20,15 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    pub(crate) fn run(self) -> anyhow::Result<()> {
-        let common = self.common.with_daemons()?;
+    pub(super) fn run(self) -> anyhow::Result<()> {
+        let common = &self.common;
+        let candidates = common.candidates()?;
         memory::raise_descriptor_limit();
         let shared = tempfile::Builder::new().prefix("transom-bench-").tempdir_in(&common.shared_in)?;
         memory::populate(shared.path(), self.inodes)?;
         let mut samples = Vec::new();
-        for repetition in 0..common.rounds {
-            for candidate in &common.daemons {
+        for repetition in 0..common.rounds() {
+            for candidate in &candidates {
                 samples.push(memory::measure(candidate, shared.path(), self.inodes, repetition)?);
             }
         }

@@ -1,83 +1,192 @@
-//! The subcommands that measure, from their options to a report; a file for each.
+//! `transom bench`, from its options to a report; a file for each subcommand.
+//!
+//! Without a subcommand, [`measure`] runs a suite. The subcommands that measure one thing by itself are for those who work
+//! on a daemon.
 
+mod burst;
+mod compare;
 mod fio;
-mod guest;
 mod library;
+mod measure;
 mod memory;
 mod round_trip;
 mod smoke;
 
-use std::{env, path::PathBuf};
+use std::{
+    env, io,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
-use clap::Args;
-use transom_bench::{
-    daemon::Candidate,
+use clap::{Args, Subcommand};
+use transom_vm::packages::{Cache, OnStderr, Packages};
+
+use crate::{
+    daemon::{Candidate, Wanted},
     limits,
-    report::{Facts, Report, Sample, Version, markdown},
-};
-use transom_vm::{
-    packages::{Cache, OnStderr, Packages},
-    peer,
+    memory::{MemoryReport, markdown as memory_markdown},
+    report::{Facts, Report, SCHEMA, Sample, Version, markdown},
+    workload::{self, Params, place::Forget},
 };
 
-pub(crate) use fio::Fio;
-pub(crate) use guest::Guest;
-pub(crate) use library::Library;
-pub(crate) use memory::Memory;
-pub(crate) use round_trip::RoundTrip;
-pub(crate) use smoke::Smoke;
+/// Measure virtio-fs daemons side by side, and say how far they are from the host's own file system.
+///
+/// Rounds alternate between the daemons and the bare directory. What is told are medians, ratios taken round by round, and
+/// brackets that hold the true ratio; a ratio that the spread drowns is called unclear and not told.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, after_long_help = measure::EXAMPLES)]
+pub struct Bench {
+    #[command(flatten)]
+    measure: measure::Measure,
+    #[command(subcommand)]
+    single: Option<Single>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Single {
+    /// Set two files of results against each other.
+    Compare(compare::Compare),
+    /// Make the page and the tables of a file of results again.
+    Render {
+        /// The file: NAME.json.
+        results: PathBuf,
+        /// Write the page there instead of printing the tables.
+        #[arg(long, value_name = "FILE")]
+        html: Option<PathBuf>,
+    },
+    /// Daemons by themselves: requests from a driver without a guest.
+    RoundTrip(round_trip::RoundTrip),
+    /// The guest library's own operations, by threads of this process.
+    Library(library::Library),
+    /// fio in a Linux guest under QEMU: with and without DAX, other daemons, 9p.
+    Fio(fio::Fio),
+    /// The daemons' memory after very many inodes.
+    Memory(memory::Memory),
+    /// Do everything once, as small as can be.
+    #[command(hide = true)]
+    Smoke(smoke::Smoke),
+    /// Run workloads in a directory and print a JSON line for each: what runs inside a guest.
+    #[command(hide = true)]
+    Workload {
+        /// The directory.
+        dir: PathBuf,
+        /// What to do, as JSON.
+        #[arg(value_parser = |text: &str| serde_json::from_str::<Params>(text))]
+        params: Params,
+        /// How caches are emptied.
+        #[arg(long, value_enum, default_value_t = Forget::Nothing)]
+        forget: Forget,
+    },
+}
+
+impl Bench {
+    /// Runs the command. Exit status: 0; 1 if something failed; those of `compare` are in its help.
+    pub fn execute(self) -> ExitCode {
+        let result = match self.single {
+            None => self.measure.run(),
+            Some(Single::Compare(compare)) => return compare.execute(),
+            Some(single) => single.run().map(|()| ExitCode::SUCCESS),
+        };
+        result.unwrap_or_else(|error| {
+            eprintln!("transom bench: {error:#}");
+            ExitCode::FAILURE
+        })
+    }
+}
+
+impl Single {
+    fn run(self) -> anyhow::Result<()> {
+        match self {
+            Self::Compare(_) => unreachable!("it has an exit status of its own"),
+            Self::Render { results, html } => render(&results, html.as_deref()),
+            Self::RoundTrip(command) => command.run(),
+            Self::Library(command) => command.run(),
+            Self::Fio(command) => command.run(),
+            Self::Memory(command) => command.run(),
+            Self::Smoke(command) => command.run(),
+            Self::Workload { dir, params, forget } => {
+                Ok(workload::run_in_directory(&dir, &params, forget, io::stdout())?)
+            }
+        }
+    }
+}
+
+fn render(results: &Path, html: Option<&Path>) -> anyhow::Result<()> {
+    if let Ok(report) = serde_json::from_slice::<MemoryReport>(&std::fs::read(results).unwrap_or_default()) {
+        print!("{}", memory_markdown(&report));
+        return Ok(());
+    }
+    let report = Report::read(results)?;
+    match html {
+        Some(path) => std::fs::write(path, crate::report::html(&report))?,
+        None => print!("{}", markdown(&report)),
+    }
+    Ok(())
+}
 
 /// What every comparison has.
-#[derive(Args)]
-pub(crate) struct Common {
-    /// A daemon with virtiofsd's command line; the first one is compared with each other one. By default transomd
-    /// beside this program and virtiofsd 1.14, which is built if need be.
+#[derive(Debug, Args)]
+struct Common {
+    /// A daemon: transomd, virtiofsd (1.14, built if need be), virtiofsd-c (QEMU 7.2's), or a program with virtiofsd's
+    /// command line; the first is compared with each other one [default: transomd, virtiofsd]
     #[arg(long = "daemon", value_name = "[NAME=]PROGRAM [ARGUMENT...]")]
-    daemons: Vec<Candidate>,
+    daemons: Vec<Wanted>,
     /// Where the directory that is shared is made.
-    #[arg(long, default_value = "/dev/shm")]
+    #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
     shared_in: PathBuf,
-    /// Rounds over all daemons.
-    #[arg(long, default_value_t = 9)]
-    rounds: u32,
-    /// Write NAME.json and NAME.md there.
-    #[arg(long, default_value = "target/bench")]
+    /// Rounds over all daemons; fewer than five tell no ratio [default: of the suite, else 9]
+    #[arg(long)]
+    rounds: Option<u32>,
+    /// Write NAME.json, NAME.md and NAME.html there.
+    #[arg(long, value_name = "DIR", default_value = "bench-results")]
     out: PathBuf,
-    /// The name of both files; by default that of the subcommand.
+    /// The name of these files [default: of the suite or the subcommand]
     #[arg(long)]
     name: Option<String>,
 }
 
+/// Rounds where nothing else is said.
+const ROUNDS: u32 = 9;
+
 impl Common {
     /// The daemons that were asked for, or the usual two.
-    fn with_daemons(mut self) -> anyhow::Result<Self> {
-        if self.daemons.is_empty() {
-            let (cache, report) = (Cache::locate()?, OnStderr::default());
-            let peer = peer::virtiofsd(&Packages::new(&cache, &report))?;
-            self.daemons = vec![
-                Candidate::named("transomd", &env::current_exe()?.with_file_name("transomd"))?,
-                Candidate::named("virtiofsd", &peer)?,
-            ];
-        }
-        Ok(self)
+    fn candidates(&self) -> anyhow::Result<Vec<Candidate>> {
+        let (cache, report) = (Cache::locate()?, OnStderr::default());
+        let packages = Packages::new(&cache, &report);
+        let usual = Wanted::usual();
+        let wanted = if self.daemons.is_empty() { &usual } else { &self.daemons };
+        wanted.iter().map(|wanted| wanted.find(&packages)).collect()
     }
 
-    /// Adds limits and facts, writes the files, prints the table.
-    fn report(self, title: &str, name: &str, guest_kernel: Option<String>, samples: Vec<Sample>) -> anyhow::Result<()> {
-        let daemons = self.daemons.iter().map(|candidate| Version {
-            name: candidate.name.clone(),
-            version: candidate.version(),
-            args: candidate.args.clone(),
-        });
+    fn rounds(&self) -> u32 {
+        self.rounds.unwrap_or(ROUNDS)
+    }
+
+    /// Adds limits and facts to samples.
+    fn report(
+        &self,
+        title: &str,
+        candidates: &[Candidate],
+        guest_kernel: Option<String>,
+        notes: Vec<String>,
+        samples: Vec<Sample>,
+    ) -> anyhow::Result<Report> {
         let limits_dir = tempfile::tempdir_in(&self.shared_in)?;
-        let report = Report {
+        Ok(Report {
+            schema: SCHEMA,
             title: title.to_owned(),
             command: command_line(),
             facts: Facts::collect(guest_kernel, &self.shared_in),
-            daemons: daemons.collect(),
+            daemons: candidates.iter().map(Version::of).collect(),
             limits: limits::measure(limits_dir.path())?,
+            notes,
             samples,
-        };
+        })
+    }
+
+    /// Writes the files, prints the tables.
+    fn tell(&self, title: &str, name: &str, candidates: &[Candidate], samples: Vec<Sample>) -> anyhow::Result<()> {
+        let report = self.report(title, candidates, None, Vec::new(), samples)?;
         report.write(&self.out, self.name.as_deref().unwrap_or(name))?;
         print!("{}", markdown(&report));
         Ok(())
@@ -86,7 +195,7 @@ impl Common {
 
 /// The words that started this program, without the folders of programs, which are of no use elsewhere.
 fn command_line() -> Vec<String> {
-    std::iter::once(env!("CARGO_PKG_NAME").to_owned())
+    std::iter::once("transom".to_owned())
         .chain(env::args().skip(1))
         .map(|word| {
             let short = |path: &str| match path.starts_with('/') {

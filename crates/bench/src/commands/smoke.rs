@@ -1,48 +1,54 @@
-//! `transom-bench smoke`: everything once, as small as can be, so that the benchmark never rots.
+//! `transom bench smoke`: everything once, as small as can be, so that the benchmark never rots.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::Path,
+    sync::{Arc, atomic::AtomicBool},
+};
 
 use anyhow::ensure;
-use clap::Args;
-use transom_bench::{
-    daemon::Candidate,
-    guest, library, limits, memory,
-    process::Placement,
-    report::{Facts, Report, Sample, Version, markdown},
-    round_trip::{self, Operation},
-    workload::{self, Params, line::Line},
+use clap::{Args, ValueEnum};
+use transom_vm::{
+    CacheMode,
+    packages::{Cache, OnStderr, Packages},
 };
-use transom_vm::CacheMode;
 
-use super::{command_line, guest::VmmName};
+use super::{command_line, measure::GuestName};
+use crate::{
+    daemon::{Candidate, Wanted},
+    guests, library, limits, memory,
+    process::Placement,
+    report::{Facts, Report, SCHEMA, Sample, Version, html, markdown},
+    round_trip,
+    workload::{self, Group, Params, line::Line, place::Forget},
+};
 
-#[derive(Args)]
-pub(crate) struct Smoke {
-    /// A daemon to try with requests without a guest, and in a guest if there is a kernel.
+#[derive(Debug, Args)]
+pub(super) struct Smoke {
+    /// A daemon to try.
     #[arg(long = "daemon", value_name = "[NAME=]PROGRAM [ARGUMENT...]")]
-    daemons: Vec<Candidate>,
-    /// The virtual machine monitor.
-    #[arg(long, value_enum, default_value_t = VmmName::Uml)]
-    vmm: VmmName,
-    /// The kernel image; by default one is fetched or built.
-    #[arg(long)]
-    kernel: Option<PathBuf>,
-    /// No guest is tried.
-    #[arg(long)]
-    no_guest: bool,
+    daemons: Vec<Wanted>,
+    /// The guests to try.
+    #[arg(long = "guest", value_enum, value_delimiter = ',', default_values_t = [GuestName::User, GuestName::Uml])]
+    guests: Vec<GuestName>,
 }
 
 /// Few enough for a second, more than one directory's worth of nothing.
 const INODES: u32 = 300;
+const MEMORY_MIB: u32 = 256;
 
 impl Smoke {
-    pub(crate) fn run(self) -> anyhow::Result<()> {
+    pub(super) fn run(self) -> anyhow::Result<()> {
         let dir = tempfile::tempdir()?;
         let parent = dir.path();
-        let params = Params::smoke();
+        let (cache, report) = (Cache::locate()?, OnStderr::default());
+        let packages = Packages::new(&cache, &report);
+        let daemons: Vec<_> =
+            self.daemons.iter().map(|wanted| wanted.find(&packages)).collect::<anyhow::Result<_>>()?;
 
+        let params = Params::smoke();
+        workload::make_many(parent, &params, &AtomicBool::new(false))?;
         let mut out = Vec::new();
-        workload::run(parent.to_owned(), params.clone(), &mut out)?;
+        workload::run_in_directory(parent, &params, Forget::Nothing, &mut out)?;
         let lines: Vec<Line> =
             out.split(|&byte| byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect();
         let results = lines.iter().filter(|line| matches!(line, Line::Result(_))).count();
@@ -51,93 +57,86 @@ impl Smoke {
         println!("ok: {results} workloads in a directory, {} refused", refused.len());
         println!("ok: {} limits", limits::measure(parent)?.len());
 
-        let mut samples = Vec::new();
-        if !self.daemons.is_empty() {
-            samples = self.round_trips(parent)?;
-            samples.extend(self.library(parent)?);
-            self.inodes(parent)?;
+        if daemons.is_empty() {
+            println!("SKIPPED: daemons: none was given");
+            return Ok(());
         }
-        if self.daemons.is_empty() || self.no_guest {
-            println!("SKIPPED: workloads in a guest: not asked for");
-        } else {
-            samples.extend(self.guests(params, parent)?);
-        }
+        round_trips(&daemons, parent)?;
+        library(&daemons, parent)?;
+        inodes(&daemons, parent)?;
+        let samples = self.guests(&daemons, parent)?;
         let refused = samples.iter().filter(|sample| sample.measure.is_none()).count();
-        let text = markdown(&self.report(samples));
-        println!("ok: a report of {} lines, {refused} workloads refused", text.lines().count());
+        let report = report_of(&daemons, samples);
+        let lines = markdown(&report).lines().count();
+        println!("ok: a report of {lines} lines, a page of {} bytes, {refused} workloads refused", html(&report).len());
         Ok(())
     }
 
-    fn round_trips(&self, parent: &Path) -> anyhow::Result<Vec<Sample>> {
-        let plan = round_trip::Plan {
-            candidates: self.daemons.clone(),
-            placements: vec![Placement::SameCore],
-            depths: vec![1, 4],
-            operations: Operation::ALL.to_vec(),
-            rounds: 1,
-            scale: 0.01,
-            cache: CacheMode::Auto,
-        };
-        let samples = round_trip::measure(&plan, parent)?;
-        println!("ok: {} bursts of requests without a guest", samples.len());
-        Ok(samples)
-    }
-
-    fn library(&self, parent: &Path) -> anyhow::Result<Vec<Sample>> {
-        let plan = library::Plan {
-            candidates: self.daemons.clone(),
-            placements: vec![Placement::SameCore],
-            threads: vec![1, 2],
-            operations: library::Operation::ALL.to_vec(),
-            rounds: 1,
-            scale: 0.01,
-            cache: CacheMode::Auto,
-        };
-        let samples = library::measure(&plan, parent)?;
-        println!("ok: {} bursts of the guest library", samples.len());
-        Ok(samples)
-    }
-
-    fn inodes(&self, parent: &Path) -> anyhow::Result<()> {
-        let shared = tempfile::tempdir_in(parent)?;
-        memory::populate(shared.path(), INODES)?;
-        for candidate in &self.daemons {
-            let sample = memory::measure(candidate, shared.path(), INODES, 0)?;
-            ensure!(sample.refusal.is_none(), "{}: {:?}", sample.daemon, sample.refusal);
-        }
-        println!("ok: memory after {INODES} inodes, {} daemons", self.daemons.len());
-        Ok(())
-    }
-
-    fn guests(&self, params: Params, parent: &Path) -> anyhow::Result<Vec<Sample>> {
-        let (vmm, kernel) = self.vmm.find(self.kernel.as_deref(), false)?;
-        let plan = guest::Plan {
-            candidates: self.daemons.clone(),
-            placements: vec![Placement::SameCore],
+    fn guests(&self, daemons: &[Candidate], parent: &Path) -> anyhow::Result<Vec<Sample>> {
+        let find = |guest: &GuestName| guest.find(None, None, MEMORY_MIB, false);
+        let params = Params::smoke();
+        let plan = guests::Plan {
+            candidates: daemons.to_vec(),
+            guests: self.guests.iter().map(find).collect::<anyhow::Result<_>>()?,
             caches: vec![CacheMode::Auto],
             rounds: 1,
-            params,
-            kernel,
-            memory_mib: 256,
+            parts: vec![params.clone(), Params { groups: vec![Group::Guests], ..params }],
         };
-        let samples = guest::measure(&plan, vmm.as_ref(), parent)?;
-        println!("ok: {} workloads in guests and beside them", samples.len());
-        Ok(samples)
+        let measured = guests::measure(&plan, parent, &Arc::default())?;
+        measured.notes.iter().for_each(|note| println!("{note}"));
+        println!("ok: {} workloads in guests and beside them", measured.samples.len());
+        Ok(measured.samples)
     }
+}
 
-    fn report(&self, samples: Vec<Sample>) -> Report {
-        let daemons = self.daemons.iter().map(|candidate| Version {
-            name: candidate.name.clone(),
-            version: candidate.version(),
-            args: candidate.args.clone(),
-        });
-        Report {
-            title: "Smoke".into(),
-            command: command_line(),
-            facts: Facts::collect(None, &std::env::temp_dir()),
-            daemons: daemons.collect(),
-            limits: Vec::new(),
-            samples,
-        }
+fn round_trips(daemons: &[Candidate], parent: &Path) -> anyhow::Result<()> {
+    let plan = round_trip::Plan {
+        candidates: daemons.to_vec(),
+        placements: vec![Placement::SameCore],
+        depths: vec![1, 4],
+        operations: round_trip::Operation::value_variants().to_vec(),
+        rounds: 1,
+        scale: 0.01,
+        cache: CacheMode::Auto,
+    };
+    println!("ok: {} bursts of requests without a guest", round_trip::measure(&plan, parent)?.len());
+    Ok(())
+}
+
+fn library(daemons: &[Candidate], parent: &Path) -> anyhow::Result<()> {
+    let plan = library::Plan {
+        candidates: daemons.to_vec(),
+        placements: vec![Placement::SameCore],
+        threads: vec![1, 2],
+        operations: library::Operation::value_variants().to_vec(),
+        rounds: 1,
+        scale: 0.01,
+        cache: CacheMode::Auto,
+    };
+    println!("ok: {} bursts of the guest library", library::measure(&plan, parent)?.len());
+    Ok(())
+}
+
+fn inodes(daemons: &[Candidate], parent: &Path) -> anyhow::Result<()> {
+    let shared = tempfile::tempdir_in(parent)?;
+    memory::populate(shared.path(), INODES)?;
+    for candidate in daemons {
+        let sample = memory::measure(candidate, shared.path(), INODES, 0)?;
+        ensure!(sample.refusal.is_none(), "{}: {:?}", sample.daemon, sample.refusal);
+    }
+    println!("ok: memory after {INODES} inodes, {} daemons", daemons.len());
+    Ok(())
+}
+
+fn report_of(daemons: &[Candidate], samples: Vec<Sample>) -> Report {
+    Report {
+        schema: SCHEMA,
+        title: "Smoke".into(),
+        command: command_line(),
+        facts: Facts::collect(None, &std::env::temp_dir()),
+        daemons: daemons.iter().map(Version::of).collect(),
+        limits: Vec::new(),
+        notes: Vec::new(),
+        samples,
     }
 }

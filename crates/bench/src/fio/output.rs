@@ -59,6 +59,7 @@ fn measure(job: &JobOutput) -> anyhow::Result<Measure> {
         ops_per_s: direction.iops,
         latency_p50_ns: percentile("50.000000"),
         latency_p99_ns: percentile("99.000000"),
+        latency_counts: Vec::new(),
         daemon_cpu_ns_per_op: None,
     })
 }

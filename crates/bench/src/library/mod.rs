@@ -15,14 +15,16 @@ use std::{
 
 use anyhow::{Context, anyhow};
 use hdrhistogram::Histogram;
-use transom_user::{guest::device::Settings, mount::Mount};
+use transom_user::mount::Mount;
 use transom_vm::CacheMode;
 
 use crate::{
     daemon::{Candidate, Daemon},
+    guests::user::settings,
     process::{Placement, cpu_ns, on_core},
     progress,
     report::{HOST, Measure, Sample},
+    workload::laps::counts,
 };
 pub use operation::Operation;
 use operation::{OnHost, Subject, ThroughLibrary};
@@ -74,7 +76,7 @@ pub fn measure(plan: &Plan, parent: &Path) -> anyhow::Result<Vec<Sample>> {
                         })?;
                         samples.push(Sample {
                             scenario: scenario.clone(),
-                            workload: operation.name().to_owned(),
+                            workload: operation.name(),
                             daemon: run.name.clone(),
                             repetition,
                             measure: Some(measure),
@@ -114,13 +116,7 @@ impl Run {
     fn start(candidate: &Candidate, shared: &Path, cache: CacheMode, placement: Placement) -> anyhow::Result<Self> {
         let dir = tempfile::tempdir()?;
         let daemon = Daemon::start(candidate, shared, cache, placement, dir.path())?;
-        let mut settings = Settings::default();
-        if placement == Placement::SameCore {
-            // Who polls on the daemon's core keeps the daemon from running.
-            settings.poll_max_ns = 0;
-        } else {
-            settings.pollers_max = 1;
-        }
+        let settings = settings(placement);
         let mount = Mount::builder().socket(&daemon.socket).arena_len_bytes(ARENA_BYTES).settings(settings);
         let subject = mount
             .connect()
@@ -149,6 +145,7 @@ impl Run {
                 ops_per_s: ops as f64 / elapsed.as_secs_f64(),
                 latency_p50_ns: latencies.value_at_quantile(0.5) as f64,
                 latency_p99_ns: latencies.value_at_quantile(0.99) as f64,
+                latency_counts: counts(&latencies, 1.0),
                 daemon_cpu_ns_per_op: cpu_ns.map(|cpu_ns| cpu_ns as f64 / ops as f64),
             })
         })?

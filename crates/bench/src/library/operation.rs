@@ -36,6 +36,7 @@ const O_RDWR: u32 = 2;
 
 /// What is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[value(rename_all = "snake_case")]
 pub enum Operation {
     /// Attributes of an open file.
     Getattr,
@@ -66,34 +67,9 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// All of them.
-    pub const ALL: [Self; 10] = [
-        Self::Getattr,
-        Self::Lookup,
-        Self::Read4k,
-        Self::Write4k,
-        Self::Read1m,
-        Self::Write1m,
-        Self::Read1mCopied,
-        Self::CreateUnlink,
-        Self::StatWarm,
-        Self::Read4kWarm,
-    ];
-
     /// As in the tables.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Getattr => "getattr",
-            Self::Lookup => "lookup",
-            Self::Read4k => "read_4k",
-            Self::Write4k => "write_4k",
-            Self::Read1m => "read_1m",
-            Self::Write1m => "write_1m",
-            Self::Read1mCopied => "read_1m_copied",
-            Self::CreateUnlink => "create_unlink",
-            Self::StatWarm => "stat_warm",
-            Self::Read4kWarm => "read_4k_warm",
-        }
+    pub fn name(self) -> String {
+        crate::name_of(&self)
     }
 
     /// Operations in a burst of some tens of milliseconds.

@@ -8,7 +8,7 @@ use std::fs;
 
 pub use memory::Memory;
 pub(crate) use memory::field;
-pub use placement::{Placement, on_core, pin};
+pub use placement::{Placement, on_core};
 
 /// `pid` and all processes below it.
 pub fn family(pid: u32) -> Vec<u32> {

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::{Deserialize, Serialize};
 
 /// Where the daemon runs, as seen from the guest.
@@ -13,19 +13,34 @@ pub enum Placement {
     SameCore,
     /// On another core.
     OtherCore,
+    /// Where the scheduler puts it.
+    Anywhere,
 }
 
 impl Placement {
-    /// The core of the guest or the driver. Not the first one, which has interrupts to serve.
-    pub fn guest_core(self) -> usize {
-        1
+    /// This one where the machine has the cores for it, else [`Self::Anywhere`].
+    #[must_use]
+    pub fn where_possible(self) -> Self {
+        match std::thread::available_parallelism().map_or(1, usize::from) {
+            1 => Self::Anywhere,
+            _ => self,
+        }
     }
 
-    /// The core of the daemon.
-    pub fn daemon_core(self) -> usize {
+    /// The core of the guest or the driver, if it has one. Not the first one, which has interrupts to serve.
+    pub fn guest_core(self) -> Option<usize> {
         match self {
-            Self::SameCore => 1,
-            Self::OtherCore => 0,
+            Self::SameCore | Self::OtherCore => Some(1),
+            Self::Anywhere => None,
+        }
+    }
+
+    /// The core of the daemon, if it has one.
+    pub fn daemon_core(self) -> Option<usize> {
+        match self {
+            Self::SameCore => Some(1),
+            Self::OtherCore => Some(0),
+            Self::Anywhere => None,
         }
     }
 
@@ -34,31 +49,19 @@ impl Placement {
         match self {
             Self::SameCore => "same core",
             Self::OtherCore => "other core",
+            Self::Anywhere => "any core",
         }
     }
 }
 
-/// Runs `work` with this thread on `core`; threads and processes that it starts stay there.
-pub fn on_core<T>(core: usize, work: impl FnOnce() -> T) -> io::Result<T> {
+/// Runs `work` with this thread on `core`, or where it is; threads and processes that it starts stay there.
+pub fn on_core<T>(core: Option<usize>, work: impl FnOnce() -> T) -> io::Result<T> {
+    let Some(core) = core else { return Ok(work()) };
     let before = sched_getaffinity(None)?;
     sched_setaffinity(None, &only(core))?;
     let result = work();
     sched_setaffinity(None, &before)?;
     Ok(result)
-}
-
-/// Moves `pid`, the processes below it and all their threads to `core`; what they start stays there.
-pub fn pin(pid: u32, core: usize) -> io::Result<()> {
-    for member in super::family(pid) {
-        for thread in super::threads(member) {
-            match sched_setaffinity(Pid::from_raw(thread as i32), &only(core)) {
-                // The thread ended meanwhile.
-                Err(rustix::io::Errno::SRCH) => (),
-                result => result?,
-            }
-        }
-    }
-    Ok(())
 }
 
 fn only(core: usize) -> CpuSet {

@@ -1,5 +1,7 @@
 //! How the first daemon compares with another, row by row, and when that cannot be said.
 
+use std::fmt;
+
 use super::{HOST, Measure, Report, Sample, statistics};
 
 /// What the pairs of one row say.
@@ -42,6 +44,8 @@ pub struct Row {
     pub speed: Vec<Option<Ratio>>,
     /// The same for processor time of the daemon; above 1 means that the first one needs less.
     pub cpu: Vec<Option<Ratio>>,
+    /// The first daemon against the bare directory, as medians.
+    pub host: Option<f64>,
 }
 
 /// One daemon in one row.
@@ -51,6 +55,10 @@ pub struct Cell {
     pub ops_per_s: Option<f64>,
     /// Median distance from it, as a share.
     pub spread: Option<f64>,
+    /// Median of the rounds' medians of single operations.
+    pub p50_ns: Option<f64>,
+    /// The same of what 99 of 100 were quicker than.
+    pub p99_ns: Option<f64>,
     /// Median of the processor time for one operation.
     pub cpu_ns_per_op: Option<f64>,
     /// Why there is nothing.
@@ -79,6 +87,8 @@ fn row(report: &Report, samples: &[&Sample], workload: &str) -> Row {
     let against = |value: fn(&Measure) -> Option<f64>, invert: bool| {
         names.iter().skip(1).map(|other| ratio(&pairs(&of(names[0]), &of(other), value, invert))).collect()
     };
+    let cells: Vec<Cell> = names.iter().chain(&[HOST]).map(|name| cell(&of(name))).collect();
+    let host = cells.last().and_then(|host| host.ops_per_s);
     Row {
         workload: workload.to_owned(),
         bytes_per_op: samples
@@ -86,19 +96,23 @@ fn row(report: &Report, samples: &[&Sample], workload: &str) -> Row {
             .filter(|sample| sample.workload == workload)
             .find_map(|sample| Some(sample.measure.as_ref()?.bytes_per_op))
             .unwrap_or(0),
-        cells: names.iter().chain(&[HOST]).map(|name| cell(&of(name))).collect(),
+        host: cells[0].ops_per_s.zip(host).map(|(ours, host)| ours / host),
+        cells,
         speed: against(|measure| Some(measure.ops_per_s), false),
         cpu: against(|measure| measure.daemon_cpu_ns_per_op, true),
     }
 }
 
 fn cell(samples: &[&Sample]) -> Cell {
-    let measures: Vec<Measure> = samples.iter().filter_map(|sample| sample.measure).collect();
-    let speeds: Vec<f64> = measures.iter().map(|measure| measure.ops_per_s).collect();
+    let measures: Vec<&Measure> = samples.iter().filter_map(|sample| sample.measure.as_ref()).collect();
+    let of = |value: fn(&Measure) -> f64| measures.iter().copied().map(value).collect::<Vec<f64>>();
+    let speeds = of(|measure| measure.ops_per_s);
     let cpu: Vec<f64> = measures.iter().filter_map(|measure| measure.daemon_cpu_ns_per_op).collect();
     Cell {
         ops_per_s: statistics::median(&speeds),
         spread: statistics::relative_spread(&speeds),
+        p50_ns: statistics::median(&of(|measure| measure.latency_p50_ns)),
+        p99_ns: statistics::median(&of(|measure| measure.latency_p99_ns)),
         cpu_ns_per_op: statistics::median(&cpu),
         refusal: samples.iter().find_map(|sample| sample.refusal.clone()),
     }
@@ -118,16 +132,58 @@ fn pairs(first: &[&Sample], second: &[&Sample], value: fn(&Measure) -> Option<f6
         .collect()
 }
 
+/// How many rows say what of the first daemon against another one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Where it is quicker.
+    pub faster: usize,
+    /// Where they are the same.
+    pub equal: usize,
+    /// Where nothing can be said.
+    pub unclear: usize,
+    /// Where it is slower.
+    pub slower: usize,
+}
+
+impl Tally {
+    /// Whether nothing was compared.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { faster, equal, unclear, slower } = self;
+        write!(f, "{faster} faster, {equal} equal, {unclear} unclear, {slower} slower")
+    }
+}
+
+/// Counts the rows' ratios against the daemon `index + 1` of the report.
+pub fn tally(rows: &[Row], index: usize) -> Tally {
+    let count = |verdict| rows.iter().filter_map(|row| row.speed[index]).filter(|r| r.verdict == verdict).count();
+    Tally {
+        faster: count(Verdict::Better),
+        equal: count(Verdict::Equal),
+        unclear: count(Verdict::Unclear),
+        slower: count(Verdict::Worse),
+    }
+}
+
 fn ratio(pairs: &[f64]) -> Option<Ratio> {
     let median = statistics::median(pairs)?;
-    let interval = statistics::median_interval(pairs);
+    Some(judge(median, statistics::median_interval(pairs)))
+}
+
+/// What a ratio with that interval means.
+pub(super) fn judge(median: f64, interval: Option<(f64, f64)>) -> Ratio {
     let verdict = match interval {
         Some((low, high)) if low > 1.0 - EQUAL_WITHIN && high < 1.0 + EQUAL_WITHIN => Verdict::Equal,
         Some((low, _)) if low > 1.0 && median > 1.0 + EQUAL_WITHIN => Verdict::Better,
         Some((_, high)) if high < 1.0 && median < 1.0 - EQUAL_WITHIN => Verdict::Worse,
         _ => Verdict::Unclear,
     };
-    Some(Ratio { median, interval, verdict })
+    Ratio { median, interval, verdict }
 }
 
 fn unique<'a>(names: impl Iterator<Item = &'a String>) -> Vec<String> {

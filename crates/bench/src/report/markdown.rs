@@ -6,7 +6,8 @@ use comfy_table::{CellAlignment, Table, presets::ASCII_MARKDOWN};
 
 use super::{
     HOST, Report,
-    compare::{Cell, Ratio, Row, Verdict, rows, scenarios},
+    compare::{Ratio, Row, Verdict, rows, scenarios, tally},
+    numbers::{duration, number, speed},
 };
 
 /// Renders `report`.
@@ -41,6 +42,9 @@ fn facts(report: &Report, text: &mut String) {
         let args = if daemon.args.is_empty() { String::new() } else { format!(" `{}`", daemon.args.join(" ")) };
         let _ = writeln!(text, "- {}: {}{args}", daemon.name, daemon.version);
     }
+    for note in &report.notes {
+        let _ = writeln!(text, "- {note}");
+    }
     if !report.limits.is_empty() {
         let mut table = markdown_table();
         table.set_header(["limit of the machine", "value"]);
@@ -56,16 +60,10 @@ fn facts(report: &Report, text: &mut String) {
 fn summary(report: &Report, rows: &[Row]) -> String {
     let mut parts = Vec::new();
     for (index, other) in report.daemons.iter().skip(1).enumerate() {
-        let count = |verdict| rows.iter().filter_map(|row| row.speed[index]).filter(|r| r.verdict == verdict).count();
-        parts.push(format!(
-            "{} against {}: {} faster, {} equal, {} unclear, {} slower.",
-            report.daemons[0].name,
-            other.name,
-            count(Verdict::Better),
-            count(Verdict::Equal),
-            count(Verdict::Unclear),
-            count(Verdict::Worse)
-        ));
+        let tally = tally(rows, index);
+        if !tally.is_empty() {
+            parts.push(format!("{} against {}: {tally}.", report.daemons[0].name, other.name));
+        }
     }
     parts.join(" ")
 }
@@ -111,19 +109,6 @@ fn right_aligned(table: &mut Table) {
     }
 }
 
-/// Megabytes for large blocks, where nobody counts operations; operations otherwise.
-fn speed(cell: &Cell, bytes_per_op: u64) -> String {
-    const LARGE_BYTES: u64 = 1 << 20;
-    let Some(ops_per_s) = cell.ops_per_s else {
-        return cell.refusal.as_ref().map_or_else(|| "-".into(), |reason| format!("refused: {reason}"));
-    };
-    let spread = cell.spread.map(|spread| format!(" ±{:.0}%", spread * 100.0)).unwrap_or_default();
-    match bytes_per_op {
-        LARGE_BYTES.. => format!("{} MiB/s{spread}", number(ops_per_s * bytes_per_op as f64 / LARGE_BYTES as f64)),
-        _ => format!("{}/s{spread}", number(ops_per_s)),
-    }
-}
-
 fn ratio_text(ratio: Option<Ratio>) -> String {
     let Some(ratio) = ratio else { return "-".into() };
     let brackets = ratio.interval.map(|(low, high)| format!(" [{low:.2}, {high:.2}]")).unwrap_or_default();
@@ -132,41 +117,5 @@ fn ratio_text(ratio: Option<Ratio>) -> String {
         Verdict::Worse => format!("{:.2}{brackets} ↓", ratio.median),
         Verdict::Equal => format!("≈{brackets}"),
         Verdict::Unclear => format!("unclear{brackets}"),
-    }
-}
-
-fn duration(ns: f64) -> String {
-    match ns {
-        _ if ns < 1e4 => format!("{:.2} µs", ns / 1e3),
-        _ if ns < 1e6 => format!("{:.1} µs", ns / 1e3),
-        _ => format!("{:.2} ms", ns / 1e6),
-    }
-}
-
-/// Three digits that count, thousands apart.
-fn number(value: f64) -> String {
-    if value.abs() < 100.0 {
-        return format!("{value:.2}");
-    }
-    let digits = format!("{value:.0}");
-    let mut grouped = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index) % 3 == 0 {
-            grouped.push(' ');
-        }
-        grouped.push(digit);
-    }
-    grouped
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn thousands_stand_apart() {
-        assert_eq!(number(1_234_567.4), "1 234 567");
-        assert_eq!(number(123.4), "123");
-        assert_eq!(number(3.456), "3.46");
     }
 }

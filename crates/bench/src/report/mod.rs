@@ -1,23 +1,36 @@
 //! What a run of the benchmark leaves behind: every sample with its units, the machine, and the command.
 //!
-//! The JSON file holds samples only; [`compare`] and [`markdown`] derive the rest, so that a table can be made again.
+//! The JSON file holds samples only; [`compare`], [`markdown`], [`console`] and [`html`] derive the rest, so that
+//! a table can be made again; [`versus`] sets two files against each other.
 
 pub mod compare;
+pub mod console;
+#[cfg(test)]
+pub(crate) mod example;
 mod facts;
+mod html;
 mod markdown;
+mod numbers;
 mod statistics;
+pub mod versus;
 
 use std::path::Path;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use serde::{Deserialize, Serialize};
 
 pub use facts::Facts;
+pub use html::html;
 pub use markdown::markdown;
+
+use crate::{daemon::Candidate, workload::line::LatencyCount};
 
 /// A file of results.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
+    /// The version of the file's format, [`SCHEMA`]; files from before it was written have none.
+    #[serde(default = "first_schema")]
+    pub schema: u32,
     /// What was measured.
     pub title: String,
     /// The command line that measured it.
@@ -28,8 +41,20 @@ pub struct Report {
     pub daemons: Vec<Version>,
     /// What the machine itself can do.
     pub limits: Vec<Limit>,
+    /// What a reader must know: what was scaled, what was not measured and why.
+    #[serde(default)]
+    pub notes: Vec<String>,
     /// All samples, in the order of measuring.
     pub samples: Vec<Sample>,
+}
+
+/// The version of the format of results that is written. Older ones are read; a newer one is refused.
+///
+/// 2 has `notes`, and `latency_counts` in each measure.
+pub const SCHEMA: u32 = 2;
+
+fn first_schema() -> u32 {
+    1
 }
 
 /// A daemon and what it says about itself.
@@ -41,6 +66,13 @@ pub struct Version {
     pub version: String,
     /// Arguments beside those that every daemon got.
     pub args: Vec<String>,
+}
+
+impl Version {
+    /// What `candidate` says.
+    pub fn of(candidate: &Candidate) -> Self {
+        Self { name: candidate.name.clone(), version: candidate.version(), args: candidate.args.clone() }
+    }
 }
 
 /// One workload, one daemon, one repetition.
@@ -64,7 +96,7 @@ pub struct Sample {
 pub const HOST: &str = "host";
 
 /// What was measured in one sample.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Measure {
     /// Operations done.
     pub ops: u64,
@@ -76,6 +108,9 @@ pub struct Measure {
     pub latency_p50_ns: f64,
     /// 99 of 100 were quicker.
     pub latency_p99_ns: f64,
+    /// All single operations, by classes in rising order; empty where they were not counted.
+    #[serde(default)]
+    pub latency_counts: Vec<LatencyCount>,
     /// Processor time of the daemon for one operation; `None` where there is no daemon.
     pub daemon_cpu_ns_per_op: Option<f64>,
 }
@@ -91,16 +126,32 @@ pub struct Limit {
 
 impl Report {
     /// Reads a file that [`Report::write`] made.
+    ///
+    /// Errors: it cannot be read, is of something else, or of a newer format.
     pub fn read(path: &Path) -> anyhow::Result<Self> {
-        let text = std::fs::read(path).with_context(|| format!("reading {}", path.display()))?;
-        serde_json::from_slice(&text).with_context(|| format!("{} is no file of results", path.display()))
+        #[derive(Deserialize)]
+        struct Format {
+            #[serde(default = "first_schema")]
+            schema: u32,
+        }
+        let text = std::fs::read(path).with_context(|| format!("reading {path:?}"))?;
+        let none = || format!("{path:?} is no file of results");
+        let Format { schema } = serde_json::from_slice(&text).with_context(none)?;
+        ensure!(schema <= SCHEMA, "{path:?} has results of format {schema}; this program reads up to {SCHEMA}");
+        let report: Self = serde_json::from_slice(&text).with_context(none)?;
+        ensure!(!report.daemons.is_empty(), "{path:?} has results of no daemon");
+        Ok(report)
     }
 
-    /// Writes `NAME.json` and `NAME.md` in `dir`.
+    /// Writes `NAME.json`, `NAME.md` and `NAME.html` in `dir`.
     pub fn write(&self, dir: &Path, name: &str) -> anyhow::Result<()> {
-        std::fs::create_dir_all(dir)?;
-        std::fs::write(dir.join(format!("{name}.json")), serde_json::to_vec_pretty(self)?)?;
-        std::fs::write(dir.join(format!("{name}.md")), markdown(self))?;
-        Ok(())
+        std::fs::create_dir_all(dir).with_context(|| format!("making {dir:?}"))?;
+        let write = |ending: &str, bytes: &[u8]| {
+            let path = dir.join(format!("{name}.{ending}"));
+            std::fs::write(&path, bytes).with_context(|| format!("writing {path:?}"))
+        };
+        write("json", &serde_json::to_vec(self)?)?;
+        write("md", markdown(self).as_bytes())?;
+        write("html", html(self).as_bytes())
     }
 }

@@ -19,6 +19,7 @@ use crate::{
     process::{Placement, cpu_ns, on_core},
     progress,
     report::{Measure, Sample},
+    workload::laps::counts,
 };
 use driver::{Driver, Waiting};
 pub use script::Operation;
@@ -124,7 +125,7 @@ impl Run {
             // A driver that polls on the daemon's core would keep the daemon from running.
             let waiting = match placement {
                 Placement::SameCore => Waiting::Sleep,
-                Placement::OtherCore => Waiting::Poll,
+                Placement::OtherCore | Placement::Anywhere => Waiting::Poll,
             };
             Ok((Driver::new(front_end, session.exchange, waiting), targets))
         };
@@ -159,7 +160,7 @@ impl Run {
             .with_context(|| format!("{} {}; the daemon wrote: {}", self.name, operation.name(), self.daemon.log()))?;
         Ok(Sample {
             scenario: scenario.to_owned(),
-            workload: operation.name().to_owned(),
+            workload: operation.name(),
             daemon: self.name.clone(),
             repetition,
             measure: Some(Measure {
@@ -168,6 +169,7 @@ impl Run {
                 ops_per_s: f64::from(count) / elapsed.as_secs_f64(),
                 latency_p50_ns: latencies.value_at_quantile(0.5) as f64,
                 latency_p99_ns: latencies.value_at_quantile(0.99) as f64,
+                latency_counts: counts(&latencies, 1.0),
                 daemon_cpu_ns_per_op: Some(daemon_cpu_ns as f64 / f64::from(count)),
             }),
             refusal: None,

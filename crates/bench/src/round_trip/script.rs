@@ -41,40 +41,16 @@ pub enum Operation {
     #[value(name = "write_1m")]
     Write1m,
     /// 32 entries with attributes.
+    #[value(name = "readdirplus_32")]
     Readdirplus,
     /// CREATE, RELEASE, UNLINK, FORGET.
     CreateUnlink,
 }
 
 impl Operation {
-    /// All of them.
-    pub const ALL: [Self; 10] = [
-        Self::Getattr,
-        Self::Lookup,
-        Self::LookupAbsent,
-        Self::OpenRelease,
-        Self::Read4k,
-        Self::Write4k,
-        Self::Read1m,
-        Self::Write1m,
-        Self::Readdirplus,
-        Self::CreateUnlink,
-    ];
-
     /// As in the tables.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Getattr => "getattr",
-            Self::Lookup => "lookup",
-            Self::LookupAbsent => "lookup_absent",
-            Self::OpenRelease => "open_release",
-            Self::Read4k => "read_4k",
-            Self::Write4k => "write_4k",
-            Self::Read1m => "read_1m",
-            Self::Write1m => "write_1m",
-            Self::Readdirplus => "readdirplus_32",
-            Self::CreateUnlink => "create_unlink",
-        }
+    pub fn name(self) -> String {
+        crate::name_of(&self)
     }
 
     /// Requests in a burst of some tens of milliseconds.

@@ -39,10 +39,17 @@ pub struct Timing {
     pub ops_per_s: f64,
     /// The median of single operations.
     pub latency_p50_ns: u64,
-    /// Nine in ten were quicker.
-    pub latency_p90_ns: u64,
     /// 99 in 100 were quicker.
     pub latency_p99_ns: u64,
-    /// The slowest.
-    pub latency_max_ns: u64,
+    /// All of them, by classes in rising order.
+    pub latency_counts: Vec<LatencyCount>,
+}
+
+/// How many operations took how long: less than this, and not less than the class before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LatencyCount {
+    /// The end of the class.
+    pub below_ns: u64,
+    /// Operations in it.
+    pub count: u64,
 }

@@ -1,28 +1,42 @@
-//! The workloads: file operations on one directory, timed, one JSON line each.
+//! The workloads: file operations on one [`place`], timed.
 //!
-//! [`run`] is the whole of it and is what runs inside a guest. A file beside this one holds one group of workloads;
-//! [`stage::Stage`] times them and writes the [`line::Line`]s that the host reads.
+//! [`run`] is the whole of it; [`run_in_directory`] is what runs inside a guest. A file beside this one holds one group of
+//! workloads; [`stage::Stage`] times them and says the [`line::Line`]s that the host reads.
 
 mod aligned;
 mod blocks;
 mod clock;
-mod laps;
+mod faults;
+mod fio_jobs;
+pub(crate) mod laps;
 pub mod line;
 mod mapped;
 mod mapping;
+pub mod place;
+pub mod scale;
 mod small_files;
+mod smallfile;
+mod source_tree;
 mod stage;
 mod synced;
 mod tree;
+mod trees;
 
-use std::{io, path::PathBuf};
+use std::{
+    io,
+    path::Path,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 use serde::{Deserialize, Serialize};
 
+use fio_jobs::Engine;
+use line::Line;
+use place::{Directory, Forget, Place};
 use stage::Stage;
 
 /// A set of workloads that share what they work on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Group {
     /// Many small files: create, stat, readdir, open, rename, unlink.
@@ -35,129 +49,243 @@ pub enum Group {
     Synced,
     /// Reads through a mapping.
     Mapped,
+    /// Whole trees: unpacked, walked, built, installed, removed.
+    Trees,
+    /// smallfile's six operations.
+    Smallfile,
+    /// fio's psync engine: four patterns by one job and by four.
+    FioPsync,
+    /// The same by loads and stores in shared mappings.
+    FioMmap,
+    /// Page faults one by one.
+    Faults,
+    /// More and more jobs.
+    Jobs,
+    /// More and more files.
+    Breadth,
+    /// More and more guests, each with one job.
+    Guests,
 }
 
 /// What the workloads work on, and how much of it. Every number that decides about the work is here.
-#[derive(Clone, Debug, Serialize, Deserialize, clap::Args)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Params {
+    /// Groups to run.
+    pub groups: Vec<Group>,
+    /// The directory to work in, relative to the share; empty for its root.
+    pub dir: String,
     /// Number of small files.
-    #[arg(long, default_value_t = 2000)]
     pub files: u32,
     /// Small files in one directory.
-    #[arg(long, default_value_t = 500)]
     pub files_per_dir: u32,
     /// Bytes in each small file.
-    #[arg(long, default_value_t = 4096)]
     pub file_bytes: u32,
     /// Directories of the tree.
-    #[arg(long, default_value_t = 1000)]
     pub tree_dirs: u32,
     /// Size of the file that blocks are read from and written to, MiB.
-    #[arg(long, default_value_t = 128)]
     pub blocks_mib: u32,
     /// Operations of each 4 KiB workload.
-    #[arg(long, default_value_t = 16384)]
     pub block_ops: u32,
     /// Passes over the file in each 1 MiB workload.
-    #[arg(long, default_value_t = 4)]
     pub large_passes: u32,
     /// Writes that are followed by fsync.
-    #[arg(long, default_value_t = 2000)]
     pub synced_ops: u32,
+    /// Files of a whole tree.
+    pub tree_files: u32,
+    /// smallfile's files for each thread.
+    pub smallfile_files: u32,
+    /// And their size, KiB.
+    pub smallfile_kib: u32,
+    /// The file of each of fio's jobs, MiB.
+    pub fio_mib: u32,
+    /// Numbers of jobs, or of guests.
+    pub jobs: Vec<u16>,
+    /// Numbers of files.
+    pub breadth: Vec<u32>,
     /// Seed of every random choice.
-    #[arg(long, default_value_t = 0x7472_616e_736f_6d)]
     pub seed: u64,
     /// Idle time before each workload, so that what came before has settled, ms.
-    #[arg(long, default_value_t = 20)]
     pub settle_ms: u64,
-    /// Empty the kernel's caches before the workloads called cold; without it they find what is there.
-    #[arg(long)]
-    pub drop_caches: bool,
-    /// Groups to run.
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Group::ALL)]
-    pub groups: Vec<Group>,
 }
 
 impl Group {
-    /// All groups, in the order of running.
-    pub const ALL: [Self; 5] = [Self::SmallFiles, Self::Tree, Self::Blocks, Self::Synced, Self::Mapped];
+    /// All groups that need one guest, in the order of running.
+    pub const ALL: [Self; 12] = [
+        Self::SmallFiles,
+        Self::Tree,
+        Self::Blocks,
+        Self::Synced,
+        Self::Mapped,
+        Self::Trees,
+        Self::Smallfile,
+        Self::FioPsync,
+        Self::FioMmap,
+        Self::Faults,
+        Self::Jobs,
+        Self::Breadth,
+    ];
+
+    /// For people.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::SmallFiles => "small files",
+            Self::Tree => "directories",
+            Self::Blocks => "blocks",
+            Self::Synced => "fsync",
+            Self::Mapped => "mapped reads",
+            Self::Trees => "whole trees",
+            Self::Smallfile => "smallfile",
+            Self::FioPsync => "fio psync",
+            Self::FioMmap => "fio mmap",
+            Self::Faults => "page faults",
+            Self::Jobs => "1 to 16 jobs",
+            Self::Breadth => "very many files",
+            Self::Guests => "1 to 8 guests",
+        }
+    }
+
+    /// Whether files are mapped.
+    pub fn is_mapping(self) -> bool {
+        matches!(self, Self::Mapped | Self::FioMmap | Self::Faults)
+    }
+}
+
+impl Default for Params {
+    /// A few seconds for each group on a slow guest.
+    fn default() -> Self {
+        Self {
+            groups: Group::ALL.to_vec(),
+            dir: String::new(),
+            files: 2000,
+            files_per_dir: 500,
+            file_bytes: 4096,
+            tree_dirs: 1000,
+            blocks_mib: 128,
+            block_ops: 16384,
+            large_passes: 4,
+            synced_ops: 2000,
+            tree_files: 4000,
+            smallfile_files: 64,
+            smallfile_kib: 64,
+            fio_mib: 32,
+            jobs: vec![1, 2, 4, 8, 16],
+            breadth: vec![1000, 10_000, 100_000],
+            seed: 0x74_7261_6e73_6f6d,
+            settle_ms: 20,
+        }
+    }
 }
 
 impl Params {
     /// Sizes for a run that only shows that everything works.
     pub fn smoke() -> Self {
         Self {
-            files: 40,
-            files_per_dir: 20,
-            file_bytes: 4096,
-            tree_dirs: 30,
-            blocks_mib: 2,
+            files: 16,
+            files_per_dir: 8,
+            tree_dirs: 12,
+            blocks_mib: 1,
             block_ops: 64,
             large_passes: 1,
             synced_ops: 8,
+            tree_files: 40,
+            smallfile_files: 2,
+            smallfile_kib: 4,
+            fio_mib: 1,
+            jobs: vec![1, 3],
+            breadth: vec![20],
             seed: 1,
             settle_ms: 0,
-            drop_caches: false,
-            groups: Group::ALL.to_vec(),
+            ..Self::default()
         }
-    }
-
-    /// The same as command line words.
-    pub fn to_args(&self) -> Vec<String> {
-        let groups: Vec<_> = self.groups.iter().filter_map(clap::ValueEnum::to_possible_value).collect();
-        let groups: Vec<_> = groups.iter().map(clap::builder::PossibleValue::get_name).collect();
-        let mut args = vec![
-            format!("--files={}", self.files),
-            format!("--files-per-dir={}", self.files_per_dir),
-            format!("--file-bytes={}", self.file_bytes),
-            format!("--tree-dirs={}", self.tree_dirs),
-            format!("--blocks-mib={}", self.blocks_mib),
-            format!("--block-ops={}", self.block_ops),
-            format!("--large-passes={}", self.large_passes),
-            format!("--synced-ops={}", self.synced_ops),
-            format!("--seed={}", self.seed),
-            format!("--settle-ms={}", self.settle_ms),
-            format!("--groups={}", groups.join(",")),
-        ];
-        if self.drop_caches {
-            args.push("--drop-caches".into());
-        }
-        args
     }
 
     /// How many workloads a run reports.
     pub fn workload_count(&self) -> usize {
-        self.groups.iter().map(|group| group.workload_count()).sum()
+        self.groups.iter().map(|group| self.workloads_of(*group)).sum()
     }
-}
 
-impl Group {
-    fn workload_count(self) -> usize {
-        match self {
-            Self::SmallFiles => small_files::COUNT,
-            Self::Tree => tree::COUNT,
-            Self::Blocks => blocks::COUNT,
-            Self::Synced => synced::COUNT,
-            Self::Mapped => mapped::COUNT,
+    fn workloads_of(&self, group: Group) -> usize {
+        match group {
+            Group::SmallFiles => small_files::COUNT,
+            Group::Tree => tree::COUNT,
+            Group::Blocks => blocks::COUNT,
+            Group::Synced => synced::COUNT,
+            Group::Mapped => mapped::COUNT,
+            Group::Trees => trees::COUNT,
+            Group::Smallfile => smallfile::COUNT,
+            Group::FioPsync | Group::FioMmap => fio_jobs::COUNT,
+            Group::Faults => faults::COUNT,
+            Group::Jobs | Group::Guests => self.jobs.len() * scale::COUNT_PER_JOBS,
+            Group::Breadth => self.breadth.len(),
         }
     }
 }
 
-/// Runs the workloads of `params` in `dir`, which must exist, and writes one line for the begin and one for the
-/// result of each to `out`. What it creates in `dir` it removes.
+/// Runs the workloads of `params` at `place` and says one line for the begin and one for the result of each. What it
+/// creates it removes, unless it is stopped.
 ///
-/// Errors: what is needed around the workloads fails; a workload's own failure is a line.
-pub fn run(dir: PathBuf, params: Params, out: impl io::Write) -> io::Result<()> {
-    let groups = params.groups.clone();
-    let mut stage = Stage::new(dir, params, out);
-    for group in groups {
+/// Errors: what is needed around the workloads fails, or `is_stopped` was set; a workload's own failure is a line.
+pub fn run(
+    place: &dyn Place,
+    params: &Params,
+    is_stopped: &AtomicBool,
+    say: &mut dyn FnMut(Line) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut stage = Stage::new(place, params.clone(), is_stopped, say);
+    if !params.dir.is_empty() {
+        place.create_dir_all(&params.dir)?;
+    }
+    for group in &params.groups {
         match group {
             Group::SmallFiles => small_files::run(&mut stage)?,
             Group::Tree => tree::run(&mut stage)?,
             Group::Blocks => blocks::run(&mut stage)?,
             Group::Synced => synced::run(&mut stage)?,
             Group::Mapped => mapped::run(&mut stage)?,
+            Group::Trees => trees::run(&mut stage)?,
+            Group::Smallfile => smallfile::run(&mut stage)?,
+            Group::FioPsync => fio_jobs::run(&mut stage, Engine::Psync)?,
+            Group::FioMmap => fio_jobs::run(&mut stage, Engine::Mmap)?,
+            Group::Faults => faults::run(&mut stage)?,
+            Group::Jobs => scale::jobs(&mut stage, "jobs")?,
+            Group::Breadth => scale::breadth(&mut stage)?,
+            Group::Guests => scale::jobs(&mut stage, "guests")?,
         }
     }
+    if !params.dir.is_empty() {
+        place.remove_dir(&params.dir)?;
+    }
     stage.end()
+}
+
+/// Runs the workloads in a directory and writes the lines to `out` as JSON. What runs inside a guest.
+pub fn run_in_directory(dir: &Path, params: &Params, forget: Forget, mut out: impl io::Write) -> io::Result<()> {
+    run(&Directory::new(dir, forget), params, &AtomicBool::new(false), &mut |line| {
+        let mut text = serde_json::to_vec(&line)?;
+        text.push(b'\n');
+        out.write_all(&text)?;
+        out.flush()
+    })
+}
+
+/// Makes the files among which [`Group::Breadth`] asks, by the host, below the shared directory. Quick on a file system in
+/// memory: ten seconds for a million.
+///
+/// Errors: of the file system, or `is_stopped` was set.
+pub fn make_many(shared: &Path, params: &Params, is_stopped: &AtomicBool) -> io::Result<()> {
+    let count = params.breadth.iter().copied().max().filter(|_| params.groups.contains(&Group::Breadth)).unwrap_or(0);
+    let mut made = None;
+    for number in 0..count {
+        let path = shared.join(scale::file_among_many(scale::MANY, number));
+        let dir = path.parent().map(Path::to_owned);
+        if made != dir {
+            if is_stopped.load(Ordering::Relaxed) {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+            dir.iter().try_for_each(std::fs::create_dir_all)?;
+            made = dir;
+        }
+        std::fs::File::create(path)?;
+    }
+    Ok(())
 }

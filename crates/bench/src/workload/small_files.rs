@@ -1,130 +1,120 @@
 //! Many small files: what package managers, compilers and version control do all day.
 
-use std::{
-    fs::{self, File, Permissions},
-    io::{self, Read, Write},
-    os::unix::fs::PermissionsExt,
-    path::PathBuf,
-};
+use std::io;
 
-use super::stage::Stage;
+use super::{
+    laps::Laps,
+    place::{How, Place},
+    stage::Stage,
+};
 
 pub(super) const COUNT: usize = 13;
 
-pub(super) fn run<W: io::Write>(stage: &mut Stage<W>) -> io::Result<()> {
+pub(super) fn run(stage: &mut Stage<'_>) -> io::Result<()> {
     let files = Files::new(stage)?;
     let content = vec![0x5a; stage.params.file_bytes as usize];
 
-    stage.measure("create_write_4k", |laps| {
+    stage.measure("create_write_4k", |place, laps| {
         for path in &files.paths {
-            File::create(path)?.write_all(&content)?;
+            place.write_file(path, &content)?;
             laps.lap(content.len());
         }
         Ok(())
     })?;
 
-    stat_all(&files.paths)?;
-    stage
-        .measure("stat_warm", |laps| each(&files.paths, |path| fs::symlink_metadata(path).map(drop), || laps.lap(0)))?;
-    stage.forget_all()?;
-    stage
-        .measure("stat_cold", |laps| each(&files.paths, |path| fs::symlink_metadata(path).map(drop), || laps.lap(0)))?;
-    stage.measure("stat_absent", |laps| each(&files.absent, expect_absent, || laps.lap(0)))?;
+    let stat = |place: &dyn Place, path: &str| place.stat(path);
+    each(stage.place(), &files.paths, &mut Laps::begin(), 0, stat)?;
+    stage.measure("stat_warm", |place, laps| each(place, &files.paths, laps, 0, stat))?;
+    stage.measure_cold("stat_cold", |place, laps| each(place, &files.paths, laps, 0, stat))?;
+    stage.measure("stat_absent", |place, laps| each(place, &files.absent, laps, 0, expect_absent))?;
 
-    stage.forget_all()?;
-    stage.measure("readdir_cold", |laps| {
+    stage.measure_cold("readdir_cold", |place, laps| {
         for dir in &files.dirs {
-            for entry in fs::read_dir(dir)? {
-                entry?;
+            place.read_dir(dir, &mut |_, _| {
                 laps.lap(0);
-            }
+                Ok(())
+            })?;
         }
         Ok(())
     })?;
-    stage.forget_all()?;
-    stage.measure("readdir_stat_cold", |laps| {
+    stage.measure_cold("readdir_stat_cold", |place, laps| {
         for dir in &files.dirs {
-            for entry in fs::read_dir(dir)? {
-                entry?.metadata()?;
+            place.read_dir(dir, &mut |name, _| {
+                place.stat(&format!("{dir}/{name}"))?;
                 laps.lap(0);
-            }
+                Ok(())
+            })?;
         }
         Ok(())
     })?;
 
-    let mut buffer = Vec::with_capacity(content.len() + 1);
-    let mut read = |path: &PathBuf| {
-        buffer.clear();
-        File::open(path)?.take(content.len() as u64).read_to_end(&mut buffer).map(drop)
+    let len = content.len();
+    let read = |place: &dyn Place, path: &str| {
+        let mut buffer = vec![0; len];
+        place.open(path, How::READ)?.read_exact_at(&mut buffer, 0)
     };
-    stage.forget_all()?;
-    stage.measure("open_read_close_cold", |laps| each(&files.paths, &mut read, || laps.lap(content.len())))?;
-    stage.measure("open_read_close_warm", |laps| each(&files.paths, &mut read, || laps.lap(content.len())))?;
-    stage.measure("open_close", |laps| each(&files.paths, |path| File::open(path).map(drop), || laps.lap(0)))?;
+    stage.measure_cold("open_read_close_cold", |place, laps| each(place, &files.paths, laps, len, read))?;
+    stage.measure("open_read_close_warm", |place, laps| each(place, &files.paths, laps, len, read))?;
+    let open = |place: &dyn Place, path: &str| place.open(path, How::READ).map(drop);
+    stage.measure("open_close", |place, laps| each(place, &files.paths, laps, 0, open))?;
 
-    stage.forget_all()?;
-    stage.measure("append_cold", |laps| {
-        for path in &files.paths {
-            File::options().append(true).open(path)?.write_all(&content)?;
-            laps.lap(content.len());
-        }
-        Ok(())
-    })?;
-    let mode = Permissions::from_mode(0o600);
-    stage
-        .measure("chmod", |laps| each(&files.paths, |path| fs::set_permissions(path, mode.clone()), || laps.lap(0)))?;
-    stage.measure("rename", |laps| {
+    let append =
+        |place: &dyn Place, path: &str| place.open(path, How::APPEND)?.write_all_at(&content, content.len() as u64);
+    stage.measure_cold("append_cold", |place, laps| each(place, &files.paths, laps, len, append))?;
+    let chmod = |place: &dyn Place, path: &str| place.set_mode(path, 0o600);
+    stage.measure("chmod", |place, laps| each(place, &files.paths, laps, 0, chmod))?;
+    stage.measure("rename", |place, laps| {
         for (from, to) in files.paths.iter().zip(&files.renamed) {
-            fs::rename(from, to)?;
+            place.rename(from, to)?;
             laps.lap(0);
         }
         Ok(())
     })?;
-    stage.measure("unlink", |laps| each(&files.renamed, |path| fs::remove_file(path), || laps.lap(0)))?;
-    fs::remove_dir_all(stage.path("small"))
+    let unlink = |place: &dyn Place, path: &str| place.remove_file(path);
+    stage.measure("unlink", |place, laps| each(place, &files.renamed, laps, 0, unlink))?;
+    stage.place().remove_dir_all(&stage.path("small"))
 }
 
 /// The names, made before any clock runs.
 struct Files {
-    dirs: Vec<PathBuf>,
-    paths: Vec<PathBuf>,
-    renamed: Vec<PathBuf>,
-    absent: Vec<PathBuf>,
+    dirs: Vec<String>,
+    paths: Vec<String>,
+    renamed: Vec<String>,
+    absent: Vec<String>,
 }
 
 impl Files {
-    fn new<W: io::Write>(stage: &Stage<W>) -> io::Result<Self> {
+    fn new(stage: &Stage<'_>) -> io::Result<Self> {
         let (count, per_dir) = (stage.params.files, stage.params.files_per_dir.max(1));
-        let dirs: Vec<_> = (0..count.div_ceil(per_dir)).map(|dir| stage.path(format!("small/d{dir:03}"))).collect();
+        let dirs: Vec<_> = (0..count.div_ceil(per_dir)).map(|dir| stage.path(&format!("small/d{dir:03}"))).collect();
         for dir in &dirs {
-            fs::create_dir_all(dir)?;
+            stage.place().create_dir_all(dir)?;
         }
         let named =
-            |prefix: &str| (0..count).map(|n| dirs[(n / per_dir) as usize].join(format!("{prefix}{n:06}"))).collect();
+            |prefix: &str| (0..count).map(|n| format!("{}/{prefix}{n:06}", dirs[(n / per_dir) as usize])).collect();
         Ok(Self { paths: named("file"), renamed: named("renamed"), absent: named("absent"), dirs })
     }
 }
 
+/// Does `operation` with each of `paths`; it moves so many bytes.
 fn each(
-    paths: &[PathBuf],
-    mut operation: impl FnMut(&PathBuf) -> io::Result<()>,
-    mut done: impl FnMut(),
+    place: &dyn Place,
+    paths: &[String],
+    laps: &mut Laps,
+    bytes: usize,
+    operation: impl Fn(&dyn Place, &str) -> io::Result<()>,
 ) -> io::Result<()> {
     for path in paths {
-        operation(path)?;
-        done();
+        operation(place, path)?;
+        laps.lap(bytes);
     }
     Ok(())
 }
 
-fn stat_all(paths: &[PathBuf]) -> io::Result<()> {
-    each(paths, |path| fs::symlink_metadata(path).map(drop), || ())
-}
-
-fn expect_absent(path: &PathBuf) -> io::Result<()> {
-    match fs::symlink_metadata(path) {
+fn expect_absent(place: &dyn Place, path: &str) -> io::Result<()> {
+    match place.stat(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error),
-        Ok(_) => Err(io::Error::other(format!("{path:?} exists"))),
+        Ok(()) => Err(io::Error::other(format!("{path:?} exists"))),
     }
 }

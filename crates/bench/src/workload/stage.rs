@@ -1,29 +1,46 @@
-//! Where a workload is performed: the directory, the parameters, the watch, and the lines that go out.
+//! Where a workload is performed: the place, the parameters, the watch, and the lines that go out.
 
 use std::{
-    fs, io,
-    path::{Path, PathBuf},
+    io,
+    sync::{
+        Barrier,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::Duration,
 };
 
-use super::{Params, laps::Laps, line::Line};
+use super::{Params, laps::Laps, line::Line, place::Place};
 
 /// The stage of one run.
-pub(super) struct Stage<W> {
-    dir: PathBuf,
+pub(super) struct Stage<'a> {
+    place: &'a dyn Place,
     pub(super) params: Params,
-    out: W,
+    is_stopped: &'a AtomicBool,
+    say: &'a mut dyn FnMut(Line) -> io::Result<()>,
 }
 
-impl<W: io::Write> Stage<W> {
-    pub(super) fn new(dir: PathBuf, params: Params, out: W) -> Self {
-        Self { dir, params, out }
+impl<'a> Stage<'a> {
+    pub(super) fn new(
+        place: &'a dyn Place,
+        params: Params,
+        is_stopped: &'a AtomicBool,
+        say: &'a mut dyn FnMut(Line) -> io::Result<()>,
+    ) -> Self {
+        Self { place, params, is_stopped, say }
     }
 
-    /// A path in the directory.
-    pub(super) fn path(&self, name: impl AsRef<Path>) -> PathBuf {
-        self.dir.join(name)
+    /// Where everything is.
+    pub(super) fn place(&self) -> &'a dyn Place {
+        self.place
+    }
+
+    /// A path in the run's own directory.
+    pub(super) fn path(&self, name: &str) -> String {
+        match self.params.dir.as_str() {
+            "" => name.to_owned(),
+            dir => format!("{dir}/{name}"),
+        }
     }
 
     /// Random numbers, the same in every run; `stream` tells apart the workloads.
@@ -34,35 +51,89 @@ impl<W: io::Write> Stage<W> {
     /// Times `body`, which calls [`Laps::lap`] after each operation.
     ///
     /// Its failure becomes a line: one workload that a file system refuses says nothing about the others.
-    pub(super) fn measure(&mut self, name: &str, body: impl FnOnce(&mut Laps) -> io::Result<()>) -> io::Result<()> {
-        self.say(&Line::Begin { workload: name.to_owned() })?;
+    pub(super) fn measure(
+        &mut self,
+        name: &str,
+        body: impl FnOnce(&dyn Place, &mut Laps) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let place = self.place;
+        self.timed(name, || {
+            let mut laps = Laps::begin();
+            body(place, &mut laps)?;
+            laps.stop();
+            Ok(laps)
+        })
+    }
+
+    /// The same behind caches that were emptied; refused where they cannot be.
+    pub(super) fn measure_cold(
+        &mut self,
+        name: &str,
+        body: impl FnOnce(&dyn Place, &mut Laps) -> io::Result<()>,
+    ) -> io::Result<()> {
+        match self.place.forget() {
+            Ok(()) => self.measure(name, body),
+            Err(error) => self.measure(name, |_, _| Err(error)),
+        }
+    }
+
+    /// Times so many jobs at once, behind emptied caches, each a thread with what `prepare` gives it before the clock runs.
+    pub(super) fn measure_jobs<T>(
+        &mut self,
+        name: &str,
+        jobs: u16,
+        prepare: impl Fn(&dyn Place, u16) -> io::Result<T> + Sync,
+        body: impl Fn(&dyn Place, &mut T, &mut Laps) -> io::Result<()> + Sync,
+    ) -> io::Result<()> {
+        let place = self.place;
+        let barrier = Barrier::new(usize::from(jobs));
+        let job = |number| {
+            let place = place.for_job(number);
+            let prepared = prepare(place.as_ref(), number);
+            // Nobody stays away, whatever is wrong: the others would wait for ever.
+            barrier.wait();
+            let mut prepared = prepared?;
+            let mut laps = Laps::begin();
+            body(place.as_ref(), &mut prepared, &mut laps)?;
+            laps.stop();
+            Ok(laps)
+        };
+        let forgotten = place.forget();
+        self.timed(name, || {
+            forgotten?;
+            thread::scope(|scope| {
+                let job = &job;
+                let threads: Vec<_> = (0..jobs).map(|number| scope.spawn(move || job(number))).collect();
+                let mut all: io::Result<Option<Laps>> = Ok(None);
+                for thread in threads {
+                    let laps = thread.join().map_err(|_| io::Error::other("a job panicked"))?;
+                    all = match (all, laps) {
+                        (Ok(Some(mut all)), Ok(laps)) => {
+                            all.add(&laps);
+                            Ok(Some(all))
+                        }
+                        (Ok(None), laps) => laps.map(Some),
+                        (Err(error), _) | (_, Err(error)) => Err(error),
+                    };
+                }
+                all?.ok_or_else(|| io::Error::other("no jobs"))
+            })
+        })
+    }
+
+    fn timed(&mut self, name: &str, body: impl FnOnce() -> io::Result<Laps>) -> io::Result<()> {
+        if self.is_stopped.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+        (self.say)(Line::Begin { workload: name.to_owned() })?;
         thread::sleep(Duration::from_millis(self.params.settle_ms));
-        let mut laps = Laps::begin();
-        let result = body(&mut laps);
-        let timing = laps.timing(name);
-        self.say(&match result {
-            Ok(()) => Line::Result(timing),
+        (self.say)(match body() {
+            Ok(laps) => Line::Result(laps.timing(name)),
             Err(error) => Line::Refused { workload: name.to_owned(), reason: error.to_string() },
         })
     }
 
-    /// Empties the kernel's caches of data, names and attributes, if the parameters say so.
-    pub(super) fn forget_all(&self) -> io::Result<()> {
-        if self.params.drop_caches {
-            rustix::fs::sync();
-            fs::write("/proc/sys/vm/drop_caches", "3")?;
-        }
-        Ok(())
-    }
-
-    pub(super) fn end(mut self) -> io::Result<()> {
-        self.say(&Line::End)
-    }
-
-    fn say(&mut self, line: &Line) -> io::Result<()> {
-        let mut text = serde_json::to_vec(line)?;
-        text.push(b'\n');
-        self.out.write_all(&text)?;
-        self.out.flush()
+    pub(super) fn end(self) -> io::Result<()> {
+        (self.say)(Line::End)
     }
 }

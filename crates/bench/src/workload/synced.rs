@@ -1,28 +1,26 @@
 //! Small writes that must be on the disk before the next one: databases, mail, editors.
 
-use std::{
-    fs::{self, OpenOptions},
-    io::{self, Write},
-};
+use std::io;
 
-use super::stage::Stage;
+use super::{place::How, stage::Stage};
 
 pub(super) const COUNT: usize = 1;
 
 /// Shorter than a page, as a log's record is.
 const RECORD_BYTES: usize = 512;
 
-pub(super) fn run<W: io::Write>(stage: &mut Stage<W>) -> io::Result<()> {
+pub(super) fn run(stage: &mut Stage<'_>) -> io::Result<()> {
     let path = stage.path("synced");
     let ops = stage.params.synced_ops;
-    stage.measure("append_512_fsync", |laps| {
-        let mut file = OpenOptions::new().create(true).append(true).open(&path)?;
-        for _ in 0..ops {
-            file.write_all(&[0x77; RECORD_BYTES])?;
-            file.sync_all()?;
+    stage.place().write_file(&path, &[])?;
+    stage.measure("append_512_fsync", |place, laps| {
+        let file = place.open(&path, How::APPEND)?;
+        for number in 0..u64::from(ops) {
+            file.write_all_at(&[0x77; RECORD_BYTES], number * RECORD_BYTES as u64)?;
+            file.sync()?;
             laps.lap(RECORD_BYTES);
         }
         Ok(())
     })?;
-    fs::remove_file(&path)
+    stage.place().remove_file(&path)
 }

@@ -1,6 +1,6 @@
 //! A tree of directories, made from the top and removed from the leaves.
 
-use std::{fs, io, path::PathBuf};
+use std::io;
 
 use super::stage::Stage;
 
@@ -9,27 +9,26 @@ pub(super) const COUNT: usize = 2;
 /// Directories in one directory: three levels for a thousand, as source trees have them.
 const FAN_OUT: usize = 10;
 
-pub(super) fn run<W: io::Write>(stage: &mut Stage<W>) -> io::Result<()> {
-    let top = stage.path("tree");
-    fs::create_dir_all(&top)?;
-    let mut dirs: Vec<PathBuf> = vec![top];
+pub(super) fn run(stage: &mut Stage<'_>) -> io::Result<()> {
+    let mut dirs = vec![stage.path("tree")];
+    stage.place().create_dir_all(&dirs[0])?;
     for number in 1..=stage.params.tree_dirs as usize {
-        dirs.push(dirs[(number - 1) / FAN_OUT].join(format!("d{number}")));
+        dirs.push(format!("{}/d{number}", dirs[(number - 1) / FAN_OUT]));
     }
 
-    stage.measure("mkdir_tree", |laps| {
+    stage.measure("mkdir_tree", |place, laps| {
         for dir in &dirs[1..] {
-            fs::create_dir(dir)?;
+            place.create_dir(dir)?;
             laps.lap(0);
         }
         Ok(())
     })?;
-    stage.measure("rmdir_tree", |laps| {
+    stage.measure("rmdir_tree", |place, laps| {
         for dir in dirs[1..].iter().rev() {
-            fs::remove_dir(dir)?;
+            place.remove_dir(dir)?;
             laps.lap(0);
         }
         Ok(())
     })?;
-    fs::remove_dir(&dirs[0])
+    stage.place().remove_dir(&dirs[0])
 }

@@ -1,10 +1,15 @@
-//! virtiofsd 1.14, the daemon that ours is compared with: one that is installed, or one built into the cache.
+//! virtiofsd 1.14, the daemon that ours is compared with: one that is installed, or one built into the cache. `c_daemon.rs`
+//! has its predecessor.
+
+mod c_daemon;
 
 use std::{
     env,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
+
+pub use c_daemon::c_virtiofsd;
 
 use crate::packages::{Cache, Closure, Error, Freshness, Packages, Prefix, Request, Result};
 
@@ -46,8 +51,13 @@ fn folder(cache: &Cache) -> PathBuf {
 
 /// Whether `path` is the program in the version wanted, and runs here.
 fn is_the_peer(path: &Path) -> bool {
+    says(path, |text| text.split_whitespace().any(|word| word == VERSION))
+}
+
+/// Whether the program at `path` runs here and tells a version as wanted.
+fn says(path: &Path, is_wanted: impl FnOnce(&str) -> bool) -> bool {
     let output = Command::new(path).arg("--version").stdin(Stdio::null()).stderr(Stdio::null()).output();
-    output.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).split_whitespace().any(|word| word == VERSION))
+    output.is_ok_and(|output| is_wanted(&String::from_utf8_lossy(&output.stdout)))
 }
 
 /// Fetches the libraries that the linker does not find; `None` if it finds them.

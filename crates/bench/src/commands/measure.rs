@@ -1,0 +1,188 @@
+//! `transom bench` itself: a suite, under some guests, over some daemons.
+
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use anyhow::{bail, ensure};
+use clap::{Args, ValueEnum};
+use transom_vm::{
+    Accelerator, CacheMode, Kernel, Qemu,
+    packages::{Cache, OnStderr},
+    tools::Tools,
+    uml::Uml,
+};
+
+use super::Common;
+use crate::{
+    daemon::Candidate,
+    guests::{self, Guest, Measured, mount::Mount, user::User, vm::Machine},
+    process::Placement,
+    report::console,
+    suite::Suite,
+};
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  transom bench
+      A first look in a minute: transomd and virtiofsd 1.14, by the guest library.
+  transom bench --suite all --guest user,mount,uml --daemon transomd --daemon virtiofsd --daemon virtiofsd-c
+      Everything, with the C daemon of QEMU 7.2 too.
+  transom bench --daemon transomd --daemon 'pool=virtiofsd --thread-pool-size=4'
+      Another name and more options for a daemon.
+  transom bench --daemon transomd --socket /run/share.sock
+      A daemon that runs already; the first is compared with each other one.
+  transom bench compare before.json after.json --fail-below 0.9
+      What a change did.
+
+The page is NAME.html: one file, nothing from elsewhere. NAME.json has every sample.
+Ctrl-C ends after the workload under way, and keeps the rounds done so far.
+Not measured yet: DAX in the guest library (mmap by 4 KiB against 2 MiB entries, faults by MAP_SYNC, DMA operations).";
+
+#[derive(Debug, Args)]
+pub(super) struct Measure {
+    #[command(flatten)]
+    common: Common,
+    /// A daemon that waits for a front end at this socket; for the guests in this process.
+    #[arg(long = "socket", value_name = "PATH")]
+    sockets: Vec<PathBuf>,
+    /// What is done.
+    #[arg(long, value_enum, default_value_t = Suite::Quick)]
+    suite: Suite,
+    /// Who does it.
+    #[arg(long = "guest", value_enum, value_delimiter = ',', default_values_t = [GuestName::User])]
+    guests: Vec<GuestName>,
+    /// The daemons' cache modes.
+    #[arg(long, value_name = "MODE", value_delimiter = ',', default_value = "auto")]
+    cache: Vec<CacheMode>,
+    /// Files and operations, against the suite's number.
+    #[arg(long, default_value_t = 1.0)]
+    scale: f64,
+    /// Where the daemon runs, as seen from the guest [default: other-core for user, anywhere for mount, same-core for
+    /// uml and qemu]
+    #[arg(long, value_enum)]
+    placement: Option<Placement>,
+    /// The kernel that --guest uml or qemu boots [default: one is fetched or built]
+    #[arg(long, value_name = "PATH")]
+    kernel: Option<PathBuf>,
+    /// Memory of a guest in a machine, MiB.
+    #[arg(long, value_name = "MIB", default_value_t = 512)]
+    memory_mib: u32,
+    /// Measure the first daemon with a DAX window of so many MiB too, before all others; needs --guest qemu
+    #[arg(long, value_name = "MIB")]
+    dax_window_mib: Option<u64>,
+}
+
+/// Who uses the share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum GuestName {
+    /// The guest library in this process: no kernel, no machine
+    User,
+    /// This machine's kernel, by a mount of the share; cold workloads need root, to empty caches
+    Mount,
+    /// User Mode Linux: an ordinary process, whose own work hides least of the daemon's
+    Uml,
+    /// A PC by emulation or KVM; runs any kernel
+    Qemu,
+}
+
+impl GuestName {
+    /// The guest, with what it needs: found, or fetched into the cache. A window needs a newer QEMU.
+    pub(super) fn find(
+        self,
+        kernel: Option<&std::path::Path>,
+        placement: Option<Placement>,
+        memory_mib: u32,
+        with_window: bool,
+    ) -> anyhow::Result<Box<dyn Guest>> {
+        match self {
+            Self::User => return Ok(Box::new(User::new(placement.unwrap_or(Placement::OtherCore).where_possible()))),
+            Self::Mount => return Ok(Box::new(Mount { placement: placement.unwrap_or(Placement::Anywhere) })),
+            Self::Uml | Self::Qemu => {}
+        }
+        let (cache, report) = (Cache::locate()?, OnStderr::default());
+        let tools = Tools::new(&cache, &report);
+        let (vmm, kernel): (Box<dyn transom_vm::Vmm>, Kernel) = match self {
+            Self::Qemu => {
+                let qemu = if with_window { tools.qemu_with_window(None)? } else { tools.qemu(None, true)? };
+                let kernel = tools.kernel(kernel)?;
+                let accelerator = Accelerator::best(&qemu, &kernel, tools.cache());
+                (Box::new(Qemu::new(qemu, accelerator, tools.cache())), kernel)
+            }
+            Self::Uml if with_window => bail!("User Mode Linux has no window; --guest qemu has"),
+            _ => (Box::new(Uml), tools.uml_kernel(kernel)?),
+        };
+        let placement = placement.unwrap_or(Placement::SameCore).where_possible();
+        Ok(Box::new(Machine { vmm, kernel, placement, memory_mib }))
+    }
+}
+
+impl Measure {
+    pub(super) fn run(&self) -> anyhow::Result<std::process::ExitCode> {
+        ensure!(self.scale.is_finite() && self.scale > 0.0, "--scale {} is none", self.scale);
+        let candidates = self.candidates()?;
+        let contents = self.suite.contents(self.scale);
+        let with_window = self.dax_window_mib.is_some();
+        let find = |guest: &GuestName| guest.find(self.kernel.as_deref(), self.placement, self.memory_mib, with_window);
+        let plan = guests::Plan {
+            candidates: candidates.clone(),
+            guests: self.guests.iter().map(find).collect::<anyhow::Result<_>>()?,
+            caches: self.cache.clone(),
+            rounds: self.common.rounds.unwrap_or(contents.rounds),
+            parts: contents.parts,
+        };
+        let is_stopped = watch_signals()?;
+        let Measured { samples, notes, whole_rounds } = guests::measure(&plan, &self.common.shared_in, &is_stopped)?;
+        let mut notes = [contents.notes, notes].concat();
+        let is_interrupted = is_stopped.load(Ordering::Relaxed);
+        if is_interrupted {
+            notes.push(format!("interrupted: {whole_rounds} of {} rounds are whole", plan.rounds));
+        }
+        if samples.is_empty() {
+            bail!("nothing was measured\n{}", notes.join("\n"));
+        }
+        let suite = self.suite.name();
+        let report = self.common.report(&format!("transom bench: {suite}"), &candidates, None, notes, samples)?;
+        let name = self.common.name.as_deref().unwrap_or(&suite);
+        report.write(&self.common.out, name)?;
+        print!("{}", console::console(&report));
+        println!("\n{}", self.common.out.join(format!("{name}.html")).display());
+        Ok(if is_interrupted { INTERRUPTED.into() } else { std::process::ExitCode::SUCCESS })
+    }
+
+    /// The daemons to start, and those that run already.
+    fn candidates(&self) -> anyhow::Result<Vec<Candidate>> {
+        let is_socket_only = self.common.daemons.is_empty() && !self.sockets.is_empty();
+        let mut candidates = if is_socket_only { Vec::new() } else { self.common.candidates()? };
+        for (number, socket) in self.sockets.iter().enumerate() {
+            ensure!(socket.exists(), "there is no socket {socket:?}");
+            candidates.push(Candidate::at_socket(format!("socket-{}", number + 1), socket.clone()));
+        }
+        if let (Some(mib), Some(first)) = (self.dax_window_mib, candidates.first()) {
+            let with_window = Candidate { name: "DAX".to_owned(), window_len: Some(mib << 20), ..first.clone() };
+            candidates.insert(0, with_window);
+        }
+        for (number, candidate) in candidates.iter().enumerate() {
+            let is_twice = candidates[..number].iter().any(|other| other.name == candidate.name);
+            ensure!(!is_twice, "two daemons are called {}; give one another name: NAME=PROGRAM", candidate.name);
+        }
+        Ok(candidates)
+    }
+}
+
+/// What a shell gives for a command that Ctrl-C has ended.
+const INTERRUPTED: u8 = 130;
+
+/// Set by SIGINT and SIGTERM; a second signal does not wait.
+fn watch_signals() -> anyhow::Result<Arc<AtomicBool>> {
+    let is_stopped = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register_conditional_default(signal, Arc::clone(&is_stopped))?;
+        signal_hook::flag::register(signal, Arc::clone(&is_stopped))?;
+    }
+    Ok(is_stopped)
+}

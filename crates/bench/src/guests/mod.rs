@@ -1,0 +1,218 @@
+//! The guests under which daemons are measured, and the rounds over them.
+//!
+//! [`Guest`] is one kind: [`user`] is the guest library in this process, [`mount`] this machine's kernel by `transom mount`,
+//! [`vm`] Linux in User Mode Linux or QEMU; [`host`] is the bare directory beside them. Every round measures everything once, so that who
+//! stops early has all scenarios, with fewer rounds. [`observed`] reads the daemon's processor time around each workload.
+
+pub mod host;
+pub mod mount;
+pub mod observed;
+pub mod user;
+pub mod vm;
+
+use std::{
+    fmt,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use anyhow::Context;
+use indicatif::ProgressBar;
+use transom_vm::CacheMode;
+
+use crate::{
+    daemon::Candidate,
+    progress,
+    report::{HOST, Measure, Sample},
+    workload::{self, Group, Params, line::Line},
+};
+use observed::Observations;
+
+/// A kind of guest.
+pub trait Guest {
+    /// For the names of scenarios; placement included.
+    fn name(&self) -> String;
+    /// Why this guest cannot be measured with this daemon, if it cannot.
+    fn objection(&self, candidate: &Candidate) -> Option<String>;
+    /// Why this guest cannot do these workloads, if it cannot.
+    fn lacks(&self, group: Group) -> Option<&'static str>;
+    /// Runs the workloads once over a daemon that shares a directory.
+    fn run(&self, run: &Run<'_>) -> anyhow::Result<Observations>;
+    /// Runs them on the bare directory, on the same core.
+    fn run_on_host(&self, run: &Run<'_>) -> anyhow::Result<Observations>;
+}
+
+/// One daemon, one part of a suite, one round.
+pub struct Run<'a> {
+    /// The daemon; `None` for the bare directory.
+    pub candidate: Option<&'a Candidate>,
+    /// What is shared.
+    pub shared: &'a Path,
+    /// The daemon's cache mode.
+    pub cache: CacheMode,
+    /// What is done.
+    pub params: &'a Params,
+    /// Advances by one for each workload.
+    pub bar: &'a ProgressBar,
+    /// Set when a signal has asked to stop.
+    pub is_stopped: &'a Arc<AtomicBool>,
+}
+
+/// What to measure.
+pub struct Plan {
+    /// The first one is compared with each other one.
+    pub candidates: Vec<Candidate>,
+    /// The guests.
+    pub guests: Vec<Box<dyn Guest>>,
+    /// The daemons' cache modes.
+    pub caches: Vec<CacheMode>,
+    /// Rounds over all of it.
+    pub rounds: u32,
+    /// What is done, in parts that do not share a guest.
+    pub parts: Vec<Params>,
+}
+
+/// Why measuring ended early: a signal asked for it.
+#[derive(Debug)]
+pub struct Interrupted;
+
+impl fmt::Display for Interrupted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("interrupted")
+    }
+}
+
+impl std::error::Error for Interrupted {}
+
+/// What was measured.
+#[derive(Debug, Default)]
+pub struct Measured {
+    /// All samples.
+    pub samples: Vec<Sample>,
+    /// What could not be measured, and why.
+    pub notes: Vec<String>,
+    /// Rounds that were measured wholly.
+    pub whole_rounds: u32,
+}
+
+/// A guest, a cache mode, a part, and the daemons that go with them.
+struct Step<'a> {
+    guest: &'a dyn Guest,
+    cache: CacheMode,
+    params: Params,
+    candidates: Vec<&'a Candidate>,
+}
+
+/// Measures `plan` in a fresh directory below `parent`. A signal ends it early; what was measured by then is returned.
+///
+/// Errors: a daemon, a guest or the machine fails.
+pub fn measure(plan: &Plan, parent: &Path, is_stopped: &Arc<AtomicBool>) -> anyhow::Result<Measured> {
+    let mut measured = Measured::default();
+    let steps = steps(plan, &mut measured.notes);
+    let workloads: usize = steps.iter().map(|step| step.params.workload_count() * (step.candidates.len() + 1)).sum();
+    let bar = progress::bar(workloads as u64 * u64::from(plan.rounds));
+    let result = (0..plan.rounds).try_for_each(|repetition| {
+        round(&steps, repetition, parent, &bar, is_stopped, &mut measured.samples)?;
+        measured.whole_rounds += 1;
+        Ok(())
+    });
+    bar.finish_and_clear();
+    match result {
+        // Whatever failed, failed because everything was to end.
+        Err(_) if is_stopped.load(Ordering::Relaxed) => Ok(measured),
+        result => result.map(|()| measured),
+    }
+}
+
+/// What there is to do in a round; what cannot be done is told in `notes`, once.
+fn steps<'a>(plan: &'a Plan, notes: &mut Vec<String>) -> Vec<Step<'a>> {
+    let mut note = |text: String| {
+        if !notes.contains(&text) {
+            notes.push(text);
+        }
+    };
+    let mut steps = Vec::new();
+    for guest in plan.guests.iter().map(AsRef::as_ref) {
+        let mut candidates = Vec::new();
+        for candidate in &plan.candidates {
+            match guest.objection(candidate) {
+                Some(reason) => note(format!("not measured: {} under {}: {reason}", candidate.name, guest.name())),
+                None => candidates.push(candidate),
+            }
+        }
+        for &cache in &plan.caches {
+            for part in &plan.parts {
+                let mut params = part.clone();
+                params.groups.retain(|group| match guest.lacks(*group) {
+                    Some(reason) => {
+                        note(format!("not measured: {} under {}: {reason}", group.title(), guest.name()));
+                        false
+                    }
+                    None => true,
+                });
+                if !params.groups.is_empty() && !candidates.is_empty() {
+                    steps.push(Step { guest, cache, params, candidates: candidates.clone() });
+                }
+            }
+        }
+    }
+    steps
+}
+
+fn round(
+    steps: &[Step<'_>],
+    repetition: u32,
+    parent: &Path,
+    bar: &ProgressBar,
+    is_stopped: &Arc<AtomicBool>,
+    samples: &mut Vec<Sample>,
+) -> anyhow::Result<()> {
+    for step in steps {
+        let scenario = format!("{}, cache={}", step.guest.name(), step.cache.as_str());
+        let shared = tempfile::Builder::new().prefix("transom-bench-").tempdir_in(parent)?;
+        workload::make_many(shared.path(), &step.params, is_stopped)?;
+        for candidate in step.candidates.iter().copied().map(Some).chain([None]) {
+            let name = candidate.map_or(HOST, |candidate| candidate.name.as_str());
+            bar.set_message(format!("round {}: {scenario}: {name}", repetition + 1));
+            let params = &Params { dir: format!("work-{name}"), ..step.params.clone() };
+            let run = Run { candidate, shared: shared.path(), cache: step.cache, params, bar, is_stopped };
+            let result = match candidate {
+                Some(_) => step.guest.run(&run),
+                None => step.guest.run_on_host(&run),
+            };
+            if is_stopped.load(Ordering::Relaxed) {
+                return Err(Interrupted.into());
+            }
+            let observations = result.with_context(|| format!("{scenario}: {name}"))?;
+            samples.extend(
+                observations.into_iter().map(|(line, cpu_ns)| sample(&scenario, name, repetition, line, cpu_ns)),
+            );
+        }
+    }
+    Ok(())
+}
+
+fn sample(scenario: &str, daemon: &str, repetition: u32, line: Line, cpu_ns: Option<u64>) -> Sample {
+    let (workload, measure, refusal) = match line {
+        Line::Result(timing) => {
+            let ops = timing.ops.max(1);
+            let measure = Measure {
+                ops: timing.ops,
+                bytes_per_op: timing.bytes / ops,
+                ops_per_s: timing.ops_per_s,
+                latency_p50_ns: timing.latency_p50_ns as f64,
+                latency_p99_ns: timing.latency_p99_ns as f64,
+                latency_counts: timing.latency_counts,
+                daemon_cpu_ns_per_op: cpu_ns.map(|cpu_ns| cpu_ns as f64 / ops as f64),
+            };
+            (timing.workload, Some(measure), None)
+        }
+        Line::Refused { workload, reason } => (workload, None, Some(reason)),
+        Line::Begin { workload } => (workload, None, Some("it began and said no more".into())),
+        Line::End => unreachable!("`observed::complete` took it off"),
+    };
+    Sample { scenario: scenario.to_owned(), workload, daemon: daemon.to_owned(), repetition, measure, refusal }
+}

@@ -1,0 +1,101 @@
+//! This machine's own kernel: the share is mounted here, and a process of its own works on it.
+
+use std::{
+    env,
+    fs::File,
+    io::{BufRead, BufReader},
+    process::{Command, Stdio},
+    sync::atomic::Ordering,
+};
+
+use anyhow::{Context, bail, ensure};
+use transom_user::{fuse, mount::Mount as Share};
+
+use super::{
+    Guest, Run, host,
+    observed::{Observations, Observer},
+    vm::workload_words,
+};
+use crate::{
+    daemon::{Candidate, Daemon, Source},
+    process::{Placement, on_core},
+    workload::{Group, place::Forget},
+};
+
+/// Mounts on this machine.
+pub struct Mount {
+    /// Where the daemon runs, and the process that works.
+    pub placement: Placement,
+}
+
+impl Guest for Mount {
+    fn name(&self) -> String {
+        format!("mount, {}", self.placement.as_str())
+    }
+
+    fn objection(&self, candidate: &Candidate) -> Option<String> {
+        candidate.window_len.map(|_| "a mount's measurements have no window yet".to_owned())
+    }
+
+    fn lacks(&self, group: Group) -> Option<&'static str> {
+        (group == Group::Guests).then_some("several guests at once are measured by the guest library only")
+    }
+
+    fn run(&self, run: &Run<'_>) -> anyhow::Result<Observations> {
+        let candidate = run.candidate.context("a daemon to run over")?;
+        let dir = tempfile::tempdir()?;
+        let daemon = match &candidate.source {
+            Source::Program(_) => {
+                Some(Daemon::start(candidate, run.shared, run.cache, self.placement, dir.path())?)
+            }
+            Source::Socket(_) => None,
+        };
+        let socket = match (&candidate.source, &daemon) {
+            (Source::Socket(socket), _) => socket.clone(),
+            (Source::Program(_), daemon) => daemon.as_ref().map(|daemon| daemon.socket.clone()).unwrap_or_default(),
+        };
+        let point = dir.path().join("mnt");
+        std::fs::create_dir(&point)?;
+        let log = || daemon.as_ref().map(Daemon::log).unwrap_or_default();
+        let share = Share::builder().socket(socket);
+        let mount = on_core(self.placement.guest_core(), || fuse::Mount::start(share, &point, fuse::Options::default()))?;
+        let mut mount = mount.with_context(|| format!("{} wrote: {}", candidate.name, log()))?;
+        let pids = daemon.iter().map(|daemon| daemon.process.id()).collect();
+        let result = self.work(run, &point, pids).with_context(|| format!("{} wrote: {}", candidate.name, log()));
+        let unmounted = mount.unmount().with_context(|| format!("unmounting {point:?}"));
+        result.and_then(|observations| unmounted.map(|()| observations))
+    }
+
+    fn run_on_host(&self, run: &Run<'_>) -> anyhow::Result<Observations> {
+        host::run(run, self.placement.guest_core())
+    }
+}
+
+impl Mount {
+    fn work(&self, run: &Run<'_>, point: &std::path::Path, daemons: Vec<u32>) -> anyhow::Result<Observations> {
+        let mut observer = Observer::new(daemons, run.params.settle_ms, run.bar);
+        let point = point.to_str().context("the directory for temporary files has a name of other bytes than UTF-8")?;
+        let mut command = Command::new(env::current_exe()?);
+        command.args(workload_words(point, run.params, forget())?);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+        let mut child = on_core(self.placement.guest_core(), || command.spawn())??;
+        let lines = BufReader::new(child.stdout.take().context("standard output was piped")?).lines();
+        for line in lines {
+            observer.hear(serde_json::from_str(&line?)?);
+            if run.is_stopped.load(Ordering::Relaxed) {
+                child.kill()?;
+                child.wait()?;
+                bail!("stopped");
+            }
+        }
+        let status = child.wait()?;
+        ensure!(status.success(), "the workloads on the mount: {status}");
+        observer.complete()
+    }
+}
+
+/// Only root empties the kernel's caches.
+fn forget() -> Forget {
+    let is_allowed = File::options().write(true).open("/proc/sys/vm/drop_caches").is_ok();
+    if is_allowed { Forget::Names } else { Forget::Impossible }
+}

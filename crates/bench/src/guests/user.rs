@@ -1,0 +1,121 @@
+//! The guest library in this process: no kernel and no machine between the workloads and the daemon.
+
+use std::{
+    collections::HashMap,
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use anyhow::Context;
+use transom_user::{guest::device::Settings, mount::Mount};
+
+use super::{
+    Guest, Run, host,
+    observed::{Observations, Observer},
+};
+use crate::{
+    daemon::{Candidate, Daemon, Source},
+    process::{Placement, on_core},
+    workload::{self, Group, place::Library},
+};
+
+/// Memory that is shared with a daemon: what sixteen jobs have in flight, and what a guest keeps.
+const ARENA_BYTES: usize = 128 << 20;
+
+/// Guests in this process.
+pub struct User {
+    placement: Placement,
+    /// Guests of daemons that somebody else has started and that may end with the connection, by the names of the daemons.
+    connected: Mutex<HashMap<String, Arc<Library>>>,
+}
+
+impl User {
+    /// Guests whose threads and daemons run where `placement` says.
+    pub fn new(placement: Placement) -> Self {
+        Self { placement, connected: Mutex::default() }
+    }
+
+    fn settings(&self) -> Settings {
+        settings(self.placement)
+    }
+
+    fn at_socket(&self, name: &str, socket: &Path) -> anyhow::Result<Arc<Library>> {
+        let mut connected = self.connected.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(library) = connected.get(name) {
+            return Ok(Arc::clone(library));
+        }
+        let library = Arc::new(Library::new(vec![connect(socket, self.settings())?])?);
+        connected.insert(name.to_owned(), Arc::clone(&library));
+        Ok(library)
+    }
+
+    fn work(&self, run: &Run<'_>, library: &Library, daemons: Vec<u32>) -> anyhow::Result<Observations> {
+        let mut observer = Observer::new(daemons, run.params.settle_ms, run.bar);
+        on_core(self.placement.guest_core(), || {
+            workload::run(library, run.params, run.is_stopped, &mut |line| {
+                observer.hear(line);
+                Ok(())
+            })
+        })??;
+        observer.complete()
+    }
+}
+
+/// How the library drives its device there.
+pub(crate) fn settings(placement: Placement) -> Settings {
+    let mut settings = Settings::default();
+    match placement {
+        // Who polls on the daemon's core keeps the daemon from running.
+        Placement::SameCore => settings.poll_max_ns = 0,
+        Placement::OtherCore => settings.pollers_max = 1,
+        Placement::Anywhere => {}
+    }
+    settings
+}
+
+fn connect(socket: &Path, settings: Settings) -> anyhow::Result<Mount> {
+    Ok(Mount::builder().socket(socket).arena_len_bytes(ARENA_BYTES).settings(settings).connect()?)
+}
+
+impl Guest for User {
+    fn name(&self) -> String {
+        format!("user, {}", self.placement.as_str())
+    }
+
+    fn objection(&self, candidate: &Candidate) -> Option<String> {
+        candidate.window_len.map(|_| "the guest library's measurements have no window yet".to_owned())
+    }
+
+    fn lacks(&self, group: Group) -> Option<&'static str> {
+        group.is_mapping().then_some("a library has no page tables to map files with")
+    }
+
+    fn run(&self, run: &Run<'_>) -> anyhow::Result<Observations> {
+        let candidate = run.candidate.context("a daemon to run over")?;
+        if let Source::Socket(socket) = &candidate.source {
+            let library = self.at_socket(&candidate.name, socket)?;
+            return self.work(run, &library, Vec::new());
+        }
+        let is_many = run.params.groups.contains(&Group::Guests);
+        let count = if is_many { run.params.jobs.iter().copied().max().unwrap_or(1) } else { 1 };
+        let mut daemons = Vec::new();
+        let mut mounts = Vec::new();
+        for _ in 0..count {
+            let dir = tempfile::tempdir()?;
+            let daemon = Daemon::start(candidate, run.shared, run.cache, self.placement, dir.path())?;
+            let mount = connect(&daemon.socket, self.settings());
+            mounts.push(mount.with_context(|| format!("{} wrote: {}", candidate.name, daemon.log()))?);
+            daemons.push((daemon, dir));
+        }
+        // The library ends before the daemons do.
+        let library = Library::new(mounts)?;
+        let pids = daemons.iter().map(|(daemon, _)| daemon.process.id()).collect();
+        let result = self.work(run, &library, pids);
+        drop(library);
+        result.with_context(|| format!("{} wrote: {}", candidate.name, daemons[0].0.log()))
+    }
+
+    fn run_on_host(&self, run: &Run<'_>) -> anyhow::Result<Observations> {
+        host::run(run, self.placement.guest_core())
+    }
+}

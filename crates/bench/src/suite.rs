@@ -1,0 +1,165 @@
+//! The suites: which workloads, how large, and against what they are scaled.
+
+use crate::workload::{Group, Params};
+
+/// A suite.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Suite {
+    /// A first look: small files, blocks, trees; a minute
+    Quick,
+    /// The tables of the mails that first proposed virtio-fs and DAX: smallfile, fio, faults
+    Seeds,
+    /// Small files, directories, fsync, and whole trees: unpacked, walked, built, installed, removed
+    Small,
+    /// 4 KiB and 1 MiB, in order and at random, through caches and around them, and by mapping
+    Io,
+    /// 1 to 16 jobs, 1,000 files to a million, 1 to 8 guests
+    Scale,
+    /// All of them but quick
+    All,
+}
+
+/// What a suite comes to.
+pub struct Contents {
+    /// What is done, in parts that do not share a guest.
+    pub parts: Vec<Params>,
+    /// Rounds, where nobody says how many.
+    pub rounds: u32,
+    /// How sizes were scaled, and what is not measured.
+    pub notes: Vec<String>,
+}
+
+/// The sizes of the measurements that are followed, where ours are smaller.
+mod original {
+    pub(super) const SMALLFILE_FILES: u32 = 2048;
+    pub(super) const SMALLFILE_KIB: u32 = 1024;
+    pub(super) const FIO_MIB: u32 = 8192;
+    pub(super) const INSTALLED_FILES: u32 = 50_000;
+}
+
+impl Suite {
+    /// As on the command line.
+    pub fn name(self) -> String {
+        crate::name_of(&self)
+    }
+
+    /// Its contents, with every count of files and operations multiplied by `scale`.
+    pub fn contents(self, scale: f64) -> Contents {
+        let mut notes = Vec::new();
+        let parts = self.groups().into_iter().map(|groups| {
+            let is_guests = groups == [Group::Guests];
+            let params = match self {
+                Self::Quick => Params { groups, ..quick() },
+                _ if is_guests => Params { groups, jobs: vec![1, 2, 4, 8], ..Params::default() },
+                _ => Params { groups, ..Params::default() },
+            };
+            let params = scaled(params, scale);
+            scales(&params, &mut notes);
+            params
+        });
+        let parts = parts.collect();
+        if matches!(self, Self::Seeds | Self::All) {
+            notes.push("not measured: fio's libaio engine (transom bench fio runs fio itself)".to_owned());
+            notes.push(
+                "not measured: mmap randrw with 4 KiB against 2 MiB entries, faults by MAP_SYNC, DMA operations: they need DAX \
+                 in the guest library"
+                    .to_owned(),
+            );
+        }
+        Contents { parts, rounds: if self == Self::Quick { 7 } else { 5 }, notes }
+    }
+
+    fn groups(self) -> Vec<Vec<Group>> {
+        let seeds = vec![Group::Smallfile, Group::FioPsync, Group::FioMmap, Group::Faults];
+        let small = vec![Group::SmallFiles, Group::Tree, Group::Synced, Group::Trees];
+        let io = vec![Group::Blocks, Group::Mapped];
+        let scale = vec![Group::Jobs, Group::Breadth];
+        let guests = vec![Group::Guests];
+        match self {
+            Self::Quick => vec![vec![Group::SmallFiles, Group::Blocks, Group::Trees]],
+            Self::Seeds => vec![seeds],
+            Self::Small => vec![small],
+            Self::Io => vec![io],
+            Self::Scale => vec![scale, guests],
+            Self::All => vec![small, io, seeds, scale, guests],
+        }
+    }
+}
+
+fn quick() -> Params {
+    Params {
+        files: 1000,
+        files_per_dir: 250,
+        blocks_mib: 32,
+        block_ops: 8192,
+        large_passes: 2,
+        tree_files: 1500,
+        settle_ms: 5,
+        ..Params::default()
+    }
+}
+
+fn scaled(params: Params, scale: f64) -> Params {
+    let times = |count: u32| ((f64::from(count) * scale) as u32).max(1);
+    Params {
+        files: times(params.files),
+        tree_dirs: times(params.tree_dirs),
+        block_ops: times(params.block_ops),
+        synced_ops: times(params.synced_ops),
+        tree_files: times(params.tree_files),
+        smallfile_files: times(params.smallfile_files),
+        breadth: params.breadth.iter().map(|count| times(*count)).collect(),
+        ..params
+    }
+}
+
+/// Tells how a part stands to what it follows.
+fn scales(params: &Params, notes: &mut Vec<String>) {
+    let has = |group| params.groups.contains(&group);
+    if has(Group::Smallfile) {
+        let (files, kib) = (params.smallfile_files, params.smallfile_kib);
+        let share = f64::from(original::SMALLFILE_FILES) * f64::from(original::SMALLFILE_KIB)
+            / f64::from(files)
+            / f64::from(kib);
+        notes.push(format!(
+            "scaled: smallfile has 8 threads with {files} files of {kib} KiB each; originally {} of {} KiB, {share:.0} times as much",
+            original::SMALLFILE_FILES,
+            original::SMALLFILE_KIB
+        ));
+    }
+    if has(Group::FioPsync) {
+        notes.push(format!(
+            "scaled: fio's jobs do {} operations of 4 KiB in files of {} MiB; originally in files of {} MiB, by time",
+            params.block_ops,
+            params.fio_mib,
+            original::FIO_MIB
+        ));
+    }
+    if has(Group::Trees) {
+        let (files, many) = (params.tree_files, original::INSTALLED_FILES);
+        notes.push(format!(
+            "scaled: trees have {files} files; --scale {:.1} has {many}",
+            f64::from(many) / f64::from(files)
+        ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_has_every_group_once_and_guests_by_themselves() {
+        let contents = Suite::All.contents(1.0);
+        let groups: Vec<Group> = contents.parts.iter().flat_map(|part| part.groups.clone()).collect();
+        assert!(Group::ALL.iter().all(|group| groups.iter().filter(|other| *other == group).count() == 1));
+        assert!(contents.parts.iter().any(|part| part.groups == [Group::Guests]));
+    }
+
+    #[test]
+    fn what_is_scaled_is_told_with_the_original() {
+        let notes = Suite::Seeds.contents(0.5).notes.join("\n");
+        assert!(notes.contains("32 files of 64 KiB") && notes.contains("1024 times as much"), "{notes}");
+        assert!(notes.contains("not measured: mmap randrw"), "{notes}");
+    }
+}

@@ -1,0 +1,36 @@
+//! Page faults one by one, as the histograms of the measurements of synchronous faults have them: the first store into
+//! each of 512 pages of a shared mapping.
+
+use std::io;
+
+use super::{
+    aligned::PAGE_BYTES,
+    blocks::fill,
+    place::{How, Place},
+    stage::Stage,
+};
+
+pub(super) const COUNT: usize = 2;
+
+const PAGES: usize = 512;
+
+pub(super) fn run(stage: &mut Stage<'_>) -> io::Result<()> {
+    let path = stage.path("faults");
+    let len_bytes = PAGES * PAGE_BYTES;
+    fill(stage.place(), &path, len_bytes as u64)?;
+    stage.measure_cold("fault_write_allocated", |place, laps| touch(place, &path, len_bytes, || laps.lap(0)))?;
+    stage.place().remove_file(&path)?;
+    // Only the last byte is there.
+    stage.place().open(&path, How::CREATE)?.write_all_at(&[0], len_bytes as u64 - 1)?;
+    stage.measure_cold("fault_write_empty", |place, laps| touch(place, &path, len_bytes, || laps.lap(0)))?;
+    stage.place().remove_file(&path)
+}
+
+fn touch(place: &dyn Place, path: &str, len_bytes: usize, mut lap: impl FnMut()) -> io::Result<()> {
+    let mapping = place.map(path, len_bytes, true)?;
+    for offset in (0..len_bytes).step_by(PAGE_BYTES) {
+        mapping.set_byte(offset, 0x11);
+        lap();
+    }
+    Ok(())
+}

@@ -1,0 +1,134 @@
+//! Shares by the guest library: one guest, or several of which each job has one.
+
+use std::io;
+
+use transom_user::{
+    guest::{
+        Errno,
+        cache::{CacheMode, CacheOptions},
+        fs::{File, FileType, Fs, OpenOptions},
+        session::Wishes,
+    },
+    mount::Mount,
+    platform::Process,
+};
+
+use super::{How, Opened, Place};
+use crate::workload::mapping::Mapping;
+
+const O_DIRECT: u32 = libc::O_DIRECT as u32;
+
+/// Guests in this process.
+pub struct Library {
+    // Dropped first: it ends the sessions over the devices.
+    guests: Vec<Fs<Process>>,
+    _mounts: Vec<Mount>,
+}
+
+impl Library {
+    /// A guest on each of `mounts`, which cache as long as the servers say. There is at least one.
+    pub fn new(mounts: Vec<Mount>) -> anyhow::Result<Self> {
+        anyhow::ensure!(!mounts.is_empty(), "no guest to work with");
+        let options = CacheOptions { mode: CacheMode::Auto, ..CacheOptions::default() };
+        let guests = mounts.iter().map(|mount| Ok(Fs::mount(mount.session(Wishes::default())?, options)));
+        Ok(Self { guests: guests.collect::<anyhow::Result<_>>()?, _mounts: mounts })
+    }
+
+    fn fs(&self) -> &Fs<Process> {
+        &self.guests[0]
+    }
+}
+
+impl Place for Library {
+    fn for_job(&self, number: u16) -> Box<dyn Place + '_> {
+        let guest = &self.guests[usize::from(number) % self.guests.len()];
+        Box::new(Self { guests: vec![guest.with_queue(number)], _mounts: Vec::new() })
+    }
+
+    fn open(&self, path: &str, how: How) -> io::Result<Box<dyn Opened + '_>> {
+        let How { is_write, is_new, is_append, is_direct } = how;
+        let options = OpenOptions::new().read(!is_write).write(is_write && !is_append).create(is_new).truncate(is_new);
+        let options = options.append(is_append).custom_flags(if is_direct { O_DIRECT } else { 0 });
+        let file = self.fs().open(path, &options).map_err(error)?;
+        Ok(Box::new(OpenedFile(file)))
+    }
+
+    fn stat(&self, path: &str) -> io::Result<()> {
+        self.fs().symlink_metadata(path).map(drop).map_err(error)
+    }
+
+    fn read_dir(&self, path: &str, each: &mut dyn FnMut(&str, bool) -> io::Result<()>) -> io::Result<()> {
+        for entry in self.fs().read_dir(path).map_err(error)? {
+            let entry = entry.map_err(error)?;
+            each(&String::from_utf8_lossy(&entry.name), entry.file_type == Some(FileType::Directory))?;
+        }
+        Ok(())
+    }
+
+    fn create_dir(&self, path: &str) -> io::Result<()> {
+        self.fs().create_dir(path, 0o755).map_err(error)
+    }
+
+    fn remove_dir(&self, path: &str) -> io::Result<()> {
+        self.fs().remove_dir(path).map_err(error)
+    }
+
+    fn remove_file(&self, path: &str) -> io::Result<()> {
+        self.fs().remove_file(path).map_err(error)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.fs().rename(from, to).map_err(error)
+    }
+
+    fn set_mode(&self, path: &str, mode: u32) -> io::Result<()> {
+        self.fs().set_permissions(path, mode).map_err(error)
+    }
+
+    fn map(&self, _: &str, _: usize, _: bool) -> io::Result<Mapping> {
+        Err(io::Error::new(io::ErrorKind::Unsupported, "a library has no page tables to map files with"))
+    }
+
+    fn forget(&self) -> io::Result<()> {
+        for guest in &self.guests {
+            guest.volume().drop_names();
+        }
+        Ok(())
+    }
+}
+
+struct OpenedFile(File<Process>);
+
+impl Opened for OpenedFile {
+    fn read_exact_at(&self, mut bytes: &mut [u8], mut offset: u64) -> io::Result<()> {
+        while !bytes.is_empty() {
+            let len = self.0.read_at(offset, bytes).map_err(error)?;
+            if len == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            bytes = &mut bytes[len..];
+            offset += len as u64;
+        }
+        Ok(())
+    }
+
+    fn write_all_at(&self, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
+        while !bytes.is_empty() {
+            let len = self.0.write_at(offset, bytes).map_err(error)?;
+            if len == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+            bytes = &bytes[len..];
+            offset += len as u64;
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.0.sync_all().map_err(error)
+    }
+}
+
+fn error(errno: Errno) -> io::Error {
+    io::Error::from_raw_os_error(errno.raw())
+}

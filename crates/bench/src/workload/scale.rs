@@ -1,0 +1,88 @@
+//! The same work by more and more jobs, and over more and more files.
+
+use std::io;
+
+use super::{
+    aligned::{AlignedBuffer, PAGE_BYTES},
+    blocks::fill,
+    place::{How, Place},
+    stage::Stage,
+};
+
+/// Workloads for each number of jobs.
+pub(super) const COUNT_PER_JOBS: usize = 3;
+
+/// So many operations in all, shared among so many jobs.
+pub(super) fn jobs(stage: &mut Stage<'_>, word: &str) -> io::Result<()> {
+    let top = stage.path("jobs");
+    stage.place().create_dir_all(&top)?;
+    let path = format!("{top}/data");
+    let len_bytes = u64::from(stage.params.blocks_mib) << 20;
+    fill(stage.place(), &path, len_bytes)?;
+    let ops = u64::from(stage.params.block_ops);
+    for jobs in stage.params.jobs.clone() {
+        let each = (ops / u64::from(jobs)).max(1);
+        for (name, how) in [("read_4k_rand_direct", How::READ), ("write_4k_rand_direct", How::WRITE)] {
+            let prepare = |_: &dyn Place, job: u16| {
+                let mut random = fastrand::Rng::with_seed(job.into());
+                let blocks = len_bytes / PAGE_BYTES as u64;
+                let offsets: Vec<u64> = (0..each).map(|_| random.u64(..blocks) * PAGE_BYTES as u64).collect();
+                Ok((offsets, AlignedBuffer::new(PAGE_BYTES, 0x3c)))
+            };
+            stage.measure_jobs(
+                &format!("{name}, {jobs} {word}"),
+                jobs,
+                prepare,
+                |place, (offsets, buffer), laps| {
+                    let file = place.open(&path, how.direct(true))?;
+                    for &offset in offsets.iter() {
+                        match how.is_write {
+                            true => file.write_all_at(buffer.bytes(), offset)?,
+                            false => file.read_exact_at(buffer.bytes_mut(), offset)?,
+                        }
+                        laps.lap(PAGE_BYTES);
+                    }
+                    Ok(())
+                },
+            )?;
+        }
+        let prepare = |_: &dyn Place, job: u16| Ok(format!("{top}/made{job}"));
+        stage.measure_jobs(&format!("create_unlink, {jobs} {word}"), jobs, prepare, |place, path, laps| {
+            for _ in 0..each.div_ceil(4) {
+                drop(place.open(path, How::CREATE)?);
+                place.remove_file(path)?;
+                laps.lap(0);
+            }
+            Ok(())
+        })?;
+    }
+    stage.place().remove_dir_all(&top)
+}
+
+/// Files in one directory of many.
+const FILES_PER_DIR: u32 = 500;
+
+/// The path of a file among very many, below `top`.
+pub fn file_among_many(top: &str, number: u32) -> String {
+    format!("{top}/d{:04}/f{number:07}", number / FILES_PER_DIR)
+}
+
+/// Attributes of files at random, of sets that grow; all files are there already.
+pub(super) fn breadth(stage: &mut Stage<'_>) -> io::Result<()> {
+    let ops = stage.params.block_ops;
+    for (stream, files) in (10..).zip(stage.params.breadth.clone()) {
+        let mut random = stage.random(stream);
+        let paths: Vec<_> = (0..ops).map(|_| file_among_many(MANY, random.u32(..files))).collect();
+        stage.measure_cold(&format!("stat_rand, {files} files"), |place, laps| {
+            for path in &paths {
+                place.stat(path)?;
+                laps.lap(0);
+            }
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+/// Where the files of [`breadth`] are, in the share.
+pub const MANY: &str = "many";
