@@ -15,6 +15,7 @@ use std::{
 };
 
 use anyhow::{Context, bail, ensure};
+use rustix::process::geteuid;
 use transom_vm::{CacheMode, Supervised, packages::Packages, peer};
 
 use crate::process::{Placement, on_core};
@@ -181,7 +182,12 @@ impl Daemon {
         let output = File::create(&log)?;
         let mut command = Command::new(candidate.program()?);
         command.arg(format!("--fd={}", listener.as_raw_fd())).arg("--shared-dir").arg(shared);
-        command.args(["--cache", cache.as_str()]).args(&candidate.args);
+        command.args(["--cache", cache.as_str()]);
+        if !geteuid().is_root() {
+            // The sandbox of namespaces needs what not every system gives a user.
+            command.args(["--sandbox", "none"]);
+        }
+        command.args(&candidate.args);
         command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
         let process = on_core(placement.daemon_core(), || Supervised::spawn(command, vec![listener]))??;
         Ok(Self { process, socket, log })

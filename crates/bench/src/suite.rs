@@ -88,12 +88,11 @@ impl Suite {
 
 fn quick() -> Params {
     Params {
-        files: 1000,
-        files_per_dir: 250,
+        files: 500,
         blocks_mib: 32,
-        block_ops: 8192,
+        block_ops: 4096,
         large_passes: 2,
-        tree_files: 1500,
+        tree_files: 800,
         settle_ms: 5,
         ..Params::default()
     }

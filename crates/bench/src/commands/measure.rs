@@ -47,7 +47,7 @@ Not measured yet: DAX in the guest library (mmap by 4 KiB against 2 MiB entries,
 pub(super) struct Measure {
     #[command(flatten)]
     common: Common,
-    /// A daemon that waits for a front end at this socket; for the guests in this process.
+    /// A daemon that waits for a front end at this socket; for --guest user, and for mount if it keeps serving
     #[arg(long = "socket", value_name = "PATH")]
     sockets: Vec<PathBuf>,
     /// What is done.

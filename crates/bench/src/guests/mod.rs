@@ -1,8 +1,9 @@
 //! The guests under which daemons are measured, and the rounds over them.
 //!
-//! [`Guest`] is one kind: [`user`] is the guest library in this process, [`mount`] this machine's kernel by `transom mount`,
-//! [`vm`] Linux in User Mode Linux or QEMU; [`host`] is the bare directory beside them. Every round measures everything once, so that who
-//! stops early has all scenarios, with fewer rounds. [`observed`] reads the daemon's processor time around each workload.
+//! [`Guest`] is one kind: [`user`] is the guest library in this process, [`mount`] this machine's kernel by a mount of the
+//! share, [`vm`] Linux in User Mode Linux or QEMU; [`host`] is the bare directory beside them. Every round measures everything
+//! once, so that who stops early has all scenarios, with fewer rounds. [`observed`] reads the daemon's processor time around
+//! each workload.
 
 pub mod host;
 pub mod mount;

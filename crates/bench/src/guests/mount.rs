@@ -44,21 +44,20 @@ impl Guest for Mount {
     fn run(&self, run: &Run<'_>) -> anyhow::Result<Observations> {
         let candidate = run.candidate.context("a daemon to run over")?;
         let dir = tempfile::tempdir()?;
-        let daemon = match &candidate.source {
+        let (daemon, socket) = match &candidate.source {
             Source::Program(_) => {
-                Some(Daemon::start(candidate, run.shared, run.cache, self.placement, dir.path())?)
+                let daemon = Daemon::start(candidate, run.shared, run.cache, self.placement, dir.path())?;
+                let socket = daemon.socket.clone();
+                (Some(daemon), socket)
             }
-            Source::Socket(_) => None,
-        };
-        let socket = match (&candidate.source, &daemon) {
-            (Source::Socket(socket), _) => socket.clone(),
-            (Source::Program(_), daemon) => daemon.as_ref().map(|daemon| daemon.socket.clone()).unwrap_or_default(),
+            Source::Socket(socket) => (None, socket.clone()),
         };
         let point = dir.path().join("mnt");
         std::fs::create_dir(&point)?;
         let log = || daemon.as_ref().map(Daemon::log).unwrap_or_default();
         let share = Share::builder().socket(socket);
-        let mount = on_core(self.placement.guest_core(), || fuse::Mount::start(share, &point, fuse::Options::default()))?;
+        let mount =
+            on_core(self.placement.guest_core(), || fuse::Mount::start(share, &point, fuse::Options::default()))?;
         let mut mount = mount.with_context(|| format!("{} wrote: {}", candidate.name, log()))?;
         let pids = daemon.iter().map(|daemon| daemon.process.id()).collect();
         let result = self.work(run, &point, pids).with_context(|| format!("{} wrote: {}", candidate.name, log()));
