@@ -111,7 +111,7 @@ fn extremes(rows: &[Row], index: usize) -> Markup {
             @if let Some((row, ratio)) = best { "Furthest ahead: " b { (row.workload) } " " (times(ratio.median)) ". " }
             @match worst {
                 Some((row, ratio)) => { "Furthest behind: " b { (row.workload) } " " (times(ratio.median)) "." }
-                None => { "Nowhere behind." }
+                None => { "Nowhere clearly behind." }
             }
         }
     }
