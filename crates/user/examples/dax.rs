@@ -3,7 +3,7 @@
 //!     cargo build --release -p transom-daemon && cargo run --release -p transom-user --example dax -- [DIRECTORY [ROUNDS]]
 //!
 //! Two tables: files that fit the window, by one and four threads with a file each; and one file over windows of 1/16 to twice
-//! its length. Each figure is a median over rounds, and each round goes to all subjects one after the other.
+//! its length, with what became of the windows. Each figure is a median over rounds, and each round goes to all subjects one after the other.
 
 use std::{
     env,
@@ -208,6 +208,14 @@ fn working_set(dir: &Path, rounds: usize) -> Result<()> {
             let medians: Vec<_> = figures.into_iter().map(median).collect();
             let ratios: Vec<_> = medians[1..].iter().map(|figure| format!("{:.2}", figure / medians[0])).collect();
             println!("| {} | {threads} | {:.0} | {} |", work.name(), medians[0], ratios.join(" | "));
+        }
+    }
+    println!();
+    for subject in &subjects {
+        if let Subject::Guest(fs, _) = subject
+            && let Some(window) = fs.volume().window()
+        {
+            println!("{:?}", window.counts());
         }
     }
     Ok(())

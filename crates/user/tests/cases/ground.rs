@@ -2,7 +2,12 @@
 
 use std::sync::Arc;
 
-use transom_guest::{cache::CacheOptions, fs::Fs, session::Wishes};
+use transom_guest::{
+    cache::CacheOptions,
+    dax::{Dax, DaxOptions},
+    fs::Fs,
+    session::Wishes,
+};
 use transom_testkit::{
     client::{Client, Identity},
     runner::Ground,
@@ -47,6 +52,15 @@ impl Paths {
     pub(crate) fn new(mount: &Mount) -> Self {
         let wishes = Wishes::default().with(InitFlags::HANDLE_KILLPRIV_V2);
         Self { fs: Fs::mount(mount.session(wishes).unwrap(), CacheOptions::default()) }
+    }
+
+    /// Every file is mapped through the window.
+    pub(crate) fn mapped(mount: &Mount) -> Self {
+        let wishes = Wishes::default().with(InitFlags::HANDLE_KILLPRIV_V2);
+        let dax = DaxOptions { dax: Dax::Always, size_min_bytes: 0 };
+        let volume = mount.volume(wishes, CacheOptions::default(), dax).unwrap();
+        assert!(volume.window().is_some(), "the daemon has a window");
+        Self { fs: Fs::new(Arc::new(volume)) }
     }
 }
 

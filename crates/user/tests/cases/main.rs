@@ -68,6 +68,16 @@ fn cases_by_paths_with_caches_give_what_the_bare_directory_gives() {
     drop(dir);
 }
 
+#[test]
+fn cases_by_paths_through_a_small_window_give_what_the_bare_directory_gives() {
+    let mut program = common::transomd();
+    let window = ["--tag=share", "--dax-window=4M", "--dax-policy=always", "--front-end=alioth"];
+    program.args.extend(ALWAYS.into_iter().chain(["--posix-lock", "--flock"]).chain(window).map(Into::into));
+    let (dir, mount) = mount(&program);
+    judge(&run(Arc::new(Paths::mapped(&mount))), &["library-guest.allow", "library-paths.allow"]);
+    drop(dir);
+}
+
 fn compare_with_oracle(program: &Program, lists: &[&str]) {
     let (dir, mount) = mount(program);
     judge(&run(Arc::new(Share::new(&mount))), lists);
