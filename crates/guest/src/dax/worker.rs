@@ -26,6 +26,8 @@ pub(super) struct Wanted<E> {
     is_wanted: AtomicBool,
     is_over: AtomicBool,
     has_thread: AtomicBool,
+    /// It looks again by itself, and is not to be woken for every request that finds no place.
+    is_looking: AtomicBool,
 }
 
 impl<E: crate::platform::Event> Wanted<E> {
@@ -34,7 +36,7 @@ impl<E: crate::platform::Event> Wanted<E> {
         if !self.has_thread.load(Ordering::Relaxed) {
             return false;
         }
-        if !self.is_wanted.swap(true, Ordering::AcqRel) {
+        if !self.is_looking.load(Ordering::Relaxed) && !self.is_wanted.swap(true, Ordering::AcqRel) {
             self.event.wake_all();
         }
         true
@@ -65,7 +67,7 @@ impl<P: Platform> Drop for Worker<P> {
 }
 
 fn run<P: Platform>(window: &Window<P>, volume: &Weak<Shared<P>>) {
-    let Wanted { event, is_wanted, is_over, .. } = &window.wanted;
+    let Wanted { event, is_wanted, is_over, is_looking, .. } = &window.wanted;
     let is_called = || is_over.load(Ordering::Acquire) || is_wanted.swap(false, Ordering::AcqRel);
     let mut deadline_ns = None;
     loop {
@@ -74,5 +76,6 @@ fn run<P: Platform>(window: &Window<P>, volume: &Weak<Shared<P>>) {
         window.reclaim(&shared.session, BATCH);
         // As long as little is free, whatever becomes idle is taken without being asked.
         deadline_ns = window.is_scarce().then(|| shared.now_ns().saturating_add(LOOK_NS));
+        is_looking.store(deadline_ns.is_some(), Ordering::Relaxed);
     }
 }
