@@ -4,6 +4,7 @@
 
 mod demo;
 mod fs;
+mod mount;
 mod run;
 mod top;
 
@@ -23,6 +24,7 @@ struct Cli {
 enum Command {
     Run(Box<run::Run>),
     Fs(Box<fs::Fs>),
+    Mount(Box<mount::MountArgs>),
     Demo(demo::Demo),
     #[command(hide = true)]
     DemoInside(demo::DemoInside),
@@ -32,9 +34,13 @@ enum Command {
 
 fn main() -> ExitCode {
     transom_vm::agent::run_if_init();
+    if let Some(code) = mount::run_if_mount_helper() {
+        return code;
+    }
     match Cli::parse().command {
         Command::Run(run) => run.execute(),
         Command::Fs(fs) => fs.execute(),
+        Command::Mount(mount) => mount.execute(),
         Command::Demo(demo) => demo.execute(),
         Command::DemoInside(inside) => inside.execute(),
         Command::Top(top) => top.execute(),

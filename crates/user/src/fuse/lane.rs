@@ -4,7 +4,7 @@
 //! the daemon and handed to the kernel from there. Nothing is copied in between, and nothing of a message is changed.
 //! The thread never waits for one request: it sleeps until either side has something, so that what blocks in the daemon
 //! only takes a slot. When all are taken, requests are still read, into the slot to spare: INTERRUPT and FORGET go
-//! their own way, anything else waits its turn in ordinary memory ([`Shared::park`]).
+//! their own way, anything else waits its turn in ordinary memory ([`Backlog`](super::backlog)).
 
 use std::sync::Arc;
 
@@ -23,10 +23,11 @@ use zerocopy::FromBytes as _;
 
 use super::{
     End,
+    backlog::Parked,
     kernel::{Kernel, Piece},
     pace::Pace,
     reply_room,
-    shared::{Parked, Shared},
+    shared::Shared,
     sleep::Sleep,
     slots::{REQUEST_LEN_MAX, Slots, segment},
 };
@@ -105,7 +106,7 @@ impl Lane {
             has_some = true;
             self.reply(used)?;
             self.slots.give(used.cookie);
-            if let Some(parked) = self.shared.unpark(self.index) {
+            if let Some(parked) = self.shared.backlog.take_of(self.index) {
                 self.submit_parked(&parked)?;
             }
         }
@@ -155,7 +156,7 @@ impl Lane {
 
     fn take_one(&mut self) -> Result<bool, End> {
         let taken = self.slots.take();
-        if taken.is_none() && !self.shared.can_park() {
+        if taken.is_none() && !self.shared.backlog.has_room() {
             return Ok(false);
         }
         let slot = taken.unwrap_or(self.slots.spare());
@@ -200,7 +201,7 @@ impl Lane {
             }
             _ if is_own => self.submit(slot, &header, len).map(|()| true),
             _ => {
-                self.shared.park(Parked { lane: self.index, header, message: copy() });
+                self.shared.backlog.put(Parked { lane: self.index, header, message: copy() });
                 Ok(false)
             }
         }
@@ -208,7 +209,7 @@ impl Lane {
 
     /// Whether there is a place for another request.
     fn can_read(&self) -> bool {
-        self.slots.has_free() || self.shared.can_park()
+        self.slots.has_free() || self.shared.backlog.has_room()
     }
 
     fn send_priority(&self, message: &[u8]) -> Result<(), End> {
@@ -254,4 +255,39 @@ pub(super) fn reply_header(memory: &DmaMemory, offset: usize, written: usize) ->
     let is_one = (size_of::<OutHeader>()..=written).contains(&(header.len.get() as usize))
         && (-ERRNO_MAX..=0).contains(&header.error.get());
     is_one.then_some(header)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use transom_guest::dma::WhenFull;
+    use zerocopy::IntoBytes as _;
+
+    use super::*;
+
+    /// What of a reply is believed whose header says `len` and `error`, where the device says to have written `written` bytes.
+    fn read(len: u32, error: i32, written: usize) -> Option<OutHeader> {
+        let arena = Arc::new(Arena::new(1).unwrap());
+        let (_pool, memory) = arena.pool_and_rest(4096, WhenFull::Fail);
+        let header = OutHeader { len: len.into(), error: error.into(), unique: 2.into() };
+        memory.write(16, header.as_bytes());
+        reply_header(&memory, 16, written)
+    }
+
+    #[test]
+    fn a_reply_longer_than_what_was_written_is_none_nor_is_one_shorter_than_its_header() {
+        assert!(read(16, 0, 16).is_some() && read(24, 0, 24).is_some());
+        for (len, written) in [(25, 24), (u32::MAX, 4096), (15, 24), (0, 24), (16, 15), (16, 0)] {
+            assert!(read(len, 0, written).is_none(), "{len} {written}");
+        }
+    }
+
+    #[test]
+    fn an_error_that_no_system_call_gives_is_none() {
+        assert!(read(16, -2, 16).is_some() && read(16, -ERRNO_MAX, 16).is_some());
+        for error in [1, -512, i32::MIN, i32::MAX] {
+            assert!(read(16, error, 16).is_none(), "{error}");
+        }
+    }
 }

@@ -15,6 +15,7 @@
 //! ```
 
 mod attach;
+mod backlog;
 mod init;
 mod kernel;
 mod lane;

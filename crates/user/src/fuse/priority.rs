@@ -1,7 +1,8 @@
 //! The high-priority queue: FORGET, BATCH_FORGET and INTERRUPT of all threads. None of them is answered.
 //!
 //! It does not wait for requests, and requests do not wait for it: where every slot of the other queues is taken by locks
-//! that somebody waits for, an INTERRUPT still gets through. Lock: `ring`, held to add and to pop, never while waiting.
+//! that somebody waits for, an INTERRUPT still gets through. Locks: `inner`,
+//! held to add and to pop, never while waiting; `turn`, under which `inner` is taken, by threads that wait for room.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
 
@@ -27,6 +28,8 @@ const _: () = assert!(FORGETS_MAX > 0);
 
 pub(super) struct Priority {
     inner: Mutex<Inner>,
+    /// Held by the one thread that waits for room: a wake of the device is for one, and the others wait for that one.
+    turn: Mutex<()>,
 }
 
 struct Inner {
@@ -39,7 +42,10 @@ struct Inner {
 impl Priority {
     /// The queue with `messages`, which hold [`Self::MEMORY_LEN`] bytes.
     pub(super) fn new(ring: Ring, messages: DmaBuffer) -> Self {
-        Self { inner: Mutex::new(Inner { ring, messages, free: (0..PRIORITY_CHAINS_MAX).rev().collect() }) }
+        Self {
+            turn: Mutex::new(()),
+            inner: Mutex::new(Inner { ring, messages, free: (0..PRIORITY_CHAINS_MAX).rev().collect() }),
+        }
     }
 
     pub(super) const MEMORY_LEN: usize = PRIORITY_CHAINS_MAX as usize * MESSAGE_LEN_MAX;
@@ -72,37 +78,41 @@ impl Priority {
             if device.is_gone() {
                 return Err(End::Gone);
             }
-            if let Some(is_wanted) = self.inner.lock().add(message)? {
+            let added = self.inner.lock().add(message)?;
+            if let Some(is_wanted) = added {
                 if is_wanted {
                     device.notify(QUEUE_HIPRIO as u16);
                 }
                 return Ok(());
             }
-            wait(device, stop)?;
+            let _turn = self.turn.lock();
+            let is_full = self.inner.lock().is_full_and_armed()?;
+            if is_full {
+                wait(device, stop)?;
+            }
         }
     }
 }
 
 impl Inner {
-    /// Puts a message into the ring, and tells whether the device wants to be told; nothing where it is full, and then the
-    /// device tells when it has used a message.
+    /// Puts a message into the ring, and tells whether the device wants to be told; nothing where it is full.
     fn add(&mut self, message: &[u8]) -> Result<Option<bool>, End> {
         self.reap()?;
-        if self.free.is_empty() {
-            if self.ring.arm() {
-                self.reap()?;
-            }
-            if self.free.is_empty() {
-                return Ok(None);
-            }
-        }
-        self.ring.disarm();
         let Some(slot) = self.free.pop() else { return Ok(None) };
         let offset = usize::from(slot) * MESSAGE_LEN_MAX;
         self.messages.write(offset, message);
         let readable = [segment(&self.messages, offset, message.len())];
         self.ring.add(&readable, &[], slot).expect("a free message stands for a chain that the ring has room for");
         Ok(Some(self.ring.needs_notify()))
+    }
+
+    /// Whether there is no room, and then the device tells when it has used a message.
+    fn is_full_and_armed(&mut self) -> Result<bool, End> {
+        self.reap()?;
+        if self.free.is_empty() && self.ring.arm() {
+            self.reap()?;
+        }
+        Ok(self.free.is_empty())
     }
 
     fn reap(&mut self) -> Result<(), End> {

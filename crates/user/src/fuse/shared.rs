@@ -1,16 +1,13 @@
 //! What the threads of one mount have in common, and how it ends for all of them.
 //!
 //! The first thread that meets the end says why: the kernel's descriptors are then let go of, which makes the kernel answer
-//! every request that waits and every later one with ENOTCONN, and all threads wake. Locks: `kernels`, `parked` and `end`,
-//! each held for a moment with nothing under it.
+//! every request that waits and every later one with ENOTCONN, and all threads wake. Locks: `kernels` and `end`, each
+//! held for a moment with nothing under it.
 
 use std::{
     io,
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{Arc, atomic::AtomicUsize},
 };
 
 use parking_lot::Mutex;
@@ -19,15 +16,8 @@ use rustix::{
     io::Errno,
 };
 
-use transom_wire::header::InHeader;
-
-use super::{End, kernel::Kernel, priority::Priority};
+use super::{End, backlog::Backlog, kernel::Kernel, priority::Priority};
 use crate::transport::VhostUser;
-
-/// Requests that wait for a slot, of all threads; beyond that nothing more is read.
-const PARKED_MAX: usize = 4096;
-/// Bytes of them.
-const PARKED_BYTES_MAX: usize = 64 << 20;
 
 /// The common part of a mount.
 pub(super) struct Shared {
@@ -40,19 +30,9 @@ pub(super) struct Shared {
     kernels: Mutex<Vec<Arc<Kernel>>>,
     end: Mutex<Option<End>>,
     /// Requests that came when every slot was taken.
-    parked: Mutex<Vec<Parked>>,
-    parked_bytes: AtomicUsize,
-    parked_count: AtomicUsize,
+    pub(super) backlog: Backlog,
     /// Threads that watch rather than sleep.
     pub(super) watchers: AtomicUsize,
-}
-
-/// A request that waits for a slot of its thread.
-pub(super) struct Parked {
-    /// Whose it is: by its descriptor the answer goes.
-    pub(super) lane: usize,
-    pub(super) header: InHeader,
-    pub(super) message: Vec<u8>,
 }
 
 impl Shared {
@@ -63,9 +43,7 @@ impl Shared {
             stop: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             kernels: Mutex::default(),
             end: Mutex::new(None),
-            parked: Mutex::default(),
-            parked_bytes: AtomicUsize::new(0),
-            parked_count: AtomicUsize::new(0),
+            backlog: Backlog::default(),
             watchers: AtomicUsize::new(0),
         })
     }
@@ -105,44 +83,13 @@ impl Shared {
         *self.end.lock()
     }
 
-    /// Whether more requests may be read that find no slot.
-    pub(super) fn can_park(&self) -> bool {
-        self.parked_count.load(Ordering::Relaxed) < PARKED_MAX
-            && self.parked_bytes.load(Ordering::Relaxed) < PARKED_BYTES_MAX
-    }
-
-    pub(super) fn park(&self, request: Parked) {
-        self.parked_bytes.fetch_add(request.message.len(), Ordering::Relaxed);
-        let mut parked = self.parked.lock();
-        parked.push(request);
-        self.parked_count.store(parked.len(), Ordering::Release);
-    }
-
-    /// The oldest request that waits for a slot of `lane`.
-    pub(super) fn unpark(&self, lane: usize) -> Option<Parked> {
-        self.take_parked(|parked| parked.lane == lane)
-    }
-
     /// Answers the request `unique` with EINTR if it still waits for a slot; tells whether it did.
     pub(super) fn interrupt_parked(&self, unique: u64) -> bool {
-        let Some(parked) = self.take_parked(|parked| parked.header.unique.get() == unique) else { return false };
+        let Some(parked) = self.backlog.take_named(unique) else { return false };
         if let Some(kernel) = self.kernel(parked.lane) {
             // Nobody waits any more where this fails.
             let _ = kernel.fail(unique, Errno::INTR);
         }
         true
-    }
-
-    fn take_parked(&self, is_wanted: impl Fn(&Parked) -> bool) -> Option<Parked> {
-        if self.parked_count.load(Ordering::Acquire) == 0 {
-            return None;
-        }
-        let mut parked = self.parked.lock();
-        let found = parked.iter().position(is_wanted).map(|at| parked.remove(at));
-        self.parked_count.store(parked.len(), Ordering::Release);
-        if let Some(found) = &found {
-            self.parked_bytes.fetch_sub(found.message.len(), Ordering::Relaxed);
-        }
-        found
     }
 }

@@ -3,15 +3,23 @@
 #[path = "../common/mod.rs"]
 mod common;
 
-use std::{fs, io, path::Path};
+use std::{
+    fs, io,
+    os::unix::{fs::MetadataExt as _, process::ExitStatusExt as _},
+    path::Path,
+    process::{Command, Stdio},
+    sync::mpsc,
+    thread,
+};
 
 use common::{daemons, tree};
-use rustix::process::geteuid;
+use rustix::process::{Pid, Signal, geteuid, kill_process_group};
 use transom_user::{
     daemon::Program,
-    fuse::{End, Mount, Options},
+    fuse::{End, Mount, Options, Stale},
     mount,
 };
+use transom_wire::{Name, NodeId};
 
 /// Why mounts are left out, if they are.
 fn obstacle() -> Option<&'static str> {
@@ -73,4 +81,160 @@ fn a_busy_mount_stays_until_nobody_uses_it() {
     assert_eq!(io::read_to_string(&open).unwrap(), "hello, world\n");
     drop(open);
     assert_eq!(mounted.wait(), End::Unmounted);
+}
+
+#[test]
+fn a_daemon_that_is_killed_fails_what_waits_and_what_comes_after() {
+    needs_mounts!();
+    for program in daemons() {
+        let (dir, at) = (tree(), tempfile::tempdir().unwrap());
+        let mut mounted = start(&program, dir.path(), at.path());
+        let (started, starts) = mpsc::channel();
+        // 1. Threads that never stop asking, until they are told.
+        let threads: Vec<_> = (0..4)
+            .map(|index| {
+                let (path, started) = (at.path().join(format!("of-{index}")), started.clone());
+                thread::spawn(move || {
+                    let mut started = Some(started);
+                    loop {
+                        if let Err(error) = fs::write(&path, "x").and_then(|()| fs::remove_file(&path)) {
+                            return error;
+                        }
+                        started.take().into_iter().for_each(|started| started.send(()).unwrap());
+                    }
+                })
+            })
+            .collect();
+        drop(started);
+        assert_eq!(starts.iter().count(), 4);
+        // 2. The daemon dies in the middle.
+        let pid = mounted.daemon_id().unwrap();
+        assert!(pid > 1);
+        kill_process_group(Pid::from_raw(pid.try_into().unwrap()).unwrap(), Signal::KILL).unwrap();
+        for thread in threads {
+            let errno = thread.join().unwrap().raw_os_error();
+            assert!(matches!(errno, Some(libc::ENOTCONN | libc::ECONNABORTED | libc::EIO)), "{errno:?}");
+        }
+        assert_eq!(mounted.wait(), End::Gone);
+        // 3. It stays as it is until somebody unmounts it.
+        assert_eq!(fs::read_dir(at.path()).unwrap_err().raw_os_error(), Some(libc::ENOTCONN));
+        mounted.unmount().unwrap();
+        assert_eq!(fs::read_dir(at.path()).unwrap().count(), 0);
+    }
+}
+
+#[test]
+fn a_mount_that_is_dropped_under_load_leaves_nothing_behind() {
+    needs_mounts!();
+    for program in daemons() {
+        let (dir, at) = (tree(), tempfile::tempdir().unwrap());
+        let mounted = start(&program, dir.path(), at.path());
+        let (started, starts) = mpsc::channel();
+        // Relative to a descriptor of the share: by path they would go on in the directory beneath.
+        let threads: Vec<_> = (0..4)
+            .map(|index| {
+                let (root, started) = (fs::File::open(at.path()).unwrap(), started.clone());
+                thread::spawn(move || {
+                    let name = format!("of-{index}");
+                    let mut started = Some(started);
+                    loop {
+                        let flags = rustix::fs::OFlags::CREATE | rustix::fs::OFlags::RDWR;
+                        if let Err(errno) = rustix::fs::openat(&root, &name, flags, 0o600.into()) {
+                            return errno;
+                        }
+                        started.take().into_iter().for_each(|started| started.send(()).unwrap());
+                    }
+                })
+            })
+            .collect();
+        drop(started);
+        assert_eq!(starts.iter().count(), 4);
+        drop(mounted);
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        assert_eq!(fs::read_dir(at.path()).unwrap().count(), 0);
+    }
+}
+
+#[test]
+fn a_lock_that_is_waited_for_keeps_nobody_waiting_and_ends_with_a_signal() {
+    needs_mounts!();
+    let (dir, at) = (tree(), tempfile::tempdir().unwrap());
+    let mut program = common::transomd();
+    program.args.extend(["--posix-lock", "--flock"].map(Into::into));
+    let share = mount::Mount::builder().shared_dir(dir.path()).daemon(program);
+    let options = Options { threads: 1, ..Options::default() };
+    let mut mounted = Mount::start(share, at.path(), options).unwrap();
+    // 1. One holds the lock, on the host; more than there are slots wait for it, each of them a process.
+    let path = at.path().join("hello");
+    let held = fs::File::open(dir.path().join("hello")).unwrap();
+    held.lock().unwrap();
+    let mut waiters: Vec<_> = (0..WAITERS)
+        .map(|_| {
+            let mut command = Command::new("flock");
+            command.arg(&path).arg("true").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+            command.spawn().unwrap()
+        })
+        .collect();
+    // 2. Others are served meanwhile.
+    for _ in 0..100 {
+        assert_eq!(fs::read(at.path().join("hello")).unwrap(), b"hello, world\n");
+    }
+    // 3. Signals reach those that wait.
+    let (signalled, left) = waiters.split_at_mut(WAITERS / 2);
+    for waiter in signalled {
+        rustix::process::kill_process(Pid::from_child(waiter), Signal::TERM).unwrap();
+        assert_eq!(waiter.wait().unwrap().signal(), Some(Signal::TERM.as_raw()));
+    }
+    // 4. The rest gets the lock.
+    held.unlock().unwrap();
+    for waiter in left {
+        assert!(waiter.wait().unwrap().success());
+    }
+    mounted.unmount().unwrap();
+}
+
+/// More than requests can be in flight on one queue would take thousands of threads of the daemon; the test of the
+/// shared part covers those.
+const WAITERS: usize = 40;
+
+#[test]
+fn a_notification_makes_the_kernel_ask_again() {
+    needs_mounts!();
+    let (dir, at) = (tree(), tempfile::tempdir().unwrap());
+    let mut program = common::transomd();
+    program.args.push("--cache=always".into());
+    let mut mounted = start(&program, dir.path(), at.path());
+    let (path, host) = (at.path().join("hello"), dir.path().join("hello"));
+    // 1. What the host changes is not seen: the kernel keeps what it has.
+    let links = || fs::metadata(at.path()).unwrap().nlink();
+    let before = links();
+    fs::create_dir(dir.path().join("another")).unwrap();
+    assert_eq!(links(), before);
+    // 2. Not after it was told.
+    let notifier = mounted.notifier();
+    notifier.inode(NodeId::ROOT, Stale::Attributes).unwrap();
+    assert_eq!(links(), before + 1);
+    // 3. The same for a name.
+    assert!(fs::exists(&path).unwrap());
+    fs::rename(&host, dir.path().join("elsewhere")).unwrap();
+    assert!(fs::exists(&path).unwrap());
+    notifier.entry(NodeId::ROOT, Name::new(b"hello").unwrap()).unwrap();
+    assert!(!fs::exists(&path).unwrap());
+    // 4. What nobody knows is no error; the end is one.
+    notifier.entry(NodeId::ROOT, Name::new(b"nobody").unwrap()).unwrap();
+    mounted.unmount().unwrap();
+    drop(mounted);
+    let error = notifier.inode(NodeId::ROOT, Stale::Data(0, 0)).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::NotConnected);
+}
+
+#[test]
+fn a_place_that_is_none_is_an_error_with_its_path() {
+    needs_mounts!();
+    let dir = tree();
+    let share = mount::Mount::builder().shared_dir(dir.path()).daemon(common::transomd());
+    let error = Mount::start(share, "/nonexistent/place", Options::default()).err().unwrap();
+    assert!(error.to_string().contains("/nonexistent/place"), "{error}");
 }

@@ -1,0 +1,85 @@
+//! `transom mount`: the share of any virtio-fs daemon as a mount on this machine, without a virtual machine.
+//!
+//! [`command_line`] is what people write, also as `mount.transom`; [`background`] is how the process leaves its terminal;
+//! the mount itself is `transom_user::fuse`.
+
+mod background;
+mod command_line;
+
+use std::{io, path::Path, process::ExitCode};
+
+use anyhow::{Context as _, Result};
+use signal_hook::{
+    consts::{SIGHUP, SIGINT, SIGTERM},
+    iterator::Signals,
+};
+use transom_user::fuse::{End, Mount, Stopper};
+
+use command_line::Request;
+pub(crate) use command_line::{MountArgs, run_if_mount_helper};
+
+/// Serves until the mount ends, and says where it is.
+fn foreground(request: &Request) -> Result<()> {
+    serve(request, |mount| {
+        let (path, threads) = (mount.path().display(), mount.threads());
+        eprintln!("transom: mounted at {path}, {threads} request queues; Ctrl-C or `umount {path}` ends it");
+    })
+}
+
+/// Serves until the mount ends; `tell` is called once it can be used.
+fn serve(request: &Request, tell: impl FnOnce(&Mount)) -> Result<()> {
+    // Before there is a mount that a signal could leave behind.
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+    let mut mount = Mount::start(request.source.clone(), &request.mountpoint, request.options.clone())?;
+    tell(&mount);
+    let (stopper, handle) = (mount.stopper(), signals.handle());
+    let watcher = std::thread::spawn(move || stop_by_signals(&stopper, &mut signals));
+    let end = mount.wait();
+    handle.close();
+    // It does nothing but wait for signals.
+    let _ = watcher.join();
+    match end {
+        End::Unmounted | End::Stopped => Ok(()),
+        end => {
+            mount.stay();
+            Err(end).with_context(|| after_the_end(mount.path()))
+        }
+    }
+}
+
+/// The first signal unmounts; where the share is in use it leaves the tree, and the next signal ends it.
+fn stop_by_signals(stopper: &Stopper, signals: &mut Signals) {
+    let mut signals = signals.forever();
+    if signals.next().is_none() {
+        return;
+    }
+    match stopper.unmount() {
+        Ok(()) => return,
+        Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+            eprintln!("transom: in use: it ends when the last file in it is closed; once more ends it now");
+        }
+        Err(error) => eprintln!("transom: {error}; once more ends it all the same"),
+    }
+    if let Err(error) = stopper.detach() {
+        eprintln!("transom: it stays in the tree: {error}");
+    }
+    if signals.next().is_some() {
+        stopper.abort();
+    }
+}
+
+fn after_the_end(path: &Path) -> String {
+    let path = path.display();
+    format!("every request at {path} fails from now on, until `umount {path}`")
+}
+
+/// What a command ends with.
+fn exit_code(outcome: Result<()>) -> ExitCode {
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("transom: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! What people write: `transom mount`, and `mount.transom` as mount(8) calls it for `fstab`.
+
+use std::{
+    ffi::{OsStr, OsString},
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use anyhow::{Context as _, Result};
+use clap::{ArgGroup, Args, Parser};
+use rustix::mount::MountFlags;
+use transom_user::{daemon::Program, fuse::Options, mount::Builder, mount::Mount};
+
+use super::{background, exit_code, foreground};
+
+/// The name by which mount(8) calls for a type `transom`.
+const HELPER: &str = "mount.transom";
+/// Of a source in `fstab`: `transom#/srv/share`.
+const SOURCE_PREFIX: &str = "transom#";
+
+/// Mount the share of a virtio-fs daemon on this machine, without a virtual machine.
+///
+/// The kernel's own FUSE client is the guest: what it asks goes through real virtqueues to the daemon. Without root it
+/// takes fusermount3, of the package fuse3.
+#[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES, group = ArgGroup::new("from").required(true).args(["socket", "shared_dir"]))]
+pub(crate) struct MountArgs {
+    /// The socket of a daemon that waits for a front end: of transomd, virtiofsd, or another for vhost-user-fs
+    #[arg(long, short = 's', value_name = "PATH")]
+    socket: Option<PathBuf>,
+
+    /// Start a daemon for this directory
+    #[arg(long, short = 'd', value_name = "DIR")]
+    shared_dir: Option<PathBuf>,
+
+    /// The daemon to start; it takes virtiofsd's options [default: transomd beside this program]
+    #[arg(long, value_name = "PROGRAM", env = "TRANSOM_DAEMON", conflicts_with = "socket")]
+    daemon: Option<PathBuf>,
+
+    /// Options as in fstab: ro, nosuid, allow_other, threads=N, poll_us=N and others; may be given several times
+    #[arg(short = 'o', value_name = "OPTIONS", allow_hyphen_values = true)]
+    options: Vec<String>,
+
+    /// Stay in the foreground, which is the default
+    #[arg(short = 'f', conflicts_with = "background")]
+    foreground: bool,
+
+    /// Return once it is mounted, and serve in the background
+    #[arg(long, short = 'b')]
+    background: bool,
+
+    /// Where to mount
+    #[arg(value_name = "MOUNTPOINT")]
+    mountpoint: PathBuf,
+
+    /// Arguments for the daemon that is started, behind `--`: --cache=always, --writeback, --xattr and others
+    #[arg(last = true, value_name = "DAEMON_ARG", conflicts_with = "socket")]
+    daemon_args: Vec<OsString>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  transom mount --shared-dir /srv/share /mnt
+      Until Ctrl-C, or `umount /mnt`.
+  transom mount -b -o ro,threads=2 --shared-dir /srv/share /mnt -- --cache=always --xattr
+      In the background; what follows -- is for transomd.
+  transom mount --socket /run/share.sock /mnt
+      The share of a daemon that is already there and has no guest yet.
+  mount -t transom /srv/share /mnt
+  transom#/srv/share /mnt transom ro,cache=always,nofail 0 0
+      By mount(8) and in fstab, where a link named mount.transom to this program lies in /sbin.
+
+Exit status: 0 once it is unmounted; 1 if it cannot be mounted or the daemon is gone; 2 for a wrong command line.";
+
+/// As mount(8) calls its helpers.
+#[derive(Debug, Parser)]
+#[command(name = HELPER, version, about = "Mounts a share in the background; mount(8) calls it for the type transom")]
+struct Helper {
+    /// A directory, or the socket of a daemon; `transom#` may stand before it
+    source: OsString,
+    mountpoint: PathBuf,
+    /// The options of `transom mount -o`, and those of the daemon: cache=WHEN, xattr and others
+    #[arg(short = 'o', value_name = "OPTIONS")]
+    options: Vec<String>,
+    /// Stay in the foreground
+    #[arg(short = 'f')]
+    foreground: bool,
+    /// What mount(8) adds of its own
+    #[arg(short = 'n', hide = true)]
+    no_mtab: bool,
+    #[arg(short = 's', hide = true)]
+    sloppy: bool,
+    #[arg(short = 'v', hide = true)]
+    verbose: bool,
+    #[arg(short = 't', hide = true)]
+    kind: Option<String>,
+}
+
+/// What is to be mounted, and how.
+#[derive(Clone)]
+pub(super) struct Request {
+    pub(super) source: Builder,
+    pub(super) mountpoint: PathBuf,
+    pub(super) options: Options,
+}
+
+/// Where this program was called by the name of mount(8)'s helper, what it ends with.
+pub(crate) fn run_if_mount_helper() -> Option<ExitCode> {
+    let name = std::env::args_os().next()?;
+    (Path::new(&name).file_name() == Some(OsStr::new(HELPER))).then(|| {
+        let helper = Helper::parse();
+        exit_code(helper.run())
+    })
+}
+
+impl MountArgs {
+    pub(crate) fn execute(self) -> ExitCode {
+        exit_code(self.run())
+    }
+
+    fn run(&self) -> Result<()> {
+        let mut options = Options::default();
+        self.options.iter().try_for_each(|list| options.parse(list))?;
+        let source = match (&self.socket, &self.shared_dir) {
+            (Some(socket), _) => Mount::builder().socket(socket),
+            (None, Some(dir)) => directory(dir, self.daemon.as_deref(), self.daemon_args.clone()),
+            (None, None) => anyhow::bail!("neither --socket nor --shared-dir"),
+        };
+        let request = Request { source, mountpoint: self.mountpoint.clone(), options };
+        if self.background { background::run(&request) } else { foreground(&request) }
+    }
+}
+
+impl Helper {
+    fn run(&self) -> Result<()> {
+        let source = self.source.to_str().context("a source that is no UTF-8")?;
+        let source = Path::new(source.strip_prefix(SOURCE_PREFIX).unwrap_or(source));
+        let (mut options, mut daemon_args) = (Options::default(), Vec::new());
+        for option in self.options.iter().flat_map(|list| list.split(',')) {
+            if options.parse(option).is_err() {
+                daemon_args.push(OsString::from(format!("--{}", option.replace('_', "-"))));
+            }
+        }
+        if options.flags.contains(MountFlags::RDONLY) {
+            daemon_args.push("--readonly".into());
+        }
+        let kind = std::fs::metadata(source).with_context(|| format!("{}", source.display()))?.file_type();
+        let source = if std::os::unix::fs::FileTypeExt::is_socket(&kind) {
+            anyhow::ensure!(daemon_args.is_empty(), "the daemon of a socket runs already: it takes no {daemon_args:?}");
+            Mount::builder().socket(source)
+        } else {
+            directory(source, None, daemon_args)
+        };
+        let request = Request { source, mountpoint: self.mountpoint.clone(), options };
+        if self.foreground { foreground(&request) } else { background::run(&request) }
+    }
+}
+
+fn directory(dir: &Path, daemon: Option<&Path>, args: Vec<OsString>) -> Builder {
+    let mut program = daemon.map_or_else(Program::transomd, Program::new);
+    program.args = args;
+    Mount::builder().shared_dir(dir).daemon(program)
+}
