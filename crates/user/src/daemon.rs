@@ -186,8 +186,6 @@ fn connected_listener() -> io::Result<(UnixListener, UnixStream)> {
     Ok((listener, stream))
 }
 
-/// Root's daemon has the usual sandbox. An ordinary user's would need user namespaces, which not every system gives, and
-/// would know a single uid; it can do no more than the user that has started it for himself.
 /// What says `shared_dir` in the list of options: it ends at a comma, unless a backslash comes before that.
 fn legacy_source(shared_dir: &Path) -> OsString {
     let mut value = b"source=".to_vec();
@@ -200,6 +198,8 @@ fn legacy_source(shared_dir: &Path) -> OsString {
     OsString::from_vec(value)
 }
 
+/// Root's daemon has the usual sandbox. An ordinary user's would need user namespaces, which not every system gives, and
+/// would know a single uid; it can do no more than the user that has started it for himself.
 fn sandbox() -> &'static [&'static str] {
     if geteuid().is_root() { &[] } else { &["--sandbox=none"] }
 }
