@@ -59,7 +59,7 @@ pub trait MapFile {
 
 impl MapFile for File<Process> {
     fn map(&self, range: Range<u64>, protection: Protection, sharing: Sharing) -> Result<Mapping, Errno> {
-        Mapping::new(Arc::clone(self.as_open_file()), range, protection, sharing)
+        Mapping::with_order(Arc::clone(self.as_open_file()), range, protection, sharing, Order::Huge)
     }
 }
 
@@ -78,14 +78,17 @@ struct Of {
     open: Arc<OpenFile<Process>>,
     protection: Protection,
     sharing: Sharing,
+    order: Order,
 }
 
 impl Mapping {
-    fn new(
+    /// As [`MapFile::map`], with entries of `order` at most: to compare them.
+    pub fn with_order(
         open: Arc<OpenFile<Process>>,
         range: Range<u64>,
         protection: Protection,
         sharing: Sharing,
+        order: Order,
     ) -> Result<Self, Errno> {
         if range.is_empty() || !range.start.is_multiple_of(PAGE_LEN) || range.end > i64::MAX as u64 {
             return Err(Errno::INVAL);
@@ -105,7 +108,7 @@ impl Mapping {
         let addresses = area.addresses();
         let pages = Arc::new(Pages::new(area, first / PAGE_LEN));
         mapped.attach(Arc::clone(&pages) as Arc<dyn View>);
-        let of = Arc::new(Of { pages, mapped, open, protection, sharing });
+        let of = Arc::new(Of { pages, mapped, open, protection, sharing, order });
         // Dropped, and with it detached, where this fails.
         let mapping = Self {
             of: Arc::clone(&of),
@@ -194,7 +197,7 @@ impl Faults for Of {
         }
         let Some(intent) = self.intent(is_write) else { return false };
         let backing = FileBacking::new(self.open.inode());
-        let fault = Fault { page, order: Order::Huge, intent };
+        let fault = Fault { page, order: self.order, intent };
         let sync = |_| self.open.fsync(&Caller::default(), true);
         let outcome = self.mapped.fault_through(&backing, &*self.pages, fault, sync);
         if outcome != Outcome::Installed {

@@ -95,7 +95,9 @@ fn who_waits_for_zeros_that_are_split_finds_the_small_entry() {
         let others = [0, 1].map(|page| {
             let (tree, unmapped) = (Arc::clone(&tree), Arc::clone(&unmapped));
             thread::spawn(move || {
-                let count = |_| drop(unmapped.fetch_add(1, SeqCst));
+                let count = |_| {
+                    unmapped.fetch_add(1, SeqCst);
+                };
                 let Grab::Locked(mut entry) = tree.grab(page, Order::Small, true, count) else {
                     panic!("it falls back")
                 };
