@@ -16,7 +16,7 @@ use transom_guest::{
     Errno,
     dax::{
         PageTables as _, RANGE_LEN,
-        entry::{Order, PAGE_LEN, PAGES_PER_HUGE},
+        entry::{Order, PAGE_LEN},
         fault::{Backing, Fault, Intent, Lent, Outcome, Place, View},
         mapped::Mapped,
     },
@@ -216,7 +216,8 @@ fn stores_to_a_private_mapping_stay_there() {
     mapped.revoke(HUGE as u64..2 * RANGE_LEN, true);
     assert_eq!(private.load(HUGE..2 * HUGE), before[HUGE..]);
     assert_eq!(private.load(100 * PAGE + 5..100 * PAGE + 6), [88]);
-    (private.end(), shared.end());
+    private.end();
+    shared.end();
 }
 
 #[test]
@@ -233,7 +234,7 @@ fn what_is_written_back_faults_at_the_next_store() {
     };
     mapped.write_back(0..u64::MAX, &mut flush).unwrap();
     mapped.write_back(0..u64::MAX, &mut flush).unwrap();
-    assert_eq!(flushed, [0..PAGES_PER_HUGE]);
+    assert_eq!(flushed, vec![Order::Huge.pages(0)]);
     of.load(0..HUGE);
     assert_eq!(of.served(), 0);
     of.store(0, &[2]);

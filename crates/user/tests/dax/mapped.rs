@@ -151,7 +151,7 @@ fn what_is_not_there_is_an_error_and_what_comes_back_is_seen() {
     };
     // 1. Behind the end: in the last range, and in one that the file does not reach.
     assert_eq!(load(&mapping, RANGE, 3 * PAGE), patterned(RANGE, 3 * PAGE, 1));
-    (fails(RANGE + 3 * PAGE), fails(3 * RANGE), fails(4 * RANGE - 8));
+    [RANGE + 3 * PAGE, 3 * RANGE, 4 * RANGE - 8].into_iter().for_each(fails);
     assert_eq!(mapping.read_at(4 * RANGE - 4, &mut [0; 8]), Err(Errno::INVAL));
     // 2. Another guest cuts it off, then the host.
     files[1].set_len(RANGE as u64).unwrap();
