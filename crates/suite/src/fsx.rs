@@ -1,12 +1,12 @@
 //! Random operations on one file in a guest, seen at a path with a window and at one without, against a model.
 
-use crate::{Verdict, guest::Machine, places::Places, scenario::Scenario};
+use crate::{Verdict, guest::Virtual, places::Places, scenario::Scenario};
 use transom_vm::Share;
 
 /// Runs the exerciser for so many seconds.
 pub(crate) fn run(
     scenario: &Scenario,
-    machine: &Machine,
+    machine: &Virtual,
     places: &Places<'_>,
     seconds: u64,
 ) -> anyhow::Result<Verdict> {

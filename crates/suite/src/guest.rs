@@ -17,6 +17,7 @@ use transom_vm::{
 };
 
 use crate::{
+    mounted::Mounted,
     places::Places,
     scenario::{Daemon, Guest, Job, Scenario},
 };
@@ -27,24 +28,58 @@ const TIMEOUT: Duration = Duration::from_secs(3600);
 /// The first argument of this program where it runs in a guest.
 pub(crate) const INSIDE: &str = "inside";
 
+/// What a scenario's job runs in.
+pub(crate) enum Machine {
+    /// A virtual machine.
+    Virtual(Box<Virtual>),
+    /// This one.
+    Mounted(Mounted),
+}
+
 /// A kernel, what runs it, and the daemon that serves it.
-pub(crate) struct Machine {
+pub(crate) struct Virtual {
     spec: GuestSpec,
     vmm: Box<dyn Vmm + Sync>,
     dax: Option<Dax>,
     daemon_args: Vec<std::ffi::OsString>,
 }
 
-/// Finds what `scenario` needs. Errors: something is not there and cannot be had.
-pub(crate) fn prepare(scenario: &Scenario, places: &Places<'_>) -> anyhow::Result<Machine> {
-    places.fetch(|| find(scenario, places))
+impl Machine {
+    /// Finds what `scenario` needs. Errors: something is not there and cannot be had.
+    pub(crate) fn prepare(scenario: &Scenario, places: &Places<'_>) -> anyhow::Result<Self> {
+        match scenario.guest {
+            Guest::Mount => Mounted::prepare(scenario, places).map(Self::Mounted),
+            Guest::Uml | Guest::Qemu(_) => {
+                places.fetch(|| find(scenario, places)).map(|found| Self::Virtual(Box::new(found)))
+            }
+        }
+    }
+
+    /// Runs `command` with `share` at `/share` and `tools`, read-only, at `/tools`; gives its standard output.
+    ///
+    /// Errors: it did not get as far as the command's end.
+    pub(crate) fn run(&self, share: &Path, tools: &Path, command: &[&str]) -> anyhow::Result<Vec<u8>> {
+        match self {
+            Self::Virtual(machine) => machine.run(share, tools, command),
+            Self::Mounted(mounted) => mounted.run(share, tools, command),
+        }
+    }
+
+    /// The virtual machine, for jobs that are about one.
+    pub(crate) fn as_virtual(&self) -> anyhow::Result<&Virtual> {
+        match self {
+            Self::Virtual(machine) => Ok(machine),
+            Self::Mounted(_) => anyhow::bail!("not a job of a mount"),
+        }
+    }
 }
 
-fn find(scenario: &Scenario, places: &Places<'_>) -> anyhow::Result<Machine> {
+fn find(scenario: &Scenario, places: &Places<'_>) -> anyhow::Result<Virtual> {
     let cache = Cache::locate()?;
     let report = OnStderr::default();
     let tools = Tools::new(&cache, &report);
     let (kernel, vmm): (Kernel, Box<dyn Vmm + Sync>) = match scenario.guest {
+        Guest::Mount => anyhow::bail!("a mount has no machine"),
         Guest::Uml => (tools.uml_kernel(None).context("a kernel of User Mode Linux")?, Box::new(Uml)),
         Guest::Qemu(series) => {
             let kernel = tools.kernel(Some(Path::new(series))).context("a kernel")?;
@@ -65,8 +100,8 @@ fn find(scenario: &Scenario, places: &Places<'_>) -> anyhow::Result<Machine> {
         Daemon::Virtiofsd => peer::virtiofsd(&Packages::new(&cache, &report)).context("virtiofsd")?,
     };
     let (memory_mib, cpus) = match scenario.guest {
-        Guest::Uml => (512, 1),
         Guest::Qemu(_) => (1024, 2),
+        Guest::Uml | Guest::Mount => (512, 1),
     };
     let spec = GuestSpec {
         kernel,
@@ -85,7 +120,7 @@ fn find(scenario: &Scenario, places: &Places<'_>) -> anyhow::Result<Machine> {
         is_foreground: false,
     };
     let daemon_args = scenario.daemon_args().into_iter().map(Into::into).collect();
-    Ok(Machine { spec, vmm, dax: scenario.dax, daemon_args })
+    Ok(Virtual { spec, vmm, dax: scenario.dax, daemon_args })
 }
 
 /// A script that starts the daemon and outlives it.
@@ -96,12 +131,9 @@ fn behind_a_script(daemon: &Path, places: &Places<'_>) -> anyhow::Result<PathBuf
     Ok(path)
 }
 
-impl Machine {
-    /// Boots with `share` at `/share` and `tools`, read-only, at `/tools`, runs `command`, and
-    /// returns its standard output.
-    ///
-    /// Errors: the guest did not get as far as the command's end.
-    pub(crate) fn run(&self, share: &Path, tools: &Path, command: &[&str]) -> anyhow::Result<Vec<u8>> {
+impl Virtual {
+    /// As [`Machine::run`].
+    fn run(&self, share: &Path, tools: &Path, command: &[&str]) -> anyhow::Result<Vec<u8>> {
         let tools = Share { host: tools.to_owned(), guest: "/tools".into(), is_read_only: true, ..Share::default() };
         Ok(self.run_with(vec![self.share(share, "/share"), tools], command)?.stdout)
     }

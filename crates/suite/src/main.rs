@@ -1,4 +1,4 @@
-//! `transom-suite`: the tests that need a Linux guest, by guest, daemon and cache mode.
+//! `transom-suite`: the tests that need a Linux guest, or a mount, by guest, daemon and cache mode.
 //!
 //! A [`Scenario`] is one boot: a guest, a daemon with its options, and a job in it. The list of file-system cases
 //! ([`cases`]) and pjdfstest ([`pjdfstest`]) run on the bare host directory first, and pass when the guest's results
@@ -9,6 +9,7 @@ mod cases;
 mod fsx;
 mod guest;
 mod judge;
+mod mounted;
 mod pjdfstest;
 mod places;
 mod scenario;
@@ -23,6 +24,7 @@ use std::{
 };
 
 use clap::Parser;
+use guest::Machine;
 use places::Common;
 use scenario::{Daemon, Job, Scenario};
 
@@ -153,15 +155,15 @@ fn run(number: usize, scenario: &Scenario, common: &Common) -> Verdict {
         Err(error) => return Verdict::failed(&format!("{error:#}")),
     };
     let places = &places;
-    let machine = match guest::prepare(scenario, places) {
+    let machine = match Machine::prepare(scenario, places) {
         Ok(machine) => machine,
         Err(reason) => return Verdict::skipped(&format!("{reason:#}")),
     };
     let result = match scenario.job {
         Job::Cases => cases::run(scenario, &machine, places),
         Job::Pjdfstest => pjdfstest::run(scenario, &machine, places),
-        Job::Fsx(seconds) => fsx::run(scenario, &machine, places, seconds),
-        _ => window::run(scenario, &machine, places),
+        Job::Fsx(seconds) => machine.as_virtual().and_then(|machine| fsx::run(scenario, machine, places, seconds)),
+        _ => machine.as_virtual().and_then(|machine| window::run(scenario, machine, places)),
     };
     result.unwrap_or_else(|error| Verdict::failed(&format!("{error:#}")))
 }

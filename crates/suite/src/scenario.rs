@@ -22,6 +22,8 @@ pub(crate) enum Guest {
     Uml,
     /// Debian's cloud kernel of this version under QEMU.
     Qemu(&'static str),
+    /// The kernel that runs here, by way of `/dev/fuse`.
+    Mount,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,6 +81,7 @@ impl Scenario {
         let guest = match self.guest {
             Guest::Uml => "uml".into(),
             Guest::Qemu(version) => format!("qemu-{version}"),
+            Guest::Mount => "mount".into(),
         };
         let daemon = match self.daemon {
             Daemon::Transomd => "transomd",
@@ -188,5 +191,24 @@ fn without_window() -> Vec<Scenario> {
         add(Guest::Qemu("7"), &["--cache=always"], Job::Cases);
         add(Guest::Qemu("6.1"), &["--cache=auto"], Job::Pjdfstest);
     }
+    all.extend(mounts());
+    all
+}
+
+/// The kernel that runs here: quick enough for both daemons.
+fn mounts() -> Vec<Scenario> {
+    const NEVER: &[&str] = &["--cache=never"];
+    const AUTO: &[&str] = &["--cache=auto"];
+    const WRITEBACK: &[&str] = &["--cache=auto", "--writeback"];
+    let mut all = Vec::new();
+    let mut add = |daemon, options, job| {
+        all.push(Scenario { guest: Guest::Mount, daemon, options, dax: None, job, runs_by_default: true });
+    };
+    add(Daemon::Transomd, AUTO, Job::Cases);
+    add(Daemon::Transomd, NEVER, Job::Cases);
+    add(Daemon::Transomd, WRITEBACK, Job::Cases);
+    add(Daemon::Transomd, AUTO, Job::Pjdfstest);
+    add(Daemon::Virtiofsd, AUTO, Job::Cases);
+    add(Daemon::Virtiofsd, AUTO, Job::Pjdfstest);
     all
 }

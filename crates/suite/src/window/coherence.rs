@@ -8,7 +8,7 @@ use std::{path::Path, thread, time::Duration};
 use anyhow::{Context as _, ensure};
 use transom_testkit::tools;
 
-use crate::{Verdict, guest::Machine};
+use crate::{Verdict, guest::Virtual};
 
 const PARTIES: u64 = 3;
 /// Additions by each.
@@ -24,7 +24,7 @@ const SUM: u64 = 4096;
 /// The others may still be booting.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-pub(super) fn run(machine: &Machine, share: &Path) -> anyhow::Result<Verdict> {
+pub(super) fn run(machine: &Virtual, share: &Path) -> anyhow::Result<Verdict> {
     let file = share.join("file");
     std::fs::File::create(&file)?.set_len(data_of(PARTIES))?;
     let guest =

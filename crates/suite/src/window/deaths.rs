@@ -12,7 +12,7 @@ use anyhow::{Context as _, ensure};
 use rustix::process::{Pid, Signal, getpid, kill_process};
 use transom_testkit::tools;
 
-use crate::{Verdict, guest::Machine};
+use crate::{Verdict, guest::Virtual};
 
 const FILE_LEN: u64 = 4 << 20;
 /// Counts as long as the guest lives.
@@ -22,7 +22,7 @@ const BEATS: u64 = 100_000;
 const PATIENCE: Duration = Duration::from_secs(120);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
 
-pub(super) fn daemon(machine: &Machine, share: &Path) -> anyhow::Result<Verdict> {
+pub(super) fn daemon(machine: &Virtual, share: &Path) -> anyhow::Result<Verdict> {
     while_it_beats(machine, share, |file, daemons, vmm| {
         // 1. The guest goes on without its daemon.
         daemons.iter().try_for_each(|&daemon| kill_process(daemon, Signal::KILL))?;
@@ -34,7 +34,7 @@ pub(super) fn daemon(machine: &Machine, share: &Path) -> anyhow::Result<Verdict>
     })
 }
 
-pub(super) fn vmm(machine: &Machine, share: &Path) -> anyhow::Result<Verdict> {
+pub(super) fn vmm(machine: &Virtual, share: &Path) -> anyhow::Result<Verdict> {
     while_it_beats(machine, share, |_, daemons, vmm| {
         kill_process(vmm, Signal::KILL)?;
         daemons.iter().try_for_each(|&daemon| wait_for_end(daemon)).context("the daemon")
@@ -52,7 +52,7 @@ const DEVICE: &str = "vhost-user-test-device-pci";
 /// Boots a guest that counts in a mapping, and does `work` with the file, the processes of the daemon and the machine
 /// meanwhile. Then the machine is killed, since the guest counts for ever.
 fn while_it_beats(
-    machine: &Machine,
+    machine: &Virtual,
     share: &Path,
     work: impl FnOnce(&Path, &[Pid], Pid) -> anyhow::Result<()>,
 ) -> anyhow::Result<Verdict> {

@@ -13,7 +13,7 @@ use std::{
 use anyhow::ensure;
 use vm_memory::{FileOffset, MmapRegion, VolatileMemory as _};
 
-use crate::{Verdict, guest::Machine};
+use crate::{Verdict, guest::Virtual};
 
 const MIB: u64 = 1 << 20;
 const PAGE: usize = 4096;
@@ -22,7 +22,7 @@ const FILE_LEN: u64 = 128 * MIB;
 const THREADS: u64 = 2;
 
 /// Without the barrier there has to be a wrong read, or the test could not have failed.
-pub(super) fn run(machine: &Machine, share: &Path, reads: u64, has_barrier: bool) -> anyhow::Result<Verdict> {
+pub(super) fn run(machine: &Virtual, share: &Path, reads: u64, has_barrier: bool) -> anyhow::Result<Verdict> {
     let file = File::create(share.join("file"))?;
     for offset in (0..FILE_LEN).step_by(MIB as usize) {
         let words = (offset..offset + MIB).step_by(8).flat_map(|position| word_at(position).to_le_bytes());

@@ -13,7 +13,7 @@ use rustix::{
 };
 use transom_testkit::tools;
 
-use crate::{Verdict, guest::Machine};
+use crate::{Verdict, guest::Virtual};
 
 const FILE_LEN: u64 = 16 << 20;
 const FILE: &str = "/share/file";
@@ -21,7 +21,7 @@ const MARK: &str = "/share/mark";
 const DRIVER: &str = "/sys/bus/virtio/drivers/virtiofs";
 
 /// The guest stores data 2 before the reset and data 3 after it, where it found data 2.
-pub(super) fn run(machine: &Machine, share: &Path, program: &str) -> anyhow::Result<Verdict> {
+pub(super) fn run(machine: &Virtual, share: &Path, program: &str) -> anyhow::Result<Verdict> {
     let file = share.join("file");
     File::create(&file)?.set_len(FILE_LEN)?;
     tools::fill(&file, 0, FILE_LEN, 1)?;

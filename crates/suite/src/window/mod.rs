@@ -14,13 +14,13 @@ use anyhow::Context as _;
 
 use crate::{
     Verdict,
-    guest::{INSIDE, Machine},
+    guest::{INSIDE, Virtual},
     places::Places,
     scenario::{Job, Scenario},
 };
 
 /// Runs the job of `scenario`. Errors: it failed.
-pub(crate) fn run(scenario: &Scenario, machine: &Machine, places: &Places<'_>) -> anyhow::Result<Verdict> {
+pub(crate) fn run(scenario: &Scenario, machine: &Virtual, places: &Places<'_>) -> anyhow::Result<Verdict> {
     let share = places.fresh("share")?;
     match scenario.job {
         Job::Coherence => coherence::run(machine, &share),

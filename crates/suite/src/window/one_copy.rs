@@ -9,13 +9,13 @@ use std::{
 use anyhow::{Context as _, ensure};
 use transom_testkit::tools;
 
-use crate::{Verdict, guest::Machine};
+use crate::{Verdict, guest::Virtual};
 
 const FILE_LEN: u64 = 64 << 20;
 /// What a guest's page cache grows by without a file's data: programs, directories.
 const NOISE_LEN: u64 = FILE_LEN / 8;
 
-pub(super) fn run(machine: &Machine, share: &Path) -> anyhow::Result<Verdict> {
+pub(super) fn run(machine: &Virtual, share: &Path) -> anyhow::Result<Verdict> {
     let file = share.join("file");
     File::create(&file)?.set_len(FILE_LEN)?;
     tools::fill(&file, 0, FILE_LEN, 1)?;

@@ -4,12 +4,12 @@ use std::{fs::File, os::unix::fs::FileExt as _, path::Path, time::Instant};
 
 use transom_testkit::tools;
 
-use crate::{Verdict, guest::Machine};
+use crate::{Verdict, guest::Virtual};
 
 const MIB: u64 = 1 << 20;
 const FILE: &str = "/share/file";
 
-pub(super) fn run(machine: &Machine, share: &Path, len: u64) -> anyhow::Result<Verdict> {
+pub(super) fn run(machine: &Virtual, share: &Path, len: u64) -> anyhow::Result<Verdict> {
     let file = share.join("file");
     File::create(&file)?.set_len(len)?;
     tools::fill(&file, 0, len, 1)?;

@@ -1,0 +1,65 @@
+//! A mount on this machine as the guest: the kernel's own FUSE client, over virtqueues.
+
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::Context as _;
+use transom_user::{
+    daemon::Program,
+    fuse::{Mount, Options},
+    mount,
+};
+use transom_vm::{packages::Cache, peer};
+
+use crate::{
+    places::Places,
+    scenario::{Daemon, Scenario},
+};
+
+/// An option of the programs that run in a guest: here the users are this machine's own.
+const ADD_USERS: &str = "--add-users";
+
+/// What mounts.
+pub(crate) struct Mounted(Program);
+
+impl Mounted {
+    /// Finds what `scenario` needs. Errors: nothing can be mounted here, or the daemon is not there.
+    pub(crate) fn prepare(scenario: &Scenario, places: &Places<'_>) -> anyhow::Result<Self> {
+        anyhow::ensure!(Path::new("/dev/fuse").exists(), "there is no /dev/fuse");
+        anyhow::ensure!(rustix::process::geteuid().is_root(), "mount(2) takes root");
+        let path = match scenario.daemon {
+            Daemon::Transomd => places.executable("transomd")?,
+            Daemon::Virtiofsd => peer::existing(&Cache::locate()?).context("virtiofsd 1.14 is not in the cache")?,
+        };
+        let args = scenario.daemon_args().into_iter().map(Into::into).collect();
+        Ok(Self(Program { args, ..Program::new(path) }))
+    }
+
+    /// Runs `command` with `share` mounted where it says `/share`, and `tools` where it says `/tools`; gives what it wrote.
+    ///
+    /// In a process of its own: threads of this one that do not share its descriptors would keep the mount open.
+    pub(crate) fn run(&self, share: &Path, tools: &Path, command: &[&str]) -> anyhow::Result<Vec<u8>> {
+        let at = tempfile::tempdir().context("a directory to mount at")?;
+        let source = mount::Mount::builder().shared_dir(share).daemon(self.0.clone());
+        let mut mount = Mount::start(source, at.path(), Options::default())?;
+        let mut words =
+            command.iter().filter(|word| **word != ADD_USERS).map(|word| translated(word, at.path(), tools));
+        let program = words.next().context("a command has a program")?;
+        let output = Command::new(program).args(words).output().context("running the command")?;
+        mount.unmount().context("unmounting")?;
+        Ok(output.stdout)
+    }
+}
+
+/// A word of a command as it is on this machine.
+fn translated(word: &str, share: &Path, tools: &Path) -> OsString {
+    let beneath = |dir: &Path, rest: &str| PathBuf::from(format!("{}{rest}", dir.display())).into_os_string();
+    match (word.strip_prefix("/share"), word.strip_prefix("/tools")) {
+        (Some(rest), _) => beneath(share, rest),
+        (_, Some(rest)) => beneath(tools, rest),
+        _ => word.into(),
+    }
+}
