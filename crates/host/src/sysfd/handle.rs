@@ -183,6 +183,8 @@ mod tests {
         };
         assert_eq!(content, "content");
         drop(held);
-        assert_eq!(handle.open(&root, OFlags::RDONLY).err(), Some(Errno::STALE));
+        // A busy kernel may have no memory for it at that moment.
+        let mut outcomes = (0..1000).map(|_| handle.open(&root, OFlags::RDONLY).err());
+        assert_eq!(outcomes.find(|outcome| *outcome != Some(Errno::NOMEM)), Some(Some(Errno::STALE)));
     }
 }
