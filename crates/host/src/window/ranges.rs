@@ -213,12 +213,20 @@ impl Shared {
     }
 
     /// Enters what became of `job`, unless the connection is another one by now.
-    pub(super) fn settle(&self, job: Job, connection: u64, verdict: &Verdict) {
+    ///
+    /// A file that is not mapped any more is let go of before anybody is told: from then on it is an ordinary file again.
+    pub(super) fn settle(&self, mut job: Job, connection: u64, verdict: &Verdict) {
+        let was_mapped = job.old.is_some();
+        match verdict {
+            Verdict::Done(_) => drop(job.old.take()),
+            Verdict::Refused => drop((job.old.take(), job.new.take())),
+            Verdict::Lost => {}
+        }
         let mut state = self.lock();
         let outcome = match verdict {
             _ if state.connection != connection => Err(Errno::NOTCONN),
             Verdict::Done(time) => {
-                state.usage.unmaps += u64::from(job.old.is_some());
+                state.usage.unmaps += u64::from(was_mapped);
                 state.ranges[job.index] = Range::Free;
                 if let (Some(time), Some((file, file_offset))) = (time, job.new) {
                     state.usage.maps += 1;

@@ -108,6 +108,42 @@ fn an_upgrade_is_an_answer_and_each_map_has_its_barrier() {
     assert_eq!((window.usage().ranges_mapped, window.usage().maps), (1, 1));
 }
 
+/// Takes a while to let go.
+struct Held(Arc<AtomicU64>);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        thread::sleep(std::time::Duration::from_millis(20));
+        self.0.fetch_add(1, SeqCst);
+    }
+}
+
+#[test]
+fn what_a_mapping_holds_is_let_go_of_before_the_guest_has_its_answer() {
+    let (window, fake) = window(4, FrontEnd::QEMU);
+    let let_go = Arc::new(AtomicU64::new(0));
+    let map = |nodeid: u64| {
+        let open = || {
+            let fd = memfd_create("file", MemfdFlags::CLOEXEC)?;
+            ftruncate(&fd, RANGE_LEN)?;
+            let held = Box::new(Held(let_go.clone()));
+            MappedFile::new(NodeId(nodeid), String::new(), fd, true, false, held)
+        };
+        window.map(NodeId(nodeid), 0, 0, true, open)
+    };
+    // 1. Unmapped, and mapped over.
+    map(1).unwrap();
+    window.unmap(&[(0, RANGE_LEN)]).unwrap();
+    assert_eq!(let_go.load(SeqCst), 1);
+    map(2).unwrap();
+    map(3).unwrap();
+    assert_eq!(let_go.load(SeqCst), 2);
+    // 2. Refused: neither what was there nor what was to come.
+    fake.refusals.store(2, SeqCst);
+    map(4).unwrap_err();
+    assert_eq!(let_go.load(SeqCst), 4);
+}
+
 #[test]
 fn what_is_mapped_over_goes_first_and_what_is_free_stays_free() {
     let (window, fake) = window(4, FrontEnd::QEMU);
