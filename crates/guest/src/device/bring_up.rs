@@ -5,7 +5,11 @@ use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use transom_wire::config::{Config, DEVICE_ID, QUEUE_FIRST_REQUEST, QUEUE_HIPRIO};
 use zerocopy::FromBytes as _;
 
-use super::{DeviceError, Settings, VirtioFs};
+use super::{
+    DeviceError, Settings, VirtioFs,
+    feature::{EVENT_IDX, INDIRECT_DESC, VERSION_1},
+    status::{ACKNOWLEDGE, DRIVER, DRIVER_OK, FAILED, FEATURES_OK},
+};
 use crate::{
     channel::ChannelError,
     dma::{ACCESS_PLATFORM, DmaChoice, DmaOps},
@@ -14,18 +18,6 @@ use crate::{
     ring::{LEN_MAX, RingSettings},
     transport::{Transport, TransportError},
 };
-
-/// Bits of the device status (§2.1).
-const ACKNOWLEDGE: u8 = 1;
-const DRIVER: u8 = 2;
-const DRIVER_OK: u8 = 4;
-const FEATURES_OK: u8 = 8;
-const FAILED: u8 = 128;
-
-/// VIRTIO_F_INDIRECT_DESC, VIRTIO_F_EVENT_IDX, VIRTIO_F_VERSION_1.
-const INDIRECT_DESC: u64 = 1 << 28;
-const EVENT_IDX: u64 = 1 << 29;
-const VERSION_1: u64 = 1 << 32;
 
 /// The data of one message: FUSE servers and Linux agree on 1 MiB at most unless told otherwise.
 const DATA_LEN_WANTED: usize = 1 << 20;

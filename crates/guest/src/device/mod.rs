@@ -2,6 +2,7 @@
 //!
 //! Source: virtio 1.3 §3.1 (initialization), §5.11.
 
+mod bits;
 mod bring_up;
 
 use alloc::{boxed::Box, sync::Arc};
@@ -18,6 +19,7 @@ use crate::{
 };
 
 pub use crate::queue::QueueCounts;
+pub use bits::{feature, status};
 
 /// What a driver wishes of its device.
 #[derive(Debug, Clone, Copy)]

@@ -5,7 +5,11 @@
 use std::sync::Arc;
 
 use transom_guest::{
-    device::DeviceError,
+    device::{
+        DeviceError,
+        feature::{EVENT_IDX, INDIRECT_DESC, VERSION_1},
+        status::{ACKNOWLEDGE, DRIVER, DRIVER_OK, FEATURES_OK},
+    },
     dma::DmaOps,
     ring::{LEN_MAX, Ring, RingSettings},
     transport::{Transport as _, TransportError},
@@ -14,17 +18,6 @@ use transom_wire::config::{Config, QUEUE_FIRST_REQUEST, QUEUE_HIPRIO};
 use zerocopy::FromBytes as _;
 
 use crate::transport::VhostUser;
-
-/// Bits of the device status (§2.1).
-const ACKNOWLEDGE: u8 = 1;
-const DRIVER: u8 = 2;
-const DRIVER_OK: u8 = 4;
-const FEATURES_OK: u8 = 8;
-
-/// VIRTIO_F_INDIRECT_DESC, VIRTIO_F_EVENT_IDX, VIRTIO_F_VERSION_1.
-const INDIRECT_DESC: u64 = 1 << 28;
-const EVENT_IDX: u64 = 1 << 29;
-const VERSION_1: u64 = 1 << 32;
 
 /// A request, and the room for its reply.
 const SEGMENTS_MAX: u16 = 2;

@@ -2,7 +2,7 @@
 
 use std::os::unix::net::UnixStream;
 
-use transom_guest::dax::WINDOW_ID;
+use transom_guest::{dax::WINDOW_ID, device::feature::VERSION_1};
 use transom_wire::config::{Config, QUEUE_FIRST_REQUEST, TAG_LEN};
 use vhost::{
     VhostBackend as _, VhostUserMemoryRegionInfo,
@@ -19,8 +19,6 @@ use super::{
 };
 use crate::{arena::Arena, window::Served};
 
-/// VIRTIO_F_VERSION_1: everything here is little endian and has the layout of virtio 1.0 and later.
-const VERSION_1: u64 = 1 << 32;
 /// The queues of a back end that does not tell, which has no MQ: the high-priority one and one for requests.
 const QUEUES_WITHOUT_MQ: u64 = 2;
 /// The most queues that are used: as many threads as may call at once without sharing, on large machines.
