@@ -167,17 +167,6 @@ pub fn finish_sync<P: Platform, B: Backing>(
     wanted: Fault,
     pages: &Range<u64>,
     synced: Result<(), Errno>,
-) -> Outcome {
-    finish(tree, backing, view, wanted, pages, synced).map_or_else(Outcome::Failed, |()| Outcome::Installed)
-}
-
-fn finish<P: Platform, B: Backing>(
-    tree: &Tree<P>,
-    backing: &B,
-    view: &dyn View,
-    wanted: Fault,
-    pages: &Range<u64>,
-    synced: Result<(), Errno>,
 ) -> Result<(), Errno> {
     synced?;
     let index = wanted.page / PAGES_PER_HUGE;

@@ -70,7 +70,8 @@ impl<P: Platform> Mapped<P> {
         match outcome {
             Outcome::NeedsSync(pages) => {
                 let synced = sync(pages.clone());
-                finish_sync(&self.tree, backing, view, wanted, &pages, synced)
+                let finished = finish_sync(&self.tree, backing, view, wanted, &pages, synced);
+                finished.map_or_else(Outcome::Failed, |()| Outcome::Installed)
             }
             outcome => outcome,
         }
