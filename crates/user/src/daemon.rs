@@ -11,7 +11,6 @@ use std::{
     os::{
         fd::OwnedFd,
         unix::{
-            ffi::{OsStrExt as _, OsStringExt as _},
             fs::FileExt as _,
             net::{UnixListener, UnixStream},
             process::CommandExt as _,
@@ -45,24 +44,12 @@ pub struct Program {
     pub path: PathBuf,
     /// Arguments behind those that it always gets.
     pub args: Vec<OsString>,
-    /// How it is told what to share.
-    pub dialect: Dialect,
-}
-
-/// What a daemon's command line looks like.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Dialect {
-    /// `--shared-dir DIR`: transomd, and virtiofsd since it is written in Rust.
-    #[default]
-    Options,
-    /// `-o source=DIR`: the virtiofsd that QEMU had up to version 7.2.
-    Legacy,
 }
 
 impl Program {
     /// The executable without further arguments.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), args: Vec::new(), dialect: Dialect::default() }
+        Self { path: path.into(), args: Vec::new() }
     }
 
     /// `transomd` where there is one beside this executable, else by its name on `PATH`.
@@ -117,10 +104,7 @@ impl Daemon {
         let output = messages.try_clone().map_err(prepare("a file for the daemon's messages"))?;
         let mut command = Command::new(&program.path);
         command.arg(format!("--fd={LISTENER}"));
-        match program.dialect {
-            Dialect::Options => command.arg("--shared-dir").arg(shared_dir).args(sandbox()),
-            Dialect::Legacy => command.arg("-o").arg(legacy_source(shared_dir)),
-        };
+        command.arg("--shared-dir").arg(shared_dir).args(sandbox());
         command.args(&program.args);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(output);
         let listener = FdMapping { parent_fd: listener.into(), child_fd: LISTENER };
@@ -184,18 +168,6 @@ fn connected_listener() -> io::Result<(UnixListener, UnixStream)> {
     let listener = UnixListener::bind(&path)?;
     let stream = UnixStream::connect(&path)?;
     Ok((listener, stream))
-}
-
-/// What says `shared_dir` in the list of options: it ends at a comma, unless a backslash comes before that.
-fn legacy_source(shared_dir: &Path) -> OsString {
-    let mut value = b"source=".to_vec();
-    for &byte in shared_dir.as_os_str().as_bytes() {
-        if matches!(byte, b',' | b'\\') {
-            value.push(b'\\');
-        }
-        value.push(byte);
-    }
-    OsString::from_vec(value)
 }
 
 /// Root's daemon has the usual sandbox. An ordinary user's would need user namespaces, which not every system gives, and

@@ -23,6 +23,10 @@ use transom_testkit::{
     runner::{self, Directory, Ground},
 };
 use transom_user::{daemon::Program, mount::Mount};
+use transom_vm::{
+    packages::{Cache, OnStderr, Packages},
+    peer::c_virtiofsd,
+};
 
 /// Far above what a case takes here on a busy machine.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -50,9 +54,13 @@ fn cases_on_virtiofsd_give_what_the_bare_directory_gives() {
 
 #[test]
 fn cases_on_qemus_virtiofsd_give_what_the_bare_directory_gives() {
-    let Some(mut program) = common::c_peer() else {
-        println!("SKIPPED: there is no virtiofsd of QEMU 7.2, in C, at /usr/lib/qemu");
-        return;
+    let (cache, report) = (Cache::locate().unwrap(), OnStderr::default());
+    let mut program = match c_virtiofsd(&Packages::new(&cache, &report)) {
+        Ok(path) => Program::new(path),
+        Err(error) => {
+            println!("SKIPPED: there is no virtiofsd of QEMU 7.2, in C: {error}");
+            return;
+        }
     };
     let options = ["xattr", "posix_lock", "flock", "modcaps=+sys_admin:+linux_immutable"];
     program.args.extend(options.into_iter().flat_map(|option| ["-o", option]).map(Into::into));

@@ -1,10 +1,11 @@
 //! The daemons that tests run against, and what they share.
 #![allow(dead_code, reason = "each test takes what it needs")]
 
-use std::{fs, path::PathBuf};
+use std::fs;
 
 use tempfile::TempDir;
-use transom_user::daemon::{Dialect, Program};
+use transom_user::daemon::Program;
+use transom_vm::{packages::Cache, peer};
 
 /// Why the peer is left out.
 pub(crate) const NO_PEER: &str = "there is no virtiofsd 1.14 in the cache; `transom-fetch virtiofsd` builds it";
@@ -27,16 +28,7 @@ pub(crate) fn transomd() -> Program {
 
 /// virtiofsd, where it is in the cache.
 pub(crate) fn peer() -> Option<Program> {
-    let target = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/cache");
-    let cache = std::env::var_os("TRANSOM_CACHE").map_or(target, PathBuf::from);
-    let program = cache.join("peer/virtiofsd-1.14.0/bin/virtiofsd");
-    program.is_file().then(|| Program::new(program))
-}
-
-/// QEMU's virtiofsd, in C, where its package is installed.
-pub(crate) fn c_peer() -> Option<Program> {
-    let path = PathBuf::from("/usr/lib/qemu/virtiofsd");
-    path.is_file().then(|| Program { dialect: Dialect::Legacy, ..Program::new(path) })
+    Cache::locate().ok().and_then(|cache| peer::existing(&cache)).map(Program::new)
 }
 
 /// A directory with a few files, to be shared.

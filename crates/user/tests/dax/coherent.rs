@@ -3,18 +3,21 @@
 use std::{
     fs::{self, File},
     os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _},
+    time::{Duration, Instant},
 };
 
 use transom_user::guest::{
     Errno,
     cache::{CacheMode, CacheOptions},
-    dax::Dax,
+    dax::{Dax, WindowMemory as _},
     fs::{Credentials, OpenOptions},
 };
 
 use crate::{FRONT_ENDS, Guest, MIB, RANGE, Whole as _, common::on_disk, pattern, patterned};
 
 const O_DIRECT: u32 = 0o40_000;
+/// Far above what a daemon needs to see that its front end is gone.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 #[test]
 fn reads_and_writes_through_the_window_are_those_of_the_file() {
@@ -157,8 +160,18 @@ fn everything_fails_once_the_daemon_is_gone() {
     let file = guest.fs.open("file", &OpenOptions::new().read(true).write(true)).unwrap();
     file.read_at(0, &mut [0; 4096]).unwrap();
     guest.mount.device().transport().hang_up();
-    // Until the daemon has noticed, it serves requests: nothing is read through the window any more.
-    let ended = std::iter::repeat_with(|| file.read_at(0, &mut [0; 4096])).find(Result::is_err);
-    assert_eq!(ended, Some(Err(Errno::NOTCONN)));
+    // 1. The window is closed at once.
+    let window = guest.mount.window().unwrap();
+    assert_eq!(window.load(0, &mut [0; 4096]), Err(Errno::NOTCONN));
+    assert_eq!(window.store(0, &[0; 4096]), Err(Errno::NOTCONN));
+    // 2. Requests are served until the daemon has noticed, and fail then.
+    let begun = Instant::now();
+    let ended = loop {
+        match file.read_at(0, &mut [0; 4096]) {
+            Ok(_) => assert!(begun.elapsed() < PATIENCE, "requests are still served"),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(ended, Errno::NOTCONN);
     assert_eq!(file.write_at(0, &[0; 4096]), Err(Errno::NOTCONN));
 }
