@@ -107,7 +107,7 @@ impl Lane {
             self.reply(used)?;
             self.slots.give(used.cookie);
             if let Some(parked) = self.shared.backlog.take_of(self.index) {
-                self.submit_parked(&parked)?;
+                self.submit_parked(&parked);
             }
         }
         Ok(has_some)
@@ -199,7 +199,10 @@ impl Lane {
                 }
                 self.send_priority(&message).map(|()| false)
             }
-            _ if is_own => self.submit(slot, &header, len).map(|()| true),
+            _ if is_own => {
+                self.submit(slot, &header, len);
+                Ok(true)
+            }
             _ => {
                 self.shared.backlog.put(Parked { lane: self.index, header, message: copy() });
                 Ok(false)
@@ -216,15 +219,16 @@ impl Lane {
         self.shared.priority.send(&self.shared.device, self.shared.stop(), message)
     }
 
-    fn submit_parked(&mut self, parked: &Parked) -> Result<(), End> {
-        let Some(slot) = self.slots.take() else { return Ok(()) };
+    /// The caller has just given a slot back.
+    fn submit_parked(&mut self, parked: &Parked) {
+        let Some(slot) = self.slots.take() else { return };
         self.memory.memory.write(self.slots.request(slot), &parked.message);
-        self.submit(slot, &parked.header, parked.message.len())
+        self.submit(slot, &parked.header, parked.message.len());
     }
 
     /// Puts the request in `slot` into the ring, with as much room for the reply as it asks for: there are daemons that fill
     /// what they are given.
-    pub(super) fn submit(&mut self, slot: u16, header: &InHeader, len: usize) -> Result<(), End> {
+    pub(super) fn submit(&mut self, slot: u16, header: &InHeader, len: usize) {
         let memory = &self.memory.memory;
         let unique = header.unique.get();
         let offset = self.slots.request(slot);
@@ -240,7 +244,6 @@ impl Lane {
         if self.ring.needs_notify() {
             self.shared.device.notify(self.queue);
         }
-        Ok(())
     }
 }
 

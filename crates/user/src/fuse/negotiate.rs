@@ -53,7 +53,7 @@ impl Lane {
         }
         let offered = init::filter_request(body);
         self.memory.memory.write(offset, &request);
-        self.submit(slot, &header, len)?;
+        self.submit(slot, &header, len);
 
         let used = self.await_reply(&mut sleep, &deadline)?;
         self.slots.give(slot);

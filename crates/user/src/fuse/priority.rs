@@ -1,8 +1,8 @@
 //! The high-priority queue: FORGET, BATCH_FORGET and INTERRUPT of all threads. None of them is answered.
 //!
 //! It does not wait for requests, and requests do not wait for it: where every slot of the other queues is taken by locks
-//! that somebody waits for, an INTERRUPT still gets through. Locks: `inner`,
-//! held to add and to pop, never while waiting; `turn`, under which `inner` is taken, by threads that wait for room.
+//! that somebody waits for, an INTERRUPT still gets through. Locks: `inner`, held to add and to pop, never while waiting;
+//! `turn`, under which `inner` is taken, by threads that wait for room.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
 
