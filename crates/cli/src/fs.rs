@@ -23,9 +23,10 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use clap::{ArgGroup, Args, Subcommand};
+use clap::{Args, Subcommand};
 use share::Share;
-use transom_user::{daemon::Program, mount::Mount};
+
+use crate::source::Source;
 
 /// How many directories deep a command goes: how deep they are is the server's word.
 const DEPTH_MAX: usize = 512;
@@ -38,19 +39,10 @@ const INTERRUPTED: u8 = 130;
 /// This process is the guest of a virtio-fs daemon: one that listens at a socket, or one that it starts for a directory
 /// and ends again. Paths are those of the share, from its root; names may be any bytes.
 #[derive(Debug, Args)]
-#[command(after_long_help = EXAMPLES, group = ArgGroup::new("from").required(true).args(["socket", "shared_dir"]))]
+#[command(after_long_help = EXAMPLES)]
 pub(crate) struct Fs {
-    /// The socket of a daemon that waits for a front end: of transomd, virtiofsd, or another for vhost-user-fs
-    #[arg(long, short = 's', value_name = "PATH")]
-    socket: Option<PathBuf>,
-
-    /// Start a daemon for this directory
-    #[arg(long, short = 'd', value_name = "DIR")]
-    shared_dir: Option<PathBuf>,
-
-    /// The daemon to start; it takes virtiofsd's options [default: transomd beside this program]
-    #[arg(long, value_name = "PROGRAM", env = "TRANSOM_DAEMON", conflicts_with = "socket")]
-    daemon: Option<PathBuf>,
+    #[command(flatten)]
+    from: Source,
 
     /// An argument for the daemon, as it is; may be given several times
     #[arg(long = "daemon-arg", value_name = "ARG", allow_hyphen_values = true, conflicts_with = "socket")]
@@ -139,7 +131,7 @@ impl Fs {
             signal_hook::flag::register_conditional_default(signal, Arc::clone(&is_stopped))?;
             signal_hook::flag::register(signal, Arc::clone(&is_stopped))?;
         }
-        let share = Share::new(&self.connect()?)?;
+        let share = Share::new(&self.from.builder(self.daemon_args)?.connect()?)?;
         let mut task = Task { share, is_stopped, has_failed: false };
         match self.command {
             Command::Ls(ls) => ls.run(&mut task),
@@ -159,20 +151,6 @@ impl Fs {
         }?;
         task.share.end();
         Ok(task.has_failed)
-    }
-
-    fn connect(&self) -> Result<Mount> {
-        let mount = Mount::builder();
-        let mount = match (&self.socket, &self.shared_dir) {
-            (Some(socket), _) => mount.socket(socket),
-            (None, Some(dir)) => {
-                let mut program = self.daemon.as_ref().map_or_else(Program::transomd, Program::new);
-                program.args.clone_from(&self.daemon_args);
-                mount.shared_dir(dir).daemon(program)
-            }
-            (None, None) => anyhow::bail!("neither --socket nor --shared-dir"),
-        };
-        Ok(mount.connect()?)
     }
 }
 

@@ -6,6 +6,7 @@ mod demo;
 mod fs;
 mod mount;
 mod run;
+mod source;
 mod top;
 
 use std::process::ExitCode;

@@ -7,11 +7,15 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use clap::{ArgGroup, Args, Parser};
+use clap::{Args, Parser};
 use rustix::mount::MountFlags;
-use transom_user::{daemon::Program, fuse::Options, mount::Builder, mount::Mount};
+use transom_user::{
+    fuse::Options,
+    mount::{Builder, Mount},
+};
 
 use super::{background, exit_code, foreground};
+use crate::source::{Source, directory};
 
 /// The name by which mount(8) calls for a type `transom`.
 const HELPER: &str = "mount.transom";
@@ -23,19 +27,10 @@ const SOURCE_PREFIX: &str = "transom#";
 /// The kernel's own FUSE client is the guest: what it asks goes through real virtqueues to the daemon. Without root it
 /// takes fusermount3, of the package fuse3.
 #[derive(Debug, Args)]
-#[command(after_long_help = EXAMPLES, group = ArgGroup::new("from").required(true).args(["socket", "shared_dir"]))]
+#[command(after_long_help = EXAMPLES)]
 pub(crate) struct MountArgs {
-    /// The socket of a daemon that waits for a front end: of transomd, virtiofsd, or another for vhost-user-fs
-    #[arg(long, short = 's', value_name = "PATH")]
-    socket: Option<PathBuf>,
-
-    /// Start a daemon for this directory
-    #[arg(long, short = 'd', value_name = "DIR")]
-    shared_dir: Option<PathBuf>,
-
-    /// The daemon to start; it takes virtiofsd's options [default: transomd beside this program]
-    #[arg(long, value_name = "PROGRAM", env = "TRANSOM_DAEMON", conflicts_with = "socket")]
-    daemon: Option<PathBuf>,
+    #[command(flatten)]
+    from: Source,
 
     /// Options as in fstab: ro, nosuid, allow_other, threads=N, poll_us=N and others; may be given several times
     #[arg(short = 'o', value_name = "OPTIONS", allow_hyphen_values = true)]
@@ -121,11 +116,7 @@ impl MountArgs {
     fn run(&self) -> Result<()> {
         let mut options = Options::default();
         self.options.iter().try_for_each(|list| options.parse(list))?;
-        let source = match (&self.socket, &self.shared_dir) {
-            (Some(socket), _) => Mount::builder().socket(socket),
-            (None, Some(dir)) => directory(dir, self.daemon.as_deref(), self.daemon_args.clone()),
-            (None, None) => anyhow::bail!("neither --socket nor --shared-dir"),
-        };
+        let source = self.from.builder(self.daemon_args.clone())?;
         let request = Request { source, mountpoint: self.mountpoint.clone(), options };
         if self.background { background::run(&request) } else { foreground(&request) }
     }
@@ -154,10 +145,4 @@ impl Helper {
         let request = Request { source, mountpoint: self.mountpoint.clone(), options };
         if self.foreground { foreground(&request) } else { background::run(&request) }
     }
-}
-
-fn directory(dir: &Path, daemon: Option<&Path>, args: Vec<OsString>) -> Builder {
-    let mut program = daemon.map_or_else(Program::transomd, Program::new);
-    program.args = args;
-    Mount::builder().shared_dir(dir).daemon(program)
 }
