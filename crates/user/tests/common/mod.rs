@@ -8,7 +8,7 @@ use transom_user::daemon::Program;
 use transom_vm::{packages::Cache, peer};
 
 /// Why the peer is left out.
-pub(crate) const NO_PEER: &str = "there is no virtiofsd 1.14 in the cache; `transom-fetch virtiofsd` builds it";
+pub(crate) const NO_PEER: &str = "there is no virtiofsd 1.14 in the cache; `transom-fetch peer` builds it";
 
 /// `transomd`, and the peer where it is built.
 pub(crate) fn daemons() -> Vec<Program> {
