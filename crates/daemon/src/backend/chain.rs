@@ -65,6 +65,11 @@ impl Chain {
         chain
     }
 
+    /// Of all its descriptors.
+    pub(super) fn len_bytes(&self) -> usize {
+        self.readable.iter().chain(&self.writable).fold(0, |sum, piece| sum.saturating_add(piece.len))
+    }
+
     /// Finds the buffers in `memory`.
     pub(super) fn resolve<'m>(&self, memory: &'m GuestMemoryMmap<()>) -> Buffers<'m> {
         let mut buffers = Buffers { is_bad: self.is_malformed, ..Buffers::default() };

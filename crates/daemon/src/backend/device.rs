@@ -9,7 +9,7 @@ use std::{
 
 use rustix::event::{EventfdFlags, eventfd};
 use transom_host::{
-    server::{FileSystem, Scratch, Server},
+    server::{FileSystem, Server},
     window::{FileIdentity, Window},
 };
 use transom_wire::config::Config;
@@ -29,7 +29,7 @@ use zerocopy::IntoBytes;
 use super::{
     BackendConfig, Memory,
     monitor::Monitor,
-    poll::Poller,
+    poll::{Poller, Watchers},
     pool::Pool,
     shmem::{Requests, WINDOW_ID},
     vring::Vring,
@@ -74,10 +74,11 @@ impl<F: FileSystem + 'static> Device<F> {
                 is_broken: false.into(),
             })
         };
+        let watchers = Arc::new(Watchers::new());
         let worker = |queue: usize| {
             // Nobody waits for what comes on the high-priority queue: polling would take time from those who do.
             let poll_max = if queue == HIPRIO { Duration::ZERO } else { config.poll_max };
-            Mutex::new(WorkerState { poller: Poller::new(poll_max), scratch: Scratch::default() })
+            Mutex::new(WorkerState::new(Poller::new(poll_max, &watchers)))
         };
         let queues: Vec<_> = (0..queue_count).map(|_| queue()).collect();
         monitor.watch(queues.iter().map(|queue| queue.in_flight.clone()), &pool);

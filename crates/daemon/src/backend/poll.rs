@@ -2,23 +2,59 @@
 //!
 //! Waking a sleeping core costs tens of microseconds, a look at the ring a tenth of one; but a worker that watches in
 //! vain takes time from the guest. The budget grows while requests come soon after the last one was served, and shrinks
-//! while they do not.
+//! while they do not. Workers of several queues do not all watch at once: what they watch for needs processors too.
 
-use std::time::{Duration, Instant};
+use std::{
+    num::NonZero,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
 
 /// The smallest budget that is not zero; below it a wake-up is as good.
 const BUDGET_MIN: Duration = Duration::from_micros(4);
+
+/// The workers of a device that watch at this moment.
+pub(super) struct Watchers {
+    count: AtomicUsize,
+    max: usize,
+}
+
+impl Watchers {
+    /// One processor is left to the others, where there are several.
+    pub(super) fn new() -> Self {
+        let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+        Self { count: AtomicUsize::new(0), max: processors.saturating_sub(1).max(1) }
+    }
+
+    /// `None` where enough watch.
+    fn enter(&self) -> Option<Watching<'_>> {
+        let watching = Watching(self);
+        (self.count.fetch_add(1, Ordering::Relaxed) < self.max).then_some(watching)
+    }
+}
+
+struct Watching<'a>(&'a Watchers);
+
+impl Drop for Watching<'_> {
+    fn drop(&mut self) {
+        self.0.count.fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 /// The budget of one worker.
 pub(super) struct Poller {
     budget: Duration,
     budget_max: Duration,
+    watchers: Arc<Watchers>,
     slept_at: Option<Instant>,
 }
 
 impl Poller {
-    pub(super) fn new(budget_max: Duration) -> Self {
-        Self { budget: Duration::ZERO, budget_max, slept_at: None }
+    pub(super) fn new(budget_max: Duration, watchers: &Arc<Watchers>) -> Self {
+        Self { budget: Duration::ZERO, budget_max, watchers: watchers.clone(), slept_at: None }
     }
 
     /// Called when the worker was woken: had it watched a little longer, it would not have slept.
@@ -33,7 +69,8 @@ impl Poller {
     ///
     /// Yields between two looks, so that a guest on the same core runs.
     pub(super) fn watch(&mut self, mut is_ready: impl FnMut() -> bool) -> bool {
-        if self.budget.is_zero() {
+        let watching = if self.budget.is_zero() { None } else { self.watchers.enter() };
+        if watching.is_none() {
             self.slept_at = (!self.budget_max.is_zero()).then(Instant::now);
             return false;
         }
@@ -60,7 +97,7 @@ mod tests {
     #[test]
     fn the_budget_follows_the_traffic() {
         let max = Duration::from_micros(64);
-        let mut poller = Poller::new(max);
+        let mut poller = Poller::new(max, &Arc::new(Watchers::new()));
         assert!(!poller.watch(|| true), "the first sleep comes at once");
         let mut now = Instant::now();
         for expected_us in [4, 8, 16, 32, 64, 64] {
@@ -79,9 +116,25 @@ mod tests {
 
     #[test]
     fn a_maximum_of_zero_never_watches() {
-        let mut poller = Poller::new(Duration::ZERO);
+        let mut poller = Poller::new(Duration::ZERO, &Arc::new(Watchers::new()));
         assert!(!poller.watch(|| true));
         poller.woken(Instant::now());
         assert!(!poller.watch(|| true));
+    }
+    #[test]
+    fn no_more_watch_at_once_than_may() {
+        let watchers = Arc::new(Watchers { count: AtomicUsize::new(0), max: 1 });
+        let mut pollers = [(); 2].map(|()| Poller::new(Duration::from_secs(60), &watchers));
+        let [first, second] = &mut pollers;
+        for poller in [&mut *first, &mut *second] {
+            assert!(!poller.watch(|| true));
+            poller.woken(Instant::now());
+        }
+        assert!(first.watch(|| {
+            assert!(!second.watch(|| true));
+            true
+        }));
+        assert!(second.watch(|| true));
+        assert_eq!(watchers.count.load(Ordering::Relaxed), 0);
     }
 }

@@ -6,7 +6,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use transom_host::{
@@ -38,10 +38,32 @@ pub(super) struct Queue<F> {
     pub(super) is_broken: AtomicBool,
 }
 
+/// A request that is done waits so long at most for those behind it, before the driver is told of all of them. Telling
+/// costs a system call here and an interrupt there, as much as serving a small request; the next one then adds its own time.
+const UNTOLD_MAX: Duration = Duration::from_micros(20);
+
+/// Behind whom nobody waits: a request with more bytes than this.
+const LONG_BYTES: usize = 64 << 10;
+
 /// What only the worker's own thread touches.
 pub(super) struct WorkerState {
-    pub(super) poller: Poller,
-    pub(super) scratch: Scratch,
+    poller: Poller,
+    scratch: Scratch,
+    /// The first chain that is back on the ring since the driver was told; in flight until it is told again. None while
+    /// the worker watches or sleeps.
+    untold: Option<Chain>,
+}
+
+impl WorkerState {
+    pub(super) fn new(poller: Poller) -> Self {
+        Self { poller, scratch: Scratch::default(), untold: None }
+    }
+
+    /// Whether the driver is to be told before `next` is served.
+    fn is_telling_due(&self, next: &Chain) -> bool {
+        let is_late = |first: &Chain| next.taken_at.duration_since(first.taken_at) >= UNTOLD_MAX;
+        self.untold.as_ref().is_some_and(|first| is_late(first) || next.len_bytes() > LONG_BYTES)
+    }
 }
 
 /// What the ring has to offer.
@@ -60,8 +82,12 @@ impl<F: FileSystem + 'static> Queue<F> {
             // Failing to suppress kicks costs kicks and nothing else.
             let _ = vring.disable_notification();
             loop {
-                match self.next(vring) {
-                    Next::Chain(chain) => self.serve(vring, chain, &mut state.scratch),
+                let next = self.next(vring);
+                if !matches!(&next, Next::Chain(chain) if !state.is_telling_due(chain)) {
+                    Self::tell_of_untold(vring, state);
+                }
+                match next {
+                    Next::Chain(chain) => self.serve(vring, chain, state),
                     Next::Stopped => return,
                     Next::Empty if state.poller.watch(|| self.has_next(vring)) => {}
                     Next::Empty => break,
@@ -115,11 +141,14 @@ impl<F: FileSystem + 'static> Queue<F> {
     }
 
     /// Answers `chain` here, or hands it to a thread that may wait.
-    fn serve(self: &Arc<Self>, vring: &Vring, chain: Chain, scratch: &mut Scratch) {
+    fn serve(self: &Arc<Self>, vring: &Vring, chain: Chain, state: &mut WorkerState) {
         let memory = self.memory.memory();
-        let outcome = self.answer(&memory, &chain, scratch, Patience::Try);
-        let lane = match outcome {
-            Outcome::Done(done) => return self.finish(vring, &chain, done),
+        let lane = match self.answer(&memory, &chain, &mut state.scratch, Patience::Try) {
+            Outcome::Done(done) => {
+                self.put_back(vring, &chain, done);
+                state.untold.get_or_insert(chain);
+                return;
+            }
             Outcome::Defer(lane) => lane,
         };
         self.monitor.deferred();
@@ -141,7 +170,10 @@ impl<F: FileSystem + 'static> Queue<F> {
         match (handed_on, lane) {
             (Ok(()), _) => {}
             // Without a pool the disk is waited for here; another lock owner never is.
-            (Err(Refused), Lane::Pool) => self.serve_waiting(vring, &memory, &chain, scratch),
+            (Err(Refused), Lane::Pool) => {
+                Self::tell_of_untold(vring, state);
+                self.serve_waiting(vring, &memory, &chain, &mut state.scratch);
+            }
             (Err(Refused), Lane::Waiter(_)) => {
                 let buffers = chain.resolve(&memory);
                 let done = self.server.refuse(&buffers.readable, &buffers.writable, Errno::NOLCK);
@@ -178,15 +210,21 @@ impl<F: FileSystem + 'static> Queue<F> {
         })
     }
 
-    /// Puts the chain back and tells the driver, where it wants to be told.
     fn finish(&self, vring: &Vring, chain: &Chain, done: Done) {
+        self.put_back(vring, chain, done);
+        tell(vring);
+    }
+
+    fn put_back(&self, vring: &Vring, chain: &Chain, done: Done) {
         self.monitor.finished(chain, &done);
         if let Err(error) = vring.add_used(chain.head, done.used_len_bytes) {
             self.break_ring(vring, &error);
-        } else if vring.needs_notification().unwrap_or(true)
-            && let Err(error) = vring.signal_used_queue()
-        {
-            tracing::warn!(%error, "cannot notify the guest");
+        }
+    }
+
+    fn tell_of_untold(vring: &Vring, state: &mut WorkerState) {
+        if let Some(_in_flight) = state.untold.take() {
+            tell(vring);
         }
     }
 
@@ -201,6 +239,15 @@ impl<F: FileSystem + 'static> Queue<F> {
             vring.signal_error();
             tracing::error!(%error, "the driver broke its ring: the queue is stopped");
         }
+    }
+}
+
+/// Tells the driver of all that is back on the ring, where it wants to be told.
+fn tell(vring: &Vring) {
+    if vring.needs_notification().unwrap_or(true)
+        && let Err(error) = vring.signal_used_queue()
+    {
+        tracing::warn!(%error, "cannot notify the guest");
     }
 }
 
