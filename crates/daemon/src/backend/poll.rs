@@ -3,6 +3,9 @@
 //! Waking a sleeping core costs tens of microseconds, a look at the ring a tenth of one; but a worker that watches in
 //! vain takes time from the guest. The budget grows while requests come soon after the last one was served, and shrinks
 //! while they do not. Workers of several queues do not all watch at once: what they watch for needs processors too.
+//!
+//! Between two looks a worker yields. On a busy processor that hands over a whole time slice, many times what waking costs:
+//! a worker whose yield comes back late does not watch for a while.
 
 use std::{
     num::NonZero,
@@ -15,6 +18,12 @@ use std::{
 
 /// The smallest budget that is not zero; below it a wake-up is as good.
 const BUDGET_MIN: Duration = Duration::from_micros(4);
+
+/// A yield that takes longer has let others do more than make a request: they need the processor.
+const LATE: Duration = Duration::from_micros(250);
+
+/// A worker does not watch then for so many times what it took: on a busy machine all that costs one part in a hundred.
+const REST_PER_LATE: u32 = 100;
 
 /// The workers of a device that watch at this moment.
 pub(super) struct Watchers {
@@ -50,11 +59,13 @@ pub(super) struct Poller {
     budget_max: Duration,
     watchers: Arc<Watchers>,
     slept_at: Option<Instant>,
+    /// Until when it does not watch.
+    rests_until: Option<Instant>,
 }
 
 impl Poller {
     pub(super) fn new(budget_max: Duration, watchers: &Arc<Watchers>) -> Self {
-        Self { budget: Duration::ZERO, budget_max, watchers: watchers.clone(), slept_at: None }
+        Self { budget: Duration::ZERO, budget_max, watchers: watchers.clone(), slept_at: None, rests_until: None }
     }
 
     /// Called when the worker was woken: had it watched a little longer, it would not have slept.
@@ -68,24 +79,42 @@ impl Poller {
     /// Watches until `is_ready` says so or the budget is used up; true if a request came.
     ///
     /// Yields between two looks, so that a guest on the same core runs.
-    pub(super) fn watch(&mut self, mut is_ready: impl FnMut() -> bool) -> bool {
-        let watching = if self.budget.is_zero() { None } else { self.watchers.enter() };
-        if watching.is_none() {
+    pub(super) fn watch(&mut self, is_ready: impl FnMut() -> bool) -> bool {
+        self.watch_and(std::thread::yield_now, is_ready)
+    }
+
+    fn watch_and(&mut self, mut let_others_run: impl FnMut(), mut is_ready: impl FnMut() -> bool) -> bool {
+        if self.budget.is_zero() {
             self.slept_at = (!self.budget_max.is_zero()).then(Instant::now);
             return false;
         }
         let begun_at = Instant::now();
+        if self.rests_until.is_some_and(|until| begun_at < until) {
+            return false;
+        }
+        let watchers = self.watchers.clone();
+        let Some(_watching) = watchers.enter() else {
+            self.slept_at = Some(begun_at);
+            return false;
+        };
+        let mut looked_at = begun_at;
         loop {
             if is_ready() {
                 return true;
             }
-            std::thread::yield_now();
+            let_others_run();
             let now = Instant::now();
+            let yielded = now.duration_since(looked_at);
+            if yielded >= LATE {
+                self.rests_until = Some(now + yielded * REST_PER_LATE);
+                return is_ready();
+            }
             if now.duration_since(begun_at) >= self.budget {
                 self.budget = if self.budget > BUDGET_MIN { self.budget / 2 } else { Duration::ZERO };
                 self.slept_at = Some(now);
                 return false;
             }
+            looked_at = now;
         }
     }
 }
@@ -136,5 +165,28 @@ mod tests {
         }));
         assert!(second.watch(|| true));
         assert_eq!(watchers.count.load(Ordering::Relaxed), 0);
+    }
+    #[test]
+    fn a_yield_that_comes_back_late_ends_the_watching_for_a_while() {
+        let late = || std::thread::sleep(LATE);
+        let mut poller = Poller::new(Duration::from_secs(60), &Arc::new(Watchers::new()));
+        poller.budget = Duration::from_secs(60);
+        // 1. What came meanwhile is not missed.
+        let mut looks = 0;
+        assert!(poller.watch_and(late, || {
+            looks += 1;
+            looks == 2
+        }));
+        assert_eq!(looks, 2);
+        // 2. It rests for as long as that was expensive.
+        let begun = Instant::now();
+        poller.rests_until = None;
+        assert!(!poller.watch_and(late, || false));
+        assert!(poller.rests_until.unwrap() >= begun + LATE * REST_PER_LATE);
+        poller.rests_until = Some(Instant::now() + Duration::from_secs(60));
+        assert!(!poller.watch(|| true));
+        // 3. Then it watches again.
+        poller.rests_until = Some(Instant::now());
+        assert!(poller.watch(|| true));
     }
 }

@@ -1,7 +1,8 @@
 //! How long a thread watches before it sleeps: longer while that pays, not at all while requests are rare.
 //!
 //! As the daemon's workers do it: the budget doubles when something came soon after the thread fell asleep, and halves when
-//! it watched in vain. Between two looks it yields, so that a daemon on the same processor runs.
+//! it watched in vain. Between two looks the thread yields, so that a daemon on the same processor runs; where that takes
+//! long, others need the processor, and it does not watch for a while.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -10,44 +11,64 @@ use crate::platform::now_ns;
 /// The first budget, and what a halved one may not fall below without being none.
 const BUDGET_MIN_NS: u64 = 4_000;
 
+/// A yield that takes longer has handed over a time slice.
+const LATE_NS: u64 = 250_000;
+/// A thread does not watch then for so many times what it took: on a busy machine all that costs one part in a hundred.
+const REST_PER_LATE: u64 = 100;
+
 pub(super) struct Pace {
     max_ns: u64,
     /// Threads of the mount that may watch at the same time: fewer than there are processors.
     watchers_max: usize,
     budget_ns: u64,
-    /// Until when this thread watches, while it does.
-    until_ns: Option<u64>,
+    /// While this thread watches.
+    watch: Option<Watch>,
+    /// Until when it does not.
+    rests_until_ns: u64,
+}
+
+struct Watch {
+    until_ns: u64,
+    looked_ns: u64,
 }
 
 impl Pace {
     pub(super) fn new(max_ns: u32, watchers_max: usize) -> Self {
-        Self { max_ns: max_ns.into(), watchers_max, budget_ns: 0, until_ns: None }
+        Self { max_ns: max_ns.into(), watchers_max, budget_ns: 0, watch: None, rests_until_ns: 0 }
     }
 
-    /// Whether to look once more rather than sleep.
+    /// Whether to yield and look once more rather than sleep.
     pub(super) fn watches(&mut self, watchers: &AtomicUsize) -> bool {
-        match self.until_ns {
-            None if self.budget_ns == 0 => false,
-            None => {
-                if watchers.fetch_add(1, Ordering::Relaxed) >= self.watchers_max {
-                    watchers.fetch_sub(1, Ordering::Relaxed);
-                    return false;
-                }
-                self.until_ns = Some(now_ns() + self.budget_ns);
-                true
-            }
-            Some(until_ns) if now_ns() < until_ns => true,
-            Some(_) => {
-                self.end(watchers);
-                self.budget_ns = if self.budget_ns / 2 < BUDGET_MIN_NS { 0 } else { self.budget_ns / 2 };
-                false
-            }
+        if self.budget_ns == 0 {
+            return false;
         }
+        let now_ns = now_ns();
+        let Some(watch) = &mut self.watch else {
+            if now_ns < self.rests_until_ns {
+                return false;
+            }
+            if watchers.fetch_add(1, Ordering::Relaxed) >= self.watchers_max {
+                watchers.fetch_sub(1, Ordering::Relaxed);
+                return false;
+            }
+            self.watch = Some(Watch { until_ns: now_ns + self.budget_ns, looked_ns: now_ns });
+            return true;
+        };
+        if now_ns - watch.looked_ns < LATE_NS && now_ns < watch.until_ns {
+            watch.looked_ns = now_ns;
+            return true;
+        }
+        if !self.end(watchers, now_ns) {
+            self.budget_ns = if self.budget_ns / 2 < BUDGET_MIN_NS { 0 } else { self.budget_ns / 2 };
+        }
+        false
     }
 
     /// There was something to do.
     pub(super) fn worked(&mut self, watchers: &AtomicUsize) {
-        self.end(watchers);
+        if self.watch.is_some() {
+            self.end(watchers, now_ns());
+        }
     }
 
     /// The thread has slept for so long.
@@ -57,10 +78,16 @@ impl Pace {
         }
     }
 
-    fn end(&mut self, watchers: &AtomicUsize) {
-        if self.until_ns.take().is_some() {
-            watchers.fetch_sub(1, Ordering::Relaxed);
+    /// Tells whether the last yield came back late.
+    fn end(&mut self, watchers: &AtomicUsize, now_ns: u64) -> bool {
+        let Some(watch) = self.watch.take() else { return false };
+        watchers.fetch_sub(1, Ordering::Relaxed);
+        let yielded_ns = now_ns - watch.looked_ns;
+        let is_late = yielded_ns >= LATE_NS;
+        if is_late {
+            self.rests_until_ns = now_ns + yielded_ns * REST_PER_LATE;
         }
+        is_late
     }
 }
 
@@ -89,7 +116,7 @@ mod tests {
         (0..20).for_each(|_| pace.slept(1000));
         for _ in 0..10 {
             while pace.watches(&watchers) {
-                pace.until_ns = Some(0);
+                pace.watch.as_mut().unwrap().until_ns = 0;
             }
         }
         assert_eq!((pace.budget_ns, watchers.load(Ordering::Relaxed)), (0, 0));
@@ -112,5 +139,25 @@ mod tests {
         assert!(first.watches(&watchers) && !second.watches(&watchers));
         first.worked(&watchers);
         assert!(second.watches(&watchers));
+    }
+    #[test]
+    fn a_yield_that_comes_back_late_ends_the_watching_for_a_while() {
+        let (mut pace, watchers) = (Pace::new(MAX, 1), AtomicUsize::new(0));
+        let late = |pace: &mut Pace| pace.watch.as_mut().unwrap().looked_ns -= LATE_NS;
+        for ends in [
+            |pace: &mut Pace, watchers: &AtomicUsize| assert!(!pace.watches(watchers)),
+            |pace: &mut Pace, watchers: &AtomicUsize| pace.worked(watchers),
+        ] {
+            pace.slept(1000);
+            assert!(pace.watches(&watchers));
+            let begun_ns = now_ns();
+            late(&mut pace);
+            ends(&mut pace, &watchers);
+            assert!(pace.rests_until_ns >= begun_ns + LATE_NS * REST_PER_LATE);
+            assert!(!pace.watches(&watchers), "it rests");
+            assert_eq!(watchers.load(Ordering::Relaxed), 0);
+            pace.rests_until_ns = 0;
+        }
+        assert!(pace.watches(&watchers));
     }
 }
