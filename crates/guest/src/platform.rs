@@ -19,6 +19,12 @@ pub trait Platform: Send + Sync + 'static {
     ///
     /// Gives the task back where there are no threads: the library then does that work in its callers.
     fn spawn(&self, name: &'static str, task: Box<dyn FnOnce() + Send>) -> Result<(), Box<dyn FnOnce() + Send>>;
+
+    /// Whether nobody but the device does anything while a caller waits: what only another caller could give back (room in a
+    /// pool, a lock on a file) is then an error at once, where it would be waited for in vain.
+    fn is_single_threaded(&self) -> bool {
+        false
+    }
 }
 
 /// A place to wait. Wakes may be spurious and are never lost: one that comes between a look at the condition and the

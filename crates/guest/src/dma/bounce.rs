@@ -26,7 +26,8 @@ const MAPPING_LEN_MAX: usize = 1 << 20;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WhenFull {
     /// It waits until enough was given back, for so many nanoseconds at most, and then fails: callers that each hold a
-    /// part of the pool and want more must not wait for each other for ever.
+    /// part of the pool and want more must not wait for each other for ever. On a platform with one thread it fails at once:
+    /// that thread is who would have to give something back.
     Wait(u64),
     /// It fails with [`DmaError::Exhausted`].
     Fail,
@@ -81,7 +82,9 @@ impl<P: Platform> Bounce<P> {
         let mut taken = self.pages.lock().take(pages);
         if taken.is_none() {
             self.counters.exhausted();
-            if let WhenFull::Wait(ns) = self.when_full {
+            if let WhenFull::Wait(ns) = self.when_full
+                && !self.platform.is_single_threaded()
+            {
                 let deadline_ns = self.platform.now_ns().saturating_add(ns);
                 self.room.wait(
                     &mut || {

@@ -5,7 +5,7 @@ use std::{ptr::NonNull, sync::Arc};
 use transom_guest::{
     channel::{Channel, ChannelError, Message, Sink, Source},
     device::VirtioFs,
-    dma::{Direct, DirectMemory, DmaChoice, DmaMemory},
+    dma::{Bounce, Direct, DirectMemory, DmaChoice, DmaError, DmaMemory, WhenFull},
     platform::{self, Platform},
     transport::{QueueAddresses, ShmRegion, Transport, TransportError},
 };
@@ -13,7 +13,7 @@ use transom_guest::{
 use crate::{
     calls::{call, echo},
     fake::{ALL, Fake, INDIRECT_DESC, Line},
-    memory::Heap,
+    memory::{Heap, allocate},
     platform::{SLEEPING, Threads},
 };
 
@@ -90,6 +90,10 @@ impl Platform for Alone {
 
     fn spawn(&self, _: &'static str, task: Box<dyn FnOnce() + Send>) -> Result<(), Box<dyn FnOnce() + Send>> {
         Err(task)
+    }
+
+    fn is_single_threaded(&self) -> bool {
+        true
     }
 }
 
@@ -188,4 +192,21 @@ fn one_thread_that_polls_calls_starts_and_sends_more_than_the_queue_holds() {
         device.send_priority(&[2; 700]).unwrap();
     }
     assert!(device.queue_counts(0).unwrap().full > 0);
+}
+
+#[test]
+fn one_thread_does_not_wait_for_room_that_only_it_could_give_back() {
+    let pool = Bounce::new(Arc::new(Alone), allocate(64 * PAGE), WhenFull::Wait(u64::MAX));
+    let polled = Polled(Line(Arc::new(Fake::new(ALL, 1, 8))));
+    let device = VirtioFs::new(polled, Arc::new(Alone), &DmaChoice::always(Arc::new(pool)), SLEEPING).unwrap();
+    let send = || {
+        let message =
+            Message { head: &[9; 5], data: Source::Bytes(&[1; 10]), reply_head: &mut [0; 8], reply_data: Sink::Empty };
+        device.call(0, message)
+    };
+    let held: Vec<_> = std::iter::from_fn(|| device.buffer(PAGE).ok()).collect();
+    let error = DmaError::Exhausted { wanted_bytes: 10, pool_bytes: 64 * PAGE };
+    assert_eq!(send(), Err(ChannelError::Dma(error)));
+    drop(held);
+    assert_eq!(send(), Ok(8));
 }

@@ -64,6 +64,10 @@ impl Platform for Bare {
     fn spawn(&self, _name: &'static str, task: Box<dyn FnOnce() + Send>) -> Result<(), Box<dyn FnOnce() + Send>> {
         Err(task)
     }
+
+    fn is_single_threaded(&self) -> bool {
+        true
+    }
 }
 
 /// Waiting is looking again.
