@@ -2,7 +2,8 @@
 //!
 //! A request that blocks in the server (a lock that another holds) ends with EINTR once the server has noticed. The message
 //! may overtake its request, which a server has to expect; whoever wants to be certain raises again until the request is
-//! over. One atomic word holds the number of the request in flight and, in bit 0, whether it is to be interrupted.
+//! over. One atomic word holds the number of the request in flight and, in bit 0, whether it is to be interrupted. A wait
+//! for another user of this guest has the number of INIT, which is over, and ends without a message.
 
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -11,6 +12,7 @@ use transom_wire::{NodeId, Opcode, Unique, header::InHeader, ops::interrupt::Int
 
 use super::{
     head::{Head, complete_header},
+    negotiate::INIT_UNIQUE,
     request::Caller,
 };
 use crate::{Errno, channel::Channel};
@@ -23,13 +25,15 @@ const MESSAGE_LEN: usize = size_of::<InHeader>() + size_of::<InterruptIn>();
 /// Interrupts the request of a [`Caller`] that it is set on, one request at a time.
 pub struct Interrupt {
     channel: Arc<dyn Channel>,
+    /// Wakes who waits for another user of this guest.
+    wake: Arc<dyn Fn() + Send + Sync>,
     /// The request in flight, or 0, and [`RAISED`].
     state: AtomicU64,
 }
 
 impl Interrupt {
-    pub(super) fn new(channel: Arc<dyn Channel>) -> Self {
-        Self { channel, state: AtomicU64::new(0) }
+    pub(super) fn new(channel: Arc<dyn Channel>, wake: Arc<dyn Fn() + Send + Sync>) -> Self {
+        Self { channel, wake, state: AtomicU64::new(0) }
     }
 
     /// Interrupts the request in flight and, until [`Self::clear`], refuses further ones with EINTR.
@@ -40,6 +44,10 @@ impl Interrupt {
         let unique = self.state.fetch_or(RAISED, Ordering::AcqRel) & !RAISED;
         if unique == 0 {
             return Ok(false);
+        }
+        if unique == INIT_UNIQUE.0 {
+            (self.wake)();
+            return Ok(true);
         }
         let arg = InterruptIn { unique: unique.into() };
         let mut head = Head::<MESSAGE_LEN>::new(Opcode::Interrupt, NodeId(0), &Caller::default());
@@ -59,6 +67,11 @@ impl Interrupt {
         self.state.load(Ordering::Acquire) & RAISED != 0
     }
 
+    /// Notes a wait for another user of this guest, who looks at [`Self::is_raised`]. Errors: as those of a request.
+    pub(crate) fn enter_wait(&self) -> Result<InFlight<'_>, Errno> {
+        self.enter(INIT_UNIQUE)
+    }
+
     /// Notes a request in flight. Errors: EINTR where an interrupt is wanted, EBUSY where another request is in flight.
     pub(super) fn enter(&self, unique: Unique) -> Result<InFlight<'_>, Errno> {
         match self.state.compare_exchange(0, unique.0, Ordering::AcqRel, Ordering::Acquire) {
@@ -69,8 +82,8 @@ impl Interrupt {
     }
 }
 
-/// A request that an [`Interrupt`] can reach, until it is dropped.
-pub(super) struct InFlight<'a>(&'a Interrupt);
+/// A request, or a wait, that an [`Interrupt`] can reach, until it is dropped.
+pub(crate) struct InFlight<'a>(&'a Interrupt);
 
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {

@@ -22,6 +22,7 @@ use transom_wire::{NodeId, Opcode};
 use crate::{
     Errno, Platform,
     channel::{Channel, Message, Sink, Source},
+    platform::Event as _,
 };
 use counters::Tally;
 use forget::Forgets;
@@ -48,6 +49,7 @@ pub struct Session<P: Platform> {
     forgets: Forgets<P::RawMutex>,
     unsupported: Unsupported,
     tally: Tally,
+    waiting: Arc<P::Event>,
     is_destroyed: AtomicBool,
 }
 
@@ -66,6 +68,7 @@ impl<P: Platform> Session<P> {
             forgets: Forgets::new(),
             unsupported: Unsupported::default(),
             tally: Tally::default(),
+            waiting: Arc::default(),
             is_destroyed: AtomicBool::new(false),
         })
     }
@@ -87,7 +90,13 @@ impl<P: Platform> Session<P> {
 
     /// A handle to end requests early, for [`Caller::interrupt`].
     pub fn interrupt(&self) -> Interrupt {
-        Interrupt::new(Arc::clone(&self.channel))
+        let waiting = Arc::clone(&self.waiting);
+        Interrupt::new(Arc::clone(&self.channel), Arc::new(move || waiting.wake_all()))
+    }
+
+    /// What who waits for another user of this guest waits on; a raised [`Interrupt`] of such a wait wakes it.
+    pub(crate) fn waiting(&self) -> &P::Event {
+        &self.waiting
     }
 
     /// What has been counted so far.

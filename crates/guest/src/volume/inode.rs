@@ -174,6 +174,7 @@ impl<P: Platform> Drop for Inode<P> {
     fn drop(&mut self) {
         self.drop_data();
         self.drop_ranges();
+        self.forget_locks();
         if self.nodeid != NodeId::ROOT {
             self.shared.table.remove(self);
             self.shared.session.forget(self.nodeid, *self.lookups.get_mut());

@@ -7,7 +7,7 @@
 //! Lock order, outermost first: that of write-backs, under an inode's only tried; an inode's `size_lock`, of another inode's
 //! only tried (both are sleeping locks, held across requests); then, each for a moment and none together with another: a
 //! shard of the inode table, a shard of the names, an inode's attributes, pages, link, listing, writers and write errors, the
-//! rings of chunks and of dirty inodes, an open file's sequence. No reference to an inode is dropped under one of the latter,
+//! rings of chunks and of dirty inodes, an open file's sequence, the table of locks. No reference to an inode is dropped under one of the latter,
 //! and no request is sent.
 
 mod ageing;
@@ -32,7 +32,7 @@ use lock_api::Mutex;
 use transom_wire::{
     NodeId,
     attr::{Attr, AttrFlags, EntryOut},
-    ops::statfs::StatfsOut,
+    ops::{init::InitFlags, statfs::StatfsOut},
 };
 
 use crate::{
@@ -44,6 +44,7 @@ use crate::{
     session::{Caller, S_IFDIR, S_IFMT, S_IFREG, Session},
 };
 use ageing::Ageing;
+use locks::LocalLocks;
 use table::Table;
 
 pub use attributes::{SetAttributes, SetTime};
@@ -70,6 +71,8 @@ pub(crate) struct Shared<P: Platform> {
     /// Where files are mapped, and which.
     window: Option<(Arc<Window<P>>, DaxOptions)>,
     table: Table<P>,
+    /// Those that the server does not keep.
+    locks: LocalLocks<P>,
     /// Of a write that had waited, whatever the file, until the volume's syncfs or unmount has told it.
     write_error: Mutex<P::RawMutex, Option<Errno>>,
     /// Counts this guest's changes of inodes. An answer tells nothing of an inode that was changed after it was asked for.
@@ -103,6 +106,9 @@ impl<P: Platform> Volume<P> {
     fn begin(session: Session<P>, options: CacheOptions, window: Option<(Arc<Window<P>>, DaxOptions)>) -> Self {
         // What is kept of contents lies in memory that requests need too.
         let data_max_bytes = options.data_max_bytes.min(session.channel().keepable_bytes());
+        let flags = session.negotiated().flags;
+        let has_none = |family| !flags.contains(family);
+        let locks = LocalLocks::new(has_none(InitFlags::POSIX_LOCKS), has_none(InitFlags::FLOCK_LOCKS));
         let shared = Arc::new(Shared {
             session,
             options,
@@ -111,6 +117,7 @@ impl<P: Platform> Volume<P> {
             listings: Listings::new(options.directories_max_bytes),
             window,
             table: Table::new(),
+            locks,
             write_error: Mutex::default(),
             changes: AtomicU64::new(0),
             owners: AtomicU64::new(0),

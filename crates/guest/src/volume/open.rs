@@ -200,10 +200,12 @@ impl<P: Platform> OpenFile<P> {
         self.inode.write_dirty();
         self.tell_touched();
         let written = self.take_error();
-        if self.open_flags.contains(OpenFlags::NOFLUSH) {
-            return written;
-        }
-        written.and(self.inode.shared.session.flush(caller, self.inode.nodeid(), self.fh, lock_owner))
+        let flushed = match self.open_flags.contains(OpenFlags::NOFLUSH) {
+            true => Ok(()),
+            false => self.inode.shared.session.flush(caller, self.inode.nodeid(), self.fh, lock_owner),
+        };
+        self.end_process_locks(lock_owner);
+        written.and(flushed)
     }
 
     /// Makes what was written durable; only the data and what is needed to find it where `is_data_only`.
@@ -222,6 +224,7 @@ impl<P: Platform> Drop for OpenFile<P> {
         self.tell_touched();
         // What was begun ahead goes through this handle.
         self.inode.finish_all();
+        self.end_own_locks();
         let release_flags = if *self.has_flock.get_mut() { RELEASE_FLOCK_UNLOCK } else { 0 };
         // Nobody is left to be told of an error.
         let _ = self.inode.shared.session.release(

@@ -232,8 +232,12 @@ fn bytes_of(source: Source<'_>) -> Vec<u8> {
 
 /// A session over `peer`, with everything offered that is offered unasked.
 pub(crate) fn session<F: FileSystem + 'static>(peer: &Arc<Peer<F>>) -> Session<Plain> {
+    session_for(peer, Wishes::default())
+}
+
+pub(crate) fn session_for<F: FileSystem + 'static>(peer: &Arc<Peer<F>>, wishes: Wishes) -> Session<Plain> {
     let channel: Arc<dyn Channel> = Arc::clone(peer) as Arc<dyn Channel>;
-    Session::begin(channel, Arc::default(), Wishes::default()).unwrap()
+    Session::begin(channel, Arc::default(), wishes).unwrap()
 }
 
 /// A session over an empty file system in memory.

@@ -6,6 +6,7 @@ mod failures;
 mod files;
 mod fsx;
 mod kept;
+mod locks;
 mod model;
 mod paths;
 mod written_back;
