@@ -7,7 +7,7 @@ use transom_wire::{
     ops::{init::InitFlags, open::OpenFlags},
 };
 
-use super::{Inode, Volume};
+use super::{Inode, Volume, progress::Progress};
 use crate::{
     Errno, Platform,
     cache::{
@@ -41,6 +41,7 @@ pub struct DirectoryStream<P: Platform> {
     flags: u32,
     /// What the next request asks for.
     cookie: u64,
+    progress: Progress,
     /// What was given and not yet taken, the last entry first.
     ready: Vec<Entry>,
     is_at_end: bool,
@@ -63,6 +64,7 @@ impl<P: Platform> Volume<P> {
             fh: open.fh.into(),
             flags,
             cookie: 0,
+            progress: Progress::from(0),
             ready: Vec::new(),
             is_at_end: false,
             kept: None,
@@ -93,7 +95,8 @@ impl<P: Platform> Volume<P> {
 
     /// Gives the next entry, or `None` at the end.
     ///
-    /// What is looked up on the way is kept, as by [`Self::lookup`].
+    /// What is looked up on the way is kept, as by [`Self::lookup`]. Errors: EIO also where the server leads the stream back to
+    /// where it has been, so that it would not end.
     pub fn readdir(&self, caller: &Caller<'_>, stream: &mut DirectoryStream<P>) -> Result<Option<Entry>, Errno> {
         if let Some((listing, next)) = &mut stream.kept {
             let entry = listing.entries.get(*next).cloned();
@@ -143,6 +146,13 @@ impl<P: Platform> Volume<P> {
             let DirEntry { ino, off, type_, name, .. } = entry;
             ready.push(Entry { ino, cookie: off, file_type: type_, name: name.into() });
         }
+        // From there on the next request goes.
+        if let Some(last) = ready.last()
+            && !stream.progress.advance(last.cookie)
+        {
+            stream.collector = None;
+            return Err(self.session().impossible());
+        }
         ready.reverse();
         stream.ready = ready;
         Ok(())
@@ -179,6 +189,7 @@ impl<P: Platform> DirectoryStream<P> {
     pub fn seek(&mut self, cookie: u64) {
         self.ready.clear();
         self.cookie = cookie;
+        self.progress = Progress::from(cookie);
         self.is_at_end = false;
         self.collector = None;
         self.kept = self.kept.take().and_then(|(listing, _)| {

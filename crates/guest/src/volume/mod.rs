@@ -20,6 +20,7 @@ mod locks;
 mod mapped;
 mod names;
 mod open;
+mod progress;
 mod ranges;
 mod table;
 mod write_back;
