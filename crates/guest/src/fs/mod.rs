@@ -1,9 +1,11 @@
 //! A share as a program sees it: paths, open files, a current directory, an identity.
 //!
 //! [`Fs`] is a handle: clones share the volume and its caches, and each has a current directory and [`Credentials`] of its
-//! own. A server serves whoever the guest let through, so permissions are checked here, by mode bits. Paths are bytes. A
-//! name that turns out to be stale is looked up once more, without what was kept, before anybody is told ESTALE.
+//! own. A server serves whoever the guest let through, so permissions are checked here: by mode bits, and by access control
+//! lists where the session has settled POSIX_ACL. Paths are bytes. A name that turns out to be stale is looked up once more,
+//! without what was kept, before anybody is told ESTALE.
 
+mod acl;
 mod credentials;
 mod file;
 mod metadata;

@@ -1,4 +1,4 @@
-//! What a caller may do, by owner, group and mode bits.
+//! What a caller may do, by owner, group and mode bits, and by access control lists ([`acl`](super::acl)).
 
 use transom_wire::attr::Attr;
 
@@ -20,14 +20,18 @@ pub(super) const READ: u32 = 4;
 const S_ISVTX: u32 = 0o1000;
 
 impl<P: Platform> Fs<P> {
-    /// Errors: EACCES where the caller may not do all of `mask` with `inode`.
+    /// Errors: EACCES where the caller may not do all of `mask` with `inode`, EIO where its list is none.
     pub(super) fn check(&self, caller: &Caller<'_>, inode: &Inode<P>, mask: u32) -> Result<(), Errno> {
         // Whoever may do anything needs no attributes, except to run a file.
         if self.credentials.uid == 0 && (mask & EXECUTE == 0 || inode.is_directory()) {
             return Ok(());
         }
         let attr = self.volume.getattr(caller, inode)?;
-        if self.credentials.may(&attr, mask) { Ok(()) } else { Err(Errno::ACCESS) }
+        let may = match self.access_list(caller, inode, &attr)? {
+            Some(list) => self.credentials.may_by_list(&list, attr.gid.get(), mask),
+            None => Some(self.credentials.may(&attr, mask)),
+        };
+        if may.ok_or_else(|| self.volume.session().impossible())? { Ok(()) } else { Err(Errno::ACCESS) }
     }
 
     /// Errors: EACCES where the caller may not make names in `parent`.
@@ -64,7 +68,7 @@ impl<P: Platform> Fs<P> {
 }
 
 impl Credentials {
-    /// Whether all of `mask` is allowed on what has these attributes.
+    /// Whether all of `mask` is allowed on what has these attributes, and no list.
     pub(super) fn may(&self, attr: &Attr, mask: u32) -> bool {
         let mode = attr.mode.get();
         if self.uid == 0 {

@@ -2,8 +2,11 @@
 
 use alloc::{sync::Arc, vec::Vec};
 
+use transom_wire::ops::xattr::SETXATTR_ACL_KILL_SGID;
+
 use super::{
     Fs,
+    acl::ACCESS_LIST,
     permission::{READ, WRITE},
 };
 use crate::{Errno, Platform, session::Caller, volume::Inode};
@@ -39,7 +42,8 @@ impl<P: Platform> Fs<P> {
     ) -> Result<(), Errno> {
         let (inode, caller, name) = (self.find(path.as_ref(), is_following)?, self.caller(), name.as_ref());
         self.check_xattr(&caller, &inode, name, WRITE)?;
-        self.volume.setxattr(&caller, &inode, name, value, flags)
+        let setxattr_flags = self.setxattr_flags(&caller, &inode, name)?;
+        self.volume.setxattr(&caller, &inode, name, value, flags, setxattr_flags)
     }
 
     /// Removes the attribute `name`. Errors: ENODATA where there is none.
@@ -52,6 +56,15 @@ impl<P: Platform> Fs<P> {
         let (inode, caller, name) = (self.find(path.as_ref(), is_following)?, self.caller(), name.as_ref());
         self.check_xattr(&caller, &inode, name, WRITE)?;
         self.volume.removexattr(&caller, &inode, name)
+    }
+
+    /// Whoever is not in a file's group, and sets its access control list, takes its set-group-id bit away.
+    fn setxattr_flags(&self, caller: &Caller<'_>, inode: &Inode<P>, name: &[u8]) -> Result<u32, Errno> {
+        if self.credentials.uid == 0 || name != ACCESS_LIST {
+            return Ok(0);
+        }
+        let gid = self.volume.getattr(caller, inode)?.gid.get();
+        Ok(if self.credentials.is_in_group(gid) { 0 } else { SETXATTR_ACL_KILL_SGID })
     }
 
     /// Errors: EPERM for another's attribute, or one of the user's where a file has none; EACCES.

@@ -20,7 +20,8 @@ impl<P: Platform> Volume<P> {
         self.session().listxattr(caller, inode.nodeid(), list)
     }
 
-    /// Sets the attribute `name`; `flags` are those of setxattr(2). An access list may change the mode with it.
+    /// Sets the attribute `name`; `flags` are those of setxattr(2), `setxattr_flags` those of
+    /// [`Session::setxattr`](crate::session::Session::setxattr). An access control list may change the mode with it.
     pub fn setxattr(
         &self,
         caller: &Caller<'_>,
@@ -28,10 +29,11 @@ impl<P: Platform> Volume<P> {
         name: &[u8],
         value: &[u8],
         flags: u32,
+        setxattr_flags: u32,
     ) -> Result<(), Errno> {
         inode.changed();
         inode.rights_are_set();
-        let result = self.session().setxattr(caller, inode.nodeid(), name, value, flags, 0);
+        let result = self.session().setxattr(caller, inode.nodeid(), name, value, flags, setxattr_flags);
         inode.changed();
         result
     }

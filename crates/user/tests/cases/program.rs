@@ -350,7 +350,7 @@ impl Client for Program {
 
     fn xattr_set_handle(&self, handle: Handle, name: &[u8], value: &[u8], flags: XattrFlags) -> Result<()> {
         let open = self.file(handle)?;
-        self.fs().volume().setxattr(&self.caller(), open.file.inode(), name, value, flags.bits()).map_err(errno)
+        self.fs().volume().setxattr(&self.caller(), open.file.inode(), name, value, flags.bits(), 0).map_err(errno)
     }
 
     fn xattr_get_handle(&self, handle: Handle, name: &[u8], buf: &mut [u8]) -> Result<usize> {

@@ -1,0 +1,150 @@
+//! Access control lists: what they allow, where the session has settled POSIX_ACL.
+//!
+//! The server keeps them, as extended attributes, and shows the mask of one as the group's bits of the mode; whoever serves
+//! callers decides by them. Source: acl(5); the layout is that of the kernel's `posix_acl_xattr.h`.
+
+use alloc::vec::Vec;
+
+use transom_wire::{attr::Attr, ops::init::InitFlags};
+use zerocopy::{
+    FromBytes, Immutable, KnownLayout, Unaligned,
+    little_endian::{U16, U32},
+};
+
+use super::{Credentials, Fs};
+use crate::{Errno, Platform, session::Caller, volume::Inode};
+
+/// The attribute that holds who may do what with a file.
+pub(super) const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
+
+const VERSION: u32 = 2;
+
+const USER: u16 = 0x02;
+const OWNING_GROUP: u16 = 0x04;
+const GROUP: u16 = 0x08;
+const MASK: u16 = 0x10;
+const OTHER: u16 = 0x20;
+
+/// `struct posix_acl_xattr_entry`, behind the version.
+#[derive(FromBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct Entry {
+    tag: U16,
+    perm: U16,
+    id: U32,
+}
+
+const _: () = assert!(size_of::<Entry>() == 8);
+
+impl<P: Platform> Fs<P> {
+    /// The list that decides about `inode`, where one does: for its owner and for root it is the mode.
+    pub(super) fn access_list(
+        &self,
+        caller: &Caller<'_>,
+        inode: &Inode<P>,
+        attr: &Attr,
+    ) -> Result<Option<Vec<u8>>, Errno> {
+        let is_settled = self.volume.session().negotiated().flags.contains(InitFlags::POSIX_ACL);
+        // As in Linux, a mask that lets nothing through stands for no list.
+        let has_mask = attr.mode.get() & 0o070 != 0;
+        if !is_settled || !has_mask || self.credentials.uid == 0 || attr.uid == self.credentials.uid {
+            return Ok(None);
+        }
+        match Self::read_sized(|room| self.volume.getxattr(caller, inode, ACCESS_LIST, room)) {
+            Ok(list) => Ok(Some(list).filter(|list| !list.is_empty())),
+            Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Credentials {
+    /// Whether `list`, of a file of somebody else's and of the group `gid`, allows all of `mask`; nothing where it is no list.
+    pub(super) fn may_by_list(&self, list: &[u8], gid: u32, mask: u32) -> Option<bool> {
+        let (version, entries) = list.split_first_chunk::<4>()?;
+        let entries = <[Entry]>::ref_from_bytes(entries).ok().filter(|_| u32::from_le_bytes(*version) == VERSION)?;
+        let find = |tag: u16| entries.iter().find(|entry| entry.tag == tag).map(Entry::perm);
+        let limit = find(MASK).unwrap_or(0o7);
+        if let Some(entry) = entries.iter().find(|entry| entry.tag == USER && entry.id == self.uid) {
+            return Some(entry.perm() & limit & mask == mask);
+        }
+        let is_mine = |entry: &&Entry| match entry.tag.get() {
+            OWNING_GROUP => self.is_in_group(gid),
+            GROUP => self.is_in_group(entry.id.get()),
+            _ => false,
+        };
+        let mut mine = entries.iter().filter(is_mine).peekable();
+        if mine.peek().is_some() {
+            return Some(mine.any(|entry| entry.perm() & limit & mask == mask));
+        }
+        find(OTHER).map(|perm| perm & mask == mask)
+    }
+}
+
+impl Entry {
+    fn perm(&self) -> u32 {
+        self.perm.get().into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const READ: u32 = 4;
+    const WRITE: u32 = 2;
+
+    fn list(entries: &[(u16, u16, u32)]) -> Vec<u8> {
+        let mut bytes = VERSION.to_le_bytes().to_vec();
+        for (tag, perm, id) in entries {
+            bytes.extend(tag.to_le_bytes());
+            bytes.extend(perm.to_le_bytes());
+            bytes.extend(id.to_le_bytes());
+        }
+        bytes
+    }
+
+    fn somebody(uid: u32, gid: u32, groups: &[u32]) -> Credentials {
+        Credentials { uid, gid, groups: groups.into(), ..Credentials::default() }
+    }
+
+    #[test]
+    fn a_user_is_decided_by_his_entry_then_by_any_of_his_groups_then_as_others_are() {
+        let id = u32::MAX;
+        let list = list(&[(1, 6, id), (2, 4, 7), (4, 0, id), (8, 2, 20), (8, 4, 21), (16, 6, id), (32, 2, id)]);
+        let may = |who: &Credentials, mask| who.may_by_list(&list, 10, mask).unwrap();
+        let named = somebody(7, 20, &[]);
+        assert!(may(&named, READ) && !may(&named, WRITE), "the groups of one who is named do not count");
+        let of_owning_group = somebody(8, 10, &[]);
+        assert!(
+            !may(&of_owning_group, READ) && !may(&of_owning_group, WRITE),
+            "nor do others' rights for who is in a group"
+        );
+        let of_two = somebody(8, 10, &[20, 21]);
+        assert!(may(&of_two, READ) && may(&of_two, WRITE) && !may(&of_two, READ | WRITE), "one group has to allow all");
+        let other = somebody(8, 9, &[]);
+        assert!(!may(&other, READ) && may(&other, WRITE));
+    }
+
+    #[test]
+    fn the_mask_limits_all_but_others() {
+        let id = u32::MAX;
+        let list = list(&[(1, 6, id), (2, 6, 7), (4, 6, id), (16, 4, id), (32, 2, id)]);
+        assert_eq!(somebody(7, 9, &[]).may_by_list(&list, 10, WRITE), Some(false));
+        assert_eq!(somebody(8, 10, &[]).may_by_list(&list, 10, READ), Some(true));
+        assert_eq!(somebody(8, 10, &[]).may_by_list(&list, 10, WRITE), Some(false));
+        assert_eq!(somebody(8, 9, &[]).may_by_list(&list, 10, WRITE), Some(true));
+    }
+
+    #[test]
+    fn bytes_that_are_no_list_decide_nothing() {
+        let good = list(&[(1, 6, 0), (4, 6, 0), (32, 7, 0)]);
+        let who = somebody(8, 9, &[]);
+        assert_eq!(who.may_by_list(&good, 10, READ), Some(true));
+        let mut other_version = good.clone();
+        other_version[0] = 3;
+        for bytes in [&good[..good.len() - 1], &other_version, &good[..3], &good[..4], &[]] {
+            assert_eq!(who.may_by_list(bytes, 10, READ), None);
+        }
+    }
+}
