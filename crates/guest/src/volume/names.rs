@@ -99,8 +99,10 @@ impl<P: Platform> Volume<P> {
 
     /// Removes the name of what is not a directory.
     pub fn unlink(&self, caller: &Caller<'_>, parent: &Arc<Inode<P>>, name: Name<'_>) -> Result<(), Errno> {
-        let target = self.touched(caller, parent, name);
-        let result = self.change(parent, name, || self.session().unlink(caller, parent.nodeid(), name));
+        let mut target = self.touched(caller, parent, name);
+        let result = self.act_on(caller, (parent, name), &mut target, || {
+            self.change(parent, name, || self.session().unlink(caller, parent.nodeid(), name))
+        });
         if let Some(inode) = target {
             inode.changed();
         }
@@ -109,8 +111,10 @@ impl<P: Platform> Volume<P> {
 
     /// Removes an empty directory.
     pub fn rmdir(&self, caller: &Caller<'_>, parent: &Arc<Inode<P>>, name: Name<'_>) -> Result<(), Errno> {
-        let target = self.touched(caller, parent, name);
-        let result = self.change(parent, name, || self.session().rmdir(caller, parent.nodeid(), name));
+        let mut target = self.touched(caller, parent, name);
+        let result = self.act_on(caller, (parent, name), &mut target, || {
+            self.change(parent, name, || self.session().rmdir(caller, parent.nodeid(), name))
+        });
         if let Some(inode) = target {
             inode.changed();
             inode.forget_names();
@@ -126,10 +130,12 @@ impl<P: Platform> Volume<P> {
         to: (&Arc<Inode<P>>, Name<'_>),
         flags: u32,
     ) -> Result<(), Errno> {
-        let touched = [self.touched(caller, from.0, from.1), self.touched(caller, to.0, to.1)];
-        let result = self.change(from.0, from.1, || {
-            self.change(to.0, to.1, || {
-                self.session().rename(caller, (from.0.nodeid(), from.1), (to.0.nodeid(), to.1), flags)
+        let mut touched = [self.touched(caller, from.0, from.1), self.touched(caller, to.0, to.1)];
+        let result = self.act_on(caller, from, &mut touched[0], || {
+            self.change(from.0, from.1, || {
+                self.change(to.0, to.1, || {
+                    self.session().rename(caller, (from.0.nodeid(), from.1), (to.0.nodeid(), to.1), flags)
+                })
             })
         });
         for inode in touched.iter().flatten() {
@@ -194,6 +200,24 @@ impl<P: Platform> Volume<P> {
         let validity = self.shared.entry_validity(entry);
         self.shared.names.put(key, inode.clone(), validity, || parent.names_changes() == asked.names_changes);
         Ok(inode)
+    }
+
+    /// Removes or moves a name by `act`. QEMU's daemon in C does so only with what this guest has a reference to, and says EIO
+    /// otherwise: then the name is asked for, and `act` runs once more with `target` referenced.
+    fn act_on(
+        &self,
+        caller: &Caller<'_>,
+        (parent, name): (&Arc<Inode<P>>, Name<'_>),
+        target: &mut Option<Arc<Inode<P>>>,
+        act: impl Fn() -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        let result = act();
+        if result != Err(Errno::IO) {
+            return result;
+        }
+        let Ok(inode) = self.ask_name(caller, parent, name) else { return result };
+        *target = Some(inode);
+        act()
     }
 
     /// What a name leads to that is about to go: its link count will change, under other names too.

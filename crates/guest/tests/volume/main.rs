@@ -10,6 +10,7 @@ mod kept;
 mod locks;
 mod model;
 mod paths;
+mod referenced;
 mod written_back;
 
 #[path = "../session/memory.rs"]
