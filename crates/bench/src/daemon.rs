@@ -16,6 +16,7 @@ use std::{
 
 use anyhow::{Context, bail, ensure};
 use rustix::process::geteuid;
+use transom_user::fuse;
 use transom_vm::{CacheMode, Supervised, packages::Packages, peer};
 
 use crate::process::{Placement, on_core};
@@ -31,6 +32,8 @@ pub struct Candidate {
     pub args: Vec<String>,
     /// Bytes of its window, for all files; only guests under QEMU have one.
     pub window_len: Option<u64>,
+    /// A mount hands its files to the kernel.
+    pub passthrough: bool,
     /// It does not offer `VHOST_USER_PROTOCOL_F_CONFIG`.
     pub is_without_config: bool,
 }
@@ -110,6 +113,7 @@ impl Wanted {
             source: Source::Program(program),
             args: self.args.clone(),
             window_len: None,
+            passthrough: false,
             is_without_config: self.program == Program::VirtiofsdC,
         })
     }
@@ -130,12 +134,24 @@ impl Candidate {
     pub fn named(name: &str, program: &Path) -> anyhow::Result<Self> {
         ensure!(program.is_file(), "{name}: there is no program {}", program.display());
         let source = Source::Program(program.to_owned());
-        Ok(Self { name: name.to_owned(), source, args: Vec::new(), window_len: None, is_without_config: false })
+        Ok(Self::with_source(name.to_owned(), source))
     }
 
     /// The daemon that waits for a front end at `socket`.
     pub fn at_socket(name: String, socket: PathBuf) -> Self {
-        Self { name, source: Source::Socket(socket), args: Vec::new(), window_len: None, is_without_config: false }
+        Self::with_source(name, Source::Socket(socket))
+    }
+
+    fn with_source(name: String, source: Source) -> Self {
+        Self { name, source, args: Vec::new(), window_len: None, passthrough: false, is_without_config: false }
+    }
+
+    /// The same, whose files a mount hands to the kernel.
+    #[must_use]
+    pub fn with_passthrough(self) -> Self {
+        let args = mount_options(true).daemon_args().into_iter().filter_map(|word| word.into_string().ok());
+        let args = args.chain(self.args).collect();
+        Self { name: "passthrough".to_owned(), args, passthrough: true, ..self }
     }
 
     /// Its program. Errors: it runs already.
@@ -156,6 +172,11 @@ impl Candidate {
             Err(error) => error.to_string(),
         }
     }
+}
+
+/// How a share is mounted for it.
+pub(crate) fn mount_options(passthrough: bool) -> fuse::Options {
+    fuse::Options { passthrough, ..fuse::Options::default() }
 }
 
 /// A daemon that runs and waits for a front end.

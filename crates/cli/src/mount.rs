@@ -13,7 +13,7 @@ use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
     iterator::Signals,
 };
-use transom_user::fuse::{End, Mount, Stopper};
+use transom_user::fuse::{End, Mount, PassthroughCounts, Stopper};
 
 use command_line::Request;
 pub(crate) use command_line::{MountArgs, run_if_mount_helper};
@@ -23,11 +23,36 @@ fn foreground(request: &Request) -> Result<()> {
     serve(request, |mount| {
         let (path, threads) = (mount.path().display(), mount.threads());
         eprintln!("transom: mounted at {path}, {threads} request queues; Ctrl-C or `umount {path}` ends it");
+        if let Some(warning) = warning(mount) {
+            eprintln!("transom: {warning}");
+        }
     })
+}
+
+/// What of the request does not come true.
+fn warning(mount: &Mount) -> Option<String> {
+    mount.passthrough().err().map(|obstacle| format!("no passthrough, all is served by requests: {obstacle}"))
+}
+
+/// Has what the mount finds worth a warning written to standard error.
+fn log() {
+    let log = tracing_subscriber::fmt().with_writer(io::stderr).without_time().with_target(false);
+    // There is one already where a test runs this.
+    let _ = log.with_max_level(tracing::Level::WARN).try_init();
+}
+
+/// Tells of the files that could have been passed through and were not.
+fn tell_counts(mount: &Mount) {
+    if let Ok(PassthroughCounts { passed, ordinary, .. }) = mount.passthrough()
+        && ordinary > 0
+    {
+        eprintln!("transom: of {} opens of files {ordinary} were not passed through", passed + ordinary);
+    }
 }
 
 /// Serves until the mount ends; `tell` is called once it can be used.
 fn serve(request: &Request, tell: impl FnOnce(&Mount)) -> Result<()> {
+    log();
     // Before there is a mount that a signal could leave behind.
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     let mut mount = Mount::start(request.source.clone(), &request.mountpoint, request.options.clone())?;
@@ -38,6 +63,9 @@ fn serve(request: &Request, tell: impl FnOnce(&Mount)) -> Result<()> {
     handle.close();
     // It does nothing but wait for signals.
     let _ = watcher.join();
+    if request.options.passthrough {
+        tell_counts(&mount);
+    }
     match end {
         End::Unmounted | End::Stopped => Ok(()),
         end => {

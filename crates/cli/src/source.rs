@@ -30,6 +30,12 @@ pub(crate) struct Source {
 }
 
 impl Source {
+    /// Whether the daemon is one of ours, which is started with what we like.
+    pub(crate) fn starts_transomd(&self) -> bool {
+        let name = self.daemon.as_deref().and_then(Path::file_name);
+        self.socket.is_none() && name.is_none_or(|name| name == "transomd")
+    }
+
     /// A daemon that is started gets `daemon_args` too.
     pub(crate) fn builder(&self, daemon_args: Vec<OsString>) -> Result<Builder> {
         match (&self.socket, &self.shared_dir) {

@@ -48,7 +48,7 @@ impl Machine {
     /// Finds what `scenario` needs. Errors: something is not there and cannot be had.
     pub(crate) fn prepare(scenario: &Scenario, places: &Places<'_>) -> anyhow::Result<Self> {
         match scenario.guest {
-            Guest::Mount => Mounted::prepare(scenario, places).map(Self::Mounted),
+            Guest::Mount | Guest::Passthrough => Mounted::prepare(scenario, places).map(Self::Mounted),
             Guest::Uml | Guest::Qemu(_) => {
                 places.fetch(|| find(scenario, places)).map(|found| Self::Virtual(Box::new(found)))
             }
@@ -79,7 +79,7 @@ fn find(scenario: &Scenario, places: &Places<'_>) -> anyhow::Result<Virtual> {
     let report = OnStderr::default();
     let tools = Tools::new(&cache, &report);
     let (kernel, vmm): (Kernel, Box<dyn Vmm + Sync>) = match scenario.guest {
-        Guest::Mount => anyhow::bail!("a mount has no machine"),
+        Guest::Mount | Guest::Passthrough => anyhow::bail!("a mount has no machine"),
         Guest::Uml => (tools.uml_kernel(None).context("a kernel of User Mode Linux")?, Box::new(Uml)),
         Guest::Qemu(series) => {
             let kernel = tools.kernel(Some(Path::new(series))).context("a kernel")?;
@@ -101,7 +101,7 @@ fn find(scenario: &Scenario, places: &Places<'_>) -> anyhow::Result<Virtual> {
     };
     let (memory_mib, cpus) = match scenario.guest {
         Guest::Qemu(_) => (1024, 2),
-        Guest::Uml | Guest::Mount => (512, 1),
+        Guest::Uml | Guest::Mount | Guest::Passthrough => (512, 1),
     };
     let spec = GuestSpec {
         kernel,

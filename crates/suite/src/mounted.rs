@@ -16,14 +16,17 @@ use transom_vm::{packages::Cache, peer};
 
 use crate::{
     places::Places,
-    scenario::{Daemon, Scenario},
+    scenario::{Daemon, Guest, Scenario},
 };
 
 /// An option of the programs that run in a guest: here the users are this machine's own.
 const ADD_USERS: &str = "--add-users";
 
 /// What mounts.
-pub(crate) struct Mounted(Program);
+pub(crate) struct Mounted {
+    program: Program,
+    options: Options,
+}
 
 impl Mounted {
     /// Finds what `scenario` needs. Errors: nothing can be mounted here, or the daemon is not there.
@@ -34,8 +37,10 @@ impl Mounted {
             Daemon::Transomd => places.executable("transomd")?,
             Daemon::Virtiofsd => peer::existing(&Cache::locate()?).context("virtiofsd 1.14 is not in the cache")?,
         };
-        let args = scenario.daemon_args().into_iter().map(Into::into).collect();
-        Ok(Self(Program { args, ..Program::new(path) }))
+        let options = Options { passthrough: scenario.guest == Guest::Passthrough, ..Options::default() };
+        let mut args = options.daemon_args();
+        args.extend(scenario.daemon_args().into_iter().map(Into::into));
+        Ok(Self { program: Program { args, ..Program::new(path) }, options })
     }
 
     /// Runs `command` with `share` mounted where it says `/share`, and `tools` where it says `/tools`; gives what it wrote.
@@ -43,8 +48,9 @@ impl Mounted {
     /// In a process of its own: threads of this one that do not share its descriptors would keep the mount open.
     pub(crate) fn run(&self, share: &Path, tools: &Path, command: &[&str]) -> anyhow::Result<Vec<u8>> {
         let at = tempfile::tempdir().context("a directory to mount at")?;
-        let source = mount::Mount::builder().shared_dir(share).daemon(self.0.clone());
-        let mut mount = Mount::start(source, at.path(), Options::default())?;
+        let source = mount::Mount::builder().shared_dir(share).daemon(self.program.clone());
+        let mut mount = Mount::start(source, at.path(), self.options.clone())?;
+        mount.passthrough().context("no passthrough")?;
         let mut words =
             command.iter().filter(|word| **word != ADD_USERS).map(|word| translated(word, at.path(), tools));
         let program = words.next().context("a command has a program")?;

@@ -24,6 +24,8 @@ pub(crate) enum Guest {
     Qemu(&'static str),
     /// The kernel that runs here, by way of `/dev/fuse`.
     Mount,
+    /// The same, which reads and writes the host's files itself.
+    Passthrough,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,7 +83,7 @@ impl Scenario {
         let guest = match self.guest {
             Guest::Uml => "uml".into(),
             Guest::Qemu(version) => format!("qemu-{version}"),
-            Guest::Mount => "mount".into(),
+            Guest::Mount | Guest::Passthrough => "mount".into(),
         };
         let daemon = match self.daemon {
             Daemon::Transomd => "transomd",
@@ -92,7 +94,8 @@ impl Scenario {
             DaxMode::Inode => format!("dax-inode-{}M", dax.window_len >> 20),
             DaxMode::Always => format!("dax-always-{}M", dax.window_len >> 20),
         });
-        let words: Vec<&str> = dax.as_deref().into_iter().chain(options).collect();
+        let passthrough = (self.guest == Guest::Passthrough).then_some("passthrough");
+        let words: Vec<&str> = dax.as_deref().into_iter().chain(passthrough).chain(options).collect();
         format!("{guest}/{daemon}/{}/{}", words.join(","), self.job.name())
     }
 
@@ -201,14 +204,17 @@ fn mounts() -> Vec<Scenario> {
     const AUTO: &[&str] = &["--cache=auto"];
     const WRITEBACK: &[&str] = &["--cache=auto", "--writeback"];
     let mut all = Vec::new();
-    let mut add = |daemon, options, job| {
-        all.push(Scenario { guest: Guest::Mount, daemon, options, dax: None, job, runs_by_default: true });
+    let mut add = |guest, daemon, options, job| {
+        all.push(Scenario { guest, daemon, options, dax: None, job, runs_by_default: true });
     };
-    add(Daemon::Transomd, AUTO, Job::Cases);
-    add(Daemon::Transomd, NEVER, Job::Cases);
-    add(Daemon::Transomd, WRITEBACK, Job::Cases);
-    add(Daemon::Transomd, AUTO, Job::Pjdfstest);
-    add(Daemon::Virtiofsd, AUTO, Job::Cases);
-    add(Daemon::Virtiofsd, AUTO, Job::Pjdfstest);
+    add(Guest::Mount, Daemon::Transomd, AUTO, Job::Cases);
+    add(Guest::Mount, Daemon::Transomd, NEVER, Job::Cases);
+    add(Guest::Mount, Daemon::Transomd, WRITEBACK, Job::Cases);
+    add(Guest::Mount, Daemon::Transomd, AUTO, Job::Pjdfstest);
+    add(Guest::Passthrough, Daemon::Transomd, AUTO, Job::Cases);
+    add(Guest::Passthrough, Daemon::Transomd, NEVER, Job::Cases);
+    add(Guest::Passthrough, Daemon::Transomd, AUTO, Job::Pjdfstest);
+    add(Guest::Mount, Daemon::Virtiofsd, AUTO, Job::Cases);
+    add(Guest::Mount, Daemon::Virtiofsd, AUTO, Job::Pjdfstest);
     all
 }

@@ -32,7 +32,7 @@ use crate::{
     daemon::{Daemon, DaemonError, Program},
     platform::Process,
     transport::{ConnectError, VhostUser},
-    window::Area,
+    window::{Area, WindowUse},
 };
 
 /// The tag of a daemon that tells none. Nobody mounts by it here.
@@ -215,22 +215,22 @@ impl Builder {
 
     fn device(&self) -> Result<Arc<Device>, MountError> {
         let arena = Arc::new(Arena::new(self.arena_len_bytes).map_err(MountError::Arena)?);
-        let transport = self.transport(&arena)?;
+        let transport = self.transport(&arena, WindowUse::Memory)?;
         let dma = DmaChoice::always(Arc::new(arena.pool(WhenFull::Wait(ROOM_MAX.as_nanos() as u64))));
         Ok(Arc::new(VirtioFs::new(transport, Arc::new(Process), &dma, self.settings)?))
     }
 
     /// The daemon, with `arena` handed over and no queue started.
-    pub(crate) fn transport(&self, arena: &Arc<Arena>) -> Result<VhostUser, MountError> {
+    pub(crate) fn transport(&self, arena: &Arc<Arena>, window_use: WindowUse) -> Result<VhostUser, MountError> {
         match &self.source {
             Source::Nowhere => Err(MountError::Nowhere),
             Source::Socket(path) => {
                 let connect = |source| MountError::Socket { path: path.clone(), source };
                 let stream = UnixStream::connect(path).map_err(connect)?;
-                VhostUser::connect(stream, Arc::clone(arena), TAG)
+                VhostUser::connect_for(stream, Arc::clone(arena), TAG, window_use)
                     .map_err(|source| MountError::Connect { name: path.clone(), source })
             }
-            Source::Directory(path) => self.start(path, arena),
+            Source::Directory(path) => self.start(path, arena, window_use),
         }
     }
 
@@ -248,10 +248,10 @@ impl Builder {
     }
 
     /// Starts a daemon, which ends with the transport.
-    fn start(&self, shared_dir: &Path, arena: &Arc<Arena>) -> Result<VhostUser, MountError> {
+    fn start(&self, shared_dir: &Path, arena: &Arc<Arena>, window_use: WindowUse) -> Result<VhostUser, MountError> {
         let program = self.program.clone().unwrap_or_else(Program::transomd);
         let (mut daemon, stream) = Daemon::start(&program, shared_dir)?;
-        match VhostUser::connect(stream, Arc::clone(arena), TAG) {
+        match VhostUser::connect_for(stream, Arc::clone(arena), TAG, window_use) {
             Ok(transport) => Ok(transport.with_daemon(daemon)),
             Err(source) => Err(match daemon.wait(LAST_WORDS_MAX) {
                 Some(status) => MountError::Ended { program: program.path, status, messages: daemon.messages() },

@@ -75,6 +75,9 @@ pub(super) struct Measure {
     /// Measure the first daemon with a DAX window of so many MiB too, before all others; needs --guest qemu
     #[arg(long, value_name = "MIB")]
     dax_window_mib: Option<u64>,
+    /// Measure the first daemon with a mount's passthrough too, before all others; needs --guest mount, root and Linux 6.9
+    #[arg(long)]
+    passthrough: bool,
 }
 
 /// Who uses the share.
@@ -165,6 +168,9 @@ impl Measure {
         if let (Some(mib), Some(first)) = (self.dax_window_mib, candidates.first()) {
             let with_window = Candidate { name: "DAX".to_owned(), window_len: Some(mib << 20), ..first.clone() };
             candidates.insert(0, with_window);
+        }
+        if let (true, Some(first)) = (self.passthrough, candidates.first()) {
+            candidates.insert(0, first.clone().with_passthrough());
         }
         for (number, candidate) in candidates.iter().enumerate() {
             let is_twice = candidates[..number].iter().any(|other| other.name == candidate.name);

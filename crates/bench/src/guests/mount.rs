@@ -17,7 +17,7 @@ use super::{
     vm::workload_words,
 };
 use crate::{
-    daemon::{Candidate, Daemon, Source},
+    daemon::{Candidate, Daemon, Source, mount_options},
     process::{Placement, on_core},
     workload::{Group, place::Forget},
 };
@@ -56,9 +56,12 @@ impl Guest for Mount {
         std::fs::create_dir(&point)?;
         let log = || daemon.as_ref().map(Daemon::log).unwrap_or_default();
         let share = Share::builder().socket(socket);
-        let mount =
-            on_core(self.placement.guest_core(), || fuse::Mount::start(share, &point, fuse::Options::default()))?;
+        let options = mount_options(candidate.passthrough);
+        let mount = on_core(self.placement.guest_core(), || fuse::Mount::start(share, &point, options))?;
         let mut mount = mount.with_context(|| format!("{} wrote: {}", candidate.name, log()))?;
+        if candidate.passthrough {
+            mount.passthrough().context("no passthrough")?;
+        }
         let pids = daemon.iter().map(|daemon| daemon.process.id()).collect();
         let result = self.work(run, &point, pids).with_context(|| format!("{} wrote: {}", candidate.name, log()));
         let unmounted = mount.unmount().with_context(|| format!("unmounting {point:?}"));

@@ -83,7 +83,11 @@ impl Guest for User {
     }
 
     fn objection(&self, candidate: &Candidate) -> Option<String> {
-        candidate.window_len.map(|_| "the guest library's measurements have no window yet".to_owned())
+        match candidate {
+            Candidate { window_len: Some(_), .. } => Some("the guest library's measurements have no window yet".into()),
+            Candidate { passthrough: true, .. } => Some("only a mount passes files through".into()),
+            _ => None,
+        }
     }
 
     fn lacks(&self, group: Group) -> Option<&'static str> {

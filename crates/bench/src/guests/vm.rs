@@ -56,7 +56,7 @@ impl Guest for Machine {
             Source::Program(_) if candidate.is_without_config && !self.vmm.daemon_args("").is_empty() => Some(
                 "it does not offer VHOST_USER_PROTOCOL_F_CONFIG, without which this machine finds no device".into(),
             ),
-            Source::Program(_) => None,
+            Source::Program(_) => candidate.passthrough.then(|| "only a mount passes files through".into()),
         }
     }
 

@@ -9,11 +9,11 @@ use std::{
 
 use anyhow::{Context as _, Result};
 
-use super::{command_line::Request, serve};
+use super::{command_line::Request, serve, warning};
 
 /// Set for the process in the background, whose standard output is the pipe.
 const IS_BEHIND: &str = "TRANSOM_MOUNT_IS_BEHIND";
-/// What the process says when the share can be used; anything else is why it cannot.
+/// What the process says first when the share can be used, with a warning behind it or nothing; anything else is why it cannot.
 const READY: &[u8] = b"\n";
 
 /// Mounts, and returns once the share can be used; who serves is another process.
@@ -33,10 +33,13 @@ fn start() -> Result<()> {
     let mut child = command.spawn().context("cannot start the process in the background")?;
     let mut word = Vec::new();
     child.stdout.take().context("a pipe")?.read_to_end(&mut word)?;
-    if word == READY {
+    let text = String::from_utf8_lossy(&word).trim().to_owned();
+    if word.starts_with(READY) {
+        if !text.is_empty() {
+            eprintln!("transom: {text}");
+        }
         return Ok(());
     }
-    let text = String::from_utf8_lossy(&word).trim().to_owned();
     anyhow::bail!(if text.is_empty() {
         "the process in the background has ended without a word".to_owned()
     } else {
@@ -47,10 +50,10 @@ fn start() -> Result<()> {
 fn serve_behind(request: &Request) -> Result<()> {
     // It fails where this process leads its group, and then the group is its own all the same.
     let _ = rustix::process::setsid();
-    let outcome = serve(request, |_| {
+    let outcome = serve(request, |mount| {
         // Not before: paths may be relative. Where it fails, this process keeps a directory busy, and no more.
         let _ = std::env::set_current_dir("/");
-        tell(READY);
+        tell(&[READY, warning(mount).unwrap_or_default().as_bytes()].concat());
     });
     if let Err(error) = &outcome {
         // Nobody reads this any more where the mount has worked.

@@ -32,9 +32,13 @@ pub(crate) struct MountArgs {
     #[command(flatten)]
     from: Source,
 
-    /// Options as in fstab: ro, nosuid, allow_other, threads=N, poll_us=N and others; may be given several times
+    /// Options as in fstab: ro, nosuid, passthrough, threads=N, poll_us=N and others; may be given several times
     #[arg(short = 'o', value_name = "OPTIONS", allow_hyphen_values = true)]
     options: Vec<String>,
+
+    /// Let the kernel read, write and map the host's files itself, without requests; takes root and Linux 6.9
+    #[arg(long)]
+    passthrough: bool,
 
     /// Stay in the foreground, which is the default
     #[arg(short = 'f', conflicts_with = "background")]
@@ -59,6 +63,8 @@ Examples:
       Until Ctrl-C, or `umount /mnt`.
   transom mount -b -o ro,threads=2 --shared-dir /srv/share /mnt -- --cache=always --xattr
       In the background; what follows -- is for transomd.
+  transom mount --passthrough --shared-dir /srv/share /mnt
+      Reads, writes and mappings go to the host's page cache; the daemon opens and closes.
   transom mount --socket /run/share.sock /mnt
       The share of a daemon that is already there and has no guest yet.
   mount -t transom /srv/share /mnt
@@ -116,7 +122,10 @@ impl MountArgs {
     fn run(&self) -> Result<()> {
         let mut options = Options::default();
         self.options.iter().try_for_each(|list| options.parse(list))?;
-        let source = self.from.builder(self.daemon_args.clone())?;
+        options.passthrough |= self.passthrough;
+        let mut daemon_args = if self.from.starts_transomd() { options.daemon_args() } else { Vec::new() };
+        daemon_args.extend_from_slice(&self.daemon_args);
+        let source = self.from.builder(daemon_args)?;
         let request = Request { source, mountpoint: self.mountpoint.clone(), options };
         if self.background { background::run(&request) } else { foreground(&request) }
     }
@@ -140,6 +149,7 @@ impl Helper {
             anyhow::ensure!(daemon_args.is_empty(), "the daemon of a socket runs already: it takes no {daemon_args:?}");
             Mount::builder().socket(source)
         } else {
+            daemon_args.splice(0..0, options.daemon_args());
             directory(source, None, daemon_args)
         };
         let request = Request { source, mountpoint: self.mountpoint.clone(), options };

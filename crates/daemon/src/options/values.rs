@@ -172,6 +172,8 @@ pub(crate) enum FrontEndName {
     Alioth,
     /// One that does what the vhost-user specification says
     Generic,
+    /// transom mount --passthrough, which hands the files to the kernel
+    Passthrough,
     /// QEMU, taken at its word: for a test that shows that it must not be
     #[value(hide = true)]
     QemuWithoutBarrier,
@@ -185,6 +187,7 @@ impl From<FrontEndName> for FrontEnd {
             FrontEndName::Crosvm => Self::CROSVM,
             FrontEndName::Alioth => Self::ALIOTH,
             FrontEndName::Generic => Self::GENERIC,
+            FrontEndName::Passthrough => Self::PASSTHROUGH,
             FrontEndName::QemuWithoutBarrier => Self { needs_barrier: false, ..Self::QEMU },
         }
     }

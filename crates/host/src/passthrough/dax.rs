@@ -203,6 +203,7 @@ impl Passthrough {
         let open = |mode: OFlags| self.inodes.open(nodeid, mode | OFlags::NONBLOCK);
         let writable = match self.config.readonly {
             true => Err(Errno::ROFS),
+            false if front_end.opens_as_asked && !wants_write => Err(Errno::ACCESS),
             // Writable from the first, if it may be: what is mapped read-only cannot become writable without a gap.
             false => open(OFlags::RDWR),
         };

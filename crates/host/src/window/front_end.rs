@@ -17,6 +17,9 @@ pub struct FrontEnd {
     pub maps_beyond_end: bool,
     /// A reset of the device ends all mappings without a request of ours.
     pub unmaps_at_reset: bool,
+    /// It wants a descriptor for reading where the guest only reads: it maps nothing, so that one for writing can take its
+    /// place without a gap.
+    pub opens_as_asked: bool,
 }
 
 impl FrontEnd {
@@ -29,6 +32,7 @@ impl FrontEnd {
         maps_read_only: false,
         maps_beyond_end: false,
         unmaps_at_reset: true,
+        opens_as_asked: false,
     };
 
     /// crosvm maps into one reservation: a mapping costs little, and only its own request ends it.
@@ -39,10 +43,14 @@ impl FrontEnd {
         maps_read_only: true,
         maps_beyond_end: true,
         unmaps_at_reset: false,
+        opens_as_asked: false,
     };
 
     /// Alioth maps into one reservation too.
     pub const ALIOTH: Self = Self { unmaps_at_reset: true, ..Self::CROSVM };
+
+    /// `transom mount` hands the descriptors to the kernel, as the backing files of a FUSE mount.
+    pub const PASSTHROUGH: Self = Self { opens_as_asked: true, ..Self::ALIOTH };
 
     /// The specification's word and nothing beyond: no promise of more mappings than QEMU bears, none for the end of a
     /// file.

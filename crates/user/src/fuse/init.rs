@@ -14,50 +14,81 @@ const NOT_CARRIED: InitFlags = InitFlags::MAP_ALIGNMENT
     .union(InitFlags::HAS_INODE_DAX)
     .union(InitFlags::OVER_IO_URING)
     .union(InitFlags::PASSTHROUGH);
+/// What a daemon needs to know that it may be asked to map files. The second lets it choose what the flag of a file says; the
+/// kernel hears of neither.
+const MAPS: InitFlags = InitFlags::MAP_ALIGNMENT.union(InitFlags::HAS_INODE_DAX);
+/// log2 of the alignment of what is mapped then: ranges of 2 MiB.
+const ALIGNMENT_LOG2_MAX: u16 = 21;
+/// File systems below the one that is passed through to: none. Then the kernel lets this mount be stacked upon.
+const STACK_DEPTH: u32 = 1;
 /// Bytes of [`InitOut`] before minor 23, which kernels still take.
 const OUT_COMPAT_LEN: usize = 24;
 
-/// Clears in `body`, the arguments of INIT, what cannot be carried; gives the flags that are offered.
-pub(super) fn filter_request(body: &mut [u8]) -> InitFlags {
-    let len = body.len();
-    let mut padded = [0; size_of::<InitIn>()];
-    let known = len.min(padded.len());
-    padded[..known].copy_from_slice(&body[..known]);
-    let mut args = zerocopy::transmute!(padded);
-    let InitIn { flags, flags2, .. } = &mut args;
+/// What the kernel offers in `body`, the arguments of INIT.
+pub(super) fn offered(body: &[u8]) -> InitFlags {
+    let InitIn { flags, flags2, .. } = args_of(body);
     let mut offered = u64::from(flags.get());
-    if len > INIT_IN_COMPAT_LEN && offered & InitFlags::INIT_EXT.bits() != 0 {
+    if body.len() > INIT_IN_COMPAT_LEN && offered & InitFlags::INIT_EXT.bits() != 0 {
         offered |= u64::from(flags2.get()) << 32;
     }
-    let offered = InitFlags::from_bits_retain(offered) - NOT_CARRIED;
-    *flags = (offered.bits() as u32).into();
-    *flags2 = ((offered.bits() >> 32) as u32).into();
-    body[..known].copy_from_slice(&args.as_bytes()[..known]);
-    offered
+    InitFlags::from_bits_retain(offered)
 }
 
-/// The daemon's answer as the kernel gets it; nothing where it is too short to be one.
-pub(super) fn filter_reply(body: &[u8], offered: InitFlags, page_len: usize) -> Option<Vec<u8>> {
+/// Clears in `body`, the arguments of INIT, what cannot be carried; gives the flags that are offered.
+///
+/// For a mount that passes files through the daemon is offered to map them; the kernel does not pass through and keep what was
+/// written for later.
+pub(super) fn filter_request(body: &mut [u8], passes: bool) -> InitFlags {
+    let mut args = args_of(body);
+    let mut flags = offered(body) - NOT_CARRIED;
+    if passes {
+        flags = flags - InitFlags::WRITEBACK_CACHE | MAPS;
+    }
+    args.flags = (flags.bits() as u32).into();
+    args.flags2 = ((flags.bits() >> 32) as u32).into();
+    let known = body.len().min(size_of::<InitIn>());
+    body[..known].copy_from_slice(&args.as_bytes()[..known]);
+    flags
+}
+
+/// Zeros behind the end of `body`.
+fn args_of(body: &[u8]) -> InitIn {
+    let mut padded = [0; size_of::<InitIn>()];
+    let known = body.len().min(padded.len());
+    padded[..known].copy_from_slice(&body[..known]);
+    zerocopy::transmute!(padded)
+}
+
+/// The daemon's answer as the kernel gets it, and whether files are passed through, where that was asked for; nothing where
+/// the answer is too short to be one.
+pub(super) fn filter_reply(body: &[u8], offered: InitFlags, passes: bool, page_len: usize) -> Option<(Vec<u8>, bool)> {
     if body.len() < OUT_COMPAT_LEN {
         return None;
     }
     let mut padded = [0; size_of::<InitOut>()];
-    let known = body.len().min(padded.len());
+    let mut known = body.len().min(padded.len());
     padded[..known].copy_from_slice(&body[..known]);
     let mut out = InitOut::read_from_bytes(&padded).ok()?;
     let mut taken = u64::from(out.flags.get());
     if taken & InitFlags::INIT_EXT.bits() != 0 {
         taken |= u64::from(out.flags2.get()) << 32;
     }
-    let taken = InitFlags::from_bits_retain(taken & offered.bits());
+    let mut taken = InitFlags::from_bits_retain(taken & offered.bits());
+    let is_agreed = passes && taken.contains(InitFlags::MAP_ALIGNMENT) && out.map_alignment.get() <= ALIGNMENT_LOG2_MAX;
+    taken -= NOT_CARRIED;
+    out.max_stack_depth = 0.into();
+    if is_agreed {
+        taken |= InitFlags::PASSTHROUGH | InitFlags::INIT_EXT;
+        out.max_stack_depth = STACK_DEPTH.into();
+        known = size_of::<InitOut>();
+    }
     out.flags = (taken.bits() as u32).into();
     out.flags2 = ((taken.bits() >> 32) as u32).into();
     out.max_write = out.max_write.get().min(DATA_LEN_MAX as u32).into();
     let pages = (DATA_LEN_MAX / page_len).max(1) as u16;
     out.max_pages = out.max_pages.get().min(pages).into();
     out.map_alignment = 0.into();
-    out.max_stack_depth = 0.into();
-    Some(out.as_bytes()[..known].to_vec())
+    Some((out.as_bytes()[..known].to_vec(), is_agreed))
 }
 
 #[cfg(test)]
@@ -81,7 +112,7 @@ mod tests {
     fn what_a_pump_cannot_carry_is_not_offered_and_the_rest_is() {
         let all = InitFlags::all();
         let mut body = request(all);
-        assert_eq!(filter_request(&mut body), all - NOT_CARRIED);
+        assert_eq!(filter_request(&mut body, false), all - NOT_CARRIED);
         let args = InitIn::read_from_bytes(&body).unwrap();
         assert_eq!(u64::from(args.flags.get()) | u64::from(args.flags2.get()) << 32, (all - NOT_CARRIED).bits());
         assert_eq!((args.major.get(), args.minor.get()), (7, 45));
@@ -90,7 +121,7 @@ mod tests {
     #[test]
     fn an_old_kernels_request_has_no_second_flags() {
         let mut body = request(InitFlags::ASYNC_READ | InitFlags::SECURITY_CTX)[..INIT_IN_COMPAT_LEN].to_vec();
-        assert_eq!(filter_request(&mut body), InitFlags::ASYNC_READ);
+        assert_eq!(filter_request(&mut body, false), InitFlags::ASYNC_READ);
         assert_eq!(body.len(), INIT_IN_COMPAT_LEN);
     }
 
@@ -107,7 +138,9 @@ mod tests {
             ..InitOut::default()
         };
         let offered = InitFlags::ASYNC_READ | InitFlags::INIT_EXT | InitFlags::MAX_PAGES;
-        let out = InitOut::read_from_bytes(&filter_reply(out.as_bytes(), offered, 4096).unwrap()).unwrap();
+        let (out, is_agreed) = filter_reply(out.as_bytes(), offered, false, 4096).unwrap();
+        assert!(!is_agreed);
+        let out = InitOut::read_from_bytes(&out).unwrap();
         assert_eq!((out.flags.get(), out.flags2.get()), (offered.bits() as u32, 0));
         assert_eq!((out.max_write.get(), out.max_pages.get()), (1 << 20, 256));
         assert_eq!((out.map_alignment.get(), out.max_stack_depth.get()), (0, 0));
@@ -115,7 +148,29 @@ mod tests {
 
     #[test]
     fn a_short_answer_stays_as_short_and_a_shorter_one_is_none() {
-        assert_eq!(filter_reply(&[0; OUT_COMPAT_LEN], InitFlags::all(), 4096).unwrap().len(), OUT_COMPAT_LEN);
-        assert_eq!(filter_reply(&[0; OUT_COMPAT_LEN - 1], InitFlags::all(), 4096), None);
+        let filter = |len| filter_reply(&[0; OUT_COMPAT_LEN][..len], InitFlags::all(), true, 4096);
+        assert_eq!(filter(OUT_COMPAT_LEN), Some((vec![0; OUT_COMPAT_LEN], false)));
+        assert_eq!(filter(OUT_COMPAT_LEN - 1), None);
+    }
+
+    #[test]
+    fn passing_through_is_offered_to_the_daemon_as_mapping_and_told_to_the_kernel_where_the_daemon_maps() {
+        let mut body = request(InitFlags::all());
+        let offered = filter_request(&mut body, true);
+        assert!(offered.contains(MAPS) && !offered.intersects(InitFlags::WRITEBACK_CACHE | InitFlags::PASSTHROUGH));
+        let answer = |flags: InitFlags, map_alignment: u16| {
+            let bits = flags.bits();
+            let (flags, flags2) = ((bits as u32).into(), ((bits >> 32) as u32).into());
+            let out = InitOut { flags, flags2, map_alignment: map_alignment.into(), ..InitOut::default() };
+            let (out, is_agreed) = filter_reply(out.as_bytes(), offered, true, 4096).unwrap();
+            let out = InitOut::read_from_bytes(&out).unwrap();
+            (u64::from(out.flags.get()) | u64::from(out.flags2.get()) << 32, out.max_stack_depth.get(), is_agreed)
+        };
+        let told = InitFlags::ASYNC_READ | InitFlags::INIT_EXT;
+        let passing = (told | InitFlags::PASSTHROUGH).bits();
+        assert_eq!(answer(told | MAPS, 21), (passing, STACK_DEPTH, true));
+        assert_eq!(answer(InitFlags::ASYNC_READ | InitFlags::MAP_ALIGNMENT, 12), (passing, STACK_DEPTH, true));
+        assert_eq!(answer(told | InitFlags::HAS_INODE_DAX, 0), (told.bits(), 0, false));
+        assert_eq!(answer(told | MAPS, 22), (told.bits(), 0, false));
     }
 }

@@ -21,6 +21,21 @@ use zerocopy::IntoBytes as _;
 
 /// FUSE_DEV_IOC_CLONE: `_IOR(229, 0, uint32_t)`.
 const CLONE: libc::Ioctl = 0x8004_e500_u32 as libc::Ioctl;
+/// FUSE_DEV_IOC_BACKING_OPEN: `_IOW(229, 1, struct fuse_backing_map)`.
+const BACKING_OPEN: libc::Ioctl = 0x4010_e501;
+/// FUSE_DEV_IOC_BACKING_CLOSE: `_IOW(229, 2, uint32_t)`.
+const BACKING_CLOSE: libc::Ioctl = 0x4004_e502;
+
+/// `fuse_backing_map`.
+#[repr(C)]
+struct BackingMap {
+    fd: i32,
+    /// Zero.
+    flags: u32,
+    /// Zero.
+    padding: u64,
+}
+const _: () = assert!(size_of::<BackingMap>() == 16);
 
 /// A descriptor of `/dev/fuse`. It never blocks.
 #[derive(Debug)]
@@ -54,6 +69,27 @@ impl Kernel {
         // SAFETY: the request reads one `u32`, which lives until the call returns.
         let done = unsafe { libc::ioctl(another.0.as_raw_fd(), CLONE, &raw const source) };
         if done < 0 { Err(io::Error::last_os_error()) } else { Ok(another) }
+    }
+
+    /// Registers `file`, for opens to be passed through to; it stays open in the kernel until [`Self::unregister`]. Gives its
+    /// number, which is above 0.
+    ///
+    /// Errors: EPERM without CAP_SYS_ADMIN in the first user namespace or where INIT has not agreed on it, ELOOP for a file system
+    /// on top of another, EINVAL for what is no regular file.
+    pub(super) fn register(&self, file: BorrowedFd<'_>) -> Result<i32, Errno> {
+        let map = BackingMap { fd: file.as_raw_fd(), flags: 0, padding: 0 };
+        // SAFETY: the request reads one `BackingMap` behind the pointer, which `map` is, and keeps no pointer.
+        let id = unsafe { libc::ioctl(self.0.as_raw_fd(), BACKING_OPEN, &raw const map) };
+        result(id as isize)?;
+        if id > 0 { Ok(id) } else { Err(Errno::IO) }
+    }
+
+    /// Ends a registration. What is open by it stays so. Errors: ENOENT for a number that is none.
+    pub(super) fn unregister(&self, id: i32) -> Result<(), Errno> {
+        let id = id.cast_unsigned();
+        // SAFETY: the request reads one `u32` behind the pointer, which `id` is, and keeps no pointer.
+        let done = unsafe { libc::ioctl(self.0.as_raw_fd(), BACKING_CLOSE, &raw const id) };
+        result(done as isize).map(drop)
     }
 
     /// Reads one request into `room`; gives its length. EAGAIN while there is none, ENODEV once it is unmounted.

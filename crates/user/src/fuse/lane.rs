@@ -1,7 +1,8 @@
 //! One thread's way between the kernel and the daemon: a descriptor of `/dev/fuse`, a request queue, and slots.
 //!
 //! A request is read straight into a slot, which the chain in the ring points to; the reply is written into the same slot by
-//! the daemon and handed to the kernel from there. Nothing is copied in between, and nothing of a message is changed.
+//! the daemon and handed to the kernel from there. Nothing is copied in between, and nothing of a message is changed, but for
+//! answers to opens with [`passthrough`](super::passthrough), which also has requests of its own.
 //! The thread never waits for one request: it sleeps until either side has something, so that what blocks in the daemon
 //! only takes a slot. When all are taken, requests are still read, into the slot to spare: INTERRUPT and FORGET go
 //! their own way, anything else waits its turn in ordinary memory ([`Backlog`](super::backlog)).
@@ -26,6 +27,7 @@ use super::{
     backlog::Parked,
     kernel::{Kernel, Piece},
     pace::Pace,
+    passthrough::{Kind, rights},
     reply_room,
     shared::Shared,
     sleep::Sleep,
@@ -37,6 +39,9 @@ use crate::{arena::Arena, platform::now_ns};
 const READS_MAX: usize = 8;
 /// The greatest errno of a reply: from 512 on they are the kernel's own (`ERESTARTSYS` and others).
 const ERRNO_MAX: i32 = 511;
+
+/// Of the answer to an open, more than there is.
+const OPEN_LEN_MAX: usize = 256;
 
 /// What a lane is made of.
 pub(super) struct Lane {
@@ -65,12 +70,14 @@ pub(super) struct Memory {
 pub(super) struct InFlight {
     unique: u64,
     len: usize,
+    kind: Kind,
 }
 
 impl Lane {
     /// Carries messages until the mount ends.
     pub(super) fn run(mut self) {
-        let ended = Sleep::new(&self).and_then(|mut sleep| {
+        let limited = if self.shared.passthrough.is_on() { rights::keep_few() } else { Ok(()) };
+        let ended = limited.and_then(|()| Sleep::new(&self)).and_then(|mut sleep| {
             loop {
                 self.turn(&mut sleep)?;
             }
@@ -106,6 +113,7 @@ impl Lane {
             has_some = true;
             self.reply(used)?;
             self.slots.give(used.cookie);
+            self.send_own();
             if let Some(parked) = self.shared.backlog.take_of(self.index) {
                 self.submit_parked(&parked);
             }
@@ -114,17 +122,30 @@ impl Lane {
     }
 
     fn reply(&self, used: Used) -> Result<(), End> {
-        let InFlight { unique, len: request_len } = self.in_flight[usize::from(used.cookie)];
+        let InFlight { unique, len: request_len, kind } = self.in_flight[usize::from(used.cookie)];
         let room = self.slots.room(used.cookie, request_len);
         let written = used.written_bytes as usize;
         let memory = &self.memory.memory;
         let header = reply_header(memory, room.offset, written).filter(|header| header.unique.get() == unique);
+        if let Kind::Own(job) = kind {
+            let error = header.map_or(Errno::IO.raw_os_error(), |header| -header.error.get());
+            let outcome = if error == 0 { Ok(()) } else { Err(Errno::from_raw_os_error(error)) };
+            return self.answered(job, outcome);
+        }
         let Some(header) = header else {
             tracing::warn!(unique, written, "the daemon's reply is none; the request fails with EIO");
             return self.fail(unique);
         };
         let body_len = header.len.get() as usize - size_of::<OutHeader>();
-        let body = Piece { memory, offset: room.offset + size_of::<OutHeader>(), len_bytes: body_len };
+        let offset = room.offset + size_of::<OutHeader>();
+        if !matches!(kind, Kind::Carried) && header.error.get() == 0 {
+            let mut body = vec![0; body_len.min(OPEN_LEN_MAX)];
+            memory.read(offset, &mut body);
+            if self.opened(kind, unique, &body)? {
+                return Ok(());
+            }
+        }
+        let body = Piece { memory, offset, len_bytes: body_len };
         match self.kernel.reply(&header, body) {
             // The caller is gone.
             Ok(()) | Err(Errno::NOENT) => Ok(()),
@@ -189,8 +210,16 @@ impl Lane {
             self.memory.memory.read(offset, &mut message);
             message
         };
-        match Opcode::from_u32(header.opcode.get()) {
-            Some(Opcode::Forget | Opcode::BatchForget) => self.send_priority(&copy()).map(|()| false),
+        let opcode = Opcode::from_u32(header.opcode.get());
+        if opcode == Some(Opcode::Release) {
+            self.note_release(header.nodeid.into());
+        }
+        match opcode {
+            Some(Opcode::Forget | Opcode::BatchForget) => {
+                let message = copy();
+                self.note_forget(&message);
+                self.send_priority(&message).map(|()| false)
+            }
             Some(Opcode::Interrupt) => {
                 let message = copy();
                 let about = InterruptIn::read_from_prefix(&message[size_of::<InHeader>()..]);
@@ -226,20 +255,32 @@ impl Lane {
         self.submit(slot, &parked.header, parked.message.len());
     }
 
-    /// Puts the request in `slot` into the ring, with as much room for the reply as it asks for: there are daemons that fill
-    /// what they are given.
+    /// Puts the kernel's request in `slot` into the ring.
     pub(super) fn submit(&mut self, slot: u16, header: &InHeader, len: usize) {
+        let kind = self.shared.passthrough.kind(header, &self.args(slot, len));
+        self.add(slot, header, len, kind);
+    }
+
+    /// The first arguments of the request of `len` bytes in `slot`.
+    fn args(&self, slot: u16, len: usize) -> [u8; reply_room::ARGS_LEN] {
+        let mut args = [0; reply_room::ARGS_LEN];
+        let known = args.len().min(len - size_of::<InHeader>());
+        self.memory.memory.read(self.slots.request(slot) + size_of::<InHeader>(), &mut args[..known]);
+        args
+    }
+
+    /// Puts a request into the ring, with as much room for the reply as it asks for: there are daemons that fill what they are
+    /// given.
+    pub(super) fn add(&mut self, slot: u16, header: &InHeader, len: usize, kind: Kind) {
         let memory = &self.memory.memory;
         let unique = header.unique.get();
         let offset = self.slots.request(slot);
-        let mut args = [0; reply_room::ARGS_LEN];
-        let known = args.len().min(len - size_of::<InHeader>());
-        memory.read(offset + size_of::<InHeader>(), &mut args[..known]);
+        let args = self.args(slot, len);
         let room = self.slots.room(slot, len);
         let room_len = reply_room::len_bytes(Opcode::from_u32(header.opcode.get()), &args).min(room.len_bytes);
         let readable = [segment(memory, offset, len)];
         let writable = [segment(memory, room.offset, room_len)];
-        self.in_flight[usize::from(slot)] = InFlight { unique, len };
+        self.in_flight[usize::from(slot)] = InFlight { unique, len, kind };
         self.ring.add(&readable, &writable, slot).expect("a slot stands for a chain that the ring has room for");
         if self.ring.needs_notify() {
             self.shared.device.notify(self.queue);

@@ -23,6 +23,7 @@ mod negotiate;
 mod notify;
 mod options;
 mod pace;
+mod passthrough;
 mod priority;
 mod queues;
 mod reply_room;
@@ -51,11 +52,13 @@ use crate::{
     arena::Arena,
     mount::{Builder, MountError as ShareError},
     transport::VhostUser,
+    window::WindowUse,
 };
 use attach::{Force, Place};
 use kernel::Kernel;
 use lane::{Lane, Memory};
 use pace::Pace;
+use passthrough::Passthrough;
 use priority::Priority;
 use shared::Shared;
 use slots::Slots;
@@ -63,6 +66,7 @@ use slots::Slots;
 pub use negotiate::InitError;
 pub use notify::{Notifier, Stale};
 pub use options::{Options, UnknownOption};
+pub use passthrough::{Obstacle, PassthroughCounts};
 
 /// Requests in flight of each thread; more wait their turn. A slot's pages are only used once touched.
 const IN_FLIGHT_MAX: u16 = 256;
@@ -148,7 +152,8 @@ impl Mount {
         let pool_len = pool_len.next_multiple_of(rustix::param::page_size());
         let slots_len = usize::from(lanes_max) * Slots::len_bytes(IN_FLIGHT_MAX);
         let arena = Arc::new(Arena::new(pool_len + slots_len).map_err(MountError::Memory)?);
-        let device = source.transport(&arena)?;
+        let window_use = if options.passthrough { WindowUse::Files } else { WindowUse::Memory };
+        let device = source.transport(&arena, window_use)?;
         let (pool, memory) = arena.pool_and_rest(pool_len, WhenFull::Fail);
         let memory = Arc::new(Memory { memory, _arena: Arc::clone(&arena) });
         let ops: Arc<dyn DmaOps> = Arc::new(pool);
@@ -187,6 +192,14 @@ impl Mount {
     /// Why it has ended, if it has.
     pub fn cause(&self) -> Option<End> {
         self.shared().cause()
+    }
+
+    /// Opens so far of a mount with [`Options::passthrough`].
+    ///
+    /// Errors: why nothing is passed through, and all is served by requests.
+    pub fn passthrough(&self) -> Result<PassthroughCounts, Obstacle> {
+        let passthrough = &self.shared().passthrough;
+        passthrough.obstacle().map_or_else(|| Ok(passthrough.counts()), Err)
     }
 
     fn shared(&self) -> &Arc<Shared> {
@@ -279,7 +292,8 @@ struct Parts {
 impl Parts {
     fn run(self, place: Place, options: &Options) -> Result<Mount, MountError> {
         let Self { device, priority, rings, chains_max, memory, kernel } = self;
-        let shared = Shared::new(device, priority).map_err(MountError::Threads)?;
+        let passthrough = Passthrough::new(options.passthrough, device.files().cloned());
+        let shared = Shared::new(device, priority, passthrough).map_err(MountError::Threads)?;
         let shared = Arc::new(shared);
         let path = place.path().to_owned();
         // Dropped on an error, which unmounts.

@@ -51,14 +51,20 @@ impl Lane {
         if header.opcode.get() != Opcode::Init as u32 {
             return Err(InitError::Nonsense);
         }
-        let offered = init::filter_request(body);
+        let passthrough = &self.shared.passthrough;
+        let passes = passthrough.is_possible(init::offered(body));
+        let offered = init::filter_request(body, passes);
         self.memory.memory.write(offset, &request);
         self.submit(slot, &header, len);
 
         let used = self.await_reply(&mut sleep, &deadline)?;
         self.slots.give(slot);
         let answer = self.read_answer(used, len)?;
-        let answer = init::filter_reply(&answer, offered, rustix::param::page_size()).ok_or(InitError::Nonsense)?;
+        let page_len = rustix::param::page_size();
+        let (answer, is_agreed) = init::filter_reply(&answer, offered, passes, page_len).ok_or(InitError::Nonsense)?;
+        if passes {
+            self.shared.passthrough.begin(is_agreed);
+        }
         let len = (size_of::<OutHeader>() + answer.len()) as u32;
         let reply = OutHeader { len: len.into(), error: 0.into(), unique: header.unique };
         self.kernel.write(&reply, &answer).map_err(|errno| InitError::End(End::Kernel(errno)))

@@ -1,6 +1,10 @@
 //! How a share is mounted, as `mount -o` says it.
 
+use std::ffi::OsString;
+
 use rustix::mount::MountFlags;
+
+use super::passthrough;
 
 /// What may be chosen about a mount.
 #[derive(Debug, Clone)]
@@ -18,6 +22,8 @@ pub struct Options {
     pub threads: u16,
     /// A thread watches for so many nanoseconds at most before it sleeps; 0 for never.
     pub poll_max_ns: u32,
+    /// Files that the daemon hands over are read, written and mapped by the kernel itself, without requests.
+    pub passthrough: bool,
 }
 
 impl Default for Options {
@@ -31,6 +37,7 @@ impl Default for Options {
             flags: MountFlags::empty(),
             threads: processors.min(4) as u16,
             poll_max_ns: 50_000,
+            passthrough: false,
         }
     }
 }
@@ -51,6 +58,7 @@ impl Options {
     fn parse_one(&mut self, option: &str) -> Result<(), UnknownOption> {
         match option {
             "allow_other" => self.allow_other = true,
+            "passthrough" => self.passthrough = true,
             "default_permissions" => self.default_permissions = true,
             "no_default_permissions" => self.default_permissions = false,
             "rw" => self.flags.remove(MountFlags::RDONLY),
@@ -83,6 +91,11 @@ impl Options {
             _ => return Err(unknown()),
         }
         Ok(())
+    }
+
+    /// What a transomd that is started for a mount with these options has to be told, before any arguments of others.
+    pub fn daemon_args(&self) -> Vec<OsString> {
+        if self.passthrough { passthrough::daemon_args(self.threads) } else { Vec::new() }
     }
 
     /// For `fusermount3 -o`, the kernel's flags by name.

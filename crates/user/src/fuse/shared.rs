@@ -16,7 +16,7 @@ use rustix::{
     io::Errno,
 };
 
-use super::{End, backlog::Backlog, kernel::Kernel, priority::Priority};
+use super::{End, backlog::Backlog, kernel::Kernel, passthrough::Passthrough, priority::Priority};
 use crate::transport::VhostUser;
 
 /// The common part of a mount.
@@ -31,12 +31,13 @@ pub(super) struct Shared {
     end: Mutex<Option<End>>,
     /// Requests that came when every slot was taken.
     pub(super) backlog: Backlog,
+    pub(super) passthrough: Passthrough,
     /// Threads that watch rather than sleep.
     pub(super) watchers: AtomicUsize,
 }
 
 impl Shared {
-    pub(super) fn new(device: VhostUser, priority: Priority) -> io::Result<Self> {
+    pub(super) fn new(device: VhostUser, priority: Priority, passthrough: Passthrough) -> io::Result<Self> {
         Ok(Self {
             device,
             priority,
@@ -44,6 +45,7 @@ impl Shared {
             kernels: Mutex::default(),
             end: Mutex::new(None),
             backlog: Backlog::default(),
+            passthrough,
             watchers: AtomicUsize::new(0),
         })
     }

@@ -22,7 +22,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use super::wake::Wake;
 use crate::{
     platform::{now_ns, timespec, until},
-    window::Area,
+    window::Window,
 };
 
 /// How long an answer may take. Back ends answer within milliseconds, but for the one that waits for requests in flight.
@@ -45,7 +45,7 @@ pub(super) struct Line {
     /// What the queues' waiters wait on.
     waits: Mutex<Vec<Arc<Wake>>>,
     /// What is mapped by way of the connection.
-    window: OnceLock<Arc<Area>>,
+    window: OnceLock<Window>,
 }
 
 /// The connection, for the one that owns it: it is closed with this.
@@ -114,9 +114,9 @@ impl Line {
     }
 
     /// Closes `window` when the connection ends; there is one at most.
-    pub(super) fn add_window(&self, window: &Arc<Area>) {
+    pub(super) fn add_window(&self, window: &Window) {
         // It is the only one.
-        let _ = self.window.set(Arc::clone(window));
+        let _ = self.window.set(window.clone());
         if self.is_gone() {
             window.close();
         }

@@ -41,7 +41,7 @@ use zerocopy::IntoBytes as _;
 use crate::{
     arena::Arena,
     daemon::Daemon,
-    window::{Area, Served},
+    window::{Area, Files, Served, Window, WindowUse},
 };
 use line::Watched;
 use wake::Wake;
@@ -113,8 +113,18 @@ impl VhostUser {
     /// A back end that offers no configuration space is given one: the queues that it has, and `tag`.
     /// Blocks until the back end has answered, with a bound.
     pub fn connect(stream: UnixStream, arena: Arc<Arena>, tag: &[u8]) -> Result<Self, ConnectError> {
+        Self::connect_for(stream, arena, tag, WindowUse::Memory)
+    }
+
+    /// As [`Self::connect`], and says what the window of a back end that maps is for.
+    pub(crate) fn connect_for(
+        stream: UnixStream,
+        arena: Arc<Arena>,
+        tag: &[u8],
+        window_use: WindowUse,
+    ) -> Result<Self, ConnectError> {
         let line = Watched::new(stream.try_clone()?)?;
-        let negotiated = negotiate::negotiate(&line, stream, &arena, tag)?;
+        let negotiated = negotiate::negotiate(&line, stream, &arena, tag, window_use)?;
         let queues = (0..negotiated.queue_count)
             .map(|_| {
                 let call = Arc::new(Wake::new()?);
@@ -123,7 +133,7 @@ impl VhostUser {
             })
             .collect::<std::io::Result<_>>()?;
         if let Some(window) = &negotiated.window {
-            line.add_window(window.area());
+            line.add_window(window.window());
         }
         Ok(Self {
             front_end: Mutex::new(negotiated.front_end),
@@ -152,7 +162,18 @@ impl VhostUser {
 
     /// Where the back end maps files, if it does.
     pub fn window(&self) -> Option<&Arc<Area>> {
-        self.window.as_ref().map(Served::area)
+        match self.window.as_ref()?.window() {
+            Window::Memory(area) => Some(area),
+            Window::Files(_) => None,
+        }
+    }
+
+    /// The files that the back end maps, where they are wanted for themselves.
+    pub(crate) fn files(&self) -> Option<&Arc<Files>> {
+        match self.window.as_ref()?.window() {
+            Window::Files(files) => Some(files),
+            Window::Memory(_) => None,
+        }
     }
 
     /// Whether the back end has hung up.
@@ -238,8 +259,8 @@ impl Transport for VhostUser {
     /// every mapping.
     fn reset(&self) -> Result<(), TransportError> {
         let result = self.stop();
-        if let Some(area) = self.window() {
-            area.clear();
+        if let Some(window) = &self.window {
+            window.window().clear();
         }
         result
     }

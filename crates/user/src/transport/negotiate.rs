@@ -17,7 +17,10 @@ use super::{
     ConnectError, is_hang_up,
     line::{ANSWER_MAX, Line},
 };
-use crate::{arena::Arena, window::Served};
+use crate::{
+    arena::Arena,
+    window::{Served, WindowUse},
+};
 
 /// The queues of a back end that does not tell, which has no MQ: the high-priority one and one for requests.
 const QUEUES_WITHOUT_MQ: u64 = 2;
@@ -46,6 +49,7 @@ pub(super) fn negotiate(
     stream: UnixStream,
     arena: &Arena,
     tag: &[u8],
+    window_use: WindowUse,
 ) -> Result<Negotiated, ConnectError> {
     let mut asking = Asking { line, front_end: Frontend::from_stream(stream, QUEUES_WITHOUT_MQ) };
     let offered = asking.ask("GET_FEATURES", |front_end| front_end.get_features())?;
@@ -62,7 +66,7 @@ pub(super) fn negotiate(
     let region = VhostUserMemoryRegionInfo::from_guest_region(arena.region())
         .map_err(|source| ConnectError::Request { request: "SET_MEM_TABLE", source })?;
     asking.ask("SET_MEM_TABLE", |front_end| front_end.set_mem_table(&[region]).map(drop))?;
-    let window = asking.window(protocol_features)?;
+    let window = asking.window(protocol_features, window_use)?;
     Ok(Negotiated { front_end: asking.front_end, offered, protocol_features, queue_count, config, window })
 }
 
@@ -109,11 +113,15 @@ impl Asking<'_> {
     }
 
     /// The shared-memory region of files, where the back end has one.
-    fn window(&mut self, features: VhostUserProtocolFeatures) -> Result<Option<Served>, ConnectError> {
+    fn window(
+        &mut self,
+        features: VhostUserProtocolFeatures,
+        window_use: WindowUse,
+    ) -> Result<Option<Served>, ConnectError> {
         if !features.contains(WINDOW_FEATURES) {
             return Ok(None);
         }
-        Served::start(|channel| {
+        Served::start(window_use, |channel| {
             self.ask("SET_BACKEND_REQ_FD", |front_end| front_end.set_backend_request_fd(channel))?;
             let config = self.ask("GET_SHMEM_CONFIG", |front_end| front_end.get_shmem_config())?;
             Ok(config.memory_sizes[usize::from(WINDOW_ID)])

@@ -1,7 +1,7 @@
 //! Answering the daemon's requests to map and to unmap (vhost-user, "Back-end message types").
 //!
-//! A thread of its own does it: the daemon waits for the answer while it owes the guest one. It takes the area's lock and no
-//! other. What is not as the specification has it is refused; what is no message at all ends the channel, and with it the
+//! A thread of its own does it: the daemon waits for the answer while it owes the guest one. It takes the window's lock and
+//! no other. What is not as the specification has it is refused; what is no message at all ends the channel, and with it the
 //! daemon's wish to map more.
 
 #![expect(unsafe_code, reason = "the channel's descriptor is only given as a number")]
@@ -24,12 +24,12 @@ use vhost::vhost_user::{
     message::{VhostUserMMap, VhostUserMMapFlags},
 };
 
-use super::{ALIGNMENT, Area, LEN_MAX};
+use super::{ALIGNMENT, LEN_MAX, Part, Window, WindowUse};
 
 /// A channel that is served until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Served {
-    area: Arc<Area>,
+    window: Window,
     /// Ours; shutting it down ends the thread.
     channel: UnixStream,
     thread: Option<JoinHandle<()>>,
@@ -37,7 +37,10 @@ pub(crate) struct Served {
 
 impl Served {
     /// Makes a channel and gives the daemon's end to `send`, which tells how long the window is, 0 for none.
-    pub(crate) fn start<E>(send: impl FnOnce(&dyn AsRawFd) -> Result<u64, E>) -> Result<Option<Self>, E>
+    pub(crate) fn start<E>(
+        used_for: WindowUse,
+        send: impl FnOnce(&dyn AsRawFd) -> Result<u64, E>,
+    ) -> Result<Option<Self>, E>
     where
         E: From<io::Error>,
     {
@@ -51,22 +54,22 @@ impl Served {
         if len == 0 {
             return Ok(None);
         }
-        let area = Arc::new(Area::reserve(len as usize)?);
+        let window = Window::new(len, used_for)?;
         // The daemon maps nothing before the guest has asked for it.
-        let _ = late.0.set(Arc::clone(&area));
+        let _ = late.0.set(window.clone());
         let serve = move || while handler.handle_request().is_ok_or_refused() {};
         let thread = std::thread::Builder::new().name("transom-window".into()).spawn(serve)?;
-        Ok(Some(Self { area, channel, thread: Some(thread) }))
+        Ok(Some(Self { window, channel, thread: Some(thread) }))
     }
 
-    pub(crate) fn area(&self) -> &Arc<Area> {
-        &self.area
+    pub(crate) fn window(&self) -> &Window {
+        &self.window
     }
 }
 
 impl Drop for Served {
     fn drop(&mut self) {
-        self.area.close();
+        self.window.close();
         // It fails where the other side was faster.
         let _ = self.channel.shutdown(Shutdown::Both);
         if let Some(thread) = self.thread.take() {
@@ -106,22 +109,22 @@ impl GoesOn for vhost::vhost_user::Result<u64> {
     }
 }
 
-/// The area, which is there when the daemon has told its length.
+/// The window, which is there when the daemon has told its length.
 #[derive(Default)]
-struct Late(std::sync::OnceLock<Arc<Area>>);
+struct Late(std::sync::OnceLock<Window>);
 
 impl Late {
-    fn area(&self, shmid: u8) -> io::Result<&Area> {
-        let area = self.0.get().filter(|_| shmid == WINDOW_ID);
-        area.map(|area| &**area).ok_or_else(|| io::Error::from_raw_os_error(libc::ENXIO))
+    fn window(&self, shmid: u8) -> io::Result<&Window> {
+        let window = self.0.get().filter(|_| shmid == WINDOW_ID);
+        window.ok_or_else(|| io::Error::from_raw_os_error(libc::ENXIO))
     }
 }
 
 impl VhostUserFrontendReqHandler for Late {
-    /// Errors: EINVAL for what is no regular file, or unknown flags, and those of [`Area::map`].
+    /// Errors: EINVAL for what is no regular file, or unknown flags, and those of [`Window::map`].
     fn shmem_map(&self, request: &VhostUserMMap, fd: &dyn AsRawFd) -> HandlerResult<u64> {
         let VhostUserMMap { shmid, fd_offset, shm_offset, len, flags, .. } = *request;
-        let area = self.area(shmid)?;
+        let window = self.window(shmid)?;
         let writable = VhostUserMMapFlags::WRITABLE.bits();
         // SAFETY: the caller owns the descriptor and keeps it open until this returns.
         let file = unsafe { BorrowedFd::borrow_raw(fd.as_raw_fd()) };
@@ -129,12 +132,12 @@ impl VhostUserFrontendReqHandler for Late {
         if flags & !writable != 0 || !is_regular {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
-        area.map(shm_offset, len, file, fd_offset, flags & writable != 0).map(|()| 0)
+        window.map(Part { offset: shm_offset, len }, file, fd_offset, flags & writable != 0).map(|()| 0)
     }
 
-    /// Errors: those of [`Area::unmap`].
+    /// Errors: those of [`Window::unmap`].
     fn shmem_unmap(&self, request: &VhostUserMMap) -> HandlerResult<u64> {
         let VhostUserMMap { shmid, shm_offset, len, .. } = *request;
-        self.area(shmid)?.unmap(shm_offset, len).map(|()| 0)
+        self.window(shmid)?.unmap(Part { offset: shm_offset, len }).map(|()| 0)
     }
 }

@@ -2,6 +2,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod passthrough;
 
 use std::{
     fs, io,
@@ -32,12 +33,13 @@ fn obstacle() -> Option<&'static str> {
 /// Skips the test where nothing can be mounted.
 macro_rules! needs_mounts {
     () => {
-        if let Some(why) = obstacle() {
+        if let Some(why) = crate::obstacle() {
             println!("SKIPPED: {why}");
             return;
         }
     };
 }
+pub(crate) use needs_mounts;
 
 fn start(program: &Program, shared: &Path, at: &Path) -> Mount {
     let share = mount::Mount::builder().shared_dir(shared).daemon(program.clone());
