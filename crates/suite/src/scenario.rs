@@ -205,7 +205,8 @@ fn mounts() -> Vec<Scenario> {
     const WRITEBACK: &[&str] = &["--cache=auto", "--writeback"];
     let mut all = Vec::new();
     let mut add = |guest, daemon, options, job| {
-        all.push(Scenario { guest, daemon, options, dax: None, job, runs_by_default: true });
+        let runs_by_default = guest == Guest::Mount;
+        all.push(Scenario { guest, daemon, options, dax: None, job, runs_by_default });
     };
     add(Guest::Mount, Daemon::Transomd, AUTO, Job::Cases);
     add(Guest::Mount, Daemon::Transomd, NEVER, Job::Cases);
