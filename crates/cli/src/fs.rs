@@ -25,11 +25,16 @@ use std::{
 use anyhow::{Context as _, Result};
 use clap::{Args, Subcommand};
 use share::Share;
+use transom_guest::dax::Dax;
 
 use crate::source::Source;
 
 /// How many directories deep a command goes: how deep they are is the server's word.
 const DEPTH_MAX: usize = 512;
+
+/// What gives a daemon a window for [`Fs::dax`]: large enough that a copy's ranges need no others to go. This process maps files
+/// beyond their ends, as the front end of that name does.
+const WINDOW: [&str; 7] = ["--tag", "share", "--dax-window", "256M", "--dax-policy", "always", "--front-end=alioth"];
 
 /// What a shell gives for a command that Ctrl-C has ended.
 const INTERRUPTED: u8 = 130;
@@ -47,6 +52,12 @@ pub(crate) struct Fs {
     /// An argument for the daemon, as it is; may be given several times
     #[arg(long = "daemon-arg", value_name = "ARG", allow_hyphen_values = true, conflicts_with = "socket")]
     daemon_args: Vec<OsString>,
+
+    /// Copy file data by way of the daemon's DAX window, from and to the host's page cache, without a request for each piece
+    ///
+    /// A daemon that is started gets a window, for which it has to be transomd; one that listens has to have been given one.
+    #[arg(long)]
+    dax: bool,
 
     #[command(subcommand)]
     command: Command,
@@ -66,6 +77,8 @@ Examples:
   transom fs -d /srv/share cp disk.img :images/
       Out of the share, and into it: a colon stands before paths of the share.
   tar c . | transom fs -d /srv/share write backup.tar
+  transom fs -d /srv/share --dax cat disk.img | sha256sum
+      Without a read request: the daemon maps the file into this process.
 
 Exit status: 0; 1 if something failed, which standard error tells by path and reason; 2 for a wrong command line; 130
 after Ctrl-C, when nothing is left half done.";
@@ -131,8 +144,7 @@ impl Fs {
             signal_hook::flag::register_conditional_default(signal, Arc::clone(&is_stopped))?;
             signal_hook::flag::register(signal, Arc::clone(&is_stopped))?;
         }
-        let share = Share::new(&self.from.builder(self.daemon_args)?.connect()?)?;
-        let mut task = Task { share, is_stopped, has_failed: false };
+        let mut task = Task { share: self.share()?, is_stopped, has_failed: false };
         match self.command {
             Command::Ls(ls) => ls.run(&mut task),
             Command::Tree(tree) => tree.run(&mut task),
@@ -151,6 +163,18 @@ impl Fs {
         }?;
         task.share.end();
         Ok(task.has_failed)
+    }
+
+    fn share(&self) -> Result<Share> {
+        let mut daemon_args = self.daemon_args.clone();
+        if self.dax && self.from.starts_transomd() {
+            daemon_args.extend(WINDOW.map(Into::into));
+        }
+        let mount = self.from.builder(daemon_args)?.connect()?;
+        if self.dax && mount.window().is_none() {
+            anyhow::bail!("this daemon has no DAX window: --dax-window and --tag give transomd one");
+        }
+        Ok(Share::new(&mount, if self.dax { Dax::Always } else { Dax::Never })?)
     }
 }
 

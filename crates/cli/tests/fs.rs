@@ -75,6 +75,23 @@ fn listings_show_what_is_in_the_share() {
 }
 
 #[test]
+fn files_go_through_a_window_as_they_are() {
+    let shared = Shared::new();
+    let bytes: Vec<u8> = (0..5 << 20).map(|at: u32| (at.wrapping_mul(0x9e37_79b9) >> 24) as u8).collect();
+    fs::write(shared.path().join("large"), &bytes).unwrap();
+    assert!(shared.command(&["--dax", "cat", "large", "hello"]).output().unwrap().stdout[..5 << 20] == bytes);
+    let out = tempfile::tempdir().unwrap();
+    fs::write(out.path().join("in"), &bytes[7..]).unwrap();
+    let copy = |from: &str, to: &str| shared.run(&["--dax", "cp", from, to]);
+    copy(out.path().join("in").to_str().unwrap(), ":sub/copy");
+    copy(":sub/copy", out.path().join("out").to_str().unwrap());
+    assert!(fs::read(shared.path().join("sub/copy")).unwrap() == bytes[7..]);
+    assert!(fs::read(out.path().join("out")).unwrap() == bytes[7..]);
+    let (status, told) = shared.fail(&["--dax", "--daemon-arg=--dax-window=nonsense", "ls"]);
+    assert!(status == Some(1) && !told.is_empty(), "{told}");
+}
+
+#[test]
 fn names_that_are_no_text_go_through() {
     let shared = Shared::new();
     let name = std::ffi::OsStr::from_bytes(b"no\xfftext\n");

@@ -4,6 +4,8 @@
 
 use alloc::boxed::Box;
 
+pub use crate::sync::rank::Held;
+
 /// The system underneath.
 pub trait Platform: Send + Sync + 'static {
     /// Guards short sections that neither block nor wait for the device: a spin lock in a kernel, a futex in a process.
@@ -25,6 +27,14 @@ pub trait Platform: Send + Sync + 'static {
     fn is_single_threaded(&self) -> bool {
         false
     }
+
+    /// Lets another thread have the processor, if one waits for it: called by who polls, now and then. The other may be who is polled
+    /// for. Systems with a processor for each thread leave it as it is.
+    fn yield_now(&self) {}
+
+    /// Lends what the calling thread holds of the library's locks, by which debug builds check their order: a variable of the
+    /// thread's own. Without one nothing is checked.
+    fn with_held(_check: impl FnOnce(&Held)) {}
 }
 
 /// A place to wait. Wakes may be spurious and are never lost: one that comes between a look at the condition and the

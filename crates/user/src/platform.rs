@@ -10,10 +10,13 @@ use std::{
 
 use parking_lot::Mutex;
 use rustix::{
-    thread::futex::{self, Flags},
+    thread::{
+        futex::{self, Flags},
+        sched_yield,
+    },
     time::{ClockId, Timespec, clock_gettime},
 };
-use transom_guest::platform::{self, Platform};
+use transom_guest::platform::{self, Held, Platform};
 
 /// A process on Linux.
 #[derive(Debug, Default, Clone, Copy)]
@@ -41,6 +44,15 @@ impl Platform for Process {
             Ok(_) => Ok(()),
             Err(_) => Err(task.lock().take().expect("no thread has taken it")),
         }
+    }
+
+    fn yield_now(&self) {
+        sched_yield();
+    }
+
+    fn with_held(check: impl FnOnce(&Held)) {
+        thread_local!(static HELD: Held = const { Held::new() });
+        HELD.with(check);
     }
 }
 

@@ -6,6 +6,7 @@ use std::{
     ops::Range,
     os::unix::ffi::{OsStrExt as _, OsStringExt as _},
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use rustix::{
@@ -15,6 +16,7 @@ use rustix::{
 use transom_guest::{
     Errno,
     cache::CacheOptions,
+    dax::{Dax, DaxOptions},
     fs::{Credentials, File, Fs, OpenOptions, SeekFrom},
     session::Wishes,
     volume::{SetAttributes, SetTime},
@@ -83,11 +85,11 @@ impl Stat {
 }
 
 impl Share {
-    /// Begins a session.
-    pub(super) fn new(mount: &Mount) -> Result<Self, MountError> {
-        let session = mount.session(Wishes::default())?;
-        let fs = Fs::mount(session, CacheOptions::default());
-        Ok(Self { fs: fs.with_credentials(credentials()) })
+    /// Begins a session; every file goes through the daemon's window, if it has one, where `dax` says so.
+    pub(super) fn new(mount: &Mount, dax: Dax) -> Result<Self, MountError> {
+        let dax = DaxOptions { dax, ..DaxOptions::default() };
+        let volume = mount.volume(Wishes::default(), CacheOptions::default(), dax)?;
+        Ok(Self { fs: Fs::new(Arc::new(volume)).with_credentials(credentials()) })
     }
 
     /// Ends the session.

@@ -8,18 +8,21 @@ use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::hash::{BuildHasher, Hash, Hasher};
 
 use hashbrown::{DefaultHashBuilder, HashTable};
-use lock_api::Mutex;
 use transom_wire::{Name, NodeId};
 
 use super::Validity;
-use crate::{Platform, volume::Inode};
+use crate::{
+    Platform,
+    sync::{Mutex, rank},
+    volume::Inode,
+};
 
 /// Locks beside each other: few threads meet at one, and an empty table stays small.
 const SHARDS: usize = 16;
 
 /// The names of a volume.
 pub(crate) struct Names<P: Platform> {
-    shards: [Mutex<P::RawMutex, Shard<P>>; SHARDS],
+    shards: [Mutex<P, { rank::LEAF }, Shard<P>>; SHARDS],
     hasher: DefaultHashBuilder,
 }
 
@@ -130,7 +133,7 @@ impl<P: Platform> Names<P> {
         hasher.finish()
     }
 
-    fn shard(&self, hash: u64) -> &Mutex<P::RawMutex, Shard<P>> {
+    fn shard(&self, hash: u64) -> &Mutex<P, { rank::LEAF }, Shard<P>> {
         // The table takes the lowest and the highest bits.
         &self.shards[(hash >> 32) as usize % SHARDS]
     }

@@ -5,16 +5,10 @@
 //! without a place were asked for. Both counts are halved with time, so that they compare. A part gets a place when it was
 //! asked for several times as often as the place was used: then a working set larger than the window keeps what it has.
 
-use alloc::{boxed::Box, vec};
-use core::{
-    marker::PhantomData,
-    sync::atomic::{AtomicU32, AtomicU64, Ordering},
-};
+use alloc::boxed::Box;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use lock_api::Mutex;
 use transom_wire::NodeId;
-
-use crate::Platform;
 
 /// Requests that a mapping has to save before it is made at another's expense: about what the two requests that it takes, and
 /// the page faults of a new mapping, cost.
@@ -27,7 +21,7 @@ const EPOCH_NS: u64 = 100_000_000;
 const IDLE_EPOCHS: u16 = 10;
 /// Places look up their use in so many entries each: the parts of a working set of a few times the window.
 const GHOSTS_PER_SLOT: usize = 4;
-/// The table takes a MiB at most.
+/// The table takes half a MiB at most.
 const GHOSTS_MAX: usize = 1 << 16;
 
 /// How often a place was used of late.
@@ -37,7 +31,7 @@ const GHOSTS_MAX: usize = 1 << 16;
 pub(super) struct Heat {
     counted: AtomicU32,
     /// A sequential reader has left it, and nobody has used it since.
-    is_left: core::sync::atomic::AtomicBool,
+    is_left: AtomicBool,
 }
 
 impl Heat {
@@ -84,29 +78,21 @@ fn aged(counted: u32, epoch: u16) -> u8 {
 }
 
 /// The table, and the time by which counts are halved.
-pub(super) struct Admission<P: Platform> {
+pub(super) struct Admission {
     epoch: AtomicU32,
     epoch_ends_ns: AtomicU64,
-    ghosts: Mutex<P::RawMutex, Box<[Ghost]>>,
-    platform: PhantomData<P>,
+    /// Each a part of a file without a place: a part of its hash above, the count below. Others of the same entry take turns; a
+    /// count that gets lost between two threads does no harm.
+    ghosts: Box<[AtomicU64]>,
 }
 
-/// A part of a file without a place.
-#[derive(Clone, Copy, Default)]
-struct Ghost {
-    /// Which one; others of the same entry take turns.
-    tag: u64,
-    counted: u32,
-}
-
-impl<P: Platform> Admission<P> {
+impl Admission {
     pub(super) fn new(slots: usize) -> Self {
         let len = (slots * GHOSTS_PER_SLOT).next_power_of_two().clamp(1, GHOSTS_MAX);
         Self {
             epoch: AtomicU32::new(0),
             epoch_ends_ns: AtomicU64::new(0),
-            ghosts: Mutex::new(vec![Ghost::default(); len].into_boxed_slice()),
-            platform: PhantomData,
+            ghosts: (0..len).map(|_| AtomicU64::new(0)).collect(),
         }
     }
 
@@ -128,20 +114,19 @@ impl<P: Platform> Admission<P> {
 
     /// Counts `worth` requests for a part of a file; gives how many there were of late.
     pub(super) fn ask(&self, node: NodeId, index: u64, worth: u32) -> u32 {
-        let tag = hash(node, index);
-        let epoch = self.epoch();
-        let mut ghosts = self.ghosts.lock();
-        let at = tag as usize & (ghosts.len() - 1);
-        let ghost = &mut ghosts[at];
-        let count = aged(ghost.counted, epoch);
-        if ghost.tag != tag && count > 0 {
+        let hash = hash(node, index);
+        let (tag, epoch) = ((hash >> 32) as u32, self.epoch());
+        let ghost = &self.ghosts[hash as usize & (self.ghosts.len() - 1)];
+        let before = ghost.load(Ordering::Relaxed);
+        let (owner, count) = ((before >> 32) as u32, aged(before as u32, epoch));
+        if owner != tag && count > 0 {
             // The one that is asked for more often stays in the end.
-            ghost.counted = pack(epoch, count - 1);
+            ghost.store(u64::from(owner) << 32 | u64::from(pack(epoch, count - 1)), Ordering::Relaxed);
             return worth;
         }
-        let before = if ghost.tag == tag { count } else { 0 };
+        let before = if owner == tag { count } else { 0 };
         let now = before.saturating_add(worth.min(u8::MAX.into()) as u8);
-        *ghost = Ghost { tag, counted: pack(epoch, now) };
+        ghost.store(u64::from(tag) << 32 | u64::from(pack(epoch, now)), Ordering::Relaxed);
         worth.max(now.into())
     }
 
@@ -156,5 +141,5 @@ fn hash(node: NodeId, index: u64) -> u64 {
     let mut mixed = node.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ index;
     mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    (mixed ^ mixed >> 31) | 1
+    mixed ^ mixed >> 31
 }

@@ -3,19 +3,20 @@
 use alloc::{sync::Arc, vec::Vec};
 use core::ops::Range;
 
-use lock_api::Mutex;
-
 use super::{
     PageTables,
     entry::{Order, PAGE_LEN, PAGES_PER_HUGE, Tree},
     fault::{Backing, Fault, Outcome, View, fault, finish_sync},
 };
-use crate::{Errno, Platform};
+use crate::{
+    Errno, Platform,
+    sync::{Mutex, rank},
+};
 
 /// What the mappings of one file have in common.
 pub struct Mapped<P: Platform> {
     tree: Tree<P>,
-    views: Mutex<P::RawMutex, Vec<Arc<dyn View>>>,
+    views: Mutex<P, { rank::LEAF }, Vec<Arc<dyn View>>>,
 }
 
 impl<P: Platform> Default for Mapped<P> {

@@ -23,6 +23,8 @@ use crate::{
 
 /// Places that are looked at for a victim: the least used of so many is used little enough.
 const SAMPLE: usize = 8;
+/// So many single requests for parts that might deserve a place look for a victim once.
+const LOOK_EACH: u32 = 8;
 /// Without threads, whoever maps unmaps so many.
 const INLINE_BATCH: usize = 4;
 /// A fifth of the window is to be free.
@@ -37,13 +39,13 @@ pub(super) struct Place {
 impl<P: Platform> Window<P> {
     /// A place for the range `index` of `inode`, which `worth` requests ask for now.
     pub(super) fn take_place(self: &Arc<Self>, inode: &Arc<Inode<P>>, index: u64, worth: u32) -> Option<Place> {
-        let mut pool = self.pool.lock();
-        let free = pool.free.pop();
-        let is_scarce = pool.free.len() < self.ranges().div_ceil(FREE_PART);
-        drop(pool);
-        if is_scarce {
-            self.admission.tick(inode.now_ns());
-            if !self.wanted.ask() {
+        let free = self.take_free();
+        if self.is_scarce() {
+            let has_thread = self.wanted.ask();
+            if !self.wanted.is_looking() {
+                self.admission.tick(inode.now_ns());
+            }
+            if !has_thread {
                 self.reclaim(inode.session(), INLINE_BATCH);
             }
         }
@@ -51,9 +53,24 @@ impl<P: Platform> Window<P> {
             return Some(Place { slot, mapped: None });
         }
         let asked = if worth == u32::MAX { worth } else { self.admission.ask(inode.nodeid(), index, worth) };
-        let place = self.take_left(asked).or_else(|| self.take_least_used(asked));
+        let place = if self.is_worth_a_look(asked, worth) {
+            self.take_left().or_else(|| self.take_least_used(asked))
+        } else {
+            None
+        };
         count(if place.is_some() { &self.tally.replaced } else { &self.tally.denied });
         place
+    }
+
+    /// Whether to look for a victim. In a window that is used evenly no look finds one, so that of single requests one in a few
+    /// looks: a part that is asked for more often than others gets its place a few requests later.
+    fn is_worth_a_look(&self, asked: u32, worth: u32) -> bool {
+        if !Admission::deserves(asked, 0) {
+            return false;
+        }
+        let looks = self.looks.load(Ordering::Relaxed);
+        self.looks.store(looks.wrapping_add(1), Ordering::Relaxed);
+        worth > 1 || looks.is_multiple_of(LOOK_EACH)
     }
 
     /// Says that a sequential reader has passed the range at `slot`.
@@ -68,10 +85,7 @@ impl<P: Platform> Window<P> {
         }
     }
 
-    fn take_left(&self, asked: u32) -> Option<Place> {
-        if !Admission::<P>::deserves(asked, 0) {
-            return None;
-        }
+    fn take_left(&self) -> Option<Place> {
         for _ in 0..SAMPLE {
             let slot = self.pool.lock().left.pop()?;
             if self.slot(slot).heat.is_left() {
@@ -85,9 +99,6 @@ impl<P: Platform> Window<P> {
     }
 
     fn take_least_used(&self, asked: u32) -> Option<Place> {
-        if !Admission::<P>::deserves(asked, 0) {
-            return None;
-        }
         let epoch = self.admission.epoch();
         let mut pool = self.pool.lock();
         let mut sample: [(u32, u32); SAMPLE] = [(u32::MAX, 0); SAMPLE];
@@ -98,7 +109,7 @@ impl<P: Platform> Window<P> {
         }
         drop(pool);
         sample.sort_unstable();
-        let victims = sample.iter().filter(|(used, _)| Admission::<P>::deserves(asked, *used));
+        let victims = sample.iter().filter(|(used, _)| Admission::deserves(asked, *used));
         victims.into_iter().find_map(|&(_, slot)| self.evict(slot))
     }
 
@@ -127,7 +138,7 @@ impl<P: Platform> Window<P> {
         let mut taken: Vec<(NodeId, u32)> = Vec::new();
         for _ in 0..self.ranges() {
             let mut pool = self.pool.lock();
-            let wanted = self.ranges().div_ceil(FREE_PART).saturating_sub(pool.free.len()).min(count_max);
+            let wanted = self.ranges().div_ceil(FREE_PART).saturating_sub(self.free_count()).min(count_max);
             if taken.len() >= wanted {
                 break;
             }
@@ -151,6 +162,6 @@ impl<P: Platform> Window<P> {
 
     /// Whether less than a fifth is free.
     pub(super) fn is_scarce(&self) -> bool {
-        self.pool.lock().free.len() < self.ranges().div_ceil(FREE_PART)
+        self.free_count() < self.ranges().div_ceil(FREE_PART)
     }
 }

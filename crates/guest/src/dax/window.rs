@@ -5,19 +5,23 @@ use alloc::{
     sync::{Arc, Weak},
     vec::Vec,
 };
-use core::{
-    ptr::NonNull,
-    sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering},
-};
-
-use lock_api::Mutex;
+use core::{ptr::NonNull, sync::atomic::AtomicU64};
 
 use super::{
     RANGE_LEN, WindowMemory,
     admission::{Admission, Heat},
     worker::Wanted,
 };
-use crate::{Platform, platform::Event as _, volume::Inode};
+use crate::{
+    Platform,
+    platform::Event as _,
+    sync::{
+        Mutex,
+        atomic::{AtomicU32, AtomicUsize, Ordering, fence_in_models},
+        rank,
+    },
+    volume::Inode,
+};
 
 /// The most ranges of a window: 2 TiB, and a bound for what is kept of them, 64 bytes each.
 const SLOTS_MAX: u64 = 1 << 20;
@@ -26,8 +30,12 @@ const SLOTS_MAX: u64 = 1 << 20;
 pub struct Window<P: Platform> {
     memory: Arc<dyn WindowMemory>,
     slots: Box<[Slot]>,
-    pub(super) pool: Mutex<P::RawMutex, Pool<P>>,
-    pub(super) admission: Admission<P>,
+    pub(super) pool: Mutex<P, { rank::POOL }, Pool<P>>,
+    /// How many places are free, for a look without the lock. Set under it.
+    free_count: AtomicUsize,
+    pub(super) admission: Admission,
+    /// Counts requests that might look for a victim; one that is lost between two threads does no harm.
+    pub(super) looks: AtomicU32,
     /// A pin or a range that somebody waits for may be free.
     changed: P::Event,
     waiters: AtomicUsize,
@@ -103,8 +111,10 @@ impl<P: Platform> Window<P> {
         Self {
             memory,
             slots: (0..count).map(|_| Slot::default()).collect(),
+            free_count: AtomicUsize::new(pool.free.len()),
             pool: Mutex::new(pool),
             admission: Admission::new(count as usize),
+            looks: AtomicU32::new(0),
             changed: P::Event::default(),
             waiters: AtomicUsize::new(0),
             wanted: Wanted::default(),
@@ -123,7 +133,7 @@ impl<P: Platform> Window<P> {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         WindowCounts {
             ranges: self.slots.len() as u64,
-            free: self.pool.lock().free.len() as u64,
+            free: self.free_count() as u64,
             mapped: read(mapped),
             upgraded: read(upgraded),
             replaced: read(replaced),
@@ -170,6 +180,7 @@ impl<P: Platform> Window<P> {
 
     /// Has those look who wait for a pin or a range.
     pub(super) fn announce(&self) {
+        fence_in_models();
         if self.waiters.load(Ordering::SeqCst) > 0 {
             self.changed.wake_all();
         }
@@ -177,13 +188,31 @@ impl<P: Platform> Window<P> {
 
     /// Waits for `is_done`, which is asked again whenever a pin or a range becomes free; until `deadline_ns` at most.
     pub(super) fn wait(&self, mut is_done: impl FnMut() -> bool, deadline_ns: Option<u64>) -> bool {
+        rank::may_wait::<P>();
         if is_done() {
             return true;
         }
         self.waiters.fetch_add(1, Ordering::SeqCst);
+        fence_in_models();
         let was_done = self.changed.wait(&mut is_done, deadline_ns);
         self.waiters.fetch_sub(1, Ordering::SeqCst);
         was_done
+    }
+
+    /// How many places are free; fewer or more by the time that the caller knows.
+    pub(super) fn free_count(&self) -> usize {
+        self.free_count.load(Ordering::Relaxed)
+    }
+
+    /// A free place, which is the caller's.
+    pub(super) fn take_free(&self) -> Option<u32> {
+        if self.free_count() == 0 {
+            return None;
+        }
+        let mut pool = self.pool.lock();
+        let slot = pool.free.pop();
+        self.free_count.store(pool.free.len(), Ordering::Relaxed);
+        slot
     }
 
     /// Gives places back that nothing is mapped at any more.
@@ -196,6 +225,7 @@ impl<P: Platform> Window<P> {
             // Only a weak reference: nothing is dropped but a count.
             drop(owner);
         }
+        self.free_count.store(pool.free.len(), Ordering::Relaxed);
         drop(pool);
         self.announce();
     }

@@ -41,6 +41,11 @@ impl<E: crate::platform::Event> Wanted<E> {
         }
         true
     }
+
+    /// Whether the thread looks again by itself, and sees to it that time passes.
+    pub(super) fn is_looking(&self) -> bool {
+        self.is_looking.load(Ordering::Relaxed)
+    }
 }
 
 /// Ends the thread when it is dropped.

@@ -10,14 +10,15 @@
 use alloc::sync::Arc;
 use core::ptr::NonNull;
 
-use lock_api::Mutex;
-
 use super::{
     Direction, DmaCounts, DmaError, DmaMemory, DmaOps, Mapped,
     counters::Counters,
     pages::{PAGE, Pages},
 };
-use crate::platform::{Event as _, Platform};
+use crate::{
+    platform::{Event as _, Platform},
+    sync::{Mutex, rank},
+};
 
 /// The longest mapping unless the pool is small: a message's data in one piece, with what a misaligned one needs.
 const MAPPING_LEN_MAX: usize = 1 << 20;
@@ -37,7 +38,7 @@ pub enum WhenFull {
 pub struct Bounce<P: Platform> {
     platform: Arc<P>,
     pool: DmaMemory,
-    pages: Mutex<P::RawMutex, Pages>,
+    pages: Mutex<P, { rank::DEVICE }, Pages>,
     when_full: WhenFull,
     /// Woken when pages were given back.
     room: P::Event,

@@ -2,11 +2,10 @@
 
 use alloc::sync::Arc;
 
-use lock_api::Mutex;
-
 use super::{Fs, Metadata};
 use crate::{
     Errno, Platform,
+    sync::{Mutex, rank},
     volume::{Inode, Lock, LockKind, LockOwner, OpenFile, SetAttributes, SetTime},
 };
 
@@ -29,7 +28,7 @@ pub enum SeekFrom {
 pub struct File<P: Platform> {
     fs: Fs<P>,
     open: Arc<OpenFile<P>>,
-    position: Mutex<P::RawMutex, u64>,
+    position: Mutex<P, { rank::LEAF }, u64>,
     is_closed: bool,
 }
 

@@ -8,12 +8,14 @@ use alloc::{
     vec::Vec,
 };
 
-use lock_api::Mutex;
-
-use super::sync::{AtomicU32, Ordering};
 use crate::{
     channel::ChannelError,
     platform::{Event as _, Platform},
+    sync::{
+        Mutex,
+        atomic::{AtomicU32, Ordering},
+        rank,
+    },
     transport::{Transport, TransportError},
 };
 
@@ -38,12 +40,12 @@ pub(super) trait OfDevice: Send + Sync {
 /// The health of one device.
 pub(crate) struct Health<P: Platform> {
     state: AtomicU32,
-    cause: Mutex<P::RawMutex, Option<ChannelError>>,
+    cause: Mutex<P, { rank::DEVICE }, Option<ChannelError>>,
     platform: Arc<P>,
     transport: Arc<dyn Transport>,
     /// Woken when it is released.
     released: P::Event,
-    queues: Mutex<P::RawMutex, Vec<Weak<dyn OfDevice>>>,
+    queues: Mutex<P, { rank::DEVICE }, Vec<Weak<dyn OfDevice>>>,
 }
 
 impl<P: Platform> Health<P> {

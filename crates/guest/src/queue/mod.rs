@@ -12,14 +12,11 @@ pub(crate) mod loom_test;
 mod pace;
 mod parts;
 mod slots;
-mod sync;
 mod tickets;
 mod wait;
 
 use alloc::sync::{Arc, Weak};
 use core::sync::atomic::AtomicU16;
-
-use lock_api::Mutex;
 
 pub use counters::QueueCounts;
 pub(crate) use health::Health;
@@ -30,13 +27,17 @@ use crate::{
     dma::{DmaBuffer, DmaError, DmaOps},
     platform::{Event as _, Platform},
     ring::{Ring, RingMemory, RingSettings, Segment},
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+        rank,
+    },
     transport::{QueueAddresses, Transport},
 };
 use counters::Counters;
 use pace::Pace;
 use parts::{Data, Heads, SLOT_LEN, Segments};
 use slots::Slots;
-use sync::{AtomicBool, AtomicU32, Ordering};
 use tickets::Tickets;
 use wait::{Seat, Sleepers};
 
@@ -63,7 +64,7 @@ pub(crate) struct Queue<P: Platform, T: Transport> {
     transport: Arc<T>,
     ops: Arc<dyn DmaOps>,
     health: Arc<Health<P>>,
-    ring: Mutex<P::RawMutex, Ring>,
+    ring: Mutex<P, { rank::QUEUE }, Ring>,
     /// The ring's memory, for a look without its lock.
     memory: Arc<RingMemory>,
     /// The used index up to which completions were reaped: a hint.
@@ -73,12 +74,12 @@ pub(crate) struct Queue<P: Platform, T: Transport> {
     messages: DmaBuffer,
     /// Woken when a slot may have become free.
     room: P::Event,
-    tickets: Mutex<P::RawMutex, Tickets>,
+    tickets: Mutex<P, { rank::QUEUE }, Tickets>,
     /// Slots of started messages.
     started: AtomicU32,
     /// Those of them whose replies have come and were not taken.
     unclaimed: AtomicU32,
-    sleepers: Mutex<P::RawMutex, Sleepers>,
+    sleepers: Mutex<P, { rank::QUEUE }, Sleepers>,
     /// A copy of the sleepers' own mark, for a look without their lock.
     is_led: AtomicBool,
     pace: Pace,

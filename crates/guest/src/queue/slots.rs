@@ -4,8 +4,10 @@
 
 use alloc::boxed::Box;
 
-use super::sync::{AtomicU32, AtomicU64, Ordering};
-use crate::platform::Platform;
+use crate::{
+    platform::Platform,
+    sync::atomic::{AtomicU32, AtomicU64, Ordering},
+};
 
 /// More are never useful: it is the longest ring.
 pub(super) const SLOTS_MAX: u16 = crate::ring::LEN_MAX;

@@ -9,13 +9,13 @@ use super::{
     Queue,
     parts::{Heads, KeptHeads, Segments, check_range},
     slots::SLOTS_MAX,
-    sync::Ordering,
     wait::Seat,
 };
 use crate::{
     channel::{ChannelError, OwnedMessage, OwnedReply},
     dma::DmaBuffer,
     platform::{Event as _, Platform},
+    sync::atomic::Ordering,
     transport::Transport,
 };
 

@@ -9,12 +9,13 @@
 
 use alloc::vec::Vec;
 
-use super::{
-    Queue,
-    sync::{Ordering, spin_loop},
-};
+use super::Queue;
 use crate::{
     platform::{Event as _, Platform},
+    sync::{
+        atomic::{Ordering, spin_loop},
+        rank,
+    },
     transport::Transport,
 };
 
@@ -55,6 +56,7 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
     /// Blocks until `is_over`, or until the device was released.
     pub(super) fn wait_until(&self, seat: Seat, is_over: &mut dyn FnMut() -> bool) {
         let mut is_over = || is_over() || self.health.is_released();
+        rank::may_wait::<P>();
         if is_over() || self.poll(seat, &mut is_over) {
             return;
         }
@@ -94,6 +96,7 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
                 if self.platform.now_ns() >= end_ns {
                     break;
                 }
+                self.platform.yield_now();
             }
             false
         };

@@ -6,7 +6,6 @@
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
-use lock_api::{Mutex, RawMutex};
 use transom_wire::{
     NodeId, Opcode,
     header::InHeader,
@@ -18,7 +17,10 @@ use super::{
     head::{Head, complete_header},
     request::Caller,
 };
-use crate::{Errno, Platform};
+use crate::{
+    Errno, Platform,
+    sync::{Mutex, rank},
+};
 
 /// Inodes in one message. With it, a message stays near 1 KiB and fits the stack, and a message is sent for every 64
 /// inodes that a cache drops; the server holds at most as many for nothing.
@@ -27,9 +29,9 @@ const BATCH: usize = 64;
 const MESSAGE_LEN: usize = size_of::<InHeader>() + size_of::<BatchForgetIn>() + BATCH * size_of::<ForgetOne>();
 
 /// What waits to be sent.
-pub(super) struct Forgets<R>(Mutex<R, Vec<(NodeId, u64)>>);
+pub(super) struct Forgets<P: Platform>(Mutex<P, { rank::LEAF }, Vec<(NodeId, u64)>>);
 
-impl<R: RawMutex> Forgets<R> {
+impl<P: Platform> Forgets<P> {
     pub(super) fn new() -> Self {
         Self(Mutex::new(Vec::with_capacity(BATCH)))
     }
@@ -67,6 +69,7 @@ impl<P: Platform> Session<P> {
     /// Queued, and sent with others once there are enough; [`Self::flush_forgets`] sends them before. Nothing after
     /// [`Self::destroy`]. May block while the high-priority queue is full.
     pub fn forget(&self, node: NodeId, nlookup: u64) {
+        rank::may_wait::<P>();
         let counts = nlookup > 0 && node.0 != 0 && node != NodeId::ROOT;
         if !counts || self.is_destroyed.load(Ordering::Acquire) {
             return;

@@ -46,7 +46,7 @@ pub struct Session<P: Platform> {
     negotiated: Negotiated,
     /// The number of the next request.
     uniques: AtomicU64,
-    forgets: Forgets<P::RawMutex>,
+    forgets: Forgets<P>,
     unsupported: Unsupported,
     tally: Tally,
     waiting: Arc<P::Event>,

@@ -15,6 +15,7 @@ use crate::{
     Errno, Platform,
     channel::{ChannelError, Message, OwnedMessage, OwnedReply, Sink, Source, Ticket},
     dma::DmaError,
+    sync::rank,
 };
 
 /// On whose behalf a request is sent.
@@ -86,6 +87,7 @@ impl<P: Platform> Session<P> {
         reply_head: &mut [u8],
         reply_data: Sink<'_>,
     ) -> Result<usize, Errno> {
+        rank::may_wait::<P>();
         let unique = self.next_unique();
         let room = reply_head.len() + reply_data.len_bytes();
         complete_header(head, data.len_bytes(), unique);
@@ -105,6 +107,7 @@ impl<P: Platform> Session<P> {
         head: &mut Head<N>,
         mut message: OwnedMessage,
     ) -> Result<(Ticket, Unique), Errno> {
+        rank::may_wait::<P>();
         let unique = self.next_unique();
         let data_len = message.data.as_ref().map_or(0, |(_, range)| range.len());
         complete_header(head.as_mut_bytes(), data_len, unique);
@@ -115,6 +118,7 @@ impl<P: Platform> Session<P> {
 
     /// Blocks until a started request is over; gives its reply's header and fixed part, and the bytes behind the header.
     pub(crate) fn finish(&self, ticket: Ticket, unique: Unique, room: usize) -> Result<(Vec<u8>, usize), Errno> {
+        rank::may_wait::<P>();
         let OwnedReply { head, written } = self.channel.finish(ticket)?;
         let body_len = self.judge(reply::check(&head, written, room, unique))?;
         Ok((head, body_len))

@@ -1,27 +1,43 @@
-//! A lock whose holder may wait for the device.
+//! Locks, each of a rank of the library's [order](rank).
 //!
-//! The platform's [`RawMutex`](crate::Platform::RawMutex) guards short sections only; what is held across requests is a
-//! [`SleepLock`], built on the platform's [`Event`].
+//! A [`Mutex`] is made of the platform's [`RawMutex`](crate::Platform::RawMutex) and guards short sections only; what is held
+//! across requests is a [`SleepLock`], built on the platform's [`Event`].
+
+pub(crate) mod atomic;
+pub(crate) mod rank;
+#[cfg(all(test, debug_assertions))]
+mod rank_test;
 
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use crate::platform::Event;
+use crate::platform::{Event as _, Platform};
+
+/// A lock for moments.
+pub(crate) type Mutex<P, const RANK: u8, T> = lock_api::Mutex<rank::Ranked<P, RANK>, T>;
+/// Holds a [`Mutex`] until it is dropped.
+pub(crate) type MutexGuard<'a, P, const RANK: u8, T> = lock_api::MutexGuard<'a, rank::Ranked<P, RANK>, T>;
 
 /// Excludes; whoever has to wait sleeps. Not fair.
-#[derive(Default)]
-pub(crate) struct SleepLock<E> {
+pub(crate) struct SleepLock<P: Platform, const RANK: u8> {
     is_held: AtomicBool,
     waiters: AtomicUsize,
-    event: E,
+    event: P::Event,
 }
 
-/// Holds a [`SleepLock`] until it is dropped.
+/// Holds a [`SleepLock`] until it is dropped, by the thread that took it.
 #[must_use = "the lock is free again at once"]
-pub(crate) struct SleepGuard<'a, E: Event>(&'a SleepLock<E>);
+pub(crate) struct SleepGuard<'a, P: Platform, const RANK: u8>(&'a SleepLock<P, RANK>);
 
-impl<E: Event> SleepLock<E> {
+impl<P: Platform, const RANK: u8> Default for SleepLock<P, RANK> {
+    fn default() -> Self {
+        Self { is_held: AtomicBool::new(false), waiters: AtomicUsize::new(0), event: P::Event::default() }
+    }
+}
+
+impl<P: Platform, const RANK: u8> SleepLock<P, RANK> {
     /// Waits until nobody holds the lock.
-    pub(crate) fn lock(&self) -> SleepGuard<'_, E> {
+    pub(crate) fn lock(&self) -> SleepGuard<'_, P, RANK> {
+        rank::wants::<P>(RANK);
         if let Some(guard) = self.try_lock() {
             return guard;
         }
@@ -29,12 +45,12 @@ impl<E: Event> SleepLock<E> {
         self.waiters.fetch_add(1, Ordering::SeqCst);
         while !self.event.wait(&mut || self.take(), None) {}
         self.waiters.fetch_sub(1, Ordering::SeqCst);
-        SleepGuard(self)
+        SleepGuard::new(self)
     }
 
     /// Takes the lock if nobody holds it.
-    pub(crate) fn try_lock(&self) -> Option<SleepGuard<'_, E>> {
-        self.take().then(|| SleepGuard(self))
+    pub(crate) fn try_lock(&self) -> Option<SleepGuard<'_, P, RANK>> {
+        self.take().then(|| SleepGuard::new(self))
     }
 
     fn take(&self) -> bool {
@@ -42,38 +58,20 @@ impl<E: Event> SleepLock<E> {
     }
 }
 
-impl<E: Event> Drop for SleepGuard<'_, E> {
+impl<'a, P: Platform, const RANK: u8> SleepGuard<'a, P, RANK> {
+    /// Of a lock that was taken.
+    fn new(lock: &'a SleepLock<P, RANK>) -> Self {
+        rank::took::<P>(RANK);
+        Self(lock)
+    }
+}
+
+impl<P: Platform, const RANK: u8> Drop for SleepGuard<'_, P, RANK> {
     fn drop(&mut self) {
+        rank::gave::<P>(RANK);
         self.0.is_held.store(false, Ordering::SeqCst);
         if self.0.waiters.load(Ordering::SeqCst) > 0 {
             self.0.event.wake_all();
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[derive(Default)]
-    struct Never;
-
-    impl Event for Never {
-        fn wait(&self, is_done: &mut dyn FnMut() -> bool, _: Option<u64>) -> bool {
-            is_done()
-        }
-
-        fn wake_all(&self) {}
-    }
-
-    #[test]
-    fn who_does_not_get_the_lock_leaves_it_with_its_holder() {
-        let lock = SleepLock::<Never>::default();
-        let held = lock.lock();
-        assert!(lock.try_lock().is_none());
-        assert!(lock.try_lock().is_none());
-        drop(held);
-        assert!(lock.try_lock().is_some());
-        assert!(lock.try_lock().is_some());
     }
 }

@@ -3,7 +3,6 @@
 use alloc::{sync::Arc, vec::Vec};
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use lock_api::Mutex;
 use transom_wire::{Handle, NodeId, attr::Attr};
 
 use super::{Shared, mapped::Mapped, write_back::WriteErrors};
@@ -12,7 +11,7 @@ use crate::{
     cache::{Validity, attributes::Attributes, data::Pages, directories::Listing},
     dax::{Blocked, Ranges},
     session::{S_IFDIR, S_IFLNK, S_IFREG, Session},
-    sync::SleepLock,
+    sync::{Mutex, SleepLock, rank},
 };
 
 /// An inode; there is one for each nodeid that is referenced.
@@ -23,24 +22,24 @@ pub struct Inode<P: Platform> {
     file_type: u32,
     /// How many references the server has counted and is to be told of.
     lookups: AtomicU64,
-    pub(crate) attributes: Mutex<P::RawMutex, Attributes>,
+    pub(crate) attributes: Mutex<P, { rank::LEAF }, Attributes>,
     /// Where a symbolic link leads, once it was asked for.
-    pub(super) symlink: Mutex<P::RawMutex, Option<Arc<[u8]>>>,
+    pub(super) symlink: Mutex<P, { rank::LEAF }, Option<Arc<[u8]>>>,
     /// Of a directory: its contents.
-    pub(super) listing: Mutex<P::RawMutex, Option<Arc<Listing>>>,
+    pub(super) listing: Mutex<P, { rank::LEAF }, Option<Arc<Listing>>>,
     /// Of a directory: the names that hold were fetched in this epoch. No other inode has had it, not even one that the server
     /// had given the same nodeid.
     names_epoch: AtomicU64,
     /// Of a directory: counts this guest's changes of names. What was asked before one is not kept.
     names_changes: AtomicU64,
     /// What is kept of a file's contents.
-    pub(crate) pages: Mutex<P::RawMutex, Pages>,
+    pub(crate) pages: Mutex<P, { rank::LEAF }, Pages>,
     /// Handles through which dirty pages are written, with their flags.
-    pub(super) writers: Mutex<P::RawMutex, Vec<(Handle, u32)>>,
+    pub(super) writers: Mutex<P, { rank::LEAF }, Vec<(Handle, u32)>>,
     /// Of writes that had waited.
-    pub(super) write_errors: Mutex<P::RawMutex, WriteErrors>,
+    pub(super) write_errors: Mutex<P, { rank::LEAF }, WriteErrors>,
     /// Held by who changes the size, or writes where it lies: across requests.
-    pub(crate) size_lock: SleepLock<P::Event>,
+    pub(crate) size_lock: SleepLock<P, { rank::SIZE }>,
     /// Of a file that is mapped through the window: which parts of it are.
     ranges: Option<Ranges<P>>,
     pub(super) mapped: Mapped,

@@ -4,11 +4,11 @@
 //! (a server serves whoever the guest let through). [`Inode`]s are counted references: the last one to go gives back, once,
 //! what the server has counted. What may be answered without asking lies in [`cache`](crate::cache).
 //!
-//! Lock order, outermost first: that of write-backs, under an inode's only tried; an inode's `size_lock`, of another inode's
+//! Locks, outermost first: that of write-backs, under an inode's only tried; an inode's `size_lock`, of another inode's
 //! only tried (both are sleeping locks, held across requests); then, each for a moment and none together with another: a
 //! shard of the inode table, a shard of the names, an inode's attributes, pages, link, listing, writers and write errors, the
-//! rings of chunks and of dirty inodes, an open file's sequence, the table of locks. No reference to an inode is dropped under one of the latter,
-//! and no request is sent.
+//! rings of chunks and of dirty inodes, an open file's sequence, the table of locks. No reference to an inode is dropped under one
+//! of the latter, and no request is sent. Debug builds [check](crate::platform::Platform::with_held) that.
 
 mod ageing;
 mod attributes;
@@ -29,7 +29,6 @@ mod xattr;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use lock_api::Mutex;
 use transom_wire::{
     NodeId,
     attr::{Attr, AttrFlags, EntryOut},
@@ -43,6 +42,7 @@ use crate::{
     },
     dax::{Dax, DaxOptions, Ranges, Window, WindowMemory, Worker},
     session::{Caller, S_IFDIR, S_IFMT, S_IFREG, Session},
+    sync::{Mutex, rank},
 };
 use ageing::Ageing;
 use locks::LocalLocks;
@@ -75,7 +75,7 @@ pub(crate) struct Shared<P: Platform> {
     /// Those that the server does not keep.
     locks: LocalLocks<P>,
     /// Of a write that had waited, whatever the file, until the volume's syncfs or unmount has told it.
-    write_error: Mutex<P::RawMutex, Option<Errno>>,
+    write_error: Mutex<P, { rank::LEAF }, Option<Errno>>,
     /// Counts this guest's changes of inodes. An answer tells nothing of an inode that was changed after it was asked for.
     changes: AtomicU64,
     /// Names owners of locks.

@@ -3,7 +3,6 @@
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU64};
 
-use lock_api::Mutex;
 use transom_wire::{
     Handle, Name,
     attr::{Attr, EntryOut},
@@ -19,6 +18,7 @@ use crate::{
     Errno, Platform,
     cache::{CacheMode, sequence::Sequence},
     session::Caller,
+    sync::{Mutex, rank},
 };
 
 /// How a file is accessed: O_RDONLY, O_WRONLY or O_RDWR.
@@ -38,7 +38,7 @@ pub struct OpenFile<P: Platform> {
     /// Whose its flock and its locks of the open file are.
     owner: u64,
     /// How it is read.
-    pub(super) sequence: Mutex<P::RawMutex, Sequence>,
+    pub(super) sequence: Mutex<P, { rank::LEAF }, Sequence>,
     /// How many errors of writes that had waited it has been told of.
     pub(super) errors_seen: AtomicU64,
     /// How its mapped file is accessed.

@@ -6,7 +6,6 @@
 use alloc::sync::{Arc, Weak};
 
 use hashbrown::HashMap;
-use lock_api::Mutex;
 use transom_wire::{NodeId, attr::Attr};
 
 use super::{Inode, Shared};
@@ -14,6 +13,7 @@ use crate::{
     Errno, Platform,
     cache::{Validity, attributes::Attributes},
     session::S_IFMT,
+    sync::{Mutex, rank},
 };
 
 /// Locks beside each other: few threads meet at one, and an empty table stays small.
@@ -26,7 +26,7 @@ struct Shard<P: Platform> {
     gone_changed_at: u64,
 }
 
-pub(super) struct Table<P: Platform>([Mutex<P::RawMutex, Shard<P>>; SHARDS]);
+pub(super) struct Table<P: Platform>([Mutex<P, { rank::LEAF }, Shard<P>>; SHARDS]);
 
 impl<P: Platform> Table<P> {
     pub(super) fn new() -> Self {
@@ -75,7 +75,7 @@ impl<P: Platform> Table<P> {
         }
     }
 
-    fn shard(&self, nodeid: NodeId) -> &Mutex<P::RawMutex, Shard<P>> {
+    fn shard(&self, nodeid: NodeId) -> &Mutex<P, { rank::LEAF }, Shard<P>> {
         &self.0[nodeid.0 as usize % SHARDS]
     }
 }

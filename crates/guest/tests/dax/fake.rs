@@ -21,6 +21,7 @@ use transom_guest::{
     dax::{Dax, DaxOptions, RANGE_LEN, WindowMemory},
     dma::{DmaBuffer, DmaError},
     fs::Fs,
+    platform::Held,
     session::{Session, Wishes},
     transport::ShmRegion,
     volume::Volume,
@@ -53,6 +54,11 @@ impl Platform for Ticking {
 
     fn spawn(&self, _: &'static str, task: Box<dyn FnOnce() + Send>) -> Result<(), Box<dyn FnOnce() + Send>> {
         Err(task)
+    }
+
+    fn with_held(check: impl FnOnce(&Held)) {
+        thread_local!(static HELD: Held = const { Held::new() });
+        HELD.with(check);
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
 use transom_guest::{
     device::{Settings, VirtioFs},
     dma::{Direct, DmaChoice},
-    platform::{self, Platform},
+    platform::{self, Held, Platform},
 };
 
 use crate::{
@@ -29,6 +29,11 @@ impl Platform for Threads {
 
     fn spawn(&self, _: &'static str, task: Box<dyn FnOnce() + Send>) -> Result<(), Box<dyn FnOnce() + Send>> {
         Err(task)
+    }
+
+    fn with_held(check: impl FnOnce(&Held)) {
+        thread_local!(static HELD: Held = const { Held::new() });
+        HELD.with(check);
     }
 }
 

@@ -13,7 +13,7 @@ use std::{
 use transom_guest::{
     channel::{Channel, ChannelError, Message, OwnedMessage, OwnedReply, Sink, Source, Ticket},
     dma::{DmaBuffer, DmaError, DmaOps},
-    platform::{self, Platform},
+    platform::{self, Held, Platform},
     session::{Caller, Session, Wishes},
     transport::ShmRegion,
 };
@@ -46,6 +46,11 @@ impl Platform for Plain {
 
     fn spawn(&self, _: &'static str, task: Box<dyn FnOnce() + Send>) -> Result<(), Box<dyn FnOnce() + Send>> {
         Err(task)
+    }
+
+    fn with_held(check: impl FnOnce(&Held)) {
+        thread_local!(static HELD: Held = const { Held::new() });
+        HELD.with(check);
     }
 }
 

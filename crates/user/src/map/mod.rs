@@ -11,6 +11,13 @@
 //! that calls the one that was there; without one it ends the process. It is never other data. What a program does by
 //! address and wants an error for goes through [`fault::copy`](crate::fault::copy::copy).
 //!
+//! # Too many mappings
+//!
+//! Linux allows a process 65,530 mappings (`vm.max_map_count`). A mapped file takes one for what is shown of it in one piece, 2 MiB
+//! at a time, and one for each copy of a private mapping that lies alone. Where there are too many, what else is shown of the file
+//! is hidden, to be fetched again when it is touched; where that does not help, touching is the error of what is not there. What
+//! a file loses is always taken away: a process whose kernel has not the memory to do even that ends with SIGABRT.
+//!
 //! # Rules
 //!
 //! - A buffer for a call of this library does not lie in a mapping: the call may hold what serving the fault needs. The same
@@ -24,6 +31,7 @@ mod flush;
 #[cfg(test)]
 mod map_test;
 mod mapping;
+mod room;
 mod service;
 mod space;
 mod view;

@@ -23,6 +23,7 @@ use rustix::mm::{
 };
 use transom_guest::dax::entry::PAGE_LEN;
 
+use super::room;
 use crate::fault::copy::copy;
 
 /// Areas begin and end at multiples of a huge page, so that addresses and files are congruent.
@@ -62,6 +63,7 @@ impl Space {
             // SAFETY: reserved above, used by nobody.
             unsafe { munmap(ptr::with_exposed_provenance_mut(start), len) }?;
         }
+        room::keep();
         Ok(space)
     }
 
@@ -138,6 +140,8 @@ impl Area {
     }
 
     /// Shows at `at` the memory that begins at `from`, which is a shared mapping that stays until this returns.
+    ///
+    /// Where it fails, what is at `at` is not known: what was there before, or nothing, not even a reservation.
     pub(super) fn alias(&self, at: Range<usize>, from: NonNull<u8>, is_writable: bool) -> io::Result<()> {
         let (to, len) = self.place(&at)?;
         if is_writable {
@@ -160,6 +164,8 @@ impl Area {
     }
 
     /// Puts ordinary memory at `at`, with what `from` begins with; gives how many pages of that are there. None replaces nothing.
+    ///
+    /// Where it fails, what is at `at` is not known, as with [`Self::alias`].
     pub(super) fn fill(&self, at: Range<usize>, from: Option<NonNull<u8>>) -> io::Result<usize> {
         let (to, len) = self.place(&at)?;
         // Elsewhere first: nobody may see it half full.
@@ -178,7 +184,12 @@ impl Area {
         }
         if there > 0 {
             // SAFETY: what is left of it; the addresses that are replaced are ours.
-            unsafe { move_to(aside, there, to) }?;
+            let moved = unsafe { move_to(aside, there, to) };
+            if moved.is_err() {
+                // SAFETY: the mapping that was made, which nobody knows of.
+                unsafe { munmap(aside, there) }?;
+            }
+            moved?;
         }
         Ok(there / PAGE)
     }

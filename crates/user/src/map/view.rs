@@ -1,6 +1,6 @@
 //! The page tables of one mapping: what is shown at which page of its area.
 
-use std::{collections::HashMap, io, ops::Range, ptr::NonNull};
+use std::{collections::HashMap, io, iter::once, ops::Range, ptr::NonNull};
 
 use parking_lot::Mutex;
 use transom_guest::{
@@ -13,6 +13,7 @@ use transom_guest::{
 
 use super::{
     bits::{BITS, Bits},
+    room::Room,
     space::Area,
 };
 
@@ -26,11 +27,13 @@ pub(super) struct Pages {
     /// The page of the file that the area begins with, a multiple of [`PAGES_PER_HUGE`].
     first: u64,
     /// By the number of the 2 MiB in the file. Held while page tables are changed, for moments.
-    chunks: Mutex<HashMap<u64, Chunk>>,
+    chunks: Mutex<Chunks>,
 }
 
+type Chunks = HashMap<u64, Chunk>;
+
 /// What is shown of an aligned 2 MiB.
-#[derive(Default)]
+#[derive(Debug, Clone, Copy, Default)]
 struct Chunk {
     shown: Bits,
     /// Of those shown.
@@ -82,8 +85,24 @@ impl Pages {
         })
     }
 
-    fn show(&self, pages: &Range<u64>, from: NonNull<u8>, is_writable: bool) -> io::Result<()> {
+    /// Makes a change of what is shown. Where the process has too many mappings for it, it is made again with everything but
+    /// copies hidden; where it fails, everything but copies is hidden.
+    fn change(&self, mut change: impl FnMut(&mut Chunks) -> io::Result<()>) -> io::Result<()> {
         let mut chunks = self.chunks.lock();
+        let Err(error) = change(&mut chunks) else { return Ok(()) };
+        let _room = Room::make();
+        must(self.hide_all(&mut chunks));
+        if error.kind() != io::ErrorKind::OutOfMemory {
+            return Err(error);
+        }
+        let changed = change(&mut chunks);
+        if changed.is_err() {
+            must(self.hide_all(&mut chunks));
+        }
+        changed
+    }
+
+    fn show(&self, chunks: &mut Chunks, pages: &Range<u64>, from: NonNull<u8>, is_writable: bool) -> io::Result<()> {
         for (index, places) in self.chunks_of(pages) {
             let chunk = chunks.entry(index).or_default();
             let free = Bits::full().without(&chunk.copies);
@@ -91,21 +110,21 @@ impl Pages {
                 let page = index * PAGES_PER_HUGE + run.start as u64;
                 let from = from.as_ptr().wrapping_add(((page - pages.start) * PAGE_LEN) as usize);
                 let from = NonNull::new(from).expect("a mapping does not wrap round");
-                self.area.alias(self.bytes(index, &run), from, is_writable)?;
                 chunk.shown.set(run.clone(), true);
-                chunk.writable.set(run, is_writable);
+                chunk.writable.set(run.clone(), is_writable);
+                self.area.alias(self.bytes(index, &run), from, is_writable)?;
             }
         }
         Ok(())
     }
 
-    fn copy(&self, page: u64, from: Option<NonNull<u8>>) -> io::Result<()> {
-        let mut chunks = self.chunks.lock();
+    /// Gives the mapping a copy of `page`, and of its neighbours; false where there is no such page at `from`.
+    fn copy(&self, chunks: &mut Chunks, page: u64, from: Option<NonNull<u8>>) -> io::Result<bool> {
         let index = page / PAGES_PER_HUGE;
         let chunk = chunks.entry(index).or_default();
         let place = (page % PAGES_PER_HUGE) as usize;
         if chunk.copies.contains(place) {
-            return Ok(());
+            return Ok(true);
         }
         let group = place - place % COPIED_AT_ONCE as usize;
         let group = group..group + COPIED_AT_ONCE as usize;
@@ -113,16 +132,19 @@ impl Pages {
         let places = if is_alone { place..place + 1 } else { group };
         let from =
             from.and_then(|from| NonNull::new(from.as_ptr().wrapping_sub((place - places.start) * PAGE_LEN as usize)));
+        let before = *chunk;
+        // What is there when this fails is not known.
+        chunk.shown.set(places.clone(), true);
         let there = self.area.fill(self.bytes(index, &places), from)?;
+        *chunk = before;
         let places = places.start..places.start + there;
         chunk.copies.set(places.clone(), true);
         chunk.shown.set(places.clone(), false);
         chunk.writable.set(places.clone(), false);
-        if places.contains(&place) { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EFAULT)) }
+        Ok(places.contains(&place))
     }
 
-    fn hide(&self, pages: &Range<u64>, with_copies: bool) -> io::Result<()> {
-        let mut chunks = self.chunks.lock();
+    fn hide(&self, chunks: &mut Chunks, pages: &Range<u64>, with_copies: bool) -> io::Result<()> {
         for (index, places) in self.chunks_of(pages) {
             let Some(chunk) = chunks.get_mut(&index) else { continue };
             let there = if with_copies { chunk.shown.or(&chunk.copies) } else { chunk.shown };
@@ -141,8 +163,41 @@ impl Pages {
         Ok(())
     }
 
-    fn protect(&self, pages: &Range<u64>) -> io::Result<()> {
-        let mut chunks = self.chunks.lock();
+    /// Hides everything but copies; faults bring it back.
+    ///
+    /// Who hides a part of what the kernel holds as one mapping makes more of it. This takes whole ones away, and what lies between
+    /// two copies at once.
+    fn hide_all(&self, chunks: &mut Chunks) -> io::Result<()> {
+        let mut indices: Vec<_> = chunks.keys().copied().collect();
+        indices.sort_unstable();
+        let mut between: Option<Range<usize>> = None;
+        for index in indices {
+            let Chunk { shown, copies, .. } = chunks[&index];
+            let mut at = 0;
+            for copy in copies.runs(0..BITS).chain(once(BITS..BITS)) {
+                for run in shown.runs(at..copy.start) {
+                    let bytes = self.bytes(index, &run);
+                    between = Some(between.map_or(bytes.start, |before| before.start)..bytes.end);
+                }
+                if !copy.is_empty()
+                    && let Some(bytes) = between.take()
+                {
+                    self.area.clear(bytes)?;
+                }
+                at = copy.end;
+            }
+        }
+        if let Some(bytes) = between {
+            self.area.clear(bytes)?;
+        }
+        chunks.retain(|_, chunk| {
+            (chunk.shown, chunk.writable) = (Bits::default(), Bits::default());
+            !chunk.copies.is_empty()
+        });
+        Ok(())
+    }
+
+    fn protect(&self, chunks: &mut Chunks, pages: &Range<u64>) -> io::Result<()> {
         for (index, places) in self.chunks_of(pages) {
             let Some(chunk) = chunks.get_mut(&index) else { continue };
             let writable = chunk.writable;
@@ -155,17 +210,18 @@ impl Pages {
     }
 }
 
-/// Memory that must not be seen any longer cannot be taken away: there are too many mappings to split one. Nothing but an
-/// end keeps the file's promises then.
+/// Memory that must not be seen any longer cannot be taken away, though room was made for it: other threads have taken that, or
+/// the kernel has no memory of its own left. Nothing but SIGABRT keeps the file's promises then.
 fn must(result: io::Result<()>) {
     if let Err(error) = result {
-        panic!("cannot take pages of a mapped file away: {error}");
+        tracing::error!(%error, "pages of a mapped file cannot be taken away: the process ends");
+        std::process::abort();
     }
 }
 
 impl View for Pages {
     fn install(&self, pages: Range<u64>, from: NonNull<u8>, is_writable: bool) -> Result<(), Errno> {
-        self.show(&pages, from, is_writable).map_err(errno)
+        self.change(|chunks| self.show(chunks, &pages, from, is_writable)).map_err(errno)
     }
 
     fn install_zeros(&self, _: Range<u64>) -> Result<(), Errno> {
@@ -174,15 +230,21 @@ impl View for Pages {
     }
 
     fn install_copy(&self, page: u64, from: Option<NonNull<u8>>) -> Result<(), Errno> {
-        self.copy(page, from).map_err(errno)
+        let mut is_there = false;
+        let copied = self.change(|chunks| {
+            is_there = self.copy(chunks, page, from)?;
+            Ok(())
+        });
+        copied.map_err(errno)?;
+        if is_there { Ok(()) } else { Err(Errno::FAULT) }
     }
 
     fn zap(&self, pages: Range<u64>, with_copies: bool) {
-        must(self.hide(&pages, with_copies));
+        must(self.change(|chunks| self.hide(chunks, &pages, with_copies)));
     }
 
     fn write_protect(&self, pages: Range<u64>) {
-        must(self.protect(&pages));
+        must(self.change(|chunks| self.protect(chunks, &pages)));
     }
 
     fn allows_beyond_end(&self) -> bool {

@@ -14,7 +14,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 use transom_guest::{Errno, dax::WindowMemory, session::PAGE_LEN};
 
 use super::ALIGNMENT;
@@ -63,7 +63,7 @@ impl Area {
         })
     }
 
-    /// Has `len` bytes of `file` from `file_offset` on appear at `offset`.
+    /// Has `len` bytes of `file` from `file_offset` on appear at `offset`, in pages of 2 MiB where the file's system makes such.
     ///
     /// Errors: EINVAL outside the window or for what is no multiple of a page, EEXIST where something is mapped, ENOSPC for
     /// more mappings than the window has ranges, and those of mmap(2).
@@ -90,6 +90,9 @@ impl Area {
         let protection = if is_writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
         // SAFETY: `part` has checked that what is replaced lies within the reservation, which holds no Rust value.
         unsafe { mmap(address, map_len, protection, MapFlags::SHARED | MapFlags::FIXED, file, file_offset) }?;
+        // SAFETY: what was just mapped; the advice changes nothing that a program can see.
+        // It is refused where the kernel has no large pages.
+        let _ = unsafe { madvise(address, map_len, Advice::LinuxHugepage) };
         mappings.insert(offset, len);
         Ok(())
     }

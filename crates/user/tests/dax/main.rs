@@ -7,7 +7,10 @@ mod coherent;
 mod common;
 mod fsx;
 mod full;
+mod huge;
+mod limits;
 mod mapped;
+mod race;
 
 use std::{path::Path, sync::Arc};
 

@@ -9,9 +9,11 @@ use alloc::{
 };
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use lock_api::Mutex;
-
-use crate::{Platform, sync::SleepLock, volume::Inode};
+use crate::{
+    Platform,
+    sync::{Mutex, SleepLock, rank},
+    volume::Inode,
+};
 
 /// Bounds what is kept of files' contents.
 pub(crate) struct Memory<P: Platform> {
@@ -19,11 +21,11 @@ pub(crate) struct Memory<P: Platform> {
     max_bytes: usize,
     ids: AtomicU64,
     /// Inodes with dirty pages, the oldest first.
-    dirty: Mutex<P::RawMutex, VecDeque<Dirty<P>>>,
+    dirty: Mutex<P, { rank::LEAF }, VecDeque<Dirty<P>>>,
     dirty_bytes: AtomicUsize,
     /// Held, across requests, by who writes back what it took off the list: others find it neither there nor written.
-    pub(crate) write_backs: SleepLock<P::Event>,
-    ring: Mutex<P::RawMutex, VecDeque<Listed<P>>>,
+    pub(crate) write_backs: SleepLock<P, { rank::WRITE_BACKS }>,
+    ring: Mutex<P, { rank::LEAF }, VecDeque<Listed<P>>>,
 }
 
 struct Dirty<P: Platform> {

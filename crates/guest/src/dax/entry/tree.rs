@@ -3,17 +3,18 @@
 use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
 use core::ops::Range;
 
-use lock_api::Mutex;
-
 use super::{
     Kind, Locked, Order, PAGES_PER_HUGE,
     node::{Entry, Node},
 };
-use crate::platform::{Event as _, Platform};
+use crate::{
+    platform::{Event as _, Platform},
+    sync::{Mutex, MutexGuard, rank},
+};
 
 /// The entries of one file.
 pub struct Tree<P: Platform> {
-    pub(super) state: Mutex<P::RawMutex, State<P>>,
+    pub(super) state: Mutex<P, { rank::LEAF }, State<P>>,
 }
 
 pub(super) struct State<P: Platform> {
@@ -115,11 +116,12 @@ impl<P: Platform> Tree<P> {
     }
 
     /// Sleeps until somebody wakes the caller for `key`.
-    pub(super) fn wait(&self, mut state: lock_api::MutexGuard<'_, P::RawMutex, State<P>>, key: Key) {
+    pub(super) fn wait(&self, mut state: MutexGuard<'_, P, { rank::LEAF }, State<P>>, key: Key) {
         let (id, event) = (state.next_waiter, Arc::new(P::Event::default()));
         state.next_waiter += 1;
         state.waiters.push(Waiter { id, key, event: Arc::clone(&event) });
         drop(state);
+        rank::may_wait::<P>();
         // Whoever wakes takes the waiter off the list first.
         event.wait(&mut || self.state.lock().waiters.iter().all(|waiter| waiter.id != id), None);
     }

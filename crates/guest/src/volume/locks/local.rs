@@ -8,7 +8,6 @@ use alloc::{vec, vec::Vec};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use hashbrown::HashMap;
-use lock_api::Mutex;
 
 use super::{
     TO_THE_END,
@@ -18,6 +17,7 @@ use crate::{
     Errno, Platform,
     platform::Event as _,
     session::{Caller, Session},
+    sync::{Mutex, rank},
 };
 
 /// What does not see the other kind.
@@ -36,7 +36,7 @@ type Key = (usize, Family);
 pub(crate) struct LocalLocks<P: Platform> {
     /// Whether the server keeps no locks, by family.
     are_here: [AtomicBool; 2],
-    tables: Mutex<P::RawMutex, Tables>,
+    tables: Mutex<P, { rank::LEAF }, Tables>,
     /// Files with locks; a hint that saves everybody else the lock.
     files: AtomicUsize,
 }

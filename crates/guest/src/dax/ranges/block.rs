@@ -1,0 +1,67 @@
+//! Parts of a file that are kept for who changes the file there.
+
+use alloc::vec::Vec;
+use core::ops::Range as Span;
+
+use super::Ranges;
+use crate::{Platform, dax::RANGE_LEN, volume::Inode};
+
+/// Parts of a file that nobody may pin, and whose ranges nobody else takes away.
+#[must_use = "the parts may be pinned at once"]
+pub(crate) struct Blocked<'i, P: Platform> {
+    ranges: &'i Ranges<P>,
+    span: Span<u64>,
+}
+
+impl<P: Platform> Inode<P> {
+    /// Keeps the parts of the file that `bytes` touch from being pinned, with their pages out of all page tables, until what is
+    /// returned is dropped. `None` where the file has no ranges.
+    ///
+    /// Waits for pins. The caller holds `size_lock`, and no pin.
+    pub(crate) fn block(&self, bytes: Span<u64>, with_copies: bool) -> Option<Blocked<'_, P>> {
+        self.ranges().map(|ranges| ranges.block(bytes, with_copies))
+    }
+}
+
+impl<P: Platform> Ranges<P> {
+    /// As [`Inode::block`]. One at a time.
+    pub(super) fn block(&self, bytes: Span<u64>, with_copies: bool) -> Blocked<'_, P> {
+        let span = bytes.start / RANGE_LEN..bytes.end.div_ceil(RANGE_LEN);
+        self.map.lock().blocked = Some(span.clone());
+        let blocked = Blocked { ranges: self, span: span.clone() };
+        let is_free = || {
+            let map = self.map.lock();
+            let mut inside = map.by_index.iter().filter(|(index, _)| span.contains(index));
+            inside.all(|(_, range)| !range.is_busy && self.window.is_idle(range.slot))
+        };
+        self.window.wait(is_free, None);
+        self.tables().iter().for_each(|tables| tables.revoke(bytes.clone(), with_copies));
+        blocked
+    }
+}
+
+impl<P: Platform> Blocked<'_, P> {
+    /// Unmaps the ranges that lie wholly behind `end`, in bytes, of the file.
+    pub(crate) fn unmap_behind(&self, inode: &Inode<P>, end: u64) {
+        let slots = self.take_behind(end);
+        if !slots.is_empty() {
+            self.ranges.window.unmap(inode.session(), inode.nodeid(), &slots);
+            self.ranges.window.put_free(slots);
+        }
+    }
+
+    /// Takes the ranges that lie wholly behind `end` out; the places are then the caller's, and still mapped.
+    pub(super) fn take_behind(&self, end: u64) -> Vec<u32> {
+        let first = end.div_ceil(RANGE_LEN);
+        let mut map = self.ranges.map.lock();
+        let gone = map.by_index.extract_if(|&index, _| index >= first && self.span.contains(&index));
+        gone.map(|(_, range)| range.slot).collect()
+    }
+}
+
+impl<P: Platform> Drop for Blocked<'_, P> {
+    fn drop(&mut self) {
+        self.ranges.map.lock().blocked = None;
+        self.ranges.window.announce();
+    }
+}
