@@ -42,7 +42,7 @@ pub(super) fn filter_request(body: &mut [u8], passes: bool) -> InitFlags {
     let mut args = args_of(body);
     let mut flags = offered(body) - NOT_CARRIED;
     if passes {
-        flags = flags - InitFlags::WRITEBACK_CACHE | MAPS;
+        flags = (flags - InitFlags::WRITEBACK_CACHE) | MAPS;
     }
     args.flags = (flags.bits() as u32).into();
     args.flags2 = ((flags.bits() >> 32) as u32).into();
