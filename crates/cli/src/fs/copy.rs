@@ -73,13 +73,17 @@ impl<'a> Copier<'a> {
         self.stop_if_asked()?;
         let meta = from.tree.metadata(from.path, follow).with_context(|| from.name())?;
         match meta.kind() {
-            Kind::File => self.by_part(to, |copier, part| copier.copy_to_part(from, part, &meta)),
+            Kind::File => self.by_part(to, |copier, part, is_made| copier.copy_to_part(from, part, &meta, is_made)),
             Kind::Directory if !self.is_recursive => bail!("{}: is a directory; --recursive copies those", from.name()),
             Kind::Directory if depth == DEPTH_MAX => bail!("{}: more than {DEPTH_MAX} directories deep", from.name()),
             Kind::Directory => self.copy_directory(from, to, &meta, depth),
             Kind::Symlink => {
                 let target = from.tree.read_link(from.path).with_context(|| from.name())?;
-                self.by_part(to, |_, part| part.tree.symlink(&target, part.path).with_context(|| part.name()))
+                self.by_part(to, |_, part, is_made| {
+                    part.tree.symlink(&target, part.path).with_context(|| part.name())?;
+                    *is_made = true;
+                    Ok(())
+                })
             }
             Kind::Other => bail!("{}: neither a file, a directory nor a symlink", from.name()),
         }
@@ -107,23 +111,27 @@ impl<'a> Copier<'a> {
         to.tree.finish(to.path, meta, self.preserves).with_context(|| to.name())
     }
 
-    /// Makes something under a name of its own, then gives it that of `to`, where it replaces what is no directory.
-    fn by_part(&mut self, to: At<'_>, make: impl FnOnce(&mut Self, At<'_>) -> Result<()>) -> Result<()> {
+    /// Makes something under a name of its own, then gives it that of `to`, where it replaces what is no directory. `make` says
+    /// from when on there is something to remove.
+    fn by_part(&mut self, to: At<'_>, make: impl FnOnce(&mut Self, At<'_>, &mut bool) -> Result<()>) -> Result<()> {
         self.copies += 1;
         let part = to.path.with_file_name(format!(".transom-{}-{}.part", std::process::id(), self.copies));
         let part = At { path: &part, ..to };
-        let made = make(self, part).and_then(|()| to.tree.rename(part.path, to.path).with_context(|| to.name()));
-        if made.is_err() {
-            // It may not have come to be; the first error is the one to tell.
-            let _ = to.tree.remove_file(part.path);
-        }
-        made
+        let mut is_made = false;
+        let made = make(self, part, &mut is_made);
+        let made = made.and_then(|()| to.tree.rename(part.path, to.path).with_context(|| to.name()));
+        made.map_err(|error| match to.tree.remove_file(part.path) {
+            // As where the daemon is gone.
+            Err(reason) if is_made => error.context(format!("{}: cannot be removed ({reason}) after", part.name())),
+            _ => error,
+        })
     }
 
-    fn copy_to_part(&mut self, from: At<'_>, part: At<'_>, meta: &Meta) -> Result<()> {
+    fn copy_to_part(&mut self, from: At<'_>, part: At<'_>, meta: &Meta, is_made: &mut bool) -> Result<()> {
         self.progress.set_message(from.name());
         let source = from.tree.open(from.path).with_context(|| from.name())?;
         let target = part.tree.create(part.path, meta.mode & 0o777).with_context(|| part.name())?;
+        *is_made = true;
         let len = self.copy_data(from, &*source, part, &*target)?;
         // A hole at the end is only a length.
         target.set_len(len).with_context(|| part.name())?;
@@ -172,4 +180,90 @@ fn check_apart(from: At<'_>, to: At<'_>) -> Result<()> {
     let (Ok(from_path), Ok(to_path)) = (from.tree.canonicalize(from.path), to_path) else { return Ok(()) };
     ensure!(!to_path.starts_with(from_path), "{}: cannot be copied into itself, to {}", from.name(), to.name());
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{self, ErrorKind},
+        path::PathBuf,
+    };
+
+    use super::*;
+    use crate::fs::tree::Host;
+
+    /// The host's files, under a daemon that dies before anything is renamed.
+    struct Dying;
+
+    impl Tree for Dying {
+        fn prefix(&self) -> &'static str {
+            ":"
+        }
+
+        fn metadata(&self, path: &Path, follow: bool) -> io::Result<Meta> {
+            Host.metadata(path, follow)
+        }
+
+        fn canonicalize(&self, path: &Path) -> io::Result<PathBuf> {
+            Host.canonicalize(path)
+        }
+
+        fn read_dir(&self, path: &Path) -> io::Result<Vec<Vec<u8>>> {
+            Host.read_dir(path)
+        }
+
+        fn read_link(&self, path: &Path) -> io::Result<Vec<u8>> {
+            Host.read_link(path)
+        }
+
+        fn open(&self, path: &Path) -> io::Result<Box<dyn Reader + '_>> {
+            Host.open(path)
+        }
+
+        fn create(&self, path: &Path, mode: u32) -> io::Result<Box<dyn Writer + '_>> {
+            Host.create(path, mode)
+        }
+
+        fn mkdir(&self, path: &Path, mode: u32) -> io::Result<()> {
+            Host.mkdir(path, mode)
+        }
+
+        fn symlink(&self, target: &[u8], path: &Path) -> io::Result<()> {
+            Host.symlink(target, path)
+        }
+
+        fn rename(&self, _: &Path, _: &Path) -> io::Result<()> {
+            Err(ErrorKind::NotConnected.into())
+        }
+
+        fn remove_file(&self, _: &Path) -> io::Result<()> {
+            Err(ErrorKind::NotConnected.into())
+        }
+
+        fn finish(&self, path: &Path, meta: &Meta, preserves: bool) -> io::Result<()> {
+            Host.finish(path, meta, preserves)
+        }
+    }
+
+    #[test]
+    fn a_part_that_cannot_be_removed_is_told_by_name_and_one_that_was_never_made_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let (from, to) = (dir.path().join("from"), dir.path().join("to"));
+        std::fs::write(&from, "data").unwrap();
+        let (progress, is_stopped) = (ProgressBar::hidden(), AtomicBool::new(false));
+        let mut failed = |error: &anyhow::Error| panic!("{error:#}");
+        let mut copier = Copier::new(&progress, &is_stopped, &mut failed);
+        let mut copy = |to: &Path| {
+            let copied = copier.copy(At { tree: &Host, path: &from }, At { tree: &Dying, path: to }, true);
+            format!("{:#}", copied.unwrap_err())
+        };
+        let said = copy(&to);
+        let part =
+            std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let part = part.into_iter().find(|name| name.ends_with(".part")).unwrap();
+        assert!(said.contains(&part) && said.contains("cannot be removed"), "{said}");
+        assert!(!to.exists());
+        let said = copy(Path::new("/nonexistent/to"));
+        assert!(!said.contains("cannot be removed"), "{said}");
+    }
 }
