@@ -2,9 +2,10 @@
 
 use std::{
     fs::{self, File},
-    hint::black_box,
+    hint::{self, black_box},
     os::unix::fs::FileExt,
     path::Path,
+    sync::atomic::{AtomicU32, Ordering},
     thread,
     time::Instant,
 };
@@ -31,6 +32,11 @@ pub fn measure(dir: &Path) -> anyhow::Result<Vec<Limit>> {
             name: format!("eventfd round trip, blocking, {}, µs", placement.as_str()),
             value: best(f64::min, || eventfd_round_trip_us(placement))?,
         });
+    }
+    if thread::available_parallelism()?.get() > 1 {
+        // On one core, each would look until its time is over.
+        let name = format!("polled round trip, {}, µs", Placement::OtherCore.as_str());
+        limits.push(Limit { name, value: best(f64::min, polled_round_trip_us)? });
     }
     for (block, name) in [(SMALL, "4 KiB"), (LARGE, "1 MiB")] {
         limits.push(Limit {
@@ -87,6 +93,41 @@ fn eventfd_round_trip_us(placement: Placement) -> anyhow::Result<f64> {
             Ok(begun.elapsed())
         })??;
         other.join().expect("the echo does not panic")??;
+        Ok(elapsed.as_secs_f64() * 1e6 / f64::from(ROUNDS))
+    })
+}
+
+/// A cache line, and the one that is fetched with it.
+#[repr(align(128))]
+#[derive(Default)]
+struct Line(AtomicU32);
+
+/// Two threads that look for each other's word again and again: two transfers of a cache line.
+fn polled_round_trip_us() -> anyhow::Result<f64> {
+    const ROUNDS: u32 = 20_000;
+    let (to, back) = (Line::default(), Line::default());
+    let wait_for = |line: &Line, round: u32| {
+        while line.0.load(Ordering::Acquire) != round {
+            hint::spin_loop();
+        }
+    };
+    thread::scope(|scope| {
+        let echo = || {
+            for round in 1..=ROUNDS {
+                wait_for(&to, round);
+                back.0.store(round, Ordering::Release);
+            }
+        };
+        let other = scope.spawn(move || on_core(Placement::OtherCore.daemon_core(), echo));
+        let elapsed = on_core(Placement::OtherCore.guest_core(), || {
+            let begun = Instant::now();
+            for round in 1..=ROUNDS {
+                to.0.store(round, Ordering::Release);
+                wait_for(&back, round);
+            }
+            begun.elapsed()
+        })?;
+        other.join().expect("the echo does not panic")?;
         Ok(elapsed.as_secs_f64() * 1e6 / f64::from(ROUNDS))
     })
 }

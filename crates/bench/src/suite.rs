@@ -29,6 +29,18 @@ pub struct Contents {
     pub notes: Vec<String>,
 }
 
+impl Contents {
+    /// Does not do `groups`, and says why.
+    pub fn leave_out(&mut self, groups: &[Group], reason: &str) {
+        for part in &mut self.parts {
+            for group in part.groups.extract_if(.., |group| groups.contains(group)) {
+                self.notes.push(format!("not measured: {}: {reason}", group.title()));
+            }
+        }
+        self.parts.retain(|part| !part.groups.is_empty());
+    }
+}
+
 /// The sizes of the measurements that are followed, where ours are smaller.
 mod original {
     pub(super) const SMALLFILE_FILES: u32 = 2048;
@@ -153,6 +165,14 @@ mod tests {
         let groups: Vec<Group> = contents.parts.iter().flat_map(|part| part.groups.clone()).collect();
         assert!(Group::ALL.iter().all(|group| groups.iter().filter(|other| *other == group).count() == 1));
         assert!(contents.parts.iter().any(|part| part.groups == [Group::Guests]));
+    }
+
+    #[test]
+    fn what_is_left_out_is_told_and_leaves_no_empty_part() {
+        let mut contents = Suite::Scale.contents(1.0);
+        contents.leave_out(&[Group::Guests, Group::Breadth], "there is one guest");
+        assert_eq!(contents.parts.iter().map(|part| part.groups.clone()).collect::<Vec<_>>(), [[Group::Jobs]]);
+        assert!(contents.notes.contains(&"not measured: 1 to 8 guests: there is one guest".to_owned()));
     }
 
     #[test]

@@ -103,6 +103,7 @@ fn wrong_command_lines_are_told_before_anything_is_measured() {
         (&["--daemon", "/nonexistent/daemon"][..], "virtiofsd-c"),
         (&["--daemon", "transomd", "--daemon", "transomd"], "two daemons"),
         (&["--socket", "/nonexistent/socket"], "no socket"),
+        (&["--socket", "/dev/null", "--guest", "user,mount"], "one front end at a time"),
         (&["--scale", "0", "--daemon", "transomd"], "--scale"),
     ] {
         let output = bench(arguments);

@@ -24,6 +24,7 @@ use crate::{
     process::Placement,
     report::console,
     suite::Suite,
+    workload::Group,
 };
 
 pub(super) const EXAMPLES: &str = "\
@@ -127,8 +128,16 @@ impl GuestName {
 impl Measure {
     pub(super) fn run(&self) -> anyhow::Result<std::process::ExitCode> {
         ensure!(self.scale.is_finite() && self.scale > 0.0, "--scale {} is none", self.scale);
+        ensure!(
+            self.sockets.is_empty() || self.guests.len() == 1,
+            "a daemon at a --socket has one front end at a time: --guest names one kind of guest"
+        );
         let candidates = self.candidates()?;
-        let contents = self.suite.contents(self.scale);
+        let mut contents = self.suite.contents(self.scale);
+        if !self.sockets.is_empty() {
+            contents
+                .leave_out(&[Group::Guests, Group::Breadth], "a daemon at a --socket has one guest and its own share");
+        }
         let with_window = self.dax_window_mib.is_some();
         let find = |guest: &GuestName| guest.find(self.kernel.as_deref(), self.placement, self.memory_mib, with_window);
         let plan = guests::Plan {
