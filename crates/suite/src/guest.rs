@@ -12,7 +12,7 @@ use transom_vm::{
     Accelerator, AtReset, Dax, GuestSpec, Kernel, Outcome, Qemu, Root, Share, Stdio, Vmm,
     packages::{Cache, OnStderr, Packages},
     peer,
-    tools::Tools,
+    tools::{Program, Tools},
     uml::Uml,
 };
 
@@ -40,6 +40,8 @@ pub(crate) enum Machine {
 pub(crate) struct Virtual {
     spec: GuestSpec,
     vmm: Box<dyn Vmm + Sync>,
+    /// QEMU and the cache, for jobs that have machines of their own.
+    program: Option<(Program, PathBuf)>,
     dax: Option<Dax>,
     daemon_args: Vec<std::ffi::OsString>,
 }
@@ -78,6 +80,7 @@ fn find(scenario: &Scenario, places: &Places<'_>) -> anyhow::Result<Virtual> {
     let cache = Cache::locate()?;
     let report = OnStderr::default();
     let tools = Tools::new(&cache, &report);
+    let mut found = None;
     let (kernel, vmm): (Kernel, Box<dyn Vmm + Sync>) = match scenario.guest {
         Guest::Mount | Guest::Passthrough => anyhow::bail!("a mount has no machine"),
         Guest::Uml => (tools.uml_kernel(None).context("a kernel of User Mode Linux")?, Box::new(Uml)),
@@ -87,6 +90,7 @@ fn find(scenario: &Scenario, places: &Places<'_>) -> anyhow::Result<Virtual> {
                 Some(_) => tools.qemu_with_window(None).context("QEMU with a window")?,
                 None => tools.qemu(None, true).context("QEMU")?,
             };
+            found = Some((program.clone(), tools.cache().to_owned()));
             let at_reset = if scenario.job == Job::Reboot { AtReset::Reboots } else { AtReset::Ends };
             (kernel, Box::new(Qemu::new(program, Accelerator::Tcg, tools.cache()).at_reset(at_reset)))
         }
@@ -120,7 +124,7 @@ fn find(scenario: &Scenario, places: &Places<'_>) -> anyhow::Result<Virtual> {
         is_foreground: false,
     };
     let daemon_args = scenario.daemon_args().into_iter().map(Into::into).collect();
-    Ok(Virtual { spec, vmm, dax: scenario.dax, daemon_args })
+    Ok(Virtual { spec, vmm, program: found, dax: scenario.dax, daemon_args })
 }
 
 /// A script that starts the daemon and outlives it.
@@ -136,6 +140,17 @@ impl Virtual {
     fn run(&self, share: &Path, tools: &Path, command: &[&str]) -> anyhow::Result<Vec<u8>> {
         let tools = Share { host: tools.to_owned(), guest: "/tools".into(), is_read_only: true, ..Share::default() };
         Ok(self.run_with(vec![self.share(share, "/share"), tools], command)?.stdout)
+    }
+
+    /// What every boot has in common.
+    pub(crate) fn spec(&self) -> &GuestSpec {
+        &self.spec
+    }
+
+    /// A QEMU of the scenario, to be given more arguments. Errors: its guest runs in none.
+    pub(crate) fn qemu(&self) -> anyhow::Result<Qemu> {
+        let (program, cache) = self.program.clone().context("a guest without QEMU")?;
+        Ok(Qemu::new(program, Accelerator::Tcg, &cache))
     }
 
     /// The directory `host` as the scenario has it, mounted at `guest`.

@@ -2,7 +2,7 @@
 //!
 //! A [`Scenario`] is one boot: a guest, a daemon with its options, and a job in it. The list of file-system cases
 //! ([`cases`]) and pjdfstest ([`pjdfstest`]) run on the bare host directory first, and pass when the guest's results
-//! equal those ([`judge`]). The jobs of [`window`] and [`fsx`] are about DAX. This executable is also the first process
+//! equal those ([`judge`]). The jobs of [`window`] and [`fsx`] are about DAX, those of [`pmem`] about a share on an NVDIMM. This executable is also the first process
 //! of its guests, and the program that runs in them.
 
 mod cases;
@@ -12,6 +12,7 @@ mod judge;
 mod mounted;
 mod pjdfstest;
 mod places;
+mod pmem;
 mod scenario;
 mod window;
 
@@ -48,6 +49,10 @@ struct Cli {
     /// Leave the results of each scenario in this directory
     #[arg(long, value_name = "DIR")]
     keep: Option<std::path::PathBuf>,
+
+    /// What is random follows from N, which is told with the results [default: another one each time]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
 
     /// How many guests run at a time
     #[arg(long, value_name = "N", default_value_t = default_jobs())]
@@ -86,7 +91,7 @@ fn main() -> ExitCode {
         eprintln!("transom-suite: no scenario has such a name; --list prints them");
         return ExitCode::from(2);
     }
-    let common = match Common::new(cli.keep) {
+    let common = match Common::new(cli.keep, cli.seed) {
         Ok(common) => common,
         Err(error) => {
             eprintln!("transom-suite: {error:#}");
@@ -163,6 +168,9 @@ fn run(number: usize, scenario: &Scenario, common: &Common) -> Verdict {
         Job::Cases => cases::run(scenario, &machine, places),
         Job::Pjdfstest => pjdfstest::run(scenario, &machine, places),
         Job::Fsx(seconds) => machine.as_virtual().and_then(|machine| fsx::run(scenario, machine, places, seconds)),
+        Job::Crashes { .. } | Job::SyncFaults { .. } => {
+            machine.as_virtual().and_then(|machine| pmem::run(scenario, machine, places))
+        }
         _ => machine.as_virtual().and_then(|machine| window::run(scenario, machine, places)),
     };
     result.unwrap_or_else(|error| Verdict::failed(&format!("{error:#}")))

@@ -17,6 +17,7 @@ const DISK: &str = "/var/tmp";
 pub(crate) struct Common {
     dir: TempDir,
     keep: Option<PathBuf>,
+    seed: u64,
     executables: PathBuf,
     /// The list of cases on the bare directory.
     cases: Once,
@@ -46,7 +47,7 @@ impl Once {
 
 impl Common {
     /// Errors: the directory beside the executables, or the one to keep results in, cannot be made.
-    pub(crate) fn new(keep: Option<PathBuf>) -> anyhow::Result<Self> {
+    pub(crate) fn new(keep: Option<PathBuf>, seed: Option<u64>) -> anyhow::Result<Self> {
         let this = std::env::current_exe().context("finding this executable")?;
         let executables = this.parent().context("this executable has no directory")?.to_owned();
         let on_disk = if Path::new(DISK).is_dir() { DISK.into() } else { std::env::temp_dir() };
@@ -56,7 +57,15 @@ impl Common {
             fs::create_dir_all(keep).with_context(|| keep.display().to_string())?;
         }
         let (cases, pjdfstest) = (Once::default(), Once::default());
-        Ok(Self { dir, keep, executables, cases, pjdfstest, fetching: Mutex::new(()) })
+        Ok(Self {
+            dir,
+            keep,
+            seed: seed.unwrap_or_else(|| fastrand::u64(..)),
+            executables,
+            cases,
+            pjdfstest,
+            fetching: Mutex::new(()),
+        })
     }
 
     /// The places of one scenario, which nobody else uses.
@@ -98,6 +107,11 @@ impl Places<'_> {
     pub(crate) fn fetch<T>(&self, work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
         let _turn = self.common.fetching.lock().unwrap_or_else(PoisonError::into_inner);
         work()
+    }
+
+    /// What is random follows from it.
+    pub(crate) fn seed(&self) -> u64 {
+        self.common.seed
     }
 
     /// The path of an executable that was built with this one.

@@ -2,6 +2,8 @@
 
 use transom_vm::{Dax, DaxMode};
 
+use crate::pmem::FileSystem;
+
 /// One boot: which guest, over which daemon, does what.
 #[derive(Debug, Clone)]
 pub(crate) struct Scenario {
@@ -58,6 +60,15 @@ pub(crate) enum Job {
     DaemonKilled,
     /// The virtual machine monitor is killed.
     VmmKilled,
+    /// So many crashes of machines with an NVDIMM, while a guest of transomd in them stores durably.
+    Crashes {
+        on: FileSystem,
+        crashes: u64,
+    },
+    /// How long such stores take.
+    SyncFaults {
+        on: FileSystem,
+    },
 }
 
 /// The cache modes, and what else changes how a guest's kernel behaves.
@@ -107,9 +118,9 @@ impl Scenario {
 }
 
 impl Job {
-    /// Whether it looks for the processes of any machine, so that no other may run beside it.
+    /// Whether no other may run beside it: it looks for the processes of any machine, or at the clock.
     pub(crate) fn is_alone(self) -> bool {
-        matches!(self, Self::DaemonKilled | Self::VmmKilled)
+        matches!(self, Self::DaemonKilled | Self::VmmKilled | Self::SyncFaults { .. })
     }
 
     fn name(self) -> String {
@@ -125,6 +136,8 @@ impl Job {
             Self::Rebind => "rebind".into(),
             Self::DaemonKilled => "daemon-killed".into(),
             Self::VmmKilled => "vmm-killed".into(),
+            Self::Crashes { on, crashes } => format!("nvdimm-{}-crashes-{crashes}", on.name()),
+            Self::SyncFaults { on } => format!("nvdimm-{}-faults", on.name()),
         }
     }
 }
@@ -133,6 +146,7 @@ impl Job {
 pub(crate) fn all() -> Vec<Scenario> {
     let mut all = without_window();
     all.extend(with_window());
+    all.extend(with_nvdimm());
     all
 }
 
@@ -173,6 +187,24 @@ fn with_window() -> Vec<Scenario> {
     add("7", DaxMode::Always, 16, NEVER, Job::FreshMappings(100_000), false);
     add("7", DaxMode::Always, 16, NO_BARRIER, Job::FreshMappings(100_000), false);
     add("6.12", DaxMode::Always, 16, TWO_PATHS, Job::Fsx(1800), false);
+    all
+}
+
+/// A few crashes in `make test`; what takes long, and what measures, is asked for by name.
+fn with_nvdimm() -> Vec<Scenario> {
+    let (daemon, options, dax) = (Daemon::Transomd, &["--cache=auto"], None);
+    let mut all = Vec::new();
+    for on in [FileSystem::Ext4, FileSystem::Xfs] {
+        let crashes = |crashes| Job::Crashes { on, crashes };
+        for (series, job, runs_by_default) in [
+            ("6.12", crashes(4), on == FileSystem::Ext4),
+            ("6.12", crashes(200), false),
+            ("7", crashes(200), false),
+            ("6.12", Job::SyncFaults { on }, false),
+        ] {
+            all.push(Scenario { guest: Guest::Qemu(series), daemon, options, dax, job, runs_by_default });
+        }
+    }
     all
 }
 

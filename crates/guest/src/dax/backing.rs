@@ -1,10 +1,11 @@
 //! A file of a volume, for those who map it: its ranges of the window.
 
 use alloc::sync::Arc;
-use core::ptr::NonNull;
+use core::{ops::Range, ptr::NonNull};
 
 use super::{
     Access, Pin,
+    entry::PAGE_LEN,
     fault::{Backing, Lent, Place},
 };
 use crate::{
@@ -58,15 +59,20 @@ impl<P: Platform> Lent for Pin<'_, P> {
 
     /// A guest is not told whether the host's file system has settled where the bytes are.
     fn is_unstable(&self) -> bool {
-        true
+        !self.is_synchronous()
+    }
+
+    fn allocate(&self, pages: Range<u64>) -> Result<(), Errno> {
+        pages.into_iter().try_for_each(|page| self.touch((page * PAGE_LEN) as usize))
     }
 }
 
 impl<P: Platform> OpenFile<P> {
-    /// Whether stores to the file's memory are durable once they have left the processor's caches: the host's file is on DAX storage.
+    /// Whether stores to the file's memory are durable once they have left the processor's caches: the host's file is on DAX
+    /// storage. False where the server has no STATX, which alone tells.
     pub fn is_on_persistent_memory(&self, caller: &Caller<'_>) -> Result<bool, Errno> {
-        let out =
-            self.inode().session().statx(caller, self.inode().nodeid(), Some(self.handle()), 0, STATX_BASIC_STATS)?;
+        let inode = self.inode();
+        let out = inode.session().statx(caller, inode.nodeid(), Some(self.handle()), 0, STATX_BASIC_STATS)?;
         Ok(out.stat.attributes.get() & out.stat.attributes_mask.get() & STATX_ATTR_DAX != 0)
     }
 }

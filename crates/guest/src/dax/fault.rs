@@ -46,9 +46,19 @@ pub enum Outcome {
     OutOfFile,
     /// There is an error behind it.
     Failed(Errno),
-    /// Nothing is installed: these pages of the file are to be made durable first, and the fault finished with
-    /// [`finish_sync`].
-    NeedsSync(Range<u64>),
+    /// Nothing is installed: the pages have their places on the storage, which are to be made durable first, and the fault finished
+    /// with [`finish_sync`].
+    NeedsSync(Unsettled),
+}
+
+/// What a fault waits for that stores durably.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unsettled {
+    /// Of the file.
+    pub pages: Range<u64>,
+    order: Order,
+    /// The entry's, when the pages got their places.
+    stamp: Option<u64>,
 }
 
 /// Where the bytes of a part of a file are.
@@ -64,8 +74,13 @@ pub trait Lent {
     /// Where it begins.
     fn start(&self) -> NonNull<u8>;
 
-    /// Whether the place of these bytes on the storage might change, or be lost, if the machine stopped now.
+    /// Whether a store to these bytes may find a place on the storage that is lost if the machine stops, or none yet. Where it
+    /// may not, whoever serves the store below sees to it (Linux: MAP_SYNC).
     fn is_unstable(&self) -> bool;
+
+    /// Has each of `pages`, counted from the beginning of these 2 MiB, get the place on the storage that a store there would give
+    /// it; changes no byte. Errors: EFAULT where the file has no such page.
+    fn allocate(&self, pages: Range<u64>) -> Result<(), Errno>;
 }
 
 /// A file, for those who map it.
@@ -150,32 +165,57 @@ fn serve<P: Platform, B: Backing>(
     }
     entry.set_kind(Kind::Real);
     if intent == Intent::StoreSync && lent.is_unstable() {
-        return Ok(Outcome::NeedsSync(entry.pages()));
+        return settle(&entry, backing, lent, wanted);
     }
     install(&mut entry, view, lent, wanted)?;
     Ok(Outcome::Installed)
 }
 
+/// Has the pages of a fault get their places on the storage.
+///
+/// None beyond the end of the file is among them, whatever the view allows for: once the file had grown, a store there would get
+/// a place that nobody has made durable.
+fn settle<P: Platform, B: Backing>(
+    entry: &Locked<'_, P>,
+    backing: &B,
+    lent: &impl Lent,
+    wanted: Fault,
+) -> Result<Outcome, Errno> {
+    let order = wanted.order.min(entry.order());
+    let pages = order.pages(wanted.page);
+    if order == Order::Huge && backing.len_bytes(pages.end * PAGE_LEN)?.div_ceil(PAGE_LEN) < pages.end {
+        return Ok(Outcome::FallBack);
+    }
+    let first = pages.start % PAGES_PER_HUGE;
+    match lent.allocate(first..first + (pages.end - pages.start)) {
+        Ok(()) => Ok(Outcome::NeedsSync(Unsettled { pages, order, stamp: entry.stamp() })),
+        // The file has become shorter.
+        Err(Errno::FAULT) if order == Order::Huge => Ok(Outcome::FallBack),
+        Err(Errno::FAULT) => Ok(Outcome::OutOfFile),
+        Err(error) => Err(error),
+    }
+}
+
 /// Finishes a fault whose pages were made durable with the result `synced`: its error is the fault's.
 ///
-/// Where somebody has changed or removed the entry meanwhile, nothing is installed, and the access that is then made again
-/// faults again.
+/// Where somebody has removed the entry meanwhile, if only to make another, the pages may have lost their places: nothing is
+/// installed, and the access that is then made again faults again.
 pub fn finish_sync<P: Platform, B: Backing>(
     tree: &Tree<P>,
     backing: &B,
     view: &dyn View,
     wanted: Fault,
-    pages: &Range<u64>,
+    unsettled: &Unsettled,
     synced: Result<(), Errno>,
 ) -> Result<(), Errno> {
     synced?;
     let index = wanted.page / PAGES_PER_HUGE;
     let Place::Lent(lent) = backing.lend(index, true)? else { return Ok(()) };
     let Some(mut entry) = tree.find(wanted.page) else { return Ok(()) };
-    if entry.pages() != *pages || entry.kind() != Kind::Real {
+    if entry.stamp() != unsettled.stamp || entry.kind() != Kind::Real {
         return Ok(());
     }
-    install(&mut entry, view, &lent, wanted)
+    install(&mut entry, view, &lent, Fault { order: unsettled.order, ..wanted })
 }
 
 /// Installs what the entry stands for, or for a fault of 4 KiB its page.

@@ -69,9 +69,9 @@ impl<P: Platform> Mapped<P> {
             outcome = self.fault(backing, view, wanted);
         }
         match outcome {
-            Outcome::NeedsSync(pages) => {
-                let synced = sync(pages.clone());
-                let finished = finish_sync(&self.tree, backing, view, wanted, &pages, synced);
+            Outcome::NeedsSync(unsettled) => {
+                let synced = sync(unsettled.pages.clone());
+                let finished = finish_sync(&self.tree, backing, view, wanted, &unsettled, synced);
                 finished.map_or_else(Outcome::Failed, |()| Outcome::Installed)
             }
             outcome => outcome,

@@ -5,7 +5,10 @@
 
 #![expect(unsafe_code, reason = "copies between a window and ordinary memory go by address")]
 
-use core::ptr::NonNull;
+use core::{
+    ptr::NonNull,
+    sync::atomic::{AtomicU8, Ordering},
+};
 
 use crate::Errno;
 
@@ -24,6 +27,17 @@ pub trait WindowMemory: Send + Sync {
 
     /// Copies to `offset`, in bytes. Errors: as [`Self::load`].
     fn store(&self, offset: u64, bytes: &[u8]) -> Result<(), Errno>;
+
+    /// Stores at `offset`, in bytes, what is there, whatever others store meanwhile: a hole of the file becomes a page. Errors: as
+    /// [`Self::load`].
+    fn touch(&self, offset: u64) -> Result<(), Errno>;
+
+    /// Has the first store to each page of `len_bytes` at `offset` wait, from now on, until the page's place on the storage is
+    /// durable (Linux: MAP_SYNC). False where the memory cannot, or the file is on no such storage.
+    fn make_synchronous(&self, offset: u64, len_bytes: u64) -> bool {
+        let _ = (offset, len_bytes);
+        false
+    }
 }
 
 /// A window in a kernel: device memory that is mapped for good, whose loads and stores do not fail.
@@ -80,6 +94,18 @@ impl WindowMemory for MappedWindow {
         let to = self.at(offset, bytes.len())?;
         // SAFETY: as in `load`, the other way round.
         unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+        Ok(())
+    }
+
+    fn touch(&self, offset: u64) -> Result<(), Errno> {
+        let at = self.at(offset, 1)?;
+        // SAFETY: as in `load`; a byte is aligned anywhere, and what others do to it is atomic or, as with copies, any mixture.
+        let byte = unsafe { AtomicU8::from_ptr(at) };
+        // An exchange, since what adds nothing may be compiled to a load.
+        let mut seen = byte.load(Ordering::Relaxed);
+        while let Err(other) = byte.compare_exchange_weak(seen, seen, Ordering::Relaxed, Ordering::Relaxed) {
+            seen = other;
+        }
         Ok(())
     }
 }

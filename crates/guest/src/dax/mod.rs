@@ -21,7 +21,11 @@ mod window;
 mod worker;
 
 #[cfg(all(test, not(feature = "loom")))]
+mod fake_test;
+#[cfg(all(test, not(feature = "loom")))]
 mod model_test;
+#[cfg(all(test, not(feature = "loom")))]
+mod sync_test;
 
 pub use memory::{MappedWindow, WindowMemory};
 pub use options::{Dax, DaxOptions};

@@ -61,6 +61,22 @@ impl<'w, P: Platform> Pin<'w, P> {
         self.window.memory().store(self.window_offset() + at as u64, bytes)
     }
 
+    /// Has the page at `at`, in bytes within the range, get a place on the storage as a store does, and changes nothing. Errors: as
+    /// [`Self::store`].
+    pub fn touch(&self, at: usize) -> Result<(), Errno> {
+        self.check(at, 1)?;
+        if !self.is_writable {
+            return Err(Errno::ACCESS);
+        }
+        self.window.memory().touch(self.window_offset() + at as u64)
+    }
+
+    /// Whether a store to the range is given its place on the storage, durably, before it is made: see
+    /// [`WindowMemory::make_synchronous`](super::WindowMemory::make_synchronous).
+    pub fn is_synchronous(&self) -> bool {
+        self.is_writable && self.window.memory().make_synchronous(self.window_offset(), RANGE_LEN)
+    }
+
     /// Says that a sequential reader goes on to the next range.
     pub(crate) fn leave(&self) {
         self.window.leave(self.slot);

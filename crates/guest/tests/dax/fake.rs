@@ -147,6 +147,10 @@ impl WindowMemory for FakeWindow {
         self.file.write_all_at(&bytes[..inside as usize], at).unwrap();
         Ok(())
     }
+
+    fn touch(&self, offset: u64) -> Result<(), Errno> {
+        self.place(offset, 1, true).map(drop)
+    }
 }
 
 /// A server, and the window beside it.

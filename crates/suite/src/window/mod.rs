@@ -35,7 +35,9 @@ pub(crate) fn run(scenario: &Scenario, machine: &Virtual, places: &Places<'_>) -
         Job::Rebind => lifetime::run(machine, &share, "rebind"),
         Job::DaemonKilled => deaths::daemon(machine, &share),
         Job::VmmKilled => deaths::vmm(machine, &share),
-        Job::Cases | Job::Pjdfstest | Job::Fsx(_) => anyhow::bail!("not a job of the window"),
+        Job::Cases | Job::Pjdfstest | Job::Fsx(_) | Job::Crashes { .. } | Job::SyncFaults { .. } => {
+            anyhow::bail!("not a job of the window")
+        }
     }
 }
 
@@ -64,6 +66,7 @@ fn inside(words: &[&str]) -> anyhow::Result<()> {
         ["reboot"] => lifetime::reboot(),
         ["rebind"] => lifetime::rebind(),
         ["beat"] => deaths::beat(),
+        ["stores" | "verify" | "faults", ..] => crate::pmem::inside(words),
         _ => anyhow::bail!("no such program: {words:?}"),
     }
 }

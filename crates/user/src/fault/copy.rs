@@ -1,7 +1,7 @@
-//! A copy that ends with an error where memory is not there.
+//! A copy, and a store of what is there, that end with an error where memory is not there.
 //!
-//! The loop is one instruction of our own, so that the handler knows by its address whether a fault is the copy's, and
-//! goes on behind it with what is left in the counting register.
+//! Each is one instruction of our own, so that the handler knows by its address whether a fault is theirs, and goes on behind
+//! it: with what is left in the copy's counting register, or with the answer that stands until the store is done.
 
 #![expect(unsafe_code, reason = "the copy is in assembler, for the sake of its address")]
 
@@ -35,10 +35,34 @@ std::arch::global_asm!(
     ".popsection",
 );
 
+// fn(at: rdi) -> 0 where the byte was stored to, else 1: eax.
+std::arch::global_asm!(
+    ".pushsection .text.transom_fault_touch,\"ax\",@progbits",
+    ".hidden transom_fault_touch",
+    ".hidden transom_fault_touch_stores",
+    ".hidden transom_fault_touch_lands",
+    ".global transom_fault_touch",
+    ".global transom_fault_touch_stores",
+    ".global transom_fault_touch_lands",
+    ".type transom_fault_touch,@function",
+    "transom_fault_touch:",
+    "mov eax, 1",
+    "transom_fault_touch_stores:",
+    "lock or byte ptr [rdi], 0",
+    "mov eax, 0",
+    "transom_fault_touch_lands:",
+    "ret",
+    ".size transom_fault_touch, . - transom_fault_touch",
+    ".popsection",
+);
+
 unsafe extern "sysv64" {
     fn transom_fault_copy(to: *mut u8, from: *const u8, len_bytes: usize) -> usize;
     fn transom_fault_copy_moves();
     fn transom_fault_copy_lands();
+    fn transom_fault_touch(at: *mut u8) -> u32;
+    fn transom_fault_touch_stores();
+    fn transom_fault_touch_lands();
 }
 
 /// Copies `len_bytes`; gives how many, which is fewer where memory on either side is not there.
@@ -57,13 +81,29 @@ pub unsafe fn copy(to: *mut u8, from: *const u8, len_bytes: usize) -> usize {
     len_bytes - left
 }
 
-/// Where a fault at instruction `at` goes on, if `at` is the copy's.
+/// Stores to a byte what is there, atomically; false where it is not there to be stored to. Blocks as [`copy`] does.
+///
+/// # Safety
+/// If something is mapped writable at `at`, it is memory that others may store to, of which no Rust reference says otherwise.
+pub unsafe fn touch(at: *mut u8) -> bool {
+    signals::install();
+    // SAFETY: the byte keeps its value; where it is not there, the handler that was installed lets the call end.
+    unsafe { transom_fault_touch(at) == 0 }
+}
+
+/// Where a fault at instruction `at` goes on, if `at` is one of ours.
 pub(super) fn landing(at: usize) -> Option<usize> {
-    static PLACES: OnceLock<(usize, usize)> = OnceLock::new();
-    let places = || (transom_fault_copy_moves as *const () as usize, transom_fault_copy_lands as *const () as usize);
+    static PLACES: OnceLock<[(usize, usize); 2]> = OnceLock::new();
+    let place = |of: unsafe extern "sysv64" fn()| of as *const () as usize;
+    let places = || {
+        [
+            (place(transom_fault_copy_moves), place(transom_fault_copy_lands)),
+            (place(transom_fault_touch_stores), place(transom_fault_touch_lands)),
+        ]
+    };
     // Filled by `signals::install`, so that no handler waits for another thread's initialisation.
-    let &(moves, lands) = PLACES.get_or_init(places);
-    (at == moves).then_some(lands)
+    let places = PLACES.get_or_init(places);
+    places.iter().find(|place| place.0 == at).map(|place| place.1)
 }
 
 #[cfg(test)]
@@ -124,6 +164,18 @@ mod tests {
         // SAFETY: the mapping and the buffer are 4 pages; nobody refers to them.
         assert_eq!(unsafe { copy(start, vec![9; 4 * PAGE].as_ptr(), 4 * PAGE) }, PAGE);
         assert_eq!(file.metadata().unwrap().len(), PAGE as u64);
+        end(start, 4);
+    }
+
+    #[test]
+    fn a_touch_makes_a_page_of_a_hole_and_fails_behind_the_end() {
+        let (start, file) = mapping(4, 2);
+        let blocks = || std::os::unix::fs::MetadataExt::blocks(&file.metadata().unwrap());
+        assert_eq!(blocks(), 0);
+        // SAFETY: bytes of the mapping, of which nobody has a reference.
+        assert!(unsafe { touch(start.wrapping_add(PAGE + 5)) && !touch(start.wrapping_add(3 * PAGE)) });
+        file.sync_all().unwrap();
+        assert!(blocks() >= (PAGE / 512) as u64);
         end(start, 4);
     }
 

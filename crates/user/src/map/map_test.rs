@@ -49,6 +49,10 @@ impl Lent for Part {
     fn is_unstable(&self) -> bool {
         false
     }
+
+    fn allocate(&self, _: Range<u64>) -> Result<(), Errno> {
+        Ok(())
+    }
 }
 
 impl Backing for Local {

@@ -1,5 +1,8 @@
 //! The memory of a window: a reservation, and files mapped into it.
 //!
+//! Files on DAX storage are kept while they are mapped: somebody may want to store durably without requests, and then they are
+//! mapped again, with MAP_SYNC.
+//!
 //! Lock: `mappings`, held for one system call of the memory map.
 
 #![expect(unsafe_code, reason = "memory mappings at fixed addresses, and copies by address")]
@@ -8,17 +11,20 @@ use std::{
     collections::BTreeMap,
     ffi::c_void,
     io,
-    os::fd::AsFd,
+    os::fd::{AsFd, OwnedFd},
     ptr::NonNull,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use parking_lot::Mutex;
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+use rustix::mm::{Advice, MapFlags, MremapFlags, ProtFlags, madvise, mmap, mmap_anonymous, mremap_fixed, munmap};
 use transom_guest::{Errno, dax::WindowMemory, session::PAGE_LEN};
 
-use super::ALIGNMENT;
-use crate::fault::copy::copy;
+use super::{ALIGNMENT, persistent::Files};
+use crate::fault::copy::{copy, touch};
 
 /// Where nothing else is mapped than what the daemon asked for.
 #[derive(Debug)]
@@ -28,10 +34,28 @@ pub struct Area {
     reserved_len: usize,
     start: NonNull<u8>,
     len: usize,
-    /// Length by offset, both in bytes.
-    mappings: Mutex<BTreeMap<u64, u64>>,
+    /// By offset, in bytes.
+    mappings: Mutex<BTreeMap<u64, Mapping>>,
     mappings_max: usize,
+    files: Files,
+    is_map_sync_off: AtomicBool,
     is_gone: AtomicBool,
+}
+
+/// Something that the daemon has mapped.
+#[derive(Debug)]
+struct Mapping {
+    len: u64,
+    sync: MapSync,
+}
+
+/// Whether stores wait for the file's metadata (MAP_SYNC).
+#[derive(Debug)]
+enum MapSync {
+    Never,
+    /// It can be had, with this file from this offset on.
+    Possible(Arc<OwnedFd>, u64),
+    Always,
 }
 
 // SAFETY: addresses and lengths do not change, no reference into the memory is made, and the kernel orders changes of the
@@ -59,6 +83,8 @@ impl Area {
             len,
             mappings: Mutex::default(),
             mappings_max: len / alignment,
+            files: Files::default(),
+            is_map_sync_off: AtomicBool::new(false),
             is_gone: AtomicBool::new(false),
         })
     }
@@ -81,7 +107,7 @@ impl Area {
         }
         let mut mappings = self.mappings.lock();
         let before = mappings.range(..offset + len).next_back();
-        if before.is_some_and(|(&at, &mapped)| at + mapped > offset) {
+        if before.is_some_and(|(&at, mapped)| at + mapped.len > offset) {
             return Err(io::Error::from_raw_os_error(libc::EEXIST));
         }
         if mappings.len() >= self.mappings_max {
@@ -89,18 +115,65 @@ impl Area {
         }
         let protection = if is_writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
         // SAFETY: `part` has checked that what is replaced lies within the reservation, which holds no Rust value.
-        unsafe { mmap(address, map_len, protection, MapFlags::SHARED | MapFlags::FIXED, file, file_offset) }?;
+        unsafe { mmap(address, map_len, protection, MapFlags::SHARED | MapFlags::FIXED, &file, file_offset) }?;
         // SAFETY: what was just mapped; the advice changes nothing that a program can see.
         // It is refused where the kernel has no large pages.
         let _ = unsafe { madvise(address, map_len, Advice::LinuxHugepage) };
-        mappings.insert(offset, len);
+        let kept = if is_writable { self.files.keep(file) } else { None };
+        let sync = kept.map_or(MapSync::Never, |file| MapSync::Possible(file, file_offset));
+        mappings.insert(offset, Mapping { len, sync });
         Ok(())
+    }
+
+    /// Maps with MAP_SYNC what is mapped at `offset`; false where the storage is not made for it.
+    fn map_sync(&self, offset: u64, len: u64) -> io::Result<bool> {
+        let (to, map_len) = self.part(offset, len)?;
+        let mut mappings = self.mappings.lock();
+        let Some(mapping) = mappings.get_mut(&offset).filter(|mapping| mapping.len == len) else { return Ok(false) };
+        let (file, file_offset) = match &mapping.sync {
+            MapSync::Never => return Ok(false),
+            MapSync::Always => return Ok(true),
+            MapSync::Possible(file, file_offset) => (file, *file_offset),
+        };
+        let flags = MapFlags::SHARED_VALIDATE | MapFlags::SYNC;
+        // Elsewhere first: where it is refused, what is there stays.
+        // SAFETY: a new mapping at a place of the kernel's choice.
+        let aside = unsafe {
+            mmap(std::ptr::null_mut(), map_len, ProtFlags::READ | ProtFlags::WRITE, flags, file, file_offset)
+        };
+        let aside = match aside {
+            Err(rustix::io::Errno::OPNOTSUPP) => {
+                mapping.sync = MapSync::Never;
+                return Ok(false);
+            }
+            aside => aside?,
+        };
+        // SAFETY: the new mapping, which nobody knows of; what it replaces lies within the reservation, and is the same memory.
+        let moved = unsafe { mremap_fixed(aside, map_len, map_len, MremapFlags::MAYMOVE, to) };
+        if moved.is_err() {
+            // SAFETY: as above.
+            unsafe { munmap(aside, map_len) }?;
+        }
+        moved?;
+        mapping.sync = MapSync::Always;
+        Ok(true)
+    }
+
+    /// Maps nothing with MAP_SYNC from now on: each first store to a page of a [`Sharing::SharedSync`](crate::map::Sharing)
+    /// mapping then waits for an FSYNC request, as it does in a kernel that has the window from its device.
+    pub fn disable_map_sync(&self) {
+        self.is_map_sync_off.store(true, Ordering::Relaxed);
+    }
+
+    /// How many mappings have MAP_SYNC.
+    pub fn synchronous_mappings(&self) -> usize {
+        self.mappings.lock().values().filter(|mapping| matches!(mapping.sync, MapSync::Always)).count()
     }
 
     /// Ends one mapping; the addresses stay reserved. Errors: ENOENT for what is not the whole of one.
     pub(super) fn unmap(&self, offset: u64, len: u64) -> io::Result<()> {
         let mut mappings = self.mappings.lock();
-        if mappings.get(&offset) != Some(&len) {
+        if mappings.get(&offset).is_none_or(|mapping| mapping.len != len) {
             return Err(io::Error::from_raw_os_error(libc::ENOENT));
         }
         self.forget(offset, len)?;
@@ -112,7 +185,7 @@ impl Area {
     pub(crate) fn clear(&self) {
         let mut mappings = self.mappings.lock();
         // One that cannot be ended stays listed, and nothing is mapped over it.
-        mappings.retain(|&offset, &mut len| self.forget(offset, len).is_err());
+        mappings.retain(|&offset, mapping| self.forget(offset, mapping.len).is_err());
     }
 
     /// How many mappings there are.
@@ -179,6 +252,22 @@ impl WindowMemory for Area {
         let to = self.check(offset, bytes.len())?;
         // SAFETY: as in `load`, the other way round.
         all(unsafe { copy(to, bytes.as_ptr(), bytes.len()) }, bytes.len())
+    }
+
+    fn touch(&self, offset: u64) -> Result<(), Errno> {
+        let at = self.check(offset, 1)?;
+        // SAFETY: `check` has seen to it that the byte lies within the window, which holds no Rust value.
+        if unsafe { touch(at) } { Ok(()) } else { Err(Errno::FAULT) }
+    }
+
+    fn make_synchronous(&self, offset: u64, len_bytes: u64) -> bool {
+        if self.is_map_sync_off.load(Ordering::Relaxed) {
+            return false;
+        }
+        self.map_sync(offset, len_bytes).unwrap_or_else(|error| {
+            tracing::debug!(%error, offset, "a range is not mapped with MAP_SYNC");
+            false
+        })
     }
 }
 
@@ -268,6 +357,24 @@ mod tests {
         assert_eq!(area.load(1 << 20, &mut [1; 8]), Err(Errno::FAULT));
         assert_eq!(area.store(1 << 20, &[1; 8]), Err(Errno::FAULT));
         assert_eq!(area.load(0, &mut [1; 8]), Ok(()));
+    }
+
+    #[test]
+    fn on_ordinary_storage_a_range_stays_as_it_is_mapped() {
+        let (area, file) = (Area::reserve(4 << 20).unwrap(), file(2 << 20));
+        area.map(2 << 20, 2 << 20, &file, 0, true).unwrap();
+        area.store(2 << 20, b"here").unwrap();
+        assert!(!area.make_synchronous(2 << 20, 2 << 20) && !area.make_synchronous(0, 2 << 20));
+        // Even where it looks like the other kind.
+        let kept = Arc::new(file.try_clone().unwrap().into());
+        area.mappings.lock().get_mut(&(2 << 20)).unwrap().sync = MapSync::Possible(kept, 0);
+        assert!(!area.make_synchronous(2 << 20, 2 << 20));
+        assert_eq!(area.synchronous_mappings(), 0);
+        let mut seen = [0; 4];
+        area.load(2 << 20, &mut seen).unwrap();
+        assert_eq!(&seen, b"here");
+        area.touch(4 << 20).unwrap_err();
+        area.touch((2 << 20) + 4095).unwrap();
     }
 
     #[test]

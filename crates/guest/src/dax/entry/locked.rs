@@ -31,6 +31,12 @@ impl<'t, P: Platform> Locked<'t, P> {
         self.order.pages(self.page)
     }
 
+    /// What changes when this entry, or another of the same 2 MiB, is removed: who has let go of the entry knows by it that what
+    /// it finds there is the same still.
+    pub fn stamp(&self) -> Option<u64> {
+        self.tree.stamp(self.page)
+    }
+
     /// What is behind it.
     pub fn kind(&self) -> Kind {
         self.entry.kind()

@@ -72,6 +72,8 @@ pub(super) struct Node {
     small: Option<Box<Small>>,
     /// How often its pages are pinned.
     pub(super) pins: u32,
+    /// Another one after each removal of an entry, and never that of a node before this.
+    pub(super) stamp: u64,
 }
 
 #[derive(Debug)]
@@ -82,8 +84,8 @@ struct Small {
 }
 
 impl Node {
-    pub(super) fn new() -> Self {
-        Self { huge: Entry::NONE, small: None, pins: 0 }
+    pub(super) fn new(stamp: u64) -> Self {
+        Self { huge: Entry::NONE, small: None, pins: 0, stamp }
     }
 
     /// Whether it can be dropped.

@@ -24,6 +24,8 @@ pub(super) struct State<P: Platform> {
     waiters: Vec<Waiter<P>>,
     /// Numbers waiters.
     next_waiter: u64,
+    /// The next stamp of a node.
+    next_stamp: u64,
 }
 
 struct Waiter<P: Platform> {
@@ -61,7 +63,7 @@ impl<P: Platform> Woken<P> {
 
 impl<P: Platform> Default for Tree<P> {
     fn default() -> Self {
-        Self { state: Mutex::new(State { nodes: BTreeMap::new(), waiters: Vec::new(), next_waiter: 0 }) }
+        Self { state: Mutex::new(State { nodes: BTreeMap::new(), waiters: Vec::new(), next_waiter: 0, next_stamp: 0 }) }
     }
 }
 
@@ -74,7 +76,7 @@ impl<P: Platform> Tree<P> {
     pub fn grab(&self, page: u64, order: Order, is_write: bool, unmap: impl Fn(Range<u64>)) -> Grab<'_, P> {
         loop {
             let mut state = self.state.lock();
-            let node = state.nodes.entry(page / PAGES_PER_HUGE).or_insert_with(Node::new);
+            let node = state.node(page / PAGES_PER_HUGE);
             let (found, entry) = match node.find(page) {
                 _ if order == Order::Huge && node.has_small() => return Grab::FallBack,
                 None => {
@@ -115,6 +117,11 @@ impl<P: Platform> Tree<P> {
         }
     }
 
+    /// What changes with every removal of an entry in the 2 MiB that `page` lies in.
+    pub(super) fn stamp(&self, page: u64) -> Option<u64> {
+        self.state.lock().nodes.get(&(page / PAGES_PER_HUGE)).map(|node| node.stamp)
+    }
+
     /// Sleeps until somebody wakes the caller for `key`.
     pub(super) fn wait(&self, mut state: MutexGuard<'_, P, { rank::LEAF }, State<P>>, key: Key) {
         let (id, event) = (state.next_waiter, Arc::new(P::Event::default()));
@@ -130,7 +137,7 @@ impl<P: Platform> Tree<P> {
     pub fn pin(&self, pages: Range<u64>) -> Pages<'_, P> {
         let mut state = self.state.lock();
         for index in nodes_of(&pages) {
-            state.nodes.entry(index).or_insert_with(Node::new).pins += 1;
+            state.node(index).pins += 1;
         }
         Pages { tree: self, pages }
     }
@@ -180,6 +187,12 @@ impl<P: Platform> Drop for Pages<'_, P> {
 }
 
 impl<P: Platform> State<P> {
+    /// The node of the 2 MiB number `index`, which is made where there is none.
+    fn node(&mut self, index: u64) -> &mut Node {
+        let next = &mut self.next_stamp;
+        self.nodes.entry(index).or_insert_with(|| Node::new(stamp(next)))
+    }
+
     /// Unlocks the entry at `page`, as `entry`: an empty one goes, and with it everybody who waits for it; else one waiter is
     /// woken.
     pub(super) fn unlock(&mut self, order: Order, page: u64, entry: Entry) -> Woken<P> {
@@ -193,7 +206,7 @@ impl<P: Platform> State<P> {
 
     /// Puts an empty entry of 4 KiB, locked, where there is none and none of 2 MiB.
     pub(super) fn insert_small(&mut self, page: u64) {
-        self.nodes.entry(page / PAGES_PER_HUGE).or_insert_with(Node::new).put(Order::Small, page, Entry::NEW);
+        self.node(page / PAGES_PER_HUGE).put(Order::Small, page, Entry::NEW);
     }
 
     /// Removes the entry at `page`, which the caller has locked.
@@ -201,6 +214,7 @@ impl<P: Platform> State<P> {
         let index = page / PAGES_PER_HUGE;
         let node = self.nodes.get_mut(&index).expect("a locked entry is in the tree");
         node.put(order, page, Entry::NONE);
+        node.stamp = stamp(&mut self.next_stamp);
         self.shrink(index);
         self.wake_all(Key::Entry(page))
     }
@@ -219,6 +233,12 @@ impl<P: Platform> State<P> {
     pub(super) fn wake_all(&mut self, key: Key) -> Woken<P> {
         Woken(self.waiters.extract_if(.., |waiter| waiter.key == key).map(|waiter| waiter.event).collect())
     }
+}
+
+/// A number that was never given before.
+fn stamp(next: &mut u64) -> u64 {
+    *next += 1;
+    *next
 }
 
 /// The numbers of the 2 MiB that `pages` lie in.

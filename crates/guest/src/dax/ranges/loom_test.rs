@@ -47,6 +47,10 @@ impl WindowMemory for Nowhere {
     fn store(&self, _: u64, _: &[u8]) -> Result<(), Errno> {
         Ok(())
     }
+
+    fn touch(&self, _: u64) -> Result<(), Errno> {
+        Ok(())
+    }
 }
 
 /// Of a file whose first range has the only place.

@@ -17,9 +17,10 @@ use crate::{
 };
 
 impl Passthrough {
-    /// Errors: ENOSYS, after which Linux asks with GETATTR, where it would otherwise ask for what it has.
+    /// Errors: ENOSYS, after which Linux asks with GETATTR, where it would otherwise ask for what it has. Linux always asks for the
+    /// time of birth; a guest that does not gets an answer.
     pub(in crate::passthrough) fn do_statx(&self, nodeid: NodeId, arg: &StatxIn) -> Result<StatxOut, Errno> {
-        if !self.answers_statx() {
+        if arg.sx_mask.get() & StatxFlags::BTIME.bits() != 0 && !self.answers_statx() {
             return Err(Errno::NOSYS);
         }
         let sync =

@@ -55,7 +55,8 @@ fn write_at_once(
     }
     let wanted: usize = data.iter().map(|slice| slice.len()).sum();
     let done = match vectored::write(&file.fd, data, offset_bytes, flags | ReadWriteFlags::NOWAIT) {
-        Err(Errno::OPNOTSUPP) => {
+        // Linux says EINVAL of files on DAX storage; where it means the offset, the write that waits says so again.
+        Err(Errno::OPNOTSUPP | Errno::INVAL) => {
             file.waits_to_write.store(true, Relaxed);
             return Ok(None);
         }

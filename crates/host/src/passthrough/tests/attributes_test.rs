@@ -1,6 +1,6 @@
 use std::{fs, os::unix::fs::MetadataExt};
 
-use rustix::fs::OFlags;
+use rustix::fs::{OFlags, StatxFlags};
 use transom_wire::{
     NodeId, Opcode,
     attr::AttrOut,
@@ -57,6 +57,16 @@ fn the_time_of_birth_is_told_where_it_costs_nothing_or_is_asked_for() {
     assert_eq!(told(CachePolicy::Always, false), Err(Errno::NOSYS));
     assert_eq!(told(CachePolicy::Never, false), told(CachePolicy::Auto, true));
     assert!(told(CachePolicy::Never, false).is_ok());
+}
+
+#[test]
+fn a_guest_that_does_not_ask_for_the_time_of_birth_is_told_the_attributes_of_statx() {
+    let dir = tempfile::tempdir().unwrap();
+    let guest = Guest::new(dir.path(), Config::default());
+    let arg = StatxIn { sx_mask: StatxFlags::BASIC_STATS.bits().into(), ..StatxIn::new_zeroed() };
+    let out: StatxOut = guest.ask(Opcode::Statx, ROOT, &[arg.as_bytes()]).unwrap();
+    assert_eq!(out.stat.ino.get(), dir.path().metadata().unwrap().ino());
+    assert_ne!(out.stat.attributes_mask.get(), 0);
 }
 
 #[test]

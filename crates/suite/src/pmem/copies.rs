@@ -1,0 +1,89 @@
+//! What a crash would leave at a moment, without one: the machine is stopped, its NVDIMM's file copied, and the machine goes on.
+//!
+//! A stopped QEMU changes nothing in memory, so the copy holds exactly what a kill at that moment would have left in the file. It
+//! is mounted here, through a loop device, so that this system's own file system replays the log. That takes root.
+
+use std::{
+    fs::{self, File},
+    io,
+    os::unix::fs::FileExt as _,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context as _, ensure};
+use rustix::{
+    fs::{SeekFrom, seek},
+    process::geteuid,
+};
+
+use super::{FileSystem, nvdimm};
+
+/// Bytes that are copied at a time.
+const PIECE_LEN: u64 = 1 << 20;
+
+/// Where copies are mounted.
+pub(super) struct Copies {
+    copy: PathBuf,
+    at: PathBuf,
+    on: FileSystem,
+}
+
+impl Copies {
+    /// In `dir`, which is empty; `None` where this process may not mount, or cannot mount such a file system.
+    pub(super) fn new(dir: &Path, on: FileSystem) -> io::Result<Option<Self>> {
+        let known = fs::read_to_string("/proc/filesystems")?;
+        let is_known = known.lines().any(|line| line.split_whitespace().last() == Some(on.name()));
+        if !geteuid().is_root() || !is_known || !Path::new("/dev/loop-control").exists() {
+            return Ok(None);
+        }
+        let at = dir.join("mounted");
+        fs::create_dir(&at)?;
+        Ok(Some(Self { copy: dir.join("copy"), at, on }))
+    }
+
+    /// Copies the NVDIMM's file, of a machine that is stopped.
+    pub(super) fn take(&self, nvdimm: &Path) -> anyhow::Result<()> {
+        let (from, to) = (File::open(nvdimm)?, File::create(&self.copy)?);
+        to.set_len(nvdimm::LEN)?;
+        let mut piece = vec![0; PIECE_LEN as usize];
+        let mut at = 0;
+        loop {
+            at = match seek(&from, SeekFrom::Data(at)) {
+                Err(rustix::io::Errno::NXIO) => return Ok(()),
+                at => at?,
+            };
+            let end = seek(&from, SeekFrom::Hole(at))?;
+            while at < end {
+                let len = (end - at).min(PIECE_LEN);
+                let piece = &mut piece[..len as usize];
+                from.read_exact_at(piece, at)?;
+                to.write_all_at(piece, at)?;
+                at += len;
+            }
+        }
+    }
+
+    /// Mounts the copy, which replays the log, and has `look` look at what is there.
+    pub(super) fn look<T>(&self, look: impl FnOnce(&Path) -> anyhow::Result<T>) -> anyhow::Result<T> {
+        let more = if self.on == FileSystem::Xfs { ",nouuid" } else { "" };
+        let options = format!("loop,offset={}{more}", nvdimm::DATA_OFFSET);
+        ran(Command::new("mount").args(["-t", self.on.name(), "-o", &options]).args([&self.copy, &self.at]))?;
+        let found = look(&self.at);
+        ran(Command::new("umount").arg(&self.at))?;
+        found
+    }
+}
+
+impl Drop for Copies {
+    fn drop(&mut self) {
+        // Where nothing is mounted, it fails.
+        let _ = Command::new("umount").arg(&self.at).stdin(Stdio::null()).stderr(Stdio::null()).status();
+    }
+}
+
+fn ran(command: &mut Command) -> anyhow::Result<()> {
+    let output = command.stdin(Stdio::null()).output().with_context(|| format!("starting {command:?}"))?;
+    ensure!(output.status.success(), "{command:?}: {} {}", output.status, String::from_utf8_lossy(&output.stderr));
+    Ok(())
+}

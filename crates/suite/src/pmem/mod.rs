@@ -1,0 +1,80 @@
+//! Jobs on storage that is memory: a guest with an NVDIMM, a file system with DAX on it, and in that guest `transomd` and this
+//! program as *its* guest.
+//!
+//! [`nvdimm`] makes the file behind the NVDIMM, [`machine`] the guest that has it, [`setting`] is what both jobs do first when they
+//! run inside. [`crashes`] is the host's side of the proof that what was flushed is there after a crash, [`stores`] the guest's;
+//! [`refusals`] are what is to fail, [`faults`] is about latencies.
+
+mod copies;
+mod crashes;
+mod faults;
+mod histogram;
+mod machine;
+mod nvdimm;
+mod refusals;
+mod setting;
+mod stores;
+
+use std::{fs, path::PathBuf};
+
+use transom_vm::packages::{Cache, OnStderr, Packages};
+
+use crate::{
+    Verdict,
+    guest::Virtual,
+    places::Places,
+    scenario::{Job, Scenario},
+};
+
+/// What is on the NVDIMM.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FileSystem {
+    Ext4,
+    Xfs,
+}
+
+impl FileSystem {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Ext4 => "ext4",
+            Self::Xfs => "xfs",
+        }
+    }
+}
+
+/// Runs the job of `scenario`. Errors: it failed.
+pub(crate) fn run(scenario: &Scenario, machine: &Virtual, places: &Places<'_>) -> anyhow::Result<Verdict> {
+    match scenario.job {
+        Job::Crashes { on, crashes } => crashes::run(machine, places, on, crashes),
+        Job::SyncFaults { on } => faults::run(&scenario.name(), machine, places, on),
+        _ => anyhow::bail!("not a job on an NVDIMM"),
+    }
+}
+
+/// A share with what the guest's side needs, and the file of an NVDIMM; or why there is none.
+fn storage(places: &Places<'_>, on: FileSystem) -> anyhow::Result<Result<(PathBuf, PathBuf), Verdict>> {
+    let share = places.fresh("share")?;
+    fs::copy(places.executable("transomd")?, share.join("transomd"))?;
+    let file = places.fresh("nvdimm")?.join("file");
+    let made = places.fetch(|| {
+        let cache = Cache::locate()?;
+        nvdimm::create(&file, on, &Packages::new(&cache, &OnStderr::default()))
+    });
+    Ok(match made {
+        Ok(()) => Ok((share, file)),
+        Err(reason) => Err(Verdict::skipped(&format!("no {} on an NVDIMM: {reason:#}", on.name()))),
+    })
+}
+
+/// Does the guest's part of a job.
+pub(crate) fn inside(words: &[&str]) -> anyhow::Result<()> {
+    match *words {
+        ["stores", file_system, round, way, seed] => stores::inside(file_system, round.parse()?, way, seed.parse()?),
+        ["verify", file_system, round] => {
+            stores::verify_last(file_system, round.parse()?)?;
+            refusals::without_dax(file_system)
+        }
+        ["faults", file_system] => faults::inside(file_system),
+        _ => anyhow::bail!("no such program: {words:?}"),
+    }
+}
