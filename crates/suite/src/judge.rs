@@ -22,6 +22,8 @@ const WRITEBACK: &str = include_str!("../../testkit/data/writeback.allow");
 const MINIMAL_ROOT: &str = include_str!("../../testkit/data/minimal-root.allow");
 /// What it makes different where it maps files rather than copy them.
 const DAX: &str = include_str!("../data/dax.allow");
+/// What a mount makes different that passes files through.
+const PASSTHROUGH: &str = include_str!("../data/passthrough.allow");
 /// What the peer does differently.
 const VIRTIOFSD: &str = include_str!("../../testkit/data/virtiofsd.allow");
 
@@ -34,6 +36,7 @@ pub(crate) fn allowed(scenario: &Scenario) -> anyhow::Result<Vec<Allowed>> {
         (bypasses_cache, DIRECT_IO),
         (scenario.options.contains(&"--writeback"), WRITEBACK),
         (scenario.dax.is_some(), DAX),
+        (scenario.guest == Guest::Passthrough, PASSTHROUGH),
         (scenario.job == Job::Pjdfstest, MINIMAL_ROOT),
         (scenario.daemon == Daemon::Virtiofsd, VIRTIOFSD),
     ];

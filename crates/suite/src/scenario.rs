@@ -237,8 +237,7 @@ fn mounts() -> Vec<Scenario> {
     const WRITEBACK: &[&str] = &["--cache=auto", "--writeback"];
     let mut all = Vec::new();
     let mut add = |guest, daemon, options, job| {
-        let runs_by_default = guest == Guest::Mount;
-        all.push(Scenario { guest, daemon, options, dax: None, job, runs_by_default });
+        all.push(Scenario { guest, daemon, options, dax: None, job, runs_by_default: true });
     };
     add(Guest::Mount, Daemon::Transomd, AUTO, Job::Cases);
     add(Guest::Mount, Daemon::Transomd, NEVER, Job::Cases);
