@@ -196,12 +196,8 @@ fn with_nvdimm() -> Vec<Scenario> {
     let mut all = Vec::new();
     for on in [FileSystem::Ext4, FileSystem::Xfs] {
         let crashes = |crashes| Job::Crashes { on, crashes };
-        let jobs = [
-            ("6.12", crashes(4)),
-            ("6.12", crashes(200)),
-            ("7", crashes(200)),
-            ("6.12", Job::SyncFaults { on }),
-        ];
+        let jobs =
+            [("6.12", crashes(4)), ("6.12", crashes(200)), ("7", crashes(200)), ("6.12", Job::SyncFaults { on })];
         all.extend(jobs.map(|(series, job)| Scenario {
             guest: Guest::Qemu(series),
             daemon,
