@@ -14,8 +14,9 @@ impl<P: Platform> Inode<P> {
     /// Lends the range `index` of the file (`offset / RANGE_LEN`), mapping it if need be. `None` where it cannot be had now, or
     /// where the file is not mapped at all: requests do as well then.
     ///
-    /// Blocks while the server maps; waits for nobody else. Takes locks of the window for a moment; [`PageTables::release`] of
-    /// other ranges may be called. The range may extend beyond the end of the file, where there are no pages.
+    /// Blocks while the server maps; waits for nobody else. Takes locks of the window for a moment;
+    /// [`PageTables::release`](crate::dax::PageTables::release) of other ranges may be called. The range may extend beyond the
+    /// end of the file, where there are no pages.
     pub fn pin(self: &Arc<Self>, index: u64, access: Access) -> Result<Option<Pin<'_, P>>, Errno> {
         match self.pin_worth(index, access, u32::MAX) {
             Ok(pin) => Ok(Some(pin)),
