@@ -81,9 +81,9 @@ fn find(scenario: &Scenario, places: &Places<'_>) -> anyhow::Result<Virtual> {
     let report = OnStderr::default();
     let tools = Tools::new(&cache, &report);
     let mut found = None;
-    let (kernel, vmm): (Kernel, Box<dyn Vmm + Sync>) = match scenario.guest {
+    let (kernel, vmm, memory_mib, cpus): (Kernel, Box<dyn Vmm + Sync>, _, _) = match scenario.guest {
         Guest::Mount | Guest::Passthrough => anyhow::bail!("a mount has no machine"),
-        Guest::Uml => (tools.uml_kernel(None).context("a kernel of User Mode Linux")?, Box::new(Uml)),
+        Guest::Uml => (tools.uml_kernel(None).context("a kernel of User Mode Linux")?, Box::new(Uml), 512, 1),
         Guest::Qemu(series) => {
             let kernel = tools.kernel(Some(Path::new(series))).context("a kernel")?;
             let program = match scenario.dax {
@@ -92,7 +92,7 @@ fn find(scenario: &Scenario, places: &Places<'_>) -> anyhow::Result<Virtual> {
             };
             found = Some((program.clone(), tools.cache().to_owned()));
             let at_reset = if scenario.job == Job::Reboot { AtReset::Reboots } else { AtReset::Ends };
-            (kernel, Box::new(Qemu::new(program, Accelerator::Tcg, tools.cache()).at_reset(at_reset)))
+            (kernel, Box::new(Qemu::new(program, Accelerator::Tcg, tools.cache()).at_reset(at_reset)), 1024, 2)
         }
     };
     let daemon = match scenario.daemon {
@@ -102,10 +102,6 @@ fn find(scenario: &Scenario, places: &Places<'_>) -> anyhow::Result<Virtual> {
         }
         Daemon::Transomd => places.executable("transomd")?,
         Daemon::Virtiofsd => peer::virtiofsd(&Packages::new(&cache, &report)).context("virtiofsd")?,
-    };
-    let (memory_mib, cpus) = match scenario.guest {
-        Guest::Qemu(_) => (1024, 2),
-        Guest::Uml | Guest::Mount | Guest::Passthrough => (512, 1),
     };
     let spec = GuestSpec {
         kernel,
