@@ -8,26 +8,11 @@ use std::{
 };
 
 use rustix::io::Errno;
+use transom_wire::backing::{BACKING_CLOSE, BACKING_OPEN, BackingMap};
 
 /// A registered file. It stays open in the kernel until [`close`].
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct BackingId(i32);
-
-/// `struct fuse_backing_map`.
-#[repr(C)]
-struct BackingMap {
-    fd: i32,
-    /// Zero.
-    flags: u32,
-    /// Zero.
-    padding: u64,
-}
-const _: () = assert!(size_of::<BackingMap>() == 16);
-
-/// `FUSE_DEV_IOC_BACKING_OPEN`: `_IOW(229, 1, struct fuse_backing_map)`.
-pub(crate) const BACKING_OPEN: libc::Ioctl = 0x4010_e501;
-/// `FUSE_DEV_IOC_BACKING_CLOSE`: `_IOW(229, 2, uint32_t)`.
-pub(crate) const BACKING_CLOSE: libc::Ioctl = 0x4004_e502;
 
 impl BackingId {
     /// As it stands in the answer to OPEN.
@@ -43,7 +28,7 @@ impl BackingId {
 pub(crate) fn open(device: impl AsFd, file: BorrowedFd<'_>) -> Result<BackingId, Errno> {
     let map = BackingMap { fd: file.as_raw_fd(), flags: 0, padding: 0 };
     // SAFETY: the request reads one `BackingMap` behind the pointer, which `map` is, and keeps no pointer.
-    match unsafe { libc::ioctl(device.as_fd().as_raw_fd(), BACKING_OPEN, &raw const map) } {
+    match unsafe { libc::ioctl(device.as_fd().as_raw_fd(), BACKING_OPEN as libc::Ioctl, &raw const map) } {
         id if id > 0 => Ok(BackingId(id)),
         0 => Err(Errno::IO),
         _ => Err(last_errno()),
@@ -54,7 +39,7 @@ pub(crate) fn open(device: impl AsFd, file: BorrowedFd<'_>) -> Result<BackingId,
 pub(crate) fn close(device: impl AsFd, id: BackingId) -> Result<(), Errno> {
     let number = id.0.cast_unsigned();
     // SAFETY: the request reads one u32 behind the pointer, which `number` is, and keeps no pointer.
-    match unsafe { libc::ioctl(device.as_fd().as_raw_fd(), BACKING_CLOSE, &raw const number) } {
+    match unsafe { libc::ioctl(device.as_fd().as_raw_fd(), BACKING_CLOSE as libc::Ioctl, &raw const number) } {
         0 => Ok(()),
         _ => Err(last_errno()),
     }

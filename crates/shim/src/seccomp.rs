@@ -7,8 +7,7 @@ use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen as Len, SeccompCmpOp as Op, SeccompCondition as Condition,
     SeccompFilter, SeccompRule, TargetArch, apply_filter_all_threads,
 };
-
-use crate::backing::{BACKING_CLOSE, BACKING_OPEN};
+use transom_wire::backing::{BACKING_CLOSE, BACKING_OPEN};
 
 /// What is called for each view.
 const VIEWS: &[libc::c_long] = &[
@@ -61,7 +60,7 @@ fn program() -> Result<BpfProgram, seccompiler::BackendError> {
     let mut rules: BTreeMap<_, _> =
         VIEWS.iter().chain(GUARDS).chain(RUNTIME).map(|&number| (number, Vec::new())).collect();
     let requests = [BACKING_OPEN, BACKING_CLOSE];
-    let requests = requests.map(|request| rule(1, Op::Eq, u64::from(request as u32)));
+    let requests = requests.map(|request| rule(1, Op::Eq, u64::from(request)));
     rules.insert(libc::SYS_ioctl, requests.into_iter().collect::<Result<_, _>>()?);
     let executable = u64::from(libc::PROT_EXEC.cast_unsigned());
     for number in [libc::SYS_mmap, libc::SYS_mprotect] {

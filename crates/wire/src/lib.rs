@@ -2,13 +2,15 @@
 //!
 //! Every structure is `#[repr(C)]`, little endian, without padding of its own, and readable at any alignment; its size is
 //! asserted beside it. [`ops`] holds one file for each operation; what several share lies beside it: [`header`], [`attr`],
-//! [`dirent`], [`extension`]. Nothing here does input or output, allocates, or knows a host or a guest.
+//! [`dirent`], [`extension`], [`acl`]; [`backing`] is what the device file is told. Nothing here does input or output, allocates, or knows a host or a guest.
 //!
 //! Source: `include/uapi/linux/fuse.h` up to minor 45, and virtio 1.3 §5.11.
 
 #![no_std]
 
+pub mod acl;
 pub mod attr;
+pub mod backing;
 pub mod config;
 pub mod device_number;
 pub mod dirent;

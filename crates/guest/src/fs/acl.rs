@@ -1,40 +1,19 @@
 //! Access control lists: what they allow, where the session has settled POSIX_ACL.
 //!
 //! The server keeps them, as extended attributes, and shows the mask of one as the group's bits of the mode; whoever serves
-//! callers decides by them. Source: acl(5); the layout is that of the kernel's `posix_acl_xattr.h`.
+//! callers decides by them. Source: acl(5).
 
 use alloc::vec::Vec;
 
-use transom_wire::{attr::Attr, ops::init::InitFlags};
-use zerocopy::{
-    FromBytes, Immutable, KnownLayout, Unaligned,
-    little_endian::{U16, U32},
+use transom_wire::{
+    acl::{ACCESS, Entry, GROUP, Header, MASK, OTHER, OWNING_GROUP, USER, VERSION},
+    attr::Attr,
+    ops::init::InitFlags,
 };
+use zerocopy::FromBytes as _;
 
 use super::{Credentials, Fs};
 use crate::{Errno, Platform, session::Caller, volume::Inode};
-
-/// The attribute that holds who may do what with a file.
-pub(super) const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
-
-const VERSION: u32 = 2;
-
-const USER: u16 = 0x02;
-const OWNING_GROUP: u16 = 0x04;
-const GROUP: u16 = 0x08;
-const MASK: u16 = 0x10;
-const OTHER: u16 = 0x20;
-
-/// `struct posix_acl_xattr_entry`, behind the version.
-#[derive(FromBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-struct Entry {
-    tag: U16,
-    perm: U16,
-    id: U32,
-}
-
-const _: () = assert!(size_of::<Entry>() == 8);
 
 impl<P: Platform> Fs<P> {
     /// The list that decides about `inode`, where one does: for its owner and for root it is the mode.
@@ -50,7 +29,7 @@ impl<P: Platform> Fs<P> {
         if !is_settled || !has_mask || self.credentials.uid == 0 || attr.uid == self.credentials.uid {
             return Ok(None);
         }
-        match Self::read_sized(|room| self.volume.getxattr(caller, inode, ACCESS_LIST, room)) {
+        match Self::read_sized(|room| self.volume.getxattr(caller, inode, ACCESS, room)) {
             Ok(list) => Ok(Some(list).filter(|list| !list.is_empty())),
             Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(None),
             Err(error) => Err(error),
@@ -61,12 +40,12 @@ impl<P: Platform> Fs<P> {
 impl Credentials {
     /// Whether `list`, of a file of somebody else's and of the group `gid`, allows all of `mask`; nothing where it is no list.
     pub(super) fn may_by_list(&self, list: &[u8], gid: u32, mask: u32) -> Option<bool> {
-        let (version, entries) = list.split_first_chunk::<4>()?;
-        let entries = <[Entry]>::ref_from_bytes(entries).ok().filter(|_| u32::from_le_bytes(*version) == VERSION)?;
-        let find = |tag: u16| entries.iter().find(|entry| entry.tag == tag).map(Entry::perm);
+        let (header, entries) = Header::ref_from_prefix(list).ok()?;
+        let entries = <[Entry]>::ref_from_bytes(entries).ok().filter(|_| header.version == VERSION)?;
+        let find = |tag: u16| entries.iter().find(|entry| entry.tag == tag).map(perm);
         let limit = find(MASK).unwrap_or(0o7);
         if let Some(entry) = entries.iter().find(|entry| entry.tag == USER && entry.id == self.uid) {
-            return Some(entry.perm() & limit & mask == mask);
+            return Some(perm(entry) & limit & mask == mask);
         }
         let is_mine = |entry: &&Entry| match entry.tag.get() {
             OWNING_GROUP => self.is_in_group(gid),
@@ -75,16 +54,14 @@ impl Credentials {
         };
         let mut mine = entries.iter().filter(is_mine).peekable();
         if mine.peek().is_some() {
-            return Some(mine.any(|entry| entry.perm() & limit & mask == mask));
+            return Some(mine.any(|entry| perm(entry) & limit & mask == mask));
         }
-        find(OTHER).map(|perm| perm & mask == mask)
+        find(OTHER).map(|allowed| allowed & mask == mask)
     }
 }
 
-impl Entry {
-    fn perm(&self) -> u32 {
-        self.perm.get().into()
-    }
+fn perm(entry: &Entry) -> u32 {
+    entry.perm.get().into()
 }
 
 #[cfg(test)]

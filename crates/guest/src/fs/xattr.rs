@@ -2,11 +2,10 @@
 
 use alloc::{sync::Arc, vec::Vec};
 
-use transom_wire::ops::xattr::SETXATTR_ACL_KILL_SGID;
+use transom_wire::{acl::ACCESS, ops::xattr::SETXATTR_ACL_KILL_SGID};
 
 use super::{
     Fs,
-    acl::ACCESS_LIST,
     permission::{READ, WRITE},
 };
 use crate::{Errno, Platform, session::Caller, volume::Inode};
@@ -60,7 +59,7 @@ impl<P: Platform> Fs<P> {
 
     /// Whoever is not in a file's group, and sets its access control list, takes its set-group-id bit away.
     fn setxattr_flags(&self, caller: &Caller<'_>, inode: &Inode<P>, name: &[u8]) -> Result<u32, Errno> {
-        if self.credentials.uid == 0 || name != ACCESS_LIST {
+        if self.credentials.uid == 0 || name != ACCESS {
             return Ok(0);
         }
         let gid = self.volume.getattr(caller, inode)?.gid.get();

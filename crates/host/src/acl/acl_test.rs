@@ -2,14 +2,13 @@ use std::os::unix::fs::PermissionsExt;
 
 use proptest::prelude::*;
 use rustix::fs::XattrFlags;
+use transom_wire::acl::{MASK, OTHER, OWNING_GROUP as GROUP_OBJ};
+use zerocopy::IntoBytes;
 
 use super::*;
 use crate::idmap::{GidMap, Rule, UidMap};
 
 const USER_OBJ: u16 = 0x01;
-const GROUP_OBJ: u16 = 0x04;
-const MASK: u16 = 0x10;
-const OTHER: u16 = 0x20;
 
 fn list(entries: &[(u16, u16, u32)]) -> Vec<u8> {
     let mut value = VERSION.to_le_bytes().to_vec();

@@ -14,11 +14,12 @@ use rustix::{
     fs::{AtFlags, Mode, StatxFlags},
     io::Errno,
 };
-use transom_wire::{limits::XATTR_VALUE_LEN_MAX, ops::xattr::SETXATTR_ACL_KILL_SGID};
-use zerocopy::{
-    FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned,
-    little_endian::{U16, U32},
+use transom_wire::{
+    acl::{self, Entry, GROUP, Header, ID_NONE, USER, VERSION},
+    limits::XATTR_VALUE_LEN_MAX,
+    ops::xattr::SETXATTR_ACL_KILL_SGID,
 };
+use zerocopy::FromBytes;
 
 use crate::{
     idmap::{GuestGid, GuestUid, HostGid, HostUid, OwnerMap},
@@ -34,39 +35,12 @@ pub enum AclName {
     Default,
 }
 
-/// Begins the value (`struct posix_acl_xattr_header`).
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-struct Header {
-    version: U32,
-}
-const _: () = assert!(size_of::<Header>() == 4);
-
-/// One of those that follow (`struct posix_acl_xattr_entry`).
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-struct Entry {
-    tag: U16,
-    perm: U16,
-    id: U32,
-}
-const _: () = assert!(size_of::<Entry>() == 8);
-
-/// `POSIX_ACL_XATTR_VERSION`
-const VERSION: u32 = 2;
-/// `ACL_USER`: `id` is a uid.
-const USER: u16 = 0x02;
-/// `ACL_GROUP`: `id` is a gid.
-const GROUP: u16 = 0x08;
-/// No id; as a number, the kernel refuses it.
-const ID_NONE: u32 = u32::MAX;
-
 impl AclName {
     /// Which ACL `name`, of an extended attribute on the host, is; `None` for every other attribute.
     pub fn of(name: &[u8]) -> Option<Self> {
         match name {
-            b"system.posix_acl_access" => Some(Self::Access),
-            b"system.posix_acl_default" => Some(Self::Default),
+            acl::ACCESS => Some(Self::Access),
+            acl::DEFAULT => Some(Self::Default),
             _ => None,
         }
     }

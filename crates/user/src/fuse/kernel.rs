@@ -16,26 +16,14 @@ use rustix::{
     io::Errno,
 };
 use transom_guest::dma::DmaMemory;
-use transom_wire::header::OutHeader;
+use transom_wire::{
+    backing::{BACKING_CLOSE, BACKING_OPEN, BackingMap},
+    header::OutHeader,
+};
 use zerocopy::IntoBytes as _;
 
 /// FUSE_DEV_IOC_CLONE: `_IOR(229, 0, uint32_t)`.
 const CLONE: libc::Ioctl = 0x8004_e500_u32 as libc::Ioctl;
-/// FUSE_DEV_IOC_BACKING_OPEN: `_IOW(229, 1, struct fuse_backing_map)`.
-const BACKING_OPEN: libc::Ioctl = 0x4010_e501;
-/// FUSE_DEV_IOC_BACKING_CLOSE: `_IOW(229, 2, uint32_t)`.
-const BACKING_CLOSE: libc::Ioctl = 0x4004_e502;
-
-/// `fuse_backing_map`.
-#[repr(C)]
-struct BackingMap {
-    fd: i32,
-    /// Zero.
-    flags: u32,
-    /// Zero.
-    padding: u64,
-}
-const _: () = assert!(size_of::<BackingMap>() == 16);
 
 /// A descriptor of `/dev/fuse`. It never blocks.
 #[derive(Debug)]
@@ -79,7 +67,7 @@ impl Kernel {
     pub(super) fn register(&self, file: BorrowedFd<'_>) -> Result<i32, Errno> {
         let map = BackingMap { fd: file.as_raw_fd(), flags: 0, padding: 0 };
         // SAFETY: the request reads one `BackingMap` behind the pointer, which `map` is, and keeps no pointer.
-        let id = unsafe { libc::ioctl(self.0.as_raw_fd(), BACKING_OPEN, &raw const map) };
+        let id = unsafe { libc::ioctl(self.0.as_raw_fd(), BACKING_OPEN as libc::Ioctl, &raw const map) };
         result(id as isize)?;
         if id > 0 { Ok(id) } else { Err(Errno::IO) }
     }
@@ -88,7 +76,7 @@ impl Kernel {
     pub(super) fn unregister(&self, id: i32) -> Result<(), Errno> {
         let id = id.cast_unsigned();
         // SAFETY: the request reads one `u32` behind the pointer, which `id` is, and keeps no pointer.
-        let done = unsafe { libc::ioctl(self.0.as_raw_fd(), BACKING_CLOSE, &raw const id) };
+        let done = unsafe { libc::ioctl(self.0.as_raw_fd(), BACKING_CLOSE as libc::Ioctl, &raw const id) };
         result(done as isize).map(drop)
     }
 
