@@ -257,12 +257,13 @@ impl Lane {
 
     /// Puts the kernel's request in `slot` into the ring.
     pub(super) fn submit(&mut self, slot: u16, header: &InHeader, len: usize) {
-        let kind = self.shared.passthrough.kind(header, &self.args(slot, len));
-        self.add(slot, header, len, kind);
+        let args = self.args(slot, len);
+        let kind = self.shared.passthrough.kind(header, &args);
+        self.add(slot, header, len, &args, kind);
     }
 
     /// The first arguments of the request of `len` bytes in `slot`.
-    fn args(&self, slot: u16, len: usize) -> [u8; reply_room::ARGS_LEN] {
+    pub(super) fn args(&self, slot: u16, len: usize) -> [u8; reply_room::ARGS_LEN] {
         let mut args = [0; reply_room::ARGS_LEN];
         let known = args.len().min(len - size_of::<InHeader>());
         self.memory.memory.read(self.slots.request(slot) + size_of::<InHeader>(), &mut args[..known]);
@@ -271,13 +272,19 @@ impl Lane {
 
     /// Puts a request into the ring, with as much room for the reply as it asks for: there are daemons that fill what they are
     /// given.
-    pub(super) fn add(&mut self, slot: u16, header: &InHeader, len: usize, kind: Kind) {
+    pub(super) fn add(
+        &mut self,
+        slot: u16,
+        header: &InHeader,
+        len: usize,
+        args: &[u8; reply_room::ARGS_LEN],
+        kind: Kind,
+    ) {
         let memory = &self.memory.memory;
         let unique = header.unique.get();
         let offset = self.slots.request(slot);
-        let args = self.args(slot, len);
         let room = self.slots.room(slot, len);
-        let room_len = reply_room::len_bytes(Opcode::from_u32(header.opcode.get()), &args).min(room.len_bytes);
+        let room_len = reply_room::len_bytes(Opcode::from_u32(header.opcode.get()), args).min(room.len_bytes);
         let readable = [segment(memory, offset, len)];
         let writable = [segment(memory, room.offset, room_len)];
         self.in_flight[usize::from(slot)] = InFlight { unique, len, kind };

@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use rustix::mm::{Advice, MapFlags, MremapFlags, ProtFlags, madvise, mmap, mmap_anonymous, mremap_fixed, munmap};
 use transom_guest::{Errno, dax::WindowMemory, session::PAGE_LEN};
 
-use super::{ALIGNMENT, persistent::Files};
+use super::{ALIGNMENT, persistent::PersistentFiles};
 use crate::fault::copy::{copy, touch};
 
 /// Where nothing else is mapped than what the daemon asked for.
@@ -37,7 +37,7 @@ pub struct Area {
     /// By offset, in bytes.
     mappings: Mutex<BTreeMap<u64, Mapping>>,
     mappings_max: usize,
-    files: Files,
+    files: PersistentFiles,
     is_map_sync_off: AtomicBool,
     is_gone: AtomicBool,
 }
@@ -83,7 +83,7 @@ impl Area {
             len,
             mappings: Mutex::default(),
             mappings_max: len / alignment,
-            files: Files::default(),
+            files: PersistentFiles::default(),
             is_map_sync_off: AtomicBool::new(false),
             is_gone: AtomicBool::new(false),
         })

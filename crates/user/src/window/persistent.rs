@@ -13,9 +13,9 @@ use rustix::fs::{AtFlags, Statx, StatxAttributes, StatxFlags, statx};
 
 /// Those that somebody has, by device and inode number. Locked for moments.
 #[derive(Debug, Default)]
-pub(super) struct Files(Mutex<HashMap<(u32, u32, u64), Weak<OwnedFd>>>);
+pub(super) struct PersistentFiles(Mutex<HashMap<(u32, u32, u64), Weak<OwnedFd>>>);
 
-impl Files {
+impl PersistentFiles {
     /// A descriptor for `file`, which is open for writing, if it is on DAX storage and there are descriptors left.
     pub(super) fn keep(&self, file: impl AsFd) -> Option<Arc<OwnedFd>> {
         let stat = statx(&file, "", AtFlags::EMPTY_PATH, StatxFlags::INO).ok().filter(is_dax)?;

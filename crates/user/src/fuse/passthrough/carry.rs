@@ -3,7 +3,7 @@
 //! An open that the daemon has answered is kept while the daemon is asked for the file; the thread goes on, and the answer goes out
 //! from whichever thread gets the daemon's.
 
-use std::sync::atomic::Ordering;
+use std::{os::fd::AsFd as _, sync::atomic::Ordering};
 
 use rustix::io::Errno;
 use transom_wire::{
@@ -22,7 +22,7 @@ use zerocopy::{FromBytes as _, FromZeros as _, IntoBytes as _};
 use super::{
     Passthrough,
     asks::Job,
-    check::{Refusal, check},
+    check::{Checked, Refusal, check},
     inodes::{Access, Answer, Ask, Backing, Found, Next, Outcome},
 };
 use crate::{
@@ -197,7 +197,8 @@ impl Lane {
             let message = self.message(job);
             self.memory.memory.write(self.slots.request(slot), &message);
             let Ok((header, _)) = InHeader::read_from_prefix(&message) else { continue };
-            self.add(slot, &header, message.len(), Kind::Own(job));
+            let args = self.args(slot, message.len());
+            self.add(slot, &header, message.len(), &args, Kind::Own(job));
         }
     }
 
@@ -252,14 +253,13 @@ impl Lane {
         Ok(())
     }
 
-    fn register(&self, ask: Ask, checked: super::check::Checked) -> Result<Found, Refusal> {
+    fn register(&self, ask: Ask, checked: Checked) -> Result<Found, Refusal> {
         let known = self.shared.passthrough.inodes.lock().backing(ask.nodeid);
         match known {
             Some(backing) if backing.identity == checked.identity => Ok(Found::Writable),
             Some(_) => Err(Refusal::Another),
             None => {
-                let file = std::os::fd::AsFd::as_fd(&checked.file);
-                let id = self.kernel.register(file).map_err(Refusal::Kernel)?;
+                let id = self.kernel.register(checked.file.as_fd()).map_err(Refusal::Kernel)?;
                 let (identity, is_writable) = (checked.identity, checked.is_writable);
                 Ok(Found::Registered(Backing { id, identity, is_writable, may_idle: checked.is_for_reading }))
             }
