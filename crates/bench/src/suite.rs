@@ -46,6 +46,7 @@ mod original {
     pub(super) const SMALLFILE_FILES: u32 = 2048;
     pub(super) const SMALLFILE_KIB: u32 = 1024;
     pub(super) const FIO_MIB: u32 = 8192;
+    pub(super) const ENTRIES_MIB: u32 = 2048;
     pub(super) const INSTALLED_FILES: u32 = 50_000;
 }
 
@@ -66,23 +67,25 @@ impl Suite {
                 _ => Params { groups, ..Params::default() },
             };
             let params = scaled(params, scale);
-            scales(&params, &mut notes);
+            scales(&params, scale, &mut notes);
             params
         });
         let parts = parts.collect();
         if matches!(self, Self::Seeds | Self::All) {
-            notes.push("not measured: fio's libaio engine (transom bench fio runs fio itself)".to_owned());
             notes.push(
-                "not measured: mmap randrw with 4 KiB against 2 MiB entries, faults by MAP_SYNC, DMA operations: they need DAX \
-                 in the guest library"
+                "not measured: fio's libaio engine itself: 16 threads for each job stand for its queue, and transom bench fio \
+                 runs fio"
                     .to_owned(),
             );
+            notes.push("not measured: faults by MAP_SYNC, which need a host file on persistent memory".to_owned());
+            notes.push("not measured: DMA operations by themselves: transom bench library has them".to_owned());
         }
         Contents { parts, rounds: if self == Self::Quick { 7 } else { 5 }, notes }
     }
 
     fn groups(self) -> Vec<Vec<Group>> {
-        let seeds = vec![Group::Smallfile, Group::FioPsync, Group::FioMmap, Group::Faults];
+        let seeds =
+            vec![Group::Smallfile, Group::FioPsync, Group::FioQueue, Group::FioMmap, Group::Faults, Group::Entries];
         let small = vec![Group::SmallFiles, Group::Tree, Group::Synced, Group::Trees];
         let io = vec![Group::Blocks, Group::Mapped];
         let scale = vec![Group::Jobs, Group::Breadth];
@@ -119,13 +122,14 @@ fn scaled(params: Params, scale: f64) -> Params {
         synced_ops: times(params.synced_ops),
         tree_files: times(params.tree_files),
         smallfile_files: times(params.smallfile_files),
+        entries_mib: times(params.entries_mib),
         breadth: params.breadth.iter().map(|count| times(*count)).collect(),
         ..params
     }
 }
 
-/// Tells how a part stands to what it follows.
-fn scales(params: &Params, notes: &mut Vec<String>) {
+/// Tells how a part, which `scale` has made, stands to what it follows.
+fn scales(params: &Params, scale: f64, notes: &mut Vec<String>) {
     let has = |group| params.groups.contains(&group);
     if has(Group::Smallfile) {
         let (files, kib) = (params.smallfile_files, params.smallfile_kib);
@@ -146,11 +150,18 @@ fn scales(params: &Params, notes: &mut Vec<String>) {
             original::FIO_MIB
         ));
     }
+    if has(Group::Entries) {
+        let (mib, whole) = (params.entries_mib, original::ENTRIES_MIB);
+        notes.push(format!(
+            "scaled: the file for page-table entries has {mib} MiB; originally {whole} MiB, --scale {:.1}",
+            scale * f64::from(whole) / f64::from(mib)
+        ));
+    }
     if has(Group::Trees) {
         let (files, many) = (params.tree_files, original::INSTALLED_FILES);
         notes.push(format!(
             "scaled: trees have {files} files; --scale {:.1} has {many}",
-            f64::from(many) / f64::from(files)
+            scale * f64::from(many) / f64::from(files)
         ));
     }
 }
@@ -179,6 +190,6 @@ mod tests {
     fn what_is_scaled_is_told_with_the_original() {
         let notes = Suite::Seeds.contents(0.5).notes.join("\n");
         assert!(notes.contains("32 files of 64 KiB") && notes.contains("1024 times as much"), "{notes}");
-        assert!(notes.contains("not measured: mmap randrw"), "{notes}");
+        assert!(notes.contains("not measured: fio's libaio"), "{notes}");
     }
 }

@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use anyhow::{bail, ensure};
+use anyhow::{Context as _, bail, ensure};
 use clap::{Args, ValueEnum};
 use transom_vm::{
     Accelerator, CacheMode, Kernel, Qemu,
@@ -35,6 +35,10 @@ Examples:
       Everything, with the C daemon of QEMU 7.2 too.
   transom bench --daemon transomd --daemon 'pool=virtiofsd --thread-pool-size=4'
       Another name and more options for a daemon.
+  transom bench --suite seeds --dax-window-mib 256
+      A DAX window for the guest library beside requests.
+  transom bench --suite scale --dax-window-mib 4,16,32,64,128 --daemon transomd
+      Windows of a sixteenth to twice the file that is read and written.
   transom bench --daemon transomd --socket /run/share.sock
       A daemon that runs already; the first is compared with each other one.
   transom bench compare before.json after.json --fail-below 0.9
@@ -42,7 +46,7 @@ Examples:
 
 The page is NAME.html: one file, nothing from elsewhere. NAME.json has every sample.
 Ctrl-C ends after the workload under way, and keeps the rounds done so far.
-Not measured yet: DAX in the guest library (mmap by 4 KiB against 2 MiB entries, faults by MAP_SYNC, DMA operations).";
+Faults by MAP_SYNC are not measured: they need a host file on persistent memory.";
 
 #[derive(Debug, Args)]
 pub(super) struct Measure {
@@ -73,9 +77,10 @@ pub(super) struct Measure {
     /// Memory of a guest in a machine, MiB.
     #[arg(long, value_name = "MIB", default_value_t = 512)]
     memory_mib: u32,
-    /// Measure the first daemon with a DAX window of so many MiB too, before all others; needs --guest qemu
-    #[arg(long, value_name = "MIB")]
-    dax_window_mib: Option<u64>,
+    /// Measure the first daemon with a DAX window of so many MiB too, before all others, or with windows of several sizes,
+    /// behind it; for --guest user and qemu
+    #[arg(long, value_name = "MIB", value_delimiter = ',')]
+    dax_window_mib: Vec<u64>,
     /// Measure the first daemon with a mount's passthrough too, before all others; needs --guest mount, root and Linux 6.9
     #[arg(long)]
     passthrough: bool,
@@ -117,11 +122,11 @@ impl GuestName {
                 let accelerator = Accelerator::best(&qemu, &kernel, tools.cache());
                 (Box::new(Qemu::new(qemu, accelerator, tools.cache())), kernel)
             }
-            Self::Uml if with_window => bail!("User Mode Linux has no window; --guest qemu has"),
             _ => (Box::new(Uml), tools.uml_kernel(kernel)?),
         };
         let placement = placement.unwrap_or(Placement::SameCore).where_possible();
-        Ok(Box::new(Machine { vmm, kernel, placement, memory_mib }))
+        let has_window = with_window && self == Self::Qemu;
+        Ok(Box::new(Machine { vmm, kernel, has_window, placement, memory_mib }))
     }
 }
 
@@ -138,7 +143,7 @@ impl Measure {
             contents
                 .leave_out(&[Group::Guests, Group::Breadth], "a daemon at a --socket has one guest and its own share");
         }
-        let with_window = self.dax_window_mib.is_some();
+        let with_window = !self.dax_window_mib.is_empty();
         let find = |guest: &GuestName| guest.find(self.kernel.as_deref(), self.placement, self.memory_mib, with_window);
         let plan = guests::Plan {
             candidates: candidates.clone(),
@@ -174,9 +179,19 @@ impl Measure {
             ensure!(socket.exists(), "there is no socket {socket:?}");
             candidates.push(Candidate::at_socket(format!("socket-{}", number + 1), socket.clone()));
         }
-        if let (Some(mib), Some(first)) = (self.dax_window_mib, candidates.first()) {
-            let with_window = Candidate { name: "DAX".to_owned(), window_len: Some(mib << 20), ..first.clone() };
-            candidates.insert(0, with_window);
+        if let Some(first) = candidates.first().cloned() {
+            let with_window = |name, mib: u64| {
+                let window_len = mib.checked_mul(1 << 20).with_context(|| format!("a window of {mib} MiB"))?;
+                anyhow::Ok(Candidate { name, window_len: Some(window_len), ..first.clone() })
+            };
+            match self.dax_window_mib[..] {
+                [mib] => candidates.insert(0, with_window("DAX".to_owned(), mib)?),
+                ref several => {
+                    for (at, &mib) in (1..).zip(several) {
+                        candidates.insert(at, with_window(format!("DAX-{mib}"), mib)?);
+                    }
+                }
+            }
         }
         if let (true, Some(first)) = (self.passthrough, candidates.first()) {
             candidates.insert(0, first.clone().with_passthrough());

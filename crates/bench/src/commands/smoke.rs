@@ -35,6 +35,7 @@ pub(super) struct Smoke {
 /// Few enough for a second, more than one directory's worth of nothing.
 const INODES: u32 = 300;
 const MEMORY_MIB: u32 = 256;
+const WINDOW_LEN: u64 = 16 << 20;
 
 impl Smoke {
     pub(super) fn run(self) -> anyhow::Result<()> {
@@ -75,8 +76,12 @@ impl Smoke {
     fn guests(&self, daemons: &[Candidate], parent: &Path) -> anyhow::Result<Vec<Sample>> {
         let find = |guest: &GuestName| guest.find(None, None, MEMORY_MIB, false);
         let params = Params::smoke();
+        let with_window = daemons.iter().take(1).map(|first| {
+            let name = "DAX".to_owned();
+            Candidate { name, window_len: Some(WINDOW_LEN), ..first.clone() }
+        });
         let plan = guests::Plan {
-            candidates: daemons.to_vec(),
+            candidates: with_window.chain(daemons.iter().cloned()).collect(),
             guests: self.guests.iter().map(find).collect::<anyhow::Result<_>>()?,
             caches: vec![CacheMode::Auto],
             rounds: 1,

@@ -38,8 +38,8 @@ pub trait Guest {
     fn name(&self) -> String;
     /// Why this guest cannot be measured with this daemon, if it cannot.
     fn objection(&self, candidate: &Candidate) -> Option<String>;
-    /// Why this guest cannot do these workloads, if it cannot.
-    fn lacks(&self, group: Group) -> Option<&'static str>;
+    /// Why this guest can do these workloads with none of `candidates`, if it cannot.
+    fn lacks(&self, group: Group, candidates: &[&Candidate]) -> Option<&'static str>;
     /// Runs the workloads once over a daemon that shares a directory.
     fn run(&self, run: &Run<'_>) -> anyhow::Result<Observations>;
     /// Runs them on the bare directory, on the same core.
@@ -147,7 +147,7 @@ fn steps<'a>(plan: &'a Plan, notes: &mut Vec<String>) -> Vec<Step<'a>> {
         for &cache in &plan.caches {
             for part in &plan.parts {
                 let mut params = part.clone();
-                params.groups.retain(|group| match guest.lacks(*group) {
+                params.groups.retain(|group| match guest.lacks(*group, &candidates) {
                     Some(reason) => {
                         note(format!("not measured: {} under {}: {reason}", group.title(), guest.name()));
                         false

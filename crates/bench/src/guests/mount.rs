@@ -37,7 +37,7 @@ impl Guest for Mount {
         candidate.window_len.map(|_| "a mount's measurements have no window yet".to_owned())
     }
 
-    fn lacks(&self, group: Group) -> Option<&'static str> {
+    fn lacks(&self, group: Group, _: &[&Candidate]) -> Option<&'static str> {
         (group == Group::Guests).then_some("several guests at once are measured by the guest library only")
     }
 

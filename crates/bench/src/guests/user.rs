@@ -1,6 +1,7 @@
 //! The guest library in this process: no kernel and no machine between the workloads and the daemon.
 
 use std::{
+    borrow::Cow,
     collections::HashMap,
     path::Path,
     sync::{Arc, Mutex, PoisonError},
@@ -73,6 +74,17 @@ pub(crate) fn settings(placement: Placement) -> Settings {
     settings
 }
 
+/// A daemon with the options for its window, if it is to have one.
+fn with_window(candidate: &Candidate) -> Cow<'_, Candidate> {
+    let Some(len) = candidate.window_len else { return Cow::Borrowed(candidate) };
+    let size = format!("--dax-window={len}");
+    // The library needs no barrier and may map beyond the end of a file, as what this name stands for; with a window a daemon
+    // has one queue unless more are asked for.
+    let own = ["--tag=share", "--front-end=alioth", "--dax-policy=always", "--num-request-queues=8", &size];
+    let args = own.into_iter().map(str::to_owned).chain(candidate.args.iter().cloned()).collect();
+    Cow::Owned(Candidate { args, ..candidate.clone() })
+}
+
 fn connect(socket: &Path, settings: Settings) -> anyhow::Result<Mount> {
     Ok(Mount::builder().socket(socket).arena_len_bytes(ARENA_BYTES).settings(settings).connect()?)
 }
@@ -84,14 +96,17 @@ impl Guest for User {
 
     fn objection(&self, candidate: &Candidate) -> Option<String> {
         match candidate {
-            Candidate { window_len: Some(_), .. } => Some("the guest library's measurements have no window yet".into()),
+            Candidate { window_len: Some(_), source: Source::Socket(_), .. } => {
+                Some("its window is what it was started with".into())
+            }
             Candidate { passthrough: true, .. } => Some("only a mount passes files through".into()),
             _ => None,
         }
     }
 
-    fn lacks(&self, group: Group) -> Option<&'static str> {
-        group.is_mapping().then_some("a library has no page tables to map files with")
+    fn lacks(&self, group: Group, candidates: &[&Candidate]) -> Option<&'static str> {
+        let has_window = candidates.iter().any(|candidate| candidate.window_len.is_some());
+        (group.is_mapping() && !has_window).then_some("the library maps files through a window: --dax-window-mib")
     }
 
     fn run(&self, run: &Run<'_>) -> anyhow::Result<Observations> {
@@ -106,7 +121,7 @@ impl Guest for User {
         let mut mounts = Vec::new();
         for _ in 0..count {
             let dir = tempfile::tempdir()?;
-            let daemon = Daemon::start(candidate, run.shared, run.cache, self.placement, dir.path())?;
+            let daemon = Daemon::start(&with_window(candidate), run.shared, run.cache, self.placement, dir.path())?;
             let mount = connect(&daemon.socket, self.settings());
             mounts.push(mount.with_context(|| format!("{} wrote: {}", candidate.name, daemon.log()))?);
             daemons.push((daemon, dir));

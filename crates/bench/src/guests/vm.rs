@@ -28,6 +28,8 @@ pub struct Machine {
     pub vmm: Box<dyn Vmm>,
     /// What is booted.
     pub kernel: Kernel,
+    /// Whether devices can have a window.
+    pub has_window: bool,
     /// Where daemon and guest run.
     pub placement: Placement,
     /// Memory of the guest, MiB.
@@ -48,6 +50,9 @@ impl Guest for Machine {
     }
 
     fn objection(&self, candidate: &Candidate) -> Option<String> {
+        if candidate.window_len.is_some() && !self.has_window {
+            return Some("this machine has no windows".into());
+        }
         match &candidate.source {
             Source::Socket(_) => {
                 Some("a machine's daemons are started for it; --socket is for --guest user and mount".into())
@@ -60,7 +65,7 @@ impl Guest for Machine {
         }
     }
 
-    fn lacks(&self, group: Group) -> Option<&'static str> {
+    fn lacks(&self, group: Group, _: &[&Candidate]) -> Option<&'static str> {
         (group == Group::Guests).then_some("several guests at once are measured in this process only")
     }
 

@@ -48,6 +48,12 @@ pub enum Operation {
     /// 4 KiB at random, from ordinary memory.
     #[value(name = "write_4k")]
     Write4k,
+    /// 4 KiB at random, into memory that the daemon shares.
+    #[value(name = "read_4k_shared")]
+    Read4kShared,
+    /// 4 KiB at random, from memory that the daemon shares.
+    #[value(name = "write_4k_shared")]
+    Write4kShared,
     /// 1 MiB after 1 MiB, into memory that the daemon shares.
     #[value(name = "read_1m")]
     Read1m,
@@ -85,7 +91,7 @@ impl Operation {
     /// The data that it moves.
     pub(super) fn bytes(self) -> usize {
         match self {
-            Self::Read4k | Self::Write4k | Self::Read4kWarm => SMALL,
+            Self::Read4k | Self::Write4k | Self::Read4kShared | Self::Write4kShared | Self::Read4kWarm => SMALL,
             Self::Read1m | Self::Write1m | Self::Read1mCopied => LARGE,
             Self::Getattr | Self::Lookup | Self::CreateUnlink | Self::StatWarm => 0,
         }
@@ -202,7 +208,7 @@ impl LibraryWorker<'_> {
         let at = self.offsets.next();
         let sink = match is_copied {
             true => Sink::Bytes(&mut self.bytes),
-            false => Sink::Buffer(&self.buffer, 0, LARGE),
+            false => Sink::Buffer(&self.buffer, 0, self.operation.bytes()),
         };
         let read = session.read(&self.caller, *node, *fh, O_RDWR, at, sink)?;
         anyhow::ensure!(read == self.operation.bytes(), "{read} bytes at {at}");
@@ -215,7 +221,7 @@ impl LibraryWorker<'_> {
         let at = self.offsets.next();
         let source = match is_copied {
             true => Source::Bytes(&self.bytes),
-            false => Source::Buffer(&self.buffer, 0, LARGE),
+            false => Source::Buffer(&self.buffer, 0, self.operation.bytes()),
         };
         let written = session.write(&self.caller, *node, *fh, O_RDWR, WriteFlags::empty(), at, source)?;
         anyhow::ensure!(written == self.operation.bytes(), "{written} bytes at {at}");
@@ -238,8 +244,8 @@ impl Worker for LibraryWorker<'_> {
             }
             Operation::Read4k | Operation::Read1mCopied => self.read(true)?,
             Operation::Write4k => self.write(true)?,
-            Operation::Read1m => self.read(false)?,
-            Operation::Write1m => self.write(false)?,
+            Operation::Read4kShared | Operation::Read1m => self.read(false)?,
+            Operation::Write4kShared | Operation::Write1m => self.write(false)?,
             Operation::CreateUnlink => {
                 let name = Name::new(self.name.as_bytes()).expect("the name is one");
                 let (entry, open) = session.create(&self.caller, NodeId::ROOT, name, 0o644, O_RDWR)?;
@@ -305,10 +311,12 @@ impl Worker for HostWorker<'_> {
             Operation::Lookup => {
                 statat(dir, DATA, AtFlags::SYMLINK_NOFOLLOW)?;
             }
-            Operation::Read4k | Operation::Read1m | Operation::Read1mCopied => {
+            Operation::Read4k | Operation::Read4kShared | Operation::Read1m | Operation::Read1mCopied => {
                 file.read_exact_at(&mut self.bytes, self.offsets.next())?;
             }
-            Operation::Write4k | Operation::Write1m => file.write_all_at(&self.bytes, self.offsets.next())?,
+            Operation::Write4k | Operation::Write4kShared | Operation::Write1m => {
+                file.write_all_at(&self.bytes, self.offsets.next())?
+            }
             Operation::CreateUnlink => {
                 let mode = Mode::from_raw_mode(0o644);
                 drop(openat(dir, &self.name, OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC, mode)?);

@@ -73,15 +73,20 @@ fn ratio(ratio: Option<Ratio>) -> String {
     }
 }
 
-/// What was refused, a line for each reason.
+/// What was refused, a line for each daemon and reason.
 pub(super) fn refusals(report: &Report) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
+    let mut refused: Vec<(String, Vec<&str>)> = Vec::new();
     for sample in &report.samples {
         let Some(reason) = &sample.refusal else { continue };
-        let line = format!("refused: {} by {} ({}): {reason}", sample.workload, sample.daemon, sample.scenario);
-        if !lines.contains(&line) {
-            lines.push(line);
+        let why = format!("refused by {} ({}), {reason}", sample.daemon, sample.scenario);
+        let at = refused.iter().position(|(other, _)| *other == why).unwrap_or(refused.len());
+        if at == refused.len() {
+            refused.push((why, Vec::new()));
+        }
+        let workloads = &mut refused[at].1;
+        if !workloads.contains(&sample.workload.as_str()) {
+            workloads.push(&sample.workload);
         }
     }
-    lines
+    refused.into_iter().map(|(why, workloads)| format!("{why}: {}", workloads.join("; "))).collect()
 }

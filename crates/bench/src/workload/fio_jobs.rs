@@ -1,5 +1,5 @@
 //! fio's jobs of the measurements that first compared DAX, by our own code: 4 KiB in a file for each job, by system calls
-//! and by a shared mapping.
+//! one after the other or sixteen at a time, and by a shared mapping.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use super::{
     aligned::{AlignedBuffer, PAGE_BYTES},
     blocks::fill,
     mapping::Mapping,
-    place::{How, Opened, Place},
+    place::{How, MapHow, Opened, Place},
     stage::Stage,
 };
 
@@ -22,6 +22,9 @@ const PATTERNS: [Pattern; 4] = [
 
 pub(super) const COUNT: usize = JOBS.len() * PATTERNS.len();
 
+/// Operations under way of each job of [`Engine::Queue`].
+pub(super) const QUEUE_LEN: u16 = 16;
+
 #[derive(Clone, Copy)]
 struct Pattern {
     name: &'static str,
@@ -29,13 +32,25 @@ struct Pattern {
     is_random: bool,
 }
 
-/// Whether files are mapped.
+/// How a job reads and writes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Engine {
     /// pread(2) and pwrite(2).
     Psync,
+    /// The same by so many threads that [`QUEUE_LEN`] are always under way: not every guest has an asynchronous interface.
+    Queue,
     /// Loads and stores in a shared mapping.
     Mmap,
+}
+
+impl Engine {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Psync => "psync",
+            Self::Queue => "queue",
+            Self::Mmap => "mmap",
+        }
+    }
 }
 
 pub(super) fn run(stage: &mut Stage<'_>, engine: Engine) -> io::Result<()> {
@@ -48,21 +63,23 @@ pub(super) fn run(stage: &mut Stage<'_>, engine: Engine) -> io::Result<()> {
     let (ops, seed) = (stage.params.block_ops as usize, stage.params.seed);
     for jobs in JOBS {
         for pattern in PATTERNS {
-            let word = if engine == Engine::Psync { "psync" } else { "mmap" };
-            let name = format!("fio {word} {} x{jobs}", pattern.name);
-            let prepare = |place: &dyn Place, job: u16| {
-                let path = format!("{top}/{job}");
-                let mut random = fastrand::Rng::with_seed(seed.wrapping_add(u64::from(job)));
+            let name = format!("fio {} {} x{jobs}", engine.name(), pattern.name);
+            let lanes = if engine == Engine::Queue { QUEUE_LEN } else { 1 };
+            let prepare = |place: &dyn Place, thread: u16| {
+                let (path, lane) = (format!("{top}/{}", thread / lanes), u64::from(thread % lanes));
+                let mut random = fastrand::Rng::with_seed(seed.wrapping_add(u64::from(thread)));
                 let blocks = len_bytes / PAGE_BYTES as u64;
-                let block = |n: u64| if pattern.is_random { random.u64(..blocks) } else { n % blocks };
-                let offsets = (0..ops as u64 / u64::from(jobs)).map(block).map(|n| n * PAGE_BYTES as u64).collect();
+                let lanes = u64::from(lanes);
+                let block = |n: u64| if pattern.is_random { random.u64(..blocks) } else { (n * lanes + lane) % blocks };
+                let each = ops as u64 / u64::from(jobs) / lanes;
+                let offsets = (0..each.max(1)).map(block).map(|n| n * PAGE_BYTES as u64).collect();
                 let mapping = match engine {
-                    Engine::Psync => None,
-                    Engine::Mmap => Some(place.map(&path, len_bytes as usize, true)?),
+                    Engine::Psync | Engine::Queue => None,
+                    Engine::Mmap => Some(place.map(&path, len_bytes as usize, MapHow::SHARED)?),
                 };
                 Ok(Job { path, offsets, mapping, buffer: AlignedBuffer::new(PAGE_BYTES, 0x3c) })
             };
-            stage.measure_jobs(&name, jobs, prepare, |place, job, laps| {
+            stage.measure_jobs(&name, jobs * lanes, prepare, |place, job, laps| {
                 let how = if pattern.is_write { How::WRITE } else { How::READ };
                 let file = match job.mapping {
                     None => Some(place.open(&job.path, how)?),

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::{aligned::PAGE_BYTES, blocks::fill, stage::Stage};
+use super::{aligned::PAGE_BYTES, blocks::fill, place::MapHow, stage::Stage};
 
 pub(super) const COUNT: usize = 2;
 
@@ -18,7 +18,7 @@ pub(super) fn run(stage: &mut Stage<'_>) -> io::Result<()> {
     let sequential: Vec<usize> = (0..touched).collect();
     for (name, order) in [("mmap_read_seq_cold", sequential), ("mmap_read_rand_cold", scattered)] {
         stage.measure_cold(name, |place, laps| {
-            let mapping = place.map(&path, len_bytes, false)?;
+            let mapping = place.map(&path, len_bytes, MapHow::PRIVATE)?;
             for page in order {
                 mapping.byte(page * PAGE_BYTES);
                 laps.lap(PAGE_BYTES);

@@ -3,32 +3,56 @@
 
 use std::{fs::File, io, ptr};
 
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+use transom_user::map::{self, Protection};
+
+use super::place::{Entries, MapHow};
 
 /// A mapping, removed when dropped. One thread uses it.
 pub struct Mapping {
     start: *mut u8,
     len_bytes: usize,
     is_writable: bool,
+    /// Whose addresses these are, if they are the library's.
+    library: Option<map::Mapping>,
 }
 
 impl Mapping {
-    /// Maps the first `len_bytes` of `file`, which must be that long and stay so; shared and writable, or private.
-    pub(super) fn of(file: &File, len_bytes: usize, is_shared: bool) -> io::Result<Self> {
-        let (protection, flags) = match is_shared {
+    /// Maps the first `len_bytes` of `file`, which must be that long and stay so.
+    pub(super) fn of(file: &File, len_bytes: usize, how: MapHow) -> io::Result<Self> {
+        let (protection, flags) = match how.is_shared {
             true => (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED),
             false => (ProtFlags::READ, MapFlags::PRIVATE),
         };
         // SAFETY: without MAP_FIXED the kernel chooses unused addresses, so no memory of this program changes.
         let start = unsafe { mmap(ptr::null_mut(), len_bytes, protection, flags, file, 0)? };
-        Ok(Self { start: start.cast(), len_bytes, is_writable: is_shared })
+        let mapping = Self { start: start.cast(), len_bytes, is_writable: how.is_shared, library: None };
+        let advice = match how.entries {
+            Entries::Usual => return Ok(mapping),
+            Entries::Small => Advice::LinuxNoHugepage,
+            Entries::Huge => Advice::LinuxHugepage,
+        };
+        // SAFETY: the range that was just mapped; the advice changes nothing that a program can see. A kernel without such
+        // pages refuses it, and has small ones.
+        let _ = unsafe { madvise(start, len_bytes, advice) };
+        Ok(mapping)
+    }
+
+    /// A file that the guest library has mapped, which must stay as long.
+    pub(super) fn by_library(mapping: map::Mapping) -> Self {
+        Self {
+            start: mapping.as_ptr().as_ptr(),
+            len_bytes: mapping.len(),
+            is_writable: mapping.protection() == Protection::ReadWrite,
+            library: Some(mapping),
+        }
     }
 
     /// Reads one byte, for which the kernel may have to fetch its page.
     pub(super) fn byte(&self, offset: usize) -> u8 {
         assert!(offset < self.len_bytes, "{offset} lies beyond a mapping of {} bytes", self.len_bytes);
         // SAFETY:
-        // 1. `start..start + len_bytes` is mapped readable until drop, and `offset` was checked against `len_bytes`.
+        // 1. `start..start + len_bytes` is mapped readable until drop, here or by `library`, and `offset` was checked against `len_bytes`.
         // 2. No Rust reference points into the mapping; the read is volatile, since the file may change meanwhile.
         unsafe { self.start.add(offset).read_volatile() }
     }
@@ -65,7 +89,9 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: this is the range that `of` mapped, nothing else unmaps it, and no method hands out references.
-        let _ = unsafe { munmap(self.start.cast(), self.len_bytes) };
+        if self.library.is_none() {
+            // SAFETY: this is the range that `of` mapped, nothing else unmaps it, and no method hands out references.
+            let _ = unsafe { munmap(self.start.cast(), self.len_bytes) };
+        }
     }
 }

@@ -6,6 +6,7 @@
 mod aligned;
 mod blocks;
 mod clock;
+mod entries;
 mod faults;
 mod fio_jobs;
 pub(crate) mod laps;
@@ -55,10 +56,14 @@ pub enum Group {
     Smallfile,
     /// fio's psync engine: four patterns by one job and by four.
     FioPsync,
+    /// The same with sixteen operations of each job under way.
+    FioQueue,
     /// The same by loads and stores in shared mappings.
     FioMmap,
     /// Page faults one by one.
     Faults,
+    /// A mapping by page-table entries of 4 KiB and of 2 MiB.
+    Entries,
     /// More and more jobs.
     Jobs,
     /// More and more files.
@@ -98,6 +103,8 @@ pub struct Params {
     pub smallfile_kib: u32,
     /// The file of each of fio's jobs, MiB.
     pub fio_mib: u32,
+    /// The file that is mapped by entries of both sizes, MiB.
+    pub entries_mib: u32,
     /// Numbers of jobs, or of guests.
     pub jobs: Vec<u16>,
     /// Numbers of files.
@@ -110,7 +117,7 @@ pub struct Params {
 
 impl Group {
     /// All groups that need one guest, in the order of running.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 14] = [
         Self::SmallFiles,
         Self::Tree,
         Self::Blocks,
@@ -119,8 +126,10 @@ impl Group {
         Self::Trees,
         Self::Smallfile,
         Self::FioPsync,
+        Self::FioQueue,
         Self::FioMmap,
         Self::Faults,
+        Self::Entries,
         Self::Jobs,
         Self::Breadth,
     ];
@@ -136,8 +145,10 @@ impl Group {
             Self::Trees => "whole trees",
             Self::Smallfile => "smallfile",
             Self::FioPsync => "fio psync",
+            Self::FioQueue => "fio, a queue of 16",
             Self::FioMmap => "fio mmap",
             Self::Faults => "page faults",
+            Self::Entries => "page-table entries",
             Self::Jobs => "1 to 16 jobs",
             Self::Breadth => "very many files",
             Self::Guests => "1 to 8 guests",
@@ -146,7 +157,7 @@ impl Group {
 
     /// Whether files are mapped.
     pub fn is_mapping(self) -> bool {
-        matches!(self, Self::Mapped | Self::FioMmap | Self::Faults)
+        matches!(self, Self::Mapped | Self::FioMmap | Self::Faults | Self::Entries)
     }
 }
 
@@ -168,6 +179,7 @@ impl Default for Params {
             smallfile_files: 64,
             smallfile_kib: 64,
             fio_mib: 32,
+            entries_mib: 128,
             jobs: vec![1, 2, 4, 8, 16],
             breadth: vec![1000, 10_000, 100_000],
             seed: 0x74_7261_6e73_6f6d,
@@ -191,6 +203,7 @@ impl Params {
             smallfile_files: 2,
             smallfile_kib: 4,
             fio_mib: 1,
+            entries_mib: 1,
             jobs: vec![1, 3],
             breadth: vec![20],
             seed: 1,
@@ -213,8 +226,9 @@ impl Params {
             Group::Mapped => mapped::COUNT,
             Group::Trees => trees::COUNT,
             Group::Smallfile => smallfile::COUNT,
-            Group::FioPsync | Group::FioMmap => fio_jobs::COUNT,
+            Group::FioPsync | Group::FioQueue | Group::FioMmap => fio_jobs::COUNT,
             Group::Faults => faults::COUNT,
+            Group::Entries => entries::COUNT,
             Group::Jobs | Group::Guests => self.jobs.len() * scale::COUNT_PER_JOBS,
             Group::Breadth => self.breadth.len(),
         }
@@ -245,8 +259,10 @@ pub fn run(
             Group::Trees => trees::run(&mut stage)?,
             Group::Smallfile => smallfile::run(&mut stage)?,
             Group::FioPsync => fio_jobs::run(&mut stage, Engine::Psync)?,
+            Group::FioQueue => fio_jobs::run(&mut stage, Engine::Queue)?,
             Group::FioMmap => fio_jobs::run(&mut stage, Engine::Mmap)?,
             Group::Faults => faults::run(&mut stage)?,
+            Group::Entries => entries::run(&mut stage)?,
             Group::Jobs => scale::jobs(&mut stage, "jobs")?,
             Group::Breadth => scale::breadth(&mut stage)?,
             Group::Guests => scale::jobs(&mut stage, "guests")?,

@@ -30,8 +30,8 @@ pub trait Place: Sync {
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     /// Sets the mode's permissions.
     fn set_mode(&self, path: &str, mode: u32) -> io::Result<()>;
-    /// Maps the first `len_bytes` of a file that is as long. Errors: `Unsupported`.
-    fn map(&self, path: &str, len_bytes: usize, is_shared: bool) -> io::Result<Mapping>;
+    /// Maps the first `len_bytes` of a file that is as long. Errors: those of mmap(2), ENODEV for a library without a window.
+    fn map(&self, path: &str, len_bytes: usize, how: MapHow) -> io::Result<Mapping>;
     /// Empties the client's caches of data, names and attributes; what is there was written back before.
     ///
     /// Errors: `Unsupported` where it cannot.
@@ -76,6 +76,33 @@ impl How {
     pub const fn direct(self, is_direct: bool) -> Self {
         Self { is_direct, ..self }
     }
+}
+
+/// How a file is mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MapHow {
+    /// Shared and writable, else private and for reading.
+    pub is_shared: bool,
+    /// By which entries of page tables.
+    pub entries: Entries,
+}
+
+/// Entries of page tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entries {
+    /// Whatever is usual.
+    Usual,
+    /// Of 4 KiB.
+    Small,
+    /// Of 2 MiB, where the file has pages of that size.
+    Huge,
+}
+
+impl MapHow {
+    /// As programs are loaded.
+    pub const PRIVATE: Self = Self { is_shared: false, entries: Entries::Usual };
+    /// As databases do it.
+    pub const SHARED: Self = Self { is_shared: true, entries: Entries::Usual };
 }
 
 impl dyn Place + '_ {

@@ -9,7 +9,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{How, Opened, Place};
+use super::{How, MapHow, Opened, Place};
 use crate::workload::mapping::Mapping;
 
 /// A directory of this machine.
@@ -90,9 +90,9 @@ impl Place for Directory {
         fs::set_permissions(self.root.join(path), Permissions::from_mode(mode))
     }
 
-    fn map(&self, path: &str, len_bytes: usize, is_shared: bool) -> io::Result<Mapping> {
-        let file = OpenOptions::new().read(true).write(is_shared).open(self.root.join(path))?;
-        Mapping::of(&file, len_bytes, is_shared)
+    fn map(&self, path: &str, len_bytes: usize, how: MapHow) -> io::Result<Mapping> {
+        let file = OpenOptions::new().read(true).write(how.is_shared).open(self.root.join(path))?;
+        Mapping::of(&file, len_bytes, how)
     }
 
     fn forget(&self) -> io::Result<()> {

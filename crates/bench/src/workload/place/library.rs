@@ -1,19 +1,21 @@
 //! Shares by the guest library: one guest, or several of which each job has one.
 
-use std::io;
+use std::{io, sync::Arc};
 
 use transom_user::{
     guest::{
         Errno,
         cache::{CacheMode, CacheOptions},
+        dax::{Dax, DaxOptions, entry::Order},
         fs::{File, FileType, Fs, OpenOptions},
         session::Wishes,
     },
+    map::{self, Protection, Sharing},
     mount::Mount,
     platform::Process,
 };
 
-use super::{How, Opened, Place};
+use super::{Entries, How, MapHow, Opened, Place};
 use crate::workload::mapping::Mapping;
 
 const O_DIRECT: u32 = libc::O_DIRECT as u32;
@@ -26,11 +28,13 @@ pub struct Library {
 }
 
 impl Library {
-    /// A guest on each of `mounts`, which cache as long as the servers say. There is at least one.
+    /// A guest on each of `mounts`, which cache as long as the servers say, and use the window of a server that has one for all
+    /// files. There is at least one.
     pub fn new(mounts: Vec<Mount>) -> anyhow::Result<Self> {
         anyhow::ensure!(!mounts.is_empty(), "no guest to work with");
         let options = CacheOptions { mode: CacheMode::Auto, ..CacheOptions::default() };
-        let guests = mounts.iter().map(|mount| Ok(Fs::mount(mount.session(Wishes::default())?, options)));
+        let dax = DaxOptions { dax: Dax::Always, size_min_bytes: 0 };
+        let guests = mounts.iter().map(|mount| Ok(Fs::new(Arc::new(mount.volume(Wishes::default(), options, dax)?))));
         Ok(Self { guests: guests.collect::<anyhow::Result<_>>()?, _mounts: mounts })
     }
 
@@ -85,8 +89,21 @@ impl Place for Library {
         self.fs().set_permissions(path, mode).map_err(error)
     }
 
-    fn map(&self, _: &str, _: usize, _: bool) -> io::Result<Mapping> {
-        Err(io::Error::new(io::ErrorKind::Unsupported, "a library has no page tables to map files with"))
+    fn map(&self, path: &str, len_bytes: usize, how: MapHow) -> io::Result<Mapping> {
+        let options = OpenOptions::new().read(true).write(how.is_shared);
+        let file = self.fs().open(path, &options).map_err(error)?;
+        let (protection, sharing) = match how.is_shared {
+            true => (Protection::ReadWrite, Sharing::Shared),
+            false => (Protection::Read, Sharing::Private),
+        };
+        let order = if how.entries == Entries::Small { Order::Small } else { Order::Huge };
+        let open = Arc::clone(file.as_open_file());
+        let mapping = map::Mapping::with_order(open, 0..len_bytes as u64, protection, sharing, order);
+        let mapping = mapping.map_err(|errno| match errno {
+            Errno::NODEV => io::Error::new(io::ErrorKind::Unsupported, "no window to map files through"),
+            errno => error(errno),
+        })?;
+        Ok(Mapping::by_library(mapping))
     }
 
     fn forget(&self) -> io::Result<()> {
