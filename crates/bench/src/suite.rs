@@ -30,6 +30,16 @@ pub struct Contents {
 }
 
 impl Contents {
+    /// Does `groups` alone. Errors: the suite has none of them.
+    pub fn keep(&mut self, groups: &[Group]) -> anyhow::Result<()> {
+        for part in &mut self.parts {
+            part.groups.retain(|group| groups.contains(group));
+        }
+        self.parts.retain(|part| !part.groups.is_empty());
+        anyhow::ensure!(!self.parts.is_empty(), "the suite has no such group");
+        Ok(())
+    }
+
     /// Does not do `groups`, and says why.
     pub fn leave_out(&mut self, groups: &[Group], reason: &str) {
         for part in &mut self.parts {
@@ -184,6 +194,17 @@ mod tests {
         contents.leave_out(&[Group::Guests, Group::Breadth], "there is one guest");
         assert_eq!(contents.parts.iter().map(|part| part.groups.clone()).collect::<Vec<_>>(), [[Group::Jobs]]);
         assert!(contents.notes.contains(&"not measured: 1 to 8 guests: there is one guest".to_owned()));
+    }
+
+    #[test]
+    fn groups_are_kept_alone_and_none_is_an_error() {
+        let mut contents = Suite::All.contents(1.0);
+        contents.keep(&[Group::Guests, Group::Faults]).unwrap();
+        assert_eq!(
+            contents.parts.iter().map(|part| part.groups.clone()).collect::<Vec<_>>(),
+            [[Group::Faults], [Group::Guests]]
+        );
+        assert!(Suite::Quick.contents(1.0).keep(&[Group::Guests]).is_err());
     }
 
     #[test]

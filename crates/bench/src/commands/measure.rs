@@ -58,6 +58,9 @@ pub(super) struct Measure {
     /// What is done.
     #[arg(long, value_enum, default_value_t = Suite::Quick)]
     suite: Suite,
+    /// Only these groups of the suite.
+    #[arg(long, value_enum, value_name = "GROUP", value_delimiter = ',', hide_possible_values = true)]
+    groups: Vec<Group>,
     /// Who does it.
     #[arg(long = "guest", value_enum, value_delimiter = ',', default_values_t = [GuestName::User])]
     guests: Vec<GuestName>,
@@ -139,6 +142,13 @@ impl Measure {
         );
         let candidates = self.candidates()?;
         let mut contents = self.suite.contents(self.scale);
+        if !self.groups.is_empty() {
+            contents.keep(&self.groups).with_context(|| {
+                let has = self.suite.contents(self.scale).parts.into_iter().flat_map(|part| part.groups);
+                let has: Vec<_> = has.map(|group| crate::name_of(&group)).collect();
+                format!("{} has {}", self.suite.name(), has.join(", "))
+            })?;
+        }
         if !self.sockets.is_empty() {
             contents
                 .leave_out(&[Group::Guests, Group::Breadth], "a daemon at a --socket has one guest and its own share");

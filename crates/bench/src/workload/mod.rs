@@ -37,7 +37,7 @@ use place::{Directory, Forget, Place};
 use stage::Stage;
 
 /// A set of workloads that share what they work on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Group {
     /// Many small files: create, stat, readdir, open, rename, unlink.
