@@ -10,6 +10,7 @@ use transom_guest::{
 };
 use transom_host::passthrough::{CachePolicy, Config, Passthrough};
 
+use transom_testkit::fsx::Model;
 use transom_wire::ops::init::InitFlags;
 
 use crate::peer::{Peer, Plain};
@@ -66,7 +67,7 @@ fn steps(is_shared: bool) -> impl Strategy<Value = Vec<Step>> {
 struct Run {
     files: Vec<File<Plain>>,
     guests: Vec<Fs<Plain>>,
-    model: Vec<u8>,
+    model: Model,
     dir: tempfile::TempDir,
 }
 
@@ -89,7 +90,7 @@ impl Run {
             })
             .collect();
         let files = (0..FILES).map(|file| guests[file % guests.len()].open("file", &options(file)).unwrap()).collect();
-        Self { files, guests, model: Vec::new(), dir }
+        Self { files, guests, model: Model::default(), dir }
     }
 
     fn step(&mut self, step: &Step) {
@@ -97,31 +98,30 @@ impl Run {
             Step::Read(file, at, len) => self.check(file, at, len),
             Step::Write(file, at, len, byte) => {
                 assert_eq!(self.files[file].write_at(at, &vec![byte; len]), Ok(len));
-                let at = if file == APPENDING { self.model.len() } else { at as usize };
-                self.put(at, &vec![byte; len]);
+                let at = if file == APPENDING { self.model.len() } else { at };
+                self.model.write(at, &vec![byte; len]);
             }
             Step::Truncate(file, size) => {
                 self.files[file].set_len(size).unwrap();
-                self.model.resize(size as usize, 0);
+                self.model.truncate(size);
             }
             Step::Punch(file, at, len) => {
                 self.files[file].allocate(PUNCH_KEEPING_SIZE, at, len).unwrap();
-                let end = (at + len).min(self.model.len() as u64) as usize;
-                self.model.get_mut(at as usize..end).into_iter().for_each(|hole| hole.fill(0));
+                self.model.zero(at, len);
             }
             Step::Copy(from, to, at, to_at, len) => self.copy(from, to, at, to_at, len),
             Step::Reopen(file) => {
                 self.files[file] = self.guests[file % self.guests.len()].open("file", &options(file)).unwrap();
             }
             Step::Sync(file) => self.files[file].sync_all().unwrap(),
-            Step::Size(file) => assert_eq!(self.files[file].metadata().unwrap().len(), self.model.len() as u64),
+            Step::Size(file) => assert_eq!(self.files[file].metadata().unwrap().len(), self.model.len()),
             Step::HostWrite(at, len, byte) => {
                 std::os::unix::fs::FileExt::write_all_at(&self.host_file(), &vec![byte; len], at).unwrap();
-                self.put(at as usize, &vec![byte; len]);
+                self.model.write(at, &vec![byte; len]);
             }
             Step::HostTruncate(size) => {
                 self.host_file().set_len(size).unwrap();
-                self.model.resize(size as usize, 0);
+                self.model.truncate(size);
             }
         }
     }
@@ -129,41 +129,30 @@ impl Run {
     fn copy(&mut self, from: usize, to: usize, at: u64, to_at: u64, len: u64) {
         let overlaps = at < to_at + len && to_at < at + len;
         let is_one_guest = from % self.guests.len() == to % self.guests.len();
-        if overlaps || !is_one_guest || to == APPENDING || at >= self.model.len() as u64 {
+        if overlaps || !is_one_guest || to == APPENDING || at >= self.model.len() {
             return;
         }
-        let copied = self.files[from].copy_to(at, &self.files[to], to_at, len).unwrap() as usize;
-        let bytes = self.model[at as usize..][..copied].to_vec();
-        self.put(to_at as usize, &bytes);
+        let copied = self.files[from].copy_to(at, &self.files[to], to_at, len).unwrap();
+        let bytes = self.model.read(at, copied).to_vec();
+        self.model.write(to_at, &bytes);
     }
 
     fn host_file(&self) -> std::fs::File {
         std::fs::File::options().write(true).open(self.dir.path().join("file")).unwrap()
     }
 
-    fn put(&mut self, at: usize, bytes: &[u8]) {
-        if bytes.is_empty() {
-            return;
-        }
-        self.model.resize(self.model.len().max(at + bytes.len()), 0);
-        self.model[at..][..bytes.len()].copy_from_slice(bytes);
-    }
-
     fn check(&self, file: usize, at: u64, len: usize) {
         let mut found = vec![0xa5; len];
         let count = self.files[file].read_at(at, &mut found).unwrap();
-        let begin = self.model.len().min(at as usize);
-        let expected = &self.model[begin..self.model.len().min(begin + len)];
-        assert_eq!(count, expected.len(), "bytes from {at}");
-        let differs = (0..count).find(|&index| found[index] != expected[index]);
-        assert_eq!(differs, None, "the first byte that differs, from {at}");
+        self.model.assert_read(at, len, &found[..count]);
     }
 
     fn run(mut self, steps: &[Step]) {
         steps.iter().for_each(|step| self.step(step));
-        (0..FILES).for_each(|file| self.check(file, 0, self.model.len() + 1));
+        (0..FILES).for_each(|file| self.check(file, 0, self.model.len() as usize + 1));
         self.files.drain(..).for_each(|file| file.close().unwrap());
-        assert!(std::fs::read(self.dir.path().join("file")).unwrap() == self.model, "what the host has");
+        let of_host = std::fs::read(self.dir.path().join("file")).unwrap();
+        self.model.assert_read(0, of_host.len() + 1, &of_host);
     }
 }
 

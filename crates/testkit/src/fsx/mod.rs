@@ -24,6 +24,7 @@ use operation::{Operation, Random, choose};
 use run::{Outcome, Run};
 use subject::Subject;
 
+pub use model::Model;
 pub use operation::NAMES;
 
 /// What to do, and where.

@@ -17,6 +17,8 @@ use transom_user::{
     platform::Process,
 };
 
+use transom_testkit::fsx::Model;
+
 use crate::{Guest, RANGE, Whole as _, common::on_disk};
 
 /// Several ranges, more than the smallest window has.
@@ -65,7 +67,7 @@ struct Run<'g> {
     name: String,
     files: Vec<File<Process>>,
     host: HostFile,
-    model: Vec<u8>,
+    model: Model,
 }
 
 fn options(file: usize) -> OpenOptions {
@@ -78,13 +80,13 @@ impl Run<'_> {
             Step::Read(file, at, len) => self.check(file, at, len),
             Step::Write(file, at, len, byte) => {
                 self.files[file].write_all_at(at, &vec![byte; len]).unwrap();
-                let at = if file == APPENDING { self.model.len() } else { at as usize };
-                self.put(at, &vec![byte; len]);
+                let at = if file == APPENDING { self.model.len() } else { at };
+                self.model.write(at, &vec![byte; len]);
             }
             // Others' truncation is seen after a while; this one's at once.
             Step::Truncate(file, size) if self.guests.len() == 1 => {
                 self.files[file].set_len(size).unwrap();
-                self.model.resize(size as usize, 0);
+                self.model.truncate(size);
             }
             Step::Truncate(..) => {}
             Step::Punch(file, at, len) => {
@@ -94,17 +96,16 @@ impl Run<'_> {
                     return;
                 }
                 punched.unwrap();
-                let end = (at + len).min(self.model.len() as u64) as usize;
-                self.model.get_mut(at as usize..end).into_iter().for_each(|hole| hole.fill(0));
+                self.model.zero(at, len);
             }
             Step::Copy(file, at, to_at, len) => {
                 let overlaps = at < to_at + len && to_at < at + len;
-                if overlaps || file == APPENDING || at >= self.model.len() as u64 {
+                if overlaps || file == APPENDING || at >= self.model.len() {
                     return;
                 }
-                let copied = self.files[file].copy_to(at, &self.files[file], to_at, len).unwrap() as usize;
-                let bytes = self.model[at as usize..][..copied].to_vec();
-                self.put(to_at as usize, &bytes);
+                let copied = self.files[file].copy_to(at, &self.files[file], to_at, len).unwrap();
+                let bytes = self.model.read(at, copied).to_vec();
+                self.model.write(to_at, &bytes);
             }
             Step::Reopen(file) => {
                 self.files[file] = self.guests[file % self.guests.len()].fs.open(&self.name, &options(file)).unwrap();
@@ -114,26 +115,15 @@ impl Run<'_> {
             Step::Size(_) => {}
             Step::HostWrite(at, len, byte) => {
                 self.host.write_all_at(&vec![byte; len], at).unwrap();
-                self.put(at as usize, &vec![byte; len]);
+                self.model.write(at, &vec![byte; len]);
             }
-        }
-    }
-
-    fn put(&mut self, at: usize, bytes: &[u8]) {
-        if !bytes.is_empty() {
-            self.model.resize(self.model.len().max(at + bytes.len()), 0);
-            self.model[at..][..bytes.len()].copy_from_slice(bytes);
         }
     }
 
     fn check(&self, file: usize, at: u64, len: usize) {
         let mut found = vec![0xa5; len];
         let count = self.files[file].read_at(at, &mut found).unwrap();
-        let begin = self.model.len().min(at as usize);
-        let expected = &self.model[begin..self.model.len().min(begin + len)];
-        assert_eq!(count, expected.len(), "bytes from {at}");
-        let differs = (0..count).find(|&index| found[index] != expected[index]);
-        assert_eq!(differs, None, "the first byte that differs, from {at}");
+        self.model.assert_read(at, len, &found[..count]);
     }
 }
 
@@ -149,11 +139,12 @@ fn run(guests: usize, ranges: usize, front_end: &str, mode: CacheMode, cases: u3
         let host = new_file(&dir.path().join(&name));
         let files =
             (0..FILES).map(|file| guests[file % guests.len()].fs.open(&name, &options(file)).unwrap()).collect();
-        let mut run = Run { guests: &guests, name, files, host, model: Vec::new() };
+        let mut run = Run { guests: &guests, name, files, host, model: Model::default() };
         steps.iter().for_each(|step| run.step(step));
-        (0..FILES).for_each(|file| run.check(file, 0, run.model.len() + 1));
+        (0..FILES).for_each(|file| run.check(file, 0, run.model.len() as usize + 1));
         run.files.drain(..).for_each(|file| file.close().unwrap());
-        assert!(std::fs::read(dir.path().join(&run.name)).unwrap() == run.model, "what the host has");
+        let of_host = std::fs::read(dir.path().join(&run.name)).unwrap();
+        run.model.assert_read(0, of_host.len() + 1, &of_host);
         std::fs::remove_file(dir.path().join(&run.name)).unwrap();
         Ok(())
     });
