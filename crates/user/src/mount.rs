@@ -242,6 +242,11 @@ impl Builder {
         }
     }
 
+    /// Whether a daemon is started rather than connected to.
+    pub(crate) fn starts_daemon(&self) -> bool {
+        matches!(self.source, Source::Directory(_))
+    }
+
     /// What [`Self::queues`] or [`Self::settings`] have set.
     pub(crate) fn queues_max(&self) -> u16 {
         self.settings.request_queues_max

@@ -32,13 +32,17 @@ pub(crate) struct MountArgs {
     #[command(flatten)]
     from: Source,
 
-    /// Options as in fstab: ro, nosuid, passthrough, threads=N, poll_us=N and others; may be given several times
+    /// Options as in fstab: ro, nosuid, passthrough, reconnect[=SECONDS], threads=N and others; may be given several times
     #[arg(short = 'o', value_name = "OPTIONS", allow_hyphen_values = true)]
     options: Vec<String>,
 
     /// Let the kernel read, write and map the host's files itself, without requests; takes root and Linux 6.9
     #[arg(long)]
     passthrough: bool,
+
+    /// Go on with a new daemon when the old one is gone: files stay open, requests wait meanwhile
+    #[arg(long, conflicts_with = "passthrough")]
+    reconnect: bool,
 
     /// Stay in the foreground, which is the default
     #[arg(short = 'f', conflicts_with = "background")]
@@ -65,8 +69,11 @@ Examples:
       In the background; what follows -- is for transomd.
   transom mount --passthrough --shared-dir /srv/share /mnt
       Reads, writes and mappings go to the host's page cache; the daemon opens and closes.
+  transom mount --reconnect --shared-dir /srv/share /mnt
+      When the daemon dies it is started again, and what programs have open stays open.
   transom mount --socket /run/share.sock /mnt
-      The share of a daemon that is already there and has no guest yet.
+      The share of a daemon that is already there and has no guest yet; with -o reconnect=300 it can be replaced by
+      another one within 5 minutes.
   mount -t transom /srv/share /mnt
   transom#/srv/share /mnt transom ro,cache=always,nofail 0 0
       By mount(8) and in fstab, where a link named mount.transom to this program lies in /sbin.
@@ -123,6 +130,9 @@ impl MountArgs {
         let mut options = Options::default();
         self.options.iter().try_for_each(|list| options.parse(list))?;
         options.passthrough |= self.passthrough;
+        if self.reconnect && options.reconnect.is_none() {
+            options.parse("reconnect")?;
+        }
         let mut daemon_args = if self.from.starts_transomd() { options.daemon_args() } else { Vec::new() };
         daemon_args.extend_from_slice(&self.daemon_args);
         let source = self.from.builder(daemon_args)?;

@@ -59,6 +59,15 @@ fn args_of(body: &[u8]) -> InitIn {
     zerocopy::transmute!(padded)
 }
 
+/// What a daemon takes of what it was offered, or of what it was not.
+pub(super) fn taken(out: &InitOut) -> InitFlags {
+    let mut taken = u64::from(out.flags.get());
+    if taken & InitFlags::INIT_EXT.bits() != 0 {
+        taken |= u64::from(out.flags2.get()) << 32;
+    }
+    InitFlags::from_bits_retain(taken)
+}
+
 /// The daemon's answer as the kernel gets it, and whether files are passed through, where that was asked for; nothing where
 /// the answer is too short to be one.
 pub(super) fn filter_reply(body: &[u8], offered: InitFlags, passes: bool, page_len: usize) -> Option<(Vec<u8>, bool)> {
@@ -69,11 +78,7 @@ pub(super) fn filter_reply(body: &[u8], offered: InitFlags, passes: bool, page_l
     let mut known = body.len().min(padded.len());
     padded[..known].copy_from_slice(&body[..known]);
     let mut out = InitOut::read_from_bytes(&padded).ok()?;
-    let mut taken = u64::from(out.flags.get());
-    if taken & InitFlags::INIT_EXT.bits() != 0 {
-        taken |= u64::from(out.flags2.get()) << 32;
-    }
-    let mut taken = InitFlags::from_bits_retain(taken & offered.bits());
+    let mut taken = taken(&out) & offered;
     let is_agreed = passes && taken.contains(InitFlags::MAP_ALIGNMENT) && out.map_alignment.get() <= ALIGNMENT_LOG2_MAX;
     taken -= NOT_CARRIED;
     out.max_stack_depth = 0.into();

@@ -106,6 +106,12 @@ impl Kernel {
         rustix::io::writev(&self.0, if body.is_empty() { &slices[..1] } else { &slices }).map(drop)
     }
 
+    /// Answers the request `unique` with success and nothing else.
+    pub(super) fn done(&self, unique: u64) -> Result<(), Errno> {
+        let len = size_of::<OutHeader>() as u32;
+        self.write(&OutHeader { len: len.into(), error: 0.into(), unique: unique.into() }, &[])
+    }
+
     /// Answers the request `unique` with an error and nothing else.
     pub(super) fn fail(&self, unique: u64, errno: Errno) -> Result<(), Errno> {
         let len = size_of::<OutHeader>() as u32;

@@ -2,7 +2,8 @@
 //!
 //! A request is read straight into a slot, which the chain in the ring points to; the reply is written into the same slot by
 //! the daemon and handed to the kernel from there. Nothing is copied in between, and nothing of a message is changed, but for
-//! answers to opens with [`passthrough`](super::passthrough), which also has requests of its own.
+//! answers to opens with [`passthrough`](super::passthrough), which also has requests of its own, and the numbers of inodes and
+//! files where the mount may [`reconnect`](super::reconnect).
 //! The thread never waits for one request: it sleeps until either side has something, so that what blocks in the daemon
 //! only takes a slot. When all are taken, requests are still read, into the slot to spare: INTERRUPT and FORGET go
 //! their own way, anything else waits its turn in ordinary memory ([`Backlog`](super::backlog)).
@@ -55,6 +56,8 @@ pub(super) struct Lane {
     pub(super) memory: Arc<Memory>,
     /// By slot: the request in it.
     pub(super) in_flight: Vec<InFlight>,
+    /// By slot, where the mount may reconnect: the request as the kernel has sent it, but for the data of a WRITE.
+    pub(super) kept: Vec<Vec<u8>>,
     pub(super) pace: Pace,
 }
 
@@ -69,13 +72,19 @@ pub(super) struct Memory {
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct InFlight {
     unique: u64,
-    len: usize,
+    pub(super) len: usize,
     kind: Kind,
+    pub(super) is_under_way: bool,
 }
 
 impl Lane {
-    /// Carries messages until the mount ends.
-    pub(super) fn run(mut self) {
+    /// Of its thread.
+    pub(super) fn name(&self) -> String {
+        format!("transom-fuse-{}", self.index)
+    }
+
+    /// Carries messages until the connection ends, and gives what is left then.
+    pub(super) fn run(mut self) -> Self {
         let limited = if self.shared.passthrough.is_on() { rights::keep_few() } else { Ok(()) };
         let ended = limited.and_then(|()| Sleep::new(&self)).and_then(|mut sleep| {
             loop {
@@ -84,6 +93,7 @@ impl Lane {
         });
         let Err::<std::convert::Infallible, _>(end) = ended;
         self.shared.end(end);
+        self
     }
 
     /// Carries what there is, then watches or sleeps until there is more.
@@ -112,17 +122,16 @@ impl Lane {
         while let Some(used) = self.ring.pop().map_err(|broken| End::Broken(broken.0))? {
             has_some = true;
             self.reply(used)?;
+            self.in_flight[usize::from(used.cookie)].is_under_way = false;
             self.slots.give(used.cookie);
             self.send_own();
-            if let Some(parked) = self.shared.backlog.take_of(self.index) {
-                self.submit_parked(&parked);
-            }
+            self.submit_parked()?;
         }
         Ok(has_some)
     }
 
-    fn reply(&self, used: Used) -> Result<(), End> {
-        let InFlight { unique, len: request_len, kind } = self.in_flight[usize::from(used.cookie)];
+    pub(super) fn reply(&self, used: Used) -> Result<(), End> {
+        let InFlight { unique, len: request_len, kind, .. } = self.in_flight[usize::from(used.cookie)];
         let room = self.slots.room(used.cookie, request_len);
         let written = used.written_bytes as usize;
         let memory = &self.memory.memory;
@@ -146,7 +155,16 @@ impl Lane {
             }
         }
         let body = Piece { memory, offset, len_bytes: body_len };
-        match self.kernel.reply(&header, body) {
+        if let Some(reconnect) = &self.shared.reconnect {
+            return self.reply_renumbered(reconnect, used.cookie, &header, body);
+        }
+        self.hand_over(&header, body)
+    }
+
+    /// Gives a reply to the kernel as the daemon has written it.
+    pub(super) fn hand_over(&self, header: &OutHeader, body: Piece<'_>) -> Result<(), End> {
+        let (unique, body_len) = (header.unique.get(), body.len_bytes);
+        match self.kernel.reply(header, body) {
             // The caller is gone.
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(Errno::NODEV) => Err(End::Unmounted),
@@ -158,7 +176,7 @@ impl Lane {
     }
 
     /// Answers with EIO; a request that got an answer already is as right.
-    fn fail(&self, unique: u64) -> Result<(), End> {
+    pub(super) fn fail(&self, unique: u64) -> Result<(), End> {
         match self.kernel.fail(unique, Errno::IO) {
             Err(Errno::NODEV) => Err(End::Unmounted),
             _ => Ok(()),
@@ -217,21 +235,25 @@ impl Lane {
         match opcode {
             Some(Opcode::Forget | Opcode::BatchForget) => {
                 let message = copy();
+                if let Some(reconnect) = &self.shared.reconnect {
+                    return self.forget_renumbered(reconnect, &message).map(|()| false);
+                }
                 self.note_forget(&message);
                 self.send_priority(&message).map(|()| false)
             }
             Some(Opcode::Interrupt) => {
                 let message = copy();
-                let about = InterruptIn::read_from_prefix(&message[size_of::<InHeader>()..]);
-                if about.is_ok_and(|(about, _)| self.shared.interrupt_parked(about.unique.get())) {
-                    return Ok(false);
+                if let Ok((about, _)) = InterruptIn::read_from_prefix(&message[size_of::<InHeader>()..]) {
+                    if self.shared.interrupt_parked(about.unique.get()) {
+                        return Ok(false);
+                    }
+                    if let Some(reconnect) = &self.shared.reconnect {
+                        reconnect.note_interrupt(about.unique.get());
+                    }
                 }
                 self.send_priority(&message).map(|()| false)
             }
-            _ if is_own => {
-                self.submit(slot, &header, len);
-                Ok(true)
-            }
+            _ if is_own => self.submit(slot, &header, len),
             _ => {
                 self.shared.backlog.put(Parked { lane: self.index, header, message: copy() });
                 Ok(false)
@@ -244,19 +266,36 @@ impl Lane {
         self.slots.has_free() || self.shared.backlog.has_room()
     }
 
-    fn send_priority(&self, message: &[u8]) -> Result<(), End> {
+    pub(super) fn send_priority(&self, message: &[u8]) -> Result<(), End> {
         self.shared.priority.send(&self.shared.device, self.shared.stop(), message)
     }
 
-    /// The caller has just given a slot back.
-    fn submit_parked(&mut self, parked: &Parked) {
-        let Some(slot) = self.slots.take() else { return };
-        self.memory.memory.write(self.slots.request(slot), &parked.message);
-        self.submit(slot, &parked.header, parked.message.len());
+    /// Sends what waits for a slot, as far as there are slots.
+    pub(super) fn submit_parked(&mut self) -> Result<(), End> {
+        while self.slots.has_free()
+            && let Some(parked) = self.shared.backlog.take_of(self.index)
+            && let Some(slot) = self.slots.take()
+        {
+            self.memory.memory.write(self.slots.request(slot), &parked.message);
+            if !self.submit(slot, &parked.header, parked.message.len())? {
+                self.slots.give(slot);
+            }
+        }
+        Ok(())
     }
 
-    /// Puts the kernel's request in `slot` into the ring.
-    pub(super) fn submit(&mut self, slot: u16, header: &InHeader, len: usize) {
+    /// Puts the kernel's request in `slot` into the ring; tells whether it is there, or was answered here.
+    fn submit(&mut self, slot: u16, header: &InHeader, len: usize) -> Result<bool, End> {
+        if let Some(reconnect) = self.shared.reconnect.clone()
+            && !self.renumber(&reconnect, slot, len)?
+        {
+            return Ok(false);
+        }
+        self.send(slot, header, len);
+        Ok(true)
+    }
+
+    pub(super) fn send(&mut self, slot: u16, header: &InHeader, len: usize) {
         let args = self.args(slot, len);
         let kind = self.shared.passthrough.kind(header, &args);
         self.add(slot, header, len, &args, kind);
@@ -287,7 +326,7 @@ impl Lane {
         let room_len = reply_room::len_bytes(Opcode::from_u32(header.opcode.get()), args).min(room.len_bytes);
         let readable = [segment(memory, offset, len)];
         let writable = [segment(memory, room.offset, room_len)];
-        self.in_flight[usize::from(slot)] = InFlight { unique, len, kind };
+        self.in_flight[usize::from(slot)] = InFlight { unique, len, kind, is_under_way: true };
         self.ring.add(&readable, &writable, slot).expect("a slot stands for a chain that the ring has room for");
         if self.ring.needs_notify() {
             self.shared.device.notify(self.queue);

@@ -26,7 +26,9 @@ mod pace;
 mod passthrough;
 mod priority;
 mod queues;
+mod reconnect;
 mod reply_room;
+mod served;
 mod shared;
 mod sleep;
 mod slots;
@@ -55,11 +57,14 @@ use crate::{
     window::WindowUse,
 };
 use attach::{Force, Place};
+use backlog::Backlog;
 use kernel::Kernel;
 use lane::{Lane, Memory};
 use pace::Pace;
 use passthrough::Passthrough;
 use priority::Priority;
+use reconnect::{Reconnect, Supervisor};
+use served::Served;
 use shared::Shared;
 use slots::Slots;
 
@@ -67,6 +72,7 @@ pub use negotiate::InitError;
 pub use notify::{Notifier, Stale};
 pub use options::{Options, UnknownOption};
 pub use passthrough::{Obstacle, PassthroughCounts};
+pub use reconnect::Unfit;
 
 /// Requests in flight of each thread; more wait their turn. A slot's pages are only used once touched.
 const IN_FLIGHT_MAX: u16 = 256;
@@ -81,13 +87,15 @@ const INIT_MAX: Duration = Duration::from_secs(10);
 pub struct Mount {
     stopper: Stopper,
     path: PathBuf,
+    /// Threads that carry requests.
+    lanes: usize,
     threads: Vec<JoinHandle<()>>,
 }
 
 /// Ends a mount that somebody else waits for.
 #[derive(Clone)]
 pub struct Stopper {
-    shared: Arc<Shared>,
+    served: Arc<Served>,
     /// Absent once it is unmounted or left alone. Held while it is unmounted, which takes answers of the mount's threads: they
     /// do not use it.
     place: Arc<Mutex<Option<Place>>>,
@@ -139,6 +147,15 @@ pub enum MountError {
     /// This system's fault.
     #[error("cannot start the mount's threads")]
     Threads(#[source] io::Error),
+    /// A daemon that is to take the place of another one cannot.
+    #[error(transparent)]
+    Unfit(#[from] Unfit),
+    /// Both were asked for.
+    #[error(
+        "passthrough and reconnect do not go together: a file that is passed through stays the one that was opened, \
+         whatever a new daemon finds at its name"
+    )]
+    Apart,
 }
 
 impl Mount {
@@ -147,26 +164,14 @@ impl Mount {
     /// Of the builder, the share, the daemon and the number of queues count; the memory is this module's own. With root it
     /// mounts by itself, else through `fusermount3`. Blocks while daemon and kernel negotiate, with a bound.
     pub fn start(source: Builder, mountpoint: impl AsRef<Path>, options: Options) -> Result<Self, MountError> {
-        let lanes_max = options.threads.min(source.queues_max()).max(1);
-        let pool_len = (usize::from(lanes_max) + QUEUE_FIRST_REQUEST) * POOL_LEN_PER_QUEUE + Priority::MEMORY_LEN;
-        let pool_len = pool_len.next_multiple_of(rustix::param::page_size());
-        let slots_len = usize::from(lanes_max) * Slots::len_bytes(IN_FLIGHT_MAX);
-        let arena = Arc::new(Arena::new(pool_len + slots_len).map_err(MountError::Memory)?);
-        let window_use = if options.passthrough { WindowUse::Files } else { WindowUse::Memory };
-        let device = source.transport(&arena, window_use)?;
-        let (pool, memory) = arena.pool_and_rest(pool_len, WhenFull::Fail);
-        let memory = Arc::new(Memory { memory, _arena: Arc::clone(&arena) });
-        let ops: Arc<dyn DmaOps> = Arc::new(pool);
-
-        let queues = queues::start(&device, &ops, lanes_max, IN_FLIGHT_MAX)?;
-        let messages = DmaBuffer::new(&ops, Priority::MEMORY_LEN).map_err(DeviceError::from)?;
-        let priority = Priority::new(queues.priority, messages);
+        if options.passthrough && options.reconnect.is_some() {
+            return Err(MountError::Apart);
+        }
+        let parts = Parts::connect(&source, &options)?;
         let name = attach::source_name(source.source_path());
         let (place, kernel) = Place::mount(mountpoint.as_ref(), &name, &options)?;
-        let rings = queues.requests;
-        let parts = Parts { device, priority, rings, chains_max: queues.chains_max, memory, kernel };
         // From here on `Mount` takes it out of the tree again.
-        parts.run(place, &options)
+        parts.run(place, kernel, source, options)
     }
 
     /// Where it is mounted.
@@ -176,34 +181,34 @@ impl Mount {
 
     /// Tells the kernel what it must not believe any more.
     pub fn notifier(&self) -> Notifier {
-        Notifier::new(Arc::downgrade(self.shared()))
+        Notifier::new(Arc::downgrade(self.served()))
     }
 
     /// Requests queues, and threads, that it has.
     pub fn threads(&self) -> usize {
-        self.threads.len()
+        self.lanes
     }
 
-    /// The process id of a daemon that was started for it.
+    /// The process id of the daemon that was started for it, while there is one.
     pub fn daemon_id(&self) -> Option<u32> {
-        self.shared().device.daemon_id()
+        self.served().shared()?.device.daemon_id()
     }
 
     /// Why it has ended, if it has.
     pub fn cause(&self) -> Option<End> {
-        self.shared().cause()
+        self.served().cause()
     }
 
     /// Opens so far of a mount with [`Options::passthrough`].
     ///
     /// Errors: why nothing is passed through, and all is served by requests.
     pub fn passthrough(&self) -> Result<PassthroughCounts, Obstacle> {
-        let passthrough = &self.shared().passthrough;
-        passthrough.obstacle().map_or_else(|| Ok(passthrough.counts()), Err)
+        let Some(shared) = self.served().shared() else { return Ok(PassthroughCounts::default()) };
+        shared.passthrough.obstacle().map_or_else(|| Ok(shared.passthrough.counts()), Err)
     }
 
-    fn shared(&self) -> &Arc<Shared> {
-        &self.stopper.shared
+    fn served(&self) -> &Arc<Served> {
+        &self.stopper.served
     }
 
     /// Blocks until it ends: it is unmounted, or the daemon is gone.
@@ -212,8 +217,8 @@ impl Mount {
             // A thread that has panicked has ended the mount as well as any other way.
             let _ = thread.join();
         });
-        let end = self.shared().cause().unwrap_or(End::Stopped);
-        self.shared().end(end);
+        let end = self.served().cause().unwrap_or(End::Stopped);
+        self.served().end(end);
         if end == End::Unmounted {
             self.stay();
         }
@@ -254,7 +259,7 @@ impl Stopper {
 
     /// Ends it where it is: every request that waits and every later one fails, until somebody unmounts it.
     pub fn abort(&self) {
-        self.shared.end(End::Stopped);
+        self.served.end(End::Stopped);
     }
 
     fn leave(&self, force: Force) -> io::Result<()> {
@@ -269,7 +274,7 @@ impl Stopper {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        if self.shared().cause() != Some(End::Unmounted)
+        if self.served().cause() != Some(End::Unmounted)
             && let Err(error) = self.stopper.detach()
         {
             tracing::warn!(path = ?self.path, %error, "the share stays in the tree, and is not served any more");
@@ -279,55 +284,107 @@ impl Drop for Mount {
     }
 }
 
-/// What a mount is made of, before its threads run.
+/// A connection to a daemon, before threads carry anything over it.
 struct Parts {
     device: VhostUser,
     priority: Priority,
     rings: Vec<Ring>,
     chains_max: u16,
     memory: Arc<Memory>,
-    kernel: Kernel,
 }
 
+/// Makes one thread's part after the other, each with its descriptor of `/dev/fuse`; nothing once there is no queue left.
+type LaneMaker = Box<dyn FnMut(Arc<Kernel>) -> Option<Lane>>;
+
 impl Parts {
-    fn run(self, place: Place, options: &Options) -> Result<Mount, MountError> {
-        let Self { device, priority, rings, chains_max, memory, kernel } = self;
+    /// A connection with memory of its own. Blocks while it is negotiated, with a bound.
+    fn connect(source: &Builder, options: &Options) -> Result<Self, MountError> {
+        let lanes_max = options.threads.min(source.queues_max()).max(1);
+        let pool_len = (usize::from(lanes_max) + QUEUE_FIRST_REQUEST) * POOL_LEN_PER_QUEUE + Priority::MEMORY_LEN;
+        let pool_len = pool_len.next_multiple_of(rustix::param::page_size());
+        let slots_len = usize::from(lanes_max) * Slots::len_bytes(IN_FLIGHT_MAX);
+        let arena = Arc::new(Arena::new(pool_len + slots_len).map_err(MountError::Memory)?);
+        let window_use = if options.passthrough { WindowUse::Files } else { WindowUse::Memory };
+        let device = source.transport(&arena, window_use)?;
+        let (pool, memory) = arena.pool_and_rest(pool_len, WhenFull::Fail);
+        let memory = Arc::new(Memory { memory, _arena: Arc::clone(&arena) });
+        let ops: Arc<dyn DmaOps> = Arc::new(pool);
+
+        let queues = queues::start(&device, &ops, lanes_max, IN_FLIGHT_MAX)?;
+        let messages = DmaBuffer::new(&ops, Priority::MEMORY_LEN).map_err(DeviceError::from)?;
+        let priority = Priority::new(queues.priority, messages);
+        Ok(Self { device, priority, rings: queues.requests, chains_max: queues.chains_max, memory })
+    }
+
+    /// What all threads have in common, and what each is made of, without a descriptor of `/dev/fuse`.
+    fn share(
+        self,
+        options: &Options,
+        backlog: Arc<Backlog>,
+        reconnect: Option<Arc<Reconnect>>,
+    ) -> io::Result<(Arc<Shared>, LaneMaker)> {
+        let Self { device, priority, rings, chains_max, memory } = self;
         let passthrough = Passthrough::new(options.passthrough, device.files().cloned());
-        let shared = Shared::new(device, priority, passthrough).map_err(MountError::Threads)?;
-        let shared = Arc::new(shared);
-        let path = place.path().to_owned();
-        // Dropped on an error, which unmounts.
-        let stopper = Stopper { shared: Arc::clone(&shared), place: Arc::new(Mutex::new(Some(place))) };
-        let mut mount = Mount { stopper, path, threads: Vec::new() };
+        let kept = if reconnect.is_some() { usize::from(chains_max) + 1 } else { 0 };
+        let shared = Arc::new(Shared::new(device, priority, passthrough, backlog, reconnect)?);
         let watchers_max = std::thread::available_parallelism().map_or(1, |count| count.get()).saturating_sub(1);
-        let mut kernels = vec![Arc::new(kernel)];
-        let lane = |(index, ring): (usize, Ring), kernel: &Arc<Kernel>| Lane {
-            index,
-            queue: (index + QUEUE_FIRST_REQUEST) as u16,
-            kernel: Arc::clone(kernel),
-            shared: Arc::clone(&shared),
-            ring,
-            slots: Slots::new(index * Slots::len_bytes(IN_FLIGHT_MAX), chains_max),
-            memory: Arc::clone(&memory),
-            in_flight: vec![lane::InFlight::default(); usize::from(chains_max) + 1],
-            pace: Pace::new(options.poll_max_ns, watchers_max),
-        };
+        let (poll_max_ns, common) = (options.poll_max_ns, Arc::clone(&shared));
         let mut rings = rings.into_iter().enumerate();
-        let first = rings.next().ok_or(DeviceError::Transport(transom_guest::transport::TransportError::Gone))?;
-        let mut first = lane(first, &kernels[0]);
+        let lane: LaneMaker = Box::new(move |kernel| {
+            let (index, ring) = rings.next()?;
+            Some(Lane {
+                index,
+                queue: (index + QUEUE_FIRST_REQUEST) as u16,
+                kernel,
+                shared: Arc::clone(&common),
+                ring,
+                slots: Slots::new(index * Slots::len_bytes(IN_FLIGHT_MAX), chains_max),
+                memory: Arc::clone(&memory),
+                in_flight: vec![lane::InFlight::default(); usize::from(chains_max) + 1],
+                kept: vec![Vec::new(); kept],
+                pace: Pace::new(poll_max_ns, watchers_max),
+            })
+        });
+        Ok((shared, lane))
+    }
+
+    fn run(self, place: Place, kernel: Kernel, source: Builder, options: Options) -> Result<Mount, MountError> {
+        let path = place.path().to_owned();
+        let backlog = Arc::new(Backlog::default());
+        let reconnect = options.reconnect.map(|_| Reconnect::new()).transpose().map_err(MountError::Threads)?;
+        let reconnect = reconnect.map(Arc::new);
+        let shared = self.share(&options, Arc::clone(&backlog), reconnect.clone());
+        let (shared, mut lane) = shared.map_err(MountError::Threads)?;
+        let served = Arc::new(Served::new(Arc::clone(&shared)));
+        // Dropped on an error, which unmounts.
+        let stopper = Stopper { served: Arc::clone(&served), place: Arc::new(Mutex::new(Some(place))) };
+        let mut mount = Mount { stopper, path, lanes: 0, threads: Vec::new() };
+        let mut kernels = vec![Arc::new(kernel)];
+        let gone = DeviceError::Transport(transom_guest::transport::TransportError::Gone);
+        let mut first = lane(Arc::clone(&kernels[0])).ok_or(gone)?;
         first.negotiate(INIT_MAX)?;
         let mut lanes = vec![first];
-        for ring in rings {
+        loop {
             let kernel = Arc::new(kernels[0].another().map_err(MountError::Threads)?);
-            lanes.push(lane(ring, &kernel));
+            let Some(lane) = lane(Arc::clone(&kernel)) else { break };
+            lanes.push(lane);
             kernels.push(kernel);
         }
-        shared.serve(kernels);
+        // It holds what all have in common.
+        drop(lane);
+        mount.lanes = lanes.len();
+        shared.serve(kernels.clone());
+        drop(shared);
+        if let Some(reconnect) = reconnect {
+            let supervisor = Supervisor { served, reconnect, kernels, backlog, source, options };
+            let thread = std::thread::Builder::new().name("transom-again".into());
+            mount.threads.push(thread.spawn(move || supervisor.run(lanes)).map_err(MountError::Threads)?);
+            return Ok(mount);
+        }
+        drop(kernels);
         for lane in lanes {
-            let name = format!("transom-fuse-{}", lane.index);
-            let thread =
-                std::thread::Builder::new().name(name).spawn(move || lane.run()).map_err(MountError::Threads)?;
-            mount.threads.push(thread);
+            let thread = std::thread::Builder::new().name(lane.name());
+            mount.threads.push(thread.spawn(move || drop(lane.run())).map_err(MountError::Threads)?);
         }
         Ok(mount)
     }

@@ -39,7 +39,7 @@ pub enum InitError {
 impl Lane {
     /// Sends INIT, which waits to be read, and gives the daemon's answer to it to the kernel. Blocks, up to `wait_max`.
     pub(super) fn negotiate(&mut self, wait_max: Duration) -> Result<(), InitError> {
-        let deadline = Deadline { at_ns: now_ns() + wait_max.as_nanos() as u64, seconds: wait_max.as_secs() };
+        let deadline = Deadline::new(wait_max);
         let mut sleep = Sleep::new(self)?;
         let slot = self.slots.take().ok_or(InitError::Nonsense)?;
         let len = self.read_init(slot, &mut sleep, &deadline)?;
@@ -55,7 +55,7 @@ impl Lane {
         let passes = passthrough.is_possible(init::offered(body));
         let offered = init::filter_request(body, passes);
         self.memory.memory.write(offset, &request);
-        self.submit(slot, &header, len);
+        self.send(slot, &header, len);
 
         let used = self.await_reply(&mut sleep, &deadline)?;
         self.slots.give(slot);
@@ -65,6 +65,7 @@ impl Lane {
         if passes {
             self.shared.passthrough.begin(is_agreed);
         }
+        self.promised(&mut sleep, &answer)?;
         let len = (size_of::<OutHeader>() + answer.len()) as u32;
         let reply = OutHeader { len: len.into(), error: 0.into(), unique: header.unique };
         self.kernel.write(&reply, &answer).map_err(|errno| InitError::End(End::Kernel(errno)))
@@ -82,7 +83,7 @@ impl Lane {
         }
     }
 
-    fn await_reply(&mut self, sleep: &mut Sleep, deadline: &Deadline) -> Result<Used, InitError> {
+    pub(super) fn await_reply(&mut self, sleep: &mut Sleep, deadline: &Deadline) -> Result<Used, InitError> {
         loop {
             if let Some(used) = self.ring.pop().map_err(|broken| End::Broken(broken.0))? {
                 return Ok(used);
@@ -99,7 +100,7 @@ impl Lane {
     }
 
     /// What follows the header of the answer, copied.
-    fn read_answer(&self, used: Used, request_len: usize) -> Result<Vec<u8>, InitError> {
+    pub(super) fn read_answer(&self, used: Used, request_len: usize) -> Result<Vec<u8>, InitError> {
         let room = self.slots.room(used.cookie, request_len);
         let header = reply_header(&self.memory.memory, room.offset, used.written_bytes as usize);
         let header = header.ok_or(InitError::Nonsense)?;
@@ -113,12 +114,16 @@ impl Lane {
 }
 
 /// When an answer is late.
-struct Deadline {
+pub(super) struct Deadline {
     at_ns: u64,
     seconds: u64,
 }
 
 impl Deadline {
+    pub(super) fn new(wait_max: Duration) -> Self {
+        Self { at_ns: now_ns() + wait_max.as_nanos() as u64, seconds: wait_max.as_secs() }
+    }
+
     fn check(&self) -> Result<(), InitError> {
         if now_ns() < self.at_ns { Ok(()) } else { Err(InitError::Silent(self.seconds)) }
     }

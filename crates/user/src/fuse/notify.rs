@@ -9,7 +9,7 @@ use std::{io, sync::Weak};
 use transom_wire::{Name, header::OutHeader, ids::NodeId};
 use zerocopy::{Immutable, IntoBytes, KnownLayout, little_endian::*};
 
-use super::shared::Shared;
+use super::served::Served;
 
 const INVAL_INODE: i32 = 2;
 const INVAL_ENTRY: i32 = 3;
@@ -39,9 +39,11 @@ const _: () = assert!(size_of::<InvalEntryOut>() == 16);
 /// The calls may block for as long as the kernel writes the inode's dirty pages back, which takes answers of the daemon:
 /// they are not for a thread that the daemon waits for. Where the kernel knows no such inode or name there is nothing to
 /// do, and that is no error. After the mount's end they are ENOTCONN.
+///
+/// Where the mount may reconnect, the numbers of inodes are its own, and only the root's is known outside.
 #[derive(Clone)]
 pub struct Notifier {
-    shared: Weak<Shared>,
+    served: Weak<Served>,
 }
 
 /// What of an inode is no longer so.
@@ -54,8 +56,8 @@ pub enum Stale {
 }
 
 impl Notifier {
-    pub(super) fn new(shared: Weak<Shared>) -> Self {
-        Self { shared }
+    pub(super) fn new(served: Weak<Served>) -> Self {
+        Self { served }
     }
 
     /// FUSE_NOTIFY_INVAL_INODE.
@@ -77,7 +79,7 @@ impl Notifier {
     }
 
     fn send(&self, code: i32, body: &[u8]) -> io::Result<()> {
-        let kernel = self.shared.upgrade().and_then(|shared| shared.kernel(0)).ok_or(io::ErrorKind::NotConnected)?;
+        let kernel = self.served.upgrade().and_then(|served| served.kernel()).ok_or(io::ErrorKind::NotConnected)?;
         let len = (size_of::<OutHeader>() + body.len()) as u32;
         let header = OutHeader { len: len.into(), error: code.into(), unique: 0.into() };
         match kernel.write(&header, body) {

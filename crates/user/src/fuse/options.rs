@@ -1,10 +1,10 @@
 //! How a share is mounted, as `mount -o` says it.
 
-use std::ffi::OsString;
+use std::{ffi::OsString, time::Duration};
 
 use rustix::mount::MountFlags;
 
-use super::passthrough;
+use super::{passthrough, reconnect};
 
 /// What may be chosen about a mount.
 #[derive(Debug, Clone)]
@@ -24,7 +24,12 @@ pub struct Options {
     pub poll_max_ns: u32,
     /// Files that the daemon hands over are read, written and mapped by the kernel itself, without requests.
     pub passthrough: bool,
+    /// When the daemon is gone the mount goes on with another one, and does without for so long at most.
+    pub reconnect: Option<Duration>,
 }
+
+/// How long a mount goes without a daemon unless told otherwise: longer than an upgrade takes.
+const RECONNECT_DEFAULT: Duration = Duration::from_secs(60);
 
 impl Default for Options {
     /// As many threads as processors, up to four; watching for 50 µs, about what two wakes of an idle processor cost.
@@ -38,6 +43,7 @@ impl Default for Options {
             threads: processors.min(4) as u16,
             poll_max_ns: 50_000,
             passthrough: false,
+            reconnect: None,
         }
     }
 }
@@ -59,6 +65,7 @@ impl Options {
         match option {
             "allow_other" => self.allow_other = true,
             "passthrough" => self.passthrough = true,
+            "reconnect" => self.reconnect = Some(RECONNECT_DEFAULT),
             "default_permissions" => self.default_permissions = true,
             "no_default_permissions" => self.default_permissions = false,
             "rw" => self.flags.remove(MountFlags::RDONLY),
@@ -83,6 +90,10 @@ impl Options {
         match option.split_once('=') {
             Some(("fsname", name)) => self.fsname = Some(name.to_owned()),
             Some(("threads", count)) => self.threads = count.parse().ok().filter(|&n| n > 0).ok_or_else(unknown)?,
+            Some(("reconnect", seconds)) => {
+                let seconds: u32 = seconds.parse().ok().filter(|&n| n > 0).ok_or_else(unknown)?;
+                self.reconnect = Some(Duration::from_secs(seconds.into()));
+            }
             Some(("poll_us", us)) => {
                 let us: u32 = us.parse().map_err(|_| unknown())?;
                 self.poll_max_ns = us.checked_mul(1000).ok_or_else(unknown)?;
@@ -95,7 +106,11 @@ impl Options {
 
     /// What a transomd that is started for a mount with these options has to be told, before any arguments of others.
     pub fn daemon_args(&self) -> Vec<OsString> {
-        if self.passthrough { passthrough::daemon_args(self.threads) } else { Vec::new() }
+        let mut args = if self.passthrough { passthrough::daemon_args(self.threads) } else { Vec::new() };
+        if self.reconnect.is_some() {
+            args.extend(reconnect::daemon_args());
+        }
+        args
     }
 
     /// For `fusermount3 -o`, the kernel's flags by name.
@@ -138,6 +153,11 @@ mod tests {
     fn a_list_of_fstab_becomes_flags_and_values() {
         let mut options = Options::default();
         options.parse("defaults,ro,nosuid,nofail,_netdev,x-systemd.automount,threads=2,poll_us=0,fsname=a").unwrap();
+        assert_eq!(options.reconnect, None);
+        options.parse("reconnect").unwrap();
+        assert_eq!(options.reconnect, Some(RECONNECT_DEFAULT));
+        options.parse("reconnect=5").unwrap();
+        assert_eq!(options.reconnect, Some(Duration::from_secs(5)));
         assert_eq!(options.flags, MountFlags::RDONLY | MountFlags::NOSUID);
         assert_eq!((options.threads, options.poll_max_ns), (2, 0));
         assert_eq!(options.fsname.as_deref(), Some("a"));
@@ -152,7 +172,7 @@ mod tests {
 
     #[test]
     fn an_unknown_option_is_named() {
-        for list in ["dax=always", "threads=0", "threads=many", "poll_us=9999999999"] {
+        for list in ["dax=always", "threads=0", "threads=many", "poll_us=9999999999", "reconnect=0"] {
             assert_eq!(Options::default().parse(&format!("rw,{list}")), Err(UnknownOption(list.to_owned())));
         }
     }

@@ -1,7 +1,8 @@
-//! What the threads of one mount have in common, and how it ends for all of them.
+//! What the threads of one connection have in common, and how it ends for all of them: with it the mount, unless that
+//! [reconnects](super::reconnect).
 //!
-//! The first thread that meets the end says why: the kernel's descriptors are then let go of, which makes the kernel answer
-//! every request that waits and every later one with ENOTCONN, and all threads wake. Locks: `kernels` and `end`, each
+//! The first thread that meets the end says why: the kernel's descriptors are then let go of, which, where nobody else has
+//! them, makes the kernel answer every request that waits and every later one with ENOTCONN, and all threads wake. Locks: `kernels` and `end`, each
 //! held for a moment with nothing under it.
 
 use std::{
@@ -16,7 +17,9 @@ use rustix::{
     io::Errno,
 };
 
-use super::{End, backlog::Backlog, kernel::Kernel, passthrough::Passthrough, priority::Priority};
+use super::{
+    End, backlog::Backlog, kernel::Kernel, passthrough::Passthrough, priority::Priority, reconnect::Reconnect,
+};
 use crate::transport::VhostUser;
 
 /// The common part of a mount.
@@ -30,21 +33,30 @@ pub(super) struct Shared {
     kernels: Mutex<Vec<Arc<Kernel>>>,
     end: Mutex<Option<End>>,
     /// Requests that came when every slot was taken.
-    pub(super) backlog: Backlog,
+    pub(super) backlog: Arc<Backlog>,
+    /// Where the mount may outlive this connection.
+    pub(super) reconnect: Option<Arc<Reconnect>>,
     pub(super) passthrough: Passthrough,
     /// Threads that watch rather than sleep.
     pub(super) watchers: AtomicUsize,
 }
 
 impl Shared {
-    pub(super) fn new(device: VhostUser, priority: Priority, passthrough: Passthrough) -> io::Result<Self> {
+    pub(super) fn new(
+        device: VhostUser,
+        priority: Priority,
+        passthrough: Passthrough,
+        backlog: Arc<Backlog>,
+        reconnect: Option<Arc<Reconnect>>,
+    ) -> io::Result<Self> {
         Ok(Self {
             device,
             priority,
             stop: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             kernels: Mutex::default(),
             end: Mutex::new(None),
-            backlog: Backlog::default(),
+            backlog,
+            reconnect,
             passthrough,
             watchers: AtomicUsize::new(0),
         })

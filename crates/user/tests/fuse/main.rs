@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod passthrough;
+mod reconnect;
 
 use std::{
     fs, io,

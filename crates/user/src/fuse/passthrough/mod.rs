@@ -55,7 +55,7 @@ pub enum Obstacle {
 }
 
 /// What has become of the opens of regular files.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PassthroughCounts {
     /// Opens that were passed through to the host's file.
     pub passed: u64,

@@ -1,0 +1,147 @@
+//! A mount that outlives its daemon: `-o reconnect`.
+//!
+//! The kernel keeps inodes and open files by numbers, and a new daemon knows none of the old one's. So the mount gives the kernel
+//! numbers of its own ([`inodes`], [`handles`]) and puts the daemon's in their place on the way ([`request`], [`reply`], [`carry`]).
+//! When the daemon is gone, [`supervise`] gets another one, [`restore`] has it look up the inodes and open the files, and what
+//! was not answered is sent again where that is right ([`repeat`]); [`waiting`] reads the kernel's requests meanwhile.
+//!
+//! Locks: `tables`, `interrupted` and `promise`, each for a moment, with nothing under it.
+
+mod carry;
+mod handles;
+mod inodes;
+mod limit;
+mod promise;
+mod repeat;
+mod reply;
+mod request;
+mod restore;
+mod supervise;
+#[cfg(test)]
+mod tables_test;
+mod waiting;
+
+use std::{
+    collections::VecDeque,
+    ffi::OsString,
+    io,
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+};
+
+use parking_lot::Mutex;
+use rustix::event::{EventfdFlags, eventfd};
+use transom_wire::NodeId;
+
+use super::End;
+use handles::Handles;
+use inodes::{Forgotten, Inodes};
+use promise::Promise;
+pub use promise::Unfit;
+pub(super) use supervise::Supervisor;
+
+/// Interrupts that are remembered: of waits for locks that are begun anew with the next daemon.
+const INTERRUPTED_MAX: usize = 256;
+
+/// What outlives a connection.
+pub(super) struct Reconnect {
+    tables: Mutex<Tables>,
+    /// Requests that the present daemon was told to interrupt, the newest.
+    interrupted: Mutex<VecDeque<u64>>,
+    /// What INIT has promised the kernel.
+    promise: Mutex<Option<Promise>>,
+    /// The end of the mount rather than of one connection.
+    end: Mutex<Option<End>>,
+    /// Readable from then on.
+    over: OwnedFd,
+}
+
+/// What the kernel's numbers stand for.
+#[derive(Debug, Default)]
+struct Tables {
+    inodes: Inodes,
+    handles: Handles,
+    /// For the present daemon, which nobody could tell yet.
+    owed: Vec<Forgotten>,
+}
+
+impl Reconnect {
+    pub(super) fn new() -> io::Result<Self> {
+        Ok(Self {
+            tables: Mutex::default(),
+            interrupted: Mutex::default(),
+            promise: Mutex::new(None),
+            end: Mutex::new(None),
+            over: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+        })
+    }
+
+    /// The kernel is promised `answer`, and that the shared directory's inode has this number.
+    pub(super) fn promise(&self, answer: &[u8], root: Option<u64>) {
+        *self.promise.lock() = Some(Promise::new(answer, root));
+    }
+
+    /// Ends the mount for `why`, unless it has ended.
+    pub(super) fn end(&self, why: End) {
+        self.end.lock().get_or_insert(why);
+        // It fails for a bad number or buffer only.
+        let _ = rustix::io::write(&self.over, &1u64.to_ne_bytes());
+    }
+
+    /// Why the mount has ended, if it has.
+    pub(super) fn cause(&self) -> Option<End> {
+        *self.end.lock()
+    }
+
+    /// Readable once the mount has ended.
+    fn over(&self) -> BorrowedFd<'_> {
+        self.over.as_fd()
+    }
+
+    /// The daemon is told to interrupt a request.
+    pub(super) fn note_interrupt(&self, unique: u64) {
+        let mut interrupted = self.interrupted.lock();
+        if interrupted.len() == INTERRUPTED_MAX {
+            interrupted.pop_front();
+        }
+        interrupted.push_back(unique);
+    }
+
+    /// The daemon is gone; gives the requests that it was told to interrupt.
+    fn disconnected(&self) -> VecDeque<u64> {
+        let mut tables = self.tables.lock();
+        tables.inodes.disconnected();
+        tables.handles.disconnected();
+        tables.owed.clear();
+        std::mem::take(&mut *self.interrupted.lock())
+    }
+}
+
+impl Tables {
+    /// The kernel forgets what a FORGET or BATCH_FORGET says; gives what the daemon is to forget.
+    fn forgotten(&mut self, message: &[u8]) -> Vec<Forgotten> {
+        forgets(message).into_iter().filter_map(|(nodeid, count)| self.inodes.forget(nodeid, count)).collect()
+    }
+}
+
+/// The numbers and counts in a FORGET or BATCH_FORGET.
+fn forgets(message: &[u8]) -> Vec<(NodeId, u64)> {
+    use transom_wire::{
+        Opcode,
+        ops::forget::{BatchForgetIn, ForgetIn, ForgetOne},
+    };
+    use zerocopy::FromBytes as _;
+    let Some(request) = request::Request::new(message) else { return Vec::new() };
+    if request.opcode == Some(Opcode::Forget) {
+        let args = ForgetIn::read_from_prefix(request.args);
+        return args.map(|(args, _)| (request.nodeid(), args.nlookup.get())).into_iter().collect();
+    }
+    let list = request.args.get(size_of::<BatchForgetIn>()..).unwrap_or(&[]);
+    let ones = list.chunks_exact(size_of::<ForgetOne>()).filter_map(|one| ForgetOne::read_from_bytes(one).ok());
+    ones.map(|one| (one.nodeid.into(), one.nlookup.get())).collect()
+}
+
+/// What a transomd that is started for such a mount has to be told: a file's time of birth tells whether it was replaced by
+/// one that has its number.
+pub(super) fn daemon_args() -> Vec<OsString> {
+    vec!["--birth-times".into()]
+}

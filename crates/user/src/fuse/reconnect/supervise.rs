@@ -1,0 +1,247 @@
+//! The life of a mount that outlives its daemons: one connection after the other.
+
+use std::{os::fd::AsFd as _, sync::Arc, time::Duration};
+
+use rustix::{
+    event::{EventfdFlags, PollFd, PollFlags, eventfd, poll},
+    io::Errno,
+};
+use transom_guest::transport::TransportError;
+use transom_wire::{Name, Opcode};
+
+use super::{Reconnect, inodes::Place, limit::Limit, repeat::is_repeatable, request::Request, waiting::Waiting};
+use crate::{
+    fuse::{
+        End, MountError, Notifier, Options, Parts,
+        backlog::{Backlog, Parked},
+        kernel::Kernel,
+        lane::Lane,
+        served::Served,
+    },
+    mount::Builder,
+    platform::{now_ns, timespec},
+};
+
+/// Holds what outlives a connection, and the kernel's descriptors: while they are open the kernel keeps what it has asked for.
+pub(in crate::fuse) struct Supervisor {
+    pub(in crate::fuse) served: Arc<Served>,
+    pub(in crate::fuse) reconnect: Arc<Reconnect>,
+    pub(in crate::fuse) kernels: Vec<Arc<Kernel>>,
+    pub(in crate::fuse) backlog: Arc<Backlog>,
+    pub(in crate::fuse) source: Builder,
+    pub(in crate::fuse) options: Options,
+}
+
+impl Supervisor {
+    /// Serves until the mount ends.
+    pub(in crate::fuse) fn run(self, mut lanes: Vec<Lane>) {
+        let wait_max = self.options.reconnect.unwrap_or_default();
+        let mut limit = Limit::new(wait_max, self.source.starts_daemon());
+        let mut unsure = Vec::new();
+        let end = loop {
+            let (left, end) = self.carry(lanes, std::mem::take(&mut unsure));
+            if !matches!(end, End::Gone | End::Broken(_)) || self.reconnect.cause().is_some() {
+                break end;
+            }
+            unsure = self.settle(left);
+            match self.again(&mut limit, end) {
+                Ok(next) => lanes = next,
+                Err(end) => break end,
+            }
+        };
+        self.served.end(end);
+    }
+
+    /// Carries messages until the connection ends; gives what is left, and why it has ended. The kernel is told to ask again for the
+    /// names in `unsure`.
+    fn carry(&self, lanes: Vec<Lane>, unsure: Vec<Place>) -> (Vec<Lane>, End) {
+        let shared = Arc::clone(&lanes[0].shared);
+        let threads: Vec<_> = lanes
+            .into_iter()
+            .filter_map(|lane| {
+                let thread = std::thread::Builder::new().name(lane.name()).spawn(move || lane.run());
+                thread
+                    .inspect_err(|error| shared.end(End::Kernel(Errno::from_io_error(error).unwrap_or(Errno::AGAIN))))
+                    .ok()
+            })
+            .collect();
+        // Not before: the kernel may wait for an answer first.
+        let notifier = Notifier::new(Arc::downgrade(&self.served));
+        for place in unsure {
+            if let Ok(name) = Name::new(&place.name) {
+                // It fails at the end only.
+                let _ = notifier.entry(place.parent, name);
+            }
+        }
+        // A thread that has panicked leaves nothing.
+        let left = threads.into_iter().filter_map(|thread| thread.join().ok()).collect();
+        (left, shared.cause().unwrap_or(End::Gone))
+    }
+
+    /// The connection is over: what the daemon has still answered goes to the kernel; of the rest, what may be asked twice is put
+    /// aside, and what may not fails. Gives the names of which nobody knows what they stand for.
+    fn settle(&self, mut lanes: Vec<Lane>) -> Vec<Place> {
+        lanes.iter_mut().for_each(Lane::drain);
+        let unanswered: Vec<_> = lanes.iter().flat_map(Lane::unanswered).collect();
+        let interrupted = self.reconnect.disconnected();
+        // With these, and with the last reference to the connection, goes the daemon.
+        drop(lanes);
+        self.served.replace(None);
+        unanswered
+            .into_iter()
+            .flat_map(|parked| {
+                let was_interrupted = interrupted.contains(&parked.header.unique.get());
+                self.settle_one(parked, was_interrupted)
+            })
+            .collect()
+    }
+
+    fn settle_one(&self, parked: Parked, was_interrupted: bool) -> Vec<Place> {
+        let Some(request) = Request::new(&parked.message) else { return Vec::new() };
+        if request.opcode == Some(Opcode::Flush) {
+            // Nobody waits any more where this fails.
+            let _ = self.kernels[parked.lane].done(parked.header.unique.get());
+            return Vec::new();
+        }
+        let is_wait = request.opcode == Some(Opcode::Setlkw);
+        if is_repeatable(&request) && !(is_wait && was_interrupted) {
+            self.backlog.put(parked);
+            return Vec::new();
+        }
+        let errno = if is_wait { Errno::INTR } else { Errno::IO };
+        let places = request.changed_places();
+        if let [from, to] = &places[..] {
+            self.reconnect.tables.lock().inodes.maybe_renamed(from, to);
+        }
+        // Nobody waits any more where this fails.
+        let _ = self.kernels[parked.lane].fail(parked.header.unique.get(), errno);
+        places
+    }
+
+    /// Gets another daemon, while the kernel's requests wait. Errors: the mount has ended, or is to end.
+    fn again(&self, limit: &mut Limit, why: End) -> Result<Vec<Lane>, End> {
+        let begun_ns = now_ns();
+        limit.lost(begun_ns);
+        tracing::warn!("{why}: requests wait for another one");
+        let done = eventfd(0, EventfdFlags::CLOEXEC).map_err(End::Kernel)?;
+        let lanes = std::thread::scope(|scope| {
+            let waiting = Waiting {
+                kernels: &self.kernels,
+                backlog: &self.backlog,
+                reconnect: &self.reconnect,
+                served: &self.served,
+            };
+            let done = done.as_fd();
+            scope.spawn(move || waiting.run(done));
+            let lanes = self.attempts(limit, why);
+            // It fails for a bad number or buffer only.
+            let _ = rustix::io::write(done, &1u64.to_ne_bytes());
+            lanes
+        })?;
+        let (files, inodes, lost_files, lost_inodes) = {
+            let tables = self.reconnect.tables.lock();
+            let (handles, inodes) = (&tables.handles, &tables.inodes);
+            (handles.count(), inodes.count(), handles.lost_count(), inodes.lost_count())
+        };
+        let seconds = (now_ns() - begun_ns) as f64 / 1e9;
+        tracing::warn!(seconds, inodes, lost_inodes, files, lost_files, "another daemon serves the mount");
+        self.begin(lanes)
+    }
+
+    /// Sends what has waited.
+    fn begin(&self, mut lanes: Vec<Lane>) -> Result<Vec<Lane>, End> {
+        let owed = std::mem::take(&mut self.reconnect.tables.lock().owed);
+        let sent = lanes[0].send_forgets(&owed).and_then(|()| lanes.iter_mut().try_for_each(Lane::submit_parked));
+        match sent {
+            // The threads will find the same.
+            Ok(()) | Err(End::Gone | End::Broken(_)) => Ok(lanes),
+            Err(end) => Err(end),
+        }
+    }
+
+    fn attempts(&self, limit: &mut Limit, why: End) -> Result<Vec<Lane>, End> {
+        let mut last = None;
+        loop {
+            let Some(pause) = limit.next(now_ns()) else {
+                let error: Option<String> = last;
+                tracing::warn!(error, "no other daemon has come in time: the mount ends");
+                return Err(why);
+            };
+            self.pause(pause)?;
+            match self.attempt() {
+                Ok(lanes) => return Ok(lanes),
+                Err(error) => {
+                    // What the daemon before it has made of the tables is of no use to the next one.
+                    self.reconnect.disconnected();
+                    self.served.replace(None);
+                    if let Some(end) = self.reconnect.cause() {
+                        return Err(end);
+                    }
+                    let error = told(&error);
+                    if last.as_ref() != Some(&error) {
+                        tracing::warn!(error, "not served yet");
+                    }
+                    last = Some(error);
+                }
+            }
+        }
+    }
+
+    /// Blocks for so long; errors: the mount has ended.
+    fn pause(&self, pause: Duration) -> Result<(), End> {
+        let over = self.reconnect.over();
+        // A signal that ends the poll early only makes this try sooner.
+        let _ = poll(&mut [PollFd::new(&over, PollFlags::IN)], Some(&timespec(pause)));
+        self.reconnect.cause().map_or(Ok(()), Err)
+    }
+
+    fn attempt(&self) -> Result<Vec<Lane>, MountError> {
+        let parts = Parts::connect(&self.source, &self.options)?;
+        if parts.rings.len() < self.kernels.len() {
+            return Err(MountError::Device(TransportError::Lacks("as many request queues as the first daemon").into()));
+        }
+        let shared = parts.share(&self.options, Arc::clone(&self.backlog), Some(Arc::clone(&self.reconnect)));
+        let (shared, mut lane) = shared.map_err(MountError::Threads)?;
+        shared.serve(self.kernels.clone());
+        self.served.replace(Some(shared));
+        let mut lanes: Vec<_> = self.kernels.iter().filter_map(|kernel| lane(Arc::clone(kernel))).collect();
+        lanes[0].restore(&self.reconnect)?;
+        Ok(lanes)
+    }
+}
+
+/// An error with its causes, in one line.
+fn told(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}
+
+impl Lane {
+    /// Hands over what the daemon had answered before it went.
+    fn drain(&mut self) {
+        while let Ok(Some(used)) = self.ring.pop() {
+            // The kernel's end shows elsewhere too.
+            let _ = self.reply(used);
+            self.in_flight[usize::from(used.cookie)].is_under_way = false;
+        }
+    }
+}
+
+impl Request<'_> {
+    /// The names that it may have changed, if it was done: of a rename, from where and to where.
+    fn changed_places(&self) -> Vec<Place> {
+        use transom_wire::ops::{create::CreateIn, link::LinkIn, mkdir::MkdirIn, mknod::MknodIn};
+        let offset = match self.opcode {
+            Some(Opcode::Rename | Opcode::Rename2) => {
+                return self.move_places().map(|(from, to)| vec![from, to]).unwrap_or_default();
+            }
+            Some(Opcode::Unlink | Opcode::Rmdir | Opcode::Symlink) => 0,
+            Some(Opcode::Create) => size_of::<CreateIn>(),
+            Some(Opcode::Mknod) => size_of::<MknodIn>(),
+            Some(Opcode::Mkdir) => size_of::<MkdirIn>(),
+            Some(Opcode::Link) => size_of::<LinkIn>(),
+            _ => return Vec::new(),
+        };
+        self.place(offset).into_iter().collect()
+    }
+}

@@ -1,0 +1,228 @@
+//! The tables against a plain model: paths as the kernel has them, through two daemons.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use rustix::io::Errno;
+use transom_wire::{
+    Handle, NodeId, Opcode,
+    attr::{Attr, EntryOut},
+    header::InHeader,
+    ops::{open::OpenOut, rename::Rename2In},
+};
+use zerocopy::{FromBytes as _, FromZeros as _, IntoBytes as _};
+
+use super::{
+    Tables,
+    inodes::{DaemonNode, Forgotten, Found, Identity, Place},
+    reply::Answer,
+    request::{Request, Verdict},
+};
+
+fn message(opcode: Opcode, nodeid: u64, args: &[u8]) -> Vec<u8> {
+    let header = InHeader {
+        len: ((size_of::<InHeader>() + args.len()) as u32).into(),
+        opcode: (opcode as u32).into(),
+        nodeid: nodeid.into(),
+        ..InHeader::new_zeroed()
+    };
+    [header.as_bytes(), args].concat()
+}
+
+/// A file with this number on the host, which the daemon knows by another.
+fn entry(daemon: u64, ino: u64) -> EntryOut {
+    let attr = Attr { ino: ino.into(), mode: 0o100_644.into(), ctime: 100.into(), ..Attr::default() };
+    EntryOut { nodeid: daemon.into(), attr, ..EntryOut::default() }
+}
+
+fn place(name: &str) -> Place {
+    Place { parent: NodeId::ROOT, name: name.as_bytes().into() }
+}
+
+/// The daemon has answered LOOKUP of `name`; gives the kernel's number.
+fn look_up(tables: &mut Tables, name: &str, daemon: u64, ino: u64) -> u64 {
+    let request = message(Opcode::Lookup, 1, format!("{name}\0").as_bytes());
+    let answer = tables.answered(&Request::new(&request).unwrap(), entry(daemon, ino).as_bytes().to_vec());
+    let Answer::Body(body) = answer else { panic!("{answer:?}") };
+    EntryOut::read_from_bytes(&body).unwrap().nodeid.get()
+}
+
+fn lose_daemon(tables: &mut Tables) {
+    tables.inodes.disconnected();
+    tables.handles.disconnected();
+}
+
+#[test]
+fn the_kernel_keeps_its_number_and_the_daemon_gets_its_own() {
+    let mut tables = Tables::default();
+    let nodeid = look_up(&mut tables, "file", 700, 5);
+    assert_eq!(look_up(&mut tables, "file", 700, 5), nodeid);
+    let mut request = message(Opcode::Getattr, nodeid, &[0; 16]);
+    assert_eq!(tables.renumber(&mut request), Verdict::Send);
+    assert_eq!(Request::new(&request).unwrap().nodeid(), NodeId(700));
+    // The next daemon has another, and counts one reference where the kernel counts two.
+    lose_daemon(&mut tables);
+    let stale = tables.renumber(&mut message(Opcode::Getattr, nodeid, &[0; 16]));
+    assert_eq!(stale, Verdict::Answer(Err(Errno::STALE)));
+    assert_eq!(tables.inodes.found(NodeId(nodeid), DaemonNode(9), place("file")), Found::Same);
+    assert_eq!(tables.inodes.forget(NodeId(nodeid), 1), None);
+    let forgotten = tables.inodes.forget(NodeId(nodeid), 1);
+    assert_eq!(forgotten, Some(Forgotten { daemon: DaemonNode(9), count: 1 }));
+    assert_eq!(tables.inodes.count(), 0);
+}
+
+#[test]
+fn a_file_is_the_same_by_number_type_and_time() {
+    let identity = Identity::of(&entry(2, 5));
+    assert_eq!(identity.matches(&Identity::of(&entry(3, 5))), Some(true));
+    assert_eq!(identity.matches(&Identity::of(&entry(2, 6))), Some(false));
+    let mut later = entry(2, 5);
+    later.attr.ctime = 200.into();
+    assert_eq!(identity.matches(&Identity::of(&later)), None);
+    assert!(identity.is_born_by((100, 0)) && !identity.is_born_by((100, 1)));
+    later.attr.mode = 0o040_755.into();
+    assert_eq!(identity.matches(&Identity::of(&later)), Some(false));
+}
+
+#[test]
+fn a_file_with_locks_fails_after_the_daemon_and_another_is_wanted_again() {
+    let mut tables = Tables::default();
+    let nodeid = look_up(&mut tables, "file", 700, 5);
+    let open = |tables: &mut Tables| {
+        let request = message(Opcode::Open, nodeid, &(libc::O_RDWR | libc::O_TRUNC).to_le_bytes());
+        let out = OpenOut { fh: 33.into(), ..OpenOut::new_zeroed() };
+        let answer = tables.answered(&Request::new(&request).unwrap(), out.as_bytes().to_vec());
+        let Answer::Body(body) = answer else { panic!("{answer:?}") };
+        Handle(OpenOut::read_from_bytes(&body).unwrap().fh.get())
+    };
+    let (locked, free) = (open(&mut tables), open(&mut tables));
+    tables.handles.locked(locked, true);
+    lose_daemon(&mut tables);
+    let wanted = tables.handles.wanted();
+    assert_eq!(wanted.iter().map(|(handle, opened)| (*handle, opened.flags)).collect::<Vec<_>>(), [(free, 2)]);
+    assert_eq!(tables.handles.known(locked), Err(Errno::IO));
+    // Closing what the daemon does not have is done here.
+    let mut release = message(Opcode::Release, nodeid, &[locked.0.to_le_bytes(), [0; 8], [0; 8]].concat());
+    assert_eq!(tables.renumber(&mut release), Verdict::Answer(Ok(())));
+}
+
+#[test]
+fn an_unanswered_rename_leaves_both_names_to_try() {
+    let mut tables = Tables::default();
+    let nodeid = NodeId(look_up(&mut tables, "from", 700, 5));
+    tables.inodes.maybe_renamed(&place("from"), &place("to"));
+    lose_daemon(&mut tables);
+    let mut lost = tables.inodes.lost_in(NodeId::ROOT);
+    lost.sort_by(|one, other| one.0.name.cmp(&other.0.name));
+    assert_eq!(lost, [(place("from"), nodeid), (place("to"), nodeid)]);
+    tables.inodes.unname_of(nodeid, &place("from"));
+    assert_eq!(tables.inodes.found(nodeid, DaemonNode(9), place("to")), Found::Same);
+    assert!(tables.inodes.lost_in(NodeId::ROOT).is_empty());
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    LookUp(u8, u8),
+    Remove(u8),
+    Rename(u8, u8, bool),
+    Forget(u8),
+    Reconnect,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        4 => (0..6u8, 0..6u8).prop_map(|(name, file)| Step::LookUp(name, file)),
+        1 => (0..6u8).prop_map(Step::Remove),
+        2 => (0..6u8, 0..6u8, any::<bool>()).prop_map(|(from, to, swaps)| Step::Rename(from, to, swaps)),
+        2 => (0..6u8).prop_map(Step::Forget),
+        1 => Just(Step::Reconnect),
+    ];
+    prop::collection::vec(step, 1..80)
+}
+
+proptest! {
+    /// Names lead to files, in a directory of six names; the daemon's numbers are of the generation of the connection.
+    #[test]
+    fn after_any_history_a_new_daemon_is_asked_for_each_file_by_a_name_that_leads_to_it(steps in steps()) {
+        let mut tables = Tables::default();
+        let (mut names, mut held) = (BTreeMap::<u8, u8>::new(), BTreeMap::<u8, (u64, u64, u64)>::new());
+        let mut generation = 1;
+        let daemon_of = |generation: u64, file: u8| generation * 100 + u64::from(file);
+        let name_of = |name: u8| format!("n{name}");
+        for step in steps {
+            match step {
+                Step::LookUp(name, file) => {
+                    // A hard link to the file, or the host has put it there.
+                    names.insert(name, file);
+                    let nodeid = look_up(&mut tables, &name_of(name), daemon_of(generation, file), file.into());
+                    let (known, kernels, daemons) = held.entry(file).or_insert((nodeid, 0, 0));
+                    prop_assert_eq!(*known, nodeid);
+                    (*kernels, *daemons) = (*kernels + 1, *daemons + 1);
+                }
+                Step::Remove(name) => {
+                    names.remove(&name);
+                    let request = message(Opcode::Unlink, 1, format!("{}\0", name_of(name)).as_bytes());
+                    tables.answered(&Request::new(&request).unwrap(), Vec::new());
+                }
+                Step::Rename(from, to, swaps) if from != to && names.contains_key(&from) => {
+                    let (moved, other) = (names.remove(&from), names.remove(&to));
+                    moved.map(|file| names.insert(to, file));
+                    other.filter(|_| swaps).map(|file| names.insert(from, file));
+                    let flags = if swaps { libc::RENAME_EXCHANGE } else { 0 };
+                    let args = Rename2In { newdir: 1.into(), flags: flags.into(), padding: 0.into() };
+                    let list = format!("{}\0{}\0", name_of(from), name_of(to));
+                    let request = message(Opcode::Rename2, 1, &[args.as_bytes(), list.as_bytes()].concat());
+                    tables.answered(&Request::new(&request).unwrap(), Vec::new());
+                }
+                Step::Rename(..) => {}
+                Step::Forget(file) => {
+                    if let Some((nodeid, kernels, daemons)) = held.remove(&file) {
+                        let is_known = tables.inodes.daemon_of(NodeId(nodeid)).is_ok();
+                        let forgotten = tables.inodes.forget(NodeId(nodeid), kernels);
+                        let daemon = DaemonNode(daemon_of(generation, file));
+                        prop_assert_eq!(forgotten, is_known.then_some(Forgotten { daemon, count: daemons }));
+                        // The kernel has no names of it either.
+                        names.retain(|_, other| *other != file);
+                    }
+                }
+                Step::Reconnect => {
+                    generation += 1;
+                    lose_daemon(&mut tables);
+                    held.values_mut().for_each(|(_, _, daemons)| *daemons = 0);
+                    for (place, nodeid) in tables.inodes.lost_in(NodeId::ROOT) {
+                        let name = place.name[1] - b'0';
+                        let file = names.get(&name).copied();
+                        let meant = held.iter().find(|(_, (known, ..))| *known == nodeid.0).map(|(file, _)| *file);
+                        prop_assert_eq!(file, meant);
+                        let file = file.unwrap();
+                        let found = tables.inodes.found(nodeid, DaemonNode(daemon_of(generation, file)), place);
+                        prop_assert_eq!(found, Found::Same);
+                        held.get_mut(&file).unwrap().2 += 1;
+                    }
+                    // What has a name is known, and nothing else.
+                    for (file, (nodeid, ..)) in &held {
+                        let is_named = names.values().any(|other| other == file);
+                        prop_assert_eq!(tables.inodes.daemon_of(NodeId(*nodeid)).is_ok(), is_named);
+                    }
+                    held.retain(|_, (nodeid, ..)| tables.inodes.daemon_of(NodeId(*nodeid)).is_ok());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn no_bytes_of_either_side_make_it_panic(
+        opcode in 0..60u32,
+        args in prop::collection::vec(any::<u8>(), 0..400),
+        body in prop::collection::vec(any::<u8>(), 0..700),
+    ) {
+        let mut tables = Tables::default();
+        let header = InHeader { opcode: opcode.into(), nodeid: 1.into(), ..InHeader::new_zeroed() };
+        let mut message = [header.as_bytes(), &args].concat();
+        let kept = message.clone();
+        tables.renumber(&mut message);
+        tables.forgotten(&kept);
+        tables.answered(&Request::new(&kept).unwrap(), body);
+        super::repeat::is_repeatable(&Request::new(&kept).unwrap());
+    }
+}

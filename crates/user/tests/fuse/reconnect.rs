@@ -1,0 +1,416 @@
+//! Mounts that go on with another daemon: what programs have open and know stays, or fails with an error; it is never another file.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{Read as _, Seek as _, SeekFrom, Write as _},
+    os::unix::fs::{FileExt as _, MetadataExt as _},
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use tempfile::TempDir;
+use transom_user::{
+    daemon::Program,
+    fuse::{End, Mount, MountError, Options},
+    mount,
+};
+
+use crate::{common, needs_mounts, unmount};
+
+/// Far above what a new daemon takes.
+const LONG: Duration = Duration::from_secs(60);
+
+/// A mount that reconnects, of a directory on the disk.
+struct Lasting {
+    mount: Mount,
+    host: TempDir,
+    at: TempDir,
+}
+
+fn options() -> Options {
+    Options { reconnect: Some(LONG), ..Options::default() }
+}
+
+impl Lasting {
+    fn start(program: &Program) -> Self {
+        let (host, at) = (common::on_disk(), tempfile::tempdir().unwrap());
+        let share = mount::Mount::builder().shared_dir(host.path()).daemon(program.clone());
+        let mount = Mount::start(share, at.path(), options()).unwrap();
+        Self { mount, host, at }
+    }
+
+    /// With each daemon that there is.
+    fn each(mut test: impl FnMut(&mut Self)) {
+        for mut program in common::daemons() {
+            if program.path.ends_with("transomd") {
+                program.args = options().daemon_args();
+            }
+            let mut lasting = Self::start(&program);
+            test(&mut lasting);
+            unmount(&mut lasting.mount);
+        }
+    }
+
+    fn host(&self, name: &str) -> PathBuf {
+        self.host.path().join(name)
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.at.path().join(name)
+    }
+
+    /// Kills the daemon, and returns when it is gone.
+    fn kill(&self) {
+        kill(&self.mount);
+    }
+}
+
+fn kill(mount: &Mount) {
+    let begun = Instant::now();
+    let pid = loop {
+        if let Some(pid) = mount.daemon_id() {
+            break pid;
+        }
+        assert!(begun.elapsed() < LONG, "no daemon has come");
+        thread::yield_now();
+    };
+    assert!(pid > 1);
+    // It may have gone by itself.
+    let _ = kill_process_group(Pid::from_raw(pid.try_into().unwrap()).unwrap(), Signal::KILL);
+    while mount.daemon_id() == Some(pid) {
+        assert!(begun.elapsed() < LONG, "it stays");
+        thread::yield_now();
+    }
+}
+
+fn errno<T: std::fmt::Debug>(result: std::io::Result<T>) -> Option<i32> {
+    result.unwrap_err().raw_os_error()
+}
+
+#[test]
+fn files_and_directories_stay_open_over_the_death_of_the_daemon() {
+    needs_mounts!();
+    Lasting::each(|lasting| {
+        // 1. Deep, with what is open for reading, for writing, for appending.
+        fs::create_dir_all(lasting.at("a/b/c/d")).unwrap();
+        fs::write(lasting.at("a/b/c/d/file"), "0123456789").unwrap();
+        let mut file = OpenOptions::new().read(true).write(true).open(lasting.at("a/b/c/d/file")).unwrap();
+        let mut log = OpenOptions::new().append(true).create(true).open(lasting.at("a/log")).unwrap();
+        let dir = File::open(lasting.at("a/b")).unwrap();
+        log.write_all(b"one\n").unwrap();
+        file.seek(SeekFrom::Start(5)).unwrap();
+        let ino = file.metadata().unwrap().ino();
+        for _ in 0..3 {
+            lasting.kill();
+            // 2. All of it goes on where it was.
+            let mut rest = String::new();
+            file.seek(SeekFrom::Start(5)).unwrap();
+            file.read_to_string(&mut rest).unwrap();
+            assert_eq!(rest, "56789");
+            file.write_all_at(b"X", 0).unwrap();
+            log.write_all(b"two\n").unwrap();
+            assert_eq!(fs::metadata(lasting.at("a/b/c/d/file")).unwrap().ino(), ino);
+            assert!(rustix::fs::statat(&dir, "c/d/file", rustix::fs::AtFlags::empty()).is_ok());
+            fs::write(lasting.at("a/b/new"), "new").unwrap();
+        }
+        assert_eq!(fs::read_to_string(lasting.host("a/b/c/d/file")).unwrap(), "X123456789");
+        assert_eq!(fs::read_to_string(lasting.host("a/log")).unwrap(), "one\ntwo\ntwo\ntwo\n");
+        assert_eq!(lasting.mount.cause(), None);
+    });
+}
+
+#[test]
+fn what_was_renamed_is_found_by_its_new_name_and_what_has_none_is_stale() {
+    needs_mounts!();
+    Lasting::each(|lasting| {
+        // 1. A file in a directory that moves, one that takes another's place, and one without a name.
+        fs::create_dir_all(lasting.at("old/sub")).unwrap();
+        for name in ["old/sub/moved", "taken", "takes", "removed"] {
+            fs::write(lasting.at(name), name).unwrap();
+        }
+        let open = |name: &str| OpenOptions::new().read(true).write(true).open(lasting.at(name)).unwrap();
+        let (moved, taken, takes, removed) = (open("old/sub/moved"), open("taken"), open("takes"), open("removed"));
+        fs::rename(lasting.at("old"), lasting.at("new")).unwrap();
+        fs::rename(lasting.at("takes"), lasting.at("taken")).unwrap();
+        fs::remove_file(lasting.at("removed")).unwrap();
+        lasting.kill();
+        // 2. By the new names; the others are lost, and closing them is no error.
+        let text = |file: &File| std::io::read_to_string(file);
+        assert_eq!(text(&moved).unwrap(), "old/sub/moved");
+        assert_eq!(text(&takes).unwrap(), "takes");
+        assert_eq!(errno(text(&taken)), Some(libc::ESTALE));
+        assert_eq!(errno(removed.write_at(b"x", 0)), Some(libc::ESTALE));
+        assert_eq!(fs::read_to_string(lasting.at("new/sub/moved")).unwrap(), "old/sub/moved");
+        assert_eq!(fs::read_to_string(lasting.at("taken")).unwrap(), "takes");
+        assert!(!fs::exists(lasting.at("removed")).unwrap());
+    });
+}
+
+#[test]
+fn a_file_that_was_replaced_while_there_was_no_daemon_is_stale_and_not_the_other_one() {
+    needs_mounts!();
+    // By a socket, so that there is a time without a daemon.
+    let (host, at, dir) = (common::on_disk(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let socket = dir.path().join("s");
+    for (name, text) in [("same", "same"), ("replaced", "old"), ("again", "old")] {
+        fs::write(host.path().join(name), text).unwrap();
+    }
+    let mut daemon = Listening::start(host.path(), &socket);
+    let share = mount::Mount::builder().socket(&socket);
+    let mut mounted = Mount::start(share, at.path(), options()).unwrap();
+    let open = |name: &str| OpenOptions::new().read(true).write(true).open(at.path().join(name)).unwrap();
+    let (same, replaced, again) = (open("same"), open("replaced"), open("again"));
+    daemon.kill();
+    // 1. One with another number, and one that a file system that gives numbers away again gives the old one.
+    fs::write(host.path().join("other"), "other").unwrap();
+    fs::rename(host.path().join("other"), host.path().join("replaced")).unwrap();
+    let before = fs::metadata(host.path().join("again")).unwrap().ino();
+    // The daemon that was killed holds the number a little longer.
+    let is_reused = (0..2000).any(|_| {
+        fs::remove_file(host.path().join("again")).unwrap();
+        fs::write(host.path().join("again"), "other").unwrap();
+        thread::sleep(Duration::from_millis(1));
+        fs::metadata(host.path().join("again")).unwrap().ino() == before
+    });
+    println!("the number of a removed file was given again: {is_reused}");
+    // 2. A request waits for the daemon that comes.
+    let read = thread::spawn(move || std::io::read_to_string(&same));
+    daemon = Listening::start(host.path(), &socket);
+    assert_eq!(read.join().unwrap().unwrap(), "same");
+    for file in [&replaced, &again] {
+        assert_eq!(errno(file.write_at(b"wrong", 0)), Some(libc::ESTALE));
+        assert_eq!(errno(file.read_at(&mut [0; 8], 0)), Some(libc::ESTALE));
+    }
+    for name in ["replaced", "again"] {
+        assert_eq!(fs::read_to_string(at.path().join(name)).unwrap(), "other");
+    }
+    drop((replaced, again));
+    unmount(&mut mounted);
+    drop(daemon);
+}
+
+/// A transomd that listens.
+struct Listening(std::process::Child);
+
+impl Listening {
+    fn start(shared: &Path, socket: &Path) -> Self {
+        Self::start_with(shared, socket, &[])
+    }
+
+    fn start_with(shared: &Path, socket: &Path, args: &[&str]) -> Self {
+        let mut command = std::process::Command::new(common::transomd().path);
+        command.arg("--socket-path").arg(socket).arg("--shared-dir").arg(shared).arg("--birth-times").args(args);
+        let begun = Instant::now();
+        let _ = fs::remove_file(socket);
+        let mut child = Self(command.spawn().unwrap());
+        while !socket.exists() {
+            assert!(begun.elapsed() < LONG, "it does not listen");
+            if child.0.try_wait().unwrap().is_some() {
+                // The one before, which was killed, is not quite gone.
+                child = Self(command.spawn().unwrap());
+            }
+            thread::yield_now();
+        }
+        child
+    }
+
+    fn kill(&mut self) {
+        // It has its children killed with it.
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+#[test]
+fn what_the_kernel_forgets_the_new_daemon_forgets_too() {
+    needs_mounts!();
+    let metrics = tempfile::tempdir().unwrap();
+    let socket = metrics.path().join("metrics");
+    let mut program = common::transomd();
+    program.args = options().daemon_args();
+    program.args.push(format!("--metrics-socket={}", socket.display()).into());
+    let mut lasting = Lasting::start(&program);
+    // 1. Many inodes, deep and flat, some with two names, that the kernel knows.
+    for dir in ["one", "two", "two/deeper"] {
+        fs::create_dir(lasting.at(dir)).unwrap();
+        for index in 0..300 {
+            fs::write(lasting.at(&format!("{dir}/{index}")), "x").unwrap();
+        }
+        fs::hard_link(lasting.at(&format!("{dir}/0")), lasting.at(&format!("{dir}/other"))).unwrap();
+    }
+    let gauge = |name: &str| {
+        let report = transom_vm::metrics::read(&socket).unwrap();
+        report.gauges.iter().find(|gauge| gauge.name.contains(name)).map(|gauge| gauge.value)
+    };
+    let before = gauge("inodes").unwrap();
+    assert!(before >= 900, "{before}");
+    lasting.kill();
+    // 2. The new daemon knows as many.
+    assert!(fs::exists(lasting.at("two/deeper/7")).unwrap());
+    assert_eq!(gauge("inodes").unwrap(), before);
+    // 3. What the kernel forgets goes, however often it was looked up by either side: all but the root.
+    for dir in ["two", "one"] {
+        fs::remove_dir_all(lasting.at(dir)).unwrap();
+    }
+    let begun = Instant::now();
+    while gauge("inodes").unwrap() > 1 {
+        assert!(begun.elapsed() < LONG, "{:?} inodes stay", gauge("inodes"));
+        thread::yield_now();
+    }
+    unmount(&mut lasting.mount);
+}
+
+#[test]
+fn a_daemon_that_keeps_dying_is_given_up_and_everything_fails_as_without() {
+    needs_mounts!();
+    let mut lasting = Lasting::start(&common::transomd());
+    fs::write(lasting.at("file"), "x").unwrap();
+    let begun = Instant::now();
+    while lasting.mount.cause().is_none() {
+        if let Some(pid) = lasting.mount.daemon_id() {
+            let _ = kill_process_group(Pid::from_raw(pid.try_into().unwrap()).unwrap(), Signal::KILL);
+        }
+        assert!(begun.elapsed() < LONG, "it never gives up");
+        thread::yield_now();
+    }
+    assert!(matches!(lasting.mount.wait(), End::Gone | End::Broken(_)));
+    assert_eq!(errno(fs::read_dir(lasting.at.path())), Some(libc::ENOTCONN));
+    unmount(&mut lasting.mount);
+}
+
+#[test]
+fn a_mount_without_a_daemon_can_be_unmounted_and_stopped_at_once() {
+    needs_mounts!();
+    for is_unmounted in [true, false] {
+        let (host, at, dir) = (common::tree(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let socket = dir.path().join("s");
+        let mut daemon = Listening::start(host.path(), &socket);
+        let share = mount::Mount::builder().socket(&socket);
+        let mut mounted = Mount::start(share, at.path(), options()).unwrap();
+        assert!(fs::exists(at.path().join("hello")).unwrap());
+        daemon.kill();
+        if is_unmounted {
+            unmount(&mut mounted);
+            assert_eq!(mounted.cause(), Some(End::Unmounted));
+        } else {
+            // With a program that waits.
+            let path = at.path().join("sub");
+            let reader = thread::spawn(move || fs::read_dir(path).map(drop));
+            mounted.stopper().abort();
+            assert_eq!(mounted.wait(), End::Stopped);
+            let error = errno(reader.join().unwrap());
+            assert!(matches!(error, Some(libc::ENOTCONN | libc::ECONNABORTED)), "{error:?}");
+        }
+    }
+}
+
+#[test]
+fn a_daemon_that_offers_less_is_refused_and_one_that_does_not_is_taken() {
+    needs_mounts!();
+    let (host, at, dir) = (common::tree(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (other, socket) = (common::tree(), dir.path().join("s"));
+    let mut daemon = Listening::start_with(host.path(), &socket, &["--writeback", "--posix-lock"]);
+    let share = mount::Mount::builder().socket(&socket);
+    let mut mounted = Mount::start(share, at.path(), options()).unwrap();
+    let file = OpenOptions::new().append(true).open(at.path().join("hello")).unwrap();
+    // Neither without write-back nor with another directory.
+    for (shared, args) in [(host.path(), &["--posix-lock"][..]), (other.path(), &["--writeback", "--posix-lock"])] {
+        daemon.kill();
+        daemon = Listening::start_with(shared, &socket, args);
+        // It ends when it is hung up on.
+        assert!(daemon.0.wait().unwrap().success());
+    }
+    daemon = Listening::start_with(host.path(), &socket, &["--writeback", "--posix-lock"]);
+    (&file).write_all(b"more\n").unwrap();
+    file.sync_all().unwrap();
+    assert_eq!(fs::read_to_string(host.path().join("hello")).unwrap(), "hello, world\nmore\n");
+    drop(file);
+    unmount(&mut mounted);
+    drop(daemon);
+}
+
+#[test]
+fn passthrough_and_reconnecting_are_refused_together() {
+    let dir = common::tree();
+    let share = mount::Mount::builder().shared_dir(dir.path()).daemon(common::transomd());
+    let both = Options { passthrough: true, ..options() };
+    let error = Mount::start(share, "/nonexistent", both).err().unwrap();
+    assert!(matches!(error, MountError::Apart), "{error}");
+}
+
+#[test]
+fn threads_that_write_and_read_go_on_while_the_daemon_dies_again_and_again() {
+    needs_mounts!();
+    Lasting::each(|lasting| {
+        let (at, is_over) = (lasting.at.path().to_owned(), AtomicBool::new(false));
+        let is_over = &is_over;
+        thread::scope(|scope| {
+            let workers: Vec<_> = (0..4)
+                .map(|index| {
+                    let at = at.clone();
+                    scope.spawn(move || work(&at, index, is_over))
+                })
+                .collect();
+            for _ in 0..4 {
+                lasting.kill();
+            }
+            is_over.store(true, Ordering::Relaxed);
+            for worker in workers {
+                let (name, text) = worker.join().unwrap();
+                assert!(fs::read(lasting.host(&name)).unwrap() == text, "{name}");
+            }
+        });
+    });
+}
+
+/// Writes a file over and over and reads it back, and makes and removes others beside it; gives what it holds at the end.
+fn work(at: &Path, index: u32, is_over: &AtomicBool) -> (String, Vec<u8>) {
+    let name = format!("of-{index}");
+    let dir = at.join(format!("dir-{index}"));
+    fs::create_dir(&dir).unwrap();
+    let file = File::options().read(true).write(true).create(true).truncate(true).open(at.join(&name)).unwrap();
+    let mut model = vec![0; 256 << 10];
+    file.write_all_at(&model, 0).unwrap();
+    let mut seed = u64::from(index) + 1;
+    let mut random = |below: usize| {
+        seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (seed >> 33) as usize % below
+    };
+    let mut steps = 0;
+    while !is_over.load(Ordering::Relaxed) || steps < 200 {
+        steps += 1;
+        let (start, len, byte) = (random(model.len() - 8192), random(8192), random(256) as u8);
+        match random(4) {
+            0 => {
+                let mut read = vec![0; len];
+                file.read_exact_at(&mut read, start as u64).unwrap();
+                assert!(read == model[start..start + len], "{name} at {start}");
+            }
+            1 => {
+                // Names: what was under way may fail, and nothing else.
+                let (one, two) = (dir.join("one"), dir.join("two"));
+                for done in [fs::write(&one, "1"), fs::rename(&one, &two), fs::remove_file(&two)] {
+                    let error = done.err().and_then(|error| error.raw_os_error());
+                    assert!(matches!(error, None | Some(libc::EIO | libc::ENOENT | libc::ESTALE)), "{error:?}");
+                }
+            }
+            2 => {
+                assert!(fs::read_dir(&dir).unwrap().all(|entry| entry.is_ok()));
+            }
+            _ => {
+                model[start..start + len].fill(byte);
+                file.write_all_at(&model[start..start + len], start as u64).unwrap();
+            }
+        }
+    }
+    (name, model)
+}
