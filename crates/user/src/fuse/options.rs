@@ -25,6 +25,9 @@ pub struct Options {
     /// Files that the daemon hands over are read, written and mapped by the kernel itself, without requests.
     pub passthrough: bool,
     /// When the daemon is gone the mount goes on with another one, and does without for so long at most.
+    ///
+    /// The process that mounts should not use files of the mount itself then: starting a daemon closes its copies of them, which
+    /// waits for a write that waits for the daemon.
     pub reconnect: Option<Duration>,
 }
 
