@@ -39,7 +39,7 @@ use promise::Promise;
 pub use promise::Unfit;
 pub(super) use supervise::Supervisor;
 
-/// Interrupts that are remembered: of waits for locks that are begun anew with the next daemon.
+/// Interrupts that are remembered: the kernel does not repeat them when the request is.
 const INTERRUPTED_MAX: usize = 256;
 
 /// What outlives a connection.

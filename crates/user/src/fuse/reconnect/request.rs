@@ -85,6 +85,11 @@ impl<'m> Request<'m> {
         Some((from, Place { parent, name: name.into() }))
     }
 
+    /// From where and to where, of a request that renames.
+    pub(super) fn rename(&self) -> Option<(Place, Place)> {
+        matches!(self.opcode, Some(Opcode::Rename | Opcode::Rename2)).then(|| self.move_places()).flatten()
+    }
+
     /// Of an open, how and by whom; `nodeid` is what was opened.
     pub(super) fn opened(&self, nodeid: NodeId) -> Opened {
         Opened {

@@ -7,12 +7,12 @@ use rustix::{
     io::Errno,
 };
 use transom_guest::transport::TransportError;
-use transom_wire::{Name, Opcode};
+use transom_wire::Opcode;
 
-use super::{Reconnect, inodes::Place, limit::Limit, repeat::is_repeatable, request::Request, waiting::Waiting};
+use super::{Reconnect, limit::Limit, repeat::is_repeatable, request::Request, waiting::Waiting};
 use crate::{
     fuse::{
-        End, MountError, Notifier, Options, Parts,
+        End, MountError, Options, Parts,
         backlog::{Backlog, Parked},
         kernel::Kernel,
         lane::Lane,
@@ -37,13 +37,12 @@ impl Supervisor {
     pub(in crate::fuse) fn run(self, mut lanes: Vec<Lane>) {
         let wait_max = self.options.reconnect.unwrap_or_default();
         let mut limit = Limit::new(wait_max, self.source.starts_daemon());
-        let mut unsure = Vec::new();
         let end = loop {
-            let (left, end) = self.carry(lanes, std::mem::take(&mut unsure));
+            let (left, end) = self.carry(lanes);
             if !matches!(end, End::Gone | End::Broken(_)) || self.reconnect.cause().is_some() {
                 break end;
             }
-            unsure = self.settle(left);
+            self.settle(left);
             match self.again(&mut limit, end) {
                 Ok(next) => lanes = next,
                 Err(end) => break end,
@@ -52,9 +51,8 @@ impl Supervisor {
         self.served.end(end);
     }
 
-    /// Carries messages until the connection ends; gives what is left, and why it has ended. The kernel is told to ask again for the
-    /// names in `unsure`.
-    fn carry(&self, lanes: Vec<Lane>, unsure: Vec<Place>) -> (Vec<Lane>, End) {
+    /// Carries messages until the connection ends; gives what is left, and why it has ended.
+    fn carry(&self, lanes: Vec<Lane>) -> (Vec<Lane>, End) {
         let shared = Arc::clone(&lanes[0].shared);
         let threads: Vec<_> = lanes
             .into_iter()
@@ -65,57 +63,42 @@ impl Supervisor {
                     .ok()
             })
             .collect();
-        // Not before: the kernel may wait for an answer first.
-        let notifier = Notifier::new(Arc::downgrade(&self.served));
-        for place in unsure {
-            if let Ok(name) = Name::new(&place.name) {
-                // It fails at the end only.
-                let _ = notifier.entry(place.parent, name);
-            }
-        }
         // A thread that has panicked leaves nothing.
         let left = threads.into_iter().filter_map(|thread| thread.join().ok()).collect();
         (left, shared.cause().unwrap_or(End::Gone))
     }
 
     /// The connection is over: what the daemon has still answered goes to the kernel; of the rest, what may be asked twice is put
-    /// aside, and what may not fails. Gives the names of which nobody knows what they stand for.
-    fn settle(&self, mut lanes: Vec<Lane>) -> Vec<Place> {
+    /// aside, and what may not fails.
+    fn settle(&self, mut lanes: Vec<Lane>) {
         lanes.iter_mut().for_each(Lane::drain);
         let unanswered: Vec<_> = lanes.iter().flat_map(Lane::unanswered).collect();
         let interrupted = self.reconnect.disconnected();
         // With these, and with the last reference to the connection, goes the daemon.
         drop(lanes);
         self.served.replace(None);
-        unanswered
-            .into_iter()
-            .flat_map(|parked| {
-                let was_interrupted = interrupted.contains(&parked.header.unique.get());
-                self.settle_one(parked, was_interrupted)
-            })
-            .collect()
+        for parked in unanswered {
+            let was_interrupted = interrupted.contains(&parked.header.unique.get());
+            self.settle_one(parked, was_interrupted);
+        }
     }
 
-    fn settle_one(&self, parked: Parked, was_interrupted: bool) -> Vec<Place> {
-        let Some(request) = Request::new(&parked.message) else { return Vec::new() };
-        if request.opcode == Some(Opcode::Flush) {
-            // Nobody waits any more where this fails.
-            let _ = self.kernels[parked.lane].done(parked.header.unique.get());
-            return Vec::new();
-        }
-        let is_wait = request.opcode == Some(Opcode::Setlkw);
-        if is_repeatable(&request) && !(is_wait && was_interrupted) {
-            self.backlog.put(parked);
-            return Vec::new();
-        }
-        let errno = if is_wait { Errno::INTR } else { Errno::IO };
-        let places = request.changed_places();
-        if let [from, to] = &places[..] {
-            self.reconnect.tables.lock().inodes.maybe_renamed(from, to);
-        }
-        // Nobody waits any more where this fails.
-        let _ = self.kernels[parked.lane].fail(parked.header.unique.get(), errno);
-        places
+    fn settle_one(&self, parked: Parked, was_interrupted: bool) {
+        let Some(request) = Request::new(&parked.message) else { return };
+        let (kernel, unique) = (&self.kernels[parked.lane], parked.header.unique.get());
+        // Nobody waits any more where an answer fails.
+        let _ = match (is_repeatable(&request), was_interrupted) {
+            _ if request.opcode == Some(Opcode::Flush) => kernel.done(unique),
+            (true, false) => return self.backlog.put(parked),
+            // The interrupt went with the daemon, and does not come again.
+            (true, true) => kernel.fail(unique, Errno::INTR),
+            (false, _) => {
+                if let Some((from, to)) = request.rename() {
+                    self.reconnect.tables.lock().inodes.maybe_renamed(&from, &to);
+                }
+                kernel.fail(unique, Errno::IO)
+            }
+        };
     }
 
     /// Gets another daemon, while the kernel's requests wait. Errors: the mount has ended, or is to end.
@@ -224,24 +207,5 @@ impl Lane {
             let _ = self.reply(used);
             self.in_flight[usize::from(used.cookie)].is_under_way = false;
         }
-    }
-}
-
-impl Request<'_> {
-    /// The names that it may have changed, if it was done: of a rename, from where and to where.
-    fn changed_places(&self) -> Vec<Place> {
-        use transom_wire::ops::{create::CreateIn, link::LinkIn, mkdir::MkdirIn, mknod::MknodIn};
-        let offset = match self.opcode {
-            Some(Opcode::Rename | Opcode::Rename2) => {
-                return self.move_places().map(|(from, to)| vec![from, to]).unwrap_or_default();
-            }
-            Some(Opcode::Unlink | Opcode::Rmdir | Opcode::Symlink) => 0,
-            Some(Opcode::Create) => size_of::<CreateIn>(),
-            Some(Opcode::Mknod) => size_of::<MknodIn>(),
-            Some(Opcode::Mkdir) => size_of::<MkdirIn>(),
-            Some(Opcode::Link) => size_of::<LinkIn>(),
-            _ => return Vec::new(),
-        };
-        self.place(offset).into_iter().collect()
     }
 }
