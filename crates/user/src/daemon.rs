@@ -11,6 +11,7 @@ use std::{
     os::{
         fd::OwnedFd,
         unix::{
+            ffi::OsStrExt as _,
             fs::FileExt as _,
             net::{UnixListener, UnixStream},
             process::CommandExt as _,
@@ -44,12 +45,19 @@ pub struct Program {
     pub path: PathBuf,
     /// Arguments behind those that it always gets.
     pub args: Vec<OsString>,
+    /// Where it starts, for relative paths among its arguments, while that is a directory; else where this process is.
+    pub dir: Option<PathBuf>,
 }
 
 impl Program {
     /// The executable without further arguments.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), args: Vec::new() }
+        Self { path: path.into(), args: Vec::new(), dir: None }
+    }
+
+    /// Whether `path` is one, rather than a name on `PATH`.
+    pub(crate) fn is_path(&self) -> bool {
+        self.path.as_os_str().as_bytes().contains(&b'/')
     }
 
     /// `transomd` where there is one beside this executable, else by its name on `PATH`.
@@ -107,6 +115,9 @@ impl Daemon {
         command.arg("--shared-dir").arg(shared_dir).args(sandbox());
         command.args(&program.args);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(output);
+        if let Some(dir) = program.dir.as_deref().filter(|dir| dir.is_dir()) {
+            command.current_dir(dir);
+        }
         let listener = FdMapping { parent_fd: listener.into(), child_fd: LISTENER };
         command.fd_mappings(vec![listener]).map_err(|error| prepare("a socket")(io::Error::other(error)))?;
         // What the terminal sends to this process's group, such as Ctrl-C, is not for the daemon.

@@ -209,8 +209,9 @@ impl Builder {
     ///
     /// Blocks until the daemon has answered, with a bound.
     pub fn connect(self) -> Result<Mount, MountError> {
-        let device = self.device()?;
-        Ok(Mount { builder: self, device })
+        let builder = self.anchored();
+        let device = builder.device()?;
+        Ok(Mount { builder, device })
     }
 
     fn device(&self) -> Result<Arc<Device>, MountError> {
@@ -232,6 +233,36 @@ impl Builder {
             }
             Source::Directory(path) => self.start(path, arena, window_use),
         }
+    }
+
+    /// The same wherever this process goes later: relative paths begin where it is now, also those that the daemon is told.
+    pub(crate) fn anchored(self) -> Self {
+        let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
+        let source = match self.source {
+            Source::Nowhere => Source::Nowhere,
+            Source::Socket(path) => Source::Socket(absolute(path)),
+            Source::Directory(path) => Source::Directory(absolute(path)),
+        };
+        let mut program = self.program.unwrap_or_else(Program::transomd);
+        if program.is_path() {
+            program.path = absolute(program.path);
+        }
+        program.dir = program.dir.map(absolute).or_else(|| std::env::current_dir().ok());
+        Self { source, program: Some(program), ..self }
+    }
+
+    /// What is looked for by its path whenever there is to be a daemon.
+    pub(crate) fn needed_paths(&self) -> impl Iterator<Item = &Path> {
+        let program = self.program.as_ref().filter(|program| self.starts_daemon() && program.is_path());
+        self.source_path().into_iter().chain(program.map(|program| program.path.as_path()))
+    }
+
+    /// Has the daemon start where this process is, if `is_unwanted` says so of the directory that was remembered.
+    pub(crate) fn forget_dir_if(mut self, is_unwanted: impl FnOnce(&Path) -> bool) -> Self {
+        if let Some(program) = &mut self.program {
+            program.dir.take_if(|dir| is_unwanted(dir));
+        }
+        self
     }
 
     /// Where the share comes from: a socket, or a directory.

@@ -21,7 +21,7 @@ use transom_wire::{
     header::{InHeader, OutHeader},
     ops::interrupt::InterruptIn,
 };
-use zerocopy::FromBytes as _;
+use zerocopy::{FromBytes as _, IntoBytes as _};
 
 use super::{
     End,
@@ -226,6 +226,8 @@ impl Lane {
         let copy = || {
             let mut message = vec![0; len];
             self.memory.memory.read(offset, &mut message);
+            // The daemon may have changed it meanwhile.
+            message[..size_of::<InHeader>()].copy_from_slice(header.as_bytes());
             message
         };
         let opcode = Opcode::from_u32(header.opcode.get());
@@ -286,9 +288,7 @@ impl Lane {
 
     /// Puts the kernel's request in `slot` into the ring; tells whether it is there, or was answered here.
     fn submit(&mut self, slot: u16, header: &InHeader, len: usize) -> Result<bool, End> {
-        if let Some(reconnect) = self.shared.reconnect.clone()
-            && !self.renumber(&reconnect, slot, len)?
-        {
+        if !self.renumber(header, slot, len)? {
             return Ok(false);
         }
         self.send(slot, header, len);
@@ -352,7 +352,6 @@ mod tests {
     use std::sync::Arc;
 
     use transom_guest::dma::WhenFull;
-    use zerocopy::IntoBytes as _;
 
     use super::*;
 

@@ -150,6 +150,16 @@ pub enum MountError {
     /// A daemon that is to take the place of another one cannot.
     #[error(transparent)]
     Unfit(#[from] Unfit),
+    /// What a later daemon needs would be hidden by the mount itself.
+    #[error(
+        "{path:?} cannot be reached once {mountpoint:?} is mounted on: with reconnect, mount elsewhere than at or above it"
+    )]
+    Hidden {
+        /// The shared directory, the socket or the daemon's program.
+        path: PathBuf,
+        /// Where it was to be mounted.
+        mountpoint: PathBuf,
+    },
     /// Both were asked for.
     #[error(
         "passthrough and reconnect do not go together: a file that is passed through stays the one that was opened, \
@@ -163,10 +173,15 @@ impl Mount {
     ///
     /// Of the builder, the share, the daemon and the number of queues count; the memory is this module's own. With root it
     /// mounts by itself, else through `fusermount3`. Blocks while daemon and kernel negotiate, with a bound.
+    /// With [`Options::reconnect`] relative paths stay what they are now, wherever this process goes later.
     pub fn start(source: Builder, mountpoint: impl AsRef<Path>, options: Options) -> Result<Self, MountError> {
         if options.passthrough && options.reconnect.is_some() {
             return Err(MountError::Apart);
         }
+        let source = match options.reconnect {
+            Some(_) => reconnect::reachable(source, mountpoint.as_ref())?,
+            None => source,
+        };
         let parts = Parts::connect(&source, &options)?;
         let name = attach::source_name(source.source_path());
         let (place, kernel) = Place::mount(mountpoint.as_ref(), &name, &options)?;

@@ -28,6 +28,9 @@ pub enum InitError {
     /// The daemon said no.
     #[error("the daemon refuses INIT: {0}")]
     Refused(Errno),
+    /// It cannot answer what a mount that reconnects has to know.
+    #[error("the daemon cannot tell what it shares: {0}")]
+    Unready(Errno),
     /// One of the two says something else than INIT.
     #[error("the answer to INIT is none")]
     Nonsense,

@@ -40,7 +40,8 @@ const _: () = assert!(size_of::<InvalEntryOut>() == 16);
 /// they are not for a thread that the daemon waits for. Where the kernel knows no such inode or name there is nothing to
 /// do, and that is no error. After the mount's end they are ENOTCONN.
 ///
-/// Where the mount may reconnect, the numbers of inodes are its own, and only the root's is known outside.
+/// Where the mount may reconnect, the numbers of inodes are its own, and only the root's is known outside; between two daemons
+/// the calls are ENOTCONN too, nothing is told, and they may be made again later.
 #[derive(Clone)]
 pub struct Notifier {
     served: Weak<Served>,

@@ -16,23 +16,29 @@ use super::{
 };
 use crate::fuse::{End, backlog::Parked, kernel::Piece, lane::Lane};
 
+/// Of a slot, more is not kept for its next request than this. Most requests are shorter; a few hold a name or an attribute.
+const KEPT_LEN_USUAL: usize = 4096;
 /// Of a WRITE, what stands before the data, which is not kept twice.
 const WRITE_HEAD_LEN: usize = size_of::<InHeader>() + size_of::<WriteIn>();
 
 impl Lane {
-    /// Makes the kernel's request of `len` bytes in `slot` one for the present daemon, and keeps what it was; tells whether it is to
-    /// be sent, or is answered.
-    pub(in crate::fuse) fn renumber(&mut self, reconnect: &Reconnect, slot: u16, len: usize) -> Result<bool, End> {
-        let offset = self.slots.request(slot);
-        let memory = &self.memory.memory;
-        let mut head = [0; size_of::<InHeader>()];
-        memory.read(offset, &mut head);
-        let header: InHeader = zerocopy::transmute!(head);
+    /// Where the mount may reconnect, makes the kernel's request of `len` bytes in `slot` one for the present daemon, and keeps what it
+    /// was; tells whether it is to be sent, or is answered.
+    ///
+    /// `header` is its own; what the daemon makes of those bytes is not looked at again, and of the rest nothing is twice.
+    pub(in crate::fuse) fn renumber(&mut self, header: &InHeader, slot: u16, len: usize) -> Result<bool, End> {
+        let Some(reconnect) = &self.shared.reconnect else { return Ok(true) };
         let is_write = header.opcode.get() == Opcode::Write as u32;
         let kept_len = if is_write { len.min(WRITE_HEAD_LEN) } else { len };
         let kept = &mut self.kept[usize::from(slot)];
+        if kept.capacity() > KEPT_LEN_USUAL && kept_len <= KEPT_LEN_USUAL {
+            *kept = Vec::new();
+        }
+        let offset = self.slots.request(slot);
+        let memory = &self.memory.memory;
         kept.resize(kept_len, 0);
         memory.read(offset, kept);
+        kept[..size_of::<InHeader>()].copy_from_slice(header.as_bytes());
         let mut message = kept.clone();
         let verdict = reconnect.tables.lock().renumber(&mut message);
         match verdict {
@@ -58,10 +64,14 @@ impl Lane {
         body: Piece<'_>,
     ) -> Result<(), End> {
         let Some(request) = Request::new(&self.kept[usize::from(slot)]) else { return self.fail(header.unique.get()) };
+        reconnect.forget_interrupt(header.unique.get());
         if header.error.get() != 0 {
             let errno = Errno::from_raw_os_error(-header.error.get());
             let errno = reconnect.tables.lock().refused(&request, errno);
             return self.written(header.unique.get(), self.kernel.fail(header.unique.get(), errno));
+        }
+        if !Tables::is_noted(request.opcode) {
+            return self.hand_over(header, body);
         }
         let mut bytes = Vec::new();
         if Tables::is_read(request.opcode) {
@@ -73,11 +83,12 @@ impl Lane {
             Answer::AsItIs => self.hand_over(header, body),
             Answer::Body(bytes) => {
                 let taken = self.kernel.write(header, &bytes);
-                if taken.is_err_and(|errno| errno != Errno::NODEV) {
+                self.written(header.unique.get(), taken)?;
+                if taken.is_err() {
                     let forgotten = reconnect.tables.lock().untaken(&request, &bytes);
-                    self.send_forgets(forgotten.as_slice())?;
+                    self.send_forgets(&forgotten)?;
                 }
-                self.written(header.unique.get(), taken)
+                Ok(())
             }
             Answer::Broken => {
                 tracing::warn!(opcode = ?request.opcode, "the daemon's reply is none; the request fails with EIO");

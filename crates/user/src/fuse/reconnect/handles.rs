@@ -2,15 +2,21 @@
 //!
 //! The kernel's handles are this table's and are never given twice; a daemon's hold for one connection.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use rustix::io::Errno;
-use transom_wire::{Handle, NodeId};
+use transom_wire::{
+    Handle, NodeId,
+    ops::lk::{FileLock, LK_FLOCK, LkIn},
+};
 
 use super::inodes::DaemonNode;
 
 /// Of the flags of an open, what is done once and not again.
 const ONCE: u32 = (libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_NOCTTY) as u32;
+
+/// `l_type` of a lock that is given back.
+const UNLOCK: u32 = libc::F_UNLCK as u32;
 
 /// A daemon's number for an open file, in the present connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,13 +40,20 @@ pub(super) struct Known {
     pub(super) node: DaemonNode,
 }
 
+/// Whose lock it is, and of which kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Holder {
+    owner: u64,
+    is_flock: bool,
+}
+
 #[derive(Debug)]
 struct File {
     opened: Opened,
     /// Errors: why the present daemon does not have it.
     known: Result<Known, Errno>,
-    /// Somebody holds a lock by way of it, which the daemon keeps.
-    has_locks: bool,
+    /// Who may hold locks by way of it, which the daemon keeps. Each stands for a process that is there, or for the open file.
+    holders: HashSet<Holder>,
 }
 
 #[derive(Debug, Default)]
@@ -59,7 +72,7 @@ impl Handles {
         self.last += 1;
         let handle = Handle(self.last);
         let opened = Opened { flags: opened.flags & !ONCE, ..opened };
-        self.files.insert(handle, File { opened, known: Ok(known), has_locks: false });
+        self.files.insert(handle, File { opened, known: Ok(known), holders: HashSet::new() });
         handle
     }
 
@@ -73,10 +86,21 @@ impl Handles {
         self.files.remove(&handle).ok_or(Errno::BADF)?.known
     }
 
-    /// A lock was taken, or all were given back.
-    pub(super) fn locked(&mut self, handle: Handle, is_locked: bool) {
+    /// A lock was taken or given back, as `args` ask. What is given back in parts is held until all of it is.
+    pub(super) fn locked(&mut self, args: &LkIn) {
+        let Some(file) = self.files.get_mut(&Handle::from(args.fh)) else { return };
+        let holder = Holder { owner: args.owner.get(), is_flock: args.lk_flags.get() & LK_FLOCK != 0 };
+        if args.lk.type_.get() != UNLOCK {
+            file.holders.insert(holder);
+        } else if holder.is_flock || is_whole(&args.lk) {
+            file.holders.remove(&holder);
+        }
+    }
+
+    /// A descriptor was closed, and with it the owner's POSIX locks have ended.
+    pub(super) fn flushed(&mut self, handle: Handle, owner: u64) {
         if let Some(file) = self.files.get_mut(&handle) {
-            file.has_locks = is_locked;
+            file.holders.remove(&Holder { owner, is_flock: false });
         }
     }
 
@@ -84,7 +108,7 @@ impl Handles {
     pub(super) fn disconnected(&mut self) {
         for file in self.files.values_mut() {
             let was_lost = file.known == Err(Errno::IO);
-            file.known = Err(if file.has_locks || was_lost { Errno::IO } else { Errno::STALE });
+            file.known = Err(if !file.holders.is_empty() || was_lost { Errno::IO } else { Errno::STALE });
         }
     }
 
@@ -103,4 +127,8 @@ impl Handles {
     pub(super) fn lost_count(&self) -> usize {
         self.files.values().filter(|file| file.known.is_err()).count()
     }
+}
+
+fn is_whole(lock: &FileLock) -> bool {
+    lock.start.get() == 0 && lock.end.get() >= i64::MAX as u64
 }

@@ -89,6 +89,11 @@ impl Identity {
         Self { ino: attr.ino.get(), kind: attr.mode.get() & TYPE_BITS, changed }
     }
 
+    /// Of `st_mode`, the type.
+    pub(super) fn kind(&self) -> u32 {
+        self.kind
+    }
+
     /// Whether `later`, found at a name of this one, can be the same file; nothing where it takes its time of birth to tell.
     pub(super) fn matches(&self, later: &Self) -> Option<bool> {
         if (self.ino, self.kind) != (later.ino, later.kind) {

@@ -17,19 +17,30 @@ pub(super) struct Limit {
     /// A daemon is started rather than connected to.
     starts: bool,
     started_ns: VecDeque<u64>,
-    /// Since when there is no daemon.
+    /// Since when one serves.
+    served_ns: u64,
+    /// Since when there is no daemon that has served for longer than [`PAUSE_MAX`].
     lost_ns: u64,
     pause: Option<Duration>,
 }
 
 impl Limit {
-    pub(super) fn new(wait_max: Duration, starts: bool) -> Self {
-        Self { wait_max, starts, started_ns: VecDeque::new(), lost_ns: 0, pause: None }
+    /// The first daemon serves.
+    pub(super) fn new(wait_max: Duration, starts: bool, now_ns: u64) -> Self {
+        Self { wait_max, starts, started_ns: VecDeque::new(), served_ns: now_ns, lost_ns: now_ns, pause: None }
     }
 
-    /// There is no daemon from now on.
+    /// There is a daemon from now on.
+    pub(super) fn served(&mut self, now_ns: u64) {
+        self.served_ns = now_ns;
+    }
+
+    /// There is no daemon from now on. One that has gone at once is as none: the pauses and the time go on.
     pub(super) fn lost(&mut self, now_ns: u64) {
-        (self.lost_ns, self.pause) = (now_ns, None);
+        let is_first = self.pause.is_none();
+        if is_first || now_ns.saturating_sub(self.served_ns) > PAUSE_MAX.as_nanos() as u64 {
+            (self.lost_ns, self.pause) = (now_ns, None);
+        }
     }
 
     /// How long to wait before the next attempt; nothing where there is to be none.
@@ -58,7 +69,7 @@ mod tests {
 
     #[test]
     fn the_sixth_start_in_a_minute_is_refused_and_a_minute_later_there_are_five_again() {
-        let mut limit = Limit::new(Duration::from_secs(600), true);
+        let mut limit = Limit::new(Duration::from_secs(600), true, 0);
         limit.lost(0);
         assert_eq!(
             (0..6).map(|_| limit.next(SECOND).is_some()).collect::<Vec<_>>(),
@@ -70,12 +81,30 @@ mod tests {
 
     #[test]
     fn a_socket_is_tried_until_the_time_is_over_at_first_at_once_and_then_less_and_less_often() {
-        let mut limit = Limit::new(Duration::from_secs(60), false);
+        let mut limit = Limit::new(Duration::from_secs(60), false, 0);
         limit.lost(5 * SECOND);
         let pauses: Vec<_> = (0..8).map(|_| limit.next(6 * SECOND).unwrap().as_millis()).collect();
         assert_eq!(pauses, [0, 50, 100, 200, 400, 800, 1000, 1000]);
         assert!(limit.next(64 * SECOND).is_some() && limit.next(65 * SECOND).is_none());
+        limit.served(68 * SECOND);
         limit.lost(70 * SECOND);
         assert_eq!(limit.next(70 * SECOND), Some(Duration::ZERO));
+    }
+
+    #[test]
+    fn a_daemon_that_goes_as_soon_as_it_has_come_starts_neither_the_pauses_nor_the_time_anew() {
+        let mut limit = Limit::new(Duration::from_secs(60), false, 0);
+        let pauses: Vec<_> = (0..4)
+            .map(|_| {
+                limit.lost(SECOND);
+                let pause = limit.next(SECOND).unwrap();
+                limit.served(SECOND);
+                pause.as_millis()
+            })
+            .collect();
+        assert_eq!(pauses, [0, 50, 100, 200]);
+        limit.served(61 * SECOND);
+        limit.lost(62 * SECOND);
+        assert!(limit.next(62 * SECOND).is_none());
     }
 }

@@ -5,17 +5,23 @@
 //! When the daemon is gone, [`supervise`] gets another one, [`restore`] has it look up the inodes and open the files, and what
 //! was not answered is sent again where that is right ([`repeat`]); [`waiting`] reads the kernel's requests meanwhile.
 //!
-//! Locks: `tables`, `interrupted` and `promise`, each for a moment, with nothing under it.
+//! Locks: `tables`, `interrupted`, `promise` and `end`, each for a moment, with nothing under it.
 
 mod carry;
+mod converse;
 mod handles;
 mod inodes;
 mod limit;
+#[cfg(test)]
+mod numbers_test;
 mod promise;
+mod reachable;
 mod repeat;
 mod reply;
 mod request;
 mod restore;
+#[cfg(test)]
+mod restore_test;
 mod supervise;
 #[cfg(test)]
 mod tables_test;
@@ -26,17 +32,19 @@ use std::{
     ffi::OsString,
     io,
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+    sync::atomic::{AtomicUsize, Ordering},
 };
 
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
-use transom_wire::NodeId;
+use transom_wire::{Handle, NodeId};
 
 use super::End;
 use handles::Handles;
 use inodes::{Forgotten, Inodes};
 use promise::Promise;
 pub use promise::Unfit;
+pub(super) use reachable::reachable;
 pub(super) use supervise::Supervisor;
 
 /// Interrupts that are remembered: the kernel does not repeat them when the request is.
@@ -47,6 +55,8 @@ pub(super) struct Reconnect {
     tables: Mutex<Tables>,
     /// Requests that the present daemon was told to interrupt, the newest.
     interrupted: Mutex<VecDeque<u64>>,
+    /// How many those are: stored under the lock, read without.
+    interrupted_count: AtomicUsize,
     /// What INIT has promised the kernel.
     promise: Mutex<Option<Promise>>,
     /// The end of the mount rather than of one connection.
@@ -69,6 +79,7 @@ impl Reconnect {
         Ok(Self {
             tables: Mutex::default(),
             interrupted: Mutex::default(),
+            interrupted_count: AtomicUsize::new(0),
             promise: Mutex::new(None),
             end: Mutex::new(None),
             over: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
@@ -104,15 +115,42 @@ impl Reconnect {
             interrupted.pop_front();
         }
         interrupted.push_back(unique);
+        self.interrupted_count.store(interrupted.len(), Ordering::Relaxed);
+    }
+
+    /// That request has its answer.
+    fn forget_interrupt(&self, unique: u64) {
+        // One that another thread notes just now is of no use any more, and makes room in time.
+        if self.interrupted_count.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let mut interrupted = self.interrupted.lock();
+        interrupted.retain(|other| *other != unique);
+        self.interrupted_count.store(interrupted.len(), Ordering::Relaxed);
+    }
+
+    /// The kernel closes `handle`; tells whether that was all, as the daemon does not have it open.
+    fn close_lost(&self, handle: Handle) -> bool {
+        let mut tables = self.tables.lock();
+        let is_lost = tables.handles.known(handle).is_err();
+        if is_lost {
+            // Neither has anybody a handle that is none.
+            let _ = tables.handles.released(handle);
+        }
+        is_lost
     }
 
     /// The daemon is gone; gives the requests that it was told to interrupt.
     fn disconnected(&self) -> VecDeque<u64> {
-        let mut tables = self.tables.lock();
-        tables.inodes.disconnected();
-        tables.handles.disconnected();
-        tables.owed.clear();
-        std::mem::take(&mut *self.interrupted.lock())
+        {
+            let mut tables = self.tables.lock();
+            tables.inodes.disconnected();
+            tables.handles.disconnected();
+            tables.owed.clear();
+        }
+        let mut interrupted = self.interrupted.lock();
+        self.interrupted_count.store(0, Ordering::Relaxed);
+        std::mem::take(&mut *interrupted)
     }
 }
 

@@ -34,7 +34,6 @@ pub(super) fn is_repeatable(request: &Request<'_>) -> bool {
         Opcode::Create => request.word(0) & libc::O_EXCL as u32 == 0,
         Opcode::Lookup
         | Opcode::Getattr
-        | Opcode::Statx
         | Opcode::Setattr
         | Opcode::Readlink
         | Opcode::Open

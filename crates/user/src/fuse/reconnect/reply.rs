@@ -2,10 +2,13 @@
 
 use rustix::io::Errno;
 use transom_wire::{
-    Handle, NodeId, Opcode,
+    Handle, Name, NameError, NodeId, Opcode,
     attr::EntryOut,
     dirent::{DirentPlus, padded_len},
-    ops::{create::CreateIn, link::LinkIn, lk::LkIn, mkdir::MkdirIn, mknod::MknodIn, open::OpenOut, rename::Rename2In},
+    ops::{
+        create::CreateIn, flush::FlushIn, link::LinkIn, lk::LkIn, mkdir::MkdirIn, mknod::MknodIn, open::OpenOut,
+        rename::Rename2In,
+    },
 };
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
@@ -15,9 +18,6 @@ use super::{
     inodes::{DaemonNode, Forgotten, Place},
     request::Request,
 };
-
-/// `l_type` of a lock that is given back.
-const UNLOCK: u32 = libc::F_UNLCK as u32;
 
 /// What the kernel gets behind the header of a reply without an error.
 #[derive(Debug, PartialEq, Eq)]
@@ -49,10 +49,18 @@ impl Tables {
     /// [`Self::is_read`] tells for which requests it is needed.
     pub(super) fn answered(&mut self, request: &Request<'_>, body: Vec<u8>) -> Answer {
         let answer = match request.opcode {
-            Some(Opcode::Lookup | Opcode::Symlink) => self.entry(request.place(0), body),
-            Some(Opcode::Mknod) => self.entry(request.place(size_of::<MknodIn>()), body),
-            Some(Opcode::Mkdir) => self.entry(request.place(size_of::<MkdirIn>()), body),
-            Some(Opcode::Link) => self.entry(request.place(size_of::<LinkIn>()), body),
+            Some(Opcode::Lookup) => self.looked_up(request.place(0), body),
+            Some(Opcode::Symlink) => self.made(request.place(0), Some(libc::S_IFLNK), body),
+            Some(Opcode::Mknod) => {
+                let mode = request.word(std::mem::offset_of!(MknodIn, mode));
+                self.made(request.place(size_of::<MknodIn>()), Some(mode & libc::S_IFMT), body)
+            }
+            Some(Opcode::Mkdir) => self.made(request.place(size_of::<MkdirIn>()), Some(libc::S_IFDIR), body),
+            Some(Opcode::Link) => {
+                let linked = NodeId(request.long(std::mem::offset_of!(LinkIn, oldnodeid)));
+                let kind = self.inodes.identity(linked).map(|identity| identity.kind());
+                self.made(request.place(size_of::<LinkIn>()), kind, body)
+            }
             Some(Opcode::Create) => self.created(request, request.place(size_of::<CreateIn>()), body),
             Some(Opcode::Tmpfile) => self.created(request, None, body),
             Some(Opcode::Open | Opcode::Opendir) => self.opened(request, body),
@@ -84,6 +92,23 @@ impl Tables {
         )
     }
 
+    /// Whether a reply to such a request says anything that is taken note of.
+    pub(super) fn is_noted(opcode: Option<Opcode>) -> bool {
+        let is_done = matches!(
+            opcode,
+            Some(
+                Opcode::Unlink
+                    | Opcode::Rmdir
+                    | Opcode::Rename
+                    | Opcode::Rename2
+                    | Opcode::Setlk
+                    | Opcode::Setlkw
+                    | Opcode::Flush
+            )
+        );
+        is_done || Self::is_read(opcode)
+    }
+
     fn done(&mut self, request: &Request<'_>) {
         match request.opcode {
             Some(Opcode::Unlink | Opcode::Rmdir) => {
@@ -97,37 +122,45 @@ impl Tables {
                 }
             }
             Some(Opcode::Setlk | Opcode::Setlkw) => {
-                let Ok((args, _)) = LkIn::read_from_prefix(request.args) else { return };
-                let is_whole = args.lk.start.get() == 0 && args.lk.end.get() >= i64::MAX as u64;
-                let is_unlock = args.lk.type_.get() == UNLOCK;
-                if !is_unlock || is_whole {
-                    self.handles.locked(request.handle(), !is_unlock);
-                }
+                let _ = LkIn::read_from_prefix(request.args).map(|(args, _)| self.handles.locked(&args));
+            }
+            Some(Opcode::Flush) => {
+                self.handles.flushed(request.handle(), request.long(std::mem::offset_of!(FlushIn, lock_owner)));
             }
             _ => {}
         }
     }
 
-    fn entry(&mut self, place: Option<Place>, mut body: Vec<u8>) -> Option<Answer> {
+    fn looked_up(&mut self, place: Option<Place>, mut body: Vec<u8>) -> Option<Answer> {
         let (entry, _) = EntryOut::mut_from_prefix(&mut body).ok()?;
-        self.enter(entry, place);
+        // An entry without a number says that the name is absent.
+        if entry.nodeid.get() == 0 {
+            place.map(|place| self.inodes.unname(&place));
+        } else {
+            kind_of(entry)?;
+            self.inodes.entered(entry, place);
+        }
         Some(Answer::Body(body))
     }
 
-    /// An entry without a number says that the name is absent.
-    fn enter(&mut self, entry: &mut EntryOut, place: Option<Place>) {
-        if entry.nodeid.get() != 0 {
-            self.inodes.entered(entry, place);
-        } else if let Some(place) = place {
-            self.inodes.unname(&place);
-        }
+    /// Of what was made, which has to be of this type.
+    fn made(&mut self, place: Option<Place>, kind: Option<u32>, mut body: Vec<u8>) -> Option<Answer> {
+        let (entry, _) = EntryOut::mut_from_prefix(&mut body).ok()?;
+        self.enter_new(entry, place, kind)?;
+        Some(Answer::Body(body))
+    }
+
+    /// Nothing, and nothing is entered, where the kernel would refuse it: it forgets nothing then.
+    fn enter_new(&mut self, entry: &mut EntryOut, place: Option<Place>, kind: Option<u32>) -> Option<()> {
+        let is_taken = entry.nodeid.get() > NodeId::ROOT.0 && kind_of(entry)? == kind?;
+        is_taken.then(|| self.inodes.entered(entry, place))
     }
 
     fn created(&mut self, request: &Request<'_>, place: Option<Place>, mut body: Vec<u8>) -> Option<Answer> {
         let (entry, rest) = EntryOut::mut_from_prefix(&mut body).ok()?;
-        let out = OpenOut::mut_from_bytes(rest).ok().filter(|_| entry.nodeid.get() != 0)?;
+        let out = OpenOut::mut_from_bytes(rest).ok()?;
         let node = DaemonNode(entry.nodeid.get());
-        self.inodes.entered(entry, place);
+        self.enter_new(entry, place, Some(libc::S_IFREG))?;
         self.open(request, entry.nodeid.into(), node, out);
         Some(Answer::Body(body))
     }
@@ -166,36 +199,57 @@ impl Tables {
     }
 
     /// The kernel did not take what [`Self::answered`] made: nobody waits any more. Gives what the daemon is to drop.
-    pub(super) fn untaken(&mut self, request: &Request<'_>, body: &[u8]) -> Option<Forgotten> {
-        match request.opcode {
-            Some(Opcode::Open | Opcode::Opendir) => {
-                // The daemon keeps it open until the end of the connection: rare, and bounded by that.
-                let _ = OpenOut::read_from_bytes(body).map(|out| self.handles.released(Handle(out.fh.get())));
-                None
-            }
-            Some(Opcode::Readdirplus) => None,
-            _ => {
-                let (entry, _) = EntryOut::read_from_prefix(body).ok()?;
-                self.inodes.forget(entry.nodeid.into(), 1)
-            }
+    ///
+    /// What it has opened it keeps open until the end of the connection: rare, and bounded by that.
+    pub(super) fn untaken(&mut self, request: &Request<'_>, body: &[u8]) -> Vec<Forgotten> {
+        let opened = match request.opcode {
+            Some(Opcode::Open | Opcode::Opendir) => Some(body),
+            Some(Opcode::Create | Opcode::Tmpfile) => body.get(size_of::<EntryOut>()..),
+            _ => None,
+        };
+        if let Some((out, _)) = opened.and_then(|opened| OpenOut::read_from_prefix(opened).ok()) {
+            // What the daemon does not have needs no closing.
+            let _ = self.handles.released(Handle(out.fh.get()));
         }
+        let nodeids = match request.opcode {
+            Some(Opcode::Open | Opcode::Opendir) => Vec::new(),
+            Some(Opcode::Readdirplus) => plus_nodeids(body),
+            _ => EntryOut::read_from_prefix(body).map(|(entry, _)| entry.nodeid.into()).into_iter().collect(),
+        };
+        nodeids.into_iter().filter_map(|nodeid| self.inodes.forget(nodeid, 1)).collect()
     }
 }
 
-/// How long each entry is with its name; the last may lack its padding. Nothing where an entry ends behind the end.
+/// The type of a file, where the kernel takes what is said of it.
+///
+/// Source: linux/fs/fuse/dir.c, `fuse_invalid_attr`.
+fn kind_of(entry: &EntryOut) -> Option<u32> {
+    const KINDS: [u32; 7] =
+        [libc::S_IFREG, libc::S_IFDIR, libc::S_IFLNK, libc::S_IFCHR, libc::S_IFBLK, libc::S_IFIFO, libc::S_IFSOCK];
+    let kind = entry.attr.mode.get() & libc::S_IFMT;
+    (KINDS.contains(&kind) && i64::try_from(entry.attr.size.get()).is_ok()).then_some(kind)
+}
+
+/// How long each entry is with its name and padding. Nothing where one has a name that is none, or ends behind the end: the kernel
+/// passes the rest over then, and forgets nothing of it.
 fn plus_lens(mut body: &[u8]) -> Option<Vec<usize>> {
     let mut lens = Vec::new();
     while !body.is_empty() {
         let (plus, rest) = DirentPlus::ref_from_prefix(body).ok()?;
-        let namelen = plus.dirent.namelen.get() as usize;
-        if namelen == 0 || namelen > rest.len() {
-            return None;
-        }
-        let len = padded_len(size_of::<DirentPlus>(), namelen).min(body.len());
+        let name = rest.get(..plus.dirent.namelen.get() as usize)?;
+        Name::new(name).map_or_else(|error| error == NameError::Dots, |_| true).then_some(())?;
+        let len = padded_len(size_of::<DirentPlus>(), name.len());
+        body = body.get(len..)?;
         lens.push(len);
-        body = &body[len..];
     }
     Some(lens)
+}
+
+/// The numbers in entries that [`plus_lens`] has found right.
+fn plus_nodeids(body: &[u8]) -> Vec<NodeId> {
+    let mut rest = body;
+    let ones = plus_lens(body).unwrap_or_default().into_iter().filter_map(|len| rest.split_off(..len));
+    ones.filter_map(|one| Some(DirentPlus::read_from_prefix(one).ok()?.0.entry.nodeid.into())).collect()
 }
 
 /// For messages to the daemon.

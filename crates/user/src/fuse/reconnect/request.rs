@@ -129,6 +129,8 @@ impl Tables {
                 put(message, offset_of!(InHeader, nodeid), node.0);
                 return Ok(Verdict::Send);
             }
+            // It may hold numbers, and nobody knows where.
+            None => return Err(Errno::NOSYS),
             // The time of birth tells files apart, and only the daemon's that is started for this is sure to know it: see
             // `Options::daemon_args`. The kernel asks as if it had no such daemon.
             Some(Opcode::Statx) => return Err(Errno::NOSYS),

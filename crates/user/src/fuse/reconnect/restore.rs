@@ -1,22 +1,19 @@
 //! A new daemon learns what the kernel holds: inodes are looked up by their names, and files opened.
 //!
 //! All at once, before anything else is asked: what somebody removes or renames on the host later is known by then, and nothing
-//! has to be looked up between a request and its answer. As many questions are under way as there are slots.
+//! has to be looked up between a request and its answer. How it is asked is in [`converse`](super::converse).
 
-use std::{
-    collections::{HashMap, VecDeque},
-    time::Duration,
-};
+use std::collections::VecDeque;
 
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use transom_wire::{
     Handle, NodeId, Opcode,
     attr::{AttrOut, EntryOut},
-    header::InHeader,
     ops::{
         getattr::GetattrIn,
         open::{OpenIn, OpenOut},
+        release::ReleaseIn,
         statx::{StatxIn, StatxOut},
     },
 };
@@ -24,37 +21,14 @@ use zerocopy::{FromBytes, FromZeros as _, IntoBytes as _};
 
 use super::{
     Promise, Reconnect, Tables,
+    converse::{Question, Questions, UNIQUE},
     handles::{DaemonHandle, Known, Opened},
     inodes::{DaemonNode, Forgotten, Found, Identity, Place},
 };
-use crate::fuse::{InitError, MountError, init, lane::Lane, negotiate::Deadline, sleep::Sleep};
+use crate::fuse::{InitError, MountError, init, lane::Lane, sleep::Sleep};
 
-/// How long one answer may take.
-const ANSWER_MAX: Duration = Duration::from_secs(10);
-/// The number of each of our requests; the kernel's are not under way yet.
-const UNIQUE: u64 = 1 << 63;
 /// Of `stx_mask`: the time of birth is told.
 const STATX_BTIME: u32 = 0x800;
-
-/// A request of our own.
-struct Question {
-    opcode: Opcode,
-    node: DaemonNode,
-    uid: u32,
-    gid: u32,
-    args: Vec<u8>,
-}
-
-/// Questions of which each answer may lead to others.
-trait Questions {
-    type Job;
-
-    /// Nothing while there is none, or none until an answer comes.
-    fn next(&mut self) -> Option<(Self::Job, Question)>;
-
-    /// `answer` is what follows the header.
-    fn answered(&mut self, job: Self::Job, answer: Result<Vec<u8>, Errno>);
-}
 
 impl Lane {
     /// The daemon has answered INIT with `answer`, which goes to the kernel: later ones will have to keep it.
@@ -75,7 +49,7 @@ impl Lane {
         let tables = &reconnect.tables;
         self.converse(&mut sleep, &mut Names::new(tables))?;
         let wanted = tables.lock().handles.wanted().into();
-        self.converse(&mut sleep, &mut Files { tables, wanted })?;
+        self.converse(&mut sleep, &mut Files::new(tables, wanted))?;
         tables.lock().inodes.settle();
         Ok(())
     }
@@ -97,65 +71,6 @@ impl Lane {
         let mut root = Root { ino: None, is_asked: false };
         self.converse(sleep, &mut root)?;
         Ok(root.ino)
-    }
-
-    /// Asks until there is nothing more to ask.
-    fn converse<Q: Questions>(&mut self, sleep: &mut Sleep, questions: &mut Q) -> Result<(), InitError> {
-        let mut jobs = HashMap::new();
-        loop {
-            while self.slots.has_free()
-                && let Some((job, question)) = questions.next()
-                && let Some(slot) = self.slots.take()
-            {
-                self.post(slot, &question.message());
-                jobs.insert(slot, job);
-            }
-            if jobs.is_empty() {
-                return Ok(());
-            }
-            let (slot, answer) = self.await_answer(sleep)?;
-            if let Some(job) = jobs.remove(&slot) {
-                questions.answered(job, answer);
-            }
-        }
-    }
-
-    fn post(&mut self, slot: u16, message: &[u8]) {
-        let Ok((header, _)) = InHeader::read_from_prefix(message) else { return };
-        self.memory.memory.write(self.slots.request(slot), message);
-        self.send(slot, &header, message.len());
-    }
-
-    /// The next answer, and whose it is. Errors: none came.
-    fn await_answer(&mut self, sleep: &mut Sleep) -> Result<(u16, Result<Vec<u8>, Errno>), InitError> {
-        let used = self.await_reply(sleep, &Deadline::new(ANSWER_MAX))?;
-        let len = self.in_flight[usize::from(used.cookie)].len;
-        let answer = self.read_answer(used, len).map_err(|error| match error {
-            InitError::Refused(errno) => errno,
-            _ => Errno::IO,
-        });
-        self.in_flight[usize::from(used.cookie)].is_under_way = false;
-        self.slots.give(used.cookie);
-        Ok((used.cookie, answer))
-    }
-}
-
-impl Question {
-    fn new(opcode: Opcode, node: DaemonNode, args: Vec<u8>) -> Self {
-        Self { opcode, node, uid: 0, gid: 0, args }
-    }
-
-    fn message(&self) -> Vec<u8> {
-        let header = InHeader {
-            len: ((size_of::<InHeader>() + self.args.len()) as u32).into(),
-            opcode: (self.opcode as u32).into(),
-            unique: UNIQUE.into(),
-            nodeid: self.node.0.into(),
-            uid: self.uid.into(),
-            gid: self.gid.into(),
-            ..InHeader::new_zeroed()
-        };
-        [header.as_bytes(), &self.args].concat()
     }
 }
 
@@ -180,7 +95,7 @@ impl Questions for Root {
 }
 
 /// Looks inodes up, from the root on.
-struct Names<'t> {
+pub(super) struct Names<'t> {
     tables: &'t Mutex<Tables>,
     /// Directories that the daemon knows, and whose names were not asked for.
     directories: VecDeque<NodeId>,
@@ -190,7 +105,7 @@ struct Names<'t> {
 }
 
 /// What is asked about the inode that `place` stood for.
-struct Step {
+pub(super) struct Step {
     nodeid: NodeId,
     place: Place,
     /// What the daemon has found there, where it is asked when that was born.
@@ -198,7 +113,7 @@ struct Step {
 }
 
 impl<'t> Names<'t> {
-    fn new(tables: &'t Mutex<Tables>) -> Self {
+    pub(super) fn new(tables: &'t Mutex<Tables>) -> Self {
         Self { tables, directories: VecDeque::from([NodeId::ROOT]), steps: VecDeque::new(), has_births: true }
     }
 
@@ -246,14 +161,22 @@ impl Questions for Names<'_> {
             let identity = self.tables.lock().inodes.identity(step.nodeid);
             let birth = answer.map(|body| birth(&body));
             self.has_births &= birth != Err(Errno::NOSYS);
-            let is_same = birth.ok().flatten().is_none_or(|birth| identity.is_some_and(|it| it.is_born_by(birth)));
+            let is_same = match birth {
+                Ok(Some(birth)) => identity.is_some_and(|identity| identity.is_born_by(birth)),
+                // There are none to be told.
+                Ok(None) | Err(Errno::NOSYS) => true,
+                Err(_) => false,
+            };
             return self.judge(step, daemon, is_same);
         }
+        let is_absent = matches!(answer, Err(Errno::NOENT | Errno::NOTDIR));
         let entry = read::<EntryOut>(answer);
-        let Some(entry) = entry.filter(|entry| entry.nodeid.get() > NodeId::ROOT.0) else {
+        if is_absent || entry.is_some_and(|entry| entry.nodeid.get() == 0) {
             self.tables.lock().inodes.unname_of(step.nodeid, &step.place);
             return;
-        };
+        }
+        // Otherwise the name is kept: this daemon cannot use it, and the next one may.
+        let Some(entry) = entry.filter(|entry| entry.nodeid.get() > NodeId::ROOT.0) else { return };
         let daemon = DaemonNode(entry.nodeid.get());
         let identity = self.tables.lock().inodes.identity(step.nodeid);
         match identity.map_or(Some(false), |identity| identity.matches(&Identity::of(&entry))) {
@@ -276,31 +199,56 @@ fn birth(body: &[u8]) -> Option<(u64, u32)> {
 }
 
 /// Opens files.
-struct Files<'t> {
+pub(super) struct Files<'t> {
     tables: &'t Mutex<Tables>,
     wanted: VecDeque<(Handle, Opened)>,
+    /// What the kernel has closed while it was being opened.
+    unwanted: VecDeque<(Known, Opened)>,
+}
+
+pub(super) enum FileJob {
+    Open(Handle, Opened, DaemonNode),
+    Close,
+}
+
+impl<'t> Files<'t> {
+    pub(super) fn new(tables: &'t Mutex<Tables>, wanted: VecDeque<(Handle, Opened)>) -> Self {
+        Self { tables, wanted, unwanted: VecDeque::new() }
+    }
 }
 
 impl Questions for Files<'_> {
-    type Job = (Handle, DaemonNode);
+    type Job = FileJob;
 
-    fn next(&mut self) -> Option<(Self::Job, Question)> {
+    fn next(&mut self) -> Option<(FileJob, Question)> {
+        if let Some((Known { handle, node }, opened)) = self.unwanted.pop_front() {
+            let args = ReleaseIn { fh: handle.0.into(), flags: opened.flags.into(), ..ReleaseIn::new_zeroed() };
+            let opcode = if opened.is_dir { Opcode::Releasedir } else { Opcode::Release };
+            return Some((FileJob::Close, Question::new(opcode, node, args.as_bytes().into())));
+        }
         loop {
             let (handle, opened) = self.wanted.pop_front()?;
-            let node = self.tables.lock().inodes.daemon_of(opened.nodeid);
-            let Ok(node) = node else { continue };
+            let node = {
+                let tables = self.tables.lock();
+                let is_open = tables.handles.known(handle) != Err(Errno::BADF);
+                tables.inodes.daemon_of(opened.nodeid).ok().filter(|_| is_open)
+            };
+            let Some(node) = node else { continue };
             let opcode = if opened.is_dir { Opcode::Opendir } else { Opcode::Open };
             let args = OpenIn { flags: opened.flags.into(), open_flags: 0.into() };
             let question = Question::new(opcode, node, args.as_bytes().into());
-            return Some(((handle, node), Question { uid: opened.uid, gid: opened.gid, ..question }));
+            return Some((
+                FileJob::Open(handle, opened, node),
+                Question { uid: opened.uid, gid: opened.gid, ..question },
+            ));
         }
     }
 
-    fn answered(&mut self, (handle, node): Self::Job, answer: Result<Vec<u8>, Errno>) {
-        if let Some(out) = read::<OpenOut>(answer) {
-            // Closing waits for us, so it is still open.
-            let known = Known { handle: DaemonHandle(out.fh.get()), node };
-            self.tables.lock().handles.reopened(handle, known);
+    fn answered(&mut self, job: FileJob, answer: Result<Vec<u8>, Errno>) {
+        let (FileJob::Open(handle, opened, node), Some(out)) = (job, read::<OpenOut>(answer)) else { return };
+        let known = Known { handle: DaemonHandle(out.fh.get()), node };
+        if !self.tables.lock().handles.reopened(handle, known) {
+            self.unwanted.push_back((known, opened));
         }
     }
 }

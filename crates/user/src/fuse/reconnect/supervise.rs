@@ -36,7 +36,7 @@ impl Supervisor {
     /// Serves until the mount ends.
     pub(in crate::fuse) fn run(self, mut lanes: Vec<Lane>) {
         let wait_max = self.options.reconnect.unwrap_or_default();
-        let mut limit = Limit::new(wait_max, self.source.starts_daemon());
+        let mut limit = Limit::new(wait_max, self.source.starts_daemon(), now_ns());
         let end = loop {
             let (left, end) = self.carry(lanes);
             if !matches!(end, End::Gone | End::Broken(_)) || self.reconnect.cause().is_some() {
@@ -44,7 +44,10 @@ impl Supervisor {
             }
             self.settle(left);
             match self.again(&mut limit, end) {
-                Ok(next) => lanes = next,
+                Ok(next) => {
+                    limit.served(now_ns());
+                    lanes = next;
+                }
                 Err(end) => break end,
             }
         };
@@ -115,7 +118,9 @@ impl Supervisor {
                 served: &self.served,
             };
             let done = done.as_fd();
-            scope.spawn(move || waiting.run(done));
+            let thread = std::thread::Builder::new().name("transom-waiting".into());
+            let thread = thread.spawn_scoped(scope, move || waiting.run(done));
+            thread.map_err(|error| End::Kernel(Errno::from_io_error(&error).unwrap_or(Errno::AGAIN)))?;
             let lanes = self.attempts(limit, why);
             // It fails for a bad number or buffer only.
             let _ = rustix::io::write(done, &1u64.to_ne_bytes());

@@ -1,6 +1,6 @@
 //! The tables against a plain model: paths as the kernel has them, through two daemons.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::RangeInclusive};
 
 use proptest::prelude::*;
 use rustix::io::Errno;
@@ -8,7 +8,12 @@ use transom_wire::{
     Handle, NodeId, Opcode,
     attr::{Attr, EntryOut},
     header::InHeader,
-    ops::{open::OpenOut, rename::Rename2In},
+    ops::{
+        flush::FlushIn,
+        lk::{FileLock, LkIn},
+        open::OpenOut,
+        rename::Rename2In,
+    },
 };
 use zerocopy::{FromBytes as _, FromZeros as _, IntoBytes as _};
 
@@ -19,7 +24,7 @@ use super::{
     request::{Request, Verdict},
 };
 
-fn message(opcode: Opcode, nodeid: u64, args: &[u8]) -> Vec<u8> {
+pub(super) fn message(opcode: Opcode, nodeid: u64, args: &[u8]) -> Vec<u8> {
     let header = InHeader {
         len: ((size_of::<InHeader>() + args.len()) as u32).into(),
         opcode: (opcode as u32).into(),
@@ -30,24 +35,46 @@ fn message(opcode: Opcode, nodeid: u64, args: &[u8]) -> Vec<u8> {
 }
 
 /// A file with this number on the host, which the daemon knows by another.
-fn entry(daemon: u64, ino: u64) -> EntryOut {
+pub(super) fn entry(daemon: u64, ino: u64) -> EntryOut {
     let attr = Attr { ino: ino.into(), mode: 0o100_644.into(), ctime: 100.into(), ..Attr::default() };
     EntryOut { nodeid: daemon.into(), attr, ..EntryOut::default() }
 }
 
-fn place(name: &str) -> Place {
+pub(super) fn place(name: &str) -> Place {
     Place { parent: NodeId::ROOT, name: name.as_bytes().into() }
 }
 
 /// The daemon has answered LOOKUP of `name`; gives the kernel's number.
-fn look_up(tables: &mut Tables, name: &str, daemon: u64, ino: u64) -> u64 {
+pub(super) fn look_up(tables: &mut Tables, name: &str, daemon: u64, ino: u64) -> u64 {
     let request = message(Opcode::Lookup, 1, format!("{name}\0").as_bytes());
     let answer = tables.answered(&Request::new(&request).unwrap(), entry(daemon, ino).as_bytes().to_vec());
     let Answer::Body(body) = answer else { panic!("{answer:?}") };
     EntryOut::read_from_bytes(&body).unwrap().nodeid.get()
 }
 
-fn lose_daemon(tables: &mut Tables) {
+/// The daemon has answered OPEN with 33; gives the kernel's handle.
+pub(super) fn open(tables: &mut Tables, nodeid: u64) -> Handle {
+    let request = message(Opcode::Open, nodeid, &(libc::O_RDWR | libc::O_TRUNC).to_le_bytes());
+    let out = OpenOut { fh: 33.into(), ..OpenOut::new_zeroed() };
+    let answer = tables.answered(&Request::new(&request).unwrap(), out.as_bytes().to_vec());
+    let Answer::Body(body) = answer else { panic!("{answer:?}") };
+    Handle(OpenOut::read_from_bytes(&body).unwrap().fh.get())
+}
+
+/// The daemon has done SETLK of a POSIX lock.
+fn lock(tables: &mut Tables, handle: Handle, owner: u64, kind: i32, range: RangeInclusive<u64>) {
+    let lk = FileLock {
+        start: (*range.start()).into(),
+        end: (*range.end()).into(),
+        type_: (kind as u32).into(),
+        pid: 1.into(),
+    };
+    let args = LkIn { fh: handle.into(), owner: owner.into(), lk, lk_flags: 0.into(), padding: 0.into() };
+    let request = message(Opcode::Setlk, 2, args.as_bytes());
+    assert_eq!(tables.answered(&Request::new(&request).unwrap(), Vec::new()), Answer::AsItIs);
+}
+
+pub(super) fn lose_daemon(tables: &mut Tables) {
     tables.inodes.disconnected();
     tables.handles.disconnected();
 }
@@ -88,15 +115,8 @@ fn a_file_is_the_same_by_number_type_and_time() {
 fn a_file_with_locks_fails_after_the_daemon_and_another_is_wanted_again() {
     let mut tables = Tables::default();
     let nodeid = look_up(&mut tables, "file", 700, 5);
-    let open = |tables: &mut Tables| {
-        let request = message(Opcode::Open, nodeid, &(libc::O_RDWR | libc::O_TRUNC).to_le_bytes());
-        let out = OpenOut { fh: 33.into(), ..OpenOut::new_zeroed() };
-        let answer = tables.answered(&Request::new(&request).unwrap(), out.as_bytes().to_vec());
-        let Answer::Body(body) = answer else { panic!("{answer:?}") };
-        Handle(OpenOut::read_from_bytes(&body).unwrap().fh.get())
-    };
-    let (locked, free) = (open(&mut tables), open(&mut tables));
-    tables.handles.locked(locked, true);
+    let (locked, free) = (open(&mut tables, nodeid), open(&mut tables, nodeid));
+    lock(&mut tables, locked, 7, libc::F_WRLCK, 0..=9);
     lose_daemon(&mut tables);
     let wanted = tables.handles.wanted();
     assert_eq!(wanted.iter().map(|(handle, opened)| (*handle, opened.flags)).collect::<Vec<_>>(), [(free, 2)]);
@@ -104,6 +124,30 @@ fn a_file_with_locks_fails_after_the_daemon_and_another_is_wanted_again() {
     // Closing what the daemon does not have is done here.
     let mut release = message(Opcode::Release, nodeid, &[locked.0.to_le_bytes(), [0; 8], [0; 8]].concat());
     assert_eq!(tables.renumber(&mut release), Verdict::Answer(Ok(())));
+}
+
+#[test]
+fn a_lock_lasts_until_its_own_owner_gives_all_of_it_back_or_closes_the_file() {
+    const ALL: RangeInclusive<u64> = 0..=i64::MAX as u64;
+    let mut tables = Tables::default();
+    let nodeid = look_up(&mut tables, "file", 700, 5);
+    let handles: Vec<_> = (0..4).map(|_| open(&mut tables, nodeid)).collect();
+    for &handle in &handles {
+        lock(&mut tables, handle, 7, libc::F_WRLCK, 0..=9);
+        // Another process with the same open file takes and gives back what does not touch it.
+        lock(&mut tables, handle, 8, libc::F_RDLCK, ALL);
+        lock(&mut tables, handle, 8, libc::F_UNLCK, ALL);
+    }
+    lock(&mut tables, handles[1], 7, libc::F_UNLCK, ALL);
+    lock(&mut tables, handles[2], 7, libc::F_UNLCK, 0..=4);
+    for (handle, owner) in [(handles[3], 7), (handles[0], 8)] {
+        let args = FlushIn { fh: handle.into(), lock_owner: owner.into(), ..FlushIn::new_zeroed() };
+        let request = message(Opcode::Flush, nodeid, args.as_bytes());
+        tables.answered(&Request::new(&request).unwrap(), Vec::new());
+    }
+    lose_daemon(&mut tables);
+    let lost = handles.iter().map(|&handle| tables.handles.known(handle).unwrap_err());
+    assert_eq!(lost.collect::<Vec<_>>(), [Errno::IO, Errno::STALE, Errno::IO, Errno::STALE]);
 }
 
 #[test]
@@ -208,21 +252,5 @@ proptest! {
                 }
             }
         }
-    }
-
-    #[test]
-    fn no_bytes_of_either_side_make_it_panic(
-        opcode in 0..60u32,
-        args in prop::collection::vec(any::<u8>(), 0..400),
-        body in prop::collection::vec(any::<u8>(), 0..700),
-    ) {
-        let mut tables = Tables::default();
-        let header = InHeader { opcode: opcode.into(), nodeid: 1.into(), ..InHeader::new_zeroed() };
-        let mut message = [header.as_bytes(), &args].concat();
-        let kept = message.clone();
-        tables.renumber(&mut message);
-        tables.forgotten(&kept);
-        tables.answered(&Request::new(&kept).unwrap(), body);
-        super::repeat::is_repeatable(&Request::new(&kept).unwrap());
     }
 }

@@ -94,6 +94,11 @@ impl Waiting<'_> {
                 // Nobody waits any more where this fails.
                 let _ = self.kernels[lane].done(request.header.unique.get());
             }
+            // No program waits for these, so nothing bounds how many come. What no daemon has open is closed.
+            Some(Opcode::Release | Opcode::Releasedir) if self.reconnect.close_lost(request.handle()) => {
+                // Nobody waits any more where this fails.
+                let _ = self.kernels[lane].done(request.header.unique.get());
+            }
             _ => self.backlog.put(Parked { lane, header: request.header, message: message.to_vec() }),
         }
     }
