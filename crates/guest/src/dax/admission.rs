@@ -52,8 +52,10 @@ impl Heat {
         epoch.wrapping_sub((self.counted.load(Ordering::Relaxed) >> 16) as u16) >= IDLE_EPOCHS
     }
 
-    pub(super) fn reset(&self) {
-        self.counted.store(0, Ordering::Relaxed);
+    /// Something new lies at the place, for which there were `uses` requests: with fewer than it has earned, it would be the
+    /// next one's victim.
+    pub(super) fn begin(&self, epoch: u16, uses: u8) {
+        self.counted.store(pack(epoch, uses), Ordering::Relaxed);
         self.is_left.store(false, Ordering::Relaxed);
     }
 
@@ -128,6 +130,11 @@ impl Admission {
         let now = before.saturating_add(worth.min(u8::MAX.into()) as u8);
         ghost.store(u64::from(tag) << 32 | u64::from(pack(epoch, now)), Ordering::Relaxed);
         worth.max(now.into())
+    }
+
+    /// The uses with which a part begins that was asked for `asked` times, or has to have a place at any price.
+    pub(super) fn credit(asked: u32) -> u8 {
+        if asked == u32::MAX { WORTH_MIN as u8 } else { asked.clamp(WORTH_MIN, u8::MAX.into()) as u8 }
     }
 
     /// Whether a part that was asked for `asked` times deserves a place that was used `used` times.

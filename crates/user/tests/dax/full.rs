@@ -30,6 +30,27 @@ fn a_working_set_larger_than_the_window_is_served_right_and_changes_the_window_l
 }
 
 #[test]
+fn a_window_that_a_scan_has_filled_settles_for_random_accesses() {
+    let dir = on_disk();
+    fs::write(dir.path().join("file"), vec![7; 32 * RANGE]).unwrap();
+    let guest = Guest::new(dir.path(), 16, "generic", CacheMode::None);
+    let file = guest.fs.open("file", &OpenOptions::new().read(true)).unwrap();
+    let mut bytes = vec![0; 4096];
+    for at in (0..32 * RANGE).step_by(4096) {
+        file.read_exact_at(at as u64, &mut bytes).unwrap();
+    }
+    let before = guest.counts();
+    let mut random = 1_usize;
+    for _ in 0..40_000 {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        file.read_exact_at(((random >> 33) % (32 * RANGE / 4096) * 4096) as u64, &mut bytes).unwrap();
+    }
+    let counts = guest.counts();
+    let replaced = counts.replaced - before.replaced;
+    assert!(replaced < 200, "the window is changed all the time: {replaced} in {counts:?}");
+}
+
+#[test]
 fn a_sequential_reader_goes_round_in_few_places_and_asks_little() {
     let dir = on_disk();
     fs::write(dir.path().join("scan"), patterned(0, 16 * RANGE, 6)).unwrap();
