@@ -6,7 +6,11 @@
 mod background;
 mod command_line;
 
-use std::{io, path::Path, process::ExitCode};
+use std::{
+    io::{self, IsTerminal as _},
+    path::Path,
+    process::ExitCode,
+};
 
 use anyhow::{Context as _, Result};
 use signal_hook::{
@@ -37,6 +41,7 @@ fn warning(mount: &Mount) -> Option<String> {
 /// Has what the mount finds worth a warning written to standard error.
 fn log() {
     let log = tracing_subscriber::fmt().with_writer(io::stderr).without_time().with_target(false);
+    let log = log.with_ansi(io::stderr().is_terminal());
     // There is one already where a test runs this.
     let _ = log.with_max_level(tracing::Level::WARN).try_init();
 }

@@ -4,6 +4,7 @@
 mod common;
 mod passthrough;
 mod reconnect;
+mod restore;
 
 use std::{
     fs, io,

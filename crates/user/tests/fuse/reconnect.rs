@@ -29,18 +29,18 @@ const LONG: Duration = Duration::from_secs(60);
 const FILLERS: u32 = 1000;
 
 /// A mount that reconnects, of a directory on the disk.
-struct Lasting {
-    mount: Mount,
+pub(crate) struct Lasting {
+    pub(crate) mount: Mount,
     host: TempDir,
     at: TempDir,
 }
 
-fn options() -> Options {
+pub(crate) fn options() -> Options {
     Options { reconnect: Some(LONG), ..Options::default() }
 }
 
 impl Lasting {
-    fn start(program: &Program) -> Self {
+    pub(crate) fn start(program: &Program) -> Self {
         let (host, at) = (common::on_disk(), tempfile::tempdir().unwrap());
         let share = mount::Mount::builder().shared_dir(host.path()).daemon(program.clone());
         let mount = Mount::start(share, at.path(), options()).unwrap();
@@ -63,12 +63,12 @@ impl Lasting {
         self.host.path().join(name)
     }
 
-    fn at(&self, name: &str) -> PathBuf {
+    pub(crate) fn at(&self, name: &str) -> PathBuf {
         self.at.path().join(name)
     }
 
     /// Kills the daemon, and returns when there is another.
-    fn kill(&self) {
+    pub(crate) fn kill(&self) {
         kill(&self.mount);
     }
 }
@@ -418,31 +418,6 @@ fn what_was_locked_in_the_daemon_fails_until_it_is_opened_again() {
     given_back.sync_all().unwrap();
     closed.sync_all().unwrap();
     drop((held, given_back, closed));
-    unmount(&mut lasting.mount);
-}
-
-#[test]
-fn a_daemon_that_dies_while_it_learns_what_is_open_is_as_none() {
-    needs_mounts!();
-    let mut program = common::transomd();
-    program.args = options().daemon_args();
-    let mut lasting = Lasting::start(&program);
-    fs::create_dir_all(lasting.at("a/b")).unwrap();
-    let files: Vec<_> = (0..200)
-        .map(|index| {
-            let path = lasting.at(&format!("a/b/{index}"));
-            fs::write(&path, index.to_string()).unwrap();
-            File::open(path).unwrap()
-        })
-        .collect();
-    // Each as soon as it is there.
-    for _ in 0..3 {
-        lasting.kill();
-    }
-    for (index, file) in files.iter().enumerate() {
-        assert_eq!(std::io::read_to_string(file).unwrap(), index.to_string());
-    }
-    drop(files);
     unmount(&mut lasting.mount);
 }
 
