@@ -30,16 +30,6 @@ pub struct Contents {
 }
 
 impl Contents {
-    /// Does `groups` alone. Errors: the suite has none of them.
-    pub fn keep(&mut self, groups: &[Group]) -> anyhow::Result<()> {
-        for part in &mut self.parts {
-            part.groups.retain(|group| groups.contains(group));
-        }
-        self.parts.retain(|part| !part.groups.is_empty());
-        anyhow::ensure!(!self.parts.is_empty(), "the suite has no such group");
-        Ok(())
-    }
-
     /// Does not do `groups`, and says why.
     pub fn leave_out(&mut self, groups: &[Group], reason: &str) {
         for part in &mut self.parts {
@@ -66,10 +56,31 @@ impl Suite {
         crate::name_of(&self)
     }
 
-    /// Its contents, with every count of files and operations multiplied by `scale`.
-    pub fn contents(self, scale: f64) -> Contents {
+    /// Its contents, or of them only the groups `only` if there are any, with every count of files and operations multiplied by
+    /// `scale`. Errors: it has none of these groups.
+    pub fn contents(self, scale: f64, only: &[Group]) -> anyhow::Result<Contents> {
         let mut notes = Vec::new();
-        let parts = self.groups().into_iter().map(|groups| {
+        let mut wanted = self.groups();
+        if !only.is_empty() {
+            wanted.iter_mut().for_each(|groups| groups.retain(|group| only.contains(group)));
+            wanted.retain(|groups| !groups.is_empty());
+        }
+        if wanted.is_empty() {
+            let names: Vec<_> = self.groups().concat().iter().map(crate::name_of).collect();
+            anyhow::bail!("the suite {} has no such group, but {}", self.name(), names.join(", "));
+        }
+        let has = |group| wanted.iter().flatten().any(|other| *other == group);
+        if has(Group::FioQueue) {
+            notes.push(
+                "not measured: fio's libaio engine itself: 16 threads for each job stand for its queue, and transom bench fio \
+                 runs fio"
+                    .to_owned(),
+            );
+        }
+        if has(Group::Faults) {
+            notes.push("not measured: faults by MAP_SYNC, which need a host file on persistent memory".to_owned());
+        }
+        let parts = wanted.into_iter().map(|groups| {
             let is_guests = groups == [Group::Guests];
             let params = match self {
                 Self::Quick => Params { groups, ..quick() },
@@ -81,16 +92,7 @@ impl Suite {
             params
         });
         let parts = parts.collect();
-        if matches!(self, Self::Seeds | Self::All) {
-            notes.push(
-                "not measured: fio's libaio engine itself: 16 threads for each job stand for its queue, and transom bench fio \
-                 runs fio"
-                    .to_owned(),
-            );
-            notes.push("not measured: faults by MAP_SYNC, which need a host file on persistent memory".to_owned());
-            notes.push("not measured: DMA operations by themselves: transom bench library has them".to_owned());
-        }
-        Contents { parts, rounds: if self == Self::Quick { 7 } else { 5 }, notes }
+        Ok(Contents { parts, rounds: if self == Self::Quick { 7 } else { 5 }, notes })
     }
 
     fn groups(self) -> Vec<Vec<Group>> {
@@ -182,7 +184,7 @@ mod tests {
 
     #[test]
     fn all_has_every_group_once_and_guests_by_themselves() {
-        let contents = Suite::All.contents(1.0);
+        let contents = Suite::All.contents(1.0, &[]).unwrap();
         let groups: Vec<Group> = contents.parts.iter().flat_map(|part| part.groups.clone()).collect();
         assert!(Group::ALL.iter().all(|group| groups.iter().filter(|other| *other == group).count() == 1));
         assert!(contents.parts.iter().any(|part| part.groups == [Group::Guests]));
@@ -190,7 +192,7 @@ mod tests {
 
     #[test]
     fn what_is_left_out_is_told_and_leaves_no_empty_part() {
-        let mut contents = Suite::Scale.contents(1.0);
+        let mut contents = Suite::Scale.contents(1.0, &[]).unwrap();
         contents.leave_out(&[Group::Guests, Group::Breadth], "there is one guest");
         assert_eq!(contents.parts.iter().map(|part| part.groups.clone()).collect::<Vec<_>>(), [[Group::Jobs]]);
         assert!(contents.notes.contains(&"not measured: 1 to 8 guests: there is one guest".to_owned()));
@@ -198,18 +200,18 @@ mod tests {
 
     #[test]
     fn groups_are_kept_alone_and_none_is_an_error() {
-        let mut contents = Suite::All.contents(1.0);
-        contents.keep(&[Group::Guests, Group::Faults]).unwrap();
+        let contents = Suite::All.contents(1.0, &[Group::Guests, Group::Faults]).unwrap();
         assert_eq!(
             contents.parts.iter().map(|part| part.groups.clone()).collect::<Vec<_>>(),
             [[Group::Faults], [Group::Guests]]
         );
-        assert!(Suite::Quick.contents(1.0).keep(&[Group::Guests]).is_err());
+        assert!(!contents.notes.iter().any(|note| note.contains("smallfile")), "{:?}", contents.notes);
+        assert!(Suite::Quick.contents(1.0, &[Group::Guests]).is_err());
     }
 
     #[test]
     fn what_is_scaled_is_told_with_the_original() {
-        let notes = Suite::Seeds.contents(0.5).notes.join("\n");
+        let notes = Suite::Seeds.contents(0.5, &[]).unwrap().notes.join("\n");
         assert!(notes.contains("32 files of 64 KiB") && notes.contains("1024 times as much"), "{notes}");
         assert!(notes.contains("not measured: fio's libaio"), "{notes}");
     }

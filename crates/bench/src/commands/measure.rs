@@ -141,14 +141,7 @@ impl Measure {
             "a daemon at a --socket has one front end at a time: --guest names one kind of guest"
         );
         let candidates = self.candidates()?;
-        let mut contents = self.suite.contents(self.scale);
-        if !self.groups.is_empty() {
-            contents.keep(&self.groups).with_context(|| {
-                let has = self.suite.contents(self.scale).parts.into_iter().flat_map(|part| part.groups);
-                let has: Vec<_> = has.map(|group| crate::name_of(&group)).collect();
-                format!("{} has {}", self.suite.name(), has.join(", "))
-            })?;
-        }
+        let mut contents = self.suite.contents(self.scale, &self.groups)?;
         if !self.sockets.is_empty() {
             contents
                 .leave_out(&[Group::Guests, Group::Breadth], "a daemon at a --socket has one guest and its own share");
