@@ -25,6 +25,10 @@ const LOOK_AGAIN_NS: u64 = 200_000_000;
 /// Looks between two readings of the clock, which may cost as much as a few of them.
 const LOOKS_PER_CLOCK: u32 = 32;
 
+/// Who looks gives others its processor after so long: above what a request takes of a device that is awake, so that replies are
+/// reaped by several and not one by one; below what whoever the reply waits for can lose by it.
+const YIELD_EACH_NS: u64 = 20_000;
+
 /// So often at most is the clock read in one poll: a platform's may stand still.
 const CLOCKS_MAX: u32 = 1 << 16;
 
@@ -82,6 +86,7 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
         let Some(budget_ns) = self.pace.begin() else { return false };
         let begin_ns = self.platform.now_ns();
         let end_ns = begin_ns.saturating_add(budget_ns);
+        let mut yield_ns = begin_ns.saturating_add(YIELD_EACH_NS);
         let is_over = 'poll: {
             for _ in 0..CLOCKS_MAX {
                 for _ in 0..LOOKS_PER_CLOCK {
@@ -93,10 +98,14 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
                     }
                     spin_loop();
                 }
-                if self.platform.now_ns() >= end_ns {
+                let now_ns = self.platform.now_ns();
+                if now_ns >= end_ns {
                     break;
                 }
-                self.platform.yield_now();
+                if now_ns >= yield_ns {
+                    self.platform.yield_now();
+                    yield_ns = self.platform.now_ns().saturating_add(YIELD_EACH_NS);
+                }
             }
             false
         };
