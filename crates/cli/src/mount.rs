@@ -17,7 +17,7 @@ use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
     iterator::Signals,
 };
-use transom_user::fuse::{End, Mount, PassthroughCounts, Stopper};
+use transom_user::fuse::{End, Mount, NoRings, PassthroughCounts, Stopper};
 
 use command_line::Request;
 pub(crate) use command_line::{MountArgs, run_if_mount_helper};
@@ -35,7 +35,11 @@ fn foreground(request: &Request) -> Result<()> {
 
 /// What of the request does not come true.
 fn warning(mount: &Mount) -> Option<String> {
-    mount.passthrough().err().map(|obstacle| format!("no passthrough, all is served by requests: {obstacle}"))
+    let passthrough = mount.passthrough().err().map(|why| format!("no passthrough, all is served by requests: {why}"));
+    let io_uring = mount.io_uring().err().filter(|why| *why != NoRings::Off);
+    let io_uring = io_uring.map(|why| format!("no io_uring, requests come by read(2): {why}"));
+    let warnings: Vec<_> = [passthrough, io_uring].into_iter().flatten().collect();
+    (!warnings.is_empty()).then(|| warnings.join("; "))
 }
 
 /// Has what the mount finds worth a warning written to standard error.

@@ -8,8 +8,8 @@ use zerocopy::{FromBytes as _, IntoBytes as _};
 
 use super::slots::DATA_LEN_MAX;
 
-/// Not for a pump: the kernel has no window (MAP_ALIGNMENT, HAS_INODE_DAX), reads from `/dev/fuse` (OVER_IO_URING), and
-/// a daemon cannot register files with a kernel that it does not talk to (PASSTHROUGH).
+/// Not for a pump: the kernel has no window (MAP_ALIGNMENT, HAS_INODE_DAX), and a daemon does not talk to it, neither by rings
+/// (OVER_IO_URING) nor to register files (PASSTHROUGH). The last two are between the kernel and the mount.
 const NOT_CARRIED: InitFlags = InitFlags::MAP_ALIGNMENT
     .union(InitFlags::HAS_INODE_DAX)
     .union(InitFlags::OVER_IO_URING)
@@ -96,6 +96,18 @@ pub(super) fn filter_reply(body: &[u8], offered: InitFlags, passes: bool, page_l
     Some((out.as_bytes()[..known].to_vec(), is_agreed))
 }
 
+/// `answer`, of [`filter_reply`], to a kernel whose requests are to come by io_uring.
+pub(super) fn with_rings(answer: &[u8]) -> Vec<u8> {
+    let mut padded = [0; size_of::<InitOut>()];
+    let known = answer.len().min(padded.len());
+    padded[..known].copy_from_slice(&answer[..known]);
+    let mut out: InitOut = zerocopy::transmute!(padded);
+    let bits = (taken(&out) | InitFlags::OVER_IO_URING | InitFlags::INIT_EXT).bits();
+    out.flags = (bits as u32).into();
+    out.flags2 = ((bits >> 32) as u32).into();
+    out.as_bytes().to_vec()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -156,6 +168,23 @@ mod tests {
         let filter = |len| filter_reply(&[0; OUT_COMPAT_LEN][..len], InitFlags::all(), true, 4096);
         assert_eq!(filter(OUT_COMPAT_LEN), Some((vec![0; OUT_COMPAT_LEN], false)));
         assert_eq!(filter(OUT_COMPAT_LEN - 1), None);
+    }
+
+    #[test]
+    fn rings_are_never_offered_to_the_daemon_and_told_to_the_kernel_however_short_the_answer() {
+        let mut body = request(InitFlags::all());
+        let offered = filter_request(&mut body, false);
+        assert!(!offered.contains(InitFlags::OVER_IO_URING));
+        let told = |body: &[u8]| {
+            let (answer, _) = filter_reply(body, offered, false, 4096).unwrap();
+            let out = InitOut::read_from_bytes(&with_rings(&answer)).unwrap();
+            (taken(&out), out.max_write.get())
+        };
+        let rings = InitFlags::OVER_IO_URING | InitFlags::INIT_EXT;
+        assert_eq!(told(&[0; OUT_COMPAT_LEN]), (rings, 0));
+        let flags = (InitFlags::ASYNC_READ.bits() as u32).into();
+        let out = InitOut { flags, max_write: 8192.into(), ..InitOut::default() };
+        assert_eq!(told(out.as_bytes()), (rings | InitFlags::ASYNC_READ, 8192));
     }
 
     #[test]

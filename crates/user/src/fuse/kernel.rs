@@ -127,7 +127,7 @@ impl AsFd for Kernel {
 
 impl Piece<'_> {
     /// For the kernel, and for the time of one call. Panics where the piece does not lie within the memory.
-    fn iovec(&self) -> libc::iovec {
+    pub(super) fn iovec(&self) -> libc::iovec {
         let end = self.offset.checked_add(self.len_bytes);
         assert!(end.is_some_and(|end| end <= self.memory.len()), "a piece lies within its memory");
         let start = self.memory.start().as_ptr().wrapping_add(self.offset);

@@ -121,13 +121,18 @@ impl Lane {
         let mut has_some = false;
         while let Some(used) = self.ring.pop().map_err(|broken| End::Broken(broken.0))? {
             has_some = true;
-            self.reply(used)?;
-            self.in_flight[usize::from(used.cookie)].is_under_way = false;
-            self.slots.give(used.cookie);
-            self.send_own();
-            self.submit_parked()?;
+            self.completed(used)?;
         }
         Ok(has_some)
+    }
+
+    /// Hands one reply to the kernel, and the slot to the next request.
+    pub(super) fn completed(&mut self, used: Used) -> Result<(), End> {
+        self.reply(used)?;
+        self.in_flight[usize::from(used.cookie)].is_under_way = false;
+        self.slots.give(used.cookie);
+        self.send_own();
+        self.submit_parked()
     }
 
     pub(super) fn reply(&self, used: Used) -> Result<(), End> {
@@ -193,7 +198,7 @@ impl Lane {
         Ok(true)
     }
 
-    fn take_one(&mut self) -> Result<bool, End> {
+    pub(super) fn take_one(&mut self) -> Result<bool, End> {
         let taken = self.slots.take();
         if taken.is_none() && !self.shared.backlog.has_room() {
             return Ok(false);
@@ -264,7 +269,7 @@ impl Lane {
     }
 
     /// Whether there is a place for another request.
-    fn can_read(&self) -> bool {
+    pub(super) fn can_read(&self) -> bool {
         self.slots.has_free() || self.shared.backlog.has_room()
     }
 

@@ -32,6 +32,7 @@ mod served;
 mod shared;
 mod sleep;
 mod slots;
+mod uring;
 
 use std::{
     io,
@@ -67,12 +68,14 @@ use reconnect::{Reconnect, Supervisor};
 use served::Served;
 use shared::Shared;
 use slots::Slots;
+use uring::Rings;
 
 pub use negotiate::InitError;
 pub use notify::{Notifier, Stale};
 pub use options::{Options, UnknownOption};
 pub use passthrough::{Obstacle, PassthroughCounts};
 pub use reconnect::Unfit;
+pub use uring::NoRings;
 
 /// Requests in flight of each thread; more wait their turn. A slot's pages are only used once touched.
 const IN_FLIGHT_MAX: u16 = 256;
@@ -90,6 +93,7 @@ pub struct Mount {
     /// Threads that carry requests.
     lanes: usize,
     threads: Vec<JoinHandle<()>>,
+    io_uring: Result<(), NoRings>,
 }
 
 /// Ends a mount that somebody else waits for.
@@ -222,8 +226,19 @@ impl Mount {
         shared.passthrough.obstacle().map_or_else(|| Ok(shared.passthrough.counts()), Err)
     }
 
+    /// Errors: why requests do not come by io_uring, but by read(2).
+    pub fn io_uring(&self) -> Result<(), NoRings> {
+        self.io_uring
+    }
+
     fn served(&self) -> &Arc<Served> {
         &self.stopper.served
+    }
+
+    fn spawn(&mut self, name: String, run: impl FnOnce() + Send + 'static) -> Result<(), MountError> {
+        let thread = std::thread::Builder::new().name(name).spawn(run).map_err(MountError::Threads)?;
+        self.threads.push(thread);
+        Ok(())
     }
 
     /// Blocks until it ends: it is unmounted, or the daemon is gone.
@@ -368,16 +383,19 @@ impl Parts {
         let backlog = Arc::new(Backlog::default());
         let reconnect = options.reconnect.map(|_| Reconnect::new()).transpose().map_err(MountError::Threads)?;
         let reconnect = reconnect.map(Arc::new);
+        let uring = Rings::new(&options, self.rings.len() as u16, self.chains_max, &self.memory);
         let shared = self.share(&options, Arc::clone(&backlog), reconnect.clone());
         let (shared, mut lane) = shared.map_err(MountError::Threads)?;
         let served = Arc::new(Served::new(Arc::clone(&shared)));
         // Dropped on an error, which unmounts.
         let stopper = Stopper { served: Arc::clone(&served), place: Arc::new(Mutex::new(Some(place))) };
-        let mut mount = Mount { stopper, path, lanes: 0, threads: Vec::new() };
+        let mut mount = Mount { stopper, path, lanes: 0, threads: Vec::new(), io_uring: Ok(()) };
         let mut kernels = vec![Arc::new(kernel)];
         let gone = DeviceError::Transport(transom_guest::transport::TransportError::Gone);
         let mut first = lane(Arc::clone(&kernels[0])).ok_or(gone)?;
-        first.negotiate(INIT_MAX)?;
+        let by_ring = first.negotiate(INIT_MAX, uring.is_ok())?;
+        let uring = uring.and_then(|uring| by_ring.then_some(uring).ok_or(NoRings::Kernel));
+        mount.io_uring = uring.as_ref().map(|_| ()).map_err(|why| *why);
         let mut lanes = vec![first];
         loop {
             let kernel = Arc::new(kernels[0].another().map_err(MountError::Threads)?);
@@ -392,14 +410,17 @@ impl Parts {
         drop(shared);
         if let Some(reconnect) = reconnect {
             let supervisor = Supervisor { served, reconnect, kernels, backlog, source, options };
-            let thread = std::thread::Builder::new().name("transom-again".into());
-            mount.threads.push(thread.spawn(move || supervisor.run(lanes)).map_err(MountError::Threads)?);
+            mount.spawn("transom-again".into(), move || supervisor.run(lanes))?;
             return Ok(mount);
         }
         drop(kernels);
-        for lane in lanes {
-            let thread = std::thread::Builder::new().name(lane.name());
-            mount.threads.push(thread.spawn(move || drop(lane.run())).map_err(MountError::Threads)?);
+        match uring {
+            Ok(uring) => {
+                uring.carry(lanes).try_for_each(|lane| mount.spawn(lane.name(), move || lane.run()))?;
+            }
+            Err(_) => {
+                lanes.into_iter().try_for_each(|lane| mount.spawn(lane.name(), move || drop(lane.run())))?;
+            }
         }
         Ok(mount)
     }

@@ -7,6 +7,7 @@ use transom_guest::ring::Used;
 use transom_wire::{
     Opcode,
     header::{InHeader, OutHeader},
+    ops::init::InitFlags,
 };
 use zerocopy::FromBytes as _;
 
@@ -40,8 +41,9 @@ pub enum InitError {
 }
 
 impl Lane {
-    /// Sends INIT, which waits to be read, and gives the daemon's answer to it to the kernel. Blocks, up to `wait_max`.
-    pub(super) fn negotiate(&mut self, wait_max: Duration) -> Result<(), InitError> {
+    /// Sends INIT, which waits to be read, and gives the daemon's answer to it to the kernel; tells whether the kernel's requests
+    /// then come by rings, which `has_rings` says are there. Blocks, up to `wait_max`.
+    pub(super) fn negotiate(&mut self, wait_max: Duration, has_rings: bool) -> Result<bool, InitError> {
         let deadline = Deadline::new(wait_max);
         let mut sleep = Sleep::new(self)?;
         let slot = self.slots.take().ok_or(InitError::Nonsense)?;
@@ -55,7 +57,9 @@ impl Lane {
             return Err(InitError::Nonsense);
         }
         let passthrough = &self.shared.passthrough;
-        let passes = passthrough.is_possible(init::offered(body));
+        let offered = init::offered(body);
+        let passes = passthrough.is_possible(offered);
+        let by_ring = has_rings && offered.contains(InitFlags::OVER_IO_URING);
         let offered = init::filter_request(body, passes);
         self.memory.memory.write(offset, &request);
         self.send(slot, &header, len);
@@ -69,9 +73,11 @@ impl Lane {
             self.shared.passthrough.begin(is_agreed);
         }
         self.promised(&mut sleep, &answer)?;
+        let answer = if by_ring { init::with_rings(&answer) } else { answer };
         let len = (size_of::<OutHeader>() + answer.len()) as u32;
         let reply = OutHeader { len: len.into(), error: 0.into(), unique: header.unique };
-        self.kernel.write(&reply, &answer).map_err(|errno| InitError::End(End::Kernel(errno)))
+        self.kernel.write(&reply, &answer).map_err(|errno| InitError::End(End::Kernel(errno)))?;
+        Ok(by_ring)
     }
 
     fn read_init(&self, slot: u16, sleep: &mut Sleep, deadline: &Deadline) -> Result<usize, InitError> {

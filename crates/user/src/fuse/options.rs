@@ -29,6 +29,8 @@ pub struct Options {
     /// The process that mounts should not use files of the mount itself then: starting a daemon closes its copies of them, which
     /// waits for a write that waits for the daemon.
     pub reconnect: Option<Duration>,
+    /// Requests come by io_uring rather than by read(2), where [`Mount::io_uring`](super::Mount::io_uring) does not say why not.
+    pub io_uring: bool,
 }
 
 /// How long a mount goes without a daemon unless told otherwise: longer than an upgrade takes.
@@ -47,6 +49,7 @@ impl Default for Options {
             poll_max_ns: 50_000,
             passthrough: false,
             reconnect: None,
+            io_uring: false,
         }
     }
 }
@@ -69,6 +72,8 @@ impl Options {
             "allow_other" => self.allow_other = true,
             "passthrough" => self.passthrough = true,
             "reconnect" => self.reconnect = Some(RECONNECT_DEFAULT),
+            "io_uring" => self.io_uring = true,
+            "no_io_uring" => self.io_uring = false,
             "default_permissions" => self.default_permissions = true,
             "no_default_permissions" => self.default_permissions = false,
             "rw" => self.flags.remove(MountFlags::RDONLY),
@@ -171,6 +176,10 @@ mod tests {
         let mut options = Options::default();
         options.parse("ro,rw,noexec").unwrap();
         assert_eq!(options.flags, MountFlags::NOEXEC);
+        options.parse("io_uring").unwrap();
+        assert!(options.io_uring);
+        options.parse("no_io_uring").unwrap();
+        assert!(!options.io_uring);
     }
 
     #[test]

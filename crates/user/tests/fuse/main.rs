@@ -2,9 +2,11 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod liar;
 mod passthrough;
 mod reconnect;
 mod restore;
+mod uring;
 
 use std::{
     fs, io,
