@@ -84,7 +84,12 @@ impl Kernel {
     pub(super) fn read(&self, room: Piece<'_>) -> Result<usize, Errno> {
         let iov = room.iovec();
         // SAFETY: the kernel writes within `iov`, which is shared memory that no Rust reference points into: see `iovec`.
-        result(unsafe { libc::readv(self.0.as_raw_fd(), &raw const iov, 1) })
+        asked_again(|| result(unsafe { libc::readv(self.0.as_raw_fd(), &raw const iov, 1) }))
+    }
+
+    /// Reads a request into memory of this process's own. Errors: as [`Self::read`].
+    pub(super) fn read_into(&self, bytes: &mut [u8]) -> Result<usize, Errno> {
+        asked_again(|| rustix::io::read(self, &mut *bytes))
     }
 
     /// Answers a request; `body` is what follows the header.
@@ -116,6 +121,14 @@ impl Kernel {
     pub(super) fn fail(&self, unique: u64, errno: Errno) -> Result<(), Errno> {
         let len = size_of::<OutHeader>() as u32;
         self.write(&OutHeader { len: len.into(), error: (-errno.raw_os_error()).into(), unique: unique.into() }, &[])
+    }
+}
+
+/// ECONNABORTED also stands for a request with which the mount has ended in the moment of its reading; the next read says how.
+fn asked_again(mut read: impl FnMut() -> Result<usize, Errno>) -> Result<usize, Errno> {
+    match read() {
+        Err(Errno::CONNABORTED) => read(),
+        result => result,
     }
 }
 

@@ -13,7 +13,7 @@ use std::{
     os::unix::{fs::MetadataExt as _, process::ExitStatusExt as _},
     path::Path,
     process::{Command, Stdio},
-    sync::mpsc,
+    sync::{Mutex, MutexGuard, PoisonError, mpsc},
     thread,
     time::{Duration, Instant},
 };
@@ -35,13 +35,21 @@ fn obstacle() -> Option<&'static str> {
     (!geteuid().is_root()).then_some("mount(2) takes root")
 }
 
-/// Skips the test where nothing can be mounted.
+/// Tests take turns: what one of them starts holds copies of another's descriptors until it executes its program, and closing
+/// them waits for a mount whose daemon has just been killed.
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Skips the test where nothing can be mounted, else waits for its turn.
 macro_rules! needs_mounts {
     () => {
         if let Some(why) = crate::obstacle() {
             println!("SKIPPED: {why}");
             return;
         }
+        let _alone = crate::alone();
     };
 }
 pub(crate) use needs_mounts;

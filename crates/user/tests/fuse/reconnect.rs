@@ -249,6 +249,7 @@ impl Listening {
     fn start_with(shared: &Path, socket: &Path, args: &[&str]) -> Self {
         let mut command = std::process::Command::new(common::transomd().path);
         command.arg("--socket-path").arg(socket).arg("--shared-dir").arg(shared).arg("--birth-times").args(args);
+        command.stdout(std::process::Stdio::piped());
         let begun = Instant::now();
         let _ = fs::remove_file(socket);
         let mut child = Self(command.spawn().unwrap());
@@ -264,9 +265,12 @@ impl Listening {
     }
 
     fn kill(&mut self) {
-        // It has its children killed with it.
         self.0.kill().unwrap();
         self.0.wait().unwrap();
+        // Its children die with it, a moment later: until then they would answer.
+        if let Some(mut stdout) = self.0.stdout.take() {
+            stdout.read_to_end(&mut Vec::new()).unwrap();
+        }
     }
 }
 
@@ -423,6 +427,7 @@ fn what_was_locked_in_the_daemon_fails_until_it_is_opened_again() {
 
 #[test]
 fn a_share_beneath_its_own_mountpoint_is_refused() {
+    let _alone = crate::alone();
     let dir = common::tree();
     let share = mount::Mount::builder().shared_dir(dir.path().join("sub")).daemon(common::transomd());
     let error = Mount::start(share, dir.path(), options()).err().unwrap();
@@ -457,6 +462,7 @@ fn a_daemon_that_offers_less_is_refused_and_one_that_does_not_is_taken() {
 
 #[test]
 fn passthrough_and_reconnecting_are_refused_together() {
+    let _alone = crate::alone();
     let dir = common::tree();
     let share = mount::Mount::builder().shared_dir(dir.path()).daemon(common::transomd());
     let both = Options { passthrough: true, ..options() };

@@ -62,7 +62,7 @@ impl Waiting<'_> {
     }
 
     fn take(&self, lane: usize, buffer: &mut [u8]) -> Result<(), Option<End>> {
-        match rustix::io::read(&*self.kernels[lane], &mut *buffer) {
+        match self.kernels[lane].read_into(buffer) {
             Ok(len) => {
                 self.put_aside(lane, &buffer[..len]);
                 Ok(())
