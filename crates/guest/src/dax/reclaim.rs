@@ -34,13 +34,11 @@ pub(super) struct Place {
     pub(super) slot: u32,
     /// Something of this node is mapped there still.
     pub(super) mapped: Option<NodeId>,
-    /// The uses with which what comes there begins.
-    pub(super) credit: u8,
 }
 
 impl<P: Platform> Window<P> {
-    /// A place for the range `index` of `inode`, which `worth` requests ask for now.
-    pub(super) fn take_place(self: &Arc<Self>, inode: &Arc<Inode<P>>, index: u64, worth: u32) -> Option<Place> {
+    /// A place for the range `index` of `inode`, which `worth` requests ask for now, and the uses with which the range begins there.
+    pub(super) fn take_place(self: &Arc<Self>, inode: &Arc<Inode<P>>, index: u64, worth: u32) -> Option<(Place, u8)> {
         let free = self.take_free();
         if self.is_scarce() {
             let has_thread = self.wanted.ask();
@@ -52,16 +50,16 @@ impl<P: Platform> Window<P> {
             }
         }
         if let Some(slot) = free {
-            return Some(Place { slot, mapped: None, credit: Admission::credit(worth) });
+            return Some((Place { slot, mapped: None }, Admission::credit(worth)));
         }
         let asked = if worth == u32::MAX { worth } else { self.admission.ask(inode.nodeid(), index, worth) };
         let place = if self.is_worth_a_look(asked, worth) {
-            self.take_left(asked).or_else(|| self.take_least_used(asked))
+            self.take_left().or_else(|| self.take_least_used(asked))
         } else {
             None
         };
         count(if place.is_some() { &self.tally.replaced } else { &self.tally.denied });
-        place
+        place.map(|place| (place, Admission::credit(asked)))
     }
 
     /// Whether to look for a victim. In a window that is used evenly no look finds one, so that of single requests one in a few
@@ -87,12 +85,12 @@ impl<P: Platform> Window<P> {
         }
     }
 
-    fn take_left(&self, asked: u32) -> Option<Place> {
+    fn take_left(&self) -> Option<Place> {
         for _ in 0..SAMPLE {
             let slot = self.pool.lock().left.pop()?;
             if self.slot(slot).heat.is_left() {
                 self.slot(slot).heat.begin(self.admission.epoch(), 0);
-                if let Some(place) = self.evict(slot, asked) {
+                if let Some(place) = self.evict(slot) {
                     return Some(place);
                 }
             }
@@ -112,19 +110,18 @@ impl<P: Platform> Window<P> {
         drop(pool);
         sample.sort_unstable();
         let victims = sample.iter().filter(|(used, _)| Admission::deserves(asked, *used));
-        victims.into_iter().find_map(|&(_, slot)| self.evict(slot, asked))
+        victims.into_iter().find_map(|&(_, slot)| self.evict(slot))
     }
 
-    /// Takes a place from whose it is, if nobody uses it, for what was asked for `asked` times.
-    fn evict(&self, slot: u32, asked: u32) -> Option<Place> {
+    /// Takes a place from whose it is, if nobody uses it.
+    fn evict(&self, slot: u32) -> Option<Place> {
         let pool = self.pool.lock();
         let owner = pool.owners[slot as usize].as_ref()?;
         let (weak, index) = (owner.inode.clone(), owner.index);
         drop(pool);
         let inode = weak.upgrade()?;
         let is_released = inode.ranges().is_some_and(|ranges| ranges.release(index, slot));
-        let credit = Admission::credit(asked);
-        is_released.then(|| Place { slot, mapped: Some(inode.nodeid()), credit })
+        is_released.then(|| Place { slot, mapped: Some(inode.nodeid()) })
     }
 
     /// Ends what is mapped at `slots`, all of `node`.
@@ -149,7 +146,7 @@ impl<P: Platform> Window<P> {
             pool.hand = (pool.hand + 1) % self.ranges();
             let is_cold = pool.owners[slot as usize].is_some() && self.slot(slot).heat.is_idle(epoch);
             drop(pool);
-            if is_cold && let Some(Place { slot, mapped: Some(node), .. }) = self.evict(slot, 0) {
+            if is_cold && let Some(Place { slot, mapped: Some(node) }) = self.evict(slot) {
                 taken.push((node, slot));
             }
         }

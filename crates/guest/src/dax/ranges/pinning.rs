@@ -67,7 +67,7 @@ impl<P: Platform> Inode<P> {
         worth: u32,
     ) -> Result<Pin<'r, P>, Denied> {
         let window = &ranges.window;
-        let place = window.take_place(self, index, worth).ok_or(Denied::NotNow)?;
+        let (place, credit) = window.take_place(self, index, worth).ok_or(Denied::NotNow)?;
         if !ranges.begin(index, place.slot) {
             self.give_back(window, place);
             return Err(Denied::NotNow);
@@ -75,7 +75,7 @@ impl<P: Platform> Inode<P> {
         match self.ask_mapping(index, place.slot, access) {
             Ok(()) => {
                 count(&window.tally.mapped);
-                window.slot(place.slot).heat.begin(window.admission.epoch(), place.credit);
+                window.slot(place.slot).heat.begin(window.admission.epoch(), credit);
                 window.own(place.slot, self, index);
                 Ok(ranges.settle(index, place.slot, access == Access::Write))
             }
@@ -108,7 +108,7 @@ impl<P: Platform> Inode<P> {
                 count(&window.tally.refused);
                 ranges.refuse(index, Access::Write, error, self.now_ns());
                 ranges.remove(index);
-                self.give_back(window, Place { slot, mapped: Some(self.nodeid()), credit: 0 });
+                self.give_back(window, Place { slot, mapped: Some(self.nodeid()) });
                 Err(Denied::NotNow)
             }
         }
