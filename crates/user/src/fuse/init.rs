@@ -4,7 +4,7 @@
 //! remains that was not offered, and the limits are those of the slots. All other messages pass unchanged.
 
 use transom_wire::ops::init::{INIT_IN_COMPAT_LEN, InitFlags, InitIn, InitOut};
-use zerocopy::{FromBytes as _, IntoBytes as _};
+use zerocopy::IntoBytes as _;
 
 use super::slots::DATA_LEN_MAX;
 
@@ -74,10 +74,8 @@ pub(super) fn filter_reply(body: &[u8], offered: InitFlags, passes: bool, page_l
     if body.len() < OUT_COMPAT_LEN {
         return None;
     }
-    let mut padded = [0; size_of::<InitOut>()];
-    let mut known = body.len().min(padded.len());
-    padded[..known].copy_from_slice(&body[..known]);
-    let mut out = InitOut::read_from_bytes(&padded).ok()?;
+    let mut known = body.len().min(size_of::<InitOut>());
+    let mut out = padded(body);
     let mut taken = taken(&out) & offered;
     let is_agreed = passes && taken.contains(InitFlags::MAP_ALIGNMENT) && out.map_alignment.get() <= ALIGNMENT_LOG2_MAX;
     taken -= NOT_CARRIED;
@@ -87,8 +85,7 @@ pub(super) fn filter_reply(body: &[u8], offered: InitFlags, passes: bool, page_l
         out.max_stack_depth = STACK_DEPTH.into();
         known = size_of::<InitOut>();
     }
-    out.flags = (taken.bits() as u32).into();
-    out.flags2 = ((taken.bits() >> 32) as u32).into();
+    tell(&mut out, taken);
     out.max_write = out.max_write.get().min(DATA_LEN_MAX as u32).into();
     let pages = (DATA_LEN_MAX / page_len).max(1) as u16;
     out.max_pages = out.max_pages.get().min(pages).into();
@@ -98,18 +95,29 @@ pub(super) fn filter_reply(body: &[u8], offered: InitFlags, passes: bool, page_l
 
 /// `answer`, of [`filter_reply`], to a kernel whose requests are to come by io_uring.
 pub(super) fn with_rings(answer: &[u8]) -> Vec<u8> {
+    let mut out = padded(answer);
+    let flags = taken(&out) | InitFlags::OVER_IO_URING | InitFlags::INIT_EXT;
+    tell(&mut out, flags);
+    out.as_bytes().to_vec()
+}
+
+/// An answer to INIT, of which a server may leave out the end: that is zeros.
+pub(super) fn padded(answer: &[u8]) -> InitOut {
     let mut padded = [0; size_of::<InitOut>()];
     let known = answer.len().min(padded.len());
     padded[..known].copy_from_slice(&answer[..known]);
-    let mut out: InitOut = zerocopy::transmute!(padded);
-    let bits = (taken(&out) | InitFlags::OVER_IO_URING | InitFlags::INIT_EXT).bits();
-    out.flags = (bits as u32).into();
-    out.flags2 = ((bits >> 32) as u32).into();
-    out.as_bytes().to_vec()
+    zerocopy::transmute!(padded)
+}
+
+fn tell(out: &mut InitOut, flags: InitFlags) {
+    out.flags = (flags.bits() as u32).into();
+    out.flags2 = ((flags.bits() >> 32) as u32).into();
 }
 
 #[cfg(test)]
 mod tests {
+    use zerocopy::FromBytes as _;
+
     use super::*;
 
     fn request(flags: InitFlags) -> Vec<u8> {

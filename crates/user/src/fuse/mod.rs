@@ -16,6 +16,7 @@
 
 mod attach;
 mod backlog;
+mod forgets;
 mod init;
 mod kernel;
 mod lane;
@@ -23,6 +24,7 @@ mod negotiate;
 mod notify;
 mod options;
 mod pace;
+mod parts;
 mod passthrough;
 mod priority;
 mod queues;
@@ -39,36 +41,16 @@ use std::{
     path::{Path, PathBuf},
     sync::Arc,
     thread::JoinHandle,
-    time::Duration,
 };
 
 use parking_lot::Mutex;
 use thiserror::Error;
-use transom_guest::{
-    device::DeviceError,
-    dma::{DmaBuffer, DmaOps, WhenFull},
-    ring::Ring,
-};
-use transom_wire::config::QUEUE_FIRST_REQUEST;
+use transom_guest::device::DeviceError;
 
-use crate::{
-    arena::Arena,
-    mount::{Builder, MountError as ShareError},
-    transport::VhostUser,
-    window::WindowUse,
-};
+use crate::mount::{Builder, MountError as ShareError};
 use attach::{Force, Place};
-use backlog::Backlog;
-use kernel::Kernel;
-use lane::{Lane, Memory};
-use pace::Pace;
-use passthrough::Passthrough;
-use priority::Priority;
-use reconnect::{Reconnect, Supervisor};
+use parts::Parts;
 use served::Served;
-use shared::Shared;
-use slots::Slots;
-use uring::Rings;
 
 pub use negotiate::InitError;
 pub use notify::{Notifier, Stale};
@@ -76,13 +58,6 @@ pub use options::{Options, UnknownOption};
 pub use passthrough::{Obstacle, PassthroughCounts};
 pub use reconnect::Unfit;
 pub use uring::NoRings;
-
-/// Requests in flight of each thread; more wait their turn. A slot's pages are only used once touched.
-const IN_FLIGHT_MAX: u16 = 256;
-/// Of the arena, for the rings and the high-priority messages: about 100 KiB a queue.
-const POOL_LEN_PER_QUEUE: usize = 256 << 10;
-/// How long a daemon may take for its answer to INIT.
-const INIT_MAX: Duration = Duration::from_secs(10);
 
 /// A share in the tree of directories, until this is dropped.
 ///
@@ -311,117 +286,5 @@ impl Drop for Mount {
         }
         self.stopper.abort();
         self.wait();
-    }
-}
-
-/// A connection to a daemon, before threads carry anything over it.
-struct Parts {
-    device: VhostUser,
-    priority: Priority,
-    rings: Vec<Ring>,
-    chains_max: u16,
-    memory: Arc<Memory>,
-}
-
-/// Makes one thread's part after the other, each with its descriptor of `/dev/fuse`; nothing once there is no queue left.
-type LaneMaker = Box<dyn FnMut(Arc<Kernel>) -> Option<Lane>>;
-
-impl Parts {
-    /// A connection with memory of its own. Blocks while it is negotiated, with a bound.
-    fn connect(source: &Builder, options: &Options) -> Result<Self, MountError> {
-        let lanes_max = options.threads.min(source.queues_max()).max(1);
-        let pool_len = (usize::from(lanes_max) + QUEUE_FIRST_REQUEST) * POOL_LEN_PER_QUEUE + Priority::MEMORY_LEN;
-        let pool_len = pool_len.next_multiple_of(rustix::param::page_size());
-        let slots_len = usize::from(lanes_max) * Slots::len_bytes(IN_FLIGHT_MAX);
-        let arena = Arc::new(Arena::new(pool_len + slots_len).map_err(MountError::Memory)?);
-        let window_use = if options.passthrough { WindowUse::Files } else { WindowUse::Memory };
-        let device = source.transport(&arena, window_use)?;
-        let (pool, memory) = arena.pool_and_rest(pool_len, WhenFull::Fail);
-        let memory = Arc::new(Memory { memory, _arena: Arc::clone(&arena) });
-        let ops: Arc<dyn DmaOps> = Arc::new(pool);
-
-        let queues = queues::start(&device, &ops, lanes_max, IN_FLIGHT_MAX)?;
-        let messages = DmaBuffer::new(&ops, Priority::MEMORY_LEN).map_err(DeviceError::from)?;
-        let priority = Priority::new(queues.priority, messages);
-        Ok(Self { device, priority, rings: queues.requests, chains_max: queues.chains_max, memory })
-    }
-
-    /// What all threads have in common, and what each is made of, without a descriptor of `/dev/fuse`.
-    fn share(
-        self,
-        options: &Options,
-        backlog: Arc<Backlog>,
-        reconnect: Option<Arc<Reconnect>>,
-    ) -> io::Result<(Arc<Shared>, LaneMaker)> {
-        let Self { device, priority, rings, chains_max, memory } = self;
-        let passthrough = Passthrough::new(options.passthrough, device.files().cloned());
-        let kept = if reconnect.is_some() { usize::from(chains_max) + 1 } else { 0 };
-        let shared = Arc::new(Shared::new(device, priority, passthrough, backlog, reconnect)?);
-        let watchers_max = std::thread::available_parallelism().map_or(1, |count| count.get()).saturating_sub(1);
-        let (poll_max_ns, common) = (options.poll_max_ns, Arc::clone(&shared));
-        let mut rings = rings.into_iter().enumerate();
-        let lane: LaneMaker = Box::new(move |kernel| {
-            let (index, ring) = rings.next()?;
-            Some(Lane {
-                index,
-                queue: (index + QUEUE_FIRST_REQUEST) as u16,
-                kernel,
-                shared: Arc::clone(&common),
-                ring,
-                slots: Slots::new(index * Slots::len_bytes(IN_FLIGHT_MAX), chains_max),
-                memory: Arc::clone(&memory),
-                in_flight: vec![lane::InFlight::default(); usize::from(chains_max) + 1],
-                kept: vec![Vec::new(); kept],
-                pace: Pace::new(poll_max_ns, watchers_max),
-            })
-        });
-        Ok((shared, lane))
-    }
-
-    fn run(self, place: Place, kernel: Kernel, source: Builder, options: Options) -> Result<Mount, MountError> {
-        let path = place.path().to_owned();
-        let backlog = Arc::new(Backlog::default());
-        let reconnect = options.reconnect.map(|_| Reconnect::new()).transpose().map_err(MountError::Threads)?;
-        let reconnect = reconnect.map(Arc::new);
-        let uring = Rings::new(&options, self.rings.len() as u16, self.chains_max, &self.memory);
-        let shared = self.share(&options, Arc::clone(&backlog), reconnect.clone());
-        let (shared, mut lane) = shared.map_err(MountError::Threads)?;
-        let served = Arc::new(Served::new(Arc::clone(&shared)));
-        // Dropped on an error, which unmounts.
-        let stopper = Stopper { served: Arc::clone(&served), place: Arc::new(Mutex::new(Some(place))) };
-        let mut mount = Mount { stopper, path, lanes: 0, threads: Vec::new(), io_uring: Ok(()) };
-        let mut kernels = vec![Arc::new(kernel)];
-        let gone = DeviceError::Transport(transom_guest::transport::TransportError::Gone);
-        let mut first = lane(Arc::clone(&kernels[0])).ok_or(gone)?;
-        let by_ring = first.negotiate(INIT_MAX, uring.is_ok())?;
-        let uring = uring.and_then(|uring| by_ring.then_some(uring).ok_or(NoRings::Kernel));
-        mount.io_uring = uring.as_ref().map(|_| ()).map_err(|why| *why);
-        let mut lanes = vec![first];
-        loop {
-            let kernel = Arc::new(kernels[0].another().map_err(MountError::Threads)?);
-            let Some(lane) = lane(Arc::clone(&kernel)) else { break };
-            lanes.push(lane);
-            kernels.push(kernel);
-        }
-        // It holds what all have in common.
-        drop(lane);
-        mount.lanes = lanes.len();
-        shared.serve(kernels.clone());
-        drop(shared);
-        if let Some(reconnect) = reconnect {
-            let supervisor = Supervisor { served, reconnect, kernels, backlog, source, options };
-            mount.spawn("transom-again".into(), move || supervisor.run(lanes))?;
-            return Ok(mount);
-        }
-        drop(kernels);
-        match uring {
-            Ok(uring) => {
-                uring.carry(lanes).try_for_each(|lane| mount.spawn(lane.name(), move || lane.run()))?;
-            }
-            Err(_) => {
-                lanes.into_iter().try_for_each(|lane| mount.spawn(lane.name(), move || drop(lane.run())))?;
-            }
-        }
-        Ok(mount)
     }
 }

@@ -2,8 +2,8 @@
 //! [reconnects](super::reconnect).
 //!
 //! The first thread that meets the end says why: the kernel's descriptors are then let go of, which, where nobody else has
-//! them, makes the kernel answer every request that waits and every later one with ENOTCONN, and all threads wake. Locks: `kernels` and `end`, each
-//! held for a moment with nothing under it.
+//! them, makes the kernel answer every request that waits and every later one with ENOTCONN, and all threads wake.
+//! Locks: `kernels` and `end`, each held for a moment with nothing under it.
 
 use std::{
     io,

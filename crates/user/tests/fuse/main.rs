@@ -2,7 +2,9 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod lasting;
 mod liar;
+mod load;
 mod passthrough;
 mod reconnect;
 mod restore;
@@ -114,24 +116,8 @@ fn a_daemon_that_is_killed_fails_what_waits_and_what_comes_after() {
     for program in daemons() {
         let (dir, at) = (tree(), tempfile::tempdir().unwrap());
         let mut mounted = start(&program, dir.path(), at.path());
-        let (started, starts) = mpsc::channel();
         // 1. Threads that never stop asking, until they are told.
-        let threads: Vec<_> = (0..4)
-            .map(|index| {
-                let (path, started) = (at.path().join(format!("of-{index}")), started.clone());
-                thread::spawn(move || {
-                    let mut started = Some(started);
-                    loop {
-                        if let Err(error) = fs::write(&path, "x").and_then(|()| fs::remove_file(&path)) {
-                            return error;
-                        }
-                        started.take().into_iter().for_each(|started| started.send(()).unwrap());
-                    }
-                })
-            })
-            .collect();
-        drop(started);
-        assert_eq!(starts.iter().count(), 4);
+        let threads = busy(at.path());
         // 2. The daemon dies in the middle.
         let pid = mounted.daemon_id().unwrap();
         assert!(pid > 1);
@@ -146,6 +132,28 @@ fn a_daemon_that_is_killed_fails_what_waits_and_what_comes_after() {
         unmount(&mut mounted);
         assert_eq!(fs::read_dir(at.path()).unwrap().count(), 0);
     }
+}
+
+/// Threads that never stop asking, until they are told why they cannot; all have begun.
+pub(crate) fn busy(at: &Path) -> Vec<thread::JoinHandle<io::Error>> {
+    let (started, starts) = mpsc::channel();
+    let threads: Vec<_> = (0..4)
+        .map(|index| {
+            let (path, started) = (at.join(format!("of-{index}")), started.clone());
+            thread::spawn(move || {
+                let mut started = Some(started);
+                loop {
+                    if let Err(error) = fs::write(&path, "x").and_then(|()| fs::remove_file(&path)) {
+                        return error;
+                    }
+                    started.take().into_iter().for_each(|started| started.send(()).unwrap());
+                }
+            })
+        })
+        .collect();
+    drop(started);
+    assert_eq!(starts.iter().count(), threads.len());
+    threads
 }
 
 #[test]

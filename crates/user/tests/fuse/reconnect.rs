@@ -4,127 +4,27 @@ use std::{
     fs::{self, File, OpenOptions},
     io::{Read as _, Seek as _, SeekFrom, Write as _},
     os::unix::fs::{FileExt as _, MetadataExt as _},
-    path::{Path, PathBuf},
     thread,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use rustix::{
     fs::{FlockOperation, fcntl_lock},
-    mount::{MountFlags, UnmountFlags, mount, unmount as unmount_place},
     process::{Pid, Signal, kill_process_group},
 };
-use tempfile::TempDir;
 use transom_user::{
-    daemon::Program,
     fuse::{End, Mount, MountError, Options},
     mount,
 };
 
-use crate::{common, needs_mounts, unmount};
+use crate::{
+    common,
+    lasting::{LONG, Lasting, Listening, Waiting, options},
+    needs_mounts, unmount,
+};
 
-/// Far above what a new daemon takes.
-const LONG: Duration = Duration::from_secs(60);
 /// Files that are made until one has the number of a removed one: more than a directory's group of inodes has free at first.
 const FILLERS: u32 = 1000;
-
-/// A mount that reconnects, of a directory on the disk.
-pub(crate) struct Lasting {
-    pub(crate) mount: Mount,
-    host: TempDir,
-    at: TempDir,
-}
-
-pub(crate) fn options() -> Options {
-    Options { reconnect: Some(LONG), ..Options::default() }
-}
-
-impl Lasting {
-    pub(crate) fn start(program: &Program) -> Self {
-        let (host, at) = (common::on_disk(), tempfile::tempdir().unwrap());
-        let share = mount::Mount::builder().shared_dir(host.path()).daemon(program.clone());
-        let mount = Mount::start(share, at.path(), options()).unwrap();
-        Self { mount, host, at }
-    }
-
-    /// With each daemon that there is.
-    fn each(mut test: impl FnMut(&mut Self)) {
-        for mut program in common::daemons() {
-            if program.path.ends_with("transomd") {
-                program.args = options().daemon_args();
-            }
-            let mut lasting = Self::start(&program);
-            test(&mut lasting);
-            unmount(&mut lasting.mount);
-        }
-    }
-
-    fn host(&self, name: &str) -> PathBuf {
-        self.host.path().join(name)
-    }
-
-    pub(crate) fn at(&self, name: &str) -> PathBuf {
-        self.at.path().join(name)
-    }
-
-    /// Kills the daemon, and returns when there is another.
-    pub(crate) fn kill(&self) {
-        kill(&self.mount);
-    }
-}
-
-fn kill(mount: &Mount) {
-    let begun = Instant::now();
-    let pid = loop {
-        if let Some(pid) = mount.daemon_id() {
-            break pid;
-        }
-        assert!(begun.elapsed() < LONG, "no daemon has come");
-        thread::yield_now();
-    };
-    assert!(pid > 1);
-    // It may have gone by itself.
-    let _ = kill_process_group(Pid::from_raw(pid.try_into().unwrap()).unwrap(), Signal::KILL);
-    // Until there is another: what starts it closes our files on the way, and a write of ours would keep it from that.
-    while mount.daemon_id().is_none_or(|now| now == pid) {
-        assert!(begun.elapsed() < LONG, "no other has come");
-        thread::yield_now();
-    }
-}
-
-/// How many requests of a mount the kernel waits for: by fusectl, mounted at a place of its own.
-struct Waiting {
-    path: PathBuf,
-    control: TempDir,
-}
-
-impl Waiting {
-    /// Of a mount whose daemon answers. `None`, and says so, where there is no fusectl.
-    fn of(at: &Path) -> Option<Self> {
-        let connection = rustix::fs::minor(fs::metadata(at).unwrap().dev());
-        let control = tempfile::tempdir().unwrap();
-        if let Err(errno) = mount("fusectl", control.path(), "fusectl", MountFlags::empty(), None) {
-            println!("SKIPPED: waiting for requests: fusectl: {errno}");
-            return None;
-        }
-        Some(Self { path: control.path().join(connection.to_string()).join("waiting"), control })
-    }
-
-    /// Blocks until there are so many.
-    fn until(&self, count: u32) {
-        let begun = Instant::now();
-        while fs::read_to_string(&self.path).unwrap().trim().parse::<u32>().unwrap() < count {
-            assert!(begun.elapsed() < LONG, "there are fewer than {count}");
-            thread::yield_now();
-        }
-    }
-}
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        unmount_place(self.control.path(), UnmountFlags::DETACH).unwrap();
-    }
-}
 
 fn errno<T: std::fmt::Debug>(result: std::io::Result<T>) -> Option<i32> {
     result.unwrap_err().raw_os_error()
@@ -236,48 +136,6 @@ fn a_file_that_was_replaced_while_there_was_no_daemon_is_stale_and_not_the_other
     drop((replaced, again));
     unmount(&mut mounted);
     drop(daemon);
-}
-
-/// A transomd that listens.
-struct Listening(std::process::Child);
-
-impl Listening {
-    fn start(shared: &Path, socket: &Path) -> Self {
-        Self::start_with(shared, socket, &[])
-    }
-
-    fn start_with(shared: &Path, socket: &Path, args: &[&str]) -> Self {
-        let mut command = std::process::Command::new(common::transomd().path);
-        command.arg("--socket-path").arg(socket).arg("--shared-dir").arg(shared).arg("--birth-times").args(args);
-        command.stdout(std::process::Stdio::piped());
-        let begun = Instant::now();
-        let _ = fs::remove_file(socket);
-        let mut child = Self(command.spawn().unwrap());
-        while !socket.exists() {
-            assert!(begun.elapsed() < LONG, "it does not listen");
-            if child.0.try_wait().unwrap().is_some() {
-                // The one before, which was killed, is not quite gone.
-                child = Self(command.spawn().unwrap());
-            }
-            thread::yield_now();
-        }
-        child
-    }
-
-    fn kill(&mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
-        // Its children die with it, a moment later: until then they would answer.
-        if let Some(mut stdout) = self.0.stdout.take() {
-            stdout.read_to_end(&mut Vec::new()).unwrap();
-        }
-    }
-}
-
-impl Drop for Listening {
-    fn drop(&mut self) {
-        self.kill();
-    }
 }
 
 #[test]
@@ -468,101 +326,4 @@ fn passthrough_and_reconnecting_are_refused_together() {
     let both = Options { passthrough: true, ..options() };
     let error = Mount::start(share, "/nonexistent", both).err().unwrap();
     assert!(matches!(error, MountError::Apart), "{error}");
-}
-
-#[test]
-fn threads_that_write_and_read_go_on_while_the_daemon_dies_again_and_again() {
-    needs_mounts!();
-    Lasting::each(|lasting| {
-        // Of another process: the one that mounts starts the daemons, and must not wait for them.
-        let stop = tempfile::tempdir().unwrap();
-        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "reconnect::the_load_of_another_process", "--ignored", "--nocapture"]);
-        command.env(LOAD_AT, lasting.at.path()).env(LOAD_HOST, lasting.host.path()).env(LOAD_STOP, stop.path());
-        let mut load = command.spawn().unwrap();
-        for _ in 0..4 {
-            lasting.kill();
-        }
-        fs::write(stop.path().join("stop"), "").unwrap();
-        assert!(load.wait().unwrap().success());
-    });
-}
-
-const LOAD_AT: &str = "TRANSOM_TEST_LOAD_AT";
-const LOAD_HOST: &str = "TRANSOM_TEST_LOAD_HOST";
-const LOAD_STOP: &str = "TRANSOM_TEST_LOAD_STOP";
-
-#[test]
-#[ignore = "a part of the test above, which starts it"]
-fn the_load_of_another_process() {
-    let path = |name: &str| std::env::var_os(name).map(PathBuf::from);
-    let (Some(at), Some(host), Some(stop)) = (path(LOAD_AT), path(LOAD_HOST), path(LOAD_STOP)) else {
-        println!("SKIPPED: nobody says where");
-        return;
-    };
-    let stop = stop.join("stop");
-    thread::scope(|scope| {
-        let workers: Vec<_> = (0..4)
-            .map(|index| {
-                scope.spawn({
-                    let (at, stop) = (&at, &stop);
-                    move || work(at, index, stop)
-                })
-            })
-            .collect();
-        for worker in workers {
-            let (name, text) = worker.join().unwrap();
-            assert!(fs::read(host.join(&name)).unwrap() == text, "{name}");
-        }
-    });
-}
-
-/// Writes a file over and over and reads it back, and makes and removes others beside it; gives what it holds at the end.
-fn work(at: &Path, index: u32, stop: &Path) -> (String, Vec<u8>) {
-    let name = format!("of-{index}");
-    let dir = at.join(format!("dir-{index}"));
-    // What was under way when the daemon died may have been done, and fails.
-    while let Err(error) = fs::create_dir(&dir) {
-        match error.raw_os_error() {
-            Some(libc::EIO) => {}
-            Some(libc::EEXIST) => break,
-            _ => panic!("{error}"),
-        }
-    }
-    let file = File::options().read(true).write(true).create(true).truncate(true).open(at.join(&name)).unwrap();
-    let mut model = vec![0; 256 << 10];
-    file.write_all_at(&model, 0).unwrap();
-    let mut seed = u64::from(index) + 1;
-    let mut random = |below: usize| {
-        seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (seed >> 33) as usize % below
-    };
-    let mut steps = 0;
-    while steps < 200 || !stop.exists() {
-        steps += 1;
-        let (start, len, byte) = (random(model.len() - 8192), random(8192), random(256) as u8);
-        match random(4) {
-            0 => {
-                let mut read = vec![0; len];
-                file.read_exact_at(&mut read, start as u64).unwrap();
-                assert!(read == model[start..start + len], "{name} at {start}");
-            }
-            1 => {
-                // Names: what was under way may fail, and nothing else.
-                let (one, two) = (dir.join("one"), dir.join("two"));
-                for done in [fs::write(&one, "1"), fs::rename(&one, &two), fs::remove_file(&two)] {
-                    let error = done.err().and_then(|error| error.raw_os_error());
-                    assert!(matches!(error, None | Some(libc::EIO | libc::ENOENT | libc::ESTALE)), "{error:?}");
-                }
-            }
-            2 => {
-                assert!(fs::read_dir(&dir).unwrap().all(|entry| entry.is_ok()));
-            }
-            _ => {
-                model[start..start + len].fill(byte);
-                file.write_all_at(&model[start..start + len], start as u64).unwrap();
-            }
-        }
-    }
-    (name, model)
 }

@@ -9,9 +9,9 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use transom_user::daemon::Program;
 
 use crate::{
-    common, needs_mounts,
-    reconnect::{Lasting, options},
-    unmount,
+    common,
+    lasting::{Lasting, options},
+    needs_mounts, unmount,
 };
 
 #[test]

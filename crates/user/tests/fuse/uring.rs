@@ -9,7 +9,6 @@ use std::{
     },
     path::Path,
     process::{Command, Stdio},
-    sync::mpsc,
     thread,
     time::{Duration, Instant},
 };
@@ -22,7 +21,7 @@ use transom_user::{
     mount,
 };
 
-use crate::{common, needs_mounts, unmount};
+use crate::{busy, common, needs_mounts, unmount};
 
 /// More than a queue of the kernel has entries on a machine with two processors.
 const THREADS: usize = 300;
@@ -194,28 +193,6 @@ fn a_mount_that_is_ended_under_load_fails_what_waits() {
         assert_eq!(mounted.wait(), End::Stopped);
         unmount(mounted);
     });
-}
-
-/// Threads that never stop asking, until they are told why they cannot; all have begun.
-fn busy(at: &Path) -> Vec<thread::JoinHandle<io::Error>> {
-    let (started, starts) = mpsc::channel();
-    let threads: Vec<_> = (0..4)
-        .map(|index| {
-            let (path, started) = (at.join(format!("of-{index}")), started.clone());
-            thread::spawn(move || {
-                let mut started = Some(started);
-                loop {
-                    if let Err(error) = fs::write(&path, "x").and_then(|()| fs::remove_file(&path)) {
-                        return error;
-                    }
-                    started.take().into_iter().for_each(|started| started.send(()).unwrap());
-                }
-            })
-        })
-        .collect();
-    drop(started);
-    assert_eq!(starts.iter().count(), threads.len());
-    threads
 }
 
 #[test]

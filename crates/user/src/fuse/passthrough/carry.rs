@@ -11,7 +11,6 @@ use transom_wire::{
     attr::EntryOut,
     header::{InHeader, OutHeader},
     ops::{
-        forget::{BatchForgetIn, ForgetOne},
         open::{OpenFlags, OpenOut},
         removemapping::{RemovemappingIn, RemovemappingOne},
         setupmapping::{SETUPMAPPING_READ, SETUPMAPPING_WRITE, SetupmappingIn},
@@ -26,7 +25,7 @@ use super::{
     inodes::{Access, Answer, Ask, Backing, Found, Next, Outcome},
 };
 use crate::{
-    fuse::{End, lane::Lane, reply_room::ARGS_LEN},
+    fuse::{End, forgets::forgets, lane::Lane, reply_room::ARGS_LEN},
     window::RANGE_LEN,
 };
 
@@ -96,19 +95,9 @@ impl Lane {
         if !passthrough.is_on() {
             return;
         }
-        let Ok((header, rest)) = InHeader::read_from_prefix(message) else { return };
-        let forget = |nodeid: NodeId| {
+        for (nodeid, _) in forgets(message) {
             let close = passthrough.inodes.lock().forget(nodeid);
             self.unregister(close);
-        };
-        if header.opcode.get() != Opcode::BatchForget as u32 {
-            return forget(header.nodeid.into());
-        }
-        let list = rest.get(size_of::<BatchForgetIn>()..).unwrap_or(&[]);
-        for one in list.chunks_exact(size_of::<ForgetOne>()) {
-            if let Ok(one) = ForgetOne::read_from_bytes(one) {
-                forget(one.nodeid.into());
-            }
         }
     }
 

@@ -11,8 +11,6 @@ use transom_wire::{NodeId, attr::EntryOut};
 
 /// Names that are kept of one inode, the newest; any that still leads to it serves.
 const NAMES_MAX: usize = 8;
-/// Of `st_mode`, the type.
-const TYPE_BITS: u32 = 0o170_000;
 
 /// A daemon's number for an inode, in the present connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -86,7 +84,7 @@ impl Identity {
     pub(super) fn of(entry: &EntryOut) -> Self {
         let attr = &entry.attr;
         let changed = (attr.ctime.get(), attr.ctimensec.get());
-        Self { ino: attr.ino.get(), kind: attr.mode.get() & TYPE_BITS, changed }
+        Self { ino: attr.ino.get(), kind: attr.mode.get() & libc::S_IFMT, changed }
     }
 
     /// Of `st_mode`, the type.

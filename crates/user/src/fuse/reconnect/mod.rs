@@ -37,9 +37,9 @@ use std::{
 
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
-use transom_wire::{Handle, NodeId};
+use transom_wire::Handle;
 
-use super::End;
+use super::{End, forgets::forgets};
 use handles::Handles;
 use inodes::{Forgotten, Inodes};
 use promise::Promise;
@@ -159,23 +159,6 @@ impl Tables {
     fn forgotten(&mut self, message: &[u8]) -> Vec<Forgotten> {
         forgets(message).into_iter().filter_map(|(nodeid, count)| self.inodes.forget(nodeid, count)).collect()
     }
-}
-
-/// The numbers and counts in a FORGET or BATCH_FORGET.
-fn forgets(message: &[u8]) -> Vec<(NodeId, u64)> {
-    use transom_wire::{
-        Opcode,
-        ops::forget::{BatchForgetIn, ForgetIn, ForgetOne},
-    };
-    use zerocopy::FromBytes as _;
-    let Some(request) = request::Request::new(message) else { return Vec::new() };
-    if request.opcode == Some(Opcode::Forget) {
-        let args = ForgetIn::read_from_prefix(request.args);
-        return args.map(|(args, _)| (request.nodeid(), args.nlookup.get())).into_iter().collect();
-    }
-    let list = request.args.get(size_of::<BatchForgetIn>()..).unwrap_or(&[]);
-    let ones = list.chunks_exact(size_of::<ForgetOne>()).filter_map(|one| ForgetOne::read_from_bytes(one).ok());
-    ones.map(|one| (one.nodeid.into(), one.nlookup.get())).collect()
 }
 
 /// What a transomd that is started for such a mount has to be told: a file's time of birth tells whether it was replaced by

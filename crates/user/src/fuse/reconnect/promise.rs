@@ -5,7 +5,7 @@ use transom_wire::{
     header::InHeader,
     ops::init::{InitFlags, InitIn, InitOut},
 };
-use zerocopy::{FromBytes as _, FromZeros as _, IntoBytes as _};
+use zerocopy::{FromZeros as _, IntoBytes as _};
 
 use super::super::init;
 
@@ -106,10 +106,7 @@ impl Promise {
 }
 
 fn read(answer: &[u8]) -> (InitOut, InitFlags) {
-    let mut padded = [0; size_of::<InitOut>()];
-    let known = answer.len().min(padded.len());
-    padded[..known].copy_from_slice(&answer[..known]);
-    let out = InitOut::read_from_bytes(&padded).unwrap_or_default();
+    let out = init::padded(answer);
     (out, init::taken(&out))
 }
 

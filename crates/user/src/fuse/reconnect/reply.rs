@@ -115,7 +115,7 @@ impl Tables {
                 request.place(0).map(|place| self.inodes.unname(&place));
             }
             Some(Opcode::Rename | Opcode::Rename2) => {
-                if let Some((from, to)) = request.move_places() {
+                if let Some((from, to)) = request.rename() {
                     let is_second = request.opcode == Some(Opcode::Rename2);
                     let flags = if is_second { request.word(std::mem::offset_of!(Rename2In, flags)) } else { 0 };
                     self.inodes.renamed(&from, &to, flags & libc::RENAME_EXCHANGE != 0);

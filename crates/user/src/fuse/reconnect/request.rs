@@ -76,18 +76,17 @@ impl<'m> Request<'m> {
         (name != b"." && name != b"..").then(|| Place { parent: self.nodeid(), name: name.into() })
     }
 
-    /// Of RENAME and RENAME2: from where, and to where.
-    pub(super) fn move_places(&self) -> Option<(Place, Place)> {
-        let offset = if self.opcode == Some(Opcode::Rename) { size_of::<RenameIn>() } else { size_of::<Rename2In>() };
+    /// From where and to where, of a request that renames.
+    pub(super) fn rename(&self) -> Option<(Place, Place)> {
+        let offset = match self.opcode {
+            Some(Opcode::Rename) => size_of::<RenameIn>(),
+            Some(Opcode::Rename2) => size_of::<Rename2In>(),
+            _ => return None,
+        };
         let from = self.place(offset)?;
         let name = name_at(self.args, offset + from.name.len() + 1)?;
         let parent = NodeId(self.long(offset_of!(Rename2In, newdir)));
         Some((from, Place { parent, name: name.into() }))
-    }
-
-    /// From where and to where, of a request that renames.
-    pub(super) fn rename(&self) -> Option<(Place, Place)> {
-        matches!(self.opcode, Some(Opcode::Rename | Opcode::Rename2)).then(|| self.move_places()).flatten()
     }
 
     /// Of an open, how and by whom; `nodeid` is what was opened.
