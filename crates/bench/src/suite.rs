@@ -80,6 +80,9 @@ impl Suite {
         if has(Group::Faults) {
             notes.push("not measured: faults by MAP_SYNC, which need a host file on persistent memory".to_owned());
         }
+        if only.is_empty() && matches!(self, Self::Seeds | Self::All) {
+            notes.push("not measured: DMA operations by themselves: transom bench library has them".to_owned());
+        }
         let parts = wanted.into_iter().map(|groups| {
             let is_guests = groups == [Group::Guests];
             let params = match self {
@@ -213,6 +216,6 @@ mod tests {
     fn what_is_scaled_is_told_with_the_original() {
         let notes = Suite::Seeds.contents(0.5, &[]).unwrap().notes.join("\n");
         assert!(notes.contains("32 files of 64 KiB") && notes.contains("1024 times as much"), "{notes}");
-        assert!(notes.contains("not measured: fio's libaio"), "{notes}");
+        assert!(notes.contains("not measured: fio's libaio") && notes.contains("not measured: DMA"), "{notes}");
     }
 }
