@@ -32,8 +32,8 @@ pub struct Candidate {
     pub args: Vec<String>,
     /// Bytes of its window, for all files; only guests under QEMU have one.
     pub window_len: Option<u64>,
-    /// A mount hands its files to the kernel.
-    pub passthrough: bool,
+    /// How it is mounted, where not as usual.
+    pub mount: Option<fuse::Options>,
     /// It does not offer `VHOST_USER_PROTOCOL_F_CONFIG`.
     pub is_without_config: bool,
 }
@@ -113,7 +113,7 @@ impl Wanted {
             source: Source::Program(program),
             args: self.args.clone(),
             window_len: None,
-            passthrough: false,
+            mount: None,
             is_without_config: self.program == Program::VirtiofsdC,
         })
     }
@@ -143,15 +143,18 @@ impl Candidate {
     }
 
     fn with_source(name: String, source: Source) -> Self {
-        Self { name, source, args: Vec::new(), window_len: None, passthrough: false, is_without_config: false }
+        Self { name, source, args: Vec::new(), window_len: None, mount: None, is_without_config: false }
     }
 
-    /// The same, whose files a mount hands to the kernel.
-    #[must_use]
-    pub fn with_passthrough(self) -> Self {
-        let args = mount_options(true).daemon_args().into_iter().filter_map(|word| word.into_string().ok());
+    /// The same, mounted with `options` as `transom mount -o` takes them, which are its name.
+    ///
+    /// Errors: one of them is not known.
+    pub fn with_mount_options(self, options: &str) -> anyhow::Result<Self> {
+        let mut parsed = fuse::Options::default();
+        parsed.parse(options)?;
+        let args = parsed.daemon_args().into_iter().filter_map(|word| word.into_string().ok());
         let args = args.chain(self.args).collect();
-        Self { name: "passthrough".to_owned(), args, passthrough: true, ..self }
+        Ok(Self { name: options.to_owned(), args, mount: Some(parsed), ..self })
     }
 
     /// Its program. Errors: it runs already.
@@ -172,11 +175,6 @@ impl Candidate {
             Err(error) => error.to_string(),
         }
     }
-}
-
-/// How a share is mounted for it.
-pub(crate) fn mount_options(passthrough: bool) -> fuse::Options {
-    fuse::Options { passthrough, ..fuse::Options::default() }
 }
 
 /// A daemon that runs and waits for a front end.
@@ -214,9 +212,10 @@ impl Daemon {
         Ok(Self { process, socket, log })
     }
 
-    /// What it wrote.
+    /// What it wrote, without blanks at the end; "nothing" if so.
     pub fn log(&self) -> String {
-        std::fs::read_to_string(&self.log).unwrap_or_default()
+        let log = std::fs::read_to_string(&self.log).unwrap_or_default();
+        if log.trim().is_empty() { "nothing".to_owned() } else { log.trim_end().to_owned() }
     }
 }
 

@@ -17,13 +17,19 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Results of the smallest run there is, over the daemon that was built; `None`, and says so, where there is none.
-fn results(test: &str) -> Option<TempDir> {
+/// The daemon that was built; `None`, and says so, where there is none.
+fn daemon(test: &str) -> Option<PathBuf> {
     let daemon = Path::new(env!("CARGO_BIN_EXE_transom")).with_file_name("transomd");
     if !daemon.is_file() {
         eprintln!("SKIPPED: {test}: there is no daemon {daemon:?}");
         return None;
     }
+    Some(daemon)
+}
+
+/// Results of the smallest run there is, over the daemon that was built; `None`, and says so, where there is none.
+fn results(test: &str) -> Option<TempDir> {
+    let daemon = daemon(test)?;
     let out = tempfile::tempdir().unwrap();
     let shared = tempfile::tempdir().unwrap();
     let [out_path, shared_path] = [&out, &shared].map(|dir| dir.path().to_str().unwrap());
@@ -83,6 +89,31 @@ fn results_are_compared_with_themselves_and_a_slower_one_fails() {
 }
 
 #[test]
+fn a_daemon_that_fails_is_left_out_and_the_others_are_measured() {
+    let Some(_) = daemon("a_daemon_that_fails_is_left_out_and_the_others_are_measured") else { return };
+    let (out, shared) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let [out_path, shared_path] = [&out, &shared].map(|dir| dir.path().to_str().unwrap());
+    let common = ["--rounds", "2", "--scale", "0.01", "--out", out_path, "--shared-in", shared_path];
+    // 1. The others are measured in every round.
+    let output = bench(&[&["--daemon", "transomd", "--daemon", "broken=/bin/false"][..], &common].concat());
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("broken failed in round 1"), "{}", text(&output.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&fs::read(out.path().join("quick.json")).unwrap()).unwrap();
+    let samples = report["samples"].as_array().unwrap();
+    for round in [0, 1] {
+        assert!(samples.iter().any(|sample| sample["daemon"] == "transomd" && sample["repetition"] == round));
+    }
+    assert!(samples.iter().all(|sample| sample["daemon"] != "broken"));
+    let notes = report["notes"].as_array().unwrap();
+    assert!(notes.iter().any(|note| note.as_str().unwrap().contains("broken failed in round 1")), "{notes:?}");
+    // 2. With nothing but the bare directory there is no report.
+    fs::remove_file(out.path().join("quick.json")).unwrap();
+    let output = bench(&[&["--daemon", "broken=/bin/false"][..], &common].concat());
+    assert!(text(&output.stderr).contains("nothing was measured"), "{}", text(&output.stderr));
+    assert!(!out.path().join("quick.json").exists());
+}
+
+#[test]
 fn files_that_are_none_of_results_are_told_by_name() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("results.json");
@@ -105,6 +136,7 @@ fn wrong_command_lines_are_told_before_anything_is_measured() {
         (&["--socket", "/nonexistent/socket"], "no socket"),
         (&["--socket", "/dev/null", "--guest", "user,mount"], "one front end at a time"),
         (&["--scale", "0", "--daemon", "transomd"], "--scale"),
+        (&["-o", "fast", "--daemon", "transomd"], "unknown mount option \"fast\""),
     ] {
         let output = bench(arguments);
         assert!(!output.status.success());

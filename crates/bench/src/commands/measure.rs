@@ -22,7 +22,7 @@ use crate::{
     daemon::Candidate,
     guests::{self, Guest, Measured, mount::Mount, user::User, vm::Machine},
     process::Placement,
-    report::console,
+    report::{HOST, console},
     suite::Suite,
     workload::Group,
 };
@@ -39,13 +39,15 @@ Examples:
       A DAX window for the guest library beside requests.
   transom bench --suite scale --dax-window-mib 4,16,32,64,128 --daemon transomd
       Windows of a sixteenth to twice the file that is read and written.
+  transom bench --suite io --guest mount -o passthrough -o io_uring --daemon transomd
+      What options of transom mount do.
   transom bench --daemon transomd --socket /run/share.sock
       A daemon that runs already; the first is compared with each other one.
   transom bench compare before.json after.json --fail-below 0.9
       What a change did.
 
 The page is NAME.html: one file, nothing from elsewhere. NAME.json has every sample.
-Ctrl-C ends after the workload under way, and keeps the rounds done so far.
+Ctrl-C ends after the workload under way, and keeps the rounds done so far. A daemon that fails is left out from there.
 Faults by MAP_SYNC are not measured: they need a host file on persistent memory.";
 
 #[derive(Debug, Args)]
@@ -84,9 +86,10 @@ pub(super) struct Measure {
     /// behind it; for --guest user and qemu
     #[arg(long, value_name = "MIB", value_delimiter = ',')]
     dax_window_mib: Vec<u64>,
-    /// Measure the first daemon with a mount's passthrough too, before all others; needs --guest mount, root and Linux 6.9
-    #[arg(long)]
-    passthrough: bool,
+    /// Measure the first daemon with these options of transom mount too, before all others; may be given several times; needs
+    /// --guest mount
+    #[arg(short = 'o', long, value_name = "LIST")]
+    mount_options: Vec<String>,
 }
 
 /// Who uses the share.
@@ -156,13 +159,14 @@ impl Measure {
             parts: contents.parts,
         };
         let is_stopped = watch_signals()?;
-        let Measured { samples, notes, whole_rounds } = guests::measure(&plan, &self.common.shared_in, &is_stopped)?;
-        let mut notes = [contents.notes, notes].concat();
+        let measured = guests::measure(&plan, &self.common.shared_in, &is_stopped)?;
+        let Measured { samples, notes, whole_rounds, failures } = measured;
+        let mut notes = [contents.notes, notes, failures.clone()].concat();
         let is_interrupted = is_stopped.load(Ordering::Relaxed);
         if is_interrupted {
             notes.push(format!("interrupted: {whole_rounds} of {} rounds are whole", plan.rounds));
         }
-        if samples.is_empty() {
+        if samples.iter().all(|sample| sample.daemon == HOST) {
             bail!("nothing was measured\n{}", notes.join("\n"));
         }
         let suite = self.suite.name();
@@ -171,6 +175,7 @@ impl Measure {
         report.write(&self.common.out, name)?;
         print!("{}", console::console(&report));
         println!("\n{}", self.common.out.join(format!("{name}.html")).display());
+        ensure!(failures.is_empty(), "of the daemons some failed: {}, as told above", failures.len());
         Ok(if is_interrupted { INTERRUPTED.into() } else { std::process::ExitCode::SUCCESS })
     }
 
@@ -196,8 +201,10 @@ impl Measure {
                 }
             }
         }
-        if let (true, Some(first)) = (self.passthrough, candidates.first()) {
-            candidates.insert(0, first.clone().with_passthrough());
+        if let Some(first) = candidates.first().cloned() {
+            for (at, options) in self.mount_options.iter().enumerate() {
+                candidates.insert(at, first.clone().with_mount_options(options)?);
+            }
         }
         for (number, candidate) in candidates.iter().enumerate() {
             let is_twice = candidates[..number].iter().any(|other| other.name == candidate.name);

@@ -88,6 +88,7 @@ impl Smoke {
             parts: vec![params.clone(), Params { groups: vec![Group::Guests], ..params }],
         };
         let measured = guests::measure(&plan, parent, &Arc::default())?;
+        ensure!(measured.failures.is_empty(), "{}", measured.failures.join("\n"));
         measured.notes.iter().for_each(|note| println!("{note}"));
         println!("ok: {} workloads in guests and beside them", measured.samples.len());
         Ok(measured.samples)

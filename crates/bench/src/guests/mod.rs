@@ -32,6 +32,9 @@ use crate::{
 };
 use observed::Observations;
 
+/// Why other guests refuse a candidate with options of a mount.
+const ONLY_MOUNTS: &str = "only a mount has mount options";
+
 /// A kind of guest.
 pub trait Guest {
     /// For the names of scenarios; placement included.
@@ -97,6 +100,8 @@ pub struct Measured {
     pub notes: Vec<String>,
     /// Rounds that were measured wholly.
     pub whole_rounds: u32,
+    /// Daemons that failed under some guest, and why; the later rounds are without them there.
+    pub failures: Vec<String>,
 }
 
 /// A guest, a cache mode, a part, and the daemons that go with them.
@@ -107,16 +112,17 @@ struct Step<'a> {
     candidates: Vec<&'a Candidate>,
 }
 
-/// Measures `plan` in a fresh directory below `parent`. A signal ends it early; what was measured by then is returned.
+/// Measures `plan` in a fresh directory below `parent`. A signal ends it early; what was measured by then is returned. A daemon
+/// that fails under a guest is left out there from then on.
 ///
-/// Errors: a daemon, a guest or the machine fails.
+/// Errors: the bare directory cannot be measured.
 pub fn measure(plan: &Plan, parent: &Path, is_stopped: &Arc<AtomicBool>) -> anyhow::Result<Measured> {
     let mut measured = Measured::default();
-    let steps = steps(plan, &mut measured.notes);
+    let mut steps = steps(plan, &mut measured.notes);
     let workloads: usize = steps.iter().map(|step| step.params.workload_count() * (step.candidates.len() + 1)).sum();
     let bar = progress::bar(workloads as u64 * u64::from(plan.rounds));
     let result = (0..plan.rounds).try_for_each(|repetition| {
-        round(&steps, repetition, parent, &bar, is_stopped, &mut measured.samples)?;
+        round(&mut steps, repetition, parent, &bar, is_stopped, &mut measured)?;
         measured.whole_rounds += 1;
         Ok(())
     });
@@ -164,17 +170,18 @@ fn steps<'a>(plan: &'a Plan, notes: &mut Vec<String>) -> Vec<Step<'a>> {
 }
 
 fn round(
-    steps: &[Step<'_>],
+    steps: &mut [Step<'_>],
     repetition: u32,
     parent: &Path,
     bar: &ProgressBar,
     is_stopped: &Arc<AtomicBool>,
-    samples: &mut Vec<Sample>,
+    measured: &mut Measured,
 ) -> anyhow::Result<()> {
-    for step in steps {
+    for step in steps.iter_mut().filter(|step| !step.candidates.is_empty()) {
         let scenario = format!("{}, cache={}", step.guest.name(), step.cache.as_str());
         let shared = tempfile::Builder::new().prefix("transom-bench-").tempdir_in(parent)?;
         workload::make_many(shared.path(), &step.params, is_stopped)?;
+        let mut failed = Vec::new();
         for candidate in step.candidates.iter().copied().map(Some).chain([None]) {
             let name = candidate.map_or(HOST, |candidate| candidate.name.as_str());
             bar.set_message(format!("round {}: {scenario}: {name}", repetition + 1));
@@ -187,11 +194,20 @@ fn round(
             if is_stopped.load(Ordering::Relaxed) {
                 return Err(Interrupted.into());
             }
-            let observations = result.with_context(|| format!("{scenario}: {name}"))?;
-            samples.extend(
-                observations.into_iter().map(|(line, cpu_ns)| sample(&scenario, name, repetition, line, cpu_ns)),
-            );
+            match result {
+                Ok(observations) => measured.samples.extend(
+                    observations.into_iter().map(|(line, cpu_ns)| sample(&scenario, name, repetition, line, cpu_ns)),
+                ),
+                Err(error) if candidate.is_some() => {
+                    let failure = format!("{scenario}: {name} failed in round {}: {error:#}", repetition + 1);
+                    bar.suspend(|| eprintln!("{failure}"));
+                    measured.failures.push(failure.lines().collect::<Vec<_>>().join(" | "));
+                    failed.push(name);
+                }
+                Err(error) => return Err(error.context(format!("{scenario}: {name}"))),
+            }
         }
+        step.candidates.retain(|candidate| !failed.contains(&candidate.name.as_str()));
     }
     Ok(())
 }

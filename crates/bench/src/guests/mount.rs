@@ -17,7 +17,7 @@ use super::{
     vm::workload_words,
 };
 use crate::{
-    daemon::{Candidate, Daemon, Source, mount_options},
+    daemon::{Candidate, Daemon, Source},
     process::{Placement, on_core},
     workload::{Group, place::Forget},
 };
@@ -56,11 +56,15 @@ impl Guest for Mount {
         std::fs::create_dir(&point)?;
         let log = || daemon.as_ref().map(Daemon::log).unwrap_or_default();
         let share = Share::builder().socket(socket);
-        let options = mount_options(candidate.passthrough);
+        let options = candidate.mount.clone().unwrap_or_default();
+        let (passthrough, io_uring) = (options.passthrough, options.io_uring);
         let mount = on_core(self.placement.guest_core(), || fuse::Mount::start(share, &point, options))?;
         let mut mount = mount.with_context(|| format!("{} wrote: {}", candidate.name, log()))?;
-        if candidate.passthrough {
+        if passthrough {
             mount.passthrough().context("no passthrough")?;
+        }
+        if io_uring {
+            mount.io_uring().context("no requests by io_uring")?;
         }
         let pids = daemon.iter().map(|daemon| daemon.process.id()).collect();
         let result = self.work(run, &point, pids).with_context(|| format!("{} wrote: {}", candidate.name, log()));

@@ -11,7 +11,7 @@ use anyhow::Context;
 use transom_user::{guest::device::Settings, mount::Mount};
 
 use super::{
-    Guest, Run, host,
+    Guest, ONLY_MOUNTS, Run, host,
     observed::{Observations, Observer},
 };
 use crate::{
@@ -99,7 +99,7 @@ impl Guest for User {
             Candidate { window_len: Some(_), source: Source::Socket(_), .. } => {
                 Some("its window is what it was started with".into())
             }
-            Candidate { passthrough: true, .. } => Some("only a mount passes files through".into()),
+            Candidate { mount: Some(_), .. } => Some(ONLY_MOUNTS.into()),
             _ => None,
         }
     }

@@ -9,7 +9,7 @@ use std::{env, ffi::OsString, time::Duration};
 use anyhow::{Context, ensure};
 use transom_vm::{Dax, DaxMode, GuestSpec, Kernel, Root, Share, Vmm};
 
-use super::{Guest, Run, host, observed::Observations};
+use super::{Guest, ONLY_MOUNTS, Run, host, observed::Observations};
 use crate::{
     daemon::{Candidate, Source},
     process::{Placement, on_core},
@@ -61,7 +61,7 @@ impl Guest for Machine {
             Source::Program(_) if candidate.is_without_config && !self.vmm.daemon_args("").is_empty() => Some(
                 "it does not offer VHOST_USER_PROTOCOL_F_CONFIG, without which this machine finds no device".into(),
             ),
-            Source::Program(_) => candidate.passthrough.then(|| "only a mount passes files through".into()),
+            Source::Program(_) => candidate.mount.as_ref().map(|_| ONLY_MOUNTS.into()),
         }
     }
 
