@@ -20,7 +20,6 @@ use std::{
     },
 };
 
-use anyhow::Context;
 use indicatif::ProgressBar;
 use transom_vm::CacheMode;
 
