@@ -11,13 +11,7 @@ use transom_wire::{
 };
 use zerocopy::FromBytes as _;
 
-use super::{
-    End, init,
-    kernel::Piece,
-    lane::{Lane, reply_header},
-    sleep::Sleep,
-    slots::REQUEST_LEN_MAX,
-};
+use super::{End, answers::reply_header, init, kernel::Piece, lane::Lane, sleep::Sleep, slots::REQUEST_LEN_MAX};
 use crate::platform::now_ns;
 
 /// Why kernel and daemon do not come together.

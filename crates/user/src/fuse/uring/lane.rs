@@ -26,7 +26,8 @@ use super::{
 use crate::{
     fuse::{
         End,
-        lane::{Lane, reply_header},
+        answers::reply_header,
+        lane::Lane,
         reply_room::{self, ARGS_LEN},
         slots::{DATA_LEN_MAX, segment},
     },
