@@ -5,7 +5,8 @@
 //! while they do not. Workers of several queues do not all watch at once: what they watch for needs processors too.
 //!
 //! Between two looks a worker yields. On a busy processor that hands over a whole time slice, many times what waking costs:
-//! a worker whose yield comes back late does not watch for a while.
+//! a worker whose yield comes back late does not watch for a while, which is short for one such yield among many, as on a
+//! processor that a hypervisor takes away now and then, and long where there is one after the other.
 
 use std::{
     num::NonZero,
@@ -22,8 +23,12 @@ const BUDGET_MIN: Duration = Duration::from_micros(4);
 /// A yield that takes longer has let others do more than make a request: they need the processor.
 const LATE: Duration = Duration::from_micros(250);
 
-/// A worker does not watch then for so many times what it took: on a busy machine all that costs one part in a hundred.
-const REST_PER_LATE: u32 = 100;
+/// A worker does not watch then for so many times what it took, twice as many the next time: on a busy machine all that costs
+/// less than one part in a hundred.
+const REST_PER_LATE: std::ops::RangeInclusive<u32> = 2..=128;
+
+/// So many watches that end in time halve that again.
+const GOOD_WATCHES: u32 = 16;
 
 /// The workers of a device that watch at this moment.
 pub(super) struct Watchers {
@@ -58,22 +63,57 @@ pub(super) struct Poller {
     budget: Duration,
     budget_max: Duration,
     watchers: Arc<Watchers>,
-    slept_at: Option<Instant>,
+    /// Since when there has been nothing to do, while the worker sleeps.
+    idle_since: Option<Instant>,
+    rest: Rest,
+}
+
+/// What a worker's late yields have made of it.
+struct Rest {
     /// Until when it does not watch.
-    rests_until: Option<Instant>,
+    until: Option<Instant>,
+    /// Of [`REST_PER_LATE`].
+    per_late: u32,
+    /// Watches in time since the last change.
+    good: u32,
+}
+
+impl Rest {
+    fn new() -> Self {
+        Self { until: None, per_late: *REST_PER_LATE.start(), good: 0 }
+    }
+
+    fn late(&mut self, now: Instant, yielded: Duration) {
+        self.until = Some(now + yielded * self.per_late);
+        self.per_late = (self.per_late * 2).min(*REST_PER_LATE.end());
+        self.good = 0;
+    }
+
+    fn in_time(&mut self) {
+        self.good += 1;
+        if self.good >= GOOD_WATCHES {
+            self.per_late = (self.per_late / 2).max(*REST_PER_LATE.start());
+            self.good = 0;
+        }
+    }
 }
 
 impl Poller {
     pub(super) fn new(budget_max: Duration, watchers: &Arc<Watchers>) -> Self {
-        Self { budget: Duration::ZERO, budget_max, watchers: watchers.clone(), slept_at: None, rests_until: None }
+        Self { budget: Duration::ZERO, budget_max, watchers: watchers.clone(), idle_since: None, rest: Rest::new() }
     }
 
-    /// Called when the worker was woken: had it watched a little longer, it would not have slept.
+    /// Called when the worker was woken: had it watched a little longer, it would not have slept, or watching would have been in
+    /// vain.
     pub(super) fn woken(&mut self, now: Instant) {
-        let Some(slept_at) = self.slept_at.take() else { return };
-        if now.duration_since(slept_at) <= self.budget_max {
-            self.budget = (self.budget * 2).clamp(BUDGET_MIN.min(self.budget_max), self.budget_max);
-        }
+        let Some(idle_since) = self.idle_since.take() else { return };
+        self.budget = if now.duration_since(idle_since) <= self.budget_max {
+            (self.budget * 2).clamp(BUDGET_MIN.min(self.budget_max), self.budget_max)
+        } else if self.budget > BUDGET_MIN {
+            self.budget / 2
+        } else {
+            Duration::ZERO
+        };
     }
 
     /// Watches until `is_ready` says so or the budget is used up; true if a request came.
@@ -85,33 +125,33 @@ impl Poller {
 
     fn watch_and(&mut self, mut let_others_run: impl FnMut(), mut is_ready: impl FnMut() -> bool) -> bool {
         if self.budget.is_zero() {
-            self.slept_at = (!self.budget_max.is_zero()).then(Instant::now);
+            self.idle_since = (!self.budget_max.is_zero()).then(Instant::now);
             return false;
         }
         let begun_at = Instant::now();
-        if self.rests_until.is_some_and(|until| begun_at < until) {
+        if self.rest.until.is_some_and(|until| begun_at < until) {
             return false;
         }
         let watchers = self.watchers.clone();
         let Some(_watching) = watchers.enter() else {
-            self.slept_at = Some(begun_at);
+            self.idle_since = Some(begun_at);
             return false;
         };
         let mut looked_at = begun_at;
         loop {
             if is_ready() {
+                self.rest.in_time();
                 return true;
             }
             let_others_run();
             let now = Instant::now();
             let yielded = now.duration_since(looked_at);
             if yielded >= LATE {
-                self.rests_until = Some(now + yielded * REST_PER_LATE);
+                self.rest.late(now, yielded);
                 return is_ready();
             }
             if now.duration_since(begun_at) >= self.budget {
-                self.budget = if self.budget > BUDGET_MIN { self.budget / 2 } else { Duration::ZERO };
-                self.slept_at = Some(now);
+                self.idle_since = Some(begun_at);
                 return false;
             }
             looked_at = now;
@@ -130,17 +170,20 @@ mod tests {
         assert!(!poller.watch(|| true), "the first sleep comes at once");
         let mut now = Instant::now();
         for expected_us in [4, 8, 16, 32, 64, 64] {
-            poller.slept_at = Some(now);
+            poller.idle_since = Some(now);
             now += Duration::from_micros(20);
             poller.woken(now);
             assert_eq!(poller.budget, Duration::from_micros(expected_us));
         }
         assert!(poller.watch(|| true));
         assert!(!poller.watch(|| false));
-        assert_eq!(poller.budget, Duration::from_micros(32));
-        poller.slept_at = Some(now);
-        poller.woken(now + Duration::from_millis(1));
-        assert_eq!(poller.budget, Duration::from_micros(32), "a request that came late earns nothing");
+        assert_eq!(poller.budget, max, "in vain, but the request may come soon after");
+        for expected_us in [32, 16, 8, 4, 0, 0] {
+            poller.idle_since = Some(now);
+            now += Duration::from_millis(1);
+            poller.woken(now);
+            assert_eq!(poller.budget, Duration::from_micros(expected_us));
+        }
     }
 
     #[test]
@@ -178,15 +221,20 @@ mod tests {
             looks == 2
         }));
         assert_eq!(looks, 2);
-        // 2. It rests for as long as that was expensive.
-        let begun = Instant::now();
-        poller.rests_until = None;
-        assert!(!poller.watch_and(late, || false));
-        assert!(poller.rests_until.unwrap() >= begun + LATE * REST_PER_LATE);
-        poller.rests_until = Some(Instant::now() + Duration::from_secs(60));
+        // 2. It rests for as long as that was expensive, and longer the next time.
+        for per_late in [4, 8, 16, 32, 64, 128, 128] {
+            let begun = Instant::now();
+            poller.rest.until = None;
+            assert!(!poller.watch_and(late, || false));
+            assert!(poller.rest.until.unwrap() >= begun + LATE * per_late);
+        }
+        poller.rest.until = Some(Instant::now() + Duration::from_secs(60));
         assert!(!poller.watch(|| true));
-        // 3. Then it watches again.
-        poller.rests_until = Some(Instant::now());
-        assert!(poller.watch(|| true));
+        // 3. Then it watches again, and rests are as short as before once that goes well.
+        poller.rest.until = Some(Instant::now());
+        for per_late in [128, 64, 32, 16, 8, 4, 2, 2] {
+            assert_eq!(poller.rest.per_late, per_late);
+            assert!((0..GOOD_WATCHES).all(|_| poller.watch(|| true)));
+        }
     }
 }

@@ -186,6 +186,11 @@ impl Ring {
         old != new && self.memory.device_wants_notify(old, new)
     }
 
+    /// Whether the device has used a chain that was not taken back; one load, for who watches.
+    pub fn has_used(&self) -> bool {
+        self.memory.device_used_index() != self.used
+    }
+
     /// Takes back the next chain that the device has used, in the device's order.
     ///
     /// Errors: the device named a chain that is not in flight, claims more bytes than there was room, or is ahead of what

@@ -23,10 +23,11 @@ use super::{
     passthrough::{Kind, rights},
     reply_room,
     shared::Shared,
+    single::Single,
     sleep::Sleep,
     slots::{REQUEST_LEN_MAX, Slots, segment},
 };
-use crate::{arena::Arena, platform::now_ns};
+use crate::arena::Arena;
 
 /// Requests that are read before replies are looked for again.
 const READS_MAX: usize = 8;
@@ -46,6 +47,7 @@ pub(super) struct Lane {
     /// By slot, where the mount may reconnect: the request as the kernel has sent it, but for the data of a WRITE.
     pub(super) kept: Vec<Vec<u8>>,
     pub(super) pace: Pace,
+    pub(super) single: Single,
 }
 
 /// The memory of all slots.
@@ -85,8 +87,9 @@ impl Lane {
 
     /// Carries what there is, then watches or sleeps until there is more.
     fn turn(&mut self, sleep: &mut Sleep) -> Result<(), End> {
-        // Both, whatever the first says.
-        if self.complete()? | self.take()? {
+        let has_replied = self.complete()?;
+        let lets_caller_run = has_replied && self.ring.in_flight() == 0 && self.single.is_so();
+        if !lets_caller_run && (has_replied | self.take()?) {
             self.pace.worked(&self.shared.watchers);
             return Ok(());
         }
@@ -95,9 +98,8 @@ impl Lane {
             return Ok(());
         }
         if !self.ring.arm() {
-            let begun_ns = now_ns();
             sleep.until_something(self.can_read(), None)?;
-            self.pace.slept(now_ns() - begun_ns);
+            self.pace.slept();
         }
         self.ring.disarm();
         if self.shared.device.is_gone() { Err(End::Gone) } else { Ok(()) }
@@ -107,9 +109,14 @@ impl Lane {
     fn take(&mut self) -> Result<bool, End> {
         for count in 0..READS_MAX {
             if !self.take_one()? {
+                self.single.came(count);
                 return Ok(count > 0);
             }
+            if count == 0 && self.single.watch(|| self.ring.has_used()) {
+                return Ok(true);
+            }
         }
+        self.single.came(READS_MAX);
         Ok(true)
     }
 

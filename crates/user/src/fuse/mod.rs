@@ -33,6 +33,7 @@ mod reconnect;
 mod reply_room;
 mod served;
 mod shared;
+mod single;
 mod sleep;
 mod slots;
 mod uring;

@@ -37,7 +37,8 @@ pub struct Options {
 const RECONNECT_DEFAULT: Duration = Duration::from_secs(60);
 
 impl Default for Options {
-    /// As many threads as processors, up to four; watching for 50 µs, about what two wakes of an idle processor cost.
+    /// A thread for every two processors, up to four: each has a worker of the daemon to go with it. Watching for 50 µs, about what
+    /// two wakes of an idle processor cost.
     fn default() -> Self {
         let processors = std::thread::available_parallelism().map_or(1, |count| count.get());
         Self {
@@ -45,7 +46,7 @@ impl Default for Options {
             allow_other: rustix::process::geteuid().is_root(),
             default_permissions: true,
             flags: MountFlags::empty(),
-            threads: processors.min(4) as u16,
+            threads: (processors / 2).clamp(1, 4) as u16,
             poll_max_ns: 50_000,
             passthrough: false,
             reconnect: None,

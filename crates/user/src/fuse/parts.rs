@@ -23,6 +23,7 @@ use super::{
     reconnect::{Reconnect, Supervisor},
     served::Served,
     shared::Shared,
+    single::Single,
     slots::Slots,
     uring::Rings,
 };
@@ -78,7 +79,8 @@ impl Parts {
         let passthrough = Passthrough::new(options.passthrough, device.files().cloned());
         let kept = if reconnect.is_some() { usize::from(chains_max) + 1 } else { 0 };
         let shared = Arc::new(Shared::new(device, priority, passthrough, backlog, reconnect)?);
-        let watchers_max = std::thread::available_parallelism().map_or(1, |count| count.get()).saturating_sub(1);
+        let processors = std::thread::available_parallelism().map_or(1, |count| count.get());
+        let watchers_max = processors.saturating_sub(1);
         let (poll_max_ns, common) = (options.poll_max_ns, Arc::clone(&shared));
         let mut rings = rings.into_iter().enumerate();
         let lane: LaneMaker = Box::new(move |kernel| {
@@ -94,6 +96,7 @@ impl Parts {
                 in_flight: vec![lane::InFlight::default(); usize::from(chains_max) + 1],
                 kept: vec![Vec::new(); kept],
                 pace: Pace::new(poll_max_ns, watchers_max),
+                single: Single::new(processors),
             })
         });
         Ok((shared, lane))

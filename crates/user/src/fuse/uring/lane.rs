@@ -23,15 +23,12 @@ use super::{
     body_len::BodyLen,
     ring::{Event, KernelRing},
 };
-use crate::{
-    fuse::{
-        End,
-        answers::reply_header,
-        lane::Lane,
-        reply_room::{self, ARGS_LEN},
-        slots::{DATA_LEN_MAX, segment},
-    },
-    platform::now_ns,
+use crate::fuse::{
+    End,
+    answers::reply_header,
+    lane::Lane,
+    reply_room::{self, ARGS_LEN},
+    slots::{DATA_LEN_MAX, segment},
 };
 
 /// What is watched: the end.
@@ -134,9 +131,8 @@ impl UringLane {
             return Ok(());
         }
         if !self.lane.ring.arm() {
-            let begun_ns = now_ns();
             self.ring.wait().map_err(End::Kernel)?;
-            self.lane.pace.slept(now_ns() - begun_ns);
+            self.lane.pace.slept();
         }
         self.lane.ring.disarm();
         if self.lane.shared.device.is_gone() { Err(End::Gone) } else { Ok(()) }
