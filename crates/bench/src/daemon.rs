@@ -38,6 +38,9 @@ pub struct Candidate {
     pub is_without_config: bool,
 }
 
+/// Of a daemon's log, in an error.
+const LOG_LINES_MAX: usize = 20;
+
 /// Where a daemon is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
@@ -146,15 +149,17 @@ impl Candidate {
         Self { name, source, args: Vec::new(), window_len: None, mount: None, is_without_config: false }
     }
 
-    /// The same, mounted with `options` as `transom mount -o` takes them, which are its name.
+    /// The same, mounted with `options` as `transom mount -o` takes them, which are its name. A transomd is told of them.
     ///
     /// Errors: one of them is not known.
-    pub fn with_mount_options(self, options: &str) -> anyhow::Result<Self> {
+    pub fn with_mount_options(&self, options: &str) -> anyhow::Result<Self> {
         let mut parsed = fuse::Options::default();
         parsed.parse(options)?;
-        let args = parsed.daemon_args().into_iter().filter_map(|word| word.into_string().ok());
-        let args = args.chain(self.args).collect();
-        Ok(Self { name: options.to_owned(), args, mount: Some(parsed), ..self })
+        let is_told = matches!(&self.source, Source::Program(program) if program.ends_with("transomd"));
+        let told = if is_told { parsed.daemon_args() } else { Vec::new() };
+        let told = told.into_iter().filter_map(|word| word.into_string().ok());
+        let args = told.chain(self.args.iter().cloned()).collect();
+        Ok(Self { name: options.to_owned(), args, mount: Some(parsed), ..self.clone() })
     }
 
     /// Its program. Errors: it runs already.
@@ -212,10 +217,13 @@ impl Daemon {
         Ok(Self { process, socket, log })
     }
 
-    /// What it wrote, without blanks at the end; "nothing" if so.
+    /// The end of what it wrote; "nothing" if so.
     pub fn log(&self) -> String {
-        let log = std::fs::read_to_string(&self.log).unwrap_or_default();
-        if log.trim().is_empty() { "nothing".to_owned() } else { log.trim_end().to_owned() }
+        let log = std::fs::read(&self.log).unwrap_or_default();
+        let log = String::from_utf8_lossy(&log);
+        let lines: Vec<_> = log.trim_end().lines().collect();
+        let last = lines[lines.len().saturating_sub(LOG_LINES_MAX)..].join("\n");
+        if last.is_empty() { "nothing".to_owned() } else { last }
     }
 }
 

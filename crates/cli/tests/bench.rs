@@ -95,7 +95,7 @@ fn a_daemon_that_fails_is_left_out_and_the_others_are_measured() {
     let [out_path, shared_path] = [&out, &shared].map(|dir| dir.path().to_str().unwrap());
     let common = ["--rounds", "2", "--scale", "0.01", "--out", out_path, "--shared-in", shared_path];
     // 1. The others are measured in every round.
-    let output = bench(&[&["--daemon", "transomd", "--daemon", "broken=/bin/false"][..], &common].concat());
+    let output = bench(&[&["--daemon", "broken=/bin/false", "--daemon", "transomd"][..], &common].concat());
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
     assert!(text(&output.stderr).contains("broken failed in round 1"), "{}", text(&output.stderr));
     let report: serde_json::Value = serde_json::from_slice(&fs::read(out.path().join("quick.json")).unwrap()).unwrap();
@@ -104,6 +104,7 @@ fn a_daemon_that_fails_is_left_out_and_the_others_are_measured() {
         assert!(samples.iter().any(|sample| sample["daemon"] == "transomd" && sample["repetition"] == round));
     }
     assert!(samples.iter().all(|sample| sample["daemon"] != "broken"));
+    assert_eq!(report["daemons"].as_array().unwrap().len(), 1, "nothing is compared with what was not measured");
     let notes = report["notes"].as_array().unwrap();
     assert!(notes.iter().any(|note| note.as_str().unwrap().contains("broken failed in round 1")), "{notes:?}");
     // 2. With nothing but the bare directory there is no report.
@@ -136,7 +137,10 @@ fn wrong_command_lines_are_told_before_anything_is_measured() {
         (&["--socket", "/nonexistent/socket"], "no socket"),
         (&["--socket", "/dev/null", "--guest", "user,mount"], "one front end at a time"),
         (&["--scale", "0", "--daemon", "transomd"], "--scale"),
-        (&["-o", "fast", "--daemon", "transomd"], "unknown mount option \"fast\""),
+        (&["-o", "fast", "--guest", "mount", "--daemon", "transomd"], "unknown mount option \"fast\""),
+        (&["-o", "ro", "--daemon", "transomd"], "--guest mount"),
+        (&["-o", "fsname=a/b", "--guest", "mount", "--daemon", "transomd"], "no name for a daemon"),
+        (&["--daemon", "host=transomd"], "no name for a daemon"),
     ] {
         let output = bench(arguments);
         assert!(!output.status.success());

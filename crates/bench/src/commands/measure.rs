@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use clap::{Args, ValueEnum};
 use transom_vm::{
     Accelerator, CacheMode, Kernel, Qemu,
@@ -86,8 +86,8 @@ pub(super) struct Measure {
     /// behind it; for --guest user and qemu
     #[arg(long, value_name = "MIB", value_delimiter = ',')]
     dax_window_mib: Vec<u64>,
-    /// Measure the first daemon with these options of transom mount too, before all others; may be given several times; needs
-    /// --guest mount
+    /// Measure the first daemon with these options of transom mount too, before all others, or, where this is given several
+    /// times, behind it; needs --guest mount
     #[arg(short = 'o', long, value_name = "LIST")]
     mount_options: Vec<String>,
 }
@@ -143,7 +143,11 @@ impl Measure {
             self.sockets.is_empty() || self.guests.len() == 1,
             "a daemon at a --socket has one front end at a time: --guest names one kind of guest"
         );
-        let candidates = self.candidates()?;
+        ensure!(
+            self.mount_options.is_empty() || self.guests.contains(&GuestName::Mount),
+            "--mount-options are for --guest mount"
+        );
+        let mut candidates = self.candidates()?;
         let mut contents = self.suite.contents(self.scale, &self.groups)?;
         if !self.sockets.is_empty() {
             contents
@@ -167,16 +171,23 @@ impl Measure {
             notes.push(format!("interrupted: {whole_rounds} of {} rounds are whole", plan.rounds));
         }
         if samples.iter().all(|sample| sample.daemon == HOST) {
-            bail!("nothing was measured\n{}", notes.join("\n"));
+            ensure!(is_interrupted, "nothing was measured\n{}", notes.join("\n"));
+            eprintln!("interrupted before anything was measured");
+            return Ok(INTERRUPTED.into());
         }
+        // The first one that was measured is compared with the others.
+        candidates.retain(|candidate| samples.iter().any(|sample| sample.daemon == candidate.name));
         let suite = self.suite.name();
         let report = self.common.report(&format!("transom bench: {suite}"), &candidates, None, notes, samples)?;
         let name = self.common.name.as_deref().unwrap_or(&suite);
         report.write(&self.common.out, name)?;
         print!("{}", console::console(&report));
         println!("\n{}", self.common.out.join(format!("{name}.html")).display());
-        ensure!(failures.is_empty(), "of the daemons some failed: {}, as told above", failures.len());
-        Ok(if is_interrupted { INTERRUPTED.into() } else { std::process::ExitCode::SUCCESS })
+        if is_interrupted {
+            return Ok(INTERRUPTED.into());
+        }
+        ensure!(failures.is_empty(), "not all could be measured, as told above");
+        Ok(std::process::ExitCode::SUCCESS)
     }
 
     /// The daemons to start, and those that run already.
@@ -188,6 +199,10 @@ impl Measure {
             candidates.push(Candidate::at_socket(format!("socket-{}", number + 1), socket.clone()));
         }
         if let Some(first) = candidates.first().cloned() {
+            let mounted: Vec<_> =
+                self.mount_options.iter().map(|list| first.with_mount_options(list)).collect::<anyhow::Result<_>>()?;
+            let at = usize::from(mounted.len() > 1);
+            candidates.splice(at..at, mounted);
             let with_window = |name, mib: u64| {
                 let window_len = mib.checked_mul(1 << 20).with_context(|| format!("a window of {mib} MiB"))?;
                 anyhow::Ok(Candidate { name, window_len: Some(window_len), ..first.clone() })
@@ -201,12 +216,9 @@ impl Measure {
                 }
             }
         }
-        if let Some(first) = candidates.first().cloned() {
-            for (at, options) in self.mount_options.iter().enumerate() {
-                candidates.insert(at, first.clone().with_mount_options(options)?);
-            }
-        }
         for (number, candidate) in candidates.iter().enumerate() {
+            let is_fit = !["", HOST].contains(&candidate.name.as_str()) && !candidate.name.contains('/');
+            ensure!(is_fit, "{:?} is no name for a daemon; give it another: NAME=PROGRAM", candidate.name);
             let is_twice = candidates[..number].iter().any(|other| other.name == candidate.name);
             ensure!(!is_twice, "two daemons are called {}; give one another name: NAME=PROGRAM", candidate.name);
         }

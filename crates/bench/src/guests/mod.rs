@@ -111,10 +111,16 @@ struct Step<'a> {
     candidates: Vec<&'a Candidate>,
 }
 
+impl Step<'_> {
+    fn scenario(&self) -> String {
+        format!("{}, cache={}", self.guest.name(), self.cache.as_str())
+    }
+}
+
 /// Measures `plan` in a fresh directory below `parent`. A signal ends it early; what was measured by then is returned. A daemon
-/// that fails under a guest is left out there from then on.
+/// that fails under a guest is left out there from then on; where the bare directory fails, that ends it.
 ///
-/// Errors: the bare directory cannot be measured.
+/// Errors: nothing was measured.
 pub fn measure(plan: &Plan, parent: &Path, is_stopped: &Arc<AtomicBool>) -> anyhow::Result<Measured> {
     let mut measured = Measured::default();
     let mut steps = steps(plan, &mut measured.notes);
@@ -129,6 +135,10 @@ pub fn measure(plan: &Plan, parent: &Path, is_stopped: &Arc<AtomicBool>) -> anyh
     match result {
         // Whatever failed, failed because everything was to end.
         Err(_) if is_stopped.load(Ordering::Relaxed) => Ok(measured),
+        Err(error) if !measured.samples.is_empty() => {
+            measured.failures.push(one_line(&error));
+            Ok(measured)
+        }
         result => result.map(|()| measured),
     }
 }
@@ -176,11 +186,14 @@ fn round(
     is_stopped: &Arc<AtomicBool>,
     measured: &mut Measured,
 ) -> anyhow::Result<()> {
-    for step in steps.iter_mut().filter(|step| !step.candidates.is_empty()) {
-        let scenario = format!("{}, cache={}", step.guest.name(), step.cache.as_str());
+    for at in 0..steps.len() {
+        let step = &steps[at];
+        if step.candidates.is_empty() {
+            continue;
+        }
+        let (scenario, mut failed) = (step.scenario(), Vec::new());
         let shared = tempfile::Builder::new().prefix("transom-bench-").tempdir_in(parent)?;
         workload::make_many(shared.path(), &step.params, is_stopped)?;
-        let mut failed = Vec::new();
         for candidate in step.candidates.iter().copied().map(Some).chain([None]) {
             let name = candidate.map_or(HOST, |candidate| candidate.name.as_str());
             bar.set_message(format!("round {}: {scenario}: {name}", repetition + 1));
@@ -198,17 +211,26 @@ fn round(
                     observations.into_iter().map(|(line, cpu_ns)| sample(&scenario, name, repetition, line, cpu_ns)),
                 ),
                 Err(error) if candidate.is_some() => {
-                    let failure = format!("{scenario}: {name} failed in round {}: {error:#}", repetition + 1);
-                    bar.suspend(|| eprintln!("{failure}"));
-                    measured.failures.push(failure.lines().collect::<Vec<_>>().join(" | "));
-                    failed.push(name);
+                    let error = error.context(format!("{scenario}: {name} failed in round {}", repetition + 1));
+                    bar.suspend(|| eprintln!("{error:#}"));
+                    measured.failures.push(one_line(&error));
+                    failed.push(name.to_owned());
+                    // What it leaves takes the others' room.
+                    let _ = std::fs::remove_dir_all(shared.path().join(&params.dir));
                 }
                 Err(error) => return Err(error.context(format!("{scenario}: {name}"))),
             }
         }
-        step.candidates.retain(|candidate| !failed.contains(&candidate.name.as_str()));
+        for step in steps.iter_mut().filter(|step| step.scenario() == scenario) {
+            step.candidates.retain(|candidate| !failed.contains(&candidate.name));
+        }
     }
     Ok(())
+}
+
+/// An error with its causes, for a table's notes.
+fn one_line(error: &anyhow::Error) -> String {
+    format!("{error:#}").lines().collect::<Vec<_>>().join(" | ")
 }
 
 fn sample(scenario: &str, daemon: &str, repetition: u32, line: Line, cpu_ns: Option<u64>) -> Sample {

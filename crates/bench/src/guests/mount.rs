@@ -8,7 +8,7 @@ use std::{
     sync::atomic::Ordering,
 };
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use transom_user::{fuse, mount::Mount as Share};
 
 use super::{
@@ -54,7 +54,7 @@ impl Guest for Mount {
         };
         let point = dir.path().join("mnt");
         std::fs::create_dir(&point)?;
-        let log = || daemon.as_ref().map(Daemon::log).unwrap_or_default();
+        let log = || daemon.as_ref().map_or_else(|| "elsewhere".to_owned(), Daemon::log);
         let share = Share::builder().socket(socket);
         let options = candidate.mount.clone().unwrap_or_default();
         let (passthrough, io_uring) = (options.passthrough, options.io_uring);
@@ -86,15 +86,16 @@ impl Mount {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         let mut child = on_core(self.placement.guest_core(), || command.spawn())??;
         let lines = BufReader::new(child.stdout.take().context("standard output was piped")?).lines();
-        for line in lines {
+        let heard = lines.into_iter().try_for_each(|line| {
             observer.hear(serde_json::from_str(&line?)?);
-            if run.is_stopped.load(Ordering::Relaxed) {
-                child.kill()?;
-                child.wait()?;
-                bail!("stopped");
-            }
+            ensure!(!run.is_stopped.load(Ordering::Relaxed), "stopped");
+            Ok(())
+        });
+        if heard.is_err() {
+            child.kill()?;
         }
         let status = child.wait()?;
+        heard?;
         ensure!(status.success(), "the workloads on the mount: {status}");
         observer.complete()
     }
