@@ -10,6 +10,7 @@
 
 use std::{
     num::NonZero,
+    ops::RangeInclusive,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -23,12 +24,14 @@ const BUDGET_MIN: Duration = Duration::from_micros(4);
 /// A yield that takes longer has let others do more than make a request: they need the processor.
 const LATE: Duration = Duration::from_micros(250);
 
-/// A worker does not watch then for so many times what it took, twice as many the next time: on a busy machine all that costs
-/// less than one part in a hundred.
-const REST_PER_LATE: std::ops::RangeInclusive<u32> = 2..=128;
+/// No yield counts for longer: a process that was stopped has not met others who need the processor.
+const LATE_MAX: Duration = Duration::from_millis(10);
 
-/// So many watches that end in time halve that again.
-const GOOD_WATCHES: u32 = 16;
+/// A worker does not watch then for so many times what it took, twice as many the next time.
+const REST_PER_LATE: RangeInclusive<u32> = 2..=128;
+
+/// Once so many times what it took has passed, half as many again: all that costs about one part in a hundred.
+const CALM_PER_LATE: u32 = 100;
 
 /// The workers of a device that watch at this moment.
 pub(super) struct Watchers {
@@ -74,26 +77,27 @@ struct Rest {
     until: Option<Instant>,
     /// Of [`REST_PER_LATE`].
     per_late: u32,
-    /// Watches in time since the last change.
-    good: u32,
+    /// When that is halved.
+    calm_at: Option<Instant>,
 }
 
 impl Rest {
     fn new() -> Self {
-        Self { until: None, per_late: *REST_PER_LATE.start(), good: 0 }
+        Self { until: None, per_late: *REST_PER_LATE.start(), calm_at: None }
     }
 
     fn late(&mut self, now: Instant, yielded: Duration) {
-        self.until = Some(now + yielded * self.per_late);
+        let late = yielded.min(LATE_MAX);
+        let until = now + late * self.per_late;
+        self.until = Some(until);
         self.per_late = (self.per_late * 2).min(*REST_PER_LATE.end());
-        self.good = 0;
+        self.calm_at = Some(until + late * CALM_PER_LATE);
     }
 
-    fn in_time(&mut self) {
-        self.good += 1;
-        if self.good >= GOOD_WATCHES {
+    fn in_time(&mut self, now: Instant) {
+        if self.calm_at.is_some_and(|at| now >= at) {
             self.per_late = (self.per_late / 2).max(*REST_PER_LATE.start());
-            self.good = 0;
+            self.calm_at = (self.per_late > *REST_PER_LATE.start()).then(|| now + LATE * CALM_PER_LATE);
         }
     }
 }
@@ -109,10 +113,10 @@ impl Poller {
         let Some(idle_since) = self.idle_since.take() else { return };
         self.budget = if now.duration_since(idle_since) <= self.budget_max {
             (self.budget * 2).clamp(BUDGET_MIN.min(self.budget_max), self.budget_max)
-        } else if self.budget > BUDGET_MIN {
-            self.budget / 2
-        } else {
+        } else if self.budget / 2 < BUDGET_MIN {
             Duration::ZERO
+        } else {
+            self.budget / 2
         };
     }
 
@@ -124,6 +128,7 @@ impl Poller {
     }
 
     fn watch_and(&mut self, mut let_others_run: impl FnMut(), mut is_ready: impl FnMut() -> bool) -> bool {
+        self.idle_since = None;
         if self.budget.is_zero() {
             self.idle_since = (!self.budget_max.is_zero()).then(Instant::now);
             return false;
@@ -140,7 +145,6 @@ impl Poller {
         let mut looked_at = begun_at;
         loop {
             if is_ready() {
-                self.rest.in_time();
                 return true;
             }
             let_others_run();
@@ -150,6 +154,7 @@ impl Poller {
                 self.rest.late(now, yielded);
                 return is_ready();
             }
+            self.rest.in_time(now);
             if now.duration_since(begun_at) >= self.budget {
                 self.idle_since = Some(begun_at);
                 return false;
@@ -193,6 +198,7 @@ mod tests {
         poller.woken(Instant::now());
         assert!(!poller.watch(|| true));
     }
+
     #[test]
     fn no_more_watch_at_once_than_may() {
         let watchers = Arc::new(Watchers { count: AtomicUsize::new(0), max: 1 });
@@ -209,6 +215,7 @@ mod tests {
         assert!(second.watch(|| true));
         assert_eq!(watchers.count.load(Ordering::Relaxed), 0);
     }
+
     #[test]
     fn a_yield_that_comes_back_late_ends_the_watching_for_a_while() {
         let late = || std::thread::sleep(LATE);
@@ -232,9 +239,15 @@ mod tests {
         assert!(!poller.watch(|| true));
         // 3. Then it watches again, and rests are as short as before once that goes well.
         poller.rest.until = Some(Instant::now());
-        for per_late in [128, 64, 32, 16, 8, 4, 2, 2] {
+        assert!(poller.watch(|| true));
+        let mut now = Instant::now() + LATE_MAX * 2 * *REST_PER_LATE.end() * CALM_PER_LATE;
+        for per_late in [64, 32, 16, 8, 4, 2, 2] {
+            poller.rest.in_time(now);
             assert_eq!(poller.rest.per_late, per_late);
-            assert!((0..GOOD_WATCHES).all(|_| poller.watch(|| true)));
+            now += LATE * CALM_PER_LATE;
         }
+        // 4. A process that was stopped for an hour does not rest for hours.
+        poller.rest.late(now, Duration::from_secs(3600));
+        assert_eq!(poller.rest.until, Some(now + LATE_MAX * 2));
     }
 }

@@ -28,8 +28,6 @@ const TYPE: &str = "fuse.transom";
 const HELPER: &str = "fusermount3";
 /// The number of the socket in the helper.
 const COMM_FD: i32 = 3;
-/// Of `st_mode`, the type.
-const TYPE_BITS: u32 = 0o170_000;
 
 /// A place where a share is mounted.
 #[derive(Debug)]
@@ -80,7 +78,7 @@ fn refused(path: &Path, source: io::Error) -> MountError {
 
 fn by_call(path: &Path, source: &str, options: &Options) -> io::Result<Kernel> {
     let kernel = Kernel::open()?;
-    let kind = fs::metadata(path)?.mode() & TYPE_BITS;
+    let kind = fs::metadata(path)?.mode() & libc::S_IFMT;
     let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
     let mut data = format!("fd={},rootmode={kind:o},user_id={uid},group_id={gid}", kernel.as_fd().as_raw_fd());
     options.words().for_each(|word| {

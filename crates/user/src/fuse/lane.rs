@@ -27,7 +27,7 @@ use super::{
     sleep::Sleep,
     slots::{REQUEST_LEN_MAX, Slots, segment},
 };
-use crate::arena::Arena;
+use crate::{arena::Arena, platform::now_ns};
 
 /// Requests that are read before replies are looked for again.
 const READS_MAX: usize = 8;
@@ -88,13 +88,16 @@ impl Lane {
     /// Carries what there is, then watches or sleeps until there is more.
     fn turn(&mut self, sleep: &mut Sleep) -> Result<(), End> {
         let has_replied = self.complete()?;
-        let lets_caller_run = has_replied && self.ring.in_flight() == 0 && self.single.is_so();
-        if !lets_caller_run && (has_replied | self.take()?) {
-            self.pace.worked(&self.shared.watchers);
+        let is_callers_turn = has_replied && self.ring.in_flight() == 0 && self.single.is_so();
+        let has_some = has_replied | (!is_callers_turn && self.take()?);
+        if has_some {
+            self.pace.worked(&self.shared.watchers, now_ns());
+        }
+        if has_some && !is_callers_turn {
             return Ok(());
         }
-        if self.pace.watches(&self.shared.watchers) {
-            std::thread::yield_now();
+        if self.pace.watches(&self.shared.watchers, now_ns()) {
+            self.yield_now();
             return Ok(());
         }
         if !self.ring.arm() {
@@ -105,19 +108,31 @@ impl Lane {
         if self.shared.device.is_gone() { Err(End::Gone) } else { Ok(()) }
     }
 
+    /// Lets others run who need this processor.
+    pub(super) fn yield_now(&mut self) {
+        let begun_ns = now_ns();
+        std::thread::yield_now();
+        let now_ns = now_ns();
+        self.pace.yielded(&self.shared.watchers, now_ns - begun_ns, now_ns);
+    }
+
     /// Takes requests of the kernel; tells whether there were any.
     fn take(&mut self) -> Result<bool, End> {
-        for count in 0..READS_MAX {
+        let before = self.ring.in_flight();
+        let mut has_some = false;
+        for _ in 0..READS_MAX {
             if !self.take_one()? {
-                self.single.came(count);
-                return Ok(count > 0);
+                break;
             }
-            if count == 0 && self.single.watch(|| self.ring.has_used()) {
+            // What nobody answers, as FORGET, is not watched for.
+            let is_first = !has_some && self.ring.in_flight() == before + 1;
+            has_some = true;
+            if is_first && before == 0 && self.single.watch(|| self.ring.has_used()) {
                 return Ok(true);
             }
         }
-        self.single.came(READS_MAX);
-        Ok(true)
+        self.single.came(self.ring.in_flight().saturating_sub(before));
+        Ok(has_some)
     }
 
     pub(super) fn take_one(&mut self) -> Result<bool, End> {

@@ -82,6 +82,7 @@ impl Parts {
         let processors = std::thread::available_parallelism().map_or(1, |count| count.get());
         let watchers_max = processors.saturating_sub(1);
         let (poll_max_ns, common) = (options.poll_max_ns, Arc::clone(&shared));
+        let threads = rings.len();
         let mut rings = rings.into_iter().enumerate();
         let lane: LaneMaker = Box::new(move |kernel| {
             let (index, ring) = rings.next()?;
@@ -96,7 +97,7 @@ impl Parts {
                 in_flight: vec![lane::InFlight::default(); usize::from(chains_max) + 1],
                 kept: vec![Vec::new(); kept],
                 pace: Pace::new(poll_max_ns, watchers_max),
-                single: Single::new(processors),
+                single: Single::new(poll_max_ns, threads, processors),
             })
         });
         Ok((shared, lane))

@@ -14,7 +14,8 @@ const ALONE: u8 = 4;
 /// A single caller is looked after in the ordinary way once in so many requests.
 const CHECK_EACH: u8 = 16;
 
-/// The longest watch in memory: a reply to a small request of a daemon that is awake takes half as long.
+/// The longest watch in memory where the mount may watch for so long: a reply to a small request of a daemon that is awake takes
+/// half as long.
 const SPIN_MAX_NS: u64 = 12_000;
 /// A budget below this is none.
 const SPIN_MIN_NS: u64 = 1_500;
@@ -22,8 +23,8 @@ const SPIN_MIN_NS: u64 = 1_500;
 const RESTS: u8 = 64;
 
 pub(super) struct Single {
-    /// There is a processor for the daemon beside this thread's.
-    may_spin: bool,
+    /// The longest watch in memory; 0 where there is no processor for the daemon beside those of the mount's threads.
+    spin_max_ns: u64,
     /// Requests that came alone, one after the other.
     alone: u8,
     /// Requests until the next ordinary one.
@@ -33,12 +34,14 @@ pub(super) struct Single {
 }
 
 impl Single {
-    pub(super) fn new(processors: usize) -> Self {
-        Self { may_spin: processors > 1, alone: 0, until_check: CHECK_EACH, spin_ns: SPIN_MAX_NS, rests: 0 }
+    /// For each of `threads`, which may watch for `poll_max_ns`.
+    pub(super) fn new(poll_max_ns: u32, threads: usize, processors: usize) -> Self {
+        let spin_max_ns = if processors > threads { SPIN_MAX_NS.min(poll_max_ns.into()) } else { 0 };
+        Self { spin_max_ns, alone: 0, until_check: CHECK_EACH, spin_ns: spin_max_ns, rests: 0 }
     }
 
-    /// The kernel had `count` requests, and no more.
-    pub(super) fn came(&mut self, count: usize) {
+    /// The kernel had `count` requests that are answered, and no more.
+    pub(super) fn came(&mut self, count: u16) {
         match count {
             0 => {}
             1 => self.alone = (self.alone + 1).min(ALONE),
@@ -51,7 +54,7 @@ impl Single {
         self.alone == ALONE && self.until_check > 0
     }
 
-    /// A request was taken. Watches for its reply if there is a single caller; tells whether it has come.
+    /// A request was taken, the only one under way. Watches for its reply if there is a single caller; tells whether it has come.
     pub(super) fn watch(&mut self, has_reply: impl FnMut() -> bool) -> bool {
         if self.alone < ALONE {
             return false;
@@ -61,7 +64,7 @@ impl Single {
             return false;
         }
         self.until_check -= 1;
-        self.may_spin && self.spin(has_reply)
+        self.spin_max_ns > 0 && self.spin(has_reply)
     }
 
     fn spin(&mut self, mut has_reply: impl FnMut() -> bool) -> bool {
@@ -72,7 +75,7 @@ impl Single {
         let until_ns = now_ns() + self.spin_ns;
         loop {
             if has_reply() {
-                self.spin_ns = SPIN_MAX_NS;
+                self.spin_ns = self.spin_max_ns;
                 return true;
             }
             if now_ns() >= until_ns {
@@ -82,7 +85,7 @@ impl Single {
         }
         self.spin_ns /= 2;
         if self.spin_ns < SPIN_MIN_NS {
-            (self.spin_ns, self.rests) = (SPIN_MAX_NS / 2, RESTS);
+            (self.spin_ns, self.rests) = (self.spin_max_ns / 2, RESTS);
         }
         false
     }
@@ -93,14 +96,14 @@ mod tests {
     use super::*;
 
     fn single() -> Single {
-        let mut single = Single::new(2);
+        let mut single = Single::new(50_000, 1, 2);
         (0..ALONE).for_each(|_| single.came(1));
         single
     }
 
     #[test]
     fn requests_that_come_alone_make_a_single_caller_until_two_come() {
-        let mut single = Single::new(2);
+        let mut single = Single::new(50_000, 1, 2);
         for _ in 1..ALONE {
             single.came(1);
             assert!(!single.is_so() && !single.watch(|| panic!("nobody is watched for yet")));
@@ -125,27 +128,27 @@ mod tests {
     #[test]
     fn replies_that_take_long_are_seldom_watched_for() {
         let mut single = single();
-        let (mut watched, mut looks) = (0, 0);
+        let mut watched = 0;
         for _ in 0..500 {
-            looks = 0;
+            let mut has_looked = false;
             single.watch(|| {
-                looks += 1;
+                has_looked = true;
                 false
             });
-            watched += u32::from(looks > 0);
+            watched += u32::from(has_looked);
         }
         assert!((1..50).contains(&watched), "{watched}");
-        single.rests = 0;
-        single.until_check = 1;
+        // One that comes makes it as before.
+        (single.rests, single.until_check) = (0, 1);
         assert!(single.watch(|| true));
         assert_eq!(single.spin_ns, SPIN_MAX_NS);
-        let _ = looks;
     }
 
     #[test]
-    fn with_one_processor_nothing_is_watched_for_in_memory() {
-        let mut single = single();
-        single.may_spin = false;
-        assert!(single.is_so() && !single.watch(|| panic!("the daemon cannot run")));
+    fn nothing_is_watched_for_in_memory_without_a_processor_for_the_daemon_or_leave_to_watch() {
+        for mut single in [Single::new(50_000, 1, 1), Single::new(50_000, 2, 2), Single::new(0, 1, 2)] {
+            (0..ALONE).for_each(|_| single.came(1));
+            assert!(single.is_so() && !single.watch(|| panic!("it is watched for")));
+        }
     }
 }

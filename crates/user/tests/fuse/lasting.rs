@@ -24,6 +24,7 @@ use crate::{common, unmount};
 
 /// Far above what a new daemon takes.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
+
 /// A mount that reconnects, of a directory on the disk.
 pub(crate) struct Lasting {
     pub(crate) mount: Mount,

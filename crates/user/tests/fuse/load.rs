@@ -24,6 +24,7 @@ fn threads_that_write_and_read_go_on_while_the_daemon_dies_again_and_again() {
         }
         fs::write(stop.path().join("stop"), "").unwrap();
         assert!(load.wait().unwrap().success());
+        assert!((0..4).all(|index| lasting.host(&format!("of-{index}")).exists()), "it did nothing");
     });
 }
 

@@ -136,8 +136,13 @@ fn a_daemon_that_is_killed_fails_what_waits_and_what_comes_after() {
 
 /// Threads that never stop asking, until they are told why they cannot; all have begun.
 pub(crate) fn busy(at: &Path) -> Vec<thread::JoinHandle<io::Error>> {
+    busy_as(4, at)
+}
+
+/// As [`busy`], so many.
+fn busy_as(count: usize, at: &Path) -> Vec<thread::JoinHandle<io::Error>> {
     let (started, starts) = mpsc::channel();
-    let threads: Vec<_> = (0..4)
+    let threads: Vec<_> = (0..count)
         .map(|index| {
             let (path, started) = (at.join(format!("of-{index}")), started.clone());
             thread::spawn(move || {
@@ -154,6 +159,29 @@ pub(crate) fn busy(at: &Path) -> Vec<thread::JoinHandle<io::Error>> {
     drop(started);
     assert_eq!(starts.iter().count(), threads.len());
     threads
+}
+
+#[test]
+fn a_second_caller_beside_one_who_never_stops_is_served() {
+    needs_mounts!();
+    for (threads, poll_max_ns) in [(1, 50_000), (1, 0), (2, 50_000)] {
+        let (dir, at) = (tree(), tempfile::tempdir().unwrap());
+        let share = mount::Mount::builder().shared_dir(dir.path()).daemon(common::transomd());
+        let options = Options { threads, poll_max_ns, ..Options::default() };
+        let mounted = Mount::start(share, at.path(), options).unwrap();
+        let threads = busy_as(1, at.path());
+        // Each of these makes FORGETs too, which nobody answers.
+        for index in 0..200 {
+            let path = at.path().join(format!("second-{index}"));
+            fs::write(&path, "two").unwrap();
+            assert_eq!(fs::read(&path).unwrap(), b"two");
+            fs::remove_file(&path).unwrap();
+        }
+        assert!(threads.iter().all(|thread| !thread.is_finished()), "the first one has stopped");
+        // Still mounted, or it would write to what is beneath.
+        mounted.stopper().abort();
+        threads.into_iter().for_each(|thread| drop(thread.join().unwrap()));
+    }
 }
 
 #[test]

@@ -34,9 +34,6 @@ use crate::{
 const KEPT_FLAGS: OpenFlags = OpenFlags::NOFLUSH;
 /// Files without a place in the host's page cache.
 const UNFIT_FLAGS: OpenFlags = OpenFlags::NONSEEKABLE.union(OpenFlags::STREAM);
-/// Of `st_mode`, the type, and that of a regular file.
-const TYPE_BITS: u32 = 0o170_000;
-const REGULAR: u32 = 0o100_000;
 
 /// What a request in flight is to this module.
 #[derive(Debug, Clone, Copy, Default)]
@@ -137,7 +134,7 @@ impl Lane {
                 let out = OpenOut::read_from_bytes(rest).ok()?;
                 let nodeid = NodeId::from(entry.nodeid);
                 let is_one = nodeid.0 > NodeId::ROOT.0
-                    && entry.attr.mode.get() & TYPE_BITS == REGULAR
+                    && entry.attr.mode.get() & libc::S_IFMT == libc::S_IFREG
                     && i64::try_from(entry.attr.size.get()).is_ok();
                 is_one.then_some((Opening { lane, unique, nodeid, entry: Some(entry), out }, access))
             }

@@ -23,12 +23,15 @@ use super::{
     body_len::BodyLen,
     ring::{Event, KernelRing},
 };
-use crate::fuse::{
-    End,
-    answers::reply_header,
-    lane::Lane,
-    reply_room::{self, ARGS_LEN},
-    slots::{DATA_LEN_MAX, segment},
+use crate::{
+    fuse::{
+        End,
+        answers::reply_header,
+        lane::Lane,
+        reply_room::{self, ARGS_LEN},
+        slots::{DATA_LEN_MAX, segment},
+    },
+    platform::now_ns,
 };
 
 /// What is watched: the end.
@@ -117,16 +120,16 @@ impl UringLane {
         let pending = self.ring.pending();
         // Both, whatever the first says.
         if self.complete()? | self.take()? {
-            self.lane.pace.worked(&self.lane.shared.watchers);
+            self.lane.pace.worked(&self.lane.shared.watchers, now_ns());
             // Answers wait for others, not for whatever else there is to do.
             if self.ring.pending() == pending || self.ring.pending() >= PENDING_MAX {
                 self.ring.flush().map_err(End::Kernel)?;
             }
             return Ok(());
         }
-        if self.lane.pace.watches(&self.lane.shared.watchers) {
+        if self.lane.pace.watches(&self.lane.shared.watchers, now_ns()) {
             if !self.ring.flush().map_err(End::Kernel)? {
-                std::thread::yield_now();
+                self.lane.yield_now();
             }
             return Ok(());
         }
