@@ -4,10 +4,13 @@
 
 mod launch;
 
+use std::path::PathBuf;
+
 use launch::{Bench, has_user_namespaces, is_root, skipped};
 use transom_daemon::capabilities::CAPABILITIES;
 use transom_daemon::options::{self, CachePolicy, FileHandles, Invocation, Negotiation, Options, SandboxMode};
 use transom_testkit::frontend::{self, FrontEnd};
+use transom_vm::{packages::Cache, peer};
 
 /// Who may run a line.
 #[derive(PartialEq)]
@@ -220,7 +223,8 @@ fn capabilities_are_printed_to_the_byte() {
 #[test]
 fn capabilities_are_those_of_virtiofsd() {
     let peers = ["virtiofsd", "/usr/libexec/virtiofsd", "/usr/lib/qemu/virtiofsd"];
-    let peers = peers.iter().map(|peer| peer.to_string()).chain(std::env::var("VIRTIOFSD"));
+    let fetched = Cache::locate().ok().and_then(|cache| peer::existing(&cache));
+    let peers = peers.iter().map(PathBuf::from).chain(fetched);
     let mut answers = peers.filter_map(|peer| {
         let output = std::process::Command::new(&peer).arg("--print-capabilities").output().ok()?;
         let text = String::from_utf8(output.stdout).ok()?;
@@ -229,6 +233,6 @@ fn capabilities_are_those_of_virtiofsd() {
     });
     match answers.next_back() {
         Some(answer) => assert_eq!(answer.trim_end(), CAPABILITIES),
-        None => skipped("no virtiofsd 1.14 here; VIRTIOFSD can name one"),
+        None => skipped("no virtiofsd 1.14 here; transom-fetch peer builds it"),
     }
 }
