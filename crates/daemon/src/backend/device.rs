@@ -2,6 +2,7 @@
 
 use std::{
     io,
+    num::NonZero,
     os::fd::{AsRawFd, OwnedFd},
     sync::{Arc, Mutex, PoisonError, atomic::Ordering},
     time::Duration,
@@ -12,6 +13,7 @@ use transom_host::{
     server::{FileSystem, Server},
     window::{FileIdentity, Window},
 };
+use transom_pace::Watchers;
 use transom_wire::config::Config;
 use vhost::vhost_user::{
     Backend,
@@ -29,7 +31,7 @@ use zerocopy::IntoBytes;
 use super::{
     BackendConfig, Memory,
     monitor::Monitor,
-    poll::{Poller, Watchers},
+    poll::Poller,
     pool::Pool,
     shmem::{Requests, WINDOW_ID},
     vring::Vring,
@@ -74,7 +76,9 @@ impl<F: FileSystem + 'static> Device<F> {
                 is_broken: false.into(),
             })
         };
-        let watchers = Arc::new(Watchers::new());
+        // One processor is left to those that are watched for, where there are several.
+        let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+        let watchers = Arc::new(Watchers::new(processors.saturating_sub(1).max(1)));
         let worker = |queue: usize| {
             // Nobody waits for what comes on the high-priority queue: polling would take time from those who do.
             let poll_max = if queue == HIPRIO { Duration::ZERO } else { config.poll_max };

@@ -6,7 +6,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use transom_host::{
@@ -77,7 +77,7 @@ enum Next {
 impl<F: FileSystem + 'static> Queue<F> {
     /// Serves what is on the ring, watches it for a while, and returns when the next request will kick.
     pub(super) fn run(self: &Arc<Self>, vring: &Vring, state: &mut WorkerState) {
-        state.poller.woken(Instant::now());
+        state.poller.woken();
         loop {
             // Failing to suppress kicks costs kicks and nothing else.
             let _ = vring.disable_notification();

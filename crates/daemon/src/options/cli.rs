@@ -318,7 +318,7 @@ pub(crate) struct WorkerArgs {
     /// Poll an idle queue for up to N microseconds before sleeping; 0: sleep at once
     ///
     /// Polling is adaptive: a queue on which requests are rare is not polled.
-    #[arg(long, value_name = "N", default_value = "50")]
+    #[arg(long, value_name = "N", default_value = "100")]
     pub(crate) poll_us: u32,
 
     /// Hold inodes by file handles rather than by open descriptors

@@ -12,14 +12,15 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use transom_guest::{dma::DmaMemory, ring::Ring, transport::Transport as _};
+use transom_pace::Pace;
 use transom_wire::{Opcode, header::InHeader, ops::interrupt::InterruptIn};
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
 use super::{
     End,
     backlog::Parked,
+    company::{self, Company},
     kernel::{Kernel, Piece},
-    pace::Pace,
     passthrough::{Kind, rights},
     reply_room,
     shared::Shared,
@@ -47,6 +48,7 @@ pub(super) struct Lane {
     /// By slot, where the mount may reconnect: the request as the kernel has sent it, but for the data of a WRITE.
     pub(super) kept: Vec<Vec<u8>>,
     pub(super) pace: Pace,
+    pub(super) company: Company,
     pub(super) single: Single,
 }
 
@@ -91,12 +93,12 @@ impl Lane {
         let is_callers_turn = has_replied && self.ring.in_flight() == 0 && self.single.is_so();
         let has_some = has_replied | (!is_callers_turn && self.take()?);
         if has_some {
-            self.pace.worked(&self.shared.watchers, now_ns());
+            self.worked();
         }
         if has_some && !is_callers_turn {
             return Ok(());
         }
-        if self.pace.watches(&self.shared.watchers, now_ns()) {
+        if self.pace.watches(now_ns()) {
             self.yield_now();
             return Ok(());
         }
@@ -108,12 +110,21 @@ impl Lane {
         if self.shared.device.is_gone() { Err(End::Gone) } else { Ok(()) }
     }
 
+    /// There was something to do.
+    pub(super) fn worked(&mut self) {
+        self.pace.worked(now_ns());
+        self.company.worked();
+    }
+
     /// Lets others run who need this processor.
     pub(super) fn yield_now(&mut self) {
         let begun_ns = now_ns();
         std::thread::yield_now();
         let now_ns = now_ns();
-        self.pace.yielded(&self.shared.watchers, now_ns - begun_ns, now_ns);
+        self.pace.yielded(now_ns - begun_ns, now_ns);
+        if self.company.yielded(now_ns, company::switches) {
+            company::go_elsewhere();
+        }
     }
 
     /// Takes requests of the kernel; tells whether there were any.

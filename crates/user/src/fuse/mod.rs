@@ -17,6 +17,7 @@
 mod answers;
 mod attach;
 mod backlog;
+mod company;
 mod forgets;
 mod init;
 mod kernel;
@@ -24,7 +25,6 @@ mod lane;
 mod negotiate;
 mod notify;
 mod options;
-mod pace;
 mod parts;
 mod passthrough;
 mod priority;

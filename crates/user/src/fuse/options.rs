@@ -37,8 +37,8 @@ pub struct Options {
 const RECONNECT_DEFAULT: Duration = Duration::from_secs(60);
 
 impl Default for Options {
-    /// A thread for every two processors, up to four: each has a worker of the daemon to go with it. Watching for 50 µs, about what
-    /// two wakes of an idle processor cost.
+    /// A thread for every two processors, up to four: each has a worker of the daemon to go with it. Watching for 100 µs, about
+    /// what the wakes of two idle processors cost, one after the other.
     fn default() -> Self {
         let processors = std::thread::available_parallelism().map_or(1, |count| count.get());
         Self {
@@ -47,7 +47,7 @@ impl Default for Options {
             default_permissions: true,
             flags: MountFlags::empty(),
             threads: (processors / 2).clamp(1, 4) as u16,
-            poll_max_ns: 50_000,
+            poll_max_ns: 100_000,
             passthrough: false,
             reconnect: None,
             io_uring: false,

@@ -8,15 +8,16 @@ use transom_guest::{
     dma::{DmaBuffer, DmaOps, WhenFull},
     ring::Ring,
 };
+use transom_pace::{Pace, Watchers};
 use transom_wire::config::QUEUE_FIRST_REQUEST;
 
 use super::{
     Mount, MountError, NoRings, Options, Stopper,
     attach::Place,
     backlog::Backlog,
+    company::Company,
     kernel::Kernel,
     lane::{self, Lane, Memory},
-    pace::Pace,
     passthrough::Passthrough,
     priority::Priority,
     queues,
@@ -80,7 +81,7 @@ impl Parts {
         let kept = if reconnect.is_some() { usize::from(chains_max) + 1 } else { 0 };
         let shared = Arc::new(Shared::new(device, priority, passthrough, backlog, reconnect)?);
         let processors = std::thread::available_parallelism().map_or(1, |count| count.get());
-        let watchers_max = processors.saturating_sub(1);
+        let watchers = Arc::new(Watchers::new(processors.saturating_sub(1)));
         let (poll_max_ns, common) = (options.poll_max_ns, Arc::clone(&shared));
         let threads = rings.len();
         let mut rings = rings.into_iter().enumerate();
@@ -96,7 +97,8 @@ impl Parts {
                 memory: Arc::clone(&memory),
                 in_flight: vec![lane::InFlight::default(); usize::from(chains_max) + 1],
                 kept: vec![Vec::new(); kept],
-                pace: Pace::new(poll_max_ns, watchers_max),
+                pace: Pace::new(poll_max_ns.into(), &watchers),
+                company: Company::default(),
                 single: Single::new(poll_max_ns, threads, processors),
             })
         });

@@ -8,7 +8,7 @@
 use std::{
     io,
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
-    sync::{Arc, atomic::AtomicUsize},
+    sync::Arc,
 };
 
 use parking_lot::Mutex;
@@ -37,8 +37,6 @@ pub(super) struct Shared {
     /// Where the mount may outlive this connection.
     pub(super) reconnect: Option<Arc<Reconnect>>,
     pub(super) passthrough: Passthrough,
-    /// Threads that watch rather than sleep.
-    pub(super) watchers: AtomicUsize,
 }
 
 impl Shared {
@@ -58,7 +56,6 @@ impl Shared {
             backlog,
             reconnect,
             passthrough,
-            watchers: AtomicUsize::new(0),
         })
     }
 

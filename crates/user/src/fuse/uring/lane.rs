@@ -120,14 +120,14 @@ impl UringLane {
         let pending = self.ring.pending();
         // Both, whatever the first says.
         if self.complete()? | self.take()? {
-            self.lane.pace.worked(&self.lane.shared.watchers, now_ns());
+            self.lane.worked();
             // Answers wait for others, not for whatever else there is to do.
             if self.ring.pending() == pending || self.ring.pending() >= PENDING_MAX {
                 self.ring.flush().map_err(End::Kernel)?;
             }
             return Ok(());
         }
-        if self.lane.pace.watches(&self.lane.shared.watchers, now_ns()) {
+        if self.lane.pace.watches(now_ns()) {
             if !self.ring.flush().map_err(End::Kernel)? {
                 self.lane.yield_now();
             }
