@@ -277,8 +277,9 @@ fn a_single_file_can_be_shared() {
         let mut daemon = bench.start(&format!("--socket-path {{S}} --shared-dir {{D}}/file --sandbox {mode}"));
         let front_end = daemon.connect();
         if *mode == "namespace" {
-            let path = format!("/proc/{}/root/share", daemon.serving_pid());
-            wait_until(|| fs::read_to_string(&path).is_ok_and(|text| text == "content"), "the file is the share");
+            // The process that serves may not be there yet.
+            let share = || format!("/proc/{}/root/share", daemon.serving_pid());
+            wait_until(|| fs::read_to_string(share()).is_ok_and(|text| text == "content"), "the file is the share");
         }
         drop(front_end);
         let (status, said) = daemon.wait();
