@@ -63,6 +63,7 @@ pub fn start(options: &Options, mut listening: Listening) -> anyhow::Result<Star
         listening,
     )?;
     let privileges = privileges::reduce(&options.isolation.capability_changes, options.inodes.file_handles, ids)?;
+    nofile::make_room(limit, &root);
     let traces = Arc::new(traces);
     termination::watch(Arc::downgrade(&traces))?;
     seccomp::restrict(options.isolation.seccomp)?;

@@ -1,7 +1,11 @@
 //! The limit of open descriptors, and the part of it that a guest may use up.
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use std::fs;
+use std::{fs, os::fd::AsFd};
+
+use rustix::{
+    io::fcntl_dupfd_cloexec,
+    process::{Resource, Rlimit, getrlimit, setrlimit},
+};
 use thiserror::Error;
 use tracing::warn;
 
@@ -11,6 +15,9 @@ const DEFAULT_LIMIT: u64 = 1_000_000;
 /// Descriptors kept from the guest: the front end's memory (up to 509 regions, vhost-user's limit), queues' events
 /// (3 each), and some for each worker that opens a file before it is counted.
 const RESERVED: u64 = 509 + 128;
+
+/// Descriptors that the process has room for from the beginning; the kernel takes half a MiB for them.
+const ROOM: u64 = 1 << 16;
 
 /// Without this many descriptors for the guest a share is of no use.
 const LEAST_FOR_GUEST: u64 = 64;
@@ -77,6 +84,15 @@ pub fn for_guest(limit: u64, asked: Option<u64>) -> Result<u64, LimitError> {
         return Err(LimitError::TooLow { limit });
     }
     Ok(asked.map_or(left, |asked| asked.min(left)))
+}
+
+/// Lets the kernel make the table of descriptors now, with `any` of them, for all that a share of usual size takes under `limit`. To be
+/// called while there is one thread: where there are several, the one whose open(2) makes the table grow waits until every
+/// processor has switched tasks, ten milliseconds or more.
+pub fn make_room(limit: u64, any: impl AsFd) {
+    let highest = limit.min(ROOM).saturating_sub(1);
+    // Without it, opens wait now and then.
+    let _ = fcntl_dupfd_cloexec(any, highest as i32);
 }
 
 fn set(soft: u64, hard: u64) -> bool {
