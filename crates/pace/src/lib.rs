@@ -1,15 +1,7 @@
 //! How long a thread watches before it sleeps: longer while that pays, not at all while requests are rare.
 //!
-//! Waking a sleeping processor costs tens of microseconds, a look at a ring a tenth of one; but a thread that watches in vain
-//! takes time from those it works for. So the budget doubles where the thread slept although something came soon, and halves where
-//! that took longer than it may watch. One watch in vain decides nothing: it may have been too short. Many do, as where something
-//! comes sometimes just before and sometimes just after its end: the thread does not watch for a while then.
-//!
-//! Between two looks the thread yields, so that others on its processor run, such as those it watches for. Where that takes long,
-//! they need the processor for more, and the thread does not watch for a while either.
-//!
-//! Such a rest is short where many watches have paid since the last one, for example where a hypervisor takes the processor away
-//! now and then, and long where they have not, as beside threads that compute.
+//! Between two looks it yields, so that those run whom it watches for. Watches in vain and yields that take long are losses, after which
+//! it rests. The reasons are in [decision 3](../../../docs/decisions/0003-polling.md).
 //!
 //! Times are those of a clock that does not go back, in nanoseconds. Nothing here reads one, or blocks.
 
@@ -21,22 +13,25 @@ use std::{
     },
 };
 
+/// No thread watches for longer, whatever it may.
+const MAX_NS: u64 = 1_000_000_000;
 /// The first budget, and what a halved one may not fall below without being none: below it a wake-up is as good.
 const BUDGET_MIN_NS: u64 = 4_000;
-
 /// A yield that takes longer has let others do more than make a request or answer one.
 const LATE_NS: u64 = 250_000;
-/// No yield counts for longer: a process that was stopped has not met others who need the processor.
-const LATE_MAX_NS: u64 = 10_000_000;
-/// A watch that is not in vain saves about so much.
-const SAVES_NS: u64 = 20_000;
-/// What may be watched in vain beyond what was saved, in longest watches.
-const CREDIT_MAX: u64 = 4;
 
-/// A thread rests for so many times what it has lost: the least where so many watches have paid since the last rest, else
-/// [`REST_GROWS`] times as many as then.
+/// A watch that is not in vain saves about so much, a wake.
+const SAVES_NS: u64 = 20_000;
+/// What may be watched in vain beyond what was saved: a budget that grows from nothing takes two of them, and is to be tried twice.
+const CREDIT_WATCHES: u64 = 4;
+
+/// No loss counts for more: a process that was stopped has not met others who need the processor.
+const LOSS_MAX_NS: u64 = 10_000_000;
+/// A thread rests for so many times what it has lost: the most is one part in a hundred.
 const REST_PER_LOSS: RangeInclusive<u64> = 2..=128;
+/// The next rest is so many times as long for the same loss: beside a thread that computes, the third is the longest.
 const REST_GROWS: u64 = 8;
+/// After so many watches that paid the least rest will do; what they have saved is more than most losses.
 const PAID_MIN: u32 = 16;
 
 /// Those of some threads that watch at this moment.
@@ -93,13 +88,13 @@ impl Pace {
     /// Of a thread that watches for `max_ns` at most, never where that is 0.
     pub fn new(max_ns: u64, watchers: &Arc<Watchers>) -> Self {
         Self {
-            max_ns,
+            max_ns: max_ns.min(MAX_NS),
             watchers: Arc::clone(watchers),
             budget_ns: 0,
             watches_until_ns: None,
             idle_since_ns: None,
             has_slept: false,
-            credit_ns: max_ns.saturating_mul(CREDIT_MAX),
+            credit_ns: max_ns.min(MAX_NS) * CREDIT_WATCHES,
             rests_until_ns: 0,
             rest_per_loss: *REST_PER_LOSS.start(),
             paid: 0,
@@ -124,11 +119,11 @@ impl Pace {
         true
     }
 
-    /// A yield took so long. One that was late ends the watching; what came meanwhile is to be looked for all the same.
+    /// A yield took `took_ns` and ended at `now_ns`. A late one ends the watching; what came meanwhile is to be looked for all the same.
     pub fn yielded(&mut self, took_ns: u64, now_ns: u64) {
         if took_ns >= LATE_NS {
             self.end();
-            self.rest(took_ns.min(LATE_MAX_NS), now_ns);
+            self.rest(took_ns, now_ns);
         }
     }
 
@@ -143,10 +138,8 @@ impl Pace {
             self.paid = self.paid.saturating_add(1);
             self.credit_ns = (self.credit_ns + SAVES_NS).min(self.credit_max_ns());
         }
-        let Some(idle_since_ns) = self.idle_since_ns.take() else { return };
-        if !std::mem::take(&mut self.has_slept) {
-            return;
-        }
+        let (idle_since_ns, has_slept) = (self.idle_since_ns.take(), std::mem::take(&mut self.has_slept));
+        let Some(idle_since_ns) = idle_since_ns.filter(|_| has_slept) else { return };
         // Had it watched a little longer, it would not have slept; or watching would have been in vain.
         self.budget_ns = if now_ns.saturating_sub(idle_since_ns) < self.max_ns {
             (self.budget_ns * 2).clamp(BUDGET_MIN_NS.min(self.max_ns), self.max_ns)
@@ -158,6 +151,7 @@ impl Pace {
     }
 
     fn watched_in_vain(&mut self, now_ns: u64) {
+        // The budget rather than the time: what it yielded was of use to others.
         self.credit_ns = self.credit_ns.saturating_sub(self.budget_ns);
         if self.credit_ns == 0 {
             self.credit_ns = self.credit_max_ns();
@@ -166,14 +160,14 @@ impl Pace {
     }
 
     fn credit_max_ns(&self) -> u64 {
-        self.max_ns.saturating_mul(CREDIT_MAX)
+        self.max_ns * CREDIT_WATCHES
     }
 
     fn rest(&mut self, lost_ns: u64, now_ns: u64) {
         if std::mem::take(&mut self.paid) >= PAID_MIN {
             self.rest_per_loss = *REST_PER_LOSS.start();
         }
-        self.rests_until_ns = now_ns.saturating_add(lost_ns.saturating_mul(self.rest_per_loss));
+        self.rests_until_ns = now_ns + lost_ns.min(LOSS_MAX_NS) * self.rest_per_loss;
         self.rest_per_loss = (self.rest_per_loss * REST_GROWS).min(*REST_PER_LOSS.end());
     }
 
@@ -265,6 +259,11 @@ mod tests {
         (0..5).for_each(|_| thread.pace.slept());
         thread.pace.worked(thread.now_ns + 1);
         assert_eq!(thread.pace.budget_ns, BUDGET_MIN_NS);
+        // Neither does one before there was nothing to do.
+        thread.pace.slept();
+        thread.pace.worked(thread.now_ns + 2);
+        assert!(!thread.idle(1000));
+        assert_eq!(thread.pace.budget_ns, BUDGET_MIN_NS);
     }
 
     #[test]
@@ -306,7 +305,7 @@ mod tests {
             (0..paid).for_each(|_| assert!(!thread.idle(1000)));
             // A process that was stopped for an hour.
             thread.pace.yielded(3_600_000_000_000, thread.now_ns);
-            assert_eq!(thread.pace.rests_until_ns, thread.now_ns + LATE_MAX_NS * per_loss);
+            assert_eq!(thread.pace.rests_until_ns, thread.now_ns + LOSS_MAX_NS * per_loss);
             thread.now_ns = thread.pace.rests_until_ns;
         }
     }

@@ -87,7 +87,10 @@ impl<F: FileSystem + 'static> Queue<F> {
                     Self::tell_of_untold(vring, state);
                 }
                 match next {
-                    Next::Chain(chain) => self.serve(vring, chain, state),
+                    Next::Chain(chain) => {
+                        state.poller.took(chain.taken_at);
+                        self.serve(vring, chain, state);
+                    }
                     Next::Stopped => return,
                     Next::Empty if state.poller.watch(|| self.has_next(vring)) => {}
                     Next::Empty => break,
