@@ -300,6 +300,19 @@ fn a_limit_that_cannot_be_had_is_refused_with_the_one_that_can() {
 }
 
 #[test]
+fn no_open_has_to_wait_for_the_table_of_descriptors_to_grow() {
+    let bench = Bench::new();
+    for mode in if is_root() || has_user_namespaces() { &["none", "namespace"][..] } else { &["none"] } {
+        let (daemon, _stream) = connected(&bench, &format!("--sandbox {mode}"));
+        let limits = fs::read_to_string(format!("/proc/{}/limits", daemon.serving_pid())).unwrap();
+        let limit = limits.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();
+        let limit: u64 = limit.split_whitespace().next().unwrap().parse().unwrap();
+        let size: u64 = status(daemon.serving_pid())["FDSize"].parse().unwrap();
+        assert!(size >= limit.min(1 << 16), "{mode}: room for {size} of {limit}");
+    }
+}
+
+#[test]
 fn the_environment_outweighs_the_level_of_messages() {
     const LINE: &str = "--socket-path {S} --shared-dir {D} --sandbox none";
     const READY: &str = "Waiting for vhost-user socket connection...";

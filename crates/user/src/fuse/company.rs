@@ -18,7 +18,7 @@ const SWITCHES_MIN: i64 = 56;
 const WORKS_MAX: u16 = WINDOW / 2;
 /// Going elsewhere costs some 20 µs; this is one part in a hundred.
 const STAYS_NS: u64 = 2_000_000;
-/// With more processors some are idle, and the scheduler uses them at its next tick.
+/// With more processors some are mostly idle, and the scheduler is left to use them.
 const PROCESSORS_MAX: u32 = 4;
 
 #[derive(Default)]
