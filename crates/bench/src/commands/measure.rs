@@ -199,31 +199,32 @@ impl Measure {
             candidates.push(Candidate::at_socket(format!("socket-{}", number + 1), socket.clone()));
         }
         if let Some(first) = candidates.first().cloned() {
-            let mounted: Vec<_> =
-                self.mount_options.iter().map(|list| first.with_mount_options(list)).collect::<anyhow::Result<_>>()?;
-            let at = usize::from(mounted.len() > 1);
-            candidates.splice(at..at, mounted);
-            let with_window = |name, mib: u64| {
+            let mounted = self.mount_options.iter().map(|list| first.with_mount_options(list));
+            put_beside(&mut candidates, mounted.collect::<anyhow::Result<_>>()?);
+            let with_window = |&mib: &u64| {
+                let name = if self.dax_window_mib.len() == 1 { "DAX".to_owned() } else { format!("DAX-{mib}") };
                 let window_len = mib.checked_mul(1 << 20).with_context(|| format!("a window of {mib} MiB"))?;
                 anyhow::Ok(Candidate { name, window_len: Some(window_len), ..first.clone() })
             };
-            match self.dax_window_mib[..] {
-                [mib] => candidates.insert(0, with_window("DAX".to_owned(), mib)?),
-                ref several => {
-                    for (at, &mib) in (1..).zip(several) {
-                        candidates.insert(at, with_window(format!("DAX-{mib}"), mib)?);
-                    }
-                }
-            }
+            put_beside(&mut candidates, self.dax_window_mib.iter().map(with_window).collect::<anyhow::Result<_>>()?);
         }
         for (number, candidate) in candidates.iter().enumerate() {
             let is_fit = !["", HOST].contains(&candidate.name.as_str()) && !candidate.name.contains('/');
-            ensure!(is_fit, "{:?} is no name for a daemon; give it another: NAME=PROGRAM", candidate.name);
+            let advice =
+                if candidate.mount.is_some() { "take options without /" } else { "give it another: NAME=PROGRAM" };
+            ensure!(is_fit, "{:?} is no name for a daemon; {advice}", candidate.name);
             let is_twice = candidates[..number].iter().any(|other| other.name == candidate.name);
             ensure!(!is_twice, "two daemons are called {}; give one another name: NAME=PROGRAM", candidate.name);
         }
         Ok(candidates)
     }
+}
+
+/// Puts the first daemon in other ways beside it: one way before all, so that it is what is compared; several behind the first, which
+/// is compared with each.
+fn put_beside(candidates: &mut Vec<Candidate>, ways: Vec<Candidate>) {
+    let at = usize::from(ways.len() > 1);
+    candidates.splice(at..at, ways);
 }
 
 /// What a shell gives for a command that Ctrl-C has ended.
@@ -237,4 +238,25 @@ fn watch_signals() -> anyhow::Result<Arc<AtomicBool>> {
         signal_hook::flag::register(signal, Arc::clone(&is_stopped))?;
     }
     Ok(is_stopped)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_other_way_is_compared_and_several_are_compared_with() {
+        let named = |names: &[&str]| -> Vec<_> {
+            names.iter().map(|name| Candidate::at_socket((*name).to_owned(), "socket".into())).collect()
+        };
+        for (ways, all) in [
+            (&[][..], &["first", "other"][..]),
+            (&["way"], &["way", "first", "other"]),
+            (&["one", "two"], &["first", "one", "two", "other"]),
+        ] {
+            let mut candidates = named(&["first", "other"]);
+            put_beside(&mut candidates, named(ways));
+            assert_eq!(candidates.iter().map(|candidate| &*candidate.name).collect::<Vec<_>>(), all);
+        }
+    }
 }
