@@ -170,10 +170,19 @@ fn tail(text: &str) -> String {
     lines[lines.len().saturating_sub(LAST_LINES)..].iter().flat_map(|line| [line, "\n"]).collect()
 }
 
-/// The kernel's last message and the lines after it, if it panicked.
+/// What a kernel says of a fault before it panics begins with one of these.
+const FAULTS: [&str; 4] = ["BUG: ", "Oops: ", "general protection fault", "[ cut here ]"];
+/// Such a report has no more lines.
+const FAULT_LINES_MAX: usize = 100;
+
+/// The kernel's last message and the lines after it, if it panicked, and the report of the fault before it.
 fn panic_message(console: &str) -> Option<String> {
-    let lines: Vec<_> = console.lines().skip_while(|line| !line.contains("Kernel panic")).take(LAST_LINES).collect();
-    (!lines.is_empty()).then(|| lines.join("\n"))
+    let lines: Vec<_> = console.lines().collect();
+    let panic = lines.iter().position(|line| line.contains("Kernel panic"))?;
+    let earliest = panic.saturating_sub(FAULT_LINES_MAX);
+    let is_fault = |line: &&str| FAULTS.iter().any(|fault| line.contains(fault));
+    let begin = lines[earliest..panic].iter().position(is_fault).map_or(panic, |at| earliest + at);
+    Some(lines[begin..lines.len().min(panic + LAST_LINES)].join("\n"))
 }
 
 #[cfg(test)]
@@ -181,13 +190,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_is_quoted_from_its_message_on() {
+    fn a_panic_is_quoted_from_its_message_on_and_the_fault_before_it() {
         let mut console = String::from("before\n[    1.5] Kernel panic - not syncing: why\n");
         console.extend((0..100).map(|n| format!("trace {n}\n")));
         let message = panic_message(&console).unwrap();
         assert!(message.starts_with("[    1.5] Kernel panic - not syncing: why\ntrace 0\n"));
         assert_eq!(message.lines().count(), LAST_LINES);
         assert_eq!(panic_message("no such thing"), None);
+
+        let fault = "[    1.4] BUG: unable to handle page fault\n[    1.4] Call Trace:\n";
+        let message = panic_message(&format!("before\n{fault}{message}")).unwrap();
+        assert!(message.starts_with(fault) && message.lines().count() == LAST_LINES + 2);
     }
 
     #[test]
