@@ -36,6 +36,11 @@ fn connected(bench: &Bench, args: &str) -> (Daemon, UnixStream) {
     (daemon, stream)
 }
 
+/// The sandboxes that this user may have.
+fn modes() -> &'static [&'static str] {
+    if is_root() || has_user_namespaces() { &["none", "namespace"] } else { &["none"] }
+}
+
 fn wait_until(holds: impl Fn() -> bool, what: &str) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !holds() {
@@ -271,9 +276,7 @@ fn what_cannot_be_shared_is_named() {
 fn a_single_file_can_be_shared() {
     let bench = Bench::new();
     fs::write(bench.share().join("file"), "content").unwrap();
-    let modes: &[&str] = if is_root() || has_user_namespaces() { &["none", "namespace"] } else { &["none"] };
-
-    for mode in modes {
+    for mode in modes() {
         let mut daemon = bench.start(&format!("--socket-path {{S}} --shared-dir {{D}}/file --sandbox {mode}"));
         let front_end = daemon.connect();
         if *mode == "namespace" {
@@ -302,7 +305,7 @@ fn a_limit_that_cannot_be_had_is_refused_with_the_one_that_can() {
 #[test]
 fn no_open_has_to_wait_for_the_table_of_descriptors_to_grow() {
     let bench = Bench::new();
-    for mode in if is_root() || has_user_namespaces() { &["none", "namespace"][..] } else { &["none"] } {
+    for mode in modes() {
         let (daemon, _stream) = connected(&bench, &format!("--sandbox {mode}"));
         let limits = fs::read_to_string(format!("/proc/{}/limits", daemon.serving_pid())).unwrap();
         let limit = limits.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();

@@ -22,16 +22,17 @@ const LATE_NS: u64 = 250_000;
 
 /// A watch that is not in vain saves about so much, a wake.
 const SAVES_NS: u64 = 20_000;
-/// What may be watched in vain beyond what was saved: a budget that grows from nothing takes two of them, and is to be tried twice.
+/// What may be watched in vain beyond what was saved: a budget that grows from nothing takes two of them at
+/// most, and is to be tried twice.
 const CREDIT_WATCHES: u64 = 4;
 
 /// No loss counts for more: a process that was stopped has not met others who need the processor.
 const LOSS_MAX_NS: u64 = 10_000_000;
-/// A thread rests for so many times what it has lost: the most is one part in a hundred.
+/// A thread rests for so many times what it has lost: after the longest rests, one part in a hundred is lost.
 const REST_PER_LOSS: RangeInclusive<u64> = 2..=128;
 /// The next rest is so many times as long for the same loss: beside a thread that computes, the third is the longest.
 const REST_GROWS: u64 = 8;
-/// After so many watches that paid the least rest will do; what they have saved is more than most losses.
+/// After so many watches that paid the least rest will do: beside threads that compute there are hardly any.
 const PAID_MIN: u32 = 16;
 
 /// Those of some threads that watch at this moment.

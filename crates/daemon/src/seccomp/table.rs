@@ -102,7 +102,7 @@ pub(super) const CALLS: &[Call] = calls! {
     SYS_rt_sigreturn: rare, "a handler of the runtime returns";
     SYS_rt_sigtimedwait: ordinary, "the thread that waits for signals";
     SYS_sched_getaffinity: ordinary, "the number of processors; a new thread's stack";
-    SYS_sched_yield: ordinary, "workers that watch their queues, a contended lock";
+    SYS_sched_yield: rare, "workers that watch their queues, a contended lock";
     SYS_sendmsg: ordinary, "answers to the front end";
     SYS_sendto: rare, "messages to the system log";
     SYS_set_robust_list: ordinary, "the C library registers a new thread";

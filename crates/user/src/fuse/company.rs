@@ -1,7 +1,7 @@
 //! Whether a thread that watches shares its processor with another one that watches, for example the daemon's.
 //!
 //! Each yield of the one then runs the other, which yields in turn, and the caller sleeps on a processor of his own, from which
-//! waking him takes longer than all the rest. The scheduler sees two processors in use and leaves it at that, for tens of
+//! waking him takes as long as all the rest. The scheduler sees two processors in use and leaves it at that, for tens of
 //! milliseconds. So the thread counts, and goes to another processor by itself.
 
 use nix::sys::resource::{UsageWho, getrusage};
@@ -16,7 +16,7 @@ const WINDOW: u16 = 64;
 const SWITCHES_MIN: i64 = 56;
 /// At most so many turns meanwhile had something to do: those who ask or reply are good company.
 const WORKS_MAX: u16 = WINDOW / 2;
-/// Going elsewhere costs some 20 µs; this is one part in a hundred.
+/// Going elsewhere costs some 25 µs; this is about one part in a hundred.
 const STAYS_NS: u64 = 2_000_000;
 /// With more processors some are mostly idle, and the scheduler is left to use them.
 const PROCESSORS_MAX: u32 = 4;

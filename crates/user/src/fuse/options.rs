@@ -37,8 +37,8 @@ pub struct Options {
 const RECONNECT_DEFAULT: Duration = Duration::from_secs(60);
 
 impl Default for Options {
-    /// A thread for every two processors, up to four: each has a worker of the daemon to go with it. Watching for 100 µs, about
-    /// what the wakes of two idle processors cost, one after the other.
+    /// A thread for every two processors, up to four: each has a worker of the daemon to go with it. Watching for 100 µs, twice
+    /// what passes between the requests of one caller where both sides sleep.
     fn default() -> Self {
         let processors = std::thread::available_parallelism().map_or(1, |count| count.get());
         Self {
