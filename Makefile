@@ -20,6 +20,9 @@ test: ## Formats, lints, unit tests, guests, pjdfstest: everything that must pas
 check: ## The quick part of the tests: formats, lints, unit tests
 	scripts/test --quick
 
+fuzz: ## Fuzzes each target until it has had 10^8 executions in all; resumes
+	scripts/fuzz
+
 install: all ## Installs under PREFIX (/usr/local) below DESTDIR
 	scripts/install "$(DESTDIR)" "$(PREFIX)" "$(RELEASE)"
 

@@ -145,7 +145,8 @@ impl User<'_> {
             21 => _ = file.seek(SeekFrom::End(-1))?,
             22 => _ = file.seek(SeekFrom::Data(offset))?,
             23 => _ = file.seek(SeekFrom::Hole(offset))?,
-            24 => file.flock(LockKind::Exclusive, true)?,
+            // Waiting would deadlock: the only thread may hold the other lock itself.
+            24 => file.flock(LockKind::Exclusive, false)?,
             25 => file.set_lock(true, &lock(offset), false)?,
             26 => _ = file.get_lock(false, &lock(offset))?,
             27 => self.files.rotate_left(1),
