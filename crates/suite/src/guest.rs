@@ -74,6 +74,14 @@ impl Machine {
             Self::Mounted(_) => anyhow::bail!("not a job of a mount"),
         }
     }
+
+    /// The mount, for jobs that are about one.
+    pub(crate) fn as_mounted(&self) -> anyhow::Result<&Mounted> {
+        match self {
+            Self::Virtual(_) => anyhow::bail!("not a job of a virtual machine"),
+            Self::Mounted(mounted) => Ok(mounted),
+        }
+    }
 }
 
 fn find(scenario: &Scenario, places: &Places<'_>) -> anyhow::Result<Virtual> {

@@ -6,6 +6,7 @@
 //! of its guests, and the program that runs in them.
 
 mod cases;
+mod foreign;
 mod fsx;
 mod guest;
 mod judge;
@@ -168,6 +169,9 @@ fn run(number: usize, scenario: &Scenario, common: &Common) -> Verdict {
         Job::Cases => cases::run(scenario, &machine, places),
         Job::Pjdfstest => pjdfstest::run(scenario, &machine, places),
         Job::Fsx(seconds) => machine.as_virtual().and_then(|machine| fsx::run(scenario, machine, places, seconds)),
+        Job::Foreign(program) => {
+            machine.as_mounted().and_then(|mounted| foreign::run(scenario, program, mounted, places))
+        }
         Job::Crashes { .. } | Job::SyncFaults { .. } => {
             machine.as_virtual().and_then(|machine| pmem::run(scenario, machine, places))
         }

@@ -43,20 +43,28 @@ impl Mounted {
         Ok(Self { program: Program { args, ..Program::new(path) }, options })
     }
 
-    /// Runs `command` with `share` mounted where it says `/share`, and `tools` where it says `/tools`; gives what it wrote.
+    /// Runs `command` with `share` mounted where it says `/share`, and `tools` where it says `/tools`; returns what it wrote.
     ///
     /// In a process of its own: threads of this one that do not share its descriptors would keep the mount open.
     pub(crate) fn run(&self, share: &Path, tools: &Path, command: &[&str]) -> anyhow::Result<Vec<u8>> {
+        self.at(share, |at| {
+            let mut words = command.iter().filter(|word| **word != ADD_USERS).map(|word| translated(word, at, tools));
+            let program = words.next().context("a command has a program")?;
+            Ok(Command::new(program).args(words).output().context("running the command")?.stdout)
+        })
+    }
+
+    /// Mounts `share`, calls `work` with the place, and unmounts.
+    ///
+    /// `work` leaves the use of the mount to processes of their own, as [`Self::run`] does.
+    pub(crate) fn at<T>(&self, share: &Path, work: impl FnOnce(&Path) -> anyhow::Result<T>) -> anyhow::Result<T> {
         let at = tempfile::tempdir().context("a directory to mount at")?;
         let source = mount::Mount::builder().shared_dir(share).daemon(self.program.clone());
         let mut mount = Mount::start(source, at.path(), self.options.clone())?;
         mount.passthrough().context("no passthrough")?;
-        let mut words =
-            command.iter().filter(|word| **word != ADD_USERS).map(|word| translated(word, at.path(), tools));
-        let program = words.next().context("a command has a program")?;
-        let output = Command::new(program).args(words).output().context("running the command")?;
+        let result = work(at.path());
         mount.unmount().context("unmounting")?;
-        Ok(output.stdout)
+        result
     }
 }
 

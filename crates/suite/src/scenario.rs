@@ -2,7 +2,7 @@
 
 use transom_vm::{Dax, DaxMode};
 
-use crate::pmem::FileSystem;
+use crate::{foreign::Program, pmem::FileSystem};
 
 /// One boot: which guest, over which daemon, does what.
 #[derive(Debug, Clone)]
@@ -69,6 +69,8 @@ pub(crate) enum Job {
     SyncFaults {
         on: FileSystem,
     },
+    /// A program that is not ours.
+    Foreign(Program),
 }
 
 /// The cache modes, and what else changes how a guest's kernel behaves.
@@ -138,6 +140,7 @@ impl Job {
             Self::VmmKilled => "vmm-killed".into(),
             Self::Crashes { on, crashes } => format!("nvdimm-{}-crashes-{crashes}", on.name()),
             Self::SyncFaults { on } => format!("nvdimm-{}-faults", on.name()),
+            Self::Foreign(program) => program.name().into(),
         }
     }
 }
@@ -254,5 +257,37 @@ fn mounts() -> Vec<Scenario> {
     add(Guest::Passthrough, Daemon::Transomd, AUTO, Job::Pjdfstest);
     add(Guest::Mount, Daemon::Virtiofsd, AUTO, Job::Cases);
     add(Guest::Mount, Daemon::Virtiofsd, AUTO, Job::Pjdfstest);
+    all.extend(foreign_programs());
+    all
+}
+
+/// Programs of others, each of which runs by default in one way of mounting, so that together they cover all ways.
+fn foreign_programs() -> Vec<Scenario> {
+    /// Programs that map files shared, as SQLite does, need the option where files bypass the page cache.
+    const NEVER: &[&str] = &["--cache=never", "--allow-mmap"];
+    const AUTO: &[&str] = &["--cache=auto"];
+    const ALWAYS: &[&str] = &["--cache=always"];
+    const WRITEBACK: &[&str] = &["--cache=auto", "--writeback"];
+    let ways = [
+        (Guest::Mount, AUTO, Some(Program::StressNg)),
+        (Guest::Mount, NEVER, Some(Program::Sqlite)),
+        (Guest::Mount, ALWAYS, Some(Program::Dbench)),
+        (Guest::Mount, WRITEBACK, Some(Program::Postgres)),
+        (Guest::Passthrough, AUTO, Some(Program::Fio)),
+        (Guest::Passthrough, NEVER, None),
+    ];
+    let mut all = Vec::new();
+    for daemon in [Daemon::Transomd, Daemon::Virtiofsd] {
+        for (guest, options, default) in ways {
+            for program in Program::ALL {
+                let runs_by_default = daemon == Daemon::Transomd && default == Some(program);
+                let job = Job::Foreign(program);
+                // The peer hands no files over.
+                if daemon == Daemon::Transomd || guest == Guest::Mount {
+                    all.push(Scenario { guest, daemon, options, dax: None, job, runs_by_default });
+                }
+            }
+        }
+    }
     all
 }
