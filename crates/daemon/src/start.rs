@@ -66,7 +66,7 @@ pub fn start(options: &Options, mut listening: Listening) -> anyhow::Result<Star
     nofile::make_room(limit, &root);
     let traces = Arc::new(traces);
     termination::watch(Arc::downgrade(&traces))?;
-    seccomp::restrict(options.isolation.seccomp)?;
+    seccomp::restrict(options.isolation.seccomp, options.inodes.file_handles)?;
 
     debug!(?privileges, ?ids, guest_fds, "isolated");
     // Programs that start daemons wait for these words.
