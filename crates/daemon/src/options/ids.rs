@@ -61,7 +61,10 @@ impl FromStr for Owner {
     }
 }
 
-/// One owner for everything: whatever a guest does is done by `host`, and whatever it sees belongs to `guest`.
+/// One owner for everything: whatever a guest creates or gives away belongs to `host` on the host, and whatever the guest
+/// sees belongs to `guest`.
+///
+/// Ids are translated, not rights: what the guest reads, changes and removes is accessed with the rights of the daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Squash {
     /// The owner on the host; `None`: the user that runs the daemon.
