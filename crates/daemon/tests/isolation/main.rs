@@ -1,6 +1,7 @@
 //! The process that serves: what it sees, what it may do, and how it ends.
 
 mod devices;
+mod filter;
 #[path = "../launch/mod.rs"]
 mod launch;
 
