@@ -8,7 +8,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use transom_daemon::options::{FileHandles, SeccompMode};
 use transom_daemon::seccomp;
 
-/// As a daemon does that may hold inodes by handles.
+/// Restricts this process like a daemon that may hold inodes by file handles.
 fn restrict(mode: SeccompMode) {
     seccomp::restrict(mode, FileHandles::Prefer).unwrap();
 }

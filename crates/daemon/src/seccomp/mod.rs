@@ -48,7 +48,7 @@ impl From<seccompiler::BackendError> for SeccompError {
     }
 }
 
-/// Every call on the list of a daemon that holds inodes so.
+/// Returns every call on the list; those about file handles are not on it where inodes are never held by them.
 pub fn calls(file_handles: FileHandles) -> impl Iterator<Item = &'static Call> {
     let handle_calls = if file_handles == FileHandles::Never { &[] } else { table::HANDLE_CALLS };
     table::CALLS.iter().chain(handle_calls).chain(table::OLDER_CALLS)

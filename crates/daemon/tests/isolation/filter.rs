@@ -8,7 +8,6 @@ use rustix::io::Errno;
 use transom_testkit::frontend::{FrontEnd, Options, fuse::Session};
 
 use crate::{
-    connected,
     launch::{Bench, has_user_namespaces, is_root, skipped},
     modes,
 };
@@ -51,7 +50,9 @@ fn a_daemon_without_handles_is_not_allowed_to_open_them() {
     }
     for (option, expected) in [("never", false), ("prefer", true)] {
         let bench = Bench::new();
-        let (daemon, _front_end) = connected(&bench, &format!("--inode-file-handles={option}"));
+        let mut daemon = bench.start(&format!("--socket-path {{S}} --shared-dir {{D}} --inode-file-handles={option}"));
+        // A daemon that answers has all of its filters.
+        let _front_end = FrontEnd::over(daemon.connect(), Options::default()).unwrap();
         for number in [libc::SYS_open_by_handle_at, libc::SYS_name_to_handle_at] {
             let Some(is_listed) = filters_mention(daemon.serving_pid(), number) else {
                 return skipped("filters of other processes cannot be read here");

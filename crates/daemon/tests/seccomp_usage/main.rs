@@ -15,7 +15,7 @@ use std::process::{Command, Stdio};
 use transom_daemon::options::FileHandles;
 use transom_daemon::seccomp;
 
-/// The names on the list of a daemon that holds inodes so.
+/// Returns the names of the calls on the list.
 fn listed(file_handles: FileHandles) -> BTreeSet<String> {
     seccomp::calls(file_handles).map(|call| call.name().to_owned()).collect()
 }
