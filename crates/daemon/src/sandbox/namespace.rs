@@ -32,11 +32,9 @@ pub(super) fn isolate_files(share: &Path, is_directory: bool) -> Result<(OwnedFd
         .map_err(step("cannot take hold of /proc/self/fd", "; /proc has to be mounted"))?;
 
     // Before they are attached: from then on nothing can be opened that must not be.
-    for tree in [&root, &fds] {
-        match forbid_devices_and_programs(tree) {
-            Err(Errno::NOSYS) => warn!("before Linux 5.12 {}", super::OPEN_DEVICES),
-            result => result.map_err(step("cannot restrict the share's mounts", ""))?,
-        }
+    match forbid_devices_and_programs(&root).and_then(|()| forbid_devices_and_programs(&fds)) {
+        Err(Errno::NOSYS) => warn!("before Linux 5.12 {}", super::OPEN_DEVICES),
+        result => result.map_err(step("cannot restrict the share's mounts", ""))?,
     }
 
     // Any directory does as the place to mount on; /proc is one that is there.
