@@ -64,9 +64,9 @@ pub fn start(options: &Options, mut listening: Listening) -> anyhow::Result<Star
     )?;
     let privileges = privileges::reduce(&options.isolation.capability_changes, options.inodes.file_handles, ids)?;
     nofile::make_room(limit, &root);
+    seccomp::restrict(options.isolation.seccomp, options.inodes.file_handles)?;
     let traces = Arc::new(traces);
     termination::watch(Arc::downgrade(&traces))?;
-    seccomp::restrict(options.isolation.seccomp)?;
 
     debug!(?privileges, ?ids, guest_fds, "isolated");
     // Programs that start daemons wait for these words.

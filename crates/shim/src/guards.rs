@@ -13,6 +13,13 @@ use crate::{fanotify, nodes::HostFile};
 /// A guard, as the user names it. No number is given twice.
 pub(crate) type GuardId = u64;
 
+/// The most guards at a time, of one file or of many: each takes memory here, and each file a descriptor and a mark of the
+/// kernel's.
+///
+/// The daemon has one for each file that is mapped, and front ends for which it has any keep 512 mappings at the most.
+/// Eight times that leaves room for files whose mappings are being replaced.
+const GUARDS_MAX: usize = 4096;
+
 /// All guards.
 #[derive(Debug)]
 pub(crate) struct Guards {
@@ -39,8 +46,12 @@ impl Guards {
 
     /// Guards `file`, which is `fd`, from when this returns.
     ///
-    /// Errors: EOPNOTSUPP where the kernel or the file system has no such events, EPERM where we may not have them.
+    /// Errors: ENOSPC where there are [`GUARDS_MAX`] guards, EOPNOTSUPP where the kernel or the file system has no such
+    /// events, EPERM where we may not have them.
     pub(crate) fn insert(&mut self, file: HostFile, fd: OwnedFd) -> Result<GuardId, Errno> {
+        if self.by_id.len() >= GUARDS_MAX {
+            return Err(Errno::NOSPC);
+        }
         match self.files.get_mut(&file) {
             Some(guarded) => guarded.guards += 1,
             None => {

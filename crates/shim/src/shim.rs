@@ -83,7 +83,8 @@ impl Shim {
     /// A mapping costs less when its view was made before the first guard of the file.
     ///
     /// Errors: [`ShimError::Unguarded`] with EOPNOTSUPP where the kernel (before Linux 6.14) or the file system (tmpfs,
-    /// overlayfs) has no such thing, EINVAL for what is no regular file; [`ShimError::Gone`].
+    /// overlayfs) has no such thing, EINVAL for what is not a regular file, ENOSPC where there are 4096 guards;
+    /// [`ShimError::Gone`].
     pub fn guard(&self, file: BorrowedFd<'_>) -> Result<Guard, ShimError> {
         match self.link.ask(Message::Guard, Some(file)) {
             Ok(Received { message: Message::Guarded { id }, .. }) => Ok(Guard { link: self.link.clone(), id }),

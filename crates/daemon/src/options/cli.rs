@@ -324,7 +324,8 @@ pub(crate) struct WorkerArgs {
     /// Hold inodes by file handles rather than by open descriptors
     ///
     /// Handles cost no descriptor and do not keep deleted files alive. Opening them takes the capability
-    /// DAC_READ_SEARCH, which an ordinary user has not.
+    /// DAC_READ_SEARCH, which an ordinary user does not have, and which reaches every file of the share's file system if
+    /// the daemon is taken over. With 'never' the daemon gives it up.
     #[arg(long, value_name = "WHEN", value_enum, default_value = "prefer")]
     pub(crate) inode_file_handles: FileHandles,
 

@@ -61,7 +61,11 @@ impl FromStr for Owner {
     }
 }
 
-/// One owner for everything: whatever a guest does is done by `host`, and whatever it sees belongs to `guest`.
+/// One owner for everything: whatever a guest creates or gives away belongs to `host` on the host, and whatever the guest
+/// sees belongs to `guest`.
+///
+/// This translates ids and takes no rights away: what the guest opens, changes and removes is accessed with the rights of
+/// the daemon, whoever owns it on the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Squash {
     /// The owner on the host; `None`: the user that runs the daemon.

@@ -2,7 +2,8 @@
 //!
 //! `enter` turns the calling process into one that is isolated as asked for. With `namespace` and `chroot` it forks:
 //! the original process stays behind as the `keeper`, outside the sandbox, and the rest of the program runs in the
-//! child. `namespace` builds the child's file system, `id_maps` its user namespace, `termination` ends it on a signal.
+//! child. `namespace` builds the child's file system with `mount_attributes`, `id_maps` its user namespace, `termination`
+//! ends it on a signal.
 //!
 //! To be called before the first thread is started: namespaces and credentials are per thread, and a fork keeps the
 //! calling thread only.
@@ -10,13 +11,14 @@
 mod fork;
 mod id_maps;
 mod keeper;
+mod mount_attributes;
 mod namespace;
 pub mod termination;
 
 use crate::listen::{Listening, Traces};
 use crate::options::{NamespaceRange, SandboxMode};
 use nix::sched::CloneFlags;
-use rustix::fs::{CWD, FileType, Mode, OFlags};
+use rustix::fs::{CWD, FileType, Mode, OFlags, StatVfsMountFlags};
 use rustix::process::{Signal, geteuid, set_parent_process_death_signal};
 use rustix::thread::set_thread_groups;
 use std::io;
@@ -24,6 +26,11 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
+use tracing::warn;
+
+/// What remains where the share's mounts are the host's own.
+const OPEN_DEVICES: &str = "nothing but the daemon's own code keeps device nodes in the share from being opened: \
+                            mount the share nodev, or keep the guest from making any with --modcaps -mknod";
 
 /// Why the process could not be isolated.
 #[derive(Debug, Error)]
@@ -47,7 +54,7 @@ pub enum SandboxError {
     Step {
         /// What was tried.
         what: &'static str,
-        /// How it failed; no `source`, since the advice comes behind it.
+        /// How it failed; not a `source`, since the advice follows it.
         cause: io::Error,
         /// What a person can do about it.
         advice: &'static str,
@@ -100,6 +107,9 @@ pub fn enter(
     let is_directory = check_share(share)?;
     drop_groups()?;
     termination::hold_signals().map_err(step("cannot block signals", ""))?;
+    if mode != SandboxMode::Namespace && geteuid().is_root() && !has_closed_devices(share) {
+        warn!("with this sandbox {OPEN_DEVICES}");
+    }
     match mode {
         SandboxMode::None => {
             let (root, proc_self_fd) = open_roots(share)?;
@@ -153,6 +163,11 @@ fn check_share(share: &Path) -> Result<bool, SandboxError> {
         FileType::RegularFile => Ok(false),
         _ => Err(SandboxError::ShareKind { path: share.to_owned() }),
     }
+}
+
+/// Returns whether device nodes on the share's topmost mount cannot be opened.
+fn has_closed_devices(share: &Path) -> bool {
+    rustix::fs::statvfs(share).is_ok_and(|stat| stat.f_flag.contains(StatVfsMountFlags::NODEV))
 }
 
 /// Leaves the groups of root's session, which would let a guest's user into files by group.

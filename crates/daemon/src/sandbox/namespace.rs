@@ -1,10 +1,13 @@
 //! The file system that an isolated process sees: an empty, read-only directory with two entries.
 //!
-//! `/share` is the share with everything mounted below it; mounts that the host adds later appear there too.
+//! `/share` is a clone of the share's mounts, with everything mounted below it, in which no device node can be opened and
+//! no program executed. Mounts that the host adds later appear there too, with the options that the host has given them.
 //! `/fd` is the process's own `/proc/self/fd`. A symlink or `..` that leads out of either finds nothing.
 
+use super::mount_attributes::forbid_devices_and_programs;
 use super::{SandboxError, step};
 use rustix::fs::{CWD, Mode, OFlags};
+use rustix::io::Errno;
 use rustix::mount::{
     MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, mount, mount_change, mount_remount,
     move_mount, open_tree, unmount,
@@ -12,6 +15,7 @@ use rustix::mount::{
 use rustix::process::{chdir, pivot_root};
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use tracing::warn;
 
 /// Replaces everything that this process sees, in a mount namespace of its own.
 ///
@@ -26,6 +30,12 @@ pub(super) fn isolate_files(share: &Path, is_directory: bool) -> Result<(OwnedFd
         .map_err(step("cannot take hold of the share's mounts", ""))?;
     let fds = open_tree(CWD, "/proc/self/fd", clone)
         .map_err(step("cannot take hold of /proc/self/fd", "; /proc has to be mounted"))?;
+
+    // Before they are attached: from then on nothing can be opened that must not be.
+    match forbid_devices_and_programs(&root).and_then(|()| forbid_devices_and_programs(&fds)) {
+        Err(Errno::NOSYS) => warn!("before Linux 5.12 {}", super::OPEN_DEVICES),
+        result => result.map_err(step("cannot restrict the share's mounts", ""))?,
+    }
 
     // Any directory does as the place to mount on; /proc is one that is there.
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;

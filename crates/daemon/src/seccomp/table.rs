@@ -4,7 +4,7 @@
 //! never made, and when a call was made that is not here. `rare` ones occur where a run cannot be made to go: on
 //! failure, under other kernels, in other builds of the C library.
 
-use super::{Arguments, Call};
+use super::{Call, arguments::Arguments};
 
 macro_rules! calls {
     ($($number:ident: $often:ident $(($arguments:ident))?, $why:literal;)*) => {
@@ -22,7 +22,7 @@ macro_rules! calls {
     (@ arguments $arguments:ident) => { Arguments::$arguments };
 }
 
-/// The calls that every architecture has.
+/// The calls that every daemon makes, on every architecture.
 pub(super) const CALLS: &[Call] = calls! {
     SYS_accept4: ordinary, "a front end connects";
     SYS_brk: rare, "the allocator grows its first heap";
@@ -45,7 +45,7 @@ pub(super) const CALLS: &[Call] = calls! {
     SYS_fchdir: ordinary, "names relative to an inode, for calls that take a path alone";
     SYS_fchmodat: ordinary, "SETATTR of a mode";
     SYS_fchownat: ordinary, "SETATTR of an owner";
-    SYS_fcntl: ordinary, "locks of open files, flags of descriptors";
+    SYS_fcntl: ordinary (KnownFcntl), "locks of open files, flags of descriptors";
     SYS_fdatasync: ordinary, "FSYNC of data alone";
     SYS_flock: ordinary, "SETLK from flock";
     SYS_fremovexattr: rare, "a write takes a file's capabilities away";
@@ -60,7 +60,7 @@ pub(super) const CALLS: &[Call] = calls! {
     SYS_getgroups: ordinary, "which supplementary groups to return to";
     SYS_getpid: rare, "the process id in messages to the system log";
     SYS_getrandom: rare, "keys of hash tables";
-    SYS_getsockopt: rare, "the back end's own channel to the front end is looked at when it arrives";
+    SYS_getsockopt: rare (AnySocket), "the back end's own channel to the front end is looked at when it arrives";
     SYS_gettid: rare, "a thread is named or signalled";
     SYS_getxattr: ordinary, "GETXATTR through /proc/self/fd";
     SYS_ioctl: ordinary (KnownIoctl), "flags of files, blocking mode of sockets";
@@ -75,9 +75,7 @@ pub(super) const CALLS: &[Call] = calls! {
     SYS_mprotect: ordinary (NotExecutable), "stacks and heaps become usable";
     SYS_mremap: rare, "a large allocation grows";
     SYS_munmap: ordinary, "the guest's memory, stacks, large allocations";
-    SYS_name_to_handle_at: ordinary, "an inode's file handle";
     SYS_newfstatat: rare, "a file's kind and size, from the C library";
-    SYS_open_by_handle_at: ordinary, "an inode that is held by its handle";
     SYS_openat: ordinary, "an inode is opened anew through /proc/self/fd";
     SYS_openat2: ordinary, "LOOKUP, CREATE: names never lead out of the share";
     SYS_ppoll: rare, "waiting for a descriptor";
@@ -109,20 +107,26 @@ pub(super) const CALLS: &[Call] = calls! {
     SYS_setgroups: ordinary, "a caller's supplementary group is taken on and left";
     SYS_setresgid: ordinary, "a caller's group is taken on and left";
     SYS_setresuid: ordinary, "a caller's user is taken on and left";
-    SYS_setsockopt: rare, "a bound on the time of a reader of the metrics";
+    SYS_setsockopt: rare (SocketTimeout), "a bound on the time of a reader of the metrics";
     SYS_setxattr: ordinary, "SETXATTR through /proc/self/fd";
     SYS_shutdown: ordinary, "a connection ends";
     SYS_sigaltstack: ordinary, "a thread's stack for the detection of overflows";
     SYS_statx: ordinary, "LOOKUP, GETATTR, STATX";
     SYS_symlinkat: ordinary, "SYMLINK";
     SYS_syncfs: ordinary, "SYNCFS";
-    SYS_tgkill: rare, "the runtime aborts; a wait for a lock is interrupted";
+    SYS_tgkill: rare (OwnProcess), "the runtime aborts; a wait for a lock is interrupted";
     SYS_umask: rare, "the guest's umask, where it applies its own";
     SYS_unlinkat: ordinary, "UNLINK, RMDIR";
     SYS_unshare: ordinary (OwnDirectory), "a worker gets a working directory and a umask of its own";
     SYS_utimensat: ordinary, "SETATTR of times";
     SYS_write: ordinary, "events of queues, messages to standard error";
     SYS_writev: rare, "messages to standard error";
+};
+
+/// The calls about file handles, which a daemon with `--inode-file-handles never` goes without.
+pub(super) const HANDLE_CALLS: &[Call] = calls! {
+    SYS_name_to_handle_at: ordinary, "an inode's file handle";
+    SYS_open_by_handle_at: ordinary, "an inode that is held by its handle";
 };
 
 /// The calls that the C library still makes on this architecture, where others have their successors alone.

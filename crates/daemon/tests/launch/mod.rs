@@ -88,6 +88,12 @@ impl Bench {
         self.start_under(&strace, args, |_| {})
     }
 
+    /// As `start`, in a mount namespace of its own, which the shell command `mount` prepares.
+    pub(crate) fn start_after(&self, mount: &str, args: &str) -> Daemon {
+        let script = format!("{mount} && exec \"$@\"");
+        self.start_under(&["unshare", "--mount", "sh", "-c", &script, "sh"], args, |_| {})
+    }
+
     fn start_under(&self, wrapper: &[&str], args: &str, change: impl FnOnce(&mut Command)) -> Daemon {
         let exe = if self.is_ordinary { self.path().join("transomd") } else { env!("CARGO_BIN_EXE_transomd").into() };
         // Descriptor 3 by way of standard input, which is the one that a command can be given.

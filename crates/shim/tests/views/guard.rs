@@ -244,6 +244,36 @@ pub(crate) fn without_process(shim: &Shim) -> Result<()> {
     Ok(())
 }
 
+/// In a process whose guards are its own: one file is guarded again and again, and none of the guards ends.
+pub(crate) fn endless(shim: &Shim) -> Result<()> {
+    const FAR_TOO_MANY: usize = 100_000;
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
+    let file = file(directory.path())?;
+    let mut guards = Vec::new();
+    let refused = loop {
+        match shim.guard(file.as_file().as_fd()) {
+            Ok(guard) => guards.push(guard),
+            Err(error) => break error,
+        }
+        ensure!(guards.len() < FAR_TOO_MANY, "{FAR_TOO_MANY} guards of one file");
+    };
+    if guards.is_empty() && matches!(refused, ShimError::Unguarded(Errno::OPNOTSUPP)) {
+        println!("SKIPPED: no guards here: {refused}");
+        return Ok(());
+    }
+    ensure!(matches!(refused, ShimError::Unguarded(Errno::NOSPC)), "{refused:?} after {}", guards.len());
+    // As many as a window can need, and the rest still hold.
+    ensure!(guards.len() >= 1024, "{} guards", guards.len());
+    ensure!(Other::new(file.path())?.tries("truncate")? != "done");
+    // An end makes room for another.
+    guards.pop();
+    guards.push(shim.guard(file.as_file().as_fd())?);
+    ensure!(shim.guard(file.as_file().as_fd()).is_err(), "one more");
+    guards.clear();
+    ensure!(Other::new(file.path())?.tries("truncate")? == "done", "without guards");
+    Ok(())
+}
+
 fn file(directory: &Path) -> Result<NamedTempFile> {
     let file = NamedTempFile::new_in(directory)?;
     file.as_file().write_all_at(&[7; 12288 + 5], 0)?;

@@ -33,6 +33,7 @@ pub(crate) const CASES: &[Case] = &[
     ("when_it_is_killed_nothing_is_guarded", guard_ends),
     ("knows_its_user_in_another_pid_namespace", elsewhere),
     ("of_a_user_with_threads_is_refused", threads),
+    ("keeps_no_more_guards_than_it_is_meant_for", bounded_guards),
 ];
 
 /// The word behind which the name of a scene follows: this executable as a user of its own process.
@@ -61,6 +62,7 @@ pub(crate) fn act(scene: &str) -> ExitCode {
         "leak" => outcome(without_leaks(&shim)),
         "elsewhere" => outcome(namespace::user_elsewhere(&shim)),
         "guard" => outcome(guard::without_process(&shim)),
+        "guards" => outcome(guard::endless(&shim)),
         _ => ExitCode::FAILURE,
     }
 }
@@ -216,6 +218,10 @@ fn mapping_outlives(_: &Shim) -> Result<()> {
 
 fn guard_ends(_: &Shim) -> Result<()> {
     played("guard")
+}
+
+fn bounded_guards(_: &Shim) -> Result<()> {
+    played("guards")
 }
 
 fn elsewhere(_: &Shim) -> Result<()> {

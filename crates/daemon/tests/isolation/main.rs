@@ -1,5 +1,8 @@
 //! The process that serves: what it sees, what it may do, and how it ends.
 
+mod devices;
+mod filter;
+#[path = "../launch/mod.rs"]
 mod launch;
 
 use launch::{Bench, Daemon, has_user_namespaces, is_root, skipped};
@@ -67,8 +70,13 @@ fn assert_isolated(pid: u32) {
     }
     assert_eq!((capabilities(&status, "CapInh"), capabilities(&status, "CapAmb")), (0, 0));
     let mounts = fs::read_to_string(format!("/proc/{pid}/mountinfo")).unwrap();
-    for point in mounts.lines().map(|line| line.split_whitespace().nth(4).unwrap()) {
+    for line in mounts.lines() {
+        let fields: Vec<_> = line.split_whitespace().collect();
+        let (point, options) = (fields[4], fields[5]);
         assert!(point == "/" || point == "/fd" || point.starts_with("/share"), "{mounts}");
+        for wanted in ["nodev", "nosuid", "noexec"] {
+            assert!(options.split(',').any(|option| option == wanted), "{wanted}: {line}");
+        }
     }
 }
 
@@ -189,6 +197,24 @@ fn changes_of_capabilities_are_in_force() {
     let expected = (USUAL_CAPABILITIES & !(1 << 27) & !(1 << 31)) | SYS_ADMIN;
     for set in ["CapEff", "CapPrm", "CapBnd"] {
         assert_eq!(capabilities(&status, set), expected, "{set}");
+    }
+}
+
+#[test]
+fn a_daemon_without_handles_gives_up_the_capability_to_open_them() {
+    if !is_root() {
+        return skipped("needs root");
+    }
+    const DAC_READ_SEARCH: u64 = 1 << 2;
+    for (option, expected) in [("never", USUAL_CAPABILITIES & !DAC_READ_SEARCH), ("prefer", USUAL_CAPABILITIES)] {
+        let bench = Bench::new();
+
+        let (daemon, _front_end) = connected(&bench, &format!("--inode-file-handles={option}"));
+
+        let status = status(daemon.serving_pid());
+        for set in ["CapEff", "CapPrm", "CapBnd"] {
+            assert_eq!(capabilities(&status, set), expected, "{option}: {set}");
+        }
     }
 }
 
