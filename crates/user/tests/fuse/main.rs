@@ -2,6 +2,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod direct;
 mod lasting;
 mod liar;
 mod load;

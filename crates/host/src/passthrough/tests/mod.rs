@@ -6,6 +6,7 @@ mod attributes_test;
 mod bounds_test;
 mod create_test;
 mod data_test;
+mod direct_test;
 mod directories_test;
 mod guest;
 mod inodes_test;
