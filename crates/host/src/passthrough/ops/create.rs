@@ -69,7 +69,7 @@ impl Passthrough {
                 Err(Errno::NOENT) => continue,
                 entry => entry?,
             };
-            let opened = self.open_existing(&entry, flags, self.open_kills_set_id(ctx, flags, arg.open_flags.get()));
+            let opened = self.open_existing(ctx, &entry, flags, arg.open_flags.get());
             let nodeid = NodeId::from(entry.nodeid);
             return opened.map(|fd| (entry, fd)).inspect_err(|_| self.do_forget(nodeid, 1));
         }
@@ -86,11 +86,16 @@ impl Passthrough {
     }
 
     /// Errors: ESTALE where the name does not stand for a regular file: the guest took it for absent, and looks anew.
-    fn open_existing(&self, entry: &EntryOut, flags: OFlags, kills_set_id: bool) -> Result<OwnedFd, Errno> {
+    fn open_existing(
+        &self,
+        ctx: &Context<'_>,
+        entry: &EntryOut,
+        flags: OFlags,
+        open_flags: u32,
+    ) -> Result<OwnedFd, Errno> {
         if FileType::from_raw_mode(entry.attr.mode.get()) != FileType::RegularFile {
             return Err(Errno::STALE);
         }
-        let _guard = kills_set_id.then(|| self.credentials.without_fsetid()).transpose()?;
-        self.open_inode(entry.nodeid.into(), flags)
+        self.open_for(ctx, entry.nodeid.into(), flags, open_flags)
     }
 }

@@ -31,6 +31,7 @@ impl Passthrough {
         let is_cached = write_flags.contains(WriteFlags::CACHE);
         let appends = arg.flags.get() & OFlags::APPEND.bits() != 0 && !is_cached;
         let flags = if appends { ReadWriteFlags::APPEND } else { ReadWriteFlags::empty() };
+        self.drop_capabilities(&file.fd)?;
         let kills_set_id = write_flags.contains(WriteFlags::KILL_SUIDGID);
         let _guard = if kills_set_id { self.kill_set_id(&file.fd)? } else { None };
         let fd = if is_cached { self.for_cached_pages(&file) } else { file.fd.as_fd() };
@@ -42,7 +43,6 @@ impl Passthrough {
                 None => self.write_gate.pass(write).unwrap_or(Err(Errno::AGAIN))?,
             },
         };
-        self.drop_capabilities(&file);
         // A request has at most DATA_LEN_MAX bytes of data.
         Ok(written as u32)
     }
