@@ -9,6 +9,7 @@ mod load;
 mod passthrough;
 mod reconnect;
 mod restore;
+mod rights;
 mod uring;
 
 use std::{

@@ -12,6 +12,7 @@ mod guest;
 mod inodes_test;
 mod names_test;
 mod race_test;
+mod rights_test;
 mod session_test;
 mod xattr_test;
 

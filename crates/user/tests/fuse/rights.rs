@@ -1,0 +1,112 @@
+//! Files that the host makes while a program here does: nobody gets what is not theirs, and nobody is told wrong.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    io,
+    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _},
+    path::Path,
+    sync::{
+        Barrier,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    thread,
+};
+
+use rustix::thread::{Gid, Uid, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+
+use crate::{common, needs_mounts, start, unmount};
+
+/// An ordinary user, by number.
+const USER: u32 = 65_534;
+const OPENS: usize = 4000;
+
+/// Makes the calling thread, and no other, an ordinary user's.
+fn become_ordinary() {
+    let (uid, gid) = (Uid::from_raw(USER), Gid::from_raw(USER));
+    set_thread_groups(&[]).unwrap();
+    set_thread_res_gid(gid, gid, gid).unwrap();
+    set_thread_res_uid(uid, uid, uid).unwrap();
+}
+
+fn open_to_create(path: &Path) -> io::Result<File> {
+    File::options().read(true).write(true).create(true).truncate(true).mode(0o600).open(path)
+}
+
+/// Opens `at` again and again as an ordinary user while `meanwhile` changes the share; counts what comes of it: the owner
+/// of the file that was opened, or an error.
+fn race(at: &Path, mut meanwhile: impl FnMut() + Send) -> BTreeMap<Result<u32, i32>, usize> {
+    let is_done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_done.load(Relaxed) {
+                meanwhile();
+            }
+        });
+        let opener = scope.spawn(|| {
+            become_ordinary();
+            let mut outcomes = BTreeMap::new();
+            for _ in 0..OPENS {
+                let opened = open_to_create(at);
+                let outcome = match &opened {
+                    Ok(file) => Ok(file.metadata().unwrap().uid()),
+                    Err(error) => Err(error.raw_os_error().unwrap()),
+                };
+                *outcomes.entry(outcome).or_insert(0) += 1;
+                drop(opened);
+                // Its own file would be there the next time.
+                let _ = fs::remove_file(at);
+            }
+            outcomes
+        });
+        let outcomes = opener.join();
+        is_done.store(true, Relaxed);
+        outcomes.unwrap()
+    })
+}
+
+/// CREATE carries no permission check of the kernel's: it took the name for absent.
+#[test]
+fn a_file_that_root_makes_on_the_host_meanwhile_is_not_opened_or_emptied() {
+    needs_mounts!();
+    let (dir, at) = (common::on_disk(), tempfile::tempdir().unwrap());
+    // Root's files cannot be removed by others here.
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o1777)).unwrap();
+    let mut mounted = start(&common::transomd(), dir.path(), at.path());
+    let (host, mut round) = (dir.path().join("file"), 0u32);
+    let outcomes = race(&at.path().join("file"), || {
+        let Ok(file) = File::options().write(true).create_new(true).mode(0o600).open(&host) else { return };
+        io::Write::write_all(&mut &file, b"secret").unwrap();
+        // For a moment of different lengths, with respect to the other's requests.
+        round = round.wrapping_add(1);
+        (0..round % 64).for_each(|_| std::hint::spin_loop());
+        assert_eq!(file.metadata().unwrap().len(), 6, "it was emptied");
+        fs::remove_file(&host).unwrap();
+    });
+    println!("owners and errors: {outcomes:?}");
+    assert_eq!(outcomes.get(&Ok(0)), None, "files of root's were opened");
+    assert!(outcomes.contains_key(&Ok(USER)), "own files are made and opened");
+    unmount(&mut mounted);
+}
+
+#[test]
+fn who_makes_the_same_file_on_both_sides_has_it_open_on_both() {
+    needs_mounts!();
+    let (dir, at) = (common::on_disk(), tempfile::tempdir().unwrap());
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let mut mounted = start(&common::transomd(), dir.path(), at.path());
+    let barrier = Barrier::new(2);
+    let open_all = |dir: &Path| {
+        become_ordinary();
+        let open = |index: usize| {
+            barrier.wait();
+            open_to_create(&dir.join(index.to_string())).err()
+        };
+        (0..OPENS).filter_map(open).collect::<Vec<_>>()
+    };
+    let errors = thread::scope(|scope| {
+        [dir.path(), at.path()].map(|side| scope.spawn(move || open_all(side))).map(|side| side.join().unwrap())
+    });
+    assert!(errors.iter().all(Vec::is_empty), "on the host and here: {errors:?}");
+    unmount(&mut mounted);
+}
