@@ -82,12 +82,11 @@ fn what_was_written_without_o_direct_is_kept_whichever_descriptor_writes_it_back
                 cached.write_all_at(&data, 0).unwrap();
                 (cached, first)
             };
-            if closes {
-                drop(cached);
-                direct.sync_all().unwrap();
-            } else {
+            if !closes {
                 cached.sync_all().unwrap();
             }
+            drop(cached);
+            direct.sync_all().unwrap();
             assert!(share.on_host() == data, "{is_direct_last} {closes}: {} bytes are there", share.on_host().len());
             // The direct one goes on by O_DIRECT, and sees it.
             assert_eq!(direct.write_at(b"x", 1).unwrap_err().raw_os_error(), Some(libc::EINVAL));

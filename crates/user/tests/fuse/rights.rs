@@ -33,12 +33,13 @@ fn open_to_create(path: &Path) -> io::Result<File> {
     File::options().read(true).write(true).create(true).truncate(true).mode(0o600).open(path)
 }
 
-/// Opens `at` again and again as an ordinary user while `meanwhile` changes the share; counts what comes of it: the owner
-/// of the file that was opened, or an error.
-fn race(at: &Path, mut meanwhile: impl FnMut() + Send) -> BTreeMap<Result<u32, i32>, usize> {
+/// Opens `at` again and again as an ordinary user while another thread, after `begin`, changes the share by `meanwhile`; counts
+/// what comes of it: the owner of the file that was opened, or an error.
+fn race(at: &Path, begin: fn(), mut meanwhile: impl FnMut() + Send) -> BTreeMap<Result<u32, i32>, usize> {
     let is_done = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
+            begin();
             while !is_done.load(Relaxed) {
                 meanwhile();
             }
@@ -72,20 +73,48 @@ fn a_file_that_root_makes_on_the_host_meanwhile_is_not_opened_or_emptied() {
     let (dir, at) = (common::on_disk(), tempfile::tempdir().unwrap());
     // Root's files cannot be removed by others here.
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o1777)).unwrap();
-    let mut mounted = start(&common::transomd(), dir.path(), at.path());
+    let mut program = common::transomd();
+    // The kernel asks for the name each time.
+    program.args.push("--cache=never".into());
+    let mut mounted = start(&program, dir.path(), at.path());
     let (host, mut round) = (dir.path().join("file"), 0u32);
-    let outcomes = race(&at.path().join("file"), || {
-        let Ok(file) = File::options().write(true).create_new(true).mode(0o600).open(&host) else { return };
-        io::Write::write_all(&mut &file, b"secret").unwrap();
-        // For a moment of different lengths, with respect to the other's requests.
-        round = round.wrapping_add(1);
-        (0..round % 64).for_each(|_| std::hint::spin_loop());
-        assert_eq!(file.metadata().unwrap().len(), 6, "it was emptied");
-        fs::remove_file(&host).unwrap();
-    });
+    let outcomes = race(
+        &at.path().join("file"),
+        || {},
+        || {
+            let Ok(file) = File::options().write(true).create_new(true).mode(0o600).open(&host) else { return };
+            io::Write::write_all(&mut &file, b"secret").unwrap();
+            // There, and then not there, for moments of different lengths: the other's requests come in between.
+            round = round.wrapping_add(1);
+            (0..round % 64 * 64).for_each(|_| std::hint::spin_loop());
+            assert_eq!(file.metadata().unwrap().len(), 6, "it was emptied");
+            fs::remove_file(&host).unwrap();
+            (0..round % 61 * 64).for_each(|_| std::hint::spin_loop());
+        },
+    );
     println!("owners and errors: {outcomes:?}");
     assert_eq!(outcomes.get(&Ok(0)), None, "files of root's were opened");
     assert!(outcomes.contains_key(&Ok(USER)), "own files are made and opened");
+    unmount(&mut mounted);
+}
+
+#[test]
+fn a_file_that_its_owner_makes_and_removes_on_the_host_is_opened_or_made() {
+    needs_mounts!();
+    let (dir, at) = (common::on_disk(), tempfile::tempdir().unwrap());
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let mut program = common::transomd();
+    program.args.push("--cache=never".into());
+    let mut mounted = start(&program, dir.path(), at.path());
+    let (host, mut round) = (dir.path().join("file"), 0u32);
+    let outcomes = race(&at.path().join("file"), become_ordinary, || {
+        round = round.wrapping_add(1);
+        open_to_create(&host).unwrap();
+        (0..round % 64 * 64).for_each(|_| std::hint::spin_loop());
+        let _ = fs::remove_file(&host);
+        (0..round % 61 * 64).for_each(|_| std::hint::spin_loop());
+    });
+    println!("owners and errors: {outcomes:?}");
     unmount(&mut mounted);
 }
 
