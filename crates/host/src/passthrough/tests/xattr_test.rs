@@ -4,7 +4,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{OFlags, XattrFlags},
+    fs::OFlags,
     thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities},
 };
 use transom_wire::{
@@ -125,6 +125,9 @@ fn names_are_translated_by_the_rules() {
     });
 }
 
+/// A request that changes a file.
+type Change<'a> = &'a dyn Fn() -> Result<(), Errno>;
+
 /// The host does not know the attribute for what it is by its other name, and would leave it on a changed file.
 #[test]
 fn capabilities_by_another_name_go_with_every_change_of_a_file() {
@@ -155,7 +158,7 @@ fn capabilities_by_another_name_go_with_every_change_of_a_file() {
             guest.call(Opcode::CopyFileRange64, ROOT, &[arg.as_bytes()], size_of::<CopyFileRangeOut>()).map(drop)
         };
         let setattr = |valid, fill: &dyn Fn(&mut SetattrIn)| guest.setattr(nodeid, valid, fill).map(drop);
-        let changes: [(&str, &dyn Fn() -> Result<(), Errno>); 10] = [
+        let changes: [(&str, Change<'_>); 10] = [
             ("WRITE", &|| guest.write(fh, 0, b"changed").map(drop)),
             ("OPEN", &|| guest.open(nodeid, truncating(OFlags::WRONLY)).map(drop)),
             ("OPEN for reading", &|| guest.open(nodeid, truncating(OFlags::RDONLY)).map(drop)),
