@@ -167,3 +167,35 @@ fn an_ordinary_user_changes_the_inode_flags_of_its_own_files() {
     }
     unmount(&mut mounted);
 }
+
+/// As generic/193 of xfstests: the host's own directory is the oracle.
+#[test]
+fn truncation_by_the_owner_clears_the_set_id_bits_that_it_clears_on_the_host() {
+    needs_mounts!();
+    for args in [&[][..], &["--killpriv-v2"]] {
+        let (dir, at) = (common::on_disk(), tempfile::tempdir().unwrap());
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        let mut program = common::transomd();
+        program.args = args.iter().map(Into::into).collect();
+        let mut mounted = start(&program, dir.path(), at.path());
+        // The mode on the host after a file of an ordinary user, made there, was opened with O_TRUNC in `side`.
+        let truncate = |side: &Path, name: &str, bits: u32| {
+            become_ordinary();
+            let path = dir.path().join(name);
+            open_to_create(&path).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(bits)).unwrap();
+            File::options().write(true).truncate(true).open(side.join(name)).unwrap();
+            path.metadata().unwrap().mode() & 0o7777
+        };
+        for bits in [0o6644, 0o6744, 0o6654, 0o6754, 0o2644, 0o2654] {
+            let truncate = |side| {
+                thread::scope(|scope| {
+                    scope.spawn(|| truncate(side, &format!("{bits:o}-{}", side == at.path()), bits)).join().unwrap()
+                })
+            };
+            let (expected, mode) = (truncate(dir.path()), truncate(at.path()));
+            assert_eq!(mode, expected, "{bits:o} becomes {mode:o} instead of {expected:o}, {args:?}");
+        }
+        unmount(&mut mounted);
+    }
+}
