@@ -1,11 +1,11 @@
 //! What is kept, for how long, and how much of it.
 
-use std::{path::Path, sync::Arc};
+use std::{os::unix::fs::PermissionsExt as _, path::Path, sync::Arc};
 
 use transom_guest::{
     Errno,
     cache::{CacheMode, CacheOptions},
-    fs::{Fs, OpenOptions},
+    fs::{Credentials, Fs, OpenOptions},
     volume::Volume,
 };
 use transom_host::passthrough::{Config, Passthrough};
@@ -171,6 +171,40 @@ fn a_name_that_is_removed_while_it_is_made_is_not_kept() {
             _ => fs.mknod("new", 0o100_644, 0).unwrap(),
         }
         assert_eq!(fs.metadata("new").unwrap_err(), Errno::NOENT);
+    }
+}
+
+/// The server does not open it with CREATE: permissions are checked here, after another lookup.
+#[test]
+fn a_file_that_the_host_makes_meanwhile_is_opened_as_one_that_was_there() {
+    let make = |path: &Path, owner: u32, mode: u32| {
+        std::fs::write(path, "content").unwrap();
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+        std::os::unix::fs::chown(path, Some(owner), Some(owner))
+    };
+    let cases =
+        [(0, 0o600, Err(Errno::ACCESS)), (0, 0o666, Ok(())), (1000, 0o600, Ok(())), (1000, 0o400, Err(Errno::ACCESS))];
+    for (owner, mode, expected) in cases {
+        for is_new in [false, true] {
+            let dir = tempfile::tempdir().unwrap();
+            std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+            let path = dir.path().join("new");
+            if make(&path, owner, mode).is_err() {
+                return println!("SKIPPED: giving files to others needs root");
+            }
+            std::fs::remove_file(&path).unwrap();
+            let (peer, root) = alone(dir.path());
+            let fs = root.with_credentials(Credentials { uid: 1000, gid: 1000, ..Credentials::default() });
+            peer.meanwhile(Opcode::Lookup, {
+                let path = path.clone();
+                move || make(&path, owner, mode).unwrap()
+            });
+            let options = OpenOptions::new().write(true).create(true).truncate(true);
+            let outcome = fs.open("new", &if is_new { options.create_new(true) } else { options }).map(drop);
+            let expected = if is_new { Err(Errno::EXIST) } else { expected };
+            assert_eq!(outcome, expected, "{mode:o} of {owner}, {is_new}");
+            assert_eq!(std::fs::read(&path).unwrap().is_empty(), expected.is_ok(), "{mode:o} of {owner}, {is_new}");
+        }
     }
 }
 

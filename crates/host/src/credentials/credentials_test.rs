@@ -141,12 +141,14 @@ fn a_write_without_fsetid_clears_set_user_id() {
         path.metadata().unwrap().mode() & 0o7777
     };
     assert_eq!(mode_after(&|| fs::write(&path, "x").unwrap()), 0o4755);
-    let killing = || {
-        let _guard = credentials.without_fsetid().unwrap();
-        fs::write(&path, "x").unwrap();
-    };
-    assert_eq!(mode_after(&killing), 0o755);
-    assert_eq!(thread_state(), before);
+    for group in [None, Some(HostGid(1234))] {
+        let killing = || {
+            let _guard = credentials.without_fsetid(group).unwrap();
+            fs::write(&path, "x").unwrap();
+        };
+        assert_eq!(mode_after(&killing), 0o755);
+        assert_eq!(thread_state(), before);
+    }
 }
 
 #[test]

@@ -94,30 +94,40 @@ impl Drop for Assumed<'_> {
     }
 }
 
-/// The thread is without CAP_FSETID; dropping it ends that.
+/// The thread is without CAP_FSETID, and in a group if one was named; dropping it ends that.
 #[derive(Debug)]
 #[must_use = "the capability comes back when the guard is dropped"]
 pub struct NoFsetid<'a> {
-    /// What comes back; `None` where nothing was taken.
-    before: Option<&'a CapabilitySets>,
+    credentials: &'a Credentials,
+    has_gid: bool,
+    has_capabilities: bool,
     thread: OnThisThread,
 }
 
 impl<'a> NoFsetid<'a> {
-    pub(super) fn enter(credentials: &'a Credentials) -> Result<Self, Errno> {
+    /// Changes nothing without CAP_FSETID. An error on the way undoes what was done, by the drop of the guard.
+    pub(super) fn enter(credentials: &'a Credentials, gid: Option<Gid>) -> Result<Self, Errno> {
         let own = &credentials.own_capabilities;
+        let mut guard = Self { credentials, has_gid: false, has_capabilities: false, thread: PhantomData };
         if !own.effective.contains(CapabilitySet::FSETID) {
-            return Ok(Self { before: None, thread: PhantomData });
+            return Ok(guard);
         }
+        // A group that the user namespace does not have cannot be joined; then the host has the say.
+        guard.has_gid = gid.is_some_and(|gid| set_thread_res_gid(None, gid, None).is_ok());
         set_capabilities(None, CapabilitySets { effective: own.effective - CapabilitySet::FSETID, ..*own })?;
-        Ok(Self { before: Some(own), thread: PhantomData })
+        guard.has_capabilities = true;
+        Ok(guard)
     }
 }
 
 impl Drop for NoFsetid<'_> {
     fn drop(&mut self) {
-        if let Some(before) = self.before {
-            must("capabilities", set_capabilities(None, *before));
+        let own = self.credentials;
+        if self.has_capabilities {
+            must("capabilities", set_capabilities(None, own.own_capabilities));
+        }
+        if self.has_gid {
+            must("gid", set_thread_res_gid(None, own.own_gid, None));
         }
     }
 }

@@ -244,7 +244,7 @@ impl FileSystem for Passthrough {
         self.do_statx(nodeid, arg)
     }
 
-    fn ioctl(&self, _: &Context<'_>, _: NodeId, arg: &IoctlIn, data: &[u8]) -> Result<IoctlReply, Errno> {
-        self.do_ioctl(arg, data)
+    fn ioctl(&self, ctx: &Context<'_>, _: NodeId, arg: &IoctlIn, data: &[u8]) -> Result<IoctlReply, Errno> {
+        self.do_ioctl(ctx, arg, data)
     }
 }

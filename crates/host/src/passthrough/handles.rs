@@ -12,6 +12,7 @@ use rustix::fs::fstatfs;
 use transom_wire::{Handle, NodeId, ids::LockOwner};
 
 use super::{
+    buffered::Buffered,
     descriptors::{Descriptors, OpenFileSlot},
     dir_stream::DirStream,
     slab::{self, Slab},
@@ -37,6 +38,8 @@ pub(super) struct OpenFile {
     /// The host's file system has no writes that refuse to wait: they are not tried again.
     pub(super) waits_to_write: AtomicBool,
     is_in_memory: OnceLock<bool>,
+    /// Set with the first request that writes pages of the guest's cache; `None` where `fd` serves these too.
+    pub(super) buffered: OnceLock<Option<Buffered>>,
 }
 
 impl OpenFile {
@@ -118,6 +121,7 @@ impl Handles {
             waits_to_read: AtomicBool::default(),
             waits_to_write: AtomicBool::default(),
             is_in_memory: OnceLock::new(),
+            buffered: OnceLock::new(),
         };
         self.add(slot, Open::File(Arc::new(file)))
     }

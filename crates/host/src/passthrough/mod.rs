@@ -3,13 +3,14 @@
 //! [`Passthrough`] is the whole of it; each operation is one file in [`ops`]. [`inodes`] knows what the guest knows,
 //! [`handles`] what it has open, [`descriptors`] how many of the host's descriptors that takes, [`dir_stream`] reads
 //! directories, [`attr`] translates attributes, [`dax`] decides what is mapped, [`gate`] what a worker does itself,
-//! [`gauges`] says what is held.
+//! [`buffered`] writes pages of the guest's cache to files that are open with `O_DIRECT`, [`gauges`] says what is held.
 //!
 //! A name is resolved as one component relative to its directory, without following links and without leaving the
 //! directory; nothing is ever opened but regular files and directories. So neither a link nor a race leads out of the
 //! share, whether there is a sandbox around or not.
 
 mod attr;
+mod buffered;
 mod close;
 mod config;
 mod creator;

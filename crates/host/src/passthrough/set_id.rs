@@ -5,17 +5,22 @@ use std::os::fd::AsFd;
 use rustix::fs::{AtFlags, Mode, StatxFlags};
 
 use super::Passthrough;
-use crate::{Errno, credentials::NoFsetid, sysfd::stat};
+use crate::{Errno, credentials::NoFsetid, idmap::HostGid, sysfd::stat};
 
 impl Passthrough {
     /// Lets the host clear the set-id bits of `file` with the next change, if it has any that are dangerous.
     ///
-    /// Without CAP_FSETID the host would also clear set-group-id where the group may not execute, unless the thread is in
-    /// the file's group; the caller usually is.
+    /// Set-group-id stays where the group may not execute: without CAP_FSETID the host would clear it too, unless the
+    /// thread is in the file's group. The caller usually is.
     pub(super) fn kill_set_id(&self, file: impl AsFd) -> Result<Option<NoFsetid<'_>>, Errno> {
-        let stat = stat::statx(file, AtFlags::empty(), StatxFlags::MODE | StatxFlags::TYPE)?;
+        let stat = stat::statx(file, AtFlags::empty(), StatxFlags::MODE | StatxFlags::TYPE | StatxFlags::GID)?;
         let mode = Mode::from_raw_mode(stat.stx_mode.into());
-        (mode != without_set_id(mode)).then(|| self.credentials.without_fsetid()).transpose()
+        let cleared = without_set_id(mode);
+        if cleared == mode {
+            return Ok(None);
+        }
+        let group = cleared.contains(Mode::SGID).then_some(HostGid(stat.stx_gid));
+        self.credentials.without_fsetid(group).map(Some)
     }
 }
 

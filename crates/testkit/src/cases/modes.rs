@@ -15,6 +15,7 @@ pub(super) const CASES: &[Definition] = &[
     case("modes/a-write-by-an-ordinary-user-clears-set-id-bits", write_clears),
     case("modes/a-write-by-root-keeps-set-id-bits", write_by_root),
     case("modes/truncate-by-an-ordinary-user-clears-set-id-bits", truncate_clears),
+    case("modes/truncate-by-the-owner-keeps-setgid-without-group-execute", truncate_keeps),
     case("modes/fallocate-and-copy-by-an-ordinary-user-clear-set-id-bits", other_writes_clear),
     case("modes/setgid-without-group-execute-survives-a-write", mandatory_lock_bit),
     case("modes/chown-clears-set-id-bits-of-files-and-not-of-directories", chown_clears),
@@ -179,6 +180,27 @@ fn truncate_clears(t: &Case<'_>) -> Outcome {
         t.chmod("f", 0o6777)?;
         t.open("f", OFlags::WRONLY | OFlags::TRUNC)?;
         equal("by opening", perm(t, "f")?, 0o777)
+    })
+}
+
+fn truncate_keeps(t: &Case<'_>) -> Outcome {
+    t.chmod(".", 0o777)?;
+    t.step("by opening, by name, by handle; with and without execute for owner and group");
+    t.ordinary(|t| {
+        t.put("f", "data")?;
+        let file = t.open("f", OFlags::RDWR)?;
+        for (before, after) in [(0o6644, 0o2644), (0o6744, 0o2744), (0o6654, 0o654), (0o6754, 0o754)] {
+            t.chmod("f", before)?;
+            t.open("f", OFlags::WRONLY | OFlags::TRUNC)?;
+            equal("by opening", perm(t, "f")?, after)?;
+            t.chmod("f", before)?;
+            t.truncate("f", 1)?;
+            equal("by name", perm(t, "f")?, after)?;
+            t.chmod("f", before)?;
+            file.truncate(2)?;
+            equal("by handle", perm(t, "f")?, after)?;
+        }
+        Ok(())
     })
 }
 

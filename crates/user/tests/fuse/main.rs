@@ -2,12 +2,14 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod direct;
 mod lasting;
 mod liar;
 mod load;
 mod passthrough;
 mod reconnect;
 mod restore;
+mod rights;
 mod uring;
 
 use std::{

@@ -132,21 +132,21 @@ fn read_at(file: &File, at: u64, len: usize) -> Vec<u8> {
 }
 
 /// A shared mapping of a file's first bytes.
-struct Mapped(MmapRegion<()>);
+pub(crate) struct Mapped(MmapRegion<()>);
 
 impl Mapped {
-    fn new(file: &File, len: usize) -> Self {
+    pub(crate) fn new(file: &File, len: usize) -> Self {
         Self(MmapRegion::from_file(FileOffset::new(file.try_clone().unwrap(), 0), len).unwrap())
     }
 
-    fn load(&self, at: usize, len: usize) -> Vec<u8> {
+    pub(crate) fn load(&self, at: usize, len: usize) -> Vec<u8> {
         use vm_memory::VolatileMemory as _;
         let mut bytes = vec![0; len];
         self.0.get_slice(at, len).unwrap().copy_to(&mut bytes);
         bytes
     }
 
-    fn store(&self, at: usize, bytes: &[u8]) {
+    pub(crate) fn store(&self, at: usize, bytes: &[u8]) {
         use vm_memory::VolatileMemory as _;
         self.0.get_slice(at, bytes.len()).unwrap().copy_from(bytes);
     }

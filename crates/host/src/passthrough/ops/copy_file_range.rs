@@ -17,8 +17,8 @@ impl Passthrough {
         let (mut off_in, mut off_out) = (arg.off_in.get(), arg.off_out.get());
         let len = usize::try_from(arg.len.get()).unwrap_or(usize::MAX);
         let _guard = if self.has(InitFlags::HANDLE_KILLPRIV_V2) { self.kill_set_id(&to.fd)? } else { None };
+        self.drop_capabilities(&to.fd)?;
         let copied = rustix::fs::copy_file_range(&from.fd, Some(&mut off_in), &to.fd, Some(&mut off_out), len)?;
-        self.drop_capabilities(&to);
         Ok(copied as u64)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::fs::{AtFlags, FileType, OFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use transom_wire::{
     Name, NodeId,
     attr::EntryOut,
@@ -45,7 +45,14 @@ impl Passthrough {
         Ok((entry, open_out(fh, open_flags)))
     }
 
-    /// Creates the file for the caller or, without `O_EXCL`, opens the one that is there as OPEN would.
+    /// Creates the file for the caller or, without `O_EXCL`, opens the caller's own one that is there as OPEN would.
+    ///
+    /// The guest took the name for absent, so it has checked no permission on a file, and does not after the answer. A file
+    /// that somebody else has made meanwhile is therefore not opened with the daemon's rights. Linux looks a name up again
+    /// after ESTALE and checks what it finds, but once only: without the exception for the caller's own files, two machines
+    /// that make and remove one file would see that error.
+    ///
+    /// Errors: EEXIST with `O_EXCL`, ESTALE for a file that is not opened.
     fn create_or_open(
         &self,
         ctx: &Context<'_>,
@@ -69,9 +76,21 @@ impl Passthrough {
                 Err(Errno::NOENT) => continue,
                 entry => entry?,
             };
-            let opened = self.open_existing(&entry, flags, self.open_kills_set_id(ctx, flags, arg.open_flags.get()));
             let nodeid = NodeId::from(entry.nodeid);
-            return opened.map(|fd| (entry, fd)).inspect_err(|_| self.do_forget(nodeid, 1));
+            if !owner_may_open(ctx, &entry, flags) {
+                self.do_forget(nodeid, 1);
+                return Err(Errno::STALE);
+            }
+            match self.open_for(ctx, nodeid, flags, arg.open_flags.get()) {
+                Ok(fd) => return Ok((entry, fd)),
+                Err(errno) => {
+                    self.do_forget(nodeid, 1);
+                    // Otherwise it is gone again.
+                    if !matches!(errno, Errno::NOENT | Errno::STALE) {
+                        return Err(errno);
+                    }
+                }
+            }
         }
         Err(Errno::STALE)
     }
@@ -84,13 +103,19 @@ impl Passthrough {
             path::open_beneath(&dir.fd, name, flags, permissions(arg.mode.get()))
         })
     }
+}
 
-    /// Errors: ESTALE where the name does not stand for a regular file: the guest took it for absent, and looks anew.
-    fn open_existing(&self, entry: &EntryOut, flags: OFlags, kills_set_id: bool) -> Result<OwnedFd, Errno> {
-        if FileType::from_raw_mode(entry.attr.mode.get()) != FileType::RegularFile {
-            return Err(Errno::STALE);
-        }
-        let _guard = kills_set_id.then(|| self.credentials.without_fsetid()).transpose()?;
-        self.open_inode(entry.nodeid.into(), flags)
-    }
+/// Whether the entry is a regular file that the caller owns, as the guest sees owners, and may open with `flags` as its owner.
+///
+/// Groups, access control lists and capabilities may allow more, which the guest alone can tell. They take away nothing that
+/// the owner's bits allow.
+fn owner_may_open(ctx: &Context<'_>, entry: &EntryOut, flags: OFlags) -> bool {
+    let mode = flags & OFlags::RWMODE;
+    let reads = mode != OFlags::WRONLY;
+    let writes = mode != OFlags::RDONLY || flags.contains(OFlags::TRUNC);
+    let granted = Mode::from_raw_mode(entry.attr.mode.get());
+    let is_granted = (!reads || granted.contains(Mode::RUSR)) && (!writes || granted.contains(Mode::WUSR));
+    FileType::from_raw_mode(entry.attr.mode.get()) == FileType::RegularFile
+        && entry.attr.uid.get() == ctx.uid
+        && is_granted
 }

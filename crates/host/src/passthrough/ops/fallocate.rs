@@ -15,8 +15,7 @@ impl Passthrough {
         let file = self.handles.file(Handle::from(arg.fh))?;
         let mode = FallocateFlags::from_bits_retain(arg.mode.get());
         let _guard = if self.has(InitFlags::HANDLE_KILLPRIV_V2) { self.kill_set_id(&file.fd)? } else { None };
-        rustix::fs::fallocate(&file.fd, mode, arg.offset.get(), arg.length.get())?;
-        self.drop_capabilities(&file);
-        Ok(())
+        self.drop_capabilities(&file.fd)?;
+        rustix::fs::fallocate(&file.fd, mode, arg.offset.get(), arg.length.get())
     }
 }

@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
+use rustix::fs::{AtFlags, StatxFlags};
 use transom_wire::{
     Handle,
     ops::ioctl::{IOCTL_DIR, IoctlIn},
@@ -11,26 +12,35 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::{
     Errno,
     passthrough::Passthrough,
-    server::IoctlReply,
-    sysfd::inode_attr::{self, FsXattr, IFlags},
+    server::{Context, IoctlReply},
+    sysfd::{
+        inode_attr::{self, FsXattr, IFlags},
+        stat,
+    },
 };
 
-/// The requests as a 64-bit and as a 32-bit program of the guest numbers them. Source: linux/fs.h.
+/// The requests as a 64-bit kernel numbers them, whatever its programs are. Source: linux/fs.h.
+///
+/// `FS_IOC32_SETFLAGS` is not served: a guest's kernel translates it for 32-bit programs, and passes it on without a check of
+/// its own for others.
 const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
 const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
-const FS_IOC32_GETFLAGS: u32 = 0x8004_6601;
-const FS_IOC32_SETFLAGS: u32 = 0x4004_6602;
 const FS_IOC_FSGETXATTR: u32 = 0x801c_581f;
 const FS_IOC_FSSETXATTR: u32 = 0x401c_5820;
 
 impl Passthrough {
-    /// Errors: ENOTTY for any other request.
-    pub(in crate::passthrough) fn do_ioctl(&self, arg: &IoctlIn, data: &[u8]) -> Result<IoctlReply, Errno> {
+    /// Errors: ENOTTY for any other request, EPERM for a change by a caller who is neither root nor the file's owner.
+    pub(in crate::passthrough) fn do_ioctl(
+        &self,
+        ctx: &Context<'_>,
+        arg: &IoctlIn,
+        data: &[u8],
+    ) -> Result<IoctlReply, Errno> {
         let fh = Handle::from(arg.fh);
         let data = if arg.flags.get() & IOCTL_DIR != 0 {
-            self.attributes(self.handles.directory(fh)?.as_fd(), arg.cmd.get(), data)
+            self.attributes(ctx, self.handles.directory(fh)?.as_fd(), arg.cmd.get(), data)
         } else {
-            self.attributes(self.handles.file(fh)?.fd.as_fd(), arg.cmd.get(), data)
+            self.attributes(ctx, self.handles.file(fh)?.fd.as_fd(), arg.cmd.get(), data)
         }?;
         if data.len() > arg.out_size.get() as usize {
             return Err(Errno::INVAL);
@@ -38,24 +48,36 @@ impl Passthrough {
         Ok(IoctlReply { data, ..IoctlReply::default() })
     }
 
-    fn attributes(&self, fd: BorrowedFd<'_>, request: u32, data: &[u8]) -> Result<Vec<u8>, Errno> {
+    fn attributes(&self, ctx: &Context<'_>, fd: BorrowedFd<'_>, request: u32, data: &[u8]) -> Result<Vec<u8>, Errno> {
         match request {
             // The number says 8 bytes; Linux reads and writes 4.
-            FS_IOC_GETFLAGS | FS_IOC32_GETFLAGS => Ok(inode_attr::get_flags(fd)?.bits().to_le_bytes()[..4].to_vec()),
-            FS_IOC_SETFLAGS | FS_IOC32_SETFLAGS => {
-                self.check_writable()?;
+            FS_IOC_GETFLAGS => Ok(inode_attr::get_flags(fd)?.bits().to_le_bytes()[..4].to_vec()),
+            FS_IOC_SETFLAGS => {
+                self.check_may_change(ctx, fd)?;
                 let (flags, _) = u32::read_from_prefix(data).map_err(|_| Errno::INVAL)?;
                 inode_attr::set_flags(fd, IFlags::from_bits_retain(u32::from_le(flags)))?;
                 Ok(Vec::new())
             }
             FS_IOC_FSGETXATTR => Ok(inode_attr::get_fsxattr(fd)?.as_bytes().to_vec()),
             FS_IOC_FSSETXATTR => {
-                self.check_writable()?;
+                self.check_may_change(ctx, fd)?;
                 let (attributes, _) = FsXattr::read_from_prefix(data).map_err(|_| Errno::INVAL)?;
                 inode_attr::set_fsxattr(fd, attributes)?;
                 Ok(Vec::new())
             }
             _ => Err(Errno::NOTTY),
         }
+    }
+
+    /// Errors: EROFS where the share is read-only, EPERM unless the caller is root or owns the file, as the guest sees owners.
+    ///
+    /// A file that is open for reading is enough for these requests, and kernels before 5.13 leave the check to the server.
+    fn check_may_change(&self, ctx: &Context<'_>, fd: BorrowedFd<'_>) -> Result<(), Errno> {
+        self.check_writable()?;
+        if ctx.uid == 0 {
+            return Ok(());
+        }
+        let owner = self.guest_uid(stat::statx(fd, AtFlags::empty(), StatxFlags::UID)?.stx_uid);
+        if owner.0 == ctx.uid { Ok(()) } else { Err(Errno::PERM) }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::fs::OFlags;
+use rustix::fs::{FileType, OFlags};
 use transom_wire::{
     Handle, NodeId,
     ops::{
@@ -27,25 +27,37 @@ impl Passthrough {
         self.check_open_mode(flags)?;
         let slot = self.handles.reserve()?;
         self.inodes.balance();
-        let fd = {
-            let kills_set_id = self.open_kills_set_id(ctx, flags, arg.open_flags.get());
-            let _guard = kills_set_id.then(|| self.credentials.without_fsetid()).transpose()?;
-            self.open_inode(nodeid, flags)?
-        };
+        let fd = self.open_for(ctx, nodeid, flags, arg.open_flags.get())?;
         let open_flags = self.open_flags(nodeid, &fd, flags);
         let fh = self.handles.add_file(slot, nodeid, fd)?;
         Ok(open_out(fh, open_flags))
     }
 
-    /// Whether opening a file that is there clears its set-id bits.
-    ///
-    /// A guest without HANDLE_KILLPRIV_V2 leaves that to the host where the open truncates, and does not say so. Only
-    /// root keeps the bits then, as on the host.
-    pub(in crate::passthrough) fn open_kills_set_id(&self, ctx: &Context<'_>, flags: OFlags, open_flags: u32) -> bool {
-        if self.has(InitFlags::HANDLE_KILLPRIV_V2) {
-            return open_flags & OPEN_KILL_SUIDGID != 0;
+    /// Opens an inode that the guest knows for the caller; what `O_TRUNC` empties loses set-id bits and capabilities first.
+    pub(in crate::passthrough) fn open_for(
+        &self,
+        ctx: &Context<'_>,
+        nodeid: NodeId,
+        flags: OFlags,
+        open_flags: u32,
+    ) -> Result<OwnedFd, Errno> {
+        if !flags.contains(OFlags::TRUNC) {
+            return self.open_inode(nodeid, flags);
         }
-        flags.contains(OFlags::TRUNC) && ctx.uid != 0
+        let inode = self.inodes.get(nodeid)?;
+        if inode.file_type == FileType::RegularFile {
+            self.drop_capabilities(&inode.fd)?;
+        }
+        let _guard = if self.truncation_kills_set_id(ctx, open_flags) { self.kill_set_id(&inode.fd)? } else { None };
+        self.open_inode(nodeid, flags)
+    }
+
+    /// Whether an open that truncates clears set-id bits.
+    ///
+    /// A guest without HANDLE_KILLPRIV_V2 leaves that to the host and does not say so. Only root keeps the bits then, as on
+    /// the host.
+    fn truncation_kills_set_id(&self, ctx: &Context<'_>, open_flags: u32) -> bool {
+        if self.has(InitFlags::HANDLE_KILLPRIV_V2) { open_flags & OPEN_KILL_SUIDGID != 0 } else { ctx.uid != 0 }
     }
 
     /// Errors: EROFS for a mode that could change a read-only share, EINVAL for one that is none.

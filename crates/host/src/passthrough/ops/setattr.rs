@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd;
 
-use rustix::fs::{AtFlags, Gid, Mode, OFlags, StatxFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid};
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, StatxFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid};
 use transom_wire::{
     Handle, NodeId,
     attr::AttrOut,
@@ -48,6 +48,9 @@ impl Passthrough {
         if uid.is_some_and(|uid| uid.0 == u32::MAX) || gid.is_some_and(|gid| gid.0 == u32::MAX) {
             return Err(Errno::INVAL);
         }
+        if inode.file_type == FileType::RegularFile {
+            self.drop_capabilities(&inode.fd)?;
+        }
         path::chown(&inode.fd, uid.map(|uid| Uid::from_raw(uid.0)), gid.map(|gid| Gid::from_raw(gid.0)))
     }
 
@@ -67,6 +70,7 @@ impl Passthrough {
             (None, Some(fd)) => fd.as_fd(),
             (None, None) => return Err(Errno::BADF),
         };
+        self.drop_capabilities(fd)?;
         let _guard = if kills_set_id { self.kill_set_id(fd)? } else { None };
         rustix::fs::ftruncate(fd, arg.size.get())
     }

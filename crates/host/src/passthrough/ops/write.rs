@@ -1,6 +1,9 @@
 //! WRITE.
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::{
+    os::fd::{AsFd, BorrowedFd},
+    sync::atomic::Ordering::Relaxed,
+};
 
 use rustix::{fs::OFlags, io::ReadWriteFlags};
 use transom_wire::{
@@ -25,19 +28,21 @@ impl Passthrough {
         let file = self.handles.file(Handle::from(arg.fh))?;
         let write_flags = WriteFlags::from_bits_retain(arg.write_flags.get());
         // Pages of a cache have their place in the file; O_APPEND was for the write that filled them.
-        let appends = arg.flags.get() & OFlags::APPEND.bits() != 0 && !write_flags.contains(WriteFlags::CACHE);
+        let is_cached = write_flags.contains(WriteFlags::CACHE);
+        let appends = arg.flags.get() & OFlags::APPEND.bits() != 0 && !is_cached;
         let flags = if appends { ReadWriteFlags::APPEND } else { ReadWriteFlags::empty() };
+        self.drop_capabilities(&file.fd)?;
         let kills_set_id = write_flags.contains(WriteFlags::KILL_SUIDGID);
         let _guard = if kills_set_id { self.kill_set_id(&file.fd)? } else { None };
-        let write = || vectored::write_full(&file.fd, data, arg.offset.get(), flags);
+        let fd = if is_cached { self.for_cached_pages(&file) } else { file.fd.as_fd() };
+        let write = || vectored::write_full(fd, data, arg.offset.get(), flags);
         let written = match ctx.patience {
             Patience::MayBlock => write()?,
-            Patience::Try => match write_at_once(&file, data, arg.offset.get(), flags)? {
+            Patience::Try => match write_at_once(&file, fd, data, arg.offset.get(), flags)? {
                 Some(written) => written,
                 None => self.write_gate.pass(write).unwrap_or(Err(Errno::AGAIN))?,
             },
         };
-        self.drop_capabilities(&file);
         // A request has at most DATA_LEN_MAX bytes of data.
         Ok(written as u32)
     }
@@ -46,6 +51,7 @@ impl Passthrough {
 /// Writes without waiting; `None`, with nothing done, where the file system cannot say whether it would.
 fn write_at_once(
     file: &OpenFile,
+    fd: BorrowedFd<'_>,
     data: &[GuestSlice<'_>],
     offset_bytes: u64,
     flags: ReadWriteFlags,
@@ -54,7 +60,7 @@ fn write_at_once(
         return Ok(None);
     }
     let wanted: usize = data.iter().map(|slice| slice.len()).sum();
-    let done = match vectored::write(&file.fd, data, offset_bytes, flags | ReadWriteFlags::NOWAIT) {
+    let done = match vectored::write(fd, data, offset_bytes, flags | ReadWriteFlags::NOWAIT) {
         // Linux says EINVAL of files on DAX storage; where it means the offset, the write that waits says so again.
         Err(Errno::OPNOTSUPP | Errno::INVAL) => {
             file.waits_to_write.store(true, Relaxed);

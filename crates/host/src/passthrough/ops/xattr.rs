@@ -1,6 +1,6 @@
 //! SETXATTR, GETXATTR, LISTXATTR and REMOVEXATTR.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, os::fd::AsFd};
 
 use rustix::fs::XattrFlags;
 use transom_wire::{
@@ -12,7 +12,7 @@ use transom_wire::{
 use crate::{
     Errno,
     acl::{self, AclName},
-    passthrough::{Passthrough, handles::OpenFile},
+    passthrough::Passthrough,
     server::XattrReply,
 };
 
@@ -101,12 +101,20 @@ impl Passthrough {
         }
     }
 
-    /// Removes the capabilities of a file that was changed, where they are kept under a name that the host does not know.
-    pub(in crate::passthrough) fn drop_capabilities(&self, file: &OpenFile) {
-        let Some(name) = &self.capability_name else { return };
-        match rustix::fs::fremovexattr(&file.fd, &**name) {
-            Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP) => {}
-            Err(errno) => tracing::warn!(%errno, nodeid = %file.nodeid, "a changed file keeps its capabilities"),
+    /// Removes the capabilities of a regular file, where they are kept under a name that the host does not know.
+    ///
+    /// Called before a file's data or owner changes: Linux removes the attribute that it knows at that point, root's changes
+    /// included. `file` may be `O_PATH`.
+    /// Errors: what keeps the attribute from being removed, if the file has it; the change must not be made then.
+    pub(in crate::passthrough) fn drop_capabilities(&self, file: impl AsFd) -> Result<(), Errno> {
+        let Some(name) = &self.capability_name else { return Ok(()) };
+        match self.proc_fds.remove_xattr(&file, name) {
+            Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(()),
+            // Linux checks the right to remove an attribute before it looks for it.
+            Err(errno) => match self.list(&file)?.split(|&byte| byte == 0).any(|listed| *listed == **name) {
+                true => Err(errno),
+                false => Ok(()),
+            },
         }
     }
 
@@ -118,7 +126,7 @@ impl Passthrough {
         if AclName::of(name).is_some() && !self.has(InitFlags::POSIX_ACL) { Err(Errno::OPNOTSUPP) } else { Ok(()) }
     }
 
-    fn list(&self, fd: impl std::os::fd::AsFd) -> Result<Vec<u8>, Errno> {
+    fn list(&self, fd: impl AsFd) -> Result<Vec<u8>, Errno> {
         let mut names = vec![0; 1024];
         loop {
             match self.proc_fds.list_xattr(&fd, &mut names) {

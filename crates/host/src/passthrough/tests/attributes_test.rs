@@ -203,7 +203,7 @@ fn inode_flags_are_read_and_set_and_no_other_ioctl_reaches_the_host() {
             flags => u32::read_from_bytes(&flags.unwrap()[..]).unwrap(),
         };
         ioctl(0x4008_6602, (before | NOATIME).as_bytes(), 0).unwrap();
-        assert_eq!(ioctl(0x8004_6601, &[], 4).unwrap(), (before | NOATIME).as_bytes());
+        assert_eq!(ioctl(0x8008_6601, &[], 4).unwrap(), (before | NOATIME).as_bytes());
         let xattr = ioctl(0x801c_581f, &[], 28).unwrap();
         assert_eq!(u32::read_from_prefix(&xattr).unwrap().0 & 0x40, 0x40, "FS_XFLAG_NOATIME");
         ioctl(0x401c_5820, &[0; 28], 0).unwrap();

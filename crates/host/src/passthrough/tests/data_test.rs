@@ -195,6 +195,7 @@ fn set_id_bits_go_with_a_truncating_open_by_anybody_but_root() {
         guest.caller = caller;
         guest.open(nodeid, OFlags::RDWR | OFlags::TRUNC).unwrap();
         assert_eq!(path.metadata().unwrap().mode() & 0o7777, expected, "by {caller:?}");
+        std::os::unix::fs::chown(&path, Some(caller.0), Some(caller.1)).unwrap();
         rustix::fs::chmod(&path, 0o6755.into()).unwrap();
         guest.create(ROOT, "program", OFlags::RDWR | OFlags::TRUNC).unwrap();
         assert_eq!(path.metadata().unwrap().mode() & 0o7777, expected, "by {caller:?} with CREATE");

@@ -35,6 +35,8 @@ use crate::{
     server::{Outcome, Patience, Scratch, Server},
 };
 
+const PAGE: usize = 4096;
+
 /// A guest with one session.
 pub(super) struct Guest {
     server: Server<Passthrough>,
@@ -94,18 +96,20 @@ impl Guest {
         header.uid = self.caller.0.into();
         header.gid = self.caller.1.into();
         let mut request = [header.as_bytes(), &body].concat();
-        let mut answer = vec![0; size_of::<OutHeader>() + room];
+        // The data of an answer begins on a page, as a kernel's does.
+        let mut memory = vec![0; 2 * PAGE + room];
+        let data = memory.as_ptr().align_offset(PAGE) + PAGE;
+        let answer = &mut memory[data - size_of::<OutHeader>()..data + room];
         let mut scratch = Scratch::default();
         let readable = [VolatileSlice::from(&mut request[..])];
-        let writable = [VolatileSlice::from(&mut answer[..])];
+        let writable = [VolatileSlice::from(&mut *answer)];
         let mut outcome = self.server.handle(&readable, &writable, &mut scratch, Patience::Try);
         if let Outcome::Defer(_) = outcome {
             outcome = self.server.handle(&readable, &writable, &mut scratch, Patience::MayBlock);
         }
         let Outcome::Done(done) = outcome else { panic!("deferred twice: {opcode:?}") };
         done.result?;
-        answer.truncate(done.used_len_bytes as usize);
-        Ok(answer.split_off(size_of::<OutHeader>().min(answer.len())))
+        Ok(answer[..done.used_len_bytes as usize].get(size_of::<OutHeader>()..).unwrap_or_default().to_vec())
     }
 
     /// A request whose answer is one structure.

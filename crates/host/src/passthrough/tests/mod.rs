@@ -6,11 +6,13 @@ mod attributes_test;
 mod bounds_test;
 mod create_test;
 mod data_test;
+mod direct_test;
 mod directories_test;
 mod guest;
 mod inodes_test;
 mod names_test;
 mod race_test;
+mod rights_test;
 mod session_test;
 mod xattr_test;
 

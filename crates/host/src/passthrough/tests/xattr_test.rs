@@ -1,15 +1,25 @@
-use std::{fs, os::unix::fs::symlink};
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt as _, symlink},
+};
 
+use rustix::{
+    fs::OFlags,
+    thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities},
+};
 use transom_wire::{
     NodeId, Opcode,
     ops::{
+        copy_file_range::{CopyFileRangeIn, CopyFileRangeOut},
+        fallocate::FallocateIn,
         init::InitFlags,
+        setattr::{SetattrIn, SetattrValid},
         xattr::{GetxattrIn, GetxattrOut, SetxattrIn},
     },
 };
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-use super::{each_way_with, guest::Guest};
+use super::{each_way_with, guest::Guest, is_root};
 use crate::{
     Errno,
     passthrough::{Config, Negotiation},
@@ -112,11 +122,113 @@ fn names_are_translated_by_the_rules() {
         assert_eq!(get(guest, nodeid, "security.capability", 10).unwrap(), b"value");
         assert_eq!(list(guest, nodeid, 1000).unwrap(), b"security.capability\0");
         assert_eq!(size(&list(guest, nodeid, 0).unwrap()), 20);
-        // The host does not know it for what it is, and would leave it on a changed file.
-        let fh = guest.open(nodeid, rustix::fs::OFlags::RDWR).unwrap();
-        guest.write(fh, 0, b"changed").unwrap();
-        assert_eq!(get(guest, nodeid, "security.capability", 10), Err(Errno::NODATA));
     });
+}
+
+/// A request that changes a file.
+type Change<'a> = &'a dyn Fn() -> Result<(), Errno>;
+
+/// The host does not know the attribute for what it is by its other name, and would leave it on a changed file.
+#[test]
+fn capabilities_by_another_name_go_with_every_change_of_a_file() {
+    let rules = ":map::user.guest.:".parse().unwrap();
+    let config = Config { xattr: true, xattr_map: Some(rules), ..Config::default() };
+    each_way_with(config, |guest, dir| {
+        if !has_xattrs(dir) {
+            return;
+        }
+        let path = dir.join("file");
+        let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        fs::write(&path, "content").unwrap();
+        fs::write(dir.join("source"), "source").unwrap();
+        let nodeid = guest.walk("file").unwrap();
+        let fh = guest.open(nodeid, OFlags::RDWR).unwrap();
+        let source = guest.open(guest.walk("source").unwrap(), OFlags::RDONLY).unwrap();
+        let truncating = |flags: OFlags| flags | OFlags::TRUNC;
+        let by_handle = |arg: &mut SetattrIn| (arg.fh, arg.size) = (fh.into(), 3.into());
+        let fallocate = || {
+            let mut arg = FallocateIn::new_zeroed();
+            (arg.fh, arg.length) = (fh.into(), 8192.into());
+            guest.tell(Opcode::Fallocate, nodeid, &[arg.as_bytes()])
+        };
+        let copy = || {
+            let mut arg = CopyFileRangeIn::new_zeroed();
+            (arg.fh_in, arg.nodeid_out, arg.fh_out) = (source.into(), nodeid.into(), fh.into());
+            arg.len = 6.into();
+            guest.call(Opcode::CopyFileRange64, ROOT, &[arg.as_bytes()], size_of::<CopyFileRangeOut>()).map(drop)
+        };
+        let setattr = |valid, fill: &dyn Fn(&mut SetattrIn)| guest.setattr(nodeid, valid, fill).map(drop);
+        let changes: [(&str, Change<'_>); 10] = [
+            ("WRITE", &|| guest.write(fh, 0, b"changed").map(drop)),
+            ("OPEN", &|| guest.open(nodeid, truncating(OFlags::WRONLY)).map(drop)),
+            ("OPEN for reading", &|| guest.open(nodeid, truncating(OFlags::RDONLY)).map(drop)),
+            ("CREATE", &|| guest.create(ROOT, "file", truncating(OFlags::RDWR)).map(drop)),
+            ("SETATTR of the size", &|| setattr(SetattrValid::SIZE, &|arg| arg.size = 3.into())),
+            ("SETATTR of the size by a handle", &|| setattr(SetattrValid::SIZE | SetattrValid::FH, &by_handle)),
+            ("SETATTR of the owner", &|| setattr(SetattrValid::UID, &|arg| arg.uid = uid.into())),
+            ("SETATTR of the group", &|| setattr(SetattrValid::GID, &|arg| arg.gid = gid.into())),
+            ("FALLOCATE", &fallocate),
+            ("COPY_FILE_RANGE", &copy),
+        ];
+        for (what, change) in changes {
+            set(guest, nodeid, "security.capability", b"value", 0).unwrap();
+            assert_eq!(change(), Ok(()), "{what}");
+            assert_eq!(get(guest, nodeid, "security.capability", 10), Err(Errno::NODATA), "{what}");
+            // Where there is none, there is nothing in the way either.
+            assert_eq!(change(), Ok(()), "{what}");
+        }
+        // Neither reading nor a change of the mode is a change of what is executed.
+        set(guest, nodeid, "security.capability", b"value", 0).unwrap();
+        guest.read(fh, 0, 10).unwrap();
+        guest.open(nodeid, OFlags::RDWR).unwrap();
+        guest.setattr(nodeid, SetattrValid::MODE, |arg| arg.mode = 0o755.into()).unwrap();
+        assert_eq!(get(guest, nodeid, "security.capability", 10).unwrap(), b"value");
+    });
+}
+
+/// A change of the data must not be seen together with the capabilities that the file had.
+#[test]
+fn a_file_whose_capabilities_cannot_be_removed_is_not_changed() {
+    if !is_root() {
+        return println!("SKIPPED: a handle that permissions no longer allow needs root");
+    }
+    let rules = ":map::user.guest.:".parse().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    if !has_xattrs(dir.path()) {
+        return;
+    }
+    let path = dir.path().join("file");
+    fs::write(&path, "content").unwrap();
+    let config = Config { xattr: true, xattr_map: Some(rules), ..Config::default() };
+    // Capabilities belong to a thread.
+    let outcome = std::thread::scope(|scope| {
+        let check = || {
+            let guest = Guest::new(dir.path(), config);
+            let nodeid = guest.walk("file").unwrap();
+            let fh = guest.open(nodeid, OFlags::RDWR).unwrap();
+            let truncate = || {
+                let valid = SetattrValid::SIZE | SetattrValid::FH;
+                guest.setattr(nodeid, valid, |arg| (arg.fh, arg.size) = (fh.into(), 3.into())).map(drop)
+            };
+            set(&guest, nodeid, "security.capability", b"value", 0).unwrap();
+            std::os::unix::fs::chown(&path, Some(1234), Some(1234)).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+            let own = capabilities(None).unwrap();
+            let effective = own.effective - CapabilitySet::DAC_OVERRIDE;
+            set_capabilities(None, CapabilitySets { effective, ..own }).unwrap();
+            assert_eq!(guest.write(fh, 0, b"changed"), Err(Errno::ACCESS));
+            assert_eq!(truncate(), Err(Errno::ACCESS));
+            set_capabilities(None, own).unwrap();
+            assert_eq!(fs::read(&path).unwrap(), b"content");
+            rustix::fs::removexattr(&path, "user.guest.security.capability").unwrap();
+            set_capabilities(None, CapabilitySets { effective, ..own }).unwrap();
+            // The open file is enough where there is nothing to remove.
+            assert_eq!(guest.write(fh, 0, b"changed"), Ok(7));
+            assert_eq!(truncate(), Ok(()));
+        };
+        scope.spawn(check).join()
+    });
+    assert!(outcome.is_ok());
 }
 
 #[test]
