@@ -9,6 +9,7 @@ mod data_test;
 mod directories_test;
 mod guest;
 mod inodes_test;
+mod locks_test;
 mod names_test;
 mod race_test;
 mod session_test;
