@@ -279,11 +279,9 @@ impl Owners {
             holders
         };
         for holder in holders {
-            // The last reference closes the description, and its locks go with it. A thread that waits has another one;
-            // what it gets from now on, it gives back itself, since it is not in the table any more.
-            let description = holder.description();
-            let is_used = Arc::strong_count(&holder) > 1 || Arc::strong_count(&description.fd) > 1;
-            if is_used && let Err(errno) = ofd::unlock(&description.fd, FileRange::ALL) {
+            // Closing the description is not enough: a thread that waits has it open too, and so has a process that is just
+            // being started. What a waiter gets from now on, it gives back itself, since it is not in the table any more.
+            if let Err(errno) = ofd::unlock(&holder.description().fd, FileRange::ALL) {
                 tracing::warn!(%errno, "locks of an owner that has ended stay until its last waiter leaves");
             }
         }

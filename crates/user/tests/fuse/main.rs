@@ -5,6 +5,7 @@ mod common;
 mod lasting;
 mod liar;
 mod load;
+mod locks;
 mod passthrough;
 mod reconnect;
 mod restore;
