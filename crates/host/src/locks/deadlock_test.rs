@@ -96,7 +96,7 @@ fn wanted(act: &Act) -> Wanted {
 /// What is under test, with a thread for each owner.
 struct Bench {
     locks: Locks,
-    users: [LockUsers; FILES],
+    users: [LockingFile; FILES],
     files: [PathBuf; FILES],
 }
 

@@ -7,10 +7,7 @@
 
 use std::{
     os::fd::OwnedFd,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use rustix::{fs::OFlags, io::Errno};
@@ -30,8 +27,6 @@ pub(super) struct Holder {
     /// Held across the system calls that change locks without waiting and until their outcome is recorded, so that the
     /// table has the order of the kernel.
     description: Mutex<Description>,
-    /// Open files of the guest through which the owner has asked for locks. Protected by the table's mutex.
-    open_files: AtomicUsize,
 }
 
 /// An open file description, and what it is open for.
@@ -42,35 +37,14 @@ pub(super) struct Description {
     mode: OFlags,
 }
 
-/// The owners that have asked for POSIX locks through one open file of the guest.
-///
-/// FLUSH ends a process's locks. Nothing but RELEASE ends those of an open file description, and those of a process whose
-/// FLUSH was not sent because writing back its data failed.
-#[derive(Debug, Default)]
-pub struct LockUsers(Mutex<Users>);
-
-#[derive(Debug, Default)]
-struct Users {
-    holders: Vec<Weak<Holder>>,
-    is_released: bool,
-}
-
-/// [`LockUsers`] that have ended are forgotten when there are this many, and then whenever their number has doubled.
-const USERS_MIN: usize = 16;
-
 impl Holder {
     pub(super) fn new(inode: NodeId, owner: LockOwner, fd: OwnedFd) -> Result<Self, Errno> {
         let description = Mutex::new(Description::new(fd)?);
-        Ok(Self { inode, owner, description, open_files: AtomicUsize::new(0) })
+        Ok(Self { inode, owner, description })
     }
 
     pub(super) fn description(&self) -> MutexGuard<'_, Description> {
         self.description.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Counts one open file less; returns whether it was the last one.
-    pub(super) fn leave_open_file(&self) -> bool {
-        self.open_files.fetch_sub(1, Ordering::Relaxed) == 1
     }
 }
 
@@ -110,34 +84,6 @@ impl Description {
     }
 }
 
-impl LockUsers {
-    /// Notes that `holder` asks for a lock through this open file. The caller holds the table's mutex.
-    ///
-    /// Errors: EBADF after RELEASE.
-    pub(super) fn add(&self, holder: &Arc<Holder>) -> Result<(), Errno> {
-        let mut users = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if users.is_released {
-            return Err(Errno::BADF);
-        }
-        if users.holders.iter().any(|user| std::ptr::eq(user.as_ptr(), Arc::as_ptr(holder))) {
-            return Ok(());
-        }
-        if users.holders.len() >= USERS_MIN && users.holders.len() == users.holders.capacity() {
-            users.holders.retain(|user| user.strong_count() > 0);
-        }
-        users.holders.push(Arc::downgrade(holder));
-        holder.open_files.fetch_add(1, Ordering::Relaxed);
-        Ok(())
-    }
-
-    /// Takes all that were noted; no more are.
-    pub(super) fn release(&self) -> Vec<Weak<Holder>> {
-        let mut users = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        users.is_released = true;
-        std::mem::take(&mut users.holders)
-    }
-}
-
 /// Opens the file of `handle` anew for [`super::Locks::set`], for no more than `handle` is open for, except that a file
 /// which may be written is read too where that is allowed: the same owner may want shared locks later.
 pub fn open_for_locks(proc_fds: &ProcFds, handle: &OwnedFd) -> Result<OwnedFd, Errno> {
@@ -155,28 +101,4 @@ pub fn open_for_locks(proc_fds: &ProcFds, handle: &OwnedFd) -> Result<OwnedFd, E
         }
     }
     outcome
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn owners_that_have_ended_take_no_memory() {
-        let users = LockUsers::default();
-        let stays = Arc::new(holder(0));
-        users.add(&stays).unwrap();
-        for number in 1..10_000 {
-            users.add(&Arc::new(holder(number))).unwrap();
-            users.add(&stays).unwrap();
-        }
-        assert!(users.0.lock().unwrap().holders.capacity() <= 2 * USERS_MIN);
-        let left: Vec<_> = users.release().iter().filter_map(Weak::upgrade).collect();
-        assert!(left.len() == 1 && Arc::ptr_eq(&left[0], &stays) && stays.leave_open_file());
-    }
-
-    fn holder(number: u64) -> Holder {
-        let fd = std::fs::File::open("/dev/null").unwrap().into();
-        Holder::new(NodeId(1), LockOwner(number.into()), fd).unwrap()
-    }
 }

@@ -48,8 +48,8 @@ fn descriptors_of(path: &Path) -> usize {
 fn owners_exclude_each_other_and_not_themselves() {
     let (_dir, path) = file();
     let locks = Locks::new(Limits::default()).unwrap();
-    let users = LockUsers::default();
-    let set = |number, range, kind| locks.set(&wanted(ONE, number, range, kind), &users, || open(&path));
+    let through = LockingFile::default();
+    let set = |number, range, kind| locks.set(&wanted(ONE, number, range, kind), &through, || open(&path));
     let handle = open(&path).unwrap();
     let get = |number, kind| locks.get(&wanted(ONE, number, range(0, 100), kind), &handle).unwrap().unwrap();
     // 1. Two ranges of two owners.
@@ -77,9 +77,9 @@ fn owners_exclude_each_other_and_not_themselves() {
 fn descriptors_are_held_for_locks_alone_and_within_limits() {
     let (_dir, path) = file();
     let locks = Locks::new(Limits { owners: 3, owners_per_inode: 2, ..Limits::default() }).unwrap();
-    let users = LockUsers::default();
+    let through = LockingFile::default();
     let at = |inode, number, at| wanted(inode, number, range(at, at), LockKind::Exclusive);
-    let set = |inode, number, byte| locks.set(&at(inode, number, byte), &users, || open(&path));
+    let set = |inode, number, byte| locks.set(&at(inode, number, byte), &through, || open(&path));
     set(ONE, 1, 1).unwrap();
     assert_eq!(set(ONE, 2, 1), Err(Errno::AGAIN));
     assert_eq!((locks.descriptors(), descriptors_of(&path)), (1, 1), "a failure leaves nothing");
@@ -87,11 +87,11 @@ fn descriptors_are_held_for_locks_alone_and_within_limits() {
     assert_eq!(set(ONE, 3, 3), Err(Errno::NOLCK), "of one inode");
     set(TWO, 1, 4).unwrap();
     assert_eq!(set(TWO, 2, 5), Err(Errno::NOLCK), "in all");
-    assert_eq!(locks.set(&at(TWO, 1, 1), &users, || panic!("it is open")), Err(Errno::AGAIN));
+    assert_eq!(locks.set(&at(TWO, 1, 1), &through, || panic!("it is open")), Err(Errno::AGAIN));
     assert_eq!(descriptors_of(&path), 3);
     locks.release_inode(ONE);
     assert_eq!((locks.descriptors(), descriptors_of(&path)), (1, 1));
-    assert_eq!(locks.set(&at(ONE, 9, 0), &users, || Err(Errno::MFILE)), Err(Errno::MFILE));
+    assert_eq!(locks.set(&at(ONE, 9, 0), &through, || Err(Errno::MFILE)), Err(Errno::MFILE));
     locks.release_all();
     assert_eq!((locks.descriptors(), descriptors_of(&path)), (0, 0));
 }
@@ -100,11 +100,12 @@ fn descriptors_are_held_for_locks_alone_and_within_limits() {
 fn a_waiter_gets_the_lock_when_it_is_free_and_eintr_when_it_is_interrupted() {
     let (_dir, path) = file();
     let locks = Locks::new(Limits::default()).unwrap();
-    let users = LockUsers::default();
+    let through = LockingFile::default();
     let first = |number, kind| wanted(ONE, number, range(0, 0), kind);
-    let wait =
-        |unique, number| locks.set_waiting(Unique(unique), &first(number, LockKind::Exclusive), &users, || open(&path));
-    locks.set(&first(1, LockKind::Exclusive), &users, || open(&path)).unwrap();
+    let wait = |unique, number| {
+        locks.set_waiting(Unique(unique), &first(number, LockKind::Exclusive), &through, || open(&path))
+    };
+    locks.set(&first(1, LockKind::Exclusive), &through, || open(&path)).unwrap();
     thread::scope(|scope| {
         let interrupted = scope.spawn(|| wait(10, 2));
         let patient = scope.spawn(|| wait(11, 3));
@@ -117,18 +118,18 @@ fn a_waiter_gets_the_lock_when_it_is_free_and_eintr_when_it_is_interrupted() {
         locks.release_owner(ONE, owner(1));
         assert_eq!(patient.join().unwrap(), Ok(()));
     });
-    assert_eq!(locks.set(&first(1, LockKind::Shared), &users, || open(&path)), Err(Errno::AGAIN));
+    assert_eq!(locks.set(&first(1, LockKind::Shared), &through, || open(&path)), Err(Errno::AGAIN));
 }
 
 #[test]
 fn an_owner_that_ends_while_it_waits_gets_ebadf_and_holds_nothing() {
     let (_dir, path) = file();
     let locks = Locks::new(Limits::default()).unwrap();
-    let users = LockUsers::default();
+    let through = LockingFile::default();
     let first = |number| wanted(ONE, number, range(0, 0), LockKind::Exclusive);
-    locks.set(&first(1), &users, || open(&path)).unwrap();
+    locks.set(&first(1), &through, || open(&path)).unwrap();
     thread::scope(|scope| {
-        let waiter = scope.spawn(|| locks.set_waiting(Unique(1), &first(2), &users, || open(&path)));
+        let waiter = scope.spawn(|| locks.set_waiting(Unique(1), &first(2), &through, || open(&path)));
         while locks.waiting() == 0 {
             thread::yield_now();
         }
@@ -136,7 +137,7 @@ fn an_owner_that_ends_while_it_waits_gets_ebadf_and_holds_nothing() {
         locks.release_owner(ONE, owner(1));
         assert_eq!(waiter.join().unwrap(), Err(Errno::BADF));
     });
-    locks.set(&wanted(ONE, 3, FileRange::ALL, LockKind::Exclusive), &users, || open(&path)).unwrap();
+    locks.set(&wanted(ONE, 3, FileRange::ALL, LockKind::Exclusive), &through, || open(&path)).unwrap();
     assert_eq!(descriptors_of(&path), 1);
 }
 
@@ -146,15 +147,15 @@ fn the_end_of_a_session_wakes_all_and_frees_all() {
     let locks = Locks::new(Limits::default()).unwrap();
     let holder = open(&path).unwrap();
     locks.flock(&holder, Some(LockKind::Exclusive)).unwrap();
-    let users = LockUsers::default();
-    locks.set(&wanted(ONE, 10, FileRange::ALL, LockKind::Exclusive), &users, || open(&path)).unwrap();
+    let through = LockingFile::default();
+    locks.set(&wanted(ONE, 10, FileRange::ALL, LockKind::Exclusive), &through, || open(&path)).unwrap();
     thread::scope(|scope| {
         let mut waiters = Vec::new();
         for number in 1..9 {
-            let (locks, path, users) = (&locks, &path, &users);
+            let (locks, path, through) = (&locks, &path, &through);
             let all = wanted(ONE, number, FileRange::ALL, LockKind::Shared);
             waiters.push(scope.spawn(move || match number % 2 {
-                0 => locks.set_waiting(Unique(number), &all, users, || open(path)),
+                0 => locks.set_waiting(Unique(number), &all, through, || open(path)),
                 _ => locks.flock_waiting(Unique(number), open(path).unwrap(), LockKind::Shared),
             }));
         }
@@ -202,7 +203,7 @@ fn a_file_is_opened_for_what_its_handle_is_open_for() {
 fn locks_move_to_a_description_that_is_open_for_more() {
     let (_dir, path) = file();
     let locks = Locks::new(Limits::default()).unwrap();
-    let (reader, writer) = (LockUsers::default(), LockUsers::default());
+    let (reader, writer) = (LockingFile::default(), LockingFile::default());
     let for_reading = || Ok(File::open(&path).unwrap().into());
     let want = |number, at, kind| wanted(ONE, number, range(at, at + 1), kind);
     // 1. Shared locks through a file that is open for reading: no descriptor may write.
@@ -238,9 +239,9 @@ fn locks_move_to_a_description_that_is_open_for_more() {
 fn the_last_open_file_through_which_an_owner_locked_ends_its_locks() {
     let (_dir, path) = file();
     let locks = Locks::new(Limits::default()).unwrap();
-    let (one, two) = (LockUsers::default(), LockUsers::default());
+    let (one, two) = (LockingFile::default(), LockingFile::default());
     let want = |number| wanted(ONE, number, range(number, number), LockKind::Exclusive);
-    let set = |number, users| locks.set(&want(number), users, || open(&path));
+    let set = |number, through| locks.set(&want(number), through, || open(&path));
     // 1. Ended by FLUSH and come back through another open file: the first one has no part in it.
     set(1, &one).unwrap();
     locks.release_owner(ONE, owner(1));
@@ -249,12 +250,12 @@ fn the_last_open_file_through_which_an_owner_locked_ends_its_locks() {
     set(2, &one).unwrap();
     set(2, &two).unwrap();
     set(3, &one).unwrap();
-    locks.release_users(&one);
+    locks.release_file(ONE, &one);
     let other = |byte| locks.set(&wanted(ONE, 9, range(byte, byte), LockKind::Exclusive), &two, || open(&path));
     assert_eq!((other(1), other(2), other(3)), (Err(Errno::AGAIN), Err(Errno::AGAIN), Ok(())));
     // 3. A request that RELEASE overtakes leaves nothing.
     assert_eq!((set(4, &one), set(1, &one)), (Err(Errno::BADF), Err(Errno::BADF)));
-    locks.release_users(&two);
+    locks.release_file(ONE, &two);
     assert_eq!((locks.descriptors(), descriptors_of(&path)), (0, 0));
 }
 
@@ -265,9 +266,9 @@ fn locked_ranges_have_a_limit() {
     let (_dir, path) = file();
     let limits = Limits { ranges: TOTAL, ranges_per_inode: PER_INODE, ..Limits::default() };
     let locks = Locks::new(limits).unwrap();
-    let users = LockUsers::default();
+    let through = LockingFile::default();
     let set = |inode, number, byte| {
-        locks.set(&wanted(inode, number, range(byte, byte), LockKind::Shared), &users, || open(&path))
+        locks.set(&wanted(inode, number, range(byte, byte), LockKind::Shared), &through, || open(&path))
     };
     // 1. Every second byte, until no more is given: of one inode, and in all.
     let fill = |inode, number| (0..1000).step_by(2).find(|&byte| set(inode, number, byte) == Err(Errno::NOLCK));
@@ -276,7 +277,7 @@ fn locked_ranges_have_a_limit() {
     assert_eq!(fill(TWO, 1), Some(2 * (TOTAL - PER_INODE) as u64));
     // 2. What makes fewer is always given; what makes more is not, an unlock of a part neither.
     locks.unset(TWO, owner(1), range(0, 0)).unwrap();
-    locks.set(&wanted(TWO, 1, range(0, 3), LockKind::Shared), &users, || open(&path)).unwrap();
+    locks.set(&wanted(TWO, 1, range(0, 3), LockKind::Shared), &through, || open(&path)).unwrap();
     (200..300).step_by(2).find(|&byte| set(TWO, 1, byte) == Err(Errno::NOLCK)).unwrap();
     assert_eq!(locks.unset(TWO, owner(1), range(1, 1)), Err(Errno::NOLCK));
     locks.unset(TWO, owner(1), range(1, 1000)).unwrap();
@@ -287,14 +288,29 @@ fn locked_ranges_have_a_limit() {
 }
 
 #[test]
+fn open_files_of_an_owner_have_a_limit_and_the_rest_ends_with_flush() {
+    let (_dir, path) = file();
+    let locks = Locks::new(Limits::default()).unwrap();
+    let want = |number| wanted(ONE, number, range(number, number), LockKind::Exclusive);
+    let many: Vec<LockingFile> = (0..1000).map(|_| LockingFile::default()).collect();
+    many.iter().for_each(|through| locks.set(&want(1), through, || open(&path)).unwrap());
+    locks.release_owner(ONE, owner(1));
+    locks.set(&want(1), &many[999], || open(&path)).unwrap();
+    many[..999].iter().for_each(|through| locks.release_file(ONE, through));
+    assert_eq!(locks.descriptors(), 1);
+    locks.release_file(ONE, &many[999]);
+    assert_eq!((locks.descriptors(), descriptors_of(&path)), (0, 0));
+}
+
+#[test]
 fn an_unlock_of_all_leaves_those_who_wait_for_the_same_owner() {
     let (_dir, path) = file();
     let locks = Locks::new(Limits::default()).unwrap();
-    let users = LockUsers::default();
+    let through = LockingFile::default();
     let first = |number| wanted(ONE, number, range(0, 0), LockKind::Exclusive);
-    locks.set(&first(1), &users, || open(&path)).unwrap();
+    locks.set(&first(1), &through, || open(&path)).unwrap();
     thread::scope(|scope| {
-        let waiter = scope.spawn(|| locks.set_waiting(Unique(1), &first(2), &users, || open(&path)));
+        let waiter = scope.spawn(|| locks.set_waiting(Unique(1), &first(2), &through, || open(&path)));
         while locks.waiting() == 0 {
             thread::yield_now();
         }
@@ -302,7 +318,7 @@ fn an_unlock_of_all_leaves_those_who_wait_for_the_same_owner() {
         locks.unset(ONE, owner(1), FileRange::ALL).unwrap();
         assert_eq!(waiter.join().unwrap(), Ok(()));
     });
-    assert_eq!(locks.set(&first(1), &users, || open(&path)), Err(Errno::AGAIN));
+    assert_eq!(locks.set(&first(1), &through, || open(&path)), Err(Errno::AGAIN));
 }
 
 /// Owners take, wait for, interrupt and release exclusive locks; a plain counter is the oracle of exclusion.
@@ -312,16 +328,16 @@ fn under_stress_locks_exclude_and_nothing_is_left() {
     let (_dir, path) = file();
     let locks = Locks::new(Limits::default()).unwrap();
     let inside = AtomicI64::new(0);
-    let users = LockUsers::default();
+    let through = LockingFile::default();
     thread::scope(|scope| {
         for lane in 0..4u64 {
-            let (locks, path, inside, users) = (&locks, &path, &inside, &users);
+            let (locks, path, inside, through) = (&locks, &path, &inside, &through);
             scope.spawn(move || {
                 for round in 0..ROUNDS {
                     let unique = Unique(lane * ROUNDS + round);
                     let owner = owner(lane);
                     let wanted = wanted(ONE, lane, range(0, 7), LockKind::Exclusive);
-                    let outcome = locks.set_waiting(unique, &wanted, users, || open(path));
+                    let outcome = locks.set_waiting(unique, &wanted, through, || open(path));
                     match outcome {
                         Ok(()) => {
                             assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
@@ -357,11 +373,11 @@ fn under_stress_the_record_agrees_with_the_kernel() {
     const LANES: u64 = 6;
     let (_dir, path) = file();
     let locks = Locks::new(Limits::default()).unwrap();
-    let users = LockUsers::default();
+    let through = LockingFile::default();
     let running = AtomicI64::new(LANES as i64);
     thread::scope(|scope| {
         for lane in 0..LANES {
-            let (locks, path, users, running) = (&locks, &path, &users, &running);
+            let (locks, path, through, running) = (&locks, &path, &through, &running);
             scope.spawn(move || {
                 let mut random = random_numbers(lane);
                 for _ in 0..500 {
@@ -370,8 +386,8 @@ fn under_stress_the_record_agrees_with_the_kernel() {
                     let kind = if random().is_multiple_of(2) { LockKind::Shared } else { LockKind::Exclusive };
                     let want = wanted(ONE, number, bytes, kind);
                     match random() % 3 {
-                        0 => drop(locks.set(&want, users, || open(path))),
-                        1 => drop(locks.set_waiting(Unique(lane), &want, users, || open(path))),
+                        0 => drop(locks.set(&want, through, || open(path))),
+                        1 => drop(locks.set_waiting(Unique(lane), &want, through, || open(path))),
                         _ => locks.unset(ONE, owner(number), bytes).unwrap(),
                     }
                 }

@@ -7,12 +7,13 @@
 //! on the calling thread, until the lock is free or [`Locks::interrupt`] ends it. [`words`] translates from FUSE.
 //!
 //! POSIX locks of an owner end with FLUSH, which Linux sends for every close by a process, and with RELEASE of the last
-//! open file through which the owner has locked since, for what has no FLUSH: see [`LockUsers`].
+//! open file through which the owner has locked since, for what has no FLUSH: see [`LockingFile`].
 //!
-//! Lock order: a holder's description, the table of [`owners`], an open file's [`LockUsers`]; the mutex of [`waiters`] is
-//! held with none of them. A description's is held across system calls that do not wait for locks, the others across none.
+//! Lock order: a holder's description, then the table of [`owners`]; the mutex of [`waiters`] is held with neither. A
+//! description's is held across system calls that do not wait for locks, the others across none.
 
 mod holder;
+mod open_file;
 mod owners;
 mod ranges;
 mod signal;
@@ -20,7 +21,8 @@ mod waiters;
 mod waits;
 pub mod words;
 
-pub use holder::{LockUsers, open_for_locks};
+pub use holder::open_for_locks;
+pub use open_file::LockingFile;
 pub use waiters::WAITERS_MAX;
 
 use std::{
@@ -118,17 +120,17 @@ impl Locks {
         }))
     }
 
-    /// Locks without waiting, through the open file of `users`. `open` opens that anew: see [`open_for_locks`].
+    /// Locks without waiting, through `file`. `open` opens that anew: see [`open_for_locks`].
     ///
     /// Errors: EAGAIN where another lock is in the way, ENOLCK beyond the limits, EBADF where `open` did not get the
     /// access that the lock needs or the open file was released; what `open` answers.
     pub fn set(
         &self,
         wanted: &Wanted,
-        users: &LockUsers,
+        file: &LockingFile,
         open: impl Fn() -> Result<OwnedFd, Errno>,
     ) -> Result<(), Errno> {
-        let holder = self.owners.enter(wanted, users, &open)?;
+        let holder = self.owners.enter(wanted, file, &open)?;
         let has_room = self.owners.check_room(wanted.inode);
         let outcome = has_room.and_then(|()| self.owners.try_lock(&holder, wanted, &open));
         if outcome.is_err() {
@@ -145,10 +147,10 @@ impl Locks {
         &self,
         unique: Unique,
         wanted: &Wanted,
-        users: &LockUsers,
+        file: &LockingFile,
         open: impl Fn() -> Result<OwnedFd, Errno>,
     ) -> Result<(), Errno> {
-        let holder = self.owners.enter(wanted, users, &open)?;
+        let holder = self.owners.enter(wanted, file, &open)?;
         let has_room = self.owners.check_room(wanted.inode);
         let outcome = has_room.and_then(|()| self.wait_for(unique, &holder, wanted, &open));
         if outcome.is_err() {
@@ -206,10 +208,10 @@ impl Locks {
         self.owners.release(inode, owner);
     }
 
-    /// Gives back the POSIX locks of owners that have used no other open file than the one of `users`: RELEASE. Cheap
-    /// without locks.
-    pub fn release_users(&self, users: &LockUsers) {
-        self.owners.release_users(users);
+    /// Gives back the POSIX locks of owners that have locked `inode` through no other open file than `file`, through which no
+    /// more are taken: RELEASE.
+    pub fn release_file(&self, inode: NodeId, file: &LockingFile) {
+        self.owners.release_file(inode, file);
     }
 
     /// Gives back all POSIX locks on `inode`: the guest has forgotten it. Cheap without locks.

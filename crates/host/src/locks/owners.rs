@@ -10,7 +10,7 @@ use std::{
     collections::HashMap,
     os::fd::OwnedFd,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
 };
@@ -19,8 +19,9 @@ use rustix::io::Errno;
 use transom_wire::{NodeId, ids::LockOwner};
 
 use super::{
-    Limits, LockUsers, Wanted,
+    Limits, LockingFile, Wanted,
     holder::{Description, Holder},
+    open_file::OpenFiles,
     ranges::Ranges,
     waits::Waits,
 };
@@ -55,6 +56,7 @@ struct Inode {
 #[derive(Debug)]
 struct Entry {
     holder: Arc<Holder>,
+    open_files: OpenFiles,
     locks: Ranges,
     /// It was given a lock once: its description is worth keeping.
     has_locked: bool,
@@ -76,18 +78,18 @@ impl Owners {
         Some(Arc::clone(&self.lock().entry(inode, owner)?.holder))
     }
 
-    /// Returns the holder for `wanted`, after `open` where there is none, and notes that it is used through `users`.
+    /// Returns the holder for `wanted`, after `open` where there is none, and notes that it asks through `file`.
     ///
     /// Errors: ENOLCK beyond the limits, EBADF where the open file was released; those of `open`.
     pub(super) fn enter(
         &self,
         wanted: &Wanted,
-        users: &LockUsers,
+        file: &LockingFile,
         open: impl FnOnce() -> Result<OwnedFd, Errno>,
     ) -> Result<Arc<Holder>, Errno> {
         {
             let mut table = self.lock();
-            if let Some(holder) = table.meet(wanted, users) {
+            if let Some(holder) = table.meet(wanted, file) {
                 return holder;
             }
             self.check_owners(&table, wanted.inode)?;
@@ -96,13 +98,15 @@ impl Owners {
         // after it is dropped.
         let holder = Arc::new(Holder::new(wanted.inode, wanted.owner, open()?)?);
         let mut table = self.lock();
-        if let Some(present) = table.meet(wanted, users) {
+        if let Some(present) = table.meet(wanted, file) {
             return present;
         }
         self.check_owners(&table, wanted.inode)?;
-        users.add(&holder)?;
+        let mut open_files = OpenFiles::default();
+        open_files.add(file)?;
         let entry = Entry {
             holder: Arc::clone(&holder),
+            open_files,
             locks: Ranges::default(),
             has_locked: false,
             pid: wanted.pid,
@@ -196,23 +200,29 @@ impl Owners {
 
     /// Ends the locks of `owner` on `inode`.
     pub(super) fn release(&self, inode: NodeId, owner: LockOwner) {
+        if self.count() == 0 {
+            return;
+        }
         self.take(|table| table.remove(inode, owner));
     }
 
-    /// Ends the locks of owners that have used no other open file than the one of `users`.
-    pub(super) fn release_users(&self, users: &LockUsers) {
-        let users = users.release();
-        // Dropped without the mutex, since the last reference closes a descriptor.
-        let mut holders = Vec::new();
+    /// Ends the locks of owners that have locked `inode` through no other open file than `file`.
+    pub(super) fn release_file(&self, inode: NodeId, file: &LockingFile) {
         self.take(|table| {
-            holders.extend(users.iter().filter_map(Weak::upgrade));
-            let last = holders.iter().filter(|holder| holder.leave_open_file());
-            last.flat_map(|holder| table.remove_holder(holder)).collect()
+            let has_asked = file.release();
+            let Some(of_inode) = table.inodes.get_mut(&inode).filter(|_| has_asked) else { return Vec::new() };
+            let owners = of_inode.owners.iter_mut();
+            let ended: Vec<_> =
+                owners.filter_map(|(owner, entry)| entry.open_files.remove(file).then_some(*owner)).collect();
+            ended.into_iter().flat_map(|owner| table.remove(inode, owner)).collect()
         });
     }
 
     /// Ends all locks on `inode`.
     pub(super) fn release_inode(&self, inode: NodeId) {
+        if self.count() == 0 {
+            return;
+        }
         self.take(|table| {
             let Some(inode) = table.inodes.remove(&inode) else { return Vec::new() };
             table.ranges -= inode.ranges;
@@ -269,9 +279,6 @@ impl Owners {
 
     /// Ends the holders that `choose` takes out of the table.
     fn take(&self, choose: impl FnOnce(&mut Table) -> Vec<Arc<Holder>>) {
-        if self.count() == 0 {
-            return;
-        }
         let holders = {
             let mut table = self.lock();
             let holders = choose(&mut table);
@@ -308,13 +315,13 @@ impl Table {
         self.entry(wanted.inode, wanted.owner).is_some_and(|entry| entry.has_several_pids)
     }
 
-    /// Returns the holder for `wanted` if there is one, with its process noted. Errors: EBADF, as [`LockUsers::add`].
-    fn meet(&mut self, wanted: &Wanted, users: &LockUsers) -> Option<Result<Arc<Holder>, Errno>> {
+    /// Returns the holder for `wanted` if there is one, with its process noted. Errors: EBADF after RELEASE of `file`.
+    fn meet(&mut self, wanted: &Wanted, file: &LockingFile) -> Option<Result<Arc<Holder>, Errno>> {
         let entry = self.inodes.get_mut(&wanted.inode)?.owners.get_mut(&wanted.owner)?;
         // 0 is unknown: a process outside of the mount's namespace.
         entry.has_several_pids |= entry.pid != wanted.pid && entry.pid != 0 && wanted.pid != 0;
         entry.pid = wanted.pid;
-        Some(users.add(&entry.holder).map(|()| Arc::clone(&entry.holder)))
+        Some(entry.open_files.add(file).map(|()| Arc::clone(&entry.holder)))
     }
 
     fn entry(&self, inode: NodeId, owner: LockOwner) -> Option<&Entry> {
@@ -339,13 +346,6 @@ impl Table {
         inode.ranges = inode.ranges + after - before;
         self.ranges = self.ranges + after - before;
         true
-    }
-
-    fn remove_holder(&mut self, holder: &Holder) -> Vec<Arc<Holder>> {
-        if self.entry_of(holder).is_none() {
-            return Vec::new();
-        }
-        self.remove(holder.inode, holder.owner)
     }
 
     fn remove(&mut self, inode: NodeId, owner: LockOwner) -> Vec<Arc<Holder>> {

@@ -16,7 +16,7 @@ use super::{
     dir_stream::DirStream,
     slab::{self, Slab},
 };
-use crate::{Errno, locks::LockUsers};
+use crate::{Errno, locks::LockingFile};
 
 /// Shards, so that workers seldom meet at one lock.
 const SHARD_COUNT: u32 = 8;
@@ -26,8 +26,8 @@ const SHARD_COUNT: u32 = 8;
 pub(super) struct OpenFile {
     pub(super) fd: OwnedFd,
     pub(super) nodeid: NodeId,
-    /// Who has asked for POSIX locks through this file.
-    pub(super) lock_users: LockUsers,
+    /// Says when POSIX locks end that were taken through this file.
+    pub(super) locking: LockingFile,
     /// The host's file system has no reads that refuse to wait: they are not tried again.
     pub(super) waits_to_read: AtomicBool,
     /// The host's file system has no writes that refuse to wait: they are not tried again.
@@ -97,7 +97,7 @@ impl Handles {
         let file = OpenFile {
             fd,
             nodeid,
-            lock_users: LockUsers::default(),
+            locking: LockingFile::default(),
             waits_to_read: AtomicBool::default(),
             waits_to_write: AtomicBool::default(),
             is_in_memory: OnceLock::new(),

@@ -36,8 +36,8 @@ impl Passthrough {
             (true, Some(kind)) if waits => locks.flock_waiting(ctx.unique, &file.fd, kind),
             (true, kind) => locks.flock(&file.fd, kind),
             (false, None) => locks.unset(file.nodeid, LockOwner(arg.owner), wish.range),
-            (false, Some(kind)) if waits => locks.set_waiting(ctx.unique, &wanted(kind), &file.lock_users, open),
-            (false, Some(kind)) => locks.set(&wanted(kind), &file.lock_users, open),
+            (false, Some(kind)) if waits => locks.set_waiting(ctx.unique, &wanted(kind), &file.locking, open),
+            (false, Some(kind)) => locks.set(&wanted(kind), &file.locking, open),
         }
     }
 

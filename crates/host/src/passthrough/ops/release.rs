@@ -18,7 +18,7 @@ impl Passthrough {
             if arg.release_flags.get() & RELEASE_FLUSH != 0 {
                 locks.release_owner(file.nodeid, LockOwner(arg.lock_owner));
             }
-            locks.release_users(&file.lock_users);
+            locks.release_file(file.nodeid, &file.locking);
         }
         self.handles.remove(Handle::from(arg.fh));
     }
