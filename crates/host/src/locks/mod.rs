@@ -253,3 +253,6 @@ mod deadlock_test;
 #[cfg(test)]
 #[path = "locks_test.rs"]
 mod locks_test;
+#[cfg(test)]
+#[path = "stress_test.rs"]
+mod stress_test;
