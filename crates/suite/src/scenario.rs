@@ -244,6 +244,8 @@ fn mounts() -> Vec<Scenario> {
     const NEVER: &[&str] = &["--cache=never"];
     const AUTO: &[&str] = &["--cache=auto"];
     const WRITEBACK: &[&str] = &["--cache=auto", "--writeback"];
+    /// Locks are the daemon's instead of the guest's kernel's.
+    const LOCKS: &[&str] = &["--cache=auto", "--posix-lock", "--flock"];
     let mut all = Vec::new();
     let mut add = |guest, daemon, options, job| {
         all.push(Scenario { guest, daemon, options, dax: None, job, runs_by_default: true });
@@ -251,6 +253,7 @@ fn mounts() -> Vec<Scenario> {
     add(Guest::Mount, Daemon::Transomd, AUTO, Job::Cases);
     add(Guest::Mount, Daemon::Transomd, NEVER, Job::Cases);
     add(Guest::Mount, Daemon::Transomd, WRITEBACK, Job::Cases);
+    add(Guest::Mount, Daemon::Transomd, LOCKS, Job::Cases);
     add(Guest::Mount, Daemon::Transomd, AUTO, Job::Pjdfstest);
     add(Guest::Passthrough, Daemon::Transomd, AUTO, Job::Cases);
     add(Guest::Passthrough, Daemon::Transomd, NEVER, Job::Cases);

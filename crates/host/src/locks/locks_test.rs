@@ -1,35 +1,42 @@
 use std::{
     fs::File,
     path::{Path, PathBuf},
-    sync::atomic::{AtomicI64, Ordering},
     thread,
 };
 
-use super::*;
+use rustix::fs::OFlags;
 
-const ONE: NodeId = NodeId(1);
+use super::*;
+use crate::sysfd::ProcFds;
+
+pub(super) const ONE: NodeId = NodeId(1);
 const TWO: NodeId = NodeId(2);
 
-fn owner(number: u64) -> LockOwner {
+pub(super) fn owner(number: u64) -> LockOwner {
     LockOwner(number.into())
 }
 
-fn range(start: u64, end: u64) -> FileRange {
+/// What the owner of this number wants, which is its process's number too.
+pub(super) fn wanted(inode: NodeId, number: u64, range: FileRange, kind: LockKind) -> Wanted {
+    Wanted { inode, owner: owner(number), pid: number as u32, range, kind }
+}
+
+pub(super) fn range(start: u64, end: u64) -> FileRange {
     FileRange::new(start, end).unwrap()
 }
 
-fn open(path: &Path) -> Result<OwnedFd, Errno> {
+pub(super) fn open(path: &Path) -> Result<OwnedFd, Errno> {
     Ok(File::options().read(true).write(true).open(path).unwrap().into())
 }
 
-fn file() -> (tempfile::TempDir, PathBuf) {
+pub(super) fn file() -> (tempfile::TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("file");
     std::fs::write(&path, "").unwrap();
     (dir, path)
 }
 
-fn descriptors_of(path: &Path) -> usize {
+pub(super) fn descriptors_of(path: &Path) -> usize {
     std::fs::read_dir("/proc/self/fd")
         .unwrap()
         .filter(|entry| std::fs::read_link(entry.as_ref().unwrap().path()).is_ok_and(|target| target == path))
@@ -40,17 +47,17 @@ fn descriptors_of(path: &Path) -> usize {
 fn owners_exclude_each_other_and_not_themselves() {
     let (_dir, path) = file();
     let locks = Locks::new(Limits::default()).unwrap();
-    let set = |number, range, kind| locks.set(ONE, owner(number), range, kind, || open(&path));
+    let through = LockingFile::default();
+    let set = |number, range, kind| locks.set(&wanted(ONE, number, range, kind), &through, || open(&path));
     let handle = open(&path).unwrap();
+    let get = |number, kind| locks.get(&wanted(ONE, number, range(0, 100), kind), &handle).unwrap().unwrap();
     // 1. Two ranges of two owners.
     set(1, range(0, 9), LockKind::Exclusive).unwrap();
     set(2, range(10, 19), LockKind::Shared).unwrap();
     // 2. Conflicts are told with their bounds; own locks are replaced.
     assert_eq!(set(2, range(5, 12), LockKind::Shared), Err(Errno::AGAIN));
-    let found = locks.get(ONE, owner(3), range(0, 100), LockKind::Exclusive, &handle).unwrap().unwrap();
-    assert_eq!((found.range, found.kind), (range(0, 9), LockKind::Exclusive));
-    let found = locks.get(ONE, owner(1), range(0, 100), LockKind::Exclusive, &handle).unwrap().unwrap();
-    assert_eq!((found.range, found.kind), (range(10, 19), LockKind::Shared));
+    assert_eq!(get(3, LockKind::Exclusive), Obstacle { range: range(0, 9), kind: LockKind::Exclusive, pid: 1 });
+    assert_eq!(get(1, LockKind::Exclusive), Obstacle { range: range(10, 19), kind: LockKind::Shared, pid: 2 });
     set(1, range(0, 9), LockKind::Shared).unwrap();
     // 3. A part is given back, then the rest with the owner.
     locks.unset(ONE, owner(1), range(0, 4)).unwrap();
@@ -68,8 +75,10 @@ fn owners_exclude_each_other_and_not_themselves() {
 #[test]
 fn descriptors_are_held_for_locks_alone_and_within_limits() {
     let (_dir, path) = file();
-    let locks = Locks::new(Limits { owners: 3, owners_per_inode: 2 }).unwrap();
-    let set = |inode, number, at| locks.set(inode, owner(number), range(at, at), LockKind::Exclusive, || open(&path));
+    let locks = Locks::new(Limits { owners: 3, owners_per_inode: 2, ..Limits::default() }).unwrap();
+    let through = LockingFile::default();
+    let at = |inode, number, at| wanted(inode, number, range(at, at), LockKind::Exclusive);
+    let set = |inode, number, byte| locks.set(&at(inode, number, byte), &through, || open(&path));
     set(ONE, 1, 1).unwrap();
     assert_eq!(set(ONE, 2, 1), Err(Errno::AGAIN));
     assert_eq!((locks.descriptors(), descriptors_of(&path)), (1, 1), "a failure leaves nothing");
@@ -77,11 +86,11 @@ fn descriptors_are_held_for_locks_alone_and_within_limits() {
     assert_eq!(set(ONE, 3, 3), Err(Errno::NOLCK), "of one inode");
     set(TWO, 1, 4).unwrap();
     assert_eq!(set(TWO, 2, 5), Err(Errno::NOLCK), "in all");
-    assert_eq!(locks.set(TWO, owner(1), range(1, 1), LockKind::Exclusive, || panic!("it is open")), Err(Errno::AGAIN));
+    assert_eq!(locks.set(&at(TWO, 1, 1), &through, || panic!("it is open")), Err(Errno::AGAIN));
     assert_eq!(descriptors_of(&path), 3);
     locks.release_inode(ONE);
     assert_eq!((locks.descriptors(), descriptors_of(&path)), (1, 1));
-    assert_eq!(locks.set(ONE, owner(9), range(0, 0), LockKind::Shared, || Err(Errno::MFILE)), Err(Errno::MFILE));
+    assert_eq!(locks.set(&at(ONE, 9, 0), &through, || Err(Errno::MFILE)), Err(Errno::MFILE));
     locks.release_all();
     assert_eq!((locks.descriptors(), descriptors_of(&path)), (0, 0));
 }
@@ -90,10 +99,12 @@ fn descriptors_are_held_for_locks_alone_and_within_limits() {
 fn a_waiter_gets_the_lock_when_it_is_free_and_eintr_when_it_is_interrupted() {
     let (_dir, path) = file();
     let locks = Locks::new(Limits::default()).unwrap();
+    let through = LockingFile::default();
+    let first = |number, kind| wanted(ONE, number, range(0, 0), kind);
     let wait = |unique, number| {
-        locks.set_waiting(Unique(unique), ONE, owner(number), range(0, 0), LockKind::Exclusive, || open(&path))
+        locks.set_waiting(Unique(unique), &first(number, LockKind::Exclusive), &through, || open(&path))
     };
-    locks.set(ONE, owner(1), range(0, 0), LockKind::Exclusive, || open(&path)).unwrap();
+    locks.set(&first(1, LockKind::Exclusive), &through, || open(&path)).unwrap();
     thread::scope(|scope| {
         let interrupted = scope.spawn(|| wait(10, 2));
         let patient = scope.spawn(|| wait(11, 3));
@@ -106,17 +117,18 @@ fn a_waiter_gets_the_lock_when_it_is_free_and_eintr_when_it_is_interrupted() {
         locks.release_owner(ONE, owner(1));
         assert_eq!(patient.join().unwrap(), Ok(()));
     });
-    assert_eq!(locks.set(ONE, owner(1), range(0, 0), LockKind::Shared, || open(&path)), Err(Errno::AGAIN));
+    assert_eq!(locks.set(&first(1, LockKind::Shared), &through, || open(&path)), Err(Errno::AGAIN));
 }
 
 #[test]
 fn an_owner_that_ends_while_it_waits_gets_ebadf_and_holds_nothing() {
     let (_dir, path) = file();
     let locks = Locks::new(Limits::default()).unwrap();
-    locks.set(ONE, owner(1), range(0, 0), LockKind::Exclusive, || open(&path)).unwrap();
+    let through = LockingFile::default();
+    let first = |number| wanted(ONE, number, range(0, 0), LockKind::Exclusive);
+    locks.set(&first(1), &through, || open(&path)).unwrap();
     thread::scope(|scope| {
-        let waiter = scope
-            .spawn(|| locks.set_waiting(Unique(1), ONE, owner(2), range(0, 0), LockKind::Exclusive, || open(&path)));
+        let waiter = scope.spawn(|| locks.set_waiting(Unique(1), &first(2), &through, || open(&path)));
         while locks.waiting() == 0 {
             thread::yield_now();
         }
@@ -124,7 +136,7 @@ fn an_owner_that_ends_while_it_waits_gets_ebadf_and_holds_nothing() {
         locks.release_owner(ONE, owner(1));
         assert_eq!(waiter.join().unwrap(), Err(Errno::BADF));
     });
-    locks.set(ONE, owner(3), FileRange::ALL, LockKind::Exclusive, || open(&path)).unwrap();
+    locks.set(&wanted(ONE, 3, FileRange::ALL, LockKind::Exclusive), &through, || open(&path)).unwrap();
     assert_eq!(descriptors_of(&path), 1);
 }
 
@@ -134,17 +146,15 @@ fn the_end_of_a_session_wakes_all_and_frees_all() {
     let locks = Locks::new(Limits::default()).unwrap();
     let holder = open(&path).unwrap();
     locks.flock(&holder, Some(LockKind::Exclusive)).unwrap();
-    locks.set(ONE, owner(0), FileRange::ALL, LockKind::Exclusive, || open(&path)).unwrap();
+    let through = LockingFile::default();
+    locks.set(&wanted(ONE, 10, FileRange::ALL, LockKind::Exclusive), &through, || open(&path)).unwrap();
     thread::scope(|scope| {
         let mut waiters = Vec::new();
         for number in 1..9 {
-            let (locks, path) = (&locks, &path);
+            let (locks, path, through) = (&locks, &path, &through);
+            let all = wanted(ONE, number, FileRange::ALL, LockKind::Shared);
             waiters.push(scope.spawn(move || match number % 2 {
-                0 => {
-                    locks.set_waiting(Unique(number), ONE, owner(number), FileRange::ALL, LockKind::Shared, || {
-                        open(path)
-                    })
-                }
+                0 => locks.set_waiting(Unique(number), &all, through, || open(path)),
                 _ => locks.flock_waiting(Unique(number), open(path).unwrap(), LockKind::Shared),
             }));
         }
@@ -176,56 +186,136 @@ fn flock_belongs_to_the_open_file() {
 }
 
 #[test]
-fn a_file_that_cannot_be_written_is_opened_for_reading() {
+fn a_file_is_opened_for_what_its_handle_is_open_for() {
     let (_dir, path) = file();
     let proc_fds = ProcFds::open().unwrap();
-    let fd = rustix::fs::open(&path, OFlags::PATH, rustix::fs::Mode::empty()).unwrap();
-    let access = |fd: OwnedFd| rustix::fs::fcntl_getfl(fd).unwrap() & OFlags::RWMODE;
-    assert_eq!(access(open_for_locks(&proc_fds, &fd).unwrap()), OFlags::RDWR);
-    let program = rustix::fs::open("/proc/self/exe", OFlags::PATH, rustix::fs::Mode::empty()).unwrap();
-    assert_eq!(access(open_for_locks(&proc_fds, program).unwrap()), OFlags::RDONLY, "a running program");
+    let mode = |options: &mut std::fs::OpenOptions| {
+        let handle = options.open(&path).unwrap().into();
+        rustix::fs::fcntl_getfl(open_for_locks(&proc_fds, &handle).unwrap()).unwrap() & OFlags::RWMODE
+    };
+    assert_eq!(mode(File::options().read(true)), OFlags::RDONLY);
+    assert_eq!(mode(File::options().read(true).write(true)), OFlags::RDWR);
+    assert_eq!(mode(File::options().write(true)), OFlags::RDWR, "shared locks may follow");
 }
 
-/// Owners take, wait for, interrupt and release exclusive locks; a plain counter is the oracle of exclusion.
 #[test]
-fn under_stress_locks_exclude_and_nothing_is_left() {
-    const ROUNDS: u64 = 300;
+fn locks_move_to_a_description_that_is_open_for_more() {
     let (_dir, path) = file();
     let locks = Locks::new(Limits::default()).unwrap();
-    let inside = AtomicI64::new(0);
+    let (reader, writer) = (LockingFile::default(), LockingFile::default());
+    let for_reading = || Ok(File::open(&path).unwrap().into());
+    let want = |number, at, kind| wanted(ONE, number, range(at, at + 1), kind);
+    // 1. Shared locks through a file that is open for reading: no descriptor may write.
+    locks.set(&want(1, 0, LockKind::Shared), &reader, for_reading).unwrap();
+    locks.set(&want(1, 4, LockKind::Shared), &reader, for_reading).unwrap();
+    assert_eq!(locks.set(&want(1, 8, LockKind::Exclusive), &reader, for_reading), Err(Errno::BADF));
+    assert_eq!(locks.set(&want(2, 8, LockKind::Exclusive), &reader, for_reading), Err(Errno::BADF));
+    assert_eq!(locks.descriptors(), 1);
+    // 2. Another thread of the owner waits for a shared lock meanwhile.
+    locks.set(&want(3, 20, LockKind::Exclusive), &writer, || open(&path)).unwrap();
     thread::scope(|scope| {
-        for lane in 0..4u64 {
-            let (locks, path, inside) = (&locks, &path, &inside);
-            scope.spawn(move || {
-                for round in 0..ROUNDS {
-                    let unique = Unique(lane * ROUNDS + round);
-                    let owner = owner(lane);
-                    let outcome =
-                        locks.set_waiting(unique, ONE, owner, range(0, 7), LockKind::Exclusive, || open(path));
-                    match outcome {
-                        Ok(()) => {
-                            assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
-                            thread::yield_now();
-                            assert_eq!(inside.fetch_sub(1, Ordering::SeqCst), 1);
-                            match round % 3 {
-                                0 => locks.release_owner(ONE, owner),
-                                1 => locks.unset(ONE, owner, FileRange::ALL).unwrap(),
-                                _ => locks.unset(ONE, owner, range(0, 7)).unwrap(),
-                            }
-                        }
-                        Err(Errno::INTR) => {}
-                        Err(errno) => panic!("{errno}"),
-                    }
-                }
-            });
-            scope.spawn(move || {
-                for round in (0..ROUNDS).step_by(5) {
-                    locks.interrupt(Unique(lane * ROUNDS + round));
-                    thread::yield_now();
-                }
-            });
+        let waiter = scope.spawn(|| locks.set_waiting(Unique(1), &want(1, 20, LockKind::Shared), &reader, for_reading));
+        while locks.waiting() == 0 {
+            thread::yield_now();
         }
+        // 3. An exclusive one through another open file: all are held as before.
+        locks.set(&want(1, 8, LockKind::Exclusive), &writer, || open(&path)).unwrap();
+        let other = |at, kind| locks.set(&want(4, at, kind), &writer, || open(&path));
+        assert_eq!(other(0, LockKind::Exclusive), Err(Errno::AGAIN));
+        assert_eq!(other(5, LockKind::Exclusive), Err(Errno::AGAIN));
+        assert_eq!(other(8, LockKind::Shared), Err(Errno::AGAIN));
+        locks.unset(ONE, owner(3), FileRange::ALL).unwrap();
+        assert_eq!(waiter.join().unwrap(), Ok(()));
+        assert_eq!(other(20, LockKind::Exclusive), Err(Errno::AGAIN));
     });
-    locks.release_all();
-    assert_eq!((locks.waiting(), locks.descriptors(), descriptors_of(&path)), (0, 0, 0));
+    // 4. Nothing holds on to the former description.
+    assert_eq!(descriptors_of(&path), 1);
+    locks.release_owner(ONE, owner(1));
+    locks.set(&wanted(ONE, 4, FileRange::ALL, LockKind::Exclusive), &writer, || open(&path)).unwrap();
+}
+
+#[test]
+fn the_last_open_file_through_which_an_owner_locked_ends_its_locks() {
+    let (_dir, path) = file();
+    let locks = Locks::new(Limits::default()).unwrap();
+    let (one, two) = (LockingFile::default(), LockingFile::default());
+    let want = |number| wanted(ONE, number, range(number, number), LockKind::Exclusive);
+    let set = |number, through| locks.set(&want(number), through, || open(&path));
+    // 1. Ended by FLUSH and come back through another open file: the first one has no part in it.
+    set(1, &one).unwrap();
+    locks.release_owner(ONE, owner(1));
+    set(1, &two).unwrap();
+    // 2. Through both, and through the first one alone.
+    set(2, &one).unwrap();
+    set(2, &two).unwrap();
+    set(3, &one).unwrap();
+    locks.release_file(ONE, &one);
+    let other = |byte| locks.set(&wanted(ONE, 9, range(byte, byte), LockKind::Exclusive), &two, || open(&path));
+    assert_eq!((other(1), other(2), other(3)), (Err(Errno::AGAIN), Err(Errno::AGAIN), Ok(())));
+    // 3. A request that RELEASE overtakes leaves nothing.
+    assert_eq!((set(4, &one), set(1, &one)), (Err(Errno::BADF), Err(Errno::BADF)));
+    locks.release_file(ONE, &two);
+    assert_eq!((locks.descriptors(), descriptors_of(&path)), (0, 0));
+}
+
+#[test]
+fn locked_ranges_have_a_limit() {
+    const PER_INODE: usize = 60;
+    const TOTAL: usize = 100;
+    let (_dir, path) = file();
+    let limits = Limits { ranges: TOTAL, ranges_per_inode: PER_INODE, ..Limits::default() };
+    let locks = Locks::new(limits).unwrap();
+    let through = LockingFile::default();
+    let set = |inode, number, byte| {
+        locks.set(&wanted(inode, number, range(byte, byte), LockKind::Shared), &through, || open(&path))
+    };
+    // 1. Every second byte, until no more is given: of one inode, and in all.
+    let fill = |inode, number| (0..1000).step_by(2).find(|&byte| set(inode, number, byte) == Err(Errno::NOLCK));
+    assert_eq!(fill(ONE, 1), Some(2 * PER_INODE as u64));
+    assert_eq!(set(ONE, 2, 1), Err(Errno::NOLCK), "another owner");
+    assert_eq!(fill(TWO, 1), Some(2 * (TOTAL - PER_INODE) as u64));
+    // 2. What makes fewer is always given; what makes more is not, an unlock of a part neither.
+    locks.unset(TWO, owner(1), range(0, 0)).unwrap();
+    locks.set(&wanted(TWO, 1, range(0, 3), LockKind::Shared), &through, || open(&path)).unwrap();
+    (200..300).step_by(2).find(|&byte| set(TWO, 1, byte) == Err(Errno::NOLCK)).unwrap();
+    assert_eq!(locks.unset(TWO, owner(1), range(1, 1)), Err(Errno::NOLCK));
+    locks.unset(TWO, owner(1), range(1, 1000)).unwrap();
+    // 3. All comes back with the owners.
+    locks.release_owner(ONE, owner(1));
+    locks.release_owner(TWO, owner(1));
+    assert_eq!(fill(ONE, 3), Some(2 * PER_INODE as u64));
+}
+
+#[test]
+fn open_files_of_an_owner_have_a_limit_and_the_rest_ends_with_flush() {
+    let (_dir, path) = file();
+    let locks = Locks::new(Limits::default()).unwrap();
+    let want = |number| wanted(ONE, number, range(number, number), LockKind::Exclusive);
+    let many: Vec<LockingFile> = (0..1000).map(|_| LockingFile::default()).collect();
+    many.iter().for_each(|through| locks.set(&want(1), through, || open(&path)).unwrap());
+    locks.release_owner(ONE, owner(1));
+    locks.set(&want(1), &many[999], || open(&path)).unwrap();
+    many[..999].iter().for_each(|through| locks.release_file(ONE, through));
+    assert_eq!(locks.descriptors(), 1);
+    locks.release_file(ONE, &many[999]);
+    assert_eq!((locks.descriptors(), descriptors_of(&path)), (0, 0));
+}
+
+#[test]
+fn an_unlock_of_all_leaves_those_who_wait_for_the_same_owner() {
+    let (_dir, path) = file();
+    let locks = Locks::new(Limits::default()).unwrap();
+    let through = LockingFile::default();
+    let first = |number| wanted(ONE, number, range(0, 0), LockKind::Exclusive);
+    locks.set(&first(1), &through, || open(&path)).unwrap();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| locks.set_waiting(Unique(1), &first(2), &through, || open(&path)));
+        while locks.waiting() == 0 {
+            thread::yield_now();
+        }
+        locks.unset(ONE, owner(2), FileRange::ALL).unwrap();
+        locks.unset(ONE, owner(1), FileRange::ALL).unwrap();
+        assert_eq!(waiter.join().unwrap(), Ok(()));
+    });
+    assert_eq!(locks.set(&first(1), &through, || open(&path)), Err(Errno::AGAIN));
 }

@@ -1,44 +1,96 @@
 //! Locks of the guest as locks of the host, so that other guests and the host see them.
 //!
-//! A POSIX lock belongs to an inode and an owner: each such pair has an open file description of its own ([`owners`]) with
-//! `F_OFD_*` locks on it, which are in the way of any process's and any other description's. flock(2) locks are held by
-//! the guest's own open file, whose descriptor the caller passes. Whoever has to wait does so in [`waiters`], on the
-//! calling thread, until the lock is free or [`Locks::interrupt`] ends it. [`words`] translates from FUSE.
+//! A POSIX lock belongs to an inode and an owner: each such pair is a [`holder`], which has an open file description of its
+//! own with `F_OFD_*` locks on it. These are in the way of any process's and any other description's. [`owners`] has all
+//! holders, with a record of their [`ranges`]: it tells who holds a lock, and [`waits`] who waits for whom. flock(2) locks
+//! are held by the guest's own open file, whose descriptor the caller passes. Whoever has to wait does so in [`waiters`],
+//! on the calling thread, until the lock is free or [`Locks::interrupt`] ends it. [`words`] translates from FUSE.
 //!
-//! **Deadlocks** are not detected: Linux looks for circles among the locks of processes only, and the answer EDEADLK is
-//! never given. A guest's caller that waits in a circle waits until a signal interrupts it. Waiters that are in the circle
-//! use up places, of which there is a bound.
+//! POSIX locks of an owner end with FLUSH, which Linux sends for every close by a process, and with RELEASE of the last
+//! open file through which the owner has locked since, for what has no FLUSH: see [`LockingFile`].
 //!
-//! Lock order: the mutexes of [`owners`] and [`waiters`] are never held together, nor across a system call that may block.
+//! Lock order: a holder's description, then the table of [`owners`]; the mutex of [`waiters`] is held with neither. A
+//! description's is held across system calls that do not wait for locks, the others across none.
 
+mod holder;
+mod open_file;
 mod owners;
+mod ranges;
 mod signal;
 mod waiters;
+mod waits;
 pub mod words;
 
-pub use owners::Limits;
+pub use holder::open_for_locks;
+pub use open_file::LockingFile;
 pub use waiters::WAITERS_MAX;
 
-use std::os::fd::{AsFd, OwnedFd};
-
-use rustix::{
-    fs::{FlockOperation, OFlags},
-    io::Errno,
+use std::{
+    os::fd::{AsFd, OwnedFd},
+    sync::Arc,
 };
+
+use rustix::{fs::FlockOperation, io::Errno};
 use transom_wire::{NodeId, Unique, ids::LockOwner};
 
-use crate::sysfd::{
-    ProcFds,
-    ofd::{self, Conflict, FileRange, LockKind},
-};
+use crate::sysfd::ofd::{self, FileRange, LockKind};
+use holder::Holder;
 use owners::Owners;
 use waiters::Waiters;
+
+/// How much a guest can hold through POSIX locks; beyond it, a lock answers ENOLCK.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Owners, over all inodes: each is a descriptor.
+    pub owners: usize,
+    /// Owners of one inode.
+    pub owners_per_inode: usize,
+    /// Locked ranges, over all inodes: each is memory here and in the host's kernel.
+    pub ranges: usize,
+    /// Locked ranges of one inode. The host's kernel looks at all of them, in a list, for each request on that inode.
+    pub ranges_per_inode: usize,
+}
+
+impl Default for Limits {
+    /// 4096 owners in all, which leaves most of a usual limit of descriptors to inodes; 1024 for one inode, so that a file
+    /// that everybody locks does not take the places of all others. 65536 ranges are about 20 MiB, most of it in the
+    /// host's kernel; with 8192 on one inode it takes 0.1 to 0.2 ms for each request.
+    fn default() -> Self {
+        Self { owners: 4096, owners_per_inode: 1024, ranges: 65536, ranges_per_inode: 8192 }
+    }
+}
 
 /// All locks of a session, and who waits for one.
 #[derive(Debug)]
 pub struct Locks {
     owners: Owners,
     waiters: Waiters,
+}
+
+/// A POSIX lock that somebody asks for.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted {
+    /// The inode.
+    pub inode: NodeId,
+    /// Whose lock it is to be.
+    pub owner: LockOwner,
+    /// The process of the guest that asks, 0 where unknown.
+    pub pid: u32,
+    /// Its bytes.
+    pub range: FileRange,
+    /// Its kind.
+    pub kind: LockKind,
+}
+
+/// A lock that is in the way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Obstacle {
+    /// Its bytes.
+    pub range: FileRange,
+    /// Its kind.
+    pub kind: LockKind,
+    /// The process of the guest that holds it, or 0 where this session does not.
+    pub pid: u32,
 }
 
 impl Locks {
@@ -49,64 +101,87 @@ impl Locks {
         Ok(Self { owners: Owners::new(limits), waiters: Waiters::new()? })
     }
 
-    /// The lock that would be in the way of `owner`, if there is one; `handle` is any descriptor of the inode that is not
+    /// Returns the lock that is in the way of `wanted`, if there is one; `handle` is any descriptor of the inode that is not
     /// `O_PATH`.
-    pub fn get(
-        &self,
-        inode: NodeId,
-        owner: LockOwner,
-        range: FileRange,
-        kind: LockKind,
-        handle: impl AsFd,
-    ) -> Result<Option<Conflict>, Errno> {
-        match self.owners.find(inode, owner) {
+    pub fn get(&self, wanted: &Wanted, handle: impl AsFd) -> Result<Option<Obstacle>, Errno> {
+        let found = match self.owners.find(wanted.inode, wanted.owner) {
             // Its own locks are not in its way.
-            Some(file) => ofd::conflict(&file, range, kind),
-            None => ofd::conflict(handle, range, kind),
-        }
+            Some(holder) => {
+                let fd = Arc::clone(&holder.description().fd);
+                ofd::conflict(&fd, wanted.range, wanted.kind)
+            }
+            None => ofd::conflict(handle, wanted.range, wanted.kind),
+        };
+        Ok(found?.map(|found| {
+            // All locks of this session are of descriptions. One with a pid is of a process of the host.
+            let holder = || self.owners.holder_of(wanted, found.range, found.kind);
+            let pid = if found.pid.is_none() { holder() } else { None };
+            Obstacle { range: found.range, kind: found.kind, pid: pid.unwrap_or(0) }
+        }))
     }
 
-    /// Locks without waiting. `open` opens the inode anew, and is called at most once: see [`open_for_locks`].
+    /// Locks without waiting, through `file`. `open` opens that anew: see [`open_for_locks`].
     ///
     /// Errors: EAGAIN where another lock is in the way, ENOLCK beyond the limits, EBADF where `open` did not get the
-    /// access that `kind` needs; what `open` answers.
+    /// access that the lock needs or the open file was released; what `open` answers.
     pub fn set(
         &self,
-        inode: NodeId,
-        owner: LockOwner,
-        range: FileRange,
-        kind: LockKind,
-        open: impl FnOnce() -> Result<OwnedFd, Errno>,
+        wanted: &Wanted,
+        file: &LockingFile,
+        open: impl Fn() -> Result<OwnedFd, Errno>,
     ) -> Result<(), Errno> {
-        self.owners.with(inode, owner, open, |file| ofd::try_lock(file, range, kind))
+        let holder = self.owners.enter(wanted, file, &open)?;
+        let has_room = self.owners.check_room(wanted.inode);
+        let outcome = has_room.and_then(|()| self.owners.try_lock(&holder, wanted, &open));
+        if outcome.is_err() {
+            self.owners.settle(&holder);
+        }
+        outcome
     }
 
     /// As [`Locks::set`], and waits for the lock. Blocks this thread until then.
     ///
-    /// Errors: EINTR after [`Locks::interrupt`], ENOLCK where [`WAITERS_MAX`] wait already, EBADF where the owner's locks
-    /// were released meanwhile.
+    /// Errors: EDEADLK where owners of this session would wait for each other, EINTR after [`Locks::interrupt`], ENOLCK
+    /// where [`WAITERS_MAX`] wait already, EBADF where the owner's locks were released meanwhile.
     pub fn set_waiting(
         &self,
         unique: Unique,
-        inode: NodeId,
-        owner: LockOwner,
-        range: FileRange,
-        kind: LockKind,
-        open: impl FnOnce() -> Result<OwnedFd, Errno>,
+        wanted: &Wanted,
+        file: &LockingFile,
+        open: impl Fn() -> Result<OwnedFd, Errno>,
     ) -> Result<(), Errno> {
-        self.owners.with(inode, owner, open, |file| self.waiters.wait(unique, || ofd::lock(file, range, kind)))
+        let holder = self.owners.enter(wanted, file, &open)?;
+        let has_room = self.owners.check_room(wanted.inode);
+        let outcome = has_room.and_then(|()| self.wait_for(unique, &holder, wanted, &open));
+        if outcome.is_err() {
+            self.owners.settle(&holder);
+        }
+        outcome
     }
 
-    /// Gives back what `owner` has locked of `range`.
+    fn wait_for(
+        &self,
+        unique: Unique,
+        holder: &Holder,
+        wanted: &Wanted,
+        open: impl Fn() -> Result<OwnedFd, Errno>,
+    ) -> Result<(), Errno> {
+        loop {
+            // Also after the kernel has given the lock to this thread: another one of the same owner may have unlocked it
+            // already, and what is recorded has to be in the order of the kernel.
+            match self.owners.try_lock(holder, wanted, &open) {
+                Err(Errno::AGAIN) => {}
+                outcome => return outcome,
+            }
+            let _noted = self.owners.begin_wait(holder, wanted)?;
+            let fd = Arc::clone(&holder.description().fd);
+            self.waiters.wait(unique, || ofd::lock(&fd, wanted.range, wanted.kind))?;
+        }
+    }
+
+    /// Gives back what `owner` has locked of `range`. Errors: ENOLCK where a part of a lock is to go, at the limit.
     pub fn unset(&self, inode: NodeId, owner: LockOwner, range: FileRange) -> Result<(), Errno> {
-        if range.is_all() {
-            self.owners.release(inode, owner);
-            return Ok(());
-        }
-        match self.owners.find(inode, owner) {
-            Some(file) => ofd::unlock(&file, range),
-            None => Ok(()),
-        }
+        self.owners.unlock(inode, owner, range)
     }
 
     /// Changes the flock of the open file `handle`; `None` unlocks. Errors: EAGAIN where another lock is in the way.
@@ -131,6 +206,12 @@ impl Locks {
     /// Gives back all POSIX locks that `owner` has on `inode`: FLUSH, and RELEASE with an owner. Cheap without locks.
     pub fn release_owner(&self, inode: NodeId, owner: LockOwner) {
         self.owners.release(inode, owner);
+    }
+
+    /// Gives back the POSIX locks of owners that have locked `inode` through no other open file than `file`, through which no
+    /// more are taken: RELEASE.
+    pub fn release_file(&self, inode: NodeId, file: &LockingFile) {
+        self.owners.release_file(inode, file);
     }
 
     /// Gives back all POSIX locks on `inode`: the guest has forgotten it. Cheap without locks.
@@ -166,15 +247,12 @@ impl Locks {
     }
 }
 
-/// Opens the inode behind `fd` for [`Locks::set`]: for reading and writing, or for as much of it as is allowed.
-///
-/// The guest's kernel has checked that the caller's own file is open for what its lock needs.
-pub fn open_for_locks(proc_fds: &ProcFds, fd: impl AsFd) -> Result<OwnedFd, Errno> {
-    let open = |access| proc_fds.reopen(&fd, access | OFlags::NONBLOCK | OFlags::NOCTTY);
-    // A running program (ETXTBSY), a read-only mount, permissions: the rest is enough for shared locks.
-    open(OFlags::RDWR).or_else(|_| open(OFlags::RDONLY)).or_else(|_| open(OFlags::WRONLY))
-}
-
+#[cfg(test)]
+#[path = "deadlock_test.rs"]
+mod deadlock_test;
 #[cfg(test)]
 #[path = "locks_test.rs"]
 mod locks_test;
+#[cfg(test)]
+#[path = "stress_test.rs"]
+mod stress_test;

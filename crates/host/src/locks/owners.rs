@@ -1,216 +1,379 @@
-//! Who holds POSIX locks: an open file description for each inode and lock owner.
+//! Who holds POSIX locks, and which: a holder for each inode and lock owner, and a record of its locks.
 //!
-//! A description lives while its owner may hold locks: from the first success until FLUSH, forget, or an unlock of the
+//! The host's kernel decides who gets a lock. The record is what the kernel does not tell: who holds a lock that is in the
+//! way ([`Owners::holder_of`]), who waits for whom ([`super::waits`]), and how many there are.
+//!
+//! A holder lives while its owner may hold locks: from the first success until FLUSH, RELEASE, forget, or an unlock of the
 //! whole file. One without a success is closed as soon as nobody uses it. Descriptors are closed outside of the mutex.
 
 use std::{
     collections::HashMap,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::fd::OwnedFd,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicUsize, Ordering},
     },
 };
 
 use rustix::io::Errno;
 use transom_wire::{NodeId, ids::LockOwner};
 
-use crate::sysfd::ofd::{self, FileRange};
+use super::{
+    Limits, LockingFile, Wanted,
+    holder::{Description, Holder},
+    open_file::OpenFiles,
+    ranges::Ranges,
+    waits::Waits,
+};
+use crate::sysfd::ofd::{self, FileRange, LockKind};
 
-/// How many descriptors a guest can hold through locks; beyond it, a lock answers ENOLCK.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// Owners, over all inodes.
-    pub owners: usize,
-    /// Owners of one inode.
-    pub owners_per_inode: usize,
-}
-
-impl Default for Limits {
-    /// 4096 in all, which leaves most of a usual limit of descriptors to inodes; 1024 for one inode, so that a file that
-    /// everybody locks does not take the places of all others.
-    fn default() -> Self {
-        Self { owners: 4096, owners_per_inode: 1024 }
-    }
-}
-
-/// All descriptions that hold POSIX locks.
+/// All holders of POSIX locks, and who waits for them.
 #[derive(Debug)]
 pub(super) struct Owners {
     limits: Limits,
-    inodes: Mutex<Inodes>,
-    /// Descriptions in `inodes`. Changed under the mutex, read without it.
+    /// Never held across a system call.
+    table: Mutex<Table>,
+    /// Holders in the table. Changed under its mutex, read without.
     count: AtomicUsize,
 }
 
-type Inodes = HashMap<NodeId, HashMap<LockOwner, Arc<OwnerFile>>>;
-
-/// A description with the locks of one owner.
-#[derive(Debug)]
-pub(super) struct OwnerFile {
-    fd: OwnedFd,
-    /// A lock was given once; whether one is still there, only the kernel knows. Read under the mutex.
-    has_locked: AtomicBool,
-    /// Its owner has ended: a lock that a waiter gets now is given back. Set and read under the mutex.
-    is_released: AtomicBool,
+/// What is known of locks.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    inodes: HashMap<NodeId, Inode>,
+    /// Locks of all inodes.
+    ranges: usize,
+    pub(super) waits: Waits,
 }
 
-impl AsFd for OwnerFile {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
+#[derive(Debug, Default)]
+struct Inode {
+    owners: HashMap<LockOwner, Entry>,
+    /// Locks of all owners.
+    ranges: usize,
+}
+
+#[derive(Debug)]
+struct Entry {
+    holder: Arc<Holder>,
+    open_files: OpenFiles,
+    locks: Ranges,
+    /// It was given a lock once: its description is worth keeping.
+    has_locked: bool,
+    /// The process that asked last.
+    pid: u32,
+    has_several_pids: bool,
 }
 
 impl Owners {
     pub(super) fn new(limits: Limits) -> Self {
-        Self { limits, inodes: Mutex::default(), count: AtomicUsize::new(0) }
+        Self { limits, table: Mutex::default(), count: AtomicUsize::new(0) }
     }
 
-    /// The description of `owner` on `inode`, if it has one.
-    pub(super) fn find(&self, inode: NodeId, owner: LockOwner) -> Option<Arc<OwnerFile>> {
+    /// Returns the holder for `owner` on `inode`, if there is one.
+    pub(super) fn find(&self, inode: NodeId, owner: LockOwner) -> Option<Arc<Holder>> {
         if self.count() == 0 {
             return None;
         }
-        self.lock().get(&inode)?.get(&owner).cloned()
+        Some(Arc::clone(&self.lock().entry(inode, owner)?.holder))
     }
 
-    /// Calls `act` with the description of `owner` on `inode`, after `open` where there is none.
+    /// Returns the holder for `wanted`, after `open` where there is none, and notes that it asks through `file`.
     ///
-    /// Errors: ENOLCK beyond the limits, EBADF where the owner ended while `act` waited; those of `open` and `act`.
-    pub(super) fn with(
+    /// Errors: ENOLCK beyond the limits, EBADF where the open file was released; those of `open`.
+    pub(super) fn enter(
         &self,
-        inode: NodeId,
-        owner: LockOwner,
+        wanted: &Wanted,
+        file: &LockingFile,
         open: impl FnOnce() -> Result<OwnedFd, Errno>,
-        act: impl FnOnce(BorrowedFd<'_>) -> Result<(), Errno>,
-    ) -> Result<(), Errno> {
-        let file = match self.find(inode, owner) {
-            Some(file) => file,
-            None => self.insert(inode, owner, open)?,
-        };
-        let outcome = act(file.as_fd());
-        if outcome.is_ok() {
-            file.has_locked.store(true, Ordering::Relaxed);
-        }
-        if self.settle(inode, owner, &file) == Fate::Released && outcome.is_ok() {
-            // As Linux does where the file was closed while a thread waited for the lock.
-            ofd::unlock(&*file, FileRange::ALL)?;
-            return Err(Errno::BADF);
-        }
-        outcome
-    }
-
-    /// Takes the description of `owner` on `inode` away and gives its locks back.
-    pub(super) fn release(&self, inode: NodeId, owner: LockOwner) {
-        self.take(|inodes| {
-            let of_inode = inodes.get_mut(&inode)?;
-            let file = of_inode.remove(&owner)?;
-            if of_inode.is_empty() {
-                inodes.remove(&inode);
+    ) -> Result<Arc<Holder>, Errno> {
+        {
+            let mut table = self.lock();
+            if let Some(holder) = table.meet(wanted, file) {
+                return holder;
             }
-            Some(vec![file])
-        });
-    }
-
-    /// Takes all descriptions of `inode` away and gives their locks back.
-    pub(super) fn release_inode(&self, inode: NodeId) {
-        self.take(|inodes| Some(inodes.remove(&inode)?.into_values().collect()));
-    }
-
-    /// Takes all descriptions away and gives their locks back.
-    pub(super) fn release_all(&self) {
-        self.take(|inodes| Some(std::mem::take(inodes).into_values().flat_map(HashMap::into_values).collect()));
-    }
-
-    /// Descriptions with an owner.
-    pub(super) fn count(&self) -> usize {
-        self.count.load(Ordering::Relaxed)
-    }
-
-    /// Opens a description for `owner`; or finds one that another thread has opened meanwhile.
-    fn insert(
-        &self,
-        inode: NodeId,
-        owner: LockOwner,
-        open: impl FnOnce() -> Result<OwnedFd, Errno>,
-    ) -> Result<Arc<OwnerFile>, Errno> {
-        self.check_limits(&self.lock(), inode)?;
+            self.check_owners(&table, wanted.inode)?;
+        }
         // Opening may block, and so happens without the mutex. Declared before the guard, what is not used is closed
         // after it is dropped.
-        let file = Arc::new(OwnerFile {
-            fd: open()?,
-            has_locked: AtomicBool::new(false),
-            is_released: AtomicBool::new(false),
-        });
-        let mut inodes = self.lock();
-        if let Some(present) = inodes.get(&inode).and_then(|of_inode| of_inode.get(&owner)) {
-            return Ok(present.clone());
+        let holder = Arc::new(Holder::new(wanted.inode, wanted.owner, open()?)?);
+        let mut table = self.lock();
+        if let Some(present) = table.meet(wanted, file) {
+            return present;
         }
-        self.check_limits(&inodes, inode)?;
-        inodes.entry(inode).or_default().insert(owner, file.clone());
+        self.check_owners(&table, wanted.inode)?;
+        let mut open_files = OpenFiles::default();
+        open_files.add(file)?;
+        let entry = Entry {
+            holder: Arc::clone(&holder),
+            open_files,
+            locks: Ranges::default(),
+            has_locked: false,
+            pid: wanted.pid,
+            has_several_pids: false,
+        };
+        table.inodes.entry(wanted.inode).or_default().owners.insert(wanted.owner, entry);
         self.count.fetch_add(1, Ordering::Relaxed);
-        Ok(file)
+        Ok(holder)
     }
 
-    fn check_limits(&self, inodes: &Inodes, inode: NodeId) -> Result<(), Errno> {
-        let of_inode = inodes.get(&inode).map_or(0, HashMap::len);
-        if self.count() >= self.limits.owners || of_inode >= self.limits.owners_per_inode {
-            return Err(Errno::NOLCK);
+    /// Locks without waiting.
+    ///
+    /// Errors: EAGAIN where another lock is in the way, EBADF where the holder has ended or `open` does not open the file
+    /// for what the lock needs; those of `open`.
+    pub(super) fn try_lock(
+        &self,
+        holder: &Holder,
+        wanted: &Wanted,
+        open: impl FnOnce() -> Result<OwnedFd, Errno>,
+    ) -> Result<(), Errno> {
+        let mut description = holder.description();
+        if !description.allows(wanted.kind) {
+            self.widen(holder, &mut description, wanted.kind, open)?;
+        }
+        ofd::try_lock(&description.fd, wanted.range, wanted.kind)?;
+        let is_recorded = self.lock().change(holder, |entry| {
+            entry.locks.set(wanted.range, wanted.kind);
+            entry.has_locked = true;
+        });
+        if !is_recorded {
+            // As Linux does where the file was closed while a thread waited for the lock.
+            ofd::unlock(&description.fd, FileRange::ALL)?;
+            return Err(Errno::BADF);
         }
         Ok(())
     }
 
-    /// Forgets `file` where it was opened for a lock that was not given, and says whether its owner has ended.
-    fn settle(&self, inode: NodeId, owner: LockOwner, file: &Arc<OwnerFile>) -> Fate {
-        let mut inodes = self.lock();
-        if file.is_released.load(Ordering::Relaxed) {
-            return Fate::Released;
+    /// Unlocks `range`. Errors: ENOLCK where that would split a lock and there are as many as may be.
+    pub(super) fn unlock(&self, inode: NodeId, owner: LockOwner, range: FileRange) -> Result<(), Errno> {
+        let Some(holder) = self.find(inode, owner) else { return Ok(()) };
+        let description = holder.description();
+        if self.lock().entry_of(&holder).is_some_and(|entry| entry.locks.splits(range)) {
+            self.check_room(inode)?;
         }
-        // Clones are made under the mutex: with two, one is the table's and one the caller's.
-        if !file.has_locked.load(Ordering::Relaxed)
-            && Arc::strong_count(file) == 2
-            && let Some(of_inode) = inodes.get_mut(&inode)
-        {
-            of_inode.remove(&owner);
-            if of_inode.is_empty() {
-                inodes.remove(&inode);
-            }
-            self.count.fetch_sub(1, Ordering::Relaxed);
+        ofd::unlock(&description.fd, range)?;
+        self.lock().change(&holder, |entry| {
+            entry.locks.clear(range);
+            // Most who unlock all of a file have done with it; others lock and unlock the same bytes again and again.
+            entry.has_locked &= !range.is_all();
+        });
+        drop(description);
+        if range.is_all() {
+            self.settle(&holder);
         }
-        Fate::Alive
+        Ok(())
     }
 
-    /// Ends the owners that `choose` takes out of the table.
-    fn take(&self, choose: impl FnOnce(&mut Inodes) -> Option<Vec<Arc<OwnerFile>>>) {
+    /// Forgets `holder` where it was made for a lock that was not given.
+    pub(super) fn settle(&self, holder: &Arc<Holder>) {
+        let mut table = self.lock();
+        // Clones are made under the mutex: with two, one is the table's and one the caller's.
+        let is_idle = table.entry_of(holder).is_some_and(|entry| !entry.has_locked) && Arc::strong_count(holder) == 2;
+        if is_idle {
+            // The caller's clone keeps its descriptor open.
+            self.forget(table.remove(holder.inode, holder.owner).as_slice());
+        }
+    }
+
+    /// Returns the process of the guest that has the lock which the kernel has found in the way of `wanted`, or `None` where
+    /// it is none of ours.
+    pub(super) fn holder_of(&self, wanted: &Wanted, range: FileRange, kind: LockKind) -> Option<u32> {
+        let table = self.lock();
+        let others = || table.inodes.get(&wanted.inode).into_iter().flat_map(|inode| inode.others(wanted.owner));
+        let at = |entry: &Entry| entry.locks.at(range.start());
+        let exact = others().find(|(_, entry)| at(entry) == Some((range, kind)));
+        // Another request may have changed the lock since; whoever holds its first byte now is as good an answer.
+        let found = exact.or_else(|| others().find(|(_, entry)| at(entry).is_some_and(|(_, held)| held == kind)));
+        found.map(|(_, entry)| entry.pid)
+    }
+
+    /// Notes that `holder` waits, until what is returned is dropped.
+    ///
+    /// Errors: EDEADLK where that closes a circle, EBADF where the holder has ended.
+    pub(super) fn begin_wait(&self, holder: &Holder, wanted: &Wanted) -> Result<NotedWait<'_>, Errno> {
+        let mut table = self.lock();
+        if table.entry_of(holder).is_none() {
+            return Err(Errno::BADF);
+        }
+        Ok(NotedWait { owners: self, id: table.begin_wait(wanted)? })
+    }
+
+    /// Ends the locks of `owner` on `inode`.
+    pub(super) fn release(&self, inode: NodeId, owner: LockOwner) {
         if self.count() == 0 {
             return;
         }
-        let files = {
-            let mut inodes = self.lock();
-            let files = choose(&mut inodes).unwrap_or_default();
-            files.iter().for_each(|file| file.is_released.store(true, Ordering::Relaxed));
-            self.count.fetch_sub(files.len(), Ordering::Relaxed);
-            files
+        self.take(|table| table.remove(inode, owner));
+    }
+
+    /// Ends the locks of owners that have locked `inode` through no other open file than `file`.
+    pub(super) fn release_file(&self, inode: NodeId, file: &LockingFile) {
+        self.take(|table| {
+            let has_asked = file.release();
+            let Some(of_inode) = table.inodes.get_mut(&inode).filter(|_| has_asked) else { return Vec::new() };
+            let owners = of_inode.owners.iter_mut();
+            let ended: Vec<_> =
+                owners.filter_map(|(owner, entry)| entry.open_files.remove(file).then_some(*owner)).collect();
+            ended.into_iter().flat_map(|owner| table.remove(inode, owner)).collect()
+        });
+    }
+
+    /// Ends all locks on `inode`.
+    pub(super) fn release_inode(&self, inode: NodeId) {
+        if self.count() == 0 {
+            return;
+        }
+        self.take(|table| {
+            let Some(inode) = table.inodes.remove(&inode) else { return Vec::new() };
+            table.ranges -= inode.ranges;
+            inode.owners.into_values().map(|entry| entry.holder).collect()
+        });
+    }
+
+    /// Ends all locks.
+    pub(super) fn release_all(&self) {
+        self.take(|table| {
+            table.ranges = 0;
+            let inodes = std::mem::take(&mut table.inodes).into_values();
+            inodes.flat_map(|inode| inode.owners.into_values().map(|entry| entry.holder)).collect()
+        });
+    }
+
+    /// Returns the number of holders.
+    pub(super) fn count(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    fn widen(
+        &self,
+        holder: &Holder,
+        description: &mut Description,
+        kind: LockKind,
+        open: impl FnOnce() -> Result<OwnedFd, Errno>,
+    ) -> Result<(), Errno> {
+        // They do not change meanwhile: the caller holds the description.
+        let mut locks = Ranges::default();
+        if let Some(entry) = self.lock().entry_of(holder) {
+            entry.locks.iter().for_each(|(range, kind)| locks.set(range, kind));
+        }
+        description.widen(&locks, kind, open)
+    }
+
+    /// Errors: ENOLCK.
+    fn check_owners(&self, table: &Table, inode: NodeId) -> Result<(), Errno> {
+        let of_inode = table.inodes.get(&inode).map_or(0, |inode| inode.owners.len());
+        let has_room = self.count() < self.limits.owners && of_inode < self.limits.owners_per_inode;
+        if has_room { Ok(()) } else { Err(Errno::NOLCK) }
+    }
+
+    /// Returns whether another lock on `inode` may be taken. Requests that are served at the same time may each take two
+    /// more.
+    ///
+    /// Errors: ENOLCK.
+    pub(super) fn check_room(&self, inode: NodeId) -> Result<(), Errno> {
+        let table = self.lock();
+        let of_inode = table.inodes.get(&inode).map_or(0, |inode| inode.ranges);
+        let has_room = table.ranges < self.limits.ranges && of_inode < self.limits.ranges_per_inode;
+        if has_room { Ok(()) } else { Err(Errno::NOLCK) }
+    }
+
+    /// Ends the holders that `choose` takes out of the table.
+    fn take(&self, choose: impl FnOnce(&mut Table) -> Vec<Arc<Holder>>) {
+        let holders = {
+            let mut table = self.lock();
+            let holders = choose(&mut table);
+            self.forget(&holders);
+            holders
         };
-        for file in files {
-            // The last reference closes the description, and its locks go with it. A thread that waits has another one;
-            // what it gets from now on, it gives back itself, since it finds `is_released`.
-            if Arc::strong_count(&file) > 1
-                && let Err(errno) = ofd::unlock(&*file, FileRange::ALL)
-            {
+        for holder in holders {
+            // Closing the description is not enough: a thread that waits has it open too, and so has a process that is just
+            // being started. What a waiter gets from now on, it gives back itself, since it is not in the table any more.
+            if let Err(errno) = ofd::unlock(&holder.description().fd, FileRange::ALL) {
                 tracing::warn!(%errno, "locks of an owner that has ended stay until its last waiter leaves");
             }
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inodes> {
-        self.inodes.lock().unwrap_or_else(PoisonError::into_inner)
+    fn forget(&self, holders: &[Arc<Holder>]) {
+        self.count.fetch_sub(holders.len(), Ordering::Relaxed);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What became of an owner while a thread used its description.
-#[derive(Debug, PartialEq, Eq)]
-enum Fate {
-    Alive,
-    Released,
+impl Table {
+    /// Returns other owners that have a lock in the way of `wanted`.
+    pub(super) fn in_the_way(&self, wanted: &Wanted) -> impl Iterator<Item = LockOwner> {
+        let others = self.inodes.get(&wanted.inode).into_iter().flat_map(|inode| inode.others(wanted.owner));
+        others.filter(|(_, entry)| entry.locks.keep_out(wanted.range, wanted.kind)).map(|(owner, _)| owner)
+    }
+
+    /// Returns whether the owner of `wanted` is an open file description for certain.
+    pub(super) fn is_description(&self, wanted: &Wanted) -> bool {
+        self.entry(wanted.inode, wanted.owner).is_some_and(|entry| entry.has_several_pids)
+    }
+
+    /// Returns the holder for `wanted` if there is one, with its process noted. Errors: EBADF after RELEASE of `file`.
+    fn meet(&mut self, wanted: &Wanted, file: &LockingFile) -> Option<Result<Arc<Holder>, Errno>> {
+        let entry = self.inodes.get_mut(&wanted.inode)?.owners.get_mut(&wanted.owner)?;
+        // 0 is unknown: a process outside of the mount's namespace.
+        entry.has_several_pids |= entry.pid != wanted.pid && entry.pid != 0 && wanted.pid != 0;
+        entry.pid = wanted.pid;
+        Some(entry.open_files.add(file).map(|()| Arc::clone(&entry.holder)))
+    }
+
+    fn entry(&self, inode: NodeId, owner: LockOwner) -> Option<&Entry> {
+        self.inodes.get(&inode)?.owners.get(&owner)
+    }
+
+    /// Returns the entry of `holder`, or `None` once that has ended.
+    fn entry_of(&self, holder: &Holder) -> Option<&Entry> {
+        self.entry(holder.inode, holder.owner).filter(|entry| std::ptr::eq(&*entry.holder, holder))
+    }
+
+    /// Changes the locks of `holder`; returns false once that has ended.
+    fn change(&mut self, holder: &Holder, act: impl FnOnce(&mut Entry)) -> bool {
+        let Some(inode) = self.inodes.get_mut(&holder.inode) else { return false };
+        let Some(entry) = inode.owners.get_mut(&holder.owner) else { return false };
+        if !std::ptr::eq(&*entry.holder, holder) {
+            return false;
+        }
+        let before = entry.locks.len();
+        act(entry);
+        let after = entry.locks.len();
+        inode.ranges = inode.ranges + after - before;
+        self.ranges = self.ranges + after - before;
+        true
+    }
+
+    fn remove(&mut self, inode: NodeId, owner: LockOwner) -> Vec<Arc<Holder>> {
+        let Some(of_inode) = self.inodes.get_mut(&inode) else { return Vec::new() };
+        let Some(entry) = of_inode.owners.remove(&owner) else { return Vec::new() };
+        of_inode.ranges -= entry.locks.len();
+        self.ranges -= entry.locks.len();
+        if of_inode.owners.is_empty() {
+            self.inodes.remove(&inode);
+        }
+        vec![entry.holder]
+    }
+}
+
+impl Inode {
+    fn others(&self, than: LockOwner) -> impl Iterator<Item = (LockOwner, &Entry)> {
+        self.owners.iter().filter(move |(owner, _)| **owner != than).map(|(owner, entry)| (*owner, entry))
+    }
+}
+
+/// A wait that others can see; it ends when this is dropped.
+pub(super) struct NotedWait<'a> {
+    owners: &'a Owners,
+    id: u64,
+}
+
+impl Drop for NotedWait<'_> {
+    fn drop(&mut self) {
+        self.owners.lock().end_wait(self.id);
+    }
 }

@@ -3,7 +3,8 @@
 use rustix::io::Errno;
 use transom_wire::ops::lk::{FileLock, LK_FLOCK, LkIn};
 
-use crate::sysfd::ofd::{Conflict, FileRange, LockKind};
+use super::Obstacle;
+use crate::sysfd::ofd::{FileRange, LockKind};
 
 /// What GETLK, SETLK or SETLKW asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,17 +36,18 @@ impl Wish {
     }
 }
 
-/// The answer to GETLK: the lock in the way, or none.
+/// Returns the answer to GETLK: the lock in the way, or none.
 ///
-/// The pid is 0, unknown: the lock is another guest's or the host's, whose processes the guest does not know.
-pub fn answer(conflict: Option<Conflict>) -> FileLock {
+/// Linux looks the pid up among those of the mount's namespace, and shows 0 where there is no such process. So it does for
+/// -1, which is what fcntl(2) has for the lock of a description: a lock of the host or of another guest has pid 0 here.
+pub fn answer(obstacle: Option<Obstacle>) -> FileLock {
     let free = FileLock { start: 0.into(), end: 0.into(), type_: (libc::F_UNLCK as u32).into(), pid: 0.into() };
-    conflict.map_or(free, |Conflict { range, kind, .. }| {
+    obstacle.map_or(free, |Obstacle { range, kind, pid }| {
         let type_ = match kind {
             LockKind::Shared => libc::F_RDLCK,
             LockKind::Exclusive => libc::F_WRLCK,
         };
-        FileLock { start: range.start().into(), end: range.end().into(), type_: (type_ as u32).into(), pid: 0.into() }
+        FileLock { start: range.start().into(), end: range.end().into(), type_: (type_ as u32).into(), pid: pid.into() }
     })
 }
 
@@ -71,11 +73,11 @@ mod tests {
     }
 
     #[test]
-    fn answers_have_the_range_and_no_pid() {
+    fn answers_have_the_range_and_the_holder() {
         assert_eq!(answer(None).type_.get(), 2);
         let range = FileRange::new(10, u64::MAX).unwrap();
-        let lock = answer(Some(Conflict { range, kind: LockKind::Exclusive, pid: Some(77) }));
+        let lock = answer(Some(Obstacle { range, kind: LockKind::Exclusive, pid: 77 }));
         assert_eq!((lock.start.get(), lock.end.get()), (10, i64::MAX as u64));
-        assert_eq!((lock.type_.get(), lock.pid.get()), (1, 0));
+        assert_eq!((lock.type_.get(), lock.pid.get()), (1, 77));
     }
 }

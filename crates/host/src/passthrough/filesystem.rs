@@ -115,8 +115,8 @@ impl FileSystem for Passthrough {
         self.do_statfs(nodeid)
     }
 
-    fn release(&self, _: &Context<'_>, nodeid: NodeId, arg: &ReleaseIn) -> Result<(), Errno> {
-        self.do_release(nodeid, arg);
+    fn release(&self, _: &Context<'_>, _: NodeId, arg: &ReleaseIn) -> Result<(), Errno> {
+        self.do_release(arg);
         Ok(())
     }
 
@@ -147,8 +147,8 @@ impl FileSystem for Passthrough {
         self.do_removexattr(nodeid, name)
     }
 
-    fn flush(&self, _: &Context<'_>, nodeid: NodeId, arg: &FlushIn) -> Result<(), Errno> {
-        self.do_flush(nodeid, arg)
+    fn flush(&self, _: &Context<'_>, _: NodeId, arg: &FlushIn) -> Result<(), Errno> {
+        self.do_flush(arg)
     }
 
     fn opendir(&self, _: &Context<'_>, nodeid: NodeId, _: &OpenIn) -> Result<OpenOut, Errno> {
@@ -169,8 +169,8 @@ impl FileSystem for Passthrough {
         self.do_readdirplus(ctx, nodeid, arg, entries)
     }
 
-    fn releasedir(&self, _: &Context<'_>, nodeid: NodeId, arg: &ReleaseIn) -> Result<(), Errno> {
-        self.do_release(nodeid, arg);
+    fn releasedir(&self, _: &Context<'_>, _: NodeId, arg: &ReleaseIn) -> Result<(), Errno> {
+        self.do_release(arg);
         Ok(())
     }
 
@@ -178,16 +178,16 @@ impl FileSystem for Passthrough {
         self.do_fsyncdir(arg)
     }
 
-    fn getlk(&self, _: &Context<'_>, nodeid: NodeId, arg: &LkIn) -> Result<FileLock, Errno> {
-        self.do_getlk(nodeid, arg)
+    fn getlk(&self, _: &Context<'_>, _: NodeId, arg: &LkIn) -> Result<FileLock, Errno> {
+        self.do_getlk(arg)
     }
 
-    fn setlk(&self, ctx: &Context<'_>, nodeid: NodeId, arg: &LkIn) -> Result<(), Errno> {
-        self.do_setlk(ctx, nodeid, arg, false)
+    fn setlk(&self, ctx: &Context<'_>, _: NodeId, arg: &LkIn) -> Result<(), Errno> {
+        self.do_setlk(ctx, arg, false)
     }
 
-    fn setlkw(&self, ctx: &Context<'_>, nodeid: NodeId, arg: &LkIn) -> Result<(), Errno> {
-        self.do_setlk(ctx, nodeid, arg, true)
+    fn setlkw(&self, ctx: &Context<'_>, _: NodeId, arg: &LkIn) -> Result<(), Errno> {
+        self.do_setlk(ctx, arg, true)
     }
 
     fn access(&self, ctx: &Context<'_>, nodeid: NodeId, mask: u32) -> Result<(), Errno> {

@@ -9,7 +9,7 @@ use std::{
 };
 
 use rustix::fs::fstatfs;
-use transom_wire::{Handle, NodeId, ids::LockOwner};
+use transom_wire::{Handle, NodeId};
 
 use super::{
     buffered::Buffered,
@@ -17,22 +17,18 @@ use super::{
     dir_stream::DirStream,
     slab::{self, Slab},
 };
-use crate::Errno;
+use crate::{Errno, locks::LockingFile};
 
 /// Shards, so that workers seldom meet at one lock.
 const SHARD_COUNT: u32 = 8;
-
-/// Owners of locks that are noted for one open file: a forked program shares one among a few processes.
-const LOCK_OWNERS_MAX: usize = 1024;
 
 /// A file that is open.
 #[derive(Debug)]
 pub(super) struct OpenFile {
     pub(super) fd: OwnedFd,
     pub(super) nodeid: NodeId,
-    /// Who has taken POSIX locks through this file: its last close ends these, and for a lock of the open file description,
-    /// which has an owner of its own, Linux says so in no other way.
-    lock_owners: Mutex<Vec<LockOwner>>,
+    /// Says when POSIX locks end that were taken through this file.
+    pub(super) locking: LockingFile,
     /// The host's file system has no reads that refuse to wait: they are not tried again.
     pub(super) waits_to_read: AtomicBool,
     /// The host's file system has no writes that refuse to wait: they are not tried again.
@@ -43,25 +39,12 @@ pub(super) struct OpenFile {
 }
 
 impl OpenFile {
-    /// Notes that `owner` takes a POSIX lock through this file.
-    pub(super) fn add_lock_owner(&self, owner: LockOwner) {
-        let mut owners = self.lock_owners.lock().unwrap_or_else(PoisonError::into_inner);
-        if !owners.contains(&owner) && owners.len() < LOCK_OWNERS_MAX {
-            owners.push(owner);
-        }
-    }
-
     /// Whether the file system has no disk behind it, so that there is nothing to wait for in fsync(2).
     pub(super) fn is_in_memory(&self) -> bool {
         const TMPFS: u32 = 0x0102_1994;
         const RAMFS: u32 = 0x8584_58f6;
         let find_out = || fstatfs(&self.fd).is_ok_and(|stat| matches!(stat.f_type as u32, TMPFS | RAMFS));
         *self.is_in_memory.get_or_init(find_out)
-    }
-
-    /// Takes all that were noted.
-    pub(super) fn take_lock_owners(&self) -> Vec<LockOwner> {
-        std::mem::take(&mut *self.lock_owners.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -117,7 +100,7 @@ impl Handles {
         let file = OpenFile {
             fd,
             nodeid,
-            lock_owners: Mutex::default(),
+            locking: LockingFile::default(),
             waits_to_read: AtomicBool::default(),
             waits_to_write: AtomicBool::default(),
             is_in_memory: OnceLock::new(),

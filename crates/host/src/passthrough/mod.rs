@@ -182,7 +182,7 @@ fn locks(config: &Config, limit: usize) -> Result<(Option<Locks>, usize), Error>
     }
     let usual = locks::Limits::default();
     let owners = if config.posix_lock { usual.owners.min(limit / 8) } else { 0 };
-    let limits = locks::Limits { owners, owners_per_inode: usual.owners_per_inode.min(owners) };
+    let limits = locks::Limits { owners, owners_per_inode: usual.owners_per_inode.min(owners), ..usual };
     Ok((Some(Locks::new(limits).map_err(Error::Locks)?), owners))
 }
 

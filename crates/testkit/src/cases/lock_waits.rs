@@ -25,7 +25,6 @@ pub(super) const CASES: &[Definition] = &[
     case("lock-waits/an-interrupted-wait-leaves-no-lock-behind", nothing_left),
     case("lock-waits/eight-waiters-are-all-granted-in-turn", many_waiters),
     case("lock-waits/other-operations-go-on-while-a-lock-waits", others_go_on),
-    case("lock-waits/two-processes-waiting-for-each-other-are-told-where-it-is-seen", deadlock),
 ];
 
 use LockKind::{None as Unlock, Read, Write};
@@ -33,8 +32,6 @@ use LockOwner::{Description, Process};
 
 /// How long a lock is held so that a waiter most likely waits; no result depends on it.
 const HELD: Duration = Duration::from_millis(20);
-/// A deadlock that was not refused by then never will be.
-const UNSEEN: Duration = Duration::from_secs(5);
 
 fn flock(t: &Case<'_>) -> Outcome {
     t.put("f", "x")?;
@@ -347,43 +344,4 @@ fn others_go_on(t: &Case<'_>) -> Outcome {
             Ok(file.lock(Process, Unlock, 0, 10)?)
         },
     )
-}
-
-fn deadlock(t: &Case<'_>) -> Outcome {
-    t.kernel()?;
-    t.put("f", "x")?;
-    let file = t.open("f", OFlags::RDWR)?;
-    file.lock(Process, Write, 0, 1)?;
-    t.step("the other holds 1 and waits for 0; this one waits for 1");
-    let (ready, is_ready) = mpsc::channel();
-    let (ended, has_ended) = mpsc::channel();
-    let me = signals::Thread::current();
-    let fs: &Fs<'_> = t;
-    let (mine, theirs) = std::thread::scope(|scope| {
-        let other = scope.spawn(move || {
-            fs.other_process(move |t| {
-                let theirs = t.open("f", OFlags::RDWR)?;
-                theirs.lock(Process, Write, 1, 1)?;
-                let _ = ready.send(signals::Thread::current());
-                Ok(theirs.lock_waiting(Process, Write, 0, 1))
-            })
-        });
-        let other_thread = is_ready.recv().map_err(|_| Stop::fail("the other did not start"))?;
-        // A file system that does not see the deadlock would keep both for ever.
-        scope.spawn(move || {
-            while has_ended.recv_timeout(UNSEEN) == Err(mpsc::RecvTimeoutError::Timeout) {
-                me.interrupt();
-                other_thread.interrupt();
-            }
-        });
-        let mine = file.lock_waiting(Process, Write, 1, 1);
-        file.lock(Process, Unlock, 0, 0)?;
-        let theirs = other.join().unwrap_or_else(|_| Err(Stop::fail("the other panicked")))?;
-        let _ = ended.send(());
-        Ok::<_, Stop>((mine, theirs))
-    })?;
-    t.step("one of them is refused");
-    let refusals = [mine, theirs].iter().filter(|result| **result == Err(Errno::DEADLK)).count();
-    t.observe("refused-with-edeadlk", refusals);
-    Ok(())
 }

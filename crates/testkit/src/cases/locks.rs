@@ -1,8 +1,10 @@
 //! Locks on ranges of bytes: by process (POSIX) and by open file description (OFD).
 
+use std::sync::mpsc;
+
 use super::prelude::*;
 use crate::client::{Lock, LockKind, LockOwner};
-use crate::fs::File;
+use crate::fs::{File, Fs};
 
 pub(super) const CASES: &[Definition] = &[
     case("locks/process-write-lock-keeps-another-process-out", write_excludes),
@@ -15,6 +17,7 @@ pub(super) const CASES: &[Definition] = &[
     case("locks/process-upgrade-and-downgrade", upgrade),
     case("locks/process-any-close-drops-the-locks-of-the-process", close_drops),
     case("locks/process-end-drops-its-locks", exit_drops),
+    case("locks/process-lock-outlives-a-handle-that-it-closed-and-a-child-has", outlives_closed),
     case("locks/process-locks-are-not-inherited", not_inherited),
     case("locks/process-lock-needs-a-handle-of-its-kind", needs_mode),
     case("locks/process-locks-at-large-offsets", large_offsets),
@@ -23,6 +26,7 @@ pub(super) const CASES: &[Definition] = &[
     case("locks/description-conflicts-within-one-process", description_conflicts),
     case("locks/description-survives-the-close-of-another-handle", description_survives),
     case("locks/description-is-inherited-and-shared", description_inherited),
+    case("locks/description-lock-ends-with-the-last-handle-wherever-that-is", description_last),
     case("locks/description-and-process-locks-conflict", mixed),
     case("locks/of-a-directory-are-refused-for-writing", directory),
 ];
@@ -167,6 +171,50 @@ fn exit_drops(t: &Case<'_>) -> Outcome {
     Ok(file.lock(Process, Write, 0, 10)?)
 }
 
+/// Runs `body` while another process has inherited `file`, which ends with that process before `after` begins.
+fn while_inherited<'c>(
+    t: &Case<'c>,
+    file: File<'c>,
+    body: impl FnOnce(File<'c>) -> Outcome,
+    after: impl FnOnce() -> Outcome,
+) -> Outcome {
+    let (began, has_begun) = mpsc::channel();
+    let (end, may_end) = mpsc::channel::<()>();
+    let fs: &Fs<'_> = t;
+    std::thread::scope(|scope| {
+        let child = scope.spawn(move || {
+            fs.other_process(move |_| {
+                let _ = began.send(());
+                let _ = may_end.recv();
+                Ok(())
+            })
+        });
+        has_begun.recv().map_err(|_| Stop::fail("the child did not start"))?;
+        let outcome = body(file);
+        drop(end);
+        child.join().unwrap_or_else(|_| Err(Stop::fail("the child panicked")))?;
+        outcome
+    })?;
+    after()
+}
+
+fn outlives_closed(t: &Case<'_>) -> Outcome {
+    let file = shared_file(t)?;
+    file.lock(Process, Write, 0, 10)?;
+    t.step("a child inherits the handle; here it is closed, the file is opened and locked again, and the child ends");
+    let mut again = None;
+    let lock_again = |file: File<'_>| {
+        file.close()?;
+        other_asks(t, Process, Write, 0, 10)??;
+        again.insert(t.open("f", OFlags::RDWR)?).lock(Process, Write, 0, 10)?;
+        Ok(())
+    };
+    while_inherited(t, file, lock_again, || conflict(other_asks(t, Process, Write, 0, 10)?))?;
+    t.step("the close of the second handle drops it");
+    again.into_iter().try_for_each(File::close)?;
+    Ok(other_asks(t, Process, Write, 0, 10)??)
+}
+
 fn not_inherited(t: &Case<'_>) -> Outcome {
     let file = shared_file(t)?;
     file.lock(Process, Write, 0, 10)?;
@@ -259,6 +307,21 @@ fn description_inherited(t: &Case<'_>) -> Outcome {
     t.step("a child lets it go");
     t.other_process(|t| Ok(t.inherited(&file).lock(Description, Unlock, 0, 10)?))?;
     Ok(other_asks(t, Description, Write, 0, 10)??)
+}
+
+fn description_last(t: &Case<'_>) -> Outcome {
+    let file = shared_file(t)?;
+    file.lock(Description, Write, 0, 10)?;
+    t.step("closed here, and a child still has it");
+    let close = |file: File<'_>| {
+        file.close()?;
+        conflict(other_asks(t, Description, Write, 0, 10)?)
+    };
+    let free = || {
+        t.step("the child has ended");
+        Ok(t.open("f", OFlags::RDWR)?.lock_waiting(Description, Write, 0, 10)?)
+    };
+    while_inherited(t, file, close, free)
 }
 
 fn mixed(t: &Case<'_>) -> Outcome {

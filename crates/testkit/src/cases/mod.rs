@@ -6,9 +6,11 @@ mod acls;
 mod copies;
 mod create;
 mod data;
+mod deadlocks;
 mod directories;
 mod links;
 mod load;
+mod lock_sections;
 mod lock_waits;
 mod locks;
 mod mappings;
@@ -41,7 +43,9 @@ const SUBJECTS: &[&[Definition]] = &[
     copies::CASES,
     unlinked::CASES,
     locks::CASES,
+    lock_sections::CASES,
     lock_waits::CASES,
+    deadlocks::CASES,
     xattrs::CASES,
     acls::CASES,
     special::CASES,

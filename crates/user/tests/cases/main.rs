@@ -90,14 +90,12 @@ fn cases_by_paths_through_a_small_window_give_what_the_bare_directory_gives() {
 }
 
 #[test]
-fn lock_cases_by_paths_on_virtiofsd_which_keeps_none_give_what_the_bare_directory_gives() {
-    let Some(program) = common::peer() else {
-        println!("SKIPPED: {}", common::NO_PEER);
-        return;
-    };
-    let (dir, mount) = mount(&program);
-    judge_some(Arc::new(Paths::new(&mount)), &LOCKS, &["library-guest.allow"]);
-    drop(dir);
+fn lock_cases_by_paths_on_daemons_that_keep_none_give_what_the_bare_directory_gives() {
+    for program in common::daemons() {
+        let (dir, mount) = mount(&program);
+        judge_some(Arc::new(Paths::new(&mount)), &LOCKS, &["library-guest.allow", "library-paths.allow"]);
+        drop(dir);
+    }
 }
 
 #[test]

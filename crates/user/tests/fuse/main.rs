@@ -6,6 +6,7 @@ mod direct;
 mod lasting;
 mod liar;
 mod load;
+mod locks;
 mod passthrough;
 mod reconnect;
 mod restore;

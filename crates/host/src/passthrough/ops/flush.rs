@@ -1,7 +1,7 @@
 //! FLUSH.
 
 use rustix::io::fcntl_dupfd_cloexec;
-use transom_wire::{Handle, NodeId, ids::LockOwner, ops::flush::FlushIn};
+use transom_wire::{Handle, ids::LockOwner, ops::flush::FlushIn};
 
 use crate::{
     Errno,
@@ -9,12 +9,13 @@ use crate::{
 };
 
 impl Passthrough {
-    /// Closes a descriptor of the file as the guest did: file systems that write late tell their errors then.
-    pub(in crate::passthrough) fn do_flush(&self, nodeid: NodeId, arg: &FlushIn) -> Result<(), Errno> {
-        if let Some(locks) = &self.locks {
-            locks.release_owner(nodeid, LockOwner(arg.lock_owner));
-        }
+    /// Closes a descriptor of the file as the guest did: file systems that write late tell their errors then. As every close
+    /// by a process, that ends all of its POSIX locks on the file.
+    pub(in crate::passthrough) fn do_flush(&self, arg: &FlushIn) -> Result<(), Errno> {
         let file = self.handles.file(Handle::from(arg.fh))?;
+        if let Some(locks) = &self.locks {
+            locks.release_owner(file.nodeid, LockOwner(arg.lock_owner));
+        }
         let copy = self.inodes.with_room(|| fcntl_dupfd_cloexec(&file.fd, 0))?;
         close(copy)
     }

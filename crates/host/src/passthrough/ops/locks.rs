@@ -9,43 +9,35 @@ use transom_wire::{
 use crate::{
     Errno,
     locks::{
-        Locks, open_for_locks,
+        Locks, Wanted, open_for_locks,
         words::{Wish, answer},
     },
     passthrough::Passthrough,
     server::{Context, Patience},
+    sysfd::ofd::LockKind,
 };
 
 impl Passthrough {
-    pub(in crate::passthrough) fn do_getlk(&self, nodeid: NodeId, arg: &LkIn) -> Result<FileLock, Errno> {
+    pub(in crate::passthrough) fn do_getlk(&self, arg: &LkIn) -> Result<FileLock, Errno> {
         let (locks, wish) = self.wish(arg)?;
         let kind = wish.kind.filter(|_| !wish.is_flock).ok_or(Errno::INVAL)?;
         let file = self.handles.file(Handle::from(arg.fh))?;
-        locks.get(nodeid, LockOwner(arg.owner), wish.range, kind, &file.fd).map(answer)
+        locks.get(&wanted(file.nodeid, arg, &wish, kind), &file.fd).map(answer)
     }
 
     /// SETLK, and SETLKW where it may wait.
-    pub(in crate::passthrough) fn do_setlk(
-        &self,
-        ctx: &Context<'_>,
-        nodeid: NodeId,
-        arg: &LkIn,
-        waits: bool,
-    ) -> Result<(), Errno> {
+    pub(in crate::passthrough) fn do_setlk(&self, ctx: &Context<'_>, arg: &LkIn, waits: bool) -> Result<(), Errno> {
         let (locks, wish) = self.wish(arg)?;
         let file = self.handles.file(Handle::from(arg.fh))?;
         let waits = waits && ctx.patience == Patience::MayBlock;
-        let owner = LockOwner(arg.owner);
-        if !wish.is_flock && wish.kind.is_some() {
-            file.add_lock_owner(owner);
-        }
         let open = || self.inodes.with_room(|| open_for_locks(&self.proc_fds, &file.fd));
+        let wanted = |kind| wanted(file.nodeid, arg, &wish, kind);
         match (wish.is_flock, wish.kind) {
             (true, Some(kind)) if waits => locks.flock_waiting(ctx.unique, &file.fd, kind),
             (true, kind) => locks.flock(&file.fd, kind),
-            (false, None) => locks.unset(nodeid, owner, wish.range),
-            (false, Some(kind)) if waits => locks.set_waiting(ctx.unique, nodeid, owner, wish.range, kind, open),
-            (false, Some(kind)) => locks.set(nodeid, owner, wish.range, kind, open),
+            (false, None) => locks.unset(file.nodeid, LockOwner(arg.owner), wish.range),
+            (false, Some(kind)) if waits => locks.set_waiting(ctx.unique, &wanted(kind), &file.locking, open),
+            (false, Some(kind)) => locks.set(&wanted(kind), &file.locking, open),
         }
     }
 
@@ -73,4 +65,8 @@ impl Passthrough {
             _ => Err(Errno::NOSYS),
         }
     }
+}
+
+fn wanted(inode: NodeId, arg: &LkIn, wish: &Wish, kind: LockKind) -> Wanted {
+    Wanted { inode, owner: LockOwner(arg.owner), pid: arg.lk.pid.get(), range: wish.range, kind }
 }

@@ -1,7 +1,7 @@
 //! RELEASE and RELEASEDIR.
 
 use transom_wire::{
-    Handle, NodeId,
+    Handle,
     ids::LockOwner,
     ops::release::{RELEASE_FLUSH, ReleaseIn},
 };
@@ -9,15 +9,16 @@ use transom_wire::{
 use crate::passthrough::Passthrough;
 
 impl Passthrough {
-    /// A flock goes with the open file by itself; POSIX locks that were taken through it are given back.
-    pub(in crate::passthrough) fn do_release(&self, nodeid: NodeId, arg: &ReleaseIn) {
-        if let Some(locks) = &self.locks {
+    /// Ends a handle. A flock goes with the open file by itself. A POSIX lock goes where FLUSH has not ended it before, and
+    /// its owner has locked through no other open file since.
+    pub(in crate::passthrough) fn do_release(&self, arg: &ReleaseIn) {
+        if let Some(locks) = &self.locks
+            && let Ok(file) = self.handles.file(Handle::from(arg.fh))
+        {
             if arg.release_flags.get() & RELEASE_FLUSH != 0 {
-                locks.release_owner(nodeid, LockOwner(arg.lock_owner));
+                locks.release_owner(file.nodeid, LockOwner(arg.lock_owner));
             }
-            let file = self.handles.file(Handle::from(arg.fh));
-            let owners = file.map_or_else(|_| Vec::new(), |file| file.take_lock_owners());
-            owners.into_iter().for_each(|owner| locks.release_owner(nodeid, owner));
+            locks.release_file(file.nodeid, &file.locking);
         }
         self.handles.remove(Handle::from(arg.fh));
     }
