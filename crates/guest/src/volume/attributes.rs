@@ -11,7 +11,7 @@ use transom_wire::{
 use zerocopy::FromZeros;
 
 use super::{Inode, OpenFile, Volume};
-use crate::{Errno, Platform, cache::Validity, session::Caller};
+use crate::{Errno, Platform, cache::Validity, dax::Change, session::Caller};
 
 /// What to do with one of the times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -71,7 +71,7 @@ impl<P: Platform> Volume<P> {
         }
         arg.valid = valid.bits().into();
         let size_lock = set.size.map(|_| inode.size_lock.lock());
-        let _blocked = set.size.and_then(|size| inode.block_to_truncate(size));
+        let blocked = set.size.and_then(|size| inode.block_to_truncate(size));
         if set.mtime != SetTime::Keep {
             inode.time_is_set();
         }
@@ -87,6 +87,9 @@ impl<P: Platform> Volume<P> {
         }
         match result {
             Ok(out) => {
+                if let (Some(blocked), Some(len_bytes)) = (&blocked, set.size) {
+                    blocked.changed(Change::Cut { len_bytes });
+                }
                 inode.keep_changed(&out, announced_at);
                 Ok(out.attr)
             }

@@ -17,6 +17,7 @@ use super::{Inode, Volume, mapped::Stream};
 use crate::{
     Errno, Platform,
     cache::{CacheMode, sequence::Sequence},
+    dax::Change,
     session::Caller,
     sync::{Mutex, rank},
 };
@@ -52,7 +53,7 @@ impl<P: Platform> Volume<P> {
     pub fn open(&self, caller: &Caller<'_>, inode: &Arc<Inode<P>>, flags: u32) -> Result<Arc<OpenFile<P>>, Errno> {
         let is_truncated = flags & O_TRUNC != 0;
         let _size = is_truncated.then(|| inode.size_lock.lock());
-        let _blocked = is_truncated.then(|| inode.block_to_truncate(0));
+        let blocked = if is_truncated { inode.block_to_truncate(0) } else { None };
         if is_truncated {
             inode.write_dirty_locked();
             inode.changed();
@@ -63,6 +64,9 @@ impl<P: Platform> Volume<P> {
             inode.changed();
         }
         let file = OpenFile::new(Arc::clone(inode), &result?, flags);
+        if let Some(blocked) = &blocked {
+            blocked.changed(Change::Cut { len_bytes: 0 });
+        }
         let keeps = file.open_flags.contains(OpenFlags::KEEP_CACHE) || self.shared.options.mode == CacheMode::Always;
         if !keeps {
             // Who opens a file sees what was written before that.

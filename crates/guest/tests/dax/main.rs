@@ -5,6 +5,8 @@
 mod fake;
 mod hostile;
 mod model;
+mod unflushed;
+mod unlocked;
 
 #[path = "../session/memory.rs"]
 mod memory;

@@ -59,7 +59,11 @@ impl Backing for Local {
     type Lent<'a> = Part;
 
     fn len_bytes(&self, _: u64) -> Result<u64, Errno> {
-        Ok(self.file.metadata().unwrap().len())
+        Ok(self.known_len_bytes())
+    }
+
+    fn known_len_bytes(&self) -> u64 {
+        self.file.metadata().unwrap().len()
     }
 
     fn lend(&self, index: u64, _: bool) -> Result<Place<Part>, Errno> {
