@@ -219,6 +219,14 @@ pub(crate) fn share(ranges: u64) -> (TempDir, Arc<FakeWindow>, Fs<Ticking>) {
 
 /// As [`share`], with the server.
 pub(crate) fn share_with_peer(ranges: u64) -> (TempDir, Arc<FakeWindow>, Fs<Ticking>, Arc<Peer<Passthrough>>) {
+    share_on(Arc::default(), ranges)
+}
+
+/// As [`share_with_peer`], on any platform.
+pub(crate) fn share_on<P: Platform>(
+    platform: Arc<P>,
+    ranges: u64,
+) -> (TempDir, Arc<FakeWindow>, Fs<P>, Arc<Peer<Passthrough>>) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("file");
     let file = File::options().read(true).write(true).create_new(true).open(path).unwrap();
@@ -234,7 +242,7 @@ pub(crate) fn share_with_peer(ranges: u64) -> (TempDir, Arc<FakeWindow>, Fs<Tick
     let peer = Peer::new(Passthrough::open(dir.path(), config).unwrap());
     let channel = Arc::new(Windowed { peer: Arc::clone(&peer), window: Arc::clone(&window) });
     let wishes = Wishes::default().with(InitFlags::MAP_ALIGNMENT);
-    let session = Session::begin(channel, Arc::default(), wishes).unwrap();
+    let session = Session::begin(channel, platform, wishes).unwrap();
     let options = CacheOptions { mode: CacheMode::Auto, ..CacheOptions::default() };
     let dax = DaxOptions { dax: Dax::Always, size_min_bytes: 0 };
     let memory = Arc::clone(&window) as Arc<dyn WindowMemory>;
