@@ -26,6 +26,7 @@ pub mod platform;
 mod queue;
 pub mod ring;
 pub mod session;
+mod shared_copy;
 mod sync;
 pub mod transport;
 pub mod volume;

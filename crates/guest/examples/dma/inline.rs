@@ -68,7 +68,7 @@ impl Transport for Inline {
         }
     }
 
-    fn wait(&self, _: u16, _: Option<u64>) -> Result<(), TransportError> {
+    fn wait(&self, _: u16, _: u64, _: Option<u64>) -> Result<(), TransportError> {
         std::thread::yield_now();
         Ok(())
     }

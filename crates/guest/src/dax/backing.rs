@@ -1,7 +1,7 @@
 //! A file of a volume, for those who map it: its ranges of the window.
 
 use alloc::sync::Arc;
-use core::{ops::Range, ptr::NonNull};
+use core::{cell::Cell, ops::Range, ptr::NonNull};
 
 use super::{
     Access, Pin,
@@ -19,15 +19,17 @@ const STATX_ATTR_DAX: u64 = 0x20_0000;
 /// STATX_BASIC_STATS of statx(2).
 const STATX_BASIC_STATS: u32 = 0x7ff;
 
-/// An inode as what is mapped.
+/// An inode as what is mapped, for one fault.
 pub struct FileBacking<'i, P: Platform> {
     inode: &'i Arc<Inode<P>>,
+    /// The size that was returned last. A range that is lent keeps this guest from cutting the file there.
+    len_bytes: Cell<u64>,
 }
 
 impl<'i, P: Platform> FileBacking<'i, P> {
-    /// Of `inode`, which has ranges.
+    /// Takes `inode`, which has ranges.
     pub fn new(inode: &'i Arc<Inode<P>>) -> Self {
-        Self { inode }
+        Self { inode, len_bytes: Cell::new(0) }
     }
 }
 
@@ -37,13 +39,19 @@ impl<P: Platform> Backing for FileBacking<'_, P> {
     where
         Self: 'a;
 
-    /// What was last told is good enough where it is long enough: beyond the real end the memory has no pages.
+    /// What was last told is good enough if it is long enough: beyond the real end the memory has no pages.
     fn len_bytes(&self, wanted: u64) -> Result<u64, Errno> {
-        let known = self.inode.last_size();
-        if known >= wanted {
-            return Ok(known);
+        let mut len_bytes = self.inode.last_size();
+        if len_bytes < wanted {
+            len_bytes = self.inode.ask_attributes(&Caller::default(), None)?.size.get();
         }
-        self.inode.ask_attributes(&Caller::default(), None).map(|attr| attr.size.get())
+        self.len_bytes.set(len_bytes);
+        Ok(len_bytes)
+    }
+
+    /// The answer counts even if another change has overtaken it, so that it is not kept with the inode.
+    fn known_len_bytes(&self) -> u64 {
+        self.len_bytes.get().max(self.inode.last_size())
     }
 
     fn lend(&self, index: u64, is_write: bool) -> Result<Place<Pin<'_, P>>, Errno> {

@@ -114,7 +114,11 @@ impl Backing for Disk {
     type Lent<'a> = At<'a>;
 
     fn len_bytes(&self, _: u64) -> Result<u64, Errno> {
-        Ok(*self.pages.borrow() * PAGE_LEN)
+        Ok(self.known_len_bytes())
+    }
+
+    fn known_len_bytes(&self) -> u64 {
+        *self.pages.borrow() * PAGE_LEN
     }
 
     fn lend(&self, index: u64, is_write: bool) -> Result<Place<At<'_>>, Errno> {

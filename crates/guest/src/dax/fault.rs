@@ -90,10 +90,15 @@ pub trait Backing {
     where
         Self: 'a;
 
-    /// The size of the file, in bytes. Where what is known is below `wanted`, the server is asked.
+    /// Returns the size of the file, in bytes. Asks the server if the size that is known is below `wanted`.
     fn len_bytes(&self, wanted: u64) -> Result<u64, Errno>;
 
-    /// The 2 MiB number `index` of the file, for stores where `is_write`: a hole is then filled first. Blocks until it is there.
+    /// Returns the size of the file as it is known, in bytes. Sends nothing: an entry is locked. At least what
+    /// [`Self::len_bytes`] returned last, unless the file was cut since.
+    fn known_len_bytes(&self) -> u64;
+
+    /// Returns the 2 MiB number `index` of the file, for stores if `is_write`: a hole is then filled first. Blocks until the
+    /// memory is there.
     fn lend(&self, index: u64, is_write: bool) -> Result<Place<Self::Lent<'_>>, Errno>;
 }
 
@@ -122,7 +127,7 @@ pub trait View: Send + Sync {
 /// Serves a fault of the mapping `view`.
 ///
 /// `unmap` takes pages out of every mapping of the file. Blocks while another fault has the entry, and while the file's memory is
-/// fetched.
+/// fetched. Asks for nothing while it has the entry itself.
 pub fn fault<P: Platform, B: Backing>(
     tree: &Tree<P>,
     backing: &B,
@@ -144,31 +149,45 @@ fn serve<P: Platform, B: Backing>(
     // A copy of 2 MiB for the sake of one store would be waste.
     let order = if intent == Intent::Copy { Order::Small } else { order };
     let wanted = Fault { order, ..wanted };
-    match fits(backing, view, order, page)? {
-        Fit::Inside => {}
-        Fit::Partly => return Ok(Outcome::FallBack),
-        Fit::Outside => return Ok(Outcome::OutOfFile),
-    }
     let is_store = matches!(intent, Intent::Store | Intent::StoreSync);
-    let place = backing.lend(Order::Huge.first_page(page) / PAGES_PER_HUGE, is_store)?;
-    let mut entry = match tree.grab(page, order, is_store, unmap) {
-        Grab::Locked(entry) => entry,
-        Grab::FallBack => return Ok(Outcome::FallBack),
-    };
-    // What cuts the file takes entries out after that: either it is seen here, or the entry is found there.
-    if matches!(fits(backing, view, Order::Small, page)?, Fit::Outside) {
-        return Ok(Outcome::OutOfFile);
+    loop {
+        match fits(backing, view, order, page)? {
+            Fit::Inside => {}
+            Fit::Partly => return Ok(Outcome::FallBack),
+            Fit::Outside => return Ok(Outcome::OutOfFile),
+        }
+        let place = backing.lend(Order::Huge.first_page(page) / PAGES_PER_HUGE, is_store)?;
+        let is_unsettled = intent == Intent::StoreSync && matches!(&place, Place::Lent(lent) if lent.is_unstable());
+        // Asked for once more, since the file may have been cut before its memory was lent; and for the end of the 2 MiB, which
+        // decides how much is settled.
+        let last_page = if is_unsettled { order.pages(page).end - 1 } else { page };
+        if backing.len_bytes(first_byte_of(last_page) + 1)? <= first_byte_of(page) {
+            return Ok(Outcome::OutOfFile);
+        }
+        let mut entry = match tree.grab(page, order, is_store, unmap) {
+            Grab::Locked(entry) => entry,
+            Grab::FallBack => return Ok(Outcome::FallBack),
+        };
+        // Whoever cuts the file takes entries out after the new size is known: either the size is seen here, or the entry is
+        // found there.
+        if backing.known_len_bytes() <= first_byte_of(page) {
+            continue;
+        }
+        let Place::Lent(lent) = &place else { return zeros(&mut entry, view, wanted) };
+        if entry.kind() == Kind::Zero {
+            unmap(entry.pages());
+        }
+        entry.set_kind(Kind::Real);
+        if is_unsettled {
+            return settle(&entry, backing, lent, wanted);
+        }
+        install(&mut entry, view, lent, wanted)?;
+        return Ok(Outcome::Installed);
     }
-    let Place::Lent(lent) = &place else { return zeros(&mut entry, view, wanted) };
-    if entry.kind() == Kind::Zero {
-        unmap(entry.pages());
-    }
-    entry.set_kind(Kind::Real);
-    if intent == Intent::StoreSync && lent.is_unstable() {
-        return settle(&entry, backing, lent, wanted);
-    }
-    install(&mut entry, view, lent, wanted)?;
-    Ok(Outcome::Installed)
+}
+
+fn first_byte_of(page: u64) -> u64 {
+    page.saturating_mul(PAGE_LEN)
 }
 
 /// Has the pages of a fault get their places on the storage.
@@ -183,7 +202,7 @@ fn settle<P: Platform, B: Backing>(
 ) -> Result<Outcome, Errno> {
     let order = wanted.order.min(entry.order());
     let pages = order.pages(wanted.page);
-    if order == Order::Huge && backing.len_bytes(pages.end * PAGE_LEN)?.div_ceil(PAGE_LEN) < pages.end {
+    if order == Order::Huge && backing.known_len_bytes().div_ceil(PAGE_LEN) < pages.end {
         return Ok(Outcome::FallBack);
     }
     let first = pages.start % PAGES_PER_HUGE;
@@ -259,7 +278,7 @@ enum Fit {
 }
 
 fn fits<B: Backing>(backing: &B, view: &dyn View, order: Order, page: u64) -> Result<Fit, Errno> {
-    let wanted = page.saturating_mul(PAGE_LEN).saturating_add(1);
+    let wanted = first_byte_of(page).saturating_add(1);
     let pages = backing.len_bytes(wanted)?.div_ceil(PAGE_LEN);
     Ok(if page >= pages {
         Fit::Outside

@@ -5,8 +5,10 @@ use core::ops::Range;
 
 use super::{
     PageTables,
-    entry::{Order, PAGE_LEN, PAGES_PER_HUGE, Tree},
+    entry::{LockedAll, Order, PAGE_LEN, PAGES_PER_HUGE, Tree},
     fault::{Backing, Fault, Outcome, View, fault, finish_sync},
+    pin::Change,
+    unflushed::Unflushed,
 };
 use crate::{
     Errno, Platform,
@@ -14,14 +16,18 @@ use crate::{
 };
 
 /// What the mappings of one file have in common.
+///
+/// It also records which pages were stored to and not flushed since. That record outlives the pages' entries and the mappings.
 pub struct Mapped<P: Platform> {
     tree: Tree<P>,
     views: Mutex<P, { rank::LEAF }, Vec<Arc<dyn View>>>,
+    /// Pages that were stored to and have lost their entries, or are being flushed.
+    unflushed: Mutex<P, { rank::LEAF }, Unflushed>,
 }
 
 impl<P: Platform> Default for Mapped<P> {
     fn default() -> Self {
-        Self { tree: Tree::default(), views: Mutex::default() }
+        Self { tree: Tree::default(), views: Mutex::default(), unflushed: Mutex::default() }
     }
 }
 
@@ -36,7 +42,8 @@ impl<P: Platform> Mapped<P> {
         self.views.lock().push(view);
     }
 
-    /// Ends that: nothing is installed in `view` any more. With the last view all entries go.
+    /// Detaches `view`, in which nothing is installed any more. The last view takes all entries with it; what was stored stays
+    /// recorded.
     pub fn detach(&self, view: &Arc<dyn View>) {
         let mut views = self.views.lock();
         let place = views.iter().position(|other| Arc::ptr_eq(other, view));
@@ -78,30 +85,56 @@ impl<P: Platform> Mapped<P> {
         }
     }
 
-    /// Flushes what was stored to `pages`, to within an entry: has the next store to each fault, then calls `flush` with them, and
-    /// takes the mark away where that succeeds. Stores meanwhile mark anew.
+    /// Flushes what was stored to `pages`, rounded out to 2 MiB, wherever those pages are now: calls `flush` with every page that
+    /// was stored to since it was last flushed. The next store to each of them faults. Stores during a flush count as new ones.
     ///
-    /// Waits for faults under way.
+    /// No entry is locked during `flush`, which may send requests and wait. The pages need not lie in the window any more: whoever
+    /// flushes by address pins them first. Nor need a page of an entry of 2 MiB lie within the file.
+    ///
+    /// Blocks while a fault has one of the entries.
+    ///
+    /// # Errors
+    /// The first one of `flush`; the pages stay recorded then.
     pub fn write_back(
         &self,
         pages: Range<u64>,
         mut flush: impl FnMut(Range<u64>) -> Result<(), Errno>,
     ) -> Result<(), Errno> {
-        for index in self.tree.indices(pages) {
+        // In this order: marks move from entries to the record, never back.
+        for index in self.tree.indices(pages.clone()) {
             let mut entries = self.tree.lock_all(index);
-            let dirty: Vec<_> = entries.dirty().collect();
-            for pages in &dirty {
-                self.views().iter().for_each(|view| view.write_protect(pages.clone()));
-            }
-            dirty.into_iter().try_for_each(&mut flush)?;
+            self.record(&entries, |pages| self.views().iter().for_each(|view| view.write_protect(pages.clone())));
             entries.clear_dirty();
+        }
+        let mut indices = self.unflushed.lock().indices(&pages);
+        indices.sort_unstable();
+        indices.dedup();
+        for index in indices {
+            let begun = self.unflushed.lock().begin(index);
+            let Some((id, pages)) = begun else { continue };
+            let result = pages.into_iter().try_for_each(&mut flush);
+            self.unflushed.lock().end(id, result.is_ok());
+            result?;
         }
         Ok(())
     }
 
+    /// Records the dirty pages of `entries`, after `protect` was called with them.
+    fn record(&self, entries: &LockedAll<'_, P>, protect: impl Fn(&Range<u64>)) {
+        for pages in entries.dirty() {
+            protect(&pages);
+            self.unflushed.lock().add(pages);
+        }
+    }
+
     fn take_out(&self, index: u64) {
-        let entries = self.tree.lock_all(index);
+        self.remove(index, self.tree.lock_all(index));
+    }
+
+    /// Removes the entries of the 2 MiB number `index`, and their pages from page tables.
+    fn remove(&self, index: u64, entries: LockedAll<'_, P>) {
         self.zap(&Order::Huge.pages(index * PAGES_PER_HUGE), false);
+        self.record(&entries, |_| {});
         entries.remove();
     }
 
@@ -119,13 +152,12 @@ impl<P: Platform> PageTables for Mapped<P> {
     fn release(&self, index: u64) -> bool {
         let Some(entries) = self.tree.try_lock_idle(index) else { return false };
         if !entries.is_empty() {
-            self.zap(&Order::Huge.pages(index * PAGES_PER_HUGE), false);
-            entries.remove();
+            self.remove(index, entries);
         }
         true
     }
 
-    /// Of what is shared, to within 2 MiB; of copies, to within a page. Waits for pinned pages too.
+    /// Shared pages go by whole 2 MiB, copies by pages. Waits for pinned pages too.
     fn revoke(&self, bytes: Range<u64>, with_copies: bool) {
         let pages = bytes.start / PAGE_LEN..bytes.end.div_ceil(PAGE_LEN);
         self.tree.layout_busy(pages.clone());
@@ -133,5 +165,9 @@ impl<P: Platform> PageTables for Mapped<P> {
         if with_copies {
             self.zap(&(bytes.start.div_ceil(PAGE_LEN)..bytes.end.div_ceil(PAGE_LEN)), true);
         }
+    }
+
+    fn changed(&self, change: Change) {
+        self.unflushed.lock().change(change);
     }
 }

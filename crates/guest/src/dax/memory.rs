@@ -1,7 +1,8 @@
 //! How a window's bytes are loaded and stored.
 //!
-//! The memory is shared with the host and with other guests, who may store at any time. No reference is ever made into it:
-//! bytes are copied by address, and what is read while another stores is any mixture of both, as with a file.
+//! The memory is shared with the host, with other guests and between threads, all of whom may store at any time. No reference is
+//! ever made into it: bytes are copied by address ([`shared_copy`]), and what is read while another stores is any mixture of both, as
+//! with a file.
 
 #![expect(unsafe_code, reason = "copies between a window and ordinary memory go by address")]
 
@@ -10,7 +11,7 @@ use core::{
     sync::atomic::{AtomicU8, Ordering},
 };
 
-use crate::Errno;
+use crate::{Errno, shared_copy};
 
 /// A window as this system reaches it.
 ///
@@ -46,8 +47,8 @@ pub struct MappedWindow {
     len_bytes: usize,
 }
 
-// SAFETY: the fields do not change, and no reference into the memory is made; concurrent copies by address are what the
-// memory is for.
+// SAFETY: the fields do not change, and no reference into the memory is made; concurrent accesses by address are no data race:
+// they are atomic, byte by byte.
 unsafe impl Send for MappedWindow {}
 // SAFETY: as above.
 unsafe impl Sync for MappedWindow {}
@@ -85,15 +86,16 @@ impl WindowMemory for MappedWindow {
         let from = self.at(offset, bytes.len())?;
         // SAFETY:
         // 1. `at` has checked that the source lies within the memory, which is mapped as `new` demands.
-        // 2. `bytes` is borrowed for writing, and no Rust value overlaps the window.
-        unsafe { core::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len()) };
+        // 2. `bytes` is no part of it: no Rust value lies in the window. All accesses there are those of `shared_copy`, atomic, or
+        //    the host's.
+        unsafe { shared_copy::load(from, bytes) };
         Ok(())
     }
 
     fn store(&self, offset: u64, bytes: &[u8]) -> Result<(), Errno> {
         let to = self.at(offset, bytes.len())?;
         // SAFETY: as in `load`, the other way round.
-        unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+        unsafe { shared_copy::store(to, bytes) };
         Ok(())
     }
 

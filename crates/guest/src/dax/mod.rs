@@ -17,6 +17,7 @@ mod options;
 mod pin;
 mod ranges;
 mod reclaim;
+mod unflushed;
 mod window;
 mod worker;
 
@@ -26,10 +27,12 @@ mod fake_test;
 mod model_test;
 #[cfg(all(test, not(feature = "loom")))]
 mod sync_test;
+#[cfg(all(test, not(feature = "loom")))]
+mod unflushed_test;
 
 pub use memory::{MappedWindow, WindowMemory};
 pub use options::{Dax, DaxOptions};
-pub use pin::{Access, PageTables, Pin};
+pub use pin::{Access, Change, PageTables, Pin};
 pub(crate) use ranges::Blocked;
 pub use ranges::Ranges;
 pub use window::{Window, WindowCounts};

@@ -9,12 +9,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 
 use super::{
-    PageTables as _,
+    Change, PageTables as _,
     entry::{Order, PAGE_LEN, PAGES_PER_HUGE},
     fake_test::{Disk, Entry, One, PAGES, Table},
     fault::{Fault, Intent, Outcome, View},
     mapped::Mapped,
 };
+use crate::Errno;
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -36,13 +37,22 @@ enum Step {
     },
     WriteBack {
         pages: Range<u64>,
+        /// The call of the flush that fails, if it comes to it.
+        fails_at: Option<usize>,
     },
     Release {
         index: u64,
     },
     Resize {
         pages: u64,
+        /// The server refuses.
+        fails: bool,
     },
+    Hole {
+        pages: Range<u64>,
+    },
+    /// All mappings end, and others begin.
+    Remap,
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -55,9 +65,12 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         4 => (0..2usize, page.clone(), order, 1..1000u32)
             .prop_map(|(view, page, order, value)| Step::Store { view, page, order, value }),
         1 => (page.clone(), 1..1000u32).prop_map(|(page, value)| Step::Copy { page, value }),
-        1 => (page.clone(), 1..1100u64).prop_map(|(first, len)| Step::WriteBack { pages: first..first + len }),
+        1 => (page.clone(), 1..1100u64, prop::option::of(0..3usize))
+            .prop_map(|(first, len, fails_at)| Step::WriteBack { pages: first..first + len, fails_at }),
         2 => (0..4u64).prop_map(|index| Step::Release { index }),
-        1 => (page, 0..2u64).prop_map(|(page, more)| Step::Resize { pages: page + more }),
+        1 => (page.clone(), 0..2u64, any::<bool>()).prop_map(|(page, more, fails)| Step::Resize { pages: page + more, fails }),
+        1 => (page, 1..600u64).prop_map(|(first, len)| Step::Hole { pages: first..first + len }),
+        1 => Just(Step::Remap),
     ];
     prop::collection::vec(step, 1..60)
 }
@@ -131,12 +144,21 @@ impl World {
                 assert!(matches!(before, Some(Entry::Copy(_))));
                 self.copies.insert(page, value);
             }
-            Step::WriteBack { pages } => {
+            Step::WriteBack { pages, fails_at } => {
                 let flushed = RefCell::new(Vec::new());
                 let result = self.mapped.write_back(pages.clone(), |pages| {
+                    // Whoever waits, alone, for an entry that is locked ends the test.
+                    drop(self.mapped.tree().find(pages.start));
+                    if fails_at == Some(flushed.borrow().len()) {
+                        return Err(Errno::IO);
+                    }
                     flushed.borrow_mut().push(pages);
                     Ok(())
                 });
+                if result == Err(Errno::IO) {
+                    self.dirty.retain(|page| !flushed.borrow().iter().any(|pages| pages.contains(page)));
+                    return;
+                }
                 assert_eq!(result, Ok(()));
                 for page in self.dirty.iter().filter(|page| pages.contains(page)) {
                     assert!(flushed.borrow().iter().any(|pages| pages.contains(page)), "page {page} is not flushed");
@@ -147,7 +169,7 @@ impl World {
             }
             Step::Release { index } => {
                 let pages = Order::Huge.pages(index * PAGES_PER_HUGE);
-                // The second look finds it idle, and the server has what was stored.
+                // The second look finds it idle.
                 if !self.mapped.release(index) {
                     assert!(self.mapped.release(index));
                 }
@@ -156,21 +178,41 @@ impl World {
                         view.entries.lock().range(pages.clone()).any(|(_, entry)| !matches!(entry, Entry::Copy(_)));
                     assert!(!left, "a page of {index} is still mapped");
                 }
-                self.dirty.retain(|page| !pages.contains(page));
             }
-            Step::Resize { pages } => {
+            Step::Resize { pages, fails } => {
                 let before = *self.disk.pages.borrow();
                 if pages >= before {
                     self.disk.resize(pages);
+                } else if fails {
+                    self.mapped.revoke(pages * PAGE_LEN..u64::MAX / 2, false);
                 } else {
                     self.mapped.revoke(pages * PAGE_LEN..u64::MAX / 2, true);
                     self.disk.resize(pages);
+                    self.mapped.changed(Change::Cut { len_bytes: pages * PAGE_LEN });
                     self.file.split_off(&pages);
                     self.copies.split_off(&pages);
-                    self.dirty.split_off(&Order::Huge.first_page(pages));
+                    self.dirty.split_off(&pages);
                     let last = |view: &Arc<Table>| view.entries.lock().last_key_value().map(|(&page, _)| page);
                     assert!(self.views.iter().all(|view| last(view).is_none_or(|page| page < pages)));
                 }
+            }
+            Step::Hole { pages } => {
+                self.mapped.revoke(pages.start * PAGE_LEN..pages.end * PAGE_LEN, false);
+                for page in pages.clone() {
+                    self.disk.contents.borrow_mut().remove(&page);
+                    self.disk.places.borrow_mut().remove(&page);
+                    self.file.remove(&page);
+                }
+                // That there is a hole is for FSYNC to make durable.
+                self.dirty.retain(|page| !pages.contains(page));
+            }
+            Step::Remap => {
+                for view in &self.views {
+                    view.zap(0..u64::MAX, false);
+                    self.mapped.detach(&(Arc::clone(view) as Arc<dyn View>));
+                }
+                assert_eq!(self.mapped.tree().nodes(), 0);
+                self.views.iter().for_each(|view| self.mapped.attach(Arc::clone(view) as Arc<dyn View>));
             }
         }
         if self.disk.is_unstable {
@@ -192,10 +234,9 @@ proptest! {
     fn mappings_show_what_a_plain_map_of_pages_has(has_holes: bool, is_unstable: bool, steps in steps()) {
         let mut world = World::new(has_holes, is_unstable);
         steps.into_iter().for_each(|step| world.take(step));
-        let World { mapped, views, .. } = world;
-        for view in views {
-            mapped.detach(&(view as Arc<dyn View>));
-        }
-        prop_assert_eq!(mapped.tree().nodes(), 0);
+        world.take(Step::Remap);
+        // Nothing is mapped by now, and what was stored is durable all the same.
+        world.take(Step::WriteBack { pages: 0..u64::MAX, fails_at: None });
+        prop_assert!(world.dirty.is_empty());
     }
 }

@@ -103,10 +103,33 @@ pub trait PageTables: Send + Sync {
     /// Takes the pages of range `index` (`index * RANGE_LEN` in the file) out, so that it can be unmapped; false where it is in
     /// use, or was used of late. Nobody holds a pin of it, and nobody gets one until this returns.
     ///
-    /// Waits for nothing: locks are tried. What is written through the window needs no flush.
+    /// Waits for nothing: locks are tried. What was stored stays recorded as not flushed.
     fn release(&self, index: u64) -> bool;
 
     /// Takes every page of `bytes` of the file out, private copies too where `with_copies`; faults there find no range until the
     /// file has been changed. Waits for faults under way. The file's `size_lock` is held.
     fn revoke(&self, bytes: Range<u64>, with_copies: bool);
+
+    /// Follows a change that the server has made to the file, for which pages were revoked. Without this call the change may not
+    /// have happened: whatever is recorded of stores still holds.
+    fn changed(&self, change: Change) {
+        let _ = change;
+    }
+}
+
+/// What a request did to bytes that may have been stored to and not flushed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// The file ends after so many bytes, or did for a moment.
+    Cut {
+        /// Its length.
+        len_bytes: u64,
+    },
+    /// What lay at `from_bytes` and after it lies at `to_bytes` now. Where that is less, the bytes between are gone.
+    Moved {
+        /// Where it began.
+        from_bytes: u64,
+        /// Where it begins.
+        to_bytes: u64,
+    },
 }

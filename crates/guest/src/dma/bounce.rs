@@ -142,8 +142,9 @@ impl<P: Platform> DmaOps for Bounce<P> {
         let offset = self.take(len_bytes)?;
         let copy = self.pool.part(offset, len_bytes);
         if direction == Direction::ToDevice {
-            // SAFETY: `start` and `len_bytes` behind it may be read, as the caller vouches; they are not part of the pool.
-            unsafe { core::ptr::copy_nonoverlapping(start.as_ptr(), copy.start().as_ptr(), len_bytes) }
+            // SAFETY: `start` and `len_bytes` after it may be read, and nobody writes there, as the caller vouches; they are not part
+            // of the pool.
+            copy.write(0, unsafe { core::slice::from_raw_parts(start.as_ptr(), len_bytes) });
             self.counters.bounced(start, len_bytes);
         }
         self.counters.mapped(start, len_bytes);
@@ -158,9 +159,9 @@ impl<P: Platform> DmaOps for Bounce<P> {
         if direction == Direction::FromDevice {
             let written_bytes = written_bytes.min(len_bytes);
             let copy = self.pool.part(offset, written_bytes);
-            // SAFETY: `start` and `len_bytes` behind it may be written, as `map`'s caller vouches; they are not part of
-            // the pool.
-            unsafe { core::ptr::copy_nonoverlapping(copy.start().as_ptr(), start.as_ptr(), written_bytes) }
+            // SAFETY: `start` and `len_bytes` after it may be written, and nobody else has them, as `map`'s caller vouches; they are
+            // not part of the pool.
+            copy.read(0, unsafe { core::slice::from_raw_parts_mut(start.as_ptr(), written_bytes) });
             self.counters.bounced(start, written_bytes);
         }
         self.give(offset, len_bytes);

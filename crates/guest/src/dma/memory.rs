@@ -12,6 +12,7 @@ use core::{
 };
 
 use super::DmaOps;
+use crate::shared_copy;
 
 /// Memory that the device reaches too.
 #[derive(Debug)]
@@ -21,7 +22,7 @@ pub struct DmaMemory {
     address: u64,
 }
 
-// SAFETY: the memory belongs to no thread, and every access is a copy or an atomic one, as described above.
+// SAFETY: the memory belongs to no thread, and every access is atomic, that of a copy byte by byte.
 unsafe impl Send for DmaMemory {}
 // SAFETY: as for Send; what two threads write at the same time is either's bytes, as with the device.
 unsafe impl Sync for DmaMemory {}
@@ -70,30 +71,30 @@ impl DmaMemory {
         // SAFETY:
         // 1. `from` and `bytes.len()` bytes behind it lie within the memory: checked by `at`.
         // 2. `bytes` is not part of it: no reference into the memory exists.
-        // 3. The device may write at the same time; bytes have no invalid values, and the copy is not looked at twice.
-        unsafe { core::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len()) }
+        // 3. Whoever else writes at the same time is the device, or comes by way of this type, whose accesses are atomic.
+        unsafe { shared_copy::load(from, bytes) }
     }
 
     /// Copies `bytes` to `offset`. Panics where they do not fit.
     pub fn write(&self, offset: usize, bytes: &[u8]) {
         let to = self.at(offset, bytes.len());
         // SAFETY: as in `read`, the other way round.
-        unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) }
+        unsafe { shared_copy::store(to, bytes) }
     }
 
     /// Sets `len_bytes` from `offset` on to `value`. Panics where they do not lie within.
     pub fn fill(&self, offset: usize, len_bytes: usize, value: u8) {
         let to = self.at(offset, len_bytes);
-        // SAFETY: `to` and `len_bytes` behind it lie within the memory: checked by `at`.
-        unsafe { core::ptr::write_bytes(to, value, len_bytes) }
+        // SAFETY: as in `write`.
+        unsafe { shared_copy::fill(to, value, len_bytes) }
     }
 
     /// Copies `len_bytes` within this memory or from `from` in another; the ranges may overlap. Panics where they do not lie
     /// within.
     pub fn copy_from(&self, offset: usize, from: &Self, from_offset: usize, len_bytes: usize) {
         let (to, from) = (self.at(offset, len_bytes), from.at(from_offset, len_bytes));
-        // SAFETY: both ranges lie within their memory: checked by `at`; overlap is allowed.
-        unsafe { core::ptr::copy(from, to, len_bytes) }
+        // SAFETY: as in `read` and `write`; overlap is allowed.
+        unsafe { shared_copy::copy(to, from, len_bytes) }
     }
 
     /// Loads the 16 bits at `offset`, a multiple of 2, little endian.

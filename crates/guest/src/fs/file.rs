@@ -98,7 +98,10 @@ impl<P: Platform> File<P> {
         let position = match to {
             SeekFrom::Start(offset) => from(offset, 0)?,
             SeekFrom::Current(by) => from(self.position(), by)?,
-            SeekFrom::End(by) => from(self.metadata()?.len(), by)?,
+            SeekFrom::End(by) => {
+                let attr = self.inode().getattr_without_times(&caller, Some(self.open.handle()))?;
+                from(attr.size.get(), by)?
+            }
             SeekFrom::Data(offset) => self.open.seek_data(&caller, offset)?,
             SeekFrom::Hole(offset) => self.open.seek_hole(&caller, offset)?,
         };

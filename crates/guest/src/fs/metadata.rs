@@ -211,7 +211,7 @@ impl<P: Platform> Fs<P> {
 
     /// Takes from `set` what somebody who is not root may not do. Errors: EPERM, EACCES.
     fn restrict(&self, caller: &Caller<'_>, inode: &Inode<P>, set: &mut SetAttributes) -> Result<(), Errno> {
-        let attr = self.volume.getattr(caller, inode)?;
+        let attr = inode.getattr_without_times(caller, None)?;
         let credentials = self.credentials();
         let is_owner = attr.uid == credentials.uid;
         if set.uid.is_some_and(|uid| !is_owner || attr.uid != uid) {

@@ -179,7 +179,11 @@ impl<P: Platform> Fs<P> {
             Err(Errno::NOENT) => {
                 self.check_making(&walk.caller, walk.here())?;
                 let caller = self.maker(&walk.caller, walk.here())?;
-                return self.volume.create(&caller, walk.here(), name, options.mode, flags);
+                match self.volume.create(&caller, walk.here(), name, options.mode, flags) {
+                    // Somebody else has made it meanwhile: it is opened like any that was there.
+                    Err(Errno::EXIST) if !options.has(O_EXCL) => walk.look_again(name)?,
+                    result => return result,
+                }
             }
             found => found?,
         };
@@ -215,7 +219,7 @@ impl<P: Platform> Fs<P> {
         }
         self.check(&walk.caller, inode, options.mask())?;
         if options.has(O_NOATIME) {
-            self.check_owner(&self.volume.getattr(&walk.caller, inode)?)?;
+            self.check_owner(&inode.getattr_without_times(&walk.caller, None)?)?;
         }
         self.volume.open(&walk.caller, inode, flags & !(O_CREAT | O_EXCL))
     }

@@ -108,6 +108,14 @@ impl<'f, P: Platform> Walk<'f, P> {
         }
     }
 
+    /// As [`Self::look`], as the server has it now. Errors: ESTALE where the name has gone by now.
+    pub(super) fn look_again(&self, name: Name<'_>) -> Result<Arc<Inode<P>>, Errno> {
+        match self.fs.volume.ask_name(&self.caller, self.here(), name) {
+            Err(Errno::NOENT) => Err(Errno::STALE),
+            found => found,
+        }
+    }
+
     /// Goes where the symbolic link `link`, found where the walk stands, leads.
     pub(super) fn follow_link(&mut self, link: &Inode<P>) -> Result<(), Errno> {
         let target = self.read_link(link)?;

@@ -225,9 +225,10 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
         Ok(())
     }
 
-    /// Completes what the device has used, for interrupt handlers.
+    /// Completes what the device has used, for interrupt handlers. What is wrong with the device is left to a thread, which finds
+    /// it when it looks: ending the device means to wait, and the thread that was interrupted may be doing just that.
     pub(crate) fn interrupt(&self) {
-        self.reap(None);
+        let _ = self.reap_all(None);
     }
 
     /// Whether the device has used something that nobody has reaped; a guess, without a lock.
@@ -243,8 +244,17 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
         }
     }
 
-    /// Marks everything that the device has used as done, and wakes who waits for it, but for the caller's `own` slot.
+    /// As [`Self::reap_all`]. A device that broke the protocol is ended.
     fn reap(&self, own: Option<Seat>) {
+        if let Err(error) = self.reap_all(own) {
+            self.health.fail(error);
+        }
+    }
+
+    /// Marks everything that the device has used as done, and wakes who waits for it, but for the caller's `own` slot.
+    ///
+    /// Errors: the device broke the protocol, for good.
+    fn reap_all(&self, own: Option<Seat>) -> Result<(), ChannelError> {
         loop {
             let mut done = [0; REAP_BATCH];
             let (count, outcome) = self.reap_some(&mut done);
@@ -260,11 +270,9 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
             if has_unclaimed {
                 self.room.wake_all();
             }
-            if let Err(error) = outcome {
-                return self.health.fail(error);
-            }
+            outcome?;
             if count < REAP_BATCH {
-                return;
+                return Ok(());
             }
         }
     }

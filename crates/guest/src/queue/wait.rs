@@ -19,7 +19,8 @@ use crate::{
     transport::Transport,
 };
 
-/// A leader looks again after this long even if it is told of nothing: another queue of the device may have ended it.
+/// A leader looks again after this long even if it is told of nothing: another queue may have ended the device, or an interrupt be
+/// lost on its way.
 const LOOK_AGAIN_NS: u64 = 200_000_000;
 
 /// Looks between two readings of the clock, which may cost as much as a few of them.
@@ -129,12 +130,15 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
         true
     }
 
-    /// Reaps and sleeps until it is over; tells whether it is, or the caller may no longer lead.
+    /// Reaps and sleeps until it is over; returns whether it is, or the caller may no longer lead.
     fn lead(&self, seat: Seat, is_over: &mut dyn FnMut() -> bool) -> bool {
+        let mut was_idle = false;
         let is_over = loop {
             if is_over() {
                 break true;
             }
+            // Before the look: what the device tells after it ends the wait, whichever queue's thread it wakes.
+            let seen = self.transport.told(self.index);
             // What somebody reaped before this is marked as done under the same lock: either it is over now, or the
             // device tells of whatever comes.
             let has_come = self.ring.lock().arm();
@@ -149,9 +153,14 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
             if !self.may_lead(seat) {
                 break false;
             }
+            // A wait that ended with nothing may be one that does not block, and what the reply waits for a thread of this processor.
+            if was_idle {
+                self.platform.yield_now();
+            }
             self.counters.slept();
             let again_ns = self.platform.now_ns().saturating_add(LOOK_AGAIN_NS);
-            let told = self.transport.wait(self.index, Some(again_ns));
+            let told = self.transport.wait(self.index, seen, Some(again_ns));
+            was_idle = !self.has_used();
             self.reap(None);
             if let Err(error) = told {
                 self.health.fail(error.into());

@@ -4,6 +4,7 @@ use alloc::boxed::Box;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use super::TransportError;
+use crate::{platform::Event, sync::atomic::AtomicU64};
 
 /// The device wants to be reset: bit 6 of the status (§2.1).
 const NEEDS_RESET: u8 = 0x40;
@@ -12,16 +13,68 @@ const NEEDS_RESET: u8 = 0x40;
 /// that looking each time would cost more than the poll itself.
 const WAITS_PER_STATUS: u32 = 4096;
 
-/// A kernel's own wait for the interrupts of one device.
+/// A kernel's own wait for the interrupts of one device. [`InterruptCounter`] is one.
+///
+/// Several queues may share a vector, and each has a thread that waits for it. So interrupts are counted: a thread takes the count,
+/// looks at its queue, and waits for another count. An interrupt that comes in between ends that wait at once, whoever else it woke.
 pub trait InterruptWait: Send + Sync {
-    /// Blocks until interrupt `vector` has come, or until `deadline_ns` of the platform's clock; tells whether it has.
-    ///
-    /// One that came while nobody waited is remembered, and ends the next wait. An interrupt ends every wait for its
-    /// vector that is under way. May return early.
-    fn wait(&self, vector: u16, deadline_ns: Option<u64>) -> bool;
+    /// Returns how many interrupts of `vector` have come so far, modulo 2⁶⁴.
+    fn count(&self, vector: u16) -> u64;
+
+    /// Blocks until the count of `vector` is not `seen`, or until `deadline_ns` of the platform's clock; returns whether it is not.
+    /// May return early. An interrupt ends every wait for its vector.
+    fn wait(&self, vector: u16, seen: u64, deadline_ns: Option<u64>) -> bool;
 
     /// The device has been told that its interrupt was seen: a line that was masked when it fired may fire again.
     fn rearm(&self) {}
+}
+
+/// Counts the interrupts of a device's vectors, on events of the platform.
+///
+/// The kernel's handlers call [`Self::raise`], so that [`Event::wake_all`] is called in a handler.
+pub struct InterruptCounter<E> {
+    vectors: Box<[Vector<E>]>,
+}
+
+struct Vector<E> {
+    count: AtomicU64,
+    event: E,
+}
+
+impl<E: Event> InterruptCounter<E> {
+    /// Counts for vectors 0 to `vectors` - 1.
+    pub fn new(vectors: u16) -> Self {
+        Self { vectors: (0..vectors).map(|_| Vector { count: AtomicU64::new(0), event: E::default() }).collect() }
+    }
+
+    /// Counts an interrupt and wakes everyone who waits for it. Of a vector that there is not, nothing happens.
+    pub fn raise(&self, vector: u16) {
+        if let Some(vector) = self.vectors.get(usize::from(vector)) {
+            vector.count.fetch_add(1, Ordering::SeqCst);
+            vector.event.wake_all();
+        }
+    }
+}
+
+impl<E: Event> InterruptWait for InterruptCounter<E> {
+    fn count(&self, vector: u16) -> u64 {
+        self.vectors.get(usize::from(vector)).map_or(0, |vector| vector.count.load(Ordering::SeqCst))
+    }
+
+    fn wait(&self, vector: u16, seen: u64, deadline_ns: Option<u64>) -> bool {
+        let Some(vector) = self.vectors.get(usize::from(vector)) else { return false };
+        vector.event.wait(&mut || vector.count.load(Ordering::SeqCst) != seen, deadline_ns)
+    }
+}
+
+impl<E: Event> InterruptWait for alloc::sync::Arc<InterruptCounter<E>> {
+    fn count(&self, vector: u16) -> u64 {
+        (**self).count(vector)
+    }
+
+    fn wait(&self, vector: u16, seen: u64, deadline_ns: Option<u64>) -> bool {
+        (**self).wait(vector, seen, deadline_ns)
+    }
 }
 
 /// Which interrupts a device may use.

@@ -188,11 +188,18 @@ impl<R: Registers, L: RawMutex + Send + Sync> Transport for Mmio<R, L> {
         self.registers.write_u32(at::QUEUE_NOTIFY, queue.into());
     }
 
-    fn wait(&self, _queue: u16, deadline_ns: Option<u64>) -> Result<(), TransportError> {
+    fn told(&self, _queue: u16) -> u64 {
+        match &self.interrupts {
+            Interrupts::Polling => 0,
+            Interrupts::Line(source) | Interrupts::Messages(_, source) => source.count(0),
+        }
+    }
+
+    fn wait(&self, _queue: u16, seen: u64, deadline_ns: Option<u64>) -> Result<(), TransportError> {
         let must_look = match &self.interrupts {
             Interrupts::Polling => self.watch.is_due(),
             Interrupts::Line(source) | Interrupts::Messages(_, source) => {
-                let has_come = source.wait(0, deadline_ns);
+                let has_come = source.wait(0, seen, deadline_ns);
                 let causes = self.acknowledge();
                 source.rearm();
                 !has_come || causes & INTERRUPT_CONFIG != 0

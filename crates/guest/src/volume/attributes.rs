@@ -11,7 +11,7 @@ use transom_wire::{
 use zerocopy::FromZeros;
 
 use super::{Inode, OpenFile, Volume};
-use crate::{Errno, Platform, cache::Validity, session::Caller};
+use crate::{Errno, Platform, cache::Validity, dax::Change, session::Caller};
 
 /// What to do with one of the times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -43,7 +43,7 @@ pub struct SetAttributes {
 }
 
 impl<P: Platform> Volume<P> {
-    /// The attributes of `inode`, kept ones while they hold.
+    /// Returns the attributes of `inode`, kept ones while they hold. Writes dirty pages first: the times are the server's.
     pub fn getattr(&self, caller: &Caller<'_>, inode: &Inode<P>) -> Result<Attr, Errno> {
         inode.getattr(caller, None)
     }
@@ -71,7 +71,7 @@ impl<P: Platform> Volume<P> {
         }
         arg.valid = valid.bits().into();
         let size_lock = set.size.map(|_| inode.size_lock.lock());
-        let _blocked = set.size.and_then(|size| inode.block_to_truncate(size));
+        let blocked = set.size.and_then(|size| inode.block_to_truncate(size));
         if set.mtime != SetTime::Keep {
             inode.time_is_set();
         }
@@ -87,6 +87,9 @@ impl<P: Platform> Volume<P> {
         }
         match result {
             Ok(out) => {
+                if let (Some(blocked), Some(len_bytes)) = (&blocked, set.size) {
+                    blocked.changed(Change::Cut { len_bytes });
+                }
                 inode.keep_changed(&out, announced_at);
                 Ok(out.attr)
             }
@@ -104,7 +107,15 @@ impl<P: Platform> Volume<P> {
 }
 
 impl<P: Platform> Inode<P> {
-    pub(crate) fn getattr(&self, caller: &Caller<'_>, fh: Option<Handle>) -> Result<Attr, Errno> {
+    /// As [`Volume::getattr`]. Takes `size_lock` if there are dirty pages.
+    pub(super) fn getattr(&self, caller: &Caller<'_>, fh: Option<Handle>) -> Result<Attr, Errno> {
+        self.write_dirty();
+        self.getattr_without_times(caller, fh)
+    }
+
+    /// Returns the attributes, kept ones while they hold. Those of a file with dirty pages have the size as it is here, and times
+    /// from before the last writes.
+    pub(crate) fn getattr_without_times(&self, caller: &Caller<'_>, fh: Option<Handle>) -> Result<Attr, Errno> {
         let kept = self.attributes.lock().get(|| self.shared.now_ns()).copied();
         let mut attr = match kept {
             Some(attr) => attr,
@@ -116,7 +127,7 @@ impl<P: Platform> Inode<P> {
         Ok(attr)
     }
 
-    /// The attributes as the server has them now.
+    /// Returns the attributes as the server has them now.
     pub(crate) fn ask_attributes(&self, caller: &Caller<'_>, fh: Option<Handle>) -> Result<Attr, Errno> {
         let asked_at = self.shared.asked_at();
         let out = self.shared.session.getattr(caller, self.nodeid(), fh)?;

@@ -17,6 +17,7 @@ use super::{Inode, Volume, mapped::Stream};
 use crate::{
     Errno, Platform,
     cache::{CacheMode, sequence::Sequence},
+    dax::Change,
     session::Caller,
     sync::{Mutex, rank},
 };
@@ -24,6 +25,7 @@ use crate::{
 /// How a file is accessed: O_RDONLY, O_WRONLY or O_RDWR.
 const O_ACCMODE: u32 = 3;
 const O_WRONLY: u32 = 1;
+const O_EXCL: u32 = 0o200;
 const O_TRUNC: u32 = 0o1000;
 const O_APPEND: u32 = 0o2000;
 const O_DIRECT: u32 = 0o40_000;
@@ -52,7 +54,7 @@ impl<P: Platform> Volume<P> {
     pub fn open(&self, caller: &Caller<'_>, inode: &Arc<Inode<P>>, flags: u32) -> Result<Arc<OpenFile<P>>, Errno> {
         let is_truncated = flags & O_TRUNC != 0;
         let _size = is_truncated.then(|| inode.size_lock.lock());
-        let _blocked = is_truncated.then(|| inode.block_to_truncate(0));
+        let blocked = if is_truncated { inode.block_to_truncate(0) } else { None };
         if is_truncated {
             inode.write_dirty_locked();
             inode.changed();
@@ -63,6 +65,9 @@ impl<P: Platform> Volume<P> {
             inode.changed();
         }
         let file = OpenFile::new(Arc::clone(inode), &result?, flags);
+        if let Some(blocked) = &blocked {
+            blocked.changed(Change::Cut { len_bytes: 0 });
+        }
         let keeps = file.open_flags.contains(OpenFlags::KEEP_CACHE) || self.shared.options.mode == CacheMode::Always;
         if !keeps {
             // Who opens a file sees what was written before that.
@@ -71,8 +76,12 @@ impl<P: Platform> Volume<P> {
         Ok(file)
     }
 
-    /// Makes the regular file `name` in `parent` where it is absent, and opens it. Errors: EEXIST for O_EXCL, as the server
-    /// has it.
+    /// Makes the regular file `name` in `parent` and opens it. The name must be absent, with or without O_EXCL in `flags`: of a
+    /// file that is there, the caller has to check the rights, and [`Self::open`] has to put its pages in order.
+    ///
+    /// # Errors
+    /// EEXIST if the name is there: a caller without O_EXCL looks it up, checks and opens. Likewise ESTALE, of servers that have it
+    /// so.
     pub fn create(
         &self,
         caller: &Caller<'_>,
@@ -82,8 +91,10 @@ impl<P: Platform> Volume<P> {
         flags: u32,
     ) -> Result<Arc<OpenFile<P>>, Errno> {
         let asked = parent.asked_to_change();
+        // A new file is empty; one that is there is not emptied by a server that opens it all the same.
+        let sent = flags & !O_TRUNC | O_EXCL;
         let (entry, open) =
-            self.change(parent, name, || self.session().create(caller, parent.nodeid(), name, mode, flags))?;
+            self.change(parent, name, || self.session().create(caller, parent.nodeid(), name, mode, sent))?;
         let inode = self.take_entry(parent, parent.key(name), &entry, asked);
         self.created(caller, inode, &entry, &open, flags)
     }
@@ -190,7 +201,7 @@ impl<P: Platform> OpenFile<P> {
             && !self.is_mapped()
     }
 
-    /// The attributes, kept ones while they hold, asked for through the open file.
+    /// As [`Volume::getattr`], asked for through the open file.
     pub fn getattr(&self, caller: &Caller<'_>) -> Result<Attr, Errno> {
         self.inode.getattr(caller, Some(self.fh))
     }

@@ -1,7 +1,7 @@
 //! Ranges of files: reserving, copying, seeking data and holes.
 
 use super::OpenFile;
-use crate::{Errno, Platform, session::Caller};
+use crate::{Errno, Platform, dax::Change, session::Caller};
 
 /// Modes of fallocate(2) that move what lies behind the range.
 const COLLAPSE_RANGE: u32 = 0x08;
@@ -25,10 +25,13 @@ impl<P: Platform> OpenFile<P> {
         let inode = self.inode();
         let _size = inode.size_lock.lock();
         inode.write_dirty_locked();
-        let _blocked = inode.block(offset..end_of_change(mode, end), mode & (COLLAPSE_RANGE | INSERT_RANGE) != 0);
+        let blocked = inode.block(offset..end_of_change(mode, end), mode & (COLLAPSE_RANGE | INSERT_RANGE) != 0);
         inode.mapped.forget();
         inode.changed();
         let result = inode.shared.session.fallocate(caller, inode.nodeid(), self.handle(), offset, len, mode);
+        if let (Ok(()), Some(blocked), Some(change)) = (&result, &blocked, movement(mode, offset, end)) {
+            blocked.changed(change);
+        }
         inode.drop_data();
         inode.changed();
         result
@@ -80,4 +83,13 @@ impl<P: Platform> OpenFile<P> {
 /// Up to where fallocate(2) changes bytes of a range that ends at `end`.
 fn end_of_change(mode: u32, end: u64) -> u64 {
     if mode & (COLLAPSE_RANGE | INSERT_RANGE) != 0 { u64::MAX } else { end }
+}
+
+/// What fallocate(2) moves, of a range from `offset` to `end`.
+fn movement(mode: u32, offset: u64, end: u64) -> Option<Change> {
+    match mode & (COLLAPSE_RANGE | INSERT_RANGE) {
+        COLLAPSE_RANGE => Some(Change::Moved { from_bytes: end, to_bytes: offset }),
+        INSERT_RANGE => Some(Change::Moved { from_bytes: offset, to_bytes: end }),
+        _ => None,
+    }
 }

@@ -245,7 +245,7 @@ impl<P: Platform> Inode<P> {
         let dirty_size = self.pages.lock().dirty_size();
         match dirty_size {
             Some(size) => Ok(size),
-            None => self.getattr(caller, Some(file.handle())).map(|attr| attr.size.get()),
+            None => self.getattr_without_times(caller, Some(file.handle())).map(|attr| attr.size.get()),
         }
     }
 }

@@ -213,6 +213,20 @@ impl Channel for Windowed {
 
 /// A share with one file, `file`, that is mapped through a window of `ranges` ranges.
 pub(crate) fn share(ranges: u64) -> (TempDir, Arc<FakeWindow>, Fs<Ticking>) {
+    let (dir, window, fs, _) = share_with_peer(ranges);
+    (dir, window, fs)
+}
+
+/// As [`share`], with the server.
+pub(crate) fn share_with_peer(ranges: u64) -> (TempDir, Arc<FakeWindow>, Fs<Ticking>, Arc<Peer<Passthrough>>) {
+    share_on(Arc::default(), ranges)
+}
+
+/// As [`share_with_peer`], on any platform.
+pub(crate) fn share_on<P: Platform>(
+    platform: Arc<P>,
+    ranges: u64,
+) -> (TempDir, Arc<FakeWindow>, Fs<P>, Arc<Peer<Passthrough>>) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("file");
     let file = File::options().read(true).write(true).create_new(true).open(path).unwrap();
@@ -226,11 +240,11 @@ pub(crate) fn share(ranges: u64) -> (TempDir, Arc<FakeWindow>, Fs<Ticking>) {
     });
     let config = Config { cache: CachePolicy::Auto, ..Config::default() };
     let peer = Peer::new(Passthrough::open(dir.path(), config).unwrap());
-    let channel = Arc::new(Windowed { peer, window: Arc::clone(&window) });
+    let channel = Arc::new(Windowed { peer: Arc::clone(&peer), window: Arc::clone(&window) });
     let wishes = Wishes::default().with(InitFlags::MAP_ALIGNMENT);
-    let session = Session::begin(channel, Arc::default(), wishes).unwrap();
+    let session = Session::begin(channel, platform, wishes).unwrap();
     let options = CacheOptions { mode: CacheMode::Auto, ..CacheOptions::default() };
     let dax = DaxOptions { dax: Dax::Always, size_min_bytes: 0 };
     let memory = Arc::clone(&window) as Arc<dyn WindowMemory>;
-    (dir, window, Fs::new(Arc::new(Volume::with_window(session, options, memory, dax))))
+    (dir, window, Fs::new(Arc::new(Volume::with_window(session, options, memory, dax))), peer)
 }

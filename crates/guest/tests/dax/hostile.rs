@@ -14,7 +14,7 @@ use transom_guest::{
     fs::OpenOptions,
 };
 
-use crate::fake::share;
+use crate::fake::{share, share_with_peer};
 
 const RANGE: usize = RANGE_LEN as usize;
 
@@ -118,4 +118,22 @@ fn page_tables_are_asked_before_a_range_goes_and_may_keep_it() {
     file.allocate(3, 4096, 8192).unwrap();
     assert_eq!(tables.revoked.lock().unwrap()[1], (4096..12288, false));
     assert_eq!(inode.ranges().unwrap().len(), before);
+}
+
+#[test]
+fn a_file_that_is_emptied_by_creating_another_name_of_it_is_in_no_page_table() {
+    let (dir, _window, fs, peer) = share_with_peer(2);
+    let file = fs.open("file", &open()).unwrap();
+    file.write_at(0, &vec![1; RANGE]).unwrap();
+    let tables = Arc::new(Tables::default());
+    let weak: Weak<Tables> = Arc::downgrade(&tables);
+    file.inode().ranges().unwrap().register(weak);
+    let (known, new) = (dir.path().join("file"), dir.path().join("new"));
+    // Once the guest was told that there is no such name.
+    peer.meanwhile(transom_wire::Opcode::Lookup, move || std::fs::hard_link(known, new).unwrap());
+    let emptied = fs.create("new").unwrap();
+    assert_eq!(emptied.inode().nodeid(), file.inode().nodeid());
+    assert_eq!(*tables.revoked.lock().unwrap(), [(0..u64::MAX, true)]);
+    assert!(file.inode().ranges().unwrap().is_empty());
+    assert_eq!(file.metadata().unwrap().len(), 0);
 }

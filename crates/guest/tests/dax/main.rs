@@ -5,6 +5,10 @@
 mod fake;
 mod hostile;
 mod model;
+mod reclaim;
+mod unflushed;
+mod unlocked;
+mod upgrade;
 
 #[path = "../session/memory.rs"]
 mod memory;

@@ -27,7 +27,9 @@ pub(crate) struct Fake {
     changed: Condvar,
     gone: AtomicBool,
     /// Held while the device reaches a request's memory: a reset waits for that.
-    reaching: Mutex<()>,
+    pub(crate) reaching: Mutex<()>,
+    /// A reset has begun since the device runs.
+    pub(crate) is_resetting: AtomicBool,
 }
 
 #[derive(Default)]
@@ -102,6 +104,7 @@ impl Fake {
             changed: Condvar::new(),
             gone: AtomicBool::new(false),
             reaching: Mutex::new(()),
+            is_resetting: AtomicBool::new(false),
         }
     }
 
@@ -259,6 +262,7 @@ impl Transport for Line {
     }
 
     fn reset(&self) -> Result<(), TransportError> {
+        self.0.is_resetting.store(true, Ordering::SeqCst);
         let _reaching = self.0.reaching.lock().unwrap();
         let mut state = self.0.state.lock().unwrap();
         state.status = 0;
@@ -291,6 +295,7 @@ impl Transport for Line {
 
     fn start_queue(&self, queue: u16, len: u16, addresses: QueueAddresses) -> Result<(), TransportError> {
         let mut state = self.0.state.lock().unwrap();
+        self.0.is_resetting.store(false, Ordering::SeqCst);
         state.queues[usize::from(queue)].ring = Some(Ring { len, addresses, available: 0, used: 0 });
         self.0.changed.notify_all();
         Ok(())
@@ -301,7 +306,7 @@ impl Transport for Line {
         self.0.changed.notify_all();
     }
 
-    fn wait(&self, queue: u16, _: Option<u64>) -> Result<(), TransportError> {
+    fn wait(&self, queue: u16, _: u64, _: Option<u64>) -> Result<(), TransportError> {
         let mut state = self.0.state.lock().unwrap();
         loop {
             if self.0.gone.load(Ordering::SeqCst) {

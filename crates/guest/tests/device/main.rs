@@ -4,9 +4,11 @@
 
 mod bring_up;
 mod calls;
+mod cooperative;
 mod dma;
 mod fake;
 mod hostile;
+mod interrupted;
 mod memory;
 mod pages;
 mod platform;

@@ -113,7 +113,7 @@ impl platform::Event for Look {
 struct Polled(Line);
 
 impl Transport for Polled {
-    fn wait(&self, queue: u16, _: Option<u64>) -> Result<(), TransportError> {
+    fn wait(&self, queue: u16, _: u64, _: Option<u64>) -> Result<(), TransportError> {
         let queue = usize::from(queue);
         let mut chains: Vec<_> = std::iter::from_fn(|| self.0.0.pop(queue)).collect();
         while let Some(chain) = chains.pop() {

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on ends here")]
 
+mod created;
 mod endless;
 mod failures;
 mod files;

@@ -8,8 +8,9 @@ use std::{
 use transom_guest::{
     Errno,
     cache::{CacheMode, CacheOptions},
-    fs::{Fs, OpenOptions},
+    fs::{Fs, OpenOptions, SeekFrom},
     session::{Session, Wishes},
+    volume::SetTime,
 };
 use transom_host::passthrough::{Config, Passthrough};
 use transom_wire::{Opcode, ops::init::InitFlags};
@@ -41,12 +42,38 @@ fn small_writes_wait_and_go_together() {
         file.write_all(b"twenty bytes at once").unwrap();
     }
     assert_eq!(peer.messages(), before);
-    assert_eq!(file.metadata().unwrap().len(), 20_001);
     assert_eq!(std::fs::metadata(dir.path().join("file")).unwrap().len(), 0);
+    assert_eq!(file.seek(SeekFrom::End(0)), Ok(20_001));
+    assert_eq!(peer.messages(), before);
     file.sync_data().unwrap();
     assert!(peer.messages() - before <= 3);
     assert_eq!(fs.volume().dirty_bytes(), 0);
     assert_eq!(std::fs::metadata(dir.path().join("file")).unwrap().len(), 20_001);
+}
+
+#[test]
+fn a_stat_tells_the_time_of_a_write_that_waits_and_the_same_time_once_it_is_written() {
+    let (dir, _peer, fs) = mount(16 << 20);
+    let file = fs.open("file", &options()).unwrap();
+    let told = || {
+        [file.metadata().unwrap(), fs.metadata("file").unwrap()]
+            .map(|found| (found.attr().mtime.get(), found.attr().mtimensec.get()))
+    };
+    for round in 0..3 {
+        file.write_at(0, &[round; 10]).unwrap();
+        file.sync_all().unwrap();
+        file.set_times(SetTime::At(1, 0), SetTime::At(1, 0)).unwrap();
+        assert_eq!(told(), [(1, 0); 2]);
+        file.write_at(5, &[round; 100]).unwrap();
+        let [time, by_name] = told();
+        assert!(time > (1, 0), "{time:?}");
+        assert_eq!(time, by_name);
+        file.sync_all().unwrap();
+        assert_eq!(told(), [time; 2]);
+        let host = std::fs::metadata(dir.path().join("file")).unwrap().modified().unwrap();
+        let host = host.duration_since(std::time::UNIX_EPOCH).unwrap();
+        assert_eq!((host.as_secs(), host.subsec_nanos()), time);
+    }
 }
 
 #[test]

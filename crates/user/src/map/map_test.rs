@@ -6,10 +6,12 @@ use std::{
     os::unix::fs::FileExt as _,
     ptr::NonNull,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
+        mpsc,
     },
     thread,
+    time::Duration,
 };
 
 use transom_guest::{
@@ -59,7 +61,11 @@ impl Backing for Local {
     type Lent<'a> = Part;
 
     fn len_bytes(&self, _: u64) -> Result<u64, Errno> {
-        Ok(self.file.metadata().unwrap().len())
+        Ok(self.known_len_bytes())
+    }
+
+    fn known_len_bytes(&self) -> u64 {
+        self.file.metadata().unwrap().len()
     }
 
     fn lend(&self, index: u64, _: bool) -> Result<Place<Part>, Errno> {
@@ -268,4 +274,53 @@ fn more_threads_than_slots_fault_at_once_and_all_go_on() {
     });
     maps.iter().for_each(|of| of.end());
     assert_eq!(mapped.tree().nodes(), 0);
+}
+
+/// Faults of a mount whose daemon does not answer until the sender is gone.
+struct Hung {
+    begun: mpsc::Sender<()>,
+    answer: Mutex<mpsc::Receiver<()>>,
+}
+
+impl Faults for Hung {
+    fn fault(&self, _: usize, _: bool) -> bool {
+        self.begun.send(()).unwrap();
+        let answer = self.answer.lock().unwrap();
+        assert!(answer.recv().is_err());
+        false
+    }
+}
+
+#[test]
+fn faults_of_one_mount_are_served_while_the_daemon_of_another_does_not_answer() {
+    /// More than any number of threads that would be enough for one mount.
+    const STUCK: usize = 100;
+    let area = Area::new(HUGE).unwrap();
+    let start = area.addresses().start;
+    let ((begun, begins), (answer, hung)) = (mpsc::channel(), mpsc::channel());
+    service::add(area.addresses(), Arc::new(Hung { begun, answer: Mutex::new(hung) })).unwrap();
+    let (local, mapped) = local(HUGE);
+    let of = map(&local, &mapped, false, Order::Small);
+    thread::scope(|scope| {
+        for _ in 0..STUCK {
+            scope.spawn(move || {
+                let mut byte = 0;
+                #[expect(unsafe_code, reason = "a mapping is reached by address")]
+                // SAFETY: the address lies in the area, where nothing is mapped; a fault that fails ends the copy.
+                let copied = unsafe { copy(&mut byte, std::ptr::with_exposed_provenance(start), 1) };
+                assert_eq!(copied, 0);
+            });
+        }
+        let (sender, served) = mpsc::channel();
+        let (of, local) = (&of, &local);
+        scope.spawn(move || sender.send(of.load(0..PAGE) == local.read(0..PAGE)).unwrap());
+        // All faults of the one are being served, and so are those of the other.
+        let has_begun = (0..STUCK).all(|_| begins.recv_timeout(Duration::from_secs(60)).is_ok());
+        let is_served = served.recv_timeout(Duration::from_secs(60));
+        drop(answer);
+        assert!(has_begun, "faults wait for each other's threads");
+        assert_eq!(is_served, Ok(true));
+    });
+    service::remove(start);
+    of.end();
 }

@@ -1,7 +1,10 @@
 //! From the signal handler to a thread that can serve the fault, and back.
 //!
-//! The thread that faulted may hold any lock, so its handler does nothing but post the fault in a [`Slot`] and sleep. A few
-//! threads of our own take posts, find the mapping and serve it with all that the library has.
+//! The thread that faulted may hold any lock, so its handler does nothing but post the fault in a [`Slot`] and sleep. Threads of
+//! our own take posts, find the mapping and serve it with all that the library has.
+//!
+//! Serving a fault waits for the daemon of its mount, which may never answer. So one thread more than serve is there to take the
+//! next post, which may be another mount's: the one that takes a post starts another if it was the last.
 //!
 //! Order: a slot goes FREE, CLAIMED (by a handler), POSTED, TAKEN (by a thread), AGAIN or FAILS, FREE.
 
@@ -21,10 +24,11 @@ use rustix::thread::futex::{self, Flags};
 use super::space;
 use crate::fault::{Fault, Served, serve_with};
 
-/// Faults under way at once; more wait for a slot.
-const SLOTS: usize = 64;
-/// Threads that serve. A fault waits for the daemon most of its time, so there may be more than processors.
-const THREADS: usize = 4;
+/// Faults under way at once; more wait for a slot. Looked through for each post.
+const SLOTS: usize = 512;
+/// Threads that stay when there is nothing to serve. A fault waits for the daemon most of its time, so there may be more than
+/// processors.
+const IDLE_MAX: usize = 4;
 
 const FREE: u32 = 0;
 const CLAIMED: u32 = 1;
@@ -48,6 +52,8 @@ static POSTS: AtomicU32 = AtomicU32::new(0);
 /// Counts slots that were given back; handlers without one sleep on it.
 static RETURNS: AtomicU32 = AtomicU32::new(0);
 static WITHOUT_SLOT: AtomicU32 = AtomicU32::new(0);
+/// Threads that serve nothing now, those that are being started included.
+static IDLE: AtomicUsize = AtomicUsize::new(0);
 /// The process that has the threads: a child made by fork(2) has none.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
@@ -89,14 +95,22 @@ fn start() -> io::Result<()> {
     static STARTED: OnceLock<Result<(), i32>> = OnceLock::new();
     let started = STARTED.get_or_init(|| {
         PROCESS.store(std::process::id(), Ordering::Release);
-        for _ in 0..THREADS {
-            let thread = std::thread::Builder::new().name("transom-fault".into()).spawn(work);
-            thread.map_err(|error| error.raw_os_error().unwrap_or(libc::EAGAIN))?;
+        for _ in 0..IDLE_MAX {
+            start_thread().map_err(|error| error.raw_os_error().unwrap_or(libc::EAGAIN))?;
         }
         serve_with(post);
         Ok(())
     });
     started.map_err(io::Error::from_raw_os_error)
+}
+
+fn start_thread() -> io::Result<()> {
+    IDLE.fetch_add(1, Ordering::SeqCst);
+    let thread = std::thread::Builder::new().name("transom-fault".into()).spawn(work);
+    if thread.is_err() {
+        IDLE.fetch_sub(1, Ordering::SeqCst);
+    }
+    thread.map(drop)
 }
 
 /// Hands a fault over, and waits. Runs in the signal handler: atomics and futexes only.
@@ -141,7 +155,7 @@ fn claim() -> &'static Slot {
     }
 }
 
-/// What each of the threads does, for as long as the process lives.
+/// What each of the threads does, until enough others are idle.
 fn work() {
     loop {
         let posts = POSTS.load(Ordering::SeqCst);
@@ -149,12 +163,21 @@ fn work() {
         for slot in &ALL {
             if slot.state.compare_exchange(POSTED, TAKEN, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 was_idle = false;
+                if IDLE.fetch_sub(1, Ordering::SeqCst) == 1 {
+                    // Where the process may have no more threads, the next post waits for one of those that it has.
+                    let _ = start_thread();
+                }
                 let state = if serve(slot) { AGAIN } else { FAILS };
                 slot.state.store(state, Ordering::Release);
                 let _ = futex::wake(&slot.state, Flags::PRIVATE, 1);
+                IDLE.fetch_add(1, Ordering::SeqCst);
             }
         }
         if was_idle {
+            let fewer = |idle: usize| idle.checked_sub(1).filter(|&left| left >= IDLE_MAX);
+            if IDLE.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fewer).is_ok() {
+                return;
+            }
             let _ = futex::wait(&POSTS, Flags::PRIVATE, posts, None);
         }
     }

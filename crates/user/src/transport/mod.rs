@@ -317,7 +317,7 @@ impl Transport for VhostUser {
         }
     }
 
-    fn wait(&self, queue: u16, deadline_ns: Option<u64>) -> Result<(), TransportError> {
+    fn wait(&self, queue: u16, _: u64, deadline_ns: Option<u64>) -> Result<(), TransportError> {
         let call = &self.queue(queue)?.call;
         if !self.line.is_gone() {
             call.wait(deadline_ns);

@@ -4,7 +4,11 @@ use alloc::vec::Vec;
 use core::ops::Range as Span;
 
 use super::Ranges;
-use crate::{Platform, dax::RANGE_LEN, volume::Inode};
+use crate::{
+    Platform,
+    dax::{Change, RANGE_LEN},
+    volume::Inode,
+};
 
 /// Parts of a file that nobody may pin, and whose ranges nobody else takes away.
 #[must_use = "the parts may be pinned at once"]
@@ -41,6 +45,11 @@ impl<P: Platform> Ranges<P> {
 }
 
 impl<P: Platform> Blocked<'_, P> {
+    /// Says that the server has made `change`.
+    pub(crate) fn changed(&self, change: Change) {
+        self.ranges.tables().iter().for_each(|tables| tables.changed(change));
+    }
+
     /// Unmaps the ranges that lie wholly behind `end`, in bytes, of the file.
     pub(crate) fn unmap_behind(&self, inode: &Inode<P>, end: u64) {
         let slots = self.take_behind(end);

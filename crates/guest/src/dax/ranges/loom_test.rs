@@ -155,7 +155,11 @@ impl Backing for File {
     type Lent<'a> = Pin<'a, Model>;
 
     fn len_bytes(&self, _: u64) -> Result<u64, Errno> {
-        Ok(self.len_bytes.load(SeqCst))
+        Ok(self.known_len_bytes())
+    }
+
+    fn known_len_bytes(&self) -> u64 {
+        self.len_bytes.load(SeqCst)
     }
 
     fn lend(&self, _: u64, _: bool) -> Result<Place<Pin<'_, Model>>, Errno> {

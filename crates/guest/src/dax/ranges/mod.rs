@@ -33,8 +33,9 @@ use refused::Refused;
 pub struct Ranges<P: Platform> {
     pub(super) window: Arc<Window<P>>,
     map: Mutex<P, { rank::RANGES }, Map>,
-    /// What those who map the file have in common, while there are any. Held over the lock of `map`.
-    mapped: Mutex<P, { rank::MAPPED }, Weak<Mapped<P>>>,
+    /// What those who map the file have in common, once somebody does: it records what was stored and not flushed. Held over the
+    /// lock of `map`.
+    mapped: Mutex<P, { rank::MAPPED }, Option<Arc<Mapped<P>>>>,
 }
 
 #[derive(Default)]
@@ -80,7 +81,7 @@ pub(crate) enum Denied {
 
 impl<P: Platform> Ranges<P> {
     pub(crate) fn new(window: Arc<Window<P>>) -> Self {
-        Self { window, map: Mutex::default(), mapped: Mutex::new(Weak::new()) }
+        Self { window, map: Mutex::default(), mapped: Mutex::default() }
     }
 
     /// The window that they lie in.
@@ -98,17 +99,16 @@ impl<P: Platform> Ranges<P> {
         self.len() == 0
     }
 
-    /// What all who map the file have in common; it ends with the last of them.
+    /// Returns what all who map the file have in common. It lives as long as the inode.
     pub fn mapped(&self) -> Arc<Mapped<P>> {
         let mut known = self.mapped.lock();
-        if let Some(mapped) = known.upgrade() {
-            return mapped;
-        }
-        let mapped = Arc::<Mapped<P>>::default();
-        *known = Arc::downgrade(&mapped);
-        let tables: Weak<dyn PageTables> = Arc::downgrade(&mapped) as Weak<dyn PageTables>;
-        self.register(tables);
-        mapped
+        let mapped = known.get_or_insert_with(|| {
+            let mapped = Arc::<Mapped<P>>::default();
+            let tables: Weak<dyn PageTables> = Arc::downgrade(&mapped) as Weak<dyn PageTables>;
+            self.register(tables);
+            mapped
+        });
+        Arc::clone(mapped)
     }
 
     /// Has `tables` asked before a range goes, for as long as they live.

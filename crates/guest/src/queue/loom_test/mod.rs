@@ -20,13 +20,13 @@ use crate::{
     channel::{ChannelError, Message, OwnedMessage, Sink, Source},
     dma::{Direct, DmaOps},
     ring::RingSettings,
-    transport::{QueueAddresses, ShmRegion, Transport, TransportError},
+    transport::{InterruptCounter, InterruptWait as _, QueueAddresses, ShmRegion, Transport, TransportError},
 };
 use platform::{Leaked, Model, at};
 
 const LEN: u16 = 2;
 
-/// An interrupt line and a doorbell, both remembered until somebody takes them.
+/// A doorbell, which is remembered until somebody takes it.
 #[derive(Default)]
 struct Bell {
     rings: Mutex<bool>,
@@ -48,10 +48,16 @@ impl Bell {
     }
 }
 
-#[derive(Default)]
+/// One queue's way to the device. Queues may have one interrupt.
 struct Line {
-    interrupt: Bell,
+    interrupt: Arc<InterruptCounter<platform::Event>>,
     doorbell: Bell,
+}
+
+impl Line {
+    fn new(interrupt: &Arc<InterruptCounter<platform::Event>>) -> Self {
+        Self { interrupt: Arc::clone(interrupt), doorbell: Bell::default() }
+    }
 }
 
 impl Transport for Line {
@@ -66,7 +72,7 @@ impl Transport for Line {
     }
     fn reset(&self) -> Result<(), TransportError> {
         // Whoever waits for the device would look again by itself after a while, which no model does.
-        self.interrupt.ring();
+        self.interrupt.raise(0);
         Ok(())
     }
     fn device_features(&self) -> Result<u64, TransportError> {
@@ -87,8 +93,11 @@ impl Transport for Line {
     fn notify(&self, _: u16) {
         self.doorbell.ring();
     }
-    fn wait(&self, _: u16, _: Option<u64>) -> Result<(), TransportError> {
-        self.interrupt.take();
+    fn told(&self, _: u16) -> u64 {
+        self.interrupt.count(0)
+    }
+    fn wait(&self, _: u16, seen: u64, _: Option<u64>) -> Result<(), TransportError> {
+        self.interrupt.wait(0, seen, None);
         Ok(())
     }
     fn shm_region(&self, _: u8) -> Result<Option<ShmRegion>, TransportError> {
@@ -99,7 +108,15 @@ impl Transport for Line {
 type ModelQueue = Queue<Model, Line>;
 
 fn queue(chains_max: u16, has_event_index: bool) -> (Arc<ModelQueue>, Arc<Line>) {
-    let (platform, line) = (Arc::new(Model), Arc::new(Line::default()));
+    queue_with(&Arc::new(InterruptCounter::new(1)), chains_max, has_event_index)
+}
+
+fn queue_with(
+    interrupt: &Arc<InterruptCounter<platform::Event>>,
+    chains_max: u16,
+    has_event_index: bool,
+) -> (Arc<ModelQueue>, Arc<Line>) {
+    let (platform, line) = (Arc::new(Model), Arc::new(Line::new(interrupt)));
     let ops: Arc<dyn DmaOps> = Arc::new(Direct::new(Leaked));
     let health = Health::new(Arc::clone(&platform), Arc::clone(&line) as Arc<dyn Transport>);
     let ring = RingSettings { len: LEN, chains_max, segments_max: 2, is_indirect: true, has_event_index };
@@ -132,7 +149,7 @@ fn serve(line: &Line, addresses: QueueAddresses, count: u16, has_event_index: bo
             available.load_u16(0, SeqCst) & 1 == 0
         };
         if is_wanted {
-            line.interrupt.ring();
+            line.interrupt.raise(0);
         }
     }
 }
@@ -177,6 +194,30 @@ fn no_reply_is_slept_through_without_an_event_index() {
 #[test]
 fn who_waits_for_room_gets_it() {
     model(2, || two_callers(1, true));
+}
+
+/// The first is answered only after the second has its reply: no interrupt of its own wakes who missed one.
+#[test]
+fn queues_that_share_an_interrupt_each_see_theirs() {
+    model(2, || {
+        let interrupt = Arc::new(InterruptCounter::new(1));
+        let [(first, first_line), (second, second_line)] = [(); 2].map(|()| queue_with(&interrupt, 1, true));
+        let addresses = [first.addresses(), second.addresses()];
+        let is_answered = Arc::new(Bell::default());
+        let device = {
+            let is_answered = Arc::clone(&is_answered);
+            thread::spawn(move || {
+                serve(&second_line, addresses[1], 1, true, |head| (head.into(), 5));
+                is_answered.take();
+                serve(&first_line, addresses[0], 1, true, |head| (head.into(), 5));
+            })
+        };
+        let other = thread::spawn(move || assert_eq!(call(&first), Ok(5)));
+        assert_eq!(call(&second), Ok(5));
+        is_answered.ring();
+        other.join().unwrap();
+        device.join().unwrap();
+    });
 }
 
 #[test]

@@ -213,18 +213,28 @@ impl<R: Registers, L: RawMutex + Send + Sync> Transport for Pci<R, L> {
         }
     }
 
-    fn wait(&self, queue: u16, deadline_ns: Option<u64>) -> Result<(), TransportError> {
+    fn told(&self, queue: u16) -> u64 {
+        match &self.interrupts {
+            Interrupts::Polling => 0,
+            Interrupts::Line(source) => source.count(0),
+            Interrupts::Messages(_, source) => {
+                self.queue(queue).map_or(0, |queue| source.count(queue.vector.load(Ordering::Relaxed)))
+            }
+        }
+    }
+
+    fn wait(&self, queue: u16, seen: u64, deadline_ns: Option<u64>) -> Result<(), TransportError> {
         let must_look = match &self.interrupts {
             Interrupts::Polling => self.watch.is_due(),
             Interrupts::Line(source) => {
-                let has_come = source.wait(0, deadline_ns);
+                let has_come = source.wait(0, seen, deadline_ns);
                 let causes = self.acknowledge();
                 source.rearm();
                 !has_come || causes & ISR_CONFIG != 0
             }
             Interrupts::Messages(_, source) => {
                 let vector = self.queue(queue)?.vector.load(Ordering::Relaxed);
-                !source.wait(vector, deadline_ns)
+                !source.wait(vector, seen, deadline_ns)
             }
         };
         if must_look { check_alive(self.status()?) } else { Ok(()) }

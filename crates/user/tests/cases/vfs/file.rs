@@ -81,8 +81,15 @@ impl Process<'_> {
     /// O_CREAT: the file at `name`, or a new one; through symlinks, to where the last of them leads.
     fn open_or_create(&self, place: Place, name: &[u8], flags: OFlags, mode: u32, links: &mut usize) -> Result<Opened> {
         let is_exclusive = flags.contains(OFlags::EXCL);
-        let Some((node, attr)) = self.lookup(&place, name)? else {
-            return self.create(&place, name, flags, mode).map(Opened::New);
+        let (node, attr) = loop {
+            if let Some(found) = self.lookup(&place, name)? {
+                break found;
+            }
+            match self.create(&place, name, flags, mode) {
+                // Somebody else has made it meanwhile: its rights are checked like those of any that was there.
+                Err(Errno::EXIST) if !is_exclusive => {}
+                created => return created.map(Opened::New),
+            }
         };
         if is_exclusive {
             return Err(Errno::EXIST);
@@ -104,7 +111,7 @@ impl Process<'_> {
     fn create(&self, place: &Place, name: &[u8], flags: OFlags, mode: u32) -> Result<Handle> {
         let directory = place.node().attr()?;
         self.check(&directory, WRITE | EXECUTE)?;
-        let (mode, sent) = (0o100_000 | self.new_mode(mode & 0o7777), flags & (SENT | OFlags::EXCL) | OFlags::CREATE);
+        let (mode, sent) = (0o100_000 | self.new_mode(mode & 0o7777), flags & SENT | OFlags::CREATE | OFlags::EXCL);
         let (entry, opened) = self
             .vfs
             .session

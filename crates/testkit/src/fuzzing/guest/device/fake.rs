@@ -206,7 +206,7 @@ impl Transport for Line {
         }
     }
 
-    fn wait(&self, queue: u16, _: Option<u64>) -> Result<(), TransportError> {
+    fn wait(&self, queue: u16, _: u64, _: Option<u64>) -> Result<(), TransportError> {
         let mut state = self.0.state();
         if self.0.tape.is_over() {
             state.is_gone = true;
