@@ -2,7 +2,7 @@
 //!
 //! [`Passthrough`] is the whole of it; each operation is one file in [`ops`]. [`inodes`] knows what the guest knows,
 //! [`handles`] what it has open, [`descriptors`] how many of the host's descriptors that takes, [`dir_stream`] reads
-//! directories, [`attr`] translates attributes, [`dax`] decides what is mapped, [`gate`] what a worker does itself,
+//! directories, [`read_ahead`] bounds what that keeps, [`attr`] translates attributes, [`dax`] decides what is mapped, [`gate`] what a worker does itself,
 //! [`gauges`] says what is held.
 //!
 //! A name is resolved as one component relative to its directory, without following links and without leaving the
@@ -15,6 +15,7 @@ mod config;
 mod creator;
 mod dax;
 mod descriptors;
+mod dir_batch;
 mod dir_stream;
 mod filesystem;
 mod gate;
@@ -22,6 +23,7 @@ mod gauges;
 mod handles;
 mod inodes;
 mod ops;
+mod read_ahead;
 mod set_id;
 mod slab;
 
@@ -53,6 +55,7 @@ use descriptors::{Descriptors, LIMIT_MIN};
 use gate::Gate;
 use handles::Handles;
 use inodes::Inodes;
+use read_ahead::ReadAhead;
 
 /// A directory of the host, or one file, as a [`FileSystem`](crate::server::FileSystem).
 ///
@@ -62,6 +65,7 @@ pub struct Passthrough {
     config: Config,
     inodes: Inodes,
     handles: Handles,
+    read_ahead: Arc<ReadAhead>,
     proc_fds: Arc<ProcFds>,
     credentials: Credentials,
     /// `None` where no lock reaches the host.
@@ -135,6 +139,7 @@ impl Passthrough {
             config,
             inodes,
             handles: Handles::new(descriptors),
+            read_ahead: Arc::default(),
             proc_fds,
             credentials,
             locks,
