@@ -30,7 +30,7 @@ mod slab;
 #[cfg(test)]
 mod tests;
 
-pub use config::{CachePolicy, Config, FileHandles, Negotiation};
+pub use config::{CachePolicy, Config, FileHandles, MAX_INODES, Negotiation};
 pub use dax::Dax;
 
 use std::{
@@ -54,7 +54,7 @@ use crate::{
 use descriptors::{Descriptors, LIMIT_MIN};
 use gate::Gate;
 use handles::Handles;
-use inodes::Inodes;
+use inodes::{Capacity, Inodes};
 use read_ahead::ReadAhead;
 
 /// A directory of the host, or one file, as a [`FileSystem`](crate::server::FileSystem).
@@ -128,8 +128,10 @@ impl Passthrough {
         let (locks, lock_owners_max) = locks(&config, limit)?;
         let descriptors = Arc::new(Descriptors::new(limit - lock_owners_max));
         let proc_fds = Arc::new(proc_fds);
-        let inodes = Inodes::new(root, config.inode_file_handles, Arc::clone(&proc_fds), Arc::clone(&descriptors))
-            .map_err(Error::Handles)?;
+        let capacity = Capacity::new(config.max_inodes);
+        let inodes =
+            Inodes::new(root, config.inode_file_handles, Arc::clone(&proc_fds), Arc::clone(&descriptors), capacity)
+                .map_err(Error::Handles)?;
         let file_type = inodes.root().file_type;
         if !matches!(file_type, FileType::Directory | FileType::RegularFile) {
             return Err(Error::Kind(file_type));
@@ -158,7 +160,7 @@ impl Passthrough {
 
     /// How many inodes the guest knows beside the root.
     pub fn inode_count(&self) -> usize {
-        self.inodes.len()
+        self.inodes.capacity().known()
     }
 
     /// Closes what has not been used since the call before: to be called every few seconds, idle or not.
