@@ -130,6 +130,7 @@ fn file_system_config(options: &Options, guest_fds: u64) -> anyhow::Result<passt
         flock: locks.flock,
         owners: owner_map(&options.ownership)?,
         max_fds: Some(usize::try_from(guest_fds).unwrap_or(usize::MAX)),
+        max_inodes: inodes.limit,
         ..passthrough::Config::default()
     })
 }

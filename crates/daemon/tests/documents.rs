@@ -70,6 +70,7 @@ fn the_manual_page_states_the_defaults() {
         ("dax_policy", ".Cm auto (default)"),
         ("thread_pool_size", "by default 4"),
         ("poll_us", "by default 100"),
+        ("inode_limit", "by default 16777216"),
         ("squash_as", "by default 0:0"),
         ("posix_acl", ".Cm never (default)"),
         ("inode_file_handles", ".Cm prefer (default)"),

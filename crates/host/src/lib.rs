@@ -10,6 +10,7 @@ pub mod locks;
 pub mod metrics;
 pub mod passthrough;
 pub mod server;
+mod stripe;
 pub mod sysfd;
 pub mod window;
 pub mod xattrmap;

@@ -4,7 +4,7 @@ use std::{
     io,
     num::NonZero,
     os::fd::{AsRawFd, OwnedFd},
-    sync::{Arc, Mutex, PoisonError, atomic::Ordering},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -39,7 +39,7 @@ use super::{
 };
 
 /// The largest queue: that of virtio 1.3 §2.7.
-const QUEUE_SIZE_MAX: usize = 32768;
+pub(super) const QUEUE_SIZE_MAX: usize = 32768;
 
 /// The queue of FORGET and INTERRUPT (virtio 1.3 §5.11.2).
 const HIPRIO: usize = 0;
@@ -73,7 +73,7 @@ impl<F: FileSystem + 'static> Device<F> {
                 pool: pool.clone(),
                 in_flight: Arc::default(),
                 monitor: monitor.clone(),
-                is_broken: false.into(),
+                is_given_up: false.into(),
             })
         };
         // One processor is left to those that are watched for, where there are several.
@@ -103,9 +103,9 @@ impl<F: FileSystem + 'static> Device<F> {
         handler.register_listener(self.exit.as_raw_fd(), EventSet::IN, self.exit_number().into())
     }
 
-    /// Ends the queues' threads, though a guest that lives on keeps its rings full.
+    /// Ends the queues' threads, though a guest that lives on keeps its rings full, and drops what has not begun.
     pub(super) fn close(&self) {
-        self.queues.iter().for_each(|queue| queue.close());
+        self.queues.iter().for_each(|queue| queue.give_up());
         // The counter of a new eventfd has room for 1, and a second 1.
         let _ = rustix::io::write(&self.exit, &1u64.to_ne_bytes());
     }
@@ -244,24 +244,30 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
     }
 
     /// GET_VRING_BASE: the crate has marked the queue stopped; requests in flight are finished before the answer.
+    ///
+    /// The front end goes on at the returned index, and would lose a request before it that was dropped (vhost-user has
+    /// VHOST_USER_PROTOCOL_F_GET_VRING_BASE_INFLIGHT for that, which is not offered). Of a ring that is broken nothing goes
+    /// on: what has not begun is dropped.
     fn stop_vring(&self, queue_index: u32) -> io::Result<()> {
         if let Some(queue) = self.queues.get(queue_index as usize) {
             self.drain_queue(queue);
             if let Some(window) = &self.window {
                 window.stop();
             }
-            queue.is_broken.store(false, Ordering::Release);
+            queue.begin_anew();
         }
         Ok(())
     }
 
+    /// RESET_DEVICE: the crate has disabled the queues; their rings begin anew, and what has not begun is dropped.
     fn reset_device(&self) {
+        self.queues.iter().for_each(|queue| queue.give_up());
         self.drain();
         if let Some(window) = &self.window {
             window.reset();
         }
         self.server.end_session();
-        self.queues.iter().for_each(|queue| queue.is_broken.store(false, Ordering::Release));
+        self.queues.iter().for_each(|queue| queue.begin_anew());
     }
 
     /// Fails to end the queue's thread, and never else.

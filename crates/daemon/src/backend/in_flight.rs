@@ -1,27 +1,45 @@
-//! Counts a queue's requests between their popping and their completion, so that a stop can wait for them.
+//! The requests of one queue that were taken off the ring and are not completed.
+//!
+//! [`InFlight`] knows how many there are, so that a stop can wait for them, and which chains the device has: a driver
+//! that offers one of these again has broken its ring. Locks: its own, for a look or a change. The chains' bits are
+//! atomic and need none.
 
 use std::{
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
 use transom_wire::Unique;
 
+use super::device::QUEUE_SIZE_MAX;
+
 /// How often those that wait for a lock are woken while a stop waits for them.
 const WAKE_EVERY: Duration = Duration::from_millis(5);
 
+/// Requests of one queue that are in flight at the most; the others stay on the ring. As many as the largest ring of
+/// QEMU has entries, so that no usual guest meets it. A chain of 1024 descriptors takes 16 KiB here: a ring of 32768
+/// entries would otherwise hold 512 MiB.
+pub(super) const REQUESTS_MAX: u32 = 1024;
+
 /// The requests in flight of one queue.
-#[derive(Default)]
 pub(super) struct InFlight {
     state: Mutex<State>,
-    is_zero: Condvar,
+    /// The count fell, and somebody waits for that.
+    fell: Condvar,
+    /// The chains that the device has, one bit for each head. Set by the queue's worker, cleared by whoever puts the chain
+    /// back. The ring's lock, which both take, orders the two.
+    heads: Box<[AtomicU64]>,
 }
 
 #[derive(Default)]
 struct State {
     count: u32,
-    /// Threads in [`InFlight::drain`]. Without one nobody is notified, which would be a system call for each request.
-    drainers: u32,
+    /// Threads in [`InFlight::drain`] and [`InFlight::wait_for_room`]. Without one nobody is notified, which would be a
+    /// system call for each request.
+    watchers: u32,
     /// Requests that wait for a lock, or will presently.
     waiting: Vec<Unique>,
 }
@@ -35,11 +53,27 @@ pub(super) struct Waiting {
     unique: Unique,
 }
 
+/// The driver offered a chain that the device has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("chain {0} is offered again before it is completed")]
+pub(super) struct OfferedTwice(u16);
+
 impl InFlight {
-    /// Counts a request until the ticket is dropped, be it by a panic.
-    pub(super) fn begin(self: &Arc<Self>) -> Ticket {
+    /// Takes the chain `head`, which is less than [`QUEUE_SIZE_MAX`], and counts its request until the ticket is dropped, be
+    /// it by a panic.
+    pub(super) fn begin(self: &Arc<Self>, head: u16) -> Result<Ticket, OfferedTwice> {
+        let (word, bit) = self.bit(head);
+        if word.fetch_or(bit, Relaxed) & bit != 0 {
+            return Err(OfferedTwice(head));
+        }
         self.lock().count += 1;
-        Ticket(self.clone())
+        Ok(Ticket(self.clone()))
+    }
+
+    /// Gives the chain back to the driver, which may offer it again; to be called before the driver can see that.
+    pub(super) fn give_back(&self, head: u16) {
+        let (word, bit) = self.bit(head);
+        word.fetch_and(!bit, Relaxed);
     }
 
     /// Lets a stop know of `unique` until what is returned is dropped.
@@ -53,19 +87,36 @@ impl InFlight {
         self.lock().count
     }
 
-    /// Waits until no request is in flight.
+    /// Waits until fewer than [`REQUESTS_MAX`] are in flight.
+    pub(super) fn wait_for_room(&self) {
+        let mut state = self.lock();
+        if state.count >= REQUESTS_MAX {
+            state.watchers += 1;
+            let has_none = |state: &mut State| state.count >= REQUESTS_MAX;
+            state = self.fell.wait_while(state, has_none).unwrap_or_else(PoisonError::into_inner);
+            state.watchers -= 1;
+        }
+    }
+
+    /// Waits until no request is in flight. Nothing may be taken off the ring meanwhile.
     ///
     /// Calls `interrupt` time and again with those that wait for a lock, since one may begin to wait after a call.
     pub(super) fn drain(&self, interrupt: impl Fn(&[Unique])) {
-        self.lock().drainers += 1;
+        self.lock().watchers += 1;
         while self.count() != 0 {
             let waiting = self.lock().waiting.clone();
             interrupt(&waiting);
             let state = self.lock();
-            let waited = self.is_zero.wait_timeout_while(state, WAKE_EVERY, |state| state.count != 0);
+            let waited = self.fell.wait_timeout_while(state, WAKE_EVERY, |state| state.count != 0);
             drop(waited.unwrap_or_else(PoisonError::into_inner));
         }
-        self.lock().drainers -= 1;
+        self.lock().watchers -= 1;
+        // Chains that were dropped are not given back; the ring begins anew.
+        self.heads.iter().for_each(|word| word.store(0, Relaxed));
+    }
+
+    fn bit(&self, head: u16) -> (&AtomicU64, u64) {
+        (&self.heads[usize::from(head) / 64], 1 << (head % 64))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -73,12 +124,19 @@ impl InFlight {
     }
 }
 
+impl Default for InFlight {
+    fn default() -> Self {
+        let heads = (0..QUEUE_SIZE_MAX / 64).map(|_| AtomicU64::new(0)).collect();
+        Self { state: Mutex::default(), fell: Condvar::new(), heads }
+    }
+}
+
 impl Drop for Ticket {
     fn drop(&mut self) {
         let mut state = self.0.lock();
         state.count -= 1;
-        if state.count == 0 && state.drainers > 0 {
-            self.0.is_zero.notify_all();
+        if state.watchers > 0 {
+            self.0.fell.notify_all();
         }
     }
 }
@@ -103,7 +161,7 @@ mod tests {
     fn a_drain_ends_with_the_last_request_even_one_that_panics() {
         let in_flight = Arc::new(InFlight::default());
         for round in 0..200 {
-            let ticket = in_flight.begin();
+            let ticket = in_flight.begin(0).unwrap();
             let request = thread::spawn(move || {
                 let _ticket = ticket;
                 assert!(round % 50 != 49, "a request panics, as this test wants");
@@ -117,7 +175,7 @@ mod tests {
     #[test]
     fn a_drain_names_those_that_wait() {
         let in_flight = Arc::new(InFlight::default());
-        let request = Mutex::new(Some((in_flight.begin(), in_flight.waits(Unique(7)))));
+        let request = Mutex::new(Some((in_flight.begin(0), in_flight.waits(Unique(7)))));
         in_flight.drain(|waiting| {
             assert_eq!(waiting, [Unique(7)]);
             drop(request.lock().unwrap().take());
@@ -125,5 +183,36 @@ mod tests {
         let again = in_flight.waits(Unique(8));
         drop((in_flight.waits(Unique(8)), again));
         assert!(in_flight.lock().waiting.is_empty());
+    }
+
+    #[test]
+    fn a_chain_is_taken_again_once_it_is_given_back_or_its_ring_is_drained() {
+        let in_flight = Arc::new(InFlight::default());
+        let last = QUEUE_SIZE_MAX as u16 - 1;
+        for head in [0, 63, 64, last] {
+            let ticket = in_flight.begin(head).unwrap();
+            assert_eq!(in_flight.begin(head).err(), Some(OfferedTwice(head)));
+            assert_eq!(in_flight.count(), 1, "a chain that is refused does not count");
+            in_flight.give_back(head);
+            drop((in_flight.begin(head).unwrap(), ticket));
+        }
+        in_flight.drain(|_| ());
+        assert!(in_flight.begin(last).is_ok());
+    }
+
+    #[test]
+    fn whoever_waits_for_room_goes_on_with_the_first_that_ends() {
+        let in_flight = Arc::new(InFlight::default());
+        let mut tickets: Vec<_> = (0..REQUESTS_MAX as u16).map(|head| in_flight.begin(head).unwrap()).collect();
+        let worker = thread::spawn({
+            let in_flight = in_flight.clone();
+            move || in_flight.wait_for_room()
+        });
+        while in_flight.lock().watchers == 0 {
+            thread::yield_now();
+        }
+        assert!(!worker.is_finished());
+        tickets.pop();
+        worker.join().unwrap();
     }
 }

@@ -20,7 +20,7 @@ use vm_memory::{GuestAddressSpace, GuestMemoryMmap};
 use super::{
     Memory,
     chain::Chain,
-    in_flight::InFlight,
+    in_flight::{InFlight, OfferedTwice, REQUESTS_MAX, Ticket},
     monitor::Monitor,
     poll::Poller,
     pool::{Pool, Refused},
@@ -34,8 +34,9 @@ pub(super) struct Queue<F> {
     pub(super) pool: Arc<Pool>,
     pub(super) in_flight: Arc<InFlight>,
     pub(super) monitor: Arc<Monitor>,
-    /// The driver broke the ring, or the front end has left; nothing more is taken from it until it is set up anew.
-    pub(super) is_broken: AtomicBool,
+    /// The driver broke the ring, the device is being reset, or the front end has left: until the ring is set up anew,
+    /// nothing more is taken from it, and what was taken and has not begun is dropped.
+    pub(super) is_given_up: AtomicBool,
 }
 
 /// A request that is done waits so long at most for those behind it, before the driver is told of all of them. Telling
@@ -64,6 +65,15 @@ impl WorkerState {
         let is_late = |first: &Chain| next.taken_at.duration_since(first.taken_at) >= UNTOLD_MAX;
         self.untold.as_ref().is_some_and(|first| is_late(first) || next.len_bytes() > LONG_BYTES)
     }
+}
+
+/// A chain that the driver cannot offer.
+#[derive(Debug, thiserror::Error)]
+enum BadHead {
+    #[error("chain {head} is offered on a ring of {size} descriptors")]
+    OutOfRange { head: u16, size: u16 },
+    #[error(transparent)]
+    OfferedTwice(#[from] OfferedTwice),
 }
 
 /// What the ring has to offer.
@@ -108,7 +118,7 @@ impl<F: FileSystem + 'static> Queue<F> {
     fn next(&self, vring: &Vring) -> Next {
         let memory = self.memory.memory();
         let mut state = vring.get_mut();
-        if !state.is_enabled() || !state.get_queue().ready() || self.is_broken.load(Ordering::Acquire) {
+        if !state.is_enabled() || !state.get_queue().ready() || self.is_given_up() {
             return Next::Stopped;
         }
         let descriptors = match state.get_queue_mut().iter(&*memory) {
@@ -119,10 +129,13 @@ impl<F: FileSystem + 'static> Queue<F> {
             }
         };
         match descriptors {
-            Some(descriptors) => {
-                let ticket = self.in_flight.begin();
-                Next::Chain(Chain::copy(descriptors, ticket))
-            }
+            Some(descriptors) => match self.take(state.get_queue(), descriptors.head_index()) {
+                Ok(ticket) => Next::Chain(Chain::copy(descriptors, ticket)),
+                Err(error) => {
+                    self.break_ring(vring, &error);
+                    Next::Stopped
+                }
+            },
             // The index says that there is an entry, which cannot be read: without this the worker would spin.
             None if is_behind(state.get_queue(), &memory) && !state.get_queue().is_valid(&*memory) => {
                 self.break_ring(vring, &"a part of the ring is not in the guest's memory");
@@ -132,12 +145,21 @@ impl<F: FileSystem + 'static> Queue<F> {
         }
     }
 
+    /// Counts the chain as in flight. Errors: the driver offers a chain that is not on the ring, or that the device has.
+    fn take(&self, queue: &virtio_queue::Queue, head: u16) -> Result<Ticket, BadHead> {
+        let size = queue.size();
+        if head >= size {
+            return Err(BadHead::OutOfRange { head, size });
+        }
+        Ok(self.in_flight.begin(head)?)
+    }
+
     /// True also where the queue is stopped, so that watching ends.
     fn has_next(&self, vring: &Vring) -> bool {
         let memory = self.memory.memory();
         let vring = vring.get_ref();
         let queue = vring.get_queue();
-        if !queue.ready() || !vring.is_enabled() || self.is_broken.load(Ordering::Acquire) {
+        if !queue.ready() || !vring.is_enabled() || self.is_given_up() {
             return true;
         }
         is_behind(queue, &memory)
@@ -171,7 +193,12 @@ impl<F: FileSystem + 'static> Queue<F> {
             }
         };
         match (handed_on, lane) {
-            (Ok(()), _) => {}
+            (Ok(()), _) => {
+                if self.in_flight.count() >= REQUESTS_MAX {
+                    Self::tell_of_untold(vring, state);
+                    self.in_flight.wait_for_room();
+                }
+            }
             // Without a pool the disk is waited for here; another lock owner never is.
             (Err(Refused), Lane::Pool) => {
                 Self::tell_of_untold(vring, state);
@@ -185,7 +212,11 @@ impl<F: FileSystem + 'static> Queue<F> {
         }
     }
 
+    /// Answers a request that may wait; drops it where the queue was given up before it began.
     fn serve_waiting(&self, vring: &Vring, memory: &GuestMemoryMmap<()>, chain: &Chain, scratch: &mut Scratch) {
+        if self.is_given_up() {
+            return;
+        }
         match self.answer(memory, chain, scratch, Patience::MayBlock) {
             Outcome::Done(done) => self.finish(vring, chain, done),
             Outcome::Defer(_) => unreachable!("a request that may block is not deferred"),
@@ -220,6 +251,7 @@ impl<F: FileSystem + 'static> Queue<F> {
 
     fn put_back(&self, vring: &Vring, chain: &Chain, done: Done) {
         self.monitor.finished(chain, &done);
+        self.in_flight.give_back(chain.head);
         if let Err(error) = vring.add_used(chain.head, done.used_len_bytes) {
             self.break_ring(vring, &error);
         }
@@ -231,13 +263,23 @@ impl<F: FileSystem + 'static> Queue<F> {
         }
     }
 
-    /// Takes nothing more from the ring; a worker that never finds it empty ends all the same.
-    pub(super) fn close(&self) {
-        self.is_broken.store(true, Ordering::Release);
+    /// Takes nothing more from the ring, and drops what has not begun; a worker that never finds the ring empty ends all
+    /// the same.
+    pub(super) fn give_up(&self) {
+        self.is_given_up.store(true, Ordering::Release);
+    }
+
+    /// Ends what [`Queue::give_up`] or a broken ring began: the ring is set up anew, and nothing is in flight.
+    pub(super) fn begin_anew(&self) {
+        self.is_given_up.store(false, Ordering::Release);
+    }
+
+    fn is_given_up(&self) -> bool {
+        self.is_given_up.load(Ordering::Acquire)
     }
 
     fn break_ring(&self, vring: &Vring, error: &dyn std::fmt::Display) {
-        if !self.is_broken.swap(true, Ordering::AcqRel) {
+        if !self.is_given_up.swap(true, Ordering::AcqRel) {
             self.monitor.broken_queue();
             vring.signal_error();
             tracing::error!(%error, "the driver broke its ring: the queue is stopped");

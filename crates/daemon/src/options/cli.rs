@@ -11,7 +11,7 @@ use super::values::{
 use clap::{Args, Parser};
 use std::os::fd::RawFd;
 use std::path::PathBuf;
-use transom_host::{idmap::Rule, window::DaxPolicy};
+use transom_host::{idmap::Rule, passthrough::MAX_INODES, window::DaxPolicy};
 
 /// Shares a directory of this machine with virtual machines, as a vhost-user-fs back end.
 ///
@@ -334,6 +334,12 @@ pub(crate) struct WorkerArgs {
     /// Inodes beyond the bound are looked up again when they are used.
     #[arg(long, value_name = "N")]
     pub(crate) max_fds: Option<u64>,
+
+    /// Let the guest know at most N inodes at a time
+    ///
+    /// Each takes about 130 bytes of the daemon's memory until the guest forgets it. Further ones are refused with ENFILE.
+    #[arg(long, value_name = "N", default_value_t = MAX_INODES)]
+    pub(crate) inode_limit: usize,
 
     /// Set the limit of open descriptors to N, 0: leave it [default: 1000000, or /proc/sys/fs/nr_open if less]
     #[arg(long, value_name = "N")]

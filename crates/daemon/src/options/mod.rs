@@ -182,6 +182,8 @@ pub struct InodeOptions {
     pub file_handles: FileHandles,
     /// The most host descriptors held on behalf of the guest; `None`: what the limit of the process leaves.
     pub max_fds: Option<u64>,
+    /// The most inodes that the guest may know.
+    pub limit: usize,
     /// The limit of the process: `None` asks for the default, 0 leaves it unchanged.
     pub rlimit_nofile: Option<u64>,
 }

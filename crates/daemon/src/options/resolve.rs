@@ -172,6 +172,7 @@ fn options(cli: Cli, share_path: PathBuf) -> Options {
         inodes: InodeOptions {
             file_handles: cli.workers.inode_file_handles,
             max_fds: cli.workers.max_fds,
+            limit: cli.workers.inode_limit,
             rlimit_nofile: cli.workers.rlimit_nofile,
         },
         workers: WorkerOptions {

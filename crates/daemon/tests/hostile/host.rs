@@ -3,7 +3,8 @@
 
 use std::{
     fs::File,
-    os::unix::net::UnixListener,
+    io::{Read as _, Write as _},
+    os::unix::net::{UnixListener, UnixStream},
     panic,
     path::PathBuf,
     process::{Child, Command},
@@ -17,8 +18,8 @@ use std::{
 };
 
 use rustix::process::Pid;
-use transom_daemon::backend::{BackendConfig, serve};
-use transom_host::server::Server;
+use transom_daemon::backend::{BackendConfig, Monitor, serve};
+use transom_host::{metrics::Gauges, server::Server};
 use transom_testkit::{
     frontend::{
         FrontEnd, Options,
@@ -36,6 +37,8 @@ static PANICS: AtomicUsize = AtomicUsize::new(0);
 
 /// The queue that a test's requests go to.
 pub(crate) const REQUEST: u32 = 1;
+/// Threads of the daemon for requests that wait.
+pub(crate) const POOL_THREADS: usize = 4;
 /// Queues of the daemon: the high-priority one and two for requests.
 const REQUEST_QUEUES: u16 = 2;
 
@@ -43,12 +46,13 @@ const REQUEST_QUEUES: u16 = 2;
 pub(crate) struct Daemon {
     socket: PathBuf,
     running: Running,
-    _directory: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
 enum Running {
     Thread {
         server: Arc<Server<MemFs>>,
+        monitor: Arc<Monitor>,
         /// Shares the daemon's socket; shutting it down ends the daemon.
         listener: UnixListener,
         ended: mpsc::Receiver<()>,
@@ -74,21 +78,23 @@ impl Daemon {
             tag: Some(*b"share\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"),
             request_queues: REQUEST_QUEUES,
             poll_max,
-            pool_threads: 4,
+            pool_threads: POOL_THREADS,
             window: None,
             keep_serving: true,
         };
         count_panics();
         let (ends, ended) = mpsc::channel();
+        let monitor = Arc::new(Monitor::default());
         let (daemons_listener, daemons_server) = (listener.try_clone().unwrap(), server.clone());
+        let daemons_monitor = monitor.clone();
         let daemon = thread::Builder::new().name("daemon".into()).spawn(move || {
-            let error = serve(daemons_listener, daemons_server, &config, &Arc::default())
+            let error = serve(daemons_listener, daemons_server, &config, &daemons_monitor)
                 .expect_err("it serves until accepting fails");
             drop(error);
             ends.send(()).unwrap();
         });
         drop(daemon.unwrap());
-        Self { socket, running: Running::Thread { server, listener, ended }, _directory: directory }
+        Self { socket, running: Running::Thread { server, monitor, listener, ended }, directory }
     }
 
     /// transomd itself, with an empty directory.
@@ -98,13 +104,18 @@ impl Daemon {
 
     /// As [`Daemon::executable`], with the log's level.
     pub(crate) fn executable_logging(level: &str) -> Self {
+        Self::executable_with(&["--log-level", level])
+    }
+
+    /// As [`Daemon::executable`], with these further options.
+    pub(crate) fn executable_with(options: &[&str]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let (socket, share) = (directory.path().join("socket"), directory.path().join("share"));
         std::fs::create_dir(&share).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_transomd"));
         command.arg("--socket-path").arg(&socket).arg("--shared-dir").arg(&share);
         command.args(["--keep-serving", "--sandbox=none", "--num-request-queues=2"]);
-        command.args(["--log-level", level]);
+        command.arg("--metrics-socket").arg(directory.path().join("metrics")).args(options);
         let log = directory.path().join("log");
         command.env_remove("RUST_LOG").stderr(File::create(&log).unwrap());
         let mut child = command.spawn().unwrap();
@@ -112,14 +123,42 @@ impl Daemon {
             assert!(child.try_wait().unwrap().is_none(), "the daemon does not start");
             thread::yield_now();
         }
-        Self { socket, running: Running::Process { child: Mutex::new(child), log }, _directory: directory }
+        Self { socket, running: Running::Process { child: Mutex::new(child), log }, directory }
+    }
+
+    /// The directory that the executable shares.
+    pub(crate) fn share(&self) -> PathBuf {
+        self.directory.path().join("share")
+    }
+
+    /// One of the executable's metrics, by its name and labels as they stand in the text; 0 where it has no line.
+    pub(crate) fn metric(&self, name: &str) -> u64 {
+        let mut stream = UnixStream::connect(self.directory.path().join("metrics")).unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        value.map_or(0, |value| value.trim().parse().unwrap())
     }
 
     /// What the file system holds; of the executable that is not known.
     pub(crate) fn held(&self) -> Held {
+        self.file_system().held()
+    }
+
+    /// Requests in flight of one queue.
+    pub(crate) fn queue_depth(&self, queue: u32) -> u64 {
         match &self.running {
-            Running::Thread { server, .. } => server.file_system().held(),
-            Running::Process { .. } => panic!("what the executable holds is not known"),
+            Running::Thread { monitor, .. } => monitor.snapshot(Gauges::default()).gauges.queue_depths[queue as usize],
+            Running::Process { .. } => self.metric(&format!("transom_queue_depth_requests{{queue=\"{queue}\"}}")),
+        }
+    }
+
+    /// The file system of a daemon on a thread.
+    pub(crate) fn file_system(&self) -> &MemFs {
+        match &self.running {
+            Running::Thread { server, .. } => server.file_system(),
+            Running::Process { .. } => panic!("the executable has a file system of its own"),
         }
     }
 

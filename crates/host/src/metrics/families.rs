@@ -75,6 +75,9 @@ families! {
         "Queues stopped because the guest broke the rules of the ring.";
     SESSIONS: Counter "transom_sessions", unit "sessions", label "", "INIT requests accepted.";
     INODES: Gauge "transom_inodes", unit "", label "", "Inodes that the guest knows.";
+    INODES_LIMIT: Gauge "transom_inodes_limit", unit "", label "", "Inodes that the guest may know.";
+    INODES_REFUSED: Counter "transom_inodes_refused", unit "", label "",
+        "Requests refused because the guest knew as many inodes as it may.";
     OPEN_FILES: Gauge "transom_open_files", unit "files", label "", "Files and directories that the guest has open.";
     DESCRIPTORS: Gauge "transom_descriptors", unit "descriptors", label "",
         "File descriptors held on the guest's behalf.";

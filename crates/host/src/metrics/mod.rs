@@ -18,14 +18,14 @@ pub use server::MetricsServer;
 pub use snapshot::{Gauges, Operation, Snapshot, WindowGauges};
 
 use std::{
-    cell::Cell,
-    sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
     time::{Duration, Instant},
 };
 
 use rustix::io::Errno;
 use zerocopy::FromZeros;
 
+use crate::stripe;
 use families::Counter;
 use histogram::BUCKET_COUNT;
 
@@ -99,16 +99,7 @@ impl Metrics {
 
     /// The calling thread's shard.
     fn shard(&self) -> &Shard {
-        static NEXT: AtomicUsize = AtomicUsize::new(0);
-        thread_local! {
-            static MINE: Cell<usize> = const { Cell::new(usize::MAX) };
-        }
-        let mut mine = MINE.get();
-        if mine == usize::MAX {
-            mine = NEXT.fetch_add(1, Relaxed) % SHARD_COUNT;
-            MINE.set(mine);
-        }
-        &self.shards[mine]
+        &self.shards[stripe::of_this_thread(SHARD_COUNT)]
     }
 }
 

@@ -31,7 +31,8 @@ pub fn render(snapshot: &Snapshot) -> String {
         text.family(counter.family()).sample("_total", &[], snapshot.counter(counter));
     }
     for (family, value) in gauges.single() {
-        text.family(family).sample("", &[], value);
+        let suffix = if family.kind == Kind::Counter { "_total" } else { "" };
+        text.family(family).sample(suffix, &[], value);
     }
     if let Some(WindowGauges { usage, .. }) = &gauges.window {
         text.family(families::WINDOW_BYTES).sample("", &[], usage.len_bytes);

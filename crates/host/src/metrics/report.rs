@@ -2,7 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Snapshot, WindowGauges, families::Counter};
+use super::{
+    Snapshot, WindowGauges,
+    families::{Counter, Family, Kind},
+};
 
 /// All figures at one moment. Fields are added over time; none changes its meaning while `layout` stays.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -81,6 +84,11 @@ impl Report {
     /// Renders `snapshot`.
     pub fn new(snapshot: &Snapshot) -> Self {
         let value = |name: &str, value: u64| Value { name: name.into(), value };
+        let is_counter = |family: &Family| family.kind == Kind::Counter;
+        let single = |counters: bool| {
+            let pairs = snapshot.gauges.single().filter(move |(family, _)| is_counter(family) == counters);
+            pairs.map(move |(family, count)| value(family.name, count))
+        };
         let operations = snapshot.operations.iter().map(|operation| OperationReport {
             operation: operation.name.into(),
             count: operation.count,
@@ -97,8 +105,12 @@ impl Report {
             uptime_seconds: snapshot.uptime_seconds,
             operations: operations.collect(),
             errors: snapshot.errors.iter().map(|(name, count)| value(name, *count)).collect(),
-            counters: Counter::ALL.iter().map(|&it| value(it.family().name, snapshot.counter(it))).collect(),
-            gauges: snapshot.gauges.single().map(|(family, count)| value(family.name, count)).collect(),
+            counters: Counter::ALL
+                .iter()
+                .map(|&it| value(it.family().name, snapshot.counter(it)))
+                .chain(single(true))
+                .collect(),
+            gauges: single(false).collect(),
             queue_depths: snapshot.gauges.queue_depths.clone(),
             window: snapshot.gauges.window.as_ref().map(|WindowGauges { usage, files }| WindowReport {
                 len_bytes: usage.len_bytes,

@@ -16,6 +16,10 @@ use crate::window::Usage;
 pub struct Gauges {
     /// Inodes that the guest knows.
     pub inodes: u64,
+    /// Inodes that the guest may know.
+    pub inodes_limit: u64,
+    /// Requests refused because the guest knew as many inodes as it may.
+    pub inodes_refused: u64,
     /// Files and directories that the guest has open.
     pub open_files: u64,
     /// File descriptors held on the guest's behalf.
@@ -80,6 +84,8 @@ impl Gauges {
     pub(super) fn single(&self) -> impl Iterator<Item = (Family, u64)> {
         let pairs = [
             (families::INODES, self.inodes),
+            (families::INODES_LIMIT, self.inodes_limit),
+            (families::INODES_REFUSED, self.inodes_refused),
             (families::OPEN_FILES, self.open_files),
             (families::DESCRIPTORS, self.descriptors),
             (families::DESCRIPTORS_LIMIT, self.descriptors_limit),

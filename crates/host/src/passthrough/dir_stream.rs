@@ -1,77 +1,79 @@
 //! An open directory: entries in the host's order, from any cookie that the host has given.
+//!
+//! Between two requests a stream holds its position and nothing else. What it has read ahead is kept in [`ReadAhead`],
+//! which may let go of it: the stream then goes back to its position and reads it again.
 
 use std::{
-    collections::VecDeque,
+    mem::MaybeUninit,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::{Mutex, MutexGuard, PoisonError, TryLockError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError},
 };
 
-use rustix::fs::{FileType, RawDir, SeekFrom};
+use rustix::fs::{RawDir, SeekFrom};
 
+use super::{
+    dir_batch::{Batch, Entry},
+    read_ahead::{ReadAhead, StreamId},
+};
 use crate::{Errno, server::Patience};
 
 /// Bytes that the host fills with entries in one call: some 800 of them.
-const BATCH_LEN: usize = 32 << 10;
+pub(super) const BATCH_LEN: usize = 32 << 10;
 
-/// An open directory and the entries that were read ahead.
+/// An open directory.
 #[derive(Debug)]
 pub(super) struct DirStream {
     fd: OwnedFd,
+    id: StreamId,
+    read_ahead: Arc<ReadAhead>,
     /// Held over the reading of a batch: two requests on one stream take turns, as they do on the host.
-    ahead: Mutex<Ahead>,
+    position: Mutex<Position>,
 }
 
-/// What was read and not yet handed out.
+/// Where a stream stands, by the host's cookies.
 #[derive(Debug, Default)]
-pub(super) struct Ahead {
-    entries: VecDeque<Entry>,
-    /// The cookie behind the entry that was handed out last.
-    position: u64,
+struct Position {
+    /// Behind the entry that was handed out last.
+    next: u64,
+    /// Where the host would read on: behind the last entry that was read ahead.
+    host: u64,
 }
 
-/// One entry as the host tells it.
-#[derive(Debug, Clone)]
-pub(super) struct Entry {
-    pub(super) ino: u64,
-    /// Where the stream goes on behind it.
-    pub(super) off: u64,
-    /// As in `d_type`.
-    pub(super) type_: u8,
-    pub(super) name: Box<[u8]>,
-}
-
-/// The right to read from a stream.
+/// The right to read from a stream. What it has read ahead is kept when it is dropped.
 #[derive(Debug)]
 pub(super) struct Reader<'a> {
-    fd: BorrowedFd<'a>,
-    ahead: MutexGuard<'a, Ahead>,
+    stream: &'a DirStream,
+    position: MutexGuard<'a, Position>,
+    batch: Batch,
 }
 
 impl DirStream {
-    pub(super) fn new(fd: OwnedFd) -> Self {
-        Self { fd, ahead: Mutex::default() }
+    pub(super) fn new(fd: OwnedFd, read_ahead: &Arc<ReadAhead>) -> Self {
+        Self { fd, id: read_ahead.new_stream(), read_ahead: Arc::clone(read_ahead), position: Mutex::default() }
     }
 
     /// Reads on from `offset`, which is 0 or the `off` of an entry.
     ///
     /// Waits while another reads. Errors: EAGAIN instead, under [`Patience::Try`].
     pub(super) fn reader(&self, offset: u64, patience: Patience) -> Result<Reader<'_>, Errno> {
-        let mut ahead = match (self.ahead.try_lock(), patience) {
-            (Ok(ahead), _) => ahead,
+        let mut position = match (self.position.try_lock(), patience) {
+            (Ok(position), _) => position,
             (Err(TryLockError::Poisoned(poisoned)), _) => poisoned.into_inner(),
             (Err(TryLockError::WouldBlock), Patience::Try) => return Err(Errno::AGAIN),
             (Err(TryLockError::WouldBlock), Patience::MayBlock) => {
-                self.ahead.lock().unwrap_or_else(PoisonError::into_inner)
+                self.position.lock().unwrap_or_else(PoisonError::into_inner)
             }
         };
+        let kept = self.read_ahead.take(self.id);
         // From the beginning means anew: what was read ahead may be long ago.
-        if offset == 0 || offset != ahead.position {
-            ahead.entries = VecDeque::new();
-            let offset = i64::try_from(offset).map_err(|_| Errno::INVAL)?;
-            rustix::fs::seek(&self.fd, SeekFrom::Start(offset.cast_unsigned()))?;
-            ahead.position = offset.cast_unsigned();
+        let batch = if offset == 0 || offset != position.next { Batch::default() } else { kept.unwrap_or_default() };
+        if batch.is_empty() && (offset == 0 || offset != position.host) {
+            let offset = i64::try_from(offset).map_err(|_| Errno::INVAL)?.cast_unsigned();
+            rustix::fs::seek(&self.fd, SeekFrom::Start(offset))?;
+            position.host = offset;
         }
-        Ok(Reader { fd: self.fd.as_fd(), ahead })
+        position.next = offset;
+        Ok(Reader { stream: self, position, batch })
     }
 }
 
@@ -81,54 +83,58 @@ impl AsFd for DirStream {
     }
 }
 
+impl Drop for DirStream {
+    fn drop(&mut self) {
+        self.read_ahead.take(self.id);
+    }
+}
+
 impl Reader<'_> {
     /// The next entry, which stays the next one until [`Reader::advance`]; `None` at the end.
-    pub(super) fn peek(&mut self) -> Result<Option<&Entry>, Errno> {
-        if self.ahead.entries.is_empty() {
+    pub(super) fn peek(&mut self) -> Result<Option<Entry<'_>>, Errno> {
+        if self.batch.is_empty() {
             self.read_batch()?;
         }
-        Ok(self.ahead.entries.front())
+        Ok(self.batch.first())
     }
 
     /// True where the next entry is to be asked of the host.
     pub(super) fn is_at_edge(&self) -> bool {
-        self.ahead.entries.is_empty()
+        self.batch.is_empty()
     }
 
     /// Goes on behind the entry that [`Reader::peek`] answered.
     pub(super) fn advance(&mut self) {
-        if let Some(entry) = self.ahead.entries.pop_front() {
-            self.ahead.position = entry.off;
+        if let Some(off) = self.batch.remove_first() {
+            self.position.next = off;
         }
     }
 
     fn read_batch(&mut self) -> Result<(), Errno> {
-        let mut buffer = Vec::with_capacity(BATCH_LEN);
-        let mut batch = RawDir::new(self.fd, buffer.spare_capacity_mut());
-        while let Some(entry) = batch.next() {
+        let mut buffer = [MaybeUninit::uninit(); BATCH_LEN];
+        let mut entries = RawDir::new(&self.stream.fd, &mut buffer);
+        let mut batch = Batch::default();
+        while let Some(entry) = entries.next() {
             let entry = match entry {
                 // Removed while it was open: there is nothing in it.
                 Err(Errno::NOENT) => return Ok(()),
                 entry => entry?,
             };
-            self.ahead.entries.push_back(Entry {
-                ino: entry.ino(),
-                off: entry.next_entry_cookie(),
-                type_: raw_type(entry.file_type()),
-                name: entry.file_name().to_bytes().into(),
-            });
-            if batch.is_buffer_empty() {
+            self.position.host = entry.next_entry_cookie();
+            batch.push(&entry);
+            if entries.is_buffer_empty() {
                 break;
             }
         }
+        self.batch = batch;
         Ok(())
     }
 }
 
-fn raw_type(file_type: FileType) -> u8 {
-    // `d_type` is the type's bits of a mode, shifted.
-    match file_type {
-        FileType::Unknown => libc::DT_UNKNOWN,
-        known => (known.as_raw_mode() >> 12) as u8,
+impl Drop for Reader<'_> {
+    fn drop(&mut self) {
+        if !self.batch.is_empty() {
+            self.stream.read_ahead.keep(self.stream.id, std::mem::take(&mut self.batch));
+        }
     }
 }

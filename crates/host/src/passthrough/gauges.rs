@@ -12,10 +12,12 @@ const FILES_MAX: usize = 8;
 impl Passthrough {
     /// What is held at present; the queues' figures, which the transport knows, are zero.
     pub fn gauges(&self) -> Gauges {
-        let descriptors = self.handles.descriptors();
+        let (inodes, descriptors) = (self.inodes.capacity(), self.handles.descriptors());
         let lock_owners = self.locks.as_ref().map_or(0, Locks::descriptors);
         Gauges {
-            inodes: self.inodes.len() as u64,
+            inodes: inodes.known() as u64,
+            inodes_limit: inodes.limit() as u64,
+            inodes_refused: inodes.refusals(),
             open_files: descriptors.open_files() as u64,
             descriptors: (descriptors.held() + lock_owners) as u64,
             descriptors_limit: descriptors.limit() as u64,

@@ -2,8 +2,9 @@
 //!
 //! [`Passthrough`] is the whole of it; each operation is one file in [`ops`]. [`inodes`] knows what the guest knows,
 //! [`handles`] what it has open, [`descriptors`] how many of the host's descriptors that takes, [`dir_stream`] reads
-//! directories, [`attr`] translates attributes, [`dax`] decides what is mapped, [`gate`] what a worker does itself,
-//! [`buffered`] writes pages of the guest's cache to files that are open with `O_DIRECT`, [`gauges`] says what is held.
+//! directories, [`read_ahead`] bounds what that keeps, [`attr`] translates attributes, [`dax`] decides what is mapped,
+//! [`gate`] what a worker does itself, [`buffered`] writes pages of the guest's cache to files that are open with
+//! `O_DIRECT`, [`gauges`] says what is held.
 //!
 //! A name is resolved as one component relative to its directory, without following links and without leaving the
 //! directory; nothing is ever opened but regular files and directories. So neither a link nor a race leads out of the
@@ -16,6 +17,7 @@ mod config;
 mod creator;
 mod dax;
 mod descriptors;
+mod dir_batch;
 mod dir_stream;
 mod filesystem;
 mod gate;
@@ -23,13 +25,14 @@ mod gauges;
 mod handles;
 mod inodes;
 mod ops;
+mod read_ahead;
 mod set_id;
 mod slab;
 
 #[cfg(test)]
 mod tests;
 
-pub use config::{CachePolicy, Config, FileHandles, Negotiation};
+pub use config::{CachePolicy, Config, FileHandles, MAX_INODES, Negotiation};
 pub use dax::Dax;
 
 use std::{
@@ -53,7 +56,8 @@ use crate::{
 use descriptors::{Descriptors, LIMIT_MIN};
 use gate::Gate;
 use handles::Handles;
-use inodes::Inodes;
+use inodes::{Capacity, Inodes};
+use read_ahead::ReadAhead;
 
 /// A directory of the host, or one file, as a [`FileSystem`](crate::server::FileSystem).
 ///
@@ -63,6 +67,7 @@ pub struct Passthrough {
     config: Config,
     inodes: Inodes,
     handles: Handles,
+    read_ahead: Arc<ReadAhead>,
     proc_fds: Arc<ProcFds>,
     credentials: Credentials,
     /// `None` where no lock reaches the host.
@@ -125,8 +130,10 @@ impl Passthrough {
         let (locks, lock_owners_max) = locks(&config, limit)?;
         let descriptors = Arc::new(Descriptors::new(limit - lock_owners_max));
         let proc_fds = Arc::new(proc_fds);
-        let inodes = Inodes::new(root, config.inode_file_handles, Arc::clone(&proc_fds), Arc::clone(&descriptors))
-            .map_err(Error::Handles)?;
+        let capacity = Capacity::new(config.max_inodes);
+        let inodes =
+            Inodes::new(root, config.inode_file_handles, Arc::clone(&proc_fds), Arc::clone(&descriptors), capacity)
+                .map_err(Error::Handles)?;
         let file_type = inodes.root().file_type;
         if !matches!(file_type, FileType::Directory | FileType::RegularFile) {
             return Err(Error::Kind(file_type));
@@ -136,6 +143,7 @@ impl Passthrough {
             config,
             inodes,
             handles: Handles::new(descriptors),
+            read_ahead: Arc::default(),
             proc_fds,
             credentials,
             locks,
@@ -154,7 +162,7 @@ impl Passthrough {
 
     /// How many inodes the guest knows beside the root.
     pub fn inode_count(&self) -> usize {
-        self.inodes.len()
+        self.inodes.capacity().known()
     }
 
     /// Closes what has not been used since the call before: to be called every few seconds, idle or not.

@@ -34,6 +34,7 @@ impl<T> Slab<T> {
     }
 
     /// How many values there are.
+    #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.len
     }

@@ -53,10 +53,11 @@ impl<F: FileSystem> Server<F> {
         match opcode {
             Opcode::Init => {
                 reply.need(size_of::<InitOut>())?;
-                reply.send(&self.session.begin(&self.fs, req.rest())?)
+                let patience = req.context.patience;
+                reply.send(&self.session.begin(&self.fs, req.rest(), patience)?)
             }
             Opcode::Destroy => {
-                self.end(End::Destroy);
+                self.session.end(&self.fs, End::Destroy, req.context.patience)?;
                 reply.empty()
             }
             Opcode::Forget | Opcode::BatchForget | Opcode::Interrupt | Opcode::NotifyReply => {

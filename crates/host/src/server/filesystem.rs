@@ -103,7 +103,7 @@ pub trait FileSystem: Send + Sync {
     /// Begins a session; nothing of an earlier one is left.
     fn init(&self, offer: &InitOffer) -> Result<InitAnswer, Errno>;
 
-    /// Ends the session: all inodes, handles, locks and mappings are released, all waiters wake.
+    /// Ends the session: all inodes, handles, locks and mappings are released. No request is in progress.
     fn destroy(&self, end: End);
 
     /// An answer with nodeid 0 lets the guest remember the absence for `entry_valid`.
@@ -282,8 +282,8 @@ pub trait FileSystem: Send + Sync {
     /// Wakes the request `unique` if it waits for a lock; a request that is not there is ignored.
     fn interrupt(&self, unique: Unique) {}
 
-    /// Wakes every request that waits for a lock or for the front end: the transport is about to stop. Called again
-    /// while it waits for them.
+    /// Wakes every request that waits for a lock or for the front end: the session or the transport is about to end.
+    /// Called again while these are waited for.
     fn interrupt_all(&self) {}
 
     fn fallocate(&self, ctx: &Context<'_>, nodeid: NodeId, arg: &FallocateIn) -> Result<(), Errno> {

@@ -27,12 +27,17 @@ impl Lane {
         }
     }
 
-    /// The lane of operations that a file system may refuse with EAGAIN under [`Patience::Try`](super::Patience::Try).
+    /// The lane of operations that a file system, or for INIT and DESTROY the session, may refuse with EAGAIN under [`Patience::Try`](super::Patience::Try).
     pub(super) fn after_trying(opcode: Opcode, unique: Unique) -> Option<Self> {
         match opcode {
-            Opcode::Lookup | Opcode::Read | Opcode::Write | Opcode::Fsync | Opcode::Readdir | Opcode::Readdirplus => {
-                Some(Self::Pool)
-            }
+            Opcode::Lookup
+            | Opcode::Read
+            | Opcode::Write
+            | Opcode::Fsync
+            | Opcode::Readdir
+            | Opcode::Readdirplus
+            | Opcode::Init
+            | Opcode::Destroy => Some(Self::Pool),
             Opcode::Setlkw => Some(Self::Waiter(unique)),
             _ => None,
         }

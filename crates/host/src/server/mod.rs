@@ -2,13 +2,14 @@
 //!
 //! [`Server::handle`] is the whole of it. What the driver sent is copied once ([`request`]) and parsed from the copy;
 //! file data stays where it is, and travels between the file and the driver's buffers in the file system's own system
-//! call. [`dispatch`] is the table of operations, [`reply`] and [`dirents`] write answers, [`session`] settles INIT.
-//! Nothing here takes a lock.
+//! call. [`dispatch`] is the table of operations, [`reply`] and [`dirents`] write answers, [`session`] settles INIT
+//! and DESTROY, which alone take a lock here.
 
 mod context;
 mod dirents;
 mod dispatch;
 mod filesystem;
+mod in_progress;
 mod lane;
 mod reply;
 mod request;
@@ -17,6 +18,8 @@ mod slices;
 
 #[cfg(test)]
 mod server_test;
+#[cfg(test)]
+mod session_test;
 
 pub use context::{Context, Patience};
 pub use dirents::{Dirents, DirentsPlus, Full};
@@ -128,15 +131,10 @@ impl<F: FileSystem> Server<F> {
 
     /// Ends the session: what the driver held is released, and the next request has to be INIT.
     ///
-    /// For a reset or a lost connection. The caller makes sure that no request is in flight.
+    /// For a reset or a lost connection. Waits for requests that are in progress.
     pub fn end_session(&self) {
-        self.end(End::Reset);
-    }
-
-    fn end(&self, end: End) {
-        if self.session.end() {
-            self.fs.destroy(end);
-        }
+        // Without a session there is nothing to end.
+        let _ = self.session.end(&self.fs, End::Reset, Patience::MayBlock);
     }
 
     fn serve(
@@ -149,7 +147,10 @@ impl<F: FileSystem> Server<F> {
         reply: &mut Reply<'_>,
     ) -> Result<(), Errno> {
         let opcode = opcode.ok_or(Errno::NOSYS)?;
-        self.session.admit(opcode)?;
+        let _admission = match opcode {
+            Opcode::Init | Opcode::Destroy => None,
+            _ => Some(self.session.admit()?),
+        };
         if !opcode.has_no_reply() {
             reply.need(0)?;
         }

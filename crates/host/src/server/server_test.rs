@@ -64,7 +64,7 @@ fn message(opcode: u32, body: &[u8]) -> Vec<u8> {
 
 /// Hands in `request`, cut into pieces of `piece` bytes, with room for `room` bytes; returns outcome and room.
 fn call(
-    server: &Server<OneFile>,
+    server: &Server<impl FileSystem>,
     mut request: Vec<u8>,
     piece: usize,
     room: usize,

@@ -12,6 +12,7 @@ mod locks;
 mod names;
 mod open_files;
 mod operations;
+mod stall;
 mod tree;
 
 use std::sync::{
@@ -23,6 +24,8 @@ use transom_host::Errno;
 use transom_host::server::{Context, Patience};
 
 use handles::Handles;
+use stall::Stall;
+pub use stall::Stalled;
 use tree::Tree;
 
 /// How much a [`MemFs`] may hold.
@@ -52,6 +55,7 @@ pub struct MemFs {
     /// Of the operations that may ask for patience, each of this many does; 0 for none.
     defer_every: u64,
     asked: AtomicU64,
+    stall: Stall,
 }
 
 /// Everything, protected by [`MemFs`]'s mutex.
@@ -81,12 +85,23 @@ impl MemFs {
     pub fn new(limits: Limits) -> Self {
         let (tree, handles) = (Tree::new(limits), Handles::new(limits.handles));
         let state = State { tree, handles, waiting: locks::Waiting::default() };
-        Self { state: Mutex::new(state), changed: Condvar::new(), defer_every: 0, asked: AtomicU64::new(0) }
+        let (state, changed) = (Mutex::new(state), Condvar::new());
+        Self { state, changed, defer_every: 0, asked: AtomicU64::new(0), stall: Stall::default() }
     }
 
     /// Lets each `every`-th operation that may be deferred ask for patience.
     pub fn deferring(self, every: u64) -> Self {
         Self { defer_every: every, ..self }
+    }
+
+    /// Holds up operations that have asked for patience, or lets them go on.
+    pub fn stall(&self, is_on: bool) {
+        self.stall.change(|stalled| stalled.is_on = is_on);
+    }
+
+    /// What is held up.
+    pub fn stalled(&self) -> Stalled {
+        self.stall.get()
     }
 
     /// What is held now.
@@ -115,6 +130,9 @@ impl MemFs {
         let is_asked = ctx.patience == Patience::Try && self.defer_every != 0;
         if is_asked && self.asked.fetch_add(1, Ordering::Relaxed).is_multiple_of(self.defer_every) {
             return Err(Errno::AGAIN);
+        }
+        if ctx.patience == Patience::MayBlock {
+            self.stall.pass();
         }
         Ok(())
     }

@@ -407,6 +407,7 @@ impl FileSystem for MemFs {
     }
 
     fn interrupt_all(&self) {
+        self.stall.change(|stalled| stalled.wakes += 1);
         self.lock().waiting.interrupt(|_| true);
         self.changed.notify_all();
     }

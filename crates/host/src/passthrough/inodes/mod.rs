@@ -3,17 +3,19 @@
 //! [`Inodes::admit`] gives an inode its nodeid, [`Inodes::get`] finds it again, [`Inodes::forget`] ends it. An entry holds
 //! its inode by handle or by path; beside that, some entries keep an `O_PATH` descriptor, and as many stay open as
 //! [`Descriptors`] allows: [`shard`] chooses which to close, [`reopen`] gets one back, [`pin`] protects those that are the
-//! last way to their inode. Nodeids are keys of a [`Slab`](super::slab::Slab), never given twice.
+//! last way to their inode, [`capacity`] bounds how many inodes are known. Nodeids are keys of a [`Slab`](super::slab::Slab), never given twice.
 //!
 //! Locks: one for each shard, never two at a time, and no system call under any of them, the closing of a descriptor
 //! included.
 
+mod capacity;
 mod filesystems;
 mod identity;
 mod pin;
 mod reopen;
 mod shard;
 
+pub(crate) use capacity::Capacity;
 pub(crate) use filesystems::FsId;
 pub(crate) use identity::file_type;
 pub(crate) use shard::Fd;
@@ -64,6 +66,7 @@ pub(super) struct Inodes {
     spare_max: [usize; 2],
     /// The shard from which the next descriptor is closed.
     next_victim: AtomicUsize,
+    capacity: Capacity,
 }
 
 /// An inode with a descriptor to work on.
@@ -100,6 +103,7 @@ impl Inodes {
         wanted: FileHandles,
         proc_fds: Arc<ProcFds>,
         descriptors: Arc<Descriptors>,
+        capacity: Capacity,
     ) -> Result<Self, Errno> {
         let filesystems = Filesystems::new(wanted);
         let stat = stat::statx(&root, AtFlags::empty(), stat::IDENTITY)?;
@@ -126,12 +130,20 @@ impl Inodes {
             spare: Default::default(),
             spare_max,
             next_victim: AtomicUsize::new(0),
+            capacity,
         })
     }
 
-    /// How many inodes the guest knows beside the root.
-    pub(super) fn len(&self) -> usize {
-        self.shards.iter().map(|shard| lock(shard).entries.len()).sum()
+    /// How many inodes the guest knows beside the root, and may know.
+    pub(super) fn capacity(&self) -> &Capacity {
+        &self.capacity
+    }
+
+    /// Checks that another inode may become known, before one is made that the guest could not be told of.
+    ///
+    /// Errors: ENFILE. One that is made at the same time may still take the last place.
+    pub(super) fn check_room(&self) -> Result<(), Errno> {
+        self.capacity.check()
     }
 
     /// The root of the share.
@@ -147,7 +159,7 @@ impl Inodes {
     /// Counts one lookup of the inode that `name` in `parent` was resolved to; returns its nodeid and its mount.
     ///
     /// `stat` is what [`stat::IDENTITY`] asks for. An empty `name` stands for a file that has none.
-    /// Errors: ESTALE where `parent` is not known any more.
+    /// Errors: ESTALE where `parent` is not known any more, ENFILE where the inode is not known and no further one may be.
     pub(super) fn admit(
         &self,
         parent: NodeId,
@@ -327,31 +339,42 @@ impl Inodes {
         spare: Option<Fd>,
     ) -> Result<NodeId, Errno> {
         let mut shard = lock(shard);
-        // What is left over once the lock is given back: a second path to an inode, or the entry that found no key.
+        // What is left over once the lock is given back: a second path to an inode, or that of an entry without room.
         let (key, rest) = match shard.find(&identity, Some(hold.handle())) {
             Some(key) => {
                 let entry = shard.entries.get_mut(key).ok_or(Errno::STALE)?;
                 entry.lookups += 1;
-                (Some(key), std::mem::replace(&mut entry.hold, hold))
+                (Ok(key), std::mem::replace(&mut entry.hold, hold))
             }
-            None => match shard.insert(Entry::new(identity, file_type, hold)) {
+            None => match self.insert(&mut shard, Entry::new(identity, file_type, hold)) {
                 Ok(key) => {
                     self.keep_spare(&mut shard, key, spare);
                     drop(shard);
                     self.balance();
                     return Ok(NodeId(key));
                 }
-                Err(entry) => (None, entry.hold),
+                Err((errno, entry)) => (Err(errno), entry.hold),
             },
         };
-        if let Some(key) = key {
+        if let Ok(key) = key {
             self.keep_spare(&mut shard, key, spare);
         }
         drop(shard);
         self.filesystems.remove_inode(identity.fs, &self.descriptors);
         self.leave_parent(&rest);
         self.balance();
-        key.map(NodeId).ok_or(Errno::NOMEM)
+        key.map(NodeId)
+    }
+
+    /// Adds an entry and returns its key; gives it back where there is no room. Errors: ENFILE, ENOMEM without a key left.
+    fn insert(&self, shard: &mut Shard, entry: Entry) -> Result<u64, (Errno, Entry)> {
+        if let Err(errno) = self.capacity.add() {
+            return Err((errno, entry));
+        }
+        shard.insert(entry).map_err(|entry| {
+            self.capacity.remove();
+            (Errno::NOMEM, entry)
+        })
     }
 
     /// Keeps a descriptor that may be closed again.
@@ -424,6 +447,7 @@ impl Inodes {
 
     /// Settles the counts for an entry that was taken out.
     fn release(&self, entry: &Entry) {
+        self.capacity.remove();
         self.filesystems.remove_inode(entry.identity.fs, &self.descriptors);
         if entry.fd.is_none() {
             return;

@@ -35,6 +35,7 @@ impl Passthrough {
         self.check_writable()?;
         let flags = OFlags::from_bits_retain(arg.flags.get());
         self.check_open_mode(flags)?;
+        self.inodes.check_room()?;
         let dir = self.inodes.get(parent)?;
         let slot = self.handles.reserve()?;
         self.inodes.balance();

@@ -18,6 +18,7 @@ impl Passthrough {
         arg: &MkdirIn,
     ) -> Result<EntryOut, Errno> {
         self.check_writable()?;
+        self.inodes.check_room()?;
         let dir = self.inodes.get(parent)?;
         {
             let _creator = self.creator(ctx, arg.umask.get())?;

@@ -30,6 +30,7 @@ impl Passthrough {
             return Err(Errno::INVAL);
         }
         let (major, minor) = device_number::decode(arg.rdev.get());
+        self.inodes.check_room()?;
         let dir = self.inodes.get(parent)?;
         {
             let _creator = self.creator(ctx, arg.umask.get())?;

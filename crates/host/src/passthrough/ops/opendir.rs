@@ -16,7 +16,7 @@ impl Passthrough {
         let slot = self.handles.reserve()?;
         self.inodes.balance();
         let fd = self.inodes.open(nodeid, OFlags::RDONLY | OFlags::DIRECTORY)?;
-        let fh = self.handles.add_directory(slot, DirStream::new(fd))?;
+        let fh = self.handles.add_directory(slot, DirStream::new(fd, &self.read_ahead))?;
         let mut flags = OpenFlags::empty();
         if self.config.cache.keeps_directories() {
             flags |= OpenFlags::CACHE_DIR | OpenFlags::KEEP_CACHE;

@@ -4,10 +4,7 @@ use transom_wire::{Handle, NodeId, ops::read::ReadIn};
 
 use crate::{
     Errno,
-    passthrough::{
-        Passthrough,
-        dir_stream::{Entry, Reader},
-    },
+    passthrough::{Passthrough, dir_batch::Entry, dir_stream::Reader},
     server::{Context, Dirents, Patience},
 };
 
@@ -26,7 +23,7 @@ impl Passthrough {
                 Ok(None) => return Ok(()),
                 Ok(Some(entry)) => {
                     let ino = self.shown_ino(nodeid, entry);
-                    if entries.push(ino, entry.off, entry.type_.into(), &entry.name).is_err() {
+                    if entries.push(ino, entry.off, entry.type_.into(), entry.name).is_err() {
                         // Not even one fits: the buffer is too small for any answer.
                         return if entries.is_empty() { Err(Errno::INVAL) } else { Ok(()) };
                     }
@@ -44,7 +41,7 @@ impl Passthrough {
         &self,
         reader: &'a mut Reader<'_>,
         patience: Patience,
-    ) -> Result<Option<&'a Entry>, Errno> {
+    ) -> Result<Option<Entry<'a>>, Errno> {
         if reader.is_at_edge() && patience == Patience::Try {
             return self.readdir_gate.pass(|| reader.peek()).unwrap_or(Err(Errno::AGAIN));
         }
@@ -52,7 +49,7 @@ impl Passthrough {
     }
 
     /// The entry's inode number; what lies above the share is nobody's business.
-    pub(in crate::passthrough) fn shown_ino(&self, nodeid: NodeId, entry: &Entry) -> u64 {
-        if nodeid == NodeId::ROOT && *entry.name == *b".." { self.inodes.root_ino() } else { entry.ino }
+    pub(in crate::passthrough) fn shown_ino(&self, nodeid: NodeId, entry: Entry<'_>) -> u64 {
+        if nodeid == NodeId::ROOT && entry.name == b".." { self.inodes.root_ino() } else { entry.ino }
     }
 }

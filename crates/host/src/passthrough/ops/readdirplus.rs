@@ -26,10 +26,10 @@ impl Passthrough {
                 Err(_) if !entries.is_empty() => return Ok(()),
                 Err(errno) => return Err(errno),
             };
-            if entries.has_room(&entry.name).is_err() {
+            if entries.has_room(entry.name).is_err() {
                 return if entries.is_empty() { Err(Errno::INVAL) } else { Ok(()) };
             }
-            let found = match &*entry.name {
+            let found = match entry.name {
                 b"." | b".." => EntryOut::default(),
                 name => match self.entry_of(nodeid, &dir, name, ctx.patience) {
                     Ok(found) => found,
@@ -40,7 +40,7 @@ impl Passthrough {
                 },
             };
             let ino = self.shown_ino(nodeid, entry);
-            if entries.push(&found, ino, entry.off, entry.type_.into(), &entry.name).is_err() {
+            if entries.push(&found, ino, entry.off, entry.type_.into(), entry.name).is_err() {
                 // There was room a moment ago; the lookup is taken back all the same.
                 self.do_forget(found.nodeid.into(), 1);
                 return Ok(());

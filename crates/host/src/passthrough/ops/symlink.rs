@@ -15,6 +15,7 @@ impl Passthrough {
         target: &[u8],
     ) -> Result<EntryOut, Errno> {
         self.check_writable()?;
+        self.inodes.check_room()?;
         let dir = self.inodes.get(parent)?;
         {
             let _creator = self.creator(ctx, 0)?;

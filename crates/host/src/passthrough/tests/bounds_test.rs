@@ -84,6 +84,43 @@ fn inodes_without_names_beyond_the_bound_end_and_no_other_suffers() {
 }
 
 #[test]
+fn inodes_beyond_the_limit_are_refused_until_others_are_forgotten() {
+    each_way_with(Config { max_inodes: 20, ..Config::default() }, |guest, dir| {
+        for i in 0..30 {
+            fs::write(dir.join(i.to_string()), "").unwrap();
+        }
+        let known: Vec<NodeId> = (0..20).map(|i: i32| guest.walk(&i.to_string()).unwrap()).collect();
+        // 1. Nothing further becomes known, and nothing is made that the guest could not be told of.
+        assert_eq!(guest.lookup(ROOT, "20").err(), Some(Errno::NFILE));
+        assert_eq!(guest.mkdir(ROOT, "new").err(), Some(Errno::NFILE));
+        assert_eq!(guest.create(ROOT, "new", OFlags::RDWR).err(), Some(Errno::NFILE));
+        assert!(!dir.join("new").exists());
+        let gauges = guest.fs().gauges();
+        assert_eq!((gauges.inodes, gauges.inodes_limit, gauges.inodes_refused), (20, 20, 3));
+        // 2. What is known goes on, and is found again by its name; a listing leaves out what cannot become known.
+        assert!(known.iter().all(|&nodeid| guest.getattr(nodeid).is_ok()));
+        guest.fs().inodes.close_all();
+        assert_eq!(guest.walk("7").unwrap(), known[7]);
+        assert_eq!(guest.lookup(ROOT, "absent").err(), Some(Errno::NOENT));
+        let fh = guest.opendir(ROOT).unwrap();
+        let listed = guest.readdirplus(ROOT, fh, 0, 65536).unwrap();
+        assert_eq!(listed.len(), 32);
+        assert_eq!(listed.iter().filter(|listed| node(&listed.entry) != NodeId(0)).count(), 20);
+        // 3. What is forgotten gives room.
+        guest.forget(known[7], 3);
+        assert_eq!(guest.fs().inode_count(), 19);
+        let twenty = guest.walk("20").unwrap();
+        assert_eq!(guest.lookup(ROOT, "7").err(), Some(Errno::NFILE));
+        guest.forget(twenty, 1);
+        assert!(guest.mkdir(ROOT, "new").is_ok());
+        // 4. A new session begins with an empty table.
+        guest.initialise(transom_wire::ops::init::InitFlags::all()).unwrap();
+        assert_eq!(guest.fs().inode_count(), 0);
+        assert!((0..20).all(|i: i32| guest.walk(&i.to_string()).is_ok()));
+    });
+}
+
+#[test]
 fn a_deep_directory_is_reached_again_from_the_root() {
     each_way_with(small(), |guest, _| {
         let mut path = vec![ROOT];

@@ -88,6 +88,58 @@ fn a_directory_is_emptied_while_it_is_read() {
 }
 
 #[test]
+fn streams_whose_read_ahead_was_dropped_lose_and_double_nothing() {
+    each_way(|guest, dir| {
+        const STREAMS: usize = 300;
+        let mut names = fill(dir, 400);
+        names.extend([b".".to_vec(), b"..".to_vec()]);
+        let streams: Vec<Handle> = (0..STREAMS).map(|_| guest.opendir(ROOT).unwrap()).collect();
+        let mut listed: Vec<Vec<(Vec<u8>, u64)>> = vec![Vec::new(); STREAMS];
+        // A part from each in turn: each pushes out what another has read ahead.
+        loop {
+            let mut is_over = true;
+            for (fh, listed) in streams.iter().zip(&mut listed) {
+                let offset = listed.last().map_or(0, |entry| entry.1);
+                let some = guest.readdir(ROOT, *fh, offset, 4096).unwrap();
+                is_over &= some.is_empty();
+                listed.extend(some);
+            }
+            assert!(guest.fs().read_ahead.kept_count() <= 256);
+            if is_over {
+                break;
+            }
+        }
+        for listed in &listed {
+            assert_eq!(listed.len(), names.len(), "no entry twice");
+            assert_eq!(listed.iter().map(|entry| entry.0.clone()).collect::<HashSet<_>>(), names);
+        }
+        // Any cookie is good for any of them, and at the end of the stream nothing is kept.
+        assert_eq!(guest.fs().read_ahead.kept_count(), 0);
+        for (fh, listed) in streams.iter().zip(&listed).step_by(7) {
+            assert_eq!(guest.readdir(ROOT, *fh, listed[200].1, 4096).unwrap().first(), listed.get(201));
+        }
+        assert!(guest.fs().read_ahead.kept_count() > 0);
+        streams.iter().for_each(|&fh| guest.tell(Opcode::Releasedir, ROOT, &[release(fh).as_bytes()]).unwrap());
+        assert_eq!(guest.fs().read_ahead.kept_count(), 0, "a stream that is closed keeps nothing");
+    });
+}
+
+#[test]
+fn a_stream_that_begins_again_drops_what_it_has_read_ahead() {
+    each_way(|guest, dir| {
+        fill(dir, 400);
+        let fh = guest.opendir(ROOT).unwrap();
+        let first = guest.readdir(ROOT, fh, 0, 4096).unwrap();
+        assert_eq!(guest.fs().read_ahead.kept_count(), 1);
+        fs::write(dir.join("new"), "").unwrap();
+        let all = list(guest, ROOT, fh, 4096);
+        assert_eq!(all.len(), 403);
+        assert!(all.iter().any(|entry| entry.0 == b"new") && all.contains(&first[1]));
+        assert_eq!(guest.fs().read_ahead.kept_count(), 0);
+    });
+}
+
+#[test]
 fn a_removed_directory_ends_its_stream() {
     each_way(|guest, dir| {
         fs::create_dir(dir.join("dir")).unwrap();

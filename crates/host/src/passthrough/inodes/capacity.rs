@@ -1,0 +1,67 @@
+//! How many inodes the guest may know.
+
+use std::sync::atomic::{
+    AtomicBool, AtomicU64, AtomicUsize,
+    Ordering::{AcqRel, Acquire, Relaxed},
+};
+
+use crate::Errno;
+
+/// Counts known inodes against a limit. Takes no lock.
+#[derive(Debug)]
+pub(crate) struct Capacity {
+    known: AtomicUsize,
+    limit: usize,
+    refusals: AtomicU64,
+    has_warned: AtomicBool,
+}
+
+impl Capacity {
+    /// Room for `limit` inodes.
+    pub(crate) fn new(limit: usize) -> Self {
+        let (known, refusals) = (AtomicUsize::new(0), AtomicU64::new(0));
+        Self { known, limit, refusals, has_warned: AtomicBool::new(false) }
+    }
+
+    /// Inodes that are known.
+    pub(crate) fn known(&self) -> usize {
+        self.known.load(Relaxed)
+    }
+
+    /// Inodes that may be known.
+    pub(crate) fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// Requests that were refused for want of room.
+    pub(crate) fn refusals(&self) -> u64 {
+        self.refusals.load(Relaxed)
+    }
+
+    /// Whether there is room for another inode now. Errors: ENFILE.
+    pub(super) fn check(&self) -> Result<(), Errno> {
+        if self.known.load(Acquire) < self.limit { Ok(()) } else { Err(self.refuse()) }
+    }
+
+    /// Counts one more inode. Errors: ENFILE where there is no room.
+    pub(super) fn add(&self) -> Result<(), Errno> {
+        let add_one = |known| (known < self.limit).then_some(known + 1);
+        self.known.fetch_update(AcqRel, Acquire, add_one).map(drop).map_err(|_| self.refuse())
+    }
+
+    /// Counts one inode less.
+    pub(super) fn remove(&self) {
+        self.known.fetch_sub(1, AcqRel);
+    }
+
+    fn refuse(&self) -> Errno {
+        self.refusals.fetch_add(1, Relaxed);
+        if !self.has_warned.swap(true, Relaxed) {
+            tracing::warn!(
+                limit = self.limit,
+                "the guest knows as many inodes as it may: further ones are refused with ENFILE until it forgets some"
+            );
+        }
+        Errno::NFILE
+    }
+}
