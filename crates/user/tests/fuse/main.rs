@@ -8,6 +8,7 @@ mod load;
 mod passthrough;
 mod reconnect;
 mod restore;
+mod set_id;
 mod uring;
 
 use std::{
