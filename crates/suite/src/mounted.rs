@@ -55,7 +55,13 @@ impl Mounted {
             command.iter().filter(|word| **word != ADD_USERS).map(|word| translated(word, at.path(), tools));
         let program = words.next().context("a command has a program")?;
         let output = Command::new(program).args(words).output().context("running the command")?;
-        mount.unmount().context("unmounting")?;
+        let early = mount.cause();
+        let unmounted = mount.unmount();
+        if let Some(end) = early {
+            // What the command says fails by this alone.
+            eprintln!("transom-suite: the mount has ended before its scenario: {end}");
+        }
+        unmounted.context("unmounting")?;
         Ok(output.stdout)
     }
 }

@@ -159,8 +159,7 @@ impl Lane {
             Ok(len) => self.route(slot, taken.is_some(), len),
             // ENOENT: the caller was interrupted before we read it.
             Err(Errno::AGAIN | Errno::INTR | Errno::NOENT) => Ok(false),
-            Err(Errno::NODEV) => Err(End::Unmounted),
-            Err(errno) => Err(End::Kernel(errno)),
+            Err(errno) => Err(End::of_reading(errno)),
         };
         self.shared.passthrough.end_reading(self.index);
         let is_sent = is_sent?;

@@ -2,6 +2,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod flags;
 mod lasting;
 mod liar;
 mod load;
@@ -9,6 +10,7 @@ mod passthrough;
 mod reconnect;
 mod restore;
 mod set_id;
+mod times;
 mod uring;
 
 use std::{
