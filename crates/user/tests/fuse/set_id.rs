@@ -14,6 +14,8 @@ use std::{
     },
     path::Path,
     process::{Child, ChildStdout, Command, Stdio},
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
 };
 
 use rustix::fs::{AtFlags, CWD, FallocateFlags, StatxFlags, XattrFlags, statx};
@@ -38,6 +40,11 @@ const CAPABILITY: [u8; 20] = [1, 0, 0, 2, 1 << 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 
 
 /// Ways to put the payload into a program. All need no more than the right to write it.
 const ATTACKS: [&str; 7] = ["write", "truncate", "append", "splice", "copy", "resize", "fallocate"];
+
+/// Enough for two threads to meet in most ways.
+const RACES: usize = 50;
+/// Far more than an execution takes to see that nobody writes any more.
+const TRIES_MAX: usize = 100_000;
 
 /// What makes a program run with other rights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -139,12 +146,43 @@ impl Attacker {
 #[test]
 fn the_attacker() {
     let (Ok(attack), Ok(victim)) = (std::env::var(ATTACK), std::env::var(VICTIM)) else { return };
+    if attack == "race" {
+        println!("\n{OPENED}");
+        io::stdin().read_to_end(&mut Vec::new()).unwrap();
+        return println!("{}", race(Path::new(&victim)));
+    }
     let file = File::options().read(true).write(true).truncate(attack == "truncate").open(&victim).unwrap();
     println!("\n{OPENED}");
     io::stdin().read_to_end(&mut Vec::new()).unwrap();
     overwrite(&attack, file);
     let output = Command::new(&victim).arg("/proc/self/status").output().unwrap();
     println!("{}", String::from_utf8_lossy(&output.stdout));
+}
+
+/// Executes `victim` again and again while it gets its missing byte. Returns what it says, with rights of others if it ever had them.
+fn race(victim: &Path) -> String {
+    let is_written = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let executor = scope.spawn(|| {
+            for _ in 0..TRIES_MAX {
+                let is_last = is_written.load(Ordering::SeqCst);
+                let output = Command::new(victim).arg("/proc/self/status").output();
+                let text =
+                    output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+                let rights = Rights::parse(&text);
+                if rights.is_some() && (is_last || rights != Some(Rights::ORDINARY)) {
+                    return text;
+                }
+            }
+            String::new()
+        });
+        // It is busy now and then, since the other thread executes it.
+        while File::options().write(true).open(victim).and_then(|file| file.write_all_at(b"\x7f", 0)).is_err() {
+            thread::yield_now();
+        }
+        is_written.store(true, Ordering::SeqCst);
+        executor.join().unwrap()
+    })
 }
 
 fn overwrite(attack: &str, mut file: File) {
@@ -275,6 +313,22 @@ fn an_overwritten_program_loses_a_capability_that_has_another_name_on_the_host()
     assert_ne!(run(&program), Rights::ORDINARY);
     // The other attacks make no WRITE, which is what the daemon takes it at.
     check(share, &[Privilege::Capability], &["write", "truncate", "append", "splice", "copy"]);
+}
+
+#[test]
+fn a_program_that_is_overwritten_while_others_execute_it_never_has_its_owners_rights() {
+    needs_passthrough!();
+    for cache in ["--cache=auto", "--cache=always", "--cache=never"] {
+        let share = Passing::start(common::on_disk(), &[cache]);
+        for round in 0..RACES {
+            let (host, at) = (share.host(&round.to_string()), share.at(&round.to_string()));
+            fs::write(&host, harmless()).unwrap();
+            Privilege::User.give(&host);
+            refresh(&at);
+            assert_eq!(Attacker::open("race", &at).go(), Some(Rights::ORDINARY), "{cache} {round}");
+        }
+        share.end();
+    }
 }
 
 #[test]
