@@ -5,6 +5,7 @@
 
 mod background;
 mod command_line;
+mod locks;
 
 use std::{
     io::{self, IsTerminal as _},
@@ -16,6 +17,7 @@ use anyhow::{Context as _, Result};
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
     iterator::Signals,
+    low_level::signal_name,
 };
 use transom_user::fuse::{End, Mount, NoRings, PassthroughCounts, Stopper};
 
@@ -27,19 +29,16 @@ fn foreground(request: &Request) -> Result<()> {
     serve(request, |mount| {
         let (path, threads) = (mount.path().display(), mount.threads());
         eprintln!("transom: mounted at {path}, {threads} request queues; Ctrl-C or `umount {path}` ends it");
-        if let Some(warning) = warning(mount) {
-            eprintln!("transom: {warning}");
-        }
+        warnings(request, mount).iter().for_each(|warning| eprintln!("transom: {warning}"));
     })
 }
 
-/// What of the request does not come true.
-fn warning(mount: &Mount) -> Option<String> {
+/// Returns what of the request does not come true, and what is dangerous about it, each in one line.
+fn warnings(request: &Request, mount: &Mount) -> Vec<String> {
     let passthrough = mount.passthrough().err().map(|why| format!("no passthrough, all is served by requests: {why}"));
     let io_uring = mount.io_uring().err().filter(|why| *why != NoRings::Off);
     let io_uring = io_uring.map(|why| format!("no io_uring, requests come by read(2): {why}"));
-    let warnings: Vec<_> = [passthrough, io_uring].into_iter().flatten().collect();
-    (!warnings.is_empty()).then(|| warnings.join("; "))
+    [passthrough, io_uring, locks::warning(&request.daemon_args)].into_iter().flatten().collect()
 }
 
 /// Has what the mount finds worth a warning written to standard error.
@@ -70,13 +69,15 @@ fn serve(request: &Request, tell: impl FnOnce(&Mount)) -> Result<()> {
     let watcher = std::thread::spawn(move || stop_by_signals(&stopper, &mut signals));
     let end = mount.wait();
     handle.close();
-    // It does nothing but wait for signals.
-    let _ = watcher.join();
+    let signal = watcher.join().ok().flatten();
     if request.options.passthrough {
         tell_counts(&mount);
     }
     match end {
-        End::Unmounted | End::Stopped => Ok(()),
+        End::Unmounted | End::Stopped => {
+            eprintln!("transom: {}", after_a_good_end(mount.path(), end, signal));
+            Ok(())
+        }
         end => {
             mount.stay();
             Err(end).with_context(|| after_the_end(mount.path()))
@@ -84,14 +85,12 @@ fn serve(request: &Request, tell: impl FnOnce(&Mount)) -> Result<()> {
     }
 }
 
-/// The first signal unmounts; where the share is in use it leaves the tree, and the next signal ends it.
-fn stop_by_signals(stopper: &Stopper, signals: &mut Signals) {
+/// The first signal unmounts; where the share is in use it leaves the tree, and the next signal ends it. Returns the first one.
+fn stop_by_signals(stopper: &Stopper, signals: &mut Signals) -> Option<i32> {
     let mut signals = signals.forever();
-    if signals.next().is_none() {
-        return;
-    }
+    let signal = signals.next()?;
     match stopper.unmount() {
-        Ok(()) => return,
+        Ok(()) => return Some(signal),
         Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
             eprintln!("transom: in use: it ends when the last file in it is closed; once more ends it now");
         }
@@ -103,6 +102,13 @@ fn stop_by_signals(stopper: &Stopper, signals: &mut Signals) {
     if signals.next().is_some() {
         stopper.abort();
     }
+    Some(signal)
+}
+
+/// Why a mount that nobody needs any more has ended.
+fn after_a_good_end(path: &Path, end: End, signal: Option<i32>) -> String {
+    let signal = signal.map(|signal| format!(" after {}", signal_name(signal).unwrap_or("a signal")));
+    format!("the mount at {} has ended: {end}{}", path.display(), signal.unwrap_or_default())
 }
 
 fn after_the_end(path: &Path) -> String {

@@ -63,7 +63,13 @@ impl Mounted {
         let mut mount = Mount::start(source, at.path(), self.options.clone())?;
         mount.passthrough().context("no passthrough")?;
         let result = work(at.path());
-        mount.unmount().context("unmounting")?;
+        let early = mount.cause();
+        let unmounted = mount.unmount();
+        if let Some(end) = early {
+            // Whatever else has failed follows from it.
+            anyhow::bail!("the mount ended before its scenario: {end}");
+        }
+        unmounted.context("unmounting")?;
         result
     }
 }

@@ -9,11 +9,11 @@ use std::{
 
 use anyhow::{Context as _, Result};
 
-use super::{command_line::Request, serve, warning};
+use super::{command_line::Request, serve, warnings};
 
 /// Set for the process in the background, whose standard output is the pipe.
 const IS_BEHIND: &str = "TRANSOM_MOUNT_IS_BEHIND";
-/// What the process says first when the share can be used, with a warning behind it or nothing; anything else is why it cannot.
+/// What the process says first when the share can be used; lines with warnings follow. Anything else is why it cannot be used.
 const READY: &[u8] = b"\n";
 
 /// Mounts, and returns once the share can be used; who serves is another process.
@@ -35,9 +35,7 @@ fn start() -> Result<()> {
     child.stdout.take().context("a pipe")?.read_to_end(&mut word)?;
     let text = String::from_utf8_lossy(&word).trim().to_owned();
     if word.starts_with(READY) {
-        if !text.is_empty() {
-            eprintln!("transom: {text}");
-        }
+        text.lines().for_each(|warning| eprintln!("transom: {warning}"));
         return Ok(());
     }
     anyhow::bail!(if text.is_empty() {
@@ -53,7 +51,7 @@ fn serve_behind(request: &Request) -> Result<()> {
     let outcome = serve(request, |mount| {
         // Not before: paths may be relative. Where it fails, this process keeps a directory busy, and no more.
         let _ = std::env::set_current_dir("/");
-        tell(&[READY, warning(mount).unwrap_or_default().as_bytes()].concat());
+        tell(&[READY, warnings(request, mount).join("\n").as_bytes()].concat());
     });
     if let Err(error) = &outcome {
         // Nobody reads this any more where the mount has worked.

@@ -114,6 +114,8 @@ pub(super) struct Request {
     pub(super) source: Builder,
     pub(super) mountpoint: PathBuf,
     pub(super) options: Options,
+    /// What the daemon is started with; empty where it runs already.
+    pub(super) daemon_args: Vec<OsString>,
 }
 
 /// Where this program was called by the name of mount(8)'s helper, what it ends with.
@@ -139,8 +141,8 @@ impl MountArgs {
         }
         let mut daemon_args = if self.from.starts_transomd() { options.daemon_args() } else { Vec::new() };
         daemon_args.extend_from_slice(&self.daemon_args);
-        let source = self.from.builder(daemon_args)?;
-        let request = Request { source, mountpoint: self.mountpoint.clone(), options };
+        let source = self.from.builder(daemon_args.clone())?;
+        let request = Request { source, mountpoint: self.mountpoint.clone(), options, daemon_args };
         if self.background { background::run(&request) } else { foreground(&request) }
     }
 }
@@ -164,9 +166,9 @@ impl Helper {
             Mount::builder().socket(source)
         } else {
             daemon_args.splice(0..0, options.daemon_args());
-            directory(source, None, daemon_args)
+            directory(source, None, daemon_args.clone())
         };
-        let request = Request { source, mountpoint: self.mountpoint.clone(), options };
+        let request = Request { source, mountpoint: self.mountpoint.clone(), options, daemon_args };
         if self.foreground { foreground(&request) } else { background::run(&request) }
     }
 }

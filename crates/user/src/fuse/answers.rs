@@ -47,36 +47,48 @@ impl Lane {
             let outcome = if error == 0 { Ok(()) } else { Err(Errno::from_raw_os_error(error)) };
             return self.answered(job, outcome);
         }
+        if header.is_none_or(|header| header.error.get() != 0) {
+            self.shared.passthrough.was_not_opened(kind);
+        }
         let Some(header) = header else {
             tracing::warn!(unique, written, "the daemon's reply is none; the request fails with EIO");
             return self.fail(unique);
         };
         let body_len = header.len.get() as usize - size_of::<OutHeader>();
         let offset = room.offset + size_of::<OutHeader>();
-        if !matches!(kind, Kind::Carried) && header.error.get() == 0 {
+        if matches!(kind, Kind::Open(..) | Kind::Create(_)) && header.error.get() == 0 {
             let mut body = vec![0; body_len.min(OPEN_LEN_MAX)];
             memory.read(offset, &mut body);
             if self.opened(kind, unique, &body)? {
                 return Ok(());
             }
+            self.shared.passthrough.was_not_opened(kind);
         }
         let body = Piece { memory, offset, len_bytes: body_len };
         if let Some(reconnect) = &self.shared.reconnect {
             return self.reply_renumbered(reconnect, used.cookie, &header, body);
         }
-        self.hand_over(&header, body)
+        if matches!(kind, Kind::Carried) || header.error.get() != 0 {
+            return self.hand_over(&header, body).map(drop);
+        }
+        self.shared.passthrough.tell(kind, &body);
+        if !self.hand_over(&header, body)? {
+            self.shared.passthrough.was_not_told(kind, &body);
+        }
+        Ok(())
     }
 
-    /// Gives a reply to the kernel as the daemon has written it.
-    pub(super) fn hand_over(&self, header: &OutHeader, body: Piece<'_>) -> Result<(), End> {
+    /// Hands a reply to the kernel as it lies in memory. Returns whether the kernel took it.
+    pub(super) fn hand_over(&self, header: &OutHeader, body: Piece<'_>) -> Result<bool, End> {
         let (unique, body_len) = (header.unique.get(), body.len_bytes);
         match self.kernel.reply(header, body) {
+            Ok(()) => Ok(true),
             // The caller is gone.
-            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(Errno::NOENT) => Ok(false),
             Err(Errno::NODEV) => Err(End::Unmounted),
             Err(errno) => {
                 tracing::warn!(unique, body_len, %errno, "the kernel refuses the daemon's reply; the request fails with EIO");
-                self.fail(unique)
+                self.fail(unique).map(|()| false)
             }
         }
     }

@@ -16,6 +16,7 @@ use std::{
 
 use command_fds::{CommandFdExt as _, FdMapping};
 use rustix::{
+    fs::{AtFlags, CWD, StatxFlags, statx},
     mount::{UnmountFlags, mount, unmount},
     net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg},
     process::{getegid, geteuid},
@@ -33,6 +34,8 @@ const COMM_FD: i32 = 3;
 #[derive(Debug)]
 pub(super) struct Place {
     path: PathBuf,
+    /// The mount's number, where the kernel tells it (Linux 5.8).
+    id: Option<u64>,
     /// By `fusermount3`, which also has to take it away again.
     is_by_helper: bool,
 }
@@ -54,7 +57,13 @@ impl Place {
         let is_by_helper = !geteuid().is_root();
         let mounted = if is_by_helper { ask_helper(&path, source, options) } else { by_call(&path, source, options) };
         let kernel = mounted.map_err(|error| refused(&path, error))?;
-        Ok((Self { path, is_by_helper }, kernel))
+        let id = mount_id(&path);
+        Ok((Self { path, id, is_by_helper }, kernel))
+    }
+
+    /// Whether it is still mounted there, and nothing over it.
+    pub(super) fn is_in_tree(&self) -> bool {
+        self.id.is_some() && mount_id(&self.path) == self.id
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -70,6 +79,12 @@ impl Place {
         let output = Command::new(HELPER).arg("-u").args(lazy).arg("--").arg(&self.path).output()?;
         if output.status.success() { Ok(()) } else { Err(words_of(&output.stderr)) }
     }
+}
+
+/// The number of the mount at `path`. This makes no request of a FUSE file system.
+fn mount_id(path: &Path) -> Option<u64> {
+    let shown = statx(CWD, path, AtFlags::STATX_DONT_SYNC | AtFlags::SYMLINK_NOFOLLOW, StatxFlags::MNT_ID).ok()?;
+    (shown.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(shown.stx_mnt_id)
 }
 
 fn refused(path: &Path, source: io::Error) -> MountError {
@@ -92,9 +107,10 @@ fn by_call(path: &Path, source: &str, options: &Options) -> io::Result<Kernel> {
 
 /// The helper, which is set-uid root, opens `/dev/fuse`, mounts, and sends the descriptor.
 fn ask_helper(path: &Path, source: &str, options: &Options) -> io::Result<Kernel> {
+    let words = options.for_fusermount(source).map_err(io::Error::other)?;
     let (ours, theirs) = UnixStream::pair()?;
     let mut command = Command::new(HELPER);
-    command.arg("-o").arg(options.for_fusermount(source)).arg("--").arg(path);
+    command.arg("-o").arg(words).arg("--").arg(path);
     command.env("_FUSE_COMMFD", COMM_FD.to_string());
     let theirs = FdMapping { parent_fd: theirs.into(), child_fd: COMM_FD };
     command.fd_mappings(vec![theirs]).map_err(io::Error::other)?;

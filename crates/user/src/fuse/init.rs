@@ -93,10 +93,17 @@ pub(super) fn filter_reply(body: &[u8], offered: InitFlags, passes: bool, page_l
     Some((out.as_bytes()[..known].to_vec(), is_agreed))
 }
 
-/// `answer`, of [`filter_reply`], to a kernel whose requests are to come by io_uring.
-pub(super) fn with_rings(answer: &[u8]) -> Vec<u8> {
+/// What the kernel and the mount agree on without the daemon, of what the kernel has `offered`: that an aborted connection can be
+/// told from an unmounted one, and, with `by_ring`, that requests come by io_uring.
+pub(super) fn own_flags(offered: InitFlags, by_ring: bool) -> InitFlags {
+    let rings = InitFlags::OVER_IO_URING | InitFlags::INIT_EXT;
+    (offered & InitFlags::ABORT_ERROR) | if by_ring { rings } else { InitFlags::empty() }
+}
+
+/// `answer`, of [`filter_reply`], with `flags` added.
+pub(super) fn with_flags(answer: &[u8], flags: InitFlags) -> Vec<u8> {
     let mut out = padded(answer);
-    let flags = taken(&out) | InitFlags::OVER_IO_URING | InitFlags::INIT_EXT;
+    let flags = taken(&out) | flags;
     tell(&mut out, flags);
     out.as_bytes().to_vec()
 }
@@ -185,7 +192,7 @@ mod tests {
         assert!(!offered.contains(InitFlags::OVER_IO_URING));
         let told = |body: &[u8]| {
             let (answer, _) = filter_reply(body, offered, false, 4096).unwrap();
-            let out = InitOut::read_from_bytes(&with_rings(&answer)).unwrap();
+            let out = InitOut::read_from_bytes(&with_flags(&answer, own_flags(InitFlags::empty(), true))).unwrap();
             (taken(&out), out.max_write.get())
         };
         let rings = InitFlags::OVER_IO_URING | InitFlags::INIT_EXT;
@@ -193,6 +200,15 @@ mod tests {
         let flags = (InitFlags::ASYNC_READ.bits() as u32).into();
         let out = InitOut { flags, max_write: 8192.into(), ..InitOut::default() };
         assert_eq!(told(out.as_bytes()), (rings | InitFlags::ASYNC_READ, 8192));
+    }
+
+    #[test]
+    fn aborts_are_told_from_unmounting_where_the_kernel_can() {
+        let flags = |offered| own_flags(offered, false);
+        assert_eq!(flags(InitFlags::all()), InitFlags::ABORT_ERROR);
+        assert_eq!(flags(InitFlags::all() - InitFlags::ABORT_ERROR), InitFlags::empty());
+        let answer = with_flags(&[0; OUT_COMPAT_LEN], InitFlags::ABORT_ERROR);
+        assert_eq!(taken(&InitOut::read_from_bytes(&answer).unwrap()), InitFlags::ABORT_ERROR);
     }
 
     #[test]

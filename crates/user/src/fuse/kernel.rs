@@ -80,7 +80,9 @@ impl Kernel {
         result(done as isize).map(drop)
     }
 
-    /// Reads one request into `room`; gives its length. EAGAIN while there is none, ENODEV once it is unmounted.
+    /// Reads one request into `room`; returns its length.
+    ///
+    /// Errors: EAGAIN while there is none, ENODEV once it is unmounted, ECONNABORTED once somebody has aborted the connection.
     pub(super) fn read(&self, room: Piece<'_>) -> Result<usize, Errno> {
         let iov = room.iovec();
         // SAFETY: the kernel writes within `iov`, which is shared memory that no Rust reference points into: see `iovec`.
@@ -124,7 +126,7 @@ impl Kernel {
     }
 }
 
-/// ECONNABORTED also stands for a request with which the mount has ended in the moment of its reading; the next read says how.
+/// ECONNABORTED also stands for a request that was being read when the mount was unmounted; the next read says what happened.
 fn asked_again(mut read: impl FnMut() -> Result<usize, Errno>) -> Result<usize, Errno> {
     match read() {
         Err(Errno::CONNABORTED) => read(),

@@ -153,14 +153,16 @@ impl Lane {
         }
         let slot = taken.unwrap_or(self.slots.spare());
         let offset = self.slots.request(slot);
+        self.shared.passthrough.begin_reading(self.index);
         let read = self.kernel.read(Piece { memory: &self.memory.memory, offset, len_bytes: REQUEST_LEN_MAX });
         let is_sent = match read {
-            Ok(len) => self.route(slot, taken.is_some(), len)?,
+            Ok(len) => self.route(slot, taken.is_some(), len),
             // ENOENT: the caller was interrupted before we read it.
-            Err(Errno::AGAIN | Errno::INTR | Errno::NOENT) => false,
-            Err(Errno::NODEV) => return Err(End::Unmounted),
-            Err(errno) => return Err(End::Kernel(errno)),
+            Err(Errno::AGAIN | Errno::INTR | Errno::NOENT) => Ok(false),
+            Err(errno) => Err(End::of_reading(errno)),
         };
+        self.shared.passthrough.end_reading(self.index);
+        let is_sent = is_sent?;
         if let (Some(slot), false) = (taken, is_sent) {
             self.slots.give(slot);
         }
@@ -185,7 +187,7 @@ impl Lane {
         };
         let opcode = Opcode::from_u32(header.opcode.get());
         if opcode == Some(Opcode::Release) {
-            self.note_release(header.nodeid.into());
+            self.note_release(header.nodeid.into(), slot, len);
         }
         match opcode {
             Some(Opcode::Forget | Opcode::BatchForget) => {
@@ -244,14 +246,26 @@ impl Lane {
         if !self.renumber(header, slot, len)? {
             return Ok(false);
         }
-        self.send(slot, header, len);
+        let args = self.args(slot, len);
+        if let Some(errno) = self.shared.passthrough.refuses(self.index, header, &args) {
+            return match self.kernel.fail(header.unique.get(), errno) {
+                Err(Errno::NODEV) => Err(End::Unmounted),
+                // Where it fails otherwise, nobody waits any more.
+                _ => Ok(false),
+            };
+        }
+        self.send_with(slot, header, len, &args);
         Ok(true)
     }
 
     pub(super) fn send(&mut self, slot: u16, header: &InHeader, len: usize) {
         let args = self.args(slot, len);
-        let kind = self.shared.passthrough.kind(header, &args);
-        self.add(slot, header, len, &args, kind);
+        self.send_with(slot, header, len, &args);
+    }
+
+    fn send_with(&mut self, slot: u16, header: &InHeader, len: usize, args: &[u8; reply_room::ARGS_LEN]) {
+        let kind = self.shared.passthrough.kind(header, args);
+        self.add(slot, header, len, args, kind);
     }
 
     /// The first arguments of the request of `len` bytes in `slot`.

@@ -88,6 +88,9 @@ pub enum End {
     /// Somebody has unmounted it.
     #[error("it was unmounted")]
     Unmounted,
+    /// Somebody has ended the connection, and left the place in the tree.
+    #[error("the connection was aborted from outside, by /sys/fs/fuse/connections or `umount -f`")]
+    Aborted,
     /// This process ended it.
     #[error("it was stopped")]
     Stopped,
@@ -100,6 +103,17 @@ pub enum End {
     /// A system call of this side has failed.
     #[error("the kernel refuses: {0}")]
     Kernel(rustix::io::Errno),
+}
+
+impl End {
+    /// What the failure of reading a request says.
+    fn of_reading(errno: rustix::io::Errno) -> Self {
+        match errno {
+            rustix::io::Errno::NODEV => Self::Unmounted,
+            rustix::io::Errno::CONNABORTED => Self::Aborted,
+            errno => Self::Kernel(errno),
+        }
+    }
 }
 
 /// Why a share is not mounted.
@@ -218,7 +232,7 @@ impl Mount {
         Ok(())
     }
 
-    /// Blocks until it ends: it is unmounted, or the daemon is gone.
+    /// Blocks until it ends, and returns why.
     pub fn wait(&mut self) -> End {
         self.threads.drain(..).for_each(|thread| {
             // A thread that has panicked has ended the mount as well as any other way.
@@ -226,9 +240,15 @@ impl Mount {
         });
         let end = self.served().cause().unwrap_or(End::Stopped);
         self.served().end(end);
-        if end == End::Unmounted {
-            self.stay();
+        if end != End::Unmounted {
+            return end;
         }
+        // Waits for whoever unmounts it here. `umount -f` ends the connection as if it was unmounted, also where it then fails.
+        let mut place = self.stopper.place.lock();
+        if place.as_ref().is_some_and(Place::is_in_tree) {
+            return End::Aborted;
+        }
+        *place = None;
         end
     }
 

@@ -54,6 +54,7 @@ impl Lane {
         let offered = init::offered(body);
         let passes = passthrough.is_possible(offered);
         let by_ring = has_rings && offered.contains(InitFlags::OVER_IO_URING);
+        let own_flags = init::own_flags(offered, by_ring);
         let offered = init::filter_request(body, passes);
         self.memory.memory.write(offset, &request);
         self.send(slot, &header, len);
@@ -67,7 +68,7 @@ impl Lane {
             self.shared.passthrough.begin(is_agreed);
         }
         self.promised(&mut sleep, &answer)?;
-        let answer = if by_ring { init::with_rings(&answer) } else { answer };
+        let answer = init::with_flags(&answer, own_flags);
         let len = (size_of::<OutHeader>() + answer.len()) as u32;
         let reply = OutHeader { len: len.into(), error: 0.into(), unique: header.unique };
         self.kernel.write(&reply, &answer).map_err(|errno| InitError::End(End::Kernel(errno)))?;

@@ -6,10 +6,11 @@
 
 use std::{io, sync::Weak};
 
+use rustix::io::Errno;
 use transom_wire::{Name, header::OutHeader, ids::NodeId};
 use zerocopy::{Immutable, IntoBytes, KnownLayout, little_endian::*};
 
-use super::served::Served;
+use super::{kernel::Kernel, served::Served};
 
 const INVAL_INODE: i32 = 2;
 const INVAL_ENTRY: i32 = 3;
@@ -23,6 +24,17 @@ struct InvalInodeOut {
     len: I64,
 }
 const _: () = assert!(size_of::<InvalInodeOut>() == 24);
+
+impl InvalInodeOut {
+    fn new(nodeid: NodeId, stale: Stale) -> Self {
+        // A negative offset leaves the data alone.
+        let (off, len) = match stale {
+            Stale::Attributes => (-1, 0),
+            Stale::Data(offset, len) => (offset.try_into().unwrap_or(i64::MAX), len.try_into().unwrap_or(0)),
+        };
+        Self { ino: nodeid.into(), off: off.into(), len: len.into() }
+    }
+}
 
 /// `fuse_notify_inval_entry_out`; the name and a NUL follow.
 #[derive(Debug, IntoBytes, Immutable, KnownLayout)]
@@ -63,13 +75,7 @@ impl Notifier {
 
     /// FUSE_NOTIFY_INVAL_INODE.
     pub fn inode(&self, nodeid: NodeId, stale: Stale) -> io::Result<()> {
-        // A negative offset leaves the data alone.
-        let (off, len) = match stale {
-            Stale::Attributes => (-1, 0),
-            Stale::Data(offset, len) => (offset.try_into().unwrap_or(i64::MAX), len.try_into().unwrap_or(0)),
-        };
-        let out = InvalInodeOut { ino: nodeid.into(), off: off.into(), len: len.into() };
-        self.send(INVAL_INODE, out.as_bytes())
+        self.send(INVAL_INODE, InvalInodeOut::new(nodeid, stale).as_bytes())
     }
 
     /// FUSE_NOTIFY_INVAL_ENTRY: `name` in the directory `parent` stands for something else now, or for nothing.
@@ -81,13 +87,24 @@ impl Notifier {
 
     fn send(&self, code: i32, body: &[u8]) -> io::Result<()> {
         let kernel = self.served.upgrade().and_then(|served| served.kernel()).ok_or(io::ErrorKind::NotConnected)?;
-        let len = (size_of::<OutHeader>() + body.len()) as u32;
-        let header = OutHeader { len: len.into(), error: code.into(), unique: 0.into() };
-        match kernel.write(&header, body) {
+        match notify(&kernel, code, body) {
             // Nothing is cached under that number or name.
-            Ok(()) | Err(rustix::io::Errno::NOENT) => Ok(()),
-            Err(rustix::io::Errno::NODEV) => Err(io::ErrorKind::NotConnected.into()),
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(Errno::NODEV) => Err(io::ErrorKind::NotConnected.into()),
             Err(errno) => Err(errno.into()),
         }
     }
+}
+
+/// Has the kernel ask for the attributes of `nodeid` before it uses them again.
+///
+/// Does not wait for pages to be written back, but does for an inode that is being freed: for threads that the kernel may need for
+/// that, somebody has to hold it.
+pub(super) fn attributes_are_stale(kernel: &Kernel, nodeid: NodeId) -> Result<(), Errno> {
+    notify(kernel, INVAL_INODE, InvalInodeOut::new(nodeid, Stale::Attributes).as_bytes())
+}
+
+fn notify(kernel: &Kernel, code: i32, body: &[u8]) -> Result<(), Errno> {
+    let len = (size_of::<OutHeader>() + body.len()) as u32;
+    kernel.write(&OutHeader { len: len.into(), error: code.into(), unique: 0.into() }, body)
 }

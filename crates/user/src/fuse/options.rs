@@ -77,14 +77,8 @@ impl Options {
             "no_io_uring" => self.io_uring = false,
             "default_permissions" => self.default_permissions = true,
             "no_default_permissions" => self.default_permissions = false,
-            "rw" => self.flags.remove(MountFlags::RDONLY),
-            "suid" => self.flags.remove(MountFlags::NOSUID),
-            "dev" => self.flags.remove(MountFlags::NODEV),
-            "exec" => self.flags.remove(MountFlags::NOEXEC),
-            "atime" => self.flags.remove(MountFlags::NOATIME),
-            "async" => self.flags.remove(MountFlags::SYNCHRONOUS),
-            "defaults" | "auto" | "noauto" | "nofail" | "_netdev" | "user" | "nouser" | "users" | "owner" | "group"
-            | "relatime" => {}
+            "defaults" | "auto" | "noauto" | "nofail" | "_netdev" | "user" | "nouser" | "users" | "owner" | "group" => {
+            }
             _ => return self.parse_other(option),
         }
         Ok(())
@@ -93,7 +87,14 @@ impl Options {
     fn parse_other(&mut self, option: &str) -> Result<(), UnknownOption> {
         let unknown = || UnknownOption(option.to_owned());
         if let Some((_, flag)) = FLAGS.iter().find(|(name, _)| *name == option) {
+            if ATIME_FLAGS.contains(*flag) {
+                self.flags.remove(ATIME_FLAGS);
+            }
             self.flags.insert(*flag);
+            return Ok(());
+        }
+        if let Some((_, flag)) = INVERSE_FLAGS.iter().find(|(name, _)| *name == option) {
+            self.flags.remove(*flag);
             return Ok(());
         }
         match option.split_once('=') {
@@ -123,11 +124,21 @@ impl Options {
     }
 
     /// For `fusermount3 -o`, the kernel's flags by name.
-    pub(super) fn for_fusermount(&self, source: &str) -> String {
+    ///
+    /// Errors: an option that it does not pass on.
+    pub(super) fn for_fusermount(&self, source: &str) -> Result<String, RootOnly> {
         let mut words = vec![format!("fsname={}", escape(source)), "subtype=transom".to_owned()];
         words.extend(self.words().map(str::to_owned));
-        words.extend(FLAGS.iter().filter(|(_, flag)| self.flags.contains(*flag)).map(|(name, _)| (*name).to_owned()));
-        words.join(",")
+        for (name, flag) in FLAGS.iter().filter(|(_, flag)| self.flags.contains(*flag)) {
+            if ROOT_ONLY.contains(*flag) {
+                return Err(RootOnly(name));
+            }
+            // It is the kernel's default.
+            if *flag != MountFlags::RELATIME {
+                words.push((*name).to_owned());
+            }
+        }
+        Ok(words.join(","))
     }
 
     /// The options of the file system itself.
@@ -138,7 +149,13 @@ impl Options {
     }
 }
 
-const FLAGS: [(&str, MountFlags); 8] = [
+/// An option that only root can have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the mount option {0} takes root: without root, fusermount3 mounts, and it does not pass that option on")]
+pub(super) struct RootOnly(&'static str);
+
+/// Options of mount(2).
+const FLAGS: [(&str, MountFlags); 12] = [
     ("ro", MountFlags::RDONLY),
     ("nosuid", MountFlags::NOSUID),
     ("nodev", MountFlags::NODEV),
@@ -147,7 +164,33 @@ const FLAGS: [(&str, MountFlags); 8] = [
     ("nodiratime", MountFlags::NODIRATIME),
     ("sync", MountFlags::SYNCHRONOUS),
     ("dirsync", MountFlags::DIRSYNC),
+    ("relatime", MountFlags::RELATIME),
+    ("strictatime", MountFlags::STRICTATIME),
+    ("lazytime", MountFlags::LAZYTIME),
+    ("nosymfollow", MountFlags::NOSYMFOLLOW),
 ];
+
+/// Options that take a flag of mount(2) back.
+const INVERSE_FLAGS: [(&str, MountFlags); 11] = [
+    ("rw", MountFlags::RDONLY),
+    ("suid", MountFlags::NOSUID),
+    ("dev", MountFlags::NODEV),
+    ("exec", MountFlags::NOEXEC),
+    ("atime", MountFlags::NOATIME),
+    ("diratime", MountFlags::NODIRATIME),
+    ("async", MountFlags::SYNCHRONOUS),
+    // The kernel's default is relatime, with or without its flag.
+    ("norelatime", MountFlags::RELATIME),
+    ("nostrictatime", MountFlags::STRICTATIME),
+    ("nolazytime", MountFlags::LAZYTIME),
+    ("symfollow", MountFlags::NOSYMFOLLOW),
+];
+
+/// How access times are kept: one of these at a time. mount(2) would prefer `strictatime` whichever came last.
+const ATIME_FLAGS: MountFlags = MountFlags::NOATIME.union(MountFlags::RELATIME).union(MountFlags::STRICTATIME);
+
+/// Flags that fusermount3 does not know (before libfuse 3.15) or clears where it should set them (later).
+const ROOT_ONLY: MountFlags = MountFlags::STRICTATIME.union(MountFlags::LAZYTIME).union(MountFlags::NOSYMFOLLOW);
 
 /// A comma or a backslash in a value, as `fusermount3` reads it.
 fn escape(value: &str) -> String {
@@ -184,6 +227,36 @@ mod tests {
     }
 
     #[test]
+    fn the_last_word_on_access_times_counts() {
+        for (list, flags) in [
+            ("noatime,strictatime", MountFlags::STRICTATIME),
+            ("strictatime,noatime", MountFlags::NOATIME),
+            ("strictatime,relatime", MountFlags::RELATIME),
+            ("strictatime,nostrictatime", MountFlags::empty()),
+            ("noatime,nodiratime,atime", MountFlags::NODIRATIME),
+            ("relatime,norelatime", MountFlags::empty()),
+        ] {
+            let mut options = Options::default();
+            options.parse(list).unwrap();
+            assert_eq!(options.flags, flags, "{list}");
+        }
+    }
+
+    #[test]
+    fn an_option_that_fusermount_does_not_pass_on_is_named_with_the_reason() {
+        for option in ["strictatime", "lazytime", "nosymfollow"] {
+            let mut options = Options::default();
+            options.parse(option).unwrap();
+            let error = options.for_fusermount("share").unwrap_err().to_string();
+            assert!(error.contains(option) && error.contains("takes root"), "{error}");
+        }
+        let mut options = Options { allow_other: false, ..Options::default() };
+        options.parse("relatime,lazytime,nolazytime,noexec").unwrap();
+        let words = options.for_fusermount("share").unwrap();
+        assert_eq!(words, "fsname=share,subtype=transom,default_permissions,noexec");
+    }
+
+    #[test]
     fn an_unknown_option_is_named() {
         for list in ["dax=always", "threads=0", "threads=many", "poll_us=9999999999", "reconnect=0"] {
             assert_eq!(Options::default().parse(&format!("rw,{list}")), Err(UnknownOption(list.to_owned())));
@@ -193,7 +266,7 @@ mod tests {
     #[test]
     fn commas_in_names_do_not_end_them() {
         let options = Options { allow_other: false, ..Options::default() };
-        let list = options.for_fusermount("/srv/a,b\\c");
+        let list = options.for_fusermount("/srv/a,b\\c").unwrap();
         assert_eq!(list, "fsname=/srv/a\\,b\\\\c,subtype=transom,default_permissions");
     }
 }

@@ -77,7 +77,7 @@ impl Parts {
         reconnect: Option<Arc<Reconnect>>,
     ) -> io::Result<(Arc<Shared>, LaneMaker)> {
         let Self { device, priority, rings, chains_max, memory } = self;
-        let passthrough = Passthrough::new(options.passthrough, device.files().cloned());
+        let passthrough = Passthrough::new(options.passthrough, device.files().cloned(), rings.len());
         let kept = if reconnect.is_some() { usize::from(chains_max) + 1 } else { 0 };
         let shared = Arc::new(Shared::new(device, priority, passthrough, backlog, reconnect)?);
         let processors = std::thread::available_parallelism().map_or(1, |count| count.get());

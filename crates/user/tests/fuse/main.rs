@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod direct;
+mod flags;
 mod lasting;
 mod liar;
 mod load;
@@ -11,6 +12,8 @@ mod passthrough;
 mod reconnect;
 mod restore;
 mod rights;
+mod set_id;
+mod times;
 mod uring;
 
 use std::{

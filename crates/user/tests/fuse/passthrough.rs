@@ -32,8 +32,8 @@ const MANY: usize = 300;
 const UNMAPPED_MAX: Duration = Duration::from_secs(60);
 
 /// A mount that passes files through, of a directory with a file.
-struct Passing {
-    mount: Mount,
+pub(crate) struct Passing {
+    pub(crate) mount: Mount,
     host: TempDir,
     at: TempDir,
     metrics: TempDir,
@@ -41,7 +41,7 @@ struct Passing {
 
 impl Passing {
     /// With arguments of the daemon beside the usual ones, which they overrule.
-    fn start(host: TempDir, args: &[&str]) -> Self {
+    pub(crate) fn start(host: TempDir, args: &[&str]) -> Self {
         let (at, metrics) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         for dir in [&host, &at] {
             fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
@@ -56,20 +56,20 @@ impl Passing {
         Self { mount, host, at, metrics }
     }
 
-    fn on_tmpfs() -> Self {
+    pub(crate) fn on_tmpfs() -> Self {
         Self::start(tempfile::tempdir_in("/dev/shm").unwrap(), &[])
     }
 
-    fn host(&self, name: &str) -> PathBuf {
+    pub(crate) fn host(&self, name: &str) -> PathBuf {
         self.host.path().join(name)
     }
 
-    fn at(&self, name: &str) -> PathBuf {
+    pub(crate) fn at(&self, name: &str) -> PathBuf {
         self.at.path().join(name)
     }
 
     /// Requests of that name that the daemon has had.
-    fn requests(&self, operation: &str) -> u64 {
+    pub(crate) fn requests(&self, operation: &str) -> u64 {
         let report = transom_vm::metrics::read(&socket(&self.metrics)).unwrap();
         report.operations.iter().find(|one| one.operation == operation).map_or(0, |one| one.count)
     }
@@ -90,7 +90,7 @@ impl Passing {
         assert!(counts.passed > 0 && counts.ordinary == 0, "{counts:?}");
     }
 
-    fn end(mut self) {
+    pub(crate) fn end(mut self) {
         unmount(&mut self.mount);
     }
 }
@@ -109,9 +109,10 @@ macro_rules! needs_passthrough {
         }
     };
 }
+pub(crate) use needs_passthrough;
 
 /// Whether the kernel is new enough, and the process may register files; where it lacks it all the same, tests fail.
-fn has_passthrough() -> bool {
+pub(crate) fn has_passthrough() -> bool {
     let name = uname();
     let mut numbers = name.release().to_str().unwrap().split('.').map(|word| word.parse::<u32>().unwrap_or(0));
     let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
@@ -120,7 +121,7 @@ fn has_passthrough() -> bool {
     version >= (6, 9) && is_first && sets.effective.contains(rustix::thread::CapabilitySet::SYS_ADMIN)
 }
 
-fn read_write(path: &Path) -> File {
+pub(crate) fn read_write(path: &Path) -> File {
     File::options().read(true).write(true).open(path).unwrap()
 }
 

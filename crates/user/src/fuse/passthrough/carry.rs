@@ -12,6 +12,7 @@ use transom_wire::{
     header::{InHeader, OutHeader},
     ops::{
         open::{OpenFlags, OpenOut},
+        release::ReleaseIn,
         removemapping::{RemovemappingIn, RemovemappingOne},
         setupmapping::{SETUPMAPPING_READ, SETUPMAPPING_WRITE, SetupmappingIn},
     },
@@ -21,11 +22,12 @@ use zerocopy::{FromBytes as _, FromZeros as _, IntoBytes as _};
 use super::{
     Passthrough,
     asks::Job,
+    attributes::{OpenMode, Verdict},
     check::{Checked, Refusal, check},
     inodes::{Access, Answer, Ask, Backing, Found, Next, Outcome},
 };
 use crate::{
-    fuse::{End, forgets::forgets, lane::Lane, reply_room::ARGS_LEN},
+    fuse::{End, forgets::forgets, lane::Lane, notify::attributes_are_stale, reply_room::ARGS_LEN},
     window::RANGE_LEN,
 };
 
@@ -42,9 +44,17 @@ pub(in crate::fuse) enum Kind {
     #[default]
     Carried,
     /// The kernel's OPEN of an inode.
-    Open(NodeId, Access),
+    Open(NodeId, OpenMode),
     /// The kernel's CREATE or TMPFILE: the reply names the inode.
-    Create(Access),
+    Create(OpenMode),
+    /// The kernel's GETATTR or SETATTR of an inode.
+    Attr(NodeId),
+    /// The kernel's STATX of an inode.
+    Statx(NodeId),
+    /// The kernel's LOOKUP, MKNOD or LINK: the reply names the inode.
+    Entry,
+    /// The kernel's READDIRPLUS: the reply names inodes.
+    Entries,
     /// Our own.
     Own(Job),
 }
@@ -55,6 +65,7 @@ pub(super) struct Opening {
     lane: usize,
     unique: u64,
     nodeid: NodeId,
+    mode: OpenMode,
     /// What precedes `out` in the answer.
     entry: Option<EntryOut>,
     out: OpenOut,
@@ -66,24 +77,74 @@ impl Passthrough {
         if !self.is_on() {
             return Kind::Carried;
         }
-        let flags = u32::from_le_bytes([args[0], args[1], args[2], args[3]]);
-        let access = if flags & libc::O_ACCMODE as u32 == libc::O_RDONLY as u32 { Access::Read } else { Access::Write };
+        let mode = OpenMode(u32::from_le_bytes([args[0], args[1], args[2], args[3]]));
         match Opcode::from_u32(header.opcode.get()) {
-            Some(Opcode::Open) => Kind::Open(header.nodeid.into(), access),
-            Some(Opcode::Create | Opcode::Tmpfile) => Kind::Create(access),
+            Some(Opcode::Open) => Kind::Open(header.nodeid.into(), mode),
+            Some(Opcode::Create | Opcode::Tmpfile) => Kind::Create(mode),
+            Some(Opcode::Getattr | Opcode::Setattr) => Kind::Attr(header.nodeid.into()),
+            Some(Opcode::Statx) => Kind::Statx(header.nodeid.into()),
+            Some(Opcode::Lookup | Opcode::Mknod | Opcode::Link) => Kind::Entry,
+            Some(Opcode::Readdirplus) => Kind::Entries,
             _ => Kind::Carried,
+        }
+    }
+
+    /// Thread `lane` is about to read a request.
+    pub(in crate::fuse) fn begin_reading(&self, lane: usize) {
+        if self.is_on() {
+            self.readers.begin(lane);
+        }
+    }
+
+    /// Thread `lane` has taken note of the request that it read, or there was none.
+    pub(in crate::fuse) fn end_reading(&self, lane: usize) {
+        if self.is_on() {
+            self.readers.end(lane);
+        }
+    }
+
+    /// Why the OPEN that thread `lane` has got is not for the daemon; nothing where it is, or is another request. It then counts as
+    /// open.
+    pub(in crate::fuse) fn refuses(&self, lane: usize, header: &InHeader, args: &[u8; ARGS_LEN]) -> Option<Errno> {
+        let Kind::Open(nodeid, mode) = self.kind(header, args) else { return None };
+        let open = || self.attributes.lock().open(nodeid, mode, header.pid.get());
+        let mut verdict = open();
+        if verdict == Verdict::Busy {
+            self.readers.wait_for_others(lane);
+            verdict = open();
+        }
+        match verdict {
+            Verdict::Open => None,
+            Verdict::Busy => Some(Errno::TXTBSY),
+            Verdict::Stale => Some(Errno::STALE),
+        }
+    }
+
+    /// The kernel does not get what an open file was counted for.
+    pub(in crate::fuse) fn was_not_opened(&self, kind: Kind) {
+        if let Kind::Open(nodeid, mode) = kind {
+            self.attributes.lock().close(nodeid, mode);
         }
     }
 }
 
 impl Lane {
-    /// Takes note of a request that the kernel has sent: RELEASE.
-    pub(in crate::fuse) fn note_release(&self, nodeid: NodeId) {
-        let passthrough = &self.shared.passthrough;
-        if passthrough.is_on() {
-            let close = passthrough.inodes.lock().release(nodeid);
-            self.unregister(close);
+    /// Takes note of the RELEASE of `len` bytes in `slot`, which the kernel has sent for `nodeid`.
+    pub(in crate::fuse) fn note_release(&self, nodeid: NodeId, slot: u16, len: usize) {
+        if !self.shared.passthrough.is_on() {
+            return;
         }
+        if let Ok((args, _)) = ReleaseIn::read_from_prefix(&self.args(slot, len)) {
+            self.closed(nodeid, OpenMode(args.flags.get()));
+        }
+    }
+
+    /// A file that was opened with `mode` is not open any more.
+    fn closed(&self, nodeid: NodeId, mode: OpenMode) {
+        let passthrough = &self.shared.passthrough;
+        passthrough.attributes.lock().close(nodeid, mode);
+        let close = passthrough.inodes.lock().release(nodeid);
+        self.unregister(close);
     }
 
     /// As [`Self::note_release`], of a whole FORGET or BATCH_FORGET.
@@ -92,7 +153,8 @@ impl Lane {
         if !passthrough.is_on() {
             return;
         }
-        for (nodeid, _) in forgets(message) {
+        for (nodeid, count) in forgets(message) {
+            passthrough.attributes.lock().forget(nodeid, count);
             let close = passthrough.inodes.lock().forget(nodeid);
             self.unregister(close);
         }
@@ -101,8 +163,11 @@ impl Lane {
     /// The daemon has answered an open with `body`; tells whether the answer to the kernel is taken care of.
     pub(in crate::fuse) fn opened(&self, kind: Kind, unique: u64, body: &[u8]) -> Result<bool, End> {
         let passthrough = &self.shared.passthrough;
-        let Some((opening, access)) = self.parse(kind, unique, body) else { return Ok(false) };
-        let nodeid = opening.nodeid;
+        let Some(opening) = self.parse(kind, unique, body) else { return Ok(false) };
+        let (nodeid, mode) = (opening.nodeid, opening.mode);
+        if opening.entry.is_some() {
+            passthrough.attributes.lock().create(nodeid, mode);
+        }
         let is_unfit = OpenFlags::from_bits_retain(opening.out.open_flags.get()).intersects(UNFIT_FLAGS);
         let is_over = passthrough.obstacle().is_some();
         let next = {
@@ -110,7 +175,7 @@ impl Lane {
             if is_unfit || is_over && inodes.backing(nodeid).is_none() {
                 Next::Answer(opening, inodes.open_ordinary(nodeid))
             } else {
-                inodes.open(nodeid, access, opening)
+                inodes.open(nodeid, mode.access(), opening)
             }
         };
         match next {
@@ -122,30 +187,30 @@ impl Lane {
     }
 
     /// Nothing where the kernel will not take the answer for one either.
-    fn parse(&self, kind: Kind, unique: u64, body: &[u8]) -> Option<(Opening, Access)> {
+    fn parse(&self, kind: Kind, unique: u64, body: &[u8]) -> Option<Opening> {
         let lane = self.index;
         match kind {
-            Kind::Open(nodeid, access) => {
+            Kind::Open(nodeid, mode) => {
                 let out = OpenOut::read_from_bytes(body).ok()?;
-                Some((Opening { lane, unique, nodeid, entry: None, out }, access))
+                Some(Opening { lane, unique, nodeid, mode, entry: None, out })
             }
-            Kind::Create(access) => {
+            Kind::Create(mode) => {
                 let (entry, rest) = EntryOut::read_from_prefix(body).ok()?;
                 let out = OpenOut::read_from_bytes(rest).ok()?;
                 let nodeid = NodeId::from(entry.nodeid);
                 let is_one = nodeid.0 > NodeId::ROOT.0
                     && entry.attr.mode.get() & libc::S_IFMT == libc::S_IFREG
                     && i64::try_from(entry.attr.size.get()).is_ok();
-                is_one.then_some((Opening { lane, unique, nodeid, entry: Some(entry), out }, access))
+                is_one.then_some(Opening { lane, unique, nodeid, mode, entry: Some(entry), out })
             }
-            Kind::Carried | Kind::Own(_) => None,
+            _ => None,
         }
     }
 
     /// Answers an open, which is counted already.
     fn answer(&self, opening: Opening, answer: Answer) -> Result<(), End> {
         let passthrough = &self.shared.passthrough;
-        let Opening { lane, unique, nodeid, entry, mut out } = opening;
+        let Opening { lane, unique, nodeid, mode, mut entry, mut out } = opening;
         let flags = OpenFlags::from_bits_retain(out.open_flags.get());
         let (flags, id, counter) = match answer {
             Answer::Passed(id) => (flags & KEPT_FLAGS | OpenFlags::PASSTHROUGH, id, &passthrough.passed),
@@ -156,16 +221,27 @@ impl Lane {
         };
         (out.open_flags, out.backing_id) = (flags.bits().into(), id.into());
         counter.fetch_add(1, Ordering::Relaxed);
+        // The mount's end has answered it.
+        let Some(kernel) = self.shared.kernel(lane) else { return Ok(()) };
+        let is_mappable = matches!(answer, Answer::Passed(_)) && mode.is_writably_mappable();
+        let has_attributes = is_mappable && passthrough.attributes.lock().may_be_mapped(nodeid);
+        if let Some(entry) = &mut entry {
+            passthrough.tell_created(entry);
+        } else if has_attributes {
+            // The inode is there, and nobody frees it, while its open waits: this does not block. Where it fails, so does the answer.
+            let _ = attributes_are_stale(&kernel, nodeid);
+        }
         let body = [entry.as_ref().map_or(&[][..], |entry| entry.as_bytes()), out.as_bytes()].concat();
         let len = (size_of::<OutHeader>() + body.len()) as u32;
         let header = OutHeader { len: len.into(), error: 0.into(), unique: unique.into() };
-        // The mount's end has answered it.
-        let Some(kernel) = self.shared.kernel(lane) else { return Ok(()) };
         match kernel.write(&header, &body) {
             Ok(()) => Ok(()),
             Err(Errno::NODEV) => Err(End::Unmounted),
             Err(errno) => {
-                self.note_release(nodeid);
+                if entry.is_some() {
+                    passthrough.attributes.lock().forget(nodeid, 1);
+                }
+                self.closed(nodeid, mode);
                 if errno != Errno::NOENT {
                     // There is an answer, or nobody waits.
                     let _ = kernel.fail(unique, Errno::IO);
@@ -256,7 +332,7 @@ impl Lane {
     fn settle(&self, ask: Ask, found: Result<Found, Refusal>) -> Result<(), End> {
         let passthrough = &self.shared.passthrough;
         let found = found.unwrap_or_else(|refusal| {
-            passthrough.tell(ask.nodeid, refusal);
+            passthrough.log_refusal(ask.nodeid, refusal);
             Found::Nothing
         });
         let Outcome { answers, ask, close } = passthrough.inodes.lock().answered(ask, found);

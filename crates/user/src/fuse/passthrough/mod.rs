@@ -6,15 +6,19 @@
 //! make no requests. Whatever cannot be passed through is served by requests, as without this.
 //!
 //! [`inodes`] decides about opens, [`asks`] holds the questions to the daemon; [`carry`] is what the threads of the mount do
-//! with both: they never wait for an answer, an open does. Locks: `inodes` and those of `asks` and `obstacle`, each for a moment, with
-//! nothing under it.
+//! with both: they never wait for an answer, an open does. [`attributes`] is why an overwritten set-id program does not run with its
+//! owner's rights, and why times are right, [`tell`] what that changes in replies.
+//! Locks: `inodes`, `attributes`, and those of `asks` and `obstacle`, each for a moment, with nothing under it.
 //! Source: linux/fs/fuse/iomode.c, passthrough.c, backing.c; Documentation/filesystems/fuse/fuse-passthrough.rst.
 
 mod asks;
+mod attributes;
 mod carry;
 mod check;
 mod inodes;
+mod readers;
 pub(super) mod rights;
+mod tell;
 
 use std::{
     ffi::OsString,
@@ -30,9 +34,11 @@ use transom_wire::{NodeId, ops::init::InitFlags};
 
 use crate::window::Files;
 use asks::Asks;
+use attributes::Attributes;
 pub(super) use carry::Kind;
 use check::Refusal;
 use inodes::Inodes;
+use readers::Readers;
 
 /// Ranges of the window of a daemon that is started for this: questions that can be under way at once, on all queues.
 const WINDOW: &str = "--dax-window=64M";
@@ -73,6 +79,8 @@ pub(super) struct Passthrough {
     /// Where the daemon's files come; absent where it has no window.
     files: Option<Arc<Files>>,
     inodes: Mutex<Inodes<carry::Opening>>,
+    attributes: Mutex<Attributes>,
+    readers: Readers,
     asks: Asks,
     obstacle: Mutex<Option<Obstacle>>,
     has_told: AtomicBool,
@@ -81,14 +89,16 @@ pub(super) struct Passthrough {
 }
 
 impl Passthrough {
-    /// With the files that come from the daemon, if it has a window.
-    pub(super) fn new(is_wanted: bool, files: Option<Arc<Files>>) -> Self {
+    /// For a mount of `threads` threads, with the files that come from the daemon, if it has a window.
+    pub(super) fn new(is_wanted: bool, files: Option<Arc<Files>>, threads: usize) -> Self {
         let ranges = files.as_ref().map_or(0, |files| files.ranges());
         Self {
             is_wanted,
             is_on: AtomicBool::new(false),
             files,
             inodes: Mutex::default(),
+            attributes: Mutex::default(),
+            readers: Readers::new(threads),
             asks: Asks::new(ranges as u16),
             obstacle: Mutex::new(None),
             has_told: AtomicBool::new(false),
@@ -141,8 +151,8 @@ impl Passthrough {
         }
     }
 
-    /// Says of the first file that is not passed through why, and of the others for those who look closely.
-    fn tell(&self, nodeid: NodeId, refusal: Refusal) {
+    /// Logs why a file is not passed through: the first one as a warning, the others for debugging.
+    fn log_refusal(&self, nodeid: NodeId, refusal: Refusal) {
         match refusal {
             Refusal::Kernel(Errno::PERM) => *self.obstacle.lock() = Some(Obstacle::Rights),
             Refusal::Daemon(Errno::NOSYS) => *self.obstacle.lock() = Some(Obstacle::Window),

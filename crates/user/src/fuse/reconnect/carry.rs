@@ -71,7 +71,7 @@ impl Lane {
             return self.written(header.unique.get(), self.kernel.fail(header.unique.get(), errno));
         }
         if !Tables::is_noted(request.opcode) {
-            return self.hand_over(header, body);
+            return self.hand_over(header, body).map(drop);
         }
         let mut bytes = Vec::new();
         if Tables::is_read(request.opcode) {
@@ -80,7 +80,7 @@ impl Lane {
         }
         let answer = reconnect.tables.lock().answered(&request, bytes);
         match answer {
-            Answer::AsItIs => self.hand_over(header, body),
+            Answer::AsItIs => self.hand_over(header, body).map(drop),
             Answer::Body(bytes) => {
                 let taken = self.kernel.write(header, &bytes);
                 self.written(header.unique.get(), taken)?;

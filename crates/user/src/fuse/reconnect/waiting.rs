@@ -68,7 +68,7 @@ impl Waiting<'_> {
                 Ok(())
             }
             Err(Errno::AGAIN | Errno::INTR | Errno::NOENT) => Ok(()),
-            Err(Errno::NODEV) => Err(Some(End::Unmounted)),
+            Err(errno @ (Errno::NODEV | Errno::CONNABORTED)) => Err(Some(End::of_reading(errno))),
             Err(errno) => Err(Some(End::Kernel(errno))),
         }
     }

@@ -1,0 +1,126 @@
+use super::*;
+
+const FILE: NodeId = NodeId(7);
+const READ: OpenMode = OpenMode(libc::O_RDONLY as u32);
+const WRITE: OpenMode = OpenMode(libc::O_WRONLY as u32);
+const EXECUTE: OpenMode = OpenMode(libc::O_RDONLY as u32 | FMODE_EXEC);
+const PLAIN: u32 = libc::S_IFREG | 0o755;
+const SET_UID: u32 = libc::S_IFREG | 0o4755;
+/// Tasks.
+const ONE: u32 = 1;
+const OTHER: u32 = 2;
+
+/// The kernel has looked the file up, with this mode.
+fn known(mode: u32) -> Attributes {
+    let mut attributes = Attributes::default();
+    attributes.tell(FILE, mode, true);
+    attributes
+}
+
+#[test]
+fn attributes_with_set_id_bits_expire_at_once_and_others_do_not() {
+    let mut attributes = known(PLAIN);
+    for (mode, expires_at_once) in [(PLAIN, false), (SET_UID, true), (libc::S_IFREG | 0o2755, true), (PLAIN, false)] {
+        assert_eq!(attributes.tell(FILE, mode, false), Telling { expires_at_once, hides_set_id: false }, "{mode:o}");
+    }
+}
+
+#[test]
+fn a_program_without_set_id_bits_is_opened_for_anything() {
+    let mut attributes = known(PLAIN);
+    for mode in [WRITE, EXECUTE, READ, WRITE, EXECUTE] {
+        assert_eq!(attributes.open(FILE, mode, ONE), Verdict::Open);
+    }
+}
+
+#[test]
+fn a_set_id_program_is_executed_or_written_and_always_read() {
+    let mut attributes = known(SET_UID);
+    assert_eq!(attributes.open(FILE, EXECUTE, ONE), Verdict::Open);
+    assert_eq!(attributes.open(FILE, WRITE, OTHER), Verdict::Busy);
+    assert_eq!(attributes.open(FILE, READ, OTHER), Verdict::Open);
+    attributes.close(FILE, READ);
+    attributes.close(FILE, EXECUTE);
+    assert_eq!(attributes.open(FILE, WRITE, OTHER), Verdict::Open);
+    assert_eq!(attributes.open(FILE, EXECUTE, ONE), Verdict::Busy);
+}
+
+#[test]
+fn after_a_writer_each_task_asks_again_until_one_of_them_has() {
+    let mut attributes = known(SET_UID);
+    assert_eq!(attributes.open(FILE, WRITE, OTHER), Verdict::Open);
+    attributes.close(FILE, WRITE);
+    assert_eq!(attributes.open(FILE, EXECUTE, ONE), Verdict::Stale);
+    // What the other task asked may be older than the write.
+    assert_eq!(attributes.open(FILE, EXECUTE, OTHER), Verdict::Stale);
+    assert_eq!(attributes.open(FILE, EXECUTE, ONE), Verdict::Open);
+    assert_eq!(attributes.open(FILE, EXECUTE, OTHER), Verdict::Open);
+    assert_eq!(attributes.open(FILE, EXECUTE, 3), Verdict::Open);
+}
+
+#[test]
+fn a_writer_between_the_two_opens_makes_the_kernel_ask_once_more() {
+    let mut attributes = known(SET_UID);
+    for _ in 0..3 {
+        assert_eq!(attributes.open(FILE, WRITE, OTHER), Verdict::Open);
+        attributes.close(FILE, WRITE);
+        assert_eq!(attributes.open(FILE, EXECUTE, ONE), Verdict::Stale);
+    }
+    assert_eq!(attributes.open(FILE, EXECUTE, ONE), Verdict::Open);
+}
+
+#[test]
+fn bits_that_come_while_a_file_is_open_for_writing_make_it_suspect() {
+    let mut attributes = known(PLAIN);
+    assert_eq!(attributes.open(FILE, WRITE, OTHER), Verdict::Open);
+    assert!(!attributes.tell(FILE, SET_UID, false).hides_set_id);
+    attributes.close(FILE, WRITE);
+    assert_eq!(attributes.open(FILE, EXECUTE, ONE), Verdict::Stale);
+}
+
+#[test]
+fn bits_that_come_while_a_file_is_written_and_about_to_be_executed_are_not_told() {
+    let mut attributes = known(PLAIN);
+    assert_eq!(attributes.open(FILE, EXECUTE, ONE), Verdict::Open);
+    assert_eq!(attributes.open(FILE, WRITE, OTHER), Verdict::Open);
+    let hidden = Telling { expires_at_once: true, hides_set_id: true };
+    assert_eq!(attributes.tell(FILE, SET_UID, false), hidden);
+    // A CREATE that has found the file, as another name of it, is a writer too.
+    attributes.close(FILE, WRITE);
+    attributes.create(FILE, WRITE);
+    assert_eq!(attributes.tell(FILE, SET_UID, true), hidden);
+    attributes.close(FILE, WRITE);
+    assert!(!attributes.tell(FILE, SET_UID, false).hides_set_id);
+}
+
+#[test]
+fn what_was_told_counts_until_the_last_reference_is_dropped() {
+    let mut attributes = known(PLAIN);
+    attributes.tell(FILE, SET_UID, true);
+    attributes.forget(FILE, 1);
+    attributes.open(FILE, WRITE, OTHER);
+    assert_eq!(attributes.open(FILE, EXECUTE, ONE), Verdict::Busy);
+    attributes.close(FILE, WRITE);
+    attributes.forget(FILE, 1);
+    assert!(attributes.files.is_empty());
+}
+
+#[test]
+fn a_file_that_may_be_mapped_for_writing_is_asked_for_each_time() {
+    let mut attributes = known(PLAIN);
+    assert!(attributes.may_be_mapped(FILE) && !attributes.may_be_mapped(FILE));
+    assert!(attributes.tell(FILE, PLAIN, false).expires_at_once);
+    attributes.forget(FILE, 1);
+    assert!(!attributes.tell(FILE, PLAIN, true).expires_at_once);
+}
+
+#[test]
+fn tasks_that_wait_for_another_try_have_a_bound() {
+    let mut attributes = known(SET_UID);
+    attributes.open(FILE, WRITE, OTHER);
+    attributes.close(FILE, WRITE);
+    for pid in 0..1000 {
+        assert_eq!(attributes.open(FILE, EXECUTE, pid), Verdict::Stale);
+    }
+    assert!(attributes.files[&FILE].retries.len() <= RETRIES_MAX);
+}

@@ -1,0 +1,76 @@
+//! Whether a request that was read is known to all threads.
+//!
+//! The kernel hands requests out in order, each to one thread. What one thread decides by a request can depend on an earlier one,
+//! such as the RELEASE of a file that was closed before, and the thread that got that one may not have looked at it yet.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// For each thread a number that is odd from before it reads a request until it has looked at it.
+pub(super) struct Readers(Box<[AtomicU64]>);
+
+impl Readers {
+    pub(super) fn new(threads: usize) -> Self {
+        Self((0..threads).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    /// `thread` is about to read a request.
+    pub(super) fn begin(&self, thread: usize) {
+        self.0[thread].fetch_or(1, Ordering::SeqCst);
+    }
+
+    /// `thread` has looked at the request that it read, or there was none.
+    pub(super) fn end(&self, thread: usize) {
+        let count = &self.0[thread];
+        if count.load(Ordering::Relaxed) & 1 != 0 {
+            count.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Waits until all requests that were read before the one of `thread` have been looked at.
+    ///
+    /// Other threads may wait here at the same time: each has looked at its own request.
+    pub(super) fn wait_for_others(&self, thread: usize) {
+        self.end(thread);
+        for count in &self.0 {
+            let begun = count.load(Ordering::SeqCst);
+            while begun & 1 != 0 && count.load(Ordering::SeqCst) == begun {
+                std::thread::yield_now();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_has_read_is_waited_for_until_it_has_looked() {
+        let readers = Readers::new(3);
+        readers.begin(0);
+        readers.begin(1);
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| readers.wait_for_others(0));
+            assert!(!waiter.is_finished());
+            readers.end(1);
+            waiter.join().unwrap();
+        });
+        // Nobody is waited for twice, nor for what is read later.
+        readers.wait_for_others(0);
+        assert_eq!(readers.0.iter().map(|count| count.load(Ordering::SeqCst)).collect::<Vec<_>>(), [2, 2, 0]);
+    }
+
+    #[test]
+    fn threads_that_wait_for_each_other_do_so_for_a_moment() {
+        let readers = Readers::new(2);
+        (0..2).for_each(|thread| readers.begin(thread));
+        std::thread::scope(|scope| {
+            (0..2).for_each(|thread| {
+                drop(scope.spawn({
+                    let readers = &readers;
+                    move || readers.wait_for_others(thread)
+                }))
+            });
+        });
+    }
+}
