@@ -6,7 +6,7 @@
 mod emulator;
 
 use std::{
-    ffi::OsString,
+    ffi::{OsStr, OsString},
     fs,
     path::{Path, PathBuf},
 };
@@ -117,6 +117,11 @@ impl Program {
     /// The program at `path`, if there is one.
     pub fn at(path: &Path) -> Option<Self> {
         path.is_file().then(|| Self { words: vec![path.into()] })
+    }
+
+    /// The program and its first arguments.
+    pub fn words(&self) -> impl Iterator<Item = &OsStr> {
+        self.words.iter().map(OsString::as_os_str)
     }
 
     /// A command that runs it.
