@@ -3,11 +3,7 @@
 //! A compiler builds only the `core` of its own version, and the project's pinned toolchain comes without sources on most
 //! machines. [`Packages::toolchain`] fetches a compiler with its sources from the nearest release that has one new enough.
 
-use std::{
-    fmt,
-    path::PathBuf,
-    str::FromStr,
-};
+use std::{fmt, path::PathBuf, str::FromStr};
 
 use super::{Closure, Error, Freshness, Packages, Prefix, Request, Result, kernels::numbers};
 
