@@ -5,6 +5,8 @@
 //! equal those ([`judge`]). The jobs of [`window`] and [`fsx`] are about DAX, those of [`pmem`] about a share on an NVDIMM. This executable is also the first process
 //! of its guests, and the program that runs in them.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 mod cases;
 mod fsx;
 mod guest;

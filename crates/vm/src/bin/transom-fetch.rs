@@ -2,6 +2,8 @@
 //!
 //! A command for developers and scripts. Paths go to standard output, progress to standard error.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 use std::{error::Error, path::PathBuf, process::ExitCode};
 
 use clap::{Parser, Subcommand};
