@@ -95,7 +95,7 @@ fn run(cli: &Cli) -> Result<Vec<String>, Box<dyn Error>> {
         }
         What::Qemu => {
             let program = Tools::new(&cache, &report).qemu_with_window(None)?;
-            Ok(program.words().map(|word| word.display().to_string()).collect())
+            Ok(program.words().iter().map(|word| word.display().to_string()).collect())
         }
         What::Uml => Ok(vec![uml::kernel(&packages, freshness)?.display().to_string()]),
         What::Peer => Ok(vec![peer::virtiofsd(&packages)?.display().to_string()]),
