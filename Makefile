@@ -6,7 +6,7 @@ CARGO    ?= cargo
 TRIPLE   := $(shell rustc -vV | sed -n 's/^host: //p')
 RELEASE  := target/$(TRIPLE)/release
 
-.PHONY: all demo test check bench-smoke fuzz install uninstall clean help
+.PHONY: all demo test test-full check bench-smoke fuzz install uninstall clean help
 
 all: ## Builds transom and transomd
 	$(CARGO) build --release -p transom-cli -p transom-daemon
@@ -16,6 +16,9 @@ demo: ## Boots a stock Linux guest on a real tree, works in it, and checks every
 
 test: ## Formats, lints, unit tests, guests, pjdfstest: everything that must pass
 	scripts/test
+
+test-full: ## The same with all kernels, cache modes and daemons: hours; goes on where it was stopped
+	scripts/test --full
 
 check: ## The quick part of the tests: formats, lints, unit tests
 	scripts/test --quick

@@ -6,6 +6,8 @@
 //! what inodes cost. [`report`] keeps every sample and says how the daemons compare, or that they cannot be told apart;
 //! [`limits`] is what the machine itself can do. [`commands`] is the command line.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 pub mod commands;
 pub mod daemon;
 pub mod fio;

@@ -2,6 +2,8 @@
 //!
 //! The same executable is the first process of the guests that `transom run` boots.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 mod demo;
 mod fs;
 mod mount;

@@ -3,6 +3,8 @@
 //! [`options`] reads the command line, [`listen`] opens the socket, [`log`] the log; [`sandbox`], [`privileges`] and
 //! [`seccomp`] isolate the process, [`start`] does it all in order; [`backend`] talks to front ends and guests.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 pub mod backend;
 pub mod capabilities;
 mod legacy;

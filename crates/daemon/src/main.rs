@@ -1,5 +1,7 @@
 //! transomd's entry: from a command line to a daemon that serves.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 use std::process::ExitCode;
 use tracing::{error, warn};
 use transom_daemon::listen;

@@ -6,6 +6,7 @@
 //! Nothing here needs an operating system: the crate is `no_std` with `alloc`.
 
 #![no_std]
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 extern crate alloc;
 

@@ -3,6 +3,8 @@
 //! [`server`] turns a request into one call of a [`server::FileSystem`]; [`passthrough`] is the one that serves a directory;
 //! [`window`] is where it shows the guest the host's page cache.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 pub mod acl;
 pub mod credentials;
 pub mod idmap;

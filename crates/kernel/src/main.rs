@@ -6,6 +6,7 @@
 //! real device. `scripts/kernel` builds it; the crate's test boots it.
 
 #![cfg_attr(target_os = "none", no_std, no_main)]
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 #[cfg(target_os = "none")]
 extern crate alloc;

@@ -5,6 +5,8 @@
 //!
 //! Times are those of a clock that does not go back, in nanoseconds. Nothing here reads one, or blocks.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 use std::{
     ops::RangeInclusive,
     sync::{

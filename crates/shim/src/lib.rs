@@ -13,6 +13,8 @@
 //! marks that the user asked for, `listener` decides about what others do, after a look at them by `caller`; `fanotify` is
 //! the system calls.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 mod backing;
 mod caller;
 mod channel;

@@ -5,6 +5,8 @@
 //! equal those ([`judge`]). The jobs of [`window`] and [`fsx`] are about DAX, those of [`pmem`] about a share on an NVDIMM. This executable is also the first process
 //! of its guests, and the program that runs in them.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 mod cases;
 mod foreign;
 mod fsx;
@@ -14,6 +16,7 @@ mod mounted;
 mod pjdfstest;
 mod places;
 mod pmem;
+mod progress;
 mod scenario;
 mod window;
 
@@ -28,24 +31,29 @@ use std::{
 use clap::Parser;
 use guest::Machine;
 use places::Common;
-use scenario::{Daemon, Job, Scenario};
+use progress::Progress;
+use scenario::{Job, Scenario};
 
 /// Runs file-system tests in Linux guests over virtio-fs and compares them with the bare host directory.
 ///
-/// Scenarios are named GUEST/DAEMON/OPTIONS/JOB. Without a filter those of transomd run.
+/// Scenarios are named GUEST/DAEMON/OPTIONS/JOB. Without a filter those of `make test` run.
 #[derive(Debug, Parser)]
 #[command(name = "transom-suite", version, max_term_width = 100)]
 struct Cli {
-    /// Run the scenarios whose name contains one of these; those of other daemons only run when named
+    /// Run the scenarios whose name contains one of these
     filters: Vec<String>,
 
-    /// Run all scenarios of transomd, the long ones too; some hours
+    /// Run all scenarios, the long ones too; some hours
     #[arg(long)]
     all: bool,
 
-    /// Print the names of all scenarios and end
+    /// Print the names of the scenarios that would run, and end
     #[arg(long)]
     list: bool,
+
+    /// Leave what each scenario came to in FILE, and run only those that did not pass by what it says
+    #[arg(long, value_name = "FILE")]
+    resume: Option<std::path::PathBuf>,
 
     /// Leave the results of each scenario in this directory
     #[arg(long, value_name = "DIR")]
@@ -78,34 +86,33 @@ fn main() -> ExitCode {
         return status;
     }
     let cli = Cli::parse();
-    let all = scenario::all();
-    if cli.list {
-        all.iter().for_each(|scenario| println!("{}", scenario.name()));
-        return ExitCode::SUCCESS;
-    }
+    work(cli).unwrap_or_else(|error| {
+        eprintln!("transom-suite: {error:#}");
+        ExitCode::from(2)
+    })
+}
+
+/// Does what the command line asks for. Errors: it asks for nothing that there is, or no scenario can run here.
+fn work(cli: Cli) -> anyhow::Result<ExitCode> {
     let is_chosen = |scenario: &Scenario| match cli.filters.as_slice() {
-        [] => scenario.runs_by_default || cli.all && scenario.daemon == Daemon::Transomd,
+        [] => scenario.runs_by_default || cli.all,
         filters => filters.iter().any(|filter| scenario.name().contains(filter.as_str())),
     };
-    let chosen: Vec<_> = all.into_iter().filter(is_chosen).collect();
-    if chosen.is_empty() {
-        eprintln!("transom-suite: no scenario has such a name; --list prints them");
-        return ExitCode::from(2);
+    let chosen: Vec<_> = scenario::all().into_iter().filter(is_chosen).collect();
+    anyhow::ensure!(!chosen.is_empty(), "no scenario has such a name; --all --list prints them");
+    if cli.list {
+        chosen.iter().for_each(|scenario| println!("{}", scenario.name()));
+        return Ok(ExitCode::SUCCESS);
     }
-    let common = match Common::new(cli.keep, cli.seed) {
-        Ok(common) => common,
-        Err(error) => {
-            eprintln!("transom-suite: {error:#}");
-            return ExitCode::from(2);
-        }
-    };
-    let (alone, others): (Vec<_>, Vec<_>) =
-        chosen.into_iter().enumerate().partition(|(_, scenario)| scenario.job.is_alone());
-    let mut sum = Verdict::default();
-    run_all(others, &common, cli.jobs, &mut sum);
-    run_all(alone, &common, NonZero::<usize>::MIN, &mut sum);
-    println!("{} passed, {} failed, {} skipped", sum.passed, sum.failed, sum.skipped);
-    if sum.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let common = Common::new(cli.keep, cli.seed)?;
+    let progress = cli.resume.as_deref().map(Progress::open).transpose()?;
+    let mut run = Run { common, progress, sum: Verdict::default() };
+    let left = chosen.into_iter().enumerate().filter(|(_, scenario)| !run.has_passed(scenario)).collect::<Vec<_>>();
+    let (alone, others): (Vec<_>, Vec<_>) = left.into_iter().partition(|(_, scenario)| scenario.job.is_alone());
+    run.all(others, cli.jobs)?;
+    run.all(alone, NonZero::<usize>::MIN)?;
+    println!("{} passed, {} failed, {} skipped", run.sum.passed, run.sum.failed, run.sum.skipped);
+    Ok(if run.sum.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// So many as there are processors, each of which a guest keeps busy, and as memory is likely to hold.
@@ -114,35 +121,61 @@ fn default_jobs() -> NonZero<usize> {
     thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN).min(MOST)
 }
 
-/// Runs numbered scenarios, `jobs` at a time; each is told when it ends.
-fn run_all(scenarios: Vec<(usize, Scenario)>, common: &Common, jobs: NonZero<usize>, sum: &mut Verdict) {
-    let waiting = Mutex::new(scenarios.into_iter());
-    let take = || waiting.lock().unwrap_or_else(PoisonError::into_inner).next();
-    let (ends, ended) = mpsc::channel();
-    thread::scope(|scope| {
-        for _ in 0..jobs.get() {
-            let ends = ends.clone();
-            scope.spawn(move || {
-                while let Some((number, scenario)) = take() {
-                    let begun = Instant::now();
-                    let verdict = run(number, &scenario, common);
-                    // Whoever listens does so until the last sender is gone.
-                    let _ = ends.send((scenario, verdict, begun.elapsed()));
-                }
-            });
-        }
-        drop(ends);
-        for (scenario, verdict, took) in ended {
-            tell(&scenario, &verdict, took);
-            sum.passed += verdict.passed;
-            sum.failed += verdict.failed;
-            sum.skipped += verdict.skipped;
-        }
-    });
+/// One run of the suite.
+struct Run {
+    common: Common,
+    progress: Option<Progress>,
+    /// Of all scenarios that have ended, those of earlier runs too.
+    sum: Verdict,
 }
 
-fn tell(scenario: &Scenario, verdict: &Verdict, took: Duration) {
-    let mark = if verdict.failed > 0 { "FAIL" } else { "ok" };
+impl Run {
+    /// Whether `scenario` passed in an earlier run, which is told and counted.
+    fn has_passed(&mut self, scenario: &Scenario) -> bool {
+        let Some((verdict, took)) = self.progress.as_ref().and_then(|progress| progress.passed(scenario)) else {
+            return false;
+        };
+        tell(scenario, verdict, took, "then");
+        self.sum.add(verdict);
+        true
+    }
+
+    /// Runs numbered scenarios, `jobs` at a time; each is told when it ends.
+    ///
+    /// Errors: what they came to cannot be kept.
+    fn all(&mut self, scenarios: Vec<(usize, Scenario)>, jobs: NonZero<usize>) -> anyhow::Result<()> {
+        let Self { common, progress, sum } = self;
+        let common = &*common;
+        let waiting = Mutex::new(scenarios.into_iter());
+        let take = || waiting.lock().unwrap_or_else(PoisonError::into_inner).next();
+        let (ends, ended) = mpsc::channel();
+        thread::scope(|scope| {
+            for _ in 0..jobs.get() {
+                let ends = ends.clone();
+                scope.spawn(move || {
+                    while let Some((number, scenario)) = take() {
+                        let begun = Instant::now();
+                        let verdict = run(number, &scenario, common);
+                        // Whoever listens does so until the last sender is gone.
+                        let _ = ends.send((scenario, verdict, begun.elapsed()));
+                    }
+                });
+            }
+            drop(ends);
+            for (scenario, verdict, took) in ended {
+                tell(&scenario, &verdict, took, if verdict.failed > 0 { "FAIL" } else { "ok" });
+                sum.add(&verdict);
+                if let Some(progress) = progress {
+                    progress.add(&scenario, &verdict, took)?;
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Prints a line about a scenario; `mark` is `then` for one of an earlier run.
+fn tell(scenario: &Scenario, verdict: &Verdict, took: Duration, mark: &str) {
     println!(
         "{mark:4} {:46} {:4} passed {:3} failed {:3} skipped {:3} known {:6.1} s",
         scenario.name(),
@@ -181,6 +214,14 @@ fn run(number: usize, scenario: &Scenario, common: &Common) -> Verdict {
 }
 
 impl Verdict {
+    /// Adds the numbers of another.
+    fn add(&mut self, other: &Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.skipped += other.skipped;
+        self.known += other.known;
+    }
+
     /// The scenario could not run here at all.
     fn skipped(reason: &str) -> Self {
         Self { skipped: 1, remarks: vec![format!("SKIPPED: {reason}")], ..Self::default() }

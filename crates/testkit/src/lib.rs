@@ -9,6 +9,8 @@
 //! For the daemon there are a guest and a VMM without either ([`frontend`]) and a file system in memory ([`memfs`]);
 //! [`fuzzing`] has what the fuzzers run.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 pub mod case;
 pub mod cases;
 pub mod client;

@@ -4,6 +4,8 @@
 //! the daemon maps files, the [`platform`] what `transom-guest` asks of an operating system, and [`daemon`] starts one for a
 //! directory. [`map`] shows files at addresses of this process, and [`fault`] survives what vanishes there. [`mount`] is the share for this process, [`fuse`] for all of the machine.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 pub mod arena;
 pub mod daemon;
 pub mod fault;

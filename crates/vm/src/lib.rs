@@ -6,6 +6,8 @@
 //!
 //! Everything temporary lives in one private directory, and every process started dies with this one.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 pub mod agent;
 mod daemon;
 mod environment;

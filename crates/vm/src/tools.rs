@@ -37,6 +37,8 @@ pub struct Tools<'a> {
 pub struct Program {
     /// The program and its first arguments; never empty.
     words: Vec<OsString>,
+    /// Variables that it is started with, beside those of this process.
+    variables: Vec<(&'static str, OsString)>,
 }
 
 impl<'a> Tools<'a> {
@@ -116,13 +118,18 @@ impl<'a> Tools<'a> {
 impl Program {
     /// The program at `path`, if there is one.
     pub fn at(path: &Path) -> Option<Self> {
-        path.is_file().then(|| Self { words: vec![path.into()] })
+        path.is_file().then(|| Self { words: vec![path.into()], variables: Vec::new() })
+    }
+
+    /// The program and its first arguments.
+    pub fn words(&self) -> &[OsString] {
+        &self.words
     }
 
     /// A command that runs it.
     pub fn command(&self) -> std::process::Command {
         let mut command = std::process::Command::new(&self.words[0]);
-        command.args(&self.words[1..]);
+        command.args(&self.words[1..]).envs(self.variables.iter().map(|(name, value)| (name, value)));
         command
     }
 }

@@ -7,6 +7,7 @@
 //! Source: `include/uapi/linux/fuse.h` up to minor 45, and virtio 1.3 §5.11.
 
 #![no_std]
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 pub mod acl;
 pub mod attr;

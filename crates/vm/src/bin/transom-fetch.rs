@@ -1,13 +1,17 @@
-//! `transom-fetch`: gets what guests and tests need, kernels for example, and prints where it is.
+//! `transom-fetch`: gets what guests and tests need, kernels or a compiler for example, and prints where it is.
 //!
 //! A command for developers and scripts. Paths go to standard output, progress to standard error.
 
-use std::{path::PathBuf, process::ExitCode};
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
+use std::{error::Error, path::PathBuf, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 use transom_vm::{
-    packages::{Cache, Closure, Error, Freshness, OnStderr, Packages, Request, kernels::Series},
-    peer, uml,
+    packages::{Cache, Closure, Freshness, OnStderr, Packages, Request, kernels::Series, toolchain::AtLeast},
+    peer,
+    tools::Tools,
+    uml,
 };
 
 /// Get kernels and packages into the cache, without root, and print where they are.
@@ -34,10 +38,21 @@ enum What {
         #[arg(value_name = "SERIES")]
         series: Series,
     },
+    /// QEMU that has the device with a DAX window; prints how it is started, a word a line
+    Qemu,
     /// User Mode Linux, built from the distribution's source; prints the program
     Uml,
     /// virtiofsd, which Transom is compared with; prints the program
     Peer,
+    /// A Rust compiler with the sources of `core`; prints the compiler, its version and the release it comes from
+    Rust {
+        /// The least version that will do
+        #[arg(long, value_name = "VERSION", default_value = env!("CARGO_PKG_RUST_VERSION"))]
+        least: AtLeast,
+        /// The only release to ask [default: from this machine's to unstable, the first that has one]
+        #[arg(long, value_name = "SUITE")]
+        suite: Option<String>,
+    },
     /// Packages, unpacked together; prints the folder that stands for /
     Package {
         /// A release's name, or stable, testing, unstable, NAME-backports [default: this machine's]
@@ -67,7 +82,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(cli: &Cli) -> Result<Vec<String>, Error> {
+fn run(cli: &Cli) -> Result<Vec<String>, Box<dyn Error>> {
     let cache = cli.cache.as_ref().map_or_else(Cache::locate, |dir| Ok(Cache::at(dir)))?;
     let report = OnStderr::default();
     let packages = Packages::new(&cache, &report);
@@ -78,8 +93,16 @@ fn run(cli: &Cli) -> Result<Vec<String>, Error> {
             let modules = found.kernel.modules.iter().map(|folder| folder.display().to_string());
             Ok([found.kernel.image.display().to_string()].into_iter().chain(modules).chain([found.release]).collect())
         }
+        What::Qemu => {
+            let program = Tools::new(&cache, &report).qemu_with_window(None)?;
+            Ok(program.words().iter().map(|word| word.display().to_string()).collect())
+        }
         What::Uml => Ok(vec![uml::kernel(&packages, freshness)?.display().to_string()]),
         What::Peer => Ok(vec![peer::virtiofsd(&packages)?.display().to_string()]),
+        What::Rust { least, suite } => {
+            let found = packages.toolchain(least, suite.as_deref(), freshness)?;
+            Ok(vec![found.rustc.display().to_string(), found.version, found.suite])
+        }
         What::Package { suite, deps, names } => {
             let suite = suite.clone().map_or_else(Packages::own_suite, Ok)?;
             let names: Vec<&str> = names.iter().map(String::as_str).collect();

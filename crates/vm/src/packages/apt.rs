@@ -60,7 +60,8 @@ impl<'a> Apt<'a> {
     /// The files that a request comes to.
     pub(super) fn resolve(&self, request: &Request<'_>) -> Result<Vec<File>> {
         let word = match request.closure {
-            Closure::WithDependencies => return self.closure(request.packages),
+            Closure::WithDependencies => return self.closure(request.packages, &[]),
+            Closure::Without(others) => return self.closure(request.packages, others),
             Closure::Only => None,
             Closure::Parts(word) => Some(word),
         };
@@ -91,9 +92,12 @@ impl<'a> Apt<'a> {
         }
     }
 
-    /// All that `packages` need, as for an empty system.
-    fn closure(&self, packages: &[&str]) -> Result<Vec<File>> {
+    /// All that `packages` need, as for a system that has nothing but `installed`.
+    fn closure(&self, packages: &[&str], installed: &[&str]) -> Result<Vec<File>> {
+        let status = self.dir.join("status");
+        write(&status, &answers::status(installed))?;
         let mut command = self.command("apt-get");
+        command.arg("-o").arg(format!("Dir::State::status={}", status.display()));
         command.args(["-qq", "--print-uris", "-o", "APT::Install-Recommends=false", "install", "--"]).args(packages);
         let text = self.run(command, &format!("resolving {}", packages.join(", ")))?;
         let files: Vec<_> = text.lines().filter_map(answers::uri_line).collect();

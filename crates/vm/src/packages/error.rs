@@ -82,6 +82,14 @@ pub enum Error {
         /// What there is: version and release.
         found: Vec<String>,
     },
+    /// A Rust compiler was asked for that no release has.
+    #[error("no Rust compiler of version {least} or newer; there are {}", .found.join(", "))]
+    NoToolchain {
+        /// The least version.
+        least: String,
+        /// What there is: version and release.
+        found: Vec<String>,
+    },
     /// Programs that a build needs.
     #[error("building {what} needs {}\n  {advice}", .missing.join(", "))]
     NoTools {

@@ -13,6 +13,7 @@ mod mirror;
 mod prefix;
 mod report;
 mod sources;
+pub mod toolchain;
 
 use std::path::PathBuf;
 
@@ -50,6 +51,8 @@ pub enum Closure {
     Only,
     /// Everything that they depend on, down to the C library, as for an empty system; nothing merely recommended.
     WithDependencies,
+    /// The same without these packages, which the machine has, and without what only they depend on.
+    Without(&'static [&'static str]),
     /// The dependencies whose names hold this word, and theirs: the parts that a metapackage stands for.
     Parts(&'static str),
 }
@@ -130,6 +133,10 @@ impl<'a> Packages<'a> {
         match request.closure {
             Closure::Only => {}
             Closure::WithDependencies => name.push_str("+dependencies"),
+            Closure::Without(others) => {
+                name.push_str("+dependencies-without-");
+                name.push_str(&others.join("-"));
+            }
             Closure::Parts(word) => {
                 name.push_str("+parts-");
                 name.push_str(word);

@@ -104,11 +104,20 @@ impl Prefix {
     }
 
     /// Writes to `path` a script that runs `program` as [`Self::command`] does, for those who start it by a path.
+    ///
+    /// A script that says the same already stays as it is: builds look at its time.
     pub fn write_script(&self, program: &str, path: &Path) -> Result<()> {
         let quote = |word: &String| format!("'{}'", word.replace('\'', r"'\''"));
         let line = self.words(program)?.iter().map(quote).collect::<Vec<_>>().join(" ");
-        fs::write(path, format!("#!/bin/sh\nexec {line} \"$@\"\n"))
-            .and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(0o755)))
+        let text = format!("#!/bin/sh\nexec {line} \"$@\"\n");
+        if fs::read_to_string(path).is_ok_and(|there| there == text) {
+            return Ok(());
+        }
+        // Another run may be starting the old one, or write its own.
+        let new = beside(path, &format!("new-{}", std::process::id()));
+        fs::write(&new, text)
+            .and_then(|()| fs::set_permissions(&new, fs::Permissions::from_mode(0o755)))
+            .and_then(|()| fs::rename(&new, path))
             .map_err(Error::io(format!("writing {path:?}")))
     }
 

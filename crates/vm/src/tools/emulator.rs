@@ -20,6 +20,8 @@ const QEMU: &str = "qemu-system-x86_64";
 const QEMU_PACKAGE: &str = "qemu-system-x86";
 /// Where the packages of QEMU and of its firmware keep what QEMU loads, below the root.
 const FIRMWARE: [&str; 2] = ["usr/share/qemu", "usr/share/seabios"];
+/// The variable that names the folder of QEMU's modules.
+const MODULES: &str = "QEMU_MODULE_DIR";
 /// The first version that has the device with a window.
 const WITH_WINDOW: [u32; 2] = [11, 1];
 
@@ -142,7 +144,10 @@ fn program_in(prefix: &Prefix) -> Result<Program> {
     for folder in FIRMWARE {
         words.extend(["-L".into(), prefix.root().join(folder).into()]);
     }
-    Ok(Program { words })
+    // Some releases' QEMU loads even its accelerator from a folder, which it seeks below `/`.
+    let modules = prefix.libraries().into_iter().find(|folder| folder.ends_with("qemu"));
+    let variables = modules.map(|folder| (MODULES, folder.into_os_string())).into_iter().collect();
+    Ok(Program { words, variables })
 }
 
 fn asks_for_window(program: &Program) -> bool {

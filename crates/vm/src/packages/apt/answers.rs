@@ -1,4 +1,5 @@
-//! Reading what apt says: packages, files, progress, and the reasons of failures.
+//! Reading what apt says: packages, files, progress, and the reasons of failures; and the list of installed packages that it
+//! reads.
 
 use std::path::Path;
 
@@ -58,6 +59,17 @@ pub(super) fn uri_line(line: &str) -> Option<File> {
         version: parts.next()?.replace("%3a", ":"),
         size_bytes: size.parse().ok()?,
     })
+}
+
+/// Writes dpkg's list of a system that has `packages` only, of a version newer than any that is asked for.
+pub(super) fn status(packages: &[&str]) -> String {
+    let stanza = |package: &&str| {
+        format!(
+            "Package: {package}\nStatus: install ok installed\nMaintainer: none\nArchitecture: all\n\
+             Multi-Arch: foreign\nVersion: 999:0\nDescription: the machine's own\n\n"
+        )
+    };
+    packages.iter().map(stanza).collect()
 }
 
 /// Reads a line of apt's status: `dlstatus:<number>:<percent>:<text>`.
