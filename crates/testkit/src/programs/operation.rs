@@ -1,0 +1,483 @@
+//! What a program consists of: steps, each a system call of one caller's process.
+//!
+//! A step holds small numbers and indices into tables of this file, so that a program is a line of JSON for the process
+//! that does it, a readable line for people, and cheap to shrink.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::tree::NAMES;
+
+/// How many descriptors a process has.
+pub(super) const SLOTS: u8 = 3;
+
+/// Who does a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(super) enum Caller {
+    Root,
+    /// [`super::tree::USER`], without supplementary groups and capabilities.
+    User,
+}
+
+/// Which of a caller's processes does a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Process {
+    First,
+    /// The child of the first one, from [`Operation::Fork`] to [`Operation::Exit`].
+    Child,
+}
+
+/// One step of a program.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Step {
+    pub(super) caller: Caller,
+    pub(super) process: Process,
+    pub(super) operation: Operation,
+}
+
+/// An index into [`NAMES`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Name(pub(super) u8);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Access {
+    Read,
+    Write,
+    ReadWrite,
+}
+
+/// How a file is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct OpenMode {
+    pub(super) access: Access,
+    pub(super) creates: Creation,
+    pub(super) truncates: bool,
+    pub(super) appends: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Creation {
+    No,
+    IfMissing,
+    Exclusive,
+}
+
+/// What is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Content {
+    /// So many bytes of this letter.
+    Letters(u8, u16),
+    /// [`super::tree::REPORTER`]: a program whose exit status tells who it runs as.
+    Reporter,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum LockKind {
+    Read,
+    Write,
+    Unlock,
+}
+
+/// A lock on bytes; `len` 0 reaches to the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct ByteLock {
+    pub(super) kind: LockKind,
+    pub(super) start: u8,
+    pub(super) len: u8,
+    /// Of the open file description rather than of the process.
+    pub(super) is_description: bool,
+}
+
+/// Extended attributes that programs use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Attribute {
+    User,
+    Trusted,
+    Capability,
+    AccessList,
+    DefaultList,
+}
+
+impl Attribute {
+    pub(super) const ALL: [Self; 5] =
+        [Self::User, Self::Trusted, Self::Capability, Self::AccessList, Self::DefaultList];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::User => "user.test",
+            Self::Trusted => "trusted.test",
+            Self::Capability => "security.capability",
+            Self::AccessList => "system.posix_acl_access",
+            Self::DefaultList => "system.posix_acl_default",
+        }
+    }
+}
+
+/// A system call and its arguments.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Operation {
+    // Descriptors
+    Open {
+        slot: u8,
+        name: Name,
+        mode: OpenMode,
+        permissions: u16,
+    },
+    Close {
+        slot: u8,
+    },
+    Duplicate {
+        from: u8,
+        to: u8,
+    },
+    Read {
+        slot: u8,
+        offset: u16,
+        len: u16,
+    },
+    Write {
+        slot: u8,
+        offset: u16,
+        content: Content,
+    },
+    Append {
+        slot: u8,
+        content: Content,
+    },
+    Truncate {
+        slot: u8,
+        len: u16,
+    },
+    Allocate {
+        slot: u8,
+        punches: bool,
+        offset: u16,
+        len: u16,
+    },
+    Copy {
+        from: u8,
+        to: u8,
+        len: u16,
+    },
+    Sync {
+        slot: u8,
+    },
+    Status {
+        slot: u8,
+    },
+    ChangeMode {
+        slot: u8,
+        permissions: u16,
+    },
+    ChangeOwner {
+        slot: u8,
+        uid: Option<u32>,
+        gid: Option<u32>,
+    },
+    Ioctl {
+        slot: u8,
+        number: u32,
+        value: u32,
+    },
+    Lock {
+        slot: u8,
+        lock: ByteLock,
+    },
+    QueryLock {
+        slot: u8,
+        lock: ByteLock,
+    },
+    Flock {
+        slot: u8,
+        kind: LockKind,
+    },
+    // Names
+    PathStatus {
+        name: Name,
+    },
+    PathTruncate {
+        name: Name,
+        len: u16,
+    },
+    PathChangeMode {
+        name: Name,
+        permissions: u16,
+    },
+    PathChangeOwner {
+        name: Name,
+        uid: Option<u32>,
+        gid: Option<u32>,
+    },
+    PathTimes {
+        name: Name,
+        is_now: bool,
+    },
+    MayAccess {
+        name: Name,
+        mask: u8,
+    },
+    MakeDirectory {
+        name: Name,
+        permissions: u16,
+    },
+    RemoveDirectory {
+        name: Name,
+    },
+    Unlink {
+        name: Name,
+    },
+    Link {
+        old: Name,
+        new: Name,
+    },
+    Symlink {
+        target: Name,
+        name: Name,
+    },
+    Rename {
+        old: Name,
+        new: Name,
+        flags: u32,
+    },
+    List {
+        name: Name,
+    },
+    SetAttribute {
+        name: Name,
+        attribute: Attribute,
+        value: u8,
+    },
+    GetAttribute {
+        name: Name,
+        attribute: Attribute,
+    },
+    RemoveAttribute {
+        name: Name,
+        attribute: Attribute,
+    },
+    Execute {
+        name: Name,
+    },
+    // Processes
+    Fork,
+    Exit,
+    Mask {
+        mask: u16,
+    },
+    /// On the host, root creates a file with mode 0600 while the caller opens the same name with `O_CREAT`, so often.
+    Race {
+        attempts: u8,
+    },
+    /// The part of a race that the caller does.
+    RaceOpen {
+        name: String,
+    },
+    /// Looks at the whole tree; no program has it.
+    Inspect,
+}
+
+impl Operation {
+    /// The name of the system call, which differences are told by.
+    pub(super) fn call(&self) -> String {
+        let name = match self {
+            Self::Open { mode: OpenMode { creates: Creation::No, .. }, .. } => "open",
+            Self::Open { .. } => "create",
+            Self::Close { .. } => "close",
+            Self::Duplicate { .. } => "dup",
+            Self::Read { .. } => "read",
+            Self::Write { .. } | Self::Append { .. } => "write",
+            Self::Truncate { .. } => "ftruncate",
+            Self::Allocate { .. } => "fallocate",
+            Self::Copy { .. } => "copy_file_range",
+            Self::Sync { .. } => "fsync",
+            Self::Status { .. } => "fstat",
+            Self::ChangeMode { .. } => "fchmod",
+            Self::ChangeOwner { .. } => "fchown",
+            Self::Ioctl { number, .. } => return format!("ioctl-{number:#010x}"),
+            Self::Lock { lock, .. } if lock.is_description => "ofd-setlk",
+            Self::Lock { .. } => "setlk",
+            Self::QueryLock { lock, .. } if lock.is_description => "ofd-getlk",
+            Self::QueryLock { .. } => "getlk",
+            Self::Flock { .. } => "flock",
+            Self::PathStatus { .. } => "lstat",
+            Self::PathTruncate { .. } => "truncate",
+            Self::PathChangeMode { .. } => "chmod",
+            Self::PathChangeOwner { .. } => "lchown",
+            Self::PathTimes { .. } => "utimensat",
+            Self::MayAccess { .. } => "access",
+            Self::MakeDirectory { .. } => "mkdir",
+            Self::RemoveDirectory { .. } => "rmdir",
+            Self::Unlink { .. } => "unlink",
+            Self::Link { .. } => "link",
+            Self::Symlink { .. } => "symlink",
+            Self::Rename { .. } => "rename",
+            Self::List { .. } => "getdents",
+            Self::SetAttribute { .. } => "setxattr",
+            Self::GetAttribute { .. } => "getxattr",
+            Self::RemoveAttribute { .. } => "removexattr",
+            Self::Execute { .. } => "execve",
+            Self::Fork => "fork",
+            Self::Exit => "exit",
+            Self::Mask { .. } => "umask",
+            Self::Race { .. } | Self::RaceOpen { .. } => "race",
+            Self::Inspect => "end",
+        };
+        name.to_owned()
+    }
+
+    /// Whether a lock that another close gives back can still be in its way for a moment: a FUSE client sends RELEASE
+    /// after close(2) has returned.
+    pub(super) fn takes_lock(&self) -> bool {
+        let is_taken = |kind: &LockKind| *kind != LockKind::Unlock;
+        match self {
+            Self::Lock { lock, .. } | Self::QueryLock { lock, .. } => is_taken(&lock.kind),
+            Self::Flock { kind, .. } => is_taken(kind),
+            _ => false,
+        }
+    }
+}
+
+impl Name {
+    /// The path, relative to the program's directory.
+    pub(super) fn bytes(self) -> &'static [u8] {
+        NAMES[usize::from(self.0)].as_bytes()
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(NAMES[usize::from(self.0)])
+    }
+}
+
+impl fmt::Display for Caller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Root => "root",
+            Self::User => "user",
+        })
+    }
+}
+
+impl fmt::Display for OpenMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.access {
+            Access::Read => "O_RDONLY",
+            Access::Write => "O_WRONLY",
+            Access::ReadWrite => "O_RDWR",
+        })?;
+        f.write_str(match self.creates {
+            Creation::No => "",
+            Creation::IfMissing => "|O_CREAT",
+            Creation::Exclusive => "|O_CREAT|O_EXCL",
+        })?;
+        f.write_str(if self.truncates { "|O_TRUNC" } else { "" })?;
+        f.write_str(if self.appends { "|O_APPEND" } else { "" })
+    }
+}
+
+impl fmt::Display for Content {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Letters(letter, len) => write!(f, "\"{}\" * {len}", char::from(*letter)),
+            Self::Reporter => f.write_str("a program"),
+        }
+    }
+}
+
+impl fmt::Display for LockKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Read => "shared",
+            Self::Write => "exclusive",
+            Self::Unlock => "unlock",
+        })
+    }
+}
+
+impl fmt::Display for ByteLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, {}+{}", self.kind, self.start, self.len)
+    }
+}
+
+/// An owner as an argument of chown.
+struct Owner(Option<u32>);
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(id) => id.fmt(f),
+            None => f.write_str("-1"),
+        }
+    }
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let call = self.call();
+        match self {
+            Self::Open { slot, name, mode, permissions } => {
+                let is_created = mode.creates != Creation::No;
+                let permissions = if is_created { format!(", 0{permissions:o}") } else { String::new() };
+                write!(f, "fd{slot} = open({name}, {mode}{permissions})")
+            }
+            Self::Duplicate { from, to } => write!(f, "fd{to} = dup(fd{from})"),
+            Self::Read { slot, offset, len } => write!(f, "pread(fd{slot}, {len} bytes at {offset})"),
+            Self::Write { slot, offset, content } => write!(f, "pwrite(fd{slot}, {content} at {offset})"),
+            Self::Append { slot, content } => write!(f, "write(fd{slot}, {content})"),
+            Self::Truncate { slot, len } => write!(f, "ftruncate(fd{slot}, {len})"),
+            Self::Allocate { slot, punches, offset, len } => {
+                let mode = if *punches { "PUNCH_HOLE|KEEP_SIZE" } else { "0" };
+                write!(f, "fallocate(fd{slot}, {mode}, {offset}+{len})")
+            }
+            Self::Copy { from, to, len } => write!(f, "copy_file_range(fd{from}, fd{to}, {len})"),
+            Self::Close { slot } | Self::Sync { slot } | Self::Status { slot } => write!(f, "{call}(fd{slot})"),
+            Self::ChangeMode { slot, permissions } => write!(f, "fchmod(fd{slot}, 0{permissions:o})"),
+            Self::ChangeOwner { slot, uid, gid } => {
+                write!(f, "fchown(fd{slot}, {}, {})", Owner(*uid), Owner(*gid))
+            }
+            Self::Ioctl { slot, number, value } => write!(f, "ioctl(fd{slot}, {number:#010x}, {value:#x})"),
+            Self::Lock { slot, lock } | Self::QueryLock { slot, lock } => write!(f, "{call}(fd{slot}, {lock})"),
+            Self::Flock { slot, kind } => write!(f, "flock(fd{slot}, {kind})"),
+            Self::PathTruncate { name, len } => write!(f, "truncate({name}, {len})"),
+            Self::PathChangeMode { name, permissions } => write!(f, "chmod({name}, 0{permissions:o})"),
+            Self::PathChangeOwner { name, uid, gid } => write!(f, "lchown({name}, {}, {})", Owner(*uid), Owner(*gid)),
+            Self::PathTimes { name, is_now } => {
+                write!(f, "utimensat({name}, {})", if *is_now { "now" } else { "the year 2001" })
+            }
+            Self::MayAccess { name, mask } => write!(f, "access({name}, {mask})"),
+            Self::MakeDirectory { name, permissions } => write!(f, "mkdir({name}, 0{permissions:o})"),
+            Self::PathStatus { name }
+            | Self::RemoveDirectory { name }
+            | Self::Unlink { name }
+            | Self::List { name }
+            | Self::Execute { name } => write!(f, "{call}({name})"),
+            Self::Link { old, new } => write!(f, "link({old}, {new})"),
+            Self::Symlink { target, name } => write!(f, "symlink({target}, {name})"),
+            Self::Rename { old, new, flags: 0 } => write!(f, "rename({old}, {new})"),
+            Self::Rename { old, new, flags } => write!(f, "renameat2({old}, {new}, {flags})"),
+            Self::SetAttribute { name, attribute, value } => {
+                write!(f, "setxattr({name}, {}, value {value})", attribute.name())
+            }
+            Self::GetAttribute { name, attribute } | Self::RemoveAttribute { name, attribute } => {
+                write!(f, "{call}({name}, {})", attribute.name())
+            }
+            Self::Mask { mask } => write!(f, "umask(0{mask:o})"),
+            Self::Race { attempts } => write!(
+                f,
+                "{attempts} times: open(O_RDWR|O_CREAT|O_TRUNC) while root creates the name on the host with mode 0600"
+            ),
+            Self::RaceOpen { name } => write!(f, "open({name}, O_RDWR|O_CREAT|O_TRUNC)"),
+            Self::Fork | Self::Exit | Self::Inspect => f.write_str(&call),
+        }
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let child = if self.process == Process::Child { "'s child" } else { "" };
+        write!(f, "{}{child}: {}", self.caller, self.operation)
+    }
+}
