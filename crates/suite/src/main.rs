@@ -2,18 +2,20 @@
 //!
 //! A [`Scenario`] is one boot: a guest, a daemon with its options, and a job in it. The list of file-system cases
 //! ([`cases`]) and pjdfstest ([`pjdfstest`]) run on the bare host directory first, and pass when the guest's results
-//! equal those ([`judge`]). The jobs of [`window`] and [`fsx`] are about DAX, those of [`pmem`] about a share on an NVDIMM. This executable is also the first process
+//! equal those ([`judge`]). Programs of two callers ([`two_callers`]) run on mounts. The jobs of [`window`] and [`fsx`] are about DAX, those of [`pmem`] about a share on an NVDIMM. This executable is also the first process
 //! of its guests, and the program that runs in them.
 
 mod cases;
 mod fsx;
 mod guest;
+mod interrupt;
 mod judge;
 mod mounted;
 mod pjdfstest;
 mod places;
 mod pmem;
 mod scenario;
+mod two_callers;
 mod window;
 
 use std::{
@@ -54,6 +56,10 @@ struct Cli {
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 
+    /// Run N programs in each scenario of two callers [default: as many as suit `make test`]
+    #[arg(long, value_name = "N")]
+    programs: Option<u64>,
+
     /// How many guests run at a time
     #[arg(long, value_name = "N", default_value_t = default_jobs())]
     jobs: NonZero<usize>,
@@ -91,7 +97,9 @@ fn main() -> ExitCode {
         eprintln!("transom-suite: no scenario has such a name; --list prints them");
         return ExitCode::from(2);
     }
-    let common = match Common::new(cli.keep, cli.seed) {
+    let common = Common::new(cli.keep, cli.seed, cli.programs);
+    let watched = common.and_then(|common| interrupt::watch(common.dir().to_owned()).map(|()| common));
+    let common = match watched {
         Ok(common) => common,
         Err(error) => {
             eprintln!("transom-suite: {error:#}");
@@ -167,6 +175,7 @@ fn run(number: usize, scenario: &Scenario, common: &Common) -> Verdict {
     let result = match scenario.job {
         Job::Cases => cases::run(scenario, &machine, places),
         Job::Pjdfstest => pjdfstest::run(scenario, &machine, places),
+        Job::TwoCallers(programs) => two_callers::run(scenario, &machine, places, programs),
         Job::Fsx(seconds) => machine.as_virtual().and_then(|machine| fsx::run(scenario, machine, places, seconds)),
         Job::Crashes { .. } | Job::SyncFaults { .. } => {
             machine.as_virtual().and_then(|machine| pmem::run(scenario, machine, places))

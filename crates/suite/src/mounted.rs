@@ -2,8 +2,9 @@
 
 use std::{
     ffi::OsString,
+    io::{Read as _, Seek as _},
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Stdio},
 };
 
 use anyhow::Context as _;
@@ -15,6 +16,7 @@ use transom_user::{
 use transom_vm::{packages::Cache, peer};
 
 use crate::{
+    interrupt::{self, Mounting},
     places::Places,
     scenario::{Daemon, Guest, Scenario},
 };
@@ -47,6 +49,7 @@ impl Mounted {
     ///
     /// In a process of its own: threads of this one that do not share its descriptors would keep the mount open.
     pub(crate) fn run(&self, share: &Path, tools: &Path, command: &[&str]) -> anyhow::Result<Vec<u8>> {
+        let _mounting = Mounting::begin()?;
         let at = tempfile::tempdir().context("a directory to mount at")?;
         let source = mount::Mount::builder().shared_dir(share).daemon(self.program.clone());
         let mut mount = Mount::start(source, at.path(), self.options.clone())?;
@@ -54,9 +57,15 @@ impl Mounted {
         let mut words =
             command.iter().filter(|word| **word != ADD_USERS).map(|word| translated(word, at.path(), tools));
         let program = words.next().context("a command has a program")?;
-        let output = Command::new(program).args(words).output().context("running the command")?;
+        let mut output = tempfile::tempfile().context("a file for the command's output")?;
+        let mut command = Command::new(program);
+        command.args(words).stdin(Stdio::null()).stdout(output.try_clone()?);
+        interrupt::wait(&mut command.spawn().context("running the command")?)?;
         mount.unmount().context("unmounting")?;
-        Ok(output.stdout)
+        let mut text = Vec::new();
+        output.rewind()?;
+        output.read_to_end(&mut text)?;
+        Ok(text)
     }
 }
 

@@ -44,6 +44,8 @@ pub(crate) enum Job {
     Pjdfstest,
     /// Random operations on one file, at a path with a window and at one without, for so many seconds.
     Fsx(u64),
+    /// So many random programs of root and an ordinary user.
+    TwoCallers(u64),
     /// Two guests and the host share a mapping.
     Coherence,
     /// What a guest reads through the window takes no memory of its own.
@@ -88,6 +90,9 @@ const ALWAYS: [&str; 4] =
 /// The same, of options that are only ours.
 const OWN: [&str; 1] = ["--birth-times"];
 
+/// What programs with locks need.
+const LOCKS: [&str; 2] = ["--posix-lock", "--flock"];
+
 impl Scenario {
     /// `guest/daemon/options/job`.
     pub(crate) fn name(&self) -> String {
@@ -113,7 +118,8 @@ impl Scenario {
     /// The whole command line of the daemon but socket and directory.
     pub(crate) fn daemon_args(&self) -> Vec<&'static str> {
         let own: &[&str] = if self.daemon == Daemon::Transomd { &OWN } else { &[] };
-        ALWAYS.iter().chain(own).chain(self.options).copied().collect()
+        let locks: &[&str] = if matches!(self.job, Job::TwoCallers(_)) { &LOCKS } else { &[] };
+        ALWAYS.iter().chain(own).chain(locks).chain(self.options).copied().collect()
     }
 }
 
@@ -127,6 +133,7 @@ impl Job {
         match self {
             Self::Cases => "cases".into(),
             Self::Pjdfstest => "pjdfstest".into(),
+            Self::TwoCallers(_) => "two-callers".into(),
             Self::Fsx(seconds) => format!("fsx-{seconds}s"),
             Self::Coherence => "coherence".into(),
             Self::OneCopy => "one-copy".into(),
@@ -241,6 +248,8 @@ fn mounts() -> Vec<Scenario> {
     const NEVER: &[&str] = &["--cache=never"];
     const AUTO: &[&str] = &["--cache=auto"];
     const WRITEBACK: &[&str] = &["--cache=auto", "--writeback"];
+    /// Some thirty seconds on a quiet machine.
+    const PROGRAMS: Job = Job::TwoCallers(450);
     let mut all = Vec::new();
     let mut add = |guest, daemon, options, job| {
         all.push(Scenario { guest, daemon, options, dax: None, job, runs_by_default: true });
@@ -252,6 +261,10 @@ fn mounts() -> Vec<Scenario> {
     add(Guest::Passthrough, Daemon::Transomd, AUTO, Job::Cases);
     add(Guest::Passthrough, Daemon::Transomd, NEVER, Job::Cases);
     add(Guest::Passthrough, Daemon::Transomd, AUTO, Job::Pjdfstest);
+    add(Guest::Mount, Daemon::Transomd, AUTO, PROGRAMS);
+    add(Guest::Mount, Daemon::Transomd, NEVER, PROGRAMS);
+    add(Guest::Mount, Daemon::Transomd, WRITEBACK, PROGRAMS);
+    add(Guest::Passthrough, Daemon::Transomd, AUTO, PROGRAMS);
     add(Guest::Mount, Daemon::Virtiofsd, AUTO, Job::Cases);
     add(Guest::Mount, Daemon::Virtiofsd, AUTO, Job::Pjdfstest);
     all

@@ -43,8 +43,9 @@ pub(super) const THEMES: [Theme; 9] = [
     Theme::Everything,
 ];
 
-/// Flags of inodes, by FS_IOC_SETFLAGS: extents (as they are on ext4) with NODUMP, NOATIME, APPEND, IMMUTABLE.
-const INODE_FLAGS: [u32; 6] = [0x80000, 0x80040, 0x80080, 0x80020, 0x80010, 0];
+/// Flags of inodes, by FS_IOC_SETFLAGS: extents (without which ext4 moves the file's blocks) with NODUMP, NOATIME, APPEND,
+/// IMMUTABLE.
+const INODE_FLAGS: [u32; 5] = [0x80000, 0x80040, 0x80080, 0x80020, 0x80010];
 
 /// Requests for ioctl(2): only such as do no harm to the disk that they are made on, by root and by the number alone.
 /// Flags of inodes as 64-bit and as 32-bit programs number them, their extended form, the size of a block, the unread
@@ -68,11 +69,15 @@ type Weighted = Vec<(u32, Choice<Operation>)>;
 pub(super) fn programs(theme: Theme) -> Choice<Vec<Step>> {
     let operations = Union::new_weighted(operations(theme));
     let process = match theme {
-        Theme::Locks | Theme::Flocks => prop_oneof![3 => Just(Process::First), 1 => Just(Process::Child)].boxed(),
+        Theme::Locks | Theme::Flocks => prop_oneof![6 => Just(Process::First), 1 => Just(Process::Child)].boxed(),
         Theme::Data | Theme::Everything => prop_oneof![9 => Just(Process::First), 1 => Just(Process::Child)].boxed(),
         _ => Just(Process::First).boxed(),
     };
-    let caller = select(&[Caller::Root, Caller::User][..]);
+    let caller = match theme {
+        // One does most, so that its steps follow each other, and the other sees what is left.
+        Theme::Locks | Theme::Flocks => prop_oneof![4 => Just(Caller::User), 1 => Just(Caller::Root)].boxed(),
+        _ => one_of(&[Caller::Root, Caller::User]),
+    };
     let step = (caller, process, operations).prop_map(|(caller, process, operation)| match operation {
         // A fork is the first process's, and a race the user's.
         Operation::Fork => Step { caller, process: Process::First, operation },
@@ -119,8 +124,11 @@ fn permissions() -> Choice<u16> {
     one_of(&[0o644, 0o600, 0o666, 0o755, 0o4755, 0o2755, 0o6777, 0o2644, 0o1777, 0o000, 0o444, 0o640])
 }
 
-fn owner(other: u32) -> Choice<Option<u32>> {
-    select(vec![None, Some(0), Some(USER), Some(other)]).boxed()
+/// A user and a group for chown(2), one of them at least: a FUSE client does nothing where there is neither, and a file
+/// system takes set-id bits away.
+fn owners() -> Choice<(Option<u32>, Option<u32>)> {
+    let id = |other| select(vec![None, Some(0), Some(USER), Some(other)]);
+    (id(1), id(GROUP)).prop_map(|(uid, gid)| (uid, if uid.is_none() { gid.or(Some(USER)) } else { gid })).boxed()
 }
 
 fn mode(creates: bool) -> Choice<OpenMode> {
@@ -140,17 +148,22 @@ fn opens(names: Choice<u8>, creates: bool) -> Choice<Operation> {
         .boxed()
 }
 
-/// Opens the one file for reading and writing, in a slot of two.
+/// A slot of two, most often the first.
+fn lock_slot() -> Choice<u8> {
+    prop_oneof![3 => Just(0u8), 1 => Just(1u8)].boxed()
+}
+
+/// Opens the one file for reading and writing.
 fn opens_to_lock() -> Choice<Operation> {
     let mode = OpenMode { access: Access::ReadWrite, creates: Creation::No, truncates: false, appends: false };
-    (0u8..2).prop_map(move |slot| Operation::Open { slot, name: Name(PUBLIC), mode, permissions: 0 }).boxed()
+    lock_slot().prop_map(move |slot| Operation::Open { slot, name: Name(PUBLIC), mode, permissions: 0 }).boxed()
 }
 
 fn processes() -> Weighted {
     vec![
-        (2, Just(Operation::Fork).boxed()),
-        (2, Just(Operation::Exit).boxed()),
-        (3, (0u8..2).prop_map(|slot| Operation::Close { slot }).boxed()),
+        (3, Just(Operation::Fork).boxed()),
+        (3, Just(Operation::Exit).boxed()),
+        (1, lock_slot().prop_map(|slot| Operation::Close { slot }).boxed()),
     ]
 }
 
@@ -163,10 +176,10 @@ fn locks() -> Weighted {
         };
     let whole = ByteLock { kind: LockKind::Write, start: 0, len: 0, is_description: false };
     let own = vec![
-        (5, opens_to_lock()),
-        (5, (0u8..2).prop_map(move |slot| Operation::Lock { slot, lock: whole }).boxed()),
-        (3, (0u8..2, lock()).prop_map(|(slot, lock)| Operation::Lock { slot, lock }).boxed()),
-        (1, (0u8..2, lock()).prop_map(|(slot, lock)| Operation::QueryLock { slot, lock }).boxed()),
+        (6, opens_to_lock()),
+        (6, lock_slot().prop_map(move |slot| Operation::Lock { slot, lock: whole }).boxed()),
+        (2, (lock_slot(), lock()).prop_map(|(slot, lock)| Operation::Lock { slot, lock }).boxed()),
+        (1, (lock_slot(), lock()).prop_map(|(slot, lock)| Operation::QueryLock { slot, lock }).boxed()),
     ];
     [own, processes()].concat()
 }
@@ -174,8 +187,8 @@ fn locks() -> Weighted {
 fn flocks() -> Weighted {
     let kind = one_of(&[LockKind::Write, LockKind::Read, LockKind::Unlock]);
     let own = vec![
-        (5, opens_to_lock()),
-        (5, (0u8..2, kind).prop_map(|(slot, kind)| Operation::Flock { slot, kind }).boxed()),
+        (6, opens_to_lock()),
+        (6, (lock_slot(), kind).prop_map(|(slot, kind)| Operation::Flock { slot, kind }).boxed()),
         (1, (0u8..2, 0u8..2).prop_map(|(from, to)| Operation::Duplicate { from, to }).boxed()),
     ];
     [own, processes()].concat()
@@ -229,18 +242,8 @@ fn set_id() -> Weighted {
             1,
             (slot(), permissions()).prop_map(|(slot, permissions)| Operation::ChangeMode { slot, permissions }).boxed(),
         ),
-        (
-            2,
-            (owner(1), owner(GROUP))
-                .prop_map(move |(uid, gid)| Operation::PathChangeOwner { name: tool, uid, gid })
-                .boxed(),
-        ),
-        (
-            1,
-            (slot(), owner(1), owner(GROUP))
-                .prop_map(|(slot, uid, gid)| Operation::ChangeOwner { slot, uid, gid })
-                .boxed(),
-        ),
+        (2, owners().prop_map(move |(uid, gid)| Operation::PathChangeOwner { name: tool, uid, gid }).boxed()),
+        (1, (slot(), owners()).prop_map(|(slot, (uid, gid))| Operation::ChangeOwner { slot, uid, gid }).boxed()),
         (2, Just(Operation::PathStatus { name: tool }).boxed()),
         (1, slot().prop_map(|slot| Operation::Status { slot }).boxed()),
         (2, slot().prop_map(|slot| Operation::Close { slot }).boxed()),
@@ -312,12 +315,7 @@ fn rights() -> Weighted {
                 .prop_map(|(name, permissions)| Operation::PathChangeMode { name, permissions })
                 .boxed(),
         ),
-        (
-            3,
-            (name(), owner(1), owner(GROUP))
-                .prop_map(|(name, uid, gid)| Operation::PathChangeOwner { name, uid, gid })
-                .boxed(),
-        ),
+        (3, (name(), owners()).prop_map(|(name, (uid, gid))| Operation::PathChangeOwner { name, uid, gid }).boxed()),
         (
             2,
             (name(), attribute(), 0u8..3)

@@ -57,7 +57,11 @@ impl Outcome {
     pub(super) fn with_attributes(mut self, prefix: &str, attr: &Attr) -> Self {
         let is_directory = attr.kind() == FileType::Directory;
         let mut fact = |name: &str, value: String| self.facts.insert(format!("{prefix}{name}"), value);
-        fact("mode", format!("{:o}", attr.mode));
+        fact("mode", format!("{:o}", attr.mode & !0o6000));
+        fact("set-uid", (attr.mode & 0o4000 != 0).to_string());
+        // The bit means a group to run as with the group's right to execute only; clients differ in it without.
+        fact("set-gid", (attr.mode & 0o2010 == 0o2010).to_string());
+        fact("set-gid-without-group-execute", (attr.mode & 0o2010 == 0o2000).to_string());
         fact("uid", attr.uid.to_string());
         fact("gid", attr.gid.to_string());
         fact("nlink", attr.nlink.to_string());

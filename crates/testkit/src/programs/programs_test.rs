@@ -2,7 +2,6 @@ use std::collections::BTreeSet;
 
 use super::{
     operation::{Access, Caller, Creation, Name, OpenMode, Process},
-    outcome::Outcome,
     *,
 };
 use crate::{client::Errno, compare::parse_allowed};

@@ -132,8 +132,8 @@ fn remove(host: &Path, place: &Path) {
     }
 }
 
-/// Takes the flags away that keep files from being removed.
-pub(super) fn clear_flags(dir: &Path) {
+/// Takes the flags away that keep the files in `dir` from being removed.
+pub fn clear_flags(dir: &Path) {
     use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
     let stubborn = IFlags::IMMUTABLE | IFlags::APPEND;
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
