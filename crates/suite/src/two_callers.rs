@@ -48,7 +48,8 @@ pub(crate) fn run(scenario: &Scenario, machine: &Machine, places: &Places<'_>, c
     ];
     let output = machine.run(&share, &tools, &command);
     // A program that was cut off may have left files that cannot be removed.
-    [&bare, &share].map(|dir| programs::clear_flags(dir));
+    programs::clear_flags(&bare);
+    programs::clear_flags(&share);
     let output = output?;
     places.keep(&scenario.name(), &output)?;
     let text = String::from_utf8_lossy(&output);

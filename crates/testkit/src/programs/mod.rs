@@ -2,7 +2,7 @@
 //! on a client of the file system under test, and everything they see is compared.
 //!
 //! Each caller is a process of its own ([`caller`]), so that credentials, descriptors, forks and locks are real. A program
-//! ([`operation`]) runs one step at a time in two fresh trees ([`stage`], [`tree`]); errors and answers are compared after
+//! ([`operation`]) runs one step at a time in two fresh trees ([`stage`], [`tree`], [`requests`]); errors and answers are compared after
 //! each step, and the whole tree at the end ([`inspect`], [`compare`]). Races have no bare directory to agree with: they
 //! are judged by what may never happen. A program that shows a difference is made shorter as long as it shows the same
 //! one ([`shrink`]). A seed repeats a run; program N of it can be repeated alone.
@@ -14,6 +14,7 @@ mod inspect;
 mod operation;
 mod outcome;
 mod perform;
+mod requests;
 mod shrink;
 mod stage;
 mod tree;
@@ -24,9 +25,8 @@ mod programs_test;
 use std::{
     collections::BTreeMap,
     fmt,
-    path::PathBuf,
-    thread,
-    time::{Duration, Instant},
+    path::{Path, PathBuf},
+    rc::Rc,
 };
 
 use proptest::{
@@ -37,7 +37,7 @@ use proptest::{
 use crate::compare::{Allowed, Difference};
 use generate::THEMES;
 use operation::{Operation, Step};
-use outcome::Outcome;
+use requests::Requests;
 use stage::{Ground, Stage, Timing};
 
 pub use caller::serve;
@@ -97,7 +97,7 @@ pub struct Summary {
 
 /// Errors: a program could not be run as far as its end.
 pub fn run(settings: &Settings, tell: &mut dyn FnMut(&Finding)) -> anyhow::Result<Summary> {
-    let mut run = Run::new(settings);
+    let mut run = Run::new(settings)?;
     for number in settings.first..settings.first + settings.programs {
         run.program(number, tell)?;
     }
@@ -110,12 +110,6 @@ const SHOWN_OF: u32 = 3;
 /// How often a race is run again before it counts as one that does not happen any more.
 const RACES_AGAIN: u32 = 8;
 
-/// How long locks may outlast the close of what they were taken through; a bound on a hang, far above what it takes.
-const LOCKS_LINGER: Duration = Duration::from_secs(20);
-
-/// The same while a program is made shorter: one that is taken for showing a difference costs its length at the most.
-const LOCKS_LINGER_AGAIN: Duration = Duration::from_millis(500);
-
 struct Run<'s> {
     settings: &'s Settings,
     grounds: [Ground; 2],
@@ -126,14 +120,17 @@ struct Run<'s> {
 }
 
 impl<'s> Run<'s> {
-    fn new(settings: &'s Settings) -> Self {
-        let ground = |dir: &PathBuf, host: &PathBuf| Ground {
-            dir: dir.clone(),
-            host: host.clone(),
+    fn new(settings: &'s Settings) -> anyhow::Result<Self> {
+        let ground = |dir: &Path, host: &Path| Ground {
+            dir: dir.to_owned(),
+            host: host.to_owned(),
             caller: settings.caller.clone(),
+            requests: None,
         };
-        let grounds = [ground(&settings.bare, &settings.bare), ground(&settings.client, &settings.share)];
-        Self { settings, grounds, timing: Timing::new(), trees: 0, summary: Summary::default() }
+        let bare = ground(&settings.bare, &settings.bare);
+        let requests = Requests::of(&settings.client)?.map(Rc::new);
+        let client = Ground { requests, ..ground(&settings.client, &settings.share) };
+        Ok(Self { settings, grounds: [bare, client], timing: Timing::new(), trees: 0, summary: Summary::default() })
     }
 
     /// Chooses program `number`, runs it, and shrinks it if it shows something new.
@@ -187,15 +184,12 @@ impl<'s> Run<'s> {
         let name = format!("p{}", self.trees);
         let mut bare = Stage::set(&self.grounds[0], &name)?;
         let mut client = Stage::set(&self.grounds[1], &name)?;
-        let linger = if wanted.is_some() { LOCKS_LINGER_AGAIN } else { LOCKS_LINGER };
         for step in program {
             let expected = bare.perform(step, &mut self.timing)?;
-            let mut found = client.perform(step, &mut self.timing)?;
-            let deadline = Instant::now() + linger;
-            while step.operation.takes_lock() && is_in_the_way(&expected, &found) && Instant::now() < deadline {
-                thread::yield_now();
-                found = client.perform(step, &mut self.timing)?;
+            if step.operation.is_about_locks() {
+                client.settle()?;
             }
+            let found = client.perform(step, &mut self.timing)?;
             let differences = compare::differences(Some(step), &expected, &found, &self.settings.allowed);
             if let Some(difference) = self.judge(differences, wanted) {
                 return Ok(Some(difference));
@@ -205,16 +199,10 @@ impl<'s> Run<'s> {
             }
         }
         let expected = bare.inspect()?;
-        let deadline = Instant::now() + linger;
-        loop {
-            let found = client.inspect()?;
-            if found_more_locks(&expected, &found) && Instant::now() < deadline {
-                thread::yield_now();
-                continue;
-            }
-            let differences = compare::differences(None, &expected, &found, &self.settings.allowed);
-            return Ok(self.judge(differences, wanted));
-        }
+        client.settle()?;
+        let found = client.inspect()?;
+        let differences = compare::differences(None, &expected, &found, &self.settings.allowed);
+        Ok(self.judge(differences, wanted))
     }
 
     /// Returns the first difference that is wanted or new; counts the others, unless something is wanted.
@@ -239,20 +227,6 @@ impl<'s> Run<'s> {
 
 fn is_same_kind(one: &Difference, other: &Difference) -> bool {
     one.case == other.case && one.what == other.what
-}
-
-/// Whether a lock is refused or seen on the client only.
-fn is_in_the_way(expected: &Outcome, found: &Outcome) -> bool {
-    let is_free = |outcome: &Outcome| outcome.facts.get("lock").is_none_or(|lock| lock == "none");
-    expected.is_ok() && (!found.is_ok() || is_free(expected) && !is_free(found))
-}
-
-/// Whether the client shows a lock where the bare directory has none, as it may for a moment after a close.
-fn found_more_locks(expected: &Outcome, found: &Outcome) -> bool {
-    let is_lock = |fact: &str| fact.ends_with(":flock") || fact.ends_with(":lock");
-    expected.facts.iter().any(|(fact, value)| {
-        is_lock(fact) && value == "none" && found.facts.get(fact).is_some_and(|found| found != "none")
-    })
 }
 
 /// The key of a program's random numbers.

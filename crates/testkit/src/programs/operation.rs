@@ -326,15 +326,9 @@ impl Operation {
         name.to_owned()
     }
 
-    /// Whether a lock that another close gives back can still be in its way for a moment: a FUSE client sends RELEASE
-    /// after close(2) has returned.
-    pub(super) fn takes_lock(&self) -> bool {
-        let is_taken = |kind: &LockKind| *kind != LockKind::Unlock;
-        match self {
-            Self::Lock { lock, .. } | Self::QueryLock { lock, .. } => is_taken(&lock.kind),
-            Self::Flock { kind, .. } => is_taken(kind),
-            _ => false,
-        }
+    /// Whether locks that a close has given back may be in its way.
+    pub(super) fn is_about_locks(&self) -> bool {
+        matches!(self, Self::Lock { .. } | Self::QueryLock { .. } | Self::Flock { .. })
     }
 }
 

@@ -44,10 +44,6 @@ impl Outcome {
         Self { error: "nothing to do".into(), ..Self::default() }
     }
 
-    pub(super) fn is_ok(&self) -> bool {
-        self.error == "ok"
-    }
-
     pub(super) fn with(mut self, fact: &str, value: impl ToString) -> Self {
         self.facts.insert(fact.to_owned(), value.to_string());
         self

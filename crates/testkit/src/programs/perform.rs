@@ -49,6 +49,15 @@ impl Actor {
         self.slots[usize::from(slot)].ok_or(Stop::Nothing)
     }
 
+    /// Leaves out what root writes to a file with set-id bits: the bare directory keeps them.
+    ///
+    /// FALLOCATE and COPY_FILE_RANGE do not tell whether the caller may keep the bits, so that a careful daemon takes them,
+    /// and a mount that passes files through takes them on every write.
+    fn avoid_roots_set_id(&self, slot: u8) -> std::result::Result<(), Stop> {
+        let has_bits = || Ok::<_, Stop>(Syscalls.stat_handle(self.handle(slot)?)?.mode & 0o6000 != 0);
+        if rustix::process::geteuid().is_root() && has_bits()? { Err(Stop::Nothing) } else { Ok(()) }
+    }
+
     /// Closes what a slot holds and puts `handle` there.
     fn put(&mut self, slot: u8, handle: Option<Handle>) -> Result<()> {
         match std::mem::replace(&mut self.slots[usize::from(slot)], handle) {
@@ -79,20 +88,24 @@ impl Actor {
                 return Ok(done.with("data", shown(&buf[..len])));
             }
             Operation::Write { slot, offset, content } => {
+                self.avoid_roots_set_id(*slot)?;
                 let len = Syscalls.write_at(self.handle(*slot)?, &bytes(*content), (*offset).into())?;
                 return Ok(done.with("count", len));
             }
             Operation::Append { slot, content } => {
+                self.avoid_roots_set_id(*slot)?;
                 let len = Syscalls.write(self.handle(*slot)?, &bytes(*content))?;
                 return Ok(done.with("count", len));
             }
             Operation::Truncate { slot, len } => Syscalls.truncate_handle(self.handle(*slot)?, (*len).into())?,
             Operation::Allocate { slot, punches, offset, len } => {
+                self.avoid_roots_set_id(*slot)?;
                 let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
                 let mode = if *punches { punch } else { FallocateFlags::empty() };
                 Syscalls.fallocate(self.handle(*slot)?, mode, (*offset).into(), (*len).into())?;
             }
             Operation::Copy { from, to, len } => {
+                self.avoid_roots_set_id(*to)?;
                 let (from, to) = (self.handle(*from)?, self.handle(*to)?);
                 return Ok(done.with("count", Syscalls.copy_range(from, 0, to, 0, (*len).into())?));
             }

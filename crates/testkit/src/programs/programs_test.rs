@@ -2,6 +2,7 @@ use std::collections::BTreeSet;
 
 use super::{
     operation::{Access, Caller, Creation, Name, OpenMode, Process},
+    outcome::Outcome,
     *,
 };
 use crate::{client::Errno, compare::parse_allowed};
@@ -33,7 +34,7 @@ fn programs_make_every_call() {
     {
         assert!(calls.contains(call), "{call} is in none of {calls:?}");
     }
-    assert!(calls.len() > 48, "{calls:?}");
+    assert!(calls.len() >= 45, "{calls:?}");
 }
 
 #[test]
@@ -69,7 +70,7 @@ fn the_shortest_program_has_the_steps_that_matter() {
             break tree;
         }
     };
-    let shows = |program: &Vec<Step>| Ok(program.iter().filter(|step| is_fork(step)).count() > 1);
+    let shows = |program: &[Step]| Ok(program.iter().filter(|step| is_fork(step)).count() > 1);
     let shortest = shrink::shrink(&mut tree, shows).unwrap();
     assert_eq!(shortest.iter().filter(|step| is_fork(step)).count(), shortest.len());
 }

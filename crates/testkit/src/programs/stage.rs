@@ -6,6 +6,7 @@ use std::{
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    rc::Rc,
     time::{Duration, Instant},
 };
 
@@ -16,6 +17,7 @@ use super::{
     caller::{Request, send},
     operation::{Caller, Operation, Process, Step},
     outcome::{Outcome, Seen},
+    requests::Requests,
     tree::{self, RACES, USER},
 };
 
@@ -34,6 +36,8 @@ pub(super) struct Ground {
     pub(super) host: PathBuf,
     /// The command that serves as a caller; the user's number is added.
     pub(super) caller: Vec<String>,
+    /// How far the requests of the mount are, if it is one of FUSE.
+    pub(super) requests: Option<Rc<Requests>>,
 }
 
 /// A tree with its callers. Dropping it ends them and removes the tree.
@@ -73,6 +77,13 @@ impl Stage {
         let mut outcome = speaker.ask(&Request { process: step.process, operation: step.operation.clone() })?;
         outcome.note_times(&mut self.seen);
         Ok(outcome)
+    }
+
+    /// Waits until a FUSE mount's requests are answered.
+    ///
+    /// Of an open file's end the daemon hears after close(2) has returned, and gives back locks only then.
+    pub(super) fn settle(&self) -> anyhow::Result<()> {
+        self.ground.requests.as_ref().map_or(Ok(()), |requests| requests.wait())
     }
 
     /// Looks at the whole tree.
