@@ -1,11 +1,7 @@
 //! Which requests of a FUSE mount the daemon has not answered, as the kernel counts them.
 
 use std::{
-    fs::File,
-    os::{
-        fd::OwnedFd,
-        unix::fs::{FileExt as _, MetadataExt as _},
-    },
+    os::{fd::OwnedFd, unix::fs::MetadataExt as _},
     path::Path,
     thread,
     time::{Duration, Instant},
@@ -26,8 +22,10 @@ const WAIT_MAX: Duration = Duration::from_secs(120);
 /// The requests of one mount.
 #[derive(Debug)]
 pub(super) struct Requests {
-    /// `waiting` of the connection: the requests that are not answered, those that nobody waits for included.
-    waiting: File,
+    /// fusectl.
+    control: OwnedFd,
+    /// The file in it that counts the requests which are not answered, those that nobody waits for included.
+    waiting: String,
 }
 
 impl Requests {
@@ -41,22 +39,26 @@ impl Requests {
         }
         let connection = rustix::fs::minor(std::fs::metadata(dir).with_context(at)?.dev());
         let control = control().context("fusectl, which counts the requests of a mount")?;
-        let waiting = openat(control, format!("{connection}/waiting"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
-        Ok(Some(Self { waiting: waiting.with_context(|| format!("FUSE connection {connection}"))?.into() }))
+        Ok(Some(Self { control, waiting: format!("{connection}/waiting") }))
     }
 
     /// Waits until none is left.
     pub(super) fn wait(&self) -> anyhow::Result<()> {
         let deadline = Instant::now() + WAIT_MAX;
-        let mut text = [0; 16];
-        loop {
-            let len = self.waiting.read_at(&mut text, 0).context("reading the number of requests")?;
-            if text[..len].trim_ascii() == b"0" {
-                return Ok(());
-            }
+        while self.count().with_context(|| format!("reading {} of fusectl", self.waiting))?.trim_ascii() != b"0" {
             anyhow::ensure!(Instant::now() < deadline, "requests wait for {} s", WAIT_MAX.as_secs());
             thread::yield_now();
         }
+        Ok(())
+    }
+
+    /// The number as the kernel writes it; a file of fusectl is read once.
+    fn count(&self) -> rustix::io::Result<Vec<u8>> {
+        let waiting = openat(&self.control, &self.waiting, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+        let mut text = vec![0; 16];
+        let len = rustix::io::read(&waiting, &mut text)?;
+        text.truncate(len);
+        Ok(text)
     }
 }
 
