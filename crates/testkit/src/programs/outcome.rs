@@ -1,7 +1,8 @@
 //! What a step came to, as far as two directories can agree in it.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, thread};
 
+use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 use crate::client::{Attr, Errno, FileType, Time};
@@ -71,13 +72,27 @@ impl Outcome {
         self
     }
 
-    /// Turns times into facts: whether they have moved since they were seen last.
+    /// Turns times into facts: whether they have moved since they were seen last. Returns once a later change has a later
+    /// time.
     pub(super) fn note_times(&mut self, seen: &mut Seen) {
         for (prefix, times) in std::mem::take(&mut self.times) {
+            wait_past(times.mtime.max(times.ctime));
             let Some(before) = seen.by_ino.insert(times.ino, times) else { continue };
             let moves = [("mtime-moves", before.mtime != times.mtime), ("ctime-moves", before.ctime != times.ctime)];
             self.facts.extend(moves.map(|(fact, moves)| (format!("{prefix}{fact}"), moves.to_string())));
         }
+    }
+}
+
+/// Waits until the clock of file systems, which moves in steps of some milliseconds, has passed `time`.
+fn wait_past((sec, nsec): (i64, u32)) {
+    loop {
+        let now = clock_gettime(ClockId::RealtimeCoarse);
+        // What is further in the future was set by hand.
+        if (now.tv_sec, now.tv_nsec) > (sec, nsec.into()) || sec > now.tv_sec + 1 {
+            return;
+        }
+        thread::yield_now();
     }
 }
 
