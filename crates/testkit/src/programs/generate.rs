@@ -30,8 +30,9 @@ pub(super) enum Theme {
     Everything,
 }
 
-/// Programs take turns.
-pub(super) const THEMES: [Theme; 9] = [
+/// Programs take turns; a lock that is lost takes the most steps to see.
+pub(super) const THEMES: [Theme; 10] = [
+    Theme::Locks,
     Theme::Locks,
     Theme::Flocks,
     Theme::Inodes,
@@ -84,7 +85,9 @@ pub(super) fn programs(theme: Theme) -> Choice<Vec<Step>> {
         Operation::Race { .. } => Step { caller: Caller::User, process: Process::First, operation },
         operation => Step { caller, process, operation },
     });
-    vec(step, 1..48).boxed()
+    // A step of a race is many attempts.
+    let len_max = if theme == Theme::Races { 4 } else { 48 };
+    vec(step, 1..len_max).boxed()
 }
 
 fn operations(theme: Theme) -> Weighted {
