@@ -15,6 +15,7 @@ mod operation;
 mod outcome;
 mod perform;
 mod requests;
+mod show;
 mod shrink;
 mod stage;
 mod tree;
