@@ -2,8 +2,9 @@
 //!
 //! A [`Scenario`] is one boot: a guest, a daemon with its options, and a job in it. The list of file-system cases
 //! ([`cases`]) and pjdfstest ([`pjdfstest`]) run on the bare host directory first, and pass when the guest's results
-//! equal those ([`judge`]). The jobs of [`window`] and [`fsx`] are about DAX, those of [`pmem`] about a share on an NVDIMM. This executable is also the first process
-//! of its guests, and the program that runs in them.
+//! equal those ([`judge`]). Programs of two callers ([`two_callers`]) and of others ([`foreign`]) run on mounts. The jobs of
+//! [`window`] and [`fsx`] are about DAX, those of [`pmem`] about a share on an NVDIMM. This executable is also the first
+//! process of its guests, and the program that runs in them.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
@@ -11,6 +12,7 @@ mod cases;
 mod foreign;
 mod fsx;
 mod guest;
+mod interrupt;
 mod judge;
 mod mounted;
 mod pjdfstest;
@@ -18,6 +20,7 @@ mod places;
 mod pmem;
 mod progress;
 mod scenario;
+mod two_callers;
 mod window;
 
 use std::{
@@ -63,6 +66,10 @@ struct Cli {
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 
+    /// Run N programs in each scenario of two callers [default: as many as suit `make test`]
+    #[arg(long, value_name = "N")]
+    programs: Option<u64>,
+
     /// How many guests run at a time
     #[arg(long, value_name = "N", default_value_t = default_jobs())]
     jobs: NonZero<usize>,
@@ -104,7 +111,8 @@ fn work(cli: Cli) -> anyhow::Result<ExitCode> {
         chosen.iter().for_each(|scenario| println!("{}", scenario.name()));
         return Ok(ExitCode::SUCCESS);
     }
-    let common = Common::new(cli.keep, cli.seed)?;
+    let common = Common::new(cli.keep, cli.seed, cli.programs)?;
+    interrupt::watch(common.dir().to_owned())?;
     let progress = cli.resume.as_deref().map(Progress::open).transpose()?;
     let mut run = Run { common, progress, sum: Verdict::default() };
     let left = chosen.into_iter().enumerate().filter(|(_, scenario)| !run.has_passed(scenario)).collect::<Vec<_>>();
@@ -201,6 +209,7 @@ fn run(number: usize, scenario: &Scenario, common: &Common) -> Verdict {
     let result = match scenario.job {
         Job::Cases => cases::run(scenario, &machine, places),
         Job::Pjdfstest => pjdfstest::run(scenario, &machine, places),
+        Job::TwoCallers(programs) => two_callers::run(scenario, &machine, places, programs),
         Job::Fsx(seconds) => machine.as_virtual().and_then(|machine| fsx::run(scenario, machine, places, seconds)),
         Job::Foreign(program) => {
             machine.as_mounted().and_then(|mounted| foreign::run(scenario, program, mounted, places))

@@ -3,7 +3,7 @@
 use std::{
     ffi::OsString,
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Stdio},
 };
 
 use anyhow::Context as _;
@@ -15,6 +15,7 @@ use transom_user::{
 use transom_vm::{packages::Cache, peer};
 
 use crate::{
+    interrupt::{self, Mounting},
     places::Places,
     scenario::{Daemon, Guest, Scenario},
 };
@@ -50,7 +51,7 @@ impl Mounted {
         self.at(share, |at| {
             let mut words = command.iter().filter(|word| **word != ADD_USERS).map(|word| translated(word, at, tools));
             let program = words.next().context("a command has a program")?;
-            Ok(Command::new(program).args(words).output().context("running the command")?.stdout)
+            Ok(interrupt::run(Command::new(program).args(words).stdin(Stdio::null()))?.stdout)
         })
     }
 
@@ -58,6 +59,7 @@ impl Mounted {
     ///
     /// `work` leaves the use of the mount to processes of their own, as [`Self::run`] does.
     pub(crate) fn at<T>(&self, share: &Path, work: impl FnOnce(&Path) -> anyhow::Result<T>) -> anyhow::Result<T> {
+        let _mounting = Mounting::begin()?;
         let at = tempfile::tempdir().context("a directory to mount at")?;
         let source = mount::Mount::builder().shared_dir(share).daemon(self.program.clone());
         let mut mount = Mount::start(source, at.path(), self.options.clone())?;

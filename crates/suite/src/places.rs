@@ -18,6 +18,8 @@ pub(crate) struct Common {
     dir: TempDir,
     keep: Option<PathBuf>,
     seed: u64,
+    /// How many programs of two callers, if not as many as the scenario says.
+    programs: Option<u64>,
     executables: PathBuf,
     /// The list of cases on the bare directory.
     cases: Once,
@@ -47,7 +49,7 @@ impl Once {
 
 impl Common {
     /// Errors: the directory beside the executables, or the one to keep results in, cannot be made.
-    pub(crate) fn new(keep: Option<PathBuf>, seed: Option<u64>) -> anyhow::Result<Self> {
+    pub(crate) fn new(keep: Option<PathBuf>, seed: Option<u64>, programs: Option<u64>) -> anyhow::Result<Self> {
         let this = std::env::current_exe().context("finding this executable")?;
         let executables = this.parent().context("this executable has no directory")?.to_owned();
         let on_disk = if Path::new(DISK).is_dir() { DISK.into() } else { std::env::temp_dir() };
@@ -61,11 +63,17 @@ impl Common {
             dir,
             keep,
             seed: seed.unwrap_or_else(|| fastrand::u64(..)),
+            programs,
             executables,
             cases,
             pjdfstest,
             fetching: Mutex::new(()),
         })
+    }
+
+    /// What a signal removes.
+    pub(crate) fn dir(&self) -> &Path {
+        self.dir.path()
     }
 
     /// The places of one scenario, which nobody else uses.
@@ -112,6 +120,11 @@ impl Places<'_> {
     /// What is random follows from it.
     pub(crate) fn seed(&self) -> u64 {
         self.common.seed
+    }
+
+    /// How many programs of two callers were asked for.
+    pub(crate) fn programs(&self) -> Option<u64> {
+        self.common.programs
     }
 
     /// The path of an executable that was built with this one.

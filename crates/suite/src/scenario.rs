@@ -45,6 +45,8 @@ pub(crate) enum Job {
     Pjdfstest,
     /// Random operations on one file, at a path with a window and at one without, for so many seconds.
     Fsx(u64),
+    /// So many random programs of root and an ordinary user.
+    TwoCallers(u64),
     /// Two guests and the host share a mapping.
     Coherence,
     /// What a guest reads through the window takes no memory of its own.
@@ -91,6 +93,9 @@ const ALWAYS: [&str; 4] =
 /// The same, of options that are only ours.
 const OWN: [&str; 1] = ["--birth-times"];
 
+/// What programs with locks need.
+const LOCKS: [&str; 2] = ["--posix-lock", "--flock"];
+
 impl Scenario {
     /// `guest/daemon/options/job`.
     pub(crate) fn name(&self) -> String {
@@ -116,7 +121,8 @@ impl Scenario {
     /// The whole command line of the daemon but socket and directory.
     pub(crate) fn daemon_args(&self) -> Vec<&'static str> {
         let own: &[&str] = if self.daemon == Daemon::Transomd { &OWN } else { &[] };
-        ALWAYS.iter().chain(own).chain(self.options).copied().collect()
+        let locks: &[&str] = if matches!(self.job, Job::TwoCallers(_)) { &LOCKS } else { &[] };
+        ALWAYS.iter().chain(own).chain(locks).chain(self.options).copied().collect()
     }
 }
 
@@ -130,6 +136,7 @@ impl Job {
         match self {
             Self::Cases => "cases".into(),
             Self::Pjdfstest => "pjdfstest".into(),
+            Self::TwoCallers(_) => "two-callers".into(),
             Self::Fsx(seconds) => format!("fsx-{seconds}s"),
             Self::Coherence => "coherence".into(),
             Self::OneCopy => "one-copy".into(),
@@ -251,6 +258,8 @@ fn mounts() -> Vec<Scenario> {
     const WRITEBACK: &[&str] = &["--cache=auto", "--writeback"];
     /// Locks are the daemon's instead of the guest's kernel's.
     const LOCKS: &[&str] = &["--cache=auto", "--posix-lock", "--flock"];
+    /// Some thirty seconds on a quiet machine.
+    const PROGRAMS: Job = Job::TwoCallers(450);
     let mut all = Vec::new();
     let mut add = |guest, daemon, options, job, runs_by_default| {
         all.push(Scenario { guest, daemon, options, dax: None, job, runs_by_default });
@@ -265,6 +274,10 @@ fn mounts() -> Vec<Scenario> {
     add(Guest::Passthrough, Daemon::Transomd, AUTO, Job::Pjdfstest, true);
     add(Guest::Mount, Daemon::Virtiofsd, AUTO, Job::Cases, true);
     add(Guest::Mount, Daemon::Virtiofsd, AUTO, Job::Pjdfstest, false);
+    add(Guest::Mount, Daemon::Transomd, AUTO, PROGRAMS, true);
+    add(Guest::Mount, Daemon::Transomd, NEVER, PROGRAMS, true);
+    add(Guest::Mount, Daemon::Transomd, WRITEBACK, PROGRAMS, true);
+    add(Guest::Passthrough, Daemon::Transomd, AUTO, PROGRAMS, true);
     all.extend(foreign_programs());
     all
 }

@@ -34,7 +34,12 @@ pub struct Allowed {
 }
 
 impl Allowed {
-    fn covers(&self, case: &str, what: &str) -> bool {
+    /// Why it is no fault.
+    pub(crate) fn reason(&self) -> &str {
+        &self.reason
+    }
+
+    pub(crate) fn covers(&self, case: &str, what: &str) -> bool {
         let is_case = match self.case.strip_suffix('*') {
             Some(prefix) => case.starts_with(prefix),
             None => case == self.case,

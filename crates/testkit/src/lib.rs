@@ -4,7 +4,7 @@
 //! over any daemon, and on clients that never see a kernel. [`runner`] runs it, [`report`] writes the results,
 //! [`compare`] says where two of them differ.
 //!
-//! [`fsx`] does random things to one file, [`tools`] are what tests of coherence start in guests.
+//! [`fsx`] does random things to one file, [`programs`] random things of two users to a tree, [`tools`] are what tests of coherence start in guests.
 //!
 //! For the daemon there are a guest and a VMM without either ([`frontend`]) and a file system in memory ([`memfs`]);
 //! [`fuzzing`] has what the fuzzers run.
@@ -21,6 +21,7 @@ pub mod fsx;
 pub mod fuzzing;
 pub mod memfs;
 pub mod pjdfstest;
+pub mod programs;
 pub mod report;
 pub mod runner;
 pub mod syscalls;

@@ -9,6 +9,8 @@ use std::{
 use anyhow::Context as _;
 use transom_vm::packages::{Cache, Closure, Freshness, OnStderr, Packages, Request};
 
+use crate::interrupt;
+
 /// What is fetched, with everything that it depends on.
 const PACKAGES: [&str; 8] =
     ["coreutils", "dash", "dbench", "fio", "postgresql-15", "sqlite3", "stress-ng", "util-linux"];
@@ -20,8 +22,10 @@ const GROUP: &str = "root:x:0:\nnogroup:x:65534:\n";
 /// Where a program finds the directory under test.
 pub(super) const SHARE: &str = "/share";
 
-/// Makes `$2` the directory /share of the root `$1` in a mount namespace of its own, and runs the rest there.
+/// Makes `$2` the directory /share of the root `$1` in a mount namespace of its own, and runs the rest there. Both
+/// streams of what is run are one, in the order of writing.
 const ENTER: &str = "set -e
+exec 2>&1
 root=$1 share=$2
 shift 2
 mount --make-rprivate /
@@ -68,8 +72,8 @@ impl Root {
     /// Runs `words` as [`Self::command`] does and returns what was printed.
     ///
     /// # Errors
-    /// The command cannot be started.
+    /// The command cannot be started, or there was a signal.
     pub(super) fn run(&self, share: &Path, words: &[&str]) -> anyhow::Result<Output> {
-        self.command(share, words).output().context("running unshare")
+        interrupt::run(&mut self.command(share, words))
     }
 }

@@ -35,7 +35,13 @@ pub(crate) fn run(scenario: &Scenario, machine: &Virtual, places: &Places<'_>) -
         Job::Rebind => lifetime::run(machine, &share, "rebind"),
         Job::DaemonKilled => deaths::daemon(machine, &share),
         Job::VmmKilled => deaths::vmm(machine, &share),
-        Job::Cases | Job::Pjdfstest | Job::Fsx(_) | Job::Crashes { .. } | Job::SyncFaults { .. } | Job::Foreign(_) => {
+        Job::Cases
+        | Job::Pjdfstest
+        | Job::TwoCallers(_)
+        | Job::Fsx(_)
+        | Job::Crashes { .. }
+        | Job::SyncFaults { .. }
+        | Job::Foreign(_) => {
             anyhow::bail!("not a job of the window")
         }
     }

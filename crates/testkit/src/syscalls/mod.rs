@@ -14,6 +14,7 @@ use crate::client::{
 };
 
 pub mod child;
+pub mod ioctl;
 mod locks;
 mod mapping;
 mod raw;
@@ -313,7 +314,7 @@ impl Client for Syscalls {
 }
 
 /// Changes the credentials of this thread for good; a change away from root drops its capabilities.
-fn become_user(who: &Identity) -> Result<()> {
+pub fn become_user(who: &Identity) -> Result<()> {
     let groups: Vec<_> = who.groups.iter().map(|gid| Gid::from_raw(*gid)).collect();
     let (uid, gid) = (Uid::from_raw(who.uid), Gid::from_raw(who.gid));
     rustix::thread::set_thread_groups(&groups)?;

@@ -35,6 +35,14 @@ enum Command {
     Pjdfstest(Suite),
     /// Does random things to one file and compares it with a model; exit status 1 if they differ.
     Fsx(tools::Fsx),
+    /// Runs random programs of two callers on a mount and in a bare directory, as root; exit status 1 if they differ.
+    TwoCallers(tools::Programs),
+    /// One of the two: serves requests from standard input. For two-callers.
+    #[command(hide = true)]
+    Caller {
+        /// User and group.
+        id: u32,
+    },
     #[command(flatten)]
     Tool(tools::Tool),
 }
@@ -100,6 +108,8 @@ fn main() -> ExitCode {
         Some(Command::Compare(args)) => compare(&args),
         Some(Command::Pjdfstest(args)) => suite(&args),
         Some(Command::Fsx(args)) => tools::fsx(&args),
+        Some(Command::TwoCallers(args)) => tools::programs(&args),
+        Some(Command::Caller { id }) => transom_testkit::programs::serve(id).map(|()| true),
         Some(Command::Tool(tool)) => tools::run(&tool),
         None => run(&cli.run),
     };

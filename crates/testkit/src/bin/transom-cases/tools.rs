@@ -5,10 +5,12 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use transom_testkit::{
+    compare,
     fsx::{self, Limits, Settings},
-    tools,
+    programs, tools,
 };
 
 #[derive(Args)]
@@ -40,6 +42,31 @@ pub(crate) struct Fsx {
     /// Prints each operation before it is done
     #[arg(long)]
     verbose: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct Programs {
+    /// The bare directory, on the file system of the share
+    #[arg(long, value_name = "DIR")]
+    bare: PathBuf,
+    /// The shared directory on the host
+    #[arg(long, value_name = "DIR")]
+    share: PathBuf,
+    /// Where the share is mounted
+    #[arg(value_name = "DIR")]
+    client: PathBuf,
+    /// Runs so many programs
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    programs: u64,
+    /// The number of the first program
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    first: u64,
+    /// Repeats an earlier run [default: a new one]
+    #[arg(long, value_name = "S")]
+    seed: Option<u64>,
+    /// Known differences, a line each: `CASE WHAT REASON`; may be given several times
+    #[arg(long, value_name = "FILE")]
+    allow: Vec<PathBuf>,
 }
 
 /// A number in a file.
@@ -118,13 +145,41 @@ pub(crate) enum Tool {
     MapVerify(Stretch),
 }
 
+/// A seed, which has to differ from the last one, no more.
+fn seed() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |time| time.as_nanos() as u64 >> 10)
+}
+
+/// Runs programs of two callers; false where they differ from the bare directory.
+pub(crate) fn programs(args: &Programs) -> anyhow::Result<bool> {
+    let mut allowed = Vec::new();
+    for path in &args.allow {
+        let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+        allowed.extend(compare::parse_allowed(&text).with_context(|| path.display().to_string())?);
+    }
+    let this = std::env::current_exe().context("finding this executable")?;
+    let settings = programs::Settings {
+        bare: args.bare.canonicalize().with_context(|| args.bare.display().to_string())?,
+        client: args.client.canonicalize().with_context(|| args.client.display().to_string())?,
+        share: args.share.canonicalize().with_context(|| args.share.display().to_string())?,
+        programs: args.programs,
+        first: args.first,
+        seed: args.seed.unwrap_or_else(seed),
+        allowed,
+        caller: vec![this.to_string_lossy().into_owned(), "caller".to_owned()],
+    };
+    // First, for the case that a signal ends the run.
+    println!("two-callers: seed {}", settings.seed);
+    let summary = programs::run(&settings, &mut |finding| println!("{finding}"))?;
+    println!("{summary}, seed {}", settings.seed);
+    Ok(summary.findings.is_empty())
+}
+
 /// Runs the exerciser; false where file and model differ.
 pub(crate) fn fsx(args: &Fsx) -> anyhow::Result<bool> {
-    // A seed has to differ from the last one, no more.
-    let now = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |time| time.as_nanos() as u64 >> 10);
     let settings = Settings {
         directories: args.directories.clone(),
-        seed: args.seed.unwrap_or_else(now),
+        seed: args.seed.unwrap_or_else(seed),
         time: Duration::from_secs(args.seconds),
         operations: args.operations,
         without: args.without.clone(),
