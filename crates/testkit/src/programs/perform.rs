@@ -54,7 +54,10 @@ impl Actor {
     /// FALLOCATE and COPY_FILE_RANGE do not tell whether the caller may keep the bits, so that a careful daemon takes them,
     /// and a mount that passes files through takes them on every write.
     fn avoid_roots_set_id(&self, slot: u8) -> std::result::Result<(), Stop> {
-        let has_bits = || Ok::<_, Stop>(Syscalls.stat_handle(self.handle(slot)?)?.mode & 0o6000 != 0);
+        let has_bits = || {
+            let mode = Syscalls.stat_handle(self.handle(slot)?)?.mode;
+            Ok::<_, Stop>(mode & 0o4000 != 0 || mode & 0o2010 == 0o2010)
+        };
         if rustix::process::geteuid().is_root() && has_bits()? { Err(Stop::Nothing) } else { Ok(()) }
     }
 
