@@ -258,10 +258,10 @@ fn more_threads_than_slots_fault_at_once_and_all_go_on() {
     let maps: Vec<_> = (0..3).map(|_| map(&local, &mapped, false, Order::Small)).collect();
     let expected = local.read(0..4 * HUGE);
     thread::scope(|scope| {
-        for thread in 0..100 {
+        for thread in 0..600 {
             let (maps, expected) = (&maps, &expected);
             scope.spawn(move || {
-                for round in 0..40 {
+                for round in 0..8 {
                     let at = (thread * 7 + round * 31) % 64 * 16 * PAGE;
                     assert_eq!(maps[(thread + round) % 3].load(at..at + 10), expected[at..at + 10]);
                 }
