@@ -235,7 +235,9 @@ fn without_window() -> Vec<Scenario> {
             all.push(Scenario { guest, daemon, options, dax: None, job, runs_by_default });
         };
         for options in MODES {
-            let is_on_mounts = mounts().iter().any(|mount| mount.options == options && mount.runs_by_default);
+            let is_on_mounts = mounts()
+                .iter()
+                .any(|mount| mount.job == Job::Cases && mount.options == options && mount.runs_by_default);
             add(Guest::Uml, options, Job::Cases, !is_on_mounts);
         }
         for options in MODES {
