@@ -41,6 +41,9 @@ pub(crate) struct Gain {
     pub(crate) flocks: i64,
 }
 
+/// A part of what a request does.
+pub(crate) type Half = fn(&Path) -> io::Result<()>;
+
 /// A kind of request.
 pub(crate) struct Kind {
     pub(crate) name: &'static str,
@@ -51,7 +54,9 @@ pub(crate) struct Kind {
     /// Does the same in a bare directory.
     pub(crate) model: fn(&Path) -> io::Result<()>,
     /// What is left of it where it fails half-way, and may be: each of these.
-    pub(crate) halves: &'static [fn(&Path) -> io::Result<()>],
+    pub(crate) halves: &'static [Half],
+    /// What may be left where the host takes the name away meanwhile, beside that.
+    pub(crate) raced: &'static [Half],
     /// Errors that it may answer whatever happens.
     pub(crate) refusals: &'static [Errno],
     /// One of these calls is made and succeeds, or it does not succeed either; none that it has no need of.
@@ -70,6 +75,7 @@ impl Kind {
             send,
             model: |_| Ok(()),
             halves: &[],
+            raced: &[],
             refusals: &[],
             needs: &[],
             target,
@@ -85,8 +91,12 @@ impl Kind {
         Self { before, ..self }
     }
 
-    fn halves(self, halves: &'static [fn(&Path) -> io::Result<()>]) -> Self {
+    fn halves(self, halves: &'static [Half]) -> Self {
         Self { halves, ..self }
+    }
+
+    fn raced(self, raced: &'static [Half]) -> Self {
+        Self { raced, ..self }
     }
 
     fn refused(self, refusals: &'static [Errno]) -> Self {
@@ -142,11 +152,11 @@ fn names() -> Vec<Kind> {
         Kind::new("LINK", "file", |s, g| s.link(g.file, g.dir, b"new").map(|_| NOTHING)).changes(|share| {
             regular(share, "file").and_then(|_| fs::hard_link(share.join("file"), share.join("dir/new")))
         }),
-        Kind::new("READDIR", "dir", |s, g| {
+        Kind::new("READDIR", "dir/inner", |s, g| {
             let entries = s.readdir_once(g.dir, g.dir_fh, 0, 4096, false)?;
             expect(are_names_of_dir(entries.iter().map(|entry| &entry.name[..])), NOTHING)
         }),
-        Kind::new("READDIRPLUS", "dir", |s, g| {
+        Kind::new("READDIRPLUS", "dir/inner", |s, g| {
             let entries = s.readdir_once(g.dir, g.dir_fh, 0, 4096, true)?;
             let looked_up = entries.iter().filter(|entry| !matches!(&entry.name[..], b"." | b".."));
             let looked_up = looked_up.filter(|entry| entry.entry.is_some_and(|entry| entry.nodeid.get() != 0)).count();
@@ -177,6 +187,7 @@ fn creations() -> Vec<Kind> {
         Kind::new("CREATE of a file that exists", "unseen", |s, _| {
             s.create(ROOT, b"unseen", RDWR, 0o644).map(|_| OPEN_INODE)
         })
+        .changes(|share| created_in(share, "unseen", 0).or_else(unless_it_exists))
         .refused(&[Errno::STALE]),
         Kind::new("CREATE by another user", "dir/new", |s, g| {
             as_user(s, |s| s.create(g.dir, b"new", RDWR, 0o644).map(|_| OPEN_INODE))
@@ -187,13 +198,14 @@ fn creations() -> Vec<Kind> {
             labelled(s, Opcode::Create, arg.as_bytes()).map(|()| OPEN_INODE)
         })
         .changes(|share| created(share, 0).and_then(|()| label(share)))
-        .halves(&[]),
+        .raced(&[|share| created(share, 0)]),
         Kind::new("MKDIR", "new", |s, _| s.mkdir(ROOT, b"new", 0o755).map(|_| INODE)).changes(made_directory),
         Kind::new("MKDIR with a label", "new", |s, _| {
             let arg = MkdirIn { mode: 0o755.into(), umask: 0.into() };
             labelled(s, Opcode::Mkdir, arg.as_bytes()).map(|()| INODE)
         })
-        .changes(|share| made_directory(share).and_then(|()| label(share))),
+        .changes(|share| made_directory(share).and_then(|()| label(share)))
+        .raced(&[made_directory]),
         Kind::new("MKDIR by another user", "dir/new", |s, g| {
             as_user(s, |s| s.mkdir(g.dir, b"new", 0o755).map(|_| INODE))
         })
@@ -328,8 +340,11 @@ fn locks() -> Vec<Kind> {
     vec![
         Kind::new("GETLK", "file", |s, g| expect(s.getlk(g.file, g.file_fh, 2, WRLCK)?.type_.get() == WRLCK, NOTHING))
             .after(|s, g| s.setlk(g.file, g.file_fh, 1, WRLCK, false)),
-        Kind::new("SETLK", "file", |s, g| s.setlk(g.file, g.file_fh, 1, WRLCK, false).map(|()| LOCK)),
-        Kind::new("SETLKW", "file", |s, g| s.setlk(g.file, g.file_fh, 1, WRLCK, true).map(|()| LOCK)),
+        // A description that cannot be opened for writing is opened for reading, which is not enough for this lock.
+        Kind::new("SETLK", "file", |s, g| s.setlk(g.file, g.file_fh, 1, WRLCK, false).map(|()| LOCK))
+            .refused(&[Errno::BADF]),
+        Kind::new("SETLKW", "file", |s, g| s.setlk(g.file, g.file_fh, 1, WRLCK, true).map(|()| LOCK))
+            .refused(&[Errno::BADF]),
         Kind::new("SETLKW that waits", "file", |s, g| s.setlk(g.file, g.file_fh, 2, WRLCK, true).map(|()| LOCK))
             .after(|s, g| s.setlk(g.file, g.file_fh, 1, WRLCK, false))
             .waits(),
@@ -409,6 +424,10 @@ fn created_in(share: &Path, name: &str, owner: u32) -> io::Result<()> {
     std::os::unix::fs::chown(path, Some(owner), Some(owner))
 }
 
+fn unless_it_exists(error: io::Error) -> io::Result<()> {
+    if error.kind() == io::ErrorKind::AlreadyExists { Ok(()) } else { Err(error) }
+}
+
 fn made_directory(share: &Path) -> io::Result<()> {
     fs::create_dir(share.join("new"))?;
     fs::set_permissions(share.join("new"), Permissions::from_mode(0o755))
@@ -423,7 +442,7 @@ fn changed_mode(share: &Path) -> io::Result<()> {
 }
 
 fn changed_owner(share: &Path) -> io::Result<()> {
-    Ok(std::os::unix::fs::fchown(regular(share, "file")?, Some(USER), Some(USER))?)
+    std::os::unix::fs::fchown(regular(share, "file")?, Some(USER), Some(USER))
 }
 
 fn changed_size(share: &Path) -> io::Result<()> {

@@ -19,6 +19,8 @@ use transom_testkit::frontend::{
     fuse::{Answer, Failure, Session},
 };
 
+use transom_wire::ops::init::InitFlags;
+
 use crate::{
     calls,
     daemon::{Daemon, Held, inodes_of},
@@ -55,6 +57,9 @@ pub(crate) struct Found {
     pub(crate) is_done_and_failed: bool,
 }
 
+/// Something that changes a directory.
+type Step<'a> = &'a dyn Fn(&Path) -> io::Result<()>;
+
 /// Long enough for a loaded machine; only a daemon that keeps something waits for it.
 const SETTLES_WITHIN: Duration = Duration::from_secs(3);
 
@@ -65,7 +70,7 @@ struct Scene {
     second: Guest,
     ground: Ground,
     has_left: Arc<AtomicBool>,
-    /// The descriptors of a daemon with a front end and without a session.
+    /// The descriptors of a daemon with a front end whose guest has nothing yet.
     descriptors: Vec<String>,
     before: Picture,
     held_before: Held,
@@ -81,8 +86,9 @@ impl Scene {
         let has_left = Arc::default();
         let queue = |number| Session::new(Leavable::new(front_end.start_queue(number).unwrap(), &has_left));
         let (mut guest, second) = (queue(1), queue(2));
+        // INIT ends what another session may have left, which its own round has told of.
+        guest.init(InitFlags::all()).unwrap();
         let descriptors = daemon.descriptors();
-        guest.init(transom_wire::ops::init::InitFlags::all()).unwrap();
         let ground = Ground::prepare(&mut guest).unwrap();
         (kind.before)(&mut guest, &ground).unwrap();
         let (before, inodes) = (picture(&at).unwrap(), inodes_of(&at));
@@ -99,8 +105,7 @@ pub(crate) fn with_failure(daemon: &mut Daemon, kind: &Kind, failure: Option<(us
     let calls = daemon.disturber.disarm();
     let disturbed = failure.and_then(|(nth, _)| calls.get(nth));
     let errno = disturbed.and_then(|call| call.failed);
-    let mut found =
-        Found { disturbed: disturbed.map(|call| told(call)), has_effect: errno.is_some(), ..Found::default() };
+    let mut found = Found { disturbed: disturbed.map(told), has_effect: errno.is_some(), ..Found::default() };
 
     let allowed: Vec<Errno> = errno.into_iter().chain(kind.refusals.iter().copied()).collect();
     found.check_answer(&answer, |errno| allowed.contains(&errno) || is_translation(&allowed, errno));
@@ -112,7 +117,7 @@ pub(crate) fn with_failure(daemon: &mut Daemon, kind: &Kind, failure: Option<(us
     if now != expected {
         found.wrong.push(format!("{now:?} is held, not {expected:?}"));
     }
-    found.check_share(daemon, kind, &answer, &scene, None);
+    found.check_picture(daemon, kind, Some(&answer), &scene.before, None);
     let destroyed = scene.guest.destroy();
     if destroyed.is_err() {
         found.wrong.push(format!("DESTROY: {destroyed:?}"));
@@ -214,17 +219,6 @@ impl Found {
         }
     }
 
-    fn check_share(
-        &mut self,
-        daemon: &Daemon,
-        kind: &Kind,
-        answer: &Answer<Gain>,
-        scene: &Scene,
-        event: Option<Event>,
-    ) {
-        self.check_picture(daemon, kind, Some(answer), &scene.before, event);
-    }
-
     /// The share is as before the request or after it, or as one of its halves; after a success it is as after it.
     fn check_picture(
         &mut self,
@@ -235,9 +229,9 @@ impl Found {
         event: Option<Event>,
     ) {
         let now = picture(&daemon.share()).unwrap();
-        let host: &dyn Fn(&Path) -> io::Result<()> = &|at| event.map_or(Ok(()), |event| change(at, kind.target, event));
-        let request: &dyn Fn(&Path) -> io::Result<()> = &|at| (kind.model)(at);
-        let model = |steps: &[&dyn Fn(&Path) -> io::Result<()>]| {
+        let host: Step<'_> = &|at| event.map_or(Ok(()), |event| change(at, kind.target, event));
+        let request: Step<'_> = &|at| (kind.model)(at);
+        let model = |steps: &[Step<'_>]| {
             let at = daemon.model();
             share::build(&at).unwrap();
             // What fails has done nothing.
@@ -258,8 +252,9 @@ impl Found {
             _ if undone.contains(&now) => {}
             _ if is_done => self.is_done_and_failed = answer.is_some(),
             _ => {
-                undone.extend(kind.halves.iter().flat_map(|half| {
-                    let half: &dyn Fn(&Path) -> io::Result<()> = half;
+                let raced = if event.is_some() { kind.raced } else { &[] };
+                undone.extend(kind.halves.iter().chain(raced).flat_map(|half| {
+                    let half: Step<'_> = half;
                     [model(&[half, host]), model(&[host, half])]
                 }));
                 if !undone.contains(&now) {
@@ -313,8 +308,8 @@ fn change(share: &Path, target: &str, event: Event) -> io::Result<()> {
             if is_there {
                 fs::rename(&path, away)?;
             }
-            // From the share's own folder or one below it, these names are of nothing or of the outside.
-            symlink(share.with_file_name("outside").join("secret"), path)
+            // The same text in the share and in a model of it, and a way out of both.
+            symlink(format!("{}outside/secret", "../".repeat(1 + target.matches('/').count())), path)
         }
         _ => Ok(()),
     }
