@@ -90,9 +90,12 @@ impl Disturber {
         }
     }
 
-    /// Lets the held call be made.
+    /// Lets the held call be made, and those that follow.
     pub(crate) fn go_on(&self) {
-        let held = self.0.lock().held.take();
+        let mut state = self.0.lock();
+        state.disturbance = Some(Disturbance::None);
+        let held = state.held.take();
+        drop(state);
         if let Some(question) = held {
             self.0.listener.allow(question).unwrap();
         }
