@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 
 use rustix::fs::{AtFlags, Mode, XattrFlags};
-use transom_wire::{NodeId, attr::EntryOut, ops::init::InitFlags};
+use transom_wire::{NodeId, attr::EntryOut, extension::SecurityContext, ops::init::InitFlags};
 
 use super::{
     Passthrough,
@@ -32,7 +32,7 @@ impl Passthrough {
         Ok(Creator { _ids: self.credentials.assume(uid, gid, group)?, _umask })
     }
 
-    /// Labels what was created as `name` in `dir` and looks it up; without a label nothing is left of it.
+    /// Labels what was created as `name` in `dir` and looks it up; without a label that is due, nothing is left of it.
     ///
     /// `flags` are those with which `unlinkat` removes it.
     pub(super) fn created(
@@ -43,20 +43,27 @@ impl Passthrough {
         name: &[u8],
         flags: AtFlags,
     ) -> Result<EntryOut, Errno> {
-        let fd = self.refer(dir, name, Patience::MayBlock)?;
-        self.label(ctx, &fd).inspect_err(|_| remove_again(dir, name, flags))?;
+        let referred = self.refer(dir, name, Patience::MayBlock);
+        let labelled = match &referred {
+            Ok(fd) => self.label(ctx, fd),
+            Err(errno) if self.due_label(ctx).is_some() => Err(*errno),
+            Err(_) => Ok(()),
+        };
+        labelled.inspect_err(|_| remove_again(dir, name, flags))?;
+        let fd = referred?;
         self.admit(parent, dir, name, Sight::Spare(fd))
     }
 
     /// Gives a new file the label that the guest's security module sent with the request.
     pub(super) fn label(&self, ctx: &Context<'_>, fd: impl AsFd) -> Result<(), Errno> {
-        match ctx.extensions.secctx {
-            Some((name, value)) if self.has(InitFlags::SECURITY_CTX) => {
-                let name = self.host_xattr_name(name)?;
-                self.proc_fds.set_xattr(fd, &name, value, XattrFlags::empty())
-            }
-            _ => Ok(()),
-        }
+        let Some((name, value)) = self.due_label(ctx) else { return Ok(()) };
+        let name = self.host_xattr_name(name)?;
+        self.proc_fds.set_xattr(fd, &name, value, XattrFlags::empty())
+    }
+
+    /// The label that a new file has to get.
+    fn due_label<'a>(&self, ctx: &Context<'a>) -> Option<SecurityContext<'a>> {
+        ctx.extensions.secctx.filter(|_| self.has(InitFlags::SECURITY_CTX))
     }
 }
 
