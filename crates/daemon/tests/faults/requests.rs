@@ -340,11 +340,8 @@ fn locks() -> Vec<Kind> {
     vec![
         Kind::new("GETLK", "file", |s, g| expect(s.getlk(g.file, g.file_fh, 2, WRLCK)?.type_.get() == WRLCK, NOTHING))
             .after(|s, g| s.setlk(g.file, g.file_fh, 1, WRLCK, false)),
-        // A description that cannot be opened for writing is opened for reading, which is not enough for this lock.
-        Kind::new("SETLK", "file", |s, g| s.setlk(g.file, g.file_fh, 1, WRLCK, false).map(|()| LOCK))
-            .refused(&[Errno::BADF]),
-        Kind::new("SETLKW", "file", |s, g| s.setlk(g.file, g.file_fh, 1, WRLCK, true).map(|()| LOCK))
-            .refused(&[Errno::BADF]),
+        Kind::new("SETLK", "file", |s, g| s.setlk(g.file, g.file_fh, 1, WRLCK, false).map(|()| LOCK)),
+        Kind::new("SETLKW", "file", |s, g| s.setlk(g.file, g.file_fh, 1, WRLCK, true).map(|()| LOCK)),
         Kind::new("SETLKW that waits", "file", |s, g| s.setlk(g.file, g.file_fh, 2, WRLCK, true).map(|()| LOCK))
             .after(|s, g| s.setlk(g.file, g.file_fh, 1, WRLCK, false))
             .waits(),

@@ -96,7 +96,8 @@ pub fn open_for_locks(proc_fds: &ProcFds, handle: &OwnedFd) -> Result<OwnedFd, E
     let mut outcome = Err(Errno::BADF);
     for &mode in modes {
         outcome = proc_fds.reopen(handle, mode | OFlags::NONBLOCK | OFlags::NOCTTY);
-        if outcome.is_ok() {
+        // After any other error a narrower description would only hide the cause.
+        if !matches!(outcome, Err(Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::TXTBSY)) {
             break;
         }
     }

@@ -44,7 +44,8 @@ type Stream = (volume::DirectoryStream<Process>, Option<volume::Entry>);
 impl Program {
     /// Stands in the directory `path`.
     pub(crate) fn new(share: &Fs<Process>, path: &[u8]) -> Result<Self> {
-        let mut fs = share.clone();
+        let credentials = Credentials { lock_owner: new_lock_owner(), ..share.credentials().clone() };
+        let mut fs = share.with_credentials(credentials);
         fs.set_current_dir(path).map_err(errno)?;
         Ok(Self { fs: Mutex::new(fs), files: Mutex::default(), next: Arc::new(AtomicU64::new(3)) })
     }
@@ -378,7 +379,7 @@ impl Client for Program {
         if is_change && current.uid != 0 {
             return Err(Errno::PERM);
         }
-        let lock_owner = self.next.fetch_add(1, Ordering::Relaxed) | 1 << 62;
+        let lock_owner = new_lock_owner();
         let credentials = Credentials { uid: who.uid, gid: who.gid, groups: who.groups.clone(), lock_owner, ..current };
         let fs = Mutex::new(self.fs().with_credentials(credentials));
         let child = Self { fs, files: Mutex::new(self.files.lock().clone()), next: Arc::clone(&self.next) };
@@ -394,6 +395,13 @@ impl Client for Program {
     fn is_kernel(&self) -> bool {
         false
     }
+}
+
+/// Returns an owner of locks that no other process has. Cases run side by side in one session: with an owner in common they would
+/// wait for each other.
+fn new_lock_owner() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1 << 62);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 /// As system calls give values of a length that they can be asked for.
