@@ -28,7 +28,8 @@ pub(crate) use command_line::{MountArgs, run_if_mount_helper};
 fn foreground(request: &Request) -> Result<()> {
     serve(request, |mount| {
         let (path, threads) = (mount.path().display(), mount.threads());
-        eprintln!("transom: mounted at {path}, {threads} request queues; Ctrl-C or `umount {path}` ends it");
+        let s = if threads == 1 { "" } else { "s" };
+        eprintln!("transom: mounted at {path}, {threads} request queue{s}; Ctrl-C or `umount {path}` ends it");
         warnings(request, mount).iter().for_each(|warning| eprintln!("transom: {warning}"));
     })
 }

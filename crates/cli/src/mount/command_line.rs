@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result};
 use clap::{Args, Parser};
 use rustix::mount::MountFlags;
 use transom_user::{
-    fuse::Options,
+    fuse::{OptionError, Options},
     mount::{Builder, Mount},
 };
 
@@ -153,8 +153,11 @@ impl Helper {
         let source = Path::new(source.strip_prefix(SOURCE_PREFIX).unwrap_or(source));
         let (mut options, mut daemon_args) = (Options::default(), Vec::new());
         for option in self.options.iter().flat_map(|list| list.split(',')) {
-            if options.parse(option).is_err() {
-                daemon_args.push(OsString::from(format!("--{}", option.replace('_', "-"))));
+            match options.parse(option) {
+                Err(OptionError::Unknown(_)) => {
+                    daemon_args.push(OsString::from(format!("--{}", option.replace('_', "-"))));
+                }
+                parsed => parsed?,
             }
         }
         if options.flags.contains(MountFlags::RDONLY) {

@@ -6,7 +6,7 @@
 use super::ids::{NamespaceRange, Owner, SquashHost, squash_host};
 use super::values::{
     CachePolicy, CapabilityChanges, FileHandles, FrontEndName, LogLevel, MigrationMode, MigrationOnError, Negotiation,
-    SandboxMode, SeccompMode, dax_policy, tag, window_len,
+    SandboxMode, SeccompMode, dax_policy, inode_limit, tag, window_len,
 };
 use clap::{Args, Parser};
 use std::os::fd::RawFd;
@@ -335,10 +335,11 @@ pub(crate) struct WorkerArgs {
     #[arg(long, value_name = "N")]
     pub(crate) max_fds: Option<u64>,
 
-    /// Let the guest know at most N inodes at a time
+    /// Keep at most N inodes for the guest
     ///
-    /// Each takes about 130 bytes of the daemon's memory until the guest forgets it. Further ones are refused with ENFILE.
-    #[arg(long, value_name = "N", default_value_t = MAX_INODES)]
+    /// Each takes about 130 bytes of the daemon's memory until the guest drops it from its cache. Beyond the limit, looking up or
+    /// creating a file fails with ENFILE ("Too many open files in system") until the guest has dropped some.
+    #[arg(long, value_name = "N", default_value_t = MAX_INODES, value_parser = inode_limit)]
     pub(crate) inode_limit: usize,
 
     /// Set the limit of open descriptors to N, 0: leave it [default: 1000000, or /proc/sys/fs/nr_open if less]

@@ -202,6 +202,14 @@ pub(crate) fn window_len(text: &str) -> Result<u64, String> {
     Ok(bytes)
 }
 
+/// Reads a number of inodes: 1 or more, since the root is one.
+pub(crate) fn inode_limit(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) => Err("a guest knows the root at least: the limit is 1 or more".to_owned()),
+        parsed => parsed.map_err(|error: std::num::ParseIntError| error.to_string()),
+    }
+}
+
 /// Reads `auto`, `always`, `never` or `size=BYTES`.
 pub(crate) fn dax_policy(text: &str) -> Result<DaxPolicy, String> {
     match text.split_once('=') {

@@ -1,10 +1,10 @@
-//! Pages of the guest's cache that are written through a file which the guest has opened with `O_DIRECT`.
+//! Requests that are not direct on a file that the guest has opened with `O_DIRECT`.
 //!
-//! Linux writes dirty pages back through any open file of the inode that can be written, and says so in the request. Such a
-//! request ends where the file ends, which `O_DIRECT` on the host refuses as unaligned: the data would be lost. These
-//! requests go through a second descriptor without `O_DIRECT`, which is opened with the first of them and closed with the
-//! handle. The host keeps the two coherent: a direct read or write first writes the host's cached pages back, and a direct
-//! write invalidates them.
+//! Two kinds: pages of the guest's cache, which Linux writes back through any open file of the inode that can be written, and
+//! says so in the request; and requests of a program that has taken `O_DIRECT` back by `F_SETFL`, as dd does for the end of a
+//! file. Their lengths are as they come, which `O_DIRECT` on the host refuses as unaligned. These requests go through a second
+//! descriptor without `O_DIRECT`, which is opened with the first of them and closed with the handle. The host keeps the two
+//! coherent: a direct read or write first writes the host's cached pages back, and a direct write invalidates them.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -16,8 +16,8 @@ use super::{
 };
 use crate::Errno;
 
-/// What the second descriptor has of the first one's flags; it is only written.
-const SHARED: OFlags = OFlags::APPEND.union(OFlags::SYNC).union(OFlags::DSYNC);
+/// What the second descriptor has of the first one's flags.
+const SHARED: OFlags = OFlags::RWMODE.union(OFlags::APPEND).union(OFlags::SYNC).union(OFlags::DSYNC);
 
 /// The second descriptor of an open file. It counts as one more open file.
 #[derive(Debug)]
@@ -27,8 +27,13 @@ pub(super) struct Buffered {
 }
 
 impl Passthrough {
-    /// The descriptor of `file` to write pages of the guest's cache through. Opens one with the first call, if need be.
-    pub(super) fn for_cached_pages<'a>(&self, file: &'a OpenFile) -> BorrowedFd<'a> {
+    /// Returns the descriptor of `file` for a request whose open file has `flags` now. Opens the second one if need be.
+    pub(super) fn descriptor<'a>(&self, file: &'a OpenFile, flags: u32) -> BorrowedFd<'a> {
+        if flags & OFlags::DIRECT.bits() != 0 { file.fd.as_fd() } else { self.not_direct(file) }
+    }
+
+    /// Returns the descriptor of `file` without `O_DIRECT`. Opens it with the first call, if need be.
+    pub(super) fn not_direct<'a>(&self, file: &'a OpenFile) -> BorrowedFd<'a> {
         if !self.config.allow_direct_io {
             return file.fd.as_fd();
         }
@@ -39,16 +44,16 @@ impl Passthrough {
     /// A second descriptor for `file`; `None` where its own will do.
     fn buffered(&self, file: &OpenFile) -> Option<Buffered> {
         let flags = fcntl_getfl(&file.fd).ok()?;
-        if !flags.contains(OFlags::DIRECT) || flags & OFlags::RWMODE == OFlags::RDONLY {
+        if !flags.contains(OFlags::DIRECT) {
             return None;
         }
-        let opened = self.open_buffered(file, flags & SHARED | OFlags::WRONLY);
+        let opened = self.open_buffered(file, flags & SHARED);
         opened
             .inspect_err(|&errno| {
                 // No descriptor is left, or nobody may open the file again. Its own one then loses O_DIRECT for good: that is
                 // slower for the guest's direct requests, and loses no data.
                 let outcome = fcntl_setfl(&file.fd, flags - OFlags::DIRECT);
-                tracing::debug!(%errno, ?outcome, nodeid = %file.nodeid, "a file is written without O_DIRECT from now on");
+                tracing::debug!(%errno, ?outcome, nodeid = %file.nodeid, "a file is used without O_DIRECT from now on");
             })
             .ok()
     }

@@ -49,7 +49,7 @@ fn three(t: &Case<'_>) -> Outcome {
 
 fn two_files(t: &Case<'_>) -> Outcome {
     t.step("each waits for the next one, in the other file");
-    let lock = |at: u64| -> Lock { (if at % 2 == 0 { "f" } else { "g" }, Write, at, 1) };
+    let lock = |at: u64| -> Lock { (if at.is_multiple_of(2) { "f" } else { "g" }, Write, at, 1) };
     // Linux follows a chain of no more than ten waiters.
     let parts: Vec<_> = (0..6).map(|at| (lock(at), lock((at + 1) % 6))).collect();
     one_is_refused(t, &parts)

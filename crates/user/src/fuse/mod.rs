@@ -39,7 +39,7 @@ mod slots;
 mod uring;
 
 use std::{
-    io,
+    fs, io,
     path::{Path, PathBuf},
     sync::Arc,
     thread::JoinHandle,
@@ -56,7 +56,7 @@ use served::Served;
 
 pub use negotiate::InitError;
 pub use notify::{Notifier, Stale};
-pub use options::{Options, UnknownOption};
+pub use options::{OptionError, Options};
 pub use passthrough::{Obstacle, PassthroughCounts};
 pub use reconnect::Unfit;
 pub use uring::NoRings;
@@ -155,6 +155,16 @@ pub enum MountError {
         /// Where it was to be mounted.
         mountpoint: PathBuf,
     },
+    /// A directory is mounted on directories, a file on files.
+    #[error("{shared:?} is {}, and {mountpoint:?} is not", if *.is_dir { "a directory" } else { "a file" })]
+    Kind {
+        /// What is shared.
+        shared: PathBuf,
+        /// Where it was to be mounted.
+        mountpoint: PathBuf,
+        /// Whether a directory is shared.
+        is_dir: bool,
+    },
     /// Both were asked for.
     #[error(
         "passthrough and reconnect do not go together: a file that is passed through stays the one that was opened, \
@@ -173,6 +183,7 @@ impl Mount {
         if options.passthrough && options.reconnect.is_some() {
             return Err(MountError::Apart);
         }
+        check_kinds(&source, mountpoint.as_ref())?;
         let source = match options.reconnect {
             Some(_) => reconnect::reachable(source, mountpoint.as_ref())?,
             None => source,
@@ -309,4 +320,16 @@ impl Drop for Mount {
         self.stopper.abort();
         self.wait();
     }
+}
+
+/// Errors: what is shared is a directory and `mountpoint` is a file, or the other way round. What cannot be looked at is left to
+/// those that use it.
+fn check_kinds(source: &Builder, mountpoint: &Path) -> Result<(), MountError> {
+    let Some(shared) = source.source_path().filter(|_| source.starts_daemon()) else { return Ok(()) };
+    let (Ok(of_shared), Ok(of_place)) = (fs::metadata(shared), fs::metadata(mountpoint)) else { return Ok(()) };
+    let is_dir = of_shared.is_dir();
+    if is_dir == of_place.is_dir() {
+        return Ok(());
+    }
+    Err(MountError::Kind { shared: shared.to_owned(), mountpoint: mountpoint.to_owned(), is_dir })
 }

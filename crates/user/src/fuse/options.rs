@@ -55,20 +55,31 @@ impl Default for Options {
     }
 }
 
-/// An option that is not known.
+/// Why an option is not taken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown mount option {0:?}")]
-pub struct UnknownOption(pub String);
+pub enum OptionError {
+    /// There is no such option.
+    #[error("unknown mount option {0:?}")]
+    Unknown(String),
+    /// Its value cannot be used.
+    #[error("mount option {option:?}: it takes {wanted}")]
+    Value {
+        /// The option with its value.
+        option: String,
+        /// What its value may be.
+        wanted: &'static str,
+    },
+}
 
 impl Options {
     /// Takes a list of options with commas between, as in `fstab`. Of two that contradict each other the later one counts.
     ///
     /// Options that `mount(8)` and `systemd` keep for themselves (`noauto`, `_netdev`, `nofail`, `user`, `x-…`) are passed over.
-    pub fn parse(&mut self, list: &str) -> Result<(), UnknownOption> {
+    pub fn parse(&mut self, list: &str) -> Result<(), OptionError> {
         list.split(',').filter(|option| !option.is_empty()).try_for_each(|option| self.parse_one(option))
     }
 
-    fn parse_one(&mut self, option: &str) -> Result<(), UnknownOption> {
+    fn parse_one(&mut self, option: &str) -> Result<(), OptionError> {
         match option {
             "allow_other" => self.allow_other = true,
             "passthrough" => self.passthrough = true,
@@ -84,8 +95,8 @@ impl Options {
         Ok(())
     }
 
-    fn parse_other(&mut self, option: &str) -> Result<(), UnknownOption> {
-        let unknown = || UnknownOption(option.to_owned());
+    fn parse_other(&mut self, option: &str) -> Result<(), OptionError> {
+        let invalid = |wanted| OptionError::Value { option: option.to_owned(), wanted };
         if let Some((_, flag)) = FLAGS.iter().find(|(name, _)| *name == option) {
             if ATIME_FLAGS.contains(*flag) {
                 self.flags.remove(ATIME_FLAGS);
@@ -98,18 +109,26 @@ impl Options {
             return Ok(());
         }
         match option.split_once('=') {
+            Some(("fsname", "")) => return Err(invalid("a name")),
             Some(("fsname", name)) => self.fsname = Some(name.to_owned()),
-            Some(("threads", count)) => self.threads = count.parse().ok().filter(|&n| n > 0).ok_or_else(unknown)?,
+            Some(("threads", count)) => {
+                self.threads =
+                    count.parse().ok().filter(|&n| n > 0).ok_or_else(|| invalid("a number from 1 to 65535"))?;
+            }
             Some(("reconnect", seconds)) => {
-                let seconds: u32 = seconds.parse().ok().filter(|&n| n > 0).ok_or_else(unknown)?;
+                let seconds: u32 = seconds
+                    .parse()
+                    .ok()
+                    .filter(|&n| n > 0)
+                    .ok_or_else(|| invalid("a number of seconds, at least 1"))?;
                 self.reconnect = Some(Duration::from_secs(seconds.into()));
             }
             Some(("poll_us", us)) => {
-                let us: u32 = us.parse().map_err(|_| unknown())?;
-                self.poll_max_ns = us.checked_mul(1000).ok_or_else(unknown)?;
+                let ns = us.parse::<u32>().ok().and_then(|us| us.checked_mul(1000));
+                self.poll_max_ns = ns.ok_or_else(|| invalid("a number of microseconds, at most 4294967"))?;
             }
             _ if option.starts_with("x-") || option.starts_with("comment=") => {}
-            _ => return Err(unknown()),
+            _ => return Err(OptionError::Unknown(option.to_owned())),
         }
         Ok(())
     }
@@ -257,9 +276,14 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_option_is_named() {
-        for list in ["dax=always", "threads=0", "threads=many", "poll_us=9999999999", "reconnect=0"] {
-            assert_eq!(Options::default().parse(&format!("rw,{list}")), Err(UnknownOption(list.to_owned())));
+    fn an_option_that_is_unknown_or_has_a_bad_value_is_named() {
+        let parse = |option: &str| Options::default().parse(&format!("rw,{option}"));
+        assert_eq!(parse("dax=always"), Err(OptionError::Unknown("dax=always".to_owned())));
+        for option in
+            ["threads=0", "threads=many", "threads=", "poll_us=9999999999", "poll_us=-1", "reconnect=0", "fsname="]
+        {
+            let error = parse(option).unwrap_err();
+            assert!(matches!(&error, OptionError::Value { option: named, .. } if named == option), "{error}");
         }
     }
 

@@ -1,13 +1,13 @@
 //! READ.
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::{os::fd::BorrowedFd, sync::atomic::Ordering::Relaxed};
 
 use rustix::io::ReadWriteFlags;
 use transom_wire::{Handle, ops::read::ReadIn};
 
 use crate::{
     Errno,
-    passthrough::{Passthrough, handles::OpenFile},
+    passthrough::Passthrough,
     server::{Context, GuestSlice, Patience},
     sysfd::vectored,
 };
@@ -20,8 +20,9 @@ impl Passthrough {
         data: &[GuestSlice<'_>],
     ) -> Result<usize, Errno> {
         let file = self.handles.file(Handle::from(arg.fh))?;
+        let fd = self.descriptor(&file, arg.flags.get());
         if ctx.patience == Patience::Try && !file.waits_to_read.load(Relaxed) {
-            match read_cached(&file, arg.offset.get(), data) {
+            match read_cached(fd, arg.offset.get(), data) {
                 // The file system cannot tell whether it would wait; tmpfs, which never does, is one of these.
                 Err(Errno::OPNOTSUPP) => file.waits_to_read.store(true, Relaxed),
                 // The end of a file that is open with O_DIRECT cannot be probed; if the request itself is wrong, the read that
@@ -30,14 +31,14 @@ impl Passthrough {
                 outcome => return outcome,
             }
         }
-        vectored::read_full(&file.fd, data, arg.offset.get(), ReadWriteFlags::empty())
+        vectored::read_full(fd, data, arg.offset.get(), ReadWriteFlags::empty())
     }
 }
 
 /// Reads what the host has in memory. Errors: EAGAIN where that is not all of it.
-fn read_cached(file: &OpenFile, offset_bytes: u64, data: &[GuestSlice<'_>]) -> Result<usize, Errno> {
+fn read_cached(fd: BorrowedFd<'_>, offset_bytes: u64, data: &[GuestSlice<'_>]) -> Result<usize, Errno> {
     let wanted: usize = data.iter().map(|slice| slice.len()).sum();
-    let done = vectored::read(&file.fd, data, offset_bytes, ReadWriteFlags::NOWAIT)?;
+    let done = vectored::read(fd, data, offset_bytes, ReadWriteFlags::NOWAIT)?;
     if done == wanted || done == 0 {
         return Ok(done);
     }
@@ -46,7 +47,7 @@ fn read_cached(file: &OpenFile, offset_bytes: u64, data: &[GuestSlice<'_>]) -> R
     let next_bytes = offset_bytes.checked_add(done as u64).ok_or(Errno::INVAL)?;
     // The last byte wanted is not filled yet, and so may be overwritten.
     let probe = last.offset(last.len() - 1).map_err(|_| Errno::FAULT)?;
-    match vectored::read(&file.fd, &[probe], next_bytes, ReadWriteFlags::NOWAIT)? {
+    match vectored::read(fd, &[probe], next_bytes, ReadWriteFlags::NOWAIT)? {
         0 => Ok(done),
         _ => Err(Errno::AGAIN),
     }

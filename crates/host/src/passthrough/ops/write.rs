@@ -1,9 +1,6 @@
 //! WRITE.
 
-use std::{
-    os::fd::{AsFd, BorrowedFd},
-    sync::atomic::Ordering::Relaxed,
-};
+use std::{os::fd::BorrowedFd, sync::atomic::Ordering::Relaxed};
 
 use rustix::{fs::OFlags, io::ReadWriteFlags};
 use transom_wire::{
@@ -34,7 +31,7 @@ impl Passthrough {
         self.drop_capabilities(&file.fd)?;
         let kills_set_id = write_flags.contains(WriteFlags::KILL_SUIDGID);
         let _guard = if kills_set_id { self.kill_set_id(&file.fd)? } else { None };
-        let fd = if is_cached { self.for_cached_pages(&file) } else { file.fd.as_fd() };
+        let fd = if is_cached { self.not_direct(&file) } else { self.descriptor(&file, arg.flags.get()) };
         let write = || vectored::write_full(fd, data, arg.offset.get(), flags);
         let written = match ctx.patience {
             Patience::MayBlock => write()?,

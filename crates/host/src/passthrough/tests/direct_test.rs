@@ -67,6 +67,27 @@ fn pages_of_the_cache_reach_a_file_that_is_open_with_o_direct() {
     }
 }
 
+/// Writes through an open file whose flags are `flags` now.
+fn write_by(guest: &Guest, fh: Handle, offset: u64, data: &[u8], flags: OFlags) -> Result<u32, Errno> {
+    guest.write_with(fh, offset, data, |arg| arg.flags = flags.bits().into())
+}
+
+#[test]
+fn a_program_that_takes_o_direct_back_writes_and_reads_what_is_not_aligned() {
+    let Some(dir) = strict_dir() else { return };
+    let guest = Guest::new(dir.path(), Config { writeback: false, ..config() });
+    let (entry, open) = guest.create(ROOT, "file", DIRECT).unwrap();
+    let fh = open.fh.into();
+    // As dd writes: whole blocks, and the rest without O_DIRECT.
+    assert_eq!(write_by(&guest, fh, 0, b"unaligned", DIRECT), Err(Errno::INVAL));
+    assert_eq!(write_by(&guest, fh, 0, b"unaligned", OFlags::RDWR), Ok(9));
+    assert_eq!(guest.read_by(fh, 2, 5, OFlags::RDWR).unwrap(), b"align");
+    guest.release(node(&entry), fh);
+    assert_eq!(fs::read(dir.path().join("file")).unwrap(), b"unaligned");
+    let fh = guest.open(node(&entry), OFlags::RDONLY | OFlags::DIRECT).unwrap();
+    assert_eq!(guest.read_by(fh, 2, 5, OFlags::RDONLY).unwrap(), b"align");
+}
+
 #[test]
 fn what_is_not_of_the_cache_goes_by_o_direct_and_sees_what_the_cache_wrote() {
     let Some(dir) = strict_dir() else { return };
@@ -75,8 +96,8 @@ fn what_is_not_of_the_cache_goes_by_o_direct_and_sees_what_the_cache_wrote() {
     let fh = open.fh.into();
     assert_eq!(write_back(&guest, fh, 0, &[1; 8192]), Ok(8192));
     // What a program does with O_DIRECT is refused as on the host.
-    assert_eq!(guest.write(fh, 1, b"x"), Err(Errno::INVAL));
-    assert_eq!(guest.read(fh, 1, 5), Err(Errno::INVAL));
+    assert_eq!(write_by(&guest, fh, 1, b"x", DIRECT), Err(Errno::INVAL));
+    assert_eq!(guest.read_by(fh, 1, 5, DIRECT), Err(Errno::INVAL));
     assert_eq!(write_back(&guest, fh, 1, b"x"), Ok(1));
     // Another direct descriptor, and one without.
     let host = fs::File::from(rustix::fs::open(dir.path().join("file"), DIRECT, 0.into()).unwrap());
@@ -129,7 +150,7 @@ fn a_direct_read_ends_where_the_file_ends() {
     let guest = Guest::new(dir.path(), config());
     fs::write(dir.path().join("file"), [3; 5000]).unwrap();
     let fh = guest.open(guest.walk("file").unwrap(), DIRECT).unwrap();
-    assert_eq!(guest.read(fh, 0, 8192).unwrap(), [3; 5000]);
-    assert_eq!(guest.read(fh, 4096, 4096).unwrap(), [3; 904]);
-    assert_eq!(guest.read(fh, 8192, 4096).unwrap(), b"");
+    assert_eq!(guest.read_by(fh, 0, 8192, DIRECT).unwrap(), [3; 5000]);
+    assert_eq!(guest.read_by(fh, 4096, 4096, DIRECT).unwrap(), [3; 904]);
+    assert_eq!(guest.read_by(fh, 8192, 4096, DIRECT).unwrap(), b"");
 }

@@ -181,7 +181,13 @@ impl Guest {
     }
 
     pub(super) fn read(&self, fh: Handle, offset: u64, size: u32) -> Result<Vec<u8>, Errno> {
-        self.call(Opcode::Read, NodeId(0), &[read_in(fh, offset, size).as_bytes()], size as usize)
+        self.read_by(fh, offset, size, OFlags::empty())
+    }
+
+    /// Reads through an open file whose flags are `flags` now.
+    pub(super) fn read_by(&self, fh: Handle, offset: u64, size: u32, flags: OFlags) -> Result<Vec<u8>, Errno> {
+        let arg = ReadIn { flags: flags.bits().into(), ..read_in(fh, offset, size) };
+        self.call(Opcode::Read, NodeId(0), &[arg.as_bytes()], size as usize)
     }
 
     pub(super) fn write(&self, fh: Handle, offset: u64, data: &[u8]) -> Result<u32, Errno> {

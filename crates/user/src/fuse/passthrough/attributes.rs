@@ -9,8 +9,9 @@
 //!
 //! 1. Attributes with set-id bits expire at once, so that every execve(2) asks for them first.
 //! 2. The file is *suspect* if it was open for writing since then. The first OPEN to execute a suspect file fails with
-//!    ESTALE. The kernel then looks the path up again, asks for the attributes again, and opens again. If the file was not opened
-//!    for writing in between, no write can have made the kernel drop that answer, so it has the mode that the file has now.
+//!    ESTALE. The kernel then looks the path up again, asks for the attributes again, and opens again. Without a writer in between
+//!    the kernel keeps that answer, so its mode is current. Only the task that was answered ESTALE is known to have got so far:
+//!    another one may have asked before the write.
 //! 3. A file whose set-id bits were told is open either to execute or to write: the other OPEN fails with ETXTBSY, as execve(2)
 //!    and open(2) do on any file system, but without the gap between the OPEN and the kernel's own lock.
 //! 4. Where both are open already when the bits come, they are left out of the reply.
@@ -32,6 +33,8 @@ use super::inodes::Access;
 
 /// Of the flags of an open file: it is for execve(2) (`__FMODE_EXEC`). open(2) does not let programs set it.
 const FMODE_EXEC: u32 = 0x20;
+/// The pid of a task outside of the pid namespace in which `/dev/fuse` was opened.
+const UNKNOWN_PID: u32 = 0;
 /// Tasks of one suspect file that are expected to open it again; more of them at once see ESTALE.
 const RETRIES_MAX: usize = 16;
 pub(super) const SET_ID: u32 = libc::S_ISUID | libc::S_ISGID;
@@ -103,6 +106,13 @@ impl File {
         self.retries.clear();
     }
 
+    fn expect_retry(&mut self, pid: u32) {
+        if self.retries.len() == RETRIES_MAX {
+            self.retries.remove(0);
+        }
+        self.retries.push(pid);
+    }
+
     fn is_unused(&self) -> bool {
         self.lookups == 0 && self.writers == 0 && self.executors == 0
     }
@@ -117,6 +127,9 @@ impl File {
 
 impl Attributes {
     /// Task `pid` opens `nodeid`; what is allowed is counted as open until [`Self::close`].
+    ///
+    /// `pid` is 0 for every task outside of the pid namespace of this process. One of them cannot be told from another, so a
+    /// suspect file is executed by none of them.
     pub(super) fn open(&mut self, nodeid: NodeId, mode: OpenMode, pid: u32) -> Verdict {
         let is_for_writing = mode.access() == Access::Write;
         if !is_for_writing && !mode.is_for_executing() {
@@ -130,11 +143,8 @@ impl Attributes {
             }
             if is_for_writing {
                 file.suspect();
-            } else if file.is_suspect && !file.retries.contains(&pid) {
-                if file.retries.len() == RETRIES_MAX {
-                    file.retries.remove(0);
-                }
-                file.retries.push(pid);
+            } else if file.is_suspect && (pid == UNKNOWN_PID || !file.retries.contains(&pid)) {
+                file.expect_retry(pid);
                 return Verdict::Stale;
             } else {
                 file.is_suspect = false;

@@ -124,3 +124,17 @@ fn tasks_that_wait_for_another_try_have_a_bound() {
     }
     assert!(attributes.files[&FILE].retries.len() <= RETRIES_MAX);
 }
+
+#[test]
+fn a_task_of_another_pid_namespace_is_never_taken_for_the_one_that_asked_again() {
+    let mut attributes = known(SET_UID);
+    attributes.open(FILE, WRITE, OTHER);
+    attributes.close(FILE, WRITE);
+    for _ in 0..3 {
+        assert_eq!(attributes.open(FILE, EXECUTE, UNKNOWN_PID), Verdict::Stale);
+    }
+    assert_eq!(attributes.open(FILE, EXECUTE, ONE), Verdict::Stale);
+    assert_eq!(attributes.open(FILE, EXECUTE, ONE), Verdict::Open);
+    attributes.close(FILE, EXECUTE);
+    assert_eq!(attributes.open(FILE, EXECUTE, UNKNOWN_PID), Verdict::Open, "the kernel has the mode now");
+}
