@@ -13,23 +13,27 @@ use std::os::fd::RawFd;
 use std::path::PathBuf;
 use transom_host::{idmap::Rule, passthrough::MAX_INODES, window::DaxPolicy};
 
+/// What `--help` begins with.
+const LONG_ABOUT: &str = "\
+Shares a directory of this machine with virtual machines, as a vhost-user-fs back end.
+
+A virtual machine monitor connects to the socket; its guest mounts the share with its own virtiofs driver:
+
+    transomd --socket-path /run/share.sock --shared-dir /srv/share &
+    qemu-system-x86_64 … -machine memory-backend=m \\
+        -object memory-backend-memfd,id=m,size=2G,share=on \\
+        -chardev socket,id=c,path=/run/share.sock \\
+        -device vhost-user-fs-pci,chardev=c,tag=share
+    mount -t virtiofs share /mnt                          (in the guest)
+
+The guest's memory has to be shared with the daemon, hence the memory backend with share=on.";
+
 /// Shares a directory of this machine with virtual machines, as a vhost-user-fs back end.
-///
-/// A virtual machine monitor connects to the socket; its guest mounts the share with its own virtiofs driver:
-///
-///     transomd --socket-path /run/share.sock --shared-dir /srv/share &
-///     qemu-system-x86_64 … -machine memory-backend=m \
-///         -object memory-backend-memfd,id=m,size=2G,share=on \
-///         -chardev socket,id=c,path=/run/share.sock \
-///         -device vhost-user-fs-pci,chardev=c,tag=share
-///     mount -t virtiofs share /mnt                          (in the guest)
-///
-/// The guest's memory has to be shared with the daemon, hence the memory backend with share=on.
 #[derive(Debug, Clone, Parser)]
 #[command(
     name = "transomd",
     version,
-    verbatim_doc_comment,
+    long_about = LONG_ABOUT,
     args_override_self = true,
     arg_required_else_help = true,
     override_usage = "transomd --shared-dir DIR (--socket-path PATH | --fd N) [OPTIONS]"
