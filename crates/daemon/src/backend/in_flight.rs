@@ -70,7 +70,7 @@ impl InFlight {
         Ok(Ticket(self.clone()))
     }
 
-    /// Gives the chain back to the driver, which may offer it again; to be called before the driver can see that.
+    /// Returns the chain to the driver, which may offer it again. To be called before the driver can see the used entry.
     pub(super) fn give_back(&self, head: u16) {
         let (word, bit) = self.bit(head);
         word.fetch_and(!bit, Relaxed);

@@ -120,7 +120,7 @@ pub trait PageTables: Send + Sync {
 /// What a request did to bytes that may have been stored to and not flushed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// The file ends after so many bytes, or did for a moment.
+    /// The file ends after this many bytes, or did for a moment.
     Cut {
         /// Its length.
         len_bytes: u64,

@@ -26,7 +26,7 @@ use crate::{
 /// More than a thread yields while it polls before it would sleep.
 const YIELDS: u64 = 1000;
 
-/// A platform on which the reply comes only after others had the processor often enough: one of them gives back a lock that the
+/// A platform on which the reply comes only after others had the processor often enough: one of them releases a lock that the
 /// request waits for.
 struct Cooperative {
     fake: Arc<Fake>,

@@ -179,7 +179,7 @@ impl Locks {
         }
     }
 
-    /// Gives back what `owner` has locked of `range`. Errors: ENOLCK where a part of a lock is to go, at the limit.
+    /// Unlocks `range` for `owner`. Errors: ENOLCK where that splits a lock and there are as many locks as may be.
     pub fn unset(&self, inode: NodeId, owner: LockOwner, range: FileRange) -> Result<(), Errno> {
         self.owners.unlock(inode, owner, range)
     }
@@ -203,18 +203,18 @@ impl Locks {
         self.waiters.wait(unique, || rustix::fs::flock(&handle, operation))
     }
 
-    /// Gives back all POSIX locks that `owner` has on `inode`: FLUSH, and RELEASE with an owner. Cheap without locks.
+    /// Releases all POSIX locks that `owner` has on `inode`: FLUSH, and RELEASE with an owner. Cheap without locks.
     pub fn release_owner(&self, inode: NodeId, owner: LockOwner) {
         self.owners.release(inode, owner);
     }
 
-    /// Gives back the POSIX locks of owners that have locked `inode` through no other open file than `file`, through which no
+    /// Releases the POSIX locks of owners that have locked `inode` through no other open file than `file`, through which no
     /// more are taken: RELEASE.
     pub fn release_file(&self, inode: NodeId, file: &LockingFile) {
         self.owners.release_file(inode, file);
     }
 
-    /// Gives back all POSIX locks on `inode`: the guest has forgotten it. Cheap without locks.
+    /// Releases all POSIX locks on `inode`: the guest has forgotten it. Cheap without locks.
     pub fn release_inode(&self, inode: NodeId) {
         self.owners.release_inode(inode);
     }

@@ -287,7 +287,7 @@ impl Owners {
         };
         for holder in holders {
             // Closing the description is not enough: a thread that waits has it open too, and so has a process that is just
-            // being started. What a waiter gets from now on, it gives back itself, since it is not in the table any more.
+            // being started. A lock that a waiter gets from now on, the waiter releases itself, since it is not in the table any more.
             if let Err(errno) = ofd::unlock(&holder.description().fd, FileRange::ALL) {
                 tracing::warn!(%errno, "locks of an owner that has ended stay until its last waiter leaves");
             }

@@ -17,7 +17,7 @@ pub(super) struct Batch {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Entry<'a> {
     pub(super) ino: u64,
-    /// Where the stream goes on behind it.
+    /// Where the stream continues after it.
     pub(super) off: u64,
     /// As in `d_type`.
     pub(super) type_: u8,
@@ -50,14 +50,14 @@ impl Batch {
         Some(Entry { ino: u64::from_ne_bytes(*ino), off: u64::from_ne_bytes(*off), type_, name })
     }
 
-    /// Removes the first entry and returns where the stream goes on behind it.
+    /// Removes the first entry and returns where the stream continues after it.
     pub(super) fn remove_first(&mut self) -> Option<u64> {
         let Entry { off, name, .. } = self.first()?;
         self.first += HEAD_LEN + name.len();
         Some(off)
     }
 
-    /// Gives back memory that holds no entry; returns the bytes that are left.
+    /// Frees memory that holds no entry, and returns the number of bytes left.
     pub(super) fn shrink(&mut self) -> usize {
         self.bytes.drain(..std::mem::take(&mut self.first));
         self.bytes.shrink_to_fit();

@@ -81,7 +81,7 @@ impl Stage {
 
     /// Waits until a FUSE mount's requests are answered.
     ///
-    /// Of an open file's end the daemon hears after close(2) has returned, and gives back locks only then.
+    /// The daemon learns of a close after close(2) has returned, and releases locks only then.
     pub(super) fn settle(&self) -> anyhow::Result<()> {
         self.ground.requests.as_ref().map_or(Ok(()), |requests| requests.wait())
     }

@@ -1,4 +1,4 @@
-//! Locks as a guest's kernel asks for them: who has them, until when, and what the host sees of it.
+//! Locks as a guest's kernel requests them: who holds them, for how long, and what the host sees.
 
 use std::path::Path;
 

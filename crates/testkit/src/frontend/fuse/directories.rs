@@ -18,7 +18,7 @@ use super::{
 pub struct Entry {
     /// The inode number.
     pub ino: u64,
-    /// Where the stream goes on behind it.
+    /// Where the stream continues after it.
     pub off: u64,
     /// As in `d_type`.
     pub type_: u32,
