@@ -207,12 +207,9 @@ pub(super) fn with_lock(outcome: Outcome, found: Lock, pid: i32) -> Outcome {
     match found.kind {
         crate::client::LockKind::None => outcome.with("lock", "none"),
         kind => {
-            let owner = match pid {
-                -1 => "a description",
-                0 => "an unknown process",
-                _ => "a process",
-            };
-            outcome.with("lock", format!("{kind:?} {}+{}", found.start, found.len)).with("lock-owner", owner)
+            let owner = if pid == -1 { "a description" } else { "a process" };
+            let outcome = outcome.with("lock", format!("{kind:?} {}+{}", found.start, found.len));
+            outcome.with("lock-owner", owner).with("lock-owner-is-known", pid != 0)
         }
     }
 }
