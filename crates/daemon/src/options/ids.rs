@@ -61,8 +61,8 @@ impl FromStr for Owner {
     }
 }
 
-/// One owner for everything: whatever a guest creates or gives away belongs to `host` on the host, and whatever the guest
-/// sees belongs to `guest`.
+/// One owner for everything: a file that a guest creates, or whose owner it changes, belongs to `host` on the host, and
+/// every file that the guest sees belongs to `guest`.
 ///
 /// This translates ids and takes no rights away: what the guest opens, changes and removes is accessed with the rights of
 /// the daemon, whoever owns it on the host.
