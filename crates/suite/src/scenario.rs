@@ -93,6 +93,10 @@ const ALWAYS: [&str; 4] =
 /// The same, of options that are only ours.
 const OWN: [&str; 1] = ["--birth-times"];
 
+/// The peer loses a race when it holds inodes by file handles: it answers ESTALE if another caller replaces a file between
+/// LOOKUP and OPEN. Descriptors keep the replaced file.
+const PEER: [&str; 1] = ["--inode-file-handles=never"];
+
 /// What programs with locks need.
 const LOCKS: [&str; 2] = ["--posix-lock", "--flock"];
 
@@ -120,7 +124,10 @@ impl Scenario {
 
     /// The whole command line of the daemon but socket and directory.
     pub(crate) fn daemon_args(&self) -> Vec<&'static str> {
-        let own: &[&str] = if self.daemon == Daemon::Transomd { &OWN } else { &[] };
+        let own: &[&str] = match self.daemon {
+            Daemon::Transomd => &OWN,
+            Daemon::Virtiofsd => &PEER,
+        };
         let locks: &[&str] = if matches!(self.job, Job::TwoCallers(_)) { &LOCKS } else { &[] };
         ALWAYS.iter().chain(own).chain(locks).chain(self.options).copied().collect()
     }
