@@ -32,11 +32,7 @@ pub(crate) struct MountArgs {
     #[command(flatten)]
     from: Source,
 
-    /// Options as in fstab: ro, nosuid, passthrough, reconnect[=SECONDS], io_uring, threads=N and others; may be given
-    /// several times
-    ///
-    /// io_uring lets the kernel hand requests over by io_uring where it offers that: Linux 6.14, and root has written Y to
-    /// /sys/module/fuse/parameters/enable_uring before.
+    /// Options as in fstab: ro, nosuid, passthrough, reconnect[=SECONDS], threads=N and others; may be given several times
     #[arg(short = 'o', value_name = "OPTIONS", allow_hyphen_values = true)]
     options: Vec<String>,
 

@@ -94,10 +94,9 @@ pub(super) fn filter_reply(body: &[u8], offered: InitFlags, passes: bool, page_l
 }
 
 /// What the kernel and the mount agree on without the daemon, of what the kernel has `offered`: that an aborted connection can be
-/// told from an unmounted one, and, with `by_ring`, that requests come by io_uring.
-pub(super) fn own_flags(offered: InitFlags, by_ring: bool) -> InitFlags {
-    let rings = InitFlags::OVER_IO_URING | InitFlags::INIT_EXT;
-    (offered & InitFlags::ABORT_ERROR) | if by_ring { rings } else { InitFlags::empty() }
+/// told from an unmounted one.
+pub(super) fn own_flags(offered: InitFlags) -> InitFlags {
+    offered & InitFlags::ABORT_ERROR
 }
 
 /// `answer`, of [`filter_reply`], with `flags` added.
@@ -186,27 +185,9 @@ mod tests {
     }
 
     #[test]
-    fn rings_are_never_offered_to_the_daemon_and_told_to_the_kernel_however_short_the_answer() {
-        let mut body = request(InitFlags::all());
-        let offered = filter_request(&mut body, false);
-        assert!(!offered.contains(InitFlags::OVER_IO_URING));
-        let told = |body: &[u8]| {
-            let (answer, _) = filter_reply(body, offered, false, 4096).unwrap();
-            let out = InitOut::read_from_bytes(&with_flags(&answer, own_flags(InitFlags::empty(), true))).unwrap();
-            (taken(&out), out.max_write.get())
-        };
-        let rings = InitFlags::OVER_IO_URING | InitFlags::INIT_EXT;
-        assert_eq!(told(&[0; OUT_COMPAT_LEN]), (rings, 0));
-        let flags = (InitFlags::ASYNC_READ.bits() as u32).into();
-        let out = InitOut { flags, max_write: 8192.into(), ..InitOut::default() };
-        assert_eq!(told(out.as_bytes()), (rings | InitFlags::ASYNC_READ, 8192));
-    }
-
-    #[test]
     fn aborts_are_told_from_unmounting_where_the_kernel_can() {
-        let flags = |offered| own_flags(offered, false);
-        assert_eq!(flags(InitFlags::all()), InitFlags::ABORT_ERROR);
-        assert_eq!(flags(InitFlags::all() - InitFlags::ABORT_ERROR), InitFlags::empty());
+        assert_eq!(own_flags(InitFlags::all()), InitFlags::ABORT_ERROR);
+        assert_eq!(own_flags(InitFlags::all() - InitFlags::ABORT_ERROR), InitFlags::empty());
         let answer = with_flags(&[0; OUT_COMPAT_LEN], InitFlags::ABORT_ERROR);
         assert_eq!(taken(&InitOut::read_from_bytes(&answer).unwrap()), InitFlags::ABORT_ERROR);
     }

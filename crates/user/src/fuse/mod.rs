@@ -36,7 +36,6 @@ mod shared;
 mod single;
 mod sleep;
 mod slots;
-mod uring;
 
 use std::{
     fs, io,
@@ -59,7 +58,6 @@ pub use notify::{Notifier, Stale};
 pub use options::{OptionError, Options};
 pub use passthrough::{Obstacle, PassthroughCounts};
 pub use reconnect::Unfit;
-pub use uring::NoRings;
 
 /// A share in the tree of directories, until this is dropped.
 ///
@@ -70,7 +68,6 @@ pub struct Mount {
     /// Threads that carry requests.
     lanes: usize,
     threads: Vec<JoinHandle<()>>,
-    io_uring: Result<(), NoRings>,
 }
 
 /// Ends a mount that somebody else waits for.
@@ -226,11 +223,6 @@ impl Mount {
     pub fn passthrough(&self) -> Result<PassthroughCounts, Obstacle> {
         let Some(shared) = self.served().shared() else { return Ok(PassthroughCounts::default()) };
         shared.passthrough.obstacle().map_or_else(|| Ok(shared.passthrough.counts()), Err)
-    }
-
-    /// Errors: why requests do not come by io_uring, but by read(2).
-    pub fn io_uring(&self) -> Result<(), NoRings> {
-        self.io_uring
     }
 
     fn served(&self) -> &Arc<Served> {

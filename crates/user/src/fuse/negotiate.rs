@@ -7,7 +7,6 @@ use transom_guest::ring::Used;
 use transom_wire::{
     Opcode,
     header::{InHeader, OutHeader},
-    ops::init::InitFlags,
 };
 use zerocopy::FromBytes as _;
 
@@ -35,9 +34,8 @@ pub enum InitError {
 }
 
 impl Lane {
-    /// Sends INIT, which waits to be read, and gives the daemon's answer to it to the kernel; tells whether the kernel's requests
-    /// then come by rings, which `has_rings` says are there. Blocks, up to `wait_max`.
-    pub(super) fn negotiate(&mut self, wait_max: Duration, has_rings: bool) -> Result<bool, InitError> {
+    /// Sends the kernel's INIT to the daemon and the daemon's answer to the kernel. Blocks for at most `wait_max`.
+    pub(super) fn negotiate(&mut self, wait_max: Duration) -> Result<(), InitError> {
         let deadline = Deadline::new(wait_max);
         let mut sleep = Sleep::new(self)?;
         let slot = self.slots.take().ok_or(InitError::Nonsense)?;
@@ -53,8 +51,7 @@ impl Lane {
         let passthrough = &self.shared.passthrough;
         let offered = init::offered(body);
         let passes = passthrough.is_possible(offered);
-        let by_ring = has_rings && offered.contains(InitFlags::OVER_IO_URING);
-        let own_flags = init::own_flags(offered, by_ring);
+        let own_flags = init::own_flags(offered);
         let offered = init::filter_request(body, passes);
         self.memory.memory.write(offset, &request);
         self.send(slot, &header, len);
@@ -71,8 +68,7 @@ impl Lane {
         let answer = init::with_flags(&answer, own_flags);
         let len = (size_of::<OutHeader>() + answer.len()) as u32;
         let reply = OutHeader { len: len.into(), error: 0.into(), unique: header.unique };
-        self.kernel.write(&reply, &answer).map_err(|errno| InitError::End(End::Kernel(errno)))?;
-        Ok(by_ring)
+        self.kernel.write(&reply, &answer).map_err(|errno| InitError::End(End::Kernel(errno)))
     }
 
     fn read_init(&self, slot: u16, sleep: &mut Sleep, deadline: &Deadline) -> Result<usize, InitError> {

@@ -29,8 +29,6 @@ pub struct Options {
     /// The process that mounts should not use files of the mount itself then: starting a daemon closes its copies of them, which
     /// waits for a write that waits for the daemon.
     pub reconnect: Option<Duration>,
-    /// Requests come by io_uring rather than by read(2), where [`Mount::io_uring`](super::Mount::io_uring) does not say why not.
-    pub io_uring: bool,
 }
 
 /// How long a mount goes without a daemon unless told otherwise: longer than an upgrade takes.
@@ -50,7 +48,6 @@ impl Default for Options {
             poll_max_ns: 100_000,
             passthrough: false,
             reconnect: None,
-            io_uring: false,
         }
     }
 }
@@ -84,8 +81,6 @@ impl Options {
             "allow_other" => self.allow_other = true,
             "passthrough" => self.passthrough = true,
             "reconnect" => self.reconnect = Some(RECONNECT_DEFAULT),
-            "io_uring" => self.io_uring = true,
-            "no_io_uring" => self.io_uring = false,
             "default_permissions" => self.default_permissions = true,
             "no_default_permissions" => self.default_permissions = false,
             "defaults" | "auto" | "noauto" | "nofail" | "_netdev" | "user" | "nouser" | "users" | "owner" | "group" => {
@@ -239,10 +234,6 @@ mod tests {
         let mut options = Options::default();
         options.parse("ro,rw,noexec").unwrap();
         assert_eq!(options.flags, MountFlags::NOEXEC);
-        options.parse("io_uring").unwrap();
-        assert!(options.io_uring);
-        options.parse("no_io_uring").unwrap();
-        assert!(!options.io_uring);
     }
 
     #[test]

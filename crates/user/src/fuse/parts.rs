@@ -12,7 +12,7 @@ use transom_pace::{Pace, Watchers};
 use transom_wire::config::QUEUE_FIRST_REQUEST;
 
 use super::{
-    Mount, MountError, NoRings, Options, Stopper,
+    Mount, MountError, Options, Stopper,
     attach::Place,
     backlog::Backlog,
     company::Company,
@@ -26,7 +26,6 @@ use super::{
     shared::Shared,
     single::Single,
     slots::Slots,
-    uring::Rings,
 };
 use crate::{arena::Arena, mount::Builder, transport::VhostUser, window::WindowUse};
 
@@ -116,19 +115,16 @@ impl Parts {
         let backlog = Arc::new(Backlog::default());
         let reconnect = options.reconnect.map(|_| Reconnect::new()).transpose().map_err(MountError::Threads)?;
         let reconnect = reconnect.map(Arc::new);
-        let uring = Rings::new(&options, self.rings.len() as u16, self.chains_max, &self.memory);
         let shared = self.share(&options, Arc::clone(&backlog), reconnect.clone());
         let (shared, mut lane) = shared.map_err(MountError::Threads)?;
         let served = Arc::new(Served::new(Arc::clone(&shared)));
         // Dropped on an error, which unmounts.
         let stopper = Stopper { served: Arc::clone(&served), place: Arc::new(Mutex::new(Some(place))) };
-        let mut mount = Mount { stopper, path, lanes: 0, threads: Vec::new(), io_uring: Ok(()) };
+        let mut mount = Mount { stopper, path, lanes: 0, threads: Vec::new() };
         let mut kernels = vec![Arc::new(kernel)];
         let gone = DeviceError::Transport(transom_guest::transport::TransportError::Gone);
         let mut first = lane(Arc::clone(&kernels[0])).ok_or(gone)?;
-        let by_ring = first.negotiate(INIT_MAX, uring.is_ok())?;
-        let uring = uring.and_then(|uring| by_ring.then_some(uring).ok_or(NoRings::Kernel));
-        mount.io_uring = uring.as_ref().map(|_| ()).map_err(|why| *why);
+        first.negotiate(INIT_MAX)?;
         let mut lanes = vec![first];
         loop {
             let kernel = Arc::new(kernels[0].another().map_err(MountError::Threads)?);
@@ -147,14 +143,7 @@ impl Parts {
             return Ok(mount);
         }
         drop(kernels);
-        match uring {
-            Ok(uring) => {
-                uring.carry(lanes).try_for_each(|lane| mount.spawn(lane.name(), move || lane.run()))?;
-            }
-            Err(_) => {
-                lanes.into_iter().try_for_each(|lane| mount.spawn(lane.name(), move || drop(lane.run())))?;
-            }
-        }
+        lanes.into_iter().try_for_each(|lane| mount.spawn(lane.name(), move || drop(lane.run())))?;
         Ok(mount)
     }
 }

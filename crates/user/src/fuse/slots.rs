@@ -58,11 +58,6 @@ impl Slots {
         Some((index * 64) as u16 + bit as u16)
     }
 
-    /// Leaves only the first `count` and the one behind them to spare. All are free, and the rest is the caller's.
-    pub(super) fn keep(&mut self, count: u16) {
-        *self = Self::new(self.start, count.min(self.count));
-    }
-
     pub(super) fn has_free(&self) -> bool {
         self.free.iter().any(|word| *word != 0)
     }
@@ -86,26 +81,6 @@ impl Slots {
         let behind = (REQUEST_OFFSET + request_len).next_multiple_of(PAGE);
         let offset = behind + PAGE - size_of::<OutHeader>();
         Room { offset: self.offset(slot) + offset, len_bytes: SLOT_LEN - offset }
-    }
-
-    /// Where `slot` begins in the memory: a page before its data.
-    pub(super) fn start(&self, slot: u16) -> usize {
-        self.offset(slot)
-    }
-
-    /// Where the data of a request in `slot` begins, on a page; behind it lie [`DATA_LEN_MAX`] bytes at least.
-    pub(super) fn data(&self, slot: u16) -> usize {
-        self.offset(slot) + PAGE
-    }
-
-    /// What is left for a reply whose data is to lie where [`Self::data`] says: the longest.
-    pub(super) fn room_at_data(&self, slot: u16) -> Room {
-        Room { offset: self.data(slot) - size_of::<OutHeader>(), len_bytes: size_of::<OutHeader>() + DATA_LEN_MAX }
-    }
-
-    /// What is left for the reply to a request with `data_len` bytes of data, at most [`DATA_LEN_MAX`].
-    pub(super) fn room_behind_data(&self, slot: u16, data_len: usize) -> Room {
-        self.room(slot, WRITE_HEAD_LEN + data_len)
     }
 
     fn offset(&self, slot: u16) -> usize {
@@ -145,27 +120,6 @@ mod tests {
             assert!((room.offset + size_of::<OutHeader>()).is_multiple_of(PAGE));
             assert!(room.offset >= slots.request(3) + request_len);
         }
-    }
-
-    #[test]
-    fn where_a_reply_lies_behind_the_data_of_its_request_all_of_it_can_be_moved_to_there() {
-        let slots = Slots::new(PAGE, 4);
-        for data_len in [1, PAGE, PAGE + 1, DATA_LEN_MAX] {
-            let (data, room) = (slots.data(2), slots.room_behind_data(2, data_len));
-            assert!(room.offset >= data + data_len && room.len_bytes <= size_of::<OutHeader>() + DATA_LEN_MAX);
-            assert!(room.offset + room.len_bytes <= slots.start(3));
-        }
-        let room = slots.room_at_data(2);
-        assert_eq!(room.offset + size_of::<OutHeader>(), slots.data(2));
-        assert!(room.offset + room.len_bytes <= slots.start(3));
-    }
-
-    #[test]
-    fn slots_that_are_kept_are_the_first_and_the_one_to_spare_lies_behind() {
-        let mut slots = Slots::new(0, 100);
-        slots.keep(2);
-        assert_eq!([slots.take(), slots.take(), slots.take()], [Some(0), Some(1), None]);
-        assert_eq!(slots.spare(), 2);
     }
 
     proptest! {

@@ -14,7 +14,6 @@ mod restore;
 mod rights;
 mod set_id;
 mod times;
-mod uring;
 
 use std::{
     fs, io,
