@@ -15,14 +15,14 @@ use std::{
     time::Duration,
 };
 
-use ground::{Paths, Share};
+use ground::{Directories, Paths};
 use tempfile::TempDir;
 use transom_conformance::{
     cases, compare,
     report::{Report, Status},
     runner::{self, Directory, Ground},
 };
-use transom_user::{daemon::Program, mount::Mount};
+use transom_user::{daemon::Program, share::Share};
 use transom_vm::{
     packages::{Cache, OnStderr, Packages},
     peer::c_virtiofsd,
@@ -109,14 +109,14 @@ fn acl_cases_by_paths_give_what_the_bare_directory_gives() {
 
 fn compare_with_oracle(program: &Program, lists: &[&str]) {
     let (dir, mount) = mount(program);
-    judge(&run(Arc::new(Share::new(&mount))), lists);
+    judge(&run(Arc::new(Directories::new(&mount))), lists);
     drop(dir);
 }
 
 /// A share on the disk, which goes with the directory.
-fn mount(program: &Program) -> (TempDir, Mount) {
+fn mount(program: &Program) -> (TempDir, Share) {
     let dir = common::on_disk();
-    let mount = Mount::builder().shared_dir(dir.path()).daemon(program.clone()).connect().unwrap();
+    let mount = Share::builder().shared_dir(dir.path()).daemon(program.clone()).connect().unwrap();
     (dir, mount)
 }
 
