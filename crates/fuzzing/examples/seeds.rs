@@ -1,8 +1,8 @@
-//! Writes the inputs that fuzzing begins with to the fuzzers' corpora: `cargo run -p transom-testkit --example seeds`.
+//! Writes the inputs that fuzzing begins with to the fuzzers' corpora: `cargo run -p transom-fuzzing --example seeds`.
 
 use std::{fs, path::Path};
 
-use transom_testkit::fuzzing::seeds;
+use transom_fuzzing::seeds;
 
 fn main() -> anyhow::Result<()> {
     let targets = [

@@ -8,7 +8,7 @@ use super::{
     decode::{init, message},
     input::Input,
 };
-use crate::memfs::{Limits, MemFs};
+use transom_conformance::memfs::{Limits, MemFs};
 
 /// So little that an input reaches every limit.
 const LIMITS: Limits = Limits { inodes: 24, bytes: 64 << 10, file_bytes: 16 << 10, handles: 6 };

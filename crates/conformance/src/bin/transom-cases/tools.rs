@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
-use transom_testkit::{
+use transom_conformance::{
     compare,
     fsx::{self, Limits, Settings},
     programs, tools,

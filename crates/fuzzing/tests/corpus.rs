@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use transom_testkit::fuzzing::{decode, guest, requests, seeds, seeds::Seed};
+use transom_fuzzing::{decode, guest, requests, seeds, seeds::Seed};
 
 /// Bytes of all corpora together; they are part of every clone.
 const CORPORA_BYTES_MAX: u64 = 1 << 20;

@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
-use transom_testkit::report::{self, Report, Summary};
-use transom_testkit::runner::{self, Directory, Ground};
-use transom_testkit::{cases, compare, pjdfstest};
+use transom_conformance::report::{self, Report, Summary};
+use transom_conformance::runner::{self, Directory, Ground};
+use transom_conformance::{cases, compare, pjdfstest};
 
 /// File-system cases that run on any directory; without a command, runs them.
 #[derive(Parser)]
@@ -109,7 +109,7 @@ fn main() -> ExitCode {
         Some(Command::Pjdfstest(args)) => suite(&args),
         Some(Command::Fsx(args)) => tools::fsx(&args),
         Some(Command::TwoCallers(args)) => tools::programs(&args),
-        Some(Command::Caller { id }) => transom_testkit::programs::serve(id).map(|()| true),
+        Some(Command::Caller { id }) => transom_conformance::programs::serve(id).map(|()| true),
         Some(Command::Tool(tool)) => tools::run(&tool),
         None => run(&cli.run),
     };

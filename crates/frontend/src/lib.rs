@@ -4,6 +4,8 @@
 //! over it. Below them everything is open to misuse: [`message::Channel`] sends any bytes, [`ring::Ring`] writes any
 //! descriptor, [`ram::Ram`] any memory. [`window::Window`] maps what the back end asks for.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 pub mod fuse;
 pub mod message;
 pub mod queue;

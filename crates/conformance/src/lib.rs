@@ -1,4 +1,4 @@
-//! What the tests of every other crate stand on: the list of file-system cases, and pjdfstest beside it.
+//! What a file system must do: the list of file-system cases, and pjdfstest beside it.
 //!
 //! A case is written against [`client::Client`], so that one list runs on a bare directory (the oracle), in a Linux guest
 //! over any daemon, and on clients that never see a kernel. [`runner`] runs it, [`report`] writes the results,
@@ -6,8 +6,7 @@
 //!
 //! [`fsx`] does random things to one file, [`programs`] random things of two users to a tree, [`tools`] are what tests of coherence start in guests.
 //!
-//! For the daemon there are a guest and a VMM without either ([`frontend`]) and a file system in memory ([`memfs`]);
-//! [`fuzzing`] has what the fuzzers run.
+//! [`memfs`] is a file system in memory, for tests of servers and their clients.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
@@ -15,10 +14,8 @@ pub mod case;
 pub mod cases;
 pub mod client;
 pub mod compare;
-pub mod frontend;
 pub mod fs;
 pub mod fsx;
-pub mod fuzzing;
 pub mod memfs;
 pub mod pjdfstest;
 pub mod programs;

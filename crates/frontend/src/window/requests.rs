@@ -7,7 +7,7 @@ use std::{
 
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
-use crate::frontend::message::{HEADER_LEN, NEED_REPLY, REPLY, VERSION, header};
+use crate::message::{HEADER_LEN, NEED_REPLY, REPLY, VERSION, header};
 
 const SHARED_OBJECT_REMOVE: u32 = 7;
 const SHMEM_MAP: u32 = 9;

@@ -8,7 +8,7 @@ use std::{
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
 use super::*;
-use crate::frontend::message::{Channel, NEED_REPLY, VERSION, header, u64s};
+use crate::message::{Channel, NEED_REPLY, VERSION, header, u64s};
 
 const RANGE: u64 = 2 << 20;
 
