@@ -23,5 +23,6 @@ pub mod pjdfstest;
 pub mod programs;
 pub mod report;
 pub mod runner;
+pub mod stop;
 pub mod syscalls;
 pub mod tools;

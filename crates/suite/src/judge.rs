@@ -8,7 +8,8 @@ use transom_conformance::{
 
 use crate::{
     Verdict,
-    scenario::{Daemon, Guest, Job, Scenario},
+    job::Job,
+    scenario::{Daemon, Guest, Scenario},
 };
 
 /// The known differences of `scenario`.

@@ -34,12 +34,9 @@ use super::{
     poll::Poller,
     pool::Pool,
     shmem::{Requests, WINDOW_ID},
-    vring::Vring,
+    vring::{QUEUE_SIZE_MAX, Vring},
     worker::{Queue, WorkerState},
 };
-
-/// The largest queue: that of virtio 1.3 §2.7.
-pub(super) const QUEUE_SIZE_MAX: usize = 32768;
 
 /// The queue of FORGET and INTERRUPT (virtio 1.3 §5.11.2).
 const HIPRIO: usize = 0;

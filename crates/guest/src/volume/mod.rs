@@ -48,8 +48,9 @@ use ageing::Ageing;
 use locks::LocalLocks;
 use table::Table;
 
+pub use crate::cache::directories::Entry;
 pub use attributes::{SetAttributes, SetTime};
-pub use directory::{DirectoryStream, Entry};
+pub use directory::DirectoryStream;
 pub use inode::Inode;
 pub use locks::{Lock, LockKind, LockOwner};
 pub use open::OpenFile;
@@ -66,8 +67,8 @@ pub struct Volume<P: Platform> {
 pub(crate) struct Shared<P: Platform> {
     pub(crate) session: Session<P>,
     pub(crate) options: CacheOptions,
-    pub(crate) names: Names<P>,
-    pub(crate) memory: Memory<P>,
+    pub(crate) names: Names<P, Inode<P>>,
+    pub(crate) memory: Memory<P, Inode<P>>,
     listings: Listings,
     /// Where files are mapped, and which.
     window: Option<(Arc<Window<P>>, DaxOptions)>,

@@ -15,7 +15,10 @@ use transom_user::{
     share::Share,
 };
 
-use super::{Entries, How, MapHow, Opened, Place};
+use super::{
+    super::map_how::{Entries, MapHow},
+    How, Opened, Place,
+};
 use crate::workload::mapping::Mapping;
 
 const O_DIRECT: u32 = libc::O_DIRECT as u32;
