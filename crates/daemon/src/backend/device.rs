@@ -14,7 +14,7 @@ use transom_host::{
     window::{FileIdentity, Window},
 };
 use transom_pace::Watchers;
-use transom_wire::config::Config;
+use transom_wire::{config::Config, window::WINDOW_ID};
 use vhost::vhost_user::{
     Backend,
     message::{VhostUserProtocolFeatures, VhostUserShMemConfig, VhostUserVirtioFeatures},
@@ -33,7 +33,7 @@ use super::{
     monitor::Monitor,
     poll::Poller,
     pool::Pool,
-    shmem::{Requests, WINDOW_ID},
+    shmem::Requests,
     vring::{QUEUE_SIZE_MAX, Vring},
     worker::{Queue, WorkerState},
 };

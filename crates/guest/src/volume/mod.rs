@@ -32,6 +32,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use transom_wire::{
     NodeId,
     attr::{Attr, AttrFlags, EntryOut},
+    linux::{S_IFDIR, S_IFMT, S_IFREG},
     ops::{init::InitFlags, statfs::StatfsOut},
 };
 
@@ -41,7 +42,7 @@ use crate::{
         CacheOptions, Validity, attributes::Attributes, data::memory::Memory, directories::Listings, names::Names,
     },
     dax::{Dax, DaxOptions, Ranges, Window, WindowMemory, Worker},
-    session::{Caller, S_IFDIR, S_IFMT, S_IFREG, Session},
+    session::{Caller, Session},
     sync::{Mutex, rank},
 };
 use ageing::Ageing;

@@ -15,13 +15,13 @@ use transom_user::{
     share::Share,
 };
 
+use transom_wire::linux::O_DIRECT;
+
 use super::{
     super::map_how::{Entries, MapHow},
     How, Opened, Place,
 };
 use crate::workload::mapping::Mapping;
-
-const O_DIRECT: u32 = libc::O_DIRECT as u32;
 
 /// Guests in this process.
 pub struct Library {
