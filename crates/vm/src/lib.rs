@@ -12,6 +12,7 @@ pub mod agent;
 mod daemon;
 mod environment;
 mod error;
+mod event;
 mod initramfs;
 mod kernel;
 mod kvm;

@@ -16,6 +16,7 @@ mod holder;
 mod open_file;
 mod owners;
 mod ranges;
+mod record;
 mod signal;
 mod waiters;
 mod waits;
