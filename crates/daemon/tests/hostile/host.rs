@@ -19,7 +19,8 @@ use std::{
 
 use rustix::process::Pid;
 use transom_daemon::backend::{BackendConfig, Monitor, serve};
-use transom_host::{metrics::Gauges, server::Server};
+use transom_host::server::Server;
+use transom_metrics::Gauges;
 use transom_testkit::{
     frontend::{
         FrontEnd, Options,

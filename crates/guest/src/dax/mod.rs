@@ -38,7 +38,8 @@ pub use ranges::Ranges;
 pub use window::{Window, WindowCounts};
 pub(crate) use worker::Worker;
 
-/// The unit of mappings, in bytes: what Linux uses, and the most that a server may ask for as its alignment.
-pub const RANGE_LEN: u64 = 2 << 20;
+// A server may ask for an alignment of this at most.
+pub use transom_wire::limits::DAX_RANGE_LEN as RANGE_LEN;
+
 /// The window is the device's first shared-memory region (virtio 1.3 §5.11.4).
 pub const WINDOW_ID: u8 = 0;

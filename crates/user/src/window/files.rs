@@ -10,9 +10,8 @@ use std::{
 };
 
 use parking_lot::Mutex;
+pub(crate) use transom_wire::limits::DAX_RANGE_LEN as RANGE_LEN;
 
-/// Bytes of one range, in which the daemon maps.
-pub(crate) const RANGE_LEN: u64 = super::ALIGNMENT;
 /// Ranges that are used of a longer window: a bound for the descriptors that a daemon may have kept here.
 const RANGES_MAX: u64 = 64;
 
