@@ -127,7 +127,7 @@ impl Operation {
     ///
     /// The result is the upper bound of a bucket and at most 25 % too high. Latencies in the last bucket, which is
     /// unbounded, count as the highest bound.
-    pub fn quantile_ns(&self, part: f64) -> u64 {
+    pub(crate) fn quantile_ns(&self, part: f64) -> u64 {
         let count = self.count();
         let rank = ((count as f64 * part).ceil() as u64).clamp(1, count.max(1));
         let mut seen = 0;
