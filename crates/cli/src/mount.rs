@@ -1,7 +1,7 @@
 //! `transom mount`: the share of any virtio-fs daemon as a mount on this machine, without a virtual machine.
 //!
 //! [`command_line`] is what people write, also as `mount.transom`; [`background`] is how the process leaves its terminal;
-//! the mount itself is `transom_user::fuse`.
+//! the mount itself is `transom_mount`.
 
 mod background;
 mod command_line;
@@ -19,7 +19,7 @@ use signal_hook::{
     iterator::Signals,
     low_level::signal_name,
 };
-use transom_user::fuse::{End, Mount, NoRings, PassthroughCounts, Stopper};
+use transom_mount::{End, Mount, PassthroughCounts, Stopper};
 
 use command_line::Request;
 pub(crate) use command_line::{MountArgs, run_if_mount_helper};
@@ -37,9 +37,7 @@ fn foreground(request: &Request) -> Result<()> {
 /// Returns what of the request does not come true, and what is dangerous about it, each in one line.
 fn warnings(request: &Request, mount: &Mount) -> Vec<String> {
     let passthrough = mount.passthrough().err().map(|why| format!("no passthrough, all is served by requests: {why}"));
-    let io_uring = mount.io_uring().err().filter(|why| *why != NoRings::Off);
-    let io_uring = io_uring.map(|why| format!("no io_uring, requests come by read(2): {why}"));
-    [passthrough, io_uring, locks::warning(&request.daemon_args)].into_iter().flatten().collect()
+    [passthrough, locks::warning(&request.daemon_args)].into_iter().flatten().collect()
 }
 
 /// Has what the mount finds worth a warning written to standard error.

@@ -39,7 +39,7 @@ Examples:
       A DAX window for the guest library beside requests.
   transom bench --suite scale --dax-window-mib 4,16,32,64,128 --daemon transomd
       Windows of a sixteenth to twice the file that is read and written.
-  transom bench --suite io --guest mount -o passthrough -o io_uring --daemon transomd
+  transom bench --suite io --guest mount -o passthrough --daemon transomd
       What options of transom mount do.
   transom bench --daemon transomd --socket /run/share.sock
       A daemon that runs already; the first is compared with each other one.

@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Context, ensure};
-use transom_user::{fuse, mount::Mount as Share};
+use transom_user::share::Share;
 
 use super::{
     Guest, Run, host,
@@ -57,14 +57,11 @@ impl Guest for Mount {
         let log = || daemon.as_ref().map_or_else(|| "elsewhere".to_owned(), Daemon::log);
         let share = Share::builder().socket(socket);
         let options = candidate.mount.clone().unwrap_or_default();
-        let (passthrough, io_uring) = (options.passthrough, options.io_uring);
-        let mount = on_core(self.placement.guest_core(), || fuse::Mount::start(share, &point, options))?;
+        let passthrough = options.passthrough;
+        let mount = on_core(self.placement.guest_core(), || transom_mount::Mount::start(share, &point, options))?;
         let mut mount = mount.with_context(|| format!("{} wrote: {}", candidate.name, log()))?;
         if passthrough {
             mount.passthrough().context("no passthrough")?;
-        }
-        if io_uring {
-            mount.io_uring().context("no requests by io_uring")?;
         }
         let pids = daemon.iter().map(|daemon| daemon.process.id()).collect();
         let result = self.work(run, &point, pids).with_context(|| format!("{} wrote: {}", candidate.name, log()));

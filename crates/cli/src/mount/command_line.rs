@@ -9,10 +9,8 @@ use std::{
 use anyhow::{Context as _, Result};
 use clap::{Args, Parser};
 use rustix::mount::MountFlags;
-use transom_user::{
-    fuse::{OptionError, Options},
-    mount::{Builder, Mount},
-};
+use transom_mount::{OptionError, Options};
+use transom_user::share::{Builder, Share};
 
 use super::{background, exit_code, foreground};
 use crate::source::{Source, directory};
@@ -32,11 +30,7 @@ pub(crate) struct MountArgs {
     #[command(flatten)]
     from: Source,
 
-    /// Options as in fstab: ro, nosuid, passthrough, reconnect[=SECONDS], io_uring, threads=N and others; may be given
-    /// several times
-    ///
-    /// io_uring lets the kernel hand requests over by io_uring where it offers that: Linux 6.14, and root has written Y to
-    /// /sys/module/fuse/parameters/enable_uring before.
+    /// Options as in fstab: ro, nosuid, passthrough, reconnect[=SECONDS], threads=N and others; may be given several times
     #[arg(short = 'o', value_name = "OPTIONS", allow_hyphen_values = true)]
     options: Vec<String>,
 
@@ -166,7 +160,7 @@ impl Helper {
         let kind = std::fs::metadata(source).with_context(|| format!("{}", source.display()))?.file_type();
         let source = if std::os::unix::fs::FileTypeExt::is_socket(&kind) {
             anyhow::ensure!(daemon_args.is_empty(), "the daemon of a socket runs already: it takes no {daemon_args:?}");
-            Mount::builder().socket(source)
+            Share::builder().socket(source)
         } else {
             daemon_args.splice(0..0, options.daemon_args());
             directory(source, None, daemon_args.clone())

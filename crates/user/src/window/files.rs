@@ -10,14 +10,14 @@ use std::{
 };
 
 use parking_lot::Mutex;
-pub(crate) use transom_wire::limits::DAX_RANGE_LEN as RANGE_LEN;
+pub use transom_wire::limits::DAX_RANGE_LEN as RANGE_LEN;
 
 /// Ranges that are used of a longer window: a bound for the descriptors that a daemon may have kept here.
 const RANGES_MAX: u64 = 64;
 
 /// The descriptors of what the daemon has mapped last.
 #[derive(Debug)]
-pub(crate) struct Files {
+pub struct Files {
     ranges: u64,
     /// By range.
     files: Mutex<BTreeMap<u64, OwnedFd>>,
@@ -30,12 +30,12 @@ impl Files {
     }
 
     /// Ranges that there are.
-    pub(crate) fn ranges(&self) -> u64 {
+    pub fn ranges(&self) -> u64 {
         self.ranges
     }
 
     /// The file that was mapped at `range` since it was last asked for.
-    pub(crate) fn take(&self, range: u64) -> Option<OwnedFd> {
+    pub fn take(&self, range: u64) -> Option<OwnedFd> {
         self.files.lock().remove(&range)
     }
 
