@@ -27,6 +27,7 @@ mod run;
 mod run_dir;
 mod session;
 mod share;
+pub mod size;
 mod spec;
 mod streams;
 mod terminal;

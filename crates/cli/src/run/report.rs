@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use indicatif::BinaryBytes;
-use transom_host::window::RANGE_LEN;
+use transom_wire::window::RANGE_LEN;
 use transom_vm::{DaxUsage, Timings};
 
 /// Prints the parts of a run on standard error.

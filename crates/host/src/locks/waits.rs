@@ -11,7 +11,7 @@ use transom_wire::ids::LockOwner;
 
 use super::{Wanted, record::Record};
 
-/// All requests that wait for a POSIX lock. Bounded by [`super::WAITERS_MAX`], except for those about to be refused.
+/// All requests that wait for a POSIX lock. Bounded by [`super::waiters::WAITERS_MAX`], except for those about to be refused.
 #[derive(Debug, Default)]
 pub(super) struct Waits {
     next_id: u64,

@@ -24,7 +24,7 @@ mod window_test;
 pub use channel::{Channel, ChannelError, Mapping};
 pub use file::{FileIdentity, MappedFile, PaddedFiles};
 pub use front_end::FrontEnd;
-pub use map::{FileUsage, Usage, Window};
+pub use map::{FileUsage, Window};
 pub use policy::DaxPolicy;
 pub use transom_wire::window::RANGE_LEN;
 
