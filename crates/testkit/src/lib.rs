@@ -7,10 +7,11 @@
 //! [`fsx`] does random things to one file, [`programs`] random things of two users to a tree, [`tools`] are what tests of coherence start in guests.
 //!
 //! For the daemon there are a guest and a VMM without either ([`frontend`]) and a file system in memory ([`memfs`]);
-//! [`fuzzing`] has what the fuzzers run.
+//! [`fuzzing`] has what the fuzzers run, [`allocations`] counts what a path allocates.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
+pub mod allocations;
 pub mod case;
 pub mod cases;
 pub mod client;
