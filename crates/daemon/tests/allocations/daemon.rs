@@ -9,12 +9,12 @@ use std::{
 };
 
 use transom_daemon::backend::{BackendConfig, Monitor, serve};
+use transom_frontend::{FrontEnd, Options, fuse::Session};
 use transom_host::{
     metrics::Gauges,
     passthrough::{Config, Passthrough},
     server::Server,
 };
-use transom_testkit::frontend::{FrontEnd, Options, fuse::Session};
 
 use crate::pages::Pages;
 

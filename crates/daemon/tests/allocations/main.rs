@@ -10,11 +10,9 @@ mod daemon;
 mod pages;
 
 use rustix::fs::OFlags;
+use transom_allocations::{self as allocations, CountingAllocator};
+use transom_frontend::fuse::Session;
 use transom_host::passthrough::{Config, FileHandles};
-use transom_testkit::{
-    allocations::{self, CountingAllocator},
-    frontend::fuse::Session,
-};
 
 use daemon::Daemon;
 use pages::Pages;

@@ -1,6 +1,6 @@
 //! Requests as Linux lays them out: data in pages, each with a descriptor of its own.
 
-use transom_testkit::frontend::{
+use transom_frontend::{
     fuse::Exchange,
     queue::{Completion, Queue},
 };

@@ -18,6 +18,8 @@ mod platform;
 
 use std::{sync::Arc, thread};
 
+use transom_allocations::{self as allocations, CountingAllocator};
+use transom_conformance::memfs::MemFs;
 use transom_guest::{
     cache::{CacheMode, CacheOptions},
     channel::{Channel, Sink, Source},
@@ -26,10 +28,6 @@ use transom_guest::{
     volume::Volume,
 };
 use transom_host::server::{GuestSlice, Outcome, Patience, Scratch, Server};
-use transom_testkit::{
-    allocations::{self, CountingAllocator},
-    memfs::MemFs,
-};
 use transom_wire::{Name, NodeId, ops::write::WriteFlags};
 
 use fake::{ALL, Chain, Fake};

@@ -1,6 +1,6 @@
 //! The list of file-system cases, on shares that this process has mounted: the same results as on a bare directory.
 //!
-//! What differs is listed with its reason in `testkit/data`: `library-guest.allow` for every daemon, `virtiofsd.allow` for
+//! What differs is listed with its reason in `conformance/data`: `library-guest.allow` for every daemon, `virtiofsd.allow` for
 //! what the peer's is.
 
 #[path = "../common/mod.rs"]
@@ -17,7 +17,7 @@ use std::{
 
 use ground::{Directories, Paths};
 use tempfile::TempDir;
-use transom_testkit::{
+use transom_conformance::{
     cases, compare,
     report::{Report, Status},
     runner::{self, Directory, Ground},
@@ -168,7 +168,7 @@ fn run_some(ground: Arc<dyn Ground>, is_meant: impl Fn(&str) -> bool) -> Vec<Rep
 }
 
 fn allowed(list: &str) -> Vec<compare::Allowed> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../testkit/data").join(list);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../conformance/data").join(list);
     let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     compare::parse_allowed(&text).unwrap_or_else(|error| panic!("{}: {error:#}", path.display()))
 }
