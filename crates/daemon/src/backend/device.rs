@@ -4,7 +4,7 @@ use std::{
     io,
     num::NonZero,
     os::fd::{AsRawFd, OwnedFd},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError, Weak},
     time::Duration,
 };
 
@@ -34,6 +34,7 @@ use super::{
     poll::Poller,
     pool::Pool,
     shmem::Requests,
+    spares::Spares,
     vring::{QUEUE_SIZE_MAX, Vring},
     worker::{Queue, WorkerState},
 };
@@ -68,6 +69,7 @@ impl<F: FileSystem + 'static> Device<F> {
                 server: server.clone(),
                 memory: memory.clone(),
                 pool: pool.clone(),
+                spares: Spares::default(),
                 in_flight: Arc::default(),
                 monitor: monitor.clone(),
                 is_given_up: false.into(),
@@ -82,7 +84,8 @@ impl<F: FileSystem + 'static> Device<F> {
             Mutex::new(WorkerState::new(Poller::new(poll_max, &watchers)))
         };
         let queues: Vec<_> = (0..queue_count).map(|_| queue()).collect();
-        monitor.watch(queues.iter().map(|queue| queue.in_flight.clone()), &pool);
+        let view: Weak<Pool<_>> = Arc::downgrade(&pool);
+        monitor.watch(queues.iter().map(|queue| queue.in_flight.clone()), view);
         Ok(Self {
             config: config.tag.map(|tag| Config { tag, num_request_queues: u32::from(config.request_queues).into() }),
             queues,
