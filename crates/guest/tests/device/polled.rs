@@ -4,7 +4,7 @@ use transom_guest::transport::{QueueAddresses, ShmRegion, Transport, TransportEr
 
 use crate::fake::Line;
 
-/// A transport that can only be polled: waiting for a queue calls `on_wait` with the queue's number and returns at once.
+/// A transport that can only be polled: a wait calls `on_wait` with the queue's number and returns.
 pub(crate) struct Polled<W> {
     pub(crate) line: Line,
     pub(crate) on_wait: W,
