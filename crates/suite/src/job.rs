@@ -6,9 +6,9 @@ pub(crate) enum Job {
     /// The list of file-system cases.
     Cases,
     Pjdfstest,
-    /// Random operations on one file, at a path with a window and at one without, for so many seconds.
+    /// Random operations on one file for this many seconds, at a path with a window and at one without.
     Fsx(u64),
-    /// So many random programs of root and an ordinary user.
+    /// This many random programs of root and an ordinary user.
     TwoCallers(u64),
     /// Two guests and the host share a mapping.
     Coherence,
@@ -16,7 +16,7 @@ pub(crate) enum Job {
     OneCopy,
     /// Four times as much data as the window holds.
     WorkingSet,
-    /// So many reads of a MiB, most of them from a mapping that was made for it.
+    /// This many reads of a MiB, most of them from a mapping made for the read.
     FreshMappings(u64),
     /// The guest reboots.
     Reboot,
@@ -26,16 +26,16 @@ pub(crate) enum Job {
     DaemonKilled,
     /// The virtual machine monitor is killed.
     VmmKilled,
-    /// So many crashes of machines with an NVDIMM, while a guest of transomd in them stores durably.
+    /// This many crashes of machines with an NVDIMM, while a guest of transomd in them stores durably.
     Crashes {
         on: FileSystem,
         crashes: u64,
     },
-    /// How long such stores take.
+    /// The latency of such stores.
     SyncFaults {
         on: FileSystem,
     },
-    /// A program that is not ours.
+    /// A third-party program.
     Foreign(Program),
 }
 
@@ -66,7 +66,7 @@ impl Job {
     }
 }
 
-/// A program of others.
+/// A third-party program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Program {
     /// stress-ng's stressors of the class "filesystem", with `--verify`.

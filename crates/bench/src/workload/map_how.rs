@@ -5,24 +5,24 @@
 pub struct MapHow {
     /// Shared and writable, else private and for reading.
     pub is_shared: bool,
-    /// By which entries of page tables.
+    /// The page-table entries to use.
     pub entries: Entries,
 }
 
-/// Entries of page tables.
+/// Sizes of page-table entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entries {
-    /// Whatever is usual.
+    /// The default.
     Usual,
-    /// Of 4 KiB.
+    /// 4 KiB.
     Small,
-    /// Of 2 MiB, where the file has pages of that size.
+    /// 2 MiB, if the file has pages of that size.
     Huge,
 }
 
 impl MapHow {
     /// As programs are loaded.
     pub const PRIVATE: Self = Self { is_shared: false, entries: Entries::Usual };
-    /// As databases do it.
+    /// As databases map files.
     pub const SHARED: Self = Self { is_shared: true, entries: Entries::Usual };
 }

@@ -17,17 +17,17 @@ use transom_user::share::Builder;
 
 use super::locks;
 
-/// What is to be mounted, and how.
+/// What to mount, and how.
 #[derive(Clone)]
 pub(super) struct Request {
     pub(super) source: Builder,
     pub(super) mountpoint: PathBuf,
     pub(super) options: Options,
-    /// What the daemon is started with; empty where it runs already.
+    /// Arguments for the daemon; empty if it runs already.
     pub(super) daemon_args: Vec<OsString>,
 }
 
-/// Serves until the mount ends, and says where it is.
+/// Serves until the mount ends, and prints where it is.
 pub(super) fn foreground(request: &Request) -> Result<()> {
     serve(request, |mount| {
         let (path, threads) = (mount.path().display(), mount.threads());
@@ -37,13 +37,13 @@ pub(super) fn foreground(request: &Request) -> Result<()> {
     })
 }
 
-/// Returns what of the request does not come true, and what is dangerous about it, each in one line.
+/// Returns one line for each part of the request that cannot be fulfilled or is dangerous.
 pub(super) fn warnings(request: &Request, mount: &Mount) -> Vec<String> {
     let passthrough = mount.passthrough().err().map(|why| format!("no passthrough, all is served by requests: {why}"));
     [passthrough, locks::warning(&request.daemon_args)].into_iter().flatten().collect()
 }
 
-/// Has what the mount finds worth a warning written to standard error.
+/// Writes warnings of the mount to standard error.
 fn log() {
     let log = tracing_subscriber::fmt().with_writer(io::stderr).without_time().with_target(false);
     let log = log.with_ansi(io::stderr().is_terminal());
@@ -51,7 +51,7 @@ fn log() {
     let _ = log.with_max_level(tracing::Level::WARN).try_init();
 }
 
-/// Tells of the files that could have been passed through and were not.
+/// Prints how many files could have been passed through and were not.
 fn tell_counts(mount: &Mount) {
     if let Ok(PassthroughCounts { passed, ordinary, .. }) = mount.passthrough()
         && ordinary > 0
@@ -107,7 +107,7 @@ fn stop_by_signals(stopper: &Stopper, signals: &mut Signals) -> Option<i32> {
     Some(signal)
 }
 
-/// Why a mount that nobody needs any more has ended.
+/// Returns why a mount has ended that nobody needs any more.
 fn after_a_good_end(path: &Path, end: End, signal: Option<i32>) -> String {
     let signal = signal.map(|signal| format!(" after {}", signal_name(signal).unwrap_or("a signal")));
     format!("the mount at {} has ended: {end}{}", path.display(), signal.unwrap_or_default())

@@ -147,11 +147,6 @@ impl<P: Platform> Volume<P> {
         self.shared.window.as_ref().map(|(window, _)| window)
     }
 
-    /// How much is kept, and for how long.
-    pub fn cache_options(&self) -> &CacheOptions {
-        &self.shared.options
-    }
-
     /// Size and free space of the file system that `inode` is in.
     pub fn statfs(&self, caller: &Caller<'_>, inode: &Inode<P>) -> Result<StatfsOut, Errno> {
         self.session().statfs(caller, inode.nodeid())
