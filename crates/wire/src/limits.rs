@@ -23,8 +23,8 @@ pub const DATA_LEN_MAX: u32 = 1 << 20;
 /// CREATE with a security context.
 pub const MESSAGE_LEN_MAX: usize = 2 * XATTR_VALUE_LEN_MAX;
 
-/// Bytes of one range of the DAX window: the unit in which Linux maps (`FUSE_DAX_SZ`), and the size of the largest page that
-/// both sides can use.
+/// Bytes of one range of the DAX window: the unit in which Linux maps (`FUSE_DAX_SZ`), and the size of the largest page
+/// that both sides can use.
 pub const DAX_RANGE_LEN: u64 = 2 << 20;
 
 /// Entries of one BATCH_FORGET: what fits into [`MESSAGE_LEN_MAX`].
