@@ -31,9 +31,10 @@ pub struct Family {
 }
 
 macro_rules! families {
-    ($($(#[$doc:meta])* $constant:ident: $kind:ident $name:literal, unit $unit:literal, label $label:literal, $help:literal;)*) => {
+    ($(
+        $constant:ident: $kind:ident $name:literal, unit $unit:literal, label $label:literal, $help:literal;
+    )*) => {
         $(
-            $(#[$doc])*
             #[doc = $help]
             pub const $constant: Family =
                 Family { name: $name, kind: Kind::$kind, unit: $unit, label: $label, help: $help };
@@ -63,7 +64,8 @@ families! {
         "Queues stopped because the guest violated the virtqueue protocol.";
     SESSIONS: Counter "transom_sessions", unit "sessions", label "", "INIT requests accepted.";
     INODES: Gauge "transom_inodes", unit "", label "", "Inodes that the guest references.";
-    INODES_LIMIT: Gauge "transom_inodes_limit", unit "", label "", "Maximum number of inodes that the guest may reference.";
+    INODES_LIMIT: Gauge "transom_inodes_limit", unit "", label "",
+        "Maximum number of inodes that the guest may reference.";
     INODES_REFUSED: Counter "transom_inodes_refused", unit "", label "",
         "Requests that failed because the guest referenced the maximum number of inodes.";
     OPEN_FILES: Gauge "transom_open_files", unit "files", label "", "Files and directories that the guest has open.";

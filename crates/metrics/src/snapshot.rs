@@ -123,7 +123,8 @@ impl Operation {
         self.durations.iter().sum()
     }
 
-    /// Returns the latency, in nanoseconds, that the fraction `part` of the requests did not exceed; 0 if there were none.
+    /// Returns the latency, in nanoseconds, that the fraction `part` of the requests did not exceed; 0 if there were
+    /// none.
     ///
     /// The result is the upper bound of a bucket and at most 25 % too high. Latencies in the last bucket, which is
     /// unbounded, count as the highest bound.

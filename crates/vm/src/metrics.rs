@@ -13,8 +13,8 @@ use std::{
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with, sockopt};
 use transom_metrics::Report;
 
-/// Limit for connecting, and again for the whole answer. A daemon needs a millisecond; a stopped daemon blocks the caller
-/// for this long.
+/// Limit for connecting, and again for the whole answer. A daemon needs a millisecond; a stopped daemon blocks the
+/// caller for this long.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
 /// Bytes of an answer. With every operation, every error and hundreds of queues it is below 64 KiB.
 const ANSWER_LEN_MAX: u64 = 1 << 20;

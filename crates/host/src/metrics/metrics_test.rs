@@ -76,7 +76,8 @@ fn cost_of_counting() {
                     let operation_ns = each_ns(&|round| metrics.operation(15, duration(round), Ok(())));
                     let bytes_ns = each_ns(&|round| metrics.add(Counter::ReadBytes, round.into()));
                     println!(
-                        "{threads} threads: operation {operation_ns:.1} ns, bytes {bytes_ns:.1} ns, empty loop {loop_ns:.1} ns"
+                        "{threads} threads: operation {operation_ns:.1} ns, bytes {bytes_ns:.1} ns, \
+                         empty loop {loop_ns:.1} ns"
                     );
                 });
             }

@@ -1,9 +1,9 @@
 //! Counts operations and their latencies, bytes and errors, and serves them as OpenMetrics text and as JSON.
 //!
-//! [`Metrics`] is updated by every worker for every request: relaxed additions to a shard that few threads share, without
-//! locks or allocation. Gauges are not kept here; their owners are asked when somebody reads. `collect` adds the shards up
-//! to a [`Snapshot`], `openmetrics` renders it, and [`MetricsServer`] serves it on a local socket. `transom-metrics` defines
-//! the schema.
+//! [`Metrics`] is updated by every worker for every request: relaxed additions to a shard that few threads share,
+//! without locks or allocation. Gauges are not kept here; their owners are asked when somebody reads. `collect` adds
+//! the shards up to a [`Snapshot`], `openmetrics` renders it, and [`MetricsServer`] serves it on a local socket.
+//! `transom-metrics` defines the schema.
 
 mod collect;
 mod openmetrics;
@@ -87,8 +87,8 @@ impl Metrics {
         self.shard().counters[counter as usize].fetch_add(count, Relaxed);
     }
 
-    /// Returns the sum of all shards, together with `gauges`. Other threads continue to count: related values may differ
-    /// by what happens during the call.
+    /// Returns the sum of all shards, together with `gauges`. Other threads continue to count: related values may
+    /// differ by what happens during the call.
     pub fn snapshot(&self, gauges: Gauges) -> Snapshot {
         collect::snapshot(self, gauges)
     }

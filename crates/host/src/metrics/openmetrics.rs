@@ -1,7 +1,7 @@
 //! Renders a snapshot as OpenMetrics text, which Prometheus reads.
 //!
-//! `prometheus-client` writes the format. Its own counters and histograms are not used: they take a lock and look a label
-//! set up for each request, so [`Exposition`] hands it the values of a [`Snapshot`] when somebody reads.
+//! `prometheus-client` writes the format. Its own counters and histograms are not used: they take a lock and look a
+//! label set up for each request, so [`Exposition`] hands it the values of a [`Snapshot`] when somebody reads.
 
 use std::fmt;
 

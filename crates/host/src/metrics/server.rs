@@ -1,7 +1,8 @@
 //! Answers `GET /metrics` and `GET /json` on a local socket, by HTTP/1.0.
 //!
-//! The socket is open to the user that the daemon runs as and to root. A request is bounded in bytes and in time, and so is
-//! the number of clients. One thread accepts; each connection has a thread that ends within [`CONNECTION_TIME_MAX`].
+//! The socket is open to the user that the daemon runs as and to root. A request is bounded in bytes and in time, and
+//! so is the number of clients. One thread accepts; each connection has a thread that ends within
+//! [`CONNECTION_TIME_MAX`].
 //!
 //! `httparse` parses requests. The server around it is ours: `tiny_http` sets no timeout and bounds neither headers nor
 //! connections, and hyper needs an asynchronous runtime for two paths.
@@ -54,8 +55,8 @@ pub struct MetricsServer {
 type Source = dyn Fn() -> Snapshot + Send + Sync;
 
 impl MetricsServer {
-    /// Creates a socket at `path` that only its owner can open, and serves what `source` returns. Replaces the socket of a
-    /// process that has ended.
+    /// Creates a socket at `path` that only its owner can open, and serves what `source` returns. Replaces the socket
+    /// of a process that has ended.
     ///
     /// # Errors
     ///
@@ -188,9 +189,13 @@ impl Client {
             Request::Bad => ("400 Bad Request", "text/plain", "not an HTTP/1 request\n".into()),
         };
         let length = body.len();
-        self.send(format!(
-            "HTTP/1.0 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
-        ).as_bytes())
+        self.send(
+            format!(
+                "HTTP/1.0 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {length}\r\n\
+             Connection: close\r\n\r\n{body}"
+            )
+            .as_bytes(),
+        )
     }
 
     /// Reads one request, without its body.
