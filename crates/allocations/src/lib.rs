@@ -1,8 +1,8 @@
 //! Counts heap allocations of a whole process, for tests of paths that must not allocate.
 //!
 //! A test binary makes [`CountingAllocator`] its global allocator and calls [`exempt_this_thread`] on the threads that
-//! drive the code under test. [`count`] then counts what all other threads allocate but the process's first, where the test
-//! harness waits and reports. Freeing memory is not counted.
+//! drive the code under test. [`count`] then counts what all other threads allocate, except the process's first, where
+//! the test harness waits and reports. Freeing memory is not counted.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 #![expect(unsafe_code, reason = "a global allocator is an unsafe trait")]
@@ -28,8 +28,8 @@ static IS_TRACING: AtomicBool = AtomicBool::new(false);
 static TRACE: Mutex<Option<String>> = Mutex::new(None);
 
 thread_local! {
-    /// `None` until the thread's first allocation. Needs no destructor and no lazy initialization, so that the allocator may
-    /// use it at any time.
+    /// `None` until the thread's first allocation. Needs no destructor and no lazy initialization, so that the allocator
+    /// may use it at any time.
     static IS_EXEMPT: Cell<Option<bool>> = const { Cell::new(None) };
 }
 

@@ -32,8 +32,8 @@ const COUNTED_ROUNDS: usize = 200;
 /// Data of the largest READ and WRITE, in pages of their own as Linux sends it.
 const LARGE: usize = 1 << 20;
 
-/// What a round does, in this order, and the allocations that each request may make. UNLINK opens a descriptor on an inode
-/// that loses its last name, and shares it with the requests that use the inode.
+/// What a round does, in this order, and the allocations that each request may make. UNLINK opens a descriptor on an
+/// inode that loses its last name, and shares it with the requests that use the inode.
 const OPERATIONS: [(&str, u64); 12] = [
     ("LOOKUP", 0),
     ("GETATTR", 0),
