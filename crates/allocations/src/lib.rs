@@ -1,7 +1,8 @@
 //! Counts heap allocations of a whole process, for tests of paths that must not allocate.
 //!
 //! A test binary makes [`CountingAllocator`] its global allocator and calls [`exempt_this_thread`] on the threads that
-//! drive the code under test. [`count`] then counts what all other threads allocate. Freeing memory is not counted.
+//! drive the code under test. [`count`] then counts what all other threads allocate, except the process's first, where
+//! the test harness waits and reports. Freeing memory is not counted.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 #![expect(unsafe_code, reason = "a global allocator is an unsafe trait")]
@@ -16,6 +17,8 @@ use std::{
     },
 };
 
+use rustix::{process::getpid, thread::gettid};
+
 /// The system's allocator, with a count of its allocations.
 pub struct CountingAllocator;
 
@@ -25,8 +28,9 @@ static IS_TRACING: AtomicBool = AtomicBool::new(false);
 static TRACE: Mutex<Option<String>> = Mutex::new(None);
 
 thread_local! {
-    /// Needs no destructor and no lazy initialization, so that the allocator may use it at any time.
-    static IS_EXEMPT: Cell<bool> = const { Cell::new(false) };
+    /// `None` until the thread's first allocation. Needs no destructor and no lazy initialization, so that the allocator
+    /// may use it at any time.
+    static IS_EXEMPT: Cell<Option<bool>> = const { Cell::new(None) };
 }
 
 /// Returns the number of allocations so far by all threads that are not exempt.
@@ -36,12 +40,12 @@ pub fn count() -> u64 {
 
 /// Leaves allocations of this thread out of the count from now on.
 pub fn exempt_this_thread() {
-    IS_EXEMPT.set(true);
+    IS_EXEMPT.set(Some(true));
 }
 
 /// Runs `work` with this thread exempt or not, and restores what was before.
 pub fn with_exempt<T>(is_exempt: bool, work: impl FnOnce() -> T) -> T {
-    let before = IS_EXEMPT.replace(is_exempt);
+    let before = IS_EXEMPT.replace(Some(is_exempt));
     let outcome = work();
     IS_EXEMPT.set(before);
     outcome
@@ -58,8 +62,16 @@ pub fn take_trace() -> Option<String> {
     TRACE.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
+fn is_exempt() -> bool {
+    IS_EXEMPT.get().unwrap_or_else(|| {
+        let is_first = gettid() == getpid();
+        IS_EXEMPT.set(Some(is_first));
+        is_first
+    })
+}
+
 fn note() {
-    if IS_EXEMPT.get() {
+    if is_exempt() {
         return;
     }
     ALLOCATIONS.fetch_add(1, SeqCst);

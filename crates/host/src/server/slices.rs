@@ -7,11 +7,12 @@ use vm_memory::VolatileSlice;
 /// One of the driver's buffers; the driver may change it at any time.
 pub type GuestSlice<'a> = VolatileSlice<'a>;
 
-/// Buffers that a [`GuestSlices`] holds without an allocation: the data of the largest READ or WRITE in pages of 4 KiB, and
-/// a margin for headers, arguments and names. A driver that cuts its buffers finer costs an allocation for each list.
+/// Buffers that a [`GuestSlices`] holds without an allocation: the data of the largest READ or WRITE in pages of 4 KiB,
+/// and a margin for headers, arguments and names. A driver that cuts its buffers finer costs an allocation for each list.
 pub const SLICES_INLINE: usize = DATA_LEN_MAX as usize / 4096 + 16;
 
-/// A list of the driver's buffers, for the stack of the thread that serves the request. It has 6 KiB: lend it, do not move it.
+/// A list of the driver's buffers, for the stack of the thread that serves the request. It has 6 KiB: pass it by
+/// reference, since a move may copy all of it.
 pub type GuestSlices<'a> = SmallVec<[GuestSlice<'a>; SLICES_INLINE]>;
 
 /// Bytes in all of `slices`.
