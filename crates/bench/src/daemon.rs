@@ -16,7 +16,6 @@ use std::{
 
 use anyhow::{Context, bail, ensure};
 use rustix::process::geteuid;
-use transom_user::fuse;
 use transom_vm::{CacheMode, Supervised, packages::Packages, peer};
 
 use crate::process::{Placement, on_core};
@@ -33,7 +32,7 @@ pub struct Candidate {
     /// Bytes of its window, for all files; only guests under QEMU have one.
     pub window_len: Option<u64>,
     /// How it is mounted, where not as usual.
-    pub mount: Option<fuse::Options>,
+    pub mount: Option<transom_mount::Options>,
     /// It does not offer `VHOST_USER_PROTOCOL_F_CONFIG`.
     pub is_without_config: bool,
 }
@@ -153,7 +152,7 @@ impl Candidate {
     ///
     /// Errors: one of them is not known.
     pub fn with_mount_options(&self, options: &str) -> anyhow::Result<Self> {
-        let mut parsed = fuse::Options::default();
+        let mut parsed = transom_mount::Options::default();
         parsed.parse(options)?;
         let is_told = matches!(&self.source, Source::Program(program) if program.ends_with("transomd"));
         let told = if is_told { parsed.daemon_args() } else { Vec::new() };

@@ -24,7 +24,7 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use clap::{Args, Subcommand};
-use share::Share;
+use share::SharedFiles;
 use transom_guest::dax::Dax;
 
 use crate::source::Source;
@@ -103,7 +103,7 @@ enum Command {
 
 /// A command at work.
 struct Task {
-    share: Share,
+    share: SharedFiles,
     /// Set by SIGINT and SIGTERM.
     is_stopped: Arc<AtomicBool>,
     has_failed: bool,
@@ -165,7 +165,7 @@ impl Fs {
         Ok(task.has_failed)
     }
 
-    fn share(&self) -> Result<Share> {
+    fn share(&self) -> Result<SharedFiles> {
         let mut daemon_args = self.daemon_args.clone();
         if self.dax && self.from.starts_transomd() {
             daemon_args.extend(WINDOW.map(Into::into));
@@ -174,7 +174,7 @@ impl Fs {
         if self.dax && mount.window().is_none() {
             anyhow::bail!("this daemon has no DAX window: --dax-window and --tag give transomd one");
         }
-        Ok(Share::new(&mount, if self.dax { Dax::Always } else { Dax::Never })?)
+        Ok(SharedFiles::new(&mount, if self.dax { Dax::Always } else { Dax::Never })?)
     }
 }
 

@@ -1,7 +1,7 @@
 //! `transom mount`: the share of any virtio-fs daemon as a mount on this machine, without a virtual machine.
 //!
 //! [`command_line`] is what people write, also as `mount.transom`; [`background`] is how the process leaves its terminal;
-//! the mount itself is `transom_user::fuse`.
+//! the mount itself is `transom_mount`.
 
 mod background;
 mod command_line;
@@ -19,7 +19,7 @@ use signal_hook::{
     iterator::Signals,
     low_level::signal_name,
 };
-use transom_user::fuse::{End, Mount, PassthroughCounts, Stopper};
+use transom_mount::{End, Mount, PassthroughCounts, Stopper};
 
 use command_line::Request;
 pub(crate) use command_line::{MountArgs, run_if_mount_helper};

@@ -9,7 +9,7 @@ use anyhow::Result;
 use clap::{ArgGroup, Args};
 use transom_user::{
     daemon::Program,
-    mount::{Builder, Mount},
+    share::{Builder, Share},
 };
 
 /// A daemon that listens, or one that is started.
@@ -39,7 +39,7 @@ impl Source {
     /// A daemon that is started gets `daemon_args` too.
     pub(crate) fn builder(&self, daemon_args: Vec<OsString>) -> Result<Builder> {
         match (&self.socket, &self.shared_dir) {
-            (Some(socket), _) => Ok(Mount::builder().socket(socket)),
+            (Some(socket), _) => Ok(Share::builder().socket(socket)),
             (None, Some(dir)) => Ok(directory(dir, self.daemon.as_deref(), daemon_args)),
             (None, None) => anyhow::bail!("neither --socket nor --shared-dir"),
         }
@@ -50,5 +50,5 @@ impl Source {
 pub(crate) fn directory(dir: &Path, daemon: Option<&Path>, args: Vec<OsString>) -> Builder {
     let mut program = daemon.map_or_else(Program::transomd, Program::new);
     program.args = args;
-    Mount::builder().shared_dir(dir).daemon(program)
+    Share::builder().shared_dir(dir).daemon(program)
 }

@@ -1,6 +1,6 @@
 //! The comparison of a guest's results with the bare directory's.
 
-use transom_testkit::{
+use transom_conformance::{
     compare::{self, Allowed, Difference},
     report::{Report, Status},
 };
@@ -11,21 +11,21 @@ use crate::{
 };
 
 /// What a Linux guest's own driver makes different, whatever the daemon.
-const LINUX_GUEST: &str = include_str!("../../testkit/data/linux-guest.allow");
+const LINUX_GUEST: &str = include_str!("../../conformance/data/linux-guest.allow");
 /// What an older one makes different.
-const LINUX_6_1: &str = include_str!("../../testkit/data/linux-6.1.allow");
+const LINUX_6_1: &str = include_str!("../../conformance/data/linux-6.1.allow");
 /// What it makes different where files bypass its page cache.
-const DIRECT_IO: &str = include_str!("../../testkit/data/direct-io.allow");
+const DIRECT_IO: &str = include_str!("../../conformance/data/direct-io.allow");
 /// What it makes different where it collects writes.
-const WRITEBACK: &str = include_str!("../../testkit/data/writeback.allow");
+const WRITEBACK: &str = include_str!("../../conformance/data/writeback.allow");
 /// Programs that pjdfstest wants and a minimal guest lacks.
-const MINIMAL_ROOT: &str = include_str!("../../testkit/data/minimal-root.allow");
+const MINIMAL_ROOT: &str = include_str!("../../conformance/data/minimal-root.allow");
 /// What it makes different where it maps files rather than copy them.
 const DAX: &str = include_str!("../data/dax.allow");
 /// What a mount makes different that passes files through.
 const PASSTHROUGH: &str = include_str!("../data/passthrough.allow");
 /// What the peer does differently.
-const VIRTIOFSD: &str = include_str!("../../testkit/data/virtiofsd.allow");
+const VIRTIOFSD: &str = include_str!("../../conformance/data/virtiofsd.allow");
 
 /// The known differences of `scenario`.
 pub(crate) fn allowed(scenario: &Scenario) -> anyhow::Result<Vec<Allowed>> {

@@ -7,11 +7,8 @@ use std::{
 };
 
 use anyhow::Context as _;
-use transom_user::{
-    daemon::Program,
-    fuse::{Mount, Options},
-    mount,
-};
+use transom_mount::{Mount, Options};
+use transom_user::{daemon::Program, share::Share};
 use transom_vm::{packages::Cache, peer};
 
 use crate::{
@@ -61,7 +58,7 @@ impl Mounted {
     pub(crate) fn at<T>(&self, share: &Path, work: impl FnOnce(&Path) -> anyhow::Result<T>) -> anyhow::Result<T> {
         let _mounting = Mounting::begin()?;
         let at = tempfile::tempdir().context("a directory to mount at")?;
-        let source = mount::Mount::builder().shared_dir(share).daemon(self.program.clone());
+        let source = Share::builder().shared_dir(share).daemon(self.program.clone());
         let mut mount = Mount::start(source, at.path(), self.options.clone())?;
         mount.passthrough().context("no passthrough")?;
         let result = work(at.path());

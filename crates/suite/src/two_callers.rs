@@ -3,7 +3,7 @@
 use std::fs;
 
 use anyhow::Context as _;
-use transom_testkit::programs;
+use transom_conformance::programs;
 
 use crate::{
     Verdict,

@@ -22,7 +22,7 @@ use transom_user::{
         session::Wishes,
     },
     map::{Mapping, Protection, Sharing},
-    mount::Mount,
+    share::Share,
 };
 use vm_memory::{FileOffset, MmapRegion};
 
@@ -41,7 +41,7 @@ fn main() {
     program.args.extend(
         ["--tag", "share", "--dax-window", &window, "--dax-policy", "always", "--front-end", "alioth"].map(Into::into),
     );
-    let mount = Mount::builder().shared_dir(&dir).daemon(program).connect().unwrap();
+    let mount = Share::builder().shared_dir(&dir).daemon(program).connect().unwrap();
     let dax = DaxOptions { dax: Dax::Always, ..DaxOptions::default() };
     let fs = Fs::new(mount.volume(Wishes::default(), CacheOptions::default(), dax).unwrap().into());
     let file = fs.open("transom-mapped", &OpenOptions::new().read(true).write(true)).unwrap();

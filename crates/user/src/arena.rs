@@ -80,11 +80,7 @@ impl Arena {
     /// whose pages are only used once touched. Who has the rest keeps the arena.
     ///
     /// Panics where the arena is shorter, and when called again.
-    pub(crate) fn pool_and_rest(
-        self: &Arc<Self>,
-        pool_len_bytes: usize,
-        when_full: WhenFull,
-    ) -> (Bounce<Process>, DmaMemory) {
+    pub fn pool_and_rest(self: &Arc<Self>, pool_len_bytes: usize, when_full: WhenFull) -> (Bounce<Process>, DmaMemory) {
         assert!(!self.is_taken.swap(true, Ordering::Relaxed), "an arena is the pool of one device");
         let rest_len_bytes = self.len_bytes().checked_sub(pool_len_bytes).expect("the pool lies within the arena");
         let start = NonNull::new(self.region.as_ptr()).expect("mmap(2) gives no null pointer");

@@ -62,8 +62,8 @@ pub fn now_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// From now to `deadline_ns` of [`now_ns`]; nothing when that has passed.
-pub(crate) fn until(deadline_ns: u64) -> Duration {
+/// Returns the time from now to `deadline_ns` of [`now_ns`], or zero if that has passed.
+pub fn until(deadline_ns: u64) -> Duration {
     Duration::from_nanos(deadline_ns.saturating_sub(now_ns()))
 }
 
@@ -112,7 +112,8 @@ impl platform::Event for Event {
     }
 }
 
-pub(crate) fn timespec(duration: Duration) -> Timespec {
+/// Returns `duration` as the kernel takes it.
+pub fn timespec(duration: Duration) -> Timespec {
     Timespec { tv_sec: duration.as_secs() as i64, tv_nsec: duration.subsec_nanos().into() }
 }
 

@@ -11,7 +11,7 @@ use transom_user::{
         fs::{Fs, OpenOptions},
         session::Wishes,
     },
-    mount::Mount,
+    share::Share,
 };
 
 const MIB: u64 = 1 << 20;
@@ -27,7 +27,7 @@ fn what_is_kept_leaves_room_for_requests_of_every_size_from_many_threads() {
     (0..FILE_LEN / MIB).for_each(|at| host.write_all_at(&at.to_le_bytes(), at * MIB).unwrap());
     // By default as much is kept as the arena has here.
     let mounted =
-        Mount::builder().shared_dir(dir.path()).daemon(transomd()).arena_len_bytes(64 << 20).connect().unwrap();
+        Share::builder().shared_dir(dir.path()).daemon(transomd()).arena_len_bytes(64 << 20).connect().unwrap();
     let share = Fs::mount(mounted.session(Wishes::default()).unwrap(), CacheOptions::default());
     let read_all = |options: OpenOptions, piece_len: usize| {
         let file = share.open("large", &options.read(true)).unwrap();

@@ -18,15 +18,15 @@ use transom_user::{
         fs::{Fs, OpenOptions},
         session::Wishes,
     },
-    mount::{Mount, MountError},
     platform::Process,
+    share::{Share, ShareError},
 };
 use transom_wire::ops::init::InitFlags;
 
 /// Far above what a daemon needs for a few hundred forgets on a busy machine.
 const TAKEN_MAX: Duration = Duration::from_secs(30);
 
-fn mount(mount: &Mount) -> Fs<Process> {
+fn mount(mount: &Share) -> Fs<Process> {
     Fs::mount(mount.session(Wishes::default()).unwrap(), CacheOptions::default())
 }
 
@@ -34,7 +34,7 @@ fn mount(mount: &Mount) -> Fs<Process> {
 fn what_several_threads_write_the_host_reads_and_the_reverse() {
     for program in daemons() {
         let dir = tree();
-        let mounted = Mount::builder().shared_dir(dir.path()).daemon(program).connect().unwrap();
+        let mounted = Share::builder().shared_dir(dir.path()).daemon(program).connect().unwrap();
         let share = mount(&mounted);
         // 1. What the host has.
         let file = share.open_read("sub/large").unwrap();
@@ -70,7 +70,7 @@ fn what_several_threads_write_the_host_reads_and_the_reverse() {
 fn a_daemon_that_is_killed_fails_every_request_and_a_new_one_goes_on() {
     for program in daemons() {
         let dir = tree();
-        let mut mounted = Mount::builder().shared_dir(dir.path()).daemon(program).connect().unwrap();
+        let mut mounted = Share::builder().shared_dir(dir.path()).daemon(program).connect().unwrap();
         let share = mount(&mounted);
         let open = share.open_read("hello").unwrap();
         let (started, starts) = mpsc::channel();
@@ -101,7 +101,7 @@ fn a_daemon_that_is_killed_fails_every_request_and_a_new_one_goes_on() {
         }
         assert!(mounted.is_gone());
         assert_eq!(share.statfs("/").err(), Some(Errno::NOTCONN));
-        assert!(matches!(mounted.session(Wishes::default()), Err(MountError::Session(_))));
+        assert!(matches!(mounted.session(Wishes::default()), Err(ShareError::Session(_))));
         // 3. What is left of the old session does no harm beside the new one.
         mounted.reconnect().unwrap();
         let again = mount(&mounted);
@@ -122,7 +122,7 @@ fn every_reference_is_given_back_before_the_end() {
     for index in 0..200 {
         fs::write(shared.join(format!("file-{index}")), "x").unwrap();
     }
-    let mounted = Mount::builder().shared_dir(&shared).daemon(program).connect().unwrap();
+    let mounted = Share::builder().shared_dir(&shared).daemon(program).connect().unwrap();
     let share = mount(&mounted);
     let gauge = |name: &str| {
         let report = transom_vm::metrics::read(&metrics).unwrap();
@@ -156,18 +156,18 @@ fn every_reference_is_given_back_before_the_end() {
 
 #[test]
 fn a_mount_without_a_place_is_an_error() {
-    assert!(matches!(Mount::builder().connect(), Err(MountError::Nowhere)));
-    let error = Mount::builder().socket("/nonexistent/socket").connect().err().unwrap();
+    assert!(matches!(Share::builder().connect(), Err(ShareError::Nowhere)));
+    let error = Share::builder().socket("/nonexistent/socket").connect().err().unwrap();
     assert!(error.to_string().contains("/nonexistent/socket"), "{error}");
-    let error = Mount::builder().shared_dir("/nonexistent/share").daemon(transomd()).connect().err().unwrap();
-    assert!(matches!(&error, MountError::Ended { messages, .. } if messages.contains("/nonexistent/share")), "{error}");
+    let error = Share::builder().shared_dir("/nonexistent/share").daemon(transomd()).connect().err().unwrap();
+    assert!(matches!(&error, ShareError::Ended { messages, .. } if messages.contains("/nonexistent/share")), "{error}");
 }
 
 #[test]
 fn a_daemon_ends_with_the_last_session_on_it() {
     for program in daemons() {
         let dir = tree();
-        let mounted = Mount::builder().shared_dir(dir.path()).daemon(program).connect().unwrap();
+        let mounted = Share::builder().shared_dir(dir.path()).daemon(program).connect().unwrap();
         let pid = mounted.device().transport().daemon_id().unwrap();
         let is_there = || fs::exists(format!("/proc/{pid}")).unwrap();
         let share = mount(&mounted);
@@ -184,7 +184,7 @@ fn a_daemon_ends_with_the_last_session_on_it() {
 fn a_request_that_waits_does_not_keep_others_from_theirs() {
     let dir = tree();
     let mounted =
-        Mount::builder().shared_dir(dir.path()).daemon(transomd()).arena_len_bytes(8 << 20).connect().unwrap();
+        Share::builder().shared_dir(dir.path()).daemon(transomd()).arena_len_bytes(8 << 20).connect().unwrap();
     let share = mount(&mounted);
     // More threads than there is room for in the arena: they take turns.
     let data = vec![5; 1 << 20];
@@ -205,7 +205,7 @@ fn what_waits_to_be_written_is_written_after_a_while_without_anybody_asking() {
     let dir = tree();
     let mut program = transomd();
     program.args.push("--writeback".into());
-    let mounted = Mount::builder().shared_dir(dir.path()).daemon(program).connect().unwrap();
+    let mounted = Share::builder().shared_dir(dir.path()).daemon(program).connect().unwrap();
     let wishes = Wishes::default().with(InitFlags::WRITEBACK_CACHE);
     let options = CacheOptions { dirty_age_ns: 1_000_000, ..CacheOptions::default() };
     let share = Fs::mount(mounted.session(wishes).unwrap(), options);

@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Context, ensure};
-use transom_user::{fuse, mount::Mount as Share};
+use transom_user::share::Share;
 
 use super::{
     Guest, Run, host,
@@ -58,7 +58,7 @@ impl Guest for Mount {
         let share = Share::builder().socket(socket);
         let options = candidate.mount.clone().unwrap_or_default();
         let passthrough = options.passthrough;
-        let mount = on_core(self.placement.guest_core(), || fuse::Mount::start(share, &point, options))?;
+        let mount = on_core(self.placement.guest_core(), || transom_mount::Mount::start(share, &point, options))?;
         let mut mount = mount.with_context(|| format!("{} wrote: {}", candidate.name, log()))?;
         if passthrough {
             mount.passthrough().context("no passthrough")?;

@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::Context;
-use transom_user::{guest::device::Settings, mount::Mount};
+use transom_user::{guest::device::Settings, share::Share};
 
 use super::{
     Guest, ONLY_MOUNTS, Run, host,
@@ -85,8 +85,8 @@ fn with_window(candidate: &Candidate) -> Cow<'_, Candidate> {
     Cow::Owned(Candidate { args, ..candidate.clone() })
 }
 
-fn connect(socket: &Path, settings: Settings) -> anyhow::Result<Mount> {
-    Ok(Mount::builder().socket(socket).arena_len_bytes(ARENA_BYTES).settings(settings).connect()?)
+fn connect(socket: &Path, settings: Settings) -> anyhow::Result<Share> {
+    Ok(Share::builder().socket(socket).arena_len_bytes(ARENA_BYTES).settings(settings).connect()?)
 }
 
 impl Guest for User {

@@ -15,7 +15,7 @@ use std::{
 
 use anyhow::{Context, anyhow};
 use hdrhistogram::Histogram;
-use transom_user::mount::Mount;
+use transom_user::share::Share;
 use transom_vm::CacheMode;
 
 use crate::{
@@ -117,7 +117,7 @@ impl Run {
         let dir = tempfile::tempdir()?;
         let daemon = Daemon::start(candidate, shared, cache, placement, dir.path())?;
         let settings = settings(placement);
-        let mount = Mount::builder().socket(&daemon.socket).arena_len_bytes(ARENA_BYTES).settings(settings);
+        let mount = Share::builder().socket(&daemon.socket).arena_len_bytes(ARENA_BYTES).settings(settings);
         let subject = mount
             .connect()
             .map_err(anyhow::Error::from)

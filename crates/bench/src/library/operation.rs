@@ -17,8 +17,8 @@ use transom_user::{
         fs::{self as library, Fs},
         session::{Caller, Session, Wishes},
     },
-    mount::Mount,
     platform::Process,
+    share::Share,
 };
 use transom_wire::{Handle, Name, NodeId, ops::write::WriteFlags};
 
@@ -145,13 +145,13 @@ pub(super) struct ThroughLibrary {
     // Dropped first: it ends the session over the device.
     warm: library::File<Process>,
     fs: Fs<Process>,
-    mount: Mount,
+    mount: Share,
     node: NodeId,
     fh: Handle,
 }
 
 impl ThroughLibrary {
-    pub(super) fn new(mount: Mount) -> anyhow::Result<Self> {
+    pub(super) fn new(mount: Share) -> anyhow::Result<Self> {
         let options = CacheOptions { mode: CacheMode::Always, ..CacheOptions::default() };
         let fs = Fs::mount(mount.session(Wishes::default())?, options);
         let caller = Caller::default();

@@ -22,8 +22,8 @@ use transom_guest::{
     volume::{SetAttributes, SetTime},
 };
 use transom_user::{
-    mount::{Mount, MountError},
     platform::Process,
+    share::{Share, ShareError},
 };
 
 use super::tree::{Meta, Reader, Tree, Writer};
@@ -31,7 +31,7 @@ use super::tree::{Meta, Reader, Tree, Writer};
 const RENAME_NOREPLACE: u32 = 1;
 
 /// A share that this process has mounted, as its own user.
-pub(super) struct Share {
+pub(super) struct SharedFiles {
     fs: Fs<Process>,
 }
 
@@ -84,11 +84,11 @@ impl Stat {
     }
 }
 
-impl Share {
+impl SharedFiles {
     /// Begins a session; every file goes through the daemon's window, if it has one, where `dax` says so.
-    pub(super) fn new(mount: &Mount, dax: Dax) -> Result<Self, MountError> {
+    pub(super) fn new(share: &Share, dax: Dax) -> Result<Self, ShareError> {
         let dax = DaxOptions { dax, ..DaxOptions::default() };
-        let volume = mount.volume(Wishes::default(), CacheOptions::default(), dax)?;
+        let volume = share.volume(Wishes::default(), CacheOptions::default(), dax)?;
         Ok(Self { fs: Fs::new(Arc::new(volume)).with_credentials(credentials()) })
     }
 
@@ -166,7 +166,7 @@ impl Share {
     }
 }
 
-impl Tree for Share {
+impl Tree for SharedFiles {
     fn prefix(&self) -> &'static str {
         ":"
     }

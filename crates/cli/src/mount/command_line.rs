@@ -9,10 +9,8 @@ use std::{
 use anyhow::{Context as _, Result};
 use clap::{Args, Parser};
 use rustix::mount::MountFlags;
-use transom_user::{
-    fuse::{OptionError, Options},
-    mount::{Builder, Mount},
-};
+use transom_mount::{OptionError, Options};
+use transom_user::share::{Builder, Share};
 
 use super::{background, exit_code, foreground};
 use crate::source::{Source, directory};
@@ -162,7 +160,7 @@ impl Helper {
         let kind = std::fs::metadata(source).with_context(|| format!("{}", source.display()))?.file_type();
         let source = if std::os::unix::fs::FileTypeExt::is_socket(&kind) {
             anyhow::ensure!(daemon_args.is_empty(), "the daemon of a socket runs already: it takes no {daemon_args:?}");
-            Mount::builder().socket(source)
+            Share::builder().socket(source)
         } else {
             daemon_args.splice(0..0, options.daemon_args());
             directory(source, None, daemon_args.clone())

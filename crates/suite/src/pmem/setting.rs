@@ -19,8 +19,8 @@ use transom_user::{
         fs::{File, Fs, OpenOptions},
         session::Wishes,
     },
-    mount::Mount,
     platform::Process,
+    share::Share,
 };
 
 /// Where the file system is mounted.
@@ -81,7 +81,7 @@ pub(super) fn unmount_pmem() -> io::Result<()> {
 pub(super) struct Guest {
     pub(super) fs: Fs<Process>,
     /// Ends the daemon, after `fs` is gone.
-    mount: Mount,
+    mount: Share,
 }
 
 impl Guest {
@@ -114,8 +114,8 @@ impl Guest {
 }
 
 /// Starts the daemon; more than once where the machine is so busy that it does not answer in the time that a front end gives it.
-fn connect_to(program: &Program) -> anyhow::Result<Mount> {
-    let connect = || Mount::builder().shared_dir(DIR).daemon(program.clone()).connect();
+fn connect_to(program: &Program) -> anyhow::Result<Share> {
+    let connect = || Share::builder().shared_dir(DIR).daemon(program.clone()).connect();
     let mut connected = connect();
     for _ in 1..CONNECTS_MAX {
         if connected.is_ok() {

@@ -117,7 +117,7 @@ impl VhostUser {
     }
 
     /// As [`Self::connect`], and says what the window of a back end that maps is for.
-    pub(crate) fn connect_for(
+    pub fn connect_for(
         stream: UnixStream,
         arena: Arc<Arena>,
         tag: &[u8],
@@ -169,7 +169,7 @@ impl VhostUser {
     }
 
     /// The files that the back end maps, where they are wanted for themselves.
-    pub(crate) fn files(&self) -> Option<&Arc<Files>> {
+    pub fn files(&self) -> Option<&Arc<Files>> {
         match self.window.as_ref()?.window() {
             Window::Files(files) => Some(files),
             Window::Memory(_) => None,
@@ -182,7 +182,7 @@ impl VhostUser {
     }
 
     /// Readable once the back end has told of `queue`, or is gone; for those that wait for other things too.
-    pub(crate) fn call_fd(&self, queue: u16) -> Option<BorrowedFd<'_>> {
+    pub fn call_fd(&self, queue: u16) -> Option<BorrowedFd<'_>> {
         self.queues.get(usize::from(queue)).map(|queue| queue.call.as_fd())
     }
 

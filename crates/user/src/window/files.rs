@@ -12,13 +12,13 @@ use std::{
 use parking_lot::Mutex;
 
 /// Bytes of one range, in which the daemon maps.
-pub(crate) const RANGE_LEN: u64 = super::ALIGNMENT;
+pub const RANGE_LEN: u64 = super::ALIGNMENT;
 /// Ranges that are used of a longer window: a bound for the descriptors that a daemon may have kept here.
 const RANGES_MAX: u64 = 64;
 
 /// The descriptors of what the daemon has mapped last.
 #[derive(Debug)]
-pub(crate) struct Files {
+pub struct Files {
     ranges: u64,
     /// By range.
     files: Mutex<BTreeMap<u64, OwnedFd>>,
@@ -31,12 +31,12 @@ impl Files {
     }
 
     /// Ranges that there are.
-    pub(crate) fn ranges(&self) -> u64 {
+    pub fn ranges(&self) -> u64 {
         self.ranges
     }
 
     /// The file that was mapped at `range` since it was last asked for.
-    pub(crate) fn take(&self, range: u64) -> Option<OwnedFd> {
+    pub fn take(&self, range: u64) -> Option<OwnedFd> {
         self.files.lock().remove(&range)
     }
 

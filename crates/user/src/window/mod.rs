@@ -14,7 +14,7 @@ mod serve;
 use std::{io, os::fd::BorrowedFd, sync::Arc};
 
 pub use area::Area;
-pub(crate) use files::{Files, RANGE_LEN};
+pub use files::{Files, RANGE_LEN};
 pub(crate) use serve::Served;
 
 /// The longest window, in bytes: a bound for the addresses that a daemon may have reserved here.
@@ -24,7 +24,7 @@ pub(crate) const ALIGNMENT: u64 = 2 << 20;
 
 /// What the daemon's files are wanted for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum WindowUse {
+pub enum WindowUse {
     /// To be read and written in this process's memory.
     Memory,
     /// For their descriptors.

@@ -2,35 +2,35 @@
 
 use std::sync::Arc;
 
+use transom_conformance::{
+    client::{Client, Identity},
+    runner::Ground,
+};
 use transom_guest::{
     cache::CacheOptions,
     dax::{Dax, DaxOptions},
     fs::Fs,
     session::Wishes,
 };
-use transom_testkit::{
-    client::{Client, Identity},
-    runner::Ground,
-};
-use transom_user::{mount::Mount, platform::Process};
+use transom_user::{platform::Process, share::Share};
 use transom_wire::ops::init::InitFlags;
 
 use crate::{program::Program, vfs::Vfs};
 
 /// Every case gets a directory in the share's root.
-pub(crate) struct Share {
+pub(crate) struct Directories {
     vfs: Vfs,
 }
 
-impl Share {
-    pub(crate) fn new(mount: &Mount) -> Self {
+impl Directories {
+    pub(crate) fn new(mount: &Share) -> Self {
         // Set-id bits are the server's to clear: it does so where this guest, which asks for attributes each time, could not.
         let wishes = Wishes::default().with(InitFlags::HANDLE_KILLPRIV_V2);
         Self { vfs: Vfs::new(Arc::new(mount.session(wishes).unwrap())) }
     }
 }
 
-impl Ground for Share {
+impl Ground for Directories {
     fn run_in(&self, name: &str, body: &mut dyn FnMut(&dyn Client)) -> anyhow::Result<()> {
         let who = Identity { uid: 0, gid: 0, groups: Vec::new() };
         let init = self.vfs.init(who.clone());
@@ -49,13 +49,13 @@ pub(crate) struct Paths {
 }
 
 impl Paths {
-    pub(crate) fn new(mount: &Mount) -> Self {
+    pub(crate) fn new(mount: &Share) -> Self {
         let wishes = Wishes::default().with(InitFlags::HANDLE_KILLPRIV_V2);
         Self { fs: Fs::mount(mount.session(wishes).unwrap(), CacheOptions::default()) }
     }
 
     /// Every file is mapped through the window.
-    pub(crate) fn mapped(mount: &Mount) -> Self {
+    pub(crate) fn mapped(mount: &Share) -> Self {
         let wishes = Wishes::default().with(InitFlags::HANDLE_KILLPRIV_V2);
         let dax = DaxOptions { dax: Dax::Always, size_min_bytes: 0 };
         let volume = mount.volume(wishes, CacheOptions::default(), dax).unwrap();

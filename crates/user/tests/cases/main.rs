@@ -1,6 +1,6 @@
 //! The list of file-system cases, on shares that this process has mounted: the same results as on a bare directory.
 //!
-//! What differs is listed with its reason in `testkit/data`: `library-guest.allow` for every daemon, `virtiofsd.allow` for
+//! What differs is listed with its reason in `conformance/data`: `library-guest.allow` for every daemon, `virtiofsd.allow` for
 //! what the peer's is.
 
 #[path = "../common/mod.rs"]
@@ -15,14 +15,14 @@ use std::{
     time::Duration,
 };
 
-use ground::{Paths, Share};
+use ground::{Directories, Paths};
 use tempfile::TempDir;
-use transom_testkit::{
+use transom_conformance::{
     cases, compare,
     report::{Report, Status},
     runner::{self, Directory, Ground},
 };
-use transom_user::{daemon::Program, mount::Mount};
+use transom_user::{daemon::Program, share::Share};
 use transom_vm::{
     packages::{Cache, OnStderr, Packages},
     peer::c_virtiofsd,
@@ -109,14 +109,14 @@ fn acl_cases_by_paths_give_what_the_bare_directory_gives() {
 
 fn compare_with_oracle(program: &Program, lists: &[&str]) {
     let (dir, mount) = mount(program);
-    judge(&run(Arc::new(Share::new(&mount))), lists);
+    judge(&run(Arc::new(Directories::new(&mount))), lists);
     drop(dir);
 }
 
 /// A share on the disk, which goes with the directory.
-fn mount(program: &Program) -> (TempDir, Mount) {
+fn mount(program: &Program) -> (TempDir, Share) {
     let dir = common::on_disk();
-    let mount = Mount::builder().shared_dir(dir.path()).daemon(program.clone()).connect().unwrap();
+    let mount = Share::builder().shared_dir(dir.path()).daemon(program.clone()).connect().unwrap();
     (dir, mount)
 }
 
@@ -168,7 +168,7 @@ fn run_some(ground: Arc<dyn Ground>, is_meant: impl Fn(&str) -> bool) -> Vec<Rep
 }
 
 fn allowed(list: &str) -> Vec<compare::Allowed> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../testkit/data").join(list);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../conformance/data").join(list);
     let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     compare::parse_allowed(&text).unwrap_or_else(|error| panic!("{}: {error:#}", path.display()))
 }

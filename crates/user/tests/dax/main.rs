@@ -22,8 +22,8 @@ use transom_user::{
         fs::{File, Fs},
         session::Wishes,
     },
-    mount::Mount,
     platform::Process,
+    share::Share,
 };
 use transom_wire::ops::init::InitFlags;
 
@@ -36,7 +36,7 @@ const FRONT_ENDS: [&str; 2] = ["generic", "alioth"];
 /// A guest whose window has `ranges` ranges of 2 MiB.
 struct Guest {
     fs: Fs<Process>,
-    mount: Mount,
+    mount: Share,
 }
 
 impl Guest {
@@ -59,7 +59,7 @@ impl Guest {
             front_end,
         ];
         program.args.extend(args.map(Into::into));
-        let mount = Mount::builder().shared_dir(dir).daemon(program).connect().unwrap();
+        let mount = Share::builder().shared_dir(dir).daemon(program).connect().unwrap();
         let dax = DaxOptions { dax, ..DaxOptions::default() };
         let volume = mount.volume(Wishes::default().with(InitFlags::HANDLE_KILLPRIV_V2), options, dax).unwrap();
         Self { fs: Fs::new(Arc::new(volume)), mount }

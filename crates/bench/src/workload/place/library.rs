@@ -11,8 +11,8 @@ use transom_user::{
         session::Wishes,
     },
     map::{self, Protection, Sharing},
-    mount::Mount,
     platform::Process,
+    share::Share,
 };
 
 use super::{Entries, How, MapHow, Opened, Place};
@@ -24,13 +24,13 @@ const O_DIRECT: u32 = libc::O_DIRECT as u32;
 pub struct Library {
     // Dropped first: it ends the sessions over the devices.
     guests: Vec<Fs<Process>>,
-    _mounts: Vec<Mount>,
+    _mounts: Vec<Share>,
 }
 
 impl Library {
     /// A guest on each of `mounts`, which cache as long as the servers say, and use the window of a server that has one for all
     /// files. There is at least one.
-    pub fn new(mounts: Vec<Mount>) -> anyhow::Result<Self> {
+    pub fn new(mounts: Vec<Share>) -> anyhow::Result<Self> {
         anyhow::ensure!(!mounts.is_empty(), "no guest to work with");
         let options = CacheOptions { mode: CacheMode::Auto, ..CacheOptions::default() };
         let dax = DaxOptions { dax: Dax::Always, size_min_bytes: 0 };

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use transom_testkit::client::{Errno, Handle, Lock, LockKind, LockOwner};
+use transom_conformance::client::{Errno, Handle, Lock, LockKind, LockOwner};
 use transom_wire::ops::{
     init::InitFlags,
     lk::{FileLock, LK_FLOCK, LkIn},
