@@ -24,6 +24,13 @@ macro_rules! operations {
         operations! { @lists [$($session)*] [$($name)*] }
     };
     (@lists [$($session:ident)*] [$($name:ident)*]) => {
+        impl Opcode {
+            /// Returns whether the operation begins or ends a session, and so is served by the server itself.
+            pub const fn is_of_session(self) -> bool {
+                matches!(self, $(Self::$session)|*)
+            }
+        }
+
         /// Calls `$callback!(Name)` for each operation that a file system serves, one after the other.
         #[macro_export]
         macro_rules! each_request {

@@ -1,6 +1,6 @@
 //! Where a request runs that a queue's worker should not wait for.
 
-use transom_wire::{Opcode, Unique};
+use transom_wire::{Opcode, Unique, operation::Runs};
 
 /// A place to wait in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,31 +15,19 @@ pub enum Lane {
 impl Lane {
     /// The lane of operations that always wait, for the disk or for the front end, and so are not tried first.
     pub(super) fn without_trying(opcode: Opcode) -> Option<Self> {
-        match opcode {
-            Opcode::Fsyncdir
-            | Opcode::Syncfs
-            | Opcode::Fallocate
-            | Opcode::CopyFileRange
-            | Opcode::CopyFileRange64
-            | Opcode::Setupmapping
-            | Opcode::Removemapping => Some(Self::Pool),
-            _ => None,
+        match opcode.row().runs {
+            Runs::Pool => Some(Self::Pool),
+            Runs::Inline | Runs::TryThenPool | Runs::TryThenThread => None,
         }
     }
 
-    /// The lane of operations that a file system, or for INIT and DESTROY the session, may refuse with EAGAIN under [`Patience::Try`](super::Patience::Try).
+    /// The lane of operations that a file system, or for INIT and DESTROY the session, may refuse with EAGAIN under
+    /// [`Patience::Try`](super::Patience::Try).
     pub(super) fn after_trying(opcode: Opcode, unique: Unique) -> Option<Self> {
-        match opcode {
-            Opcode::Lookup
-            | Opcode::Read
-            | Opcode::Write
-            | Opcode::Fsync
-            | Opcode::Readdir
-            | Opcode::Readdirplus
-            | Opcode::Init
-            | Opcode::Destroy => Some(Self::Pool),
-            Opcode::Setlkw => Some(Self::Waiter(unique)),
-            _ => None,
+        match opcode.row().runs {
+            Runs::TryThenPool => Some(Self::Pool),
+            Runs::TryThenThread => Some(Self::Waiter(unique)),
+            Runs::Inline | Runs::Pool => None,
         }
     }
 }

@@ -66,9 +66,12 @@ pub trait Rest {
 /// Security contexts and the supplementary group, each optional: [`Extensions`](crate::extension::Extensions).
 #[derive(Debug, Clone, Copy)]
 pub struct ExtensionBytes;
-/// Bytes that are copied with the request: an attribute's value, or the argument of an ioctl.
+/// Bytes that are copied with the request.
 #[derive(Debug, Clone, Copy)]
 pub struct Bytes;
+/// The value of an extended attribute, of at most 65536 bytes.
+#[derive(Debug, Clone, Copy)]
+pub struct XattrValue;
 /// File data, which the host leaves in the driver's buffers.
 #[derive(Debug, Clone, Copy)]
 pub struct FileData;
@@ -83,6 +86,9 @@ impl Rest for ExtensionBytes {
     const KIND: RestKind = RestKind::Extensions;
 }
 impl Rest for Bytes {
+    const KIND: RestKind = RestKind::Bytes;
+}
+impl Rest for XattrValue {
     const KIND: RestKind = RestKind::Bytes;
 }
 impl Rest for FileData {

@@ -22,7 +22,7 @@ use super::{
     Account, Change, Changed, Condition, HandleAt, Made, Operation, Row, Runs,
     parts::{
         Bytes, DataOut, Entries, EntriesPlus, ExtensionBytes, FileData, Ignored, IoctlOutBytes, ListOf, NameAndTarget,
-        Names, NoReply, OneName, ReplyBody, Rest, Target, TwoNames, XattrName, XattrOut,
+        Names, NoReply, OneName, ReplyBody, Rest, Target, TwoNames, XattrName, XattrOut, XattrValue,
     },
 };
 use crate::{
@@ -154,7 +154,7 @@ requests {
         runs: TryThenPool, changes: [], repeats: always,
         handles: [fh],
     }
-    Setxattr = 21, "setxattr" (SetxattrIn, XattrName, Bytes) -> () {
+    Setxattr = 21, "setxattr" (SetxattrIn, XattrName, XattrValue) -> () {
         runs: Inline, changes: [Node], repeats: none_of(flags, XATTR_CREATE | XATTR_REPLACE),
         rest_size: size,
         compat: SetxattrInCompat,

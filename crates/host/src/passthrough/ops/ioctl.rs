@@ -3,16 +3,13 @@
 use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::fs::{AtFlags, StatxFlags};
-use transom_wire::{
-    Handle,
-    ops::ioctl::{IOCTL_DIR, IoctlIn},
-};
+use transom_wire::{Handle, operation::Ioctl, ops::ioctl::IOCTL_DIR};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::{
     Errno,
     passthrough::Passthrough,
-    server::{Context, IoctlReply},
+    server::{Call, Context, IoctlReply, Serve},
     sysfd::{
         inode_attr::{self, FsXattr, IFlags},
         stat,
@@ -28,14 +25,10 @@ const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
 const FS_IOC_FSGETXATTR: u32 = 0x801c_581f;
 const FS_IOC_FSSETXATTR: u32 = 0x401c_5820;
 
-impl Passthrough {
+impl Serve<Ioctl> for Passthrough {
     /// Errors: ENOTTY for any other request, EPERM for a change by a caller who is neither root nor the file's owner.
-    pub(in crate::passthrough) fn do_ioctl(
-        &self,
-        ctx: &Context<'_>,
-        arg: &IoctlIn,
-        data: &[u8],
-    ) -> Result<IoctlReply, Errno> {
+    fn serve(&self, call: Call<'_, Ioctl>) -> Result<IoctlReply, Errno> {
+        let (ctx, arg, data) = (&call.ctx, &call.arg, call.rest);
         let fh = Handle::from(arg.fh);
         let data = if arg.flags.get() & IOCTL_DIR != 0 {
             self.attributes(ctx, self.handles.directory(fh)?.as_fd(), arg.cmd.get(), data)
@@ -47,7 +40,9 @@ impl Passthrough {
         }
         Ok(IoctlReply { data, ..IoctlReply::default() })
     }
+}
 
+impl Passthrough {
     fn attributes(&self, ctx: &Context<'_>, fd: BorrowedFd<'_>, request: u32, data: &[u8]) -> Result<Vec<u8>, Errno> {
         match request {
             // The number says 8 bytes; Linux reads and writes 4.

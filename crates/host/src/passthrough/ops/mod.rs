@@ -35,5 +35,6 @@ mod symlink;
 mod syncfs;
 mod tmpfile;
 mod unlink;
+mod unserved;
 mod write;
 mod xattr;

@@ -5,24 +5,25 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::{FileType, OFlags};
 use transom_wire::{
     Handle, NodeId,
+    operation::Open,
     ops::{
         init::InitFlags,
-        open::{OPEN_KILL_SUIDGID, OpenFlags, OpenIn, OpenOut},
+        open::{OPEN_KILL_SUIDGID, OpenFlags, OpenOut},
     },
 };
 
-use crate::{Errno, passthrough::Passthrough, server::Context};
+use crate::{
+    Errno,
+    passthrough::Passthrough,
+    server::{Call, Context, Serve},
+};
 
 /// What of the guest's flags reaches the host whatever the configuration.
 const PASSED_ON: OFlags = OFlags::RWMODE.union(OFlags::TRUNC).union(OFlags::SYNC).union(OFlags::DSYNC);
 
-impl Passthrough {
-    pub(in crate::passthrough) fn do_open(
-        &self,
-        ctx: &Context<'_>,
-        nodeid: NodeId,
-        arg: &OpenIn,
-    ) -> Result<OpenOut, Errno> {
+impl Serve<Open> for Passthrough {
+    fn serve(&self, call: Call<'_, Open>) -> Result<OpenOut, Errno> {
+        let (ctx, nodeid, arg) = (&call.ctx, call.nodeid, &call.arg);
         let flags = OFlags::from_bits_retain(arg.flags.get());
         self.check_open_mode(flags)?;
         let slot = self.handles.reserve()?;
@@ -32,7 +33,9 @@ impl Passthrough {
         let fh = self.handles.add_file(slot, nodeid, fd)?;
         Ok(open_out(fh, open_flags))
     }
+}
 
+impl Passthrough {
     /// Opens an inode that the guest knows for the caller; what `O_TRUNC` empties loses set-id bits and capabilities first.
     pub(in crate::passthrough) fn open_for(
         &self,
