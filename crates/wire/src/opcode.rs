@@ -101,6 +101,7 @@ macro_rules! operations {
                     reply_size_at: operations!(@option $(offset_of!($args, $reply_size))?),
                     reply_nodeid_at: <$reply as ReplyBody>::NODEID_AT,
                     reply_handle_at: <$reply as ReplyBody>::HANDLE_AT,
+                    reply_attr_at: <$reply as ReplyBody>::ATTR_AT,
                     nodeids: &[$($(offset_of!($args, $nodeid)),*)?],
                     handles: &[$($(HandleAt {
                         at: offset_of!($args, $handle),

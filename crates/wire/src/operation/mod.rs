@@ -60,6 +60,8 @@ pub struct Row {
     pub reply_nodeid_at: Option<usize>,
     /// Where the reply names an open file.
     pub reply_handle_at: Option<usize>,
+    /// Where the reply has attributes.
+    pub reply_attr_at: Option<usize>,
     /// Where the arguments name inodes, beside the header's nodeid.
     pub nodeids: &'static [usize],
     /// Where the arguments name open files.
@@ -184,8 +186,10 @@ pub enum Account {
     Makes(Made),
     /// Opens the inode in the header.
     Opens,
-    /// Makes a regular file and opens it, under a name if the row has one.
+    /// Makes a regular file, or opens one that exists, under a name.
     MakesAndOpens,
+    /// Makes a regular file without a name and opens it.
+    OpensNameless,
     /// Looks up every entry that it lists.
     Lists,
     /// Removes a name.
@@ -221,6 +225,11 @@ impl Row {
     /// Returns whether requests are answered, if only with an error.
     pub const fn has_reply(&self) -> bool {
         !matches!(self.reply, Shape::None)
+    }
+
+    /// Returns whether replies name inodes or open files.
+    pub const fn reply_names_any(&self) -> bool {
+        self.reply_nodeid_at.is_some() || self.reply_handle_at.is_some() || matches!(self.account, Account::Lists)
     }
 
     /// Returns the bytes that must fit after a reply's header before the request has any effect.

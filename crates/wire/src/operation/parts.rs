@@ -109,6 +109,8 @@ pub trait ReplyBody {
     const NODEID_AT: Option<usize> = None;
     /// Where it names an open file, in bytes.
     const HANDLE_AT: Option<usize> = None;
+    /// Where it has attributes, in bytes.
+    const ATTR_AT: Option<usize> = None;
 }
 
 /// No reply at all, not even an error.
@@ -144,10 +146,11 @@ macro_rules! fixed {
 
 fixed! {
     ();
-    EntryOut, NODEID_AT = offset_of!(EntryOut, nodeid);
+    EntryOut, NODEID_AT = offset_of!(EntryOut, nodeid), ATTR_AT = offset_of!(EntryOut, attr);
     OpenOut, HANDLE_AT = offset_of!(OpenOut, fh);
-    CreateOut, NODEID_AT = offset_of!(CreateOut, entry.nodeid), HANDLE_AT = offset_of!(CreateOut, open.fh);
-    AttrOut;
+    CreateOut, NODEID_AT = offset_of!(CreateOut, entry.nodeid), HANDLE_AT = offset_of!(CreateOut, open.fh),
+        ATTR_AT = offset_of!(CreateOut, entry.attr);
+    AttrOut, ATTR_AT = offset_of!(AttrOut, attr);
     BmapOut;
     CopyFileRangeOut;
     InitOut;

@@ -281,7 +281,7 @@ requests {
     /// If it is sent twice, the file of the first went with the daemon that made it. The directory does not change.
     Tmpfile = 51, "tmpfile" (CreateIn, Ignored, ExtensionBytes) -> CreateOut {
         runs: Inline, changes: [], repeats: always,
-        account: MakesAndOpens,
+        account: OpensNameless,
     }
     Statx = 52, "statx" (StatxIn, (), ()) -> StatxOut {
         runs: Inline, changes: [], repeats: never,

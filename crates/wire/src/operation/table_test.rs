@@ -131,6 +131,10 @@ fn replies_name_inodes_and_open_files_where_the_header_says() {
         let row = row(number);
         assert_eq!((row.reply_nodeid_at, row.reply_handle_at), (nodeid_at, handle_at), "{}", row.name);
     }
+    // `fuse_entry_out.attr` lies at 40, `fuse_attr_out.attr` at 16.
+    for (number, attr_at) in [(1, 40), (35, 40), (3, 16), (4, 16)] {
+        assert_eq!(row(number).reply_attr_at, Some(attr_at), "{}", row(number).name);
+    }
     let naming = |row: &&Row| row.reply_nodeid_at.is_some() || row.reply_handle_at.is_some();
     assert_eq!(Opcode::ALL.iter().map(|opcode| opcode.row()).filter(naming).count(), 9);
 }

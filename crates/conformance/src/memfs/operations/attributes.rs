@@ -2,31 +2,20 @@
 
 use transom_host::{
     Errno,
-    server::{Call, Patience, Serve, XattrReply},
+    server::{Call, Serve, XattrReply},
 };
 use transom_wire::{
-    Name, NodeId,
-    attr::{AttrOut, EntryOut},
+    attr::AttrOut,
     limits::NAME_LEN_MAX,
     operation::{Access, Getattr, Getxattr, Listxattr, Removexattr, Setattr, Setxattr, Statfs, Statx},
     ops::{
-        copy_file_range::{CopyFileRangeIn, CopyFileRangeOut},
-        create::CreateOut,
-        lk::{FileLock, LkIn, LkOut},
-        lseek::LseekOut,
-        open::OpenOut,
         setattr::SetattrValid,
         statfs::StatfsOut,
         statx::{Statx as StatxFields, StatxOut},
-        write::{WriteFlags, WriteOut},
     },
 };
 
-use crate::memfs::{
-    MemFs,
-    locks::{self, Wanted},
-    tree::{Content, PERMISSIONS, TYPE_MASK},
-};
+use crate::memfs::{MemFs, tree::TYPE_MASK};
 
 const XATTR_CREATE: u32 = libc::XATTR_CREATE as u32;
 const XATTR_REPLACE: u32 = libc::XATTR_REPLACE as u32;

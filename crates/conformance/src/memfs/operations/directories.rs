@@ -2,31 +2,15 @@
 
 use transom_host::{
     Errno,
-    server::{Call, Patience, Serve, XattrReply},
+    server::{Call, Serve},
 };
 use transom_wire::{
-    Name, NodeId,
-    attr::{AttrOut, EntryOut},
-    limits::NAME_LEN_MAX,
+    attr::EntryOut,
     operation::{Fsyncdir, Opendir, Readdir, Readdirplus, Releasedir},
-    ops::{
-        copy_file_range::{CopyFileRangeIn, CopyFileRangeOut},
-        create::CreateOut,
-        lk::{FileLock, LkIn, LkOut},
-        lseek::LseekOut,
-        open::OpenOut,
-        setattr::SetattrValid,
-        statfs::StatfsOut,
-        statx::{Statx as StatxFields, StatxOut},
-        write::{WriteFlags, WriteOut},
-    },
+    ops::open::OpenOut,
 };
 
-use crate::memfs::{
-    MemFs,
-    locks::{self, Wanted},
-    tree::{Content, PERMISSIONS, TYPE_MASK},
-};
+use crate::memfs::MemFs;
 
 impl Serve<Opendir> for MemFs {
     fn serve(&self, call: Call<'_, Opendir>) -> Result<OpenOut, Errno> {

@@ -2,12 +2,9 @@
 
 use transom_host::{
     Errno,
-    server::{Call, Patience, Serve, XattrReply},
+    server::{Call, Serve},
 };
 use transom_wire::{
-    Name, NodeId,
-    attr::{AttrOut, EntryOut},
-    limits::NAME_LEN_MAX,
     operation::{
         CopyFileRange, CopyFileRange64, Create, Fallocate, Flush, Fsync, Lseek, Open, Read, Release, Syncfs, Tmpfile,
         Write,
@@ -15,20 +12,16 @@ use transom_wire::{
     ops::{
         copy_file_range::{CopyFileRangeIn, CopyFileRangeOut},
         create::CreateOut,
-        lk::{FileLock, LkIn, LkOut},
         lseek::LseekOut,
         open::OpenOut,
-        setattr::SetattrValid,
-        statfs::StatfsOut,
-        statx::{Statx as StatxFields, StatxOut},
         write::{WriteFlags, WriteOut},
     },
 };
 
 use crate::memfs::{
     MemFs,
-    locks::{self, Wanted},
-    tree::{Content, PERMISSIONS, TYPE_MASK},
+    locks::{self},
+    tree::{Content, PERMISSIONS},
 };
 
 impl Serve<Open> for MemFs {

@@ -2,31 +2,14 @@
 
 use transom_host::{
     Errno,
-    server::{Call, Patience, Serve, XattrReply},
+    server::{Call, Patience, Serve},
 };
 use transom_wire::{
-    Name, NodeId,
-    attr::{AttrOut, EntryOut},
-    limits::NAME_LEN_MAX,
     operation::{Getlk, Interrupt, Setlk, Setlkw},
-    ops::{
-        copy_file_range::{CopyFileRangeIn, CopyFileRangeOut},
-        create::CreateOut,
-        lk::{FileLock, LkIn, LkOut},
-        lseek::LseekOut,
-        open::OpenOut,
-        setattr::SetattrValid,
-        statfs::StatfsOut,
-        statx::{Statx as StatxFields, StatxOut},
-        write::{WriteFlags, WriteOut},
-    },
+    ops::lk::{FileLock, LkIn, LkOut},
 };
 
-use crate::memfs::{
-    MemFs,
-    locks::{self, Wanted},
-    tree::{Content, PERMISSIONS, TYPE_MASK},
-};
+use crate::memfs::{MemFs, locks::Wanted};
 
 impl Serve<Getlk> for MemFs {
     fn serve(&self, call: Call<'_, Getlk>) -> Result<LkOut, Errno> {

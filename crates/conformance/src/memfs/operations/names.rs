@@ -2,29 +2,16 @@
 
 use transom_host::{
     Errno,
-    server::{Call, Patience, Serve, XattrReply},
+    server::{Call, Serve},
 };
 use transom_wire::{
     Name, NodeId,
-    attr::{AttrOut, EntryOut},
-    limits::NAME_LEN_MAX,
+    attr::EntryOut,
     operation::{Forget, Link, Lookup, Mkdir, Mknod, Readlink, Rename, Rename2, Rmdir, Symlink, Unlink},
-    ops::{
-        copy_file_range::{CopyFileRangeIn, CopyFileRangeOut},
-        create::CreateOut,
-        lk::{FileLock, LkIn, LkOut},
-        lseek::LseekOut,
-        open::OpenOut,
-        setattr::SetattrValid,
-        statfs::StatfsOut,
-        statx::{Statx as StatxFields, StatxOut},
-        write::{WriteFlags, WriteOut},
-    },
 };
 
 use crate::memfs::{
     MemFs,
-    locks::{self, Wanted},
     tree::{Content, PERMISSIONS, TYPE_MASK},
 };
 
