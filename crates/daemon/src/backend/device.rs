@@ -14,7 +14,7 @@ use transom_host::{
     window::{FileIdentity, Window},
 };
 use transom_pace::Watchers;
-use transom_wire::config::Config;
+use transom_wire::{config::Config, window::WINDOW_ID};
 use vhost::vhost_user::{
     Backend,
     message::{VhostUserProtocolFeatures, VhostUserShMemConfig, VhostUserVirtioFeatures},
@@ -33,13 +33,10 @@ use super::{
     monitor::Monitor,
     poll::Poller,
     pool::Pool,
-    shmem::{Requests, WINDOW_ID},
-    vring::Vring,
+    shmem::Requests,
+    vring::{QUEUE_SIZE_MAX, Vring},
     worker::{Queue, WorkerState},
 };
-
-/// The largest queue: that of virtio 1.3 §2.7.
-pub(super) const QUEUE_SIZE_MAX: usize = 32768;
 
 /// The queue of FORGET and INTERRUPT (virtio 1.3 §5.11.2).
 const HIPRIO: usize = 0;

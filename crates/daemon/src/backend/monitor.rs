@@ -2,10 +2,8 @@
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use transom_host::{
-    metrics::{Gauges, Metrics, Snapshot, families::Counter},
-    server::Done,
-};
+use transom_host::{metrics::Metrics, server::Done};
+use transom_metrics::{Counter, Gauges, Snapshot};
 use transom_wire::{
     Opcode,
     operation::{Account, Changed, RestKind},

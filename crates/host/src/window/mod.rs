@@ -24,11 +24,9 @@ mod window_test;
 pub use channel::{Channel, ChannelError, Mapping};
 pub use file::{FileIdentity, MappedFile, PaddedFiles};
 pub use front_end::FrontEnd;
-pub use map::{FileUsage, Usage, Window};
+pub use map::{FileUsage, Window};
 pub use policy::DaxPolicy;
-
-/// Bytes of one range: the unit in which Linux maps (`FUSE_DAX_SZ`) and of the largest page that both sides can use.
-pub const RANGE_LEN: u64 = 1 << 21;
+pub use transom_wire::window::RANGE_LEN;
 
 /// log2 of the alignment of file and window offsets that INIT announces.
 pub const MAP_ALIGNMENT_LOG2: u16 = RANGE_LEN.trailing_zeros() as u16;

@@ -26,11 +26,11 @@ use super::{
     },
 };
 use crate::{
-    abi::{
+    attr::{AttrOut, EntryOut},
+    linux::{
         FALLOC_FL_COLLAPSE_RANGE, FALLOC_FL_INSERT_RANGE, IOC_WRITE, O_APPEND, O_EXCL, O_TRUNC, XATTR_CREATE,
         XATTR_REPLACE,
     },
-    attr::{AttrOut, EntryOut},
     opcode::operations,
     ops::{
         access::AccessIn,

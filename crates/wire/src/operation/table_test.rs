@@ -6,7 +6,7 @@ use std::{vec, vec::Vec};
 
 use super::*;
 use crate::{
-    abi::{O_APPEND, O_EXCL, O_TRUNC},
+    linux::{O_APPEND, O_EXCL, O_TRUNC},
     ops::write::WriteFlags,
 };
 
