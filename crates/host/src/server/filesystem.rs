@@ -1,6 +1,6 @@
 //! What the server asks of a file system: [`Serve`] for each operation, and the beginning and end of sessions.
 
-use transom_wire::{all_operations, operation, ops::init::InitFlags};
+use transom_wire::{Unique, all_operations, operation, ops::init::InitFlags};
 
 use super::Serve;
 use crate::Errno;
@@ -63,6 +63,11 @@ macro_rules! file_system {
 
             /// Ends the session: all inodes, handles, locks and mappings are released. No request is in progress.
             fn destroy(&self, end: End);
+
+            /// Wakes the request `unique` if it waits for a lock; a request that is not there is ignored.
+            fn interrupt(&self, unique: Unique) {
+                let _ = unique;
+            }
 
             /// Wakes every request that waits for a lock or for the front end: the session or the transport is about to end.
             /// Called again while these are waited for.

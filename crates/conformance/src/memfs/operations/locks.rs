@@ -2,7 +2,7 @@
 
 use transom_host::{
     Errno,
-    server::{Call, Patience, Serve},
+    server::{Call, FileSystem, Patience, Serve},
 };
 use transom_wire::{
     operation::{Getlk, Interrupt, Setlk, Setlkw},
@@ -67,9 +67,7 @@ impl Serve<Setlkw> for MemFs {
 
 impl Serve<Interrupt> for MemFs {
     fn serve(&self, call: Call<'_, Interrupt>) -> Result<(), Errno> {
-        let unique = call.arg.unique.get();
-        self.lock().waiting.interrupt(|waiting| waiting == unique);
-        self.changed.notify_all();
+        self.interrupt(call.arg.unique.into());
         Ok(())
     }
 }

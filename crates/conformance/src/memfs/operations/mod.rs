@@ -10,7 +10,7 @@ use transom_host::{
     Errno,
     server::{End, FileSystem, InitAnswer, InitOffer},
 };
-use transom_wire::{limits::DATA_LEN_MAX, ops::init::InitFlags};
+use transom_wire::{Unique, limits::DATA_LEN_MAX, ops::init::InitFlags};
 
 use super::MemFs;
 
@@ -36,6 +36,11 @@ impl FileSystem for MemFs {
         self.changed.notify_all();
     }
 
+    fn interrupt(&self, unique: Unique) {
+        self.lock().waiting.interrupt(|waiting| waiting == unique.0);
+        self.changed.notify_all();
+    }
+
     fn interrupt_all(&self) {
         self.stall.change(|stalled| stalled.wakes += 1);
         self.lock().waiting.interrupt(|_| true);
@@ -45,5 +50,8 @@ impl FileSystem for MemFs {
 
 transom_host::unserved!(
     MemFs,
-    except Lookup Forget Readlink Symlink Mknod Mkdir Unlink Rmdir Rename Rename2 Link Getattr Setattr Statfs Statx Access Setxattr Getxattr Listxattr Removexattr Open Create Tmpfile Release Read Write Fsync Flush Fallocate Lseek CopyFileRange CopyFileRange64 Syncfs Opendir Readdir Readdirplus Releasedir Fsyncdir Getlk Setlk Setlkw Interrupt
+    except Lookup Forget Readlink Symlink Mknod Mkdir Unlink Rmdir Rename Rename2 Link
+        Getattr Setattr Statfs Statx Access Setxattr Getxattr Listxattr Removexattr
+        Open Create Tmpfile Release Read Write Fsync Flush Fallocate Lseek CopyFileRange CopyFileRange64 Syncfs
+        Opendir Readdir Readdirplus Releasedir Fsyncdir Getlk Setlk Setlkw Interrupt
 );

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use transom_wire::{limits::DATA_LEN_MAX, ops::init::InitFlags};
+use transom_wire::{Unique, limits::DATA_LEN_MAX, ops::init::InitFlags};
 
 use crate::{
     Errno,
@@ -60,6 +60,12 @@ impl FileSystem for Passthrough {
         self.handles.clear();
         self.inodes.clear();
         self.session.store(0, Relaxed);
+    }
+
+    fn interrupt(&self, unique: Unique) {
+        if let Some(locks) = &self.locks {
+            locks.interrupt(unique);
+        }
     }
 
     fn interrupt_all(&self) {

@@ -14,7 +14,7 @@ use crate::{
         words::{Wish, answer},
     },
     passthrough::Passthrough,
-    server::{Call, Context, Patience, Serve},
+    server::{Call, Context, FileSystem, Patience, Serve},
     sysfd::ofd::LockKind,
 };
 
@@ -48,11 +48,8 @@ impl Serve<Setlkw> for Passthrough {
 }
 
 impl Serve<Interrupt> for Passthrough {
-    /// Wakes the request if it waits for a lock; any other number is ignored.
     fn serve(&self, call: Call<'_, Interrupt>) -> Result<(), Errno> {
-        if let Some(locks) = &self.locks {
-            locks.interrupt(call.arg.unique.into());
-        }
+        self.interrupt(call.arg.unique.into());
         Ok(())
     }
 }
