@@ -46,7 +46,8 @@ pub fn requests() -> Vec<Seed> {
     ]
 }
 
-/// Devices that keep to the protocol, for [`guest::device`](super::guest::device): with each combination of rings, every call.
+/// Devices that keep to the protocol, for [`guest::device`](super::guest::device): with each combination of rings,
+/// every call.
 pub fn guest_device() -> Vec<Seed> {
     // Calls with lengths, each answered when the device is told of it; started messages, finished; a priority message.
     let calls =
@@ -140,8 +141,8 @@ fn names(opcode: Opcode) -> [&'static [u8]; 2] {
     }
 }
 
-/// Arguments that lead further than those of the row: flags, modes, and the open directory, which is handle 2. An operation
-/// need not be here.
+/// Arguments that lead further than those of the row: flags, modes, and the open directory, which is handle 2. An
+/// operation need not be here.
 const SENSIBLE: &[(Opcode, &[u64])] = &[
     (Opcode::Getattr, &[0, 1]),
     (Opcode::Open, &[2]),

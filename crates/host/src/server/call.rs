@@ -15,7 +15,8 @@ impl<O: Operation<Names: Strings, Rest: Payload, Reply: Answer>> Served for O {}
 
 /// One request, taken apart as its row of the table says.
 ///
-/// Names are checked, and structures are copies that the guest cannot change any more; file data are buffers that it can.
+/// Names are checked, and structures are copies that the guest cannot change any more; file data are buffers that it
+/// can.
 pub struct Call<'a, O: Served> {
     /// The caller.
     pub ctx: Context<'a>,
@@ -36,7 +37,8 @@ pub trait Serve<O: Served> {
     /// Does what `call` asks. Called from many threads at once.
     ///
     /// # Errors
-    /// The errno that the guest sees. An operation that is not implemented answers ENOSYS, after which Linux does not ask again.
+    /// The errno that the guest sees. An operation that is not implemented answers ENOSYS, after which Linux does not
+    /// ask again.
     fn serve(&self, call: Call<'_, O>) -> Result<<O::Reply as Answer>::Value, Errno> {
         let _ = call;
         Err(Errno::NOSYS)

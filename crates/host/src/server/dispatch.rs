@@ -1,6 +1,7 @@
 //! From the number of an operation to its implementation, for every operation of the table.
 //!
-//! The room for an answer is checked before anything is done, so that no effect is left whose answer could not be given.
+//! The room for an answer is checked before anything is done, so that no effect is left whose answer could not be
+//! given.
 
 use transom_wire::{Opcode, Operation, U32, all_operations, operation};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
@@ -15,7 +16,8 @@ use super::{
 };
 use crate::Errno;
 
-/// Calls the implementation of an operation: that of the server for those of the session, that of the file system for others.
+/// Calls the implementation of an operation: that of the server for those of the session, that of the file system for
+/// others.
 macro_rules! dispatch {
     ([$server:expr, $opcode:expr, $req:expr, $reply:expr]
         session $($session:ident)*; requests $($request:ident)*

@@ -52,8 +52,8 @@ macro_rules! file_system {
     ([] session $($session:ident)*; requests $($request:ident)*) => {
         /// A file system that a [`Server`](super::Server) serves.
         ///
-        /// It implements [`Serve`] for every operation of the table; [`unserved`](crate::unserved) does that for those that
-        /// it answers with ENOSYS. Methods are called from many threads at once.
+        /// It implements [`Serve`] for every operation of the table; [`unserved`](crate::unserved) does that for those
+        /// that it answers with ENOSYS. Methods are called from many threads at once.
         pub trait FileSystem: Send + Sync $(+ Serve<operation::$request>)* {
             /// Begins a session; nothing of an earlier one is left.
             ///
@@ -69,18 +69,19 @@ macro_rules! file_system {
                 let _ = unique;
             }
 
-            /// Wakes every request that waits for a lock or for the front end: the session or the transport is about to end.
-            /// Called again while these are waited for.
+            /// Wakes every request that waits for a lock or for the front end: the session or the transport is about to
+            /// end. Called again while these are waited for.
             fn interrupt_all(&self) {}
         }
     };
 }
 all_operations!(file_system []);
 
-/// Implements [`Serve`](crate::server::Serve) for a type and each operation of the table that is not listed, which then answers
-/// ENOSYS: `unserved!(Type, except Lookup Getattr)`.
+/// Implements [`Serve`](crate::server::Serve) for a type and each operation of the table that is not listed, which then
+/// answers ENOSYS: `unserved!(Type, except Lookup Getattr)`.
 ///
-/// For file systems of tests. One that people use names what it does not serve, so that a new operation is not forgotten.
+/// For file systems of tests. One that people use names what it does not serve, so that a new operation is not
+/// forgotten.
 #[macro_export]
 macro_rules! unserved {
     ($type:ty, except $($served:ident)*) => {

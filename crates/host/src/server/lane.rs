@@ -7,8 +7,8 @@ use transom_wire::{Opcode, Unique, operation::Runs};
 pub enum Lane {
     /// The bounded pool: the host's disk decides how long it takes.
     Pool,
-    /// A thread of its own: another lock owner decides, and may take for ever. With the request's number, by which it is
-    /// interrupted.
+    /// A thread of its own: another lock owner decides, and may take for ever. With the request's number, by which it
+    /// is interrupted.
     Waiter(Unique),
 }
 

@@ -2,9 +2,9 @@
 //!
 //! [`Server::handle`] is the whole of it. What the driver sent is copied once ([`request`]) and parsed from the copy;
 //! file data stays where it is, and travels between the file and the driver's buffers in the file system's own system
-//! call. [`dispatch`] finds an operation's implementation by the table in `wire`, [`decode`] reads the parts of its request,
-//! [`call`] is what a file system gets, [`answer`] writes what it returns; [`session`] settles INIT and DESTROY, which alone
-//! take a lock here.
+//! call. [`dispatch`] finds an operation's implementation by the table in `wire`, [`decode`] reads the parts of its
+//! request, [`call`] is what a file system gets, [`answer`] writes what it returns; [`session`] settles INIT and
+//! DESTROY, which alone take a lock here.
 
 mod answer;
 mod call;

@@ -203,8 +203,8 @@ fn kind_of(entry: &EntryOut) -> Option<u32> {
     (KINDS.contains(&kind) && i64::try_from(entry.attr.size.get()).is_ok()).then_some(kind)
 }
 
-/// How long each entry is with its name and padding. Nothing where one has a name that is none, or ends behind the end: the kernel
-/// passes the rest over then, and forgets nothing of it.
+/// How long each entry is with its name and padding. Nothing where one has a name that is none, or ends behind the end:
+/// the kernel passes the rest over then, and forgets nothing of it.
 fn plus_lens(mut body: &[u8]) -> Option<Vec<usize>> {
     let mut lens = Vec::new();
     while !body.is_empty() {

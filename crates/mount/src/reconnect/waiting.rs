@@ -1,7 +1,7 @@
 //! What the kernel asks while there is no daemon.
 //!
-//! Requests are put aside for the next one; whoever is interrupted meanwhile gets EINTR, and what is forgotten is forgotten here.
-//! The end of the mount is seen here too.
+//! Requests are put aside for the next one; whoever is interrupted meanwhile gets EINTR, and what is forgotten is
+//! forgotten here. The end of the mount is seen here too.
 
 use std::{os::fd::BorrowedFd, sync::Arc};
 
@@ -88,8 +88,9 @@ impl Waiting<'_> {
                     let _ = self.kernels[parked.lane].fail(parked.header.unique.get(), Errno::INTR);
                 }
             }
-            // Nothing of it is left to be flushed: what was written is in the host's hands, and the locks are gone. A process that
-            // starts the next daemon may close files of this mount on the way, and must not wait for that daemon.
+            // Nothing of it is left to be flushed: what was written is in the host's hands, and the locks are gone. A
+            // process that starts the next daemon may close files of this mount on the way, and must not wait for that
+            // daemon.
             Account::Flushes => {
                 // Nobody waits any more where this fails.
                 let _ = self.kernels[lane].done(request.header.unique.get());

@@ -1,8 +1,9 @@
 //! The operations of FUSE, each declared once.
 //!
 //! [`table`] has one row for each operation. From it come [`Opcode`], one type for each operation that implements
-//! [`Operation`], and its [`Row`]. Host, guest, mount, fuzzers and tests read these; none of them has a list of operations of
-//! its own. [`parts`] has the types of columns that are not structures, [`condition`] what holds for some requests only.
+//! [`Operation`], and its [`Row`]. Host, guest, mount, fuzzers and tests read these; none of them has a list of
+//! operations of its own. [`parts`] has the types of columns that are not structures, [`condition`] what holds for some
+//! requests only.
 
 pub mod condition;
 pub mod parts;
@@ -106,8 +107,8 @@ pub enum Shape {
         /// In bytes.
         head_len: usize,
     },
-    /// As many bytes as there are, up to the size in the arguments; for a size of 0, `fixed_len` bytes that say how many there
-    /// are.
+    /// As many bytes as there are, up to the size in the arguments; for a size of 0, `fixed_len` bytes that say how
+    /// many there are.
     UpToOr {
         /// In bytes.
         fixed_len: usize,

@@ -5,8 +5,8 @@
 //! - `runs`: where the host runs a request, [`Runs`].
 //! - `changes`: what a request changes if it succeeds, [`Changed`].
 //! - `repeats`: which requests may be sent again after their answer was lost: those that change nothing, and those that
-//!   leave things as they are if they are done twice. Names are not among them: a second UNLINK would remove what somebody
-//!   has made meanwhile, or fail because of what the first has done.
+//!   leave things as they are if they are done twice. Names are not among them: a second UNLINK would remove what
+//!   somebody has made meanwhile, or fail because of what the first has done.
 //! - `account`: what it does to names, references, open files and locks, [`Account`].
 //! - `handles`, `nodeids`: which fields of the arguments name open files and inodes.
 //! - `rest_size`, `reply_size`: which fields of the arguments say how long the rest and the reply are.

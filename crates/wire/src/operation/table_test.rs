@@ -10,7 +10,8 @@ use crate::{
     ops::write::WriteFlags,
 };
 
-/// Number, bytes of arguments, bytes of the fixed reply, names: `enum fuse_opcode` and the sizes of the header's structures.
+/// Number, bytes of arguments, bytes of the fixed reply, names: `enum fuse_opcode` and the sizes of the header's
+/// structures.
 const HEADER: &[(u32, usize, Option<usize>, usize)] = &[
     (1, 0, Some(128), 1),
     (2, 8, None, 0),

@@ -18,8 +18,8 @@ use crate::{
 
 /// The requests as a 64-bit kernel numbers them, whatever its programs are. Source: linux/fs.h.
 ///
-/// `FS_IOC32_SETFLAGS` is not served: a guest's kernel translates it for 32-bit programs, and passes it on without a check of
-/// its own for others.
+/// `FS_IOC32_SETFLAGS` is not served: a guest's kernel translates it for 32-bit programs, and passes it on without a
+/// check of its own for others.
 const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
 const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
 const FS_IOC_FSGETXATTR: u32 = 0x801c_581f;
@@ -64,9 +64,11 @@ impl Passthrough {
         }
     }
 
-    /// Errors: EROFS where the share is read-only, EPERM unless the caller is root or owns the file, as the guest sees owners.
+    /// Errors: EROFS where the share is read-only, EPERM unless the caller is root or owns the file, as the guest sees
+    /// owners.
     ///
-    /// A file that is open for reading is enough for these requests, and kernels before 5.13 leave the check to the server.
+    /// A file that is open for reading is enough for these requests, and kernels before 5.13 leave the check to the
+    /// server.
     fn check_may_change(&self, ctx: &Context<'_>, fd: BorrowedFd<'_>) -> Result<(), Errno> {
         self.check_writable()?;
         if ctx.uid == 0 {

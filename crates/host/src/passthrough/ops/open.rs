@@ -36,7 +36,8 @@ impl Serve<Open> for Passthrough {
 }
 
 impl Passthrough {
-    /// Opens an inode that the guest knows for the caller; what `O_TRUNC` empties loses set-id bits and capabilities first.
+    /// Opens an inode that the guest knows for the caller; what `O_TRUNC` empties loses set-id bits and capabilities
+    /// first.
     pub(in crate::passthrough) fn open_for(
         &self,
         ctx: &Context<'_>,
@@ -57,8 +58,8 @@ impl Passthrough {
 
     /// Whether an open that truncates clears set-id bits.
     ///
-    /// A guest without HANDLE_KILLPRIV_V2 leaves that to the host and does not say so. Only root keeps the bits then, as on
-    /// the host.
+    /// A guest without HANDLE_KILLPRIV_V2 leaves that to the host and does not say so. Only root keeps the bits then,
+    /// as on the host.
     fn truncation_kills_set_id(&self, ctx: &Context<'_>, open_flags: u32) -> bool {
         if self.has(InitFlags::HANDLE_KILLPRIV_V2) { open_flags & OPEN_KILL_SUIDGID != 0 } else { ctx.uid != 0 }
     }
@@ -74,8 +75,8 @@ impl Passthrough {
 
     /// The flags for the host's file, from those of the guest's.
     ///
-    /// `O_APPEND` is not among them: each WRITE says whether it appends, since a program can change that while a file is
-    /// open, and what a page cache writes back never does.
+    /// `O_APPEND` is not among them: each WRITE says whether it appends, since a program can change that while a file
+    /// is open, and what a page cache writes back never does.
     pub(in crate::passthrough) fn host_flags(&self, guest: OFlags) -> OFlags {
         let mut flags = guest & PASSED_ON;
         if self.config.allow_direct_io {
@@ -109,7 +110,8 @@ impl Passthrough {
     pub(in crate::passthrough) fn open_flags(&self, nodeid: NodeId, fd: impl AsFd, guest: OFlags) -> OpenFlags {
         let cache = self.config.cache;
         let mut flags = OpenFlags::empty();
-        // Linux writes beyond the end of a file that it maps by a request, and fails if that bypasses the cache too (EBUSY).
+        // Linux writes beyond the end of a file that it maps by a request, and fails if that bypasses the cache too
+        // (EBUSY).
         if cache.is_direct() && !self.is_taken_for_dax(nodeid, fd) {
             flags |= OpenFlags::DIRECT_IO;
             // The host orders writes to one file by itself. With mappings, the guest has to.

@@ -22,8 +22,8 @@ impl Serve<Read> for Passthrough {
             match read_cached(fd, arg.offset.get(), data) {
                 // The file system cannot tell whether it would wait; tmpfs, which never does, is one of these.
                 Err(Errno::OPNOTSUPP) => file.waits_to_read.store(true, Relaxed),
-                // The end of a file that is open with O_DIRECT cannot be probed; if the request itself is wrong, the read that
-                // waits says so again.
+                // The end of a file that is open with O_DIRECT cannot be probed; if the request itself is wrong, the
+                // read that waits says so again.
                 Err(Errno::INVAL) => return Err(Errno::AGAIN),
                 outcome => return outcome,
             }

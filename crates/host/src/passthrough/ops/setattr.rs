@@ -55,7 +55,8 @@ impl Passthrough {
         path::chown(&inode.fd, uid.map(|uid| Uid::from_raw(uid.0)), gid.map(|gid| Gid::from_raw(gid.0)))
     }
 
-    /// Through the open file where the guest names one that is open for writing: its permission counts, not that of now.
+    /// Through the open file where the guest names one that is open for writing: its permission counts, not that of
+    /// now.
     fn change_size(&self, nodeid: NodeId, valid: SetattrValid, arg: &SetattrIn) -> Result<(), Errno> {
         let kills_set_id = valid.contains(SetattrValid::KILL_SUIDGID);
         let file = match valid.contains(SetattrValid::FH) {

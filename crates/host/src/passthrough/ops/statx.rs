@@ -17,8 +17,8 @@ use crate::{
 };
 
 impl Serve<operation::Statx> for Passthrough {
-    /// Errors: ENOSYS, after which Linux asks with GETATTR, where it would otherwise ask for what it has. Linux always asks for the
-    /// time of birth; a guest that does not gets an answer.
+    /// Errors: ENOSYS, after which Linux asks with GETATTR, where it would otherwise ask for what it has. Linux always
+    /// asks for the time of birth; a guest that does not gets an answer.
     fn serve(&self, call: Call<'_, operation::Statx>) -> Result<StatxOut, Errno> {
         let arg = &call.arg;
         if arg.sx_mask.get() & StatxFlags::BTIME.bits() != 0 && !self.answers_statx() {
@@ -43,8 +43,8 @@ impl Serve<operation::Statx> for Passthrough {
 }
 
 impl Passthrough {
-    /// A guest that keeps attributes sends STATX for the time of birth alone, which no other answer has. And STATX has no
-    /// place for the flag of DAX: Linux would take it as gone.
+    /// A guest that keeps attributes sends STATX for the time of birth alone, which no other answer has. And STATX has
+    /// no place for the flag of DAX: Linux would take it as gone.
     fn answers_statx(&self) -> bool {
         let is_asked_anyway = self.config.cache.validity().is_zero();
         !self.has(InitFlags::HAS_INODE_DAX) && (self.config.birth_times || is_asked_anyway)

@@ -104,8 +104,8 @@ impl Passthrough {
 
     /// Removes the capabilities of a regular file, where they are kept under a name that the host does not know.
     ///
-    /// Called before a file's data or owner changes: Linux removes the attribute that it knows at that point, root's changes
-    /// included. `file` may be `O_PATH`.
+    /// Called before a file's data or owner changes: Linux removes the attribute that it knows at that point, root's
+    /// changes included. `file` may be `O_PATH`.
     /// Errors: what keeps the attribute from being removed, if the file has it; the change must not be made then.
     pub(in crate::passthrough) fn drop_capabilities(&self, file: impl AsFd) -> Result<(), Errno> {
         let Some(name) = &self.capability_name else { return Ok(()) };
