@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use indicatif::BinaryBytes;
-use transom_wire::window::RANGE_LEN;
 use transom_vm::{DaxUsage, Timings};
+use transom_wire::window::RANGE_LEN;
 
 /// Prints the parts of a run on standard error.
 pub(super) fn timings(timings: &Timings) {
