@@ -50,7 +50,7 @@ impl FileSystem for MemFs {
 
 transom_host::unserved!(
     MemFs,
-    except Lookup Forget Readlink Symlink Mknod Mkdir Unlink Rmdir Rename Rename2 Link
+    except Lookup Forget BatchForget Readlink Symlink Mknod Mkdir Unlink Rmdir Rename Rename2 Link
         Getattr Setattr Statfs Statx Access Setxattr Getxattr Listxattr Removexattr
         Open Create Tmpfile Release Read Write Fsync Flush Fallocate Lseek CopyFileRange CopyFileRange64 Syncfs
         Opendir Readdir Readdirplus Releasedir Fsyncdir Getlk Setlk Setlkw Interrupt

@@ -7,7 +7,7 @@ use transom_host::{
 use transom_wire::{
     Name, NodeId,
     attr::EntryOut,
-    operation::{Forget, Link, Lookup, Mkdir, Mknod, Readlink, Rename, Rename2, Rmdir, Symlink, Unlink},
+    operation::{BatchForget, Forget, Link, Lookup, Mkdir, Mknod, Readlink, Rename, Rename2, Rmdir, Symlink, Unlink},
 };
 
 use crate::memfs::{
@@ -27,13 +27,25 @@ impl Serve<Lookup> for MemFs {
 
 impl Serve<Forget> for MemFs {
     fn serve(&self, call: Call<'_, Forget>) -> Result<(), Errno> {
-        let (nodeid, nlookup) = (call.nodeid, call.arg.nlookup.get());
+        self.forget(call.nodeid, call.arg.nlookup.get());
+        Ok(())
+    }
+}
+
+impl Serve<BatchForget> for MemFs {
+    fn serve(&self, call: Call<'_, BatchForget>) -> Result<(), Errno> {
+        call.rest.iter().for_each(|one| self.forget(one.nodeid.into(), one.nlookup.get()));
+        Ok(())
+    }
+}
+
+impl MemFs {
+    fn forget(&self, nodeid: NodeId, nlookup: u64) {
         let tree = &mut self.lock().tree;
         if let Ok(inode) = tree.inode_mut(nodeid.0) {
             inode.lookups = inode.lookups.saturating_sub(nlookup);
             tree.drop_unused(nodeid.0);
         }
-        Ok(())
     }
 }
 
