@@ -34,6 +34,8 @@ pub(super) struct Cost {
     write_baseline: Option<PathBuf>,
 }
 
+/// Counts are the same each time; three have a median.
+const ROUNDS: u32 = 3;
 /// Where the tree has it.
 const BASELINE: &str = "crates/bench/data/cost.baseline";
 
@@ -49,7 +51,9 @@ Examples:
       transom bench cost --write-baseline
 
 The daemons are traced (ptrace), which takes the rights of their user, and x86_64. Run as root: an ordinary user's
-transomd holds inodes in another way. Counts do not depend on the machine's load.";
+transomd holds inodes in another way. Counts do not depend on the machine's load, but the time that counting takes does:
+some ten seconds for each daemon on an idle machine, with 16 requests at once a few minutes. Do not run it with a real-time
+priority: it looks again and again for a thread that may have none.";
 
 /// Whether a daemon that can poll does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -69,7 +73,7 @@ impl Cost {
             candidates: candidates.clone(),
             depths: self.depth.clone(),
             operations: self.operations(),
-            rounds: self.common.rounds(),
+            rounds: self.rounds(),
         };
         let rows = cost::measure(&plan, &self.common.shared_in)?;
         let report = CostReport {
@@ -88,6 +92,10 @@ impl Cost {
         Ok(())
     }
 
+    fn rounds(&self) -> u32 {
+        self.common.rounds.unwrap_or(ROUNDS)
+    }
+
     fn operations(&self) -> Vec<Operation> {
         match self.operations.is_empty() {
             true => Operation::value_variants().to_vec(),
@@ -96,13 +104,16 @@ impl Cost {
     }
 
     /// Writes the file, or compares with it.
-    fn with_baseline(&self) -> anyhow::Result<()> {
+    fn with_baseline(mut self) -> anyhow::Result<()> {
+        if self.common.daemons.is_empty() {
+            self.common.daemons.push("transomd".parse()?);
+        }
         let first = self.common.candidates()?.into_iter().next().context("no daemon")?;
         let plan = Plan {
             candidates: variants(&first, &[Polling::Off]),
             depths: vec![1],
             operations: Operation::value_variants().to_vec(),
-            rounds: self.common.rounds(),
+            rounds: self.rounds(),
         };
         let now = Baseline::of(&cost::measure(&plan, &self.common.shared_in)?);
         if let Some(path) = &self.write_baseline {

@@ -63,7 +63,8 @@ impl Baseline {
     /// Returns the text of the file.
     pub fn to_text(&self) -> String {
         let mut text = HEAD.to_owned();
-        let _ = writeln!(text, "# {:22} {:>12} {:>12} {:>12}", "operation", "instructions", "system calls", "allocations");
+        let _ =
+            writeln!(text, "# {:22} {:>12} {:>12} {:>12}", "operation", "instructions", "system calls", "allocations");
         for line in &self.lines {
             let Line { operation, instructions, system_calls, allocations } = line;
             let _ = writeln!(text, "{operation:24} {instructions:12} {system_calls:12} {allocations:12}");

@@ -66,7 +66,8 @@ impl Guest {
         let requests: Vec<Request> = slots.map(|(slot, state)| self.targets.request(step, slot, state)).collect();
         // The driver wants to be notified of what comes next.
         self.queue.ring.enable_call();
-        let tokens: Vec<(Token, u64)> = requests.iter().map(|request| self.submit(request)).collect::<Result<_, _>>()?;
+        let tokens: Vec<(Token, u64)> =
+            requests.iter().map(|request| self.submit(request)).collect::<Result<_, _>>()?;
         self.queue.notify()?;
         match tracer {
             Some(tracer) => self.run(tracer)?,

@@ -83,7 +83,7 @@ pub const SCHEMA: u32 = 1;
 /// Operations before the first that counts: caches are filled, functions found, memory is touched.
 const WARM_UP: u32 = 40;
 /// Operations that are traced and do not count: the first one has what interrupted threads begin anew.
-const TRACED_WARM_UP: u32 = 2;
+const TRACED_WARM_UP: u32 = 1;
 const ENTRIES: u32 = 10;
 const DATA_LEN: usize = 4 << 20;
 
@@ -162,7 +162,10 @@ impl Run {
             for _ in 0..TRACED_WARM_UP {
                 self.guest.count(operation, &mut tracer)?;
             }
-            let all = (0..rounds.max(1)).map(|_| self.guest.count(operation, &mut tracer)).collect::<Result<Vec<_>, _>>()?;
+            // Each round has as many requests as are in flight.
+            let rounds = rounds.max(1).div_ceil(self.depth.into());
+            let all: Vec<Counts> =
+                (0..rounds).map(|_| self.guest.count(operation, &mut tracer)).collect::<anyhow::Result<_>>()?;
             Ok(Counts::medians(&all).divided_by(self.depth.into()))
         })?
     }

@@ -50,7 +50,11 @@ pub fn markdown(report: &CostReport) -> String {
     for depth in depths {
         let rows: Vec<&Row> = report.rows.iter().filter(|row| row.depth == depth).collect();
         let title = if depth == 1 { "One request at a time".to_owned() } else { format!("{depth} requests at once") };
-        let _ = writeln!(text, "\n## {title}\n\nInstructions:\n\n{}", overview(&rows, |counts| number(counts.instructions)));
+        let _ = writeln!(
+            text,
+            "\n## {title}\n\nInstructions:\n\n{}",
+            overview(&rows, |counts| number(counts.instructions))
+        );
         let calls = overview(&rows, |counts| number(counts.all_system_calls()));
         let _ = writeln!(text, "\nSystem calls:\n\n{calls}");
         let _ = writeln!(text, "\nAllocations:\n\n{}", overview(&rows, |counts| number(counts.allocations)));

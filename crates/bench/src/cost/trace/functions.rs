@@ -9,8 +9,8 @@ use anyhow::Context as _;
 use object::{
     LittleEndian,
     elf::{
-        FileHeader64, PT_LOAD, R_X86_64_GLOB_DAT, R_X86_64_IRELATIVE, R_X86_64_JUMP_SLOT, SHN_UNDEF, SHT_DYNSYM, SHT_RELA,
-        SHT_SYMTAB, STT_FUNC, STT_GNU_IFUNC,
+        FileHeader64, PT_LOAD, R_X86_64_GLOB_DAT, R_X86_64_IRELATIVE, R_X86_64_JUMP_SLOT, SHN_UNDEF, SHT_DYNSYM,
+        SHT_RELA, SHT_SYMTAB, STT_FUNC, STT_GNU_IFUNC,
     },
     read::elf::{FileHeader, ProgramHeader, Rela, SectionHeader, Sym},
 };
@@ -49,10 +49,7 @@ type Header = FileHeader64<LittleEndian>;
 const LE: LittleEndian = LittleEndian;
 
 /// Finds the functions of all `images`; `word` reads the memory of the process.
-pub(super) fn find(
-    images: &[Image],
-    word: impl Fn(u64) -> Option<u64>,
-) -> anyhow::Result<HashMap<u64, Function>> {
+pub(super) fn find(images: &[Image], word: impl Fn(u64) -> Option<u64>) -> anyhow::Result<HashMap<u64, Function>> {
     let mut functions = HashMap::new();
     for image in images {
         let header = Header::parse(&*image.bytes).context("not a program of x86_64")?;
@@ -172,7 +169,8 @@ fn allocator(name: &str) -> Option<Size> {
 fn is_chosen(name: &str) -> bool {
     let name = name.trim_start_matches('_').trim_end_matches("_chk");
     let is_memory = ["cpy", "move", "set", "cmp", "cmpeq", "chr", "rchr", "pcpy"].iter();
-    let is_string = ["len", "nlen", "chr", "rchr", "chrnul", "cmp", "ncmp", "cpy", "ncpy", "cat", "ncat", "spn", "cspn"];
+    let is_string =
+        ["len", "nlen", "chr", "rchr", "chrnul", "cmp", "ncmp", "cpy", "ncpy", "cat", "ncat", "spn", "cspn"];
     let is_string = is_string.iter().chain(&["pbrk", "str", "casecmp", "ncasecmp"]);
     name == "bcmp"
         || name == "rawmemchr"

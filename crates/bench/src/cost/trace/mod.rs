@@ -166,7 +166,8 @@ impl Tracer {
     /// Waits until one of the threads stops, or all of them sleep.
     fn wait_for_any(&mut self) -> anyhow::Result<Progress> {
         loop {
-            let are_asleep = self.threads.iter().all(|thread| is_asleep(self.processes[thread.process].pid(), thread.tid));
+            let are_asleep =
+                self.threads.iter().all(|thread| is_asleep(self.processes[thread.process].pid(), thread.tid));
             if self.look_at_waiting()? {
                 return Ok(Progress::Ran);
             }
