@@ -5,6 +5,7 @@
 
 mod burst;
 mod compare;
+mod cost;
 mod fio;
 mod library;
 mod measure;
@@ -54,6 +55,8 @@ enum Single {
         #[arg(long, value_name = "FILE")]
         html: Option<PathBuf>,
     },
+    /// What daemons execute for a request: instructions, system calls, allocations, copies, wakes.
+    Cost(cost::Cost),
     /// Daemons by themselves: requests from a driver without a guest.
     RoundTrip(round_trip::RoundTrip),
     /// The guest library's own operations, by threads of this process.
@@ -100,6 +103,7 @@ impl Single {
             Self::Compare(_) => unreachable!("it has an exit status of its own"),
             Self::Render { results, html } => render(&results, html.as_deref()),
             Self::RoundTrip(command) => command.run(),
+            Self::Cost(command) => command.run(),
             Self::Library(command) => command.run(),
             Self::Fio(command) => command.run(),
             Self::Memory(command) => command.run(),
