@@ -1,10 +1,10 @@
 //! POSIX access control lists as extended attributes carry them: checked, and with their ids translated.
 //!
-//! The guest's kernel enforces ACLs and turns a minimal one into mode bits; the host keeps what is set. Left for the server
-//! are two things: ids inside a list, which follow the translation of owners ([`AclName::to_host`], [`AclName::to_guest`]),
-//! and set-group-id, which a change of a list clears where the caller is not in the file's group
-//! ([`kill_set_group_id`]). Where several ids of a list become one, the host and the guest use the first entry, as they
-//! would for any list with two entries for one id: a translation that squashes makes lists coarse.
+//! The guest's kernel enforces ACLs and turns a minimal one into mode bits; the host keeps what is set. Left for the
+//! server are two things: ids inside a list, which follow the translation of owners ([`AclName::to_host`],
+//! [`AclName::to_guest`]), and set-group-id, which a change of a list clears where the caller is not in the file's
+//! group ([`kill_set_group_id`]). Where several ids of a list become one, the host and the guest use the first entry,
+//! as they would for any list with two entries for one id: a translation that squashes makes lists coarse.
 //!
 //! Source: `include/uapi/linux/posix_acl_xattr.h`, acl(5).
 
@@ -86,11 +86,12 @@ impl AclName {
     }
 }
 
-/// Clears set-group-id of the inode behind `fd`, where it is still set, after an access list was set for a caller who is not
-/// in the file's group.
+/// Clears set-group-id of the inode behind `fd`, where it is still set, after an access list was set for a caller who
+/// is not in the file's group.
 ///
-/// Setting the list without CAP_FSETID clears it only where the daemon is not in the file's group either, and root is in
-/// the group of most files; hence this second step. A change of the mode between the two calls by somebody else is lost.
+/// Setting the list without CAP_FSETID clears it only where the daemon is not in the file's group either, and root is
+/// in the group of most files; hence this second step. A change of the mode between the two calls by somebody else is
+/// lost.
 pub(crate) fn kill_set_group_id(proc_fds: &ProcFds, fd: impl AsFd) -> Result<(), Errno> {
     let mode = Mode::from_raw_mode(statx(&fd, AtFlags::empty(), StatxFlags::MODE)?.stx_mode.into());
     if !mode.contains(Mode::SGID) {

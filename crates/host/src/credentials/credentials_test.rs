@@ -80,7 +80,8 @@ fn other_threads_stay_who_they_are() {
     let _guard = credentials.assume(HostUid(1234), HostGid(1234), None).unwrap();
     let (sender, receiver) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
-        // A thread begins with the rights of the one that starts it: the guard must not be held by a thread that starts others.
+        // A thread begins with the rights of the one that starts it: the guard must not be held by a thread that starts
+        // others.
         scope.spawn(|| sender.send(thread_state()).unwrap());
     });
     assert_ne!(receiver.recv().unwrap(), before);

@@ -1,8 +1,8 @@
 //! The guards: what is changed on entry is given back on drop, in the opposite order.
 //!
-//! Giving back cannot fail by the rules of Linux: a thread may always return to its real ids, and raise what is permitted.
-//! Where it fails nonetheless, the thread would go on to serve one guest user's requests with the rights of another, and
-//! nobody above could put it right, since a drop has no result: the process aborts.
+//! Giving back cannot fail by the rules of Linux: a thread may always return to its real ids, and raise what is
+//! permitted. Where it fails nonetheless, the thread would go on to serve one guest user's requests with the rights of
+//! another, and nobody above could put it right, since a drop has no result: the process aborts.
 
 use std::marker::PhantomData;
 

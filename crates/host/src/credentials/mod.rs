@@ -1,16 +1,16 @@
 //! Whose a new file is: the thread takes on the caller's ids for one operation and gives them back.
 //!
-//! [`Credentials`] knows once what this process may do; [`Credentials::assume`] and [`Credentials::without_fsetid`] answer
-//! guards. Ids and capabilities belong to a thread on Linux, and the calls used here change this thread alone, unlike the
-//! wrappers of the C library. There are no locks; a guard stays on its thread.
+//! [`Credentials`] knows once what this process may do; [`Credentials::assume`] and [`Credentials::without_fsetid`]
+//! answer guards. Ids and capabilities belong to a thread on Linux, and the calls used here change this thread alone,
+//! unlike the wrappers of the C library. There are no locks; a guard stays on its thread.
 //!
-//! **What the thread may do meanwhile.** With an effective uid other than 0, Linux takes all effective capabilities away.
-//! The guest's kernel has by then allowed the operation, with all that it knows and the host does not: supplementary
-//! groups, entries of an ACL, capabilities of the caller, user namespaces of the guest. A second check with a uid and two
-//! gids can only refuse what was rightly allowed. So [`Judge::Guest`] keeps CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH, and
-//! CAP_MKNOD for device nodes, of those that the process has. [`Judge::Host`] keeps nothing and asks the host as well: it
-//! is for shares where the two sides do not see the same owners, that is, with translated ids. CAP_FSETID is never kept:
-//! with it, set-group-id would survive on a file of a group that the caller is not in.
+//! **What the thread may do meanwhile.** With an effective uid other than 0, Linux takes all effective capabilities
+//! away. The guest's kernel has by then allowed the operation, with all that it knows and the host does not:
+//! supplementary groups, entries of an ACL, capabilities of the caller, user namespaces of the guest. A second check
+//! with a uid and two gids can only refuse what was rightly allowed. So [`Judge::Guest`] keeps CAP_DAC_OVERRIDE and
+//! CAP_DAC_READ_SEARCH, and CAP_MKNOD for device nodes, of those that the process has. [`Judge::Host`] keeps nothing
+//! and asks the host as well: it is for shares where the two sides do not see the same owners, that is, with translated
+//! ids. CAP_FSETID is never kept: with it, set-group-id would survive on a file of a group that the caller is not in.
 //!
 //! A change of the effective uid also clears the thread's parent-death signal and makes the process not dumpable; the
 //! daemon relies on neither in its workers.
@@ -78,9 +78,10 @@ impl Credentials {
 
     /// Takes on `uid`, `gid` and, as the only supplementary group, `group`, until the guard is dropped.
     ///
-    /// Changes nothing where the process cannot change ids. Ids of 0 stand for the process's own, since the user that the
-    /// daemon runs as need not be 0 in its user namespace, nor 0 exist there. Five system calls at most, then four.
-    /// Errors: EINVAL for an id that is none, or that the process's user namespace does not have; nothing is changed then.
+    /// Changes nothing where the process cannot change ids. Ids of 0 stand for the process's own, since the user that
+    /// the daemon runs as need not be 0 in its user namespace, nor 0 exist there. Five system calls at most, then four.
+    /// Errors: EINVAL for an id that is none, or that the process's user namespace does not have; nothing is changed
+    /// then.
     pub(crate) fn assume(&self, uid: HostUid, gid: HostGid, group: Option<HostGid>) -> Result<Assumed<'_>, Errno> {
         let Ids { uid, gid, group } = self.wanted(uid, gid, group)?;
         Assumed::enter(self, uid, gid, group)
@@ -89,16 +90,17 @@ impl Credentials {
     /// Takes CAP_FSETID from the thread until the guard is dropped, so that the host clears set-id bits with a WRITE, a
     /// truncation or a change of the mode as it would for an ordinary user.
     ///
-    /// With `group`, the thread is in that group meanwhile: Linux since 6.2 clears set-group-id of a file that its group may
-    /// not execute only for a caller who is not in the group. A group that the thread cannot join is ignored.
-    /// Changes nothing without CAP_FSETID. Two system calls, four with `group`. Not while ids are assumed: CAP_FSETID is not
-    /// effective then.
+    /// With `group`, the thread is in that group meanwhile: Linux since 6.2 clears set-group-id of a file that its
+    /// group may not execute only for a caller who is not in the group. A group that the thread cannot join is ignored.
+    /// Changes nothing without CAP_FSETID. Two system calls, four with `group`. Not while ids are assumed: CAP_FSETID
+    /// is not effective then.
     pub(crate) fn without_fsetid(&self, group: Option<HostGid>) -> Result<NoFsetid<'_>, Errno> {
         let group = group.map(|gid| Gid::from_raw(gid.0)).filter(|&gid| self.is_able && gid != self.own_gid);
         NoFsetid::enter(self, group)
     }
 
-    /// Lets the host apply the caller's umask until the guard is dropped: it does so unless a default ACL counts instead.
+    /// Lets the host apply the caller's umask until the guard is dropped: it does so unless a default ACL counts
+    /// instead.
     ///
     /// For creating operations where the session has DONT_MASK; otherwise the guest has applied it.
     /// The thread's umask becomes one of its own: see [`thread_fs`].

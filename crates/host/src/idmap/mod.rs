@@ -1,8 +1,8 @@
 //! Translation of uids and gids between guest and host, by rules as `--translate-uid` and `--translate-gid` take them.
 //!
-//! The two directions are independent: a rule for requests says nothing about replies, but [`Rule::Map`], which says both.
-//! An id that no rule names stays the number it is. [`ids`] has the types that keep the two sides apart, [`rule`] the
-//! language, [`table`] the lookup. Maps do not change after they are made; there are no locks.
+//! The two directions are independent: a rule for requests says nothing about replies, but [`Rule::Map`], which says
+//! both. An id that no rule names stays the number it is. [`ids`] has the types that keep the two sides apart, [`rule`]
+//! the language, [`table`] the lookup. Maps do not change after they are made; there are no locks.
 
 pub mod ids;
 pub mod rule;

@@ -1,5 +1,6 @@
-//! Random programs of owners that lock, wait and unlock, one request after the other, against a model that has each byte's
-//! locks in a table: who gets a lock at once, who waits, who is refused (EDEADLK), and who is told to be in the way.
+//! Random programs of owners that lock, wait and unlock, one request after the other, against a model that has each
+//! byte's locks in a table: who gets a lock at once, who waits, who is refused (EDEADLK), and who is told to be in the
+//! way.
 
 use std::{
     collections::BTreeSet,

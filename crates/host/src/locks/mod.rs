@@ -1,10 +1,11 @@
 //! Locks of the guest as locks of the host, so that other guests and the host see them.
 //!
-//! A POSIX lock belongs to an inode and an owner: each such pair is a [`holder`], which has an open file description of its
-//! own with `F_OFD_*` locks on it. These are in the way of any process's and any other description's. [`owners`] has all
-//! holders, with a record of their [`ranges`]: it tells who holds a lock, and [`waits`] who waits for whom. flock(2) locks
-//! are held by the guest's own open file, whose descriptor the caller passes. Whoever has to wait does so in [`waiters`],
-//! on the calling thread, until the lock is free or [`Locks::interrupt`] ends it. [`words`] translates from FUSE.
+//! A POSIX lock belongs to an inode and an owner: each such pair is a [`holder`], which has an open file description of
+//! its own with `F_OFD_*` locks on it. These are in the way of any process's and any other description's. [`owners`]
+//! has all holders, with a record of their [`ranges`]: it tells who holds a lock, and [`waits`] who waits for whom.
+//! flock(2) locks are held by the guest's own open file, whose descriptor the caller passes. Whoever has to wait does
+//! so in [`waiters`], on the calling thread, until the lock is free or [`Locks::interrupt`] ends it. [`words`]
+//! translates from FUSE.
 //!
 //! POSIX locks of an owner end with FLUSH, which Linux sends for every close by a process, and with RELEASE of the last
 //! open file through which the owner has locked since, for what has no FLUSH: see [`LockingFile`].
@@ -52,9 +53,9 @@ pub(crate) struct Limits {
 }
 
 impl Default for Limits {
-    /// 4096 owners in all, which leaves most of a usual limit of descriptors to inodes; 1024 for one inode, so that a file
-    /// that everybody locks does not take the places of all others. 65536 ranges are about 20 MiB, most of it in the
-    /// host's kernel; with 8192 on one inode it takes 0.1 to 0.2 ms for each request.
+    /// 4096 owners in all, which leaves most of a usual limit of descriptors to inodes; 1024 for one inode, so that a
+    /// file that everybody locks does not take the places of all others. 65536 ranges are about 20 MiB, most of it in
+    /// the host's kernel; with 8192 on one inode it takes 0.1 to 0.2 ms for each request.
     fn default() -> Self {
         Self { owners: 4096, owners_per_inode: 1024, ranges: 65536, ranges_per_inode: 8192 }
     }
@@ -101,8 +102,8 @@ impl Locks {
         Ok(Self { owners: Owners::new(limits), waiters: Waiters::new()? })
     }
 
-    /// Returns the lock that is in the way of `wanted`, if there is one; `handle` is any descriptor of the inode that is not
-    /// `O_PATH`.
+    /// Returns the lock that is in the way of `wanted`, if there is one; `handle` is any descriptor of the inode that
+    /// is not `O_PATH`.
     pub(crate) fn get(&self, wanted: &Wanted, handle: impl AsFd) -> Result<Option<Obstacle>, Errno> {
         let found = match self.owners.find(wanted.inode, wanted.owner) {
             // Its own locks are not in its way.
@@ -167,8 +168,8 @@ impl Locks {
         open: impl Fn() -> Result<OwnedFd, Errno>,
     ) -> Result<(), Errno> {
         loop {
-            // Also after the kernel has given the lock to this thread: another one of the same owner may have unlocked it
-            // already, and what is recorded has to be in the order of the kernel.
+            // Also after the kernel has given the lock to this thread: another one of the same owner may have unlocked
+            // it already, and what is recorded has to be in the order of the kernel.
             match self.owners.try_lock(holder, wanted, &open) {
                 Err(Errno::AGAIN) => {}
                 outcome => return outcome,
@@ -208,8 +209,8 @@ impl Locks {
         self.owners.release(inode, owner);
     }
 
-    /// Releases the POSIX locks of owners that have locked `inode` through no other open file than `file`, through which no
-    /// more are taken: RELEASE.
+    /// Releases the POSIX locks of owners that have locked `inode` through no other open file than `file`, through
+    /// which no more are taken: RELEASE.
     pub(crate) fn release_file(&self, inode: NodeId, file: &LockingFile) {
         self.owners.release_file(inode, file);
     }
@@ -230,8 +231,8 @@ impl Locks {
         self.waiters.interrupt(unique);
     }
 
-    /// Wakes all that wait now, without waiting for them. A request that begins to wait a moment later is not woken: who
-    /// stops a queue repeats this until its requests are answered.
+    /// Wakes all that wait now, without waiting for them. A request that begins to wait a moment later is not woken:
+    /// who stops a queue repeats this until its requests are answered.
     pub(crate) fn interrupt_all(&self) {
         self.waiters.interrupt_all();
     }

@@ -6,8 +6,8 @@ use rustix::io::Errno;
 
 /// Part of every open file: through which one an owner has locked says when its locks end.
 ///
-/// FLUSH ends a process's locks. Nothing but RELEASE ends those of an open file description, and those of a process whose
-/// FLUSH was not sent because writing back its data failed.
+/// FLUSH ends a process's locks. Nothing but RELEASE ends those of an open file description, and those of a process
+/// whose FLUSH was not sent because writing back its data failed.
 #[derive(Debug)]
 pub(crate) struct LockingFile {
     /// No other open file has it, ever.

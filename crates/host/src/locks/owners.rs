@@ -1,10 +1,11 @@
 //! Who holds POSIX locks, and which: a holder for each inode and lock owner, and a record of its locks.
 //!
-//! The host's kernel decides who gets a lock. The record is what the kernel does not tell: who holds a lock that is in the
-//! way ([`Owners::holder_of`]), who waits for whom ([`super::waits`]), and how many there are.
+//! The host's kernel decides who gets a lock. The record is what the kernel does not tell: who holds a lock that is in
+//! the way ([`Owners::holder_of`]), who waits for whom ([`super::waits`]), and how many there are.
 //!
-//! A holder lives while its owner may hold locks: from the first success until FLUSH, RELEASE, forget, or an unlock of the
-//! whole file. One without a success is closed as soon as nobody uses it. Descriptors are closed outside of the mutex.
+//! A holder lives while its owner may hold locks: from the first success until FLUSH, RELEASE, forget, or an unlock of
+//! the whole file. One without a success is closed as soon as nobody uses it. Descriptors are closed outside of the
+//! mutex.
 
 use std::{
     os::fd::OwnedFd,
@@ -97,8 +98,8 @@ impl Owners {
 
     /// Locks without waiting.
     ///
-    /// Errors: EAGAIN where another lock is in the way, EBADF where the holder has ended or `open` does not open the file
-    /// for what the lock needs; those of `open`.
+    /// Errors: EAGAIN where another lock is in the way, EBADF where the holder has ended or `open` does not open the
+    /// file for what the lock needs; those of `open`.
     pub(super) fn try_lock(
         &self,
         holder: &Holder,
@@ -153,8 +154,8 @@ impl Owners {
         }
     }
 
-    /// Returns the process of the guest that has the lock which the kernel has found in the way of `wanted`, or `None` where
-    /// it is none of ours.
+    /// Returns the process of the guest that has the lock which the kernel has found in the way of `wanted`, or `None`
+    /// where it is none of ours.
     pub(super) fn holder_of(&self, wanted: &Wanted, range: FileRange, kind: LockKind) -> Option<u32> {
         let record = &self.lock().record;
         let others = || record.inodes.get(&wanted.inode).into_iter().flat_map(|inode| inode.others(wanted.owner));
@@ -244,8 +245,8 @@ impl Owners {
         if has_room { Ok(()) } else { Err(Errno::NOLCK) }
     }
 
-    /// Returns whether another lock on `inode` may be taken. Requests that are served at the same time may each take two
-    /// more.
+    /// Returns whether another lock on `inode` may be taken. Requests that are served at the same time may each take
+    /// two more.
     ///
     /// Errors: ENOLCK.
     pub(super) fn check_room(&self, inode: NodeId) -> Result<(), Errno> {
@@ -264,8 +265,9 @@ impl Owners {
             holders
         };
         for holder in holders {
-            // Closing the description is not enough: a thread that waits has it open too, and so has a process that is just
-            // being started. A lock that a waiter gets from now on, the waiter releases itself, since it is not in the table any more.
+            // Closing the description is not enough: a thread that waits has it open too, and so has a process that is
+            // just being started. A lock that a waiter gets from now on, the waiter releases itself, since it is not in
+            // the table any more.
             if let Err(errno) = ofd::unlock(&holder.description().fd, FileRange::ALL) {
                 tracing::warn!(%errno, "locks of an owner that has ended stay until its last waiter leaves");
             }

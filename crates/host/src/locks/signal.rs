@@ -1,7 +1,7 @@
 //! The signal that makes a blocked system call of one thread return EINTR.
 //!
-//! Its handler does nothing, and is installed without SA_RESTART. A signal that arrives before the system call begins has
-//! no effect, so that the sender repeats it until the waiter has left: see [`super::waiters`].
+//! Its handler does nothing, and is installed without SA_RESTART. A signal that arrives before the system call begins
+//! has no effect, so that the sender repeats it until the waiter has left: see [`super::waiters`].
 
 #![expect(unsafe_code, reason = "signals to threads and their masks are neither in std nor in rustix")]
 
@@ -69,8 +69,8 @@ impl Target {
     /// Sends the signal to the thread, which is one of this process and of those that wait; [`install`] has succeeded.
     pub(super) fn interrupt(self) {
         let (process, thread) = (getpid().as_raw_nonzero().get(), self.0.as_raw_nonzero().get());
-        // SAFETY: the call takes three numbers. Were the thread gone, and its number another's of this process, that one
-        // would run a handler that does nothing.
+        // SAFETY: the call takes three numbers. Were the thread gone, and its number another's of this process, that
+        // one would run a handler that does nothing.
         unsafe { libc::syscall(libc::SYS_tgkill, process, thread, number()) };
     }
 }

@@ -1,9 +1,9 @@
 //! Who waits for a lock, and how the waiting ends early.
 //!
-//! A waiter is a thread inside of a system call. To interrupt it, its entry is marked and its thread gets a signal, which
-//! is repeated until the entry is gone: a signal that comes before the system call begins would be lost. One helper thread
-//! sends the signals, so that neither INTERRUPT nor the end of a session waits for anybody; it is started when it is first
-//! needed and ends with [`Waiters`].
+//! A waiter is a thread inside of a system call. To interrupt it, its entry is marked and its thread gets a signal,
+//! which is repeated until the entry is gone: a signal that comes before the system call begins would be lost. One
+//! helper thread sends the signals, so that neither INTERRUPT nor the end of a session waits for anybody; it is started
+//! when it is first needed and ends with [`Waiters`].
 //!
 //! Lock order: one mutex, held for no system call but the signal's.
 
@@ -23,7 +23,8 @@ use super::signal::{self, Target};
 pub(crate) const WAITERS_MAX: usize = 256;
 
 /// Interrupts that came before their request began to wait, or after it ended, and are kept in case of the first. With
-/// more at once, the oldest is lost: an interrupt is a wish of the guest's, and the guest that loses it has sent so many.
+/// more at once, the oldest is lost: an interrupt is a wish of the guest's, and the guest that loses it has sent so
+/// many.
 const EARLY_MAX: usize = WAITERS_MAX;
 
 /// Between two signals to the same thread; a system call that is about to begin needs microseconds. Doubled up to

@@ -83,8 +83,9 @@ fn beyond_the_bound_waiting_is_refused_and_places_come_back() {
     assert_eq!(waiters.wait(Unique(1), || Ok(())), Ok(()));
 }
 
-/// Threads that begin and end waiting all the time, against interrupts at every moment: nobody is left waiting, since each
-/// wait ends by its interrupt alone. No lane is so far ahead of its waiter that interrupts which came early are dropped.
+/// Threads that begin and end waiting all the time, against interrupts at every moment: nobody is left waiting, since
+/// each wait ends by its interrupt alone. No lane is so far ahead of its waiter that interrupts which came early are
+/// dropped.
 #[test]
 fn no_interrupt_is_lost_at_any_moment() {
     const ROUNDS: u64 = 500;

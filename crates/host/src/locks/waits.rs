@@ -1,7 +1,8 @@
 //! Who waits for whom: a request that would close a circle of waiting owners is refused (EDEADLK), as by POSIX.
 //!
-//! An owner waits for all other owners with a lock in its way, as the [`record`](super::record) has them at that moment.
-//! What processes of the host hold, or guests of other daemons, is not known here, and circles through them are not seen.
+//! An owner waits for all other owners with a lock in its way, as the [`record`](super::record) has them at that
+//! moment. What processes of the host hold, or guests of other daemons, is not known here, and circles through them are
+//! not seen.
 //!
 //! FUSE does not tell a process's locks from those of an open file description, of which Linux sees no circles, since
 //! whoever else has the description may end its wait. An owner with more than one pid is a description for certain.
@@ -11,7 +12,8 @@ use transom_wire::ids::LockOwner;
 
 use super::{Wanted, record::Record};
 
-/// All requests that wait for a POSIX lock. Bounded by [`super::waiters::WAITERS_MAX`], except for those about to be refused.
+/// All requests that wait for a POSIX lock. Bounded by [`super::waiters::WAITERS_MAX`], except for those about to be
+/// refused.
 #[derive(Debug, Default)]
 pub(super) struct Waits {
     next_id: u64,

@@ -38,8 +38,9 @@ impl Wish {
 
 /// Returns the answer to GETLK: the lock in the way, or none.
 ///
-/// Linux looks the pid up among those of the mount's namespace, and shows 0 where there is no such process. So it does for
-/// -1, which is what fcntl(2) has for the lock of a description: a lock of the host or of another guest has pid 0 here.
+/// Linux looks the pid up among those of the mount's namespace, and shows 0 where there is no such process. So it does
+/// for -1, which is what fcntl(2) has for the lock of a description: a lock of the host or of another guest has pid 0
+/// here.
 pub(crate) fn answer(obstacle: Option<Obstacle>) -> FileLock {
     let free = FileLock { start: 0.into(), end: 0.into(), type_: (libc::F_UNLCK as u32).into(), pid: 0.into() };
     obstacle.map_or(free, |Obstacle { range, kind, pid }| {

@@ -1,10 +1,11 @@
 //! Requests that are not direct on a file that the guest has opened with `O_DIRECT`.
 //!
-//! Two kinds: pages of the guest's cache, which Linux writes back through any open file of the inode that can be written, and
-//! says so in the request; and requests of a program that has taken `O_DIRECT` back by `F_SETFL`, as dd does for the end of a
-//! file. Their lengths are as they come, which `O_DIRECT` on the host refuses as unaligned. These requests go through a second
-//! descriptor without `O_DIRECT`, which is opened with the first of them and closed with the handle. The host keeps the two
-//! coherent: a direct read or write first writes the host's cached pages back, and a direct write invalidates them.
+//! Two kinds: pages of the guest's cache, which Linux writes back through any open file of the inode that can be
+//! written, and says so in the request; and requests of a program that has taken `O_DIRECT` back by `F_SETFL`, as dd
+//! does for the end of a file. Their lengths are as they come, which `O_DIRECT` on the host refuses as unaligned. These
+//! requests go through a second descriptor without `O_DIRECT`, which is opened with the first of them and closed with
+//! the handle. The host keeps the two coherent: a direct read or write first writes the host's cached pages back, and a
+//! direct write invalidates them.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -50,8 +51,8 @@ impl Passthrough {
         let opened = self.open_buffered(file, flags & SHARED);
         opened
             .inspect_err(|&errno| {
-                // No descriptor is left, or nobody may open the file again. Its own one then loses O_DIRECT for good: that is
-                // slower for the guest's direct requests, and loses no data.
+                // No descriptor is left, or nobody may open the file again. Its own one then loses O_DIRECT for good:
+                // that is slower for the guest's direct requests, and loses no data.
                 let outcome = fcntl_setfl(&file.fd, flags - OFlags::DIRECT);
                 tracing::debug!(%errno, ?outcome, nodeid = %file.nodeid, "a file is used without O_DIRECT from now on");
             })

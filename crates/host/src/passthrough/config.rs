@@ -52,8 +52,9 @@ pub struct Config {
     pub max_inodes: usize,
 }
 
-/// Inodes that a guest may know unless configured otherwise: 16,777,216. A Linux guest has about 1 KiB of its own memory
-/// for each inode with its name, so that one that knows as many uses 16 GiB for them. Here they take about 2 GiB.
+/// Inodes that a guest may know unless configured otherwise: 16,777,216. A Linux guest has about 1 KiB of its own
+/// memory for each inode with its name, so that one that knows as many uses 16 GiB for them. Here they take about 2
+/// GiB.
 pub const MAX_INODES: usize = 1 << 24;
 
 /// How long names, attributes and data stay valid in the guest.

@@ -146,8 +146,8 @@ impl Passthrough {
 
     /// Whether the guest takes the file behind `fd` for one that it maps.
     ///
-    /// It has decided when it got to know the inode; a file that has passed the policy's bound since is taken wrongly, which
-    /// costs it the bypass of the guest's cache and nothing else.
+    /// It has decided when it got to know the inode; a file that has passed the policy's bound since is taken wrongly,
+    /// which costs it the bypass of the guest's cache and nothing else.
     pub(super) fn is_taken_for_dax(&self, nodeid: NodeId, fd: impl AsFd) -> bool {
         let Some(dax) = self.dax.as_ref().filter(|_| self.has(InitFlags::MAP_ALIGNMENT)) else { return false };
         if !self.has(InitFlags::HAS_INODE_DAX) || dax.has_node(nodeid) {

@@ -2,7 +2,8 @@
 //!
 //! [`Descriptors`] only counts. Open files are admitted up to a share of the limit, because they cannot be taken back;
 //! inodes' descriptors fill what is left, and [`Inodes`](super::inodes::Inodes) closes the oldest of them when the sum
-//! passes the limit. Counters are exact but unordered: a limit may be passed for a moment by as many as there are threads.
+//! passes the limit. Counters are exact but unordered: a limit may be passed for a moment by as many as there are
+//! threads.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -30,12 +31,13 @@ impl Descriptors {
         Self { limit: limit.max(LIMIT_MIN), held: zero(), open_files: zero(), pinned: zero() }
     }
 
-    /// What the soft limit of the process leaves, after a reserve for queues, sockets, guest memory and requests in flight.
+    /// What the soft limit of the process leaves, after a reserve for queues, sockets, guest memory and requests in
+    /// flight.
     pub(super) fn default_limit() -> usize {
         let soft = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         let soft = soft.map_or(usize::MAX, |soft| usize::try_from(soft).unwrap_or(usize::MAX));
-        // Nine queues with two descriptors each, up to 509 memory regions with CONFIGURE_MEM_SLOTS but 8 without, and per
-        // thread at most three descriptors that are open for the length of a request.
+        // Nine queues with two descriptors each, up to 509 memory regions with CONFIGURE_MEM_SLOTS but 8 without, and
+        // per thread at most three descriptors that are open for the length of a request.
         const RESERVE_MAX: usize = 1024;
         soft - RESERVE_MAX.min(soft / 4)
     }

@@ -1,8 +1,8 @@
 //! Whether a worker should do itself what may wait for the host's disk.
 //!
-//! Handing a request to another thread costs more than most lookups take, even those that the host cannot answer from its
-//! caches: a name that does not exist is one. So the worker does them itself until one proves slow; the next ones go to
-//! the pool, and after some of them the worker tries again.
+//! Handing a request to another thread costs more than most lookups take, even those that the host cannot answer from
+//! its caches: a name that does not exist is one. So the worker does them itself until one proves slow; the next ones
+//! go to the pool, and after some of them the worker tries again.
 
 use std::{
     sync::atomic::{AtomicU32, Ordering::Relaxed},

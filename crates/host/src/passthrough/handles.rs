@@ -23,8 +23,8 @@ use crate::{Errno, locks::LockingFile};
 /// Shards, so that workers seldom meet at one lock.
 const SHARD_COUNT: u32 = 8;
 
-/// Files that were closed and whose memory each shard keeps for the next ones, some 100 bytes each: enough for guests that
-/// open and close a few files at a time, and nothing that a burst of opens would leave behind.
+/// Files that were closed and whose memory each shard keeps for the next ones, some 100 bytes each: enough for guests
+/// that open and close a few files at a time, and nothing that a burst of opens would leave behind.
 const SPARE_FILES_MAX: usize = 8;
 
 /// A file that is open.

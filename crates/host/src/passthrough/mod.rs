@@ -3,7 +3,8 @@
 //! [`Passthrough`] is the whole of it; each operation is one file in [`ops`]. [`inodes`] knows what the guest knows,
 //! [`handles`] what it has open, [`descriptors`] how many of the host's descriptors that takes, [`dir_stream`] reads
 //! directories, [`read_ahead`] bounds what that keeps, [`attr`] translates attributes, [`dax`] decides what is mapped,
-//! [`gate`] what a worker does itself, [`buffered`] serves requests without `O_DIRECT` on files that are open with it, [`gauges`] says what is held.
+//! [`gate`] what a worker does itself, [`buffered`] serves requests without `O_DIRECT` on files that are open with it,
+//! [`gauges`] says what is held.
 //!
 //! A name is resolved as one component relative to its directory, without following links and without leaving the
 //! directory; nothing is ever opened but regular files and directories. So neither a link nor a race leads out of the
@@ -120,7 +121,8 @@ impl Passthrough {
         Self::new(root, ProcFds::open().map_err(Error::Proc)?, config)
     }
 
-    /// Serves the directory or file behind `root`, an `O_PATH` descriptor, for a process that cannot see `/proc` any more.
+    /// Serves the directory or file behind `root`, an `O_PATH` descriptor, for a process that cannot see `/proc` any
+    /// more.
     pub fn new(root: OwnedFd, proc_fds: ProcFds, config: Config) -> Result<Self, Error> {
         let judge = if config.owners.is_identity() { Judge::Guest } else { Judge::Host };
         let credentials = Credentials::detect(judge).map_err(Error::Credentials)?;

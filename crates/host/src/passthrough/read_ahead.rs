@@ -1,9 +1,9 @@
 //! What directory streams have read ahead between two requests, of a bounded number of them.
 //!
 //! A guest may have as many streams open as it may have files, and 32 KiB for each would be gigabytes. So the batches
-//! belong not to the streams but to [`SLOT_COUNT`] slots, at most 8 MiB in all; a stream that puts its batch into a slot
-//! pushes out what another has there. Streams that are read at the same time rarely share a slot, since they get them in
-//! turn. Locks: one for each slot, for a look or a change.
+//! belong not to the streams but to [`SLOT_COUNT`] slots, at most 8 MiB in all; a stream that puts its batch into a
+//! slot pushes out what another has there. Streams that are read at the same time rarely share a slot, since they get
+//! them in turn. Locks: one for each slot, for a look or a change.
 
 use std::sync::{
     Mutex, MutexGuard, PoisonError,

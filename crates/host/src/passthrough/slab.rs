@@ -1,8 +1,9 @@
 //! Values under keys that are never given twice.
 //!
-//! A key is a slot's number and the slot's generation, which moves on with each removal: finding a value costs no search,
-//! and an old key finds nothing. Slots lie in chunks, so that growth neither copies nor doubles the memory. A [`Slab`] has
-//! no lock; [`Inodes`](super::inodes::Inodes) and [`Handles`](super::handles::Handles) keep one in each of their shards.
+//! A key is a slot's number and the slot's generation, which moves on with each removal: finding a value costs no
+//! search, and an old key finds nothing. Slots lie in chunks, so that growth neither copies nor doubles the memory. A
+//! [`Slab`] has no lock; [`Inodes`](super::inodes::Inodes) and [`Handles`](super::handles::Handles) keep one in each of
+//! their shards.
 
 /// Slots in a chunk: small enough for a share of a few files, large enough that the list of chunks stays short.
 const CHUNK_LEN: usize = 128;

@@ -39,8 +39,8 @@ const ENDING: u8 = 2;
 /// lookup to nobody. INIT and DESTROY are not among them.
 #[derive(Default)]
 pub(super) struct Session {
-    /// The end writes it and then reads `in_progress`, a request does the opposite. Both orders are sequentially consistent,
-    /// so that one of the two sees the other. Protected by `change`; read without it.
+    /// The end writes it and then reads `in_progress`, a request does the opposite. Both orders are sequentially
+    /// consistent, so that one of the two sees the other. Protected by `change`; read without it.
     stage: AtomicU8,
     in_progress: InProgress,
     has_setxattr_ext: AtomicBool,
@@ -126,8 +126,8 @@ impl Session {
 
     /// Answers INIT: the older minor version, and of the flags those that both sides know.
     ///
-    /// A newer major version is answered with ours, and the driver asks again. Errors: EPROTO for an older one, EAGAIN as
-    /// [`Session::end`].
+    /// A newer major version is answered with ours, and the driver asks again. Errors: EPROTO for an older one, EAGAIN
+    /// as [`Session::end`].
     pub(super) fn begin(&self, fs: &impl FileSystem, arguments: &[u8], patience: Patience) -> Result<InitOut, Errno> {
         if arguments.len() < INIT_IN_COMPAT_LEN {
             return Err(Errno::INVAL);

@@ -8,7 +8,8 @@ use vm_memory::VolatileSlice;
 pub type GuestSlice<'a> = VolatileSlice<'a>;
 
 /// Buffers that a [`GuestSlices`] holds without an allocation: the data of the largest READ or WRITE in pages of 4 KiB,
-/// and a margin for headers, arguments and names. A driver that cuts its buffers finer costs an allocation for each list.
+/// and a margin for headers, arguments and names. A driver that cuts its buffers finer costs an allocation for each
+/// list.
 pub const SLICES_INLINE: usize = DATA_LEN_MAX as usize / 4096 + 16;
 
 /// A list of the driver's buffers, for the stack of the thread that serves the request. It has 6 KiB: pass it by

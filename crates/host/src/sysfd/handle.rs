@@ -1,7 +1,7 @@
 //! An inode as a file handle: what stands in for a descriptor, so that inodes do not use descriptors up.
 //!
-//! [`FileHandle`] is small, owned and comparable; [`FileHandle::open`] needs CAP_DAC_READ_SEARCH and a descriptor on the
-//! handle's mount, which the caller keeps for each [`MountId`].
+//! [`FileHandle`] is small, owned and comparable; [`FileHandle::open`] needs CAP_DAC_READ_SEARCH and a descriptor on
+//! the handle's mount, which the caller keeps for each [`MountId`].
 
 #![expect(unsafe_code, reason = "name_to_handle_at and open_by_handle_at are not in rustix")]
 
@@ -46,7 +46,8 @@ struct RawHandle {
 const _: () = assert!(size_of::<RawHandle>() == 8 + HANDLE_LEN_MAX);
 
 impl FileHandle {
-    /// The handle of the inode that `fd` refers to; `O_PATH` is enough. `mount` is what `statx` answered for the same `fd`.
+    /// The handle of the inode that `fd` refers to; `O_PATH` is enough. `mount` is what `statx` answered for the same
+    /// `fd`.
     ///
     /// Errors: EOPNOTSUPP where the file system has no handles; EOVERFLOW where it has larger ones than Linux allows.
     pub fn of(fd: impl AsFd, mount: MountId) -> Result<Self, Errno> {
@@ -54,7 +55,8 @@ impl FileHandle {
         let mut mount_id: libc::c_int = 0;
         // SAFETY:
         // 1. The name is a constant with its NUL.
-        // 2. `raw` begins as `struct file_handle` does and has the HANDLE_LEN_MAX bytes behind it that `handle_bytes` says.
+        // 2. `raw` begins as `struct file_handle` does and has the HANDLE_LEN_MAX bytes behind it that `handle_bytes`
+        //    says.
         // 3. `mount_id` is an int of ours, as the call wants without AT_HANDLE_MNT_ID_UNIQUE.
         checked(unsafe {
             libc::name_to_handle_at(

@@ -2,8 +2,9 @@
 //!
 //! What rustix has under a fitting signature is used from there; this is the rest: file data to and from guest memory
 //! ([`vectored`]), inodes that are held as file handles ([`handle`]), operations on `O_PATH` descriptors ([`procfd`],
-//! [`path`]), `statx` with mount identifiers ([`stat`]), inode attributes ([`inode_attr`]), locks that belong to an open file
-//! description ([`ofd`]), and what a thread can have of its own ([`thread_fs`]). Only the last keeps state, in the thread.
+//! [`path`]), `statx` with mount identifiers ([`stat`]), inode attributes ([`inode_attr`]), locks that belong to an
+//! open file description ([`ofd`]), and what a thread can have of its own ([`thread_fs`]). Only the last keeps state,
+//! in the thread.
 
 pub mod handle;
 pub mod inode_attr;

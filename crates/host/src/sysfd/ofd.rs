@@ -78,7 +78,8 @@ impl FileRange {
     }
 }
 
-/// Locks without waiting; a lock that is there is replaced where the two overlap. Errors: EAGAIN where one is in the way.
+/// Locks without waiting; a lock that is there is replaced where the two overlap. Errors: EAGAIN where one is in the
+/// way.
 pub fn try_lock(fd: impl AsFd, range: FileRange, kind: LockKind) -> Result<(), Errno> {
     // A lock in the way is EACCES on other systems, and in POSIX.
     match fcntl(fd, libc::F_OFD_SETLK, &mut range.to_flock(kind.to_raw())) {

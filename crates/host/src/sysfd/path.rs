@@ -11,7 +11,8 @@ use rustix::{
 /// What no lookup below the share may do: leave the directory, follow a link.
 const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS).union(ResolveFlags::NO_SYMLINKS);
 
-/// How often a lookup is repeated that raced with a rename; Linux asks for the repetition, and one is nearly always enough.
+/// How often a lookup is repeated that raced with a rename; Linux asks for the repetition, and one is nearly always
+/// enough.
 const RACE_RETRIES_MAX: u32 = 64;
 
 /// Opens `name` in `dir`, never leaving `dir` and never following a symbolic link.

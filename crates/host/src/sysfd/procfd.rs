@@ -1,9 +1,10 @@
 //! What an `O_PATH` descriptor cannot do by itself, through its entry in `/proc/self/fd`.
 //!
-//! Such an entry leads to the inode itself, whatever its name is now, and a symbolic link behind it is not followed. The
-//! directory is opened once, before the sandbox hides `/proc`, and after the last fork: its entries are those of the process
-//! that opened it. Extended attributes have no call relative to a directory on kernels before 6.13, so the thread that
-//! works on one gets a working directory of its own, which stays in that directory: see [`ProcFds::get_xattr`].
+//! Such an entry leads to the inode itself, whatever its name is now, and a symbolic link behind it is not followed.
+//! The directory is opened once, before the sandbox hides `/proc`, and after the last fork: its entries are those of
+//! the process that opened it. Extended attributes have no call relative to a directory on kernels before 6.13, so the
+//! thread that works on one gets a working directory of its own, which stays in that directory: see
+//! [`ProcFds::get_xattr`].
 
 use std::{
     cell::Cell,
@@ -82,9 +83,9 @@ impl ProcFds {
 
     /// Reads an extended attribute of the inode behind `fd`; an empty `value` asks for its size.
     ///
-    /// The calling thread's working directory becomes one of its own, in `/proc/self/fd`, and its umask a copy of its own:
-    /// call this and its three siblings on worker threads.
-    /// Errors: ERANGE where `value` is too short, ENODATA without the attribute; those of getxattr(2).
+    /// The calling thread's working directory becomes one of its own, in `/proc/self/fd`, and its umask a copy of its
+    /// own: call this and its three siblings on worker threads. Errors: ERANGE where `value` is too short, ENODATA
+    /// without the attribute; those of getxattr(2).
     pub fn get_xattr(&self, fd: impl AsFd, name: &[u8], value: &mut [u8]) -> Result<usize, Errno> {
         self.enter()?;
         if value.is_empty() {

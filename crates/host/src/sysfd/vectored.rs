@@ -32,8 +32,8 @@ pub fn read(
     transfer(file.as_fd(), slices, offset_bytes, |fd, iovecs, offset| {
         // SAFETY:
         // 1. `iovecs` has `iovecs.len()` elements, at most IOV_COUNT_MAX, which fits a c_int.
-        // 2. Each names the memory of a VolatileSlice that `slices` borrows until after this call, so it stays mapped and
-        //    may be written; no Rust reference to that memory exists, which is what a VolatileSlice stands for.
+        // 2. Each names the memory of a VolatileSlice that `slices` borrows until after this call, so it stays mapped
+        //    and may be written; no Rust reference to that memory exists, which is what a VolatileSlice stands for.
         unsafe { libc::preadv2(fd, iovecs.as_ptr(), iovecs.len() as libc::c_int, offset, flags.bits() as libc::c_int) }
     })
 }

@@ -52,7 +52,8 @@ impl FileIdentity {
 }
 
 impl MappedFile {
-    /// The file of `nodeid`, called `name`, to be mapped by `fd`; `held` is dropped once no range of it is mapped any more.
+    /// The file of `nodeid`, called `name`, to be mapped by `fd`; `held` is dropped once no range of it is mapped any
+    /// more.
     pub fn new(
         nodeid: NodeId,
         name: String,

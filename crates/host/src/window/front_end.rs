@@ -17,8 +17,8 @@ pub struct FrontEnd {
     pub maps_beyond_end: bool,
     /// A reset of the device ends all mappings without a request of ours.
     pub unmaps_at_reset: bool,
-    /// It wants a descriptor for reading where the guest only reads: it maps nothing, so that one for writing can take its
-    /// place without a gap.
+    /// It wants a descriptor for reading where the guest only reads: it maps nothing, so that one for writing can take
+    /// its place without a gap.
     pub opens_as_asked: bool,
 }
 

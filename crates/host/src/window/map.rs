@@ -74,8 +74,8 @@ impl Window {
     /// Both are multiples of [`RANGE_LEN`]; what was mapped there before is not any more. `open` opens the file, in
     /// case that it is not mapped already. Blocks on the front end.
     ///
-    /// Errors: EINVAL beyond the window, EOPNOTSUPP where the front end cannot map that part of the file, EAGAIN where the
-    /// device is stopping, EIO where the front end refuses, ENOTCONN without one.
+    /// Errors: EINVAL beyond the window, EOPNOTSUPP where the front end cannot map that part of the file, EAGAIN where
+    /// the device is stopping, EIO where the front end refuses, ENOTCONN without one.
     pub fn map(
         &self,
         nodeid: NodeId,
@@ -154,8 +154,8 @@ impl Window {
 
     /// Begins with an empty window: a driver says INIT. Blocks on the front end.
     ///
-    /// Where the device was stopped meanwhile, the driver before is gone by a reset; a front end that unmaps then must not
-    /// be asked to do it again. What it mapped after the stop, by a request from before it, is still there.
+    /// Where the device was stopped meanwhile, the driver before is gone by a reset; a front end that unmaps then must
+    /// not be asked to do it again. What it mapped after the stop, by a request from before it, is still there.
     pub fn clear_for_init(&self) {
         let unmaps_at_reset = self.shared.front_end.unmaps_at_reset;
         self.clear_those(|mapped, stops| !unmaps_at_reset || mapped.stops == stops);

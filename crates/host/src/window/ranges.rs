@@ -12,8 +12,8 @@ use transom_wire::NodeId;
 use super::{FrontEnd, MappedFile, RANGE_LEN};
 use crate::Errno;
 
-/// How often a wait may be interrupted before it ends: an answer that the front end has given already, and the talker not
-/// yet read, must not be missed, since what it did ends with the reset that may follow.
+/// How often a wait may be interrupted before it ends: an answer that the front end has given already, and the talker
+/// not yet read, must not be missed, since what it did ends with the reset that may follow.
 const INTERRUPTS_BORNE: u64 = 4;
 
 #[derive(Debug)]
@@ -215,7 +215,8 @@ impl Shared {
 
     /// Enters what became of `job`, unless the connection is another one by now.
     ///
-    /// A file that is not mapped any more is let go of before anybody is told: from then on it is an ordinary file again.
+    /// A file that is not mapped any more is let go of before anybody is told: from then on it is an ordinary file
+    /// again.
     pub(super) fn settle(&self, mut job: Job, connection: u64, verdict: &Verdict) {
         let was_mapped = job.old.is_some();
         match verdict {

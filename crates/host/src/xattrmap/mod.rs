@@ -4,8 +4,8 @@
 //! name decides. A name that no rule matches is treated as under `bad`, so that an incomplete list hides rather than
 //! leaks. Names are bytes. A map does not change after it is made; there are no locks.
 //!
-//! Where `security.capability` gets another name, the host's kernel no longer removes it when a file changes: the caller
-//! then does, see [`XattrMap::to_server`].
+//! Where `security.capability` gets another name, the host's kernel no longer removes it when a file changes: the
+//! caller then does, see [`XattrMap::to_server`].
 
 mod parse;
 

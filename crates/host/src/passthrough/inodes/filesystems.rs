@@ -1,8 +1,8 @@
 //! The mounts that the share consists of, and how inodes on each are found again.
 //!
 //! A mount is known from its first inode on. Where handles can be opened, it keeps one descriptor to open them through,
-//! as long as there are inodes on it. Locks: the list's for a scan, a mount's own for its descriptor; system calls happen
-//! under neither.
+//! as long as there are inodes on it. Locks: the list's for a scan, a mount's own for its descriptor; system calls
+//! happen under neither.
 
 use std::{
     os::fd::{AsFd, OwnedFd},

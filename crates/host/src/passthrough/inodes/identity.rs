@@ -8,8 +8,8 @@ use crate::sysfd::FileHandle;
 
 /// Where an inode lies and when it was born.
 ///
-/// An inode number can be given again once the inode is gone. The time of birth tells the two apart unless both were born
-/// in one tick of the host's clock; the file handle, where there is one, always does.
+/// An inode number can be given again once the inode is gone. The time of birth tells the two apart unless both were
+/// born in one tick of the host's clock; the file handle, where there is one, always does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(super) ino: u64,

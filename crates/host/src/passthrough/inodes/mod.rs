@@ -1,9 +1,10 @@
 //! The inodes that the guest knows, and how to get at each while few descriptors are open.
 //!
-//! [`Inodes::admit`] gives an inode its nodeid, [`Inodes::get`] finds it again, [`Inodes::forget`] ends it. An entry holds
-//! its inode by handle or by path; beside that, some entries keep an `O_PATH` descriptor, and as many stay open as
-//! [`Descriptors`] allows: [`shard`] chooses which to close, [`reopen`] gets one back, [`pin`] protects those that are the
-//! last way to their inode, [`capacity`] bounds how many inodes are known. Nodeids are keys of a [`Slab`](super::slab::Slab), never given twice.
+//! [`Inodes::admit`] gives an inode its nodeid, [`Inodes::get`] finds it again, [`Inodes::forget`] ends it. An entry
+//! holds its inode by handle or by path; beside that, some entries keep an `O_PATH` descriptor, and as many stay open
+//! as [`Descriptors`] allows: [`shard`] chooses which to close, [`reopen`] gets one back, [`pin`] protects those that
+//! are the last way to their inode, [`capacity`] bounds how many inodes are known. Nodeids are keys of a
+//! [`Slab`](super::slab::Slab), never given twice.
 //!
 //! Locks: one for each shard, never two at a time, and no system call under any of them, the closing of a descriptor
 //! included.
@@ -46,8 +47,8 @@ use spare_paths::SparePaths;
 /// Shards, so that workers seldom meet at one lock.
 const SHARD_COUNT: u32 = 32;
 
-/// Descriptors of files that are kept although a handle would do, so that a LOOKUP's successor finds the file open. Few,
-/// because a file that the host deletes keeps its blocks as long as one is open.
+/// Descriptors of files that are kept although a handle would do, so that a LOOKUP's successor finds the file open.
+/// Few, because a file that the host deletes keeps its blocks as long as one is open.
 const SPARE_FILES_MAX: usize = 256;
 
 /// As above for directories, which are used for every name in them.
@@ -162,8 +163,8 @@ impl Inodes {
 
     /// Counts one lookup of the inode that `name` in `parent` was resolved to; returns its nodeid and its mount.
     ///
-    /// `stat` is what [`stat::IDENTITY`] asks for. An empty `name` stands for a file that has none.
-    /// Errors: ESTALE where `parent` is not known any more, ENFILE where the inode is not known and no further one may be.
+    /// `stat` is what [`stat::IDENTITY`] asks for. An empty `name` stands for a file that has none. Errors: ESTALE
+    /// where `parent` is not known any more, ENFILE where the inode is not known and no further one may be.
     pub(super) fn admit(
         &self,
         parent: NodeId,
@@ -238,7 +239,8 @@ impl Inodes {
         }
     }
 
-    /// Runs `open`, which opens a descriptor, and once more after closing some where the process or the host had none left.
+    /// Runs `open`, which opens a descriptor, and once more after closing some where the process or the host had none
+    /// left.
     pub(super) fn with_room<T>(&self, mut open: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
         match open() {
             Err(Errno::MFILE | Errno::NFILE) => {
@@ -274,8 +276,8 @@ impl Inodes {
         }
     }
 
-    /// Closes the descriptors of files that were not used since this was called before, where handles stand in for them:
-    /// a file that the host deletes keeps its blocks while a descriptor is open.
+    /// Closes the descriptors of files that were not used since this was called before, where handles stand in for
+    /// them: a file that the host deletes keeps its blocks while a descriptor is open.
     pub(super) fn close_unused(&self) {
         if !self.filesystems.opens_handles(self.root.fs) {
             return;
@@ -371,7 +373,8 @@ impl Inodes {
         key.map(NodeId)
     }
 
-    /// Adds an entry and returns its key; gives it back where there is no room. Errors: ENFILE, ENOMEM without a key left.
+    /// Adds an entry and returns its key; gives it back where there is no room. Errors: ENFILE, ENOMEM without a key
+    /// left.
     fn insert(&self, shard: &mut Shard, entry: Entry) -> Result<u64, (Errno, Entry)> {
         if let Err(errno) = self.capacity.add() {
             return Err((errno, entry));

@@ -1,7 +1,7 @@
 //! Inodes that are about to lose a name, or to get another one.
 //!
-//! An inode without names is reached by the descriptor that is open on it and by nothing else, while a guest that has it
-//! open goes on asking for it by nodeid. Its descriptor is therefore pinned before the last name goes.
+//! An inode without names is reached by the descriptor that is open on it and by nothing else, while a guest that has
+//! it open goes on asking for it by nodeid. Its descriptor is therefore pinned before the last name goes.
 
 use std::{
     os::fd::{AsFd, OwnedFd},
@@ -142,7 +142,8 @@ impl Inodes {
         Ok(())
     }
 
-    /// Notes that the inode which is now `name` in `parent` is found there. Does nothing for inodes that are kept by handle.
+    /// Notes that the inode which is now `name` in `parent` is found there. Does nothing for inodes that are kept by
+    /// handle.
     pub(crate) fn note_name(&self, parent: NodeId, dir: impl AsFd, name: &[u8]) {
         if !self.filesystems.has_paths() {
             return;

@@ -17,8 +17,8 @@ use crate::{
     sysfd::{FileHandle, path, stat},
 };
 
-/// Directories on the way to one: a bound for the work that a guest can ask for with one request, and the end of the search
-/// where renames by the host made a circle of what is known.
+/// Directories on the way to one: a bound for the work that a guest can ask for with one request, and the end of the
+/// search where renames by the host made a circle of what is known.
 const DEPTH_MAX: usize = 4096;
 
 /// Refers to an inode, whatever it is, without opening it.
@@ -59,8 +59,8 @@ impl Inodes {
 
     /// Opens the inode for reading or writing; only regular files and directories are ever opened.
     ///
-    /// Blocks on the host's file system. Errors: ELOOP for a symbolic link, ENXIO for a FIFO, socket or device: these live
-    /// in the guest's kernel, and opening one here could wait for ever or reach a device of the host.
+    /// Blocks on the host's file system. Errors: ELOOP for a symbolic link, ENXIO for a FIFO, socket or device: these
+    /// live in the guest's kernel, and opening one here could wait for ever or reach a device of the host.
     pub(crate) fn open(&self, nodeid: NodeId, flags: OFlags) -> Result<OwnedFd, Errno> {
         let (file_type, by_handle) = {
             if nodeid == NodeId::ROOT {

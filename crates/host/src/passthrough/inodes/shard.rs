@@ -95,8 +95,8 @@ impl Shard {
         Self { entries: Slab::new(shard, shards), index: HashTable::new(), clocks, hasher }
     }
 
-    /// The entry that is surely the inode with this identity: its descriptor is open, so that its number cannot have been
-    /// given again, or its handle is `handle`; without handles at all (`None`), the identity is all there is.
+    /// The entry that is surely the inode with this identity: its descriptor is open, so that its number cannot have
+    /// been given again, or its handle is `handle`; without handles at all (`None`), the identity is all there is.
     pub(super) fn find(&self, identity: &Identity, handle: Option<Option<&FileHandle>>) -> Option<u64> {
         let is_it = |&index: &u32| {
             self.entries.value_at(index).is_some_and(|entry| {

@@ -93,8 +93,8 @@ fn run(guest: &Guest, dir: &std::path::Path, steps: &[Step]) {
             Step::Unlink(at) => drop(guest.unlink(split(at).0, split(at).1)),
             Step::Close => guest.fs().inodes.close_all(),
         }
-        // Whatever the guest knows, it reaches, and nothing else in its place; by path, a name that the host alone added or
-        // the guest took away from under another name may be out of reach.
+        // Whatever the guest knows, it reaches, and nothing else in its place; by path, a name that the host alone
+        // added or the guest took away from under another name may be out of reach.
         for (&key, (content, _)) in &model {
             match guest.open(NodeId(key), rustix::fs::OFlags::RDONLY) {
                 Ok(fh) => {
