@@ -47,8 +47,10 @@ impl AclName {
 
     /// Translates a list that the guest sets, in place: its length does not change.
     ///
-    /// Errors: EOPNOTSUPP for an unknown version, EINVAL for what is no list, E2BIG beyond the size of any attribute,
-    /// EPERM for an id that is forbidden. `value` is then as it was, up to some entry. An empty value removes the list.
+    /// # Errors
+    ///
+    /// EOPNOTSUPP for an unknown version, EINVAL for what is no list, E2BIG beyond the size of any attribute, EPERM
+    /// for an id that is forbidden. `value` is then as it was, up to some entry. An empty value removes the list.
     pub(crate) fn to_host(self, value: &mut [u8], map: &OwnerMap) -> Result<(), Errno> {
         translate(value, |entry| {
             let id = entry.id.get();
@@ -65,7 +67,9 @@ impl AclName {
 
     /// Translates a list that the host has, in place: its length does not change.
     ///
-    /// Errors: EIO where the host's value is no list.
+    /// # Errors
+    ///
+    /// EIO if the host's value is no list.
     pub(crate) fn to_guest(self, value: &mut [u8], map: &OwnerMap) -> Result<(), Errno> {
         let translated = translate(value, |entry| {
             let id = entry.id.get();
@@ -78,7 +82,8 @@ impl AclName {
         translated.map_err(|_| Errno::IO)
     }
 
-    /// Whether SETXATTR with these flags of its extension clears set-group-id: it does so for an access list alone.
+    /// Returns whether SETXATTR with these flags of its extension clears set-group-id: it does so for an access list
+    /// alone.
     ///
     /// Other bits of `setxattr_flags` are unknown and ignored.
     pub(crate) fn kills_set_group_id(self, setxattr_flags: u32) -> bool {

@@ -16,7 +16,7 @@ fn thread_state() -> String {
         .join("\n")
 }
 
-/// `None` where the tests do not run as root.
+/// `None` if the tests do not run as root.
 fn as_root(judge: Judge) -> Option<Credentials> {
     let credentials = Credentials::detect(judge).unwrap();
     if credentials.is_able && credentials.own_uid.is_root() {
@@ -26,7 +26,7 @@ fn as_root(judge: Judge) -> Option<Credentials> {
     None
 }
 
-/// A directory of root's that nobody else may write, reachable for everybody.
+/// Returns a directory of root's that nobody else may write, reachable for everybody.
 fn share() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();

@@ -108,7 +108,7 @@ impl Credentials {
         UmaskGuard::enter(Mode::from_raw_mode(umask & 0o777))
     }
 
-    /// The ids that need a change, and those alone.
+    /// Returns the ids that need a change, and those alone.
     fn wanted(&self, uid: HostUid, gid: HostGid, group: Option<HostGid>) -> Result<Ids, Errno> {
         if uid.0 == u32::MAX || gid.0 == u32::MAX || group == Some(HostGid(u32::MAX)) {
             return Err(Errno::INVAL);

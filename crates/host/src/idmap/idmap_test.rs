@@ -82,7 +82,7 @@ fn any_rule() -> impl Strategy<Value = Rule> {
     })
 }
 
-/// The plain model: for each id, every rule that names it as its source, and what it would become.
+/// Returns the plain model: for each id, every rule that names it as its source, and what it would become.
 fn model(rules: &[Rule], id: u32, from_guest: bool) -> Vec<Option<u32>> {
     let within = |first: u32, count: u32| id >= first && id - first < count;
     rules

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// A uid or gid of one side.
 pub trait Id: Copy + From<u32> {
-    /// The number.
+    /// Returns the number.
     fn number(self) -> u32;
 }
 

@@ -41,9 +41,11 @@ pub struct OwnerMap {
 }
 
 impl<G: Id, H: Id> IdMap<G, H> {
-    /// A map by `rules`; their order does not matter.
+    /// Creates a map by `rules`; their order does not matter.
     ///
-    /// Errors: two rules name the same id as their source, or a range passes the last id.
+    /// # Errors
+    ///
+    /// Two rules name the same id as their source, or a range passes the last id.
     pub fn new(rules: &[Rule]) -> Result<Self, MapError> {
         let (mut to_host, mut to_guest) = (Table::builder("guest to host"), Table::builder("host to guest"));
         for rule in rules {
@@ -62,32 +64,32 @@ impl<G: Id, H: Id> IdMap<G, H> {
         Ok(Self { to_host: to_host.build()?, to_guest: to_guest.build()?, ids: PhantomData })
     }
 
-    /// The host's id for one in a request. Errors: EPERM where a rule forbids it.
+    /// Returns the host's id for one in a request. Errors: EPERM if a rule forbids it.
     pub fn to_host(&self, id: G) -> Result<H, Errno> {
         self.to_host.translate(id.number()).map(H::from).ok_or(Errno::PERM)
     }
 
-    /// The guest's id for one in a reply.
+    /// Returns the guest's id for one in a reply.
     pub fn to_guest(&self, id: H) -> G {
         // No rule forbids ids of the host, so that the table always has an answer.
         G::from(self.to_guest.translate(id.number()).unwrap_or(id.number()))
     }
 
-    /// True where no rule changes anything.
+    /// Returns true if no rule changes anything.
     pub fn is_identity(&self) -> bool {
         self.to_host.is_empty() && self.to_guest.is_empty()
     }
 }
 
 impl<G, H> Default for IdMap<G, H> {
-    /// The map that changes nothing.
+    /// Returns the map that changes nothing.
     fn default() -> Self {
         Self { to_host: Table::default(), to_guest: Table::default(), ids: PhantomData }
     }
 }
 
 impl OwnerMap {
-    /// True where no rule changes anything.
+    /// Returns true if no rule changes anything.
     pub fn is_identity(&self) -> bool {
         self.uids.is_identity() && self.gids.is_identity()
     }

@@ -58,7 +58,7 @@ impl Table {
         TableBuilder { direction, entries: Vec::new() }
     }
 
-    /// What `id` becomes, itself without a rule; `None` where it is forbidden.
+    /// What `id` becomes, itself without a rule; `None` if it is forbidden.
     pub(super) fn translate(&self, id: u32) -> Option<u32> {
         let behind = self.entries.partition_point(|entry| entry.first <= id);
         match behind.checked_sub(1).map(|at| self.entries[at]).filter(|entry| id <= entry.last) {

@@ -68,7 +68,7 @@ impl Model {
         owners
     }
 
-    /// Whether the owner of `act` would wait for itself.
+    /// Returns whether the owner of `act` would wait for itself.
     fn is_circle(&self, act: &Act) -> bool {
         let mut reached = self.in_the_way(act);
         for _ in 0..OWNERS {

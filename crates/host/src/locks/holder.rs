@@ -64,8 +64,10 @@ impl Description {
 
     /// Moves `locks`, which are all that it holds, to a description that allows `kind` too.
     ///
-    /// Errors: EBADF where `open` does not return such a one, or where an exclusive lock would have to be moved, which
-    /// other owners could take meanwhile; those of `open`.
+    /// # Errors
+    ///
+    /// EBADF if `open` does not return such a one, or where an exclusive lock would have to be moved, which other
+    /// owners could take meanwhile; those of `open`.
     pub(super) fn widen(
         &mut self,
         locks: &Ranges,

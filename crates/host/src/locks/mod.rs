@@ -1,11 +1,11 @@
 //! Locks of the guest as locks of the host, so that other guests and the host see them.
 //!
-//! A POSIX lock belongs to an inode and an owner: each such pair is a [`holder`], which has an open file description of
-//! its own with `F_OFD_*` locks on it. These are in the way of any process's and any other description's. [`owners`]
-//! has all holders, with a record of their [`ranges`]: it tells who holds a lock, and [`waits`] who waits for whom.
-//! flock(2) locks are held by the guest's own open file, whose descriptor the caller passes. Whoever has to wait does
-//! so in [`waiters`], on the calling thread, until the lock is free or [`Locks::interrupt`] ends it. [`words`]
-//! translates from FUSE.
+//! A POSIX lock belongs to an inode and an owner: each such pair is a [`holder`], which has an open file description
+//! of its own with `F_OFD_*` locks on it. These are in the way of any process's and any other description's.
+//! [`owners`] has all holders, with a record of their [`ranges`]: it tells who holds a lock, and [`waits`] who waits
+//! for whom. flock(2) locks are held by the guest's own open file, whose descriptor the caller passes. Whoever has to
+//! wait does so in [`waiters`], on the calling thread, until the lock is free or [`Locks::interrupt`] ends it.
+//! [`words`] translates from FUSE.
 //!
 //! POSIX locks of an owner end with FLUSH, which Linux sends for every close by a process, and with RELEASE of the last
 //! open file through which the owner has locked since, for what has no FLUSH: see [`LockingFile`].
@@ -97,7 +97,9 @@ pub(crate) struct Obstacle {
 impl Locks {
     /// Locks within `limits`.
     ///
-    /// Errors: EBUSY where somebody else in this process handles the signal that interrupts waiters.
+    /// # Errors
+    ///
+    /// EBUSY if somebody else in this process handles the signal that interrupts waiters.
     pub(crate) fn new(limits: Limits) -> Result<Self, Errno> {
         Ok(Self { owners: Owners::new(limits), waiters: Waiters::new()? })
     }
@@ -123,8 +125,10 @@ impl Locks {
 
     /// Locks without waiting, through `file`. `open` opens that anew: see [`open_for_locks`].
     ///
-    /// Errors: EAGAIN where another lock is in the way, ENOLCK beyond the limits, EBADF where `open` did not get the
-    /// access that the lock needs or the open file was released; what `open` answers.
+    /// # Errors
+    ///
+    /// EAGAIN if another lock is in the way, ENOLCK beyond the limits, EBADF if `open` did not get the access that the
+    /// lock needs or the open file was released; what `open` answers.
     pub(crate) fn set(
         &self,
         wanted: &Wanted,
@@ -142,8 +146,10 @@ impl Locks {
 
     /// As [`Locks::set`], and waits for the lock. Blocks this thread until then.
     ///
-    /// Errors: EDEADLK where owners of this session would wait for each other, EINTR after [`Locks::interrupt`], ENOLCK
-    /// where [`waiters::WAITERS_MAX`] wait already, EBADF where the owner's locks were released meanwhile.
+    /// # Errors
+    ///
+    /// EDEADLK if owners of this session would wait for each other, EINTR after [`Locks::interrupt`], ENOLCK if
+    /// [`waiters::WAITERS_MAX`] wait already, EBADF if the owner's locks were released meanwhile.
     pub(crate) fn set_waiting(
         &self,
         unique: Unique,
@@ -180,12 +186,12 @@ impl Locks {
         }
     }
 
-    /// Unlocks `range` for `owner`. Errors: ENOLCK where that splits a lock and there are as many locks as may be.
+    /// Unlocks `range` for `owner`. Errors: ENOLCK if that splits a lock and there are as many locks as may be.
     pub(crate) fn unset(&self, inode: NodeId, owner: LockOwner, range: FileRange) -> Result<(), Errno> {
         self.owners.unlock(inode, owner, range)
     }
 
-    /// Changes the flock of the open file `handle`; `None` unlocks. Errors: EAGAIN where another lock is in the way.
+    /// Changes the flock of the open file `handle`; `None` unlocks. Errors: EAGAIN if another lock is in the way.
     pub(crate) fn flock(&self, handle: impl AsFd, kind: Option<LockKind>) -> Result<(), Errno> {
         let operation = match kind {
             Some(LockKind::Shared) => FlockOperation::NonBlockingLockShared,

@@ -59,7 +59,9 @@ impl Owners {
 
     /// Returns the holder for `wanted`, after `open` where there is none, and notes that it asks through `file`.
     ///
-    /// Errors: ENOLCK beyond the limits, EBADF where the open file was released; those of `open`.
+    /// # Errors
+    ///
+    /// ENOLCK beyond the limits, EBADF if the open file was released; those of `open`.
     pub(super) fn enter(
         &self,
         wanted: &Wanted,
@@ -98,8 +100,10 @@ impl Owners {
 
     /// Locks without waiting.
     ///
-    /// Errors: EAGAIN where another lock is in the way, EBADF where the holder has ended or `open` does not open the
-    /// file for what the lock needs; those of `open`.
+    /// # Errors
+    ///
+    /// EAGAIN if another lock is in the way, EBADF if the holder has ended or `open` does not open the file for what
+    /// the lock needs; those of `open`.
     pub(super) fn try_lock(
         &self,
         holder: &Holder,
@@ -123,7 +127,7 @@ impl Owners {
         Ok(())
     }
 
-    /// Unlocks `range`. Errors: ENOLCK where that would split a lock and there are as many as may be.
+    /// Unlocks `range`. Errors: ENOLCK if that would split a lock and there are as many as may be.
     pub(super) fn unlock(&self, inode: NodeId, owner: LockOwner, range: FileRange) -> Result<(), Errno> {
         let Some(holder) = self.find(inode, owner) else { return Ok(()) };
         let description = holder.description();
@@ -155,7 +159,7 @@ impl Owners {
     }
 
     /// Returns the process of the guest that has the lock which the kernel has found in the way of `wanted`, or `None`
-    /// where it is none of ours.
+    /// if it is none of ours.
     pub(super) fn holder_of(&self, wanted: &Wanted, range: FileRange, kind: LockKind) -> Option<u32> {
         let record = &self.lock().record;
         let others = || record.inodes.get(&wanted.inode).into_iter().flat_map(|inode| inode.others(wanted.owner));
@@ -168,7 +172,9 @@ impl Owners {
 
     /// Notes that `holder` waits, until what is returned is dropped.
     ///
-    /// Errors: EDEADLK where that closes a circle, EBADF where the holder has ended.
+    /// # Errors
+    ///
+    /// EDEADLK if that closes a circle, EBADF if the holder has ended.
     pub(super) fn begin_wait(&self, holder: &Holder, wanted: &Wanted) -> Result<NotedWait<'_>, Errno> {
         let State { record, waits } = &mut *self.lock();
         if record.entry_of(holder).is_none() {
@@ -248,7 +254,9 @@ impl Owners {
     /// Returns whether another lock on `inode` may be taken. Requests that are served at the same time may each take
     /// two more.
     ///
-    /// Errors: ENOLCK.
+    /// # Errors
+    ///
+    /// ENOLCK.
     pub(super) fn check_room(&self, inode: NodeId) -> Result<(), Errno> {
         let record = &self.lock().record;
         let of_inode = record.inodes.get(&inode).map_or(0, |inode| inode.ranges);

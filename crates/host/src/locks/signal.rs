@@ -23,14 +23,14 @@ pub(super) struct Unblocked {
     before: libc::sigset_t,
 }
 
-/// Installs the handler, once for the process. Errors: EBUSY where the signal has another handler already.
+/// Installs the handler, once for the process. Errors: EBUSY if the signal has another handler already.
 pub(super) fn install() -> Result<(), Errno> {
     static INSTALLED: OnceLock<Result<(), Errno>> = OnceLock::new();
     *INSTALLED.get_or_init(install_once)
 }
 
-/// The signal's number: near the end of those without a meaning, where neither the C library (the first ones) nor
-/// rust-vmm's virtual CPUs (SIGRTMIN) are.
+/// Returns the signal's number: near the end of those without a meaning, where neither the C library (the first ones)
+/// nor rust-vmm's virtual CPUs (SIGRTMIN) are.
 fn number() -> libc::c_int {
     libc::SIGRTMAX() - 2
 }
@@ -61,7 +61,7 @@ fn install_once() -> Result<(), Errno> {
 }
 
 impl Target {
-    /// The calling thread.
+    /// Returns the calling thread.
     pub(super) fn this_thread() -> Self {
         Self(gettid())
     }

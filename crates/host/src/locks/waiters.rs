@@ -72,7 +72,9 @@ impl Waiters {
 
     /// Runs `block`, a system call that waits, on this thread until it ends or is interrupted.
     ///
-    /// Errors: EINTR after an interrupt, ENOLCK with [`WAITERS_MAX`] waiting; those of `block`.
+    /// # Errors
+    ///
+    /// EINTR after an interrupt, ENOLCK with [`WAITERS_MAX`] waiting; those of `block`.
     pub(super) fn wait(&self, unique: Unique, mut block: impl FnMut() -> Result<(), Errno>) -> Result<(), Errno> {
         // Dropped after the place, so that no signal is sent to a thread that has blocked it again.
         let _unblocked = signal::unblock();
@@ -183,7 +185,7 @@ impl Shared {
 }
 
 impl State {
-    /// Sends a signal to each waiter that is interrupted and still there; false where there is none.
+    /// Sends a signal to each waiter that is interrupted and still there, or false if there is none.
     fn signal_interrupted(&self) -> bool {
         let mut interrupted = self.waiting.values().filter(|entry| entry.is_interrupted).peekable();
         let has_some = interrupted.peek().is_some();

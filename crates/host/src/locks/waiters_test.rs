@@ -8,7 +8,7 @@ use std::{
 
 use super::*;
 
-/// A system call that ends with a signal alone: reads a pipe that nobody writes.
+/// Returns a system call that ends with a signal alone: reads a pipe that nobody writes.
 fn block_forever() -> impl FnMut() -> Result<(), Errno> {
     let (reader, writer) = rustix::pipe::pipe().unwrap();
     move || {

@@ -29,7 +29,9 @@ struct Wait {
 impl Waits {
     /// Notes that the owner of `wanted` begins to wait; the number returned is for [`Waits::end`].
     ///
-    /// Errors: EDEADLK where someone whom it would wait for waits for it, directly or through others.
+    /// # Errors
+    ///
+    /// EDEADLK if someone whom it would wait for waits for it, directly or through others.
     pub(super) fn begin(&mut self, wanted: &Wanted, record: &Record) -> Result<u64, Errno> {
         if self.closes_circle(wanted, record) {
             return Err(Errno::DEADLK);

@@ -42,7 +42,7 @@ impl Passthrough {
         buffered.as_ref().map_or(file.fd.as_fd(), |buffered| buffered.fd.as_fd())
     }
 
-    /// A second descriptor for `file`; `None` where its own will do.
+    /// Returns a second descriptor for `file`; `None` if its own will do.
     fn buffered(&self, file: &OpenFile) -> Option<Buffered> {
         let flags = fcntl_getfl(&file.fd).ok()?;
         if !flags.contains(OFlags::DIRECT) {

@@ -102,12 +102,12 @@ impl CachePolicy {
         }
     }
 
-    /// True where the guest keeps no file data.
+    /// Returns true if the guest keeps no file data.
     pub(super) fn is_direct(self) -> bool {
         matches!(self, Self::Never | Self::Metadata)
     }
 
-    /// True where what the guest keeps survives an open.
+    /// Returns true if what the guest keeps survives an open.
     pub(super) fn keeps_directories(self) -> bool {
         matches!(self, Self::Metadata | Self::Always)
     }

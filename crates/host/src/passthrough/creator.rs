@@ -61,7 +61,7 @@ impl Passthrough {
         self.proc_fds.set_xattr(fd, &name, value, XattrFlags::empty())
     }
 
-    /// The label that a new file has to get.
+    /// Returns the label that a new file has to get.
     fn due_label<'a>(&self, ctx: &Context<'a>) -> Option<SecurityContext<'a>> {
         ctx.extensions.secctx.filter(|_| self.has(InitFlags::SECURITY_CTX))
     }
@@ -74,7 +74,7 @@ pub(super) fn remove_again(dir: &Inode, name: &[u8], flags: AtFlags) {
     }
 }
 
-/// The permission bits of `mode`, set-id and sticky bits included.
+/// Returns the permission bits of `mode`, set-id and sticky bits included.
 pub(super) fn permissions(mode: u32) -> Mode {
     Mode::from_raw_mode(mode & 0o7777)
 }

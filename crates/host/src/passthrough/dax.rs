@@ -80,17 +80,17 @@ impl Dax {
         guard.ok()
     }
 
-    /// Whether a share may be shown with this front end.
+    /// Returns whether a share may be shown with this front end.
     pub fn is_possible(window: &Window, is_share_readonly: bool) -> bool {
         window.front_end().maps_read_only || !is_share_readonly
     }
 
-    /// Whether the front end maps.
+    /// Returns whether the front end maps.
     pub(super) fn is_open(&self) -> bool {
         self.window.is_open()
     }
 
-    /// Whether some of the inode is mapped.
+    /// Returns whether some of the inode is mapped.
     pub(super) fn has_node(&self, nodeid: NodeId) -> bool {
         self.window.has_node(nodeid)
     }
@@ -144,7 +144,7 @@ impl Passthrough {
         }
     }
 
-    /// Whether the guest takes the file behind `fd` for one that it maps.
+    /// Returns whether the guest takes the file behind `fd` for one that it maps.
     ///
     /// It has decided when it got to know the inode; a file that has passed the policy's bound since is taken wrongly,
     /// which costs it the bypass of the guest's cache and nothing else.
@@ -157,7 +157,7 @@ impl Passthrough {
         stat.is_ok_and(|stat| dax.policy.takes(stat.stx_size) && self.can_map(dax, &fd, &stat))
     }
 
-    /// Whether every part of a regular file can be mapped.
+    /// Returns whether every part of a regular file can be mapped.
     fn can_map(&self, dax: &Dax, fd: impl AsFd, stat: &Statx) -> bool {
         let needs_write = !dax.window.front_end().maps_read_only;
         if needs_write && !self.proc_fds.may_write(&fd) {
@@ -194,8 +194,10 @@ impl Passthrough {
 
     /// Opens a file for the front end to map.
     ///
-    /// Errors: EROFS or EACCES where the guest must not write it and the front end could not help it, EISDIR and others
-    /// for what is no regular file, EOPNOTSUPP on a file system where a mapping is not what is read.
+    /// # Errors
+    ///
+    /// EROFS or EACCES if the guest must not write it and the front end could not help it, EISDIR and others for what
+    /// is no regular file, EOPNOTSUPP on a file system where a mapping is not what is read.
     pub(super) fn open_to_map(&self, dax: &Dax, nodeid: NodeId, wants_write: bool) -> Result<MappedFile, Errno> {
         let front_end = dax.window.front_end();
         let held = self.handles.hold()?;
@@ -231,7 +233,7 @@ impl Passthrough {
     }
 }
 
-/// A descriptor for `file` that can be mapped beyond its end, where the front end needs one and there is one.
+/// Returns a descriptor for `file` that can be mapped beyond its end, where the front end needs one and there is one.
 fn pad(dax: &Dax, file: &OwnedFd, is_writable: bool) -> Result<(Option<OwnedFd>, bool), Errno> {
     match &dax.padded {
         Some(padded) if is_writable && !dax.window.front_end().maps_beyond_end => match padded.view(file.as_fd()) {

@@ -62,7 +62,7 @@ impl Descriptors {
         self.pinned.load(Relaxed)
     }
 
-    /// True while more is held than the limit allows.
+    /// Returns true while more is held than the limit allows.
     pub(super) fn is_over(&self) -> bool {
         self.held.load(Relaxed) > self.limit
     }
@@ -72,18 +72,18 @@ impl Descriptors {
         self.held.fetch_add(1, Relaxed);
     }
 
-    /// Ends what [`Descriptors::add`] began.
+    /// Undoes [`Descriptors::add`].
     pub(super) fn remove(&self) {
         self.held.fetch_sub(1, Relaxed);
     }
 
-    /// Whether one more inode may be held that is not to be closed; at most a quarter of the limit.
+    /// Returns whether one more inode may be held that is not to be closed; at most a quarter of the limit.
     pub(super) fn try_pin(&self) -> bool {
         let max = self.limit / 4;
         self.pinned.fetch_update(Relaxed, Relaxed, |pinned| (pinned < max).then_some(pinned + 1)).is_ok()
     }
 
-    /// Ends what [`Descriptors::try_pin`] began.
+    /// Undoes [`Descriptors::try_pin`].
     pub(super) fn unpin(&self) {
         self.pinned.fetch_sub(1, Relaxed);
     }

@@ -40,7 +40,7 @@ impl Batch {
         self.first == self.bytes.len()
     }
 
-    /// The first entry.
+    /// Returns the first entry.
     pub(super) fn first(&self) -> Option<Entry<'_>> {
         let (ino, rest) = self.bytes[self.first..].split_first_chunk()?;
         let (off, rest) = rest.split_first_chunk()?;

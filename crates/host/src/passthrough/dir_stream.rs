@@ -90,7 +90,7 @@ impl Drop for DirStream {
 }
 
 impl Reader<'_> {
-    /// The next entry, which stays the next one until [`Reader::advance`]; `None` at the end.
+    /// Returns the next entry, which stays the next one until [`Reader::advance`]; `None` at the end.
     pub(super) fn peek(&mut self) -> Result<Option<Entry<'_>>, Errno> {
         if self.batch.is_empty() {
             self.read_batch()?;
@@ -98,7 +98,7 @@ impl Reader<'_> {
         Ok(self.batch.first())
     }
 
-    /// True where the next entry is to be asked of the host.
+    /// Returns true if the next entry is to be asked of the host.
     pub(super) fn is_at_edge(&self) -> bool {
         self.batch.is_empty()
     }

@@ -23,7 +23,7 @@ pub(super) struct Gate {
 }
 
 impl Gate {
-    /// Does `work` here and watches how long it takes; `None` where it is better done elsewhere.
+    /// Does `work` here and watches how long it takes; `None` if it is better done elsewhere.
     pub(super) fn pass<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
         if self.to_send_away.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok() {
             return None;

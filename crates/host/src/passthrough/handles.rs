@@ -39,12 +39,12 @@ pub(super) struct OpenFile {
     /// The host's file system has no writes that refuse to wait: they are not tried again.
     pub(super) waits_to_write: AtomicBool,
     is_in_memory: OnceLock<bool>,
-    /// Set with the first request that writes pages of the guest's cache; `None` where `fd` serves these too.
+    /// Set with the first request that writes pages of the guest's cache; `None` if `fd` serves these too.
     pub(super) buffered: OnceLock<Option<Buffered>>,
 }
 
 impl OpenFile {
-    /// Whether the file system has no disk behind it, so that there is nothing to wait for in fsync(2).
+    /// Returns whether the file system has no disk behind it, so that there is nothing to wait for in fsync(2).
     pub(super) fn is_in_memory(&self) -> bool {
         const TMPFS: u32 = 0x0102_1994;
         const RAMFS: u32 = 0x8584_58f6;
@@ -107,12 +107,12 @@ impl Handles {
         Self { shards, next_shard: AtomicU32::new(0), descriptors }
     }
 
-    /// The descriptors that handles and inodes count against.
+    /// Returns the descriptors that handles and inodes count against.
     pub(super) fn descriptors(&self) -> &Descriptors {
         &self.descriptors
     }
 
-    /// Asks for room before a file is opened. Errors: ENFILE where as much is open as may be.
+    /// Asks for room before a file is opened. Errors: ENFILE if as much is open as may be.
     pub(super) fn reserve(&self) -> Result<OpenFileSlot<'_>, Errno> {
         self.descriptors.open_file()
     }
@@ -147,7 +147,7 @@ impl Handles {
         self.add(slot, |_| Open::Directory(stream))
     }
 
-    /// The open file of that handle. Errors: EBADF.
+    /// Returns the open file of that handle. Errors: EBADF.
     pub(super) fn file(&self, fh: Handle) -> Result<FileRef, Errno> {
         match self.shard(fh).open.get(fh.0) {
             Some(Open::File(file)) => Ok(file.clone()),
@@ -155,7 +155,7 @@ impl Handles {
         }
     }
 
-    /// The open directory of that handle. Errors: EBADF.
+    /// Returns the open directory of that handle. Errors: EBADF.
     pub(super) fn directory(&self, fh: Handle) -> Result<Arc<DirStream>, Errno> {
         match self.shard(fh).open.get(fh.0) {
             Some(Open::Directory(stream)) => Ok(Arc::clone(stream)),

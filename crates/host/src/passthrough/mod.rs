@@ -69,7 +69,7 @@ pub struct Passthrough {
     read_ahead: Arc<ReadAhead>,
     proc_fds: Arc<ProcFds>,
     credentials: Credentials,
-    /// `None` where no lock reaches the host.
+    /// `None` if no lock reaches the host.
     locks: Option<Locks>,
     /// The host's name of a file's capabilities, where the host does not know it for that.
     capability_name: Option<Box<[u8]>>,
@@ -172,18 +172,18 @@ impl Passthrough {
         self.inodes.close_unused();
     }
 
-    /// Whether the present session has `flag`.
+    /// Returns whether the present session has `flag`.
     fn has(&self, flag: InitFlags) -> bool {
         InitFlags::from_bits_retain(self.session.load(Relaxed)).contains(flag)
     }
 
-    /// Errors: EROFS where the share is read-only. Every operation that changes something begins with it.
+    /// Errors: EROFS if the share is read-only. Every operation that changes something begins with it.
     fn check_writable(&self) -> Result<(), Errno> {
         if self.config.readonly { Err(Errno::ROFS) } else { Ok(()) }
     }
 }
 
-/// The locks that reach the host, and how many descriptors they may take of `limit`.
+/// Returns the locks that reach the host, and how many descriptors they may take of `limit`.
 fn locks(config: &Config, limit: usize) -> Result<(Option<Locks>, usize), Error> {
     if !config.posix_lock && !config.flock {
         return Ok((None, 0));

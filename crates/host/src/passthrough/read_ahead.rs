@@ -30,7 +30,7 @@ pub(super) struct StreamId(u64);
 type Slot = Option<(StreamId, Batch)>;
 
 impl ReadAhead {
-    /// An identifier for another stream.
+    /// Returns an identifier for another stream.
     pub(super) fn new_stream(&self) -> StreamId {
         StreamId(self.next_stream.fetch_add(1, Relaxed))
     }

@@ -40,7 +40,7 @@ impl<T> Slab<T> {
         self.len
     }
 
-    /// Stores `value` and returns its key, which is at least 2^32; gives it back where all slots are used up.
+    /// Stores `value` and returns its key, which is at least 2^32, or returns it if all slots are used up.
     pub(super) fn insert(&mut self, value: T) -> Result<u64, T> {
         let index = match self.free.pop() {
             Some(index) => index,
@@ -97,23 +97,23 @@ impl<T> Slab<T> {
         values
     }
 
-    /// The whole key of the slot with this index; the index is `index_of` a key whose value is still there.
+    /// Returns the whole key of the slot with this index; the index is `index_of` a key whose value is still there.
     pub(super) fn key_at(&self, index: u32) -> Option<u64> {
         let slot = self.chunks.get(index as usize / CHUNK_LEN)?.get(index as usize % CHUNK_LEN)?;
         slot.value.as_ref().map(|_| self.key(index, slot.generation))
     }
 
-    /// The value in the slot with this index.
+    /// Returns the value in the slot with this index.
     pub(super) fn value_at(&self, index: u32) -> Option<&T> {
         self.chunks.get(index as usize / CHUNK_LEN)?.get(index as usize % CHUNK_LEN)?.value.as_ref()
     }
 
-    /// The value in the slot with this index.
+    /// Returns the value in the slot with this index.
     pub(super) fn value_at_mut(&mut self, index: u32) -> Option<&mut T> {
         self.slot_mut(index)?.value.as_mut()
     }
 
-    /// The slot of `key`: a short name for a value that is there.
+    /// Returns the slot of `key`: a short name for a value that is there.
     pub(super) fn index(&self, key: u64) -> u32 {
         key as u32 / self.shards
     }

@@ -53,6 +53,7 @@ pub trait Answer: ReplyBody {
     /// Sends the reply. Its `size` is the one that [`Answer::room`] got.
     ///
     /// # Errors
+    ///
     /// EINVAL if the reply does not fit.
     fn send(value: Self::Value, room: &Self::Room<'_>, size: usize, reply: &mut Reply<'_>) -> Result<(), Errno>;
 

@@ -37,6 +37,7 @@ pub trait Serve<O: Served> {
     /// Does what `call` asks. Called from many threads at once.
     ///
     /// # Errors
+    ///
     /// The errno that the guest sees. An operation that is not implemented answers ENOSYS, after which Linux does not
     /// ask again.
     fn serve(&self, call: Call<'_, O>) -> Result<<O::Reply as Answer>::Value, Errno> {

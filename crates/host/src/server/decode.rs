@@ -24,6 +24,7 @@ pub trait Strings {
     /// Reads them from what is left of a message.
     ///
     /// # Errors
+    ///
     /// EINVAL for a string without NUL or a bad name, and the errno of a bound that is exceeded.
     fn take<'a>(req: &mut Request<'a>) -> Result<Self::Value<'a>, Errno>;
 }
@@ -91,6 +92,7 @@ pub trait Payload {
     /// Finds `size` bytes, as the arguments say, in the driver's buffers.
     ///
     /// # Errors
+    ///
     /// EINVAL if the request has fewer.
     fn find<'a>(_: &Request<'a>, _size: usize, _: &mut Self::Buffers<'a>) -> Result<(), Errno> {
         Ok(())
@@ -100,6 +102,7 @@ pub trait Payload {
     /// [`Payload::find`] found.
     ///
     /// # Errors
+    ///
     /// EINVAL if the message ends before that, and the errno of a bound that is exceeded.
     fn take<'a>(req: &mut Request<'a>, size: usize, buffers: &'a Self::Buffers<'_>) -> Result<Self::Value<'a>, Errno>;
 }

@@ -28,7 +28,7 @@ impl Dirents {
         &self.bytes
     }
 
-    /// True before the first entry.
+    /// Returns true before the first entry.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
@@ -63,12 +63,13 @@ impl DirentsPlus {
         self.0.as_bytes()
     }
 
-    /// True before the first entry.
+    /// Returns true before the first entry.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether an entry of that name would fit: to be asked before the name is looked up, since a lookup counts.
+    /// Returns whether an entry of that name would fit: to be asked before the name is looked up, since a lookup
+    /// counts.
     pub fn has_room(&self, name: &[u8]) -> Result<(), Full> {
         self.0.reserve(size_of::<DirentPlus>(), name)
     }

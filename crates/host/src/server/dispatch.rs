@@ -84,7 +84,7 @@ impl<F: FileSystem> Server<F> {
         O::Reply::send(value, &room, size, reply)
     }
 
-    /// The arguments. Those of a session without SETXATTR_EXT are the first of what they are with it.
+    /// Returns the arguments. Those of a session without SETXATTR_EXT are the first of what they are with it.
     fn arguments<O: Operation>(&self, req: &mut Request<'_>) -> Result<O::Args, Errno> {
         match O::ROW.compat_len {
             Some(len) if !self.session.has_setxattr_ext() => {
@@ -97,7 +97,7 @@ impl<F: FileSystem> Server<F> {
     }
 }
 
-/// The word at an offset of the arguments, which the table says is one.
+/// Returns the word at an offset of the arguments, which the table says is one.
 fn word<T: FromBytes + IntoBytes>(arg: &mut T, at: usize) -> &mut U32 {
     let (word, _) = U32::mut_from_prefix(&mut arg.as_mut_bytes()[at..]).expect("fields lie within their structure");
     word

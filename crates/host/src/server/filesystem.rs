@@ -58,6 +58,7 @@ macro_rules! file_system {
             /// Begins a session; nothing of an earlier one is left.
             ///
             /// # Errors
+            ///
             /// The errno that answers INIT.
             fn init(&self, offer: &InitOffer) -> Result<InitAnswer, Errno>;
 

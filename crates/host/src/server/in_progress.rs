@@ -27,7 +27,7 @@ impl InProgress {
         Counted(count)
     }
 
-    /// Whether every request that began before the call has ended.
+    /// Returns whether every request that began before the call has ended.
     pub(super) fn is_zero(&self) -> bool {
         self.0.iter().all(|Stripe(count)| count.load(SeqCst) == 0)
     }

@@ -62,7 +62,7 @@ pub enum Outcome {
 pub struct Done {
     /// Bytes written from the beginning of the writable buffers on.
     pub used_len_bytes: u32,
-    /// The number in the request's header; `None` where the request was too short to have one.
+    /// The number in the request's header; `None` if the request was too short to have one.
     pub opcode: Option<u32>,
     /// What the reply says, where one was due.
     pub result: Result<(), Errno>,
@@ -71,12 +71,12 @@ pub struct Done {
 }
 
 impl<F: FileSystem> Server<F> {
-    /// A server whose session has not begun.
+    /// Creates a server whose session has not begun.
     pub fn new(fs: F) -> Self {
         Self { fs, session: Session::default() }
     }
 
-    /// The file system behind.
+    /// Returns the file system behind.
     pub fn file_system(&self) -> &F {
         &self.fs
     }

@@ -57,12 +57,12 @@ impl<'a> Reply<'a> {
         self.bytes(payload.as_bytes())
     }
 
-    /// Sends `payload`. Errors: EINVAL where it does not fit.
+    /// Sends `payload`. Errors: EINVAL if it does not fit.
     pub(super) fn bytes(&mut self, payload: &[u8]) -> Result<(), Errno> {
         self.two([payload, &[]])
     }
 
-    /// Sends two pieces of payload, one after the other. Errors: EINVAL where they do not fit.
+    /// Sends two pieces of payload, one after the other. Errors: EINVAL if they do not fit.
     pub(super) fn two(&mut self, [first, second]: [&[u8]; 2]) -> Result<(), Errno> {
         let len = first.len() + second.len();
         self.need(len)?;

@@ -51,7 +51,7 @@ pub struct Request<'a> {
     data_len: usize,
 }
 
-/// The header, or `None` where there is not enough for one.
+/// Returns the header, or `None` if there is not enough for one.
 pub(super) fn read_header(readable: &[GuestSlice<'_>]) -> Option<InHeader> {
     let mut header = InHeader::new_zeroed();
     let copied = slices::copy_out(readable, 0, header.as_mut_bytes());
@@ -61,7 +61,9 @@ pub(super) fn read_header(readable: &[GuestSlice<'_>]) -> Option<InHeader> {
 impl<'a> Request<'a> {
     /// Copies what follows the header, all but file data.
     ///
-    /// Errors: EINVAL where the header's length is not that of the buffers, E2BIG beyond [`MESSAGE_LEN_MAX`].
+    /// # Errors
+    ///
+    /// EINVAL if the header's length is not that of the buffers, E2BIG beyond [`MESSAGE_LEN_MAX`].
     pub(super) fn read(
         header: &InHeader,
         row: &Row,
@@ -101,21 +103,21 @@ impl<'a> Request<'a> {
         })
     }
 
-    /// The next structure. Errors: EINVAL where the message ends before it does.
+    /// Returns the next structure. Errors: EINVAL if the message ends before it does.
     pub(super) fn take<T: FromBytes + KnownLayout + Immutable>(&mut self) -> Result<T, Errno> {
         let (value, rest) = T::read_from_prefix(self.rest).map_err(|_| Errno::INVAL)?;
         self.rest = rest;
         Ok(value)
     }
 
-    /// The next `len` bytes. Errors: EINVAL where the message ends before.
+    /// Returns the next `len` bytes. Errors: EINVAL if the message ends before.
     pub(super) fn bytes(&mut self, len: usize) -> Result<&'a [u8], Errno> {
         let (bytes, rest) = self.rest.split_at_checked(len).ok_or(Errno::INVAL)?;
         self.rest = rest;
         Ok(bytes)
     }
 
-    /// The next NUL-terminated string, without its NUL. Errors: EINVAL where no NUL follows.
+    /// Returns the next NUL-terminated string, without its NUL. Errors: EINVAL if no NUL follows.
     pub(super) fn string(&mut self) -> Result<&'a [u8], Errno> {
         let end = self.rest.iter().position(|&byte| byte == 0).ok_or(Errno::INVAL)?;
         let (string, rest) = self.rest.split_at(end);
@@ -123,7 +125,7 @@ impl<'a> Request<'a> {
         Ok(string)
     }
 
-    /// The next NUL-terminated name. Errors: ENAMETOOLONG, or EINVAL for what is not one component of a path.
+    /// Returns the next NUL-terminated name. Errors: ENAMETOOLONG, or EINVAL for what is not one component of a path.
     pub(super) fn name(&mut self) -> Result<Name<'a>, Errno> {
         Name::new(self.string()?).map_err(|error| match error {
             NameError::TooLong(_) => Errno::NAMETOOLONG,
@@ -133,7 +135,9 @@ impl<'a> Request<'a> {
 
     /// Appends to `slices` the first `len` bytes of a WRITE's data, which are still in the driver's buffers.
     ///
-    /// Errors: EINVAL where the request has fewer.
+    /// # Errors
+    ///
+    /// EINVAL if the request has fewer.
     pub(super) fn data_slices(&self, len: usize, slices: &mut GuestSlices<'a>) -> Result<(), Errno> {
         if len > self.data_len {
             return Err(Errno::INVAL);

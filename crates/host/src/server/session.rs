@@ -70,21 +70,23 @@ impl Drop for Admission<'_> {
 }
 
 impl Session {
-    /// Counts a request as in progress. Errors: ENOTCONN where no session is under way.
+    /// Counts a request as in progress. Errors: ENOTCONN if no session is under way.
     pub(super) fn admit(&self) -> Result<Admission<'_>, Errno> {
         let admission = Admission { session: self, counted: self.in_progress.begin() };
         if self.stage.load(SeqCst) == BEGUN { Ok(admission) } else { Err(Errno::NOTCONN) }
     }
 
-    /// Whether SETXATTR has its longer arguments.
+    /// Returns whether SETXATTR has its longer arguments.
     pub(super) fn has_setxattr_ext(&self) -> bool {
         self.has_setxattr_ext.load(Acquire)
     }
 
     /// Ends the session once its requests in progress have ended; wakes those that wait for a lock.
     ///
-    /// Errors: ENOTCONN without a session; EAGAIN under `Try` where that has to be waited for. No further request is
-    /// served then, and the call is to be repeated.
+    /// # Errors
+    ///
+    /// ENOTCONN without a session; EAGAIN under `Try` where that has to be waited for. No further request is served
+    /// then, and the call is to be repeated.
     pub(super) fn end(&self, fs: &impl FileSystem, end: End, patience: Patience) -> Result<(), Errno> {
         let _change = self.begin_change(patience)?;
         if self.stage.load(SeqCst) == NONE {
@@ -93,7 +95,7 @@ impl Session {
         self.finish(fs, end, patience)
     }
 
-    /// Errors: EAGAIN where another thread is at it, under `Try`.
+    /// Errors: EAGAIN if another thread is at it, under `Try`.
     fn begin_change(&self, patience: Patience) -> Result<MutexGuard<'_, ()>, Errno> {
         match (self.change.try_lock(), patience) {
             (Ok(guard), _) => Ok(guard),

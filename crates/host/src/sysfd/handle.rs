@@ -46,10 +46,12 @@ struct RawHandle {
 const _: () = assert!(size_of::<RawHandle>() == 8 + HANDLE_LEN_MAX);
 
 impl FileHandle {
-    /// The handle of the inode that `fd` refers to; `O_PATH` is enough. `mount` is what `statx` answered for the same
-    /// `fd`.
+    /// Returns the handle of the inode that `fd` refers to; `O_PATH` is enough. `mount` is what `statx` answered for
+    /// the same `fd`.
     ///
-    /// Errors: EOPNOTSUPP where the file system has no handles; EOVERFLOW where it has larger ones than Linux allows.
+    /// # Errors
+    ///
+    /// EOPNOTSUPP if the file system has no handles; EOVERFLOW if it has larger ones than Linux allows.
     pub fn of(fd: impl AsFd, mount: MountId) -> Result<Self, Errno> {
         let mut raw = RawHandle { handle_bytes: HANDLE_LEN_MAX as u32, handle_type: 0, f_handle: [0; HANDLE_LEN_MAX] };
         let mut mount_id: libc::c_int = 0;
@@ -73,7 +75,9 @@ impl FileHandle {
 
     /// Opens the inode; `on_mount` is any descriptor on [`FileHandle::mount`] that is not `O_PATH`.
     ///
-    /// Errors: EPERM without CAP_DAC_READ_SEARCH, ESTALE where the inode is gone; those of open(2).
+    /// # Errors
+    ///
+    /// EPERM without CAP_DAC_READ_SEARCH, ESTALE if the inode is gone; those of open(2).
     pub fn open(&self, on_mount: impl AsFd, flags: OFlags) -> Result<OwnedFd, Errno> {
         let bytes = self.bytes.as_slice();
         let mut raw =
@@ -91,7 +95,7 @@ impl FileHandle {
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
-    /// The mount that the handle belongs to.
+    /// Returns the mount that the handle belongs to.
     pub fn mount(&self) -> MountId {
         self.mount
     }

@@ -36,7 +36,7 @@ const _: () = assert!(size_of::<FsXattr>() == 28);
 const FSGETXATTR: Opcode = opcode::read::<FsXattr>(b'X', 31);
 const FSSETXATTR: Opcode = opcode::write::<FsXattr>(b'X', 32);
 
-/// The attributes of the inode open as `fd`. Errors: ENOTTY or EOPNOTSUPP where the file system has none.
+/// Returns the attributes of the inode open as `fd`. Errors: ENOTTY or EOPNOTSUPP if the file system has none.
 pub fn get_fsxattr(fd: impl AsFd) -> Result<FsXattr, Errno> {
     // SAFETY: FS_IOC_FSGETXATTR writes one `struct fsxattr`, which FsXattr is, every bit pattern of it valid.
     unsafe { ioctl(fd, Getter::<FSGETXATTR, FsXattr>::new()) }

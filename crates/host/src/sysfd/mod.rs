@@ -21,7 +21,7 @@ pub use stat::MountId;
 
 use rustix::io::Errno;
 
-/// The result of a libc call that answers -1 with `errno`.
+/// Returns the result of a libc call that answers -1 with `errno`.
 fn checked(returned: libc::c_int) -> Result<libc::c_int, Errno> {
     if returned == -1 { Err(last_errno()) } else { Ok(returned) }
 }

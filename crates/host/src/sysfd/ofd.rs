@@ -33,7 +33,7 @@ pub struct Conflict {
     pub range: FileRange,
     /// Its kind.
     pub kind: LockKind,
-    /// The process of this host that holds it; `None` where it belongs to a description or to another machine.
+    /// The process of this host that holds it; `None` if it belongs to a description or to another machine.
     pub pid: Option<u32>,
 }
 
@@ -41,7 +41,7 @@ impl FileRange {
     /// All of a file, whatever its size becomes.
     pub const ALL: Self = Self { start: 0, end: i64::MAX };
 
-    /// Errors: EINVAL where a bound is no file offset or `end` lies before `start`.
+    /// Errors: EINVAL if a bound is no file offset or `end` lies before `start`.
     pub fn new(start: u64, end: u64) -> Result<Self, Errno> {
         let start = i64::try_from(start).map_err(|_| Errno::INVAL)?;
         // Linux sends OFFSET_MAX for the end of the file; libfuse's `u64::MAX` means the same.
@@ -49,17 +49,17 @@ impl FileRange {
         if end < start { Err(Errno::INVAL) } else { Ok(Self { start, end }) }
     }
 
-    /// The first byte.
+    /// Returns the first byte.
     pub fn start(self) -> u64 {
         self.start.cast_unsigned()
     }
 
-    /// The last byte.
+    /// Returns the last byte.
     pub fn end(self) -> u64 {
         self.end.cast_unsigned()
     }
 
-    /// True for [`FileRange::ALL`].
+    /// Returns true for [`FileRange::ALL`].
     pub fn is_all(self) -> bool {
         self == Self::ALL
     }
@@ -78,8 +78,7 @@ impl FileRange {
     }
 }
 
-/// Locks without waiting; a lock that is there is replaced where the two overlap. Errors: EAGAIN where one is in the
-/// way.
+/// Locks without waiting; a lock that is there is replaced where the two overlap. Errors: EAGAIN if one is in the way.
 pub fn try_lock(fd: impl AsFd, range: FileRange, kind: LockKind) -> Result<(), Errno> {
     // A lock in the way is EACCES on other systems, and in POSIX.
     match fcntl(fd, libc::F_OFD_SETLK, &mut range.to_flock(kind.to_raw())) {
@@ -98,7 +97,7 @@ pub fn unlock(fd: impl AsFd, range: FileRange) -> Result<(), Errno> {
     fcntl(fd, libc::F_OFD_SETLK, &mut range.to_flock(libc::F_UNLCK))
 }
 
-/// The first lock that would be in the way of `kind` on `range`, if there is one.
+/// Returns the first lock that would be in the way of `kind` on `range`, if there is one.
 pub fn conflict(fd: impl AsFd, range: FileRange, kind: LockKind) -> Result<Option<Conflict>, Errno> {
     let mut flock = range.to_flock(kind.to_raw());
     fcntl(fd, libc::F_OFD_GETLK, &mut flock)?;

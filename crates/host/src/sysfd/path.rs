@@ -31,7 +31,9 @@ pub fn open_beneath(dir: impl AsFd, name: impl Arg + Copy, flags: OFlags, mode: 
 
 /// As [`open_beneath`] from what the host has in memory alone: EAGAIN rather than wait for a disk or a network.
 ///
-/// Errors: EAGAIN also with `O_CREAT`, `O_TRUNC` and `O_TMPFILE`; EINVAL before Linux 5.12.
+/// # Errors
+///
+/// EAGAIN also with `O_CREAT`, `O_TRUNC` and `O_TMPFILE`; EINVAL before Linux 5.12.
 pub fn open_cached(dir: impl AsFd, name: impl Arg, flags: OFlags) -> Result<OwnedFd, Errno> {
     rustix::fs::openat2(dir, name, flags | OFlags::CLOEXEC, Mode::empty(), BENEATH | ResolveFlags::CACHED)
 }
@@ -46,7 +48,7 @@ pub fn set_times(fd: impl AsFd, times: &Timestamps) -> Result<(), Errno> {
     rustix::fs::utimensat(fd, c"", times, AtFlags::EMPTY_PATH)
 }
 
-/// The target of the symbolic link behind `fd`, which is `O_PATH`.
+/// Returns the target of the symbolic link behind `fd`, which is `O_PATH`.
 pub fn readlink(fd: impl AsFd) -> Result<Vec<u8>, Errno> {
     rustix::fs::readlinkat(fd, c"", Vec::new()).map(std::ffi::CString::into_bytes)
 }

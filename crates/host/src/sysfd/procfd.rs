@@ -43,7 +43,7 @@ impl From<OwnedFd> for ProcFds {
 }
 
 impl ProcFds {
-    /// Opens `/proc/self/fd`. Errors: ENOENT where `/proc` is not mounted.
+    /// Opens `/proc/self/fd`. Errors: ENOENT if `/proc` is not mounted.
     pub fn open() -> Result<Self, Errno> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(rustix::fs::open(c"/proc/self/fd", flags, Mode::empty())?.into())
@@ -51,8 +51,8 @@ impl ProcFds {
 
     /// Opens the inode behind `fd` anew, with an open file description of its own.
     ///
-    /// `O_NOFOLLOW` is taken out of `flags`, since the entry is itself a link; `O_CLOEXEC` is always set.
-    /// Errors: ELOOP where the inode is a symbolic link; those of open(2). Blocks on a FIFO without `O_NONBLOCK`.
+    /// `O_NOFOLLOW` is taken out of `flags`, since the entry is itself a link; `O_CLOEXEC` is always set. Errors:
+    /// ELOOP if the inode is a symbolic link; those of open(2). Blocks on a FIFO without `O_NONBLOCK`.
     pub fn reopen(&self, fd: impl AsFd, flags: OFlags) -> Result<OwnedFd, Errno> {
         let flags = (flags - OFlags::NOFOLLOW) | OFlags::CLOEXEC;
         rustix::fs::openat(&self.dir, entry(fd), flags, Mode::empty())
@@ -64,7 +64,7 @@ impl ProcFds {
         name.map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
     }
 
-    /// Whether this process could open the inode behind `fd` for writing, as far as permissions tell.
+    /// Returns whether this process could open the inode behind `fd` for writing, as far as permissions tell.
     pub fn may_write(&self, fd: impl AsFd) -> bool {
         rustix::fs::accessat(&self.dir, entry(fd), Access::WRITE_OK, AtFlags::empty()).is_ok()
     }
@@ -76,7 +76,9 @@ impl ProcFds {
 
     /// Gives the inode behind `fd` the name `name` in `dir`; without the privilege that `AT_EMPTY_PATH` would need.
     ///
-    /// Errors: ENOENT where the inode has no name any more, unless it was opened with `O_TMPFILE`; those of linkat(2).
+    /// # Errors
+    ///
+    /// ENOENT if the inode has no name any more, unless it was opened with `O_TMPFILE`; those of linkat(2).
     pub fn link(&self, fd: impl AsFd, dir: impl AsFd, name: &[u8]) -> Result<(), Errno> {
         rustix::fs::linkat(&self.dir, entry(fd), dir, name, AtFlags::SYMLINK_FOLLOW)
     }
@@ -84,7 +86,7 @@ impl ProcFds {
     /// Reads an extended attribute of the inode behind `fd`; an empty `value` asks for its size.
     ///
     /// The calling thread's working directory becomes one of its own, in `/proc/self/fd`, and its umask a copy of its
-    /// own: call this and its three siblings on worker threads. Errors: ERANGE where `value` is too short, ENODATA
+    /// own: call this and its three siblings on worker threads. Errors: ERANGE if `value` is too short, ENODATA
     /// without the attribute; those of getxattr(2).
     pub fn get_xattr(&self, fd: impl AsFd, name: &[u8], value: &mut [u8]) -> Result<usize, Errno> {
         self.enter()?;
@@ -102,7 +104,7 @@ impl ProcFds {
 
     /// Reads the names of all extended attributes, each with a NUL; an empty `list` asks for its size.
     ///
-    /// See [`ProcFds::get_xattr`] for what becomes of the thread. Errors: ERANGE where `list` is too short.
+    /// See [`ProcFds::get_xattr`] for what becomes of the thread. Errors: ERANGE if `list` is too short.
     pub fn list_xattr(&self, fd: impl AsFd, list: &mut [u8]) -> Result<usize, Errno> {
         self.enter()?;
         if list.is_empty() {
@@ -128,7 +130,7 @@ impl ProcFds {
     }
 }
 
-/// The name of `fd` in `/proc/self/fd`.
+/// Returns the name of `fd` in `/proc/self/fd`.
 fn entry(fd: impl AsFd) -> DecInt {
     DecInt::from_fd(fd)
 }

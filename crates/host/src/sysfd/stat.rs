@@ -18,14 +18,15 @@ pub const STATX_MNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000)
 pub const IDENTITY: StatxFlags =
     StatxFlags::BASIC_STATS.union(StatxFlags::BTIME).union(StatxFlags::MNT_ID).union(STATX_MNT_ID_UNIQUE);
 
-/// The attributes of what `fd` refers to; `O_PATH` is enough, and a symbolic link is not followed.
+/// Returns the attributes of what `fd` refers to; `O_PATH` is enough, and a symbolic link is not followed.
 ///
 /// `sync` is `AtFlags::empty()`, `AtFlags::STATX_FORCE_SYNC` or `AtFlags::STATX_DONT_SYNC`.
 pub fn statx(fd: impl AsFd, sync: AtFlags, mask: StatxFlags) -> Result<Statx, Errno> {
     rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH | AtFlags::SYMLINK_NOFOLLOW | sync, mask)
 }
 
-/// The mount that `statx` answered, if it answered one: Linux does from 5.8 on, where [`IDENTITY`] was asked for.
+/// Returns the mount that `statx` answered, if it answered one: Linux does from 5.8 on, where [`IDENTITY`] was asked
+/// for.
 pub fn mount_id(statx: &Statx) -> Option<MountId> {
     let answered = StatxFlags::from_bits_retain(statx.stx_mask);
     answered.intersects(StatxFlags::MNT_ID | STATX_MNT_ID_UNIQUE).then_some(MountId(statx.stx_mnt_id))

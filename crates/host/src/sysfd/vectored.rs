@@ -22,7 +22,7 @@ pub const IOV_COUNT_MAX: usize = 1024;
 ///
 /// Fewer come back at the end of the file, where the system call stopped early, or past the first [`IOV_COUNT_MAX`]
 /// slices. With `NOWAIT`, what is not in the page cache answers EAGAIN. Blocks on the host's file system otherwise.
-/// Errors: EINVAL for an offset past `i64::MAX`; those of preadv2(2). EFAULT where a slice is mapped but its file ends.
+/// Errors: EINVAL for an offset past `i64::MAX`; those of preadv2(2). EFAULT if a slice is mapped but its file ends.
 pub fn read(
     file: impl AsFd,
     slices: &[VolatileSlice<'_>],

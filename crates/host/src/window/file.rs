@@ -12,14 +12,18 @@ use crate::Errno;
 
 /// Makes descriptors whose mappings go to a file, and whose size has no end.
 pub trait PaddedFiles: Send + Sync {
-    /// A descriptor for `file`, which is a regular file open for reading and writing. Blocks.
+    /// Returns a descriptor for `file`, which is a regular file open for reading and writing. Blocks.
     ///
-    /// Errors: EOPNOTSUPP where the file's file system allows none.
+    /// # Errors
+    ///
+    /// EOPNOTSUPP if the file's file system allows none.
     fn view(&self, file: BorrowedFd<'_>) -> Result<OwnedFd, Errno>;
 
     /// Keeps other processes from making `file` shorter until what is returned is dropped. Blocks.
     ///
-    /// Errors: EOPNOTSUPP where the kernel or the file's file system has no such thing.
+    /// # Errors
+    ///
+    /// EOPNOTSUPP if the kernel or the file's file system has no such thing.
     fn guard(&self, file: BorrowedFd<'_>) -> Result<Box<dyn Send + Sync>, Errno>;
 }
 
@@ -52,8 +56,8 @@ impl FileIdentity {
 }
 
 impl MappedFile {
-    /// The file of `nodeid`, called `name`, to be mapped by `fd`; `held` is dropped once no range of it is mapped any
-    /// more.
+    /// Returns the file of `nodeid`, called `name`, to be mapped by `fd`; `held` is dropped once no range of it is
+    /// mapped any more.
     pub fn new(
         nodeid: NodeId,
         name: String,

@@ -32,7 +32,7 @@ pub struct FileUsage {
 }
 
 impl Window {
-    /// A window of `len_bytes`, a multiple of [`RANGE_LEN`] and no more than the front end bears.
+    /// Creates a window of `len_bytes`, a multiple of [`RANGE_LEN`] and no more than the front end bears.
     pub fn new(len_bytes: u64, front_end: FrontEnd) -> Self {
         Self { shared: Arc::new(Shared::new(len_bytes, front_end)) }
     }
@@ -47,7 +47,7 @@ impl Window {
         self.shared.front_end
     }
 
-    /// Whether there is a front end that maps.
+    /// Returns whether there is a front end that maps.
     pub fn is_open(&self) -> bool {
         self.shared.lock().link == Link::Up
     }
@@ -74,8 +74,10 @@ impl Window {
     /// Both are multiples of [`RANGE_LEN`]; what was mapped there before is not any more. `open` opens the file, in
     /// case that it is not mapped already. Blocks on the front end.
     ///
-    /// Errors: EINVAL beyond the window, EOPNOTSUPP where the front end cannot map that part of the file, EAGAIN where
-    /// the device is stopping, EIO where the front end refuses, ENOTCONN without one.
+    /// # Errors
+    ///
+    /// EINVAL beyond the window, EOPNOTSUPP if the front end cannot map that part of the file, EAGAIN if the device is
+    /// stopping, EIO if the front end refuses, ENOTCONN without one.
     pub fn map(
         &self,
         nodeid: NodeId,
@@ -125,7 +127,7 @@ impl Window {
 
     /// Unmaps what is mapped at `len` bytes from `window_offset` on, both multiples of [`RANGE_LEN`]: REMOVEMAPPING.
     ///
-    /// What is free stays free. Blocks on the front end. Errors: EINVAL beyond the window, EAGAIN where the device is
+    /// What is free stays free. Blocks on the front end. Errors: EINVAL beyond the window, EAGAIN if the device is
     /// stopping.
     pub fn unmap(&self, ranges: &[(u64, u64)]) -> Result<(), Errno> {
         let mut indices = BTreeSet::new();
@@ -213,13 +215,13 @@ impl Window {
         self.shared.changed.notify_all();
     }
 
-    /// Whether some range of the file behind that identity is mapped or about to be.
+    /// Returns whether some range of the file behind that identity is mapped or about to be.
     pub fn has_file(&self, identity: FileIdentity) -> bool {
         let state = self.shared.lock();
         state.files.values().filter_map(Weak::upgrade).any(|file| file.identity == identity)
     }
 
-    /// Whether some range of that file is mapped or about to be.
+    /// Returns whether some range of that file is mapped or about to be.
     pub fn has_node(&self, nodeid: NodeId) -> bool {
         self.shared.lock().files.get(&nodeid).is_some_and(|file| file.strong_count() > 0)
     }
@@ -231,7 +233,7 @@ impl Window {
         WindowUsage { ranges_mapped, ..state.usage.clone() }
     }
 
-    /// The files that are mapped, those with most ranges first.
+    /// Returns the files that are mapped, those with most ranges first.
     pub fn files(&self) -> Vec<FileUsage> {
         let mut files: HashMap<NodeId, FileUsage> = HashMap::new();
         for range in &self.shared.lock().ranges {
@@ -250,7 +252,7 @@ impl Window {
         if is_inside { Ok(index) } else { Err(Errno::INVAL) }
     }
 
-    /// The file that is mapped already, or else what `open` opens.
+    /// Returns the file that is mapped already, or else what `open` opens.
     fn file(
         &self,
         nodeid: NodeId,
@@ -282,7 +284,7 @@ impl Window {
         self.shared.lock().jobs.len()
     }
 
-    /// The window offsets of what is mapped.
+    /// Returns the window offsets of what is mapped.
     pub(super) fn offsets(&self) -> Vec<u64> {
         let state = self.shared.lock();
         let ranges = state.ranges.iter().zip(0u64..);

@@ -18,7 +18,7 @@ impl DaxPolicy {
     /// What suits most: small files are not worth a mapping.
     pub const AUTO: Self = Self::FromSize(AUTO_SIZE_MIN_BYTES);
 
-    /// Whether a file of that size gets the flag.
+    /// Returns whether a file of that size gets the flag.
     pub fn takes(self, size_bytes: u64) -> bool {
         match self {
             Self::Always => true,

@@ -260,12 +260,12 @@ impl Shared {
 }
 
 impl Job {
-    /// The window offset of what is mapped and has to go.
+    /// Returns the window offset of what is mapped and has to go.
     pub(super) fn to_unmap(&self) -> Option<u64> {
         self.old.as_ref().map(|_| self.window_offset())
     }
 
-    /// The file, and the offset in it, to be mapped.
+    /// Returns the file, and the offset in it, to be mapped.
     pub(super) fn to_map(&self) -> Option<(&MappedFile, u64)> {
         self.new.as_ref().map(|(file, offset)| (&**file, *offset))
     }

@@ -85,7 +85,7 @@ fn window(ranges: u64, front_end: FrontEnd) -> (Arc<Window>, Arc<FakeFrontEnd>) 
     (Arc::new(window), fake)
 }
 
-/// A file of so many bytes, open for reading and writing.
+/// Returns a file of so many bytes, open for reading and writing.
 fn file(nodeid: u64, len: u64) -> Result<MappedFile, Errno> {
     let fd = memfd_create("file", MemfdFlags::CLOEXEC)?;
     ftruncate(&fd, len)?;

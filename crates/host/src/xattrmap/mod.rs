@@ -52,10 +52,12 @@ enum Scope {
 }
 
 impl XattrMap {
-    /// The host's name for `name`, with which the guest reads, sets or removes an attribute.
+    /// Returns the host's name for `name`, with which the guest reads, sets or removes an attribute.
     ///
-    /// Errors: EPERM and EOPNOTSUPP as the rules say; ERANGE where the host's name has more than 255 bytes, as Linux
-    /// answers to a name that long.
+    /// # Errors
+    ///
+    /// EPERM and EOPNOTSUPP as the rules say; ERANGE if the host's name has more than 255 bytes, as Linux answers to a
+    /// name that long.
     pub fn to_server<'a>(&self, name: &'a [u8]) -> Result<Cow<'a, [u8]>, Errno> {
         let rule = self.rules.iter().find(|rule| rule.scope != Scope::Server && name.starts_with(&rule.key));
         let Some(rule) = rule else { return Err(Errno::PERM) };
@@ -68,7 +70,7 @@ impl XattrMap {
         if mapped.len() > XATTR_NAME_LEN_MAX { Err(Errno::RANGE) } else { Ok(mapped) }
     }
 
-    /// The guest's name for `name`, which an inode has on the host; `None` where the guest does not see it.
+    /// Returns the guest's name for `name`, which an inode has on the host; `None` if the guest does not see it.
     pub fn to_client<'a>(&self, name: &'a [u8]) -> Option<&'a [u8]> {
         let rule = self.rules.iter().find(|rule| rule.scope != Scope::Client && name.starts_with(&rule.prepend))?;
         match rule.action {
@@ -78,7 +80,7 @@ impl XattrMap {
         }
     }
 
-    /// The names that the guest sees of `list`, which is what the host answered: names, each with a NUL.
+    /// Returns the names that the guest sees of `list`, which is what the host answered: names, each with a NUL.
     ///
     /// The answer is never longer than `list`.
     pub fn filter_list(&self, list: &[u8]) -> Vec<u8> {

@@ -138,7 +138,7 @@ pub enum Runs {
     TryThenPool,
     /// In the bounded pool: it always waits for the disk or the front end.
     Pool,
-    /// On the queue's worker if it need not wait; otherwise on a thread of its own, since it may wait for ever.
+    /// On the queue's worker if it need not wait; otherwise on a thread of its own, since it may wait forever.
     TryThenThread,
 }
 

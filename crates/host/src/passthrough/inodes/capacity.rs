@@ -38,12 +38,12 @@ impl Capacity {
         self.refusals.load(Relaxed)
     }
 
-    /// Whether there is room for another inode now. Errors: ENFILE.
+    /// Returns whether there is room for another inode now. Errors: ENFILE.
     pub(super) fn check(&self) -> Result<(), Errno> {
         if self.known.load(Acquire) < self.limit { Ok(()) } else { Err(self.refuse()) }
     }
 
-    /// Counts one more inode. Errors: ENFILE where there is no room.
+    /// Counts one more inode. Errors: ENFILE if there is no room.
     pub(super) fn add(&self) -> Result<(), Errno> {
         let add_one = |known| (known < self.limit).then_some(known + 1);
         self.known.fetch_update(AcqRel, Acquire, add_one).map(drop).map_err(|_| self.refuse())

@@ -72,13 +72,13 @@ impl Filesystems {
         Self { list: RwLock::default(), wanted, has_paths: AtomicBool::new(false) }
     }
 
-    /// The mount of the inode that `stat` describes, if it is known.
+    /// Returns the mount of the inode that `stat` describes, if it is known.
     pub(super) fn find(&self, stat: &Statx) -> Option<FsId> {
         let list = self.list.read().unwrap_or_else(PoisonError::into_inner);
         list.iter().position(|fs| fs.is_of(stat)).map(|at| FsId(at as u32))
     }
 
-    /// The mount of the inode that `stat` describes.
+    /// Returns the mount of the inode that `stat` describes.
     pub(super) fn find_or_add(&self, stat: &Statx) -> FsId {
         if let Some(id) = self.find(stat) {
             return id;
@@ -96,12 +96,12 @@ impl Filesystems {
         FsId(at as u32)
     }
 
-    /// True where inodes may have been kept by path.
+    /// Returns true if inodes may have been kept by path.
     pub(super) fn has_paths(&self) -> bool {
         self.has_paths.load(Relaxed)
     }
 
-    /// True where inodes on `id` are kept by handle.
+    /// Returns true if inodes on `id` are kept by handle.
     pub(super) fn opens_handles(&self, id: FsId) -> bool {
         matches!(self.get(id).access(), Access::Handles(_))
     }
@@ -109,7 +109,7 @@ impl Filesystems {
     /// Says as what the inode behind `fd` is to be kept, and counts it.
     ///
     /// Where it does not become a new inode after all, [`Filesystems::remove_inode`] is due, as after an error.
-    /// Errors: EOPNOTSUPP where handles are mandatory and cannot be had.
+    /// Errors: EOPNOTSUPP if handles are mandatory and cannot be had.
     pub(super) fn keep(
         &self,
         id: FsId,
@@ -148,7 +148,7 @@ impl Filesystems {
         Ok(kept)
     }
 
-    /// Opens an inode by its handle. Errors: ESTALE where it is gone, or its mount is no longer open.
+    /// Opens an inode by its handle. Errors: ESTALE if it is gone, or its mount is no longer open.
     pub(super) fn open(&self, id: FsId, handle: &FileHandle, flags: OFlags) -> Result<OwnedFd, Errno> {
         let Access::Handles(on_mount) = self.get(id).access() else { return Err(Errno::STALE) };
         handle.open(&*on_mount, flags)

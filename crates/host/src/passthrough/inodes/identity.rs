@@ -56,7 +56,7 @@ impl Hold {
     }
 }
 
-/// The type of the inode that `stat` describes.
+/// Returns the type of the inode that `stat` describes.
 pub(crate) fn file_type(stat: &Statx) -> FileType {
     FileType::from_raw_mode(stat.stx_mode.into())
 }

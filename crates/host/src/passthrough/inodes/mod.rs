@@ -101,7 +101,7 @@ impl AsFd for Sight<'_> {
 }
 
 impl Inodes {
-    /// Inodes below `root`, which is `O_PATH`. Errors: EOPNOTSUPP where handles are mandatory and cannot be had.
+    /// Inodes below `root`, which is `O_PATH`. Errors: EOPNOTSUPP if handles are mandatory and cannot be had.
     pub(super) fn new(
         root: OwnedFd,
         wanted: FileHandles,
@@ -146,25 +146,27 @@ impl Inodes {
 
     /// Checks that another inode may become known, before one is made that the guest could not be told of.
     ///
-    /// Errors: ENFILE. One that is made at the same time may still take the last place.
+    /// # Errors
+    ///
+    /// ENFILE. One that is made at the same time may still take the last place.
     pub(super) fn check_room(&self) -> Result<(), Errno> {
         self.capacity.check()
     }
 
-    /// The root of the share.
+    /// Returns the root of the share.
     pub(super) fn root(&self) -> &Inode {
         &self.root
     }
 
-    /// The root's inode number.
+    /// Returns the root's inode number.
     pub(super) fn root_ino(&self) -> u64 {
         self.root_identity.ino
     }
 
     /// Counts one lookup of the inode that `name` in `parent` was resolved to; returns its nodeid and its mount.
     ///
-    /// `stat` is what [`stat::IDENTITY`] asks for. An empty `name` stands for a file that has none. Errors: ESTALE
-    /// where `parent` is not known any more, ENFILE where the inode is not known and no further one may be.
+    /// `stat` is what [`stat::IDENTITY`] asks for. An empty `name` stands for a file that has none. Errors: ESTALE if
+    /// `parent` is not known any more, ENFILE if the inode is not known and no further one may be.
     pub(super) fn admit(
         &self,
         parent: NodeId,
@@ -197,9 +199,11 @@ impl Inodes {
         self.count_or_insert(shard, identity, file_type(stat), hold, spare).map(|nodeid| (nodeid, fs))
     }
 
-    /// The inode, with its descriptor opened again if need be. Blocks on the host's file system then.
+    /// Returns the inode, with its descriptor opened again if need be. Blocks on the host's file system then.
     ///
-    /// Errors: ESTALE where the guest does not know the inode, or the host has it no more.
+    /// # Errors
+    ///
+    /// ESTALE if the guest does not know the inode, or the host has it no more.
     pub(super) fn get(&self, nodeid: NodeId) -> Result<Inode, Errno> {
         if nodeid == NodeId::ROOT {
             return Ok(self.root.clone());
@@ -214,7 +218,7 @@ impl Inodes {
         Ok(Inode { fd: self.reopen(nodeid)?, file_type, fs })
     }
 
-    /// Takes back `count` lookups; true where these were the last.
+    /// Takes back `count` lookups, or true if these were the last.
     pub(super) fn forget(&self, nodeid: NodeId, count: u64) -> bool {
         if nodeid == NodeId::ROOT {
             return false;
@@ -314,7 +318,7 @@ impl Inodes {
         self.descriptors.held()
     }
 
-    /// True where the root's inodes are kept by handle.
+    /// Returns true if the root's inodes are kept by handle.
     #[cfg(test)]
     pub(super) fn holds_handles(&self) -> bool {
         self.filesystems.opens_handles(self.root.fs)
@@ -373,7 +377,7 @@ impl Inodes {
         key.map(NodeId)
     }
 
-    /// Adds an entry and returns its key; gives it back where there is no room. Errors: ENFILE, ENOMEM without a key
+    /// Adds an entry and returns its key, or returns it if there is no room. Errors: ENFILE, ENOMEM without a key
     /// left.
     fn insert(&self, shard: &mut Shard, entry: Entry) -> Result<u64, (Errno, Entry)> {
         if let Err(errno) = self.capacity.add() {
@@ -401,7 +405,7 @@ impl Inodes {
         }
     }
 
-    /// Closes one descriptor that can be reopened; false where there is none.
+    /// Closes one descriptor that can be reopened, or false if there is none.
     fn close_one(&self, class: Class) -> bool {
         let first = self.next_victim.fetch_add(1, Relaxed);
         for at in 0..self.shards.len() {
@@ -474,7 +478,7 @@ impl Inodes {
         lock(&self.shards[slab::shard_of(nodeid.0, SHARD_COUNT)])
     }
 
-    /// The shard whose index has the identity, and whose keys its inode therefore gets.
+    /// Returns the shard whose index has the identity, and whose keys its inode therefore gets.
     fn shard_of(&self, identity: &Identity) -> &Mutex<Shard> {
         // The low bits choose the place within a shard's table.
         &self.shards[(hash(&self.hasher, identity) >> 40) as usize % self.shards.len()]

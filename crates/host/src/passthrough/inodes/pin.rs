@@ -47,7 +47,7 @@ impl Drop for Pinned<'_> {
 }
 
 impl Inodes {
-    /// Pins the inode that `name` in `dir` is the last name of, if the guest knows it; `None` where there is nothing to
+    /// Pins the inode that `name` in `dir` is the last name of, if the guest knows it; `None` if there is nothing to
     /// pin, or too much is pinned already: the inode then ends with its name.
     pub(crate) fn pin_last_name(&self, dir: impl AsFd, name: &[u8]) -> Option<Pinned<'_>> {
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
@@ -81,7 +81,7 @@ impl Inodes {
         self.pin(key, fd)
     }
 
-    /// The entry of the inode behind `fd`, if the guest knows it as `identity`.
+    /// Returns the entry of the inode behind `fd`, if the guest knows it as `identity`.
     fn recognise(&self, fd: &OwnedFd, identity: &Identity) -> Option<u64> {
         let stat = stat::statx(fd, AtFlags::empty(), stat::IDENTITY).ok()?;
         if Identity::new(self.filesystems.find(&stat)?, &stat) != *identity {

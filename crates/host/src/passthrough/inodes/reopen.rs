@@ -32,7 +32,7 @@ enum Way {
 }
 
 impl Inodes {
-    /// Opens the inode's descriptor again and keeps it. Errors: ESTALE where what is found is not the inode.
+    /// Opens the inode's descriptor again and keeps it. Errors: ESTALE if what is found is not the inode.
     pub(super) fn reopen(&self, nodeid: NodeId) -> Result<Fd, Errno> {
         let mut below: Vec<(NodeId, Identity, Path)> = Vec::new();
         let mut at = nodeid;
@@ -60,7 +60,7 @@ impl Inodes {
     /// Opens the inode for reading or writing; only regular files and directories are ever opened.
     ///
     /// Blocks on the host's file system. Errors: ELOOP for a symbolic link, ENXIO for a FIFO, socket or device: these
-    /// live in the guest's kernel, and opening one here could wait for ever or reach a device of the host.
+    /// live in the guest's kernel, and opening one here could wait forever or reach a device of the host.
     pub(crate) fn open(&self, nodeid: NodeId, flags: OFlags) -> Result<OwnedFd, Errno> {
         let (file_type, by_handle) = {
             if nodeid == NodeId::ROOT {

@@ -59,7 +59,7 @@ pub(super) struct Shard {
 }
 
 impl Entry {
-    /// An entry with one lookup and no descriptor.
+    /// Creates an entry with one lookup and no descriptor.
     pub(super) fn new(identity: Identity, file_type: FileType, hold: Hold) -> Self {
         Self {
             identity,
@@ -95,8 +95,9 @@ impl Shard {
         Self { entries: Slab::new(shard, shards), index: HashTable::new(), clocks, hasher }
     }
 
-    /// The entry that is surely the inode with this identity: its descriptor is open, so that its number cannot have
-    /// been given again, or its handle is `handle`; without handles at all (`None`), the identity is all there is.
+    /// Returns the entry that is surely the inode with this identity: its descriptor is open, so that its number
+    /// cannot have been given again, or its handle is `handle`; without handles at all (`None`), the identity is all
+    /// there is.
     pub(super) fn find(&self, identity: &Identity, handle: Option<Option<&FileHandle>>) -> Option<u64> {
         let is_it = |&index: &u32| {
             self.entries.value_at(index).is_some_and(|entry| {
@@ -108,13 +109,13 @@ impl Shard {
         self.entries.key_at(*index)
     }
 
-    /// An entry with this identity, be it the same inode or an earlier one.
+    /// Returns an entry with this identity, be it the same inode or an earlier one.
     pub(super) fn find_any(&self, identity: &Identity) -> Option<u64> {
         let is_it = |&index: &u32| self.entries.value_at(index).is_some_and(|entry| entry.identity == *identity);
         self.entries.key_at(*self.index.find(hash(&self.hasher, identity), is_it)?)
     }
 
-    /// Adds an entry and returns its key; gives it back where there is no key left.
+    /// Adds an entry and returns its key, or returns it if there is no key left.
     pub(super) fn insert(&mut self, entry: Entry) -> Result<u64, Entry> {
         let identity = entry.identity;
         let key = self.entries.insert(entry)?;
@@ -151,7 +152,7 @@ impl Shard {
         }
     }
 
-    /// Keeps `fd` with the entry, closable or pinned; gives it back where the entry has one or is gone.
+    /// Keeps `fd` with the entry, closable or pinned, or returns it if the entry has one or is gone.
     pub(super) fn keep(&mut self, key: u64, fd: &Fd, is_pinned: bool) -> Result<(), Option<Fd>> {
         let index = self.entries.index(key);
         let Some(entry) = self.entries.get_mut(key) else { return Err(None) };
@@ -166,7 +167,7 @@ impl Shard {
         Ok(())
     }
 
-    /// The entry's descriptor, if it is kept; it counts as used.
+    /// Returns the entry's descriptor, if it is kept; it counts as used.
     pub(super) fn kept(&mut self, key: u64) -> Option<Fd> {
         let entry = self.entries.get_mut(key)?;
         entry.is_fresh = true;
@@ -181,7 +182,7 @@ impl Shard {
         }
     }
 
-    /// Ends what [`Shard::pin`] began; false where the entry was not pinned.
+    /// Ends what [`Shard::pin`] began, or false if the entry was not pinned.
     pub(super) fn unpin(&mut self, key: u64) -> bool {
         let index = self.entries.index(key);
         match self.entries.get_mut(key) {
@@ -261,7 +262,7 @@ fn clock_place(index: u32, entries: &Slab<Entry>) -> Option<u32> {
     entries.value_at(index).map(|entry| entry.place)
 }
 
-/// The time of birth is left out: a number that was given again is to be found beside its predecessor.
+/// Returns the time of birth is left out: a number that was given again is to be found beside its predecessor.
 pub(super) fn hash(hasher: &DefaultHashBuilder, identity: &Identity) -> u64 {
     hasher.hash_one((identity.ino, identity.fs))
 }

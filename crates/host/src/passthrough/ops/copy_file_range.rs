@@ -32,6 +32,7 @@ impl Passthrough {
     /// Copies and returns the number of bytes. Set-id bits of the target go as with FALLOCATE.
     ///
     /// # Errors
+    ///
     /// EINVAL for flags, of which there are none.
     fn copy(&self, arg: &CopyFileRangeIn) -> Result<u64, Errno> {
         if arg.flags.get() != 0 {

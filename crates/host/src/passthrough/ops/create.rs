@@ -48,10 +48,12 @@ impl Passthrough {
     ///
     /// The guest took the name for absent, so it has checked no permission on a file, and does not after the answer. A
     /// file that somebody else has made meanwhile is therefore not opened with the daemon's rights. Linux looks a name
-    /// up again after ESTALE and checks what it finds, but once only: without the exception for the caller's own files,
-    /// two machines that make and remove one file would see that error.
+    /// up again after ESTALE and checks what it finds, but once only: without the exception for the caller's own
+    /// files, two machines that make and remove one file would see that error.
     ///
-    /// Errors: EEXIST with `O_EXCL`, ESTALE for a file that is not opened.
+    /// # Errors
+    ///
+    /// EEXIST with `O_EXCL`, ESTALE for a file that is not opened.
     fn create_or_open(
         &self,
         ctx: &Context<'_>,
@@ -104,11 +106,11 @@ impl Passthrough {
     }
 }
 
-/// Whether the entry is a regular file that the caller owns, as the guest sees owners, and may open with `flags` as its
-/// owner.
+/// Returns whether the entry is a regular file that the caller owns, as the guest sees owners, and may open with
+/// `flags` as its owner.
 ///
-/// Groups, access control lists and capabilities may allow more, which the guest alone can tell. They take away nothing
-/// that the owner's bits allow.
+/// Groups, access control lists and capabilities may allow more, which the guest alone can tell. They take away
+/// nothing that the owner's bits allow.
 fn owner_may_open(ctx: &Context<'_>, entry: &EntryOut, flags: OFlags) -> bool {
     let mode = flags & OFlags::RWMODE;
     let reads = mode != OFlags::WRONLY;

@@ -16,6 +16,7 @@ use crate::{
 
 impl Serve<Fsync> for Passthrough {
     /// # Errors
+    ///
     /// EAGAIN under `Try` where there may be a disk to wait for.
     fn serve(&self, call: Call<'_, Fsync>) -> Result<(), Errno> {
         let file = self.handles.file(Handle::from(call.arg.fh))?;

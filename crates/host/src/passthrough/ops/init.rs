@@ -29,7 +29,8 @@ const BASIC: InitFlags = InitFlags::ASYNC_READ
 
 impl FileSystem for Passthrough {
     /// # Errors
-    /// EPROTO where the guest lacks what was demanded of it.
+    ///
+    /// EPROTO if the guest lacks what was demanded of it.
     fn init(&self, offer: &InitOffer) -> Result<InitAnswer, Errno> {
         self.demand(offer)?;
         if let Some(dax) = &self.dax {

@@ -64,7 +64,7 @@ impl Passthrough {
         }
     }
 
-    /// Errors: EROFS where the share is read-only, EPERM unless the caller is root or owns the file, as the guest sees
+    /// Errors: EROFS if the share is read-only, EPERM unless the caller is root or owns the file, as the guest sees
     /// owners.
     ///
     /// A file that is open for reading is enough for these requests, and kernels before 5.13 leave the check to the

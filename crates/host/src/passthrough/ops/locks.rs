@@ -31,6 +31,7 @@ impl Serve<Getlk> for Passthrough {
 
 impl Serve<Setlk> for Passthrough {
     /// # Errors
+    ///
     /// EAGAIN if another lock is in the way.
     fn serve(&self, call: Call<'_, Setlk>) -> Result<(), Errno> {
         self.set_lock(&call.ctx, &call.arg, false)
@@ -41,6 +42,7 @@ impl Serve<Setlkw> for Passthrough {
     /// Waits for the lock if the request may wait.
     ///
     /// # Errors
+    ///
     /// EINTR after INTERRUPT; EAGAIN as SETLK if the request may not wait.
     fn serve(&self, call: Call<'_, Setlkw>) -> Result<(), Errno> {
         self.set_lock(&call.ctx, &call.arg, call.ctx.patience == Patience::MayBlock)

@@ -73,7 +73,7 @@ impl Passthrough {
         })
     }
 
-    /// Opens what `name` in `dir` stands for with `O_PATH`. Errors: EAGAIN where that may take long, under `Try`.
+    /// Opens what `name` in `dir` stands for with `O_PATH`. Errors: EAGAIN if that may take long, under `Try`.
     pub(in crate::passthrough) fn refer(&self, dir: &Inode, name: &[u8], patience: Patience) -> Result<OwnedFd, Errno> {
         let open = || self.inodes.with_room(|| path::open_beneath(&dir.fd, name, REFER, Mode::empty()));
         if patience == Patience::MayBlock {

@@ -56,7 +56,7 @@ impl Passthrough {
         self.open_inode(nodeid, flags)
     }
 
-    /// Whether an open that truncates clears set-id bits.
+    /// Returns whether an open that truncates clears set-id bits.
     ///
     /// A guest without HANDLE_KILLPRIV_V2 leaves that to the host and does not say so. Only root keeps the bits then,
     /// as on the host.
@@ -73,7 +73,7 @@ impl Passthrough {
         if mode != OFlags::RDONLY || flags.contains(OFlags::TRUNC) { self.check_writable() } else { Ok(()) }
     }
 
-    /// The flags for the host's file, from those of the guest's.
+    /// Returns the flags for the host's file, from those of the guest's.
     ///
     /// `O_APPEND` is not among them: each WRITE says whether it appends, since a program can change that while a file
     /// is open, and what a page cache writes back never does.
@@ -135,7 +135,7 @@ impl Passthrough {
     }
 }
 
-/// The answer to an open.
+/// Returns the answer to an open.
 pub(in crate::passthrough) fn open_out(fh: Handle, flags: OpenFlags) -> OpenOut {
     OpenOut { fh: fh.into(), open_flags: flags.bits().into(), backing_id: 0.into() }
 }

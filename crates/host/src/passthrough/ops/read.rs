@@ -32,7 +32,7 @@ impl Serve<Read> for Passthrough {
     }
 }
 
-/// Reads what the host has in memory. Errors: EAGAIN where that is not all of it.
+/// Reads what the host has in memory. Errors: EAGAIN if that is not all of it.
 fn read_cached(fd: BorrowedFd<'_>, offset_bytes: u64, data: &[GuestSlice<'_>]) -> Result<usize, Errno> {
     let wanted: usize = data.iter().map(|slice| slice.len()).sum();
     let done = vectored::read(fd, data, offset_bytes, ReadWriteFlags::NOWAIT)?;

@@ -34,7 +34,7 @@ impl Serve<Readdir> for Passthrough {
 }
 
 impl Passthrough {
-    /// The stream's next entry. Errors: EAGAIN where the host may take long, under `Try`.
+    /// Returns the stream's next entry. Errors: EAGAIN if the host may take long, under `Try`.
     pub(in crate::passthrough) fn next_entry<'a>(
         &self,
         reader: &'a mut Reader<'_>,
@@ -46,7 +46,7 @@ impl Passthrough {
         reader.peek()
     }
 
-    /// The entry's inode number; what lies above the share is nobody's business.
+    /// Returns the entry's inode number; what lies above the share is nobody's business.
     pub(in crate::passthrough) fn shown_ino(&self, nodeid: NodeId, entry: Entry<'_>) -> u64 {
         if nodeid == NodeId::ROOT && entry.name == b".." { self.inodes.root_ino() } else { entry.ino }
     }

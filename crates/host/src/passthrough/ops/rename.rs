@@ -30,6 +30,7 @@ impl Passthrough {
     /// `flags` are those of renameat2(2).
     ///
     /// # Errors
+    ///
     /// EINVAL for an unknown flag.
     fn rename(
         &self,

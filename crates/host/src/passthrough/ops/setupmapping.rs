@@ -20,8 +20,10 @@ use crate::{
 impl Serve<Setupmapping> for Passthrough {
     /// Maps each range by itself, so that each can be removed by itself.
     ///
-    /// Errors: ENOSYS without a window, EINVAL for what is not aligned to ranges or lies beyond the window, and those
-    /// of [`Window::map`](crate::window::Window::map).
+    /// # Errors
+    ///
+    /// ENOSYS without a window, EINVAL for what is not aligned to ranges or lies beyond the window, and those of
+    /// [`Window::map`](crate::window::Window::map).
     fn serve(&self, call: Call<'_, Setupmapping>) -> Result<(), Errno> {
         let (nodeid, arg) = (call.nodeid, &call.arg);
         let dax = self.dax.as_ref().filter(|_| self.has(InitFlags::MAP_ALIGNMENT)).ok_or(Errno::NOSYS)?;

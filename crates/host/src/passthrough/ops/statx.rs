@@ -43,8 +43,8 @@ impl Serve<operation::Statx> for Passthrough {
 }
 
 impl Passthrough {
-    /// A guest that keeps attributes sends STATX for the time of birth alone, which no other answer has. And STATX has
-    /// no place for the flag of DAX: Linux would take it as gone.
+    /// Returns a guest that keeps attributes sends STATX for the time of birth alone, which no other answer has. And
+    /// STATX has no place for the flag of DAX: Linux would take it as gone.
     fn answers_statx(&self) -> bool {
         let is_asked_anyway = self.config.cache.validity().is_zero();
         !self.has(InitFlags::HAS_INODE_DAX) && (self.config.birth_times || is_asked_anyway)

@@ -94,7 +94,7 @@ impl Serve<Removexattr> for Passthrough {
 }
 
 impl Passthrough {
-    /// The host's name of an attribute.
+    /// Returns the host's name of an attribute.
     pub(in crate::passthrough) fn host_xattr_name<'a>(&self, name: &'a [u8]) -> Result<Cow<'a, [u8]>, Errno> {
         match &self.config.xattr_map {
             Some(map) => map.to_server(name),
@@ -119,7 +119,7 @@ impl Passthrough {
         }
     }
 
-    /// Errors: ENOSYS where the share has no extended attributes, EOPNOTSUPP for an ACL where it has none of these.
+    /// Errors: ENOSYS if the share has no extended attributes, EOPNOTSUPP for an ACL where it has none of these.
     fn check_xattr(&self, name: &[u8]) -> Result<(), Errno> {
         if !self.config.xattr {
             return Err(Errno::NOSYS);

@@ -84,7 +84,7 @@ fn a_fifo_and_a_device_are_never_opened() {
     each_way(|guest, dir| {
         rustix::fs::mkfifoat(rustix::fs::CWD, dir.join("fifo"), 0o666.into()).unwrap();
         let fifo = guest.walk("fifo").unwrap();
-        // Without a writer, an open would wait for ever.
+        // Without a writer, an open would wait forever.
         assert_eq!(guest.open(fifo, OFlags::RDONLY).err(), Some(Errno::NXIO));
         assert_eq!(guest.setattr(fifo, SetattrValid::SIZE, |_| {}).err(), Some(Errno::NXIO));
         assert!(guest.setattr(fifo, SetattrValid::MODE, |arg| arg.mode = 0o600.into()).is_ok());

@@ -12,7 +12,7 @@ use crate::{Errno, passthrough::Config};
 const ROOT: NodeId = NodeId::ROOT;
 const DIRECT: OFlags = OFlags::RDWR.union(OFlags::DIRECT);
 
-/// A directory where O_DIRECT demands an alignment; `None`, and a line that says so, where there is none.
+/// Returns a directory where O_DIRECT demands an alignment; `None`, and a line that says so, where there is none.
 fn strict_dir() -> Option<TempDir> {
     for parent in [std::env::temp_dir(), "/var/tmp".into()] {
         let dir = tempfile::tempdir_in(parent).unwrap();

@@ -55,7 +55,7 @@ pub(super) struct Listed {
 }
 
 impl Guest {
-    /// A guest that knows all there is.
+    /// Creates a guest that knows all there is.
     pub(super) fn new(dir: &Path, config: Config) -> Self {
         Self::with_flags(dir, config, InitFlags::all())
     }
@@ -112,7 +112,7 @@ impl Guest {
         Ok(answer[..done.used_len_bytes as usize].get(size_of::<OutHeader>()..).unwrap_or_default().to_vec())
     }
 
-    /// A request whose answer is one structure.
+    /// Returns a request whose answer is one structure.
     pub(super) fn ask<T: FromBytes + KnownLayout + Immutable>(
         &self,
         opcode: Opcode,
@@ -123,7 +123,7 @@ impl Guest {
         Ok(T::read_from_bytes(&answer).unwrap())
     }
 
-    /// A request whose answer says only that it was done.
+    /// Returns a request whose answer says only that it was done.
     pub(super) fn tell(&self, opcode: Opcode, nodeid: NodeId, parts: &[&[u8]]) -> Result<(), Errno> {
         self.call(opcode, nodeid, parts, 0).map(drop)
     }
@@ -305,7 +305,7 @@ fn read_in(fh: Handle, offset: u64, size: u32) -> ReadIn {
     arg
 }
 
-/// The nodeid of an entry.
+/// Returns the nodeid of an entry.
 pub(super) fn node(entry: &EntryOut) -> NodeId {
     entry.nodeid.into()
 }

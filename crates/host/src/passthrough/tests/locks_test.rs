@@ -19,7 +19,7 @@ const READ: i32 = libc::F_RDLCK;
 const WRITE: i32 = libc::F_WRLCK;
 const UNLOCK: i32 = libc::F_UNLCK;
 
-/// A guest that shares a directory with one file in it.
+/// Returns a guest that shares a directory with one file in it.
 fn guest(config: Config) -> (tempfile::TempDir, Guest, NodeId) {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("file"), "content").unwrap();
@@ -39,7 +39,7 @@ impl Guest {
         self.tell(Opcode::Setlk, file, &[lk_in(fh, owner, type_).as_bytes()])
     }
 
-    /// The kind of the lock in the way of a write lock, and who holds it.
+    /// Returns the kind of the lock in the way of a write lock, and who holds it.
     fn query(&self, file: NodeId, fh: Handle, owner: u64) -> (i32, u32) {
         let found: LkOut = self.ask(Opcode::Getlk, file, &[lk_in(fh, owner, WRITE).as_bytes()]).unwrap();
         (found.lk.type_.get() as i32, found.lk.pid.get())

@@ -32,7 +32,7 @@ use crate::{
 const ROOT: NodeId = NodeId::ROOT;
 const USER: u32 = 1234;
 
-/// A directory that anybody may write, for tests that need several users.
+/// Returns a directory that anybody may write, for tests that need several users.
 fn open_to_all() -> Option<tempfile::TempDir> {
     if !is_root() {
         println!("SKIPPED: giving files to others needs root");
