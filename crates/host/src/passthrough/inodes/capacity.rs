@@ -1,4 +1,4 @@
-//! How many inodes the guest may know.
+//! The limit on inodes that the guest may know.
 
 use std::sync::atomic::{
     AtomicBool, AtomicU64, AtomicUsize,
@@ -17,33 +17,33 @@ pub(crate) struct Capacity {
 }
 
 impl Capacity {
-    /// Room for `limit` inodes.
+    /// Creates a count with a limit.
     pub(crate) fn new(limit: usize) -> Self {
         let (known, refusals) = (AtomicUsize::new(0), AtomicU64::new(0));
         Self { known, limit, refusals, has_warned: AtomicBool::new(false) }
     }
 
-    /// Inodes that are known.
+    /// Returns the number of known inodes.
     pub(crate) fn known(&self) -> usize {
         self.known.load(Relaxed)
     }
 
-    /// Inodes that may be known.
+    /// Returns the maximum number of known inodes.
     pub(crate) fn limit(&self) -> usize {
         self.limit
     }
 
-    /// Requests that were refused for want of room.
+    /// Returns the number of requests refused because of the limit.
     pub(crate) fn refusals(&self) -> u64 {
         self.refusals.load(Relaxed)
     }
 
-    /// Returns whether there is room for another inode now. Errors: ENFILE.
+    /// Checks that another inode fits at this moment. Errors: ENFILE.
     pub(super) fn check(&self) -> Result<(), Errno> {
         if self.known.load(Acquire) < self.limit { Ok(()) } else { Err(self.refuse()) }
     }
 
-    /// Counts one more inode. Errors: ENFILE if there is no room.
+    /// Counts one more inode. Errors: ENFILE if the limit is reached.
     pub(super) fn add(&self) -> Result<(), Errno> {
         let add_one = |known| (known < self.limit).then_some(known + 1);
         self.known.fetch_update(AcqRel, Acquire, add_one).map(drop).map_err(|_| self.refuse())

@@ -27,7 +27,7 @@ impl Serve<Rename2> for Passthrough {
 }
 
 impl Passthrough {
-    /// `flags` are those of renameat2(2).
+    /// Renames with the flags of renameat2(2).
     ///
     /// # Errors
     ///
