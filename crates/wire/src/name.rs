@@ -1,4 +1,4 @@
-//! One component of a path, checked once when it is taken from a message.
+//! One component of a path, checked once when it is parsed from a message.
 
 use core::fmt;
 

@@ -1,4 +1,4 @@
-//! One file for each operation: its arguments and its answer.
+//! One file for each operation: its arguments and its reply.
 //!
 //! Operations without a structure of their own: LOOKUP, SYMLINK, UNLINK, RMDIR and REMOVEXATTR carry names; READLINK
 //! and DESTROY carry nothing.
