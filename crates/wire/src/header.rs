@@ -12,7 +12,7 @@ pub struct InHeader {
     pub opcode: U32,
     /// Returned in the reply.
     pub unique: U64,
-    /// The inode of the operation, or 0 if there is none.
+    /// The inode of the operation; 0 without one.
     pub nodeid: U64,
     /// The caller's file-system uid; `u32::MAX` under ALLOW_IDMAP for operations that create nothing.
     pub uid: U32,

@@ -22,7 +22,7 @@ type OnThisThread = PhantomData<*const ()>;
 
 /// Makes the thread act for a caller of the guest until it is dropped.
 #[derive(Debug)]
-#[must_use = "the ids are given back when the guard is dropped"]
+#[must_use = "the ids are restored when the guard is dropped"]
 pub(crate) struct Assumed<'a> {
     credentials: &'a Credentials,
     has_uid: bool,
@@ -96,7 +96,7 @@ impl Drop for Assumed<'_> {
 
 /// Takes CAP_FSETID from the thread, and adds it to a group if one is named, until it is dropped.
 #[derive(Debug)]
-#[must_use = "the capability comes back when the guard is dropped"]
+#[must_use = "the capability is restored when the guard is dropped"]
 pub(crate) struct NoFsetid<'a> {
     credentials: &'a Credentials,
     has_gid: bool,
@@ -134,7 +134,7 @@ impl Drop for NoFsetid<'_> {
 
 /// Applies a caller's umask to the thread until it is dropped.
 #[derive(Debug)]
-#[must_use = "the umask comes back when the guard is dropped"]
+#[must_use = "the umask is restored when the guard is dropped"]
 pub(crate) struct UmaskGuard {
     before: Mode,
     thread: OnThisThread,
@@ -155,7 +155,7 @@ impl Drop for UmaskGuard {
 /// Aborts if the thread's own `what` could not be restored; the module documentation says why.
 fn must<T>(what: &str, outcome: Result<T, Errno>) {
     if let Err(errno) = outcome {
-        tracing::error!(%errno, what, "a thread cannot return to its own rights; the process ends");
+        tracing::error!(%errno, what, "cannot restore the rights of a thread; aborting");
         std::process::abort();
     }
 }

@@ -66,7 +66,7 @@ pub enum RuleError {
     #[error("rule '{0}' has no numbers; an example of a rule is 'map:0:100000:65536'")]
     NoNumbers(String),
     /// The first word is not one of the six kinds.
-    #[error("rule '{0}' begins with none of guest, host, squash-guest, squash-host, forbid-guest, map")]
+    #[error("rule '{0}' has an unknown kind; known are guest, host, squash-guest, squash-host, forbid-guest, map")]
     Kind(String),
     /// A field is not a number from 0 to 4294967295.
     #[error("'{field}' in rule '{rule}' is not a number from 0 to {max}", max = u32::MAX)]

@@ -30,7 +30,7 @@ pub(super) enum Target {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MapError {
     /// A range does not fit below the last number, which is not an id.
-    #[error("rule '{rule}' passes the last id: {first} and {count} more exceed {max}", max = u32::MAX)]
+    #[error("rule '{rule}' extends past the last id: {first} plus {count} exceeds {max}", max = u32::MAX)]
     Range {
         /// The rule.
         rule: Rule,

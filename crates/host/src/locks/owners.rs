@@ -276,7 +276,7 @@ impl Owners {
             // just being started. A lock granted to a waiter from now on is released by the waiter itself, since its
             // holder is no longer in the table.
             if let Err(errno) = ofd::unlock(&holder.description().fd, FileRange::ALL) {
-                tracing::warn!(%errno, "locks of an owner that has ended stay until its last waiter leaves");
+                tracing::warn!(%errno, "locks of an ended owner stay until its last waiter leaves");
             }
         }
     }

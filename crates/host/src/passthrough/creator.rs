@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Makes the thread act for the caller until this is dropped.
-#[must_use = "the thread gets its own ids back when it is dropped"]
+#[must_use = "the thread's own ids are restored when it is dropped"]
 pub(super) struct Creator<'a> {
     _ids: Assumed<'a>,
     _umask: Option<UmaskGuard>,
@@ -70,7 +70,7 @@ impl Passthrough {
 /// Undoes a creation that the guest will not learn of.
 pub(super) fn remove_again(dir: &Inode, name: &[u8], flags: AtFlags) {
     if let Err(errno) = rustix::fs::unlinkat(&dir.fd, name, flags) {
-        tracing::debug!(%errno, name = %name.escape_ascii(), "a new file that has got no label cannot be removed again");
+        tracing::debug!(%errno, name = %name.escape_ascii(), "cannot remove a new file that got no label");
     }
 }
 

@@ -186,7 +186,7 @@ impl Passthrough {
         match viewed {
             Ok(_) => Ground::Padded,
             Err(error) => {
-                tracing::warn!(%error, "of files on this file system only whole ranges of 2 MiB can be mapped");
+                tracing::warn!(%error, "only whole 2 MiB ranges of files on this file system can be mapped");
                 Ground::Plain
             }
         }
@@ -245,8 +245,8 @@ fn pad(dax: &Dax, file: &OwnedFd, is_writable: bool) -> Result<(Option<OwnedFd>,
     }
 }
 
-/// Returns whether files of this file system change under a mapping (copy-up), or its mappings are a cache that other
-/// clients do not see.
+/// Returns whether files of this file system change under a mapping (copy-up), or its mappings are not coherent with
+/// other clients.
 fn is_unfit(magic: rustix::fs::FsWord) -> bool {
     const OVERLAY: u32 = 0x794c_7630;
     const NFS: u32 = 0x6969;

@@ -101,7 +101,7 @@ pub enum Error {
     #[error("the share is neither a directory nor a regular file but a {0:?}")]
     Kind(FileType),
     /// Inodes cannot be referenced as configured.
-    #[error("inodes of the share cannot be held by file handles, which are mandatory")]
+    #[error("inodes of the share cannot be referenced by file handles, which are mandatory")]
     Handles(#[source] Errno),
     /// Waiting for locks cannot be set up.
     #[error("cannot prepare to wait for locks of the host")]

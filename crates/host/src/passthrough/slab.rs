@@ -172,7 +172,9 @@ mod tests {
     proptest! {
         /// The oracle is a map that never forgets which keys were issued.
         #[test]
-        fn keys_find_their_values_and_are_given_once(steps in proptest::collection::vec((any::<bool>(), any::<u16>()), 1..600)) {
+        fn keys_find_their_values_and_are_given_once(
+            steps in proptest::collection::vec((any::<bool>(), any::<u16>()), 1..600),
+        ) {
             let mut slab = Slab::new(3, 8);
             let mut model: HashMap<u64, Option<u16>> = HashMap::new();
             for (is_insert, number) in steps {
@@ -181,7 +183,7 @@ mod tests {
                     let key = slab.insert(number).unwrap();
                     prop_assert_eq!(shard_of(key, 8), 3);
                     prop_assert_eq!(slab.key_at(slab.index(key)), Some(key));
-                    prop_assert!(model.insert(key, Some(number)).is_none(), "key {} was given before", key);
+                    prop_assert!(model.insert(key, Some(number)).is_none(), "key {} was issued before", key);
                 } else {
                     let key = live[usize::from(number) % live.len()];
                     prop_assert_eq!(slab.remove(key), model.insert(key, None).unwrap());

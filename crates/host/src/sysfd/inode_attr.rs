@@ -2,7 +2,7 @@
 //!
 //! All of them need a descriptor that is not `O_PATH`.
 
-#![expect(unsafe_code, reason = "rustix leaves it to the caller to say that an ioctl's number and its structure agree")]
+#![expect(unsafe_code, reason = "rustix relies on the caller that an ioctl's number and its structure agree")]
 
 use std::os::fd::AsFd;
 

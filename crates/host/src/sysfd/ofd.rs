@@ -2,7 +2,7 @@
 //!
 //! [`FileRange`] and [`LockKind`] describe a lock; `crate::locks` records who holds which.
 
-#![expect(unsafe_code, reason = "fcntl takes a pointer, and rustix has the locks of a process alone")]
+#![expect(unsafe_code, reason = "fcntl takes a pointer, and rustix has only process-owned locks")]
 
 use std::os::fd::{AsFd, AsRawFd};
 

@@ -3,7 +3,7 @@
 //! Linux shares both among the threads of a process until a thread unshares them. It keeps its own until it ends. They
 //! start as copies, so a umask of 0 set before threads start applies to all of them.
 
-#![expect(unsafe_code, reason = "rustix marks unshare unsafe for the sake of CLONE_FILES")]
+#![expect(unsafe_code, reason = "rustix marks unshare unsafe because of CLONE_FILES")]
 
 use std::{cell::Cell, os::fd::AsFd};
 

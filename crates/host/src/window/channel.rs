@@ -21,7 +21,7 @@ pub struct Mapping<'a> {
 #[derive(Debug, thiserror::Error)]
 pub enum ChannelError {
     /// It answered with an error.
-    #[error("the front end refuses: {0}")]
+    #[error("the front end refused: {0}")]
     Refused(String),
     /// It can no longer be reached.
     #[error("the front end is gone: {0}")]

@@ -69,6 +69,6 @@ fn perform(shared: &Shared, channel: &dyn Channel, job: &Job) -> Verdict {
 }
 
 fn lost() -> Verdict {
-    tracing::error!("the front end closed the channel for mappings: the share goes on without its window");
+    tracing::error!("the front end closed the channel for mappings: the share continues without its window");
     Verdict::Lost
 }

@@ -128,7 +128,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Expands `map`: names that begin with `key` get `prepend`, and all others that could collide are hidden.
+/// Expands `map`: names that begin with `key` get `prepend`, with no way around that.
 fn expand_map(key: Vec<u8>, prepend: Vec<u8>) -> Vec<Rule> {
     let rule = |action, key: &[u8], prepend: &[u8]| Rule {
         action,

@@ -59,7 +59,7 @@ impl Capacity {
         if !self.has_warned.swap(true, Relaxed) {
             tracing::warn!(
                 limit = self.limit,
-                "the guest knows as many inodes as it may: further ones are refused with ENFILE until it forgets some"
+                "inode limit reached: new inodes fail with ENFILE until the guest forgets some"
             );
         }
         Errno::NFILE

@@ -408,7 +408,7 @@ impl Inodes {
         }
     }
 
-    /// Closes one descriptor that can be reopened; returns false if there is none.
+    /// Closes one descriptor that can be reopened; returns whether it found one.
     fn close_one(&self, class: Class) -> bool {
         let first = self.next_victim.fetch_add(1, Relaxed);
         for at in 0..self.shards.len() {

@@ -153,8 +153,8 @@ impl Shard {
         }
     }
 
-    /// Keeps `fd` with the entry, closable or pinned. Returns `fd` if the entry is gone, or the descriptor that it
-    /// already has.
+    /// Keeps `fd` with the entry, closable or pinned. Fails with the descriptor that the entry already has, or with
+    /// `None` if the entry is gone.
     pub(super) fn keep(&mut self, key: u64, fd: &Fd, is_pinned: bool) -> Result<(), Option<Fd>> {
         let index = self.entries.index(key);
         let Some(entry) = self.entries.get_mut(key) else { return Err(None) };

@@ -95,8 +95,7 @@ impl Passthrough {
             (is_acl_wanted, InitFlags::POSIX_ACL | InitFlags::DONT_MASK),
             (config.security_label != Negotiation::Never, InitFlags::SECURITY_CTX),
             (self.dax.as_ref().is_some_and(Dax::is_open), InitFlags::MAP_ALIGNMENT | InitFlags::HAS_INODE_DAX),
-            // An inode's link target never changes. Without any caching, do not make the guest keep a page for it all
-            // the same.
+            // A link target never changes. Without caching, the guest is still spared the page for it.
             (!config.cache.validity().is_zero(), InitFlags::CACHE_SYMLINKS),
         ];
         choices.into_iter().filter(|(is_wanted, _)| *is_wanted).fold(BASIC, |flags, (_, flag)| flags | flag)
@@ -110,7 +109,7 @@ impl Passthrough {
         ];
         for (negotiation, flags, what) in demands {
             if negotiation == Negotiation::Always && !offer.flags.contains(flags) {
-                tracing::error!(missing = ?flags - offer.flags, "the guest's kernel lacks {what}, which are demanded");
+                tracing::error!(missing = ?flags - offer.flags, "the guest's kernel lacks {what}, which are required");
                 return Err(Errno::PROTO);
             }
         }

@@ -17,13 +17,10 @@ use crate::{
 };
 
 impl Serve<operation::Statx> for Passthrough {
-    /// Serves STATX if the guest cannot get the answer otherwise. Linux always requests the birth time; a guest that
-    /// does not is served.
-    ///
     /// # Errors
     ///
-    /// ENOSYS, after which Linux sends GETATTR, if Linux would otherwise send requests for attributes that it has
-    /// cached.
+    /// ENOSYS if Linux would otherwise request attributes that it has cached; it then sends GETATTR. Linux always
+    /// requests the birth time; a guest that does not gets a reply.
     fn serve(&self, call: Call<'_, operation::Statx>) -> Result<StatxOut, Errno> {
         let arg = &call.arg;
         if arg.sx_mask.get() & StatxFlags::BTIME.bits() != 0 && !self.answers_statx() {
