@@ -61,7 +61,7 @@ fn a_stream_goes_on_from_any_cookie_and_from_the_beginning_sees_what_is_new() {
         let all = list(guest, ROOT, fh, 8192);
         for at in [0, 1, 350, 699, 701] {
             let rest: Vec<_> = guest.readdir(ROOT, fh, all[at].1, 1 << 20).unwrap();
-            assert_eq!(rest.first(), all.get(at + 1), "behind entry {at}");
+            assert_eq!(rest.first(), all.get(at + 1), "after entry {at}");
         }
         fs::write(dir.join("new"), "").unwrap();
         assert!(list(guest, ROOT, fh, 4096).iter().any(|entry| entry.0 == b"new"));
