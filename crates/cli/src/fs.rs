@@ -1,7 +1,7 @@
 //! `transom fs`: looks into a share, and changes it, without a mount, a virtual machine or root.
 //!
-//! This process is the guest: it speaks virtio-fs to a daemon, by its socket, or one that it starts for a directory. Each
-//! group of commands is a file; [`share`] is where they meet the share, [`text`] how things are written.
+//! This process is the guest: it speaks virtio-fs to a daemon, by its socket, or one that it starts for a directory.
+//! Each group of commands is a file; [`share`] is where they meet the share, [`text`] how things are written.
 
 mod change;
 mod copy;
@@ -32,8 +32,8 @@ use crate::source::Source;
 /// How many directories deep a command goes: how deep they are is the server's word.
 const DEPTH_MAX: usize = 512;
 
-/// What gives a daemon a window for [`Fs::dax`]: large enough that a copy's ranges need no others to go. This process maps files
-/// beyond their ends, as the front end of that name does.
+/// What gives a daemon a window for [`Fs::dax`]: large enough that a copy's ranges need no others to go. This process
+/// maps files beyond their ends, as the front end of that name does.
 const WINDOW: [&str; 7] = ["--tag", "share", "--dax-window", "256M", "--dax-policy", "always", "--front-end=alioth"];
 
 /// What a shell gives for a command that Ctrl-C has ended.
@@ -53,9 +53,11 @@ pub(crate) struct Fs {
     #[arg(long = "daemon-arg", value_name = "ARG", allow_hyphen_values = true, conflicts_with = "socket")]
     daemon_args: Vec<OsString>,
 
-    /// Copy file data by way of the daemon's DAX window, from and to the host's page cache, without a request for each piece
+    /// Copy file data by way of the daemon's DAX window, from and to the host's page cache, without a request for each
+    /// piece
     ///
-    /// A daemon that is started gets a window, for which it has to be transomd; one that listens has to have been given one.
+    /// A daemon that is started gets a window, for which it has to be transomd; one that listens has to have been given
+    /// one.
     #[arg(long)]
     dax: bool,
 

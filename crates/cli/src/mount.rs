@@ -1,7 +1,7 @@
 //! `transom mount`: the share of any virtio-fs daemon as a mount on this machine, without a virtual machine.
 //!
-//! [`command_line`] is what people write, also as `mount.transom`; [`background`] is how the process leaves its terminal;
-//! the mount itself is `transom_mount`.
+//! [`command_line`] is what people write, also as `mount.transom`; [`background`] is how the process leaves its
+//! terminal; the mount itself is `transom_mount`.
 
 mod background;
 mod command_line;
@@ -84,7 +84,8 @@ fn serve(request: &Request, tell: impl FnOnce(&Mount)) -> Result<()> {
     }
 }
 
-/// The first signal unmounts; where the share is in use it leaves the tree, and the next signal ends it. Returns the first one.
+/// The first signal unmounts; where the share is in use it leaves the tree, and the next signal ends it. Returns the
+/// first one.
 fn stop_by_signals(stopper: &Stopper, signals: &mut Signals) -> Option<i32> {
     let mut signals = signals.forever();
     let signal = signals.next()?;

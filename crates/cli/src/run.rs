@@ -39,8 +39,8 @@ pub(crate) struct Run {
     ///
     /// `dax=SIZE`, as in dax=256M, gives the share a window of that size in which the guest maps the host's page cache:
     /// it then reads and writes files without requests and without a copy of its own, and MAP_SHARED mappings are the
-    /// host's. `dax-mode=always` maps every file; the default, `inode`, those that gain by it. Needs QEMU 11.1 or newer,
-    /// which is fetched as a package into the cache if the machine has none.
+    /// host's. `dax-mode=always` maps every file; the default, `inode`, those that gain by it. Needs QEMU 11.1 or
+    /// newer, which is fetched as a package into the cache if the machine has none.
     #[arg(long = "share", short = 's', value_name = "HOST[:GUEST][,OPTION]...")]
     shares: Vec<OsString>,
 

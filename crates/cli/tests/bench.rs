@@ -1,4 +1,5 @@
-//! `transom bench` as a person would use it: the smallest run, its files, the comparison of two, and the page in a browser.
+//! `transom bench` as a person would use it: the smallest run, its files, the comparison of two, and the page in a
+//! browser.
 
 use std::{
     fs,

@@ -1,5 +1,5 @@
-//! `transom mount` by somebody who is not root: with `fusermount3` of Debian's package, set-uid root as it is installed, and
-//! without it. It takes root to become somebody else.
+//! `transom mount` by somebody who is not root: with `fusermount3` of Debian's package, set-uid root as it is
+//! installed, and without it. It takes root to become somebody else.
 
 use std::{
     fs,
@@ -72,8 +72,8 @@ fn text(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-/// A user's session: mounts in the background and unmounts by hand, then mounts in the foreground and ends it by a signal.
-/// /dev/fuse is for everybody there, as udev makes it; only in this mount namespace.
+/// A user's session: mounts in the background and unmounts by hand, then mounts in the foreground and ends it by a
+/// signal. /dev/fuse is for everybody there, as udev makes it; only in this mount namespace.
 const SESSION: &str = r#"
 mount --make-rprivate /
 mkdir "$1/dev"

@@ -57,7 +57,8 @@ impl Mounted {
         self.dir.path().join("mnt")
     }
 
-    /// Aborts the connection as an administrator does. `None`, and says so, in a kernel without FUSE's control file system.
+    /// Aborts the connection as an administrator does. `None`, and says so, in a kernel without FUSE's control file
+    /// system.
     fn abort(&self) -> Option<()> {
         // Where systemd mounts it, but perhaps nobody has done so here.
         let control = tempfile::tempdir().unwrap();

@@ -51,8 +51,8 @@ fn a_share_is_used_over_virtio_mmio() {
     boot(Place::Memory);
 }
 
-/// Boots the kernel over a prepared share and looks at what it has done; gives what it said, or nothing where it cannot be built
-/// or run here.
+/// Boots the kernel over a prepared share and looks at what it has done; gives what it said, or nothing where it cannot
+/// be built or run here.
 fn boot(place: Place) -> Option<String> {
     let kernel = kernel()?;
     let dir = tempfile::tempdir().unwrap();

@@ -109,8 +109,8 @@ impl Proc {
     }
 }
 
-/// The calls that only x86 has, and those of 32-bit programs: what their numbers mean to others neither opens a file nor
-/// changes one, so that nothing is mistaken.
+/// The calls that only x86 has, and those of 32-bit programs: what their numbers mean to others neither opens a file
+/// nor changes one, so that nothing is mistaken.
 #[cfg(target_arch = "x86_64")]
 fn other_x86(number: libc::c_long, second: u64, third: u64) -> Call {
     const I386_OPEN: libc::c_long = 5;

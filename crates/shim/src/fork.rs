@@ -35,7 +35,8 @@ pub(crate) fn fork(kept: OwnedFd, child: fn(OwnedFd) -> !) -> io::Result<Pid> {
     }
 }
 
-/// Ends this process with all of its threads. What the process that it was forked from wanted done at its end is not done.
+/// Ends this process with all of its threads. What the process that it was forked from wanted done at its end is not
+/// done.
 pub(crate) fn exit_now(status: i32) -> ! {
     // SAFETY: _exit takes no pointer, and runs no handler that could see state in the middle of a change.
     unsafe { libc::_exit(status) }
@@ -44,8 +45,8 @@ pub(crate) fn exit_now(status: i32) -> ! {
 /// Closes every descriptor but the standard three and `kept`.
 ///
 /// # Safety
-/// Nothing in this process uses a descriptor afterwards that was open before, or closes it by dropping it, but `kept` and
-/// the standard three.
+/// Nothing in this process uses a descriptor afterwards that was open before, or closes it by dropping it, but `kept`
+/// and the standard three.
 unsafe fn close_all_but(kept: &OwnedFd) -> Result<(), Errno> {
     let kept = kept.as_raw_fd().cast_unsigned();
     let ranges = [(3, kept.saturating_sub(1)), (kept.max(2) + 1, u32::MAX)];

@@ -13,8 +13,8 @@ use crate::{fanotify, nodes::HostFile};
 /// A guard, as the user names it. No number is given twice.
 pub(crate) type GuardId = u64;
 
-/// The most guards at a time, of one file or of many: each takes memory here, and each file a descriptor and a mark of the
-/// kernel's.
+/// The most guards at a time, of one file or of many: each takes memory here, and each file a descriptor and a mark of
+/// the kernel's.
 ///
 /// The daemon has one for each file that is mapped, and front ends for which it has any keep 512 mappings at the most.
 /// Eight times that leaves room for files whose mappings are being replaced.

@@ -29,7 +29,8 @@ pub(crate) struct Mounted {
     pub(crate) root: OwnedFd,
 }
 
-/// File systems on top of each other, ours included: the most that Linux allows, so that files of an overlay can be viewed.
+/// File systems on top of each other, ours included: the most that Linux allows, so that files of an overlay can be
+/// viewed.
 const STACK_DEPTH_MAX: u32 = 2;
 
 /// Makes the file system and settles its features.

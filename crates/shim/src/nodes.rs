@@ -1,8 +1,8 @@
 //! The files of which there are views, each registered once.
 //!
-//! A second registration of a file whose views are in use would be refused by the kernel, so that views of one file share
-//! a node, and the node its registration. The opener holds a node while it opens it, the server for each open view; who
-//! lets go of the last hold hands the registration to the thread that closes it. No number is given twice.
+//! A second registration of a file whose views are in use would be refused by the kernel, so that views of one file
+//! share a node, and the node its registration. The opener holds a node while it opens it, the server for each open
+//! view; who lets go of the last hold hands the registration to the thread that closes it. No number is given twice.
 
 use std::{
     collections::HashMap,

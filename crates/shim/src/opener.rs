@@ -74,8 +74,8 @@ fn guard(guards: &mut Guards, file: OwnedFd) -> Result<GuardId, Errno> {
     guards.insert(HostFile { dev: st_dev, ino: st_ino }, file)
 }
 
-/// The kernel opens the file anew for the view, for reading and writing, and asks nobody: what the sender may not do with
-/// its own descriptor has to be found here.
+/// The kernel opens the file anew for the view, for reading and writing, and asks nobody: what the sender may not do
+/// with its own descriptor has to be found here.
 fn check(file: BorrowedFd<'_>) -> Result<HostFile, Errno> {
     let Stat { st_dev, st_ino, st_mode, .. } = fstat(file)?;
     if FileType::from_raw_mode(st_mode) != FileType::RegularFile {

@@ -65,7 +65,8 @@ impl Shim {
         Err(error)
     }
 
-    /// A view of `file`, a regular file open for reading and writing. Any thread may ask; blocks on the file's file system.
+    /// A view of `file`, a regular file open for reading and writing. Any thread may ask; blocks on the file's file
+    /// system.
     ///
     /// Whoever gets the view can write the file. Nothing can be read, written or changed through the view other than by
     /// mapping it or by read(2) and write(2), and nobody can open it anew.

@@ -91,8 +91,8 @@ fn live(socket: &OwnedFd) -> Result<(), (Step, Errno)> {
         .map_err(|errno| (Step::Process, errno))
 }
 
-/// Starts a thread that the process lives with: whatever ends it ends all. It waits at `ready` when it has no capabilities
-/// any more that it does not need.
+/// Starts a thread that the process lives with: whatever ends it ends all. It waits at `ready` when it has no
+/// capabilities any more that it does not need.
 fn spawn(
     name: &str,
     duty: Duty,

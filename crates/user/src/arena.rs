@@ -1,7 +1,7 @@
 //! The memory that the process and the daemon share: what RAM is to a virtual machine.
 //!
-//! A sealed memfd, so that neither side can take pages from under the other; `address` is where the daemon finds a byte,
-//! counted from [`BASE`]. The guest's DMA operations hand the memory out.
+//! A sealed memfd, so that neither side can take pages from under the other; `address` is where the daemon finds a
+//! byte, counted from [`BASE`]. The guest's DMA operations hand the memory out.
 
 #![expect(unsafe_code, reason = "memory shared with a device is given to the guest library as a pointer")]
 
@@ -25,8 +25,8 @@ use crate::platform::Process;
 const BASE: u64 = 1 << 32;
 /// The arena is a multiple of a huge page, so that the kernel can use those.
 const GRANULE: usize = 2 << 20;
-/// What a mount takes unless told otherwise: the contents that are kept by default, and half of it for requests. Pages are only
-/// used once touched.
+/// What a mount takes unless told otherwise: the contents that are kept by default, and half of it for requests. Pages
+/// are only used once touched.
 pub const LEN_BYTES_DEFAULT: usize = 192 << 20;
 
 /// A piece of memory that both sides reach.
@@ -76,8 +76,8 @@ impl Arena {
         self.pool_and_rest(self.len_bytes(), when_full).0
     }
 
-    /// The first `pool_len_bytes`, a multiple of the page size, as [`Self::pool`]; and what lies behind them as it is: zeros,
-    /// whose pages are only used once touched. Who has the rest keeps the arena.
+    /// The first `pool_len_bytes`, a multiple of the page size, as [`Self::pool`]; and what lies behind them as it is:
+    /// zeros, whose pages are only used once touched. Who has the rest keeps the arena.
     ///
     /// Panics where the arena is shorter, and when called again.
     pub fn pool_and_rest(self: &Arc<Self>, pool_len_bytes: usize, when_full: WhenFull) -> (Bounce<Process>, DmaMemory) {
@@ -86,7 +86,8 @@ impl Arena {
         let start = NonNull::new(self.region.as_ptr()).expect("mmap(2) gives no null pointer");
         // SAFETY:
         // 1. `start` is a multiple of the page size, and with it of 8; `pool_len_bytes` is one too.
-        // 2. The mapping is readable and writable, and ends with `self`, which the pool keeps as its owner, and who has the rest.
+        // 2. The mapping is readable and writable, and ends with `self`, which the pool keeps as its owner, and who has
+        //    the rest.
         // 3. Nothing here uses the bytes, and they are given away once: `is_taken`. The two parts do not overlap.
         let (pool, rest) = unsafe {
             let behind = start.add(pool_len_bytes);

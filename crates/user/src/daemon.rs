@@ -1,8 +1,8 @@
 //! A daemon of our own: `transomd` or `virtiofsd`, started for one directory and one connection.
 //!
-//! The daemon inherits a socket that listens already, and on which we are connected before it starts: nobody has to look
-//! whether it is ready, and the socket's path is gone before anybody else finds it. Both kinds of daemon end when their
-//! front end leaves, also when this process is killed.
+//! The daemon inherits a socket that listens already, and on which we are connected before it starts: nobody has to
+//! look whether it is ready, and the socket's path is gone before anybody else finds it. Both kinds of daemon end when
+//! their front end leaves, also when this process is killed.
 
 use std::{
     ffi::OsString,
@@ -104,7 +104,8 @@ pub struct Daemon {
 impl Daemon {
     /// Starts `program` for `shared_dir`, and gives the connection to it.
     ///
-    /// What is wrong with the directory or the arguments shows as the end of the connection, and then in [`Self::messages`].
+    /// What is wrong with the directory or the arguments shows as the end of the connection, and then in
+    /// [`Self::messages`].
     pub fn start(program: &Program, shared_dir: &Path) -> Result<(Self, UnixStream), DaemonError> {
         let prepare = |what| move |source| DaemonError::Prepare { what, source };
         let (listener, stream) = connected_listener().map_err(prepare("a socket"))?;
@@ -181,8 +182,8 @@ fn connected_listener() -> io::Result<(UnixListener, UnixStream)> {
     Ok((listener, stream))
 }
 
-/// Root's daemon has the usual sandbox. An ordinary user's would need user namespaces, which not every system gives, and
-/// would know a single uid; it can do no more than the user that has started it for himself.
+/// Root's daemon has the usual sandbox. An ordinary user's would need user namespaces, which not every system gives,
+/// and would know a single uid; it can do no more than the user that has started it for himself.
 fn sandbox() -> &'static [&'static str] {
     if geteuid().is_root() { &[] } else { &["--sandbox=none"] }
 }

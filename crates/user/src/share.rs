@@ -235,7 +235,8 @@ impl Builder {
         }
     }
 
-    /// The same wherever this process goes later: relative paths begin where it is now, also those that the daemon is told.
+    /// The same wherever this process goes later: relative paths begin where it is now, also those that the daemon is
+    /// told.
     pub fn anchored(self) -> Self {
         let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
         let source = match self.source {

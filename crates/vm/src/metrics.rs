@@ -12,7 +12,8 @@ use std::{
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with, sockopt};
 use transom_host::metrics::Report;
 
-/// For connecting, and again for the whole answer. A daemon needs a millisecond; a stopped one keeps the others waiting.
+/// For connecting, and again for the whole answer. A daemon needs a millisecond; a stopped one keeps the others
+/// waiting.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
 /// Bytes of an answer. One with every operation, every error and hundreds of queues is below 64 KiB.
 const ANSWER_LEN_MAX: u64 = 1 << 20;

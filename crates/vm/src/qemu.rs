@@ -58,10 +58,11 @@ const CONFIG_LEN: u32 = 40;
 /// The ports, by their number on the bus; port 0 is reserved for a console.
 const PORTS: [&str; 4] = ["stdin", "stdout", "stderr", "control"];
 
-/// The processor that QEMU translates for: all that programs may use of it. QEMU 7.2 emulates cmpxchg16b with a wrong flags
-/// register now and then, which kills newer kernels at boot; protections of the kernel against itself cost its boot half
-/// a second, for the patching of its code and at each access to a program's memory. Without the fast string operations
-/// Linux copies by the word: QEMU translates a copy by the byte into a loop over bytes, half as fast for 4 KiB.
+/// The processor that QEMU translates for: all that programs may use of it. QEMU 7.2 emulates cmpxchg16b with a wrong
+/// flags register now and then, which kills newer kernels at boot; protections of the kernel against itself cost its
+/// boot half a second, for the patching of its code and at each access to a program's memory. Without the fast string
+/// operations Linux copies by the word: QEMU translates a copy by the byte into a loop over bytes, half as fast for 4
+/// KiB.
 const TCG_CPU: &str = "max,cx16=off,smap=off,smep=off,umip=off,pku=off,la57=off,erms=off,fsrm=off";
 
 /// Words for every kernel. What each is for:
@@ -173,8 +174,8 @@ impl Vmm for Qemu {
 }
 
 impl Qemu {
-    /// The guest's processors. Where there can never be more than one, an emulated one's atomic operations are not: they
-    /// take several steps, between which others change what they share with the guest through a window.
+    /// The guest's processors. Where there can never be more than one, an emulated one's atomic operations are not:
+    /// they take several steps, between which others change what they share with the guest through a window.
     fn processors(&self, boot: &Boot<'_>) -> String {
         let is_shared = boot.shares.iter().any(|share| share.has_window);
         match self.accelerator {

@@ -1,7 +1,7 @@
 //! The demonstration's second part: a DAX window. Two guests have the same directory, and the host has it too.
 //!
-//! The first guest reads a file with and without the window. Then both guests and the host map one file, add to the same
-//! number at once, and each finds the messages of the others. `window/inside.rs` is what runs in the guests, and
+//! The first guest reads a file with and without the window. Then both guests and the host map one file, add to the
+//! same number at once, and each finds the messages of the others. `window/inside.rs` is what runs in the guests, and
 //! `window/shared.rs` the mapping of each side.
 
 mod inside;

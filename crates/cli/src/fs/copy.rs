@@ -1,7 +1,7 @@
 //! `cp`: files and trees into a share, out of it, and within it.
 //!
-//! A file or link is made under a name of its own and renamed at the end, so that a copy which is interrupted, or fails, leaves
-//! the destination as it was. Holes stay holes where the source tells of them.
+//! A file or link is made under a name of its own and renamed at the end, so that a copy which is interrupted, or
+//! fails, leaves the destination as it was. Holes stay holes where the source tells of them.
 
 use std::{
     ffi::OsStr,
@@ -111,8 +111,8 @@ impl<'a> Copier<'a> {
         to.tree.finish(to.path, meta, self.preserves).with_context(|| to.name())
     }
 
-    /// Makes something under a name of its own, then gives it that of `to`, where it replaces what is no directory. `make` says
-    /// from when on there is something to remove.
+    /// Makes something under a name of its own, then gives it that of `to`, where it replaces what is no directory.
+    /// `make` says from when on there is something to remove.
     fn by_part(&mut self, to: At<'_>, make: impl FnOnce(&mut Self, At<'_>, &mut bool) -> Result<()>) -> Result<()> {
         self.copies += 1;
         let part = to.path.with_file_name(format!(".transom-{}-{}.part", std::process::id(), self.copies));

@@ -62,7 +62,8 @@ pub(super) trait Tree {
     fn symlink(&self, target: &[u8], path: &Path) -> io::Result<()>;
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     fn remove_file(&self, path: &Path) -> io::Result<()>;
-    /// Gives a file or directory the mode of `meta` and, with `preserves`, its times and, where that is allowed, its owner.
+    /// Gives a file or directory the mode of `meta` and, with `preserves`, its times and, where that is allowed, its
+    /// owner.
     fn finish(&self, path: &Path, meta: &Meta, preserves: bool) -> io::Result<()>;
 }
 

@@ -13,7 +13,8 @@ use super::{command_line::Request, serve, warnings};
 
 /// Set for the process in the background, whose standard output is the pipe.
 const IS_BEHIND: &str = "TRANSOM_MOUNT_IS_BEHIND";
-/// What the process says first when the share can be used; lines with warnings follow. Anything else is why it cannot be used.
+/// What the process says first when the share can be used; lines with warnings follow. Anything else is why it cannot
+/// be used.
 const READY: &[u8] = b"\n";
 
 /// Mounts, and returns once the share can be used; who serves is another process.

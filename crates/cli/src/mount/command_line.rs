@@ -30,7 +30,8 @@ pub(crate) struct MountArgs {
     #[command(flatten)]
     from: Source,
 
-    /// Options as in fstab: ro, nosuid, passthrough, reconnect[=SECONDS], threads=N and others; may be given several times
+    /// Options as in fstab: ro, nosuid, passthrough, reconnect[=SECONDS], threads=N and others; may be given several
+    /// times
     #[arg(short = 'o', value_name = "OPTIONS", allow_hyphen_values = true)]
     options: Vec<String>,
 

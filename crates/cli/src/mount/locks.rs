@@ -1,11 +1,13 @@
 //! A warning: locks between mounts, and a cache that does not know of them.
 //!
-//! Programs that share a database lock it, and rely on what another one has done before it gave the lock back. With a cache mode that
-//! has time-outs the kernel of one mount does not ask for names and attributes that it has, whatever another mount or the host does.
+//! Programs that share a database lock it, and rely on what another one has done before it gave the lock back. With a
+//! cache mode that has time-outs the kernel of one mount does not ask for names and attributes that it has, whatever
+//! another mount or the host does.
 
 use std::ffi::OsString;
 
-/// What the daemon's arguments say, the later ones over the earlier ones; the list of `-o` over all others, as the daemon has it.
+/// What the daemon's arguments say, the later ones over the earlier ones; the list of `-o` over all others, as the
+/// daemon has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Choice {
     posix_lock: bool,

@@ -4,8 +4,8 @@
 
 use core::arch::global_asm;
 
-// The PVH boot protocol enters here in 32-bit protected mode, flat segments, paging and interrupts off. The page tables map
-// the first 512 GiB where they are, in pages of 1 GiB; no more is ever mapped, and nothing unmapped.
+// The PVH boot protocol enters here in 32-bit protected mode, flat segments, paging and interrupts off. The page tables
+// map the first 512 GiB where they are, in pages of 1 GiB; no more is ever mapped, and nothing unmapped.
 global_asm!(
     r#"
     .section .note.Xen, "a", @note

@@ -28,8 +28,8 @@ unsafe extern "C" {
 
 /// Makes the heap usable; once, before anything is allocated.
 pub(super) fn begin() {
-    // SAFETY: nothing but the heap lies behind the kernel: the loader's notes and tables are below it, and the machine has
-    // more memory than this. It is called once.
+    // SAFETY: nothing but the heap lies behind the kernel: the loader's notes and tables are below it, and the machine
+    // has more memory than this. It is called once.
     unsafe { HEAP.lock().init(&raw mut heap_start, HEAP_LEN) };
 }
 

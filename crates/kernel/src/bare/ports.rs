@@ -9,7 +9,8 @@ const EXIT: u16 = 0xf4;
 
 /// Writes a byte to a port of a PC's own devices.
 pub(super) fn write_u8(port: u16, value: u8) {
-    // SAFETY: the kernel alone drives the devices behind the ports that it names, none of which reaches memory by itself.
+    // SAFETY: the kernel alone drives the devices behind the ports that it names, none of which reaches memory by
+    // itself.
     unsafe { asm!("out dx, al", in("dx") port, in("al") value, options(nomem, nostack, preserves_flags)) }
 }
 

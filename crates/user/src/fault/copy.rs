@@ -1,7 +1,8 @@
 //! A copy, and a store of what is there, that end with an error where memory is not there.
 //!
-//! Each is one instruction of our own, so that the handler knows by its address whether a fault is theirs, and goes on behind
-//! it: with what is left in the copy's counting register, or with the answer that stands until the store is done.
+//! Each is one instruction of our own, so that the handler knows by its address whether a fault is theirs, and goes on
+//! behind it: with what is left in the copy's counting register, or with the answer that stands until the store is
+//! done.
 
 #![expect(unsafe_code, reason = "the copy is in assembler, for the sake of its address")]
 
@@ -12,9 +13,9 @@ use super::signals;
 #[cfg(not(target_arch = "x86_64"))]
 compile_error!("the copy that survives faults is written for x86_64");
 
-// fn(to: rdi, from: rsi, len_bytes: rdx) -> bytes that were not copied: rax.
-// `rep movsb` moves whole cache lines on processors of the last ten years (ERMS), and is exact at a fault: rcx counts what
-// has not been moved. The ABI promises that the direction flag is clear.
+// fn(to: rdi, from: rsi, len_bytes: rdx) -> bytes that were not copied: rax. `rep movsb` moves whole cache lines on
+// processors of the last ten years (ERMS), and is exact at a fault: rcx counts what has not been moved. The ABI
+// promises that the direction flag is clear.
 std::arch::global_asm!(
     ".pushsection .text.transom_fault_copy,\"ax\",@progbits",
     ".hidden transom_fault_copy",
@@ -73,10 +74,12 @@ unsafe extern "sysv64" {
 /// # Safety
 /// 1. No Rust reference says anything about the bytes of `to` that contradicts their being written, nor about those of
 ///    `from`, if others change them, that contradicts that.
-/// 2. What of `to..to + len_bytes` is mapped writable may be written, and what of `from..from + len_bytes` is mapped may be read.
+/// 2. What of `to..to + len_bytes` is mapped writable may be written, and what of `from..from + len_bytes` is mapped
+///    may be read.
 pub unsafe fn copy(to: *mut u8, from: *const u8, len_bytes: usize) -> usize {
     signals::install();
-    // SAFETY: the memory is as the caller promises; where it is not there, the handler that was installed lets the copy end.
+    // SAFETY: the memory is as the caller promises; where it is not there, the handler that was installed lets the copy
+    // end.
     let left = unsafe { transom_fault_copy(to, from, len_bytes) };
     len_bytes - left
 }
@@ -84,7 +87,8 @@ pub unsafe fn copy(to: *mut u8, from: *const u8, len_bytes: usize) -> usize {
 /// Stores to a byte what is there, atomically; false where it is not there to be stored to. Blocks as [`copy`] does.
 ///
 /// # Safety
-/// If something is mapped writable at `at`, it is memory that others may store to, of which no Rust reference says otherwise.
+/// If something is mapped writable at `at`, it is memory that others may store to, of which no Rust reference says
+/// otherwise.
 pub unsafe fn touch(at: *mut u8) -> bool {
     signals::install();
     // SAFETY: the byte keeps its value; where it is not there, the handler that was installed lets the call end.

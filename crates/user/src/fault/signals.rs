@@ -1,8 +1,8 @@
 //! The handlers of SIGSEGV and SIGBUS.
 //!
 //! A fault is first offered to whoever serves a range of addresses ([`serve_with`]); one that is not served ends a
-//! [`copy`](super::copy::copy) with an error, raises SIGBUS where it was for a mapped file, and otherwise goes to the handler
-//! that was there before. Nothing here allocates or takes a lock: the interrupted code may hold any.
+//! [`copy`](super::copy::copy) with an error, raises SIGBUS where it was for a mapped file, and otherwise goes to the
+//! handler that was there before. Nothing here allocates or takes a lock: the interrupted code may hold any.
 
 #![expect(unsafe_code, reason = "signal handlers")]
 
@@ -135,16 +135,16 @@ fn lands(context: &mut ucontext_t) -> bool {
 
 /// Sends this thread what the kernel sends for an access beyond the end of a file.
 ///
-/// It arrives when this handler returns, before the access is made again, at whatever handler the program has for it; or it
-/// ends the process.
+/// It arrives when this handler returns, before the access is made again, at whatever handler the program has for it;
+/// or it ends the process.
 fn raise_sigbus(address: usize) {
     // SAFETY: a structure of integers and pointers, for which zeros are valid.
     let mut info: siginfo_t = unsafe { std::mem::zeroed() };
     info.si_signo = libc::SIGBUS;
     info.si_code = libc::BUS_ADRERR;
     // SAFETY:
-    // 1. On Linux the union of a fault begins with its address, at the first multiple of 8 behind three integers: offset 16,
-    //    within the 128 bytes.
+    // 1. On Linux the union of a fault begins with its address, at the first multiple of 8 behind three integers:
+    //    offset 16, within the 128 bytes.
     // 2. The call reads `info`, which is a whole siginfo_t; a process may send any code to itself.
     unsafe {
         ptr::from_mut(&mut info).cast::<usize>().add(2).write(address);

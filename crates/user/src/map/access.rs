@@ -13,18 +13,18 @@ use super::{
 use crate::fault::copy::copy;
 
 impl Mapping {
-    /// Copies from `offset`, in bytes of the mapping. Errors: EINVAL outside, EIO where the file has nothing there, of which
-    /// nothing is said but that `bytes` are then partly filled.
+    /// Copies from `offset`, in bytes of the mapping. Errors: EINVAL outside, EIO where the file has nothing there, of
+    /// which nothing is said but that `bytes` are then partly filled.
     pub fn read_at(&self, offset: usize, bytes: &mut [u8]) -> Result<(), Errno> {
         let from = self.at(offset, bytes.len())?;
-        // SAFETY: `bytes` is the caller's alone. The source lies in the mapping, of which no Rust reference is made here; others
-        // may store to it, and then bytes of both are read.
+        // SAFETY: `bytes` is the caller's alone. The source lies in the mapping, of which no Rust reference is made
+        // here; others may store to it, and then bytes of both are read.
         let copied = unsafe { copy(bytes.as_mut_ptr(), from, bytes.len()) };
         whole(copied, bytes.len())
     }
 
-    /// Copies to `offset`, in bytes of the mapping. Errors: as [`Self::read_at`], and EACCES where it is for loads only; a part
-    /// may have been stored.
+    /// Copies to `offset`, in bytes of the mapping. Errors: as [`Self::read_at`], and EACCES where it is for loads
+    /// only; a part may have been stored.
     pub fn write_at(&self, offset: usize, bytes: &[u8]) -> Result<(), Errno> {
         if self.protection() != Protection::ReadWrite {
             return Err(Errno::ACCESS);

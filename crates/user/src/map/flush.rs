@@ -45,8 +45,8 @@ pub(super) unsafe fn write_back(start: *const u8, len: usize) {
     let instruction = best();
     let first = start.addr() / LINE * LINE;
     for line in (first..start.addr() + len).step_by(LINE) {
-        // SAFETY: writes a cache line back, and changes no byte; the processor has the instruction; the line is mapped, as the
-        // caller promises.
+        // SAFETY: writes a cache line back, and changes no byte; the processor has the instruction; the line is mapped,
+        // as the caller promises.
         unsafe {
             match instruction {
                 Instruction::Clwb => asm!("clwb [{}]", in(reg) line, options(nostack, preserves_flags)),

@@ -37,8 +37,8 @@ pub enum Protection {
 pub enum Sharing {
     /// Everybody, at once.
     Shared,
-    /// Everybody, and what was stored is durable after [`Mapping::flush`], without a request: MAP_SYNC of Linux. Only where the
-    /// host's file lies on memory that keeps its contents.
+    /// Everybody, and what was stored is durable after [`Mapping::flush`], without a request: MAP_SYNC of Linux. Only
+    /// where the host's file lies on memory that keeps its contents.
     SharedSync,
     /// Nobody else: a page is copied before the first store to it. Until then, what others store there is seen.
     Private,
@@ -48,12 +48,12 @@ pub enum Sharing {
 pub trait MapFile {
     /// Maps `range` of the file, in bytes.
     ///
-    /// The range may end beyond the end of the file, where nothing can be touched until the file has grown. Sends at most one
-    /// request; pages are fetched when they are touched. The mapping keeps the file open.
+    /// The range may end beyond the end of the file, where nothing can be touched until the file has grown. Sends at
+    /// most one request; pages are fetched when they are touched. The mapping keeps the file open.
     ///
-    /// Errors: EINVAL for an empty range, or one that does not begin at a multiple of 4096; EACCES where the file is not open for
-    /// reading, or for stores that are shared not for writing; ENODEV where the file is not mapped through a window; EOPNOTSUPP for
-    /// [`Sharing::SharedSync`] on other storage; ENOMEM where there are no addresses left.
+    /// Errors: EINVAL for an empty range, or one that does not begin at a multiple of 4096; EACCES where the file is
+    /// not open for reading, or for stores that are shared not for writing; ENODEV where the file is not mapped through
+    /// a window; EOPNOTSUPP for [`Sharing::SharedSync`] on other storage; ENOMEM where there are no addresses left.
     fn map(&self, range: Range<u64>, protection: Protection, sharing: Sharing) -> Result<Mapping, Errno>;
 }
 
@@ -119,8 +119,8 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Where it begins. Rust references into it are as good as the promise that nobody else stores there and the file stays as
-    /// long as it is.
+    /// Where it begins. Rust references into it are as good as the promise that nobody else stores there and the file
+    /// stays as long as it is.
     pub fn as_ptr(&self) -> NonNull<u8> {
         let start = self.of.pages.area().start().as_ptr().wrapping_add(self.offset);
         NonNull::new(start).expect("an area does not wrap round")
@@ -152,8 +152,8 @@ impl Mapping {
         self.of.open.fsync(&Caller::default(), true)
     }
 
-    /// Makes what was stored to `range`, in bytes of the mapping, durable without a request. Errors: EINVAL for a range outside,
-    /// EOPNOTSUPP where the mapping is not [`Sharing::SharedSync`].
+    /// Makes what was stored to `range`, in bytes of the mapping, durable without a request. Errors: EINVAL for a range
+    /// outside, EOPNOTSUPP where the mapping is not [`Sharing::SharedSync`].
     pub fn flush(&self, range: Range<usize>) -> Result<(), Errno> {
         self.check(&range)?;
         if self.of.sharing != Sharing::SharedSync {

@@ -1,7 +1,7 @@
 //! Mappings that the process can do without, kept for when it has too many.
 //!
-//! Linux makes no mapping, and splits none, once a process has `vm.max_map_count` of them: 65,530. To take pages of a file away
-//! may take one or two more, and has to be possible always.
+//! Linux makes no mapping, and splits none, once a process has `vm.max_map_count` of them: 65,530. To take pages of a
+//! file away may take one or two more, and has to be possible always.
 //!
 //! Lock: `KEPT`, held under that of a view's chunks while they are changed.
 

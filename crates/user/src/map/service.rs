@@ -1,10 +1,10 @@
 //! From the signal handler to a thread that can serve the fault, and back.
 //!
-//! The thread that faulted may hold any lock, so its handler does nothing but post the fault in a [`Slot`] and sleep. Threads of
-//! our own take posts, find the mapping and serve it with all that the library has.
+//! The thread that faulted may hold any lock, so its handler does nothing but post the fault in a [`Slot`] and sleep.
+//! Threads of our own take posts, find the mapping and serve it with all that the library has.
 //!
-//! Serving a fault waits for the daemon of its mount, which may never answer. So one thread more than serve is there to take the
-//! next post, which may be another mount's: the one that takes a post starts another if it was the last.
+//! Serving a fault waits for the daemon of its mount, which may never answer. So one thread more than serve is there to
+//! take the next post, which may be another mount's: the one that takes a post starts another if it was the last.
 //!
 //! Order: a slot goes FREE, CLAIMED (by a handler), POSTED, TAKEN (by a thread), AGAIN or FAILS, FREE.
 
@@ -26,8 +26,8 @@ use crate::fault::{Fault, Served, serve_with};
 
 /// Faults under way at once; more wait for a slot. Looked through for each post.
 const SLOTS: usize = 512;
-/// Threads that stay when there is nothing to serve. A fault waits for the daemon most of its time, so there may be more than
-/// processors.
+/// Threads that stay when there is nothing to serve. A fault waits for the daemon most of its time, so there may be
+/// more than processors.
 const IDLE_MAX: usize = 4;
 
 const FREE: u32 = 0;

@@ -1,8 +1,9 @@
 //! Addresses that mapped files are seen at.
 //!
-//! One range of the process's addresses is reserved with the first mapping, without access: a fault is a mapped file's exactly if
-//! its address lies there. An [`Area`] is a part of it that one mapping owns, and the only place where its page tables are
-//! changed: pages of the window appear in it as second mappings of the same memory, by mremap(2) with an old size of 0.
+//! One range of the process's addresses is reserved with the first mapping, without access: a fault is a mapped file's
+//! exactly if its address lies there. An [`Area`] is a part of it that one mapping owns, and the only place where its
+//! page tables are changed: pages of the window appear in it as second mappings of the same memory, by mremap(2) with
+//! an old size of 0.
 
 #![expect(unsafe_code, reason = "changes what is mapped at addresses of its own")]
 
@@ -146,7 +147,8 @@ impl Area {
         let (to, len) = self.place(&at)?;
         if is_writable {
             // SAFETY:
-            // 1. The addresses that are replaced lie within the area, which is ours, and hold nothing that Rust refers to.
+            // 1. The addresses that are replaced lie within the area, which is ours, and hold nothing that Rust refers
+            //    to.
             // 2. `from` is the caller's shared mapping. With an old size of 0 it stays as it is.
             unsafe { mremap_fixed(from.as_ptr().cast(), 0, len, MremapFlags::MAYMOVE, to) }?;
             return Ok(());
@@ -163,7 +165,8 @@ impl Area {
         Ok(moved?)
     }
 
-    /// Puts ordinary memory at `at`, with what `from` begins with; gives how many pages of that are there. None replaces nothing.
+    /// Puts ordinary memory at `at`, with what `from` begins with; gives how many pages of that are there. None
+    /// replaces nothing.
     ///
     /// Where it fails, what is at `at` is not known, as with [`Self::alias`].
     pub(super) fn fill(&self, at: Range<usize>, from: Option<NonNull<u8>>) -> io::Result<usize> {
@@ -205,7 +208,8 @@ impl Area {
     pub(super) fn clear(&self, at: Range<usize>) -> io::Result<()> {
         let (to, len) = self.place(&at)?;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
-        // SAFETY: the addresses are ours, and hold nothing that Rust refers to; who touches them meets the handler of faults.
+        // SAFETY: the addresses are ours, and hold nothing that Rust refers to; who touches them meets the handler of
+        // faults.
         unsafe { mmap_anonymous(to, len, ProtFlags::empty(), flags) }?;
         Ok(())
     }
@@ -220,7 +224,8 @@ impl Area {
 }
 
 /// # Safety
-/// The mapping of `len` bytes at `aside` is the caller's, and so are the addresses at `to`, which hold nothing that Rust refers to.
+/// The mapping of `len` bytes at `aside` is the caller's, and so are the addresses at `to`, which hold nothing that
+/// Rust refers to.
 unsafe fn move_to(aside: *mut std::ffi::c_void, len: usize, to: *mut std::ffi::c_void) -> rustix::io::Result<()> {
     // SAFETY: as the caller promises.
     unsafe { mremap_fixed(aside, len, len, MremapFlags::MAYMOVE, to) }.map(drop)

@@ -85,8 +85,8 @@ impl Pages {
         })
     }
 
-    /// Makes a change of what is shown. Where the process has too many mappings for it, it is made again with everything but
-    /// copies hidden; where it fails, everything but copies is hidden.
+    /// Makes a change of what is shown. Where the process has too many mappings for it, it is made again with
+    /// everything but copies hidden; where it fails, everything but copies is hidden.
     fn change(&self, mut change: impl FnMut(&mut Chunks) -> io::Result<()>) -> io::Result<()> {
         let mut chunks = self.chunks.lock();
         let Err(error) = change(&mut chunks) else { return Ok(()) };
@@ -165,8 +165,8 @@ impl Pages {
 
     /// Hides everything but copies; faults bring it back.
     ///
-    /// Who hides a part of what the kernel holds as one mapping makes more of it. This takes whole ones away, and what lies between
-    /// two copies at once.
+    /// Who hides a part of what the kernel holds as one mapping makes more of it. This takes whole ones away, and what
+    /// lies between two copies at once.
     fn hide_all(&self, chunks: &mut Chunks) -> io::Result<()> {
         let mut indices: Vec<_> = chunks.keys().copied().collect();
         indices.sort_unstable();
@@ -210,8 +210,8 @@ impl Pages {
     }
 }
 
-/// Memory that must not be seen any longer cannot be taken away, though room was made for it: other threads have taken that, or
-/// the kernel has no memory of its own left. Nothing but SIGABRT keeps the file's promises then.
+/// Memory that must not be seen any longer cannot be taken away, though room was made for it: other threads have taken
+/// that, or the kernel has no memory of its own left. Nothing but SIGABRT keeps the file's promises then.
 fn must(result: io::Result<()>) {
     if let Err(error) = result {
         tracing::error!(%error, "pages of a mapped file cannot be taken away: the process ends");

@@ -1,8 +1,8 @@
 //! The connection to the back end, and the thread that watches it.
 //!
-//! The back end says nothing of its own accord on this socket, so the thread sleeps until the other side hangs up, or until an
-//! answer has taken too long: then it hangs up itself, for whoever reads from the socket cannot be told otherwise. Either
-//! way every waiter of every queue wakes and finds [`Line::is_gone`].
+//! The back end says nothing of its own accord on this socket, so the thread sleeps until the other side hangs up, or
+//! until an answer has taken too long: then it hangs up itself, for whoever reads from the socket cannot be told
+//! otherwise. Either way every waiter of every queue wakes and finds [`Line::is_gone`].
 
 use std::{
     io,
@@ -25,7 +25,8 @@ use crate::{
     window::Window,
 };
 
-/// How long an answer may take. Back ends answer within milliseconds, but for the one that waits for requests in flight.
+/// How long an answer may take. Back ends answer within milliseconds, but for the one that waits for requests in
+/// flight.
 pub(super) const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// The deadline where there is none.
 const NEVER: u64 = u64::MAX;

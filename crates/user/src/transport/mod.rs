@@ -1,8 +1,8 @@
 //! A vhost-user front end as the guest library's transport.
 //!
-//! [`VhostUser::connect`] negotiates and hands the arena over; the device's registers, which this kind of transport does not
-//! have, are kept here. The ring addresses that start a queue are those of the arena.
-//! A back end that maps files gets a window to do it in ([`VhostUser::window`]).
+//! [`VhostUser::connect`] negotiates and hands the arena over; the device's registers, which this kind of transport
+//! does not have, are kept here. The ring addresses that start a queue are those of the arena. A back end that maps
+//! files gets a window to do it in ([`VhostUser::window`]).
 //!
 //! Locks: `front_end` is held for one request and its answer, and nothing else is taken under it.
 //! Source: the vhost-user specification of QEMU's documentation; virtio 1.3 §2.
@@ -255,8 +255,8 @@ impl Transport for VhostUser {
         Ok(())
     }
 
-    /// Stops each queue, which waits for the requests in flight; a back end that is gone has let go of everything. A reset ends
-    /// every mapping.
+    /// Stops each queue, which waits for the requests in flight; a back end that is gone has let go of everything. A
+    /// reset ends every mapping.
     fn reset(&self) -> Result<(), TransportError> {
         let result = self.stop();
         if let Some(window) = &self.window {

@@ -1,7 +1,7 @@
 //! The memory of a window: a reservation, and files mapped into it.
 //!
-//! Files on DAX storage are kept while they are mapped: somebody may want to store durably without requests, and then they are
-//! mapped again, with MAP_SYNC.
+//! Files on DAX storage are kept while they are mapped: somebody may want to store durably without requests, and then
+//! they are mapped again, with MAP_SYNC.
 //!
 //! Lock: `mappings`, held for one system call of the memory map.
 
@@ -58,8 +58,8 @@ enum MapSync {
     Always,
 }
 
-// SAFETY: addresses and lengths do not change, no reference into the memory is made, and the kernel orders changes of the
-// memory map among threads.
+// SAFETY: addresses and lengths do not change, no reference into the memory is made, and the kernel orders changes of
+// the memory map among threads.
 unsafe impl Send for Area {}
 // SAFETY: as above.
 unsafe impl Sync for Area {}
@@ -89,10 +89,11 @@ impl Area {
         })
     }
 
-    /// Has `len` bytes of `file` from `file_offset` on appear at `offset`, in pages of 2 MiB where the file's system makes such.
+    /// Has `len` bytes of `file` from `file_offset` on appear at `offset`, in pages of 2 MiB where the file's system
+    /// makes such.
     ///
-    /// Errors: EINVAL outside the window or for what is no multiple of a page, EEXIST where something is mapped, ENOSPC for
-    /// more mappings than the window has ranges, and those of mmap(2).
+    /// Errors: EINVAL outside the window or for what is no multiple of a page, EEXIST where something is mapped, ENOSPC
+    /// for more mappings than the window has ranges, and those of mmap(2).
     pub(super) fn map(
         &self,
         offset: u64,
@@ -148,7 +149,8 @@ impl Area {
             }
             aside => aside?,
         };
-        // SAFETY: the new mapping, which nobody knows of; what it replaces lies within the reservation, and is the same memory.
+        // SAFETY: the new mapping, which nobody knows of; what it replaces lies within the reservation, and is the same
+        // memory.
         let moved = unsafe { mremap_fixed(aside, map_len, map_len, MremapFlags::MAYMOVE, to) };
         if moved.is_err() {
             // SAFETY: as above.
@@ -159,8 +161,9 @@ impl Area {
         Ok(true)
     }
 
-    /// Maps nothing with MAP_SYNC from now on: each first store to a page of a [`Sharing::SharedSync`](crate::map::Sharing)
-    /// mapping then waits for an FSYNC request, as it does in a kernel that has the window from its device.
+    /// Maps nothing with MAP_SYNC from now on: each first store to a page of a
+    /// [`Sharing::SharedSync`](crate::map::Sharing) mapping then waits for an FSYNC request, as it does in a kernel
+    /// that has the window from its device.
     pub fn disable_map_sync(&self) {
         self.is_map_sync_off.store(true, Ordering::Relaxed);
     }

@@ -1,7 +1,7 @@
 //! A window that holds files rather than shows them: of each mapping only the descriptor is kept.
 //!
-//! For whoever wants the daemon's files and maps nothing: the descriptor is taken out with [`Files::take`]. There is one at
-//! most for each range. Lock: `files`, held for a moment.
+//! For whoever wants the daemon's files and maps nothing: the descriptor is taken out with [`Files::take`]. There is
+//! one at most for each range. Lock: `files`, held for a moment.
 
 use std::{
     collections::BTreeMap,

@@ -1,10 +1,10 @@
 //! The device's shared-memory region in this process: reserved, and mapped piece by piece as the daemon asks.
 //!
 //! [`area`] has the memory, [`serve`] answers the daemon, [`persistent`] keeps files that may be mapped with MAP_SYNC;
-//! [`files`] stands for the memory where nothing is to be mapped and the daemon's files are wanted for themselves. Everything is
-//! mapped for as long as the device is not reset and somebody has the [`Area`]; once the connection has ended, loads and
-//! stores through it fail with ENOTCONN, and what was mapped stays where it is until then: a load by address never finds
-//! another's memory.
+//! [`files`] stands for the memory where nothing is to be mapped and the daemon's files are wanted for themselves.
+//! Everything is mapped for as long as the device is not reset and somebody has the [`Area`]; once the connection has
+//! ended, loads and stores through it fail with ENOTCONN, and what was mapped stays where it is until then: a load by
+//! address never finds another's memory.
 
 mod area;
 mod files;

@@ -1,8 +1,8 @@
 //! Answering the daemon's requests to map and to unmap (vhost-user, "Back-end message types").
 //!
-//! A thread of its own does it: the daemon waits for the answer while it owes the guest one. It takes the window's lock and
-//! no other. What is not as the specification has it is refused; what is no message at all ends the channel, and with it the
-//! daemon's wish to map more.
+//! A thread of its own does it: the daemon waits for the answer while it owes the guest one. It takes the window's lock
+//! and no other. What is not as the specification has it is refused; what is no message at all ends the channel, and
+//! with it the daemon's wish to map more.
 
 #![expect(unsafe_code, reason = "the channel's descriptor is only given as a number")]
 

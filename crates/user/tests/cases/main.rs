@@ -1,7 +1,7 @@
 //! The list of file-system cases, on shares that this process has mounted: the same results as on a bare directory.
 //!
-//! What differs is listed with its reason in `conformance/data`: `library-guest.allow` for every daemon, `virtiofsd.allow` for
-//! what the peer's is.
+//! What differs is listed with its reason in `conformance/data`: `library-guest.allow` for every daemon,
+//! `virtiofsd.allow` for what the peer's is.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -397,8 +397,8 @@ impl Client for Program {
     }
 }
 
-/// Returns an owner of locks that no other process has. Cases run side by side in one session: with an owner in common they would
-/// wait for each other.
+/// Returns an owner of locks that no other process has. Cases run side by side in one session: with an owner in common
+/// they would wait for each other.
 fn new_lock_owner() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1 << 62);
     NEXT.fetch_add(1, Ordering::Relaxed)

@@ -75,7 +75,8 @@ fn two_guests_and_the_host_see_each_others_stores_at_once() {
         for at in [word(&one), word(&other)] {
             scope.spawn(move || {
                 #[expect(unsafe_code, reason = "an atomic at an address")]
-                // SAFETY: four aligned bytes of the mapping, which lives to the end of the scope, used as an atomic only.
+                // SAFETY: four aligned bytes of the mapping, which lives to the end of the scope, used as an atomic
+                // only.
                 let word = unsafe { AtomicU32::from_ptr(std::ptr::with_exposed_provenance_mut(at)) };
                 for _ in 0..ROUNDS {
                     word.fetch_add(1, Ordering::SeqCst);

@@ -1,7 +1,8 @@
 //! A Rust compiler that builds `core` for bare metal: the distribution's, with the sources of its own version.
 //!
-//! A compiler builds only the `core` of its own version, and the project's pinned toolchain comes without sources on most
-//! machines. [`Packages::toolchain`] fetches a compiler with its sources from the nearest release that has one new enough.
+//! A compiler builds only the `core` of its own version, and the project's pinned toolchain comes without sources on
+//! most machines. [`Packages::toolchain`] fetches a compiler with its sources from the nearest release that has one new
+//! enough.
 
 use std::{fmt, path::PathBuf, str::FromStr};
 
@@ -91,7 +92,8 @@ impl Packages<'_> {
     }
 }
 
-/// The releases that may have a compiler, near to the machine's own first: the nearer, the less it differs from the pinned.
+/// The releases that may have a compiler, near to the machine's own first: the nearer, the less it differs from the
+/// pinned.
 fn suites(own: &str) -> Vec<String> {
     let newer = ["stable", "stable-backports", "testing", "unstable"].map(str::to_owned);
     [own.to_owned(), format!("{own}-backports")].into_iter().chain(newer).collect()

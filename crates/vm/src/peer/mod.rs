@@ -1,5 +1,5 @@
-//! virtiofsd 1.14, the daemon that ours is compared with: one that is installed, or one built into the cache. `c_daemon.rs`
-//! has its predecessor.
+//! virtiofsd 1.14, the daemon that ours is compared with: one that is installed, or one built into the cache.
+//! `c_daemon.rs` has its predecessor.
 
 mod c_daemon;
 

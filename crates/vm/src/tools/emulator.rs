@@ -1,7 +1,7 @@
 //! QEMU: the machine's, or one from packages.
 //!
-//! Any version runs guests, and one is fetched when asked for. Shares with a DAX window need a device that QEMU has since
-//! 11.1, newer than most machines' own: such a QEMU is fetched unasked, as the kernel is, and installed nowhere.
+//! Any version runs guests, and one is fetched when asked for. Shares with a DAX window need a device that QEMU has
+//! since 11.1, newer than most machines' own: such a QEMU is fetched unasked, as the kernel is, and installed nowhere.
 
 use std::{
     env, fs,

@@ -308,7 +308,8 @@ impl OpenFile {
         process.set_attributes(self.node.id, valid, change)
     }
 
-    /// As many of the next entries as fit `room` bytes of getdents64(2); EINVAL where that is none, though there are some.
+    /// As many of the next entries as fit `room` bytes of getdents64(2); EINVAL where that is none, though there are
+    /// some.
     pub(crate) fn entries(&self, process: &Process<'_>, room: usize) -> Result<Vec<Entry>> {
         let fh = self.fh()?;
         if !self.is_directory {

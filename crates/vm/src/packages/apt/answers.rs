@@ -1,5 +1,5 @@
-//! Reading what apt says: packages, files, progress, and the reasons of failures; and the list of installed packages that it
-//! reads.
+//! Reading what apt says: packages, files, progress, and the reasons of failures; and the list of installed packages
+//! that it reads.
 
 use std::path::Path;
 
