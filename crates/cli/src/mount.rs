@@ -1,7 +1,7 @@
-//! `transom mount`: the share of any virtio-fs daemon as a mount on this machine, without a virtual machine.
+//! `transom mount`: mounts the share of any virtio-fs daemon on this machine, without a virtual machine.
 //!
-//! [`command_line`] is what people write, also as `mount.transom`; [`background`] is how the process leaves its
-//! terminal; the mount itself is `transom_mount`.
+//! [`command_line`] parses `transom mount` and `mount.transom`, [`background`] detaches the process from its terminal,
+//! and [`locks`] warns of unsafe daemon options. The mount itself is in `transom_mount`.
 
 mod background;
 mod command_line;
@@ -24,53 +24,58 @@ use transom_mount::{End, Mount, PassthroughCounts, Stopper};
 use command_line::Request;
 pub(crate) use command_line::{MountArgs, run_if_mount_helper};
 
-/// Serves until the mount ends, and says where it is.
+/// Mounts in the foreground: prints the mount point, then serves until the mount ends.
 fn foreground(request: &Request) -> Result<()> {
     serve(request, |mount| {
         let (path, threads) = (mount.path().display(), mount.threads());
         let s = if threads == 1 { "" } else { "s" };
-        eprintln!("transom: mounted at {path}, {threads} request queue{s}; Ctrl-C or `umount {path}` ends it");
+        eprintln!(
+            "transom: mounted at {path}, {threads} request queue{s}; press Ctrl-C or run `umount {path}` to unmount"
+        );
         warnings(request, mount).iter().for_each(|warning| eprintln!("transom: {warning}"));
     })
 }
 
-/// Returns what of the request does not come true, and what is dangerous about it, each in one line.
+/// Returns one line for each option that has no effect or is dangerous.
 fn warnings(request: &Request, mount: &Mount) -> Vec<String> {
-    let passthrough = mount.passthrough().err().map(|why| format!("no passthrough, all is served by requests: {why}"));
+    let passthrough = mount
+        .passthrough()
+        .err()
+        .map(|why| format!("passthrough is not available, every operation is a request: {why}"));
     [passthrough, locks::warning(&request.daemon_args)].into_iter().flatten().collect()
 }
 
-/// Has what the mount finds worth a warning written to standard error.
+/// Writes the mount's warnings to standard error.
 fn log() {
     let log = tracing_subscriber::fmt().with_writer(io::stderr).without_time().with_target(false);
     let log = log.with_ansi(io::stderr().is_terminal());
-    // There is one already where a test runs this.
+    // Fails if a subscriber is already installed, as in a test.
     let _ = log.with_max_level(tracing::Level::WARN).try_init();
 }
 
-/// Tells of the files that could have been passed through and were not.
-fn tell_counts(mount: &Mount) {
+/// Reports how many opens could have been passed through but were not.
+fn report_opens(mount: &Mount) {
     if let Ok(PassthroughCounts { passed, ordinary, .. }) = mount.passthrough()
         && ordinary > 0
     {
-        eprintln!("transom: of {} opens of files {ordinary} were not passed through", passed + ordinary);
+        eprintln!("transom: {ordinary} of {} file opens were not passed through", passed + ordinary);
     }
 }
 
-/// Serves until the mount ends; `tell` is called once it can be used.
-fn serve(request: &Request, tell: impl FnOnce(&Mount)) -> Result<()> {
+/// Serves until the mount ends; calls `on_ready` once the mount can be used.
+fn serve(request: &Request, on_ready: impl FnOnce(&Mount)) -> Result<()> {
     log();
-    // Before there is a mount that a signal could leave behind.
+    // Installed before the mount exists, so that no signal can leave a stale mount.
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     let mut mount = Mount::start(request.source.clone(), &request.mountpoint, request.options.clone())?;
-    tell(&mount);
+    on_ready(&mount);
     let (stopper, handle) = (mount.stopper(), signals.handle());
     let watcher = std::thread::spawn(move || stop_by_signals(&stopper, &mut signals));
     let end = mount.wait();
     handle.close();
     let signal = watcher.join().ok().flatten();
     if request.options.passthrough {
-        tell_counts(&mount);
+        report_opens(&mount);
     }
     match end {
         End::Unmounted | End::Stopped => {
@@ -84,20 +89,22 @@ fn serve(request: &Request, tell: impl FnOnce(&Mount)) -> Result<()> {
     }
 }
 
-/// The first signal unmounts; where the share is in use it leaves the tree, and the next signal ends it. Returns the
-/// first one.
+/// Unmounts on the first signal, which it returns. If the share is in use, detaches the mount from the tree, and aborts
+/// it on the second signal.
 fn stop_by_signals(stopper: &Stopper, signals: &mut Signals) -> Option<i32> {
     let mut signals = signals.forever();
     let signal = signals.next()?;
     match stopper.unmount() {
         Ok(()) => return Some(signal),
         Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
-            eprintln!("transom: in use: it ends when the last file in it is closed; once more ends it now");
+            eprintln!(
+                "transom: the mount is in use: it ends when the last open file is closed; send the signal again to end it now"
+            );
         }
-        Err(error) => eprintln!("transom: {error}; once more ends it all the same"),
+        Err(error) => eprintln!("transom: cannot unmount: {error}; send the signal again to end it anyway"),
     }
     if let Err(error) = stopper.detach() {
-        eprintln!("transom: it stays in the tree: {error}");
+        eprintln!("transom: cannot detach the mount, it stays in the tree: {error}");
     }
     if signals.next().is_some() {
         stopper.abort();
@@ -105,7 +112,7 @@ fn stop_by_signals(stopper: &Stopper, signals: &mut Signals) -> Option<i32> {
     Some(signal)
 }
 
-/// Why a mount that nobody needs any more has ended.
+/// Returns the message for a mount that was unmounted or stopped.
 fn after_a_good_end(path: &Path, end: End, signal: Option<i32>) -> String {
     let signal = signal.map(|signal| format!(" after {}", signal_name(signal).unwrap_or("a signal")));
     format!("the mount at {} has ended: {end}{}", path.display(), signal.unwrap_or_default())
@@ -116,7 +123,7 @@ fn after_the_end(path: &Path) -> String {
     format!("every request at {path} fails from now on, until `umount {path}`")
 }
 
-/// What a command ends with.
+/// Prints the error, if any, and returns the exit code.
 fn exit_code(outcome: Result<()>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
