@@ -159,7 +159,7 @@ fn task(spec: &GuestSpec, vmm: &dyn Vmm, modules: Vec<String>) -> Result<Task> {
     })
 }
 
-/// Reads a log without the carriage returns of a serial line; returns an empty string if there is none.
+/// Reads a log without the carriage returns of a serial line; returns an empty string if it does not exist.
 fn text(path: &Path) -> String {
     String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).replace('\r', "")
 }

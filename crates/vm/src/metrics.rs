@@ -53,7 +53,7 @@ pub fn read(path: &Path) -> Result<Report> {
     })
 }
 
-/// Connects; fails where the listener's queue stays full, rather than wait for ever.
+/// Connects; fails if the listener's queue stays full, instead of waiting forever.
 fn open(path: &Path) -> io::Result<UnixStream> {
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(ANSWER_TIME_MAX))?;

@@ -39,7 +39,9 @@ impl FromStr for AtLeast {
 
     fn from_str(words: &str) -> Result<Self> {
         let parts: std::result::Result<Vec<u32>, _> = words.split('.').map(str::parse).collect();
-        parts.map(Self).map_err(|_| Error::Unexpected(format!("{words:?} is not a version; 1.95 is")))
+        parts
+            .map(Self)
+            .map_err(|_| Error::Unexpected(format!("invalid version {words:?}: expected numbers such as 1.95")))
     }
 }
 
@@ -86,7 +88,7 @@ impl Packages<'_> {
 
     /// Writes the script that runs the compiler in `prefix`.
     fn toolchain_in(&self, prefix: &Prefix, suite: &str) -> Result<Toolchain> {
-        let rustc = std::path::absolute(prefix.root().join("rustc")).map_err(Error::io("finding the cache"))?;
+        let rustc = std::path::absolute(prefix.root().join("rustc")).map_err(Error::io("cannot find the cache"))?;
         prefix.write_script("usr/bin/rustc", &rustc)?;
         Ok(Toolchain { rustc, version: version_of(prefix).to_owned(), suite: suite.to_owned() })
     }
