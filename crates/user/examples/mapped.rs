@@ -96,7 +96,7 @@ fn touch(start: *mut u8, len: usize) -> (f64, u64, u64) {
 
 fn faults() -> u64 {
     let stat = fs::read_to_string("/proc/self/stat").unwrap();
-    // Behind the name in parentheses: state is field 3, minor faults field 10.
+    // After the name in parentheses: state is field 3, minor faults field 10.
     stat.rsplit(')').next().unwrap().split_whitespace().nth(7).unwrap().parse().unwrap()
 }
 

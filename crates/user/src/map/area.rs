@@ -1,7 +1,7 @@
 //! The addresses at which one mapping shows its file.
 //!
-//! An [`Area`] owns an [`Extent`] of the reserved addresses, and is the only place that changes page tables there. Pages
-//! of the window appear in it as second mappings of the same memory, by mremap(2) with an old size of 0.
+//! An [`Area`] owns an [`Extent`] of the reserved addresses, and is the only place that changes page tables there.
+//! Pages of the window appear in it as second mappings of the same memory, by mremap(2) with an old size of 0.
 
 #![expect(unsafe_code, reason = "changes what is mapped at its own addresses")]
 
@@ -24,8 +24,8 @@ const PAGE: usize = PAGE_LEN as usize;
 
 /// Addresses at which only this value maps anything.
 ///
-/// Offsets are in bytes and multiples of a page; every method returns EINVAL for a range that is empty or not within the
-/// area.
+/// Offsets are in bytes and multiples of a page; every method returns EINVAL for a range that is empty or not within
+/// the area.
 #[derive(Debug)]
 pub(super) struct Area(Extent);
 

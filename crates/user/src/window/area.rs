@@ -1,7 +1,7 @@
 //! The memory of a window, and the list of the files mapped into it.
 //!
-//! [`Area`] decides what may be mapped where; [`reservation`](super::reservation) has the memory. A file on DAX storage is
-//! kept open while it is mapped: to make stores durable without requests, it is mapped again with MAP_SYNC.
+//! [`Area`] decides what may be mapped where; [`reservation`](super::reservation) has the memory. A file on DAX storage
+//! is kept open while it is mapped: to make stores durable without requests, it is mapped again with MAP_SYNC.
 //!
 //! Lock: `mappings`, held for one system call that changes the memory map.
 
