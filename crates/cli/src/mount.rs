@@ -97,9 +97,7 @@ fn stop_by_signals(stopper: &Stopper, signals: &mut Signals) -> Option<i32> {
     match stopper.unmount() {
         Ok(()) => return Some(signal),
         Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
-            eprintln!(
-                "transom: the mount is in use: it ends when the last open file is closed; send the signal again to end it now"
-            );
+            eprintln!("transom: in use: unmounts when the last file is closed; send the signal again to end it now");
         }
         Err(error) => eprintln!("transom: cannot unmount: {error}; send the signal again to end it anyway"),
     }

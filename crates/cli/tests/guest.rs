@@ -221,10 +221,10 @@ fn a_daemon_that_cannot_start_is_quoted() {
 fn what_is_missing_is_named() {
     let fixture = Fixture::new();
     for (arguments, reason) in [
-        (["--kernel", "/nonexistent/vmlinuz"], "the kernel \"/nonexistent/vmlinuz\" is missing"),
-        (["--share", "/nonexistent/dir"], "the shared directory \"/nonexistent/dir\" is missing"),
-        (["--qemu", "/nonexistent/qemu"], "the emulator \"/nonexistent/qemu\" is missing"),
-        (["--env", "nothing"], "\"nothing\" is not of the form NAME=VALUE"),
+        (["--kernel", "/nonexistent/vmlinuz"], "the kernel \"/nonexistent/vmlinuz\" does not exist"),
+        (["--share", "/nonexistent/dir"], "the shared directory \"/nonexistent/dir\" does not exist"),
+        (["--qemu", "/nonexistent/qemu"], "the emulator \"/nonexistent/qemu\" does not exist"),
+        (["--env", "nothing"], "invalid variable \"nothing\": expected NAME=VALUE"),
     ] {
         let output = fixture.run(&[&arguments[..], &["--root", "/", "--", "true"]].concat());
         let error = String::from_utf8_lossy(&output.stderr);
@@ -265,8 +265,8 @@ fn a_window_that_cannot_be_is_refused_with_the_reason() {
     let fixture = Fixture::new();
     let share = |options: &str| format!("{}:/window,{options}", fixture.share.path().display());
     for (arguments, reason) in [
-        (vec!["--share", &share("dax=64M,ro")], "a read-only share has no window"),
-        (vec!["--share", &share("dax=3M")], "no power of two"),
+        (vec!["--share", &share("dax=64M,ro")], "a read-only share cannot have a DAX window"),
+        (vec!["--share", &share("dax=3M")], "must be a power of two"),
         (vec!["--vmm", "uml", "--share", &share("dax=64M")], "User Mode Linux has no shared-memory regions"),
         (vec!["--root", "/,dax=64M"], "the root is read-only for the guest"),
         (vec!["--qemu", "/bin/true", "--share", &share("dax=64M")], "DAX needs QEMU 11.1 or newer"),

@@ -27,8 +27,9 @@ pub(super) fn warning(args: &[OsString]) -> Option<String> {
         return None;
     }
     Some(format!(
-        "{locks} with --cache={cache}: this mount caches names and attributes even if another mount or the host changes \
-         them, so programs that share a database can lose data; use --cache=never if the share is also used elsewhere"
+        "{locks} with --cache={cache}: this mount caches names and attributes even if another mount or the host \
+         changes them, so programs that share a database can lose data; use --cache=never if the share is also used \
+         elsewhere"
     ))
 }
 

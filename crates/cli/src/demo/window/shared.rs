@@ -42,7 +42,7 @@ impl Shared {
         Ok(Self { region: region.with_context(|| format!("cannot map {path:?}"))? })
     }
 
-    /// Adds to the sum together with the others, leaves a message, and checks theirs. Blocks until all parties are done.
+    /// Adds to the sum together with the others, leaves a message, and checks theirs. Blocks until all are done.
     ///
     /// # Errors
     ///
