@@ -27,7 +27,7 @@ use transom_user::{
 use transom_wire::device_number;
 
 use crate::vfs::told;
-use convert::{errno, fill, lock_kind, set_time};
+use convert::{errno, fill, lock_kind, new_lock_owner, set_time};
 
 /// One process of the program.
 pub(crate) struct Program {
@@ -88,7 +88,6 @@ impl Program {
     pub(crate) fn exit(&self) {
         let handles: Vec<_> = self.files.lock().keys().copied().collect();
         for handle in handles {
-            // Nobody is left to be told.
             let _ = self.close(Handle(handle));
         }
     }
@@ -398,11 +397,4 @@ impl Client for Program {
     fn is_kernel(&self) -> bool {
         false
     }
-}
-
-/// Returns an owner of locks that no other process has. Cases run side by side in one session: with an owner in common
-/// they would wait for each other.
-fn new_lock_owner() -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(1 << 62);
-    NEXT.fetch_add(1, Ordering::Relaxed)
 }

@@ -1,4 +1,6 @@
-//! Conversions between the types of the cases and those of the library.
+//! Conversions between the types of the cases and those of the library, and owners of locks.
+
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use transom_conformance::client::{Errno, LockKind, Result, SetTime, Time};
 use transom_user::guest::volume;
@@ -29,4 +31,11 @@ pub(super) fn lock_kind(kind: LockKind) -> volume::LockKind {
         LockKind::Write => volume::LockKind::Exclusive,
         LockKind::None => volume::LockKind::Unlocked,
     }
+}
+
+/// Returns an owner of locks that no other process has. Cases run side by side in one session: with an owner in common
+/// they would wait for each other.
+pub(super) fn new_lock_owner() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1 << 62);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
