@@ -2,11 +2,11 @@
 
 use std::os::fd::BorrowedFd;
 
-use crate::case::Stop;
 use crate::client::{
     Access, Attr, Client, Entry, Errno, FallocateFlags, FileType, Handle, Identity, Lock, LockKind, LockOwner, MapMode,
     Mapping, OFlags, RenameFlags, Result, SeekFrom, SetTime, Space, Time, XattrFlags,
 };
+use crate::stop::Stop;
 
 /// Who an ordinary user is, when the cases run as root.
 pub const ORDINARY: u32 = 1000;

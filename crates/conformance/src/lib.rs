@@ -2,9 +2,10 @@
 //!
 //! A case is written against [`client::Client`], so that one list runs on a bare directory (the oracle), in a Linux guest
 //! over any daemon, and on clients that never see a kernel. [`runner`] runs it, [`report`] writes the results,
-//! [`compare`] says where two of them differ.
+//! [`compare`] says where two of them differ, [`known`] lists the differences that are explained.
 //!
-//! [`fsx`] does random things to one file, [`programs`] random things of two users to a tree, [`tools`] are what tests of coherence start in guests.
+//! [`fsx`] does random things to one file, [`programs`] random things of two users to a tree; [`tools`] are what tests of
+//! coherence start in guests.
 //!
 //! [`memfs`] is a file system in memory, for tests of servers and their clients.
 
@@ -16,10 +17,12 @@ pub mod client;
 pub mod compare;
 pub mod fs;
 pub mod fsx;
+pub mod known;
 pub mod memfs;
 pub mod pjdfstest;
 pub mod programs;
 pub mod report;
 pub mod runner;
+pub mod stop;
 pub mod syscalls;
 pub mod tools;

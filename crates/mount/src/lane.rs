@@ -13,7 +13,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use transom_guest::{dma::DmaMemory, ring::Ring, transport::Transport as _};
 use transom_pace::Pace;
-use transom_wire::{Opcode, header::InHeader, ops::interrupt::InterruptIn};
+use transom_wire::{Opcode, header::InHeader, operation::Account, ops::interrupt::InterruptIn};
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
 use super::{
@@ -189,8 +189,8 @@ impl Lane {
         if opcode == Some(Opcode::Release) {
             self.note_release(header.nodeid.into(), slot, len);
         }
-        match opcode {
-            Some(Opcode::Forget | Opcode::BatchForget) => {
+        match opcode.map_or(Account::None, |opcode| opcode.row().account) {
+            Account::Forgets => {
                 let message = copy();
                 if let Some(reconnect) = &self.shared.reconnect {
                     return self.forget_renumbered(reconnect, &message).map(|()| false);
@@ -198,7 +198,7 @@ impl Lane {
                 self.note_forget(&message);
                 self.send_priority(&message).map(|()| false)
             }
-            Some(Opcode::Interrupt) => {
+            Account::Interrupts => {
                 let message = copy();
                 if let Ok((about, _)) = InterruptIn::read_from_prefix(&message[size_of::<InHeader>()..]) {
                     if self.shared.interrupt_parked(about.unique.get()) {

@@ -174,59 +174,21 @@ fn statfs() -> StatfsOut {
     StatfsOut { bsize: 4096.into(), namelen: 255.into(), frsize: 4096.into(), ..StatfsOut::new_zeroed() }
 }
 
-/// Returns the error for a request that is rejected.
+/// Why requests are refused; operations that are not here are not known to this file system.
+const REFUSALS: &[(Opcode, Errno)] = &[
+    (Opcode::Lookup, Errno::NOENT),
+    (Opcode::Open, Errno::PERM),
+    (Opcode::Setattr, Errno::PERM),
+    (Opcode::Read, Errno::PERM),
+    (Opcode::Write, Errno::PERM),
+    (Opcode::Fallocate, Errno::OPNOTSUPP),
+    (Opcode::CopyFileRange, Errno::OPNOTSUPP),
+    (Opcode::CopyFileRange64, Errno::OPNOTSUPP),
+    // It must not appear to succeed; msync(2) of a mapping goes to the host's file.
+    (Opcode::Fsync, Errno::INVAL),
+];
+
 fn refusal(opcode: Option<Opcode>) -> Errno {
-    match opcode {
-        Some(Opcode::Lookup) => Errno::NOENT,
-        Some(Opcode::Open | Opcode::Setattr | Opcode::Read | Opcode::Write) => Errno::PERM,
-        Some(Opcode::Fallocate | Opcode::CopyFileRange | Opcode::CopyFileRange64) => Errno::OPNOTSUPP,
-        // It must not appear to succeed; msync(2) of a mapping goes to the host's file.
-        Some(Opcode::Fsync) => Errno::INVAL,
-        // Includes the operations that `serve` answers, which are never refused.
-        None
-        | Some(
-            Opcode::Forget
-            | Opcode::Getattr
-            | Opcode::Readlink
-            | Opcode::Symlink
-            | Opcode::Mknod
-            | Opcode::Mkdir
-            | Opcode::Unlink
-            | Opcode::Rmdir
-            | Opcode::Rename
-            | Opcode::Link
-            | Opcode::Statfs
-            | Opcode::Release
-            | Opcode::Setxattr
-            | Opcode::Getxattr
-            | Opcode::Listxattr
-            | Opcode::Removexattr
-            | Opcode::Flush
-            | Opcode::Init
-            | Opcode::Opendir
-            | Opcode::Readdir
-            | Opcode::Releasedir
-            | Opcode::Fsyncdir
-            | Opcode::Getlk
-            | Opcode::Setlk
-            | Opcode::Setlkw
-            | Opcode::Access
-            | Opcode::Create
-            | Opcode::Interrupt
-            | Opcode::Bmap
-            | Opcode::Destroy
-            | Opcode::Ioctl
-            | Opcode::Poll
-            | Opcode::NotifyReply
-            | Opcode::BatchForget
-            | Opcode::Readdirplus
-            | Opcode::Rename2
-            | Opcode::Lseek
-            | Opcode::Setupmapping
-            | Opcode::Removemapping
-            | Opcode::Syncfs
-            | Opcode::Tmpfile
-            | Opcode::Statx,
-        ) => Errno::NOSYS,
-    }
+    let known = REFUSALS.iter().find(|(refused, _)| Some(*refused) == opcode);
+    known.map_or(Errno::NOSYS, |(_, errno)| *errno)
 }

@@ -10,7 +10,7 @@ use std::{
     str::FromStr,
 };
 
-use crate::{CacheMode, Dax, DaxMode, Error, Result, Share};
+use crate::{CacheMode, Dax, DaxMode, Error, Result, Share, size};
 
 /// A share as written, before the directory is checked and the mount point is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -142,22 +142,11 @@ impl FromStr for DaxMode {
     }
 }
 
-/// Parses a window size such as `256M` or `1G`, or a number of bytes.
+/// Parses the size of a window: a power of two of 2 MiB or more.
 fn window_len(words: &str) -> std::result::Result<u64, String> {
-    let digits = words.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
-    let shift = match words[digits.len()..].to_ascii_uppercase().as_str() {
-        "" => 0,
-        "K" | "KIB" => 10,
-        "M" | "MIB" => 20,
-        "G" | "GIB" => 30,
-        unit => return Err(format!("invalid window size {words:?}: unknown suffix {unit:?}, expected K, M or G")),
-    };
-    let number: u64 = digits.parse().map_err(|_| {
-        format!("invalid window size {words:?}: expected a number with an optional suffix, such as 256M")
-    })?;
-    match number.checked_mul(1 << shift) {
-        Some(bytes) if bytes.is_power_of_two() && bytes >= WINDOW_LEN_MIN => Ok(bytes),
-        _ => Err(format!("invalid window size {words:?}: must be a power of two and at least 2M")),
+    match size::parse(words).map_err(|error| format!("window size: {error}"))? {
+        bytes if bytes.is_power_of_two() && bytes >= WINDOW_LEN_MIN => Ok(bytes),
+        _ => Err(format!("window size {words:?} is not a power of two of 2M or more")),
     }
 }
 
@@ -250,11 +239,11 @@ mod tests {
             ("a,readonly", "\"readonly\": expected"),
             ("a,cache=most", "\"most\": expected"),
             ("a,dax", "\"dax\": expected"),
-            ("a,dax=1M", "must be a power of two and at least 2M"),
-            ("a,dax=3M", "must be a power of two and at least 2M"),
-            ("a,dax=99999999999G", "must be a power of two and at least 2M"),
-            ("a,dax=big", "unknown suffix \"BIG\""),
-            ("a,dax=G", "such as 256M"),
+            ("a,dax=1M", "not a power of two of 2M or more"),
+            ("a,dax=3M", "not a power of two of 2M or more"),
+            ("a,dax=99999999999G", "exceeds 64 bits"),
+            ("a,dax=big", "unknown unit \"BIG\""),
+            ("a,dax=G", "\"G\" is not a size"),
             ("a,dax=4M,dax-mode=never", "\"never\": expected"),
             ("a,dax-mode=always", "requires dax=SIZE"),
             ("a,ro,dax=4M", "read-only share cannot have a DAX window"),

@@ -10,8 +10,8 @@ use std::{
 
 use crate::{
     Input, Output,
+    event::Event,
     protocol::{FromGuest, Stream},
-    session::Event,
 };
 
 /// Large enough that the copy dominates the cost of the system call.

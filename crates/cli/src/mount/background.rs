@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context as _, Result};
 
-use super::{command_line::Request, serve, warnings};
+use super::serve::{Request, serve, warnings};
 
 /// Environment variable that marks the background process, whose standard output is the pipe.
 const BACKGROUND_VARIABLE: &str = "TRANSOM_MOUNT_BACKGROUND";

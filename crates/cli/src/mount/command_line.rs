@@ -10,9 +10,12 @@ use anyhow::{Context as _, Result};
 use clap::{Args, Parser};
 use rustix::mount::MountFlags;
 use transom_mount::{OptionError, Options};
-use transom_user::share::{Builder, Share};
+use transom_user::share::Share;
 
-use super::{background, exit_code, foreground};
+use super::{
+    background,
+    serve::{Request, foreground},
+};
 use crate::source::{Source, directory};
 
 /// The helper that mount(8) runs for the type `transom`.
@@ -102,16 +105,6 @@ struct Helper {
     kind: Option<String>,
 }
 
-/// A mount to make, as either command line describes it.
-#[derive(Clone)]
-pub(super) struct Request {
-    pub(super) source: Builder,
-    pub(super) mountpoint: PathBuf,
-    pub(super) options: Options,
-    /// Arguments of the daemon; empty if it is already running.
-    pub(super) daemon_args: Vec<OsString>,
-}
-
 /// Runs the helper if this program was called by the helper's name, and returns its exit code.
 pub(crate) fn run_if_mount_helper() -> Option<ExitCode> {
     let name = std::env::args_os().next()?;
@@ -170,5 +163,16 @@ impl Helper {
         };
         let request = Request { source, mountpoint: self.mountpoint.clone(), options, daemon_args };
         if self.foreground { foreground(&request) } else { background::run(&request) }
+    }
+}
+
+/// What a command ends with.
+fn exit_code(outcome: Result<()>) -> ExitCode {
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("transom: {error:#}");
+            ExitCode::FAILURE
+        }
     }
 }

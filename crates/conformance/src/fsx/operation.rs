@@ -7,7 +7,7 @@ use super::{Limits, model::Model};
 /// The block of `O_DIRECT` and of collapsed ranges: what any file system takes.
 pub(super) const BLOCK: u64 = 4096;
 /// A range of a DAX window.
-const RANGE: u64 = 2 << 20;
+const RANGE: u64 = transom_wire::window::RANGE_LEN;
 /// Open handles.
 pub(super) const HANDLES: usize = 4;
 /// Live mappings.

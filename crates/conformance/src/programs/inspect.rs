@@ -4,8 +4,7 @@ use rustix::fs::OFlags;
 
 use super::{
     operation::Attribute,
-    outcome::Outcome,
-    perform::{shown, with_lock},
+    outcome::{Outcome, shown},
     tree::RACES,
 };
 use crate::{
@@ -98,7 +97,7 @@ fn look_inside(mut outcome: Outcome, path: &[u8], handle: Handle) -> Result<Outc
     let bytes = (0..LOCKED_BYTES).map(|start| Lock { start, len: 1, ..rest });
     for wanted in bytes.chain([rest]) {
         let (found, pid) = Syscalls.query_lock(handle, LockOwner::Process, wanted)?;
-        let found = with_lock(Outcome::ok(), Lock { start: wanted.start, len: wanted.len, ..found }, pid);
+        let found = Outcome::ok().with_lock(Lock { start: wanted.start, len: wanted.len, ..found }, pid);
         for (what, value) in found.facts {
             outcome = outcome.with(&fact(path, &format!("{}:{what}", wanted.start)), value);
         }

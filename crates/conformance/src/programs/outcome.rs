@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, thread};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-use crate::client::{Attr, Errno, FileType, Time};
+use crate::client::{Attr, Errno, FileType, Lock, LockKind, Time};
 
 /// The answer of a system call: an error, or facts by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,6 +72,18 @@ impl Outcome {
         self
     }
 
+    /// Adds a lock that was found, and what is known of its owner.
+    pub(super) fn with_lock(self, found: Lock, pid: i32) -> Self {
+        match found.kind {
+            LockKind::None => self.with("lock", "none"),
+            kind => {
+                let owner = if pid == -1 { "a description" } else { "a process" };
+                let outcome = self.with("lock", format!("{kind:?} {}+{}", found.start, found.len));
+                outcome.with("lock-owner", owner).with("lock-owner-is-known", pid != 0)
+            }
+        }
+    }
+
     /// Turns times into facts: whether they have moved since they were seen last. Returns once a later change has a later
     /// time.
     pub(super) fn note_times(&mut self, seen: &mut Seen) {
@@ -82,6 +94,16 @@ impl Outcome {
             self.facts.extend(moves.map(|(fact, moves)| (format!("{prefix}{fact}"), moves.to_string())));
         }
     }
+}
+
+/// Data as it is shown and compared: letters as they are, repeated ones counted.
+pub(super) fn shown(data: &[u8]) -> String {
+    let runs = data.chunk_by(|a, b| a == b);
+    runs.map(|run| {
+        let byte = run[0].escape_ascii();
+        if run.len() > 3 { format!("{byte}*{} ", run.len()) } else { byte.to_string().repeat(run.len()) }
+    })
+    .collect()
 }
 
 /// Waits until the clock of file systems, which moves in steps of some milliseconds, has passed `time`.

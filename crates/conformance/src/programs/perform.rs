@@ -5,7 +5,7 @@ use rustix::fs::{FallocateFlags, OFlags};
 use super::{
     inspect,
     operation::{Access, Attribute, ByteLock, Content, Creation, LockKind, OpenMode, Operation, SLOTS},
-    outcome::Outcome,
+    outcome::{Outcome, shown},
     tree::{RACES, REPORTER, USER},
 };
 use crate::{
@@ -129,7 +129,7 @@ impl Actor {
             }
             Operation::QueryLock { slot, lock } => {
                 let (found, pid) = Syscalls.query_lock(self.handle(*slot)?, owner(*lock), range(*lock))?;
-                return Ok(with_lock(done, found, pid));
+                return Ok(done.with_lock(found, pid));
             }
             Operation::Flock { slot, kind } => Syscalls.flock(self.handle(*slot)?, client_kind(*kind), false)?,
             Operation::Mask { mask } => drop(Syscalls.umask((*mask).into())),
@@ -201,27 +201,6 @@ fn race(name: &str) -> std::result::Result<Outcome, Stop> {
     let status = status?;
     let is_refused = status.uid != USER && status.mode & 0o006 != 0o006;
     Ok(Outcome::ok().with("holds-what-it-may-not-open", is_refused))
-}
-
-pub(super) fn with_lock(outcome: Outcome, found: Lock, pid: i32) -> Outcome {
-    match found.kind {
-        crate::client::LockKind::None => outcome.with("lock", "none"),
-        kind => {
-            let owner = if pid == -1 { "a description" } else { "a process" };
-            let outcome = outcome.with("lock", format!("{kind:?} {}+{}", found.start, found.len));
-            outcome.with("lock-owner", owner).with("lock-owner-is-known", pid != 0)
-        }
-    }
-}
-
-/// Data as it is shown and compared: letters as they are, repeated ones counted.
-pub(super) fn shown(data: &[u8]) -> String {
-    let runs = data.chunk_by(|a, b| a == b);
-    runs.map(|run| {
-        let byte = run[0].escape_ascii();
-        if run.len() > 3 { format!("{byte}*{} ", run.len()) } else { byte.to_string().repeat(run.len()) }
-    })
-    .collect()
 }
 
 fn bytes(content: Content) -> Vec<u8> {

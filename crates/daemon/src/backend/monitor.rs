@@ -2,13 +2,14 @@
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use transom_host::{
-    metrics::{Gauges, Metrics, Snapshot, families::Counter},
-    server::Done,
+use transom_host::{metrics::Metrics, server::Done};
+use transom_metrics::{Counter, Gauges, Snapshot};
+use transom_wire::{
+    Opcode,
+    operation::{Account, Changed, RestKind},
 };
-use transom_wire::Opcode;
 
-use super::{chain::Chain, in_flight::InFlight, pool::Pool};
+use super::{chain::Chain, in_flight::InFlight, pool::Busy};
 
 /// Counters that outlive front ends, and a view of the device of the present one.
 #[derive(Default)]
@@ -22,14 +23,14 @@ pub struct Monitor {
 #[derive(Default)]
 pub(super) struct DeviceView {
     pub(super) queues: Vec<Weak<InFlight>>,
-    pub(super) pool: Weak<Pool>,
+    pub(super) pool: Option<Weak<dyn Busy>>,
 }
 
 impl Monitor {
     /// All figures; `gauges` are those that the file system knows.
     pub fn snapshot(&self, gauges: Gauges) -> Snapshot {
         let device = self.device.lock().unwrap_or_else(PoisonError::into_inner);
-        let pool = device.pool.upgrade().map(|pool| pool.usage()).unwrap_or_default();
+        let pool = device.pool.as_ref().and_then(Weak::upgrade).map(|pool| pool.usage()).unwrap_or_default();
         let queue_depths = device.queues.iter().filter_map(Weak::upgrade).map(|queue| queue.count().into()).collect();
         drop(device);
         self.metrics.snapshot(Gauges {
@@ -42,9 +43,8 @@ impl Monitor {
     }
 
     /// Measures another device from now on.
-    pub(super) fn watch(&self, queues: impl Iterator<Item = Arc<InFlight>>, pool: &Arc<Pool>) {
-        let view =
-            DeviceView { queues: queues.map(|queue| Arc::downgrade(&queue)).collect(), pool: Arc::downgrade(pool) };
+    pub(super) fn watch(&self, queues: impl Iterator<Item = Arc<InFlight>>, pool: Weak<dyn Busy>) {
+        let view = DeviceView { queues: queues.map(|queue| Arc::downgrade(&queue)).collect(), pool: Some(pool) };
         *self.device.lock().unwrap_or_else(PoisonError::into_inner) = view;
     }
 
@@ -60,14 +60,22 @@ impl Monitor {
         // A request too short for a header counts among the operations that are none.
         let number = done.opcode.unwrap_or(u32::MAX);
         self.metrics.operation(number, chain.taken_at.elapsed(), done.result);
-        let (counter, count) = match Opcode::from_u32(number) {
-            Some(Opcode::Read) => (Counter::ReadBytes, done.data_len_bytes),
-            Some(Opcode::Write) => (Counter::WrittenBytes, done.data_len_bytes),
-            Some(Opcode::CopyFileRange | Opcode::CopyFileRange64) => (Counter::CopiedBytes, done.data_len_bytes),
-            Some(Opcode::Interrupt) => (Counter::Interrupts, 1),
-            Some(Opcode::Init) => (Counter::Sessions, u64::from(done.result.is_ok())),
-            _ => return,
-        };
-        self.metrics.add(counter, count);
+        let Some(opcode) = Opcode::from_u32(number) else { return };
+        let row = opcode.row();
+        if done.data_len_bytes > 0 {
+            let is_copy = row.changes.iter().any(|change| change.what == Changed::ArgumentData);
+            let counter = match row.rest {
+                RestKind::FileData => Counter::WrittenBytes,
+                RestKind::None if is_copy => Counter::CopiedBytes,
+                RestKind::None | RestKind::Extensions | RestKind::Bytes | RestKind::List { .. } => Counter::ReadBytes,
+            };
+            self.metrics.add(counter, done.data_len_bytes);
+        }
+        if row.account == Account::Interrupts {
+            self.metrics.add(Counter::Interrupts, 1);
+        }
+        if opcode == Opcode::Init {
+            self.metrics.add(Counter::Sessions, u64::from(done.result.is_ok()));
+        }
     }
 }

@@ -1,21 +1,21 @@
 //! The words that options take as values.
 
 use clap::ValueEnum;
-use std::str::FromStr;
+use std::{num::IntErrorKind, str::FromStr};
 use tracing::level_filters::LevelFilter;
 use transom_host::window::{DaxPolicy, FrontEnd, RANGE_LEN};
 
 /// What the guest may keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum CachePolicy {
-    /// Nothing is kept; each access asks the host
+    /// Nothing is cached; each access asks the host
     #[value(alias = "none")]
     Never,
-    /// Names and attributes are kept, data is not
+    /// Names and attributes are cached, data is not
     Metadata,
-    /// Everything is kept for a second; data is dropped when a file is opened and has changed
+    /// Names and attributes are cached for a second; cached data is dropped if the file has changed when it is opened
     Auto,
-    /// Everything is kept until the guest needs the memory; right only if nobody else changes the share
+    /// Everything is cached until the guest needs the memory; correct only if nobody else changes the share
     Always,
 }
 
@@ -24,9 +24,9 @@ pub enum CachePolicy {
 pub enum Negotiation {
     /// Not offered
     Never,
-    /// Used if the guest knows it
+    /// Used if the guest supports it
     Auto,
-    /// Demanded; a guest that does not know it cannot mount the share
+    /// Required; a guest that does not support it cannot mount the share
     Always,
 }
 
@@ -46,9 +46,9 @@ pub enum SandboxMode {
 pub enum SeccompMode {
     /// No filter
     None,
-    /// The daemon dies
+    /// The daemon is killed
     Kill,
-    /// The kernel logs it and lets it pass
+    /// The kernel logs and allows it
     Log,
     /// The daemon gets SIGSYS
     Trap,
@@ -59,10 +59,10 @@ pub enum SeccompMode {
 pub enum FileHandles {
     /// Always a descriptor
     Never,
-    /// A handle where the host file system has them and the daemon may open them, else a descriptor
+    /// A handle if the host's file system supports them and the daemon may open them, otherwise a descriptor
     #[value(alias = "fallback")]
     Prefer,
-    /// Always a handle; what has none cannot be used
+    /// Always a handle; files without handles cannot be used
     Mandatory,
 }
 
@@ -87,15 +87,15 @@ pub enum MigrationOnError {
 /// The least severe level that is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum LogLevel {
-    /// What failed
+    /// Failures
     Error,
-    /// What may fail later
+    /// Conditions that may cause failures later
     Warn,
-    /// What happens to the share as a whole
+    /// Events of the share as a whole
     Info,
-    /// What happens to each connection and queue
+    /// Events of each connection and queue
     Debug,
-    /// What happens to each request
+    /// Events of each request
     Trace,
     /// Nothing
     Off,
@@ -162,17 +162,17 @@ pub(crate) fn tag(text: &str) -> Result<String, String> {
 /// The front end's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum FrontEndName {
-    /// Any; what one of them cannot bear is not asked for
+    /// Any: only what all of them support is used
     Auto,
-    /// QEMU's generic device, vhost-user-test-device-pci, of 11.1 and later
+    /// QEMU's generic device, vhost-user-test-device-pci, 11.1 and later
     Qemu,
     /// crosvm
     Crosvm,
     /// Alioth
     Alioth,
-    /// One that does what the vhost-user specification says
+    /// A front end that follows the vhost-user specification
     Generic,
-    /// transom mount --passthrough, which hands the files to the kernel
+    /// transom mount --passthrough, which passes the files to the kernel
     Passthrough,
     /// QEMU, taken at its word: for a test that shows that it must not be
     #[value(hide = true)]
@@ -221,17 +221,65 @@ pub(crate) fn dax_policy(text: &str) -> Result<DaxPolicy, String> {
     }
 }
 
-/// Reads a number of bytes, with K, M, G or T behind it for powers of 1024.
+/// Parses a number of bytes, with an optional unit: K, M, G and T are powers of 1024.
+// Not `parse-size`: 1.1 reads 184467440737095516155 as 0. Not `bytesize`: its K is 1000, and it saturates on overflow.
 fn bytes(text: &str) -> Result<u64, String> {
-    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
-    let number: u64 = digits.parse().map_err(|_| format!("'{text}' is no size; 4096, 64K, 256M and 1G are"))?;
-    let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
+    let number = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+    let shift = match text[number.len()..].to_ascii_uppercase().as_str() {
         "" | "B" => 0,
         "K" | "KB" | "KIB" => 10,
         "M" | "MB" | "MIB" => 20,
         "G" | "GB" | "GIB" => 30,
         "T" | "TB" | "TIB" => 40,
-        unit => return Err(format!("'{unit}' is no unit; K, M, G and T are")),
+        unit => return Err(format!("unknown unit '{unit}'; units are K, M, G and T")),
     };
-    number.checked_mul(1 << shift).ok_or_else(|| format!("'{text}' is more than 64 bits hold"))
+    let too_large = || format!("'{text}' exceeds 64 bits");
+    let number: u64 = match number.parse() {
+        Ok(number) => number,
+        Err(error) if *error.kind() == IntErrorKind::PosOverflow => return Err(too_large()),
+        Err(_) => return Err(format!("'{text}' is not a size; valid sizes are 4096, 64K, 256M and 1G, for example")),
+    };
+    number.checked_mul(1 << shift).ok_or_else(too_large)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_binary_units_of_any_case() {
+        for (text, size) in [
+            ("0", 0),
+            ("4096", 4096),
+            ("4096b", 4096),
+            ("64K", 64 << 10),
+            ("64kb", 64 << 10),
+            ("64KiB", 64 << 10),
+            ("256M", 256 << 20),
+            ("1G", 1 << 30),
+            ("1gib", 1 << 30),
+            ("2T", 2 << 40),
+            ("16777215T", 16_777_215 << 40),
+            ("18446744073709551615", u64::MAX),
+        ] {
+            assert_eq!(bytes(text), Ok(size), "{text}");
+        }
+    }
+
+    #[test]
+    fn nonsense_is_not_a_size() {
+        for text in ["", "K", "-1", "1.5G", "0x10", "\u{663}M", "1G1G"] {
+            assert!(bytes(text).unwrap_err().contains("is not a size"), "{text}");
+        }
+        for text in ["x", "12X", "12KX"] {
+            assert!(bytes(text).unwrap_err().contains("unknown unit"), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_size_fits_64_bits() {
+        for text in ["16777216T", "18446744073709551616", "184467440737095516155", "99999999999999999999K"] {
+            assert!(bytes(text).unwrap_err().contains("exceeds 64 bits"), "{text}");
+        }
+    }
 }

@@ -26,7 +26,8 @@ use transom_frontend::{
     message::HANG_AFTER,
     queue::Queue,
 };
-use transom_host::{metrics::Gauges, server::Server};
+use transom_host::server::Server;
+use transom_metrics::Gauges;
 
 /// The names of the daemon's threads.
 const DAEMON_THREADS: [&str; 5] = ["daemon", "vhost-user", "vring_worker", "pool", "lock-waiter"];

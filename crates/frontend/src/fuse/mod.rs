@@ -1,10 +1,9 @@
 //! A FUSE client: one method for each operation, over anything that carries a request and its reply.
 //!
 //! [`Session`] checks what every reply has to be; the operations are in [`names`], [`files`], [`directories`], [`mappings`] and
-//! [`attributes`]. [`Exchange`] is implemented by a virtqueue and, with [`Direct`], by a server in the same process.
+//! [`attributes`]. [`Exchange`] is implemented by a virtqueue.
 
 mod attributes;
-mod direct;
 mod directories;
 mod files;
 mod mappings;
@@ -21,7 +20,6 @@ use transom_wire::{
 };
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
-pub use direct::Direct;
 pub use directories::Entry;
 
 use super::queue::{Completion, Queue};

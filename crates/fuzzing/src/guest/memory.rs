@@ -1,13 +1,10 @@
-//! The memory that a device reaches, and a lock that panics where it would wait.
+//! The memory that a device reaches.
 
-#![expect(unsafe_code, reason = "memory shared with a device is raw, and a raw lock is promised to exclude")]
+#![expect(unsafe_code, reason = "memory shared with a device is raw")]
 
 use std::{
     ptr::NonNull,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+    sync::{Arc, atomic::AtomicU64},
 };
 
 use transom_guest::dma::{Bounce, Direction, DmaCounts, DmaError, DmaMemory, DmaOps, Mapped, WhenFull};
@@ -113,27 +110,5 @@ impl DmaOps for Paged {
 
     fn counts(&self) -> DmaCounts {
         self.0.counts()
-    }
-}
-
-/// A lock for one thread: taken twice, it panics instead of waiting for ever.
-pub(super) struct OneThread(AtomicBool);
-
-// SAFETY: `try_lock` gives the lock to whoever turns the flag from false to true, and to nobody until `unlock` turns it back;
-// `lock` returns only after that.
-unsafe impl lock_api::RawMutex for OneThread {
-    const INIT: Self = Self(AtomicBool::new(false));
-    type GuardMarker = lock_api::GuardSend;
-
-    fn lock(&self) {
-        assert!(self.try_lock(), "the only thread waits for a lock that it holds");
-    }
-
-    fn try_lock(&self) -> bool {
-        !self.0.swap(true, Ordering::Acquire)
-    }
-
-    unsafe fn unlock(&self) {
-        self.0.store(false, Ordering::Release);
     }
 }

@@ -4,6 +4,7 @@
 //! whatever would wait for another thread, or locks twice, panics, and where the input ends the device is gone.
 
 pub mod device;
+mod lock;
 mod memory;
 mod platform;
 pub mod replies;

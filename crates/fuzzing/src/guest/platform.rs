@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use transom_guest::platform::{self, Platform};
 
-use super::memory::OneThread;
+use super::lock::OneThread;
 
 /// What one look at the clock takes.
 const LOOK_NS: u64 = 1000;

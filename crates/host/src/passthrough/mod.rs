@@ -18,7 +18,6 @@ mod dax;
 mod descriptors;
 mod dir_batch;
 mod dir_stream;
-mod filesystem;
 mod gate;
 mod gauges;
 mod handles;
@@ -60,7 +59,7 @@ use read_ahead::ReadAhead;
 
 /// A directory of the host, or one file, as a [`FileSystem`](crate::server::FileSystem).
 ///
-/// The umask of the process should be 0: see [`clear_umask`](crate::credentials::clear_umask).
+/// The umask of the process should be 0: the guest's kernel has already applied the umask of its process to the mode.
 #[derive(Debug)]
 pub struct Passthrough {
     config: Config,

@@ -1,33 +1,54 @@
 //! A request, copied out of the driver's buffers once and parsed from the copy.
 
 use transom_wire::{
-    Name, NameError, NodeId, Opcode,
+    Name, NameError, NodeId, Row,
     extension::Extensions,
     header::InHeader,
     limits::{DATA_LEN_MAX, MESSAGE_LEN_MAX},
-    ops::write::WriteIn,
+    operation::RestKind,
 };
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use super::{
     context::{Context, Patience},
-    slices::{self, GuestSlice},
+    slices::{self, GuestSlice, GuestSlices},
 };
 use crate::Errno;
 
-/// Memory that a worker keeps from request to request.
-#[derive(Default)]
+/// Bytes of messages that each thread keeps: enough for two names, a symbolic link's target or a BATCH_FORGET of 500
+/// inodes. A SETXATTR may have sixteen times as much, which is freed once it is served.
+const MESSAGE_KEPT: usize = 8192;
+
+/// Memory that a thread keeps from request to request.
 pub struct Scratch {
     message: Vec<u8>,
 }
 
+impl Scratch {
+    /// Frees what a long message has left behind.
+    pub(super) fn trim(&mut self) {
+        if self.message.capacity() > MESSAGE_KEPT {
+            *self = Self::default();
+        }
+    }
+}
+
+impl Default for Scratch {
+    fn default() -> Self {
+        Self { message: Vec::with_capacity(MESSAGE_KEPT) }
+    }
+}
+
 /// A request without its header: arguments to take one after the other.
-pub(super) struct Request<'a> {
+pub struct Request<'a> {
     pub(super) context: Context<'a>,
     pub(super) nodeid: NodeId,
-    /// The data of a WRITE, still in the driver's buffers.
-    pub(super) data: Vec<GuestSlice<'a>>,
     rest: &'a [u8],
+    /// All that the driver sent.
+    readable: &'a [GuestSlice<'a>],
+    /// Where the data of a WRITE lies in `readable`.
+    data_offset: usize,
+    data_len: usize,
 }
 
 /// The header, or `None` where there is not enough for one.
@@ -38,13 +59,13 @@ pub(super) fn read_header(readable: &[GuestSlice<'_>]) -> Option<InHeader> {
 }
 
 impl<'a> Request<'a> {
-    /// Copies what follows the header, all but the data of a WRITE.
+    /// Copies what follows the header, all but file data.
     ///
     /// Errors: EINVAL where the header's length is not that of the buffers, E2BIG beyond [`MESSAGE_LEN_MAX`].
     pub(super) fn read(
         header: &InHeader,
-        opcode: Opcode,
-        readable: &[GuestSlice<'a>],
+        row: &Row,
+        readable: &'a [GuestSlice<'a>],
         scratch: &'a mut Scratch,
         patience: Patience,
     ) -> Result<Self, Errno> {
@@ -54,20 +75,14 @@ impl<'a> Request<'a> {
             return Err(Errno::INVAL);
         }
         let body_len = len - header_len;
-        let is_write = opcode == Opcode::Write;
-        let copied_len = if is_write { body_len.min(size_of::<WriteIn>()) } else { body_len };
+        let has_data = row.rest == RestKind::FileData;
+        let copied_len = if has_data { body_len.min(row.args_len) } else { body_len };
         if copied_len > MESSAGE_LEN_MAX {
             return Err(Errno::TOOBIG);
         }
         scratch.message.resize(copied_len, 0);
         let copied = slices::copy_out(readable, header_len, &mut scratch.message);
         debug_assert_eq!(copied, copied_len, "the total length was checked above");
-        let data = match is_write {
-            true => {
-                slices::range(readable, header_len + copied_len, (body_len - copied_len).min(DATA_LEN_MAX as usize))
-            }
-            false => Vec::new(),
-        };
         let context = Context {
             unique: header.unique.into(),
             uid: header.uid.get(),
@@ -76,7 +91,14 @@ impl<'a> Request<'a> {
             patience,
             extensions: Extensions::default(),
         };
-        Ok(Self { context, nodeid: header.nodeid.into(), data, rest: &scratch.message })
+        Ok(Self {
+            context,
+            nodeid: header.nodeid.into(),
+            rest: &scratch.message,
+            readable,
+            data_offset: header_len + copied_len,
+            data_len: (body_len - copied_len).min(DATA_LEN_MAX as usize),
+        })
     }
 
     /// The next structure. Errors: EINVAL where the message ends before it does.
@@ -84,6 +106,13 @@ impl<'a> Request<'a> {
         let (value, rest) = T::read_from_prefix(self.rest).map_err(|_| Errno::INVAL)?;
         self.rest = rest;
         Ok(value)
+    }
+
+    /// The next `len` bytes. Errors: EINVAL where the message ends before.
+    pub(super) fn bytes(&mut self, len: usize) -> Result<&'a [u8], Errno> {
+        let (bytes, rest) = self.rest.split_at_checked(len).ok_or(Errno::INVAL)?;
+        self.rest = rest;
+        Ok(bytes)
     }
 
     /// The next NUL-terminated string, without its NUL. Errors: EINVAL where no NUL follows.
@@ -102,6 +131,17 @@ impl<'a> Request<'a> {
         })
     }
 
+    /// Appends to `slices` the first `len` bytes of a WRITE's data, which are still in the driver's buffers.
+    ///
+    /// Errors: EINVAL where the request has fewer.
+    pub(super) fn data_slices(&self, len: usize, slices: &mut GuestSlices<'a>) -> Result<(), Errno> {
+        if len > self.data_len {
+            return Err(Errno::INVAL);
+        }
+        slices::range(self.readable, self.data_offset, len, slices);
+        Ok(())
+    }
+
     /// All that is left.
     pub(super) fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.rest)
@@ -111,5 +151,19 @@ impl<'a> Request<'a> {
     pub(super) fn extensions(&mut self) -> Result<(), Errno> {
         self.context.extensions = Extensions::parse(self.rest()).map_err(|_| Errno::INVAL)?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_message_keeps_no_memory_once_it_is_served() {
+        let mut scratch = Scratch::default();
+        let kept = scratch.message.capacity();
+        scratch.message.resize(MESSAGE_LEN_MAX, 0);
+        scratch.trim();
+        assert_eq!(scratch.message.capacity(), kept);
     }
 }

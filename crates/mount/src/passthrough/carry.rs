@@ -10,6 +10,7 @@ use transom_wire::{
     NodeId, Opcode,
     attr::EntryOut,
     header::{InHeader, OutHeader},
+    operation::{Account, Made},
     ops::{
         open::{OpenFlags, OpenOut},
         release::ReleaseIn,
@@ -76,14 +77,25 @@ impl Passthrough {
             return Kind::Carried;
         }
         let mode = OpenMode(u32::from_le_bytes([args[0], args[1], args[2], args[3]]));
-        match Opcode::from_u32(header.opcode.get()) {
-            Some(Opcode::Open) => Kind::Open(header.nodeid.into(), mode),
-            Some(Opcode::Create | Opcode::Tmpfile) => Kind::Create(mode),
-            Some(Opcode::Getattr | Opcode::Setattr) => Kind::Attr(header.nodeid.into()),
-            Some(Opcode::Statx) => Kind::Statx(header.nodeid.into()),
-            Some(Opcode::Lookup | Opcode::Mknod | Opcode::Link) => Kind::Entry,
-            Some(Opcode::Readdirplus) => Kind::Entries,
-            _ => Kind::Carried,
+        let Some(opcode) = Opcode::from_u32(header.opcode.get()) else { return Kind::Carried };
+        match opcode.row().account {
+            // A directory is none of the files that are passed through.
+            Account::Opens if opcode == Opcode::Opendir => Kind::Carried,
+            Account::Opens => Kind::Open(header.nodeid.into(), mode),
+            Account::MakesAndOpens | Account::OpensNameless => Kind::Create(mode),
+            Account::LooksUp | Account::Makes(Made::ByMode(_) | Made::SameAs(_)) => Kind::Entry,
+            Account::Makes(Made::Directory | Made::Symlink) => Kind::Carried,
+            Account::Lists => Kind::Entries,
+            Account::None if opcode == Opcode::Statx => Kind::Statx(header.nodeid.into()),
+            Account::None if opcode.row().reply_attr_at.is_some() => Kind::Attr(header.nodeid.into()),
+            Account::None
+            | Account::Removes
+            | Account::Renames
+            | Account::Closes
+            | Account::Flushes
+            | Account::Locks
+            | Account::Forgets
+            | Account::Interrupts => Kind::Carried,
         }
     }
 

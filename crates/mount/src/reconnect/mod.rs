@@ -16,7 +16,6 @@ mod limit;
 mod numbers_test;
 mod promise;
 mod reachable;
-mod repeat;
 mod reply;
 mod request;
 mod restore;

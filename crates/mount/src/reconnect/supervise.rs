@@ -9,7 +9,7 @@ use rustix::{
 use transom_guest::transport::TransportError;
 use transom_wire::Opcode;
 
-use super::{Reconnect, limit::Limit, repeat::is_repeatable, request::Request, waiting::Waiting};
+use super::{Reconnect, limit::Limit, request::Request, waiting::Waiting};
 use crate::{
     End, MountError, Options, Parts,
     backlog::{Backlog, Parked},
@@ -90,7 +90,7 @@ impl Supervisor {
         let Some(request) = Request::new(&parked.message) else { return };
         let (kernel, unique) = (&self.kernels[parked.lane], parked.header.unique.get());
         // Nobody waits any more where an answer fails.
-        let _ = match (is_repeatable(&request), was_interrupted) {
+        let _ = match (request.is_repeatable(), was_interrupted) {
             _ if request.opcode == Some(Opcode::Flush) => kernel.done(unique),
             (true, false) => return self.backlog.put(parked),
             // The interrupt went with the daemon, and does not come again.

@@ -1,7 +1,7 @@
 //! What the kernel asks while there is no daemon.
 //!
-//! Requests are put aside for the next one; whoever is interrupted meanwhile gets EINTR, and what is forgotten is forgotten here.
-//! The end of the mount is seen here too.
+//! Requests are put aside for the next one; whoever is interrupted meanwhile gets EINTR, and what is forgotten is
+//! forgotten here. The end of the mount is seen here too.
 
 use std::{os::fd::BorrowedFd, sync::Arc};
 
@@ -9,7 +9,7 @@ use rustix::{
     event::{PollFd, PollFlags, poll},
     io::Errno,
 };
-use transom_wire::{Opcode, ops::interrupt::InterruptIn};
+use transom_wire::{operation::Account, ops::interrupt::InterruptIn};
 use zerocopy::FromBytes as _;
 
 use super::{Reconnect, request::Request};
@@ -75,31 +75,42 @@ impl Waiting<'_> {
 
     fn put_aside(&self, lane: usize, message: &[u8]) {
         let Some(request) = Request::new(message) else { return };
-        match request.opcode {
-            Some(Opcode::Forget | Opcode::BatchForget) => {
+        match request.account() {
+            Account::Forgets => {
                 let mut tables = self.reconnect.tables.lock();
                 let forgotten = tables.forgotten(message);
                 tables.owed.extend(forgotten);
             }
-            Some(Opcode::Interrupt) => {
+            Account::Interrupts => {
                 let about = InterruptIn::read_from_prefix(request.args).map(|(about, _)| about.unique.get());
                 if let Some(parked) = about.ok().and_then(|unique| self.backlog.take_named(unique)) {
                     // Nobody waits any more where this fails.
                     let _ = self.kernels[parked.lane].fail(parked.header.unique.get(), Errno::INTR);
                 }
             }
-            // Nothing of it is left to be flushed: what was written is in the host's hands, and the locks are gone. A process that
-            // starts the next daemon may close files of this mount on the way, and must not wait for that daemon.
-            Some(Opcode::Flush) => {
+            // Nothing of it is left to be flushed: what was written is in the host's hands, and the locks are gone. A
+            // process that starts the next daemon may close files of this mount on the way, and must not wait for that
+            // daemon.
+            Account::Flushes => {
                 // Nobody waits any more where this fails.
                 let _ = self.kernels[lane].done(request.header.unique.get());
             }
             // No program waits for these, so nothing bounds how many come. What no daemon has open is closed.
-            Some(Opcode::Release | Opcode::Releasedir) if self.reconnect.close_lost(request.handle()) => {
+            Account::Closes if self.reconnect.close_lost(request.handle()) => {
                 // Nobody waits any more where this fails.
                 let _ = self.kernels[lane].done(request.header.unique.get());
             }
-            _ => self.backlog.put(Parked { lane, header: request.header, message: message.to_vec() }),
+            Account::None
+            | Account::LooksUp
+            | Account::Makes(_)
+            | Account::Opens
+            | Account::MakesAndOpens
+            | Account::OpensNameless
+            | Account::Lists
+            | Account::Removes
+            | Account::Renames
+            | Account::Closes
+            | Account::Locks => self.backlog.put(Parked { lane, header: request.header, message: message.to_vec() }),
         }
     }
 }

@@ -1,69 +1,11 @@
 //! A copy, and a store that changes nothing, which stop where memory is not accessible.
-//!
-//! Each faults at one known instruction, so that the signal handler recognises it by its address and continues after
-//! it: with the number of bytes left in the copy's counter register, or with the result that was set before the store.
 
-#![expect(unsafe_code, reason = "the copy is in assembly, because its address must be known")]
+#![expect(unsafe_code, reason = "the memory is reached by address")]
 
-use std::sync::OnceLock;
-
-use super::signals;
-
-#[cfg(not(target_arch = "x86_64"))]
-compile_error!("the copy that survives faults is only implemented for x86_64");
-
-// fn(to: rdi, from: rsi, len_bytes: rdx) -> bytes that were not copied: rax. `rep movsb` moves whole cache lines on
-// CPUs with ERMS, and is exact at a fault: rcx holds the number of bytes left. The ABI guarantees that the direction
-// flag is clear.
-std::arch::global_asm!(
-    ".pushsection .text.transom_fault_copy,\"ax\",@progbits",
-    ".hidden transom_fault_copy",
-    ".hidden transom_fault_copy_moves",
-    ".hidden transom_fault_copy_lands",
-    ".global transom_fault_copy",
-    ".global transom_fault_copy_moves",
-    ".global transom_fault_copy_lands",
-    ".type transom_fault_copy,@function",
-    "transom_fault_copy:",
-    "mov rcx, rdx",
-    "transom_fault_copy_moves:",
-    "rep movsb",
-    "transom_fault_copy_lands:",
-    "mov rax, rcx",
-    "ret",
-    ".size transom_fault_copy, . - transom_fault_copy",
-    ".popsection",
-);
-
-// fn(at: rdi) -> 0 if the store succeeded, else 1: eax.
-std::arch::global_asm!(
-    ".pushsection .text.transom_fault_touch,\"ax\",@progbits",
-    ".hidden transom_fault_touch",
-    ".hidden transom_fault_touch_stores",
-    ".hidden transom_fault_touch_lands",
-    ".global transom_fault_touch",
-    ".global transom_fault_touch_stores",
-    ".global transom_fault_touch_lands",
-    ".type transom_fault_touch,@function",
-    "transom_fault_touch:",
-    "mov eax, 1",
-    "transom_fault_touch_stores:",
-    "lock or byte ptr [rdi], 0",
-    "mov eax, 0",
-    "transom_fault_touch_lands:",
-    "ret",
-    ".size transom_fault_touch, . - transom_fault_touch",
-    ".popsection",
-);
-
-unsafe extern "sysv64" {
-    fn transom_fault_copy(to: *mut u8, from: *const u8, len_bytes: usize) -> usize;
-    fn transom_fault_copy_moves();
-    fn transom_fault_copy_lands();
-    fn transom_fault_touch(at: *mut u8) -> u32;
-    fn transom_fault_touch_stores();
-    fn transom_fault_touch_lands();
-}
+use super::{
+    instructions::{transom_fault_copy, transom_fault_touch},
+    signals,
+};
 
 /// Copies `len_bytes`, and returns the number of bytes copied, which is smaller if memory on either side is not
 /// accessible.
@@ -92,21 +34,6 @@ pub unsafe fn touch(at: *mut u8) -> bool {
     signals::install();
     // SAFETY: the byte keeps its value; if it is not accessible, the installed handler ends the call.
     unsafe { transom_fault_touch(at) == 0 }
-}
-
-/// Returns the instruction at which to continue after a fault at `at`, if `at` is one of ours.
-pub(super) fn landing(at: usize) -> Option<usize> {
-    static PLACES: OnceLock<[(usize, usize); 2]> = OnceLock::new();
-    let place = |of: unsafe extern "sysv64" fn()| of as *const () as usize;
-    let places = || {
-        [
-            (place(transom_fault_copy_moves), place(transom_fault_copy_lands)),
-            (place(transom_fault_touch_stores), place(transom_fault_touch_lands)),
-        ]
-    };
-    // Initialised by `signals::install`, so that a signal handler never waits for another thread's initialisation.
-    let places = PLACES.get_or_init(places);
-    places.iter().find(|place| place.0 == at).map(|place| place.1)
 }
 
 #[cfg(test)]

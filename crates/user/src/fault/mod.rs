@@ -4,6 +4,7 @@
 //! the handlers that make this possible, and that let others serve faults in mapped files.
 
 pub mod copy;
+mod instructions;
 mod signals;
 
 pub use signals::{Fault, Served, serve_with};

@@ -139,7 +139,12 @@ impl Mapping {
         self.state.protection
     }
 
-    /// Makes the stores to `range`, in bytes of the mapping, durable, including the metadata needed to read them back.
+    /// Who sees what is stored in it.
+    pub(super) fn sharing(&self) -> Sharing {
+        self.state.sharing
+    }
+
+    /// Makes what was stored to `range`, in bytes of the mapping, durable, and what is needed to find it.
     ///
     /// # Errors
     ///
@@ -154,21 +159,6 @@ impl Mapping {
         // The host's kernel knows which pages are dirty, and writes them.
         self.state.mapped.write_back(pages, |_| Ok(()))?;
         self.state.open.fsync(&Caller::default(), true)
-    }
-
-    /// Makes the stores to `range`, in bytes of the mapping, durable without a request.
-    ///
-    /// # Errors
-    ///
-    /// Returns EINVAL if the range lies outside the mapping, and EOPNOTSUPP if the mapping is not
-    /// [`Sharing::SharedSync`].
-    pub fn flush(&self, range: Range<usize>) -> Result<(), Errno> {
-        self.check(&range)?;
-        if self.state.sharing != Sharing::SharedSync {
-            return Err(Errno::OPNOTSUPP);
-        }
-        super::access::flush(self, range);
-        Ok(())
     }
 
     /// Returns EINVAL if the range lies outside the mapping.

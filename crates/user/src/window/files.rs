@@ -3,6 +3,8 @@
 //! For callers that want the daemon's files themselves: [`Files::take`] removes the descriptor of a range. There is at
 //! most one for each range. Lock: `files`, held briefly.
 
+use transom_wire::window::RANGE_LEN;
+
 use std::{
     collections::BTreeMap,
     io,
@@ -11,8 +13,6 @@ use std::{
 
 use parking_lot::Mutex;
 
-/// Length of one range, the unit in which the daemon maps, in bytes.
-pub const RANGE_LEN: u64 = super::ALIGNMENT;
 /// Maximum number of ranges used, which bounds the descriptors that a daemon can make this process keep.
 const RANGES_MAX: u64 = 64;
 

@@ -16,14 +16,16 @@ mod serve;
 
 use std::{io, os::fd::BorrowedFd, sync::Arc};
 
+pub use transom_wire::window::RANGE_LEN;
+
 pub use area::Area;
-pub use files::{Files, RANGE_LEN};
+pub use files::Files;
 pub(crate) use serve::Served;
 
 /// Maximum length of a window in bytes, which bounds the addresses that a daemon can make this process reserve.
 pub(crate) const LEN_MAX: u64 = 1 << 40;
 /// Length of a range and alignment of the window: 2 MiB, so that a huge page of a file is a huge page of the window.
-pub(crate) const ALIGNMENT: u64 = 2 << 20;
+pub(crate) const ALIGNMENT: u64 = RANGE_LEN;
 
 /// What the daemon's files are used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,15 +8,14 @@ use transom_wire::ops::{
     lk::{FileLock, LK_FLOCK, LkIn},
 };
 
+use transom_wire::linux::{F_RDLCK, F_UNLCK, F_WRLCK};
+
 use super::{
     errno::{Result, from_guest},
     file::OpenFile,
     process::Process,
 };
 
-const F_RDLCK: u32 = 0;
-const F_WRLCK: u32 = 1;
-const F_UNLCK: u32 = 2;
 const END: u64 = i64::MAX as u64;
 
 impl Process<'_> {

@@ -4,12 +4,15 @@
 //! value. Lists apply after all other options, whatever the order on the command line, each entry over the one
 //! before it.
 
-use crate::options::{CachePolicy, Cli, LogLevel, Negotiation, SandboxMode};
+use super::{
+    cli::Cli,
+    values::{CachePolicy, LogLevel, Negotiation, SandboxMode},
+};
 use std::fmt;
 
 /// What is wrong with an entry.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum LegacyError {
+pub(super) enum LegacyError {
     /// A known key with a value that it does not take.
     Value { key: String, value: String },
     /// No such entry.
@@ -26,7 +29,7 @@ impl fmt::Display for LegacyError {
 }
 
 /// Applies one list to the flags.
-pub(crate) fn apply(list: &str, cli: &mut Cli) -> Result<(), LegacyError> {
+pub(super) fn apply(list: &str, cli: &mut Cli) -> Result<(), LegacyError> {
     for entry in list.split(',') {
         match entry.split('=').collect::<Vec<_>>()[..] {
             [key, value] => pair(key, value, cli)?,

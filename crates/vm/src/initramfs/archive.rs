@@ -1,28 +1,16 @@
-//! The writer of the newc cpio archives that Linux unpacks as its first file system.
+//! The writer of the newc cpio archive that Linux unpacks as its first file system.
 //!
-//! Entries are owned by root and dated 1970. Format: the kernel's `Documentation/driver-api/early-userspace/
-//! buffer-format.rst`.
+//! Entries belong to root and are dated 1970. The folders above an entry are added as needed.
 
 use std::{collections::HashSet, io};
 
-const MODE_DIRECTORY: u32 = 0o040_000;
-const MODE_FILE: u32 = 0o100_000;
-const MODE_LINK: u32 = 0o120_000;
-const MODE_CHARACTER_DEVICE: u32 = 0o020_000;
+use cpio::newc::{Builder, ModeFileType, trailer};
 
-/// Writes entries one after the other; the folders above each are made as needed.
+/// An archive to which entries are appended.
 pub(super) struct Archive<W> {
     out: W,
     folders: HashSet<String>,
     next_inode: u32,
-}
-
-/// The fields of a header that differ from entry to entry.
-struct Entry<'a> {
-    path: &'a str,
-    mode: u32,
-    device: (u32, u32),
-    data: &'a [u8],
 }
 
 impl<W: io::Write> Archive<W> {
@@ -36,67 +24,48 @@ impl<W: io::Write> Archive<W> {
         if path.is_empty() || self.folders.contains(path) {
             return Ok(());
         }
-        if let Some((above, _)) = path.rsplit_once('/') {
-            self.folder(above)?;
-        }
         self.folders.insert(path.to_owned());
-        self.entry(&Entry { path, mode: MODE_DIRECTORY | 0o755, device: (0, 0), data: &[] })
+        self.entry(Builder::new(path).mode(0o755).set_mode_file_type(ModeFileType::Directory), path, &[])
     }
 
     /// Adds a file with these permissions.
     pub(super) fn file(&mut self, path: &str, permissions: u32, data: &[u8]) -> io::Result<()> {
-        self.below_folder(&Entry { path, mode: MODE_FILE | permissions, device: (0, 0), data })
+        let path = path.trim_matches('/');
+        self.entry(Builder::new(path).mode(permissions).set_mode_file_type(ModeFileType::Regular), path, data)
     }
 
     /// Adds a symbolic link.
     pub(super) fn link(&mut self, path: &str, target: &str) -> io::Result<()> {
-        self.below_folder(&Entry { path, mode: MODE_LINK | 0o777, device: (0, 0), data: target.as_bytes() })
+        let path = path.trim_matches('/');
+        let link = Builder::new(path).mode(0o777).set_mode_file_type(ModeFileType::Symlink);
+        self.entry(link, path, target.as_bytes())
     }
 
     /// Adds a character device.
     pub(super) fn device(&mut self, path: &str, major: u32, minor: u32) -> io::Result<()> {
-        self.below_folder(&Entry { path, mode: MODE_CHARACTER_DEVICE | 0o600, device: (major, minor), data: &[] })
+        let path = path.trim_matches('/');
+        let device = Builder::new(path).mode(0o600).set_mode_file_type(ModeFileType::Char);
+        self.entry(device.rdev_major(major).rdev_minor(minor), path, &[])
     }
 
-    /// Ends the archive.
-    pub(super) fn finish(mut self) -> io::Result<W> {
-        self.entry(&Entry { path: "TRAILER!!!", mode: 0, device: (0, 0), data: &[] })?;
-        self.out.flush()?;
-        Ok(self.out)
+    /// Ends the archive and returns the writer.
+    pub(super) fn finish(self) -> io::Result<W> {
+        let mut out = trailer(self.out)?;
+        out.flush()?;
+        Ok(out)
     }
 
-    fn below_folder(&mut self, entry: &Entry<'_>) -> io::Result<()> {
-        if let Some((above, _)) = entry.path.trim_matches('/').rsplit_once('/') {
+    fn entry(&mut self, header: Builder, path: &str, data: &[u8]) -> io::Result<()> {
+        if let Some((above, _)) = path.rsplit_once('/') {
             self.folder(above)?;
         }
-        self.entry(entry)
-    }
-
-    fn entry(&mut self, entry: &Entry<'_>) -> io::Result<()> {
-        let path = entry.path.trim_matches('/');
-        let size = u32::try_from(entry.data.len())
-            .map_err(|_| io::Error::other(format!("{path}: {} bytes do not fit an entry", entry.data.len())))?;
-        let (major, minor) = entry.device;
-        let name_size = path.len() as u32 + 1;
-        // inode, mode, uid, gid, links, mtime, size, device of the file system (2), device (2), name size, checksum
-        let fields = [self.next_inode, entry.mode, 0, 0, 1, 0, size, 0, 0, major, minor, name_size, 0];
+        let len = u32::try_from(data.len())
+            .map_err(|_| io::Error::other(format!("{path}: {} bytes do not fit into an entry", data.len())))?;
+        let mut entry = header.ino(self.next_inode).write(&mut self.out, len);
         self.next_inode += 1;
-
-        let mut header = String::with_capacity(110 + path.len() + 4);
-        header.push_str("070701");
-        for field in fields {
-            header.push_str(&format!("{field:08x}"));
-        }
-        header.push_str(path);
-        header.push('\0');
-        self.padded(header.as_bytes())?;
-        self.padded(entry.data)
-    }
-
-    /// Writes `bytes`, which start at a multiple of four, and fills up to the next one.
-    fn padded(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.out.write_all(bytes)?;
-        self.out.write_all(&[0; 3][..bytes.len().next_multiple_of(4) - bytes.len()])
+        io::Write::write_all(&mut entry, data)?;
+        entry.finish()?;
+        Ok(())
     }
 }
 
