@@ -1,4 +1,4 @@
-//! What is done with a share. The host prepares `input` and `many`, and looks at `output` afterwards.
+//! The scenario that the kernel runs on a share. The host prepares `input` and `many`, and checks `output` afterwards.
 
 use alloc::{format, string::String, vec, vec::Vec};
 
@@ -9,44 +9,44 @@ use transom_guest::{
 
 use super::{platform::Bare, serial::say};
 
-/// Bytes that are read or written at once: more than one request carries.
+/// Bytes read at once: more than one request can carry.
 const PIECE_LEN: usize = 3 << 20;
 
 /// The step that failed, and why.
 #[derive(Debug)]
-pub(super) struct Fault(String);
+pub(super) struct StepError(String);
 
-impl core::fmt::Display for Fault {
+impl core::fmt::Display for StepError {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl core::error::Error for Fault {}
+impl core::error::Error for StepError {}
 
-/// Does something; gives what it has seen.
+/// A step, which returns what it has seen.
 type Step = fn(&Fs<Bare>) -> Result<String, Errno>;
 
-/// Does all of it; says each step that went well.
-pub(super) fn visit(fs: &Fs<Bare>) -> Result<(), Fault> {
+/// Runs all steps, and reports each that succeeded.
+pub(super) fn run(fs: &Fs<Bare>) -> Result<(), StepError> {
     let steps: [(&str, Step); 5] = [
-        ("turn a file round", turn_round),
+        ("reverse a file", reverse),
         ("list a directory", list),
-        ("make, rename and remove", change_names),
+        ("create, rename and remove", change_names),
         ("holes and sizes", holes),
         ("errors", errors),
     ];
     for (name, step) in steps {
         match step(fs) {
             Ok(seen) => say!("ok: {name}: {seen}"),
-            Err(error) => return Err(Fault(format!("{name}: {error}"))),
+            Err(error) => return Err(StepError(format!("{name}: {error}"))),
         }
     }
     Ok(())
 }
 
-/// Writes the bytes of `input` to `output`, the last one first.
-fn turn_round(fs: &Fs<Bare>) -> Result<String, Errno> {
+/// Writes the bytes of `input` to `output` in reverse order.
+fn reverse(fs: &Fs<Bare>) -> Result<String, Errno> {
     let input = fs.open_read("input")?;
     let mut bytes = Vec::new();
     loop {
@@ -120,10 +120,10 @@ fn errors(fs: &Fs<Bare>) -> Result<String, Errno> {
     for (error, wanted) in seen {
         expect(error == Some(wanted))?;
     }
-    Ok(format!("{} as they should be", seen.len()))
+    Ok(format!("{} as expected", seen.len()))
 }
 
-/// Errors: EIO where something is not as it should be.
+/// Returns EIO unless `is_so`.
 fn expect(is_so: bool) -> Result<(), Errno> {
     if is_so { Ok(()) } else { Err(Errno::IO) }
 }

@@ -1,8 +1,8 @@
-//! The connection to the back end, and the thread that watches it.
+//! The connection to the back end, and the thread that monitors it.
 //!
-//! The back end says nothing of its own accord on this socket, so the thread sleeps until the other side hangs up, or until an
-//! answer has taken too long: then it hangs up itself, for whoever reads from the socket cannot be told otherwise. Either
-//! way every waiter of every queue wakes and finds [`Line::is_gone`].
+//! The back end sends nothing unsolicited on this socket. The thread sleeps until the other side hangs up or an answer
+//! is late; in the latter case it shuts the socket down, which is the only way to interrupt a blocked reader. Either
+//! way, the waiters of every queue wake up and find [`Connection::is_gone`] set.
 
 use std::{
     io,
@@ -25,82 +25,83 @@ use crate::{
     window::Window,
 };
 
-/// How long an answer may take. Back ends answer within milliseconds, but for the one that waits for requests in flight.
+/// How long an answer may take. Back ends answer within milliseconds, except when they stop a queue with requests in
+/// flight.
 pub(super) const ANSWER_MAX: Duration = Duration::from_secs(10);
-/// The deadline where there is none.
+/// Stands for no deadline.
 const NEVER: u64 = u64::MAX;
 
-/// The connection, for those that use it.
+/// The connection, for its users.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct Connection {
     stream: UnixStream,
     is_gone: AtomicBool,
-    /// An answer took too long, and that is why.
+    /// Whether it ended because an answer was late.
     was_late: AtomicBool,
-    /// When the answer that somebody waits for is late, on the monotonic clock.
+    /// Deadline of the pending answer, on the monotonic clock.
     deadline_ns: AtomicU64,
-    /// Makes the watching thread look again.
-    look: Wake,
+    /// Makes the monitoring thread check the deadline again.
+    wake: Wake,
     is_over: AtomicBool,
-    /// What the queues' waiters wait on.
+    /// Events of the queues' waiters.
     waits: Mutex<Vec<Arc<Wake>>>,
-    /// What is mapped by way of the connection.
+    /// The window that the connection maps.
     window: OnceLock<Window>,
 }
 
-/// The connection, for the one that owns it: it is closed with this.
+/// The connection, for its owner. Dropping this closes it.
 #[derive(Debug)]
-pub(super) struct Watched {
-    line: Arc<Line>,
+pub(super) struct OwnedConnection {
+    connection: Arc<Connection>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Watched {
-    /// Watches `stream`.
+impl OwnedConnection {
+    /// Starts to monitor `stream`.
     pub(super) fn new(stream: UnixStream) -> io::Result<Self> {
-        let line = Arc::new(Line {
+        let connection = Arc::new(Connection {
             stream,
             is_gone: AtomicBool::new(false),
             was_late: AtomicBool::new(false),
             deadline_ns: AtomicU64::new(NEVER),
-            look: Wake::new()?,
+            wake: Wake::new()?,
             is_over: AtomicBool::new(false),
             waits: Mutex::default(),
             window: OnceLock::new(),
         });
-        let watching = Arc::clone(&line);
-        let thread = std::thread::Builder::new().name("transom-line".into()).spawn(move || watching.watch())?;
-        Ok(Self { line, thread: Some(thread) })
+        let watching = Arc::clone(&connection);
+        let thread = std::thread::Builder::new().name("transom-connection".into()).spawn(move || watching.watch())?;
+        Ok(Self { connection, thread: Some(thread) })
     }
 }
 
-impl std::ops::Deref for Watched {
-    type Target = Line;
+impl std::ops::Deref for OwnedConnection {
+    type Target = Connection;
 
-    fn deref(&self) -> &Line {
-        &self.line
+    fn deref(&self) -> &Connection {
+        &self.connection
     }
 }
 
-impl Drop for Watched {
+impl Drop for OwnedConnection {
     fn drop(&mut self) {
-        self.line.hang_up();
-        self.line.is_over.store(true, Ordering::Release);
-        self.line.look.wake();
+        self.connection.hang_up();
+        self.connection.is_over.store(true, Ordering::Release);
+        self.connection.wake.wake();
         if let Some(thread) = self.thread.take() {
-            // It has no reason to panic, and there is nobody left to tell.
+            // A panic of the thread was already reported, and there is no one left to inform.
             let _ = thread.join();
         }
     }
 }
 
-impl Line {
-    /// Whether the other side has hung up, or we have.
+impl Connection {
+    /// Returns whether either side has hung up.
     pub(super) fn is_gone(&self) -> bool {
         self.is_gone.load(Ordering::Acquire)
     }
 
-    /// Whether we hung up because an answer took too long.
+    /// Returns whether we hung up because an answer was late.
     pub(super) fn was_late(&self) -> bool {
         self.was_late.load(Ordering::Acquire)
     }
@@ -113,16 +114,16 @@ impl Line {
         }
     }
 
-    /// Closes `window` when the connection ends; there is one at most.
+    /// Closes `window` when the connection ends. There is at most one.
     pub(super) fn add_window(&self, window: &Window) {
-        // It is the only one.
+        // Cannot fail, because it is the only one.
         let _ = self.window.set(window.clone());
         if self.is_gone() {
             window.close();
         }
     }
 
-    /// Runs `ask`, which waits for an answer, and hangs up when that takes more than [`ANSWER_MAX`].
+    /// Runs `ask`, which waits for an answer, and hangs up if that takes longer than [`ANSWER_MAX`].
     pub(super) fn in_time<T>(&self, ask: impl FnOnce() -> T) -> T {
         self.set_deadline(now_ns() + ANSWER_MAX.as_nanos() as u64);
         let answer = ask();
@@ -130,16 +131,16 @@ impl Line {
         answer
     }
 
-    /// The thread needs no call when a deadline moves away: it looks when the old one passes.
+    /// Sets an earlier deadline. A later one needs no wake: the thread checks again when the old one passes.
     fn set_deadline(&self, deadline_ns: u64) {
         self.deadline_ns.store(deadline_ns, Ordering::Release);
-        self.look.wake();
+        self.wake.wake();
     }
 
     /// Ends the connection for both sides.
     pub(super) fn hang_up(&self) {
         self.is_gone.store(true, Ordering::Release);
-        // It fails where the other side was faster.
+        // Fails if the other side has already closed it.
         let _ = self.stream.shutdown(Shutdown::Both);
         if let Some(window) = self.window.get() {
             window.close();
@@ -151,8 +152,8 @@ impl Line {
         while !self.is_over.load(Ordering::Acquire) {
             let deadline_ns = self.deadline_ns.load(Ordering::Acquire);
             let timeout = (deadline_ns != NEVER).then(|| timespec(until(deadline_ns)));
-            // Whatever there is to read is for those who asked; POLLHUP and POLLERR come unasked.
-            let mut fds = [PollFd::new(&self.stream, PollFlags::RDHUP), PollFd::new(&self.look, PollFlags::IN)];
+            // Answers are read by the callers that wait for them; POLLHUP and POLLERR are always reported.
+            let mut fds = [PollFd::new(&self.stream, PollFlags::RDHUP), PollFd::new(&self.wake, PollFlags::IN)];
             if poll(&mut fds, timeout.as_ref()).is_err() {
                 continue;
             }
@@ -160,7 +161,7 @@ impl Line {
                 return self.hang_up();
             }
             if !fds[1].revents().is_empty() {
-                self.look.wait(None);
+                self.wake.wait(None);
             }
             if self.deadline_ns.load(Ordering::Acquire) <= now_ns() {
                 self.was_late.store(true, Ordering::Release);
@@ -179,48 +180,48 @@ mod tests {
     #[test]
     fn a_peer_that_hangs_up_wakes_every_waiter() {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        let line = Watched::new(ours).unwrap();
+        let connection = OwnedConnection::new(ours).unwrap();
         let waits = [(); 3].map(|()| Arc::new(Wake::new().unwrap()));
-        waits.iter().for_each(|wait| line.add_wait(Arc::clone(wait)));
+        waits.iter().for_each(|wait| connection.add_wait(Arc::clone(wait)));
         drop(theirs);
         waits.iter().for_each(|wait| wait.wait(None));
-        assert!(line.is_gone());
+        assert!(connection.is_gone());
     }
 
     #[test]
     fn a_waiter_that_comes_after_the_end_is_woken_too() {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        let line = Watched::new(ours).unwrap();
+        let connection = OwnedConnection::new(ours).unwrap();
         drop(theirs);
         let first = Arc::new(Wake::new().unwrap());
-        line.add_wait(Arc::clone(&first));
+        connection.add_wait(Arc::clone(&first));
         first.wait(None);
         let late = Arc::new(Wake::new().unwrap());
-        line.add_wait(Arc::clone(&late));
+        connection.add_wait(Arc::clone(&late));
         late.wait(None);
     }
 
     #[test]
     fn an_answer_that_does_not_come_ends_the_connection() {
         let (ours, _theirs) = UnixStream::pair().unwrap();
-        let line = Watched::new(ours.try_clone().unwrap()).unwrap();
-        line.set_deadline(now_ns());
+        let connection = OwnedConnection::new(ours.try_clone().unwrap()).unwrap();
+        connection.set_deadline(now_ns());
         assert_eq!((&ours).read(&mut [0; 1]).unwrap(), 0);
-        assert!(line.is_gone());
+        assert!(connection.is_gone());
     }
 
     #[test]
     fn an_answer_in_time_leaves_the_connection_alone() {
         let (ours, _theirs) = UnixStream::pair().unwrap();
-        let line = Watched::new(ours).unwrap();
-        assert_eq!(line.in_time(|| 7), 7);
-        assert!(!line.is_gone());
+        let connection = OwnedConnection::new(ours).unwrap();
+        assert_eq!(connection.in_time(|| 7), 7);
+        assert!(!connection.is_gone());
     }
 
     #[test]
     fn the_other_side_sees_the_end_when_the_owner_drops_it() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
-        drop(Watched::new(ours).unwrap());
+        drop(OwnedConnection::new(ours).unwrap());
         assert_eq!(theirs.read(&mut [0; 1]).unwrap(), 0);
     }
 }
