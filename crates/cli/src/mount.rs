@@ -19,7 +19,7 @@ use signal_hook::{
     iterator::Signals,
     low_level::signal_name,
 };
-use transom_mount::{End, Mount, PassthroughCounts, Stopper};
+use transom_mount::{Mount, MountEnd, PassthroughCounts, Stopper};
 
 use command_line::Request;
 pub(crate) use command_line::{MountArgs, run_if_mount_helper};
@@ -73,7 +73,7 @@ fn serve(request: &Request, tell: impl FnOnce(&Mount)) -> Result<()> {
         tell_counts(&mount);
     }
     match end {
-        End::Unmounted | End::Stopped => {
+        MountEnd::Unmounted | MountEnd::Stopped => {
             eprintln!("transom: {}", after_a_good_end(mount.path(), end, signal));
             Ok(())
         }
@@ -105,7 +105,7 @@ fn stop_by_signals(stopper: &Stopper, signals: &mut Signals) -> Option<i32> {
 }
 
 /// Why a mount that nobody needs any more has ended.
-fn after_a_good_end(path: &Path, end: End, signal: Option<i32>) -> String {
+fn after_a_good_end(path: &Path, end: MountEnd, signal: Option<i32>) -> String {
     let signal = signal.map(|signal| format!(" after {}", signal_name(signal).unwrap_or("a signal")));
     format!("the mount at {} has ended: {end}{}", path.display(), signal.unwrap_or_default())
 }

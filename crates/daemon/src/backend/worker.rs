@@ -22,7 +22,7 @@ use super::{
     chain::Chain,
     in_flight::{InFlight, OfferedTwice, REQUESTS_MAX, Ticket},
     monitor::Monitor,
-    poll::Poller,
+    poll::RingPoller,
     pool::{Pool, Refused},
     vring::Vring,
 };
@@ -48,7 +48,7 @@ const LONG_BYTES: usize = 64 << 10;
 
 /// What only the worker's own thread touches.
 pub(super) struct WorkerState {
-    poller: Poller,
+    poller: RingPoller,
     scratch: Scratch,
     /// The first chain that is back on the ring since the driver was told; in flight until it is told again. None while
     /// the worker watches or sleeps.
@@ -56,7 +56,7 @@ pub(super) struct WorkerState {
 }
 
 impl WorkerState {
-    pub(super) fn new(poller: Poller) -> Self {
+    pub(super) fn new(poller: RingPoller) -> Self {
         Self { poller, scratch: Scratch::default(), untold: None }
     }
 
@@ -87,7 +87,7 @@ enum Next {
 impl<F: FileSystem + 'static> Queue<F> {
     /// Serves what is on the ring, watches it for a while, and returns when the next request will kick.
     pub(super) fn run(self: &Arc<Self>, vring: &Vring, state: &mut WorkerState) {
-        state.poller.woken();
+        state.poller.record_sleep();
         loop {
             // Failing to suppress kicks costs kicks and nothing else.
             let _ = vring.disable_notification();
@@ -98,11 +98,11 @@ impl<F: FileSystem + 'static> Queue<F> {
                 }
                 match next {
                     Next::Chain(chain) => {
-                        state.poller.took(chain.taken_at);
+                        state.poller.record_request(chain.taken_at);
                         self.serve(vring, chain, state);
                     }
                     Next::Stopped => return,
-                    Next::Empty if state.poller.watch(|| self.has_next(vring)) => {}
+                    Next::Empty if state.poller.poll_until(|| self.has_next(vring)) => {}
                     Next::Empty => break,
                 }
             }

@@ -84,7 +84,7 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
 
     /// Looks for a short time; tells whether it is over.
     fn poll(&self, seat: Seat, is_over: &mut dyn FnMut() -> bool) -> bool {
-        let Some(budget_ns) = self.pace.begin() else { return false };
+        let Some(budget_ns) = self.poller.begin() else { return false };
         let begin_ns = self.platform.now_ns();
         let end_ns = begin_ns.saturating_add(budget_ns);
         let mut yield_ns = begin_ns.saturating_add(YIELD_EACH_NS);
@@ -110,7 +110,7 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
             }
             false
         };
-        self.pace.end(is_over.then(|| self.platform.now_ns().saturating_sub(begin_ns)));
+        self.poller.end(is_over.then(|| self.platform.now_ns().saturating_sub(begin_ns)));
         is_over
     }
 
