@@ -1,4 +1,4 @@
 //! `scripts/fuzz guest_device`: a device that does anything, under the guest library's driver.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| transom_testkit::fuzzing::guest::device::run(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| transom_fuzzing::guest::device::run(bytes));

@@ -13,7 +13,7 @@ use std::{
 use comfy_table::{CellAlignment, Table, presets::ASCII_MARKDOWN};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::{Deserialize, Serialize};
-use transom_testkit::frontend::{FrontEnd, Options, fuse::Session};
+use transom_frontend::{FrontEnd, Options, fuse::Session};
 use transom_vm::CacheMode;
 use transom_wire::{
     Opcode,

@@ -16,6 +16,7 @@ use clap::{Args, ValueEnum};
 use transom_vm::{
     Accelerator, Error, GuestSpec, Input, Kernel, Output, Qemu, Result, Root, Share, ShareArg, Stdio, Vmm,
     packages::{Cache, OnStderr},
+    size,
     tools::Tools,
     uml::Uml,
 };
@@ -278,22 +279,16 @@ fn default_cpus() -> u32 {
     u32::try_from(cpus).unwrap_or(1).min(4)
 }
 
-/// `512`, `512M` or `2G`, in MiB.
+/// Parses `512`, `512M` or `2G` to a number of MiB.
 fn parse_memory_mib(words: &str) -> std::result::Result<u32, String> {
-    let digits = words.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
-    let number: u64 = digits.parse().map_err(|_| format!("{words:?} is no size; 512M and 2G are"))?;
-    let mib = match words[digits.len()..].to_ascii_uppercase().as_str() {
-        "" | "M" | "MB" | "MIB" => Some(number),
-        "K" | "KB" | "KIB" => Some(number / 1024),
-        "G" | "GB" | "GIB" => number.checked_mul(1 << 10),
-        "T" | "TB" | "TIB" => number.checked_mul(1 << 20),
-        unit => return Err(format!("{unit:?} is no unit; K, M, G and T are")),
-    };
     const LEAST_MIB: u64 = 64;
-    match mib.and_then(|mib| u32::try_from(mib).ok()) {
-        Some(mib) if u64::from(mib) >= LEAST_MIB => Ok(mib),
-        Some(mib) => Err(format!("{mib} MiB are too little; a guest needs {LEAST_MIB}")),
-        None => Err(format!("{words} is more than any machine has")),
+    const MIB: u64 = 1 << 20;
+    let has_unit = words.ends_with(|last: char| last.is_ascii_alphabetic());
+    let mib = size::parse(&if has_unit { words.to_owned() } else { format!("{words}M") })? / MIB;
+    match u32::try_from(mib) {
+        Ok(_) if mib < LEAST_MIB => Err(format!("{mib} MiB is too little; a guest needs {LEAST_MIB} MiB")),
+        Ok(mib) => Ok(mib),
+        Err(_) => Err(format!("{words} is more than any machine has")),
     }
 }
 

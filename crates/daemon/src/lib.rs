@@ -7,7 +7,6 @@
 
 pub mod backend;
 pub mod capabilities;
-mod legacy;
 pub mod listen;
 pub mod log;
 pub mod options;

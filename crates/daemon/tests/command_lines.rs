@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use launch::{Bench, has_user_namespaces, is_root, skipped};
 use transom_daemon::capabilities::CAPABILITIES;
 use transom_daemon::options::{self, CachePolicy, FileHandles, Invocation, Negotiation, Options, SandboxMode};
-use transom_testkit::frontend::{self, FrontEnd};
+use transom_frontend::{self as frontend, FrontEnd};
 use transom_vm::{packages::Cache, peer};
 
 /// Who may run a line.

@@ -5,10 +5,10 @@
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
-pub mod acl;
-pub mod credentials;
+mod acl;
+mod credentials;
 pub mod idmap;
-pub mod locks;
+mod locks;
 pub mod metrics;
 pub mod passthrough;
 pub mod server;

@@ -1,7 +1,7 @@
 //! Requests that came when every slot of their worker was taken, copied into private memory, oldest first.
 //!
-//! Their number and size are bounded; beyond that a worker without a free slot stops reading. Lock: `requests`, held for a
-//! moment; an empty backlog, the usual case, is seen without it.
+//! Their number and size are bounded; beyond that a worker without a free slot stops reading. Lock: `requests`, held
+//! for a moment; an empty backlog, the usual case, is seen without it.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -1,8 +1,8 @@
 //! [`Connection`]: what the workers of one connection to a daemon share, and how it ends for all of them.
 //!
-//! With the connection the mount ends, unless it [reconnects](super::reconnect). The first thread that finds a reason to end
-//! records it. The descriptors of `/dev/fuse` are then released, so that the kernel fails all requests with ENOTCONN if nobody
-//! else has them, and all threads wake up. Lock: `end`, held for a moment with nothing under it.
+//! With the connection the mount ends, unless it [reconnects](super::reconnect). The first thread that finds a reason
+//! to end records it. The descriptors of `/dev/fuse` are then released, so that the kernel fails all requests with
+//! ENOTCONN if nobody else has them, and all threads wake up. Lock: `end`, held for a moment with nothing under it.
 
 use std::{
     io,
@@ -18,7 +18,7 @@ use rustix::{
 use transom_user::transport::VhostUser;
 
 use super::{
-    MountEnd, backlog::Backlog, fuse_device::FuseDevices, hiprio::HiprioQueue, passthrough::Passthrough,
+    MountEnd, backlog::Backlog, fuse_devices::FuseDevices, hiprio::HiprioQueue, passthrough::Passthrough,
     reconnect::Reconnect,
 };
 

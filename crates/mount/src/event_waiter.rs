@@ -36,8 +36,8 @@ impl EventWaiter {
         Ok(Self { epoll, device: Arc::clone(device), is_device_registered: false })
     }
 
-    /// Blocks until the daemon signals the queue, until a request is waiting if `for_requests`, or until `deadline_ns` of the
-    /// monotonic clock. May return early.
+    /// Blocks until the daemon signals the queue, until a request is waiting if `for_requests`, or until `deadline_ns`
+    /// of the monotonic clock. May return early.
     ///
     /// # Errors
     /// The connection has ended, or a system call failed.

@@ -1,18 +1,15 @@
 //! `/dev/fuse`: reads requests into shared memory, and writes replies from there.
 //!
-//! Only the kernel copies the bytes in shared memory. The header of a reply, which must not change after it was checked, comes
-//! from private memory.
-//! Source: linux/fs/fuse/dev.c, include/uapi/linux/fuse.h.
+//! Only the kernel copies the bytes in shared memory. The header of a reply, which must not change after it was
+//! checked, comes from private memory. Source: linux/fs/fuse/dev.c, include/uapi/linux/fuse.h.
 
 #![expect(unsafe_code, reason = "system calls on memory that a daemon shares take pointers; ioctl(2) takes anything")]
 
 use std::{
     io,
     os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd},
-    sync::Arc,
 };
 
-use parking_lot::Mutex;
 use rustix::{
     fs::{Mode, OFlags},
     io::Errno,
@@ -31,34 +28,12 @@ const CLONE: libc::Ioctl = 0x8004_e500_u32 as libc::Ioctl;
 #[derive(Debug)]
 pub(super) struct FuseDevice(OwnedFd);
 
-/// The descriptors of the workers of one connection, by worker; none after its end. Lock: held for a moment with nothing
-/// under it.
-#[derive(Debug, Default)]
-pub(super) struct FuseDevices(Mutex<Vec<Arc<FuseDevice>>>);
-
 /// A range of shared memory. Peers may change the bytes at any time.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SharedBuffer<'m> {
     pub(super) memory: &'m DmaMemory,
     pub(super) offset: usize,
     pub(super) len_bytes: usize,
-}
-
-impl FuseDevices {
-    /// Sets the descriptors, before the workers run.
-    pub(super) fn set(&self, devices: Vec<Arc<FuseDevice>>) {
-        *self.0.lock() = devices;
-    }
-
-    /// Returns the descriptor of `worker`, until [`Self::clear`].
-    pub(super) fn get(&self, worker: usize) -> Option<Arc<FuseDevice>> {
-        self.0.lock().get(worker).cloned()
-    }
-
-    /// Releases all descriptors.
-    pub(super) fn clear(&self) {
-        self.0.lock().clear();
-    }
 }
 
 impl FuseDevice {
@@ -74,7 +49,8 @@ impl FuseDevice {
         Ok(Self(fd))
     }
 
-    /// Opens another descriptor of the same mount. A reply must go through the descriptor that its request was read from.
+    /// Opens another descriptor of the same mount. A reply must go through the descriptor that its request was read
+    /// from.
     pub(super) fn another(&self) -> io::Result<Self> {
         let another = Self::open()?;
         let source = self.0.as_raw_fd().cast_unsigned();
@@ -88,8 +64,8 @@ impl FuseDevice {
     /// The file stays open in the kernel until [`Self::unregister`].
     ///
     /// # Errors
-    /// EPERM without CAP_SYS_ADMIN in the initial user namespace or without passthrough in INIT, ELOOP for a file on a stacked
-    /// file system, EINVAL if it is not a regular file.
+    /// EPERM without CAP_SYS_ADMIN in the initial user namespace or without passthrough in INIT, ELOOP for a file on a
+    /// stacked file system, EINVAL if it is not a regular file.
     pub(super) fn register(&self, file: BorrowedFd<'_>) -> Result<i32, Errno> {
         let map = BackingMap { fd: file.as_raw_fd(), flags: 0, padding: 0 };
         // SAFETY: the request reads one `BackingMap` through the pointer, which `map` is, and keeps no pointer.
@@ -112,11 +88,12 @@ impl FuseDevice {
     /// Reads one request into `buffer`, and returns its length in bytes.
     ///
     /// # Errors
-    /// EAGAIN if none is waiting, ENOENT if the request was interrupted, ENODEV once the mount is unmounted, ECONNABORTED once
-    /// the connection is aborted.
+    /// EAGAIN if none is waiting, ENOENT if the request was interrupted, ENODEV once the mount is unmounted,
+    /// ECONNABORTED once the connection is aborted.
     pub(super) fn read(&self, buffer: SharedBuffer<'_>) -> Result<usize, Errno> {
         let iov = buffer.iovec();
-        // SAFETY: the kernel writes within `iov`, which is shared memory that no Rust reference points into: see `iovec`.
+        // SAFETY: the kernel writes within `iov`, which is shared memory that no Rust reference points into: see
+        // `iovec`.
         retry_aborted(|| result(unsafe { libc::readv(self.0.as_raw_fd(), &raw const iov, 1) }))
     }
 
@@ -131,8 +108,8 @@ impl FuseDevice {
     /// Replies to a request with `header` and `body`.
     ///
     /// # Errors
-    /// ENOENT if nobody waits for the reply, ENODEV once the mount is unmounted, EINVAL if the kernel rejects it; the request
-    /// then still waits.
+    /// ENOENT if nobody waits for the reply, ENODEV once the mount is unmounted, EINVAL if the kernel rejects it; the
+    /// request then still waits.
     pub(super) fn reply(&self, header: &OutHeader, body: SharedBuffer<'_>) -> Result<(), Errno> {
         let bytes = header.as_bytes();
         let header = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
@@ -170,7 +147,8 @@ impl FuseDevice {
     }
 }
 
-/// Reads again after ECONNABORTED, which may only mean that the mount was unmounted during the read. The second read tells.
+/// Reads again after ECONNABORTED, which may only mean that the mount was unmounted during the read. The second read
+/// tells.
 fn retry_aborted(mut read: impl FnMut() -> Result<usize, Errno>) -> Result<usize, Errno> {
     match read() {
         Err(Errno::CONNABORTED) => read(),

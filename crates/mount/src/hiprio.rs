@@ -1,8 +1,8 @@
 //! The high-priority queue: FORGET, BATCH_FORGET and INTERRUPT of all workers. They have no replies.
 //!
-//! It is independent of the request queues: an INTERRUPT gets through even if every slot of those is taken by a blocked lock.
-//! Locks: `inner`, held to add and to pop, never while waiting; `turn`, under which `inner` is taken, by threads that wait for
-//! room.
+//! It is independent of the request queues: an INTERRUPT gets through even if every slot of those is taken by a blocked
+//! lock. Locks: `inner`, held to add and to pop, never while waiting; `turn`, under which `inner` is taken, by threads
+//! that wait for room.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
 
@@ -137,8 +137,8 @@ fn wait(device: &VhostUser, stop: BorrowedFd<'_>) -> Result<(), MountEnd> {
         return Err(MountEnd::Stopped);
     }
     if !fds[0].revents().is_empty() {
-        // Another thread may have read it already. Only the flag of the open file, which the daemon shares, keeps this from
-        // blocking, so it is set here.
+        // Another thread may have read it already. Only the flag of the open file, which the daemon shares, keeps this
+        // from blocking, so it is set here.
         let _ = rustix::io::ioctl_fionbio(call, true);
         let _ = rustix::io::read(call.as_fd(), &mut [0; 8]);
     }

@@ -1,21 +1,21 @@
 //! Filters INIT: which features kernel and daemon may agree on.
 //!
-//! The daemon is offered what the kernel offers, without the features that need a kernel inside a virtual machine. The kernel
-//! gets what the daemon accepted, without features that were not offered, and with the limits of the slots.
+//! The daemon is offered what the kernel offers, without the features that need a kernel inside a virtual machine. The
+//! kernel gets what the daemon accepted, without features that were not offered, and with the limits of the slots.
 
 use transom_wire::ops::init::{INIT_IN_COMPAT_LEN, InitFlags, InitIn, InitOut};
 use zerocopy::IntoBytes as _;
 
 use super::slots::DATA_LEN_MAX;
 
-/// Features that are not offered to the daemon. This kernel has no DAX window (MAP_ALIGNMENT, HAS_INODE_DAX), and the daemon
-/// has no descriptor of `/dev/fuse` (OVER_IO_URING, PASSTHROUGH).
+/// Features that are not offered to the daemon. This kernel has no DAX window (MAP_ALIGNMENT, HAS_INODE_DAX), and the
+/// daemon has no descriptor of `/dev/fuse` (OVER_IO_URING, PASSTHROUGH).
 const NOT_FORWARDED: InitFlags = InitFlags::MAP_ALIGNMENT
     .union(InitFlags::HAS_INODE_DAX)
     .union(InitFlags::OVER_IO_URING)
     .union(InitFlags::PASSTHROUGH);
-/// Features that tell a daemon that it may be asked to map files. Only the mount and the daemon use them; the kernel does not
-/// learn of them.
+/// Features that tell a daemon that it may be asked to map files. Only the mount and the daemon use them; the kernel
+/// does not learn of them.
 const MAPS: InitFlags = InitFlags::MAP_ALIGNMENT.union(InitFlags::HAS_INODE_DAX);
 /// log2 of the coarsest alignment of mappings that works: ranges of the window have 2 MiB.
 const ALIGNMENT_LOG2_MAX: u16 = 21;
@@ -34,10 +34,11 @@ pub(super) fn offered(body: &[u8]) -> InitFlags {
     InitFlags::from_bits_retain(offered)
 }
 
-/// Removes from `body`, the arguments of INIT, the features that cannot be used. Returns those that are offered to the daemon.
+/// Removes from `body`, the arguments of INIT, the features that cannot be used. Returns those that are offered to the
+/// daemon.
 ///
-/// With `passthrough`, the daemon is asked to map files, and the writeback cache is not offered: the kernel does not support it
-/// together with passthrough.
+/// With `passthrough`, the daemon is asked to map files, and the writeback cache is not offered: the kernel does not
+/// support it together with passthrough.
 pub(super) fn filter_request(body: &mut [u8], passthrough: bool) -> InitFlags {
     let mut args = args_of(body);
     let mut flags = offered(body) - NOT_FORWARDED;
@@ -68,7 +69,8 @@ pub(super) fn accepted(out: &InitOut) -> InitFlags {
     InitFlags::from_bits_retain(accepted)
 }
 
-/// Returns the daemon's reply as the kernel gets it, and whether files are passed through. `None` if the reply is too short.
+/// Returns the daemon's reply as the kernel gets it, and whether files are passed through. `None` if the reply is too
+/// short.
 pub(super) fn filter_reply(
     body: &[u8],
     offered: InitFlags,

@@ -1,8 +1,9 @@
 //! Mounts a share on this machine: the kernel's FUSE client is the guest of a virtio-fs daemon.
 //!
-//! Messages go from `/dev/fuse` over virtqueues to the daemon and back. Each thread is a [`worker`] with its own descriptor of
-//! `/dev/fuse`, request queue, and [`slots`] in memory shared with the daemon. FORGET and INTERRUPT of all threads go through
-//! the high-priority queue ([`hiprio`]). [`startup`] puts a mount together, [`connection`] is how it ends.
+//! Messages go from `/dev/fuse` over virtqueues to the daemon and back. Each thread is a [`worker`] with its own
+//! descriptor of `/dev/fuse`, request queue, and [`slots`] in memory shared with the daemon. FORGET and INTERRUPT of
+//! all threads go through the high-priority queue ([`hiprio`]). [`startup`] puts a mount together, [`connection`] is
+//! how it ends.
 //!
 //! ```no_run
 //! use transom_mount::{Mount, Options};
@@ -24,6 +25,7 @@ mod error;
 mod event_waiter;
 mod forgets;
 mod fuse_device;
+mod fuse_devices;
 mod hiprio;
 mod init;
 mod lone_caller;
@@ -81,17 +83,17 @@ pub struct Mount {
 #[derive(Clone)]
 pub struct Stopper {
     state: Arc<MountState>,
-    /// `None` once it is unmounted or left mounted. Locked while it is unmounted, which needs the mount's threads: they never
-    /// take this lock.
+    /// `None` once it is unmounted or left mounted. Locked while it is unmounted, which needs the mount's threads: they
+    /// never take this lock.
     mount_point: Arc<Mutex<Option<MountPoint>>>,
 }
 
 impl Mount {
     /// Mounts the share of `source` at `mountpoint`, and returns once it can be used.
     ///
-    /// Of the builder, the share, the daemon and the number of queues are used; the mount has its own memory. Root mounts with
-    /// mount(2), everybody else with `fusermount3`. Blocks while daemon and kernel negotiate, with a bound. With
-    /// [`Options::reconnect`], relative paths are resolved now.
+    /// Of the builder, the share, the daemon and the number of queues are used; the mount has its own memory. Root
+    /// mounts with mount(2), everybody else with `fusermount3`. Blocks while daemon and kernel negotiate, with a bound.
+    /// With [`Options::reconnect`], relative paths are resolved now.
     ///
     /// # Errors
     /// As [`MountError`] says. Nothing stays mounted.
@@ -167,8 +169,8 @@ impl Mount {
         if end != MountEnd::Unmounted {
             return end;
         }
-        // Waits for a concurrent unmount of this process. `umount -f` ends the connection as an unmount does, even if it then
-        // fails to unmount.
+        // Waits for a concurrent unmount of this process. `umount -f` ends the connection as an unmount does, even if
+        // it then fails to unmount.
         let mut mount_point = self.stopper.mount_point.lock();
         if mount_point.as_ref().is_some_and(MountPoint::is_mounted) {
             return MountEnd::Aborted;
@@ -237,14 +239,15 @@ impl Drop for Mount {
         if self.state().cause() != Some(MountEnd::Unmounted)
             && let Err(error) = self.stopper.detach()
         {
-            tracing::warn!(path = ?self.path, %error, "cannot unmount: the share stays mounted and is not served any more");
+            tracing::warn!(path = ?self.path, %error, "cannot unmount: the share stays mounted and answers ENOTCONN");
         }
         self.stopper.abort();
         self.wait();
     }
 }
 
-/// Checks that a directory is mounted on a directory and a file on a file. A path that cannot be examined is not an error here.
+/// Checks that a directory is mounted on a directory and a file on a file. A path that cannot be examined is not an
+/// error here.
 fn check_kinds(source: &Builder, mountpoint: &Path) -> Result<(), MountError> {
     let Some(shared) = source.source_path().filter(|_| source.starts_daemon()) else { return Ok(()) };
     let (Ok(shared_stat), Ok(mountpoint_stat)) = (fs::metadata(shared), fs::metadata(mountpoint)) else {

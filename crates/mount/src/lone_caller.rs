@@ -1,9 +1,9 @@
 //! [`LoneCaller`]: which system calls a worker leaves out while a single caller makes one request after the other.
 //!
-//! A system call costs up to a microsecond on processors with mitigations, and most of those around a request of a lone caller
-//! look for something that cannot be there yet. So the worker polls the ring in memory for the reply instead of asking the
-//! kernel for a second request, and lets the caller run before it asks for the next one. Every now and then it asks anyway:
-//! there may be another caller by now.
+//! A system call costs up to a microsecond on processors with mitigations, and most of those around a request of a lone
+//! caller look for something that cannot be there yet. So the worker polls the ring in memory for the reply instead of
+//! asking the kernel for a second request, and lets the caller run before it asks for the next one. Every now and then
+//! it asks anyway: there may be another caller by now.
 
 use std::hint;
 

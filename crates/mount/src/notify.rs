@@ -1,8 +1,8 @@
 //! Notifications to the kernel that something it has cached is no longer valid.
 //!
-//! virtio-fs on Linux has no such messages, and no daemon sends any here. A program that learns of a change in another way, for
-//! example from a version table, tells the kernel through a [`Notifier`].
-//! Source: linux/fs/fuse/dev.c, `fuse_notify`; include/uapi/linux/fuse.h.
+//! virtio-fs on Linux has no such messages, and no daemon sends any here. A program that learns of a change in another
+//! way, for example from a version table, tells the kernel through a [`Notifier`]. Source: linux/fs/fuse/dev.c,
+//! `fuse_notify`; include/uapi/linux/fuse.h.
 
 use std::{io, sync::Weak};
 
@@ -48,11 +48,12 @@ const _: () = assert!(size_of::<InvalEntryOut>() == 16);
 
 /// Invalidates what the kernel of a mount has cached.
 ///
-/// The calls may block while the kernel writes dirty pages of the inode back, which needs replies of the daemon: they must not
-/// be made by a thread that the daemon waits for. An inode or name that the kernel does not have cached is not an error.
+/// The calls may block while the kernel writes dirty pages of the inode back, which needs replies of the daemon: they
+/// must not be made by a thread that the daemon waits for. An inode or name that the kernel does not have cached is not
+/// an error.
 ///
-/// With [`Options::reconnect`](super::Options::reconnect) the mount has its own numbers of inodes, of which only the root's is
-/// known outside.
+/// With [`Options::reconnect`](super::Options::reconnect) the mount has its own numbers of inodes, of which only the
+/// root's is known outside.
 #[derive(Clone)]
 pub struct Notifier {
     state: Weak<MountState>,
@@ -103,8 +104,8 @@ impl Notifier {
 
 /// Invalidates the attributes of `nodeid`.
 ///
-/// Does not wait for pages to be written back, but waits while the kernel frees the inode. A worker may call this only while
-/// something keeps the inode from being freed.
+/// Does not wait for pages to be written back, but waits while the kernel frees the inode. A worker may call this only
+/// while something keeps the inode from being freed.
 ///
 /// # Errors
 /// ENOENT if the kernel does not have the inode, ENODEV once the mount is unmounted.

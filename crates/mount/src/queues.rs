@@ -36,8 +36,8 @@ pub(super) struct Queues {
 /// Initializes the device with at most `requests_max` request queues and `chains_max` requests in flight on each.
 ///
 /// # Errors
-/// The device lacks something, or is gone. It may still use the queues' memory: the connection must be closed before `ops`
-/// reuses it.
+/// The device lacks something, or is gone. It may still use the queues' memory: the connection must be closed before
+/// `ops` reuses it.
 pub(super) fn start(
     device: &VhostUser,
     ops: &Arc<dyn DmaOps>,

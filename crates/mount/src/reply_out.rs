@@ -117,8 +117,8 @@ impl ReplyWriter {
 
 /// Reads the header of a reply at `offset`, of which the device says to have written `written_bytes`.
 ///
-/// Returns `None` if the reply is invalid: longer than what was written, shorter than its header, or with an error that is not
-/// an errno.
+/// Returns `None` if the reply is invalid: longer than what was written, shorter than its header, or with an error that
+/// is not an errno.
 pub(super) fn read_header(memory: &DmaMemory, offset: usize, written_bytes: usize) -> Option<OutHeader> {
     let mut header = [0; size_of::<OutHeader>()];
     if written_bytes < header.len() {

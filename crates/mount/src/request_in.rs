@@ -1,7 +1,7 @@
 //! First stage: reads a request from `/dev/fuse` into a slot, and finds out where it goes.
 //!
-//! Requests that are answered stay in their slot. FORGET, BATCH_FORGET and INTERRUPT go through the high-priority queue, and
-//! are copied out of the slot.
+//! Requests that are answered stay in their slot. FORGET, BATCH_FORGET and INTERRUPT go through the high-priority
+//! queue, and are copied out of the slot.
 
 use std::sync::Arc;
 

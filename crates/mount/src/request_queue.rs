@@ -1,7 +1,7 @@
 //! One request queue: its ring, the slots in shared memory, and what is in flight.
 //!
-//! A request lies in a slot, which its chain in the ring points to; the daemon writes the reply into the same slot. This file
-//! knows nothing of `/dev/fuse` and does not notify the device, so it can be tested without either.
+//! A request lies in a slot, which its chain in the ring points to; the daemon writes the reply into the same slot.
+//! This file knows nothing of `/dev/fuse` and does not notify the device, so it can be tested without either.
 
 use std::sync::Arc;
 
@@ -50,7 +50,8 @@ pub(super) struct InFlight {
 }
 
 impl RequestQueue {
-    /// Creates the queue with number `index` from its ring and `slots`, one for each chain that fits the ring, in `memory`.
+    /// Creates the queue with number `index` from its ring and `slots`, one for each chain that fits the ring, in
+    /// `memory`.
     pub(super) fn new(index: u16, ring: Ring, slots: Slots, memory: Arc<SlotMemory>) -> Self {
         let in_flight = vec![InFlight::default(); slots.count_with_spare()];
         Self { index, ring, slots, memory, in_flight }

@@ -1,8 +1,9 @@
-//! The slots of a queue: where requests and their replies lie while they are in flight, in memory shared with the daemon.
+//! The slots of a queue: where requests and their replies lie while they are in flight, in memory shared with the
+//! daemon.
 //!
-//! The data of a request begins on a page, and so does the data of the reply, which lies after the request. A slot holds the
-//! longest request with a short reply, or a short request with the longest reply. The lowest free slot is taken first, so that
-//! few pages are used.
+//! The data of a request begins on a page, and so does the data of the reply, which lies after the request. A slot
+//! holds the longest request with a short reply, or a short request with the longest reply. The lowest free slot is
+//! taken first, so that few pages are used.
 
 use transom_guest::{dma::DmaMemory, ring::Segment};
 use transom_wire::{
@@ -19,8 +20,8 @@ const WRITE_HEAD_LEN: usize = size_of::<InHeader>() + size_of::<WriteIn>();
 pub(super) const REQUEST_LEN_MAX: usize = WRITE_HEAD_LEN + DATA_LEN_MAX;
 /// Where the request begins within a slot.
 const REQUEST_OFFSET: usize = PAGE - WRITE_HEAD_LEN;
-/// A page that ends with the request's header and arguments, its data, a page that ends with the reply's header, and a page
-/// for a short reply.
+/// A page that ends with the request's header and arguments, its data, a page that ends with the reply's header, and a
+/// page for a short reply.
 pub(super) const SLOT_LEN: usize = PAGE + DATA_LEN_MAX + 2 * PAGE;
 
 /// The slots of one queue.

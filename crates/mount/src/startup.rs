@@ -48,7 +48,8 @@ pub(super) struct PendingConnection {
     memory: Arc<SlotMemory>,
 }
 
-/// Creates the connection's workers one by one, each for a descriptor of `/dev/fuse`. Returns `None` when every queue has one.
+/// Creates the connection's workers one by one, each for a descriptor of `/dev/fuse`. Returns `None` when every queue
+/// has one.
 pub(super) type WorkerFactory = Box<dyn FnMut(Arc<FuseDevice>) -> Option<QueueWorker>>;
 
 impl PendingConnection {

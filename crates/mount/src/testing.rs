@@ -1,5 +1,5 @@
-//! What tests of the stages use in place of a mount and a daemon: a socket in place of `/dev/fuse`, and slots in memory of
-//! their own.
+//! What tests of the stages use in place of a mount and a daemon: a socket in place of `/dev/fuse`, and slots in memory
+//! of their own.
 
 use std::{os::fd::OwnedFd, sync::Arc};
 

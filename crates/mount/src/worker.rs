@@ -8,9 +8,9 @@
 //! 4. [`RequestQueue`] holds the request until the daemon has written the reply into the same slot.
 //! 5. The reply passes the stages in reverse; [`ReplyWriter`] writes it to the kernel from the slot.
 //!
-//! A worker never waits for one request: it sleeps until the kernel or the daemon has something, so a request that blocks in
-//! the daemon only occupies a slot. While all slots are taken, requests are still read, into the spare slot: INTERRUPT and
-//! FORGET take their own queue, anything else waits in the [`Backlog`](super::backlog).
+//! A worker never waits for one request: it sleeps until the kernel or the daemon has something, so a request that
+//! blocks in the daemon only occupies a slot. While all slots are taken, requests are still read, into the spare slot:
+//! INTERRUPT and FORGET take their own queue, anything else waits in the [`Backlog`](super::backlog).
 
 use std::{convert::Infallible, sync::Arc};
 
@@ -322,7 +322,8 @@ impl QueueWorker {
         }
     }
 
-    /// Returns the requests that the daemon has not answered, as the kernel sent them. Empty if the mount cannot reconnect.
+    /// Returns the requests that the daemon has not answered, as the kernel sent them. Empty if the mount cannot
+    /// reconnect.
     pub(super) fn unanswered(&self) -> Vec<ParkedRequest> {
         self.reconnect.as_ref().map(|stage| stage.unanswered(&self.queue, self.index)).unwrap_or_default()
     }

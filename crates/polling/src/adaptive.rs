@@ -14,10 +14,12 @@ const LATE_YIELD_NS: u64 = 250_000;
 
 /// What a successful poll saves: one wake-up.
 const SAVED_PER_HIT_NS: u64 = 20_000;
-/// The credit for polls that expire, in longest polls. A budget that grows from nothing needs two, and should get a second try.
+/// The credit for polls that expire, in longest polls. A budget that grows from nothing needs two, and should get a
+/// second try.
 const CREDIT_POLLS: u64 = 4;
 
-/// A single loss counts for at most this much. A process that was stopped for an hour did not compete for the processor.
+/// A single loss counts for at most this much. A process that was stopped for an hour did not compete for the
+/// processor.
 const LOSS_MAX_NS: u64 = 10_000_000;
 /// A backoff lasts this many times as long as the time that was lost. With the largest factor, 1 % of the time is lost.
 const BACKOFF_PER_LOSS: RangeInclusive<u64> = 2..=128;
@@ -28,9 +30,9 @@ const HITS_FOR_RESET: u32 = 16;
 
 /// Decides, for one thread, whether to poll or to sleep.
 ///
-/// The budget starts at zero, so the first wait sleeps at once. It doubles when work arrived soon after the thread went to
-/// sleep, and halves when work took longer. Between two looks the caller yields. Polls that expire and yields that take long
-/// are losses, after which the poller backs off.
+/// The budget starts at zero, so the first wait sleeps at once. It doubles when work arrived soon after the thread went
+/// to sleep, and halves when work took longer. Between two looks the caller yields. Polls that expire and yields that
+/// take long are losses, after which the poller backs off.
 ///
 /// All times are in nanoseconds of one monotonic clock.
 #[derive(Debug)]

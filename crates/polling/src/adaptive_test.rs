@@ -44,8 +44,8 @@ impl Thread {
         has_slept
     }
 
-    /// Polls while each yield takes `yield_ns` and work comes after `ready_after` of them. Returns whether the poll found the
-    /// work, and the number of yields.
+    /// Polls while each yield takes `yield_ns` and work comes after `ready_after` of them. Returns whether the poll
+    /// found the work, and the number of yields.
     fn poll_until(&mut self, ready_after: u32, yield_ns: u64) -> (bool, u32) {
         let (yields, now_ns) = (Cell::new(0), Cell::new(self.now_ns));
         let yield_now = || {

@@ -5,13 +5,14 @@ use core::sync::atomic::{AtomicU32, Ordering};
 /// The weight of a new round trip in the average: 1/8.
 const WEIGHT_SHIFT: u32 = 3;
 
-/// While polling does not pay, one waiter in this many tries it again: the average then contains the time that a wake-up takes,
-/// which may alone exceed a poll. This costs 1/64 of a poll for each call.
+/// While polling does not pay, one waiter in this many tries it again: the average then contains the time that a
+/// wake-up takes, which may alone exceed a poll. This costs 1/64 of a poll for each call.
 const CALLS_PER_TRIAL: u32 = 64;
 
 /// Decides, for all threads that wait for replies on one queue, who polls and for how long.
 ///
-/// The threads share it without a lock. Two updates at the same time may lose one of the two, which an average can bear.
+/// The threads share it without a lock. Two updates at the same time may lose one of the two, which an average can
+/// bear.
 #[derive(Debug)]
 pub struct ReplyPoller {
     poll_max_ns: u32,

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use anyhow::Context as _;
-use transom_testkit::report::{self, Report, Status};
+use transom_conformance::report::{self, Report, Status};
 
 use crate::{Verdict, guest::Machine, judge, places::Places, scenario::Scenario};
 

@@ -17,9 +17,10 @@ use transom_vm::{
 };
 
 use crate::{
+    job::Job,
     mounted::Mounted,
     places::Places,
-    scenario::{Daemon, Guest, Job, Scenario},
+    scenario::{Daemon, Guest, Scenario},
 };
 
 /// The bound on one boot with its job; an emulated guest takes some minutes at the most, the longest job an hour or two.

@@ -22,7 +22,7 @@ use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
     iterator::Signals,
 };
-use transom_testkit::programs;
+use transom_conformance::programs;
 
 /// What a shell gives for a command that Ctrl-C has ended.
 const STATUS: i32 = 130;

@@ -1,44 +1,29 @@
 //! The comparison of a guest's results with the bare directory's.
 
-use transom_testkit::{
+use transom_conformance::{
     compare::{self, Allowed, Difference},
+    known,
     report::{Report, Status},
 };
 
 use crate::{
     Verdict,
-    scenario::{Daemon, Guest, Job, Scenario},
+    job::Job,
+    scenario::{Daemon, Guest, Scenario},
 };
-
-/// What a Linux guest's own driver makes different, whatever the daemon.
-const LINUX_GUEST: &str = include_str!("../../testkit/data/linux-guest.allow");
-/// What an older one makes different.
-const LINUX_6_1: &str = include_str!("../../testkit/data/linux-6.1.allow");
-/// What it makes different where files bypass its page cache.
-const DIRECT_IO: &str = include_str!("../../testkit/data/direct-io.allow");
-/// What it makes different where it collects writes.
-const WRITEBACK: &str = include_str!("../../testkit/data/writeback.allow");
-/// Programs that pjdfstest wants and a minimal guest lacks.
-const MINIMAL_ROOT: &str = include_str!("../../testkit/data/minimal-root.allow");
-/// What it makes different where it maps files rather than copy them.
-const DAX: &str = include_str!("../data/dax.allow");
-/// What a mount makes different that passes files through.
-const PASSTHROUGH: &str = include_str!("../data/passthrough.allow");
-/// What the peer does differently.
-const VIRTIOFSD: &str = include_str!("../../testkit/data/virtiofsd.allow");
 
 /// The known differences of `scenario`.
 pub(crate) fn allowed(scenario: &Scenario) -> anyhow::Result<Vec<Allowed>> {
     let bypasses_cache = scenario.options.iter().any(|option| matches!(*option, "--cache=never" | "--cache=metadata"));
     let lists = [
-        (true, LINUX_GUEST),
-        (scenario.guest == Guest::Qemu("6.1"), LINUX_6_1),
-        (bypasses_cache, DIRECT_IO),
-        (scenario.options.contains(&"--writeback"), WRITEBACK),
-        (scenario.dax.is_some(), DAX),
-        (scenario.guest == Guest::Passthrough, PASSTHROUGH),
-        (scenario.job == Job::Pjdfstest, MINIMAL_ROOT),
-        (scenario.daemon == Daemon::Virtiofsd, VIRTIOFSD),
+        (true, known::LINUX_GUEST),
+        (scenario.guest == Guest::Qemu("6.1"), known::LINUX_6_1),
+        (bypasses_cache, known::DIRECT_IO),
+        (scenario.options.contains(&"--writeback"), known::WRITEBACK),
+        (scenario.dax.is_some(), known::DAX),
+        (scenario.guest == Guest::Passthrough, known::PASSTHROUGH),
+        (scenario.job == Job::Pjdfstest, known::MINIMAL_ROOT),
+        (scenario.daemon == Daemon::Virtiofsd, known::VIRTIOFSD),
     ];
     let parsed: Result<Vec<_>, _> =
         lists.into_iter().filter(|(counts, _)| *counts).map(|(_, list)| compare::parse_allowed(list)).collect();

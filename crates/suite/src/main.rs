@@ -13,6 +13,7 @@ mod foreign;
 mod fsx;
 mod guest;
 mod interrupt;
+mod job;
 mod judge;
 mod mounted;
 mod pjdfstest;
@@ -33,9 +34,10 @@ use std::{
 
 use clap::Parser;
 use guest::Machine;
+use job::Job;
 use places::Common;
 use progress::Progress;
-use scenario::{Job, Scenario};
+use scenario::Scenario;
 
 /// Runs file-system tests in Linux guests over virtio-fs and compares them with the bare host directory.
 ///

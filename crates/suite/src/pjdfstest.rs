@@ -3,7 +3,7 @@
 use std::{path::Path, process::Command};
 
 use anyhow::Context as _;
-use transom_testkit::{
+use transom_conformance::{
     pjdfstest,
     report::{self, Report},
 };

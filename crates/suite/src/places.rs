@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::Context as _;
 use tempfile::TempDir;
-use transom_testkit::report::Report;
+use transom_conformance::report::Report;
 
 /// A file system on the disk, with ACLs and all; its path is short, since that of a socket has 107 bytes at the most.
 const DISK: &str = "/var/tmp";

@@ -2,7 +2,7 @@
 
 use transom_vm::{Dax, DaxMode};
 
-use crate::{foreign::Program, pmem::FileSystem};
+use crate::job::{FileSystem, Job, Program};
 
 /// One boot: which guest, over which daemon, does what.
 #[derive(Debug, Clone)]
@@ -36,44 +36,6 @@ pub(crate) enum Daemon {
     Transomd,
     /// virtiofsd, the peer.
     Virtiofsd,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Job {
-    /// The list of file-system cases.
-    Cases,
-    Pjdfstest,
-    /// Random operations on one file, at a path with a window and at one without, for so many seconds.
-    Fsx(u64),
-    /// So many random programs of root and an ordinary user.
-    TwoCallers(u64),
-    /// Two guests and the host share a mapping.
-    Coherence,
-    /// What a guest reads through the window takes no memory of its own.
-    OneCopy,
-    /// Four times as much data as the window holds.
-    WorkingSet,
-    /// So many reads of a MiB, most of them from a mapping that was made for it.
-    FreshMappings(u64),
-    /// The guest reboots.
-    Reboot,
-    /// The guest's driver leaves the device and takes it again.
-    Rebind,
-    /// The daemon is killed.
-    DaemonKilled,
-    /// The virtual machine monitor is killed.
-    VmmKilled,
-    /// So many crashes of machines with an NVDIMM, while a guest of transomd in them stores durably.
-    Crashes {
-        on: FileSystem,
-        crashes: u64,
-    },
-    /// How long such stores take.
-    SyncFaults {
-        on: FileSystem,
-    },
-    /// A program that is not ours.
-    Foreign(Program),
 }
 
 /// The cache modes, and what else changes how a guest's kernel behaves.
@@ -130,33 +92,6 @@ impl Scenario {
         };
         let locks: &[&str] = if matches!(self.job, Job::TwoCallers(_)) { &LOCKS } else { &[] };
         ALWAYS.iter().chain(own).chain(locks).chain(self.options).copied().collect()
-    }
-}
-
-impl Job {
-    /// Whether no other may run beside it: it looks for the processes of any machine, or at the clock.
-    pub(crate) fn is_alone(self) -> bool {
-        matches!(self, Self::DaemonKilled | Self::VmmKilled | Self::SyncFaults { .. })
-    }
-
-    fn name(self) -> String {
-        match self {
-            Self::Cases => "cases".into(),
-            Self::Pjdfstest => "pjdfstest".into(),
-            Self::TwoCallers(_) => "two-callers".into(),
-            Self::Fsx(seconds) => format!("fsx-{seconds}s"),
-            Self::Coherence => "coherence".into(),
-            Self::OneCopy => "one-copy".into(),
-            Self::WorkingSet => "working-set".into(),
-            Self::FreshMappings(reads) => format!("fresh-mappings-{reads}"),
-            Self::Reboot => "reboot".into(),
-            Self::Rebind => "rebind".into(),
-            Self::DaemonKilled => "daemon-killed".into(),
-            Self::VmmKilled => "vmm-killed".into(),
-            Self::Crashes { on, crashes } => format!("nvdimm-{}-crashes-{crashes}", on.name()),
-            Self::SyncFaults { on } => format!("nvdimm-{}-faults", on.name()),
-            Self::Foreign(program) => program.name().into(),
-        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fs;
 
 use anyhow::Context as _;
-use transom_testkit::programs;
+use transom_conformance::{known, programs};
 
 use crate::{
     Verdict,
@@ -11,15 +11,6 @@ use crate::{
     places::Places,
     scenario::{Guest, Scenario},
 };
-
-/// What a mount makes different, whatever its cache mode.
-const ALL: &str = include_str!("../data/two-callers.allow");
-/// What it makes different where files bypass the kernel's page cache.
-const DIRECT_IO: &str = include_str!("../data/two-callers-direct-io.allow");
-/// What it makes different where the kernel collects writes.
-const WRITEBACK: &str = include_str!("../data/two-callers-writeback.allow");
-/// What it makes different where the kernel reads and writes the host's files.
-const PASSTHROUGH: &str = include_str!("../data/two-callers-passthrough.allow");
 
 /// The beginning of the line that tells a difference.
 const DIFFERENT: &str = "DIFFERENT ";
@@ -67,10 +58,10 @@ pub(crate) fn run(scenario: &Scenario, machine: &Machine, places: &Places<'_>, c
 /// The known differences of `scenario`.
 fn allowed(scenario: &Scenario) -> String {
     let lists = [
-        (true, ALL),
-        (scenario.options.contains(&"--cache=never"), DIRECT_IO),
-        (scenario.options.contains(&"--writeback"), WRITEBACK),
-        (scenario.guest == Guest::Passthrough, PASSTHROUGH),
+        (true, known::TWO_CALLERS),
+        (scenario.options.contains(&"--cache=never"), known::TWO_CALLERS_DIRECT_IO),
+        (scenario.options.contains(&"--writeback"), known::TWO_CALLERS_WRITEBACK),
+        (scenario.guest == Guest::Passthrough, known::TWO_CALLERS_PASSTHROUGH),
     ];
     lists.into_iter().filter(|(counts, _)| *counts).map(|(_, list)| list).collect()
 }

@@ -2,6 +2,8 @@
 
 mod common;
 
+use transom_wire::linux::O_DIRECT;
+
 use std::{fs::File, os::unix::fs::FileExt as _, thread};
 
 use common::{on_disk, transomd};
@@ -16,7 +18,6 @@ use transom_user::{
 
 const MIB: u64 = 1 << 20;
 const FILE_LEN: u64 = 160 * MIB;
-const O_DIRECT: u32 = 0o40_000;
 
 #[test]
 fn what_is_kept_leaves_room_for_requests_of_every_size_from_many_threads() {

@@ -1,8 +1,9 @@
-//! Reading a daemon's figures from its metrics socket.
+//! Reads a daemon's metrics from its socket.
 //!
-//! Whoever listens at the path may be anything: what it sends is bounded in bytes and in time.
+//! Any process may listen at the path: its answer is bounded in bytes and in time.
 
 use std::{
+    error::Error as _,
     io::{self, ErrorKind, Read, Write},
     os::unix::net::UnixStream,
     path::Path,
@@ -10,34 +11,37 @@ use std::{
 };
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with, sockopt};
-use transom_host::metrics::Report;
+use transom_metrics::Report;
 
-/// For connecting, and again for the whole answer. A daemon needs a millisecond; a stopped one keeps the others waiting.
+/// Limit for connecting, and again for the whole answer. A daemon needs a millisecond; a stopped daemon blocks the
+/// caller for this long.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
-/// Bytes of an answer. One with every operation, every error and hundreds of queues is below 64 KiB.
+/// Bytes of an answer. With every operation, every error and hundreds of queues it is below 64 KiB.
 const ANSWER_LEN_MAX: u64 = 1 << 20;
-/// The layout of reports that this program knows.
-const LAYOUT: u32 = 1;
+/// Headers of an answer; a daemon sends three.
+const HEADER_COUNT_MAX: usize = 64;
 
 /// A result of reading.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why there are no figures, for a person to read.
+/// Why the metrics cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Error(String);
 
-/// Asks the daemon at `path`; blocks for two seconds, twice at most.
+/// Asks the daemon at `path` for its metrics. Blocks for up to four seconds.
 ///
-/// Errors: nobody listens, it may not be opened, it is slow, or it answers something else.
+/// # Errors
+///
+/// The socket cannot be connected to, the answer takes too long, or it is not a report.
 pub fn read(path: &Path) -> Result<Report> {
     let stream = open(path).map_err(|error| match error.kind() {
-        ErrorKind::NotFound => Error(format!("there is no socket {path:?}: a daemon makes it with --metrics-socket")),
+        ErrorKind::NotFound => Error(format!("there is no socket {path:?}: a daemon creates it with --metrics-socket")),
         ErrorKind::ConnectionRefused => {
-            Error(format!("nobody listens at {path:?}: the daemon has ended, or this is no socket"))
+            Error(format!("nobody listens at {path:?}: the daemon has ended, or this is not a socket"))
         }
         ErrorKind::PermissionDenied => {
-            Error(format!("{path:?} may not be opened: only the user that runs the daemon, and root, can read it"))
+            Error(format!("permission denied for {path:?}: only root and the user that runs the daemon can read it"))
         }
         _ => Error(format!("cannot connect to {path:?}: {error}")),
     })?;
@@ -48,11 +52,11 @@ pub fn read(path: &Path) -> Result<Report> {
         _ => Error(format!("cannot read from {path:?}: {error}")),
     })?;
     parse(&answer).map_err(|reason| {
-        Error(format!("{path:?} is not the metrics socket of a transomd that this program knows: {reason}"))
+        Error(format!("{path:?} is not the metrics socket of a transomd that this program supports: {reason}"))
     })
 }
 
-/// Connects; fails where the listener's queue stays full, rather than wait for ever.
+/// Connects, with a time limit in case the listener's backlog stays full.
 fn open(path: &Path) -> io::Result<UnixStream> {
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(ANSWER_TIME_MAX))?;
@@ -84,24 +88,21 @@ fn ask(mut stream: UnixStream) -> io::Result<Vec<u8>> {
 }
 
 fn parse(answer: &[u8]) -> std::result::Result<Report, String> {
-    /// The one field that every layout has.
-    #[derive(serde::Deserialize)]
-    struct Layout {
-        layout: u32,
-    }
     if answer.is_empty() {
         return Err("it closed the connection without an answer".into());
     }
-    let end = answer.windows(4).position(|window| window == b"\r\n\r\n").ok_or("its answer is not HTTP")?;
-    let (head, body) = (&answer[..end], &answer[end + 4..]);
-    let status = head.split(|&byte| byte == b'\r').next().unwrap_or_default();
-    if !(status.starts_with(b"HTTP/1.") && status.get(8..12) == Some(b" 200")) {
-        return Err(format!("it answered {:?}", String::from_utf8_lossy(status)));
+    let mut headers = [httparse::EMPTY_HEADER; HEADER_COUNT_MAX];
+    let mut response = httparse::Response::new(&mut headers);
+    let head_len = match response.parse(answer) {
+        Ok(httparse::Status::Complete(len)) => len,
+        Ok(httparse::Status::Partial) => return Err("its answer is incomplete".into()),
+        Err(error) => return Err(format!("its answer is not HTTP: {error}")),
+    };
+    if response.code != Some(200) {
+        return Err(format!("it answered {} {}", response.code.unwrap_or(0), response.reason.unwrap_or_default()));
     }
-    let Layout { layout } =
-        serde_json::from_slice(body).map_err(|error| format!("its answer is not a report: {error}"))?;
-    if layout != LAYOUT {
-        return Err(format!("its reports have layout {layout}, known is layout {LAYOUT}"));
-    }
-    serde_json::from_slice(body).map_err(|error| format!("its report is incomplete: {error}"))
+    Report::parse(&answer[head_len..]).map_err(|error| match error.source() {
+        Some(cause) => format!("{error}: {cause}"),
+        None => error.to_string(),
+    })
 }

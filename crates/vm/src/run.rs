@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use transom_host::metrics::Report;
+use transom_metrics::Report;
 
 use crate::{GuestSpec, Result, Vmm, machine::Machine, metrics, run_dir::RunDir, session::Session};
 

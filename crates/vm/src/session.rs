@@ -19,6 +19,7 @@ use signal_hook::{
 
 use crate::{
     Error, GuestSpec, Outcome, Result, Timings,
+    event::Event,
     machine::Machine,
     protocol::{FromGuest, Milestone, Stream, ToGuest},
     streams::{self, Collected},
@@ -31,20 +32,6 @@ const START_MAX: Duration = Duration::from_secs(240);
 const GRACE: Duration = Duration::from_secs(3);
 /// A daemon ends when its VMM does; so long the VMM may take to be seen as ended.
 const VMM_ENDS: Duration = Duration::from_millis(300);
-
-/// What happens during a run.
-#[derive(Debug)]
-pub(crate) enum Event {
-    Message(FromGuest),
-    Garbled(String),
-    ControlClosed,
-    /// So many bytes have arrived and gone where they belong.
-    Output(Stream, u64),
-    OutputFailed(Stream, io::Error),
-    InputEnded(u64),
-    Signal(i32),
-    DaemonEnded(usize),
-}
 
 /// The state of one run.
 pub(crate) struct Session<'a> {

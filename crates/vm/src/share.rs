@@ -10,7 +10,7 @@ use std::{
     str::FromStr,
 };
 
-use crate::{CacheMode, Dax, DaxMode, Error, Result, Share};
+use crate::{CacheMode, Dax, DaxMode, Error, Result, Share, size};
 
 /// A share as it was written, before it is known whether the host has it and where the guest wants it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -135,20 +135,11 @@ impl FromStr for DaxMode {
     }
 }
 
-/// `256M`, `1G` or a number of bytes.
+/// Parses the size of a window: a power of two of 2 MiB or more.
 fn window_len(words: &str) -> std::result::Result<u64, String> {
-    let digits = words.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
-    let shift = match words[digits.len()..].to_ascii_uppercase().as_str() {
-        "" => 0,
-        "K" | "KIB" => 10,
-        "M" | "MIB" => 20,
-        "G" | "GIB" => 30,
-        unit => return Err(format!("window size {words:?}: {unit:?} is no unit; K, M and G are")),
-    };
-    let number: u64 = digits.parse().map_err(|_| format!("window size {words:?} is none; 256M is"))?;
-    match number.checked_mul(1 << shift) {
-        Some(bytes) if bytes.is_power_of_two() && bytes >= WINDOW_LEN_MIN => Ok(bytes),
-        _ => Err(format!("window size {words:?} is no power of two of 2M or more")),
+    match size::parse(words).map_err(|error| format!("window size: {error}"))? {
+        bytes if bytes.is_power_of_two() && bytes >= WINDOW_LEN_MIN => Ok(bytes),
+        _ => Err(format!("window size {words:?} is not a power of two of 2M or more")),
     }
 }
 
@@ -241,11 +232,11 @@ mod tests {
             ("a,readonly", "\"readonly\" is none of"),
             ("a,cache=most", "\"most\" is none of"),
             ("a,dax", "\"dax\" is none of"),
-            ("a,dax=1M", "no power of two of 2M or more"),
-            ("a,dax=3M", "no power of two of 2M or more"),
-            ("a,dax=99999999999G", "no power of two of 2M or more"),
-            ("a,dax=big", "\"BIG\" is no unit"),
-            ("a,dax=G", "is none; 256M is"),
+            ("a,dax=1M", "not a power of two of 2M or more"),
+            ("a,dax=3M", "not a power of two of 2M or more"),
+            ("a,dax=99999999999G", "exceeds 64 bits"),
+            ("a,dax=big", "unknown unit \"BIG\""),
+            ("a,dax=G", "\"G\" is not a size"),
             ("a,dax=4M,dax-mode=never", "\"never\" is none of"),
             ("a,dax-mode=always", "without dax=SIZE"),
             ("a,ro,dax=4M", "read-only share has no window"),

@@ -10,8 +10,8 @@ use std::{
 
 use crate::{
     Input, Output,
+    event::Event,
     protocol::{FromGuest, Stream},
-    session::Event,
 };
 
 /// Large enough that a system call costs little beside the copy.

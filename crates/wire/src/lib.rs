@@ -2,7 +2,8 @@
 //!
 //! Every structure is `#[repr(C)]`, little endian, without padding of its own, and readable at any alignment; its size is
 //! asserted beside it. [`ops`] holds one file for each operation; what several share lies beside it: [`header`], [`attr`],
-//! [`dirent`], [`extension`], [`acl`]; [`backing`] is what the device file is told. Nothing here does input or output, allocates, or knows a host or a guest.
+//! [`dirent`], [`extension`], [`acl`]; [`backing`] is what the device file is told; [`linux`] has flags of system calls that
+//! messages carry, [`window`] the units of DAX. Nothing here does input or output, allocates, or knows a host or a guest.
 //!
 //! Source: `include/uapi/linux/fuse.h` up to minor 45, and virtio 1.3 §5.11.
 
@@ -19,9 +20,11 @@ pub mod extension;
 pub mod header;
 pub mod ids;
 pub mod limits;
+pub mod linux;
 pub mod name;
 pub mod opcode;
 pub mod ops;
+pub mod window;
 
 pub use ids::{Handle, NodeId, Unique};
 pub use name::{Name, NameError};

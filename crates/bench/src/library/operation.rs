@@ -20,7 +20,7 @@ use transom_user::{
     platform::Process,
     share::Share,
 };
-use transom_wire::{Handle, Name, NodeId, ops::write::WriteFlags};
+use transom_wire::{Handle, Name, NodeId, linux::O_RDWR, ops::write::WriteFlags};
 
 use super::DATA_BYTES;
 
@@ -32,7 +32,6 @@ pub(super) const WARM: &str = "a/b/c/warm";
 pub(super) const WARM_BYTES: usize = 16 << 20;
 const SMALL: usize = 4 << 10;
 const LARGE: usize = 1 << 20;
-const O_RDWR: u32 = 2;
 
 /// What is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

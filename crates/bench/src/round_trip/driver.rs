@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::{bail, ensure};
 use hdrhistogram::Histogram;
-use transom_testkit::frontend::{
+use transom_frontend::{
     FrontEnd,
     message::HANG_AFTER,
     queue::Queue,

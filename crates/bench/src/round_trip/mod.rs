@@ -10,7 +10,7 @@ use std::{collections::HashMap, fs, path::Path};
 
 use anyhow::Context;
 use hdrhistogram::Histogram;
-use transom_testkit::frontend::{FrontEnd, Options, fuse::Session};
+use transom_frontend::{FrontEnd, Options, fuse::Session};
 use transom_vm::CacheMode;
 use transom_wire::ops::init::InitFlags;
 

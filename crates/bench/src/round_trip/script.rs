@@ -1,6 +1,6 @@
 //! What the driver asks: for each operation the requests that follow each other on one slot.
 
-use transom_testkit::frontend::{fuse::Session, queue::Queue};
+use transom_frontend::{fuse::Session, queue::Queue};
 use transom_wire::{
     Opcode,
     attr::{AttrOut, EntryOut},

@@ -5,7 +5,8 @@ use std::io;
 use super::{
     aligned::{AlignedBuffer, PAGE_BYTES},
     blocks::fill,
-    place::{Entries, How, MapHow},
+    map_how::{Entries, MapHow},
+    place::How,
     stage::Stage,
 };
 

@@ -6,7 +6,8 @@ use std::io;
 use super::{
     aligned::PAGE_BYTES,
     blocks::fill,
-    place::{How, MapHow, Place},
+    map_how::MapHow,
+    place::{How, Place},
     stage::Stage,
 };
 

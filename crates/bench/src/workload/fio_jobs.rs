@@ -6,8 +6,9 @@ use std::io;
 use super::{
     aligned::{AlignedBuffer, PAGE_BYTES},
     blocks::fill,
+    map_how::MapHow,
     mapping::Mapping,
-    place::{How, MapHow, Opened, Place},
+    place::{How, Opened, Place},
     stage::Stage,
 };
 

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::{aligned::PAGE_BYTES, blocks::fill, place::MapHow, stage::Stage};
+use super::{aligned::PAGE_BYTES, blocks::fill, map_how::MapHow, stage::Stage};
 
 pub(super) const COUNT: usize = 2;
 

@@ -6,7 +6,7 @@ use std::{fs::File, io, ptr};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use transom_user::map::{self, Protection};
 
-use super::place::{Entries, MapHow};
+use super::map_how::{Entries, MapHow};
 
 /// A mapping, removed when dropped. One thread uses it.
 pub struct Mapping {

@@ -11,6 +11,7 @@ mod faults;
 mod fio_jobs;
 pub(crate) mod laps;
 pub mod line;
+mod map_how;
 mod mapped;
 mod mapping;
 pub mod place;

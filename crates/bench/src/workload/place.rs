@@ -8,7 +8,7 @@ use std::io;
 pub use directory::{Directory, Forget};
 pub use library::Library;
 
-use super::mapping::Mapping;
+use super::{map_how::MapHow, mapping::Mapping};
 
 /// A file system to work on. Several threads may use it at once, each best by [`Place::for_job`].
 pub trait Place: Sync {
@@ -76,33 +76,6 @@ impl How {
     pub const fn direct(self, is_direct: bool) -> Self {
         Self { is_direct, ..self }
     }
-}
-
-/// How a file is mapped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MapHow {
-    /// Shared and writable, else private and for reading.
-    pub is_shared: bool,
-    /// By which entries of page tables.
-    pub entries: Entries,
-}
-
-/// Entries of page tables.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Entries {
-    /// Whatever is usual.
-    Usual,
-    /// Of 4 KiB.
-    Small,
-    /// Of 2 MiB, where the file has pages of that size.
-    Huge,
-}
-
-impl MapHow {
-    /// As programs are loaded.
-    pub const PRIVATE: Self = Self { is_shared: false, entries: Entries::Usual };
-    /// As databases do it.
-    pub const SHARED: Self = Self { is_shared: true, entries: Entries::Usual };
 }
 
 impl dyn Place + '_ {

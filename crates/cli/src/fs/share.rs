@@ -25,10 +25,9 @@ use transom_user::{
     platform::Process,
     share::{Share, ShareError},
 };
+use transom_wire::linux::RENAME_NOREPLACE;
 
 use super::tree::{Meta, Reader, Tree, Writer};
-
-const RENAME_NOREPLACE: u32 = 1;
 
 /// A share that this process has mounted, as its own user.
 pub(super) struct SharedFiles {

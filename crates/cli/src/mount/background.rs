@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context as _, Result};
 
-use super::{command_line::Request, serve, warnings};
+use super::serve::{Request, serve, warnings};
 
 /// Set for the process in the background, whose standard output is the pipe.
 const IS_BEHIND: &str = "TRANSOM_MOUNT_IS_BEHIND";

@@ -10,9 +10,12 @@ use anyhow::{Context as _, Result};
 use clap::{Args, Parser};
 use rustix::mount::MountFlags;
 use transom_mount::{OptionError, Options};
-use transom_user::share::{Builder, Share};
+use transom_user::share::Share;
 
-use super::{background, exit_code, foreground};
+use super::{
+    background,
+    serve::{Request, foreground},
+};
 use crate::source::{Source, directory};
 
 /// The name by which mount(8) calls for a type `transom`.
@@ -102,16 +105,6 @@ struct Helper {
     kind: Option<String>,
 }
 
-/// What is to be mounted, and how.
-#[derive(Clone)]
-pub(super) struct Request {
-    pub(super) source: Builder,
-    pub(super) mountpoint: PathBuf,
-    pub(super) options: Options,
-    /// What the daemon is started with; empty where it runs already.
-    pub(super) daemon_args: Vec<OsString>,
-}
-
 /// Where this program was called by the name of mount(8)'s helper, what it ends with.
 pub(crate) fn run_if_mount_helper() -> Option<ExitCode> {
     let name = std::env::args_os().next()?;
@@ -167,5 +160,16 @@ impl Helper {
         };
         let request = Request { source, mountpoint: self.mountpoint.clone(), options, daemon_args };
         if self.foreground { foreground(&request) } else { background::run(&request) }
+    }
+}
+
+/// What a command ends with.
+fn exit_code(outcome: Result<()>) -> ExitCode {
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("transom: {error:#}");
+            ExitCode::FAILURE
+        }
     }
 }

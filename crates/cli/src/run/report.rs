@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use indicatif::BinaryBytes;
 use transom_vm::{DaxUsage, Timings};
+use transom_wire::window::RANGE_LEN;
 
 /// Prints the parts of a run on standard error.
 pub(super) fn timings(timings: &Timings) {
@@ -43,9 +44,6 @@ pub(super) fn dax(usage: &DaxUsage) {
         }
     }
 }
-
-/// Bytes that the guest maps at a time.
-const RANGE_LEN: u64 = 2 << 20;
 
 fn milliseconds(time: Duration) -> String {
     format!("{:.1}", time.as_secs_f64() * 1e3)

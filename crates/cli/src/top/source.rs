@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use transom_host::metrics::Report;
+use transom_metrics::Report;
 use transom_vm::metrics;
 
 /// A daemon's metrics socket and what was read there.

@@ -3,12 +3,11 @@
 use std::{cmp::Reverse, collections::HashMap};
 
 use comfy_table::{CellAlignment, Table, presets::NOTHING};
-use transom_host::metrics::{
-    Report,
+use transom_guest::dax::RANGE_LEN;
+use transom_metrics::{
+    OperationReport, Report, WindowReport,
     families::{self, Family},
-    report::{OperationReport, WindowReport},
 };
-use transom_host::window::RANGE_LEN;
 
 use super::source::Source;
 

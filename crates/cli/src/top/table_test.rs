@@ -1,5 +1,5 @@
 use super::*;
-use transom_host::metrics::report::Value;
+use transom_metrics::Value;
 
 fn reading(uptime_seconds: f64, operations: &[(&str, u64, u64)], read_bytes: u64) -> Report {
     let operations = operations.iter().map(|&(name, count, errors)| OperationReport {

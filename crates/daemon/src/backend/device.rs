@@ -4,7 +4,7 @@ use std::{
     io,
     num::NonZero,
     os::fd::{AsRawFd, OwnedFd},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError, Weak},
     time::Duration,
 };
 
@@ -14,7 +14,7 @@ use transom_host::{
     window::{FileIdentity, Window},
 };
 use transom_polling::PollerLimit;
-use transom_wire::config::Config;
+use transom_wire::{config::Config, window::WINDOW_ID};
 use vhost::vhost_user::{
     Backend,
     message::{VhostUserProtocolFeatures, VhostUserShMemConfig, VhostUserVirtioFeatures},
@@ -33,13 +33,11 @@ use super::{
     monitor::Monitor,
     poll::RingPoller,
     pool::Pool,
-    shmem::{Requests, WINDOW_ID},
-    vring::Vring,
+    shmem::Requests,
+    spares::Spares,
+    vring::{QUEUE_SIZE_MAX, Vring},
     worker::{Queue, WorkerState},
 };
-
-/// The largest queue: that of virtio 1.3 §2.7.
-pub(super) const QUEUE_SIZE_MAX: usize = 32768;
 
 /// The queue of FORGET and INTERRUPT (virtio 1.3 §5.11.2).
 const HIPRIO: usize = 0;
@@ -71,6 +69,7 @@ impl<F: FileSystem + 'static> Device<F> {
                 server: server.clone(),
                 memory: memory.clone(),
                 pool: pool.clone(),
+                spares: Spares::default(),
                 in_flight: Arc::default(),
                 monitor: monitor.clone(),
                 is_given_up: false.into(),
@@ -85,7 +84,8 @@ impl<F: FileSystem + 'static> Device<F> {
             Mutex::new(WorkerState::new(RingPoller::new(poll_max, &limit)))
         };
         let queues: Vec<_> = (0..queue_count).map(|_| queue()).collect();
-        monitor.watch(queues.iter().map(|queue| queue.in_flight.clone()), &pool);
+        let view: Weak<Pool<_>> = Arc::downgrade(&pool);
+        monitor.watch(queues.iter().map(|queue| queue.in_flight.clone()), view);
         Ok(Self {
             config: config.tag.map(|tag| Config { tag, num_request_queues: u32::from(config.request_queues).into() }),
             queues,

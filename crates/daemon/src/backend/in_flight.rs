@@ -14,7 +14,7 @@ use std::{
 
 use transom_wire::Unique;
 
-use super::device::QUEUE_SIZE_MAX;
+use super::vring::QUEUE_SIZE_MAX;
 
 /// How often those that wait for a lock are woken while a stop waits for them.
 const WAKE_EVERY: Duration = Duration::from_millis(5);

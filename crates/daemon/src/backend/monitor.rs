@@ -2,13 +2,11 @@
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use transom_host::{
-    metrics::{Gauges, Metrics, Snapshot, families::Counter},
-    server::Done,
-};
+use transom_host::{metrics::Metrics, server::Done};
+use transom_metrics::{Counter, Gauges, Snapshot};
 use transom_wire::Opcode;
 
-use super::{chain::Chain, in_flight::InFlight, pool::Pool};
+use super::{chain::Chain, in_flight::InFlight, pool::Busy};
 
 /// Counters that outlive front ends, and a view of the device of the present one.
 #[derive(Default)]
@@ -22,14 +20,14 @@ pub struct Monitor {
 #[derive(Default)]
 pub(super) struct DeviceView {
     pub(super) queues: Vec<Weak<InFlight>>,
-    pub(super) pool: Weak<Pool>,
+    pub(super) pool: Option<Weak<dyn Busy>>,
 }
 
 impl Monitor {
     /// All figures; `gauges` are those that the file system knows.
     pub fn snapshot(&self, gauges: Gauges) -> Snapshot {
         let device = self.device.lock().unwrap_or_else(PoisonError::into_inner);
-        let pool = device.pool.upgrade().map(|pool| pool.usage()).unwrap_or_default();
+        let pool = device.pool.as_ref().and_then(Weak::upgrade).map(|pool| pool.usage()).unwrap_or_default();
         let queue_depths = device.queues.iter().filter_map(Weak::upgrade).map(|queue| queue.count().into()).collect();
         drop(device);
         self.metrics.snapshot(Gauges {
@@ -42,9 +40,8 @@ impl Monitor {
     }
 
     /// Measures another device from now on.
-    pub(super) fn watch(&self, queues: impl Iterator<Item = Arc<InFlight>>, pool: &Arc<Pool>) {
-        let view =
-            DeviceView { queues: queues.map(|queue| Arc::downgrade(&queue)).collect(), pool: Arc::downgrade(pool) };
+    pub(super) fn watch(&self, queues: impl Iterator<Item = Arc<InFlight>>, pool: Weak<dyn Busy>) {
+        let view = DeviceView { queues: queues.map(|queue| Arc::downgrade(&queue)).collect(), pool: Some(pool) };
         *self.device.lock().unwrap_or_else(PoisonError::into_inner) = view;
     }
 

@@ -12,15 +12,21 @@ use std::{
     thread,
 };
 
+use transom_host::server::Scratch;
+
 /// Requests that may wait for a lock at the same time; a guest that wants more gets ENOLCK. Each holds a thread.
 pub(super) const WAITERS_MAX: usize = 256;
 
-type Job = Box<dyn FnOnce() + Send>;
+/// What a pool runs.
+pub(super) trait Job: Send + 'static {
+    /// Runs it with the memory that the thread keeps for its jobs.
+    fn run(self, scratch: &mut Scratch);
+}
 
 /// The pool; dropping it ends its threads once the jobs are done.
-pub(super) struct Pool {
+pub(super) struct Pool<J> {
     threads_max: usize,
-    shared: Arc<Shared>,
+    shared: Arc<Shared<J>>,
     waiters: Arc<AtomicUsize>,
 }
 
@@ -33,30 +39,33 @@ pub(super) struct Usage {
     pub(super) queued: u64,
 }
 
-/// No thread could be had.
-pub(super) struct Refused;
+/// What can tell how busy it is.
+pub(super) trait Busy: Send + Sync {
+    /// Returns how busy it is now.
+    fn usage(&self) -> Usage;
+}
 
-#[derive(Default)]
-struct Shared {
-    state: Mutex<State>,
+struct Shared<J> {
+    state: Mutex<State<J>>,
     has_job: Condvar,
 }
 
-#[derive(Default)]
-struct State {
-    jobs: VecDeque<Job>,
+struct State<J> {
+    jobs: VecDeque<J>,
     threads: usize,
     idle: usize,
     is_closed: bool,
 }
 
-impl Pool {
+impl<J: Job> Pool<J> {
     pub(super) fn new(threads_max: usize) -> Self {
-        Self { threads_max, shared: Arc::default(), waiters: Arc::default() }
+        let state = State { jobs: VecDeque::new(), threads: 0, idle: 0, is_closed: false };
+        let shared = Shared { state: Mutex::new(state), has_job: Condvar::new() };
+        Self { threads_max, shared: Arc::new(shared), waiters: Arc::default() }
     }
 
-    /// Runs `job` on a thread of the pool. Refused where the pool has no thread and none can be started.
-    pub(super) fn run(&self, job: impl FnOnce() + Send + 'static) -> Result<(), Refused> {
+    /// Runs `job` on a thread of the pool. Gives it back where the pool has no thread and none can be started.
+    pub(super) fn run(&self, job: J) -> Result<(), J> {
         let mut state = self.shared.lock();
         if state.jobs.len() >= state.idle && state.threads < self.threads_max {
             let shared = self.shared.clone();
@@ -66,50 +75,63 @@ impl Pool {
             }
         }
         if state.threads == 0 {
-            return Err(Refused);
+            return Err(job);
         }
-        state.jobs.push_back(Box::new(job));
+        state.jobs.push_back(job);
         self.shared.has_job.notify_one();
         Ok(())
     }
 
-    /// How busy it is now.
-    pub(super) fn usage(&self) -> Usage {
+    /// Runs `job` on a thread of its own. Gives it back where there is none.
+    pub(super) fn wait(&self, job: J) -> Result<(), J> {
+        let Some(place) = WaiterPlace::take(&self.waiters) else { return Err(job) };
+        // A thread that cannot be started would take the job with it.
+        let job = Arc::new(Mutex::new(Some(job)));
+        let taken = job.clone();
+        let take = |job: &Mutex<Option<J>>| job.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let started = thread::Builder::new().name("lock-waiter".into()).spawn(move || {
+            if let Some(job) = take(&taken) {
+                job.run(&mut Scratch::default());
+            }
+            drop(place);
+        });
+        match started {
+            Ok(_) => Ok(()),
+            Err(_) => take(&job).map_or(Ok(()), Err),
+        }
+    }
+}
+
+impl<J: Job> Busy for Pool<J> {
+    fn usage(&self) -> Usage {
         let state = self.shared.lock();
         let busy = state.threads - state.idle;
         Usage { threads: state.threads as u64, busy: busy as u64, queued: state.jobs.len() as u64 }
     }
-
-    /// Runs `job` on a thread of its own.
-    pub(super) fn wait(&self, job: impl FnOnce() + Send + 'static) -> Result<(), Refused> {
-        let place = WaiterPlace::take(&self.waiters).ok_or(Refused)?;
-        let started = thread::Builder::new().name("lock-waiter".into()).spawn(move || {
-            job();
-            drop(place);
-        });
-        started.map(drop).map_err(|_| Refused)
-    }
 }
 
-impl Drop for Pool {
+impl<J> Drop for Pool<J> {
     fn drop(&mut self) {
         self.shared.lock().is_closed = true;
         self.shared.has_job.notify_all();
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl<J> Shared<J> {
+    fn lock(&self) -> MutexGuard<'_, State<J>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
+impl<J: Job> Shared<J> {
     /// What a thread of the pool does.
     fn serve(&self) {
+        let mut scratch = Scratch::default();
         let mut state = self.lock();
         loop {
             if let Some(job) = state.jobs.pop_front() {
                 drop(state);
-                job();
+                job.run(&mut scratch);
                 state = self.lock();
             } else if state.is_closed {
                 return;
@@ -145,23 +167,33 @@ mod tests {
 
     use super::*;
 
+    impl Job for Box<dyn FnOnce() + Send> {
+        fn run(self, _: &mut Scratch) {
+            self();
+        }
+    }
+
+    fn pool(threads_max: usize) -> Pool<Box<dyn FnOnce() + Send>> {
+        Pool::new(threads_max)
+    }
+
     #[test]
     fn jobs_run_side_by_side_up_to_the_threads_and_none_is_lost() {
-        let pool = Pool::new(3);
+        let pool = pool(3);
         let (together, (sender, receiver)) = (Arc::new(Barrier::new(3)), mpsc::channel());
         for number in 0..3 {
             let (together, sender) = (together.clone(), sender.clone());
             assert!(
-                pool.run(move || {
+                pool.run(Box::new(move || {
                     together.wait();
                     sender.send(number).unwrap();
-                })
+                }))
                 .is_ok()
             );
         }
         for number in 3..50 {
             let sender = sender.clone();
-            assert!(pool.run(move || sender.send(number).unwrap()).is_ok());
+            assert!(pool.run(Box::new(move || sender.send(number).unwrap())).is_ok());
         }
         drop(pool);
         drop(sender);
@@ -172,20 +204,20 @@ mod tests {
 
     #[test]
     fn a_pool_without_threads_refuses() {
-        assert!(Pool::new(0).run(|| ()).is_err());
+        assert!(pool(0).run(Box::new(|| ())).is_err());
     }
 
     #[test]
     fn waiters_are_bounded_and_their_places_come_back() {
-        let pool = Pool::new(0);
+        let pool = pool(0);
         let release = Arc::new(Barrier::new(WAITERS_MAX + 1));
         for _ in 0..WAITERS_MAX {
             let release = release.clone();
-            assert!(pool.wait(move || _ = release.wait()).is_ok());
+            assert!(pool.wait(Box::new(move || _ = release.wait())).is_ok());
         }
-        assert!(pool.wait(|| ()).is_err());
+        assert!(pool.wait(Box::new(|| ())).is_err());
         release.wait();
-        while pool.wait(|| ()).is_err() {
+        while pool.wait(Box::new(|| ())).is_err() {
             thread::yield_now();
         }
     }

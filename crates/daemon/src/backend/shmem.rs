@@ -1,5 +1,7 @@
 //! Mappings over the vhost-user channel for requests of the back end.
 
+use transom_wire::window::WINDOW_ID;
+
 use std::{
     io,
     os::fd::AsRawFd,
@@ -11,9 +13,6 @@ use vhost::vhost_user::{
     Backend, Error as ProtocolError, VhostUserFrontendReqHandler,
     message::{VhostUserMMap, VhostUserMMapFlags, VhostUserSharedMsg},
 };
-
-/// The window is the device's first shared-memory region (virtio 1.4, "File System Device", "Shared memory").
-pub(super) const WINDOW_ID: u8 = 0;
 
 /// The channel, whose requests all ask for a reply.
 pub(super) struct Requests {

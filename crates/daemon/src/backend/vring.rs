@@ -16,6 +16,9 @@ use virtio_queue::Error;
 
 use super::Memory;
 
+/// The largest queue: that of virtio 1.3 §2.7.
+pub(super) const QUEUE_SIZE_MAX: usize = 32768;
+
 /// A queue's ring, shared with the thread that talks to the front end.
 #[derive(Clone)]
 pub(super) struct Vring {

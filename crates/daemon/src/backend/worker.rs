@@ -1,12 +1,13 @@
 //! Serves one queue: takes chains off the ring, has them answered, puts them back.
 
 use std::{
+    mem,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use transom_host::{
@@ -19,11 +20,13 @@ use vm_memory::{GuestAddressSpace, GuestMemoryMmap};
 
 use super::{
     Memory,
-    chain::Chain,
+    chain::{Buffers, Chain, Descriptors},
+    deferred::Deferred,
     in_flight::{InFlight, OfferedTwice, REQUESTS_MAX, Ticket},
     monitor::Monitor,
     poll::RingPoller,
-    pool::{Pool, Refused},
+    pool::Pool,
+    spares::Spares,
     vring::Vring,
 };
 
@@ -31,7 +34,8 @@ use super::{
 pub(super) struct Queue<F> {
     pub(super) server: Arc<Server<F>>,
     pub(super) memory: Memory,
-    pub(super) pool: Arc<Pool>,
+    pub(super) pool: Arc<Pool<Deferred<F>>>,
+    pub(super) spares: Spares,
     pub(super) in_flight: Arc<InFlight>,
     pub(super) monitor: Arc<Monitor>,
     /// The driver broke the ring, the device is being reset, or the front end has left: until the ring is set up anew,
@@ -50,19 +54,26 @@ const LONG_BYTES: usize = 64 << 10;
 pub(super) struct WorkerState {
     poller: RingPoller,
     scratch: Scratch,
-    /// The first chain that is back on the ring since the driver was told; in flight until it is told again. None while
-    /// the worker watches or sleeps.
-    untold: Option<Chain>,
+    /// Memory for the next chain.
+    descriptors: Descriptors,
+    /// The first chain that is back on the ring since the driver was told. None while the worker watches or sleeps.
+    untold: Option<Untold>,
+}
+
+/// A chain that is back on the ring; in flight until the driver is told.
+struct Untold {
+    taken_at: Instant,
+    _ticket: Ticket,
 }
 
 impl WorkerState {
     pub(super) fn new(poller: RingPoller) -> Self {
-        Self { poller, scratch: Scratch::default(), untold: None }
+        Self { poller, scratch: Scratch::default(), descriptors: Descriptors::default(), untold: None }
     }
 
     /// Whether the driver is to be told before `next` is served.
     fn is_telling_due(&self, next: &Chain) -> bool {
-        let is_late = |first: &Chain| next.taken_at.duration_since(first.taken_at) >= UNTOLD_MAX;
+        let is_late = |first: &Untold| next.taken_at.duration_since(first.taken_at) >= UNTOLD_MAX;
         self.untold.as_ref().is_some_and(|first| is_late(first) || next.len_bytes() > LONG_BYTES)
     }
 }
@@ -92,7 +103,7 @@ impl<F: FileSystem + 'static> Queue<F> {
             // Failing to suppress kicks costs kicks and nothing else.
             let _ = vring.disable_notification();
             loop {
-                let next = self.next(vring);
+                let next = self.next(vring, state);
                 if !matches!(&next, Next::Chain(chain) if !state.is_telling_due(chain)) {
                     Self::tell_of_untold(vring, state);
                 }
@@ -115,13 +126,13 @@ impl<F: FileSystem + 'static> Queue<F> {
     }
 
     /// Takes the next chain; it is in flight from then on, before anyone can see the queue stopped.
-    fn next(&self, vring: &Vring) -> Next {
+    fn next(&self, vring: &Vring, state: &mut WorkerState) -> Next {
         let memory = self.memory.memory();
-        let mut state = vring.get_mut();
-        if !state.is_enabled() || !state.get_queue().ready() || self.is_given_up() {
+        let mut ring = vring.get_mut();
+        if !ring.is_enabled() || !ring.get_queue().ready() || self.is_given_up() {
             return Next::Stopped;
         }
-        let descriptors = match state.get_queue_mut().iter(&*memory) {
+        let descriptors = match ring.get_queue_mut().iter(&*memory) {
             Ok(mut chains) => chains.next(),
             Err(error) => {
                 self.break_ring(vring, &error);
@@ -129,15 +140,15 @@ impl<F: FileSystem + 'static> Queue<F> {
             }
         };
         match descriptors {
-            Some(descriptors) => match self.take(state.get_queue(), descriptors.head_index()) {
-                Ok(ticket) => Next::Chain(Chain::copy(descriptors, ticket)),
+            Some(descriptors) => match self.take(ring.get_queue(), descriptors.head_index()) {
+                Ok(ticket) => Next::Chain(Chain::copy(descriptors, mem::take(&mut state.descriptors), ticket)),
                 Err(error) => {
                     self.break_ring(vring, &error);
                     Next::Stopped
                 }
             },
             // The index says that there is an entry, which cannot be read: without this the worker would spin.
-            None if is_behind(state.get_queue(), &memory) && !state.get_queue().is_valid(&*memory) => {
+            None if is_behind(ring.get_queue(), &memory) && !ring.get_queue().is_valid(&*memory) => {
                 self.break_ring(vring, &"a part of the ring is not in the guest's memory");
                 Next::Stopped
             }
@@ -171,26 +182,25 @@ impl<F: FileSystem + 'static> Queue<F> {
         let lane = match self.answer(&memory, &chain, &mut state.scratch, Patience::Try) {
             Outcome::Done(done) => {
                 self.put_back(vring, &chain, done);
-                state.untold.get_or_insert(chain);
+                let taken_at = chain.taken_at;
+                let (ticket, descriptors) = chain.into_parts();
+                state.descriptors = descriptors;
+                state.untold.get_or_insert(Untold { taken_at, _ticket: ticket });
                 return;
             }
             Outcome::Defer(lane) => lane,
         };
+        // The chain takes its memory along.
+        state.descriptors = self.spares.take();
         self.monitor.deferred();
-        let chain = Arc::new(chain);
-        let job = {
-            let (queue, vring, memory, chain) = (self.clone(), vring.clone(), memory.clone(), chain.clone());
-            move || queue.serve_waiting(&vring, &memory, &chain, &mut Scratch::default())
+        let waiting = match lane {
+            Lane::Pool => None,
+            Lane::Waiter(unique) => Some(self.in_flight.waits(unique)),
         };
+        let request = Deferred { queue: self.clone(), vring: vring.clone(), memory: memory.clone(), chain, waiting };
         let handed_on = match lane {
-            Lane::Pool => self.pool.run(job),
-            Lane::Waiter(unique) => {
-                let waiting = self.in_flight.waits(unique);
-                self.pool.wait(move || {
-                    job();
-                    drop(waiting);
-                })
-            }
+            Lane::Pool => self.pool.run(request),
+            Lane::Waiter(_) => self.pool.wait(request),
         };
         match (handed_on, lane) {
             (Ok(()), _) => {
@@ -200,20 +210,27 @@ impl<F: FileSystem + 'static> Queue<F> {
                 }
             }
             // Without a pool the disk is waited for here; another lock owner never is.
-            (Err(Refused), Lane::Pool) => {
+            (Err(request), Lane::Pool) => {
                 Self::tell_of_untold(vring, state);
-                self.serve_waiting(vring, &memory, &chain, &mut state.scratch);
+                self.serve_waiting(vring, &memory, &request.chain, &mut state.scratch);
             }
-            (Err(Refused), Lane::Waiter(_)) => {
-                let buffers = chain.resolve(&memory);
+            (Err(request), Lane::Waiter(_)) => {
+                let mut buffers = Buffers::default();
+                request.chain.resolve(&memory, &mut buffers);
                 let done = self.server.refuse(&buffers.readable, &buffers.writable, Errno::NOLCK);
-                self.finish(vring, &chain, done);
+                self.finish(vring, &request.chain, done);
             }
         }
     }
 
     /// Answers a request that may wait; drops it where the queue was given up before it began.
-    fn serve_waiting(&self, vring: &Vring, memory: &GuestMemoryMmap<()>, chain: &Chain, scratch: &mut Scratch) {
+    pub(super) fn serve_waiting(
+        &self,
+        vring: &Vring,
+        memory: &GuestMemoryMmap<()>,
+        chain: &Chain,
+        scratch: &mut Scratch,
+    ) {
         if self.is_given_up() {
             return;
         }
@@ -230,7 +247,8 @@ impl<F: FileSystem + 'static> Queue<F> {
         scratch: &mut Scratch,
         patience: Patience,
     ) -> Outcome {
-        let buffers = chain.resolve(memory);
+        let mut buffers = Buffers::default();
+        chain.resolve(memory, &mut buffers);
         if buffers.is_bad {
             return Outcome::Done(self.server.refuse(&buffers.readable, &buffers.writable, Errno::FAULT));
         }

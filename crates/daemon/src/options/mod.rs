@@ -6,6 +6,7 @@
 
 mod cli;
 mod ids;
+mod legacy;
 mod resolve;
 mod values;
 
@@ -24,7 +25,7 @@ use transom_host::{
     window::{DaxPolicy, FrontEnd},
 };
 
-pub(crate) use cli::Cli;
+use cli::Cli;
 
 /// What the command line asks for.
 #[derive(Debug, Clone)]

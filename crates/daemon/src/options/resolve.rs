@@ -1,13 +1,13 @@
 //! From flags to `Options`: applies the `-o` lists, checks what excludes what, and notes what is deprecated.
 
 use super::cli::Cli;
+use super::legacy;
 use super::values::{FileHandles, LogLevel, MigrationMode, Negotiation, SandboxMode};
 use super::{
     AttributeOptions, CacheOptions, CachePolicy, Endpoint, InodeOptions, Invocation, IsolationOptions, LockOptions,
     LogOptions, MigrationOptions, Options, OwnershipOptions, ShareOptions, SocketOptions, Squash, WindowOptions,
     WorkerOptions,
 };
-use crate::legacy;
 use clap::error::{Error, ErrorKind};
 use std::{fmt::Display, path::PathBuf};
 use transom_host::{

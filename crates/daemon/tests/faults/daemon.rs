@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use transom_testkit::frontend::{FrontEnd, Options, message::HANG_AFTER};
+use transom_frontend::{FrontEnd, Options, message::HANG_AFTER};
 
 use crate::{
     calls,

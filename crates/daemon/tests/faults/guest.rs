@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use transom_testkit::frontend::{
+use transom_frontend::{
     fuse::{Answer, Exchange, Session},
     message::HANG_AFTER,
     queue::{Completion, Queue},

@@ -11,7 +11,7 @@ use rustix::{
     fs::{AtFlags, CWD, FileType, Mode, RenameFlags, Timespec, Timestamps, XattrFlags},
     io::Errno,
 };
-use transom_testkit::frontend::fuse::{Answer, Exchange as _, Failure, check_reply};
+use transom_frontend::fuse::{Answer, Exchange as _, Failure, check_reply};
 use transom_wire::{
     Opcode,
     ops::{

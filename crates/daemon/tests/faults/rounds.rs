@@ -14,7 +14,7 @@ use std::{
 };
 
 use rustix::io::Errno;
-use transom_testkit::frontend::{
+use transom_frontend::{
     FrontEnd,
     fuse::{Answer, Failure, Session},
 };

@@ -1,6 +1,6 @@
 //! Chains whose buffers do not fit what they carry.
 
-use transom_testkit::frontend::{
+use transom_frontend::{
     fuse::{Exchange, Session, check_reply},
     queue::{Completion, Queue},
 };

@@ -3,7 +3,7 @@
 use std::{os::unix::net::UnixStream, thread, time::Instant};
 
 use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
-use transom_testkit::frontend::message::HANG_AFTER;
+use transom_frontend::message::HANG_AFTER;
 use transom_wire::{Opcode, ops::init::InitFlags};
 
 use crate::{host::Daemon, messages, requests, rings};

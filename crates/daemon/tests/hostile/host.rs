@@ -18,17 +18,16 @@ use std::{
 };
 
 use rustix::process::Pid;
+use transom_conformance::memfs::{Held, Limits, MemFs};
 use transom_daemon::backend::{BackendConfig, Monitor, serve};
-use transom_host::{metrics::Gauges, server::Server};
-use transom_testkit::{
-    frontend::{
-        FrontEnd, Options,
-        fuse::{Exchange, Session},
-        message::HANG_AFTER,
-        queue::Queue,
-    },
-    memfs::{Held, Limits, MemFs},
+use transom_frontend::{
+    FrontEnd, Options,
+    fuse::{Exchange, Session},
+    message::HANG_AFTER,
+    queue::Queue,
 };
+use transom_host::server::Server;
+use transom_metrics::Gauges;
 
 /// The names of the daemon's threads.
 const DAEMON_THREADS: [&str; 5] = ["daemon", "vhost-user", "vring_worker", "pool", "lock-waiter"];

@@ -2,7 +2,7 @@
 
 use std::{os::unix::net::UnixStream, sync::mpsc, thread};
 
-use transom_testkit::frontend::{
+use transom_frontend::{
     FrontEnd, Options,
     fuse::Session,
     message::HANG_AFTER,

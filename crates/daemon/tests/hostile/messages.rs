@@ -9,7 +9,7 @@ use std::{
     },
 };
 
-use transom_testkit::frontend::{
+use transom_frontend::{
     FrontEnd,
     fuse::Session,
     message::{Channel, NEED_REPLY, VERSION, header, mem_table, protocol_feature, request, u32s, u64s},
@@ -197,8 +197,8 @@ fn memory_tables_that_cannot_be_are_survived() {
 
 fn with(
     front_end: &FrontEnd,
-    change: impl FnOnce(&mut transom_testkit::frontend::message::Region),
-) -> transom_testkit::frontend::message::Region {
+    change: impl FnOnce(&mut transom_frontend::message::Region),
+) -> transom_frontend::message::Region {
     let mut region = front_end.ram.region();
     change(&mut region);
     region
@@ -247,7 +247,7 @@ fn a_buffer_may_lie_in_two_regions() {
     second.write(0, &message[20..]);
     let chain = [(border - 20, 56u32, 1u16, 1u16), (border + 4096, 120, 2, 0)];
     for (index, (addr, len, flags, next)) in chain.into_iter().enumerate() {
-        let descriptor = transom_testkit::frontend::ring::Descriptor { addr, len, flags, next };
+        let descriptor = transom_frontend::ring::Descriptor { addr, len, flags, next };
         queue.ring.set_descriptor(index as u16, descriptor);
     }
     queue.ring.publish(0);

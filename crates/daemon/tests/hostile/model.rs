@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use transom_testkit::frontend::{
+use transom_frontend::{
     fuse::{Answer, Session},
     queue::Queue,
 };

@@ -1,6 +1,6 @@
 //! DESTROY on one queue while requests that leave something open are under way on another.
 
-use transom_testkit::frontend::{Options, fuse::Session};
+use transom_frontend::{Options, fuse::Session};
 use transom_wire::{
     Opcode,
     ops::{create::CreateIn, lk::LkIn, open::OpenIn},

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use transom_testkit::frontend::{
+use transom_frontend::{
     fuse::{Answer, Exchange, Session, check_reply},
     queue::Queue,
 };

@@ -1,6 +1,6 @@
 //! Rings that no driver would write.
 
-use transom_testkit::frontend::{
+use transom_frontend::{
     FrontEnd, Options,
     fuse::Session,
     message::{HANG_AFTER, mem_table, request, u32s, u64s},
@@ -301,7 +301,7 @@ fn rings_outside_memory_are_refused_or_stop_the_queue() {
                 continue;
             }
             front_end.channel.tell(request::SET_VRING_NUM, &u32s(&[REQUEST, 64]), &[]).unwrap();
-            let kick = transom_testkit::frontend::wake::Wake::new(transom_testkit::frontend::wake::WakeKind::EventFd);
+            let kick = transom_frontend::wake::Wake::new(transom_frontend::wake::WakeKind::EventFd);
             let kick = kick.unwrap();
             let index = u64s(&[u64::from(REQUEST)]);
             front_end.channel.tell(request::SET_VRING_KICK, &index, &[kick.waiting_end()]).unwrap();
@@ -325,7 +325,7 @@ fn an_available_ring_that_ends_outside_memory_does_not_keep_the_worker_busy() {
     front_end.send_ring(REQUEST, &ring).unwrap();
     front_end.send_addresses(REQUEST, [table, avail, used]).unwrap();
     front_end.ram.store(avail + 2, 1u16.to_le());
-    let kick = transom_testkit::frontend::wake::Wake::new(transom_testkit::frontend::wake::WakeKind::EventFd).unwrap();
+    let kick = transom_frontend::wake::Wake::new(transom_frontend::wake::WakeKind::EventFd).unwrap();
     let index = u64s(&[u64::from(REQUEST)]);
     front_end.channel.tell(request::SET_VRING_KICK, &index, &[kick.waiting_end()]).unwrap();
     front_end.enable(REQUEST, true).unwrap();
@@ -371,7 +371,7 @@ fn a_memory_table_replaced_under_a_running_queue_is_survived() {
     let (front_end, mut session) = daemon.session();
     use_it(&mut session);
     // The rings are no longer memory.
-    let elsewhere = transom_testkit::frontend::message::Region { guest_addr: 1 << 40, ..front_end.ram.region() };
+    let elsewhere = transom_frontend::message::Region { guest_addr: 1 << 40, ..front_end.ram.region() };
     front_end.channel.tell(request::SET_MEM_TABLE, &mem_table(&[elsewhere]), &[front_end.ram.file()]).unwrap();
     session.exchange.submit(&[&[0; 40]], &[16]).unwrap();
     session.exchange.kick.wake().unwrap();

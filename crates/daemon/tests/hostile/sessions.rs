@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use transom_testkit::{
-    frontend::{Options, fuse::Session, wake::WakeKind},
-    memfs::MemFs,
-};
+use transom_conformance::memfs::MemFs;
+use transom_frontend::{Options, fuse::Session, wake::WakeKind};
 use transom_wire::config::QUEUE_HIPRIO;
 
 use crate::host::{Daemon, use_it};
@@ -50,7 +48,7 @@ fn many_requests_in_flight_are_all_completed() {
         second.getattr(1, None).unwrap();
         for (token, unique) in tokens {
             let completion = session.exchange.wait(token).unwrap();
-            assert_eq!(transom_testkit::frontend::fuse::check_reply(&completion, unique).unwrap().len(), 104);
+            assert_eq!(transom_frontend::fuse::check_reply(&completion, unique).unwrap().len(), 104);
         }
     }
     drop((session, second, front_end));

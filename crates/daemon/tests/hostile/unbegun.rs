@@ -4,15 +4,13 @@
 
 use std::thread;
 
-use transom_testkit::{
-    frontend::{
-        FrontEnd, Options,
-        fuse::Session,
-        message::{HANG_AFTER, request, u64s},
-        queue::Queue,
-        wake::{Wake, WakeKind},
-    },
-    memfs::MemFs,
+use transom_conformance::memfs::MemFs;
+use transom_frontend::{
+    FrontEnd, Options,
+    fuse::Session,
+    message::{HANG_AFTER, request, u64s},
+    queue::Queue,
+    wake::{Wake, WakeKind},
 };
 use transom_wire::Opcode;
 use zerocopy::IntoBytes;

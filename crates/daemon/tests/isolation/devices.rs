@@ -11,7 +11,7 @@ use std::{
 };
 
 use rustix::{fs::StatVfsMountFlags, io::Errno};
-use transom_testkit::frontend::{FrontEnd, Options, fuse::Session};
+use transom_frontend::{FrontEnd, Options, fuse::Session};
 
 use crate::{
     connected,

@@ -5,7 +5,7 @@
 use std::{ptr, thread, time::Duration, time::Instant};
 
 use rustix::io::Errno;
-use transom_testkit::frontend::{FrontEnd, Options, fuse::Session};
+use transom_frontend::{FrontEnd, Options, fuse::Session};
 
 use crate::{
     launch::{Bench, has_user_namespaces, is_root, skipped},

@@ -3,9 +3,9 @@
 use anyhow::{Context, anyhow};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use transom_testkit::frontend::fuse::{Answer, Exchange, Failure, Session, check_reply};
-use transom_testkit::frontend::queue::Queue;
-use transom_testkit::frontend::{FrontEnd, Options};
+use transom_frontend::fuse::{Answer, Exchange, Failure, Session, check_reply};
+use transom_frontend::queue::Queue;
+use transom_frontend::{FrontEnd, Options};
 use transom_wire::Opcode;
 use transom_wire::extension::EXT_GROUPS;
 use transom_wire::ops::fsync::{FSYNC_FDATASYNC, FsyncIn};

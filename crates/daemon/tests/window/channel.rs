@@ -3,7 +3,7 @@
 use std::{fs, thread};
 
 use rustix::io::Errno;
-use transom_testkit::frontend::{
+use transom_frontend::{
     Options,
     fuse::Session,
     queue::Queue,
@@ -194,7 +194,7 @@ pub(crate) fn submit_map(
     session: &mut Session<Queue>,
     nodeid: u64,
     range: u64,
-) -> (transom_testkit::frontend::queue::Token, u64) {
+) -> (transom_frontend::queue::Token, u64) {
     let arg = transom_wire::ops::setupmapping::SetupmappingIn {
         fh: u64::MAX.into(),
         foffset: 0.into(),
@@ -211,9 +211,9 @@ pub(crate) fn submit_map(
 /// Waits for the answer.
 pub(crate) fn answer(
     session: &mut Session<Queue>,
-    token: transom_testkit::frontend::queue::Token,
+    token: transom_frontend::queue::Token,
     unique: u64,
 ) -> Result<(), Errno> {
     let completion = session.exchange.wait(token).unwrap();
-    transom_testkit::frontend::fuse::check_reply(&completion, unique).map(drop).map_err(|error| error.errno().unwrap())
+    transom_frontend::fuse::check_reply(&completion, unique).map(drop).map_err(|error| error.errno().unwrap())
 }

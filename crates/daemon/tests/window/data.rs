@@ -9,12 +9,12 @@ use std::{
 };
 
 use rustix::io::Errno;
-use transom_host::passthrough::Config;
-use transom_testkit::frontend::{
+use transom_frontend::{
     Options,
     fuse::Session,
     window::{Counts, Rules},
 };
+use transom_host::passthrough::Config;
 use transom_wire::ops::init::InitFlags;
 
 use crate::host::{Kind, QUEUES, RANGE, RANGES, Share, contents, lookup};

@@ -7,7 +7,7 @@ use std::{
 };
 
 use rustix::io::Errno;
-use transom_testkit::frontend::{FrontEnd, fuse::Session, queue::Queue};
+use transom_frontend::{FrontEnd, fuse::Session, queue::Queue};
 
 use crate::host::{Kind, RANGE, Share, contents, lookup};
 

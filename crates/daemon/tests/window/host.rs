@@ -14,12 +14,12 @@ use std::{
 
 use rustix::fs::fstat;
 use transom_daemon::backend::{BackendConfig, serve};
+use transom_frontend::{FrontEnd, Options, fuse::Session, message::HANG_AFTER, queue::Queue, window::Rules};
 use transom_host::{
     passthrough::{Config, Dax, Passthrough},
     server::Server,
     window::{self, DaxPolicy},
 };
-use transom_testkit::frontend::{FrontEnd, Options, fuse::Session, message::HANG_AFTER, queue::Queue, window::Rules};
 use transom_wire::config::TAG_LEN;
 
 /// What is mapped at once.

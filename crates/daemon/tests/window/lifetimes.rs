@@ -3,7 +3,7 @@
 use std::thread;
 
 use rustix::io::Errno;
-use transom_testkit::frontend::{
+use transom_frontend::{
     FrontEnd,
     fuse::Session,
     queue::Queue,

@@ -3,7 +3,7 @@
 use std::{fs, os::fd::AsFd};
 
 use rustix::io::Errno;
-use transom_testkit::frontend::{
+use transom_frontend::{
     FrontEnd,
     fuse::{Session, check_reply},
     message::{Region, mem_table, request},

@@ -8,7 +8,7 @@ use proptest::{
     sample::subsequence,
     test_runner::{Config, TestRunner},
 };
-use transom_testkit::frontend::{FrontEnd, fuse::Session, queue::Queue};
+use transom_frontend::{FrontEnd, fuse::Session, queue::Queue};
 use transom_wire::ops::init::InitFlags;
 
 use crate::host::{Kind, QUEUES, RANGE, RANGES, Share, contents, lookup};
@@ -154,7 +154,7 @@ fn run(share: &Share, steps: &[Step]) {
         }
         let window = guest.front_end.expect_window();
         let shown = |(&range, &(file, file_range)): (&u64, &(usize, u64))| (range, inodes[file], file_range);
-        let found = |mapping: &transom_testkit::frontend::window::Mapping| {
+        let found = |mapping: &transom_frontend::window::Mapping| {
             (mapping.offset / RANGE, mapping.file.1, mapping.file_offset / RANGE)
         };
         let (expected, found): (Vec<_>, Vec<_>) =

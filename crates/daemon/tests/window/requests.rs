@@ -6,7 +6,7 @@ use rustix::{
     fs::{CWD, FileType, Mode, mknodat},
     io::Errno,
 };
-use transom_testkit::frontend::fuse::{Answer, Session, check_reply};
+use transom_frontend::fuse::{Answer, Session, check_reply};
 use transom_wire::{Opcode, ops::setupmapping::SetupmappingIn};
 use zerocopy::IntoBytes;
 

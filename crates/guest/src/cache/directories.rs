@@ -3,10 +3,21 @@
 use alloc::{sync::Arc, vec::Vec};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::volume::Entry;
-
 /// What one listing may take, in bytes: some 10,000 names. A longer one is read anew each time.
 const LISTING_LEN_MAX: usize = 1 << 20;
+
+/// A name in a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// The inode number.
+    pub ino: u64,
+    /// Where [`DirectoryStream::seek`](crate::volume::DirectoryStream::seek) goes on behind this entry.
+    pub cookie: u64,
+    /// The file type as in `d_type`; 0 where the server does not say.
+    pub file_type: u32,
+    /// 1 to 255 bytes without `/` and NUL; `.` and `..` come too.
+    pub name: Vec<u8>,
+}
 
 /// All entries of a directory, in the order of the stream.
 pub(crate) struct Listing {

@@ -14,15 +14,14 @@ use super::Validity;
 use crate::{
     Platform,
     sync::{Mutex, rank},
-    volume::Inode,
 };
 
 /// Locks beside each other: few threads meet at one, and an empty table stays small.
 const SHARDS: usize = 16;
 
-/// The names of a volume.
-pub(crate) struct Names<P: Platform> {
-    shards: [Mutex<P, { rank::LEAF }, Shard<P>>; SHARDS],
+/// The names of a volume; a `T` is an inode.
+pub(crate) struct Names<P: Platform, T> {
+    shards: [Mutex<P, { rank::LEAF }, Shard<T>>; SHARDS],
     hasher: DefaultHashBuilder,
 }
 
@@ -36,38 +35,38 @@ pub(crate) struct Key<'a> {
 }
 
 /// What a name leads to.
-pub(crate) enum Found<P: Platform> {
-    Inode(Arc<Inode<P>>),
+pub(crate) enum Found<T> {
+    Inode(Arc<T>),
     Absent,
 }
 
-struct Shard<P: Platform> {
+struct Shard<T> {
     /// Places in `slots`.
     index: HashTable<usize>,
-    slots: Vec<Slot<P>>,
+    slots: Vec<Slot<T>>,
     hand: usize,
     slots_max: usize,
 }
 
-struct Slot<P: Platform> {
+struct Slot<T> {
     hash: u64,
     parent: NodeId,
     epoch: u64,
     name: Box<[u8]>,
-    target: Option<Arc<Inode<P>>>,
+    target: Option<Arc<T>>,
     validity: Validity,
     /// Since the hand last came by.
     is_used: bool,
 }
 
-impl<P: Platform> Names<P> {
+impl<P: Platform, T> Names<P, T> {
     pub(crate) fn new(names_max: usize) -> Self {
         let shard = || Shard { index: HashTable::new(), slots: Vec::new(), hand: 0, slots_max: names_max / SHARDS };
         Self { shards: core::array::from_fn(|_| Mutex::new(shard())), hasher: DefaultHashBuilder::default() }
     }
 
     /// What the name leads to, where that is known and still holds.
-    pub(crate) fn get(&self, key: Key<'_>, now_ns: impl FnOnce() -> u64) -> Option<Found<P>> {
+    pub(crate) fn get(&self, key: Key<'_>, now_ns: impl FnOnce() -> u64) -> Option<Found<T>> {
         let hash = self.hash(key);
         let mut shard = self.shard(hash).lock();
         let place = shard.find(hash, key)?;
@@ -83,7 +82,7 @@ impl<P: Platform> Names<P> {
     pub(crate) fn put(
         &self,
         key: Key<'_>,
-        target: Option<Arc<Inode<P>>>,
+        target: Option<Arc<T>>,
         validity: Validity,
         is_current: impl FnOnce() -> bool,
     ) {
@@ -133,13 +132,13 @@ impl<P: Platform> Names<P> {
         hasher.finish()
     }
 
-    fn shard(&self, hash: u64) -> &Mutex<P, { rank::LEAF }, Shard<P>> {
+    fn shard(&self, hash: u64) -> &Mutex<P, { rank::LEAF }, Shard<T>> {
         // The table takes the lowest and the highest bits.
         &self.shards[(hash >> 32) as usize % SHARDS]
     }
 }
 
-impl<P: Platform> Shard<P> {
+impl<T> Shard<T> {
     fn find(&self, hash: u64, key: Key<'_>) -> Option<usize> {
         let is_key = |&place: &usize| {
             let slot = &self.slots[place];
@@ -149,7 +148,7 @@ impl<P: Platform> Shard<P> {
     }
 
     /// Gives what had to make room, or the slot itself where there is none.
-    fn put(&mut self, key: Key<'_>, slot: Slot<P>) -> Option<Slot<P>> {
+    fn put(&mut self, key: Key<'_>, slot: Slot<T>) -> Option<Slot<T>> {
         let hash = slot.hash;
         if let Some(place) = self.find(hash, key) {
             return Some(core::mem::replace(&mut self.slots[place], slot));
@@ -165,7 +164,7 @@ impl<P: Platform> Shard<P> {
     }
 
     /// Takes the next slot out that was not used since the hand last came.
-    fn evict(&mut self) -> Slot<P> {
+    fn evict(&mut self) -> Slot<T> {
         loop {
             self.hand = if self.hand + 1 < self.slots.len() { self.hand + 1 } else { 0 };
             let slot = &mut self.slots[self.hand];
@@ -176,7 +175,7 @@ impl<P: Platform> Shard<P> {
     }
 
     /// Takes a slot out; the last one moves to its place.
-    fn take(&mut self, place: usize) -> Slot<P> {
+    fn take(&mut self, place: usize) -> Slot<T> {
         self.unlist(place);
         let last = self.slots.len() - 1;
         if place != last {

@@ -35,10 +35,6 @@ pub use options::{Dax, DaxOptions};
 pub use pin::{Access, Change, PageTables, Pin};
 pub(crate) use ranges::Blocked;
 pub use ranges::Ranges;
+pub use transom_wire::window::{RANGE_LEN, WINDOW_ID};
 pub use window::{Window, WindowCounts};
 pub(crate) use worker::Worker;
-
-/// The unit of mappings, in bytes: what Linux uses, and the most that a server may ask for as its alignment.
-pub const RANGE_LEN: u64 = 2 << 20;
-/// The window is the device's first shared-memory region (virtio 1.3 §5.11.4).
-pub const WINDOW_ID: u8 = 0;

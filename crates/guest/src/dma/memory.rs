@@ -8,7 +8,7 @@
 use alloc::sync::Arc;
 use core::{
     ptr::NonNull,
-    sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering},
+    sync::atomic::{AtomicU16, AtomicU32, Ordering},
 };
 
 use super::DmaOps;
@@ -112,13 +112,6 @@ impl DmaMemory {
         // SAFETY: within the memory and aligned: `at` and `is_aligned`; the memory outlives the borrow of `self`.
         let cell = unsafe { AtomicU32::from_ptr(is_aligned(self.at(offset, 4).cast())) };
         u32::from_le(cell.load(ordering))
-    }
-
-    /// Stores 64 bits at `offset`, a multiple of 8, little endian.
-    pub fn store_u64(&self, offset: usize, value: u64, ordering: Ordering) {
-        // SAFETY: within the memory and aligned: `at` and `is_aligned`; the memory outlives the borrow of `self`.
-        let cell = unsafe { AtomicU64::from_ptr(is_aligned(self.at(offset, 8).cast())) };
-        cell.store(value.to_le(), ordering);
     }
 
     fn atomic_u16(&self, offset: usize) -> &AtomicU16 {

@@ -1,16 +1,17 @@
 //! Attributes, by path: asking and changing.
 
-use transom_wire::{attr::Attr, device_number};
+use transom_wire::{
+    attr::Attr,
+    device_number,
+    linux::{S_IFDIR, S_IFLNK, S_IFMT, S_IFREG, S_ISGID},
+};
 
 use super::{Fs, permission::WRITE};
 use crate::{
     Errno, Platform,
-    session::{Caller, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG},
+    session::Caller,
     volume::{Inode, OpenFile, SetAttributes, SetTime},
 };
-
-/// Clears with the file's group.
-const S_ISGID: u32 = 0o2000;
 
 /// What stat(2) tells of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,7 +2,10 @@
 
 use alloc::{sync::Arc, vec::Vec};
 
-use transom_wire::Name;
+use transom_wire::{
+    Name,
+    linux::{RENAME_EXCHANGE, RENAME_NOREPLACE},
+};
 
 use super::{
     Fs,
@@ -11,11 +14,6 @@ use super::{
     walk::Walk,
 };
 use crate::{Errno, Platform, session::Caller, volume::Inode};
-
-/// The new name must not exist.
-const RENAME_NOREPLACE: u32 = 1;
-/// The names change places.
-const RENAME_EXCHANGE: u32 = 2;
 
 impl<P: Platform> Fs<P> {
     /// Makes a directory with permissions `mode`, from which the umask is taken.

@@ -2,6 +2,10 @@
 
 use alloc::sync::Arc;
 
+use transom_wire::linux::{
+    O_ACCMODE, O_APPEND, O_CREAT, O_DIRECTORY, O_EXCL, O_NOATIME, O_NOFOLLOW, O_RDONLY, O_RDWR, O_TRUNC, O_WRONLY,
+};
+
 use super::{
     File, Fs,
     path::{self, Last},
@@ -9,18 +13,6 @@ use super::{
     walk::Walk,
 };
 use crate::{Errno, Platform, volume::OpenFile};
-
-const O_ACCMODE: u32 = 3;
-const O_RDONLY: u32 = 0;
-const O_WRONLY: u32 = 1;
-const O_RDWR: u32 = 2;
-const O_CREAT: u32 = 0o100;
-const O_EXCL: u32 = 0o200;
-const O_TRUNC: u32 = 0o1000;
-const O_APPEND: u32 = 0o2000;
-const O_DIRECTORY: u32 = 0o200_000;
-const O_NOFOLLOW: u32 = 0o400_000;
-const O_NOATIME: u32 = 0o1_000_000;
 
 /// How to open a file; everything is off at first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,13 +1,12 @@
 //! What a caller may do, by owner, group and mode bits, and by access control lists ([`acl`](super::acl)).
 
-use transom_wire::attr::Attr;
+use transom_wire::{
+    attr::Attr,
+    linux::{S_IFDIR, S_IFMT, S_ISVTX},
+};
 
 use super::{Credentials, Fs};
-use crate::{
-    Errno, Platform,
-    session::{Caller, S_IFDIR, S_IFMT},
-    volume::Inode,
-};
+use crate::{Errno, Platform, session::Caller, volume::Inode};
 
 /// To search a directory, or run a file.
 pub(super) const EXECUTE: u32 = 1;
@@ -15,9 +14,6 @@ pub(super) const EXECUTE: u32 = 1;
 pub(super) const WRITE: u32 = 2;
 /// To read.
 pub(super) const READ: u32 = 4;
-
-/// Only owners remove names from the directory.
-const S_ISVTX: u32 = 0o1000;
 
 impl<P: Platform> Fs<P> {
     /// Errors: EACCES where the caller may not do all of `mask` with `inode`, EIO where its list is none.

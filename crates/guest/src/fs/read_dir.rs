@@ -43,11 +43,6 @@ impl<P: Platform> Fs<P> {
 }
 
 impl<P: Platform> ReadDir<P> {
-    /// The stream, as the volume has it.
-    pub fn as_stream(&mut self) -> &mut DirectoryStream<P> {
-        &mut self.stream
-    }
-
     /// The next entry, `.` and `..` too; `None` at the end.
     pub fn next_entry(&mut self) -> Result<Option<Entry>, Errno> {
         self.fs.volume.readdir(&self.fs.caller(), &mut self.stream)

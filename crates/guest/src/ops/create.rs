@@ -3,14 +3,14 @@
 use transom_wire::{
     Name, NodeId, Opcode,
     attr::EntryOut,
+    linux::{O_NOCTTY, S_IFREG},
     ops::{create::CreateIn, init::InitFlags, open::OpenOut},
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::open::O_NOCTTY;
 use crate::{
     Errno, Platform,
-    session::{Caller, Head, NAMED, S_IFREG, Session},
+    session::{Caller, Head, NAMED, Session},
 };
 
 /// What answers either.

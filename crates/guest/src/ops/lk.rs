@@ -4,6 +4,7 @@
 
 use transom_wire::{
     NodeId, Opcode,
+    linux::F_UNLCK,
     ops::lk::{FileLock, LkIn, LkOut},
 };
 
@@ -11,8 +12,6 @@ use crate::{
     Errno, Platform,
     session::{Caller, Head, PLAIN, Session},
 };
-
-const F_UNLCK: u32 = 2;
 
 impl<P: Platform> Session<P> {
     /// The lock that stands in the way of the one in `arg`, or one of type F_UNLCK (2).

@@ -2,6 +2,7 @@
 
 use transom_wire::{
     Handle, NodeId, Opcode,
+    linux::{SEEK_DATA, SEEK_HOLE},
     ops::lseek::{LseekIn, LseekOut},
 };
 
@@ -9,11 +10,6 @@ use crate::{
     Errno, Platform,
     session::{Caller, Head, PLAIN, Session},
 };
-
-/// The next data at or behind an offset.
-const SEEK_DATA: u32 = 3;
-/// The next hole at or behind an offset.
-const SEEK_HOLE: u32 = 4;
 
 impl<P: Platform> Session<P> {
     /// Where the next data or hole begins, `whence` being SEEK_DATA (3) or SEEK_HOLE (4); in bytes, at most `i64::MAX`.

@@ -1,10 +1,10 @@
 //! MKDIR.
 
-use transom_wire::{Name, NodeId, Opcode, attr::EntryOut, ops::mkdir::MkdirIn};
+use transom_wire::{Name, NodeId, Opcode, attr::EntryOut, linux::S_IFDIR, ops::mkdir::MkdirIn};
 
 use crate::{
     Errno, Platform,
-    session::{Caller, Head, NAMED, S_IFDIR, Session},
+    session::{Caller, Head, NAMED, Session},
 };
 
 impl<P: Platform> Session<P> {

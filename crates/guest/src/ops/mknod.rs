@@ -1,10 +1,15 @@
 //! MKNOD.
 
-use transom_wire::{Name, NodeId, Opcode, attr::EntryOut, ops::mknod::MknodIn};
+use transom_wire::{
+    Name, NodeId, Opcode,
+    attr::EntryOut,
+    linux::{S_IFMT, S_IFREG},
+    ops::mknod::MknodIn,
+};
 
 use crate::{
     Errno, Platform,
-    session::{Caller, Head, NAMED, S_IFMT, S_IFREG, Session},
+    session::{Caller, Head, NAMED, Session},
 };
 
 impl<P: Platform> Session<P> {

@@ -2,6 +2,7 @@
 
 use transom_wire::{
     Handle, NodeId, Opcode,
+    linux::{O_CREAT, O_EXCL, O_NOCTTY, O_TRUNC},
     ops::{
         init::InitFlags,
         open::{OPEN_KILL_SUIDGID, OpenFlags, OpenIn, OpenOut},
@@ -14,12 +15,6 @@ use crate::{
     Errno, Platform,
     session::{Caller, Head, PLAIN, Session},
 };
-
-/// Flags of open(2), by the numbers that x86 and most others have for them.
-pub(super) const O_CREAT: u32 = 0o100;
-pub(super) const O_EXCL: u32 = 0o200;
-pub(super) const O_NOCTTY: u32 = 0o400;
-pub(super) const O_TRUNC: u32 = 0o1000;
 
 impl<P: Platform> Session<P> {
     /// Opens the file `node`, with flags as of open(2); O_CREAT, O_EXCL and O_NOCTTY are not sent.

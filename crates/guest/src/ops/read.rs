@@ -99,11 +99,6 @@ impl<P: Platform> Session<P> {
         let PendingRead { ticket, unique, len } = pending;
         self.finish(ticket, unique, HEADER_LEN + len).map(|(_, body_len)| body_len)
     }
-
-    /// Whether [`Self::read_finish`] would not block.
-    pub fn is_read_finished(&self, pending: &PendingRead) -> bool {
-        self.channel().is_finished(&pending.ticket)
-    }
 }
 
 pub(super) fn read_in(fh: Handle, flags: u32, offset: u64, len: usize) -> ReadIn {

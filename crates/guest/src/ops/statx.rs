@@ -4,6 +4,7 @@ use transom_wire::{
     Handle, NodeId, Opcode,
     attr::{Attr, AttrOut},
     device_number,
+    linux::S_IFMT,
     ops::{
         getattr::GETATTR_FH,
         statx::{Statx, StatxIn, StatxOut, SxTime},
@@ -12,7 +13,7 @@ use transom_wire::{
 
 use crate::{
     Errno, Platform,
-    session::{Caller, Head, PLAIN, S_IFMT, Session},
+    session::{Caller, Head, PLAIN, Session},
 };
 
 /// What stat(2) has, as statx(2) numbers it.

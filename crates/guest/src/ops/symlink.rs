@@ -2,13 +2,13 @@
 
 use alloc::vec::Vec;
 
-use transom_wire::{Name, NodeId, Opcode, attr::EntryOut, limits::SYMLINK_LEN_MAX};
+use transom_wire::{Name, NodeId, Opcode, attr::EntryOut, limits::SYMLINK_LEN_MAX, linux::S_IFLNK};
 use zerocopy::IntoBytes;
 
 use crate::{
     Errno, Platform,
     channel::{Sink, Source},
-    session::{Caller, EXTENSION_UNITS, Room, S_IFLNK, Session, header},
+    session::{Caller, EXTENSION_UNITS, Room, Session, header},
 };
 
 impl<P: Platform> Session<P> {

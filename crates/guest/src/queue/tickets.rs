@@ -4,6 +4,7 @@
 //! other without finishing any waits for the device only, and never for itself.
 
 use alloc::{sync::Arc, vec, vec::Vec};
+use core::ops::Range;
 
 use super::{
     Queue,
@@ -76,18 +77,24 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
     /// Sends `message` and keeps its buffers; gives a ticket for the reply. Blocks only while the queue is full of messages
     /// that the device has not used.
     pub(crate) fn start(&self, message: OwnedMessage) -> Result<u64, ChannelError> {
-        self.begin(message, false)
+        let OwnedMessage { head, data, reply_head_len, reply_data } = message;
+        self.begin(&head, reply_head_len, [data, reply_data], false)
     }
 
     /// Sends `message`, whose reply nobody asks for.
     pub(crate) fn post(&self, message: &[u8]) -> Result<(), ChannelError> {
-        let message = OwnedMessage { head: message.to_vec(), data: None, reply_head_len: 0, reply_data: None };
-        self.begin(message, true).map(drop)
+        self.begin(message, 0, [None, None], true).map(drop)
     }
 
-    fn begin(&self, message: OwnedMessage, is_priority: bool) -> Result<u64, ChannelError> {
-        let OwnedMessage { head, data, reply_head_len, reply_data } = message;
-        let range = |data: &Option<(Arc<DmaBuffer>, core::ops::Range<usize>)>| {
+    /// Sends `head` and the data that the device reads and writes, and keeps what the device may reach.
+    fn begin(
+        &self,
+        head: &[u8],
+        reply_head_len: usize,
+        [data, reply_data]: [Option<(Arc<DmaBuffer>, Range<usize>)>; 2],
+        is_priority: bool,
+    ) -> Result<u64, ChannelError> {
+        let range = |data: &Option<(Arc<DmaBuffer>, Range<usize>)>| {
             let Some((buffer, range)) = data else { return Ok((0, 0)) };
             check_range(buffer, range.start, range.len())?;
             Ok::<_, ChannelError>((buffer.address() + range.start as u64, range.len()))
@@ -96,7 +103,7 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
         self.check_lengths(head.len(), data_len, reply_head_len, room_len)?;
 
         let claim = self.acquire()?;
-        let heads = Heads::new(&self.messages, claim.slot, &head, reply_head_len, |len| self.buffer(len))?;
+        let heads = Heads::new(&self.messages, claim.slot, head, reply_head_len, |len| self.buffer(len))?;
         let (mut readable, mut writable) = (Segments::new(), Segments::new());
         heads.push_head(&mut readable);
         readable.push(data_address, data_len);

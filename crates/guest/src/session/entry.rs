@@ -3,19 +3,11 @@
 use transom_wire::{
     NodeId,
     attr::{Attr, AttrOut, EntryOut},
+    linux::{S_IFDIR, S_IFLNK, S_IFMT, S_IFREG},
 };
 
 use super::Session;
 use crate::{Errno, Platform};
-
-/// The bits of a mode that hold the file type.
-pub(crate) const S_IFMT: u32 = 0o170_000;
-/// A directory.
-pub(crate) const S_IFDIR: u32 = 0o040_000;
-/// A regular file.
-pub(crate) const S_IFREG: u32 = 0o100_000;
-/// A symbolic link.
-pub(crate) const S_IFLNK: u32 = 0o120_000;
 
 const FILE_TYPES: [u32; 7] = [S_IFDIR, S_IFREG, S_IFLNK, 0o010_000, 0o020_000, 0o060_000, 0o140_000];
 

@@ -29,7 +29,6 @@ use forget::Forgets;
 use head::complete_header;
 use unsupported::Unsupported;
 
-pub(crate) use entry::{S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};
 pub(crate) use head::{EXTENSION_UNITS, Head, NAMED, PLAIN, TWICE_NAMED, header};
 pub(crate) use reply::{HEADER_LEN, Room};
 

@@ -3,6 +3,7 @@
 use transom_wire::{
     Handle,
     attr::{Attr, AttrOut},
+    linux::S_IFMT,
     ops::{
         init::InitFlags,
         setattr::{SetattrIn, SetattrValid},
@@ -131,7 +132,7 @@ impl<P: Platform> Inode<P> {
     pub(crate) fn ask_attributes(&self, caller: &Caller<'_>, fh: Option<Handle>) -> Result<Attr, Errno> {
         let asked_at = self.shared.asked_at();
         let out = self.shared.session.getattr(caller, self.nodeid(), fh)?;
-        if out.attr.mode.get() & crate::session::S_IFMT != self.file_type() {
+        if out.attr.mode.get() & S_IFMT != self.file_type() {
             return Err(Errno::IO);
         }
         self.keep(&out, asked_at);

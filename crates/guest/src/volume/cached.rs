@@ -11,7 +11,7 @@ use crate::{
     Errno, Platform,
     cache::{
         CacheMode,
-        data::{Basis, CHUNK_LEN, Chunk, Fill, Kept, Pending, place},
+        data::{Basis, CHUNK_LEN, Chunk, Fill, Kept, Pending, memory::Owner, place},
     },
     channel::Sink,
     session::{Caller, PAGE_LEN},
@@ -155,7 +155,7 @@ impl<P: Platform> Inode<P> {
     }
 
     /// Gives the memory of a chunk that was taken out back; waits for a READ into it.
-    pub(crate) fn discard(&self, mut chunk: Chunk) {
+    fn discard(&self, mut chunk: Chunk) {
         self.shared.memory.release(chunk.len());
         if let Some(Pending { read, .. }) = chunk.take_pending() {
             // Nobody wants it any more.
@@ -211,5 +211,17 @@ impl<P: Platform> Inode<P> {
         }
         memory.list(self, index, id);
         Some(())
+    }
+}
+
+impl<P: Platform> Owner for Inode<P> {
+    fn has_chunk(&self, index: u64, id: u64) -> bool {
+        self.pages.lock().contains(index, id)
+    }
+
+    fn evict_chunk(&self, index: u64, id: u64) -> Result<(), bool> {
+        // The lock is released first: discarding may wait for a READ.
+        let evicted = self.pages.lock().evict(index, id);
+        evicted.map(|chunk| self.discard(chunk))
     }
 }

@@ -7,7 +7,7 @@ use transom_wire::{
     ops::{init::InitFlags, open::OpenFlags},
 };
 
-use super::{Inode, Volume, progress::Progress};
+use super::{Entry, Inode, Volume, progress::Progress};
 use crate::{
     Errno, Platform,
     cache::{
@@ -20,19 +20,6 @@ use crate::{
 
 /// Room for the entries of one reply, in bytes: some 150 names with their attributes, or 800 without.
 const REPLY_LEN: usize = 32 << 10;
-
-/// A name in a directory.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
-    /// The inode number.
-    pub ino: u64,
-    /// Where [`DirectoryStream::seek`] goes on behind this entry.
-    pub cookie: u64,
-    /// The file type as in `d_type`; 0 where the server does not say.
-    pub file_type: u32,
-    /// 1 to 255 bytes without `/` and NUL; `.` and `..` come too.
-    pub name: Vec<u8>,
-}
 
 /// An open directory, read from its beginning or from a cookie on; RELEASEDIR is sent when it is dropped.
 pub struct DirectoryStream<P: Platform> {

@@ -3,14 +3,18 @@
 use alloc::{sync::Arc, vec::Vec};
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use transom_wire::{Handle, NodeId, attr::Attr};
+use transom_wire::{
+    Handle, NodeId,
+    attr::Attr,
+    linux::{S_IFDIR, S_IFLNK, S_IFREG},
+};
 
 use super::{Shared, mapped::Mapped, write_back::WriteErrors};
 use crate::{
     Platform,
     cache::{Validity, attributes::Attributes, data::Pages, directories::Listing},
     dax::{Blocked, Ranges},
-    session::{S_IFDIR, S_IFLNK, S_IFREG, Session},
+    session::Session,
     sync::{Mutex, SleepLock, rank},
 };
 

@@ -9,7 +9,10 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use transom_wire::ops::setattr::{SetattrIn, SetattrValid};
+use transom_wire::{
+    linux::O_DSYNC,
+    ops::setattr::{SetattrIn, SetattrValid},
+};
 use zerocopy::FromZeros as _;
 
 use super::{Inode, OpenFile};
@@ -24,8 +27,6 @@ use crate::{
 const TOUCH_NS: u64 = 10_000_000;
 /// How long the size of a file holds for copies where attributes are not kept, as Linux keeps it: by default's second.
 const SIZE_HOLDS_NS: u64 = 1_000_000_000;
-/// Synchronous in one way or another: each write is to be durable.
-const O_DSYNC: u32 = 0o10_000;
 
 /// What a mapped file's copies have to know.
 #[derive(Default)]

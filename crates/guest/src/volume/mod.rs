@@ -32,6 +32,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use transom_wire::{
     NodeId,
     attr::{Attr, AttrFlags, EntryOut},
+    linux::{S_IFDIR, S_IFMT, S_IFREG},
     ops::{init::InitFlags, statfs::StatfsOut},
 };
 
@@ -41,15 +42,16 @@ use crate::{
         CacheOptions, Validity, attributes::Attributes, data::memory::Memory, directories::Listings, names::Names,
     },
     dax::{Dax, DaxOptions, Ranges, Window, WindowMemory, Worker},
-    session::{Caller, S_IFDIR, S_IFMT, S_IFREG, Session},
+    session::{Caller, Session},
     sync::{Mutex, rank},
 };
 use ageing::Ageing;
 use locks::LocalLocks;
 use table::Table;
 
+pub use crate::cache::directories::Entry;
 pub use attributes::{SetAttributes, SetTime};
-pub use directory::{DirectoryStream, Entry};
+pub use directory::DirectoryStream;
 pub use inode::Inode;
 pub use locks::{Lock, LockKind, LockOwner};
 pub use open::OpenFile;
@@ -66,8 +68,8 @@ pub struct Volume<P: Platform> {
 pub(crate) struct Shared<P: Platform> {
     pub(crate) session: Session<P>,
     pub(crate) options: CacheOptions,
-    pub(crate) names: Names<P>,
-    pub(crate) memory: Memory<P>,
+    pub(crate) names: Names<P, Inode<P>>,
+    pub(crate) memory: Memory<P, Inode<P>>,
     listings: Listings,
     /// Where files are mapped, and which.
     window: Option<(Arc<Window<P>>, DaxOptions)>,
@@ -143,11 +145,6 @@ impl<P: Platform> Volume<P> {
     /// Where files are mapped, if they are.
     pub fn window(&self) -> Option<&Arc<Window<P>>> {
         self.shared.window.as_ref().map(|(window, _)| window)
-    }
-
-    /// How much is kept, and for how long.
-    pub fn cache_options(&self) -> &CacheOptions {
-        &self.shared.options
     }
 
     /// Size and free space of the file system that `inode` is in.

@@ -5,7 +5,7 @@
 
 use alloc::sync::Arc;
 
-use transom_wire::{Name, attr::EntryOut};
+use transom_wire::{Name, attr::EntryOut, linux::RENAME_EXCHANGE};
 
 use super::{Inode, Volume};
 use crate::{
@@ -16,9 +16,6 @@ use crate::{
     },
     session::Caller,
 };
-
-/// The names change places.
-const RENAME_EXCHANGE: u32 = 2;
 
 impl<P: Platform> Volume<P> {
     /// Finds `name` in `parent`, among the kept names while they hold. Errors: ENOENT, also from a kept absence.

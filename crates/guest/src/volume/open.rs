@@ -6,6 +6,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64};
 use transom_wire::{
     Handle, Name,
     attr::{Attr, EntryOut},
+    linux::{O_ACCMODE, O_APPEND, O_DIRECT, O_EXCL, O_TRUNC, O_WRONLY},
     ops::{
         fsync::FSYNC_FDATASYNC,
         open::{OpenFlags, OpenOut},
@@ -21,14 +22,6 @@ use crate::{
     session::Caller,
     sync::{Mutex, rank},
 };
-
-/// How a file is accessed: O_RDONLY, O_WRONLY or O_RDWR.
-const O_ACCMODE: u32 = 3;
-const O_WRONLY: u32 = 1;
-const O_EXCL: u32 = 0o200;
-const O_TRUNC: u32 = 0o1000;
-const O_APPEND: u32 = 0o2000;
-const O_DIRECT: u32 = 0o40_000;
 
 /// An open file; RELEASE is sent when the last reference goes.
 pub struct OpenFile<P: Platform> {

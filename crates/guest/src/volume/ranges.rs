@@ -1,13 +1,13 @@
 //! Ranges of files: reserving, copying, seeking data and holes.
 
+use transom_wire::linux::{SEEK_DATA, SEEK_HOLE};
+
 use super::OpenFile;
 use crate::{Errno, Platform, dax::Change, session::Caller};
 
 /// Modes of fallocate(2) that move what lies behind the range.
 const COLLAPSE_RANGE: u32 = 0x08;
 const INSERT_RANGE: u32 = 0x20;
-const SEEK_DATA: u32 = 3;
-const SEEK_HOLE: u32 = 4;
 
 impl<P: Platform> OpenFile<P> {
     /// Reserves, punches, zeroes, collapses or inserts a range, in bytes; `mode` is that of fallocate(2). Takes `size_lock`.

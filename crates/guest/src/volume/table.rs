@@ -6,13 +6,12 @@
 use alloc::sync::{Arc, Weak};
 
 use hashbrown::HashMap;
-use transom_wire::{NodeId, attr::Attr};
+use transom_wire::{NodeId, attr::Attr, linux::S_IFMT};
 
 use super::{Inode, Shared};
 use crate::{
     Errno, Platform,
     cache::{Validity, attributes::Attributes},
-    session::S_IFMT,
     sync::{Mutex, rank},
 };
 

@@ -11,6 +11,7 @@ use core::sync::atomic::Ordering;
 
 use transom_wire::{
     Handle,
+    linux::O_DSYNC,
     ops::{init::InitFlags, write::WriteFlags},
 };
 
@@ -50,9 +51,6 @@ impl<P: Platform> Shared<P> {
         self.write_error.lock().take().map_or(Ok(()), Err)
     }
 }
-
-/// A part of O_SYNC too.
-const O_DSYNC: u32 = 0o10_000;
 
 /// What went wrong when an inode's pages were written, for each open file to be told once.
 #[derive(Debug, Default)]

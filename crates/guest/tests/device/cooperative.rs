@@ -14,13 +14,13 @@ use transom_guest::{
     channel::{Channel as _, Message, Sink, Source},
     device::{Settings, VirtioFs},
     platform::{Held, Platform},
-    transport::{QueueAddresses, ShmRegion, Transport, TransportError},
 };
 
 use crate::{
     calls::echo,
     fake::{ALL, Fake, Line},
     platform::{Event, SLEEPING, Threads, direct},
+    polled::Polled,
 };
 
 /// More than a thread yields while it polls before it would sleep.
@@ -58,65 +58,14 @@ impl Platform for Cooperative {
     }
 }
 
-/// A transport that can only be polled.
-struct Polled(Line);
-
-impl Transport for Polled {
-    fn wait(&self, _: u16, _: u64, _: Option<u64>) -> Result<(), TransportError> {
-        Ok(())
-    }
-
-    fn device_type(&self) -> u32 {
-        self.0.device_type()
-    }
-
-    fn status(&self) -> Result<u8, TransportError> {
-        self.0.status()
-    }
-
-    fn add_status(&self, bits: u8) -> Result<(), TransportError> {
-        self.0.add_status(bits)
-    }
-
-    fn reset(&self) -> Result<(), TransportError> {
-        self.0.reset()
-    }
-
-    fn device_features(&self) -> Result<u64, TransportError> {
-        self.0.device_features()
-    }
-
-    fn set_driver_features(&self, features: u64) -> Result<(), TransportError> {
-        self.0.set_driver_features(features)
-    }
-
-    fn read_config(&self, offset_bytes: usize, bytes: &mut [u8]) -> Result<(), TransportError> {
-        self.0.read_config(offset_bytes, bytes)
-    }
-
-    fn queue_len_max(&self, queue: u16) -> Result<u16, TransportError> {
-        self.0.queue_len_max(queue)
-    }
-
-    fn start_queue(&self, queue: u16, len: u16, addresses: QueueAddresses) -> Result<(), TransportError> {
-        self.0.start_queue(queue, len, addresses)
-    }
-
-    fn notify(&self, queue: u16) {
-        self.0.notify(queue);
-    }
-
-    fn shm_region(&self, id: u8) -> Result<Option<ShmRegion>, TransportError> {
-        self.0.shm_region(id)
-    }
-}
-
 #[test]
 fn who_watches_for_a_reply_yields_to_the_thread_that_it_depends_on() {
     for settings in [SLEEPING, Settings::default()] {
         let fake = Arc::new(Fake::new(ALL, 1, 16));
         let platform = Arc::new(Cooperative { fake: Arc::clone(&fake), yields: AtomicU64::new(0) });
-        let device = VirtioFs::new(Polled(Line(fake)), platform, &direct(), settings).unwrap();
+        let device =
+            VirtioFs::new(Polled { line: Line(fake), on_wait: |_: &Line, _| {} }, platform, &direct(), settings)
+                .unwrap();
         let (sender, answered) = mpsc::channel();
         // A thread of its own, which is left alone if it never gets its reply.
         let caller = thread::spawn(move || {

@@ -12,4 +12,5 @@ mod interrupted;
 mod memory;
 mod pages;
 mod platform;
+mod polled;
 mod ring;

@@ -7,7 +7,6 @@ use transom_guest::{
     device::VirtioFs,
     dma::{Bounce, Direct, DirectMemory, DmaChoice, DmaError, DmaMemory, WhenFull},
     platform::{self, Platform},
-    transport::{QueueAddresses, ShmRegion, Transport, TransportError},
 };
 
 use crate::{
@@ -15,6 +14,7 @@ use crate::{
     fake::{ALL, Fake, INDIRECT_DESC, Line},
     memory::{Heap, allocate},
     platform::{SLEEPING, Threads},
+    polled::Polled,
 };
 
 const PAGE: usize = 4096;
@@ -110,66 +110,19 @@ impl platform::Event for Look {
 }
 
 /// A device that works only while it is waited for, one request at a time, the last one first.
-struct Polled(Line);
-
-impl Transport for Polled {
-    fn wait(&self, queue: u16, _: u64, _: Option<u64>) -> Result<(), TransportError> {
-        let queue = usize::from(queue);
-        let mut chains: Vec<_> = std::iter::from_fn(|| self.0.0.pop(queue)).collect();
-        while let Some(chain) = chains.pop() {
-            let written = chain.reply(&echo(&chain));
-            self.0.0.push(queue, chain.head.into(), written);
-        }
-        Ok(())
-    }
-
-    fn notify(&self, _: u16) {}
-
-    fn device_type(&self) -> u32 {
-        self.0.device_type()
-    }
-
-    fn status(&self) -> Result<u8, TransportError> {
-        self.0.status()
-    }
-
-    fn add_status(&self, bits: u8) -> Result<(), TransportError> {
-        self.0.add_status(bits)
-    }
-
-    fn reset(&self) -> Result<(), TransportError> {
-        self.0.reset()
-    }
-
-    fn device_features(&self) -> Result<u64, TransportError> {
-        self.0.device_features()
-    }
-
-    fn set_driver_features(&self, features: u64) -> Result<(), TransportError> {
-        self.0.set_driver_features(features)
-    }
-
-    fn read_config(&self, offset_bytes: usize, bytes: &mut [u8]) -> Result<(), TransportError> {
-        self.0.read_config(offset_bytes, bytes)
-    }
-
-    fn queue_len_max(&self, queue: u16) -> Result<u16, TransportError> {
-        self.0.queue_len_max(queue)
-    }
-
-    fn start_queue(&self, queue: u16, len: u16, addresses: QueueAddresses) -> Result<(), TransportError> {
-        self.0.start_queue(queue, len, addresses)
-    }
-
-    fn shm_region(&self, id: u8) -> Result<Option<ShmRegion>, TransportError> {
-        self.0.shm_region(id)
+fn serve_in_reverse(line: &Line, queue: u16) {
+    let queue = usize::from(queue);
+    let mut chains: Vec<_> = std::iter::from_fn(|| line.0.pop(queue)).collect();
+    while let Some(chain) = chains.pop() {
+        let written = chain.reply(&echo(&chain));
+        line.0.push(queue, chain.head.into(), written);
     }
 }
 
 #[test]
 fn one_thread_that_polls_calls_starts_and_sends_more_than_the_queue_holds() {
     let fake = Arc::new(Fake::new(ALL, 1, 8));
-    let polled = Polled(Line(Arc::clone(&fake)));
+    let polled = Polled { line: Line(Arc::clone(&fake)), on_wait: serve_in_reverse };
     let device = VirtioFs::new(polled, Arc::new(Alone), &crate::platform::direct(), SLEEPING).unwrap();
     let start = |byte: u8| {
         let message = transom_guest::channel::OwnedMessage {
@@ -197,7 +150,7 @@ fn one_thread_that_polls_calls_starts_and_sends_more_than_the_queue_holds() {
 #[test]
 fn one_thread_does_not_wait_for_room_that_only_it_could_give_back() {
     let pool = Bounce::new(Arc::new(Alone), allocate(64 * PAGE), WhenFull::Wait(u64::MAX));
-    let polled = Polled(Line(Arc::new(Fake::new(ALL, 1, 8))));
+    let polled = Polled { line: Line(Arc::new(Fake::new(ALL, 1, 8))), on_wait: serve_in_reverse };
     let device = VirtioFs::new(polled, Arc::new(Alone), &DmaChoice::always(Arc::new(pool)), SLEEPING).unwrap();
     let send = || {
         let message =

@@ -11,11 +11,11 @@ use transom_host::{
     passthrough::{Config, Passthrough},
     server::FileSystem,
 };
-use transom_wire::{Handle, NodeId, ops::write::WriteFlags};
+use transom_wire::{Handle, NodeId, linux::O_RDWR, ops::write::WriteFlags};
 
 use crate::{
     peer::{Peer, Plain, ROOT, in_memory, name, session},
-    visits::{O_RDWR, VISITS},
+    visits::VISITS,
 };
 
 fn visit_all<F: FileSystem + 'static>(peer: &Arc<Peer<F>>) -> Session<Plain> {

@@ -10,6 +10,7 @@ use std::{
     },
 };
 
+use transom_conformance::memfs::MemFs;
 use transom_guest::{
     channel::{Channel, ChannelError, Message, OwnedMessage, OwnedReply, Sink, Source, Ticket},
     dma::{DmaBuffer, DmaError, DmaOps},
@@ -18,7 +19,6 @@ use transom_guest::{
     transport::ShmRegion,
 };
 use transom_host::server::{FileSystem, GuestSlice, Outcome, Patience, Scratch, Server};
-use transom_testkit::memfs::MemFs;
 use transom_wire::{Name, Opcode, header::InHeader};
 use zerocopy::FromBytes as _;
 

@@ -7,6 +7,7 @@ use transom_guest::{
 };
 use transom_wire::{
     Handle, NodeId,
+    linux::{O_RDONLY, O_RDWR, O_TRUNC},
     ops::{
         fsync::FSYNC_FDATASYNC,
         lk::{FileLock, LK_FLOCK, LkIn},
@@ -17,10 +18,6 @@ use transom_wire::{
 use zerocopy::FromZeros;
 
 use crate::peer::{Plain, ROOT, name};
-
-const O_RDONLY: u32 = 0;
-pub(crate) const O_RDWR: u32 = 2;
-const O_TRUNC: u32 = 0o1000;
 
 /// What a visit holds and gives back at its end, however it ends.
 struct Held<'s> {

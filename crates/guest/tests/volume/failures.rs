@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use transom_conformance::memfs::MemFs;
 use transom_guest::{
     Errno,
     cache::{CacheMode, CacheOptions},
     fs::{Fs, OpenOptions},
     session::{Session, Wishes},
 };
-use transom_testkit::memfs::MemFs;
 use transom_wire::ops::init::InitFlags;
 
 use crate::{

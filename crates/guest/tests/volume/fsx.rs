@@ -10,7 +10,7 @@ use transom_guest::{
 };
 use transom_host::passthrough::{CachePolicy, Config, Passthrough};
 
-use transom_testkit::fsx::Model;
+use transom_conformance::fsx::Model;
 use transom_wire::ops::init::InitFlags;
 
 use crate::peer::{Peer, Plain};

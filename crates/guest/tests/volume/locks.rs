@@ -8,6 +8,7 @@ use std::{
     thread,
 };
 
+use transom_conformance::memfs::MemFs;
 use transom_guest::{
     Errno,
     cache::CacheOptions,
@@ -15,7 +16,6 @@ use transom_guest::{
     session::{Caller, Wishes},
     volume::{Lock, LockKind, LockOwner, Volume},
 };
-use transom_testkit::memfs::MemFs;
 use transom_wire::ops::init::InitFlags;
 
 use crate::{

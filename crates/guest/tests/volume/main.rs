@@ -25,6 +25,7 @@ mod script;
 
 use std::sync::Arc;
 
+use transom_conformance::memfs::MemFs;
 use transom_guest::{
     cache::{CacheMode, CacheOptions},
     fs::Fs,
@@ -33,7 +34,6 @@ use transom_host::{
     passthrough::{Config, Passthrough},
     server::FileSystem,
 };
-use transom_testkit::memfs::MemFs;
 
 use peer::{Peer, Plain};
 

@@ -13,7 +13,7 @@ use transom_guest::{
     volume::SetTime,
 };
 use transom_host::passthrough::{Config, Passthrough};
-use transom_wire::{Opcode, ops::init::InitFlags};
+use transom_wire::{Opcode, linux::O_DSYNC, ops::init::InitFlags};
 
 use crate::peer::{Peer, Plain};
 
@@ -181,7 +181,6 @@ fn every_open_file_is_told_of_a_write_that_failed() {
 
 #[test]
 fn a_file_that_is_open_for_synchronous_writing_waits_with_nothing() {
-    const O_DSYNC: u32 = 0o10_000;
     let (dir, _peer, fs) = mount(16 << 20);
     let file = fs.open("file", &options().custom_flags(O_DSYNC)).unwrap();
     file.write_all(b"at once").unwrap();

@@ -28,7 +28,7 @@ use crate::{
 
 /// The two attributes that are ACLs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AclName {
+pub(crate) enum AclName {
     /// `system.posix_acl_access`
     Access,
     /// `system.posix_acl_default`
@@ -37,7 +37,7 @@ pub enum AclName {
 
 impl AclName {
     /// Which ACL `name`, of an extended attribute on the host, is; `None` for every other attribute.
-    pub fn of(name: &[u8]) -> Option<Self> {
+    pub(crate) fn of(name: &[u8]) -> Option<Self> {
         match name {
             acl::ACCESS => Some(Self::Access),
             acl::DEFAULT => Some(Self::Default),
@@ -49,7 +49,7 @@ impl AclName {
     ///
     /// Errors: EOPNOTSUPP for an unknown version, EINVAL for what is no list, E2BIG beyond the size of any attribute,
     /// EPERM for an id that is forbidden. `value` is then as it was, up to some entry. An empty value removes the list.
-    pub fn to_host(self, value: &mut [u8], map: &OwnerMap) -> Result<(), Errno> {
+    pub(crate) fn to_host(self, value: &mut [u8], map: &OwnerMap) -> Result<(), Errno> {
         translate(value, |entry| {
             let id = entry.id.get();
             let id = match entry.tag.get() {
@@ -66,7 +66,7 @@ impl AclName {
     /// Translates a list that the host has, in place: its length does not change.
     ///
     /// Errors: EIO where the host's value is no list.
-    pub fn to_guest(self, value: &mut [u8], map: &OwnerMap) -> Result<(), Errno> {
+    pub(crate) fn to_guest(self, value: &mut [u8], map: &OwnerMap) -> Result<(), Errno> {
         let translated = translate(value, |entry| {
             let id = entry.id.get();
             Ok(match entry.tag.get() {
@@ -81,7 +81,7 @@ impl AclName {
     /// Whether SETXATTR with these flags of its extension clears set-group-id: it does so for an access list alone.
     ///
     /// Other bits of `setxattr_flags` are unknown and ignored.
-    pub fn kills_set_group_id(self, setxattr_flags: u32) -> bool {
+    pub(crate) fn kills_set_group_id(self, setxattr_flags: u32) -> bool {
         self == Self::Access && setxattr_flags & SETXATTR_ACL_KILL_SGID != 0
     }
 }
@@ -91,7 +91,7 @@ impl AclName {
 ///
 /// Setting the list without CAP_FSETID clears it only where the daemon is not in the file's group either, and root is in
 /// the group of most files; hence this second step. A change of the mode between the two calls by somebody else is lost.
-pub fn kill_set_group_id(proc_fds: &ProcFds, fd: impl AsFd) -> Result<(), Errno> {
+pub(crate) fn kill_set_group_id(proc_fds: &ProcFds, fd: impl AsFd) -> Result<(), Errno> {
     let mode = Mode::from_raw_mode(statx(&fd, AtFlags::empty(), StatxFlags::MODE)?.stx_mode.into());
     if !mode.contains(Mode::SGID) {
         return Ok(());

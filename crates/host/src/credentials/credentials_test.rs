@@ -19,7 +19,7 @@ fn thread_state() -> String {
 /// `None` where the tests do not run as root.
 fn as_root(judge: Judge) -> Option<Credentials> {
     let credentials = Credentials::detect(judge).unwrap();
-    if credentials.is_able() && credentials.own_uid.is_root() {
+    if credentials.is_able && credentials.own_uid.is_root() {
         return Some(credentials);
     }
     println!("SKIPPED: changing ids needs root");

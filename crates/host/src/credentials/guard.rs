@@ -23,7 +23,7 @@ type OnThisThread = PhantomData<*const ()>;
 /// The thread acts for a caller of the guest; dropping it ends that.
 #[derive(Debug)]
 #[must_use = "the ids are given back when the guard is dropped"]
-pub struct Assumed<'a> {
+pub(crate) struct Assumed<'a> {
     credentials: &'a Credentials,
     has_uid: bool,
     has_gid: bool,
@@ -97,7 +97,7 @@ impl Drop for Assumed<'_> {
 /// The thread is without CAP_FSETID, and in a group if one was named; dropping it ends that.
 #[derive(Debug)]
 #[must_use = "the capability comes back when the guard is dropped"]
-pub struct NoFsetid<'a> {
+pub(crate) struct NoFsetid<'a> {
     credentials: &'a Credentials,
     has_gid: bool,
     has_capabilities: bool,
@@ -135,7 +135,7 @@ impl Drop for NoFsetid<'_> {
 /// The thread has a caller's umask; dropping it ends that.
 #[derive(Debug)]
 #[must_use = "the umask comes back when the guard is dropped"]
-pub struct UmaskGuard {
+pub(crate) struct UmaskGuard {
     before: Mode,
     thread: OnThisThread,
 }

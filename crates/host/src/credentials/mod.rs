@@ -17,7 +17,7 @@
 
 mod guard;
 
-pub use guard::{Assumed, NoFsetid, UmaskGuard};
+pub(crate) use guard::{Assumed, NoFsetid, UmaskGuard};
 
 use rustix::{
     fs::Mode,
@@ -33,7 +33,7 @@ use crate::{
 
 /// Who decides whether a caller may create something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Judge {
+pub(crate) enum Judge {
     /// The guest's kernel has decided.
     Guest,
     /// The host checks again, with the ids that the new file gets.
@@ -42,7 +42,7 @@ pub enum Judge {
 
 /// What this process may do about the ids of its threads.
 #[derive(Debug, Clone)]
-pub struct Credentials {
+pub(crate) struct Credentials {
     own_uid: Uid,
     own_gid: Gid,
     own_groups: Vec<Gid>,
@@ -60,7 +60,7 @@ impl Credentials {
     /// Looks at the calling thread; the threads that use the answer have been started with the same rights.
     ///
     /// Call it after rights were given up, and before workers start.
-    pub fn detect(judge: Judge) -> Result<Self, Errno> {
+    pub(crate) fn detect(judge: Judge) -> Result<Self, Errno> {
         let own_capabilities = capabilities(None)?;
         let kept = match judge {
             Judge::Guest => KEPT & own_capabilities.effective,
@@ -76,17 +76,12 @@ impl Credentials {
         })
     }
 
-    /// True where files can be created for others. If not, everything belongs to the user that the process runs as.
-    pub fn is_able(&self) -> bool {
-        self.is_able
-    }
-
     /// Takes on `uid`, `gid` and, as the only supplementary group, `group`, until the guard is dropped.
     ///
     /// Changes nothing where the process cannot change ids. Ids of 0 stand for the process's own, since the user that the
     /// daemon runs as need not be 0 in its user namespace, nor 0 exist there. Five system calls at most, then four.
     /// Errors: EINVAL for an id that is none, or that the process's user namespace does not have; nothing is changed then.
-    pub fn assume(&self, uid: HostUid, gid: HostGid, group: Option<HostGid>) -> Result<Assumed<'_>, Errno> {
+    pub(crate) fn assume(&self, uid: HostUid, gid: HostGid, group: Option<HostGid>) -> Result<Assumed<'_>, Errno> {
         let Ids { uid, gid, group } = self.wanted(uid, gid, group)?;
         Assumed::enter(self, uid, gid, group)
     }
@@ -98,7 +93,7 @@ impl Credentials {
     /// not execute only for a caller who is not in the group. A group that the thread cannot join is ignored.
     /// Changes nothing without CAP_FSETID. Two system calls, four with `group`. Not while ids are assumed: CAP_FSETID is not
     /// effective then.
-    pub fn without_fsetid(&self, group: Option<HostGid>) -> Result<NoFsetid<'_>, Errno> {
+    pub(crate) fn without_fsetid(&self, group: Option<HostGid>) -> Result<NoFsetid<'_>, Errno> {
         let group = group.map(|gid| Gid::from_raw(gid.0)).filter(|&gid| self.is_able && gid != self.own_gid);
         NoFsetid::enter(self, group)
     }
@@ -107,7 +102,7 @@ impl Credentials {
     ///
     /// For creating operations where the session has DONT_MASK; otherwise the guest has applied it.
     /// The thread's umask becomes one of its own: see [`thread_fs`].
-    pub fn with_umask(&self, umask: u32) -> Result<UmaskGuard, Errno> {
+    pub(crate) fn with_umask(&self, umask: u32) -> Result<UmaskGuard, Errno> {
         UmaskGuard::enter(Mode::from_raw_mode(umask & 0o777))
     }
 
@@ -133,13 +128,6 @@ struct Ids {
     uid: Option<Uid>,
     gid: Option<Gid>,
     group: Option<Gid>,
-}
-
-/// Sets the process's umask to 0: the guest's kernel, or [`Credentials::with_umask`], has the say about modes.
-///
-/// Call it before threads start; later it changes the calling thread's alone where that has left the others.
-pub fn clear_umask() {
-    rustix::process::umask(Mode::empty());
 }
 
 #[cfg(test)]

@@ -86,7 +86,7 @@ impl Description {
 
 /// Opens the file of `handle` anew for [`super::Locks::set`], for no more than `handle` is open for, except that a file
 /// which may be written is read too where that is allowed: the same owner may want shared locks later.
-pub fn open_for_locks(proc_fds: &ProcFds, handle: &OwnedFd) -> Result<OwnedFd, Errno> {
+pub(crate) fn open_for_locks(proc_fds: &ProcFds, handle: &OwnedFd) -> Result<OwnedFd, Errno> {
     let modes: &[OFlags] = match rustix::fs::fcntl_getfl(handle)? & OFlags::RWMODE {
         OFlags::RDONLY => &[OFlags::RDONLY],
         OFlags::WRONLY => &[OFlags::RDWR, OFlags::WRONLY],

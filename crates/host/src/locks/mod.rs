@@ -16,14 +16,14 @@ mod holder;
 mod open_file;
 mod owners;
 mod ranges;
+mod record;
 mod signal;
 mod waiters;
 mod waits;
-pub mod words;
+pub(crate) mod words;
 
-pub use holder::open_for_locks;
-pub use open_file::LockingFile;
-pub use waiters::WAITERS_MAX;
+pub(crate) use holder::open_for_locks;
+pub(crate) use open_file::LockingFile;
 
 use std::{
     os::fd::{AsFd, OwnedFd},
@@ -40,7 +40,7 @@ use waiters::Waiters;
 
 /// How much a guest can hold through POSIX locks; beyond it, a lock answers ENOLCK.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub(crate) struct Limits {
     /// Owners, over all inodes: each is a descriptor.
     pub owners: usize,
     /// Owners of one inode.
@@ -62,14 +62,14 @@ impl Default for Limits {
 
 /// All locks of a session, and who waits for one.
 #[derive(Debug)]
-pub struct Locks {
+pub(crate) struct Locks {
     owners: Owners,
     waiters: Waiters,
 }
 
 /// A POSIX lock that somebody asks for.
 #[derive(Debug, Clone, Copy)]
-pub struct Wanted {
+pub(crate) struct Wanted {
     /// The inode.
     pub inode: NodeId,
     /// Whose lock it is to be.
@@ -84,7 +84,7 @@ pub struct Wanted {
 
 /// A lock that is in the way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Obstacle {
+pub(crate) struct Obstacle {
     /// Its bytes.
     pub range: FileRange,
     /// Its kind.
@@ -97,13 +97,13 @@ impl Locks {
     /// Locks within `limits`.
     ///
     /// Errors: EBUSY where somebody else in this process handles the signal that interrupts waiters.
-    pub fn new(limits: Limits) -> Result<Self, Errno> {
+    pub(crate) fn new(limits: Limits) -> Result<Self, Errno> {
         Ok(Self { owners: Owners::new(limits), waiters: Waiters::new()? })
     }
 
     /// Returns the lock that is in the way of `wanted`, if there is one; `handle` is any descriptor of the inode that is not
     /// `O_PATH`.
-    pub fn get(&self, wanted: &Wanted, handle: impl AsFd) -> Result<Option<Obstacle>, Errno> {
+    pub(crate) fn get(&self, wanted: &Wanted, handle: impl AsFd) -> Result<Option<Obstacle>, Errno> {
         let found = match self.owners.find(wanted.inode, wanted.owner) {
             // Its own locks are not in its way.
             Some(holder) => {
@@ -124,7 +124,7 @@ impl Locks {
     ///
     /// Errors: EAGAIN where another lock is in the way, ENOLCK beyond the limits, EBADF where `open` did not get the
     /// access that the lock needs or the open file was released; what `open` answers.
-    pub fn set(
+    pub(crate) fn set(
         &self,
         wanted: &Wanted,
         file: &LockingFile,
@@ -142,8 +142,8 @@ impl Locks {
     /// As [`Locks::set`], and waits for the lock. Blocks this thread until then.
     ///
     /// Errors: EDEADLK where owners of this session would wait for each other, EINTR after [`Locks::interrupt`], ENOLCK
-    /// where [`WAITERS_MAX`] wait already, EBADF where the owner's locks were released meanwhile.
-    pub fn set_waiting(
+    /// where [`waiters::WAITERS_MAX`] wait already, EBADF where the owner's locks were released meanwhile.
+    pub(crate) fn set_waiting(
         &self,
         unique: Unique,
         wanted: &Wanted,
@@ -180,12 +180,12 @@ impl Locks {
     }
 
     /// Unlocks `range` for `owner`. Errors: ENOLCK where that splits a lock and there are as many locks as may be.
-    pub fn unset(&self, inode: NodeId, owner: LockOwner, range: FileRange) -> Result<(), Errno> {
+    pub(crate) fn unset(&self, inode: NodeId, owner: LockOwner, range: FileRange) -> Result<(), Errno> {
         self.owners.unlock(inode, owner, range)
     }
 
     /// Changes the flock of the open file `handle`; `None` unlocks. Errors: EAGAIN where another lock is in the way.
-    pub fn flock(&self, handle: impl AsFd, kind: Option<LockKind>) -> Result<(), Errno> {
+    pub(crate) fn flock(&self, handle: impl AsFd, kind: Option<LockKind>) -> Result<(), Errno> {
         let operation = match kind {
             Some(LockKind::Shared) => FlockOperation::NonBlockingLockShared,
             Some(LockKind::Exclusive) => FlockOperation::NonBlockingLockExclusive,
@@ -195,7 +195,7 @@ impl Locks {
     }
 
     /// As [`Locks::flock`], and waits for the lock. Blocks this thread until then, as [`Locks::set_waiting`] does.
-    pub fn flock_waiting(&self, unique: Unique, handle: impl AsFd, kind: LockKind) -> Result<(), Errno> {
+    pub(crate) fn flock_waiting(&self, unique: Unique, handle: impl AsFd, kind: LockKind) -> Result<(), Errno> {
         let operation = match kind {
             LockKind::Shared => FlockOperation::LockShared,
             LockKind::Exclusive => FlockOperation::LockExclusive,
@@ -204,45 +204,45 @@ impl Locks {
     }
 
     /// Releases all POSIX locks that `owner` has on `inode`: FLUSH, and RELEASE with an owner. Cheap without locks.
-    pub fn release_owner(&self, inode: NodeId, owner: LockOwner) {
+    pub(crate) fn release_owner(&self, inode: NodeId, owner: LockOwner) {
         self.owners.release(inode, owner);
     }
 
     /// Releases the POSIX locks of owners that have locked `inode` through no other open file than `file`, through which no
     /// more are taken: RELEASE.
-    pub fn release_file(&self, inode: NodeId, file: &LockingFile) {
+    pub(crate) fn release_file(&self, inode: NodeId, file: &LockingFile) {
         self.owners.release_file(inode, file);
     }
 
     /// Releases all POSIX locks on `inode`: the guest has forgotten it. Cheap without locks.
-    pub fn release_inode(&self, inode: NodeId) {
+    pub(crate) fn release_inode(&self, inode: NodeId) {
         self.owners.release_inode(inode);
     }
 
     /// Ends the session: every waiter is interrupted, every POSIX lock given back.
-    pub fn release_all(&self) {
+    pub(crate) fn release_all(&self) {
         self.waiters.interrupt_all();
         self.owners.release_all();
     }
 
     /// Wakes the request `unique` if it waits, or will presently. Does not wait for it.
-    pub fn interrupt(&self, unique: Unique) {
+    pub(crate) fn interrupt(&self, unique: Unique) {
         self.waiters.interrupt(unique);
     }
 
     /// Wakes all that wait now, without waiting for them. A request that begins to wait a moment later is not woken: who
     /// stops a queue repeats this until its requests are answered.
-    pub fn interrupt_all(&self) {
+    pub(crate) fn interrupt_all(&self) {
         self.waiters.interrupt_all();
     }
 
     /// Descriptors in use, one for each inode and owner with locks.
-    pub fn descriptors(&self) -> usize {
+    pub(crate) fn descriptors(&self) -> usize {
         self.owners.count()
     }
 
     /// Requests that wait.
-    pub fn waiting(&self) -> usize {
+    pub(crate) fn waiting(&self) -> usize {
         self.waiters.count()
     }
 }

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 /// FLUSH ends a process's locks. Nothing but RELEASE ends those of an open file description, and those of a process whose
 /// FLUSH was not sent because writing back its data failed.
 #[derive(Debug)]
-pub struct LockingFile {
+pub(crate) struct LockingFile {
     /// No other open file has it, ever.
     id: u64,
     /// Somebody has asked for a lock. Protected, as the next one, by the table of [`super::owners`].

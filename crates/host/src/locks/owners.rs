@@ -7,7 +7,6 @@
 //! whole file. One without a success is closed as soon as nobody uses it. Descriptors are closed outside of the mutex.
 
 use std::{
-    collections::HashMap,
     os::fd::OwnedFd,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -23,6 +22,7 @@ use super::{
     holder::{Description, Holder},
     open_file::OpenFiles,
     ranges::Ranges,
+    record::{Entry, Record},
     waits::Waits,
 };
 use crate::sysfd::ofd::{self, FileRange, LockKind};
@@ -32,42 +32,20 @@ use crate::sysfd::ofd::{self, FileRange, LockKind};
 pub(super) struct Owners {
     limits: Limits,
     /// Never held across a system call.
-    table: Mutex<Table>,
-    /// Holders in the table. Changed under its mutex, read without.
+    state: Mutex<State>,
+    /// Holders in the record. Changed under its mutex, read without.
     count: AtomicUsize,
 }
 
-/// What is known of locks.
 #[derive(Debug, Default)]
-pub(super) struct Table {
-    inodes: HashMap<NodeId, Inode>,
-    /// Locks of all inodes.
-    ranges: usize,
-    pub(super) waits: Waits,
-}
-
-#[derive(Debug, Default)]
-struct Inode {
-    owners: HashMap<LockOwner, Entry>,
-    /// Locks of all owners.
-    ranges: usize,
-}
-
-#[derive(Debug)]
-struct Entry {
-    holder: Arc<Holder>,
-    open_files: OpenFiles,
-    locks: Ranges,
-    /// It was given a lock once: its description is worth keeping.
-    has_locked: bool,
-    /// The process that asked last.
-    pid: u32,
-    has_several_pids: bool,
+struct State {
+    record: Record,
+    waits: Waits,
 }
 
 impl Owners {
     pub(super) fn new(limits: Limits) -> Self {
-        Self { limits, table: Mutex::default(), count: AtomicUsize::new(0) }
+        Self { limits, state: Mutex::default(), count: AtomicUsize::new(0) }
     }
 
     /// Returns the holder for `owner` on `inode`, if there is one.
@@ -75,7 +53,7 @@ impl Owners {
         if self.count() == 0 {
             return None;
         }
-        Some(Arc::clone(&self.lock().entry(inode, owner)?.holder))
+        Some(Arc::clone(&self.lock().record.entry(inode, owner)?.holder))
     }
 
     /// Returns the holder for `wanted`, after `open` where there is none, and notes that it asks through `file`.
@@ -88,20 +66,20 @@ impl Owners {
         open: impl FnOnce() -> Result<OwnedFd, Errno>,
     ) -> Result<Arc<Holder>, Errno> {
         {
-            let mut table = self.lock();
-            if let Some(holder) = table.meet(wanted, file) {
+            let record = &mut self.lock().record;
+            if let Some(holder) = record.meet(wanted, file) {
                 return holder;
             }
-            self.check_owners(&table, wanted.inode)?;
+            self.check_owners(record, wanted.inode)?;
         }
         // Opening may block, and so happens without the mutex. Declared before the guard, what is not used is closed
         // after it is dropped.
         let holder = Arc::new(Holder::new(wanted.inode, wanted.owner, open()?)?);
-        let mut table = self.lock();
-        if let Some(present) = table.meet(wanted, file) {
+        let record = &mut self.lock().record;
+        if let Some(present) = record.meet(wanted, file) {
             return present;
         }
-        self.check_owners(&table, wanted.inode)?;
+        self.check_owners(record, wanted.inode)?;
         let mut open_files = OpenFiles::default();
         open_files.add(file)?;
         let entry = Entry {
@@ -112,7 +90,7 @@ impl Owners {
             pid: wanted.pid,
             has_several_pids: false,
         };
-        table.inodes.entry(wanted.inode).or_default().owners.insert(wanted.owner, entry);
+        record.inodes.entry(wanted.inode).or_default().owners.insert(wanted.owner, entry);
         self.count.fetch_add(1, Ordering::Relaxed);
         Ok(holder)
     }
@@ -132,7 +110,7 @@ impl Owners {
             self.widen(holder, &mut description, wanted.kind, open)?;
         }
         ofd::try_lock(&description.fd, wanted.range, wanted.kind)?;
-        let is_recorded = self.lock().change(holder, |entry| {
+        let is_recorded = self.lock().record.change(holder, |entry| {
             entry.locks.set(wanted.range, wanted.kind);
             entry.has_locked = true;
         });
@@ -148,11 +126,11 @@ impl Owners {
     pub(super) fn unlock(&self, inode: NodeId, owner: LockOwner, range: FileRange) -> Result<(), Errno> {
         let Some(holder) = self.find(inode, owner) else { return Ok(()) };
         let description = holder.description();
-        if self.lock().entry_of(&holder).is_some_and(|entry| entry.locks.splits(range)) {
+        if self.lock().record.entry_of(&holder).is_some_and(|entry| entry.locks.splits(range)) {
             self.check_room(inode)?;
         }
         ofd::unlock(&description.fd, range)?;
-        self.lock().change(&holder, |entry| {
+        self.lock().record.change(&holder, |entry| {
             entry.locks.clear(range);
             // Most who unlock all of a file have done with it; others lock and unlock the same bytes again and again.
             entry.has_locked &= !range.is_all();
@@ -166,20 +144,20 @@ impl Owners {
 
     /// Forgets `holder` where it was made for a lock that was not given.
     pub(super) fn settle(&self, holder: &Arc<Holder>) {
-        let mut table = self.lock();
+        let record = &mut self.lock().record;
         // Clones are made under the mutex: with two, one is the table's and one the caller's.
-        let is_idle = table.entry_of(holder).is_some_and(|entry| !entry.has_locked) && Arc::strong_count(holder) == 2;
+        let is_idle = record.entry_of(holder).is_some_and(|entry| !entry.has_locked) && Arc::strong_count(holder) == 2;
         if is_idle {
             // The caller's clone keeps its descriptor open.
-            self.forget(table.remove(holder.inode, holder.owner).as_slice());
+            self.forget(record.remove(holder.inode, holder.owner).as_slice());
         }
     }
 
     /// Returns the process of the guest that has the lock which the kernel has found in the way of `wanted`, or `None` where
     /// it is none of ours.
     pub(super) fn holder_of(&self, wanted: &Wanted, range: FileRange, kind: LockKind) -> Option<u32> {
-        let table = self.lock();
-        let others = || table.inodes.get(&wanted.inode).into_iter().flat_map(|inode| inode.others(wanted.owner));
+        let record = &self.lock().record;
+        let others = || record.inodes.get(&wanted.inode).into_iter().flat_map(|inode| inode.others(wanted.owner));
         let at = |entry: &Entry| entry.locks.at(range.start());
         let exact = others().find(|(_, entry)| at(entry) == Some((range, kind)));
         // Another request may have changed the lock since; whoever holds its first byte now is as good an answer.
@@ -191,11 +169,11 @@ impl Owners {
     ///
     /// Errors: EDEADLK where that closes a circle, EBADF where the holder has ended.
     pub(super) fn begin_wait(&self, holder: &Holder, wanted: &Wanted) -> Result<NotedWait<'_>, Errno> {
-        let mut table = self.lock();
-        if table.entry_of(holder).is_none() {
+        let State { record, waits } = &mut *self.lock();
+        if record.entry_of(holder).is_none() {
             return Err(Errno::BADF);
         }
-        Ok(NotedWait { owners: self, id: table.begin_wait(wanted)? })
+        Ok(NotedWait { owners: self, id: waits.begin(wanted, record)? })
     }
 
     /// Ends the locks of `owner` on `inode`.
@@ -203,18 +181,18 @@ impl Owners {
         if self.count() == 0 {
             return;
         }
-        self.take(|table| table.remove(inode, owner));
+        self.take(|record| record.remove(inode, owner));
     }
 
     /// Ends the locks of owners that have locked `inode` through no other open file than `file`.
     pub(super) fn release_file(&self, inode: NodeId, file: &LockingFile) {
-        self.take(|table| {
+        self.take(|record| {
             let has_asked = file.release();
-            let Some(of_inode) = table.inodes.get_mut(&inode).filter(|_| has_asked) else { return Vec::new() };
+            let Some(of_inode) = record.inodes.get_mut(&inode).filter(|_| has_asked) else { return Vec::new() };
             let owners = of_inode.owners.iter_mut();
             let ended: Vec<_> =
                 owners.filter_map(|(owner, entry)| entry.open_files.remove(file).then_some(*owner)).collect();
-            ended.into_iter().flat_map(|owner| table.remove(inode, owner)).collect()
+            ended.into_iter().flat_map(|owner| record.remove(inode, owner)).collect()
         });
     }
 
@@ -223,18 +201,18 @@ impl Owners {
         if self.count() == 0 {
             return;
         }
-        self.take(|table| {
-            let Some(inode) = table.inodes.remove(&inode) else { return Vec::new() };
-            table.ranges -= inode.ranges;
+        self.take(|record| {
+            let Some(inode) = record.inodes.remove(&inode) else { return Vec::new() };
+            record.ranges -= inode.ranges;
             inode.owners.into_values().map(|entry| entry.holder).collect()
         });
     }
 
     /// Ends all locks.
     pub(super) fn release_all(&self) {
-        self.take(|table| {
-            table.ranges = 0;
-            let inodes = std::mem::take(&mut table.inodes).into_values();
+        self.take(|record| {
+            record.ranges = 0;
+            let inodes = std::mem::take(&mut record.inodes).into_values();
             inodes.flat_map(|inode| inode.owners.into_values().map(|entry| entry.holder)).collect()
         });
     }
@@ -253,15 +231,15 @@ impl Owners {
     ) -> Result<(), Errno> {
         // They do not change meanwhile: the caller holds the description.
         let mut locks = Ranges::default();
-        if let Some(entry) = self.lock().entry_of(holder) {
+        if let Some(entry) = self.lock().record.entry_of(holder) {
             entry.locks.iter().for_each(|(range, kind)| locks.set(range, kind));
         }
         description.widen(&locks, kind, open)
     }
 
     /// Errors: ENOLCK.
-    fn check_owners(&self, table: &Table, inode: NodeId) -> Result<(), Errno> {
-        let of_inode = table.inodes.get(&inode).map_or(0, |inode| inode.owners.len());
+    fn check_owners(&self, record: &Record, inode: NodeId) -> Result<(), Errno> {
+        let of_inode = record.inodes.get(&inode).map_or(0, |inode| inode.owners.len());
         let has_room = self.count() < self.limits.owners && of_inode < self.limits.owners_per_inode;
         if has_room { Ok(()) } else { Err(Errno::NOLCK) }
     }
@@ -271,17 +249,17 @@ impl Owners {
     ///
     /// Errors: ENOLCK.
     pub(super) fn check_room(&self, inode: NodeId) -> Result<(), Errno> {
-        let table = self.lock();
-        let of_inode = table.inodes.get(&inode).map_or(0, |inode| inode.ranges);
-        let has_room = table.ranges < self.limits.ranges && of_inode < self.limits.ranges_per_inode;
+        let record = &self.lock().record;
+        let of_inode = record.inodes.get(&inode).map_or(0, |inode| inode.ranges);
+        let has_room = record.ranges < self.limits.ranges && of_inode < self.limits.ranges_per_inode;
         if has_room { Ok(()) } else { Err(Errno::NOLCK) }
     }
 
-    /// Ends the holders that `choose` takes out of the table.
-    fn take(&self, choose: impl FnOnce(&mut Table) -> Vec<Arc<Holder>>) {
+    /// Ends the holders that `choose` takes out of the record.
+    fn take(&self, choose: impl FnOnce(&mut Record) -> Vec<Arc<Holder>>) {
         let holders = {
-            let mut table = self.lock();
-            let holders = choose(&mut table);
+            let record = &mut self.lock().record;
+            let holders = choose(record);
             self.forget(&holders);
             holders
         };
@@ -298,71 +276,8 @@ impl Owners {
         self.count.fetch_sub(holders.len(), Ordering::Relaxed);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Table {
-    /// Returns other owners that have a lock in the way of `wanted`.
-    pub(super) fn in_the_way(&self, wanted: &Wanted) -> impl Iterator<Item = LockOwner> {
-        let others = self.inodes.get(&wanted.inode).into_iter().flat_map(|inode| inode.others(wanted.owner));
-        others.filter(|(_, entry)| entry.locks.keep_out(wanted.range, wanted.kind)).map(|(owner, _)| owner)
-    }
-
-    /// Returns whether the owner of `wanted` is an open file description for certain.
-    pub(super) fn is_description(&self, wanted: &Wanted) -> bool {
-        self.entry(wanted.inode, wanted.owner).is_some_and(|entry| entry.has_several_pids)
-    }
-
-    /// Returns the holder for `wanted` if there is one, with its process noted. Errors: EBADF after RELEASE of `file`.
-    fn meet(&mut self, wanted: &Wanted, file: &LockingFile) -> Option<Result<Arc<Holder>, Errno>> {
-        let entry = self.inodes.get_mut(&wanted.inode)?.owners.get_mut(&wanted.owner)?;
-        // 0 is unknown: a process outside of the mount's namespace.
-        entry.has_several_pids |= entry.pid != wanted.pid && entry.pid != 0 && wanted.pid != 0;
-        entry.pid = wanted.pid;
-        Some(entry.open_files.add(file).map(|()| Arc::clone(&entry.holder)))
-    }
-
-    fn entry(&self, inode: NodeId, owner: LockOwner) -> Option<&Entry> {
-        self.inodes.get(&inode)?.owners.get(&owner)
-    }
-
-    /// Returns the entry of `holder`, or `None` once that has ended.
-    fn entry_of(&self, holder: &Holder) -> Option<&Entry> {
-        self.entry(holder.inode, holder.owner).filter(|entry| std::ptr::eq(&*entry.holder, holder))
-    }
-
-    /// Changes the locks of `holder`; returns false once that has ended.
-    fn change(&mut self, holder: &Holder, act: impl FnOnce(&mut Entry)) -> bool {
-        let Some(inode) = self.inodes.get_mut(&holder.inode) else { return false };
-        let Some(entry) = inode.owners.get_mut(&holder.owner) else { return false };
-        if !std::ptr::eq(&*entry.holder, holder) {
-            return false;
-        }
-        let before = entry.locks.len();
-        act(entry);
-        let after = entry.locks.len();
-        inode.ranges = inode.ranges + after - before;
-        self.ranges = self.ranges + after - before;
-        true
-    }
-
-    fn remove(&mut self, inode: NodeId, owner: LockOwner) -> Vec<Arc<Holder>> {
-        let Some(of_inode) = self.inodes.get_mut(&inode) else { return Vec::new() };
-        let Some(entry) = of_inode.owners.remove(&owner) else { return Vec::new() };
-        of_inode.ranges -= entry.locks.len();
-        self.ranges -= entry.locks.len();
-        if of_inode.owners.is_empty() {
-            self.inodes.remove(&inode);
-        }
-        vec![entry.holder]
-    }
-}
-
-impl Inode {
-    fn others(&self, than: LockOwner) -> impl Iterator<Item = (LockOwner, &Entry)> {
-        self.owners.iter().filter(move |(owner, _)| **owner != than).map(|(owner, entry)| (*owner, entry))
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -374,6 +289,6 @@ pub(super) struct NotedWait<'a> {
 
 impl Drop for NotedWait<'_> {
     fn drop(&mut self) {
-        self.owners.lock().end_wait(self.id);
+        self.owners.lock().waits.end(self.id);
     }
 }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::locks_test::{ONE, descriptors_of, file, open, owner, range, wanted};
-use super::*;
+use super::{waiters::WAITERS_MAX, *};
 
 /// Owners take, wait for, interrupt and release exclusive locks; a plain counter is the oracle of exclusion.
 #[test]

@@ -20,7 +20,7 @@ use transom_wire::Unique;
 use super::signal::{self, Target};
 
 /// Requests that wait at once; each costs a thread. Beyond it, waiting answers ENOLCK.
-pub const WAITERS_MAX: usize = 256;
+pub(crate) const WAITERS_MAX: usize = 256;
 
 /// Interrupts that came before their request began to wait, or after it ended, and are kept in case of the first. With
 /// more at once, the oldest is lost: an interrupt is a wish of the guest's, and the guest that loses it has sent so many.

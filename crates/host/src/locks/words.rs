@@ -8,7 +8,7 @@ use crate::sysfd::ofd::{FileRange, LockKind};
 
 /// What GETLK, SETLK or SETLKW asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Wish {
+pub(crate) struct Wish {
     /// POSIX locks count by range; a flock has all of the file.
     pub range: FileRange,
     /// The lock; `None` unlocks.
@@ -19,7 +19,7 @@ pub struct Wish {
 
 impl Wish {
     /// Reads `arg`. Errors: EINVAL for a type, a flag or a range that is none.
-    pub fn read(arg: &LkIn) -> Result<Self, Errno> {
+    pub(crate) fn read(arg: &LkIn) -> Result<Self, Errno> {
         let kind = match libc::c_int::try_from(arg.lk.type_.get()) {
             Ok(libc::F_RDLCK) => Some(LockKind::Shared),
             Ok(libc::F_WRLCK) => Some(LockKind::Exclusive),
@@ -40,7 +40,7 @@ impl Wish {
 ///
 /// Linux looks the pid up among those of the mount's namespace, and shows 0 where there is no such process. So it does for
 /// -1, which is what fcntl(2) has for the lock of a description: a lock of the host or of another guest has pid 0 here.
-pub fn answer(obstacle: Option<Obstacle>) -> FileLock {
+pub(crate) fn answer(obstacle: Option<Obstacle>) -> FileLock {
     let free = FileLock { start: 0.into(), end: 0.into(), type_: (libc::F_UNLCK as u32).into(), pid: 0.into() };
     obstacle.map_or(free, |Obstacle { range, kind, pid }| {
         let type_ = match kind {

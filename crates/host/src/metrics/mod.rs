@@ -1,21 +1,15 @@
-//! What the daemon counts: operations and their latencies, bytes, errors; read as OpenMetrics text or as JSON.
+//! Counts operations and their latencies, bytes and errors, and serves them as OpenMetrics text and as JSON.
 //!
-//! [`Metrics`] is written by every worker for every request: relaxed additions to a shard that few threads share. Gauges
-//! are not kept here: who reads asks their owners ([`Gauges`]). A [`Snapshot`] adds the shards up; [`openmetrics`] and
-//! [`report`] render it; [`MetricsServer`] answers on a local socket. [`families`] documents every metric.
-//! There are no locks.
+//! [`Metrics`] is updated by every worker for every request: relaxed additions to a shard that few threads share,
+//! without locks or allocation. Gauges are not kept here; their owners are asked when somebody reads. `collect` adds
+//! the shards up to a [`Snapshot`], `openmetrics` renders it, and [`MetricsServer`] serves it on a local socket.
+//! `transom-metrics` defines the schema.
 
-pub mod families;
-mod histogram;
+mod collect;
 mod openmetrics;
-pub mod report;
 mod server;
-mod snapshot;
 
-pub use openmetrics::render as render_openmetrics;
-pub use report::Report;
 pub use server::MetricsServer;
-pub use snapshot::{Gauges, Operation, Snapshot, WindowGauges};
 
 use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
@@ -23,20 +17,22 @@ use std::{
 };
 
 use rustix::io::Errno;
+use transom_metrics::{
+    Counter, Gauges, Snapshot,
+    histogram::{self, BUCKET_COUNT},
+};
 use zerocopy::FromZeros;
 
 use crate::stripe;
-use families::Counter;
-use histogram::BUCKET_COUNT;
 
-/// Operations that are told apart: FUSE's numbers are below, and what is not is counted as the last one.
+/// Opcodes that are counted separately. FUSE's opcodes are smaller; the last slot counts all that are not.
 const OPERATION_COUNT: usize = 64 + 1;
 
-/// Errors that are told apart: Linux's numbers up to EHWPOISON, and what is not is counted as 0.
+/// Errors that are counted separately: Linux's numbers up to EHWPOISON. Slot 0 counts all others.
 const ERRNO_COUNT: usize = 134;
 
 /// Shards among which threads are spread. More than the request queues of a usual device, so that workers seldom share
-/// one; each has some 60 KiB, of which untouched pages cost nothing.
+/// one. Each has about 60 KiB; untouched pages cost nothing.
 const SHARD_COUNT: usize = 16;
 
 /// Counters and histograms of a daemon.
@@ -46,7 +42,7 @@ pub struct Metrics {
     started: Instant,
 }
 
-/// What a few threads write. Aligned so that two shards share no cache line, nor a pair that the processor fetches at once.
+/// Counters of a few threads. Aligned so that two shards share neither a cache line nor an adjacent-line prefetch pair.
 #[derive(Debug, FromZeros)]
 #[repr(C, align(128))]
 struct Shard {
@@ -65,17 +61,17 @@ struct OperationCells {
 }
 
 impl Metrics {
-    /// Everything at zero; from now on the time counts as uptime.
+    /// Creates counters at zero. Uptime is counted from here.
     pub fn new() -> Self {
         let shards = Shard::new_vec_zeroed(SHARD_COUNT).expect("the process has memory for a megabyte at its start");
         Self { shards, started: Instant::now() }
     }
 
-    /// Counts one request of operation `opcode` that took `duration` and ended with `outcome`.
+    /// Counts a request of operation `opcode` that took `duration` and ended with `outcome`.
     pub fn operation(&self, opcode: u32, duration: Duration, outcome: Result<(), Errno>) {
         let shard = self.shard();
         let cells = &shard.operations[(opcode as usize).min(OPERATION_COUNT - 1)];
-        // 584 years fit.
+        // Nanoseconds of 584 years fit.
         let duration_ns = duration.as_nanos() as u64;
         cells.durations[histogram::bucket(duration_ns)].fetch_add(1, Relaxed);
         cells.duration_sum_ns.fetch_add(duration_ns, Relaxed);
@@ -91,13 +87,13 @@ impl Metrics {
         self.shard().counters[counter as usize].fetch_add(count, Relaxed);
     }
 
-    /// The sum of all shards, with `gauges` beside it. Threads go on counting meanwhile: figures that belong together may
+    /// Returns the sum of all shards, together with `gauges`. Other threads continue to count: related values may
     /// differ by what happens during the call.
     pub fn snapshot(&self, gauges: Gauges) -> Snapshot {
-        Snapshot::of(self, gauges)
+        collect::snapshot(self, gauges)
     }
 
-    /// The calling thread's shard.
+    /// Returns the calling thread's shard.
     fn shard(&self) -> &Shard {
         &self.shards[stripe::of_this_thread(SHARD_COUNT)]
     }

@@ -1,107 +1,132 @@
-//! A snapshot as OpenMetrics text, which Prometheus and its kin read.
+//! Renders a snapshot as OpenMetrics text, which Prometheus reads.
 //!
-//! Source: the OpenMetrics 1.0 specification.
+//! `prometheus-client` writes the format. Its own counters and histograms are not used: they take a lock and look a
+//! label set up for each request, so [`Exposition`] hands it the values of a [`Snapshot`] when somebody reads.
 
-use std::fmt::Write;
+use std::fmt;
 
-use super::{
-    Snapshot, WindowGauges,
-    families::{self, Counter, Family, Kind},
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text},
+    metrics::MetricType,
+    registry::{Registry, Unit},
+};
+use transom_metrics::{
+    Counter, Operation, Snapshot, WindowGauges,
+    families::{self, Family, Kind},
 };
 
 /// The `Content-Type` of the text.
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// The whole text, with its `# EOF`.
-pub fn render(snapshot: &Snapshot) -> String {
-    let mut text = Text(String::new());
-    let gauges = &snapshot.gauges;
-    text.family(families::BUILD).sample("_info", &[("version", env!("CARGO_PKG_VERSION"))], 1);
-    text.family(families::UPTIME).sample("", &[], snapshot.uptime_seconds);
-    durations(&mut text, snapshot);
-    let mut errors = text.family(families::OPERATION_ERRORS);
-    for operation in snapshot.operations.iter().filter(|operation| operation.errors > 0) {
-        errors.sample("_total", &[("operation", operation.name)], operation.errors);
-    }
-    let mut errors = text.family(families::ERRORS);
-    for (errno, count) in &snapshot.errors {
-        errors.sample("_total", &[("errno", errno)], count);
-    }
-    for &counter in Counter::ALL {
-        text.family(counter.family()).sample("_total", &[], snapshot.counter(counter));
-    }
-    for (family, value) in gauges.single() {
-        let suffix = if family.kind == Kind::Counter { "_total" } else { "" };
-        text.family(family).sample(suffix, &[], value);
-    }
-    if let Some(WindowGauges { usage, .. }) = &gauges.window {
-        text.family(families::WINDOW_BYTES).sample("", &[], usage.len_bytes);
-        text.family(families::WINDOW_RANGES).sample("", &[], usage.ranges_mapped);
-        text.family(families::WINDOW_MAPS).sample("_total", &[], usage.maps);
-        text.family(families::WINDOW_UNMAPS).sample("_total", &[], usage.unmaps);
-        text.family(families::WINDOW_REFUSED).sample("_total", &[], usage.refused);
-        text.family(families::WINDOW_MAP_DURATION).sample("_total", &[], seconds(usage.map_ns));
-    }
-    let mut depths = text.family(families::QUEUE_DEPTH);
-    for (queue, depth) in gauges.queue_depths.iter().enumerate() {
-        depths.sample("", &[("queue", &queue.to_string())], depth);
-    }
-    text.0.push_str("# EOF\n");
-    text.0
+/// Returns the whole text, including its `# EOF`.
+pub(super) fn render(snapshot: Snapshot) -> String {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Exposition(snapshot)));
+    let mut text = String::new();
+    text::encode(&mut text, &registry).expect("writing to a String does not fail");
+    text
 }
 
-fn durations(text: &mut Text, snapshot: &Snapshot) {
-    let mut family = text.family(families::OPERATION_DURATION);
-    for operation in &snapshot.operations {
-        let label = ("operation", operation.name);
-        for (bound_ns, count) in operation.cumulative() {
-            family.sample("_bucket", &[label, ("le", &seconds(bound_ns).to_string())], count);
+/// A snapshot as `prometheus-client` takes it.
+#[derive(Debug)]
+struct Exposition(Snapshot);
+
+impl Collector for Exposition {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let Self(snapshot) = self;
+        let mut text = Families(&mut encoder);
+        text.with(families::BUILD, |mut it| it.encode_info(&[("version", env!("CARGO_PKG_VERSION"))]))?;
+        text.with(families::UPTIME, |mut it| it.encode_gauge(&snapshot.uptime_seconds))?;
+        text.with(families::OPERATION_DURATION, |mut it| {
+            snapshot.operations.iter().try_for_each(|operation| durations(&mut it, operation))
+        })?;
+        let failed = snapshot.operations.iter().filter(|operation| operation.errors > 0);
+        text.counters(families::OPERATION_ERRORS, failed.map(|operation| (operation.name, operation.errors)))?;
+        text.counters(families::ERRORS, snapshot.errors.iter().map(|(name, count)| (name.as_str(), *count)))?;
+        for &counter in Counter::ALL {
+            text.number(counter.family(), snapshot.counter(counter))?;
         }
-        family.sample("_bucket", &[label, ("le", "+Inf")], operation.count);
-        family.sample("_sum", &[label], seconds(operation.duration_sum_ns));
-        family.sample("_count", &[label], operation.count);
+        for (family, value) in snapshot.gauges.plain() {
+            text.number(family, value)?;
+        }
+        if let Some(window) = &snapshot.gauges.window {
+            text.window(window)?;
+        }
+        text.with(families::QUEUE_DEPTH, |mut it| {
+            let mut depths = snapshot.gauges.queue_depths.iter().enumerate();
+            let label = families::QUEUE_DEPTH.label;
+            depths.try_for_each(|(queue, depth)| it.encode_family(&[(label, queue)])?.encode_gauge(depth))
+        })
     }
+}
+
+fn durations(encoder: &mut MetricEncoder<'_>, operation: &Operation) -> fmt::Result {
+    let mut buckets: Vec<_> =
+        operation.coarse_durations().map(|(bound_ns, count)| (seconds(bound_ns), count)).collect();
+    let bounded: u64 = buckets.iter().map(|(_, count)| count).sum();
+    buckets.push((f64::INFINITY, operation.count() - bounded));
+    let sum = seconds(operation.duration_sum_ns);
+    encoder.encode_family(&[(families::OPERATION_DURATION.label, operation.name)])?.encode_histogram::<NoLabelSet>(
+        sum,
+        operation.count(),
+        &buckets,
+        None,
+    )
 }
 
 fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
 }
 
-/// The text so far.
-struct Text(String);
+/// Writes whole families, one after the other.
+struct Families<'a, 'b>(&'a mut DescriptorEncoder<'b>);
 
-/// The text, inside of one family.
-struct Samples<'a> {
-    text: &'a mut String,
-    name: &'static str,
-}
-
-impl Text {
-    /// Begins a family with its head.
-    fn family(&mut self, family: Family) -> Samples<'_> {
+impl Families<'_, '_> {
+    /// Writes the head of a family, then what `samples` writes.
+    fn with(&mut self, family: Family, samples: impl FnOnce(MetricEncoder<'_>) -> fmt::Result) -> fmt::Result {
         let Family { name, kind, unit, help, .. } = family;
-        // Writing to a String does not fail.
-        let _ = writeln!(self.0, "# TYPE {name} {}", kind.word());
-        if !unit.is_empty() && kind != Kind::Info {
-            let _ = writeln!(self.0, "# UNIT {name} {unit}");
-        }
-        let _ = writeln!(self.0, "# HELP {name} {help}");
-        Samples { text: &mut self.0, name }
+        let metric_type = match kind {
+            Kind::Counter => MetricType::Counter,
+            Kind::Gauge => MetricType::Gauge,
+            Kind::Histogram => MetricType::Histogram,
+            Kind::Info => MetricType::Info,
+        };
+        // The encoder appends the unit to the name.
+        let stem = name.strip_suffix(unit).and_then(|stem| stem.strip_suffix('_')).unwrap_or(name);
+        let unit = (!unit.is_empty()).then(|| Unit::Other(unit.into()));
+        samples(self.0.encode_descriptor(stem, help, unit.as_ref(), metric_type)?)
+    }
+
+    /// Writes a family of one counter or gauge.
+    fn number(&mut self, family: Family, value: u64) -> fmt::Result {
+        self.with(family, |mut it| match family.kind {
+            Kind::Counter => it.encode_counter::<NoLabelSet, _, u64>(&value, None),
+            _ => it.encode_gauge(&value),
+        })
+    }
+
+    /// Writes a family of counters that differ by its label.
+    fn counters<'a>(&mut self, family: Family, values: impl Iterator<Item = (&'a str, u64)>) -> fmt::Result {
+        self.with(family, |mut it| {
+            let mut values = values;
+            values.try_for_each(|(label, value)| {
+                it.encode_family(&[(family.label, label)])?.encode_counter::<NoLabelSet, _, u64>(&value, None)
+            })
+        })
+    }
+
+    fn window(&mut self, WindowGauges { usage, .. }: &WindowGauges) -> fmt::Result {
+        self.number(families::WINDOW_BYTES, usage.len_bytes)?;
+        self.number(families::WINDOW_RANGES, usage.ranges_mapped)?;
+        self.number(families::WINDOW_MAPS, usage.maps)?;
+        self.number(families::WINDOW_UNMAPS, usage.unmaps)?;
+        self.number(families::WINDOW_REFUSED, usage.refused)?;
+        let map_seconds = seconds(usage.map_ns);
+        self.with(families::WINDOW_MAP_DURATION, |mut it| it.encode_counter::<NoLabelSet, _, f64>(&map_seconds, None))
     }
 }
 
-impl Samples<'_> {
-    /// Adds one line. Names and values of labels are ours: letters, digits, and nothing that wants an escape.
-    fn sample(&mut self, suffix: &str, labels: &[(&str, &str)], value: impl std::fmt::Display) {
-        self.text.push_str(self.name);
-        self.text.push_str(suffix);
-        for (index, (label, value)) in labels.iter().enumerate() {
-            let before = if index == 0 { '{' } else { ',' };
-            let _ = write!(self.text, "{before}{label}=\"{value}\"");
-        }
-        if !labels.is_empty() {
-            self.text.push('}');
-        }
-        let _ = writeln!(self.text, " {value}");
-    }
-}
+#[cfg(test)]
+#[path = "openmetrics_test.rs"]
+mod openmetrics_test;

@@ -1,8 +1,11 @@
 //! Answers `GET /metrics` and `GET /json` on a local socket, by HTTP/1.0.
 //!
-//! The socket is for the user that the daemon runs as and for root. A client can do nothing but read: what it sends is
-//! bounded in bytes and in time, and so is the number of clients. One thread accepts; each connection has a thread that
-//! ends within [`CONNECTION_TIME_MAX`].
+//! The socket is open to the user that the daemon runs as and to root. A request is bounded in bytes and in time, and
+//! so is the number of clients. One thread accepts; each connection has a thread that ends within
+//! [`CONNECTION_TIME_MAX`].
+//!
+//! `httparse` parses requests. The server around it is ours: `tiny_http` sets no timeout and bounds neither headers nor
+//! connections, and hyper needs an asynchronous runtime for two paths.
 
 use std::{
     io::{self, Read, Write},
@@ -24,19 +27,23 @@ use rustix::{
     fs::{Mode, fchmod},
     net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with},
 };
+use transom_metrics::{Report, Snapshot};
 
-use super::{Report, Snapshot, openmetrics};
+use super::openmetrics;
 
-/// Clients at once; a scraper and a few people. Another one is turned away.
+/// Clients at once: a scraper and a few people. The connection of another one is closed.
 const CONNECTIONS_MAX: usize = 8;
 
-/// Bytes of a request's head; curl sends a hundred, a scraper some hundreds.
+/// Bytes of a request. curl sends about 100, a scraper several hundred.
 const REQUEST_LEN_MAX: usize = 8192;
 
-/// From accepting a client to letting it go, whatever it does.
+/// Headers of a request. A scraper sends about 10.
+const HEADER_COUNT_MAX: usize = 64;
+
+/// The longest time that a connection stays open, whatever the client does.
 const CONNECTION_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// Serves the figures while it lives.
+/// Serves metrics until it is dropped.
 #[derive(Debug)]
 pub struct MetricsServer {
     path: Option<PathBuf>,
@@ -44,18 +51,20 @@ pub struct MetricsServer {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Where the figures come from.
+/// Returns the current values.
 type Source = dyn Fn() -> Snapshot + Send + Sync;
 
 impl MetricsServer {
-    /// Makes a socket at `path`, for its owner alone, and serves what `source` answers. A socket that a dead process has
-    /// left there is replaced.
+    /// Creates a socket at `path` that only its owner can open, and serves what `source` returns. Replaces the socket
+    /// of a process that has ended.
     ///
-    /// Errors: `AddrInUse` where somebody listens at `path` or something else lies there; those of bind(2).
+    /// # Errors
+    ///
+    /// `AddrInUse` if a process listens at `path` or `path` is not a socket; errors of bind(2).
     pub fn bind(path: &Path, source: impl Fn() -> Snapshot + Send + Sync + 'static) -> io::Result<Self> {
         remove_stale(path)?;
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-        // Before bind(2), so that there is no moment at which others may connect. Linux takes the mode from the socket.
+        // Before bind(2), so that others cannot connect even for a moment. Linux takes the file's mode from the socket.
         fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
         bind(&socket, &SocketAddrUnix::new(path)?)?;
         listen(&socket, CONNECTIONS_MAX as i32)?;
@@ -64,7 +73,11 @@ impl MetricsServer {
         Ok(server)
     }
 
-    /// Serves what `source` answers on a socket that listens already.
+    /// Serves what `source` returns on a listening socket.
+    ///
+    /// # Errors
+    ///
+    /// The event or the thread cannot be created.
     pub fn serve(listener: UnixListener, source: impl Fn() -> Snapshot + Send + Sync + 'static) -> io::Result<Self> {
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
         let source: Arc<Source> = Arc::new(source);
@@ -79,7 +92,7 @@ impl MetricsServer {
 
 impl Drop for MetricsServer {
     fn drop(&mut self) {
-        // The counter of a new eventfd has room for 1.
+        // Does not block: the counter was zero.
         let _ = rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -91,17 +104,17 @@ impl Drop for MetricsServer {
     }
 }
 
-/// Removes a socket at `path` that nobody listens at.
+/// Removes the socket at `path` if no process listens there.
 fn remove_stale(path: &Path) -> io::Result<()> {
     match UnixStream::connect(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        // Also the answer where `path` is no socket: bind(2) will tell.
+        // Also returned if `path` is not a socket; bind(2) reports that.
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
             use std::os::unix::fs::FileTypeExt;
             if path.symlink_metadata()?.file_type().is_socket() { std::fs::remove_file(path) } else { Ok(()) }
         }
         Err(error) => Err(error),
-        Ok(_) => Err(io::Error::new(io::ErrorKind::AddrInUse, "somebody listens there already")),
+        Ok(_) => Err(io::Error::new(io::ErrorKind::AddrInUse, "another process listens there")),
     }
 }
 
@@ -111,7 +124,9 @@ fn accept(listener: &UnixListener, stop: &OwnedFd, source: &Arc<Source>) {
         let mut ready = [PollFd::new(listener, PollFlags::IN), PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN)];
         match poll(&mut ready, None) {
             Err(rustix::io::Errno::INTR) => continue,
-            Err(error) => return tracing::error!(%error, "the metrics are served no longer"),
+            Err(error) => {
+                return tracing::error!(%error, "cannot wait for readers of the metrics; they are no longer served");
+            }
             Ok(_) if !ready[1].revents().is_empty() => return,
             Ok(_) => {}
         }
@@ -119,8 +134,8 @@ fn accept(listener: &UnixListener, stop: &OwnedFd, source: &Arc<Source>) {
             Ok((stream, _)) => begin(stream, &connections, source.clone()),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => {
-                // Without descriptors, the client stays in the queue: this must not become a busy loop.
-                tracing::warn!(%error, "cannot accept a reader of the metrics");
+                // If descriptors ran out, the client is still in the backlog: wait rather than loop.
+                tracing::warn!(%error, "cannot accept a connection for metrics");
                 let timeout = rustix::time::Timespec { tv_sec: 1, tv_nsec: 0 };
                 let _ = poll(&mut [PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN)], Some(&timeout));
             }
@@ -128,16 +143,16 @@ fn accept(listener: &UnixListener, stop: &OwnedFd, source: &Arc<Source>) {
     }
 }
 
-/// Gives `stream` a thread, or turns it away.
+/// Starts a thread for `stream`, or closes it if there are too many.
 fn begin(stream: UnixStream, connections: &Arc<AtomicUsize>, source: Arc<Source>) {
-    /// A connection that counts until this is dropped.
+    /// Counts a connection until it is dropped.
     struct Counted(Arc<AtomicUsize>);
     impl Drop for Counted {
         fn drop(&mut self) {
             self.0.fetch_sub(1, Ordering::Relaxed);
         }
     }
-    // This thread alone adds.
+    // Only this thread adds.
     if connections.load(Ordering::Relaxed) >= CONNECTIONS_MAX {
         return;
     }
@@ -147,11 +162,11 @@ fn begin(stream: UnixStream, connections: &Arc<AtomicUsize>, source: Arc<Source>
         let _counted = counted;
         let mut client = Client { stream, deadline: Instant::now() + CONNECTION_TIME_MAX };
         if let Err(error) = client.serve(&*source) {
-            tracing::debug!(%error, "a reader of the metrics went away");
+            tracing::debug!(%error, "connection for metrics failed");
         }
     });
     if let Err(error) = connection {
-        tracing::warn!(%error, "cannot start a thread for a reader of the metrics");
+        tracing::warn!(%error, "cannot start a thread for a metrics connection");
     }
 }
 
@@ -166,26 +181,30 @@ impl Client {
         self.stream.set_nonblocking(false)?;
         let (status, content_type, body) = match self.request()? {
             Request::Get(path) => match path.as_str() {
-                "/metrics" => ("200 OK", openmetrics::CONTENT_TYPE, openmetrics::render(&source())),
+                "/metrics" => ("200 OK", openmetrics::CONTENT_TYPE, openmetrics::render(source())),
                 "/json" => ("200 OK", "application/json", serde_json::to_string(&Report::new(&source()))?),
-                _ => ("404 Not Found", "text/plain", "there are /metrics and /json\n".into()),
+                _ => ("404 Not Found", "text/plain", "not found; try /metrics or /json\n".into()),
             },
-            Request::OtherMethod => ("405 Method Not Allowed", "text/plain", "GET alone is known\n".into()),
-            Request::Bad => ("400 Bad Request", "text/plain", "this is no request of HTTP\n".into()),
+            Request::OtherMethod => ("405 Method Not Allowed", "text/plain", "only GET is supported\n".into()),
+            Request::Bad => ("400 Bad Request", "text/plain", "not an HTTP/1 request\n".into()),
         };
         let length = body.len();
-        self.send(format!(
-            "HTTP/1.0 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
-        ).as_bytes())
+        self.send(
+            format!(
+                "HTTP/1.0 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {length}\r\n\
+             Connection: close\r\n\r\n{body}"
+            )
+            .as_bytes(),
+        )
     }
 
-    /// Reads until the empty line that ends a request's head.
+    /// Reads one request, without its body.
     fn request(&mut self) -> io::Result<Request> {
         let mut head = Vec::new();
         let mut chunk = [0; 1024];
         loop {
-            if head.windows(2).any(|end| end == b"\n\n") || head.windows(4).any(|end| end == b"\r\n\r\n") {
-                return Ok(Request::parse(&head));
+            if let Some(request) = Request::parse(&head) {
+                return Ok(request);
             }
             if head.len() >= REQUEST_LEN_MAX {
                 return Ok(Request::Bad);
@@ -220,16 +239,19 @@ enum Request {
 }
 
 impl Request {
-    fn parse(head: &[u8]) -> Self {
-        let line = head.split(|&byte| byte == b'\n').next().unwrap_or_default();
-        let Ok(line) = std::str::from_utf8(line) else { return Self::Bad };
-        match line.split_ascii_whitespace().collect::<Vec<_>>()[..] {
-            ["GET", target, version] if version.starts_with("HTTP/1.") => {
-                Self::Get(target.split('?').next().unwrap_or_default().into())
-            }
-            [_, _, version] if version.starts_with("HTTP/") => Self::OtherMethod,
-            _ => Self::Bad,
+    /// Parses a request, or returns `None` if it is not complete yet.
+    fn parse(head: &[u8]) -> Option<Self> {
+        let mut headers = [httparse::EMPTY_HEADER; HEADER_COUNT_MAX];
+        let mut request = httparse::Request::new(&mut headers);
+        match request.parse(head) {
+            Ok(httparse::Status::Partial) => return None,
+            Ok(httparse::Status::Complete(_)) => {}
+            Err(_) => return Some(Self::Bad),
         }
+        Some(match (request.method, request.path) {
+            (Some("GET"), Some(target)) => Self::Get(target.split('?').next().unwrap_or_default().into()),
+            _ => Self::OtherMethod,
+        })
     }
 }
 

@@ -1,16 +1,15 @@
-//! The state of the file system, for the metrics.
+//! The file system's gauges, for the metrics.
+
+use transom_metrics::{Gauges, WindowGauges};
 
 use super::Passthrough;
-use crate::{
-    locks::Locks,
-    metrics::{Gauges, WindowGauges},
-};
+use crate::locks::Locks;
 
-/// Files of the window that are named.
+/// Files of the window that are listed by name.
 const FILES_MAX: usize = 8;
 
 impl Passthrough {
-    /// What is held at present; the queues' figures, which the transport knows, are zero.
+    /// Returns what is held at present. The gauges of queues and pool, which the transport knows, are zero.
     pub fn gauges(&self) -> Gauges {
         let (inodes, descriptors) = (self.inodes.capacity(), self.handles.descriptors());
         let lock_owners = self.locks.as_ref().map_or(0, Locks::descriptors);

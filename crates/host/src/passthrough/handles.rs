@@ -1,6 +1,7 @@
 //! Files and directory streams that the guest has open.
 
 use std::{
+    ops::Deref,
     os::fd::OwnedFd,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
@@ -21,6 +22,10 @@ use crate::{Errno, locks::LockingFile};
 
 /// Shards, so that workers seldom meet at one lock.
 const SHARD_COUNT: u32 = 8;
+
+/// Files that were closed and whose memory each shard keeps for the next ones, some 100 bytes each: enough for guests that
+/// open and close a few files at a time, and nothing that a burst of opens would leave behind.
+const SPARE_FILES_MAX: usize = 8;
 
 /// A file that is open.
 #[derive(Debug)]
@@ -48,6 +53,21 @@ impl OpenFile {
     }
 }
 
+/// A reference to an open file.
+#[derive(Debug, Clone)]
+pub(super) struct FileRef(FileMemory);
+
+/// Memory for an open file; `None` while it is spare.
+type FileMemory = Arc<Option<OpenFile>>;
+
+impl Deref for FileRef {
+    type Target = OpenFile;
+
+    fn deref(&self) -> &OpenFile {
+        Option::as_ref(&self.0).expect("the file is taken out only when nobody refers to it")
+    }
+}
+
 /// An open file without a handle counts until this is dropped.
 #[derive(Debug)]
 pub(super) struct HeldFile(Arc<Descriptors>);
@@ -61,21 +81,29 @@ impl Drop for HeldFile {
 /// What a handle names.
 #[derive(Debug, Clone)]
 enum Open {
-    File(Arc<OpenFile>),
+    File(FileRef),
     Directory(Arc<DirStream>),
 }
 
 /// Everything that is open, by handle. Locks: one for each shard, for a look or a change, never across a system call.
 #[derive(Debug)]
 pub(super) struct Handles {
-    shards: Box<[Mutex<Slab<Open>>]>,
+    shards: Box<[Mutex<Shard>]>,
     next_shard: AtomicU32,
     descriptors: Arc<Descriptors>,
 }
 
+#[derive(Debug)]
+struct Shard {
+    open: Slab<Open>,
+    /// Nobody refers to these.
+    spare_files: Vec<FileMemory>,
+}
+
 impl Handles {
     pub(super) fn new(descriptors: Arc<Descriptors>) -> Self {
-        let shards = (0..SHARD_COUNT).map(|shard| Mutex::new(Slab::new(shard, SHARD_COUNT))).collect();
+        let shard = |at| Mutex::new(Shard { open: Slab::new(at, SHARD_COUNT), spare_files: Vec::new() });
+        let shards = (0..SHARD_COUNT).map(shard).collect();
         Self { shards, next_shard: AtomicU32::new(0), descriptors }
     }
 
@@ -106,25 +134,30 @@ impl Handles {
             is_in_memory: OnceLock::new(),
             buffered: OnceLock::new(),
         };
-        self.add(slot, Open::File(Arc::new(file)))
+        self.add(slot, |shard| {
+            let mut memory = shard.spare_files.pop().unwrap_or_default();
+            *Arc::get_mut(&mut memory).expect("nobody refers to spare memory") = Some(file);
+            Open::File(FileRef(memory))
+        })
     }
 
     /// Gives an open directory its handle.
     pub(super) fn add_directory(&self, slot: OpenFileSlot<'_>, stream: DirStream) -> Result<Handle, Errno> {
-        self.add(slot, Open::Directory(Arc::new(stream)))
+        let stream = Arc::new(stream);
+        self.add(slot, |_| Open::Directory(stream))
     }
 
     /// The open file of that handle. Errors: EBADF.
-    pub(super) fn file(&self, fh: Handle) -> Result<Arc<OpenFile>, Errno> {
-        match self.shard(fh).get(fh.0) {
-            Some(Open::File(file)) => Ok(Arc::clone(file)),
+    pub(super) fn file(&self, fh: Handle) -> Result<FileRef, Errno> {
+        match self.shard(fh).open.get(fh.0) {
+            Some(Open::File(file)) => Ok(file.clone()),
             _ => Err(Errno::BADF),
         }
     }
 
     /// The open directory of that handle. Errors: EBADF.
     pub(super) fn directory(&self, fh: Handle) -> Result<Arc<DirStream>, Errno> {
-        match self.shard(fh).get(fh.0) {
+        match self.shard(fh).open.get(fh.0) {
             Some(Open::Directory(stream)) => Ok(Arc::clone(stream)),
             _ => Err(Errno::BADF),
         }
@@ -132,30 +165,54 @@ impl Handles {
 
     /// Ends a handle; what is open is closed with its last user. A handle that is not there is ignored.
     pub(super) fn remove(&self, fh: Handle) {
-        let removed = self.shard(fh).remove(fh.0);
-        if removed.is_some() {
+        let removed = self.shard(fh).open.remove(fh.0);
+        if let Some(open) = removed {
             self.descriptors.close_file();
+            self.close(fh, open);
+        }
+    }
+
+    /// Closes what `fh` has named, unless somebody still uses it, and keeps a file's memory for the next one.
+    fn close(&self, fh: Handle, open: Open) {
+        let Open::File(FileRef(mut memory)) = open else { return };
+        let Some(file) = Arc::get_mut(&mut memory) else { return };
+        drop(file.take());
+        let mut shard = self.shard(fh);
+        if shard.spare_files.len() < SPARE_FILES_MAX {
+            shard.spare_files.push(memory);
         }
     }
 
     /// Ends all handles.
     pub(super) fn clear(&self) {
         for shard in &self.shards {
-            let removed = shard.lock().unwrap_or_else(PoisonError::into_inner).drain();
+            let removed = lock(shard).open.drain();
             removed.iter().for_each(|_| self.descriptors.close_file());
         }
     }
 
-    fn add(&self, slot: OpenFileSlot<'_>, open: Open) -> Result<Handle, Errno> {
+    fn add(&self, slot: OpenFileSlot<'_>, open: impl FnOnce(&mut Shard) -> Open) -> Result<Handle, Errno> {
         let shard = self.next_shard.fetch_add(1, Relaxed) % SHARD_COUNT;
-        let key = self.shards[shard as usize].lock().unwrap_or_else(PoisonError::into_inner).insert(open);
+        let key = {
+            let mut shard = lock(&self.shards[shard as usize]);
+            let open = open(&mut shard);
+            shard.open.insert(open)
+        };
         // What did not get a key is closed here, without a lock.
         let key = key.map_err(|_| Errno::NFILE)?;
         slot.keep();
         Ok(Handle(key))
     }
 
-    fn shard(&self, fh: Handle) -> MutexGuard<'_, Slab<Open>> {
-        self.shards[slab::shard_of(fh.0, SHARD_COUNT)].lock().unwrap_or_else(PoisonError::into_inner)
+    fn shard(&self, fh: Handle) -> MutexGuard<'_, Shard> {
+        lock(&self.shards[slab::shard_of(fh.0, SHARD_COUNT)])
     }
 }
+
+fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+    shard.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+#[path = "handles_test.rs"]
+mod handles_test;

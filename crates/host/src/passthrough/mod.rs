@@ -60,7 +60,7 @@ use read_ahead::ReadAhead;
 
 /// A directory of the host, or one file, as a [`FileSystem`](crate::server::FileSystem).
 ///
-/// The umask of the process should be 0: see [`clear_umask`](crate::credentials::clear_umask).
+/// The umask of the process should be 0: the guest's kernel has already applied the umask of its process to the mode.
 #[derive(Debug)]
 pub struct Passthrough {
     config: Config,

@@ -44,7 +44,7 @@ use super::{
     dirents::{Dirents, DirentsPlus},
     reply::Reply,
     request::Request,
-    slices::total_len,
+    slices::GuestSlices,
 };
 use crate::Errno;
 
@@ -96,7 +96,9 @@ impl<F: FileSystem> Server<F> {
             Opcode::Read => {
                 let mut arg: ReadIn = req.take()?;
                 let room = clip(&mut arg, reply);
-                let len = self.fs.read(&req.context, req.nodeid, &arg, &reply.data_slices(room))?;
+                let mut data = GuestSlices::new();
+                reply.data_slices(room, &mut data);
+                let len = self.fs.read(&req.context, req.nodeid, &arg, &data)?;
                 reply.data(len.min(room))
             }
             Opcode::Write => self.write(req, reply),
@@ -194,7 +196,7 @@ impl<F: FileSystem> Server<F> {
             req.extensions()?;
             self.fs.create(&req.context, req.nodeid, name, &arg)?
         };
-        reply.bytes(&[entry.as_bytes(), open.as_bytes()].concat())
+        reply.two([entry.as_bytes(), open.as_bytes()])
     }
 
     fn changes_names(&self, opcode: Opcode, mut req: Request<'_>) -> Result<(), Errno> {
@@ -240,11 +242,8 @@ impl<F: FileSystem> Server<F> {
     fn write(&self, mut req: Request<'_>, reply: &mut Reply<'_>) -> Result<(), Errno> {
         reply.need(size_of::<WriteOut>())?;
         let arg: WriteIn = req.take()?;
-        let size = arg.size.get() as usize;
-        if size > total_len(&req.data) {
-            return Err(Errno::INVAL);
-        }
-        let data = super::slices::range(&req.data, 0, size);
+        let mut data = GuestSlices::new();
+        req.data_slices(arg.size.get() as usize, &mut data)?;
         let written = self.fs.write(&req.context, req.nodeid, &arg, &data)?;
         reply.data_len_bytes = written.into();
         reply.send(&WriteOut { size: written.into(), padding: 0.into() })
@@ -269,7 +268,7 @@ impl<F: FileSystem> Server<F> {
                 let arg: IoctlIn = req.take()?;
                 let data = req.rest().get(..arg.in_size.get() as usize).ok_or(Errno::INVAL)?;
                 let answer = self.fs.ioctl(&ctx, nodeid, &arg, data)?;
-                return reply.bytes(&[answer.out.as_bytes(), &answer.data].concat());
+                return reply.two([answer.out.as_bytes(), &answer.data]);
             }
             Opcode::Release => self.fs.release(&ctx, nodeid, &req.take::<ReleaseIn>()?)?,
             Opcode::Releasedir => self.fs.releasedir(&ctx, nodeid, &req.take::<ReleaseIn>()?)?,

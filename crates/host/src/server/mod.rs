@@ -26,7 +26,7 @@ pub use dirents::{Dirents, DirentsPlus, Full};
 pub use filesystem::{End, FileSystem, InitAnswer, InitOffer, IoctlReply, XattrReply};
 pub use lane::Lane;
 pub use request::Scratch;
-pub use slices::GuestSlice;
+pub use slices::{GuestSlice, GuestSlices, SLICES_INLINE};
 
 use transom_wire::{Opcode, header::InHeader};
 
@@ -98,6 +98,7 @@ impl<F: FileSystem> Server<F> {
             return Outcome::Defer(lane);
         }
         let result = self.serve(&header, opcode, readable, scratch, patience, &mut reply);
+        scratch.trim();
         if patience == Patience::Try
             && result == Err(Errno::AGAIN)
             && let Some(lane) = opcode.and_then(|opcode| Lane::after_trying(opcode, header.unique.into()))

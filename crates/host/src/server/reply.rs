@@ -3,7 +3,7 @@
 use transom_wire::{U64, header::OutHeader};
 use zerocopy::{Immutable, IntoBytes};
 
-use super::slices::{self, GuestSlice};
+use super::slices::{self, GuestSlice, GuestSlices};
 use crate::Errno;
 
 /// Where a reply goes. Either [`Reply::send`] (or a sibling) succeeds once, or [`Reply::error`] is called.
@@ -42,9 +42,9 @@ impl<'a> Reply<'a> {
         self.room_bytes.min(wanted as usize)
     }
 
-    /// The buffers for `len` bytes of file data.
-    pub(super) fn data_slices(&self, len: usize) -> Vec<GuestSlice<'a>> {
-        slices::range(self.writable, HEADER_LEN, len)
+    /// Appends to `slices` the buffers for `len` bytes of file data.
+    pub(super) fn data_slices(&self, len: usize, slices: &mut GuestSlices<'a>) {
+        slices::range(self.writable, HEADER_LEN, len, slices);
     }
 
     /// Sends a header alone.
@@ -59,9 +59,16 @@ impl<'a> Reply<'a> {
 
     /// Sends `payload`. Errors: EINVAL where it does not fit.
     pub(super) fn bytes(&mut self, payload: &[u8]) -> Result<(), Errno> {
-        self.need(payload.len())?;
-        slices::copy_in(self.writable, HEADER_LEN, payload);
-        self.header(payload.len(), 0)
+        self.two([payload, &[]])
+    }
+
+    /// Sends two pieces of payload, one after the other. Errors: EINVAL where they do not fit.
+    pub(super) fn two(&mut self, [first, second]: [&[u8]; 2]) -> Result<(), Errno> {
+        let len = first.len() + second.len();
+        self.need(len)?;
+        slices::copy_in(self.writable, HEADER_LEN, first);
+        slices::copy_in(self.writable, HEADER_LEN + first.len(), second);
+        self.header(len, 0)
     }
 
     /// Sends a header for `len` bytes that were written through [`Reply::data_slices`].

@@ -11,23 +11,44 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use super::{
     context::{Context, Patience},
-    slices::{self, GuestSlice},
+    slices::{self, GuestSlice, GuestSlices},
 };
 use crate::Errno;
 
-/// Memory that a worker keeps from request to request.
-#[derive(Default)]
+/// Bytes of messages that each thread keeps: enough for two names, a symbolic link's target or a BATCH_FORGET of 500
+/// inodes. A SETXATTR may have sixteen times as much, which is freed once it is served.
+const MESSAGE_KEPT: usize = 8192;
+
+/// Memory that a thread keeps from request to request.
 pub struct Scratch {
     message: Vec<u8>,
+}
+
+impl Scratch {
+    /// Frees what a long message has left behind.
+    pub(super) fn trim(&mut self) {
+        if self.message.capacity() > MESSAGE_KEPT {
+            *self = Self::default();
+        }
+    }
+}
+
+impl Default for Scratch {
+    fn default() -> Self {
+        Self { message: Vec::with_capacity(MESSAGE_KEPT) }
+    }
 }
 
 /// A request without its header: arguments to take one after the other.
 pub(super) struct Request<'a> {
     pub(super) context: Context<'a>,
     pub(super) nodeid: NodeId,
-    /// The data of a WRITE, still in the driver's buffers.
-    pub(super) data: Vec<GuestSlice<'a>>,
     rest: &'a [u8],
+    /// All that the driver sent.
+    readable: &'a [GuestSlice<'a>],
+    /// Where the data of a WRITE lies in `readable`.
+    data_offset: usize,
+    data_len: usize,
 }
 
 /// The header, or `None` where there is not enough for one.
@@ -44,7 +65,7 @@ impl<'a> Request<'a> {
     pub(super) fn read(
         header: &InHeader,
         opcode: Opcode,
-        readable: &[GuestSlice<'a>],
+        readable: &'a [GuestSlice<'a>],
         scratch: &'a mut Scratch,
         patience: Patience,
     ) -> Result<Self, Errno> {
@@ -62,12 +83,6 @@ impl<'a> Request<'a> {
         scratch.message.resize(copied_len, 0);
         let copied = slices::copy_out(readable, header_len, &mut scratch.message);
         debug_assert_eq!(copied, copied_len, "the total length was checked above");
-        let data = match is_write {
-            true => {
-                slices::range(readable, header_len + copied_len, (body_len - copied_len).min(DATA_LEN_MAX as usize))
-            }
-            false => Vec::new(),
-        };
         let context = Context {
             unique: header.unique.into(),
             uid: header.uid.get(),
@@ -76,7 +91,14 @@ impl<'a> Request<'a> {
             patience,
             extensions: Extensions::default(),
         };
-        Ok(Self { context, nodeid: header.nodeid.into(), data, rest: &scratch.message })
+        Ok(Self {
+            context,
+            nodeid: header.nodeid.into(),
+            rest: &scratch.message,
+            readable,
+            data_offset: header_len + copied_len,
+            data_len: (body_len - copied_len).min(DATA_LEN_MAX as usize),
+        })
     }
 
     /// The next structure. Errors: EINVAL where the message ends before it does.
@@ -102,6 +124,17 @@ impl<'a> Request<'a> {
         })
     }
 
+    /// Appends to `slices` the first `len` bytes of a WRITE's data, which are still in the driver's buffers.
+    ///
+    /// Errors: EINVAL where the request has fewer.
+    pub(super) fn data_slices(&self, len: usize, slices: &mut GuestSlices<'a>) -> Result<(), Errno> {
+        if len > self.data_len {
+            return Err(Errno::INVAL);
+        }
+        slices::range(self.readable, self.data_offset, len, slices);
+        Ok(())
+    }
+
     /// All that is left.
     pub(super) fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.rest)
@@ -111,5 +144,19 @@ impl<'a> Request<'a> {
     pub(super) fn extensions(&mut self) -> Result<(), Errno> {
         self.context.extensions = Extensions::parse(self.rest()).map_err(|_| Errno::INVAL)?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_message_keeps_no_memory_once_it_is_served() {
+        let mut scratch = Scratch::default();
+        let kept = scratch.message.capacity();
+        scratch.message.resize(MESSAGE_LEN_MAX, 0);
+        scratch.trim();
+        assert_eq!(scratch.message.capacity(), kept);
     }
 }

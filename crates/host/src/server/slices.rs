@@ -1,18 +1,27 @@
 //! Byte ranges over a list of the driver's buffers.
 
+use smallvec::SmallVec;
+use transom_wire::limits::DATA_LEN_MAX;
 use vm_memory::VolatileSlice;
 
 /// One of the driver's buffers; the driver may change it at any time.
 pub type GuestSlice<'a> = VolatileSlice<'a>;
+
+/// Buffers that a [`GuestSlices`] holds without an allocation: the data of the largest READ or WRITE in pages of 4 KiB,
+/// and a margin for headers, arguments and names. A driver that cuts its buffers finer costs an allocation for each list.
+pub const SLICES_INLINE: usize = DATA_LEN_MAX as usize / 4096 + 16;
+
+/// A list of the driver's buffers, for the stack of the thread that serves the request. It has 6 KiB: pass it by
+/// reference, since a move may copy all of it.
+pub type GuestSlices<'a> = SmallVec<[GuestSlice<'a>; SLICES_INLINE]>;
 
 /// Bytes in all of `slices`.
 pub(super) fn total_len(slices: &[GuestSlice<'_>]) -> usize {
     slices.iter().map(|slice| slice.len()).fold(0, usize::saturating_add)
 }
 
-/// The part of `slices` that begins `offset` bytes in and has `len` bytes, or what there is of it.
-pub(super) fn range<'a>(slices: &[GuestSlice<'a>], mut offset: usize, mut len: usize) -> Vec<GuestSlice<'a>> {
-    let mut part = Vec::with_capacity(slices.len());
+/// Appends to `part` what lies in `slices` from `offset` on, at most `len` bytes.
+pub(super) fn range<'a>(slices: &[GuestSlice<'a>], mut offset: usize, mut len: usize, part: &mut GuestSlices<'a>) {
     for slice in slices {
         if len == 0 {
             break;
@@ -28,7 +37,6 @@ pub(super) fn range<'a>(slices: &[GuestSlice<'a>], mut offset: usize, mut len: u
             len -= take;
         }
     }
-    part
 }
 
 /// Copies from `slices`, beginning `offset` bytes in, until `target` is full or they end; returns the bytes copied.

@@ -6,6 +6,7 @@ use std::{
     thread,
 };
 
+use transom_metrics::WindowUsage;
 use transom_wire::NodeId;
 
 use super::{
@@ -19,23 +20,6 @@ use crate::Errno;
 #[derive(Debug)]
 pub struct Window {
     shared: Arc<Shared>,
-}
-
-/// What is mapped, and what that took so far.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Usage {
-    /// Bytes of the window.
-    pub len_bytes: u64,
-    /// Ranges that are mapped, each of [`RANGE_LEN`] bytes.
-    pub ranges_mapped: u64,
-    /// Mappings made.
-    pub maps: u64,
-    /// Mappings ended by a request of ours.
-    pub unmaps: u64,
-    /// Mappings that the guest asked for and did not get.
-    pub refused: u64,
-    /// Time that making mappings took, barriers included.
-    pub map_ns: u64,
 }
 
 /// A file and how many of its ranges are mapped.
@@ -241,10 +225,10 @@ impl Window {
     }
 
     /// What is mapped, and what that took.
-    pub fn usage(&self) -> Usage {
+    pub fn usage(&self) -> WindowUsage {
         let state = self.shared.lock();
         let ranges_mapped = state.ranges.iter().filter(|range| matches!(range, Range::Mapped(_))).count() as u64;
-        Usage { ranges_mapped, ..state.usage.clone() }
+        WindowUsage { ranges_mapped, ..state.usage.clone() }
     }
 
     /// The files that are mapped, those with most ranges first.

@@ -1,14 +1,14 @@
 //! The DAX window: which range of which file the guest sees where.
 //!
 //! The window is an array of [`RANGE_LEN`] ranges, and a mapping is one range: file offset and window offset are both
-//! multiples of it, so that either side can use 2 MiB pages. [`Window`] is our own map of it, against which everything is
-//! checked before the front end is asked; [`channel`] is how the front end is asked; [`front_end`] says what which front
-//! end bears; [`policy`] which files the guest is told to map.
+//! multiples of it, so that either side can use 2 MiB pages. [`Window`] is our own map of it, against which everything
+//! is checked before the front end is asked; [`channel`] is how the front end is asked; [`front_end`] says what which
+//! front end bears; [`policy`] which files the guest is told to map.
 //!
-//! Locks: one mutex around the map, never held across a request to the front end or a system call. A range that is being
-//! changed is marked, and whoever wants it waits. A thread for each connection talks to the front end, one request after
-//! the other; requests of the guest only wait for it, and a stop of the device ends their wait, because a front end that
-//! stops a device may read nothing from the back end until the device has stopped.
+//! Locks: one mutex around the map, never held across a request to the front end or a system call. A range that is
+//! being changed is marked, and whoever wants it waits. A thread for each connection talks to the front end, one
+//! request after the other; requests of the guest only wait for it, and a stop of the device ends their wait, because a
+//! front end that stops a device may read nothing from the back end until the device has stopped.
 
 pub mod channel;
 mod file;
@@ -24,11 +24,9 @@ mod window_test;
 pub use channel::{Channel, ChannelError, Mapping};
 pub use file::{FileIdentity, MappedFile, PaddedFiles};
 pub use front_end::FrontEnd;
-pub use map::{FileUsage, Usage, Window};
+pub use map::{FileUsage, Window};
 pub use policy::DaxPolicy;
-
-/// Bytes of one range: the unit in which Linux maps (`FUSE_DAX_SZ`) and of the largest page that both sides can use.
-pub const RANGE_LEN: u64 = 1 << 21;
+pub use transom_wire::window::RANGE_LEN;
 
 /// log2 of the alignment of file and window offsets that INIT announces.
 pub const MAP_ALIGNMENT_LOG2: u16 = RANGE_LEN.trailing_zeros() as u16;

@@ -6,9 +6,10 @@ use std::{
     time::Duration,
 };
 
+use transom_metrics::WindowUsage;
 use transom_wire::NodeId;
 
-use super::{FrontEnd, MappedFile, RANGE_LEN, Usage};
+use super::{FrontEnd, MappedFile, RANGE_LEN};
 use crate::Errno;
 
 /// How often a wait may be interrupted before it ends: an answer that the front end has given already, and the talker not
@@ -41,7 +42,7 @@ pub(super) struct State {
     pub(super) stops: u64,
     /// How often we were told that it was reset.
     pub(super) resets: u64,
-    pub(super) usage: Usage,
+    pub(super) usage: WindowUsage,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,7 +135,7 @@ impl Shared {
             interrupts: 0,
             stops: 0,
             resets: 0,
-            usage: Usage { len_bytes, ..Usage::default() },
+            usage: WindowUsage { len_bytes, ..WindowUsage::default() },
         };
         Self { len_bytes, front_end, state: Mutex::new(state), changed: Condvar::new(), has_job: Condvar::new() }
     }

@@ -1,30 +1,31 @@
-//! [`Attributes`]: what the kernel has cached of each regular file's attributes, as far as set-id programs and times depend on
-//! it.
+//! [`Attributes`]: what the kernel has cached of each regular file's attributes, as far as set-id programs and times
+//! depend on it.
 //!
-//! execve(2) takes set-id bits from the mode that the kernel got last. A write through the mount clears the bits of the host's
-//! file, but the kernel keeps the old mode: passthrough writes invalidate only times and size, and with HANDLE_KILLPRIV_V2
-//! (without which each write would request an extended attribute) other writes do not change the mode either. So anybody who
-//! may write a set-id program could replace its content and run it with the owner's rights. It is not enough that the kernel
-//! requests the attributes before each execve(2): it drops the reply if a write ends meanwhile, and it makes the request before
-//! it denies write access. Therefore:
+//! execve(2) takes set-id bits from the mode that the kernel got last. A write through the mount clears the bits of the
+//! host's file, but the kernel keeps the old mode: passthrough writes invalidate only times and size, and with
+//! HANDLE_KILLPRIV_V2 (without which each write would request an extended attribute) other writes do not change the
+//! mode either. So anybody who may write a set-id program could replace its content and run it with the owner's rights.
+//! It is not enough that the kernel requests the attributes before each execve(2): it drops the reply if a write ends
+//! meanwhile, and it makes the request before it denies write access. Therefore:
 //!
 //! 1. Attributes with set-id bits expire at once, so that every execve(2) requests them first.
-//! 2. A file is *suspect* if it was open for writing since then. The first OPEN to execute a suspect file fails with ESTALE. The
-//!    kernel then looks the path up again, requests the attributes again, and opens again. Without a writer in between it keeps
-//!    that reply, so its mode is current. This holds only for the task that got ESTALE: another one may have requested the
-//!    attributes before the write.
-//! 3. A file whose set-id bits the kernel has is open either to execute or to write: the other OPEN fails with ETXTBSY, as
-//!    execve(2) and open(2) do on any file system, but without the gap between the OPEN and the kernel's own check.
+//! 2. A file is *suspect* if it was open for writing since then. The first OPEN to execute a suspect file fails with
+//!    ESTALE. The kernel then looks the path up again, requests the attributes again, and opens again. Without a writer
+//!    in between it keeps that reply, so its mode is current. This holds only for the task that got ESTALE: another one
+//!    may have requested the attributes before the write.
+//! 3. A file whose set-id bits the kernel has is open either to execute or to write: the other OPEN fails with ETXTBSY,
+//!    as execve(2) and open(2) do on any file system, but without the gap between the OPEN and the kernel's own check.
 //! 4. If a file is open for both when the bits appear, they are removed from the reply.
 //!
-//! Stores through a mapping do not clear set-id bits on any file system of Linux. `security.capability` needs none of this: the
-//! kernel does not cache it, and reads it after it has denied write access.
+//! Stores through a mapping do not clear set-id bits on any file system of Linux. `security.capability` needs none of
+//! this: the kernel does not cache it, and reads it after it has denied write access.
 //!
-//! A store through a mapping of the host's file changes its times, and the FUSE inode does not notice. So the attributes of a
-//! file that may be mapped for writing expire at once too, until the kernel forgets the inode: a mapping outlives the open file.
+//! A store through a mapping of the host's file changes its times, and the FUSE inode does not notice. So the
+//! attributes of a file that may be mapped for writing expire at once too, until the kernel forgets the inode: a
+//! mapping outlives the open file.
 //!
-//! No locks, no system calls: `super` has those. Source: linux/fs/exec.c, `do_open_execat`, `bprm_fill_uid`; fs/fuse/dir.c,
-//! `fuse_permission`, `fuse_setattr`; fs/fuse/inode.c, `fuse_change_attributes_i`.
+//! No locks, no system calls: `super` has those. Source: linux/fs/exec.c, `do_open_execat`, `bprm_fill_uid`;
+//! fs/fuse/dir.c, `fuse_permission`, `fuse_setattr`; fs/fuse/inode.c, `fuse_change_attributes_i`.
 
 use std::collections::HashMap;
 
@@ -129,8 +130,8 @@ impl File {
 impl Attributes {
     /// Decides whether task `pid` may open `nodeid`. If so, the file counts as open until [`Self::close`].
     ///
-    /// `pid` is 0 for all tasks outside of the pid namespace of this process. They cannot be told apart, so none of them can
-    /// execute a suspect file.
+    /// `pid` is 0 for all tasks outside of the pid namespace of this process. They cannot be told apart, so none of
+    /// them can execute a suspect file.
     pub(super) fn open(&mut self, nodeid: NodeId, mode: OpenMode, pid: u32) -> Verdict {
         let is_for_writing = mode.access() == Access::Write;
         if !is_for_writing && !mode.is_for_executing() {
@@ -156,7 +157,8 @@ impl Attributes {
         Verdict::Open
     }
 
-    /// Counts a file as open that a CREATE has created or found. The same reply has its attributes, which the kernel always uses.
+    /// Counts a file as open that a CREATE has created or found. The same reply has its attributes, which the kernel
+    /// always uses.
     pub(super) fn create(&mut self, nodeid: NodeId, mode: OpenMode) {
         let file = self.files.entry(nodeid).or_default();
         if file.may_have_set_id && mode.access() == Access::Write {
@@ -172,7 +174,8 @@ impl Attributes {
         self.drop_unused(nodeid);
     }
 
-    /// Notes that the kernel is about to get attributes of `nodeid`, a regular file with `mode`, and returns how to change them.
+    /// Notes that the kernel is about to get attributes of `nodeid`, a regular file with `mode`, and returns how to
+    /// change them.
     ///
     /// `is_reference` if the kernel counts the reply as a lookup.
     pub(super) fn note_reply(&mut self, nodeid: NodeId, mode: u32, is_reference: bool) -> ReplyRules {

@@ -1,7 +1,7 @@
 //! [`BackingFileRequests`]: requests to the daemon for its files, and which range of the window each uses.
 //!
-//! Any worker sends them, with its next free slot. A worker that frees a range has one. Lock: `inner`, held for a moment; that
-//! nothing waits, the usual case, is seen without it.
+//! Any worker sends them, with its next free slot. A worker that frees a range has one. Lock: `inner`, held for a
+//! moment; that nothing waits, the usual case, is seen without it.
 
 use std::{
     collections::VecDeque,

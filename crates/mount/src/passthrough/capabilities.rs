@@ -1,4 +1,5 @@
-//! The capabilities of threads that register backing files. The kernel uses them for every later read and write of the file.
+//! The capabilities of threads that register backing files. The kernel uses them for every later read and write of the
+//! file.
 
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 

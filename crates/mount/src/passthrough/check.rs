@@ -1,10 +1,10 @@
 //! Checks a descriptor of the daemon before it is registered as a backing file.
 //!
-//! The kernel opens a backing file anew for each open of the mount, with the capabilities of this process, and ignores the mode
-//! of the descriptor. So the daemon has to prove with the descriptor what it may do itself: otherwise a sandboxed daemon could
-//! have a file written that it can only read. Only file systems are accepted that check access when a file is opened, and where
-//! a write has no effect but to store data.
-//! Source: linux/fs/fuse/backing.c, passthrough.c; fs/backing-file.c; fs/open.c, `do_dentry_open`.
+//! The kernel opens a backing file anew for each open of the mount, with the capabilities of this process, and ignores
+//! the mode of the descriptor. So the daemon has to prove with the descriptor what it may do itself: otherwise a
+//! sandboxed daemon could have a file written that it can only read. Only file systems are accepted that check access
+//! when a file is opened, and where a write has no effect but to store data. Source: linux/fs/fuse/backing.c,
+//! passthrough.c; fs/backing-file.c; fs/open.c, `do_dentry_open`.
 
 use std::{
     io,

@@ -1,9 +1,9 @@
 //! [`Inodes`]: how each inode is open: served by requests, or passed through to a backing file.
 //!
-//! The kernel requires that all opens of an inode use the same way at a time, and the same backing file. Opens are counted from
-//! before the kernel gets the reply until its RELEASE, so every open that the kernel knows of is counted. The way may change
-//! between the last RELEASE and the next open. While the daemon is asked for an inode's file, opens of the inode wait.
-//! No locks, no system calls: `super` has those.
+//! The kernel requires that all opens of an inode use the same way at a time, and the same backing file. Opens are
+//! counted from before the kernel gets the reply until its RELEASE, so every open that the kernel knows of is counted.
+//! The way may change between the last RELEASE and the next open. While the daemon is asked for an inode's file, opens
+//! of the inode wait. No locks, no system calls: `super` has those.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

@@ -28,7 +28,7 @@ impl Kernel {
         }
     }
 
-    /// Tells whether the open goes well; where it does not, RELEASE follows.
+    /// Returns whether the open goes well; where it does not, RELEASE follows.
     fn open(&mut self, nodeid: u64, answer: Answer) -> bool {
         let files = self.open.entry(nodeid).or_default();
         let way = match answer {
@@ -152,7 +152,8 @@ impl World {
 }
 
 proptest! {
-    /// The kernel refuses none of our answers, but where the daemon lets a file be read by its descriptor and not written.
+    /// The kernel refuses none of our answers, but where the daemon lets a file be read by its descriptor and not
+    /// written.
     #[test]
     fn the_kernel_takes_every_answer_and_nothing_stays_registered(steps in prop::collection::vec(step(), 1..200)) {
         let mut world = World::default();
@@ -169,7 +170,8 @@ proptest! {
             }
             world.run(Step::Forget { nodeid });
         }
-        prop_assert!(world.kernel.registered.is_empty() && world.inodes.inodes.is_empty() && world.inodes.idle.is_empty());
+        prop_assert!(world.kernel.registered.is_empty());
+        prop_assert!(world.inodes.inodes.is_empty() && world.inodes.idle.is_empty());
     }
 }
 

@@ -1,15 +1,15 @@
 //! FUSE passthrough: the kernel reads, writes and maps files of the mount without requests.
 //!
-//! A daemon with a DAX window can map files into it, and with a mapping comes the file's descriptor. So when a file is opened,
-//! the daemon is asked to map some of it. The descriptor is checked ([`check`]), registered with the kernel as a backing file,
-//! and named in the reply to the open; the mapping is removed at once. Reads, writes and mappings then use the host's page
-//! cache. Whatever cannot be passed through is served by requests, as without passthrough.
+//! A daemon with a DAX window can map files into it, and with a mapping comes the file's descriptor. So when a file is
+//! opened, the daemon is asked to map some of it. The descriptor is checked ([`check`]), registered with the kernel as
+//! a backing file, and named in the reply to the open; the mapping is removed at once. Reads, writes and mappings then
+//! use the host's page cache. Whatever cannot be passed through is served by requests, as without passthrough.
 //!
-//! [`inodes`] decides about opens, [`backing_requests`] holds the requests to the daemon, [`stage`] is what a worker does with
-//! both. [`attributes`] keeps an overwritten set-id program from running with its owner's rights and makes times right,
-//! [`replies`] is what that changes in replies.
-//! Locks: `inodes`, `attributes`, and those of `requests` and `obstacle`, each for a moment, with nothing under it.
-//! Source: linux/fs/fuse/iomode.c, passthrough.c, backing.c; Documentation/filesystems/fuse/fuse-passthrough.rst.
+//! [`inodes`] decides about opens, [`backing_requests`] holds the requests to the daemon, [`stage`] is what a worker
+//! does with both. [`attributes`] keeps an overwritten set-id program from running with its owner's rights and makes
+//! times right, [`replies`] is what that changes in replies. Locks: `inodes`, `attributes`, and those of `requests` and
+//! `obstacle`, each for a moment, with nothing under it. Source: linux/fs/fuse/iomode.c, passthrough.c, backing.c;
+//! Documentation/filesystems/fuse/fuse-passthrough.rst.
 
 mod attributes;
 mod backing_requests;

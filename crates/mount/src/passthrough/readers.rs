@@ -1,7 +1,7 @@
 //! [`Readers`]: which workers have read a request that they have not dealt with yet.
 //!
-//! The kernel hands requests out in order, each to one worker. What a worker decides about a request can depend on an earlier
-//! one, such as a RELEASE, which another worker has read and not looked at yet.
+//! The kernel hands requests out in order, each to one worker. What a worker decides about a request can depend on an
+//! earlier one, such as a RELEASE, which another worker has read and not looked at yet.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -43,7 +43,8 @@ const STATX: Layout = Layout {
 };
 
 impl Passthrough {
-    /// Changes the attributes in the reply `body` to a request of `kind`, which the kernel is about to get, where they lie.
+    /// Changes the attributes in the reply `body` to a request of `kind`, which the kernel is about to get, where they
+    /// lie.
     pub(super) fn adjust_attributes(&self, kind: RequestKind, body: &SharedBuffer<'_>) {
         match kind {
             RequestKind::Attr(nodeid) => self.adjust_at(nodeid, body, 0, ATTR, false),

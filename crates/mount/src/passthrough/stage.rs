@@ -1,8 +1,8 @@
-//! The passthrough stage of one worker: refuses opens, holds their replies back while the daemon is asked for the file, and
-//! keeps count of what the kernel has open.
+//! The passthrough stage of one worker: refuses opens, holds their replies back while the daemon is asked for the file,
+//! and keeps count of what the kernel has open.
 //!
-//! No thread waits for the daemon's file; only the open does. Its reply is sent by whichever worker receives the file. With
-//! passthrough off, every method returns at once.
+//! No thread waits for the daemon's file; only the open does. Its reply is sent by whichever worker receives the file.
+//! With passthrough off, every method returns at once.
 
 use std::{os::fd::AsFd as _, sync::Arc, sync::atomic::Ordering};
 
@@ -28,12 +28,14 @@ use super::{
 use crate::{
     MountEnd,
     forgets::parse_forgets,
-    fuse_device::{FuseDevice, FuseDevices, SharedBuffer},
+    fuse_device::{FuseDevice, SharedBuffer},
+    fuse_devices::FuseDevices,
     notify::expire_attributes,
     reply_room::ARGS_LEN,
 };
 
-/// The `open_flags` that stay set with PASSTHROUGH. The others are about the page cache of the FUSE inode, which is not used.
+/// The `open_flags` that stay set with PASSTHROUGH. The others are about the page cache of the FUSE inode, which is not
+/// used.
 const KEPT_FLAGS: OpenFlags = OpenFlags::NOFLUSH;
 /// Files without a place in the host's page cache.
 const UNCACHED_FLAGS: OpenFlags = OpenFlags::NONSEEKABLE.union(OpenFlags::STREAM);
@@ -130,7 +132,8 @@ impl PassthroughStage {
         }
     }
 
-    /// Returns the error to answer an OPEN with, or `None` if the request goes to the daemon. An OPEN then counts as open.
+    /// Returns the error to answer an OPEN with, or `None` if the request goes to the daemon. An OPEN then counts as
+    /// open.
     ///
     /// May wait for other workers to deal with requests that they have read.
     pub(crate) fn refusal(&self, kind: RequestKind, header: &InHeader) -> Option<Errno> {
@@ -252,7 +255,8 @@ impl PassthroughStage {
         if let Some(entry) = &mut entry {
             self.shared.adjust_created(entry);
         } else if has_attributes {
-            // This does not block: the inode exists, and is not freed while its open waits. If it fails, so does the reply.
+            // This does not block: the inode exists, and is not freed while its open waits. If it fails, so does the
+            // reply.
             let _ = expire_attributes(&device, nodeid);
         }
         let body = [entry.as_ref().map_or(&[][..], |entry| entry.as_bytes()), out.as_bytes()].concat();

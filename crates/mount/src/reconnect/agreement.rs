@@ -1,5 +1,5 @@
-//! [`InitAgreement`]: what INIT has agreed on with the kernel. There is only one INIT, so every later daemon has to offer the
-//! same.
+//! [`InitAgreement`]: what INIT has agreed on with the kernel. There is only one INIT, so every later daemon has to
+//! offer the same.
 
 use transom_wire::{
     Opcode,
@@ -49,7 +49,8 @@ pub enum IncompatibleDaemon {
 }
 
 impl InitAgreement {
-    /// Creates an agreement from the body of the reply that the kernel gets, and the inode number of the shared directory.
+    /// Creates an agreement from the body of the reply that the kernel gets, and the inode number of the shared
+    /// directory.
     pub(super) fn new(reply: &[u8], root: Option<u64>) -> Self {
         let (out, flags) = read(reply);
         Self {

@@ -1,8 +1,8 @@
 //! [`Inodes`]: the inodes that the kernel has looked up, with names by which a new daemon can find them.
 //!
-//! The kernel's numbers are assigned here and never reused; a daemon's are valid for one connection. An inode has the reference
-//! counts of the kernel and of the daemon, the identity of its file ([`Identity`]), and a few names. It is removed when the
-//! kernel forgets it, so the table is as large as the kernel's.
+//! The kernel's numbers are assigned here and never reused; a daemon's are valid for one connection. An inode has the
+//! reference counts of the kernel and of the daemon, the identity of its file ([`Identity`]), and a few names. It is
+//! removed when the kernel forgets it, so the table is as large as the kernel's.
 
 use std::collections::HashMap;
 
@@ -94,7 +94,8 @@ impl Identity {
         self.kind
     }
 
-    /// Returns whether `later`, found at a name of this one, is the same file. `None` if only its time of birth can tell.
+    /// Returns whether `later`, found at a name of this one, is the same file. `None` if only its time of birth can
+    /// tell.
     pub(super) fn matches(&self, later: &Self) -> Option<bool> {
         if (self.ino, self.kind) != (later.ino, later.kind) {
             return Some(false);
@@ -127,7 +128,8 @@ impl Inodes {
         self.inodes.len()
     }
 
-    /// Adds a reference to the inode of `entry`, which has the name `place` if that is known. Puts the kernel's number into `entry`.
+    /// Adds a reference to the inode of `entry`, which has the name `place` if that is known. Puts the kernel's number
+    /// into `entry`.
     pub(super) fn entered(&mut self, entry: &mut EntryOut, place: Option<Place>) {
         let daemon = DaemonNode(entry.nodeid.get());
         if daemon == DaemonNode::ROOT {
@@ -260,7 +262,8 @@ impl Inodes {
         }
     }
 
-    /// Returns the names in the directory `parent` of inodes, possible names included, that the current daemon does not know.
+    /// Returns the names in the directory `parent` of inodes, possible names included, that the current daemon does not
+    /// know.
     pub(super) fn lost_in(&self, parent: NodeId) -> Vec<(Place, NodeId)> {
         let names = self.names.get(&parent).into_iter().flatten();
         let known = names.map(|(name, &nodeid)| (Place { parent, name: name.clone() }, nodeid));

@@ -1,10 +1,10 @@
 //! A mount that outlives its daemon: `-o reconnect`.
 //!
-//! The kernel knows inodes and open files by numbers, and a new daemon knows none of the old one's. So the mount gives the
-//! kernel numbers of its own ([`inodes`], [`handles`]), and exchanges them for the daemon's in requests and replies ([`request`],
-//! [`reply`], [`stage`]). When the daemon is gone, [`supervise`] gets another one, [`restore`] has it look up the inodes and
-//! open the files, and requests that were not answered are sent again if that is safe ([`repeat`]). [`waiting`] reads the
-//! kernel's requests meanwhile.
+//! The kernel knows inodes and open files by numbers, and a new daemon knows none of the old one's. So the mount gives
+//! the kernel numbers of its own ([`inodes`], [`handles`]), and exchanges them for the daemon's in requests and replies
+//! ([`request`], [`reply`], [`stage`]). When the daemon is gone, [`supervise`] gets another one, [`restore`] has it
+//! look up the inodes and open the files, and requests that were not answered are sent again if that is safe
+//! ([`repeat`]). [`waiting`] reads the kernel's requests meanwhile.
 //!
 //! Locks: `tables`, `interrupted`, `agreement` and `end`, each for a moment, with nothing under it.
 
@@ -169,7 +169,8 @@ impl Tables {
     }
 }
 
-/// Returns the arguments of a transomd for such a mount. A file's time of birth shows whether another file has got its number.
+/// Returns the arguments of a transomd for such a mount. A file's time of birth shows whether another file has got its
+/// number.
 pub(super) fn daemon_args() -> Vec<OsString> {
     vec!["--birth-times".into()]
 }

@@ -31,7 +31,7 @@ pub(super) trait QuerySet {
     /// What a query was for.
     type Job;
 
-    /// Returns the next query, or `None` if there is none until another reply comes.
+    /// Returns the next query, or `None` if the set is empty until another reply comes.
     fn next(&mut self) -> Option<(Self::Job, Query)>;
 
     /// Handles the body of a reply, or its error.
@@ -41,8 +41,8 @@ pub(super) trait QuerySet {
 /// Sends the queries of `set` until there are no more. Blocks, with a bound for each reply.
 ///
 /// # Errors
-/// The connection has ended, or [`InitError::NotReady`]: the daemon failed a query for a reason that may pass, so the reply says
-/// nothing about the file.
+/// The connection has ended, or [`InitError::NotReady`]: the daemon failed a query for a reason that may pass, so the
+/// reply says nothing about the file.
 pub(super) fn run_queries<Q: QuerySet>(client: &mut DaemonClient<'_>, set: &mut Q) -> Result<(), InitError> {
     let mut jobs = HashMap::new();
     loop {

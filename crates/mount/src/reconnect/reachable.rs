@@ -8,8 +8,8 @@ use transom_user::share::Builder;
 /// Returns `source` with absolute paths.
 ///
 /// # Errors
-/// A path that it needs lies at or below `mountpoint`. The mount would hide it, and looking it up would need the daemon that is
-/// gone.
+/// A path that it needs lies at or below `mountpoint`. The mount would hide it, and looking it up would need the daemon
+/// that is gone.
 pub(crate) fn ensure_reachable(source: Builder, mountpoint: &Path) -> Result<Builder, MountError> {
     let source = source.anchored();
     // A path that does not exist is reported by whoever needs it.

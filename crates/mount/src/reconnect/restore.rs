@@ -1,7 +1,7 @@
 //! Prepares a new daemon for a mount: looks up the kernel's inodes by their names, and opens its files.
 //!
-//! Everything is restored before any other request is sent. A file that is removed or renamed on the host later is known by then,
-//! and no request has to wait for a lookup. The queries are sent as [`queries`](super::queries) does.
+//! Everything is restored before any other request is sent. A file that is removed or renamed on the host later is
+//! known by then, and no request has to wait for a lookup. The queries are sent as [`queries`](super::queries) does.
 
 use std::collections::VecDeque;
 

@@ -35,7 +35,8 @@ impl RetryPolicy {
         self.served_ns = now_ns;
     }
 
-    /// Records that the daemon is gone. If it served for a short time only, the pauses and the time go on as if it never had.
+    /// Records that the daemon is gone. If it served for a short time only, the pauses and the time go on as if it
+    /// never had.
     pub(super) fn lost(&mut self, now_ns: u64) {
         let is_first = self.pause.is_none();
         if is_first || now_ns.saturating_sub(self.served_ns) > PAUSE_MAX.as_nanos() as u64 {

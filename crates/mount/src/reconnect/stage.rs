@@ -1,5 +1,5 @@
-//! The reconnect stage of one worker: exchanges the kernel's numbers of inodes and handles for the daemon's in requests, and
-//! back in replies, and keeps each request until it is answered.
+//! The reconnect stage of one worker: exchanges the kernel's numbers of inodes and handles for the daemon's in
+//! requests, and back in replies, and keeps each request until it is answered.
 //!
 //! Messages for the daemon that follow from this, such as a BATCH_FORGET, are returned for the worker to send.
 
@@ -23,8 +23,8 @@ use crate::{
     MountEnd, backlog::ParkedRequest, fuse_device::SharedBuffer, reply_out::ReplyWriter, request_queue::RequestQueue,
 };
 
-/// A slot's buffer that has grown beyond this is freed by its next request. Few requests are longer; they have a name or an
-/// extended attribute.
+/// A buffer that has grown beyond this is freed by the next request that is shorter. Few requests are longer; they have a name
+/// or an extended attribute.
 const KEPT_LEN_USUAL: usize = 4096;
 /// The part of a WRITE before its data. The data is not kept twice.
 const WRITE_HEAD_LEN: usize = size_of::<InHeader>() + size_of::<WriteIn>();
@@ -46,8 +46,8 @@ impl ReconnectStage {
 
     /// Keeps the kernel's request of `len_bytes` in `slot`, and puts the daemon's numbers into it.
     ///
-    /// Returns whether to send it, or what to answer it with. `header` was read before; those bytes of the slot are not read
-    /// again, and the rest is read once.
+    /// Returns whether to send it, or what to answer it with. `header` was read before; those bytes of the slot are not
+    /// read again, and the rest is read once.
     pub(crate) fn renumber_request(
         &mut self,
         queue: &RequestQueue,
@@ -64,6 +64,9 @@ impl ReconnectStage {
         kept.resize(kept_len, 0);
         queue.read_request(slot, kept);
         kept[..size_of::<InHeader>()].copy_from_slice(header.as_bytes());
+        if self.scratch.capacity() > KEPT_LEN_USUAL && kept_len <= KEPT_LEN_USUAL {
+            self.scratch = Vec::new();
+        }
         self.scratch.clear();
         self.scratch.extend_from_slice(kept);
         let verdict = self.shared.tables.lock().renumber(&mut self.scratch);
@@ -126,13 +129,15 @@ impl ReconnectStage {
                 Ok(batch_forget(&forgotten))
             }
             Answer::Broken => {
-                tracing::warn!(opcode = ?request.opcode, "the daemon sent an invalid reply; the request fails with EIO");
+                let opcode = request.opcode;
+                tracing::warn!(?opcode, "the daemon sent an invalid reply; the request fails with EIO");
                 replies.fail(unique).map(|()| None)
             }
         }
     }
 
-    /// Returns the requests that the daemon has not answered, as the kernel sent them. `worker` is the index of this worker.
+    /// Returns the requests that the daemon has not answered, as the kernel sent them. `worker` is the index of this
+    /// worker.
     pub(crate) fn unanswered(&self, queue: &RequestQueue, worker: usize) -> Vec<ParkedRequest> {
         queue
             .pending()
@@ -141,7 +146,8 @@ impl ReconnectStage {
                 let header = Request::new(kept)?.header;
                 let mut message = vec![0; in_flight.len_bytes];
                 queue.read_request(slot, &mut message);
-                // What the daemon could have changed is replaced. The data of a WRITE is not: the daemon writes it anyway.
+                // What the daemon could have changed is replaced. The data of a WRITE is not: the daemon writes it
+                // anyway.
                 message[..kept.len()].copy_from_slice(kept);
                 Some(ParkedRequest { worker, header, message })
             })

@@ -77,8 +77,8 @@ impl Supervisor {
         (left, connection.cause().unwrap_or(MountEnd::Gone))
     }
 
-    /// Cleans up after a connection: passes on the replies that the daemon has written, puts requests into the backlog that can be
-    /// repeated, and fails the others.
+    /// Cleans up after a connection: passes on the replies that the daemon has written, puts requests into the backlog
+    /// that can be repeated, and fails the others.
     fn settle(&self, mut workers: Vec<QueueWorker>) {
         workers.iter_mut().for_each(QueueWorker::drain);
         let unanswered: Vec<_> = workers.iter().flat_map(QueueWorker::unanswered).collect();

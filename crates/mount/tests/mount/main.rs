@@ -39,8 +39,8 @@ fn obstacle() -> Option<&'static str> {
     (!geteuid().is_root()).then_some("mount(2) takes root")
 }
 
-/// Tests take turns: what one of them starts holds copies of another's descriptors until it executes its program, and closing
-/// them waits for a mount whose daemon has just been killed.
+/// Tests take turns: what one of them starts holds copies of another's descriptors until it executes its program, and
+/// closing them waits for a mount whose daemon has just been killed.
 pub(crate) fn alone() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)

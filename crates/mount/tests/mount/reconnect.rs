@@ -1,4 +1,5 @@
-//! Mounts that go on with another daemon: what programs have open and know stays, or fails with an error; it is never another file.
+//! Mounts that go on with another daemon: what programs have open and know stays, or fails with an error; it is never
+//! another file.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -21,7 +22,8 @@ use crate::{
     needs_mounts, unmount,
 };
 
-/// Files that are made until one has the number of a removed one: more than a directory's group of inodes has free at first.
+/// Files that are made until one has the number of a removed one: more than a directory's group of inodes has free at
+/// first.
 const FILLERS: u32 = 1000;
 
 fn errno<T: std::fmt::Debug>(result: std::io::Result<T>) -> Option<i32> {

@@ -12,37 +12,8 @@ mod stress_ng;
 
 use std::process::Output;
 
-use crate::{Verdict, mounted::Mounted, places::Places, scenario::Scenario};
+use crate::{Verdict, job::Program, mounted::Mounted, places::Places, scenario::Scenario};
 use root::Root;
-
-/// A program of others.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Program {
-    /// stress-ng's stressors of the class "filesystem", with `--verify`.
-    StressNg,
-    /// fio with checksums in the data.
-    Fio,
-    Dbench,
-    /// SQLite in WAL mode with writers that are killed.
-    Sqlite,
-    /// PostgreSQL with pgbench, an immediate stop, recovery, and `pg_amcheck`.
-    Postgres,
-}
-
-impl Program {
-    /// All programs, the quickest first.
-    pub(crate) const ALL: [Self; 5] = [Self::Dbench, Self::Fio, Self::Sqlite, Self::Postgres, Self::StressNg];
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::StressNg => "stress-ng",
-            Self::Fio => "fio",
-            Self::Dbench => "dbench",
-            Self::Sqlite => "sqlite",
-            Self::Postgres => "postgres",
-        }
-    }
-}
 
 /// Runs `program` over a mount of `scenario`.
 ///

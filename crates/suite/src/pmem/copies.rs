@@ -17,7 +17,8 @@ use rustix::{
     process::geteuid,
 };
 
-use super::{FileSystem, nvdimm};
+use super::nvdimm;
+use crate::job::FileSystem;
 
 /// Bytes that are copied at a time.
 const PIECE_LEN: u64 = 1 << 20;

@@ -15,13 +15,12 @@ use std::{
 use anyhow::{Context as _, bail, ensure};
 
 use super::{
-    FileSystem,
     copies::Copies,
     machine::Machine,
     setting::Way,
     stores::{Found, Notes, Round, verify},
 };
-use crate::{Verdict, guest::Virtual, places::Places};
+use crate::{Verdict, guest::Virtual, job::FileSystem, places::Places};
 
 /// Crashes in one life, where they can be looked at here.
 const CRASHES_PER_LIFE: u64 = 20;

@@ -17,12 +17,11 @@ use transom_user::{
 };
 
 use super::{
-    FileSystem,
     histogram::Histogram,
     machine::Machine,
     setting::{DIR, Guest, Way, mount_pmem, unmount_pmem},
 };
-use crate::{Verdict, guest::Virtual, places::Places};
+use crate::{Verdict, guest::Virtual, job::FileSystem, places::Places};
 
 /// Of the file: two ranges of the window.
 const LEN: u64 = 4 << 20;

@@ -17,8 +17,9 @@ use anyhow::ensure;
 use rustix::process::{Signal, pidfd_send_signal};
 use transom_vm::{Boot, GuestChannels, GuestSpec, Outcome, Qemu, Started, Vmm};
 
-use super::{FileSystem, nvdimm};
+use super::nvdimm;
 use crate::guest::{INSIDE, Virtual};
+use crate::job::FileSystem;
 
 /// QEMU with an NVDIMM, whose contents are those of a file of the host, shared: what the guest has stored is there at once, and
 /// stays when QEMU is killed.

@@ -22,25 +22,10 @@ use transom_vm::packages::{Cache, OnStderr, Packages};
 use crate::{
     Verdict,
     guest::Virtual,
+    job::{FileSystem, Job},
     places::Places,
-    scenario::{Job, Scenario},
+    scenario::Scenario,
 };
-
-/// What is on the NVDIMM.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum FileSystem {
-    Ext4,
-    Xfs,
-}
-
-impl FileSystem {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Ext4 => "ext4",
-            Self::Xfs => "xfs",
-        }
-    }
-}
 
 /// Runs the job of `scenario`. Errors: it failed.
 pub(crate) fn run(scenario: &Scenario, machine: &Virtual, places: &Places<'_>) -> anyhow::Result<Verdict> {

@@ -14,7 +14,7 @@ use std::{
 use anyhow::{Context as _, ensure};
 use transom_vm::packages::{Closure, Freshness, Packages, Request};
 
-use super::FileSystem;
+use crate::job::FileSystem;
 
 /// Of the file. XFS takes no less than 300 MiB.
 pub(super) const LEN: u64 = 322 << 20;

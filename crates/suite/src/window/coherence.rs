@@ -6,7 +6,7 @@
 use std::{path::Path, thread, time::Duration};
 
 use anyhow::{Context as _, ensure};
-use transom_testkit::tools;
+use transom_conformance::tools;
 
 use crate::{Verdict, guest::Virtual};
 

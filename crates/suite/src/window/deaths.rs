@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 use rustix::process::{Pid, Signal, getpid, kill_process};
-use transom_testkit::tools;
+use transom_conformance::tools;
 
 use crate::{Verdict, guest::Virtual};
 

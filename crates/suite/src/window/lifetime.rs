@@ -11,7 +11,7 @@ use rustix::{
     mount::{MountFlags, UnmountFlags, mount, unmount},
     system::{RebootCommand, reboot as reboot_machine},
 };
-use transom_testkit::tools;
+use transom_conformance::tools;
 
 use crate::{Verdict, guest::Virtual};
 

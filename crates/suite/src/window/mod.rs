@@ -15,8 +15,9 @@ use anyhow::Context as _;
 use crate::{
     Verdict,
     guest::{INSIDE, Virtual},
+    job::Job,
     places::Places,
-    scenario::{Job, Scenario},
+    scenario::Scenario,
 };
 
 /// Runs the job of `scenario`. Errors: it failed.

@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
-use transom_testkit::tools;
+use transom_conformance::tools;
 
 use crate::{Verdict, guest::Virtual};
 

@@ -2,7 +2,7 @@
 
 use std::{fs::File, os::unix::fs::FileExt as _, path::Path, time::Instant};
 
-use transom_testkit::tools;
+use transom_conformance::tools;
 
 use crate::{Verdict, guest::Virtual};
 

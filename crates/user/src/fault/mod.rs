@@ -4,6 +4,7 @@
 //! [`signals`] are the handlers that make it so, and that let faults in mapped files be served.
 
 pub mod copy;
+mod instructions;
 mod signals;
 
 pub use signals::{Fault, Served, serve_with};

@@ -16,7 +16,7 @@ use std::{
 
 use libc::{c_int, c_void, siginfo_t, ucontext_t};
 
-use super::copy;
+use super::instructions;
 
 /// An access that the processor refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,7 +58,7 @@ pub fn serve_with(serve: fn(Fault) -> Served) {
 pub(super) fn install() {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
-        copy::landing(0);
+        instructions::landing(0);
         for (signal, before) in [(libc::SIGSEGV, &SEGV_BEFORE), (libc::SIGBUS, &BUS_BEFORE)] {
             before.get_or_init(|| action_of(signal));
             install_one(signal);
@@ -126,7 +126,7 @@ fn is_write(context: &ucontext_t) -> bool {
 /// Lets the interrupted copy end, if it is one.
 fn lands(context: &mut ucontext_t) -> bool {
     let at = &mut context.uc_mcontext.gregs[libc::REG_RIP as usize];
-    let landing = copy::landing(*at as usize);
+    let landing = instructions::landing(*at as usize);
     if let Some(landing) = landing {
         *at = landing as i64;
     }

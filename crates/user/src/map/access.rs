@@ -8,7 +8,7 @@ use transom_guest::Errno;
 
 use super::{
     flush,
-    mapping::{Mapping, Protection},
+    mapping::{Mapping, Protection, Sharing},
 };
 use crate::fault::copy::copy;
 
@@ -35,18 +35,24 @@ impl Mapping {
         whole(copied, bytes.len())
     }
 
+    /// Makes what was stored to `range`, in bytes of the mapping, durable without a request. Errors: EINVAL for a range outside,
+    /// EOPNOTSUPP where the mapping is not [`Sharing::SharedSync`].
+    pub fn flush(&self, range: Range<usize>) -> Result<(), Errno> {
+        self.check(&range)?;
+        if self.sharing() != Sharing::SharedSync {
+            return Err(Errno::OPNOTSUPP);
+        }
+        let start = self.as_ptr().as_ptr().wrapping_add(range.start);
+        // SAFETY: the range lies in the mapping, as was checked, and faults there are served.
+        unsafe { flush::write_back(start, range.len()) };
+        Ok(())
+    }
+
     fn at(&self, offset: usize, len: usize) -> Result<*mut u8, Errno> {
         let end = offset.checked_add(len).ok_or(Errno::INVAL)?;
         self.check(&(offset..end))?;
         Ok(self.as_ptr().as_ptr().wrapping_add(offset))
     }
-}
-
-/// Writes the cache lines of `range`, of the mapping, back.
-pub(super) fn flush(mapping: &Mapping, range: Range<usize>) {
-    let start = mapping.as_ptr().as_ptr().wrapping_add(range.start);
-    // SAFETY: the range lies in the mapping, as the caller has checked, and faults there are served.
-    unsafe { flush::write_back(start, range.len()) };
 }
 
 fn whole(copied: usize, len: usize) -> Result<(), Errno> {

@@ -137,6 +137,11 @@ impl Mapping {
         self.of.protection
     }
 
+    /// Who sees what is stored in it.
+    pub(super) fn sharing(&self) -> Sharing {
+        self.of.sharing
+    }
+
     /// Makes what was stored to `range`, in bytes of the mapping, durable, and what is needed to find it.
     ///
     /// Errors: EINVAL for a range outside, else those of fsync.
@@ -150,17 +155,6 @@ impl Mapping {
         // The host's kernel knows what was stored, and writes it.
         self.of.mapped.write_back(pages, |_| Ok(()))?;
         self.of.open.fsync(&Caller::default(), true)
-    }
-
-    /// Makes what was stored to `range`, in bytes of the mapping, durable without a request. Errors: EINVAL for a range outside,
-    /// EOPNOTSUPP where the mapping is not [`Sharing::SharedSync`].
-    pub fn flush(&self, range: Range<usize>) -> Result<(), Errno> {
-        self.check(&range)?;
-        if self.of.sharing != Sharing::SharedSync {
-            return Err(Errno::OPNOTSUPP);
-        }
-        super::access::flush(self, range);
-        Ok(())
     }
 
     /// Errors: EINVAL.

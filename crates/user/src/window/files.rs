@@ -3,6 +3,8 @@
 //! For whoever wants the daemon's files and maps nothing: the descriptor is taken out with [`Files::take`]. There is one at
 //! most for each range. Lock: `files`, held for a moment.
 
+use transom_wire::window::RANGE_LEN;
+
 use std::{
     collections::BTreeMap,
     io,
@@ -11,8 +13,6 @@ use std::{
 
 use parking_lot::Mutex;
 
-/// Bytes of one range, in which the daemon maps.
-pub const RANGE_LEN: u64 = super::ALIGNMENT;
 /// Ranges that are used of a longer window: a bound for the descriptors that a daemon may have kept here.
 const RANGES_MAX: u64 = 64;
 

@@ -13,14 +13,16 @@ mod serve;
 
 use std::{io, os::fd::BorrowedFd, sync::Arc};
 
+pub use transom_wire::window::RANGE_LEN;
+
 pub use area::Area;
-pub use files::{Files, RANGE_LEN};
+pub use files::Files;
 pub(crate) use serve::Served;
 
 /// The longest window, in bytes: a bound for the addresses that a daemon may have reserved here.
 pub(crate) const LEN_MAX: u64 = 1 << 40;
 /// Ranges are 2 MiB, and so is the alignment of the window: a huge page of a file is then one of the window.
-pub(crate) const ALIGNMENT: u64 = 2 << 20;
+pub(crate) const ALIGNMENT: u64 = RANGE_LEN;
 
 /// What the daemon's files are wanted for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

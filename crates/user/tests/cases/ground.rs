@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
+use transom_conformance::{
+    client::{Client, Identity},
+    runner::Ground,
+};
 use transom_guest::{
     cache::CacheOptions,
     dax::{Dax, DaxOptions},
     fs::Fs,
     session::Wishes,
-};
-use transom_testkit::{
-    client::{Client, Identity},
-    runner::Ground,
 };
 use transom_user::{platform::Process, share::Share};
 use transom_wire::ops::init::InitFlags;

@@ -1,7 +1,6 @@
 //! The list of file-system cases, on shares that this process has mounted: the same results as on a bare directory.
 //!
-//! What differs is listed with its reason in `testkit/data`: `library-guest.allow` for every daemon, `virtiofsd.allow` for
-//! what the peer's is.
+//! What differs is listed with its reason in [`known`]: `LIBRARY_GUEST` for every daemon, `VIRTIOFSD` for the peer.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -10,15 +9,14 @@ mod program;
 mod vfs;
 
 use std::{
-    path::Path,
     sync::{Arc, OnceLock},
     time::Duration,
 };
 
 use ground::{Directories, Paths};
 use tempfile::TempDir;
-use transom_testkit::{
-    cases, compare,
+use transom_conformance::{
+    cases, compare, known,
     report::{Report, Status},
     runner::{self, Directory, Ground},
 };
@@ -41,7 +39,7 @@ const LOCKS: [&str; 4] = ["locks/", "flock/", "lock-waits/", "unlinked/locks"];
 fn cases_on_transomd_give_what_the_bare_directory_gives() {
     let mut program = common::transomd();
     program.args.extend(ALWAYS.into_iter().chain(["--birth-times", "--posix-lock", "--flock"]).map(Into::into));
-    compare_with_oracle(&program, &["library-guest.allow"]);
+    compare_with_oracle(&program, &[known::LIBRARY_GUEST]);
 }
 
 #[test]
@@ -52,7 +50,7 @@ fn cases_on_virtiofsd_give_what_the_bare_directory_gives() {
     };
     // Linux asks again where a removed inode that was held by a file handle is ESTALE; this guest has no need to.
     program.args.extend(ALWAYS.into_iter().chain(["--inode-file-handles=never"]).map(Into::into));
-    compare_with_oracle(&program, &["library-guest.allow", "virtiofsd.allow", "library-guest-virtiofsd.allow"]);
+    compare_with_oracle(&program, &[known::LIBRARY_GUEST, known::VIRTIOFSD, known::LIBRARY_GUEST_VIRTIOFSD]);
 }
 
 #[test]
@@ -67,7 +65,7 @@ fn cases_on_qemus_virtiofsd_give_what_the_bare_directory_gives() {
     };
     let options = ["xattr", "posix_lock", "flock", "modcaps=+sys_admin:+linux_immutable"];
     program.args.extend(options.into_iter().flat_map(|option| ["-o", option]).map(Into::into));
-    compare_with_oracle(&program, &["library-guest.allow", "library-guest-virtiofsd-c.allow"]);
+    compare_with_oracle(&program, &[known::LIBRARY_GUEST, known::LIBRARY_GUEST_VIRTIOFSD_C]);
 }
 
 #[test]
@@ -75,7 +73,7 @@ fn cases_by_paths_with_caches_give_what_the_bare_directory_gives() {
     let mut program = common::transomd();
     program.args.extend(ALWAYS.into_iter().chain(["--posix-lock", "--flock"]).map(Into::into));
     let (dir, mount) = mount(&program);
-    judge(&run(Arc::new(Paths::new(&mount))), &["library-guest.allow", "library-paths.allow"]);
+    judge(&run(Arc::new(Paths::new(&mount))), &[known::LIBRARY_GUEST, known::LIBRARY_PATHS]);
     drop(dir);
 }
 
@@ -85,7 +83,7 @@ fn cases_by_paths_through_a_small_window_give_what_the_bare_directory_gives() {
     let window = ["--tag=share", "--dax-window=4M", "--dax-policy=always", "--front-end=alioth"];
     program.args.extend(ALWAYS.into_iter().chain(["--posix-lock", "--flock"]).chain(window).map(Into::into));
     let (dir, mount) = mount(&program);
-    judge(&run(Arc::new(Paths::mapped(&mount))), &["library-guest.allow", "library-paths.allow"]);
+    judge(&run(Arc::new(Paths::mapped(&mount))), &[known::LIBRARY_GUEST, known::LIBRARY_PATHS]);
     drop(dir);
 }
 
@@ -93,7 +91,7 @@ fn cases_by_paths_through_a_small_window_give_what_the_bare_directory_gives() {
 fn lock_cases_by_paths_on_daemons_that_keep_none_give_what_the_bare_directory_gives() {
     for program in common::daemons() {
         let (dir, mount) = mount(&program);
-        judge_some(Arc::new(Paths::new(&mount)), &LOCKS, &["library-guest.allow", "library-paths.allow"]);
+        judge_some(Arc::new(Paths::new(&mount)), &LOCKS, &[known::LIBRARY_GUEST, known::LIBRARY_PATHS]);
         drop(dir);
     }
 }
@@ -132,7 +130,7 @@ fn judge_some(ground: Arc<dyn Ground>, beginnings: &[&str], lists: &[&str]) {
 }
 
 fn judge_against(expected: &[Report], found: &[Report], lists: &[&str]) {
-    let allowed: Vec<_> = lists.iter().flat_map(|list| allowed(list)).collect();
+    let allowed: Vec<_> = lists.iter().flat_map(|list| compare::parse_allowed(list).unwrap()).collect();
     let differences = compare::differences(expected, found, &allowed, false);
     let (known, unknown): (Vec<_>, Vec<_>) = differences.iter().partition(|difference| difference.allowed.is_some());
     let passed = found.iter().filter(|report| report.status == Status::Pass).count();
@@ -165,10 +163,4 @@ fn run(ground: Arc<dyn Ground>) -> Vec<Report> {
 fn run_some(ground: Arc<dyn Ground>, is_meant: impl Fn(&str) -> bool) -> Vec<Report> {
     let cases: Vec<_> = cases::all().filter(|case| is_meant(case.name)).collect();
     runner::run(&ground, &cases, 2, LIMIT, &mut |_| {})
-}
-
-fn allowed(list: &str) -> Vec<compare::Allowed> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../testkit/data").join(list);
-    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    compare::parse_allowed(&text).unwrap_or_else(|error| panic!("{}: {error:#}", path.display()))
 }

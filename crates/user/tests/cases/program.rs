@@ -10,7 +10,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use transom_testkit::client::{
+use transom_conformance::client::{
     Access, Attr, Client, Entry, Errno, FallocateFlags, FileType, Handle, Identity, Lock, LockKind, LockOwner, MapMode,
     Mapping, OFlags, RenameFlags, Result, SeekFrom, SetTime, Space, Time, XattrFlags,
 };

@@ -13,9 +13,10 @@ use transom_user::guest::{
     fs::{Credentials, OpenOptions},
 };
 
+use transom_wire::linux::O_DIRECT;
+
 use crate::{FRONT_ENDS, Guest, MIB, RANGE, Whole as _, common::on_disk, pattern, patterned};
 
-const O_DIRECT: u32 = 0o40_000;
 /// Far above what a daemon needs to see that its front end is gone.
 const PATIENCE: Duration = Duration::from_secs(60);
 

@@ -17,7 +17,7 @@ use transom_user::{
     platform::Process,
 };
 
-use transom_testkit::fsx::Model;
+use transom_conformance::fsx::Model;
 
 use crate::{Guest, RANGE, Whole as _, common::on_disk};
 

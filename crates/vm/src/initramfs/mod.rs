@@ -1,8 +1,8 @@
 //! The guest's first file system: the agent as `/init`, its task, the modules, and the tools of the minimal root.
 //!
-//! It is written uncompressed, since the guest would unpack it under emulation. `cpio.rs` knows the format.
+//! It is not compressed, since the guest would have to unpack it under emulation.
 
-mod cpio;
+mod archive;
 mod trim;
 
 use std::{
@@ -11,6 +11,8 @@ use std::{
     path::Path,
     process::{Command, Stdio},
 };
+
+use archive::Archive;
 
 use crate::{
     Error, Result,
@@ -59,7 +61,7 @@ impl Content<'_> {
         busybox: Option<(Vec<u8>, Vec<String>)>,
         task: &Task,
     ) -> io::Result<u64> {
-        let mut archive = cpio::Archive::new(BufWriter::new(File::create(path)?));
+        let mut archive = Archive::new(BufWriter::new(File::create(path)?));
         for folder in FOLDERS {
             archive.folder(folder)?;
         }

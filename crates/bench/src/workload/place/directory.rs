@@ -9,7 +9,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{How, MapHow, Opened, Place};
+use super::{super::map_how::MapHow, How, Opened, Place};
 use crate::workload::mapping::Mapping;
 
 /// A directory of this machine.

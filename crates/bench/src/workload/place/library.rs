@@ -15,10 +15,13 @@ use transom_user::{
     share::Share,
 };
 
-use super::{Entries, How, MapHow, Opened, Place};
-use crate::workload::mapping::Mapping;
+use transom_wire::linux::O_DIRECT;
 
-const O_DIRECT: u32 = libc::O_DIRECT as u32;
+use super::{
+    super::map_how::{Entries, MapHow},
+    How, Opened, Place,
+};
+use crate::workload::mapping::Mapping;
 
 /// Guests in this process.
 pub struct Library {

@@ -1,6 +1,6 @@
 //! Sends requests by the ring-full, and looks at their answers only where a test asks.
 
-use transom_testkit::frontend::{
+use transom_frontend::{
     fuse::{Session, check_reply},
     queue::{Queue, Token},
 };

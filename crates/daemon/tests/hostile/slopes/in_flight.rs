@@ -1,6 +1,6 @@
 //! Requests that a guest does not wait for.
 
-use transom_testkit::frontend::{
+use transom_frontend::{
     FrontEnd, Options,
     fuse::Session,
     message::{HANG_AFTER, request, u64s},

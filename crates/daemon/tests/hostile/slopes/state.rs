@@ -67,7 +67,7 @@ fn directories_that_are_read_and_never_released_take_little_memory_each() {
         let (_front_end, mut session) = daemon.session();
         let open_and_read = |session: &mut _, count| {
             for _ in 0..count {
-                let fh = transom_testkit::frontend::fuse::Session::opendir(session, 1).unwrap();
+                let fh = transom_frontend::fuse::Session::opendir(session, 1).unwrap();
                 let mut arg = ReadIn::new_zeroed();
                 (arg.fh, arg.size) = (fh.into(), 4096.into());
                 let request = Request { room: Some(4096), ..Request::new(opcode, 1, arg.as_bytes()) };

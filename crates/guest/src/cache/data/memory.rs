@@ -12,34 +12,45 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::{
     Platform,
     sync::{Mutex, SleepLock, rank},
-    volume::Inode,
 };
 
-/// Bounds what is kept of files' contents.
-pub(crate) struct Memory<P: Platform> {
+/// An inode, as the owner of chunks.
+pub(crate) trait Owner {
+    /// Returns whether chunk `index` is there and still the one called `id`.
+    fn has_chunk(&self, index: u64, id: u64) -> bool;
+
+    /// Frees a chunk.
+    ///
+    /// # Errors
+    /// The chunk was not freed; true if it was used since the last call or is busy, false if it is gone.
+    fn evict_chunk(&self, index: u64, id: u64) -> Result<(), bool>;
+}
+
+/// Bounds what is kept of files' contents; a `T` is an inode.
+pub(crate) struct Memory<P: Platform, T> {
     used_bytes: AtomicUsize,
     max_bytes: usize,
     ids: AtomicU64,
     /// Inodes with dirty pages, the oldest first.
-    dirty: Mutex<P, { rank::LEAF }, VecDeque<Dirty<P>>>,
+    dirty: Mutex<P, { rank::LEAF }, VecDeque<Dirty<T>>>,
     dirty_bytes: AtomicUsize,
     /// Held, across requests, by who writes back what it took off the list: others find it neither there nor written.
     pub(crate) write_backs: SleepLock<P, { rank::WRITE_BACKS }>,
-    ring: Mutex<P, { rank::LEAF }, VecDeque<Listed<P>>>,
+    ring: Mutex<P, { rank::LEAF }, VecDeque<Listed<T>>>,
 }
 
-struct Dirty<P: Platform> {
-    inode: Weak<Inode<P>>,
+struct Dirty<T> {
+    inode: Weak<T>,
     since_ns: u64,
 }
 
-struct Listed<P: Platform> {
-    inode: Weak<Inode<P>>,
+struct Listed<T> {
+    inode: Weak<T>,
     index: u64,
     id: u64,
 }
 
-impl<P: Platform> Memory<P> {
+impl<P: Platform, T: Owner> Memory<P, T> {
     pub(crate) fn new(max_bytes: usize) -> Self {
         Self {
             used_bytes: AtomicUsize::new(0),
@@ -77,17 +88,17 @@ impl<P: Platform> Memory<P> {
     }
 
     /// Lists an inode whose first page became dirty at `since_ns`.
-    pub(crate) fn list_dirty(&self, inode: &Arc<Inode<P>>, since_ns: u64) {
+    pub(crate) fn list_dirty(&self, inode: &Arc<T>, since_ns: u64) {
         self.dirty.lock().push_back(Dirty { inode: Arc::downgrade(inode), since_ns });
     }
 
     /// Takes an inode off the list that is clean.
-    pub(crate) fn unlist_dirty(&self, inode: &Inode<P>) {
+    pub(crate) fn unlist_dirty(&self, inode: &T) {
         self.dirty.lock().retain(|dirty| !core::ptr::eq(dirty.inode.as_ptr(), inode));
     }
 
     /// Takes the inode off the list that has been dirty longest, if that is since `before_ns` or earlier; gives since when.
-    pub(crate) fn oldest_dirty(&self, before_ns: u64) -> Option<(Arc<Inode<P>>, u64)> {
+    pub(crate) fn oldest_dirty(&self, before_ns: u64) -> Option<(Arc<T>, u64)> {
         loop {
             let oldest = self.dirty.lock().pop_front_if(|dirty| dirty.since_ns <= before_ns)?;
             if let Some(inode) = oldest.inode.upgrade() {
@@ -116,7 +127,7 @@ impl<P: Platform> Memory<P> {
     }
 
     /// Lists a chunk.
-    pub(crate) fn list(&self, inode: &Arc<Inode<P>>, index: u64, id: u64) {
+    pub(crate) fn list(&self, inode: &Arc<T>, index: u64, id: u64) {
         for _ in 0..2 {
             self.sweep();
         }
@@ -127,7 +138,7 @@ impl<P: Platform> Memory<P> {
     fn sweep(&self) {
         let Some(listed) = self.pop() else { return };
         if let Some(inode) = listed.inode.upgrade()
-            && inode.pages.lock().contains(listed.index, listed.id)
+            && inode.has_chunk(listed.index, listed.id)
         {
             self.ring.lock().push_back(listed);
         }
@@ -139,12 +150,8 @@ impl<P: Platform> Memory<P> {
         for _ in 0..rounds {
             let Some(listed) = self.pop() else { return false };
             let Some(inode) = listed.inode.upgrade() else { continue };
-            let evicted = inode.pages.lock().evict(listed.index, listed.id);
-            match evicted {
-                Ok(chunk) => {
-                    inode.discard(chunk);
-                    return true;
-                }
+            match inode.evict_chunk(listed.index, listed.id) {
+                Ok(()) => return true,
                 Err(true) => self.ring.lock().push_back(listed),
                 Err(false) => {}
             }
@@ -152,7 +159,7 @@ impl<P: Platform> Memory<P> {
         false
     }
 
-    fn pop(&self) -> Option<Listed<P>> {
+    fn pop(&self) -> Option<Listed<T>> {
         self.ring.lock().pop_front()
     }
 }

@@ -10,7 +10,10 @@ mod ranges_test;
 
 use core::sync::atomic::Ordering;
 
-use transom_wire::ops::lk::{FileLock, LK_FLOCK, LkIn};
+use transom_wire::{
+    linux::{F_RDLCK, F_UNLCK, F_WRLCK},
+    ops::lk::{FileLock, LK_FLOCK, LkIn},
+};
 
 use super::{Inode, OpenFile};
 use crate::{Errno, Platform, session::Caller};
@@ -18,10 +21,6 @@ use local::Family;
 use ranges::{Held, Owner};
 
 pub(crate) use local::LocalLocks;
-
-const F_RDLCK: u32 = 0;
-const F_WRLCK: u32 = 1;
-const F_UNLCK: u32 = 2;
 
 /// The last byte of a lock that reaches to the end of the file, wherever that is.
 const TO_THE_END: u64 = i64::MAX as u64;

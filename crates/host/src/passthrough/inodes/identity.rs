@@ -33,7 +33,7 @@ pub(super) struct Path {
     /// The directory, whose entry counts this one among its `children`.
     pub(super) parent: NodeId,
     /// Empty for a file that has no name.
-    pub(super) name: Box<[u8]>,
+    pub(super) name: Vec<u8>,
     /// To recognise the inode, where the file system has handles that this process may not open.
     pub(super) handle: Option<FileHandle>,
 }

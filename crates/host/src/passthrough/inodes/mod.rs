@@ -14,6 +14,7 @@ mod identity;
 mod pin;
 mod reopen;
 mod shard;
+mod spare_paths;
 
 pub(crate) use capacity::Capacity;
 pub(crate) use filesystems::FsId;
@@ -38,8 +39,9 @@ use crate::{
     sysfd::{ProcFds, stat},
 };
 use filesystems::{Filesystems, Kept};
-use identity::{Hold, Identity, Path};
+use identity::{Hold, Identity};
 use shard::{Class, Entry, Shard, hash};
+use spare_paths::SparePaths;
 
 /// Shards, so that workers seldom meet at one lock.
 const SHARD_COUNT: u32 = 32;
@@ -67,6 +69,7 @@ pub(super) struct Inodes {
     /// The shard from which the next descriptor is closed.
     next_victim: AtomicUsize,
     capacity: Capacity,
+    spare_paths: SparePaths,
 }
 
 /// An inode with a descriptor to work on.
@@ -131,6 +134,7 @@ impl Inodes {
             spare_max,
             next_victim: AtomicUsize::new(0),
             capacity,
+            spare_paths: SparePaths::default(),
         })
     }
 
@@ -181,7 +185,7 @@ impl Inodes {
             Kept::Handle(handle) => Ok(Hold::Handle(handle)),
             Kept::Path(handle) => {
                 self.add_child(parent)?;
-                Ok(Hold::Path(Box::new(Path { parent, name: name.into(), handle })))
+                Ok(Hold::Path(self.spare_paths.path(parent, name, handle)))
             }
         });
         let hold = hold.inspect_err(|_| self.filesystems.remove_inode(fs, &self.descriptors))?;
@@ -362,6 +366,7 @@ impl Inodes {
         drop(shard);
         self.filesystems.remove_inode(identity.fs, &self.descriptors);
         self.leave_parent(&rest);
+        self.spare_paths.keep(rest);
         self.balance();
         key.map(NodeId)
     }
@@ -435,13 +440,15 @@ impl Inodes {
         while let Some(entry) = removed {
             self.release(&entry);
             let Hold::Path(path) = &entry.hold else { return };
-            if path.parent == NodeId::ROOT {
+            let parent = path.parent;
+            self.spare_paths.keep(entry.hold);
+            if parent == NodeId::ROOT {
                 return;
             }
-            let mut shard = self.shard(path.parent);
-            let Some(parent) = shard.entries.get_mut(path.parent.0) else { return };
-            parent.children = parent.children.saturating_sub(1);
-            removed = shard.remove_unused(path.parent.0);
+            let mut shard = self.shard(parent);
+            let Some(entry) = shard.entries.get_mut(parent.0) else { return };
+            entry.children = entry.children.saturating_sub(1);
+            removed = shard.remove_unused(parent.0);
         }
     }
 

@@ -61,7 +61,7 @@ impl Guest {
     }
 
     pub(super) fn with_flags(dir: &Path, config: Config, flags: InitFlags) -> Self {
-        crate::credentials::clear_umask();
+        rustix::process::umask(rustix::fs::Mode::empty());
         Self::begin(Passthrough::open(dir, config).unwrap(), flags).unwrap()
     }
 

@@ -1,6 +1,6 @@
 //! Attributes: what stat(2) tells, and what changes them.
 
-use transom_testkit::client::{self, Access, Errno, Handle, SetTime, Space, Time};
+use transom_conformance::client::{self, Access, Errno, Handle, SetTime, Space, Time};
 use transom_wire::{
     NodeId,
     attr::Attr,

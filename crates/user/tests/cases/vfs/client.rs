@@ -2,7 +2,7 @@
 
 use std::os::fd::BorrowedFd;
 
-use transom_testkit::client::{
+use transom_conformance::client::{
     Access, Attr, Client, Entry, Errno, FallocateFlags, FileType, Handle, Identity, Lock, LockKind, LockOwner, MapMode,
     Mapping, OFlags, RenameFlags, Result, SeekFrom, SetTime, Space, XattrFlags,
 };

@@ -1,6 +1,6 @@
 //! The library's errors as those of system calls, which have the same numbers.
 
-use transom_testkit::client::Errno;
+use transom_conformance::client::Errno;
 
 pub(crate) type Result<T> = std::result::Result<T, Errno>;
 

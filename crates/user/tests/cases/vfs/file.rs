@@ -9,8 +9,8 @@ use std::{
 };
 
 use parking_lot::Mutex;
+use transom_conformance::client::{Entry, Errno, FileType, Handle, OFlags, SeekFrom};
 use transom_guest::session::Caller;
-use transom_testkit::client::{Entry, Errno, FileType, Handle, OFlags, SeekFrom};
 use transom_wire::{
     attr::Attr,
     ops::{

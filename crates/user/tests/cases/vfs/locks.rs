@@ -2,11 +2,13 @@
 
 use std::sync::atomic::Ordering;
 
-use transom_testkit::client::{Errno, Handle, Lock, LockKind, LockOwner};
+use transom_conformance::client::{Errno, Handle, Lock, LockKind, LockOwner};
 use transom_wire::ops::{
     init::InitFlags,
     lk::{FileLock, LK_FLOCK, LkIn},
 };
+
+use transom_wire::linux::{F_RDLCK, F_UNLCK, F_WRLCK};
 
 use super::{
     errno::{Result, from_guest},
@@ -14,9 +16,6 @@ use super::{
     process::Process,
 };
 
-const F_RDLCK: u32 = 0;
-const F_WRLCK: u32 = 1;
-const F_UNLCK: u32 = 2;
 const END: u64 = i64::MAX as u64;
 
 impl Process<'_> {

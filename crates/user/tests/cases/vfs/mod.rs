@@ -21,8 +21,8 @@ use std::sync::{
     atomic::{AtomicU32, Ordering},
 };
 
+use transom_conformance::client::Identity;
 use transom_guest::session::Session;
-use transom_testkit::client::Identity;
 use transom_user::platform::Process as Platform;
 
 pub(crate) use attributes::told;
@@ -53,7 +53,7 @@ impl Vfs {
 
     /// A process that stands in a directory of `parent`.
     pub(crate) fn process_in(&self, parent: &Process<'_>, path: &[u8], who: Identity) -> Result<Process<'_>> {
-        let place = parent.find(path, true)?.place.ok_or(transom_testkit::client::Errno::NOTDIR)?;
+        let place = parent.find(path, true)?.place.ok_or(transom_conformance::client::Errno::NOTDIR)?;
         Ok(Process::first(self, place, who))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use transom_testkit::client::{Errno, FileType, Handle, RenameFlags};
+use transom_conformance::client::{Errno, FileType, Handle, RenameFlags};
 use transom_wire::{attr::Attr, device_number};
 
 use super::{

@@ -9,8 +9,8 @@ use std::{
 };
 
 use parking_lot::Mutex;
+use transom_conformance::client::{Errno, Handle, Identity, OFlags};
 use transom_guest::session::Caller;
-use transom_testkit::client::{Errno, Handle, Identity, OFlags};
 use transom_wire::{NodeId, attr::Attr, ops::init::InitFlags, ops::setattr::SetattrIn, ops::setattr::SetattrValid};
 use zerocopy::FromZeros as _;
 

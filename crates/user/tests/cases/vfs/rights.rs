@@ -2,7 +2,7 @@
 //!
 //! Source: path_resolution(7), inode(7), chmod(2), unlink(2).
 
-use transom_testkit::client::{Errno, Identity};
+use transom_conformance::client::{Errno, Identity};
 use transom_wire::attr::Attr;
 
 use super::errno::Result;

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use transom_testkit::client::Errno;
+use transom_conformance::client::Errno;
 use transom_wire::{Name, attr::Attr};
 
 use super::{

@@ -1,6 +1,6 @@
 //! Extended attributes, with the rights that a kernel checks by their prefix (xattr(7)).
 
-use transom_testkit::client::{Errno, XattrFlags};
+use transom_conformance::client::{Errno, XattrFlags};
 use transom_wire::{NodeId, attr::Attr};
 
 use super::{

@@ -1,0 +1,29 @@
+//! A request on its way to a thread that may wait.
+
+use std::sync::Arc;
+
+use transom_host::server::{FileSystem, Scratch};
+use vm_memory::{GuestMemoryLoadGuard, GuestMemoryMmap};
+
+use super::{chain::Chain, in_flight::Waiting, pool::Job, vring::Vring, worker::Queue};
+
+/// A request with all that serving it needs, in one piece so that handing it on allocates nothing.
+pub(super) struct Deferred<F> {
+    pub(super) queue: Arc<Queue<F>>,
+    pub(super) vring: Vring,
+    /// The memory that the chain was taken in, whatever the front end makes of it meanwhile.
+    pub(super) memory: GuestMemoryLoadGuard<GuestMemoryMmap<()>>,
+    pub(super) chain: Chain,
+    /// Lets a stop interrupt the request while it waits for a lock.
+    pub(super) waiting: Option<Waiting>,
+}
+
+impl<F: FileSystem + 'static> Job for Deferred<F> {
+    fn run(self, scratch: &mut Scratch) {
+        let Self { queue, vring, memory, chain, waiting } = self;
+        queue.serve_waiting(&vring, &memory, &chain, scratch);
+        let (ticket, descriptors) = chain.into_parts();
+        queue.spares.keep(descriptors);
+        drop((waiting, ticket));
+    }
+}

@@ -1,0 +1,52 @@
+//! Memory of paths, for inodes that are held by path: making a file allocates none where another has just gone.
+
+use std::sync::{Mutex, PoisonError};
+
+use transom_wire::NodeId;
+
+use super::identity::{Hold, Path};
+use crate::sysfd::FileHandle;
+
+/// Paths whose memory is kept, at most 320 bytes each: enough for programs that make and remove a few files at a time.
+const SPARE_PATHS_MAX: usize = 64;
+
+/// Paths of no inode. Protected by its own lock, within which nothing else is taken.
+#[derive(Debug, Default)]
+pub(super) struct SparePaths(Mutex<Vec<Box<Path>>>);
+
+impl SparePaths {
+    /// Returns a path in memory that is kept, or in new memory.
+    pub(super) fn path(&self, parent: NodeId, name: &[u8], handle: Option<FileHandle>) -> Box<Path> {
+        let spare = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let Some(mut path) = spare else { return Box::new(Path { parent, name: name.to_vec(), handle }) };
+        path.name.clear();
+        path.name.extend_from_slice(name);
+        (path.parent, path.handle) = (parent, handle);
+        path
+    }
+
+    /// Keeps the memory of a path that no inode has any more.
+    pub(super) fn keep(&self, hold: Hold) {
+        let Hold::Path(path) = hold else { return };
+        let mut spares = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if spares.len() < SPARE_PATHS_MAX {
+            spares.push(path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_in_used_memory_has_nothing_of_the_one_before_and_few_are_kept() {
+        let spares = SparePaths::default();
+        let paths: Vec<_> = (0..2 * SPARE_PATHS_MAX).map(|_| spares.path(NodeId(2), b"long name", None)).collect();
+        paths.into_iter().for_each(|path| spares.keep(Hold::Path(path)));
+        assert_eq!(spares.0.lock().unwrap().len(), SPARE_PATHS_MAX);
+        let path = spares.path(NodeId(3), b"name", None);
+        assert_eq!((path.parent, &*path.name, path.handle.is_none()), (NodeId(3), &b"name"[..], true));
+        assert_eq!(spares.0.lock().unwrap().len(), SPARE_PATHS_MAX - 1);
+    }
+}

@@ -1,0 +1,125 @@
+//! Every metric: its name, kind, unit and meaning.
+//!
+//! The OpenMetrics text, `docs/metrics.md` and the tests all follow this list.
+
+/// How a metric behaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Only rises while the daemon runs.
+    Counter,
+    /// The current value.
+    Gauge,
+    /// A distribution; only rises.
+    Histogram,
+    /// A constant 1 whose labels carry the information.
+    Info,
+}
+
+/// A metric, or several that differ by one label.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Family {
+    /// The name. Ends with the unit if there is one; has no OpenMetrics suffix such as `_total`.
+    pub name: &'static str,
+    /// How it behaves.
+    pub kind: Kind,
+    /// The unit, or empty for plain numbers.
+    pub unit: &'static str,
+    /// The label that distinguishes its metrics, or empty if there is only one.
+    pub label: &'static str,
+    /// One sentence that says what it measures.
+    pub help: &'static str,
+}
+
+macro_rules! families {
+    ($(
+        $constant:ident: $kind:ident $name:literal, unit $unit:literal, label $label:literal, $help:literal;
+    )*) => {
+        $(
+            #[doc = $help]
+            pub const $constant: Family =
+                Family { name: $name, kind: Kind::$kind, unit: $unit, label: $label, help: $help };
+        )*
+        /// All families, in the order of the OpenMetrics text.
+        pub const ALL: &[Family] = &[$($constant),*];
+    };
+}
+
+families! {
+    BUILD: Info "transom_build", unit "", label "version", "Version of the daemon.";
+    UPTIME: Gauge "transom_uptime_seconds", unit "seconds", label "", "Time since the daemon started.";
+    OPERATION_DURATION: Histogram "transom_operation_duration_seconds", unit "seconds", label "operation",
+        "Time from taking a request off its queue to sending the reply, by FUSE operation.";
+    OPERATION_ERRORS: Counter "transom_operation_errors", unit "", label "operation",
+        "Requests that failed, by FUSE operation.";
+    ERRORS: Counter "transom_errors", unit "", label "errno", "Requests that failed, by errno.";
+    READ_BYTES: Counter "transom_read_bytes", unit "bytes", label "", "File data returned to the guest by READ.";
+    WRITTEN_BYTES: Counter "transom_written_bytes", unit "bytes", label "",
+        "File data accepted from the guest by WRITE.";
+    COPIED_BYTES: Counter "transom_copied_bytes", unit "bytes", label "",
+        "File data copied on the host by COPY_FILE_RANGE.";
+    DEFERRED: Counter "transom_deferred_requests", unit "requests", label "",
+        "Requests passed to the thread pool because they would have blocked the worker of their queue.";
+    INTERRUPTS: Counter "transom_interrupts", unit "", label "", "INTERRUPT requests received.";
+    BROKEN_QUEUES: Counter "transom_broken_queues", unit "queues", label "",
+        "Queues stopped because the guest violated the virtqueue protocol.";
+    SESSIONS: Counter "transom_sessions", unit "sessions", label "", "INIT requests accepted.";
+    INODES: Gauge "transom_inodes", unit "", label "", "Inodes that the guest references.";
+    INODES_LIMIT: Gauge "transom_inodes_limit", unit "", label "",
+        "Maximum number of inodes that the guest may reference.";
+    INODES_REFUSED: Counter "transom_inodes_refused", unit "", label "",
+        "Requests that failed because the guest referenced the maximum number of inodes.";
+    OPEN_FILES: Gauge "transom_open_files", unit "files", label "", "Files and directories that the guest has open.";
+    DESCRIPTORS: Gauge "transom_descriptors", unit "descriptors", label "", "File descriptors held for the guest.";
+    DESCRIPTORS_LIMIT: Gauge "transom_descriptors_limit", unit "", label "",
+        "Maximum number of file descriptors held for the guest.";
+    LOCK_OWNERS: Gauge "transom_lock_owners", unit "owners", label "",
+        "Owners of POSIX locks, counted once for each inode that they lock.";
+    LOCK_WAITERS: Gauge "transom_lock_waiters", unit "waiters", label "", "Requests waiting for a lock.";
+    POOL_THREADS: Gauge "transom_pool_threads", unit "threads", label "", "Threads in the thread pool.";
+    POOL_BUSY: Gauge "transom_pool_busy_threads", unit "threads", label "", "Pool threads that are serving a request.";
+    POOL_QUEUED: Gauge "transom_pool_queued_requests", unit "requests", label "", "Requests waiting for a pool thread.";
+    WINDOW_BYTES: Gauge "transom_window_bytes", unit "bytes", label "", "Size of the DAX window.";
+    WINDOW_RANGES: Gauge "transom_window_ranges", unit "ranges", label "",
+        "Ranges of 2 MiB that are mapped in the DAX window.";
+    WINDOW_MAPS: Counter "transom_window_maps", unit "", label "", "Ranges mapped in the DAX window.";
+    WINDOW_UNMAPS: Counter "transom_window_unmaps", unit "", label "", "Ranges unmapped from the DAX window.";
+    WINDOW_REFUSED: Counter "transom_window_refused", unit "", label "", "Mapping requests that failed.";
+    WINDOW_MAP_DURATION: Counter "transom_window_map_duration_seconds", unit "seconds", label "",
+        "Time spent mapping ranges until the guest could access them.";
+    QUEUE_DEPTH: Gauge "transom_queue_depth_requests", unit "requests", label "queue",
+        "Requests taken off a queue and not yet answered, by queue.";
+}
+
+macro_rules! counters {
+    ($($variant:ident = $family:ident,)*) => {
+        /// A counter that the daemon increments itself, as opposed to one whose owner is asked for its value.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Counter {
+            $(#[doc = concat!("See [`", stringify!($family), "`].")] $variant,)*
+        }
+
+        impl Counter {
+            /// All counters, in the order of their discriminants.
+            pub const ALL: &'static [Self] = &[$(Self::$variant),*];
+
+            /// Returns the family that describes the counter.
+            pub const fn family(self) -> Family {
+                match self { $(Self::$variant => $family,)* }
+            }
+        }
+    };
+}
+
+counters! {
+    ReadBytes = READ_BYTES,
+    WrittenBytes = WRITTEN_BYTES,
+    CopiedBytes = COPIED_BYTES,
+    Deferred = DEFERRED,
+    Interrupts = INTERRUPTS,
+    BrokenQueues = BROKEN_QUEUES,
+    Sessions = SESSIONS,
+}
+
+#[cfg(test)]
+#[path = "families_test.rs"]
+mod families_test;
