@@ -7,15 +7,15 @@ use crate::workload::{Group, Params};
 pub enum Suite {
     /// A first look: small files, blocks, trees; a minute
     Quick,
-    /// The tables of the mails that first proposed virtio-fs and DAX: smallfile, fio, faults
+    /// The tables of the original virtio-fs and DAX proposals: smallfile, fio, page faults
     Seeds,
     /// Small files, directories, fsync, and whole trees: unpacked, walked, built, installed, removed
     Small,
-    /// 4 KiB and 1 MiB, in order and at random, through caches and around them, and by mapping
+    /// 4 KiB and 1 MiB, sequential and random, cached and direct, and through mappings
     Io,
     /// 1 to 16 jobs, 1,000 files to a million, 1 to 8 guests
     Scale,
-    /// All of them but quick
+    /// All except quick
     All,
 }
 

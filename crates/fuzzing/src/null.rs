@@ -2,26 +2,18 @@
 
 use transom_host::{
     Errno,
-    server::{
-        Context, Dirents, DirentsPlus, End, FileSystem, GuestSlice, InitAnswer, InitOffer, IoctlReply, XattrReply,
-    },
+    server::{Call, Context, End, FileSystem, InitAnswer, InitOffer, IoctlReply, Serve, XattrReply},
 };
 use transom_wire::{
-    Handle, Name, NodeId,
+    Name,
     attr::{AttrOut, EntryOut},
     limits::{DATA_LEN_MAX, SYMLINK_LEN_MAX, XATTR_NAME_LEN_MAX, XATTR_VALUE_LEN_MAX},
-    ops::{
-        create::CreateIn,
-        ioctl::IoctlIn,
-        mkdir::MkdirIn,
-        mknod::MknodIn,
-        open::{OpenIn, OpenOut},
-        read::ReadIn,
-        removemapping::RemovemappingOne,
-        setattr::{SetattrIn, SetattrValid},
-        write::WriteIn,
-        xattr::SetxattrIn,
+    operation::{
+        Create, Forget, Getattr, Getxattr, Ioctl, Link, Listxattr, Lookup, Mkdir, Mknod, Open, Read, Readdir,
+        Readdirplus, Readlink, Removemapping, Removexattr, Rename, Rename2, Rmdir, Setattr, Setxattr, Symlink, Tmpfile,
+        Unlink, Write,
     },
+    ops::{create::CreateOut, open::OpenOut, write::WriteOut},
 };
 
 /// Says yes.
@@ -60,39 +52,61 @@ impl FileSystem for Null {
     }
 
     fn destroy(&self, _: End) {}
+}
 
-    fn lookup(&self, ctx: &Context<'_>, _: NodeId, name: Name<'_>) -> Result<EntryOut, Errno> {
+impl Serve<Lookup> for Null {
+    fn serve(&self, call: Call<'_, Lookup>) -> Result<EntryOut, Errno> {
+        let (ctx, name) = (&call.ctx, call.name);
         check(name);
         defer(ctx)?;
         Ok(EntryOut::default())
     }
+}
 
-    fn forget(&self, _: NodeId, _: u64) {}
+impl Serve<Forget> for Null {
+    fn serve(&self, _: Call<'_, Forget>) -> Result<(), Errno> {
+        Ok(())
+    }
+}
 
-    fn getattr(&self, _: &Context<'_>, _: NodeId, _: Option<Handle>) -> Result<AttrOut, Errno> {
+impl Serve<Getattr> for Null {
+    fn serve(&self, _: Call<'_, Getattr>) -> Result<AttrOut, Errno> {
         Ok(AttrOut::default())
     }
+}
 
-    fn setattr(&self, _: &Context<'_>, _: NodeId, _: SetattrValid, _: &SetattrIn) -> Result<AttrOut, Errno> {
+impl Serve<Setattr> for Null {
+    fn serve(&self, _: Call<'_, Setattr>) -> Result<AttrOut, Errno> {
         Ok(AttrOut::default())
     }
+}
 
-    fn readlink(&self, _: &Context<'_>, _: NodeId) -> Result<Vec<u8>, Errno> {
+impl Serve<Readlink> for Null {
+    fn serve(&self, _: Call<'_, Readlink>) -> Result<Vec<u8>, Errno> {
         Ok(vec![b'x'; 100])
     }
+}
 
-    fn symlink(&self, _: &Context<'_>, _: NodeId, name: Name<'_>, target: &[u8]) -> Result<EntryOut, Errno> {
+impl Serve<Symlink> for Null {
+    fn serve(&self, call: Call<'_, Symlink>) -> Result<EntryOut, Errno> {
+        let (name, target) = call.name;
         check(name);
         assert!((1..=SYMLINK_LEN_MAX).contains(&target.len()) && !target.contains(&0));
         Ok(EntryOut::default())
     }
+}
 
-    fn mknod(&self, _: &Context<'_>, _: NodeId, name: Name<'_>, _: &MknodIn) -> Result<EntryOut, Errno> {
+impl Serve<Mknod> for Null {
+    fn serve(&self, call: Call<'_, Mknod>) -> Result<EntryOut, Errno> {
+        let name = call.name;
         check(name);
         Ok(EntryOut::default())
     }
+}
 
-    fn mkdir(&self, ctx: &Context<'_>, _: NodeId, name: Name<'_>, _: &MkdirIn) -> Result<EntryOut, Errno> {
+impl Serve<Mkdir> for Null {
+    fn serve(&self, call: Call<'_, Mkdir>) -> Result<EntryOut, Errno> {
+        let (ctx, name) = (&call.ctx, call.name);
         check(name);
         if let Some((name, value)) = ctx.extensions.secctx {
             check_xattr(name);
@@ -100,98 +114,156 @@ impl FileSystem for Null {
         }
         Ok(EntryOut::default())
     }
+}
 
-    fn unlink(&self, _: &Context<'_>, _: NodeId, name: Name<'_>) -> Result<(), Errno> {
+impl Serve<Unlink> for Null {
+    fn serve(&self, call: Call<'_, Unlink>) -> Result<(), Errno> {
+        let name = call.name;
         check(name);
         Ok(())
     }
+}
 
-    fn rmdir(&self, _: &Context<'_>, _: NodeId, name: Name<'_>) -> Result<(), Errno> {
+impl Serve<Rmdir> for Null {
+    fn serve(&self, call: Call<'_, Rmdir>) -> Result<(), Errno> {
+        let name = call.name;
         check(name);
         Ok(())
     }
+}
 
-    fn rename(&self, _: &Context<'_>, from: (NodeId, Name<'_>), to: (NodeId, Name<'_>), _: u32) -> Result<(), Errno> {
-        check(from.1);
-        check(to.1);
+impl Serve<Rename> for Null {
+    fn serve(&self, call: Call<'_, Rename>) -> Result<(), Errno> {
+        check(call.name.0);
+        check(call.name.1);
         Ok(())
     }
+}
 
-    fn link(&self, _: &Context<'_>, _: NodeId, _: NodeId, name: Name<'_>) -> Result<EntryOut, Errno> {
+impl Serve<Rename2> for Null {
+    fn serve(&self, call: Call<'_, Rename2>) -> Result<(), Errno> {
+        check(call.name.0);
+        check(call.name.1);
+        Ok(())
+    }
+}
+
+impl Serve<Link> for Null {
+    fn serve(&self, call: Call<'_, Link>) -> Result<EntryOut, Errno> {
+        let name = call.name;
         check(name);
         Ok(EntryOut::default())
     }
+}
 
-    fn open(&self, _: &Context<'_>, _: NodeId, _: &OpenIn) -> Result<OpenOut, Errno> {
+impl Serve<Open> for Null {
+    fn serve(&self, _: Call<'_, Open>) -> Result<OpenOut, Errno> {
         Ok(OpenOut::default())
     }
+}
 
-    fn read(&self, ctx: &Context<'_>, _: NodeId, arg: &ReadIn, data: &[GuestSlice<'_>]) -> Result<usize, Errno> {
+impl Serve<Read> for Null {
+    fn serve(&self, call: Call<'_, Read>) -> Result<usize, Errno> {
+        let (ctx, arg, data) = (&call.ctx, &call.arg, call.out);
         defer(ctx)?;
         let room: usize = data.iter().map(|slice| slice.len()).sum();
         assert_eq!(room, arg.size.get() as usize);
         data.iter().for_each(|slice| slice.copy_from(&vec![7u8; slice.len()]));
         Ok(room)
     }
+}
 
-    fn write(&self, ctx: &Context<'_>, _: NodeId, arg: &WriteIn, data: &[GuestSlice<'_>]) -> Result<u32, Errno> {
+impl Serve<Write> for Null {
+    fn serve(&self, call: Call<'_, Write>) -> Result<WriteOut, Errno> {
+        let (ctx, arg, data) = (&call.ctx, &call.arg, &call.rest[..]);
         defer(ctx)?;
         let len: usize = data.iter().map(|slice| slice.len()).sum();
         assert_eq!(len, arg.size.get() as usize);
-        Ok(arg.size.get())
+        Ok(WriteOut::new(arg.size.get()))
     }
+}
 
-    fn setxattr(&self, _: &Context<'_>, _: NodeId, name: &[u8], value: &[u8], arg: &SetxattrIn) -> Result<(), Errno> {
+impl Serve<Setxattr> for Null {
+    fn serve(&self, call: Call<'_, Setxattr>) -> Result<(), Errno> {
+        let (name, value, arg) = (call.name, call.rest, &call.arg);
         check_xattr(name);
         assert_eq!(value.len(), arg.size.get() as usize);
         assert!(value.len() <= XATTR_VALUE_LEN_MAX);
         Ok(())
     }
+}
 
-    fn getxattr(&self, _: &Context<'_>, _: NodeId, name: &[u8], size: u32) -> Result<XattrReply, Errno> {
+impl Serve<Getxattr> for Null {
+    fn serve(&self, call: Call<'_, Getxattr>) -> Result<XattrReply, Errno> {
+        let (name, size) = (call.name, call.arg.size.get());
         check_xattr(name);
         Ok(if size == 0 { XattrReply::Size(100) } else { XattrReply::Bytes(vec![0; 100]) })
     }
+}
 
-    fn listxattr(&self, _: &Context<'_>, _: NodeId, size: u32) -> Result<XattrReply, Errno> {
+impl Serve<Listxattr> for Null {
+    fn serve(&self, call: Call<'_, Listxattr>) -> Result<XattrReply, Errno> {
+        let size = call.arg.size.get();
         Ok(if size == 0 { XattrReply::Size(100) } else { XattrReply::Bytes(vec![0; 100]) })
     }
+}
 
-    fn removexattr(&self, _: &Context<'_>, _: NodeId, name: &[u8]) -> Result<(), Errno> {
+impl Serve<Removexattr> for Null {
+    fn serve(&self, call: Call<'_, Removexattr>) -> Result<(), Errno> {
+        let name = call.name;
         check_xattr(name);
         Ok(())
     }
+}
 
-    fn readdir(&self, ctx: &Context<'_>, _: NodeId, arg: &ReadIn, entries: &mut Dirents) -> Result<(), Errno> {
+impl Serve<Readdir> for Null {
+    fn serve(&self, call: Call<'_, Readdir>) -> Result<(), Errno> {
+        let (ctx, arg, entries) = (&call.ctx, &call.arg, call.out);
         defer(ctx)?;
         assert!(arg.size.get() <= DATA_LEN_MAX);
         while entries.push(1, 1, 1, &[b'x'; 13]).is_ok() {}
         Ok(())
     }
+}
 
-    fn readdirplus(&self, ctx: &Context<'_>, _: NodeId, arg: &ReadIn, entries: &mut DirentsPlus) -> Result<(), Errno> {
+impl Serve<Readdirplus> for Null {
+    fn serve(&self, call: Call<'_, Readdirplus>) -> Result<(), Errno> {
+        let (ctx, arg, entries) = (&call.ctx, &call.arg, call.out);
         defer(ctx)?;
         assert!(arg.size.get() <= DATA_LEN_MAX);
         while entries.push(&EntryOut::default(), 1, 1, 1, &[b'x'; 13]).is_ok() {}
         Ok(())
     }
+}
 
-    fn create(&self, _: &Context<'_>, _: NodeId, name: Name<'_>, _: &CreateIn) -> Result<(EntryOut, OpenOut), Errno> {
+impl Serve<Create> for Null {
+    fn serve(&self, call: Call<'_, Create>) -> Result<CreateOut, Errno> {
+        let name = call.name;
         check(name);
-        Ok((EntryOut::default(), OpenOut::default()))
+        Ok(CreateOut::default())
     }
+}
 
-    fn removemapping(&self, _: &Context<'_>, _: NodeId, ranges: &[RemovemappingOne]) -> Result<(), Errno> {
+impl Serve<Removemapping> for Null {
+    fn serve(&self, call: Call<'_, Removemapping>) -> Result<(), Errno> {
+        let ranges = call.rest;
         assert!(size_of_val(ranges) <= transom_wire::limits::MESSAGE_LEN_MAX);
         Ok(())
     }
+}
 
-    fn tmpfile(&self, _: &Context<'_>, _: NodeId, _: &CreateIn) -> Result<(EntryOut, OpenOut), Errno> {
-        Ok((EntryOut::default(), OpenOut::default()))
+impl Serve<Tmpfile> for Null {
+    fn serve(&self, _: Call<'_, Tmpfile>) -> Result<CreateOut, Errno> {
+        Ok(CreateOut::default())
     }
+}
 
-    fn ioctl(&self, _: &Context<'_>, _: NodeId, arg: &IoctlIn, data: &[u8]) -> Result<IoctlReply, Errno> {
+impl Serve<Ioctl> for Null {
+    fn serve(&self, call: Call<'_, Ioctl>) -> Result<IoctlReply, Errno> {
+        let (arg, data) = (&call.arg, call.rest);
         assert_eq!(data.len(), arg.in_size.get() as usize);
         Ok(IoctlReply { data: vec![0; (arg.out_size.get() as usize).min(64)], ..IoctlReply::default() })
     }
 }
+
+transom_host::unserved!(Null, except Lookup Forget Getattr Setattr Readlink Symlink Mknod Mkdir Unlink Rmdir Rename Rename2 Link Open Read Write Setxattr Getxattr Listxattr Removexattr Readdir Readdirplus Create Removemapping Tmpfile Ioctl);

@@ -1,6 +1,9 @@
 //! Inputs that fuzzing begins with: one good message of each operation, and a session that does a little of everything.
 
-use transom_wire::Opcode;
+use transom_wire::{
+    Opcode, Row,
+    operation::{Account, Made, RestKind},
+};
 
 use super::{
     decode::{PREFIX_LEN, message},
@@ -31,7 +34,7 @@ pub fn decode() -> Vec<Seed> {
 pub fn requests() -> Vec<Seed> {
     let all: Vec<(Opcode, u8)> = Opcode::ALL
         .iter()
-        .filter(|opcode| !matches!(opcode, Opcode::Init | Opcode::Destroy))
+        .filter(|opcode| !opcode.is_of_session())
         .flat_map(|&opcode| [(opcode, 1), (opcode, 2)])
         .collect();
     let opened = [Opcode::Create, Opcode::Opendir, Opcode::Mkdir, Opcode::Symlink, Opcode::Link];
@@ -43,7 +46,8 @@ pub fn requests() -> Vec<Seed> {
     ]
 }
 
-/// Devices that keep to the protocol, for [`guest::device`](super::guest::device): with each combination of rings, every call.
+/// Devices that keep to the protocol, for [`guest::device`](super::guest::device): with each combination of rings,
+/// every call.
 pub fn guest_device() -> Vec<Seed> {
     // Calls with lengths, each answered when the device is told of it; started messages, finished; a priority message.
     let calls =
@@ -72,52 +76,99 @@ fn request(opcode: Opcode, nodeid: u8) -> Vec<u8> {
     [&[opcode as u8, nodeid, largest][..], &(body.len() as u16).to_le_bytes(), &body].concat()
 }
 
-/// Arguments that make sense where zeros do not.
+/// Good arguments, names and what follows them, as the operation's row has them.
 fn body(opcode: Opcode) -> Vec<u8> {
-    let words = |words: &[u64]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
-    let arguments = match opcode {
-        Opcode::Getattr | Opcode::Fsync | Opcode::Fsyncdir => words(&[0, 1]),
-        Opcode::Open | Opcode::Opendir | Opcode::Access | Opcode::Syncfs => words(&[2]),
-        Opcode::Setattr => words(&[0b1_1000_1001, 0, 5, 0, 1, 2, 3, 0, 0o644 << 32, 0, 0]),
-        Opcode::Mknod => words(&[0o100_644, 0]),
-        Opcode::Mkdir => words(&[0o755]),
-        Opcode::Rename => words(&[1]),
-        Opcode::Rename2 => words(&[1, 0]),
-        Opcode::Link => words(&[2]),
-        Opcode::Read => words(&[1, 0, 100, 0, 0]),
-        Opcode::Readdir | Opcode::Readdirplus => words(&[2, 0, 4000, 0, 0]),
-        Opcode::Write => words(&[1, 3, 5, 0, 0]),
-        Opcode::Release | Opcode::Flush => words(&[1, 0, 0]),
-        Opcode::Releasedir => words(&[2, 0, 0]),
-        Opcode::Forget => words(&[1]),
-        Opcode::BatchForget => words(&[2, 2, 1, 3, 1]),
-        Opcode::Setxattr => words(&[5, 0]),
-        Opcode::Getxattr | Opcode::Listxattr => words(&[200]),
-        Opcode::Getlk | Opcode::Setlk | Opcode::Setlkw => words(&[1, 9, 0, 100, 1 | 7 << 32, 0]),
-        Opcode::Create | Opcode::Tmpfile => words(&[2 | 0o644 << 32, 0]),
-        Opcode::Fallocate => words(&[1, 10, 100, 0]),
-        Opcode::Lseek => words(&[1, 0, 3]),
-        Opcode::CopyFileRange | Opcode::CopyFileRange64 => words(&[1, 0, 2, 1, 50, 10, 0]),
-        Opcode::Statx => words(&[0, 0, 0x7ff << 32]),
-        Opcode::Ioctl => words(&[1, 0x8008_6601 << 32, 0, 4 | 8 << 32, 0]),
-        Opcode::Setupmapping => words(&[1, 0, 1 << 21, 1, 0]),
-        Opcode::Removemapping => [&1u32.to_le_bytes()[..], &words(&[0, 1 << 21])].concat(),
-        Opcode::Init => words(&[7 | 45 << 32, 0x7fff_ffff << 32, 0, 0, 0, 0, 0, 0]),
-        Opcode::Interrupt => words(&[2]),
-        _ => Vec::new(),
+    let row = opcode.row();
+    let mut body = match SENSIBLE.iter().find(|(sensible, _)| *sensible == opcode) {
+        Some((_, words)) => words.iter().flat_map(|word| word.to_le_bytes()).collect(),
+        None => of_row(row),
     };
-    let names: &[u8] = match opcode {
-        Opcode::Lookup | Opcode::Create | Opcode::Unlink => b"file\0",
-        Opcode::Mkdir | Opcode::Rmdir => b"directory\0",
-        Opcode::Mknod => b"node\0",
-        Opcode::Symlink => b"link\0target\0",
-        Opcode::Link => b"second\0",
-        Opcode::Rename | Opcode::Rename2 => b"file\0renamed\0",
-        Opcode::Setxattr => b"user.name\0value",
-        Opcode::Getxattr | Opcode::Removexattr => b"user.name\0",
-        Opcode::Tmpfile => b"/\0",
-        Opcode::Write => b"12345",
-        _ => b"",
-    };
-    [&arguments, names].concat()
+    body.resize(row.args_len, 0);
+    for name in &names(opcode)[..row.names] {
+        body.extend_from_slice(name);
+        body.push(0);
+    }
+    match row.rest {
+        RestKind::None | RestKind::Extensions => {}
+        RestKind::Bytes | RestKind::FileData => body.extend_from_slice(b"value"),
+        RestKind::List { item_len } => {
+            // Two inodes of the session, or two ranges of the window.
+            let words = if row.account == Account::Forgets { [2, 1, 3, 1] } else { [0, 1 << 21, 1 << 21, 1 << 21] };
+            let words = words.iter().flat_map(|word: &u64| word.to_le_bytes());
+            body.extend(words.take(2 * item_len));
+        }
+    }
+    body
 }
+
+/// Arguments of zeros, but for the first open file and inode of a session, and for sizes.
+fn of_row(row: &Row) -> Vec<u8> {
+    let mut args = vec![0; row.args_len];
+    for at in row.handles_in(&[]).chain(row.nodeids.iter().copied()) {
+        args[at] = 1;
+    }
+    if let Some(at) = row.reply_size_at {
+        args[at] = 200;
+    }
+    if let Some(at) = row.rest_size_at {
+        args[at] = if let RestKind::List { .. } = row.rest { 2 } else { 5 };
+    }
+    args
+}
+
+/// Names, so that a session makes, finds, moves and removes one after the other.
+fn names(opcode: Opcode) -> [&'static [u8]; 2] {
+    let row = opcode.row();
+    match row.account {
+        Account::Makes(Made::Directory) => [b"directory", b""],
+        Account::Makes(Made::Symlink) => [b"link", b"target"],
+        Account::Makes(Made::ByMode(_)) => [b"node", b""],
+        Account::Makes(Made::SameAs(_)) => [b"second", b""],
+        Account::OpensNameless => [b"/", b""],
+        Account::Removes if opcode == Opcode::Rmdir => [b"directory", b""],
+        Account::None => [b"user.name", b""],
+        Account::LooksUp
+        | Account::MakesAndOpens
+        | Account::Opens
+        | Account::Lists
+        | Account::Removes
+        | Account::Renames
+        | Account::Closes
+        | Account::Flushes
+        | Account::Locks
+        | Account::Forgets
+        | Account::Interrupts => [b"file", b"renamed"],
+    }
+}
+
+/// Arguments that lead further than those of the row: flags, modes, and the open directory, which is handle 2. An
+/// operation need not be here.
+const SENSIBLE: &[(Opcode, &[u64])] = &[
+    (Opcode::Getattr, &[0, 1]),
+    (Opcode::Open, &[2]),
+    (Opcode::Opendir, &[2]),
+    (Opcode::Access, &[2]),
+    (Opcode::Setattr, &[0b1_1000_1001, 0, 5, 0, 1, 2, 3, 0, 0o644 << 32, 0, 0]),
+    (Opcode::Mknod, &[0o100_644, 0]),
+    (Opcode::Mkdir, &[0o755]),
+    (Opcode::Link, &[2]),
+    (Opcode::Readdir, &[2, 0, 4000, 0, 0]),
+    (Opcode::Readdirplus, &[2, 0, 4000, 0, 0]),
+    (Opcode::Write, &[1, 3, 5, 0, 0]),
+    (Opcode::Releasedir, &[2, 0, 0]),
+    (Opcode::Forget, &[1]),
+    (Opcode::Getlk, &[1, 9, 0, 100, 1 | 7 << 32, 0]),
+    (Opcode::Setlk, &[1, 9, 0, 100, 1 | 7 << 32, 0]),
+    (Opcode::Setlkw, &[1, 9, 0, 100, 1 | 7 << 32, 0]),
+    (Opcode::Create, &[2 | 0o644 << 32, 0]),
+    (Opcode::Tmpfile, &[2 | 0o644 << 32, 0]),
+    (Opcode::Fallocate, &[1, 10, 100, 0]),
+    (Opcode::Lseek, &[1, 0, 3]),
+    (Opcode::CopyFileRange, &[1, 0, 2, 1, 50, 10, 0]),
+    (Opcode::CopyFileRange64, &[1, 0, 2, 1, 50, 10, 0]),
+    (Opcode::Statx, &[0, 0, 0x7ff << 32]),
+    (Opcode::Ioctl, &[1, 0x8008_6601 << 32, 0, 5 | 8 << 32]),
+    (Opcode::Setupmapping, &[1, 0, 1 << 21, 1, 0]),
+    (Opcode::Init, &[7 | 45 << 32, 0x7fff_ffff << 32, 0, 0, 0, 0, 0, 0]),
+    (Opcode::Interrupt, &[2]),
+];

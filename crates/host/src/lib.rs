@@ -18,3 +18,6 @@ pub mod window;
 pub mod xattrmap;
 
 pub use rustix::io::Errno;
+/// For [`unserved`].
+#[doc(hidden)]
+pub use transom_wire::{each_request, operation};

@@ -8,22 +8,12 @@ use transom_wire::{Opcode, header::OutHeader};
 pub(super) const ARGS_LEN: usize = 32;
 /// Replies without data of a length that was asked for: the longest is READLINK's.
 const SHORT_LEN_MAX: usize = 4096;
-/// GETXATTR and LISTXATTR that ask for the length (`fuse_getxattr_out`).
-const XATTR_OUT_LEN: usize = 8;
-/// `fuse_ioctl_out`, before the data.
-const IOCTL_OUT_LEN: usize = 16;
 
-/// In bytes, header included. `args` are the first of the request's arguments, zeros behind them.
+/// In bytes, header included. `args` are the first of the request's arguments, zeros after them.
 pub(super) fn len_bytes(opcode: Option<Opcode>, args: &[u8; ARGS_LEN]) -> usize {
-    let field = |at: usize| u32::from_le_bytes([args[at], args[at + 1], args[at + 2], args[at + 3]]) as usize;
-    let body = match opcode {
-        // `fuse_read_in`: fh, offset, size.
-        Some(Opcode::Read | Opcode::Readdir | Opcode::Readdirplus) => field(16),
-        // `fuse_getxattr_in`: size.
-        Some(Opcode::Getxattr | Opcode::Listxattr) => field(0).max(XATTR_OUT_LEN),
-        // `fuse_ioctl_in`: fh, flags, cmd, arg, in_size, out_size.
-        Some(Opcode::Ioctl) => field(28).saturating_add(IOCTL_OUT_LEN),
-        _ => SHORT_LEN_MAX,
+    let body = match opcode.map(Opcode::row) {
+        Some(row) if row.reply_size_at.is_some() => row.reply_len_max(args),
+        Some(_) | None => SHORT_LEN_MAX,
     };
     body.saturating_add(size_of::<OutHeader>())
 }
@@ -48,5 +38,15 @@ mod tests {
     #[test]
     fn no_length_overflows() {
         assert!(len_bytes(Some(Opcode::Ioctl), &[0xff; ARGS_LEN]) > u32::MAX as usize);
+    }
+
+    #[test]
+    fn every_size_that_is_asked_for_is_among_the_first_arguments() {
+        for opcode in Opcode::ALL {
+            let row = opcode.row();
+            assert!(row.reply_size_at.is_none_or(|at| at + 4 <= ARGS_LEN), "{}", row.name);
+            let longest = if row.reply_size_at.is_none() { row.reply_len_max(&[]) } else { 0 };
+            assert!(longest <= SHORT_LEN_MAX, "{}", row.name);
+        }
     }
 }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use transom_wire::{Opcode, header::InHeader, ops::interrupt::InterruptIn};
+use transom_wire::{Opcode, header::InHeader, operation::Account, ops::interrupt::InterruptIn};
 use zerocopy::FromBytes as _;
 
 use super::{MountEnd, fuse_device::FuseDevice, request_queue::RequestQueue};
@@ -61,15 +61,26 @@ fn classify(queue: &RequestQueue, slot: u16, len_bytes: usize) -> Incoming {
     queue.read_request(slot, &mut header);
     let header: InHeader = zerocopy::transmute!(header);
     let opcode = Opcode::from_u32(header.opcode.get());
-    match opcode {
-        Some(Opcode::Forget | Opcode::BatchForget) => Incoming::Forget(queue.copy_request(slot, &header, len_bytes)),
-        Some(Opcode::Interrupt) => {
+    match opcode.map_or(Account::None, |opcode| opcode.row().account) {
+        Account::Forgets => Incoming::Forget(queue.copy_request(slot, &header, len_bytes)),
+        Account::Interrupts => {
             let message = queue.copy_request(slot, &header, len_bytes);
             let interrupted = InterruptIn::read_from_prefix(&message[size_of::<InHeader>()..]);
             let unique = interrupted.ok().map(|(args, _)| args.unique.get());
             Incoming::Interrupt(message, unique)
         }
-        _ => Incoming::Request { header, opcode, len_bytes },
+        Account::None
+        | Account::LooksUp
+        | Account::Makes(_)
+        | Account::Opens
+        | Account::MakesAndOpens
+        | Account::OpensNameless
+        | Account::Lists
+        | Account::Removes
+        | Account::Renames
+        | Account::Closes
+        | Account::Flushes
+        | Account::Locks => Incoming::Request { header, opcode, len_bytes },
     }
 }
 

@@ -174,14 +174,21 @@ fn statfs() -> StatfsOut {
     StatfsOut { bsize: 4096.into(), namelen: 255.into(), frsize: 4096.into(), ..StatfsOut::new_zeroed() }
 }
 
-/// Why a request is not done.
+/// Why requests are refused; operations that are not here are not known to this file system.
+const REFUSALS: &[(Opcode, Errno)] = &[
+    (Opcode::Lookup, Errno::NOENT),
+    (Opcode::Open, Errno::PERM),
+    (Opcode::Setattr, Errno::PERM),
+    (Opcode::Read, Errno::PERM),
+    (Opcode::Write, Errno::PERM),
+    (Opcode::Fallocate, Errno::OPNOTSUPP),
+    (Opcode::CopyFileRange, Errno::OPNOTSUPP),
+    (Opcode::CopyFileRange64, Errno::OPNOTSUPP),
+    // It must not seem to have been done; msync of a mapping goes to the file itself.
+    (Opcode::Fsync, Errno::INVAL),
+];
+
 fn refusal(opcode: Option<Opcode>) -> Errno {
-    match opcode {
-        Some(Opcode::Lookup) => Errno::NOENT,
-        Some(Opcode::Open | Opcode::Setattr | Opcode::Read | Opcode::Write) => Errno::PERM,
-        Some(Opcode::Fallocate | Opcode::CopyFileRange | Opcode::CopyFileRange64) => Errno::OPNOTSUPP,
-        // It must not seem to have been done; msync of a mapping goes to the file itself.
-        Some(Opcode::Fsync) => Errno::INVAL,
-        _ => Errno::NOSYS,
-    }
+    let known = REFUSALS.iter().find(|(refused, _)| Some(*refused) == opcode);
+    known.map_or(Errno::NOSYS, |(_, errno)| *errno)
 }

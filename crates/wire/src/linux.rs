@@ -60,3 +60,16 @@ pub const F_RDLCK: u32 = 0;
 pub const F_WRLCK: u32 = 1;
 /// No lock, or its end (fcntl(2)).
 pub const F_UNLCK: u32 = 2;
+
+/// Remove a range and move what follows it forward (fallocate(2)).
+pub const FALLOC_FL_COLLAPSE_RANGE: u32 = 0x08;
+/// Insert a range and move what follows it backward (fallocate(2)).
+pub const FALLOC_FL_INSERT_RANGE: u32 = 0x20;
+
+/// The attribute must not exist (setxattr(2)).
+pub const XATTR_CREATE: u32 = 1;
+/// The attribute must exist (setxattr(2)).
+pub const XATTR_REPLACE: u32 = 2;
+
+/// In the number of an ioctl: the kernel reads the argument, as all requests that set something do (`_IOC_WRITE`).
+pub const IOC_WRITE: u32 = 1 << 30;

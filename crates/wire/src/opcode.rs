@@ -1,18 +1,73 @@
-//! The operations of FUSE, by number.
+//! The number of an operation. [`operation::table`](crate::operation) declares which there are.
 
-macro_rules! opcodes {
-    ($($(#[$doc:meta])* $name:ident = $number:literal, $text:literal;)*) => {
-        /// An operation (`enum fuse_opcode`).
+/// Declares the operations: the enum [`Opcode`], and a type and a [`Row`] for each.
+///
+/// Those under `session` are served by the host's server, those under `requests` by a file system.
+macro_rules! operations {
+    (
+        session { $($session:tt)* }
+        requests { $($requests:tt)* }
+    ) => {
+        operations! { @names [] [] $($session)* @ $($requests)* }
+        operations! { @rows $($session)* $($requests)* }
+    };
+    // Sorts the names of the operations into two lists.
+    (@names [$($session:ident)*] []
+        $(#[$doc:meta])* $name:ident = $number:literal, $text:literal $args:tt -> $reply:ty { $($columns:tt)* }
+        $($rest:tt)*
+    ) => {
+        operations! { @names [$($session)* $name] [] $($rest)* }
+    };
+    (@names [$($session:ident)*] [] @ $(
+        $(#[$doc:meta])* $name:ident = $number:literal, $text:literal $args:tt -> $reply:ty { $($columns:tt)* }
+    )*) => {
+        operations! { @lists [$($session)*] [$($name)*] }
+    };
+    (@lists [$($session:ident)*] [$($name:ident)*]) => {
+        impl Opcode {
+            /// Returns whether the operation begins or ends a session, and so is served by the server itself.
+            pub const fn is_of_session(self) -> bool {
+                matches!(self, $(Self::$session)|*)
+            }
+        }
+
+        /// Calls `$callback!(Name)` for each operation that a file system serves, one after the other.
+        #[macro_export]
+        macro_rules! each_request {
+            ($callback:ident) => { $($callback! { $name })* };
+        }
+
+        /// Calls `$callback!([context] session Name …; requests Name …)` once.
+        #[macro_export]
+        macro_rules! all_operations {
+            ($callback:ident $context:tt) => { $callback! { $context session $($session)*; requests $($name)* } };
+        }
+    };
+    (@rows $(
+        $(#[$doc:meta])*
+        $name:ident = $number:literal, $text:literal ($args:ty, $names:ty, $rest:ty) -> $reply:ty {
+            runs: $runs:ident,
+            changes: [$($what:ident $(if $change_if:ident ($($change_arg:tt)*))?),*],
+            repeats: $repeats:ident $(($($repeats_arg:tt)*))?,
+            $(account: $account:ident $(($made:ident $($made_by:ident)?))?,)?
+            $(handles: [$($handle:ident $(if $handle_if:ident ($($handle_arg:tt)*))?),*],)?
+            $(nodeids: [$($nodeid:ident),*],)?
+            $(rest_size: $rest_size:ident,)?
+            $(reply_size: $reply_size:ident,)?
+            $(compat: $compat:ty,)?
+        }
+    )*) => {
+        /// The number of an operation (`enum fuse_opcode`).
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[repr(u32)]
         #[allow(missing_docs, reason = "the names are the specification's")]
-        pub enum Opcode { $($(#[$doc])* $name = $number,)* }
+        pub enum Opcode { $($name = $number,)* }
 
         impl Opcode {
-            /// Every operation, in the order of the numbers.
+            /// Every operation.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
-            /// The operation with this number, if there is one.
+            /// Returns the operation with this number, if there is one.
             pub const fn from_u32(number: u32) -> Option<Self> {
                 match number {
                     $($number => Some(Self::$name),)*
@@ -20,87 +75,86 @@ macro_rules! opcodes {
                 }
             }
 
-            /// The operation's name in lower case, as it stands in metrics and logs.
-            pub const fn name(self) -> &'static str {
-                match self { $(Self::$name => $text,)* }
+            /// Returns the operation's row of the table.
+            pub const fn row(self) -> &'static Row {
+                match self { $(Self::$name => <$name as Operation>::ROW,)* }
             }
         }
+
+        $(
+            #[doc = concat!("The operation `", $text, "`.")]
+            $(#[$doc])*
+            #[derive(Debug, Clone, Copy)]
+            pub struct $name;
+
+            impl Operation for $name {
+                const OPCODE: Opcode = Opcode::$name;
+                const ROW: &'static Row = &Row {
+                    opcode: Opcode::$name,
+                    name: $text,
+                    args_len: size_of::<$args>(),
+                    compat_len: operations!(@option $(size_of::<$compat>())?),
+                    names: <$names as Names>::COUNT,
+                    rest: <$rest as Rest>::KIND,
+                    rest_size_at: operations!(@option $(offset_of!($args, $rest_size))?),
+                    reply: <$reply as ReplyBody>::SHAPE,
+                    reply_size_at: operations!(@option $(offset_of!($args, $reply_size))?),
+                    reply_nodeid_at: <$reply as ReplyBody>::NODEID_AT,
+                    reply_handle_at: <$reply as ReplyBody>::HANDLE_AT,
+                    reply_attr_at: <$reply as ReplyBody>::ATTR_AT,
+                    nodeids: &[$($(offset_of!($args, $nodeid)),*)?],
+                    handles: &[$($(HandleAt {
+                        at: offset_of!($args, $handle),
+                        when: operations!(@when $args, $($handle_if ($($handle_arg)*))?),
+                    }),*)?],
+                    runs: Runs::$runs,
+                    changes: &[$(Change {
+                        what: Changed::$what,
+                        when: operations!(@when $args, $($change_if ($($change_arg)*))?),
+                    }),*],
+                    repeats: operations!(@when $args, $repeats $(($($repeats_arg)*))?),
+                    account: operations!(@account $args, $($account $(($made $($made_by)?))?)?),
+                };
+                type Args = $args;
+                type Names = $names;
+                type Rest = $rest;
+                type Reply = $reply;
+            }
+        )*
+    };
+    (@option) => { None };
+    (@option $value:expr) => { Some($value) };
+    (@when $args:ty,) => { Condition::Always };
+    (@when $args:ty, always) => { Condition::Always };
+    (@when $args:ty, never) => { Condition::Never };
+    (@when $args:ty, any_of($field:ident, $mask:expr)) => {
+        Condition::AnyOf { at: offset_of!($args, $field), mask: $mask }
+    };
+    (@when $args:ty, none_of($field:ident, $mask:expr)) => {
+        Condition::NoneOf { at: offset_of!($args, $field), mask: $mask }
+    };
+    (@when $args:ty, either($one:ident $one_arg:tt, $other:ident $other_arg:tt)) => {
+        Condition::Either(&[operations!(@when $args, $one $one_arg), operations!(@when $args, $other $other_arg)])
+    };
+    (@account $args:ty,) => { Account::None };
+    (@account $args:ty, $account:ident) => { Account::$account };
+    (@account $args:ty, $account:ident ($made:ident)) => { Account::$account(Made::$made) };
+    (@account $args:ty, $account:ident ($made:ident $field:ident)) => {
+        Account::$account(Made::$made(offset_of!($args, $field)))
     };
 }
+pub(crate) use operations;
 
-opcodes! {
-    Lookup = 1, "lookup";
-    Forget = 2, "forget";
-    Getattr = 3, "getattr";
-    Setattr = 4, "setattr";
-    Readlink = 5, "readlink";
-    Symlink = 6, "symlink";
-    Mknod = 8, "mknod";
-    Mkdir = 9, "mkdir";
-    Unlink = 10, "unlink";
-    Rmdir = 11, "rmdir";
-    Rename = 12, "rename";
-    Link = 13, "link";
-    Open = 14, "open";
-    Read = 15, "read";
-    Write = 16, "write";
-    Statfs = 17, "statfs";
-    Release = 18, "release";
-    Fsync = 20, "fsync";
-    Setxattr = 21, "setxattr";
-    Getxattr = 22, "getxattr";
-    Listxattr = 23, "listxattr";
-    Removexattr = 24, "removexattr";
-    Flush = 25, "flush";
-    Init = 26, "init";
-    Opendir = 27, "opendir";
-    Readdir = 28, "readdir";
-    Releasedir = 29, "releasedir";
-    Fsyncdir = 30, "fsyncdir";
-    Getlk = 31, "getlk";
-    Setlk = 32, "setlk";
-    Setlkw = 33, "setlkw";
-    Access = 34, "access";
-    Create = 35, "create";
-    Interrupt = 36, "interrupt";
-    Bmap = 37, "bmap";
-    Destroy = 38, "destroy";
-    Ioctl = 39, "ioctl";
-    Poll = 40, "poll";
-    NotifyReply = 41, "notify_reply";
-    BatchForget = 42, "batch_forget";
-    Fallocate = 43, "fallocate";
-    Readdirplus = 44, "readdirplus";
-    Rename2 = 45, "rename2";
-    Lseek = 46, "lseek";
-    CopyFileRange = 47, "copy_file_range";
-    Setupmapping = 48, "setupmapping";
-    Removemapping = 49, "removemapping";
-    Syncfs = 50, "syncfs";
-    Tmpfile = 51, "tmpfile";
-    Statx = 52, "statx";
-    CopyFileRange64 = 53, "copy_file_range_64";
-}
+pub use crate::operation::Opcode;
 
 impl Opcode {
-    /// True for the operations that are answered with nothing, not even an error.
-    pub const fn has_no_reply(self) -> bool {
-        matches!(self, Self::Forget | Self::BatchForget | Self::Interrupt | Self::NotifyReply)
+    /// Returns the operation's name in lower case, as it stands in metrics and logs.
+    pub const fn name(self) -> &'static str {
+        self.row().name
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_and_operations_agree() {
-        for &opcode in Opcode::ALL {
-            assert_eq!(Opcode::from_u32(opcode as u32), Some(opcode));
-        }
-        assert_eq!(Opcode::from_u32(0), None);
-        assert_eq!(Opcode::from_u32(7), None);
-        assert_eq!(Opcode::from_u32(19), None);
-        assert_eq!(Opcode::from_u32(u32::MAX), None);
+    /// Returns whether requests are answered with nothing, not even an error.
+    pub const fn has_no_reply(self) -> bool {
+        !self.row().has_reply()
     }
 }

@@ -13,13 +13,13 @@ pub(super) struct Burst<O: ValueEnum + Send + Sync + 'static> {
     /// Where the daemon runs.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Placement::SameCore, Placement::OtherCore])]
     pub(super) placement: Vec<Placement>,
-    /// Requests under way at once.
+    /// Requests in flight.
     #[arg(long, value_delimiter = ',', default_values_t = [1, 16])]
     pub(super) depth: Vec<u16>,
-    /// What is done [default: all]
+    /// Operations to measure [default: all]
     #[arg(long, value_enum, value_delimiter = ',')]
     operations: Vec<O>,
-    /// Operations in a burst, against the usual number.
+    /// Factor for the number of operations in a burst.
     #[arg(long, default_value_t = 1.0)]
     pub(super) scale: f64,
     /// The daemons' cache mode.

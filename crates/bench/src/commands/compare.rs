@@ -12,16 +12,16 @@ const SLOWER: u8 = 1;
 const TROUBLE: u8 = 2;
 
 #[derive(Debug, Args)]
-#[command(after_help = "Exit status: 0; 1 if something is below --fail-below; 2 if a file is none of results.")]
+#[command(after_help = "Exit status: 0; 1 if something is below --fail-below; 2 if a file does not contain results.")]
 pub(super) struct Compare {
-    /// The results before: NAME.json.
+    /// The result file from before: NAME.json.
     before: PathBuf,
-    /// The results after.
+    /// The result file from after.
     after: PathBuf,
-    /// Only this daemon; may be given several times [default: all that both files have]
+    /// Only this daemon; may be repeated [default: all that are in both files]
     #[arg(long = "daemon", value_name = "NAME")]
     daemons: Vec<String>,
-    /// End with status 1 if anything's whole brackets lie below this ratio, 0.9 for example
+    /// Exit with status 1 if the whole interval of any ratio is below this value, for example 0.9
     #[arg(long, value_name = "RATIO")]
     fail_below: Option<f64>,
 }

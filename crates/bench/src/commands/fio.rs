@@ -19,49 +19,49 @@ use crate::{
 
 #[derive(Debug, Args)]
 pub(super) struct Fio {
-    /// transomd, which is measured [default: the one beside this program]
+    /// The transomd to measure [default: the one next to this program]
     #[arg(long)]
     transomd: Option<PathBuf>,
-    /// virtiofsd, which it is compared with [default: 1.14, built if need be]
+    /// The virtiofsd to compare it with [default: 1.14, built if needed]
     #[arg(long)]
     virtiofsd: Option<PathBuf>,
     /// QEMU with a window [default: the machine's, or a newer Debian's from the cache]
     #[arg(long)]
     qemu: Option<PathBuf>,
-    /// The kernel image or a series of Debian's.
+    /// The kernel: an image, or a Debian series.
     #[arg(long)]
     kernel: Option<PathBuf>,
-    /// Where the directory that is shared is made; a file system on a disk, for direct I/O.
+    /// Where to create the shared directory; for direct I/O, on a disk.
     #[arg(long, default_value = "/var/tmp")]
     shared_in: PathBuf,
-    /// Rounds over all sides.
+    /// Number of rounds.
     #[arg(long, default_value_t = 5)]
     rounds: u32,
-    /// Seconds of each of fio's runs.
+    /// Seconds of each fio run.
     #[arg(long, default_value_t = 3.0)]
     seconds: f64,
-    /// Seconds of each run before that, which do not count: files are mapped, caches fill.
+    /// Warm-up of each run in seconds, not measured: files are mapped, caches fill.
     #[arg(long, default_value_t = 2.0)]
     warm_up: f64,
-    /// Size of each file, MiB; fio's jobs have one each, four at the most.
+    /// Size of each file, in MiB; each fio job has one, at most four.
     #[arg(long, default_value_t = 64)]
     file_mib: u64,
-    /// Size of the window, MiB.
+    /// Size of the window, in MiB.
     #[arg(long, default_value_t = 512)]
     window_mib: u64,
-    /// Memory of the guest, MiB.
+    /// Memory of the guest, in MiB.
     #[arg(long, default_value_t = 1024)]
     memory_mib: u32,
     /// Virtual processors of the guest.
     #[arg(long, default_value_t = 1)]
     cpus: u32,
-    /// Only the sides whose names hold one of these words.
+    /// Only configurations whose names contain one of these words.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Write NAME.json, NAME.md and NAME.html there.
     #[arg(long, default_value = "bench-results")]
     out: PathBuf,
-    /// The name of both files.
+    /// Name of these files.
     #[arg(long, default_value = "fio")]
     name: String,
 }

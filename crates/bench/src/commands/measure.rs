@@ -30,46 +30,46 @@ use crate::{
 pub(super) const EXAMPLES: &str = "\
 Examples:
   transom bench
-      A first look in a minute: transomd and virtiofsd 1.14, by the guest library.
+      Take a first look, in a minute: transomd and virtiofsd 1.14, with the guest library.
   transom bench --suite all --guest user,mount,uml --daemon transomd --daemon virtiofsd --daemon virtiofsd-c
-      Everything, with the C daemon of QEMU 7.2 too.
+      Measure everything, including the C daemon of QEMU 7.2.
   transom bench --daemon transomd --daemon 'pool=virtiofsd --thread-pool-size=4'
-      Another name and more options for a daemon.
+      Give a daemon a name and options.
   transom bench --suite seeds --dax-window-mib 256
-      A DAX window for the guest library beside requests.
+      Compare a DAX window with requests, with the guest library.
   transom bench --suite scale --dax-window-mib 4,16,32,64,128 --daemon transomd
-      Windows of a sixteenth to twice the file that is read and written.
+      Compare windows of a sixteenth to twice the size of the file.
   transom bench --suite io --guest mount -o passthrough --daemon transomd
-      What options of transom mount do.
+      Show the effect of a mount option.
   transom bench --daemon transomd --socket /run/share.sock
-      A daemon that runs already; the first is compared with each other one.
+      Include a running daemon; the first daemon is compared with each other.
   transom bench compare before.json after.json --fail-below 0.9
-      What a change did.
+      Show the effect of a change.
 
-The page is NAME.html: one file, nothing from elsewhere. NAME.json has every sample.
-Ctrl-C ends after the workload under way, and keeps the rounds done so far. A daemon that fails is left out from there.
+NAME.html is one self-contained file. NAME.json has every sample.
+Ctrl-C ends after the current workload and keeps the completed rounds. A daemon that fails is left out from then on.
 Faults by MAP_SYNC are not measured: they need a host file on persistent memory.";
 
 #[derive(Debug, Args)]
 pub(super) struct Measure {
     #[command(flatten)]
     common: Common,
-    /// A daemon that waits for a front end at this socket; for --guest user, and for mount if it keeps serving
+    /// The socket of a running daemon that waits for a front end; for --guest user, and for mount if it keeps serving
     #[arg(long = "socket", value_name = "PATH")]
     sockets: Vec<PathBuf>,
-    /// What is done.
+    /// The set of workloads.
     #[arg(long, value_enum, default_value_t = Suite::Quick)]
     suite: Suite,
-    /// Only these groups of the suite.
+    /// Run only these groups of the suite.
     #[arg(long, value_enum, value_name = "GROUP", value_delimiter = ',', hide_possible_values = true)]
     groups: Vec<Group>,
-    /// Who does it.
+    /// The kind of guest.
     #[arg(long = "guest", value_enum, value_delimiter = ',', default_values_t = [GuestName::User])]
     guests: Vec<GuestName>,
-    /// The daemons' cache modes.
+    /// Cache modes of the daemons.
     #[arg(long, value_name = "MODE", value_delimiter = ',', default_value = "auto")]
     cache: Vec<CacheMode>,
-    /// Files and operations, against the suite's number.
+    /// Factor for the number of files and operations.
     #[arg(long, default_value_t = 1.0)]
     scale: f64,
     /// Where the daemon runs, as seen from the guest [default: other-core for user, anywhere for mount, same-core for
@@ -79,15 +79,15 @@ pub(super) struct Measure {
     /// The kernel that --guest uml or qemu boots [default: one is fetched or built]
     #[arg(long, value_name = "PATH")]
     kernel: Option<PathBuf>,
-    /// Memory of a guest in a machine, MiB.
+    /// Memory of a virtual machine, in MiB.
     #[arg(long, value_name = "MIB", default_value_t = 512)]
     memory_mib: u32,
-    /// Measure the first daemon with a DAX window of so many MiB too, before all others, or with windows of several sizes,
-    /// behind it; for --guest user and qemu
+    /// Also measure the first daemon with a DAX window of MIB; for --guest user and qemu. A single window comes before
+    /// all others, several sizes come after the first daemon
     #[arg(long, value_name = "MIB", value_delimiter = ',')]
     dax_window_mib: Vec<u64>,
-    /// Measure the first daemon with these options of transom mount too, before all others, or, where this is given several
-    /// times, behind it; needs --guest mount
+    /// Also measure the first daemon with these options of transom mount; needs --guest mount. A single list comes
+    /// before all others, several lists come after the first daemon
     #[arg(short = 'o', long, value_name = "LIST")]
     mount_options: Vec<String>,
 }
@@ -97,11 +97,11 @@ pub(super) struct Measure {
 pub(super) enum GuestName {
     /// The guest library in this process: no kernel, no machine
     User,
-    /// This machine's kernel, by a mount of the share; cold workloads need root, to empty caches
+    /// This machine's kernel, on a mount of the share; cold workloads need root, to drop caches
     Mount,
-    /// User Mode Linux: an ordinary process, whose own work hides least of the daemon's
+    /// User Mode Linux: an ordinary process, with the least overhead of its own
     Uml,
-    /// A PC by emulation or KVM; runs any kernel
+    /// A PC under KVM or emulation; runs any kernel
     Qemu,
 }
 

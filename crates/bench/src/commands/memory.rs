@@ -14,7 +14,7 @@ use crate::{
 pub(super) struct Memory {
     #[command(flatten)]
     common: Common,
-    /// Files that are looked up.
+    /// Number of files to look up.
     #[arg(long, default_value_t = 1_000_000)]
     inodes: u32,
 }

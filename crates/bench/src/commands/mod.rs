@@ -5,6 +5,7 @@
 
 mod burst;
 mod compare;
+mod cost;
 mod fio;
 mod library;
 mod measure;
@@ -29,10 +30,10 @@ use crate::{
     workload::{self, Params, place::Forget},
 };
 
-/// Measure virtio-fs daemons side by side, and say how far they are from the host's own file system.
+/// Compare virtio-fs daemons with each other and with the host's own file system.
 ///
-/// Rounds alternate between the daemons and the bare directory. What is told are medians, ratios taken round by round, and
-/// brackets that hold the true ratio; a ratio that the spread drowns is called unclear and not told.
+/// Rounds alternate between the daemons and the bare directory. The result shows medians, ratios computed for each
+/// round, and confidence intervals in brackets. If the spread hides a difference, it says `unclear` instead of a ratio.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, after_long_help = measure::EXAMPLES)]
 pub struct Bench {
@@ -44,25 +45,27 @@ pub struct Bench {
 
 #[derive(Debug, Subcommand)]
 enum Single {
-    /// Set two files of results against each other.
+    /// Compare two result files.
     Compare(compare::Compare),
-    /// Make the page and the tables of a file of results again.
+    /// Make page and tables from a result file again.
     Render {
-        /// The file: NAME.json.
+        /// The result file: NAME.json.
         results: PathBuf,
         /// Write the page there instead of printing the tables.
         #[arg(long, value_name = "FILE")]
         html: Option<PathBuf>,
     },
-    /// Daemons by themselves: requests from a driver without a guest.
+    /// What daemons execute for a request: instructions, system calls, allocations, copies, wakes.
+    Cost(cost::Cost),
+    /// Measure daemons alone, by requests from a driver without a guest.
     RoundTrip(round_trip::RoundTrip),
-    /// The guest library's own operations, by threads of this process.
+    /// Measure operations of the guest library, by threads of this process.
     Library(library::Library),
-    /// fio in a Linux guest under QEMU: with and without DAX, other daemons, 9p.
+    /// Run fio in a Linux guest under QEMU: with and without DAX, other daemons, 9p.
     Fio(fio::Fio),
-    /// The daemons' memory after very many inodes.
+    /// Measure the daemons' memory with very many inodes.
     Memory(memory::Memory),
-    /// Do everything once, as small as can be.
+    /// Run everything once, at minimal size.
     #[command(hide = true)]
     Smoke(smoke::Smoke),
     /// Run workloads in a directory and print a JSON line for each: what runs inside a guest.
@@ -100,6 +103,7 @@ impl Single {
             Self::Compare(_) => unreachable!("it has an exit status of its own"),
             Self::Render { results, html } => render(&results, html.as_deref()),
             Self::RoundTrip(command) => command.run(),
+            Self::Cost(command) => command.run(),
             Self::Library(command) => command.run(),
             Self::Fio(command) => command.run(),
             Self::Memory(command) => command.run(),
@@ -127,20 +131,20 @@ fn render(results: &Path, html: Option<&Path>) -> anyhow::Result<()> {
 /// What every comparison has.
 #[derive(Debug, Args)]
 struct Common {
-    /// A daemon: transomd, virtiofsd (1.14, built if need be), virtiofsd-c (QEMU 7.2's), or a program with virtiofsd's
-    /// command line; the first is compared with each other one [default: transomd, virtiofsd]
+    /// A daemon: transomd, virtiofsd (1.14, built if needed), virtiofsd-c (of QEMU 7.2), or a program with virtiofsd's
+    /// command line; the first one is compared with each other [default: transomd, virtiofsd]
     #[arg(long = "daemon", value_name = "[NAME=]PROGRAM [ARGUMENT...]")]
     daemons: Vec<Wanted>,
-    /// Where the directory that is shared is made.
+    /// Where to create the shared directory.
     #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
     shared_in: PathBuf,
-    /// Rounds over all daemons; fewer than five tell no ratio [default: of the suite, else 9]
+    /// Number of rounds; fewer than five give no ratios [default: that of the suite, otherwise 9]
     #[arg(long)]
     rounds: Option<u32>,
-    /// Write NAME.json, NAME.md and NAME.html there.
+    /// Directory for NAME.json, NAME.md and NAME.html.
     #[arg(long, value_name = "DIR", default_value = "bench-results")]
     out: PathBuf,
-    /// The name of these files [default: of the suite or the subcommand]
+    /// Name of these files [default: that of the suite or the subcommand]
     #[arg(long)]
     name: Option<String>,
 }

@@ -24,7 +24,7 @@ use crate::{
 
 #[derive(Debug, Args)]
 pub(super) struct Smoke {
-    /// A daemon to try.
+    /// The daemons to try.
     #[arg(long = "daemon", value_name = "[NAME=]PROGRAM [ARGUMENT...]")]
     daemons: Vec<Wanted>,
     /// The guests to try.

@@ -41,32 +41,32 @@ pub enum Operation {
     Getattr,
     /// A name looked up and forgotten.
     Lookup,
-    /// 4 KiB at random, into ordinary memory.
+    /// 4 KiB at a random offset, into ordinary memory.
     #[value(name = "read_4k")]
     Read4k,
-    /// 4 KiB at random, from ordinary memory.
+    /// 4 KiB at a random offset, from ordinary memory.
     #[value(name = "write_4k")]
     Write4k,
-    /// 4 KiB at random, into memory that the daemon shares.
+    /// 4 KiB at a random offset, into memory that the daemon shares.
     #[value(name = "read_4k_shared")]
     Read4kShared,
-    /// 4 KiB at random, from memory that the daemon shares.
+    /// 4 KiB at a random offset, from memory that the daemon shares.
     #[value(name = "write_4k_shared")]
     Write4kShared,
-    /// 1 MiB after 1 MiB, into memory that the daemon shares.
+    /// 1 MiB, sequential, into memory that the daemon shares.
     #[value(name = "read_1m")]
     Read1m,
-    /// 1 MiB after 1 MiB, from memory that the daemon shares.
+    /// 1 MiB, sequential, from memory that the daemon shares.
     #[value(name = "write_1m")]
     Write1m,
-    /// 1 MiB after 1 MiB, into ordinary memory.
+    /// 1 MiB, sequential, into ordinary memory.
     #[value(name = "read_1m_copied")]
     Read1mCopied,
-    /// A file made, closed, removed and forgotten.
+    /// Create, close, remove and forget a file.
     CreateUnlink,
-    /// Attributes of a path of four names, all of them kept by the library.
+    /// Attributes of a path of four names, all cached by the library.
     StatWarm,
-    /// 4 KiB at random that the library keeps; on the host, a copy from memory.
+    /// 4 KiB at a random offset, cached by the library; on the host, a copy from memory.
     #[value(name = "read_4k_warm")]
     Read4kWarm,
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Placement {
-    /// On the guest's core: no core has to be woken, each waits for the other.
+    /// On the guest's core: no core has to be woken, but each side waits for the other.
     SameCore,
     /// On another core.
     OtherCore,

@@ -22,22 +22,22 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 pub enum Operation {
     /// Attributes of a file.
     Getattr,
-    /// A name that is there.
+    /// A name that exists.
     Lookup,
-    /// A name that is not there.
+    /// A name that does not exist.
     LookupAbsent,
     /// OPEN, RELEASE.
     OpenRelease,
-    /// 4 KiB at a random place.
+    /// 4 KiB at a random offset.
     #[value(name = "read_4k")]
     Read4k,
-    /// 4 KiB at a random place.
+    /// 4 KiB at a random offset.
     #[value(name = "write_4k")]
     Write4k,
-    /// 1 MiB after 1 MiB.
+    /// 1 MiB, sequential.
     #[value(name = "read_1m")]
     Read1m,
-    /// 1 MiB after 1 MiB.
+    /// 1 MiB, sequential.
     #[value(name = "write_1m")]
     Write1m,
     /// 32 entries with attributes.

@@ -16,6 +16,8 @@ mod locks;
 mod mappings;
 mod modes;
 mod names;
+#[cfg(test)]
+mod operations_test;
 mod owners;
 mod rename;
 mod rename_flags;

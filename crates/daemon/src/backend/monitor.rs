@@ -4,7 +4,10 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use transom_host::{metrics::Metrics, server::Done};
 use transom_metrics::{Counter, Gauges, Snapshot};
-use transom_wire::Opcode;
+use transom_wire::{
+    Opcode,
+    operation::{Account, Changed, RestKind},
+};
 
 use super::{chain::Chain, in_flight::InFlight, pool::Busy};
 
@@ -57,14 +60,22 @@ impl Monitor {
         // A request too short for a header counts among the operations that are none.
         let number = done.opcode.unwrap_or(u32::MAX);
         self.metrics.operation(number, chain.taken_at.elapsed(), done.result);
-        let (counter, count) = match Opcode::from_u32(number) {
-            Some(Opcode::Read) => (Counter::ReadBytes, done.data_len_bytes),
-            Some(Opcode::Write) => (Counter::WrittenBytes, done.data_len_bytes),
-            Some(Opcode::CopyFileRange | Opcode::CopyFileRange64) => (Counter::CopiedBytes, done.data_len_bytes),
-            Some(Opcode::Interrupt) => (Counter::Interrupts, 1),
-            Some(Opcode::Init) => (Counter::Sessions, u64::from(done.result.is_ok())),
-            _ => return,
-        };
-        self.metrics.add(counter, count);
+        let Some(opcode) = Opcode::from_u32(number) else { return };
+        let row = opcode.row();
+        if done.data_len_bytes > 0 {
+            let is_copy = row.changes.iter().any(|change| change.what == Changed::ArgumentData);
+            let counter = match row.rest {
+                RestKind::FileData => Counter::WrittenBytes,
+                RestKind::None if is_copy => Counter::CopiedBytes,
+                RestKind::None | RestKind::Extensions | RestKind::Bytes | RestKind::List { .. } => Counter::ReadBytes,
+            };
+            self.metrics.add(counter, done.data_len_bytes);
+        }
+        if row.account == Account::Interrupts {
+            self.metrics.add(Counter::Interrupts, 1);
+        }
+        if opcode == Opcode::Init {
+            self.metrics.add(Counter::Sessions, u64::from(done.result.is_ok()));
+        }
     }
 }

@@ -75,7 +75,7 @@ pub(crate) struct SocketArgs {
     /// Create the socket at PATH and wait for the front end there
     ///
     /// A file PATH.pid with the daemon's process id is locked while the daemon lives; a second daemon on the same
-    /// path is refused. Both files are removed at the end.
+    /// path is refused. Both files are removed when the daemon exits.
     #[arg(long, value_name = "PATH", required_unless_present_any = ["fd", "socket", "print_capabilities"])]
     pub(crate) socket_path: Option<PathBuf>,
 
@@ -89,7 +89,7 @@ pub(crate) struct SocketArgs {
     #[arg(long, value_name = "N", conflicts_with_all = ["socket_path", "socket"])]
     pub(crate) fd: Option<RawFd>,
 
-    /// Wait for the next front end when one has left, rather than end
+    /// When a front end leaves, wait for the next one instead of exiting
     #[arg(long)]
     pub(crate) keep_serving: bool,
 
@@ -97,7 +97,7 @@ pub(crate) struct SocketArgs {
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
 
-    /// Print, as JSON, which optional features management software may rely on, and end
+    /// Print, as JSON, which optional features management software may rely on, and exit
     #[arg(long)]
     pub(crate) print_capabilities: bool,
 }
@@ -112,23 +112,23 @@ pub(crate) struct ShareArgs {
     /// Offer TAG, the name by which guests mount the share, to front ends that ask the daemon for it
     ///
     /// 1 to 36 bytes. Most front ends take the tag from their own command line and never ask. QEMU 7.1 to 8.0
-    /// crashes over a daemon that offers one.
+    /// crashes if a daemon offers one.
     #[arg(long, value_parser = tag)]
     pub(crate) tag: Option<String>,
 
-    /// Refuse everything that would change the share
+    /// Refuse all changes to the share
     ///
-    /// Access times may still change, as they do for any reader.
+    /// Reading may still update access times.
     #[arg(long)]
     pub(crate) readonly: bool,
 
-    /// Give each file system mounted below the shared directory a device number of its own [default]
+    /// Show each file system mounted below the shared directory with its own device number [default]
     #[arg(long)]
     pub(crate) announce_submounts: bool,
 
     /// Show the whole share as one file system
     ///
-    /// Inode numbers may then occur twice, and a sync in the guest reaches the topmost file system only.
+    /// Inode numbers are then not unique, and a sync in the guest reaches only the topmost file system.
     #[arg(long, overrides_with = "announce_submounts")]
     pub(crate) no_announce_submounts: bool,
 }
@@ -136,23 +136,23 @@ pub(crate) struct ShareArgs {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Caching")]
 pub(crate) struct CacheArgs {
-    /// How much the guest may keep without asking again
+    /// What the guest may cache
     #[arg(long, value_name = "POLICY", value_enum, ignore_case = true, default_value = "auto")]
     pub(crate) cache: CachePolicy,
 
-    /// Let the guest collect writes and send them later
+    /// Let the guest cache writes and send them later
     ///
-    /// Fewer, larger writes; the host sees them late, and times come from the guest's clock.
+    /// Writes are fewer and larger; the host sees them late, and the guest's clock sets file times.
     #[arg(long)]
     pub(crate) writeback: bool,
 
     /// Allow shared mappings of files with --cache never and metadata
     ///
-    /// Right only where nobody else writes to these files. Needs Linux 6.6 in the guest.
+    /// Correct only if nobody else writes to these files. Needs Linux 6.6 in the guest.
     #[arg(long)]
     pub(crate) allow_mmap: bool,
 
-    /// Open files on the host with O_DIRECT where a program in the guest does
+    /// Open a file on the host with O_DIRECT if a program in the guest does
     #[arg(long)]
     pub(crate) allow_direct_io: bool,
 
@@ -170,42 +170,43 @@ pub(crate) struct AttributeArgs {
 
     /// Translate names of extended attributes by RULES, such as ':map::user.virtiofs.:'
     ///
-    /// Turns on --xattr. The rules are those of virtiofsd, ':type:scope:key:prepend:' in a row, or ':map:key:prepend:'.
+    /// Implies --xattr. The rules are those of virtiofsd, one or more of ':type:scope:key:prepend:', or
+    /// ':map:key:prepend:'.
     #[arg(long, value_name = "RULES")]
     pub(crate) xattrmap: Option<String>,
 
     /// Serve POSIX access control lists; without a value, 'always'
     ///
-    /// Turns on --xattr. Excludes translations of ids, which the lists would bypass.
+    /// Implies --xattr. Cannot be combined with translations of ids, which the lists would bypass.
     #[arg(long, value_name = "WHEN", value_enum, require_equals = true, num_args = 0..=1,
           default_value = "never", default_missing_value = "always")]
     pub(crate) posix_acl: Negotiation,
 
     /// Store the label that the guest's security module sends with each new file; without a value, 'always'
     ///
-    /// Turns on --xattr.
+    /// Implies --xattr.
     #[arg(long, value_name = "WHEN", value_enum, require_equals = true, num_args = 0..=1,
           default_value = "never", default_missing_value = "always")]
     pub(crate) security_label: Negotiation,
 
     /// Let the host clear set-user-id and set-group-id bits when a file changes
     ///
-    /// Spares the guest a request for each write. Wrong where the shared directory is on NFS.
+    /// Saves a request for each write. Not for shared directories on NFS, where it does not work.
     #[arg(long, overrides_with = "no_killpriv_v2")]
     pub(crate) killpriv_v2: bool,
 
-    /// Leave the clearing of set-id bits to the guest [default]
+    /// Let the guest clear set-id bits [default]
     #[arg(long)]
     pub(crate) no_killpriv_v2: bool,
 
-    /// Pass O_NOATIME on to the host, though the host may refuse it for files of other users
+    /// Pass O_NOATIME to the host, although the host may refuse it for files of other users
     #[arg(long)]
     pub(crate) preserve_noatime: bool,
 
-    /// Tell the guest when files were created, even where that costs it a request for each file
+    /// Report file creation times, even if that costs a request for each file
     ///
-    /// Linux keeps the other attributes, which come with names, and asks for this one (STATX) when a program wants it;
-    /// those written in Rust always do. With --cache never it asks each time anyway, and is told without this option.
+    /// Linux gets other attributes with the name and caches them, but sends a request (STATX) for this one whenever a
+    /// program asks for it; programs written in Rust always do. With --cache never, creation times are always reported.
     #[arg(long)]
     pub(crate) birth_times: bool,
 }
@@ -213,39 +214,39 @@ pub(crate) struct AttributeArgs {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Owners")]
 pub(crate) struct OwnershipArgs {
-    /// Whatever the guest creates belongs to UID:GID on the host, or, with 'self', to the user of the daemon
+    /// Make everything the guest creates belong to UID:GID on the host, or, with 'self', to the daemon's user
     ///
-    /// The guest in turn sees everything as its own: see --squash-as. The preset stands for a squash-guest and a
-    /// squash-host translation over all ids, and excludes other translations.
+    /// The guest sees one owner for everything: see --squash-as. This is a shorthand for a squash-guest and a
+    /// squash-host translation of all ids, and cannot be combined with other translations.
     #[arg(long, value_name = "UID:GID|self", value_parser = squash_host,
           conflicts_with_all = ["translate_uid", "translate_gid"])]
     pub(crate) squash_to: Option<SquashHost>,
 
-    /// With --squash-to, the owner that the guest sees
+    /// The owner that the guest sees with --squash-to
     #[arg(long, value_name = "UID:GID", default_value = "0:0", requires = "squash_to")]
     pub(crate) squash_as: Owner,
 
-    /// Translate uids between guest and host: TYPE:FIRST:TARGET:COUNT; can be given many times
+    /// Translate uids between guest and host: TYPE:FIRST:TARGET:COUNT; may be repeated
     ///
-    /// guest:G:H:N, uids from G in the guest are those from H on the host; host:H:G:N, the other direction;
-    /// map:G:H:N, both directions; squash-guest:G:H:N, all of the range become H on the host; squash-host:H:G:N, all
-    /// of the range become G in the guest; forbid-guest:G:N, the guest may not use the range. A direction that is not
-    /// mentioned stays as it is. Ranges of one direction do not overlap. Excludes --posix-acl.
+    /// guest:G:H:N maps N uids from G in the guest to uids from H on the host; host:H:G:N maps in the other direction;
+    /// map:G:H:N maps in both; squash-guest:G:H:N maps the whole range to H on the host; squash-host:H:G:N maps the
+    /// whole range to G in the guest; forbid-guest:G:N forbids the range to the guest. Other uids stay as they are.
+    /// Ranges of one direction must not overlap. Cannot be combined with --posix-acl.
     #[arg(long, value_name = "TRANSLATION")]
     pub(crate) translate_uid: Vec<Rule>,
 
-    /// Translate gids between guest and host, as --translate-uid does for uids
+    /// As --translate-uid, for gids
     #[arg(long, value_name = "TRANSLATION")]
     pub(crate) translate_gid: Vec<Rule>,
 
-    /// Run in a user namespace where COUNT uids from INSIDE are those from OUTSIDE; can be given many times
+    /// Run in a user namespace that maps COUNT uids from INSIDE to those from OUTSIDE; may be repeated
     ///
     /// Only with --sandbox namespace. An ordinary user needs the range in /etc/subuid and newuidmap(1), except for a
-    /// single range of one id, the user's own. Without the option an ordinary user's namespace has that id only.
+    /// single range of one id, the user's own. Without this option, an ordinary user's namespace has only that id.
     #[arg(long, value_name = ":INSIDE:OUTSIDE:COUNT:")]
     pub(crate) uid_map: Vec<NamespaceRange>,
 
-    /// Run in a user namespace with these gids, as --uid-map does for uids
+    /// As --uid-map, for gids
     #[arg(long, value_name = ":INSIDE:OUTSIDE:COUNT:")]
     pub(crate) gid_map: Vec<NamespaceRange>,
 }
@@ -255,32 +256,31 @@ pub(crate) struct OwnershipArgs {
 pub(crate) struct WindowArgs {
     /// Offer the guest a window of SIZE in which it maps the host's page cache, as in 256M [default: none]
     ///
-    /// SIZE is a power of two of 2 MiB or more. The guest then reads, writes and maps files without requests and without
-    /// a copy of its own. The front end has to know VHOST_USER_PROTOCOL_F_SHMEM, as the generic vhost-user device of
-    /// QEMU 11.1 does; it asks the daemon for the tag too, so --tag is needed. With any other front end the share works
+    /// SIZE is a power of two, at least 2 MiB. The guest then reads, writes and maps files without requests and without
+    /// a copy of its own. The front end must support VHOST_USER_PROTOCOL_F_SHMEM. The generic vhost-user device of QEMU
+    /// 11.1 does; it also asks the daemon for the tag, so --tag is needed. With any other front end, the share works
     /// without the window.
     #[arg(long, value_name = "SIZE", value_parser = window_len)]
     pub(crate) dax_window: Option<u64>,
 
-    /// Which files a guest that leaves the choice to the daemon (mount option dax=inode, the default) maps
+    /// Which files are mapped by a guest that leaves the choice to the daemon (mount option dax=inode, the default)
     ///
-    /// always: all that can be mapped rightly; never: none; size=BYTES: those of at least so many bytes, as in size=1M;
-    /// auto: size=256K. Files that the daemon may not write, or whose end the front end cannot map, are never among
-    /// them.
+    /// always: all that can be mapped correctly; never: none; size=BYTES: files of at least BYTES bytes, as in size=1M;
+    /// auto: size=256K. Files that the daemon may not write, or whose end the front end cannot map, are never mapped.
     #[arg(long, value_name = "POLICY", default_value = "auto", value_parser = dax_policy)]
     pub(crate) dax_policy: DaxPolicy,
 
     /// Let other processes truncate files that the guest has mapped
     ///
-    /// Such a truncation takes pages from under the guest, which stock QEMU does not survive. By default it is refused
-    /// with EPERM while the file is mapped, where daemon and kernel can (root, Linux 6.14, not on tmpfs); the guest
-    /// itself may truncate.
+    /// Such a truncation removes pages that the guest has mapped, which stock QEMU does not survive. By default it
+    /// fails with EPERM while the file is mapped, if daemon and kernel support that (root, Linux 6.14, not on tmpfs).
+    /// The guest itself may truncate.
     #[arg(long)]
     pub(crate) no_dax_guard: bool,
 
-    /// The front end, which decides what the window may be asked to do
+    /// The front end, which determines how the window is used
     ///
-    /// auto keeps to what is safe with each of them. See docs/dax.md for the table.
+    /// auto is safe with all of them. docs/dax.md has a table.
     #[arg(long, value_name = "NAME", value_enum, default_value = "auto")]
     pub(crate) front_end: FrontEndName,
 }
@@ -310,43 +310,44 @@ pub(crate) struct LockArgs {
 pub(crate) struct WorkerArgs {
     /// Offer N request queues; a front end may use fewer [default: 8, and 1 with --dax-window]
     ///
-    /// A front end that asks the daemon for the tag tells the guest this number too, and has to have as many queues, and
-    /// one more: QEMU's generic device num_vqs=N+1. Linux 6.12 crashes where it has fewer.
+    /// A front end that asks the daemon for the tag passes this number to the guest, and must have N + 1 queues: with
+    /// QEMU's generic device, num_vqs=N+1. Linux 6.12 crashes if it has fewer.
     #[arg(long, visible_alias = "queue-num", value_name = "N", value_parser = clap::value_parser!(u16).range(1..=63))]
     pub(crate) num_request_queues: Option<u16>,
 
-    /// Use up to N threads for operations that wait for the disk; 0: these hold up their queue
+    /// Use up to N threads for operations that wait for the disk; 0: they block their queue
     #[arg(long, value_name = "N", default_value = "4")]
     pub(crate) thread_pool_size: usize,
 
-    /// Poll an idle queue for up to N microseconds before sleeping; 0: sleep at once
+    /// Poll an idle queue for up to N microseconds before sleeping; 0: no polling
     ///
-    /// Polling is adaptive: a queue on which requests are rare is not polled.
+    /// Polling is adaptive: a queue with few requests is not polled.
     #[arg(long, value_name = "N", default_value = "100")]
     pub(crate) poll_us: u32,
 
     /// Hold inodes by file handles rather than by open descriptors
     ///
-    /// Handles cost no descriptor and do not keep deleted files alive. Opening them takes the capability
-    /// DAC_READ_SEARCH, which an ordinary user does not have, and which reaches every file of the share's file system if
-    /// the daemon is taken over. With 'never' the daemon gives it up.
+    /// Handles cost no descriptor and do not keep deleted files alive. Opening them needs the capability
+    /// DAC_READ_SEARCH, which an ordinary user does not have, and which gives access to every file of the share's file
+    /// system if the daemon is compromised. With 'never', the daemon drops it.
     #[arg(long, value_name = "WHEN", value_enum, default_value = "prefer")]
     pub(crate) inode_file_handles: FileHandles,
 
     /// Hold at most N descriptors on behalf of the guest [default: what --rlimit-nofile leaves]
     ///
-    /// Inodes beyond the bound are looked up again when they are used.
+    /// Inodes beyond the limit are looked up again when they are used.
     #[arg(long, value_name = "N")]
     pub(crate) max_fds: Option<u64>,
 
     /// Keep at most N inodes for the guest
     ///
-    /// Each takes about 130 bytes of the daemon's memory until the guest drops it from its cache. Beyond the limit, looking up or
-    /// creating a file fails with ENFILE ("Too many open files in system") until the guest has dropped some.
+    /// Each takes about 130 bytes of the daemon's memory until the guest drops it from its cache. Beyond the limit,
+    /// looking up or creating a file fails with ENFILE ("Too many open files in system") until the guest drops some.
     #[arg(long, value_name = "N", default_value_t = MAX_INODES, value_parser = inode_limit)]
     pub(crate) inode_limit: usize,
 
-    /// Set the limit of open descriptors to N, 0: leave it [default: 1000000, or /proc/sys/fs/nr_open if less]
+    /// Set the limit on open descriptors to N; 0: leave it unchanged [default: 1000000, or /proc/sys/fs/nr_open if
+    /// less]
     #[arg(long, value_name = "N")]
     pub(crate) rlimit_nofile: Option<u64>,
 }
@@ -358,20 +359,20 @@ pub(crate) struct IsolationArgs {
     #[arg(long, value_name = "MODE", value_enum, ignore_case = true, default_value = "namespace")]
     pub(crate) sandbox: SandboxMode,
 
-    /// What happens when the daemon makes a system call that is not on its list
+    /// What happens if the daemon makes a system call that is not allowed
     #[arg(long, value_name = "ACTION", value_enum, default_value = "kill")]
     pub(crate) seccomp: SeccompMode,
 
-    /// Keep (+) or drop (-) capabilities beyond the usual, as in '+sys_admin:-mknod'
+    /// Keep (+) or drop (-) capabilities relative to the default, as in '+sys_admin:-mknod'
     ///
-    /// Usually kept: chown, dac_override, fowner, fsetid, setgid, setuid, mknod, setfcap, and dac_read_search with
+    /// Kept by default: chown, dac_override, fowner, fsetid, setgid, setuid, mknod, setfcap, and dac_read_search with
     /// file handles.
     #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
     pub(crate) modcaps: Option<CapabilityChanges>,
 }
 
 #[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Live migration")]
+#[command(next_help_heading = "Live migration (accepted for compatibility; not supported yet)")]
 pub(crate) struct MigrationArgs {
     /// How the source describes inodes to the destination
     ///
@@ -379,17 +380,17 @@ pub(crate) struct MigrationArgs {
     #[arg(long, value_name = "MODE", value_enum, default_value = "find-paths")]
     pub(crate) migration_mode: MigrationMode,
 
-    /// What the destination does about an inode that it cannot find
+    /// What the destination does with an inode that it cannot find
     #[arg(long, value_name = "ACTION", value_enum, default_value = "abort")]
     pub(crate) migration_on_error: MigrationOnError,
 
     /// Send file handles along with paths, and have the destination compare
     ///
-    /// Guards against names that are replaced during the migration; needs the same file system on both sides.
+    /// Detects names that are replaced during the migration; needs the same file system on both sides.
     #[arg(long)]
     pub(crate) migration_verify_handles: bool,
 
-    /// Check every path once more at the switch-over, while the guest stands still
+    /// Check every path once more at the switch-over, while the guest is stopped
     #[arg(long)]
     pub(crate) migration_confirm_paths: bool,
 }
@@ -399,11 +400,11 @@ pub(crate) struct MigrationArgs {
 pub(crate) struct LogArgs {
     /// Write messages of this level and above
     ///
-    /// The environment variable RUST_LOG wins over it, except with --syslog.
+    /// The environment variable RUST_LOG takes precedence, except with --syslog.
     #[arg(long, value_name = "LEVEL", value_enum, ignore_case = true, default_value = "info")]
     pub(crate) log_level: LogLevel,
 
-    /// Write to the system log rather than to standard error
+    /// Write to the system log instead of standard error
     #[arg(long)]
     pub(crate) syslog: bool,
 
@@ -413,13 +414,13 @@ pub(crate) struct LogArgs {
 }
 
 #[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Older spellings")]
+#[command(next_help_heading = "Deprecated options")]
 pub(crate) struct LegacyArgs {
     /// Options in a list, as in 'source=/srv,cache=always,xattr' [deprecated]
     ///
-    /// Applied after all others. source=DIR, cache=none|metadata|auto|always, sandbox=namespace|chroot,
+    /// Applied after all other options. source=DIR, cache=none|metadata|auto|always, sandbox=namespace|chroot,
     /// loglevel=err|warn|info|debug, xattrmap=RULES, modcaps=LIST; xattr, readdirplus, writeback, allow_direct_io,
-    /// killpriv_v2, posix_acl, security_label, posix_lock, flock, each also with no_ in front; announce_submounts.
+    /// killpriv_v2, posix_acl, security_label, posix_lock, flock, each also with the prefix no_; announce_submounts.
     #[arg(short = 'o', value_name = "LIST")]
     pub(crate) compat_options: Option<Vec<String>>,
 

@@ -8,14 +8,14 @@ use transom_host::window::{DaxPolicy, FrontEnd, RANGE_LEN};
 /// What the guest may keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum CachePolicy {
-    /// Nothing is kept; each access asks the host
+    /// Nothing is cached; each access asks the host
     #[value(alias = "none")]
     Never,
-    /// Names and attributes are kept, data is not
+    /// Names and attributes are cached, data is not
     Metadata,
-    /// Everything is kept for a second; data is dropped when a file is opened and has changed
+    /// Names and attributes are cached for a second; cached data is dropped if the file has changed when it is opened
     Auto,
-    /// Everything is kept until the guest needs the memory; right only if nobody else changes the share
+    /// Everything is cached until the guest needs the memory; correct only if nobody else changes the share
     Always,
 }
 
@@ -24,9 +24,9 @@ pub enum CachePolicy {
 pub enum Negotiation {
     /// Not offered
     Never,
-    /// Used if the guest knows it
+    /// Used if the guest supports it
     Auto,
-    /// Demanded; a guest that does not know it cannot mount the share
+    /// Required; a guest that does not support it cannot mount the share
     Always,
 }
 
@@ -46,9 +46,9 @@ pub enum SandboxMode {
 pub enum SeccompMode {
     /// No filter
     None,
-    /// The daemon dies
+    /// The daemon is killed
     Kill,
-    /// The kernel logs it and lets it pass
+    /// The kernel logs and allows it
     Log,
     /// The daemon gets SIGSYS
     Trap,
@@ -59,10 +59,10 @@ pub enum SeccompMode {
 pub enum FileHandles {
     /// Always a descriptor
     Never,
-    /// A handle where the host file system has them and the daemon may open them, else a descriptor
+    /// A handle if the host's file system supports them and the daemon may open them, otherwise a descriptor
     #[value(alias = "fallback")]
     Prefer,
-    /// Always a handle; what has none cannot be used
+    /// Always a handle; files without handles cannot be used
     Mandatory,
 }
 
@@ -87,15 +87,15 @@ pub enum MigrationOnError {
 /// The least severe level that is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum LogLevel {
-    /// What failed
+    /// Failures
     Error,
-    /// What may fail later
+    /// Conditions that may cause failures later
     Warn,
-    /// What happens to the share as a whole
+    /// Events of the share as a whole
     Info,
-    /// What happens to each connection and queue
+    /// Events of each connection and queue
     Debug,
-    /// What happens to each request
+    /// Events of each request
     Trace,
     /// Nothing
     Off,
@@ -162,17 +162,17 @@ pub(crate) fn tag(text: &str) -> Result<String, String> {
 /// The front end's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum FrontEndName {
-    /// Any; what one of them cannot bear is not asked for
+    /// Any: only what all of them support is used
     Auto,
-    /// QEMU's generic device, vhost-user-test-device-pci, of 11.1 and later
+    /// QEMU's generic device, vhost-user-test-device-pci, 11.1 and later
     Qemu,
     /// crosvm
     Crosvm,
     /// Alioth
     Alioth,
-    /// One that does what the vhost-user specification says
+    /// A front end that follows the vhost-user specification
     Generic,
-    /// transom mount --passthrough, which hands the files to the kernel
+    /// transom mount --passthrough, which passes the files to the kernel
     Passthrough,
     /// QEMU, taken at its word: for a test that shows that it must not be
     #[value(hide = true)]

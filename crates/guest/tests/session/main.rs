@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on ends here")]
 
 mod begin;
+mod complete;
 mod failures;
 mod forgets;
 mod hostile;

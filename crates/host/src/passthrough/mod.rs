@@ -18,7 +18,6 @@ mod dax;
 mod descriptors;
 mod dir_batch;
 mod dir_stream;
-mod filesystem;
 mod gate;
 mod gauges;
 mod handles;

@@ -5,7 +5,7 @@ use transom_wire::{Unique, extension::Extensions};
 /// Whether an operation may wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Patience {
-    /// LOOKUP, READ, WRITE, FSYNC, READDIR, READDIRPLUS and SETLKW answer EAGAIN, with nothing done, rather than wait.
+    /// Operations that the table says to try first answer EAGAIN, with nothing done, rather than wait.
     Try,
     /// The operation may take as long as it takes.
     MayBlock,

@@ -1,11 +1,15 @@
-//! The FUSE server: takes one request out of a driver's buffers, calls one method of a [`FileSystem`], writes the reply.
+//! The FUSE server: takes one request out of a driver's buffers, has a [`FileSystem`] serve it, writes the reply.
 //!
 //! [`Server::handle`] is the whole of it. What the driver sent is copied once ([`request`]) and parsed from the copy;
 //! file data stays where it is, and travels between the file and the driver's buffers in the file system's own system
-//! call. [`dispatch`] is the table of operations, [`reply`] and [`dirents`] write answers, [`session`] settles INIT
-//! and DESTROY, which alone take a lock here.
+//! call. [`dispatch`] finds an operation's implementation by the table in `wire`, [`decode`] reads the parts of its
+//! request, [`call`] is what a file system gets, [`answer`] writes what it returns; [`session`] settles INIT and
+//! DESTROY, which alone take a lock here.
 
+mod answer;
+mod call;
 mod context;
+mod decode;
 mod dirents;
 mod dispatch;
 mod filesystem;
@@ -21,9 +25,11 @@ mod server_test;
 #[cfg(test)]
 mod session_test;
 
+pub use answer::{IoctlReply, XattrReply};
+pub use call::{Call, Serve, Served};
 pub use context::{Context, Patience};
 pub use dirents::{Dirents, DirentsPlus, Full};
-pub use filesystem::{End, FileSystem, InitAnswer, InitOffer, IoctlReply, XattrReply};
+pub use filesystem::{End, FileSystem, InitAnswer, InitOffer};
 pub use lane::Lane;
 pub use request::Scratch;
 pub use slices::{GuestSlice, GuestSlices, SLICES_INLINE};
@@ -148,14 +154,12 @@ impl<F: FileSystem> Server<F> {
         reply: &mut Reply<'_>,
     ) -> Result<(), Errno> {
         let opcode = opcode.ok_or(Errno::NOSYS)?;
-        let _admission = match opcode {
-            Opcode::Init | Opcode::Destroy => None,
-            _ => Some(self.session.admit()?),
-        };
-        if !opcode.has_no_reply() {
-            reply.need(0)?;
+        let _admission = if opcode.is_of_session() { None } else { Some(self.session.admit()?) };
+        let row = opcode.row();
+        if row.has_reply() {
+            reply.need(row.reply_len_min())?;
         }
-        let request = Request::read(header, opcode, readable, scratch, patience)?;
+        let request = Request::read(header, row, readable, scratch, patience)?;
         self.dispatch(opcode, request, reply)
     }
 }

@@ -7,7 +7,7 @@ use super::slices::{self, GuestSlice, GuestSlices};
 use crate::Errno;
 
 /// Where a reply goes. Either [`Reply::send`] (or a sibling) succeeds once, or [`Reply::error`] is called.
-pub(super) struct Reply<'a> {
+pub struct Reply<'a> {
     writable: &'a [GuestSlice<'a>],
     has_header_room: bool,
     /// Behind the header.

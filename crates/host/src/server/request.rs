@@ -1,11 +1,11 @@
 //! A request, copied out of the driver's buffers once and parsed from the copy.
 
 use transom_wire::{
-    Name, NameError, NodeId, Opcode,
+    Name, NameError, NodeId, Row,
     extension::Extensions,
     header::InHeader,
     limits::{DATA_LEN_MAX, MESSAGE_LEN_MAX},
-    ops::write::WriteIn,
+    operation::RestKind,
 };
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
@@ -40,7 +40,7 @@ impl Default for Scratch {
 }
 
 /// A request without its header: arguments to take one after the other.
-pub(super) struct Request<'a> {
+pub struct Request<'a> {
     pub(super) context: Context<'a>,
     pub(super) nodeid: NodeId,
     rest: &'a [u8],
@@ -59,12 +59,12 @@ pub(super) fn read_header(readable: &[GuestSlice<'_>]) -> Option<InHeader> {
 }
 
 impl<'a> Request<'a> {
-    /// Copies what follows the header, all but the data of a WRITE.
+    /// Copies what follows the header, all but file data.
     ///
     /// Errors: EINVAL where the header's length is not that of the buffers, E2BIG beyond [`MESSAGE_LEN_MAX`].
     pub(super) fn read(
         header: &InHeader,
-        opcode: Opcode,
+        row: &Row,
         readable: &'a [GuestSlice<'a>],
         scratch: &'a mut Scratch,
         patience: Patience,
@@ -75,8 +75,8 @@ impl<'a> Request<'a> {
             return Err(Errno::INVAL);
         }
         let body_len = len - header_len;
-        let is_write = opcode == Opcode::Write;
-        let copied_len = if is_write { body_len.min(size_of::<WriteIn>()) } else { body_len };
+        let has_data = row.rest == RestKind::FileData;
+        let copied_len = if has_data { body_len.min(row.args_len) } else { body_len };
         if copied_len > MESSAGE_LEN_MAX {
             return Err(Errno::TOOBIG);
         }
@@ -106,6 +106,13 @@ impl<'a> Request<'a> {
         let (value, rest) = T::read_from_prefix(self.rest).map_err(|_| Errno::INVAL)?;
         self.rest = rest;
         Ok(value)
+    }
+
+    /// The next `len` bytes. Errors: EINVAL where the message ends before.
+    pub(super) fn bytes(&mut self, len: usize) -> Result<&'a [u8], Errno> {
+        let (bytes, rest) = self.rest.split_at_checked(len).ok_or(Errno::INVAL)?;
+        self.rest = rest;
+        Ok(bytes)
     }
 
     /// The next NUL-terminated string, without its NUL. Errors: EINVAL where no NUL follows.

@@ -1,13 +1,14 @@
 //! The server's own behaviour, with a file system of one file behind it.
 
+use transom_wire::operation::{Forget, Getattr, Lookup, Read, Write};
 use transom_wire::{
-    Name, NodeId, Opcode,
+    Opcode,
     attr::{AttrOut, EntryOut},
     header::{InHeader, OutHeader},
     ops::{
         init::{InitIn, InitOut},
         read::ReadIn,
-        write::WriteIn,
+        write::{WriteIn, WriteOut},
     },
 };
 use vm_memory::VolatileSlice;
@@ -31,27 +32,50 @@ impl FileSystem for OneFile {
             map_alignment: 0,
         })
     }
+
     fn destroy(&self, _: End) {}
-    fn lookup(&self, _: &Context<'_>, _: NodeId, name: Name<'_>) -> Result<EntryOut, Errno> {
+}
+
+impl Serve<Lookup> for OneFile {
+    fn serve(&self, call: Call<'_, Lookup>) -> Result<EntryOut, Errno> {
+        let name = call.name;
         if name.as_bytes() != b"hello" {
             return Err(Errno::NOENT);
         }
         Ok(EntryOut { nodeid: 2.into(), ..EntryOut::default() })
     }
-    fn forget(&self, _: NodeId, _: u64) {}
-    fn getattr(&self, _: &Context<'_>, _: NodeId, _: Option<transom_wire::Handle>) -> Result<AttrOut, Errno> {
+}
+
+impl Serve<Forget> for OneFile {
+    fn serve(&self, _: Call<'_, Forget>) -> Result<(), Errno> {
+        Ok(())
+    }
+}
+
+impl Serve<Getattr> for OneFile {
+    fn serve(&self, _: Call<'_, Getattr>) -> Result<AttrOut, Errno> {
         Ok(AttrOut::default())
     }
-    fn read(&self, ctx: &Context<'_>, _: NodeId, arg: &ReadIn, data: &[GuestSlice<'_>]) -> Result<usize, Errno> {
+}
+
+impl Serve<Read> for OneFile {
+    fn serve(&self, call: Call<'_, Read>) -> Result<usize, Errno> {
+        let (ctx, arg, data) = (&call.ctx, &call.arg, call.out);
         if arg.offset.get() == 7 && ctx.patience == Patience::Try {
             return Err(Errno::AGAIN);
         }
         Ok(data.iter().map(|slice| slice.copy_from(&vec![arg.offset.get() as u8; slice.len()])).map(|()| 1).sum())
     }
-    fn write(&self, _: &Context<'_>, _: NodeId, _: &WriteIn, data: &[GuestSlice<'_>]) -> Result<u32, Errno> {
-        Ok(data.iter().map(|slice| slice.len() as u32).sum())
+}
+
+impl Serve<Write> for OneFile {
+    fn serve(&self, call: Call<'_, Write>) -> Result<WriteOut, Errno> {
+        let data = &call.rest[..];
+        Ok(WriteOut::new(data.iter().map(|slice| slice.len() as u32).sum()))
     }
 }
+
+crate::unserved!(OneFile, except Lookup Forget Getattr Read Write);
 
 fn message(opcode: u32, body: &[u8]) -> Vec<u8> {
     let mut header = InHeader::new_zeroed();

@@ -6,8 +6,9 @@ use std::{
     time::Duration,
 };
 
+use transom_wire::operation::{Forget, Getattr, Lookup};
 use transom_wire::{
-    Handle, Name, NodeId, Opcode,
+    Opcode,
     attr::{AttrOut, EntryOut},
     header::{InHeader, OutHeader},
     ops::init::InitIn,
@@ -78,27 +79,42 @@ impl FileSystem for Slow {
             map_alignment: 0,
         })
     }
+
     fn destroy(&self, end: End) {
         self.change(|state| {
             state.left_behind = 0;
             state.destroyed.push(end);
         });
     }
-    fn lookup(&self, _: &Context<'_>, _: NodeId, _: Name<'_>) -> Result<EntryOut, Errno> {
+
+    fn interrupt_all(&self) {
+        self.change(|state| state.interrupts += 1);
+    }
+}
+
+impl Serve<Lookup> for Slow {
+    fn serve(&self, _: Call<'_, Lookup>) -> Result<EntryOut, Errno> {
         Err(Errno::NOENT)
     }
-    fn forget(&self, _: NodeId, _: u64) {}
-    fn getattr(&self, _: &Context<'_>, _: NodeId, _: Option<Handle>) -> Result<AttrOut, Errno> {
+}
+
+impl Serve<Forget> for Slow {
+    fn serve(&self, _: Call<'_, Forget>) -> Result<(), Errno> {
+        Ok(())
+    }
+}
+
+impl Serve<Getattr> for Slow {
+    fn serve(&self, _: Call<'_, Getattr>) -> Result<AttrOut, Errno> {
         self.change(|state| state.in_getattr += 1);
         self.wait_until(|state| state.may_go_on);
         thread::yield_now();
         self.change(|state| state.left_behind += 1);
         Ok(AttrOut::default())
     }
-    fn interrupt_all(&self) {
-        self.change(|state| state.interrupts += 1);
-    }
 }
+
+crate::unserved!(Slow, except Lookup Forget Getattr);
 
 /// Hands in a request; returns its errno, or 0, unless it is deferred.
 fn call(server: &Server<Slow>, opcode: Opcode, body: &[u8], patience: Patience) -> Option<i32> {

@@ -11,6 +11,7 @@ use transom_wire::{
     NodeId, Opcode,
     attr::EntryOut,
     header::{InHeader, OutHeader},
+    operation::{Account, Made},
     ops::{
         open::{OpenFlags, OpenOut},
         release::ReleaseIn,
@@ -121,14 +122,25 @@ impl PassthroughStage {
             return RequestKind::Forwarded;
         }
         let mode = OpenMode(u32::from_le_bytes([args[0], args[1], args[2], args[3]]));
-        match Opcode::from_u32(header.opcode.get()) {
-            Some(Opcode::Open) => RequestKind::Open(header.nodeid.into(), mode),
-            Some(Opcode::Create | Opcode::Tmpfile) => RequestKind::Create(mode),
-            Some(Opcode::Getattr | Opcode::Setattr) => RequestKind::Attr(header.nodeid.into()),
-            Some(Opcode::Statx) => RequestKind::Statx(header.nodeid.into()),
-            Some(Opcode::Lookup | Opcode::Mknod | Opcode::Link) => RequestKind::Entry,
-            Some(Opcode::Readdirplus) => RequestKind::Entries,
-            _ => RequestKind::Forwarded,
+        let Some(opcode) = Opcode::from_u32(header.opcode.get()) else { return RequestKind::Forwarded };
+        match opcode.row().account {
+            // Directories are not passed through.
+            Account::Opens if opcode == Opcode::Opendir => RequestKind::Forwarded,
+            Account::Opens => RequestKind::Open(header.nodeid.into(), mode),
+            Account::MakesAndOpens | Account::OpensNameless => RequestKind::Create(mode),
+            Account::LooksUp | Account::Makes(Made::ByMode(_) | Made::SameAs(_)) => RequestKind::Entry,
+            Account::Makes(Made::Directory | Made::Symlink) => RequestKind::Forwarded,
+            Account::Lists => RequestKind::Entries,
+            Account::None if opcode == Opcode::Statx => RequestKind::Statx(header.nodeid.into()),
+            Account::None if opcode.row().reply_attr_at.is_some() => RequestKind::Attr(header.nodeid.into()),
+            Account::None
+            | Account::Removes
+            | Account::Renames
+            | Account::Closes
+            | Account::Flushes
+            | Account::Locks
+            | Account::Forgets
+            | Account::Interrupts => RequestKind::Forwarded,
         }
     }
 

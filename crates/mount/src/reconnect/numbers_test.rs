@@ -22,7 +22,6 @@ use zerocopy::{FromBytes as _, FromZeros as _, IntoBytes as _};
 use super::{
     Tables,
     inodes::{DaemonNode, Forgotten},
-    repeat::is_repeatable,
     reply::Answer,
     request::{Request, Verdict},
     tables_test::{entry, look_up, message, open},
@@ -174,7 +173,7 @@ fn what_the_kernel_did_not_take_is_dropped_again() {
 
 #[test]
 fn only_what_may_be_done_twice_is_sent_again() {
-    let is_sent = |opcode: Opcode, args: &[u8]| is_repeatable(&Request::new(&message(opcode, 2, args)).unwrap());
+    let is_sent = |opcode: Opcode, args: &[u8]| Request::new(&message(opcode, 2, args)).unwrap().is_repeatable();
     let word_at = |offset: usize, word: u32| {
         let mut args = vec![0; 64];
         args[offset..offset + 4].copy_from_slice(&word.to_le_bytes());
@@ -253,7 +252,7 @@ proptest! {
         let mut tables = Tables::default();
         let kept = message(opcode, 1, &args);
         let request = Request::new(&kept).unwrap();
-        is_repeatable(&request);
+        request.is_repeatable();
         tables.renumber(&mut kept.clone());
         tables.forgotten(&kept);
         if let Answer::Body(body) = tables.answered(&request, body) {

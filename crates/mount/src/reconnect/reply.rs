@@ -5,10 +5,8 @@ use transom_wire::{
     Handle, Name, NameError, NodeId, Opcode,
     attr::EntryOut,
     dirent::{DirentPlus, padded_len},
-    ops::{
-        create::CreateIn, flush::FlushIn, link::LinkIn, lk::LkIn, mkdir::MkdirIn, mknod::MknodIn, open::OpenOut,
-        rename::Rename2In,
-    },
+    operation::{Account, Made},
+    ops::{flush::FlushIn, lk::LkIn, open::OpenOut, rename::Rename2In},
 };
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
@@ -33,13 +31,13 @@ pub(super) enum Answer {
 impl Tables {
     /// Takes note of a reply with an error, which may become another.
     pub(super) fn refused(&mut self, request: &Request<'_>, errno: Errno) -> Errno {
-        match request.opcode {
-            Some(Opcode::Lookup) if errno == Errno::NOENT => {
-                request.place(0).map(|place| self.inodes.unname(&place));
-            }
+        let account = request.account();
+        if account == Account::LooksUp && errno == Errno::NOENT {
+            request.place().map(|place| self.inodes.unname(&place));
+        }
+        if account == Account::Opens && errno == Errno::NOSYS {
             // The kernel would go on without opening anything, and no other daemon would know of it.
-            Some(Opcode::Open | Opcode::Opendir) if errno == Errno::NOSYS => return Errno::OPNOTSUPP,
-            _ => {}
+            return Errno::OPNOTSUPP;
         }
         errno
     }
@@ -48,86 +46,62 @@ impl Tables {
     ///
     /// [`Self::is_read`] tells for which requests it is needed.
     pub(super) fn answered(&mut self, request: &Request<'_>, body: Vec<u8>) -> Answer {
-        let answer = match request.opcode {
-            Some(Opcode::Lookup) => self.looked_up(request.place(0), body),
-            Some(Opcode::Symlink) => self.made(request.place(0), Some(libc::S_IFLNK), body),
-            Some(Opcode::Mknod) => {
-                let mode = request.word(std::mem::offset_of!(MknodIn, mode));
-                self.made(request.place(size_of::<MknodIn>()), Some(mode & libc::S_IFMT), body)
+        let answer = match request.account() {
+            Account::LooksUp => self.looked_up(request.place(), body),
+            Account::Makes(made) => {
+                let kind = match made {
+                    Made::Directory => Some(libc::S_IFDIR),
+                    Made::Symlink => Some(libc::S_IFLNK),
+                    Made::ByMode(at) => Some(request.word(at) & libc::S_IFMT),
+                    Made::SameAs(at) => {
+                        let linked = NodeId(request.long(at));
+                        self.inodes.identity(linked).map(|identity| identity.kind())
+                    }
+                };
+                self.made(request.place(), kind, body)
             }
-            Some(Opcode::Mkdir) => self.made(request.place(size_of::<MkdirIn>()), Some(libc::S_IFDIR), body),
-            Some(Opcode::Link) => {
-                let linked = NodeId(request.long(std::mem::offset_of!(LinkIn, oldnodeid)));
-                let kind = self.inodes.identity(linked).map(|identity| identity.kind());
-                self.made(request.place(size_of::<LinkIn>()), kind, body)
-            }
-            Some(Opcode::Create) => self.created(request, request.place(size_of::<CreateIn>()), body),
-            Some(Opcode::Tmpfile) => self.created(request, None, body),
-            Some(Opcode::Open | Opcode::Opendir) => self.opened(request, body),
-            Some(Opcode::Readdirplus) => self.entries(request, body),
-            _ => {
-                self.done(request);
+            Account::MakesAndOpens => self.created(request, request.place(), body),
+            Account::OpensNameless => self.created(request, None, body),
+            Account::Opens => self.opened(request, body),
+            Account::Lists => self.entries(request, body),
+            Account::Removes => {
+                request.place().map(|place| self.inodes.unname(&place));
                 Some(Answer::AsItIs)
             }
+            Account::Renames => {
+                self.renamed(request);
+                Some(Answer::AsItIs)
+            }
+            Account::Locks => {
+                let _ = LkIn::read_from_prefix(request.args).map(|(args, _)| self.handles.locked(&args));
+                Some(Answer::AsItIs)
+            }
+            Account::Flushes => {
+                self.handles.flushed(request.handle(), request.long(std::mem::offset_of!(FlushIn, lock_owner)));
+                Some(Answer::AsItIs)
+            }
+            Account::None | Account::Closes | Account::Forgets | Account::Interrupts => Some(Answer::AsItIs),
         };
         answer.unwrap_or(Answer::Broken)
     }
 
     /// Whether the reply to such a request names inodes or handles.
     pub(super) fn is_read(opcode: Option<Opcode>) -> bool {
-        matches!(
-            opcode,
-            Some(
-                Opcode::Lookup
-                    | Opcode::Symlink
-                    | Opcode::Mknod
-                    | Opcode::Mkdir
-                    | Opcode::Link
-                    | Opcode::Create
-                    | Opcode::Tmpfile
-                    | Opcode::Open
-                    | Opcode::Opendir
-                    | Opcode::Readdirplus
-            )
-        )
+        opcode.is_some_and(|opcode| opcode.row().reply_names_any())
     }
 
     /// Whether a reply to such a request says anything that is taken note of.
     pub(super) fn is_noted(opcode: Option<Opcode>) -> bool {
-        let is_done = matches!(
-            opcode,
-            Some(
-                Opcode::Unlink
-                    | Opcode::Rmdir
-                    | Opcode::Rename
-                    | Opcode::Rename2
-                    | Opcode::Setlk
-                    | Opcode::Setlkw
-                    | Opcode::Flush
-            )
-        );
-        is_done || Self::is_read(opcode)
+        let Some(row) = opcode.map(Opcode::row) else { return false };
+        let is_done = matches!(row.account, Account::Removes | Account::Renames | Account::Locks | Account::Flushes);
+        is_done || row.reply_names_any()
     }
 
-    fn done(&mut self, request: &Request<'_>) {
-        match request.opcode {
-            Some(Opcode::Unlink | Opcode::Rmdir) => {
-                request.place(0).map(|place| self.inodes.unname(&place));
-            }
-            Some(Opcode::Rename | Opcode::Rename2) => {
-                if let Some((from, to)) = request.rename() {
-                    let is_second = request.opcode == Some(Opcode::Rename2);
-                    let flags = if is_second { request.word(std::mem::offset_of!(Rename2In, flags)) } else { 0 };
-                    self.inodes.renamed(&from, &to, flags & libc::RENAME_EXCHANGE != 0);
-                }
-            }
-            Some(Opcode::Setlk | Opcode::Setlkw) => {
-                let _ = LkIn::read_from_prefix(request.args).map(|(args, _)| self.handles.locked(&args));
-            }
-            Some(Opcode::Flush) => {
-                self.handles.flushed(request.handle(), request.long(std::mem::offset_of!(FlushIn, lock_owner)));
-            }
-            _ => {}
+    fn renamed(&mut self, request: &Request<'_>) {
+        if let Some((from, to)) = request.rename() {
+            let has_flags = request.opcode == Some(Opcode::Rename2);
+            let flags = if has_flags { request.word(std::mem::offset_of!(Rename2In, flags)) } else { 0 };
+            self.inodes.renamed(&from, &to, flags & libc::RENAME_EXCHANGE != 0);
         }
     }
 
@@ -202,22 +176,21 @@ impl Tables {
     ///
     /// What it has opened it keeps open until the end of the connection: rare, and bounded by that.
     pub(super) fn untaken(&mut self, request: &Request<'_>, body: &[u8]) -> Vec<Forgotten> {
-        let opened = match request.opcode {
-            Some(Opcode::Open | Opcode::Opendir) => Some(body),
-            Some(Opcode::Create | Opcode::Tmpfile) => body.get(size_of::<EntryOut>()..),
-            _ => None,
-        };
-        if let Some((out, _)) = opened.and_then(|opened| OpenOut::read_from_prefix(opened).ok()) {
+        let Some(row) = request.opcode.map(Opcode::row) else { return Vec::new() };
+        if let Some(handle) = row.reply_handle_at.and_then(|at| long_at(body, at)) {
             // What the daemon does not have needs no closing.
-            let _ = self.handles.released(Handle(out.fh.get()));
+            let _ = self.handles.released(Handle(handle));
         }
-        let nodeids = match request.opcode {
-            Some(Opcode::Open | Opcode::Opendir) => Vec::new(),
-            Some(Opcode::Readdirplus) => plus_nodeids(body),
-            _ => EntryOut::read_from_prefix(body).map(|(entry, _)| entry.nodeid.into()).into_iter().collect(),
+        let nodeids = match row.account {
+            Account::Lists => plus_nodeids(body),
+            _ => row.reply_nodeid_at.and_then(|at| long_at(body, at)).map(NodeId).into_iter().collect(),
         };
         nodeids.into_iter().filter_map(|nodeid| self.inodes.forget(nodeid, 1)).collect()
     }
+}
+
+fn long_at(body: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(*body.get(at..)?.first_chunk()?))
 }
 
 /// The type of a file, where the kernel takes what is said of it.
@@ -230,8 +203,8 @@ fn kind_of(entry: &EntryOut) -> Option<u32> {
     (KINDS.contains(&kind) && i64::try_from(entry.attr.size.get()).is_ok()).then_some(kind)
 }
 
-/// How long each entry is with its name and padding. Nothing where one has a name that is none, or ends behind the end: the kernel
-/// passes the rest over then, and forgets nothing of it.
+/// How long each entry is with its name and padding. Nothing where one has a name that is none, or ends behind the end:
+/// the kernel passes the rest over then, and forgets nothing of it.
 fn plus_lens(mut body: &[u8]) -> Option<Vec<usize>> {
     let mut lens = Vec::new();
     while !body.is_empty() {

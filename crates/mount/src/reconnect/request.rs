@@ -5,17 +5,7 @@
 use std::mem::offset_of;
 
 use rustix::io::Errno;
-use transom_wire::{
-    Handle, NodeId, Opcode,
-    header::InHeader,
-    ops::{
-        copy_file_range::CopyFileRangeIn,
-        getattr::{GETATTR_FH, GetattrIn},
-        link::LinkIn,
-        rename::{Rename2In, RenameIn},
-        setattr::{SetattrIn, SetattrValid},
-    },
-};
+use transom_wire::{Handle, NodeId, Opcode, header::InHeader, operation::Account, ops::getattr::GETATTR_FH};
 use zerocopy::FromBytes as _;
 
 use super::{
@@ -26,8 +16,6 @@ use super::{
 
 /// Bytes before the arguments.
 const HEAD: usize = size_of::<InHeader>();
-/// Of most operations on open files the handle comes first.
-const FIRST: usize = 0;
 
 /// A request of the kernel, in memory of our own.
 #[derive(Debug, Clone, Copy)]
@@ -47,7 +35,7 @@ pub(crate) enum Verdict {
 }
 
 impl<'m> Request<'m> {
-    /// Nothing for bytes that are no request.
+    /// Returns the request in `message`, or `None` if it has no header.
     pub(super) fn new(message: &'m [u8]) -> Option<Self> {
         let (header, args) = InHeader::read_from_prefix(message).ok()?;
         Some(Self { header, opcode: Opcode::from_u32(header.opcode.get()), args })
@@ -66,26 +54,38 @@ impl<'m> Request<'m> {
         self.args.get(offset..offset + 4).map_or(0, |bytes| u32::from_le_bytes(bytes.try_into().unwrap_or_default()))
     }
 
-    pub(super) fn handle(&self) -> Handle {
-        Handle(self.long(FIRST))
+    /// What the operation does to names and open files: nothing that is known of one that the table does not have.
+    pub(super) fn account(&self) -> Account {
+        self.opcode.map_or(Account::None, |opcode| opcode.row().account)
     }
 
-    /// The name that begins at an offset of the arguments, in the directory that the request is about.
-    pub(super) fn place(&self, offset: usize) -> Option<Place> {
-        let name = name_at(self.args, offset)?;
+    /// Whether it may be sent again if nobody knows whether it was done.
+    pub(super) fn is_repeatable(&self) -> bool {
+        self.opcode.is_some_and(|opcode| opcode.row().repeats.holds(self.args))
+    }
+
+    /// The first open file that the arguments name; 0 if there is none, which is nobody's handle.
+    pub(super) fn handle(&self) -> Handle {
+        let row = self.opcode.map(Opcode::row);
+        Handle(row.and_then(|row| row.handles.first()).map_or(0, |handle| self.long(handle.at)))
+    }
+
+    /// The name that follows the arguments, in the directory that the request is about.
+    pub(super) fn place(&self) -> Option<Place> {
+        let name = name_at(self.args, self.opcode?.row().args_len)?;
         (name != b"." && name != b"..").then(|| Place { parent: self.nodeid(), name: name.into() })
     }
 
     /// From where and to where, of a request that renames.
     pub(super) fn rename(&self) -> Option<(Place, Place)> {
-        let offset = match self.opcode {
-            Some(Opcode::Rename) => size_of::<RenameIn>(),
-            Some(Opcode::Rename2) => size_of::<Rename2In>(),
-            _ => return None,
-        };
-        let from = self.place(offset)?;
-        let name = name_at(self.args, offset + from.name.len() + 1)?;
-        let parent = NodeId(self.long(offset_of!(Rename2In, newdir)));
+        let row = self.opcode?.row();
+        let &[new_parent_at] = row.nodeids else { return None };
+        if row.account != Account::Renames {
+            return None;
+        }
+        let from = self.place()?;
+        let name = name_at(self.args, row.args_len + from.name.len() + 1)?;
+        let parent = NodeId(self.long(new_parent_at));
         Some((from, Place { parent, name: name.into() }))
     }
 
@@ -117,39 +117,34 @@ impl Tables {
 
     fn try_renumber(&mut self, message: &mut [u8]) -> Result<Verdict, Errno> {
         let request = Request::new(message).ok_or(Errno::INVAL)?;
-        let (nodeid, opcode) = (request.nodeid(), request.opcode);
-        match opcode {
-            Some(Opcode::Release | Opcode::Releasedir) => {
-                // What the daemon does not have is closed already.
-                let Ok(Known { handle, node }) = self.handles.released(request.handle()) else {
-                    return Ok(Verdict::Answer(Ok(())));
-                };
-                put(message, HEAD + FIRST, handle.0);
-                put(message, offset_of!(InHeader, nodeid), node.0);
-                return Ok(Verdict::Send);
-            }
-            // It may hold numbers, and nobody knows where.
-            None => return Err(Errno::NOSYS),
-            // The time of birth tells files apart, and only the daemon's that is started for this is sure to know it: see
-            // `Options::daemon_args`. The kernel asks as if it had no such daemon.
-            Some(Opcode::Statx) => return Err(Errno::NOSYS),
-            _ => {}
+        // It may hold numbers, and nobody knows where.
+        let opcode = request.opcode.ok_or(Errno::NOSYS)?;
+        // The time of birth tells files apart, and only the daemon's that is started for this is sure to know it: see
+        // `Options::daemon_args`. The kernel asks as if it had no such daemon.
+        if opcode == Opcode::Statx {
+            return Err(Errno::NOSYS);
         }
-        for &offset in nodeids_in(opcode) {
+        let (nodeid, row) = (request.nodeid(), opcode.row());
+        if row.account == Account::Closes {
+            return Ok(self.renumber_close(message));
+        }
+        for &offset in row.nodeids {
             let request = Request::new(message).ok_or(Errno::INVAL)?;
             let daemon = self.inodes.daemon_of(NodeId(request.long(offset)))?;
             put(message, HEAD + offset, daemon.0);
         }
-        for &offset in handles_in(opcode, message) {
+        for handle in row.handles {
             let request = Request::new(message).ok_or(Errno::INVAL)?;
-            let known = self.handles.known(Handle(request.long(offset)));
-            match (known, opcode) {
-                (Ok(known), _) => put(message, HEAD + offset, known.handle.0),
-                // The inode is enough for these.
-                (Err(_), Some(Opcode::Getattr)) => clear_bits(message, HEAD, GETATTR_FH),
+            if !handle.when.holds(request.args) {
+                continue;
+            }
+            match self.handles.known(Handle(request.long(handle.at))) {
+                Ok(known) => put(message, HEAD + handle.at, known.handle.0),
+                // The inode is enough for it.
+                Err(_) if opcode == Opcode::Getattr => clear_bits(message, HEAD, GETATTR_FH),
                 // There is nothing to write out, and close(2) is not to fail for that alone.
-                (Err(Errno::STALE), Some(Opcode::Flush)) => return Ok(Verdict::Answer(Ok(()))),
-                (Err(errno), _) => return Err(errno),
+                Err(Errno::STALE) if row.account == Account::Flushes => return Ok(Verdict::Answer(Ok(()))),
+                Err(errno) => return Err(errno),
             }
         }
         if nodeid.0 != 0 {
@@ -157,46 +152,17 @@ impl Tables {
         }
         Ok(Verdict::Send)
     }
-}
 
-/// Where in the arguments numbers of inodes are.
-fn nodeids_in(opcode: Option<Opcode>) -> &'static [usize] {
-    const NEW_DIR: usize = offset_of!(RenameIn, newdir);
-    const _: () = assert!(NEW_DIR == offset_of!(Rename2In, newdir));
-    match opcode {
-        Some(Opcode::Rename | Opcode::Rename2) => &[NEW_DIR],
-        Some(Opcode::Link) => &[offset_of!(LinkIn, oldnodeid)],
-        Some(Opcode::CopyFileRange | Opcode::CopyFileRange64) => &[offset_of!(CopyFileRangeIn, nodeid_out)],
-        _ => &[],
-    }
-}
-
-/// Where in the arguments handles are.
-fn handles_in(opcode: Option<Opcode>, message: &[u8]) -> &'static [usize] {
-    let flags = || Request::new(message).map_or(0, |request| request.word(0));
-    match opcode {
-        Some(
-            Opcode::Read
-            | Opcode::Readdir
-            | Opcode::Readdirplus
-            | Opcode::Write
-            | Opcode::Flush
-            | Opcode::Fsync
-            | Opcode::Fsyncdir
-            | Opcode::Getlk
-            | Opcode::Setlk
-            | Opcode::Setlkw
-            | Opcode::Fallocate
-            | Opcode::Lseek
-            | Opcode::Ioctl
-            | Opcode::Poll,
-        ) => &[FIRST],
-        Some(Opcode::CopyFileRange | Opcode::CopyFileRange64) => {
-            &[offset_of!(CopyFileRangeIn, fh_in), offset_of!(CopyFileRangeIn, fh_out)]
+    /// A close ends a handle here. What the daemon does not have is closed already.
+    fn renumber_close(&mut self, message: &mut [u8]) -> Verdict {
+        let request = Request::new(message).map(|request| (request.opcode.map(Opcode::row), request.handle()));
+        let Some((Some(row), fh)) = request else { return Verdict::Answer(Err(Errno::INVAL)) };
+        let Ok(Known { handle, node }) = self.handles.released(fh) else { return Verdict::Answer(Ok(())) };
+        for at in row.handles {
+            put(message, HEAD + at.at, handle.0);
         }
-        Some(Opcode::Getattr) if flags() & GETATTR_FH != 0 => &[offset_of!(GetattrIn, fh)],
-        Some(Opcode::Setattr) if flags() & SetattrValid::FH.bits() != 0 => &[offset_of!(SetattrIn, fh)],
-        _ => &[],
+        put(message, offset_of!(InHeader, nodeid), node.0);
+        Verdict::Send
     }
 }
 

@@ -9,10 +9,7 @@ use rustix::{
 use transom_guest::transport::TransportError;
 use transom_wire::Opcode;
 
-use super::{
-    Reconnect, repeat::is_repeatable, request::Request, restore::restore, retry::RetryPolicy, stage::batch_forget,
-    waiting::Waiting,
-};
+use super::{Reconnect, request::Request, restore::restore, retry::RetryPolicy, stage::batch_forget, waiting::Waiting};
 use crate::{
     InitError, MountEnd, MountError, Options, PendingConnection,
     backlog::{Backlog, ParkedRequest},
@@ -96,7 +93,7 @@ impl Supervisor {
         let Some(request) = Request::new(&parked.message) else { return };
         let (device, unique) = (&self.devices[parked.worker], parked.header.unique.get());
         // If a reply fails, nobody waits for it.
-        let _ = match (is_repeatable(&request), was_interrupted) {
+        let _ = match (request.is_repeatable(), was_interrupted) {
             _ if request.opcode == Some(Opcode::Flush) => device.done(unique),
             (true, false) => return self.backlog.put(parked),
             // The old daemon had the interrupt, and the kernel does not repeat it.

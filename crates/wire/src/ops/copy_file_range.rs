@@ -23,6 +23,14 @@ pub struct CopyFileRangeIn {
 }
 const _: () = assert!(size_of::<CopyFileRangeIn>() == 56);
 
+impl CopyFileRangeIn {
+    /// Returns the arguments with a length that the 32 bits of COPY_FILE_RANGE's answer can hold: a whole number of pages,
+    /// which keeps the next request aligned.
+    pub fn within_32_bits(self) -> Self {
+        Self { len: self.len.get().min(u64::from(!0xfff_u32)).into(), ..self }
+    }
+}
+
 /// Answers COPY_FILE_RANGE_64 (`fuse_copy_file_range_out`).
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]

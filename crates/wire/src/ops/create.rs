@@ -4,6 +4,9 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, little_endian::*};
 
+use super::open::OpenOut;
+use crate::attr::EntryOut;
+
 /// Arguments of CREATE and TMPFILE (`fuse_create_in`).
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
@@ -18,3 +21,14 @@ pub struct CreateIn {
     pub open_flags: U32,
 }
 const _: () = assert!(size_of::<CreateIn>() == 16);
+
+/// Answers CREATE and TMPFILE: `fuse_entry_out`, then `fuse_open_out`.
+#[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct CreateOut {
+    /// The new file.
+    pub entry: EntryOut,
+    /// The new file, opened.
+    pub open: OpenOut,
+}
+const _: () = assert!(size_of::<CreateOut>() == 144);

@@ -2,6 +2,8 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, little_endian::*};
 
+use crate::Handle;
+
 /// Arguments of GETATTR (`fuse_getattr_in`).
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
@@ -17,3 +19,10 @@ const _: () = assert!(size_of::<GetattrIn>() == 16);
 
 /// `fh` is valid.
 pub const GETATTR_FH: u32 = 1 << 0;
+
+impl GetattrIn {
+    /// Returns the open file that is asked.
+    pub fn handle(&self) -> Option<Handle> {
+        (self.getattr_flags.get() & GETATTR_FH != 0).then(|| self.fh.into())
+    }
+}

@@ -4,6 +4,7 @@
 //! DESTROY carry nothing.
 
 pub mod access;
+pub mod bmap;
 pub mod copy_file_range;
 pub mod create;
 pub mod fallocate;

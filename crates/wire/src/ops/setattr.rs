@@ -70,3 +70,10 @@ pub struct SetattrIn {
     pub unused5: U32,
 }
 const _: () = assert!(size_of::<SetattrIn>() == 88);
+
+impl SetattrIn {
+    /// Returns which fields count, or `None` if a bit is unknown.
+    pub fn valid(&self) -> Option<SetattrValid> {
+        SetattrValid::from_bits(self.valid.get())
+    }
+}

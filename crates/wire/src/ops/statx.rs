@@ -2,6 +2,9 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, little_endian::*};
 
+use super::getattr::GETATTR_FH;
+use crate::Handle;
+
 /// Arguments of STATX (`fuse_statx_in`).
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
@@ -18,6 +21,13 @@ pub struct StatxIn {
     pub sx_mask: U32,
 }
 const _: () = assert!(size_of::<StatxIn>() == 24);
+
+impl StatxIn {
+    /// Returns the open file that is asked.
+    pub fn handle(&self) -> Option<Handle> {
+        (self.getattr_flags.get() & GETATTR_FH != 0).then(|| self.fh.into())
+    }
+}
 
 /// A time (`fuse_sx_time`).
 #[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]

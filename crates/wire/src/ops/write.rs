@@ -47,3 +47,10 @@ pub struct WriteOut {
     pub padding: U32,
 }
 const _: () = assert!(size_of::<WriteOut>() == 8);
+
+impl WriteOut {
+    /// Answers that `size` bytes were written.
+    pub fn new(size: u32) -> Self {
+        Self { size: size.into(), padding: 0.into() }
+    }
+}

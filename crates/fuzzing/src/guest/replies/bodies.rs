@@ -4,15 +4,16 @@ use transom_wire::{
     Opcode,
     attr::{Attr, AttrOut, EntryOut},
     dirent::{Dirent, DirentPlus},
+    operation::{Account, Changed, Made, RestKind, Shape},
     ops::{
         copy_file_range::{CopyFileRangeIn, CopyFileRangeOut},
+        create::CreateOut,
         init::{InitFlags, InitOut, KERNEL_MINOR_VERSION, KERNEL_VERSION},
         lk::LkIn,
         open::OpenOut,
         read::ReadIn,
         statx::{Statx, StatxOut},
         write::WriteOut,
-        xattr::GetxattrOut,
     },
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -44,48 +45,81 @@ pub(super) struct Asked<'a> {
 pub(super) fn body(asked: &Asked<'_>, tape: &Tape) -> Vec<u8> {
     let choice = if asked.room == 0 { 0 } else { tape.byte() };
     let text = |len: usize| vec![b'x'; len.min(asked.room)];
-    match asked.opcode {
-        Opcode::Init => bytes(&init(choice)),
-        Opcode::Lookup => bytes(&entry(choice, &[2, 3, 4, 5, 6, 7, 8, 9])),
-        Opcode::Mkdir => bytes(&entry(choice, &[2, 3])),
-        Opcode::Symlink => bytes(&entry(choice, &[7, 8])),
-        Opcode::Mknod | Opcode::Link => bytes(&entry(choice, &[4, 5, 6, 9])),
-        Opcode::Create | Opcode::Tmpfile => [entry(choice, &[4, 5, 6]).as_bytes(), opened(choice).as_bytes()].concat(),
-        Opcode::Getattr | Opcode::Setattr => {
-            bytes(&AttrOut { attr_valid: valid(choice).into(), attr: attr(asked.node, choice), ..AttrOut::default() })
+    let row = asked.opcode.row();
+    match row.account {
+        Account::LooksUp => return bytes(&entry(choice, &[2, 3, 4, 5, 6, 7, 8, 9])),
+        Account::Makes(Made::Directory) => return bytes(&entry(choice, &[2, 3])),
+        Account::Makes(Made::Symlink) => return bytes(&entry(choice, &[7, 8])),
+        Account::Makes(Made::ByMode(_) | Made::SameAs(_)) => return bytes(&entry(choice, &[4, 5, 6, 9])),
+        Account::MakesAndOpens | Account::OpensNameless => {
+            return bytes(&CreateOut { entry: entry(choice, &[4, 5, 6]), open: opened(choice) });
         }
-        Opcode::Statx => {
-            let attr = attr(asked.node, choice);
-            let stat = Statx { mode: (attr.mode.get() as u16).into(), size: attr.size, ..Statx::default() };
-            bytes(&StatxOut { stat, ..StatxOut::default() })
-        }
-        Opcode::Open | Opcode::Opendir => bytes(&opened(choice)),
-        Opcode::Read if choice < 0xf0 => text(choice.into()),
-        Opcode::Read => text(asked.room),
-        Opcode::Write => {
-            let size = if choice < 0xf0 { asked.data_len } else { asked.data_len.min(usize::from(choice - 0xf0)) };
-            bytes(&WriteOut { size: (size as u32).into(), padding: 0.into() })
-        }
-        Opcode::Readdir | Opcode::Readdirplus => list(asked, choice),
-        Opcode::Readlink => TARGETS[usize::from(choice) % TARGETS.len()].to_vec(),
-        // Without room for a value, the room is that for its length.
-        Opcode::Getxattr | Opcode::Listxattr if asked.room == size_of::<GetxattrOut>() => {
-            bytes(&GetxattrOut { size: u32::from(choice).into(), padding: 0.into() })
-        }
-        Opcode::Getxattr | Opcode::Listxattr => text(choice.into()),
-        Opcode::Getlk => LkIn::read_from_prefix(asked.arg).map_or_else(|_| Vec::new(), |(arg, _)| bytes(&arg.lk)),
-        Opcode::CopyFileRange64 => copied(asked).to_le_bytes().to_vec(),
-        Opcode::CopyFileRange => bytes(&WriteOut { size: (copied(asked) as u32).into(), padding: 0.into() }),
-        // Of fixed lengths, with numbers: whatever they are, they are possible.
-        Opcode::Lseek | Opcode::Poll | Opcode::Statfs | Opcode::Ioctl => {
-            let mut body = vec![0; asked.room];
-            if let Some(first) = body.first_mut() {
-                *first = choice;
-            }
-            body
-        }
-        _ => Vec::new(),
+        Account::Opens => return bytes(&opened(choice)),
+        Account::Lists => return list(asked, choice),
+        Account::None
+        | Account::Removes
+        | Account::Renames
+        | Account::Closes
+        | Account::Flushes
+        | Account::Locks
+        | Account::Forgets
+        | Account::Interrupts => {}
     }
+    if let Some(good) = of_arguments(asked, choice) {
+        return good;
+    }
+    match row.reply {
+        Shape::None | Shape::Fixed(0) => Vec::new(),
+        // With numbers: whatever they are, they are possible.
+        Shape::Fixed(_) => numbers(asked.room, choice),
+        Shape::UpTo { head_len: 0 } if choice < 0xf0 => text(choice.into()),
+        Shape::UpTo { head_len: 0 } => text(asked.room),
+        Shape::UpTo { .. } => numbers(asked.room, choice),
+        // Without room for a value, the room is that for its length.
+        Shape::UpToOr { fixed_len } if asked.room == fixed_len => numbers(fixed_len, choice),
+        Shape::UpToOr { .. } => text(choice.into()),
+        Shape::Text { .. } => TARGETS[usize::from(choice) % TARGETS.len()].to_vec(),
+    }
+}
+
+/// Answers that have to fit their request, or an inode.
+fn of_arguments(asked: &Asked<'_>, choice: u8) -> Option<Vec<u8>> {
+    let row = asked.opcode.row();
+    if asked.opcode == Opcode::Init {
+        return Some(bytes(&init(choice)));
+    }
+    if asked.opcode == Opcode::Readdir {
+        return Some(list(asked, choice));
+    }
+    if row.reply_attr_at.is_some() {
+        let attr = attr(asked.node, choice);
+        return Some(bytes(&AttrOut { attr_valid: valid(choice).into(), attr, ..AttrOut::default() }));
+    }
+    if asked.opcode == Opcode::Statx {
+        let attr = attr(asked.node, choice);
+        let stat = Statx { mode: (attr.mode.get() as u16).into(), size: attr.size, ..Statx::default() };
+        return Some(bytes(&StatxOut { stat, ..StatxOut::default() }));
+    }
+    if asked.opcode == Opcode::Getlk {
+        return LkIn::read_from_prefix(asked.arg).ok().map(|(arg, _)| bytes(&arg.lk));
+    }
+    if row.changes.iter().any(|change| change.what == Changed::ArgumentData) {
+        // A copy of all that was asked for, in what either form of the answer has.
+        return Some(bytes(&CopyFileRangeOut { bytes_copied: copied(asked).into() }));
+    }
+    if row.rest == RestKind::FileData {
+        let size = if choice < 0xf0 { asked.data_len } else { asked.data_len.min(usize::from(choice - 0xf0)) };
+        return Some(bytes(&WriteOut::new(size as u32)));
+    }
+    None
+}
+
+fn numbers(len: usize, first: u8) -> Vec<u8> {
+    let mut body = vec![0; len];
+    if let Some(byte) = body.first_mut() {
+        *byte = first;
+    }
+    body
 }
 
 fn bytes<T: IntoBytes + Immutable>(value: &T) -> Vec<u8> {
@@ -172,8 +206,6 @@ fn list(asked: &Asked<'_>, choice: u8) -> Vec<u8> {
     body
 }
 
-/// A copy of all that was asked for, in what either form of the answer has.
 fn copied(asked: &Asked<'_>) -> u64 {
-    let copied = CopyFileRangeIn::read_from_prefix(asked.arg).map_or(0, |(arg, _)| arg.len.get());
-    CopyFileRangeOut { bytes_copied: copied.into() }.bytes_copied.get()
+    CopyFileRangeIn::read_from_prefix(asked.arg).map_or(0, |(arg, _)| arg.len.get())
 }

@@ -3,14 +3,11 @@
 use std::collections::BTreeMap;
 
 use transom_wire::{
-    Opcode,
-    attr::EntryOut,
+    Opcode, U64,
     dirent::{DirentPlus, padded_len},
     header::InHeader,
-    ops::{
-        forget::{BatchForgetIn, ForgetIn, ForgetOne},
-        open::OpenOut,
-    },
+    operation::{Account, Shape},
+    ops::forget::{BatchForgetIn, ForgetIn, ForgetOne},
 };
 use zerocopy::FromBytes;
 
@@ -23,22 +20,16 @@ pub(super) struct Ledger(BTreeMap<u64, u64>);
 impl Ledger {
     /// Takes a reply without error whose body is this.
     pub(super) fn replied(&mut self, opcode: Opcode, body: &[u8]) {
-        let opened = if matches!(opcode, Opcode::Create | Opcode::Tmpfile) { size_of::<OpenOut>() } else { 0 };
-        match opcode {
-            Opcode::Lookup
-            | Opcode::Mkdir
-            | Opcode::Mknod
-            | Opcode::Symlink
-            | Opcode::Link
-            | Opcode::Create
-            | Opcode::Tmpfile
-                if body.len() == size_of::<EntryOut>() + opened =>
-            {
-                let (entry, _) = EntryOut::read_from_prefix(body).expect("the length was checked");
-                self.count(entry.nodeid.get());
-            }
-            Opcode::Readdirplus => self.listed(body),
-            _ => {}
+        let row = opcode.row();
+        if row.account == Account::Lists {
+            self.listed(body);
+        }
+        // Of a body that is too short or too long nothing is taken.
+        if let Some(at) = row.reply_nodeid_at
+            && row.reply == Shape::Fixed(body.len())
+            && let Ok((nodeid, _)) = U64::read_from_prefix(&body[at..])
+        {
+            self.count(nodeid.get());
         }
     }
 

@@ -1,12 +1,12 @@
 //! ACCESS.
 
 use rustix::fs::{AtFlags, FileType, Statx, StatxFlags};
-use transom_wire::NodeId;
+use transom_wire::operation::Access;
 
 use crate::{
     Errno,
     passthrough::{Passthrough, inodes::file_type},
-    server::Context,
+    server::{Call, Context, Serve},
     sysfd::stat,
 };
 
@@ -14,13 +14,14 @@ const READ_WRITE_EXECUTE: u32 = 0o7;
 const WRITE: u32 = 0o2;
 const EXECUTE: u32 = 0o1;
 
-impl Passthrough {
+impl Serve<Access> for Passthrough {
     /// Answers by owner, group and mode. Linux does not ask: it checks by itself, with all that it knows of the caller.
-    pub(in crate::passthrough) fn do_access(&self, ctx: &Context<'_>, nodeid: NodeId, mask: u32) -> Result<(), Errno> {
+    fn serve(&self, call: Call<'_, Access>) -> Result<(), Errno> {
+        let (ctx, mask) = (&call.ctx, call.arg.mask.get());
         if mask & !READ_WRITE_EXECUTE != 0 {
             return Err(Errno::INVAL);
         }
-        let stat = stat::statx(&self.inodes.get(nodeid)?.fd, AtFlags::empty(), StatxFlags::BASIC_STATS)?;
+        let stat = stat::statx(&self.inodes.get(call.nodeid)?.fd, AtFlags::empty(), StatxFlags::BASIC_STATS)?;
         let is_of_the_share =
             matches!(file_type(&stat), FileType::RegularFile | FileType::Directory | FileType::Symlink);
         if mask & WRITE != 0 && is_of_the_share {
@@ -28,7 +29,9 @@ impl Passthrough {
         }
         if self.granted(ctx, &stat) & mask == mask { Ok(()) } else { Err(Errno::ACCESS) }
     }
+}
 
+impl Passthrough {
     fn granted(&self, ctx: &Context<'_>, stat: &Statx) -> u32 {
         let mode = u32::from(stat.stx_mode);
         if ctx.uid == 0 {

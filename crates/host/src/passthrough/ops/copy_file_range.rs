@@ -2,14 +2,38 @@
 
 use transom_wire::{
     Handle,
-    ops::{copy_file_range::CopyFileRangeIn, init::InitFlags},
+    operation::{CopyFileRange, CopyFileRange64},
+    ops::{
+        copy_file_range::{CopyFileRangeIn, CopyFileRangeOut},
+        init::InitFlags,
+        write::WriteOut,
+    },
 };
 
-use crate::{Errno, passthrough::Passthrough};
+use crate::{
+    Errno,
+    passthrough::Passthrough,
+    server::{Call, Serve},
+};
+
+impl Serve<CopyFileRange> for Passthrough {
+    fn serve(&self, call: Call<'_, CopyFileRange>) -> Result<WriteOut, Errno> {
+        Ok(WriteOut::new(self.copy(&call.arg.within_32_bits())? as u32))
+    }
+}
+
+impl Serve<CopyFileRange64> for Passthrough {
+    fn serve(&self, call: Call<'_, CopyFileRange64>) -> Result<CopyFileRangeOut, Errno> {
+        Ok(CopyFileRangeOut { bytes_copied: self.copy(&call.arg)?.into() })
+    }
+}
 
 impl Passthrough {
-    /// Set-id bits of the target go as with FALLOCATE. Errors: EINVAL for flags, of which there are none.
-    pub(in crate::passthrough) fn do_copy_file_range(&self, arg: &CopyFileRangeIn) -> Result<u64, Errno> {
+    /// Copies and returns the number of bytes. Set-id bits of the target go as with FALLOCATE.
+    ///
+    /// # Errors
+    /// EINVAL for flags, of which there are none.
+    fn copy(&self, arg: &CopyFileRangeIn) -> Result<u64, Errno> {
         if arg.flags.get() != 0 {
             return Err(Errno::INVAL);
         }

@@ -4,9 +4,10 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use transom_wire::{
-    Name, NodeId,
+    NodeId,
     attr::EntryOut,
-    ops::{create::CreateIn, open::OpenOut},
+    operation::Create,
+    ops::create::{CreateIn, CreateOut},
 };
 
 use crate::{
@@ -17,21 +18,16 @@ use crate::{
         inodes::{Inode, Sight},
         ops::open::open_out,
     },
-    server::{Context, Patience},
+    server::{Call, Context, Patience, Serve},
     sysfd::path,
 };
 
 /// How often a name may appear and vanish again under our eyes before the guest is told to look anew.
 const RACES_MAX: usize = 16;
 
-impl Passthrough {
-    pub(in crate::passthrough) fn do_create(
-        &self,
-        ctx: &Context<'_>,
-        parent: NodeId,
-        name: Name<'_>,
-        arg: &CreateIn,
-    ) -> Result<(EntryOut, OpenOut), Errno> {
+impl Serve<Create> for Passthrough {
+    fn serve(&self, call: Call<'_, Create>) -> Result<CreateOut, Errno> {
+        let (ctx, parent, name, arg) = (&call.ctx, call.nodeid, call.name, &call.arg);
         self.check_writable()?;
         let flags = OFlags::from_bits_retain(arg.flags.get());
         self.check_open_mode(flags)?;
@@ -42,16 +38,18 @@ impl Passthrough {
         let (entry, fd) = self.create_or_open(ctx, parent, &dir, name.as_bytes(), arg)?;
         let nodeid = NodeId::from(entry.nodeid);
         let open_flags = self.open_flags(nodeid, &fd, flags);
-        let fh = self.handles.add_file(slot, nodeid, fd).inspect_err(|_| self.do_forget(nodeid, 1))?;
-        Ok((entry, open_out(fh, open_flags)))
+        let fh = self.handles.add_file(slot, nodeid, fd).inspect_err(|_| self.forget(nodeid, 1))?;
+        Ok(CreateOut { entry, open: open_out(fh, open_flags) })
     }
+}
 
+impl Passthrough {
     /// Creates the file for the caller or, without `O_EXCL`, opens the caller's own one that is there as OPEN would.
     ///
-    /// The guest took the name for absent, so it has checked no permission on a file, and does not after the answer. A file
-    /// that somebody else has made meanwhile is therefore not opened with the daemon's rights. Linux looks a name up again
-    /// after ESTALE and checks what it finds, but once only: without the exception for the caller's own files, two machines
-    /// that make and remove one file would see that error.
+    /// The guest took the name for absent, so it has checked no permission on a file, and does not after the answer. A
+    /// file that somebody else has made meanwhile is therefore not opened with the daemon's rights. Linux looks a name
+    /// up again after ESTALE and checks what it finds, but once only: without the exception for the caller's own files,
+    /// two machines that make and remove one file would see that error.
     ///
     /// Errors: EEXIST with `O_EXCL`, ESTALE for a file that is not opened.
     fn create_or_open(
@@ -79,13 +77,13 @@ impl Passthrough {
             };
             let nodeid = NodeId::from(entry.nodeid);
             if !owner_may_open(ctx, &entry, flags) {
-                self.do_forget(nodeid, 1);
+                self.forget(nodeid, 1);
                 return Err(Errno::STALE);
             }
             match self.open_for(ctx, nodeid, flags, arg.open_flags.get()) {
                 Ok(fd) => return Ok((entry, fd)),
                 Err(errno) => {
-                    self.do_forget(nodeid, 1);
+                    self.forget(nodeid, 1);
                     // Otherwise it is gone again.
                     if !matches!(errno, Errno::NOENT | Errno::STALE) {
                         return Err(errno);
@@ -106,10 +104,11 @@ impl Passthrough {
     }
 }
 
-/// Whether the entry is a regular file that the caller owns, as the guest sees owners, and may open with `flags` as its owner.
+/// Whether the entry is a regular file that the caller owns, as the guest sees owners, and may open with `flags` as its
+/// owner.
 ///
-/// Groups, access control lists and capabilities may allow more, which the guest alone can tell. They take away nothing that
-/// the owner's bits allow.
+/// Groups, access control lists and capabilities may allow more, which the guest alone can tell. They take away nothing
+/// that the owner's bits allow.
 fn owner_may_open(ctx: &Context<'_>, entry: &EntryOut, flags: OFlags) -> bool {
     let mode = flags & OFlags::RWMODE;
     let reads = mode != OFlags::WRONLY;

@@ -1,17 +1,19 @@
 //! FALLOCATE.
 
 use rustix::fs::FallocateFlags;
-use transom_wire::{
-    Handle,
-    ops::{fallocate::FallocateIn, init::InitFlags},
+use transom_wire::{Handle, operation::Fallocate, ops::init::InitFlags};
+
+use crate::{
+    Errno,
+    passthrough::Passthrough,
+    server::{Call, Serve},
 };
 
-use crate::{Errno, passthrough::Passthrough};
-
-impl Passthrough {
+impl Serve<Fallocate> for Passthrough {
     /// Set-id bits go where the guest has left that to the host with HANDLE_KILLPRIV_V2: the request does not say.
     /// Errors: EOPNOTSUPP for a mode that the host does not have.
-    pub(in crate::passthrough) fn do_fallocate(&self, arg: &FallocateIn) -> Result<(), Errno> {
+    fn serve(&self, call: Call<'_, Fallocate>) -> Result<(), Errno> {
+        let arg = &call.arg;
         let file = self.handles.file(Handle::from(arg.fh))?;
         let mode = FallocateFlags::from_bits_retain(arg.mode.get());
         let _guard = if self.has(InitFlags::HANDLE_KILLPRIV_V2) { self.kill_set_id(&file.fd)? } else { None };

@@ -1,17 +1,20 @@
 //! FLUSH.
 
 use rustix::io::fcntl_dupfd_cloexec;
-use transom_wire::{Handle, ids::LockOwner, ops::flush::FlushIn};
+use transom_wire::{Handle, ids::LockOwner};
 
 use crate::{
     Errno,
+    operation::Flush,
     passthrough::{Passthrough, close::close},
+    server::{Call, Serve},
 };
 
-impl Passthrough {
-    /// Closes a descriptor of the file as the guest did: file systems that write late tell their errors then. As every close
-    /// by a process, that ends all of its POSIX locks on the file.
-    pub(in crate::passthrough) fn do_flush(&self, arg: &FlushIn) -> Result<(), Errno> {
+impl Serve<Flush> for Passthrough {
+    /// Closes a descriptor of the file as the guest did: file systems that write late tell their errors then. As every
+    /// close by a process, that ends all of its POSIX locks on the file.
+    fn serve(&self, call: Call<'_, Flush>) -> Result<(), Errno> {
+        let arg = &call.arg;
         let file = self.handles.file(Handle::from(arg.fh))?;
         if let Some(locks) = &self.locks {
             locks.release_owner(file.nodeid, LockOwner(arg.lock_owner));

@@ -4,27 +4,31 @@ use std::os::fd::AsFd;
 
 use transom_wire::{
     Handle,
+    operation::{Fsync, Fsyncdir},
     ops::fsync::{FSYNC_FDATASYNC, FsyncIn},
 };
 
 use crate::{
     Errno,
     passthrough::Passthrough,
-    server::{Context, Patience},
+    server::{Call, Patience, Serve},
 };
 
-impl Passthrough {
-    /// Errors: EAGAIN under `Try` where there may be a disk to wait for.
-    pub(in crate::passthrough) fn do_fsync(&self, ctx: &Context<'_>, arg: &FsyncIn) -> Result<(), Errno> {
-        let file = self.handles.file(Handle::from(arg.fh))?;
-        if ctx.patience == Patience::Try && !file.is_in_memory() {
+impl Serve<Fsync> for Passthrough {
+    /// # Errors
+    /// EAGAIN under `Try` where there may be a disk to wait for.
+    fn serve(&self, call: Call<'_, Fsync>) -> Result<(), Errno> {
+        let file = self.handles.file(Handle::from(call.arg.fh))?;
+        if call.ctx.patience == Patience::Try && !file.is_in_memory() {
             return Err(Errno::AGAIN);
         }
-        sync(&file.fd, arg)
+        sync(&file.fd, &call.arg)
     }
+}
 
-    pub(in crate::passthrough) fn do_fsyncdir(&self, arg: &FsyncIn) -> Result<(), Errno> {
-        sync(&*self.handles.directory(Handle::from(arg.fh))?, arg)
+impl Serve<Fsyncdir> for Passthrough {
+    fn serve(&self, call: Call<'_, Fsyncdir>) -> Result<(), Errno> {
+        sync(&*self.handles.directory(Handle::from(call.arg.fh))?, &call.arg)
     }
 }
 

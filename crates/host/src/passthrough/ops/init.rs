@@ -2,12 +2,12 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use transom_wire::{limits::DATA_LEN_MAX, ops::init::InitFlags};
+use transom_wire::{Unique, limits::DATA_LEN_MAX, ops::init::InitFlags};
 
 use crate::{
     Errno,
     passthrough::{Dax, Negotiation, Passthrough},
-    server::{End, InitAnswer, InitOffer},
+    server::{End, FileSystem, InitAnswer, InitOffer},
     window,
 };
 
@@ -27,9 +27,10 @@ const BASIC: InitFlags = InitFlags::ASYNC_READ
     .union(InitFlags::INIT_EXT)
     .union(InitFlags::CREATE_SUPP_GROUP);
 
-impl Passthrough {
-    /// Errors: EPROTO where the guest lacks what was demanded of it.
-    pub(in crate::passthrough) fn do_init(&self, offer: &InitOffer) -> Result<InitAnswer, Errno> {
+impl FileSystem for Passthrough {
+    /// # Errors
+    /// EPROTO where the guest lacks what was demanded of it.
+    fn init(&self, offer: &InitOffer) -> Result<InitAnswer, Errno> {
         self.demand(offer)?;
         if let Some(dax) = &self.dax {
             dax.begin_session();
@@ -49,7 +50,7 @@ impl Passthrough {
         })
     }
 
-    pub(in crate::passthrough) fn do_destroy(&self, end: End) {
+    fn destroy(&self, end: End) {
         if let Some(dax) = &self.dax {
             dax.end_session(end);
         }
@@ -61,6 +62,23 @@ impl Passthrough {
         self.session.store(0, Relaxed);
     }
 
+    fn interrupt(&self, unique: Unique) {
+        if let Some(locks) = &self.locks {
+            locks.interrupt(unique);
+        }
+    }
+
+    fn interrupt_all(&self) {
+        if let Some(dax) = &self.dax {
+            dax.window.interrupt();
+        }
+        if let Some(locks) = &self.locks {
+            locks.interrupt_all();
+        }
+    }
+}
+
+impl Passthrough {
     fn wanted(&self) -> InitFlags {
         let config = &self.config;
         let is_acl_wanted = config.posix_acl != Negotiation::Never;

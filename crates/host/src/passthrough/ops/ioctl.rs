@@ -3,16 +3,13 @@
 use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::fs::{AtFlags, StatxFlags};
-use transom_wire::{
-    Handle,
-    ops::ioctl::{IOCTL_DIR, IoctlIn},
-};
+use transom_wire::{Handle, operation::Ioctl, ops::ioctl::IOCTL_DIR};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::{
     Errno,
     passthrough::Passthrough,
-    server::{Context, IoctlReply},
+    server::{Call, Context, IoctlReply, Serve},
     sysfd::{
         inode_attr::{self, FsXattr, IFlags},
         stat,
@@ -21,21 +18,17 @@ use crate::{
 
 /// The requests as a 64-bit kernel numbers them, whatever its programs are. Source: linux/fs.h.
 ///
-/// `FS_IOC32_SETFLAGS` is not served: a guest's kernel translates it for 32-bit programs, and passes it on without a check of
-/// its own for others.
+/// `FS_IOC32_SETFLAGS` is not served: a guest's kernel translates it for 32-bit programs, and passes it on without a
+/// check of its own for others.
 const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
 const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
 const FS_IOC_FSGETXATTR: u32 = 0x801c_581f;
 const FS_IOC_FSSETXATTR: u32 = 0x401c_5820;
 
-impl Passthrough {
+impl Serve<Ioctl> for Passthrough {
     /// Errors: ENOTTY for any other request, EPERM for a change by a caller who is neither root nor the file's owner.
-    pub(in crate::passthrough) fn do_ioctl(
-        &self,
-        ctx: &Context<'_>,
-        arg: &IoctlIn,
-        data: &[u8],
-    ) -> Result<IoctlReply, Errno> {
+    fn serve(&self, call: Call<'_, Ioctl>) -> Result<IoctlReply, Errno> {
+        let (ctx, arg, data) = (&call.ctx, &call.arg, call.rest);
         let fh = Handle::from(arg.fh);
         let data = if arg.flags.get() & IOCTL_DIR != 0 {
             self.attributes(ctx, self.handles.directory(fh)?.as_fd(), arg.cmd.get(), data)
@@ -47,7 +40,9 @@ impl Passthrough {
         }
         Ok(IoctlReply { data, ..IoctlReply::default() })
     }
+}
 
+impl Passthrough {
     fn attributes(&self, ctx: &Context<'_>, fd: BorrowedFd<'_>, request: u32, data: &[u8]) -> Result<Vec<u8>, Errno> {
         match request {
             // The number says 8 bytes; Linux reads and writes 4.
@@ -69,9 +64,11 @@ impl Passthrough {
         }
     }
 
-    /// Errors: EROFS where the share is read-only, EPERM unless the caller is root or owns the file, as the guest sees owners.
+    /// Errors: EROFS where the share is read-only, EPERM unless the caller is root or owns the file, as the guest sees
+    /// owners.
     ///
-    /// A file that is open for reading is enough for these requests, and kernels before 5.13 leave the check to the server.
+    /// A file that is open for reading is enough for these requests, and kernels before 5.13 leave the check to the
+    /// server.
     fn check_may_change(&self, ctx: &Context<'_>, fd: BorrowedFd<'_>) -> Result<(), Errno> {
         self.check_writable()?;
         if ctx.uid == 0 {

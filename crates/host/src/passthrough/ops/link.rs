@@ -2,20 +2,18 @@
 
 use std::os::fd::AsFd;
 
-use transom_wire::{Name, NodeId, attr::EntryOut};
+use transom_wire::attr::EntryOut;
 
 use crate::{
     Errno,
+    operation::Link,
     passthrough::{Passthrough, inodes::Sight},
+    server::{Call, Serve},
 };
 
-impl Passthrough {
-    pub(in crate::passthrough) fn do_link(
-        &self,
-        old: NodeId,
-        parent: NodeId,
-        name: Name<'_>,
-    ) -> Result<EntryOut, Errno> {
+impl Serve<Link> for Passthrough {
+    fn serve(&self, call: Call<'_, Link>) -> Result<EntryOut, Errno> {
+        let (old, parent, name) = (call.arg.oldnodeid.into(), call.nodeid, call.name);
         self.check_writable()?;
         let (inode, dir) = (self.inodes.get(old)?, self.inodes.get(parent)?);
         self.proc_fds.link(&inode.fd, &dir.fd, name.as_bytes())?;

@@ -1,9 +1,10 @@
 //! GETLK, SETLK, SETLKW and INTERRUPT.
 
 use transom_wire::{
-    Handle, NodeId, Unique,
+    Handle, NodeId,
     ids::LockOwner,
-    ops::lk::{FileLock, LkIn},
+    operation::{Getlk, Interrupt, Setlk, Setlkw},
+    ops::lk::{LkIn, LkOut},
 };
 
 use crate::{
@@ -13,23 +14,50 @@ use crate::{
         words::{Wish, answer},
     },
     passthrough::Passthrough,
-    server::{Context, Patience},
+    server::{Call, Context, FileSystem, Patience, Serve},
     sysfd::ofd::LockKind,
 };
 
-impl Passthrough {
-    pub(in crate::passthrough) fn do_getlk(&self, arg: &LkIn) -> Result<FileLock, Errno> {
+impl Serve<Getlk> for Passthrough {
+    fn serve(&self, call: Call<'_, Getlk>) -> Result<LkOut, Errno> {
+        let arg = &call.arg;
         let (locks, wish) = self.wish(arg)?;
         let kind = wish.kind.filter(|_| !wish.is_flock).ok_or(Errno::INVAL)?;
         let file = self.handles.file(Handle::from(arg.fh))?;
-        locks.get(&wanted(file.nodeid, arg, &wish, kind), &file.fd).map(answer)
+        let found = locks.get(&wanted(file.nodeid, arg, &wish, kind), &file.fd)?;
+        Ok(LkOut { lk: answer(found) })
     }
+}
 
-    /// SETLK, and SETLKW where it may wait.
-    pub(in crate::passthrough) fn do_setlk(&self, ctx: &Context<'_>, arg: &LkIn, waits: bool) -> Result<(), Errno> {
+impl Serve<Setlk> for Passthrough {
+    /// # Errors
+    /// EAGAIN if another lock is in the way.
+    fn serve(&self, call: Call<'_, Setlk>) -> Result<(), Errno> {
+        self.set_lock(&call.ctx, &call.arg, false)
+    }
+}
+
+impl Serve<Setlkw> for Passthrough {
+    /// Waits for the lock if the request may wait.
+    ///
+    /// # Errors
+    /// EINTR after INTERRUPT; EAGAIN as SETLK if the request may not wait.
+    fn serve(&self, call: Call<'_, Setlkw>) -> Result<(), Errno> {
+        self.set_lock(&call.ctx, &call.arg, call.ctx.patience == Patience::MayBlock)
+    }
+}
+
+impl Serve<Interrupt> for Passthrough {
+    fn serve(&self, call: Call<'_, Interrupt>) -> Result<(), Errno> {
+        self.interrupt(call.arg.unique.into());
+        Ok(())
+    }
+}
+
+impl Passthrough {
+    fn set_lock(&self, ctx: &Context<'_>, arg: &LkIn, waits: bool) -> Result<(), Errno> {
         let (locks, wish) = self.wish(arg)?;
         let file = self.handles.file(Handle::from(arg.fh))?;
-        let waits = waits && ctx.patience == Patience::MayBlock;
         let open = || self.inodes.with_room(|| open_for_locks(&self.proc_fds, &file.fd));
         let wanted = |kind| wanted(file.nodeid, arg, &wish, kind);
         match (wish.is_flock, wish.kind) {
@@ -38,21 +66,6 @@ impl Passthrough {
             (false, None) => locks.unset(file.nodeid, LockOwner(arg.owner), wish.range),
             (false, Some(kind)) if waits => locks.set_waiting(ctx.unique, &wanted(kind), &file.locking, open),
             (false, Some(kind)) => locks.set(&wanted(kind), &file.locking, open),
-        }
-    }
-
-    pub(in crate::passthrough) fn do_interrupt(&self, unique: Unique) {
-        if let Some(locks) = &self.locks {
-            locks.interrupt(unique);
-        }
-    }
-
-    pub(in crate::passthrough) fn do_interrupt_all(&self) {
-        if let Some(dax) = &self.dax {
-            dax.window.interrupt();
-        }
-        if let Some(locks) = &self.locks {
-            locks.interrupt_all();
         }
     }
 

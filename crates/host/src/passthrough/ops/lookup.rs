@@ -4,8 +4,9 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use transom_wire::{
-    Name, NodeId,
+    NodeId,
     attr::{AttrFlags, EntryOut},
+    operation::Lookup,
 };
 
 use crate::{
@@ -15,27 +16,25 @@ use crate::{
         attr::seconds,
         inodes::{Inode, Sight, file_type},
     },
-    server::{Context, Patience},
+    server::{Call, Patience, Serve},
     sysfd::{path, stat},
 };
 
 /// Refers to what a name stands for, without opening it.
 const REFER: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW);
 
-impl Passthrough {
-    pub(in crate::passthrough) fn do_lookup(
-        &self,
-        ctx: &Context<'_>,
-        parent: NodeId,
-        name: Name<'_>,
-    ) -> Result<EntryOut, Errno> {
+impl Serve<Lookup> for Passthrough {
+    fn serve(&self, call: Call<'_, Lookup>) -> Result<EntryOut, Errno> {
+        let (parent, name) = (call.nodeid, call.name);
         let dir = self.inodes.get(parent)?;
-        match self.entry_of(parent, &dir, name.as_bytes(), ctx.patience) {
+        match self.entry_of(parent, &dir, name.as_bytes(), call.ctx.patience) {
             Err(Errno::NOENT) if !self.config.absent_names.is_zero() => Ok(self.absent()),
             outcome => outcome,
         }
     }
+}
 
+impl Passthrough {
     /// Looks `name` up in `dir`, which is `parent`, and counts the lookup.
     pub(in crate::passthrough) fn entry_of(
         &self,

@@ -1,13 +1,18 @@
 //! LSEEK.
 
 use rustix::fs::SeekFrom;
-use transom_wire::{Handle, ops::lseek::LseekIn};
+use transom_wire::{Handle, operation::Lseek, ops::lseek::LseekOut};
 
-use crate::{Errno, passthrough::Passthrough};
+use crate::{
+    Errno,
+    passthrough::Passthrough,
+    server::{Call, Serve},
+};
 
-impl Passthrough {
+impl Serve<Lseek> for Passthrough {
     /// Data, holes and the end of the file; a position is the guest's affair.
-    pub(in crate::passthrough) fn do_lseek(&self, arg: &LseekIn) -> Result<u64, Errno> {
+    fn serve(&self, call: Call<'_, Lseek>) -> Result<LseekOut, Errno> {
+        let arg = &call.arg;
         let file = self.handles.file(Handle::from(arg.fh))?;
         let offset = i64::try_from(arg.offset.get()).map_err(|_| Errno::NXIO)?;
         let position = match arg.whence.get().cast_signed() {
@@ -16,6 +21,7 @@ impl Passthrough {
             libc::SEEK_END => SeekFrom::End(offset),
             _ => return Err(Errno::INVAL),
         };
-        rustix::fs::seek(&file.fd, position)
+        let offset = rustix::fs::seek(&file.fd, position)?;
+        Ok(LseekOut { offset: offset.into() })
     }
 }

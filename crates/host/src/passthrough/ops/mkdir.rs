@@ -1,22 +1,18 @@
 //! MKDIR.
 
 use rustix::fs::AtFlags;
-use transom_wire::{Name, NodeId, attr::EntryOut, ops::mkdir::MkdirIn};
+use transom_wire::attr::EntryOut;
 
 use crate::{
     Errno,
+    operation::Mkdir,
     passthrough::{Passthrough, creator::permissions},
-    server::Context,
+    server::{Call, Serve},
 };
 
-impl Passthrough {
-    pub(in crate::passthrough) fn do_mkdir(
-        &self,
-        ctx: &Context<'_>,
-        parent: NodeId,
-        name: Name<'_>,
-        arg: &MkdirIn,
-    ) -> Result<EntryOut, Errno> {
+impl Serve<Mkdir> for Passthrough {
+    fn serve(&self, call: Call<'_, Mkdir>) -> Result<EntryOut, Errno> {
+        let (ctx, parent, name, arg) = (&call.ctx, call.nodeid, call.name, &call.arg);
         self.check_writable()?;
         self.inodes.check_room()?;
         let dir = self.inodes.get(parent)?;

@@ -1,23 +1,19 @@
 //! MKNOD.
 
 use rustix::fs::{AtFlags, FileType, makedev};
-use transom_wire::{Name, NodeId, attr::EntryOut, device_number, ops::mknod::MknodIn};
+use transom_wire::{attr::EntryOut, device_number};
 
 use crate::{
     Errno,
+    operation::Mknod,
     passthrough::{Passthrough, creator::permissions},
-    server::Context,
+    server::{Call, Serve},
 };
 
-impl Passthrough {
+impl Serve<Mknod> for Passthrough {
     /// FIFOs, sockets and devices are names here; what they stand for lives in the guest's kernel.
-    pub(in crate::passthrough) fn do_mknod(
-        &self,
-        ctx: &Context<'_>,
-        parent: NodeId,
-        name: Name<'_>,
-        arg: &MknodIn,
-    ) -> Result<EntryOut, Errno> {
+    fn serve(&self, call: Call<'_, Mknod>) -> Result<EntryOut, Errno> {
+        let (ctx, parent, name, arg) = (&call.ctx, call.nodeid, call.name, &call.arg);
         self.check_writable()?;
         let mode = arg.mode.get();
         let file_type = match mode & libc::S_IFMT {

@@ -1,6 +1,6 @@
-//! The operations, one file for each; twins share one.
+//! The operations, one file for each or for a family.
 //!
-//! Each is a method of [`Passthrough`](super::Passthrough) that [`filesystem`](super::filesystem) calls under its FUSE name.
+//! Each is an implementation of [`Serve`](crate::server::Serve) for [`Passthrough`](super::Passthrough).
 
 mod access;
 mod copy_file_range;
@@ -35,5 +35,6 @@ mod symlink;
 mod syncfs;
 mod tmpfile;
 mod unlink;
+mod unserved;
 mod write;
 mod xattr;

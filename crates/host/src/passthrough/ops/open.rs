@@ -5,24 +5,25 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::{FileType, OFlags};
 use transom_wire::{
     Handle, NodeId,
+    operation::Open,
     ops::{
         init::InitFlags,
-        open::{OPEN_KILL_SUIDGID, OpenFlags, OpenIn, OpenOut},
+        open::{OPEN_KILL_SUIDGID, OpenFlags, OpenOut},
     },
 };
 
-use crate::{Errno, passthrough::Passthrough, server::Context};
+use crate::{
+    Errno,
+    passthrough::Passthrough,
+    server::{Call, Context, Serve},
+};
 
 /// What of the guest's flags reaches the host whatever the configuration.
 const PASSED_ON: OFlags = OFlags::RWMODE.union(OFlags::TRUNC).union(OFlags::SYNC).union(OFlags::DSYNC);
 
-impl Passthrough {
-    pub(in crate::passthrough) fn do_open(
-        &self,
-        ctx: &Context<'_>,
-        nodeid: NodeId,
-        arg: &OpenIn,
-    ) -> Result<OpenOut, Errno> {
+impl Serve<Open> for Passthrough {
+    fn serve(&self, call: Call<'_, Open>) -> Result<OpenOut, Errno> {
+        let (ctx, nodeid, arg) = (&call.ctx, call.nodeid, &call.arg);
         let flags = OFlags::from_bits_retain(arg.flags.get());
         self.check_open_mode(flags)?;
         let slot = self.handles.reserve()?;
@@ -32,8 +33,11 @@ impl Passthrough {
         let fh = self.handles.add_file(slot, nodeid, fd)?;
         Ok(open_out(fh, open_flags))
     }
+}
 
-    /// Opens an inode that the guest knows for the caller; what `O_TRUNC` empties loses set-id bits and capabilities first.
+impl Passthrough {
+    /// Opens an inode that the guest knows for the caller; what `O_TRUNC` empties loses set-id bits and capabilities
+    /// first.
     pub(in crate::passthrough) fn open_for(
         &self,
         ctx: &Context<'_>,
@@ -54,8 +58,8 @@ impl Passthrough {
 
     /// Whether an open that truncates clears set-id bits.
     ///
-    /// A guest without HANDLE_KILLPRIV_V2 leaves that to the host and does not say so. Only root keeps the bits then, as on
-    /// the host.
+    /// A guest without HANDLE_KILLPRIV_V2 leaves that to the host and does not say so. Only root keeps the bits then,
+    /// as on the host.
     fn truncation_kills_set_id(&self, ctx: &Context<'_>, open_flags: u32) -> bool {
         if self.has(InitFlags::HANDLE_KILLPRIV_V2) { open_flags & OPEN_KILL_SUIDGID != 0 } else { ctx.uid != 0 }
     }
@@ -71,8 +75,8 @@ impl Passthrough {
 
     /// The flags for the host's file, from those of the guest's.
     ///
-    /// `O_APPEND` is not among them: each WRITE says whether it appends, since a program can change that while a file is
-    /// open, and what a page cache writes back never does.
+    /// `O_APPEND` is not among them: each WRITE says whether it appends, since a program can change that while a file
+    /// is open, and what a page cache writes back never does.
     pub(in crate::passthrough) fn host_flags(&self, guest: OFlags) -> OFlags {
         let mut flags = guest & PASSED_ON;
         if self.config.allow_direct_io {
@@ -106,7 +110,8 @@ impl Passthrough {
     pub(in crate::passthrough) fn open_flags(&self, nodeid: NodeId, fd: impl AsFd, guest: OFlags) -> OpenFlags {
         let cache = self.config.cache;
         let mut flags = OpenFlags::empty();
-        // Linux writes beyond the end of a file that it maps by a request, and fails if that bypasses the cache too (EBUSY).
+        // Linux writes beyond the end of a file that it maps by a request, and fails if that bypasses the cache too
+        // (EBUSY).
         if cache.is_direct() && !self.is_taken_for_dax(nodeid, fd) {
             flags |= OpenFlags::DIRECT_IO;
             // The host orders writes to one file by itself. With mappings, the guest has to.

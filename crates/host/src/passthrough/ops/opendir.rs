@@ -2,20 +2,21 @@
 
 use rustix::fs::OFlags;
 use transom_wire::{
-    NodeId,
+    operation::Opendir,
     ops::open::{OpenFlags, OpenOut},
 };
 
 use crate::{
     Errno,
     passthrough::{Passthrough, dir_stream::DirStream},
+    server::{Call, Serve},
 };
 
-impl Passthrough {
-    pub(in crate::passthrough) fn do_opendir(&self, nodeid: NodeId) -> Result<OpenOut, Errno> {
+impl Serve<Opendir> for Passthrough {
+    fn serve(&self, call: Call<'_, Opendir>) -> Result<OpenOut, Errno> {
         let slot = self.handles.reserve()?;
         self.inodes.balance();
-        let fd = self.inodes.open(nodeid, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let fd = self.inodes.open(call.nodeid, OFlags::RDONLY | OFlags::DIRECTORY)?;
         let fh = self.handles.add_directory(slot, DirStream::new(fd, &self.read_ahead))?;
         let mut flags = OpenFlags::empty();
         if self.config.cache.keeps_directories() {

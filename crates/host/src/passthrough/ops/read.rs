@@ -3,30 +3,27 @@
 use std::{os::fd::BorrowedFd, sync::atomic::Ordering::Relaxed};
 
 use rustix::io::ReadWriteFlags;
-use transom_wire::{Handle, ops::read::ReadIn};
+use transom_wire::Handle;
 
 use crate::{
     Errno,
+    operation::Read,
     passthrough::Passthrough,
-    server::{Context, GuestSlice, Patience},
+    server::{Call, GuestSlice, Patience, Serve},
     sysfd::vectored,
 };
 
-impl Passthrough {
-    pub(in crate::passthrough) fn do_read(
-        &self,
-        ctx: &Context<'_>,
-        arg: &ReadIn,
-        data: &[GuestSlice<'_>],
-    ) -> Result<usize, Errno> {
+impl Serve<Read> for Passthrough {
+    fn serve(&self, call: Call<'_, Read>) -> Result<usize, Errno> {
+        let (arg, data) = (&call.arg, call.out);
         let file = self.handles.file(Handle::from(arg.fh))?;
         let fd = self.descriptor(&file, arg.flags.get());
-        if ctx.patience == Patience::Try && !file.waits_to_read.load(Relaxed) {
+        if call.ctx.patience == Patience::Try && !file.waits_to_read.load(Relaxed) {
             match read_cached(fd, arg.offset.get(), data) {
                 // The file system cannot tell whether it would wait; tmpfs, which never does, is one of these.
                 Err(Errno::OPNOTSUPP) => file.waits_to_read.store(true, Relaxed),
-                // The end of a file that is open with O_DIRECT cannot be probed; if the request itself is wrong, the read that
-                // waits says so again.
+                // The end of a file that is open with O_DIRECT cannot be probed; if the request itself is wrong, the
+                // read that waits says so again.
                 Err(Errno::INVAL) => return Err(Errno::AGAIN),
                 outcome => return outcome,
             }

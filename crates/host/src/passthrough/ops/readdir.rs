@@ -1,28 +1,24 @@
 //! READDIR, and what READDIRPLUS shares with it.
 
-use transom_wire::{Handle, NodeId, ops::read::ReadIn};
+use transom_wire::{Handle, NodeId};
 
 use crate::{
     Errno,
+    operation::Readdir,
     passthrough::{Passthrough, dir_batch::Entry, dir_stream::Reader},
-    server::{Context, Dirents, Patience},
+    server::{Call, Patience, Serve},
 };
 
-impl Passthrough {
-    pub(in crate::passthrough) fn do_readdir(
-        &self,
-        ctx: &Context<'_>,
-        nodeid: NodeId,
-        arg: &ReadIn,
-        entries: &mut Dirents,
-    ) -> Result<(), Errno> {
+impl Serve<Readdir> for Passthrough {
+    fn serve(&self, call: Call<'_, Readdir>) -> Result<(), Errno> {
+        let (patience, arg, entries) = (call.ctx.patience, &call.arg, call.out);
         let stream = self.handles.directory(Handle::from(arg.fh))?;
-        let mut reader = stream.reader(arg.offset.get(), ctx.patience)?;
+        let mut reader = stream.reader(arg.offset.get(), patience)?;
         loop {
-            match self.next_entry(&mut reader, ctx.patience) {
+            match self.next_entry(&mut reader, patience) {
                 Ok(None) => return Ok(()),
                 Ok(Some(entry)) => {
-                    let ino = self.shown_ino(nodeid, entry);
+                    let ino = self.shown_ino(call.nodeid, entry);
                     if entries.push(ino, entry.off, entry.type_.into(), entry.name).is_err() {
                         // Not even one fits: the buffer is too small for any answer.
                         return if entries.is_empty() { Err(Errno::INVAL) } else { Ok(()) };
@@ -35,7 +31,9 @@ impl Passthrough {
             }
         }
     }
+}
 
+impl Passthrough {
     /// The stream's next entry. Errors: EAGAIN where the host may take long, under `Try`.
     pub(in crate::passthrough) fn next_entry<'a>(
         &self,

@@ -1,26 +1,22 @@
 //! READDIRPLUS.
 
-use transom_wire::{Handle, NodeId, attr::EntryOut, ops::read::ReadIn};
+use transom_wire::{Handle, attr::EntryOut};
 
 use crate::{
     Errno,
+    operation::Readdirplus,
     passthrough::Passthrough,
-    server::{Context, DirentsPlus},
+    server::{Call, Serve},
 };
 
-impl Passthrough {
-    pub(in crate::passthrough) fn do_readdirplus(
-        &self,
-        ctx: &Context<'_>,
-        nodeid: NodeId,
-        arg: &ReadIn,
-        entries: &mut DirentsPlus,
-    ) -> Result<(), Errno> {
-        let stream = self.handles.directory(Handle::from(arg.fh))?;
+impl Serve<Readdirplus> for Passthrough {
+    fn serve(&self, call: Call<'_, Readdirplus>) -> Result<(), Errno> {
+        let (patience, nodeid, entries) = (call.ctx.patience, call.nodeid, call.out);
+        let stream = self.handles.directory(Handle::from(call.arg.fh))?;
         let dir = self.inodes.get(nodeid)?;
-        let mut reader = stream.reader(arg.offset.get(), ctx.patience)?;
+        let mut reader = stream.reader(call.arg.offset.get(), patience)?;
         loop {
-            let entry = match self.next_entry(&mut reader, ctx.patience) {
+            let entry = match self.next_entry(&mut reader, patience) {
                 Ok(None) => return Ok(()),
                 Ok(Some(entry)) => entry,
                 Err(_) if !entries.is_empty() => return Ok(()),
@@ -31,7 +27,7 @@ impl Passthrough {
             }
             let found = match entry.name {
                 b"." | b".." => EntryOut::default(),
-                name => match self.entry_of(nodeid, &dir, name, ctx.patience) {
+                name => match self.entry_of(nodeid, &dir, name, patience) {
                     Ok(found) => found,
                     Err(Errno::AGAIN) if entries.is_empty() => return Err(Errno::AGAIN),
                     Err(Errno::AGAIN) => return Ok(()),
@@ -42,7 +38,7 @@ impl Passthrough {
             let ino = self.shown_ino(nodeid, entry);
             if entries.push(&found, ino, entry.off, entry.type_.into(), entry.name).is_err() {
                 // There was room a moment ago; the lookup is taken back all the same.
-                self.do_forget(found.nodeid.into(), 1);
+                self.forget(found.nodeid.into(), 1);
                 return Ok(());
             }
             reader.advance();

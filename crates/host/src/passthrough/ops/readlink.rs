@@ -1,14 +1,19 @@
 //! READLINK.
 
 use rustix::fs::FileType;
-use transom_wire::NodeId;
+use transom_wire::operation::Readlink;
 
-use crate::{Errno, passthrough::Passthrough, sysfd::path};
+use crate::{
+    Errno,
+    passthrough::Passthrough,
+    server::{Call, Serve},
+    sysfd::path,
+};
 
-impl Passthrough {
+impl Serve<Readlink> for Passthrough {
     /// Errors: EINVAL where the inode is no symbolic link.
-    pub(in crate::passthrough) fn do_readlink(&self, nodeid: NodeId) -> Result<Vec<u8>, Errno> {
-        let inode = self.inodes.get(nodeid)?;
+    fn serve(&self, call: Call<'_, Readlink>) -> Result<Vec<u8>, Errno> {
+        let inode = self.inodes.get(call.nodeid)?;
         if inode.file_type == FileType::Symlink { path::readlink(&inode.fd) } else { Err(Errno::INVAL) }
     }
 }

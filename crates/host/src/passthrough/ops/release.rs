@@ -3,15 +3,34 @@
 use transom_wire::{
     Handle,
     ids::LockOwner,
+    operation::{Release, Releasedir},
     ops::release::{RELEASE_FLUSH, ReleaseIn},
 };
 
-use crate::passthrough::Passthrough;
+use crate::{
+    Errno,
+    passthrough::Passthrough,
+    server::{Call, Serve},
+};
+
+impl Serve<Release> for Passthrough {
+    fn serve(&self, call: Call<'_, Release>) -> Result<(), Errno> {
+        self.close(&call.arg);
+        Ok(())
+    }
+}
+
+impl Serve<Releasedir> for Passthrough {
+    fn serve(&self, call: Call<'_, Releasedir>) -> Result<(), Errno> {
+        self.close(&call.arg);
+        Ok(())
+    }
+}
 
 impl Passthrough {
-    /// Ends a handle. A flock goes with the open file by itself. A POSIX lock goes where FLUSH has not ended it before, and
-    /// its owner has locked through no other open file since.
-    pub(in crate::passthrough) fn do_release(&self, arg: &ReleaseIn) {
+    /// Ends a handle. A flock goes with the open file by itself. A POSIX lock goes where FLUSH has not ended it before,
+    /// and its owner has locked through no other open file since.
+    fn close(&self, arg: &ReleaseIn) {
         if let Some(locks) = &self.locks
             && let Ok(file) = self.handles.file(Handle::from(arg.fh))
         {

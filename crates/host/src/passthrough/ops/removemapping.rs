@@ -1,14 +1,18 @@
 //! REMOVEMAPPING.
 
-use transom_wire::ops::{init::InitFlags, removemapping::RemovemappingOne};
+use transom_wire::{operation::Removemapping, ops::init::InitFlags};
 
-use crate::{Errno, passthrough::Passthrough};
+use crate::{
+    Errno,
+    passthrough::Passthrough,
+    server::{Call, Serve},
+};
 
-impl Passthrough {
+impl Serve<Removemapping> for Passthrough {
     /// Errors: ENOSYS without a window, EINVAL for what is not aligned to ranges or lies beyond the window.
-    pub(in crate::passthrough) fn do_removemapping(&self, ranges: &[RemovemappingOne]) -> Result<(), Errno> {
+    fn serve(&self, call: Call<'_, Removemapping>) -> Result<(), Errno> {
         let dax = self.dax.as_ref().filter(|_| self.has(InitFlags::MAP_ALIGNMENT)).ok_or(Errno::NOSYS)?;
-        let ranges: Vec<_> = ranges.iter().map(|range| (range.moffset.get(), range.len.get())).collect();
+        let ranges: Vec<_> = call.rest.iter().map(|range| (range.moffset.get(), range.len.get())).collect();
         dax.window.unmap(&ranges)
     }
 }

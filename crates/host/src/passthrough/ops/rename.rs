@@ -1,13 +1,37 @@
 //! RENAME and RENAME2.
 
 use rustix::fs::RenameFlags;
-use transom_wire::{Name, NodeId};
+use transom_wire::{
+    Name, NodeId,
+    operation::{Rename, Rename2},
+};
 
-use crate::{Errno, passthrough::Passthrough};
+use crate::{
+    Errno,
+    passthrough::Passthrough,
+    server::{Call, Serve},
+};
+
+impl Serve<Rename> for Passthrough {
+    fn serve(&self, call: Call<'_, Rename>) -> Result<(), Errno> {
+        let (name, new_name) = call.name;
+        self.rename((call.nodeid, name), (call.arg.newdir.into(), new_name), 0)
+    }
+}
+
+impl Serve<Rename2> for Passthrough {
+    fn serve(&self, call: Call<'_, Rename2>) -> Result<(), Errno> {
+        let (name, new_name) = call.name;
+        self.rename((call.nodeid, name), (call.arg.newdir.into(), new_name), call.arg.flags.get())
+    }
+}
 
 impl Passthrough {
-    /// `flags` are those of renameat2(2). Errors: EINVAL for an unknown flag.
-    pub(in crate::passthrough) fn do_rename(
+    /// `flags` are those of renameat2(2).
+    ///
+    /// # Errors
+    /// EINVAL for an unknown flag.
+    fn rename(
         &self,
         (parent, name): (NodeId, Name<'_>),
         (new_parent, new_name): (NodeId, Name<'_>),

@@ -6,22 +6,21 @@ use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, StatxFlags, Timespec, Tim
 use transom_wire::{
     Handle, NodeId,
     attr::AttrOut,
+    operation::Setattr,
     ops::setattr::{SetattrIn, SetattrValid},
 };
 
 use crate::{
     Errno,
     passthrough::{Passthrough, creator::permissions, inodes::Inode, set_id::without_set_id},
+    server::{Call, Serve},
     sysfd::{path, stat},
 };
 
-impl Passthrough {
-    pub(in crate::passthrough) fn do_setattr(
-        &self,
-        nodeid: NodeId,
-        valid: SetattrValid,
-        arg: &SetattrIn,
-    ) -> Result<AttrOut, Errno> {
+impl Serve<Setattr> for Passthrough {
+    fn serve(&self, call: Call<'_, Setattr>) -> Result<AttrOut, Errno> {
+        let (nodeid, arg) = (call.nodeid, &call.arg);
+        let valid = arg.valid().ok_or(Errno::INVAL)?;
         self.check_writable()?;
         let inode = self.inodes.get(nodeid)?;
         if valid.contains(SetattrValid::MODE) {
@@ -40,7 +39,9 @@ impl Passthrough {
         }
         Ok(self.attr_out(&*inode.fd, &stat::statx(&inode.fd, AtFlags::empty(), StatxFlags::BASIC_STATS)?))
     }
+}
 
+impl Passthrough {
     fn change_owner(&self, inode: &Inode, valid: SetattrValid, arg: &SetattrIn) -> Result<(), Errno> {
         let uid = valid.contains(SetattrValid::UID).then(|| self.host_uid(arg.uid.get())).transpose()?;
         let gid = valid.contains(SetattrValid::GID).then(|| self.host_gid(arg.gid.get())).transpose()?;
@@ -54,7 +55,8 @@ impl Passthrough {
         path::chown(&inode.fd, uid.map(|uid| Uid::from_raw(uid.0)), gid.map(|gid| Gid::from_raw(gid.0)))
     }
 
-    /// Through the open file where the guest names one that is open for writing: its permission counts, not that of now.
+    /// Through the open file where the guest names one that is open for writing: its permission counts, not that of
+    /// now.
     fn change_size(&self, nodeid: NodeId, valid: SetattrValid, arg: &SetattrIn) -> Result<(), Errno> {
         let kills_set_id = valid.contains(SetattrValid::KILL_SUIDGID);
         let file = match valid.contains(SetattrValid::FH) {

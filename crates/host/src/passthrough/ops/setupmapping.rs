@@ -3,20 +3,27 @@
 use rustix::fs::{OFlags, fcntl_getfl};
 use transom_wire::{
     Handle, NodeId,
+    operation::Setupmapping,
     ops::{
         init::InitFlags,
-        setupmapping::{SETUPMAPPING_READ, SETUPMAPPING_WRITE, SetupmappingIn},
+        setupmapping::{SETUPMAPPING_READ, SETUPMAPPING_WRITE},
     },
 };
 
-use crate::{Errno, passthrough::Passthrough, window::RANGE_LEN};
+use crate::{
+    Errno,
+    passthrough::Passthrough,
+    server::{Call, Serve},
+    window::RANGE_LEN,
+};
 
-impl Passthrough {
+impl Serve<Setupmapping> for Passthrough {
     /// Maps each range by itself, so that each can be removed by itself.
     ///
-    /// Errors: ENOSYS without a window, EINVAL for what is not aligned to ranges or lies beyond the window, and those of
-    /// [`Window::map`](crate::window::Window::map).
-    pub(in crate::passthrough) fn do_setupmapping(&self, nodeid: NodeId, arg: &SetupmappingIn) -> Result<(), Errno> {
+    /// Errors: ENOSYS without a window, EINVAL for what is not aligned to ranges or lies beyond the window, and those
+    /// of [`Window::map`](crate::window::Window::map).
+    fn serve(&self, call: Call<'_, Setupmapping>) -> Result<(), Errno> {
+        let (nodeid, arg) = (call.nodeid, &call.arg);
         let dax = self.dax.as_ref().filter(|_| self.has(InitFlags::MAP_ALIGNMENT)).ok_or(Errno::NOSYS)?;
         let (file_offset, window_offset, len) = (arg.foffset.get(), arg.moffset.get(), arg.len.get());
         let wants_write = arg.flags.get() & SETUPMAPPING_WRITE != 0;
@@ -47,7 +54,9 @@ impl Passthrough {
         }
         Ok(())
     }
+}
 
+impl Passthrough {
     /// Linux names the inode and no handle; a handle has to be one of that inode, and open for what is wanted.
     fn check_handle(&self, nodeid: NodeId, fh: u64, wants_write: bool) -> Result<(), Errno> {
         if fh == u64::MAX {

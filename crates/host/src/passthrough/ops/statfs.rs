@@ -1,12 +1,16 @@
 //! STATFS.
 
-use transom_wire::{NodeId, ops::statfs::StatfsOut};
+use transom_wire::{operation::Statfs, ops::statfs::StatfsOut};
 
-use crate::{Errno, passthrough::Passthrough};
+use crate::{
+    Errno,
+    passthrough::Passthrough,
+    server::{Call, Serve},
+};
 
-impl Passthrough {
-    pub(in crate::passthrough) fn do_statfs(&self, nodeid: NodeId) -> Result<StatfsOut, Errno> {
-        let stat = rustix::fs::fstatvfs(&*self.inodes.get(nodeid)?.fd)?;
+impl Serve<Statfs> for Passthrough {
+    fn serve(&self, call: Call<'_, Statfs>) -> Result<StatfsOut, Errno> {
+        let stat = rustix::fs::fstatvfs(&*self.inodes.get(call.nodeid)?.fd)?;
         // Sizes of blocks and names that do not fit 32 bits do not exist.
         let narrow = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
         Ok(StatfsOut {

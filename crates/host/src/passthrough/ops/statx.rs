@@ -2,24 +2,25 @@
 
 use rustix::fs::{AtFlags, Statx, StatxFlags, StatxTimestamp};
 use transom_wire::{
-    Handle, NodeId,
+    operation,
     ops::{
-        getattr::GETATTR_FH,
         init::InitFlags,
-        statx::{self, StatxIn, StatxOut, SxTime},
+        statx::{self, StatxOut, SxTime},
     },
 };
 
 use crate::{
     Errno,
     passthrough::{Passthrough, attr::seconds},
+    server::{Call, Serve},
     sysfd::stat,
 };
 
-impl Passthrough {
-    /// Errors: ENOSYS, after which Linux asks with GETATTR, where it would otherwise ask for what it has. Linux always asks for the
-    /// time of birth; a guest that does not gets an answer.
-    pub(in crate::passthrough) fn do_statx(&self, nodeid: NodeId, arg: &StatxIn) -> Result<StatxOut, Errno> {
+impl Serve<operation::Statx> for Passthrough {
+    /// Errors: ENOSYS, after which Linux asks with GETATTR, where it would otherwise ask for what it has. Linux always
+    /// asks for the time of birth; a guest that does not gets an answer.
+    fn serve(&self, call: Call<'_, operation::Statx>) -> Result<StatxOut, Errno> {
+        let arg = &call.arg;
         if arg.sx_mask.get() & StatxFlags::BTIME.bits() != 0 && !self.answers_statx() {
             return Err(Errno::NOSYS);
         }
@@ -27,10 +28,9 @@ impl Passthrough {
             AtFlags::from_bits_retain(arg.sx_flags.get()) & (AtFlags::STATX_FORCE_SYNC | AtFlags::STATX_DONT_SYNC);
         // What the host may add later has no place in the answer.
         let mask = StatxFlags::from_bits_retain(arg.sx_mask.get()) & (StatxFlags::BASIC_STATS | StatxFlags::BTIME);
-        let has_fh = arg.getattr_flags.get() & GETATTR_FH != 0;
-        let stat = match has_fh.then(|| self.handles.file(Handle::from(arg.fh))).and_then(Result::ok) {
+        let stat = match arg.handle().and_then(|fh| self.handles.file(fh).ok()) {
             Some(file) => stat::statx(&file.fd, sync, mask)?,
-            None => stat::statx(&self.inodes.get(nodeid)?.fd, sync, mask)?,
+            None => stat::statx(&self.inodes.get(call.nodeid)?.fd, sync, mask)?,
         };
         let (attr_valid, attr_valid_nsec) = seconds(self.config.cache.validity());
         Ok(StatxOut {
@@ -40,9 +40,11 @@ impl Passthrough {
             ..StatxOut::default()
         })
     }
+}
 
-    /// A guest that keeps attributes sends STATX for the time of birth alone, which no other answer has. And STATX has no
-    /// place for the flag of DAX: Linux would take it as gone.
+impl Passthrough {
+    /// A guest that keeps attributes sends STATX for the time of birth alone, which no other answer has. And STATX has
+    /// no place for the flag of DAX: Linux would take it as gone.
     fn answers_statx(&self) -> bool {
         let is_asked_anyway = self.config.cache.validity().is_zero();
         !self.has(InitFlags::HAS_INODE_DAX) && (self.config.birth_times || is_asked_anyway)

@@ -1,19 +1,18 @@
 //! SYMLINK.
 
 use rustix::fs::AtFlags;
-use transom_wire::{Name, NodeId, attr::EntryOut};
+use transom_wire::{attr::EntryOut, operation::Symlink};
 
-use crate::{Errno, passthrough::Passthrough, server::Context};
+use crate::{
+    Errno,
+    passthrough::Passthrough,
+    server::{Call, Serve},
+};
 
-impl Passthrough {
+impl Serve<Symlink> for Passthrough {
     /// The target is the guest's affair: nothing here ever follows it.
-    pub(in crate::passthrough) fn do_symlink(
-        &self,
-        ctx: &Context<'_>,
-        parent: NodeId,
-        name: Name<'_>,
-        target: &[u8],
-    ) -> Result<EntryOut, Errno> {
+    fn serve(&self, call: Call<'_, Symlink>) -> Result<EntryOut, Errno> {
+        let (ctx, parent, (name, target)) = (&call.ctx, call.nodeid, call.name);
         self.check_writable()?;
         self.inodes.check_room()?;
         let dir = self.inodes.get(parent)?;

@@ -1,14 +1,18 @@
 //! SYNCFS.
 
 use rustix::fs::OFlags;
-use transom_wire::NodeId;
+use transom_wire::operation::Syncfs;
 
-use crate::{Errno, passthrough::Passthrough};
+use crate::{
+    Errno,
+    passthrough::Passthrough,
+    server::{Call, Serve},
+};
 
-impl Passthrough {
+impl Serve<Syncfs> for Passthrough {
     /// Syncs the host's file system that the inode lies on: the guest asks for each of its own, and has one for each of
     /// the host's where submounts are announced.
-    pub(in crate::passthrough) fn do_syncfs(&self, nodeid: NodeId) -> Result<(), Errno> {
-        rustix::fs::syncfs(self.inodes.open(nodeid, OFlags::RDONLY | OFlags::NONBLOCK)?)
+    fn serve(&self, call: Call<'_, Syncfs>) -> Result<(), Errno> {
+        rustix::fs::syncfs(self.inodes.open(call.nodeid, OFlags::RDONLY | OFlags::NONBLOCK)?)
     }
 }

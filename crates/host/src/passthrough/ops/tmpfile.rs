@@ -3,26 +3,18 @@
 use std::os::fd::AsFd;
 
 use rustix::fs::OFlags;
-use transom_wire::{
-    NodeId,
-    attr::EntryOut,
-    ops::{create::CreateIn, open::OpenOut},
-};
+use transom_wire::{NodeId, operation::Tmpfile, ops::create::CreateOut};
 
 use crate::{
     Errno,
     passthrough::{Passthrough, creator::permissions, inodes::Sight, ops::open::open_out},
-    server::Context,
+    server::{Call, Serve},
     sysfd::path,
 };
 
-impl Passthrough {
-    pub(in crate::passthrough) fn do_tmpfile(
-        &self,
-        ctx: &Context<'_>,
-        parent: NodeId,
-        arg: &CreateIn,
-    ) -> Result<(EntryOut, OpenOut), Errno> {
+impl Serve<Tmpfile> for Passthrough {
+    fn serve(&self, call: Call<'_, Tmpfile>) -> Result<CreateOut, Errno> {
+        let (ctx, parent, arg) = (&call.ctx, call.nodeid, &call.arg);
         self.check_writable()?;
         let guest = OFlags::from_bits_retain(arg.flags.get());
         self.check_open_mode(guest)?;
@@ -46,7 +38,7 @@ impl Passthrough {
             self.inodes.pin_nameless(nodeid, path_fd)?;
             self.handles.add_file(slot, nodeid, fd)
         });
-        let fh = added.inspect_err(|_| self.do_forget(nodeid, 1))?;
-        Ok((entry, open_out(fh, open_flags)))
+        let fh = added.inspect_err(|_| self.forget(nodeid, 1))?;
+        Ok(CreateOut { entry, open: open_out(fh, open_flags) })
     }
 }

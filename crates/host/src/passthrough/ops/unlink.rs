@@ -1,18 +1,32 @@
 //! UNLINK and RMDIR.
 
 use rustix::fs::AtFlags;
-use transom_wire::{Name, NodeId};
+use transom_wire::{
+    Name, NodeId,
+    operation::{Rmdir, Unlink},
+};
 
-use crate::{Errno, passthrough::Passthrough};
+use crate::{
+    Errno,
+    passthrough::Passthrough,
+    server::{Call, Serve},
+};
+
+impl Serve<Unlink> for Passthrough {
+    fn serve(&self, call: Call<'_, Unlink>) -> Result<(), Errno> {
+        self.remove(call.nodeid, call.name, AtFlags::empty())
+    }
+}
+
+impl Serve<Rmdir> for Passthrough {
+    fn serve(&self, call: Call<'_, Rmdir>) -> Result<(), Errno> {
+        self.remove(call.nodeid, call.name, AtFlags::REMOVEDIR)
+    }
+}
 
 impl Passthrough {
     /// `flags` are those of unlinkat(2).
-    pub(in crate::passthrough) fn do_unlink(
-        &self,
-        parent: NodeId,
-        name: Name<'_>,
-        flags: AtFlags,
-    ) -> Result<(), Errno> {
+    fn remove(&self, parent: NodeId, name: Name<'_>, flags: AtFlags) -> Result<(), Errno> {
         self.check_writable()?;
         let dir = self.inodes.get(parent)?;
         let pinned = self.inodes.pin_last_name(&dir.fd, name.as_bytes());

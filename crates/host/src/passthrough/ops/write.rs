@@ -5,23 +5,20 @@ use std::{os::fd::BorrowedFd, sync::atomic::Ordering::Relaxed};
 use rustix::{fs::OFlags, io::ReadWriteFlags};
 use transom_wire::{
     Handle,
-    ops::write::{WriteFlags, WriteIn},
+    operation::Write,
+    ops::write::{WriteFlags, WriteOut},
 };
 
 use crate::{
     Errno,
     passthrough::{Passthrough, handles::OpenFile},
-    server::{Context, GuestSlice, Patience},
+    server::{Call, GuestSlice, Patience, Serve},
     sysfd::vectored,
 };
 
-impl Passthrough {
-    pub(in crate::passthrough) fn do_write(
-        &self,
-        ctx: &Context<'_>,
-        arg: &WriteIn,
-        data: &[GuestSlice<'_>],
-    ) -> Result<u32, Errno> {
+impl Serve<Write> for Passthrough {
+    fn serve(&self, call: Call<'_, Write>) -> Result<WriteOut, Errno> {
+        let (arg, data) = (&call.arg, &call.rest[..]);
         let file = self.handles.file(Handle::from(arg.fh))?;
         let write_flags = WriteFlags::from_bits_retain(arg.write_flags.get());
         // Pages of a cache have their place in the file; O_APPEND was for the write that filled them.
@@ -33,7 +30,7 @@ impl Passthrough {
         let _guard = if kills_set_id { self.kill_set_id(&file.fd)? } else { None };
         let fd = if is_cached { self.not_direct(&file) } else { self.descriptor(&file, arg.flags.get()) };
         let write = || vectored::write_full(fd, data, arg.offset.get(), flags);
-        let written = match ctx.patience {
+        let written = match call.ctx.patience {
             Patience::MayBlock => write()?,
             Patience::Try => match write_at_once(&file, fd, data, arg.offset.get(), flags)? {
                 Some(written) => written,
@@ -41,7 +38,7 @@ impl Passthrough {
             },
         };
         // A request has at most DATA_LEN_MAX bytes of data.
-        Ok(written as u32)
+        Ok(WriteOut::new(written as u32))
     }
 }
 

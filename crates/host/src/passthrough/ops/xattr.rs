@@ -4,26 +4,21 @@ use std::{borrow::Cow, os::fd::AsFd};
 
 use rustix::fs::XattrFlags;
 use transom_wire::{
-    NodeId,
     limits::{XATTR_LIST_LEN_MAX, XATTR_VALUE_LEN_MAX},
-    ops::{init::InitFlags, xattr::SetxattrIn},
+    operation::{Getxattr, Listxattr, Removexattr, Setxattr},
+    ops::init::InitFlags,
 };
 
 use crate::{
     Errno,
     acl::{self, AclName},
     passthrough::Passthrough,
-    server::XattrReply,
+    server::{Call, Serve, XattrReply},
 };
 
-impl Passthrough {
-    pub(in crate::passthrough) fn do_setxattr(
-        &self,
-        nodeid: NodeId,
-        name: &[u8],
-        value: &[u8],
-        arg: &SetxattrIn,
-    ) -> Result<(), Errno> {
+impl Serve<Setxattr> for Passthrough {
+    fn serve(&self, call: Call<'_, Setxattr>) -> Result<(), Errno> {
+        let (nodeid, name, value, arg) = (call.nodeid, call.name, call.rest, &call.arg);
         self.check_xattr(name)?;
         self.check_writable()?;
         let host_name = self.host_xattr_name(name)?;
@@ -40,13 +35,11 @@ impl Passthrough {
         }
         Ok(())
     }
+}
 
-    pub(in crate::passthrough) fn do_getxattr(
-        &self,
-        nodeid: NodeId,
-        name: &[u8],
-        size: u32,
-    ) -> Result<XattrReply, Errno> {
+impl Serve<Getxattr> for Passthrough {
+    fn serve(&self, call: Call<'_, Getxattr>) -> Result<XattrReply, Errno> {
+        let (nodeid, name, size) = (call.nodeid, call.name, call.arg.size.get());
         self.check_xattr(name)?;
         let host_name = self.host_xattr_name(name).map_err(|errno| match errno {
             // What the rules keep from the guest is not there, as far as reading goes.
@@ -65,8 +58,11 @@ impl Passthrough {
         }
         Ok(XattrReply::Bytes(value))
     }
+}
 
-    pub(in crate::passthrough) fn do_listxattr(&self, nodeid: NodeId, size: u32) -> Result<XattrReply, Errno> {
+impl Serve<Listxattr> for Passthrough {
+    fn serve(&self, call: Call<'_, Listxattr>) -> Result<XattrReply, Errno> {
+        let (nodeid, size) = (call.nodeid, call.arg.size.get());
         self.check_xattr(b"")?;
         let inode = self.inodes.get(nodeid)?;
         let is_plain = self.config.xattr_map.is_none() && self.has(InitFlags::POSIX_ACL);
@@ -85,14 +81,19 @@ impl Passthrough {
             _ => Ok(XattrReply::Bytes(names)),
         }
     }
+}
 
-    pub(in crate::passthrough) fn do_removexattr(&self, nodeid: NodeId, name: &[u8]) -> Result<(), Errno> {
+impl Serve<Removexattr> for Passthrough {
+    fn serve(&self, call: Call<'_, Removexattr>) -> Result<(), Errno> {
+        let (nodeid, name) = (call.nodeid, call.name);
         self.check_xattr(name)?;
         self.check_writable()?;
         let host_name = self.host_xattr_name(name)?;
         self.proc_fds.remove_xattr(&self.inodes.get(nodeid)?.fd, &host_name)
     }
+}
 
+impl Passthrough {
     /// The host's name of an attribute.
     pub(in crate::passthrough) fn host_xattr_name<'a>(&self, name: &'a [u8]) -> Result<Cow<'a, [u8]>, Errno> {
         match &self.config.xattr_map {
@@ -103,8 +104,8 @@ impl Passthrough {
 
     /// Removes the capabilities of a regular file, where they are kept under a name that the host does not know.
     ///
-    /// Called before a file's data or owner changes: Linux removes the attribute that it knows at that point, root's changes
-    /// included. `file` may be `O_PATH`.
+    /// Called before a file's data or owner changes: Linux removes the attribute that it knows at that point, root's
+    /// changes included. `file` may be `O_PATH`.
     /// Errors: what keeps the attribute from being removed, if the file has it; the change must not be made then.
     pub(in crate::passthrough) fn drop_capabilities(&self, file: impl AsFd) -> Result<(), Errno> {
         let Some(name) = &self.capability_name else { return Ok(()) };

@@ -1,0 +1,153 @@
+//! `transom bench cost`.
+
+use std::{fs, path::PathBuf};
+
+use anyhow::{Context as _, bail};
+use clap::{Args, ValueEnum as _};
+
+use super::{Common, command_line};
+use crate::{
+    cost::{self, CostReport, Operation, Plan, baseline::Baseline, table::markdown},
+    daemon::{Candidate, Source},
+    report::{Facts, Version},
+};
+
+#[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES)]
+pub(super) struct Cost {
+    #[command(flatten)]
+    common: Common,
+    /// Requests that arrive together.
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 16])]
+    depth: Vec<u16>,
+    /// What is done [default: all]
+    #[arg(long, value_enum, value_delimiter = ',')]
+    operations: Vec<Operation>,
+    /// Count a transomd with --poll-us 0, as it is, or one after the other; other daemons do not poll.
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Polling::Off, Polling::On])]
+    polling: Vec<Polling>,
+    /// Compare the first daemon, one request at a time and without polling, with this file; exit with status 1 where it is worse.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = BASELINE)]
+    baseline: Option<PathBuf>,
+    /// Write this file instead of comparing with it.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = BASELINE, conflicts_with = "baseline")]
+    write_baseline: Option<PathBuf>,
+}
+
+/// Counts are the same each time; three have a median.
+const ROUNDS: u32 = 3;
+/// Where the tree has it.
+const BASELINE: &str = "crates/bench/data/cost.baseline";
+
+const EXAMPLES: &str = "\
+Examples:
+  Count what transomd and virtiofsd execute for one LOOKUP:
+      transom bench cost --operations lookup --depth 1
+
+  See where another build of transomd is better or worse:
+      transom bench cost --daemon new=target/release/transomd --daemon old=/usr/bin/transomd
+
+  Accept what the dev build in this tree costs, after a change that makes something dearer:
+      transom bench cost --write-baseline
+
+The daemons are traced (ptrace), which takes the rights of their user, and x86_64. Run as root: an ordinary user's
+transomd holds inodes in another way. Counts do not depend on the machine's load, but the time that counting takes does:
+some ten seconds for each daemon on an idle machine, with 16 requests at once a few minutes. Do not run it with a real-time
+priority: it looks again and again for a thread that may have none.";
+
+/// Whether a daemon that can poll does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Polling {
+    Off,
+    On,
+}
+
+impl Cost {
+    pub(super) fn run(self) -> anyhow::Result<()> {
+        if self.baseline.is_some() || self.write_baseline.is_some() {
+            return self.with_baseline();
+        }
+        let candidates: Vec<Candidate> =
+            self.common.candidates()?.iter().flat_map(|candidate| variants(candidate, &self.polling)).collect();
+        let plan = Plan {
+            candidates: candidates.clone(),
+            depths: self.depth.clone(),
+            operations: self.operations(),
+            rounds: self.rounds(),
+        };
+        let rows = cost::measure(&plan, &self.common.shared_in)?;
+        let report = CostReport {
+            schema: cost::SCHEMA,
+            command: command_line(),
+            facts: Facts::collect(None, &self.common.shared_in),
+            daemons: candidates.iter().map(Version::of).collect(),
+            rows,
+        };
+        let name = self.common.name.as_deref().unwrap_or("cost");
+        fs::create_dir_all(&self.common.out)?;
+        fs::write(self.common.out.join(format!("{name}.json")), serde_json::to_vec_pretty(&report)?)?;
+        let text = markdown(&report);
+        fs::write(self.common.out.join(format!("{name}.md")), &text)?;
+        print!("{text}");
+        Ok(())
+    }
+
+    fn rounds(&self) -> u32 {
+        self.common.rounds.unwrap_or(ROUNDS)
+    }
+
+    fn operations(&self) -> Vec<Operation> {
+        match self.operations.is_empty() {
+            true => Operation::value_variants().to_vec(),
+            false => self.operations.clone(),
+        }
+    }
+
+    /// Writes the file, or compares with it.
+    fn with_baseline(mut self) -> anyhow::Result<()> {
+        if self.common.daemons.is_empty() {
+            self.common.daemons.push("transomd".parse()?);
+        }
+        let first = self.common.candidates()?.into_iter().next().context("no daemon")?;
+        let plan = Plan {
+            candidates: variants(&first, &[Polling::Off]),
+            depths: vec![1],
+            operations: Operation::value_variants().to_vec(),
+            rounds: self.rounds(),
+        };
+        let now = Baseline::of(&cost::measure(&plan, &self.common.shared_in)?);
+        if let Some(path) = &self.write_baseline {
+            fs::write(path, now.to_text()).with_context(|| format!("writing {}", path.display()))?;
+            println!("{} is written", path.display());
+            return Ok(());
+        }
+        let path = self.baseline.as_ref().context("no file")?;
+        let text = fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+        let worse = Baseline::parse(&text)?.worse(&now);
+        if !worse.is_empty() {
+            bail!(
+                "transomd costs more than {} allows:\n  {}\nif that is worth it: transom bench cost --write-baseline",
+                path.display(),
+                worse.join("\n  ")
+            );
+        }
+        println!("ok: no operation costs more than {} allows", path.display());
+        Ok(())
+    }
+}
+
+/// A transomd with and without polling, as is wanted; another daemon as it is.
+fn variants(candidate: &Candidate, polling: &[Polling]) -> Vec<Candidate> {
+    let is_transomd = matches!(&candidate.source, Source::Program(program) if program.ends_with("transomd"));
+    if !is_transomd {
+        return vec![candidate.clone()];
+    }
+    let variant = |polling: &Polling| match polling {
+        Polling::On => Candidate { name: format!("{}, polling", candidate.name), ..candidate.clone() },
+        Polling::Off => {
+            let args = candidate.args.iter().cloned().chain(["--poll-us".to_owned(), "0".to_owned()]).collect();
+            Candidate { args, ..candidate.clone() }
+        }
+    };
+    polling.iter().map(variant).collect()
+}

@@ -1,0 +1,32 @@
+//! Every operation of the protocol has a method of the session that sends it.
+
+use std::{fs, path::Path};
+
+use transom_wire::Opcode;
+
+/// Operations that the library does not send, and why.
+const UNSENT: &[(Opcode, &str)] = &[
+    (Opcode::Bmap, "maps blocks of a block device, which a share has none of"),
+    (Opcode::NotifyReply, "answers a notification, and the library asks for no queue of these"),
+];
+
+/// Operations are sent by what names them: [`Opcode`] in a file of `ops` or `session`.
+#[test]
+fn every_operation_is_sent_or_has_a_reason_not_to_be() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let files = ["ops", "session"].map(|folder| fs::read_dir(source.join(folder)).expect("the sources are here"));
+    let texts: Vec<String> =
+        files.into_iter().flatten().map(|file| fs::read_to_string(file.unwrap().path()).unwrap()).collect();
+    for &opcode in Opcode::ALL {
+        let name = format!("Opcode::{opcode:?}");
+        // The name ends there: Rename is no part of Rename2.
+        let is_name = |text: &str| text.match_indices(&name).any(|(at, _)| !continues(&text[at + name.len()..]));
+        let is_sent = texts.iter().any(|text| is_name(text));
+        let is_excepted = UNSENT.iter().any(|(unsent, _)| *unsent == opcode);
+        assert!(is_sent != is_excepted, "{name}: sent {is_sent}, listed as not sent {is_excepted}");
+    }
+}
+
+fn continues(rest: &str) -> bool {
+    rest.starts_with(|next: char| next.is_alphanumeric() || next == '_')
+}

@@ -1,0 +1,166 @@
+//! How a reply is written: what a file system returns, by the type that the table names.
+
+use transom_wire::{
+    attr::{AttrOut, EntryOut},
+    limits::DATA_LEN_MAX,
+    operation::parts::{DataOut, Entries, EntriesPlus, IoctlOutBytes, NoReply, ReplyBody, Target, XattrOut},
+    ops::{
+        bmap::BmapOut, copy_file_range::CopyFileRangeOut, create::CreateOut, init::InitOut, ioctl::IoctlOut, lk::LkOut,
+        lseek::LseekOut, open::OpenOut, poll::PollOut, statfs::StatfsOut, statx::StatxOut, write::WriteOut,
+        xattr::GetxattrOut,
+    },
+};
+use zerocopy::IntoBytes;
+
+use super::{
+    dirents::{Dirents, DirentsPlus},
+    reply::Reply,
+    slices::{GuestSlice, GuestSlices},
+};
+use crate::Errno;
+
+/// A value or a list of extended attributes, or its size where the guest asked for that.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum XattrReply {
+    /// Bytes that the value or list has.
+    Size(u32),
+    /// The value, or the names, each with a NUL.
+    Bytes(Vec<u8>),
+}
+
+/// What IOCTL answers.
+#[derive(Debug, Clone, Default)]
+pub struct IoctlReply {
+    /// The result.
+    pub out: IoctlOut,
+    /// What the request writes to its argument, at most `out_size` bytes.
+    pub data: Vec<u8>,
+}
+
+/// What follows a reply's header.
+pub trait Answer: ReplyBody {
+    /// What a file system returns.
+    type Value;
+    /// What a file system fills while it serves.
+    type Sink<'a>;
+    /// What holds the sink's memory until the reply is sent.
+    type Room<'a>;
+
+    /// Returns room for `size` bytes, which the arguments ask for and the driver's buffers have.
+    fn room<'a>(reply: &Reply<'a>, size: usize) -> Self::Room<'a>;
+    /// Returns the sink.
+    fn sink<'a>(room: &'a mut Self::Room<'_>) -> Self::Sink<'a>;
+    /// Sends the reply. Its `size` is the one that [`Answer::room`] got.
+    ///
+    /// # Errors
+    /// EINVAL if the reply does not fit.
+    fn send(value: Self::Value, room: &Self::Room<'_>, size: usize, reply: &mut Reply<'_>) -> Result<(), Errno>;
+
+    /// The size in the arguments is cut to the room that the driver's buffers have, and to this many bytes.
+    const SIZE_MAX: Option<u32> = None;
+}
+
+/// Replies that are returned, not filled in.
+macro_rules! returned {
+    ($($reply:ty => $value:ty, |$v:ident, $to:ident| $send:expr;)*) => {$(
+        impl Answer for $reply {
+            type Value = $value;
+            type Sink<'a> = ();
+            type Room<'a> = ();
+
+            fn room<'a>(_: &Reply<'a>, _: usize) {}
+            fn sink<'a>(_: &'a mut ()) {}
+            fn send($v: $value, (): &(), _: usize, $to: &mut Reply<'_>) -> Result<(), Errno> {
+                $send
+            }
+        }
+    )*};
+}
+
+returned! {
+    NoReply => (), |_value, _reply| Ok(());
+    () => (), |_value, reply| reply.empty();
+    EntryOut => EntryOut, |value, reply| reply.send(&value);
+    OpenOut => OpenOut, |value, reply| reply.send(&value);
+    CreateOut => CreateOut, |value, reply| reply.send(&value);
+    AttrOut => AttrOut, |value, reply| reply.send(&value);
+    BmapOut => BmapOut, |value, reply| reply.send(&value);
+    InitOut => InitOut, |value, reply| reply.send(&value);
+    LkOut => LkOut, |value, reply| reply.send(&value);
+    LseekOut => LseekOut, |value, reply| reply.send(&value);
+    PollOut => PollOut, |value, reply| reply.send(&value);
+    StatfsOut => StatfsOut, |value, reply| reply.send(&value);
+    StatxOut => StatxOut, |value, reply| reply.send(&value);
+    WriteOut => WriteOut, |value, reply| {
+        reply.data_len_bytes = value.size.get().into();
+        reply.send(&value)
+    };
+    CopyFileRangeOut => CopyFileRangeOut, |value, reply| {
+        reply.data_len_bytes = value.bytes_copied.get();
+        reply.send(&value)
+    };
+    Target => Vec<u8>, |target, reply| reply.bytes(&target);
+    XattrOut => XattrReply, |value, reply| match value {
+        XattrReply::Size(size) => reply.send(&GetxattrOut { size: size.into(), padding: 0.into() }),
+        XattrReply::Bytes(bytes) => reply.bytes(&bytes),
+    };
+    IoctlOutBytes => IoctlReply, |value, reply| reply.two([value.out.as_bytes(), &value.data]);
+}
+
+impl Answer for DataOut {
+    /// The bytes read: fewer than there is room for only at the end of the file.
+    type Value = usize;
+    type Sink<'a> = &'a [GuestSlice<'a>];
+    type Room<'a> = GuestSlices<'a>;
+    const SIZE_MAX: Option<u32> = Some(u32::MAX);
+
+    fn room<'a>(reply: &Reply<'a>, size: usize) -> Self::Room<'a> {
+        let mut slices = GuestSlices::new();
+        reply.data_slices(size, &mut slices);
+        slices
+    }
+    fn sink<'a>(room: &'a mut Self::Room<'_>) -> Self::Sink<'a> {
+        room
+    }
+    fn send(len: usize, _: &Self::Room<'_>, size: usize, reply: &mut Reply<'_>) -> Result<(), Errno> {
+        reply.data(len.min(size))
+    }
+}
+
+impl Answer for Entries {
+    /// No entry at all is the end of the directory.
+    type Value = ();
+    type Sink<'a> = &'a mut Dirents;
+    type Room<'a> = Dirents;
+    /// Entries do not go straight into the driver's buffers.
+    const SIZE_MAX: Option<u32> = Some(DATA_LEN_MAX);
+
+    fn room<'a>(_: &Reply<'a>, size: usize) -> Dirents {
+        Dirents::new(size)
+    }
+    fn sink<'a>(room: &'a mut Dirents) -> &'a mut Dirents {
+        room
+    }
+    fn send((): (), room: &Dirents, _: usize, reply: &mut Reply<'_>) -> Result<(), Errno> {
+        reply.bytes(room.as_bytes())
+    }
+}
+
+impl Answer for EntriesPlus {
+    /// As [`Entries`]. Each entry with a nodeid counts as one lookup; `.` and `..` have none.
+    type Value = ();
+    type Sink<'a> = &'a mut DirentsPlus;
+    type Room<'a> = DirentsPlus;
+    /// Entries do not go straight into the driver's buffers.
+    const SIZE_MAX: Option<u32> = Some(DATA_LEN_MAX);
+
+    fn room<'a>(_: &Reply<'a>, size: usize) -> DirentsPlus {
+        DirentsPlus::new(size)
+    }
+    fn sink<'a>(room: &'a mut DirentsPlus) -> &'a mut DirentsPlus {
+        room
+    }
+    fn send((): (), room: &DirentsPlus, _: usize, reply: &mut Reply<'_>) -> Result<(), Errno> {
+        reply.bytes(room.as_bytes())
+    }
+}

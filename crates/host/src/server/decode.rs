@@ -1,0 +1,171 @@
+//! How the parts of a request are read: what the table names, from the copy of the message.
+
+use transom_wire::{
+    Name,
+    limits::{FORGET_COUNT_MAX, SYMLINK_LEN_MAX, XATTR_NAME_LEN_MAX, XATTR_VALUE_LEN_MAX},
+    operation::parts::{
+        Bytes, ExtensionBytes, FileData, Ignored, ListOf, NameAndTarget, OneName, TwoNames, XattrName, XattrValue,
+    },
+    ops::{forget::ForgetOne, removemapping::RemovemappingOne},
+};
+use zerocopy::FromBytes;
+
+use super::{
+    request::Request,
+    slices::{GuestSlice, GuestSlices},
+};
+use crate::Errno;
+
+/// The strings that follow an operation's arguments.
+pub trait Strings {
+    /// What a file system gets.
+    type Value<'a>;
+
+    /// Reads them from what is left of a message.
+    ///
+    /// # Errors
+    /// EINVAL for a string without NUL or a bad name, and the errno of a bound that is exceeded.
+    fn take<'a>(req: &mut Request<'a>) -> Result<Self::Value<'a>, Errno>;
+}
+
+impl Strings for () {
+    type Value<'a> = ();
+    fn take<'a>(_: &mut Request<'a>) -> Result<(), Errno> {
+        Ok(())
+    }
+}
+
+impl Strings for OneName {
+    type Value<'a> = Name<'a>;
+    fn take<'a>(req: &mut Request<'a>) -> Result<Name<'a>, Errno> {
+        req.name()
+    }
+}
+
+impl Strings for TwoNames {
+    type Value<'a> = (Name<'a>, Name<'a>);
+    fn take<'a>(req: &mut Request<'a>) -> Result<Self::Value<'a>, Errno> {
+        Ok((req.name()?, req.name()?))
+    }
+}
+
+impl Strings for NameAndTarget {
+    /// The target has 1 to 4095 bytes.
+    type Value<'a> = (Name<'a>, &'a [u8]);
+    fn take<'a>(req: &mut Request<'a>) -> Result<Self::Value<'a>, Errno> {
+        let (name, target) = (req.name()?, req.string()?);
+        match target.len() {
+            0 => Err(Errno::NOENT),
+            1..=SYMLINK_LEN_MAX => Ok((name, target)),
+            _ => Err(Errno::NAMETOOLONG),
+        }
+    }
+}
+
+impl Strings for XattrName {
+    /// Without NUL.
+    type Value<'a> = &'a [u8];
+    fn take<'a>(req: &mut Request<'a>) -> Result<&'a [u8], Errno> {
+        match req.string()? {
+            [] => Err(Errno::RANGE),
+            name if name.len() > XATTR_NAME_LEN_MAX => Err(Errno::RANGE),
+            name => Ok(name),
+        }
+    }
+}
+
+impl Strings for Ignored {
+    type Value<'a> = ();
+    fn take<'a>(req: &mut Request<'a>) -> Result<(), Errno> {
+        req.string().map(drop)
+    }
+}
+
+/// What follows an operation's strings.
+pub trait Payload {
+    /// What a file system gets.
+    type Value<'a>;
+    /// The list of buffers that the value refers to, if it is not part of the message.
+    type Buffers<'a>: Default;
+
+    /// Finds `size` bytes, as the arguments say, in the driver's buffers.
+    ///
+    /// # Errors
+    /// EINVAL if the request has fewer.
+    fn find<'a>(_: &Request<'a>, _size: usize, _: &mut Self::Buffers<'a>) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    /// Reads `size` bytes or items, as the arguments say, from what is left of a message. `buffers` are those that
+    /// [`Payload::find`] found.
+    ///
+    /// # Errors
+    /// EINVAL if the message ends before that, and the errno of a bound that is exceeded.
+    fn take<'a>(req: &mut Request<'a>, size: usize, buffers: &'a Self::Buffers<'_>) -> Result<Self::Value<'a>, Errno>;
+}
+
+impl Payload for () {
+    type Value<'a> = ();
+    type Buffers<'a> = ();
+    fn take<'a>(_: &mut Request<'a>, _: usize, (): &'a ()) -> Result<(), Errno> {
+        Ok(())
+    }
+}
+
+impl Payload for ExtensionBytes {
+    /// They are found in the context.
+    type Value<'a> = ();
+    type Buffers<'a> = ();
+    fn take<'a>(req: &mut Request<'a>, _: usize, (): &'a ()) -> Result<(), Errno> {
+        req.extensions()
+    }
+}
+
+impl Payload for Bytes {
+    type Value<'a> = &'a [u8];
+    type Buffers<'a> = ();
+    fn take<'a>(req: &mut Request<'a>, size: usize, (): &'a ()) -> Result<&'a [u8], Errno> {
+        req.rest().get(..size).ok_or(Errno::INVAL)
+    }
+}
+
+impl Payload for XattrValue {
+    type Value<'a> = &'a [u8];
+    type Buffers<'a> = ();
+    fn take<'a>(req: &mut Request<'a>, size: usize, (): &'a ()) -> Result<&'a [u8], Errno> {
+        if size > XATTR_VALUE_LEN_MAX { Err(Errno::TOOBIG) } else { Bytes::take(req, size, &()) }
+    }
+}
+
+impl Payload for FileData {
+    /// Buffers of exactly the bytes that the arguments say.
+    type Value<'a> = &'a [GuestSlice<'a>];
+    type Buffers<'a> = GuestSlices<'a>;
+    fn find<'a>(req: &Request<'a>, size: usize, buffers: &mut GuestSlices<'a>) -> Result<(), Errno> {
+        req.data_slices(size, buffers)
+    }
+    fn take<'a>(_: &mut Request<'a>, _: usize, buffers: &'a GuestSlices<'_>) -> Result<Self::Value<'a>, Errno> {
+        Ok(buffers)
+    }
+}
+
+impl Payload for ListOf<RemovemappingOne> {
+    type Value<'a> = &'a [RemovemappingOne];
+    type Buffers<'a> = ();
+    fn take<'a>(req: &mut Request<'a>, size: usize, (): &'a ()) -> Result<Self::Value<'a>, Errno> {
+        let list = <[RemovemappingOne]>::ref_from_prefix_with_elems(req.rest(), size);
+        list.map(|(list, _)| list).map_err(|_| Errno::INVAL)
+    }
+}
+
+impl Payload for ListOf<ForgetOne> {
+    /// As many as there are: a forget has no reply that could say that some are missing.
+    type Value<'a> = &'a [ForgetOne];
+    type Buffers<'a> = ();
+    fn take<'a>(req: &mut Request<'a>, size: usize, (): &'a ()) -> Result<Self::Value<'a>, Errno> {
+        let rest = req.rest();
+        let count = size.min(FORGET_COUNT_MAX).min(rest.len() / size_of::<ForgetOne>());
+        let list = <[ForgetOne]>::ref_from_prefix_with_elems(rest, count);
+        list.map(|(list, _)| list).map_err(|_| Errno::INVAL)
+    }
+}
