@@ -24,10 +24,11 @@ pub struct Options {
     pub poll_max_ns: u32,
     /// The kernel reads, writes and maps the daemon's files itself, without requests.
     pub passthrough: bool,
-    /// When the daemon is gone, the mount continues with another one. This is the longest time that it may be without one.
+    /// When the daemon is gone, the mount continues with another one. This is the longest time that it may be without
+    /// one.
     ///
-    /// The process that mounts should not have files of the mount open then: starting a daemon closes its copies of them,
-    /// which would wait for writes that wait for the daemon.
+    /// The process that mounts should not have files of the mount open then: starting a daemon closes its copies of
+    /// them, which would wait for writes that wait for the daemon.
     pub reconnect: Option<Duration>,
 }
 
@@ -35,8 +36,8 @@ pub struct Options {
 const RECONNECT_DEFAULT: Duration = Duration::from_secs(60);
 
 impl Default for Options {
-    /// Returns one thread for every two processors, up to four: each is paired with a worker of the daemon. A thread polls
-    /// for 100 µs, twice the time between the requests of one caller if both sides sleep.
+    /// Returns one thread for every two processors, up to four: each is paired with a worker of the daemon. A thread
+    /// polls for 100 µs, twice the time between the requests of one caller if both sides sleep.
     fn default() -> Self {
         let processors = std::thread::available_parallelism().map_or(1, |count| count.get());
         Self {

@@ -23,8 +23,8 @@ use crate::{
     MountEnd, backlog::ParkedRequest, fuse_device::SharedBuffer, reply_out::ReplyWriter, request_queue::RequestQueue,
 };
 
-/// A buffer that has grown beyond this is freed by the next request that is shorter. Few requests are longer; they have a name
-/// or an extended attribute.
+/// A buffer that has grown beyond this is freed by the next request that is shorter. Few requests are longer; they have
+/// a name or an extended attribute.
 const KEPT_LEN_USUAL: usize = 4096;
 /// The part of a WRITE before its data. The data is not kept twice.
 const WRITE_HEAD_LEN: usize = size_of::<InHeader>() + size_of::<WriteIn>();

@@ -1,7 +1,7 @@
 //! [`Waiting`]: reads the kernel's requests while there is no daemon.
 //!
-//! Requests wait in the backlog for the next daemon. An interrupted one is answered with EINTR, FORGET is handled here, and so
-//! is the end of the mount.
+//! Requests wait in the backlog for the next daemon. An interrupted one is answered with EINTR, FORGET is handled here,
+//! and so is the end of the mount.
 
 use std::{os::fd::BorrowedFd, sync::Arc};
 
@@ -90,8 +90,8 @@ impl Waiting<'_> {
                     let _ = self.devices[parked.worker].fail(parked.header.unique.get(), Errno::INTR);
                 }
             }
-            // There is nothing to flush: the host has what was written, and the locks are gone. A process that starts the
-            // next daemon may close files of this mount on the way, and must not wait for that daemon.
+            // There is nothing to flush: the host has what was written, and the locks are gone. A process that starts
+            // the next daemon may close files of this mount on the way, and must not wait for that daemon.
             Account::Flushes => {
                 // If this fails, nobody waits for the reply.
                 let _ = self.devices[worker].done(request.header.unique.get());
