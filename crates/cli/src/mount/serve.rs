@@ -12,7 +12,7 @@ use signal_hook::{
     iterator::Signals,
     low_level::signal_name,
 };
-use transom_mount::{End, Mount, Options, PassthroughCounts, Stopper};
+use transom_mount::{Mount, MountEnd, Options, PassthroughCounts, Stopper};
 use transom_user::share::Builder;
 
 use super::locks;
@@ -81,7 +81,7 @@ pub(super) fn serve(request: &Request, on_ready: impl FnOnce(&Mount)) -> Result<
         report_opens(&mount);
     }
     match end {
-        End::Unmounted | End::Stopped => {
+        MountEnd::Unmounted | MountEnd::Stopped => {
             eprintln!("transom: {}", after_a_good_end(mount.path(), end, signal));
             Ok(())
         }
@@ -116,7 +116,7 @@ fn stop_by_signals(stopper: &Stopper, signals: &mut Signals) -> Option<i32> {
 }
 
 /// Returns why a mount has ended that nobody needs any more.
-fn after_a_good_end(path: &Path, end: End, signal: Option<i32>) -> String {
+fn after_a_good_end(path: &Path, end: MountEnd, signal: Option<i32>) -> String {
     let signal = signal.map(|signal| format!(" after {}", signal_name(signal).unwrap_or("a signal")));
     format!("the mount at {} has ended: {end}{}", path.display(), signal.unwrap_or_default())
 }

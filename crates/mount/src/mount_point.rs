@@ -1,4 +1,4 @@
-//! Into the tree of directories and out of it: mount(2) for root, `fusermount3` for everybody else.
+//! Mounts and unmounts: with mount(2) for root, with `fusermount3` for everybody else.
 //!
 //! Source: linux/Documentation/filesystems/fuse.rst; `_FUSE_COMMFD` as in libfuse's lib/mount.c.
 
@@ -22,91 +22,100 @@ use rustix::{
     process::{getegid, geteuid},
 };
 
-use super::{MountError, kernel::Kernel, options::Options};
+use super::{MountError, fuse_device::FuseDevice, options::Options};
 
-/// The file system's type, as `/proc/mounts` has it.
+/// The file system's type in `/proc/mounts`.
 const TYPE: &str = "fuse.transom";
 const HELPER: &str = "fusermount3";
-/// The number of the socket in the helper.
+/// The descriptor of the socket in the helper's process.
 const COMM_FD: i32 = 3;
 
-/// A place where a share is mounted.
+/// A path where a share is mounted.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct MountPoint {
     path: PathBuf,
-    /// The mount's number, where the kernel tells it (Linux 5.8).
+    /// The id of the mount, from Linux 5.8 on.
     id: Option<u64>,
-    /// By `fusermount3`, which also has to take it away again.
+    /// Mounted by `fusermount3`, which also has to unmount it.
     is_by_helper: bool,
 }
 
-/// How hard to unmount.
+/// What to do if somebody uses the mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Force {
-    /// EBUSY while somebody uses it.
-    None,
-    /// It leaves the tree at once, and ends when nobody uses it.
+pub(super) enum UnmountMode {
+    /// Fail with EBUSY.
+    Normal,
+    /// Detach it from the directory tree at once. It ends when nobody uses it.
     Lazy,
 }
 
-impl Place {
-    /// Mounts at `path`; the kernel's INIT then waits to be read.
-    pub(super) fn mount(path: &Path, source: &str, options: &Options) -> Result<(Self, Kernel), MountError> {
-        let path = fs::canonicalize(path).map_err(|error| refused(path, error))?;
+impl MountPoint {
+    /// Mounts at `path`. The kernel's INIT can then be read from the device that is returned.
+    ///
+    /// # Errors
+    /// [`MountError::MountPoint`].
+    pub(super) fn mount(path: &Path, source: &str, options: &Options) -> Result<(Self, FuseDevice), MountError> {
+        let path = fs::canonicalize(path).map_err(|error| failed(path, error))?;
         let source = options.fsname.as_deref().unwrap_or(source);
         let is_by_helper = !geteuid().is_root();
-        let mounted = if is_by_helper { ask_helper(&path, source, options) } else { by_call(&path, source, options) };
-        let kernel = mounted.map_err(|error| refused(&path, error))?;
+        let mounted =
+            if is_by_helper { mount_by_helper(&path, source, options) } else { mount_by_call(&path, source, options) };
+        let device = mounted.map_err(|error| failed(&path, error))?;
         let id = mount_id(&path);
-        Ok((Self { path, id, is_by_helper }, kernel))
+        Ok((Self { path, id, is_by_helper }, device))
     }
 
-    /// Whether it is still mounted there, and nothing over it.
-    pub(super) fn is_in_tree(&self) -> bool {
+    /// Returns whether it is still mounted, and nothing is mounted over it.
+    pub(super) fn is_mounted(&self) -> bool {
         self.id.is_some() && mount_id(&self.path) == self.id
     }
 
+    /// Returns the path, without symbolic links.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    pub(super) fn unmount(&self, force: Force) -> io::Result<()> {
+    /// Unmounts it.
+    ///
+    /// # Errors
+    /// Those of umount(2) and `fusermount3`.
+    pub(super) fn unmount(&self, mode: UnmountMode) -> io::Result<()> {
         if !self.is_by_helper {
-            let flags = if force == Force::Lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
+            let flags = if mode == UnmountMode::Lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
             return Ok(unmount(&self.path, flags | UnmountFlags::NOFOLLOW)?);
         }
-        let lazy = (force == Force::Lazy).then_some("-z");
+        let lazy = (mode == UnmountMode::Lazy).then_some("-z");
         let output = Command::new(HELPER).arg("-u").args(lazy).arg("--").arg(&self.path).output()?;
-        if output.status.success() { Ok(()) } else { Err(words_of(&output.stderr)) }
+        if output.status.success() { Ok(()) } else { Err(helper_error(&output.stderr)) }
     }
 }
 
-/// The number of the mount at `path`. This makes no request of a FUSE file system.
+/// Returns the id of the mount at `path`. Does not send a request to a FUSE file system.
 fn mount_id(path: &Path) -> Option<u64> {
     let shown = statx(CWD, path, AtFlags::STATX_DONT_SYNC | AtFlags::SYMLINK_NOFOLLOW, StatxFlags::MNT_ID).ok()?;
     (shown.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(shown.stx_mnt_id)
 }
 
-fn refused(path: &Path, source: io::Error) -> MountError {
-    MountError::Place { path: path.to_owned(), source }
+fn failed(path: &Path, source: io::Error) -> MountError {
+    MountError::MountPoint { path: path.to_owned(), source }
 }
 
-fn by_call(path: &Path, source: &str, options: &Options) -> io::Result<Kernel> {
-    let kernel = Kernel::open()?;
+fn mount_by_call(path: &Path, source: &str, options: &Options) -> io::Result<FuseDevice> {
+    let device = FuseDevice::open()?;
     let kind = fs::metadata(path)?.mode() & libc::S_IFMT;
     let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
-    let mut data = format!("fd={},rootmode={kind:o},user_id={uid},group_id={gid}", kernel.as_fd().as_raw_fd());
+    let mut data = format!("fd={},rootmode={kind:o},user_id={uid},group_id={gid}", device.as_fd().as_raw_fd());
     options.words().for_each(|word| {
         data.push(',');
         data.push_str(word);
     });
     let data = CString::new(data)?;
     mount(source, path, TYPE, options.flags, data.as_c_str())?;
-    Ok(kernel)
+    Ok(device)
 }
 
-/// The helper, which is set-uid root, opens `/dev/fuse`, mounts, and sends the descriptor.
-fn ask_helper(path: &Path, source: &str, options: &Options) -> io::Result<Kernel> {
+/// Has the helper, which is set-uid root, open `/dev/fuse`, mount it, and send the descriptor.
+fn mount_by_helper(path: &Path, source: &str, options: &Options) -> io::Result<FuseDevice> {
     let words = options.for_fusermount(source).map_err(io::Error::other)?;
     let (ours, theirs) = UnixStream::pair()?;
     let mut command = Command::new(HELPER);
@@ -117,16 +126,16 @@ fn ask_helper(path: &Path, source: &str, options: &Options) -> io::Result<Kernel
     let output = command.output().map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => io::Error::new(
             error.kind(),
-            "without root it takes fusermount3, of the package fuse3, which is not installed",
+            "mounting without root needs fusermount3 (package fuse3), which is not installed",
         ),
         _ => error,
     })?;
-    // The helper's end of the socket goes with the command.
+    // Closes our copy of the helper's end of the socket.
     drop(command);
     if !output.status.success() {
-        return Err(words_of(&output.stderr));
+        return Err(helper_error(&output.stderr));
     }
-    receive(&ours)?.map(Kernel::mounted).unwrap_or_else(|| Err(io::Error::other("fusermount3 has sent no descriptor")))
+    receive(&ours)?.map(FuseDevice::mounted).unwrap_or_else(|| Err(io::Error::other("fusermount3 sent no descriptor")))
 }
 
 fn receive(socket: &UnixStream) -> io::Result<Option<OwnedFd>> {
@@ -141,13 +150,13 @@ fn receive(socket: &UnixStream) -> io::Result<Option<OwnedFd>> {
     Ok(descriptors.next().and_then(|mut descriptors| descriptors.next()))
 }
 
-/// What the helper says of its failure, in one line.
-fn words_of(stderr: &[u8]) -> io::Error {
+/// Returns the helper's error message in one line.
+fn helper_error(stderr: &[u8]) -> io::Error {
     let text = String::from_utf8_lossy(stderr).trim().replace('\n', "; ");
-    io::Error::other(if text.is_empty() { "fusermount3 fails without a word".to_owned() } else { text })
+    io::Error::other(if text.is_empty() { "fusermount3 failed without a message".to_owned() } else { text })
 }
 
-/// How a place is told in `/proc/mounts`' fourth field and in messages.
+/// Returns the name of the source in `/proc/mounts`.
 pub(super) fn source_name(path: Option<&Path>) -> String {
     path.map_or_else(|| "transom".to_owned(), |path| String::from_utf8_lossy(path.as_os_str().as_bytes()).into_owned())
 }

@@ -1,8 +1,7 @@
-//! `/dev/fuse`: requests out of the kernel into shared memory, and replies from there into the kernel.
+//! `/dev/fuse`: reads requests into shared memory, and writes replies from there.
 //!
-//! The bytes are only ever named to the kernel, which copies them; what of a message must not change under our hands comes
-//! from memory of our own.
-//! Source: linux/fs/fuse/dev.c, include/uapi/linux/fuse.h.
+//! Only the kernel copies the bytes in shared memory. The header of a reply, which must not change after it was
+//! checked, comes from private memory. Source: linux/fs/fuse/dev.c, include/uapi/linux/fuse.h.
 
 #![expect(unsafe_code, reason = "system calls on memory that a daemon shares take pointers; ioctl(2) takes anything")]
 
@@ -25,32 +24,33 @@ use zerocopy::IntoBytes as _;
 /// FUSE_DEV_IOC_CLONE: `_IOR(229, 0, uint32_t)`.
 const CLONE: libc::Ioctl = 0x8004_e500_u32 as libc::Ioctl;
 
-/// A descriptor of `/dev/fuse`. It never blocks.
+/// A descriptor of `/dev/fuse`, in non-blocking mode.
 #[derive(Debug)]
-pub(super) struct Kernel(OwnedFd);
+pub(super) struct FuseDevice(OwnedFd);
 
-/// A piece of shared memory: offset and length in bytes.
+/// A range of shared memory. Peers may change the bytes at any time.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Piece<'m> {
+pub(super) struct SharedBuffer<'m> {
     pub(super) memory: &'m DmaMemory,
     pub(super) offset: usize,
     pub(super) len_bytes: usize,
 }
 
-impl Kernel {
-    /// One that is not mounted yet.
+impl FuseDevice {
+    /// Opens `/dev/fuse`. The descriptor is not mounted yet.
     pub(super) fn open() -> io::Result<Self> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
         Ok(Self(rustix::fs::open("/dev/fuse", flags, Mode::empty())?))
     }
 
-    /// One that somebody else has opened and mounted.
+    /// Wraps a descriptor that somebody else has opened and mounted.
     pub(super) fn mounted(fd: OwnedFd) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(&fd, true)?;
         Ok(Self(fd))
     }
 
-    /// Another way to the same connection: replies go through the descriptor by which the request came.
+    /// Opens another descriptor of the same mount. A reply must go through the descriptor that its request was read
+    /// from.
     pub(super) fn another(&self) -> io::Result<Self> {
         let another = Self::open()?;
         let source = self.0.as_raw_fd().cast_unsigned();
@@ -59,46 +59,58 @@ impl Kernel {
         if done < 0 { Err(io::Error::last_os_error()) } else { Ok(another) }
     }
 
-    /// Registers `file`, for opens to be passed through to; it stays open in the kernel until [`Self::unregister`]. Gives its
-    /// number, which is above 0.
+    /// Registers `file` as a backing file, which opens can be passed through to, and returns its id, which is positive.
     ///
-    /// Errors: EPERM without CAP_SYS_ADMIN in the first user namespace or where INIT has not agreed on it, ELOOP for a file system
-    /// on top of another, EINVAL for what is no regular file.
+    /// The file stays open in the kernel until [`Self::unregister`].
+    ///
+    /// # Errors
+    /// EPERM without CAP_SYS_ADMIN in the initial user namespace or without passthrough in INIT, ELOOP for a file on a
+    /// stacked file system, EINVAL if it is not a regular file.
     pub(super) fn register(&self, file: BorrowedFd<'_>) -> Result<i32, Errno> {
         let map = BackingMap { fd: file.as_raw_fd(), flags: 0, padding: 0 };
-        // SAFETY: the request reads one `BackingMap` behind the pointer, which `map` is, and keeps no pointer.
+        // SAFETY: the request reads one `BackingMap` through the pointer, which `map` is, and keeps no pointer.
         let id = unsafe { libc::ioctl(self.0.as_raw_fd(), BACKING_OPEN as libc::Ioctl, &raw const map) };
         result(id as isize)?;
         if id > 0 { Ok(id) } else { Err(Errno::IO) }
     }
 
-    /// Ends a registration. What is open by it stays so. Errors: ENOENT for a number that is none.
+    /// Ends the registration `id`. Files that are open through it stay open.
+    ///
+    /// # Errors
+    /// ENOENT if there is no such registration.
     pub(super) fn unregister(&self, id: i32) -> Result<(), Errno> {
         let id = id.cast_unsigned();
-        // SAFETY: the request reads one `u32` behind the pointer, which `id` is, and keeps no pointer.
+        // SAFETY: the request reads one `u32` through the pointer, which `id` is, and keeps no pointer.
         let done = unsafe { libc::ioctl(self.0.as_raw_fd(), BACKING_CLOSE as libc::Ioctl, &raw const id) };
         result(done as isize).map(drop)
     }
 
-    /// Reads one request into `room`; returns its length.
+    /// Reads one request into `buffer`, and returns its length in bytes.
     ///
-    /// Errors: EAGAIN while there is none, ENODEV once it is unmounted, ECONNABORTED once somebody has aborted the connection.
-    pub(super) fn read(&self, room: Piece<'_>) -> Result<usize, Errno> {
-        let iov = room.iovec();
-        // SAFETY: the kernel writes within `iov`, which is shared memory that no Rust reference points into: see `iovec`.
-        asked_again(|| result(unsafe { libc::readv(self.0.as_raw_fd(), &raw const iov, 1) }))
+    /// # Errors
+    /// EAGAIN if none is waiting, ENOENT if the request was interrupted, ENODEV once the mount is unmounted,
+    /// ECONNABORTED once the connection is aborted.
+    pub(super) fn read(&self, buffer: SharedBuffer<'_>) -> Result<usize, Errno> {
+        let iov = buffer.iovec();
+        // SAFETY: the kernel writes within `iov`, which is shared memory that no Rust reference points into: see
+        // `iovec`.
+        retry_aborted(|| result(unsafe { libc::readv(self.0.as_raw_fd(), &raw const iov, 1) }))
     }
 
-    /// Reads a request into memory of this process's own. Errors: as [`Self::read`].
+    /// Reads a request into private memory.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
     pub(super) fn read_into(&self, bytes: &mut [u8]) -> Result<usize, Errno> {
-        asked_again(|| rustix::io::read(self, &mut *bytes))
+        retry_aborted(|| rustix::io::read(self, &mut *bytes))
     }
 
-    /// Answers a request; `body` is what follows the header.
+    /// Replies to a request with `header` and `body`.
     ///
-    /// ENOENT where nobody waits for it any more, EINVAL where the kernel does not take it as an answer, in which case the
-    /// request still waits.
-    pub(super) fn reply(&self, header: &OutHeader, body: Piece<'_>) -> Result<(), Errno> {
+    /// # Errors
+    /// ENOENT if nobody waits for the reply, ENODEV once the mount is unmounted, EINVAL if the kernel rejects it; the
+    /// request then still waits.
+    pub(super) fn reply(&self, header: &OutHeader, body: SharedBuffer<'_>) -> Result<(), Errno> {
         let bytes = header.as_bytes();
         let header = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
         let iovs = [header, body.iovec()];
@@ -107,44 +119,57 @@ impl Kernel {
         result(unsafe { libc::writev(self.0.as_raw_fd(), iovs.as_ptr(), count) }).map(drop)
     }
 
-    /// Writes one message of our own, a reply or a notification.
+    /// Writes a reply or a notification from private memory.
+    ///
+    /// # Errors
+    /// As [`Self::reply`].
     pub(super) fn write(&self, header: &OutHeader, body: &[u8]) -> Result<(), Errno> {
         let slices = [io::IoSlice::new(header.as_bytes()), io::IoSlice::new(body)];
         rustix::io::writev(&self.0, if body.is_empty() { &slices[..1] } else { &slices }).map(drop)
     }
 
-    /// Answers the request `unique` with success and nothing else.
+    /// Replies to the request `unique` with success and no body.
+    ///
+    /// # Errors
+    /// As [`Self::reply`].
     pub(super) fn done(&self, unique: u64) -> Result<(), Errno> {
         let len = size_of::<OutHeader>() as u32;
         self.write(&OutHeader { len: len.into(), error: 0.into(), unique: unique.into() }, &[])
     }
 
-    /// Answers the request `unique` with an error and nothing else.
+    /// Replies to the request `unique` with an error.
+    ///
+    /// # Errors
+    /// As [`Self::reply`].
     pub(super) fn fail(&self, unique: u64, errno: Errno) -> Result<(), Errno> {
         let len = size_of::<OutHeader>() as u32;
         self.write(&OutHeader { len: len.into(), error: (-errno.raw_os_error()).into(), unique: unique.into() }, &[])
     }
 }
 
-/// ECONNABORTED also stands for a request that was being read when the mount was unmounted; the next read says what happened.
-fn asked_again(mut read: impl FnMut() -> Result<usize, Errno>) -> Result<usize, Errno> {
+/// Reads again after ECONNABORTED, which may only mean that the mount was unmounted during the read. The second read
+/// tells.
+fn retry_aborted(mut read: impl FnMut() -> Result<usize, Errno>) -> Result<usize, Errno> {
     match read() {
         Err(Errno::CONNABORTED) => read(),
         result => result,
     }
 }
 
-impl AsFd for Kernel {
+impl AsFd for FuseDevice {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 }
 
-impl Piece<'_> {
-    /// For the kernel, and for the time of one call. Panics where the piece does not lie within the memory.
+impl SharedBuffer<'_> {
+    /// Returns the buffer for one system call.
+    ///
+    /// # Panics
+    /// If the buffer does not lie within its memory.
     pub(super) fn iovec(&self) -> libc::iovec {
         let end = self.offset.checked_add(self.len_bytes);
-        assert!(end.is_some_and(|end| end <= self.memory.len()), "a piece lies within its memory");
+        assert!(end.is_some_and(|end| end <= self.memory.len()), "a buffer lies within its memory");
         let start = self.memory.start().as_ptr().wrapping_add(self.offset);
         libc::iovec { iov_base: start.cast(), iov_len: self.len_bytes }
     }

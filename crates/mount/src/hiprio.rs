@@ -1,8 +1,8 @@
-//! The high-priority queue: FORGET, BATCH_FORGET and INTERRUPT of all threads. None of them is answered.
+//! The high-priority queue: FORGET, BATCH_FORGET and INTERRUPT of all workers. They have no replies.
 //!
-//! It does not wait for requests, and requests do not wait for it: where every slot of the other queues is taken by locks
-//! that somebody waits for, an INTERRUPT still gets through. Locks: `inner`, held to add and to pop, never while waiting;
-//! `turn`, under which `inner` is taken, by threads that wait for room.
+//! It is independent of the request queues: an INTERRUPT gets through even if every slot of those is taken by a blocked
+//! lock. Locks: `inner`, held to add and to pop, never while waiting; `turn`, under which `inner` is taken, by threads
+//! that wait for room.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
 
@@ -17,18 +17,19 @@ use transom_wire::{
 };
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
-use super::{End, queues::PRIORITY_CHAINS_MAX, slots::segment};
+use super::{MountEnd, queues::HIPRIO_CHAINS_MAX, slots::segment};
 use transom_user::transport::VhostUser;
 
-/// Bytes of one message; longer lists of references are sent in parts.
+/// The longest message. A longer BATCH_FORGET is sent in parts.
 const MESSAGE_LEN_MAX: usize = 4096;
 const LIST_OFFSET: usize = size_of::<InHeader>() + size_of::<BatchForgetIn>();
 const FORGETS_MAX: usize = (MESSAGE_LEN_MAX - LIST_OFFSET) / size_of::<ForgetOne>();
 const _: () = assert!(FORGETS_MAX > 0);
 
-pub(super) struct Priority {
+/// The high-priority queue of a connection.
+pub(super) struct HiprioQueue {
     inner: Mutex<Inner>,
-    /// Held by the one thread that waits for room: a wake of the device is for one, and the others wait for that one.
+    /// Held by the one thread that waits for room. The device's signal wakes one thread; the others wait for this one.
     turn: Mutex<()>,
 }
 
@@ -39,22 +40,25 @@ struct Inner {
     free: Vec<u16>,
 }
 
-impl Priority {
-    /// The queue with `messages`, which hold [`Self::MEMORY_LEN`] bytes.
+impl HiprioQueue {
+    /// Creates the queue, with `messages` of [`Self::MEMORY_LEN`] bytes.
     pub(super) fn new(ring: Ring, messages: DmaBuffer) -> Self {
         Self {
             turn: Mutex::new(()),
-            inner: Mutex::new(Inner { ring, messages, free: (0..PRIORITY_CHAINS_MAX).rev().collect() }),
+            inner: Mutex::new(Inner { ring, messages, free: (0..HIPRIO_CHAINS_MAX).rev().collect() }),
         }
     }
 
-    pub(super) const MEMORY_LEN: usize = PRIORITY_CHAINS_MAX as usize * MESSAGE_LEN_MAX;
+    /// The bytes of memory for messages.
+    pub(super) const MEMORY_LEN: usize = HIPRIO_CHAINS_MAX as usize * MESSAGE_LEN_MAX;
 
-    /// Sends one message as the kernel gave it, BATCH_FORGET of any length. Blocks only while the queue is full: the daemon
-    /// takes its messages whatever its other queues do.
+    /// Sends one message of the kernel; a BATCH_FORGET may have any length.
     ///
-    /// Errors: the device is gone or broken, or `stop` became readable.
-    pub(super) fn send(&self, device: &VhostUser, stop: BorrowedFd<'_>, message: &[u8]) -> Result<(), End> {
+    /// Blocks only while the queue is full: the daemon takes its messages whatever its other queues do.
+    ///
+    /// # Errors
+    /// The device is gone or broken, or `stop` became readable.
+    pub(super) fn send(&self, device: &VhostUser, stop: BorrowedFd<'_>, message: &[u8]) -> Result<(), MountEnd> {
         let Ok((header, rest)) = InHeader::read_from_prefix(message) else { return Ok(()) };
         if header.opcode.get() != Opcode::BatchForget as u32 || message.len() <= MESSAGE_LEN_MAX {
             return self.send_one(device, stop, message);
@@ -69,18 +73,18 @@ impl Priority {
         Ok(())
     }
 
-    fn send_one(&self, device: &VhostUser, stop: BorrowedFd<'_>, message: &[u8]) -> Result<(), End> {
+    fn send_one(&self, device: &VhostUser, stop: BorrowedFd<'_>, message: &[u8]) -> Result<(), MountEnd> {
         if message.len() > MESSAGE_LEN_MAX {
-            // The kernel has nothing else for this queue that is as long.
+            // No other message for this queue is as long.
             return Ok(());
         }
         loop {
             if device.is_gone() {
-                return Err(End::Gone);
+                return Err(MountEnd::Gone);
             }
             let added = self.inner.lock().add(message)?;
-            if let Some(is_wanted) = added {
-                if is_wanted {
+            if let Some(should_notify) = added {
+                if should_notify {
                     device.notify(QUEUE_HIPRIO as u16);
                 }
                 return Ok(());
@@ -95,19 +99,19 @@ impl Priority {
 }
 
 impl Inner {
-    /// Puts a message into the ring, and tells whether the device wants to be told; nothing where it is full.
-    fn add(&mut self, message: &[u8]) -> Result<Option<bool>, End> {
+    /// Puts a message into the ring. Returns whether to notify the device, or `None` if the ring is full.
+    fn add(&mut self, message: &[u8]) -> Result<Option<bool>, MountEnd> {
         self.reap()?;
         let Some(slot) = self.free.pop() else { return Ok(None) };
         let offset = usize::from(slot) * MESSAGE_LEN_MAX;
         self.messages.write(offset, message);
         let readable = [segment(&self.messages, offset, message.len())];
-        self.ring.add(&readable, &[], slot).expect("a free message stands for a chain that the ring has room for");
+        self.ring.add(&readable, &[], slot).expect("the ring has room for as many chains as there are messages");
         Ok(Some(self.ring.needs_notify()))
     }
 
-    /// Whether there is no room, and then the device tells when it has used a message.
-    fn is_full_and_armed(&mut self) -> Result<bool, End> {
+    /// Returns whether there is no room. If so, the device will signal the next message that it has used.
+    fn is_full_and_armed(&mut self) -> Result<bool, MountEnd> {
         self.reap()?;
         if self.free.is_empty() && self.ring.arm() {
             self.reap()?;
@@ -115,25 +119,26 @@ impl Inner {
         Ok(self.free.is_empty())
     }
 
-    fn reap(&mut self) -> Result<(), End> {
-        while let Some(used) = self.ring.pop().map_err(|broken| End::Broken(broken.0))? {
+    fn reap(&mut self) -> Result<(), MountEnd> {
+        while let Some(used) = self.ring.pop().map_err(|broken| MountEnd::Broken(broken.0))? {
             self.free.push(used.cookie);
         }
         Ok(())
     }
 }
 
-/// Blocks until the device has told of the queue.
-fn wait(device: &VhostUser, stop: BorrowedFd<'_>) -> Result<(), End> {
-    let call = device.call_fd(QUEUE_HIPRIO as u16).ok_or(End::Gone)?;
+/// Blocks until the device has signalled the queue.
+fn wait(device: &VhostUser, stop: BorrowedFd<'_>) -> Result<(), MountEnd> {
+    let call = device.call_fd(QUEUE_HIPRIO as u16).ok_or(MountEnd::Gone)?;
     let mut fds = [PollFd::new(&call, PollFlags::IN), PollFd::new(&stop, PollFlags::IN)];
-    // EINTR leads to another look.
+    // After EINTR the caller looks again.
     let _ = poll(&mut fds, None);
     if !fds[1].revents().is_empty() {
-        return Err(End::Stopped);
+        return Err(MountEnd::Stopped);
     }
     if !fds[0].revents().is_empty() {
-        // Another thread may have been faster; the flag of the daemon's side decides whether this blocks, so it is set.
+        // Another thread may have read it already. Only the flag of the open file, which the daemon shares, keeps this
+        // from blocking, so it is set here.
         let _ = rustix::io::ioctl_fionbio(call, true);
         let _ = rustix::io::read(call.as_fd(), &mut [0; 8]);
     }
