@@ -55,17 +55,16 @@ impl<F: FileSystem> Server<F> {
     }
 
     /// Takes a request apart as its row says, has it served, and sends the answer.
-    fn run<O: Served>(&self, req: Request<'_>, reply: &mut Reply<'_>) -> Result<(), Errno>
+    fn run<O: Served>(&self, mut message: Request<'_>, reply: &mut Reply<'_>) -> Result<(), Errno>
     where
         F: Serve<O>,
     {
-        let mut req = req;
-        let mut arg = self.arguments::<O>(&mut req)?;
+        let mut arg = self.arguments::<O>(&mut message)?;
         let rest_size = O::ROW.rest_size_at.map_or(0, |at| word(&mut arg, at).get() as usize);
         let mut buffers = <O::Rest as Payload>::Buffers::default();
-        O::Rest::find(&req, rest_size, &mut buffers)?;
+        O::Rest::find(&message, rest_size, &mut buffers)?;
         // The sink lives as long as this function: what the request lends to the call does too.
-        let mut req = req;
+        let mut req = message;
         let size = match (O::ROW.reply_size_at, O::Reply::SIZE_MAX) {
             (Some(at), Some(size_max)) => {
                 let wanted = word(&mut arg, at);
@@ -77,7 +76,7 @@ impl<F: FileSystem> Server<F> {
         };
         let mut room = O::Reply::room(reply, size);
         let name = O::Names::take(&mut req)?;
-        let rest = O::Rest::take(&mut req, rest_size, &mut buffers)?;
+        let rest = O::Rest::take(&mut req, rest_size, &buffers)?;
         let out = O::Reply::sink(&mut room);
         let call: Call<'_, O> = Call { ctx: req.context, nodeid: req.nodeid, arg, name, rest, out };
         let value = self.fs.serve(call)?;

@@ -11,6 +11,7 @@ use crate::sysfd::FileHandle;
 const SPARE_PATHS_MAX: usize = 64;
 
 /// Paths of no inode. Protected by its own lock, within which nothing else is taken.
+#[expect(clippy::vec_box, reason = "an inode holds its path by a box, whose memory is what is kept")]
 #[derive(Debug, Default)]
 pub(super) struct SparePaths(Mutex<Vec<Box<Path>>>);
 
