@@ -266,7 +266,7 @@ fn a_window_that_cannot_be_is_refused_with_the_reason() {
     let share = |options: &str| format!("{}:/window,{options}", fixture.share.path().display());
     for (arguments, reason) in [
         (vec!["--share", &share("dax=64M,ro")], "a read-only share cannot have a DAX window"),
-        (vec!["--share", &share("dax=3M")], "must be a power of two"),
+        (vec!["--share", &share("dax=3M")], "is not a power of two"),
         (vec!["--vmm", "uml", "--share", &share("dax=64M")], "User Mode Linux has no shared-memory regions"),
         (vec!["--root", "/,dax=64M"], "the root is read-only for the guest"),
         (vec!["--qemu", "/bin/true", "--share", &share("dax=64M")], "DAX needs QEMU 11.1 or newer"),

@@ -125,5 +125,5 @@ fn a_user_without_the_helper_is_told_the_package() {
     command.args(["mount", "--shared-dir", "share", "mnt"]).current_dir(fixture.path()).env("PATH", "/nonexistent");
     let output = command.uid(USER).gid(USER).stdin(Stdio::null()).output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{}", text(&output));
-    assert!(text(&output).contains("fusermount3, of the package fuse3"), "{}", text(&output));
+    assert!(text(&output).contains("fusermount3 (package fuse3)"), "{}", text(&output));
 }

@@ -114,7 +114,7 @@ impl Drop for Mounted {
 fn a_connection_that_is_aborted_from_outside_is_told_from_unmounting() {
     let Some(mounted) = Mounted::start() else { return };
     let Some(()) = mounted.abort() else { return };
-    mounted.check(1, &["aborted from outside", "/sys/fs/fuse/connections", "umount"]);
+    mounted.check(1, &["was aborted by", "/sys/fs/fuse/connections", "umount"]);
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn a_forced_umount_of_a_busy_mount_is_told_from_unmounting() {
     let Some(mounted) = Mounted::start() else { return };
     let open = fs::File::open(mounted.at()).unwrap();
     assert!(!mounted.umount(&["-f"]), "it was busy");
-    mounted.check(1, &["aborted from outside", "`umount -f`"]);
+    mounted.check(1, &["was aborted by", "`umount -f`"]);
     drop(open);
 }
 
