@@ -69,8 +69,8 @@ macro_rules! returned {
             type Sink<'a> = ();
             type Room<'a> = ();
 
-            fn room<'a>(_: &Reply<'a>, _: usize) {}
-            fn sink<'a>(_: &'a mut ()) {}
+            fn room(_: &Reply<'_>, _: usize) {}
+            fn sink(_: &mut ()) {}
             fn send($v: $value, (): &(), _: usize, $to: &mut Reply<'_>) -> Result<(), Errno> {
                 $send
             }
@@ -136,10 +136,10 @@ impl Answer for Entries {
     /// Entries are gathered in our own memory first.
     const SIZE_MAX: Option<u32> = Some(DATA_LEN_MAX);
 
-    fn room<'a>(_: &Reply<'a>, size: usize) -> Dirents {
+    fn room(_: &Reply<'_>, size: usize) -> Dirents {
         Dirents::new(size)
     }
-    fn sink<'a>(room: &'a mut Dirents) -> &'a mut Dirents {
+    fn sink(room: &mut Dirents) -> &mut Dirents {
         room
     }
     fn send((): (), room: &Dirents, _: usize, reply: &mut Reply<'_>) -> Result<(), Errno> {
@@ -155,10 +155,10 @@ impl Answer for EntriesPlus {
     /// Entries are gathered in our own memory first.
     const SIZE_MAX: Option<u32> = Some(DATA_LEN_MAX);
 
-    fn room<'a>(_: &Reply<'a>, size: usize) -> DirentsPlus {
+    fn room(_: &Reply<'_>, size: usize) -> DirentsPlus {
         DirentsPlus::new(size)
     }
-    fn sink<'a>(room: &'a mut DirentsPlus) -> &'a mut DirentsPlus {
+    fn sink(room: &mut DirentsPlus) -> &mut DirentsPlus {
         room
     }
     fn send((): (), room: &DirentsPlus, _: usize, reply: &mut Reply<'_>) -> Result<(), Errno> {

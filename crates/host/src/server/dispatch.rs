@@ -54,17 +54,16 @@ impl<F: FileSystem> Server<F> {
     }
 
     /// Parses a request according to its row, has it served, and sends the reply.
-    fn run<O: Served>(&self, req: Request<'_>, reply: &mut Reply<'_>) -> Result<(), Errno>
+    fn run<O: Served>(&self, mut message: Request<'_>, reply: &mut Reply<'_>) -> Result<(), Errno>
     where
         F: Serve<O>,
     {
-        let mut req = req;
-        let mut arg = self.arguments::<O>(&mut req)?;
+        let mut arg = self.arguments::<O>(&mut message)?;
         let rest_size = O::ROW.rest_size_at.map_or(0, |at| word(&mut arg, at).get() as usize);
         let mut buffers = <O::Rest as Payload>::Buffers::default();
-        O::Rest::find(&req, rest_size, &mut buffers)?;
+        O::Rest::find(&message, rest_size, &mut buffers)?;
         // The sink lives as long as this function, and so must what the call borrows from the request.
-        let mut req = req;
+        let mut req = message;
         let size = match (O::ROW.reply_size_at, O::Reply::SIZE_MAX) {
             (Some(at), Some(size_max)) => {
                 let wanted = word(&mut arg, at);
@@ -76,7 +75,7 @@ impl<F: FileSystem> Server<F> {
         };
         let mut room = O::Reply::room(reply, size);
         let name = O::Names::take(&mut req)?;
-        let rest = O::Rest::take(&mut req, rest_size, &mut buffers)?;
+        let rest = O::Rest::take(&mut req, rest_size, &buffers)?;
         let out = O::Reply::sink(&mut room);
         let call: Call<'_, O> = Call { ctx: req.context, nodeid: req.nodeid, arg, name, rest, out };
         let value = self.fs.serve(call)?;

@@ -70,7 +70,7 @@ impl Serve<Read> for OneFile {
 
 impl Serve<Write> for OneFile {
     fn serve(&self, call: Call<'_, Write>) -> Result<WriteOut, Errno> {
-        let data = &call.rest[..];
+        let data = call.rest;
         Ok(WriteOut::new(data.iter().map(|slice| slice.len() as u32).sum()))
     }
 }

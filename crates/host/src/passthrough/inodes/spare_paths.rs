@@ -13,6 +13,7 @@ use crate::sysfd::FileHandle;
 const SPARE_PATHS_MAX: usize = 64;
 
 /// Unused paths. Protected by its own lock, within which no other is taken.
+#[expect(clippy::vec_box, reason = "an inode refers to its path by a box, whose memory is what is kept")]
 #[derive(Debug, Default)]
 pub(super) struct SparePaths(Mutex<Vec<Box<Path>>>);
 

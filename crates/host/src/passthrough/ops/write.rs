@@ -18,7 +18,7 @@ use crate::{
 
 impl Serve<Write> for Passthrough {
     fn serve(&self, call: Call<'_, Write>) -> Result<WriteOut, Errno> {
-        let (arg, data) = (&call.arg, &call.rest[..]);
+        let (arg, data) = (&call.arg, call.rest);
         let file = self.handles.file(Handle::from(arg.fh))?;
         let write_flags = WriteFlags::from_bits_retain(arg.write_flags.get());
         // Pages of a cache have a fixed position in the file; O_APPEND applied to the write that filled them.
