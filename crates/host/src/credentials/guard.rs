@@ -48,7 +48,7 @@ impl<'a> Assumed<'a> {
             has_capabilities: false,
             thread: PhantomData,
         };
-        // Groups first: the right to change them goes with the uid.
+        // Groups first: changing the uid removes the right to change them.
         if let Some(gid) = gid {
             set_thread_res_gid(None, gid, None)?;
             guard.has_gid = true;

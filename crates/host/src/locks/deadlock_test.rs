@@ -17,7 +17,7 @@ use super::*;
 const OWNERS: usize = 4;
 const FILES: usize = 2;
 const BYTES: usize = 6;
-/// Far longer than any request that is to be answered takes.
+/// Far longer than any request takes that will be answered.
 const HANG: Duration = Duration::from_secs(120);
 
 #[derive(Debug, Clone, Copy)]

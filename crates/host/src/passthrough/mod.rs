@@ -160,7 +160,7 @@ impl Passthrough {
         Self { dax: Some(dax), ..self }
     }
 
-    /// Returns the number of inodes that the guest knows beside the root.
+    /// Returns the number of inodes that the guest knows, not counting the root.
     pub fn inode_count(&self) -> usize {
         self.inodes.capacity().known()
     }

@@ -63,7 +63,7 @@ pub struct Row {
     pub reply_handle_at: Option<usize>,
     /// Offset in the reply of the attributes.
     pub reply_attr_at: Option<usize>,
-    /// Offsets in the arguments of inodes, beside the header's nodeid.
+    /// Offsets in the arguments of inodes, in addition to the header's nodeid.
     pub nodeids: &'static [usize],
     /// The arguments' fields that name open files.
     pub handles: &'static [HandleAt],

@@ -140,7 +140,7 @@ impl Inodes {
         })
     }
 
-    /// Returns the number of inodes that the guest knows beside the root, and its limit.
+    /// Returns the number of inodes that the guest knows, not counting the root, and its limit.
     pub(super) fn capacity(&self) -> &Capacity {
         &self.capacity
     }

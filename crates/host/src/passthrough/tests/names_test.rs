@@ -130,7 +130,7 @@ fn an_inode_without_names_lives_as_long_as_the_guest_knows_it() {
         guest.rmdir(ROOT, "dir").unwrap();
         guest.rename((ROOT, "other"), (ROOT, "victim"), 0).unwrap();
         guest.fs().inodes.close_all();
-        // 2. All of them still answer.
+        // 2. All of them are still reachable.
         assert_eq!((guest.getattr(file).unwrap().nlink.get(), guest.getattr(file).unwrap().size.get()), (0, 7));
         let fh = guest.open(file, OFlags::RDWR).unwrap();
         assert_eq!(guest.read(fh, 0, 100).unwrap(), b"content");
