@@ -2,9 +2,9 @@
 //!
 //! [`Inodes::admit`] assigns an inode its nodeid, [`Inodes::get`] finds it again, [`Inodes::forget`] removes it. An
 //! entry references its inode by handle or by path. Some entries also keep an `O_PATH` descriptor; [`Descriptors`]
-//! limits how many stay open. [`shard`] chooses which to close, [`reopen`] opens one again, [`pin`] protects those
-//! that are the last reference to their inode, [`capacity`] limits the number of known inodes. Nodeids are keys of a
-//! [`Slab`](super::slab::Slab) and are never reused.
+//! limits how many stay open. [`open_descriptors`] keeps to the limits, [`shard`] chooses which to close, [`reopen`]
+//! opens one again, [`pin`] protects those that are the last reference to their inode, [`capacity`] limits the number
+//! of known inodes. Nodeids are keys of a [`Slab`](super::slab::Slab) and are never reused.
 //!
 //! Locks: one for each shard, never two at a time, and no system call under any of them, not even closing a
 //! descriptor.
@@ -12,6 +12,7 @@
 mod capacity;
 mod filesystems;
 mod identity;
+mod open_descriptors;
 mod pin;
 mod reopen;
 mod shard;
@@ -41,7 +42,7 @@ use crate::{
 };
 use filesystems::{Filesystems, Kept};
 use identity::{Hold, Identity};
-use shard::{Class, Entry, Shard, hash};
+use shard::{Entry, Shard, hash};
 use spare_paths::SparePaths;
 
 /// Number of shards, enough that workers seldom contend for one lock.
@@ -247,87 +248,6 @@ impl Inodes {
         }
     }
 
-    /// Runs `open`, which opens a descriptor. If the process or the host has run out of descriptors, closes some and
-    /// runs it once more.
-    pub(super) fn with_room<T>(&self, mut open: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
-        match open() {
-            Err(Errno::MFILE | Errno::NFILE) => {
-                let spare: usize = self.spare.iter().map(|count| count.load(Relaxed)).sum();
-                tracing::debug!(spare, "out of descriptors; closing a quarter of those that can be reopened");
-                for _ in 0..spare.div_ceil(4) {
-                    let _ = self.close_one(Class::Other) || self.close_one(Class::Directory);
-                }
-                open()
-            }
-            outcome => outcome,
-        }
-    }
-
-    /// Closes descriptors until the limits are met. Call it after opening another one.
-    pub(super) fn balance(&self) {
-        loop {
-            let [directories, others] = [0, 1].map(|at| self.spare[at].load(Relaxed));
-            let class = if others > self.spare_max[1] {
-                Class::Other
-            } else if directories > self.spare_max[0] {
-                Class::Directory
-            } else if !self.descriptors.is_over() {
-                return;
-            } else if others == 0 || directories > self.descriptors.limit() / 2 {
-                Class::Directory
-            } else {
-                Class::Other
-            };
-            if !self.close_one(class) {
-                return;
-            }
-        }
-    }
-
-    /// Closes the descriptors of files that were not used since the last call and can be reopened by handle: a file
-    /// that the host deletes keeps its blocks while a descriptor is open.
-    pub(super) fn close_unused(&self) {
-        if !self.filesystems.opens_handles(self.root.fs) {
-            return;
-        }
-        for shard in &self.shards {
-            let unused = lock(shard).take_unused(Class::Other);
-            self.spare[Class::Other as usize].fetch_sub(unused.len(), Relaxed);
-            unused.iter().for_each(|_| self.descriptors.remove());
-        }
-    }
-
-    /// Closes every descriptor that can be reopened.
-    #[cfg(test)]
-    pub(super) fn close_all(&self) {
-        while self.close_one(Class::Other) || self.close_one(Class::Directory) {}
-    }
-
-    /// Returns the number of descriptors kept for inodes.
-    #[cfg(test)]
-    pub(super) fn kept_count(&self) -> usize {
-        let spare: usize = self.spare.iter().map(|count| count.load(Relaxed)).sum();
-        spare + self.pinned_count() + usize::from(self.holds_handles())
-    }
-
-    /// Returns the number of descriptors that may not be closed.
-    #[cfg(test)]
-    pub(super) fn pinned_count(&self) -> usize {
-        self.descriptors.pinned()
-    }
-
-    /// Returns the number of counted descriptors, including open files.
-    #[cfg(test)]
-    pub(super) fn held_count(&self) -> usize {
-        self.descriptors.held()
-    }
-
-    /// Returns whether inodes on the root's file system are kept by handle.
-    #[cfg(test)]
-    pub(super) fn holds_handles(&self) -> bool {
-        self.filesystems.opens_handles(self.root.fs)
-    }
-
     /// Counts a lookup of an inode whose descriptor is kept, which proves that it is the same inode.
     fn count_if_open(&self, shard: &Mutex<Shard>, identity: &Identity, parent: NodeId, name: &[u8]) -> Option<NodeId> {
         let mut shard = lock(shard);
@@ -390,37 +310,6 @@ impl Inodes {
             self.capacity.remove();
             (Errno::NOMEM, entry)
         })
-    }
-
-    /// Keeps a descriptor that may be closed later.
-    fn keep_spare(&self, shard: &mut Shard, key: u64, spare: Option<Fd>) {
-        if let Some(fd) = spare
-            && shard.keep(key, &fd, false).is_ok()
-        {
-            self.count_spare(shard, key);
-        }
-    }
-
-    fn count_spare(&self, shard: &Shard, key: u64) {
-        if let Some(entry) = shard.entries.get(key) {
-            self.descriptors.add();
-            self.spare[entry.class() as usize].fetch_add(1, Relaxed);
-        }
-    }
-
-    /// Closes one descriptor that can be reopened; returns whether it found one.
-    fn close_one(&self, class: Class) -> bool {
-        let first = self.next_victim.fetch_add(1, Relaxed);
-        for at in 0..self.shards.len() {
-            let mut shard = lock(&self.shards[(first + at) % self.shards.len()]);
-            let Some(fd) = shard.evict(class) else { continue };
-            drop(shard);
-            drop(fd);
-            self.spare[class as usize].fetch_sub(1, Relaxed);
-            self.descriptors.remove();
-            return true;
-        }
-        false
     }
 
     /// Counts an inode whose path begins at `parent`.
