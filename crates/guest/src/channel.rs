@@ -1,7 +1,7 @@
 //! What the FUSE session sends its messages through.
 //!
-//! A [`Channel`] is a device's set of virtqueues, or in tests a server in the same process. It knows nothing of FUSE beyond
-//! where a message ends; it checks that lengths are possible, and whoever called checks the reply.
+//! A [`Channel`] is a device's set of virtqueues, or in tests a server in the same process. It knows nothing of FUSE
+//! beyond where a message ends; it checks that lengths are possible, and whoever called checks the reply.
 
 use alloc::{sync::Arc, vec::Vec};
 use core::ops::Range;
@@ -23,9 +23,9 @@ pub trait Channel: Send + Sync {
 
     /// Sends `message` on a request queue and blocks until its reply has come.
     ///
-    /// `queue` is below [`Self::request_queues`]. Gives the number of bytes that the device says it has written, which is at
-    /// most the room that there was. Holds no lock while it waits. Where it fails with [`ChannelError::Broken`] or
-    /// [`ChannelError::Gone`], the device can no longer reach the caller's buffers.
+    /// `queue` is below [`Self::request_queues`]. Gives the number of bytes that the device says it has written, which
+    /// is at most the room that there was. Holds no lock while it waits. Where it fails with [`ChannelError::Broken`]
+    /// or [`ChannelError::Gone`], the device can no longer reach the caller's buffers.
     fn call(&self, queue: u16, message: Message<'_>) -> Result<usize, ChannelError>;
 
     /// Sends a message whose buffers it keeps, and returns at once; [`Self::finish`] takes the reply.
@@ -39,8 +39,8 @@ pub trait Channel: Send + Sync {
     /// Whether [`Self::finish`] would not block.
     fn is_finished(&self, ticket: &Ticket) -> bool;
 
-    /// Sends a message that has no reply, or one that nobody waits for, on the high-priority queue: FORGET, BATCH_FORGET,
-    /// INTERRUPT. It is sent when this returns; blocks only while the queue is full.
+    /// Sends a message that has no reply, or one that nobody waits for, on the high-priority queue: FORGET,
+    /// BATCH_FORGET, INTERRUPT. It is sent when this returns; blocks only while the queue is full.
     fn send_priority(&self, message: &[u8]) -> Result<(), ChannelError>;
 
     /// Memory that the device reaches without a copy, zeroed.

@@ -1,9 +1,9 @@
 //! The guest's side of virtio-fs, for kernels, unikernels and programs that are not Linux.
 //!
-//! From below: a [`transport`] reaches the device's registers and queues, [`dma`] makes memory reachable for the device, and a
-//! [`channel`] carries FUSE messages over rings. What runs underneath (locks, waiting, time) is the [`platform`]'s.
-//! A [`session`] speaks FUSE through it, with one file of [`ops`] for each operation.
-//! Nothing here needs an operating system: the crate is `no_std` with `alloc`.
+//! From below: a [`transport`] reaches the device's registers and queues, [`dma`] makes memory reachable for the
+//! device, and a [`channel`] carries FUSE messages over rings. What runs underneath (locks, waiting, time) is the
+//! [`platform`]'s. A [`session`] speaks FUSE through it, with one file of [`ops`] for each operation. Nothing here
+//! needs an operating system: the crate is `no_std` with `alloc`.
 
 #![no_std]
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]

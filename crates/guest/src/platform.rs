@@ -22,18 +22,18 @@ pub trait Platform: Send + Sync + 'static {
     /// Gives the task back where there are no threads: the library then does that work in its callers.
     fn spawn(&self, name: &'static str, task: Box<dyn FnOnce() + Send>) -> Result<(), Box<dyn FnOnce() + Send>>;
 
-    /// Whether nobody but the device does anything while a caller waits: what only another caller could give back (room in a
-    /// pool, a lock on a file) is then an error at once, where it would be waited for in vain.
+    /// Whether nobody but the device does anything while a caller waits: what only another caller could give back (room
+    /// in a pool, a lock on a file) is then an error at once, where it would be waited for in vain.
     fn is_single_threaded(&self) -> bool {
         false
     }
 
-    /// Lets another thread have the processor, if one waits for it: called by who polls, now and then. The other may be who is polled
-    /// for. Systems with a processor for each thread leave it as it is.
+    /// Lets another thread have the processor, if one waits for it: called by who polls, now and then. The other may be
+    /// who is polled for. Systems with a processor for each thread leave it as it is.
     fn yield_now(&self) {}
 
-    /// Lends what the calling thread holds of the library's locks, by which debug builds check their order: a variable of the
-    /// thread's own. Without one nothing is checked.
+    /// Lends what the calling thread holds of the library's locks, by which debug builds check their order: a variable
+    /// of the thread's own. Without one nothing is checked.
     fn with_held(_check: impl FnOnce(&Held)) {}
 }
 

@@ -1,10 +1,11 @@
 //! Copies to and from memory that somebody else may change at the same time: the host, a device, another thread.
 //!
-//! A plain copy there is a data race, whose result the language does not define, and a compiler may read a byte of it twice.
-//! Here every byte of the shared side is accessed exactly once, as a relaxed atomic byte: what arrives is a mixture of old and
-//! new bytes. Accesses of several bytes are in assembly. An assembly block may do whatever some Rust code could, and this one
-//! stands for as many accesses to `AtomicU8`: the instruction does no less. Accesses that are atomic for a byte only
-//! never conflict in size, however the copies of two threads overlap. Rust's own atomic words would.
+//! A plain copy there is a data race, whose result the language does not define, and a compiler may read a byte of it
+//! twice. Here every byte of the shared side is accessed exactly once, as a relaxed atomic byte: what arrives is a
+//! mixture of old and new bytes. Accesses of several bytes are in assembly. An assembly block may do whatever some Rust
+//! code could, and this one stands for as many accesses to `AtomicU8`: the instruction does no less. Accesses that are
+//! atomic for a byte only never conflict in size, however the copies of two threads overlap. Rust's own atomic words
+//! would.
 
 #![expect(unsafe_code, reason = "memory that others change is accessed by address")]
 
@@ -16,8 +17,8 @@ const WORD: usize = size_of::<u64>();
 /// Copies `to.len()` bytes from `from`, each of which is read once.
 ///
 /// # Safety
-/// The bytes at `from` are mapped and readable, no part of `to`, and accessed by nobody but atomically, from outside of Rust, or
-/// here.
+/// The bytes at `from` are mapped and readable, no part of `to`, and accessed by nobody but atomically, from outside of
+/// Rust, or here.
 pub(crate) unsafe fn load(from: *const u8, to: &mut [u8]) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     if to.len() >= block::LEN_MIN {
@@ -80,8 +81,8 @@ pub(crate) unsafe fn fill(to: *mut u8, value: u8, len_bytes: usize) {
     }
 }
 
-/// Copies `len_bytes` from `from` to `to`, both of which others may change. The ranges may overlap: then what was at `from`
-/// arrives, unless others change it.
+/// Copies `len_bytes` from `from` to `to`, both of which others may change. The ranges may overlap: then what was at
+/// `from` arrives, unless others change it.
 ///
 /// # Safety
 /// As for [`load`] and [`store`].
@@ -196,11 +197,11 @@ mod block {
     pub(super) const LEN_MIN: usize = 512;
 
     /// # Safety
-    /// The bytes at `from` may be read and those at `to` written, by [`load`](super::load) or [`store`](super::store); they do not
-    /// overlap.
+    /// The bytes at `from` may be read and those at `to` written, by [`load`](super::load) or [`store`](super::store);
+    /// they do not overlap.
     pub(super) unsafe fn copy(to: *mut u8, from: *const u8, len_bytes: usize) {
-        // SAFETY: copies the bytes that the caller vouches for, ascending, each once, as relaxed loads and stores of bytes would.
-        // The direction flag is clear, as at the beginning of every assembly block.
+        // SAFETY: copies the bytes that the caller vouches for, ascending, each once, as relaxed loads and stores of
+        // bytes would. The direction flag is clear, as at the beginning of every assembly block.
         unsafe {
             asm!(
                 "rep movsb",

@@ -1,10 +1,10 @@
 //! What the DMA operations cost: 4 KiB reads and writes by 16 jobs of a device that answers at once, in the thread that
 //! notifies it.
 //!
-//! Side by side: buffers that the device reaches, which go round the operations altogether; direct operations; a bounce pool.
-//! With no device latency to hide behind, each share is an upper bound. Rounds alternate; medians are printed, as a table
-//! and as lines of JSON. Beside them: one mapping and its end through the trait object, and called by its own type.
-//! `cargo run --release -p transom-guest --example dma [ROUNDS]`
+//! Side by side: buffers that the device reaches, which go round the operations altogether; direct operations; a bounce
+//! pool. With no device latency to hide behind, each share is an upper bound. Rounds alternate; medians are printed, as
+//! a table and as lines of JSON. Beside them: one mapping and its end through the trait object, and called by its own
+//! type. `cargo run --release -p transom-guest --example dma [ROUNDS]`
 
 #[allow(dead_code, clippy::unwrap_used, reason = "it belongs to the tests of the device, which use more of it")]
 #[path = "../../tests/device/fake.rs"]

@@ -1,8 +1,8 @@
 //! What a guest keeps of a share so that it need not ask again: names, attributes, symbolic links, directories, data.
 //!
-//! How long something holds is one question, answered by [`validity`]; each kind of thing has its file. All memory is bounded
-//! by [`CacheOptions`]. Nothing here sends a request: what is kept was given by [`volume`](crate::volume), which also says
-//! what no longer holds.
+//! How long something holds is one question, answered by [`validity`]; each kind of thing has its file. All memory is
+//! bounded by [`CacheOptions`]. Nothing here sends a request: what is kept was given by [`volume`](crate::volume),
+//! which also says what no longer holds.
 
 pub(crate) mod attributes;
 pub(crate) mod data;
@@ -22,8 +22,8 @@ pub struct CacheOptions {
     pub names_max: usize,
     /// The most memory for files' contents, in bytes; 0 keeps none. At most half of a device's own pool is used.
     pub data_max_bytes: usize,
-    /// How long contents wait to be written at most, in nanoseconds, where the platform has threads; 0 for until something else
-    /// has them written.
+    /// How long contents wait to be written at most, in nanoseconds, where the platform has threads; 0 for until
+    /// something else has them written.
     pub dirty_age_ns: u64,
     /// The most of it that waits to be written, in bytes, where INIT settled WRITEBACK_CACHE.
     pub dirty_max_bytes: usize,

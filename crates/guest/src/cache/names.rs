@@ -1,8 +1,8 @@
 //! Names and what they lead to: an inode, or nothing.
 //!
-//! One table for a volume, in shards by hash, each under a lock of its own and bounded: a clock's hand passes over names that
-//! were used since it last came. A name holds while its time lasts and while its directory's epoch is the one it was fetched
-//! in. References to inodes are dropped outside of the locks, since the last one sends a message.
+//! One table for a volume, in shards by hash, each under a lock of its own and bounded: a clock's hand passes over
+//! names that were used since it last came. A name holds while its time lasts and while its directory's epoch is the
+//! one it was fetched in. References to inodes are dropped outside of the locks, since the last one sends a message.
 
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::hash::{BuildHasher, Hash, Hasher};

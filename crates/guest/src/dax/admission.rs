@@ -1,19 +1,21 @@
 //! Whether a part of a file is worth a place in a full window.
 //!
-//! Mapping a range costs as much as some requests, and so does unmapping another. What is not mapped is served by requests
-//! instead, and a full window changes only where that pays: each place counts its uses, and a table counts how often parts
-//! without a place were asked for. Both counts are halved with time, so that they compare. A part gets a place when it was
-//! asked for several times as often as the place was used: then a working set larger than the window keeps what it has.
+//! Mapping a range costs as much as some requests, and so does unmapping another. What is not mapped is served by
+//! requests instead, and a full window changes only where that pays: each place counts its uses, and a table counts how
+//! often parts without a place were asked for. Both counts are halved with time, so that they compare. A part gets a
+//! place when it was asked for several times as often as the place was used: then a working set larger than the window
+//! keeps what it has.
 
 use alloc::boxed::Box;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use transom_wire::NodeId;
 
-/// Requests that a mapping has to save before it is made at another's expense: about what the two requests that it takes, and
-/// the page faults of a new mapping, cost.
+/// Requests that a mapping has to save before it is made at another's expense: about what the two requests that it
+/// takes, and the page faults of a new mapping, cost.
 pub(super) const WORTH_MIN: u32 = 16;
-/// So many times as often as a place was used, a part has to be asked for: counts of the same rate differ less by chance.
+/// So many times as often as a place was used, a part has to be asked for: counts of the same rate differ less by
+/// chance.
 const LEAD: u32 = 4;
 /// After so long counts are halved, in nanoseconds.
 const EPOCH_NS: u64 = 100_000_000;
@@ -52,8 +54,8 @@ impl Heat {
         epoch.wrapping_sub((self.counted.load(Ordering::Relaxed) >> 16) as u16) >= IDLE_EPOCHS
     }
 
-    /// Something new lies at the place, for which there were `uses` requests: with fewer than it has earned, it would be the
-    /// next one's victim.
+    /// Something new lies at the place, for which there were `uses` requests: with fewer than it has earned, it would
+    /// be the next one's victim.
     pub(super) fn begin(&self, epoch: u16, uses: u8) {
         self.counted.store(pack(epoch, uses), Ordering::Relaxed);
         self.is_left.store(false, Ordering::Relaxed);
@@ -83,8 +85,8 @@ fn aged(counted: u32, epoch: u16) -> u8 {
 pub(super) struct Admission {
     epoch: AtomicU32,
     epoch_ends_ns: AtomicU64,
-    /// Each a part of a file without a place: a part of its hash above, the count below. Others of the same entry take turns; a
-    /// count that gets lost between two threads does no harm.
+    /// Each a part of a file without a place: a part of its hash above, the count below. Others of the same entry take
+    /// turns; a count that gets lost between two threads does no harm.
     ghosts: Box<[AtomicU64]>,
 }
 

@@ -76,8 +76,8 @@ impl<P: Platform> Lent for Pin<'_, P> {
 }
 
 impl<P: Platform> OpenFile<P> {
-    /// Whether stores to the file's memory are durable once they have left the processor's caches: the host's file is on DAX
-    /// storage. False where the server has no STATX, which alone tells.
+    /// Whether stores to the file's memory are durable once they have left the processor's caches: the host's file is
+    /// on DAX storage. False where the server has no STATX, which alone tells.
     pub fn is_on_persistent_memory(&self, caller: &Caller<'_>) -> Result<bool, Errno> {
         let inode = self.inode();
         let out = inode.session().statx(caller, inode.nodeid(), Some(self.handle()), 0, STATX_BASIC_STATS)?;

@@ -1,8 +1,8 @@
 //! How a fault in a mapped file is served.
 //!
 //! A [`Backing`] says where bytes of the file are, a [`View`] is one mapping's page tables, and the tree of
-//! [`entry`](super::entry) keeps faults on the same page apart. Who faults asks for a 2 MiB entry where address and file are
-//! congruent, and for one of 4 KiB where that is answered with [`Outcome::FallBack`].
+//! [`entry`](super::entry) keeps faults on the same page apart. Who faults asks for a 2 MiB entry where address and
+//! file are congruent, and for one of 4 KiB where that is answered with [`Outcome::FallBack`].
 //!
 //! The range is pinned before the entry is locked: what takes ranges back has them to itself first, then locks entries.
 
@@ -46,8 +46,8 @@ pub enum Outcome {
     OutOfFile,
     /// There is an error behind it.
     Failed(Errno),
-    /// Nothing is installed: the pages have their places on the storage, which are to be made durable first, and the fault finished
-    /// with [`finish_sync`].
+    /// Nothing is installed: the pages have their places on the storage, which are to be made durable first, and the
+    /// fault finished with [`finish_sync`].
     NeedsSync(Unsettled),
 }
 
@@ -74,12 +74,12 @@ pub trait Lent {
     /// Where it begins.
     fn start(&self) -> NonNull<u8>;
 
-    /// Whether a store to these bytes may find a place on the storage that is lost if the machine stops, or none yet. Where it
-    /// may not, whoever serves the store below sees to it (Linux: MAP_SYNC).
+    /// Whether a store to these bytes may find a place on the storage that is lost if the machine stops, or none yet.
+    /// Where it may not, whoever serves the store below sees to it (Linux: MAP_SYNC).
     fn is_unstable(&self) -> bool;
 
-    /// Has each of `pages`, counted from the beginning of these 2 MiB, get the place on the storage that a store there would give
-    /// it; changes no byte. Errors: EFAULT where the file has no such page.
+    /// Has each of `pages`, counted from the beginning of these 2 MiB, get the place on the storage that a store there
+    /// would give it; changes no byte. Errors: EFAULT where the file has no such page.
     fn allocate(&self, pages: Range<u64>) -> Result<(), Errno>;
 }
 
@@ -97,15 +97,15 @@ pub trait Backing {
     /// [`Self::len_bytes`] returned last, unless the file was cut since.
     fn known_len_bytes(&self) -> u64;
 
-    /// Returns the 2 MiB number `index` of the file, for stores if `is_write`: a hole is then filled first. Blocks until the
-    /// memory is there.
+    /// Returns the 2 MiB number `index` of the file, for stores if `is_write`: a hole is then filled first. Blocks
+    /// until the memory is there.
     fn lend(&self, index: u64, is_write: bool) -> Result<Place<Self::Lent<'_>>, Errno>;
 }
 
 /// The page tables of one mapping of a file. Pages are counted from the beginning of the file.
 pub trait View: Send + Sync {
-    /// Lets the mapping have `pages`, whole or as far as it reaches, from the memory that begins at `from`; read-only unless
-    /// `is_writable`. What is installed there is replaced, but for copies of its own.
+    /// Lets the mapping have `pages`, whole or as far as it reaches, from the memory that begins at `from`; read-only
+    /// unless `is_writable`. What is installed there is replaced, but for copies of its own.
     fn install(&self, pages: Range<u64>, from: NonNull<u8>, is_writable: bool) -> Result<(), Errno>;
 
     /// Lets the mapping have zeros, read-only.
@@ -126,8 +126,8 @@ pub trait View: Send + Sync {
 
 /// Serves a fault of the mapping `view`.
 ///
-/// `unmap` takes pages out of every mapping of the file. Blocks while another fault has the entry, and while the file's memory is
-/// fetched. Asks for nothing while it has the entry itself.
+/// `unmap` takes pages out of every mapping of the file. Blocks while another fault has the entry, and while the file's
+/// memory is fetched. Asks for nothing while it has the entry itself.
 pub fn fault<P: Platform, B: Backing>(
     tree: &Tree<P>,
     backing: &B,
@@ -158,8 +158,8 @@ fn serve<P: Platform, B: Backing>(
         }
         let place = backing.lend(Order::Huge.first_page(page) / PAGES_PER_HUGE, is_store)?;
         let is_unsettled = intent == Intent::StoreSync && matches!(&place, Place::Lent(lent) if lent.is_unstable());
-        // Asked for once more, since the file may have been cut before its memory was lent; and for the end of the 2 MiB, which
-        // decides how much is settled.
+        // Asked for once more, since the file may have been cut before its memory was lent; and for the end of the 2
+        // MiB, which decides how much is settled.
         let last_page = if is_unsettled { order.pages(page).end - 1 } else { page };
         if backing.len_bytes(first_byte_of(last_page) + 1)? <= first_byte_of(page) {
             return Ok(Outcome::OutOfFile);
@@ -168,8 +168,8 @@ fn serve<P: Platform, B: Backing>(
             Grab::Locked(entry) => entry,
             Grab::FallBack => return Ok(Outcome::FallBack),
         };
-        // Whoever cuts the file takes entries out after the new size is known: either the size is seen here, or the entry is
-        // found there.
+        // Whoever cuts the file takes entries out after the new size is known: either the size is seen here, or the
+        // entry is found there.
         if backing.known_len_bytes() <= first_byte_of(page) {
             continue;
         }
@@ -192,8 +192,8 @@ fn first_byte_of(page: u64) -> u64 {
 
 /// Has the pages of a fault get their places on the storage.
 ///
-/// None beyond the end of the file is among them, whatever the view allows for: once the file had grown, a store there would get
-/// a place that nobody has made durable.
+/// None beyond the end of the file is among them, whatever the view allows for: once the file had grown, a store there
+/// would get a place that nobody has made durable.
 fn settle<P: Platform, B: Backing>(
     entry: &Locked<'_, P>,
     backing: &B,
@@ -217,8 +217,8 @@ fn settle<P: Platform, B: Backing>(
 
 /// Finishes a fault whose pages were made durable with the result `synced`: its error is the fault's.
 ///
-/// Where somebody has removed the entry meanwhile, if only to make another, the pages may have lost their places: nothing is
-/// installed, and the access that is then made again faults again.
+/// Where somebody has removed the entry meanwhile, if only to make another, the pages may have lost their places:
+/// nothing is installed, and the access that is then made again faults again.
 pub fn finish_sync<P: Platform, B: Backing>(
     tree: &Tree<P>,
     backing: &B,

@@ -17,7 +17,8 @@ use crate::{
 
 /// What the mappings of one file have in common.
 ///
-/// It also records which pages were stored to and not flushed since. That record outlives the pages' entries and the mappings.
+/// It also records which pages were stored to and not flushed since. That record outlives the pages' entries and the
+/// mappings.
 pub struct Mapped<P: Platform> {
     tree: Tree<P>,
     views: Mutex<P, { rank::LEAF }, Vec<Arc<dyn View>>>,
@@ -42,8 +43,8 @@ impl<P: Platform> Mapped<P> {
         self.views.lock().push(view);
     }
 
-    /// Detaches `view`, in which nothing is installed any more. The last view takes all entries with it; what was stored stays
-    /// recorded.
+    /// Detaches `view`, in which nothing is installed any more. The last view takes all entries with it; what was
+    /// stored stays recorded.
     pub fn detach(&self, view: &Arc<dyn View>) {
         let mut views = self.views.lock();
         let place = views.iter().position(|other| Arc::ptr_eq(other, view));
@@ -85,11 +86,12 @@ impl<P: Platform> Mapped<P> {
         }
     }
 
-    /// Flushes what was stored to `pages`, rounded out to 2 MiB, wherever those pages are now: calls `flush` with every page that
-    /// was stored to since it was last flushed. The next store to each of them faults. Stores during a flush count as new ones.
+    /// Flushes what was stored to `pages`, rounded out to 2 MiB, wherever those pages are now: calls `flush` with every
+    /// page that was stored to since it was last flushed. The next store to each of them faults. Stores during a flush
+    /// count as new ones.
     ///
-    /// No entry is locked during `flush`, which may send requests and wait. The pages need not lie in the window any more: whoever
-    /// flushes by address pins them first. Nor need a page of an entry of 2 MiB lie within the file.
+    /// No entry is locked during `flush`, which may send requests and wait. The pages need not lie in the window any
+    /// more: whoever flushes by address pins them first. Nor need a page of an entry of 2 MiB lie within the file.
     ///
     /// Blocks while a fault has one of the entries.
     ///

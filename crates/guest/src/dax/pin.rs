@@ -16,8 +16,9 @@ pub enum Access {
 
 /// A range of a file that lies in the window, and stays there for as long as this lives.
 ///
-/// Held for a copy or a fault, and for as long as something outside the page tables refers to its pages. Truncation waits for
-/// it: whoever holds one takes no lock of the volume and sends no request but through the range's own inode's faults.
+/// Held for a copy or a fault, and for as long as something outside the page tables refers to its pages. Truncation
+/// waits for it: whoever holds one takes no lock of the volume and sends no request but through the range's own inode's
+/// faults.
 #[must_use = "the range may go at once"]
 pub struct Pin<'w, P: Platform> {
     window: &'w Window<P>,
@@ -61,8 +62,8 @@ impl<'w, P: Platform> Pin<'w, P> {
         self.window.memory().store(self.window_offset() + at as u64, bytes)
     }
 
-    /// Has the page at `at`, in bytes within the range, get a place on the storage as a store does, and changes nothing. Errors: as
-    /// [`Self::store`].
+    /// Has the page at `at`, in bytes within the range, get a place on the storage as a store does, and changes
+    /// nothing. Errors: as [`Self::store`].
     pub fn touch(&self, at: usize) -> Result<(), Errno> {
         self.check(at, 1)?;
         if !self.is_writable {
@@ -100,18 +101,18 @@ impl<P: Platform> Drop for Pin<'_, P> {
 ///
 /// No lock of the window is held during a call.
 pub trait PageTables: Send + Sync {
-    /// Takes the pages of range `index` (`index * RANGE_LEN` in the file) out, so that it can be unmapped; false where it is in
-    /// use, or was used of late. Nobody holds a pin of it, and nobody gets one until this returns.
+    /// Takes the pages of range `index` (`index * RANGE_LEN` in the file) out, so that it can be unmapped; false where
+    /// it is in use, or was used of late. Nobody holds a pin of it, and nobody gets one until this returns.
     ///
     /// Waits for nothing: locks are tried. What was stored stays recorded as not flushed.
     fn release(&self, index: u64) -> bool;
 
-    /// Takes every page of `bytes` of the file out, private copies too where `with_copies`; faults there find no range until the
-    /// file has been changed. Waits for faults under way. The file's `size_lock` is held.
+    /// Takes every page of `bytes` of the file out, private copies too where `with_copies`; faults there find no range
+    /// until the file has been changed. Waits for faults under way. The file's `size_lock` is held.
     fn revoke(&self, bytes: Range<u64>, with_copies: bool);
 
-    /// Follows a change that the server has made to the file, for which pages were revoked. Without this call the change may not
-    /// have happened: whatever is recorded of stores still holds.
+    /// Follows a change that the server has made to the file, for which pages were revoked. Without this call the
+    /// change may not have happened: whatever is recorded of stores still holds.
     fn changed(&self, change: Change) {
         let _ = change;
     }

@@ -1,9 +1,9 @@
 //! Finding a place in the window: a free one, or another's.
 //!
-//! A victim is looked for among what a sequential reader has left, the latest first, so that a scan goes round in the places
-//! that it had; then among a few others, the least used of which has to be used clearly less than what wants its place. What
-//! gives way is not unmapped: the new mapping replaces it. Where less than a fifth is free, ranges that nobody has used for
-//! about a second are unmapped, several with a request.
+//! A victim is looked for among what a sequential reader has left, the latest first, so that a scan goes round in the
+//! places that it had; then among a few others, the least used of which has to be used clearly less than what wants its
+//! place. What gives way is not unmapped: the new mapping replaces it. Where less than a fifth is free, ranges that
+//! nobody has used for about a second are unmapped, several with a request.
 
 use alloc::{sync::Arc, vec::Vec};
 use core::sync::atomic::Ordering;
@@ -37,7 +37,8 @@ pub(super) struct Place {
 }
 
 impl<P: Platform> Window<P> {
-    /// A place for the range `index` of `inode`, which `worth` requests ask for now, and the uses with which the range begins there.
+    /// A place for the range `index` of `inode`, which `worth` requests ask for now, and the uses with which the range
+    /// begins there.
     pub(super) fn take_place(self: &Arc<Self>, inode: &Arc<Inode<P>>, index: u64, worth: u32) -> Option<(Place, u8)> {
         let free = self.take_free();
         if self.is_scarce() {
@@ -62,8 +63,8 @@ impl<P: Platform> Window<P> {
         place.map(|place| (place, Admission::credit(asked)))
     }
 
-    /// Whether to look for a victim. In a window that is used evenly no look finds one, so that of single requests one in a few
-    /// looks: a part that is asked for more often than others gets its place a few requests later.
+    /// Whether to look for a victim. In a window that is used evenly no look finds one, so that of single requests one
+    /// in a few looks: a part that is asked for more often than others gets its place a few requests later.
     fn is_worth_a_look(&self, asked: u32, worth: u32) -> bool {
         if !Admission::deserves(asked, 0) {
             return false;

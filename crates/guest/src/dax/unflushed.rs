@@ -1,8 +1,8 @@
 //! Pages of a file that were stored to, have lost their entries, and still have to be flushed.
 //!
-//! An entry of the [tree](super::entry) carries its own dirty mark. The mark moves here when the entry is removed (reclaim,
-//! truncation, the last unmapping) and when a flush of it begins. A flush that is under way keeps its pages listed, so that a
-//! second flush of the same pages does not return before they are durable.
+//! An entry of the [tree](super::entry) carries its own dirty mark. The mark moves here when the entry is removed
+//! (reclaim, truncation, the last unmapping) and when a flush of it begins. A flush that is under way keeps its pages
+//! listed, so that a second flush of the same pages does not return before they are durable.
 //!
 //! Memory: 72 bytes for each 2 MiB with such a page.
 
@@ -56,8 +56,8 @@ impl Unflushed {
         self.waiting.range(nodes.clone()).map(|(&index, _)| index).chain(flushing).collect()
     }
 
-    /// Begins to flush what is marked in the 2 MiB number `index`, what others are flushing there included. Returns the number for
-    /// [`Self::end`], and the pages; `None` if there are none.
+    /// Begins to flush what is marked in the 2 MiB number `index`, what others are flushing there included. Returns the
+    /// number for [`Self::end`], and the pages; `None` if there are none.
     pub(super) fn begin(&mut self, index: u64) -> Option<(u64, Vec<Range<u64>>)> {
         let mut bits = self.waiting.remove(&index).unwrap_or_default();
         for flush in self.flushing.iter().filter(|flush| flush.index == index) {
@@ -103,8 +103,8 @@ impl Unflushed {
         self.flushing.iter_mut().for_each(|flush| clear_from(&mut flush.bits, flush.index, page));
     }
 
-    /// Moves the marks of what lay at `from` or after it to where it lies now. What is being flushed is marked once more: the
-    /// flush may have looked for it at the old place.
+    /// Moves the marks of what lay at `from` or after it to where it lies now. What is being flushed is marked once
+    /// more: the flush may have looked for it at the old place.
     fn shift(&mut self, from: u64, to: u64) {
         let first = from.min(to) / RANGE_LEN;
         let flushing = self.flushing.iter().filter(|flush| flush.index >= first).map(|flush| (flush.index, flush.bits));

@@ -42,7 +42,8 @@ pub(super) fn bring_up<P: Platform, T: Transport + 'static>(
     let health = Health::new(Arc::clone(&platform), Arc::clone(&transport) as Arc<dyn Transport>);
     let brought = Attempt { transport: &transport, platform, health: Arc::clone(&health), dma, settings }.run();
     if brought.is_err() {
-        // Where queues were started it was reset before they were freed. Of one that does not answer, nothing more can be said.
+        // Where queues were started it was reset before they were freed. Of one that does not answer, nothing more can
+        // be said.
         if !health.is_released() {
             let _ = transport.reset();
         }
@@ -141,7 +142,8 @@ impl<P: Platform, T: Transport + 'static> Attempt<'_, P, T> {
         let Some(boundary) = ops.boundary() else {
             return Ok(Limits { segments_max: SEGMENTS_MIN, data_len_max: DATA_LEN_WANTED.min(piece) });
         };
-        // Without indirect tables each message takes its descriptors of the ring: a quarter, so that four are in flight.
+        // Without indirect tables each message takes its descriptors of the ring: a quarter, so that four are in
+        // flight.
         let most = if features & INDIRECT_DESC != 0 { len } else { (len / 4).max(SEGMENTS_MIN) };
         let piece = piece.min(boundary).max(1);
         // Two heads, and data that begins anywhere.

@@ -108,8 +108,9 @@ impl<P: Platform, T: Transport + 'static> VirtioFs<P, T> {
 
     /// Completes what the device has used, for interrupt handlers; `queue` is the device's number, 0 for high priority.
     ///
-    /// Needs a `RawMutex` that keeps interrupts off while it is held, and an [`Event::wake_all`](crate::platform::Event) that
-    /// handlers may call. Waits for nothing: a device that broke the protocol is reset by the next thread that looks for a reply.
+    /// Needs a `RawMutex` that keeps interrupts off while it is held, and an
+    /// [`Event::wake_all`](crate::platform::Event) that handlers may call. Waits for nothing: a device that broke the
+    /// protocol is reset by the next thread that looks for a reply.
     pub fn interrupt(&self, queue: u16) {
         if let Some(queue) = self.any_queue(queue) {
             queue.interrupt();

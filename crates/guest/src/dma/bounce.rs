@@ -27,8 +27,8 @@ const MAPPING_LEN_MAX: usize = 1 << 20;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WhenFull {
     /// It waits until enough was given back, for so many nanoseconds at most, and then fails: callers that each hold a
-    /// part of the pool and want more must not wait for each other for ever. On a platform with one thread it fails at once:
-    /// that thread is who would have to give something back.
+    /// part of the pool and want more must not wait for each other for ever. On a platform with one thread it fails at
+    /// once: that thread is who would have to give something back.
     Wait(u64),
     /// It fails with [`DmaError::Exhausted`].
     Fail,
@@ -142,8 +142,8 @@ impl<P: Platform> DmaOps for Bounce<P> {
         let offset = self.take(len_bytes)?;
         let copy = self.pool.part(offset, len_bytes);
         if direction == Direction::ToDevice {
-            // SAFETY: `start` and `len_bytes` after it may be read, and nobody writes there, as the caller vouches; they are not part
-            // of the pool.
+            // SAFETY: `start` and `len_bytes` after it may be read, and nobody writes there, as the caller vouches;
+            // they are not part of the pool.
             copy.write(0, unsafe { core::slice::from_raw_parts(start.as_ptr(), len_bytes) });
             self.counters.bounced(start, len_bytes);
         }
@@ -159,8 +159,8 @@ impl<P: Platform> DmaOps for Bounce<P> {
         if direction == Direction::FromDevice {
             let written_bytes = written_bytes.min(len_bytes);
             let copy = self.pool.part(offset, written_bytes);
-            // SAFETY: `start` and `len_bytes` after it may be written, and nobody else has them, as `map`'s caller vouches; they are
-            // not part of the pool.
+            // SAFETY: `start` and `len_bytes` after it may be written, and nobody else has them, as `map`'s caller
+            // vouches; they are not part of the pool.
             copy.read(0, unsafe { core::slice::from_raw_parts_mut(start.as_ptr(), written_bytes) });
             self.counters.bounced(start, written_bytes);
         }

@@ -30,8 +30,8 @@ impl DmaChoice {
 
     /// The operations for a device with these features.
     ///
-    /// Errors: [`DmaError::PrivateMemory`] for one that would reach around the platform's protection, [`DmaError::Unmappable`]
-    /// where the platform has no operations of the kind.
+    /// Errors: [`DmaError::PrivateMemory`] for one that would reach around the platform's protection,
+    /// [`DmaError::Unmappable`] where the platform has no operations of the kind.
     pub fn choose(&self, features: u64) -> Result<Arc<dyn DmaOps>, DmaError> {
         let chosen = match (&self.instead, features & ACCESS_PLATFORM != 0) {
             (Some(instead), _) => Some(instead),

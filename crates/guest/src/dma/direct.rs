@@ -8,18 +8,19 @@ use super::{Direction, DmaCounts, DmaError, DmaMemory, DmaOps, Mapped, counters:
 
 /// What a system tells about its own memory.
 pub trait DirectMemory: Send + Sync {
-    /// Allocates physically contiguous memory, zeroed, its device address a multiple of 4096; nothing when there is none.
+    /// Allocates physically contiguous memory, zeroed, its device address a multiple of 4096; nothing when there is
+    /// none.
     fn allocate(&self, len_bytes: usize) -> Option<DmaMemory>;
 
     /// Takes back what [`Self::allocate`] gave.
     fn free(&self, memory: DmaMemory);
 
-    /// Where the device finds `len_bytes` at `start`, at most [`Self::contiguous_len_max`]; nothing for memory that it does not
-    /// reach, or that is not contiguous for it.
+    /// Where the device finds `len_bytes` at `start`, at most [`Self::contiguous_len_max`]; nothing for memory that it
+    /// does not reach, or that is not contiguous for it.
     fn address(&self, start: NonNull<u8>, len_bytes: usize) -> Option<u64>;
 
-    /// The longest piece that one address describes, `usize::MAX` under an identity mapping, the page size where each page
-    /// may lie elsewhere. No mapping crosses a multiple of it.
+    /// The longest piece that one address describes, `usize::MAX` under an identity mapping, the page size where each
+    /// page may lie elsewhere. No mapping crosses a multiple of it.
     fn contiguous_len_max(&self) -> usize;
 }
 

@@ -7,8 +7,8 @@ use core::{marker::PhantomData, ptr::NonNull};
 
 use super::{Direction, DmaError, DmaOps, Mapped};
 
-/// The pieces of one slice. Whoever holds it gives it back with [`Self::end`], or drops it, only once the device no longer
-/// knows of it.
+/// The pieces of one slice. Whoever holds it gives it back with [`Self::end`], or drops it, only once the device no
+/// longer knows of it.
 pub(crate) struct Lent<'a> {
     ops: &'a dyn DmaOps,
     /// Nearly always the only one, so that nothing is allocated for it.

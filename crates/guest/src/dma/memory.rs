@@ -1,7 +1,7 @@
 //! Memory that a driver and its device reach at the same time: the one place where such bytes are touched.
 //!
-//! The other side may be another process, or a device that breaks its promises, so the bytes may change at any moment. They
-//! are only ever copied, or loaded and stored atomically; no reference into them is given out.
+//! The other side may be another process, or a device that breaks its promises, so the bytes may change at any moment.
+//! They are only ever copied, or loaded and stored atomically; no reference into them is given out.
 
 #![expect(unsafe_code, reason = "memory shared with a device is reached through pointers")]
 
@@ -32,8 +32,8 @@ impl DmaMemory {
     ///
     /// # Safety
     ///
-    /// `start` is a multiple of 8, and `start..start + len_bytes` is mapped readable and writable, and used for nothing else,
-    /// until the value is given back to the operations that made it.
+    /// `start` is a multiple of 8, and `start..start + len_bytes` is mapped readable and writable, and used for nothing
+    /// else, until the value is given back to the operations that made it.
     pub unsafe fn new(start: NonNull<u8>, len_bytes: usize, address: u64) -> Self {
         Self { start, len_bytes, address }
     }
@@ -71,7 +71,8 @@ impl DmaMemory {
         // SAFETY:
         // 1. `from` and `bytes.len()` bytes behind it lie within the memory: checked by `at`.
         // 2. `bytes` is not part of it: no reference into the memory exists.
-        // 3. Whoever else writes at the same time is the device, or comes by way of this type, whose accesses are atomic.
+        // 3. Whoever else writes at the same time is the device, or comes by way of this type, whose accesses are
+        //    atomic.
         unsafe { shared_copy::load(from, bytes) }
     }
 
@@ -89,8 +90,8 @@ impl DmaMemory {
         unsafe { shared_copy::fill(to, value, len_bytes) }
     }
 
-    /// Copies `len_bytes` within this memory or from `from` in another; the ranges may overlap. Panics where they do not lie
-    /// within.
+    /// Copies `len_bytes` within this memory or from `from` in another; the ranges may overlap. Panics where they do
+    /// not lie within.
     pub fn copy_from(&self, offset: usize, from: &Self, from_offset: usize, len_bytes: usize) {
         let (to, from) = (self.at(offset, len_bytes), from.at(from_offset, len_bytes));
         // SAFETY: as in `read` and `write`; overlap is allowed.

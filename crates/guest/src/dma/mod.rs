@@ -1,4 +1,5 @@
-//! How memory becomes reachable for a device: one set of operations for each device, chosen when its features are final.
+//! How memory becomes reachable for a device: one set of operations for each device, chosen when its features are
+//! final.
 //!
 //! Everything that a device reads or writes goes through [`DmaOps`]: rings and data alike. The window and the version
 //! table are memory of the device and never do.
@@ -32,17 +33,17 @@ pub trait DmaOps: Send + Sync {
     /// Takes back what [`Self::allocate`] gave. The device no longer uses it.
     fn free(&self, memory: DmaMemory);
 
-    /// Makes `len_bytes` of ordinary memory reachable, and copies them where the direction is to the device and they have to be
-    /// copied. At most [`Self::mapping_len_max`] bytes. May block until the pool has room.
+    /// Makes `len_bytes` of ordinary memory reachable, and copies them where the direction is to the device and they
+    /// have to be copied. At most [`Self::mapping_len_max`] bytes. May block until the pool has room.
     ///
     /// # Safety
     ///
-    /// `start..start + len_bytes` is memory that may be read, and written where the direction is from the device. It stays so,
-    /// and the caller leaves it alone, until [`Self::unmap`].
+    /// `start..start + len_bytes` is memory that may be read, and written where the direction is from the device. It
+    /// stays so, and the caller leaves it alone, until [`Self::unmap`].
     unsafe fn map(&self, start: NonNull<u8>, len_bytes: usize, direction: Direction) -> Result<Mapped, DmaError>;
 
-    /// Ends a mapping that the device no longer uses; of one from the device copies the first `written_bytes` back where
-    /// they were copied.
+    /// Ends a mapping that the device no longer uses; of one from the device copies the first `written_bytes` back
+    /// where they were copied.
     ///
     /// # Safety
     ///
@@ -52,8 +53,8 @@ pub trait DmaOps: Send + Sync {
     /// The longest mapping, in bytes.
     fn mapping_len_max(&self) -> usize;
 
-    /// What no mapping crosses a multiple of, in bytes of the driver's addresses: the page size where neighbouring pages lie
-    /// apart for the device.
+    /// What no mapping crosses a multiple of, in bytes of the driver's addresses: the page size where neighbouring
+    /// pages lie apart for the device.
     fn boundary(&self) -> Option<usize> {
         None
     }
@@ -115,7 +116,8 @@ pub enum DmaError {
     /// The platform has no mapping for it.
     #[error("the platform cannot map this memory for the device")]
     Unmappable,
-    /// The device would need memory that the host must not see (no VIRTIO_F_ACCESS_PLATFORM on a platform that demands it).
+    /// The device would need memory that the host must not see (no VIRTIO_F_ACCESS_PLATFORM on a platform that demands
+    /// it).
     #[error("the device does not go through the platform's DMA, and would need private memory")]
     PrivateMemory,
 }

@@ -1,7 +1,7 @@
 //! Runs of free pages in a pool: a bit for each page, searched by words, first fit from where the last run ended.
 //!
-//! Runs that are kept for long come from the upper half while that has room: strewn among the short-lived ones they would
-//! leave no long run free.
+//! Runs that are kept for long come from the upper half while that has room: strewn among the short-lived ones they
+//! would leave no long run free.
 
 use alloc::{vec, vec::Vec};
 

@@ -1,7 +1,7 @@
 //! Access control lists: what they allow, where the session has settled POSIX_ACL.
 //!
-//! The server keeps them, as extended attributes, and shows the mask of one as the group's bits of the mode; whoever serves
-//! callers decides by them. Source: acl(5).
+//! The server keeps them, as extended attributes, and shows the mask of one as the group's bits of the mode; whoever
+//! serves callers decides by them. Source: acl(5).
 
 use alloc::vec::Vec;
 
@@ -38,7 +38,8 @@ impl<P: Platform> Fs<P> {
 }
 
 impl Credentials {
-    /// Whether `list`, of a file of somebody else's and of the group `gid`, allows all of `mask`; nothing where it is no list.
+    /// Whether `list`, of a file of somebody else's and of the group `gid`, allows all of `mask`; nothing where it is
+    /// no list.
     pub(super) fn may_by_list(&self, list: &[u8], gid: u32, mask: u32) -> Option<bool> {
         let (header, entries) = Header::ref_from_prefix(list).ok()?;
         let entries = <[Entry]>::ref_from_bytes(entries).ok().filter(|_| header.version == VERSION)?;

@@ -149,7 +149,8 @@ impl<P: Platform> File<P> {
         self.open.fsync(&self.fs.caller(), false)
     }
 
-    /// Makes the data durable, and what is needed to find it. Gives the error of an earlier write, once to each open file.
+    /// Makes the data durable, and what is needed to find it. Gives the error of an earlier write, once to each open
+    /// file.
     pub fn sync_data(&self) -> Result<(), Errno> {
         self.open.fsync(&self.fs.caller(), true)
     }

@@ -1,9 +1,9 @@
 //! A share as a program sees it: paths, open files, a current directory, an identity.
 //!
-//! [`Fs`] is a handle: clones share the volume and its caches, and each has a current directory and [`Credentials`] of its
-//! own. A server serves whoever the guest let through, so permissions are checked here: by mode bits, and by access control
-//! lists where the session has settled POSIX_ACL. Paths are bytes. A name that turns out to be stale is looked up once more,
-//! without what was kept, before anybody is told ESTALE.
+//! [`Fs`] is a handle: clones share the volume and its caches, and each has a current directory and [`Credentials`] of
+//! its own. A server serves whoever the guest let through, so permissions are checked here: by mode bits, and by access
+//! control lists where the session has settled POSIX_ACL. Paths are bytes. A name that turns out to be stale is looked
+//! up once more, without what was kept, before anybody is told ESTALE.
 
 mod acl;
 mod credentials;
@@ -117,7 +117,8 @@ impl<P: Platform> Fs<P> {
         self.volume.syncfs(&self.caller())
     }
 
-    /// Writes back and ends the session, for every handle. What is still open fails from then on. Errors: those of the channel.
+    /// Writes back and ends the session, for every handle. What is still open fails from then on. Errors: those of the
+    /// channel.
     pub fn unmount(self) -> Result<(), Errno> {
         self.volume.unmount()
     }

@@ -41,8 +41,8 @@ impl<P: Platform> Fs<P> {
         made
     }
 
-    /// Makes a file: `mode` is type and permissions, `rdev` the device in the kernel's 32-bit form. Errors: EPERM for a device
-    /// by others than root.
+    /// Makes a file: `mode` is type and permissions, `rdev` the device in the kernel's 32-bit form. Errors: EPERM for a
+    /// device by others than root.
     pub fn mknod(&self, path: impl AsRef<[u8]>, mode: u32, rdev: u32) -> Result<(), Errno> {
         if matches!(mode & 0o170_000, 0o020_000 | 0o060_000) && self.credentials.uid != 0 {
             return Err(Errno::PERM);
@@ -113,7 +113,8 @@ impl<P: Platform> Fs<P> {
         self.rename_with(old, new, 0)
     }
 
-    /// Moves `old` to `new` with flags as of renameat2(2): RENAME_NOREPLACE (1), RENAME_EXCHANGE (2), RENAME_WHITEOUT (4).
+    /// Moves `old` to `new` with flags as of renameat2(2): RENAME_NOREPLACE (1), RENAME_EXCHANGE (2), RENAME_WHITEOUT
+    /// (4).
     pub fn rename_with(&self, old: impl AsRef<[u8]>, new: impl AsRef<[u8]>, flags: u32) -> Result<(), Errno> {
         if flags & !7 != 0 || flags & RENAME_EXCHANGE != 0 && flags != RENAME_EXCHANGE {
             return Err(Errno::INVAL);

@@ -119,7 +119,8 @@ impl OpenOptions {
 }
 
 impl<P: Platform> Fs<P> {
-    /// Opens a file. A directory can be opened for reading: its attributes, its locks and its durability can be had by it.
+    /// Opens a file. A directory can be opened for reading: its attributes, its locks and its durability can be had by
+    /// it.
     pub fn open(&self, path: impl AsRef<[u8]>, options: &OpenOptions) -> Result<File<P>, Errno> {
         let flags = options.flags()?;
         let file = match options.has(O_CREAT) {

@@ -1,7 +1,7 @@
 //! Removing a directory with all that is in it.
 //!
-//! It goes from directory to directory by inode, not by path: a name that becomes a symbolic link meanwhile leads nowhere
-//! else.
+//! It goes from directory to directory by inode, not by path: a name that becomes a symbolic link meanwhile leads
+//! nowhere else.
 
 use alloc::{sync::Arc, vec, vec::Vec};
 
@@ -29,10 +29,11 @@ struct Level<P: Platform> {
 }
 
 impl<P: Platform> Fs<P> {
-    /// Removes a directory and all that is in it; symbolic links are not followed. What was removed before an error is gone.
+    /// Removes a directory and all that is in it; symbolic links are not followed. What was removed before an error is
+    /// gone.
     ///
-    /// Errors: ENOTDIR, EINVAL for `.`, ENOTEMPTY for `..`, EBUSY for the root, ENAMETOOLONG where it is deeper than any path
-    /// leads.
+    /// Errors: ENOTDIR, EINVAL for `.`, ENOTEMPTY for `..`, EBUSY for the root, ENAMETOOLONG where it is deeper than
+    /// any path leads.
     pub fn remove_dir_all(&self, path: impl AsRef<[u8]>) -> Result<(), Errno> {
         let top = self.walking(|walk| {
             let name = dir_name(walk.follow_to_parent(path.as_ref())?)?;

@@ -1,4 +1,5 @@
-//! Extended attributes, by path. Who may have which is the server's to say, but for those of the user, which follow the mode.
+//! Extended attributes, by path. Who may have which is the server's to say, but for those of the user, which follow the
+//! mode.
 
 use alloc::{sync::Arc, vec::Vec};
 

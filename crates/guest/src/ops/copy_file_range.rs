@@ -14,8 +14,8 @@ use crate::{
 };
 
 impl<P: Platform> Session<P> {
-    /// Copies up to `len` bytes between open files on the server, each named by inode, handle and offset in bytes; gives the
-    /// number of bytes, 0 at the end of the source.
+    /// Copies up to `len` bytes between open files on the server, each named by inode, handle and offset in bytes;
+    /// gives the number of bytes, 0 at the end of the source.
     ///
     /// Sent in the form with 64 bits where the server knows it. Errors: EOPNOTSUPP where it knows neither.
     pub fn copy_file_range(

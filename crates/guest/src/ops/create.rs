@@ -24,8 +24,8 @@ struct Created {
 impl<P: Platform> Session<P> {
     /// Makes the regular file `name` in `parent` where it is absent, and opens it.
     ///
-    /// `mode` are permissions, `flags` those of open(2). The entry counts one reference. With a server that does not know
-    /// CREATE it is MKNOD and OPEN, and so fails with EEXIST where the name exists.
+    /// `mode` are permissions, `flags` those of open(2). The entry counts one reference. With a server that does not
+    /// know CREATE it is MKNOD and OPEN, and so fails with EEXIST where the name exists.
     pub fn create(
         &self,
         caller: &Caller<'_>,

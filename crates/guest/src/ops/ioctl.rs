@@ -16,11 +16,11 @@ use crate::{
 const DATA_LEN_MAX: usize = (1 << 14) - 1;
 
 impl<P: Platform> Session<P> {
-    /// Sends the request `cmd` with its data to the open file `fh`; gives what ioctl(2) returns and how many bytes of `out`
-    /// were filled.
+    /// Sends the request `cmd` with its data to the open file `fh`; gives what ioctl(2) returns and how many bytes of
+    /// `out` were filled.
     ///
-    /// `flags` is 0 or [`IOCTL_DIR`](transom_wire::ops::ioctl::IOCTL_DIR), `arg` the argument as the caller has it. Errors:
-    /// ENOTTY where the server does not know IOCTL, EINVAL for more than 16383 bytes in either direction.
+    /// `flags` is 0 or [`IOCTL_DIR`](transom_wire::ops::ioctl::IOCTL_DIR), `arg` the argument as the caller has it.
+    /// Errors: ENOTTY where the server does not know IOCTL, EINVAL for more than 16383 bytes in either direction.
     #[expect(clippy::too_many_arguments, reason = "the protocol has them")]
     pub fn ioctl(
         &self,

@@ -1,6 +1,7 @@
 //! GETLK, SETLK and SETLKW.
 //!
-//! Where INIT settled neither POSIX_LOCKS nor FLOCK_LOCKS, locks of that kind are the client's own and none of these is sent.
+//! Where INIT settled neither POSIX_LOCKS nor FLOCK_LOCKS, locks of that kind are the client's own and none of these is
+//! sent.
 
 use transom_wire::{
     NodeId, Opcode,
@@ -32,7 +33,8 @@ impl<P: Platform> Session<P> {
         self.send_lk::<[u8; 0]>(caller, Opcode::Setlk, node, arg).map(|[]| ())
     }
 
-    /// Sets a lock, and waits while another is in the way. Errors: EINTR after [`Caller::interrupt`] was raised, EDEADLK.
+    /// Sets a lock, and waits while another is in the way. Errors: EINTR after [`Caller::interrupt`] was raised,
+    /// EDEADLK.
     pub fn setlkw(&self, caller: &Caller<'_>, node: NodeId, arg: &LkIn) -> Result<(), Errno> {
         self.send_lk::<[u8; 0]>(caller, Opcode::Setlkw, node, arg).map(|[]| ())
     }

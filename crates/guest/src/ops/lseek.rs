@@ -14,8 +14,8 @@ use crate::{
 impl<P: Platform> Session<P> {
     /// Where the next data or hole begins, `whence` being SEEK_DATA (3) or SEEK_HOLE (4); in bytes, at most `i64::MAX`.
     ///
-    /// Where the server does not know it, a file is all data up to the size that GETATTR gives. Errors: ENXIO beyond the end,
-    /// EINVAL then for another `whence`.
+    /// Where the server does not know it, a file is all data up to the size that GETATTR gives. Errors: ENXIO beyond
+    /// the end, EINVAL then for another `whence`.
     pub fn lseek(&self, caller: &Caller<'_>, node: NodeId, fh: Handle, offset: u64, whence: u32) -> Result<u64, Errno> {
         let arg = LseekIn { fh: fh.into(), offset: offset.into(), whence: whence.into(), padding: 0.into() };
         let mut head = Head::<PLAIN>::new(Opcode::Lseek, node, caller);

@@ -1,9 +1,11 @@
-//! One file for each operation, as in the wire formats and on the host: what a client sends, and what it takes of the reply.
+//! One file for each operation, as in the wire formats and on the host: what a client sends, and what it takes of the
+//! reply.
 //!
-//! Each is a method of [`Session`](crate::session::Session), sends one request unless it says otherwise, and blocks until the
-//! reply has come. Errors are the server's, or: EIO for a reply that cannot be (it is counted) and for a broken device,
-//! ENOTCONN for a device that is gone, ENOMEM where no memory for it is left, EINTR for a request that was interrupted.
-//! An operation that the server does not know is asked for once; what then stands for it is said where it is.
+//! Each is a method of [`Session`](crate::session::Session), sends one request unless it says otherwise, and blocks
+//! until the reply has come. Errors are the server's, or: EIO for a reply that cannot be (it is counted) and for a
+//! broken device, ENOTCONN for a device that is gone, ENOMEM where no memory for it is left, EINTR for a request that
+//! was interrupted. An operation that the server does not know is asked for once; what then stands for it is said where
+//! it is.
 
 mod access;
 mod copy_file_range;

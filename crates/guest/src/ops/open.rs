@@ -19,8 +19,8 @@ use crate::{
 impl<P: Platform> Session<P> {
     /// Opens the file `node`, with flags as of open(2); O_CREAT, O_EXCL and O_NOCTTY are not sent.
     ///
-    /// O_TRUNC truncates also where the server wants a SETATTR for it, which is then sent behind the OPEN. A server that
-    /// does not know OPEN serves files without handles: the answer is handle 0.
+    /// O_TRUNC truncates also where the server wants a SETATTR for it, which is then sent behind the OPEN. A server
+    /// that does not know OPEN serves files without handles: the answer is handle 0.
     pub fn open(&self, caller: &Caller<'_>, node: NodeId, flags: u32) -> Result<OpenOut, Errno> {
         let flags = flags & !(O_CREAT | O_EXCL | O_NOCTTY);
         let is_truncated = flags & O_TRUNC != 0;

@@ -14,7 +14,8 @@ use crate::{
 const READY: u32 = 0x145;
 
 impl<P: Platform> Session<P> {
-    /// Which of `events`, as in poll(2), the open file `fh` is ready for; reading and writing where the server does not know.
+    /// Which of `events`, as in poll(2), the open file `fh` is ready for; reading and writing where the server does not
+    /// know.
     ///
     /// Nothing is notified later: virtio-fs has no queue for it.
     pub fn poll(&self, caller: &Caller<'_>, node: NodeId, fh: Handle, events: u32) -> Result<u32, Errno> {

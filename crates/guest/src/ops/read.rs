@@ -23,8 +23,8 @@ pub struct PendingRead {
 impl<P: Platform> Session<P> {
     /// Reads from `offset`, in bytes, of the open file `fh` into `sink`; gives the number of bytes.
     ///
-    /// At most [`data_len_max`](crate::session::Negotiated::data_len_max) bytes, the rest of the room being left alone; fewer
-    /// than that and than the room end at the end of file. `flags` are those that the file was opened with.
+    /// At most [`data_len_max`](crate::session::Negotiated::data_len_max) bytes, the rest of the room being left alone;
+    /// fewer than that and than the room end at the end of file. `flags` are those that the file was opened with.
     pub fn read(
         &self,
         caller: &Caller<'_>,
@@ -67,7 +67,8 @@ impl<P: Platform> Session<P> {
         Ok(done)
     }
 
-    /// Begins to read into `range` of `buffer`, at most [`data_len_max`](crate::session::Negotiated::data_len_max) bytes.
+    /// Begins to read into `range` of `buffer`, at most [`data_len_max`](crate::session::Negotiated::data_len_max)
+    /// bytes.
     ///
     /// Blocks only while the queue is full. Errors: EINVAL for a range outside of the buffer or too long.
     #[expect(clippy::too_many_arguments, reason = "the protocol has them")]

@@ -53,7 +53,8 @@ impl<P: Platform> Session<P> {
 
     /// The entries in `bytes`, which [`Self::readdir`] gave with the same `plus`.
     ///
-    /// Takes each reference that came with them: those of entries that are not asked for are given back when it is dropped.
+    /// Takes each reference that came with them: those of entries that are not asked for are given back when it is
+    /// dropped.
     pub fn entries<'a>(&'a self, bytes: &'a [u8], plus: bool) -> Entries<'a, P> {
         Entries { session: self, rest: bytes, plus }
     }

@@ -10,8 +10,8 @@ use crate::{
 impl<P: Platform> Session<P> {
     /// Closes the open file `fh`, which was opened with `flags`.
     ///
-    /// `release_flags` are those of [`ReleaseIn`]; `lock_owner` counts where they are not 0. Not interrupted. Whatever it
-    /// gives, the handle is no longer valid.
+    /// `release_flags` are those of [`ReleaseIn`]; `lock_owner` counts where they are not 0. Not interrupted. Whatever
+    /// it gives, the handle is no longer valid.
     pub fn release(
         &self,
         caller: &Caller<'_>,

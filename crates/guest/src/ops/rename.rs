@@ -11,7 +11,8 @@ use crate::{
 };
 
 impl<P: Platform> Session<P> {
-    /// Gives what is named `from` the name `to`; each is a directory and a name in it. `flags` are those of renameat2(2).
+    /// Gives what is named `from` the name `to`; each is a directory and a name in it. `flags` are those of
+    /// renameat2(2).
     ///
     /// Errors: EINVAL for flags where the server knows none.
     pub fn rename(

@@ -14,7 +14,8 @@ use crate::{
 const NO_HANDLE: u64 = u64::MAX;
 
 impl<P: Platform> Session<P> {
-    /// Maps `len` bytes of `node` from `foffset` to `moffset` of the window, over what is mapped there, for reading or both.
+    /// Maps `len` bytes of `node` from `foffset` to `moffset` of the window, over what is mapped there, for reading or
+    /// both.
     ///
     /// All three in bytes, and multiples of the alignment that INIT settled. Errors: those of opening the file, EINVAL
     /// beyond the window, EOPNOTSUPP where the server maps no such file.

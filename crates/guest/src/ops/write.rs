@@ -27,8 +27,8 @@ pub struct PendingWrite {
 impl<P: Platform> Session<P> {
     /// Writes `source` at `offset`, in bytes, of the open file `fh`; gives the number of bytes taken.
     ///
-    /// At most [`max_write`](crate::session::Negotiated::max_write) bytes of it are sent. `flags` are those that the file was
-    /// opened with. Errors: EIO also where the server takes nothing of something.
+    /// At most [`max_write`](crate::session::Negotiated::max_write) bytes of it are sent. `flags` are those that the
+    /// file was opened with. Errors: EIO also where the server takes nothing of something.
     #[expect(clippy::too_many_arguments, reason = "the protocol has them")]
     pub fn write(
         &self,

@@ -1,7 +1,7 @@
 //! SETXATTR, GETXATTR, LISTXATTR and REMOVEXATTR.
 //!
-//! Each errs with EOPNOTSUPP where the server does not know it, with EINVAL for a name that is empty or holds a NUL, and with
-//! ERANGE for one of more than 255 bytes.
+//! Each errs with EOPNOTSUPP where the server does not know it, with EINVAL for a name that is empty or holds a NUL,
+//! and with ERANGE for one of more than 255 bytes.
 
 use transom_wire::{
     NodeId, Opcode,
@@ -59,7 +59,8 @@ impl<P: Platform> Session<P> {
         self.read_xattr(caller, Opcode::Getxattr, &mut head, &mut value[..room])
     }
 
-    /// Reads the names of `node`'s attributes into `list`, each with its NUL; gives their length, with no room only that.
+    /// Reads the names of `node`'s attributes into `list`, each with its NUL; gives their length, with no room only
+    /// that.
     ///
     /// Errors: ERANGE where the room is too small.
     pub fn listxattr(&self, caller: &Caller<'_>, node: NodeId, list: &mut [u8]) -> Result<usize, Errno> {

@@ -49,7 +49,8 @@ impl Layout {
     pub(super) fn new(settings: &RingSettings) -> Self {
         let len = usize::from(settings.len);
         let available = size_of::<Descriptor>() * len;
-        // The used ring begins on a cache line of its own: the device writes it while the driver writes the available ring.
+        // The used ring begins on a cache line of its own: the device writes it while the driver writes the available
+        // ring.
         let used = (available + 6 + 2 * len).next_multiple_of(128);
         let tables = (used + 6 + 8 * len).next_multiple_of(128);
         let table_len_bytes = usize::from(settings.segments_max) * size_of::<Descriptor>();

@@ -73,8 +73,8 @@ impl RingMemory {
 
     /// Whether the device has asked to be told of any index from `old` on to before `new` (§2.7.10).
     pub(super) fn device_wants_notify(&self, old: u16, new: u16) -> bool {
-        // Either the device sees the available index that was stored, or we see that it has asked: it stores, fences and loads
-        // in the opposite order.
+        // Either the device sees the available index that was stored, or we see that it has asked: it stores, fences
+        // and loads in the opposite order.
         core::sync::atomic::fence(SeqCst);
         if self.has_event_index {
             let event = self.buffer.load_u16(self.layout.used + ELEMENTS + 8 * usize::from(self.len), Relaxed);

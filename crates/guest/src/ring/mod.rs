@@ -133,8 +133,8 @@ impl Ring {
 
     /// Makes a chain available: what the device reads, then what it writes. `cookie` comes back with it.
     ///
-    /// There is at least one segment and at most `segments_max`, none is empty, and their lengths sum to less than 4 GiB.
-    /// Errors: [`Full`], and nothing was added.
+    /// There is at least one segment and at most `segments_max`, none is empty, and their lengths sum to less than 4
+    /// GiB. Errors: [`Full`], and nothing was added.
     pub fn add(&mut self, readable: &[Segment], writable: &[Segment], cookie: u16) -> Result<(), Full> {
         let count = readable.len() + writable.len();
         assert!(count > 0 && count <= usize::from(self.settings.segments_max), "{count} segments");
@@ -193,8 +193,8 @@ impl Ring {
 
     /// Takes back the next chain that the device has used, in the device's order.
     ///
-    /// Errors: the device named a chain that is not in flight, claims more bytes than there was room, or is ahead of what
-    /// was added. From then on there is nothing else.
+    /// Errors: the device named a chain that is not in flight, claims more bytes than there was room, or is ahead of
+    /// what was added. From then on there is nothing else.
     pub fn pop(&mut self) -> Result<Option<Used>, Broken> {
         if let Some(broken) = self.broken {
             return Err(broken);
@@ -225,8 +225,8 @@ impl Ring {
         Ok(Some(Used { cookie: flight.cookie, written_bytes }))
     }
 
-    /// Asks for an interrupt when the device uses the next chain; tells whether it has used one already, for which there may be
-    /// no interrupt.
+    /// Asks for an interrupt when the device uses the next chain; tells whether it has used one already, for which
+    /// there may be no interrupt.
     pub fn arm(&mut self) -> bool {
         if self.settings.has_event_index {
             self.memory.interrupt_after(self.used);
@@ -236,7 +236,8 @@ impl Ring {
         self.memory.has_used_after_fence(self.used)
     }
 
-    /// Does without interrupts again. With an event index there is nothing to do: the device passes it once and not again.
+    /// Does without interrupts again. With an event index there is nothing to do: the device passes it once and not
+    /// again.
     pub fn disarm(&mut self) {
         if !self.settings.has_event_index {
             self.memory.want_interrupts(false);

@@ -64,7 +64,8 @@ impl<P: Platform> Forgets<P> {
 }
 
 impl<P: Platform> Session<P> {
-    /// Gives `nlookup` references to `node` back: as many as replies with its entry were consumed, some time after these.
+    /// Gives `nlookup` references to `node` back: as many as replies with its entry were consumed, some time after
+    /// these.
     ///
     /// Queued, and sent with others once there are enough; [`Self::flush_forgets`] sends them before. Nothing after
     /// [`Self::destroy`]. May block while the high-priority queue is full.
@@ -80,7 +81,8 @@ impl<P: Platform> Session<P> {
         }
     }
 
-    /// Sends what is queued, for a moment without other work. Errors: those of the channel; what was not sent stays queued.
+    /// Sends what is queued, for a moment without other work. Errors: those of the channel; what was not sent stays
+    /// queued.
     pub fn flush_forgets(&self) -> Result<(), Errno> {
         while self.send_forgets()? {}
         Ok(())

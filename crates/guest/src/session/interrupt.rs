@@ -1,9 +1,10 @@
 //! Ending a request that waits: INTERRUPT, on the high-priority queue.
 //!
-//! A request that blocks in the server (a lock that another holds) ends with EINTR once the server has noticed. The message
-//! may overtake its request, which a server has to expect; whoever wants to be certain raises again until the request is
-//! over. One atomic word holds the number of the request in flight and, in bit 0, whether it is to be interrupted. A wait
-//! for another user of this guest has the number of INIT, which is over, and ends without a message.
+//! A request that blocks in the server (a lock that another holds) ends with EINTR once the server has noticed. The
+//! message may overtake its request, which a server has to expect; whoever wants to be certain raises again until the
+//! request is over. One atomic word holds the number of the request in flight and, in bit 0, whether it is to be
+//! interrupted. A wait for another user of this guest has the number of INIT, which is over, and ends without a
+//! message.
 
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -38,8 +39,8 @@ impl Interrupt {
 
     /// Interrupts the request in flight and, until [`Self::clear`], refuses further ones with EINTR.
     ///
-    /// Tells whether a request is in flight: it ends with EINTR, or with its own result where that came first. Called again,
-    /// it sends again. Errors: those of the channel; the wish stays noted.
+    /// Tells whether a request is in flight: it ends with EINTR, or with its own result where that came first. Called
+    /// again, it sends again. Errors: those of the channel; the wish stays noted.
     pub fn raise(&self) -> Result<bool, Errno> {
         let unique = self.state.fetch_or(RAISED, Ordering::AcqRel) & !RAISED;
         if unique == 0 {

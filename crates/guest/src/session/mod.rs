@@ -1,8 +1,8 @@
 //! A FUSE session from the client's side: INIT, the numbers of requests, forgets, interrupts, DESTROY.
 //!
-//! [`Session`] sends typed requests over a [`Channel`] and checks every reply before anybody sees it; the operations stand
-//! in [`ops`](crate::ops), a file for each. [`request`] has the path that all of them take, [`reply`] the checks. Nothing
-//! here is cached. The only lock is the forgets', and no message is sent under it.
+//! [`Session`] sends typed requests over a [`Channel`] and checks every reply before anybody sees it; the operations
+//! stand in [`ops`](crate::ops), a file for each. [`request`] has the path that all of them take, [`reply`] the checks.
+//! Nothing here is cached. The only lock is the forgets', and no message is sent under it.
 
 mod counters;
 mod entry;
@@ -103,7 +103,8 @@ impl<P: Platform> Session<P> {
         self.tally.read(self.uniques.load(Ordering::Relaxed) / 2 - 1)
     }
 
-    /// Sends the queued forgets and DESTROY, after which the server holds nothing for this session. Only the first call acts.
+    /// Sends the queued forgets and DESTROY, after which the server holds nothing for this session. Only the first call
+    /// acts.
     ///
     /// Blocks until the reply has come. Errors: those of the channel.
     pub fn destroy(&self) -> Result<(), Errno> {

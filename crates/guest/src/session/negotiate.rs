@@ -78,8 +78,8 @@ impl Wishes {
         .union(InitFlags::MAP_ALIGNMENT)
         .union(InitFlags::HAS_INODE_DAX);
 
-    /// Asks for `flags` too: WRITEBACK_CACHE, HANDLE_KILLPRIV, HANDLE_KILLPRIV_V2, MAP_ALIGNMENT or HAS_INODE_DAX. Those
-    /// that the library does not know are left out.
+    /// Asks for `flags` too: WRITEBACK_CACHE, HANDLE_KILLPRIV, HANDLE_KILLPRIV_V2, MAP_ALIGNMENT or HAS_INODE_DAX.
+    /// Those that the library does not know are left out.
     #[must_use]
     pub fn with(self, flags: InitFlags) -> Self {
         let known = Self::ALWAYS.union(Self::BY_WISH);

@@ -116,7 +116,8 @@ impl<P: Platform> Session<P> {
         Ok((ticket, unique))
     }
 
-    /// Blocks until a started request is over; gives its reply's header and fixed part, and the bytes behind the header.
+    /// Blocks until a started request is over; gives its reply's header and fixed part, and the bytes behind the
+    /// header.
     pub(crate) fn finish(&self, ticket: Ticket, unique: Unique, room: usize) -> Result<(Vec<u8>, usize), Errno> {
         rank::may_wait::<P>();
         let OwnedReply { head, written } = self.channel.finish(ticket)?;

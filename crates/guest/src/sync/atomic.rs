@@ -13,8 +13,8 @@ pub(crate) use loom::{
 
 pub(crate) use core::sync::atomic::Ordering;
 
-/// Stands between two accesses, of [`Ordering::SeqCst`], whose order matters: models know it of fences only, the processor of
-/// the accesses too.
+/// Stands between two accesses, of [`Ordering::SeqCst`], whose order matters: models know it of fences only, the
+/// processor of the accesses too.
 #[inline]
 pub(crate) fn fence_in_models() {
     #[cfg(all(test, feature = "loom"))]

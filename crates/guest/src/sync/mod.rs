@@ -1,7 +1,7 @@
 //! Locks, each of a rank of the library's [order](rank).
 //!
-//! A [`Mutex`] is made of the platform's [`RawMutex`](crate::Platform::RawMutex) and guards short sections only; what is held
-//! across requests is a [`SleepLock`], built on the platform's [`Event`].
+//! A [`Mutex`] is made of the platform's [`RawMutex`](crate::Platform::RawMutex) and guards short sections only; what
+//! is held across requests is a [`SleepLock`], built on the platform's [`Event`].
 
 pub(crate) mod atomic;
 pub(crate) mod rank;

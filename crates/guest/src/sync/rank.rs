@@ -1,9 +1,9 @@
 //! The order of the library's locks, asserted in debug builds.
 //!
-//! docs/locks.md has the order and the reasons. Each lock is of a rank; a thread that holds one takes only what is ranked behind it,
-//! and waits for nobody while it holds one that is for moments. Who only tries a lock cannot deadlock and may hold anything.
-//! What a thread holds is kept by the platform ([`Platform::with_held`]); where that keeps nothing, and in release builds, nothing
-//! is checked and nothing costs anything.
+//! docs/locks.md has the order and the reasons. Each lock is of a rank; a thread that holds one takes only what is
+//! ranked behind it, and waits for nobody while it holds one that is for moments. Who only tries a lock cannot deadlock
+//! and may hold anything. What a thread holds is kept by the platform ([`Platform::with_held`]); where that keeps
+//! nothing, and in release builds, nothing is checked and nothing costs anything.
 
 #![expect(unsafe_code, reason = "a raw lock that passes on to the platform's promises what that promises")]
 
@@ -102,8 +102,8 @@ pub(crate) fn may_wait<P: Platform>() {
 /// The platform's lock, of a rank.
 pub(crate) struct Ranked<P: Platform, const RANK: u8>(P::RawMutex);
 
-// SAFETY: all is passed on to the platform's lock, which is this one's alone and promises to exclude; what is counted beside
-// excludes nobody.
+// SAFETY: all is passed on to the platform's lock, which is this one's alone and promises to exclude; what is counted
+// beside excludes nobody.
 unsafe impl<P: Platform, const RANK: u8> RawMutex for Ranked<P, RANK> {
     const INIT: Self = Self(P::RawMutex::INIT);
     type GuardMarker = <P::RawMutex as RawMutex>::GuardMarker;

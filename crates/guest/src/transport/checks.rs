@@ -2,8 +2,8 @@
 
 use super::TransportError;
 
-/// The device is read so often before a reset counts as failed: each read takes at least a tenth of a microsecond on a bus and
-/// several in a virtual machine, so that this is between a tenth of a second and some seconds.
+/// The device is read so often before a reset counts as failed: each read takes at least a tenth of a microsecond on a
+/// bus and several in a virtual machine, so that this is between a tenth of a second and some seconds.
 const RESET_READS_MAX: u32 = 1 << 20;
 
 /// Configurations change rarely; one that has changed under this many reads in a row changes for ever.

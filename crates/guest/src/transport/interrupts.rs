@@ -9,20 +9,21 @@ use crate::{platform::Event, sync::atomic::AtomicU64};
 /// The device wants to be reset: bit 6 of the status (§2.1).
 const NEEDS_RESET: u8 = 0x40;
 
-/// A driver that polls looks at the status once in so many waits: reading a register costs an exit in a virtual machine, so
-/// that looking each time would cost more than the poll itself.
+/// A driver that polls looks at the status once in so many waits: reading a register costs an exit in a virtual
+/// machine, so that looking each time would cost more than the poll itself.
 const WAITS_PER_STATUS: u32 = 4096;
 
 /// A kernel's own wait for the interrupts of one device. [`InterruptCounter`] is one.
 ///
-/// Several queues may share a vector, and each has a thread that waits for it. So interrupts are counted: a thread takes the count,
-/// looks at its queue, and waits for another count. An interrupt that comes in between ends that wait at once, whoever else it woke.
+/// Several queues may share a vector, and each has a thread that waits for it. So interrupts are counted: a thread
+/// takes the count, looks at its queue, and waits for another count. An interrupt that comes in between ends that wait
+/// at once, whoever else it woke.
 pub trait InterruptWait: Send + Sync {
     /// Returns how many interrupts of `vector` have come so far, modulo 2⁶⁴.
     fn count(&self, vector: u16) -> u64;
 
-    /// Blocks until the count of `vector` is not `seen`, or until `deadline_ns` of the platform's clock; returns whether it is not.
-    /// May return early. An interrupt ends every wait for its vector.
+    /// Blocks until the count of `vector` is not `seen`, or until `deadline_ns` of the platform's clock; returns
+    /// whether it is not. May return early. An interrupt ends every wait for its vector.
     fn wait(&self, vector: u16, seen: u64, deadline_ns: Option<u64>) -> bool;
 
     /// The device has been told that its interrupt was seen: a line that was masked when it fired may fire again.

@@ -1,8 +1,7 @@
 //! A virtio device in memory: virtio-mmio, version 2.
 //!
-//! [`Mmio`] drives it through [`Registers`]. Registers that show one of many things, chosen by a selector, are used under
-//! `selector`, which is a lock for short sections; notifications and waits take none.
-//! Source: virtio 1.3 §4.2.
+//! [`Mmio`] drives it through [`Registers`]. Registers that show one of many things, chosen by a selector, are used
+//! under `selector`, which is a lock for short sections; notifications and waits take none. Source: virtio 1.3 §4.2.
 
 use lock_api::{Mutex, RawMutex};
 
@@ -79,8 +78,8 @@ impl<R: Registers, L: RawMutex> Mmio<R, L> {
         Ok(Self { registers, selector: Mutex::new(()), interrupts, watch: Watch::default(), device_type })
     }
 
-    /// Tells the device that its interrupt has been seen, and gives the causes that it named; for a kernel whose handler has to
-    /// quieten the line before it returns. [`Transport::wait`] does it too.
+    /// Tells the device that its interrupt has been seen, and gives the causes that it named; for a kernel whose
+    /// handler has to quieten the line before it returns. [`Transport::wait`] does it too.
     pub fn acknowledge(&self) -> u32 {
         let causes = self.registers.read_u32(at::INTERRUPT_STATUS);
         if causes != 0 {

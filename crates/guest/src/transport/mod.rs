@@ -45,15 +45,16 @@ pub trait Transport: Send + Sync {
     /// Tells the device that there is something in the queue. Does not block.
     fn notify(&self, queue: u16);
 
-    /// Returns a number that changes whenever the device tells of the queue, for [`Self::wait`]. It may stay the same where each
-    /// wait takes what the device has told, and no two queues share that.
+    /// Returns a number that changes whenever the device tells of the queue, for [`Self::wait`]. It may stay the same
+    /// where each wait takes what the device has told, and no two queues share that.
     fn told(&self, queue: u16) -> u64 {
         let _ = queue;
         0
     }
 
-    /// Blocks until the device has told of the queue since [`Self::told`] returned `seen`, or until `deadline_ns` of the platform's
-    /// clock; a transport that can only be polled returns at once. May return early. Fails when the device is gone.
+    /// Blocks until the device has told of the queue since [`Self::told`] returned `seen`, or until `deadline_ns` of
+    /// the platform's clock; a transport that can only be polled returns at once. May return early. Fails when the
+    /// device is gone.
     fn wait(&self, queue: u16, seen: u64, deadline_ns: Option<u64>) -> Result<(), TransportError>;
 
     /// The shared memory region with this id (§2.10), where the device has one that lies within what carries it.

@@ -44,15 +44,16 @@ pub struct SetAttributes {
 }
 
 impl<P: Platform> Volume<P> {
-    /// Returns the attributes of `inode`, kept ones while they hold. Writes dirty pages first: the times are the server's.
+    /// Returns the attributes of `inode`, kept ones while they hold. Writes dirty pages first: the times are the
+    /// server's.
     pub fn getattr(&self, caller: &Caller<'_>, inode: &Inode<P>) -> Result<Attr, Errno> {
         inode.getattr(caller, None)
     }
 
     /// Changes attributes of `inode`, through an open file of it where there is one; gives what they are then.
     ///
-    /// Takes `size_lock` for a change of the size. Set-id bits go where a size or an owner changes, if the server has that
-    /// task.
+    /// Takes `size_lock` for a change of the size. Set-id bits go where a size or an owner changes, if the server has
+    /// that task.
     pub fn setattr(
         &self,
         caller: &Caller<'_>,
@@ -114,8 +115,8 @@ impl<P: Platform> Inode<P> {
         self.getattr_without_times(caller, fh)
     }
 
-    /// Returns the attributes, kept ones while they hold. Those of a file with dirty pages have the size as it is here, and times
-    /// from before the last writes.
+    /// Returns the attributes, kept ones while they hold. Those of a file with dirty pages have the size as it is here,
+    /// and times from before the last writes.
     pub(crate) fn getattr_without_times(&self, caller: &Caller<'_>, fh: Option<Handle>) -> Result<Attr, Errno> {
         let kept = self.attributes.lock().get(|| self.shared.now_ns()).copied();
         let mut attr = match kept {

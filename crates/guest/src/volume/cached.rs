@@ -1,8 +1,8 @@
 //! Reading through the pages that are kept.
 //!
-//! Pages hold while size and time of modification are those that they were read under, as the attributes tell while these
-//! hold. Where attributes are not to be kept, nothing of the contents is: a change within one tick of the server's clock would
-//! not be seen.
+//! Pages hold while size and time of modification are those that they were read under, as the attributes tell while
+//! these hold. Where attributes are not to be kept, nothing of the contents is: a change within one tick of the
+//! server's clock would not be seen.
 
 use alloc::sync::Arc;
 
@@ -180,8 +180,8 @@ impl<P: Platform> Inode<P> {
         }
     }
 
-    /// Marks pages busy from the one at `offset` on: as many as `len` bytes touch, in one chunk, within the file. `None`
-    /// where there is nothing to fill, or no memory.
+    /// Marks pages busy from the one at `offset` on: as many as `len` bytes touch, in one chunk, within the file.
+    /// `None` where there is nothing to fill, or no memory.
     pub(super) fn begin_fill(self: &Arc<Self>, offset: u64, len: usize, size: u64) -> Option<Fill> {
         let (index, at) = place(offset);
         let rest = usize::try_from(size - index * CHUNK_LEN as u64).unwrap_or(usize::MAX).min(CHUNK_LEN);

@@ -8,8 +8,8 @@ use crate::{Errno, Platform, session::Caller};
 impl<P: Platform> OpenFile<P> {
     /// Reads from `offset`, in bytes, until `bytes` is full or the file ends.
     ///
-    /// Errors: EBADF where it is not open for reading, EISDIR for a directory; an error behind the first bytes waits for the
-    /// next read.
+    /// Errors: EBADF where it is not open for reading, EISDIR for a directory; an error behind the first bytes waits
+    /// for the next read.
     pub fn read_at(&self, caller: &Caller<'_>, offset: u64, bytes: &mut [u8]) -> Result<usize, Errno> {
         if !self.is_readable() {
             return Err(Errno::BADF);

@@ -82,8 +82,8 @@ impl<P: Platform> Volume<P> {
 
     /// Gives the next entry, or `None` at the end.
     ///
-    /// What is looked up on the way is kept, as by [`Self::lookup`]. Errors: EIO also where the server leads the stream back to
-    /// where it has been, so that it would not end.
+    /// What is looked up on the way is kept, as by [`Self::lookup`]. Errors: EIO also where the server leads the stream
+    /// back to where it has been, so that it would not end.
     pub fn readdir(&self, caller: &Caller<'_>, stream: &mut DirectoryStream<P>) -> Result<Option<Entry>, Errno> {
         if let Some((listing, next)) = &mut stream.kept {
             let entry = listing.entries.get(*next).cloned();

@@ -31,8 +31,8 @@ pub struct Inode<P: Platform> {
     pub(super) symlink: Mutex<P, { rank::LEAF }, Option<Arc<[u8]>>>,
     /// Of a directory: its contents.
     pub(super) listing: Mutex<P, { rank::LEAF }, Option<Arc<Listing>>>,
-    /// Of a directory: the names that hold were fetched in this epoch. No other inode has had it, not even one that the server
-    /// had given the same nodeid.
+    /// Of a directory: the names that hold were fetched in this epoch. No other inode has had it, not even one that the
+    /// server had given the same nodeid.
     names_epoch: AtomicU64,
     /// Of a directory: counts this guest's changes of names. What was asked before one is not kept.
     names_changes: AtomicU64,
@@ -144,8 +144,8 @@ impl<P: Platform> Inode<P> {
         now
     }
 
-    /// Keeps what lies behind `size` from being pinned, and unmaps it, until what is returned is dropped: the file is about to
-    /// end there. The caller holds `size_lock`.
+    /// Keeps what lies behind `size` from being pinned, and unmaps it, until what is returned is dropped: the file is
+    /// about to end there. The caller holds `size_lock`.
     pub(super) fn block_to_truncate(&self, size: u64) -> Option<Blocked<'_, P>> {
         let blocked = self.block(size..u64::MAX, true)?;
         blocked.unmap_behind(self, size);

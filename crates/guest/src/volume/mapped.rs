@@ -1,11 +1,11 @@
 //! Reading and writing through the window.
 //!
-//! What lies below the size that is known is copied; the rest, and what has no range now, goes by requests, which see the same
-//! pages on the server. Nothing of a file that is mapped is kept beside that.
+//! What lies below the size that is known is copied; the rest, and what has no range now, goes by requests, which see
+//! the same pages on the server. Nothing of a file that is mapped is kept beside that.
 //!
 //! A copy changes neither times nor set-id bits. So the first write of an open file is a request, and then one every
-//! [`TOUCH_NS`]: the server then does both. Copies behind the last of these are told by a SETATTR before the file is closed or made
-//! durable, unless somebody has set the time meanwhile.
+//! [`TOUCH_NS`]: the server then does both. Copies behind the last of these are told by a SETATTR before the file is
+//! closed or made durable, unless somebody has set the time meanwhile.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -23,7 +23,8 @@ use crate::{
     session::Caller,
 };
 
-/// How exact times are: about as exact as those of a kernel that counts ticks, for half a percent of the requests' speed.
+/// How exact times are: about as exact as those of a kernel that counts ticks, for half a percent of the requests'
+/// speed.
 const TOUCH_NS: u64 = 10_000_000;
 /// How long the size of a file holds for copies where attributes are not kept, as Linux keeps it: by default's second.
 const SIZE_HOLDS_NS: u64 = 1_000_000_000;
@@ -87,7 +88,8 @@ impl<P: Platform> OpenFile<P> {
                 done += copied;
                 continue;
             }
-            // To the end of the range where it has no place, of the read where the file ends: then the server has a say.
+            // To the end of the range where it has no place, of the read where the file ends: then the server has a
+            // say.
             let end = if copied < len { bytes.len() } else { done + len };
             match self.read_through(caller, at, &mut bytes[done..end]) {
                 Ok(count) => {

@@ -1,14 +1,15 @@
 //! A share as a kernel's VFS sees it: inodes, open files, directory streams.
 //!
-//! [`Volume`] is begun over a [`Session`]; every operation names its [`Caller`], and whoever calls has checked permissions
-//! (a server serves whoever the guest let through). [`Inode`]s are counted references: the last one to go gives back, once,
-//! what the server has counted. What may be answered without asking lies in [`cache`](crate::cache).
+//! [`Volume`] is begun over a [`Session`]; every operation names its [`Caller`], and whoever calls has checked
+//! permissions (a server serves whoever the guest let through). [`Inode`]s are counted references: the last one to go
+//! gives back, once, what the server has counted. What may be answered without asking lies in [`cache`](crate::cache).
 //!
 //! Locks, outermost first: that of write-backs, under an inode's only tried; an inode's `size_lock`, of another inode's
-//! only tried (both are sleeping locks, held across requests); then, each for a moment and none together with another: a
-//! shard of the inode table, a shard of the names, an inode's attributes, pages, link, listing, writers and write errors, the
-//! rings of chunks and of dirty inodes, an open file's sequence, the table of locks. No reference to an inode is dropped under one
-//! of the latter, and no request is sent. Debug builds [check](crate::platform::Platform::with_held) that.
+//! only tried (both are sleeping locks, held across requests); then, each for a moment and none together with another:
+//! a shard of the inode table, a shard of the names, an inode's attributes, pages, link, listing, writers and write
+//! errors, the rings of chunks and of dirty inodes, an open file's sequence, the table of locks. No reference to an
+//! inode is dropped under one of the latter, and no request is sent. Debug builds
+//! [check](crate::platform::Platform::with_held) that.
 
 mod ageing;
 mod attributes;
@@ -78,7 +79,8 @@ pub(crate) struct Shared<P: Platform> {
     locks: LocalLocks<P>,
     /// Of a write that had waited, whatever the file, until the volume's syncfs or unmount has told it.
     write_error: Mutex<P, { rank::LEAF }, Option<Errno>>,
-    /// Counts this guest's changes of inodes. An answer tells nothing of an inode that was changed after it was asked for.
+    /// Counts this guest's changes of inodes. An answer tells nothing of an inode that was changed after it was asked
+    /// for.
     changes: AtomicU64,
     /// Names owners of locks.
     owners: AtomicU64,
@@ -94,7 +96,8 @@ impl<P: Platform> Volume<P> {
 
     /// Takes a session into use, and the window of its device: nobody else maps anything there.
     ///
-    /// Files are mapped where the session has settled MAP_ALIGNMENT, and [`Dax::Inode`] needs HAS_INODE_DAX. Sends nothing.
+    /// Files are mapped where the session has settled MAP_ALIGNMENT, and [`Dax::Inode`] needs HAS_INODE_DAX. Sends
+    /// nothing.
     pub fn with_window(
         session: Session<P>,
         options: CacheOptions,
@@ -169,8 +172,8 @@ impl<P: Platform> Volume<P> {
         self.shared.names.clear();
     }
 
-    /// Writes back, forgets every name and ends the session, whatever is still referenced: operations of what is left fail.
-    /// Errors: those of the channel, and that of a write that had waited and that no syncfs has told.
+    /// Writes back, forgets every name and ends the session, whatever is still referenced: operations of what is left
+    /// fail. Errors: those of the channel, and that of a write that had waited and that no syncfs has told.
     pub fn unmount(&self) -> Result<(), Errno> {
         self.shared.write_back(0);
         self.shared.names.clear();

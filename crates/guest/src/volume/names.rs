@@ -1,7 +1,7 @@
 //! Names: finding them, making and removing them.
 //!
-//! A change of a directory is announced before it is sent and again when the reply has come, so that what was asked for in
-//! between is not kept.
+//! A change of a directory is announced before it is sent and again when the reply has come, so that what was asked for
+//! in between is not kept.
 
 use alloc::sync::Arc;
 
@@ -57,7 +57,8 @@ impl<P: Platform> Volume<P> {
         self.make(parent, name, || self.session().mkdir(caller, parent.nodeid(), name, mode))
     }
 
-    /// Makes the file `name` in `parent`: `mode` is type and permissions, `rdev` the device in the kernel's 32-bit form.
+    /// Makes the file `name` in `parent`: `mode` is type and permissions, `rdev` the device in the kernel's 32-bit
+    /// form.
     pub fn mknod(
         &self,
         caller: &Caller<'_>,
@@ -138,7 +139,8 @@ impl<P: Platform> Volume<P> {
         for inode in touched.iter().flatten() {
             inode.changed();
         }
-        // A directory that has moved has another parent, and what a server answers for its names may have changed with it.
+        // A directory that has moved has another parent, and what a server answers for its names may have changed with
+        // it.
         if flags & RENAME_EXCHANGE != 0 {
             touched.iter().flatten().for_each(|inode| inode.forget_names());
         }
@@ -199,8 +201,8 @@ impl<P: Platform> Volume<P> {
         Ok(inode)
     }
 
-    /// Removes or moves a name by `act`. QEMU's daemon in C does so only with what this guest has a reference to, and says EIO
-    /// otherwise: then the name is asked for, and `act` runs once more with `target` referenced.
+    /// Removes or moves a name by `act`. QEMU's daemon in C does so only with what this guest has a reference to, and
+    /// says EIO otherwise: then the name is asked for, and `act` runs once more with `target` referenced.
     fn act_on(
         &self,
         caller: &Caller<'_>,
@@ -219,7 +221,8 @@ impl<P: Platform> Volume<P> {
 
     /// What a name leads to that is about to go: its link count will change, under other names too.
     ///
-    /// Where attributes hold for ever the name is asked for; elsewhere those of an inode whose name is not kept end soon.
+    /// Where attributes hold for ever the name is asked for; elsewhere those of an inode whose name is not kept end
+    /// soon.
     fn touched(&self, caller: &Caller<'_>, parent: &Arc<Inode<P>>, name: Name<'_>) -> Option<Arc<Inode<P>>> {
         match self.shared.names.get(parent.key(name), || self.shared.now_ns()) {
             Some(Found::Inode(inode)) => Some(inode),

@@ -69,12 +69,13 @@ impl<P: Platform> Volume<P> {
         Ok(file)
     }
 
-    /// Makes the regular file `name` in `parent` and opens it. The name must be absent, with or without O_EXCL in `flags`: of a
-    /// file that is there, the caller has to check the rights, and [`Self::open`] has to put its pages in order.
+    /// Makes the regular file `name` in `parent` and opens it. The name must be absent, with or without O_EXCL in
+    /// `flags`: of a file that is there, the caller has to check the rights, and [`Self::open`] has to put its pages in
+    /// order.
     ///
     /// # Errors
-    /// EEXIST if the name is there: a caller without O_EXCL looks it up, checks and opens. Likewise ESTALE, of servers that have it
-    /// so.
+    /// EEXIST if the name is there: a caller without O_EXCL looks it up, checks and opens. Likewise ESTALE, of servers
+    /// that have it so.
     pub fn create(
         &self,
         caller: &Caller<'_>,

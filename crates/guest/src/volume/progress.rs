@@ -1,8 +1,8 @@
 //! Whether a directory stream gets anywhere: a server that leads it round in a circle would make it endless.
 //!
-//! Cookies say nothing by their order, so what is looked for is one that comes again. A mark is compared with every place that
-//! follows, and moved ahead at distances that double: it takes two numbers, and a circle is noticed within three rounds or
-//! so, whatever leads into it (Brent's algorithm).
+//! Cookies say nothing by their order, so what is looked for is one that comes again. A mark is compared with every
+//! place that follows, and moved ahead at distances that double: it takes two numbers, and a circle is noticed within
+//! three rounds or so, whatever leads into it (Brent's algorithm).
 
 /// Where a stream has been, by the cookies from which it asked.
 #[derive(Debug)]

@@ -10,7 +10,8 @@ const COLLAPSE_RANGE: u32 = 0x08;
 const INSERT_RANGE: u32 = 0x20;
 
 impl<P: Platform> OpenFile<P> {
-    /// Reserves, punches, zeroes, collapses or inserts a range, in bytes; `mode` is that of fallocate(2). Takes `size_lock`.
+    /// Reserves, punches, zeroes, collapses or inserts a range, in bytes; `mode` is that of fallocate(2). Takes
+    /// `size_lock`.
     pub fn fallocate(&self, caller: &Caller<'_>, mode: u32, offset: u64, len: u64) -> Result<(), Errno> {
         if !self.is_writable() {
             return Err(Errno::BADF);
@@ -37,7 +38,8 @@ impl<P: Platform> OpenFile<P> {
         result
     }
 
-    /// Copies up to `len` bytes from `offset` to `to_offset` of another open file of the volume, on the server; gives how many.
+    /// Copies up to `len` bytes from `offset` to `to_offset` of another open file of the volume, on the server; gives
+    /// how many.
     ///
     /// Takes the other file's `size_lock`. Errors: EOPNOTSUPP where the server cannot.
     pub fn copy_range(
@@ -69,7 +71,8 @@ impl<P: Platform> OpenFile<P> {
         self.seek_kind(caller, offset, SEEK_DATA)
     }
 
-    /// Where the next hole at or behind `offset` begins, the end of the file being one. Errors: ENXIO at or beyond the end.
+    /// Where the next hole at or behind `offset` begins, the end of the file being one. Errors: ENXIO at or beyond the
+    /// end.
     pub fn seek_hole(&self, caller: &Caller<'_>, offset: u64) -> Result<u64, Errno> {
         self.seek_kind(caller, offset, SEEK_HOLE)
     }

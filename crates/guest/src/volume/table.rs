@@ -1,7 +1,8 @@
 //! The inodes that are referenced, by nodeid.
 //!
-//! Shards, each under a lock of its own. An inode that has lost its last reference may still be listed until its `drop` has
-//! come to take it out; a lookup that meets it makes a new one in its place, and each gives back what it has counted.
+//! Shards, each under a lock of its own. An inode that has lost its last reference may still be listed until its `drop`
+//! has come to take it out; a lookup that meets it makes a new one in its place, and each gives back what it has
+//! counted.
 
 use alloc::sync::{Arc, Weak};
 
@@ -20,8 +21,8 @@ const SHARDS: usize = 16;
 
 struct Shard<P: Platform> {
     inodes: HashMap<NodeId, Weak<Inode<P>>>,
-    /// When this guest last changed one that has gone since. An answer that was asked for before may tell of the time before
-    /// the change, and the inode that knew of it is no more.
+    /// When this guest last changed one that has gone since. An answer that was asked for before may tell of the time
+    /// before the change, and the inode that knew of it is no more.
     gone_changed_at: u64,
 }
 

@@ -24,7 +24,8 @@ use crate::{
 };
 
 impl<P: Platform> Volume<P> {
-    /// Writes back what has been dirty for `age_ns` or longer, 0 for all. A platform without threads calls it now and then.
+    /// Writes back what has been dirty for `age_ns` or longer, 0 for all. A platform without threads calls it now and
+    /// then.
     ///
     /// Errors are kept for the next fsync or close of each open file.
     pub fn write_back(&self, age_ns: u64) {
@@ -218,7 +219,8 @@ impl<P: Platform> Inode<P> {
         is_put
     }
 
-    /// Writes the oldest back while too much is dirty. The caller holds `size_lock` of this inode, which is the last resort.
+    /// Writes the oldest back while too much is dirty. The caller holds `size_lock` of this inode, which is the last
+    /// resort.
     fn relieve(&self) {
         let memory = &self.shared.memory;
         let dirty_max_bytes = self.shared.options.dirty_max_bytes;

@@ -26,8 +26,8 @@ use crate::{
 /// More than a thread yields while it polls before it would sleep.
 const YIELDS: u64 = 1000;
 
-/// A platform on which the reply comes only after others had the processor often enough: one of them releases a lock that the
-/// request waits for.
+/// A platform on which the reply comes only after others had the processor often enough: one of them releases a lock
+/// that the request waits for.
 struct Cooperative {
     fake: Arc<Fake>,
     yields: AtomicU64,

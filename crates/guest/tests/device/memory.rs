@@ -75,7 +75,7 @@ fn layout(len_bytes: usize) -> Layout {
 pub(crate) fn at(address: u64, len_bytes: usize) -> DmaMemory {
     let start =
         NonNull::new(std::ptr::with_exposed_provenance_mut(address as usize)).expect("an address of the driver");
-    // SAFETY: the driver says that it has lent `len_bytes` there, and takes them back only after the fake has used them or
-    // was reset; that it keeps to it is what the tests show. Access is by bytes or aligned.
+    // SAFETY: the driver says that it has lent `len_bytes` there, and takes them back only after the fake has used them
+    // or was reset; that it keeps to it is what the tests show. Access is by bytes or aligned.
     unsafe { DmaMemory::new(start, len_bytes, address) }
 }

@@ -1,7 +1,8 @@
 //! The memory of all chunks of a volume: a bound, and a clock that says which chunk goes.
 //!
-//! A ring lists the chunks; its lock is held for one entry at a time. A chunk that was dropped otherwise stays listed until the
-//! hand comes by, and each new chunk moves the hand by two, so that the ring is at most twice as long as it needs to be.
+//! A ring lists the chunks; its lock is held for one entry at a time. A chunk that was dropped otherwise stays listed
+//! until the hand comes by, and each new chunk moves the hand by two, so that the ring is at most twice as long as it
+//! needs to be.
 
 use alloc::{
     collections::VecDeque,
@@ -97,7 +98,8 @@ impl<P: Platform, T: Owner> Memory<P, T> {
         self.dirty.lock().retain(|dirty| !core::ptr::eq(dirty.inode.as_ptr(), inode));
     }
 
-    /// Takes the inode off the list that has been dirty longest, if that is since `before_ns` or earlier; gives since when.
+    /// Takes the inode off the list that has been dirty longest, if that is since `before_ns` or earlier; gives since
+    /// when.
     pub(crate) fn oldest_dirty(&self, before_ns: u64) -> Option<(Arc<T>, u64)> {
         loop {
             let oldest = self.dirty.lock().pop_front_if(|dirty| dirty.since_ns <= before_ns)?;

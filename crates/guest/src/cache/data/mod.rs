@@ -1,8 +1,8 @@
 //! The contents of one file: pages of 4 KiB in chunks of memory that the device fills.
 //!
-//! [`Pages`] is what one inode keeps, under one lock that is held for a look or a copy, never for a request. A page is valid,
-//! or busy while a READ fills it, or neither. What a READ brings is not kept where the file was changed in the meantime.
-//! [`memory`] bounds the chunks of all inodes together.
+//! [`Pages`] is what one inode keeps, under one lock that is held for a look or a copy, never for a request. A page is
+//! valid, or busy while a READ fills it, or neither. What a READ brings is not kept where the file was changed in the
+//! meantime. [`memory`] bounds the chunks of all inodes together.
 
 mod dirty;
 pub(crate) mod memory;
@@ -142,8 +142,8 @@ impl Pages {
         self.chunks.insert(index, chunk)
     }
 
-    /// Marks up to `len_max` bytes busy from the page at `at` of a chunk on, as far as nothing is kept there. `None` where
-    /// that is nothing.
+    /// Marks up to `len_max` bytes busy from the page at `at` of a chunk on, as far as nothing is kept there. `None`
+    /// where that is nothing.
     pub(crate) fn begin_fill(&mut self, index: u64, at: usize, end: usize, len_max: usize) -> Option<Fill> {
         let changes = self.changes;
         let chunk = self.chunks.get_mut(&index)?;
@@ -210,7 +210,8 @@ impl Pages {
         dropped
     }
 
-    /// Takes the chunk out unless it is busy or was used since this was last asked: `Err` says whether it is still there.
+    /// Takes the chunk out unless it is busy or was used since this was last asked: `Err` says whether it is still
+    /// there.
     pub(crate) fn evict(&mut self, index: u64, id: u64) -> Result<Chunk, bool> {
         let chunk = self.chunks.get_mut(&index).filter(|chunk| chunk.id == id).ok_or(false)?;
         if core::mem::take(&mut chunk.is_used) || chunk.dirty != 0 || chunk.busy != 0 && chunk.pending.is_none() {

@@ -38,8 +38,8 @@ impl<P: Platform> Tree<P> {
         all
     }
 
-    /// Locks every entry of the 2 MiB number `index` for who would take it away, unless one is locked, pinned, or was used since
-    /// the last such look.
+    /// Locks every entry of the 2 MiB number `index` for who would take it away, unless one is locked, pinned, or was
+    /// used since the last such look.
     pub fn try_lock_idle(&self, index: u64) -> Option<LockedAll<'_, P>> {
         let first = index * PAGES_PER_HUGE;
         let mut state = self.state.lock();

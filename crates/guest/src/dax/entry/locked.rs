@@ -31,8 +31,8 @@ impl<'t, P: Platform> Locked<'t, P> {
         self.order.pages(self.page)
     }
 
-    /// What changes when this entry, or another of the same 2 MiB, is removed: who has let go of the entry knows by it that what
-    /// it finds there is the same still.
+    /// What changes when this entry, or another of the same 2 MiB, is removed: who has let go of the entry knows by it
+    /// that what it finds there is the same still.
     pub fn stamp(&self) -> Option<u64> {
         self.tree.stamp(self.page)
     }
@@ -57,14 +57,16 @@ impl<'t, P: Platform> Locked<'t, P> {
         self.entry = self.entry.with_dirty(is_dirty);
     }
 
-    /// Takes the entry, whose pages are in no page table any more, out of the tree; everybody who waits for it looks again.
+    /// Takes the entry, whose pages are in no page table any more, out of the tree; everybody who waits for it looks
+    /// again.
     pub fn remove(mut self) {
         self.is_in_tree = false;
         let woken = self.tree.state.lock().remove(self.order, self.page);
         woken.wake();
     }
 
-    /// Puts an empty entry of 4 KiB for `page` in the place of this one of 2 MiB, whose pages are in no page table any more.
+    /// Puts an empty entry of 4 KiB for `page` in the place of this one of 2 MiB, whose pages are in no page table any
+    /// more.
     pub(super) fn split(mut self, page: u64) -> Self {
         debug_assert!(self.order == Order::Huge && self.kind() != Kind::Real, "an entry with bytes is not split");
         self.is_in_tree = false;

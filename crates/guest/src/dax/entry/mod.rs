@@ -1,15 +1,15 @@
 //! What of a file is mapped: a tree of entries, each locked while a fault on it is under way.
 //!
 //! An entry stands for a page of 4 KiB or for an aligned 2 MiB: [`Kind::Empty`] while the first fault decides, then
-//! [`Kind::Zero`] for a hole, or [`Kind::Real`]. Who finds one locked waits for its key, which is the first page of what it
-//! stands for; an unlock wakes one waiter of that key, a removal all. A 2 MiB entry and entries of 4 KiB under it never exist
-//! together: [`Tree::grab`] has the rules.
+//! [`Kind::Zero`] for a hole, or [`Kind::Real`]. Who finds one locked waits for its key, which is the first page of
+//! what it stands for; an unlock wakes one waiter of that key, a removal all. A 2 MiB entry and entries of 4 KiB under
+//! it never exist together: [`Tree::grab`] has the rules.
 //!
-//! Memory, per GiB of a file: a node for each 2 MiB in which there is an entry, at most 64 KiB of them, and 512 bytes more for
-//! those that have entries of 4 KiB, at most 256 KiB.
+//! Memory, per GiB of a file: a node for each 2 MiB in which there is an entry, at most 64 KiB of them, and 512 bytes
+//! more for those that have entries of 4 KiB, at most 256 KiB.
 //!
-//! Locks: the tree's own, for moments; page tables are changed with an entry locked and the tree not. Who holds an entry waits for
-//! no other, but for [`Tree::lock_all`], which takes them by ascending page.
+//! Locks: the tree's own, for moments; page tables are changed with an entry locked and the tree not. Who holds an
+//! entry waits for no other, but for [`Tree::lock_all`], which takes them by ascending page.
 
 mod lock_all;
 mod locked;

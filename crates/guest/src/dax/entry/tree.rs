@@ -70,9 +70,9 @@ impl<P: Platform> Default for Tree<P> {
 impl<P: Platform> Tree<P> {
     /// Locks the entry that a fault of `order` on `page` is to be served by; makes an empty one where there is none.
     ///
-    /// A real entry of 2 MiB serves faults of 4 KiB, and so does one of zeros where nothing is stored. For a store, one of zeros
-    /// is split: `unmap` takes its pages out of page tables, with the entry locked, and an empty entry of 4 KiB takes its place.
-    /// Blocks while another has the entry.
+    /// A real entry of 2 MiB serves faults of 4 KiB, and so does one of zeros where nothing is stored. For a store, one
+    /// of zeros is split: `unmap` takes its pages out of page tables, with the entry locked, and an empty entry of 4
+    /// KiB takes its place. Blocks while another has the entry.
     pub fn grab(&self, page: u64, order: Order, is_write: bool, unmap: impl Fn(Range<u64>)) -> Grab<'_, P> {
         loop {
             let mut state = self.state.lock();
@@ -193,8 +193,8 @@ impl<P: Platform> State<P> {
         self.nodes.entry(index).or_insert_with(|| Node::new(stamp(next)))
     }
 
-    /// Unlocks the entry at `page`, as `entry`: an empty one goes, and with it everybody who waits for it; else one waiter is
-    /// woken.
+    /// Unlocks the entry at `page`, as `entry`: an empty one goes, and with it everybody who waits for it; else one
+    /// waiter is woken.
     pub(super) fn unlock(&mut self, order: Order, page: u64, entry: Entry) -> Woken<P> {
         if entry.kind() == Kind::Empty {
             return self.remove(order, page);

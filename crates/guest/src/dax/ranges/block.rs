@@ -18,8 +18,8 @@ pub(crate) struct Blocked<'i, P: Platform> {
 }
 
 impl<P: Platform> Inode<P> {
-    /// Keeps the parts of the file that `bytes` touch from being pinned, with their pages out of all page tables, until what is
-    /// returned is dropped. `None` where the file has no ranges.
+    /// Keeps the parts of the file that `bytes` touch from being pinned, with their pages out of all page tables, until
+    /// what is returned is dropped. `None` where the file has no ranges.
     ///
     /// Waits for pins. The caller holds `size_lock`, and no pin.
     pub(crate) fn block(&self, bytes: Span<u64>, with_copies: bool) -> Option<Blocked<'_, P>> {

@@ -1,10 +1,12 @@
 //! Which parts of one file lie in the window, and how a part gets there.
 //!
-//! A range that somebody maps, upgrades or unmaps is busy: who wants it meanwhile goes another way, or waits. Pins are only
-//! given of ranges that are settled, under the lock; a range is taken away, under the lock, when it is settled and not pinned.
-//! Of a part that is blocked no pin is given, and no range becomes busy: whoever changes the file there has it alone.
+//! A range that somebody maps, upgrades or unmaps is busy: who wants it meanwhile goes another way, or waits. Pins are
+//! only given of ranges that are settled, under the lock; a range is taken away, under the lock, when it is settled and
+//! not pinned. Of a part that is blocked no pin is given, and no range becomes busy: whoever changes the file there has
+//! it alone.
 //!
-//! [`pinning`] asks the server, [`block`] keeps others away while the file is changed, [`refused`] is what the server has said no to.
+//! [`pinning`] asks the server, [`block`] keeps others away while the file is changed, [`refused`] is what the server
+//! has said no to.
 
 mod block;
 #[cfg(all(test, feature = "loom"))]
@@ -33,8 +35,8 @@ use refused::Refused;
 pub struct Ranges<P: Platform> {
     pub(super) window: Arc<Window<P>>,
     map: Mutex<P, { rank::RANGES }, Map>,
-    /// What those who map the file have in common, once somebody does: it records what was stored and not flushed. Held over the
-    /// lock of `map`.
+    /// What those who map the file have in common, once somebody does: it records what was stored and not flushed. Held
+    /// over the lock of `map`.
     mapped: Mutex<P, { rank::MAPPED }, Option<Arc<Mapped<P>>>>,
 }
 

@@ -11,12 +11,12 @@ use crate::{
 };
 
 impl<P: Platform> Inode<P> {
-    /// Lends the range `index` of the file (`offset / RANGE_LEN`), mapping it if need be. `None` where it cannot be had now, or
-    /// where the file is not mapped at all: requests do as well then.
+    /// Lends the range `index` of the file (`offset / RANGE_LEN`), mapping it if need be. `None` where it cannot be had
+    /// now, or where the file is not mapped at all: requests do as well then.
     ///
     /// Blocks while the server maps; waits for nobody else. Takes locks of the window for a moment;
-    /// [`PageTables::release`](crate::dax::PageTables::release) of other ranges may be called. The range may extend beyond the
-    /// end of the file, where there are no pages.
+    /// [`PageTables::release`](crate::dax::PageTables::release) of other ranges may be called. The range may extend
+    /// beyond the end of the file, where there are no pages.
     pub fn pin(self: &Arc<Self>, index: u64, access: Access) -> Result<Option<Pin<'_, P>>, Errno> {
         match self.pin_worth(index, access, u32::MAX) {
             Ok(pin) => Ok(Some(pin)),
@@ -24,8 +24,8 @@ impl<P: Platform> Inode<P> {
         }
     }
 
-    /// As [`Self::pin`], and waits until the range can be had. Errors: why the server does not map the file, now or at all,
-    /// but for EAGAIN; EOPNOTSUPP where it is not mapped in this volume.
+    /// As [`Self::pin`], and waits until the range can be had. Errors: why the server does not map the file, now or at
+    /// all, but for EAGAIN; EOPNOTSUPP where it is not mapped in this volume.
     ///
     /// The caller holds nothing that whoever has a pin may wait for.
     pub fn pin_waiting(self: &Arc<Self>, index: u64, access: Access) -> Result<Pin<'_, P>, Errno> {

@@ -28,8 +28,8 @@ impl Refused {
         (is_final || now_ns() < self.until_ns).then_some((error, is_final))
     }
 
-    /// Takes note that `index` was refused to `access`. A refusal of everything takes the place of one for writing, never the other
-    /// way round.
+    /// Takes note that `index` was refused to `access`. A refusal of everything takes the place of one for writing,
+    /// never the other way round.
     pub(super) fn add(&mut self, index: u64, access: Access, error: Errno, now_ns: u64) {
         let keeps = self.error.is_some() && self.until_ns == u64::MAX && !self.is_for_writing;
         if !keeps {

@@ -1,7 +1,7 @@
 //! The capabilities by which a virtio function says where its structures lie.
 //!
-//! The list is the device's word: it is followed only within the configuration space and for no more steps than fit there.
-//! Source: virtio 1.3 §4.1.4.
+//! The list is the device's word: it is followed only within the configuration space and for no more steps than fit
+//! there. Source: virtio 1.3 §4.1.4.
 
 use alloc::vec::Vec;
 

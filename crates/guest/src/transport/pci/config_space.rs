@@ -58,8 +58,8 @@ pub(super) fn enable(config: &dyn ConfigSpace, has_line: bool) {
 
 /// The base address registers that name memory, by their index.
 ///
-/// Their lengths are found by writing ones, as PCI has it, while the function does not answer to memory. A register that
-/// was given no address is absent.
+/// Their lengths are found by writing ones, as PCI has it, while the function does not answer to memory. A register
+/// that was given no address is absent.
 pub fn read_bars(config: &dyn ConfigSpace) -> Result<[Option<Bar>; 6], TransportError> {
     let command = config.read_u32(COMMAND_AT) & COMMAND_BITS;
     config.write_u32(COMMAND_AT, command & !COMMAND_MEMORY);

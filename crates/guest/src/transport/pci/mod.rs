@@ -1,8 +1,8 @@
 //! A virtio device on the PCI bus, as virtio 1 has it ("modern").
 //!
-//! [`Pci`] finds its structures by the capabilities ([`capabilities`]) that the configuration space ([`ConfigSpace`]) lists,
-//! has the kernel map them, and drives the device through [`Registers`]. What the common configuration shows one queue or
-//! one half at a time is used under `common`, a lock for short sections; notifications and waits take none.
+//! [`Pci`] finds its structures by the capabilities ([`capabilities`]) that the configuration space ([`ConfigSpace`])
+//! lists, has the kernel map them, and drives the device through [`Registers`]. What the common configuration shows one
+//! queue or one half at a time is used under `common`, a lock for short sections; notifications and waits take none.
 //! Source: virtio 1.3 §4.1.
 
 mod capabilities;

@@ -15,8 +15,8 @@ pub struct VolatileRegisters {
     len_bytes: usize,
 }
 
-// SAFETY: the memory belongs to no thread: `new` demands that it stays mapped for all of them, and single volatile accesses
-// are all that is done with it, which the device takes from any processor.
+// SAFETY: the memory belongs to no thread: `new` demands that it stays mapped for all of them, and single volatile
+// accesses are all that is done with it, which the device takes from any processor.
 unsafe impl Send for VolatileRegisters {}
 // SAFETY: as for `Send`; `&self` only reads `start` and `len_bytes`, which never change.
 unsafe impl Sync for VolatileRegisters {}

@@ -1,8 +1,9 @@
-//! Locks that this guest keeps by itself, where the server keeps none: as in Linux, they hold among who uses this volume.
+//! Locks that this guest keeps by itself, where the server keeps none: as in Linux, they hold among who uses this
+//! volume.
 //!
-//! One table for all files, under one lock that is held while ranges are looked at and for nothing else. Who has to wait does
-//! so on the session's event, which the end of a lock and a raised [`Interrupt`](crate::session::Interrupt) wake. Who waits
-//! as a process is noted with whom for, so that two who would wait for each other are told (EDEADLK).
+//! One table for all files, under one lock that is held while ranges are looked at and for nothing else. Who has to
+//! wait does so on the session's event, which the end of a lock and a raised [`Interrupt`](crate::session::Interrupt)
+//! wake. Who waits as a process is noted with whom for, so that two who would wait for each other are told (EDEADLK).
 
 use alloc::{vec, vec::Vec};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -121,8 +122,8 @@ impl<P: Platform> LocalLocks<P> {
         }
     }
 
-    /// As of flock(2), a lock that becomes one of the other kind ends first: two that share and both want all would otherwise
-    /// wait for each other.
+    /// As of flock(2), a lock that becomes one of the other kind ends first: two that share and both want all would
+    /// otherwise wait for each other.
     fn begin_conversion(&self, session: &Session<P>, key: Key, wanted: &Held) {
         let is_other = |tables: &mut Tables| {
             let locks = tables.locks.get(&key);

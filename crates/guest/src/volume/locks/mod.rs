@@ -1,7 +1,7 @@
 //! Locks on files: of a process, of an open file, and flock.
 //!
-//! They are the server's where INIT settled it and the server knows them; elsewhere this guest's own, as in Linux: they hold
-//! among who uses the volume ([`local`]), and nobody else sees them.
+//! They are the server's where INIT settled it and the server knows them; elsewhere this guest's own, as in Linux: they
+//! hold among who uses the volume ([`local`]), and nobody else sees them.
 
 mod local;
 mod ranges;
@@ -39,7 +39,8 @@ pub enum LockKind {
 /// Whose a lock is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LockOwner {
-    /// A process or what stands for one, by a number of the caller's; closing any descriptor of the file ends its locks.
+    /// A process or what stands for one, by a number of the caller's; closing any descriptor of the file ends its
+    /// locks.
     Process(u64),
     /// The open file.
     OpenFile,
@@ -54,7 +55,8 @@ pub struct Lock {
     pub start: u64,
     /// How many, 0 for all to the end of the file.
     pub len: u64,
-    /// Who holds it, as the server tells it. Of a lock that this guest keeps: the caller's pid, for an open file's `u32::MAX`.
+    /// Who holds it, as the server tells it. Of a lock that this guest keeps: the caller's pid, for an open file's
+    /// `u32::MAX`.
     pub pid: u32,
 }
 
