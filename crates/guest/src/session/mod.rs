@@ -34,7 +34,7 @@ pub(crate) use reply::{HEADER_LEN, Room};
 
 pub use counters::Counters;
 pub use interrupt::Interrupt;
-pub use negotiate::{MINOR_VERSION_MIN, Negotiated, PAGE_LEN, SessionError, Wishes};
+pub use negotiate::{MINOR_VERSION_MIN, Negotiated, PAGE_LEN, SessionConfig, SessionError};
 pub use request::Caller;
 
 /// A session with one server, used by any number of threads; ended by [`Self::destroy`] or when it is dropped.
@@ -53,11 +53,11 @@ pub struct Session<P: Platform> {
 }
 
 impl<P: Platform> Session<P> {
-    /// Sends INIT with what `wishes` asks for, and takes what the server answers.
+    /// Sends INIT with what `config` asks for, and takes what the server answers.
     ///
     /// Blocks until the reply has come.
-    pub fn begin(channel: Arc<dyn Channel>, platform: Arc<P>, wishes: Wishes) -> Result<Self, SessionError> {
-        let negotiated = negotiate::negotiate(&*channel, &wishes)?;
+    pub fn begin(channel: Arc<dyn Channel>, platform: Arc<P>, config: SessionConfig) -> Result<Self, SessionError> {
+        let negotiated = negotiate::negotiate(&*channel, &config)?;
         Ok(Self {
             request_queues: channel.request_queues().max(1),
             channel,

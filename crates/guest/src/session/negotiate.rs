@@ -40,13 +40,13 @@ pub(super) const INIT_UNIQUE: Unique = Unique(2);
 
 /// What a session asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Wishes {
+pub struct SessionConfig {
     offered: InitFlags,
     /// In bytes.
     pub max_readahead: u32,
 }
 
-impl Wishes {
+impl SessionConfig {
     /// What the library can use whoever calls it.
     const ALWAYS: InitFlags = InitFlags::ASYNC_READ
         .union(InitFlags::POSIX_LOCKS)
@@ -71,8 +71,8 @@ impl Wishes {
         .union(InitFlags::INIT_EXT)
         .union(InitFlags::CREATE_SUPP_GROUP);
 
-    /// What changes who does what, and so only comes by wish.
-    const BY_WISH: InitFlags = InitFlags::WRITEBACK_CACHE
+    /// What changes who does what, and so is only requested explicitly.
+    const ON_REQUEST: InitFlags = InitFlags::WRITEBACK_CACHE
         .union(InitFlags::HANDLE_KILLPRIV)
         .union(InitFlags::HANDLE_KILLPRIV_V2)
         .union(InitFlags::MAP_ALIGNMENT)
@@ -82,7 +82,7 @@ impl Wishes {
     /// Those that the library does not know are left out.
     #[must_use]
     pub fn with(self, flags: InitFlags) -> Self {
-        let known = Self::ALWAYS.union(Self::BY_WISH);
+        let known = Self::ALWAYS.union(Self::ON_REQUEST);
         Self { offered: self.offered.union(flags.intersection(known)), ..self }
     }
 
@@ -93,8 +93,8 @@ impl Wishes {
     }
 }
 
-impl Default for Wishes {
-    /// What the library can use, without what only comes by wish.
+impl Default for SessionConfig {
+    /// What the library can use, without what is only requested explicitly.
     fn default() -> Self {
         Self { offered: Self::ALWAYS, max_readahead: 1 << 20 }
     }
@@ -167,21 +167,21 @@ pub enum SessionError {
 }
 
 /// Sends INIT and takes what can be taken of the answer.
-pub(super) fn negotiate(channel: &dyn Channel, wishes: &Wishes) -> Result<Negotiated, SessionError> {
+pub(super) fn negotiate(channel: &dyn Channel, config: &SessionConfig) -> Result<Negotiated, SessionError> {
     let channel_len_max = channel.data_len_max();
     if channel_len_max < PAGE_LEN {
         return Err(SessionError::Narrow { data_len_max: channel_len_max });
     }
-    settle(&send(channel, wishes)?, wishes, channel_len_max)
+    settle(&send(channel, config)?, config, channel_len_max)
 }
 
-fn send(channel: &dyn Channel, wishes: &Wishes) -> Result<InitOut, SessionError> {
+fn send(channel: &dyn Channel, config: &SessionConfig) -> Result<InitOut, SessionError> {
     let mut arg = InitIn::new_zeroed();
     arg.major = KERNEL_VERSION.into();
     arg.minor = KERNEL_MINOR_VERSION.into();
-    arg.max_readahead = wishes.max_readahead.into();
-    arg.flags = (wishes.offered.bits() as u32).into();
-    arg.flags2 = ((wishes.offered.bits() >> 32) as u32).into();
+    arg.max_readahead = config.max_readahead.into();
+    arg.flags = (config.offered.bits() as u32).into();
+    arg.flags2 = ((config.offered.bits() >> 32) as u32).into();
     let mut head = Head::<128>::new(Opcode::Init, NodeId(0), &Caller::default());
     head.arg(&arg);
     complete_header(head.as_mut_bytes(), 0, INIT_UNIQUE);
@@ -203,7 +203,7 @@ fn send(channel: &dyn Channel, wishes: &Wishes) -> Result<InitOut, SessionError>
     }
 }
 
-fn settle(out: &InitOut, wishes: &Wishes, channel_len_max: usize) -> Result<Negotiated, SessionError> {
+fn settle(out: &InitOut, config: &SessionConfig, channel_len_max: usize) -> Result<Negotiated, SessionError> {
     if out.major.get() != KERNEL_VERSION {
         return Err(SessionError::Major { major: out.major.get() });
     }
@@ -211,7 +211,7 @@ fn settle(out: &InitOut, wishes: &Wishes, channel_len_max: usize) -> Result<Nego
     if minor < MINOR_VERSION_MIN {
         return Err(SessionError::Minor { minor });
     }
-    let flags = taken_flags(out, wishes.offered);
+    let flags = taken_flags(out, config.offered);
     let map_alignment = match flags.contains(InitFlags::MAP_ALIGNMENT).then(|| out.map_alignment.get()) {
         Some(log2) if log2 > MAP_ALIGNMENT_MAX => return Err(SessionError::MapAlignment { log2 }),
         Some(log2) => Some(log2 as u8),
@@ -236,7 +236,7 @@ fn settle(out: &InitOut, wishes: &Wishes, channel_len_max: usize) -> Result<Nego
         data_len_max,
         max_write,
         max_pages,
-        max_readahead: out.max_readahead.get().min(wishes.max_readahead),
+        max_readahead: out.max_readahead.get().min(config.max_readahead),
         max_background: out.max_background.get().max(1),
         map_alignment,
         time_gran,

@@ -24,7 +24,7 @@ use transom_guest::{
     cache::{CacheMode, CacheOptions},
     channel::{Channel, Sink, Source},
     device::Settings,
-    session::{Caller, Session, Wishes},
+    session::{Caller, Session, SessionConfig},
     volume::Volume,
 };
 use transom_host::server::{GuestSlice, Outcome, Patience, Scratch, Server};
@@ -181,7 +181,7 @@ fn with_session<T>(settings: Settings, work: impl FnOnce(Session<Threads>) -> T)
         })
         .collect();
     let channel: Arc<dyn Channel> = device.clone();
-    let outcome = work(Session::begin(channel, Arc::new(Threads), Wishes::default()).unwrap());
+    let outcome = work(Session::begin(channel, Arc::new(Threads), SessionConfig::default()).unwrap());
     drop(device);
     fake.vanish();
     threads.into_iter().for_each(|thread| thread.join().unwrap());

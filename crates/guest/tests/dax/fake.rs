@@ -22,7 +22,7 @@ use transom_guest::{
     dma::{DmaBuffer, DmaError},
     fs::Fs,
     platform::Held,
-    session::{Session, Wishes},
+    session::{Session, SessionConfig},
     transport::ShmRegion,
     volume::Volume,
 };
@@ -241,8 +241,8 @@ pub(crate) fn share_on<P: Platform>(
     let config = Config { cache: CachePolicy::Auto, ..Config::default() };
     let peer = Peer::new(Passthrough::open(dir.path(), config).unwrap());
     let channel = Arc::new(Windowed { peer: Arc::clone(&peer), window: Arc::clone(&window) });
-    let wishes = Wishes::default().with(InitFlags::MAP_ALIGNMENT);
-    let session = Session::begin(channel, platform, wishes).unwrap();
+    let session_config = SessionConfig::default().with(InitFlags::MAP_ALIGNMENT);
+    let session = Session::begin(channel, platform, session_config).unwrap();
     let options = CacheOptions { mode: CacheMode::Auto, ..CacheOptions::default() };
     let dax = DaxOptions { dax: Dax::Always, size_min_bytes: 0 };
     let memory = Arc::clone(&window) as Arc<dyn WindowMemory>;

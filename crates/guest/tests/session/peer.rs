@@ -15,7 +15,7 @@ use transom_guest::{
     channel::{Channel, ChannelError, Message, OwnedMessage, OwnedReply, Sink, Source, Ticket},
     dma::{DmaBuffer, DmaError, DmaOps},
     platform::{self, Held, Platform},
-    session::{Caller, Session, Wishes},
+    session::{Caller, Session, SessionConfig},
     transport::ShmRegion,
 };
 use transom_host::server::{FileSystem, GuestSlice, Outcome, Patience, Scratch, Server};
@@ -237,12 +237,12 @@ fn bytes_of(source: Source<'_>) -> Vec<u8> {
 
 /// A session over `peer`, with everything offered that is offered unasked.
 pub(crate) fn session<F: FileSystem + 'static>(peer: &Arc<Peer<F>>) -> Session<Plain> {
-    session_for(peer, Wishes::default())
+    session_for(peer, SessionConfig::default())
 }
 
-pub(crate) fn session_for<F: FileSystem + 'static>(peer: &Arc<Peer<F>>, wishes: Wishes) -> Session<Plain> {
+pub(crate) fn session_for<F: FileSystem + 'static>(peer: &Arc<Peer<F>>, config: SessionConfig) -> Session<Plain> {
     let channel: Arc<dyn Channel> = Arc::clone(peer) as Arc<dyn Channel>;
-    Session::begin(channel, Arc::default(), wishes).unwrap()
+    Session::begin(channel, Arc::default(), config).unwrap()
 }
 
 /// A session over an empty file system in memory.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use transom_guest::{
     channel::{Channel, ChannelError, Message, OwnedMessage, OwnedReply, Sink, Ticket},
     dma::{DmaBuffer, DmaError},
-    session::{Session, SessionError, Wishes},
+    session::{Session, SessionConfig, SessionError},
     transport::ShmRegion,
 };
 use transom_wire::{
@@ -46,9 +46,9 @@ impl Script {
         *self.answer.lock().unwrap() = Box::new(answer);
     }
 
-    pub(crate) fn begin(self: &Arc<Self>, wishes: Wishes) -> Result<Session<Plain>, SessionError> {
+    pub(crate) fn begin(self: &Arc<Self>, config: SessionConfig) -> Result<Session<Plain>, SessionError> {
         let channel: Arc<dyn Channel> = Arc::clone(self) as Arc<dyn Channel>;
-        Session::begin(channel, Arc::default(), wishes)
+        Session::begin(channel, Arc::default(), config)
     }
 
     fn reply(&self, head: &[u8], room: usize) -> (Vec<u8>, usize) {
@@ -148,7 +148,7 @@ pub(crate) fn session_with(
     answer: impl FnMut(&InHeader, usize) -> (Vec<u8>, usize) + Send + 'static,
 ) -> (Arc<Script>, Session<Plain>) {
     let script = Script::new(move |header, _| reply(header, 0, init_out(flags).as_bytes()));
-    let session = script.begin(Wishes::default()).unwrap();
+    let session = script.begin(SessionConfig::default()).unwrap();
     script.turn(answer);
     (script, session)
 }

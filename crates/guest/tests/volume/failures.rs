@@ -7,7 +7,7 @@ use transom_guest::{
     Errno,
     cache::{CacheMode, CacheOptions},
     fs::{Fs, OpenOptions},
-    session::{Session, Wishes},
+    session::{Session, SessionConfig},
 };
 use transom_wire::ops::init::InitFlags;
 
@@ -47,20 +47,20 @@ fn scenario(fs: &Fs<Plain>) -> Result<(), Errno> {
 #[test]
 fn whichever_message_fails_all_is_given_back() {
     for mode in MODES {
-        for wishes in [Wishes::default(), Wishes::default().with(InitFlags::WRITEBACK_CACHE)] {
-            let count = run(mode, wishes, u64::MAX);
+        for config in [SessionConfig::default(), SessionConfig::default().with(InitFlags::WRITEBACK_CACHE)] {
+            let count = run(mode, config, u64::MAX);
             for nth in 0..count {
-                run(mode, wishes, nth);
+                run(mode, config, nth);
             }
         }
     }
 }
 
 /// Fails the `nth` message behind INIT; gives how many there were.
-fn run(mode: CacheMode, wishes: Wishes, nth: u64) -> u64 {
+fn run(mode: CacheMode, config: SessionConfig, nth: u64) -> u64 {
     let peer = Peer::new(MemFs::default());
     let fs = Fs::mount(
-        Session::begin(Arc::clone(&peer) as _, Arc::default(), wishes).unwrap(),
+        Session::begin(Arc::clone(&peer) as _, Arc::default(), config).unwrap(),
         CacheOptions { mode, ..CacheOptions::default() },
     );
     peer.fail(nth);

@@ -13,7 +13,7 @@ use transom_guest::{
     Errno,
     cache::CacheOptions,
     fs::{Credentials, File, Fs, OpenOptions},
-    session::{Caller, Wishes},
+    session::{Caller, SessionConfig},
     volume::{Lock, LockKind, LockOwner, Volume},
 };
 use transom_wire::ops::init::InitFlags;
@@ -29,8 +29,8 @@ const OPEN_FILE: bool = false;
 /// A share of whose server nobody asks for locks.
 fn without_locks() -> Fs<Plain> {
     let peer = Peer::new(MemFs::default());
-    let wishes = Wishes::default().without(InitFlags::POSIX_LOCKS | InitFlags::FLOCK_LOCKS);
-    let fs = Fs::mount(peer::session_for(&peer, wishes), CacheOptions::default());
+    let config = SessionConfig::default().without(InitFlags::POSIX_LOCKS | InitFlags::FLOCK_LOCKS);
+    let fs = Fs::mount(peer::session_for(&peer, config), CacheOptions::default());
     fs.create("f").unwrap();
     fs
 }
