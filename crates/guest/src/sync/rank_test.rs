@@ -1,4 +1,4 @@
-//! Locks in the right order, and in wrong ones.
+//! Locks taken in the right order, and in wrong orders.
 
 extern crate std;
 
@@ -30,7 +30,7 @@ impl Platform for Checked {
     }
 }
 
-/// Nobody is there who could wake.
+/// No other thread exists to wake the caller.
 #[derive(Default)]
 struct Never;
 
