@@ -1,4 +1,4 @@
-//! Locks and unlocks of three owners at random, against a plain table of who holds each byte and how.
+//! Random locks and unlocks of three owners, compared with a plain table of each byte's owners and kinds.
 
 use alloc::vec::Vec;
 
@@ -9,7 +9,7 @@ use super::{
     ranges::{Held, Owner, RangeLocks},
 };
 
-/// Bytes that the model looks at; the last one stands for all behind it too.
+/// Number of bytes in the model; the last one stands for all later bytes too.
 const BYTES: u64 = 16;
 const OWNERS: [Owner; 3] = [Owner::Process(1), Owner::Process(2), Owner::OpenFile(1)];
 
@@ -19,7 +19,7 @@ type Model = [[Option<bool>; OWNERS.len()]; BYTES as usize];
 #[derive(Debug, Clone, Copy)]
 struct Act {
     owner: usize,
-    /// Exclusive, shared, or the end of what is there.
+    /// Exclusive, shared, or a release.
     kind: Option<bool>,
     start: u64,
     last: u64,
@@ -42,7 +42,7 @@ impl Act {
         self.start as usize..self.last.min(BYTES - 1) as usize + 1
     }
 
-    /// The first byte that somebody else holds in the way.
+    /// Returns the first byte with a conflicting lock of another owner.
     fn conflict_in(&self, model: &Model) -> Option<usize> {
         let is_in_the_way = |(owner, held): (usize, &Option<bool>)| {
             owner != self.owner && held.is_some_and(|is_exclusive| is_exclusive || self.kind == Some(true))
