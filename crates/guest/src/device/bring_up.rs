@@ -42,8 +42,8 @@ pub(super) fn bring_up<P: Platform, T: Transport + 'static>(
     let health = Health::new(Arc::clone(&platform), Arc::clone(&transport) as Arc<dyn Transport>);
     let brought = Attempt { transport: &transport, platform, health: Arc::clone(&health), dma, settings }.run();
     if brought.is_err() {
-        // If queues were started, the device was reset before they were freed. The status of a device that does not
-        // answer cannot be set.
+        // If queues were started, the device was reset before they were freed. Errors are ignored because nothing more
+        // can be done about a device that does not answer.
         if !health.is_released() {
             let _ = transport.reset();
         }
