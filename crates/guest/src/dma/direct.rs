@@ -9,7 +9,7 @@ use super::{Direction, DmaCounts, DmaError, DmaMemory, DmaOps, Mapped, counters:
 /// What a system provides about its own memory.
 pub trait DirectMemory: Send + Sync {
     /// Allocates physically contiguous, zeroed memory whose device address is a multiple of 4096. Returns `None` if
-    /// there is none.
+    /// memory is short.
     fn allocate(&self, len_bytes: usize) -> Option<DmaMemory>;
 
     /// Frees memory from [`Self::allocate`].

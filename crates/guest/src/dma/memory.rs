@@ -60,7 +60,8 @@ impl DmaMemory {
 
     /// Returns `len_bytes` of it starting at `offset`, for operations that divide a pool.
     ///
-    /// # Panics If they do not lie within the memory.
+    /// # Panics
+    /// If they do not lie within the memory.
     pub(super) fn part(&self, offset: usize, len_bytes: usize) -> Self {
         let start =
             NonNull::new(self.at(offset, len_bytes)).expect("what lies within memory is not at the null pointer");

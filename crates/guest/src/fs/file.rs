@@ -18,7 +18,7 @@ pub enum SeekFrom {
     Current(i64),
     /// The end of the file.
     End(i64),
-    /// The next data at or after this offset. Errors: ENXIO if there is none.
+    /// The next data at or after this offset. Errors: ENXIO if no data follows.
     Data(u64),
     /// The next hole at or after this offset. Errors: ENXIO beyond the end.
     Hole(u64),

@@ -155,7 +155,7 @@ impl<P: Platform> OpenFile<P> {
         Ok(written)
     }
 
-    /// Runs `copy` on the range that `offset` lies in. Returns false if there is none now, or if it has no page there.
+    /// Runs `copy` on the range that `offset` lies in. Returns false without a range now, or without a page in it.
     fn with_range(
         &self,
         offset: u64,

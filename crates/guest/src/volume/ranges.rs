@@ -66,7 +66,7 @@ impl<P: Platform> OpenFile<P> {
         result
     }
 
-    /// Returns where the next data at or after `offset` begins. Errors: ENXIO if there is none.
+    /// Returns where the next data at or after `offset` begins. Errors: ENXIO if no data follows.
     pub fn seek_data(&self, caller: &Caller<'_>, offset: u64) -> Result<u64, Errno> {
         self.seek_kind(caller, offset, SEEK_DATA)
     }

@@ -1,4 +1,4 @@
-//! The ring against a model: what is in flight, and what the device has used in which order.
+//! The ring, compared with a model: what is in flight, and what the device has used in which order.
 
 use std::{
     collections::{HashMap, VecDeque},

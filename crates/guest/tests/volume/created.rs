@@ -1,4 +1,4 @@
-//! Files that somebody else makes just before they are created.
+//! Files that another client creates just before the guest does.
 
 use std::path::Path;
 
@@ -26,7 +26,7 @@ fn mount(dir: &Path, mode: CacheMode, writeback: bool) -> (Arc<Peer<Passthrough>
     (peer, Fs::mount(session, CacheOptions { mode, ..CacheOptions::default() }))
 }
 
-/// Does `act` once the guest has been told that a name is absent.
+/// Runs `act` once the guest has been told that a name is absent.
 fn meanwhile(peer: &Peer<Passthrough>, act: impl FnOnce() + Send + 'static) {
     peer.meanwhile(Opcode::Lookup, act);
 }

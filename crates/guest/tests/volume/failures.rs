@@ -1,4 +1,4 @@
-//! Every message of a scenario fails once: no panic, nothing lost, and references and handles balance.
+//! Fails every message of a scenario once: no panic, nothing lost, and references and handles balance.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ fn scenario(fs: &Fs<Plain>) -> Result<(), Errno> {
     let file = fs.open("a/b/file", &OpenOptions::new().read(true).write(true).create(true))?;
     file.write_all(&[1; 100_000])?;
     let mut bytes = vec![0; 200_000];
-    // A read may stop at an error behind its first bytes.
+    // A read may stop at an error after its first bytes.
     assert!(file.read_at(0, &mut bytes)? <= 100_000);
     for at in 0..20 {
         file.read_at(at * 4096, &mut bytes[..4096])?;
@@ -56,7 +56,7 @@ fn whichever_message_fails_all_is_given_back() {
     }
 }
 
-/// Fails the `nth` message behind INIT; gives how many there were.
+/// Fails the `nth` message after INIT; returns the number of messages.
 fn run(mode: CacheMode, config: SessionConfig, nth: u64) -> u64 {
     let peer = Peer::new(MemFs::default());
     let fs = Fs::mount(
@@ -68,7 +68,7 @@ fn run(mode: CacheMode, config: SessionConfig, nth: u64) -> u64 {
     peer.fail(u64::MAX);
     match result {
         Ok(()) => {}
-        // What the peer fails with.
+        // The error with which the peer fails.
         Err(Errno::NOMEM) if nth != u64::MAX => {}
         Err(error) => panic!("{mode:?}, message {nth}: {error}"),
     }

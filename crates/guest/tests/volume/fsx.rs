@@ -15,7 +15,7 @@ use transom_wire::ops::init::InitFlags;
 
 use crate::peer::{Peer, Plain};
 
-/// How far the file reaches, in bytes: several chunks.
+/// Maximum size of the file in bytes: several chunks.
 const SIZE_MAX: u64 = 600_000;
 
 /// Open files; the last one appends.
@@ -34,7 +34,7 @@ enum Step {
     Reopen(usize),
     Sync(usize),
     Size(usize),
-    /// The host, behind the guests' back.
+    /// A write on the host, without the guests' knowledge.
     HostWrite(u64, usize, u8),
     HostTruncate(u64),
 }
@@ -63,7 +63,7 @@ fn steps(is_shared: bool) -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..60)
 }
 
-/// One file, and what it has to hold.
+/// One file, and its expected contents.
 struct Run {
     files: Vec<File<Plain>>,
     guests: Vec<Fs<Plain>>,

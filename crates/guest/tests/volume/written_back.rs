@@ -1,4 +1,4 @@
-//! Writes that wait: when they reach the server, and who is told where they do not.
+//! Delayed writes: when they reach the server, and who gets the error if they do not.
 
 use std::{
     sync::{Arc, mpsc},

@@ -218,7 +218,7 @@ impl<P: Platform> Ranges<P> {
         is_released
     }
 
-    /// Returns why the server does not map the file for now; `None` once it may be asked again after EAGAIN.
+    /// Returns why the server does not map the file for now; `None` if the server answered EAGAIN.
     fn refusal(&self, index: u64, access: Access, now_ns: u64) -> Option<Errno> {
         let refused = self.map.lock().refused;
         refused.get(index, access, || now_ns).map(|(error, _)| error).filter(|&error| error != Errno::AGAIN)
