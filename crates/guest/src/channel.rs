@@ -25,10 +25,10 @@ pub trait Channel: Send + Sync {
     ///
     /// `queue` must be less than [`Self::request_queues`]. Returns the number of bytes that the device reports as
     /// written, which is at most the room in the message. Holds no lock while it waits.
-    /// If it fails with [`ChannelError::Broken`] or [`ChannelError::Gone`], the device can no longer reach the caller's
-    /// buffers.
+    ///
     /// # Errors
-    /// If it fails with [`ChannelError::Broken`] or [`ChannelError::Gone`], the device can no longer reach the caller's buffers.
+    /// If it fails with [`ChannelError::Broken`] or [`ChannelError::Gone`], the device can no longer reach the
+    /// caller's buffers.
     fn call(&self, queue: u16, message: Message<'_>) -> Result<usize, ChannelError>;
 
     /// Sends a message whose buffers the channel keeps, and returns at once; [`Self::finish`] returns the reply.

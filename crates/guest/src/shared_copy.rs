@@ -175,7 +175,7 @@ mod word {
     }
 }
 
-/// Only bytes, on other processors and where the language's rules are checked.
+/// Moves single bytes, on other processors and if the language's rules are checked.
 #[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"), not(miri))))]
 mod word {
     pub(super) const EXISTS: bool = false;

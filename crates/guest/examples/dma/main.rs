@@ -70,7 +70,8 @@ fn main() {
         }
         let [without, direct, bounce] = medians[..] else { continue };
         println!(
-            r#"{{"operation":"{kind}","len_bytes":{LEN},"jobs":{JOBS},"without_ns":{without:.1},"direct_ns":{direct:.1},"bounce_ns":{bounce:.1}}}"#
+            "{{\"operation\":\"{kind}\",\"len_bytes\":{LEN},\"jobs\":{JOBS},\"without_ns\":{without:.1},\
+             \"direct_ns\":{direct:.1},\"bounce_ns\":{bounce:.1}}}"
         );
     }
     operations::report(rounds.max(1));
@@ -79,7 +80,7 @@ fn main() {
 fn device(ops: Arc<dyn DmaOps>) -> Device {
     let settings = Settings { poll_max_ns: 0, ..Settings::default() };
     let line = Inline::new(Fake::new(ALL, 1, 256));
-    VirtioFs::new(line, Arc::new(Threads), &DmaChoice::always(ops), settings).expect("the device comes up")
+    VirtioFs::new(line, Arc::new(Threads), &DmaChoice::always(ops), settings).expect("the device initializes")
 }
 
 /// Returns nanoseconds per call, with all jobs at once.

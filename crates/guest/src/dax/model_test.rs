@@ -68,7 +68,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => (page.clone(), 1..1100u64, prop::option::of(0..3usize))
             .prop_map(|(first, len, fails_at)| Step::WriteBack { pages: first..first + len, fails_at }),
         2 => (0..4u64).prop_map(|index| Step::Release { index }),
-        1 => (page.clone(), 0..2u64, any::<bool>()).prop_map(|(page, more, fails)| Step::Resize { pages: page + more, fails }),
+        1 => (page.clone(), 0..2u64, any::<bool>())
+            .prop_map(|(page, more, fails)| Step::Resize { pages: page + more, fails }),
         1 => (page, 1..600u64).prop_map(|(first, len)| Step::Hole { pages: first..first + len }),
         1 => Just(Step::Remap),
     ];

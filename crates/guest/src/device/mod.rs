@@ -63,7 +63,7 @@ pub enum DeviceError {
     #[error("a device of type {0} is not a file system, which is 26")]
     Type(u32),
     /// The device's tag is empty, or contains a line feed.
-    #[error("the tag of the device cannot be a name to mount by")]
+    #[error("the device's tag is not a valid name to mount by")]
     Tag,
 }
 

@@ -92,11 +92,11 @@ mod tests {
         let list = list(&[(1, 6, id), (2, 4, 7), (4, 0, id), (8, 2, 20), (8, 4, 21), (16, 6, id), (32, 2, id)]);
         let may = |who: &Credentials, mask| who.may_by_list(&list, 10, mask).unwrap();
         let named = somebody(7, 20, &[]);
-        assert!(may(&named, READ) && !may(&named, WRITE), "the groups of one who is named do not count");
+        assert!(may(&named, READ) && !may(&named, WRITE), "the groups of a named user do not count");
         let of_owning_group = somebody(8, 10, &[]);
         assert!(
             !may(&of_owning_group, READ) && !may(&of_owning_group, WRITE),
-            "nor do others' rights for who is in a group"
+            "nor do the rights of others for a member of a group"
         );
         let of_two = somebody(8, 10, &[20, 21]);
         assert!(may(&of_two, READ) && may(&of_two, WRITE) && !may(&of_two, READ | WRITE), "one group has to allow all");

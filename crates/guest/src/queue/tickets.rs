@@ -202,8 +202,6 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
     /// messages.
     ///
     /// In this order: a thread that sees that nothing is left to claim also sees that a slot is about to be free.
-    ///
-    /// In this order: who sees that nothing is left to claim, sees that a slot is about to be free.
     fn claim(&self) {
         self.started.fetch_sub(1, Ordering::AcqRel);
         self.unclaimed.fetch_sub(1, Ordering::AcqRel);

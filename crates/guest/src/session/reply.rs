@@ -77,7 +77,7 @@ mod tests {
             (reply(24, 0, 8), 25, "more bytes than it says"),
             (reply(16, 0, 10), 16, "an answer to another"),
             (reply(16, 1, 8), 16, "a positive error"),
-            (reply(16, -4096, 8), 16, "an error that is none"),
+            (reply(16, -4096, 8), 16, "an invalid error"),
             (reply(16, i32::MIN, 8), 16, "the least number"),
             (reply(24, -2, 8), 24, "an error with a body"),
         ] {

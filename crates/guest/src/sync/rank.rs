@@ -66,7 +66,7 @@ pub(super) fn wants<P: Platform>(rank: u8) {
             let behind = held.has_from(rank);
             assert!(
                 behind.is_none(),
-                "a lock of rank {rank} is wanted by who holds one of rank {behind:?}: docs/locks.md"
+                "a lock of rank {rank} is requested by a thread that holds one of rank {behind:?}: docs/locks.md"
             );
         });
     }

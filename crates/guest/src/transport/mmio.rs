@@ -72,7 +72,7 @@ impl<R: Registers, L: RawMutex> Mmio<R, L> {
             _ => return Err(TransportError::Lacks("version 2 of virtio-mmio")),
         }
         let device_type = match registers.read_u32(at::DEVICE_ID) {
-            0 => return Err(TransportError::Lacks("a device: there is none behind these registers")),
+            0 => return Err(TransportError::Lacks("a device id: there is no device at these registers")),
             device_type => device_type,
         };
         Ok(Self { registers, selector: Mutex::new(()), interrupts, watch: Watch::default(), device_type })

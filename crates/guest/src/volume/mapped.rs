@@ -6,8 +6,6 @@
 //! A copy changes neither times nor set-id bits. So the first write of an open file is a request, and then one every
 //! [`TOUCH_NS`], for which the server does both. For copies after the last of these, a SETATTR is sent before the file
 //! is closed or made durable, unless the time was set in the meantime.
-//! [`TOUCH_NS`]: the server then does both. Copies behind the last of these are told by a SETATTR before the file is
-//! closed or made durable, unless somebody has set the time meanwhile.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

@@ -28,7 +28,11 @@ enum Deed {
 fn deed() -> impl Strategy<Value = Deed> {
     prop_oneof![
         6 => Just(Deed::Answer),
-        1 => (prop_oneof![0u32..20, any::<u32>()], prop_oneof![0u32..200, any::<u32>()], prop_oneof![0u16..4, any::<u16>()])
+        1 => (
+            prop_oneof![0u32..20, any::<u32>()],
+            prop_oneof![0u32..200, any::<u32>()],
+            prop_oneof![0u16..4, any::<u16>()],
+        )
             .prop_map(|(id, written, step)| Deed::Use { id, written, step }),
         1 => Just(Deed::UseTwice),
         1 => (1u32..1000).prop_map(Deed::Overstate),

@@ -61,7 +61,7 @@ fn what_is_no_device_of_version_2_is_refused_and_the_error_names_it() {
     assert!(refusal(|state| state.version = 1).contains("legacy"));
     assert!(refusal(|state| state.version = 3).contains("version 2"));
     assert!(refusal(|state| state.magic = 0).contains("magic"));
-    assert!(refusal(|state| state.device_id = 0).contains("none behind"));
+    assert!(refusal(|state| state.device_id = 0).contains("no device at"));
 }
 
 #[test]

@@ -1,6 +1,5 @@
 //! A model of a file system on the PCI bus: a configuration space whose BARs can be sized, and the structures in BAR 4.
 //! It records everything that a driver must not do.
-//! 4. It notes whatever a driver must not do.
 
 use std::sync::Arc;
 

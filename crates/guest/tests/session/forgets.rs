@@ -147,7 +147,10 @@ proptest! {
                 }
                 Step::Forget(_) => {}
                 Step::Fail(wanted) => is_failing = wanted,
-                Step::Flush => prop_assert_eq!(session.flush_forgets().is_err(), is_failing && session.queued_forgets() > 0),
+                Step::Flush => {
+                    let has_failed = session.flush_forgets().is_err();
+                    prop_assert_eq!(has_failed, is_failing && session.queued_forgets() > 0);
+                }
             }
             let known: u64 = nodes.iter().map(|(_, count)| count).sum();
             prop_assert!(peer.fs().held().lookups >= known, "given back too early");

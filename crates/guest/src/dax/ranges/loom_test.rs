@@ -220,7 +220,7 @@ fn a_page_that_is_cut_off_is_in_no_page_table() {
         drop(blocked);
         let outcome = fault.join().unwrap();
         assert!(matches!(outcome, Outcome::Installed | Outcome::OutOfFile), "{outcome:?}");
-        assert!(!table.0.load(SeqCst), "a page behind the end: {outcome:?}");
+        assert!(!table.0.load(SeqCst), "a page past the end: {outcome:?}");
         mapped.detach(&(table as Arc<dyn View>));
     });
 }

@@ -1,6 +1,6 @@
 //! A platform and memory for models: loom may switch threads at every lock, wait and shared index.
 
-#![expect(unsafe_code, reason = "a lock of its own and memory shared with a device are promised by hand")]
+#![expect(unsafe_code, reason = "implements a lock, and vouches for memory shared with a device")]
 
 extern crate std;
 

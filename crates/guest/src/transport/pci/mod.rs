@@ -177,7 +177,7 @@ impl<R: Registers, L: RawMutex + Send + Sync> Transport for Pci<R, L> {
     }
 
     fn read_config(&self, offset_bytes: usize, bytes: &mut [u8]) -> Result<(), TransportError> {
-        let device = self.device.as_ref().ok_or(TransportError::Lacks("a configuration space of its own"))?;
+        let device = self.device.as_ref().ok_or(TransportError::Lacks("a device-specific configuration space"))?;
         let start = checks::config_start(0, offset_bytes, bytes.len(), device.len_bytes())?;
         let common = self.common.lock();
         checks::read_settled(|| common.generation(), || read_fields(device, start, bytes))?;

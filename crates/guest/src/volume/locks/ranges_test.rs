@@ -86,9 +86,10 @@ proptest! {
                 Some(_) => locks.set(act.held()),
                 None => locks.clear(OWNERS[0], act.start, act.last),
             }
-            // Whoever asks for all of it is told whole runs: from where the owner's kind begins to where it ends.
+            // A request for all of it conflicts with whole runs: from the first byte of the owner's kind to the last.
             let mut at = 0;
-            while let Some(found) = locks.conflict(&Held { owner: OWNERS[1], is_exclusive: true, start: at, last: TO_THE_END, pid: 0 }) {
+            let wanted = |start| Held { owner: OWNERS[1], is_exclusive: true, start, last: TO_THE_END, pid: 0 };
+            while let Some(found) = locks.conflict(&wanted(at)) {
                 let kind = Some(found.is_exclusive);
                 prop_assert!(found.start == 0 || locks.kind_at(OWNERS[0], found.start - 1) != kind);
                 prop_assert!(found.last == TO_THE_END || locks.kind_at(OWNERS[0], found.last + 1) != kind);
