@@ -1,7 +1,7 @@
 //! Locks, each with a rank in the library's lock [order](rank).
 //!
 //! A [`Mutex`] uses the platform's [`RawMutex`](crate::Platform::RawMutex) and guards short sections only. A lock that
-//! is held across requests is a [`SleepLock`], built on the platform's [`Event`].
+//! is held across requests is a [`SleepLock`], built on the platform's [`Event`](crate::platform::Event).
 
 pub(crate) mod atomic;
 pub(crate) mod rank;

@@ -165,7 +165,7 @@ impl<P: Platform> Inode<P> {
         }
     }
 
-    /// Writes back; the caller holds `size_lock`. An error is kept for [`Self::take_error`].
+    /// Writes back; the caller holds `size_lock`. An error is kept for [`OpenFile::take_error`].
     pub(super) fn write_dirty_locked(&self) {
         let Some((fh, flags)) = self.writers.lock().first().copied() else { return };
         let len_max = self.shared.session.negotiated().max_write;
