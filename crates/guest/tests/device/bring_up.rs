@@ -74,7 +74,7 @@ fn an_allocation_that_fails_leaves_nothing_behind_and_the_device_reset() {
             Ok(device) => std::thread::scope(|scope| {
                 scope.spawn(|| fake.serve(1, echo));
                 // A long head takes memory of its own, and no more is left.
-                let error = call(&device, 0, &[1; 600], &[]).unwrap_err();
+                let error = call(&device, 0, &[1; 2000], &[]).unwrap_err();
                 assert!(error.to_string().contains("are not free"), "{error}");
                 // The slot was released with the error: short messages still succeed.
                 (0..100).for_each(|_| call(&device, 0, &[1; 100], &[2; 9]).unwrap());

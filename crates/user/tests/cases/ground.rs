@@ -24,7 +24,8 @@ pub(crate) struct Directories {
 
 impl Directories {
     pub(crate) fn new(mount: &Share) -> Self {
-        // Set-id bits are the server's to clear: it does so where this guest, which asks for attributes each time, could not.
+        // Set-id bits are the server's to clear: it does so where this guest, which asks for attributes each time,
+        // could not.
         let config = SessionConfig::default().with(InitFlags::HANDLE_KILLPRIV_V2);
         Self { vfs: Vfs::new(Arc::new(mount.session(config).unwrap())) }
     }
