@@ -21,7 +21,7 @@ use transom_user::{
         cache::CacheOptions,
         dax::{Dax, DaxOptions, entry::Order},
         fs::{Fs, OpenOptions},
-        session::Wishes,
+        session::SessionConfig,
     },
     map::{Mapping, Protection, Sharing},
     share::Share,
@@ -45,7 +45,7 @@ fn main() {
     );
     let mount = Share::builder().shared_dir(&dir).daemon(program).connect().unwrap();
     let dax = DaxOptions { dax: Dax::Always, ..DaxOptions::default() };
-    let fs = Fs::new(mount.volume(Wishes::default(), CacheOptions::default(), dax).unwrap().into());
+    let fs = Fs::new(mount.volume(SessionConfig::default(), CacheOptions::default(), dax).unwrap().into());
     let file = fs.open("transom-mapped", &OpenOptions::new().read(true).write(true)).unwrap();
     let host = fs::File::options().read(true).write(true).open(&path).unwrap();
 

@@ -22,7 +22,7 @@ use transom_guest::{
     dax::{Dax, DaxOptions},
     device::{DeviceError, Settings, VirtioFs},
     dma::{DmaChoice, WhenFull},
-    session::{Session, SessionError, Wishes},
+    session::{Session, SessionConfig, SessionError},
     volume::Volume,
 };
 use transom_wire::ops::init::InitFlags;
@@ -134,9 +134,9 @@ impl Share {
     /// Starts a session. On the server's side, this ends the previous one.
     ///
     /// Blocks until the server has answered.
-    pub fn session(&self, wishes: Wishes) -> Result<Session<Process>, ShareError> {
+    pub fn session(&self, config: SessionConfig) -> Result<Session<Process>, ShareError> {
         let channel = Arc::clone(&self.device);
-        Ok(Session::begin(channel, Arc::new(Process), wishes)?)
+        Ok(Session::begin(channel, Arc::new(Process), config)?)
     }
 
     /// Returns the window into which the daemon maps files, if it has one.
@@ -147,15 +147,15 @@ impl Share {
     /// Starts a session and returns a file system on it. If the daemon has a window, `dax` says which files are mapped.
     pub fn volume(
         &self,
-        wishes: Wishes,
+        config: SessionConfig,
         options: CacheOptions,
         dax: DaxOptions,
     ) -> Result<Volume<Process>, ShareError> {
         let Some(area) = self.window().filter(|_| dax.dax != Dax::Never) else {
-            return Ok(Volume::new(self.session(wishes)?, options));
+            return Ok(Volume::new(self.session(config)?, options));
         };
         let marks = if dax.dax == Dax::Inode { InitFlags::HAS_INODE_DAX } else { InitFlags::empty() };
-        let session = self.session(wishes.with(InitFlags::MAP_ALIGNMENT | marks))?;
+        let session = self.session(config.with(InitFlags::MAP_ALIGNMENT | marks))?;
         Ok(Volume::with_window(session, options, area, dax))
     }
 

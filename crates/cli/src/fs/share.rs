@@ -18,7 +18,7 @@ use transom_guest::{
     cache::CacheOptions,
     dax::{Dax, DaxOptions},
     fs::{Credentials, File, Fs, OpenOptions, SeekFrom},
-    session::Wishes,
+    session::SessionConfig,
     volume::{SetAttributes, SetTime},
 };
 use transom_user::{
@@ -87,7 +87,7 @@ impl SharedFiles {
     /// Starts a session; `dax` says which files are accessed through the daemon's window, if it has one.
     pub(super) fn new(share: &Share, dax: Dax) -> Result<Self, ShareError> {
         let dax = DaxOptions { dax, ..DaxOptions::default() };
-        let volume = share.volume(Wishes::default(), CacheOptions::default(), dax)?;
+        let volume = share.volume(SessionConfig::default(), CacheOptions::default(), dax)?;
         Ok(Self { fs: Fs::new(Arc::new(volume)).with_credentials(credentials()) })
     }
 

@@ -18,7 +18,7 @@ use transom_guest::{
     device::{Settings, VirtioFs},
     dma::{Direct, DmaChoice},
     fs::Fs,
-    session::{Session, Wishes},
+    session::{Session, SessionConfig},
     transport::Transport,
     volume::Volume,
 };
@@ -76,8 +76,8 @@ fn use_share(transport: impl Transport + 'static, platform: &Arc<Bare>) -> Resul
         say!("window: {} MiB at {:#x}", region.len_bytes >> 20, region.address);
         Arc::new(memory::window(region))
     });
-    let wishes = Wishes::default().with(InitFlags::MAP_ALIGNMENT | InitFlags::HAS_INODE_DAX);
-    let session = Session::begin(channel, Arc::clone(platform), wishes)?;
+    let config = SessionConfig::default().with(InitFlags::MAP_ALIGNMENT | InitFlags::HAS_INODE_DAX);
+    let session = Session::begin(channel, Arc::clone(platform), config)?;
     say!("FUSE minor {}", session.negotiated().minor);
     let volume = match window {
         Some(window) => Volume::with_window(session, CacheOptions::default(), window, DaxOptions::default()),
