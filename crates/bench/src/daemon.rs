@@ -148,7 +148,8 @@ impl Candidate {
         Self { name, source, args: Vec::new(), window_len: None, mount: None, is_without_config: false }
     }
 
-    /// The same, mounted with `options` as `transom mount -o` takes them, which are its name. A transomd is told of them.
+    /// The same, mounted with `options` as `transom mount -o` takes them, which are its name. A transomd is told of
+    /// them.
     ///
     /// Errors: one of them is not known.
     pub fn with_mount_options(&self, options: &str) -> anyhow::Result<Self> {

@@ -56,8 +56,8 @@ impl Suite {
         crate::name_of(&self)
     }
 
-    /// Its contents, or of them only the groups `only` if there are any, with every count of files and operations multiplied by
-    /// `scale`. Errors: it has none of these groups.
+    /// Its contents, or of them only the groups `only` if there are any, with every count of files and operations
+    /// multiplied by `scale`. Errors: it has none of these groups.
     pub fn contents(self, scale: f64, only: &[Group]) -> anyhow::Result<Contents> {
         let mut notes = Vec::new();
         let mut wanted = self.groups();

@@ -17,7 +17,8 @@ pub const VERSION: &str = "0.2.2";
 
 /// Builds the suite into `cache`, once, and returns the executable, which is static and runs in any guest.
 ///
-/// Takes `cargo`; where the system has no `libacl.a`, its package is unpacked into the cache with `apt-get` and `dpkg-deb`.
+/// Takes `cargo`; where the system has no `libacl.a`, its package is unpacked into the cache with `apt-get` and
+/// `dpkg-deb`.
 pub fn install(cache: &Path) -> anyhow::Result<PathBuf> {
     let root = cache.join(format!("pjdfstest-{VERSION}"));
     let executable = root.join("bin/pjdfstest");
@@ -53,7 +54,8 @@ pub fn run_in(executable: &Path, directory: &Path) -> anyhow::Result<Vec<Report>
     parse(&text).with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
-/// Users and groups, root among them, for a minimal root: appended to its `/etc/passwd` and `/etc/group` unless two are there.
+/// Users and groups, root among them, for a minimal root: appended to its `/etc/passwd` and `/etc/group` unless two are
+/// there.
 pub fn add_users() -> anyhow::Result<()> {
     let (passwd, group) = (
         std::fs::read_to_string("/etc/passwd").unwrap_or_default(),

@@ -1,7 +1,8 @@
 //! Small programs that a test of coherence starts on several sides of one file at once.
 //!
-//! They reach the file through one shared mapping only. [`count`] adds to a number atomically, [`ping_pong`] takes turns
-//! with another side, [`watch`] waits for a number, [`fill`] and [`verify`] write and check data that a seed repeats.
+//! They reach the file through one shared mapping only. [`count`] adds to a number atomically, [`ping_pong`] takes
+//! turns with another side, [`watch`] waits for a number, [`fill`] and [`verify`] write and check data that a seed
+//! repeats.
 
 use std::{
     fs::{File, OpenOptions},
@@ -49,8 +50,8 @@ pub fn set(path: &Path, offset: u64, value: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Takes turns with another side: the first makes the number at `offset` odd, the second even. Returns the mean time of a
-/// round.
+/// Takes turns with another side: the first makes the number at `offset` odd, the second even. Returns the mean time of
+/// a round.
 pub fn ping_pong(path: &Path, offset: u64, rounds: u64, is_first: bool, limit: Duration) -> anyhow::Result<Duration> {
     let number = Number::map(path, offset)?;
     let base = if is_first { 0 } else { 1 };

@@ -1,7 +1,7 @@
 //! vhost-user messages as bytes: what a front end sends, well formed or not, and what comes back.
 //!
-//! Written from the vhost-user specification and apart from the library that the daemon uses, so that a misreading on one
-//! side shows.
+//! Written from the vhost-user specification and apart from the library that the daemon uses, so that a misreading on
+//! one side shows.
 
 use std::{
     io::{self, IoSlice, Read},

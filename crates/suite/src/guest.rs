@@ -23,7 +23,8 @@ use crate::{
     scenario::{Daemon, Guest, Scenario},
 };
 
-/// The bound on one boot with its job; an emulated guest takes some minutes at the most, the longest job an hour or two.
+/// The bound on one boot with its job; an emulated guest takes some minutes at the most, the longest job an hour or
+/// two.
 const TIMEOUT: Duration = Duration::from_secs(4 * 3600);
 
 /// The first argument of this program where it runs in a guest.

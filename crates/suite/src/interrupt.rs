@@ -1,4 +1,5 @@
-//! SIGINT, SIGTERM and SIGHUP: what runs on mounts is ended, the mounts go, then the directory of the run, then this process.
+//! SIGINT, SIGTERM and SIGHUP: what runs on mounts is ended, the mounts go, then the directory of the run, then this
+//! process.
 //!
 //! Guests of virtual machines need nothing of the kind: they end with this process.
 

@@ -26,7 +26,8 @@ pub(super) struct Cost {
     /// Count a transomd with --poll-us 0, as it is, or one after the other; other daemons do not poll.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Polling::Off, Polling::On])]
     polling: Vec<Polling>,
-    /// Compare the first daemon, one request at a time and without polling, with this file; exit with status 1 where it is worse.
+    /// Compare the first daemon, one request at a time and without polling, with this file; exit with status 1 where it
+    /// is worse.
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = BASELINE)]
     baseline: Option<PathBuf>,
     /// Write this file instead of comparing with it.

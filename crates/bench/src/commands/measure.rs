@@ -220,8 +220,8 @@ impl Measure {
     }
 }
 
-/// Puts the first daemon in other ways beside it: one way before all, so that it is what is compared; several behind the first, which
-/// is compared with each.
+/// Puts the first daemon in other ways beside it: one way before all, so that it is what is compared; several behind
+/// the first, which is compared with each.
 fn put_beside(candidates: &mut Vec<Candidate>, ways: Vec<Candidate>) {
     let at = usize::from(ways.len() > 1);
     candidates.splice(at..at, ways);

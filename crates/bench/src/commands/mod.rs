@@ -1,7 +1,7 @@
 //! `transom bench`, from its options to a report; a file for each subcommand.
 //!
-//! Without a subcommand, [`measure`] runs a suite. The subcommands that measure one thing by itself are for those who work
-//! on a daemon.
+//! Without a subcommand, [`measure`] runs a suite. The subcommands that measure one thing by itself are for those who
+//! work on a daemon.
 
 mod burst;
 mod compare;

@@ -1,7 +1,8 @@
 //! Debian's fio in Linux guests under QEMU: a share with and without DAX, other daemons, and QEMU's own virtio-9p.
 //!
 //! The guest's root is the host's, so that it has the host's fio. Each side boots once in a round and runs the whole
-//! [`matrix`] in one run of fio, whose start is slow in an emulated guest; what it prints comes back on standard output.
+//! [`matrix`] in one run of fio, whose start is slow in an emulated guest; what it prints comes back on standard
+//! output.
 
 mod matrix;
 mod output;

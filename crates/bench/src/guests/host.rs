@@ -14,7 +14,8 @@ use crate::{
 
 /// Runs the workloads by this process, on `core` if there is one.
 ///
-/// Emptying the host's caches would need root and disturb everybody; on a file system in memory it would change nothing.
+/// Emptying the host's caches would need root and disturb everybody; on a file system in memory it would change
+/// nothing.
 pub fn run(run: &Run<'_>, core: Option<usize>) -> anyhow::Result<Observations> {
     let place = Directory::new(run.shared, Forget::Nothing);
     let mut observer = Observer::new(Vec::new(), run.params.settle_ms, run.bar);

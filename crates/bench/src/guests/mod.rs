@@ -1,9 +1,9 @@
 //! The guests under which daemons are measured, and the rounds over them.
 //!
-//! [`Guest`] is one kind: [`user`] is the guest library in this process, [`mount`] this machine's kernel by a mount of the
-//! share, [`vm`] Linux in User Mode Linux or QEMU; [`host`] is the bare directory beside them. Every round measures everything
-//! once, so that who stops early has all scenarios, with fewer rounds. [`observed`] reads the daemon's processor time around
-//! each workload.
+//! [`Guest`] is one kind: [`user`] is the guest library in this process, [`mount`] this machine's kernel by a mount of
+//! the share, [`vm`] Linux in User Mode Linux or QEMU; [`host`] is the bare directory beside them. Every round measures
+//! everything once, so that who stops early has all scenarios, with fewer rounds. [`observed`] reads the daemon's
+//! processor time around each workload.
 
 pub mod host;
 pub mod mount;
@@ -117,8 +117,8 @@ impl Step<'_> {
     }
 }
 
-/// Measures `plan` in a fresh directory below `parent`. A signal ends it early; what was measured by then is returned. A daemon
-/// that fails under a guest is left out there from then on; where the bare directory fails, that ends it.
+/// Measures `plan` in a fresh directory below `parent`. A signal ends it early; what was measured by then is returned.
+/// A daemon that fails under a guest is left out there from then on; where the bare directory fails, that ends it.
 ///
 /// Errors: nothing was measured.
 pub fn measure(plan: &Plan, parent: &Path, is_stopped: &Arc<AtomicBool>) -> anyhow::Result<Measured> {

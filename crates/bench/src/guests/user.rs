@@ -26,7 +26,8 @@ const ARENA_BYTES: usize = 128 << 20;
 /// Guests in this process.
 pub struct User {
     placement: Placement,
-    /// Guests of daemons that somebody else has started and that may end with the connection, by the names of the daemons.
+    /// Guests of daemons that somebody else has started and that may end with the connection, by the names of the
+    /// daemons.
     connected: Mutex<HashMap<String, Arc<Library>>>,
 }
 
@@ -78,8 +79,8 @@ pub(crate) fn settings(placement: Placement) -> Settings {
 fn with_window(candidate: &Candidate) -> Cow<'_, Candidate> {
     let Some(len) = candidate.window_len else { return Cow::Borrowed(candidate) };
     let size = format!("--dax-window={len}");
-    // The library needs no barrier and may map beyond the end of a file, as what this name stands for; with a window a daemon
-    // has one queue unless more are asked for.
+    // The library needs no barrier and may map beyond the end of a file, as what this name stands for; with a window a
+    // daemon has one queue unless more are asked for.
     let own = ["--tag=share", "--front-end=alioth", "--dax-policy=always", "--num-request-queues=8", &size];
     let args = own.into_iter().map(str::to_owned).chain(candidate.args.iter().cloned()).collect();
     Cow::Owned(Candidate { args, ..candidate.clone() })

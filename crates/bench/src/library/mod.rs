@@ -1,7 +1,8 @@
-//! The guest library over each daemon: many threads of this process with one session, and the same on the bare directory.
+//! The guest library over each daemon: many threads of this process with one session, and the same on the bare
+//! directory.
 //!
-//! All daemons run at once, and each burst goes to one after the other: neighbours in time by some tens of milliseconds.
-//! [`operation`] is what a thread does, once through the library and once by system calls.
+//! All daemons run at once, and each burst goes to one after the other: neighbours in time by some tens of
+//! milliseconds. [`operation`] is what a thread does, once through the library and once by system calls.
 
 mod operation;
 

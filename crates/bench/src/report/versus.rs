@@ -1,7 +1,7 @@
 //! Two files of results against each other: what the same daemon did before and after.
 //!
-//! The runs lie apart in time, so rounds are no pairs: the brackets of the ratio come from those of both medians, and the
-//! bare directory's own change stands beside, which is the machine's.
+//! The runs lie apart in time, so rounds are no pairs: the brackets of the ratio come from those of both medians, and
+//! the bare directory's own change stands beside, which is the machine's.
 
 use comfy_table::{CellAlignment, Table, presets::NOTHING};
 

@@ -1,5 +1,5 @@
-//! fio's jobs of the measurements that first compared DAX, by our own code: 4 KiB in a file for each job, by system calls
-//! one after the other or sixteen at a time, and by a shared mapping.
+//! fio's jobs of the measurements that first compared DAX, by our own code: 4 KiB in a file for each job, by system
+//! calls one after the other or sixteen at a time, and by a shared mapping.
 
 use std::io;
 
@@ -38,7 +38,8 @@ struct Pattern {
 pub(super) enum Engine {
     /// pread(2) and pwrite(2).
     Psync,
-    /// The same by so many threads that [`QUEUE_LEN`] are always under way: not every guest has an asynchronous interface.
+    /// The same by so many threads that [`QUEUE_LEN`] are always under way: not every guest has an asynchronous
+    /// interface.
     Queue,
     /// Loads and stores in a shared mapping.
     Mmap,

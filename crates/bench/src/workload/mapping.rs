@@ -32,8 +32,8 @@ impl Mapping {
             Entries::Small => Advice::LinuxNoHugepage,
             Entries::Huge => Advice::LinuxHugepage,
         };
-        // SAFETY: the range that was just mapped; the advice changes nothing that a program can see. A kernel without such
-        // pages refuses it, and has small ones.
+        // SAFETY: the range that was just mapped; the advice changes nothing that a program can see. A kernel without
+        // such pages refuses it, and has small ones.
         let _ = unsafe { madvise(start, len_bytes, advice) };
         Ok(mapping)
     }
@@ -52,7 +52,8 @@ impl Mapping {
     pub(super) fn byte(&self, offset: usize) -> u8 {
         assert!(offset < self.len_bytes, "{offset} lies beyond a mapping of {} bytes", self.len_bytes);
         // SAFETY:
-        // 1. `start..start + len_bytes` is mapped readable until drop, here or by `library`, and `offset` was checked against `len_bytes`.
+        // 1. `start..start + len_bytes` is mapped readable until drop, here or by `library`, and `offset` was checked
+        //    against `len_bytes`.
         // 2. No Rust reference points into the mapping; the read is volatile, since the file may change meanwhile.
         unsafe { self.start.add(offset).read_volatile() }
     }
@@ -81,7 +82,8 @@ impl Mapping {
         let fits = offset.checked_add(bytes.len()).is_some_and(|end| end <= self.len_bytes);
         assert!(self.is_writable && fits, "{} bytes at {offset} cannot be written", bytes.len());
         // SAFETY:
-        // 1. The range was checked against what is mapped writable until drop, as `is_writable` says; `bytes` is elsewhere.
+        // 1. The range was checked against what is mapped writable until drop, as `is_writable` says; `bytes` is
+        //    elsewhere.
         // 2. No Rust reference points into the mapping, and the type is not `Sync`: no other thread writes through it.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.start.add(offset), bytes.len()) }
     }

@@ -1,7 +1,7 @@
 //! The workloads: file operations on one [`place`], timed.
 //!
-//! [`run`] is the whole of it; [`run_in_directory`] is what runs inside a guest. A file beside this one holds one group of
-//! workloads; [`stage::Stage`] times them and says the [`line::Line`]s that the host reads.
+//! [`run`] is the whole of it; [`run_in_directory`] is what runs inside a guest. A file beside this one holds one group
+//! of workloads; [`stage::Stage`] times them and says the [`line::Line`]s that the host reads.
 
 mod aligned;
 mod blocks;
@@ -285,8 +285,8 @@ pub fn run_in_directory(dir: &Path, params: &Params, forget: Forget, mut out: im
     })
 }
 
-/// Makes the files among which [`Group::Breadth`] asks, by the host, below the shared directory. Quick on a file system in
-/// memory: ten seconds for a million.
+/// Makes the files among which [`Group::Breadth`] asks, by the host, below the shared directory. Quick on a file system
+/// in memory: ten seconds for a million.
 ///
 /// Errors: of the file system, or `is_stopped` was set.
 pub fn make_many(shared: &Path, params: &Params, is_stopped: &AtomicBool) -> io::Result<()> {

@@ -30,7 +30,8 @@ pub trait Place: Sync {
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     /// Sets the mode's permissions.
     fn set_mode(&self, path: &str, mode: u32) -> io::Result<()>;
-    /// Maps the first `len_bytes` of a file that is as long. Errors: those of mmap(2), ENODEV for a library without a window.
+    /// Maps the first `len_bytes` of a file that is as long. Errors: those of mmap(2), ENODEV for a library without a
+    /// window.
     fn map(&self, path: &str, len_bytes: usize, how: MapHow) -> io::Result<Mapping>;
     /// Empties the client's caches of data, names and attributes; what is there was written back before.
     ///

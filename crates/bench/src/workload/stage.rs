@@ -77,7 +77,8 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Times so many jobs at once, behind emptied caches, each a thread with what `prepare` gives it before the clock runs.
+    /// Times so many jobs at once, behind emptied caches, each a thread with what `prepare` gives it before the clock
+    /// runs.
     pub(super) fn measure_jobs<T>(
         &mut self,
         name: &str,

@@ -80,8 +80,8 @@ fn walk(place: &dyn Place, dir: &str, laps: &mut Laps) -> io::Result<()> {
     dirs.iter().try_for_each(|dir| walk(place, dir, laps))
 }
 
-/// As compilers do it: a source and the headers that it names are read, looked for in one directory after the other, and
-/// the object is written beside its place and then put there.
+/// As compilers do it: a source and the headers that it names are read, looked for in one directory after the other,
+/// and the object is written beside its place and then put there.
 fn build(place: &dyn Place, top: &str, tree: &SourceTree, laps: &mut Laps) -> io::Result<()> {
     /// One file in so many is compiled; the others are there to be walked over.
     const SHARE: usize = 4;

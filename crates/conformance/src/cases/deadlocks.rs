@@ -136,8 +136,8 @@ fn refusals(outcomes: &[Result<(), Errno>]) -> usize {
     outcomes.iter().filter(|outcome| **outcome == Err(Errno::DEADLK)).count()
 }
 
-/// Each part is a process, which takes its first lock and, when all have theirs, waits for the second, if it has one; then
-/// it gives everything back. Returns what the waits answered.
+/// Each part is a process, which takes its first lock and, when all have theirs, waits for the second, if it has one;
+/// then it gives everything back. Returns what the waits answered.
 fn run(t: &Case<'_>, parts: &[(Lock, Option<Lock>)]) -> Result<Vec<Result<(), Errno>>, Stop> {
     t.put("f", "x")?;
     t.put("g", "x")?;

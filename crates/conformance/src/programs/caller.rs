@@ -1,7 +1,7 @@
 //! The process of a caller: reads requests, does them, answers; its child does the same for those that are the child's.
 //!
-//! It has one thread, so that locks, descriptors and credentials are those of a process and fork(2) is safe. It ends when
-//! nobody can ask it any more, and its child with it, whatever becomes of the program that started it.
+//! It has one thread, so that locks, descriptors and credentials are those of a process and fork(2) is safe. It ends
+//! when nobody can ask it any more, and its child with it, whatever becomes of the program that started it.
 
 use std::{
     io::{self, BufRead, BufReader, Write},

@@ -1,5 +1,5 @@
-//! Chooses programs. Each has a theme, which weighs the calls and narrows names and numbers, so that a sequence that takes
-//! eight right steps comes about within some hundred programs.
+//! Chooses programs. Each has a theme, which weighs the calls and narrows names and numbers, so that a sequence that
+//! takes eight right steps comes about within some hundred programs.
 
 use proptest::{
     collection::vec,
@@ -44,8 +44,8 @@ pub(super) const THEMES: [Theme; 10] = [
     Theme::Everything,
 ];
 
-/// Flags of inodes, by FS_IOC_SETFLAGS: extents (without which ext4 moves the file's blocks) with NODUMP, NOATIME, APPEND,
-/// IMMUTABLE.
+/// Flags of inodes, by FS_IOC_SETFLAGS: extents (without which ext4 moves the file's blocks) with NODUMP, NOATIME,
+/// APPEND, IMMUTABLE.
 const INODE_FLAGS: [u32; 5] = [0x80000, 0x80040, 0x80080, 0x80020, 0x80010];
 
 /// Requests for ioctl(2): only such as do no harm to the disk that they are made on, by root and by the number alone.

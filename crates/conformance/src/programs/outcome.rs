@@ -84,8 +84,8 @@ impl Outcome {
         }
     }
 
-    /// Turns times into facts: whether they have moved since they were seen last. Returns once a later change has a later
-    /// time.
+    /// Turns times into facts: whether they have moved since they were seen last. Returns once a later change has a
+    /// later time.
     pub(super) fn note_times(&mut self, seen: &mut Seen) {
         for (prefix, times) in std::mem::take(&mut self.times) {
             wait_past(times.mtime.max(times.ctime));

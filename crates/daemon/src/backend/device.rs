@@ -200,8 +200,9 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
 
     /// Leaves the device without memory, and refuses, where touching some of it would raise SIGBUS.
     ///
-    /// A front end may announce what is mapped in the window as memory of the guest. A file that shrinks would raise SIGBUS
-    /// there whenever the guest likes, so such regions are left out: a request with a buffer in the window gets EFAULT.
+    /// A front end may announce what is mapped in the window as memory of the guest. A file that shrinks would raise
+    /// SIGBUS there whenever the guest likes, so such regions are left out: a request with a buffer in the window gets
+    /// EFAULT.
     fn update_memory(&self, memory: Memory) -> io::Result<()> {
         let announced = memory.memory();
         let kept = self.without_window(&announced);
@@ -246,8 +247,8 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
     /// GET_VRING_BASE: the crate has marked the queue stopped; requests in flight are finished before the answer.
     ///
     /// The front end goes on at the returned index, and would lose a request before it that was dropped (vhost-user has
-    /// VHOST_USER_PROTOCOL_F_GET_VRING_BASE_INFLIGHT for that, which is not offered). Of a ring that is broken nothing goes
-    /// on: what has not begun is dropped.
+    /// VHOST_USER_PROTOCOL_F_GET_VRING_BASE_INFLIGHT for that, which is not offered). Of a ring that is broken nothing
+    /// goes on: what has not begun is dropped.
     fn stop_vring(&self, queue_index: u32) -> io::Result<()> {
         if let Some(queue) = self.queues.get(queue_index as usize) {
             self.drain_queue(queue);

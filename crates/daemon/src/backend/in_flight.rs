@@ -29,8 +29,8 @@ pub(super) struct InFlight {
     state: Mutex<State>,
     /// The count fell, and somebody waits for that.
     fell: Condvar,
-    /// The chains that the device has, one bit for each head. Set by the queue's worker, cleared by whoever puts the chain
-    /// back. The ring's lock, which both take, orders the two.
+    /// The chains that the device has, one bit for each head. Set by the queue's worker, cleared by whoever puts the
+    /// chain back. The ring's lock, which both take, orders the two.
     heads: Box<[AtomicU64]>,
 }
 
@@ -59,8 +59,8 @@ pub(super) struct Waiting {
 pub(super) struct OfferedTwice(u16);
 
 impl InFlight {
-    /// Takes the chain `head`, which is less than [`QUEUE_SIZE_MAX`], and counts its request until the ticket is dropped, be
-    /// it by a panic.
+    /// Takes the chain `head`, which is less than [`QUEUE_SIZE_MAX`], and counts its request until the ticket is
+    /// dropped, be it by a panic.
     pub(super) fn begin(self: &Arc<Self>, head: u16) -> Result<Ticket, OfferedTwice> {
         let (word, bit) = self.bit(head);
         if word.fetch_or(bit, Relaxed) & bit != 0 {
@@ -70,7 +70,8 @@ impl InFlight {
         Ok(Ticket(self.clone()))
     }
 
-    /// Returns the chain to the driver, which may offer it again. To be called before the driver can see the used entry.
+    /// Returns the chain to the driver, which may offer it again. To be called before the driver can see the used
+    /// entry.
     pub(super) fn give_back(&self, head: u16) {
         let (word, bit) = self.bit(head);
         word.fetch_and(!bit, Relaxed);

@@ -3,8 +3,8 @@
 //! [`serve`] is the entry. [`device`] is what a front end negotiates with; each queue has a [`worker`], which takes
 //! chains ([`chain`]) off the ring and serves them itself or hands them ([`deferred`]) to the [`pool`], together with
 //! their memory ([`spares`]); [`poll`] decides how long a worker watches its ring before it sleeps; [`monitor`] counts;
-//! [`shmem`] asks the front end for mappings. Locks: a vring's mutex (inside the vhost-user-backend crate), within which
-//! [`in_flight`]'s may be taken, and neither while a request is served.
+//! [`shmem`] asks the front end for mappings. Locks: a vring's mutex (inside the vhost-user-backend crate), within
+//! which [`in_flight`]'s may be taken, and neither while a request is served.
 
 mod chain;
 mod deferred;

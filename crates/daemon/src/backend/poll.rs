@@ -81,7 +81,8 @@ mod tests {
             Self { poller: Poller::new(budget_max, &Arc::new(Watchers::new(1))), now_ns: Cell::new(0) }
         }
 
-        /// Something comes after so many yields of so many microseconds; tells whether it is seen by watching, and the yields.
+        /// Something comes after so many yields of so many microseconds; tells whether it is seen by watching, and the
+        /// yields.
         fn watch(&mut self, comes_after: u32, yield_us: u64) -> (bool, u32) {
             let (yields, now_ns) = (Cell::new(0), &self.now_ns);
             let let_others_run = || {

@@ -1,7 +1,8 @@
 //! Threads beside the queues' workers, for requests that wait.
 //!
-//! The pool has a fixed number of threads, each started when a job finds none idle; jobs are at most as many as requests
-//! may be in flight. A request that waits for another lock owner gets a thread of its own, up to [`WAITERS_MAX`].
+//! The pool has a fixed number of threads, each started when a job finds none idle; jobs are at most as many as
+//! requests may be in flight. A request that waits for another lock owner gets a thread of its own, up to
+//! [`WAITERS_MAX`].
 
 use std::{
     collections::VecDeque,

@@ -44,7 +44,8 @@ pub(super) struct Queue<F> {
 }
 
 /// A request that is done waits so long at most for those behind it, before the driver is told of all of them. Telling
-/// costs a system call here and an interrupt there, as much as serving a small request; the next one then adds its own time.
+/// costs a system call here and an interrupt there, as much as serving a small request; the next one then adds its own
+/// time.
 const UNTOLD_MAX: Duration = Duration::from_micros(20);
 
 /// Behind whom nobody waits: a request with more bytes than this.
@@ -156,7 +157,8 @@ impl<F: FileSystem + 'static> Queue<F> {
         }
     }
 
-    /// Counts the chain as in flight. Errors: the driver offers a chain that is not on the ring, or that the device has.
+    /// Counts the chain as in flight. Errors: the driver offers a chain that is not on the ring, or that the device
+    /// has.
     fn take(&self, queue: &virtio_queue::Queue, head: u16) -> Result<Ticket, BadHead> {
         let size = queue.size();
         if head >= size {
@@ -281,8 +283,8 @@ impl<F: FileSystem + 'static> Queue<F> {
         }
     }
 
-    /// Takes nothing more from the ring, and drops what has not begun; a worker that never finds the ring empty ends all
-    /// the same.
+    /// Takes nothing more from the ring, and drops what has not begun; a worker that never finds the ring empty ends
+    /// all the same.
     pub(super) fn give_up(&self) {
         self.is_given_up.store(true, Ordering::Release);
     }

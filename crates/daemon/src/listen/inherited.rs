@@ -21,8 +21,8 @@ pub(super) fn adopt(fd: RawFd) -> Result<UnixListener, ListenError> {
     }
     // SAFETY:
     // 1. `fd` is open: checked above, and this process has no other thread yet that could close it.
-    // 2. Nothing else here owns it: standard input, output and error are refused above, and whatever else is open before
-    //    the socket was opened by this process, so its number was free when the caller chose `fd`.
+    // 2. Nothing else here owns it: standard input, output and error are refused above, and whatever else is open
+    //    before the socket was opened by this process, so its number was free when the caller chose `fd`.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
     match socket_acceptconn(&socket) {
         Ok(true) => {}

@@ -64,8 +64,8 @@ impl FromStr for Owner {
 /// One owner for everything: a file that a guest creates, or whose owner it changes, belongs to `host` on the host, and
 /// every file that the guest sees belongs to `guest`.
 ///
-/// This translates ids and takes no rights away: what the guest opens, changes and removes is accessed with the rights of
-/// the daemon, whoever owns it on the host.
+/// This translates ids and takes no rights away: what the guest opens, changes and removes is accessed with the rights
+/// of the daemon, whoever owns it on the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Squash {
     /// The owner on the host; `None`: the user that runs the daemon.

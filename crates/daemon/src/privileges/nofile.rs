@@ -86,9 +86,9 @@ pub fn for_guest(limit: u64, asked: Option<u64>) -> Result<u64, LimitError> {
     Ok(asked.map_or(left, |asked| asked.min(left)))
 }
 
-/// Lets the kernel make the table of descriptors now, with `any` of them, for all that a share of usual size takes under `limit`. To be
-/// called while there is one thread: where there are several, the one whose open(2) makes the table grow waits until every
-/// processor has switched tasks, ten milliseconds or more.
+/// Lets the kernel make the table of descriptors now, with `any` of them, for all that a share of usual size takes
+/// under `limit`. To be called while there is one thread: where there are several, the one whose open(2) makes the
+/// table grow waits until every processor has switched tasks, ten milliseconds or more.
 pub fn make_room(limit: u64, any: impl AsFd) {
     let highest = limit.min(ROOM).saturating_sub(1);
     // Without it, opens wait now and then.

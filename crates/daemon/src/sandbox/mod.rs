@@ -2,8 +2,8 @@
 //!
 //! `enter` turns the calling process into one that is isolated as asked for. With `namespace` and `chroot` it forks:
 //! the original process stays behind as the `keeper`, outside the sandbox, and the rest of the program runs in the
-//! child. `namespace` builds the child's file system with `mount_attributes`, `id_maps` its user namespace, `termination`
-//! ends it on a signal.
+//! child. `namespace` builds the child's file system with `mount_attributes`, `id_maps` its user namespace,
+//! `termination` ends it on a signal.
 //!
 //! To be called before the first thread is started: namespaces and credentials are per thread, and a fork keeps the
 //! calling thread only.

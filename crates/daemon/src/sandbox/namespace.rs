@@ -1,8 +1,8 @@
 //! The file system that an isolated process sees: an empty, read-only directory with two entries.
 //!
-//! `/share` is a clone of the share's mounts, with everything mounted below it, in which no device node can be opened and
-//! no program executed. Mounts that the host adds later appear there too, with the options that the host has given them.
-//! `/fd` is the process's own `/proc/self/fd`. A symlink or `..` that leads out of either finds nothing.
+//! `/share` is a clone of the share's mounts, with everything mounted below it, in which no device node can be opened
+//! and no program executed. Mounts that the host adds later appear there too, with the options that the host has given
+//! them. `/fd` is the process's own `/proc/self/fd`. A symlink or `..` that leads out of either finds nothing.
 
 use super::mount_attributes::forbid_devices_and_programs;
 use super::{SandboxError, step};

@@ -1,7 +1,7 @@
 //! The system calls that a serving daemon may make: an allow-list.
 //!
-//! `table` is the list, `arguments` what a few calls are limited to. Calls that are always allowed cost nothing measurable:
-//! the kernel keeps a bitmap of them.
+//! `table` is the list, `arguments` what a few calls are limited to. Calls that are always allowed cost nothing
+//! measurable: the kernel keeps a bitmap of them.
 
 mod arguments;
 mod table;

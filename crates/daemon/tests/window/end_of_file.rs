@@ -24,7 +24,8 @@ fn map(session: &mut Session<Queue>, nodeid: u64, file_range: u64, at: u64) -> b
     }
 }
 
-/// What is mapped at `at` is `file_range` of the file at `path`: its bytes, zeros up to the end of the page, nothing beyond.
+/// What is mapped at `at` is `file_range` of the file at `path`: its bytes, zeros up to the end of the page, nothing
+/// beyond.
 fn shows(front_end: &FrontEnd, path: &Path, file_range: u64, at: u64) {
     let (window, bytes) = (front_end.expect_window(), fs::read(path).unwrap());
     let here = bytes.len().saturating_sub((file_range * RANGE) as usize).min(RANGE as usize) as u64;

@@ -1,7 +1,7 @@
 //! A FUSE client: one method for each operation, over anything that carries a request and its reply.
 //!
-//! [`Session`] checks what every reply has to be; the operations are in [`names`], [`files`], [`directories`], [`mappings`] and
-//! [`attributes`]. [`Exchange`] is implemented by a virtqueue.
+//! [`Session`] checks what every reply has to be; the operations are in [`names`], [`files`], [`directories`],
+//! [`mappings`] and [`attributes`]. [`Exchange`] is implemented by a virtqueue.
 
 mod attributes;
 mod directories;

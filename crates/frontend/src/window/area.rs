@@ -1,7 +1,7 @@
 //! The memory of a window in this process: reserved, and mapped piece by piece.
 //!
-//! The guest's loads and stores are copies that the kernel makes, so that touching what is not mapped, or what lies beyond
-//! the end of a file, is an error and no signal.
+//! The guest's loads and stores are copies that the kernel makes, so that touching what is not mapped, or what lies
+//! beyond the end of a file, is an error and no signal.
 #![expect(unsafe_code, reason = "memory mappings at fixed addresses, and copies by address")]
 
 use std::{io, os::fd::BorrowedFd, ptr::NonNull};
@@ -56,7 +56,8 @@ impl Area {
         let (address, len) = self.part(offset, bytes.len() as u64)?;
         let local = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: len };
         let remote = libc::iovec { iov_base: address, iov_len: len };
-        // SAFETY: `local` is `bytes`, borrowed for writing; the kernel checks the other address, which holds no Rust value.
+        // SAFETY: `local` is `bytes`, borrowed for writing; the kernel checks the other address, which holds no Rust
+        // value.
         let copied = unsafe { libc::process_vm_readv(std::process::id() as i32, &local, 1, &remote, 1, 0) };
         check(copied, len)
     }

@@ -1,8 +1,8 @@
 //! The front end's side of a shared-memory window: maps what the back end asks for into this process.
 //!
-//! A thread answers the back end's requests by [`Rules`], as strict as the front end that they describe. A test reads and
-//! writes through the window as a guest would, looks at what is mapped, and chooses what becomes of the next requests:
-//! [`Reaction`] for one each, [`Window::hold`] for all. Locks: the front end's turn, then the state.
+//! A thread answers the back end's requests by [`Rules`], as strict as the front end that they describe. A test reads
+//! and writes through the window as a guest would, looks at what is mapped, and chooses what becomes of the next
+//! requests: [`Reaction`] for one each, [`Window::hold`] for all. Locks: the front end's turn, then the state.
 
 mod area;
 mod requests;
@@ -115,8 +115,8 @@ impl Window {
         self.shared.lock().refusals.clone()
     }
 
-    /// How many requests were refused, and the channel closed where the rules say so, because the mapping that they were
-    /// about had ended by a reset that the back end could not know of when it sent them.
+    /// How many requests were refused, and the channel closed where the rules say so, because the mapping that they
+    /// were about had ended by a reset that the back end could not know of when it sent them.
     pub fn stale_refusals(&self) -> u64 {
         self.shared.lock().stale_refusals
     }

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// A lock for one thread: taken twice, it panics instead of waiting for ever.
 pub(super) struct OneThread(AtomicBool);
 
-// SAFETY: `try_lock` gives the lock to whoever turns the flag from false to true, and to nobody until `unlock` turns it back;
-// `lock` returns only after that.
+// SAFETY: `try_lock` gives the lock to whoever turns the flag from false to true, and to nobody until `unlock` turns it
+// back; `lock` returns only after that.
 unsafe impl lock_api::RawMutex for OneThread {
     const INIT: Self = Self(AtomicBool::new(false));
     type GuardMarker = lock_api::GuardSend;

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use super::{Test, root};
 
-/// The steps, by a user who is not root; the first that fails ends the script. With `-n`, pgbench keeps the history that the
-/// sums are compared with.
+/// The steps, by a user who is not root; the first that fails ends the script. With `-n`, pgbench keeps the history
+/// that the sums are compared with.
 const SCRIPT: &str = r#"set -eu
 mkdir /share/pg
 chown 65534:65534 /share/pg

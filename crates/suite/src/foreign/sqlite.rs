@@ -25,7 +25,8 @@ struct Killed {
     rows: u32,
 }
 
-/// Runs the rounds at `share`. The checks are made there and, after the last round, at `bare`, the directory that is shared.
+/// Runs the rounds at `share`. The checks are made there and, after the last round, at `bare`, the directory that is
+/// shared.
 pub(super) fn run(root: &root::Root, share: &Path, bare: &Path, seed: u64) -> anyhow::Result<Vec<Test>> {
     let schema = "PRAGMA journal_mode=WAL; CREATE TABLE rows (round INT, writer INT, row INT);";
     let made = root.run(share, &["sqlite3", DATABASE, schema])?;

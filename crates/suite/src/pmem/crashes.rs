@@ -1,9 +1,10 @@
-//! The host's side: machines that store, and what crashes at random moments leave of the stores that they have acknowledged.
+//! The host's side: machines that store, and what crashes at random moments leave of the stores that they have
+//! acknowledged.
 //!
-//! Each life of a machine ends with a kill, after which the next one looks; before that it is stopped now and then, and what a kill
-//! would have left is looked at here ([`Copies`]). Either way the NVDIMM's file has what the guest has stored, and nothing of what
-//! its kernel had in memory: above all the places of freshly stored pages, unless their transaction was committed. Under
-//! translation there is no processor's cache that could lose anything.
+//! Each life of a machine ends with a kill, after which the next one looks; before that it is stopped now and then, and
+//! what a kill would have left is looked at here ([`Copies`]). Either way the NVDIMM's file has what the guest has
+//! stored, and nothing of what its kernel had in memory: above all the places of freshly stored pages, unless their
+//! transaction was committed. Under translation there is no processor's cache that could lose anything.
 
 use std::{
     fs,

@@ -1,9 +1,9 @@
-//! Jobs on storage that is memory: a guest with an NVDIMM, a file system with DAX on it, and in that guest `transomd` and this
-//! program as *its* guest.
+//! Jobs on storage that is memory: a guest with an NVDIMM, a file system with DAX on it, and in that guest `transomd`
+//! and this program as *its* guest.
 //!
-//! [`nvdimm`] makes the file behind the NVDIMM, [`machine`] the guest that has it, [`setting`] is what both jobs do first when they
-//! run inside. [`crashes`] is the host's side of the proof that what was flushed is there after a crash, [`stores`] the guest's;
-//! [`refusals`] are what is to fail, [`faults`] is about latencies.
+//! [`nvdimm`] makes the file behind the NVDIMM, [`machine`] the guest that has it, [`setting`] is what both jobs do
+//! first when they run inside. [`crashes`] is the host's side of the proof that what was flushed is there after a
+//! crash, [`stores`] the guest's; [`refusals`] are what is to fail, [`faults`] is about latencies.
 
 mod copies;
 mod crashes;

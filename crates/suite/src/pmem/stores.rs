@@ -1,9 +1,9 @@
-//! Inside: stores that are flushed and then acknowledged to the host, until the machine is killed; and after the next boot, whether
-//! each acknowledged one is in the file.
+//! Inside: stores that are flushed and then acknowledged to the host, until the machine is killed; and after the next
+//! boot, whether each acknowledged one is in the file.
 //!
-//! A round has a file of its own, of holes; its seed says where the records go, one after the other all over the file, so that for
-//! long most of them are the first in their page. The acknowledgement is a write to the host's share, which is a request: once it is
-//! made, the host has it, whatever happens to the machine.
+//! A round has a file of its own, of holes; its seed says where the records go, one after the other all over the file,
+//! so that for long most of them are the first in their page. The acknowledgement is a write to the host's share, which
+//! is a request: once it is made, the host has it, whatever happens to the machine.
 
 use std::{
     fs::{self, File},

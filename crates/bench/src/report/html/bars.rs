@@ -73,7 +73,8 @@ pub(super) fn ratios(rows: &[Row], index: usize) -> Markup {
     }
 }
 
-/// A row for each workload: what share of the bare directory's speed is left. No brackets: it says how far there is to go.
+/// A row for each workload: what share of the bare directory's speed is left. No brackets: it says how far there is to
+/// go.
 pub(super) fn host(rows: &[Row], ours: &str) -> Markup {
     let shares: Vec<(&Row, f64)> = rows.iter().filter_map(|row| Some((row, row.host?))).collect();
     let axis = Axis::over(shares.iter().map(|share| share.1));

@@ -1,7 +1,7 @@
 //! The page: one file with plots, nothing from elsewhere.
 //!
-//! It reads without colour (what is quicker is filled, what is slower hatched, what is unclear hollow, and each says so in
-//! words), in the dark, and on a phone, where labels stand above bars and tables scroll. [`bars`] are the ratios,
+//! It reads without colour (what is quicker is filled, what is slower hatched, what is unclear hollow, and each says so
+//! in words), in the dark, and on a phone, where labels stand above bars and tables scroll. [`bars`] are the ratios,
 //! [`curves`] the latencies by percentile, [`histogram`] single faults, [`table`] the figures.
 
 mod bars;

@@ -31,8 +31,8 @@ pub struct Library {
 }
 
 impl Library {
-    /// A guest on each of `mounts`, which cache as long as the servers say, and use the window of a server that has one for all
-    /// files. There is at least one.
+    /// A guest on each of `mounts`, which cache as long as the servers say, and use the window of a server that has one
+    /// for all files. There is at least one.
     pub fn new(mounts: Vec<Share>) -> anyhow::Result<Self> {
         anyhow::ensure!(!mounts.is_empty(), "no guest to work with");
         let options = CacheOptions { mode: CacheMode::Auto, ..CacheOptions::default() };

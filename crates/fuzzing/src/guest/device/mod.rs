@@ -22,8 +22,8 @@ use fake::{Fake, Line};
 
 /// Brings the device of an input up and calls it until the input is over.
 ///
-/// Panics where memory is touched that the device was not lent, where the driver keeps some of the pool, or would wait for
-/// ever.
+/// Panics where memory is touched that the device was not lent, where the driver keeps some of the pool, or would wait
+/// for ever.
 pub fn run(bytes: &[u8]) {
     let tape = Tape::new(bytes);
     let flags = tape.byte();

@@ -1,4 +1,5 @@
-//! The device's end of a queue. It follows only what lies in the pool; as long as the device was honest, everything must.
+//! The device's end of a queue. It follows only what lies in the pool; as long as the device was honest, everything
+//! must.
 
 use transom_guest::transport::QueueAddresses;
 

@@ -26,8 +26,8 @@ const POOL_PAGES: usize = 64;
 
 /// Begins a session with the server of an input and uses it until the input is over.
 ///
-/// Panics where a reply is believed that cannot be, where a reference is not given back exactly once, and where the library
-/// would wait for ever.
+/// Panics where a reply is believed that cannot be, where a reference is not given back exactly once, and where the
+/// library would wait for ever.
 pub fn run(bytes: &[u8]) {
     let tape = Tape::new(bytes);
     let platform = Arc::<Lone>::default();
