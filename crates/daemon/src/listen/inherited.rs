@@ -1,4 +1,4 @@
-//! Takes over the listening socket whose number is on the command line.
+//! Takes over the listening socket whose descriptor number is given on the command line.
 
 #![expect(unsafe_code, reason = "a number becomes an owned descriptor")]
 
@@ -7,9 +7,10 @@ use rustix::net::sockopt::socket_acceptconn;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixListener;
 
-/// Takes over descriptor `fd`. To be called once for each number.
+/// Takes over descriptor `fd`. Must be called at most once for each number.
 ///
-/// Errors: not open, not a socket, or a connected one.
+/// # Errors
+/// If the descriptor is not open, is not a socket, or is connected.
 pub(super) fn adopt(fd: RawFd) -> Result<UnixListener, ListenError> {
     let refused = |why: String| ListenError::NotListening { fd, why };
     // SAFETY: F_GETFD takes no pointer and changes nothing; any number is allowed.
