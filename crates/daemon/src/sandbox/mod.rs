@@ -214,7 +214,7 @@ fn id_scope() -> IdScope {
     }
 }
 
+/// Returns a function that adds `what` and `advice` to an error.
 fn step<E: Into<io::Error>>(what: &'static str, advice: &'static str) -> impl Fn(E) -> SandboxError {
-    // `Fn` because it is called at several sites; each call takes one error.
     move |source| SandboxError::Step { what, cause: source.into(), advice }
 }
