@@ -56,7 +56,7 @@ fn facts(report: &Report, text: &mut String) {
     }
 }
 
-/// How many rows say what.
+/// Returns a summary of the verdicts.
 fn summary(report: &Report, rows: &[Row]) -> String {
     let mut parts = Vec::new();
     for (index, other) in report.daemons.iter().skip(1).enumerate() {

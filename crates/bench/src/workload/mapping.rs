@@ -13,7 +13,7 @@ pub struct Mapping {
     start: *mut u8,
     len_bytes: usize,
     is_writable: bool,
-    /// Whose addresses these are, if they are the library's.
+    /// The library's mapping, if it owns these addresses.
     library: Option<map::Mapping>,
 }
 
@@ -38,7 +38,7 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// A file that the guest library has mapped, which must stay as long.
+    /// Wraps a mapping by the guest library of a file that must keep its length.
     pub(super) fn by_library(mapping: map::Mapping) -> Self {
         Self {
             start: mapping.as_ptr().as_ptr(),
@@ -48,7 +48,7 @@ impl Mapping {
         }
     }
 
-    /// Reads one byte, for which the kernel may have to fetch its page.
+    /// Reads one byte, which may fault in its page.
     pub(super) fn byte(&self, offset: usize) -> u8 {
         assert!(offset < self.len_bytes, "{offset} lies beyond a mapping of {} bytes", self.len_bytes);
         // SAFETY:
@@ -58,7 +58,7 @@ impl Mapping {
         unsafe { self.start.add(offset).read_volatile() }
     }
 
-    /// Writes one byte, for which the kernel may have to fetch its page and mark it.
+    /// Writes one byte, which may fault in its page and mark it dirty.
     pub(super) fn set_byte(&self, offset: usize, byte: u8) {
         assert!(self.is_writable && offset < self.len_bytes, "{offset} cannot be written");
         // SAFETY:
@@ -67,7 +67,7 @@ impl Mapping {
         unsafe { self.start.add(offset).write_volatile(byte) }
     }
 
-    /// Copies a block out, as a program that reads through a mapping does.
+    /// Copies a block out, like a program that reads through a mapping.
     pub(super) fn copy_to(&self, offset: usize, bytes: &mut [u8]) {
         let fits = offset.checked_add(bytes.len()).is_some_and(|end| end <= self.len_bytes);
         assert!(fits, "{} bytes at {offset} lie beyond a mapping of {} bytes", bytes.len(), self.len_bytes);
@@ -77,7 +77,7 @@ impl Mapping {
         unsafe { ptr::copy_nonoverlapping(self.start.add(offset), bytes.as_mut_ptr(), bytes.len()) }
     }
 
-    /// Copies a block in, as a program that writes through a mapping does.
+    /// Copies a block in, like a program that writes through a mapping.
     pub(super) fn copy_from(&self, offset: usize, bytes: &[u8]) {
         let fits = offset.checked_add(bytes.len()).is_some_and(|end| end <= self.len_bytes);
         assert!(self.is_writable && fits, "{} bytes at {offset} cannot be written", bytes.len());

@@ -1,4 +1,4 @@
-//! Latencies by percentile: a small plot for each workload, a line with marks of its own for each daemon.
+//! Latencies by percentile: a small plot for each workload, with a distinct line for each daemon.
 
 use std::fmt::Write;
 
@@ -9,7 +9,7 @@ use crate::{
     workload::line::LatencyCount,
 };
 
-/// The percentiles on the axis, which gives the tail its room.
+/// The percentiles on the axis, chosen to give the tail room.
 const QUANTILES: [f64; 5] = [0.1, 0.5, 0.9, 0.99, 0.999];
 const LABELS: [&str; 5] = ["10", "50", "90", "99", "99.9"];
 const DASHES: [&str; 4] = ["", "7 3", "2 3", "9 3 2 3"];
@@ -17,10 +17,10 @@ const STYLES: usize = DASHES.len();
 
 const WIDTH: f64 = 320.0;
 const HEIGHT: f64 = 190.0;
-/// Left, top, right, bottom of the plot within its picture.
+/// Left, top, right and bottom of the plot within the picture.
 const PLOT: [f64; 4] = [58.0, 8.0, 308.0, 160.0];
 
-/// All plots of a scenario, folded.
+/// Renders all plots of a scenario, collapsed.
 pub(super) fn curves(report: &Report, scenario: &str, rows: &[Row]) -> Markup {
     let names: Vec<&str> = report.daemons.iter().map(|daemon| daemon.name.as_str()).chain([HOST]).collect();
     let plots: Vec<Markup> = rows.iter().filter_map(|row| plot(report, scenario, &row.workload, &names)).collect();
@@ -45,7 +45,7 @@ pub(super) fn curves(report: &Report, scenario: &str, rows: &[Row]) -> Markup {
     }
 }
 
-/// How many operations took how long, over all rounds.
+/// Returns the latency counts over all rounds.
 pub(super) fn counts(report: &Report, scenario: &str, workload: &str, daemon: &str) -> Vec<LatencyCount> {
     let mut all: Vec<LatencyCount> = Vec::new();
     let is_it = |sample: &&crate::report::Sample| {
@@ -63,7 +63,7 @@ pub(super) fn counts(report: &Report, scenario: &str, workload: &str, daemon: &s
     all
 }
 
-/// The end of the class that the quantile falls into; `None` of nothing.
+/// Returns the end of the class that contains the quantile; `None` if there are no counts.
 fn quantile(counts: &[LatencyCount], quantile: f64) -> Option<f64> {
     let total: u64 = counts.iter().map(|class| class.count).fold(0, u64::saturating_add);
     let rank = quantile * total as f64;
@@ -132,7 +132,7 @@ fn told(values: &[f64]) -> String {
     pairs.collect::<Vec<_>>().join(", ")
 }
 
-/// A power of ten, short.
+/// Formats a power of ten.
 fn unit(ns: f64) -> String {
     match ns {
         _ if ns < 1e3 => format!("{ns:.0} ns"),
@@ -142,7 +142,7 @@ fn unit(ns: f64) -> String {
     }
 }
 
-/// A shape for each daemon.
+/// Renders a distinct shape for each daemon.
 fn marker(index: usize, x: f64, y: f64) -> Markup {
     let class = format!("marker c{}", index % STYLES);
     markup! {

@@ -1,14 +1,14 @@
-//! Single page faults, counted by doublings of time: a list of bars for each daemon.
+//! Individual page faults, counted by doublings of time: bars for each daemon.
 
 use maud::{Markup, html as markup};
 
 use super::curves::counts;
 use crate::report::{HOST, Report, compare::Row};
 
-/// The workloads that are about single faults.
+/// The prefix of workloads that measure individual faults.
 const BEGINNING: &str = "fault_";
 
-/// The histograms of a scenario, if it has faults.
+/// Renders the histograms of a scenario, if it has faults.
 pub(super) fn faults(report: &Report, scenario: &str, rows: &[Row]) -> Markup {
     let names: Vec<&str> = report.daemons.iter().map(|daemon| daemon.name.as_str()).chain([HOST]).collect();
     markup! {
@@ -45,7 +45,7 @@ pub(super) fn faults(report: &Report, scenario: &str, rows: &[Row]) -> Markup {
     }
 }
 
-/// Counts by the logarithm of the time in microseconds, to the next doubling.
+/// Returns counts by the base-2 logarithm of the time in microseconds, rounded up.
 fn octaves(report: &Report, scenario: &str, workload: &str, daemon: &str) -> Vec<(i32, u64)> {
     let mut octaves: Vec<(i32, u64)> = Vec::new();
     for class in counts(report, scenario, workload, daemon) {

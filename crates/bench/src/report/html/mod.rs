@@ -1,8 +1,8 @@
-//! The page: one file with plots, nothing from elsewhere.
+//! The report as one self-contained HTML page with plots.
 //!
-//! It reads without colour (what is quicker is filled, what is slower hatched, what is unclear hollow, and each says so
-//! in words), in the dark, and on a phone, where labels stand above bars and tables scroll. [`bars`] are the ratios,
-//! [`curves`] the latencies by percentile, [`histogram`] single faults, [`table`] the figures.
+//! It is readable without colour (faster is filled, slower hatched, unclear hollow, and each is also stated in words),
+//! in dark mode, and on a phone, where labels stand above bars and tables scroll. [`bars`] shows the ratios, [`curves`]
+//! the latencies by percentile, [`histogram`] individual faults, and [`table`] the figures.
 
 mod bars;
 mod curves;
@@ -73,7 +73,7 @@ fn facts(report: &Report) -> String {
     )
 }
 
-/// Who wins how often, and where most.
+/// Renders the tallies and the extreme workloads.
 fn overview(report: &Report, scenarios: &[(String, Vec<Row>)]) -> Markup {
     let ours = &report.daemons[0].name;
     markup! {
@@ -98,7 +98,7 @@ fn overview(report: &Report, scenarios: &[(String, Vec<Row>)]) -> Markup {
     }
 }
 
-/// The workloads furthest ahead and furthest behind.
+/// Renders the workloads with the best and the worst ratio.
 fn extremes(rows: &[Row], index: usize) -> Markup {
     let decided = |verdict| {
         let rows = rows.iter().filter_map(move |row| Some((row, row.speed[index]?)));
@@ -117,7 +117,7 @@ fn extremes(rows: &[Row], index: usize) -> Markup {
     }
 }
 
-/// A ratio in words: `2.13×`.
+/// Formats a ratio: `2.13×`.
 fn times(ratio: f64) -> String {
     format!("{ratio:.2}×")
 }
@@ -195,9 +195,9 @@ mod tests {
     #[test]
     fn a_ratio_that_its_spread_drowns_is_not_told() {
         let page = html(&example::report());
-        // 2.00 is decided, 1.20 drowns.
+        // 2.00 is clear, 1.20 is not.
         assert!(page.contains("2.00×"), "the clear ratio is missing");
-        assert!(!page.contains("1.20×"), "a ratio is told that drowns in its spread");
+        assert!(!page.contains("1.20×"), "a ratio is shown that its spread hides");
         assert!(page.contains("unclear"));
     }
 }
