@@ -254,7 +254,8 @@ pub fn markdown(report: &MemoryReport) -> String {
         report.samples.iter().filter(|sample| sample.repetition == 0).map(|sample| sample.version.as_str()).collect();
     format!(
         "# Memory of the daemon after {inodes} inodes\n\n    {}\n\n- {}, {} cores of {}, {} MiB, Linux {}; shared: {}\n\
-         - {}\n\n{table}\n\n{gave_up}\nMemory is what is resident (VmRSS, peak VmHWM) of all processes of the daemon. The kernel's own memory \
+         - {}\n\n{table}\n\n{gave_up}\nMemory is what is resident (VmRSS, peak VmHWM) of all \
+         processes of the daemon. The kernel's own memory \
          (descriptors, file handles, cached names and inodes) grows beside it; it is measured for the whole machine.\n",
         report.command.join(" "),
         facts.date,

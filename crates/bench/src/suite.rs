@@ -75,7 +75,8 @@ impl Suite {
         let has = |group| wanted.iter().flatten().any(|other| *other == group);
         if has(Group::FioQueue) {
             notes.push(
-                "not measured: fio's libaio engine itself: 16 threads for each job stand for its queue, and transom bench fio \
+                "not measured: fio's libaio engine itself: 16 threads for each job stand for its \
+                 queue, and transom bench fio \
                  runs fio"
                     .to_owned(),
             );
@@ -155,7 +156,8 @@ fn scales(params: &Params, scale: f64, notes: &mut Vec<String>) {
             / f64::from(files)
             / f64::from(kib);
         notes.push(format!(
-            "scaled: smallfile has 8 threads with {files} files of {kib} KiB each; originally {} of {} KiB, {share:.0} times as much",
+            "scaled: smallfile has 8 threads with {files} files of {kib} KiB each; \
+             originally {} of {} KiB, {share:.0} times as much",
             original::SMALLFILE_FILES,
             original::SMALLFILE_KIB
         ));

@@ -172,7 +172,8 @@ mod tests {
     #[test]
     fn results_are_read_with_and_without_colours_and_reasons_kept() {
         let text = "chmod::basic      ok\n\u{1b}[34mlink::limit\u{1b}[0m   \u{1b}[33mskipped\u{1b}[0m\r\n\
-                    \t\u{1b}[33mno such limit\u{1b}[0m\nopen::busy   FAILED\n\tassertion failed\nBacktrace:\n\nSummary: 1 failed\n";
+                    \t\u{1b}[33mno such limit\u{1b}[0m\n\
+                    open::busy   FAILED\n\tassertion failed\nBacktrace:\n\nSummary: 1 failed\n";
         let told: Vec<_> = parse(text).unwrap().iter().map(Report::to_string).collect();
         let expected = [
             "PASS pjdfstest/chmod::basic",

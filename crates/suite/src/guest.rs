@@ -1,4 +1,4 @@
-//! A guest that is ready to boot: its kernel and VMM found, fetched or built; the daemon's options settled.
+//! A guest that is ready to boot: kernel and VMM are found, fetched or built, and the daemon's options are set.
 
 use std::{
     fs,

@@ -51,10 +51,10 @@ Examples:
   Accept what the dev build in this tree costs, after a change that makes something dearer:
       transom bench cost --write-baseline
 
-The daemons are traced (ptrace), which takes the rights of their user, and x86_64. Run as root: an ordinary user's
+The daemons are traced (ptrace), which requires the rights of their user, and x86_64. Run as root: an ordinary user's
 transomd holds inodes in another way. Counts do not depend on the machine's load, but the time that counting takes does:
-some ten seconds for each daemon on an idle machine, with 16 requests at once a few minutes. Do not run it with a real-time
-priority: it looks again and again for a thread that may have none.";
+some ten seconds for each daemon on an idle machine, a few minutes with 16 requests at once. Do not run it with a
+real-time priority: it polls for threads that may not exist.";
 
 /// Whether a daemon that can poll does so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

@@ -5,7 +5,7 @@ const ENGINES: [Engine; 3] = [Engine::Psync, Engine::Libaio, Engine::Mmap];
 const PATTERNS: [&str; 4] = ["read", "randread", "write", "randwrite"];
 const JOBS: [u32; 2] = [1, 4];
 
-/// Bytes of one operation.
+/// Bytes per operation.
 pub(super) const BLOCK_LEN: u64 = 4096;
 /// Operations in flight at once, for engines that support it.
 const QUEUE_DEPTH: u32 = 16;
@@ -65,7 +65,8 @@ pub(super) fn job_file(all: &[Job], dir: &str, file_len: u64, seconds: f64, warm
     let [runtime_ms, ramp_ms] = [seconds, warm_up].map(|seconds| (seconds * 1e3).round());
     let mut text = format!(
         "[global]\ndirectory={dir}\nfilename_format=fio.$jobnum.$filenum\nbs={BLOCK_LEN}\niodepth={QUEUE_DEPTH}\n\
-         size={file_len}\nruntime={runtime_ms}ms\nramp_time={ramp_ms}ms\ntime_based\ngroup_reporting\nfallocate=none\nrandrepeat=1\nthread\n"
+         size={file_len}\nruntime={runtime_ms}ms\nramp_time={ramp_ms}ms\ntime_based\ngroup_reporting\nfallocate=none\n\
+         randrepeat=1\nthread\n"
     );
     for Job { name, engine, pattern, jobs } in all {
         let direct = u8::from(*engine == Engine::Libaio);

@@ -74,8 +74,11 @@ mod tests {
     fn answer(error: i32, ios: u64) -> String {
         let idle = r#"{"total_ios":0,"iops":0.0,"clat_ns":{"min":0}}"#;
         format!(
-            "note: both iodepth >= 1\n{{\"fio version\":\"3\",\"jobs\":[{{\"jobname\":\"a x1\",\"error\":{error},\"read\":{idle},\
-             \"write\":{{\"total_ios\":{ios},\"iops\":12.5,\"clat_ns\":{{\"percentile\":{{\"50.000000\":7,\"99.000000\":9}}}}}}}}]}}\nbye\n"
+            "note: both iodepth >= 1\n\
+             {{\"fio version\":\"3\",\"jobs\":[{{\"jobname\":\"a x1\",\"error\":{error},\
+             \"read\":{idle},\
+             \"write\":{{\"total_ios\":{ios},\"iops\":12.5,\"clat_ns\":{{\"percentile\":\
+             {{\"50.000000\":7,\"99.000000\":9}}}}}}}}]}}\nbye\n"
         )
     }
 

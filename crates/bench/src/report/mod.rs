@@ -82,7 +82,7 @@ pub struct Sample {
     pub scenario: String,
     /// The workload.
     pub workload: String,
-    /// The daemon, or [`HOST`] if there is none.
+    /// The daemon, or [`HOST`] for the bare directory.
     pub daemon: String,
     /// The round; samples of one round are close in time.
     pub repetition: u32,

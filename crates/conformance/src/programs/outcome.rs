@@ -1,4 +1,4 @@
-//! What a step came to, as far as two directories can agree in it.
+//! The outcome of a step, reduced to what two directories can agree on.
 
 use std::{collections::BTreeMap, thread};
 

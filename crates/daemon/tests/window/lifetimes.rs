@@ -103,7 +103,7 @@ fn a_stop_does_not_wait_for_a_mapping_that_is_asked_for() {
     }
 }
 
-/// The same with a reset behind it: a request from before the reset may be served after it.
+/// The same followed by a reset: a request from before the reset may be served after it.
 #[test]
 fn what_is_mapped_after_a_reset_by_an_earlier_request_is_undone() {
     for share in Share::each() {

@@ -1,4 +1,4 @@
-//! The memory that a device reaches.
+//! The memory that a device can access.
 
 #![expect(unsafe_code, reason = "memory shared with a device is raw")]
 

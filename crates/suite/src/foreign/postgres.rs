@@ -1,4 +1,4 @@
-//! PostgreSQL: pgbench, an immediate stop under load, recovery, and checks of every index and of the sums.
+//! PostgreSQL: pgbench, an immediate stop under load, recovery, and checks of every index and checksum.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! SQLite in WAL mode: writers that are killed lose no row that was committed, and the database stays whole.
+//! SQLite in WAL mode: killed writers lose no committed row, and the database stays intact.
 
 use std::{
     io::{BufRead as _, BufReader, Write as _},

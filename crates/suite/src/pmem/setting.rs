@@ -1,4 +1,4 @@
-//! Inside: the file system on the NVDIMM, and a share of it over `transomd`, with a window.
+//! Inside the guest: the file system on the NVDIMM, and a share of it over `transomd`, with a window.
 
 use std::{
     ffi::CString,

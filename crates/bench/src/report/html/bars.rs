@@ -24,7 +24,14 @@ pub(super) fn patterns() -> Markup {
 /// Returns the legend of the fills.
 pub(super) fn legend() -> Markup {
     let entry = |class: &str, word: &str| {
-        markup! { span { svg width="18" height="12" aria-hidden="true" { rect class=(class) x="1" y="1" width="16" height="10" {} } (word) } }
+        markup! {
+            span {
+                svg width="18" height="12" aria-hidden="true" {
+                    rect class=(class) x="1" y="1" width="16" height="10" {}
+                }
+                (word)
+            }
+        }
     };
     markup! {
         div class="legend" {
@@ -154,7 +161,8 @@ impl Axis {
                     @for tick in self.ticks().filter(|tick| is_shown(*tick)) {
                         @let at = self.at(tick);
                         // Keeps marks at the ends within the width.
-                        span class=[(at <= 0.0).then_some("first").or((at >= 100.0).then_some("last"))] style={ "left:" (percent(at)) } {
+                        span class=[(at <= 0.0).then_some("first").or((at >= 100.0).then_some("last"))]
+                            style={ "left:" (percent(at)) } {
                             (text(tick))
                         }
                     }

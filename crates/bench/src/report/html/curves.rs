@@ -32,7 +32,8 @@ pub(super) fn curves(report: &Report, scenario: &str, rows: &[Row]) -> Markup {
                     @for (index, name) in names.iter().enumerate() {
                         span {
                             svg width="44" height="14" aria-hidden="true" {
-                                path class={ "c" (index % STYLES) } stroke-dasharray=(DASHES[index % STYLES]) d="M2 7 H42" {}
+                                path class={ "c" (index % STYLES) } stroke-dasharray=(DASHES[index % STYLES])
+                                    d="M2 7 H42" {}
                                 (marker(index, 22.0, 7.0))
                             }
                             (name)
@@ -96,19 +97,22 @@ fn plot(report: &Report, scenario: &str, workload: &str, names: &[&str]) -> Opti
     Some(markup! {
         figure {
             figcaption { (workload) }
-            svg viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="img" aria-label={ "latency of " (workload) " by percentile" } {
+            svg viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="img"
+                aria-label={ "latency of " (workload) " by percentile" } {
                 @for power in low_log10 as i32..=high_log10 as i32 {
                     @let ns = 10f64.powi(power);
                     line class="grid" x1=(left) x2=(right) y1=(y(ns)) y2=(y(ns)) {}
                     text x=(left - 6.0) y=(y(ns) + 4.0) text-anchor="end" { (unit(ns)) }
                 }
                 @for (index, label) in LABELS.iter().enumerate() {
-                    text x=(x(index)) y=(bottom + 20.0) text-anchor=(if index + 1 == LABELS.len() { "end" } else { "middle" }) {
+                    text x=(x(index)) y=(bottom + 20.0)
+                        text-anchor=(if index + 1 == LABELS.len() { "end" } else { "middle" }) {
                         (label) @if index + 1 == LABELS.len() { " %" }
                     }
                 }
                 @for (index, values) in &lines {
-                    path class={ "c" (index % STYLES) } stroke-dasharray=(DASHES[index % STYLES]) d=(path(values, x, y)) {
+                    path class={ "c" (index % STYLES) } stroke-dasharray=(DASHES[index % STYLES])
+                        d=(path(values, x, y)) {
                         title { (names[*index]) ": " (told(values)) }
                     }
                     @for (place, ns) in values.iter().enumerate() { (marker(*index, x(place), y(*ns))) }
@@ -149,8 +153,10 @@ fn marker(index: usize, x: f64, y: f64) -> Markup {
         @match index % STYLES {
             0 => circle class=(class) cx=(x) cy=(y) r="3.5" {},
             1 => rect class=(class) x=(x - 3.2) y=(y - 3.2) width="6.4" height="6.4" {},
-            2 => polygon class=(class) points={ (x) "," (y - 4.2) " " (x + 4.0) "," (y + 3.2) " " (x - 4.0) "," (y + 3.2) } {},
-            _ => polygon class=(class) points={ (x) "," (y - 4.2) " " (x + 4.2) "," (y) " " (x) "," (y + 4.2) " " (x - 4.2) "," (y) } {},
+            2 => polygon class=(class)
+                points={ (x) "," (y - 4.2) " " (x + 4.0) "," (y + 3.2) " " (x - 4.0) "," (y + 3.2) } {},
+            _ => polygon class=(class)
+                points={ (x) "," (y - 4.2) " " (x + 4.2) "," (y) " " (x) "," (y + 4.2) " " (x - 4.2) "," (y) } {},
         }
     }
 }

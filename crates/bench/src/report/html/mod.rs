@@ -152,7 +152,11 @@ fn notes(report: &Report) -> Markup {
             @if !report.limits.is_empty() {
                 h3 { "What the machine itself can do" }
                 div class="scroll" {
-                    table { tbody { @for limit in &report.limits { tr { th { (limit.name) } td { (number(limit.value)) } } } } }
+                    table {
+                        tbody {
+                            @for limit in &report.limits { tr { th { (limit.name) } td { (number(limit.value)) } } }
+                        }
+                    }
                 }
             }
             h3 { "Command" }
@@ -166,11 +170,12 @@ fn how_to_read() -> Markup {
         section {
             h2 { "How to read it" }
             p {
-                "Ratios are taken round by round between neighbours in time, and above 1 the first daemon is quicker. The line over a bar \
-                 is the range that holds the true median in at least 93 of 100 cases, by ranks. " b { "Same" } ": the range lies \
-                 within 3 % of 1. " b { "Unclear" } ": the range holds 1 and is wider than that, or there were fewer than five rounds; \
-                 no ratio is told. Figures are medians over the rounds, ± the median distance from the median. Latencies are of \
-                 all rounds together."
+                "Ratios are computed for each round from samples close in time; above 1, the first daemon is faster. \
+                 The line over a bar is the range that contains the true median in at least 93 of 100 cases, by ranks. "
+                b { "Same" } ": the range lies within 3 % of 1. "
+                b { "Unclear" } ": the range contains 1 and is wider than that, or there were fewer than five rounds; \
+                 no ratio is shown. Figures are medians over the rounds, ± the median distance from the median. \
+                 Latencies are of all rounds together."
             }
         }
     }
