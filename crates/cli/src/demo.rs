@@ -1,7 +1,7 @@
-//! `transom demo`: a stock guest does real work on a real tree, and everything is compared with the host.
+//! `transom demo`: runs a stock guest that works on a real tree, and compares every result with the host.
 //!
-//! The guest runs one script; it says where it is through a file in a share, which is how the host follows it.
-//! `demo/window.rs` is the second part, about DAX.
+//! The guest runs [`SCRIPT`], which records its progress in a file of a share that the host follows. [`window`] is the
+//! second part, about DAX.
 
 mod tree;
 mod window;
@@ -27,22 +27,23 @@ use transom_vm::{
 use tree::Tree;
 pub(crate) use window::DemoInside;
 
-/// Share a real tree with a stock Linux guest, work in it there, and compare every byte; then the same with DAX.
+/// Share a source tree with a stock Linux guest, work on it there, and compare every byte with the host; then repeat
+/// with DAX
 #[derive(Debug, Args)]
 pub(crate) struct Demo {
-    /// The tree, and others after it [default: this folder and the sources of the cargo registry]
+    /// The tree, and optionally others [default: the current directory and the sources of the cargo registry]
     trees: Vec<PathBuf>,
 
-    /// Fetch QEMU as a package into the cache if the machine has none
+    /// Fetch QEMU as a package into the cache if it is not installed
     #[arg(long)]
     fetch: bool,
 
-    /// The daemon that serves the shares [default: transomd beside this program]
+    /// The daemon that serves the shares [default: transomd in this program's directory]
     #[arg(long, value_name = "PROGRAM", env = "TRANSOM_DAEMON")]
     daemon: Option<PathBuf>,
 }
 
-/// What the guest does. `$TREE` is the first tree; the working folder is the scratch share.
+/// The guest's script. `$TREE` is the first tree; the working directory is the scratch share.
 const SCRIPT: &str = r#"
 step() { echo "$1" >> steps; }
 step sums;  tr '\n' '\0' < list | xargs -0 sha256sum > sums || exit 21
@@ -58,7 +59,7 @@ step end
 const FROM_HOST: &str = "made on the host\n";
 const STEP: Duration = Duration::from_millis(100);
 
-/// One line of the closing table.
+/// One line of the final table.
 struct Row {
     what: String,
     time: Duration,
@@ -67,7 +68,7 @@ struct Row {
 }
 
 impl Demo {
-    /// Runs it; success only if everything matched.
+    /// Runs the demonstration; succeeds only if everything matched.
     pub(crate) fn execute(self) -> ExitCode {
         match self.rows() {
             Ok(rows) => {
@@ -85,22 +86,22 @@ impl Demo {
         let trees = self.trees()?;
         let begun = Instant::now();
         let bar = progress("reading the tree on the host", 0);
-        let tree = Tree::read(&trees, |files| bar.set_position(files as u64)).context("reading the tree")?;
+        let tree = Tree::read(&trees, |files| bar.set_position(files as u64)).context("cannot read the tree")?;
         bar.finish_and_clear();
         ensure!(!tree.files.is_empty(), "no files in {trees:?}");
         let what = format!("read {} files, {:.1} MB, on the host", tree.files.len(), tree.bytes as f64 / 1e6);
         let mut rows = vec![Row::done(what, begun.elapsed(), "for comparison")];
 
         let git = git_state(&trees[0]);
-        let scratch = tempfile::tempdir().context("making a folder to share")?;
+        let scratch = tempfile::tempdir().context("cannot create a directory to share")?;
         fs::write(scratch.path().join("list"), tree.list())?;
         fs::write(scratch.path().join("from-host"), FROM_HOST)?;
         let (outcome, steps) = self.guest(&trees[0], &trees, scratch.path(), git.is_some(), tree.files.len())?;
         let timings = &outcome.timings;
         rows.push(Row::done(
-            "boot Debian's cloud kernel in QEMU".into(),
+            "boot of Debian's cloud kernel in QEMU".into(),
             timings.to_command(),
-            "stock kernel, own virtiofs",
+            "unmodified kernel with its own virtiofs driver",
         ));
         ensure!(
             outcome.exit_code == 0,
@@ -109,18 +110,18 @@ impl Demo {
             String::from_utf8_lossy(&outcome.stderr)
         );
         rows.extend(compared(&tree, scratch.path(), git.as_deref(), &steps)?);
-        rows.extend(window::rows(&self.daemon()?).context("the part with a DAX window")?);
+        rows.extend(window::rows(&self.daemon()?).context("the part with a DAX window failed")?);
         Ok(rows)
     }
 
     fn daemon(&self) -> Result<PathBuf> {
         match &self.daemon {
             Some(path) => Ok(path.clone()),
-            None => Ok(env::current_exe().context("finding this program")?.with_file_name("transomd")),
+            None => Ok(env::current_exe().context("cannot find this program's path")?.with_file_name("transomd")),
         }
     }
 
-    /// Boots, runs the script and follows it; returns the time of each step.
+    /// Boots the guest, runs the script and follows it; returns the duration of each step.
     fn guest(
         &self,
         first: &Path,
@@ -134,11 +135,11 @@ impl Demo {
         let tools = Tools::new(&cache, &report);
         let program = tools.qemu(None, self.fetch)?;
         let kernel = tools.kernel(None)?;
-        let agent = env::current_exe().context("finding this program")?;
+        let agent = env::current_exe().context("cannot find this program's path")?;
         let accelerator = Accelerator::best(&program, &kernel, tools.cache());
         let mut env = vec![("TREE".into(), first.into())];
         if has_git {
-            // The guest's root is not the owner of everybody's checkout.
+            // git refuses a checkout that the guest's root does not own.
             let trust = [("GIT", "1"), ("GIT_CONFIG_COUNT", "1"), ("GIT_CONFIG_KEY_0", "safe.directory")];
             env.extend(trust.map(|(name, value)| (name.into(), value.into())));
             env.push(("GIT_CONFIG_VALUE_0".into(), "*".into()));
@@ -170,7 +171,7 @@ impl Demo {
         };
         let vmm = Qemu::new(program, accelerator, tools.cache());
         let is_over = AtomicBool::new(false);
-        // The guest is run by this thread, since its processes die with the thread that started them.
+        // This thread runs the guest, because the guest's processes die with the thread that started them.
         let (outcome, steps) = thread::scope(|scope| {
             let follower = scope.spawn(|| follow(scratch, files as u64, &is_over));
             let outcome = run_guest(&spec, &vmm);
@@ -180,16 +181,16 @@ impl Demo {
         Ok((outcome?, steps))
     }
 
-    /// The trees, as the guest sees them: absolute, without links.
+    /// Returns the trees as absolute paths without links, which are valid in the guest, too.
     fn trees(&self) -> Result<Vec<PathBuf>> {
         let mut trees = self.trees.clone();
         if trees.is_empty() {
-            trees.push(env::current_dir().context("finding this folder")?);
+            trees.push(env::current_dir().context("cannot find the current directory")?);
             let cargo = env::var_os("CARGO_HOME").map(PathBuf::from);
             let home = || Some(PathBuf::from(env::var_os("HOME")?).join(".cargo"));
             trees.extend(cargo.or_else(home).map(|dir| dir.join("registry/src")).filter(|dir| dir.is_dir()));
         }
-        trees.iter().map(|tree| fs::canonicalize(tree).with_context(|| format!("finding {tree:?}"))).collect()
+        trees.iter().map(|tree| fs::canonicalize(tree).with_context(|| format!("cannot find {tree:?}"))).collect()
     }
 }
 
@@ -204,9 +205,9 @@ impl Row {
     }
 }
 
-/// Compares what the guest left in `scratch` with what the host has.
+/// Compares the guest's results in `scratch` with the host's.
 fn compared(tree: &Tree, scratch: &Path, git: Option<&str>, steps: &[(String, Duration)]) -> Result<Vec<Row>> {
-    let read = |name: &str| fs::read(scratch.join(name)).with_context(|| format!("the guest left no {name}"));
+    let read = |name: &str| fs::read(scratch.join(name)).with_context(|| format!("the guest did not write {name}"));
     let time = |name: &str| steps.iter().find(|step| step.0 == name).map_or(Duration::ZERO, |step| step.1);
     let count = tree.files.len();
 
@@ -215,7 +216,7 @@ fn compared(tree: &Tree, scratch: &Path, git: Option<&str>, steps: &[(String, Du
         "checksums in the guest",
         time("sums"),
         sums,
-        format!("{count} of {count} equal the host's"),
+        format!("{count} of {count} equal to the host's"),
     )];
     let unpacked = unpack(scratch)?;
     let is_same = tree.files.iter().all(|(path, sum)| {
@@ -223,17 +224,26 @@ fn compared(tree: &Tree, scratch: &Path, git: Option<&str>, steps: &[(String, Du
         fs::read(inside).is_ok_and(|content| tree::checksum(&content) == *sum)
     });
     let size = fs::metadata(scratch.join("tree.tar"))?.len();
-    let matched = format!("{:.1} MB, every file equal after unpacking", size as f64 / 1e6);
+    let matched = format!("{:.1} MB, every file is equal after unpacking", size as f64 / 1e6);
     rows.push(Row::compared("tar of the tree into the share", time("tar"), is_same, matched));
 
     let both = read("from-host.read")? == FROM_HOST.as_bytes() && read("from-guest")?.starts_with(b"made in the guest");
-    rows.push(Row::compared("a file by each side, read by the other", time("files"), both, "both arrived".into()));
+    rows.push(Row::compared(
+        "a file written by each side, read by the other",
+        time("files"),
+        both,
+        "both read correctly".into(),
+    ));
     match git {
         Some(expected) => {
             let is_same = read("git.out")? == expected.as_bytes();
-            rows.push(Row::compared("git status", time("git"), is_same, "equals the host's".into()));
+            rows.push(Row::compared("git status", time("git"), is_same, "equal to the host's".into()));
         }
-        None => rows.push(Row::done("git status".into(), Duration::ZERO, "not done: no git, or no checkout")),
+        None => rows.push(Row::done(
+            "git status".into(),
+            Duration::ZERO,
+            "skipped: git is not installed, or this is not a checkout",
+        )),
     }
     Ok(rows)
 }
@@ -242,11 +252,11 @@ fn unpack(scratch: &Path) -> Result<PathBuf> {
     let folder = scratch.join("unpacked");
     fs::create_dir(&folder)?;
     let status = Command::new("tar").arg("-xf").arg(scratch.join("tree.tar")).arg("-C").arg(&folder).status();
-    ensure!(status.context("running tar")?.success(), "the guest's archive cannot be unpacked");
+    ensure!(status.context("cannot run tar")?.success(), "cannot unpack the guest's archive");
     Ok(folder)
 }
 
-/// The commit and what has changed since, as git says it; `None` without git or outside of a checkout.
+/// Returns git's commit and status, or `None` without git or outside a checkout.
 fn git_state(tree: &Path) -> Option<String> {
     let git = |arguments: &[&str]| {
         let mut command = Command::new("git");
@@ -257,7 +267,7 @@ fn git_state(tree: &Path) -> Option<String> {
     Some(git(&["rev-parse", "HEAD"])? + &git(&["status", "--porcelain"])?)
 }
 
-/// Shows where the guest is until `is_over`; returns how long each step took.
+/// Shows the guest's progress until `is_over`; returns the duration of each step.
 fn follow(scratch: &Path, files: u64, is_over: &AtomicBool) -> Vec<(String, Duration)> {
     let bar = progress("booting the guest", files);
     let mut begun: Vec<(String, Instant)> = Vec::new();

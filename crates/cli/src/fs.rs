@@ -1,7 +1,7 @@
-//! `transom fs`: looks into a share, and changes it, without a mount, a virtual machine or root.
+//! `transom fs`: reads and changes a share without a mount, a virtual machine or root.
 //!
-//! This process is the guest: it speaks virtio-fs to a daemon, by its socket, or one that it starts for a directory. Each
-//! group of commands is a file; [`share`] is where they meet the share, [`text`] how things are written.
+//! This process is the guest: it speaks virtio-fs to a running daemon, or to one that it starts for a directory. Each
+//! group of commands has its own module; [`share`] gives them access to the share, and [`text`] formats their output.
 
 mod change;
 mod copy;
@@ -29,33 +29,35 @@ use transom_guest::dax::Dax;
 
 use crate::source::Source;
 
-/// How many directories deep a command goes: how deep they are is the server's word.
+/// Maximum depth of directories that a command descends into, because the server is not trusted to report a finite
+/// tree.
 const DEPTH_MAX: usize = 512;
 
-/// What gives a daemon a window for [`Fs::dax`]: large enough that a copy's ranges need no others to go. This process maps files
-/// beyond their ends, as the front end of that name does.
+/// Arguments that give transomd a window for [`Fs::dax`], large enough that the ranges of one copy need not be evicted.
+/// This process maps files past their ends, as the front end alioth does.
 const WINDOW: [&str; 7] = ["--tag", "share", "--dax-window", "256M", "--dax-policy", "always", "--front-end=alioth"];
 
-/// What a shell gives for a command that Ctrl-C has ended.
+/// Exit status that a shell reports for a command ended by Ctrl-C.
 const INTERRUPTED: u8 = 130;
 
-/// Look into a share, and change it, without mounting it.
+/// Read and change the files of a share without mounting it
 ///
-/// This process is the guest of a virtio-fs daemon: one that listens at a socket, or one that it starts for a directory
-/// and ends again. Paths are those of the share, from its root; names may be any bytes.
+/// This process acts as the guest of a virtio-fs daemon: one that listens at a socket, or one that it starts for a
+/// directory and stops again. Paths are relative to the root of the share; names may contain any bytes.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Fs {
     #[command(flatten)]
     from: Source,
 
-    /// An argument for the daemon, as it is; may be given several times
+    /// An argument to pass on to the daemon; may be repeated
     #[arg(long = "daemon-arg", value_name = "ARG", allow_hyphen_values = true, conflicts_with = "socket")]
     daemon_args: Vec<OsString>,
 
-    /// Copy file data by way of the daemon's DAX window, from and to the host's page cache, without a request for each piece
+    /// Copy file data through the daemon's DAX window, directly from and to the host's page cache
     ///
-    /// A daemon that is started gets a window, for which it has to be transomd; one that listens has to have been given one.
+    /// With --shared-dir, the daemon is started with a window and must be transomd. With --socket, the daemon must
+    /// already have one.
     #[arg(long)]
     dax: bool,
 
@@ -66,22 +68,22 @@ pub(crate) struct Fs {
 const EXAMPLES: &str = "\
 Examples:
   transom fs --shared-dir /srv/share ls -l
-      What a guest of that share sees, with the owners that it sees.
+      List the share as a guest sees it, including the owners.
   transom fs --socket /run/share.sock tree docs
-      The share of a daemon that is already there and has no guest yet.
+      Use the share of a running daemon that has no guest yet.
   transom fs -d /srv/share --daemon-arg=--translate-uid=map:0:1000:1 stat notes.txt
-      What a translation of ids comes to.
+      Check the effect of an id translation.
   transom fs -d /srv/share --daemon /usr/libexec/virtiofsd cat notes.txt
-      The same through another daemon.
+      Use another daemon.
   transom fs -d /srv/share cp -r :photos/2026 .
   transom fs -d /srv/share cp disk.img :images/
-      Out of the share, and into it: a colon stands before paths of the share.
+      Copy out of the share, and into it: paths of the share begin with a colon.
   tar c . | transom fs -d /srv/share write backup.tar
   transom fs -d /srv/share --dax cat disk.img | sha256sum
-      Without a read request: the daemon maps the file into this process.
+      Read a file without read requests: the daemon maps it into this process.
 
-Exit status: 0; 1 if something failed, which standard error tells by path and reason; 2 for a wrong command line; 130
-after Ctrl-C, when nothing is left half done.";
+Exit status: 0 on success; 1 if something failed, with path and reason on standard error; 2 for a usage error; 130
+after Ctrl-C, which leaves no partial files.";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -101,7 +103,7 @@ enum Command {
     Write(change::Write),
 }
 
-/// A command at work.
+/// A running command.
 struct Task {
     share: SharedFiles,
     /// Set by SIGINT and SIGTERM.
@@ -109,7 +111,7 @@ struct Task {
     has_failed: bool,
 }
 
-/// Why a command ends early: a signal asked for it.
+/// The error of a command that was stopped by a signal.
 #[derive(Debug)]
 struct Interrupted;
 
@@ -127,7 +129,7 @@ impl Fs {
             Ok(false) => ExitCode::SUCCESS,
             Ok(true) => ExitCode::FAILURE,
             Err(error) if error.is::<Interrupted>() => ExitCode::from(INTERRUPTED),
-            // `transom fs … cat log | head -1`: the reader has what it wants.
+            // As in `transom fs … cat log | head -1`: the reader needs no more.
             Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
             Err(error) => {
                 eprintln!("transom: {error:#}");
@@ -136,11 +138,11 @@ impl Fs {
         }
     }
 
-    /// Tells whether something failed that was already told.
+    /// Runs the command, and returns whether something failed that was already reported.
     fn run(self) -> Result<bool> {
         let is_stopped = Arc::new(AtomicBool::new(false));
         for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-            // The first asks the command to clean up; a second one does not wait for that.
+            // The first signal lets the command clean up; a second one ends it at once.
             signal_hook::flag::register_conditional_default(signal, Arc::clone(&is_stopped))?;
             signal_hook::flag::register(signal, Arc::clone(&is_stopped))?;
         }
@@ -172,20 +174,20 @@ impl Fs {
         }
         let mount = self.from.builder(daemon_args)?.connect()?;
         if self.dax && mount.window().is_none() {
-            anyhow::bail!("this daemon has no DAX window: --dax-window and --tag give transomd one");
+            anyhow::bail!("this daemon has no DAX window: start transomd with --dax-window and --tag");
         }
         Ok(SharedFiles::new(&mount, if self.dax { Dax::Always } else { Dax::Never })?)
     }
 }
 
 impl Task {
-    /// Tells of a path that a command could not do its work on; it goes on with the next.
+    /// Reports an error for one path; the command continues with the next.
     fn fail(&mut self, error: &anyhow::Error) {
         self.has_failed = true;
         eprintln!("transom: {error:#}");
     }
 
-    /// Runs `work` for each of `paths`, and goes on where it fails.
+    /// Runs `work` for each of `paths`, and reports errors without stopping at them.
     fn each(
         &mut self,
         paths: &[PathBuf],
@@ -201,12 +203,12 @@ impl Task {
         Ok(())
     }
 
-    fn stop_if_asked(&self) -> Result<()> {
+    fn check_interrupted(&self) -> Result<()> {
         if self.is_stopped.load(std::sync::atomic::Ordering::Relaxed) { anyhow::bail!(Interrupted) } else { Ok(()) }
     }
 }
 
-/// Whether the reader of our output is gone.
+/// Returns whether the reader of our output is gone.
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error
         .chain()

@@ -1,4 +1,4 @@
-//! `transom`: the command for people. Each subcommand is a file.
+//! The `transom` command. Each subcommand has its own module.
 //!
 //! The same executable is the first process of the guests that `transom run` boots.
 
@@ -15,7 +15,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Share directories with virtual machines, and run commands in them.
+/// Share directories with virtual machines, and run commands in them
 #[derive(Debug, Parser)]
 #[command(name = "transom", version, max_term_width = 100)]
 struct Cli {

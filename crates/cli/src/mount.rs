@@ -1,4 +1,4 @@
-//! `transom mount`: the share of any virtio-fs daemon as a mount on this machine, without a virtual machine.
+//! `transom mount`: mounts the share of any virtio-fs daemon on this machine, without a virtual machine.
 //!
 //! [`command_line`] is what people write, also as `mount.transom`; [`serve`] is the process that serves the mount, and
 //! [`background`] how it leaves its terminal; [`locks`] warns of locks. The mount itself is `transom_mount`.

@@ -1,4 +1,4 @@
-//! `transom run`: a command in a Linux guest with directories of the host.
+//! `transom run`: runs a command in a Linux guest with directories of the host.
 
 mod report;
 
@@ -21,54 +21,58 @@ use transom_vm::{
     uml::Uml,
 };
 
-/// What `timeout` and `docker run` answer when they fail themselves, rather than the command.
+/// Exit statuses of `timeout` and `docker run` for their own failures, as opposed to the command's.
 const TIMED_OUT: u8 = 124;
 const FAILED: u8 = 125;
 
-/// Run a command in a Linux virtual machine with directories of the host.
+/// Run a command in a Linux virtual machine with directories of the host
 ///
-/// Boots a small guest, mounts the shares, runs COMMAND in the first of them, and passes input, output and the exit
-/// status through. Without COMMAND there is a shell. Nothing is installed and nothing is left; no root is needed.
+/// Boots a small guest, mounts the shares, runs COMMAND in the first share, and passes standard input, standard output,
+/// standard error and the exit status through. Without COMMAND, starts a shell. Installs nothing, leaves nothing
+/// behind, and does not need root.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Run {
-    /// A directory of the host to share; may be given several times
+    /// A directory of the host to share; may be repeated
     ///
-    /// GUEST is where the guest mounts it: by default the same path as on the host with --root /, and
-    /// /mnt/NAME otherwise. `ro` makes it read-only. MODE is never, metadata, auto or always. A colon or comma
-    /// within a path is written with a backslash before it. The first share is the working directory.
+    /// GUEST is the mount point in the guest: by default the same path as on the host with --root /, and /mnt/NAME
+    /// otherwise. OPTION is `ro` for a read-only share, `cache=MODE` with the mode never, metadata, auto or always,
+    /// `dax=SIZE` or `dax-mode=MODE`. Write a backslash before a colon or comma within a path. The first share is the
+    /// working directory.
     ///
-    /// `dax=SIZE`, as in dax=256M, gives the share a window of that size in which the guest maps the host's page cache:
-    /// it then reads and writes files without requests and without a copy of its own, and MAP_SHARED mappings are the
-    /// host's. `dax-mode=always` maps every file; the default, `inode`, those that gain by it. Needs QEMU 11.1 or newer,
-    /// which is fetched as a package into the cache if the machine has none.
+    /// `dax=SIZE`, as in dax=256M, gives the share a DAX window of that size, through which the guest maps the host's
+    /// page cache: it reads and writes files without requests and without a second copy, and MAP_SHARED mappings are
+    /// shared with the host. `dax-mode=always` maps every file; the default, `dax-mode=inode`, maps the files that the
+    /// daemon selects. Needs QEMU 11.1 or newer, which is fetched as a package into the cache if it is not installed.
     #[arg(long = "share", short = 's', value_name = "HOST[:GUEST][,OPTION]...")]
     shares: Vec<OsString>,
 
     /// The guest's root: a directory of the host, `/` for the host's own root
     ///
-    /// It is shared read-only; what the guest writes stays in the guest's memory. /proc, /sys, /dev, /tmp and /run
-    /// are the guest's own. By default the root is a minimal one, with busybox. Takes `,cache=MODE` as a share does.
+    /// It is shared read-only; what the guest writes stays in the guest's memory. /proc, /sys, /dev, /tmp and /run are
+    /// the guest's own. By default the root is a minimal one with busybox. Accepts `,cache=MODE`, as --share does.
     #[arg(long, value_name = "DIR[,cache=MODE]")]
     root: Option<OsString>,
 
-    /// The kernel: an image, /boot/vmlinuz-… for example, or a series of Debian's, 6.12 for example
+    /// The kernel: an image such as /boot/vmlinuz-…, or a series of Debian kernels such as 6.12
     ///
-    /// An image's modules are looked for in ../lib/modules. By default it is the cloud kernel of this machine's
-    /// release; it and other series are fetched as packages into the cache, without installing them. With --vmm uml
-    /// it is the `linux` program, which is built from Debian's source by default, once, in some minutes.
+    /// The modules of an image are expected in ../lib/modules. The default is the cloud kernel of this machine's Debian
+    /// release. It and other series are fetched as packages into the cache, without installing them. With --vmm uml,
+    /// the kernel is the `linux` program, which is by default built from Debian's source; this happens once and takes
+    /// some minutes.
     #[arg(long, value_name = "FILE|SERIES", env = "TRANSOM_KERNEL")]
     kernel: Option<PathBuf>,
 
-    /// Virtual processors
-    #[arg(long, value_name = "N", default_value_t = default_cpus(), value_parser = clap::value_parser!(u32).range(1..=255))]
+    /// Number of virtual CPUs
+    #[arg(long, value_name = "N", default_value_t = default_cpus())]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=255))]
     cpus: u32,
 
-    /// Memory of the guest: a number of MiB, or with K, M, G or T
+    /// Memory of the guest in MiB, or with a suffix K, M, G or T
     #[arg(long, short = 'm', value_name = "SIZE", default_value = "1G", value_parser = parse_memory_mib)]
     memory: u32,
 
-    /// What runs the guest's instructions; `auto` is KVM where it works
+    /// How the guest's instructions are run; `auto` uses KVM if it works
     #[arg(long, value_enum, default_value_t = Accel::Auto)]
     accel: Accel,
 
@@ -76,43 +80,44 @@ pub(crate) struct Run {
     #[arg(long, value_enum, default_value_t = VmmName::Qemu)]
     vmm: VmmName,
 
-    /// Set a variable for the command; may be given several times
+    /// Set an environment variable for the command; may be repeated
     #[arg(long = "env", short = 'e', value_name = "NAME=VALUE")]
     env: Vec<OsString>,
 
-    /// Stop the run when the command has not ended after so many seconds; the exit status is 124 then
+    /// Stop the guest after this many seconds, with exit status 124
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     timeout: Option<Duration>,
 
-    /// Give the command a terminal; `auto` when standard input and output are one
+    /// Give the command a terminal; `auto` does if standard input and output are terminals
     #[arg(long, value_enum, default_value_t = Tty::Auto)]
     tty: Tty,
 
-    /// Print where the time went, on standard error
+    /// Print the duration of each phase to standard error
     #[arg(long, short = 'v')]
     timing: bool,
 
-    /// Write all that the guest's kernel says to a file
+    /// Write the output of the guest's console to a file
     #[arg(long, value_name = "FILE")]
     console: Option<PathBuf>,
 
-    /// The daemon that serves the shares; it takes virtiofsd's options [default: transomd beside this program]
+    /// The daemon that serves the shares, which must accept virtiofsd's options [default: transomd in this program's
+    /// directory]
     #[arg(long, value_name = "PROGRAM", env = "TRANSOM_DAEMON")]
     daemon: Option<PathBuf>,
 
-    /// An argument for every share's daemon, as it is; may be given several times
+    /// An argument to pass on to every share's daemon; may be repeated
     #[arg(long = "daemon-arg", value_name = "ARG", allow_hyphen_values = true)]
     daemon_args: Vec<OsString>,
 
-    /// Fetch QEMU as a package into the cache if the machine has none
+    /// Fetch QEMU as a package into the cache if it is not installed
     #[arg(long)]
     fetch: bool,
 
-    /// QEMU's program [default: qemu-system-x86_64 on PATH, or the one in the cache]
+    /// The QEMU executable [default: qemu-system-x86_64 in PATH, or the one in the cache]
     #[arg(long, value_name = "PROGRAM", env = "TRANSOM_QEMU")]
     qemu: Option<PathBuf>,
 
-    /// A static busybox for the minimal root [default: the machine's, or Debian's from the cache]
+    /// A static busybox for the minimal root [default: the installed one, or Debian's from the cache]
     #[arg(long, value_name = "FILE", env = "TRANSOM_BUSYBOX")]
     busybox: Option<PathBuf>,
 
@@ -124,18 +129,18 @@ pub(crate) struct Run {
 const EXAMPLES: &str = "\
 Examples:
   transom run --share .
-      A shell in a minimal guest, in the current directory.
+      Start a shell in a minimal guest, in the current directory.
   transom run --root / --share . -- make test
-      The project's tests in a sandbox: every program of the host is there, and only this directory can change.
+      Run a project's tests in a sandbox: every program of the host is available, and only this directory can change.
   transom run --share ~/data,ro -- sh -c 'sha256sum *' > sums
-      Input, output and exit status are the command's own.
+      Checksum the files of a directory; input, output and exit status are the command's.
   transom run --share /srv/models,dax=512M -- ./load
-      Large files, mapped into the guest rather than copied; a last line says how much was.
+      Map large files into the guest instead of copying them; a last line reports how much was mapped.
   tar c . | transom run --share /srv/backup:/backup -- tar x -C /backup
-      A share at another place.
+      Mount a share at a given path.
 
-Exit status: the command's; 128 and the signal's number if a signal ended it; 124 after --timeout; 125 if the guest
-could not be run; 126 and 127 if the command could not be, as in a shell.";
+Exit status: that of the command; 128 plus the signal's number if a signal ended it; 124 after --timeout; 125 if the
+guest could not be run; 126 if the command could not be run, and 127 if it was not found, as in a shell.";
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Accel {
@@ -146,9 +151,9 @@ enum Accel {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum VmmName {
-    /// A PC; runs any kernel
+    /// A PC emulator; runs any kernel
     Qemu,
-    /// User Mode Linux: boots in a tenth of a second, without hardware
+    /// User Mode Linux: a kernel that runs as a process and boots in a tenth of a second, without DAX
     Uml,
 }
 
@@ -160,7 +165,7 @@ enum Tty {
 }
 
 impl Run {
-    /// Runs it; the exit status is the command's or one of this program's own.
+    /// Runs the command; returns its exit status, or one of this program's own.
     pub(crate) fn execute(self) -> ExitCode {
         let shows_timings = self.timing;
         let result = self.spec_and_vmm().and_then(|(spec, vmm)| transom_vm::run(&spec, vmm.as_ref()));
@@ -190,13 +195,16 @@ impl Run {
         let cache = Cache::locate()?;
         let report = OnStderr::default();
         let tools = Tools::new(&cache, &report);
-        let agent = env::current_exe().map_err(Error::io("finding this program"))?;
+        let agent = env::current_exe().map_err(Error::io("cannot find this program's path"))?;
         let root = match &self.root {
             None => Root::Minimal,
             Some(words) => Root::Host(self.share(words, |_| "/".into())?),
         };
         if matches!(&root, Root::Host(share) if share.dax.is_some()) {
-            return Err(Error::Usage("the root is read-only for the guest, and such a share has no DAX window".into()));
+            return Err(Error::Usage(
+                "--root takes no `dax`: the root is read-only for the guest, and a read-only share has no DAX window"
+                    .into(),
+            ));
         }
         let shares = self.shares(&root)?;
         let busybox = match (&root, &self.busybox) {
@@ -240,9 +248,9 @@ impl Run {
                 };
                 Ok((kernel, Box::new(Qemu::new(program, accelerator, tools.cache()))))
             }
-            VmmName::Uml if wants_window => {
-                Err(Error::Usage("User Mode Linux has no shared-memory regions, and so no DAX; take --vmm qemu".into()))
-            }
+            VmmName::Uml if wants_window => Err(Error::Usage(
+                "User Mode Linux has no shared-memory regions and therefore no DAX; use --vmm qemu".into(),
+            )),
             VmmName::Uml => Ok((tools.uml_kernel(self.kernel.as_deref())?, Box::new(Uml))),
         }
     }
@@ -288,12 +296,12 @@ fn parse_memory_mib(words: &str) -> std::result::Result<u32, String> {
     match u32::try_from(mib) {
         Ok(_) if mib < LEAST_MIB => Err(format!("{mib} MiB is too little; a guest needs {LEAST_MIB} MiB")),
         Ok(mib) => Ok(mib),
-        Err(_) => Err(format!("{words} is more than any machine has")),
+        Err(_) => Err(format!("{words} exceeds the memory of any machine")),
     }
 }
 
 fn parse_seconds(words: &str) -> std::result::Result<Duration, String> {
-    let seconds: f64 = words.parse().map_err(|_| format!("{words:?} is no number"))?;
+    let seconds: f64 = words.parse().map_err(|_| format!("invalid number of seconds {words:?}"))?;
     Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
 }
 
@@ -301,7 +309,7 @@ fn parse_variable(pair: &OsStr) -> Result<(OsString, OsString)> {
     let bytes = pair.as_bytes();
     match bytes.iter().position(|&byte| byte == b'=') {
         Some(at) if at > 0 => Ok((OsStr::from_bytes(&bytes[..at]).into(), OsStr::from_bytes(&bytes[at + 1..]).into())),
-        _ => Err(Error::Usage(format!("variable {pair:?} is not of the form NAME=VALUE"))),
+        _ => Err(Error::Usage(format!("invalid variable {pair:?}: expected NAME=VALUE"))),
     }
 }
 

@@ -1,4 +1,4 @@
-//! `transom top`: what daemons do, as a table that is drawn again and again, or once.
+//! `transom top`: shows what daemons do, in a live table or once.
 
 mod screen;
 mod source;
@@ -18,37 +18,37 @@ use source::Source;
 use table::Sort;
 
 const INTERVAL_DEFAULT: Duration = Duration::from_secs(1);
-/// A shorter interval would measure the readers.
+/// A shorter interval would mainly measure the cost of reading.
 const INTERVAL_MIN_S: f64 = 0.1;
 const INTERVAL_MAX_S: f64 = 3600.0;
 
-/// Watch what daemons do: requests, throughput and latencies by operation.
+/// Watch what daemons do: requests, throughput and latencies by operation
 ///
-/// Rates are those of the last interval; totals and latencies are those since the daemon started. Keys: s sorts by
-/// the next column, q quits. Where the output is no terminal, one table is printed.
+/// Rates are those of the last interval; totals and latencies are those since the daemon started. Keys: s sorts by the
+/// next column, q quits. If the output is not a terminal, one table is printed.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Top {
-    /// The metrics socket of a daemon, what it was given as --metrics-socket; several may be given
+    /// The metrics socket of a daemon, as passed to its --metrics-socket; may be repeated
     #[arg(value_name = "SOCKET", required = true)]
     sockets: Vec<PathBuf>,
 
-    /// Time between two readings, a fraction of a second perhaps [default: 1]
+    /// Seconds between two readings; fractions are allowed [default: 1]
     #[arg(long, short = 'i', value_name = "SECONDS", value_parser = parse_interval)]
     interval: Option<Duration>,
 
-    /// Print one table and end; without --interval its rates are averages since the daemon started
+    /// Print one table and exit; without --interval, rates are averages since the daemon started
     #[arg(long, short = '1')]
     once: bool,
 
-    /// Print the figures as the daemons tell them, a line of JSON for each socket, and end
+    /// Print all metrics as one line of JSON for each socket, and exit
     #[arg(long, conflicts_with = "interval")]
     json: bool,
 }
 
 const EXAMPLES: &str = "\
 Examples:
-  A daemon tells its figures when it has a metrics socket:
+  A daemon reports metrics if it has a metrics socket:
     transomd --socket-path /run/share.sock --shared-dir /srv/share --metrics-socket /run/share.metrics &
     transom top /run/share.metrics
 
@@ -61,7 +61,7 @@ Examples:
   The time spent in each operation:
     transom top --json /run/share.metrics | jq '.report.operations[] | {operation, duration_sum_ns}'
 
-Only the user that runs the daemon, and root, can read the socket. docs/metrics.md tells what is counted.";
+Only root and the user that runs the daemon can read the socket. docs/metrics.md describes the metrics.";
 
 impl Top {
     pub(crate) fn execute(self) -> ExitCode {
@@ -78,7 +78,7 @@ impl Top {
         };
         match result {
             Ok(()) => ExitCode::SUCCESS,
-            // `transom top … | head -1`: the reader has what it wants.
+            // As in `transom top … | head -1`: the reader needs no more.
             Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
             Err(error) => {
                 eprintln!("transom: {error:#}");
@@ -88,7 +88,7 @@ impl Top {
     }
 }
 
-/// Reads every daemon once; one that cannot be read now is more likely a wrong path than one that will come.
+/// Reads every daemon once. An error now is more likely a wrong path than a daemon that is about to start.
 fn first_reading(sources: &mut [Source]) -> Result<()> {
     sources.iter_mut().try_for_each(|source| source.read().map(drop))
 }
@@ -128,6 +128,6 @@ fn is_broken_pipe(error: &Error) -> bool {
 fn parse_interval(text: &str) -> Result<Duration, String> {
     match text.parse::<f64>() {
         Ok(seconds) if (INTERVAL_MIN_S..=INTERVAL_MAX_S).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
-        _ => Err(format!("not a number of seconds from {INTERVAL_MIN_S} to {INTERVAL_MAX_S}")),
+        _ => Err(format!("expected a number of seconds from {INTERVAL_MIN_S} to {INTERVAL_MAX_S}")),
     }
 }

@@ -1,4 +1,5 @@
-//! `transom bench` as a person would use it: the smallest run, its files, the comparison of two, and the page in a browser.
+//! `transom bench` on the command line: the smallest run, its files, the comparison of two runs, and the page in a
+//! browser.
 
 use std::{
     fs,
@@ -17,17 +18,17 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The daemon that was built; `None`, and says so, where there is none.
+/// Returns the daemon that was built, or prints SKIPPED and returns `None`.
 fn daemon(test: &str) -> Option<PathBuf> {
     let daemon = Path::new(env!("CARGO_BIN_EXE_transom")).with_file_name("transomd");
     if !daemon.is_file() {
-        eprintln!("SKIPPED: {test}: there is no daemon {daemon:?}");
+        eprintln!("SKIPPED: {test}: no daemon {daemon:?}; build transomd");
         return None;
     }
     Some(daemon)
 }
 
-/// Results of the smallest run there is, over the daemon that was built; `None`, and says so, where there is none.
+/// Returns the results of the smallest run with the daemon that was built, or prints SKIPPED and returns `None`.
 fn results(test: &str) -> Option<TempDir> {
     let daemon = daemon(test)?;
     let out = tempfile::tempdir().unwrap();
@@ -49,7 +50,7 @@ fn results(test: &str) -> Option<TempDir> {
         shared_path,
     ]);
     assert!(output.status.success(), "{}", text(&output.stderr));
-    assert!(text(&output.stdout).contains("too few rounds"), "one round tells no ratio: {}", text(&output.stdout));
+    assert!(text(&output.stdout).contains("too few rounds"), "one round gives no ratio: {}", text(&output.stdout));
     assert_eq!(fs::read_dir(shared.path()).unwrap().count(), 0, "something is left in the shared directory");
     Some(out)
 }
@@ -57,7 +58,7 @@ fn results(test: &str) -> Option<TempDir> {
 #[test]
 fn results_are_compared_with_themselves_and_a_slower_one_fails() {
     let Some(out) = results("results_are_compared_with_themselves_and_a_slower_one_fails") else { return };
-    // 1. Five rounds of the one, which all went the same.
+    // 1. Five identical rounds.
     let mut report: serde_json::Value =
         serde_json::from_slice(&fs::read(out.path().join("quick.json")).unwrap()).unwrap();
     assert_eq!(report["schema"], 2);
@@ -75,7 +76,7 @@ fn results_are_compared_with_themselves_and_a_slower_one_fails() {
     let output = bench(&["compare", before, before, "--fail-below", "0.9"]);
     assert!(output.status.success(), "{}", text(&output.stdout));
 
-    // 2. The same at half the speed.
+    // 2. The same rounds at half the speed.
     for sample in report["samples"].as_array_mut().unwrap() {
         if let Some(speed) = sample["measure"]["ops_per_s"].as_f64() {
             sample["measure"]["ops_per_s"] = (speed / 2.0).into();
@@ -94,7 +95,7 @@ fn a_daemon_that_fails_is_left_out_and_the_others_are_measured() {
     let (out, shared) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let [out_path, shared_path] = [&out, &shared].map(|dir| dir.path().to_str().unwrap());
     let common = ["--rounds", "2", "--scale", "0.01", "--out", out_path, "--shared-in", shared_path];
-    // 1. The others are measured in every round.
+    // 1. The other daemons are measured in every round.
     let output = bench(&[&["--daemon", "broken=/bin/false", "--daemon", "transomd"][..], &common].concat());
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
     assert!(text(&output.stderr).contains("broken failed in round 1"), "{}", text(&output.stderr));
@@ -107,7 +108,7 @@ fn a_daemon_that_fails_is_left_out_and_the_others_are_measured() {
     assert_eq!(report["daemons"].as_array().unwrap().len(), 1, "nothing is compared with what was not measured");
     let notes = report["notes"].as_array().unwrap();
     assert!(notes.iter().any(|note| note.as_str().unwrap().contains("broken failed in round 1")), "{notes:?}");
-    // 2. With nothing but the bare directory there is no report.
+    // 2. If only the bare directory was measured, there is no report.
     fs::remove_file(out.path().join("quick.json")).unwrap();
     let output = bench(&[&["--daemon", "broken=/bin/false"][..], &common].concat());
     assert!(text(&output.stderr).contains("nothing was measured"), "{}", text(&output.stderr));
@@ -121,9 +122,9 @@ fn files_that_are_none_of_results_are_told_by_name() {
     for (content, word) in [("", "not a result file"), ("{\"schema\": 99}", "format 99"), ("{}", "not a result file")] {
         fs::write(&path, content).unwrap();
         let output = bench(&["compare", path.to_str().unwrap(), path.to_str().unwrap()]);
-        let said = text(&output.stderr);
+        let stderr = text(&output.stderr);
         assert_eq!(output.status.code(), Some(2));
-        assert!(said.contains(word) && said.contains("results.json"), "{content:?}: {said}");
+        assert!(stderr.contains(word) && stderr.contains("results.json"), "{content:?}: {stderr}");
     }
     assert_eq!(bench(&["compare", "/nonexistent/a", "/nonexistent/b"]).status.code(), Some(2));
 }
@@ -161,30 +162,31 @@ fn the_page_fits_a_phone_and_a_desktop_in_a_browser() {
             return;
         }
     };
-    // The frame is as wide as a device is; what is measured is whether the page within is wider, all parts unfolded.
+    // The frame has the width of the device, and every section is unfolded; the page within must not be wider.
     let page = fs::read_to_string(out.path().join("quick.html")).unwrap().replace("<details>", "<details open>");
     fs::write(out.path().join("page.html"), page).unwrap();
     for width in WIDTHS {
         let frame = out.path().join("frame.html");
         fs::write(&frame, frame_of(width)).unwrap();
         let dom = browser.dom(&frame);
-        let said = dom.split("<title>").nth(1).and_then(|rest| rest.split("</title>").next()).unwrap_or_default();
-        assert_eq!(said, format!("{width} of {width}"), "the page is wider than the screen, or was not laid out");
+        let title = dom.split("<title>").nth(1).and_then(|rest| rest.split("</title>").next()).unwrap_or_default();
+        assert_eq!(title, format!("{width} of {width}"), "the page is wider than the screen, or was not laid out");
         let picture = out.path().join(format!("{width}.png"));
         browser.picture(&frame, width, &picture);
-        assert!(fs::metadata(&picture).unwrap().len() > 10_000, "the picture at {width} shows next to nothing");
+        assert!(fs::metadata(&picture).unwrap().len() > 10_000, "the picture at width {width} is almost empty");
     }
 }
 
 fn frame_of(width: u32) -> String {
     format!(
-        "<!DOCTYPE html><body style='margin:0'><iframe id=f src=page.html style='border:0;width:{width}px;height:2000px'></iframe>\
+        "<!DOCTYPE html><body style='margin:0'><iframe id=f src=page.html \
+         style='border:0;width:{width}px;height:2000px'></iframe>\
          <script>f.onload = () => {{ const e = f.contentDocument.documentElement; \
          document.title = e.scrollWidth + ' of ' + e.clientWidth; }}</script>"
     )
 }
 
-/// Chromium without a window, from the distribution's package.
+/// Headless Chromium from the distribution's package.
 struct Browser {
     prefix: Prefix,
     home: TempDir,
@@ -192,29 +194,30 @@ struct Browser {
 
 impl Browser {
     fn find() -> Result<Self, String> {
-        let told = |error: &dyn std::fmt::Display| error.to_string();
-        let cache = Cache::locate().map_err(|error| told(&error))?;
-        let suite = Packages::own_suite().map_err(|error| told(&error))?;
+        let message = |error: &dyn std::fmt::Display| error.to_string();
+        let cache = Cache::locate().map_err(|error| message(&error))?;
+        let suite = Packages::own_suite().map_err(|error| message(&error))?;
         let request = Request {
             suite: &suite,
             packages: &["chromium-headless-shell", "fonts-dejavu-core"],
             closure: Closure::WithDependencies,
             freshness: Freshness::Cached,
         };
-        let prefix = Packages::new(&cache, &Quiet).fetch(&request).map_err(|error| told(&error))?;
-        let home = tempfile::tempdir().map_err(|error| told(&error))?;
+        let prefix = Packages::new(&cache, &Quiet).fetch(&request).map_err(|error| message(&error))?;
+        let home = tempfile::tempdir().map_err(|error| message(&error))?;
         let fonts = format!(
             "<?xml version='1.0'?><fontconfig><dir>{}</dir><cachedir>{}</cachedir></fontconfig>",
             prefix.root().join("usr/share/fonts").display(),
             home.path().display()
         );
-        fs::write(home.path().join("fonts.conf"), fonts).map_err(|error| told(&error))?;
+        fs::write(home.path().join("fonts.conf"), fonts).map_err(|error| message(&error))?;
         let browser = Self { prefix, home };
-        let output = browser.command().arg("--version").output().map_err(|error| told(&error))?;
+        let output = browser.command().arg("--version").output().map_err(|error| message(&error))?;
         if output.status.success() { Ok(browser) } else { Err(text(&output.stderr)) }
     }
 
-    /// It finds its own files by its own path, so the machine's loader starts it; the packages are of the same release.
+    /// Chromium finds its files relative to its executable, so it must be started directly rather than through a
+    /// fetched loader; the packages are of this machine's release, so its own loader works.
     fn command(&self) -> Command {
         let libraries: Vec<PathBuf> = self.prefix.libraries();
         let mut command = Command::new(self.prefix.root().join("usr/lib/chromium/chromium-headless-shell"));

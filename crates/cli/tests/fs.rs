@@ -1,4 +1,4 @@
-//! `transom fs` as a person would use it, over the daemon that was built.
+//! `transom fs` on the command line, with the daemon that was built.
 
 use std::{
     fs::{self, File},
@@ -39,7 +39,7 @@ impl Shared {
         command
     }
 
-    /// Runs a command that succeeds; gives what it writes.
+    /// Runs a command that must succeed; returns its standard output.
     fn run(&self, arguments: &[&str]) -> String {
         let Output { status, stdout, stderr } = self.command(arguments).output().unwrap();
         let (stdout, stderr) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
@@ -47,7 +47,7 @@ impl Shared {
         stdout.into_owned()
     }
 
-    /// Runs a command that fails; gives its status and what it says.
+    /// Runs a command that must fail; returns its exit status and standard error.
     fn fail(&self, arguments: &[&str]) -> (Option<i32>, String) {
         let output = self.command(arguments).output().unwrap();
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
@@ -87,8 +87,8 @@ fn files_go_through_a_window_as_they_are() {
     copy(":sub/copy", out.path().join("out").to_str().unwrap());
     assert!(fs::read(shared.path().join("sub/copy")).unwrap() == bytes[7..]);
     assert!(fs::read(out.path().join("out")).unwrap() == bytes[7..]);
-    let (status, told) = shared.fail(&["--dax", "--daemon-arg=--dax-window=nonsense", "ls"]);
-    assert!(status == Some(1) && !told.is_empty(), "{told}");
+    let (status, message) = shared.fail(&["--dax", "--daemon-arg=--dax-window=nonsense", "ls"]);
+    assert!(status == Some(1) && !message.is_empty(), "{message}");
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn what_is_copied_out_and_in_again_is_the_same() {
     sparse.set_len(1 << 32).unwrap();
     sparse.write_all_at(&[1; 70_000], 1 << 30).unwrap();
     let out = outside.path().to_str().unwrap();
-    // 1. Out, and in under another name.
+    // 1. Copy out, and back in under another name.
     shared.run(&["cp", "-rp", ":sub", out]);
     shared.run(&["cp", "-rp", &format!("{out}/sub"), ":copied"]);
     shared.run(&["cp", ":hello", ":copied/within"]);
@@ -125,7 +125,7 @@ fn what_is_copied_out_and_in_again_is_the_same() {
         assert!(data[..70_000].iter().all(|&byte| byte == 1) && data[70_000] == 0);
     }
     assert_eq!(fs::read(shared.path().join("copied/within")).unwrap(), b"hello, world\n");
-    // 2. Directories only when asked for, and nothing without the share.
+    // 2. Directories need --recursive, and one of the paths must be in the share.
     assert_eq!(shared.fail(&["cp", ":sub", out]).0, Some(1));
     assert_eq!(shared.fail(&["cp", out, out]).0, Some(1));
 }
@@ -139,7 +139,7 @@ fn a_copy_is_made_again_in_place_and_follows_no_link_that_stands_there() {
     fs::write(shared.path().join("sub/deep/.hidden"), "new").unwrap();
     shared.run(&["cp", "-r", ":sub", out]);
     assert_eq!(fs::read(outside.path().join("sub/deep/.hidden")).unwrap(), b"new");
-    // 2. Where a directory would go, a link leads elsewhere.
+    // 2. A link stands where a directory would go.
     fs::create_dir(outside.path().join("elsewhere")).unwrap();
     fs::remove_dir_all(outside.path().join("sub/deep")).unwrap();
     symlink("../elsewhere", outside.path().join("sub/deep")).unwrap();
@@ -163,11 +163,11 @@ fn a_directory_is_not_copied_into_itself() {
         assert!(message.contains("into itself"), "{arguments:?}: {message}");
     }
     assert_eq!(fs::read_dir(shared.path().join("sub")).unwrap().count(), 2);
-    // 2. From the host into the share that it is.
+    // 2. From the host, into the share of the same directory.
     shared.run(&["cp", "-r", &host, ":sub"]);
     assert!(shared.path().join("sub/sub/deep/.hidden").exists());
     assert!(!shared.path().join("sub/sub/sub").exists());
-    // 3. Beside itself, and one whose name begins alike.
+    // 3. Beside itself, under a name with the same prefix.
     shared.run(&["cp", "-r", ":sub/deep", ":sub/deeper"]);
     assert!(shared.path().join("sub/deeper/.hidden").exists());
 }
@@ -213,24 +213,24 @@ fn errors_name_the_path_and_the_reason_and_the_rest_is_done() {
     let shared = Shared::new();
     let output = shared.command(&["cat", "absent", "hello", "sub"]).output().unwrap();
     assert_eq!((output.status.code(), output.stdout), (Some(1), b"hello, world\n".to_vec()));
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(said.contains("absent: No such file or directory") && said.contains("sub: Is a directory"), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(stderr.contains("absent: No such file or directory") && stderr.contains("sub: Is a directory"), "{stderr}");
     let mut command = Command::new(env!("CARGO_BIN_EXE_transom"));
     let output = command.args(["fs", "--shared-dir", "/nonexistent/share", "ls"]).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1));
-    assert!(said.contains("/nonexistent/share"), "{said}");
+    assert!(stderr.contains("/nonexistent/share"), "{stderr}");
 }
 
 #[test]
 fn ctrl_c_ends_a_command_that_waits() {
     let shared = Shared::new();
     let mut write = shared.command(&["write", "waits"]).stdin(Stdio::piped()).spawn().unwrap();
-    // It has its handlers before it makes the file.
+    // The handlers are installed before the file is created.
     while !shared.path().join("waits").exists() {
         std::thread::yield_now();
     }
-    // Otherwise the wait would close it.
+    // Kept open: waiting for the process would close it.
     let _input = write.stdin.take();
     kill_process(Pid::from_child(&write), Signal::INT).unwrap();
     assert_eq!(write.wait().unwrap().code(), Some(130));

@@ -1,7 +1,7 @@
-//! `transom run` with real guests under QEMU, as a person would run it.
+//! `transom run` on the command line, with guests under QEMU.
 //!
-//! The daemon is `$TRANSOM_DAEMON`, or the `transomd` that was built. Every run has a folder for its temporary files,
-//! which must be empty afterwards, and whose name finds the run's processes.
+//! The daemon is `$TRANSOM_DAEMON`, or the `transomd` that was built. Every run has a directory for its temporary
+//! files, which must be empty afterwards, and whose name identifies the run's processes.
 
 use std::{
     fs,
@@ -15,18 +15,18 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-/// Far above what a boot takes on a busy machine; a run that hangs must not hang the tests.
+/// Well above the time of a boot on a busy machine, so that only a run that hangs reaches it.
 const LIMIT_S: &str = "120";
-/// Processes that were killed are gone after a moment.
+/// Limit for killed processes to disappear.
 const GONE_MAX: Duration = Duration::from_secs(20);
 
-/// A folder to share, and one for the run's own files.
-struct Place {
+/// A directory to share, and one for the run's own files.
+struct Fixture {
     share: TempDir,
     run: TempDir,
 }
 
-impl Place {
+impl Fixture {
     fn new() -> Self {
         Self { share: tempfile::tempdir().unwrap(), run: tempfile::tempdir().unwrap() }
     }
@@ -45,7 +45,7 @@ impl Place {
         self.command(arguments).output().unwrap()
     }
 
-    /// Starts `arguments` and returns once the command in the guest has written a line.
+    /// Starts `transom run` with `arguments`, and returns once the command in the guest has written a line.
     fn start(&self, arguments: &[&str]) -> Child {
         let mut child = self.command(arguments).spawn().unwrap();
         let mut line = String::new();
@@ -57,7 +57,7 @@ impl Place {
         child
     }
 
-    /// The command lines of processes that belong to this run, `transom` itself aside.
+    /// Returns the command lines of this run's processes, except `transom` itself.
     fn processes(&self) -> Vec<String> {
         let name = self.run.path().to_str().unwrap();
         let processes = fs::read_dir("/proc").unwrap().flatten();
@@ -73,21 +73,21 @@ impl Place {
     }
 }
 
-/// Why guests cannot run here, if they cannot; says so past the capture of output.
+/// Returns whether guests cannot run here, and prints the reason.
 fn is_skipped(test: &str) -> bool {
     let daemon = std::env::var_os("TRANSOM_DAEMON")
         .map_or_else(|| Path::new(env!("CARGO_BIN_EXE_transom")).with_file_name("transomd"), PathBuf::from);
     let has_qemu = Command::new("qemu-system-x86_64").arg("--version").stdout(Stdio::null()).status().is_ok();
     let reason = match (has_qemu, daemon.is_file()) {
         (true, true) => return false,
-        (false, _) => "there is no qemu-system-x86_64".to_owned(),
-        (true, false) => format!("there is no daemon {daemon:?}"),
+        (false, _) => "no qemu-system-x86_64 in PATH".to_owned(),
+        (true, false) => format!("no daemon {daemon:?}; build transomd"),
     };
     eprintln!("SKIPPED: {test}: {reason}");
     true
 }
 
-/// Ten megabytes in which every byte value occurs, after every other.
+/// Returns ten megabytes in which every pair of byte values occurs.
 fn bytes_of_every_kind() -> Vec<u8> {
     let mut state = 1_u32;
     let next = std::iter::repeat_with(move || {
@@ -102,11 +102,11 @@ fn bytes_pass_unchanged_in_all_directions_with_the_exit_status() {
     if is_skipped("bytes_pass_unchanged") {
         return;
     }
-    // 1. Ten megabytes go in; the guest writes them to the share and to its output, and a word to its error.
-    let place = Place::new();
+    // 1. The guest copies its input to the share and to its standard output, and writes a word to standard error.
+    let fixture = Fixture::new();
     let bytes = bytes_of_every_kind();
     let script = "tee copy; echo \"$WORD in $PWD\" >&2; exit 7";
-    let mut command = place.command(&["--env", "WORD=hello", "--", "sh", "-c", script]);
+    let mut command = fixture.command(&["--env", "WORD=hello", "--", "sh", "-c", script]);
     let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
     let sent = bytes.clone();
@@ -114,13 +114,13 @@ fn bytes_pass_unchanged_in_all_directions_with_the_exit_status() {
     let output = child.wait_with_output().unwrap();
     sender.join().unwrap().unwrap();
 
-    // 2. They are the same on both ways, and nothing else is among them.
+    // 2. Both copies are identical to the input, with nothing added.
     let error = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(7), "{error}");
     assert_eq!(error, "hello in /share\n");
     assert!(output.stdout == bytes, "{} bytes came back", output.stdout.len());
-    assert!(fs::read(place.share.path().join("copy")).unwrap() == bytes);
-    place.assert_nothing_is_left();
+    assert!(fs::read(fixture.share.path().join("copy")).unwrap() == bytes);
+    fixture.assert_nothing_is_left();
 }
 
 #[test]
@@ -128,16 +128,16 @@ fn the_host_root_has_the_hosts_programs_and_keeps_nothing() {
     if is_skipped("the_host_root") {
         return;
     }
-    let place = Place::new();
-    let name = format!("/etc/{}", place.run.path().file_name().unwrap().to_str().unwrap());
+    let fixture = Fixture::new();
+    let name = format!("/etc/{}", fixture.run.path().file_name().unwrap().to_str().unwrap());
     let script = format!("cmp /etc/os-release os-release && echo x > {name} && cat {name} && kill -TERM $$");
-    fs::copy("/etc/os-release", place.share.path().join("os-release")).unwrap();
-    let output = place.run(&["--root", "/", "--", "/bin/sh", "-c", &script]);
+    fs::copy("/etc/os-release", fixture.share.path().join("os-release")).unwrap();
+    let output = fixture.run(&["--root", "/", "--", "/bin/sh", "-c", &script]);
 
     let error = String::from_utf8_lossy(&output.stderr);
     assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(128 + 15), &b"x\n"[..]), "{error}");
     assert!(!Path::new(&name).exists());
-    place.assert_nothing_is_left();
+    fixture.assert_nothing_is_left();
 }
 
 #[test]
@@ -145,15 +145,15 @@ fn the_first_interrupt_is_the_commands_and_nothing_is_left() {
     if is_skipped("the_first_interrupt") {
         return;
     }
-    let place = Place::new();
+    let fixture = Fixture::new();
     let script = "trap 'echo interrupted; exit 5' INT; echo ready; while :; do sleep 1; done";
-    let mut child = place.start(&["--", "sh", "-c", script]);
+    let mut child = fixture.start(&["--", "sh", "-c", script]);
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     let mut rest = String::new();
     child.stdout.take().unwrap().read_to_string(&mut rest).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(5));
     assert_eq!(rest, "interrupted\n");
-    place.assert_nothing_is_left();
+    fixture.assert_nothing_is_left();
 }
 
 #[test]
@@ -161,13 +161,13 @@ fn the_second_interrupt_ends_a_command_that_does_not_listen() {
     if is_skipped("the_second_interrupt") {
         return;
     }
-    let place = Place::new();
-    let mut child = place.start(&["--", "sh", "-c", "trap '' INT TERM; echo ready; while :; do sleep 1; done"]);
+    let fixture = Fixture::new();
+    let mut child = fixture.start(&["--", "sh", "-c", "trap '' INT TERM; echo ready; while :; do sleep 1; done"]);
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
     let code = child.wait().unwrap().code();
     assert!(matches!(code, Some(130 | 143)), "{code:?}");
-    place.assert_nothing_is_left();
+    fixture.assert_nothing_is_left();
 }
 
 #[test]
@@ -175,14 +175,14 @@ fn a_killed_run_takes_its_processes_along() {
     if is_skipped("a_killed_run") {
         return;
     }
-    let place = Place::new();
-    let mut child = place.start(&["--", "sh", "-c", "echo ready; sleep 1000"]);
-    assert!(!place.processes().is_empty());
+    let fixture = Fixture::new();
+    let mut child = fixture.start(&["--", "sh", "-c", "echo ready; sleep 1000"]);
+    assert!(!fixture.processes().is_empty());
     child.kill().unwrap();
     child.wait().unwrap();
     let deadline = Instant::now() + GONE_MAX;
-    while !place.processes().is_empty() {
-        assert!(Instant::now() < deadline, "{:?}", place.processes());
+    while !fixture.processes().is_empty() {
+        assert!(Instant::now() < deadline, "{:?}", fixture.processes());
         thread::sleep(Duration::from_millis(10));
     }
 }
@@ -192,13 +192,13 @@ fn a_panic_of_the_guest_is_told_with_its_message() {
     if is_skipped("a_panic_of_the_guest") {
         return;
     }
-    let place = Place::new();
-    let output = place.run(&["--", "sh", "-c", "echo c > /proc/sysrq-trigger"]);
+    let fixture = Fixture::new();
+    let output = fixture.run(&["--", "sh", "-c", "echo c > /proc/sysrq-trigger"]);
     let error = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(125), "{error}");
     assert!(error.contains("the guest's kernel panicked"), "{error}");
     assert!(error.contains("Kernel panic - not syncing: sysrq triggered crash"), "{error}");
-    place.assert_nothing_is_left();
+    fixture.assert_nothing_is_left();
 }
 
 #[test]
@@ -206,32 +206,32 @@ fn a_daemon_that_cannot_start_is_quoted() {
     if is_skipped("a_daemon_that_cannot_start") {
         return;
     }
-    let place = Place::new();
-    let daemon = place.share.path().join("daemon");
+    let fixture = Fixture::new();
+    let daemon = fixture.share.path().join("daemon");
     fs::write(&daemon, "#!/bin/sh\necho no room for this >&2; exit 3\n").unwrap();
     fs::set_permissions(&daemon, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    let output = place.run(&["--daemon", daemon.to_str().unwrap(), "--", "true"]);
+    let output = fixture.run(&["--daemon", daemon.to_str().unwrap(), "--", "true"]);
     let error = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(125), "{error}");
     assert!(error.contains("no room for this") && error.contains("exit status: 3"), "{error}");
-    place.assert_nothing_is_left();
+    fixture.assert_nothing_is_left();
 }
 
 #[test]
 fn what_is_missing_is_named() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     for (arguments, reason) in [
-        (["--kernel", "/nonexistent/vmlinuz"], "the kernel \"/nonexistent/vmlinuz\" is missing"),
-        (["--share", "/nonexistent/dir"], "the shared directory \"/nonexistent/dir\" is missing"),
-        (["--qemu", "/nonexistent/qemu"], "the emulator \"/nonexistent/qemu\" is missing"),
-        (["--env", "nothing"], "\"nothing\" is not of the form NAME=VALUE"),
+        (["--kernel", "/nonexistent/vmlinuz"], "the kernel \"/nonexistent/vmlinuz\" does not exist"),
+        (["--share", "/nonexistent/dir"], "the shared directory \"/nonexistent/dir\" does not exist"),
+        (["--qemu", "/nonexistent/qemu"], "the emulator \"/nonexistent/qemu\" does not exist"),
+        (["--env", "nothing"], "invalid variable \"nothing\": expected NAME=VALUE"),
     ] {
-        let output = place.run(&[&arguments[..], &["--root", "/", "--", "true"]].concat());
+        let output = fixture.run(&[&arguments[..], &["--root", "/", "--", "true"]].concat());
         let error = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(125), "{error}");
-        // Where the machine has no emulator, that is what is missing first.
+        // Without an emulator on this machine, that is reported first.
         assert!(error.contains(reason) || error.contains("the emulator"), "{error}");
-        place.assert_nothing_is_left();
+        fixture.assert_nothing_is_left();
     }
 }
 
@@ -240,41 +240,41 @@ fn a_share_with_a_window_tells_what_went_through_it() {
     if is_skipped("a_share_with_a_window") {
         return;
     }
-    // 1. The guest reads two ranges through the window, and changes a byte in the second.
-    let place = Place::new();
+    // 1. The guest reads two ranges through the window, and changes a byte of the second.
+    let fixture = Fixture::new();
     let files = tempfile::tempdir_in("/var/tmp").unwrap();
     let file = files.path().join("file");
     fs::write(&file, vec![b'a'; 4 << 20]).unwrap();
     let share = format!("{}:/window,dax=64M,dax-mode=always", files.path().display());
     let script = "grep -o 'dax=[a-z]*' /proc/mounts && tr -d a < /window/file && \
                   printf b | dd of=/window/file bs=1 seek=3000000 conv=notrunc 2> /dev/null";
-    let output = place.run(&["--share", &share, "--", "sh", "-c", script]);
+    let output = fixture.run(&["--share", &share, "--", "sh", "-c", script]);
 
-    // 2. No request read or wrote: both ranges were mapped, and the store is in the host's file.
+    // 2. Nothing was read or written by requests: both ranges were mapped, and the store reached the host's file.
     let error = String::from_utf8_lossy(&output.stderr);
     assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(0), &b"dax=always\n"[..]), "{error}");
     assert!(error.contains("DAX /window: 2 ranges (4.00 MiB) mapped, 0 refused"), "{error}");
     assert!(error.ends_with("0 B read and 0 B written by requests\n"), "{error}");
     let content = fs::read(&file).unwrap();
     assert!(content.len() == 4 << 20 && content[3_000_000] == b'b');
-    place.assert_nothing_is_left();
+    fixture.assert_nothing_is_left();
 }
 
 #[test]
 fn a_window_that_cannot_be_is_refused_with_the_reason() {
-    let place = Place::new();
-    let share = |options: &str| format!("{}:/window,{options}", place.share.path().display());
+    let fixture = Fixture::new();
+    let share = |options: &str| format!("{}:/window,{options}", fixture.share.path().display());
     for (arguments, reason) in [
-        (vec!["--share", &share("dax=64M,ro")], "a read-only share has no window"),
-        (vec!["--share", &share("dax=3M")], "no power of two"),
+        (vec!["--share", &share("dax=64M,ro")], "a read-only share cannot have a DAX window"),
+        (vec!["--share", &share("dax=3M")], "is not a power of two"),
         (vec!["--vmm", "uml", "--share", &share("dax=64M")], "User Mode Linux has no shared-memory regions"),
         (vec!["--root", "/,dax=64M"], "the root is read-only for the guest"),
         (vec!["--qemu", "/bin/true", "--share", &share("dax=64M")], "DAX needs QEMU 11.1 or newer"),
     ] {
-        let output = place.run(&[&arguments[..], &["--", "true"]].concat());
+        let output = fixture.run(&[&arguments[..], &["--", "true"]].concat());
         let error = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(125), "{error}");
         assert!(error.contains(reason), "{error}");
-        place.assert_nothing_is_left();
+        fixture.assert_nothing_is_left();
     }
 }

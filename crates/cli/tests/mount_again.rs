@@ -1,4 +1,4 @@
-//! `transom mount --reconnect` as people call it: in the background, from a directory to which its paths are relative.
+//! `transom mount --reconnect` in the background, with relative paths.
 
 use std::{
     fs,
@@ -11,9 +11,9 @@ use std::{
 
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 
-/// Far above what a new daemon takes.
+/// Well above the time that a new daemon takes to start.
 const LONG: Duration = Duration::from_secs(60);
-/// Stands before the daemon, and writes into a relative path which process it becomes.
+/// Wraps the daemon, and appends its process id to a file with a relative path.
 const STARTER: &str = "#!/bin/sh\necho $$ >>pids\nexec \"$REAL_TRANSOMD\" \"$@\"\n";
 
 fn daemon() -> Option<PathBuf> {
@@ -23,7 +23,7 @@ fn daemon() -> Option<PathBuf> {
     } else if !Path::new("/dev/fuse").exists() {
         "there is no /dev/fuse".to_owned()
     } else if !daemon.is_file() {
-        format!("there is no daemon {daemon:?}")
+        format!("no daemon {daemon:?}; build transomd")
     } else {
         return Some(daemon);
     };
@@ -35,12 +35,12 @@ fn text(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-/// Ends with the test, whatever becomes of that.
+/// A mount point, unmounted when the test ends, even by a panic.
 struct Mounted(PathBuf);
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // It fails where the test has unmounted it.
+        // Fails if the test has already unmounted it.
         let _ = Command::new("umount").arg("-l").arg(&self.0).output();
     }
 }
@@ -56,14 +56,14 @@ fn a_mount_in_the_background_with_relative_paths_gets_another_daemon() {
     fs::write(at("share/hello"), "hello").unwrap();
     fs::write(at("bin/transomd"), STARTER).unwrap();
     fs::set_permissions(at("bin/transomd"), fs::Permissions::from_mode(0o755)).unwrap();
-    // 1. It is there when the command returns.
+    // 1. The share is mounted when the command returns.
     let mut command = Command::new(env!("CARGO_BIN_EXE_transom"));
     command.args(["mount", "-b", "--reconnect", "--daemon", "bin/transomd", "--shared-dir", "share", "mnt"]);
     let mounted = Mounted(at("mnt"));
     let output = command.current_dir(dir.path()).env("REAL_TRANSOMD", daemon).output().unwrap();
     assert!(output.status.success(), "{}", text(&output));
     assert_eq!(fs::read_to_string(at("mnt/hello")).unwrap(), "hello");
-    // 2. The daemon is killed; the next one finds the program, the directory and the place of its file.
+    // 2. The daemon is killed; its successor finds the executable, the shared directory and the path of the file.
     let pids = || fs::read_to_string(at("pids")).unwrap().lines().map(|pid| pid.parse().unwrap()).collect::<Vec<i32>>();
     let first = pids();
     assert_eq!(first.len(), 1);
@@ -89,5 +89,5 @@ fn a_directory_shared_at_its_own_place_is_refused_with_what_to_do() {
     let output =
         command.args(["mount", "--reconnect", "--shared-dir", ".", "."]).current_dir(dir.path()).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output).contains("mount elsewhere"), "{}", text(&output));
+    assert!(text(&output).contains("choose a mount point"), "{}", text(&output));
 }

@@ -1,5 +1,5 @@
-//! `transom mount` by somebody who is not root: with `fusermount3` of Debian's package, set-uid root as it is installed, and
-//! without it. It takes root to become somebody else.
+//! `transom mount` by an unprivileged user, with and without `fusermount3` of Debian's package, which is set-uid root.
+//! The tests need root to become that user.
 
 use std::{
     fs,
@@ -15,21 +15,21 @@ use rustix::process::geteuid;
 use tempfile::TempDir;
 use transom_vm::packages::{Cache, Closure, Freshness, OnStderr, Packages, Request};
 
-/// Nobody.
+/// The user nobody.
 const USER: u32 = 65534;
 
-/// Directories that a user may enter, with the programs, a share and a place for it.
-struct Places(TempDir);
+/// Directories that the user may enter, with the programs, a share and a mount point.
+struct Fixture(TempDir);
 
-impl Places {
-    /// `None`, and says so, where this cannot be tested.
+impl Fixture {
+    /// Prints SKIPPED and returns `None` if this cannot be tested here.
     fn new(test: &str) -> Option<Self> {
         let built = Path::new(env!("CARGO_BIN_EXE_transom"));
         let daemon = built.with_file_name("transomd");
         let reason = if !geteuid().is_root() {
-            "it takes root to become another user".to_owned()
+            "becoming another user needs root".to_owned()
         } else if !daemon.is_file() {
-            format!("there is no daemon {daemon:?}")
+            format!("no daemon {daemon:?}; build transomd")
         } else {
             let dir = tempfile::tempdir().unwrap();
             fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
@@ -51,7 +51,8 @@ impl Places {
         self.0.path()
     }
 
-    /// Puts the package's helper beside the programs. `None`, and says so, where it cannot be had.
+    /// Copies the package's helper beside the programs. Prints SKIPPED and returns `None` if the package cannot be
+    /// fetched.
     fn add_helper(&self, test: &str) -> Option<()> {
         let fetched = (|| {
             let (cache, report) = (Cache::locate()?, OnStderr::default());
@@ -72,8 +73,8 @@ fn text(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-/// A user's session: mounts in the background and unmounts by hand, then mounts in the foreground and ends it by a signal.
-/// /dev/fuse is for everybody there, as udev makes it; only in this mount namespace.
+/// A user's session: mounts in the background and unmounts with fusermount3, then mounts in the foreground and ends the
+/// mount with a signal. Everybody may open /dev/fuse in this mount namespace, as udev sets it up.
 const SESSION: &str = r#"
 mount --make-rprivate /
 mkdir "$1/dev"
@@ -103,26 +104,26 @@ fn a_user_mounts_with_the_helper_and_unmounts() {
         eprintln!("SKIPPED: {NAME}: there is no /dev/fuse");
         return;
     }
-    let Some(places) = Places::new(NAME) else { return };
-    let Some(()) = places.add_helper(NAME) else { return };
-    fs::write(places.path().join("share/from-host"), "hello").unwrap();
-    let path = format!("{}:{}", places.path().join("bin").display(), std::env::var("PATH").unwrap());
+    let Some(fixture) = Fixture::new(NAME) else { return };
+    let Some(()) = fixture.add_helper(NAME) else { return };
+    fs::write(fixture.path().join("share/from-host"), "hello").unwrap();
+    let path = format!("{}:{}", fixture.path().join("bin").display(), std::env::var("PATH").unwrap());
     let mut command = Command::new("timeout");
-    command.args(["120", "unshare", "--mount", "sh", "-euc", SESSION, "sh"]).arg(places.path());
+    command.args(["120", "unshare", "--mount", "sh", "-euc", SESSION, "sh"]).arg(fixture.path());
     let output = command.env("PATH", path).stdin(Stdio::null()).output().unwrap();
     assert!(output.status.success(), "{}", text(&output));
     assert_eq!(String::from_utf8_lossy(&output.stdout), "read hello\nunmounted\nended\nunmounted\n");
-    let written = places.path().join("share/from-user");
+    let written = fixture.path().join("share/from-user");
     assert_eq!(fs::read_to_string(&written).unwrap(), "written\n");
     assert_eq!(fs::metadata(written).unwrap().uid(), USER);
 }
 
 #[test]
 fn a_user_without_the_helper_is_told_the_package() {
-    let Some(places) = Places::new("a_user_without_the_helper_is_told_the_package") else { return };
-    let mut command = Command::new(places.path().join("bin/transom"));
-    command.args(["mount", "--shared-dir", "share", "mnt"]).current_dir(places.path()).env("PATH", "/nonexistent");
+    let Some(fixture) = Fixture::new("a_user_without_the_helper_is_told_the_package") else { return };
+    let mut command = Command::new(fixture.path().join("bin/transom"));
+    command.args(["mount", "--shared-dir", "share", "mnt"]).current_dir(fixture.path()).env("PATH", "/nonexistent");
     let output = command.uid(USER).gid(USER).stdin(Stdio::null()).output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{}", text(&output));
-    assert!(text(&output).contains("fusermount3, of the package fuse3"), "{}", text(&output));
+    assert!(text(&output).contains("fusermount3 (package fuse3)"), "{}", text(&output));
 }

@@ -1,4 +1,4 @@
-//! A mount that ends says why: every way, in one line on standard error.
+//! However a mount ends, it says why in one line on standard error.
 
 use std::{
     fs,
@@ -19,7 +19,7 @@ struct Mounted {
 }
 
 impl Mounted {
-    /// `None`, and says so, where nothing can be mounted.
+    /// Prints SKIPPED and returns `None` if nothing can be mounted here.
     fn start() -> Option<Self> {
         let daemon = Path::new(env!("CARGO_BIN_EXE_transom")).with_file_name("transomd");
         let reason = if !geteuid().is_root() {
@@ -57,16 +57,17 @@ impl Mounted {
         self.dir.path().join("mnt")
     }
 
-    /// Aborts the connection as an administrator does. `None`, and says so, in a kernel without FUSE's control file system.
+    /// Aborts the connection as an administrator would. Prints SKIPPED and returns `None` if the kernel has no FUSE
+    /// control file system.
     fn abort(&self) -> Option<()> {
-        // Where systemd mounts it, but perhaps nobody has done so here.
+        // Mounted here because /sys/fs/fuse/connections may not be.
         let control = tempfile::tempdir().unwrap();
         let mounted = Command::new("mount").args(["-t", "fusectl", "fusectl"]).arg(control.path()).output().unwrap();
         if !mounted.status.success() {
-            println!("SKIPPED: there is no fusectl: {}", String::from_utf8_lossy(&mounted.stderr));
+            println!("SKIPPED: fusectl is not available: {}", String::from_utf8_lossy(&mounted.stderr));
             return None;
         }
-        // The number of a connection is the minor number of its device.
+        // A connection is named after the minor number of its device.
         let number = rustix::fs::minor(fs::metadata(self.at()).unwrap().dev());
         let aborted = fs::write(control.path().join(number.to_string()).join("abort"), "1");
         assert!(Command::new("umount").arg(control.path()).status().unwrap().success());
@@ -83,14 +84,14 @@ impl Mounted {
         Command::new("umount").args(args).arg(self.at()).stderr(Stdio::null()).status().unwrap().success()
     }
 
-    /// Waits for the end; returns the exit status and what was said since the mount began.
+    /// Waits for the process to end; returns its exit status and the rest of standard error.
     fn end(&mut self) -> (Option<i32>, String) {
         let mut text = String::new();
         self.stderr.read_to_string(&mut text).unwrap();
         (self.process.wait().unwrap().code(), text)
     }
 
-    /// It ends with `status`, and one line that has all of `words`.
+    /// Checks that the process ends with `status` and prints one line that contains all of `words`.
     fn check(mut self, status: i32, words: &[&str]) {
         let (code, text) = self.end();
         assert_eq!(code, Some(status), "{text}");
@@ -113,7 +114,7 @@ impl Drop for Mounted {
 fn a_connection_that_is_aborted_from_outside_is_told_from_unmounting() {
     let Some(mounted) = Mounted::start() else { return };
     let Some(()) = mounted.abort() else { return };
-    mounted.check(1, &["aborted from outside", "/sys/fs/fuse/connections", "umount"]);
+    mounted.check(1, &["was aborted by", "/sys/fs/fuse/connections", "umount"]);
 }
 
 #[test]
@@ -121,7 +122,7 @@ fn a_forced_umount_of_a_busy_mount_is_told_from_unmounting() {
     let Some(mounted) = Mounted::start() else { return };
     let open = fs::File::open(mounted.at()).unwrap();
     assert!(!mounted.umount(&["-f"]), "it was busy");
-    mounted.check(1, &["aborted from outside", "`umount -f`"]);
+    mounted.check(1, &["was aborted by", "`umount -f`"]);
     drop(open);
 }
 

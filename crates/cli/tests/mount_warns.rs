@@ -1,4 +1,4 @@
-//! What `transom mount` says of daemon options that are dangerous together.
+//! The warnings of `transom mount` about daemon options that are dangerous together.
 
 use std::{
     fs,
@@ -9,7 +9,7 @@ use std::{
 use rustix::process::geteuid;
 use tempfile::TempDir;
 
-/// Why nothing can be mounted, or the daemon that was built with this test.
+/// Returns the daemon that was built with this test, or the reason why nothing can be mounted here.
 fn daemon() -> Result<PathBuf, String> {
     let daemon = Path::new(env!("CARGO_BIN_EXE_transom")).with_file_name("transomd");
     if !geteuid().is_root() {
@@ -17,16 +17,16 @@ fn daemon() -> Result<PathBuf, String> {
     } else if !Path::new("/dev/fuse").exists() {
         Err("there is no /dev/fuse".to_owned())
     } else if !daemon.is_file() {
-        Err(format!("there is no daemon {daemon:?}"))
+        Err(format!("no daemon {daemon:?}; build transomd"))
     } else {
         Ok(daemon)
     }
 }
 
-/// Is unmounted when the test ends, however it does.
-struct Place(TempDir);
+/// A share and its mount point, unmounted when the test ends, even by a panic.
+struct Fixture(TempDir);
 
-impl Place {
+impl Fixture {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         ["share", "mnt"].iter().for_each(|name| fs::create_dir(dir.path().join(name)).unwrap());
@@ -49,9 +49,9 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Fixture {
     fn drop(&mut self) {
-        // It fails where the test has unmounted it.
+        // Fails if the test has already unmounted it.
         let _ = Command::new("umount").arg("-l").arg(self.path("mnt")).output();
     }
 }
@@ -69,13 +69,13 @@ fn locks_between_mounts_and_a_cache_with_time_outs_are_warned_of_in_one_line() {
             return;
         }
     };
-    let place = Place::new();
+    let fixture = Fixture::new();
     for args in [&["--posix-lock"][..], &["--flock", "--cache=always"]] {
-        let said = place.mount(&daemon, args);
-        assert_eq!(said.lines().count(), 1, "{args:?}: {said}");
-        assert!(said.contains(args[0]) && said.contains("--cache=never"), "{args:?}: {said}");
+        let stderr = fixture.mount(&daemon, args);
+        assert_eq!(stderr.lines().count(), 1, "{args:?}: {stderr}");
+        assert!(stderr.contains(args[0]) && stderr.contains("--cache=never"), "{args:?}: {stderr}");
     }
     for args in [&[][..], &["--cache=always"], &["--posix-lock", "--cache=never"]] {
-        assert_eq!(place.mount(&daemon, args), "", "{args:?}");
+        assert_eq!(fixture.mount(&daemon, args), "", "{args:?}");
     }
 }

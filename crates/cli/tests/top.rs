@@ -1,4 +1,4 @@
-//! `transom top` with the daemon itself, as a script would run it.
+//! `transom top` with a real daemon, as a script would run it.
 //!
 //! The daemon is `$TRANSOM_DAEMON`, or the `transomd` that was built.
 
@@ -13,35 +13,35 @@ use std::{
 
 use tempfile::TempDir;
 
-/// Far above what a start takes on a busy machine; a daemon that hangs must not hang the tests.
+/// Well above the time of a start on a busy machine, so that only a daemon that hangs reaches it.
 const START_MAX: Duration = Duration::from_secs(60);
 const BETWEEN_TRIES: Duration = Duration::from_millis(10);
 
 /// A daemon with an empty share and a metrics socket, until this is dropped.
 struct Daemon {
     process: Child,
-    place: TempDir,
+    dir: TempDir,
 }
 
 impl Daemon {
-    /// Returns once the metrics can be read; `None`, and says so, where there is no daemon to test with.
+    /// Returns once the metrics can be read. Prints SKIPPED and returns `None` if there is no daemon to test with.
     fn start(test: &str) -> Option<Self> {
         let program = std::env::var_os("TRANSOM_DAEMON")
             .map_or_else(|| Path::new(env!("CARGO_BIN_EXE_transom")).with_file_name("transomd"), PathBuf::from);
         if !program.is_file() {
-            eprintln!("SKIPPED: {test}: there is no daemon {program:?}");
+            eprintln!("SKIPPED: {test}: no daemon {program:?}; build transomd");
             return None;
         }
-        let place = tempfile::tempdir().unwrap();
-        std::fs::create_dir(place.path().join("share")).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("share")).unwrap();
         let process = Command::new(program)
-            .current_dir(place.path())
+            .current_dir(dir.path())
             .args(["--sandbox", "none", "--shared-dir", "share", "--socket-path", "socket"])
             .args(["--metrics-socket", "metrics"])
             .stdin(Stdio::null())
             .spawn()
             .unwrap();
-        let mut daemon = Self { process, place };
+        let mut daemon = Self { process, dir };
         let limit = Instant::now() + START_MAX;
         while UnixStream::connect(daemon.metrics()).is_err() {
             assert_eq!(daemon.process.try_wait().unwrap(), None, "the daemon ended");
@@ -52,7 +52,7 @@ impl Daemon {
     }
 
     fn metrics(&self) -> PathBuf {
-        self.place.path().join("metrics")
+        self.dir.path().join("metrics")
     }
 }
 
@@ -68,14 +68,14 @@ fn top(arguments: &[&str], sockets: &[&Path]) -> Output {
     command.arg("top").args(arguments).args(sockets).stdin(Stdio::null()).output().unwrap()
 }
 
-/// Standard output of a run that went well.
+/// Returns the standard output of a run that must have succeeded.
 #[track_caller]
 fn printed(output: &Output) -> String {
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-/// Standard error of a run that failed and printed nothing else.
+/// Returns the standard error of a run that must have failed and printed nothing else.
 #[track_caller]
 fn complaint(output: &Output) -> String {
     assert_eq!(output.status.code(), Some(1));
@@ -122,8 +122,8 @@ fn json_is_a_line_for_each_socket() {
 
 #[test]
 fn a_path_without_a_socket_is_refused() {
-    let place = tempfile::tempdir().unwrap();
-    let text = complaint(&top(&["--once"], &[&place.path().join("nothing")]));
+    let dir = tempfile::tempdir().unwrap();
+    let text = complaint(&top(&["--once"], &[&dir.path().join("nothing")]));
     assert!(text.contains("there is no socket") && text.contains("--metrics-socket"), "{text}");
 }
 
@@ -139,12 +139,12 @@ fn a_daemon_that_has_ended_is_told() {
 #[test]
 fn another_program_s_socket_is_told() {
     for answer in ["", "hello\n", "HTTP/1.0 404 Not Found\r\n\r\n", "HTTP/1.0 200 OK\r\n\r\n{\"layout\":2}"] {
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("socket");
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("socket");
         let listener = UnixListener::bind(&path).unwrap();
         let peer = thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
-            // The whole request, so that closing the socket is no reset.
+            // Reads the whole request, because closing a socket with unread data would reset the connection.
             let mut request = [0; 22];
             stream.read_exact(&mut request).unwrap();
             stream.write_all(answer.as_bytes()).unwrap();

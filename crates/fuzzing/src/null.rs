@@ -175,7 +175,7 @@ impl Serve<Read> for Null {
 
 impl Serve<Write> for Null {
     fn serve(&self, call: Call<'_, Write>) -> Result<WriteOut, Errno> {
-        let (ctx, arg, data) = (&call.ctx, &call.arg, &call.rest[..]);
+        let (ctx, arg, data) = (&call.ctx, &call.arg, call.rest);
         defer(ctx)?;
         let len: usize = data.iter().map(|slice| slice.len()).sum();
         assert_eq!(len, arg.size.get() as usize);

@@ -1,10 +1,10 @@
-//! The errors of file-system operations, by Linux's numbers, which are what FUSE sends.
+//! The errors of file-system operations, by their Linux numbers, which FUSE sends.
 
 use core::fmt;
 
 macro_rules! errnos {
     ($($name:ident = $number:literal, $text:literal;)*) => {
-        /// Why an operation failed; a number of Linux's `errno`, 1 to 4095.
+        /// Why an operation failed: a Linux `errno`, 1 to 4095.
         #[derive(Clone, Copy, PartialEq, Eq, Hash)]
         pub struct Errno(u16);
 
@@ -12,7 +12,7 @@ macro_rules! errnos {
         impl Errno {
             $(pub const $name: Self = Self($number);)*
 
-            /// The name, where it is a common one.
+            /// Returns the name of a common error.
             pub const fn name(self) -> Option<&'static str> {
                 match self.0 {
                     $($number => Some(stringify!($name)),)*
@@ -75,12 +75,13 @@ errnos! {
 }
 
 impl Errno {
-    /// The error with this number; EIO where it is none, so that a server's nonsense is an error too.
+    /// Returns the error with this number. Returns EIO if the number is invalid, so that a server's nonsense is an
+    /// error too.
     pub const fn from_raw(number: i32) -> Self {
         if number >= 1 && number <= 4095 { Self(number as u16) } else { Self::IO }
     }
 
-    /// The number.
+    /// Returns the number.
     pub const fn raw(self) -> i32 {
         self.0 as i32
     }

@@ -1,16 +1,16 @@
-//! The guest's side of virtio-fs, for kernels, unikernels and programs that are not Linux.
+//! The guest side of virtio-fs, for kernels, unikernels and programs that do not run on Linux.
 //!
-//! From below: a [`transport`] reaches the device's registers and queues, [`dma`] makes memory reachable for the device, and a
-//! [`channel`] carries FUSE messages over rings. What runs underneath (locks, waiting, time) is the [`platform`]'s.
-//! A [`session`] speaks FUSE through it, with one file of [`ops`] for each operation.
-//! Nothing here needs an operating system: the crate is `no_std` with `alloc`.
+//! From the bottom up: a [`transport`] reaches the device's registers and queues, [`dma`] makes memory reachable by the
+//! device, and a [`channel`] carries FUSE messages over virtqueues. The [`platform`] provides locks, waiting and time.
+//! A [`session`] speaks FUSE over the channel, with one file in [`ops`] for each operation. The crate needs no
+//! operating system: it is `no_std` with `alloc`.
 
 #![no_std]
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 extern crate alloc;
 
-// The examples of the guide are compiled with those of the documentation.
+// Compiles the guide's examples along with the doc tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/guest-library.md")]
 struct Guide;

@@ -1,27 +1,28 @@
-//! Copies to and from memory that somebody else may change at the same time: the host, a device, another thread.
+//! Copies to and from memory that others may change at the same time: the host, a device, another thread.
 //!
-//! A plain copy there is a data race, whose result the language does not define, and a compiler may read a byte of it twice.
-//! Here every byte of the shared side is accessed exactly once, as a relaxed atomic byte: what arrives is a mixture of old and
-//! new bytes. Accesses of several bytes are in assembly. An assembly block may do whatever some Rust code could, and this one
-//! stands for as many accesses to `AtomicU8`: the instruction does no less. Accesses that are atomic for a byte only
-//! never conflict in size, however the copies of two threads overlap. Rust's own atomic words would.
+//! A plain copy would be a data race, which is undefined behaviour, and a compiler may read a byte of it twice. Here
+//! every byte of the shared side is accessed exactly once, as a relaxed atomic byte, so the result is a mixture of old
+//! and new bytes. Accesses of several bytes are in assembly. An assembly block may do whatever some Rust code could do,
+//! and each block here stands for as many accesses to `AtomicU8`: the instruction does no less. Accesses that are
+//! atomic only per byte never conflict in size, however the copies of two threads overlap; Rust's own atomic words
+//! would conflict.
 
 #![expect(unsafe_code, reason = "memory that others change is accessed by address")]
 
 use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-/// Bytes that one instruction moves at most, but for those that repeat.
+/// Maximum number of bytes that one instruction moves, except for repeating instructions.
 const WORD: usize = size_of::<u64>();
 
-/// Copies `to.len()` bytes from `from`, each of which is read once.
+/// Copies `to.len()` bytes from `from`, reading each exactly once.
 ///
 /// # Safety
-/// The bytes at `from` are mapped and readable, no part of `to`, and accessed by nobody but atomically, from outside of Rust, or
-/// here.
+/// The bytes at `from` are mapped and readable, do not overlap `to`, and are only accessed atomically, from outside
+/// Rust, or by this module.
 pub(crate) unsafe fn load(from: *const u8, to: &mut [u8]) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     if to.len() >= block::LEN_MIN {
-        // SAFETY: as the caller promises; `to` is borrowed for writing.
+        // SAFETY: guaranteed by the caller; `to` is borrowed for writing.
         unsafe { block::copy(to.as_mut_ptr(), from, to.len()) };
         return;
     }
@@ -29,7 +30,8 @@ pub(crate) unsafe fn load(from: *const u8, to: &mut [u8]) {
     let (first, rest) = to.split_at_mut(head);
     let (middle, last) = rest.split_at_mut(words * WORD);
     let mut at = from;
-    // SAFETY: `at` runs through the bytes at `from`, as many as `to` has; words are aligned where they have to be.
+    // SAFETY: `at` runs through the bytes at `from`, as many as `to` has; words are aligned where alignment is
+    // required.
     unsafe {
         load_bytes(&mut at, first);
         for word in middle.chunks_exact_mut(WORD) {
@@ -40,14 +42,14 @@ pub(crate) unsafe fn load(from: *const u8, to: &mut [u8]) {
     }
 }
 
-/// Copies `from` to `to`, where each byte is written once.
+/// Copies `from` to `to`, writing each byte exactly once.
 ///
 /// # Safety
-/// As for [`load`], with bytes at `to` that are writable.
+/// As for [`load`], and the bytes at `to` are writable.
 pub(crate) unsafe fn store(to: *mut u8, from: &[u8]) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     if from.len() >= block::LEN_MIN {
-        // SAFETY: as the caller promises; `from` is borrowed.
+        // SAFETY: guaranteed by the caller; `from` is borrowed.
         unsafe { block::copy(to, from.as_ptr(), from.len()) };
         return;
     }
@@ -55,7 +57,8 @@ pub(crate) unsafe fn store(to: *mut u8, from: &[u8]) {
     let (first, rest) = from.split_at(head);
     let (middle, last) = rest.split_at(words * WORD);
     let mut at = to;
-    // SAFETY: `at` runs through the bytes at `to`, as many as `from` has; words are aligned where they have to be.
+    // SAFETY: `at` runs through the bytes at `to`, as many as `from` has; words are aligned where alignment is
+    // required.
     unsafe {
         store_bytes(&mut at, first);
         for word in middle.chunks_exact(WORD) {
@@ -80,8 +83,8 @@ pub(crate) unsafe fn fill(to: *mut u8, value: u8, len_bytes: usize) {
     }
 }
 
-/// Copies `len_bytes` from `from` to `to`, both of which others may change. The ranges may overlap: then what was at `from`
-/// arrives, unless others change it.
+/// Copies `len_bytes` from `from` to `to`, both of which others may change. The ranges may overlap: the bytes that were
+/// at `from` arrive, unless others change them.
 ///
 /// # Safety
 /// As for [`load`] and [`store`].
@@ -101,7 +104,7 @@ pub(crate) unsafe fn copy(to: *mut u8, from: *const u8, len_bytes: usize) {
     }
 }
 
-/// Divides `len_bytes` at `shared`: bytes before the first word, words, and bytes after the last.
+/// Divides `len_bytes` at `shared`: the bytes before the first word, the words, and the bytes after the last one.
 fn parts(shared: *const u8, len_bytes: usize) -> (usize, usize, usize) {
     let head = if word::IS_ALIGNED { shared.align_offset(WORD).min(len_bytes) } else { 0 };
     let words = if word::EXISTS { (len_bytes - head) / WORD } else { 0 };
@@ -112,7 +115,7 @@ fn parts(shared: *const u8, len_bytes: usize) -> (usize, usize, usize) {
 /// As for [`load`].
 unsafe fn load_bytes(at: &mut *const u8, to: &mut [u8]) {
     for byte in to {
-        // SAFETY: as the caller promises; a byte is aligned anywhere, and a load leaves it as it is.
+        // SAFETY: guaranteed by the caller; a byte is always aligned, and a load does not change it.
         unsafe {
             *byte = AtomicU8::from_ptr(at.cast_mut()).load(Relaxed);
             *at = at.add(1);
@@ -124,7 +127,7 @@ unsafe fn load_bytes(at: &mut *const u8, to: &mut [u8]) {
 /// As for [`store`].
 unsafe fn store_bytes(at: &mut *mut u8, from: &[u8]) {
     for &byte in from {
-        // SAFETY: as the caller promises; a byte is aligned anywhere.
+        // SAFETY: guaranteed by the caller; a byte is always aligned.
         unsafe {
             AtomicU8::from_ptr(*at).store(byte, Relaxed);
             *at = at.add(1);
@@ -132,13 +135,13 @@ unsafe fn store_bytes(at: &mut *mut u8, from: &[u8]) {
     }
 }
 
-/// Eight bytes by one instruction.
+/// Moves eight bytes with one instruction.
 #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"), not(miri)))]
 mod word {
     use core::arch::asm;
 
     pub(super) const EXISTS: bool = true;
-    /// Whether an address has to be a multiple of 8.
+    /// Whether an address must be a multiple of 8.
     pub(super) const IS_ALIGNED: bool = !cfg!(target_arch = "x86_64");
 
     /// # Safety
@@ -172,7 +175,7 @@ mod word {
     }
 }
 
-/// Elsewhere, and where the language's rules are checked, there are bytes only.
+/// Moves single bytes, on other processors and if the language's rules are checked.
 #[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"), not(miri))))]
 mod word {
     pub(super) const EXISTS: bool = false;
@@ -187,20 +190,20 @@ mod word {
     }
 }
 
-/// Many bytes by one instruction that repeats.
+/// Moves many bytes with one repeating instruction.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod block {
     use core::arch::asm;
 
-    /// Below, the instruction takes longer to begin than words take.
+    /// Below this length the instruction takes longer to start than copying by words.
     pub(super) const LEN_MIN: usize = 512;
 
     /// # Safety
-    /// The bytes at `from` may be read and those at `to` written, by [`load`](super::load) or [`store`](super::store); they do not
-    /// overlap.
+    /// The bytes at `from` may be read and those at `to` written, by [`load`](super::load) or [`store`](super::store);
+    /// they do not overlap.
     pub(super) unsafe fn copy(to: *mut u8, from: *const u8, len_bytes: usize) {
-        // SAFETY: copies the bytes that the caller vouches for, ascending, each once, as relaxed loads and stores of bytes would.
-        // The direction flag is clear, as at the beginning of every assembly block.
+        // SAFETY: copies the bytes that the caller vouches for, ascending, each once, as relaxed loads and stores of
+        // bytes would. The direction flag is clear, as at the beginning of every assembly block.
         unsafe {
             asm!(
                 "rep movsb",
@@ -232,7 +235,7 @@ mod tests {
             for at in 0..9 {
                 let (mut shared, source, mut found) = (bytes(len + 32, 0), bytes(len, 99), bytes(len, 5));
                 let before = shared.clone();
-                // SAFETY: bytes of a vector of this thread's own.
+                // SAFETY: bytes of a vector that this thread owns.
                 unsafe {
                     store(shared.as_mut_ptr().add(at), &source);
                     load(shared.as_ptr().add(at), &mut found);
@@ -255,18 +258,18 @@ mod tests {
                 let mut expected = found.clone();
                 expected.copy_within(from..from + len, to);
                 let start = found.as_mut_ptr();
-                // SAFETY: bytes of a vector of this thread's own.
+                // SAFETY: bytes of a vector that this thread owns.
                 unsafe { copy(start.add(to), start.add(from), len) };
                 assert_eq!(found, expected, "{len} bytes from {from} to {to}");
             }
         }
     }
 
-    /// Miri reports a data race of copies that are none of shared memory.
+    /// Miri reports a data race if copies are not those of shared memory.
     #[test]
     fn threads_that_copy_at_once_find_a_mixture_of_bytes() {
         struct Shared(UnsafeCell<[u8; 100]>);
-        // SAFETY: accessed by the copies of this module only.
+        // SAFETY: only the copies of this module access it.
         unsafe impl Sync for Shared {}
         impl Shared {
             fn start(&self) -> *mut u8 {

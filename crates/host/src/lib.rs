@@ -1,7 +1,7 @@
-//! Transom's host side: a FUSE server over a host directory, to be driven by any transport that has a request's buffers.
+//! Transom's host side: a FUSE server over a host directory, for any transport that can supply a request's buffers.
 //!
-//! [`server`] turns a request into one call of a [`server::FileSystem`]; [`passthrough`] is the one that serves a directory;
-//! [`window`] is where it shows the guest the host's page cache.
+//! [`server`] turns each request into one call of a [`server::FileSystem`]; [`passthrough`] is the file system that
+//! serves a directory; [`window`] shows the guest the host's page cache.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 

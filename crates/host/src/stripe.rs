@@ -1,11 +1,11 @@
-//! Spreads threads over the parts of a structure, so that few write to the same cache line.
+//! Spreads threads over the stripes of a structure, so that few write to the same cache line.
 
 use std::{
     cell::Cell,
     sync::atomic::{AtomicUsize, Ordering::Relaxed},
 };
 
-/// Returns the calling thread's part out of `count`, the same at each call with that count.
+/// Returns the calling thread's stripe out of `count`, always the same for the same count.
 pub(crate) fn of_this_thread(count: usize) -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {

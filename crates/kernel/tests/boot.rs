@@ -1,4 +1,4 @@
-//! The kernel in QEMU, over transomd: the library's transports against real devices.
+//! Boots the kernel in QEMU with transomd: tests the library's transports against real devices.
 
 use std::{
     fs,
@@ -13,60 +13,60 @@ use transom_vm::{
     tools::Tools,
 };
 
-/// What QEMU ends with after the kernel has said that all is well.
+/// Exit status of QEMU after the kernel has reported success.
 const ALL_WELL: i32 = 33;
-/// A build machine that is busy with other things shall not fail.
-const PATIENCE: Duration = Duration::from_secs(300);
-/// So many bytes that they are several requests, and no whole number of pages.
+/// Generous enough for a busy machine.
+const TIMEOUT: Duration = Duration::from_secs(300);
+/// Length of `input`: several requests, and not a multiple of the page size.
 const INPUT_LEN: usize = (3 << 20) + 777;
 
-/// Where the file system is in the machine.
+/// How the file system is attached to the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum Attachment {
     /// On the PCI bus of a q35.
     Pci,
-    /// The same, with a window: QEMU's generic device.
+    /// On the PCI bus, with a window: QEMU's generic device.
     PciWithWindow,
-    /// Behind virtio-mmio in a microvm.
+    /// On virtio-mmio in a microvm.
     Memory,
 }
 
 #[test]
 fn a_share_is_used_over_pci() {
-    boot(Place::Pci);
+    boot(Attachment::Pci);
 }
 
 #[test]
 fn a_share_is_used_over_pci_and_through_its_window() {
-    if let Some(console) = boot(Place::PciWithWindow) {
+    if let Some(console) = boot(Attachment::PciWithWindow) {
         assert!(console.contains("window: 64 MiB at 0x"), "{console}");
         let mapped = console.lines().find_map(|line| line.strip_suffix(" ranges were mapped"));
-        // The two of the input.
+        // At least the two ranges of the input.
         assert!(mapped.is_some_and(|count| count.parse().is_ok_and(|count: u32| count >= 2)), "{console}");
     }
 }
 
 #[test]
 fn a_share_is_used_over_virtio_mmio() {
-    boot(Place::Memory);
+    boot(Attachment::Memory);
 }
 
-/// Boots the kernel over a prepared share and looks at what it has done; gives what it said, or nothing where it cannot be built
-/// or run here.
-fn boot(place: Place) -> Option<String> {
+/// Boots the kernel with a prepared share and checks the result. Returns its console output, or `None` if it cannot be
+/// built or run here.
+fn boot(attachment: Attachment) -> Option<String> {
     let kernel = kernel()?;
     let dir = tempfile::tempdir().unwrap();
     let share = dir.path().join("share");
     let input = prepare(&share);
     let socket = dir.path().join("socket");
-    let _daemon = daemon(&share, &socket, place);
-    let output = Machine::new(place)?.run(&kernel, &socket, &dir);
+    let _daemon = daemon(&share, &socket, attachment);
+    let output = Machine::new(attachment)?.run(&kernel, &socket, &dir);
     let console = String::from_utf8_lossy(&output.stdout).into_owned();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(ALL_WELL), "{console}{errors}");
     assert!(console.contains("ok: list a directory: 300 files of 45150 bytes"), "{console}");
     let turned: Vec<u8> = input.into_iter().rev().collect();
-    assert!(fs::read(share.join("output")).unwrap() == turned, "what the kernel wrote is its input, turned round");
+    assert!(fs::read(share.join("output")).unwrap() == turned, "the kernel did not write its input in reverse order");
     let mut left: Vec<_> = fs::read_dir(&share).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     left.sort();
     assert_eq!(left, ["input", "many", "output"]);
@@ -86,7 +86,7 @@ fn kernel() -> Option<PathBuf> {
     Some(root.join(String::from_utf8(output.stdout).unwrap().trim()))
 }
 
-/// Makes what the kernel expects; gives the contents of `input`.
+/// Creates the files that the kernel expects; returns the contents of `input`.
 fn prepare(share: &Path) -> Vec<u8> {
     fs::create_dir_all(share.join("many")).unwrap();
     for len in 1..=300 {
@@ -97,66 +97,66 @@ fn prepare(share: &Path) -> Vec<u8> {
     input
 }
 
-/// transomd, which ends with the test.
+/// transomd, killed when the test ends.
 struct Daemon(Child);
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // It may have ended with its front end.
+        // Fails if it has already ended with its front end.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-fn daemon(share: &Path, socket: &Path, place: Place) -> Daemon {
+fn daemon(share: &Path, socket: &Path, attachment: Attachment) -> Daemon {
     let program = std::env::current_exe().unwrap().ancestors().nth(2).unwrap().join("transomd");
-    assert!(program.is_file(), "{} is not built: `cargo build --workspace` does", program.display());
+    assert!(program.is_file(), "{} is not built; run `cargo build --workspace`", program.display());
     let mut command = Command::new(program);
     command.arg("--socket-path").arg(socket).arg("--shared-dir").arg(share).stderr(Stdio::null());
-    if place == Place::PciWithWindow {
+    if attachment == Attachment::PciWithWindow {
         command.args(["--dax-window", "64M", "--dax-policy", "always", "--tag", "kernel"]);
     }
     let mut daemon = Daemon(command.spawn().unwrap());
     let begun = Instant::now();
     while !socket.exists() {
         assert!(daemon.0.try_wait().unwrap().is_none(), "transomd has ended");
-        assert!(begun.elapsed() < PATIENCE, "transomd does not listen");
+        assert!(begun.elapsed() < TIMEOUT, "transomd does not listen");
         std::thread::sleep(Duration::from_millis(10));
     }
     daemon
 }
 
-/// QEMU, as far as it is the same whatever it boots.
+/// QEMU, ready to boot.
 struct Machine {
     command: Command,
-    place: Place,
+    attachment: Attachment,
 }
 
 impl Machine {
-    fn new(place: Place) -> Option<Self> {
+    fn new(attachment: Attachment) -> Option<Self> {
         let cache = Cache::locate().unwrap();
         let report = OnStderr::default();
         let tools = Tools::new(&cache, &report);
-        let program = match place {
-            Place::PciWithWindow => tools.qemu_with_window(None),
-            Place::Pci | Place::Memory => tools.qemu(None, true),
+        let program = match attachment {
+            Attachment::PciWithWindow => tools.qemu_with_window(None),
+            Attachment::Pci | Attachment::Memory => tools.qemu(None, true),
         };
         match program {
-            Ok(program) => Some(Self { command: program.command(), place }),
+            Ok(program) => Some(Self { command: program.command(), attachment }),
             Err(error) => {
-                println!("SKIPPED: {place:?}: no QEMU: {error}");
+                println!("SKIPPED: {attachment:?}: no QEMU: {error}");
                 None
             }
         }
     }
 
     fn run(mut self, kernel: &Path, socket: &Path, dir: &TempDir) -> Output {
-        let (machine, device) = match self.place {
-            Place::Pci => ("q35", "vhost-user-fs-pci,chardev=fs,tag=kernel"),
-            Place::PciWithWindow => {
+        let (machine, device) = match self.attachment {
+            Attachment::Pci => ("q35", "vhost-user-fs-pci,chardev=fs,tag=kernel"),
+            Attachment::PciWithWindow => {
                 ("q35", "vhost-user-test-device-pci,chardev=fs,virtio-id=26,num_vqs=2,vq_size=1024,config_size=40")
             }
-            Place::Memory => ("microvm", "vhost-user-fs-device,chardev=fs,tag=kernel"),
+            Attachment::Memory => ("microvm", "vhost-user-fs-device,chardev=fs,tag=kernel"),
         };
         let chardev = format!("socket,id=fs,path={}", socket.display());
         let (console, errors) = (dir.path().join("console"), dir.path().join("errors"));
@@ -164,7 +164,7 @@ impl Machine {
             .args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"])
             .args(["-machine", &format!("{machine},memory-backend=memory"), "-accel", "tcg", "-cpu", "max"])
             .args(["-m", "256M", "-object", "memory-backend-memfd,id=memory,size=256M,share=on"])
-            // Of virtio-mmio, QEMU's own choice is the legacy interface.
+            // QEMU's default for virtio-mmio is the legacy interface.
             .args(["-global", "virtio-mmio.force-legacy=false"])
             .arg("-kernel")
             .arg(kernel)
@@ -178,8 +178,8 @@ impl Machine {
             if let Some(status) = qemu.try_wait().unwrap() {
                 break status;
             }
-            if begun.elapsed() > PATIENCE {
-                // What it has said tells where it stands.
+            if begun.elapsed() > TIMEOUT {
+                // The console output shows how far it got.
                 let _ = qemu.kill();
             }
             std::thread::sleep(Duration::from_millis(20));

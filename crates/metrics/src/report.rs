@@ -92,7 +92,7 @@ pub enum ReportError {
 }
 
 impl Report {
-    /// Renders `snapshot` of a daemon of this version.
+    /// Creates the report of `snapshot` for a daemon of this version.
     pub fn new(snapshot: &Snapshot) -> Self {
         let value = |name: &str, value: u64| Value { name: name.into(), value };
         let plain = |is_counter: bool| {

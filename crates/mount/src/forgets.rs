@@ -1,4 +1,4 @@
-//! What the kernel forgets.
+//! Parses FORGET and BATCH_FORGET.
 
 use transom_wire::{
     NodeId, Opcode,
@@ -7,8 +7,10 @@ use transom_wire::{
 };
 use zerocopy::FromBytes as _;
 
-/// The inodes in a FORGET or BATCH_FORGET, each with the references that are dropped; none in bytes that are neither.
-pub(super) fn forgets(message: &[u8]) -> Vec<(NodeId, u64)> {
+/// Returns the inodes in a FORGET or BATCH_FORGET, each with the number of references that the kernel drops.
+///
+/// Returns nothing for other messages.
+pub(super) fn parse_forgets(message: &[u8]) -> Vec<(NodeId, u64)> {
     let Ok((header, args)) = InHeader::read_from_prefix(message) else { return Vec::new() };
     if header.opcode.get() == Opcode::Forget as u32 {
         let args = ForgetIn::read_from_prefix(args);

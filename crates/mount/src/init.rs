@@ -1,30 +1,30 @@
-//! INIT: what kernel and daemon may agree on through a pump.
+//! Filters INIT: which features kernel and daemon may agree on.
 //!
-//! What the kernel offers goes on but for what needs a kernel that is the guest itself; of what the daemon takes, nothing
-//! remains that was not offered, and the limits are those of the slots. All other messages pass unchanged.
+//! The daemon is offered what the kernel offers, without the features that need a kernel inside a virtual machine. The
+//! kernel gets what the daemon accepted, without features that were not offered, and with the limits of the slots.
 
 use transom_wire::ops::init::{INIT_IN_COMPAT_LEN, InitFlags, InitIn, InitOut};
 use zerocopy::IntoBytes as _;
 
 use super::slots::DATA_LEN_MAX;
 
-/// Not for a pump: the kernel has no window (MAP_ALIGNMENT, HAS_INODE_DAX), and a daemon does not talk to it, neither by rings
-/// (OVER_IO_URING) nor to register files (PASSTHROUGH). The last two are between the kernel and the mount.
-const NOT_CARRIED: InitFlags = InitFlags::MAP_ALIGNMENT
+/// Features that are not offered to the daemon. This kernel has no DAX window (MAP_ALIGNMENT, HAS_INODE_DAX), and the
+/// daemon has no descriptor of `/dev/fuse` (OVER_IO_URING, PASSTHROUGH).
+const NOT_FORWARDED: InitFlags = InitFlags::MAP_ALIGNMENT
     .union(InitFlags::HAS_INODE_DAX)
     .union(InitFlags::OVER_IO_URING)
     .union(InitFlags::PASSTHROUGH);
-/// What a daemon needs to know that it may be asked to map files. The second lets it choose what the flag of a file says; the
-/// kernel hears of neither.
+/// Features that tell a daemon that it may be asked to map files. Only the mount and the daemon use them; the kernel
+/// does not learn of them.
 const MAPS: InitFlags = InitFlags::MAP_ALIGNMENT.union(InitFlags::HAS_INODE_DAX);
-/// log2 of the alignment of what is mapped then: ranges of 2 MiB.
+/// log2 of the coarsest alignment of mappings that works: ranges of the window have 2 MiB.
 const ALIGNMENT_LOG2_MAX: u16 = 21;
-/// File systems below the one that is passed through to: none. Then the kernel lets this mount be stacked upon.
+/// The backing files may not be on a stacked file system. The kernel then allows one file system on top of this mount.
 const STACK_DEPTH: u32 = 1;
-/// Bytes of [`InitOut`] before minor 23, which kernels still take.
+/// Length of [`InitOut`] before minor version 23, which kernels still accept.
 const OUT_COMPAT_LEN: usize = 24;
 
-/// What the kernel offers in `body`, the arguments of INIT.
+/// Returns the features that the kernel offers in `body`, the arguments of INIT.
 pub(super) fn offered(body: &[u8]) -> InitFlags {
     let InitIn { flags, flags2, .. } = args_of(body);
     let mut offered = u64::from(flags.get());
@@ -34,14 +34,15 @@ pub(super) fn offered(body: &[u8]) -> InitFlags {
     InitFlags::from_bits_retain(offered)
 }
 
-/// Clears in `body`, the arguments of INIT, what cannot be carried; gives the flags that are offered.
+/// Removes from `body`, the arguments of INIT, the features that cannot be used. Returns those that are offered to the
+/// daemon.
 ///
-/// For a mount that passes files through the daemon is offered to map them; the kernel does not pass through and keep what was
-/// written for later.
-pub(super) fn filter_request(body: &mut [u8], passes: bool) -> InitFlags {
+/// With `passthrough`, the daemon is asked to map files, and the writeback cache is not offered: the kernel does not
+/// support it together with passthrough.
+pub(super) fn filter_request(body: &mut [u8], passthrough: bool) -> InitFlags {
     let mut args = args_of(body);
-    let mut flags = offered(body) - NOT_CARRIED;
-    if passes {
+    let mut flags = offered(body) - NOT_FORWARDED;
+    if passthrough {
         flags = (flags - InitFlags::WRITEBACK_CACHE) | MAPS;
     }
     args.flags = (flags.bits() as u32).into();
@@ -51,7 +52,7 @@ pub(super) fn filter_request(body: &mut [u8], passes: bool) -> InitFlags {
     flags
 }
 
-/// Zeros behind the end of `body`.
+/// Parses the arguments of INIT. Missing fields are zero.
 fn args_of(body: &[u8]) -> InitIn {
     let mut padded = [0; size_of::<InitIn>()];
     let known = body.len().min(padded.len());
@@ -59,33 +60,39 @@ fn args_of(body: &[u8]) -> InitIn {
     zerocopy::transmute!(padded)
 }
 
-/// What a daemon takes of what it was offered, or of what it was not.
-pub(super) fn taken(out: &InitOut) -> InitFlags {
-    let mut taken = u64::from(out.flags.get());
-    if taken & InitFlags::INIT_EXT.bits() != 0 {
-        taken |= u64::from(out.flags2.get()) << 32;
+/// Returns the features in a reply to INIT.
+pub(super) fn accepted(out: &InitOut) -> InitFlags {
+    let mut accepted = u64::from(out.flags.get());
+    if accepted & InitFlags::INIT_EXT.bits() != 0 {
+        accepted |= u64::from(out.flags2.get()) << 32;
     }
-    InitFlags::from_bits_retain(taken)
+    InitFlags::from_bits_retain(accepted)
 }
 
-/// The daemon's answer as the kernel gets it, and whether files are passed through, where that was asked for; nothing where
-/// the answer is too short to be one.
-pub(super) fn filter_reply(body: &[u8], offered: InitFlags, passes: bool, page_len: usize) -> Option<(Vec<u8>, bool)> {
+/// Returns the daemon's reply as the kernel gets it, and whether files are passed through. `None` if the reply is too
+/// short.
+pub(super) fn filter_reply(
+    body: &[u8],
+    offered: InitFlags,
+    passthrough: bool,
+    page_len: usize,
+) -> Option<(Vec<u8>, bool)> {
     if body.len() < OUT_COMPAT_LEN {
         return None;
     }
     let mut known = body.len().min(size_of::<InitOut>());
     let mut out = padded(body);
-    let mut taken = taken(&out) & offered;
-    let is_agreed = passes && taken.contains(InitFlags::MAP_ALIGNMENT) && out.map_alignment.get() <= ALIGNMENT_LOG2_MAX;
-    taken -= NOT_CARRIED;
+    let mut accepted = accepted(&out) & offered;
+    let is_agreed =
+        passthrough && accepted.contains(InitFlags::MAP_ALIGNMENT) && out.map_alignment.get() <= ALIGNMENT_LOG2_MAX;
+    accepted -= NOT_FORWARDED;
     out.max_stack_depth = 0.into();
     if is_agreed {
-        taken |= InitFlags::PASSTHROUGH | InitFlags::INIT_EXT;
+        accepted |= InitFlags::PASSTHROUGH | InitFlags::INIT_EXT;
         out.max_stack_depth = STACK_DEPTH.into();
         known = size_of::<InitOut>();
     }
-    tell(&mut out, taken);
+    set_flags(&mut out, accepted);
     out.max_write = out.max_write.get().min(DATA_LEN_MAX as u32).into();
     let pages = (DATA_LEN_MAX / page_len).max(1) as u16;
     out.max_pages = out.max_pages.get().min(pages).into();
@@ -93,29 +100,28 @@ pub(super) fn filter_reply(body: &[u8], offered: InitFlags, passes: bool, page_l
     Some((out.as_bytes()[..known].to_vec(), is_agreed))
 }
 
-/// What the kernel and the mount agree on without the daemon, of what the kernel has `offered`: that an aborted connection can be
-/// told from an unmounted one.
+/// Returns the features that concern the kernel and the mount alone: an error of its own for an aborted connection.
 pub(super) fn own_flags(offered: InitFlags) -> InitFlags {
     offered & InitFlags::ABORT_ERROR
 }
 
-/// `answer`, of [`filter_reply`], with `flags` added.
-pub(super) fn with_flags(answer: &[u8], flags: InitFlags) -> Vec<u8> {
-    let mut out = padded(answer);
-    let flags = taken(&out) | flags;
-    tell(&mut out, flags);
+/// Returns `reply` with `flags` added.
+pub(super) fn with_flags(reply: &[u8], flags: InitFlags) -> Vec<u8> {
+    let mut out = padded(reply);
+    let flags = accepted(&out) | flags;
+    set_flags(&mut out, flags);
     out.as_bytes().to_vec()
 }
 
-/// An answer to INIT, of which a server may leave out the end: that is zeros.
-pub(super) fn padded(answer: &[u8]) -> InitOut {
+/// Parses a reply to INIT. Missing fields are zero: servers may omit the end.
+pub(super) fn padded(reply: &[u8]) -> InitOut {
     let mut padded = [0; size_of::<InitOut>()];
-    let known = answer.len().min(padded.len());
-    padded[..known].copy_from_slice(&answer[..known]);
+    let known = reply.len().min(padded.len());
+    padded[..known].copy_from_slice(&reply[..known]);
     zerocopy::transmute!(padded)
 }
 
-fn tell(out: &mut InitOut, flags: InitFlags) {
+fn set_flags(out: &mut InitOut, flags: InitFlags) {
     out.flags = (flags.bits() as u32).into();
     out.flags2 = ((flags.bits() >> 32) as u32).into();
 }
@@ -140,12 +146,12 @@ mod tests {
     }
 
     #[test]
-    fn what_a_pump_cannot_carry_is_not_offered_and_the_rest_is() {
+    fn features_that_cannot_be_used_are_not_offered_and_the_rest_is() {
         let all = InitFlags::all();
         let mut body = request(all);
-        assert_eq!(filter_request(&mut body, false), all - NOT_CARRIED);
+        assert_eq!(filter_request(&mut body, false), all - NOT_FORWARDED);
         let args = InitIn::read_from_bytes(&body).unwrap();
-        assert_eq!(u64::from(args.flags.get()) | u64::from(args.flags2.get()) << 32, (all - NOT_CARRIED).bits());
+        assert_eq!(u64::from(args.flags.get()) | u64::from(args.flags2.get()) << 32, (all - NOT_FORWARDED).bits());
         assert_eq!((args.major.get(), args.minor.get()), (7, 45));
     }
 
@@ -157,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_daemon_cannot_take_what_was_not_offered_nor_more_than_a_slot_holds() {
+    fn a_daemon_cannot_accept_what_was_not_offered_nor_more_than_a_slot_holds() {
         let taken = InitFlags::ASYNC_READ | InitFlags::INIT_EXT | InitFlags::PASSTHROUGH | InitFlags::MAX_PAGES;
         let out = InitOut {
             flags: (taken.bits() as u32).into(),
@@ -178,22 +184,22 @@ mod tests {
     }
 
     #[test]
-    fn a_short_answer_stays_as_short_and_a_shorter_one_is_none() {
+    fn a_short_reply_stays_as_short_and_a_shorter_one_is_invalid() {
         let filter = |len| filter_reply(&[0; OUT_COMPAT_LEN][..len], InitFlags::all(), true, 4096);
         assert_eq!(filter(OUT_COMPAT_LEN), Some((vec![0; OUT_COMPAT_LEN], false)));
         assert_eq!(filter(OUT_COMPAT_LEN - 1), None);
     }
 
     #[test]
-    fn aborts_are_told_from_unmounting_where_the_kernel_can() {
+    fn aborting_is_told_apart_from_unmounting_if_the_kernel_can() {
         assert_eq!(own_flags(InitFlags::all()), InitFlags::ABORT_ERROR);
         assert_eq!(own_flags(InitFlags::all() - InitFlags::ABORT_ERROR), InitFlags::empty());
         let answer = with_flags(&[0; OUT_COMPAT_LEN], InitFlags::ABORT_ERROR);
-        assert_eq!(taken(&InitOut::read_from_bytes(&answer).unwrap()), InitFlags::ABORT_ERROR);
+        assert_eq!(accepted(&InitOut::read_from_bytes(&answer).unwrap()), InitFlags::ABORT_ERROR);
     }
 
     #[test]
-    fn passing_through_is_offered_to_the_daemon_as_mapping_and_told_to_the_kernel_where_the_daemon_maps() {
+    fn passthrough_is_offered_to_the_daemon_as_mapping_and_to_the_kernel_if_the_daemon_maps() {
         let mut body = request(InitFlags::all());
         let offered = filter_request(&mut body, true);
         assert!(offered.contains(MAPS) && !offered.intersects(InitFlags::WRITEBACK_CACHE | InitFlags::PASSTHROUGH));

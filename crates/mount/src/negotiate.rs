@@ -1,130 +1,73 @@
-//! The first message: INIT goes to the daemon and back on the thread that mounts, before any other runs.
+//! INIT: goes to the daemon and back on the thread that mounts, before any worker runs.
 
 use std::time::Duration;
 
 use rustix::io::Errno;
-use transom_guest::ring::Used;
 use transom_wire::{
     Opcode,
     header::{InHeader, OutHeader},
 };
 use zerocopy::FromBytes as _;
 
-use super::{End, answers::reply_header, init, kernel::Piece, lane::Lane, sleep::Sleep, slots::REQUEST_LEN_MAX};
-use transom_user::platform::now_ns;
+use super::{
+    MountEnd,
+    daemon_client::{DaemonClient, Deadline},
+    init, reconnect,
+};
 
-/// Why kernel and daemon do not come together.
+/// Why kernel and daemon did not agree on a session.
 #[derive(Debug, thiserror::Error)]
 pub enum InitError {
-    /// The mount has ended before it began.
+    /// The mount has ended before INIT was answered.
     #[error(transparent)]
-    End(#[from] End),
-    /// The daemon said no.
-    #[error("the daemon refuses INIT: {0}")]
+    End(#[from] MountEnd),
+    /// The daemon replied to INIT with an error.
+    #[error("the daemon refused INIT: {0}")]
     Refused(Errno),
-    /// It cannot answer what a mount that reconnects has to know.
-    #[error("the daemon cannot tell what it shares: {0}")]
-    Unready(Errno),
-    /// One of the two says something else than INIT.
-    #[error("the answer to INIT is none")]
-    Nonsense,
-    /// It took too long.
-    #[error("no answer to INIT within {0} s")]
-    Silent(u64),
+    /// The daemon failed a request that a mount with `reconnect` needs, for a reason that may pass.
+    #[error("the daemon cannot say what it shares: {0}")]
+    NotReady(Errno),
+    /// The kernel's first request is not a valid INIT.
+    #[error("the kernel sent an invalid INIT")]
+    InvalidRequest,
+    /// The daemon's reply to INIT is too short, or not a reply.
+    #[error("the daemon sent an invalid reply to INIT")]
+    InvalidReply,
+    /// The daemon did not reply in time.
+    #[error("the daemon did not reply to INIT within {0} s")]
+    TimedOut(u64),
 }
 
-impl Lane {
-    /// Sends the kernel's INIT to the daemon and the daemon's answer to the kernel. Blocks for at most `wait_max`.
-    pub(super) fn negotiate(&mut self, wait_max: Duration) -> Result<(), InitError> {
-        let deadline = Deadline::new(wait_max);
-        let mut sleep = Sleep::new(self)?;
-        let slot = self.slots.take().ok_or(InitError::Nonsense)?;
-        let len = self.read_init(slot, &mut sleep, &deadline)?;
-        let offset = self.slots.request(slot);
-        let mut request = vec![0; len];
-        self.memory.memory.read(offset, &mut request);
-        let (header, body) = request.split_at_mut_checked(size_of::<InHeader>()).ok_or(InitError::Nonsense)?;
-        let header = InHeader::read_from_bytes(header).map_err(|_| InitError::Nonsense)?;
-        if header.opcode.get() != Opcode::Init as u32 {
-            return Err(InitError::Nonsense);
-        }
-        let passthrough = &self.shared.passthrough;
-        let offered = init::offered(body);
-        let passes = passthrough.is_possible(offered);
-        let own_flags = init::own_flags(offered);
-        let offered = init::filter_request(body, passes);
-        self.memory.memory.write(offset, &request);
-        self.send(slot, &header, len);
-
-        let used = self.await_reply(&mut sleep, &deadline)?;
-        self.slots.give(slot);
-        let answer = self.read_answer(used, len)?;
-        let page_len = rustix::param::page_size();
-        let (answer, is_agreed) = init::filter_reply(&answer, offered, passes, page_len).ok_or(InitError::Nonsense)?;
-        if passes {
-            self.shared.passthrough.begin(is_agreed);
-        }
-        self.promised(&mut sleep, &answer)?;
-        let answer = init::with_flags(&answer, own_flags);
-        let len = (size_of::<OutHeader>() + answer.len()) as u32;
-        let reply = OutHeader { len: len.into(), error: 0.into(), unique: header.unique };
-        self.kernel.write(&reply, &answer).map_err(|errno| InitError::End(End::Kernel(errno)))
+/// Sends the kernel's INIT to the daemon, and the daemon's reply to the kernel. Blocks for at most `timeout`.
+///
+/// # Errors
+/// As [`InitError`] says. The kernel then gets no reply.
+pub(super) fn negotiate(client: &mut DaemonClient<'_>, timeout: Duration) -> Result<(), InitError> {
+    let deadline = Deadline::after(timeout);
+    let slot = client.take_slot().ok_or(InitError::InvalidRequest)?;
+    let mut request = client.read_request(slot, &deadline)?;
+    let (header, body) = request.split_at_mut_checked(size_of::<InHeader>()).ok_or(InitError::InvalidRequest)?;
+    let header = InHeader::read_from_bytes(header).map_err(|_| InitError::InvalidRequest)?;
+    if header.opcode.get() != Opcode::Init as u32 {
+        return Err(InitError::InvalidRequest);
     }
+    let passthrough = &client.connection().passthrough;
+    let offered = init::offered(body);
+    let wants_passthrough = passthrough.is_possible(offered);
+    let own_flags = init::own_flags(offered);
+    let offered = init::filter_request(body, wants_passthrough);
+    client.send(slot, &request);
 
-    fn read_init(&self, slot: u16, sleep: &mut Sleep, deadline: &Deadline) -> Result<usize, InitError> {
-        let room = Piece { memory: &self.memory.memory, offset: self.slots.request(slot), len_bytes: REQUEST_LEN_MAX };
-        loop {
-            match self.kernel.read(room) {
-                Ok(len) => return Ok(len),
-                Err(Errno::AGAIN | Errno::INTR) => sleep.until_something(true, Some(deadline.at_ns))?,
-                Err(errno) => return Err(InitError::End(End::Kernel(errno))),
-            }
-            deadline.check()?;
-        }
+    let reply = client.wait_reply(&deadline)?.1?;
+    let page_len = rustix::param::page_size();
+    let filtered = init::filter_reply(&reply, offered, wants_passthrough, page_len);
+    let (reply, is_agreed) = filtered.ok_or(InitError::InvalidReply)?;
+    if wants_passthrough {
+        passthrough.begin(is_agreed);
     }
-
-    pub(super) fn await_reply(&mut self, sleep: &mut Sleep, deadline: &Deadline) -> Result<Used, InitError> {
-        loop {
-            if let Some(used) = self.ring.pop().map_err(|broken| End::Broken(broken.0))? {
-                return Ok(used);
-            }
-            deadline.check()?;
-            if !self.ring.arm() {
-                sleep.until_something(false, Some(deadline.at_ns))?;
-            }
-            self.ring.disarm();
-            if self.shared.device.is_gone() {
-                return Err(InitError::End(End::Gone));
-            }
-        }
-    }
-
-    /// What follows the header of the answer, copied.
-    pub(super) fn read_answer(&self, used: Used, request_len: usize) -> Result<Vec<u8>, InitError> {
-        let room = self.slots.room(used.cookie, request_len);
-        let header = reply_header(&self.memory.memory, room.offset, used.written_bytes as usize);
-        let header = header.ok_or(InitError::Nonsense)?;
-        if header.error.get() != 0 {
-            return Err(InitError::Refused(Errno::from_raw_os_error(-header.error.get())));
-        }
-        let mut body = vec![0; header.len.get() as usize - size_of::<OutHeader>()];
-        self.memory.memory.read(room.offset + size_of::<OutHeader>(), &mut body);
-        Ok(body)
-    }
-}
-
-/// When an answer is late.
-pub(super) struct Deadline {
-    at_ns: u64,
-    seconds: u64,
-}
-
-impl Deadline {
-    pub(super) fn new(wait_max: Duration) -> Self {
-        Self { at_ns: now_ns() + wait_max.as_nanos() as u64, seconds: wait_max.as_secs() }
-    }
-
-    fn check(&self) -> Result<(), InitError> {
-        if now_ns() < self.at_ns { Ok(()) } else { Err(InitError::Silent(self.seconds)) }
-    }
+    reconnect::record_agreement(client, &reply)?;
+    let reply = init::with_flags(&reply, own_flags);
+    let len = (size_of::<OutHeader>() + reply.len()) as u32;
+    let header = OutHeader { len: len.into(), error: 0.into(), unique: header.unique };
+    client.device().write(&header, &reply).map_err(|errno| InitError::End(MountEnd::Kernel(errno)))
 }

@@ -1,8 +1,8 @@
-//! What a server tells the kernel of its own accord: that something it has cached is no longer so.
+//! Notifications to the kernel that something it has cached is no longer valid.
 //!
-//! virtio-fs has no such messages on Linux, and no daemon sends any here; who learns of a change in another way, such as
-//! a version table, tells it through a [`Notifier`].
-//! Source: linux/fs/fuse/dev.c, `fuse_notify`; include/uapi/linux/fuse.h.
+//! virtio-fs on Linux has no such messages, and no daemon sends any here. A program that learns of a change in another
+//! way, for example from a version table, tells the kernel through a [`Notifier`]. Source: linux/fs/fuse/dev.c,
+//! `fuse_notify`; include/uapi/linux/fuse.h.
 
 use std::{io, sync::Weak};
 
@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use transom_wire::{Name, header::OutHeader, ids::NodeId};
 use zerocopy::{Immutable, IntoBytes, KnownLayout, little_endian::*};
 
-use super::{kernel::Kernel, served::Served};
+use super::{fuse_device::FuseDevice, mount_state::MountState};
 
 const INVAL_INODE: i32 = 2;
 const INVAL_ENTRY: i32 = 3;
@@ -36,7 +36,7 @@ impl InvalInodeOut {
     }
 }
 
-/// `fuse_notify_inval_entry_out`; the name and a NUL follow.
+/// `fuse_notify_inval_entry_out`. The name and a NUL follow.
 #[derive(Debug, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct InvalEntryOut {
@@ -46,39 +46,45 @@ struct InvalEntryOut {
 }
 const _: () = assert!(size_of::<InvalEntryOut>() == 16);
 
-/// Tells the kernel of a mount what it has to ask for again.
+/// Invalidates what the kernel of a mount has cached.
 ///
-/// The calls may block for as long as the kernel writes the inode's dirty pages back, which takes answers of the daemon:
-/// they are not for a thread that the daemon waits for. Where the kernel knows no such inode or name there is nothing to
-/// do, and that is no error. After the mount's end they are ENOTCONN.
+/// The calls may block while the kernel writes dirty pages of the inode back, which needs replies of the daemon: they
+/// must not be made by a thread that the daemon waits for. An inode or name that the kernel does not have cached is not
+/// an error.
 ///
-/// Where the mount may reconnect, the numbers of inodes are its own, and only the root's is known outside; between two daemons
-/// the calls are ENOTCONN too, nothing is told, and they may be made again later.
+/// With [`Options::reconnect`](super::Options::reconnect) the mount has its own numbers of inodes, of which only the
+/// root's is known outside.
 #[derive(Clone)]
 pub struct Notifier {
-    served: Weak<Served>,
+    state: Weak<MountState>,
 }
 
-/// What of an inode is no longer so.
+/// What of an inode is stale.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stale {
     /// Its attributes.
     Attributes,
-    /// Its attributes, and its data from the first offset on for so many bytes; 0 for all that follow.
+    /// Its attributes, and the data at an offset with a length in bytes. A length of 0 means up to the end.
     Data(u64, u64),
 }
 
 impl Notifier {
-    pub(super) fn new(served: Weak<Served>) -> Self {
-        Self { served }
+    pub(super) fn new(state: Weak<MountState>) -> Self {
+        Self { state }
     }
 
-    /// FUSE_NOTIFY_INVAL_INODE.
+    /// Invalidates attributes or data of an inode (FUSE_NOTIFY_INVAL_INODE).
+    ///
+    /// # Errors
+    /// ENOTCONN after the end of the mount, and between two daemons: the call may then be repeated later.
     pub fn inode(&self, nodeid: NodeId, stale: Stale) -> io::Result<()> {
         self.send(INVAL_INODE, InvalInodeOut::new(nodeid, stale).as_bytes())
     }
 
-    /// FUSE_NOTIFY_INVAL_ENTRY: `name` in the directory `parent` stands for something else now, or for nothing.
+    /// Invalidates the entry `name` of the directory `parent` (FUSE_NOTIFY_INVAL_ENTRY).
+    ///
+    /// # Errors
+    /// As [`Self::inode`].
     pub fn entry(&self, parent: NodeId, name: Name<'_>) -> io::Result<()> {
         let namelen = name.as_bytes().len() as u32;
         let out = InvalEntryOut { parent: parent.into(), namelen: namelen.into(), flags: 0.into() };
@@ -86,9 +92,9 @@ impl Notifier {
     }
 
     fn send(&self, code: i32, body: &[u8]) -> io::Result<()> {
-        let kernel = self.served.upgrade().and_then(|served| served.kernel()).ok_or(io::ErrorKind::NotConnected)?;
-        match notify(&kernel, code, body) {
-            // Nothing is cached under that number or name.
+        let device = self.state.upgrade().and_then(|state| state.fuse_device()).ok_or(io::ErrorKind::NotConnected)?;
+        match notify(&device, code, body) {
+            // The kernel has no such inode or name cached.
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(Errno::NODEV) => Err(io::ErrorKind::NotConnected.into()),
             Err(errno) => Err(errno.into()),
@@ -96,15 +102,18 @@ impl Notifier {
     }
 }
 
-/// Has the kernel ask for the attributes of `nodeid` before it uses them again.
+/// Invalidates the attributes of `nodeid`.
 ///
-/// Does not wait for pages to be written back, but does for an inode that is being freed: for threads that the kernel may need for
-/// that, somebody has to hold it.
-pub(super) fn attributes_are_stale(kernel: &Kernel, nodeid: NodeId) -> Result<(), Errno> {
-    notify(kernel, INVAL_INODE, InvalInodeOut::new(nodeid, Stale::Attributes).as_bytes())
+/// Does not wait for pages to be written back, but waits while the kernel frees the inode. A worker may call this only
+/// while something keeps the inode from being freed.
+///
+/// # Errors
+/// ENOENT if the kernel does not have the inode, ENODEV once the mount is unmounted.
+pub(super) fn expire_attributes(device: &FuseDevice, nodeid: NodeId) -> Result<(), Errno> {
+    notify(device, INVAL_INODE, InvalInodeOut::new(nodeid, Stale::Attributes).as_bytes())
 }
 
-fn notify(kernel: &Kernel, code: i32, body: &[u8]) -> Result<(), Errno> {
+fn notify(device: &FuseDevice, code: i32, body: &[u8]) -> Result<(), Errno> {
     let len = (size_of::<OutHeader>() + body.len()) as u32;
-    kernel.write(&OutHeader { len: len.into(), error: code.into(), unique: 0.into() }, body)
+    device.write(&OutHeader { len: len.into(), error: code.into(), unique: 0.into() }, body)
 }

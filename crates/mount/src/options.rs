@@ -1,4 +1,4 @@
-//! How a share is mounted, as `mount -o` says it.
+//! [`Options`]: how a share is mounted, as in `mount -o`.
 
 use std::{ffi::OsString, time::Duration};
 
@@ -6,37 +6,38 @@ use rustix::mount::MountFlags;
 
 use super::{passthrough, reconnect};
 
-/// What may be chosen about a mount.
+/// The options of a mount.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// What `/proc/mounts` says stands behind it; else the directory or the socket.
+    /// The name of the source in `/proc/mounts`. By default the shared directory or the socket.
     pub fsname: Option<String>,
-    /// Users other than the one who mounts may use it. Root's mounts are for all; others need `user_allow_other` in
-    /// `/etc/fuse.conf` for that.
+    /// Users other than the one who mounts may use it. By default set for root. Others need `user_allow_other` in
+    /// `/etc/fuse.conf`.
     pub allow_other: bool,
     /// The kernel checks permissions by owner and mode, as it does for virtio-fs in a virtual machine.
     pub default_permissions: bool,
-    /// `ro`, `nosuid`, `nodev`, `noexec` and others that are the kernel's own.
+    /// Flags of mount(2): `ro`, `nosuid`, `nodev`, `noexec` and others.
     pub flags: MountFlags,
-    /// Threads at most, each with a request queue of its own; the daemon's queues bound it too.
+    /// The most threads, each with a request queue. The number of the daemon's queues is another bound.
     pub threads: u16,
-    /// A thread watches for so many nanoseconds at most before it sleeps; 0 for never.
+    /// The longest time in nanoseconds that a thread polls before it sleeps; 0 for never.
     pub poll_max_ns: u32,
-    /// Files that the daemon hands over are read, written and mapped by the kernel itself, without requests.
+    /// The kernel reads, writes and maps the daemon's files itself, without requests.
     pub passthrough: bool,
-    /// When the daemon is gone the mount goes on with another one, and does without for so long at most.
+    /// When the daemon is gone, the mount continues with another one. This is the longest time that it may be without
+    /// one.
     ///
-    /// The process that mounts should not use files of the mount itself then: starting a daemon closes its copies of them, which
-    /// waits for a write that waits for the daemon.
+    /// The process that mounts should not have files of the mount open then: starting a daemon closes its copies of
+    /// them, which would wait for writes that wait for the daemon.
     pub reconnect: Option<Duration>,
 }
 
-/// How long a mount goes without a daemon unless told otherwise: longer than an upgrade takes.
+/// The default of [`Options::reconnect`] if it is set: longer than an upgrade takes.
 const RECONNECT_DEFAULT: Duration = Duration::from_secs(60);
 
 impl Default for Options {
-    /// A thread for every two processors, up to four: each has a worker of the daemon to go with it. Watching for 100 µs, twice
-    /// what passes between the requests of one caller where both sides sleep.
+    /// Returns one thread for every two processors, up to four: each is paired with a worker of the daemon. A thread
+    /// polls for 100 µs, twice the time between the requests of one caller if both sides sleep.
     fn default() -> Self {
         let processors = std::thread::available_parallelism().map_or(1, |count| count.get());
         Self {
@@ -52,7 +53,7 @@ impl Default for Options {
     }
 }
 
-/// Why an option is not taken.
+/// Why an option was rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OptionError {
     /// There is no such option.
@@ -69,9 +70,11 @@ pub enum OptionError {
 }
 
 impl Options {
-    /// Takes a list of options with commas between, as in `fstab`. Of two that contradict each other the later one counts.
+    /// Takes a list of options with commas between, as in `fstab`. Of two that contradict each other the later one
+    /// counts.
     ///
-    /// Options that `mount(8)` and `systemd` keep for themselves (`noauto`, `_netdev`, `nofail`, `user`, `x-…`) are passed over.
+    /// Options that `mount(8)` and `systemd` keep for themselves (`noauto`, `_netdev`, `nofail`, `user`, `x-…`) are
+    /// passed over.
     pub fn parse(&mut self, list: &str) -> Result<(), OptionError> {
         list.split(',').filter(|option| !option.is_empty()).try_for_each(|option| self.parse_one(option))
     }

@@ -1,4 +1,4 @@
-//! The device's queues, each for one thread alone: brought up, and given away as bare rings.
+//! Initializes the device, and returns its queues as rings, each for one worker.
 //!
 //! Source: virtio 1.3 §3.1.1, §5.11.
 
@@ -19,23 +19,25 @@ use zerocopy::FromBytes as _;
 
 use transom_user::transport::VhostUser;
 
-/// A request, and the room for its reply.
+/// One segment for a request, one for its reply.
 const SEGMENTS_MAX: u16 = 2;
-/// FORGETs and INTERRUPTs in flight.
-pub(super) const PRIORITY_CHAINS_MAX: u16 = 64;
+/// The most messages in flight on the high-priority queue.
+pub(super) const HIPRIO_CHAINS_MAX: u16 = 64;
 
-/// What a device has been brought up with. The device is to be reset before these are dropped.
+/// The queues of an initialized device. The device must be reset before they are dropped.
 pub(super) struct Queues {
-    pub(super) priority: Ring,
-    /// From queue 1 on.
+    pub(super) hiprio: Ring,
+    /// The request queues, which have the numbers from 1 on.
     pub(super) requests: Vec<Ring>,
-    /// Requests that can be in flight on each.
+    /// Requests that can be in flight on each request queue.
     pub(super) chains_max: u16,
 }
 
-/// Brings the device up with at most `requests_max` request queues and `chains_max` requests in flight on each.
+/// Initializes the device with at most `requests_max` request queues and `chains_max` requests in flight on each.
 ///
-/// After an error the device may still know of queues: the connection is to be ended before `ops` gives their memory away.
+/// # Errors
+/// The device lacks something, or is gone. It may still use the queues' memory: the connection must be closed before
+/// `ops` reuses it.
 pub(super) fn start(
     device: &VhostUser,
     ops: &Arc<dyn DmaOps>,
@@ -55,13 +57,13 @@ pub(super) fn start(
 
     let count = request_queues(device)?.clamp(1, requests_max.max(1));
     let start = |index: u16, chains_max: u16| start_queue(device, ops, features, index, chains_max);
-    let (priority, _) = start(QUEUE_HIPRIO as u16, PRIORITY_CHAINS_MAX)?;
+    let (hiprio, _) = start(QUEUE_HIPRIO as u16, HIPRIO_CHAINS_MAX)?;
     let first = QUEUE_FIRST_REQUEST as u16;
     let started: Result<Vec<_>, _> = (first..first + count).map(|index| start(index, chains_max)).collect();
     device.add_status(DRIVER_OK)?;
     let (requests, chains): (Vec<_>, Vec<_>) = started?.into_iter().unzip();
     let chains_max = chains.into_iter().min().unwrap_or(1);
-    Ok(Queues { priority, requests, chains_max })
+    Ok(Queues { hiprio, requests, chains_max })
 }
 
 fn request_queues(device: &VhostUser) -> Result<u16, DeviceError> {
@@ -71,7 +73,7 @@ fn request_queues(device: &VhostUser) -> Result<u16, DeviceError> {
     Ok(config.num_request_queues.get().min(u16::MAX.into()) as u16)
 }
 
-/// A ring that the device knows, and how many chains fit it.
+/// Starts queue `index`, and returns its ring and how many chains fit it.
 fn start_queue(
     device: &VhostUser,
     ops: &Arc<dyn DmaOps>,

@@ -1,6 +1,7 @@
-//! What a thread that waits in the kernel has called, from `/proc`.
+//! Reads from `/proc` which system call a thread is waiting in.
 //!
-//! Of io_uring it shows only that it is that, and of threads outside of our pid namespace nothing.
+//! For io_uring it shows only that io_uring is used, and nothing for threads outside our pid namespace. [`Call`] is the
+//! result.
 
 use std::{
     os::fd::{AsFd, OwnedFd},
@@ -14,29 +15,29 @@ use rustix::{
     process::Pid,
 };
 
-/// A system call, as far as it matters here.
+/// The part of a system call that matters here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Call {
-    /// Opens a file, with these flags of open(2).
+    /// Opening a file, with these flags of open(2).
     Open { flags: u64 },
-    /// fallocate(2) with this mode.
+    /// fallocate(2), with this mode.
     Fallocate { mode: u64 },
-    /// truncate(2), ftruncate(2) to this size.
+    /// truncate(2) or ftruncate(2), to this size.
     Truncate { len: u64 },
-    /// Anything, through io_uring.
+    /// Any operation through io_uring.
     Ring,
     /// Something else, or unknown.
     Other,
 }
 
-/// What a thread's file says while it does not wait.
+/// Contents of the `syscall` file of a thread that is running.
 const RUNNING: &str = "running\n";
-/// How often it is looked at, at first without a pause between.
+/// Number of attempts, the first of them without a pause.
 const ATTEMPTS: u32 = 2000;
 const ATTEMPTS_AT_ONCE: u32 = 1000;
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// `/proc` of our pid namespace. Threads of others are read with CAP_SYS_PTRACE.
+/// `/proc` of our pid namespace. Reading about threads of other users needs CAP_SYS_PTRACE.
 #[derive(Debug)]
 pub(crate) struct Proc(OwnedFd);
 
@@ -46,17 +47,18 @@ impl Proc {
         openat(rustix::fs::CWD, "/proc", flags, Mode::empty()).map(Self)
     }
 
-    /// Whether `thread` belongs to `process`.
+    /// Returns whether `thread` belongs to `process`.
     pub(crate) fn has_thread(&self, process: Pid, thread: Pid) -> bool {
         statat(&self.0, format!("{process}/task/{thread}"), AtFlags::empty()).is_ok()
     }
 
-    /// What `thread` waits in, once it waits. Blocks for a second at most: then it is [`Call::Other`].
+    /// Returns the call in which `thread` waits, once it waits, or [`Call::Other`] after about a second.
     pub(crate) fn call(&self, thread: Pid) -> Call {
         let mut text = [0; 256];
         for attempt in 0..ATTEMPTS {
             let len = self.read(thread, "syscall", 0, &mut text).unwrap_or_default();
-            // An event can be read before its thread sleeps, and each verdict wakes those who wait for others.
+            // An event can be read before its thread sleeps, and each verdict wakes threads that wait for other
+            // verdicts.
             match str::from_utf8(&text[..len]).unwrap_or_default() {
                 RUNNING if attempt < ATTEMPTS_AT_ONCE => thread::yield_now(),
                 RUNNING => thread::sleep(PAUSE),
@@ -66,14 +68,14 @@ impl Proc {
         Call::Other
     }
 
-    /// `text` is the number of the call and its arguments, then two more numbers.
+    /// Parses `text`: the number of the call, its arguments, and two more numbers.
     fn parse(&self, thread: Pid, text: &str) -> Call {
         let mut words = text.split_ascii_whitespace();
         let number = words.next().and_then(|word| word.parse::<libc::c_long>().ok());
         let argument = |word: &str| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok();
         let arguments: Vec<u64> = words.map_while(argument).collect();
         match (number, &arguments[..]) {
-            // A thread of the kernel's that works for a ring; others like it have the call of their maker.
+            // A kernel thread of a ring. Other kernel threads of rings show the call that created them.
             (Some(-1), _) => Call::Ring,
             (Some(number), &[a, b, c, d, ..]) => self.understand(thread, number, [a, b, c, d]),
             _ => Call::Other,
@@ -94,7 +96,7 @@ impl Proc {
         }
     }
 
-    /// The first member of `struct open_how`. 0 where it cannot be read.
+    /// Returns the flags in `struct open_how`, its first member, or 0 if they cannot be read.
     fn open_how_flags(&self, thread: Pid, address: u64) -> u64 {
         let mut flags = [0; 8];
         match self.read(thread, "mem", address, &mut flags) {
@@ -109,8 +111,8 @@ impl Proc {
     }
 }
 
-/// The calls that only x86 has, and those of 32-bit programs: what their numbers mean to others neither opens a file nor
-/// changes one, so that nothing is mistaken.
+/// Recognises calls that only x86 has, and those of 32-bit programs. In 64-bit programs, the latter numbers neither
+/// open nor change a file, so the ambiguity is harmless.
 #[cfg(target_arch = "x86_64")]
 fn other_x86(number: libc::c_long, second: u64, third: u64) -> Call {
     const I386_OPEN: libc::c_long = 5;

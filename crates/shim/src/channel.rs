@@ -1,4 +1,4 @@
-//! The messages between the user and the process: three numbers and at most one descriptor, one packet each.
+//! The messages between the user and the process: packets of three numbers and at most one descriptor.
 
 use std::{
     io::{IoSlice, IoSliceMut},
@@ -17,38 +17,38 @@ use rustix::{
 
 use crate::{Step, guards::GuardId};
 
-/// What one side says to the other.
+/// A request or a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Message {
-    /// The user wants a view of the file beside this.
+    /// Request: make a view of the attached file.
     View,
-    /// The user wants the file beside this guarded.
+    /// Request: guard the attached file.
     Guard,
-    /// The user wants that no more.
+    /// Request: remove a guard.
     Unguard { id: GuardId },
-    /// It is done; a view, if one was wanted, is beside this.
+    /// Reply: done; the view, if one was requested, is attached.
     Ready,
-    /// It is done.
+    /// Reply: the file is guarded.
     Guarded { id: GuardId },
-    /// It is not done.
+    /// Reply: the request failed.
     Failed {
-        /// What was tried.
+        /// The step that failed.
         step: Step,
-        /// How it failed.
+        /// The error.
         errno: Errno,
     },
 }
 
-/// A message with its descriptor.
+/// A received message with its descriptor.
 #[derive(Debug)]
 pub(crate) struct Received {
     pub(crate) message: Message,
     pub(crate) fd: Option<OwnedFd>,
-    /// The process that it came from, where the socket was told to say so.
+    /// The sending process, if the socket passes credentials.
     pub(crate) sender: Option<Pid>,
 }
 
-/// Bytes of a message.
+/// Length of a message in bytes.
 const LEN: usize = 12;
 
 impl Message {
@@ -99,9 +99,11 @@ pub(crate) fn send(socket: impl AsFd, message: Message, fd: Option<BorrowedFd<'_
     retry_on_intr(|| sendmsg(&socket, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL)).map(drop)
 }
 
-/// Waits for a message. `None`: the other side has closed its end.
+/// Waits for a message. Returns `None` if the other side has closed the socket.
 ///
-/// Errors: EBADMSG for what is no message of ours.
+/// # Errors
+///
+/// Returns EBADMSG for an invalid message.
 pub(crate) fn receive(socket: impl AsFd) -> Result<Option<Received>, Errno> {
     let mut bytes = [0; LEN];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1), ScmCredentials(1))];

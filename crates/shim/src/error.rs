@@ -1,40 +1,40 @@
-//! What can go wrong, for a person to read.
+//! The errors of the shim, and the steps of its start.
 
 use std::{fmt, io};
 
 use rustix::io::Errno;
 use thiserror::Error;
 
-/// Why there is no process that makes views.
+/// An error from starting the process that makes views.
 #[derive(Debug, Error)]
 pub enum StartError {
-    /// No process was started.
-    #[error("cannot start the process: {0}")]
+    /// The process cannot be started.
+    #[error("cannot start the shim process: {0}")]
     Process(#[source] io::Error),
-    /// Something that it needs is missing.
+    /// A step of the start failed.
     #[error("{step}: {source}{}", step.advice())]
     Step {
-        /// What was tried.
+        /// The step.
         step: Step,
-        /// How it failed.
+        /// The cause.
         source: io::Error,
     },
-    /// It ended without a word.
-    #[error("the process ended before it was ready")]
+    /// The process ended without an error message.
+    #[error("the shim process ended before it was ready")]
     Died,
 }
 
-/// Why there is no view or guard of a file.
+/// An error from making a view or a guard of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum ShimError {
-    /// Of this file there can be no view.
-    #[error("no view of this file: {0}")]
+    /// This file cannot be viewed.
+    #[error("cannot make a view of this file: {0}")]
     Refused(Errno),
     /// This file cannot be guarded.
-    #[error("nothing keeps others from making this file shorter: {0}")]
+    #[error("cannot keep others from truncating this file: {0}")]
     Unguarded(Errno),
     /// The process has ended.
-    #[error("the process that makes views has ended")]
+    #[error("the shim process has ended")]
     Gone,
 }
 
@@ -42,17 +42,17 @@ pub enum ShimError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Step {
-    /// Descriptors, signals.
+    /// Descriptors and signals.
     Process = 1,
-    /// /dev/fuse.
+    /// Opening /dev/fuse.
     Device = 2,
-    /// A file system of its own.
+    /// Mounting a file system.
     Mount = 3,
-    /// What the kernel's FUSE offers.
+    /// Negotiating the features of FUSE.
     Negotiation = 4,
-    /// Root directory, capabilities, system calls.
+    /// Restricting root directory, capabilities and system calls.
     Isolation = 5,
-    /// A first view.
+    /// Making a first view.
     Probe = 6,
 }
 
@@ -65,10 +65,10 @@ impl Step {
 
     fn advice(self) -> &'static str {
         match self {
-            Self::Device => "; the module fuse has to be loaded, and root's own /dev/fuse visible",
-            Self::Mount => "; this takes CAP_SYS_ADMIN",
-            Self::Negotiation => "; Linux 6.9 or newer, with CONFIG_FUSE_PASSTHROUGH",
-            Self::Probe => "; this takes CAP_SYS_ADMIN outside of any user namespace",
+            Self::Device => "; load the module fuse, and make /dev/fuse accessible",
+            Self::Mount => "; this needs CAP_SYS_ADMIN",
+            Self::Negotiation => "; this needs Linux 6.9 or newer with CONFIG_FUSE_PASSTHROUGH",
+            Self::Probe => "; this needs CAP_SYS_ADMIN in the initial user namespace",
             Self::Process | Self::Isolation => "",
         }
     }
@@ -79,10 +79,10 @@ impl fmt::Display for Step {
         f.write_str(match self {
             Self::Process => "cannot prepare the process",
             Self::Device => "cannot open /dev/fuse",
-            Self::Mount => "cannot make a FUSE file system",
-            Self::Negotiation => "the kernel's FUSE passes no file through",
+            Self::Mount => "cannot create a FUSE file system",
+            Self::Negotiation => "the kernel's FUSE does not support passthrough",
             Self::Isolation => "cannot isolate the process",
-            Self::Probe => "cannot pass a file through",
+            Self::Probe => "cannot register a file for passthrough",
         })
     }
 }

@@ -1,6 +1,6 @@
-//! Events of fanotify that wait for a verdict.
+//! Permission events of fanotify.
 
-#![expect(unsafe_code, reason = "system calls that rustix has not, and a descriptor that comes as a number")]
+#![expect(unsafe_code, reason = "system calls that rustix does not have, and descriptors received as numbers")]
 
 use std::{
     io,
@@ -14,34 +14,34 @@ use rustix::{
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// `FAN_PRE_ACCESS` of linux/fanotify.h: before content is accessed or changed.
+/// `FAN_PRE_ACCESS` of linux/fanotify.h: before contents are read or changed.
 const FAN_PRE_ACCESS: u64 = 0x0010_0000;
 /// `FAN_EVENT_INFO_TYPE_RANGE` of linux/fanotify.h.
 const INFO_TYPE_RANGE: u8 = 6;
 
-/// Something that a thread is about to do to a marked file. It waits until the verdict is given.
+/// An access to a marked file. The thread waits for the verdict.
 #[derive(Debug)]
 pub(crate) struct Event {
-    /// The file, opened for reading; its number is the event's name.
+    /// The file, opened for reading; its descriptor identifies the event.
     pub(crate) file: OwnedFd,
-    /// The thread; `None` where it has no number in our pid namespace.
+    /// The thread, or `None` if it is not visible in our pid namespace.
     pub(crate) thread: Option<Pid>,
     pub(crate) kind: EventKind,
 }
 
-/// What is about to happen.
+/// The kind of access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EventKind {
     /// The file is opened.
     Open,
-    /// Bytes are read or changed, rounded to pages. Of a truncation: none at the new size.
+    /// Bytes are read or changed, rounded to pages. A truncation has `count` 0 and the new size as `offset`.
     Access { offset: u64, count: u64 },
 }
 
-/// Whether it may.
+/// Whether an access may proceed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It goes on.
+    /// It proceeds.
     Allow,
     /// It fails with EPERM.
     Deny,
@@ -61,7 +61,7 @@ struct Metadata {
 }
 const _: () = assert!(size_of::<Metadata>() == 24);
 
-/// `struct fanotify_event_info_range`, which an access has behind its metadata.
+/// `struct fanotify_event_info_range`, which follows the metadata of an access.
 #[derive(Debug, FromBytes, KnownLayout, Immutable)]
 #[repr(C)]
 struct Range {
@@ -82,7 +82,7 @@ struct Response {
     response: u32,
 }
 
-/// A group of marks whose events are asked about. Takes CAP_SYS_ADMIN.
+/// Opens a group for permission events. Needs CAP_SYS_ADMIN.
 pub(crate) fn open() -> Result<OwnedFd, Errno> {
     const FAN_CLASS_PRE_CONTENT: u32 = 8;
     let flags = libc::FAN_CLOEXEC
@@ -93,13 +93,15 @@ pub(crate) fn open() -> Result<OwnedFd, Errno> {
     let files = libc::O_RDONLY | libc::O_LARGEFILE | libc::O_CLOEXEC;
     // SAFETY: the call takes no pointer.
     let fd = checked(unsafe { libc::fanotify_init(flags, files.cast_unsigned()) })?;
-    // SAFETY: the call has just returned this descriptor, which nothing else knows.
+    // SAFETY: the call has just returned this descriptor, which no one else owns.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Has `group` asked about whatever is done to the inode of `file`. Takes the right to read the file.
+/// Marks the inode of `file`, so that `group` receives its events. Needs permission to read the file.
 ///
-/// Errors: EINVAL from a kernel that has no such events, EOPNOTSUPP or EINVAL where the file system has none.
+/// # Errors
+///
+/// Returns EINVAL if the kernel has no such events, and EOPNOTSUPP or EINVAL if the file system does not support them.
 pub(crate) fn mark(group: impl AsFd, file: BorrowedFd<'_>) -> Result<(), Errno> {
     change(group, libc::FAN_MARK_ADD, file)
 }
@@ -111,18 +113,22 @@ pub(crate) fn unmark(group: impl AsFd, file: BorrowedFd<'_>) -> Result<(), Errno
 
 fn change(group: impl AsFd, how: u32, file: BorrowedFd<'_>) -> Result<(), Errno> {
     let group = group.as_fd().as_raw_fd();
-    // SAFETY: the path may be null, which stands for the file of the descriptor itself.
+    // SAFETY: a null path is valid, and stands for the file of the descriptor.
     checked(unsafe { libc::fanotify_mark(group, how, FAN_PRE_ACCESS | libc::FAN_OPEN_PERM, file.as_raw_fd(), null()) })
         .map(drop)
 }
 
-/// Waits for events, and hands each to `each`. Errors: EPROTO for events of an unknown make; others as read(2).
+/// Waits for events, and passes each to `each`.
+///
+/// # Errors
+///
+/// Returns EPROTO for events of an unknown format, the errors of read(2), and those of `each`.
 pub(crate) fn wait(group: impl AsFd, mut each: impl FnMut(Event) -> Result<(), Errno>) -> Result<(), Errno> {
     let mut buffer = [0; 4096];
     let len = match read(&group, &mut buffer) {
         Ok(len) => len,
         Err(errno @ (Errno::BADF | Errno::INVAL | Errno::FAULT)) => return Err(errno),
-        // The file of an event could not be opened, and the kernel has given the verdict by itself.
+        // The kernel could not open the file of an event, and has denied the access itself.
         Err(_) => 0,
     };
     let mut rest = &buffer[..len];
@@ -140,13 +146,13 @@ pub(crate) fn wait(group: impl AsFd, mut each: impl FnMut(Event) -> Result<(), E
         if metadata.fd < 0 {
             continue;
         }
-        // SAFETY: the read has just opened this descriptor for us, and each event has one of its own.
+        // SAFETY: the read opened this descriptor for us, and each event has its own.
         let file = unsafe { OwnedFd::from_raw_fd(metadata.fd) };
         let kind = match Range::read_from_prefix(event.get(metadata.metadata_len.into()..).unwrap_or_default()) {
             Ok((range, _)) if metadata.mask & FAN_PRE_ACCESS != 0 && range.info_type == INFO_TYPE_RANGE => {
                 EventKind::Access { offset: range.offset, count: range.count }
             }
-            // Somewhere in the file.
+            // The range is unknown.
             _ if metadata.mask & FAN_PRE_ACCESS != 0 => EventKind::Access { offset: 0, count: u64::MAX },
             _ => EventKind::Open,
         };
@@ -155,7 +161,7 @@ pub(crate) fn wait(group: impl AsFd, mut each: impl FnMut(Event) -> Result<(), E
     Ok(())
 }
 
-/// Lets the thread go on, or not.
+/// Sends the verdict for an event.
 pub(crate) fn answer(group: impl AsFd, event: &Event, verdict: Verdict) -> Result<(), Errno> {
     let response = match verdict {
         Verdict::Allow => libc::FAN_ALLOW,

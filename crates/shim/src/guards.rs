@@ -1,4 +1,4 @@
-//! The files that are guarded, each marked once.
+//! The guarded files, each marked once.
 
 use std::{
     collections::HashMap,
@@ -10,20 +10,19 @@ use rustix::io::Errno;
 
 use crate::{fanotify, nodes::HostFile};
 
-/// A guard, as the user names it. No number is given twice.
+/// The number by which the user identifies a guard. Never reused.
 pub(crate) type GuardId = u64;
 
-/// The most guards at a time, of one file or of many: each takes memory here, and each file a descriptor and a mark of the
-/// kernel's.
+/// Maximum number of guards: each uses memory here, and each file a descriptor and a mark in the kernel.
 ///
-/// The daemon has one for each file that is mapped, and front ends for which it has any keep 512 mappings at the most.
-/// Eight times that leaves room for files whose mappings are being replaced.
+/// The daemon has one for each mapped file, and front ends that need guards keep at most 512 mappings. Eight times that
+/// leaves room for files whose mappings are being replaced.
 const GUARDS_MAX: usize = 4096;
 
 /// All guards.
 #[derive(Debug)]
 pub(crate) struct Guards {
-    /// Or why there is none.
+    /// The fanotify group, or the error from opening it.
     group: Result<Arc<OwnedFd>, Errno>,
     by_id: HashMap<GuardId, HostFile>,
     files: HashMap<HostFile, Guarded>,
@@ -32,22 +31,24 @@ pub(crate) struct Guards {
 
 #[derive(Debug)]
 struct Guarded {
-    /// By which the mark is found again.
+    /// Identifies the mark.
     fd: OwnedFd,
-    /// Never 0.
+    /// Number of guards, never 0.
     guards: u64,
 }
 
 impl Guards {
-    /// Marks go to `group`.
+    /// Creates an empty list whose marks belong to `group`.
     pub(crate) fn new(group: Result<Arc<OwnedFd>, Errno>) -> Self {
         Self { group, by_id: HashMap::new(), files: HashMap::new(), next: 1 }
     }
 
-    /// Guards `file`, which is `fd`, from when this returns.
+    /// Guards `file`, which is open as `fd`.
     ///
-    /// Errors: ENOSPC where there are [`GUARDS_MAX`] guards, EOPNOTSUPP where the kernel or the file system has no such
-    /// events, EPERM where we may not have them.
+    /// # Errors
+    ///
+    /// Returns ENOSPC if there are already [`GUARDS_MAX`] guards, EOPNOTSUPP if the kernel or the file system does not
+    /// support such events, and EPERM if they are not permitted.
     pub(crate) fn insert(&mut self, file: HostFile, fd: OwnedFd) -> Result<GuardId, Errno> {
         if self.by_id.len() >= GUARDS_MAX {
             return Err(Errno::NOSPC);
@@ -56,7 +57,7 @@ impl Guards {
             Some(guarded) => guarded.guards += 1,
             None => {
                 let marked = fanotify::mark(self.group.as_ref().map_err(|errno| *errno)?, fd.as_fd());
-                // So a kernel answers that does not know them.
+                // A kernel without these events returns EINVAL.
                 marked.map_err(|errno| if errno == Errno::INVAL { Errno::OPNOTSUPP } else { errno })?;
                 self.files.insert(file, Guarded { fd, guards: 1 });
             }
@@ -67,7 +68,11 @@ impl Guards {
         Ok(id)
     }
 
-    /// Ends a guard. Errors: ENOENT where there is none, or as fanotify_mark(2).
+    /// Removes a guard.
+    ///
+    /// # Errors
+    ///
+    /// Returns ENOENT if there is no such guard, and the errors of fanotify_mark(2).
     pub(crate) fn remove(&mut self, id: GuardId) -> Result<(), Errno> {
         let file = self.by_id.remove(&id).ok_or(Errno::NOENT)?;
         let guarded = self.files.get_mut(&file).ok_or(Errno::NOENT)?;

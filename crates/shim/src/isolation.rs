@@ -1,4 +1,4 @@
-//! Takes from the process what came with its fork, and what it has no use for.
+//! Isolates the process from its parent, and drops privileges that it does not need.
 
 use std::os::fd::OwnedFd;
 
@@ -12,9 +12,10 @@ use rustix::{
     thread::{set_name, set_no_new_privs},
 };
 
-/// Leaves standard descriptors and signals of the process that this one was forked from, and dies with it.
+/// Detaches from the standard descriptors and signals of the parent, and arranges to die with it.
 pub(crate) fn leave_the_user() -> Result<(), Errno> {
-    // No order of a terminal or a supervisor ends this process before its user: front ends may be waiting for answers.
+    // Signals of a terminal or supervisor must not end this process before its user, because front ends may wait for
+    // answers.
     SigSet::all().thread_block().map_err(|errno| Errno::from_raw_os_error(errno as i32))?;
     set_parent_process_death_signal(Some(Signal::KILL))?;
     set_name(c"transom-shim")?;
@@ -24,7 +25,7 @@ pub(crate) fn leave_the_user() -> Result<(), Errno> {
     dup2_stderr(&null)
 }
 
-/// Makes the file system of `root`, which holds nothing but views, the only one there is, and drops capabilities.
+/// Makes `root`, the directory of the views, the root directory, and drops capabilities.
 pub(crate) fn confine(root: &OwnedFd) -> Result<(), Errno> {
     fchdir(root)?;
     chroot(".")?;
@@ -33,20 +34,20 @@ pub(crate) fn confine(root: &OwnedFd) -> Result<(), Errno> {
     set_no_new_privs(true)
 }
 
-/// What a thread does.
+/// The duty of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Duty {
-    /// Answers the kernel.
+    /// Answers the kernel's requests.
     Serve,
-    /// Closes what was registered.
+    /// Closes registrations.
     Close,
-    /// Registers files, and marks them, whoever may read them.
+    /// Registers and marks files, regardless of their permissions.
     Open,
-    /// Looks at the system calls of others.
+    /// Reads the system calls of other processes.
     Listen,
 }
 
-/// Leaves this thread the capabilities that its duty takes.
+/// Drops all capabilities of this thread except those that its duty needs.
 pub(crate) fn drop_capabilities(duty: Duty) -> Result<(), Errno> {
     let kept: &[Capability] = match duty {
         Duty::Serve => &[],

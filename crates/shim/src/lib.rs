@@ -1,17 +1,16 @@
-//! Views of host files: descriptors whose mappings go to the file itself, but whose size has no end.
+//! Views of host files: descriptors whose mappings show the file itself, but whose size is practically unlimited.
 //!
-//! Some front ends map no range that ends behind the end of a file. A view is a file of a private FUSE file system that
-//! is attached nowhere; it claims [`VIEW_SIZE`] bytes, and the kernel passes its mappings through to the host's file
-//! (FUSE_PASSTHROUGH), so that there is one page cache and the file itself is never touched. A small process serves that
-//! file system, since registering a file takes CAP_SYS_ADMIN, which the daemon does not keep.
+//! Some front ends refuse to map a range that ends past the end of a file. A view is a file of a private, unattached
+//! FUSE file system. It reports a size of [`VIEW_SIZE`] bytes, and the kernel passes its mappings through to the host's
+//! file (FUSE_PASSTHROUGH), so that both share one page cache and the file itself is not changed. A small process
+//! serves that file system, because registering a file needs CAP_SYS_ADMIN, which the daemon drops.
 //!
-//! [`Shim`] is that process as its user sees it. In the process: `start` sets it up, `mount` makes the file system,
-//! `isolation` and `seccomp` take everything away that is not needed, `opener` answers the user, `server` the kernel; both share
-//! `nodes`. `channel`, `backing` and `fork` are the system calls.
+//! [`Shim`] is the user's handle to that process. In the process, `start` sets it up, `mount` creates the file system,
+//! `isolation` and `seccomp` drop privileges, `opener` answers the user, and `server` answers the kernel; both share
+//! `nodes`. `channel`, `backing` and `fork` wrap system calls.
 //!
-//! Besides, the process guards files against being made shorter by others while somebody maps them: `guards` are the
-//! marks that the user asked for, `listener` decides about what others do, after a look at them by `caller`; `fanotify` is
-//! the system calls.
+//! The process also guards files against truncation by others while they are mapped: `guards` has the marks, `listener`
+//! decides about accesses by others, based on what `caller` finds out about them, and `fanotify` wraps system calls.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 

@@ -1,6 +1,6 @@
-//! Decides what others may do to files that are mapped: anything but make them shorter.
+//! Decides what others may do to mapped files: anything except shorten them.
 //!
-//! A mapping of bytes that a file has no more is a fatal signal to whoever touches it, a virtual machine for one. Never
+//! Touching a mapping past the end of a file raises a fatal signal, for example in a virtual machine. This thread never
 //! waits for the user, who may be waiting for a verdict.
 
 use std::{
@@ -22,7 +22,7 @@ use crate::{
     fanotify::{self, Event, EventKind, Verdict},
 };
 
-/// The process that may do anything, which is that of the user: the last one a request came from.
+/// The user's process, which may do anything: the sender of the last request.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct User(Arc<AtomicI32>);
 
@@ -36,7 +36,7 @@ impl User {
     }
 }
 
-/// Gives verdicts for as long as the process lives. Blocks.
+/// Answers events for as long as the process lives. Blocks.
 pub(crate) fn listen(group: &OwnedFd, proc: &Proc, user: &User) -> Result<(), Errno> {
     loop {
         fanotify::wait(group, |event| fanotify::answer(group, &event, judge(&event, proc, user)))?;
@@ -47,14 +47,14 @@ fn judge(event: &Event, proc: &Proc, user: &User) -> Verdict {
     if is_users(event, proc, user) {
         return Verdict::Allow;
     }
-    // A size that cannot be read counts as one that may shrink.
+    // If the size cannot be read, assume that the file may shrink.
     let size = fstat(&event.file).map_or(u64::MAX, |stat| stat.st_size.cast_unsigned());
     let call = event.thread.map_or(Call::Other, |thread| proc.call(thread));
     let shortens = match (event.kind, call) {
         (EventKind::Open, Call::Open { flags }) => size > 0 && truncates(flags),
         (EventKind::Access { .. }, Call::Truncate { len }) => len < size,
         (EventKind::Access { .. }, Call::Fallocate { mode }) => discards(mode),
-        // A truncation through io_uring to a whole number of pages; to other sizes it looks like a read.
+        // A truncation through io_uring to a multiple of the page size; one to another size looks like a read.
         (EventKind::Access { offset, count: 0 }, Call::Ring) => offset < size,
         _ => false,
     };

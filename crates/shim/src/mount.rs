@@ -1,4 +1,4 @@
-//! A FUSE file system that is attached nowhere, and its first request.
+//! Creates an unattached FUSE file system and answers its first request.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
@@ -21,18 +21,19 @@ use crate::{
     server::{self, Buffer},
 };
 
-/// A mounted file system with its kernel's side.
+/// A mounted file system and its device.
 pub(crate) struct Mounted {
     /// `/dev/fuse`.
     pub(crate) device: OwnedFd,
-    /// The root directory, as a path. The file system lives as long as this or a file of it.
+    /// The root directory, opened with O_PATH. The file system lives as long as this or one of its files is open.
     pub(crate) root: OwnedFd,
 }
 
-/// File systems on top of each other, ours included: the most that Linux allows, so that files of an overlay can be viewed.
+/// Maximum stacking depth of file systems, including ours: the most that Linux allows, so that files of an overlay can
+/// be viewed.
 const STACK_DEPTH_MAX: u32 = 2;
 
-/// Makes the file system and settles its features.
+/// Creates the file system and negotiates its features.
 pub(crate) fn mount() -> Result<Mounted, (Step, Errno)> {
     let device = openat(CWD, "/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
         .map_err(|errno| (Step::Device, errno))?;
@@ -49,7 +50,7 @@ fn mount_device(device: &OwnedFd) -> Result<OwnedFd, Errno> {
     fsconfig_set_string(context, "rootmode", "40000")?;
     fsconfig_set_string(context, "user_id", "0")?;
     fsconfig_set_string(context, "group_id", "0")?;
-    // Front ends run as other users, and ask for the size of what they map.
+    // Front ends run as other users, and query the size of the files they map.
     fsconfig_set_flag(context, "allow_other")?;
     fsconfig_create(context)?;
     let attributes =
@@ -57,7 +58,11 @@ fn mount_device(device: &OwnedFd) -> Result<OwnedFd, Errno> {
     fsmount(context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)
 }
 
-/// Errors: EOPNOTSUPP where the kernel passes no file through, EPROTO for a session that does not begin with INIT.
+/// Answers INIT.
+///
+/// # Errors
+///
+/// Returns EOPNOTSUPP if the kernel does not support passthrough, and EPROTO if the first request is not INIT.
 fn negotiate(device: &OwnedFd) -> Result<(), Errno> {
     let mut buffer = Buffer::new();
     let request = server::next(device, &mut buffer)?.ok_or(Errno::PROTO)?;

@@ -1,8 +1,8 @@
-//! The files of which there are views, each registered once.
+//! The viewed files, each registered once.
 //!
-//! A second registration of a file whose views are in use would be refused by the kernel, so that views of one file share
-//! a node, and the node its registration. The opener holds a node while it opens it, the server for each open view; who
-//! lets go of the last hold hands the registration to the thread that closes it. No number is given twice.
+//! The kernel rejects a second registration of a file whose views are in use, so all views of a file share a node with
+//! one registration. The opener holds a node while it opens a view, and the server holds it once for each open view.
+//! Releasing the last hold passes the registration to the thread that closes it. Node ids are never reused.
 
 use std::{
     collections::HashMap,
@@ -13,7 +13,7 @@ use transom_wire::NodeId;
 
 use crate::backing::BackingId;
 
-/// Bytes that every view claims to have: more than any file, the same at all times, and a multiple of every page size.
+/// Size that every view reports: larger than any file, constant, and a multiple of every page size.
 pub const VIEW_SIZE: u64 = 1 << 60;
 
 /// A host file, by device and inode number.
@@ -27,7 +27,7 @@ pub(crate) struct HostFile {
 #[derive(Debug)]
 pub(crate) struct Nodes {
     table: Mutex<Table>,
-    /// To the thread that closes registrations: letting go of a file may block on its file system.
+    /// Passes registrations to the thread that closes them, because closing a file may block on its file system.
     closing: mpsc::Sender<BackingId>,
 }
 
@@ -42,7 +42,7 @@ struct Table {
 struct Node {
     file: HostFile,
     backing: BackingId,
-    /// Never 0.
+    /// Number of holds, never 0.
     holds: u64,
 }
 
@@ -52,7 +52,7 @@ impl Nodes {
         Self { table: Mutex::new(Table { nodes: HashMap::new(), by_file: HashMap::new(), next }), closing }
     }
 
-    /// Holds the node of `file`, if it has one.
+    /// Holds the node of `file` and returns it, if there is one.
     pub(crate) fn hold_file(&self, file: HostFile) -> Option<NodeId> {
         let mut table = self.table();
         let nodeid = *table.by_file.get(&file)?;
@@ -60,7 +60,7 @@ impl Nodes {
         Some(nodeid)
     }
 
-    /// Makes a node for `file`, which has none, and holds it.
+    /// Creates a node for `file`, which must not have one, and holds it.
     pub(crate) fn insert(&self, file: HostFile, backing: BackingId) -> NodeId {
         let mut table = self.table();
         let nodeid = table.next;
@@ -70,7 +70,7 @@ impl Nodes {
         nodeid
     }
 
-    /// Holds the node for a view that is about to be open. Returns the number of its registration.
+    /// Holds a node for a view that is being opened. Returns the number of its registration.
     pub(crate) fn hold(&self, nodeid: NodeId) -> Option<i32> {
         let mut table = self.table();
         let node = table.nodes.get_mut(&nodeid)?;
@@ -78,7 +78,7 @@ impl Nodes {
         Some(node.backing.number())
     }
 
-    /// Undoes one hold.
+    /// Releases one hold.
     pub(crate) fn release(&self, nodeid: NodeId) {
         let mut table = self.table();
         let Some(node) = table.nodes.get_mut(&nodeid) else { return };
@@ -88,12 +88,12 @@ impl Nodes {
         }
         if let Some(node) = table.nodes.remove(&nodeid) {
             table.by_file.remove(&node.file);
-            // Without the thread at the other end, the process is ending.
+            // If the thread at the other end is gone, the process is ending.
             let _ = self.closing.send(node.backing);
         }
     }
 
-    /// Whether there is such a node.
+    /// Returns whether the node exists.
     pub(crate) fn contains(&self, nodeid: NodeId) -> bool {
         self.table().nodes.contains_key(&nodeid)
     }

@@ -1,4 +1,4 @@
-//! Answers the user: one view for each file that it sends.
+//! Answers the user's requests for views and guards.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -15,7 +15,7 @@ use crate::{
     nodes::{HostFile, Nodes},
 };
 
-/// Makes views. The file system's server must be running, in another thread.
+/// Makes views. The file system's server must run in another thread.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Opener<'a> {
     /// `/dev/fuse`.
@@ -26,18 +26,18 @@ pub(crate) struct Opener<'a> {
 }
 
 impl Opener<'_> {
-    /// Answers until the other end of `socket` is closed, and tells `user` who asks. Blocks.
+    /// Answers requests until the other end of `socket` is closed, and records their sender in `user`. Blocks.
     pub(crate) fn serve(&self, socket: &OwnedFd, guards: &mut Guards, user: &User) -> Result<(), Errno> {
         while let Some(Received { message, fd, sender }) = channel::receive(socket)? {
             if let Some(sender) = sender {
                 user.set(sender);
             }
             let answer = match (message, fd) {
-                // The kernel holds the file from here on.
+                // From here on, the kernel keeps the file open.
                 (Message::View, Some(file)) => self.view(file.as_fd()).map(|view| (Message::Ready, Some(view))),
                 (Message::Guard, Some(file)) => guard(guards, file).map(|id| (Message::Guarded { id }, None)),
                 (Message::Unguard { id }, None) => guards.remove(id).map(|()| (Message::Ready, None)),
-                // It was sent, and did not fit into this process.
+                // A descriptor was sent, but this process has too many open.
                 (Message::View | Message::Guard, None) => Err(Errno::MFILE),
                 _ => return Err(Errno::BADMSG),
             };
@@ -49,9 +49,12 @@ impl Opener<'_> {
         Ok(())
     }
 
-    /// A view of `file`.
+    /// Makes a view of `file`.
     ///
-    /// Errors: EINVAL for what is no regular file, EACCES for one that may not be written at any place.
+    /// # Errors
+    ///
+    /// Returns EINVAL if it is not a regular file, and EACCES if it is not open for reading and for writing at any
+    /// offset.
     pub(crate) fn view(&self, file: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
         let file_id = check(file)?;
         let nodeid = match self.nodes.hold_file(file_id) {
@@ -65,7 +68,11 @@ impl Opener<'_> {
     }
 }
 
-/// Errors: EINVAL for what is no regular file, and as fanotify_mark(2).
+/// Guards `file`.
+///
+/// # Errors
+///
+/// Returns EINVAL if it is not a regular file, and the errors of fanotify_mark(2).
 fn guard(guards: &mut Guards, file: OwnedFd) -> Result<GuardId, Errno> {
     let Stat { st_dev, st_ino, st_mode, .. } = fstat(&file)?;
     if FileType::from_raw_mode(st_mode) != FileType::RegularFile {
@@ -74,8 +81,8 @@ fn guard(guards: &mut Guards, file: OwnedFd) -> Result<GuardId, Errno> {
     guards.insert(HostFile { dev: st_dev, ino: st_ino }, file)
 }
 
-/// The kernel opens the file anew for the view, for reading and writing, and asks nobody: what the sender may not do with
-/// its own descriptor has to be found here.
+/// Checks that the sender's descriptor permits what a view permits, because the kernel opens the file again for reading
+/// and writing without checking permissions.
 fn check(file: BorrowedFd<'_>) -> Result<HostFile, Errno> {
     let Stat { st_dev, st_ino, st_mode, .. } = fstat(file)?;
     if FileType::from_raw_mode(st_mode) != FileType::RegularFile {

@@ -1,4 +1,4 @@
-//! The system calls that the process makes once it is ready; any other ends it.
+//! The system calls that the process may make once it is ready; any other kills it.
 
 use std::{collections::BTreeMap, env::consts::ARCH};
 
@@ -9,7 +9,7 @@ use seccompiler::{
 };
 use transom_wire::backing::{BACKING_CLOSE, BACKING_OPEN};
 
-/// What is called for each view.
+/// System calls for each view.
 const VIEWS: &[libc::c_long] = &[
     libc::SYS_close,
     libc::SYS_fstat,
@@ -21,10 +21,10 @@ const VIEWS: &[libc::c_long] = &[
     libc::SYS_writev,
 ];
 
-/// What is called for each guard.
+/// System calls for each guard.
 const GUARDS: &[libc::c_long] = &[libc::SYS_pread64];
 
-/// What the runtime and the C library call for themselves.
+/// System calls of the runtime and the C library.
 const RUNTIME: &[libc::c_long] = &[
     libc::SYS_brk,
     libc::SYS_clock_gettime,
@@ -48,7 +48,7 @@ const RUNTIME: &[libc::c_long] = &[
     libc::SYS_write,
 ];
 
-/// Restricts every thread of this process. There is no way back. To be called after the last fork: signals to other
+/// Restricts every thread of this process, irrevocably. Call this after the last fork, because signals to other
 /// processes are not allowed.
 pub(crate) fn restrict() -> Result<(), Errno> {
     let program = program().map_err(|_| Errno::INVAL)?;
@@ -65,12 +65,13 @@ fn program() -> Result<BpfProgram, seccompiler::BackendError> {
     for number in [libc::SYS_mmap, libc::SYS_mprotect] {
         rules.insert(number, vec![rule(2, Op::MaskedEq(executable), 0)?]);
     }
-    // The runtime's abort is a signal to a thread of this process.
+    // The runtime aborts by sending a signal to a thread of this process.
     rules.insert(libc::SYS_tgkill, vec![rule(0, Op::Eq, std::process::id().into())?]);
-    // Flags of descriptors, and in debug builds whether one is open. F_SETOWN would direct signals to any process.
+    // Reading flags of descriptors, also used by debug builds to check whether one is open. F_SETOWN would direct
+    // signals to any process.
     let commands = [libc::F_GETFD, libc::F_GETFL].map(|command| rule(1, Op::Eq, command as u64));
     rules.insert(libc::SYS_fcntl, commands.into_iter().collect::<Result<_, _>>()?);
-    // One inode, by its descriptor: a mark of a mount or a file system would hold up everything that others do there.
+    // Marks of one inode only: a mark of a mount or a file system would block every access there by others.
     let marks = [libc::FAN_MARK_ADD, libc::FAN_MARK_REMOVE].map(|flags| rule(1, Op::Eq, flags.into()));
     rules.insert(libc::SYS_fanotify_mark, marks.into_iter().collect::<Result<_, _>>()?);
     let target = TargetArch::try_from(ARCH)?;
@@ -83,7 +84,7 @@ fn rule(argument: u8, op: Op, value: u64) -> Result<SeccompRule, seccompiler::Ba
 
 #[cfg(test)]
 mod tests {
-    #![expect(unsafe_code, reason = "system calls with arguments that no library makes")]
+    #![expect(unsafe_code, reason = "system calls with arguments that no library passes")]
 
     use std::{
         env,

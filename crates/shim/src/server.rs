@@ -1,5 +1,5 @@
-//! Answers the kernel's questions about the views. Never waits for anything else: whoever has a view may be stopped in
-//! one of these questions, the daemon included.
+//! Answers the kernel's FUSE requests about the views. Never waits for anything else, because every process with a
+//! view, including the daemon, may be blocked in one of these requests.
 
 use std::{
     io::IoSlice,
@@ -24,13 +24,13 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 
 use crate::nodes::{Nodes, VIEW_SIZE};
 
-/// Bytes of data in a WRITE, none of which is ever taken.
+/// Maximum data of a WRITE in bytes. Every WRITE is rejected.
 pub(crate) const MAX_WRITE: u32 = 4096;
 
-/// For how long the kernel may keep what is always the same, in seconds.
+/// Validity of attributes, which never change, in seconds.
 const FOREVER: u64 = u32::MAX as u64;
 
-/// A request's bytes. Linux wants 8 KiB at least, and room for a WRITE with its headers.
+/// A buffer for a request. Linux requires at least 8 KiB, and space for a WRITE with its headers.
 pub(crate) struct Buffer(Box<[u8]>);
 
 impl Buffer {
@@ -71,7 +71,7 @@ pub(crate) fn serve(device: &OwnedFd, nodes: &Nodes, opener: Pid) -> Result<(), 
             }
             Some(Opcode::Open) if is_openers => match opened(nodes, &request) {
                 Ok(open) => match reply(device, &request, 0, open.as_bytes()) {
-                    // The opener was killed meanwhile, and there will be no RELEASE.
+                    // The opener was killed meanwhile, so there will be no RELEASE.
                     Err(Errno::NOENT) => nodes.release(request.nodeid()),
                     result => result?,
                 },
@@ -90,12 +90,12 @@ pub(crate) fn serve(device: &OwnedFd, nodes: &Nodes, opener: Pid) -> Result<(), 
     Ok(())
 }
 
-/// Waits for a request. `None`: the file system has ended.
+/// Waits for a request. Returns `None` once the file system has ended.
 pub(crate) fn next<'a>(device: impl AsFd, buffer: &'a mut Buffer) -> Result<Option<Request<'a>>, Errno> {
     let len = loop {
         match read(&device, &mut *buffer.0) {
             Ok(len) => break len,
-            // A request was withdrawn.
+            // The request was interrupted.
             Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => {}
             Err(Errno::NODEV) => return Ok(None),
             Err(errno) => return Err(errno),
@@ -105,7 +105,7 @@ pub(crate) fn next<'a>(device: impl AsFd, buffer: &'a mut Buffer) -> Result<Opti
     Ok(Some(Request { header, arguments }))
 }
 
-/// Answers with `body`. That nobody waits any more is no error.
+/// Replies with `body`. It is not an error if no one waits for the reply any more.
 pub(crate) fn answer(
     device: impl AsFd,
     request: &Request<'_>,
@@ -114,7 +114,7 @@ pub(crate) fn answer(
     heard_or_not(reply(device, request, 0, body.as_bytes()))
 }
 
-/// Answers with an error. That nobody waits any more is none.
+/// Replies with an error. It is not an error if no one waits for the reply any more.
 pub(crate) fn refuse(device: impl AsFd, request: &Request<'_>, errno: Errno) -> Result<(), Errno> {
     heard_or_not(reply(device, request, -errno.raw_os_error(), &[]))
 }
@@ -132,7 +132,7 @@ fn reply(device: impl AsFd, request: &Request<'_>, error: i32, body: &[u8]) -> R
     writev(device, &[IoSlice::new(header.as_bytes()), IoSlice::new(body)]).map(drop)
 }
 
-/// The node whose number is the name behind a LOOKUP.
+/// Returns the node whose number is the name in a LOOKUP.
 fn looked_up(nodes: &Nodes, arguments: &[u8]) -> Option<NodeId> {
     let name = str::from_utf8(arguments.split(|&byte| byte == 0).next()?).ok()?;
     let nodeid = NodeId(name.parse().ok()?);
@@ -151,7 +151,7 @@ fn opened(nodes: &Nodes, request: &Request<'_>) -> Result<OpenOut, Errno> {
 }
 
 fn entry(nodeid: NodeId) -> EntryOut {
-    // Names are not kept: each is used once.
+    // Names are not cached, because each is used once.
     EntryOut { nodeid: nodeid.into(), attr_valid: FOREVER.into(), attr: attr(nodeid), ..EntryOut::default() }
 }
 
@@ -184,7 +184,7 @@ const REFUSALS: &[(Opcode, Errno)] = &[
     (Opcode::Fallocate, Errno::OPNOTSUPP),
     (Opcode::CopyFileRange, Errno::OPNOTSUPP),
     (Opcode::CopyFileRange64, Errno::OPNOTSUPP),
-    // It must not seem to have been done; msync of a mapping goes to the file itself.
+    // It must not appear to succeed; msync(2) of a mapping goes to the host's file.
     (Opcode::Fsync, Errno::INVAL),
 ];
 

@@ -1,4 +1,4 @@
-//! The process as its user sees it.
+//! The user's handle to the process.
 
 use std::{
     os::fd::{BorrowedFd, OwnedFd},
@@ -19,33 +19,37 @@ use crate::{
     start,
 };
 
-/// A process that makes views. It ends with this value and all guards, and with the process that started it.
+/// A process that makes views. It ends when this value and all guards are dropped, and when the process that started it
+/// ends.
 #[derive(Debug)]
 pub struct Shim {
     link: Arc<Link>,
     pid: Pid,
 }
 
-/// Keeps other processes from making a file shorter, until it is dropped.
+/// Keeps other processes from shortening a file, until it is dropped.
 ///
-/// truncate(2), ftruncate(2), open(2) with O_TRUNC and fallocate(2) with a hole or a collapse fail with EPERM; whatever
-/// leaves the file at least as long goes on. The user's own process may do anything. What others have opened before can
-/// still be collapsed or given holes. Not all of what comes through io_uring is recognised, and nothing of what an NFS
-/// server of this machine or an overlay on top of the file does. When the process has ended, nothing is held back.
+/// truncate(2), ftruncate(2), open(2) with O_TRUNC and fallocate(2) with FALLOC_FL_PUNCH_HOLE or
+/// FALLOC_FL_COLLAPSE_RANGE fail with EPERM; operations that keep the file's length are allowed. The user's own process
+/// may do anything. Limits: others can still collapse or punch files that they opened before; not all operations
+/// through io_uring are recognised, and none by an NFS server on this machine or by an overlay on top of the file; when
+/// the process has ended, nothing is prevented.
 #[derive(Debug)]
 pub struct Guard {
     link: Arc<Link>,
     id: GuardId,
 }
 
-/// The connection, held from a request to its answer.
+/// The connection, locked from a request to its answer.
 #[derive(Debug)]
 struct Link(Mutex<OwnedFd>);
 
 impl Shim {
-    /// Starts the process and returns when it has shown that it can make views. To be called before the first thread.
+    /// Starts the process, and returns once it has made a first view. Call this before starting any thread.
     ///
-    /// Errors: the first step that failed; no process is left behind then.
+    /// # Errors
+    ///
+    /// Returns the first step that failed. No process is left behind.
     pub fn start() -> Result<Self, StartError> {
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
             .map_err(|errno| StartError::Process(errno.into()))?;
@@ -60,31 +64,36 @@ impl Shim {
             Ok(_) | Err(_) => StartError::Died,
         };
         drop(ours);
-        // It is about to end; a status that somebody else has taken is no matter.
+        // The process is ending; it does not matter if someone else has waited for it.
         let _ = waitpid(Some(pid), WaitOptions::empty());
         Err(error)
     }
 
-    /// A view of `file`, a regular file open for reading and writing. Any thread may ask; blocks on the file's file system.
+    /// Makes a view of `file`, a regular file open for reading and writing. Blocks on the file's file system.
     ///
-    /// Whoever gets the view can write the file. Nothing can be read, written or changed through the view other than by
-    /// mapping it or by read(2) and write(2), and nobody can open it anew.
+    /// A holder of the view can write the file, but only by mapping it or by read(2) and write(2), and cannot open it
+    /// again.
     ///
-    /// Errors: [`ShimError::Refused`] with EINVAL for what is no regular file, EACCES for one that is not open for
-    /// writing at any place, EOPNOTSUPP or ELOOP where the file system allows no views; [`ShimError::Gone`].
+    /// # Errors
+    ///
+    /// Returns [`ShimError::Refused`] with EINVAL if it is not a regular file, EACCES if it is not open for reading and
+    /// for writing at any offset, and EOPNOTSUPP or ELOOP if the file system allows no views. Returns
+    /// [`ShimError::Gone`] if the process has ended.
     pub fn view(&self, file: BorrowedFd<'_>) -> Result<OwnedFd, ShimError> {
         let answer = self.link.ask(Message::View, Some(file))?;
-        // It was sent, and did not fit into this process.
+        // A descriptor was sent, but this process has too many open.
         answer.fd.ok_or(ShimError::Refused(Errno::MFILE))
     }
 
-    /// Guards `file`, a regular file, against being made shorter. Any thread may ask.
+    /// Guards `file`, a regular file, against being shortened by others.
     ///
-    /// A mapping costs less when its view was made before the first guard of the file.
+    /// A mapping is cheaper if its view was made before the first guard of the file.
     ///
-    /// Errors: [`ShimError::Unguarded`] with EOPNOTSUPP where the kernel (before Linux 6.14) or the file system (tmpfs,
-    /// overlayfs) has no such thing, EINVAL for what is not a regular file, ENOSPC where there are 4096 guards;
-    /// [`ShimError::Gone`].
+    /// # Errors
+    ///
+    /// Returns [`ShimError::Unguarded`] with EOPNOTSUPP if the kernel (before Linux 6.14) or the file system (tmpfs,
+    /// overlayfs) does not support it, EINVAL if it is not a regular file, and ENOSPC if there are 4096 guards. Returns
+    /// [`ShimError::Gone`] if the process has ended.
     pub fn guard(&self, file: BorrowedFd<'_>) -> Result<Guard, ShimError> {
         match self.link.ask(Message::Guard, Some(file)) {
             Ok(Received { message: Message::Guarded { id }, .. }) => Ok(Guard { link: self.link.clone(), id }),
@@ -93,7 +102,7 @@ impl Shim {
         }
     }
 
-    /// The process.
+    /// Returns the process id.
     pub fn pid(&self) -> Pid {
         self.pid
     }
@@ -101,7 +110,7 @@ impl Shim {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        // Without the process there is no guard left to end.
+        // If the process has ended, there is no guard left to remove.
         let _ = self.link.ask(Message::Unguard { id: self.id }, None);
     }
 }

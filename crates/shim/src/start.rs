@@ -1,4 +1,4 @@
-//! What the process does from its fork to its end.
+//! The main function of the process and its threads.
 
 use std::{
     os::fd::{AsFd, OwnedFd},
@@ -30,16 +30,16 @@ use crate::{
     seccomp, server,
 };
 
-/// Threads here need little.
+/// The threads need little stack.
 const STACK_SIZE: usize = 128 * 1024;
 
-/// The process, from its fork on: it never returns. `socket` is its only connection.
+/// Runs the process after the fork, and never returns. `socket` is its only connection.
 pub(crate) fn run(socket: OwnedFd) -> ! {
     let result = catch_unwind(AssertUnwindSafe(|| live(&socket)));
     match result {
         Ok(Ok(())) => exit_now(0),
         Ok(Err((step, errno))) => {
-            // The user may be gone.
+            // Fails if the user is gone.
             let _ = channel::send(&socket, Message::Failed { step, errno }, None);
             exit_now(1)
         }
@@ -56,7 +56,7 @@ fn live(socket: &OwnedFd) -> Result<(), (Step, Errno)> {
 
     set_socket_passcred(socket, true).map_err(|errno| (Step::Process, errno))?;
     let user = User::default();
-    // Without it, there are views, and who asks for a guard is told why there is none.
+    // Optional: without it there are views, and requests for guards fail with this error.
     let watch = fanotify::open().and_then(|group| Ok((Arc::new(group), Proc::open()?)));
 
     let threads = 3 + usize::from(watch.is_ok());
@@ -91,8 +91,8 @@ fn live(socket: &OwnedFd) -> Result<(), (Step, Errno)> {
         .map_err(|errno| (Step::Process, errno))
 }
 
-/// Starts a thread that the process lives with: whatever ends it ends all. It waits at `ready` when it has no capabilities
-/// any more that it does not need.
+/// Starts a thread whose end ends the process. It waits at `ready` after dropping the capabilities that it does not
+/// need.
 fn spawn(
     name: &str,
     duty: Duty,

@@ -1,12 +1,14 @@
-//! Random loads and stores of 4 KiB in a mapped file: entries of 4 KiB, entries of 2 MiB, and the host's own mapping beside.
+//! Random loads and stores of 4 KiB in a mapped file: entries of 4 KiB, entries of 2 MiB, and the host's own mapping
+//! beside.
 //!
 //!     mapped [DIR] [MIB] [ROUNDS]
 //!
-//! makes a file of MIB (default 256) in DIR (default a temporary one) and touches each page of it once in random order, half of
-//! them by stores. Each way starts with nothing mapped; the ways alternate, and the medians of ROUNDS (default 3) are printed,
-//! with the minor faults of this process for each GiB and what `smaps` says is mapped by entries of 2 MiB, which takes a file system
-//! that has such pages: tmpfs mounted with `huge=always`. The daemon is `transomd`, or what TRANSOMD names. From 256 MiB on, entries
-//! of 4 KiB exceed the 65,530 mappings that Linux allows a process: then what is shown is hidden and fetched again.
+//! makes a file of MIB (default 256) in DIR (default a temporary one) and touches each page of it once in random order,
+//! half of them by stores. Each way starts with nothing mapped; the ways alternate, and the medians of ROUNDS (default
+//! 3) are printed, with the minor faults of this process for each GiB and what `smaps` says is mapped by entries of 2
+//! MiB, which takes a file system that has such pages: tmpfs mounted with `huge=always`. The daemon is `transomd`, or
+//! what TRANSOMD names. From 256 MiB on, entries of 4 KiB exceed the 65,530 mappings that Linux allows a process: then
+//! what is shown is hidden and fetched again.
 #![allow(clippy::unwrap_used, reason = "an example that cannot go on ends here")]
 
 use std::{env, fs, path::Path, time::Instant};
@@ -19,7 +21,7 @@ use transom_user::{
         cache::CacheOptions,
         dax::{Dax, DaxOptions, entry::Order},
         fs::{Fs, OpenOptions},
-        session::Wishes,
+        session::SessionConfig,
     },
     map::{Mapping, Protection, Sharing},
     share::Share,
@@ -43,7 +45,7 @@ fn main() {
     );
     let mount = Share::builder().shared_dir(&dir).daemon(program).connect().unwrap();
     let dax = DaxOptions { dax: Dax::Always, ..DaxOptions::default() };
-    let fs = Fs::new(mount.volume(Wishes::default(), CacheOptions::default(), dax).unwrap().into());
+    let fs = Fs::new(mount.volume(SessionConfig::default(), CacheOptions::default(), dax).unwrap().into());
     let file = fs.open("transom-mapped", &OpenOptions::new().read(true).write(true)).unwrap();
     let host = fs::File::options().read(true).write(true).open(&path).unwrap();
 
@@ -69,7 +71,8 @@ fn main() {
     }
 }
 
-/// Every page once, in an order that is no order; every other by a store. MiB/s, minor faults, KiB mapped by large entries.
+/// Every page once, in an order that is no order; every other by a store. MiB/s, minor faults, KiB mapped by large
+/// entries.
 fn touch(start: *mut u8, len: usize) -> (f64, u64, u64) {
     let pages = len / PAGE;
     let mut buffer = [7; PAGE];
@@ -93,7 +96,7 @@ fn touch(start: *mut u8, len: usize) -> (f64, u64, u64) {
 
 fn faults() -> u64 {
     let stat = fs::read_to_string("/proc/self/stat").unwrap();
-    // Behind the name in parentheses: state is field 3, minor faults field 10.
+    // After the name in parentheses: state is field 3, minor faults field 10.
     stat.rsplit(')').next().unwrap().split_whitespace().nth(7).unwrap().parse().unwrap()
 }
 

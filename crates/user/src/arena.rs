@@ -1,7 +1,7 @@
-//! The memory that the process and the daemon share: what RAM is to a virtual machine.
+//! The memory that the process shares with the daemon, as a virtual machine shares its RAM.
 //!
-//! A sealed memfd, so that neither side can take pages from under the other; `address` is where the daemon finds a byte,
-//! counted from [`BASE`]. The guest's DMA operations hand the memory out.
+//! An [`Arena`] is a sealed memfd, so that neither side can remove pages that the other uses. The daemon addresses its
+//! bytes from [`BASE`]. The guest's DMA operations allocate from it.
 
 #![expect(unsafe_code, reason = "memory shared with a device is given to the guest library as a pointer")]
 
@@ -21,31 +21,33 @@ use vm_memory::{FileOffset, GuestAddress, GuestMemoryRegion as _, GuestRegionMma
 
 use crate::platform::Process;
 
-/// Where the arena begins in the device's address space. Not 0, which back ends may take for "none".
+/// Start of the arena in the device's address space. Not 0, which back ends may treat as "none".
 const BASE: u64 = 1 << 32;
-/// The arena is a multiple of a huge page, so that the kernel can use those.
+/// The arena is a multiple of a huge page, so that the kernel can use huge pages.
 const GRANULE: usize = 2 << 20;
-/// What a mount takes unless told otherwise: the contents that are kept by default, and half of it for requests. Pages are only
-/// used once touched.
+/// Default length: enough for the contents cached by default, and half as much again for requests. Pages that are never
+/// touched use no memory.
 pub const LEN_BYTES_DEFAULT: usize = 192 << 20;
 
-/// A piece of memory that both sides reach.
+/// Memory that both sides can access.
 #[derive(Debug)]
 pub struct Arena {
     region: GuestRegionMmap<()>,
-    /// It is some device's pool.
+    /// Whether a device has it as its pool.
     is_taken: AtomicBool,
 }
 
 impl Arena {
-    /// At least `len_bytes` of zeros.
+    /// Creates an arena of at least `len_bytes`, filled with zeros.
     ///
-    /// Errors: what memfd_create(2), ftruncate(2), fcntl(2) and mmap(2) say.
+    /// # Errors
+    ///
+    /// Returns the errors of memfd_create(2), ftruncate(2), fcntl(2) and mmap(2).
     pub fn new(len_bytes: usize) -> io::Result<Self> {
         let len_bytes = len_bytes.max(1).checked_next_multiple_of(GRANULE).ok_or(io::ErrorKind::InvalidInput)?;
         let file = File::from(memfd_create("transom-arena", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?);
         ftruncate(&file, len_bytes as u64)?;
-        // The other side has the file too: a byte of it that went away would be a SIGBUS here.
+        // The other side has the file too; if it could shorten it, an access here would raise SIGBUS.
         fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         let mapping = MmapRegion::from_file(FileOffset::new(file, 0), len_bytes).map_err(io::Error::other)?;
         advise_huge_pages(&mapping);
@@ -53,41 +55,48 @@ impl Arena {
         Ok(Self { region, is_taken: AtomicBool::new(false) })
     }
 
-    /// As an entry of the memory table.
+    /// Returns the arena as an entry of the memory table.
     pub(crate) fn region(&self) -> &GuestRegionMmap<()> {
         &self.region
     }
 
-    /// In bytes.
+    /// Returns the length in bytes.
     pub fn len_bytes(&self) -> usize {
         self.region.size()
     }
 
-    /// Where in this process the byte lies that the device finds at `address`; nothing for one outside.
+    /// Returns the address in this process of the byte that the device finds at `address`, or `None` if it lies outside
+    /// the arena.
     pub(crate) fn user_address(&self, address: u64) -> Option<u64> {
         let offset = address.checked_sub(BASE).filter(|&offset| offset < self.region.len())?;
         Some(self.region.as_ptr() as u64 + offset)
     }
 
-    /// All of it as the pool of one device, which keeps the arena.
+    /// Returns the whole arena as the pool of one device; the pool keeps the arena alive.
     ///
-    /// Panics when called again: two pools would give the same bytes away.
+    /// # Panics
+    ///
+    /// Panics if called twice, because two pools would hand out the same bytes.
     pub fn pool(self: &Arc<Self>, when_full: WhenFull) -> Bounce<Process> {
         self.pool_and_rest(self.len_bytes(), when_full).0
     }
 
-    /// The first `pool_len_bytes`, a multiple of the page size, as [`Self::pool`]; and what lies behind them as it is: zeros,
-    /// whose pages are only used once touched. Who has the rest keeps the arena.
+    /// Returns the first `pool_len_bytes`, a multiple of the page size, as [`Self::pool`] does, and the rest of the
+    /// arena as plain memory, filled with zeros. Each part keeps the arena alive.
     ///
-    /// Panics where the arena is shorter, and when called again.
+    /// # Panics
+    ///
+    /// Panics if the arena is shorter than `pool_len_bytes`, or if called twice.
     pub fn pool_and_rest(self: &Arc<Self>, pool_len_bytes: usize, when_full: WhenFull) -> (Bounce<Process>, DmaMemory) {
         assert!(!self.is_taken.swap(true, Ordering::Relaxed), "an arena is the pool of one device");
         let rest_len_bytes = self.len_bytes().checked_sub(pool_len_bytes).expect("the pool lies within the arena");
-        let start = NonNull::new(self.region.as_ptr()).expect("mmap(2) gives no null pointer");
+        let start = NonNull::new(self.region.as_ptr()).expect("mmap(2) returns no null pointer");
         // SAFETY:
         // 1. `start` is a multiple of the page size, and with it of 8; `pool_len_bytes` is one too.
-        // 2. The mapping is readable and writable, and ends with `self`, which the pool keeps as its owner, and who has the rest.
-        // 3. Nothing here uses the bytes, and they are given away once: `is_taken`. The two parts do not overlap.
+        // 2. The mapping is readable and writable, and lives as long as `self`, which both the pool and the rest keep
+        //    as their owner.
+        // 3. Nothing here accesses the bytes, and `is_taken` ensures that they are handed out once. The two parts do
+        //    not overlap.
         let (pool, rest) = unsafe {
             let behind = start.add(pool_len_bytes);
             let rest = DmaMemory::new(behind, rest_len_bytes, BASE + pool_len_bytes as u64);
@@ -98,9 +107,9 @@ impl Arena {
     }
 }
 
-/// Asks for huge pages; a kernel that gives none for shared memory is as right, and slower in copies.
+/// Asks for huge pages. A kernel without huge pages for shared memory works as well, only with slower copies.
 fn advise_huge_pages(mapping: &MmapRegion<()>) {
-    // SAFETY: the range is the mapping's own, and the advice changes nothing that a program can see.
+    // SAFETY: the range is the mapping itself, and the advice changes nothing that a program can see.
     let advised =
         unsafe { rustix::mm::madvise(mapping.as_ptr().cast(), mapping.size(), rustix::mm::Advice::LinuxHugepage) };
     if let Err(error) = advised {

@@ -1,8 +1,8 @@
-//! A daemon of our own: `transomd` or `virtiofsd`, started for one directory and one connection.
+//! Starts a daemon, `transomd` or `virtiofsd`, for one directory and one connection.
 //!
-//! The daemon inherits a socket that listens already, and on which we are connected before it starts: nobody has to look
-//! whether it is ready, and the socket's path is gone before anybody else finds it. Both kinds of daemon end when their
-//! front end leaves, also when this process is killed.
+//! The [`Daemon`] inherits a listening socket to which we have already connected, so that there is no need to wait for
+//! it, and no one else can connect, because the socket's path has been removed. Both daemons exit when their front end
+//! disconnects, even if this process is killed.
 
 use std::{
     ffi::OsString,
@@ -31,36 +31,37 @@ use thiserror::Error;
 
 use crate::platform::timespec;
 
-/// The listening socket's number in the daemon: the first behind the three that every process has.
+/// The listening socket's descriptor in the daemon: the first after the standard three.
 const LISTENER: i32 = 3;
-/// How long a daemon may take to end once its front end has left; then it is killed.
+/// How long a daemon may take to exit after its front end disconnected, before it is killed.
 const END_MAX: Duration = Duration::from_secs(5);
-/// As much of its messages as an error repeats, from the end.
+/// Maximum length of the end of its output that an error quotes.
 const MESSAGES_LEN_MAX: usize = 4096;
 
-/// What to start.
+/// A daemon to start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Program {
-    /// The executable: a path, or a name on `PATH`.
+    /// The executable: a path, or a name to look up in `PATH`.
     pub path: PathBuf,
-    /// Arguments behind those that it always gets.
+    /// Additional arguments.
     pub args: Vec<OsString>,
-    /// Where it starts, for relative paths among its arguments, while that is a directory; else where this process is.
+    /// Its working directory, to which relative paths in its arguments refer; if `None` or no longer a directory, that
+    /// of this process.
     pub dir: Option<PathBuf>,
 }
 
 impl Program {
-    /// The executable without further arguments.
+    /// Returns a program without additional arguments.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into(), args: Vec::new(), dir: None }
     }
 
-    /// Whether `path` is one, rather than a name on `PATH`.
+    /// Returns whether the executable is given as a path, rather than as a name to look up in `PATH`.
     pub(crate) fn is_path(&self) -> bool {
         self.path.as_os_str().as_bytes().contains(&b'/')
     }
 
-    /// `transomd` where there is one beside this executable, else by its name on `PATH`.
+    /// Returns the `transomd` beside this executable, or else the one in `PATH`.
     pub fn transomd() -> Self {
         const NAME: &str = "transomd";
         let beside = std::env::current_exe().ok().map(|this| this.with_file_name(NAME));
@@ -68,30 +69,28 @@ impl Program {
     }
 }
 
-/// Why there is no daemon.
+/// An error from starting a daemon.
 #[derive(Debug, Error)]
 pub enum DaemonError {
-    /// Its program cannot be started.
+    /// The program cannot be started.
     #[error("cannot start {program:?}")]
     Start {
-        /// Its path or name.
+        /// The path or name.
         program: PathBuf,
-        /// What execve(2) said.
+        /// The error of execve(2).
         source: io::Error,
     },
-    /// What it needs cannot be made.
-    #[error("cannot prepare {what}")]
+    /// Something that the daemon needs cannot be created.
+    #[error("cannot create {what} for the daemon")]
     Prepare {
-        /// What.
+        /// What could not be created.
         what: &'static str,
         /// The reason.
         source: io::Error,
     },
 }
 
-/// A daemon that runs; dropping it ends it.
-///
-/// Its connection is to be closed before, or it is killed after [`END_MAX`].
+/// A running daemon, which ends when this is dropped. Close its connection first, or it is killed after [`END_MAX`].
 #[derive(Debug)]
 pub struct Daemon {
     child: Child,
@@ -102,14 +101,14 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Starts `program` for `shared_dir`, and gives the connection to it.
+    /// Starts `program` for `shared_dir`, and returns the connection to it.
     ///
-    /// What is wrong with the directory or the arguments shows as the end of the connection, and then in [`Self::messages`].
+    /// If the directory or an argument is invalid, the daemon closes the connection, and [`Self::messages`] says why.
     pub fn start(program: &Program, shared_dir: &Path) -> Result<(Self, UnixStream), DaemonError> {
         let prepare = |what| move |source| DaemonError::Prepare { what, source };
         let (listener, stream) = connected_listener().map_err(prepare("a socket"))?;
-        let messages = tempfile::tempfile().map_err(prepare("a file for the daemon's messages"))?;
-        let output = messages.try_clone().map_err(prepare("a file for the daemon's messages"))?;
+        let messages = tempfile::tempfile().map_err(prepare("a file for messages"))?;
+        let output = messages.try_clone().map_err(prepare("a file for messages"))?;
         let mut command = Command::new(&program.path);
         command.arg(format!("--fd={LISTENER}"));
         command.arg("--shared-dir").arg(shared_dir).args(sandbox());
@@ -120,7 +119,7 @@ impl Daemon {
         }
         let listener = FdMapping { parent_fd: listener.into(), child_fd: LISTENER };
         command.fd_mappings(vec![listener]).map_err(|error| prepare("a socket")(io::Error::other(error)))?;
-        // What the terminal sends to this process's group, such as Ctrl-C, is not for the daemon.
+        // Signals of the terminal, such as Ctrl-C, must not reach the daemon.
         command.process_group(0);
         let start = |source| DaemonError::Start { program: program.path.clone(), source };
         let child = command.spawn().map_err(start)?;
@@ -128,34 +127,35 @@ impl Daemon {
         Ok((Self { child, pidfd: pidfd.map_err(start)?, messages, status: None }, stream))
     }
 
-    /// Its process id.
+    /// Returns the process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Waits until it has ended, up to `timeout`.
+    /// Waits up to `timeout` for the daemon to exit.
     pub fn wait(&mut self, timeout: Duration) -> Option<ExitStatus> {
         if self.status.is_none() {
-            // A signal that ends the poll early only makes this kill sooner.
+            // A signal that interrupts the poll only shortens the wait.
             let _ = poll(&mut [PollFd::new(&self.pidfd, PollFlags::IN)], Some(&timespec(timeout)));
             self.status = self.child.try_wait().ok().flatten();
         }
         self.status
     }
 
-    /// What it has written, the last of it.
+    /// Returns the end of what the daemon has written.
     pub fn messages(&self) -> String {
         let mut text = [0; MESSAGES_LEN_MAX];
         let len = self.messages.metadata().map_or(0, |metadata| metadata.len());
-        // The daemon's own position stays. Messages that cannot be read are as none: there is an error to tell already.
+        // Reads at an offset, because the daemon shares the file position. A failure is ignored: the caller reports
+        // another error.
         let read = self.messages.read_at(&mut text, len.saturating_sub(MESSAGES_LEN_MAX as u64)).unwrap_or(0);
         String::from_utf8_lossy(&text[..read]).trim().to_owned()
     }
 
-    /// Kills it, and whatever it has started, at once.
+    /// Kills the daemon and all processes of its group.
     pub fn kill(&mut self) {
         if self.status.is_none() {
-            // A process not yet waited for keeps its id, and with it its group's: nobody else is meant.
+            // The process has not been waited for, so its id and its group's cannot have been reused.
             let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
             self.status = self.child.wait().ok();
         }
@@ -165,15 +165,15 @@ impl Daemon {
 impl Drop for Daemon {
     fn drop(&mut self) {
         if self.wait(END_MAX).is_none() {
-            tracing::warn!(pid = self.id(), "the daemon does not end by itself, and is killed");
+            tracing::warn!(pid = self.id(), "killing the daemon, which did not exit after its front end disconnected");
         }
         self.kill();
     }
 }
 
-/// A listening socket and a connection that waits in its queue; the socket's path is removed again.
+/// Returns a listening socket and a connection that waits in its queue. The socket's path is already removed.
 fn connected_listener() -> io::Result<(UnixListener, UnixStream)> {
-    // Only this user can look into it.
+    // Only this user can access the directory.
     let dir = tempfile::Builder::new().prefix("transom-").tempdir()?;
     let path = dir.path().join("s");
     let listener = UnixListener::bind(&path)?;
@@ -181,8 +181,9 @@ fn connected_listener() -> io::Result<(UnixListener, UnixStream)> {
     Ok((listener, stream))
 }
 
-/// Root's daemon has the usual sandbox. An ordinary user's would need user namespaces, which not every system gives, and
-/// would know a single uid; it can do no more than the user that has started it for himself.
+/// Returns the sandbox arguments. Root's daemon has the default sandbox. Another user's daemon would need user
+/// namespaces, which not every system allows, and would know a single uid; without a sandbox, it still has only that
+/// user's permissions.
 fn sandbox() -> &'static [&'static str] {
     if geteuid().is_root() { &[] } else { &["--sandbox=none"] }
 }

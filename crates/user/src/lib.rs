@@ -1,9 +1,9 @@
 //! A process as the guest of a virtio-fs daemon, without a virtual machine.
 //!
-//! The [`transport`] is a vhost-user front end, the [`arena`] the memory that it shares with the daemon, the [`window`] where
-//! the daemon maps files, the [`platform`] what `transom-guest` asks of an operating system, and [`daemon`] starts one for a
-//! directory. [`share`] joins them: a share in use by this process. [`map`] shows files at addresses of this process, and [`fault`]
-//! survives what vanishes there.
+//! The entry is [`share`], a share in use by this process. It joins the other modules: the [`transport`] is a
+//! vhost-user front end, the [`arena`] is the memory shared with the daemon, the daemon maps files into the [`window`],
+//! the [`platform`] implements the operating system's part of `transom-guest`, and [`daemon`] starts a daemon for a
+//! directory. [`map`] maps files of the share into this process, and [`fault`] handles faults in such mappings.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 

@@ -1,4 +1,4 @@
-//! What the guest library asks of the system underneath, from Linux: futexes, the monotonic clock, threads.
+//! The platform of the guest library on Linux: futexes, the monotonic clock, threads.
 
 use std::{
     sync::{
@@ -31,7 +31,7 @@ impl Platform for Process {
     }
 
     fn spawn(&self, name: &'static str, task: Box<dyn FnOnce() + Send>) -> Result<(), Box<dyn FnOnce() + Send>> {
-        // The thread takes it, or we do when there is none.
+        // Taken by the thread, or taken back if no thread can be started.
         let task = Arc::new(Mutex::new(Some(task)));
         let of_thread = Arc::clone(&task);
         let run = move || {
@@ -42,7 +42,7 @@ impl Platform for Process {
         };
         match std::thread::Builder::new().name(name.to_owned()).spawn(run) {
             Ok(_) => Ok(()),
-            Err(_) => Err(task.lock().take().expect("no thread has taken it")),
+            Err(_) => Err(task.lock().take().expect("no thread was started that could have taken the task")),
         }
     }
 
@@ -56,7 +56,7 @@ impl Platform for Process {
     }
 }
 
-/// CLOCK_MONOTONIC, in nanoseconds: the clock of every deadline in this crate.
+/// Returns CLOCK_MONOTONIC in nanoseconds: the clock of every deadline in this crate.
 pub fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
@@ -67,9 +67,9 @@ pub fn until(deadline_ns: u64) -> Duration {
     Duration::from_nanos(deadline_ns.saturating_sub(now_ns()))
 }
 
-/// A futex that counts wakes, so that one between a look at the condition and the sleep is noticed.
+/// A futex that counts wakes, so that a wake between the check of the condition and the sleep is not lost.
 ///
-/// Waking when nobody waits costs a fence and a load.
+/// A wake without waiters costs a fence and a load.
 #[derive(Debug, Default)]
 pub struct Event {
     waiters: AtomicU32,
@@ -82,7 +82,7 @@ impl platform::Event for Event {
             return true;
         }
         self.waiters.fetch_add(1, Ordering::SeqCst);
-        // Either the waker sees this waiter, or the waiter sees what the waker did before: see `wake_all`.
+        // Either the waker sees this waiter, or this waiter sees what the waker did before; see `wake_all`.
         fence(Ordering::SeqCst);
         let is_done = loop {
             let wakes = self.wakes.load(Ordering::SeqCst);
@@ -94,7 +94,7 @@ impl platform::Event for Event {
                 break false;
             }
             let timeout = timeout.map(timespec);
-            // EAGAIN, EINTR and ETIMEDOUT alike lead to another look.
+            // After EAGAIN, EINTR or ETIMEDOUT, the condition is checked again.
             let _ = futex::wait(&self.wakes, Flags::PRIVATE, wakes, timeout.as_ref());
         };
         self.waiters.fetch_sub(1, Ordering::SeqCst);
@@ -107,12 +107,12 @@ impl platform::Event for Event {
             return;
         }
         self.wakes.fetch_add(1, Ordering::SeqCst);
-        // It fails for a bad address only.
+        // Fails only for an invalid address.
         let _ = futex::wake(&self.wakes, Flags::PRIVATE, i32::MAX as u32);
     }
 }
 
-/// Returns `duration` as the kernel takes it.
+/// Returns `duration` as a `Timespec`.
 pub fn timespec(duration: Duration) -> Timespec {
     Timespec { tv_sec: duration.as_secs() as i64, tv_nsec: duration.subsec_nanos().into() }
 }

@@ -1,4 +1,4 @@
-//! A share in use by this process: a daemon, the device that it is, and sessions with it.
+//! A share in use by this process: a connection to a daemon, its device, and sessions.
 //!
 //! ```no_run
 //! use transom_user::share::Share;
@@ -22,7 +22,7 @@ use transom_guest::{
     dax::{Dax, DaxOptions},
     device::{DeviceError, Settings, VirtioFs},
     dma::{DmaChoice, WhenFull},
-    session::{Session, SessionError, Wishes},
+    session::{Session, SessionConfig, SessionError},
     volume::Volume,
 };
 use transom_wire::ops::init::InitFlags;
@@ -35,25 +35,26 @@ use crate::{
     window::{Area, WindowUse},
 };
 
-/// The tag of a daemon that tells none. Nobody mounts by it here.
+/// The tag for a daemon that reports none. It is not used for mounting.
 const TAG: &[u8] = b"share";
-/// How long a request may wait for room in the arena: callers that each hold a part of it must not wait for ever.
-const ROOM_MAX: Duration = Duration::from_secs(30);
-/// How long a daemon that has closed the connection may take to end, so that its message can be told.
-const LAST_WORDS_MAX: Duration = Duration::from_secs(2);
+/// How long a request may wait for memory of the arena, because callers that each hold a part of it must not wait
+/// forever.
+const ARENA_WAIT_MAX: Duration = Duration::from_secs(30);
+/// How long to wait for a daemon that closed the connection to exit, so that an error can quote its messages.
+const EXIT_WAIT_MAX: Duration = Duration::from_secs(2);
 
-/// The device of a daemon.
+/// The device of a share.
 pub type Device = VirtioFs<Process, VhostUser>;
 
-/// A connection to a share, which ends with the last session on it, and with it a daemon that was started for it.
+/// A connection to a share. When it and its last session are dropped, a daemon that was started for it ends.
 pub struct Share {
     builder: Builder,
     device: Arc<Device>,
 }
 
-/// Where the share is, and how it is used.
+/// Configures a connection to a share.
 #[derive(Debug, Clone)]
-#[must_use = "nothing happens before `connect`"]
+#[must_use = "a builder does nothing before `connect`"]
 pub struct Builder {
     source: Source,
     program: Option<Program>,
@@ -68,54 +69,54 @@ enum Source {
     Directory(PathBuf),
 }
 
-/// Why a share cannot be used.
+/// An error from connecting to a share.
 #[derive(Debug, Error)]
 pub enum ShareError {
     /// Neither a socket nor a directory was given.
-    #[error("neither a socket nor a directory is given")]
+    #[error("no share given: name a socket or a directory")]
     Nowhere,
-    /// Nobody listens there, or it cannot be reached.
+    /// No daemon listens at the socket, or it may not be opened.
     #[error("cannot connect to {path:?}")]
     Socket {
         /// The socket's path.
         path: PathBuf,
-        /// What connect(2) said.
+        /// The error of connect(2).
         source: io::Error,
     },
     /// The daemon cannot be started.
     #[error(transparent)]
     Daemon(#[from] DaemonError),
-    /// The daemon that was started has ended.
-    #[error("{program:?} has ended ({status}): {messages}")]
+    /// The daemon that was started exited.
+    #[error("{program:?} exited ({status}): {messages}")]
     Ended {
-        /// Its program.
+        /// The program.
         program: PathBuf,
-        /// How it ended.
+        /// The exit status.
         status: std::process::ExitStatus,
-        /// The last that it wrote.
+        /// The end of its output.
         messages: String,
     },
-    /// The other side is no vhost-user back end of the right kind.
-    #[error("no file system at {name:?}")]
+    /// The other side is not a vhost-user back end for a file system.
+    #[error("no virtio-fs device at {name:?}")]
     Connect {
         /// The socket, or the daemon's program.
         name: PathBuf,
-        /// What is wrong.
+        /// The cause.
         source: ConnectError,
     },
-    /// The device could not be brought up.
+    /// The device cannot be initialised.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// No session began.
+    /// The session cannot be started.
     #[error(transparent)]
     Session(#[from] SessionError),
-    /// There is no memory to share.
-    #[error("cannot make memory to share with the daemon")]
+    /// The shared memory cannot be allocated.
+    #[error("cannot allocate the memory to share with the daemon")]
     Arena(#[source] io::Error),
 }
 
 impl Share {
-    /// A share that is yet to be named.
+    /// Returns a builder without a socket or directory.
     pub fn builder() -> Builder {
         Builder {
             source: Source::Nowhere,
@@ -125,47 +126,47 @@ impl Share {
         }
     }
 
-    /// The device, for its counters and as a channel.
+    /// Returns the device.
     pub fn device(&self) -> &Arc<Device> {
         &self.device
     }
 
-    /// Begins a session. A new one ends the one before, on the server's side.
+    /// Starts a session. On the server's side, this ends the previous one.
     ///
     /// Blocks until the server has answered.
-    pub fn session(&self, wishes: Wishes) -> Result<Session<Process>, ShareError> {
+    pub fn session(&self, config: SessionConfig) -> Result<Session<Process>, ShareError> {
         let channel = Arc::clone(&self.device);
-        Ok(Session::begin(channel, Arc::new(Process), wishes)?)
+        Ok(Session::begin(channel, Arc::new(Process), config)?)
     }
 
-    /// Where the daemon maps files, if it does: the memory for a volume with a window.
+    /// Returns the window into which the daemon maps files, if it has one.
     pub fn window(&self) -> Option<Arc<Area>> {
         self.device.transport().window().cloned()
     }
 
-    /// A file system on a session of its own, whose files are mapped as `dax` says where the daemon has a window.
+    /// Starts a session and returns a file system on it. If the daemon has a window, `dax` says which files are mapped.
     pub fn volume(
         &self,
-        wishes: Wishes,
+        config: SessionConfig,
         options: CacheOptions,
         dax: DaxOptions,
     ) -> Result<Volume<Process>, ShareError> {
         let Some(area) = self.window().filter(|_| dax.dax != Dax::Never) else {
-            return Ok(Volume::new(self.session(wishes)?, options));
+            return Ok(Volume::new(self.session(config)?, options));
         };
         let marks = if dax.dax == Dax::Inode { InitFlags::HAS_INODE_DAX } else { InitFlags::empty() };
-        let session = self.session(wishes.with(InitFlags::MAP_ALIGNMENT | marks))?;
+        let session = self.session(config.with(InitFlags::MAP_ALIGNMENT | marks))?;
         Ok(Volume::with_window(session, options, area, dax))
     }
 
-    /// Whether the daemon has hung up: every operation fails with ENOTCONN from then on.
+    /// Returns whether the daemon closed the connection. Every operation then fails with ENOTCONN.
     pub fn is_gone(&self) -> bool {
         self.device.transport().is_gone()
     }
 
     /// Connects again, to the same socket or to a new daemon for the same directory.
     ///
-    /// What sessions on the old connection wait for fails, if it has not yet; they stay as they are.
+    /// Pending operations of sessions on the old connection fail.
     pub fn reconnect(&mut self) -> Result<(), ShareError> {
         self.device.transport().hang_up();
         self.device = self.builder.device()?;
@@ -174,40 +175,38 @@ impl Share {
 }
 
 impl Builder {
-    /// The share of a daemon that listens at `path`.
+    /// Uses the share of the daemon that listens at `path`.
     pub fn socket(self, path: impl AsRef<Path>) -> Self {
         Self { source: Source::Socket(path.as_ref().to_owned()), ..self }
     }
 
-    /// The directory `path`, by a daemon that is started for it.
+    /// Starts a daemon that shares the directory `path`.
     pub fn shared_dir(self, path: impl AsRef<Path>) -> Self {
         Self { source: Source::Directory(path.as_ref().to_owned()), ..self }
     }
 
-    /// The daemon to start for [`Self::shared_dir`]; else `transomd`.
+    /// Sets the daemon to start for [`Self::shared_dir`]. The default is `transomd`.
     pub fn daemon(self, program: Program) -> Self {
         Self { program: Some(program), ..self }
     }
 
-    /// Request queues to use at most; the daemon may have fewer.
+    /// Sets the maximum number of request queues; the daemon may have fewer.
     pub fn queues(mut self, count: u16) -> Self {
         self.settings.request_queues_max = count;
         self
     }
 
-    /// Bytes of memory to share with the daemon, which bound the data of requests in flight.
+    /// Sets the length of the memory to share with the daemon, in bytes. It bounds the data of requests in flight.
     pub fn arena_len_bytes(self, arena_len_bytes: usize) -> Self {
         Self { arena_len_bytes, ..self }
     }
 
-    /// How the device is driven.
+    /// Sets the options of the device driver.
     pub fn settings(self, settings: Settings) -> Self {
         Self { settings, ..self }
     }
 
-    /// Connects, and brings the device up.
-    ///
-    /// Blocks until the daemon has answered, with a bound.
+    /// Connects and initialises the device. Blocks until the daemon has answered, with a timeout.
     pub fn connect(self) -> Result<Share, ShareError> {
         let builder = self.anchored();
         let device = builder.device()?;
@@ -217,11 +216,11 @@ impl Builder {
     fn device(&self) -> Result<Arc<Device>, ShareError> {
         let arena = Arc::new(Arena::new(self.arena_len_bytes).map_err(ShareError::Arena)?);
         let transport = self.transport(&arena, WindowUse::Memory)?;
-        let dma = DmaChoice::always(Arc::new(arena.pool(WhenFull::Wait(ROOM_MAX.as_nanos() as u64))));
+        let dma = DmaChoice::always(Arc::new(arena.pool(WhenFull::Wait(ARENA_WAIT_MAX.as_nanos() as u64))));
         Ok(Arc::new(VirtioFs::new(transport, Arc::new(Process), &dma, self.settings)?))
     }
 
-    /// The daemon, with `arena` handed over and no queue started.
+    /// Connects to the daemon and shares `arena` with it. No queue is started.
     pub fn transport(&self, arena: &Arc<Arena>, window_use: WindowUse) -> Result<VhostUser, ShareError> {
         match &self.source {
             Source::Nowhere => Err(ShareError::Nowhere),
@@ -235,7 +234,8 @@ impl Builder {
         }
     }
 
-    /// The same wherever this process goes later: relative paths begin where it is now, also those that the daemon is told.
+    /// Makes relative paths, also those in the daemon's arguments, refer to the current directory even if this process
+    /// changes it later.
     pub fn anchored(self) -> Self {
         let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
         let source = match self.source {
@@ -251,13 +251,14 @@ impl Builder {
         Self { source, program: Some(program), ..self }
     }
 
-    /// What is looked for by its path whenever there is to be a daemon.
+    /// Returns the paths that are needed each time a connection is made.
     pub fn needed_paths(&self) -> impl Iterator<Item = &Path> {
         let program = self.program.as_ref().filter(|program| self.starts_daemon() && program.is_path());
         self.source_path().into_iter().chain(program.map(|program| program.path.as_path()))
     }
 
-    /// Has the daemon start where this process is, if `is_unwanted` says so of the directory that was remembered.
+    /// Forgets the working directory for the daemon if `is_unwanted` returns true for it; the daemon then starts in
+    /// that of this process.
     pub fn forget_dir_if(mut self, is_unwanted: impl FnOnce(&Path) -> bool) -> Self {
         if let Some(program) = &mut self.program {
             program.dir.take_if(|dir| is_unwanted(dir));
@@ -265,7 +266,7 @@ impl Builder {
         self
     }
 
-    /// Where the share comes from: a socket, or a directory.
+    /// Returns the path of the socket or the shared directory.
     pub fn source_path(&self) -> Option<&Path> {
         match &self.source {
             Source::Nowhere => None,
@@ -273,23 +274,23 @@ impl Builder {
         }
     }
 
-    /// Whether a daemon is started rather than connected to.
+    /// Returns whether a daemon is started.
     pub fn starts_daemon(&self) -> bool {
         matches!(self.source, Source::Directory(_))
     }
 
-    /// What [`Self::queues`] or [`Self::settings`] have set.
+    /// Returns the maximum number of request queues.
     pub fn queues_max(&self) -> u16 {
         self.settings.request_queues_max
     }
 
-    /// Starts a daemon, which ends with the transport.
+    /// Starts a daemon, which ends when the transport is dropped.
     fn start(&self, shared_dir: &Path, arena: &Arc<Arena>, window_use: WindowUse) -> Result<VhostUser, ShareError> {
         let program = self.program.clone().unwrap_or_else(Program::transomd);
         let (mut daemon, stream) = Daemon::start(&program, shared_dir)?;
         match VhostUser::connect_for(stream, Arc::clone(arena), TAG, window_use) {
             Ok(transport) => Ok(transport.with_daemon(daemon)),
-            Err(source) => Err(match daemon.wait(LAST_WORDS_MAX) {
+            Err(source) => Err(match daemon.wait(EXIT_WAIT_MAX) {
                 Some(status) => ShareError::Ended { program: program.path, status, messages: daemon.messages() },
                 None => {
                     daemon.kill();

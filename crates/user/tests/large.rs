@@ -11,7 +11,7 @@ use transom_user::{
     guest::{
         cache::CacheOptions,
         fs::{Fs, OpenOptions},
-        session::Wishes,
+        session::SessionConfig,
     },
     share::Share,
 };
@@ -29,7 +29,7 @@ fn what_is_kept_leaves_room_for_requests_of_every_size_from_many_threads() {
     // By default as much is kept as the arena has here.
     let mounted =
         Share::builder().shared_dir(dir.path()).daemon(transomd()).arena_len_bytes(64 << 20).connect().unwrap();
-    let share = Fs::mount(mounted.session(Wishes::default()).unwrap(), CacheOptions::default());
+    let share = Fs::mount(mounted.session(SessionConfig::default()).unwrap(), CacheOptions::default());
     let read_all = |options: OpenOptions, piece_len: usize| {
         let file = share.open("large", &options.read(true)).unwrap();
         let mut piece = vec![0; piece_len];

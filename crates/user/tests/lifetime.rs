@@ -16,7 +16,7 @@ use transom_user::{
         Errno,
         cache::CacheOptions,
         fs::{Fs, OpenOptions},
-        session::Wishes,
+        session::SessionConfig,
     },
     platform::Process,
     share::{Share, ShareError},
@@ -27,7 +27,7 @@ use transom_wire::ops::init::InitFlags;
 const TAKEN_MAX: Duration = Duration::from_secs(30);
 
 fn mount(mount: &Share) -> Fs<Process> {
-    Fs::mount(mount.session(Wishes::default()).unwrap(), CacheOptions::default())
+    Fs::mount(mount.session(SessionConfig::default()).unwrap(), CacheOptions::default())
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn a_daemon_that_is_killed_fails_every_request_and_a_new_one_goes_on() {
         }
         assert!(mounted.is_gone());
         assert_eq!(share.statfs("/").err(), Some(Errno::NOTCONN));
-        assert!(matches!(mounted.session(Wishes::default()), Err(ShareError::Session(_))));
+        assert!(matches!(mounted.session(SessionConfig::default()), Err(ShareError::Session(_))));
         // 3. What is left of the old session does no harm beside the new one.
         mounted.reconnect().unwrap();
         let again = mount(&mounted);
@@ -206,9 +206,9 @@ fn what_waits_to_be_written_is_written_after_a_while_without_anybody_asking() {
     let mut program = transomd();
     program.args.push("--writeback".into());
     let mounted = Share::builder().shared_dir(dir.path()).daemon(program).connect().unwrap();
-    let wishes = Wishes::default().with(InitFlags::WRITEBACK_CACHE);
+    let config = SessionConfig::default().with(InitFlags::WRITEBACK_CACHE);
     let options = CacheOptions { dirty_age_ns: 1_000_000, ..CacheOptions::default() };
-    let share = Fs::mount(mounted.session(wishes).unwrap(), options);
+    let share = Fs::mount(mounted.session(config).unwrap(), options);
     let file = share.open("hello", &OpenOptions::new().read(true).write(true)).unwrap();
     file.write_at(7, b"there").unwrap();
 

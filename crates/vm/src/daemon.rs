@@ -1,7 +1,7 @@
-//! The daemons of a run: one for each share.
+//! The daemons of a run, one for each share.
 //!
-//! The socket listens before the daemon starts, which inherits it: whoever connects waits in the queue, so that
-//! nobody has to look whether the daemon is ready, and the path's faults are found here.
+//! A [`Daemon`] inherits a socket that is already listening. Connections wait in its queue, so there is no need to wait
+//! until the daemon is ready, and errors of the path are reported here.
 
 use std::{
     fs::{self, File},
@@ -17,12 +17,12 @@ use rustix::process::{getegid, geteuid};
 
 use crate::{Error, Result, Share, SharePoint, Supervised, Vmm};
 
-/// A daemon that runs.
+/// A running daemon.
 #[derive(Debug)]
 pub(crate) struct Daemon {
     pub(crate) process: Supervised,
     pub(crate) point: SharePoint,
-    /// Where it tells its figures, if the share has a window.
+    /// Its metrics socket, if the share has a window.
     pub(crate) metrics: Option<PathBuf>,
     log: PathBuf,
     host: PathBuf,
@@ -31,26 +31,28 @@ pub(crate) struct Daemon {
 impl Daemon {
     /// Starts `program` for `share` under `tag`, with its socket and its log in `dir`.
     ///
-    /// Errors: the program is missing, or the socket cannot be made.
+    /// # Errors
+    ///
+    /// Returns an error if the program is missing or the socket cannot be created.
     pub(crate) fn start(program: &Path, share: &Share, tag: &str, dir: &Path, vmm: &dyn Vmm) -> Result<Self> {
         if !program.is_file() {
             return Err(Error::Missing {
                 what: "the daemon",
                 path: program.to_owned(),
-                advice: "build it (cargo build -p transom-daemon), or give another with --daemon".into(),
+                advice: "build it with `cargo build -p transom-daemon`, or name another daemon with --daemon".into(),
             });
         }
         let socket = dir.join(format!("{tag}.sock"));
         let listener = listen(&socket)?;
         let log = dir.join(format!("{tag}.log"));
-        let output = File::create(&log).map_err(Error::io(format!("creating {log:?}")))?;
+        let output = File::create(&log).map_err(Error::io(format!("cannot create {log:?}")))?;
 
         let mut command = Command::new(program);
         command.arg(format!("--fd={}", listener.as_raw_fd()));
         command.arg("--shared-dir").arg(&share.host);
         command.arg("--sandbox").arg(sandbox());
         if !geteuid().is_root() {
-            // The guest's root is this user: it owns the user's files, and the user owns what it creates.
+            // Maps the guest's root to this user: it owns the user's files, and the user owns what it creates.
             command.arg(format!("--translate-uid=map:0:{}:1", geteuid().as_raw()));
             command.arg(format!("--translate-gid=map:0:{}:1", getegid().as_raw()));
         }
@@ -62,24 +64,24 @@ impl Daemon {
         }
         let metrics = share.dax.is_some().then(|| dir.join(format!("{tag}.metrics")));
         if let (Some(dax), Some(metrics)) = (share.dax, &metrics) {
-            // The device that has a window asks the daemon for the tag.
+            // The device with a window gets its tag from the daemon.
             command.arg(format!("--dax-window={}", dax.window_len)).args(["--tag", tag]);
             command.arg("--metrics-socket").arg(metrics);
         }
         command.args(vmm.daemon_args(tag)).args(&share.daemon_args);
-        let both = output.try_clone().map_err(Error::io(format!("creating {log:?}")))?;
+        let both = output.try_clone().map_err(Error::io(format!("cannot create {log:?}")))?;
         command.stdin(Stdio::null()).stdout(both).stderr(output);
         let process = Supervised::spawn(command, vec![listener])?;
         let point = SharePoint { tag: tag.to_owned(), socket, has_window: share.dax.is_some() };
         Ok(Self { process, point, metrics, log, host: share.host.clone() })
     }
 
-    /// The error that its end is, if it ended with a failure.
+    /// Returns an error if the daemon exited with a failure.
     pub(crate) fn failed(&mut self) -> Option<Error> {
         self.process.ended().filter(|status| !status.success()).map(|_| self.died())
     }
 
-    /// The error that its end before time is.
+    /// Returns the error for a daemon that exited too early.
     pub(crate) fn died(&mut self) -> Error {
         Error::Died {
             what: format!("the daemon of {:?}", self.host),
@@ -89,12 +91,12 @@ impl Daemon {
     }
 }
 
-/// The daemon's sandbox: namespaces, which an ordinary user has by way of a user namespace where the system lets it.
+/// Returns the daemon's sandbox: namespaces, which an unprivileged user needs a user namespace for.
 fn sandbox() -> &'static str {
     if geteuid().is_root() || user_namespaces_work() { "namespace" } else { "none" }
 }
 
-/// Whether this user may make a user namespace, as far as the kernel's settings say.
+/// Returns whether the kernel's settings allow this user to create a user namespace.
 fn user_namespaces_work() -> bool {
     let setting = |name: &str| fs::read_to_string(Path::new("/proc/sys").join(name)).ok();
     let is = |name: &str, value: &str| setting(name).is_some_and(|text| text.trim() == value);
@@ -106,7 +108,7 @@ fn user_namespaces_work() -> bool {
 
 fn listen(socket: &Path) -> Result<OwnedFd> {
     let listener = UnixListener::bind(socket).map_err(Error::io(format!(
-        "listening at {socket:?} ({} bytes; a socket's path has at most 107)",
+        "cannot listen at {socket:?} ({} bytes; the limit is 107)",
         socket.as_os_str().len()
     )))?;
     Ok(listener.into())

@@ -1,5 +1,5 @@
-//! The command's environment: a few variables that every program may count on, those of the host that mean the same
-//! in the guest, and the ones asked for.
+//! The command's environment: variables that every program expects, those of the host that are valid in the guest, and
+//! those of the [`GuestSpec`].
 
 use std::{collections::BTreeMap, env, ffi::OsString, path::Path};
 
@@ -7,12 +7,12 @@ use crate::{GuestSpec, Root};
 
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// What a guest on the host's root has from the host: its programs and its home are there too.
+/// Variables copied from the host if the guest has the host's root, with its programs and home directories.
 const WITH_HOST_ROOT: [&str; 5] = ["PATH", "HOME", "SHELL", "USER", "LOGNAME"];
-/// What says how text looks.
+/// Variables always copied from the host, which affect only how text is displayed.
 const ALWAYS: [&str; 6] = ["TERM", "COLORTERM", "NO_COLOR", "LANG", "LANGUAGE", "TZ"];
 
-/// The whole environment of `spec`'s command.
+/// Returns the complete environment of `spec`'s command.
 pub(crate) fn of(spec: &GuestSpec) -> Vec<(OsString, OsString)> {
     let is_host_root = matches!(&spec.root, Root::Host(share) if share.host == Path::new("/"));
     from(env::vars_os(), is_host_root, &spec.env)

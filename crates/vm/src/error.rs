@@ -1,101 +1,102 @@
-//! Why a run failed, for a person to read: what was wanted, what was found, and what to do.
+//! The errors of a run. Messages name what was needed, what was found, and what to do.
 
 use std::{io, path::PathBuf, time::Duration};
 
 /// A result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a run failed. The command's own failure is no error: it is an exit status.
+/// An error of a run. A failure of the command itself is not an error but an exit status.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A share, a mode or a size was given in words that say nothing.
+    /// An argument is invalid.
     #[error("{0}")]
     Usage(String),
-    /// A file, a program or a directory that the run needs is not there.
-    #[error("{what} {path:?} is missing\n  {advice}")]
+    /// A file, program or directory that the run needs does not exist.
+    #[error("{what} {path:?} does not exist\n  {advice}")]
     Missing {
-        /// What it is for.
+        /// What it is.
         what: &'static str,
-        /// Where it was looked for.
+        /// The path.
         path: PathBuf,
-        /// What to do.
+        /// What the user can do.
         advice: String,
     },
-    /// A module is neither in the kernel nor in the folder of its modules.
+    /// A module is neither built into the kernel nor in the directory of its modules.
     #[error(
         "kernel {kernel:?} has no module {module:?}, neither built in nor below {folder:?}\n  \
-         take a kernel with virtio-fs, for example Debian's linux-image-cloud-amd64"
+         use a kernel with virtio-fs, such as Debian's linux-image-cloud-amd64"
     )]
     NoModule {
         /// The module's name.
         module: String,
         /// The kernel image.
         kernel: PathBuf,
-        /// Where its modules were looked for.
+        /// The directory of its modules.
         folder: PathBuf,
     },
-    /// A process of the run ended before its time.
+    /// A process of the run ended too early.
     #[error("{what} ended early ({status}){}", quoted(.output))]
     Died {
         /// Which process.
         what: String,
-        /// How it ended.
+        /// Its exit status.
         status: String,
-        /// The last of what it wrote.
+        /// The end of its output.
         output: String,
     },
-    /// The guest's kernel gave up.
+    /// The guest's kernel panicked.
     #[error("the guest's kernel panicked{}", quoted(.console))]
     Panicked {
-        /// The last lines of its console.
+        /// The end of its console output.
         console: String,
     },
-    /// The guest ended without a word about the command.
+    /// The guest ended before the command did.
     #[error("the guest ended before the command did{}", quoted(.console))]
     GuestEnded {
-        /// The last lines of its console.
+        /// The end of its console output.
         console: String,
     },
-    /// The agent could not do its part.
+    /// The agent in the guest failed.
     #[error("in the guest: {0}")]
     Guest(String),
-    /// A signal asked this process to stop.
+    /// A signal stopped the run.
     #[error("stopped by signal {0}")]
     Interrupted(i32),
-    /// The guest did not get as far as the command.
-    #[error("the guest did not start the command within {}s{}", .after.as_secs(), quoted(.console))]
+    /// The guest did not start the command in time.
+    #[error("the guest did not start the command within {} s{}", .after.as_secs(), quoted(.console))]
     NotStarted {
-        /// How long it had.
+        /// The time limit.
         after: Duration,
-        /// The last lines of its console.
+        /// The end of its console output.
         console: String,
     },
-    /// The time given was not enough.
-    #[error("the command did not end within {}s; the guest was stopped", .0.as_secs_f32())]
+    /// The command exceeded the timeout.
+    #[error("the command did not end within {} s; the guest was stopped", .0.as_secs_f32())]
     TimedOut(Duration),
-    /// The system refused something.
+    /// A system call failed.
     #[error("{doing}: {source}")]
     Io {
-        /// What was being done, with its object.
+        /// What failed, with its object, as in "cannot read FILE".
         doing: String,
-        /// The system's reason.
+        /// The error of the system.
         source: io::Error,
     },
 }
 
 impl Error {
-    /// For `map_err`: an error of the system while doing something.
+    /// Returns a function for `map_err` that makes an error of this crate from a system error; `doing` says what
+    /// failed.
     pub fn io<E: Into<io::Error>>(doing: impl Into<String>) -> impl FnOnce(E) -> Self {
         let doing = doing.into();
         move |source| Self::Io { doing, source: source.into() }
     }
 }
 
-/// Lines of another program, set off from ours.
+/// Formats the output of another program as indented lines.
 fn quoted(text: &str) -> String {
     if text.trim().is_empty() {
-        return String::from("; it wrote nothing");
+        return String::from(", without output");
     }
     let lines: Vec<_> = text.trim_end().lines().map(|line| format!("  | {line}")).collect();
-    format!("; its last words:\n{}", lines.join("\n"))
+    format!(", with the output:\n{}", lines.join("\n"))
 }

@@ -1,7 +1,8 @@
-//! Whether KVM works here: the file `/dev/kvm` alone says little, inside other virtual machines above all.
+//! Checks whether KVM works here. The file `/dev/kvm` alone does not prove that, especially inside other virtual
+//! machines.
 //!
-//! The proof is a kernel that boots until it finds no root, a few tenths of a second. The answer is kept for as long
-//! as this machine stays up.
+//! The check boots a kernel until it finds no root, which takes a few tenths of a second. The result is cached until
+//! this machine reboots.
 
 use std::{
     fs::{self, File},
@@ -14,10 +15,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::{Result, Supervised, kernel, tools::Program};
 
-/// A kernel under a working KVM takes a tenth of this.
+/// Ten times as long as a kernel needs under a working KVM.
 const BOOT_MAX: Duration = Duration::from_secs(5);
 
-/// Whether `kernel` boots under KVM with this QEMU. The answer is kept in `cache`.
+/// Returns whether the kernel `image` boots under KVM with this QEMU. The result is kept in `cache`.
 pub(crate) fn works(qemu: &Program, image: &Path, cache: &Path) -> bool {
     if File::options().read(true).write(true).open("/dev/kvm").is_err() {
         return false;
@@ -30,8 +31,8 @@ pub(crate) fn works(qemu: &Program, image: &Path, cache: &Path) -> bool {
         _ => {}
     }
     let works = boots(qemu, image, cache).unwrap_or(false);
-    tracing::info!(works, "tried KVM");
-    // Without the note the next run tries again.
+    tracing::info!(works, "checked whether KVM works");
+    // If this fails, the next run checks again.
     let _ = fs::write(answer, format!("{} {}", boot.trim(), if works { "yes" } else { "no" }));
     works
 }

@@ -1,10 +1,10 @@
-//! Linux guests with shared directories: what `transom run` does, as a library.
+//! Runs commands in Linux guests with shared directories: the library behind `transom run`.
 //!
 //! A [`GuestSpec`] says what to boot and what to run in it; [`run()`] starts one daemon for each share, boots the
 //! kernel under a [`Vmm`] and returns how the command ended. The same executable is the first process inside the
 //! guest: see [`agent`].
 //!
-//! Everything temporary lives in one private directory, and every process started dies with this one.
+//! Temporary files are in one private directory, and every process that is started dies with this one.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 

@@ -1,4 +1,4 @@
-//! The processes of a run: daemons and VMM, started in order, and what they say when they end too early.
+//! The processes of a run, daemons and VMM: how they are started, and the errors if they end too early.
 
 use std::{
     ffi::OsString,
@@ -19,15 +19,15 @@ use crate::{
     terminal,
 };
 
-/// The tag of the share below `/`.
+/// The tag of the share that becomes the root.
 const ROOT_TAG: &str = "root";
-/// So much of a log is shown.
+/// Number of lines of a log that an error quotes.
 const LAST_LINES: usize = 20;
 
-/// A machine that runs, with all its processes. Dropping it kills them.
+/// A running machine with all its processes. Dropping it kills them.
 #[derive(Debug)]
 pub(crate) struct Machine {
-    // Dropped in this order: a daemon whose VMM has gone ends by itself.
+    // Dropped first: a daemon ends by itself after its VMM.
     vmm: Supervised,
     pub(crate) daemons: Vec<Daemon>,
     pub(crate) channels: Channels,
@@ -38,7 +38,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Starts a daemon for each share, writes the initramfs meanwhile, and starts the VMM.
+    /// Starts a daemon for each share, writes the initramfs, and starts the VMM.
     pub(crate) fn start(spec: &GuestSpec, vmm: &dyn Vmm, dir: &Path) -> Result<Self> {
         let shares = tagged_shares(spec);
         let daemons = shares
@@ -65,13 +65,13 @@ impl Machine {
         Ok(Self { vmm: process, daemons, channels, initramfs_bytes, vmm_name: vmm.name(), vmm_log: log, console })
     }
 
-    /// The daemon of the share with this number; that of the root, if there is one, comes before all.
+    /// Returns the daemon of the share with this index. The daemon of the root, if there is one, precedes all others.
     pub(crate) fn daemon_of(&self, share: usize) -> Option<&Daemon> {
         let tag = share_tag(share);
         self.daemons.iter().find(|daemon| daemon.point.tag == tag)
     }
 
-    /// Whether the VMM ends within `patience`.
+    /// Returns whether the VMM ends within `timeout`.
     pub(crate) fn vmm_ends(&mut self, patience: Duration) -> bool {
         let pidfd = self.vmm.pidfd();
         let patience = Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: i64::from(patience.subsec_nanos()) };
@@ -79,18 +79,18 @@ impl Machine {
         self.vmm.ended().is_some()
     }
 
-    /// Why the machine ended before the command did.
+    /// Returns the reason why the machine ended before the command did.
     pub(crate) fn ended_early(&mut self) -> Error {
         if let Some(console) = panic_message(&text(&self.console)) {
             return Error::Panicked { console };
         }
         let console = self.console_tail();
         let log = tail(&text(&self.vmm_log));
-        // A VMM ends when its daemon does, and a daemon, quietly, when its VMM does.
+        // A VMM ends when its daemon does; a daemon ends successfully when its VMM does.
         if let Some(daemon) = self.daemons.iter_mut().find_map(Daemon::failed) {
             return daemon;
         }
-        // A refused command line, a socket that cannot be reached: the VMM has said why.
+        // The VMM reports errors such as an invalid command line itself.
         if self.vmm_ends(Duration::from_secs(1)) && (console.is_empty() || !log.is_empty()) {
             let status = self.vmm.ended().map_or_else(String::new, |status| status.to_string());
             return Error::Died { what: self.vmm_name.into(), status, output: format!("{console}{log}") };
@@ -98,18 +98,18 @@ impl Machine {
         Error::GuestEnded { console }
     }
 
-    /// The last of what the guest's kernel said.
+    /// Returns the end of the guest's console output.
     pub(crate) fn console_tail(&self) -> String {
         tail(&text(&self.console))
     }
 }
 
-/// Every share with its tag: the root's first, if it has one.
+/// Returns every share with its tag, the root's first if there is one.
 fn tagged_shares(spec: &GuestSpec) -> Vec<(String, Share)> {
     let mut shares = Vec::new();
     if let Root::Host(share) = &spec.root {
         let mut share = Share { is_read_only: true, ..share.clone() };
-        // An overlay refuses lower layers in which a folder may turn into another mount.
+        // An overlay rejects a lower layer with submounts.
         share.daemon_args.push("--no-announce-submounts".into());
         shares.push((ROOT_TAG.to_owned(), share));
     }
@@ -159,23 +159,24 @@ fn task(spec: &GuestSpec, vmm: &dyn Vmm, modules: Vec<String>) -> Result<Task> {
     })
 }
 
-/// A log, without the carriage returns of a serial line; empty if there is none.
+/// Reads a log without the carriage returns of a serial line; returns an empty string if it does not exist.
 fn text(path: &Path) -> String {
     String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).replace('\r', "")
 }
 
-/// The last lines of a text.
+/// Returns the last lines of a text.
 fn tail(text: &str) -> String {
     let lines: Vec<_> = text.lines().collect();
     lines[lines.len().saturating_sub(LAST_LINES)..].iter().flat_map(|line| [line, "\n"]).collect()
 }
 
-/// What a kernel says of a fault before it panics begins with one of these.
+/// The beginnings of a kernel's report of a fault before a panic.
 const FAULTS: [&str; 4] = ["BUG: ", "Oops: ", "general protection fault", "[ cut here ]"];
-/// Such a report has no more lines.
+/// Maximum number of lines between such a report and the panic.
 const FAULT_LINES_MAX: usize = 100;
 
-/// The kernel's last message and the lines after it, if it panicked, and the report of the fault before it.
+/// Returns the message of a kernel panic and the lines after it, with the report of the fault before it, if there is
+/// one.
 fn panic_message(console: &str) -> Option<String> {
     let lines: Vec<_> = console.lines().collect();
     let panic = lines.iter().position(|line| line.contains("Kernel panic"))?;

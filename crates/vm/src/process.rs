@@ -1,7 +1,7 @@
-//! Processes that die with us: the VMM and the daemons.
+//! Child processes that die with this one: the VMM and the daemons.
 //!
-//! [`Supervised`] kills its process and the process's group when it is dropped; should this process be killed
-//! outright, the kernel kills the child (`PR_SET_PDEATHSIG`). `process/child_setup.rs` holds the one unsafe call.
+//! [`Supervised`] kills its process and that process's group when it is dropped. If this process is killed, the kernel
+//! kills the child (`PR_SET_PDEATHSIG`). [`child_setup`] has the only unsafe call.
 
 use std::{
     env,
@@ -18,7 +18,7 @@ use crate::{Error, Result};
 
 mod child_setup;
 
-/// A child that never outlives its owner.
+/// A child process that never outlives its owner.
 #[derive(Debug)]
 pub struct Supervised {
     child: Child,
@@ -30,28 +30,31 @@ impl Supervised {
     /// Starts `command` in a process group of its own.
     ///
     /// The kernel kills the child when the *thread* that called this ends: call it from a thread that outlives the
-    /// child. `inherited` stay open in the child under their numbers and are closed here.
-    /// Errors: the program cannot be started.
+    /// child. The descriptors in `inherited` stay open in the child with the same numbers, and are closed here.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the program cannot be started.
     pub fn spawn(mut command: Command, inherited: Vec<OwnedFd>) -> Result<Self> {
         command.process_group(0);
         child_setup::arrange(&mut command, inherited);
-        let child = command.spawn().map_err(Error::io(format!("starting {:?}", command.get_program())))?;
+        let child = command.spawn().map_err(Error::io(format!("cannot start {:?}", command.get_program())))?;
         let pidfd = pidfd_open(pid(&child), PidfdFlags::empty())
-            .map_err(Error::io(format!("watching {:?}", command.get_program())))?;
+            .map_err(Error::io(format!("cannot watch {:?}", command.get_program())))?;
         Ok(Self { child, pidfd, status: None })
     }
 
-    /// The process id.
+    /// Returns the process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Readable once the process has ended.
+    /// Returns a descriptor that is readable once the process has ended.
     pub fn pidfd(&self) -> BorrowedFd<'_> {
         self.pidfd.as_fd()
     }
 
-    /// How it ended, if it has; never blocks.
+    /// Returns the exit status if the process has ended; never blocks.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         if self.status.is_none() {
             self.status = self.child.try_wait().ok().flatten();
@@ -62,7 +65,7 @@ impl Supervised {
     /// Kills the process and its group, and waits for the process.
     pub fn kill(&mut self) {
         if self.status.is_none() {
-            // A process not yet waited for keeps its id, and with it its group's: nobody else is meant.
+            // The process has not been waited for, so its id and its group's cannot have been reused.
             let _ = kill_process_group(pid(&self.child), Signal::KILL);
             self.status = self.child.wait().ok();
         }
@@ -75,7 +78,7 @@ impl Drop for Supervised {
     }
 }
 
-/// Whether `program` can be started by that name: a path that exists, or a name found on `PATH`.
+/// Returns whether `program` is a path that exists or a name found in `PATH`.
 pub(crate) fn is_found(program: &OsStr) -> bool {
     if program.as_encoded_bytes().contains(&b'/') {
         return Path::new(program).is_file();

@@ -1,7 +1,6 @@
-//! What host and agent say to each other: the task, in the initramfs, and the messages on the control channel.
+//! The protocol between host and agent: the [`Task`] in the initramfs, and messages on the control channel.
 //!
-//! A message is one line of JSON. Text never appears on the other three channels, which carry the command's bytes
-//! and nothing else; how many there are is said here.
+//! A message is one line of JSON. The other three channels carry only the command's bytes; messages say how many.
 
 use std::ffi::OsString;
 
@@ -12,14 +11,14 @@ use crate::GuestChannels;
 /// The file in the initramfs that holds the [`Task`].
 pub(crate) const TASK_PATH: &str = "/transom.json";
 
-/// What the agent has to do.
+/// What the agent is to do.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Task {
-    /// Modules in the order of loading, as paths in the initramfs.
+    /// Modules in loading order, as paths in the initramfs.
     pub(crate) modules: Vec<String>,
-    /// Where the channels are.
+    /// The devices of the channels.
     pub(crate) channels: GuestChannels,
-    /// The tag of the share that becomes the lower layer of `/`; `None` for the initramfs itself.
+    /// The tag of the share that becomes the lower layer of `/`, or `None` to keep the initramfs.
     pub(crate) root_tag: Option<String>,
     /// Mounted in this order.
     pub(crate) mounts: Vec<Mount>,
@@ -27,19 +26,19 @@ pub(crate) struct Task {
     pub(crate) directory: OsString,
     /// The command, never empty.
     pub(crate) command: Vec<OsString>,
-    /// Its whole environment.
+    /// Its complete environment.
     pub(crate) env: Vec<(OsString, OsString)>,
-    /// The command gets a terminal of this size.
+    /// The size of the command's terminal, if it gets one.
     pub(crate) terminal: Option<Size>,
 }
 
-/// A share as the guest sees it.
+/// A share to mount in the guest.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Mount {
     pub(crate) tag: String,
     pub(crate) path: OsString,
     pub(crate) is_read_only: bool,
-    /// For the file system, as `mount -o` takes them.
+    /// Options of the file system, as for `mount -o`.
     pub(crate) options: String,
 }
 
@@ -50,44 +49,44 @@ pub(crate) struct Size {
     pub(crate) columns: u16,
 }
 
-/// A stream from the guest.
+/// An output stream of the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Stream {
     Stdout,
     Stderr,
 }
 
-/// From the host.
+/// A message from the host.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum ToGuest {
     /// Standard input ends after this many bytes.
     StdinEnd { bytes: u64 },
-    /// The terminal changed its size.
+    /// The size of the terminal changed.
     Resize(Size),
-    /// Nobody reads this any more.
+    /// No one reads this stream any more.
     Unwanted(Stream),
-    /// This signal is for the command.
+    /// Sends a signal to the command.
     Signal { number: i32 },
 }
 
-/// From the agent.
+/// A message from the agent.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum FromGuest {
-    /// A part of the start is done, so many microseconds after the agent began.
+    /// A part of the start is done, `agent_us` microseconds after the agent started.
     Reached { milestone: Milestone, agent_us: u64 },
-    /// The agent could not go on; the guest stops.
+    /// The agent failed; the guest stops.
     Failed { message: String },
-    /// The command ended and the shares are unmounted; so much was written on each channel.
+    /// The command ended and the shares are unmounted.
     Ended { exit_code: i32, stdout_bytes: u64, stderr_bytes: u64, warnings: Vec<String> },
 }
 
-/// The parts of the start, as the guest sees them.
+/// The parts of the start, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Milestone {
     /// The modules are loaded and the channels open.
     Devices,
     /// The root and the shares are mounted.
     Mounts,
-    /// The command runs.
+    /// The command is running.
     Command,
 }

@@ -1,6 +1,6 @@
-//! QEMU: the command line of a small PC with virtio-fs devices and four virtio-serial ports.
+//! QEMU as a [`Vmm`]: a small PC with virtio-fs devices and four virtio-serial ports.
 //!
-//! The channels are socket pairs, one end of which QEMU inherits: no name in the file system, nobody else can
+//! The channels are socket pairs, of which QEMU inherits one end: they have no name in the file system, no one else can
 //! connect, and QEMU's end closes when QEMU ends.
 
 use std::{
@@ -17,12 +17,12 @@ use crate::{
     tools::Program,
 };
 
-/// What runs the guest's instructions.
+/// How the guest's instructions are run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accelerator {
-    /// The processor, through `/dev/kvm`.
+    /// By the CPU, through `/dev/kvm`.
     Kvm,
-    /// QEMU, by translation.
+    /// By translation in QEMU.
     Tcg,
 }
 
@@ -36,44 +36,46 @@ pub struct Qemu {
     arguments: Vec<OsString>,
 }
 
-/// What a reset of the guest is.
+/// The effect of a reset of the guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtReset {
-    /// The machine's end: a guest whose kernel gives up is not started over and over.
+    /// The machine ends, so that a guest whose kernel panics is not restarted endlessly.
     Ends,
-    /// A reboot.
+    /// The machine reboots.
     Reboots,
 }
 
-/// As many requests as the kernel's driver can have under way; QEMU's own 128 would split transfers above 496 KiB.
+/// Queue length: the most requests that the kernel's driver can have in flight. QEMU's default of 128 would split
+/// transfers above 496 KiB.
 const QUEUE_LEN: u32 = 1024;
 
-/// QEMU's device with shared-memory regions, since 11.1; `vhost-user-fs-pci` has none in any version.
+/// QEMU's device with shared-memory regions, available since 11.1; `vhost-user-fs-pci` has none in any version.
 pub(crate) const WINDOW_DEVICE: &str = "vhost-user-test-device-pci";
 /// The virtio device type of a file system.
 const VIRTIO_ID_FS: u32 = 26;
-/// Bytes of its configuration: the tag and the number of request queues.
+/// Length of its configuration in bytes: the tag and the number of request queues.
 const CONFIG_LEN: u32 = 40;
 
-/// The ports, by their number on the bus; port 0 is reserved for a console.
+/// The ports, numbered from 1 on the bus; port 0 is reserved for a console.
 const PORTS: [&str; 4] = ["stdin", "stdout", "stderr", "control"];
 
-/// The processor that QEMU translates for: all that programs may use of it. QEMU 7.2 emulates cmpxchg16b with a wrong flags
-/// register now and then, which kills newer kernels at boot; protections of the kernel against itself cost its boot half
-/// a second, for the patching of its code and at each access to a program's memory. Without the fast string operations
-/// Linux copies by the word: QEMU translates a copy by the byte into a loop over bytes, half as fast for 4 KiB.
+/// The emulated CPU, with every feature that programs may use, except:
+/// - `cx16`: QEMU 7.2 sometimes sets wrong flags for cmpxchg16b, which kills newer kernels at boot.
+/// - `smap`, `smep`, `umip` and `pku`: these protections cost half a second of boot, for code patching and for each
+///   access to user memory.
+/// - `erms` and `fsrm`: without them Linux copies by words. QEMU translates byte copies into a loop over bytes, half as
+///   fast for 4 KiB.
 const TCG_CPU: &str = "max,cx16=off,smap=off,smep=off,umip=off,pku=off,la57=off,erms=off,fsrm=off";
 
-/// Words for every kernel. What each is for:
-/// `panic=-1` resets at once, which `-no-reboot` makes an end, and `reboot=t` is the quickest reset;
-/// `random.trust_cpu` seeds the random numbers, for which programs would wait otherwise;
-/// `nr_uarts=1` skips looking for ports that are not there; `tsc=reliable` skips comparing clocks;
-/// `mitigations=off` because the guest has one user; `cryptomgr.notests` skips half a second of self-tests.
+/// Parameters for every kernel: `panic=-1` resets at once, which with `-no-reboot` ends QEMU, and `reboot=t` is the
+/// fastest kind of reset; `random.trust_cpu` seeds the random number generator, for which programs would otherwise
+/// wait; `nr_uarts=1` skips probing for absent ports; `tsc=reliable` skips comparing clocks; `mitigations=off` because
+/// the guest has one user; `cryptomgr.notests` skips half a second of self-tests.
 const KERNEL_ARGS: &str = "console=ttyS0 panic=-1 reboot=t random.trust_cpu=on 8250.nr_uarts=1 tsc=reliable \
                            mitigations=off nokaslr cryptomgr.notests";
 
 impl Accelerator {
-    /// Its name on QEMU's command line.
+    /// Returns its name on QEMU's command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Kvm => "kvm",
@@ -81,24 +83,24 @@ impl Accelerator {
         }
     }
 
-    /// KVM if `kernel` boots with it under this QEMU, else translation.
+    /// Returns KVM if `kernel` boots with it under this QEMU, else translation.
     pub fn best(program: &Program, kernel: &Kernel, cache: &Path) -> Self {
         if kvm::works(program, &kernel.image, cache) { Self::Kvm } else { Self::Tcg }
     }
 }
 
 impl Qemu {
-    /// QEMU with an accelerator; unpacked kernels are kept in the folder `cache`.
+    /// Creates a VMM from a QEMU and an accelerator. Unpacked kernels are kept in the directory `cache`.
     pub fn new(program: Program, accelerator: Accelerator, cache: &Path) -> Self {
         Self { program, accelerator, cache: cache.to_owned(), at_reset: AtReset::Ends, arguments: Vec::new() }
     }
 
-    /// The same with more arguments, as they are, behind all others.
+    /// Appends arguments to QEMU's command line.
     pub fn with_arguments(self, arguments: impl IntoIterator<Item = OsString>) -> Self {
         Self { arguments: arguments.into_iter().collect(), ..self }
     }
 
-    /// The same with another answer to a reset.
+    /// Sets the effect of a reset.
     pub fn at_reset(self, at_reset: AtReset) -> Self {
         Self { at_reset, ..self }
     }
@@ -155,26 +157,26 @@ impl Vmm for Qemu {
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
         for _ in PORTS {
             let (here, there) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
-                .map_err(Error::io("making a channel"))?;
+                .map_err(Error::io("cannot create a channel"))?;
             ours.push(here);
             theirs.push(there);
         }
         let log = boot.dir.join("qemu.log");
-        let output = std::fs::File::create(&log).map_err(Error::io(format!("creating {log:?}")))?;
+        let output = std::fs::File::create(&log).map_err(Error::io(format!("cannot create {log:?}")))?;
         let mut command = self.command(boot, &kernel, &theirs);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(output);
         tracing::debug!(?command, "starting QEMU");
         let process = Supervised::spawn(command, theirs)?;
         let Ok([stdin, stdout, stderr, control]) = <[OwnedFd; 4]>::try_from(ours) else {
-            unreachable!("one socket pair was made for each of the four ports");
+            unreachable!("one socket pair was created for each of the four ports");
         };
         Ok(Started { process, channels: Channels { stdin, stdout, stderr, control }, log })
     }
 }
 
 impl Qemu {
-    /// The guest's processors. Where there can never be more than one, an emulated one's atomic operations are not: they
-    /// take several steps, between which others change what they share with the guest through a window.
+    /// Returns the argument of `-smp`. With a maximum of one CPU, QEMU emulates atomic operations in several steps,
+    /// which are not atomic towards others that share memory with the guest through a window.
     fn processors(&self, boot: &Boot<'_>) -> String {
         let is_shared = boot.shares.iter().any(|share| share.has_window);
         match self.accelerator {
@@ -184,7 +186,8 @@ impl Qemu {
     }
 }
 
-/// The device of a share. One with a window is QEMU's generic one, whose features, tag and window are the daemon's.
+/// Returns the device of a share. A share with a window needs QEMU's generic device, which takes features, tag and
+/// window from the daemon.
 fn device(number: usize, share: &SharePoint) -> String {
     let SharePoint { tag, has_window, .. } = share;
     match has_window {
@@ -196,7 +199,7 @@ fn device(number: usize, share: &SharePoint) -> String {
     }
 }
 
-/// The kernel's command line.
+/// Returns the kernel's command line.
 fn kernel_line(boot: &Boot<'_>) -> OsString {
     let mut line = OsString::from(KERNEL_ARGS);
     for word in boot.kernel_args {
@@ -206,7 +209,7 @@ fn kernel_line(boot: &Boot<'_>) -> OsString {
     line
 }
 
-/// An option's value that ends in a path; QEMU takes a doubled comma for one within a value.
+/// Returns an option's value that ends in a path, with commas doubled, as QEMU requires within a value.
 fn joined(prefix: &str, path: &Path) -> OsString {
     let mut value = OsString::from(prefix);
     for (number, part) in path.as_os_str().as_encoded_bytes().split(|&byte| byte == b',').enumerate() {

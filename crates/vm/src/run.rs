@@ -1,4 +1,4 @@
-//! A run from start to end: the private folder, the machine, the session, and the account of the time.
+//! [`run`]: a run from start to end, with its private directory, machine, session and timings.
 
 use std::{
     path::PathBuf,
@@ -9,40 +9,40 @@ use transom_metrics::Report;
 
 use crate::{GuestSpec, Result, Vmm, machine::Machine, metrics, run_dir::RunDir, session::Session};
 
-/// How the command ended.
+/// The outcome of the command.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Its exit status; 128 and the signal's number if a signal ended it.
+    /// The exit status, or 128 plus the signal's number if a signal ended the command.
     pub exit_code: i32,
-    /// What it wrote, where that was to be collected.
+    /// Standard output, if it was captured.
     pub stdout: Vec<u8>,
-    /// What it wrote, where that was to be collected.
+    /// Standard error, if it was captured.
     pub stderr: Vec<u8>,
-    /// What went wrong without changing the outcome, for a person to read.
+    /// Problems that did not change the outcome.
     pub warnings: Vec<String>,
-    /// What went through the windows of the shares that have one.
+    /// The use of DAX windows, for the shares that have one.
     pub dax: Vec<DaxUsage>,
     /// Where the time went.
     pub timings: Timings,
 }
 
-/// What the daemon of a share with a DAX window counted.
+/// The use of a share's DAX window.
 #[derive(Debug)]
 pub struct DaxUsage {
-    /// Where the guest had it mounted.
+    /// The mount point in the guest.
     pub guest: PathBuf,
-    /// All its figures, read when the share was unmounted.
+    /// The daemon's metrics, read when the share was unmounted.
     pub report: Report,
 }
 
-/// Where the time of a run went.
+/// The durations of the phases of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Timings {
-    /// Starting the daemons, finding the modules, writing the initramfs.
+    /// Starting the daemons, finding the modules and writing the initramfs.
     pub prepare: Duration,
-    /// The size of the initramfs, bytes.
+    /// The size of the initramfs in bytes.
     pub initramfs_bytes: u64,
-    /// From the VMM's start to the guest's first process.
+    /// From the start of the VMM to the guest's first process.
     pub boot: Duration,
     /// Loading modules and opening the channels.
     pub devices: Duration,
@@ -50,23 +50,26 @@ pub struct Timings {
     pub mounts: Duration,
     /// Starting the command.
     pub command: Duration,
-    /// From the command's start to the report of its end, the shares unmounted.
+    /// From the start of the command to the report of its end, including unmounting.
     pub run: Duration,
     /// Stopping the VMM and the daemons.
     pub stop: Duration,
 }
 
 impl Timings {
-    /// From the call to the command's start.
+    /// Returns the time from the call to the start of the command.
     pub fn to_command(&self) -> Duration {
         self.prepare + self.boot + self.devices + self.mounts + self.command
     }
 }
 
-/// Boots `spec` under `vmm`, runs its command and returns how that ended. Blocks until then.
+/// Boots `spec` under `vmm`, runs its command and returns the outcome. Blocks until the command has ended.
 ///
-/// Nothing is left when it returns, whichever way: no process, no file.
-/// Errors: see [`crate::Error`]; the command's own failure is none.
+/// No process and no file is left when this returns.
+///
+/// # Errors
+///
+/// See [`crate::Error`]. A failure of the command itself is not an error.
 pub fn run(spec: &GuestSpec, vmm: &dyn Vmm) -> Result<Outcome> {
     let begun = Instant::now();
     let mut session = Session::new(spec)?;
@@ -85,7 +88,7 @@ pub fn run(spec: &GuestSpec, vmm: &dyn Vmm) -> Result<Outcome> {
     for (guest, read) in dax {
         match read {
             Ok(report) => outcome.dax.push(DaxUsage { guest, report }),
-            Err(error) => outcome.warnings.push(format!("the figures of {guest:?}: {error}")),
+            Err(error) => outcome.warnings.push(format!("cannot read the metrics of {guest:?}: {error}")),
         }
     }
     outcome.timings.prepare = vmm_started - begun;
@@ -94,7 +97,7 @@ pub fn run(spec: &GuestSpec, vmm: &dyn Vmm) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// What the daemons of shares with a window have counted.
+/// Reads the metrics of the daemons of shares with a window.
 fn dax_usages(spec: &GuestSpec, machine: &Machine) -> Vec<(PathBuf, metrics::Result<Report>)> {
     let socket = |guest| machine.daemon_of(guest).and_then(|daemon| daemon.metrics.as_deref());
     let shares = spec.shares.iter().enumerate();

@@ -1,6 +1,6 @@
-//! The private folder of a run, and the removal of folders that a killed run left behind.
+//! The private directory of a run, and the removal of directories that a killed run left behind.
 //!
-//! A live run holds a lock on a file in its folder; the kernel releases it however the run ends.
+//! A live run holds a lock on a file in its directory; the kernel releases it however the run ends.
 
 use std::{
     env,
@@ -18,7 +18,7 @@ use crate::{Error, Result};
 const PREFIX: &str = "transom-run-";
 const LOCK: &str = "lock";
 
-/// A folder that only this user can enter, removed when dropped.
+/// A directory that only this user can access, removed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct RunDir {
     dir: TempDir,
@@ -26,14 +26,15 @@ pub(crate) struct RunDir {
 }
 
 impl RunDir {
-    /// Makes one in `$XDG_RUNTIME_DIR`, else in the folder for temporary files; removes abandoned ones there.
+    /// Creates a directory in `$XDG_RUNTIME_DIR`, or else in the directory for temporary files. Removes abandoned ones
+    /// there.
     pub(crate) fn new() -> Result<Self> {
         let usual = env::temp_dir();
         let runtime = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_dir());
         if let Some(made) = runtime.as_deref().and_then(|dir| Self::new_in(dir).ok()) {
             return Ok(made);
         }
-        Self::new_in(&usual).map_err(Error::io(format!("making a folder in {usual:?}")))
+        Self::new_in(&usual).map_err(Error::io(format!("cannot create a directory in {usual:?}")))
     }
 
     fn new_in(parent: &Path) -> io::Result<Self> {
@@ -42,7 +43,7 @@ impl RunDir {
             .prefix(PREFIX)
             .permissions(fs::Permissions::from_mode(0o700))
             .tempdir_in(parent)?;
-        // Under its name the file is locked from the first moment on.
+        // The file is renamed after it is locked, so that it is never seen unlocked.
         let unnamed = dir.path().join("lock.new");
         let lock = File::create(&unnamed)?;
         flock(&lock, FlockOperation::LockExclusive)?;
@@ -54,14 +55,18 @@ impl RunDir {
         self.dir.path()
     }
 
-    /// Removes the folder. Errors: something in it cannot be removed.
+    /// Removes the directory.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if something in it cannot be removed.
     pub(crate) fn close(self) -> Result<()> {
         let path = self.dir.path().to_owned();
-        self.dir.close().map_err(Error::io(format!("removing {path:?}")))
+        self.dir.close().map_err(Error::io(format!("cannot remove {path:?}")))
     }
 }
 
-/// Removes the folders of runs that are no more. What cannot be removed is somebody else's.
+/// Removes the directories of runs that have ended. One that cannot be removed belongs to another user.
 fn remove_abandoned(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         if !entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes()) {

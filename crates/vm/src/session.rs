@@ -1,6 +1,6 @@
-//! From the VMM's start to the report of the command's end: one loop over events.
+//! [`Session`] follows a run from the start of the VMM to the end of the command, in one loop over events.
 //!
-//! Threads in `streams.rs` move the bytes; this decides. Nothing here waits for anything but the next event.
+//! Threads in [`streams`](crate::streams) move the bytes. Nothing here waits for anything but the next event.
 
 use std::{
     fs::File,
@@ -26,11 +26,11 @@ use crate::{
     terminal::{self, RawMode},
 };
 
-/// A guest that has not started the command by then never will, even on a busy machine.
+/// Limit for the start of the command, generous even on a busy machine.
 const START_MAX: Duration = Duration::from_secs(240);
-/// So long the command may take to end after a signal.
+/// How long the command may take to end after a signal.
 const GRACE: Duration = Duration::from_secs(3);
-/// A daemon ends when its VMM does; so long the VMM may take to be seen as ended.
+/// How long to wait for the VMM to end after a daemon ended, since a daemon also ends because its VMM did.
 const VMM_ENDS: Duration = Duration::from_millis(300);
 
 /// The state of one run.
@@ -45,13 +45,13 @@ pub(crate) struct Session<'a> {
     stdin: Option<OwnedFd>,
     raw_mode: Option<RawMode>,
     is_command_started: bool,
-    /// When the last milestone was reached.
+    /// The time of the last milestone.
     reached: Option<Instant>,
     arrived: [u64; 2],
     ended: Option<Ended>,
 }
 
-/// What passes when a deadline does.
+/// What a deadline limits.
 #[derive(Clone, Copy)]
 enum Deadline {
     Start,
@@ -67,7 +67,7 @@ struct Ended {
 }
 
 impl<'a> Session<'a> {
-    /// Takes over the signals, if the run is in the foreground.
+    /// Creates a session; takes over the signals if the run is in the foreground.
     pub(crate) fn new(spec: &'a GuestSpec) -> Result<Self> {
         let (sender, events) = mpsc::channel();
         let signals = if spec.is_foreground { Some(watch_signals(sender.clone())?) } else { None };
@@ -88,10 +88,11 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Follows `machine`, whose VMM was started at `started`, until the command has ended and all its output is here.
+    /// Follows `machine`, whose VMM was started at `started`, until the command has ended and all its output has
+    /// arrived.
     pub(crate) fn follow(&mut self, machine: &mut Machine, started: Instant) -> Result<Outcome> {
-        let [stdout, stderr] = self.connect(machine).map_err(Error::io("connecting the channels"))?;
-        // A guest that hangs before the command starts is stopped by the caller's limit, if that is the shorter one.
+        let [stdout, stderr] = self.connect(machine).map_err(Error::io("cannot connect the channels"))?;
+        // Until the command starts, the shorter of the caller's limit and ours applies.
         self.deadline = Some(match self.spec.timeout {
             Some(timeout) if timeout < START_MAX => (started + timeout, Deadline::Run(timeout)),
             _ => (started + START_MAX, Deadline::Start),
@@ -121,7 +122,7 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Starts the threads of the channels; input waits until the command is there to read it.
+    /// Starts the threads of the channels, except that of the input, which waits for the command.
     fn connect(&mut self, machine: &Machine) -> io::Result<[Collected; 2]> {
         let channels = &machine.channels;
         self.control = Some(File::from(channels.control.try_clone()?));
@@ -147,7 +148,7 @@ impl<'a> Session<'a> {
         match (received, self.deadline) {
             (Ok(event), _) => Ok(event),
             (Err(RecvTimeoutError::Timeout), Some((_, deadline))) => Err(deadline),
-            // The session holds a sender itself, and without a deadline nothing times out.
+            // The session itself holds a sender, and without a deadline nothing times out.
             (Err(_), _) => unreachable!("the event channel closed while the session holds a sender"),
         }
     }
@@ -155,12 +156,12 @@ impl<'a> Session<'a> {
     fn handle(&mut self, event: Event, machine: &mut Machine) -> Result<()> {
         match event {
             Event::Message(message) => self.message(message)?,
-            Event::Garbled(what) => return Err(Error::Guest(format!("a message that is none: {what}"))),
+            Event::Garbled(what) => return Err(Error::Guest(format!("invalid message: {what}"))),
             Event::Output(stream, bytes) => self.arrived[index(stream)] = bytes,
             Event::OutputFailed(stream, error) if error.kind() == io::ErrorKind::BrokenPipe => {
                 self.send(&ToGuest::Unwanted(stream));
             }
-            Event::OutputFailed(_, error) => return Err(Error::io("writing the command's output")(error)),
+            Event::OutputFailed(_, error) => return Err(Error::io("cannot write the command's output")(error)),
             Event::InputEnded(bytes) => self.send(&ToGuest::StdinEnd { bytes }),
             Event::Signal(SIGWINCH) => self.send(&ToGuest::Resize(terminal::size())),
             Event::Signal(number) => self.signal(number)?,
@@ -188,12 +189,12 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Accounts for the time since the last milestone, and connects input once the command runs.
+    /// Records the time since the last milestone, and connects the input once the command runs.
     fn milestone(&mut self, milestone: Milestone, since_agent: Duration) -> Result<()> {
         let now = Instant::now();
         let before = self.reached.replace(now).unwrap_or(now);
         match milestone {
-            // Nothing is heard before the channels open: when the agent began is known from what it says.
+            // This is the first message, and it says how long ago the agent started.
             Milestone::Devices => {
                 self.timings.devices = since_agent;
                 self.timings.boot = (now - before).saturating_sub(since_agent);
@@ -211,18 +212,18 @@ impl<'a> Session<'a> {
         self.is_command_started = true;
         self.deadline = self.spec.timeout.map(|timeout| (Instant::now() + timeout, Deadline::Run(timeout)));
         if self.spec.stdio.is_terminal {
-            // Until now Ctrl-C was this process's.
-            self.raw_mode = Some(RawMode::enter().map_err(Error::io("putting the terminal into raw mode"))?);
+            // Until now, Ctrl-C was handled by this process.
+            self.raw_mode = Some(RawMode::enter().map_err(Error::io("cannot set the terminal to raw mode"))?);
         }
         if let Some(channel) = self.stdin.take() {
             streams::write_input(channel, &self.spec.stdio.stdin, self.sender.clone())
-                .map_err(Error::io("connecting standard input"))?;
+                .map_err(Error::io("cannot connect standard input"))?;
         }
         Ok(())
     }
 
-    /// The first signal is the command's, which may end in its own way; without a command, or the second time, the
-    /// run ends at once.
+    /// Forwards the first signal to the command, which may handle it. A second signal, or one before the command
+    /// starts, ends the run.
     fn signal(&mut self, number: i32) -> Result<()> {
         let is_second = matches!(self.deadline, Some((_, Deadline::Signal(_))));
         if !self.is_command_started || is_second {
@@ -233,7 +234,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// A channel that has closed is told by its reader.
+    /// Sends a message. If the channel has closed, its reader reports that.
     fn send(&mut self, message: &ToGuest) {
         if let (Some(control), Ok(mut line)) = (&mut self.control, serde_json::to_vec(message)) {
             line.push(b'\n');
@@ -271,7 +272,7 @@ fn passed(deadline: Deadline, machine: &Machine) -> Error {
 
 fn watch_signals(events: Sender<Event>) -> Result<Handle> {
     let mut signals =
-        Signals::new([SIGINT, SIGTERM, SIGHUP, SIGWINCH]).map_err(Error::io("taking over the signals"))?;
+        Signals::new([SIGINT, SIGTERM, SIGHUP, SIGWINCH]).map_err(Error::io("cannot take over the signals"))?;
     let handle = signals.handle();
     thread::spawn(move || {
         for signal in signals.forever() {

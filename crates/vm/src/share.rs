@@ -1,6 +1,6 @@
-//! Shares in the words of the command line: `HOST[:GUEST][,ro][,cache=MODE][,dax=SIZE][,dax-mode=MODE]`.
+//! Shares on the command line: `HOST[:GUEST][,ro][,cache=MODE][,dax=SIZE][,dax-mode=MODE]`.
 //!
-//! A colon or a comma that belongs to a path is written with a backslash before it.
+//! [`ShareArg`] is the parsed argument. A colon or comma within a path is escaped with a backslash.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -12,28 +12,31 @@ use std::{
 
 use crate::{CacheMode, Dax, DaxMode, Error, Result, Share, size};
 
-/// A share as it was written, before it is known whether the host has it and where the guest wants it.
+/// A share as written, before the directory is checked and the mount point is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShareArg {
     /// The directory on the host.
     pub host: PathBuf,
-    /// Where the guest shall mount it, if that was said.
+    /// The mount point in the guest, if given.
     pub guest: Option<PathBuf>,
-    /// `ro` was said.
+    /// Whether `ro` was given.
     pub is_read_only: bool,
-    /// `cache=MODE` was said.
+    /// `cache=MODE`, if given.
     pub cache: Option<CacheMode>,
-    /// `dax=SIZE` was said, and perhaps `dax-mode=MODE`.
+    /// `dax=SIZE` and `dax-mode=MODE`, if given.
     pub dax: Option<Dax>,
 }
 
-/// Bytes of the smallest window: what Linux maps at a time.
+/// Length of the smallest window in bytes: the unit in which Linux maps.
 const WINDOW_LEN_MIN: u64 = 2 << 20;
 
 impl ShareArg {
-    /// Reads `HOST[:GUEST][,ro][,cache=MODE][,dax=SIZE][,dax-mode=MODE]`.
+    /// Parses `HOST[:GUEST][,ro][,cache=MODE][,dax=SIZE][,dax-mode=MODE]`.
     ///
-    /// Errors: no host directory, a guest path that is not absolute, an unknown word, a window of a read-only share.
+    /// # Errors
+    ///
+    /// Returns an error if there is no host directory, the guest's path is not absolute, an option is unknown or
+    /// invalid, or a read-only share has a window.
     pub fn parse(words: &OsStr) -> Result<Self> {
         let mut fields = split(words.as_bytes(), b',').into_iter();
         let paths = fields.next().unwrap_or_default();
@@ -42,7 +45,7 @@ impl ShareArg {
 
         let host = paths.next().filter(|path| !path.as_os_str().is_empty());
         let mut share = Self {
-            host: host.ok_or_else(|| unclear("no directory of the host".into()))?,
+            host: host.ok_or_else(|| unclear("no host directory given".into()))?,
             guest: paths.next(),
             is_read_only: false,
             cache: None,
@@ -50,10 +53,10 @@ impl ShareArg {
         };
         let mut mode = None;
         if let Some(rest) = paths.next() {
-            return Err(unclear(format!("a third path, {rest:?}; write a colon within a path as \\:")));
+            return Err(unclear(format!("unexpected third path {rest:?}; write a colon within a path as \\:")));
         }
         if let Some(guest) = share.guest.as_ref().filter(|path| !path.is_absolute()) {
-            return Err(unclear(format!("the guest's path {guest:?} does not begin with /")));
+            return Err(unclear(format!("the guest's path {guest:?} is not absolute")));
         }
         for field in fields {
             let field = String::from_utf8_lossy(&field).into_owned();
@@ -67,29 +70,33 @@ impl ShareArg {
                 }
                 Some(("dax-mode", word)) => mode = Some(word.parse().map_err(|error| unclear(format!("{error}")))?),
                 _ => {
-                    return Err(unclear(format!("{field:?} is none of ro, rw, cache=MODE, dax=SIZE, dax-mode=MODE")));
+                    return Err(unclear(format!(
+                        "unknown option {field:?}: expected ro, rw, cache=MODE, dax=SIZE or dax-mode=MODE"
+                    )));
                 }
             }
         }
         match (&mut share.dax, mode) {
             (Some(dax), Some(mode)) => dax.mode = mode,
-            (None, Some(_)) => return Err(unclear("dax-mode has no meaning without dax=SIZE".into())),
+            (None, Some(_)) => return Err(unclear("dax-mode requires dax=SIZE".into())),
             (_, None) => {}
         }
         if share.dax.is_some() && share.is_read_only {
-            return Err(unclear("QEMU maps everything writable, so that a read-only share has no window".into()));
+            return Err(unclear("a read-only share cannot have a DAX window, because QEMU maps files writable".into()));
         }
         Ok(share)
     }
 
-    /// The share, once the directory is found; `guest_path` says where it goes when nothing was said.
+    /// Checks the directory and returns the share; `guest_path` returns the default mount point.
     ///
-    /// Errors: the directory is missing, or is none.
+    /// # Errors
+    ///
+    /// Returns an error if the path does not exist or is not a directory.
     pub fn resolve(self, guest_path: impl FnOnce(&Path) -> PathBuf) -> Result<Share> {
         let missing = |advice: String| Error::Missing { what: "the shared directory", path: self.host.clone(), advice };
         let host = fs::canonicalize(&self.host).map_err(|error| missing(error.to_string()))?;
         if !host.is_dir() {
-            return Err(missing("it is no directory; share the one that holds it".into()));
+            return Err(missing("it is not a directory; share the directory that contains it".into()));
         }
         let guest = self.guest.unwrap_or_else(|| guest_path(&host));
         let Self { is_read_only, cache, dax, .. } = self;
@@ -98,7 +105,7 @@ impl ShareArg {
 }
 
 impl CacheMode {
-    /// The word for it on the daemon's command line.
+    /// Returns the name of the mode on the daemon's command line.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Never => "never",
@@ -118,7 +125,7 @@ impl FromStr for CacheMode {
             "metadata" => Ok(Self::Metadata),
             "auto" => Ok(Self::Auto),
             "always" => Ok(Self::Always),
-            _ => Err(Error::Usage(format!("cache mode {word:?} is none of never, metadata, auto, always"))),
+            _ => Err(Error::Usage(format!("unknown cache mode {word:?}: expected never, metadata, auto or always"))),
         }
     }
 }
@@ -130,7 +137,7 @@ impl FromStr for DaxMode {
         match word {
             "inode" => Ok(Self::Inode),
             "always" => Ok(Self::Always),
-            _ => Err(Error::Usage(format!("DAX mode {word:?} is none of inode, always"))),
+            _ => Err(Error::Usage(format!("unknown DAX mode {word:?}: expected inode or always"))),
         }
     }
 }
@@ -143,7 +150,7 @@ fn window_len(words: &str) -> std::result::Result<u64, String> {
     }
 }
 
-/// Splits at `separator` where no backslash stands before it; the backslashes stay.
+/// Splits at each `separator` that is not escaped; keeps the backslashes.
 fn split(bytes: &[u8], separator: u8) -> Vec<Vec<u8>> {
     let mut parts = vec![Vec::new()];
     let mut is_escaped = false;
@@ -225,21 +232,21 @@ mod tests {
     #[test]
     fn what_says_nothing_is_refused_with_the_reason() {
         for (words, reason) in [
-            ("", "no directory"),
-            (":/mnt", "no directory"),
-            ("a:b", "does not begin with /"),
-            ("a:/b:/c", "third path"),
-            ("a,readonly", "\"readonly\" is none of"),
-            ("a,cache=most", "\"most\" is none of"),
-            ("a,dax", "\"dax\" is none of"),
+            ("", "no host directory"),
+            (":/mnt", "no host directory"),
+            ("a:b", "is not absolute"),
+            ("a:/b:/c", "unexpected third path"),
+            ("a,readonly", "\"readonly\": expected"),
+            ("a,cache=most", "\"most\": expected"),
+            ("a,dax", "\"dax\": expected"),
             ("a,dax=1M", "not a power of two of 2M or more"),
             ("a,dax=3M", "not a power of two of 2M or more"),
             ("a,dax=99999999999G", "exceeds 64 bits"),
             ("a,dax=big", "unknown unit \"BIG\""),
             ("a,dax=G", "\"G\" is not a size"),
-            ("a,dax=4M,dax-mode=never", "\"never\" is none of"),
-            ("a,dax-mode=always", "without dax=SIZE"),
-            ("a,ro,dax=4M", "read-only share has no window"),
+            ("a,dax=4M,dax-mode=never", "\"never\": expected"),
+            ("a,dax-mode=always", "requires dax=SIZE"),
+            ("a,ro,dax=4M", "read-only share cannot have a DAX window"),
         ] {
             let error = parse(words).unwrap_err().to_string();
             assert!(error.contains(reason), "{words:?}: {error}");

@@ -1,21 +1,21 @@
-//! What a guest is made of: the kernel, the shares, the root, the command and where its input and output go.
+//! [`GuestSpec`] describes a guest: its kernel, shares and root, the command, and where input and output go.
 //!
-//! [`GuestSpec`] is plain data, so that a test can say it in a few lines; nothing here touches the system.
-//! `share.rs` parses a [`Share`] from the command line's words.
+//! It is plain data; nothing here accesses the system. [`ShareArg`](crate::ShareArg) parses a [`Share`] from the
+//! command line.
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 /// A guest and the command that runs in it.
 #[derive(Clone, Debug)]
 pub struct GuestSpec {
-    /// What is booted.
+    /// The kernel to boot.
     pub kernel: Kernel,
-    /// The executable that becomes the guest's first process: `transom` itself, or any program whose `main` starts
-    /// with [`crate::agent::run_if_init`]. It must be static, since the guest has no libraries.
+    /// The executable that becomes the guest's first process: `transom` itself, or any program whose `main` begins with
+    /// [`crate::agent::run_if_init`]. It must be static, because the guest has no libraries.
     pub agent: PathBuf,
-    /// The daemon that serves each share; it takes virtiofsd's command line.
+    /// The daemon for each share. It must accept virtiofsd's options.
     pub daemon: PathBuf,
-    /// A static busybox that gives the minimal root its shell and tools; without it that root has none.
+    /// A static busybox with the shell and tools of the minimal root.
     pub busybox: Option<PathBuf>,
     /// The file system at `/`.
     pub root: Root,
@@ -23,29 +23,29 @@ pub struct GuestSpec {
     pub shares: Vec<Share>,
     /// The command and its arguments; empty for a shell.
     pub command: Vec<OsString>,
-    /// Added to the small environment that every command gets.
+    /// Variables added to the default environment.
     pub env: Vec<(OsString, OsString)>,
-    /// Memory of the guest, MiB.
+    /// Memory of the guest in MiB.
     pub memory_mib: u32,
-    /// Virtual processors of the guest.
+    /// Number of virtual CPUs.
     pub cpus: u32,
     /// Where the command's input comes from and its output goes.
     pub stdio: Stdio,
-    /// The run is stopped after this time.
+    /// Stops the run after this time.
     pub timeout: Option<Duration>,
-    /// A file for all that the guest's kernel says; without it only errors are kept, for the time of the run.
+    /// A file for the whole output of the guest's console. Without it, only errors are kept, until the run ends.
     pub console: Option<PathBuf>,
-    /// SIGINT, SIGTERM, SIGHUP and SIGWINCH of this process are the run's, for its time.
+    /// Whether the run handles SIGINT, SIGTERM, SIGHUP and SIGWINCH of this process.
     pub is_foreground: bool,
 }
 
-/// A kernel image, and the folder of its modules where it has any.
+/// A kernel image and the directory of its modules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kernel {
-    /// The image as the VMM takes it: `vmlinuz-…`, or the `linux` executable of User Mode Linux.
+    /// The image: `vmlinuz-…`, or the `linux` executable of User Mode Linux.
     pub image: PathBuf,
-    /// The folder that holds `kernel/` and `modules.builtin`, that is `lib/modules/<release>`; `None` where
-    /// everything is built in.
+    /// The directory `lib/modules/<release>`, which contains `kernel/` and `modules.builtin`, or `None` if everything
+    /// is built in.
     pub modules: Option<PathBuf>,
 }
 
@@ -54,7 +54,7 @@ pub struct Kernel {
 pub enum Root {
     /// The initramfs: the agent and, if there is one, busybox.
     Minimal,
-    /// A directory of the host, read-only underneath, with a layer in the guest's memory that takes the writes.
+    /// A directory of the host, read-only, under a writable layer in the guest's memory.
     Host(Share),
 }
 
@@ -63,22 +63,22 @@ pub enum Root {
 pub struct Share {
     /// The directory on the host.
     pub host: PathBuf,
-    /// Where the guest mounts it.
+    /// The mount point in the guest.
     pub guest: PathBuf,
-    /// The guest cannot change it; the daemon sees to that.
+    /// Whether the daemon rejects changes by the guest.
     pub is_read_only: bool,
-    /// How long the guest may keep what it has read; the daemon's default when absent.
+    /// How long the guest may cache data; by default the daemon decides.
     pub cache: Option<CacheMode>,
-    /// A window in which the guest maps the host's page cache; needs QEMU 11.1, see [`crate::tools::Tools`].
+    /// A window through which the guest maps the host's page cache; needs QEMU 11.1, see [`crate::tools::Tools`].
     pub dax: Option<Dax>,
-    /// More arguments for this share's daemon, as they are.
+    /// Additional arguments for this share's daemon.
     pub daemon_args: Vec<OsString>,
 }
 
 /// A share's DAX window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dax {
-    /// Bytes of the window: a power of two, 2 MiB or more.
+    /// Length of the window in bytes: a power of two, at least 2 MiB.
     pub window_len: u64,
     /// Which files are mapped.
     pub mode: DaxMode,
@@ -87,7 +87,7 @@ pub struct Dax {
 /// The guest's mount option `dax`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DaxMode {
-    /// Those that the daemon says.
+    /// The files that the daemon selects.
     #[default]
     Inode,
     /// Every file.
@@ -97,13 +97,13 @@ pub enum DaxMode {
 /// The daemon's `--cache`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CacheMode {
-    /// Nothing is kept.
+    /// Cache nothing.
     Never,
-    /// Names and attributes are kept, data is not.
+    /// Cache names and attributes, but not data.
     Metadata,
-    /// Everything is kept for a short time.
+    /// Cache everything for a short time.
     Auto,
-    /// Everything is kept.
+    /// Cache everything.
     Always,
 }
 
@@ -116,7 +116,7 @@ pub struct Stdio {
     pub stdout: Output,
     /// Standard error.
     pub stderr: Output,
-    /// The command gets a terminal of the guest's; this process's terminal is put into raw mode for the time.
+    /// Whether the command gets a terminal in the guest. This process's terminal is then in raw mode during the run.
     pub is_terminal: bool,
 }
 
@@ -125,7 +125,7 @@ pub struct Stdio {
 pub enum Input {
     /// This process's own.
     Inherit,
-    /// At its end from the start.
+    /// Empty input.
     #[default]
     Empty,
     /// These bytes.
@@ -137,7 +137,7 @@ pub enum Input {
 pub enum Output {
     /// This process's own.
     Inherit,
-    /// Collected, to be returned.
+    /// Collected and returned.
     #[default]
     Capture,
 }

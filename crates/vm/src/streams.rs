@@ -1,4 +1,4 @@
-//! The host's side of the channels: threads that move bytes and tell the session.
+//! The host's side of the channels: threads that move bytes and send events to the session.
 
 use std::{
     fs::File,
@@ -14,13 +14,13 @@ use crate::{
     protocol::{FromGuest, Stream},
 };
 
-/// Large enough that a system call costs little beside the copy.
+/// Large enough that the copy dominates the cost of the system call.
 const CHUNK_LEN: usize = 64 << 10;
 
-/// What was collected of a stream.
+/// The collected bytes of a stream.
 pub(crate) type Collected = Arc<Mutex<Vec<u8>>>;
 
-/// Reads messages until the channel closes, which is an event too.
+/// Reads messages until the channel closes, which is also an event.
 pub(crate) fn read_control(control: OwnedFd, events: Sender<Event>) {
     thread::spawn(move || {
         for line in BufReader::new(File::from(control)).lines() {
@@ -37,7 +37,7 @@ pub(crate) fn read_control(control: OwnedFd, events: Sender<Event>) {
     });
 }
 
-/// Moves a stream of the guest's to where it belongs; each step is an event with the bytes so far.
+/// Forwards an output stream of the guest. Each step is an event with the number of bytes so far.
 pub(crate) fn read_output(
     channel: OwnedFd,
     stream: Stream,
@@ -62,7 +62,7 @@ pub(crate) fn read_output(
                 Err(_) => return,
             };
             if let Err(error) = sink.take(&chunk[..len]) {
-                // The rest is read all the same, for the guest must not wait for it to go away.
+                // Continues to read, so that the guest does not block.
                 sink = Sink::Nowhere;
                 let _ = events.send(Event::OutputFailed(stream, error));
             }
@@ -75,7 +75,7 @@ pub(crate) fn read_output(
     Ok(collected)
 }
 
-/// Moves the input to the guest; its end is an event with the number of its bytes.
+/// Forwards the input to the guest. Its end is an event with the number of bytes.
 pub(crate) fn write_input(channel: OwnedFd, input: &Input, events: Sender<Event>) -> io::Result<()> {
     let mut source: Box<dyn Read + Send> = match input {
         Input::Inherit => Box::new(duplicate(rustix::stdio::stdin())?),
@@ -92,18 +92,18 @@ pub(crate) fn write_input(channel: OwnedFd, input: &Input, events: Sender<Event>
                 Ok(len) if channel.write_all(&chunk[..len]).is_ok() => bytes += len as u64,
                 Ok(_) => return,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // A closed standard input is an empty one.
+                // A closed standard input counts as empty.
                 Err(_) => break,
             }
         }
         let _ = events.send(Event::InputEnded(bytes));
-        // The channel stays open: a VMM may take its end for the end of all channels.
+        // Keeps the channel open, because a VMM may treat the end of one channel as the end of all.
         thread::park();
     });
     Ok(())
 }
 
-/// The bytes, even where a thread panicked while it held them.
+/// Locks the bytes, ignoring a panic of a thread that held the lock.
 pub(crate) fn bytes(collected: &Collected) -> MutexGuard<'_, Vec<u8>> {
     collected.lock().unwrap_or_else(PoisonError::into_inner)
 }

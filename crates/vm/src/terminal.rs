@@ -1,4 +1,4 @@
-//! This process's terminal: its size, and raw mode while a guest has it.
+//! This process's terminal: its size, and raw mode while a guest uses it.
 
 use std::io;
 
@@ -9,10 +9,10 @@ use rustix::{
 
 use crate::protocol::Size;
 
-/// What a terminal has that does not say.
+/// The assumed size of a terminal that reports none.
 const USUAL: Size = Size { rows: 24, columns: 80 };
 
-/// The size of the terminal on standard input.
+/// Returns the size of the terminal on standard input.
 pub(crate) fn size() -> Size {
     match tcgetwinsize(stdin()) {
         Ok(size) if size.ws_row > 0 && size.ws_col > 0 => Size { rows: size.ws_row, columns: size.ws_col },
@@ -27,7 +27,11 @@ pub(crate) struct RawMode {
 }
 
 impl RawMode {
-    /// Every key goes to whoever reads, Ctrl-C too. Errors: standard input is no terminal.
+    /// Enters raw mode, in which every key, including Ctrl-C, is passed on as a byte.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if standard input is not a terminal.
     pub(crate) fn enter() -> io::Result<Self> {
         let before = tcgetattr(stdin())?;
         let mut raw = before.clone();

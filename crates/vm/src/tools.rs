@@ -1,7 +1,7 @@
-//! What a run needs and the machine may lack: a kernel, a static busybox, an emulator.
+//! [`Tools`] finds or fetches what a run needs: a kernel, a static busybox, an emulator.
 //!
-//! What the machine has is used; the rest comes from the machine's own distribution into the cache. The kernel and
-//! busybox are fetched unasked, since they only ever run inside guests; `tools/emulator.rs` is about QEMU.
+//! Installed files are used; anything missing is fetched from the machine's distribution into the cache. The kernel and
+//! busybox are fetched without asking, because they only run inside guests. [`emulator`] is about QEMU.
 
 mod emulator;
 
@@ -23,7 +23,7 @@ use crate::{
     uml,
 };
 
-/// Debian's places for busybox, before and after the merge of `/bin` into `/usr`.
+/// Debian's paths of busybox, before and after the merge of `/bin` into `/usr`.
 const BUSYBOX: [&str; 2] = ["bin/busybox", "usr/bin/busybox"];
 
 /// Finds or fetches what a run needs.
@@ -32,30 +32,32 @@ pub struct Tools<'a> {
     packages: Packages<'a>,
 }
 
-/// A program with the arguments that come before all others.
+/// A program and its first arguments.
 #[derive(Clone, Debug)]
 pub struct Program {
     /// The program and its first arguments; never empty.
     words: Vec<OsString>,
-    /// Variables that it is started with, beside those of this process.
+    /// Environment variables to add.
     variables: Vec<(&'static str, OsString)>,
 }
 
 impl<'a> Tools<'a> {
-    /// Tools kept in `cache`; `report` hears what is fetched.
+    /// Creates tools that keep files in `cache` and report progress to `report`.
     pub fn new(cache: &'a Cache, report: &'a dyn Report) -> Self {
         Self { cache, packages: Packages::new(cache, report) }
     }
 
-    /// Where things are kept.
+    /// Returns the directory of the cache.
     pub fn cache(&self) -> &Path {
         self.cache.dir()
     }
 
-    /// The kernel that `words` names: the file of an image, or a series, `6.12` for example; without words the
-    /// newest of the machine's own release that is made for virtual machines.
+    /// Returns the kernel that `words` names, an image file or a series such as `6.12`. Without `words`, returns the
+    /// newest cloud kernel of this machine's release.
     ///
-    /// Errors: there is none, and none can be fetched.
+    /// # Errors
+    ///
+    /// Returns an error if there is no such kernel and none can be fetched.
     pub fn kernel(&self, words: Option<&Path>) -> Result<Kernel> {
         let Some(path) = words else { return self.usual_kernel() };
         match path.to_str().and_then(|words| words.parse::<Series>().ok()) {
@@ -64,10 +66,12 @@ impl<'a> Tools<'a> {
         }
     }
 
-    /// The kernel of User Mode Linux that `path` names, or the one in the cache, which is built if it is not there:
-    /// that takes some minutes, once.
+    /// Returns the User Mode Linux kernel at `path`, or the one in the cache, which is built if necessary; that takes
+    /// some minutes, once.
     ///
-    /// Errors: it cannot be built.
+    /// # Errors
+    ///
+    /// Returns an error if it does not exist or cannot be built.
     pub fn uml_kernel(&self, path: Option<&Path>) -> Result<Kernel> {
         match path {
             Some(path) => Ok(Kernel { modules: None, ..Kernel::at(path)? }),
@@ -90,9 +94,11 @@ impl<'a> Tools<'a> {
         Kernel::at(&image.unwrap_or_else(|| prefix.root().join("boot/vmlinuz")))
     }
 
-    /// A static busybox: the machine's, or a fetched one.
+    /// Returns a static busybox, installed or fetched.
     ///
-    /// Errors: it cannot be fetched.
+    /// # Errors
+    ///
+    /// Returns an error if it cannot be fetched.
     pub fn busybox(&self) -> Result<PathBuf> {
         let places = |root: &Path| BUSYBOX.map(|place| root.join(place));
         if let Some(path) = places(Path::new("/")).into_iter().find(|path| is_static(path)) {
@@ -110,23 +116,23 @@ impl<'a> Tools<'a> {
         found.ok_or_else(|| Error::Missing {
             what: "a static busybox",
             path: root,
-            advice: "give one with --busybox, or take the host's programs with --root /".into(),
+            advice: "name one with --busybox, or use the host's programs with --root /".into(),
         })
     }
 }
 
 impl Program {
-    /// The program at `path`, if there is one.
+    /// Returns the program at `path`, if it exists.
     pub fn at(path: &Path) -> Option<Self> {
         path.is_file().then(|| Self { words: vec![path.into()], variables: Vec::new() })
     }
 
-    /// The program and its first arguments.
+    /// Returns the program and its first arguments.
     pub fn words(&self) -> &[OsString] {
         &self.words
     }
 
-    /// A command that runs it.
+    /// Returns a command that runs the program.
     pub fn command(&self) -> std::process::Command {
         let mut command = std::process::Command::new(&self.words[0]);
         command.args(&self.words[1..]).envs(self.variables.iter().map(|(name, value)| (name, value)));
@@ -134,7 +140,7 @@ impl Program {
     }
 }
 
-/// Whether a program needs no loader and no libraries.
+/// Returns whether a program needs no loader and no libraries.
 fn is_static(path: &Path) -> bool {
     let Ok(bytes) = fs::read(path) else { return false };
     let Ok(header) = FileHeader64::<Endianness>::parse(bytes.as_slice()) else { return false };

@@ -1,9 +1,9 @@
-//! What a virtual machine monitor must do for a run: say what it needs in the guest, and start.
+//! The [`Vmm`] trait: what a run needs from a virtual machine monitor.
 //!
-//! `qemu.rs` and `uml` implement [`Vmm`]. The guest's agent talks through four character devices, whatever they
-//! are: virtio-serial ports under QEMU, serial lines under User Mode Linux. Bytes pass unchanged in both
-//! directions; where the device is a terminal line the agent puts it into raw mode itself. No device has to convey
-//! an end of file: the control channel tells how many bytes there are.
+//! [`qemu`](crate::qemu) and [`uml`](crate::uml) implement it. The guest's agent communicates through four character
+//! devices: virtio-serial ports under QEMU, serial lines under User Mode Linux. They must pass bytes unchanged in both
+//! directions; the agent sets terminal lines to raw mode. They need not convey an end of file, because the control
+//! channel carries the number of bytes.
 
 use std::{
     ffi::OsString,
@@ -18,67 +18,67 @@ use crate::{Result, Supervised};
 
 /// A virtual machine monitor.
 pub trait Vmm: fmt::Debug {
-    /// Its name, for messages.
+    /// Returns the name for messages.
     fn name(&self) -> &'static str;
 
-    /// The kernel modules that its devices need, before those of the file systems; built-in ones are skipped.
+    /// Returns the kernel modules that its devices need. Modules that are built in are skipped.
     fn modules(&self) -> &'static [&'static str];
 
-    /// The character devices at which the agent finds its channels.
+    /// Returns the character devices of the channels.
     fn guest_channels(&self) -> GuestChannels;
 
-    /// Arguments that the daemon behind the share `tag` needs for this VMM.
+    /// Returns the arguments that the daemon of the share `tag` needs for this VMM.
     fn daemon_args(&self, _tag: &str) -> Vec<OsString> {
         Vec::new()
     }
 
     /// Starts the machine.
     ///
-    /// The daemons of `boot.shares` listen already. The process must be started with [`Supervised::spawn`] by the
-    /// calling thread, so that it dies with this process.
+    /// The daemons of `boot.shares` are already listening. Implementations must start the process with
+    /// [`Supervised::spawn`] on the calling thread, so that it dies with this process.
     fn start(&self, boot: &Boot<'_>) -> Result<Started>;
 }
 
-/// What is booted.
+/// What to boot.
 #[derive(Debug)]
 pub struct Boot<'a> {
-    /// The private directory of this run; sockets and logs go there.
+    /// The private directory of this run, for sockets and logs.
     pub dir: &'a Path,
     /// The kernel image.
     pub kernel: &'a Path,
     /// The initramfs: uncompressed newc, with the agent as `/init`.
     pub initramfs: &'a Path,
-    /// Memory, MiB.
+    /// Memory in MiB.
     pub memory_mib: u32,
-    /// Virtual processors.
+    /// Number of virtual CPUs.
     pub cpus: u32,
-    /// One virtio-fs device for each.
+    /// The shares, each of which gets a virtio-fs device.
     pub shares: &'a [SharePoint],
-    /// Words for the kernel's command line, beside those of the VMM's own; the ones after `--` go to the agent.
+    /// Additional kernel parameters; those after `--` go to the agent.
     pub kernel_args: &'a [OsString],
-    /// Where the VMM writes the console of the guest's kernel.
+    /// The file to which the VMM writes the guest's console.
     pub console: &'a Path,
 }
 
-/// A daemon that waits for the VMM.
+/// A daemon that waits for a connection of the VMM.
 #[derive(Clone, Debug)]
 pub struct SharePoint {
     /// The tag that the guest mounts.
     pub tag: String,
     /// The daemon's vhost-user socket.
     pub socket: PathBuf,
-    /// It has a DAX window, and the VMM has to offer that to the guest.
+    /// Whether it has a DAX window, which the VMM must offer to the guest.
     pub has_window: bool,
 }
 
-/// A machine that runs.
+/// A running machine.
 #[derive(Debug)]
 pub struct Started {
     /// The VMM's process.
     pub process: Supervised,
     /// The host's ends of the channels.
     pub channels: Channels,
-    /// The file that takes what the VMM itself says.
+    /// The file with the VMM's own messages.
     pub log: PathBuf,
 }
 

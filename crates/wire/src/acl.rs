@@ -1,13 +1,13 @@
-//! POSIX access control lists, as the values of `system.posix_acl_access` and `system.posix_acl_default` carry them: a
-//! [`Header`] and any number of [`Entry`].
+//! POSIX access control lists, the values of `system.posix_acl_access` and `system.posix_acl_default`: a [`Header`]
+//! and any number of [`Entry`].
 //!
 //! Source: `include/uapi/linux/posix_acl_xattr.h`, `include/uapi/linux/posix_acl.h`.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, little_endian::*};
 
-/// The attribute that holds who may do what with a file.
+/// The attribute with the access ACL of a file.
 pub const ACCESS: &[u8] = b"system.posix_acl_access";
-/// The attribute that holds what a directory's new files get.
+/// The attribute with the default ACL for new files in a directory.
 pub const DEFAULT: &[u8] = b"system.posix_acl_default";
 
 /// Begins the value (`struct posix_acl_xattr_header`).
@@ -19,7 +19,7 @@ pub struct Header {
 }
 const _: () = assert!(size_of::<Header>() == 4);
 
-/// One of those that follow (`struct posix_acl_xattr_entry`).
+/// One entry after the header (`struct posix_acl_xattr_entry`).
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct Entry {
@@ -27,7 +27,7 @@ pub struct Entry {
     pub tag: U16,
     /// Read 4, write 2, execute 1.
     pub perm: U16,
-    /// A uid or a gid where the tag wants one, else [`ID_NONE`].
+    /// A uid or a gid if the tag requires one, else [`ID_NONE`].
     pub id: U32,
 }
 const _: () = assert!(size_of::<Entry>() == 8);
@@ -40,9 +40,9 @@ pub const USER: u16 = 0x02;
 pub const OWNING_GROUP: u16 = 0x04;
 /// `ACL_GROUP`: `id` is a gid.
 pub const GROUP: u16 = 0x08;
-/// `ACL_MASK`: bounds what users and groups by number, and the file's group, may do.
+/// `ACL_MASK`: limits the permissions of named users, named groups and the file's group.
 pub const MASK: u16 = 0x10;
 /// `ACL_OTHER`
 pub const OTHER: u16 = 0x20;
-/// `ACL_UNDEFINED_ID`: no id; as a number, the kernel refuses it.
+/// `ACL_UNDEFINED_ID`: no id. The kernel refuses it as an id.
 pub const ID_NONE: u32 = u32::MAX;

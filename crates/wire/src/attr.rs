@@ -7,7 +7,7 @@ bitflags! {
     /// [`Attr::flags`]. Unknown bits are kept.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct AttrFlags: u32 {
-        /// The root of another file system: the guest mounts it by itself (needs SUBMOUNTS).
+        /// The root of another file system, which the guest mounts by itself (needs SUBMOUNTS).
         const SUBMOUNT = 1 << 0;
         /// The file may be mapped through the window (needs HAS_INODE_DAX).
         const DAX = 1 << 1;
@@ -43,34 +43,35 @@ pub struct Attr {
 }
 const _: () = assert!(size_of::<Attr>() == 88);
 
-/// Answers LOOKUP, MKNOD, MKDIR, SYMLINK and LINK, and begins the answers to CREATE and TMPFILE (`fuse_entry_out`).
+/// Reply to LOOKUP, MKNOD, MKDIR, SYMLINK and LINK, and the beginning of the replies to CREATE and TMPFILE
+/// (`fuse_entry_out`).
 #[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct EntryOut {
-    /// 0 says that the name is absent, for `entry_valid`.
+    /// 0 if the name is absent, for `entry_valid`.
     pub nodeid: U64,
     /// Distinguishes two inodes with the same nodeid; always 0 here, since a nodeid is never used again.
     pub generation: U64,
-    /// How long the name may be cached, in seconds.
+    /// Cache lifetime of the name, in seconds.
     pub entry_valid: U64,
     /// How long the attributes may be cached, in seconds.
     pub attr_valid: U64,
-    /// Nanoseconds beside `entry_valid`.
+    /// Nanoseconds to add to `entry_valid`.
     pub entry_valid_nsec: U32,
-    /// Nanoseconds beside `attr_valid`.
+    /// Nanoseconds to add to `attr_valid`.
     pub attr_valid_nsec: U32,
     /// The inode's attributes.
     pub attr: Attr,
 }
 const _: () = assert!(size_of::<EntryOut>() == 128);
 
-/// Answers GETATTR and SETATTR (`fuse_attr_out`).
+/// Reply to GETATTR and SETATTR (`fuse_attr_out`).
 #[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct AttrOut {
     /// How long the attributes may be cached, in seconds.
     pub attr_valid: U64,
-    /// Nanoseconds beside `attr_valid`.
+    /// Nanoseconds to add to `attr_valid`.
     pub attr_valid_nsec: U32,
     /// Zero.
     pub dummy: U32,

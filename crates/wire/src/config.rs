@@ -6,7 +6,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, little_e
 pub const DEVICE_ID: u32 = 26;
 /// The queue for FORGET, BATCH_FORGET and INTERRUPT (§5.11.2).
 pub const QUEUE_HIPRIO: usize = 0;
-/// The first request queue where VIRTIO_FS_F_NOTIFICATION is not negotiated, which Linux never does.
+/// The first request queue if VIRTIO_FS_F_NOTIFICATION is not negotiated, which Linux never does.
 pub const QUEUE_FIRST_REQUEST: usize = 1;
 /// Bytes of [`Config::tag`].
 pub const TAG_LEN: usize = 36;
@@ -15,7 +15,7 @@ pub const TAG_LEN: usize = 36;
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct Config {
-    /// The name that the guest mounts by: UTF-8, padded with NUL, not terminated when it fills the field.
+    /// The name by which the guest mounts the share: UTF-8, padded with NUL, not terminated when it fills the field.
     pub tag: [u8; TAG_LEN],
     /// At least 1.
     pub num_request_queues: U32,

@@ -1,11 +1,11 @@
 //! The 32-bit form of a device number, as Linux passes it to FUSE (`new_encode_dev`): 12 bits of major, 20 of minor.
 
-/// What stands for `major` and `minor`; bits beyond their widths are lost.
+/// Encodes `major` and `minor`; bits beyond their widths are lost.
 pub fn encode(major: u32, minor: u32) -> u32 {
     (minor & 0xff) | ((major & 0xfff) << 8) | ((minor & 0xf_ff00) << 12)
 }
 
-/// Major and minor.
+/// Decodes major and minor.
 pub fn decode(device: u32) -> (u32, u32) {
     ((device & 0xf_ff00) >> 8, (device & 0xff) | ((device >> 12) & 0xf_ff00))
 }

@@ -10,7 +10,7 @@ use crate::attr::EntryOut;
 pub struct Dirent {
     /// The entry's inode number.
     pub ino: U64,
-    /// Where the stream goes on behind this entry.
+    /// Position of the stream after this entry.
     pub off: U64,
     /// Bytes of the name.
     pub namelen: U32,
@@ -23,14 +23,14 @@ const _: () = assert!(size_of::<Dirent>() == 24);
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct DirentPlus {
-    /// What LOOKUP would answer; a nodeid of 0 says that nothing was looked up.
+    /// The reply of LOOKUP; a nodeid of 0 means that nothing was looked up.
     pub entry: EntryOut,
     /// The entry itself.
     pub dirent: Dirent,
 }
 const _: () = assert!(size_of::<DirentPlus>() == 152);
 
-/// Bytes that an entry takes with its padded name.
+/// Returns the number of bytes of an entry with its padded name.
 pub const fn padded_len(header_len: usize, name_len: usize) -> usize {
     (header_len + name_len).next_multiple_of(8)
 }

@@ -1,7 +1,7 @@
-//! Extensions behind the arguments of MKNOD, MKDIR, SYMLINK, CREATE and TMPFILE: security contexts and the
+//! Extensions after the arguments of MKNOD, MKDIR, SYMLINK, CREATE and TMPFILE: security contexts and the
 //! supplementary group.
 //!
-//! An extension begins with [`ExtHeader`], is padded to 8 bytes, and its `type_` is either a number of security
+//! An extension begins with [`ExtHeader`] and is padded to 8 bytes. Its `type_` is either the number of security
 //! contexts (up to 31) or [`EXT_GROUPS`]. Source: `fuse_ext_header` and FUSE minor 38.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, little_endian::*};
@@ -39,21 +39,21 @@ const _: () = assert!(size_of::<Secctx>() == 8);
 /// An extended attribute for a new file: its name, without NUL, and its value.
 pub type SecurityContext<'a> = (&'a [u8], &'a [u8]);
 
-/// What an operation that creates carries beside its arguments.
+/// The extensions of a request that creates a file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Extensions<'a> {
-    /// The one group beside the caller's gid that the new file's directory demands.
+    /// The caller's supplementary group that the new file's directory requires.
     pub supp_group: Option<u32>,
     /// The security context to set on the new file.
     pub secctx: Option<SecurityContext<'a>>,
 }
 
-/// The extensions do not have the form that the protocol gives them.
+/// The extensions are malformed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BadExtension;
 
 impl<'a> Extensions<'a> {
-    /// Parses the bytes behind the arguments; unknown extensions are refused.
+    /// Parses the bytes after the arguments; refuses unknown extensions.
     pub fn parse(mut bytes: &'a [u8]) -> Result<Self, BadExtension> {
         let mut parsed = Self::default();
         while !bytes.is_empty() {
@@ -75,7 +75,7 @@ impl<'a> Extensions<'a> {
     }
 }
 
-/// Linux sends at most one group: that of the parent directory, where the caller is its member.
+/// Linux sends at most one group: that of the parent directory, if the caller is a member.
 fn parse_groups(body: &[u8]) -> Result<Option<u32>, BadExtension> {
     let (count, rest) = U32::read_from_prefix(body).map_err(|_| BadExtension)?;
     match count.get() {
@@ -85,7 +85,7 @@ fn parse_groups(body: &[u8]) -> Result<Option<u32>, BadExtension> {
     }
 }
 
-/// Several contexts come only with stacked security modules; the first is the one that an attribute can carry.
+/// Several contexts come only with stacked security modules; the first is the one that an attribute can hold.
 fn parse_secctx(body: &[u8], count: u32) -> Result<Option<SecurityContext<'_>>, BadExtension> {
     if count != 1 {
         return Err(BadExtension);

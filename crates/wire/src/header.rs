@@ -1,4 +1,4 @@
-//! The headers that begin each message, in either direction.
+//! The headers of messages, in either direction.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, little_endian::*};
 
@@ -10,17 +10,17 @@ pub struct InHeader {
     pub len: U32,
     /// See [`Opcode`](crate::Opcode).
     pub opcode: U32,
-    /// Comes back in the reply.
+    /// Returned in the reply.
     pub unique: U64,
-    /// The inode that the operation is about; 0 where it is about none.
+    /// The inode of the operation; 0 without one.
     pub nodeid: U64,
     /// The caller's file-system uid; `u32::MAX` under ALLOW_IDMAP for operations that create nothing.
     pub uid: U32,
     /// The caller's file-system gid; as `uid`.
     pub gid: U32,
-    /// The caller's pid in the guest, 0 where unknown.
+    /// The caller's pid in the guest, 0 if unknown.
     pub pid: U32,
-    /// Extensions behind the arguments, in units of 8 bytes.
+    /// Extensions after the arguments, in units of 8 bytes.
     pub total_extlen: U16,
     /// Zero.
     pub padding: U16,
@@ -33,7 +33,7 @@ const _: () = assert!(size_of::<InHeader>() == 40);
 pub struct OutHeader {
     /// Bytes of the whole reply, this header included.
     pub len: U32,
-    /// 0, a negative errno, or in a notification its code.
+    /// 0, a negative errno, or the code of a notification.
     pub error: I32,
     /// The request's `unique`, 0 in a notification.
     pub unique: U64,

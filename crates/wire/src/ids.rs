@@ -1,4 +1,4 @@
-//! The three identifiers that a FUSE session hands out, each a type of its own.
+//! The identifiers of a FUSE session, each a type of its own.
 
 use core::fmt;
 
@@ -37,15 +37,15 @@ macro_rules! id {
 }
 
 id! {
-    /// An inode as the session knows it; the server gives it, and no value is given twice.
+    /// An inode of the session, assigned by the server and never reused.
     NodeId
 }
 id! {
-    /// An open file or directory stream; the server gives it with OPEN, OPENDIR, CREATE or TMPFILE.
+    /// An open file or directory stream, assigned by the server with OPEN, OPENDIR, CREATE or TMPFILE.
     Handle
 }
 id! {
-    /// A request in flight; the driver gives it, and INTERRUPT names it.
+    /// A request in flight, assigned by the driver and referred to by INTERRUPT.
     Unique
 }
 
@@ -54,7 +54,7 @@ impl NodeId {
     pub const ROOT: Self = Self(1);
 }
 
-/// The owner of a lock or of an open file, as the driver names it: opaque to the server.
+/// The owner of a lock or of an open file, chosen by the driver and opaque to the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(transparent)]
 pub struct LockOwner(pub U64);

@@ -1,11 +1,11 @@
-//! The bytes that travel between a virtio-fs driver and a device: FUSE messages and the virtio device's own structures.
+//! The messages between a virtio-fs driver and a device: FUSE messages and the structures of the virtio device.
 //!
-//! [`operation`] is the table of operations: one row for each, from which both sides, the tests and the fuzzers derive
-//! the rest. Every structure is `#[repr(C)]`, little endian, without padding of its own, and readable at any alignment;
-//! its size is asserted beside it. [`ops`] holds one file for each operation's structures; what several share lies
-//! beside it: [`header`], [`attr`], [`dirent`], [`extension`], [`acl`]; [`backing`] is what the device file is told;
-//! [`linux`] has flags of system calls that messages carry, [`window`] the units of DAX. Nothing here does input or
-//! output, allocates, or knows a host or a guest.
+//! [`operation`] is the table of operations, with one row for each, from which both sides, the tests and the fuzzers
+//! derive the rest. Every structure is `#[repr(C)]`, little endian, without implicit padding, and readable at any
+//! alignment; its size is asserted beside it. [`ops`] has one file for the structures of each operation. Shared
+//! structures are in [`header`], [`attr`], [`dirent`], [`extension`] and [`acl`]; [`backing`] has the ioctls of the
+//! device file, [`linux`] the flags of system calls that messages carry, [`window`] the units of DAX. Nothing here
+//! does input or output, allocates, or depends on a host or a guest.
 //!
 //! Source: `include/uapi/linux/fuse.h` up to minor 45, and virtio 1.3 §5.11.
 

@@ -1,4 +1,4 @@
-//! The bounds that messages meet before anything is allocated or looped over.
+//! Limits on messages, checked before anything is allocated or looped over.
 
 /// Bytes of a file name (`NAME_MAX` of Linux); a longer one is answered with ENAMETOOLONG.
 pub const NAME_LEN_MAX: usize = 255;

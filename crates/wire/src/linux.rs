@@ -2,7 +2,7 @@
 //!
 //! FUSE passes them on unchanged, so driver and server must agree on them.
 
-/// Flags of open(2): the bits that hold the access, which is one of the next three.
+/// Flags of open(2): mask of the access mode, which is one of the next three.
 pub const O_ACCMODE: u32 = 0o3;
 /// For reading.
 pub const O_RDONLY: u32 = 0;
@@ -16,7 +16,7 @@ pub const O_CREAT: u32 = 0o100;
 pub const O_EXCL: u32 = 0o200;
 /// Do not become the controlling terminal.
 pub const O_NOCTTY: u32 = 0o400;
-/// Truncate the file to no bytes.
+/// Truncate the file to a length of 0.
 pub const O_TRUNC: u32 = 0o1_000;
 /// Write at the end of the file.
 pub const O_APPEND: u32 = 0o2_000;
@@ -28,10 +28,10 @@ pub const O_DIRECT: u32 = 0o40_000;
 pub const O_DIRECTORY: u32 = 0o200_000;
 /// Do not follow a symbolic link in the last component.
 pub const O_NOFOLLOW: u32 = 0o400_000;
-/// Do not update the time of access.
+/// Do not update the access time.
 pub const O_NOATIME: u32 = 0o1_000_000;
 
-/// The bits of a mode that hold the file type.
+/// Mask of the file type in a mode.
 pub const S_IFMT: u32 = 0o170_000;
 /// A directory.
 pub const S_IFDIR: u32 = 0o040_000;
@@ -46,7 +46,7 @@ pub const S_ISVTX: u32 = 0o1_000;
 
 /// The new name must not exist (renameat2(2)).
 pub const RENAME_NOREPLACE: u32 = 1;
-/// The names change places (renameat2(2)).
+/// Exchange the names (renameat2(2)).
 pub const RENAME_EXCHANGE: u32 = 2;
 
 /// The next data at or after an offset (lseek(2)).
@@ -58,7 +58,7 @@ pub const SEEK_HOLE: u32 = 4;
 pub const F_RDLCK: u32 = 0;
 /// An exclusive lock (fcntl(2)).
 pub const F_WRLCK: u32 = 1;
-/// No lock, or its end (fcntl(2)).
+/// No lock, or unlock (fcntl(2)).
 pub const F_UNLCK: u32 = 2;
 
 /// Remove a range and move what follows it forward (fallocate(2)).
@@ -71,5 +71,5 @@ pub const XATTR_CREATE: u32 = 1;
 /// The attribute must exist (setxattr(2)).
 pub const XATTR_REPLACE: u32 = 2;
 
-/// In the number of an ioctl: the kernel reads the argument, as all requests that set something do (`_IOC_WRITE`).
+/// In the number of an ioctl: the kernel reads the argument, as for all requests that set something (`_IOC_WRITE`).
 pub const IOC_WRITE: u32 = 1 << 30;

@@ -1,4 +1,4 @@
-//! One component of a path, checked once when it is taken from a message.
+//! One component of a path, checked once when it is parsed from a message.
 
 use core::fmt;
 
@@ -35,7 +35,7 @@ impl<'a> Name<'a> {
         }
     }
 
-    /// The bytes of the name, without a terminating NUL.
+    /// Returns the bytes of the name, without a terminating NUL.
     pub fn as_bytes(self) -> &'a [u8] {
         self.0
     }

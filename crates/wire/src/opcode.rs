@@ -1,4 +1,4 @@
-//! The number of an operation. [`operation::table`](crate::operation) declares which there are.
+//! The number of an operation. [`operation::table`](crate::operation) declares the operations.
 
 /// Declares the operations: the enum [`Opcode`], and a type and a [`Row`] for each.
 ///

@@ -1,4 +1,4 @@
-//! Every structure has the size and the offsets that the kernel's own header gives it, as the C compiler sees them.
+//! Checks that every structure has the size and the offsets of the kernel's own header, as the C compiler sees them.
 
 use std::{fmt::Write as _, fs, mem::offset_of, process::Command};
 
@@ -9,7 +9,10 @@ macro_rules! layout {
     ($($c:literal $ours:ty: $($field:ident)*;)*) => {
         vec![$(
             (format!("sizeof(struct {})", $c), size_of::<$ours>()),
-            $((format!("offsetof(struct {}, {})", $c, stringify!($field).trim_end_matches('_')), offset_of!($ours, $field)),)*
+            $((
+                format!("offsetof(struct {}, {})", $c, stringify!($field).trim_end_matches('_')),
+                offset_of!($ours, $field),
+            ),)*
         )*]
     };
 }
@@ -18,7 +21,8 @@ fn layouts() -> Vec<(String, usize)> {
     layout! {
         "fuse_in_header" InHeader: len opcode unique nodeid uid gid pid;
         "fuse_out_header" OutHeader: len error unique;
-        "fuse_attr" Attr: ino size blocks atime mtime ctime atimensec mtimensec ctimensec mode nlink uid gid rdev blksize flags;
+        "fuse_attr" Attr: ino size blocks atime mtime ctime atimensec mtimensec ctimensec mode nlink uid gid
+            rdev blksize flags;
         "fuse_entry_out" EntryOut: nodeid generation entry_valid attr_valid entry_valid_nsec attr_valid_nsec attr;
         "fuse_attr_out" AttrOut: attr_valid attr_valid_nsec attr;
         "fuse_dirent" Dirent: ino off namelen type_;
@@ -28,7 +32,8 @@ fn layouts() -> Vec<(String, usize)> {
         "fuse_batch_forget_in" forget::BatchForgetIn: count;
         "fuse_forget_one" forget::ForgetOne: nodeid nlookup;
         "fuse_getattr_in" getattr::GetattrIn: getattr_flags fh;
-        "fuse_setattr_in" setattr::SetattrIn: valid fh size lock_owner atime mtime ctime atimensec mtimensec ctimensec mode uid gid;
+        "fuse_setattr_in" setattr::SetattrIn: valid fh size lock_owner atime mtime ctime atimensec mtimensec ctimensec
+            mode uid gid;
         "fuse_mknod_in" mknod::MknodIn: mode rdev umask;
         "fuse_mkdir_in" mkdir::MkdirIn: mode umask;
         "fuse_rename_in" rename::RenameIn: newdir;
@@ -65,7 +70,8 @@ fn layouts() -> Vec<(String, usize)> {
         "fuse_removemapping_in" removemapping::RemovemappingIn: count;
         "fuse_removemapping_one" removemapping::RemovemappingOne: moffset len;
         "fuse_init_in" init::InitIn: major minor max_readahead flags flags2;
-        "fuse_init_out" init::InitOut: major minor max_readahead flags max_background congestion_threshold max_write time_gran max_pages map_alignment flags2;
+        "fuse_init_out" init::InitOut: major minor max_readahead flags max_background congestion_threshold max_write
+            time_gran max_pages map_alignment flags2;
     }
 }
 

@@ -1,7 +1,7 @@
 //! The guest's side: requests that arrive together, and the daemon's work for them.
 
 use anyhow::{Context as _, bail, ensure};
-use transom_testkit::frontend::{
+use transom_frontend::{
     message::HANG_AFTER,
     queue::{Queue, Token},
 };

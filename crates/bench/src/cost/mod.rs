@@ -20,7 +20,7 @@ use std::{fs, path::Path};
 use anyhow::Context as _;
 use nix::sys::personality::{self, Persona};
 use serde::{Deserialize, Serialize};
-use transom_testkit::frontend::{FrontEnd, Options, fuse::Session};
+use transom_frontend::{FrontEnd, Options, fuse::Session};
 use transom_vm::CacheMode;
 
 use crate::{

@@ -1,6 +1,6 @@
 //! What is asked: for each operation the requests that follow each other, and which of them count.
 
-use transom_testkit::frontend::{fuse::Session, queue::Queue};
+use transom_frontend::{fuse::Session, queue::Queue};
 use transom_wire::{
     Opcode,
     attr::{AttrOut, EntryOut},

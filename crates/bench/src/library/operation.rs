@@ -15,7 +15,7 @@ use transom_user::{
         channel::{Channel as _, Sink, Source},
         dma::DmaBuffer,
         fs::{self as library, Fs},
-        session::{Caller, Session, Wishes},
+        session::{Caller, Session, SessionConfig},
     },
     platform::Process,
     share::Share,
@@ -152,7 +152,7 @@ pub(super) struct ThroughLibrary {
 impl ThroughLibrary {
     pub(super) fn new(mount: Share) -> anyhow::Result<Self> {
         let options = CacheOptions { mode: CacheMode::Always, ..CacheOptions::default() };
-        let fs = Fs::mount(mount.session(Wishes::default())?, options);
+        let fs = Fs::mount(mount.session(SessionConfig::default())?, options);
         let caller = Caller::default();
         let data = Name::new(DATA.as_bytes()).expect("the name is one");
         let session = fs.volume().session();

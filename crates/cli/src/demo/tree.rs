@@ -1,4 +1,4 @@
-//! The files that the demonstration is about: this project's sources and those of the crates it is built from.
+//! The files that the demonstration shares: by default this project's sources and those of the crates it is built from.
 
 use std::{
     fmt::Write,
@@ -8,22 +8,23 @@ use std::{
 
 use sha2::{Digest, Sha256};
 
-/// So much is enough to mean something, and little enough for an emulated processor.
+/// Limits that keep the demonstration meaningful, yet short enough for an emulated CPU.
 const FILES_MAX: usize = 4000;
 const BYTES_MAX: u64 = 48 << 20;
-/// What a build or the version control writes while the demonstration runs.
+/// Directories that a build or git may change while the demonstration runs.
 const LEFT_OUT: [&str; 2] = ["target", ".git"];
 
-/// Files below some folders, with their checksums.
+/// The files below some directories, with their checksums.
 #[derive(Debug, Default)]
 pub(super) struct Tree {
-    /// Absolute paths, sorted, with the checksum of each in hexadecimal.
+    /// Absolute paths, sorted, each with its checksum in hexadecimal.
     pub(super) files: Vec<(PathBuf, String)>,
     pub(super) bytes: u64,
 }
 
 impl Tree {
-    /// Reads the files below `folders`, in this order, until there are enough; `advance` is called for each.
+    /// Reads the files below `folders`, in this order, up to the limits; calls `advance` with the number of files read
+    /// so far.
     pub(super) fn read(folders: &[PathBuf], mut advance: impl FnMut(usize)) -> io::Result<Self> {
         let mut tree = Self::default();
         for folder in folders {
@@ -44,7 +45,7 @@ impl Tree {
             if kind.is_dir() && !LEFT_OUT.iter().any(|name| entry.file_name() == *name) {
                 self.add(&path, advance)?;
             }
-            // The list that the guest gets has one path on a line.
+            // The guest gets a list with one path to a line.
             let is_listable = path.to_str().is_some_and(|path| !path.contains(['\n', '\\', '\'', '"']));
             if kind.is_file() && is_listable {
                 let content = fs::read(&path)?;
@@ -56,7 +57,7 @@ impl Tree {
         Ok(())
     }
 
-    /// The paths, each ended by a newline.
+    /// Returns the paths, each terminated by a newline.
     pub(super) fn list(&self) -> String {
         self.files.iter().fold(String::new(), |list, (path, _)| list + &path.to_string_lossy() + "\n")
     }

@@ -1,8 +1,8 @@
-//! The demonstration's second part: a DAX window. Two guests have the same directory, and the host has it too.
+//! The second part of the demonstration: two guests and the host share one directory through DAX windows.
 //!
-//! The first guest reads a file with and without the window. Then both guests and the host map one file, add to the same
-//! number at once, and each finds the messages of the others. `window/inside.rs` is what runs in the guests, and
-//! `window/shared.rs` the mapping of each side.
+//! The first guest reads a file with and without the window. Then both guests and the host map one file, add to the
+//! same number concurrently, and each finds the messages of the others. [`inside`] runs in the guests, and [`shared`]
+//! is the mapping of each side.
 
 mod inside;
 mod shared;
@@ -30,17 +30,17 @@ use inside::Findings;
 use shared::{ADDITIONS, PARTIES, Shared};
 
 const WINDOW_LEN: u64 = 64 << 20;
-/// The file that is read: enough for a page cache to show it.
+/// Length of the file that is read: enough to be visible in the size of the page cache.
 const FILE_LEN: usize = 32 << 20;
-/// Where the guests have the directory, with the window and without.
+/// Mount points of the directory in the guests, with and without the window.
 const WITH: &str = "/mnt/window";
 const WITHOUT: &str = "/mnt/plain";
 const FILE: &str = "file";
 const SHARED: &str = "shared";
-/// The host's number among the parties; the guests have the ones after it.
+/// The host's index among the parties; the guests have the following ones.
 const HOST: usize = 0;
 
-/// Runs it; `daemon` serves the shares.
+/// Runs the guests, with `daemon` serving the shares, and returns the rows of the table.
 pub(super) fn rows(daemon: &Path) -> Result<Vec<Row>> {
     let folder = tempfile::Builder::new().prefix("transom-demo-").tempdir_in(on_disk())?;
     let sum = make_files(folder.path())?;
@@ -57,7 +57,7 @@ pub(super) fn rows(daemon: &Path) -> Result<Vec<Row>> {
         let dax = Dax { window_len: WINDOW_LEN, mode: Default::default() };
         Ok(GuestSpec {
             kernel: kernel.clone(),
-            agent: env::current_exe().context("finding this program")?,
+            agent: env::current_exe().context("cannot find this program's path")?,
             daemon: daemon.to_owned(),
             busybox: None,
             root: Root::Minimal,
@@ -67,7 +67,7 @@ pub(super) fn rows(daemon: &Path) -> Result<Vec<Row>> {
             memory_mib: 512,
             cpus: 1,
             stdio: Stdio::default(),
-            timeout: Some(2 * shared::PATIENCE),
+            timeout: Some(2 * shared::WAIT_MAX),
             console: None,
             is_foreground: true,
         })
@@ -76,9 +76,9 @@ pub(super) fn rows(daemon: &Path) -> Result<Vec<Row>> {
 
     let begun = Instant::now();
     let bar = ProgressBar::new_spinner();
-    bar.set_message("two guests read and map files of one directory");
+    bar.set_message("two guests are reading and mapping files of one directory");
     bar.enable_steady_tick(STEP);
-    // Each guest is run by the thread that starts it, since its processes die with that.
+    // Each guest has its own thread, because the guest's processes die with the thread that started them.
     let (outcomes, host) = thread::scope(|scope| {
         let guests = specs.each_ref().map(|spec| scope.spawn(|| run_guest(spec, &vmm)));
         let host = Shared::open(&folder.path().join(SHARED))
@@ -90,26 +90,30 @@ pub(super) fn rows(daemon: &Path) -> Result<Vec<Row>> {
     let mut findings = Vec::new();
     for outcome in outcomes {
         let Ok(outcome) = outcome else { bail!("a guest's thread panicked") };
-        findings.push(understood(&outcome.context("a guest with a window")?)?);
+        findings.push(understood(&outcome.context("a guest with a window failed")?)?);
     }
-    host.context("the host's mapping")?;
+    host.context("the host's mapping failed")?;
     compared(&findings, &sum, time, folder.path())
 }
 
-/// What a guest printed.
+/// Parses what a guest printed.
 fn understood(outcome: &Outcome) -> Result<Findings> {
     let stderr = String::from_utf8_lossy(&outcome.stderr);
-    ensure!(outcome.exit_code == 0, "in a guest with a window, status {}: {stderr}", outcome.exit_code);
-    serde_json::from_slice(&outcome.stdout).context("the guest's findings")
+    ensure!(
+        outcome.exit_code == 0,
+        "the command in a guest with a window failed with status {}: {stderr}",
+        outcome.exit_code
+    );
+    serde_json::from_slice(&outcome.stdout).context("invalid output from the guest")
 }
 
 fn compared(findings: &[Findings], sum: &str, time: Duration, folder: &Path) -> Result<Vec<Row>> {
-    let reader = findings.iter().find_map(|guest| guest.reading.as_ref()).context("no guest has read the file")?;
+    let reader = findings.iter().find_map(|guest| guest.reading.as_ref()).context("no guest read the file")?;
     let mib = |bytes: u64| format!("{} MiB", bytes >> 20);
     let [with, without] = [&reader.with_window, &reader.without];
     let ratio = without.time.as_secs_f64() / with.time.as_secs_f64();
-    let cached = |bytes| format!("equal; the guest's page cache grew by {}", mib(bytes));
-    let what = |how| format!("read {} by the page, {how}", mib(FILE_LEN as u64));
+    let cached = |bytes| format!("equal to the host's; the guest's page cache grew by {}", mib(bytes));
+    let what = |how| format!("read {} page by page, {how}", mib(FILE_LEN as u64));
     let mut rows = vec![
         Row::compared(&what("without DAX"), without.time, without.sum == sum, cached(without.cached_growth)),
         Row::compared(
@@ -123,15 +127,15 @@ fn compared(findings: &[Findings], sum: &str, time: Duration, folder: &Path) -> 
     let wanted = PARTIES as u64 * ADDITIONS;
     let is_right = shared.sum() == wanted;
     rows.push(Row::compared(
-        "two guests and the host map one file, boot included",
+        "two guests and the host map one file, including boot",
         time,
         is_right,
-        format!("{wanted} of {wanted} atomic additions, each saw the others' stores"),
+        format!("{wanted} of {wanted} atomic additions counted, every side saw the others' stores"),
     ));
     Ok(rows)
 }
 
-/// Makes the file that is read and the one that is mapped; returns the first one's checksum.
+/// Creates the file to read and the file to map; returns the checksum of the former.
 fn make_files(folder: &Path) -> Result<String> {
     let mut state = 1_u64;
     let mut content = Vec::with_capacity(FILE_LEN);
@@ -144,7 +148,7 @@ fn make_files(folder: &Path) -> Result<String> {
     Ok(tree::checksum(&content))
 }
 
-/// A folder on a disk: some file systems in memory cannot be mapped for others.
+/// Returns a directory on a disk, because files of some in-memory file systems cannot be mapped into a guest.
 fn on_disk() -> PathBuf {
     let usual = Path::new("/var/tmp");
     if usual.is_dir() { usual.to_owned() } else { env::temp_dir() }

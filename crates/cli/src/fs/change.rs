@@ -1,4 +1,4 @@
-//! What changes a share: `mkdir`, `rm`, `mv`, `ln`, `touch`, `write`.
+//! The commands that change a share: `mkdir`, `rm`, `mv`, `ln`, `touch`, `write`.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -20,11 +20,11 @@ use super::{
     tree::{Tree as _, Writer as _},
 };
 
-/// One request of the largest size carries it.
+/// The most that one request can carry.
 const CHUNK_LEN: usize = 1 << 20;
 
-/// A signal that comes just before a wait for standard input is noticed so much later.
-const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+/// Maximum delay until a signal that arrives just before a wait for standard input is noticed.
+const POLL_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 
 /// Make directories
 #[derive(Debug, Args)]
@@ -32,7 +32,7 @@ pub(super) struct Mkdir {
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
 
-    /// Those above too, and no error for one that is there
+    /// Create parent directories as needed; no error if a directory exists
     #[arg(long, short = 'p')]
     parents: bool,
 }
@@ -43,42 +43,42 @@ pub(super) struct Rm {
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
 
-    /// Directories with all that is in them
+    /// Remove directories and their contents
     #[arg(long, short = 'r')]
     recursive: bool,
 
-    /// No error for what is not there
+    /// Ignore files that do not exist
     #[arg(long, short = 'f')]
     force: bool,
 }
 
-/// Rename, or move to another directory of the share
+/// Rename files, or move them to another directory of the share
 #[derive(Debug, Args)]
 pub(super) struct Mv {
-    /// What to move; several where the last path is a directory
+    /// The files to move, then the destination, which must be a directory if there are several files
     #[arg(required = true, num_args = 2.., value_name = "PATH")]
     paths: Vec<PathBuf>,
 
-    /// An error rather than a replacement where something is there
+    /// Fail instead of replacing an existing file
     #[arg(long, short = 'n')]
     no_clobber: bool,
 }
 
-/// Give a file a second name, or make a symlink
+/// Create a hard link or a symbolic link
 #[derive(Debug, Args)]
 pub(super) struct Ln {
-    /// The file; with --symbolic any text
+    /// The file to link to; with --symbolic, any text
     target: OsString,
 
-    /// The new name, or a directory for it
+    /// The new link, or a directory to create it in
     path: PathBuf,
 
-    /// A symlink rather than a second name
+    /// Create a symbolic link instead of a hard link
     #[arg(long, short = 's')]
     symbolic: bool,
 }
 
-/// Set the times of files to now, and make those that are not there
+/// Set the times of files to now, and create files that do not exist
 #[derive(Debug, Args)]
 pub(super) struct Touch {
     #[arg(required = true, value_name = "PATH")]
@@ -90,7 +90,7 @@ pub(super) struct Touch {
 pub(super) struct Write {
     path: PathBuf,
 
-    /// Behind what is there, rather than in its place
+    /// Append to the file instead of replacing its contents
     #[arg(long, short = 'a')]
     append: bool,
 }
@@ -111,27 +111,27 @@ impl Rm {
         task.each(&self.paths, |task, path| match task.share.stat(path, false) {
             Err(error) if self.force && error.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(error) => Err(error.into()),
-            Ok(stat) if stat.is_directory() && !self.recursive => bail!("is a directory; --recursive removes those"),
-            // All that is in it would be gone before the server refuses.
-            Ok(_) if !has_name(path) => bail!("has no name that could be removed"),
+            Ok(stat) if stat.is_directory() && !self.recursive => bail!("is a directory; use --recursive to remove it"),
+            // Otherwise the contents would be removed before the server refuses to remove the directory.
+            Ok(_) if !has_name(path) => bail!("has no name to remove: the path ends in `.`, `..` or `/`"),
             Ok(stat) => remove(task, path, stat.is_directory(), 0),
         })
     }
 }
 
-/// Whether a path ends with a name, and not with `.`, `..` or the root.
+/// Returns whether the last component of `path` is a name, rather than `.`, `..` or the root.
 fn has_name(path: &Path) -> bool {
     let last = path.as_os_str().as_bytes().rsplit(|&byte| byte == b'/').find(|component| !component.is_empty());
     last.is_some_and(|last| !matches!(last, b"." | b".."))
 }
 
 fn remove(task: &mut Task, path: &Path, is_directory: bool, depth: usize) -> Result<()> {
-    task.stop_if_asked()?;
+    task.check_interrupted()?;
     if !is_directory {
         return Ok(task.share.remove_file(path)?);
     }
     if depth == DEPTH_MAX {
-        bail!("more than {DEPTH_MAX} directories deep");
+        bail!("more than {DEPTH_MAX} levels of directories");
     }
     for name in task.share.names(path)? {
         let path = path.join(OsStr::from_bytes(&name));
@@ -146,10 +146,14 @@ impl Mv {
         let Some((to, from)) = self.paths.split_last() else { return Ok(()) };
         let is_into = task.share.stat(to, true).is_ok_and(|stat| stat.is_directory());
         if from.len() > 1 && !is_into {
-            bail!("{}: is no directory, and there are several files to move", text::path_for_message(to));
+            bail!("{}: not a directory, but there are several files to move", text::path_for_message(to));
         }
         task.each(from, |task, from| {
-            let to = if is_into { to.join(from.file_name().context("has no name to keep")?) } else { to.clone() };
+            let to = if is_into {
+                to.join(from.file_name().context("path does not end in a file name")?)
+            } else {
+                to.clone()
+            };
             task.share
                 .rename_to(from, &to, !self.no_clobber)
                 .with_context(|| format!("to {}", text::path_for_message(&to)))
@@ -162,8 +166,11 @@ impl Ln {
         let target = Path::new(&self.target);
         task.each(std::slice::from_ref(&self.path), |task, path| {
             let is_into = task.share.stat(path, true).is_ok_and(|stat| stat.is_directory());
-            let path =
-                if is_into { path.join(target.file_name().context("has no name to keep")?) } else { path.into() };
+            let path = if is_into {
+                path.join(target.file_name().context("path does not end in a file name")?)
+            } else {
+                path.into()
+            };
             if self.symbolic {
                 return Ok(task.share.symlink(self.target.as_bytes(), &path)?);
             }
@@ -204,14 +211,14 @@ impl Write {
     }
 }
 
-/// Waits until standard input has something, or has ended. A read would go on waiting after a signal.
+/// Waits until standard input is readable or at its end. A blocking read would not return after a signal.
 fn wait_for_input(task: &Task) -> Result<()> {
     loop {
-        task.stop_if_asked()?;
+        task.check_interrupted()?;
         let stdin = io::stdin();
-        match poll(&mut [PollFd::new(&stdin, PollFlags::IN)], Some(&LOOK_EVERY)) {
+        match poll(&mut [PollFd::new(&stdin, PollFlags::IN)], Some(&POLL_INTERVAL)) {
             Ok(0) | Err(Errno::INTR) => {}
-            // What is wrong with it the read tells.
+            // The read reports any error.
             _ => return Ok(()),
         }
     }

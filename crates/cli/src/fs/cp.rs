@@ -1,4 +1,4 @@
-//! `cp`: what goes where, and how far it is. [`copy`](super::copy) does it.
+//! `cp`: parses the paths and shows the progress. [`copy`](super::copy) does the copying.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -13,41 +13,41 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::{
     Interrupted, Task,
-    copy::{At, Copier},
+    copy::{Copier, TreePath},
     tree::{Host, Kind, Tree},
 };
 
-/// Copy into the share, out of it, or within it
+/// Copy files into the share, out of it, or within it
 ///
-/// A colon stands before paths of the share: `cp :notes.txt .` copies out, `cp notes.txt :` copies in. A file of this
-/// machine whose name begins with a colon is ./:name. Holes stay holes. A file appears under its name when all of it is
-/// there.
+/// Paths of the share begin with a colon: `cp :notes.txt .` copies out, `cp notes.txt :` copies in. For a local file
+/// whose name begins with a colon, write ./:name. Holes are preserved. A file appears under its final name once it is
+/// complete.
 #[derive(Debug, Args)]
 pub(super) struct Cp {
-    /// What to copy, and at the end where to; several where that is a directory
+    /// The files to copy, then the destination, which must be a directory if there are several files
     #[arg(required = true, num_args = 2.., value_name = "PATH")]
     paths: Vec<OsString>,
 
-    /// Directories with all that is in them
+    /// Copy directories and their contents
     #[arg(long, short = 'r')]
     recursive: bool,
 
-    /// Keep times, modes and, where this user may give files away, owners
+    /// Preserve times, modes and, if permitted, owners
     #[arg(long, short = 'p')]
     preserve: bool,
 
-    /// Say nothing while it goes on; the default where standard error is no terminal
+    /// Show no progress; the default if standard error is not a terminal
     #[arg(long, short = 'q')]
     quiet: bool,
 }
 
-/// A path of the share or of this machine.
-struct Place {
+/// A path of the share, or of this machine.
+struct Location {
     is_share: bool,
     path: PathBuf,
 }
 
-impl Place {
+impl Location {
     fn of(text: &OsStr) -> Self {
         match text.as_bytes().strip_prefix(b":") {
             Some(path) => Self { is_share: true, path: Path::new("/").join(OsStr::from_bytes(path)) },
@@ -55,26 +55,29 @@ impl Place {
         }
     }
 
-    fn at<'a>(&'a self, share: &'a dyn Tree) -> At<'a> {
-        At { tree: if self.is_share { share } else { &Host }, path: &self.path }
+    fn at<'a>(&'a self, share: &'a dyn Tree) -> TreePath<'a> {
+        TreePath { tree: if self.is_share { share } else { &Host }, path: &self.path }
     }
 }
 
 impl Cp {
     pub(super) fn run(self, task: &mut Task) -> Result<()> {
-        let mut places: Vec<_> = self.paths.iter().map(|path| Place::of(path)).collect();
-        let to = places.pop().context("nothing to copy")?;
-        if places.iter().chain([&to]).all(|place| !place.is_share) {
-            bail!("no path of the share among these: a colon stands before those, as in :{}", to.path.display());
+        let mut locations: Vec<_> = self.paths.iter().map(|path| Location::of(path)).collect();
+        let to = locations.pop().context("nothing to copy")?;
+        if locations.iter().chain([&to]).all(|location| !location.is_share) {
+            bail!(
+                "none of these paths is in the share: write a colon before a path of the share, as in :{}",
+                to.path.display()
+            );
         }
-        let progress = self.progress(task, &places);
+        let progress = self.progress(task, &locations);
         let is_stopped = Arc::clone(&task.is_stopped);
         let share = &task.share;
         let target = to.at(share);
         let is_into = target.tree.metadata(&to.path, true).is_ok_and(|meta| meta.kind() == Kind::Directory);
         ensure!(
-            is_into || places.len() == 1,
-            "{}: is no directory, and there are several files to copy",
+            is_into || locations.len() == 1,
+            "{}: not a directory, but there are several files to copy",
             target.name()
         );
         let mut has_failed = false;
@@ -84,14 +87,14 @@ impl Cp {
         };
         let mut copier = Copier::new(&progress, &is_stopped, &mut tell);
         (copier.is_recursive, copier.preserves) = (self.recursive, self.preserve);
-        for place in &places {
+        for location in &locations {
             let path = if is_into {
-                // The contents of a root, or of `..`, go into the directory itself.
-                place.path.file_name().map_or_else(|| to.path.clone(), |name| to.path.join(name))
+                // A source without a name, such as the root or `..`, is copied into the directory itself.
+                location.path.file_name().map_or_else(|| to.path.clone(), |name| to.path.join(name))
             } else {
                 to.path.clone()
             };
-            match copier.copy(place.at(share), At { path: &path, ..target }, !self.recursive) {
+            match copier.copy(location.at(share), TreePath { path: &path, ..target }, !self.recursive) {
                 Err(error) if error.is::<Interrupted>() => return Err(error),
                 Err(error) => (copier.failed)(&error),
                 Ok(()) => {}
@@ -102,9 +105,10 @@ impl Cp {
         Ok(())
     }
 
-    /// A bar as long as the files that are named; directories make it grow.
-    fn progress(&self, task: &Task, places: &[Place]) -> ProgressBar {
-        let files = places.iter().filter_map(|place| place.at(&task.share).tree.metadata(&place.path, true).ok());
+    /// Returns a progress bar for the files named on the command line; it grows with the files found in directories.
+    fn progress(&self, task: &Task, locations: &[Location]) -> ProgressBar {
+        let files =
+            locations.iter().filter_map(|location| location.at(&task.share).tree.metadata(&location.path, true).ok());
         let len = files.filter(|meta| meta.kind() == Kind::File).map(|meta| meta.len).sum();
         let bar = if self.recursive { ProgressBar::no_length() } else { ProgressBar::new(len) };
         let template = if self.recursive {
@@ -115,7 +119,7 @@ impl Cp {
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style);
         }
-        // Standard error that is no terminal is left alone by the library too.
+        // The library draws nothing if standard error is not a terminal.
         bar.set_draw_target(if self.quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() });
         bar
     }

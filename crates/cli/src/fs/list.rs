@@ -17,46 +17,47 @@ use super::{
     tree::Tree as _,
 };
 
-/// List directories
+/// List directories and files
 #[derive(Debug, Args)]
 pub(super) struct Ls {
-    /// Directories, or files
+    /// Directories or files
     #[arg(default_value = "/", value_name = "PATH")]
     paths: Vec<PathBuf>,
 
-    /// Mode, links, owner, group, size and time too; owners are numbers, since their names are the guest's
+    /// Also show mode, link count, owner, group, size and time; owners are numeric, since only a guest knows their
+    /// names
     #[arg(long, short = 'l')]
     long: bool,
 
-    /// Names that begin with a dot, too
+    /// Include names that begin with a dot
     #[arg(long, short = 'a')]
     all: bool,
 
-    /// Inode numbers, too
+    /// Show inode numbers
     #[arg(long, short = 'i')]
     inode: bool,
 
-    /// With --long, sizes with a unit
+    /// With --long, show sizes with a unit
     #[arg(long, short = 'H')]
     human: bool,
 
-    /// Directories themselves, not what is in them
+    /// List directories themselves, not their contents
     #[arg(long, short = 'D')]
     directory: bool,
 }
 
-/// Show a directory and everything below it as a tree
+/// Show a directory and its contents as a tree
 #[derive(Debug, Args)]
 pub(super) struct Tree {
-    /// Where to begin
+    /// Directory to start from
     #[arg(default_value = "/", value_name = "PATH")]
     path: PathBuf,
 
-    /// Not deeper than N directories
+    /// Descend at most N levels of directories
     #[arg(long, short = 'L', value_name = "N", default_value_t = DEPTH_MAX)]
     level: usize,
 
-    /// Names that begin with a dot, too
+    /// Include names that begin with a dot
     #[arg(long, short = 'a')]
     all: bool,
 }
@@ -95,7 +96,7 @@ impl Ls {
     fn rows(&self, task: &mut Task, dir: &Path) -> Result<Vec<Row>> {
         let mut rows = Vec::new();
         for name in names(task, dir, self.all)? {
-            task.stop_if_asked()?;
+            task.check_interrupted()?;
             let path = dir.join(OsStr::from_bytes(&name));
             match self.row(task, name, &path) {
                 Ok(row) => rows.push(row),
@@ -168,7 +169,7 @@ impl Tree {
     fn branch(&self, task: &mut Task, dir: &Path, indent: &str, depth: usize, counts: &mut (u64, u64)) -> Result<()> {
         let names = names(task, dir, self.all)?;
         for (index, name) in names.iter().enumerate() {
-            task.stop_if_asked()?;
+            task.check_interrupted()?;
             let path = dir.join(OsStr::from_bytes(name));
             let is_last = index + 1 == names.len();
             let mut out = io::stdout().lock();
@@ -208,7 +209,7 @@ impl Tree {
     }
 }
 
-/// In the order of their bytes.
+/// Returns the names in a directory, sorted by their bytes.
 fn names(task: &Task, dir: &Path, all: bool) -> Result<Vec<Vec<u8>>> {
     let mut names = task.share.names(dir)?;
     names.retain(|name| all || !name.starts_with(b"."));

@@ -17,26 +17,26 @@ use super::{
     text::{self, for_stdout},
 };
 
-/// Print the paths below directories, all or those that match
+/// Print the paths below directories, optionally only those that match
 #[derive(Debug, Args)]
 pub(super) struct Find {
-    /// Where to begin
+    /// Paths to start from
     #[arg(default_value = "/", value_name = "PATH")]
     paths: Vec<PathBuf>,
 
-    /// Only names that match a pattern with *, ? and […]
+    /// Print only names that match a pattern with *, ? and […]
     #[arg(long, short = 'n', value_name = "PATTERN", value_parser = parse_pattern)]
     name: Option<GlobMatcher>,
 
-    /// Only things of this kind
+    /// Print only entries of this type
     #[arg(long, short = 't', value_name = "KIND")]
     r#type: Option<Type>,
 
-    /// Not deeper than N directories
+    /// Descend at most N levels of directories
     #[arg(long, value_name = "N", default_value_t = DEPTH_MAX)]
     max_depth: usize,
 
-    /// End each path with a NUL rather than a newline, for `xargs -0`
+    /// End each path with a NUL byte instead of a newline, for `xargs -0`
     #[arg(long, short = '0')]
     print0: bool,
 }
@@ -49,13 +49,13 @@ enum Type {
     Directory,
     #[value(alias = "l")]
     Symlink,
-    /// Anything else
+    /// Any other type
     #[value(alias = "o")]
     Other,
 }
 
 fn parse_pattern(text: &str) -> Result<GlobMatcher, globset::Error> {
-    // A name has no slashes.
+    // Names contain no slashes.
     Ok(GlobBuilder::new(text).literal_separator(true).build()?.compile_matcher())
 }
 
@@ -77,7 +77,7 @@ impl Find {
         let mut names = task.share.names(path)?;
         names.sort_unstable();
         for name in names {
-            task.stop_if_asked()?;
+            task.check_interrupted()?;
             let path = path.join(OsStr::from_bytes(&name));
             let visited = match task.share.stat(&path, false) {
                 Ok(stat) => self.visit(task, &path, &stat, depth + 1),

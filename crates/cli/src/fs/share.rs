@@ -1,4 +1,4 @@
-//! The share as the commands use it: paths as the standard library has them, errors as `io::Error`.
+//! The share as the commands use it, with the standard library's `Path` and `io::Error`.
 
 use std::{
     ffi::OsString,
@@ -18,7 +18,7 @@ use transom_guest::{
     cache::CacheOptions,
     dax::{Dax, DaxOptions},
     fs::{Credentials, File, Fs, OpenOptions, SeekFrom},
-    session::Wishes,
+    session::SessionConfig,
     volume::{SetAttributes, SetTime},
 };
 use transom_user::{
@@ -29,12 +29,12 @@ use transom_wire::linux::RENAME_NOREPLACE;
 
 use super::tree::{Meta, Reader, Tree, Writer};
 
-/// A share that this process has mounted, as its own user.
+/// An open share, accessed with the credentials of this process.
 pub(super) struct SharedFiles {
     fs: Fs<Process>,
 }
 
-/// What stat(2) tells.
+/// The result of stat(2).
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Stat {
     pub(super) ino: u64,
@@ -43,7 +43,7 @@ pub(super) struct Stat {
     pub(super) uid: u32,
     pub(super) gid: u32,
     pub(super) size: u64,
-    /// Of 512 bytes.
+    /// In units of 512 bytes.
     pub(super) blocks: u64,
     /// Major and minor number of a device.
     pub(super) rdev: (u32, u32),
@@ -53,13 +53,13 @@ pub(super) struct Stat {
     pub(super) ctime: (i64, u32),
 }
 
-/// What statfs(2) tells.
+/// The result of statfs(2).
 pub(super) struct Space {
     /// In bytes.
     pub(super) block_size: u64,
     pub(super) blocks: u64,
     pub(super) free: u64,
-    /// For ordinary users.
+    /// Blocks available to unprivileged users.
     pub(super) available: u64,
     pub(super) inodes: u64,
     pub(super) inodes_free: u64,
@@ -84,16 +84,16 @@ impl Stat {
 }
 
 impl SharedFiles {
-    /// Begins a session; every file goes through the daemon's window, if it has one, where `dax` says so.
+    /// Starts a session; `dax` says which files are accessed through the daemon's window, if it has one.
     pub(super) fn new(share: &Share, dax: Dax) -> Result<Self, ShareError> {
         let dax = DaxOptions { dax, ..DaxOptions::default() };
-        let volume = share.volume(Wishes::default(), CacheOptions::default(), dax)?;
+        let volume = share.volume(SessionConfig::default(), CacheOptions::default(), dax)?;
         Ok(Self { fs: Fs::new(Arc::new(volume)).with_credentials(credentials()) })
     }
 
     /// Ends the session.
     pub(super) fn end(self) {
-        // Without an answer the daemon sees the end of the connection, which does the same.
+        // If DESTROY fails, closing the connection has the same effect.
         let _ = self.fs.volume().session().destroy();
     }
 
@@ -109,7 +109,7 @@ impl SharedFiles {
             gid: attr.gid.get(),
             size: attr.size.get(),
             blocks: attr.blocks.get(),
-            // As Linux packs them into 32 bits.
+            // Linux packs both into 32 bits.
             rdev: found.device(),
             atime: (attr.atime.get() as i64, attr.atimensec.get()),
             mtime: (attr.mtime.get() as i64, attr.mtimensec.get()),
@@ -117,7 +117,7 @@ impl SharedFiles {
         })
     }
 
-    /// Names, without `.` and `..`.
+    /// Returns the names in a directory, without `.` and `..`.
     pub(super) fn names(&self, dir: &Path) -> io::Result<Vec<Vec<u8>>> {
         let entries = self.fs.read_dir(bytes(dir)).map_err(error)?;
         entries.map(|entry| entry.map(|entry| entry.name).map_err(error)).collect()
@@ -156,9 +156,9 @@ impl SharedFiles {
         self.fs.set_times(bytes(path), SetTime::Now, SetTime::Now, true).map_err(error)
     }
 
-    /// A file for writing, made where it is absent, emptied where asked; and where it ends.
-    pub(super) fn open_to_write(&self, path: &Path, empties: bool) -> io::Result<(File<Process>, u64)> {
-        let options = OpenOptions::new().write(true).create(true).truncate(empties);
+    /// Opens a file for writing, creates it if necessary, and returns it with its length, which is 0 if `truncates`.
+    pub(super) fn open_to_write(&self, path: &Path, truncates: bool) -> io::Result<(File<Process>, u64)> {
+        let options = OpenOptions::new().write(true).create(true).truncate(truncates);
         let file = self.fs.open(bytes(path), &options).map_err(error)?;
         let end = file.metadata().map_err(error)?.len();
         Ok((file, end))
@@ -217,7 +217,7 @@ impl Tree for SharedFiles {
             return Ok(());
         }
         match self.fs.set_owner(bytes(path), Some(meta.uid), Some(meta.gid), false) {
-            // Only root gives files away.
+            // Only root may change the owner.
             Ok(()) | Err(Errno::PERM) => {}
             Err(errno) => return Err(error(errno)),
         }
@@ -237,7 +237,7 @@ impl Reader for File<Process> {
         let start = match self.seek(SeekFrom::Data(offset)) {
             Ok(start) => start,
             Err(Errno::NXIO) => return Ok(None),
-            // A server without LSEEK: all of it is data.
+            // The server does not implement LSEEK: treat the whole file as data.
             Err(Errno::NOSYS | Errno::OPNOTSUPP) => {
                 let len = Reader::len(self)?;
                 return Ok((offset < len).then_some(offset..len));
@@ -273,9 +273,9 @@ impl Writer for File<Process> {
     }
 }
 
-/// This process's own.
+/// Returns the credentials of this process.
 fn credentials() -> Credentials {
-    // Asking for the mask is setting it; there are no threads yet that make files.
+    // The mask can only be read by setting it; no other thread creates files yet.
     let mask = umask(Mode::empty());
     umask(mask);
     Credentials {
@@ -292,7 +292,7 @@ fn bytes(path: &Path) -> &[u8] {
     path.as_os_str().as_bytes()
 }
 
-/// The same number is the same error in both.
+/// Converts an error of the guest library, which uses the same numbers.
 fn error(errno: Errno) -> io::Error {
     io::Error::from_raw_os_error(errno.raw())
 }

@@ -15,29 +15,29 @@ use super::{
     tree::Tree as _,
 };
 
-/// One request of the largest size carries it.
+/// The most that one request can carry.
 const CHUNK_LEN: usize = 1 << 20;
 
 /// Write files to standard output
 #[derive(Debug, Args)]
 pub(super) struct Cat {
-    /// Files, one behind the other
+    /// Files, written one after the other
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
 }
 
-/// Show everything that is known of files
+/// Show the attributes of files
 #[derive(Debug, Args)]
 pub(super) struct Stat {
-    /// Files, directories, anything
+    /// Files of any type
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
 
-    /// What symlinks lead to, rather than themselves
+    /// Follow symbolic links
     #[arg(long, short = 'L')]
     dereference: bool,
 
-    /// A line of JSON for each; names are texts there, with � for what is none
+    /// Print one line of JSON for each path; bytes of names that are not UTF-8 appear as �
     #[arg(long)]
     json: bool,
 }
@@ -49,7 +49,7 @@ impl Cat {
             let file = task.share.open(path)?;
             let mut offset = 0;
             loop {
-                task.stop_if_asked()?;
+                task.check_interrupted()?;
                 let len = file.read_at(&mut buffer, offset)?;
                 if len == 0 {
                     return Ok(());

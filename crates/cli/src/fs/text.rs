@@ -1,7 +1,7 @@
-//! How names, modes, times and sizes are written.
+//! Formats names, modes, times and sizes.
 //!
-//! Names are bytes. They go to files and pipes as they are; on a terminal what would be invisible, or would move the
-//! cursor, is escaped.
+//! Names are bytes. They are written to files and pipes unchanged; on a terminal, control characters and invalid UTF-8
+//! are escaped.
 
 use std::{
     borrow::Cow,
@@ -12,25 +12,25 @@ use std::{
 
 use jiff::{Timestamp, tz::TimeZone};
 
-/// Half a year: older files, and those of the future, show their year rather than their hour, as with ls(1).
+/// Half a year: as with ls(1), older times and future ones show the year instead of the hour.
 const RECENT_S: i64 = 365 * 24 * 3600 / 2;
 
-/// `name` as it is to be written to standard output.
+/// Returns `name` in the form to write to standard output.
 pub(super) fn for_stdout(name: &[u8]) -> Cow<'_, [u8]> {
     if io::stdout().is_terminal() { escaped(name) } else { Cow::Borrowed(name) }
 }
 
-/// `name` as part of a message.
+/// Returns `name` in the form to use in a message.
 pub(super) fn for_message(name: &[u8]) -> String {
     String::from_utf8_lossy(&escaped(name)).into_owned()
 }
 
-/// `path` as part of a message.
+/// Returns `path` in the form to use in a message.
 pub(super) fn path_for_message(path: &Path) -> String {
     for_message(path.as_os_str().as_bytes())
 }
 
-/// `name` with what is no text written as in C, `\n` or `\xff`.
+/// Escapes control characters and invalid UTF-8 in `name`, as in `\n` or `\xff`.
 fn escaped(name: &[u8]) -> Cow<'_, [u8]> {
     let is_text = |text: &str| !text.chars().any(char::is_control);
     if std::str::from_utf8(name).is_ok_and(is_text) {
@@ -50,7 +50,7 @@ fn escaped(name: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(text)
 }
 
-/// `drwxr-xr-x`.
+/// Formats a mode as ls(1) does, such as `drwxr-xr-x`.
 pub(super) fn mode(mode: u32) -> String {
     let kind = match mode & 0o170_000 {
         0o040_000 => 'd',
@@ -77,7 +77,7 @@ pub(super) fn mode(mode: u32) -> String {
     text
 }
 
-/// `file`, `directory` and so on.
+/// Returns the type of a file, such as `directory`.
 pub(super) fn kind(mode: u32) -> &'static str {
     match mode & 0o170_000 {
         0o040_000 => "directory",
@@ -91,7 +91,7 @@ pub(super) fn kind(mode: u32) -> &'static str {
     }
 }
 
-/// As in a long listing, in the local time zone: `Nov 21 09:30` or `Nov 21  2020`.
+/// Formats a time as ls(1) does, in the local time zone: `Nov 21 09:30` or `Nov 21  2020`.
 pub(super) fn short_time(seconds: i64) -> String {
     time_in(seconds, Timestamp::now().as_second(), &TimeZone::system())
 }
@@ -103,7 +103,7 @@ fn time_in(seconds: i64, now: i64, zone: &TimeZone) -> String {
     time.to_zoned(zone.clone()).strftime(format).to_string()
 }
 
-/// To the nanosecond, in the local time zone.
+/// Formats a time to the nanosecond, in the local time zone.
 pub(super) fn exact_time(seconds: i64, nanoseconds: u32) -> String {
     match i32::try_from(nanoseconds).ok().and_then(|nanoseconds| Timestamp::new(seconds, nanoseconds).ok()) {
         Some(time) => time.to_zoned(TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S.%9f %z").to_string(),
@@ -111,7 +111,7 @@ pub(super) fn exact_time(seconds: i64, nanoseconds: u32) -> String {
     }
 }
 
-/// `1.5M`; at most four letters, rounded up as by ls(1).
+/// Formats a size with a unit, such as `1.5M`, in at most four characters and rounded up as by ls(1).
 pub(super) fn short_size(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["K", "M", "G", "T", "P", "E"];
     if bytes < 1024 {

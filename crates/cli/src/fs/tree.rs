@@ -1,4 +1,5 @@
-//! What a copy needs of a tree of files, be it the host's or a share's.
+//! The [`Tree`] trait: what a copy needs of a file tree, implemented for the host and by [`share`](super::share) for a
+//! share.
 
 use std::{
     fs::{self, File, Permissions},
@@ -13,7 +14,7 @@ use std::{
 
 use rustix::fs::{AtFlags, CWD, SeekFrom, Timespec, Timestamps, seek, utimensat};
 
-/// What is asked of an inode.
+/// The attributes of an inode that a copy needs.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Meta {
     pub(super) mode: u32,
@@ -25,7 +26,7 @@ pub(super) struct Meta {
     pub(super) mtime: (i64, u32),
 }
 
-/// What can be copied.
+/// The types of file that a copy distinguishes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     File,
@@ -45,31 +46,32 @@ impl Meta {
     }
 }
 
-/// A tree of files.
+/// A file tree.
 pub(super) trait Tree {
-    /// What stands before its paths in messages.
+    /// Returns the prefix of its paths in messages.
     fn prefix(&self) -> &'static str;
     fn metadata(&self, path: &Path, follow: bool) -> io::Result<Meta>;
-    /// The absolute path without symbolic links, `.` and `..`.
+    /// Returns the absolute path without symbolic links, `.` and `..`.
     fn canonicalize(&self, path: &Path) -> io::Result<PathBuf>;
-    /// Names, without `.` and `..`.
+    /// Returns the names in a directory, without `.` and `..`.
     fn read_dir(&self, path: &Path) -> io::Result<Vec<Vec<u8>>>;
     fn read_link(&self, path: &Path) -> io::Result<Vec<u8>>;
     fn open(&self, path: &Path) -> io::Result<Box<dyn Reader + '_>>;
-    /// A file that was not there before.
+    /// Creates a file that must not exist.
     fn create(&self, path: &Path, mode: u32) -> io::Result<Box<dyn Writer + '_>>;
     fn mkdir(&self, path: &Path, mode: u32) -> io::Result<()>;
     fn symlink(&self, target: &[u8], path: &Path) -> io::Result<()>;
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     fn remove_file(&self, path: &Path) -> io::Result<()>;
-    /// Gives a file or directory the mode of `meta` and, with `preserves`, its times and, where that is allowed, its owner.
+    /// Sets the mode of a file or directory to that of `meta` and, with `preserves`, its times and, if permitted, its
+    /// owner.
     fn finish(&self, path: &Path, meta: &Meta, preserves: bool) -> io::Result<()>;
 }
 
 /// An open file.
 pub(super) trait Reader {
     fn len(&self) -> io::Result<u64>;
-    /// The next bytes from `offset` on that are no hole; `None` when only a hole follows, or nothing.
+    /// Returns the next range of data at or after `offset`, or `None` if only a hole or the end follows.
     fn next_data(&self, offset: u64) -> io::Result<Option<Range<u64>>>;
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize>;
 }
@@ -78,11 +80,15 @@ pub(super) trait Reader {
 pub(super) trait Writer {
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
     fn set_len(&self, len: u64) -> io::Result<()>;
-    /// Errors: what a write has failed with after it returned.
+    /// Closes the file.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of a write that failed after it had returned.
     fn close(self: Box<Self>) -> io::Result<()>;
 }
 
-/// The files of this machine.
+/// The file system of this machine.
 pub(super) struct Host;
 
 impl Tree for Host {
@@ -143,7 +149,7 @@ impl Tree for Host {
             return Ok(());
         }
         match std::os::unix::fs::lchown(path, Some(meta.uid), Some(meta.gid)) {
-            // Only root gives files away.
+            // Only root may change the owner.
             Err(error) if error.kind() != io::ErrorKind::PermissionDenied => return Err(error),
             _ => {}
         }

@@ -17,39 +17,39 @@ use super::{
     text::{self, for_stdout},
 };
 
-/// Add up what files take on the disk
+/// Add up the disk space that files use
 ///
-/// A file with several names is counted once.
+/// A file with several hard links is counted once.
 #[derive(Debug, Args)]
 pub(super) struct Du {
-    /// Where to begin
+    /// Paths to start from
     #[arg(default_value = "/", value_name = "PATH")]
     paths: Vec<PathBuf>,
 
-    /// Only the sum of each PATH, not of the directories below it
+    /// Print only the sum of each PATH, not of the directories below it
     #[arg(long, short = 's')]
     summarize: bool,
 
-    /// Lengths rather than what is allocated
+    /// Add up lengths instead of allocated space
     #[arg(long)]
     apparent: bool,
 
-    /// Sizes with a unit, rather than in bytes
+    /// Print sizes with a unit instead of in bytes
     #[arg(long, short = 'H')]
     human: bool,
 }
 
-/// Show how much room the file system under the share has
+/// Show the size and free space of the share's file system
 #[derive(Debug, Args)]
 pub(super) struct Df {
-    /// A path on the file system in question
+    /// A path on the file system
     #[arg(default_value = "/", value_name = "PATH")]
     path: PathBuf,
 }
 
 impl Du {
     pub(super) fn run(self, task: &mut Task) -> Result<()> {
-        // Of what has several names.
+        // Inodes with several links that were already counted.
         let mut counted = HashSet::new();
         task.each(&self.paths, |task, path| {
             let stat = task.share.stat(path, false)?;
@@ -67,7 +67,7 @@ impl Du {
         let mut sum = own;
         let names = if depth < DEPTH_MAX { task.share.names(path)? } else { Vec::new() };
         for name in names {
-            task.stop_if_asked()?;
+            task.check_interrupted()?;
             let path = path.join(OsStr::from_bytes(&name));
             let added = match task.share.stat(&path, false) {
                 Ok(stat) => self.sum(task, &path, &stat, counted, depth + 1),

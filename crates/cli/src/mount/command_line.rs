@@ -1,4 +1,4 @@
-//! What people write: `transom mount`, and `mount.transom` as mount(8) calls it for `fstab`.
+//! The command lines of `transom mount`, and of `mount.transom`, which mount(8) runs for entries in `fstab`.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -18,38 +18,38 @@ use super::{
 };
 use crate::source::{Source, directory};
 
-/// The name by which mount(8) calls for a type `transom`.
+/// The helper that mount(8) runs for the type `transom`.
 const HELPER: &str = "mount.transom";
-/// Of a source in `fstab`: `transom#/srv/share`.
+/// Prefix of a source in `fstab`, as in `transom#/srv/share`.
 const SOURCE_PREFIX: &str = "transom#";
 
-/// Mount the share of a virtio-fs daemon on this machine, without a virtual machine.
+/// Mount the share of a virtio-fs daemon on this machine, without a virtual machine
 ///
-/// The kernel's own FUSE client is the guest: what it asks goes through real virtqueues to the daemon. Without root it
-/// takes fusermount3, of the package fuse3.
+/// The kernel's FUSE client acts as the guest: its requests go to the daemon through virtqueues. Mounting without root
+/// needs fusermount3 from the package fuse3.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct MountArgs {
     #[command(flatten)]
     from: Source,
 
-    /// Options as in fstab: ro, nosuid, passthrough, reconnect[=SECONDS], threads=N and others; may be given several times
+    /// Mount options as in fstab: ro, nosuid, passthrough, reconnect[=SECONDS], threads=N and others; may be repeated
     #[arg(short = 'o', value_name = "OPTIONS", allow_hyphen_values = true)]
     options: Vec<String>,
 
-    /// Let the kernel read, write and map the host's files itself, without requests; takes root and Linux 6.9
+    /// Let the kernel read, write and map the host's files directly, without requests; needs root and Linux 6.9
     #[arg(long)]
     passthrough: bool,
 
-    /// Go on with a new daemon when the old one is gone: files stay open, requests wait meanwhile
+    /// Survive the daemon: when it exits, connect to a new one; files stay open, and requests wait until then
     #[arg(long, conflicts_with = "passthrough")]
     reconnect: bool,
 
-    /// Stay in the foreground, which is the default
+    /// Stay in the foreground (the default)
     #[arg(short = 'f', conflicts_with = "background")]
     foreground: bool,
 
-    /// Return once it is mounted, and serve in the background
+    /// Return once the share is mounted, and serve it in the background
     #[arg(long, short = 'b')]
     background: bool,
 
@@ -57,7 +57,7 @@ pub(crate) struct MountArgs {
     #[arg(value_name = "MOUNTPOINT")]
     mountpoint: PathBuf,
 
-    /// Arguments for the daemon that is started, behind `--`: --cache=always, --writeback, --xattr and others
+    /// Arguments for the daemon that is started, after `--`: --cache=always, --writeback, --xattr and others
     #[arg(last = true, value_name = "DAEMON_ARG", conflicts_with = "socket")]
     daemon_args: Vec<OsString>,
 }
@@ -65,36 +65,36 @@ pub(crate) struct MountArgs {
 const EXAMPLES: &str = "\
 Examples:
   transom mount --shared-dir /srv/share /mnt
-      Until Ctrl-C, or `umount /mnt`.
+      Mount until Ctrl-C or `umount /mnt`.
   transom mount -b -o ro,threads=2 --shared-dir /srv/share /mnt -- --cache=always --xattr
-      In the background; what follows -- is for transomd.
+      Mount in the background; arguments after -- go to transomd.
   transom mount --passthrough --shared-dir /srv/share /mnt
-      Reads, writes and mappings go to the host's page cache; the daemon opens and closes.
+      Reads, writes and mappings access the host's page cache directly; the daemon only opens and closes files.
   transom mount --reconnect --shared-dir /srv/share /mnt
-      When the daemon dies it is started again, and what programs have open stays open.
+      If the daemon dies, it is started again, and files that programs have open stay open.
   transom mount --socket /run/share.sock /mnt
-      The share of a daemon that is already there and has no guest yet; with -o reconnect=300 it can be replaced by
-      another one within 5 minutes.
+      Mount the share of a running daemon that has no guest yet. With -o reconnect=300, another daemon can take its
+      place within 5 minutes.
   mount -t transom /srv/share /mnt
   transom#/srv/share /mnt transom ro,cache=always,nofail 0 0
-      By mount(8) and in fstab, where a link named mount.transom to this program lies in /sbin.
+      For mount(8) and fstab, install a link to this program as /sbin/mount.transom.
 
-Exit status: 0 once it is unmounted; 1 if it cannot be mounted or the daemon is gone; 2 for a wrong command line.";
+Exit status: 0 after unmounting; 1 if the share cannot be mounted or the daemon is gone; 2 for a usage error.";
 
-/// As mount(8) calls its helpers.
+/// The command line by which mount(8) runs its helpers.
 #[derive(Debug, Parser)]
-#[command(name = HELPER, version, about = "Mounts a share in the background; mount(8) calls it for the type transom")]
+#[command(name = HELPER, version, about = "Mount a share in the background; run by mount(8) for the type transom")]
 struct Helper {
-    /// A directory, or the socket of a daemon; `transom#` may stand before it
+    /// A directory, or the socket of a daemon, optionally prefixed with `transom#`
     source: OsString,
     mountpoint: PathBuf,
-    /// The options of `transom mount -o`, and those of the daemon: cache=WHEN, xattr and others
+    /// The options of `transom mount -o`, and those of the daemon, such as cache=MODE and xattr
     #[arg(short = 'o', value_name = "OPTIONS")]
     options: Vec<String>,
     /// Stay in the foreground
     #[arg(short = 'f')]
     foreground: bool,
-    /// What mount(8) adds of its own
+    /// Passed by mount(8); ignored
     #[arg(short = 'n', hide = true)]
     no_mtab: bool,
     #[arg(short = 's', hide = true)]
@@ -105,7 +105,7 @@ struct Helper {
     kind: Option<String>,
 }
 
-/// Where this program was called by the name of mount(8)'s helper, what it ends with.
+/// Runs the helper if this program was called by the helper's name, and returns its exit code.
 pub(crate) fn run_if_mount_helper() -> Option<ExitCode> {
     let name = std::env::args_os().next()?;
     (Path::new(&name).file_name() == Some(OsStr::new(HELPER))).then(|| {
@@ -136,7 +136,7 @@ impl MountArgs {
 
 impl Helper {
     fn run(&self) -> Result<()> {
-        let source = self.source.to_str().context("a source that is no UTF-8")?;
+        let source = self.source.to_str().context("the source is not valid UTF-8")?;
         let source = Path::new(source.strip_prefix(SOURCE_PREFIX).unwrap_or(source));
         let (mut options, mut daemon_args) = (Options::default(), Vec::new());
         for option in self.options.iter().flat_map(|list| list.split(',')) {
@@ -152,7 +152,10 @@ impl Helper {
         }
         let kind = std::fs::metadata(source).with_context(|| format!("{}", source.display()))?.file_type();
         let source = if std::os::unix::fs::FileTypeExt::is_socket(&kind) {
-            anyhow::ensure!(daemon_args.is_empty(), "the daemon of a socket runs already: it takes no {daemon_args:?}");
+            anyhow::ensure!(
+                daemon_args.is_empty(),
+                "cannot pass {daemon_args:?} to the daemon at a socket, which is already running"
+            );
             Share::builder().socket(source)
         } else {
             daemon_args.splice(0..0, options.daemon_args());

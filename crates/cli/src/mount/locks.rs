@@ -1,11 +1,13 @@
-//! A warning: locks between mounts, and a cache that does not know of them.
+//! Warns of daemon options that combine locks shared between mounts with a cache that ignores them.
 //!
-//! Programs that share a database lock it, and rely on what another one has done before it gave the lock back. With a cache mode that
-//! has time-outs the kernel of one mount does not ask for names and attributes that it has, whatever another mount or the host does.
+//! Programs that share a database lock it, and expect to see every change made before another program released the
+//! lock. In a cache mode with timeouts, the kernel of one mount keeps using cached names and attributes, whatever
+//! another mount or the host changes.
 
 use std::ffi::OsString;
 
-/// What the daemon's arguments say, the later ones over the earlier ones; the list of `-o` over all others, as the daemon has it.
+/// The daemon's cache mode and locks. Later arguments override earlier ones, and the list of `-o` overrides all others,
+/// as in the daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Choice {
     posix_lock: bool,
@@ -13,7 +15,7 @@ struct Choice {
     cache: String,
 }
 
-/// What to say of a daemon with the arguments `args`, if anything.
+/// Returns a warning if a daemon with the arguments `args` combines locks with a cache that has timeouts.
 pub(super) fn warning(args: &[OsString]) -> Option<String> {
     let Choice { posix_lock, flock, cache } = Choice::new(args);
     let locks = match (posix_lock, flock) {
@@ -25,8 +27,9 @@ pub(super) fn warning(args: &[OsString]) -> Option<String> {
         return None;
     }
     Some(format!(
-        "{locks} with --cache={cache}: names and attributes that another mount or the host changes are cached here all the same, so that \
-         programs that share a database can lose data; add --cache=never if the share is used from elsewhere, too"
+        "{locks} with --cache={cache}: this mount caches names and attributes even if another mount or the host \
+         changes them, so programs that share a database can lose data; use --cache=never if the share is also used \
+         elsewhere"
     ))
 }
 

@@ -1,4 +1,4 @@
-//! The account of a run's time, and of what went through windows, for people.
+//! The reports of `transom run`: where the time went, and how much went through DAX windows.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use indicatif::BinaryBytes;
 use transom_vm::{DaxUsage, Timings};
 use transom_wire::window::RANGE_LEN;
 
-/// Prints the parts of a run on standard error.
+/// Prints the duration of each phase to standard error.
 pub(super) fn timings(timings: &Timings) {
     let prepare = format!("prepare (initramfs of {:.1} MB)", timings.initramfs_bytes as f64 / 1e6);
     let parts = [
@@ -15,8 +15,8 @@ pub(super) fn timings(timings: &Timings) {
         ("modules and channels", timings.devices),
         ("mounts", timings.mounts),
         ("command start", timings.command),
-        ("= from prompt to command", timings.to_command()),
-        ("command and unmounting", timings.run),
+        ("= total until the command starts", timings.to_command()),
+        ("command and unmount", timings.run),
         ("stop", timings.stop),
     ];
     for (name, time) in parts {
@@ -24,7 +24,7 @@ pub(super) fn timings(timings: &Timings) {
     }
 }
 
-/// Prints on standard error how much of a share went through its window, and how much did not.
+/// Prints to standard error how much of a share was mapped through its window, and how much went through requests.
 pub(super) fn dax(usage: &DaxUsage) {
     let guest = usage.guest.display();
     let counted = |name| BinaryBytes(usage.report.value(name).unwrap_or(0));
@@ -35,8 +35,8 @@ pub(super) fn dax(usage: &DaxUsage) {
             let mapped = BinaryBytes(window.maps * RANGE_LEN);
             let each = Duration::from_nanos(window.map_ns / window.maps.max(1));
             eprintln!(
-                "DAX {guest}: {} ranges ({mapped}) mapped, {} refused, {} ms each; {read} read and {written} written by \
-                 requests",
+                "DAX {guest}: {} ranges ({mapped}) mapped, {} refused, {} ms each; \
+                 {read} read and {written} written by requests",
                 window.maps,
                 window.refused,
                 milliseconds(each)

@@ -1,4 +1,4 @@
-//! A daemon that is watched: the last two readings of its figures.
+//! A daemon's metrics: the last two readings.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ pub(super) struct Source {
     last: Option<Report>,
     /// The reading before `last`, of the same run of the daemon.
     previous: Option<Report>,
-    /// Why the newest attempt gave nothing.
+    /// Why the last reading failed, if it did.
     problem: Option<String>,
 }
 
@@ -26,22 +26,22 @@ impl Source {
         &self.path
     }
 
-    /// The newest figures, and those an interval before them if the daemon ran then.
+    /// Returns the last report, and the one before it if the daemon has not been restarted since.
     pub(super) fn readings(&self) -> Option<(&Report, Option<&Report>)> {
         self.last.as_ref().map(|last| (last, self.previous.as_ref()))
     }
 
-    /// Why there are no new figures, if there are none.
+    /// Returns why the last reading failed, if it did.
     pub(super) fn problem(&self) -> Option<&str> {
         self.problem.as_deref()
     }
 
-    /// Reads the figures; blocks for some seconds at most.
+    /// Reads the metrics; blocks for some seconds at most.
     pub(super) fn read(&mut self) -> Result<&Report> {
         match metrics::read(&self.path) {
             Ok(report) => {
                 self.problem = None;
-                // A daemon that was started anew counts from 0.
+                // A restarted daemon counts from 0.
                 let is_same_run = |last: &Report| last.uptime_seconds < report.uptime_seconds;
                 self.previous = self.last.take().filter(is_same_run);
                 Ok(self.last.insert(report))

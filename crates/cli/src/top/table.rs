@@ -148,7 +148,7 @@ fn head(change: &Change<'_>) -> Vec<String> {
     }
     match value(families::BROKEN_QUEUES) {
         0 => {}
-        count => lines.push(format!("broken    {count} queues stopped: the guest broke the rules of the ring")),
+        count => lines.push(format!("broken    {count} queues stopped: the guest violated the virtqueue protocol")),
     }
     lines
 }

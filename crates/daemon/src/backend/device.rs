@@ -13,7 +13,7 @@ use transom_host::{
     server::{FileSystem, Server},
     window::{FileIdentity, Window},
 };
-use transom_pace::Watchers;
+use transom_polling::PollerLimit;
 use transom_wire::{config::Config, window::WINDOW_ID};
 use vhost::vhost_user::{
     Backend,
@@ -31,7 +31,7 @@ use zerocopy::IntoBytes;
 use super::{
     BackendConfig, Memory,
     monitor::Monitor,
-    poll::Poller,
+    poll::RingPoller,
     pool::Pool,
     shmem::Requests,
     spares::Spares,
@@ -78,11 +78,11 @@ impl<F: FileSystem + 'static> Device<F> {
         };
         // If there are several processors, one is left to the threads that submit the requests being polled for.
         let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
-        let watchers = Arc::new(Watchers::new(processors.saturating_sub(1).max(1)));
+        let limit = Arc::new(PollerLimit::new(processors.saturating_sub(1).max(1)));
         let worker = |queue: usize| {
             // Nobody waits for the high-priority queue: polling it would take time from threads that do wait.
             let poll_max = if queue == HIPRIO { Duration::ZERO } else { config.poll_max };
-            Mutex::new(WorkerState::new(Poller::new(poll_max, &watchers)))
+            Mutex::new(WorkerState::new(RingPoller::new(poll_max, &limit)))
         };
         let queues: Vec<_> = (0..queue_count).map(|_| queue()).collect();
         let view: Weak<Pool<_>> = Arc::downgrade(&pool);

@@ -24,7 +24,7 @@ use super::{
     deferred::Deferred,
     in_flight::{InFlight, OfferedTwice, REQUESTS_MAX, Ticket},
     monitor::Monitor,
-    poll::Poller,
+    poll::RingPoller,
     pool::Pool,
     spares::Spares,
     vring::Vring,
@@ -53,7 +53,7 @@ const LONG_BYTES: usize = 64 << 10;
 
 /// State that only the worker's own thread uses.
 pub(super) struct WorkerState {
-    poller: Poller,
+    poller: RingPoller,
     scratch: Scratch,
     /// Memory for the next chain.
     descriptors: Descriptors,
@@ -69,7 +69,7 @@ struct Untold {
 }
 
 impl WorkerState {
-    pub(super) fn new(poller: Poller) -> Self {
+    pub(super) fn new(poller: RingPoller) -> Self {
         Self { poller, scratch: Scratch::default(), descriptors: Descriptors::default(), untold: None }
     }
 
@@ -100,7 +100,7 @@ enum Next {
 impl<F: FileSystem + 'static> Queue<F> {
     /// Serves what is on the ring, polls for more, and returns once the next request will kick.
     pub(super) fn run(self: &Arc<Self>, vring: &Vring, state: &mut WorkerState) {
-        state.poller.woken();
+        state.poller.record_sleep();
         loop {
             // If kicks cannot be suppressed, they only cost time.
             let _ = vring.disable_notification();
@@ -111,11 +111,11 @@ impl<F: FileSystem + 'static> Queue<F> {
                 }
                 match next {
                     Next::Chain(chain) => {
-                        state.poller.took(chain.taken_at);
+                        state.poller.record_request(chain.taken_at);
                         self.serve(vring, chain, state);
                     }
                     Next::Stopped => return,
-                    Next::Empty if state.poller.watch(|| self.has_next(vring)) => {}
+                    Next::Empty if state.poller.poll_until(|| self.has_next(vring)) => {}
                     Next::Empty => break,
                 }
             }

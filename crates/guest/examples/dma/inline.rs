@@ -1,4 +1,4 @@
-//! A device that answers within the notification, and a platform that has no need to sleep.
+//! A device that answers within the notification, and a platform that need not sleep.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use transom_guest::{
 
 use crate::fake::{Fake, Line};
 
-/// What a READ answers, head and data.
+/// The reply to a READ, head and data.
 const REPLY: [u8; 24 + 4096] = [7; 24 + 4096];
 
-/// Its events are polled: replies are there before anybody waits, but for those that another thread is about to bring.
+/// Its events are polled: replies arrive before anybody waits, except those that another thread is about to deliver.
 pub(crate) struct Threads;
 
 impl Platform for Threads {
@@ -45,7 +45,7 @@ impl platform::Event for Yield {
     fn wake_all(&self) {}
 }
 
-/// [`Line`], with the device behind it at work in [`Transport::notify`].
+/// [`Line`] to a device that works within [`Transport::notify`].
 pub(crate) struct Inline {
     fake: Arc<Fake>,
     line: Line,

@@ -1,10 +1,10 @@
-//! What the DMA operations cost: 4 KiB reads and writes by 16 jobs of a device that answers at once, in the thread that
-//! notifies it.
+//! Measures the cost of DMA operations: 4 KiB reads and writes by 16 jobs of a device that answers at once, in the
+//! thread that notifies it.
 //!
-//! Side by side: buffers that the device reaches, which go round the operations altogether; direct operations; a bounce pool.
-//! With no device latency to hide behind, each share is an upper bound. Rounds alternate; medians are printed, as a table
-//! and as lines of JSON. Beside them: one mapping and its end through the trait object, and called by its own type.
-//! `cargo run --release -p transom-guest --example dma [ROUNDS]`
+//! Compares buffers that the device accesses, which bypass the operations altogether; direct operations; and a bounce
+//! pool. Because there is no device latency to hide the cost, each share is an upper bound. Rounds alternate; medians
+//! are printed as a table and as lines of JSON. Also measures one mapping and its end, through the trait object and by
+//! static dispatch. `cargo run --release -p transom-guest --example dma [ROUNDS]`
 
 #[allow(dead_code, clippy::unwrap_used, reason = "it belongs to the tests of the device, which use more of it")]
 #[path = "../../tests/device/fake.rs"]
@@ -70,7 +70,8 @@ fn main() {
         }
         let [without, direct, bounce] = medians[..] else { continue };
         println!(
-            r#"{{"operation":"{kind}","len_bytes":{LEN},"jobs":{JOBS},"without_ns":{without:.1},"direct_ns":{direct:.1},"bounce_ns":{bounce:.1}}}"#
+            "{{\"operation\":\"{kind}\",\"len_bytes\":{LEN},\"jobs\":{JOBS},\"without_ns\":{without:.1},\
+             \"direct_ns\":{direct:.1},\"bounce_ns\":{bounce:.1}}}"
         );
     }
     operations::report(rounds.max(1));
@@ -79,10 +80,10 @@ fn main() {
 fn device(ops: Arc<dyn DmaOps>) -> Device {
     let settings = Settings { poll_max_ns: 0, ..Settings::default() };
     let line = Inline::new(Fake::new(ALL, 1, 256));
-    VirtioFs::new(line, Arc::new(Threads), &DmaChoice::always(ops), settings).expect("the device comes up")
+    VirtioFs::new(line, Arc::new(Threads), &DmaChoice::always(ops), settings).expect("the device initializes")
 }
 
-/// Nanoseconds a call, with all jobs at once.
+/// Returns nanoseconds per call, with all jobs at once.
 fn run(device: &Device, way: Way, is_write: bool) -> f64 {
     let barrier = Barrier::new(JOBS + 1);
     thread::scope(|scope| {

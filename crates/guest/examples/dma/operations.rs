@@ -1,4 +1,4 @@
-//! One mapping and its end, by the trait object that every device uses and by the type that is behind it.
+//! Measures one mapping and its end, through the trait object that every device uses and by static dispatch.
 
 #![expect(unsafe_code, reason = "a mapping is made of a pointer, which its caller vouches for")]
 

@@ -1,9 +1,9 @@
-//! The contents of a directory, once a stream has read all of it.
+//! The contents of directories that a stream has read completely.
 
 use alloc::{sync::Arc, vec::Vec};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-/// What one listing may take, in bytes: some 10,000 names. A longer one is read anew each time.
+/// Maximum size of one listing in bytes: some 10,000 names. A longer directory is read again each time.
 const LISTING_LEN_MAX: usize = 1 << 20;
 
 /// A name in a directory.
@@ -11,30 +11,30 @@ const LISTING_LEN_MAX: usize = 1 << 20;
 pub struct Entry {
     /// The inode number.
     pub ino: u64,
-    /// Where [`DirectoryStream::seek`](crate::volume::DirectoryStream::seek) goes on behind this entry.
+    /// The position after this entry, for [`DirectoryStream::seek`](crate::volume::DirectoryStream::seek).
     pub cookie: u64,
-    /// The file type as in `d_type`; 0 where the server does not say.
+    /// The file type as in `d_type`; 0 if the server does not say.
     pub file_type: u32,
-    /// 1 to 255 bytes without `/` and NUL; `.` and `..` come too.
+    /// 1 to 255 bytes without `/` and NUL. May be `.` or `..`.
     pub name: Vec<u8>,
 }
 
 /// All entries of a directory, in the order of the stream.
 pub(crate) struct Listing {
     pub(crate) entries: Vec<Entry>,
-    /// The directory's count of changed names, and its time of modification in seconds and nanoseconds.
+    /// The directory's count of changed names, and its modification time in seconds and nanoseconds.
     pub(crate) basis: (u64, (u64, u32)),
     len_bytes: usize,
     counted: Arc<AtomicUsize>,
 }
 
-/// Collects a listing while a directory is read from its beginning to its end.
+/// Collects a listing while a directory is read from beginning to end.
 pub(crate) struct Collector {
     pub(crate) entries: Vec<Entry>,
     len_bytes: usize,
 }
 
-/// Bounds all listings of a volume together.
+/// Limits the memory of all listings of a volume.
 pub(crate) struct Listings {
     used_bytes: Arc<AtomicUsize>,
     max_bytes: usize,
@@ -45,7 +45,7 @@ impl Collector {
         Self { entries: Vec::new(), len_bytes: 0 }
     }
 
-    /// False where the listing has become too long.
+    /// Adds an entry. Returns false if the listing has become too long.
     pub(crate) fn push(&mut self, entry: &Entry) -> bool {
         self.len_bytes += size_of::<Entry>() + entry.name.len();
         self.entries.push(entry.clone());
@@ -58,7 +58,7 @@ impl Listings {
         Self { used_bytes: Arc::default(), max_bytes }
     }
 
-    /// A listing, where there is room for it.
+    /// Returns a finished listing if there is room for it.
     pub(crate) fn admit(&self, collector: Collector, basis: (u64, (u64, u32))) -> Option<Listing> {
         let Collector { entries, len_bytes } = collector;
         let before = self.used_bytes.fetch_add(len_bytes, Ordering::Relaxed);

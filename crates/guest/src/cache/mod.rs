@@ -1,8 +1,7 @@
-//! What a guest keeps of a share so that it need not ask again: names, attributes, symbolic links, directories, data.
+//! The guest's caches of a share: names, attributes, symbolic links, directories, data.
 //!
-//! How long something holds is one question, answered by [`validity`]; each kind of thing has its file. All memory is bounded
-//! by [`CacheOptions`]. Nothing here sends a request: what is kept was given by [`volume`](crate::volume), which also says
-//! what no longer holds.
+//! [`validity`] alone decides how long something may be used; each kind of data has its own file. [`CacheOptions`]
+//! bounds all memory. Nothing here sends a request: [`volume`](crate::volume) fills the caches and invalidates them.
 
 pub(crate) mod attributes;
 pub(crate) mod data;
@@ -13,26 +12,27 @@ mod validity;
 
 pub use validity::{CacheMode, Validity};
 
-/// How much is kept, and for how long.
+/// How much is cached, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheOptions {
-    /// For how long.
+    /// How long cached data stays valid.
     pub mode: CacheMode,
-    /// The most names, absent ones included. Each keeps an inode referenced.
+    /// Maximum number of names, including absent ones. Each keeps an inode referenced.
     pub names_max: usize,
-    /// The most memory for files' contents, in bytes; 0 keeps none. At most half of a device's own pool is used.
+    /// Maximum memory for the contents of files, in bytes; 0 disables the data cache. At most half of a device's own
+    /// pool is used.
     pub data_max_bytes: usize,
-    /// How long contents wait to be written at most, in nanoseconds, where the platform has threads; 0 for until something else
-    /// has them written.
+    /// Maximum time that data waits to be written, in nanoseconds, if the platform has threads. 0 sets no limit: data
+    /// waits until something else has it written.
     pub dirty_age_ns: u64,
-    /// The most of it that waits to be written, in bytes, where INIT settled WRITEBACK_CACHE.
+    /// Maximum amount of data that waits to be written, in bytes, if INIT negotiated WRITEBACK_CACHE.
     pub dirty_max_bytes: usize,
-    /// The most memory for the contents of directories, in bytes.
+    /// Maximum memory for the contents of directories, in bytes.
     pub directories_max_bytes: usize,
 }
 
 impl Default for CacheOptions {
-    /// As long as the server says, up to 65536 names and 64 MiB of contents, of which 16 MiB are dirty.
+    /// Validity as the server says, up to 65536 names and 64 MiB of contents, of which 16 MiB may be dirty.
     fn default() -> Self {
         Self {
             mode: CacheMode::Auto,

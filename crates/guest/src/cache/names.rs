@@ -1,8 +1,9 @@
-//! Names and what they lead to: an inode, or nothing.
+//! Cached names: each leads to an inode, or is known to be absent.
 //!
-//! One table for a volume, in shards by hash, each under a lock of its own and bounded: a clock's hand passes over names that
-//! were used since it last came. A name holds while its time lasts and while its directory's epoch is the one it was fetched
-//! in. References to inodes are dropped outside of the locks, since the last one sends a message.
+//! One table per volume, divided by hash into shards. Each shard has its own lock and a limit; a clock's hand passes
+//! over names that were used since it last came. A name is valid until its time expires, and only while its directory
+//! is in the epoch in which it was fetched. References to inodes are dropped outside the locks because the last one
+//! sends a message.
 
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::hash::{BuildHasher, Hash, Hasher};
@@ -16,7 +17,7 @@ use crate::{
     sync::{Mutex, rank},
 };
 
-/// Locks beside each other: few threads meet at one, and an empty table stays small.
+/// Number of locks: few threads contend for one, and an empty table stays small.
 const SHARDS: usize = 16;
 
 /// The names of a volume; a `T` is an inode.
@@ -25,11 +26,11 @@ pub(crate) struct Names<P: Platform, T> {
     hasher: DefaultHashBuilder,
 }
 
-/// Where a name is to be found, and the directory's state that it must have been fetched in.
+/// Identifies a name, and the epoch of its directory in which it must have been fetched.
 #[derive(Clone, Copy)]
 pub(crate) struct Key<'a> {
     pub(crate) parent: NodeId,
-    /// Of the directory.
+    /// The directory's epoch.
     pub(crate) epoch: u64,
     pub(crate) name: Name<'a>,
 }
@@ -41,7 +42,7 @@ pub(crate) enum Found<T> {
 }
 
 struct Shard<T> {
-    /// Places in `slots`.
+    /// Indices into `slots`.
     index: HashTable<usize>,
     slots: Vec<Slot<T>>,
     hand: usize,
@@ -55,7 +56,7 @@ struct Slot<T> {
     name: Box<[u8]>,
     target: Option<Arc<T>>,
     validity: Validity,
-    /// Since the hand last came by.
+    /// Whether the name was used since the hand last passed.
     is_used: bool,
 }
 
@@ -65,7 +66,7 @@ impl<P: Platform, T> Names<P, T> {
         Self { shards: core::array::from_fn(|_| Mutex::new(shard())), hasher: DefaultHashBuilder::default() }
     }
 
-    /// What the name leads to, where that is known and still holds.
+    /// Returns what the name leads to, if that is known and still valid.
     pub(crate) fn get(&self, key: Key<'_>, now_ns: impl FnOnce() -> u64) -> Option<Found<T>> {
         let hash = self.hash(key);
         let mut shard = self.shard(hash).lock();
@@ -78,7 +79,7 @@ impl<P: Platform, T> Names<P, T> {
         Some(slot.target.as_ref().map_or(Found::Absent, |inode| Found::Inode(Arc::clone(inode))))
     }
 
-    /// Keeps what a name leads to, if `is_current` still says so once the shard is locked.
+    /// Caches what a name leads to, if `is_current` still returns true once the shard is locked.
     pub(crate) fn put(
         &self,
         key: Key<'_>,
@@ -105,7 +106,7 @@ impl<P: Platform, T> Names<P, T> {
         drop(displaced);
     }
 
-    /// Forgets what a name leads to.
+    /// Removes a name.
     pub(crate) fn remove(&self, key: Key<'_>) {
         let hash = self.hash(key);
         let mut shard = self.shard(hash).lock();
@@ -114,7 +115,7 @@ impl<P: Platform, T> Names<P, T> {
         drop(removed);
     }
 
-    /// Forgets everything.
+    /// Removes all names.
     pub(crate) fn clear(&self) {
         for shard in &self.shards {
             let mut shard = shard.lock();
@@ -133,7 +134,7 @@ impl<P: Platform, T> Names<P, T> {
     }
 
     fn shard(&self, hash: u64) -> &Mutex<P, { rank::LEAF }, Shard<T>> {
-        // The table takes the lowest and the highest bits.
+        // The table uses the lowest and the highest bits.
         &self.shards[(hash >> 32) as usize % SHARDS]
     }
 }
@@ -147,7 +148,7 @@ impl<T> Shard<T> {
         self.index.find(hash, is_key).copied()
     }
 
-    /// Gives what had to make room, or the slot itself where there is none.
+    /// Stores a slot. Returns the slot that was replaced or evicted, or `slot` itself if the shard has no room.
     fn put(&mut self, key: Key<'_>, slot: Slot<T>) -> Option<Slot<T>> {
         let hash = slot.hash;
         if let Some(place) = self.find(hash, key) {
@@ -163,7 +164,7 @@ impl<T> Shard<T> {
         displaced
     }
 
-    /// Takes the next slot out that was not used since the hand last came.
+    /// Removes the next slot that was not used since the hand last passed.
     fn evict(&mut self) -> Slot<T> {
         loop {
             self.hand = if self.hand + 1 < self.slots.len() { self.hand + 1 } else { 0 };
@@ -174,7 +175,7 @@ impl<T> Shard<T> {
         }
     }
 
-    /// Takes a slot out; the last one moves to its place.
+    /// Removes a slot; the last one moves to its place.
     fn take(&mut self, place: usize) -> Slot<T> {
         self.unlist(place);
         let last = self.slots.len() - 1;

@@ -1,23 +1,23 @@
-//! How a file is read: one piece behind the other, or here and there.
+//! Detects whether a file is read sequentially, and how far to read ahead.
 
 use core::ops::Range;
 
-/// How much is read ahead at first, in bytes; it doubles with each step.
+/// Initial read-ahead in bytes; it doubles with each step.
 const FIRST: u64 = 128 << 10;
 
-/// Where an open file was read last.
+/// The read pattern of an open file.
 #[derive(Debug, Default)]
 pub(crate) struct Sequence {
     /// Where the last read ended.
     end: u64,
-    /// Up to where READs were begun.
+    /// The end of the READs that were started ahead.
     ahead: u64,
-    /// How far to go beyond the reader, in bytes.
+    /// How far to read beyond the reader, in bytes.
     window: u64,
 }
 
 impl Sequence {
-    /// Notes a read; gives what to read ahead now, at most `max` bytes beyond the reader.
+    /// Records a read and returns the range to read ahead now, at most `max` bytes beyond the reader.
     pub(crate) fn next(&mut self, offset: u64, end: u64, max: u64) -> Option<Range<u64>> {
         let is_sequential = offset == self.end && end > offset;
         self.end = end;

@@ -1,29 +1,29 @@
-//! Until when something that was fetched may be used.
+//! How long fetched data may be used.
 
-/// Who decides how long things are kept.
+/// Who decides how long data is cached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CacheMode {
-    /// Nothing is kept: every access asks the server.
+    /// Nothing is cached: every access asks the server.
     None,
-    /// The server, by the times in its replies.
+    /// The server decides, by the times in its replies.
     #[default]
     Auto,
-    /// Nobody else changes the share: everything is kept until this guest changes it.
+    /// Nobody else changes the share: data is cached until this guest changes it.
     Always,
 }
 
-/// Until when something may be used without asking.
+/// The deadline until which data may be used without asking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Validity {
-    /// In nanoseconds of the platform's clock; 0 is never.
+    /// In nanoseconds of the platform's clock; 0 means never.
     until_ns: u64,
 }
 
 impl Validity {
-    /// No longer.
+    /// Already expired.
     pub(crate) const NEVER: Self = Self { until_ns: 0 };
 
-    /// What a reply that came at `now_ns` says, in seconds and nanoseconds, as `mode` takes it.
+    /// Returns the validity in a reply that came at `now_ns`, given in seconds and nanoseconds, as adjusted by `mode`.
     pub(crate) fn of_reply(mode: CacheMode, now_ns: u64, seconds: u64, nanoseconds: u32) -> Self {
         let until_ns = match mode {
             CacheMode::None => 0,
@@ -37,7 +37,8 @@ impl Validity {
         Self { until_ns }
     }
 
-    /// Whether what was kept may still be used: the one place that decides it. The clock is read only where it matters.
+    /// Returns whether cached data may still be used; the only place that decides this. Reads the clock only if it
+    /// matters.
     pub(crate) fn is_valid(self, now_ns: impl FnOnce() -> u64) -> bool {
         self.until_ns == u64::MAX || self.until_ns != 0 && now_ns() < self.until_ns
     }

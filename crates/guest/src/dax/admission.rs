@@ -1,36 +1,38 @@
-//! Whether a part of a file is worth a place in a full window.
+//! Decides whether a part of a file deserves a slot in a full window.
 //!
-//! Mapping a range costs as much as some requests, and so does unmapping another. What is not mapped is served by requests
-//! instead, and a full window changes only where that pays: each place counts its uses, and a table counts how often parts
-//! without a place were asked for. Both counts are halved with time, so that they compare. A part gets a place when it was
-//! asked for several times as often as the place was used: then a working set larger than the window keeps what it has.
+//! Mapping a range costs as much as some requests, and so does unmapping another. Parts that are not mapped are served
+//! by requests instead, so a full window changes only if that pays: each slot counts its uses, and a table counts how
+//! often parts without a slot were requested. Both counts are halved over time, so they are comparable. A part gets a
+//! slot if it was requested several times as often as the slot was used, so a working set larger than the window keeps
+//! the mappings that it has.
 
 use alloc::boxed::Box;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use transom_wire::NodeId;
 
-/// Requests that a mapping has to save before it is made at another's expense: about what the two requests that it takes, and
-/// the page faults of a new mapping, cost.
+/// Number of requests that a mapping must save before it replaces another: about the cost of the two requests that it
+/// takes and of the page faults of a new mapping.
 pub(super) const WORTH_MIN: u32 = 16;
-/// So many times as often as a place was used, a part has to be asked for: counts of the same rate differ less by chance.
+/// A part must be requested this many times as often as a slot was used: by chance, counts of the same rate differ by
+/// less.
 const LEAD: u32 = 4;
-/// After so long counts are halved, in nanoseconds.
+/// Time after which counts are halved, in nanoseconds.
 const EPOCH_NS: u64 = 100_000_000;
-/// After so many, a second, without use a range is unmapped where little is free.
+/// Number of epochs (one second) after which an unused range is unmapped if little is free.
 const IDLE_EPOCHS: u16 = 10;
-/// Places look up their use in so many entries each: the parts of a working set of a few times the window.
+/// Number of table entries per slot: enough for the parts of a working set of a few times the window.
 const GHOSTS_PER_SLOT: usize = 4;
-/// The table takes half a MiB at most.
+/// Limits the table to half a MiB.
 const GHOSTS_MAX: usize = 1 << 16;
 
-/// How often a place was used of late.
+/// How often a slot was used recently.
 ///
-/// The epoch in the upper half, the count in the lower. A use that gets lost between two threads does no harm.
+/// The epoch is in the upper half, the count in the lower. A use that gets lost between two threads does no harm.
 #[derive(Default)]
 pub(super) struct Heat {
     counted: AtomicU32,
-    /// A sequential reader has left it, and nobody has used it since.
+    /// A sequential reader has left the range, and nobody has used it since.
     is_left: AtomicBool,
 }
 
@@ -47,19 +49,19 @@ impl Heat {
         aged(self.counted.load(Ordering::Relaxed), epoch).into()
     }
 
-    /// Whether the last use is long ago.
+    /// Returns whether the last use is long ago.
     pub(super) fn is_idle(&self, epoch: u16) -> bool {
         epoch.wrapping_sub((self.counted.load(Ordering::Relaxed) >> 16) as u16) >= IDLE_EPOCHS
     }
 
-    /// Something new lies at the place, for which there were `uses` requests: with fewer than it has earned, it would be the
-    /// next one's victim.
+    /// Starts counting for a new range in the slot, for which there were `uses` requests: with a lower count than it
+    /// has earned, it would be the next victim.
     pub(super) fn begin(&self, epoch: u16, uses: u8) {
         self.counted.store(pack(epoch, uses), Ordering::Relaxed);
         self.is_left.store(false, Ordering::Relaxed);
     }
 
-    /// Says that a sequential reader goes on to the next range; false where that was said already.
+    /// Records that a sequential reader has gone on to the next range; returns false if that was already recorded.
     pub(super) fn leave(&self) -> bool {
         !self.is_left.swap(true, Ordering::Relaxed)
     }
@@ -73,18 +75,18 @@ fn pack(epoch: u16, count: u8) -> u32 {
     u32::from(epoch) << 16 | u32::from(count)
 }
 
-/// The count, halved for each epoch since.
+/// Returns the count, halved for each epoch since.
 fn aged(counted: u32, epoch: u16) -> u8 {
     let age = epoch.wrapping_sub((counted >> 16) as u16);
     (counted as u8).checked_shr(age.into()).unwrap_or(0)
 }
 
-/// The table, and the time by which counts are halved.
+/// The table of parts, and the time by which counts are halved.
 pub(super) struct Admission {
     epoch: AtomicU32,
     epoch_ends_ns: AtomicU64,
-    /// Each a part of a file without a place: a part of its hash above, the count below. Others of the same entry take turns; a
-    /// count that gets lost between two threads does no harm.
+    /// Each entry is for a part of a file without a slot: a part of its hash in the upper half, the count in the lower.
+    /// Parts with the same entry take turns; a count that gets lost between two threads does no harm.
     ghosts: Box<[AtomicU64]>,
 }
 
@@ -102,7 +104,7 @@ impl Admission {
         self.epoch.load(Ordering::Relaxed) as u16
     }
 
-    /// Lets time pass; what is slow anyway calls it.
+    /// Advances the time; called by operations that are slow anyway.
     pub(super) fn tick(&self, now_ns: u64) {
         let ends_ns = self.epoch_ends_ns.load(Ordering::Relaxed);
         let next_ns = now_ns.saturating_add(EPOCH_NS);
@@ -114,7 +116,7 @@ impl Admission {
         }
     }
 
-    /// Counts `worth` requests for a part of a file; gives how many there were of late.
+    /// Counts `worth` requests for a part of a file; returns the number of recent requests.
     pub(super) fn ask(&self, node: NodeId, index: u64, worth: u32) -> u32 {
         let hash = hash(node, index);
         let (tag, epoch) = ((hash >> 32) as u32, self.epoch());
@@ -122,7 +124,7 @@ impl Admission {
         let before = ghost.load(Ordering::Relaxed);
         let (owner, count) = ((before >> 32) as u32, aged(before as u32, epoch));
         if owner != tag && count > 0 {
-            // The one that is asked for more often stays in the end.
+            // In the end the part that is requested more often stays.
             ghost.store(u64::from(owner) << 32 | u64::from(pack(epoch, count - 1)), Ordering::Relaxed);
             return worth;
         }
@@ -132,18 +134,19 @@ impl Admission {
         worth.max(now.into())
     }
 
-    /// The uses with which a part begins that was asked for `asked` times, or has to have a place at any price.
+    /// Returns the initial count of uses for a part that was requested `asked` times, or that must get a slot at any
+    /// price.
     pub(super) fn credit(asked: u32) -> u8 {
         if asked == u32::MAX { WORTH_MIN as u8 } else { asked.clamp(WORTH_MIN, u8::MAX.into()) as u8 }
     }
 
-    /// Whether a part that was asked for `asked` times deserves a place that was used `used` times.
+    /// Returns whether a part that was requested `asked` times deserves a slot that was used `used` times.
     pub(super) fn deserves(asked: u32, used: u32) -> bool {
         asked >= WORTH_MIN && asked / LEAD > used
     }
 }
 
-/// Mixes well enough that neighbours do not meet (splitmix64's finalizer).
+/// Mixes well enough that neighbours do not collide (splitmix64's finalizer).
 fn hash(node: NodeId, index: u64) -> u64 {
     let mut mixed = node.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ index;
     mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

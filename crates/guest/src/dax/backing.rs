@@ -1,4 +1,4 @@
-//! A file of a volume, for those who map it: its ranges of the window.
+//! A file of a volume as the backing of mappings: its ranges of the window.
 
 use alloc::sync::Arc;
 use core::{cell::Cell, ops::Range, ptr::NonNull};
@@ -14,20 +14,20 @@ use crate::{
     volume::{Inode, OpenFile},
 };
 
-/// STATX_ATTR_DAX of statx(2): the file lies on memory that keeps its contents, and is accessed there directly.
+/// STATX_ATTR_DAX of statx(2): the file is on persistent memory and is accessed there directly.
 const STATX_ATTR_DAX: u64 = 0x20_0000;
 /// STATX_BASIC_STATS of statx(2).
 const STATX_BASIC_STATS: u32 = 0x7ff;
 
-/// An inode as what is mapped, for one fault.
+/// An inode as the backing of a mapping, for one fault.
 pub struct FileBacking<'i, P: Platform> {
     inode: &'i Arc<Inode<P>>,
-    /// The size that was returned last. A range that is lent keeps this guest from cutting the file there.
+    /// The size that was returned last. While a range is lent, this guest cannot truncate the file below it.
     len_bytes: Cell<u64>,
 }
 
 impl<'i, P: Platform> FileBacking<'i, P> {
-    /// Takes `inode`, which has ranges.
+    /// Creates the backing of `inode`, which must have ranges.
     pub fn new(inode: &'i Arc<Inode<P>>) -> Self {
         Self { inode, len_bytes: Cell::new(0) }
     }
@@ -39,7 +39,7 @@ impl<P: Platform> Backing for FileBacking<'_, P> {
     where
         Self: 'a;
 
-    /// What was last told is good enough if it is long enough: beyond the real end the memory has no pages.
+    /// The last known size suffices if it is large enough: beyond the real end the memory has no pages.
     fn len_bytes(&self, wanted: u64) -> Result<u64, Errno> {
         let mut len_bytes = self.inode.last_size();
         if len_bytes < wanted {
@@ -49,7 +49,7 @@ impl<P: Platform> Backing for FileBacking<'_, P> {
         Ok(len_bytes)
     }
 
-    /// The answer counts even if another change has overtaken it, so that it is not kept with the inode.
+    /// Uses the reply even if another change has made it stale, in which case the inode does not cache it.
     fn known_len_bytes(&self) -> u64 {
         self.len_bytes.get().max(self.inode.last_size())
     }
@@ -65,7 +65,7 @@ impl<P: Platform> Lent for Pin<'_, P> {
         self.address()
     }
 
-    /// A guest is not told whether the host's file system has settled where the bytes are.
+    /// The guest cannot know whether the host's file system has committed where the bytes are stored.
     fn is_unstable(&self) -> bool {
         !self.is_synchronous()
     }
@@ -76,8 +76,9 @@ impl<P: Platform> Lent for Pin<'_, P> {
 }
 
 impl<P: Platform> OpenFile<P> {
-    /// Whether stores to the file's memory are durable once they have left the processor's caches: the host's file is on DAX
-    /// storage. False where the server has no STATX, which alone tells.
+    /// Returns whether stores to the file's memory are durable once they have left the processor's caches, which means
+    /// that the host's file is on DAX storage. Returns false if the server does not know STATX, the only way to find
+    /// out.
     pub fn is_on_persistent_memory(&self, caller: &Caller<'_>) -> Result<bool, Errno> {
         let inode = self.inode();
         let out = inode.session().statx(caller, inode.nodeid(), Some(self.handle()), 0, STATX_BASIC_STATS)?;

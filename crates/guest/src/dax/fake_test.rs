@@ -1,4 +1,4 @@
-//! A file, its storage and page tables, as far as faults see them: for tests.
+//! A file, its storage and page tables, as faults see them: for tests.
 
 extern crate std;
 
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{Errno, Platform, platform::Event};
 
-/// The file has at most so many pages: three whole 2 MiB and a part.
+/// Maximum number of pages of the file: three whole 2 MiB and a part.
 pub(super) const PAGES: u64 = 3 * PAGES_PER_HUGE + 40;
 
 pub(super) struct One;
@@ -32,7 +32,7 @@ impl Platform for One {
     }
 }
 
-/// Nobody is there who could wake.
+/// No other thread exists to wake the caller.
 #[derive(Default)]
 pub(super) struct Alone;
 
@@ -45,13 +45,14 @@ impl Event for Alone {
     fn wake_all(&self) {}
 }
 
-/// The file: page contents by number, holes being absent. The memory of 2 MiB number i begins at an address made of i.
+/// The file: page contents by number, with holes absent. The memory of the 2 MiB with number i begins at an address
+/// made from i.
 pub(super) struct Disk {
     pub(super) contents: RefCell<BTreeMap<u64, u32>>,
     pub(super) pages: RefCell<u64>,
-    /// Pages with a place on the storage, and whether a crash would leave it.
+    /// Pages with allocated storage, and whether the allocation survives a crash.
     pub(super) places: RefCell<BTreeMap<u64, bool>>,
-    /// How long the file really is; [`Self::pages`] is what is known of it.
+    /// The real length of the file; [`Self::pages`] is the known length.
     pub(super) stored_pages: RefCell<u64>,
     pub(super) has_holes: bool,
     pub(super) is_unstable: bool,
@@ -63,7 +64,7 @@ impl Disk {
         Self { contents, pages: RefCell::new(PAGES), stored_pages: RefCell::new(PAGES), places, has_holes, is_unstable }
     }
 
-    /// Makes every place durable.
+    /// Makes every allocation durable.
     pub(super) fn sync(&self) {
         self.places.borrow_mut().values_mut().for_each(|is_durable| *is_durable = true);
     }
@@ -75,7 +76,7 @@ impl Disk {
         self.places.borrow_mut().split_off(&pages);
     }
 
-    /// As a store does: a place, if there is none yet.
+    /// Allocates storage for the page if it has no storage yet, as a store does.
     pub(super) fn store(&self, page: u64, value: u32) {
         self.places.borrow_mut().entry(page).or_insert(false);
         self.contents.borrow_mut().insert(page, value);
@@ -163,7 +164,7 @@ impl Table {
         matches!(self.entries.lock().get(&page), Some(Entry::Shared { is_writable: true, .. }))
     }
 
-    /// Contents as a load would find them, or `None` for a fault.
+    /// Returns the contents that a load finds, or `None` for a fault.
     pub(super) fn load(&self, page: u64, disk: &Disk) -> Option<u32> {
         Some(match *self.entries.lock().get(&page)? {
             Entry::Shared { page: at, .. } => {

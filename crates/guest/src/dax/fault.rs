@@ -1,10 +1,11 @@
-//! How a fault in a mapped file is served.
+//! Serving a fault in a mapped file.
 //!
-//! A [`Backing`] says where bytes of the file are, a [`View`] is one mapping's page tables, and the tree of
-//! [`entry`](super::entry) keeps faults on the same page apart. Who faults asks for a 2 MiB entry where address and file are
-//! congruent, and for one of 4 KiB where that is answered with [`Outcome::FallBack`].
+//! A [`Backing`] locates the bytes of the file, a [`View`] is one mapping's page tables, and the tree of
+//! [`entry`](super::entry) serializes faults on the same page. The caller requests a 2 MiB entry if address and file
+//! offset are congruent, and a 4 KiB entry if the outcome of that is [`Outcome::FallBack`].
 //!
-//! The range is pinned before the entry is locked: what takes ranges back has them to itself first, then locks entries.
+//! The range is pinned before the entry is locked: code that takes ranges back first has them to itself, then locks
+//! entries.
 
 use core::{ops::Range, ptr::NonNull};
 
@@ -16,48 +17,49 @@ use crate::{Errno, Platform};
 pub struct Fault {
     /// The page of the file, in units of [`PAGE_LEN`].
     pub page: u64,
-    /// What the faulting address would allow for.
+    /// The order that the faulting address permits.
     pub order: Order,
-    /// What is to be done.
+    /// The kind of access.
     pub intent: Intent,
 }
 
-/// What a fault is for.
+/// The kind of access that caused a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Intent {
-    /// To load.
+    /// A load.
     Load,
-    /// To store to the file.
+    /// A store to the file.
     Store,
-    /// To store to the file, durably without more requests once the processor's cache is flushed (MAP_SYNC).
+    /// A store to the file that must be durable, without more requests, once the processor's cache is flushed
+    /// (MAP_SYNC).
     StoreSync,
-    /// To store to a copy of the page that is the mapping's own.
+    /// A store to a private copy of the page.
     Copy,
 }
 
-/// What became of a fault.
+/// The outcome of a fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// The access may be made again.
+    /// The access can be repeated.
     Installed,
-    /// It is to be served with an entry of 4 KiB.
+    /// The fault must be served with a 4 KiB entry.
     FallBack,
-    /// The page lies wholly beyond the end of the file.
+    /// The page lies completely beyond the end of the file.
     OutOfFile,
-    /// There is an error behind it.
+    /// The fault failed.
     Failed(Errno),
-    /// Nothing is installed: the pages have their places on the storage, which are to be made durable first, and the fault finished
+    /// Nothing is installed: the pages have storage allocated, which must be made durable before the fault is finished
     /// with [`finish_sync`].
     NeedsSync(Unsettled),
 }
 
-/// What a fault waits for that stores durably.
+/// A fault for a durable store that waits for its pages to be made durable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unsettled {
-    /// Of the file.
+    /// Pages of the file.
     pub pages: Range<u64>,
     order: Order,
-    /// The entry's, when the pages got their places.
+    /// The entry's stamp when the pages had storage allocated.
     stamp: Option<u64>,
 }
 
@@ -65,69 +67,70 @@ pub struct Unsettled {
 pub enum Place<L> {
     /// In memory, for as long as it is lent.
     Lent(L),
-    /// Nowhere: they read as zeros, and nobody else will store to them.
+    /// A hole: the bytes read as zeros, and nobody else will store to them.
     Hole,
 }
 
 /// An aligned 2 MiB of a file in memory.
 pub trait Lent {
-    /// Where it begins.
+    /// Returns its start address.
     fn start(&self) -> NonNull<u8>;
 
-    /// Whether a store to these bytes may find a place on the storage that is lost if the machine stops, or none yet. Where it
-    /// may not, whoever serves the store below sees to it (Linux: MAP_SYNC).
+    /// Returns whether a store to these bytes may go to storage whose allocation is lost if the machine stops, or that
+    /// is not allocated yet. If not, the layer that serves the store ensures its durability (Linux: MAP_SYNC).
     fn is_unstable(&self) -> bool;
 
-    /// Has each of `pages`, counted from the beginning of these 2 MiB, get the place on the storage that a store there would give
-    /// it; changes no byte. Errors: EFAULT where the file has no such page.
+    /// Allocates storage for each of `pages`, counted from the beginning of these 2 MiB, as a store there would;
+    /// changes no byte. Errors: EFAULT if the file has no such page.
     fn allocate(&self, pages: Range<u64>) -> Result<(), Errno>;
 }
 
-/// A file, for those who map it.
+/// A file as the backing of mappings.
 pub trait Backing {
-    /// Memory that is lent.
+    /// Lent memory.
     type Lent<'a>: Lent
     where
         Self: 'a;
 
-    /// Returns the size of the file, in bytes. Asks the server if the size that is known is below `wanted`.
+    /// Returns the size of the file, in bytes. Asks the server if the known size is below `wanted`.
     fn len_bytes(&self, wanted: u64) -> Result<u64, Errno>;
 
-    /// Returns the size of the file as it is known, in bytes. Sends nothing: an entry is locked. At least what
-    /// [`Self::len_bytes`] returned last, unless the file was cut since.
+    /// Returns the known size of the file, in bytes. Sends nothing, because an entry is locked. It is at least what
+    /// [`Self::len_bytes`] returned last, unless the file was truncated since.
     fn known_len_bytes(&self) -> u64;
 
-    /// Returns the 2 MiB number `index` of the file, for stores if `is_write`: a hole is then filled first. Blocks until the
-    /// memory is there.
+    /// Lends the 2 MiB with number `index` of the file, for stores if `is_write`: a hole is then filled first. Blocks
+    /// until the memory is available.
     fn lend(&self, index: u64, is_write: bool) -> Result<Place<Self::Lent<'_>>, Errno>;
 }
 
 /// The page tables of one mapping of a file. Pages are counted from the beginning of the file.
 pub trait View: Send + Sync {
-    /// Lets the mapping have `pages`, whole or as far as it reaches, from the memory that begins at `from`; read-only unless
-    /// `is_writable`. What is installed there is replaced, but for copies of its own.
+    /// Maps `pages`, all or the part within the mapping, to the memory that begins at `from`; read-only unless
+    /// `is_writable`. Replaces what is installed there, except private copies.
     fn install(&self, pages: Range<u64>, from: NonNull<u8>, is_writable: bool) -> Result<(), Errno>;
 
-    /// Lets the mapping have zeros, read-only.
+    /// Maps `pages` to zeros, read-only.
     fn install_zeros(&self, pages: Range<u64>) -> Result<(), Errno>;
 
-    /// Gives the mapping a copy of `page`, of what is at `from` or zeros, which it may store to.
+    /// Gives the mapping a private, writable copy of `page`: of what is at `from`, or of zeros.
     fn install_copy(&self, page: u64, from: Option<NonNull<u8>>) -> Result<(), Errno>;
 
-    /// Takes `pages` out, copies of the mapping's own only where `with_copies`.
+    /// Unmaps `pages`; private copies only if `with_copies`.
     fn zap(&self, pages: Range<u64>, with_copies: bool);
 
-    /// Has the next store to `pages` fault. Where there is nothing, nothing is done.
+    /// Makes the next store to each of `pages` fault. Pages that are not installed are left alone.
     fn write_protect(&self, pages: Range<u64>);
 
-    /// Whether a part of 2 MiB may lie beyond the end of the file: the memory itself has no pages there.
+    /// Returns whether a part of 2 MiB may lie beyond the end of the file, because the memory itself has no pages
+    /// there.
     fn allows_beyond_end(&self) -> bool;
 }
 
 /// Serves a fault of the mapping `view`.
 ///
-/// `unmap` takes pages out of every mapping of the file. Blocks while another fault has the entry, and while the file's memory is
-/// fetched. Asks for nothing while it has the entry itself.
+/// `unmap` removes pages from every mapping of the file. Blocks while another fault has locked the entry, and while the
+/// file's memory is fetched. Sends no request while it has locked the entry itself.
 pub fn fault<P: Platform, B: Backing>(
     tree: &Tree<P>,
     backing: &B,
@@ -146,7 +149,7 @@ fn serve<P: Platform, B: Backing>(
     wanted: Fault,
 ) -> Result<Outcome, Errno> {
     let Fault { page, order, intent } = wanted;
-    // A copy of 2 MiB for the sake of one store would be waste.
+    // Copying 2 MiB for one store would be wasteful.
     let order = if intent == Intent::Copy { Order::Small } else { order };
     let wanted = Fault { order, ..wanted };
     let is_store = matches!(intent, Intent::Store | Intent::StoreSync);
@@ -158,8 +161,8 @@ fn serve<P: Platform, B: Backing>(
         }
         let place = backing.lend(Order::Huge.first_page(page) / PAGES_PER_HUGE, is_store)?;
         let is_unsettled = intent == Intent::StoreSync && matches!(&place, Place::Lent(lent) if lent.is_unstable());
-        // Asked for once more, since the file may have been cut before its memory was lent; and for the end of the 2 MiB, which
-        // decides how much is settled.
+        // Requested again because the file may have been truncated before its memory was lent, and because the end of
+        // the 2 MiB decides how much is allocated.
         let last_page = if is_unsettled { order.pages(page).end - 1 } else { page };
         if backing.len_bytes(first_byte_of(last_page) + 1)? <= first_byte_of(page) {
             return Ok(Outcome::OutOfFile);
@@ -168,8 +171,8 @@ fn serve<P: Platform, B: Backing>(
             Grab::Locked(entry) => entry,
             Grab::FallBack => return Ok(Outcome::FallBack),
         };
-        // Whoever cuts the file takes entries out after the new size is known: either the size is seen here, or the entry is
-        // found there.
+        // Truncation removes entries after the new size is known: either the size is seen here, or the truncating
+        // thread finds the entry.
         if backing.known_len_bytes() <= first_byte_of(page) {
             continue;
         }
@@ -190,10 +193,10 @@ fn first_byte_of(page: u64) -> u64 {
     page.saturating_mul(PAGE_LEN)
 }
 
-/// Has the pages of a fault get their places on the storage.
+/// Allocates storage for the pages of a fault.
 ///
-/// None beyond the end of the file is among them, whatever the view allows for: once the file had grown, a store there would get
-/// a place that nobody has made durable.
+/// Excludes pages beyond the end of the file, whatever the view allows: if the file grew, a store there would go to
+/// storage that was never made durable.
 fn settle<P: Platform, B: Backing>(
     entry: &Locked<'_, P>,
     backing: &B,
@@ -215,10 +218,10 @@ fn settle<P: Platform, B: Backing>(
     }
 }
 
-/// Finishes a fault whose pages were made durable with the result `synced`: its error is the fault's.
+/// Finishes a fault after its pages were made durable with the result `synced`, whose error is the fault's error.
 ///
-/// Where somebody has removed the entry meanwhile, if only to make another, the pages may have lost their places: nothing is
-/// installed, and the access that is then made again faults again.
+/// If the entry was removed meanwhile, even if another one was created, the pages may have lost their storage: nothing
+/// is installed, and the repeated access faults again.
 pub fn finish_sync<P: Platform, B: Backing>(
     tree: &Tree<P>,
     backing: &B,
@@ -237,7 +240,7 @@ pub fn finish_sync<P: Platform, B: Backing>(
     install(&mut entry, view, &lent, Fault { order: unsettled.order, ..wanted })
 }
 
-/// Installs what the entry stands for, or for a fault of 4 KiB its page.
+/// Installs the entry's pages or, for a fault of 4 KiB, its page.
 fn install<P: Platform>(
     entry: &mut Locked<'_, P>,
     view: &dyn View,
@@ -246,7 +249,7 @@ fn install<P: Platform>(
 ) -> Result<(), Errno> {
     let is_writable = matches!(wanted.intent, Intent::Store | Intent::StoreSync);
     if is_writable {
-        // Before somebody can store: a mark too many flushes for nothing.
+        // Marked before a store is possible: a superfluous mark only causes a useless flush.
         entry.set_dirty(true);
     }
     let pages = wanted.order.min(entry.order()).pages(wanted.page);
@@ -264,7 +267,7 @@ fn zeros<P: Platform>(entry: &mut Locked<'_, P>, view: &dyn View, wanted: Fault)
     match wanted.intent {
         Intent::Copy => view.install_copy(wanted.page, None)?,
         Intent::Load => view.install_zeros(wanted.order.min(entry.order()).pages(wanted.page))?,
-        // Whoever lends fills holes first.
+        // Backings fill holes before they lend memory for stores.
         Intent::Store | Intent::StoreSync => return Err(Errno::IO),
     }
     Ok(Outcome::Installed)
@@ -272,7 +275,7 @@ fn zeros<P: Platform>(entry: &mut Locked<'_, P>, view: &dyn View, wanted: Fault)
 
 enum Fit {
     Inside,
-    /// It reaches beyond the end.
+    /// Extends beyond the end of the file.
     Partly,
     Outside,
 }
@@ -289,7 +292,7 @@ fn fits<B: Backing>(backing: &B, view: &dyn View, order: Order, page: u64) -> Re
     })
 }
 
-/// `offset` bytes behind `start`, within what is lent.
+/// Returns the address `offset` bytes after `start`, which is within the lent memory.
 fn at(start: NonNull<u8>, offset: u64) -> NonNull<u8> {
     let address = start.as_ptr().wrapping_add(offset as usize);
     NonNull::new(address).expect("memory that is lent does not end at address 0")

@@ -1,4 +1,4 @@
-//! A file that is mapped: its tree of entries, and the views of all who map it.
+//! A mapped file: its tree of entries, and the views of all its mappings.
 
 use alloc::{sync::Arc, vec::Vec};
 use core::ops::Range;
@@ -15,13 +15,14 @@ use crate::{
     sync::{Mutex, rank},
 };
 
-/// What the mappings of one file have in common.
+/// State that the mappings of one file share.
 ///
-/// It also records which pages were stored to and not flushed since. That record outlives the pages' entries and the mappings.
+/// It also records which pages were stored to and not flushed since. That record outlives the pages' entries and the
+/// mappings.
 pub struct Mapped<P: Platform> {
     tree: Tree<P>,
     views: Mutex<P, { rank::LEAF }, Vec<Arc<dyn View>>>,
-    /// Pages that were stored to and have lost their entries, or are being flushed.
+    /// Pages that were stored to and whose entries were removed, or that are being flushed.
     unflushed: Mutex<P, { rank::LEAF }, Unflushed>,
 }
 
@@ -32,18 +33,18 @@ impl<P: Platform> Default for Mapped<P> {
 }
 
 impl<P: Platform> Mapped<P> {
-    /// The entries.
+    /// Returns the tree of entries.
     pub fn tree(&self) -> &Tree<P> {
         &self.tree
     }
 
-    /// Has `view` take part in what takes pages away.
+    /// Attaches `view`, so that removed pages are also removed from it.
     pub fn attach(&self, view: Arc<dyn View>) {
         self.views.lock().push(view);
     }
 
-    /// Detaches `view`, in which nothing is installed any more. The last view takes all entries with it; what was stored stays
-    /// recorded.
+    /// Detaches `view`, in which nothing is installed any more. Detaching the last view removes all entries; stores
+    /// stay recorded.
     pub fn detach(&self, view: &Arc<dyn View>) {
         let mut views = self.views.lock();
         let place = views.iter().position(|other| Arc::ptr_eq(other, view));
@@ -56,12 +57,13 @@ impl<P: Platform> Mapped<P> {
         }
     }
 
-    /// Serves a fault; see [`fault`].
+    /// Serves a fault. See [`fault`].
     pub fn fault<B: Backing>(&self, backing: &B, view: &dyn View, wanted: Fault) -> Outcome {
         fault(&self.tree, backing, view, &|pages| self.zap(&pages, false), wanted)
     }
 
-    /// Serves a fault as far as it takes: by a smaller entry, and after `sync` has made pages durable.
+    /// Serves a fault completely: falls back to a smaller entry if needed, and finishes it after `sync` has made pages
+    /// durable.
     pub fn fault_through<B: Backing>(
         &self,
         backing: &B,
@@ -85,22 +87,23 @@ impl<P: Platform> Mapped<P> {
         }
     }
 
-    /// Flushes what was stored to `pages`, rounded out to 2 MiB, wherever those pages are now: calls `flush` with every page that
-    /// was stored to since it was last flushed. The next store to each of them faults. Stores during a flush count as new ones.
+    /// Flushes stores to `pages`, rounded out to 2 MiB, wherever those pages are now: calls `flush` with every page
+    /// that was stored to since it was last flushed. The next store to each of them faults. Stores during a flush count
+    /// as new ones.
     ///
-    /// No entry is locked during `flush`, which may send requests and wait. The pages need not lie in the window any more: whoever
-    /// flushes by address pins them first. Nor need a page of an entry of 2 MiB lie within the file.
+    /// No entry is locked during `flush`, which may send requests and block. The pages may have left the window: a
+    /// flush by address has to pin them first. A page of an entry of 2 MiB may also lie outside the file.
     ///
-    /// Blocks while a fault has one of the entries.
+    /// Blocks while a fault has locked one of the entries.
     ///
     /// # Errors
-    /// The first one of `flush`; the pages stay recorded then.
+    /// The first error of `flush`; the pages stay recorded then.
     pub fn write_back(
         &self,
         pages: Range<u64>,
         mut flush: impl FnMut(Range<u64>) -> Result<(), Errno>,
     ) -> Result<(), Errno> {
-        // In this order: marks move from entries to the record, never back.
+        // In this order, because marks move from entries to the record and never back.
         for index in self.tree.indices(pages.clone()) {
             let mut entries = self.tree.lock_all(index);
             self.record(&entries, |pages| self.views().iter().for_each(|view| view.write_protect(pages.clone())));
@@ -119,7 +122,7 @@ impl<P: Platform> Mapped<P> {
         Ok(())
     }
 
-    /// Records the dirty pages of `entries`, after `protect` was called with them.
+    /// Records the dirty pages of `entries`, after calling `protect` with them.
     fn record(&self, entries: &LockedAll<'_, P>, protect: impl Fn(&Range<u64>)) {
         for pages in entries.dirty() {
             protect(&pages);
@@ -131,7 +134,7 @@ impl<P: Platform> Mapped<P> {
         self.remove(index, self.tree.lock_all(index));
     }
 
-    /// Removes the entries of the 2 MiB number `index`, and their pages from page tables.
+    /// Removes the entries of the 2 MiB with number `index`, and their pages from page tables.
     fn remove(&self, index: u64, entries: LockedAll<'_, P>) {
         self.zap(&Order::Huge.pages(index * PAGES_PER_HUGE), false);
         self.record(&entries, |_| {});
@@ -142,7 +145,7 @@ impl<P: Platform> Mapped<P> {
         self.views().iter().for_each(|view| view.zap(pages.clone(), with_copies));
     }
 
-    /// Called without the lock: what they do takes locks of their own.
+    /// Returns a copy, because views are called without the lock: they take locks of their own.
     fn views(&self) -> Vec<Arc<dyn View>> {
         self.views.lock().clone()
     }
@@ -157,7 +160,7 @@ impl<P: Platform> PageTables for Mapped<P> {
         true
     }
 
-    /// Shared pages go by whole 2 MiB, copies by pages. Waits for pinned pages too.
+    /// Removes shared pages by whole 2 MiB, copies by page. Also waits for pinned pages.
     fn revoke(&self, bytes: Range<u64>, with_copies: bool) {
         let pages = bytes.start / PAGE_LEN..bytes.end.div_ceil(PAGE_LEN);
         self.tree.layout_busy(pages.clone());

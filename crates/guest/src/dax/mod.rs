@@ -1,11 +1,12 @@
-//! The DAX window: files' pages of the host's page cache, mapped into the guest in ranges of 2 MiB.
+//! The DAX window: file pages in the host's page cache, mapped into the guest in ranges of 2 MiB.
 //!
-//! A [`Window`] is one shared-memory region, cut in ranges. An inode's [`Ranges`] say which parts of the file lie where, and
-//! [`Inode::pin`](crate::volume::Inode::pin) lends one for as long as a [`Pin`] lives. Who puts pages of a range into page tables
-//! registers [`PageTables`] and is asked to take them out before a range goes. [`reclaim`] takes ranges back, [`admission`]
-//! decides which part of a file deserves one.
+//! A [`Window`] is one shared-memory region, divided into ranges. An inode's [`Ranges`] record where parts of the file
+//! are mapped, and [`Inode::pin`](crate::volume::Inode::pin) lends a range for as long as a [`Pin`] lives. Code that
+//! puts pages of a range into page tables registers [`PageTables`], which are asked to remove them before a range is
+//! unmapped. [`reclaim`] takes ranges back, [`admission`] decides which part of a file deserves a range.
 //!
-//! Locks, outermost first: an inode's ranges, the window's pool; both for a moment, and no request, hook or copy under them.
+//! Locks, outermost first: an inode's ranges, the window's pool. Both are held for short sections, during which no
+//! request, hook or copy runs.
 
 mod admission;
 pub mod backing;

@@ -1,4 +1,4 @@
-//! Faults, write-backs, reclaims and truncations at random, against a plain map of pages of 4 KiB.
+//! Random faults, write-backs, reclaims and truncations, compared with a plain map of 4 KiB pages.
 
 extern crate std;
 
@@ -30,14 +30,14 @@ enum Step {
         order: Order,
         value: u32,
     },
-    /// A store to a copy, of the private mapping.
+    /// A store to a private copy, through the private mapping.
     Copy {
         page: u64,
         value: u32,
     },
     WriteBack {
         pages: Range<u64>,
-        /// The call of the flush that fails, if it comes to it.
+        /// Index of the `flush` call that fails, if it is reached.
         fails_at: Option<usize>,
     },
     Release {
@@ -51,12 +51,12 @@ enum Step {
     Hole {
         pages: Range<u64>,
     },
-    /// All mappings end, and others begin.
+    /// All mappings end, and new ones begin.
     Remap,
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    // Few places, so that they meet.
+    // Few different pages, so that steps collide.
     let page = (0..4u64, prop_oneof![Just(0u64), Just(1), Just(39), Just(511)])
         .prop_map(|(index, page)| (index * PAGES_PER_HUGE + page).min(PAGES - 1));
     let order = prop_oneof![Just(Order::Small), Just(Order::Huge)];
@@ -68,7 +68,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => (page.clone(), 1..1100u64, prop::option::of(0..3usize))
             .prop_map(|(first, len, fails_at)| Step::WriteBack { pages: first..first + len, fails_at }),
         2 => (0..4u64).prop_map(|index| Step::Release { index }),
-        1 => (page.clone(), 0..2u64, any::<bool>()).prop_map(|(page, more, fails)| Step::Resize { pages: page + more, fails }),
+        1 => (page.clone(), 0..2u64, any::<bool>())
+            .prop_map(|(page, more, fails)| Step::Resize { pages: page + more, fails }),
         1 => (page, 1..600u64).prop_map(|(first, len)| Step::Hole { pages: first..first + len }),
         1 => Just(Step::Remap),
     ];
@@ -79,9 +80,9 @@ struct World {
     disk: Disk,
     mapped: Mapped<One>,
     views: Vec<Arc<Table>>,
-    /// What is in the file, by the oracle.
+    /// The contents of the file, by the oracle.
     file: BTreeMap<u64, u32>,
-    /// What the private mapping has of its own.
+    /// The private copies of the private mapping.
     copies: BTreeMap<u64, u32>,
     dirty: BTreeSet<u64>,
 }
@@ -99,7 +100,7 @@ impl World {
         Self { disk, mapped, views, file: BTreeMap::new(), copies: BTreeMap::new(), dirty: BTreeSet::new() }
     }
 
-    /// True where the access may be made.
+    /// Returns true if the access is allowed.
     fn fault(&self, view: usize, access: Fault) -> bool {
         let is_outside = access.page >= *self.disk.pages.borrow();
         let outcome = self.mapped.fault_through(&self.disk, &*self.views[view], access, |pages| {
@@ -147,7 +148,7 @@ impl World {
             Step::WriteBack { pages, fails_at } => {
                 let flushed = RefCell::new(Vec::new());
                 let result = self.mapped.write_back(pages.clone(), |pages| {
-                    // Whoever waits, alone, for an entry that is locked ends the test.
+                    // In this single thread, waiting for a locked entry would end the test.
                     drop(self.mapped.tree().find(pages.start));
                     if fails_at == Some(flushed.borrow().len()) {
                         return Err(Errno::IO);
@@ -169,7 +170,7 @@ impl World {
             }
             Step::Release { index } => {
                 let pages = Order::Huge.pages(index * PAGES_PER_HUGE);
-                // The second look finds it idle.
+                // The second call finds it idle.
                 if !self.mapped.release(index) {
                     assert!(self.mapped.release(index));
                 }
@@ -203,7 +204,7 @@ impl World {
                     self.disk.places.borrow_mut().remove(&page);
                     self.file.remove(&page);
                 }
-                // That there is a hole is for FSYNC to make durable.
+                // FSYNC is what makes a hole durable.
                 self.dirty.retain(|page| !pages.contains(page));
             }
             Step::Remap => {
@@ -235,7 +236,7 @@ proptest! {
         let mut world = World::new(has_holes, is_unstable);
         steps.into_iter().for_each(|step| world.take(step));
         world.take(Step::Remap);
-        // Nothing is mapped by now, and what was stored is durable all the same.
+        // Nothing is mapped any more; stores must be durable nevertheless.
         world.take(Step::WriteBack { pages: 0..u64::MAX, fails_at: None });
         prop_assert!(world.dirty.is_empty());
     }

@@ -1,28 +1,28 @@
 //! Which files are mapped.
 
-/// Who decides which files are mapped through the window.
+/// Which files are mapped through the window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Dax {
-    /// Every regular file is.
+    /// Every regular file.
     Always,
-    /// Those that the server marks (`FUSE_ATTR_DAX`).
+    /// Files that the server marks (`FUSE_ATTR_DAX`).
     #[default]
     Inode,
-    /// None.
+    /// No files.
     Never,
 }
 
-/// What of a volume is mapped.
+/// What is mapped of a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DaxOptions {
-    /// Who decides.
+    /// Which files are mapped.
     pub dax: Dax,
-    /// A file that is shorter when the volume gets to know it is not mapped, in bytes; 0 for none that is too short.
+    /// Minimum size in bytes: a file that is shorter when the volume first sees it is not mapped. 0 sets no minimum.
     pub size_min_bytes: u64,
 }
 
 impl Default for DaxOptions {
-    /// As the server says, whatever the size.
+    /// Maps the files that the server marks, whatever their size.
     fn default() -> Self {
         Self { dax: Dax::Inode, size_min_bytes: 0 }
     }

@@ -1,11 +1,11 @@
-//! A range that is lent, and what has to happen before one goes.
+//! Lent ranges, and the hooks that run before a range is unmapped.
 
 use core::{ops::Range, ptr::NonNull};
 
 use super::{RANGE_LEN, Window};
 use crate::{Errno, Platform};
 
-/// What a range is wanted for.
+/// The access for which a range is requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// Loads.
@@ -14,10 +14,11 @@ pub enum Access {
     Write,
 }
 
-/// A range of a file that lies in the window, and stays there for as long as this lives.
+/// A range of a file in the window, which stays there for as long as this lives.
 ///
-/// Held for a copy or a fault, and for as long as something outside the page tables refers to its pages. Truncation waits for
-/// it: whoever holds one takes no lock of the volume and sends no request but through the range's own inode's faults.
+/// Held for a copy or a fault, and for as long as something outside the page tables refers to its pages. Truncation
+/// waits for it, so its holder takes no lock of the volume, and sends no request except through faults of the range's
+/// own inode.
 #[must_use = "the range may go at once"]
 pub struct Pin<'w, P: Platform> {
     window: &'w Window<P>,
@@ -31,28 +32,30 @@ impl<'w, P: Platform> Pin<'w, P> {
         Self { window, slot, is_writable }
     }
 
-    /// Where the range begins in the window, in bytes: a multiple of [`RANGE_LEN`].
+    /// Returns the range's offset in the window in bytes: a multiple of [`RANGE_LEN`].
     pub fn window_offset(&self) -> u64 {
         u64::from(self.slot) * RANGE_LEN
     }
 
-    /// Where it begins in the guest's memory.
+    /// Returns the range's address in the guest's memory.
     pub fn address(&self) -> NonNull<u8> {
         self.window.address(self.window_offset())
     }
 
-    /// Whether it may be stored to.
+    /// Returns whether it may be stored to.
     pub fn is_writable(&self) -> bool {
         self.is_writable
     }
 
-    /// Copies from `at`, in bytes within the range. Errors: EFAULT where the file has no page there, EINVAL outside.
+    /// Copies from `at`, in bytes within the range. Errors: EFAULT if the file has no page there, EINVAL outside the
+    /// range.
     pub fn load(&self, at: usize, bytes: &mut [u8]) -> Result<(), Errno> {
         self.check(at, bytes.len())?;
         self.window.memory().load(self.window_offset() + at as u64, bytes)
     }
 
-    /// Copies to `at`, in bytes within the range. Errors: as [`Self::load`]; EACCES where it is mapped for reading.
+    /// Copies to `at`, in bytes within the range. Errors: as for [`Self::load`]; EACCES if it is mapped for reading
+    /// only.
     pub fn store(&self, at: usize, bytes: &[u8]) -> Result<(), Errno> {
         self.check(at, bytes.len())?;
         if !self.is_writable {
@@ -61,8 +64,8 @@ impl<'w, P: Platform> Pin<'w, P> {
         self.window.memory().store(self.window_offset() + at as u64, bytes)
     }
 
-    /// Has the page at `at`, in bytes within the range, get a place on the storage as a store does, and changes nothing. Errors: as
-    /// [`Self::store`].
+    /// Allocates storage for the page at `at`, in bytes within the range, as a store does, and changes nothing. Errors:
+    /// as for [`Self::store`].
     pub fn touch(&self, at: usize) -> Result<(), Errno> {
         self.check(at, 1)?;
         if !self.is_writable {
@@ -71,13 +74,13 @@ impl<'w, P: Platform> Pin<'w, P> {
         self.window.memory().touch(self.window_offset() + at as u64)
     }
 
-    /// Whether a store to the range is given its place on the storage, durably, before it is made: see
+    /// Returns whether a store to the range waits for a durable storage allocation: see
     /// [`WindowMemory::make_synchronous`](super::WindowMemory::make_synchronous).
     pub fn is_synchronous(&self) -> bool {
         self.is_writable && self.window.memory().make_synchronous(self.window_offset(), RANGE_LEN)
     }
 
-    /// Says that a sequential reader goes on to the next range.
+    /// Records that a sequential reader has gone on to the next range.
     pub(crate) fn leave(&self) {
         self.window.leave(self.slot);
     }
@@ -96,28 +99,28 @@ impl<P: Platform> Drop for Pin<'_, P> {
     }
 }
 
-/// Page tables of one inode's mappings, as whoever made them knows them.
+/// The page tables of one inode's mappings, implemented by the code that manages them.
 ///
 /// No lock of the window is held during a call.
 pub trait PageTables: Send + Sync {
-    /// Takes the pages of range `index` (`index * RANGE_LEN` in the file) out, so that it can be unmapped; false where it is in
-    /// use, or was used of late. Nobody holds a pin of it, and nobody gets one until this returns.
+    /// Removes the pages of range `index` (`index * RANGE_LEN` in the file), so that it can be unmapped. Returns false
+    /// if the range is in use, or was used recently. Nobody holds a pin of it, and nobody gets one until this returns.
     ///
-    /// Waits for nothing: locks are tried. What was stored stays recorded as not flushed.
+    /// Does not block: locks are only tried. Stores stay recorded as not flushed.
     fn release(&self, index: u64) -> bool;
 
-    /// Takes every page of `bytes` of the file out, private copies too where `with_copies`; faults there find no range until the
-    /// file has been changed. Waits for faults under way. The file's `size_lock` is held.
+    /// Removes every page of `bytes` of the file, including private copies if `with_copies`; faults there find no range
+    /// until the file has been changed. Waits for faults in progress. The file's `size_lock` is held.
     fn revoke(&self, bytes: Range<u64>, with_copies: bool);
 
-    /// Follows a change that the server has made to the file, for which pages were revoked. Without this call the change may not
-    /// have happened: whatever is recorded of stores still holds.
+    /// Records a change that the server has made to the file, after pages were revoked for it. Without this call the
+    /// change may not have happened, and what is recorded of stores still applies.
     fn changed(&self, change: Change) {
         let _ = change;
     }
 }
 
-/// What a request did to bytes that may have been stored to and not flushed.
+/// The effect of a request on bytes that may have been stored to and not flushed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
     /// The file ends after this many bytes, or did for a moment.
@@ -125,11 +128,11 @@ pub enum Change {
         /// Its length.
         len_bytes: u64,
     },
-    /// What lay at `from_bytes` and after it lies at `to_bytes` now. Where that is less, the bytes between are gone.
+    /// The bytes at `from_bytes` and after it were moved to `to_bytes`. If that is less, the bytes between are gone.
     Moved {
-        /// Where it began.
+        /// Where they began.
         from_bytes: u64,
-        /// Where it begins.
+        /// Where they begin now.
         to_bytes: u64,
     },
 }

@@ -1,9 +1,9 @@
-//! Finding a place in the window: a free one, or another's.
+//! Finding a slot in the window: a free one, or that of another range.
 //!
-//! A victim is looked for among what a sequential reader has left, the latest first, so that a scan goes round in the places
-//! that it had; then among a few others, the least used of which has to be used clearly less than what wants its place. What
-//! gives way is not unmapped: the new mapping replaces it. Where less than a fifth is free, ranges that nobody has used for
-//! about a second are unmapped, several with a request.
+//! The search for a victim first considers the ranges that a sequential reader has left, the latest first, so that a
+//! scan cycles through its own slots. Then it samples a few others, and takes the least used one if it is used clearly
+//! less than the range that needs a slot. The victim is not unmapped: the new mapping replaces it. If less than a fifth
+//! of the window is free, ranges that nobody has used for about a second are unmapped, several with one request.
 
 use alloc::{sync::Arc, vec::Vec};
 use core::sync::atomic::Ordering;
@@ -21,23 +21,24 @@ use crate::{
     volume::Inode,
 };
 
-/// Places that are looked at for a victim: the least used of so many is used little enough.
+/// Number of slots that are sampled for a victim: the least used one of so small a sample is used little enough.
 const SAMPLE: usize = 8;
-/// So many single requests for parts that might deserve a place look for a victim once.
+/// One in this many single requests for parts that might deserve a slot looks for a victim.
 const LOOK_EACH: u32 = 8;
-/// Without threads, whoever maps unmaps so many.
+/// Number of ranges that a mapping thread unmaps if the platform has no threads.
 const INLINE_BATCH: usize = 4;
-/// A fifth of the window is to be free.
+/// The part of the window to keep free: a fifth.
 const FREE_PART: usize = 5;
-/// A place that is the caller's.
+/// A slot that belongs to the caller.
 pub(super) struct Place {
     pub(super) slot: u32,
-    /// Something of this node is mapped there still.
+    /// The node that is still mapped there, if any.
     pub(super) mapped: Option<NodeId>,
 }
 
 impl<P: Platform> Window<P> {
-    /// A place for the range `index` of `inode`, which `worth` requests ask for now, and the uses with which the range begins there.
+    /// Returns a slot for the range `index` of `inode`, for which there are `worth` requests now, and the range's
+    /// initial count of uses.
     pub(super) fn take_place(self: &Arc<Self>, inode: &Arc<Inode<P>>, index: u64, worth: u32) -> Option<(Place, u8)> {
         let free = self.take_free();
         if self.is_scarce() {
@@ -62,8 +63,8 @@ impl<P: Platform> Window<P> {
         place.map(|place| (place, Admission::credit(asked)))
     }
 
-    /// Whether to look for a victim. In a window that is used evenly no look finds one, so that of single requests one in a few
-    /// looks: a part that is asked for more often than others gets its place a few requests later.
+    /// Returns whether to look for a victim. In a window that is used evenly no search finds one, so only one in a few
+    /// single requests searches: a part that is requested more often than others gets its slot a few requests later.
     fn is_worth_a_look(&self, asked: u32, worth: u32) -> bool {
         if !Admission::deserves(asked, 0) {
             return false;
@@ -73,7 +74,7 @@ impl<P: Platform> Window<P> {
         worth > 1 || looks.is_multiple_of(LOOK_EACH)
     }
 
-    /// Says that a sequential reader has passed the range at `slot`.
+    /// Records that a sequential reader has passed the range at `slot`.
     pub(crate) fn leave(&self, slot: u32) {
         if self.slot(slot).heat.leave() {
             let mut pool = self.pool.lock();
@@ -113,7 +114,7 @@ impl<P: Platform> Window<P> {
         victims.into_iter().find_map(|&(_, slot)| self.evict(slot))
     }
 
-    /// Takes a place from whose it is, if nobody uses it.
+    /// Takes a slot from its owner, if nobody uses it.
     fn evict(&self, slot: u32) -> Option<Place> {
         let pool = self.pool.lock();
         let owner = pool.owners[slot as usize].as_ref()?;
@@ -124,14 +125,14 @@ impl<P: Platform> Window<P> {
         is_released.then(|| Place { slot, mapped: Some(inode.nodeid()) })
     }
 
-    /// Ends what is mapped at `slots`, all of `node`.
+    /// Unmaps what is mapped at `slots`, all of `node`.
     pub(super) fn unmap(&self, session: &Session<P>, node: NodeId, slots: &[u32]) {
         let offsets: Vec<_> = slots.iter().map(|&slot| u64::from(slot) * RANGE_LEN).collect();
-        // A server that does not unmap keeps its pages a while longer: the next mapping replaces what is there.
+        // An error only keeps pages on the server for longer: the next mapping replaces what is there.
         let _ = session.removemapping(&Caller::default(), node, &offsets, RANGE_LEN);
     }
 
-    /// Unmaps up to `count_max` ranges that nobody has used of late, until a fifth is free; gives how many.
+    /// Unmaps up to `count_max` ranges that were not used recently, until a fifth is free. Returns their number.
     pub(super) fn reclaim(&self, session: &Session<P>, count_max: usize) -> usize {
         self.admission.tick(session.platform().now_ns());
         let epoch = self.admission.epoch();
@@ -160,7 +161,7 @@ impl<P: Platform> Window<P> {
         taken.len()
     }
 
-    /// Whether less than a fifth is free.
+    /// Returns whether less than a fifth is free.
     pub(super) fn is_scarce(&self) -> bool {
         self.free_count() < self.ranges().div_ceil(FREE_PART)
     }

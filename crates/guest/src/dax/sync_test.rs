@@ -1,4 +1,4 @@
-//! Stores that are to be durable: what is made so before a page may be stored to, and what happens where it is not.
+//! Durable stores: what is made durable before a page may be stored to, and what happens if that fails.
 
 use alloc::sync::Arc;
 use core::ops::Range;
@@ -39,7 +39,7 @@ impl World {
         self.mapped.fault_through(&self.disk, &*self.view, Fault { page, order, intent }, sync)
     }
 
-    /// A durable store that nothing disturbs; the pages that were made durable.
+    /// Makes a durable store that nothing disturbs. Returns the pages that were made durable.
     fn store(&self, page: u64, order: Order) -> Option<Range<u64>> {
         let mut synced = None;
         let outcome = self.fault(page, order, Intent::StoreSync, |pages| {
@@ -55,7 +55,7 @@ impl World {
         self.disk.places.borrow().get(&page) == Some(&true)
     }
 
-    /// The file is cut off before `pages`, and as long as before then.
+    /// Truncates the file to `pages`, and extends it again to its old length.
     fn cut(&self, pages: u64) {
         let before = *self.disk.pages.borrow();
         self.mapped.revoke(pages * PAGE_LEN..u64::MAX / 2, true);
@@ -93,7 +93,7 @@ fn an_error_of_the_sync_is_the_faults_and_nothing_may_be_stored() {
         assert_eq!(outcome, Outcome::Failed(Errno::IO));
         assert!(!world.view.is_writable(7));
     }
-    // The next one may be luckier.
+    // The next one may succeed.
     assert!(world.store(7, Order::Small).is_some() && world.view.is_writable(7));
 }
 
@@ -128,7 +128,7 @@ fn an_entry_that_another_fault_has_made_since_is_not_taken_for_the_synced_one() 
 
 #[test]
 fn nothing_beyond_the_end_of_the_file_may_be_stored_to_before_it_is_made_durable() {
-    // A view that may have pages there, as a process's may.
+    // A view that may have pages there, as that of a process may.
     let world = World::over(Disk::new(false, true), Table { allows_beyond_end: true, ..Table::default() });
     let last = PAGES - 1;
     assert_eq!(world.store(last, Order::Huge), Some(last..PAGES));
@@ -141,7 +141,7 @@ fn nothing_beyond_the_end_of_the_file_may_be_stored_to_before_it_is_made_durable
 #[test]
 fn a_file_that_is_shorter_than_it_was_known_to_be_has_its_pages_stored_to_one_by_one() {
     let world = World::new();
-    // The entry of 2 MiB is there already, and the size that was told is older than what the host did since.
+    // The entry of 2 MiB exists already, and the known size predates the host's truncation.
     assert_eq!(world.fault(0, Order::Huge, Intent::Load, |_| Ok(())), Outcome::Installed);
     *world.disk.stored_pages.borrow_mut() = 10;
     assert_eq!(world.store(9, Order::Huge), Some(9..10));

@@ -1,8 +1,8 @@
-//! Pages of a file that were stored to, have lost their entries, and still have to be flushed.
+//! Pages of a file that were stored to, whose entries were removed, and that still have to be flushed.
 //!
-//! An entry of the [tree](super::entry) carries its own dirty mark. The mark moves here when the entry is removed (reclaim,
-//! truncation, the last unmapping) and when a flush of it begins. A flush that is under way keeps its pages listed, so that a
-//! second flush of the same pages does not return before they are durable.
+//! An entry of the [tree](super::entry) carries its own dirty mark. The mark moves here when the entry is removed
+//! (reclaim, truncation, the last unmapping) and when a flush of it begins. A flush that is under way keeps its pages
+//! listed, so that a second flush of the same pages does not return before they are durable.
 //!
 //! Memory: 72 bytes for each 2 MiB with such a page.
 
@@ -23,7 +23,7 @@ type Bits = [u64; (PAGES_PER_HUGE / 64) as usize];
 pub(super) struct Unflushed {
     /// By the number of the 2 MiB. No value is empty.
     waiting: BTreeMap<u64, Bits>,
-    /// Bounded by the threads that flush.
+    /// Bounded by the number of flushing threads.
     flushing: Vec<Flush>,
     next_id: u64,
 }
@@ -49,15 +49,15 @@ impl Unflushed {
         }
     }
 
-    /// The numbers of the 2 MiB within `pages` that have marks.
+    /// Returns the numbers of the 2 MiB within `pages` that have marks.
     pub(super) fn indices(&self, pages: &Range<u64>) -> Vec<u64> {
         let nodes = pages.start / PAGES_PER_HUGE..pages.end.div_ceil(PAGES_PER_HUGE);
         let flushing = self.flushing.iter().map(|flush| flush.index).filter(|index| nodes.contains(index));
         self.waiting.range(nodes.clone()).map(|(&index, _)| index).chain(flushing).collect()
     }
 
-    /// Begins to flush what is marked in the 2 MiB number `index`, what others are flushing there included. Returns the number for
-    /// [`Self::end`], and the pages; `None` if there are none.
+    /// Begins to flush the marked pages of the 2 MiB with number `index`, including those that other threads are
+    /// flushing. Returns the number for [`Self::end`], and the pages; `None` if there are no such pages.
     pub(super) fn begin(&mut self, index: u64) -> Option<(u64, Vec<Range<u64>>)> {
         let mut bits = self.waiting.remove(&index).unwrap_or_default();
         for flush in self.flushing.iter().filter(|flush| flush.index == index) {
@@ -72,7 +72,7 @@ impl Unflushed {
         Some((id, runs(index, &bits)))
     }
 
-    /// Ends a flush. If it failed, its pages wait again.
+    /// Ends a flush. If it failed, its pages are marked again.
     pub(super) fn end(&mut self, id: u64, is_flushed: bool) {
         let Some(at) = self.flushing.iter().position(|flush| flush.id == id) else { return };
         let Flush { index, bits, .. } = self.flushing.swap_remove(at);
@@ -82,7 +82,7 @@ impl Unflushed {
         }
     }
 
-    /// Follows a change of the file.
+    /// Adjusts the marks to a change of the file.
     pub(super) fn change(&mut self, change: Change) {
         match change {
             Change::Cut { len_bytes } => self.remove_from(len_bytes.div_ceil(PAGE_LEN)),
@@ -103,8 +103,8 @@ impl Unflushed {
         self.flushing.iter_mut().for_each(|flush| clear_from(&mut flush.bits, flush.index, page));
     }
 
-    /// Moves the marks of what lay at `from` or after it to where it lies now. What is being flushed is marked once more: the
-    /// flush may have looked for it at the old place.
+    /// Moves the marks at and after `from` to `to`. Pages that are being flushed are marked once more, because the
+    /// flush may have looked for them at the old place.
     fn shift(&mut self, from: u64, to: u64) {
         let first = from.min(to) / RANGE_LEN;
         let flushing = self.flushing.iter().filter(|flush| flush.index >= first).map(|flush| (flush.index, flush.bits));
@@ -122,7 +122,7 @@ impl Unflushed {
     }
 }
 
-/// The word and the bit of `page`.
+/// Returns the word and the bit of `page`.
 fn place(page: u64) -> (usize, u64) {
     let at = page % PAGES_PER_HUGE;
     ((at / 64) as usize, 1 << (at % 64))
@@ -132,7 +132,7 @@ fn is_empty(bits: &Bits) -> bool {
     bits.iter().all(|&word| word == 0)
 }
 
-/// Clears the bits, of the 2 MiB number `index`, from `page` on.
+/// Clears the bits from `page` on, in the 2 MiB with number `index`.
 fn clear_from(bits: &mut Bits, index: u64, page: u64) {
     let own = Order::Huge.pages(index * PAGES_PER_HUGE);
     for gone in page.max(own.start)..own.end {
@@ -141,7 +141,7 @@ fn clear_from(bits: &mut Bits, index: u64, page: u64) {
     }
 }
 
-/// The neighbouring pages that are marked, in pages of the file.
+/// Returns the runs of marked pages, in pages of the file.
 fn runs(index: u64, bits: &Bits) -> Vec<Range<u64>> {
     let mut runs: Vec<Range<u64>> = Vec::new();
     for page in Order::Huge.pages(index * PAGES_PER_HUGE) {

@@ -1,4 +1,4 @@
-//! The record of pages that are not flushed, against a plain set of them.
+//! The record of unflushed pages, compared with a plain set.
 
 extern crate std;
 
@@ -17,9 +17,9 @@ use super::{
 #[derive(Debug, Clone)]
 enum Step {
     Add(u64),
-    /// Begins flushes of a 2 MiB, the same one twice.
+    /// Begins flushes of a 2 MiB, one of them twice.
     Begin(u64),
-    /// Ends the oldest.
+    /// Ends the oldest flush.
     End(bool),
     Cut(u64),
     Collapse(Range<u64>),
@@ -49,7 +49,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..60)
 }
 
-/// Where the bytes of each page, of which `from..` were moved to `to..`, are then. What lay in between is gone.
+/// Returns the pages after the bytes from `from..` were moved to `to..`. Pages in between are gone.
 fn moved(pages: &BTreeSet<u64>, from: u64, to: u64) -> BTreeSet<u64> {
     let blocks = pages.iter().flat_map(|page| (0..4u64).map(move |part| page * PAGE_LEN + part * 1024));
     let places = blocks.filter_map(|at| match at {
@@ -66,7 +66,7 @@ proptest! {
     #[test]
     fn every_page_that_was_stored_to_is_flushed_wherever_it_is_by_then(steps in steps()) {
         let mut unflushed = Unflushed::default();
-        // Pages that are to be flushed, and what of them a flush under way has seen, by the oracle.
+        // The dirty pages, and those that each flush in progress has seen, by the oracle.
         let mut dirty = BTreeSet::new();
         let mut flushes: Vec<(u64, BTreeSet<u64>)> = Vec::new();
         for step in steps {
@@ -116,7 +116,7 @@ proptest! {
                 }
             }
         }
-        // Nothing is left over for ever.
+        // No mark is left over forever.
         for (id, _) in flushes {
             unflushed.end(id, true);
         }

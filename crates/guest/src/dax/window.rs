@@ -1,4 +1,4 @@
-//! The window's ranges: which are free, which are lent, and whose they are.
+//! The window's slots: which are free, which are pinned, and who owns them.
 
 use alloc::{
     boxed::Box,
@@ -23,66 +23,66 @@ use crate::{
     volume::Inode,
 };
 
-/// The most ranges of a window: 2 TiB, and a bound for what is kept of them, 64 bytes each.
+/// Maximum number of ranges of a window: 2 TiB, which also limits their bookkeeping of 64 bytes each.
 const SLOTS_MAX: u64 = 1 << 20;
 
-/// A shared-memory region in ranges of 2 MiB, used by the inodes of one volume.
+/// A shared-memory region divided into ranges of 2 MiB, used by the inodes of one volume.
 pub struct Window<P: Platform> {
     memory: Arc<dyn WindowMemory>,
     slots: Box<[Slot]>,
     pub(super) pool: Mutex<P, { rank::POOL }, Pool<P>>,
-    /// How many places are free, for a look without the lock. Set under it.
+    /// Number of free slots, for reading without the lock. Set under it.
     free_count: AtomicUsize,
     pub(super) admission: Admission,
-    /// Counts requests that might look for a victim; one that is lost between two threads does no harm.
+    /// Counts requests that might look for a victim; a count that gets lost between two threads does no harm.
     pub(super) looks: AtomicU32,
-    /// A pin or a range that somebody waits for may be free.
+    /// Signalled when a pin or a range that somebody waits for may be available.
     changed: P::Event,
     waiters: AtomicUsize,
-    /// Wakes who reclaims.
+    /// Wakes the reclaiming thread.
     pub(super) wanted: Wanted<P::Event>,
     pub(super) tally: Tally,
 }
 
-/// A place in the window. Counted under the lock of the ranges that have it; given back under none.
+/// A slot of the window. Uses are counted under the lock of the ranges that own the slot, and released under no lock.
 #[derive(Default)]
 pub(super) struct Slot {
     uses: AtomicU32,
     pub(super) heat: Heat,
 }
 
-/// Which places are free, and whose the others are.
+/// The free slots, and the owners of the others.
 pub(super) struct Pool<P: Platform> {
     pub(super) free: Vec<u32>,
     pub(super) owners: Box<[Option<Owner<P>>]>,
-    /// What a sequential reader has left behind, the latest last.
+    /// Slots that a sequential reader has left, the latest last.
     pub(super) left: Vec<u32>,
-    /// Where the search for a victim goes on.
+    /// Where the next search for a victim begins.
     pub(super) hand: usize,
 }
 
-/// Whose a place is.
+/// The owner of a slot.
 pub(super) struct Owner<P: Platform> {
     pub(super) inode: Weak<Inode<P>>,
     pub(super) index: u64,
 }
 
-/// What happened to a window so far.
+/// Counters of a window.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct WindowCounts {
-    /// Ranges that there are.
+    /// Total number of ranges.
     pub ranges: u64,
-    /// Of these, how many are free.
+    /// Number of free ranges.
     pub free: u64,
     /// Ranges that were mapped.
     pub mapped: u64,
     /// Ranges that were made writable later.
     pub upgraded: u64,
-    /// Ranges that gave way to another.
+    /// Ranges that were replaced by another.
     pub replaced: u64,
     /// Ranges that were unmapped because little was free.
     pub reclaimed: u64,
-    /// Times that a range was wanted and was not worth another's place, or none could be had.
+    /// Times that a range was requested but did not deserve another's slot, or that no slot was available.
     pub denied: u64,
     /// Mappings that the server refused.
     pub refused: u64,
@@ -99,7 +99,7 @@ pub(super) struct Tally {
 }
 
 impl<P: Platform> Window<P> {
-    /// Takes a window of which nothing is mapped. What is left over of a whole range is not used.
+    /// Creates a window of which nothing is mapped. A remainder smaller than a range is not used.
     pub fn new(memory: Arc<dyn WindowMemory>) -> Self {
         let count = (memory.len_bytes() / RANGE_LEN).min(SLOTS_MAX) as u32;
         let pool = Pool {
@@ -122,12 +122,12 @@ impl<P: Platform> Window<P> {
         }
     }
 
-    /// How many ranges there are.
+    /// Returns the number of ranges.
     pub fn ranges(&self) -> usize {
         self.slots.len()
     }
 
-    /// What happened so far.
+    /// Returns the counters.
     pub fn counts(&self) -> WindowCounts {
         let Tally { mapped, upgraded, replaced, reclaimed, denied, refused } = &self.tally;
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -149,7 +149,7 @@ impl<P: Platform> Window<P> {
 
     pub(super) fn address(&self, offset: u64) -> NonNull<u8> {
         let start = self.memory.start();
-        // A pin's offset lies within the window, so that this neither wraps nor is null.
+        // A pin's offset lies within the window, so this neither wraps nor is null.
         let address = start.addr().saturating_add(offset as usize);
         start.with_addr(address)
     }
@@ -158,27 +158,27 @@ impl<P: Platform> Window<P> {
         &self.slots[slot as usize]
     }
 
-    /// Counts a use; the caller holds the lock of the ranges that have the place.
+    /// Counts a use; the caller holds the lock of the ranges that own the slot.
     pub(super) fn pin(&self, slot: u32) {
         let place = self.slot(slot);
         place.uses.fetch_add(1, Ordering::Relaxed);
         place.heat.touch(self.admission.epoch());
     }
 
-    /// Gives a use back.
+    /// Releases a use.
     pub(super) fn unpin(&self, slot: u32) {
-        // Who waits has announced it before it looked at the count: one of the two sees the other.
+        // A waiter announces itself before it checks the count: one of the two sees the other.
         if self.slot(slot).uses.fetch_sub(1, Ordering::SeqCst) == 1 {
             self.announce();
         }
     }
 
-    /// Whether nobody uses the place; lasting only under the lock of the ranges that have it.
+    /// Returns whether nobody uses the slot. This stays true only under the lock of the ranges that own it.
     pub(super) fn is_idle(&self, slot: u32) -> bool {
         self.slot(slot).uses.load(Ordering::SeqCst) == 0
     }
 
-    /// Has those look who wait for a pin or a range.
+    /// Makes those that wait for a pin or a range check again.
     pub(super) fn announce(&self) {
         fence_in_models();
         if self.waiters.load(Ordering::SeqCst) > 0 {
@@ -186,7 +186,7 @@ impl<P: Platform> Window<P> {
         }
     }
 
-    /// Waits for `is_done`, which is asked again whenever a pin or a range becomes free; until `deadline_ns` at most.
+    /// Waits for `is_done`, which is checked whenever a pin or a range becomes available, until `deadline_ns` at most.
     pub(super) fn wait(&self, mut is_done: impl FnMut() -> bool, deadline_ns: Option<u64>) -> bool {
         rank::may_wait::<P>();
         if is_done() {
@@ -199,12 +199,12 @@ impl<P: Platform> Window<P> {
         was_done
     }
 
-    /// How many places are free; fewer or more by the time that the caller knows.
+    /// Returns the number of free slots, which may have changed by the time the caller sees it.
     pub(super) fn free_count(&self) -> usize {
         self.free_count.load(Ordering::Relaxed)
     }
 
-    /// A free place, which is the caller's.
+    /// Returns a free slot, which then belongs to the caller.
     pub(super) fn take_free(&self) -> Option<u32> {
         if self.free_count() == 0 {
             return None;
@@ -215,14 +215,14 @@ impl<P: Platform> Window<P> {
         slot
     }
 
-    /// Gives places back that nothing is mapped at any more.
+    /// Returns slots at which nothing is mapped any more to the pool.
     pub(super) fn put_free(&self, slots: impl IntoIterator<Item = u32>) {
         let mut pool = self.pool.lock();
         for slot in slots {
             let owner = pool.owners[slot as usize].take();
             debug_assert!(self.is_idle(slot), "a free range is in use");
             pool.free.push(slot);
-            // Only a weak reference: nothing is dropped but a count.
+            // Only a weak reference: nothing but a count is dropped.
             drop(owner);
         }
         self.free_count.store(pool.free.len(), Ordering::Relaxed);
@@ -230,7 +230,7 @@ impl<P: Platform> Window<P> {
         self.announce();
     }
 
-    /// Says whose a place is.
+    /// Records the owner of a slot.
     pub(super) fn own(&self, slot: u32, inode: &Arc<Inode<P>>, index: u64) {
         let owner = Owner { inode: Arc::downgrade(inode), index };
         let before = self.pool.lock().owners[slot as usize].replace(owner);

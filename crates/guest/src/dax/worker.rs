@@ -1,6 +1,6 @@
-//! The thread that takes ranges back while little of the window is free, where the platform has threads.
+//! The thread that reclaims ranges while little of the window is free, if the platform has threads.
 //!
-//! It holds the volume only while it works, so that it keeps nothing alive, and ends with the volume.
+//! It holds the volume only while it works, so it keeps nothing alive and ends with the volume.
 
 use alloc::{
     boxed::Box,
@@ -14,24 +14,24 @@ use crate::{
     volume::Shared,
 };
 
-/// Ranges that one look unmaps at most: one request for a file's.
+/// Maximum number of ranges that one round unmaps: the ranges of a file take one request.
 const BATCH: usize = 32;
-/// How often the thread looks while less than a fifth is free, in nanoseconds.
+/// Interval between rounds while less than a fifth is free, in nanoseconds.
 const LOOK_NS: u64 = 100_000_000;
 
-/// Wakes the thread, and says that it is over.
+/// Wakes the thread, and tells it to end.
 #[derive(Default)]
 pub(super) struct Wanted<E> {
     event: E,
     is_wanted: AtomicBool,
     is_over: AtomicBool,
     has_thread: AtomicBool,
-    /// It looks again by itself, and is not to be woken for every request that finds no place.
+    /// The thread will check again by itself, so a request that finds no slot need not wake it.
     is_looking: AtomicBool,
 }
 
 impl<E: crate::platform::Event> Wanted<E> {
-    /// Has the thread look; false where there is none.
+    /// Makes the thread check. Returns false if there is no thread.
     pub(super) fn ask(&self) -> bool {
         if !self.has_thread.load(Ordering::Relaxed) {
             return false;
@@ -42,7 +42,7 @@ impl<E: crate::platform::Event> Wanted<E> {
         true
     }
 
-    /// Whether the thread looks again by itself, and sees to it that time passes.
+    /// Returns whether the thread checks again by itself, and so advances the time.
     pub(super) fn is_looking(&self) -> bool {
         self.is_looking.load(Ordering::Relaxed)
     }
@@ -52,7 +52,7 @@ impl<E: crate::platform::Event> Wanted<E> {
 pub(crate) struct Worker<P: Platform>(Arc<Window<P>>);
 
 impl<P: Platform> Worker<P> {
-    /// Starts a thread for `window`, which is `shared`'s.
+    /// Starts a thread for `window`, which belongs to `shared`.
     pub(crate) fn start(window: &Arc<Window<P>>, shared: &Arc<Shared<P>>) -> Self {
         let (of_thread, volume) = (Arc::clone(window), Arc::downgrade(shared));
         window.wanted.has_thread.store(true, Ordering::Relaxed);
@@ -79,7 +79,7 @@ fn run<P: Platform>(window: &Window<P>, volume: &Weak<Shared<P>>) {
         event.wait(&mut || is_called(), deadline_ns);
         let Some(shared) = volume.upgrade().filter(|_| !is_over.load(Ordering::Acquire)) else { return };
         window.reclaim(&shared.session, BATCH);
-        // As long as little is free, whatever becomes idle is taken without being asked.
+        // While little is free, ranges that become idle are reclaimed without a request.
         deadline_ns = window.is_scarce().then(|| shared.now_ns().saturating_add(LOOK_NS));
         is_looking.store(deadline_ns.is_some(), Ordering::Relaxed);
     }

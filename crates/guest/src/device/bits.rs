@@ -1,4 +1,4 @@
-//! Bits that every virtio driver and device agree on.
+//! Bit values of virtio that drivers and devices share.
 
 /// The device status (virtio 1.3 §2.1).
 pub mod status {
@@ -8,7 +8,7 @@ pub mod status {
     pub const DRIVER: u8 = 2;
     /// The driver is ready.
     pub const DRIVER_OK: u8 = 4;
-    /// The features are settled.
+    /// The features are negotiated.
     pub const FEATURES_OK: u8 = 8;
     /// The driver has given up.
     pub const FAILED: u8 = 128;
@@ -18,8 +18,8 @@ pub mod status {
 pub mod feature {
     /// VIRTIO_F_INDIRECT_DESC: a descriptor may name a table of descriptors.
     pub const INDIRECT_DESC: u64 = 1 << 28;
-    /// VIRTIO_F_EVENT_IDX: either side says when it wants to be told.
+    /// VIRTIO_F_EVENT_IDX: each side states when it wants to be notified.
     pub const EVENT_IDX: u64 = 1 << 29;
-    /// VIRTIO_F_VERSION_1: the device is as virtio 1 has it.
+    /// VIRTIO_F_VERSION_1: the device conforms to virtio 1.
     pub const VERSION_1: u64 = 1 << 32;
 }

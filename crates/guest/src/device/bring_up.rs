@@ -1,4 +1,4 @@
-//! How a device is brought up: status, features, configuration, queues (virtio 1.3 §3.1.1).
+//! Device initialization: status, features, configuration, queues (virtio 1.3 §3.1.1).
 
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 
@@ -19,10 +19,10 @@ use crate::{
     transport::{Transport, TransportError},
 };
 
-/// The data of one message: FUSE servers and Linux agree on 1 MiB at most unless told otherwise.
+/// Preferred length of a message's data: FUSE servers and Linux default to at most 1 MiB.
 const DATA_LEN_WANTED: usize = 1 << 20;
 
-/// Head and reply's head, and data in either direction, when each is in one piece.
+/// Head, reply head, and data in either direction, when each is contiguous.
 const SEGMENTS_MIN: u16 = 4;
 
 /// FORGETs in flight: they come in batches, and a session sends them one at a time.
@@ -42,7 +42,8 @@ pub(super) fn bring_up<P: Platform, T: Transport + 'static>(
     let health = Health::new(Arc::clone(&platform), Arc::clone(&transport) as Arc<dyn Transport>);
     let brought = Attempt { transport: &transport, platform, health: Arc::clone(&health), dma, settings }.run();
     if brought.is_err() {
-        // Where queues were started it was reset before they were freed. Of one that does not answer, nothing more can be said.
+        // If queues were started, the device was reset before they were freed. Errors are ignored because nothing more
+        // can be done about a device that does not answer.
         if !health.is_released() {
             let _ = transport.reset();
         }
@@ -51,7 +52,7 @@ pub(super) fn bring_up<P: Platform, T: Transport + 'static>(
     brought
 }
 
-/// A bring-up under way.
+/// An initialization in progress.
 struct Attempt<'a, P: Platform, T: Transport> {
     transport: &'a Arc<T>,
     platform: Arc<P>,
@@ -97,14 +98,14 @@ impl<P: Platform, T: Transport + 'static> Attempt<'_, P, T> {
         })
     }
 
-    /// Takes what is wanted of what is offered. VIRTIO_FS_F_NOTIFICATION is not: it would renumber the queues.
+    /// Selects from the offered features. Omits VIRTIO_FS_F_NOTIFICATION: it would renumber the queues.
     fn negotiate(&self) -> Result<u64, DeviceError> {
         let offered = self.transport.device_features()?;
         if offered & VERSION_1 == 0 {
             return Err(TransportError::Lacks("VIRTIO_F_VERSION_1").into());
         }
         let features = offered & (VERSION_1 | INDIRECT_DESC | EVENT_IDX | ACCESS_PLATFORM);
-        // Before anything is said: a device that reaches around the platform is not told to go on.
+        // Comes first: a device that bypasses the platform is not told to go on.
         self.dma.choose(features)?;
         self.transport.set_driver_features(features)?;
         self.transport.add_status(FEATURES_OK)?;
@@ -114,7 +115,7 @@ impl<P: Platform, T: Transport + 'static> Attempt<'_, P, T> {
         Ok(features)
     }
 
-    /// The tag, and how many request queues to use.
+    /// Reads the tag and returns it with the number of request queues to use.
     fn read_config(&self) -> Result<(Box<[u8]>, u16), DeviceError> {
         let mut bytes = [0; size_of::<Config>()];
         self.transport.read_config(0, &mut bytes)?;
@@ -131,7 +132,7 @@ impl<P: Platform, T: Transport + 'static> Attempt<'_, P, T> {
         Ok((tag.into(), queues as u16))
     }
 
-    /// What a message may be, given the shortest request queue there may be.
+    /// Returns the limits of a message, given the shortest request queue.
     fn limits(&self, ops: &dyn DmaOps, features: u64) -> Result<Limits, DeviceError> {
         let len = self.queue_len(QUEUE_FIRST_REQUEST as u16)?;
         if len < SEGMENTS_MIN {
@@ -141,23 +142,24 @@ impl<P: Platform, T: Transport + 'static> Attempt<'_, P, T> {
         let Some(boundary) = ops.boundary() else {
             return Ok(Limits { segments_max: SEGMENTS_MIN, data_len_max: DATA_LEN_WANTED.min(piece) });
         };
-        // Without indirect tables each message takes its descriptors of the ring: a quarter, so that four are in flight.
+        // Without indirect tables each message takes descriptors of the ring: a quarter of them, so that four messages
+        // can be in flight.
         let most = if features & INDIRECT_DESC != 0 { len } else { (len / 4).max(SEGMENTS_MIN) };
         let piece = piece.min(boundary).max(1);
-        // Two heads, and data that begins anywhere.
+        // Two heads, and data that begins at any offset in a page.
         let wanted = DATA_LEN_WANTED.div_ceil(piece) + 3;
         let segments_max = wanted.clamp(SEGMENTS_MIN.into(), most.into());
         let data_len_max = DATA_LEN_WANTED.min((segments_max - 3).saturating_mul(piece));
         Ok(Limits { segments_max: segments_max as u16, data_len_max })
     }
 
-    /// The longest ring that both sides want, 0 where there is no such queue.
+    /// Returns the longest ring that both sides support, 0 if there is no such queue.
     fn queue_len(&self, index: u16) -> Result<u16, DeviceError> {
         let most = self.transport.queue_len_max(index)?.min(self.settings.queue_len_max).min(LEN_MAX);
         Ok(most.checked_ilog2().map_or(0, |log2| 1 << log2))
     }
 
-    /// Nothing where the device has no such queue.
+    /// Starts a queue. Returns `None` if the device has no such queue.
     fn start_queue(
         &self,
         index: u16,
@@ -185,7 +187,7 @@ impl<P: Platform, T: Transport + 'static> Attempt<'_, P, T> {
         let (transport, health) = (Arc::clone(self.transport), Arc::clone(&self.health));
         let queue = Queue::new(settings, Arc::clone(&self.platform), transport, Arc::clone(ops), health)?;
         if let Err(error) = self.transport.start_queue(index, len, queue.addresses()) {
-            // It may have started all the same.
+            // It may have started nevertheless.
             self.health.fail(ChannelError::Gone);
             return Err(error.into());
         }
@@ -198,7 +200,7 @@ struct Limits {
     data_len_max: usize,
 }
 
-/// Queues that the device knows of; it is reset before they are freed.
+/// Queues that the device knows of; the device is reset before they are freed.
 struct Started<'a, P: Platform, T: Transport + 'static> {
     queues: Vec<Arc<Queue<P, T>>>,
     health: &'a Health<P>,

@@ -1,4 +1,4 @@
-//! The virtio-fs device: brought up, found out about, and used as a [`Channel`].
+//! The virtio-fs device: initialized, queried, and used as a [`Channel`].
 //!
 //! Source: virtio 1.3 §3.1 (initialization), §5.11.
 
@@ -21,23 +21,24 @@ use crate::{
 pub use crate::queue::QueueCounts;
 pub use bits::{feature, status};
 
-/// What a driver wishes of its device.
+/// Settings of a device's driver.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
-    /// The longest ring, in descriptors; what the device allows and a power of two at most 1024 bound it too.
+    /// Maximum length of a ring, in descriptors. The device's limit and 1024 also apply, and the length is a power of
+    /// two.
     pub queue_len_max: u16,
-    /// Requests in flight on each request queue at most. Each takes 1 KiB and an indirect table.
+    /// Maximum number of requests in flight on each request queue. Each takes 1 KiB and an indirect table.
     pub in_flight_max: u16,
-    /// Request queues that are used at most; what the device has bounds it too.
+    /// Maximum number of request queues to use; the device's number is a limit too.
     pub request_queues_max: u16,
-    /// A waiter polls for so long at most, in nanoseconds, while replies usually come sooner; 0 for never.
+    /// Maximum time that a waiter polls, in nanoseconds, while replies usually come sooner; 0 disables polling.
     pub poll_max_ns: u32,
-    /// So many threads poll one queue at the same time at most: fewer than there are processors.
+    /// Maximum number of threads that poll one queue at the same time: less than the number of processors.
     pub pollers_max: u32,
 }
 
 impl Default for Settings {
-    /// A poll of 100 µs is what two wakes of a thread in a virtual machine may cost.
+    /// Polls for 100 µs, which is what two wake-ups of a thread in a virtual machine may cost.
     fn default() -> Self {
         Self {
             queue_len_max: crate::ring::LEN_MAX,
@@ -49,24 +50,24 @@ impl Default for Settings {
     }
 }
 
-/// Why a device was not brought up. It is reset then.
+/// Why a device could not be initialized. It has been reset.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum DeviceError {
-    /// It cannot be reached, or lacks what the driver needs.
+    /// The device cannot be reached, or lacks what the driver needs.
     #[error(transparent)]
     Transport(#[from] TransportError),
-    /// There is no memory that it could reach.
+    /// No memory is available that the device can reach.
     #[error(transparent)]
     Dma(#[from] DmaError),
-    /// It is no file system.
+    /// The device is not a file system.
     #[error("a device of type {0} is not a file system, which is 26")]
     Type(u32),
-    /// Its tag is empty, or holds a line feed.
-    #[error("the tag of the device cannot be a name to mount by")]
+    /// The device's tag is empty, or contains a line feed.
+    #[error("the device's tag is not a valid name to mount by")]
     Tag,
 }
 
-/// A virtio-fs device that works, until it is dropped.
+/// A working virtio-fs device, until it is dropped.
 ///
 /// Dropping it resets the device; buffers of messages that were started and not finished are freed after that.
 pub struct VirtioFs<P: Platform, T: Transport + 'static> {
@@ -81,42 +82,44 @@ pub struct VirtioFs<P: Platform, T: Transport + 'static> {
 }
 
 impl<P: Platform, T: Transport + 'static> VirtioFs<P, T> {
-    /// Brings the device up. Blocks while the device is reset.
+    /// Initializes the device. Blocks while the device is reset.
     pub fn new(transport: T, platform: Arc<P>, dma: &DmaChoice, settings: Settings) -> Result<Self, DeviceError> {
         bring_up::bring_up(Arc::new(transport), platform, dma, settings)
     }
 
-    /// The name that the device is mounted by: UTF-8 as the device says it, which nobody has checked.
+    /// Returns the name by which the device is mounted. The device says that it is UTF-8; nothing has checked it.
     pub fn tag(&self) -> &[u8] {
         &self.tag
     }
 
-    /// The virtio features that were negotiated.
+    /// Returns the virtio features that were negotiated.
     pub fn features(&self) -> u64 {
         self.features
     }
 
-    /// What went through its DMA operations.
+    /// Returns the counters of its DMA operations.
     pub fn dma_counts(&self) -> DmaCounts {
         self.ops.counts()
     }
 
-    /// What happened on a queue of the device: 0 is the high-priority queue.
+    /// Returns the counters of a queue of the device: 0 is the high-priority queue.
     pub fn queue_counts(&self, queue: u16) -> Option<QueueCounts> {
         self.any_queue(queue).map(|queue| queue.counts())
     }
 
-    /// Completes what the device has used, for interrupt handlers; `queue` is the device's number, 0 for high priority.
+    /// Completes the requests that the device has used, for interrupt handlers; `queue` is the device's number, 0 for
+    /// the high-priority queue.
     ///
-    /// Needs a `RawMutex` that keeps interrupts off while it is held, and an [`Event::wake_all`](crate::platform::Event) that
-    /// handlers may call. Waits for nothing: a device that broke the protocol is reset by the next thread that looks for a reply.
+    /// Needs a `RawMutex` that keeps interrupts off while it is held, and an
+    /// [`Event::wake_all`](crate::platform::Event) that handlers may call. Does not block: a device that broke the
+    /// protocol is reset by the next thread that checks for a reply.
     pub fn interrupt(&self, queue: u16) {
         if let Some(queue) = self.any_queue(queue) {
             queue.interrupt();
         }
     }
 
-    /// What the device is reached through.
+    /// Returns the transport to the device.
     pub fn transport(&self) -> &T {
         &self.transport
     }

@@ -1,9 +1,9 @@
-//! A pool that the device reaches, and copies between it and everything else: one for each device.
+//! A memory pool that the device can access, and copies between it and all other memory; one for each device.
 //!
-//! For guests whose memory the host must not see, and for processes, whose arena is what a back end shares with them.
-//! What already lies in the pool is mapped where it is. What is allocated lies in the upper half while that has room,
-//! so that it leaves no gaps among the mappings, which are short-lived and long. Lock: `pages`, held only while pages
-//! are searched and marked.
+//! For guests whose memory the host must not see, and for processes, which share an arena with a back end. Memory that
+//! already lies in the pool is mapped in place. Allocations come from the upper half while it has room, so that they
+//! leave no gaps among the mappings, which are short-lived and long. Lock: `pages`, held only while pages are searched
+//! and marked.
 
 #![expect(unsafe_code, reason = "bytes are copied from and to pointers that the caller vouches for")]
 
@@ -20,42 +20,43 @@ use crate::{
     sync::{Mutex, rank},
 };
 
-/// The longest mapping unless the pool is small: a message's data in one piece, with what a misaligned one needs.
+/// Maximum length of a mapping unless the pool is small: a message's data in one piece, plus what a misaligned one
+/// needs.
 const MAPPING_LEN_MAX: usize = 1 << 20;
 
 /// What a mapping does when the pool has no room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WhenFull {
-    /// It waits until enough was given back, for so many nanoseconds at most, and then fails: callers that each hold a
-    /// part of the pool and want more must not wait for each other for ever. On a platform with one thread it fails at once:
-    /// that thread is who would have to give something back.
+    /// It waits for at most this many nanoseconds until enough is freed, and then fails, so that callers that each hold
+    /// a part of the pool and want more do not wait for each other forever. On a platform with one thread it fails at
+    /// once, because that thread itself would have to free something.
     Wait(u64),
     /// It fails with [`DmaError::Exhausted`].
     Fail,
 }
 
-/// A pool for one device.
+/// A bounce-buffer pool for one device.
 pub struct Bounce<P: Platform> {
     platform: Arc<P>,
     pool: DmaMemory,
     pages: Mutex<P, { rank::DEVICE }, Pages>,
     when_full: WhenFull,
-    /// Woken when pages were given back.
+    /// Signalled when pages are freed.
     room: P::Event,
     counters: Counters,
-    /// What `pool` is a part of.
+    /// Owns the memory of `pool`.
     _owner: Option<Arc<dyn Send + Sync>>,
 }
 
 impl<P: Platform> Bounce<P> {
-    /// A pool on `pool`, whose address is a multiple of 4096. Bytes behind the last whole page are not used.
+    /// Creates a pool over `pool`, whose address is a multiple of 4096. Bytes past the last whole page are not used.
     ///
-    /// [`Self::allocate`](DmaOps::allocate) never waits, whatever `when_full` says: rings and buffers live long.
+    /// [`Self::allocate`](DmaOps::allocate) never waits, whatever `when_full` says: rings and buffers are long-lived.
     pub fn new(platform: Arc<P>, pool: DmaMemory, when_full: WhenFull) -> Self {
         Self::within(platform, pool, when_full, None)
     }
 
-    /// As [`Self::new`], and keeps `owner`, whose memory it is, for as long as there are operations.
+    /// As [`Self::new`], and keeps `owner`, to which the memory belongs, for as long as the operations exist.
     pub fn owning(platform: Arc<P>, pool: DmaMemory, when_full: WhenFull, owner: Arc<dyn Send + Sync>) -> Self {
         Self::within(platform, pool, when_full, Some(owner))
     }
@@ -67,7 +68,7 @@ impl<P: Platform> Bounce<P> {
         Self { platform, pool, pages, when_full, room, counters, _owner: owner }
     }
 
-    /// Where in the pool `start` lies, if `len_bytes` from there on are inside.
+    /// Returns the offset of `start` in the pool, if `len_bytes` from there are inside.
     fn offset_in_pool(&self, start: NonNull<u8>, len_bytes: usize) -> Option<usize> {
         let offset = start.addr().get().checked_sub(self.pool.start().addr().get())?;
         (offset.checked_add(len_bytes)? <= self.pool.len()).then_some(offset)
@@ -77,7 +78,7 @@ impl<P: Platform> Bounce<P> {
         DmaError::Exhausted { wanted_bytes, pool_bytes: self.pool.len() }
     }
 
-    /// The offset of a run of pages for `len_bytes`; waits for it where that was chosen.
+    /// Returns the offset of a run of pages for `len_bytes`; waits for it if `when_full` says so.
     fn take(&self, len_bytes: usize) -> Result<usize, DmaError> {
         let pages = len_bytes.div_ceil(PAGE).max(1);
         let mut taken = self.pages.lock().take(pages);
@@ -142,8 +143,8 @@ impl<P: Platform> DmaOps for Bounce<P> {
         let offset = self.take(len_bytes)?;
         let copy = self.pool.part(offset, len_bytes);
         if direction == Direction::ToDevice {
-            // SAFETY: `start` and `len_bytes` after it may be read, and nobody writes there, as the caller vouches; they are not part
-            // of the pool.
+            // SAFETY: the caller guarantees that `start` and `len_bytes` after it may be read and that nobody writes
+            // there; they are not part of the pool.
             copy.write(0, unsafe { core::slice::from_raw_parts(start.as_ptr(), len_bytes) });
             self.counters.bounced(start, len_bytes);
         }
@@ -159,8 +160,8 @@ impl<P: Platform> DmaOps for Bounce<P> {
         if direction == Direction::FromDevice {
             let written_bytes = written_bytes.min(len_bytes);
             let copy = self.pool.part(offset, written_bytes);
-            // SAFETY: `start` and `len_bytes` after it may be written, and nobody else has them, as `map`'s caller vouches; they are
-            // not part of the pool.
+            // SAFETY: the caller of `map` guarantees that `start` and `len_bytes` after it may be written and that
+            // nobody else accesses them; they are not part of the pool.
             copy.read(0, unsafe { core::slice::from_raw_parts_mut(start.as_ptr(), written_bytes) });
             self.counters.bounced(start, written_bytes);
         }

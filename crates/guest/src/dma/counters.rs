@@ -1,4 +1,4 @@
-//! What went through a device's DMA operations.
+//! Counters of a device's DMA operations.
 
 use core::{
     ptr::NonNull,
@@ -7,25 +7,26 @@ use core::{
 
 use super::pages::PAGE;
 
-/// A reading of the counters. They only grow, but for those of what is live.
+/// A snapshot of the counters. They only grow, except those of current use.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DmaCounts {
     /// Bytes that were mapped, copied or not.
     pub mapped_bytes: u64,
     /// Bytes that were copied into or out of a pool.
     pub bounced_bytes: u64,
-    /// How often the pool had no room: each time somebody waited or was refused.
+    /// How often the pool had no room: each time a caller waited or failed.
     pub exhaustions: u64,
-    /// Mappings that were not yet given back.
+    /// Mappings that were not yet unmapped.
     pub live_mappings: u64,
     /// Bytes of a pool that are in use now, in whole pages.
     pub pool_used_bytes: u64,
 }
 
-/// Threads that use different memory count in different places, so that counting costs no transfers of cache lines.
+/// Number of shards: threads that use different memory count in different shards, so counting does not transfer cache
+/// lines.
 const SHARDS: usize = 8;
 
-/// The counters themselves. Each is exact; a reading of several is not of one moment.
+/// The counters themselves. Each is exact, but a snapshot of several is not atomic.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     shards: [Shard; SHARDS],

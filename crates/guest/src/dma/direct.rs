@@ -1,4 +1,4 @@
-//! Memory that the device reaches where it is: no copy, and an address that the platform computes.
+//! Memory that the device accesses in place: no copy, and an address that the platform computes.
 
 #![expect(unsafe_code, reason = "a mapping is made of a pointer, which the caller vouches for")]
 
@@ -6,24 +6,25 @@ use core::ptr::NonNull;
 
 use super::{Direction, DmaCounts, DmaError, DmaMemory, DmaOps, Mapped, counters::Counters};
 
-/// What a system tells about its own memory.
+/// What a system provides about its own memory.
 pub trait DirectMemory: Send + Sync {
-    /// Allocates physically contiguous memory, zeroed, its device address a multiple of 4096; nothing when there is none.
+    /// Allocates physically contiguous, zeroed memory whose device address is a multiple of 4096. Returns `None` if
+    /// memory is short.
     fn allocate(&self, len_bytes: usize) -> Option<DmaMemory>;
 
-    /// Takes back what [`Self::allocate`] gave.
+    /// Frees memory from [`Self::allocate`].
     fn free(&self, memory: DmaMemory);
 
-    /// Where the device finds `len_bytes` at `start`, at most [`Self::contiguous_len_max`]; nothing for memory that it does not
-    /// reach, or that is not contiguous for it.
+    /// Returns the device's address of `len_bytes` at `start`, at most [`Self::contiguous_len_max`]. Returns `None` if
+    /// the device cannot reach the memory, or if it is not contiguous for the device.
     fn address(&self, start: NonNull<u8>, len_bytes: usize) -> Option<u64>;
 
-    /// The longest piece that one address describes, `usize::MAX` under an identity mapping, the page size where each page
-    /// may lie elsewhere. No mapping crosses a multiple of it.
+    /// Returns the longest piece that one address describes: `usize::MAX` under an identity mapping, the page size if
+    /// each page may lie elsewhere. No mapping crosses a multiple of it.
     fn contiguous_len_max(&self) -> usize;
 }
 
-/// The identity: what the driver lends is what the device sees.
+/// Maps memory in place: the device sees what the driver lends.
 #[derive(Debug)]
 pub struct Direct<M> {
     memory: M,
@@ -31,7 +32,7 @@ pub struct Direct<M> {
 }
 
 impl<M: DirectMemory> Direct<M> {
-    /// Operations on `memory`.
+    /// Creates operations on `memory`.
     pub fn new(memory: M) -> Self {
         Self { memory, counters: Counters::default() }
     }

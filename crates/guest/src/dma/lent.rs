@@ -1,4 +1,4 @@
-//! Ordinary memory lent to the device for one message, in as many pieces as its operations need.
+//! Ordinary memory lent to the device for one message, in as many pieces as the DMA operations need.
 
 #![expect(unsafe_code, reason = "a slice becomes a mapping here, for as long as it is borrowed")]
 
@@ -7,11 +7,11 @@ use core::{marker::PhantomData, ptr::NonNull};
 
 use super::{Direction, DmaError, DmaOps, Mapped};
 
-/// The pieces of one slice. Whoever holds it gives it back with [`Self::end`], or drops it, only once the device no longer
-/// knows of it.
+/// The pieces of one slice. Its holder returns it with [`Self::end`], or drops it, only once the device no longer knows
+/// of it.
 pub(crate) struct Lent<'a> {
     ops: &'a dyn DmaOps,
-    /// Nearly always the only one, so that nothing is allocated for it.
+    /// Almost always the only piece, so that nothing is allocated for it.
     first: Option<Mapped>,
     more: Vec<Mapped>,
     written_bytes: usize,
@@ -19,23 +19,23 @@ pub(crate) struct Lent<'a> {
 }
 
 impl<'a> Lent<'a> {
-    /// Nothing.
+    /// Lends nothing.
     pub(crate) fn none(ops: &'a dyn DmaOps) -> Self {
         Self { ops, first: None, more: Vec::new(), written_bytes: 0, _bytes: PhantomData }
     }
 
-    /// Bytes that the device reads.
+    /// Lends bytes for the device to read.
     pub(crate) fn to_device(ops: &'a dyn DmaOps, bytes: &'a [u8]) -> Result<Self, DmaError> {
         Self::new(ops, NonNull::from(bytes).cast(), bytes.len(), Direction::ToDevice)
     }
 
-    /// Bytes that the device writes.
+    /// Lends bytes for the device to write.
     pub(crate) fn from_device(ops: &'a dyn DmaOps, bytes: &'a mut [u8]) -> Result<Self, DmaError> {
         let len_bytes = bytes.len();
         Self::new(ops, NonNull::from(bytes).cast(), len_bytes, Direction::FromDevice)
     }
 
-    /// `start` and `len_bytes` behind it are borrowed for `'a`, for the access that `direction` says.
+    /// `start` and the `len_bytes` from there are borrowed for `'a`, for the access that `direction` states.
     fn new(ops: &'a dyn DmaOps, start: NonNull<u8>, len_bytes: usize, direction: Direction) -> Result<Self, DmaError> {
         let mut lent = Self::none(ops);
         let (piece_max, boundary) = (ops.mapping_len_max().max(1), ops.boundary().unwrap_or(usize::MAX).max(1));
@@ -45,7 +45,7 @@ impl<'a> Lent<'a> {
             let at = unsafe { start.add(done) };
             let len = (len_bytes - done).min(piece_max).min(boundary - at.addr().get() % boundary);
             // SAFETY:
-            // 1. The piece lies within the slice, which is borrowed for `'a`, mutably where the device writes.
+            // 1. The piece lies within the slice, which is borrowed for `'a`, mutably if the device writes.
             // 2. `self` unmaps it when it is dropped, within `'a`.
             let mapped = unsafe { ops.map(at, len, direction)? };
             if lent.first.is_none() {
@@ -58,12 +58,12 @@ impl<'a> Lent<'a> {
         Ok(lent)
     }
 
-    /// Address and length of each piece, in order.
+    /// Returns address and length of each piece, in order.
     pub(crate) fn pieces(&self) -> impl Iterator<Item = (u64, usize)> {
         self.first.iter().chain(&self.more).map(|mapped| (mapped.address, mapped.len_bytes))
     }
 
-    /// Gives the memory back; the device has written the first `written_bytes`.
+    /// Returns the memory to its owner; the device has written the first `written_bytes`.
     pub(crate) fn end(mut self, written_bytes: usize) {
         self.written_bytes = written_bytes;
     }

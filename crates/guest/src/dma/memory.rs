@@ -1,7 +1,7 @@
-//! Memory that a driver and its device reach at the same time: the one place where such bytes are touched.
+//! Memory that a driver and its device access at the same time: the one place where such bytes are accessed.
 //!
-//! The other side may be another process, or a device that breaks its promises, so the bytes may change at any moment. They
-//! are only ever copied, or loaded and stored atomically; no reference into them is given out.
+//! The other side may be another process, or a device that violates the protocol, so the bytes may change at any
+//! moment. They are only ever copied, or loaded and stored atomically; no reference into them is handed out.
 
 #![expect(unsafe_code, reason = "memory shared with a device is reached through pointers")]
 
@@ -14,7 +14,7 @@ use core::{
 use super::DmaOps;
 use crate::shared_copy;
 
-/// Memory that the device reaches too.
+/// Memory that the device can access too.
 #[derive(Debug)]
 pub struct DmaMemory {
     start: NonNull<u8>,
@@ -22,9 +22,9 @@ pub struct DmaMemory {
     address: u64,
 }
 
-// SAFETY: the memory belongs to no thread, and every access is atomic, that of a copy byte by byte.
+// SAFETY: the memory belongs to no thread, and every access is atomic; copies are atomic byte by byte.
 unsafe impl Send for DmaMemory {}
-// SAFETY: as for Send; what two threads write at the same time is either's bytes, as with the device.
+// SAFETY: as for Send; if two threads write at the same time, each byte is from one of them, as with the device.
 unsafe impl Sync for DmaMemory {}
 
 impl DmaMemory {
@@ -32,65 +32,68 @@ impl DmaMemory {
     ///
     /// # Safety
     ///
-    /// `start` is a multiple of 8, and `start..start + len_bytes` is mapped readable and writable, and used for nothing else,
-    /// until the value is given back to the operations that made it.
+    /// `start` is a multiple of 8, and `start..start + len_bytes` is mapped readable and writable, and used for nothing
+    /// else, until the value is returned to the operations that made it.
     pub unsafe fn new(start: NonNull<u8>, len_bytes: usize, address: u64) -> Self {
         Self { start, len_bytes, address }
     }
 
-    /// In bytes.
+    /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         self.len_bytes
     }
 
-    /// Whether there are no bytes.
+    /// Returns whether there are no bytes.
     pub fn is_empty(&self) -> bool {
         self.len_bytes == 0
     }
 
-    /// Where the device finds it.
+    /// Returns the device's address.
     pub fn address(&self) -> u64 {
         self.address
     }
 
-    /// Where it begins in this address space.
+    /// Returns the address in this address space.
     pub fn start(&self) -> NonNull<u8> {
         self.start
     }
 
-    /// `len_bytes` of it from `offset` on, for operations that divide a pool. Panics where they do not lie within.
+    /// Returns `len_bytes` of it starting at `offset`, for operations that divide a pool.
+    ///
+    /// # Panics
+    /// If they do not lie within the memory.
     pub(super) fn part(&self, offset: usize, len_bytes: usize) -> Self {
         let start =
             NonNull::new(self.at(offset, len_bytes)).expect("what lies within memory is not at the null pointer");
         Self { start, len_bytes, address: self.address + offset as u64 }
     }
 
-    /// Copies bytes from `offset` on. Panics where they do not lie within.
+    /// Copies bytes starting at `offset`. Panics if they do not lie within the memory.
     pub fn read(&self, offset: usize, bytes: &mut [u8]) {
         let from = self.at(offset, bytes.len());
         // SAFETY:
-        // 1. `from` and `bytes.len()` bytes behind it lie within the memory: checked by `at`.
+        // 1. `from` and the `bytes.len()` bytes from there lie within the memory: checked by `at`.
         // 2. `bytes` is not part of it: no reference into the memory exists.
-        // 3. Whoever else writes at the same time is the device, or comes by way of this type, whose accesses are atomic.
+        // 3. Concurrent writers are the device, or go through this type, whose accesses are atomic.
         unsafe { shared_copy::load(from, bytes) }
     }
 
-    /// Copies `bytes` to `offset`. Panics where they do not fit.
+    /// Copies `bytes` to `offset`. Panics if they do not lie within the memory.
     pub fn write(&self, offset: usize, bytes: &[u8]) {
         let to = self.at(offset, bytes.len());
-        // SAFETY: as in `read`, the other way round.
+        // SAFETY: as in `read`, in the other direction.
         unsafe { shared_copy::store(to, bytes) }
     }
 
-    /// Sets `len_bytes` from `offset` on to `value`. Panics where they do not lie within.
+    /// Sets `len_bytes` starting at `offset` to `value`. Panics if they do not lie within the memory.
     pub fn fill(&self, offset: usize, len_bytes: usize, value: u8) {
         let to = self.at(offset, len_bytes);
         // SAFETY: as in `write`.
         unsafe { shared_copy::fill(to, value, len_bytes) }
     }
 
-    /// Copies `len_bytes` within this memory or from `from` in another; the ranges may overlap. Panics where they do not lie
-    /// within.
+    /// Copies `len_bytes` within this memory, or from `from` in another; the ranges may overlap. Panics if they do not
+    /// lie within the memory.
     pub fn copy_from(&self, offset: usize, from: &Self, from_offset: usize, len_bytes: usize) {
         let (to, from) = (self.at(offset, len_bytes), from.at(from_offset, len_bytes));
         // SAFETY: as in `read` and `write`; overlap is allowed.
@@ -132,7 +135,7 @@ impl DmaMemory {
     }
 }
 
-/// In a model: indices and flags that both sides reach are where one side may overtake the other.
+/// A scheduling point of the model: at indices and flags that both sides access, one side may overtake the other.
 #[cfg(all(test, feature = "loom"))]
 fn model_step() {
     loom::lazy_static! {
@@ -146,9 +149,9 @@ fn is_aligned<T>(pointer: *mut T) -> *mut T {
     pointer
 }
 
-/// Memory that the device reaches without a copy, given back when it is dropped.
+/// Memory that the device accesses without a copy, freed when it is dropped.
 pub struct DmaBuffer {
-    /// Absent only while it is dropped.
+    /// Absent only during drop.
     memory: Option<DmaMemory>,
     ops: Arc<dyn DmaOps>,
 }

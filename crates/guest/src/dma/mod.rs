@@ -1,7 +1,7 @@
-//! How memory becomes reachable for a device: one set of operations for each device, chosen when its features are final.
+//! Making memory reachable by a device: one set of operations for each device, chosen when its features are final.
 //!
-//! Everything that a device reads or writes goes through [`DmaOps`]: rings and data alike. The window and the version
-//! table are memory of the device and never do.
+//! Everything that a device reads or writes goes through [`DmaOps`], both rings and data. The window and the version
+//! table never do, because they are the device's own memory.
 
 #![expect(unsafe_code, reason = "a mapping is made of a pointer, which the caller vouches for")]
 
@@ -24,67 +24,68 @@ pub use direct::{Direct, DirectMemory};
 pub(crate) use lent::Lent;
 pub use memory::{DmaBuffer, DmaMemory};
 
-/// Makes memory reachable for one device.
+/// Makes memory reachable by one device.
 pub trait DmaOps: Send + Sync {
-    /// Allocates memory that both sides reach without any copy, zeroed, its address a multiple of 4096.
+    /// Allocates zeroed memory that both sides access without copies; its address is a multiple of 4096.
     fn allocate(&self, len_bytes: usize) -> Result<DmaMemory, DmaError>;
 
-    /// Takes back what [`Self::allocate`] gave. The device no longer uses it.
+    /// Frees memory from [`Self::allocate`], which the device no longer uses.
     fn free(&self, memory: DmaMemory);
 
-    /// Makes `len_bytes` of ordinary memory reachable, and copies them where the direction is to the device and they have to be
-    /// copied. At most [`Self::mapping_len_max`] bytes. May block until the pool has room.
+    /// Makes `len_bytes` of ordinary memory reachable, at most [`Self::mapping_len_max`]. Copies them if a copy is
+    /// needed and the direction is to the device. May block until the pool has room.
     ///
     /// # Safety
     ///
-    /// `start..start + len_bytes` is memory that may be read, and written where the direction is from the device. It stays so,
-    /// and the caller leaves it alone, until [`Self::unmap`].
+    /// `start..start + len_bytes` is memory that may be read, and written if the direction is from the device. It stays
+    /// so, and the caller leaves it alone, until [`Self::unmap`].
     unsafe fn map(&self, start: NonNull<u8>, len_bytes: usize, direction: Direction) -> Result<Mapped, DmaError>;
 
-    /// Ends a mapping that the device no longer uses; of one from the device copies the first `written_bytes` back where
-    /// they were copied.
+    /// Ends a mapping that the device no longer uses. If its direction is from the device and it is a copy, copies the
+    /// first `written_bytes` back.
     ///
     /// # Safety
     ///
-    /// `mapped` is what [`Self::map`] of these operations gave, and its memory is still what it was then.
+    /// `mapped` was returned by [`Self::map`] of these operations, and its memory is still valid as it was then.
     unsafe fn unmap(&self, mapped: Mapped, written_bytes: usize);
 
-    /// The longest mapping, in bytes.
+    /// Returns the maximum length of a mapping, in bytes.
     fn mapping_len_max(&self) -> usize;
 
-    /// What no mapping crosses a multiple of, in bytes of the driver's addresses: the page size where neighbouring pages lie
-    /// apart for the device.
+    /// Returns a number of bytes such that no mapping crosses a multiple of it, in the driver's addresses: the page
+    /// size if neighbouring pages are not contiguous for the device.
     fn boundary(&self) -> Option<usize> {
         None
     }
 
-    /// How many more bytes of [`Self::allocate`] may be kept for long: beyond that there may be no room for mappings.
+    /// Returns how many more bytes of [`Self::allocate`] may be kept long-term; with more, there may be no room for
+    /// mappings.
     fn keepable_bytes(&self) -> usize {
         usize::MAX
     }
 
-    /// What went through it so far; zeros where nobody counts.
+    /// Returns the counters; zeros if nothing is counted.
     fn counts(&self) -> DmaCounts {
         DmaCounts::default()
     }
 }
 
-/// A mapping of ordinary memory, to be given back to [`DmaOps::unmap`].
+/// A mapping of ordinary memory, to be passed to [`DmaOps::unmap`].
 #[derive(Debug)]
 pub struct Mapped {
-    /// Where the device finds it.
+    /// Its address for the device.
     pub address: u64,
-    /// How long it is, in bytes.
+    /// Its length in bytes.
     pub len_bytes: usize,
     /// The caller's memory.
     pub start: NonNull<u8>,
-    /// Who writes.
+    /// Which side writes.
     pub direction: Direction,
-    /// Where a copy lies, in the operations' own terms.
+    /// The address of the copy, in terms of the operations that made it.
     pub copy: Option<NonNull<u8>>,
 }
 
-/// Who writes.
+/// Which side writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// The driver writes, the device reads.
@@ -93,29 +94,30 @@ pub enum Direction {
     FromDevice,
 }
 
-/// Why memory cannot be reached by the device.
+/// Why the device cannot reach memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum DmaError {
     /// The pool has no room.
     #[error("{wanted_bytes} bytes are not free in a pool of {pool_bytes}")]
     Exhausted {
-        /// What was asked for.
+        /// Number of bytes requested.
         wanted_bytes: usize,
-        /// All that there is.
+        /// Size of the pool.
         pool_bytes: usize,
     },
-    /// More than one mapping can hold.
+    /// The request exceeds the largest mapping.
     #[error("{wanted_bytes} bytes exceed the largest mapping, {len_max_bytes}")]
     TooLong {
-        /// What was asked for.
+        /// Number of bytes requested.
         wanted_bytes: usize,
         /// The limit.
         len_max_bytes: usize,
     },
-    /// The platform has no mapping for it.
+    /// The platform cannot map the memory.
     #[error("the platform cannot map this memory for the device")]
     Unmappable,
-    /// The device would need memory that the host must not see (no VIRTIO_F_ACCESS_PLATFORM on a platform that demands it).
+    /// The device would need memory that the host must not see (no VIRTIO_F_ACCESS_PLATFORM on a platform that requires
+    /// it).
     #[error("the device does not go through the platform's DMA, and would need private memory")]
     PrivateMemory,
 }

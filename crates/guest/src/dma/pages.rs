@@ -1,17 +1,17 @@
-//! Runs of free pages in a pool: a bit for each page, searched by words, first fit from where the last run ended.
+//! Runs of free pages in a pool: a bitmap, searched by words, first fit from the end of the last run.
 //!
-//! Runs that are kept for long come from the upper half while that has room: strewn among the short-lived ones they would
-//! leave no long run free.
+//! Long-lived runs come from the upper half while it has room: scattered among the short-lived ones they would leave no
+//! long run free.
 
 use alloc::{vec, vec::Vec};
 
-/// The unit of a pool, in bytes: what the addresses of rings and buffers are a multiple of.
+/// The allocation unit of a pool, in bytes: addresses of rings and buffers are multiples of it.
 pub(super) const PAGE: usize = 4096;
 
 /// Which pages of a pool are in use.
 #[derive(Debug)]
 pub(super) struct Pages {
-    /// One bit a page, set while in use. Bits past the last page are set.
+    /// One bit per page, set while in use. Bits past the last page are set.
     used: Vec<u64>,
     count: usize,
     free: usize,
@@ -20,7 +20,7 @@ pub(super) struct Pages {
 }
 
 impl Pages {
-    /// `count` free pages.
+    /// Creates `count` free pages.
     pub(super) fn new(count: usize) -> Self {
         let mut used = vec![0; count.div_ceil(64)];
         if let Some(last) = used.last_mut()
@@ -35,19 +35,19 @@ impl Pages {
         self.count - self.free
     }
 
-    /// How many more pages may be taken for long: half of all, less what is in use.
+    /// Returns how many more pages may be taken long-term: half of all, minus those in use.
     pub(super) fn keepable(&self) -> usize {
         self.upper().saturating_sub(self.used())
     }
 
-    /// Takes `len` pages in a row, at least 1; gives the first.
+    /// Takes `len` pages in a row, at least 1; returns the first.
     pub(super) fn take(&mut self, len: usize) -> Option<usize> {
         let start = self.take_from(self.next, len)?;
         self.next = start + len;
         Some(start)
     }
 
-    /// As [`Self::take`], for pages that are not given back soon.
+    /// As [`Self::take`], for pages that are kept long-term.
     pub(super) fn take_for_long(&mut self, len: usize) -> Option<usize> {
         self.take_from(self.upper(), len)
     }
@@ -62,16 +62,16 @@ impl Pages {
         Some(start)
     }
 
-    /// Where the upper half begins.
+    /// Returns the first page of the upper half.
     fn upper(&self) -> usize {
         self.count / 2
     }
 
-    /// Gives back `len` pages from `start` on, which were taken together.
+    /// Frees `len` pages starting at `start`, which were taken together.
     pub(super) fn give(&mut self, start: usize, len: usize) {
         self.set(start, len, false);
         self.free += len;
-        // The pages that were used last are the ones that caches hold.
+        // Recently used pages are likely to be in the processor's caches.
         if start < self.upper() {
             self.next = start;
         }
@@ -88,7 +88,7 @@ impl Pages {
         }
     }
 
-    /// The first page from `from` on that is in use, or free.
+    /// Returns the first page from `from` on that is in use, or free.
     fn first(&self, from: usize, is_used: bool) -> Option<usize> {
         let flip = if is_used { 0 } else { !0 };
         let mut ignored = !0 << (from % 64);

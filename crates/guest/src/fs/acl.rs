@@ -1,7 +1,7 @@
-//! Access control lists: what they allow, where the session has settled POSIX_ACL.
+//! Access control lists: the access that they grant, if the session has negotiated POSIX_ACL.
 //!
-//! The server keeps them, as extended attributes, and shows the mask of one as the group's bits of the mode; whoever serves
-//! callers decides by them. Source: acl(5).
+//! The server stores them as extended attributes, and reports a list's mask as the group bits of the mode. The client
+//! evaluates them on behalf of its callers. Source: acl(5).
 
 use alloc::vec::Vec;
 
@@ -16,7 +16,7 @@ use super::{Credentials, Fs};
 use crate::{Errno, Platform, session::Caller, volume::Inode};
 
 impl<P: Platform> Fs<P> {
-    /// The list that decides about `inode`, where one does: for its owner and for root it is the mode.
+    /// Returns the list that decides about `inode`, if any: for its owner and for root the mode decides.
     pub(super) fn access_list(
         &self,
         caller: &Caller<'_>,
@@ -24,7 +24,7 @@ impl<P: Platform> Fs<P> {
         attr: &Attr,
     ) -> Result<Option<Vec<u8>>, Errno> {
         let is_settled = self.volume.session().negotiated().flags.contains(InitFlags::POSIX_ACL);
-        // As in Linux, a mask that lets nothing through stands for no list.
+        // As in Linux, a mask without permissions means that there is no list.
         let has_mask = attr.mode.get() & 0o070 != 0;
         if !is_settled || !has_mask || self.credentials.uid == 0 || attr.uid == self.credentials.uid {
             return Ok(None);
@@ -38,7 +38,8 @@ impl<P: Platform> Fs<P> {
 }
 
 impl Credentials {
-    /// Whether `list`, of a file of somebody else's and of the group `gid`, allows all of `mask`; nothing where it is no list.
+    /// Returns whether `list`, of a file with another owner and the group `gid`, allows all of `mask`. Returns `None`
+    /// if the list is invalid.
     pub(super) fn may_by_list(&self, list: &[u8], gid: u32, mask: u32) -> Option<bool> {
         let (header, entries) = Header::ref_from_prefix(list).ok()?;
         let entries = <[Entry]>::ref_from_bytes(entries).ok().filter(|_| header.version == VERSION)?;
@@ -91,11 +92,11 @@ mod tests {
         let list = list(&[(1, 6, id), (2, 4, 7), (4, 0, id), (8, 2, 20), (8, 4, 21), (16, 6, id), (32, 2, id)]);
         let may = |who: &Credentials, mask| who.may_by_list(&list, 10, mask).unwrap();
         let named = somebody(7, 20, &[]);
-        assert!(may(&named, READ) && !may(&named, WRITE), "the groups of one who is named do not count");
+        assert!(may(&named, READ) && !may(&named, WRITE), "the groups of a named user do not count");
         let of_owning_group = somebody(8, 10, &[]);
         assert!(
             !may(&of_owning_group, READ) && !may(&of_owning_group, WRITE),
-            "nor do others' rights for who is in a group"
+            "nor do the rights of others for a member of a group"
         );
         let of_two = somebody(8, 10, &[20, 21]);
         assert!(may(&of_two, READ) && may(&of_two, WRITE) && !may(&of_two, READ | WRITE), "one group has to allow all");

@@ -1,21 +1,21 @@
-//! Who asks.
+//! The identity of a caller.
 
 use alloc::vec::Vec;
 
-/// An identity, as the files of the share name owners and groups.
+/// An identity, by the user and group ids of the share's files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Credentials {
-    /// User; 0 may do anything.
+    /// User id; 0 may do anything.
     pub uid: u32,
-    /// Group, and that of new files.
+    /// Group id, also for new files.
     pub gid: u32,
-    /// Further groups.
+    /// Supplementary group ids.
     pub groups: Vec<u32>,
-    /// Process, 0 where there are none.
+    /// Process id, 0 if there are no processes.
     pub pid: u32,
-    /// Permissions that new files do not get.
+    /// Permission bits that are cleared in the mode of new files.
     pub umask: u32,
-    /// The owner of locks that are a process's.
+    /// The owner of the process's locks.
     pub lock_owner: u64,
 }
 
@@ -27,7 +27,7 @@ impl Default for Credentials {
 }
 
 impl Credentials {
-    /// Whether `gid` is one of the groups.
+    /// Returns whether `gid` is one of the groups.
     pub fn is_in_group(&self, gid: u32) -> bool {
         self.gid == gid || self.groups.contains(&gid)
     }

@@ -1,4 +1,4 @@
-//! Open files of a program.
+//! Open files.
 
 use alloc::sync::Arc;
 
@@ -9,22 +9,22 @@ use crate::{
     volume::{Inode, Lock, LockKind, LockOwner, OpenFile, SetAttributes, SetTime},
 };
 
-/// From where an offset counts.
+/// The origin of a seek offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SeekFrom {
-    /// The beginning.
+    /// The beginning of the file.
     Start(u64),
-    /// Where the file stands.
+    /// The current position.
     Current(i64),
-    /// The end.
+    /// The end of the file.
     End(i64),
-    /// The next data at or behind this offset. Errors: ENXIO where there is none.
+    /// The next data at or after this offset. Errors: ENXIO if no data follows.
     Data(u64),
-    /// The next hole at or behind this offset. Errors: ENXIO beyond the end.
+    /// The next hole at or after this offset. Errors: ENXIO beyond the end.
     Hole(u64),
 }
 
-/// An open file with a position. Dropping it closes it and hides an error of that: see [`Self::close`].
+/// An open file with a position. Dropping it closes it and ignores errors; to see them, call [`Self::close`].
 pub struct File<P: Platform> {
     fs: Fs<P>,
     open: Arc<OpenFile<P>>,
@@ -37,12 +37,12 @@ impl<P: Platform> File<P> {
         Self { fs, open, position: Mutex::new(0), is_closed: false }
     }
 
-    /// The open file, as the volume has it.
+    /// Returns the volume's open file.
     pub fn as_open_file(&self) -> &Arc<OpenFile<P>> {
         &self.open
     }
 
-    /// What is open.
+    /// Returns the inode of the open file.
     pub fn inode(&self) -> &Arc<Inode<P>> {
         self.open.inode()
     }
@@ -52,12 +52,12 @@ impl<P: Platform> File<P> {
         self.open.read_at(&self.fs.caller(), offset, bytes)
     }
 
-    /// Writes at `offset`, or at the end where the file is open for appending; gives how many bytes were taken.
+    /// Writes at `offset`, or at the end if the file is open for appending. Returns the number of bytes written.
     pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<usize, Errno> {
         self.open.write_at(&self.fs.caller(), offset, bytes)
     }
 
-    /// Reads where the file stands, and moves on. Two at once read the same.
+    /// Reads at the current position and advances it. Two concurrent reads may read the same bytes.
     pub fn read(&self, bytes: &mut [u8]) -> Result<usize, Errno> {
         let position = *self.position.lock();
         let len = self.read_at(position, bytes)?;
@@ -65,7 +65,7 @@ impl<P: Platform> File<P> {
         Ok(len)
     }
 
-    /// Writes where the file stands, or at the end where it is open for appending, and moves on.
+    /// Writes at the current position, or at the end if the file is open for appending, and advances the position.
     pub fn write(&self, bytes: &[u8]) -> Result<usize, Errno> {
         let (offset, len) = if self.open.is_appending() {
             self.open.append(&self.fs.caller(), bytes)?
@@ -77,7 +77,7 @@ impl<P: Platform> File<P> {
         Ok(len)
     }
 
-    /// Writes all of `bytes`, as [`Self::write`].
+    /// Writes all of `bytes`. See [`Self::write`].
     pub fn write_all(&self, bytes: &[u8]) -> Result<(), Errno> {
         let mut done = 0;
         while done < bytes.len() {
@@ -89,7 +89,7 @@ impl<P: Platform> File<P> {
         Ok(())
     }
 
-    /// Moves to another place; gives where the file stands then. Errors: EINVAL before the beginning.
+    /// Moves the position and returns the new one. Errors: EINVAL before the beginning of the file.
     pub fn seek(&self, to: SeekFrom) -> Result<u64, Errno> {
         let caller = self.fs.caller();
         let from = |base: u64, by: i64| {
@@ -109,17 +109,17 @@ impl<P: Platform> File<P> {
         Ok(position)
     }
 
-    /// Where the file stands.
+    /// Returns the current position.
     pub fn position(&self) -> u64 {
         *self.position.lock()
     }
 
-    /// Attributes of the open file.
+    /// Returns the attributes of the open file.
     pub fn metadata(&self) -> Result<Metadata, Errno> {
         self.open.getattr(&self.fs.caller()).map(Metadata::new)
     }
 
-    /// Cuts or extends the file to `size` bytes. Errors: EINVAL where it is not open for writing.
+    /// Truncates or extends the file to `size` bytes. Errors: EINVAL if it is not open for writing.
     pub fn set_len(&self, size: u64) -> Result<(), Errno> {
         self.set_attributes(&SetAttributes { size: Some(size), ..SetAttributes::default() }).map(|_| ())
     }
@@ -134,22 +134,23 @@ impl<P: Platform> File<P> {
         self.set_attributes(&SetAttributes { uid, gid, ..SetAttributes::default() }).map(|_| ())
     }
 
-    /// Sets the times of access and of modification.
+    /// Sets the access and modification times.
     pub fn set_times(&self, atime: SetTime, mtime: SetTime) -> Result<(), Errno> {
         self.set_attributes(&SetAttributes { atime, mtime, ..SetAttributes::default() }).map(|_| ())
     }
 
-    /// Changes several attributes at once; gives what they are then.
+    /// Changes several attributes at once and returns the resulting attributes.
     pub fn set_attributes(&self, set: &SetAttributes) -> Result<Metadata, Errno> {
         self.fs.change_attributes(&self.fs.caller(), self.inode(), Some(&self.open), set)
     }
 
-    /// Makes data and attributes durable. Gives the error of an earlier write, once to each open file.
+    /// Makes data and attributes durable. Reports the error of an earlier write, once for each open file.
     pub fn sync_all(&self) -> Result<(), Errno> {
         self.open.fsync(&self.fs.caller(), false)
     }
 
-    /// Makes the data durable, and what is needed to find it. Gives the error of an earlier write, once to each open file.
+    /// Makes the data durable, and the metadata needed to find it. Reports the error of an earlier write, once for each
+    /// open file.
     pub fn sync_data(&self) -> Result<(), Errno> {
         self.open.fsync(&self.fs.caller(), true)
     }
@@ -159,17 +160,18 @@ impl<P: Platform> File<P> {
         self.open.fallocate(&self.fs.caller(), mode, offset, len)
     }
 
-    /// Copies up to `len` bytes from `offset` to `to_offset` of another file, on the server; gives how many.
+    /// Copies up to `len` bytes from `offset` to `to_offset` of another file, on the server. Returns the number of
+    /// bytes copied.
     pub fn copy_to(&self, offset: u64, to: &Self, to_offset: u64, len: u64) -> Result<u64, Errno> {
         self.open.copy_range(&self.fs.caller(), offset, &to.open, to_offset, len)
     }
 
-    /// The lock in the way of `lock`, if there is one.
+    /// Returns the lock that conflicts with `lock`, if there is one.
     pub fn get_lock(&self, is_process: bool, lock: &Lock) -> Result<Option<Lock>, Errno> {
         self.open.get_lock(&self.fs.caller(), self.owner(is_process), lock)
     }
 
-    /// Sets or ends a lock of this process, or of this open file; where `is_waiting`, once nobody is in the way.
+    /// Sets or releases a lock of this process, or of this open file. With `is_waiting`, waits for conflicting locks.
     pub fn set_lock(&self, is_process: bool, lock: &Lock, is_waiting: bool) -> Result<(), Errno> {
         self.open.set_lock(&self.fs.caller(), self.owner(is_process), lock, is_waiting)
     }
@@ -179,14 +181,14 @@ impl<P: Platform> File<P> {
         self.open.flock(&self.fs.caller(), kind, is_waiting)
     }
 
-    /// Closes the file; gives the error of an earlier write, once.
+    /// Closes the file. Reports the error of an earlier write, once.
     pub fn close(mut self) -> Result<(), Errno> {
         self.flush()
     }
 
     fn flush(&mut self) -> Result<(), Errno> {
         self.is_closed = true;
-        // What must be told of is not cut short.
+        // Must not be interrupted, because the error would be lost.
         let caller = crate::session::Caller { interrupt: None, ..self.fs.caller() };
         self.open.flush(&caller, self.fs.credentials().lock_owner)
     }

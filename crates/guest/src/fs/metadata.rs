@@ -1,4 +1,4 @@
-//! Attributes, by path: asking and changing.
+//! Attributes by path: reading and changing them.
 
 use transom_wire::{
     attr::Attr,
@@ -13,11 +13,11 @@ use crate::{
     volume::{Inode, OpenFile, SetAttributes, SetTime},
 };
 
-/// What stat(2) tells of a file.
+/// The attributes of a file, as returned by stat(2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Metadata(Attr);
 
-/// What a file is.
+/// The type of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum FileType {
@@ -31,7 +31,7 @@ pub enum FileType {
 }
 
 impl FileType {
-    /// By the bits of a mode.
+    /// Returns the type in the bits of a mode.
     pub fn of_mode(mode: u32) -> Option<Self> {
         Some(match mode & S_IFMT {
             S_IFREG => Self::File,
@@ -51,65 +51,65 @@ impl Metadata {
         Self(attr)
     }
 
-    /// Of a device: its major and minor number.
+    /// Returns a device file's major and minor number.
     pub fn device(&self) -> (u32, u32) {
         device_number::decode(self.0.rdev.get())
     }
 
-    /// All of it, as the protocol has it.
+    /// Returns all attributes, in the form of the protocol.
     pub fn attr(&self) -> &Attr {
         &self.0
     }
 
-    /// What the file is.
+    /// Returns the file type.
     pub fn file_type(&self) -> FileType {
-        // A session lets no other type through.
+        // A session rejects all other types.
         FileType::of_mode(self.0.mode.get()).unwrap_or(FileType::File)
     }
 
-    /// Whether it is a directory.
+    /// Returns whether it is a directory.
     pub fn is_dir(&self) -> bool {
         self.file_type() == FileType::Directory
     }
 
-    /// Whether it is a regular file.
+    /// Returns whether it is a regular file.
     pub fn is_file(&self) -> bool {
         self.file_type() == FileType::File
     }
 
-    /// Whether it is a symbolic link.
+    /// Returns whether it is a symbolic link.
     pub fn is_symlink(&self) -> bool {
         self.file_type() == FileType::Symlink
     }
 
-    /// In bytes.
+    /// Returns the size in bytes.
     pub fn len(&self) -> u64 {
         self.0.size.get()
     }
 
-    /// Whether it holds no bytes.
+    /// Returns whether the size is 0.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Permissions, set-id and sticky bits.
+    /// Returns permissions, set-id and sticky bits.
     pub fn permissions(&self) -> u32 {
         self.0.mode.get() & 0o7777
     }
 }
 
 impl<P: Platform> Fs<P> {
-    /// Attributes of what `path` leads to.
+    /// Returns the attributes of the file at `path`. Follows symbolic links.
     pub fn metadata(&self, path: impl AsRef<[u8]>) -> Result<Metadata, Errno> {
         self.stat(path.as_ref(), true)
     }
 
-    /// Attributes of `path` itself, where it is a symbolic link.
+    /// Returns the attributes of the file at `path`. Does not follow a symbolic link at its end.
     pub fn symlink_metadata(&self, path: impl AsRef<[u8]>) -> Result<Metadata, Errno> {
         self.stat(path.as_ref(), false)
     }
 
-    /// Whether `path` leads to something. Errors: those of the way there, but ENOENT.
+    /// Returns whether the file at `path` exists. Errors: those of resolving the path, except ENOENT.
     pub fn exists(&self, path: impl AsRef<[u8]>) -> Result<bool, Errno> {
         match self.find(path.as_ref(), true) {
             Ok(_) => Ok(true),
@@ -118,7 +118,8 @@ impl<P: Platform> Fs<P> {
         }
     }
 
-    /// Whether the caller may do all of `mask`: read 4, write 2, run or search 1. Errors: EACCES where not.
+    /// Checks whether the caller has all permissions of `mask`: read 4, write 2, execute or search 1. Errors: EACCES if
+    /// not.
     pub fn access(&self, path: impl AsRef<[u8]>, mask: u32) -> Result<(), Errno> {
         if mask & !7 != 0 {
             return Err(Errno::INVAL);
@@ -129,13 +130,13 @@ impl<P: Platform> Fs<P> {
         })
     }
 
-    /// Sets permissions, set-id and sticky bits. Errors: EPERM where the caller is not the owner.
+    /// Sets permissions, set-id and sticky bits. Errors: EPERM if the caller is not the owner.
     pub fn set_permissions(&self, path: impl AsRef<[u8]>, mode: u32) -> Result<(), Errno> {
         let set = SetAttributes { mode: Some(mode), ..SetAttributes::default() };
         self.set_attributes(path, true, &set).map(|_| ())
     }
 
-    /// Sets owner and group. Errors: EPERM where only root may.
+    /// Sets owner and group. Errors: EPERM if only root may.
     pub fn set_owner(
         &self,
         path: impl AsRef<[u8]>,
@@ -147,7 +148,7 @@ impl<P: Platform> Fs<P> {
         self.set_attributes(path, is_following, &set).map(|_| ())
     }
 
-    /// Sets the times of access and of modification. Errors: EPERM, and EACCES for both set to the present.
+    /// Sets the access and modification times. Errors: EPERM, or EACCES if both are set to the current time.
     pub fn set_times(
         &self,
         path: impl AsRef<[u8]>,
@@ -159,13 +160,14 @@ impl<P: Platform> Fs<P> {
         self.set_attributes(path, is_following, &set).map(|_| ())
     }
 
-    /// Cuts or extends a file to `size` bytes. Errors: EISDIR, EINVAL for what is neither file nor directory.
+    /// Truncates or extends a file to `size` bytes. Errors: EISDIR for a directory, EINVAL for what is not a regular
+    /// file.
     pub fn truncate(&self, path: impl AsRef<[u8]>, size: u64) -> Result<(), Errno> {
         let set = SetAttributes { size: Some(size), ..SetAttributes::default() };
         self.set_attributes(path, true, &set).map(|_| ())
     }
 
-    /// Changes several attributes at once; gives what they are then.
+    /// Changes several attributes at once and returns the resulting attributes.
     pub fn set_attributes(
         &self,
         path: impl AsRef<[u8]>,
@@ -178,7 +180,8 @@ impl<P: Platform> Fs<P> {
         })
     }
 
-    /// Checks whether the caller may change `inode`, and does. With `file`, a size needs no permission but the file's.
+    /// Checks whether the caller may change `inode`, and changes it. With `file`, changing the size needs no permission
+    /// other than that of the open file.
     pub(super) fn change_attributes(
         &self,
         caller: &Caller<'_>,
@@ -210,7 +213,7 @@ impl<P: Platform> Fs<P> {
         }
     }
 
-    /// Takes from `set` what somebody who is not root may not do. Errors: EPERM, EACCES.
+    /// Removes from `set` what a caller other than root may not change. Errors: EPERM, EACCES.
     fn restrict(&self, caller: &Caller<'_>, inode: &Inode<P>, set: &mut SetAttributes) -> Result<(), Errno> {
         let attr = inode.getattr_without_times(caller, None)?;
         let credentials = self.credentials();

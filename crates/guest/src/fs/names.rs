@@ -1,4 +1,4 @@
-//! Making, moving and removing names, by path.
+//! Creating, moving and removing names, by path.
 
 use alloc::{sync::Arc, vec::Vec};
 
@@ -16,12 +16,12 @@ use super::{
 use crate::{Errno, Platform, session::Caller, volume::Inode};
 
 impl<P: Platform> Fs<P> {
-    /// Makes a directory with permissions `mode`, from which the umask is taken.
+    /// Creates a directory with permissions `mode`, cleared of the umask.
     pub fn create_dir(&self, path: impl AsRef<[u8]>, mode: u32) -> Result<(), Errno> {
         self.make(path.as_ref(), true, |caller, parent, name| self.volume.mkdir(caller, parent, name, mode))
     }
 
-    /// Makes a directory and those above it that are absent; one that exists is no error.
+    /// Creates a directory and its missing parents. Succeeds if the directory exists.
     pub fn create_dir_all(&self, path: impl AsRef<[u8]>, mode: u32) -> Result<(), Errno> {
         let path = path.as_ref();
         let made = self.create_dir(path, mode);
@@ -41,8 +41,8 @@ impl<P: Platform> Fs<P> {
         made
     }
 
-    /// Makes a file: `mode` is type and permissions, `rdev` the device in the kernel's 32-bit form. Errors: EPERM for a device
-    /// by others than root.
+    /// Creates a file: `mode` holds type and permissions, `rdev` the device in the kernel's 32-bit form. Errors: EPERM
+    /// for a device if the caller is not root.
     pub fn mknod(&self, path: impl AsRef<[u8]>, mode: u32, rdev: u32) -> Result<(), Errno> {
         if matches!(mode & 0o170_000, 0o020_000 | 0o060_000) && self.credentials.uid != 0 {
             return Err(Errno::PERM);
@@ -50,19 +50,20 @@ impl<P: Platform> Fs<P> {
         self.make(path.as_ref(), false, |caller, parent, name| self.volume.mknod(caller, parent, name, mode, rdev))
     }
 
-    /// Makes a symbolic link at `path` that leads to `target`.
+    /// Creates a symbolic link at `path` with the target `target`.
     pub fn symlink(&self, target: impl AsRef<[u8]>, path: impl AsRef<[u8]>) -> Result<(), Errno> {
         let target = target.as_ref();
         self.make(path.as_ref(), false, |caller, parent, name| self.volume.symlink(caller, parent, name, target))
     }
 
-    /// Gives the file `old` the further name `new`; of a symbolic link, itself. Errors: EPERM for a directory.
+    /// Creates the hard link `new` to the file `old`; does not follow a symbolic link at the end of `old`. Errors:
+    /// EPERM for a directory.
     pub fn hard_link(&self, old: impl AsRef<[u8]>, new: impl AsRef<[u8]>) -> Result<(), Errno> {
         let inode = self.find(old.as_ref(), false)?;
         self.link_inode(&inode, new.as_ref())
     }
 
-    /// Gives an inode the further name `new`.
+    /// Creates the hard link `new` to an inode.
     pub fn link_inode(&self, inode: &Arc<Inode<P>>, new: impl AsRef<[u8]>) -> Result<(), Errno> {
         self.make(new.as_ref(), false, |caller, parent, name| {
             if inode.is_directory() {
@@ -72,7 +73,7 @@ impl<P: Platform> Fs<P> {
         })
     }
 
-    /// Where the symbolic link `path` leads. Errors: EINVAL where it is none.
+    /// Returns the target of the symbolic link `path`. Errors: EINVAL if it is not a symbolic link.
     pub fn read_link(&self, path: impl AsRef<[u8]>) -> Result<Vec<u8>, Errno> {
         self.walking(|walk| {
             walk.follow(path.as_ref(), false)?;
@@ -83,7 +84,7 @@ impl<P: Platform> Fs<P> {
         })
     }
 
-    /// Removes a name of what is not a directory. Errors: EISDIR.
+    /// Removes the name of a file that is not a directory. Errors: EISDIR.
     pub fn remove_file(&self, path: impl AsRef<[u8]>) -> Result<(), Errno> {
         self.walking(|walk| {
             let Last::Name(name, is_slashed) = walk.follow_to_parent(path.as_ref())? else {
@@ -108,12 +109,13 @@ impl<P: Platform> Fs<P> {
         })
     }
 
-    /// Moves `old` to `new`, which it replaces.
+    /// Renames `old` to `new`, replacing an existing file.
     pub fn rename(&self, old: impl AsRef<[u8]>, new: impl AsRef<[u8]>) -> Result<(), Errno> {
         self.rename_with(old, new, 0)
     }
 
-    /// Moves `old` to `new` with flags as of renameat2(2): RENAME_NOREPLACE (1), RENAME_EXCHANGE (2), RENAME_WHITEOUT (4).
+    /// Renames `old` to `new` with the flags of renameat2(2): RENAME_NOREPLACE (1), RENAME_EXCHANGE (2),
+    /// RENAME_WHITEOUT (4).
     pub fn rename_with(&self, old: impl AsRef<[u8]>, new: impl AsRef<[u8]>, flags: u32) -> Result<(), Errno> {
         if flags & !7 != 0 || flags & RENAME_EXCHANGE != 0 && flags != RENAME_EXCHANGE {
             return Err(Errno::INVAL);
@@ -138,7 +140,7 @@ impl<P: Platform> Fs<P> {
         })
     }
 
-    /// The absolute path of what `path` leads to, without symbolic links, `.` and `..`.
+    /// Returns the absolute path of the file at `path`, without symbolic links, `.` and `..`.
     pub fn canonicalize(&self, path: impl AsRef<[u8]>) -> Result<Vec<u8>, Errno> {
         let names = self.walking(|walk| {
             walk.record();
@@ -156,13 +158,13 @@ impl<P: Platform> Fs<P> {
         Ok(canonical)
     }
 
-    /// The path of the current directory, by the names that led to it.
+    /// Returns the path of the current directory, by the names that led to it.
     pub fn current_dir(&self) -> Vec<u8> {
         let names = self.current_names.join(&b'/');
         [b"/", &names[..]].concat()
     }
 
-    /// Goes to where `path` is to be made, checks permissions, and makes it.
+    /// Resolves the parent of `path`, checks permissions, and runs `make` there.
     fn make<T>(
         &self,
         path: &[u8],
@@ -176,7 +178,7 @@ impl<P: Platform> Fs<P> {
                 return Err(walk.look(name).map_or_else(|error| error, |_| Errno::EXIST));
             }
             if let Err(error) = self.check_making(&walk.caller, walk.here()) {
-                // That it exists is said first.
+                // EEXIST takes precedence.
                 return Err(walk.look(name).map_or(error, |_| Errno::EXIST));
             }
             let caller = self.maker(&walk.caller, walk.here())?;
@@ -184,7 +186,7 @@ impl<P: Platform> Fs<P> {
         })
     }
 
-    /// Whether what could not be made is a directory already.
+    /// Returns success if `path` is already a directory that could not be created for that reason.
     fn existing_dir(&self, path: &[u8], made: Result<(), Errno>) -> Result<(), Errno> {
         match made {
             Err(Errno::EXIST) if self.metadata(path)?.is_dir() => Ok(()),
@@ -192,7 +194,7 @@ impl<P: Platform> Fs<P> {
         }
     }
 
-    /// Checks whether the caller may remove `name` where `walk` stands.
+    /// Checks whether the caller may remove `name` from the directory in which `walk` stands.
     fn check_victim(&self, walk: &Walk<'_, P>, name: Name<'_>) -> Result<(), Errno> {
         if self.credentials.uid == 0 {
             return Ok(());
@@ -236,7 +238,8 @@ impl<P: Platform> Fs<P> {
     }
 }
 
-/// The name of a directory that is to go. Errors: EINVAL for `.`, ENOTEMPTY for `..`, EBUSY for the root.
+/// Returns the name of a directory that is to be removed or renamed. Errors: EINVAL for `.`, ENOTEMPTY for `..`, EBUSY
+/// for the root.
 pub(super) fn dir_name(last: Last<'_>) -> Result<Name<'_>, Errno> {
     match last {
         Last::Name(name, _) => path::name(name),

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{Errno, Platform, volume::OpenFile};
 
-/// How to open a file; everything is off at first.
+/// Options for opening a file; initially all are off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OpenOptions {
     is_readable: bool,
@@ -30,61 +30,61 @@ impl Default for OpenOptions {
 }
 
 impl OpenOptions {
-    /// Neither readable nor writable yet.
+    /// Creates options that are neither readable nor writable.
     pub fn new() -> Self {
         Self { is_readable: false, is_writable: false, flags: 0, mode: 0o666 }
     }
 
-    /// For what flags as of open(2) say, by the numbers that x86 and most others have for them.
+    /// Creates options from the flags of open(2), by their numbers on x86 and most other processors.
     pub fn of_flags(flags: u32) -> Self {
         let access = flags & O_ACCMODE;
         let (is_readable, is_writable) = (access != O_WRONLY, access != O_RDONLY);
         Self { is_readable, is_writable, flags: flags & !O_ACCMODE, mode: 0o666 }
     }
 
-    /// For reading.
+    /// Opens for reading.
     #[must_use]
     pub fn read(self, is_readable: bool) -> Self {
         Self { is_readable, ..self }
     }
 
-    /// For writing.
+    /// Opens for writing.
     #[must_use]
     pub fn write(self, is_writable: bool) -> Self {
         Self { is_writable, ..self }
     }
 
-    /// For writing at the end only.
+    /// Opens for writing at the end only.
     #[must_use]
     pub fn append(self, is_appending: bool) -> Self {
         Self { is_writable: self.is_writable || is_appending, ..self.flag(O_APPEND, is_appending) }
     }
 
-    /// Empties the file. Needs writing.
+    /// Truncates the file to length 0. Needs writing.
     #[must_use]
     pub fn truncate(self, is_truncating: bool) -> Self {
         self.flag(O_TRUNC, is_truncating)
     }
 
-    /// Makes the file where it is absent.
+    /// Creates the file if it is absent.
     #[must_use]
     pub fn create(self, is_creating: bool) -> Self {
         self.flag(O_CREAT, is_creating)
     }
 
-    /// Makes the file, which must not exist.
+    /// Creates the file, which must not exist.
     #[must_use]
     pub fn create_new(self, is_creating: bool) -> Self {
         self.flag(O_CREAT | O_EXCL, is_creating)
     }
 
-    /// The permissions of a file that is made, from which the umask is taken; 0666 otherwise.
+    /// Sets the permissions of a new file, which are cleared of the umask; 0666 by default.
     #[must_use]
     pub fn mode(self, mode: u32) -> Self {
         Self { mode, ..self }
     }
 
-    /// Further flags of open(2), such as O_DIRECT, O_SYNC and O_NOFOLLOW.
+    /// Sets further flags of open(2), such as O_DIRECT, O_SYNC and O_NOFOLLOW.
     #[must_use]
     pub fn custom_flags(self, flags: u32) -> Self {
         Self { flags: self.flags | flags & !O_ACCMODE, ..self }
@@ -99,14 +99,14 @@ impl OpenOptions {
         self.flags & flag == flag
     }
 
-    /// What to do with the file: the bits of a permission.
+    /// Returns the access that the options need, as permission bits.
     fn mask(&self) -> u32 {
         let read = if self.is_readable { READ } else { 0 };
         let write = if self.is_writable || self.has(O_TRUNC) { WRITE } else { 0 };
         read | write
     }
 
-    /// As of open(2). Errors: EINVAL where nothing is to be done with the file.
+    /// Returns the flags of open(2). Errors: EINVAL if the options include neither reading nor writing.
     fn flags(&self) -> Result<u32, Errno> {
         let access = match (self.is_readable, self.is_writable) {
             (true, false) => O_RDONLY,
@@ -119,7 +119,7 @@ impl OpenOptions {
 }
 
 impl<P: Platform> Fs<P> {
-    /// Opens a file. A directory can be opened for reading: its attributes, its locks and its durability can be had by it.
+    /// Opens a file. A directory can be opened for reading, which gives access to its attributes, locks and durability.
     pub fn open(&self, path: impl AsRef<[u8]>, options: &OpenOptions) -> Result<File<P>, Errno> {
         let flags = options.flags()?;
         let file = match options.has(O_CREAT) {
@@ -132,7 +132,7 @@ impl<P: Platform> Fs<P> {
         Ok(File::new(self.clone(), file))
     }
 
-    /// Makes a regular file without a name in the file system of the directory `path`. Errors: EOPNOTSUPP.
+    /// Creates an unnamed regular file in the file system of the directory `path`. Errors: EOPNOTSUPP.
     pub fn tmpfile(&self, path: impl AsRef<[u8]>, options: &OpenOptions) -> Result<File<P>, Errno> {
         let flags = options.flags()?;
         let file = self.walking(|walk| {
@@ -150,7 +150,7 @@ impl<P: Platform> Fs<P> {
         self.open(path, &OpenOptions::new().read(true))
     }
 
-    /// Makes a file, or empties it, and opens it for writing.
+    /// Creates a file, or truncates it, and opens it for writing.
     pub fn create(&self, path: impl AsRef<[u8]>) -> Result<File<P>, Errno> {
         self.open(path, &OpenOptions::new().write(true).create(true).truncate(true))
     }
@@ -172,7 +172,7 @@ impl<P: Platform> Fs<P> {
                 self.check_making(&walk.caller, walk.here())?;
                 let caller = self.maker(&walk.caller, walk.here())?;
                 match self.volume.create(&caller, walk.here(), name, options.mode, flags) {
-                    // Somebody else has made it meanwhile: it is opened like any that was there.
+                    // Another client has created it in the meantime: open it like any existing file.
                     Err(Errno::EXIST) if !options.has(O_EXCL) => walk.look_again(name)?,
                     result => return result,
                 }
@@ -183,7 +183,7 @@ impl<P: Platform> Fs<P> {
             return Err(Errno::EXIST);
         }
         if found.is_symlink() && !options.has(O_NOFOLLOW) {
-            // What a link leads to is made where the link says.
+            // The target of a dangling link is created.
             let target = walk.read_link(&found)?;
             return self.open_creating(walk, &target, options, flags);
         }
@@ -206,7 +206,7 @@ impl<P: Platform> Fs<P> {
             return Err(Errno::ISDIR);
         }
         if !inode.is_directory() && !inode.is_file() {
-            // Devices, pipes and sockets are the guest's own.
+            // Devices, pipes and sockets are local to the guest.
             return Err(Errno::NXIO);
         }
         self.check(&walk.caller, inode, options.mask())?;

@@ -1,26 +1,26 @@
-//! Paths, taken apart.
+//! Parsing of paths.
 
 use transom_wire::{Name, NameError};
 
 use crate::Errno;
 
-/// Bytes of a path, one less than PATH_MAX of Linux, whose number counts a NUL.
+/// Maximum length of a path in bytes: one less than Linux's PATH_MAX, which counts a NUL.
 const PATH_LEN_MAX: usize = 4095;
 
-/// What a path ends with.
+/// The last component of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Last<'p> {
-    /// A name; whether slashes come behind it.
+    /// A name, and whether slashes follow it.
     Name(&'p [u8], bool),
     /// `.`
     Here,
     /// `..`
     Above,
-    /// Nothing but slashes.
+    /// The path has only slashes.
     Root,
 }
 
-/// Errors: ENOENT for an empty path, EINVAL for a NUL in it, ENAMETOOLONG.
+/// Checks a whole path. Errors: ENOENT for an empty path, EINVAL for a NUL in it, ENAMETOOLONG.
 pub(super) fn check(path: &[u8]) -> Result<(), Errno> {
     match path.len() {
         0 => Err(Errno::NOENT),
@@ -30,7 +30,7 @@ pub(super) fn check(path: &[u8]) -> Result<(), Errno> {
     }
 }
 
-/// The first component of what begins with none but slashes, and what is behind it; `None` where there is no more.
+/// Returns the first component after leading slashes, and the rest; `None` if there is no component left.
 pub(super) fn split_first(path: &[u8]) -> Option<(&[u8], &[u8])> {
     let begin = path.iter().position(|&byte| byte != b'/')?;
     let path = &path[begin..];
@@ -38,7 +38,7 @@ pub(super) fn split_first(path: &[u8]) -> Option<(&[u8], &[u8])> {
     Some(path.split_at(end))
 }
 
-/// What comes before the last component, and that.
+/// Returns the part before the last component, and the last component.
 pub(super) fn split_last(path: &[u8]) -> (&[u8], Last<'_>) {
     let Some(end) = path.iter().rposition(|&byte| byte != b'/') else { return (path, Last::Root) };
     let is_slashed = end + 1 < path.len();
@@ -53,7 +53,7 @@ pub(super) fn split_last(path: &[u8]) -> (&[u8], Last<'_>) {
     (before, last)
 }
 
-/// A component as a name. Errors: ENAMETOOLONG, EINVAL for what no path can hold.
+/// Returns a component as a name. Errors: ENAMETOOLONG, EINVAL for bytes that no path can contain.
 pub(super) fn name(bytes: &[u8]) -> Result<Name<'_>, Errno> {
     Name::new(bytes).map_err(|error| match error {
         NameError::TooLong(_) => Errno::NAMETOOLONG,

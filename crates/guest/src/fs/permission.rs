@@ -1,4 +1,4 @@
-//! What a caller may do, by owner, group and mode bits, and by access control lists ([`acl`](super::acl)).
+//! Permission checks by owner, group and mode bits, and by access control lists ([`acl`](super::acl)).
 
 use transom_wire::{
     attr::Attr,
@@ -8,17 +8,18 @@ use transom_wire::{
 use super::{Credentials, Fs};
 use crate::{Errno, Platform, session::Caller, volume::Inode};
 
-/// To search a directory, or run a file.
+/// Search a directory, or execute a file.
 pub(super) const EXECUTE: u32 = 1;
-/// To write a file, or change the names in a directory.
+/// Write a file, or change the names in a directory.
 pub(super) const WRITE: u32 = 2;
-/// To read.
+/// Read.
 pub(super) const READ: u32 = 4;
 
 impl<P: Platform> Fs<P> {
-    /// Errors: EACCES where the caller may not do all of `mask` with `inode`, EIO where its list is none.
+    /// Checks access to `inode`. Errors: EACCES if the caller lacks a permission in `mask`, EIO if its access control
+    /// list is invalid.
     pub(super) fn check(&self, caller: &Caller<'_>, inode: &Inode<P>, mask: u32) -> Result<(), Errno> {
-        // Whoever may do anything needs no attributes, except to run a file.
+        // Root needs no attributes, except to execute a file.
         if self.credentials.uid == 0 && (mask & EXECUTE == 0 || inode.is_directory()) {
             return Ok(());
         }
@@ -30,12 +31,12 @@ impl<P: Platform> Fs<P> {
         if may.ok_or_else(|| self.volume.session().impossible())? { Ok(()) } else { Err(Errno::ACCESS) }
     }
 
-    /// Errors: EACCES where the caller may not make names in `parent`.
+    /// Errors: EACCES if the caller may not create names in `parent`.
     pub(super) fn check_making(&self, caller: &Caller<'_>, parent: &Inode<P>) -> Result<(), Errno> {
         self.check(caller, parent, WRITE | EXECUTE)
     }
 
-    /// Errors: EACCES where the caller may not change names in `parent`, EPERM where only the owner of `inode` may.
+    /// Errors: EACCES if the caller may not change names in `parent`, EPERM if only the owner of `inode` may.
     pub(super) fn check_removing(&self, caller: &Caller<'_>, parent: &Inode<P>, inode: &Inode<P>) -> Result<(), Errno> {
         if self.credentials.uid == 0 {
             return Ok(());
@@ -48,12 +49,12 @@ impl<P: Platform> Fs<P> {
         self.check_owner(&inode.getattr_without_times(caller, None)?)
     }
 
-    /// Errors: EPERM where the caller is not the owner.
+    /// Errors: EPERM if the caller is not the owner.
     pub(super) fn check_owner(&self, attr: &Attr) -> Result<(), Errno> {
         if self.credentials.uid == 0 || attr.uid == self.credentials.uid { Ok(()) } else { Err(Errno::PERM) }
     }
 
-    /// The caller, with the group that a new name in `parent` may demand.
+    /// Returns the caller, with the group that a new name in `parent` may require.
     pub(super) fn maker<'c>(&self, caller: &Caller<'c>, parent: &Inode<P>) -> Result<Caller<'c>, Errno> {
         if self.credentials.groups.is_empty() {
             return Ok(*caller);
@@ -64,7 +65,7 @@ impl<P: Platform> Fs<P> {
 }
 
 impl Credentials {
-    /// Whether all of `mask` is allowed on what has these attributes, and no list.
+    /// Returns whether a file with these attributes and without an access control list allows all of `mask`.
     pub(super) fn may(&self, attr: &Attr, mask: u32) -> bool {
         let mode = attr.mode.get();
         if self.uid == 0 {

@@ -6,7 +6,7 @@ use crate::{
     volume::{DirectoryStream, Entry},
 };
 
-/// The bits of a mode that `d_type` has, moved down.
+/// Shift from the type bits of a mode to `d_type`.
 const TYPE_SHIFT: u32 = 12;
 
 /// A name in a directory.
@@ -16,13 +16,13 @@ pub struct DirEntry {
     pub name: alloc::vec::Vec<u8>,
     /// The inode number.
     pub ino: u64,
-    /// What it is, where the server says so.
+    /// The file type, if the server reports it.
     pub file_type: Option<FileType>,
-    /// Where [`ReadDir::seek`] goes on behind this entry.
+    /// The position after this entry, for [`ReadDir::seek`].
     pub cookie: u64,
 }
 
-/// Gives the entries of a directory, without `.` and `..`; ends with the first error.
+/// Iterates over the entries of a directory, without `.` and `..`; ends at the first error.
 pub struct ReadDir<P: Platform> {
     fs: Fs<P>,
     stream: DirectoryStream<P>,
@@ -43,12 +43,13 @@ impl<P: Platform> Fs<P> {
 }
 
 impl<P: Platform> ReadDir<P> {
-    /// The next entry, `.` and `..` too; `None` at the end.
+    /// Returns the next entry, including `.` and `..`; `None` at the end.
     pub fn next_entry(&mut self) -> Result<Option<Entry>, Errno> {
         self.fs.volume.readdir(&self.fs.caller(), &mut self.stream)
     }
 
-    /// Goes on behind the entry with this cookie, or at the beginning for 0, where the directory is read anew.
+    /// Continues after the entry with this cookie, or at the beginning for 0, in which case the directory is read
+    /// again.
     pub fn seek(&mut self, cookie: u64) {
         self.stream.seek(cookie);
         self.is_over = false;

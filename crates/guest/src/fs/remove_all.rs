@@ -1,7 +1,7 @@
-//! Removing a directory with all that is in it.
+//! Recursive removal of a directory.
 //!
-//! It goes from directory to directory by inode, not by path: a name that becomes a symbolic link meanwhile leads nowhere
-//! else.
+//! Descends by inode, not by path: a name that is replaced with a symbolic link in the meantime does not lead
+//! elsewhere.
 
 use alloc::{sync::Arc, vec, vec::Vec};
 
@@ -17,7 +17,7 @@ use crate::{
     volume::{DirectoryStream, Inode},
 };
 
-/// How deep it goes: as deep as a path can lead. The depth is the server's word.
+/// Maximum depth: that of the longest path. The server could report any depth.
 const DEPTH_MAX: usize = 2048;
 
 /// A directory that is being emptied.
@@ -29,10 +29,11 @@ struct Level<P: Platform> {
 }
 
 impl<P: Platform> Fs<P> {
-    /// Removes a directory and all that is in it; symbolic links are not followed. What was removed before an error is gone.
+    /// Removes a directory and its contents; does not follow symbolic links. What was removed before an error stays
+    /// removed.
     ///
-    /// Errors: ENOTDIR, EINVAL for `.`, ENOTEMPTY for `..`, EBUSY for the root, ENAMETOOLONG where it is deeper than any path
-    /// leads.
+    /// Errors: ENOTDIR, EINVAL for `.`, ENOTEMPTY for `..`, EBUSY for the root, ENAMETOOLONG if it is deeper than any
+    /// path.
     pub fn remove_dir_all(&self, path: impl AsRef<[u8]>) -> Result<(), Errno> {
         let top = self.walking(|walk| {
             let name = dir_name(walk.follow_to_parent(path.as_ref())?)?;

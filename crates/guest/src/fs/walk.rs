@@ -1,7 +1,7 @@
-//! Following a path, component by component.
+//! Resolving a path, component by component.
 //!
-//! A [`Walk`] stands in a directory and knows the way that it came, so that `..` needs no request. A short way is kept
-//! without an allocation.
+//! A [`Walk`] stands in a directory and remembers the way to it, so that `..` needs no request. A short way needs no
+//! allocation.
 
 use alloc::{sync::Arc, vec::Vec};
 
@@ -14,27 +14,27 @@ use super::{
 };
 use crate::{Errno, Platform, session::Caller, volume::Inode};
 
-/// Symbolic links on one path, as Linux has it.
+/// Maximum number of symbolic links in one path, as in Linux.
 const LINKS_MAX: u32 = 40;
 
-/// How much of a way is kept in the walk itself: most paths are shorter.
+/// Length of the way that is stored in the walk itself: most paths are shorter.
 const SHORT: usize = 8;
 
 pub(super) struct Walk<'f, P: Platform> {
     pub(super) fs: &'f Fs<P>,
     pub(super) caller: Caller<'f>,
-    /// Whether names are asked of the server though they are kept.
+    /// Whether to look names up on the server even if they are cached.
     is_fresh: bool,
     links: u32,
-    /// How many of the directories that lead to the current one lead here too, at least 1.
+    /// How many of the directories on the way to the current directory also lead here, at least 1.
     base: usize,
-    /// What comes behind these.
+    /// The directories after these.
     way: Way<P>,
-    /// The names from the root on, where they are wanted.
+    /// The names starting at the root, if they are recorded.
     names: Option<Vec<Vec<u8>>>,
 }
 
-/// Inodes, one behind the other.
+/// A sequence of inodes.
 struct Way<P: Platform> {
     short: [Option<Arc<Inode<P>>>; SHORT],
     rest: Vec<Arc<Inode<P>>>,
@@ -47,33 +47,33 @@ impl<'f, P: Platform> Walk<'f, P> {
         Self { fs, caller: fs.caller(), is_fresh, links: 0, base: fs.current.len(), way, names: None }
     }
 
-    /// Another walk that asks for names as this one does.
+    /// Creates another walk, from the current directory, that treats cached names as this one does.
     pub(super) fn begin_anew(&self) -> Self {
         Self::new(self.fs, self.is_fresh)
     }
 
-    /// Keeps the names from here on, for [`Self::names`].
+    /// Records the names from here on, for [`Self::names`].
     pub(super) fn record(&mut self) {
         self.names = Some(self.fs.current_names.to_vec());
     }
 
-    /// The names from the root to where the walk stands, without links and dots.
+    /// Returns the names from the root to the current place, without links and dots.
     pub(super) fn names(&mut self) -> Vec<Vec<u8>> {
         self.names.take().unwrap_or_default()
     }
 
-    /// Where the walk stands.
+    /// Returns the inode at which the walk stands.
     pub(super) fn here(&self) -> &Arc<Inode<P>> {
-        // Both are within: `base` is at least 1 and the current directory's way has at least the root.
+        // Both indices are valid: `base` is at least 1, and the current directory's way contains at least the root.
         self.way.last().unwrap_or_else(|| &self.fs.current[self.base - 1])
     }
 
-    /// The root, and every directory from it to where the walk stands.
+    /// Returns the root and every directory from there to the current place.
     pub(super) fn chain(&self) -> Arc<[Arc<Inode<P>>]> {
         self.fs.current[..self.base].iter().chain(self.way.iter()).cloned().collect()
     }
 
-    /// Goes along `path`, through a symbolic link at its end too where `is_following`.
+    /// Follows `path`, including a symbolic link at its end if `is_following`.
     pub(super) fn follow(&mut self, path: &[u8], is_following: bool) -> Result<(), Errno> {
         path::check(path)?;
         if path[0] == b'/' {
@@ -82,13 +82,13 @@ impl<'f, P: Platform> Walk<'f, P> {
         let mut rest = path;
         while let Some((component, behind)) = path::split_first(rest) {
             rest = behind;
-            // A slash behind a name says that it is a directory's.
+            // A slash after a name means that it is a directory.
             self.step(component, is_following || !rest.is_empty())?;
         }
         if path.ends_with(b"/") { self.check_directory() } else { Ok(()) }
     }
 
-    /// Goes to the directory that the last component of `path` is in.
+    /// Goes to the directory that contains the last component of `path`.
     pub(super) fn follow_to_parent<'p>(&mut self, path: &'p [u8]) -> Result<Last<'p>, Errno> {
         path::check(path)?;
         let (before, last) = path::split_last(path);
@@ -100,7 +100,7 @@ impl<'f, P: Platform> Walk<'f, P> {
         Ok(last)
     }
 
-    /// Finds `name` where the walk stands, and goes nowhere.
+    /// Looks up `name` in the current directory without moving.
     pub(super) fn look(&self, name: Name<'_>) -> Result<Arc<Inode<P>>, Errno> {
         match self.is_fresh {
             true => self.fs.volume.ask_name(&self.caller, self.here(), name),
@@ -108,7 +108,7 @@ impl<'f, P: Platform> Walk<'f, P> {
         }
     }
 
-    /// As [`Self::look`], as the server has it now. Errors: ESTALE where the name has gone by now.
+    /// As [`Self::look`], but asks the server. Errors: ESTALE if the name no longer exists.
     pub(super) fn look_again(&self, name: Name<'_>) -> Result<Arc<Inode<P>>, Errno> {
         match self.fs.volume.ask_name(&self.caller, self.here(), name) {
             Err(Errno::NOENT) => Err(Errno::STALE),
@@ -116,18 +116,18 @@ impl<'f, P: Platform> Walk<'f, P> {
         }
     }
 
-    /// Goes where the symbolic link `link`, found where the walk stands, leads.
+    /// Follows the symbolic link `link`, which is in the current directory.
     pub(super) fn follow_link(&mut self, link: &Inode<P>) -> Result<(), Errno> {
         let target = self.read_link(link)?;
         self.follow(&target, true)
     }
 
-    /// Goes to `inode`, found where the walk stands.
+    /// Moves to `inode`, which is in the current directory.
     pub(super) fn enter(&mut self, inode: Arc<Inode<P>>) {
         self.way.push(inode);
     }
 
-    /// Where `link` leads. Errors: ELOOP after too many of them.
+    /// Returns the target of `link`. Errors: ELOOP after too many of them.
     pub(super) fn read_link(&mut self, link: &Inode<P>) -> Result<Arc<[u8]>, Errno> {
         self.links += 1;
         if self.links > LINKS_MAX {
@@ -136,12 +136,12 @@ impl<'f, P: Platform> Walk<'f, P> {
         self.fs.volume.readlink(&self.caller, link)
     }
 
-    /// Errors: EACCES where the caller may not search the directory that the walk stands in.
+    /// Errors: EACCES if the caller may not search the current directory.
     pub(super) fn check_searchable(&self) -> Result<(), Errno> {
         self.fs.check(&self.caller, self.here(), EXECUTE)
     }
 
-    /// Errors: ENOTDIR where the walk stands at something else.
+    /// Errors: ENOTDIR if the walk does not stand at a directory.
     pub(super) fn check_directory(&self) -> Result<(), Errno> {
         if self.here().is_directory() { Ok(()) } else { Err(Errno::NOTDIR) }
     }
@@ -174,7 +174,7 @@ impl<'f, P: Platform> Walk<'f, P> {
         self.names.iter_mut().for_each(Vec::clear);
     }
 
-    /// What is above the root is the root.
+    /// The parent of the root is the root.
     fn go_up(&mut self) {
         if !self.way.pop() && self.base > 1 {
             self.base -= 1;
@@ -194,7 +194,7 @@ impl<P: Platform> Way<P> {
         self.len += 1;
     }
 
-    /// False where there is nothing.
+    /// Returns false if there is nothing to remove.
     fn pop(&mut self) -> bool {
         let Some(len) = self.len.checked_sub(1) else { return false };
         self.len = len;

@@ -1,4 +1,5 @@
-//! Extended attributes, by path. Who may have which is the server's to say, but for those of the user, which follow the mode.
+//! Extended attributes, by path. The server decides about access to them, except for user attributes, which follow the
+//! mode.
 
 use alloc::{sync::Arc, vec::Vec};
 
@@ -11,7 +12,7 @@ use super::{
 use crate::{Errno, Platform, session::Caller, volume::Inode};
 
 impl<P: Platform> Fs<P> {
-    /// The attribute `name`. Errors: ENODATA where there is none.
+    /// Returns the value of the attribute `name`. Errors: ENODATA if it does not exist.
     pub fn get_xattr(
         &self,
         path: impl AsRef<[u8]>,
@@ -23,7 +24,7 @@ impl<P: Platform> Fs<P> {
         Self::read_sized(|room| self.volume.getxattr(&caller, &inode, name, room))
     }
 
-    /// The names of the attributes.
+    /// Returns the names of the attributes.
     pub fn list_xattr(&self, path: impl AsRef<[u8]>, is_following: bool) -> Result<Vec<Vec<u8>>, Errno> {
         let (inode, caller) = (self.find(path.as_ref(), is_following)?, self.caller());
         let list = Self::read_sized(|room| self.volume.listxattr(&caller, &inode, room))?;
@@ -45,7 +46,7 @@ impl<P: Platform> Fs<P> {
         self.volume.setxattr(&caller, &inode, name, value, flags, setxattr_flags)
     }
 
-    /// Removes the attribute `name`. Errors: ENODATA where there is none.
+    /// Removes the attribute `name`. Errors: ENODATA if it does not exist.
     pub fn remove_xattr(
         &self,
         path: impl AsRef<[u8]>,
@@ -57,7 +58,8 @@ impl<P: Platform> Fs<P> {
         self.volume.removexattr(&caller, &inode, name)
     }
 
-    /// Whoever is not in a file's group, and sets its access control list, takes its set-group-id bit away.
+    /// Returns the flag for clearing the set-group-id bit, which happens if a caller outside the file's group sets its
+    /// access control list.
     fn setxattr_flags(&self, caller: &Caller<'_>, inode: &Inode<P>, name: &[u8]) -> Result<u32, Errno> {
         if self.credentials.uid == 0 || name != ACCESS {
             return Ok(0);
@@ -66,7 +68,7 @@ impl<P: Platform> Fs<P> {
         Ok(if self.credentials.is_in_group(gid) { 0 } else { SETXATTR_ACL_KILL_SGID })
     }
 
-    /// Errors: EPERM for another's attribute, or one of the user's where a file has none; EACCES.
+    /// Errors: EPERM for another user's attribute, or for a user attribute of a file that cannot have one; EACCES.
     fn check_xattr(&self, caller: &Caller<'_>, inode: &Arc<Inode<P>>, name: &[u8], mask: u32) -> Result<(), Errno> {
         let is_root = self.credentials.uid == 0;
         if name.starts_with(b"user.") {

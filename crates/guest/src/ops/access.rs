@@ -8,7 +8,8 @@ use crate::{
 };
 
 impl<P: Platform> Session<P> {
-    /// Whether the caller may do with `node` what `mask` says, as in access(2). Everything where the server does not know it.
+    /// Checks whether the caller may access `node` as `mask` says, as in access(2). Allows everything if the server
+    /// does not know the operation.
     pub fn access(&self, caller: &Caller<'_>, node: NodeId, mask: u32) -> Result<(), Errno> {
         let arg = AccessIn { mask: mask.into(), padding: 0.into() };
         let mut head = Head::<PLAIN>::new(Opcode::Access, node, caller);

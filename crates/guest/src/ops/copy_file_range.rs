@@ -14,10 +14,10 @@ use crate::{
 };
 
 impl<P: Platform> Session<P> {
-    /// Copies up to `len` bytes between open files on the server, each named by inode, handle and offset in bytes; gives the
-    /// number of bytes, 0 at the end of the source.
+    /// Copies up to `len` bytes between open files on the server, each named by inode, handle and offset in bytes.
+    /// Returns the number of bytes copied, 0 at the end of the source.
     ///
-    /// Sent in the form with 64 bits where the server knows it. Errors: EOPNOTSUPP where it knows neither.
+    /// Sends the 64-bit form if the server knows it. Errors: EOPNOTSUPP if it knows neither.
     pub fn copy_file_range(
         &self,
         caller: &Caller<'_>,
@@ -42,7 +42,7 @@ impl<P: Platform> Session<P> {
         let (copied, limit) = match wide {
             Some(out) => (out.bytes_copied.get(), len),
             None => {
-                // The answer has 32 bits; a whole number of pages keeps the next request aligned.
+                // The reply has 32 bits; a whole number of pages keeps the next request aligned.
                 let limit = len.min(u64::from(!0xfff_u32));
                 let arg = CopyFileRangeIn { len: U64::new(limit), ..arg };
                 let narrow = self.if_known(Opcode::CopyFileRange, || {

@@ -13,7 +13,7 @@ use crate::{
     session::{Caller, Head, NAMED, Session},
 };
 
-/// What answers either.
+/// The reply to either operation.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct Created {
@@ -22,10 +22,10 @@ struct Created {
 }
 
 impl<P: Platform> Session<P> {
-    /// Makes the regular file `name` in `parent` where it is absent, and opens it.
+    /// Creates the regular file `name` in `parent` if it is absent, and opens it.
     ///
-    /// `mode` are permissions, `flags` those of open(2). The entry counts one reference. With a server that does not know
-    /// CREATE it is MKNOD and OPEN, and so fails with EEXIST where the name exists.
+    /// `mode` holds permissions, `flags` those of open(2). The entry counts one reference. With a server that does not
+    /// know CREATE, sends MKNOD and OPEN instead, and so fails with EEXIST if the name exists.
     pub fn create(
         &self,
         caller: &Caller<'_>,
@@ -43,9 +43,9 @@ impl<P: Platform> Session<P> {
         }
     }
 
-    /// Makes a regular file without a name in the file system of `parent`, and opens it.
+    /// Creates an unnamed regular file in the file system of `parent`, and opens it.
     ///
-    /// As [`Self::create`]. Errors: EOPNOTSUPP where the server does not know it.
+    /// See [`Self::create`]. Errors: EOPNOTSUPP if the server does not know TMPFILE.
     pub fn tmpfile(
         &self,
         caller: &Caller<'_>,
@@ -53,7 +53,7 @@ impl<P: Platform> Session<P> {
         mode: u32,
         flags: u32,
     ) -> Result<(EntryOut, OpenOut), Errno> {
-        // Linux sends the name of a root directory, which stands for none.
+        // Linux sends the name of a root directory as a placeholder.
         let known =
             self.if_known(Opcode::Tmpfile, || self.send_create(caller, Opcode::Tmpfile, parent, b"/", mode, flags))?;
         known.ok_or(Errno::OPNOTSUPP)
@@ -80,7 +80,7 @@ impl<P: Platform> Session<P> {
         match self.new_entry(entry, Some(S_IFREG)) {
             Ok(entry) => Ok((entry, open)),
             Err(error) => {
-                // The file was opened all the same.
+                // The server has opened the file nevertheless.
                 let _ = self.release(caller, entry.nodeid.into(), open.fh.into(), flags, 0, 0);
                 Err(error)
             }
@@ -105,7 +105,7 @@ impl<P: Platform> Session<P> {
         }
     }
 
-    /// A new file's mode, without what the caller's umask takes away where the server leaves that to the client.
+    /// Returns a new file's mode, cleared of the caller's umask if the server leaves that to the client.
     pub(super) fn masked(&self, caller: &Caller<'_>, mode: u32) -> u32 {
         match self.negotiated().flags.contains(InitFlags::DONT_MASK) {
             true => mode,

@@ -10,7 +10,7 @@ use crate::{
 impl<P: Platform> Session<P> {
     /// Reserves, punches or zeroes a range, in bytes, of the open file `fh`; `mode` is that of fallocate(2).
     ///
-    /// Errors: EOPNOTSUPP where the server does not know it.
+    /// Errors: EOPNOTSUPP if the server does not know the operation.
     pub fn fallocate(
         &self,
         caller: &Caller<'_>,

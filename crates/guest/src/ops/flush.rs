@@ -8,9 +8,9 @@ use crate::{
 };
 
 impl<P: Platform> Session<P> {
-    /// Tells that a descriptor of the open file `fh` was closed; `lock_owner`'s POSIX locks on it end.
+    /// Reports that a descriptor of the open file `fh` was closed; the POSIX locks of `lock_owner` on the file end.
     ///
-    /// Nothing where the server does not know it. Not interrupted.
+    /// Does nothing if the server does not know the operation. Cannot be interrupted.
     pub fn flush(&self, caller: &Caller<'_>, node: NodeId, fh: Handle, lock_owner: u64) -> Result<(), Errno> {
         let caller = Caller { interrupt: None, ..*caller };
         let arg = FlushIn { fh: fh.into(), unused: 0.into(), padding: 0.into(), lock_owner: lock_owner.into() };

@@ -8,15 +8,15 @@ use crate::{
 };
 
 impl<P: Platform> Session<P> {
-    /// Makes what was written to the open file `fh` durable; `fsync_flags` are 0 or
+    /// Makes the data written to the open file `fh` durable; `fsync_flags` is 0 or
     /// [`FSYNC_FDATASYNC`](transom_wire::ops::fsync::FSYNC_FDATASYNC).
     ///
-    /// Nothing where the server does not know it, as with Linux.
+    /// Does nothing if the server does not know the operation, as in Linux.
     pub fn fsync(&self, caller: &Caller<'_>, node: NodeId, fh: Handle, fsync_flags: u32) -> Result<(), Errno> {
         self.send_fsync(caller, Opcode::Fsync, node, fh, fsync_flags)
     }
 
-    /// Makes the names in the open directory `fh` durable; as [`Self::fsync`].
+    /// Makes the names in the open directory `fh` durable. See [`Self::fsync`].
     pub fn fsyncdir(&self, caller: &Caller<'_>, node: NodeId, fh: Handle, fsync_flags: u32) -> Result<(), Errno> {
         self.send_fsync(caller, Opcode::Fsyncdir, node, fh, fsync_flags)
     }

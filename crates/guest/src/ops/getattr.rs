@@ -12,7 +12,7 @@ use crate::{
 };
 
 impl<P: Platform> Session<P> {
-    /// The attributes of `node`, asked of the open file `fh` where there is one.
+    /// Returns the attributes of `node`, through the open file `fh` if there is one.
     pub fn getattr(&self, caller: &Caller<'_>, node: NodeId, fh: Option<Handle>) -> Result<AttrOut, Errno> {
         let flags = if fh.is_some() { GETATTR_FH } else { 0 };
         let arg = GetattrIn { getattr_flags: flags.into(), dummy: 0.into(), fh: fh.unwrap_or_default().into() };

@@ -1,4 +1,4 @@
-//! IOCTL, restricted to the requests whose size is in their number.
+//! IOCTL, restricted to requests whose number encodes their size.
 
 use transom_wire::{
     Handle, NodeId, Opcode, U32, U64,
@@ -12,15 +12,15 @@ use crate::{
     session::{Caller, Head, PLAIN, Room, Session},
 };
 
-/// The most that a request's number can say that it carries, in either direction, in bytes.
+/// The largest size that a request's number can encode, in either direction, in bytes.
 const DATA_LEN_MAX: usize = (1 << 14) - 1;
 
 impl<P: Platform> Session<P> {
-    /// Sends the request `cmd` with its data to the open file `fh`; gives what ioctl(2) returns and how many bytes of `out`
-    /// were filled.
+    /// Sends the request `cmd` with its data to the open file `fh`. Returns the result of ioctl(2) and the number of
+    /// bytes of `out` that were filled.
     ///
-    /// `flags` is 0 or [`IOCTL_DIR`](transom_wire::ops::ioctl::IOCTL_DIR), `arg` the argument as the caller has it. Errors:
-    /// ENOTTY where the server does not know IOCTL, EINVAL for more than 16383 bytes in either direction.
+    /// `flags` is 0 or [`IOCTL_DIR`](transom_wire::ops::ioctl::IOCTL_DIR), `arg` the caller's argument. Errors: ENOTTY
+    /// if the server does not know IOCTL, EINVAL for more than 16383 bytes in either direction.
     #[expect(clippy::too_many_arguments, reason = "the protocol has them")]
     pub fn ioctl(
         &self,

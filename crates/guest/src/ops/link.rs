@@ -8,9 +8,9 @@ use crate::{
 };
 
 impl<P: Platform> Session<P> {
-    /// Gives `node` the further name `name` in `parent`. The entry counts one reference, to `node`.
+    /// Creates the hard link `name` in `parent` to `node`. The entry counts one reference, to `node`.
     ///
-    /// Errors: EPERM where the server does not know it.
+    /// Errors: EPERM if the server does not know the operation.
     pub fn link(&self, caller: &Caller<'_>, node: NodeId, parent: NodeId, name: Name<'_>) -> Result<EntryOut, Errno> {
         let arg = LinkIn { oldnodeid: node.into() };
         let mut head = Head::<NAMED>::new(Opcode::Link, parent, caller);

@@ -1,6 +1,6 @@
 //! GETLK, SETLK and SETLKW.
 //!
-//! Where INIT settled neither POSIX_LOCKS nor FLOCK_LOCKS, locks of that kind are the client's own and none of these is sent.
+//! If INIT negotiated neither POSIX_LOCKS nor FLOCK_LOCKS, the client keeps its locks itself and none of these is sent.
 
 use transom_wire::{
     NodeId, Opcode,
@@ -14,9 +14,9 @@ use crate::{
 };
 
 impl<P: Platform> Session<P> {
-    /// The lock that stands in the way of the one in `arg`, or one of type F_UNLCK (2).
+    /// Returns the lock that conflicts with the one in `arg`, or a lock of type F_UNLCK (2).
     pub fn getlk(&self, caller: &Caller<'_>, node: NodeId, arg: &LkIn) -> Result<FileLock, Errno> {
-        // A server may hand it to F_OFD_GETLK, which demands that it is 0.
+        // A server may pass it to F_OFD_GETLK, which requires 0.
         let lk = FileLock { pid: 0.into(), ..arg.lk };
         let LkOut { lk } = self.send_lk(caller, Opcode::Getlk, node, &LkIn { lk, ..*arg })?;
         let is_range = lk.start <= lk.end && lk.end.get() <= i64::MAX as u64;
@@ -27,12 +27,13 @@ impl<P: Platform> Session<P> {
         }
     }
 
-    /// Sets, changes or ends a lock. Errors: EAGAIN where another is in the way.
+    /// Sets, changes or releases a lock. Errors: EAGAIN if another lock conflicts.
     pub fn setlk(&self, caller: &Caller<'_>, node: NodeId, arg: &LkIn) -> Result<(), Errno> {
         self.send_lk::<[u8; 0]>(caller, Opcode::Setlk, node, arg).map(|[]| ())
     }
 
-    /// Sets a lock, and waits while another is in the way. Errors: EINTR after [`Caller::interrupt`] was raised, EDEADLK.
+    /// Sets a lock, and waits while another one conflicts. Errors: EINTR after [`Caller::interrupt`] was raised,
+    /// EDEADLK.
     pub fn setlkw(&self, caller: &Caller<'_>, node: NodeId, arg: &LkIn) -> Result<(), Errno> {
         self.send_lk::<[u8; 0]>(caller, Opcode::Setlkw, node, arg).map(|[]| ())
     }

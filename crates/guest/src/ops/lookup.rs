@@ -8,10 +8,10 @@ use crate::{
 };
 
 impl<P: Platform> Session<P> {
-    /// Finds `name` in `parent`.
+    /// Looks up `name` in `parent`.
     ///
-    /// A nodeid of 0 says that the name is absent, for as long as the entry is valid; another counts one reference, to be
-    /// given back with [`Session::forget`].
+    /// A nodeid of 0 means that the name is absent, for as long as the entry is valid. Any other nodeid counts one
+    /// reference, to be given back with [`Session::forget`].
     pub fn lookup(&self, caller: &Caller<'_>, parent: NodeId, name: Name<'_>) -> Result<EntryOut, Errno> {
         let mut head = Head::<NAMED>::new(Opcode::Lookup, parent, caller);
         head.name(name);

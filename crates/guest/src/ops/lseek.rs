@@ -12,10 +12,11 @@ use crate::{
 };
 
 impl<P: Platform> Session<P> {
-    /// Where the next data or hole begins, `whence` being SEEK_DATA (3) or SEEK_HOLE (4); in bytes, at most `i64::MAX`.
+    /// Returns where the next data or hole begins, in bytes, at most `i64::MAX`. `whence` is SEEK_DATA (3) or SEEK_HOLE
+    /// (4).
     ///
-    /// Where the server does not know it, a file is all data up to the size that GETATTR gives. Errors: ENXIO beyond the end,
-    /// EINVAL then for another `whence`.
+    /// If the server does not know the operation, the whole file counts as data, up to the size that GETATTR returns.
+    /// Errors: ENXIO beyond the end, and then EINVAL for another `whence`.
     pub fn lseek(&self, caller: &Caller<'_>, node: NodeId, fh: Handle, offset: u64, whence: u32) -> Result<u64, Errno> {
         let arg = LseekIn { fh: fh.into(), offset: offset.into(), whence: whence.into(), padding: 0.into() };
         let mut head = Head::<PLAIN>::new(Opcode::Lseek, node, caller);

@@ -8,7 +8,7 @@ use crate::{
 };
 
 impl<P: Platform> Session<P> {
-    /// Makes the directory `name` in `parent` with permissions `mode`. The entry counts one reference.
+    /// Creates the directory `name` in `parent` with permissions `mode`. The entry counts one reference.
     pub fn mkdir(&self, caller: &Caller<'_>, parent: NodeId, name: Name<'_>, mode: u32) -> Result<EntryOut, Errno> {
         let arg = MkdirIn { mode: self.masked(caller, mode & 0o7777).into(), umask: caller.umask.into() };
         let mut head = Head::<NAMED>::new(Opcode::Mkdir, parent, caller);

@@ -13,8 +13,8 @@ use crate::{
 };
 
 impl<P: Platform> Session<P> {
-    /// Makes the file `name` in `parent`, `mode` being its type (0 for a regular file) and permissions, `rdev` its
-    /// device in the 32-bit form of the kernel. The entry counts one reference.
+    /// Creates the file `name` in `parent`. `mode` holds its type (0 for a regular file) and permissions, `rdev` its
+    /// device in the kernel's 32-bit form. The entry counts one reference.
     pub fn mknod(
         &self,
         caller: &Caller<'_>,

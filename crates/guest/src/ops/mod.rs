@@ -1,9 +1,10 @@
-//! One file for each operation, as in the wire formats and on the host: what a client sends, and what it takes of the reply.
+//! One file for each operation, as in the wire formats and on the host: the request that a client sends, and how it
+//! reads the reply.
 //!
-//! Each is a method of [`Session`](crate::session::Session), sends one request unless it says otherwise, and blocks until the
-//! reply has come. Errors are the server's, or: EIO for a reply that cannot be (it is counted) and for a broken device,
-//! ENOTCONN for a device that is gone, ENOMEM where no memory for it is left, EINTR for a request that was interrupted.
-//! An operation that the server does not know is asked for once; what then stands for it is said where it is.
+//! Each is a method of [`Session`](crate::session::Session), sends one request unless it says otherwise, and blocks
+//! until the reply has come. Errors are the server's, or: EIO for an impossible reply (it is counted) and for a broken
+//! device, ENOTCONN for a device that is gone, ENOMEM if memory for the request runs out, EINTR for a request that was
+//! interrupted. An operation that the server does not know is sent only once; each operation documents its fallback.
 
 mod access;
 mod copy_file_range;

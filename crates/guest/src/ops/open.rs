@@ -17,10 +17,10 @@ use crate::{
 };
 
 impl<P: Platform> Session<P> {
-    /// Opens the file `node`, with flags as of open(2); O_CREAT, O_EXCL and O_NOCTTY are not sent.
+    /// Opens the file `node`, with the flags of open(2); O_CREAT, O_EXCL and O_NOCTTY are not sent.
     ///
-    /// O_TRUNC truncates also where the server wants a SETATTR for it, which is then sent behind the OPEN. A server that
-    /// does not know OPEN serves files without handles: the answer is handle 0.
+    /// O_TRUNC also truncates if the server wants a SETATTR for that, which is then sent after the OPEN. A server that
+    /// does not know OPEN serves files without handles: the reply then has handle 0.
     pub fn open(&self, caller: &Caller<'_>, node: NodeId, flags: u32) -> Result<OpenOut, Errno> {
         let flags = flags & !(O_CREAT | O_EXCL | O_NOCTTY);
         let is_truncated = flags & O_TRUNC != 0;
@@ -33,7 +33,7 @@ impl<P: Platform> Session<P> {
         Ok(known.unwrap_or(without_handle(OpenFlags::KEEP_CACHE)))
     }
 
-    /// Opens the directory `node`. A server that does not know OPENDIR serves directories without handles, as with
+    /// Opens the directory `node`. A server that does not know OPENDIR serves directories without handles, as in
     /// [`Self::open`].
     pub fn opendir(&self, caller: &Caller<'_>, node: NodeId, flags: u32) -> Result<OpenOut, Errno> {
         let flags = flags & !(O_CREAT | O_EXCL | O_NOCTTY | O_TRUNC);
@@ -46,7 +46,7 @@ impl<P: Platform> Session<P> {
         self.ask(caller, Head::<PLAIN>::new(opcode, node, caller).arg(&arg))
     }
 
-    /// Where it fails, the open file is closed again.
+    /// Closes the open file again if truncating fails.
     fn truncate_opened(
         &self,
         caller: &Caller<'_>,
@@ -69,17 +69,18 @@ impl<P: Platform> Session<P> {
         }
     }
 
-    /// [`OPEN_KILL_SUIDGID`] where the file is truncated and the caller's writes clear set-id bits.
+    /// Returns [`OPEN_KILL_SUIDGID`] if the file is truncated and the caller's writes clear set-id bits.
     pub(super) fn open_flags(&self, caller: &Caller<'_>, flags: u32) -> u32 {
         if flags & O_TRUNC != 0 && self.clears_set_id(caller) { OPEN_KILL_SUIDGID } else { 0 }
     }
 
-    /// Whether the server is to clear set-user-id bits for this caller: under HANDLE_KILLPRIV_V2, for all but root.
+    /// Returns whether the server is to clear set-user-id bits for this caller: under HANDLE_KILLPRIV_V2, for everyone
+    /// but root.
     fn clears_set_id(&self, caller: &Caller<'_>) -> bool {
         caller.uid != 0 && self.negotiated().flags.contains(InitFlags::HANDLE_KILLPRIV_V2)
     }
 
-    /// Whether `fh` stands for no open file, since the server does not know `opcode`, OPEN or OPENDIR.
+    /// Returns whether `fh` stands for no open file because the server does not know `opcode`, OPEN or OPENDIR.
     pub(super) fn is_without_handle(&self, opcode: Opcode, fh: Handle) -> bool {
         fh == Handle(0) && self.is_unsupported(opcode)
     }

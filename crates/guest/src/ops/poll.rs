@@ -10,13 +10,14 @@ use crate::{
     session::{Caller, Head, PLAIN, Session},
 };
 
-/// POLLIN, POLLOUT, POLLRDNORM and POLLWRNORM: what a regular file always is.
+/// POLLIN, POLLOUT, POLLRDNORM and POLLWRNORM: the events for which a regular file is always ready.
 const READY: u32 = 0x145;
 
 impl<P: Platform> Session<P> {
-    /// Which of `events`, as in poll(2), the open file `fh` is ready for; reading and writing where the server does not know.
+    /// Returns those of `events`, as in poll(2), for which the open file `fh` is ready; reading and writing if the
+    /// server does not know the operation.
     ///
-    /// Nothing is notified later: virtio-fs has no queue for it.
+    /// There are no later notifications: virtio-fs has no queue for them.
     pub fn poll(&self, caller: &Caller<'_>, node: NodeId, fh: Handle, events: u32) -> Result<u32, Errno> {
         let arg = PollIn { fh: fh.into(), kh: 0.into(), flags: 0.into(), events: events.into() };
         let mut head = Head::<PLAIN>::new(Opcode::Poll, node, caller);

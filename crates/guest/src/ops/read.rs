@@ -12,7 +12,7 @@ use crate::{
     session::{Caller, HEADER_LEN, Head, PLAIN, Session},
 };
 
-/// A READ under way, to be finished with [`Session::read_finish`].
+/// A READ in progress, to be finished with [`Session::read_finish`].
 #[must_use = "a request that is not finished keeps its place in the queue"]
 pub struct PendingRead {
     ticket: Ticket,
@@ -21,10 +21,11 @@ pub struct PendingRead {
 }
 
 impl<P: Platform> Session<P> {
-    /// Reads from `offset`, in bytes, of the open file `fh` into `sink`; gives the number of bytes.
+    /// Reads from `offset`, in bytes, of the open file `fh` into `sink`. Returns the number of bytes read.
     ///
-    /// At most [`data_len_max`](crate::session::Negotiated::data_len_max) bytes, the rest of the room being left alone; fewer
-    /// than that and than the room end at the end of file. `flags` are those that the file was opened with.
+    /// Reads at most [`data_len_max`](crate::session::Negotiated::data_len_max) bytes and leaves the rest of the room
+    /// alone. A shorter read than that and than the room means the end of the file. `flags` are those that the file was
+    /// opened with.
     pub fn read(
         &self,
         caller: &Caller<'_>,
@@ -42,9 +43,9 @@ impl<P: Platform> Session<P> {
         self.fetch(caller, Head::<PLAIN>::new(Opcode::Read, node, caller).arg(&arg), sink)
     }
 
-    /// Reads until `bytes` is full or the file ends, with as many requests as it takes.
+    /// Reads until `bytes` is full or the file ends, with as many requests as needed.
     ///
-    /// An error after some bytes were read is left for the next read.
+    /// An error after the first bytes is left for the next read.
     pub fn read_whole(
         &self,
         caller: &Caller<'_>,
@@ -67,9 +68,10 @@ impl<P: Platform> Session<P> {
         Ok(done)
     }
 
-    /// Begins to read into `range` of `buffer`, at most [`data_len_max`](crate::session::Negotiated::data_len_max) bytes.
+    /// Starts reading into `range` of `buffer`, at most [`data_len_max`](crate::session::Negotiated::data_len_max)
+    /// bytes.
     ///
-    /// Blocks only while the queue is full. Errors: EINVAL for a range outside of the buffer or too long.
+    /// Blocks only while the queue is full. Errors: EINVAL for a range outside the buffer or too long.
     #[expect(clippy::too_many_arguments, reason = "the protocol has them")]
     pub fn read_start(
         &self,
@@ -94,7 +96,7 @@ impl<P: Platform> Session<P> {
         Ok(PendingRead { ticket, unique, len })
     }
 
-    /// Blocks until a READ is over; gives the number of bytes, as [`Self::read`] does.
+    /// Blocks until a READ is over. Returns the number of bytes, as [`Self::read`] does.
     pub fn read_finish(&self, pending: PendingRead) -> Result<usize, Errno> {
         let PendingRead { ticket, unique, len } = pending;
         self.finish(ticket, unique, HEADER_LEN + len).map(|(_, body_len)| body_len)
@@ -113,7 +115,7 @@ pub(super) fn read_in(fh: Handle, flags: u32, offset: u64, len: usize) -> ReadIn
     }
 }
 
-/// The first `len_max` bytes of a room. Errors: EINVAL for a range outside of its buffer.
+/// Returns the first `len_max` bytes of a room. Errors: EINVAL for a range outside its buffer.
 fn cut_sink(sink: Sink<'_>, len_max: usize) -> Result<(Sink<'_>, usize), Errno> {
     match sink {
         Sink::Empty => Ok((Sink::Empty, 0)),

@@ -1,4 +1,4 @@
-//! READDIR and READDIRPLUS, and the entries that they give.
+//! READDIR and READDIRPLUS, and iteration over their entries.
 
 use transom_wire::{
     Handle, NodeId, Opcode,
@@ -20,21 +20,21 @@ use crate::{
 pub struct DirEntry<'a> {
     /// The inode number.
     pub ino: u64,
-    /// Where a further READDIR goes on behind this entry.
+    /// The offset at which a further READDIR continues after this entry.
     pub off: u64,
     /// The file type, as in `d_type`.
     pub type_: u32,
-    /// 1 to 255 bytes without `/` and NUL; `.` and `..` come too.
+    /// 1 to 255 bytes without `/` and NUL. May be `.` or `..`.
     pub name: &'a [u8],
-    /// What LOOKUP would answer, with READDIRPLUS where the server looked the name up. Counts one reference.
+    /// The reply of a LOOKUP, with READDIRPLUS if the server looked the name up. Counts one reference.
     pub entry: Option<EntryOut>,
 }
 
 impl<P: Platform> Session<P> {
-    /// Reads entries of the open directory `fh` into `bytes`, from where the entry with this `off` ended or 0 for the
-    /// beginning on; with `plus`, looked up at the same time.
+    /// Reads entries of the open directory `fh` into `bytes`, starting after the entry with this `off`, or at the
+    /// beginning for 0. With `plus`, also looks them up.
     ///
-    /// Gives the number of bytes, for [`Self::entries`]; 0 says that there are no more. At most
+    /// Returns the number of bytes, for [`Self::entries`]; 0 means that there are no more entries. Reads at most
     /// [`data_len_max`](crate::session::Negotiated::data_len_max) bytes.
     pub fn readdir(
         &self,
@@ -51,15 +51,16 @@ impl<P: Platform> Session<P> {
         self.fetch(caller, Head::<PLAIN>::new(opcode, node, caller).arg(&arg), Sink::Bytes(&mut bytes[..len]))
     }
 
-    /// The entries in `bytes`, which [`Self::readdir`] gave with the same `plus`.
+    /// Iterates over the entries in `bytes`, which [`Self::readdir`] filled with the same `plus`.
     ///
-    /// Takes each reference that came with them: those of entries that are not asked for are given back when it is dropped.
+    /// Takes over each reference that came with them. When the iterator is dropped, it gives back the references of the
+    /// remaining entries.
     pub fn entries<'a>(&'a self, bytes: &'a [u8], plus: bool) -> Entries<'a, P> {
         Entries { session: self, rest: bytes, plus }
     }
 }
 
-/// Gives the entries of one reply; ends with EIO at what is none.
+/// Iterates over the entries of one reply; ends with EIO at an invalid entry.
 pub struct Entries<'a, P: Platform> {
     session: &'a Session<P>,
     rest: &'a [u8],

@@ -11,7 +11,7 @@ use crate::{
 };
 
 impl<P: Platform> Session<P> {
-    /// Where the symbolic link `node` leads: 1 to 4095 bytes without NUL.
+    /// Returns the target of the symbolic link `node`: 1 to 4095 bytes without NUL.
     pub fn readlink(&self, caller: &Caller<'_>, node: NodeId) -> Result<Vec<u8>, Errno> {
         let mut target = vec![0; SYMLINK_LEN_MAX];
         let mut head = Head::<PLAIN>::new(Opcode::Readlink, node, caller);

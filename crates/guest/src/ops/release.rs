@@ -10,8 +10,8 @@ use crate::{
 impl<P: Platform> Session<P> {
     /// Closes the open file `fh`, which was opened with `flags`.
     ///
-    /// `release_flags` are those of [`ReleaseIn`]; `lock_owner` counts where they are not 0. Not interrupted. Whatever it
-    /// gives, the handle is no longer valid.
+    /// `release_flags` are those of [`ReleaseIn`]; `lock_owner` is used if they are not 0. Cannot be interrupted. The
+    /// handle is invalid afterwards, even after an error.
     pub fn release(
         &self,
         caller: &Caller<'_>,
@@ -33,7 +33,7 @@ impl<P: Platform> Session<P> {
         self.send_release(caller, Opcode::Release, node, &arg)
     }
 
-    /// Closes the open directory `fh`; as [`Self::release`].
+    /// Closes the open directory `fh`. See [`Self::release`].
     pub fn releasedir(&self, caller: &Caller<'_>, node: NodeId, fh: Handle, flags: u32) -> Result<(), Errno> {
         if self.is_without_handle(Opcode::Opendir, fh) {
             return Ok(());

@@ -11,14 +11,14 @@ use crate::{
     session::{Caller, Head, Session},
 };
 
-/// Ranges in one message: it then fits the stack.
+/// Ranges in one message, so that it fits the stack.
 const BATCH: usize = 32;
 const MESSAGE_LEN: usize = size_of::<InHeader>() + size_of::<RemovemappingIn>() + BATCH * size_of::<RemovemappingOne>();
 
 impl<P: Platform> Session<P> {
-    /// Ends what is mapped at each of `moffsets` of the window, `len` bytes each; `node` is whose it is.
+    /// Unmaps `len` bytes at each of `moffsets` of the window; `node` is the inode that is mapped there.
     ///
-    /// With as many requests as it takes. Gives the first error, behind which the others are still asked for.
+    /// Sends as many requests as needed. Continues after an error, and returns the first one.
     pub fn removemapping(&self, caller: &Caller<'_>, node: NodeId, moffsets: &[u64], len: u64) -> Result<(), Errno> {
         let mut result = Ok(());
         for batch in moffsets.chunks(BATCH) {

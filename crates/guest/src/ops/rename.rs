@@ -11,9 +11,9 @@ use crate::{
 };
 
 impl<P: Platform> Session<P> {
-    /// Gives what is named `from` the name `to`; each is a directory and a name in it. `flags` are those of renameat2(2).
+    /// Renames `from` to `to`; each is a directory and a name in it. `flags` are those of renameat2(2).
     ///
-    /// Errors: EINVAL for flags where the server knows none.
+    /// Errors: EINVAL for flags if the server does not know RENAME2.
     pub fn rename(
         &self,
         caller: &Caller<'_>,

@@ -8,7 +8,7 @@ use crate::{
 };
 
 impl<P: Platform> Session<P> {
-    /// Changes those attributes of `node` that `arg.valid` names.
+    /// Changes the attributes of `node` that `arg.valid` selects.
     pub fn setattr(&self, caller: &Caller<'_>, node: NodeId, arg: &SetattrIn) -> Result<AttrOut, Errno> {
         self.attributes(self.ask(caller, Head::<PLAIN>::new(Opcode::Setattr, node, caller).arg(arg))?)
     }

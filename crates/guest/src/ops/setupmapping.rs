@@ -10,14 +10,16 @@ use crate::{
     session::{Caller, Head, PLAIN, Session},
 };
 
-/// The handle that means the inode, as Linux sends it: a mapping outlives the open file that asked for it.
+/// The handle that stands for the inode, as Linux sends it: a mapping outlives the open file through which it was
+/// requested.
 const NO_HANDLE: u64 = u64::MAX;
 
 impl<P: Platform> Session<P> {
-    /// Maps `len` bytes of `node` from `foffset` to `moffset` of the window, over what is mapped there, for reading or both.
+    /// Maps `len` bytes of `node` from `foffset` to `moffset` of the window, for reading or for both, and replaces what
+    /// is mapped there.
     ///
-    /// All three in bytes, and multiples of the alignment that INIT settled. Errors: those of opening the file, EINVAL
-    /// beyond the window, EOPNOTSUPP where the server maps no such file.
+    /// All three are in bytes, and multiples of the alignment that INIT negotiated. Errors: those of opening the file,
+    /// EINVAL beyond the window, EOPNOTSUPP if the server does not map this file.
     pub fn setupmapping(
         &self,
         caller: &Caller<'_>,

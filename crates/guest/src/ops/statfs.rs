@@ -8,7 +8,7 @@ use crate::{
 };
 
 impl<P: Platform> Session<P> {
-    /// Size and free space of the file system that `node` is in.
+    /// Returns size and free space of the file system that `node` is in.
     pub fn statfs(&self, caller: &Caller<'_>, node: NodeId) -> Result<StatfsOut, Errno> {
         self.ask(caller, &mut Head::<PLAIN>::new(Opcode::Statfs, node, caller))
     }

@@ -16,13 +16,14 @@ use crate::{
     session::{Caller, Head, PLAIN, Session},
 };
 
-/// What stat(2) has, as statx(2) numbers it.
+/// The fields of stat(2), as statx(2) numbers them.
 const STATX_BASIC_STATS: u32 = 0x7ff;
 
 impl<P: Platform> Session<P> {
-    /// Attributes of `node`: those of `mask` that the server knows. `flags` are statx(2)'s for synchronisation.
+    /// Returns those attributes of `node` in `mask` that the server knows. `flags` are the synchronisation flags of
+    /// statx(2).
     ///
-    /// Where the server does not know STATX, what GETATTR gives, without a time of birth.
+    /// If the server does not know STATX, returns the attributes of GETATTR, without a birth time.
     pub fn statx(
         &self,
         caller: &Caller<'_>,
@@ -47,7 +48,7 @@ impl<P: Platform> Session<P> {
         }
     }
 
-    /// The fields that every answer has are as possible as those of GETATTR.
+    /// Checks the fields that every reply has like those of GETATTR.
     fn checked(&self, mut out: StatxOut) -> Result<StatxOut, Errno> {
         let stat = &mut out.stat;
         for time in [&mut stat.atime, &mut stat.btime, &mut stat.ctime, &mut stat.mtime] {

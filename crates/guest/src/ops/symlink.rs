@@ -12,7 +12,7 @@ use crate::{
 };
 
 impl<P: Platform> Session<P> {
-    /// Makes the symbolic link `name` in `parent` that leads to `target`. The entry counts one reference.
+    /// Creates the symbolic link `name` in `parent` with the target `target`. The entry counts one reference.
     ///
     /// Errors: ENOENT for an empty target, ENAMETOOLONG for one of more than 4095 bytes, EINVAL for one with a NUL.
     pub fn symlink(
@@ -31,7 +31,7 @@ impl<P: Platform> Session<P> {
         let extension = self.group_extension(caller);
         let mut header = header(Opcode::Symlink, parent, caller);
         header.total_extlen = if extension.is_some() { EXTENSION_UNITS } else { 0 }.into();
-        // A target has room for a page, which the stack of a small kernel has not.
+        // A target may be a page long, which does not fit the stack of a small kernel.
         let mut head = Vec::with_capacity(header.as_bytes().len() + name.as_bytes().len() + target.len() + 2 + 16);
         for part in
             [header.as_bytes(), name.as_bytes(), &[0], target, &[0], extension.as_ref().map_or(&[], |e| e.as_bytes())]

@@ -8,7 +8,8 @@ use crate::{
 };
 
 impl<P: Platform> Session<P> {
-    /// Makes all of the file system that `node` is in durable. Nothing where the server does not know it, as with Linux.
+    /// Makes all of the file system that `node` is in durable. Does nothing if the server does not know the operation,
+    /// as in Linux.
     pub fn syncfs(&self, caller: &Caller<'_>, node: NodeId) -> Result<(), Errno> {
         let mut head = Head::<PLAIN>::new(Opcode::Syncfs, node, caller);
         head.arg(&SyncfsIn { padding: 0.into() });

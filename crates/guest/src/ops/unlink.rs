@@ -8,7 +8,7 @@ use crate::{
 };
 
 impl<P: Platform> Session<P> {
-    /// Removes the name `name` of a file that is no directory.
+    /// Removes the name `name` of a file that is not a directory.
     pub fn unlink(&self, caller: &Caller<'_>, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
         self.tell(caller, Head::<NAMED>::new(Opcode::Unlink, parent, caller).name(name))
     }

@@ -16,7 +16,7 @@ use crate::{
     session::{Caller, HEADER_LEN, Head, PLAIN, Session},
 };
 
-/// A WRITE under way, to be finished with [`Session::write_finish`].
+/// A WRITE in progress, to be finished with [`Session::write_finish`].
 #[must_use = "a request that is not finished keeps its place in the queue"]
 pub struct PendingWrite {
     ticket: Ticket,
@@ -25,10 +25,10 @@ pub struct PendingWrite {
 }
 
 impl<P: Platform> Session<P> {
-    /// Writes `source` at `offset`, in bytes, of the open file `fh`; gives the number of bytes taken.
+    /// Writes `source` at `offset`, in bytes, of the open file `fh`. Returns the number of bytes written.
     ///
-    /// At most [`max_write`](crate::session::Negotiated::max_write) bytes of it are sent. `flags` are those that the file was
-    /// opened with. Errors: EIO also where the server takes nothing of something.
+    /// Sends at most [`max_write`](crate::session::Negotiated::max_write) bytes of it. `flags` are those that the file
+    /// was opened with. Errors: also EIO if there are bytes to write and the server writes none.
     #[expect(clippy::too_many_arguments, reason = "the protocol has them")]
     pub fn write(
         &self,
@@ -49,9 +49,9 @@ impl<P: Platform> Session<P> {
         self.taken(&out, len)
     }
 
-    /// Writes all of `bytes`, with as many requests as it takes.
+    /// Writes all of `bytes`, with as many requests as needed.
     ///
-    /// Gives how many were taken before the first error, or the error where there are none.
+    /// Returns the number of bytes written before the first error, or the error if no bytes were written.
     #[expect(clippy::too_many_arguments, reason = "the protocol has them")]
     pub fn write_whole(
         &self,
@@ -75,9 +75,9 @@ impl<P: Platform> Session<P> {
         Ok(done)
     }
 
-    /// Begins to write `range` of `buffer`, at most [`max_write`](crate::session::Negotiated::max_write) bytes.
+    /// Starts writing `range` of `buffer`, at most [`max_write`](crate::session::Negotiated::max_write) bytes.
     ///
-    /// Blocks only while the queue is full. Errors: EINVAL for a range outside of the buffer or too long.
+    /// Blocks only while the queue is full. Errors: EINVAL for a range outside the buffer or too long.
     #[expect(clippy::too_many_arguments, reason = "the protocol has them")]
     pub fn write_start(
         &self,
@@ -104,7 +104,7 @@ impl<P: Platform> Session<P> {
         Ok(PendingWrite { ticket, unique, len })
     }
 
-    /// Blocks until a WRITE is over; gives the number of bytes taken, as [`Self::write`] does.
+    /// Blocks until a WRITE is over. Returns the number of bytes written, as [`Self::write`] does.
     pub fn write_finish(&self, pending: PendingWrite) -> Result<usize, Errno> {
         let PendingWrite { ticket, unique, len } = pending;
         let (head, body_len) = self.finish(ticket, unique, HEADER_LEN + size_of::<WriteOut>())?;
@@ -113,7 +113,7 @@ impl<P: Platform> Session<P> {
         self.taken(&out, len)
     }
 
-    /// Whether [`Self::write_finish`] would not block.
+    /// Returns whether [`Self::write_finish`] would return without blocking.
     pub fn is_write_finished(&self, pending: &PendingWrite) -> bool {
         self.channel().is_finished(&pending.ticket)
     }
@@ -124,7 +124,7 @@ impl<P: Platform> Session<P> {
         if is_possible { Ok(taken) } else { Err(self.impossible()) }
     }
 
-    /// The length of a range within `buffer`. Errors: EINVAL where it is none, or longer than `len_max`.
+    /// Returns the length of a range within `buffer`. Errors: EINVAL if the range is invalid or longer than `len_max`.
     pub(super) fn checked_range(
         &self,
         buffer: &DmaBuffer,
@@ -148,7 +148,7 @@ fn write_in(fh: Handle, flags: u32, write_flags: WriteFlags, offset: u64, len: u
     }
 }
 
-/// The first `len_max` bytes of what is to be written. Errors: EINVAL for a range outside of its buffer.
+/// Returns the first `len_max` bytes of a source. Errors: EINVAL for a range outside its buffer.
 fn cut_source(source: Source<'_>, len_max: usize) -> Result<(Source<'_>, usize), Errno> {
     match source {
         Source::Empty => Ok((Source::Empty, 0)),

@@ -1,7 +1,7 @@
 //! SETXATTR, GETXATTR, LISTXATTR and REMOVEXATTR.
 //!
-//! Each errs with EOPNOTSUPP where the server does not know it, with EINVAL for a name that is empty or holds a NUL, and with
-//! ERANGE for one of more than 255 bytes.
+//! Each fails with EOPNOTSUPP if the server does not know it, with EINVAL for a name that is empty or contains a NUL,
+//! and with ERANGE for a name of more than 255 bytes.
 
 use transom_wire::{
     NodeId, Opcode,
@@ -20,7 +20,7 @@ use crate::{
 
 impl<P: Platform> Session<P> {
     /// Sets the attribute `name` of `node`. `flags` are those of setxattr(2); `setxattr_flags` is 0 or
-    /// [`SETXATTR_ACL_KILL_SGID`](transom_wire::ops::xattr::SETXATTR_ACL_KILL_SGID), and sent where SETXATTR_EXT is on.
+    /// [`SETXATTR_ACL_KILL_SGID`](transom_wire::ops::xattr::SETXATTR_ACL_KILL_SGID), and is sent if SETXATTR_EXT is on.
     ///
     /// Errors: E2BIG for a value of more than 65536 bytes.
     pub fn setxattr(
@@ -48,9 +48,9 @@ impl<P: Platform> Session<P> {
         known.map(|[]| ()).ok_or(Errno::OPNOTSUPP)
     }
 
-    /// Reads the attribute `name` of `node` into `value`; gives its length, with no room only that.
+    /// Reads the attribute `name` of `node` into `value`. Returns its length; if `value` is empty, does nothing else.
     ///
-    /// Errors: ENODATA where there is none, ERANGE where the room is too small.
+    /// Errors: ENODATA if the attribute does not exist, ERANGE if the room is too small.
     pub fn getxattr(&self, caller: &Caller<'_>, node: NodeId, name: &[u8], value: &mut [u8]) -> Result<usize, Errno> {
         check_name(name)?;
         let room = value.len().min(XATTR_VALUE_LEN_MAX);
@@ -59,9 +59,10 @@ impl<P: Platform> Session<P> {
         self.read_xattr(caller, Opcode::Getxattr, &mut head, &mut value[..room])
     }
 
-    /// Reads the names of `node`'s attributes into `list`, each with its NUL; gives their length, with no room only that.
+    /// Reads the names of the attributes of `node` into `list`, each with its NUL. Returns their length; if `list` is
+    /// empty, does nothing else.
     ///
-    /// Errors: ERANGE where the room is too small.
+    /// Errors: ERANGE if the room is too small.
     pub fn listxattr(&self, caller: &Caller<'_>, node: NodeId, list: &mut [u8]) -> Result<usize, Errno> {
         let room = list.len().min(XATTR_LIST_LEN_MAX);
         let mut head = Head::<PLAIN>::new(Opcode::Listxattr, node, caller);
@@ -73,7 +74,7 @@ impl<P: Platform> Session<P> {
         Ok(len)
     }
 
-    /// Removes the attribute `name` of `node`. Errors: ENODATA where there is none.
+    /// Removes the attribute `name` of `node`. Errors: ENODATA if the attribute does not exist.
     pub fn removexattr(&self, caller: &Caller<'_>, node: NodeId, name: &[u8]) -> Result<(), Errno> {
         check_name(name)?;
         let mut head = Head::<NAMED>::new(Opcode::Removexattr, node, caller);
@@ -110,7 +111,7 @@ fn check_name(name: &[u8]) -> Result<(), Errno> {
     }
 }
 
-/// Names that are not empty, each with its NUL.
+/// Returns whether `list` consists of nonempty names, each with its NUL.
 fn is_list(list: &[u8]) -> bool {
     match list {
         [] => true,

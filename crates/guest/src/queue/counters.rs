@@ -1,8 +1,8 @@
-//! What happened on a queue.
+//! Counters of a queue.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// A reading of a queue's counters, which only grow.
+/// A snapshot of a queue's counters, which only grow.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct QueueCounts {
     /// Messages that were sent.
@@ -13,7 +13,7 @@ pub struct QueueCounts {
     pub sleeps: u64,
     /// Times that a caller found the queue full.
     pub full: u64,
-    /// What a call usually takes of late, in nanoseconds, up to a limit past which polling does not pay.
+    /// The usual duration of recent calls in nanoseconds, up to a limit beyond which polling does not pay.
     pub usual_ns: u32,
 }
 

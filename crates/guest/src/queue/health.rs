@@ -1,7 +1,8 @@
 //! Whether a device still works, for all of its queues.
 //!
-//! The first thread that catches the device lying, or finds it gone, resets it; only then do the others get their error, and
-//! their buffers back. Lock: `cause`, held for a moment, with nothing under it.
+//! The first thread that detects a protocol violation, or finds the device gone, resets it; only then do the other
+//! threads get their error, and their buffers back. Lock: `cause`, held for short sections, in which no other lock is
+//! taken.
 
 use alloc::{
     sync::{Arc, Weak},
@@ -20,20 +21,20 @@ use crate::{
 };
 
 const WORKS: u32 = 0;
-/// Nothing more is sent; the device may still reach what it was given.
+/// Nothing more is sent; the device may still access what it was given.
 const FAILED: u32 = 1;
-/// The device has let go of everything.
+/// The device has released everything.
 const RELEASED: u32 = 2;
 
-/// Between attempts to reset a device that does not let go.
+/// Pause between attempts to reset a device that does not respond.
 const RESET_PAUSE_NS: u64 = 10_000_000;
 
-/// What a device's end means to a queue.
+/// What a queue does when its device fails.
 pub(super) trait OfDevice: Send + Sync {
-    /// Returns once nobody is about to add to the ring who has not seen that the device failed.
+    /// Returns once no thread that has not seen the failure is about to add to the ring.
     fn settle(&self);
 
-    /// Makes all waiters see that the device is released.
+    /// Makes all waiters see that the device has released everything.
     fn wake_everyone(&self);
 }
 
@@ -43,7 +44,7 @@ pub(crate) struct Health<P: Platform> {
     cause: Mutex<P, { rank::DEVICE }, Option<ChannelError>>,
     platform: Arc<P>,
     transport: Arc<dyn Transport>,
-    /// Woken when it is released.
+    /// Signalled when the device has released everything.
     released: P::Event,
     queues: Mutex<P, { rank::DEVICE }, Vec<Weak<dyn OfDevice>>>,
 }
@@ -64,24 +65,24 @@ impl<P: Platform> Health<P> {
         self.queues.lock().push(queue);
     }
 
-    /// Fails once the device has failed, whether or not it has let go.
+    /// Fails once the device has failed, whether or not it has released its buffers.
     pub(super) fn check(&self) -> Result<(), ChannelError> {
         if self.state.load(Ordering::Acquire) == WORKS { Ok(()) } else { Err(self.cause()) }
     }
 
-    /// Whether the device has let go of every buffer.
+    /// Returns whether the device has released every buffer.
     pub(crate) fn is_released(&self) -> bool {
         self.state.load(Ordering::Acquire) == RELEASED
     }
 
-    /// Why it failed.
+    /// Returns why it failed.
     pub(super) fn cause(&self) -> ChannelError {
         self.cause.lock().clone().unwrap_or(ChannelError::Gone)
     }
 
-    /// Ends the device: nothing more is sent, and when this returns it has let go of everything.
+    /// Ends use of the device: nothing more is sent, and when this returns the device has released everything.
     ///
-    /// Blocks for as long as the device cannot be reset, since until then it may write to what it was lent.
+    /// Blocks for as long as the device cannot be reset, since until then it may write to memory that was lent to it.
     pub(crate) fn fail(&self, cause: ChannelError) {
         {
             let mut first = self.cause.lock();

@@ -9,7 +9,6 @@ mod counters;
 mod health;
 #[cfg(all(test, feature = "loom"))]
 pub(crate) mod loom_test;
-mod pace;
 mod parts;
 mod slots;
 mod tickets;
@@ -17,6 +16,8 @@ mod wait;
 
 use alloc::sync::{Arc, Weak};
 use core::sync::atomic::AtomicU16;
+
+use transom_polling::ReplyPoller;
 
 pub use counters::QueueCounts;
 pub(crate) use health::Health;
@@ -35,7 +36,6 @@ use crate::{
     transport::{QueueAddresses, Transport},
 };
 use counters::Counters;
-use pace::Pace;
 use parts::{Data, Heads, SLOT_LEN, Segments};
 use slots::Slots;
 use tickets::Tickets;
@@ -82,7 +82,7 @@ pub(crate) struct Queue<P: Platform, T: Transport> {
     sleepers: Mutex<P, { rank::QUEUE }, Sleepers>,
     /// A copy of the sleepers' own mark, for a look without their lock.
     is_led: AtomicBool,
-    pace: Pace,
+    poller: ReplyPoller,
     counters: Counters,
 }
 
@@ -124,7 +124,7 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
                 unclaimed: AtomicU32::new(0),
                 sleepers: Mutex::new(Sleepers::default()),
                 is_led: AtomicBool::new(false),
-                pace: Pace::new(poll_max_ns, pollers_max),
+                poller: ReplyPoller::new(poll_max_ns, pollers_max),
                 counters: Counters::default(),
             }
         }))
@@ -136,7 +136,7 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
     }
 
     pub(crate) fn counts(&self) -> QueueCounts {
-        self.counters.read(self.pace.usual_ns())
+        self.counters.read(self.poller.average_ns())
     }
 
     /// Memory that the device reaches without a copy.
@@ -169,7 +169,7 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
         let written = slot.written_bytes();
         heads.read_reply(reply_head, written);
         room.end(written.saturating_sub(reply_head.len()));
-        self.pace.took(self.platform.now_ns().saturating_sub(begin_ns));
+        self.poller.record_round_trip(self.platform.now_ns().saturating_sub(begin_ns));
         Ok(written)
     }
 

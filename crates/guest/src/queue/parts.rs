@@ -8,7 +8,7 @@ use crate::{
     ring::Segment,
 };
 
-/// Head and data, in one piece each: what nearly every message has.
+/// Segments of head and data when each is contiguous, as in almost every message.
 const FEW: usize = 2;
 const NONE: Segment = Segment { address: 0, len_bytes: 0 };
 
@@ -17,7 +17,7 @@ const NONE: Segment = Segment { address: 0, len_bytes: 0 };
 pub(super) struct Segments {
     few: [Segment; FEW],
     count: usize,
-    /// All of them, once they are more than a few.
+    /// All segments, once there are more than a few.
     many: Vec<Segment>,
 }
 
@@ -26,7 +26,7 @@ impl Segments {
         Self { few: [NONE; FEW], count: 0, many: Vec::new() }
     }
 
-    /// Nothing is added for a piece without bytes. `len_bytes` is below 4 GiB: the limits of a message see to it.
+    /// Ignores a piece without bytes. `len_bytes` is below 4 GiB: the limits of a message ensure it.
     pub(super) fn push(&mut self, address: u64, len_bytes: usize) {
         if len_bytes == 0 {
             return;
@@ -48,7 +48,7 @@ impl Segments {
     }
 }
 
-/// Data of one direction, reachable for the device until this is dropped.
+/// Data of one direction, reachable by the device until this is dropped.
 pub(super) enum Data<'a> {
     Lent(Lent<'a>),
     Buffer { address: u64, len_bytes: usize },
@@ -83,7 +83,7 @@ impl<'a> Data<'a> {
         }
     }
 
-    /// The device has used it, and has written the first `written_bytes`.
+    /// Ends the use by the device, which has written the first `written_bytes`.
     pub(super) fn end(self, written_bytes: usize) {
         if let Self::Lent(lent) = self {
             lent.end(written_bytes);
@@ -91,7 +91,7 @@ impl<'a> Data<'a> {
     }
 }
 
-/// That a range lies within the buffer.
+/// Checks that a range lies within the buffer.
 pub(super) fn check_range(buffer: &DmaMemory, offset: usize, len_bytes: usize) -> Result<(), ChannelError> {
     let len_max_bytes = buffer.len();
     match offset.checked_add(len_bytes) {
@@ -100,14 +100,14 @@ pub(super) fn check_range(buffer: &DmaMemory, offset: usize, len_bytes: usize) -
     }
 }
 
-/// Bytes of a slot's own memory for the head of a message and of its reply. The longest that are sent often fit: a
-/// BATCH_FORGET of 64 inodes (1072 bytes), a RENAME2 of two names of 255 bytes with its reply.
+/// Bytes of a slot's own memory for the head of a message and of its reply. The longest common ones fit: a BATCH_FORGET
+/// of 64 inodes (1072 bytes), a RENAME2 of two names of 255 bytes with its reply.
 pub(super) const SLOT_LEN: usize = 18 * CACHE_LINE;
 
-/// The device writes to no cache line that the driver has written to.
+/// The device never writes to a cache line that the driver has written to.
 const CACHE_LINE: usize = 64;
 
-/// Where the heads of one message lie: in its slot, or when they are long in memory of their own.
+/// The memory of one message's heads: in its slot or, if they are long, separately allocated.
 pub(super) struct Heads<'q> {
     slots: &'q DmaBuffer,
     start: usize,
@@ -147,20 +147,20 @@ impl<'q> Heads<'q> {
         writable.push(self.memory().address() + (self.start + self.reply_offset) as u64, self.reply_len);
     }
 
-    /// Copies the written part of the reply's head out.
+    /// Copies the written part of the reply's head to `reply_head`.
     pub(super) fn read_reply(&self, reply_head: &mut [u8], written_bytes: usize) {
         let written_bytes = written_bytes.min(self.reply_len).min(reply_head.len());
         self.memory().read(self.start + self.reply_offset, &mut reply_head[..written_bytes]);
     }
 
-    /// What has to be kept while the device may reach it, and how to find the reply in it.
+    /// Returns what must be kept while the device may access it, and how to find the reply in it.
     pub(super) fn detach(self) -> KeptHeads {
         let Self { start, long, reply_offset, reply_len, .. } = self;
         KeptHeads { start, long, reply_offset, reply_len }
     }
 }
 
-/// [`Heads`] of a message that nobody calls for yet.
+/// [`Heads`] of a message that no caller waits for yet.
 pub(super) struct KeptHeads {
     start: usize,
     long: Option<DmaBuffer>,

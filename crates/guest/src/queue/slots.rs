@@ -1,6 +1,6 @@
-//! The places of the requests that can be in flight at once: who has which, and what became of it.
+//! Slots for the requests that can be in flight at once: their owners and results.
 //!
-//! A slot belongs to the thread that took it until it is released; the reaper alone moves it from in flight to done.
+//! A slot belongs to the thread that took it until it is released; only the reaper moves it from in flight to done.
 
 use alloc::boxed::Box;
 
@@ -9,20 +9,20 @@ use crate::{
     sync::atomic::{AtomicU32, AtomicU64, Ordering},
 };
 
-/// More are never useful: it is the longest ring.
+/// More are never useful: this is the longest ring.
 pub(super) const SLOTS_MAX: u16 = crate::ring::LEN_MAX;
 
 const IDLE: u32 = 0;
 const IN_FLIGHT: u32 = 1;
 const DONE: u32 = 2;
 
-/// One request's place.
+/// The slot of one request.
 pub(super) struct Slot<P: Platform> {
     state: AtomicU32,
     written_bytes: AtomicU32,
-    /// Of the started message that has it; 0 for a call.
+    /// The ticket of the started message that uses the slot; 0 for a call.
     ticket: AtomicU64,
-    /// Woken when it is done.
+    /// Signalled when the request is done.
     pub(super) event: P::Event,
 }
 
@@ -40,7 +40,7 @@ impl<P: Platform> Slot<P> {
         self.state.store(IN_FLIGHT, Ordering::Relaxed);
     }
 
-    /// The device has used it.
+    /// Records that the device has used the request.
     pub(super) fn arrive(&self, written_bytes: u32) {
         self.written_bytes.store(written_bytes, Ordering::Relaxed);
         self.state.store(DONE, Ordering::Release);
@@ -50,7 +50,7 @@ impl<P: Platform> Slot<P> {
         self.state.load(Ordering::Acquire) == DONE
     }
 
-    /// What the device said it has written, once it is done.
+    /// Returns the number of bytes that the device reports as written, once the request is done.
     pub(super) fn written_bytes(&self) -> usize {
         self.written_bytes.load(Ordering::Relaxed) as usize
     }
@@ -67,12 +67,12 @@ impl<P: Platform> Slot<P> {
 /// All slots of a queue.
 pub(super) struct Slots<P: Platform> {
     slots: Box<[Slot<P>]>,
-    /// One bit a slot, set while it is free.
+    /// One bit per slot, set while it is free.
     free: Box<[AtomicU64]>,
 }
 
 impl<P: Platform> Slots<P> {
-    /// `count` free slots, at most [`SLOTS_MAX`].
+    /// Creates `count` free slots, at most [`SLOTS_MAX`].
     pub(super) fn new(count: u16) -> Self {
         let free = (0..count).step_by(64).map(|first| {
             let here = (count - first).min(64);
@@ -89,7 +89,7 @@ impl<P: Platform> Slots<P> {
         self.slots.get(usize::from(slot))
     }
 
-    /// Takes a free slot: the lowest, whose memory is the most likely to be in a cache.
+    /// Takes the lowest free slot, whose memory is the most likely to be in a cache.
     pub(super) fn take(&self) -> Option<u16> {
         self.free.iter().enumerate().find_map(|(index, word)| {
             let mut free = word.load(Ordering::Relaxed);
@@ -109,7 +109,7 @@ impl<P: Platform> Slots<P> {
         self.free.iter().any(|word| word.load(Ordering::Acquire) != 0)
     }
 
-    /// Gives back a slot that is not in flight.
+    /// Releases a slot that is not in flight.
     pub(super) fn release(&self, slot: u16) {
         if let (Some(of), Some(word)) = (self.get(slot), self.free.get(usize::from(slot / 64))) {
             of.state.store(IDLE, Ordering::Relaxed);

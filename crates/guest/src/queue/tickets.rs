@@ -1,7 +1,7 @@
-//! Messages that were started and not called for: their buffers, and replies that came before anybody asked.
+//! Messages that were started and not finished: their buffers, and replies that came before [`Queue::finish`].
 //!
-//! When no slot is free, replies that have come are moved out of their slots, so that whoever starts one message after the
-//! other without finishing any waits for the device only, and never for itself.
+//! When no slot is free, replies that have come are moved out of their slots, so a caller that starts many messages
+//! without finishing any waits only for the device, and never for itself.
 
 use alloc::{sync::Arc, vec, vec::Vec};
 use core::ops::Range;
@@ -20,7 +20,7 @@ use crate::{
     transport::Transport,
 };
 
-/// A ticket is a count, a queue of 16 bits and a slot of 10.
+/// A ticket consists of a count, a 16-bit queue and a 10-bit slot.
 const SLOT_BITS: u32 = 10;
 const QUEUE_BITS: u32 = 16;
 const _: () = assert!(SLOTS_MAX <= 1 << SLOT_BITS);
@@ -35,14 +35,14 @@ pub(super) struct Tickets {
     next: u64,
 }
 
-/// A message in flight that owns what it is made of.
+/// A message in flight that owns its buffers.
 pub(super) struct Owned {
     ticket: u64,
-    /// Nobody asks for the reply.
+    /// No caller asks for the reply.
     is_priority: bool,
     heads: KeptHeads,
     reply_head: Vec<u8>,
-    /// Only kept.
+    /// Held only to keep the memory alive.
     _data: [Option<Arc<DmaBuffer>>; 2],
 }
 
@@ -51,7 +51,7 @@ impl Tickets {
         Self { by_slot: (0..slots).map(|_| None).collect(), early: Vec::new(), next: 1 }
     }
 
-    /// Where the message of `ticket` is, while it has its slot.
+    /// Returns the entry of the message with `ticket`, while it has its slot.
     fn place(&mut self, ticket: u64) -> Option<&mut Option<Owned>> {
         let place = self.by_slot.get_mut(usize::from(slot_of(ticket)))?;
         place.as_ref().is_some_and(|owned| owned.ticket == ticket).then_some(place)
@@ -64,7 +64,7 @@ impl Tickets {
     }
 }
 
-/// The queue of a ticket.
+/// Returns the queue of a ticket.
 pub(crate) fn queue_of(ticket: u64) -> u16 {
     (ticket >> SLOT_BITS) as u16
 }
@@ -74,19 +74,19 @@ fn slot_of(ticket: u64) -> u16 {
 }
 
 impl<P: Platform, T: Transport + 'static> Queue<P, T> {
-    /// Sends `message` and keeps its buffers; gives a ticket for the reply. Blocks only while the queue is full of messages
-    /// that the device has not used.
+    /// Sends `message` and keeps its buffers; returns a ticket for the reply. Blocks only while the queue is full of
+    /// messages that the device has not used.
     pub(crate) fn start(&self, message: OwnedMessage) -> Result<u64, ChannelError> {
         let OwnedMessage { head, data, reply_head_len, reply_data } = message;
         self.begin(&head, reply_head_len, [data, reply_data], false)
     }
 
-    /// Sends `message`, whose reply nobody asks for.
+    /// Sends `message`, whose reply no caller asks for.
     pub(crate) fn post(&self, message: &[u8]) -> Result<(), ChannelError> {
         self.begin(message, 0, [None, None], true).map(drop)
     }
 
-    /// Sends `head` and the data that the device reads and writes, and keeps what the device may reach.
+    /// Sends `head` and the data that the device reads and writes, and keeps what the device may access.
     fn begin(
         &self,
         head: &[u8],
@@ -125,14 +125,14 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
             slot.set_ticket(ticket);
         }
         if let Err(error) = self.submit(&claim, readable.as_slice(), writable.as_slice()) {
-            // It never left: its buffers are dropped here.
+            // It was never sent: its buffers are dropped here.
             self.forget(ticket);
             return Err(error);
         }
         claim.keep();
         self.started.fetch_add(1, Ordering::AcqRel);
         if self.has_only_started() {
-            // Nobody but those who wait for a slot may be left to lead.
+            // Only threads that wait for a slot may be left to become the leader.
             self.room.wake_all();
         }
         Ok(ticket)
@@ -154,7 +154,8 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
         }
     }
 
-    /// Whether [`Self::finish`] would not block. Reaps what has come, so that asking again and again is enough.
+    /// Returns whether [`Self::finish`] would return without blocking. Reaps replies that have come, so calling it
+    /// repeatedly suffices.
     pub(crate) fn is_finished(&self, ticket: u64) -> bool {
         if self.has_used() {
             self.reap(None);
@@ -163,7 +164,7 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
         !is_pending || self.health.is_released()
     }
 
-    /// The reply, if it has come.
+    /// Returns the reply, if it has come.
     fn take_reply(&self, ticket: u64) -> Result<Option<OwnedReply>, ChannelError> {
         let at = slot_of(ticket);
         let mut tickets = self.tickets.lock();
@@ -184,7 +185,7 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
         }
     }
 
-    /// Takes back the buffers of a message that the device cannot reach.
+    /// Drops the buffers of a message that the device cannot access.
     fn forget(&self, ticket: u64) {
         let owned = self.tickets.lock().place(ticket).and_then(Option::take);
         drop(owned);
@@ -197,15 +198,16 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
         OwnedReply { head, written }
     }
 
-    /// A message whose reply has come is taken; `tickets` is locked, so that who sees the count finds as many.
+    /// Counts a message as claimed because its reply has come. `tickets` is locked, so the count agrees with the
+    /// messages.
     ///
-    /// In this order: who sees that nothing is left to claim, sees that a slot is about to be free.
+    /// In this order: a thread that sees that nothing is left to claim also sees that a slot is about to be free.
     fn claim(&self) {
         self.started.fetch_sub(1, Ordering::AcqRel);
         self.unclaimed.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Whether no slot is a call's, or free.
+    /// Returns whether no slot is free or used by a call.
     pub(super) fn has_only_started(&self) -> bool {
         self.started.load(Ordering::Acquire) == self.slots.count()
     }
@@ -229,7 +231,7 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
         }
         drop(tickets);
         self.release(at as u16);
-        // Whoever waits for it looks among the early ones.
+        // Its waiter checks the early replies.
         if let Some(slot) = self.slots.get(at as u16) {
             slot.event.wake_all();
         }

@@ -1,11 +1,11 @@
 //! How threads wait for their replies.
 //!
-//! A waiter polls for a while, and whoever gets the ring's lock reaps for all. Then one becomes the leader, who alone sleeps
-//! in [`Transport::wait`]; the others sleep on the events of their slots. A leader whose own reply has come hands the role to
-//! a follower, and a follower that leaves while nobody leads hands on that it was asked to.
-//! Who waits for a slot leads only where every slot is a started message's: a slot that a call gives back is told of by an
-//! event, which would not end the leader's sleep.
-//! Locks: `sleepers` and the ring's lock are never held together, and neither while anybody is woken or sleeps.
+//! A waiter polls for a while, and whoever gets the ring's lock reaps for all. Then one becomes the leader, who alone
+//! sleeps in [`Transport::wait`]; the others sleep on the events of their slots. A leader whose own reply has come
+//! hands the role to a follower, and a follower that leaves while nobody leads hands on that it was asked to. Who waits
+//! for a slot leads only where every slot is a started message's: a slot that a call gives back is told of by an event,
+//! which would not end the leader's sleep. Locks: `sleepers` and the ring's lock are never held together, and neither
+//! while anybody is woken or sleeps.
 
 use alloc::vec::Vec;
 
@@ -19,15 +19,15 @@ use crate::{
     transport::Transport,
 };
 
-/// A leader looks again after this long even if it is told of nothing: another queue may have ended the device, or an interrupt be
-/// lost on its way.
+/// A leader looks again after this long even if it is told of nothing: another queue may have ended the device, or an
+/// interrupt be lost on its way.
 const LOOK_AGAIN_NS: u64 = 200_000_000;
 
 /// Looks between two readings of the clock, which may cost as much as a few of them.
 const LOOKS_PER_CLOCK: u32 = 32;
 
-/// Who looks gives others its processor after so long: above what a request takes of a device that is awake, so that replies are
-/// reaped by several and not one by one; below what whoever the reply waits for can lose by it.
+/// Who looks gives others its processor after so long: above what a request takes of a device that is awake, so that
+/// replies are reaped by several and not one by one; below what whoever the reply waits for can lose by it.
 const YIELD_EACH_NS: u64 = 20_000;
 
 /// So often at most is the clock read in one poll: a platform's may stand still.
@@ -84,7 +84,7 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
 
     /// Looks for a short time; tells whether it is over.
     fn poll(&self, seat: Seat, is_over: &mut dyn FnMut() -> bool) -> bool {
-        let Some(budget_ns) = self.pace.begin() else { return false };
+        let Some(budget_ns) = self.poller.begin() else { return false };
         let begin_ns = self.platform.now_ns();
         let end_ns = begin_ns.saturating_add(budget_ns);
         let mut yield_ns = begin_ns.saturating_add(YIELD_EACH_NS);
@@ -110,7 +110,7 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
             }
             false
         };
-        self.pace.end(is_over.then(|| self.platform.now_ns().saturating_sub(begin_ns)));
+        self.poller.end(is_over.then(|| self.platform.now_ns().saturating_sub(begin_ns)));
         is_over
     }
 
@@ -153,7 +153,8 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
             if !self.may_lead(seat) {
                 break false;
             }
-            // A wait that ended with nothing may be one that does not block, and what the reply waits for a thread of this processor.
+            // A wait that ended with nothing may be one that does not block, and what the reply waits for a thread of
+            // this processor.
             if was_idle {
                 self.platform.yield_now();
             }
@@ -180,8 +181,8 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
         self.wake(next);
     }
 
-    /// Ends a follower's sleep; tells whether it leaves. One that leaves while nobody leads may have been the one whom the
-    /// last leader woke, and wakes another in its stead.
+    /// Ends a follower's sleep; tells whether it leaves. One that leaves while nobody leads may have been the one whom
+    /// the last leader woke, and wakes another in its stead.
     fn stop_following(&self, seat: Seat, is_over: bool) -> bool {
         let next = {
             let mut sleepers = self.sleepers.lock();

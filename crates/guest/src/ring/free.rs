@@ -1,10 +1,10 @@
-//! Descriptors that are not in use, linked by index as they will be in a chain.
+//! Free descriptors, linked by index as they will be in a chain.
 
 use alloc::vec::Vec;
 
 #[derive(Debug)]
 pub(super) struct FreeList {
-    /// By descriptor: which follows it, in the list or in its chain.
+    /// By descriptor: the next one in the list or in its chain.
     next: Vec<u16>,
     first: u16,
     count: u16,
@@ -15,7 +15,7 @@ impl FreeList {
         Self { next: (1..=count).collect(), first: 0, count }
     }
 
-    /// Takes `wanted` descriptors, at least 1, linked to each other; gives the first.
+    /// Takes `wanted` descriptors, at least 1, linked to each other; returns the first.
     pub(super) fn take(&mut self, wanted: u16) -> Option<u16> {
         if wanted > self.count {
             return None;
@@ -27,7 +27,7 @@ impl FreeList {
         Some(head)
     }
 
-    /// Gives back a chain that [`Self::take`] gave.
+    /// Frees a chain that [`Self::take`] returned.
     pub(super) fn give(&mut self, head: u16, taken: u16) {
         let last = (1..taken).fold(head, |at, _| self.next(at));
         self.next[usize::from(last)] = self.first;
@@ -35,7 +35,7 @@ impl FreeList {
         self.count += taken;
     }
 
-    /// What follows `descriptor` in its chain.
+    /// Returns the descriptor after `descriptor` in its chain.
     pub(super) fn next(&self, descriptor: u16) -> u16 {
         self.next.get(usize::from(descriptor)).copied().unwrap_or(0)
     }

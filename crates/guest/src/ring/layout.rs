@@ -1,10 +1,11 @@
-//! Where the parts of a split virtqueue lie within one piece of memory (virtio 1.3 §2.7).
+//! The layout of a split virtqueue in one piece of memory (virtio 1.3 §2.7).
 
 use zerocopy::{Immutable, IntoBytes, little_endian::*};
 
 use super::{RingSettings, Segment};
 
-/// The longest ring that we ask for, in descriptors: as many as QEMU's `queue-size` and virtiofsd allow.
+/// Maximum length of a ring that the driver requests, in descriptors: as many as QEMU's `queue-size` and virtiofsd
+/// allow.
 pub const LEN_MAX: u16 = 1024;
 
 /// VIRTQ_DESC_F_NEXT.
@@ -40,7 +41,7 @@ impl Descriptor {
 pub(super) struct Layout {
     pub(super) available: usize,
     pub(super) used: usize,
-    /// The indirect tables, one for each chain, where there are any.
+    /// The indirect tables, one for each chain, if the ring uses them.
     pub(super) tables: usize,
     pub(super) len_bytes: usize,
 }
@@ -49,7 +50,8 @@ impl Layout {
     pub(super) fn new(settings: &RingSettings) -> Self {
         let len = usize::from(settings.len);
         let available = size_of::<Descriptor>() * len;
-        // The used ring begins on a cache line of its own: the device writes it while the driver writes the available ring.
+        // The used ring begins on a cache line of its own: the device writes it while the driver writes the available
+        // ring.
         let used = (available + 6 + 2 * len).next_multiple_of(128);
         let tables = (used + 6 + 8 * len).next_multiple_of(128);
         let table_len_bytes = usize::from(settings.segments_max) * size_of::<Descriptor>();

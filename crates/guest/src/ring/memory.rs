@@ -1,4 +1,4 @@
-//! The shared parts of a ring: every load and store, with the order that the other side relies on.
+//! The shared parts of a ring: every load and store, with the memory order that the other side relies on.
 
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
@@ -14,7 +14,7 @@ use crate::{
     transport::QueueAddresses,
 };
 
-/// Within both rings: flags, then index, then the elements.
+/// Layout of both rings: flags, then index, then the elements.
 const FLAGS: usize = 0;
 const INDEX: usize = 2;
 const ELEMENTS: usize = 4;
@@ -49,7 +49,7 @@ impl RingMemory {
         self.buffer.write(usize::from(index) * size_of::<Descriptor>(), descriptor.as_bytes());
     }
 
-    /// Entry `index` of the table of the chain that begins with `head`.
+    /// Writes entry `index` of the table of the chain that begins with `head`.
     pub(super) fn write_indirect(&self, head: u16, index: u16, descriptor: &Descriptor) {
         let offset = self.table(head) + usize::from(index) * size_of::<Descriptor>();
         self.buffer.write(offset, descriptor.as_bytes());
@@ -63,18 +63,18 @@ impl RingMemory {
         self.layout.tables + usize::from(head) * usize::from(self.segments_max) * size_of::<Descriptor>()
     }
 
-    /// Puts `head` at `index` of the available ring and moves the index past it (§2.7.13).
+    /// Puts `head` at `index` of the available ring and advances the index (§2.7.13).
     pub(super) fn publish(&self, index: u16, head: u16) {
         let element = self.layout.available + ELEMENTS + 2 * usize::from(index & (self.len - 1));
         self.buffer.store_u16(element, head, Relaxed);
-        // Release: who sees the index sees the chain and the request behind it.
+        // Release: a device that sees the index sees the chain and the request in it.
         self.buffer.store_u16(self.layout.available + INDEX, index.wrapping_add(1), Release);
     }
 
-    /// Whether the device has asked to be told of any index from `old` on to before `new` (§2.7.10).
+    /// Returns whether the device has asked to be notified of any index in `old..new` (§2.7.10).
     pub(super) fn device_wants_notify(&self, old: u16, new: u16) -> bool {
-        // Either the device sees the available index that was stored, or we see that it has asked: it stores, fences and loads
-        // in the opposite order.
+        // Either the device sees the available index that was stored, or the driver sees the device's request for a
+        // notification: the device stores, fences and loads in the opposite order.
         core::sync::atomic::fence(SeqCst);
         if self.has_event_index {
             let event = self.buffer.load_u16(self.layout.used + ELEMENTS + 8 * usize::from(self.len), Relaxed);
@@ -84,30 +84,30 @@ impl RingMemory {
         }
     }
 
-    /// Acquire: what the device wrote before it moved the index is seen.
+    /// Loads the used index. Acquire: what the device wrote before it advanced the index is visible.
     pub(crate) fn device_used_index(&self) -> u16 {
         self.buffer.load_u16(self.layout.used + INDEX, Acquire)
     }
 
-    /// Id and length, each loaded once.
+    /// Returns id and length, each loaded once.
     pub(super) fn used_element(&self, index: u16) -> (u32, u32) {
         let element = self.layout.used + ELEMENTS + 8 * usize::from(index & (self.len - 1));
         (self.buffer.load_u32(element, Relaxed), self.buffer.load_u32(element + 4, Relaxed))
     }
 
-    /// Asks for an interrupt once the used index passes `index` (§2.7.7).
+    /// Requests an interrupt once the used index passes `index` (§2.7.7).
     pub(super) fn interrupt_after(&self, index: u16) {
         let event = self.layout.available + ELEMENTS + 2 * usize::from(self.len);
         self.buffer.store_u16(event, index, Relaxed);
     }
 
-    /// Without an event index: whether interrupts are wanted at all. With one the flags are 0 (§2.7.7.1).
+    /// Without an event index: sets whether interrupts are wanted at all. With one the flags are 0 (§2.7.7.1).
     pub(super) fn want_interrupts(&self, are_wanted: bool) {
         let flags = if are_wanted || self.has_event_index { 0 } else { AVAIL_NO_INTERRUPT };
         self.buffer.store_u16(self.layout.available + FLAGS, flags, Relaxed);
     }
 
-    /// Whether the device is past `index`, looked at after what it was asked for is visible to it.
+    /// Returns whether the device is past `index`, checked after the request for an interrupt is visible to it.
     pub(super) fn has_used_after_fence(&self, index: u16) -> bool {
         // As in `device_wants_notify`, with the parts swapped.
         core::sync::atomic::fence(SeqCst);
@@ -115,7 +115,7 @@ impl RingMemory {
     }
 }
 
-/// Whether `event` lies in `old..new`, all modulo 2¹⁶: `vring_need_event` of §2.7.7.2.
+/// Returns whether `event` lies in `old..new`, all modulo 2¹⁶: `vring_need_event` of §2.7.7.2.
 fn passes(event: u16, old: u16, new: u16) -> bool {
     new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
 }

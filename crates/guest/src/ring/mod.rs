@@ -1,9 +1,8 @@
 //! A split virtqueue from the driver's side.
 //!
-//! The driver's own state is private and never read back from the shared parts; of what the device writes (used index,
-//! ids, lengths) each value is loaded once and checked against it. A ring that was caught lying stays broken.
-//! Nothing here locks or waits: that is the [`queue`](crate::queue)'s.
-//! Source: virtio 1.3 §2.7.
+//! The driver's own state is private and never read back from the shared parts. Each value that the device writes (used
+//! index, ids, lengths) is loaded once and checked against that state. After a protocol violation the ring stays
+//! broken. Nothing here locks or waits: that is up to the [`queue`](crate::queue). Source: virtio 1.3 §2.7.
 
 mod free;
 mod layout;
@@ -24,20 +23,20 @@ pub(crate) use memory::RingMemory;
 /// A piece of memory in the device's address space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
-    /// Where it begins.
+    /// Its start address.
     pub address: u64,
-    /// How long it is, in bytes.
+    /// Its length in bytes.
     pub len_bytes: u32,
 }
 
-/// What a ring is made for.
+/// Parameters of a ring.
 #[derive(Debug, Clone, Copy)]
 pub struct RingSettings {
-    /// Descriptors: a power of two, at most [`LEN_MAX`].
+    /// Number of descriptors: a power of two, at most [`LEN_MAX`].
     pub len: u16,
-    /// Chains that can be in flight at once, at most `len`.
+    /// Maximum number of chains in flight, at most `len`.
     pub chains_max: u16,
-    /// The longest chain; at most `len`.
+    /// Maximum length of a chain; at most `len`.
     pub segments_max: u16,
     /// VIRTIO_F_INDIRECT_DESC: each chain takes one descriptor and a table of its own.
     pub is_indirect: bool,
@@ -48,17 +47,17 @@ pub struct RingSettings {
 /// A chain that the device has used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Used {
-    /// What the driver named it by.
+    /// The cookie that the driver passed with the chain.
     pub cookie: u16,
-    /// Bytes that the device says it has written, at most the room that there was.
+    /// Bytes that the device reports as written, at most the room in the chain.
     pub written_bytes: u32,
 }
 
-/// The descriptors that a chain needs are not free.
+/// Not enough descriptors are free for a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Full;
 
-/// What the device did that it must not.
+/// How the device violated the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Broken(pub &'static str);
@@ -68,14 +67,14 @@ pub struct Ring {
     memory: Arc<RingMemory>,
     settings: RingSettings,
     free: FreeList,
-    /// By head of the chain: what is in flight.
+    /// The chains in flight, by head.
     flights: Vec<Option<Flight>>,
     in_flight: u16,
     /// The next index of the available ring.
     available: u16,
-    /// Where the available index stood when it was last decided whether to notify.
+    /// The available index at the last decision whether to notify.
     notified: u16,
-    /// The next index of the used ring to look at.
+    /// The next index of the used ring to check.
     used: u16,
     broken: Option<Broken>,
 }
@@ -83,15 +82,15 @@ pub struct Ring {
 #[derive(Debug, Clone, Copy)]
 struct Flight {
     cookie: u16,
-    /// Descriptors of the ring that it takes.
+    /// Number of the ring's descriptors that it takes.
     descriptors: u16,
     room_bytes: u32,
 }
 
 impl Ring {
-    /// An empty ring in memory of `ops`.
+    /// Creates an empty ring in memory allocated by `ops`.
     ///
-    /// Errors: what [`DmaOps::allocate`] says.
+    /// Errors: those of [`DmaOps::allocate`].
     pub fn new(ops: &Arc<dyn DmaOps>, settings: RingSettings) -> Result<Self, DmaError> {
         assert!(settings.len.is_power_of_two() && settings.len <= LEN_MAX, "{settings:?}");
         assert!(settings.chains_max <= settings.len && settings.segments_max <= settings.len, "{settings:?}");
@@ -111,30 +110,31 @@ impl Ring {
         Ok(ring)
     }
 
-    /// Where the device finds its parts.
+    /// Returns the device's addresses of the ring's parts.
     pub fn addresses(&self) -> QueueAddresses {
         self.memory.addresses()
     }
 
-    /// For a look at the used index without the ring.
+    /// Returns the shared memory, for checking the used index without the ring.
     pub(crate) fn memory(&self) -> &Arc<RingMemory> {
         &self.memory
     }
 
-    /// The used index up to which chains were popped.
+    /// Returns the used index up to which chains were popped.
     pub(crate) fn used_index(&self) -> u16 {
         self.used
     }
 
-    /// Chains in flight.
+    /// Returns the number of chains in flight.
     pub fn in_flight(&self) -> u16 {
         self.in_flight
     }
 
-    /// Makes a chain available: what the device reads, then what it writes. `cookie` comes back with it.
+    /// Makes a chain available: first what the device reads, then what it writes. [`Self::pop`] returns `cookie` with
+    /// the used chain.
     ///
-    /// There is at least one segment and at most `segments_max`, none is empty, and their lengths sum to less than 4 GiB.
-    /// Errors: [`Full`], and nothing was added.
+    /// There is at least one segment and at most `segments_max`, no segment is empty, and their lengths sum to less
+    /// than 4 GiB. Errors: [`Full`], and nothing was added.
     pub fn add(&mut self, readable: &[Segment], writable: &[Segment], cookie: u16) -> Result<(), Full> {
         let count = readable.len() + writable.len();
         assert!(count > 0 && count <= usize::from(self.settings.segments_max), "{count} segments");
@@ -179,22 +179,22 @@ impl Ring {
         }
     }
 
-    /// Whether the device wants to be told of what was added since this was last asked.
+    /// Returns whether the device wants to be notified of the chains added since the last call.
     pub fn needs_notify(&mut self) -> bool {
         let (old, new) = (self.notified, self.available);
         self.notified = new;
         old != new && self.memory.device_wants_notify(old, new)
     }
 
-    /// Whether the device has used a chain that was not taken back; one load, for who watches.
+    /// Returns whether the device has used a chain that was not popped yet; a single load, for polling.
     pub fn has_used(&self) -> bool {
         self.memory.device_used_index() != self.used
     }
 
     /// Takes back the next chain that the device has used, in the device's order.
     ///
-    /// Errors: the device named a chain that is not in flight, claims more bytes than there was room, or is ahead of what
-    /// was added. From then on there is nothing else.
+    /// Errors: the device named a chain that is not in flight, claims more bytes than there was room for, or is ahead
+    /// of what was added. The ring is then broken and returns nothing else.
     pub fn pop(&mut self) -> Result<Option<Used>, Broken> {
         if let Some(broken) = self.broken {
             return Err(broken);
@@ -225,8 +225,8 @@ impl Ring {
         Ok(Some(Used { cookie: flight.cookie, written_bytes }))
     }
 
-    /// Asks for an interrupt when the device uses the next chain; tells whether it has used one already, for which there may be
-    /// no interrupt.
+    /// Requests an interrupt for the next chain that the device uses. Returns whether it has used one already, for
+    /// which there may be no interrupt.
     pub fn arm(&mut self) -> bool {
         if self.settings.has_event_index {
             self.memory.interrupt_after(self.used);
@@ -236,7 +236,7 @@ impl Ring {
         self.memory.has_used_after_fence(self.used)
     }
 
-    /// Does without interrupts again. With an event index there is nothing to do: the device passes it once and not again.
+    /// Stops requesting interrupts. With an event index there is nothing to do: the device passes it only once.
     pub fn disarm(&mut self) {
         if !self.settings.has_event_index {
             self.memory.want_interrupts(false);

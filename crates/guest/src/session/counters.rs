@@ -1,19 +1,19 @@
-//! What a session counts of its own doing, for whoever watches it.
+//! Counters of a session, for monitoring.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// Sums since the session began.
+/// Totals since the session began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counters {
-    /// Messages sent, INIT and forgets included, INTERRUPT not.
+    /// Messages sent, including INIT and forgets but not INTERRUPT.
     pub requests: u64,
-    /// Replies whose lengths or fields are impossible; each was answered with EIO.
+    /// Replies with impossible lengths or fields; each was answered with EIO.
     pub impossible_replies: u64,
     /// References dropped, as FORGET counts them.
     pub forgotten_lookups: u64,
     /// FORGET and BATCH_FORGET messages sent.
     pub forget_messages: u64,
-    /// Of these, attempts that failed; what they held is sent later.
+    /// Attempts to send these that failed; their references are sent later.
     pub forget_failures: u64,
 }
 
@@ -37,7 +37,7 @@ impl Tally {
     }
 }
 
-/// Adds to a sum that orders nothing.
+/// Adds to a total with relaxed ordering.
 pub(super) fn add(sum: &AtomicU64, amount: u64) {
     sum.fetch_add(amount, Ordering::Relaxed);
 }

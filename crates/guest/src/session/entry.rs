@@ -1,4 +1,4 @@
-//! Attributes and entries as a server may send them: what no file can have is refused before anybody acts on it.
+//! Validation of attributes and entries from the server: values that no file can have are rejected before use.
 
 use transom_wire::{
     NodeId,
@@ -12,9 +12,9 @@ use crate::{Errno, Platform};
 const FILE_TYPES: [u32; 7] = [S_IFDIR, S_IFREG, S_IFLNK, 0o010_000, 0o020_000, 0o060_000, 0o140_000];
 
 impl<P: Platform> Session<P> {
-    /// Takes the answer of an operation that makes a file of type `file_type`, or gives it a name.
+    /// Validates the reply to an operation that makes a file of type `file_type`, or adds a name to it.
     ///
-    /// Errors: EIO where there is no inode in it, or an impossible one; a reference that came with it is given back.
+    /// Errors: EIO if the entry names no inode or an impossible one; a reference that came with it is given back.
     pub(crate) fn new_entry(&self, entry: EntryOut, file_type: Option<u32>) -> Result<EntryOut, Errno> {
         if entry.nodeid == 0 {
             return Err(self.impossible());
@@ -29,7 +29,7 @@ impl<P: Platform> Session<P> {
         }
     }
 
-    /// Takes the answer of a lookup, where a nodeid of 0 says that the name is absent.
+    /// Validates the reply to a lookup, in which nodeid 0 means that the name is absent.
     pub(crate) fn found_entry(&self, mut entry: EntryOut) -> Result<EntryOut, Errno> {
         let nodeid = NodeId::from(entry.nodeid);
         if nodeid.0 == 0 {
@@ -57,7 +57,8 @@ fn is_possible(attr: &Attr) -> bool {
     FILE_TYPES.contains(&file_type) && attr.size.get() <= i64::MAX as u64
 }
 
-/// A server that counts a second as nanoseconds does no harm; Linux takes it so too.
+/// Limits nanoseconds to valid values: a server that reports a whole second there does no harm, and Linux accepts it
+/// too.
 fn limit_times(attr: &mut Attr) {
     for nsec in [&mut attr.atimensec, &mut attr.mtimensec, &mut attr.ctimensec] {
         *nsec = nsec.get().min(999_999_999).into();

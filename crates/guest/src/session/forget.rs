@@ -1,7 +1,8 @@
 //! References that the guest gives back: queued, counted per inode, sent in batches.
 //!
-//! A forget is never dropped: what could not be sent stays queued. It is queued only by who has consumed the reply that
-//! counted it, so none overtakes its lookup. The queue's lock is held for no message.
+//! A forget is never dropped: what could not be sent stays queued. Only the thread that has consumed the reply that
+//! counted a reference queues its forget, so no forget overtakes its lookup. The queue's lock is never held while a
+//! message is sent.
 
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
@@ -22,13 +23,13 @@ use crate::{
     sync::{Mutex, rank},
 };
 
-/// Inodes in one message. With it, a message stays near 1 KiB and fits the stack, and a message is sent for every 64
-/// inodes that a cache drops; the server holds at most as many for nothing.
+/// Inodes in one message. With this limit a message stays near 1 KiB and fits the stack, and a message is sent for
+/// every 64 inodes that a cache drops, which is also the most that the server holds needlessly.
 const BATCH: usize = 64;
 
 const MESSAGE_LEN: usize = size_of::<InHeader>() + size_of::<BatchForgetIn>() + BATCH * size_of::<ForgetOne>();
 
-/// What waits to be sent.
+/// Forgets that wait to be sent.
 pub(super) struct Forgets<P: Platform>(Mutex<P, { rank::LEAF }, Vec<(NodeId, u64)>>);
 
 impl<P: Platform> Forgets<P> {
@@ -36,7 +37,7 @@ impl<P: Platform> Forgets<P> {
         Self(Mutex::new(Vec::with_capacity(BATCH)))
     }
 
-    /// Queues; true when there is a batch to send.
+    /// Queues a forget; returns true when there is a batch to send.
     fn add(&self, node: NodeId, nlookup: u64) -> bool {
         let mut waiting = self.0.lock();
         let recent = waiting.len().saturating_sub(BATCH);
@@ -47,7 +48,7 @@ impl<P: Platform> Forgets<P> {
         waiting.len() >= BATCH
     }
 
-    /// Takes up to a batch, the latest first; gives their number.
+    /// Takes up to a batch, the latest first; returns the number of inodes.
     fn take(&self, batch: &mut [(NodeId, u64); BATCH]) -> usize {
         let mut waiting = self.0.lock();
         let rest = waiting.len().saturating_sub(BATCH);
@@ -64,10 +65,11 @@ impl<P: Platform> Forgets<P> {
 }
 
 impl<P: Platform> Session<P> {
-    /// Gives `nlookup` references to `node` back: as many as replies with its entry were consumed, some time after these.
+    /// Gives back `nlookup` references to `node`: as many as the replies with its entry that were consumed, at any time
+    /// after those replies.
     ///
-    /// Queued, and sent with others once there are enough; [`Self::flush_forgets`] sends them before. Nothing after
-    /// [`Self::destroy`]. May block while the high-priority queue is full.
+    /// The forget is queued, and sent with others once there are enough; [`Self::flush_forgets`] sends it earlier. Does
+    /// nothing after [`Self::destroy`]. May block while the high-priority queue is full.
     pub fn forget(&self, node: NodeId, nlookup: u64) {
         rank::may_wait::<P>();
         let counts = nlookup > 0 && node.0 != 0 && node != NodeId::ROOT;
@@ -75,23 +77,23 @@ impl<P: Platform> Session<P> {
             return;
         }
         if self.forgets.add(node, nlookup) {
-            // What cannot be sent now stays queued, and the next forget tries again.
+            // What cannot be sent now stays queued; the next forget tries again.
             let _ = self.send_forgets();
         }
     }
 
-    /// Sends what is queued, for a moment without other work. Errors: those of the channel; what was not sent stays queued.
+    /// Sends what is queued; meant for an idle moment. Errors: those of the channel; what was not sent stays queued.
     pub fn flush_forgets(&self) -> Result<(), Errno> {
         while self.send_forgets()? {}
         Ok(())
     }
 
-    /// How many inodes are queued.
+    /// Returns the number of queued inodes.
     pub fn queued_forgets(&self) -> usize {
         self.forgets.len()
     }
 
-    /// Sends one batch; false when there was none.
+    /// Sends one batch; returns false if the queue was empty.
     fn send_forgets(&self) -> Result<bool, Errno> {
         let mut batch = [(NodeId(0), 0); BATCH];
         let count = self.forgets.take(&mut batch);

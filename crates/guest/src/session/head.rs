@@ -1,4 +1,4 @@
-//! What a request begins with: header, arguments and names, built on the stack where it is sent.
+//! The head of a request: header, arguments and names, built on the sender's stack.
 
 use transom_wire::{
     Name, NodeId, Opcode, Unique,
@@ -42,7 +42,7 @@ impl GroupExtension {
 }
 
 impl<const N: usize> Head<N> {
-    /// Begins a request about `node`.
+    /// Begins a request for `node`.
     pub(crate) fn new(opcode: Opcode, node: NodeId, caller: &Caller<'_>) -> Self {
         let mut head = Self { bytes: [0; N], len: 0 };
         head.push(header(opcode, node, caller).as_bytes());
@@ -67,7 +67,7 @@ impl<const N: usize> Head<N> {
         self
     }
 
-    /// Appends what an operation that creates carries beside its arguments.
+    /// Appends the extension that an operation that creates files carries after its arguments.
     pub(crate) fn extension(&mut self, extension: Option<GroupExtension>) -> &mut Self {
         if let Some(extension) = extension {
             self.push(extension.as_bytes());
@@ -76,7 +76,7 @@ impl<const N: usize> Head<N> {
         self
     }
 
-    /// The arguments are of this crate and the names have their bound, so that a request fits the `N` chosen for it.
+    /// The arguments come from this crate and names are bounded, so a request fits the `N` chosen for it.
     fn push(&mut self, bytes: &[u8]) {
         self.bytes[self.len..][..bytes.len()].copy_from_slice(bytes);
         self.len += bytes.len();
@@ -94,7 +94,7 @@ impl<const N: usize> Head<N> {
 /// Extensions are counted in units of 8 bytes.
 pub(crate) const EXTENSION_UNITS: u16 = (size_of::<GroupExtension>() / 8) as u16;
 
-/// A header; length and number are filled in when it is sent.
+/// Returns a header; length and number are filled in when the request is sent.
 pub(crate) fn header(opcode: Opcode, node: NodeId, caller: &Caller<'_>) -> InHeader {
     InHeader {
         len: 0.into(),
@@ -109,7 +109,7 @@ pub(crate) fn header(opcode: Opcode, node: NodeId, caller: &Caller<'_>) -> InHea
     }
 }
 
-/// Fills in what is known only when a request is sent; `head` begins with a header.
+/// Fills in the fields that are known only when a request is sent; `head` begins with a header.
 pub(super) fn complete_header(head: &mut [u8], data_len: usize, unique: Unique) {
     let len = head.len() + data_len;
     let header = InHeader::mut_from_prefix(head).expect("a request begins with its header").0;

@@ -1,9 +1,10 @@
-//! Ending a request that waits: INTERRUPT, on the high-priority queue.
+//! Ending a request early: INTERRUPT, on the high-priority queue.
 //!
-//! A request that blocks in the server (a lock that another holds) ends with EINTR once the server has noticed. The message
-//! may overtake its request, which a server has to expect; whoever wants to be certain raises again until the request is
-//! over. One atomic word holds the number of the request in flight and, in bit 0, whether it is to be interrupted. A wait
-//! for another user of this guest has the number of INIT, which is over, and ends without a message.
+//! A request that blocks in the server (on a lock that another client holds) ends with EINTR once the server has
+//! noticed. The message may overtake its request, which a server has to expect; to be certain, a caller raises the
+//! interrupt again until the request is over. One atomic word holds the number of the request in flight and, in bit 0,
+//! whether it is to be interrupted. Waiting for another user of this guest is recorded under the number of INIT, which
+//! is over, and ends without a message.
 
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -17,17 +18,17 @@ use super::{
 };
 use crate::{Errno, channel::Channel};
 
-/// Set while an interrupt is wanted; the numbers of requests are even.
+/// Set while an interrupt is requested; request numbers are even.
 const RAISED: u64 = 1;
 
 const MESSAGE_LEN: usize = size_of::<InHeader>() + size_of::<InterruptIn>();
 
-/// Interrupts the request of a [`Caller`] that it is set on, one request at a time.
+/// Interrupts the request of the [`Caller`] that refers to it, one request at a time.
 pub struct Interrupt {
     channel: Arc<dyn Channel>,
-    /// Wakes who waits for another user of this guest.
+    /// Wakes callers that wait for another user of this guest.
     wake: Arc<dyn Fn() + Send + Sync>,
-    /// The request in flight, or 0, and [`RAISED`].
+    /// The number of the request in flight or 0, and [`RAISED`].
     state: AtomicU64,
 }
 
@@ -36,10 +37,10 @@ impl Interrupt {
         Self { channel, wake, state: AtomicU64::new(0) }
     }
 
-    /// Interrupts the request in flight and, until [`Self::clear`], refuses further ones with EINTR.
+    /// Interrupts the request in flight and, until [`Self::clear`], makes further ones fail with EINTR.
     ///
-    /// Tells whether a request is in flight: it ends with EINTR, or with its own result where that came first. Called again,
-    /// it sends again. Errors: those of the channel; the wish stays noted.
+    /// Returns whether a request is in flight: it ends with EINTR, or with its own result if that came first. Each call
+    /// sends another INTERRUPT. Errors: those of the channel; the interrupt stays requested.
     pub fn raise(&self) -> Result<bool, Errno> {
         let unique = self.state.fetch_or(RAISED, Ordering::AcqRel) & !RAISED;
         if unique == 0 {
@@ -57,22 +58,22 @@ impl Interrupt {
         Ok(true)
     }
 
-    /// Lets requests through again.
+    /// Allows requests again.
     pub fn clear(&self) {
         self.state.fetch_and(!RAISED, Ordering::AcqRel);
     }
 
-    /// Whether an interrupt is wanted.
+    /// Returns whether an interrupt is requested.
     pub fn is_raised(&self) -> bool {
         self.state.load(Ordering::Acquire) & RAISED != 0
     }
 
-    /// Notes a wait for another user of this guest, who looks at [`Self::is_raised`]. Errors: as those of a request.
+    /// Records a wait for another user of this guest; the waiter checks [`Self::is_raised`]. Errors: as for a request.
     pub(crate) fn enter_wait(&self) -> Result<InFlight<'_>, Errno> {
         self.enter(INIT_UNIQUE)
     }
 
-    /// Notes a request in flight. Errors: EINTR where an interrupt is wanted, EBUSY where another request is in flight.
+    /// Records a request in flight. Errors: EINTR if an interrupt is requested, EBUSY if another request is in flight.
     pub(super) fn enter(&self, unique: Unique) -> Result<InFlight<'_>, Errno> {
         match self.state.compare_exchange(0, unique.0, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => Ok(InFlight(self)),
@@ -82,7 +83,7 @@ impl Interrupt {
     }
 }
 
-/// A request, or a wait, that an [`Interrupt`] can reach, until it is dropped.
+/// A request or a wait that an [`Interrupt`] can reach, until it is dropped.
 pub(crate) struct InFlight<'a>(&'a Interrupt);
 
 impl Drop for InFlight<'_> {

@@ -1,8 +1,8 @@
-//! A FUSE session from the client's side: INIT, the numbers of requests, forgets, interrupts, DESTROY.
+//! The client side of a FUSE session: INIT, request numbers, forgets, interrupts, DESTROY.
 //!
-//! [`Session`] sends typed requests over a [`Channel`] and checks every reply before anybody sees it; the operations stand
-//! in [`ops`](crate::ops), a file for each. [`request`] has the path that all of them take, [`reply`] the checks. Nothing
-//! here is cached. The only lock is the forgets', and no message is sent under it.
+//! [`Session`] sends typed requests over a [`Channel`] and checks every reply before anybody sees it. The operations
+//! are in [`ops`](crate::ops), one file each. [`request`] holds the path that all of them take, [`reply`] the checks.
+//! Nothing here is cached. The only lock is that of the forgets, and no message is sent while it is held.
 
 mod counters;
 mod entry;
@@ -34,10 +34,10 @@ pub(crate) use reply::{HEADER_LEN, Room};
 
 pub use counters::Counters;
 pub use interrupt::Interrupt;
-pub use negotiate::{MINOR_VERSION_MIN, Negotiated, PAGE_LEN, SessionError, Wishes};
+pub use negotiate::{MINOR_VERSION_MIN, Negotiated, PAGE_LEN, SessionConfig, SessionError};
 pub use request::Caller;
 
-/// A session with one server, used by any number of threads; ended by [`Self::destroy`] or when it is dropped.
+/// A session with one server, used by any number of threads. Ended by [`Self::destroy`] or when it is dropped.
 pub struct Session<P: Platform> {
     channel: Arc<dyn Channel>,
     platform: Arc<P>,
@@ -53,11 +53,11 @@ pub struct Session<P: Platform> {
 }
 
 impl<P: Platform> Session<P> {
-    /// Sends INIT with what `wishes` asks for, and takes what the server answers.
+    /// Sends INIT as `config` asks, and checks what the server answers.
     ///
     /// Blocks until the reply has come.
-    pub fn begin(channel: Arc<dyn Channel>, platform: Arc<P>, wishes: Wishes) -> Result<Self, SessionError> {
-        let negotiated = negotiate::negotiate(&*channel, &wishes)?;
+    pub fn begin(channel: Arc<dyn Channel>, platform: Arc<P>, config: SessionConfig) -> Result<Self, SessionError> {
+        let negotiated = negotiate::negotiate(&*channel, &config)?;
         Ok(Self {
             request_queues: channel.request_queues().max(1),
             channel,
@@ -72,38 +72,40 @@ impl<P: Platform> Session<P> {
         })
     }
 
-    /// What INIT settled.
+    /// Returns the result of INIT.
     pub fn negotiated(&self) -> &Negotiated {
         &self.negotiated
     }
 
-    /// The system underneath.
+    /// Returns the system that the library runs in.
     pub fn platform(&self) -> &P {
         &self.platform
     }
 
-    /// What carries the messages.
+    /// Returns the channel that carries the messages.
     pub fn channel(&self) -> &Arc<dyn Channel> {
         &self.channel
     }
 
-    /// A handle to end requests early, for [`Caller::interrupt`].
+    /// Creates a handle with which to end requests early, for [`Caller::interrupt`].
     pub fn interrupt(&self) -> Interrupt {
         let waiting = Arc::clone(&self.waiting);
         Interrupt::new(Arc::clone(&self.channel), Arc::new(move || waiting.wake_all()))
     }
 
-    /// What who waits for another user of this guest waits on; a raised [`Interrupt`] of such a wait wakes it.
+    /// Returns the event on which callers wait for another user of this guest; a raised [`Interrupt`] of such a wait
+    /// wakes it.
     pub(crate) fn waiting(&self) -> &P::Event {
         &self.waiting
     }
 
-    /// What has been counted so far.
+    /// Returns the counters.
     pub fn counters(&self) -> Counters {
         self.tally.read(self.uniques.load(Ordering::Relaxed) / 2 - 1)
     }
 
-    /// Sends the queued forgets and DESTROY, after which the server holds nothing for this session. Only the first call acts.
+    /// Sends the queued forgets and DESTROY, after which the server holds nothing for this session. Only the first call
+    /// has an effect.
     ///
     /// Blocks until the reply has come. Errors: those of the channel.
     pub fn destroy(&self) -> Result<(), Errno> {
@@ -113,7 +115,7 @@ impl<P: Platform> Session<P> {
         let flushed = self.flush_forgets();
         let mut head = Head::<PLAIN>::new(Opcode::Destroy, NodeId(0), &Caller::default());
         complete_header(head.as_mut_bytes(), 0, self.next_unique());
-        // virtiofsd gives the buffers back without a reply in them: that they came back is all that counts.
+        // virtiofsd returns the buffers without a reply in them; only their return counts.
         let (data, reply_data) = (Source::Empty, Sink::Empty);
         let message = Message { head: head.as_mut_bytes(), data, reply_head: &mut [0; HEADER_LEN], reply_data };
         self.channel.call(0, message)?;
@@ -122,7 +124,7 @@ impl<P: Platform> Session<P> {
 }
 
 impl<P: Platform> Drop for Session<P> {
-    /// A server that does not answer any more has forgotten the session without being told.
+    /// Ignores errors: a server that no longer answers has already lost the session.
     fn drop(&mut self) {
         let _ = self.destroy();
     }

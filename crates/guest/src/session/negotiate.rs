@@ -1,7 +1,7 @@
-//! INIT: what the driver offers, and what it takes of the answer.
+//! INIT: what the driver offers, and how it validates the reply.
 //!
-//! A number out of range is brought into it, as Linux does; an answer that no session could follow from is a
-//! [`SessionError`]. Source: FUSE 7.45, `process_init_reply` of Linux for the limits.
+//! A number out of range is clamped, as in Linux; a reply with which no session is possible is a [`SessionError`].
+//! Source: FUSE 7.45; for the limits, `process_init_reply` of Linux.
 
 use thiserror::Error;
 use transom_wire::{
@@ -20,34 +20,34 @@ use crate::{
     channel::{Channel, ChannelError, Message, Sink, Source},
 };
 
-/// The oldest minor version spoken: older messages have other lengths, and no device for virtio-fs is older.
+/// The oldest minor version supported: older messages have other lengths, and no virtio-fs device is older.
 pub const MINOR_VERSION_MIN: u32 = 27;
 
-/// The unit of [`Negotiated::max_pages`], and the least that a request has to carry, in bytes.
+/// The unit of [`Negotiated::max_pages`], and the minimum length that a request has to carry, in bytes.
 pub const PAGE_LEN: usize = 4096;
 
-/// Pages of one request where the server does not know MAX_PAGES.
+/// Pages per request if the server does not know MAX_PAGES.
 const PAGES_DEFAULT: usize = 32;
 
 /// log2 of the largest alignment of mappings: the window is used in ranges of 2 MiB.
 const MAP_ALIGNMENT_MAX: u16 = 21;
 
-/// The part of the answer that every server since minor 23 sends.
+/// Length of the part of the reply that every server since minor version 23 sends.
 const INIT_OUT_LEN_MIN: usize = 24;
 
-/// The number of INIT; the session's first.
+/// The number of INIT, the first request of a session.
 pub(super) const INIT_UNIQUE: Unique = Unique(2);
 
-/// What a session asks for.
+/// What a session asks the server for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Wishes {
+pub struct SessionConfig {
     offered: InitFlags,
     /// In bytes.
     pub max_readahead: u32,
 }
 
-impl Wishes {
-    /// What the library can use whoever calls it.
+impl SessionConfig {
+    /// Flags that the library can use for every caller.
     const ALWAYS: InitFlags = InitFlags::ASYNC_READ
         .union(InitFlags::POSIX_LOCKS)
         .union(InitFlags::ATOMIC_O_TRUNC)
@@ -71,18 +71,18 @@ impl Wishes {
         .union(InitFlags::INIT_EXT)
         .union(InitFlags::CREATE_SUPP_GROUP);
 
-    /// What changes who does what, and so only comes by wish.
-    const BY_WISH: InitFlags = InitFlags::WRITEBACK_CACHE
+    /// Flags that change which side does what, so they are only requested explicitly.
+    const ON_REQUEST: InitFlags = InitFlags::WRITEBACK_CACHE
         .union(InitFlags::HANDLE_KILLPRIV)
         .union(InitFlags::HANDLE_KILLPRIV_V2)
         .union(InitFlags::MAP_ALIGNMENT)
         .union(InitFlags::HAS_INODE_DAX);
 
-    /// Asks for `flags` too: WRITEBACK_CACHE, HANDLE_KILLPRIV, HANDLE_KILLPRIV_V2, MAP_ALIGNMENT or HAS_INODE_DAX. Those
-    /// that the library does not know are left out.
+    /// Also asks for `flags`: WRITEBACK_CACHE, HANDLE_KILLPRIV, HANDLE_KILLPRIV_V2, MAP_ALIGNMENT or HAS_INODE_DAX.
+    /// Flags that the library does not know are left out.
     #[must_use]
     pub fn with(self, flags: InitFlags) -> Self {
-        let known = Self::ALWAYS.union(Self::BY_WISH);
+        let known = Self::ALWAYS.union(Self::ON_REQUEST);
         Self { offered: self.offered.union(flags.intersection(known)), ..self }
     }
 
@@ -93,37 +93,37 @@ impl Wishes {
     }
 }
 
-impl Default for Wishes {
-    /// What the library can use, without what only comes by wish.
+impl Default for SessionConfig {
+    /// Asks for what the library can use, except flags that are only requested explicitly.
     fn default() -> Self {
         Self { offered: Self::ALWAYS, max_readahead: 1 << 20 }
     }
 }
 
-/// What both sides agreed on.
+/// The result of INIT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Negotiated {
-    /// The minor version that both know, at least [`MINOR_VERSION_MIN`].
+    /// The minor version that both sides know, at least [`MINOR_VERSION_MIN`].
     pub minor: u32,
-    /// The features that both know.
+    /// The features that both sides know.
     pub flags: InitFlags,
-    /// The most that one request reads, in bytes: what `max_pages` and the channel allow, at least [`PAGE_LEN`].
+    /// Maximum length of one read, in bytes: what `max_pages` and the channel allow, at least [`PAGE_LEN`].
     pub data_len_max: usize,
-    /// The most that one WRITE carries, in bytes: at most `data_len_max`, at least [`PAGE_LEN`].
+    /// Maximum length of one WRITE, in bytes: at most `data_len_max`, at least [`PAGE_LEN`].
     pub max_write: usize,
-    /// Pages of one request, as the server has it.
+    /// Pages per request, as the server says.
     pub max_pages: usize,
-    /// The most that is read ahead, in bytes.
+    /// Maximum read-ahead, in bytes.
     pub max_readahead: u32,
-    /// Requests in flight that nobody waits for, at least 1.
+    /// Maximum number of requests in flight that nobody waits for, at least 1.
     pub max_background: u16,
-    /// log2 of the alignment of mappings, where MAP_ALIGNMENT is on.
+    /// log2 of the alignment of mappings, if MAP_ALIGNMENT is on.
     pub map_alignment: Option<u8>,
     /// Granularity of times, 1 to 1,000,000,000 nanoseconds.
     pub time_gran: u32,
 }
 
-/// Why no session began.
+/// Why a session could not begin.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum SessionError {
     /// INIT did not reach the server, or its reply did not come back.
@@ -132,16 +132,16 @@ pub enum SessionError {
     /// The server refused INIT.
     #[error("the server refuses INIT: {0}")]
     Refused(Errno),
-    /// The reply cannot be one to INIT.
+    /// The reply is not a possible reply to INIT.
     #[error("the reply to INIT is impossible: {written_bytes} bytes written")]
     Impossible {
-        /// How long the device says that it is.
+        /// Number of bytes that the device reports as written.
         written_bytes: usize,
     },
-    /// The server speaks another protocol.
+    /// The server speaks another major version.
     #[error("the server speaks FUSE {major}, not {KERNEL_VERSION}")]
     Major {
-        /// The server's.
+        /// The server's major version.
         major: u32,
     },
     /// The server is older than virtio-fs.
@@ -149,39 +149,39 @@ pub enum SessionError {
         "the server speaks FUSE {KERNEL_VERSION}.{minor}, which is older than {KERNEL_VERSION}.{MINOR_VERSION_MIN}"
     )]
     Minor {
-        /// The server's.
+        /// The server's minor version.
         minor: u32,
     },
-    /// Mappings would have to be larger than the ranges of the window.
+    /// Mappings would need an alignment larger than the ranges of the window.
     #[error("the server aligns mappings to 2^{log2} bytes, the limit is 2^{MAP_ALIGNMENT_MAX}")]
     MapAlignment {
-        /// The server's.
+        /// log2 of the server's alignment.
         log2: u16,
     },
-    /// The channel cannot carry a page.
+    /// The channel cannot carry a page of data.
     #[error("the channel carries {data_len_max} bytes of data, a session needs {PAGE_LEN}")]
     Narrow {
-        /// The channel's.
+        /// Maximum length of the channel's data, in bytes.
         data_len_max: usize,
     },
 }
 
-/// Sends INIT and takes what can be taken of the answer.
-pub(super) fn negotiate(channel: &dyn Channel, wishes: &Wishes) -> Result<Negotiated, SessionError> {
+/// Sends INIT and validates the reply.
+pub(super) fn negotiate(channel: &dyn Channel, config: &SessionConfig) -> Result<Negotiated, SessionError> {
     let channel_len_max = channel.data_len_max();
     if channel_len_max < PAGE_LEN {
         return Err(SessionError::Narrow { data_len_max: channel_len_max });
     }
-    settle(&send(channel, wishes)?, wishes, channel_len_max)
+    settle(&send(channel, config)?, config, channel_len_max)
 }
 
-fn send(channel: &dyn Channel, wishes: &Wishes) -> Result<InitOut, SessionError> {
+fn send(channel: &dyn Channel, config: &SessionConfig) -> Result<InitOut, SessionError> {
     let mut arg = InitIn::new_zeroed();
     arg.major = KERNEL_VERSION.into();
     arg.minor = KERNEL_MINOR_VERSION.into();
-    arg.max_readahead = wishes.max_readahead.into();
-    arg.flags = (wishes.offered.bits() as u32).into();
-    arg.flags2 = ((wishes.offered.bits() >> 32) as u32).into();
+    arg.max_readahead = config.max_readahead.into();
+    arg.flags = (config.offered.bits() as u32).into();
+    arg.flags2 = ((config.offered.bits() >> 32) as u32).into();
     let mut head = Head::<128>::new(Opcode::Init, NodeId(0), &Caller::default());
     head.arg(&arg);
     complete_header(head.as_mut_bytes(), 0, INIT_UNIQUE);
@@ -196,14 +196,14 @@ fn send(channel: &dyn Channel, wishes: &Wishes) -> Result<InitOut, SessionError>
     };
     let written_bytes = channel.call(0, message)?;
     match reply::check(room.as_bytes(), written_bytes, room_len, INIT_UNIQUE) {
-        // What an older server does not send is zero.
+        // Fields that an older server does not send are zero.
         Ok(INIT_OUT_LEN_MIN..) => Ok(room.body),
         Ok(_) | Err(Failure::Impossible) => Err(SessionError::Impossible { written_bytes }),
         Err(Failure::Errno(errno)) => Err(SessionError::Refused(errno)),
     }
 }
 
-fn settle(out: &InitOut, wishes: &Wishes, channel_len_max: usize) -> Result<Negotiated, SessionError> {
+fn settle(out: &InitOut, config: &SessionConfig, channel_len_max: usize) -> Result<Negotiated, SessionError> {
     if out.major.get() != KERNEL_VERSION {
         return Err(SessionError::Major { major: out.major.get() });
     }
@@ -211,7 +211,7 @@ fn settle(out: &InitOut, wishes: &Wishes, channel_len_max: usize) -> Result<Nego
     if minor < MINOR_VERSION_MIN {
         return Err(SessionError::Minor { minor });
     }
-    let flags = taken_flags(out, wishes.offered);
+    let flags = taken_flags(out, config.offered);
     let map_alignment = match flags.contains(InitFlags::MAP_ALIGNMENT).then(|| out.map_alignment.get()) {
         Some(log2) if log2 > MAP_ALIGNMENT_MAX => return Err(SessionError::MapAlignment { log2 }),
         Some(log2) => Some(log2 as u8),
@@ -236,14 +236,14 @@ fn settle(out: &InitOut, wishes: &Wishes, channel_len_max: usize) -> Result<Nego
         data_len_max,
         max_write,
         max_pages,
-        max_readahead: out.max_readahead.get().min(wishes.max_readahead),
+        max_readahead: out.max_readahead.get().min(config.max_readahead),
         max_background: out.max_background.get().max(1),
         map_alignment,
         time_gran,
     })
 }
 
-/// The flags that both sides know, without those that another overrules.
+/// Returns the flags that both sides know, without those that another flag overrides.
 fn taken_flags(out: &InitOut, offered: InitFlags) -> InitFlags {
     let mut answered = u64::from(out.flags.get());
     if answered & InitFlags::INIT_EXT.bits() != 0 {

@@ -1,19 +1,19 @@
-//! What every reply has to be: a header that agrees with the request and with the number of bytes written.
+//! Checks that apply to every reply: the header must agree with the request and with the number of bytes written.
 
 use transom_wire::{Unique, header::OutHeader};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::Errno;
 
-/// Bytes of a reply's header.
+/// Length of a reply's header in bytes.
 pub(crate) const HEADER_LEN: usize = size_of::<OutHeader>();
 
-/// Room for a reply with a structure behind its header.
+/// Room for a reply with a structure after its header.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct Room<T> {
     header: OutHeader,
-    /// Valid once the reply was checked, as far as its length says.
+    /// Valid once the reply was checked, up to the length that it states.
     pub(crate) body: T,
 }
 
@@ -23,16 +23,17 @@ impl<T: FromZeros> Room<T> {
     }
 }
 
-/// A reply that is not a success.
+/// A reply other than a success.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Failure {
-    /// The server refused.
+    /// The server returned an error.
     Errno(Errno),
-    /// The reply cannot be one to this request.
+    /// The reply is not a possible one to this request.
     Impossible,
 }
 
-/// Checks the header in `head`, of a reply of `written` bytes with room for `room`; gives the bytes behind the header.
+/// Checks the header in `head` of a reply of `written` bytes, for which there was room for `room`. Returns the number
+/// of bytes after the header.
 pub(super) fn check(head: &[u8], written: usize, room: usize, unique: Unique) -> Result<usize, Failure> {
     let (header, _) = OutHeader::read_from_prefix(head).map_err(|_| Failure::Impossible)?;
     let is_possible = (HEADER_LEN..=room).contains(&written)
@@ -76,7 +77,7 @@ mod tests {
             (reply(24, 0, 8), 25, "more bytes than it says"),
             (reply(16, 0, 10), 16, "an answer to another"),
             (reply(16, 1, 8), 16, "a positive error"),
-            (reply(16, -4096, 8), 16, "an error that is none"),
+            (reply(16, -4096, 8), 16, "an invalid error"),
             (reply(16, i32::MIN, 8), 16, "the least number"),
             (reply(24, -2, 8), 24, "an error with a body"),
         ] {

@@ -1,4 +1,4 @@
-//! A request on its way: who asks, and the one path that every request takes.
+//! The caller of a request, and the one path that every request takes.
 
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
@@ -21,24 +21,24 @@ use crate::{
 /// On whose behalf a request is sent.
 #[derive(Clone, Copy, Default)]
 pub struct Caller<'a> {
-    /// File-system uid.
+    /// File-system user id.
     pub uid: u32,
-    /// File-system gid.
+    /// File-system group id.
     pub gid: u32,
-    /// Process, 0 where there are none.
+    /// Process id, 0 if there are no processes.
     pub pid: u32,
-    /// The group beside `gid` that a new file's directory demands; sent where CREATE_SUPP_GROUP is on.
+    /// A group other than `gid` that a new file's directory demands; sent if CREATE_SUPP_GROUP is on.
     pub group: Option<u32>,
-    /// Permissions that new files do not get.
+    /// Permission bits that are cleared in the mode of new files.
     pub umask: u32,
-    /// Which request queue to take, modulo the number that there are.
+    /// Request queue to use, modulo the number of queues.
     pub queue: u16,
-    /// Ends waiting early.
+    /// Ends the request early when raised.
     pub interrupt: Option<&'a Interrupt>,
 }
 
 impl<P: Platform> Session<P> {
-    /// Sends a request that is answered with one structure.
+    /// Sends a request whose reply is one structure.
     pub(crate) fn ask<T, const N: usize>(&self, caller: &Caller<'_>, head: &mut Head<N>) -> Result<T, Errno>
     where
         T: FromBytes + IntoBytes + KnownLayout + Unaligned,
@@ -46,7 +46,7 @@ impl<P: Platform> Session<P> {
         self.ask_with(caller, head, Source::Empty)
     }
 
-    /// Sends a request and data, answered with one structure.
+    /// Sends a request with data, whose reply is one structure.
     pub(crate) fn ask_with<T, const N: usize>(
         &self,
         caller: &Caller<'_>,
@@ -61,12 +61,12 @@ impl<P: Platform> Session<P> {
         if body_len == size_of::<T>() { Ok(room.body) } else { Err(self.impossible()) }
     }
 
-    /// Sends a request that is answered with a header alone.
+    /// Sends a request whose reply is only a header.
     pub(crate) fn tell<const N: usize>(&self, caller: &Caller<'_>, head: &mut Head<N>) -> Result<(), Errno> {
         self.ask::<[u8; 0], N>(caller, head).map(|[]| ())
     }
 
-    /// Sends a request that is answered with bytes; gives how many there are, at most the room.
+    /// Sends a request whose reply is bytes; returns their number, at most the room.
     pub(crate) fn fetch<const N: usize>(
         &self,
         caller: &Caller<'_>,
@@ -78,7 +78,7 @@ impl<P: Platform> Session<P> {
 
     /// Sends `head`, a header with its arguments, and `data`; blocks until the reply has come.
     ///
-    /// Gives the length of the reply behind its header. The number and the length of the request are filled in here.
+    /// Returns the length of the reply after its header. The number and the length of the request are filled in here.
     pub(crate) fn transact(
         &self,
         caller: &Caller<'_>,
@@ -116,7 +116,8 @@ impl<P: Platform> Session<P> {
         Ok((ticket, unique))
     }
 
-    /// Blocks until a started request is over; gives its reply's header and fixed part, and the bytes behind the header.
+    /// Blocks until a started request is over. Returns its reply's header and fixed part, and the number of bytes after
+    /// the header.
     pub(crate) fn finish(&self, ticket: Ticket, unique: Unique, room: usize) -> Result<(Vec<u8>, usize), Errno> {
         rank::may_wait::<P>();
         let OwnedReply { head, written } = self.channel.finish(ticket)?;
@@ -124,7 +125,7 @@ impl<P: Platform> Session<P> {
         Ok((head, body_len))
     }
 
-    /// Turns the verdict about a reply into the caller's error.
+    /// Converts the result of the reply's checks into the caller's error.
     pub(super) fn judge(&self, verdict: Result<usize, Failure>) -> Result<usize, Errno> {
         verdict.map_err(|failure| match failure {
             Failure::Errno(errno) => errno,
@@ -132,14 +133,14 @@ impl<P: Platform> Session<P> {
         })
     }
 
-    /// Counts a reply that cannot be; gives the error for it.
+    /// Counts an impossible reply and returns the error for it.
     #[cold]
     pub(crate) fn impossible(&self) -> Errno {
         counters::add(&self.tally.impossible_replies, 1);
         Errno::IO
     }
 
-    /// Even numbers: the odd ones are INTERRUPT's.
+    /// Returns an even number: the odd ones belong to INTERRUPT.
     pub(super) fn next_unique(&self) -> Unique {
         Unique(self.uniques.fetch_add(2, Ordering::Relaxed))
     }
@@ -148,7 +149,7 @@ impl<P: Platform> Session<P> {
         caller.queue % self.request_queues
     }
 
-    /// The caller's group as an extension, where the server wants it.
+    /// Returns the caller's group as an extension, if the server wants it.
     pub(crate) fn group_extension(&self, caller: &Caller<'_>) -> Option<GroupExtension> {
         let is_wanted = self.negotiated.flags.contains(InitFlags::CREATE_SUPP_GROUP);
         caller.group.filter(|_| is_wanted).map(GroupExtension::new)

@@ -1,4 +1,4 @@
-//! Which operations the server does not know: each answers ENOSYS once, and is not sent again.
+//! The operations that the server does not know: each answers ENOSYS once and is not sent again.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,7 +7,7 @@ use transom_wire::Opcode;
 use super::Session;
 use crate::{Errno, Platform};
 
-/// One bit for each operation.
+/// One bit per operation.
 #[derive(Default)]
 pub(super) struct Unsupported(AtomicU64);
 
@@ -34,12 +34,12 @@ const _: () = {
 };
 
 impl<P: Platform> Session<P> {
-    /// Whether the server has answered that it does not know `opcode`.
+    /// Returns whether the server has answered that it does not know `opcode`.
     pub fn is_unsupported(&self, opcode: Opcode) -> bool {
         self.unsupported.contains(opcode)
     }
 
-    /// Runs `ask`, which sends `opcode`; `None` where the server does not know it, now or from an earlier answer.
+    /// Runs `ask`, which sends `opcode`. Returns `None` if the server does not know it, now or by an earlier answer.
     pub(crate) fn if_known<T>(
         &self,
         opcode: Opcode,

@@ -1,4 +1,4 @@
-//! The atomics of what models try: the processor's, or in the models those that try every order.
+//! The atomics of code under model checking: the processor's or, in models, those that try every order.
 
 #[cfg(not(all(test, feature = "loom")))]
 pub(crate) use core::{
@@ -13,8 +13,8 @@ pub(crate) use loom::{
 
 pub(crate) use core::sync::atomic::Ordering;
 
-/// Stands between two accesses, of [`Ordering::SeqCst`], whose order matters: models know it of fences only, the processor of
-/// the accesses too.
+/// A fence between two [`Ordering::SeqCst`] accesses whose order matters: the processor orders such accesses, but
+/// models order fences only.
 #[inline]
 pub(crate) fn fence_in_models() {
     #[cfg(all(test, feature = "loom"))]

@@ -1,7 +1,7 @@
-//! Locks, each of a rank of the library's [order](rank).
+//! Locks, each with a rank in the library's lock [order](rank).
 //!
-//! A [`Mutex`] is made of the platform's [`RawMutex`](crate::Platform::RawMutex) and guards short sections only; what is held
-//! across requests is a [`SleepLock`], built on the platform's [`Event`].
+//! A [`Mutex`] uses the platform's [`RawMutex`](crate::Platform::RawMutex) and guards short sections only. A lock that
+//! is held across requests is a [`SleepLock`], built on the platform's [`Event`](crate::platform::Event).
 
 pub(crate) mod atomic;
 pub(crate) mod rank;
@@ -12,12 +12,12 @@ use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::platform::{Event as _, Platform};
 
-/// A lock for moments.
+/// A lock for short sections.
 pub(crate) type Mutex<P, const RANK: u8, T> = lock_api::Mutex<rank::Ranked<P, RANK>, T>;
 /// Holds a [`Mutex`] until it is dropped.
 pub(crate) type MutexGuard<'a, P, const RANK: u8, T> = lock_api::MutexGuard<'a, rank::Ranked<P, RANK>, T>;
 
-/// Excludes; whoever has to wait sleeps. Not fair.
+/// A mutual-exclusion lock whose waiters sleep. Not fair.
 pub(crate) struct SleepLock<P: Platform, const RANK: u8> {
     is_held: AtomicBool,
     waiters: AtomicUsize,
@@ -35,20 +35,21 @@ impl<P: Platform, const RANK: u8> Default for SleepLock<P, RANK> {
 }
 
 impl<P: Platform, const RANK: u8> SleepLock<P, RANK> {
-    /// Waits until nobody holds the lock.
+    /// Takes the lock, blocking until it is free.
     pub(crate) fn lock(&self) -> SleepGuard<'_, P, RANK> {
         rank::wants::<P>(RANK);
         if let Some(guard) = self.try_lock() {
             return guard;
         }
-        // Announced before the lock is tried again, and looked at after it was freed: one of the two sees the other.
+        // A waiter announces itself before it tries the lock again, and the holder checks for waiters after it has
+        // released the lock: one of the two sees the other.
         self.waiters.fetch_add(1, Ordering::SeqCst);
         while !self.event.wait(&mut || self.take(), None) {}
         self.waiters.fetch_sub(1, Ordering::SeqCst);
         SleepGuard::new(self)
     }
 
-    /// Takes the lock if nobody holds it.
+    /// Takes the lock if it is free.
     pub(crate) fn try_lock(&self) -> Option<SleepGuard<'_, P, RANK>> {
         self.take().then(|| SleepGuard::new(self))
     }
@@ -59,7 +60,7 @@ impl<P: Platform, const RANK: u8> SleepLock<P, RANK> {
 }
 
 impl<'a, P: Platform, const RANK: u8> SleepGuard<'a, P, RANK> {
-    /// Of a lock that was taken.
+    /// Creates the guard of a lock that was taken.
     fn new(lock: &'a SleepLock<P, RANK>) -> Self {
         rank::took::<P>(RANK);
         Self(lock)

@@ -1,9 +1,9 @@
 //! The order of the library's locks, asserted in debug builds.
 //!
-//! docs/locks.md has the order and the reasons. Each lock is of a rank; a thread that holds one takes only what is ranked behind it,
-//! and waits for nobody while it holds one that is for moments. Who only tries a lock cannot deadlock and may hold anything.
-//! What a thread holds is kept by the platform ([`Platform::with_held`]); where that keeps nothing, and in release builds, nothing
-//! is checked and nothing costs anything.
+//! docs/locks.md has the order and the reasons. Each lock has a rank. A thread that holds a lock only takes locks of
+//! later ranks, and does not wait for other threads while it holds a short-section lock. A thread that only tries a
+//! lock cannot deadlock and may hold anything. The platform stores what a thread holds ([`Platform::with_held`]). If it
+//! stores nothing, and in release builds, nothing is checked and there is no cost.
 
 #![expect(unsafe_code, reason = "a raw lock that passes on to the platform's promises what that promises")]
 
@@ -13,33 +13,33 @@ use lock_api::RawMutex;
 
 use crate::Platform;
 
-/// Who writes dirty pages of all inodes back.
+/// Write-back of dirty pages of all inodes.
 pub(crate) const WRITE_BACKS: u8 = 0;
 /// The size of one file.
 pub(crate) const SIZE: u8 = 1;
-/// Who maps a file.
+/// The mappings of a file.
 pub(crate) const MAPPED: u8 = 2;
 /// The ranges of one file.
 pub(crate) const RANGES: u8 = 3;
-/// The places of the window.
+/// The slots of the window.
 pub(crate) const POOL: u8 = 4;
-/// What protects nothing but itself: tables, attributes, pages, lists.
+/// Locks that guard only their own data: tables, attributes, pages, lists.
 pub(crate) const LEAF: u8 = 5;
-/// Of a virtqueue.
+/// A virtqueue.
 pub(crate) const QUEUE: u8 = 6;
-/// Of a device's memory, and whether it works.
+/// A device's memory, and whether it works.
 pub(crate) const DEVICE: u8 = 7;
 
 const RANKS: usize = 8;
-/// From this rank on locks are held for moments.
+/// Locks of this rank and later ones are held for short sections.
 const FIRST_SHORT: u8 = MAPPED;
 
-/// What a thread holds: how many locks of each rank.
+/// The locks that a thread holds: a count for each rank.
 #[derive(Debug, Default)]
 pub struct Held(Cell<[u8; RANKS]>);
 
 impl Held {
-    /// Nothing.
+    /// No locks.
     pub const fn new() -> Self {
         Self(Cell::new([0; RANKS]))
     }
@@ -58,7 +58,7 @@ impl Held {
     }
 }
 
-/// Says that the calling thread is about to wait for a lock of `rank`.
+/// Checks that the calling thread may wait for a lock of `rank`.
 #[inline]
 pub(super) fn wants<P: Platform>(rank: u8) {
     if cfg!(debug_assertions) {
@@ -66,13 +66,13 @@ pub(super) fn wants<P: Platform>(rank: u8) {
             let behind = held.has_from(rank);
             assert!(
                 behind.is_none(),
-                "a lock of rank {rank} is wanted by who holds one of rank {behind:?}: docs/locks.md"
+                "a lock of rank {rank} is requested by a thread that holds one of rank {behind:?}: docs/locks.md"
             );
         });
     }
 }
 
-/// Says that it has it.
+/// Records that the calling thread has taken a lock of `rank`.
 #[inline]
 pub(super) fn took<P: Platform>(rank: u8) {
     if cfg!(debug_assertions) {
@@ -80,7 +80,7 @@ pub(super) fn took<P: Platform>(rank: u8) {
     }
 }
 
-/// Says that it has it no longer.
+/// Records that the calling thread has released a lock of `rank`.
 #[inline]
 pub(super) fn gave<P: Platform>(rank: u8) {
     if cfg!(debug_assertions) {
@@ -88,7 +88,7 @@ pub(super) fn gave<P: Platform>(rank: u8) {
     }
 }
 
-/// Says that the calling thread may wait for somebody: it holds no lock that is for moments.
+/// Checks that the calling thread may wait for another: it holds no short-section lock.
 #[inline]
 pub(crate) fn may_wait<P: Platform>() {
     if cfg!(debug_assertions) {
@@ -99,11 +99,11 @@ pub(crate) fn may_wait<P: Platform>() {
     }
 }
 
-/// The platform's lock, of a rank.
+/// The platform's lock with a rank.
 pub(crate) struct Ranked<P: Platform, const RANK: u8>(P::RawMutex);
 
-// SAFETY: all is passed on to the platform's lock, which is this one's alone and promises to exclude; what is counted beside
-// excludes nobody.
+// SAFETY: every call is passed on to the platform's lock, which belongs to this one alone and guarantees exclusion; the
+// counting beside it does not affect exclusion.
 unsafe impl<P: Platform, const RANK: u8> RawMutex for Ranked<P, RANK> {
     const INIT: Self = Self(P::RawMutex::INIT);
     type GuardMarker = <P::RawMutex as RawMutex>::GuardMarker;
@@ -127,7 +127,7 @@ unsafe impl<P: Platform, const RANK: u8> RawMutex for Ranked<P, RANK> {
     #[inline]
     unsafe fn unlock(&self) {
         gave::<P>(RANK);
-        // SAFETY: as the caller promises, this lock is held, and so is that.
+        // SAFETY: the caller guarantees that this lock is held, so the inner lock is held too.
         unsafe { self.0.unlock() };
     }
 

@@ -1,4 +1,4 @@
-//! Locks in the right order, and in wrong ones.
+//! Locks taken in the right order, and in wrong orders.
 
 extern crate std;
 
@@ -30,7 +30,7 @@ impl Platform for Checked {
     }
 }
 
-/// Nobody is there who could wake.
+/// No other thread exists to wake the caller.
 #[derive(Default)]
 struct Never;
 
@@ -79,7 +79,7 @@ fn who_only_tries_may_hold_anything() {
 }
 
 #[test]
-#[should_panic(expected = "a lock of rank 3 is wanted by who holds one of rank Some(4)")]
+#[should_panic(expected = "a lock of rank 3 is requested by a thread that holds one of rank Some(4)")]
 fn a_lock_that_stands_above_one_that_is_held_is_refused() {
     let (ranges, pool) = (Ranges::default(), Pool::default());
     let _pool = pool.lock();

@@ -1,20 +1,20 @@
-//! What both transports in memory check of their device, and how long they wait for it.
+//! Checks of the device, and timeouts, that both memory-mapped transports share.
 
 use super::TransportError;
 
-/// The device is read so often before a reset counts as failed: each read takes at least a tenth of a microsecond on a bus and
-/// several in a virtual machine, so that this is between a tenth of a second and some seconds.
+/// Number of status reads before a reset counts as failed. Each read takes at least a tenth of a microsecond on a bus
+/// and several microseconds in a virtual machine, so this is between a tenth of a second and a few seconds.
 const RESET_READS_MAX: u32 = 1 << 20;
 
-/// Configurations change rarely; one that has changed under this many reads in a row changes for ever.
+/// Configurations change rarely; one that changes under this many reads in a row will never settle.
 const GENERATIONS_MAX: u32 = 64;
 
-/// A split virtqueue has at most so many descriptors (§2.7).
+/// The maximum number of descriptors of a split virtqueue (§2.7).
 const QUEUE_LEN_MAX: u16 = 1 << 15;
 
 /// Waits until the device has finished a reset (§2.1.2).
 ///
-/// Errors: it does not within the bound; whatever reading its status fails with.
+/// Errors: the reset takes too long, or reading the status fails.
 pub(super) fn wait_for_reset(mut status: impl FnMut() -> Result<u8, TransportError>) -> Result<(), TransportError> {
     for _ in 0..RESET_READS_MAX {
         if status()? == 0 {
@@ -25,7 +25,7 @@ pub(super) fn wait_for_reset(mut status: impl FnMut() -> Result<u8, TransportErr
     Err(TransportError::Broken("its reset does not end"))
 }
 
-/// Repeats `read` until the configuration has been of one generation throughout (§2.5.1).
+/// Repeats `read` until the whole configuration read is of one generation (§2.5.1).
 pub(super) fn read_settled<G: PartialEq>(
     mut generation: impl FnMut() -> G,
     mut read: impl FnMut(),
@@ -40,7 +40,7 @@ pub(super) fn read_settled<G: PartialEq>(
     Err(TransportError::Broken("its configuration never settles"))
 }
 
-/// Where a part of the configuration space begins, if it lies within what there is.
+/// Returns where a part of the configuration space begins, if it lies within the space.
 pub(super) fn config_start(
     base_bytes: usize,
     offset_bytes: usize,
@@ -55,7 +55,7 @@ pub(super) fn config_start(
     }
 }
 
-/// A queue's length as the device gives it, cut to a power of two, as a split ring must be.
+/// Returns a queue's length as the device states it, rounded down to a power of two, as a split ring requires.
 pub(super) fn queue_len_from_device(len_max: u32) -> Result<u16, TransportError> {
     match u16::try_from(len_max) {
         Ok(0) => Ok(0),
@@ -64,7 +64,7 @@ pub(super) fn queue_len_from_device(len_max: u32) -> Result<u16, TransportError>
     }
 }
 
-/// What a driver may ask of a queue with at most `len_max` descriptors.
+/// Checks the length that a driver requests for a queue with at most `len_max` descriptors.
 pub(super) fn check_queue_len(len: u16, len_max: u16) -> Result<(), TransportError> {
     if len > len_max {
         return Err(TransportError::Lacks("a queue as long as the driver wants"));

@@ -1,8 +1,7 @@
 //! A virtio device in memory: virtio-mmio, version 2.
 //!
-//! [`Mmio`] drives it through [`Registers`]. Registers that show one of many things, chosen by a selector, are used under
-//! `selector`, which is a lock for short sections; notifications and waits take none.
-//! Source: virtio 1.3 §4.2.
+//! [`Mmio`] drives it through [`Registers`]. Registers that a selector multiplexes are accessed under `selector`, a
+//! lock for short sections; notifications and waits take no lock. Source: virtio 1.3 §4.2.
 
 use lock_api::{Mutex, RawMutex};
 
@@ -42,13 +41,13 @@ mod at {
 /// "virt", as the first register reads.
 const MAGIC: u32 = 0x7472_6976;
 
-/// What the interrupt status says beside used buffers: the configuration, or the status, has changed.
+/// Interrupt status bit for everything but used buffers: the configuration or the status has changed.
 const INTERRUPT_CONFIG: u32 = 2;
 
-/// A device in memory.
+/// A memory-mapped device.
 pub struct Mmio<R, L: RawMutex> {
     registers: R,
-    /// Held while a selector and what it selects are used.
+    /// Held while a selector, and what it selects, is in use.
     selector: Mutex<L, ()>,
     interrupts: Interrupts,
     watch: Watch,
@@ -56,10 +55,10 @@ pub struct Mmio<R, L: RawMutex> {
 }
 
 impl<R: Registers, L: RawMutex> Mmio<R, L> {
-    /// The device behind `registers`. It is not touched beyond reading what it is.
+    /// Creates a driver for the device behind `registers`. Only reads registers that identify the device.
     ///
-    /// A device in memory has one interrupt: of [`Interrupts::Messages`], vector 0 is used.
-    /// Errors: no device, one of another version, or none at all behind working registers (`DeviceID` 0).
+    /// A memory-mapped device has one interrupt: of [`Interrupts::Messages`], vector 0 is used. Errors: there is no
+    /// device, it has another version, or the registers work but stand for no device (`DeviceID` 0).
     pub fn new(registers: R, interrupts: Interrupts) -> Result<Self, TransportError> {
         if registers.len_bytes() < at::CONFIG {
             return Err(TransportError::Broken("its registers are shorter than 256 bytes"));
@@ -73,14 +72,14 @@ impl<R: Registers, L: RawMutex> Mmio<R, L> {
             _ => return Err(TransportError::Lacks("version 2 of virtio-mmio")),
         }
         let device_type = match registers.read_u32(at::DEVICE_ID) {
-            0 => return Err(TransportError::Lacks("a device: there is none behind these registers")),
+            0 => return Err(TransportError::Lacks("a device id: there is no device at these registers")),
             device_type => device_type,
         };
         Ok(Self { registers, selector: Mutex::new(()), interrupts, watch: Watch::default(), device_type })
     }
 
-    /// Tells the device that its interrupt has been seen, and gives the causes that it named; for a kernel whose handler has to
-    /// quieten the line before it returns. [`Transport::wait`] does it too.
+    /// Acknowledges the device's interrupt and returns its causes, for a kernel whose handler must silence the line
+    /// before it returns. [`Transport::wait`] also does it.
     pub fn acknowledge(&self) -> u32 {
         let causes = self.registers.read_u32(at::INTERRUPT_STATUS);
         if causes != 0 {
@@ -89,7 +88,7 @@ impl<R: Registers, L: RawMutex> Mmio<R, L> {
         causes
     }
 
-    /// Two registers with the halves of one number, the lower first.
+    /// Reads a 64-bit number from two registers, the lower half first.
     fn read_u64(&self, offset: usize) -> u64 {
         u64::from(self.registers.read_u32(offset)) | u64::from(self.registers.read_u32(offset + 4)) << 32
     }
@@ -99,7 +98,7 @@ impl<R: Registers, L: RawMutex> Mmio<R, L> {
         self.registers.write_u32(offset + 4, (value >> 32) as u32);
     }
 
-    /// The size of the selected queue at most, a power of two; `selector` is held.
+    /// Returns the maximum length of the selected queue, a power of two; `selector` is held.
     fn selected_len_max(&self) -> Result<u16, TransportError> {
         match self.registers.read_u32(at::QUEUE_SIZE_MAX) {
             u32::MAX => Err(TransportError::Gone),
@@ -212,7 +211,7 @@ impl<R: Registers, L: RawMutex + Send + Sync> Transport for Mmio<R, L> {
         let _held = self.selector.lock();
         self.registers.write_u32(at::SHM_SEL, id.into());
         let (len_bytes, address) = (self.read_u64(at::SHM_LEN), self.read_u64(at::SHM_BASE));
-        // An absent region reads as all ones (§4.2.2); devices older than regions read as 0.
+        // An absent region reads as all ones (§4.2.2); devices that predate regions read as 0.
         if len_bytes == u64::MAX || len_bytes == 0 {
             return self.status().map(|_| None);
         }

@@ -1,7 +1,6 @@
-//! Registers of a device in memory that it maps into the bus.
+//! Memory-mapped registers of a device.
 //!
-//! [`Registers`] is what the transports stand on, so that a model of a device can take the place of one;
-//! [`VolatileRegisters`] is the one that touches memory.
+//! The transports use [`Registers`], so that a model can stand in for a device; [`VolatileRegisters`] accesses memory.
 
 mod volatile;
 
@@ -9,11 +8,11 @@ pub use volatile::VolatileRegisters;
 
 /// A range of little-endian registers.
 ///
-/// Values are in the processor's own order. As on a bus, what lies outside the range reads as all ones and what is written
-/// there is lost; nothing panics. Accesses reach the device in the order of the program, and after all that the driver has
-/// written to memory before.
+/// Values are in native byte order. As on a bus, reads outside the range return all ones and writes there are lost;
+/// nothing panics. Accesses reach the device in program order, and after everything that the driver has written to
+/// memory before.
 pub trait Registers: Send + Sync {
-    /// How long the range is, in bytes.
+    /// Returns the length of the range in bytes.
     fn len_bytes(&self) -> usize;
 
     /// Reads one byte.
@@ -35,8 +34,9 @@ pub trait Registers: Send + Sync {
     fn write_u32(&self, offset_bytes: usize, value: u32);
 }
 
-/// Fills `bytes` from the configuration space at `start_bytes` by the accesses that fields of such a length demand: one for
-/// each field of 1, 2 or 4 bytes, two for one of 8, and byte by byte for arrays (virtio 1.3 §4.1.3.1, §4.2.2.2).
+/// Fills `bytes` from the configuration space at `start_bytes`, with the access sizes that the fields require: one
+/// access for each field of 1, 2 or 4 bytes, two for a field of 8, and single bytes for arrays (virtio 1.3 §4.1.3.1,
+/// §4.2.2.2).
 pub(super) fn read_fields(registers: &impl Registers, start_bytes: usize, bytes: &mut [u8]) {
     let is_aligned = |to: usize| start_bytes.is_multiple_of(to);
     match bytes.len() {

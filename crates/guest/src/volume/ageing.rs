@@ -1,6 +1,6 @@
-//! The thread that writes back what has been dirty for long enough, where the platform has threads.
+//! The thread that writes back data once it has been dirty long enough, if the platform has threads.
 //!
-//! It holds the volume only while it writes, so that it keeps nothing alive, and ends with the volume.
+//! It holds the volume only while it writes, so it keeps nothing alive and ends with the volume.
 
 use alloc::{
     boxed::Box,
@@ -13,7 +13,7 @@ use transom_wire::ops::init::InitFlags;
 use super::Shared;
 use crate::platform::{Event as _, Platform};
 
-/// Looks in the time that something may stay dirty; it is written when it is at most that much older.
+/// Checks per dirty age: data is written at most this fraction of the age too late.
 const LOOKS_PER_AGE: u64 = 4;
 
 /// Ends the thread when it is dropped.
@@ -25,7 +25,7 @@ struct State<P: Platform> {
 }
 
 impl<P: Platform> Ageing<P> {
-    /// Starts a thread for `shared`; none where nothing is ever dirty.
+    /// Starts a thread for `shared`, unless nothing is ever dirty.
     ///
     /// Without threads, dirty pages are written by pressure, fsync and close, and by
     /// [`Volume::write_back`](super::Volume::write_back).
@@ -36,7 +36,7 @@ impl<P: Platform> Ageing<P> {
             && shared.options.data_max_bytes != 0;
         if is_needed {
             let (of_thread, volume) = (Arc::clone(&state), Arc::downgrade(shared));
-            // Given back where there are no threads.
+            // The platform returns the task if it has no threads.
             let _ = shared.session.platform().spawn("write-back", Box::new(move || of_thread.run(&volume)));
         }
         Self(state)

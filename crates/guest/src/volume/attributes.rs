@@ -1,4 +1,4 @@
-//! Attributes: asking for them, and changing them.
+//! Reading and changing attributes.
 
 use transom_wire::{
     Handle,
@@ -14,19 +14,19 @@ use zerocopy::FromZeros;
 use super::{Inode, OpenFile, Volume};
 use crate::{Errno, Platform, cache::Validity, dax::Change, session::Caller};
 
-/// What to do with one of the times.
+/// How to change one of the times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SetTime {
-    /// It stays.
+    /// Leaves it unchanged.
     #[default]
     Keep,
-    /// The server's present.
+    /// Sets it to the server's current time.
     Now,
-    /// Seconds since 1970 and nanoseconds below 1,000,000,000.
+    /// Sets it to this many seconds since 1970, and nanoseconds below 1,000,000,000.
     At(i64, u32),
 }
 
-/// Which attributes to change, and to what.
+/// Which attributes to change, and their new values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SetAttributes {
     /// Permissions, set-id and sticky bits.
@@ -35,24 +35,24 @@ pub struct SetAttributes {
     pub uid: Option<u32>,
     /// Group.
     pub gid: Option<u32>,
-    /// In bytes.
+    /// Size in bytes.
     pub size: Option<u64>,
-    /// Time of the last access.
+    /// Access time.
     pub atime: SetTime,
-    /// Time of the last change of the data.
+    /// Modification time.
     pub mtime: SetTime,
 }
 
 impl<P: Platform> Volume<P> {
-    /// Returns the attributes of `inode`, kept ones while they hold. Writes dirty pages first: the times are the server's.
+    /// Returns the attributes of `inode`, from the cache while they are valid. Writes dirty pages first because the
+    /// server sets the times.
     pub fn getattr(&self, caller: &Caller<'_>, inode: &Inode<P>) -> Result<Attr, Errno> {
         inode.getattr(caller, None)
     }
 
-    /// Changes attributes of `inode`, through an open file of it where there is one; gives what they are then.
+    /// Changes attributes of `inode`, through `file` if it is given, and returns the resulting attributes.
     ///
-    /// Takes `size_lock` for a change of the size. Set-id bits go where a size or an owner changes, if the server has that
-    /// task.
+    /// Takes `size_lock` to change the size. Changing size or owner clears set-id bits if that is the server's task.
     pub fn setattr(
         &self,
         caller: &Caller<'_>,
@@ -101,7 +101,7 @@ impl<P: Platform> Volume<P> {
         }
     }
 
-    /// Whether the server lets the caller do with `inode` what `mask` says, as in access(2).
+    /// Asks the server whether the caller may access `inode` as `mask` says, as in access(2).
     pub fn access(&self, caller: &Caller<'_>, inode: &Inode<P>, mask: u32) -> Result<(), Errno> {
         self.session().access(caller, inode.nodeid(), mask)
     }
@@ -114,8 +114,8 @@ impl<P: Platform> Inode<P> {
         self.getattr_without_times(caller, fh)
     }
 
-    /// Returns the attributes, kept ones while they hold. Those of a file with dirty pages have the size as it is here, and times
-    /// from before the last writes.
+    /// Returns the attributes, from the cache while they are valid. For a file with dirty pages, the size is the local
+    /// one and the times are from before the last writes.
     pub(crate) fn getattr_without_times(&self, caller: &Caller<'_>, fh: Option<Handle>) -> Result<Attr, Errno> {
         let kept = self.attributes.lock().get(|| self.shared.now_ns()).copied();
         let mut attr = match kept {
@@ -128,7 +128,7 @@ impl<P: Platform> Inode<P> {
         Ok(attr)
     }
 
-    /// Returns the attributes as the server has them now.
+    /// Asks the server for the current attributes.
     pub(crate) fn ask_attributes(&self, caller: &Caller<'_>, fh: Option<Handle>) -> Result<Attr, Errno> {
         let asked_at = self.shared.asked_at();
         let out = self.shared.session.getattr(caller, self.nodeid(), fh)?;
@@ -143,8 +143,8 @@ impl<P: Platform> Inode<P> {
         self.refresh(out.attr, self.validity(out), asked_at);
     }
 
-    /// Takes what came of a change that was announced at `announced_at`; not where another change came between, whose
-    /// effect the server may not have told.
+    /// Keeps the attributes after a change that was announced at `announced_at`, unless another change came between,
+    /// whose effect they may not show.
     fn keep_changed(&self, out: &AttrOut, announced_at: u64) {
         let validity = self.validity(out);
         let mut attributes = self.attributes.lock();
@@ -175,7 +175,7 @@ fn arg_valid(set: &SetAttributes) -> SetattrValid {
     valid
 }
 
-/// The fields. Errors: EINVAL for nanoseconds that are none, EFBIG for a size that no file has.
+/// Returns the fields of the request. Errors: EINVAL for invalid nanoseconds, EFBIG for a size that no file can have.
 fn setattr_in(set: &SetAttributes) -> Result<SetattrIn, Errno> {
     let mut arg = SetattrIn::new_zeroed();
     arg.mode = (set.mode.unwrap_or(0) & 0o7777).into();

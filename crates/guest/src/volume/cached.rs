@@ -1,8 +1,8 @@
-//! Reading through the pages that are kept.
+//! Reading through the page cache.
 //!
-//! Pages hold while size and time of modification are those that they were read under, as the attributes tell while these
-//! hold. Where attributes are not to be kept, nothing of the contents is: a change within one tick of the server's clock would
-//! not be seen.
+//! Pages are valid while the file has the size and modification time under which they were read, which the cached
+//! attributes show while they are valid. If attributes must not be cached, contents are not cached either: a change
+//! within one tick of the server's clock would go unnoticed.
 
 use alloc::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::{
 };
 
 impl<P: Platform> OpenFile<P> {
-    /// Reads from kept pages, and keeps what has to be asked for. `None` where nothing may be kept.
+    /// Reads from cached pages, and caches what it fetches. Returns `None` if the contents must not be cached.
     pub(super) fn read_cached(
         &self,
         caller: &Caller<'_>,
@@ -41,13 +41,13 @@ impl<P: Platform> OpenFile<P> {
         Ok(Some(done))
     }
 
-    /// Reads at least a byte, unless the file ends.
+    /// Reads at least one byte, unless the file ends.
     fn read_piece(&self, caller: &Caller<'_>, offset: u64, bytes: &mut [u8], size: u64) -> Result<usize, Errno> {
         let inode = self.inode();
         let kept = inode.pages.lock().copy_out(offset, bytes);
         match kept {
             Kept::Copied(len) => return Ok(len),
-            // Where it failed, what is asked for below says why.
+            // If it failed, the request below returns the error.
             Kept::Pending(pending) => _ = inode.finish(pending),
             Kept::Busy => return self.read_through(caller, offset, bytes),
             Kept::Absent => {
@@ -63,7 +63,7 @@ impl<P: Platform> OpenFile<P> {
                 let _ = inode.finish(pending);
                 self.read_through(caller, offset, bytes)
             }
-            // Changed meanwhile, or shorter than its attributes say, or out of memory.
+            // The file was changed, is shorter than its attributes say, or memory is short.
             Kept::Busy | Kept::Absent => self.read_through(caller, offset, bytes),
         }
     }
@@ -78,7 +78,7 @@ impl<P: Platform> OpenFile<P> {
         result.map(|_| ())
     }
 
-    /// Begins READs of what a sequential reader will want next: each time twice as much, up to what INIT settled.
+    /// Starts READs of what a sequential reader will need next: each time twice as much, up to the limit from INIT.
     fn read_ahead(&self, caller: &Caller<'_>, offset: u64, len: usize, size: u64) {
         let end = offset + len as u64;
         let max = u64::from(self.inode().shared.session.negotiated().max_readahead);
@@ -93,11 +93,11 @@ impl<P: Platform> OpenFile<P> {
         }
     }
 
-    /// Begins to read at most to the end of a chunk. False where that cannot be done now.
+    /// Starts reading, up to the end of a chunk. Returns false if that is not possible now.
     fn start_fill(&self, caller: &Caller<'_>, offset: u64, len: u64, size: u64) -> bool {
         let inode = self.inode();
         let Some(fill) = inode.begin_fill(offset, len as usize, size) else { return true };
-        // What nobody waits for is not what an interrupt is meant for.
+        // An interrupt is not meant for a request that nobody waits for.
         let caller = Caller { interrupt: None, ..*caller };
         let (nodeid, at, range) = (inode.nodeid(), fill.offset(), fill.range.clone());
         let buffer = Arc::clone(&fill.buffer);
@@ -116,7 +116,8 @@ impl<P: Platform> OpenFile<P> {
 }
 
 impl<P: Platform> Inode<P> {
-    /// The size, with pages dropped that do not belong to what the server has now. `None` where nothing may be kept.
+    /// Returns the size, and drops pages that do not match what the server has now. Returns `None` if the contents must
+    /// not be cached.
     fn settled_size(self: &Arc<Self>, caller: &Caller<'_>, file: &OpenFile<P>) -> Result<Option<u64>, Errno> {
         let basis = match self.kept_basis() {
             Some(basis) => basis,
@@ -140,48 +141,48 @@ impl<P: Platform> Inode<P> {
         Ok(Some(basis.size))
     }
 
-    /// What pages have to belong to, while the attributes hold.
+    /// Returns the size and modification time that pages must belong to, while the attributes are valid.
     fn kept_basis(&self) -> Option<Basis> {
         let attributes = self.attributes.lock();
         let attr = attributes.get(|| self.shared.now_ns())?;
         Some(Basis { size: attr.size.get(), mtime: (attr.mtime.get(), attr.mtimensec.get()) })
     }
 
-    /// Drops what is kept of the contents, and what is known of the size of a file that is mapped.
+    /// Drops the cached contents, and the known size of a mapped file.
     pub(crate) fn drop_data(&self) {
         self.mapped.forget();
         let dropped = self.pages.lock().clear();
         dropped.into_values().for_each(|chunk| self.discard(chunk));
     }
 
-    /// Gives the memory of a chunk that was taken out back; waits for a READ into it.
+    /// Frees the memory of a chunk that was removed; waits for a READ into it.
     fn discard(&self, mut chunk: Chunk) {
         self.shared.memory.release(chunk.len());
         if let Some(Pending { read, .. }) = chunk.take_pending() {
-            // Nobody wants it any more.
+            // Nobody needs the result.
             let _ = self.shared.session.read_finish(read);
         }
     }
 
-    /// Waits for a READ that was begun ahead, and takes what it brings.
+    /// Waits for a READ that was started ahead, and stores the result.
     fn finish(&self, pending: Pending) -> Result<(), Errno> {
         let result = self.shared.session.read_finish(pending.read);
         self.pages.lock().end_fill(&pending.fill, *result.as_ref().unwrap_or(&0));
         result.map(|_| ())
     }
 
-    /// Waits for every READ that was begun ahead.
+    /// Waits for every READ that was started ahead.
     pub(super) fn finish_all(&self) {
         loop {
             let pending = self.pages.lock().take_pending();
             let Some(pending) = pending else { return };
-            // An error is met again by who reads there.
+            // A reader of these pages will see the error again.
             let _ = self.finish(pending);
         }
     }
 
-    /// Marks pages busy from the one at `offset` on: as many as `len` bytes touch, in one chunk, within the file. `None`
-    /// where there is nothing to fill, or no memory.
+    /// Marks pages busy starting with the one at `offset`: as many as `len` bytes touch, within one chunk and the file.
+    /// Returns `None` if there is nothing to fill, or no memory.
     pub(super) fn begin_fill(self: &Arc<Self>, offset: u64, len: usize, size: u64) -> Option<Fill> {
         let (index, at) = place(offset);
         let rest = usize::try_from(size - index * CHUNK_LEN as u64).unwrap_or(usize::MAX).min(CHUNK_LEN);
@@ -194,7 +195,7 @@ impl<P: Platform> Inode<P> {
         self.pages.lock().begin_fill(index, at, end, len_max)
     }
 
-    /// Puts an empty chunk in place of what is there.
+    /// Inserts an empty chunk, replacing an existing one.
     pub(super) fn add_chunk(self: &Arc<Self>, index: u64, len: usize) -> Option<()> {
         let memory = &self.shared.memory;
         if !memory.reserve(len) {

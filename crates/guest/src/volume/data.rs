@@ -1,4 +1,4 @@
-//! The contents of files. [`OpenFile::read_at`] and [`OpenFile::write_at`] choose the path that bytes take.
+//! The contents of files. [`OpenFile::read_at`] and [`OpenFile::write_at`] choose how to read and write.
 
 use transom_wire::ops::{init::InitFlags, write::WriteFlags};
 
@@ -8,8 +8,8 @@ use crate::{Errno, Platform, session::Caller};
 impl<P: Platform> OpenFile<P> {
     /// Reads from `offset`, in bytes, until `bytes` is full or the file ends.
     ///
-    /// Errors: EBADF where it is not open for reading, EISDIR for a directory; an error behind the first bytes waits for the
-    /// next read.
+    /// Errors: EBADF if it is not open for reading, EISDIR for a directory. An error after the first bytes is left for
+    /// the next read.
     pub fn read_at(&self, caller: &Caller<'_>, offset: u64, bytes: &mut [u8]) -> Result<usize, Errno> {
         if !self.is_readable() {
             return Err(Errno::BADF);
@@ -26,9 +26,10 @@ impl<P: Platform> OpenFile<P> {
         self.read_through(caller, offset, bytes)
     }
 
-    /// Writes `bytes` at `offset`, or at the end where the file is open for appending; gives how many were taken.
+    /// Writes `bytes` at `offset`, or at the end if the file is open for appending. Returns the number of bytes
+    /// written.
     ///
-    /// Takes `size_lock`. Errors: EBADF where it is not open for writing, EFBIG beyond what a file can hold.
+    /// Takes `size_lock`. Errors: EBADF if it is not open for writing, EFBIG beyond the maximum file size.
     pub fn write_at(&self, caller: &Caller<'_>, offset: u64, bytes: &[u8]) -> Result<usize, Errno> {
         if self.is_appending() {
             return self.append(caller, bytes).map(|(_, len)| len);
@@ -41,7 +42,7 @@ impl<P: Platform> OpenFile<P> {
         self.write_locked(caller, offset, bytes)
     }
 
-    /// Writes `bytes` at the end of the file; gives where that was and how many were taken. Takes `size_lock`.
+    /// Appends `bytes` to the file. Returns their offset and the number of bytes written. Takes `size_lock`.
     pub fn append(&self, caller: &Caller<'_>, bytes: &[u8]) -> Result<(u64, usize), Errno> {
         if !self.is_writable() {
             return Err(Errno::BADF);
@@ -56,7 +57,7 @@ impl<P: Platform> OpenFile<P> {
         self.write_locked(caller, offset, bytes).map(|len| (offset, len))
     }
 
-    /// Chooses the path of a write. The caller holds `size_lock`.
+    /// Chooses how to write. The caller holds `size_lock`.
     fn write_locked(&self, caller: &Caller<'_>, offset: u64, bytes: &[u8]) -> Result<usize, Errno> {
         if self.is_mapped() {
             return self.write_mapped(caller, offset, bytes);
@@ -68,14 +69,14 @@ impl<P: Platform> OpenFile<P> {
         self.write_through(caller, offset, bytes)
     }
 
-    /// Asks the server, with as many requests as it takes.
+    /// Reads from the server, with as many requests as needed.
     pub(super) fn read_through(&self, caller: &Caller<'_>, offset: u64, bytes: &mut [u8]) -> Result<usize, Errno> {
         self.inode().write_dirty();
         let session = &self.inode().shared.session;
         session.read_whole(caller, self.inode().nodeid(), self.handle(), self.flags(), offset, bytes)
     }
 
-    /// Tells the server, with as many requests as it takes, and keeps pages right. The caller holds `size_lock`.
+    /// Writes to the server, with as many requests as needed, and updates cached pages. The caller holds `size_lock`.
     pub(super) fn write_through(&self, caller: &Caller<'_>, offset: u64, bytes: &[u8]) -> Result<usize, Errno> {
         let inode = self.inode();
         let session = &inode.shared.session;
@@ -86,7 +87,7 @@ impl<P: Platform> OpenFile<P> {
             session.write_whole(caller, inode.nodeid(), self.handle(), self.flags(), write_flags, offset, bytes);
         match &result {
             Ok(len) if *len == bytes.len() => inode.pages.lock().written(offset, bytes),
-            // Whether the rest has reached the file is not known.
+            // It is unknown whether the rest has reached the file.
             _ => inode.drop_data(),
         }
         inode.changed();
@@ -94,7 +95,7 @@ impl<P: Platform> OpenFile<P> {
     }
 }
 
-/// Errors: EINVAL for an offset that no file has, EFBIG where the end is one.
+/// Errors: EINVAL for an invalid offset, EFBIG for an invalid end.
 fn check_range(offset: u64, len: usize) -> Result<(), Errno> {
     if offset > i64::MAX as u64 {
         return Err(Errno::INVAL);

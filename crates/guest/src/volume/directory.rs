@@ -21,28 +21,28 @@ use crate::{
 /// Room for the entries of one reply, in bytes: some 150 names with their attributes, or 800 without.
 const REPLY_LEN: usize = 32 << 10;
 
-/// An open directory, read from its beginning or from a cookie on; RELEASEDIR is sent when it is dropped.
+/// An open directory, read from its beginning or from a cookie; RELEASEDIR is sent when it is dropped.
 pub struct DirectoryStream<P: Platform> {
     inode: Arc<Inode<P>>,
     fh: Handle,
     flags: u32,
-    /// What the next request asks for.
+    /// Where the next request starts.
     cookie: u64,
     progress: Progress,
-    /// What was given and not yet taken, the last entry first.
+    /// Entries that were received and not yet returned, the last one first.
     ready: Vec<Entry>,
     is_at_end: bool,
-    /// The contents as they were kept, and the place of the next entry.
+    /// The cached listing, and the index of the next entry.
     kept: Option<(Arc<Listing>, usize)>,
-    /// What is to be kept, while the stream has read everything from the beginning on.
+    /// The listing to be cached, if the stream has read everything from the beginning.
     collector: Option<(Collector, Basis)>,
 }
 
-/// The directory's count of changed names, and its time of modification.
+/// The directory's count of changed names, and its modification time.
 type Basis = (u64, (u64, u32));
 
 impl<P: Platform> Volume<P> {
-    /// Opens the directory `inode`, with flags as of open(2).
+    /// Opens the directory `inode`, with the flags of open(2).
     pub fn opendir(&self, caller: &Caller<'_>, inode: &Arc<Inode<P>>, flags: u32) -> Result<DirectoryStream<P>, Errno> {
         let open = self.session().opendir(caller, inode.nodeid(), flags)?;
         let open_flags = OpenFlags::from_bits_truncate(open.open_flags.get());
@@ -61,7 +61,7 @@ impl<P: Platform> Volume<P> {
         Ok(stream)
     }
 
-    /// Looks whether the contents are kept and hold, or may be kept.
+    /// Uses the cached listing if it is valid, or starts collecting one if it may be cached.
     fn recall(&self, caller: &Caller<'_>, stream: &mut DirectoryStream<P>, open_flags: OpenFlags) {
         let mode = self.shared.options.mode;
         let keeps = OpenFlags::CACHE_DIR.union(OpenFlags::KEEP_CACHE);
@@ -70,7 +70,7 @@ impl<P: Platform> Volume<P> {
             return drop(dropped);
         }
         let names_changes = stream.inode.names_changes();
-        // What cannot be asked is not kept; who reads is told why.
+        // A directory whose attributes cannot be read is not cached; reading it returns the error.
         let Ok(attr) = self.getattr(caller, &stream.inode) else { return };
         let basis = (names_changes, (attr.mtime.get(), attr.mtimensec.get()));
         let listing = stream.inode.listing.lock().clone();
@@ -80,10 +80,10 @@ impl<P: Platform> Volume<P> {
         }
     }
 
-    /// Gives the next entry, or `None` at the end.
+    /// Returns the next entry, or `None` at the end.
     ///
-    /// What is looked up on the way is kept, as by [`Self::lookup`]. Errors: EIO also where the server leads the stream back to
-    /// where it has been, so that it would not end.
+    /// Caches the names that were looked up, as [`Self::lookup`] does. Errors: also EIO if the server leads the stream
+    /// back to an earlier position, so that it would never end.
     pub fn readdir(&self, caller: &Caller<'_>, stream: &mut DirectoryStream<P>) -> Result<Option<Entry>, Errno> {
         if let Some((listing, next)) = &mut stream.kept {
             let entry = listing.entries.get(*next).cloned();
@@ -107,7 +107,7 @@ impl<P: Platform> Volume<P> {
         Ok(entry)
     }
 
-    /// Keeps what was collected, unless this guest has changed the directory since.
+    /// Caches what was collected, unless this guest has changed the directory since.
     fn keep_listing(&self, stream: &mut DirectoryStream<P>) {
         let Some((collector, basis)) = stream.collector.take() else { return };
         let listing = self.shared.listings.admit(collector, basis).map(Arc::new);
@@ -127,13 +127,13 @@ impl<P: Platform> Volume<P> {
         stream.is_at_end = len == 0;
         let mut ready = Vec::new();
         for entry in self.session().entries(&room[..len], is_plus) {
-            // Of a reply that is partly nonsense nothing is given, and a listing with a hole is not kept.
+            // Nothing of a partly invalid reply is returned, and an incomplete listing is not cached.
             let entry = entry.inspect_err(|_| stream.collector = None)?;
             self.keep_entry(&stream.inode, &entry, asked);
             let DirEntry { ino, off, type_, name, .. } = entry;
             ready.push(Entry { ino, cookie: off, file_type: type_, name: name.into() });
         }
-        // From there on the next request goes.
+        // The next request starts there.
         if let Some(last) = ready.last()
             && !stream.progress.advance(last.cookie)
         {
@@ -145,10 +145,10 @@ impl<P: Platform> Volume<P> {
         Ok(())
     }
 
-    /// Takes the reference that came with an entry, and keeps its name.
+    /// Takes the reference that came with an entry, and caches its name.
     fn keep_entry(&self, directory: &Arc<Inode<P>>, found: &DirEntry<'_>, asked: super::names::Asked) {
         if let (Some(entry), Ok(name)) = (&found.entry, Name::new(found.name)) {
-            // An inode that cannot be one is not kept; who asks for it by name is told.
+            // An impossible inode is not cached; looking its name up returns the error.
             let _ = self.take_entry(directory, directory.key(name), entry, asked);
         } else if let Some(entry) = &found.entry {
             self.session().forget(entry.nodeid.into(), 1);
@@ -157,22 +157,23 @@ impl<P: Platform> Volume<P> {
 }
 
 impl<P: Platform> DirectoryStream<P> {
-    /// What is open.
+    /// Returns the directory.
     pub fn inode(&self) -> &Arc<Inode<P>> {
         &self.inode
     }
 
-    /// What the server calls it.
+    /// Returns the server's handle.
     pub fn handle(&self) -> Handle {
         self.fh
     }
 
-    /// Where the next entry is read: 0, or the cookie of the last one taken.
+    /// Returns the position of the next entry: 0, or the cookie of the last one returned.
     pub fn position(&self) -> u64 {
         self.cookie
     }
 
-    /// Goes on behind the entry with this cookie, or at the beginning for 0, where the directory is read anew.
+    /// Continues after the entry with this cookie, or at the beginning for 0, in which case the directory is read
+    /// again.
     pub fn seek(&mut self, cookie: u64) {
         self.ready.clear();
         self.cookie = cookie;
@@ -195,7 +196,7 @@ impl<P: Platform> DirectoryStream<P> {
 
 impl<P: Platform> Drop for DirectoryStream<P> {
     fn drop(&mut self) {
-        // Nobody is left to be told of an error.
+        // No caller is left to return an error to.
         let _ = self.inode.shared.session.releasedir(&Caller::default(), self.inode.nodeid(), self.fh, self.flags);
     }
 }

@@ -1,4 +1,4 @@
-//! A file, directory or other inode of a share, while somebody references it.
+//! A file, directory or other inode of a share, for as long as it is referenced.
 
 use alloc::{sync::Arc, vec::Vec};
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -22,29 +22,29 @@ use crate::{
 pub struct Inode<P: Platform> {
     pub(crate) shared: Arc<Shared<P>>,
     nodeid: NodeId,
-    /// The bits of the mode that say what it is: they never change.
+    /// The type bits of the mode, which never change.
     file_type: u32,
-    /// How many references the server has counted and is to be told of.
+    /// Number of references that the server has counted, to be given back.
     lookups: AtomicU64,
     pub(crate) attributes: Mutex<P, { rank::LEAF }, Attributes>,
-    /// Where a symbolic link leads, once it was asked for.
+    /// The target of a symbolic link, once it was read.
     pub(super) symlink: Mutex<P, { rank::LEAF }, Option<Arc<[u8]>>>,
-    /// Of a directory: its contents.
+    /// For a directory: its cached listing.
     pub(super) listing: Mutex<P, { rank::LEAF }, Option<Arc<Listing>>>,
-    /// Of a directory: the names that hold were fetched in this epoch. No other inode has had it, not even one that the server
-    /// had given the same nodeid.
+    /// For a directory: the epoch of its cached names. No other inode has had it, not even one to which the server had
+    /// given the same nodeid.
     names_epoch: AtomicU64,
-    /// Of a directory: counts this guest's changes of names. What was asked before one is not kept.
+    /// For a directory: counts this guest's changes of names. Replies to requests from before a change are not cached.
     names_changes: AtomicU64,
-    /// What is kept of a file's contents.
+    /// The cached contents of a file.
     pub(crate) pages: Mutex<P, { rank::LEAF }, Pages>,
-    /// Handles through which dirty pages are written, with their flags.
+    /// Handles, with their flags, through which dirty pages can be written.
     pub(super) writers: Mutex<P, { rank::LEAF }, Vec<(Handle, u32)>>,
-    /// Of writes that had waited.
+    /// Errors of delayed writes.
     pub(super) write_errors: Mutex<P, { rank::LEAF }, WriteErrors>,
-    /// Held by who changes the size, or writes where it lies: across requests.
+    /// Held, across requests, by code that changes the size or writes within it.
     pub(crate) size_lock: SleepLock<P, { rank::SIZE }>,
-    /// Of a file that is mapped through the window: which parts of it are.
+    /// For a file that is mapped through the window: its ranges.
     ranges: Option<Ranges<P>>,
     pub(super) mapped: Mapped,
 }
@@ -78,32 +78,32 @@ impl<P: Platform> Inode<P> {
         })
     }
 
-    /// What the server calls it.
+    /// Returns the server's nodeid.
     pub fn nodeid(&self) -> NodeId {
         self.nodeid
     }
 
-    /// The bits of its mode that say what it is.
+    /// Returns the type bits of its mode.
     pub fn file_type(&self) -> u32 {
         self.file_type
     }
 
-    /// Whether it is a directory.
+    /// Returns whether it is a directory.
     pub fn is_directory(&self) -> bool {
         self.file_type == S_IFDIR
     }
 
-    /// Whether it is a symbolic link.
+    /// Returns whether it is a symbolic link.
     pub fn is_symlink(&self) -> bool {
         self.file_type == S_IFLNK
     }
 
-    /// Whether it is a regular file.
+    /// Returns whether it is a regular file.
     pub fn is_file(&self) -> bool {
         self.file_type == S_IFREG
     }
 
-    /// Where parts of it lie in the window, where it is a file that is mapped.
+    /// Returns its ranges in the window, if it is a file that is mapped.
     pub fn ranges(&self) -> Option<&Ranges<P>> {
         self.ranges.as_ref()
     }
@@ -120,7 +120,7 @@ impl<P: Platform> Inode<P> {
         self.shared.now_ns()
     }
 
-    /// The size that was told last, in bytes: a hint.
+    /// Returns the last known size, in bytes: a hint.
     pub(crate) fn last_size(&self) -> u64 {
         self.attributes.lock().last_size()
     }
@@ -129,14 +129,14 @@ impl<P: Platform> Inode<P> {
         self.lookups.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Takes attributes that were asked for at `asked_at`.
+    /// Caches attributes that were requested at `asked_at`.
     pub(super) fn refresh(&self, attr: Attr, validity: Validity, asked_at: u64) {
         if self.attributes.lock().put(attr, validity, asked_at) {
             self.learn_size(attr.size.get());
         }
     }
 
-    /// Says that this guest is changing, or has changed, something about the inode. Gives when, by the volume's count.
+    /// Records that this guest is changing, or has changed, the inode. Returns the time, by the volume's count.
     pub(crate) fn changed(&self) -> u64 {
         let mut attributes = self.attributes.lock();
         let now = self.shared.changed_at();
@@ -144,8 +144,8 @@ impl<P: Platform> Inode<P> {
         now
     }
 
-    /// Keeps what lies behind `size` from being pinned, and unmaps it, until what is returned is dropped: the file is about to
-    /// end there. The caller holds `size_lock`.
+    /// Blocks pinning of what lies after `size`, and unmaps it, until the returned value is dropped: the file is about
+    /// to be truncated there. The caller holds `size_lock`.
     pub(super) fn block_to_truncate(&self, size: u64) -> Option<Blocked<'_, P>> {
         let blocked = self.block(size..u64::MAX, true)?;
         blocked.unmap_behind(self, size);
@@ -161,12 +161,12 @@ impl<P: Platform> Inode<P> {
         self.names_changes.load(Ordering::Acquire)
     }
 
-    /// Says that this guest is changing, or has changed, a name in this directory.
+    /// Records that this guest is changing, or has changed, a name in this directory.
     pub(super) fn change_names(&self) {
         self.names_changes.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Lets no kept name of this directory hold any longer.
+    /// Invalidates every cached name of this directory.
     pub(super) fn forget_names(&self) {
         self.change_names();
         self.names_epoch.store(self.shared.new_epoch(), Ordering::Release);

@@ -1,11 +1,11 @@
 //! Reading and writing through the window.
 //!
-//! What lies below the size that is known is copied; the rest, and what has no range now, goes by requests, which see the same
-//! pages on the server. Nothing of a file that is mapped is kept beside that.
+//! Bytes below the known size are copied. The rest, and ranges that are not mapped now, go by requests, which see the
+//! same pages on the server. Nothing else of a mapped file is cached.
 //!
 //! A copy changes neither times nor set-id bits. So the first write of an open file is a request, and then one every
-//! [`TOUCH_NS`]: the server then does both. Copies behind the last of these are told by a SETATTR before the file is closed or made
-//! durable, unless somebody has set the time meanwhile.
+//! [`TOUCH_NS`], for which the server does both. For copies after the last of these, a SETATTR is sent before the file
+//! is closed or made durable, unless the time was set in the meantime.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -23,53 +23,53 @@ use crate::{
     session::Caller,
 };
 
-/// How exact times are: about as exact as those of a kernel that counts ticks, for half a percent of the requests' speed.
+/// Precision of times: about that of a kernel that counts ticks, and it costs half a percent of the speed of requests.
 const TOUCH_NS: u64 = 10_000_000;
-/// How long the size of a file holds for copies where attributes are not kept, as Linux keeps it: by default's second.
+/// How long the size of a file is valid for copies if attributes are not cached: Linux's default, one second.
 const SIZE_HOLDS_NS: u64 = 1_000_000_000;
 
-/// What a mapped file's copies have to know.
+/// State for copies of a mapped file.
 #[derive(Default)]
 pub(super) struct Mapped {
-    /// In bytes; only what lies below is copied.
+    /// Size in bytes; only bytes below it are copied.
     size: AtomicU64,
-    /// Until when the size holds, in nanoseconds of the platform's clock; 0 where it is to be asked for.
+    /// The time at which the size expires, in nanoseconds of the platform's clock; 0 if it must be requested.
     size_until_ns: AtomicU64,
-    /// Copies changed the file after the last request that did.
+    /// Copies have changed the file since the last request that did.
     is_touched: AtomicBool,
-    /// Set-id bits, or attributes that go with a write, may be there again.
+    /// The file may again have set-id bits, or attributes that a write removes.
     has_new_rights: AtomicBool,
 }
 
-/// What an open file's copies have to know.
+/// State for copies through an open file.
 #[derive(Default)]
 pub(super) struct Stream {
     /// Where the last access ended.
     end: AtomicU64,
-    /// When the last request wrote; 0 for never.
+    /// When the last write request was sent; 0 for never.
     wrote_at_ns: AtomicU64,
 }
 
 impl Mapped {
-    /// Takes the size of a reply.
+    /// Records the size from a reply.
     pub(super) fn learn(&self, size: u64, until_ns: u64) {
         self.size.store(size, Ordering::Relaxed);
         self.size_until_ns.store(until_ns, Ordering::Release);
     }
 
-    /// Lets the size be asked for anew.
+    /// Invalidates the size.
     pub(super) fn forget(&self) {
         self.size_until_ns.store(0, Ordering::Release);
     }
 }
 
 impl<P: Platform> OpenFile<P> {
-    /// Whether the file is mapped.
+    /// Returns whether the file is mapped.
     pub(super) fn is_mapped(&self) -> bool {
         self.inode().ranges().is_some()
     }
 
-    /// Reads what is in the window from there, and the rest by requests.
+    /// Reads by copying what is in the window, and the rest by requests.
     pub(super) fn read_mapped(&self, caller: &Caller<'_>, offset: u64, bytes: &mut [u8]) -> Result<usize, Errno> {
         let size = self.copied_size(caller)?;
         let is_sequential = self.stream.end.swap(offset + bytes.len() as u64, Ordering::Relaxed) == offset;
@@ -87,7 +87,7 @@ impl<P: Platform> OpenFile<P> {
                 done += copied;
                 continue;
             }
-            // To the end of the range where it has no place, of the read where the file ends: then the server has a say.
+            // Up to the end of a range that is not mapped, or of the read if the file ends: then the server decides.
             let end = if copied < len { bytes.len() } else { done + len };
             match self.read_through(caller, at, &mut bytes[done..end]) {
                 Ok(count) => {
@@ -106,7 +106,7 @@ impl<P: Platform> OpenFile<P> {
         Ok(done)
     }
 
-    /// Writes what is in the window there, and the rest by requests. The caller holds `size_lock`.
+    /// Writes by copying to what is in the window, and the rest by requests. The caller holds `size_lock`.
     pub(super) fn write_mapped(&self, caller: &Caller<'_>, offset: u64, bytes: &[u8]) -> Result<usize, Errno> {
         let end = offset + bytes.len() as u64;
         let is_sequential = self.stream.end.swap(end, Ordering::Relaxed) == offset;
@@ -134,7 +134,7 @@ impl<P: Platform> OpenFile<P> {
         Ok(done)
     }
 
-    /// Whether a request has to tell the server that the file is written.
+    /// Returns whether a request is due, to inform the server that the file is being written.
     fn is_touch_due(&self) -> bool {
         let has_new_rights = &self.inode().mapped.has_new_rights;
         if has_new_rights.load(Ordering::Relaxed) && has_new_rights.swap(false, Ordering::Relaxed) {
@@ -153,7 +153,7 @@ impl<P: Platform> OpenFile<P> {
         Ok(written)
     }
 
-    /// Runs `copy` on the range that `offset` lies in. False where there is none now, or no page in it.
+    /// Runs `copy` on the range that `offset` lies in. Returns false without a range now, or without a page in it.
     fn with_range(
         &self,
         offset: u64,
@@ -163,7 +163,7 @@ impl<P: Platform> OpenFile<P> {
         copy: impl FnOnce(&Pin<'_, P>) -> Result<(), Errno>,
     ) -> bool {
         let (index, within) = (offset / RANGE_LEN, offset % RANGE_LEN);
-        // A sequential reader will ask for all of it.
+        // A sequential reader will need all of it.
         let worth = if is_sequential { (RANGE_LEN - within).div_ceil(len as u64) as u32 } else { 1 };
         let Ok(pin) = self.inode().pin_worth(index, access, worth) else { return false };
         let is_copied = copy(&pin).is_ok();
@@ -173,7 +173,7 @@ impl<P: Platform> OpenFile<P> {
         is_copied
     }
 
-    /// The size below which bytes are copied. Asks for attributes where those that are known hold no longer.
+    /// Returns the size below which bytes are copied. Requests attributes if the known ones have expired.
     fn copied_size(&self, caller: &Caller<'_>) -> Result<u64, Errno> {
         let inode = self.inode();
         let until_ns = inode.mapped.size_until_ns.load(Ordering::Acquire);
@@ -183,7 +183,7 @@ impl<P: Platform> OpenFile<P> {
         Ok(inode.mapped.size.load(Ordering::Relaxed))
     }
 
-    /// Sets the time that copies have left behind.
+    /// Sets the modification time that copies have left out of date.
     pub(super) fn tell_touched(&self) {
         let inode = self.inode();
         if !self.is_mapped() || !inode.mapped.is_touched.swap(false, Ordering::Relaxed) {
@@ -193,14 +193,14 @@ impl<P: Platform> OpenFile<P> {
         arg.fh = self.handle().into();
         arg.valid = (SetattrValid::FH | SetattrValid::MTIME | SetattrValid::MTIME_NOW).bits().into();
         inode.changed();
-        // As with the write-back of a kernel, nobody is told where a server has it otherwise.
+        // As with a kernel's write-back, an error is not reported.
         let _ = inode.session().setattr(&Caller::default(), inode.nodeid(), &arg);
         inode.changed();
     }
 }
 
 impl<P: Platform> Inode<P> {
-    /// Takes the size from attributes that were not overtaken.
+    /// Records the size from attributes that no later change has made stale.
     pub(super) fn learn_size(&self, size: u64) {
         if self.ranges().is_none() {
             return;
@@ -212,12 +212,12 @@ impl<P: Platform> Inode<P> {
         self.mapped.learn(size, until_ns);
     }
 
-    /// Something was set that a write takes away again.
+    /// Records that something was set that a write removes.
     pub(super) fn rights_are_set(&self) {
         self.mapped.has_new_rights.store(true, Ordering::Relaxed);
     }
 
-    /// Whoever sets the time of modification overrules what copies have done to it.
+    /// Records that the modification time was set explicitly, which overrides the effect of copies.
     pub(super) fn time_is_set(&self) {
         self.mapped.is_touched.store(false, Ordering::Relaxed);
     }

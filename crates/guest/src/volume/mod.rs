@@ -1,14 +1,15 @@
 //! A share as a kernel's VFS sees it: inodes, open files, directory streams.
 //!
-//! [`Volume`] is begun over a [`Session`]; every operation names its [`Caller`], and whoever calls has checked permissions
-//! (a server serves whoever the guest let through). [`Inode`]s are counted references: the last one to go gives back, once,
-//! what the server has counted. What may be answered without asking lies in [`cache`](crate::cache).
+//! [`Volume`] works over a [`Session`]. Every operation names its [`Caller`], whose permissions have been checked
+//! already (the server trusts the guest to do so). [`Inode`]s are reference-counted: the last reference gives back,
+//! once, what the server has counted. Cached answers are in [`cache`](crate::cache).
 //!
-//! Locks, outermost first: that of write-backs, under an inode's only tried; an inode's `size_lock`, of another inode's
-//! only tried (both are sleeping locks, held across requests); then, each for a moment and none together with another: a
-//! shard of the inode table, a shard of the names, an inode's attributes, pages, link, listing, writers and write errors, the
-//! rings of chunks and of dirty inodes, an open file's sequence, the table of locks. No reference to an inode is dropped under one
-//! of the latter, and no request is sent. Debug builds [check](crate::platform::Platform::with_held) that.
+//! Locks, outermost first: that of write-backs, which is only tried under an inode's; an inode's `size_lock`, which is
+//! only tried under another inode's (both are sleeping locks, held across requests); then, each for a short section and
+//! never two together: a shard of the inode table, a shard of the names, an inode's attributes, pages, link, listing,
+//! writers and write errors, the rings of chunks and of dirty inodes, an open file's sequence, the table of locks. No
+//! reference to an inode is dropped under one of the latter, and no request is sent. Debug builds
+//! [check](crate::platform::Platform::with_held) that.
 
 mod ageing;
 mod attributes;
@@ -56,7 +57,7 @@ pub use inode::Inode;
 pub use locks::{Lock, LockKind, LockOwner};
 pub use open::OpenFile;
 
-/// A share in use.
+/// A mounted share.
 pub struct Volume<P: Platform> {
     shared: Arc<Shared<P>>,
     root: Arc<Inode<P>>,
@@ -64,37 +65,39 @@ pub struct Volume<P: Platform> {
     _reclaiming: Option<Worker<P>>,
 }
 
-/// What the volume and its inodes have in common.
+/// What the volume and its inodes share.
 pub(crate) struct Shared<P: Platform> {
     pub(crate) session: Session<P>,
     pub(crate) options: CacheOptions,
     pub(crate) names: Names<P, Inode<P>>,
     pub(crate) memory: Memory<P, Inode<P>>,
     listings: Listings,
-    /// Where files are mapped, and which.
+    /// The window through which files are mapped, and which files are.
     window: Option<(Arc<Window<P>>, DaxOptions)>,
     table: Table<P>,
-    /// Those that the server does not keep.
+    /// Locks that the server does not keep.
     locks: LocalLocks<P>,
-    /// Of a write that had waited, whatever the file, until the volume's syncfs or unmount has told it.
+    /// Error of a delayed write to any file, until the volume's syncfs or unmount has reported it.
     write_error: Mutex<P, { rank::LEAF }, Option<Errno>>,
-    /// Counts this guest's changes of inodes. An answer tells nothing of an inode that was changed after it was asked for.
+    /// Counts this guest's changes of inodes. A reply says nothing about an inode that was changed after the request
+    /// was sent.
     changes: AtomicU64,
-    /// Names owners of locks.
+    /// Counter for owners of locks.
     owners: AtomicU64,
-    /// Names the epochs of directories.
+    /// Counter for epochs of directories.
     epochs: AtomicU64,
 }
 
 impl<P: Platform> Volume<P> {
-    /// Takes a session into use, and no window. Sends nothing.
+    /// Creates a volume over a session, without a window. Sends nothing.
     pub fn new(session: Session<P>, options: CacheOptions) -> Self {
         Self::begin(session, options, None)
     }
 
-    /// Takes a session into use, and the window of its device: nobody else maps anything there.
+    /// Creates a volume over a session, with the window of its device, in which nobody else maps anything.
     ///
-    /// Files are mapped where the session has settled MAP_ALIGNMENT, and [`Dax::Inode`] needs HAS_INODE_DAX. Sends nothing.
+    /// Files are mapped if the session has negotiated MAP_ALIGNMENT; [`Dax::Inode`] also needs HAS_INODE_DAX. Sends
+    /// nothing.
     pub fn with_window(
         session: Session<P>,
         options: CacheOptions,
@@ -107,7 +110,7 @@ impl<P: Platform> Volume<P> {
     }
 
     fn begin(session: Session<P>, options: CacheOptions, window: Option<(Arc<Window<P>>, DaxOptions)>) -> Self {
-        // What is kept of contents lies in memory that requests need too.
+        // Cached contents lie in memory that requests need too.
         let data_max_bytes = options.data_max_bytes.min(session.channel().keepable_bytes());
         let flags = session.negotiated().flags;
         let has_none = |family| !flags.contains(family);
@@ -132,45 +135,45 @@ impl<P: Platform> Volume<P> {
         Self { shared, root, _ageing: ageing, _reclaiming: reclaiming }
     }
 
-    /// The directory that is shared.
+    /// Returns the shared directory.
     pub fn root(&self) -> &Arc<Inode<P>> {
         &self.root
     }
 
-    /// The session underneath.
+    /// Returns the session.
     pub fn session(&self) -> &Session<P> {
         &self.shared.session
     }
 
-    /// Where files are mapped, if they are.
+    /// Returns the window, if files are mapped.
     pub fn window(&self) -> Option<&Arc<Window<P>>> {
         self.shared.window.as_ref().map(|(window, _)| window)
     }
 
-    /// Size and free space of the file system that `inode` is in.
+    /// Returns size and free space of the file system that `inode` is in.
     pub fn statfs(&self, caller: &Caller<'_>, inode: &Inode<P>) -> Result<StatfsOut, Errno> {
         self.session().statfs(caller, inode.nodeid())
     }
 
-    /// Makes all of the share durable. Errors: also that of a write that had waited, whatever the file, once.
+    /// Makes all of the share durable. Errors: also that of a delayed write to any file, once.
     pub fn syncfs(&self, caller: &Caller<'_>) -> Result<(), Errno> {
         self.shared.write_back(0);
         self.session().syncfs(caller, NodeId::ROOT)?;
         self.shared.take_write_error()
     }
 
-    /// Bytes of files' contents that are kept.
+    /// Returns the number of bytes of cached file contents.
     pub fn kept_bytes(&self) -> usize {
         self.shared.memory.used_bytes()
     }
 
-    /// Forgets every name, and gives back the references to inodes that nobody else holds.
+    /// Drops every cached name, and gives back the references to inodes that nobody else holds.
     pub fn drop_names(&self) {
         self.shared.names.clear();
     }
 
-    /// Writes back, forgets every name and ends the session, whatever is still referenced: operations of what is left fail.
-    /// Errors: those of the channel, and that of a write that had waited and that no syncfs has told.
+    /// Writes back dirty data, drops every cached name and ends the session, whatever is still referenced: later
+    /// operations on it fail. Errors: those of the channel, and that of a delayed write that no syncfs has reported.
     pub fn unmount(&self) -> Result<(), Errno> {
         self.shared.write_back(0);
         self.shared.names.clear();
@@ -180,7 +183,7 @@ impl<P: Platform> Volume<P> {
 }
 
 impl<P: Platform> Drop for Volume<P> {
-    /// Names keep inodes and these keep the session, which therefore ends with the last inode.
+    /// Names reference inodes, which reference the session, so the session ends with the last inode.
     fn drop(&mut self) {
         self.shared.names.clear();
     }
@@ -191,7 +194,7 @@ impl<P: Platform> Shared<P> {
         self.session.platform().now_ns()
     }
 
-    /// Ranges for a new inode, where it is a file that is mapped. It stays one, or none, whatever becomes of it.
+    /// Creates ranges for a new inode if it is a file that is to be mapped. An inode never changes in this.
     fn ranges_of(&self, attr: &Attr) -> Option<Ranges<P>> {
         let (window, options) = self.window.as_ref()?;
         let is_marked = attr.flags.get() & AttrFlags::DAX.bits() != 0;
@@ -201,27 +204,27 @@ impl<P: Platform> Shared<P> {
         is_taken.then(|| Ranges::new(Arc::clone(window)))
     }
 
-    /// The time by the count of changes: to be taken before a request whose answer is to be kept.
+    /// Returns the time by the count of changes: to be taken before a request whose reply is to be cached.
     fn asked_at(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
     }
 
-    /// The time of a change.
+    /// Returns the time of a change.
     fn changed_at(&self) -> u64 {
         self.changes.fetch_add(1, Ordering::AcqRel) + 1
     }
 
-    /// An owner of locks that is nobody else.
+    /// Returns a new owner of locks.
     pub(crate) fn new_owner(&self) -> u64 {
         self.owners.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// A state of a directory's names that was never before.
+    /// Returns a new epoch for a directory's names.
     fn new_epoch(&self) -> u64 {
         self.epochs.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Takes the reference that came with `entry`, which names an inode and was asked for at `asked_at`.
+    /// Takes the reference that came with `entry`, which names an inode and was requested at `asked_at`.
     fn adopt(self: &Arc<Self>, entry: &EntryOut, asked_at: u64) -> Result<Arc<Inode<P>>, Errno> {
         let validity = self.attr_validity(entry.attr_valid.get(), entry.attr_valid_nsec.get());
         self.table.adopt(self, entry.nodeid.into(), entry.attr, validity, asked_at)

@@ -1,7 +1,7 @@
-//! Names: finding them, making and removing them.
+//! Names: looking them up, creating and removing them.
 //!
-//! A change of a directory is announced before it is sent and again when the reply has come, so that what was asked for in
-//! between is not kept.
+//! A change of a directory is announced before its request is sent and again when the reply has come, so that replies
+//! to requests sent in between are not cached.
 
 use alloc::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::{
 };
 
 impl<P: Platform> Volume<P> {
-    /// Finds `name` in `parent`, among the kept names while they hold. Errors: ENOENT, also from a kept absence.
+    /// Looks up `name` in `parent`, in the cache while it is valid. Errors: ENOENT, also from the cache.
     pub fn lookup(&self, caller: &Caller<'_>, parent: &Arc<Inode<P>>, name: Name<'_>) -> Result<Arc<Inode<P>>, Errno> {
         match self.shared.names.get(parent.key(name), || self.shared.now_ns()) {
             Some(Found::Inode(inode)) => Ok(inode),
@@ -27,7 +27,7 @@ impl<P: Platform> Volume<P> {
         }
     }
 
-    /// Finds `name` in `parent` as the server has it now.
+    /// Looks up `name` in `parent` on the server.
     pub fn ask_name(
         &self,
         caller: &Caller<'_>,
@@ -46,7 +46,7 @@ impl<P: Platform> Volume<P> {
         }
     }
 
-    /// Makes the directory `name` in `parent`.
+    /// Creates the directory `name` in `parent`.
     pub fn mkdir(
         &self,
         caller: &Caller<'_>,
@@ -57,7 +57,8 @@ impl<P: Platform> Volume<P> {
         self.make(parent, name, || self.session().mkdir(caller, parent.nodeid(), name, mode))
     }
 
-    /// Makes the file `name` in `parent`: `mode` is type and permissions, `rdev` the device in the kernel's 32-bit form.
+    /// Creates the file `name` in `parent`: `mode` holds type and permissions, `rdev` the device in the kernel's 32-bit
+    /// form.
     pub fn mknod(
         &self,
         caller: &Caller<'_>,
@@ -69,7 +70,7 @@ impl<P: Platform> Volume<P> {
         self.make(parent, name, || self.session().mknod(caller, parent.nodeid(), name, mode, rdev))
     }
 
-    /// Makes the symbolic link `name` in `parent` that leads to `target`.
+    /// Creates the symbolic link `name` in `parent` with the target `target`.
     pub fn symlink(
         &self,
         caller: &Caller<'_>,
@@ -80,7 +81,7 @@ impl<P: Platform> Volume<P> {
         self.make(parent, name, || self.session().symlink(caller, parent.nodeid(), name, target))
     }
 
-    /// Gives `inode` the further name `name` in `parent`.
+    /// Creates the hard link `name` in `parent` to `inode`.
     pub fn link(
         &self,
         caller: &Caller<'_>,
@@ -94,7 +95,7 @@ impl<P: Platform> Volume<P> {
         made
     }
 
-    /// Removes the name of what is not a directory.
+    /// Removes the name of a file that is not a directory.
     pub fn unlink(&self, caller: &Caller<'_>, parent: &Arc<Inode<P>>, name: Name<'_>) -> Result<(), Errno> {
         let mut target = self.touched(caller, parent, name);
         let result = self.act_on(caller, (parent, name), &mut target, || {
@@ -119,7 +120,7 @@ impl<P: Platform> Volume<P> {
         result
     }
 
-    /// Gives what is named `from` the name `to`; `flags` are those of renameat2(2).
+    /// Renames `from` to `to`; `flags` are those of renameat2(2).
     pub fn rename(
         &self,
         caller: &Caller<'_>,
@@ -138,14 +139,15 @@ impl<P: Platform> Volume<P> {
         for inode in touched.iter().flatten() {
             inode.changed();
         }
-        // A directory that has moved has another parent, and what a server answers for its names may have changed with it.
+        // A directory that has moved has another parent, which may change what a server answers for its names.
         if flags & RENAME_EXCHANGE != 0 {
             touched.iter().flatten().for_each(|inode| inode.forget_names());
         }
         result
     }
 
-    /// Where the symbolic link `inode` leads. Asked once where anything is kept: it never changes.
+    /// Returns the target of the symbolic link `inode`. Reads it only once if anything is cached, because it never
+    /// changes.
     pub fn readlink(&self, caller: &Caller<'_>, inode: &Inode<P>) -> Result<Arc<[u8]>, Errno> {
         let kept = inode.symlink.lock().clone();
         if let Some(target) = kept {
@@ -158,7 +160,7 @@ impl<P: Platform> Volume<P> {
         Ok(target)
     }
 
-    /// Sends what makes `name`; keeps what came of it.
+    /// Sends a request that creates `name`, and caches the result.
     pub(super) fn make(
         &self,
         parent: &Arc<Inode<P>>,
@@ -170,7 +172,7 @@ impl<P: Platform> Volume<P> {
         self.take_entry(parent, parent.key(name), &entry, asked)?.ok_or(Errno::IO)
     }
 
-    /// Sends what changes `name` in `parent`, of which nothing is kept afterwards.
+    /// Sends a request that changes `name` in `parent`, and caches nothing of it afterwards.
     pub(super) fn change<T>(
         &self,
         parent: &Inode<P>,
@@ -185,7 +187,8 @@ impl<P: Platform> Volume<P> {
         result
     }
 
-    /// Takes the reference of an entry, and keeps the name unless this guest has changed the directory since it asked.
+    /// Takes the reference of an entry, and caches the name unless this guest has changed the directory since the
+    /// request.
     pub(super) fn take_entry(
         &self,
         parent: &Arc<Inode<P>>,
@@ -199,8 +202,8 @@ impl<P: Platform> Volume<P> {
         Ok(inode)
     }
 
-    /// Removes or moves a name by `act`. QEMU's daemon in C does so only with what this guest has a reference to, and says EIO
-    /// otherwise: then the name is asked for, and `act` runs once more with `target` referenced.
+    /// Removes or renames a name by `act`. QEMU's daemon in C does so only for inodes that this guest references, and
+    /// returns EIO otherwise; the name is then looked up, and `act` runs once more with `target` referenced.
     fn act_on(
         &self,
         caller: &Caller<'_>,
@@ -217,9 +220,10 @@ impl<P: Platform> Volume<P> {
         act()
     }
 
-    /// What a name leads to that is about to go: its link count will change, under other names too.
+    /// Returns the inode of a name that is about to be removed: its link count will change, under other names too.
     ///
-    /// Where attributes hold for ever the name is asked for; elsewhere those of an inode whose name is not kept end soon.
+    /// If attributes are valid forever the name is looked up; otherwise those of an inode whose name is not cached
+    /// expire soon.
     fn touched(&self, caller: &Caller<'_>, parent: &Arc<Inode<P>>, name: Name<'_>) -> Option<Arc<Inode<P>>> {
         match self.shared.names.get(parent.key(name), || self.shared.now_ns()) {
             Some(Found::Inode(inode)) => Some(inode),
@@ -229,20 +233,21 @@ impl<P: Platform> Volume<P> {
     }
 }
 
-/// When a name was asked for, to be taken before the request.
+/// The state when a name was requested, to be taken before the request.
 #[derive(Clone, Copy)]
 pub(super) struct Asked {
-    /// By the volume's count of changes.
+    /// The volume's count of changes.
     at: u64,
-    /// By the directory's count of changed names.
+    /// The directory's count of changed names.
     names_changes: u64,
 }
 
-/// How often [`Volume::change`] says that names change.
+/// How often one [`Volume::change`] counts a change of names.
 const COUNTS_PER_CHANGE: u64 = 2;
 
 impl<P: Platform> Inode<P> {
-    /// As [`Self::asked`], for what one [`Volume::change`] asks: it holds unless somebody else changes names meanwhile.
+    /// As [`Self::asked`], for a request within a [`Volume::change`]: the reply is valid unless somebody else changes
+    /// names in the meantime.
     pub(super) fn asked_to_change(&self) -> Asked {
         let asked = self.asked();
         Asked { names_changes: asked.names_changes.wrapping_add(COUNTS_PER_CHANGE), ..asked }
@@ -252,7 +257,7 @@ impl<P: Platform> Inode<P> {
         Asked { at: self.shared.asked_at(), names_changes: self.names_changes() }
     }
 
-    /// Where `name` of this directory is kept.
+    /// Returns the key of `name` in this directory.
     pub(super) fn key<'a>(&self, name: Name<'a>) -> Key<'a> {
         Key { parent: self.nodeid(), epoch: self.names_epoch(), name }
     }

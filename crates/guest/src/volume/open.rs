@@ -23,27 +23,27 @@ use crate::{
     sync::{Mutex, rank},
 };
 
-/// An open file; RELEASE is sent when the last reference goes.
+/// An open file; RELEASE is sent when the last reference is dropped.
 pub struct OpenFile<P: Platform> {
     inode: Arc<Inode<P>>,
     fh: Handle,
-    /// As of open(2).
+    /// The flags of open(2).
     flags: u32,
     open_flags: OpenFlags,
-    /// Whose its flock and its locks of the open file are.
+    /// The owner of its flock and of its open-file locks.
     owner: u64,
-    /// How it is read.
+    /// How it is being read.
     pub(super) sequence: Mutex<P, { rank::LEAF }, Sequence>,
-    /// How many errors of writes that had waited it has been told of.
+    /// How many errors of delayed writes it has reported.
     pub(super) errors_seen: AtomicU64,
-    /// How its mapped file is accessed.
+    /// How it is being accessed if it is mapped.
     pub(super) stream: Stream,
-    /// Whether a flock was asked for, which goes with the file.
+    /// Whether a flock was requested, which ends with the file.
     pub(super) has_flock: AtomicBool,
 }
 
 impl<P: Platform> Volume<P> {
-    /// Opens the file `inode` with flags as of open(2), O_CREAT and O_EXCL being the caller's matter.
+    /// Opens the file `inode` with the flags of open(2); O_CREAT and O_EXCL are up to the caller.
     pub fn open(&self, caller: &Caller<'_>, inode: &Arc<Inode<P>>, flags: u32) -> Result<Arc<OpenFile<P>>, Errno> {
         let is_truncated = flags & O_TRUNC != 0;
         let _size = is_truncated.then(|| inode.size_lock.lock());
@@ -63,18 +63,18 @@ impl<P: Platform> Volume<P> {
         }
         let keeps = file.open_flags.contains(OpenFlags::KEEP_CACHE) || self.shared.options.mode == CacheMode::Always;
         if !keeps {
-            // Who opens a file sees what was written before that.
+            // A newly opened file must show what was written before.
             inode.drop_data();
         }
         Ok(file)
     }
 
-    /// Makes the regular file `name` in `parent` and opens it. The name must be absent, with or without O_EXCL in `flags`: of a
-    /// file that is there, the caller has to check the rights, and [`Self::open`] has to put its pages in order.
+    /// Creates the regular file `name` in `parent` and opens it. The name must be absent, with or without O_EXCL in
+    /// `flags`: for an existing file, the caller has to check permissions, and [`Self::open`] has to drop stale pages.
     ///
     /// # Errors
-    /// EEXIST if the name is there: a caller without O_EXCL looks it up, checks and opens. Likewise ESTALE, of servers that have it
-    /// so.
+    /// EEXIST if the name exists: a caller without O_EXCL looks it up, checks and opens. Likewise ESTALE from some
+    /// servers.
     pub fn create(
         &self,
         caller: &Caller<'_>,
@@ -84,7 +84,7 @@ impl<P: Platform> Volume<P> {
         flags: u32,
     ) -> Result<Arc<OpenFile<P>>, Errno> {
         let asked = parent.asked_to_change();
-        // A new file is empty; one that is there is not emptied by a server that opens it all the same.
+        // A new file is empty; a server that opens an existing file nevertheless must not truncate it.
         let sent = flags & !O_TRUNC | O_EXCL;
         let (entry, open) =
             self.change(parent, name, || self.session().create(caller, parent.nodeid(), name, mode, sent))?;
@@ -92,7 +92,7 @@ impl<P: Platform> Volume<P> {
         self.created(caller, inode, &entry, &open, flags)
     }
 
-    /// Makes a regular file without a name in the file system of `parent`, and opens it. Errors: EOPNOTSUPP.
+    /// Creates an unnamed regular file in the file system of `parent`, and opens it. Errors: EOPNOTSUPP.
     pub fn tmpfile(
         &self,
         caller: &Caller<'_>,
@@ -106,7 +106,7 @@ impl<P: Platform> Volume<P> {
         self.created(caller, inode, &entry, &open, flags)
     }
 
-    /// The open file of a new inode; it is closed again where the entry could not be taken.
+    /// Returns the open file of a new inode; closes it if its entry was rejected.
     fn created(
         &self,
         caller: &Caller<'_>,
@@ -144,47 +144,47 @@ impl<P: Platform> OpenFile<P> {
         file
     }
 
-    /// What is open.
+    /// Returns the inode.
     pub fn inode(&self) -> &Arc<Inode<P>> {
         &self.inode
     }
 
-    /// What the server calls it.
+    /// Returns the server's handle.
     pub fn handle(&self) -> Handle {
         self.fh
     }
 
-    /// As of open(2).
+    /// Returns the flags of open(2).
     pub fn flags(&self) -> u32 {
         self.flags
     }
 
-    /// What the server says of the open file.
+    /// Returns the server's flags for the open file.
     pub fn open_flags(&self) -> OpenFlags {
         self.open_flags
     }
 
-    /// Names the open file as an owner of locks; nobody else of the volume has it.
+    /// Returns the owner of the open file's locks, unique within the volume.
     pub fn owner(&self) -> u64 {
         self.owner
     }
 
-    /// Whether it may be read.
+    /// Returns whether it is open for reading.
     pub fn is_readable(&self) -> bool {
         self.flags & O_ACCMODE != O_WRONLY
     }
 
-    /// Whether it may be written.
+    /// Returns whether it is open for writing.
     pub fn is_writable(&self) -> bool {
         self.flags & O_ACCMODE != 0
     }
 
-    /// Whether each write goes to the end of the file.
+    /// Returns whether each write goes to the end of the file.
     pub fn is_appending(&self) -> bool {
         self.flags & O_APPEND != 0
     }
 
-    /// Whether its contents may be kept.
+    /// Returns whether its contents may be cached.
     pub(super) fn is_cached(&self) -> bool {
         self.inode.shared.options.mode != CacheMode::None
             && self.inode.shared.options.data_max_bytes > 0
@@ -194,12 +194,13 @@ impl<P: Platform> OpenFile<P> {
             && !self.is_mapped()
     }
 
-    /// As [`Volume::getattr`], asked for through the open file.
+    /// As [`Volume::getattr`], through the open file.
     pub fn getattr(&self, caller: &Caller<'_>) -> Result<Attr, Errno> {
         self.inode.getattr(caller, Some(self.fh))
     }
 
-    /// What closing a descriptor does: gives the error of earlier writes, and ends the POSIX locks of `lock_owner`.
+    /// Does what closing a descriptor requires: reports the error of earlier writes, and releases the POSIX locks of
+    /// `lock_owner`.
     pub fn flush(&self, caller: &Caller<'_>, lock_owner: u64) -> Result<(), Errno> {
         self.inode.write_dirty();
         self.tell_touched();
@@ -212,7 +213,7 @@ impl<P: Platform> OpenFile<P> {
         written.and(flushed)
     }
 
-    /// Makes what was written durable; only the data and what is needed to find it where `is_data_only`.
+    /// Makes what was written durable; if `is_data_only`, only the data and the metadata needed to find it.
     pub fn fsync(&self, caller: &Caller<'_>, is_data_only: bool) -> Result<(), Errno> {
         let flags = if is_data_only { FSYNC_FDATASYNC } else { 0 };
         self.inode.write_dirty();
@@ -226,11 +227,11 @@ impl<P: Platform> Drop for OpenFile<P> {
     fn drop(&mut self) {
         self.retire();
         self.tell_touched();
-        // What was begun ahead goes through this handle.
+        // READs that were started ahead use this handle.
         self.inode.finish_all();
         self.end_own_locks();
         let release_flags = if *self.has_flock.get_mut() { RELEASE_FLOCK_UNLOCK } else { 0 };
-        // Nobody is left to be told of an error.
+        // No caller is left to return an error to.
         let _ = self.inode.shared.session.release(
             &Caller::default(),
             self.inode.nodeid(),

@@ -1,25 +1,25 @@
-//! Whether a directory stream gets anywhere: a server that leads it round in a circle would make it endless.
+//! Detects a directory stream that makes no progress because the server leads it in a circle.
 //!
-//! Cookies say nothing by their order, so what is looked for is one that comes again. A mark is compared with every place that
-//! follows, and moved ahead at distances that double: it takes two numbers, and a circle is noticed within three rounds or
-//! so, whatever leads into it (Brent's algorithm).
+//! The order of cookies means nothing, so the stream looks for a cookie that repeats. A mark is compared with each
+//! cookie that follows, and moved ahead at doubling distances: this needs two numbers, and a circle is noticed within
+//! about three rounds, whatever leads into it (Brent's algorithm).
 
-/// Where a stream has been, by the cookies from which it asked.
+/// The positions of a stream, by the cookies of its requests.
 #[derive(Debug)]
 pub(super) struct Progress {
     mark: u64,
-    /// Places since the mark, and after how many it moves.
+    /// Positions since the mark, and the number after which it moves.
     since: u64,
     moves_after: u64,
 }
 
 impl Progress {
-    /// A stream that begins at `cookie`.
+    /// Starts at `cookie`.
     pub(super) fn from(cookie: u64) -> Self {
         Self { mark: cookie, since: 0, moves_after: 1 }
     }
 
-    /// Goes on to `cookie`; false where the stream has been there since it began.
+    /// Advances to `cookie`; returns false if the stream has been there before.
     pub(super) fn advance(&mut self, cookie: u64) -> bool {
         if cookie == self.mark {
             return false;

@@ -1,16 +1,17 @@
-//! Ranges of files: reserving, copying, seeking data and holes.
+//! Ranges of files: allocating, copying, seeking data and holes.
 
 use transom_wire::linux::{SEEK_DATA, SEEK_HOLE};
 
 use super::OpenFile;
 use crate::{Errno, Platform, dax::Change, session::Caller};
 
-/// Modes of fallocate(2) that move what lies behind the range.
+/// Modes of fallocate(2) that move what follows the range.
 const COLLAPSE_RANGE: u32 = 0x08;
 const INSERT_RANGE: u32 = 0x20;
 
 impl<P: Platform> OpenFile<P> {
-    /// Reserves, punches, zeroes, collapses or inserts a range, in bytes; `mode` is that of fallocate(2). Takes `size_lock`.
+    /// Reserves, punches, zeroes, collapses or inserts a range, in bytes; `mode` is that of fallocate(2). Takes
+    /// `size_lock`.
     pub fn fallocate(&self, caller: &Caller<'_>, mode: u32, offset: u64, len: u64) -> Result<(), Errno> {
         if !self.is_writable() {
             return Err(Errno::BADF);
@@ -37,9 +38,10 @@ impl<P: Platform> OpenFile<P> {
         result
     }
 
-    /// Copies up to `len` bytes from `offset` to `to_offset` of another open file of the volume, on the server; gives how many.
+    /// Copies up to `len` bytes from `offset` to `to_offset` of another open file of the volume, on the server. Returns
+    /// the number of bytes copied.
     ///
-    /// Takes the other file's `size_lock`. Errors: EOPNOTSUPP where the server cannot.
+    /// Takes the other file's `size_lock`. Errors: EOPNOTSUPP if the server cannot.
     pub fn copy_range(
         &self,
         caller: &Caller<'_>,
@@ -64,12 +66,13 @@ impl<P: Platform> OpenFile<P> {
         result
     }
 
-    /// Where the next data at or behind `offset` begins. Errors: ENXIO where there is none.
+    /// Returns where the next data at or after `offset` begins. Errors: ENXIO if no data follows.
     pub fn seek_data(&self, caller: &Caller<'_>, offset: u64) -> Result<u64, Errno> {
         self.seek_kind(caller, offset, SEEK_DATA)
     }
 
-    /// Where the next hole at or behind `offset` begins, the end of the file being one. Errors: ENXIO at or beyond the end.
+    /// Returns where the next hole at or after `offset` begins; the end of the file counts as one. Errors: ENXIO at or
+    /// beyond the end.
     pub fn seek_hole(&self, caller: &Caller<'_>, offset: u64) -> Result<u64, Errno> {
         self.seek_kind(caller, offset, SEEK_HOLE)
     }
@@ -80,12 +83,12 @@ impl<P: Platform> OpenFile<P> {
     }
 }
 
-/// Up to where fallocate(2) changes bytes of a range that ends at `end`.
+/// Returns where the bytes end that fallocate(2) changes, for a range that ends at `end`.
 fn end_of_change(mode: u32, end: u64) -> u64 {
     if mode & (COLLAPSE_RANGE | INSERT_RANGE) != 0 { u64::MAX } else { end }
 }
 
-/// What fallocate(2) moves, of a range from `offset` to `end`.
+/// Returns what fallocate(2) moves, for a range from `offset` to `end`.
 fn movement(mode: u32, offset: u64, end: u64) -> Option<Change> {
     match mode & (COLLAPSE_RANGE | INSERT_RANGE) {
         COLLAPSE_RANGE => Some(Change::Moved { from_bytes: end, to_bytes: offset }),

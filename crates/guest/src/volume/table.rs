@@ -1,7 +1,8 @@
 //! The inodes that are referenced, by nodeid.
 //!
-//! Shards, each under a lock of its own. An inode that has lost its last reference may still be listed until its `drop` has
-//! come to take it out; a lookup that meets it makes a new one in its place, and each gives back what it has counted.
+//! Sharded, each shard with its own lock. An inode that has lost its last reference may still be listed until its
+//! `drop` removes it; a lookup that finds it creates a new one in its place, and each gives back the references that it
+//! has counted.
 
 use alloc::sync::{Arc, Weak};
 
@@ -15,13 +16,13 @@ use crate::{
     sync::{Mutex, rank},
 };
 
-/// Locks beside each other: few threads meet at one, and an empty table stays small.
+/// Number of locks: few threads contend for one, and an empty table stays small.
 const SHARDS: usize = 16;
 
 struct Shard<P: Platform> {
     inodes: HashMap<NodeId, Weak<Inode<P>>>,
-    /// When this guest last changed one that has gone since. An answer that was asked for before may tell of the time before
-    /// the change, and the inode that knew of it is no more.
+    /// When this guest last changed an inode that was removed since. A reply to a request sent before that may predate
+    /// the change, and the inode that recorded the change no longer exists.
     gone_changed_at: u64,
 }
 
@@ -32,9 +33,9 @@ impl<P: Platform> Table<P> {
         Self(core::array::from_fn(|_| Mutex::new(Shard { inodes: HashMap::new(), gone_changed_at: 0 })))
     }
 
-    /// Takes one reference that the server has counted; gives the inode, with the attributes that came with it.
+    /// Takes one reference that the server has counted. Returns the inode, with the attributes that came with it.
     ///
-    /// Errors: EIO where the inode is known and was of another type.
+    /// Errors: EIO if the inode is known and had another type.
     pub(super) fn adopt(
         &self,
         shared: &Arc<Shared<P>>,
@@ -54,7 +55,7 @@ impl<P: Platform> Table<P> {
             inode.refresh(attr, validity, asked_at);
             return Ok(inode);
         }
-        // What one that is just going knew is not known yet.
+        // The changes that an inode under removal knows of are not in the shard yet.
         let changed_at = if listed.is_some() { shared.asked_at() } else { shard.gone_changed_at };
         let mut attributes = Attributes::changed_before(changed_at);
         attributes.put(attr, validity, asked_at);
@@ -64,7 +65,7 @@ impl<P: Platform> Table<P> {
         Ok(inode)
     }
 
-    /// Takes an inode out that has lost its last reference.
+    /// Removes an inode that has lost its last reference.
     pub(super) fn remove(&self, inode: &Inode<P>) {
         let changed_at = inode.attributes.lock().changed_at();
         let mut shard = self.shard(inode.nodeid()).lock();

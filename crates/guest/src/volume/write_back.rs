@@ -1,10 +1,10 @@
-//! Writing into kept pages, and what was written so to the server.
+//! Write-back: writing to cached pages, and from there to the server.
 //!
-//! Where INIT settled WRITEBACK_CACHE. Dirty pages are written by FSYNC, by closing, before anything that the server
-//! does with the contents, when too many are dirty, when they have waited for long ([`ageing`](super::ageing)), and by
-//! [`Volume::write_back`]. An error is kept with the inode and told once to each open file, by its next fsync or close.
-//! Whoever writes back holds the inode's `size_lock`, and a dirty inode has a writer's handle: the last of them writes
-//! back before it is released.
+//! Used if INIT negotiated WRITEBACK_CACHE. Dirty pages are written by FSYNC, on close, before the server uses the
+//! contents in any way, when too many are dirty, when they have waited for long ([`ageing`](super::ageing)), and by
+//! [`Volume::write_back`]. An error is kept with the inode and reported once for each open file, by its next fsync or
+//! close. Write-back holds the inode's `size_lock`. A dirty inode has at least one writer's handle: the last of them
+//! writes back before it is released.
 
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
@@ -24,14 +24,15 @@ use crate::{
 };
 
 impl<P: Platform> Volume<P> {
-    /// Writes back what has been dirty for `age_ns` or longer, 0 for all. A platform without threads calls it now and then.
+    /// Writes back what has been dirty for `age_ns` or longer, 0 for all. A platform without threads calls it from time
+    /// to time.
     ///
     /// Errors are kept for the next fsync or close of each open file.
     pub fn write_back(&self, age_ns: u64) {
         self.shared.write_back(age_ns);
     }
 
-    /// Bytes that wait to be written.
+    /// Returns the number of bytes that wait to be written.
     pub fn dirty_bytes(&self) -> usize {
         self.shared.memory.dirty_bytes()
     }
@@ -46,13 +47,13 @@ impl<P: Platform> Shared<P> {
         }
     }
 
-    /// The last error of a write that had waited, told once by those who look after the whole volume.
+    /// Reports the last error of a delayed write once, for operations on the whole volume.
     pub(super) fn take_write_error(&self) -> Result<(), Errno> {
         self.write_error.lock().take().map_or(Ok(()), Err)
     }
 }
 
-/// What went wrong when an inode's pages were written, for each open file to be told once.
+/// Errors from writing an inode's pages, to be reported once for each open file.
 #[derive(Debug, Default)]
 pub(super) struct WriteErrors {
     last: Option<Errno>,
@@ -66,14 +67,14 @@ impl WriteErrors {
         self.count += 1;
     }
 
-    /// The count that a file has seen which is opened now: an error that nobody was told of is told by it too.
+    /// Returns the count that a newly opened file has seen: it also reports an error that no file has reported yet.
     pub(super) fn seen(&self) -> u64 {
         if self.is_told { self.count } else { self.count.saturating_sub(1) }
     }
 }
 
 impl<P: Platform> OpenFile<P> {
-    /// The error of an earlier write, told once to each open file.
+    /// Reports the error of an earlier write, once for each open file.
     pub(super) fn take_error(&self) -> Result<(), Errno> {
         let mut errors = self.inode().write_errors.lock();
         if self.errors_seen.swap(errors.count, Ordering::Relaxed) == errors.count {
@@ -83,14 +84,14 @@ impl<P: Platform> OpenFile<P> {
         errors.last.map_or(Ok(()), Err)
     }
 
-    /// Whether writes may wait.
+    /// Returns whether writes may be delayed.
     pub(super) fn is_written_back(&self) -> bool {
         self.is_cached()
             && self.flags() & O_DSYNC == 0
             && self.inode().shared.session.negotiated().flags.contains(InitFlags::WRITEBACK_CACHE)
     }
 
-    /// Puts bytes into pages, or to the server where they find none. The caller holds `size_lock`.
+    /// Writes bytes to pages, or to the server if there are no pages for them. The caller holds `size_lock`.
     pub(super) fn write_kept(&self, caller: &Caller<'_>, offset: u64, bytes: &[u8]) -> Result<usize, Errno> {
         let inode = self.inode();
         let size = inode.local_size(caller, self)?;
@@ -112,7 +113,7 @@ impl<P: Platform> OpenFile<P> {
         Ok(done)
     }
 
-    /// Puts bytes into one page. False where it cannot be had.
+    /// Writes bytes to one page. Returns false if the page is not available.
     fn put(&self, caller: &Caller<'_>, offset: u64, bytes: &[u8], size: u64) -> bool {
         let inode = self.inode();
         if inode.put(offset, bytes, size) {
@@ -135,14 +136,14 @@ impl<P: Platform> OpenFile<P> {
         fill.is_some_and(|fill| self.fill(caller, &fill).is_ok()) && inode.put(offset, bytes, size)
     }
 
-    /// Says that the file can be written through this handle.
+    /// Records that the file can be written through this handle.
     pub(super) fn enlist(&self) {
         if self.is_writable() && self.is_written_back() {
             self.inode().writers.lock().push((self.handle(), self.flags()));
         }
     }
 
-    /// Writes back, and no longer stands for it: to be called before the handle is released.
+    /// Writes back, and removes the handle from the writers: to be called before the handle is released.
     pub(super) fn retire(&self) {
         if !self.is_writable() {
             return;
@@ -154,9 +155,9 @@ impl<P: Platform> OpenFile<P> {
 }
 
 impl<P: Platform> Inode<P> {
-    /// Writes back. Takes `size_lock` where there is something to write.
+    /// Writes back. Takes `size_lock` if there is something to write.
     ///
-    /// When it returns, what another thread was writing back is with the server too.
+    /// When it returns, data that another thread was writing back has reached the server too.
     pub(crate) fn write_dirty(&self) {
         if self.pages.lock().dirty_size().is_some() {
             let _size = self.size_lock.lock();
@@ -164,7 +165,7 @@ impl<P: Platform> Inode<P> {
         }
     }
 
-    /// Writes back; the caller holds `size_lock`. An error is kept for [`Self::take_error`].
+    /// Writes back; the caller holds `size_lock`. An error is kept for [`OpenFile::take_error`].
     pub(super) fn write_dirty_locked(&self) {
         let Some((fh, flags)) = self.writers.lock().first().copied() else { return };
         let len_max = self.shared.session.negotiated().max_write;
@@ -185,7 +186,7 @@ impl<P: Platform> Inode<P> {
                 self.write_errors.lock().add(error);
                 *self.shared.write_error.lock() = Some(error);
             }
-            // Before the last run is done with: the size is the server's from then on.
+            // Before the last run is completed, because the server decides the size from then on.
             self.changed();
         }
         if has_written {
@@ -218,15 +219,16 @@ impl<P: Platform> Inode<P> {
         is_put
     }
 
-    /// Writes the oldest back while too much is dirty. The caller holds `size_lock` of this inode, which is the last resort.
+    /// Writes back the oldest data while too much is dirty. The caller holds `size_lock` of this inode, which is
+    /// written last.
     fn relieve(&self) {
         let memory = &self.shared.memory;
         let dirty_max_bytes = self.shared.options.dirty_max_bytes;
-        // Who has it may wait for the lock of this inode.
+        // Its holder may wait for the lock of this inode.
         let alone = memory.write_backs.try_lock();
         while alone.is_some() && memory.dirty_bytes() > dirty_max_bytes {
             let Some((oldest, since_ns)) = memory.oldest_dirty(u64::MAX) else { break };
-            // Two that wait for each other's lock would wait for ever.
+            // Two threads that wait for each other's lock would wait forever.
             let Some(_size) = oldest.size_lock.try_lock() else {
                 memory.list_dirty(&oldest, since_ns);
                 break;
@@ -238,7 +240,7 @@ impl<P: Platform> Inode<P> {
         }
     }
 
-    /// The size of the file, of which what is dirty is a part. The caller holds `size_lock`.
+    /// Returns the size of the file, including dirty data. The caller holds `size_lock`.
     pub(super) fn local_size(&self, caller: &Caller<'_>, file: &OpenFile<P>) -> Result<u64, Errno> {
         let dirty_size = self.pages.lock().dirty_size();
         match dirty_size {

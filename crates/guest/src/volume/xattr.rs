@@ -4,7 +4,7 @@ use super::{Inode, Volume};
 use crate::{Errno, Platform, session::Caller};
 
 impl<P: Platform> Volume<P> {
-    /// Reads the attribute `name` into `value`; gives its length, with no room only that.
+    /// Reads the attribute `name` into `value`. Returns its length; if `value` is empty, does nothing else.
     pub fn getxattr(
         &self,
         caller: &Caller<'_>,
@@ -15,13 +15,14 @@ impl<P: Platform> Volume<P> {
         self.session().getxattr(caller, inode.nodeid(), name, value)
     }
 
-    /// Reads the names, each with its NUL, into `list`; gives their length, with no room only that.
+    /// Reads the names, each with its NUL, into `list`. Returns their length; if `list` is empty, does nothing else.
     pub fn listxattr(&self, caller: &Caller<'_>, inode: &Inode<P>, list: &mut [u8]) -> Result<usize, Errno> {
         self.session().listxattr(caller, inode.nodeid(), list)
     }
 
     /// Sets the attribute `name`; `flags` are those of setxattr(2), `setxattr_flags` those of
-    /// [`Session::setxattr`](crate::session::Session::setxattr). An access control list may change the mode with it.
+    /// [`Session::setxattr`](crate::session::Session::setxattr). Setting an access control list may also change the
+    /// mode.
     pub fn setxattr(
         &self,
         caller: &Caller<'_>,

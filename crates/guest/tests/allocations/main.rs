@@ -1,8 +1,8 @@
-//! The guest library allocates no heap memory for a request, from the session to the used entry and back, once it has
-//! warmed up.
+//! After warming up, the guest library allocates no heap memory for a request, from the session to the used entry and
+//! back.
 //!
-//! The driver works on a fake device in this process, whose threads answer with a file system in memory. What they
-//! allocate is not counted, what any other thread allocates is. One test, since the count is that of the process.
+//! The driver uses a fake device in this process, whose threads serve a file system in memory. Allocations of these
+//! threads are not counted, those of any other thread are. There is one test because the count is per process.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on ends here")]
 
@@ -24,7 +24,7 @@ use transom_guest::{
     cache::{CacheMode, CacheOptions},
     channel::{Channel, Sink, Source},
     device::Settings,
-    session::{Caller, Session, Wishes},
+    session::{Caller, Session, SessionConfig},
     volume::Volume,
 };
 use transom_host::server::{GuestSlice, Outcome, Patience, Scratch, Server};
@@ -36,23 +36,23 @@ use platform::{SLEEPING, Threads, device};
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-/// Rounds of all operations before anything is counted: tables have grown, and several batches of forgets were sent.
+/// Rounds of all operations before counting starts: tables have grown, and several batches of forgets were sent.
 const WARM_UP_ROUNDS: usize = 500;
 const COUNTED_ROUNDS: usize = 200;
 
-/// What a volume gives its caller for a new file: an inode and an open file, each in a reference count of its own.
+/// What a volume allocates for a new file: an inode and an open file, each in its own reference count.
 const CREATES_AN_INODE: [(&str, u64); 1] = [("CREATE", 2)];
 
 const CALLER: Caller<'static> = Caller { uid: 0, gid: 0, pid: 1, group: None, umask: 0o022, queue: 0, interrupt: None };
 const O_RDWR: u32 = 2;
 const LARGE: usize = 64 << 10;
 
-/// Counts by name of the operation, with the backtrace of each one's first allocation.
+/// Counts by name of the operation, with the backtrace of its first allocation.
 #[derive(Default)]
 struct Counts(Vec<(&'static str, u64, Option<String>)>);
 
 impl Counts {
-    /// Runs one operation and counts what it allocates. Only inside `work` is the calling thread counted.
+    /// Runs one operation and counts its allocations. The calling thread is counted only inside `work`.
     fn count<T>(&mut self, name: &'static str, work: impl FnOnce() -> T) -> T {
         let place = self.0.iter().position(|(known, ..)| *known == name).unwrap_or_else(|| {
             self.0.push((name, 0, None));
@@ -77,7 +77,7 @@ impl Counts {
         }
     }
 
-    /// Every operation that is not in `allowed` allocates nothing, these at most as often as it says.
+    /// Asserts that operations outside `allowed` allocate nothing, and those in it at most as often as it says.
     fn assert_at_most(&self, allowed: &[(&str, u64)], label: &str) {
         for (name, count, trace) in &self.0 {
             let each = allowed.iter().find(|(known, _)| known == name).map_or(0, |(_, each)| *each);
@@ -166,7 +166,7 @@ fn name(bytes: &str) -> Name<'_> {
     Name::new(bytes.as_bytes()).unwrap()
 }
 
-/// Runs `work` with a session on a device that threads of this process serve, and ends it.
+/// Runs `work` with a session on a device that threads of this process serve, and ends the session.
 fn with_session<T>(settings: Settings, work: impl FnOnce(Session<Threads>) -> T) -> T {
     let fake = Arc::new(Fake::new(ALL, 1, 128));
     let server = Arc::new(Server::new(MemFs::default()));
@@ -181,7 +181,7 @@ fn with_session<T>(settings: Settings, work: impl FnOnce(Session<Threads>) -> T)
         })
         .collect();
     let channel: Arc<dyn Channel> = device.clone();
-    let outcome = work(Session::begin(channel, Arc::new(Threads), Wishes::default()).unwrap());
+    let outcome = work(Session::begin(channel, Arc::new(Threads), SessionConfig::default()).unwrap());
     drop(device);
     fake.vanish();
     threads.into_iter().for_each(|thread| thread.join().unwrap());

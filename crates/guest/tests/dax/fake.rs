@@ -1,6 +1,6 @@
-//! A window whose loads and stores are those of the host's files, and the requests that map them.
+//! A window that loads from and stores to the host's files, and the requests that map them.
 //!
-//! What is touched without being mapped ends the test.
+//! An access to an unmapped place ends the test.
 
 use std::{
     collections::HashMap,
@@ -22,7 +22,7 @@ use transom_guest::{
     dma::{DmaBuffer, DmaError},
     fs::Fs,
     platform::Held,
-    session::{Session, Wishes},
+    session::{Session, SessionConfig},
     transport::ShmRegion,
     volume::Volume,
 };
@@ -40,7 +40,7 @@ use zerocopy::{FromBytes as _, IntoBytes as _};
 
 use crate::peer::{Peer, Spin};
 
-/// A platform without threads whose clock goes on by a millisecond whenever it is looked at.
+/// A platform without threads whose clock advances by a millisecond whenever it is read.
 #[derive(Default)]
 pub(crate) struct Ticking(AtomicU64);
 
@@ -74,13 +74,13 @@ pub(crate) struct Mapping {
 pub(crate) struct FakeWindow {
     ranges: u64,
     pub(crate) mappings: Mutex<HashMap<u64, Mapping>>,
-    /// Every regular file of the share has the same contents: there is one.
+    /// The one file: every regular file of the share has its contents.
     file: File,
-    /// Mappings that were asked for.
+    /// Number of requested mappings.
     asked: AtomicU64,
-    /// Each so many of them fails; 0 for none.
+    /// Every n-th request fails; 0 for none.
     pub(crate) fails_each: AtomicU64,
-    /// How they fail.
+    /// The error with which they fail.
     pub(crate) error: Mutex<i32>,
 }
 
@@ -119,7 +119,7 @@ impl FakeWindow {
         let mapping = self.mappings.lock().unwrap().get(&(offset / RANGE_LEN)).copied().expect("it is mapped");
         assert!(mapping.is_writable || !is_write, "a store to what is mapped for loads");
         let at = mapping.index * RANGE_LEN + offset % RANGE_LEN;
-        // As memory does it: the last page of a file is there to its end, and none behind it.
+        // As in memory: the last page of a file is complete, and nothing follows it.
         let pages_end = self.file.metadata().unwrap().len().next_multiple_of(4096);
         if at + len as u64 > pages_end { Err(Errno::FAULT) } else { Ok(at) }
     }
@@ -153,7 +153,7 @@ impl WindowMemory for FakeWindow {
     }
 }
 
-/// A server, and the window beside it.
+/// A server and its window.
 struct Windowed {
     peer: Arc<Peer<Passthrough>>,
     window: Arc<FakeWindow>,
@@ -211,13 +211,13 @@ impl Channel for Windowed {
     }
 }
 
-/// A share with one file, `file`, that is mapped through a window of `ranges` ranges.
+/// Creates a share with one file, `file`, that is mapped through a window of `ranges` ranges.
 pub(crate) fn share(ranges: u64) -> (TempDir, Arc<FakeWindow>, Fs<Ticking>) {
     let (dir, window, fs, _) = share_with_peer(ranges);
     (dir, window, fs)
 }
 
-/// As [`share`], with the server.
+/// As [`share`], and returns the server.
 pub(crate) fn share_with_peer(ranges: u64) -> (TempDir, Arc<FakeWindow>, Fs<Ticking>, Arc<Peer<Passthrough>>) {
     share_on(Arc::default(), ranges)
 }
@@ -241,8 +241,8 @@ pub(crate) fn share_on<P: Platform>(
     let config = Config { cache: CachePolicy::Auto, ..Config::default() };
     let peer = Peer::new(Passthrough::open(dir.path(), config).unwrap());
     let channel = Arc::new(Windowed { peer: Arc::clone(&peer), window: Arc::clone(&window) });
-    let wishes = Wishes::default().with(InitFlags::MAP_ALIGNMENT);
-    let session = Session::begin(channel, platform, wishes).unwrap();
+    let session_config = SessionConfig::default().with(InitFlags::MAP_ALIGNMENT);
+    let session = Session::begin(channel, platform, session_config).unwrap();
     let options = CacheOptions { mode: CacheMode::Auto, ..CacheOptions::default() };
     let dax = DaxOptions { dax: Dax::Always, size_min_bytes: 0 };
     let memory = Arc::clone(&window) as Arc<dyn WindowMemory>;

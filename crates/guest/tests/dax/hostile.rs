@@ -60,7 +60,7 @@ fn a_file_that_is_mapped_for_reading_only_is_written_by_requests() {
     assert!(matches!(file.inode().pin_waiting(0, Access::Write), Err(Errno::ROFS)));
 }
 
-/// Page tables that say what they were asked.
+/// Page tables that record what they were asked.
 #[derive(Default)]
 struct Tables {
     is_used: AtomicBool,
@@ -92,28 +92,28 @@ fn page_tables_are_asked_before_a_range_goes_and_may_keep_it() {
         drop(inode.pin(index, Access::Write).unwrap().unwrap());
     }
 
-    // 1. In use: nothing gives way.
+    // 1. In use: no range is replaced.
     tables.is_used.store(true, Ordering::Relaxed);
     assert!(inode.pin(2, Access::Read).unwrap().is_none());
     assert!(!tables.released.lock().unwrap().is_empty());
     assert_eq!(inode.ranges().unwrap().len(), 2);
-    // 2. Pinned: it is not even asked for.
+    // 2. Pinned: the page tables are not even asked.
     tables.is_used.store(false, Ordering::Relaxed);
     tables.released.lock().unwrap().clear();
     let pins = [0, 1].map(|index| inode.pin(index, Access::Write).unwrap().unwrap());
     assert!(inode.pin(2, Access::Read).unwrap().is_none());
     assert!(tables.released.lock().unwrap().is_empty());
     drop(pins);
-    // 3. Idle: one gives way, after it was asked for.
+    // 3. Idle: one range is replaced, after its page tables were asked.
     let pin = inode.pin(2, Access::Read).unwrap().unwrap();
     assert_eq!(window.mappings.lock().unwrap()[&(pin.window_offset() / RANGE_LEN)].index, 2);
     assert_eq!(tables.released.lock().unwrap().len(), 1);
     drop(pin);
-    // 4. Truncation takes what lies behind out, and unmaps it.
+    // 4. Truncation removes the pages after the new end, and unmaps them.
     file.set_len(RANGE_LEN + 5).unwrap();
     assert_eq!(*tables.revoked.lock().unwrap(), [(RANGE_LEN + 5..u64::MAX, true)]);
     assert!(inode.ranges().unwrap().len() <= 1);
-    // 5. A hole takes its part out, and leaves it mapped.
+    // 5. Punching a hole removes its pages, and leaves them mapped.
     let before = inode.ranges().unwrap().len();
     file.allocate(3, 4096, 8192).unwrap();
     assert_eq!(tables.revoked.lock().unwrap()[1], (4096..12288, false));
@@ -129,7 +129,7 @@ fn a_file_that_is_emptied_by_creating_another_name_of_it_is_in_no_page_table() {
     let weak: Weak<Tables> = Arc::downgrade(&tables);
     file.inode().ranges().unwrap().register(weak);
     let (known, new) = (dir.path().join("file"), dir.path().join("new"));
-    // Once the guest was told that there is no such name.
+    // After the guest has been told that there is no such name.
     peer.meanwhile(transom_wire::Opcode::Lookup, move || std::fs::hard_link(known, new).unwrap());
     let emptied = fs.create("new").unwrap();
     assert_eq!(emptied.inode().nodeid(), file.inode().nodeid());

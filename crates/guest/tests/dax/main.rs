@@ -1,4 +1,4 @@
-//! Files through a window, over a real server in the same process and a front end that checks each step.
+//! Files through a window, with a real server in the same process and a front end that checks each step.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on ends here")]
 

@@ -1,4 +1,4 @@
-//! Random operations through a small window against a plain copy of the file, with pins held meanwhile.
+//! Random operations through a small window, compared with a plain copy of the file, while pins are held.
 
 use std::sync::atomic::Ordering;
 
@@ -17,11 +17,11 @@ const PUNCH_KEEPING_SIZE: u32 = 3;
 enum Step {
     Read(u64, usize),
     Write(u64, usize, u8),
-    /// Reads all of it from there, a piece after the other.
+    /// Reads all of it from there, piece by piece.
     Scan(u64, usize),
     Truncate(u64),
     Punch(u64, u64),
-    /// Holds a range until there are too many.
+    /// Pins a range, and drops a pin if there are too many.
     Pin(u64, bool),
     Unpin,
 }
@@ -41,7 +41,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..100)
 }
 
-/// Every pin's range is mapped where the pin says.
+/// Checks that every pin's range is mapped where the pin says.
 fn check_pins(window: &FakeWindow, node: u64, pins: &[(u64, Pin<'_, Ticking>)]) {
     let mappings = window.mappings.lock().unwrap();
     for (index, pin) in pins {
@@ -72,7 +72,7 @@ fn run(ranges: u64, fails_each: u64, steps: &[Step]) {
                 model.resize(model.len().max(end), 0);
                 model[at as usize..end].fill(byte);
             }
-            // Both wait for pins, which this thread has.
+            // Both wait for pins, which this thread holds.
             Step::Truncate(size) => {
                 pins.clear();
                 file.set_len(size).unwrap();

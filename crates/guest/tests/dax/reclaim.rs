@@ -1,4 +1,4 @@
-//! The thread that takes ranges back which nobody has used for long.
+//! The thread that reclaims ranges that were not used for long.
 
 use std::{
     sync::{Arc, OnceLock},
@@ -15,7 +15,7 @@ use transom_guest::{
 
 use crate::fake::share_on;
 
-/// A platform with threads, whose clock goes fast.
+/// A platform with threads, whose clock runs fast.
 #[derive(Default)]
 struct Hurried;
 
@@ -73,7 +73,7 @@ fn a_fifth_of_the_window_is_freed_of_what_is_idle_without_a_further_call() {
         thread::yield_now();
     }
     assert!(counts().reclaimed >= 2);
-    // What is in use stays, and what was taken back is unmapped.
+    // What is in use stays, and reclaimed ranges are unmapped.
     let mappings = window.mappings.lock().unwrap();
     assert_eq!(mappings[&(used.window_offset() / RANGE_LEN)].index, 0);
     assert!(mappings.len() <= 8);

@@ -1,4 +1,4 @@
-//! What was stored through mappings is flushed, whatever happened to the mappings, the window and the file since.
+//! Stores through mappings are flushed, whatever has happened to the mappings, the window and the file since.
 
 use std::{ops::Range, ptr::NonNull, sync::Arc};
 
@@ -20,7 +20,7 @@ const HUGE: u64 = RANGE_LEN / PAGE_LEN;
 const COLLAPSE_RANGE: u32 = 0x08;
 const INSERT_RANGE: u32 = 0x20;
 
-/// Page tables that nobody looks at.
+/// Page tables that do nothing.
 pub(crate) struct Blind;
 
 impl View for Blind {
@@ -56,7 +56,7 @@ fn store(file: &File<Ticking>, pages: &[u64]) {
     mapped.detach(&(view as Arc<dyn View>));
 }
 
-/// The pages that a flush of the whole file is given.
+/// Returns the pages that are passed to a flush of the whole file.
 fn flushed(file: &File<Ticking>) -> Vec<u64> {
     let mut flushed = Vec::new();
     let mapped = file.inode().ranges().unwrap().mapped();

@@ -1,4 +1,4 @@
-//! No request is sent, and nothing flushed, with an entry of a mapped file locked.
+//! No request is sent, and nothing is flushed, while an entry of a mapped file is locked.
 
 use std::sync::{
     Arc,
@@ -24,7 +24,8 @@ use crate::{
 
 const HUGE: u64 = RANGE_LEN / PAGE_LEN;
 
-/// Whether an entry of the 2 MiB number `index` is locked. What is only young is not at the second look.
+/// Returns whether an entry of the 2 MiB with number `index` is locked. An entry that is only young is idle at the
+/// second try.
 fn is_locked(mapped: &Mapped<Ticking>, index: u64) -> bool {
     mapped.tree().try_lock_idle(index).is_none() && mapped.tree().try_lock_idle(index).is_none()
 }
@@ -33,18 +34,18 @@ fn is_locked(mapped: &Mapped<Ticking>, index: u64) -> bool {
 fn a_fault_asks_for_the_size_and_syncs_and_a_flush_sends_with_nothing_locked() {
     let (_dir, _window, fs, peer) = share_with_peer(4);
     let file = fs.open("file", &OpenOptions::new().read(true).write(true)).unwrap();
-    // The second 2 MiB are half there.
+    // The second 2 MiB lie half within the file.
     file.set_len(RANGE_LEN + RANGE_LEN / 2).unwrap();
     let (mapped, view) = (file.inode().ranges().unwrap().mapped(), Arc::new(Blind));
     mapped.attach(Arc::clone(&view) as Arc<dyn View>);
 
-    // 1. The size is asked for, since a durable store settles what lies within the file.
+    // 1. The size is requested, because a durable store allocates storage within the file.
     let asked = Arc::new(AtomicU32::new(0));
     peer.meanwhile(Opcode::Getattr, {
         let (mapped, asked) = (Arc::clone(&mapped), Arc::clone(&asked));
         move || asked.store(1 + u32::from(is_locked(&mapped, 1)), Ordering::Relaxed)
     });
-    // 2. Then the place of the page is made durable.
+    // 2. Then the page's storage allocation is made durable.
     let mut synced = None;
     let fault = Fault { page: HUGE + 1, order: Order::Huge, intent: Intent::StoreSync };
     let outcome = mapped.fault_through(&FileBacking::new(file.inode()), &*view, fault, |_| {
@@ -55,7 +56,7 @@ fn a_fault_asks_for_the_size_and_syncs_and_a_flush_sends_with_nothing_locked() {
     assert_eq!(asked.load(Ordering::Relaxed), 1, "0 is for no request, 2 for one with the entry locked");
     assert_eq!(synced, Some(false));
 
-    // 3. What was stored is flushed.
+    // 3. Stores are flushed.
     let mut flushed = None;
     let flush = |_| {
         flushed = Some(is_locked(&mapped, 1));

@@ -1,4 +1,4 @@
-//! Ranges that were mapped for loads, and are stored to.
+//! Stores to ranges that were mapped for loads.
 
 use transom_guest::{
     dax::{Access, RANGE_LEN},
@@ -15,7 +15,7 @@ fn a_range_that_was_mapped_for_loads_becomes_writable_at_its_place() {
     let place = {
         let pin = file.inode().pin(0, Access::Read).unwrap().expect("there is room");
         assert!(!pin.is_writable());
-        // Whoever reads through it keeps it as it is.
+        // A pin for reading prevents the upgrade.
         assert!(file.inode().pin(0, Access::Write).unwrap().is_none());
         pin.window_offset()
     };

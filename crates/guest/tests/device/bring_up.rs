@@ -1,4 +1,4 @@
-//! How devices are brought up, and refused.
+//! Initialization of devices, and devices that are refused.
 
 use std::sync::Arc;
 
@@ -53,7 +53,7 @@ fn a_device_that_would_need_private_memory_is_refused_before_it_is_given_any() {
     assert_eq!(bring_up(&fake, &private).err(), Some(DeviceError::Dma(DmaError::PrivateMemory)));
     assert_eq!((fake.status_bits(), fake.taken_features()), (FAILED, 0));
 
-    // With VIRTIO_F_ACCESS_PLATFORM it goes through the platform, which here has nothing else either.
+    // With VIRTIO_F_ACCESS_PLATFORM it goes through the platform, which offers nothing else here.
     let fake = Arc::new(Fake::new(ALL | ACCESS_PLATFORM, 1, 64));
     assert_eq!(bring_up(&fake, &private).err(), Some(DeviceError::Dma(DmaError::Unmappable)));
     let platform = DmaChoice { platform: private.direct.clone(), ..private };
@@ -73,10 +73,10 @@ fn an_allocation_that_fails_leaves_nothing_behind_and_the_device_reset() {
             Err(error) => assert!(matches!(error, DeviceError::Dma(DmaError::Exhausted { .. })), "{error}"),
             Ok(device) => std::thread::scope(|scope| {
                 scope.spawn(|| fake.serve(1, echo));
-                // A long head takes memory of its own, of which there is none left.
-                let error = call(&device, 0, &[1; 600], &[]).unwrap_err();
+                // A long head takes memory of its own, and no more is left.
+                let error = call(&device, 0, &[1; 2000], &[]).unwrap_err();
                 assert!(error.to_string().contains("are not free"), "{error}");
-                // The slot came back with the error: short ones go on for ever.
+                // The slot was released with the error: short messages still succeed.
                 (0..100).for_each(|_| call(&device, 0, &[1; 100], &[2; 9]).unwrap());
                 drop(device);
             }),

@@ -1,4 +1,4 @@
-//! Calls and started messages of an honest device.
+//! Calls and started messages with an honest device.
 
 use std::{sync::Arc, thread};
 
@@ -9,7 +9,7 @@ use crate::{
     platform::{Device, SLEEPING, device},
 };
 
-/// What the device answers: the sum of the bytes, then the bytes backwards.
+/// The device's reply: the sum of the bytes, then the bytes in reverse order.
 pub(crate) fn echo(chain: &Chain) -> Vec<u8> {
     let sent = chain.sent();
     let sum: u64 = sent.iter().map(|&byte| u64::from(byte)).sum();

@@ -23,11 +23,11 @@ use crate::{
     polled::Polled,
 };
 
-/// More than a thread yields while it polls before it would sleep.
+/// More yields than a thread makes while it polls before it would sleep.
 const YIELDS: u64 = 1000;
 
-/// A platform on which the reply comes only after others had the processor often enough: one of them releases a lock that the
-/// request waits for.
+/// A platform on which the reply comes only after other threads had the processor often enough: one of them releases a
+/// lock that the request waits for.
 struct Cooperative {
     fake: Arc<Fake>,
     yields: AtomicU64,
@@ -67,7 +67,7 @@ fn who_watches_for_a_reply_yields_to_the_thread_that_it_depends_on() {
             VirtioFs::new(Polled { line: Line(fake), on_wait: |_: &Line, _| {} }, platform, &direct(), settings)
                 .unwrap();
         let (sender, answered) = mpsc::channel();
-        // A thread of its own, which is left alone if it never gets its reply.
+        // A thread of its own, which is abandoned if it never gets its reply.
         let caller = thread::spawn(move || {
             let mut sum = [0; 8];
             let message =

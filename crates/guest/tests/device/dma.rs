@@ -51,7 +51,7 @@ fn only_what_was_written_is_copied_out_and_everything_is_given_back() {
         assert_eq!(counts.bounced_bytes, 3000 + 3016);
         assert_eq!((counts.live_mappings, counts.pool_used_bytes), (0, before.pool_used_bytes));
 
-        // A buffer of the pool is reached where it is.
+        // A buffer of the pool is accessed in place.
         let buffer = device.buffer(4096).unwrap();
         let mut head = [0; 16];
         let message = Message {

@@ -1,4 +1,4 @@
-//! A device in the same process: its transport for the driver, and the device's end of the rings for the test.
+//! A device in the same process: the transport for the driver, and the device's end of the rings for the test.
 
 use std::{
     sync::{
@@ -26,9 +26,9 @@ pub(crate) struct Fake {
     /// Signalled on every notification, interrupt and reset.
     changed: Condvar,
     gone: AtomicBool,
-    /// Held while the device reaches a request's memory: a reset waits for that.
+    /// Held while the device accesses a request's memory: a reset waits for that.
     pub(crate) reaching: Mutex<()>,
-    /// A reset has begun since the device runs.
+    /// A reset has begun since the device was started.
     pub(crate) is_resetting: AtomicBool,
 }
 
@@ -64,7 +64,7 @@ pub(crate) struct Chain {
 }
 
 impl Chain {
-    /// Everything that the driver sent.
+    /// Returns everything that the driver sent.
     pub(crate) fn sent(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         for &(address, len) in &self.readable {
@@ -79,7 +79,7 @@ impl Chain {
         self.writable.iter().map(|&(_, len)| len as usize).sum()
     }
 
-    /// Writes as much as there is room for; gives how much that is.
+    /// Writes as much as there is room for; returns the number of bytes.
     pub(crate) fn reply(&self, mut bytes: &[u8]) -> u32 {
         let mut written = 0;
         for &(address, len) in &self.writable {
@@ -120,7 +120,7 @@ impl Fake {
         self.state.lock().unwrap().taken
     }
 
-    /// As when its process is killed.
+    /// Disappears, as when its process is killed.
     pub(crate) fn vanish(&self) {
         let _state = self.state.lock().unwrap();
         self.gone.store(true, Ordering::SeqCst);
@@ -150,7 +150,7 @@ impl Fake {
         Some(chain)
     }
 
-    /// Blocks until there is a request; nothing once the driver has reset the device, or the device is gone.
+    /// Blocks until there is a request. Returns `None` once the driver has reset the device, or the device is gone.
     pub(crate) fn pop_wait(&self, queue: usize) -> Option<Chain> {
         loop {
             let before = self.state.lock().unwrap().queues[queue].notifications;
@@ -167,12 +167,12 @@ impl Fake {
         }
     }
 
-    /// Says that a chain is used, and interrupts where the driver wants it.
+    /// Marks a chain used, and interrupts if the driver wants it.
     pub(crate) fn push(&self, queue: usize, id: u32, written: u32) {
         self.push_with_index(queue, id, written, 1);
     }
 
-    /// As `push`, with the index moved by `step`, which an honest device has as 1.
+    /// As `push`, and advances the index by `step`, which is 1 for an honest device.
     pub(crate) fn push_with_index(&self, queue: usize, id: u32, written: u32, step: u16) {
         let mut state = self.state.lock().unwrap();
         let Some(ring) = state.queues[queue].ring.as_mut() else { return };
@@ -208,7 +208,7 @@ impl Fake {
         }
     }
 
-    /// Reaches the memory of a request, unless the device was reset since it was taken.
+    /// Accesses the memory of a request, unless the device was reset since the request was taken.
     pub(crate) fn while_running(&self, queue: usize, reach: impl FnOnce()) {
         let _reaching = self.reaching.lock().unwrap();
         let is_running = self.state.lock().unwrap().queues[queue].ring.is_some();
@@ -244,7 +244,7 @@ fn walk(table: u64, len: usize, head: u16, chain: &mut Chain) {
     panic!("the driver's chain has no end");
 }
 
-/// The driver's way to it.
+/// The driver's transport to it.
 pub(crate) struct Line(pub(crate) Arc<Fake>);
 
 impl Transport for Line {
@@ -319,7 +319,7 @@ impl Transport for Line {
                 queue.interrupts = 0;
                 return Ok(());
             }
-            // The deadline is the driver's safety net; no test here may need it.
+            // The deadline is the driver's safety net; no test here may depend on it.
             state = self.0.changed.wait_timeout(state, Duration::from_secs(600)).unwrap().0;
         }
     }

@@ -1,4 +1,4 @@
-//! Devices that lie, and devices that vanish: every caller gets an error, and the driver stays whole.
+//! Devices that lie, and devices that vanish: every caller gets an error, and the driver stays intact.
 
 use std::{sync::Arc, thread};
 
@@ -28,7 +28,11 @@ enum Deed {
 fn deed() -> impl Strategy<Value = Deed> {
     prop_oneof![
         6 => Just(Deed::Answer),
-        1 => (prop_oneof![0u32..20, any::<u32>()], prop_oneof![0u32..200, any::<u32>()], prop_oneof![0u16..4, any::<u16>()])
+        1 => (
+            prop_oneof![0u32..20, any::<u32>()],
+            prop_oneof![0u32..200, any::<u32>()],
+            prop_oneof![0u16..4, any::<u16>()],
+        )
             .prop_map(|(id, written, step)| Deed::Use { id, written, step }),
         1 => Just(Deed::UseTwice),
         1 => (1u32..1000).prop_map(Deed::Overstate),
@@ -79,7 +83,7 @@ proptest! {
                         reply_data: Sink::Bytes(&mut data),
                     };
                     match device.call(0, message) {
-                        // It says that it has written something, and nothing beyond the room.
+                        // It claims to have written something, and nothing beyond the room.
                         Ok(written) => assert!(written <= 708),
                         Err(ChannelError::Broken(_) | ChannelError::Gone) => break,
                         Err(error) => panic!("{error}"),
@@ -104,7 +108,7 @@ fn callers_of_every_queue_are_woken_when_the_device_vanishes() {
     let fake = Arc::new(Fake::new(ALL, 3, 8));
     let device = &device(&fake, SLEEPING);
     thread::scope(|scope| {
-        // More callers than slots, so that some wait for a place.
+        // More callers than slots, so that some wait for a slot.
         let callers: Vec<_> =
             (0..30u16).map(|caller| scope.spawn(move || call(device, caller % 3, &[1; 40], &[]))).collect();
         for queue in 1..=3 {

@@ -1,4 +1,4 @@
-//! Interrupt handlers that complete what the device has used.
+//! Interrupt handlers that complete requests.
 
 use std::{
     sync::{Arc, atomic::Ordering, mpsc},
@@ -14,18 +14,18 @@ use crate::{
     platform::{SLEEPING, device},
 };
 
-/// Longer than anything here takes, unless it waits for ever.
+/// Longer than anything here takes, unless it waits forever.
 const FOREVER: Duration = Duration::from_secs(60);
 
 #[test]
 fn a_handler_waits_neither_for_a_reset_nor_for_the_thread_that_resets() {
     let fake = Arc::new(Fake::new(ALL, 1, 16));
     let device = Arc::new(device(&fake, SLEEPING));
-    // The device cannot be reset yet: it reaches memory.
+    // The device cannot be reset yet because it is accessing memory.
     let reaching = fake.reaching.lock().unwrap();
     let interrupt = |told: &mpsc::Sender<()>| {
         let (device, told) = (Arc::clone(&device), told.clone());
-        // On a thread of its own, which is left alone where it does not return.
+        // On a thread of its own, which is abandoned if it does not return.
         thread::spawn(move || {
             device.interrupt(1);
             told.send(()).unwrap();
@@ -52,7 +52,7 @@ fn a_handler_waits_neither_for_a_reset_nor_for_the_thread_that_resets() {
     returned.recv_timeout(FOREVER).expect("the handler waits for the thread that it interrupted");
     handler.join().unwrap();
 
-    // 3. Once the device lets go, the caller is told what was wrong.
+    // 3. Once the device releases the memory, the caller gets the cause.
     drop(reaching);
     let error = caller.join().unwrap().unwrap_err();
     assert_eq!(error, ChannelError::Broken("its used index is ahead of what it was given"));

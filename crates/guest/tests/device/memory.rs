@@ -1,4 +1,4 @@
-//! Memory for a driver and a fake device in one process, both of which see it where it is.
+//! Memory for a driver and a fake device in one process, both of which see it at the same address.
 
 #![expect(unsafe_code, reason = "memory shared with a device is made of raw memory")]
 
@@ -23,7 +23,7 @@ impl Heap {
         Self { until_failure: AtomicU64::new(u64::MAX), live: AtomicU64::new(0) }
     }
 
-    /// Fails the `nth` allocation from now on and all after it, 0 being the next.
+    /// Fails the `nth` allocation from now on and all after it; 0 is the next one.
     pub(crate) fn failing(nth: u64) -> Self {
         Self { until_failure: AtomicU64::new(nth), ..Self::new() }
     }
@@ -53,13 +53,13 @@ impl DirectMemory for &'static Heap {
 }
 
 impl Heap {
-    /// Allocations that were not freed.
+    /// Returns the number of allocations that were not freed.
     pub(crate) fn live(&self) -> u64 {
         self.live.load(Ordering::SeqCst)
     }
 }
 
-/// Zeroed, aligned to 4096, where the device finds it too.
+/// Allocates zeroed memory, aligned to 4096, whose device address is its own address.
 pub(crate) fn allocate(len_bytes: usize) -> DmaMemory {
     // SAFETY: the layout's size is not 0.
     let start = NonNull::new(unsafe { alloc_zeroed(layout(len_bytes)) }).expect("the test has memory");
@@ -75,7 +75,7 @@ fn layout(len_bytes: usize) -> Layout {
 pub(crate) fn at(address: u64, len_bytes: usize) -> DmaMemory {
     let start =
         NonNull::new(std::ptr::with_exposed_provenance_mut(address as usize)).expect("an address of the driver");
-    // SAFETY: the driver says that it has lent `len_bytes` there, and takes them back only after the fake has used them or
-    // was reset; that it keeps to it is what the tests show. Access is by bytes or aligned.
+    // SAFETY: the driver says that it has lent `len_bytes` there, and takes them back only after the fake has used them
+    // or was reset; that it keeps to it is what the tests show. Access is by bytes or aligned.
     unsafe { DmaMemory::new(start, len_bytes, address) }
 }

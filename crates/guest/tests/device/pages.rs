@@ -19,7 +19,7 @@ use crate::{
 
 const PAGE: usize = 4096;
 
-/// The heap, of which only pieces within a page have an address.
+/// The heap, with addresses only for pieces within a page.
 struct Paged(Heap);
 
 impl DirectMemory for &'static Paged {
@@ -77,7 +77,7 @@ fn data_is_cut_at_pages_and_arrives_whole_wherever_it_begins() {
     }
 }
 
-/// One thread, and nothing to wait with but another look.
+/// One thread, which can wait only by checking again.
 struct Alone;
 
 impl Platform for Alone {
@@ -134,7 +134,7 @@ fn one_thread_that_polls_calls_starts_and_sends_more_than_the_queue_holds() {
         device.start(0, message).unwrap()
     };
     let tickets: Vec<_> = (0..30).map(start).collect();
-    // Nothing is done for those that are left, and the slots that they have do not stop a call.
+    // The remaining ones get no reply, and the slots that they hold do not prevent a call.
     let mut sum = [0; 8];
     let message = Message { head: &[9; 5], data: Source::Empty, reply_head: &mut sum, reply_data: Sink::Empty };
     assert_eq!(device.call(0, message), Ok(8));

@@ -71,7 +71,7 @@ impl platform::Event for Event {
 
 pub(crate) type Device = VirtioFs<Threads, Line>;
 
-/// Nobody polls: every wait is one that a lost wake would make endless.
+/// Settings without polling: after a lost wake-up, every wait is endless.
 pub(crate) const SLEEPING: Settings =
     Settings { queue_len_max: 1024, in_flight_max: 256, request_queues_max: 16, poll_max_ns: 0, pollers_max: 0 };
 

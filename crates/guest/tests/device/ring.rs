@@ -1,4 +1,4 @@
-//! The ring against a model: what is in flight, and what the device has used in which order.
+//! The ring, compared with a model: what is in flight, and what the device has used in which order.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -115,7 +115,10 @@ proptest! {
     #[test]
     fn a_ring_that_was_caught_lying_stays_broken(
         is_rich in any::<bool>(),
-        lies in prop::collection::vec((any::<u16>(), prop_oneof![0u32..10, any::<u32>()], any::<u32>(), 0u16..5), 1..30),
+        lies in prop::collection::vec(
+            (any::<u16>(), prop_oneof![0u32..10, any::<u32>()], any::<u32>(), 0u16..5),
+            1..30,
+        ),
     ) {
         let fake = Arc::new(Fake::new(if is_rich { ALL } else { VERSION_1 }, 1, 8));
         let mut ring = ring(&fake, is_rich);

@@ -1,4 +1,4 @@
-//! A model of a file system behind virtio-mmio registers. It notes whatever a driver must not do.
+//! A model of a file system behind virtio-mmio registers. It records everything that a driver must not do.
 
 use std::sync::Arc;
 
@@ -22,17 +22,17 @@ pub(crate) struct State {
     pub(crate) features: u64,
     pub(crate) driver_features: u64,
     pub(crate) status: u32,
-    /// So many reads of the status after a reset still show something else.
+    /// This many reads of the status after a reset still return something else.
     pub(crate) reset_reads: u32,
     pub(crate) queues: Vec<Queue>,
     pub(crate) notified: Vec<u32>,
     pub(crate) interrupt: u32,
     pub(crate) config: Vec<u8>,
     pub(crate) generation: u32,
-    /// So many reads of the generation still change it, and with it the whole configuration.
+    /// This many reads of the generation still change it, and with it the whole configuration.
     pub(crate) changes: u32,
     pub(crate) regions: Vec<(u32, ShmRegion)>,
-    /// What a driver must not have done, in words.
+    /// Descriptions of what the driver did wrong.
     pub(crate) faults: Vec<String>,
     selected: [u32; 4],
     resetting: u32,

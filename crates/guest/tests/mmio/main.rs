@@ -1,4 +1,4 @@
-//! virtio-mmio over a model of a device, and over registers that say anything.
+//! virtio-mmio with a model of a device, and with registers that return anything.
 
 mod fake;
 
@@ -22,7 +22,7 @@ fn device(fake: &Fake) -> Device {
     Mmio::new(fake.clone(), Interrupts::Polling).unwrap()
 }
 
-/// The order of virtio 1.3 §3.1.1.
+/// Initializes the device in the order of virtio 1.3 §3.1.1.
 fn bring_up(transport: &dyn Transport) {
     transport.reset().unwrap();
     transport.add_status(1).unwrap();
@@ -61,7 +61,7 @@ fn what_is_no_device_of_version_2_is_refused_and_the_error_names_it() {
     assert!(refusal(|state| state.version = 1).contains("legacy"));
     assert!(refusal(|state| state.version = 3).contains("version 2"));
     assert!(refusal(|state| state.magic = 0).contains("magic"));
-    assert!(refusal(|state| state.device_id = 0).contains("none behind"));
+    assert!(refusal(|state| state.device_id = 0).contains("no device at"));
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn a_wait_that_times_out_notices_that_the_device_is_gone_and_so_does_polling_in_
     assert_eq!(polling.status(), Err(TransportError::Gone));
 }
 
-/// Registers that read as whatever comes next, over and over, behind a header that may be right.
+/// Registers that return a repeating sequence of values, after a header that may be valid.
 struct Hostile {
     words: Vec<u32>,
     next: AtomicUsize,

@@ -1,5 +1,5 @@
-//! A model of a file system on the PCI bus: a configuration space, whose BARs can be sized, and the structures in BAR 4.
-//! It notes whatever a driver must not do.
+//! A model of a file system on the PCI bus: a configuration space whose BARs can be sized, and the structures in BAR 4.
+//! It records everything that a driver must not do.
 
 use std::sync::Arc;
 
@@ -9,14 +9,14 @@ use transom_guest::transport::{
     pci::{BarRange, ConfigSpace},
 };
 
-/// Where BAR 4 lies, and what lies in it.
+/// The address of BAR 4, and its layout.
 pub(crate) const BAR: u64 = 0xfe00_0000;
 pub(crate) const BAR_LEN: u32 = 0x4000;
 const ISR: u64 = 0x1000;
 const DEVICE: u64 = 0x2000;
 const NOTIFY: u64 = 0x3000;
 
-/// The shared memory's BAR 2, 64 bits wide.
+/// The shared memory's BAR 2, which is 64 bits wide.
 pub(crate) const WINDOW: u64 = 0x40_0000_0000;
 pub(crate) const WINDOW_LEN: u64 = 1 << 33;
 
@@ -52,7 +52,7 @@ pub(crate) struct Queue {
 }
 
 impl Default for Fake {
-    /// A device with the structures at their places, the window's region 0, and capabilities in an order of no meaning.
+    /// Creates a device with its structures, the window as region 0, and capabilities in an arbitrary order.
     fn default() -> Self {
         let mut state = State {
             config: [0; 256],
@@ -93,13 +93,13 @@ impl Queue {
     }
 }
 
-/// A virtio capability, without its link.
+/// Returns a virtio capability without its link.
 pub(crate) fn capability(kind: u8, bar: u8, offset: u64, len: u32, more: &[u8]) -> Vec<u8> {
     let head = [9, 0, 16 + more.len() as u8, kind, bar, 0, 0, 0];
     [&head[..], &(offset as u32).to_le_bytes(), &len.to_le_bytes(), more].concat()
 }
 
-/// A shared memory region's capability, without its link.
+/// Returns a shared memory region's capability without its link.
 pub(crate) fn capability_64(id: u8, bar: u8, offset: u64, len: u64) -> Vec<u8> {
     let high = [((offset >> 32) as u32).to_le_bytes(), ((len >> 32) as u32).to_le_bytes()].concat();
     let mut bytes = capability(8, bar, offset, len as u32, &high);
@@ -112,7 +112,7 @@ impl State {
         self.config[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
-    /// Makes these the capabilities, one behind the other.
+    /// Sets the list of capabilities.
     pub(crate) fn list(&mut self, capabilities: &[Vec<u8>]) {
         let (mut link, mut at) = (0x34, 0x40);
         for capability in capabilities {
@@ -220,7 +220,7 @@ impl ConfigSpace for Fake {
 pub(crate) struct Part(Fake, u64, usize);
 
 impl Fake {
-    /// What a kernel would map.
+    /// Maps a range as a kernel would.
     pub(crate) fn map(&self, range: BarRange) -> Result<Part, TransportError> {
         assert_eq!(range.bar, 4);
         assert!(range.address >= BAR && range.address + range.len_bytes <= BAR + u64::from(BAR_LEN));
@@ -235,7 +235,7 @@ impl Part {
         match self.1 + offset as u64 {
             at @ ..ISR => state.read_common(at, width),
             ISR => u32::from(std::mem::take(&mut state.isr)),
-            // The configuration: a tag of one letter throughout, then two request queues.
+            // The configuration: a tag that repeats one letter, then two request queues.
             at @ DEVICE..NOTIFY if at < DEVICE + 36 => u32::from_le_bytes([b'a'; 4]),
             DEVICE..NOTIFY => 2,
             _ => {

@@ -1,4 +1,4 @@
-//! Whatever a function says of itself, the driver returns, and what it returns is possible.
+//! Whatever a function says of itself, the driver returns, and its results are possible.
 
 use std::sync::{
     Arc,
@@ -14,7 +14,7 @@ use transom_guest::transport::{
 
 use crate::fake::{Fake, capability, capability_64};
 
-/// Words that come one after another, over and over, wherever they are read.
+/// A repeating sequence of words, wherever they are read.
 #[derive(Clone)]
 struct Words(Arc<(Vec<u32>, AtomicUsize)>, usize);
 
@@ -49,7 +49,7 @@ impl Registers for Words {
     fn write_u32(&self, _offset_bytes: usize, _value: u32) {}
 }
 
-/// A configuration that keeps what is written, or answers something else at each read.
+/// A configuration that keeps what is written, or returns something else at each read.
 enum Config {
     Memory(Box<Mutex<[u8; 256]>>),
     Changing(Words),
@@ -60,7 +60,7 @@ impl ConfigSpace for Config {
         let at = usize::from(offset_bytes);
         match self {
             Self::Memory(bytes) => u32::from_le_bytes(bytes.lock()[at..at + 4].try_into().unwrap()),
-            // The identity is right, so that the rest is looked at.
+            // The identity is valid, so that the rest is read.
             Self::Changing(_) if at == 0 => 0x105a_1af4,
             Self::Changing(words) => words.next(),
         }
@@ -78,7 +78,7 @@ fn any_word() -> impl Strategy<Value = u32> {
     prop_oneof![Just(0), Just(1), Just(u32::MAX), Just(0x1000_4009), any::<u32>()]
 }
 
-/// A capability that may be right.
+/// A capability that may be valid.
 fn any_capability() -> impl Strategy<Value = Vec<u8>> {
     let offset = || prop_oneof![Just(0u64), 0..0x4000u64, any::<u64>()];
     prop_oneof![
@@ -90,7 +90,7 @@ fn any_capability() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// Uses all that there is of a device, if there is one, and gives how many registers were mapped.
+/// Uses everything that a device has, if there is one, and returns the number of mapped registers.
 fn use_all(config: &dyn ConfigSpace, bars: [Option<Bar>; 6], words: &Words) -> Result<(), TestCaseError> {
     let map = |range: BarRange| {
         let bar = bars[usize::from(range.bar)].expect("only what exists is mapped");

@@ -1,4 +1,4 @@
-//! virtio over PCI over a model of a device, and over configurations and registers that say anything.
+//! virtio over PCI with a model of a device, and with configurations and registers that return anything.
 
 mod fake;
 mod hostile;
@@ -21,14 +21,14 @@ fn open(fake: &Fake, interrupts: Interrupts) -> Result<Device, TransportError> {
     Pci::new(fake, |range| fake.map(range), interrupts)
 }
 
-/// A device changed by `change`.
+/// Creates a device changed by `change`.
 fn changed(change: impl FnOnce(&mut State)) -> Result<Device, TransportError> {
     let fake = Fake::default();
     change(&mut fake.0.lock());
     open(&fake, Interrupts::Polling)
 }
 
-/// The order of virtio 1.3 §3.1.1.
+/// Initializes the device in the order of virtio 1.3 §3.1.1.
 fn bring_up(transport: &dyn Transport) {
     transport.reset().unwrap();
     transport.add_status(1).unwrap();
@@ -58,7 +58,7 @@ fn a_device_is_brought_up_in_the_order_of_the_specification_and_notified() {
     assert!(state.queues.iter().all(|queue| queue.is_enabled && queue.len == 64 && queue.addresses == ADDRESSES));
     assert!(state.queues.iter().all(|queue| queue.vector == 0xffff));
     assert_eq!(state.notified, [(8, 2)]);
-    // Memory and bus master on, the line off.
+    // Memory and bus mastering are enabled, the interrupt line is disabled.
     assert_eq!(state.config[4..6], [0b110, 0b100]);
 }
 
@@ -80,7 +80,7 @@ fn bars_are_sized_and_put_back_while_the_function_does_not_answer() {
     {
         let mut state = fake.0.lock();
         state.put(4, &[2, 0]);
-        // 64 bits wide with 8 GiB: no writable bit in the lower half; beside it a BAR of ports.
+        // 64 bits wide with 8 GiB: no writable bit in the lower half. Also an I/O BAR.
         state.put(0x10, &0xc001u32.to_le_bytes());
         state.bar_masks[0] = !0x1f;
     }
@@ -108,7 +108,7 @@ fn a_list_that_loops_or_leaves_its_place_is_an_error() {
     let error = |at: usize, bytes: &[u8]| changed(|state| state.put(at, bytes)).err().unwrap().to_string();
     assert!(error(0x41, &[0x40]).contains("does not end"));
     assert!(error(0x34, &[0x20]).contains("within the header"));
-    // A capability in the last four bytes says that it is longer than they are.
+    // A capability in the last four bytes claims to be longer than they are.
     let at_the_end = changed(|state| {
         state.put(0x34, &[0xfc]);
         state.put(0xfc, &[9, 0, 16, 1]);
@@ -130,7 +130,7 @@ fn structures_that_are_missing_short_or_outside_their_bar_are_errors() {
     assert!(error(&[common(0xffff_fffc, 56)]).contains("within its BAR"));
     assert!(error(&[common(2, 56)]).contains("aligned"));
     assert!(error(&[capability(2, 4, 0x3000, 0x1000, &[])]).contains("too short"));
-    // In a BAR that does not exist or is none: passed over.
+    // Capabilities in a BAR that does not exist, or has an invalid number, are skipped.
     assert!(error(&[capability(1, 5, 0, 56, &[]), capability(1, 9, 0, 56, &[])]).contains("common configuration"));
 }
 
@@ -180,7 +180,7 @@ fn a_queue_whose_notification_lies_outside_is_not_started() {
     assert!(matches!(device.start_queue(0, 512, ADDRESSES), Err(TransportError::Lacks(_))));
 }
 
-/// Notes the vectors that were waited for; the interrupt has always come already.
+/// Records the vectors that were waited for; the interrupt has always come already.
 #[derive(Clone, Default)]
 struct Waits(Arc<Mutex<Vec<u16>>>);
 

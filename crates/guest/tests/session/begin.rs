@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use transom_guest::{
     Errno,
     channel::Channel,
-    session::{Caller, Negotiated, PAGE_LEN, SessionError, Wishes},
+    session::{Caller, Negotiated, PAGE_LEN, SessionConfig, SessionError},
 };
 use transom_wire::{
     NodeId, Opcode,
@@ -19,9 +19,9 @@ use crate::{
     script::{Script, init_out, reply, session_with},
 };
 
-fn settle(out: InitOut, wishes: Wishes) -> Result<Negotiated, SessionError> {
+fn settle(out: InitOut, config: SessionConfig) -> Result<Negotiated, SessionError> {
     let script = Script::new(move |header, _| reply(header, 0, out.as_bytes()));
-    script.begin(wishes).map(|session| *session.negotiated())
+    script.begin(config).map(|session| *session.negotiated())
 }
 
 #[test]
@@ -40,11 +40,11 @@ fn numbers_out_of_range_are_brought_into_it() {
     let mut out = init_out(InitFlags::all());
     (out.max_write, out.time_gran, out.max_pages, out.max_background) = (1.into(), 0.into(), 0.into(), 0.into());
     out.max_readahead = u32::MAX.into();
-    let negotiated = settle(out, Wishes::default()).unwrap();
+    let negotiated = settle(out, SessionConfig::default()).unwrap();
     assert_eq!((negotiated.max_write, negotiated.data_len_max), (PAGE_LEN, PAGE_LEN));
     assert_eq!((negotiated.time_gran, negotiated.max_background, negotiated.max_readahead), (1, 1, 1 << 20));
 
-    let negotiated = settle(init_out(InitFlags::empty()), Wishes::default()).unwrap();
+    let negotiated = settle(init_out(InitFlags::empty()), SessionConfig::default()).unwrap();
     assert_eq!(
         (negotiated.data_len_max, negotiated.max_write),
         (32 * PAGE_LEN, PAGE_LEN),
@@ -54,11 +54,11 @@ fn numbers_out_of_range_are_brought_into_it() {
 
 #[test]
 fn what_was_not_offered_is_not_taken() {
-    let negotiated = settle(init_out(InitFlags::all()), Wishes::default()).unwrap();
+    let negotiated = settle(init_out(InitFlags::all()), SessionConfig::default()).unwrap();
     assert!(!negotiated.flags.intersects(InitFlags::PASSTHROUGH | InitFlags::WRITEBACK_CACHE | InitFlags::ALLOW_IDMAP));
     assert!(!negotiated.flags.contains(InitFlags::EXPLICIT_INVAL_DATA), "AUTO_INVAL_DATA overrules it");
-    let wishes = Wishes::default().with(InitFlags::WRITEBACK_CACHE).without(InitFlags::POSIX_LOCKS);
-    let negotiated = settle(init_out(InitFlags::all()), wishes).unwrap();
+    let config = SessionConfig::default().with(InitFlags::WRITEBACK_CACHE).without(InitFlags::POSIX_LOCKS);
+    let negotiated = settle(init_out(InitFlags::all()), config).unwrap();
     assert!(negotiated.flags.contains(InitFlags::WRITEBACK_CACHE));
     assert!(!negotiated.flags.contains(InitFlags::POSIX_LOCKS));
 }
@@ -67,7 +67,7 @@ fn what_was_not_offered_is_not_taken() {
 fn the_upper_flags_count_only_with_init_ext() {
     let mut out = init_out(InitFlags::all());
     out.flags = (out.flags.get() & !(InitFlags::INIT_EXT.bits() as u32)).into();
-    assert!(!settle(out, Wishes::default()).unwrap().flags.contains(InitFlags::CREATE_SUPP_GROUP));
+    assert!(!settle(out, SessionConfig::default()).unwrap().flags.contains(InitFlags::CREATE_SUPP_GROUP));
 }
 
 #[test]
@@ -75,8 +75,8 @@ fn an_impossible_answer_is_refused_with_its_numbers() {
     let with = |change: fn(&mut InitOut)| {
         let mut out = init_out(InitFlags::all());
         change(&mut out);
-        let wishes = Wishes::default().with(InitFlags::MAP_ALIGNMENT);
-        settle(out, wishes).unwrap_err().to_string()
+        let config = SessionConfig::default().with(InitFlags::MAP_ALIGNMENT);
+        settle(out, config).unwrap_err().to_string()
     };
     assert_eq!(with(|out| out.major = 8.into()), "the server speaks FUSE 8, not 7");
     assert_eq!(with(|out| out.minor = 26.into()), "the server speaks FUSE 7.26, which is older than 7.27");
@@ -86,12 +86,12 @@ fn an_impossible_answer_is_refused_with_its_numbers() {
     );
 
     let refusing = Script::new(|header, _| reply(header, -71, &[]));
-    assert_eq!(refusing.begin(Wishes::default()).err(), Some(SessionError::Refused(Errno::PROTO)));
+    assert_eq!(refusing.begin(SessionConfig::default()).err(), Some(SessionError::Refused(Errno::PROTO)));
     let short = Script::new(|header, _| reply(header, 0, &[7; 8]));
-    assert_eq!(short.begin(Wishes::default()).err(), Some(SessionError::Impossible { written_bytes: 24 }));
+    assert_eq!(short.begin(SessionConfig::default()).err(), Some(SessionError::Impossible { written_bytes: 24 }));
     let mut narrow = Script::new(|_, _| panic!("nothing is sent"));
     Arc::get_mut(&mut narrow).unwrap().data_len_max = 4095;
-    assert_eq!(narrow.begin(Wishes::default()).err(), Some(SessionError::Narrow { data_len_max: 4095 }));
+    assert_eq!(narrow.begin(SessionConfig::default()).err(), Some(SessionError::Narrow { data_len_max: 4095 }));
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn an_older_server_that_answers_less_is_taken() {
     let mut out = init_out(InitFlags::BIG_WRITES);
     out.minor = 31.into();
     let script = Script::new(move |header, _| reply(header, 0, &out.as_bytes()[..24]));
-    let session = script.begin(Wishes::default()).unwrap();
+    let session = script.begin(SessionConfig::default()).unwrap();
     assert_eq!(session.negotiated().minor, 31);
     script.turn(|header, _| reply(header, 0, &[]));
 }
@@ -164,8 +164,8 @@ proptest! {
         if is_seven {
             (out.major, out.minor) = (7.into(), (27 + out.minor.get() % 30).into());
         }
-        let wishes = Wishes::default().with(InitFlags::all());
-        if let Ok(negotiated) = settle(out, wishes) {
+        let config = SessionConfig::default().with(InitFlags::all());
+        if let Ok(negotiated) = settle(out, config) {
             prop_assert!((PAGE_LEN..=1 << 20).contains(&negotiated.data_len_max));
             prop_assert!((PAGE_LEN..=negotiated.data_len_max).contains(&negotiated.max_write));
             prop_assert!((27..=45).contains(&negotiated.minor));

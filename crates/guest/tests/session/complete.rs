@@ -1,4 +1,4 @@
-//! Every operation of the protocol has a method of the session that sends it.
+//! Every operation of the protocol has a session method that sends it.
 
 use std::{fs, path::Path};
 
@@ -10,7 +10,7 @@ const UNSENT: &[(Opcode, &str)] = &[
     (Opcode::NotifyReply, "answers a notification, and the library asks for no queue of these"),
 ];
 
-/// Operations are sent by what names them: [`Opcode`] in a file of `ops` or `session`.
+/// An operation counts as sent if [`Opcode`] names it in a file of `ops` or `session`.
 #[test]
 fn every_operation_is_sent_or_has_a_reason_not_to_be() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
@@ -19,7 +19,7 @@ fn every_operation_is_sent_or_has_a_reason_not_to_be() {
         files.into_iter().flatten().map(|file| fs::read_to_string(file.unwrap().path()).unwrap()).collect();
     for &opcode in Opcode::ALL {
         let name = format!("Opcode::{opcode:?}");
-        // The name ends there: Rename is no part of Rename2.
+        // Matches whole names: Rename is not Rename2.
         let is_name = |text: &str| text.match_indices(&name).any(|(at, _)| !continues(&text[at + name.len()..]));
         let is_sent = texts.iter().any(|text| is_name(text));
         let is_excepted = UNSENT.iter().any(|(unsent, _)| *unsent == opcode);

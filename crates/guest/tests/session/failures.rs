@@ -1,17 +1,17 @@
-//! Every message of a visit fails once.
+//! Fails every message of a visit once.
 
 use transom_guest::Errno;
 
 use crate::{peer::in_memory, visits::VISITS};
 
-/// Files and directories that a visit leaves behind when it ends early do not count; references and handles do.
+/// Files and directories that remain after a visit ends early do not count; references and handles do.
 #[test]
 fn whichever_message_fails_the_references_balance() {
     for (what, visit) in VISITS {
         let (peer, session) = in_memory();
         visit(&session).unwrap();
         let count = peer.messages();
-        // The listing has hundreds of alike messages.
+        // The listing has hundreds of similar messages.
         for nth in (0..count).step_by(1 + count as usize / 100) {
             let (peer, session) = in_memory();
             peer.fail(nth);

@@ -1,4 +1,4 @@
-//! Forgets: none too many, none too few, none too early.
+//! Forgets: not too many, not too few, not too early.
 
 use proptest::prelude::*;
 use transom_guest::session::Session;
@@ -21,7 +21,7 @@ fn quiet() -> (std::sync::Arc<Script>, Session<Plain>) {
     session_with(InitFlags::empty(), |header, _| reply(header, 0, &[]))
 }
 
-/// What was told to the server: the references given back, in order.
+/// Returns the references that the server was told to forget, in order.
 fn told(script: &Script) -> Vec<Vec<(u64, u64)>> {
     script.told.lock().unwrap().iter().map(|message| forgets_in(message)).collect()
 }
@@ -104,7 +104,7 @@ enum Step {
     Lookup(u8),
     /// Gives back one reference of a name that has one.
     Forget(u8),
-    /// From now on, messages fail or go through.
+    /// From now on, messages fail or succeed.
     Fail(bool),
     Flush,
 }
@@ -122,7 +122,7 @@ fn step() -> impl Strategy<Value = Step> {
 const NAMES: u8 = 200;
 
 proptest! {
-    /// The model is a number for each name: references that replies gave and that were not given back.
+    /// The model is a number for each name: references that replies counted and that were not given back.
     #[test]
     fn the_server_counts_what_the_guest_counts(steps in prop::collection::vec(step(), 1..600)) {
         let (peer, session) = in_memory();
@@ -147,7 +147,10 @@ proptest! {
                 }
                 Step::Forget(_) => {}
                 Step::Fail(wanted) => is_failing = wanted,
-                Step::Flush => prop_assert_eq!(session.flush_forgets().is_err(), is_failing && session.queued_forgets() > 0),
+                Step::Flush => {
+                    let has_failed = session.flush_forgets().is_err();
+                    prop_assert_eq!(has_failed, is_failing && session.queued_forgets() > 0);
+                }
             }
             let known: u64 = nodes.iter().map(|(_, count)| count).sum();
             prop_assert!(peer.fs().held().lookups >= known, "given back too early");

@@ -1,4 +1,4 @@
-//! Replies that no server would give: errors come of them, and nothing worse.
+//! Replies that no server would send cause errors, and nothing worse.
 
 use std::sync::Arc;
 
@@ -27,11 +27,11 @@ use crate::{
     visits::write_lock,
 };
 
-/// How a reply is wrong, or not.
+/// How a reply is wrong, if at all.
 #[derive(Debug, Clone)]
 struct Mischief {
     body: Vec<u8>,
-    /// Whether the body has the length of the room.
+    /// Whether the body is as long as the room.
     is_whole: bool,
     len: Option<u32>,
     written: Option<usize>,
@@ -78,7 +78,7 @@ impl Mischief {
 const NODE: NodeId = NodeId(5);
 const FH: Handle = Handle(6);
 
-/// Sends every operation; what it takes of a reply is within what was asked for.
+/// Sends every operation; what it returns of a reply is within what was requested.
 fn ask_everything(session: &Session<Plain>) {
     let caller = &Caller { group: Some(1), ..ROOT };
     let (mut bytes, mut small) = ([0; 300], [0; 8]);
@@ -195,7 +195,7 @@ fn file() -> Attr {
     Attr { mode: 0o100_600.into(), ..Attr::default() }
 }
 
-/// The errors that a lookup and a mkdir give for this entry, and the replies counted as impossible.
+/// Returns the errors of a lookup and a mkdir with this entry, and the number of replies counted as impossible.
 fn answers_to(entry: EntryOut) -> (Option<Errno>, Option<Errno>, u64, usize) {
     let (_script, session) = session_with(InitFlags::all(), move |header, _| match header.opcode.get() {
         38 => reply(header, 0, &[]),

@@ -1,4 +1,4 @@
-//! Waiting for a lock, and not waiting any more.
+//! Waiting for a lock, and interrupting the wait.
 
 use std::thread;
 

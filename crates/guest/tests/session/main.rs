@@ -1,4 +1,4 @@
-//! The session and its operations, against real servers in the same process and against impossible ones.
+//! The session and its operations, with real servers in the same process and with impossible ones.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on ends here")]
 

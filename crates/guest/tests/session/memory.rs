@@ -9,7 +9,7 @@ use std::{
 
 use transom_guest::dma::{Direction, DmaError, DmaMemory, DmaOps, Mapped};
 
-/// The device is in the same process, and sees all memory where it is.
+/// The device is in the same process, and accesses all memory in place.
 pub(crate) struct Heap;
 
 impl DmaOps for Heap {

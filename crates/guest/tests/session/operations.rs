@@ -1,4 +1,4 @@
-//! Every operation over real servers: the file system in memory, and a directory of the host.
+//! Every operation with real servers: the file system in memory, and a directory of the host.
 
 use std::sync::Arc;
 

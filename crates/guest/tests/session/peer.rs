@@ -1,6 +1,6 @@
 //! A server in the same process as a [`Channel`], and a [`Platform`] for tests.
 //!
-//! [`Peer`] hands each message to a server at once, in the thread that sends it; it can fail the n-th of them.
+//! [`Peer`] hands each message to a server at once, in the thread that sends it; it can fail the n-th message.
 
 use std::{
     collections::HashMap,
@@ -15,7 +15,7 @@ use transom_guest::{
     channel::{Channel, ChannelError, Message, OwnedMessage, OwnedReply, Sink, Source, Ticket},
     dma::{DmaBuffer, DmaError, DmaOps},
     platform::{self, Held, Platform},
-    session::{Caller, Session, Wishes},
+    session::{Caller, Session, SessionConfig},
     transport::ShmRegion,
 };
 use transom_host::server::{FileSystem, GuestSlice, Outcome, Patience, Scratch, Server};
@@ -32,7 +32,7 @@ pub(crate) fn name(bytes: &str) -> Name<'_> {
     Name::new(bytes.as_bytes()).unwrap()
 }
 
-/// A platform without threads: nothing here waits for anything.
+/// A platform without threads: nothing here waits.
 #[derive(Default)]
 pub(crate) struct Plain;
 
@@ -75,11 +75,11 @@ pub(crate) struct Peer<F> {
     server: Server<F>,
     replies: Mutex<HashMap<u64, OwnedReply>>,
     tickets: AtomicU64,
-    /// Messages yet to come before one fails, and the number of those that came.
+    /// Messages yet to come before one fails, and the number of messages so far.
     until_failure: AtomicU64,
     is_failing: AtomicBool,
     messages: AtomicU64,
-    /// What happens once while a reply of the operation is on its way.
+    /// An action that runs once, while a reply of the operation is on its way.
     meanwhile: Mutex<Option<(Opcode, Act)>>,
     /// Queues that were used, by number.
     pub(crate) queues: Mutex<Vec<u16>>,
@@ -103,17 +103,17 @@ impl<F: FileSystem + 'static> Peer<F> {
         self.server.file_system()
     }
 
-    /// The `nth` message from now on fails, 0 being the next.
+    /// Fails the `nth` message from now on; 0 is the next one.
     pub(crate) fn fail(&self, nth: u64) {
         self.until_failure.store(nth, Ordering::SeqCst);
     }
 
-    /// From now on, every message fails, or none.
+    /// From now on, every message fails, or none does.
     pub(crate) fn fail_all(&self, is_failing: bool) {
         self.is_failing.store(is_failing, Ordering::SeqCst);
     }
 
-    /// Does `act` once an operation of this kind was served, before its reply is seen.
+    /// Runs `act` once, after an operation of this kind was served and before its reply is seen.
     #[allow(dead_code, reason = "for the tests of volumes")]
     pub(crate) fn meanwhile(&self, opcode: Opcode, act: impl FnOnce() + Send + 'static) {
         *self.meanwhile.lock().unwrap() = Some((opcode, Box::new(act)));
@@ -132,7 +132,7 @@ impl<F: FileSystem + 'static> Peer<F> {
         }
     }
 
-    /// Gives the bytes written.
+    /// Returns the number of bytes written.
     fn serve(&self, sent: &mut [&mut [u8]], rooms: &mut [&mut [u8]]) -> usize {
         let readable: Vec<GuestSlice<'_>> = sent.iter_mut().map(|piece| GuestSlice::from(&mut **piece)).collect();
         let writable: Vec<GuestSlice<'_>> = rooms.iter_mut().map(|room| GuestSlice::from(&mut **room)).collect();
@@ -235,17 +235,17 @@ fn bytes_of(source: Source<'_>) -> Vec<u8> {
     }
 }
 
-/// A session over `peer`, with everything offered that is offered unasked.
+/// Creates a session over `peer` with the default configuration.
 pub(crate) fn session<F: FileSystem + 'static>(peer: &Arc<Peer<F>>) -> Session<Plain> {
-    session_for(peer, Wishes::default())
+    session_for(peer, SessionConfig::default())
 }
 
-pub(crate) fn session_for<F: FileSystem + 'static>(peer: &Arc<Peer<F>>, wishes: Wishes) -> Session<Plain> {
+pub(crate) fn session_for<F: FileSystem + 'static>(peer: &Arc<Peer<F>>, config: SessionConfig) -> Session<Plain> {
     let channel: Arc<dyn Channel> = Arc::clone(peer) as Arc<dyn Channel>;
-    Session::begin(channel, Arc::default(), wishes).unwrap()
+    Session::begin(channel, Arc::default(), config).unwrap()
 }
 
-/// A session over an empty file system in memory.
+/// Creates a session over an empty file system in memory.
 pub(crate) fn in_memory() -> (Arc<Peer<MemFs>>, Session<Plain>) {
     let peer = Peer::new(MemFs::default());
     let session = session(&peer);

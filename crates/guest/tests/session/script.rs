@@ -1,11 +1,11 @@
-//! Servers that answer what a test tells them to.
+//! Servers with scripted replies.
 
 use std::sync::{Arc, Mutex};
 
 use transom_guest::{
     channel::{Channel, ChannelError, Message, OwnedMessage, OwnedReply, Sink, Ticket},
     dma::{DmaBuffer, DmaError},
-    session::{Session, SessionError, Wishes},
+    session::{Session, SessionConfig, SessionError},
     transport::ShmRegion,
 };
 use transom_wire::{
@@ -16,10 +16,10 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::peer::{Plain, heap_buffer};
 
-/// Gives the reply to a request with this header, its length with it: any bytes at all.
+/// Returns the reply to a request with this header, and its length: any bytes at all.
 pub(crate) type Answer = dyn FnMut(&InHeader, usize) -> (Vec<u8>, usize) + Send;
 
-/// A channel with a script behind it.
+/// A channel to a scripted server.
 pub(crate) struct Script {
     answer: Mutex<Box<Answer>>,
     pub(crate) data_len_max: usize,
@@ -41,14 +41,14 @@ impl Script {
         })
     }
 
-    /// From here on, `answer` answers.
+    /// From now on, `answer` makes the replies.
     pub(crate) fn turn(&self, answer: impl FnMut(&InHeader, usize) -> (Vec<u8>, usize) + Send + 'static) {
         *self.answer.lock().unwrap() = Box::new(answer);
     }
 
-    pub(crate) fn begin(self: &Arc<Self>, wishes: Wishes) -> Result<Session<Plain>, SessionError> {
+    pub(crate) fn begin(self: &Arc<Self>, config: SessionConfig) -> Result<Session<Plain>, SessionError> {
         let channel: Arc<dyn Channel> = Arc::clone(self) as Arc<dyn Channel>;
-        Session::begin(channel, Arc::default(), wishes)
+        Session::begin(channel, Arc::default(), config)
     }
 
     fn reply(&self, head: &[u8], room: usize) -> (Vec<u8>, usize) {
@@ -118,14 +118,14 @@ impl Channel for Script {
     }
 }
 
-/// A reply as it has to be.
+/// Returns a valid reply.
 pub(crate) fn reply(header: &InHeader, error: i32, body: &[u8]) -> (Vec<u8>, usize) {
     let len = size_of::<OutHeader>() + body.len();
     let out = OutHeader { len: (len as u32).into(), error: error.into(), unique: header.unique };
     ([out.as_bytes(), body].concat(), len)
 }
 
-/// An answer to INIT that takes `flags`.
+/// Returns a reply to INIT that accepts `flags`.
 pub(crate) fn init_out(flags: InitFlags) -> InitOut {
     let flags = (flags | InitFlags::INIT_EXT).bits();
     InitOut {
@@ -142,13 +142,13 @@ pub(crate) fn init_out(flags: InitFlags) -> InitOut {
     }
 }
 
-/// A session whose server took `flags` and answers as `answer` does.
+/// Creates a session whose server has accepted `flags` and replies as `answer` does.
 pub(crate) fn session_with(
     flags: InitFlags,
     answer: impl FnMut(&InHeader, usize) -> (Vec<u8>, usize) + Send + 'static,
 ) -> (Arc<Script>, Session<Plain>) {
     let script = Script::new(move |header, _| reply(header, 0, init_out(flags).as_bytes()));
-    let session = script.begin(Wishes::default()).unwrap();
+    let session = script.begin(SessionConfig::default()).unwrap();
     script.turn(answer);
     (script, session)
 }

@@ -1,4 +1,4 @@
-//! A server that knows next to nothing: what stands for each operation, and that it is asked for once.
+//! A server that knows almost no operations: the fallback of each, and that it is requested once.
 
 use std::{
     collections::HashMap,

@@ -1,4 +1,5 @@
-//! Visits to a file system, which use every operation: each leaves it as it was found, and may end early with an error.
+//! Visits to a file system, which use every operation. Each visit leaves the file system as it was, and may end early
+//! with an error.
 
 use transom_guest::{
     Errno,
@@ -54,7 +55,7 @@ impl Drop for Held<'_> {
     }
 }
 
-/// Names: makes one of each kind, links, renames, removes.
+/// Names: creates one of each kind, links, renames, removes.
 fn visit_names(session: &Session<Plain>) -> Result<(), Errno> {
     let mut held = Held::new(session);
     let dir = held.node(session.mkdir(&ROOT, NodeId::ROOT, name("dir"), 0o777)?.nodeid);
@@ -96,7 +97,7 @@ fn visit_data(session: &Session<Plain>) -> Result<(), Errno> {
     assert_eq!(entry.attr.mode.get(), 0o100_640);
     let text: Vec<u8> = (0..200_000u32).map(|at| (at * 7) as u8).collect();
     let flags = WriteFlags::empty();
-    // Fewer where a later message failed: then the error is the next one's.
+    // It is shorter if a later message failed: then the next request returns the error.
     if session.write_whole(&ROOT, node, fh, O_RDWR, flags, 0, &text)? < text.len() {
         return Err(Errno::NOMEM);
     }
@@ -122,7 +123,7 @@ fn visit_data(session: &Session<Plain>) -> Result<(), Errno> {
     session.unlink(&ROOT, NodeId::ROOT, name("data"))
 }
 
-/// Attributes, extended ones, and what the file system says of itself.
+/// Attributes, extended attributes, and file-system statistics.
 fn visit_attributes(session: &Session<Plain>) -> Result<(), Errno> {
     let mut held = Held::new(session);
     let (entry, open) = session.create(&ROOT, NodeId::ROOT, name("file"), 0o600, O_RDWR)?;

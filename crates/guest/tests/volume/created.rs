@@ -1,4 +1,4 @@
-//! Files that somebody else makes just before they are created.
+//! Files that another client creates just before the guest does.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use transom_guest::{
     Errno,
     cache::{CacheMode, CacheOptions},
     fs::{Credentials, Fs, OpenOptions},
-    session::{Session, Wishes},
+    session::{Session, SessionConfig},
 };
 use transom_host::passthrough::{Config, Passthrough};
 use transom_wire::{Opcode, ops::init::InitFlags};
@@ -20,12 +20,13 @@ use crate::{
 
 fn mount(dir: &Path, mode: CacheMode, writeback: bool) -> (Arc<Peer<Passthrough>>, Fs<Plain>) {
     let peer = Peer::new(Passthrough::open(dir, Config { writeback, ..Config::default() }).unwrap());
-    let wishes = if writeback { Wishes::default().with(InitFlags::WRITEBACK_CACHE) } else { Wishes::default() };
-    let session = Session::begin(Arc::clone(&peer) as _, Arc::default(), wishes).unwrap();
+    let config =
+        if writeback { SessionConfig::default().with(InitFlags::WRITEBACK_CACHE) } else { SessionConfig::default() };
+    let session = Session::begin(Arc::clone(&peer) as _, Arc::default(), config).unwrap();
     (peer, Fs::mount(session, CacheOptions { mode, ..CacheOptions::default() }))
 }
 
-/// Does `act` once the guest has been told that a name is absent.
+/// Runs `act` once the guest has been told that a name is absent.
 fn meanwhile(peer: &Peer<Passthrough>, act: impl FnOnce() + Send + 'static) {
     peer.meanwhile(Opcode::Lookup, act);
 }

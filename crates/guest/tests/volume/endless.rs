@@ -22,10 +22,10 @@ const GETATTR: u32 = 3;
 const OPENDIR: u32 = 27;
 const READDIR: u32 = 28;
 
-/// A share whose n-th READDIR gives one name for each of the cookies `entries(n)`.
+/// Creates a share whose n-th READDIR returns one name for each of the cookies `entries(n)`.
 fn share(mode: CacheMode, entries: impl Fn(u64) -> Vec<u64> + Send + 'static) -> Fs<Plain> {
     let mut count = 0;
-    // Without READDIRPLUS, which would give the same entries with more around them.
+    // Without READDIRPLUS, which would return the same entries with attributes.
     let flags = InitFlags::all().difference(InitFlags::DO_READDIRPLUS);
     let root = AttrOut { attr: Attr { mode: 0o040_755.into(), ..Attr::default() }, ..AttrOut::default() };
     let (_script, session) = session_with(flags, move |header, _| match header.opcode.get() {
@@ -50,7 +50,7 @@ fn listing(cookies: &[u64]) -> Vec<u8> {
     bytes
 }
 
-/// The names that a listing gives, of so many at most, and how it ends.
+/// Returns the number of names in a listing, up to a limit, and how it ends.
 fn read(fs: &Fs<Plain>) -> (usize, Option<Errno>) {
     let (mut names, mut error) = (0, None);
     for entry in fs.read_dir("/").unwrap().take(1000) {

@@ -1,4 +1,4 @@
-//! Every message of a scenario fails once: no panic, nothing lost, and references and handles balance.
+//! Fails every message of a scenario once: no panic, nothing lost, and references and handles balance.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use transom_guest::{
     Errno,
     cache::{CacheMode, CacheOptions},
     fs::{Fs, OpenOptions},
-    session::{Session, Wishes},
+    session::{Session, SessionConfig},
 };
 use transom_wire::ops::init::InitFlags;
 
@@ -22,7 +22,7 @@ fn scenario(fs: &Fs<Plain>) -> Result<(), Errno> {
     let file = fs.open("a/b/file", &OpenOptions::new().read(true).write(true).create(true))?;
     file.write_all(&[1; 100_000])?;
     let mut bytes = vec![0; 200_000];
-    // A read may stop at an error behind its first bytes.
+    // A read may stop at an error after its first bytes.
     assert!(file.read_at(0, &mut bytes)? <= 100_000);
     for at in 0..20 {
         file.read_at(at * 4096, &mut bytes[..4096])?;
@@ -47,20 +47,20 @@ fn scenario(fs: &Fs<Plain>) -> Result<(), Errno> {
 #[test]
 fn whichever_message_fails_all_is_given_back() {
     for mode in MODES {
-        for wishes in [Wishes::default(), Wishes::default().with(InitFlags::WRITEBACK_CACHE)] {
-            let count = run(mode, wishes, u64::MAX);
+        for config in [SessionConfig::default(), SessionConfig::default().with(InitFlags::WRITEBACK_CACHE)] {
+            let count = run(mode, config, u64::MAX);
             for nth in 0..count {
-                run(mode, wishes, nth);
+                run(mode, config, nth);
             }
         }
     }
 }
 
-/// Fails the `nth` message behind INIT; gives how many there were.
-fn run(mode: CacheMode, wishes: Wishes, nth: u64) -> u64 {
+/// Fails the `nth` message after INIT; returns the number of messages.
+fn run(mode: CacheMode, config: SessionConfig, nth: u64) -> u64 {
     let peer = Peer::new(MemFs::default());
     let fs = Fs::mount(
-        Session::begin(Arc::clone(&peer) as _, Arc::default(), wishes).unwrap(),
+        Session::begin(Arc::clone(&peer) as _, Arc::default(), config).unwrap(),
         CacheOptions { mode, ..CacheOptions::default() },
     );
     peer.fail(nth);
@@ -68,7 +68,7 @@ fn run(mode: CacheMode, wishes: Wishes, nth: u64) -> u64 {
     peer.fail(u64::MAX);
     match result {
         Ok(()) => {}
-        // What the peer fails with.
+        // The error with which the peer fails.
         Err(Errno::NOMEM) if nth != u64::MAX => {}
         Err(error) => panic!("{mode:?}, message {nth}: {error}"),
     }

@@ -1,4 +1,4 @@
-//! Files: what is written is read.
+//! Files: reads return what was written.
 
 use transom_guest::{
     Errno,
@@ -13,7 +13,7 @@ fn what_is_written_is_read_and_reaches_the_host() {
     for mode in MODES {
         let (dir, fs) = on_host(mode);
         let file = fs.open("file", &OpenOptions::new().read(true).write(true).create(true)).unwrap();
-        // More than one request carries.
+        // More than one request can carry.
         let bytes: Vec<u8> = (0..300_000u32).map(|at| (at % 251) as u8).collect();
         file.write_all(&bytes).unwrap();
         assert_eq!(file.metadata().unwrap().len(), 300_000);

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use transom_guest::{
     cache::{CacheMode, CacheOptions},
     fs::{File, Fs, OpenOptions},
-    session::{Session, Wishes},
+    session::{Session, SessionConfig},
 };
 use transom_host::passthrough::{CachePolicy, Config, Passthrough};
 
@@ -15,7 +15,7 @@ use transom_wire::ops::init::InitFlags;
 
 use crate::peer::{Peer, Plain};
 
-/// How far the file reaches, in bytes: several chunks.
+/// Maximum size of the file in bytes: several chunks.
 const SIZE_MAX: u64 = 600_000;
 
 /// Open files; the last one appends.
@@ -34,7 +34,7 @@ enum Step {
     Reopen(usize),
     Sync(usize),
     Size(usize),
-    /// The host, behind the guests' back.
+    /// A write on the host, without the guests' knowledge.
     HostWrite(u64, usize, u8),
     HostTruncate(u64),
 }
@@ -63,7 +63,7 @@ fn steps(is_shared: bool) -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..60)
 }
 
-/// One file, and what it has to hold.
+/// One file, and its expected contents.
 struct Run {
     files: Vec<File<Plain>>,
     guests: Vec<Fs<Plain>>,
@@ -77,16 +77,21 @@ fn options(file: usize) -> OpenOptions {
 
 impl Run {
     fn new(guests: usize, cache: CachePolicy, options_of_all: CacheOptions) -> Self {
-        Self::wishing(Wishes::default(), guests, cache, options_of_all)
+        Self::with_config(SessionConfig::default(), guests, cache, options_of_all)
     }
 
-    fn wishing(wishes: Wishes, guests: usize, cache: CachePolicy, options_of_all: CacheOptions) -> Self {
+    fn with_config(
+        session_config: SessionConfig,
+        guests: usize,
+        cache: CachePolicy,
+        options_of_all: CacheOptions,
+    ) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let guests: Vec<_> = (0..guests)
             .map(|_| {
                 let config = Config { cache, writeback: true, ..Config::default() };
                 let peer = Peer::new(Passthrough::open(dir.path(), config).unwrap());
-                Fs::mount(Session::begin(peer, Arc::default(), wishes).unwrap(), options_of_all)
+                Fs::mount(Session::begin(peer, Arc::default(), session_config).unwrap(), options_of_all)
             })
             .collect();
         let files = (0..FILES).map(|file| guests[file % guests.len()].open("file", &options(file)).unwrap()).collect();
@@ -156,8 +161,8 @@ impl Run {
     }
 }
 
-fn writing_back() -> Wishes {
-    Wishes::default().with(InitFlags::WRITEBACK_CACHE)
+fn writing_back() -> SessionConfig {
+    SessionConfig::default().with(InitFlags::WRITEBACK_CACHE)
 }
 
 fn keeping(mode: CacheMode, data_max_bytes: usize) -> CacheOptions {
@@ -184,13 +189,13 @@ proptest! {
 
     #[test]
     fn a_guest_that_writes_back_reads_what_was_written(steps in steps(false)) {
-        Run::wishing(writing_back(), 1, CachePolicy::Auto, keeping(CacheMode::Auto, 64 << 20)).run(&steps);
+        Run::with_config(writing_back(), 1, CachePolicy::Auto, keeping(CacheMode::Auto, 64 << 20)).run(&steps);
     }
 
     #[test]
     fn a_guest_that_writes_back_with_little_memory_reads_what_was_written(steps in steps(false)) {
         let options = CacheOptions { dirty_max_bytes: 64 << 10, ..keeping(CacheMode::Always, 300 << 10) };
-        Run::wishing(writing_back(), 1, CachePolicy::Auto, options).run(&steps);
+        Run::with_config(writing_back(), 1, CachePolicy::Auto, options).run(&steps);
     }
 
     #[test]

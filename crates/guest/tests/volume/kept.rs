@@ -1,4 +1,4 @@
-//! What is kept, for how long, and how much of it.
+//! What is cached, for how long, and how much of it.
 
 use std::{os::unix::fs::PermissionsExt as _, path::Path, sync::Arc};
 
@@ -22,7 +22,7 @@ use crate::{
     script::{reply, session_with},
 };
 
-/// A guest that is alone and keeps everything.
+/// A guest that is the only client and caches everything.
 fn alone(dir: &Path) -> (Arc<Peer<Passthrough>>, Fs<Plain>) {
     let peer = Peer::new(Passthrough::open(dir, Config::default()).unwrap());
     let options = CacheOptions { mode: CacheMode::Always, ..CacheOptions::default() };

@@ -1,4 +1,4 @@
-//! Locks that the guest keeps by itself, where the server has none.
+//! Locks that the guest keeps itself, because the server keeps none.
 
 use std::{
     sync::{
@@ -13,7 +13,7 @@ use transom_guest::{
     Errno,
     cache::CacheOptions,
     fs::{Credentials, File, Fs, OpenOptions},
-    session::{Caller, Wishes},
+    session::{Caller, SessionConfig},
     volume::{Lock, LockKind, LockOwner, Volume},
 };
 use transom_wire::ops::init::InitFlags;
@@ -26,11 +26,11 @@ use crate::{
 const PROCESS: bool = true;
 const OPEN_FILE: bool = false;
 
-/// A share of whose server nobody asks for locks.
+/// A share whose server is never asked for locks.
 fn without_locks() -> Fs<Plain> {
     let peer = Peer::new(MemFs::default());
-    let wishes = Wishes::default().without(InitFlags::POSIX_LOCKS | InitFlags::FLOCK_LOCKS);
-    let fs = Fs::mount(peer::session_for(&peer, wishes), CacheOptions::default());
+    let config = SessionConfig::default().without(InitFlags::POSIX_LOCKS | InitFlags::FLOCK_LOCKS);
+    let fs = Fs::mount(peer::session_for(&peer, config), CacheOptions::default());
     fs.create("f").unwrap();
     fs
 }
@@ -66,7 +66,7 @@ fn a_process_is_kept_out_until_the_other_closes_any_descriptor() {
     let found = theirs.get_lock(PROCESS, &lock(LockKind::Shared, 0, 0)).unwrap();
     assert_eq!(found, Some(Lock { pid: 1, ..exclusive(0, 10) }));
     assert_eq!(mine.get_lock(PROCESS, &exclusive(0, 0)), Ok(None), "one's own are in nobody's way");
-    // Of a descriptor that never had a lock.
+    // Closes a descriptor that never had a lock.
     drop(open(&one));
     theirs.set_lock(PROCESS, &exclusive(9, 1), false).unwrap();
 }
@@ -118,7 +118,7 @@ fn a_waiter_gets_the_lock_when_it_ends_and_not_before() {
 #[test]
 fn eight_threads_count_under_one_lock_and_lose_nothing() {
     let fs = without_locks();
-    // Not atomic in what is done to it: read, then written.
+    // Updated without atomicity: read, then written.
     let count = AtomicU32::new(0);
     thread::scope(|scope| {
         for number in 0..8 {
@@ -158,7 +158,7 @@ fn an_interrupted_wait_ends_with_eintr_and_leaves_no_lock() {
             loop {
                 let wanted = (LockOwner::Process(2), exclusive(0, 10));
                 let result = file.as_open_file().set_lock(&caller, wanted.0, &wanted.1, true);
-                // Raised before there was a wait.
+                // Raised before the wait began.
                 if result != Err(Errno::INTR) || is_reached.load(Ordering::SeqCst) {
                     return result;
                 }
@@ -183,7 +183,8 @@ fn two_who_would_wait_for_each_other_are_told() {
     for (file, at) in [(&one, 1), (&two, 2), (&three, 3)] {
         file.set_lock(PROCESS, &exclusive(at, 1), false).unwrap();
     }
-    // Each waits for the next one; whoever closes the ring is refused, lets go, and the others get theirs.
+    // Each waits for the next one; the one that would close the circle is refused and releases its lock, and the others
+    // succeed.
     let refused = AtomicU32::new(0);
     thread::scope(|scope| {
         for (file, own, wanted) in [(&one, 1, 2), (&two, 2, 3), (&three, 3, 1)] {
@@ -218,7 +219,7 @@ fn locks_that_nobody_ended_go_with_the_file() {
     let file = open(&fs);
     let inode = Arc::clone(file.inode());
     let caller = Caller::default();
-    // A kernel that opens by the volume and forgets to flush.
+    // A kernel that opens through the volume and omits the flush.
     let kept = fs.volume().open(&caller, &inode, 2).unwrap();
     let owner = LockOwner::Process(77);
     kept.set_lock(&caller, owner, &exclusive(0, 1), false).unwrap();
@@ -235,7 +236,7 @@ fn a_server_that_agreed_to_locks_and_knows_none_is_asked_once() {
         let is_lock = matches!(header.opcode.get(), 31..=33);
         counted.fetch_add(u32::from(is_lock), Ordering::SeqCst);
         match header.opcode.get() {
-            // OPEN has no handle of its own, FLUSH and all else is done.
+            // OPEN has no handle of its own; FLUSH and everything else succeed.
             14 => reply(header, 0, &[0; 16]),
             31..=33 => reply(header, -38, &[]),
             _ => reply(header, 0, &[]),

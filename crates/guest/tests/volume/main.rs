@@ -1,4 +1,4 @@
-//! Volumes and paths over real servers in the same process.
+//! Volumes and paths with real servers in the same process.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on ends here")]
 

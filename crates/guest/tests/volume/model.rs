@@ -1,4 +1,4 @@
-//! Random operations on names by several guests of one share, against a model of paths.
+//! Random operations on names by several guests of one share, compared with a model of paths.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use transom_host::passthrough::{CachePolicy, Config, Passthrough};
 
 use crate::peer::{self, Peer, Plain};
 
-/// Few names, so that operations meet.
+/// Few names, so that operations collide.
 const PATHS: [&str; 10] = ["a", "b", "a/a", "a/b", "b/a", "b/b", "a/a/a", "a/a/b", "b/a/a", "b/b/b"];
 
 #[derive(Debug, Clone)]
@@ -33,7 +33,7 @@ enum Node {
     File(u8),
 }
 
-/// What there is, by path.
+/// What exists, by path.
 type Model = BTreeMap<String, Node>;
 
 /// A guest and what it does.
@@ -55,7 +55,7 @@ fn parent(path: &str) -> Option<&str> {
     path.rsplit_once('/').map(|(parent, _)| parent)
 }
 
-/// Errors: what stands in the way of there being anything at `path`.
+/// Errors: why there can be nothing at `path`.
 fn way(model: &Model, path: &str) -> Result<(), Errno> {
     let Some(parent) = parent(path) else { return Ok(()) };
     way(model, parent)?;

@@ -1,4 +1,4 @@
-//! Paths: what they lead to, and what is said where they lead nowhere.
+//! Paths: what they resolve to, and the errors if they resolve to nothing.
 
 use transom_guest::{
     Errno,
@@ -8,7 +8,7 @@ use transom_guest::{
 
 use crate::{MODES, in_memory, on_host, peer::Plain};
 
-/// Some directories, files and links.
+/// Creates some directories, files and links.
 fn furnish(fs: &Fs<Plain>) {
     fs.create_dir_all("a/b/c", 0o755).unwrap();
     fs.create("a/b/c/file").unwrap().write_all(b"hello").unwrap();
@@ -97,7 +97,7 @@ fn a_link_at_the_end_is_followed_where_that_is_meant() {
     assert!(fs.symlink_metadata("a/link/").unwrap().is_dir());
     assert!(fs.metadata("a/link").unwrap().is_dir());
     assert_eq!(fs.read_link("a/link").unwrap(), b"b/c");
-    // Creating through a dangling link makes what it names.
+    // Creating through a dangling link creates its target.
     fs.create("dangling").unwrap();
     assert!(fs.symlink_metadata("nowhere").unwrap().is_file());
     fs.remove_file("a/link").unwrap();

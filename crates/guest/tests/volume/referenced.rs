@@ -1,4 +1,4 @@
-//! A server that removes and moves only what the guest has a reference to, as QEMU's daemon in C.
+//! A server that removes and renames only what the guest references, like QEMU's daemon in C.
 
 use std::sync::{
     Arc,
@@ -27,8 +27,8 @@ const UNLINK: u32 = 10;
 const RMDIR: u32 = 11;
 const RENAME: u32 = 12;
 
-/// A share where everything is a file that no reply lets anybody keep; `is_broken` where no reference helps. Counts the
-/// requests that remove or move.
+/// A share where everything is a file that no reply allows to be cached; with `is_broken`, no reference helps. Counts
+/// the requests that remove or rename.
 fn share(mode: CacheMode, is_broken: bool) -> (Fs<Plain>, Arc<AtomicU32>) {
     let asked = Arc::new(AtomicU32::new(0));
     let (counted, mut is_known) = (Arc::clone(&asked), false);

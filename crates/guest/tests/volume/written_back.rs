@@ -1,4 +1,4 @@
-//! Writes that wait: when they reach the server, and who is told where they do not.
+//! Delayed writes: when they reach the server, and who gets the error if they do not.
 
 use std::{
     sync::{Arc, mpsc},
@@ -9,7 +9,7 @@ use transom_guest::{
     Errno,
     cache::{CacheMode, CacheOptions},
     fs::{Fs, OpenOptions, SeekFrom},
-    session::{Session, Wishes},
+    session::{Session, SessionConfig},
     volume::SetTime,
 };
 use transom_host::passthrough::{Config, Passthrough};
@@ -21,8 +21,8 @@ fn mount(dirty_max_bytes: usize) -> (tempfile::TempDir, Arc<Peer<Passthrough>>, 
     let dir = tempfile::tempdir().unwrap();
     let config = Config { writeback: true, ..Config::default() };
     let peer = Peer::new(Passthrough::open(dir.path(), config).unwrap());
-    let wishes = Wishes::default().with(InitFlags::WRITEBACK_CACHE);
-    let session = Session::begin(Arc::clone(&peer) as _, Arc::default(), wishes).unwrap();
+    let session_config = SessionConfig::default().with(InitFlags::WRITEBACK_CACHE);
+    let session = Session::begin(Arc::clone(&peer) as _, Arc::default(), session_config).unwrap();
     assert!(session.negotiated().flags.contains(InitFlags::WRITEBACK_CACHE));
     let options = CacheOptions { mode: CacheMode::Always, dirty_max_bytes, ..CacheOptions::default() };
     (dir, peer, Fs::mount(session, options))

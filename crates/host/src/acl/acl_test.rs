@@ -60,7 +60,7 @@ fn names_and_flags_are_told_apart() {
     assert!(!AclName::Default.kills_set_group_id(SETXATTR_ACL_KILL_SGID));
 }
 
-/// The host's kernel takes a translated list, and tells it back as the guest set it.
+/// The host's kernel accepts a translated list, and returns it as the guest set it.
 #[test]
 fn a_translated_list_is_the_hosts_own() {
     let file = tempfile::NamedTempFile::new().unwrap();
@@ -97,9 +97,12 @@ fn set_group_id_goes_and_the_other_bits_stay() {
 }
 
 proptest! {
-    /// Whatever the guest sends: no panic, the length stays, and without rules nothing changes.
+    /// For any input: no panic, the length stays, and without rules nothing changes.
     #[test]
-    fn the_identity_changes_nothing(mut value in proptest::collection::vec(any::<u8>(), 0..100), is_list in any::<bool>()) {
+    fn the_identity_changes_nothing(
+        mut value in proptest::collection::vec(any::<u8>(), 0..100),
+        is_list in any::<bool>(),
+    ) {
         if is_list && value.len() >= 4 {
             value[..4].copy_from_slice(&VERSION.to_le_bytes());
         }

@@ -1,10 +1,10 @@
-//! POSIX access control lists as extended attributes carry them: checked, and with their ids translated.
+//! POSIX access control lists in extended attributes: validation and id translation.
 //!
-//! The guest's kernel enforces ACLs and turns a minimal one into mode bits; the host keeps what is set. Left for the server
-//! are two things: ids inside a list, which follow the translation of owners ([`AclName::to_host`], [`AclName::to_guest`]),
-//! and set-group-id, which a change of a list clears where the caller is not in the file's group
-//! ([`kill_set_group_id`]). Where several ids of a list become one, the host and the guest use the first entry, as they
-//! would for any list with two entries for one id: a translation that squashes makes lists coarse.
+//! The guest's kernel enforces ACLs and turns a minimal one into mode bits; the host stores what is set. The server
+//! does two things. It translates the ids in a list as it translates owners ([`AclName::to_host`],
+//! [`AclName::to_guest`]). And it clears set-group-id when a list is changed by a caller who is not in the file's
+//! group ([`kill_set_group_id`]). If a translation maps several ids of a list to one, host and guest use the first
+//! entry, as they do for any list with two entries for one id: a translation that squashes ids makes lists coarse.
 //!
 //! Source: `include/uapi/linux/posix_acl_xattr.h`, acl(5).
 
@@ -36,7 +36,7 @@ pub(crate) enum AclName {
 }
 
 impl AclName {
-    /// Which ACL `name`, of an extended attribute on the host, is; `None` for every other attribute.
+    /// Returns the ACL that the host's extended attribute `name` holds, or `None` for every other attribute.
     pub(crate) fn of(name: &[u8]) -> Option<Self> {
         match name {
             acl::ACCESS => Some(Self::Access),
@@ -45,10 +45,13 @@ impl AclName {
         }
     }
 
-    /// Translates a list that the guest sets, in place: its length does not change.
+    /// Translates a list that the guest sets. Works in place, since the length does not change. An empty value removes
+    /// the list.
     ///
-    /// Errors: EOPNOTSUPP for an unknown version, EINVAL for what is no list, E2BIG beyond the size of any attribute,
-    /// EPERM for an id that is forbidden. `value` is then as it was, up to some entry. An empty value removes the list.
+    /// # Errors
+    ///
+    /// EOPNOTSUPP for an unknown version, EINVAL for a malformed list, E2BIG beyond the size of any attribute, EPERM
+    /// for a forbidden id. Some entries of `value` may then be translated already.
     pub(crate) fn to_host(self, value: &mut [u8], map: &OwnerMap) -> Result<(), Errno> {
         translate(value, |entry| {
             let id = entry.id.get();
@@ -63,9 +66,11 @@ impl AclName {
         })
     }
 
-    /// Translates a list that the host has, in place: its length does not change.
+    /// Translates a list from the host. Works in place, since the length does not change.
     ///
-    /// Errors: EIO where the host's value is no list.
+    /// # Errors
+    ///
+    /// EIO if the host's value is not a valid list.
     pub(crate) fn to_guest(self, value: &mut [u8], map: &OwnerMap) -> Result<(), Errno> {
         let translated = translate(value, |entry| {
             let id = entry.id.get();
@@ -78,19 +83,20 @@ impl AclName {
         translated.map_err(|_| Errno::IO)
     }
 
-    /// Whether SETXATTR with these flags of its extension clears set-group-id: it does so for an access list alone.
+    /// Returns whether SETXATTR with these extension flags clears set-group-id, which it does only for an access list.
     ///
-    /// Other bits of `setxattr_flags` are unknown and ignored.
+    /// Ignores unknown bits of `setxattr_flags`.
     pub(crate) fn kills_set_group_id(self, setxattr_flags: u32) -> bool {
         self == Self::Access && setxattr_flags & SETXATTR_ACL_KILL_SGID != 0
     }
 }
 
-/// Clears set-group-id of the inode behind `fd`, where it is still set, after an access list was set for a caller who is not
-/// in the file's group.
+/// Clears the set-group-id bit of the inode behind `fd`, if it is still set, after a caller outside the file's group
+/// has set an access list.
 ///
-/// Setting the list without CAP_FSETID clears it only where the daemon is not in the file's group either, and root is in
-/// the group of most files; hence this second step. A change of the mode between the two calls by somebody else is lost.
+/// Setting the list without CAP_FSETID clears the bit only if the daemon is not in the file's group either, and root
+/// is in the group of most files; hence this second step. If somebody else changes the mode between the two calls,
+/// that change is lost.
 pub(crate) fn kill_set_group_id(proc_fds: &ProcFds, fd: impl AsFd) -> Result<(), Errno> {
     let mode = Mode::from_raw_mode(statx(&fd, AtFlags::empty(), StatxFlags::MODE)?.stx_mode.into());
     if !mode.contains(Mode::SGID) {
@@ -99,7 +105,7 @@ pub(crate) fn kill_set_group_id(proc_fds: &ProcFds, fd: impl AsFd) -> Result<(),
     proc_fds.chmod(fd, mode - Mode::SGID)
 }
 
-/// Replaces the id of each entry by what `id_of` answers.
+/// Replaces the id of each entry with the result of `id_of`.
 fn translate(value: &mut [u8], id_of: impl Fn(&Entry) -> Result<u32, Errno>) -> Result<(), Errno> {
     if value.is_empty() {
         return Ok(());

@@ -6,7 +6,7 @@ use std::{
 
 use super::*;
 
-/// Everything that a guard may change, as the kernel tells it.
+/// Returns everything that a guard may change, as reported by the kernel.
 fn thread_state() -> String {
     fs::read_to_string("/proc/thread-self/status")
         .unwrap()
@@ -16,7 +16,7 @@ fn thread_state() -> String {
         .join("\n")
 }
 
-/// `None` where the tests do not run as root.
+/// Returns `None` if the tests do not run as root.
 fn as_root(judge: Judge) -> Option<Credentials> {
     let credentials = Credentials::detect(judge).unwrap();
     if credentials.is_able && credentials.own_uid.is_root() {
@@ -26,7 +26,7 @@ fn as_root(judge: Judge) -> Option<Credentials> {
     None
 }
 
-/// A directory of root's that nobody else may write, reachable for everybody.
+/// Creates a directory owned by root that nobody else may write, reachable for everybody.
 fn share() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
@@ -66,7 +66,7 @@ fn the_host_judges_where_it_is_asked_to() {
     }
     assert_eq!(thread_state(), before);
 
-    // A supplementary group opens what the caller's own group does not.
+    // A supplementary group allows what the caller's own group does not.
     chown(dir.path(), Some(0), Some(99)).unwrap();
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o775)).unwrap();
     let _guard = credentials.assume(HostUid(1234), HostGid(1234), Some(HostGid(99))).unwrap();
@@ -80,7 +80,7 @@ fn other_threads_stay_who_they_are() {
     let _guard = credentials.assume(HostUid(1234), HostGid(1234), None).unwrap();
     let (sender, receiver) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
-        // A thread begins with the rights of the one that starts it: the guard must not be held by a thread that starts others.
+        // A thread inherits the rights of the one that starts it: a guard must not be held while starting threads.
         scope.spawn(|| sender.send(thread_state()).unwrap());
     });
     assert_ne!(receiver.recv().unwrap(), before);

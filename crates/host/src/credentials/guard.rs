@@ -1,8 +1,8 @@
-//! The guards: what is changed on entry is given back on drop, in the opposite order.
+//! Guards that change a thread's ids, capabilities or umask on entry and restore them on drop, in reverse order.
 //!
-//! Giving back cannot fail by the rules of Linux: a thread may always return to its real ids, and raise what is permitted.
-//! Where it fails nonetheless, the thread would go on to serve one guest user's requests with the rights of another, and
-//! nobody above could put it right, since a drop has no result: the process aborts.
+//! By the rules of Linux, restoring cannot fail: a thread may always return to its real ids and raise its permitted
+//! capabilities. If it failed nonetheless, the thread would serve one guest user's requests with the rights of
+//! another. A drop cannot return an error to its caller, so the process aborts.
 
 use std::marker::PhantomData;
 
@@ -20,9 +20,9 @@ use super::{Credentials, thread_fs};
 /// Keeps a guard on the thread whose rights it has changed.
 type OnThisThread = PhantomData<*const ()>;
 
-/// The thread acts for a caller of the guest; dropping it ends that.
+/// Makes the thread act for a caller of the guest until it is dropped.
 #[derive(Debug)]
-#[must_use = "the ids are given back when the guard is dropped"]
+#[must_use = "the ids are restored when the guard is dropped"]
 pub(crate) struct Assumed<'a> {
     credentials: &'a Credentials,
     has_uid: bool,
@@ -33,7 +33,7 @@ pub(crate) struct Assumed<'a> {
 }
 
 impl<'a> Assumed<'a> {
-    /// Changes what is not `None`. An error on the way undoes what was done, by the drop of the guard.
+    /// Changes each id that is not `None`. If a step fails, dropping the guard undoes the earlier ones.
     pub(super) fn enter(
         credentials: &'a Credentials,
         uid: Option<Uid>,
@@ -48,7 +48,7 @@ impl<'a> Assumed<'a> {
             has_capabilities: false,
             thread: PhantomData,
         };
-        // Groups first: the right to change them goes with the uid.
+        // Groups first: changing the uid removes the right to change them.
         if let Some(gid) = gid {
             set_thread_res_gid(None, gid, None)?;
             guard.has_gid = true;
@@ -94,9 +94,9 @@ impl Drop for Assumed<'_> {
     }
 }
 
-/// The thread is without CAP_FSETID, and in a group if one was named; dropping it ends that.
+/// Takes CAP_FSETID from the thread, and adds it to a group if one is named, until it is dropped.
 #[derive(Debug)]
-#[must_use = "the capability comes back when the guard is dropped"]
+#[must_use = "the capability is restored when the guard is dropped"]
 pub(crate) struct NoFsetid<'a> {
     credentials: &'a Credentials,
     has_gid: bool,
@@ -105,14 +105,14 @@ pub(crate) struct NoFsetid<'a> {
 }
 
 impl<'a> NoFsetid<'a> {
-    /// Changes nothing without CAP_FSETID. An error on the way undoes what was done, by the drop of the guard.
+    /// Changes nothing without CAP_FSETID. If a step fails, dropping the guard undoes the earlier ones.
     pub(super) fn enter(credentials: &'a Credentials, gid: Option<Gid>) -> Result<Self, Errno> {
         let own = &credentials.own_capabilities;
         let mut guard = Self { credentials, has_gid: false, has_capabilities: false, thread: PhantomData };
         if !own.effective.contains(CapabilitySet::FSETID) {
             return Ok(guard);
         }
-        // A group that the user namespace does not have cannot be joined; then the host has the say.
+        // A group that does not exist in the user namespace cannot be joined; the host then decides.
         guard.has_gid = gid.is_some_and(|gid| set_thread_res_gid(None, gid, None).is_ok());
         set_capabilities(None, CapabilitySets { effective: own.effective - CapabilitySet::FSETID, ..*own })?;
         guard.has_capabilities = true;
@@ -132,9 +132,9 @@ impl Drop for NoFsetid<'_> {
     }
 }
 
-/// The thread has a caller's umask; dropping it ends that.
+/// Applies a caller's umask to the thread until it is dropped.
 #[derive(Debug)]
-#[must_use = "the umask comes back when the guard is dropped"]
+#[must_use = "the umask is restored when the guard is dropped"]
 pub(crate) struct UmaskGuard {
     before: Mode,
     thread: OnThisThread,
@@ -152,10 +152,10 @@ impl Drop for UmaskGuard {
     }
 }
 
-/// Aborts where the thread could not be given back its own `what`; the file's head says why.
+/// Aborts if the thread's own `what` could not be restored; the module documentation says why.
 fn must<T>(what: &str, outcome: Result<T, Errno>) {
     if let Err(errno) = outcome {
-        tracing::error!(%errno, what, "a thread cannot return to its own rights; the process ends");
+        tracing::error!(%errno, what, "cannot restore the rights of a thread; aborting");
         std::process::abort();
     }
 }

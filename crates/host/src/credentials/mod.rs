@@ -1,19 +1,20 @@
-//! Whose a new file is: the thread takes on the caller's ids for one operation and gives them back.
+//! The owner of a new file: the thread assumes the caller's ids for one operation and then restores its own.
 //!
-//! [`Credentials`] knows once what this process may do; [`Credentials::assume`] and [`Credentials::without_fsetid`] answer
-//! guards. Ids and capabilities belong to a thread on Linux, and the calls used here change this thread alone, unlike the
-//! wrappers of the C library. There are no locks; a guard stays on its thread.
+//! [`Credentials`] holds what this process may do, determined once; [`Credentials::assume`] and
+//! [`Credentials::without_fsetid`] return guards. On Linux, ids and capabilities belong to a thread, and the calls
+//! used here change only this thread, unlike the wrappers of the C library. There are no locks, and a guard stays on
+//! its thread.
 //!
-//! **What the thread may do meanwhile.** With an effective uid other than 0, Linux takes all effective capabilities away.
-//! The guest's kernel has by then allowed the operation, with all that it knows and the host does not: supplementary
-//! groups, entries of an ACL, capabilities of the caller, user namespaces of the guest. A second check with a uid and two
-//! gids can only refuse what was rightly allowed. So [`Judge::Guest`] keeps CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH, and
-//! CAP_MKNOD for device nodes, of those that the process has. [`Judge::Host`] keeps nothing and asks the host as well: it
-//! is for shares where the two sides do not see the same owners, that is, with translated ids. CAP_FSETID is never kept:
-//! with it, set-group-id would survive on a file of a group that the caller is not in.
+//! **Rights of the thread meanwhile.** With an effective uid other than 0, Linux drops all effective capabilities. The
+//! guest's kernel has already allowed the operation, based on facts that the host does not know: supplementary groups,
+//! ACL entries, the caller's capabilities, user namespaces of the guest. A second check with one uid and two gids can
+//! only refuse what was rightly allowed. So [`Judge::Guest`] keeps CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH, and
+//! CAP_MKNOD for device nodes, as far as the process has them. [`Judge::Host`] keeps nothing and lets the host check
+//! as well: it is for shares with translated ids, where the two sides see different owners. CAP_FSETID is never kept:
+//! it would let set-group-id survive on a file whose group the caller is not in.
 //!
-//! A change of the effective uid also clears the thread's parent-death signal and makes the process not dumpable; the
-//! daemon relies on neither in its workers.
+//! Changing the effective uid also clears the thread's parent-death signal and makes the process not dumpable; the
+//! daemon's workers rely on neither.
 
 mod guard;
 
@@ -31,35 +32,35 @@ use crate::{
     sysfd::thread_fs,
 };
 
-/// Who decides whether a caller may create something.
+/// Decides whether a caller may create a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Judge {
-    /// The guest's kernel has decided.
+    /// The guest's kernel, which has already decided.
     Guest,
-    /// The host checks again, with the ids that the new file gets.
+    /// The host, which checks again with the ids of the new file.
     Host,
 }
 
-/// What this process may do about the ids of its threads.
+/// The id changes that this process may make on its threads.
 #[derive(Debug, Clone)]
 pub(crate) struct Credentials {
     own_uid: Uid,
     own_gid: Gid,
     own_groups: Vec<Gid>,
     own_capabilities: CapabilitySets,
-    /// What stays effective under other ids.
+    /// Capabilities that stay effective under other ids.
     kept: CapabilitySet,
     is_able: bool,
 }
 
-/// What stays effective under [`Judge::Guest`].
+/// Capabilities that stay effective under [`Judge::Guest`].
 const KEPT: CapabilitySet =
     CapabilitySet::DAC_OVERRIDE.union(CapabilitySet::DAC_READ_SEARCH).union(CapabilitySet::MKNOD);
 
 impl Credentials {
-    /// Looks at the calling thread; the threads that use the answer have been started with the same rights.
+    /// Inspects the calling thread. Every thread that uses the result must have been started with the same rights.
     ///
-    /// Call it after rights were given up, and before workers start.
+    /// Call it after dropping privileges and before starting workers.
     pub(crate) fn detect(judge: Judge) -> Result<Self, Errno> {
         let own_capabilities = capabilities(None)?;
         let kept = match judge {
@@ -76,37 +77,42 @@ impl Credentials {
         })
     }
 
-    /// Takes on `uid`, `gid` and, as the only supplementary group, `group`, until the guard is dropped.
+    /// Assumes `uid`, `gid` and, as the only supplementary group, `group`, until the guard is dropped.
     ///
-    /// Changes nothing where the process cannot change ids. Ids of 0 stand for the process's own, since the user that the
-    /// daemon runs as need not be 0 in its user namespace, nor 0 exist there. Five system calls at most, then four.
-    /// Errors: EINVAL for an id that is none, or that the process's user namespace does not have; nothing is changed then.
+    /// Changes nothing if the process cannot change ids. Ids of 0 stand for the process's own, since the daemon's user
+    /// need not be 0 in its user namespace, nor need 0 exist there. Makes at most five system calls, and at most four
+    /// to restore.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL for an id that is invalid or does not exist in the process's user namespace; nothing is changed then.
     pub(crate) fn assume(&self, uid: HostUid, gid: HostGid, group: Option<HostGid>) -> Result<Assumed<'_>, Errno> {
         let Ids { uid, gid, group } = self.wanted(uid, gid, group)?;
         Assumed::enter(self, uid, gid, group)
     }
 
-    /// Takes CAP_FSETID from the thread until the guard is dropped, so that the host clears set-id bits with a WRITE, a
-    /// truncation or a change of the mode as it would for an ordinary user.
+    /// Takes CAP_FSETID from the thread until the guard is dropped, so that the host clears set-id bits on a WRITE, a
+    /// truncation or a mode change as it would for an ordinary user.
     ///
-    /// With `group`, the thread is in that group meanwhile: Linux since 6.2 clears set-group-id of a file that its group may
-    /// not execute only for a caller who is not in the group. A group that the thread cannot join is ignored.
-    /// Changes nothing without CAP_FSETID. Two system calls, four with `group`. Not while ids are assumed: CAP_FSETID is not
-    /// effective then.
+    /// With `group`, the thread is also in that group meanwhile: since 6.2, if the file's group may not execute it,
+    /// Linux clears set-group-id only for a caller who is not in the group. Ignores a group that the thread cannot
+    /// join. Changes nothing without CAP_FSETID. Makes two system calls, or four with `group`. Must not be called
+    /// while ids are assumed, since CAP_FSETID is not effective then.
     pub(crate) fn without_fsetid(&self, group: Option<HostGid>) -> Result<NoFsetid<'_>, Errno> {
         let group = group.map(|gid| Gid::from_raw(gid.0)).filter(|&gid| self.is_able && gid != self.own_gid);
         NoFsetid::enter(self, group)
     }
 
-    /// Lets the host apply the caller's umask until the guard is dropped: it does so unless a default ACL counts instead.
+    /// Lets the host apply the caller's umask until the guard is dropped, which it does unless a default ACL takes its
+    /// place.
     ///
-    /// For creating operations where the session has DONT_MASK; otherwise the guest has applied it.
-    /// The thread's umask becomes one of its own: see [`thread_fs`].
+    /// For creating operations in a session with DONT_MASK; otherwise the guest has already applied the umask. Gives
+    /// the thread a umask of its own: see [`thread_fs`].
     pub(crate) fn with_umask(&self, umask: u32) -> Result<UmaskGuard, Errno> {
         UmaskGuard::enter(Mode::from_raw_mode(umask & 0o777))
     }
 
-    /// The ids that need a change, and those alone.
+    /// Returns only the ids that need a change.
     fn wanted(&self, uid: HostUid, gid: HostGid, group: Option<HostGid>) -> Result<Ids, Errno> {
         if uid.0 == u32::MAX || gid.0 == u32::MAX || group == Some(HostGid(u32::MAX)) {
             return Err(Errno::INVAL);
@@ -116,13 +122,13 @@ impl Credentials {
         }
         let uid = (uid.0 != 0).then(|| Uid::from_raw(uid.0));
         let gid = (gid.0 != 0).then(|| Gid::from_raw(gid.0)).filter(|&gid| gid != self.own_gid);
-        // Where the caller stays the process itself, a group adds nothing that capabilities do not.
+        // If the caller stays the process itself, a group grants nothing that its capabilities do not.
         let group = group.filter(|_| uid.is_some()).map(|group| Gid::from_raw(group.0));
         Ok(Ids { uid, gid, group })
     }
 }
 
-/// Ids to change to; `None` stays.
+/// The ids to change to; `None` leaves one unchanged.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Ids {
     uid: Option<Uid>,

@@ -49,7 +49,7 @@ fn rules_that_contradict_are_named_with_their_numbers() {
     assert!(map(&["guest:5:50:0", "guest:5:60:1"]).is_ok(), "an empty range names nothing");
     assert_eq!(
         map(&["map:4294967290:0:6"]).unwrap_err(),
-        "rule 'map:4294967290:0:6' passes the last id: 4294967290 and 6 more exceed 4294967295"
+        "rule 'map:4294967290:0:6' extends past the last id: 4294967290 plus 6 exceeds 4294967295"
     );
     assert!(map(&["guest:0:4294967290:6"]).is_err(), "the target would pass it");
     assert!(map(&["squash-host:0:4294967295:1"]).is_err(), "the target is no id");
@@ -65,7 +65,7 @@ fn texts_that_are_no_rules_say_why() {
         error("map:0:4294967296:3"),
         "'4294967296' in rule 'map:0:4294967296:3' is not a number from 0 to 4294967295"
     );
-    assert!(error("0:1:2").contains("begins with none of"));
+    assert!(error("0:1:2").contains("has an unknown kind"));
     assert!(error("map").contains("has no numbers"));
     assert!(error("").contains("has no numbers"));
     assert_eq!("MAP/1/2/3".parse(), Ok(Rule::Map { guest: 1, host: 2, count: 3 }));
@@ -82,7 +82,7 @@ fn any_rule() -> impl Strategy<Value = Rule> {
     })
 }
 
-/// The plain model: for each id, every rule that names it as its source, and what it would become.
+/// The plain model: for each id, every rule with it as a source, and its translation by that rule.
 fn model(rules: &[Rule], id: u32, from_guest: bool) -> Vec<Option<u32>> {
     let within = |first: u32, count: u32| id >= first && id - first < count;
     rules

@@ -1,10 +1,10 @@
-//! Uids and gids as the guest and as the host know them: four types, so that no number crosses over untranslated.
+//! Uids and gids of the guest and of the host: four types, so that no number crosses over untranslated.
 
 use std::fmt;
 
 /// A uid or gid of one side.
 pub trait Id: Copy + From<u32> {
-    /// The number.
+    /// Returns the number.
     fn number(self) -> u32;
 }
 
@@ -35,18 +35,18 @@ macro_rules! id {
 }
 
 id! {
-    /// A uid as requests and replies carry it.
+    /// A uid in requests and replies.
     GuestUid
 }
 id! {
-    /// A uid as the host's system calls take it.
+    /// A uid in the host's system calls.
     HostUid
 }
 id! {
-    /// A gid as requests and replies carry it.
+    /// A gid in requests and replies.
     GuestGid
 }
 id! {
-    /// A gid as the host's system calls take it.
+    /// A gid in the host's system calls.
     HostGid
 }

@@ -1,8 +1,8 @@
-//! Translation of uids and gids between guest and host, by rules as `--translate-uid` and `--translate-gid` take them.
+//! Translation of uids and gids between guest and host, by the rules of `--translate-uid` and `--translate-gid`.
 //!
-//! The two directions are independent: a rule for requests says nothing about replies, but [`Rule::Map`], which says both.
-//! An id that no rule names stays the number it is. [`ids`] has the types that keep the two sides apart, [`rule`] the
-//! language, [`table`] the lookup. Maps do not change after they are made; there are no locks.
+//! The two directions are independent: a rule for requests does not affect replies, except [`Rule::Map`], which covers
+//! both. An id that no rule names stays unchanged. [`ids`] has the types that keep the two sides apart, [`rule`] the
+//! syntax of rules, [`table`] the lookup. Maps are immutable, so there are no locks.
 
 pub mod ids;
 pub mod rule;
@@ -23,7 +23,7 @@ pub type UidMap = IdMap<GuestUid, HostUid>;
 /// Translates gids.
 pub type GidMap = IdMap<GuestGid, HostGid>;
 
-/// Translates one kind of id, each way by a table of its own.
+/// Translates one kind of id, with a table for each direction.
 #[derive(Debug, Clone)]
 pub struct IdMap<G, H> {
     to_host: Table,
@@ -31,19 +31,21 @@ pub struct IdMap<G, H> {
     ids: PhantomData<fn(G) -> H>,
 }
 
-/// The translation of a file's or caller's owner.
+/// The translation of owners and callers.
 #[derive(Debug, Clone, Default)]
 pub struct OwnerMap {
-    /// For uids.
+    /// Translates uids.
     pub uids: UidMap,
-    /// For gids.
+    /// Translates gids.
     pub gids: GidMap,
 }
 
 impl<G: Id, H: Id> IdMap<G, H> {
-    /// A map by `rules`; their order does not matter.
+    /// Creates a map from `rules`, whose order does not matter.
     ///
-    /// Errors: two rules name the same id as their source, or a range passes the last id.
+    /// # Errors
+    ///
+    /// If two rules name the same source id, or a range extends past the last id.
     pub fn new(rules: &[Rule]) -> Result<Self, MapError> {
         let (mut to_host, mut to_guest) = (Table::builder("guest to host"), Table::builder("host to guest"));
         for rule in rules {
@@ -62,32 +64,32 @@ impl<G: Id, H: Id> IdMap<G, H> {
         Ok(Self { to_host: to_host.build()?, to_guest: to_guest.build()?, ids: PhantomData })
     }
 
-    /// The host's id for one in a request. Errors: EPERM where a rule forbids it.
+    /// Translates an id in a request to the host's. Errors: EPERM if a rule forbids it.
     pub fn to_host(&self, id: G) -> Result<H, Errno> {
         self.to_host.translate(id.number()).map(H::from).ok_or(Errno::PERM)
     }
 
-    /// The guest's id for one in a reply.
+    /// Translates an id of the host to the guest's, for a reply.
     pub fn to_guest(&self, id: H) -> G {
-        // No rule forbids ids of the host, so that the table always has an answer.
+        // No rule forbids host ids, so the table always has a result.
         G::from(self.to_guest.translate(id.number()).unwrap_or(id.number()))
     }
 
-    /// True where no rule changes anything.
+    /// Returns whether the map changes nothing.
     pub fn is_identity(&self) -> bool {
         self.to_host.is_empty() && self.to_guest.is_empty()
     }
 }
 
 impl<G, H> Default for IdMap<G, H> {
-    /// The map that changes nothing.
+    /// Returns the map that changes nothing.
     fn default() -> Self {
         Self { to_host: Table::default(), to_guest: Table::default(), ids: PhantomData }
     }
 }
 
 impl OwnerMap {
-    /// True where no rule changes anything.
+    /// Returns whether neither map changes anything.
     pub fn is_identity(&self) -> bool {
         self.uids.is_identity() && self.gids.is_identity()
     }

@@ -1,8 +1,8 @@
-//! One rule of a translation, as it stands on the command line.
+//! One translation rule, as on the command line.
 
 use std::{fmt, str::FromStr};
 
-/// A rule: `count` ids from the first named one on, and what they become.
+/// A rule: `count` ids from the first one named, and their translation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rule {
     /// `guest:G:H:N`: guest ids from G become host ids from H, one to one.
@@ -11,7 +11,7 @@ pub enum Rule {
         guest: u32,
         /// First id on the host.
         host: u32,
-        /// How many.
+        /// Number of ids.
         count: u32,
     },
     /// `host:H:G:N`: host ids from H become guest ids from G, one to one.
@@ -20,7 +20,7 @@ pub enum Rule {
         host: u32,
         /// First id in the guest.
         guest: u32,
-        /// How many.
+        /// Number of ids.
         count: u32,
     },
     /// `squash-guest:G:H:N`: guest ids from G all become the host id H.
@@ -29,7 +29,7 @@ pub enum Rule {
         guest: u32,
         /// The one id on the host.
         host: u32,
-        /// How many.
+        /// Number of ids.
         count: u32,
     },
     /// `squash-host:H:G:N`: host ids from H all become the guest id G.
@@ -38,35 +38,35 @@ pub enum Rule {
         host: u32,
         /// The one id in the guest.
         guest: u32,
-        /// How many.
+        /// Number of ids.
         count: u32,
     },
     /// `forbid-guest:G:N`: guest ids from G are refused with EPERM.
     ForbidGuest {
         /// First id in the guest.
         guest: u32,
-        /// How many.
+        /// Number of ids.
         count: u32,
     },
-    /// `map:G:H:N`: `guest:G:H:N` and `host:H:G:N` in one.
+    /// `map:G:H:N`: both `guest:G:H:N` and `host:H:G:N`.
     Map {
         /// First id in the guest.
         guest: u32,
         /// First id on the host.
         host: u32,
-        /// How many.
+        /// Number of ids.
         count: u32,
     },
 }
 
-/// Why a text is no rule.
+/// Why a text is not a valid rule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RuleError {
-    /// There is no separator behind the first word.
+    /// The first word is not followed by a separator.
     #[error("rule '{0}' has no numbers; an example of a rule is 'map:0:100000:65536'")]
     NoNumbers(String),
-    /// The first word is none of the six.
-    #[error("rule '{0}' begins with none of guest, host, squash-guest, squash-host, forbid-guest, map")]
+    /// The first word is not one of the six kinds.
+    #[error("rule '{0}' has an unknown kind; known are guest, host, squash-guest, squash-host, forbid-guest, map")]
     Kind(String),
     /// A field is not a number from 0 to 4294967295.
     #[error("'{field}' in rule '{rule}' is not a number from 0 to {max}", max = u32::MAX)]
@@ -81,23 +81,24 @@ pub enum RuleError {
     Count {
         /// The whole text.
         rule: String,
-        /// How many this kind of rule takes.
+        /// The numbers that this kind of rule takes.
         expected: usize,
-        /// How many there are.
+        /// The numbers found.
         found: usize,
     },
 }
 
 impl Rule {
-    /// All ids of the guest become `host`, and all of the host appear as `guest`.
+    /// Returns rules that map all guest ids to `host` and all host ids to `guest`.
     pub fn squash_all(host: u32, guest: u32) -> [Self; 2] {
-        // The last id is no id: it stands for "no change" in system calls.
+        // The last number is not an id: system calls use it for "no change".
         let count = u32::MAX;
         [Self::SquashGuest { guest: 0, host, count }, Self::SquashHost { host: 0, guest, count }]
     }
 }
 
-/// Reads a rule. The separator is the first character that no word has, `:` by custom, and the same throughout.
+/// Parses a rule. The separator is the first character that is not part of the first word, `:` by custom, and the same
+/// throughout the rule.
 impl FromStr for Rule {
     type Err = RuleError;
 

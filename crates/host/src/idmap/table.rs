@@ -1,8 +1,8 @@
-//! One direction of a translation: ranges in order, found by bisection.
+//! One direction of a translation: sorted ranges, looked up by binary search.
 
 use super::Rule;
 
-/// Ranges of ids and what they become; without overlaps and in order.
+/// Ranges of ids and their targets, sorted and without overlaps.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Table {
     entries: Box<[Entry]>,
@@ -15,28 +15,28 @@ struct Entry {
     target: Target,
 }
 
-/// What the ids of a range become.
+/// The target of a range.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Target {
-    /// The ids from this one on, one to one.
+    /// Consecutive ids starting at this one.
     From(u32),
-    /// This id.
+    /// This id for the whole range.
     One(u32),
-    /// Nothing: the id is refused.
+    /// None: the id is refused.
     Forbidden,
 }
 
-/// Why rules make no map.
+/// Why a set of rules is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MapError {
-    /// A range does not fit below the last number, which is no id.
-    #[error("rule '{rule}' passes the last id: {first} and {count} more exceed {max}", max = u32::MAX)]
+    /// A range does not fit below the last number, which is not an id.
+    #[error("rule '{rule}' extends past the last id: {first} plus {count} exceeds {max}", max = u32::MAX)]
     Range {
         /// The rule.
         rule: Rule,
         /// The first id of the range.
         first: u32,
-        /// How many the rule says.
+        /// The rule's number of ids.
         count: u32,
     },
     /// Two rules name the same id.
@@ -58,7 +58,7 @@ impl Table {
         TableBuilder { direction, entries: Vec::new() }
     }
 
-    /// What `id` becomes, itself without a rule; `None` where it is forbidden.
+    /// Returns the translation of `id`, which is `id` itself without a rule, or `None` if it is forbidden.
     pub(super) fn translate(&self, id: u32) -> Option<u32> {
         let behind = self.entries.partition_point(|entry| entry.first <= id);
         match behind.checked_sub(1).map(|at| self.entries[at]).filter(|entry| id <= entry.last) {
@@ -74,14 +74,14 @@ impl Table {
     }
 }
 
-/// A table in the making.
+/// Builds a [`Table`].
 pub(super) struct TableBuilder {
     direction: &'static str,
     entries: Vec<(Entry, Rule)>,
 }
 
 impl TableBuilder {
-    /// Adds `count` ids from `first` on, as `rule` says.
+    /// Adds `count` ids from `first` on for `rule`.
     pub(super) fn add(&mut self, rule: &Rule, first: u32, count: u32, target: Target) -> Result<(), MapError> {
         Self::check(rule, first, count)?;
         match target {

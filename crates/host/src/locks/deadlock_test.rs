@@ -1,5 +1,6 @@
-//! Random programs of owners that lock, wait and unlock, one request after the other, against a model that has each byte's
-//! locks in a table: who gets a lock at once, who waits, who is refused (EDEADLK), and who is told to be in the way.
+//! Random programs of owners that lock, wait and unlock, one request after the other, against a model with a table of
+//! each byte's locks: who gets a lock at once, who waits, who is refused (EDEADLK), and who is reported as
+//! conflicting.
 
 use std::{
     collections::BTreeSet,
@@ -16,7 +17,7 @@ use super::*;
 const OWNERS: usize = 4;
 const FILES: usize = 2;
 const BYTES: usize = 6;
-/// Far above what any request takes that is to be answered.
+/// Far longer than any request takes that will be answered.
 const HANG: Duration = Duration::from_secs(120);
 
 #[derive(Debug, Clone, Copy)]
@@ -48,7 +49,7 @@ fn act() -> impl Strategy<Value = Act> {
     )
 }
 
-/// By file, byte and owner.
+/// Indexed by file, byte and owner.
 #[derive(Default)]
 struct Model {
     held: [[[Option<LockKind>; OWNERS]; BYTES]; FILES],
@@ -56,7 +57,7 @@ struct Model {
 }
 
 impl Model {
-    /// Owners with a lock in the way.
+    /// Returns the owners with a conflicting lock.
     fn in_the_way(&self, act: &Act) -> BTreeSet<usize> {
         let mut owners = BTreeSet::new();
         for byte in &self.held[act.file][act.start..=act.end] {
@@ -67,7 +68,7 @@ impl Model {
         owners
     }
 
-    /// Whether the owner of `act` would wait for itself.
+    /// Returns whether the owner of `act` would wait for itself.
     fn is_circle(&self, act: &Act) -> bool {
         let mut reached = self.in_the_way(act);
         for _ in 0..OWNERS {
@@ -93,7 +94,7 @@ fn wanted(act: &Act) -> Wanted {
     }
 }
 
-/// What is under test, with a thread for each owner.
+/// The locks under test, with a thread for each owner.
 struct Bench {
     locks: Locks,
     users: [LockingFile; FILES],
@@ -114,7 +115,7 @@ impl Bench {
         }
     }
 
-    /// Each byte's answer to GETLK names somebody who holds it.
+    /// Checks that GETLK on each byte names an owner that holds it.
     fn check(&self, model: &Model) -> Result<(), TestCaseError> {
         for (file, byte) in (0..FILES).flat_map(|file| (0..BYTES).map(move |byte| (file, byte))) {
             let act = Act { owner: OWNERS, file, start: byte, end: byte, kind: None, waits: false };
@@ -150,7 +151,7 @@ proptest! {
                 })
                 .collect();
             let outcome = run(&bench, &acts, &owners, &answers);
-            // Whoever still waits is woken, also one that was about to wait.
+            // Wakes everybody who still waits or was about to.
             drop(owners);
             drop(answer);
             while answers.recv_timeout(Duration::from_millis(1)) != Err(mpsc::RecvTimeoutError::Disconnected) {
@@ -181,7 +182,7 @@ fn run(
                 Some(_) if !is_free => Err(Errno::AGAIN),
                 _ => Ok(()),
             };
-            // What it lets go of may be given to others before it is answered itself.
+            // What it releases may be granted to others before its own reply.
             let outcome = loop {
                 match answers.recv_timeout(HANG).unwrap() {
                     (owner, outcome) if owner == act.owner => break outcome,
@@ -200,8 +201,8 @@ fn run(
                 thread::yield_now();
             }
         }
-        // 2. Those who need not wait any more, in whatever order the kernel chooses. One that is given a shared lock in
-        // place of an exclusive one lets others in, and they may be answered first.
+        // 2. Requests that need not wait any more, in whatever order the kernel chooses. One that is granted a shared
+        //    lock in place of an exclusive one lets others in, and these may be answered first.
         loop {
             let is_free = |act: &Act| model.in_the_way(act).is_empty();
             let given = early.iter().position(|(owner, _)| model.waiting[*owner].as_ref().is_some_and(is_free));

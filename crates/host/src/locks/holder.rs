@@ -1,7 +1,7 @@
-//! One owner of POSIX locks on one inode, and the open file description of the host that holds them.
+//! One owner of POSIX locks on one inode, and the host's open file description that holds them.
 //!
-//! The description is open for what the guest's own open file is open for. A lock that needs more comes through another
-//! open file, and moves the owner to a description that is open for more.
+//! The description has at most the access mode of the guest's own open file. A lock that needs more access comes
+//! through another open file and moves the owner to a description with that access.
 //!
 //! Lock order: a holder's description, then the table of [`super::owners`].
 
@@ -19,20 +19,20 @@ use crate::sysfd::{
     ofd::{self, FileRange, LockKind},
 };
 
-/// One owner on one inode. An owner that ends and comes back is another holder.
+/// One owner on one inode. An owner that ends and comes back gets a new holder.
 #[derive(Debug)]
 pub(super) struct Holder {
     pub(super) inode: NodeId,
     pub(super) owner: LockOwner,
-    /// Held across the system calls that change locks without waiting and until their outcome is recorded, so that the
-    /// table has the order of the kernel.
+    /// Held while system calls change locks without waiting and until their result is recorded, so that the table
+    /// keeps the kernel's order.
     description: Mutex<Description>,
 }
 
-/// An open file description, and what it is open for.
+/// An open file description with its access mode.
 #[derive(Debug)]
 pub(super) struct Description {
-    /// Who waits for a lock has a clone.
+    /// Cloned by each thread that waits for a lock.
     pub(super) fd: Arc<OwnedFd>,
     mode: OFlags,
 }
@@ -54,7 +54,7 @@ impl Description {
         Ok(Self { fd: Arc::new(fd), mode })
     }
 
-    /// Returns whether it is open for what a lock of `kind` needs.
+    /// Returns whether the access mode suffices for a lock of `kind`.
     pub(super) fn allows(&self, kind: LockKind) -> bool {
         match kind {
             LockKind::Shared => self.mode != OFlags::WRONLY,
@@ -62,10 +62,12 @@ impl Description {
         }
     }
 
-    /// Moves `locks`, which are all that it holds, to a description that allows `kind` too.
+    /// Moves `locks`, which are all that the holder has, to a description that also allows `kind`.
     ///
-    /// Errors: EBADF where `open` does not return such a one, or where an exclusive lock would have to be moved, which
-    /// other owners could take meanwhile; those of `open`.
+    /// # Errors
+    ///
+    /// EBADF if `open` does not return such a description, or if an exclusive lock would have to be moved, which other
+    /// owners could take meanwhile; the errors of `open`.
     pub(super) fn widen(
         &mut self,
         locks: &Ranges,
@@ -76,27 +78,27 @@ impl Description {
         if !wider.allows(kind) || locks.iter().any(|(_, held)| held == LockKind::Exclusive) {
             return Err(Errno::BADF);
         }
-        // No exclusive lock of anybody else is there, and shared ones do not exclude each other.
+        // Nobody else holds an exclusive lock here, and shared locks do not exclude each other.
         locks.iter().try_for_each(|(range, held)| ofd::try_lock(&wider.fd, range, held))?;
         let narrower = std::mem::replace(self, wider);
-        // It stays open as long as somebody waits by it.
+        // The old description stays open while a thread waits through it.
         ofd::unlock(&narrower.fd, FileRange::ALL)
     }
 }
 
-/// Opens the file of `handle` anew for [`super::Locks::set`], for no more than `handle` is open for, except that a file
-/// which may be written is read too where that is allowed: the same owner may want shared locks later.
+/// Opens the file of `handle` again for [`super::Locks::set`], with no more access than `handle` has, except that a
+/// writable file is also opened for reading if possible: the same owner may want shared locks later.
 pub(crate) fn open_for_locks(proc_fds: &ProcFds, handle: &OwnedFd) -> Result<OwnedFd, Errno> {
     let modes: &[OFlags] = match rustix::fs::fcntl_getfl(handle)? & OFlags::RWMODE {
         OFlags::RDONLY => &[OFlags::RDONLY],
         OFlags::WRONLY => &[OFlags::RDWR, OFlags::WRONLY],
-        // Permissions and mounts change while a file is open: what is left is enough for some locks.
+        // Permissions and mounts can change while a file is open; the remaining access is enough for some locks.
         _ => &[OFlags::RDWR, OFlags::RDONLY, OFlags::WRONLY],
     };
     let mut outcome = Err(Errno::BADF);
     for &mode in modes {
         outcome = proc_fds.reopen(handle, mode | OFlags::NONBLOCK | OFlags::NOCTTY);
-        // After any other error a narrower description would only hide the cause.
+        // After any other error, a description with less access would only hide the cause.
         if !matches!(outcome, Err(Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::TXTBSY)) {
             break;
         }

@@ -16,7 +16,7 @@ pub(super) fn owner(number: u64) -> LockOwner {
     LockOwner(number.into())
 }
 
-/// What the owner of this number wants, which is its process's number too.
+/// Returns the request of the owner with this number, which is also its process's number.
 pub(super) fn wanted(inode: NodeId, number: u64, range: FileRange, kind: LockKind) -> Wanted {
     Wanted { inode, owner: owner(number), pid: number as u32, range, kind }
 }
@@ -54,12 +54,12 @@ fn owners_exclude_each_other_and_not_themselves() {
     // 1. Two ranges of two owners.
     set(1, range(0, 9), LockKind::Exclusive).unwrap();
     set(2, range(10, 19), LockKind::Shared).unwrap();
-    // 2. Conflicts are told with their bounds; own locks are replaced.
+    // 2. Conflicts are reported with their bounds; own locks are replaced.
     assert_eq!(set(2, range(5, 12), LockKind::Shared), Err(Errno::AGAIN));
     assert_eq!(get(3, LockKind::Exclusive), Obstacle { range: range(0, 9), kind: LockKind::Exclusive, pid: 1 });
     assert_eq!(get(1, LockKind::Exclusive), Obstacle { range: range(10, 19), kind: LockKind::Shared, pid: 2 });
     set(1, range(0, 9), LockKind::Shared).unwrap();
-    // 3. A part is given back, then the rest with the owner.
+    // 3. A part is released, then the rest with the owner.
     locks.unset(ONE, owner(1), range(0, 4)).unwrap();
     set(2, range(0, 4), LockKind::Exclusive).unwrap();
     assert_eq!(set(2, range(5, 9), LockKind::Exclusive), Err(Errno::AGAIN));
@@ -163,7 +163,7 @@ fn the_end_of_a_session_wakes_all_and_frees_all() {
         }
         locks.release_all();
         for waiter in waiters {
-            // A POSIX waiter may also have got the lock that was just given back, for an owner that has ended.
+            // A POSIX waiter may also have got the lock that was just released, for an owner that has ended.
             let outcome = waiter.join().unwrap();
             assert!(matches!(outcome, Err(Errno::INTR | Errno::BADF)), "{outcome:?}");
         }
@@ -211,7 +211,7 @@ fn locks_move_to_a_description_that_is_open_for_more() {
     assert_eq!(locks.set(&want(1, 8, LockKind::Exclusive), &reader, for_reading), Err(Errno::BADF));
     assert_eq!(locks.set(&want(2, 8, LockKind::Exclusive), &reader, for_reading), Err(Errno::BADF));
     assert_eq!(locks.descriptors(), 1);
-    // 2. Another thread of the owner waits for a shared lock meanwhile.
+    // 2. Meanwhile another thread of the owner waits for a shared lock.
     locks.set(&want(3, 20, LockKind::Exclusive), &writer, || open(&path)).unwrap();
     thread::scope(|scope| {
         let waiter = scope.spawn(|| locks.set_waiting(Unique(1), &want(1, 20, LockKind::Shared), &reader, for_reading));
@@ -228,7 +228,7 @@ fn locks_move_to_a_description_that_is_open_for_more() {
         assert_eq!(waiter.join().unwrap(), Ok(()));
         assert_eq!(other(20, LockKind::Exclusive), Err(Errno::AGAIN));
     });
-    // 4. Nothing holds on to the former description.
+    // 4. Nothing refers to the former description any more.
     assert_eq!(descriptors_of(&path), 1);
     locks.release_owner(ONE, owner(1));
     locks.set(&wanted(ONE, 4, FileRange::ALL, LockKind::Exclusive), &writer, || open(&path)).unwrap();
@@ -241,18 +241,18 @@ fn the_last_open_file_through_which_an_owner_locked_ends_its_locks() {
     let (one, two) = (LockingFile::default(), LockingFile::default());
     let want = |number| wanted(ONE, number, range(number, number), LockKind::Exclusive);
     let set = |number, through| locks.set(&want(number), through, || open(&path));
-    // 1. Ended by FLUSH and come back through another open file: the first one has no part in it.
+    // 1. Ended by FLUSH and created again through another open file: the first file does not count.
     set(1, &one).unwrap();
     locks.release_owner(ONE, owner(1));
     set(1, &two).unwrap();
-    // 2. Through both, and through the first one alone.
+    // 2. Through both, and through only the first one.
     set(2, &one).unwrap();
     set(2, &two).unwrap();
     set(3, &one).unwrap();
     locks.release_file(ONE, &one);
     let other = |byte| locks.set(&wanted(ONE, 9, range(byte, byte), LockKind::Exclusive), &two, || open(&path));
     assert_eq!((other(1), other(2), other(3)), (Err(Errno::AGAIN), Err(Errno::AGAIN), Ok(())));
-    // 3. A request that RELEASE overtakes leaves nothing.
+    // 3. A request overtaken by RELEASE leaves nothing behind.
     assert_eq!((set(4, &one), set(1, &one)), (Err(Errno::BADF), Err(Errno::BADF)));
     locks.release_file(ONE, &two);
     assert_eq!((locks.descriptors(), descriptors_of(&path)), (0, 0));
@@ -269,18 +269,18 @@ fn locked_ranges_have_a_limit() {
     let set = |inode, number, byte| {
         locks.set(&wanted(inode, number, range(byte, byte), LockKind::Shared), &through, || open(&path))
     };
-    // 1. Every second byte, until no more is given: of one inode, and in all.
+    // 1. Every second byte, until no more is granted: of one inode, and in all.
     let fill = |inode, number| (0..1000).step_by(2).find(|&byte| set(inode, number, byte) == Err(Errno::NOLCK));
     assert_eq!(fill(ONE, 1), Some(2 * PER_INODE as u64));
     assert_eq!(set(ONE, 2, 1), Err(Errno::NOLCK), "another owner");
     assert_eq!(fill(TWO, 1), Some(2 * (TOTAL - PER_INODE) as u64));
-    // 2. What makes fewer is always given; what makes more is not, an unlock of a part neither.
+    // 2. A request that reduces the number is always granted. One that increases it is not, even an unlock of a part.
     locks.unset(TWO, owner(1), range(0, 0)).unwrap();
     locks.set(&wanted(TWO, 1, range(0, 3), LockKind::Shared), &through, || open(&path)).unwrap();
     (200..300).step_by(2).find(|&byte| set(TWO, 1, byte) == Err(Errno::NOLCK)).unwrap();
     assert_eq!(locks.unset(TWO, owner(1), range(1, 1)), Err(Errno::NOLCK));
     locks.unset(TWO, owner(1), range(1, 1000)).unwrap();
-    // 3. All comes back with the owners.
+    // 3. All capacity returns with the owners.
     locks.release_owner(ONE, owner(1));
     locks.release_owner(TWO, owner(1));
     assert_eq!(fill(ONE, 3), Some(2 * PER_INODE as u64));

@@ -1,18 +1,18 @@
-//! An open file of the guest, as far as locks are concerned.
+//! The lock state of one of the guest's open files.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use rustix::io::Errno;
 
-/// Part of every open file: through which one an owner has locked says when its locks end.
+/// Part of every open file. Records whether locks were requested through it, which determines when they end.
 ///
-/// FLUSH ends a process's locks. Nothing but RELEASE ends those of an open file description, and those of a process whose
+/// FLUSH ends a process's locks. Only RELEASE ends the locks of an open file description, and those of a process whose
 /// FLUSH was not sent because writing back its data failed.
 #[derive(Debug)]
 pub(crate) struct LockingFile {
-    /// No other open file has it, ever.
+    /// Never used for another open file.
     id: u64,
-    /// Somebody has asked for a lock. Protected, as the next one, by the table of [`super::owners`].
+    /// Whether a lock was ever requested. Like the next field, protected by the table of [`super::owners`].
     has_asked: AtomicBool,
     is_released: AtomicBool,
 }
@@ -24,13 +24,13 @@ impl Default for LockingFile {
     }
 }
 
-/// The open files through which an owner has asked for locks on one inode.
+/// The open files through which an owner has requested locks on one inode.
 ///
-/// Bounded by [`OPEN_FILES_MAX`]. What is left out ends with FLUSH, or with the others.
+/// Bounded by [`OPEN_FILES_MAX`]. Locks requested through files beyond that end with FLUSH or with the other files.
 #[derive(Debug, Default)]
 pub(super) struct OpenFiles(Vec<u64>);
 
-/// A process seldom has one file open more than a few times, and a description is one open file.
+/// A process seldom opens one file more than a few times, and a description is one open file.
 const OPEN_FILES_MAX: usize = 256;
 
 impl OpenFiles {
@@ -46,7 +46,7 @@ impl OpenFiles {
         Ok(())
     }
 
-    /// Removes `file`; returns whether it was there and the last one.
+    /// Removes `file`; returns whether it was in the list and the last one.
     pub(super) fn remove(&mut self, file: &LockingFile) -> bool {
         let before = self.0.len();
         self.0.retain(|&id| id != file.id);
@@ -55,7 +55,7 @@ impl OpenFiles {
 }
 
 impl LockingFile {
-    /// Takes no more locks; returns whether somebody has asked for one.
+    /// Refuses locks from now on; returns whether one was ever requested.
     pub(super) fn release(&self) -> bool {
         self.is_released.store(true, Relaxed);
         self.has_asked.load(Relaxed)

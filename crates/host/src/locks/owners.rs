@@ -1,10 +1,11 @@
-//! Who holds POSIX locks, and which: a holder for each inode and lock owner, and a record of its locks.
+//! The holders of POSIX locks, one for each inode and lock owner, and a record of their locks.
 //!
-//! The host's kernel decides who gets a lock. The record is what the kernel does not tell: who holds a lock that is in the
-//! way ([`Owners::holder_of`]), who waits for whom ([`super::waits`]), and how many there are.
+//! The host's kernel decides who gets a lock. The record answers what the kernel cannot: who holds a conflicting lock
+//! ([`Owners::holder_of`]), who waits for whom ([`super::waits`]), and the number of locks.
 //!
-//! A holder lives while its owner may hold locks: from the first success until FLUSH, RELEASE, forget, or an unlock of the
-//! whole file. One without a success is closed as soon as nobody uses it. Descriptors are closed outside of the mutex.
+//! A holder lives while its owner may hold locks: from the first success until FLUSH, RELEASE, forget, or an unlock of
+//! the whole file. A holder without a success is closed as soon as it is unused. Descriptors are closed outside of the
+//! mutex.
 
 use std::{
     os::fd::OwnedFd,
@@ -27,13 +28,13 @@ use super::{
 };
 use crate::sysfd::ofd::{self, FileRange, LockKind};
 
-/// All holders of POSIX locks, and who waits for them.
+/// All holders of POSIX locks, and the waits for them.
 #[derive(Debug)]
 pub(super) struct Owners {
     limits: Limits,
     /// Never held across a system call.
     state: Mutex<State>,
-    /// Holders in the record. Changed under its mutex, read without.
+    /// Number of holders in the record. Changed under its mutex, read without.
     count: AtomicUsize,
 }
 
@@ -56,9 +57,11 @@ impl Owners {
         Some(Arc::clone(&self.lock().record.entry(inode, owner)?.holder))
     }
 
-    /// Returns the holder for `wanted`, after `open` where there is none, and notes that it asks through `file`.
+    /// Returns the holder for `wanted`, created with `open` if necessary, and records that it uses `file`.
     ///
-    /// Errors: ENOLCK beyond the limits, EBADF where the open file was released; those of `open`.
+    /// # Errors
+    ///
+    /// ENOLCK beyond the limits, EBADF if the open file was released; the errors of `open`.
     pub(super) fn enter(
         &self,
         wanted: &Wanted,
@@ -72,8 +75,8 @@ impl Owners {
             }
             self.check_owners(record, wanted.inode)?;
         }
-        // Opening may block, and so happens without the mutex. Declared before the guard, what is not used is closed
-        // after it is dropped.
+        // Opening may block, so it happens without the mutex. Declared before the guard, so that an unused holder is
+        // closed after the mutex is unlocked.
         let holder = Arc::new(Holder::new(wanted.inode, wanted.owner, open()?)?);
         let record = &mut self.lock().record;
         if let Some(present) = record.meet(wanted, file) {
@@ -95,10 +98,12 @@ impl Owners {
         Ok(holder)
     }
 
-    /// Locks without waiting.
+    /// Takes a lock without waiting.
     ///
-    /// Errors: EAGAIN where another lock is in the way, EBADF where the holder has ended or `open` does not open the file
-    /// for what the lock needs; those of `open`.
+    /// # Errors
+    ///
+    /// EAGAIN if another lock conflicts, EBADF if the holder has ended or `open` does not get the access that the lock
+    /// needs; the errors of `open`.
     pub(super) fn try_lock(
         &self,
         holder: &Holder,
@@ -115,14 +120,14 @@ impl Owners {
             entry.has_locked = true;
         });
         if !is_recorded {
-            // As Linux does where the file was closed while a thread waited for the lock.
+            // As Linux does if the file was closed while a thread waited for the lock.
             ofd::unlock(&description.fd, FileRange::ALL)?;
             return Err(Errno::BADF);
         }
         Ok(())
     }
 
-    /// Unlocks `range`. Errors: ENOLCK where that would split a lock and there are as many as may be.
+    /// Unlocks `range`. Errors: ENOLCK if that would split a lock and the limit is reached.
     pub(super) fn unlock(&self, inode: NodeId, owner: LockOwner, range: FileRange) -> Result<(), Errno> {
         let Some(holder) = self.find(inode, owner) else { return Ok(()) };
         let description = holder.description();
@@ -132,7 +137,7 @@ impl Owners {
         ofd::unlock(&description.fd, range)?;
         self.lock().record.change(&holder, |entry| {
             entry.locks.clear(range);
-            // Most who unlock all of a file have done with it; others lock and unlock the same bytes again and again.
+            // Most owners that unlock a whole file are done with it; others lock and unlock the same bytes repeatedly.
             entry.has_locked &= !range.is_all();
         });
         drop(description);
@@ -142,10 +147,10 @@ impl Owners {
         Ok(())
     }
 
-    /// Forgets `holder` where it was made for a lock that was not given.
+    /// Removes `holder` if it was created for a lock that was not granted.
     pub(super) fn settle(&self, holder: &Arc<Holder>) {
         let record = &mut self.lock().record;
-        // Clones are made under the mutex: with two, one is the table's and one the caller's.
+        // Clones are made under the mutex. With a count of two, one is the table's and one the caller's.
         let is_idle = record.entry_of(holder).is_some_and(|entry| !entry.has_locked) && Arc::strong_count(holder) == 2;
         if is_idle {
             // The caller's clone keeps its descriptor open.
@@ -153,21 +158,23 @@ impl Owners {
         }
     }
 
-    /// Returns the process of the guest that has the lock which the kernel has found in the way of `wanted`, or `None` where
-    /// it is none of ours.
+    /// Returns the guest's process that holds the lock which the kernel reported as conflicting with `wanted`, or
+    /// `None` if the lock is not held by this session.
     pub(super) fn holder_of(&self, wanted: &Wanted, range: FileRange, kind: LockKind) -> Option<u32> {
         let record = &self.lock().record;
         let others = || record.inodes.get(&wanted.inode).into_iter().flat_map(|inode| inode.others(wanted.owner));
         let at = |entry: &Entry| entry.locks.at(range.start());
         let exact = others().find(|(_, entry)| at(entry) == Some((range, kind)));
-        // Another request may have changed the lock since; whoever holds its first byte now is as good an answer.
+        // Another request may have changed the lock since; the owner of its first byte is as good an answer.
         let found = exact.or_else(|| others().find(|(_, entry)| at(entry).is_some_and(|(_, held)| held == kind)));
         found.map(|(_, entry)| entry.pid)
     }
 
-    /// Notes that `holder` waits, until what is returned is dropped.
+    /// Records that `holder` waits, until the result is dropped.
     ///
-    /// Errors: EDEADLK where that closes a circle, EBADF where the holder has ended.
+    /// # Errors
+    ///
+    /// EDEADLK if that closes a cycle, EBADF if the holder has ended.
     pub(super) fn begin_wait(&self, holder: &Holder, wanted: &Wanted) -> Result<NotedWait<'_>, Errno> {
         let State { record, waits } = &mut *self.lock();
         if record.entry_of(holder).is_none() {
@@ -184,7 +191,7 @@ impl Owners {
         self.take(|record| record.remove(inode, owner));
     }
 
-    /// Ends the locks of owners that have locked `inode` through no other open file than `file`.
+    /// Ends the locks of owners that have locked `inode` through `file` only.
     pub(super) fn release_file(&self, inode: NodeId, file: &LockingFile) {
         self.take(|record| {
             let has_asked = file.release();
@@ -229,7 +236,7 @@ impl Owners {
         kind: LockKind,
         open: impl FnOnce() -> Result<OwnedFd, Errno>,
     ) -> Result<(), Errno> {
-        // They do not change meanwhile: the caller holds the description.
+        // The locks cannot change meanwhile, since the caller holds the description.
         let mut locks = Ranges::default();
         if let Some(entry) = self.lock().record.entry_of(holder) {
             entry.locks.iter().for_each(|(range, kind)| locks.set(range, kind));
@@ -237,17 +244,18 @@ impl Owners {
         description.widen(&locks, kind, open)
     }
 
-    /// Errors: ENOLCK.
+    /// Checks the limits on owners. Errors: ENOLCK.
     fn check_owners(&self, record: &Record, inode: NodeId) -> Result<(), Errno> {
         let of_inode = record.inodes.get(&inode).map_or(0, |inode| inode.owners.len());
         let has_room = self.count() < self.limits.owners && of_inode < self.limits.owners_per_inode;
         if has_room { Ok(()) } else { Err(Errno::NOLCK) }
     }
 
-    /// Returns whether another lock on `inode` may be taken. Requests that are served at the same time may each take two
-    /// more.
+    /// Checks that another lock on `inode` may be taken. Each request served at the same time may take two more.
     ///
-    /// Errors: ENOLCK.
+    /// # Errors
+    ///
+    /// ENOLCK.
     pub(super) fn check_room(&self, inode: NodeId) -> Result<(), Errno> {
         let record = &self.lock().record;
         let of_inode = record.inodes.get(&inode).map_or(0, |inode| inode.ranges);
@@ -255,7 +263,7 @@ impl Owners {
         if has_room { Ok(()) } else { Err(Errno::NOLCK) }
     }
 
-    /// Ends the holders that `choose` takes out of the record.
+    /// Ends the holders that `choose` removes from the record.
     fn take(&self, choose: impl FnOnce(&mut Record) -> Vec<Arc<Holder>>) {
         let holders = {
             let record = &mut self.lock().record;
@@ -264,10 +272,11 @@ impl Owners {
             holders
         };
         for holder in holders {
-            // Closing the description is not enough: a thread that waits has it open too, and so has a process that is just
-            // being started. A lock that a waiter gets from now on, the waiter releases itself, since it is not in the table any more.
+            // Closing the description is not enough: a waiting thread also has it open, and so has a process that is
+            // just being started. A lock granted to a waiter from now on is released by the waiter itself, since its
+            // holder is no longer in the table.
             if let Err(errno) = ofd::unlock(&holder.description().fd, FileRange::ALL) {
-                tracing::warn!(%errno, "locks of an owner that has ended stay until its last waiter leaves");
+                tracing::warn!(%errno, "locks of an ended owner stay until its last waiter leaves");
             }
         }
     }
@@ -281,7 +290,7 @@ impl Owners {
     }
 }
 
-/// A wait that others can see; it ends when this is dropped.
+/// A wait that is visible to deadlock detection until it is dropped.
 pub(super) struct NotedWait<'a> {
     owners: &'a Owners,
     id: u64,

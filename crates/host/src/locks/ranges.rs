@@ -1,12 +1,12 @@
-//! Which bytes of one file one owner has locked, by the rules of fcntl(2): pure bookkeeping.
+//! The bytes of one file that one owner has locked, by the rules of fcntl(2). Pure bookkeeping.
 //!
-//! Locks never overlap, and two of one kind never touch: they are one lock, as in the host's kernel.
+//! Locks never overlap, and two adjacent locks of one kind are merged, as in the host's kernel.
 
 use std::collections::BTreeMap;
 
 use crate::sysfd::ofd::{FileRange, LockKind};
 
-/// The locks of one owner on one inode: the first byte, the last byte and the kind of each.
+/// The locks of one owner on one inode: first byte, last byte and kind of each.
 #[derive(Debug, Default)]
 pub(super) struct Ranges(BTreeMap<u64, (u64, LockKind)>);
 
@@ -20,7 +20,7 @@ impl Ranges {
         self.0.iter().map(|(&start, &(end, kind))| (range(start, end), kind))
     }
 
-    /// Locks `bytes`, in place of what is locked there.
+    /// Locks `bytes`, replacing existing locks there.
     pub(super) fn set(&mut self, bytes: FileRange, kind: LockKind) {
         self.clear(bytes);
         let (mut start, mut end) = (bytes.start(), bytes.end());
@@ -58,7 +58,7 @@ impl Ranges {
         }
     }
 
-    /// Returns whether [`Ranges::clear`] would leave one lock more.
+    /// Returns whether [`Ranges::clear`] would increase the number of locks.
     pub(super) fn splits(&self, bytes: FileRange) -> bool {
         let before = self.0.range(..bytes.start()).next_back();
         before.is_some_and(|(_, &(last, _))| last > bytes.end())
@@ -70,7 +70,7 @@ impl Ranges {
         (end >= at).then(|| (range(start, end), kind))
     }
 
-    /// Returns whether another owner cannot have a lock of `kind` on `bytes`.
+    /// Returns whether these locks keep another owner from taking a lock of `kind` on `bytes`.
     pub(super) fn keep_out(&self, bytes: FileRange, kind: LockKind) -> bool {
         let is_in_the_way = |held| held == LockKind::Exclusive || kind == LockKind::Exclusive;
         self.at(bytes.start()).is_some_and(|(_, held)| is_in_the_way(held))

@@ -1,10 +1,10 @@
-//! Locks and unlocks at random, against a plain table of the kind of lock on each byte.
+//! Random locks and unlocks, against a plain table of the kind of lock on each byte.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// Bytes that the model looks at; the last one stands for all that follow it.
+/// Number of bytes in the model; the last one stands for all that follow it.
 const BYTES: u64 = 16;
 
 type Model = [Option<LockKind>; BYTES as usize];
@@ -24,7 +24,7 @@ fn of_model(bytes: FileRange) -> std::ops::RangeInclusive<usize> {
     bytes.start() as usize..=bytes.end().min(BYTES - 1) as usize
 }
 
-/// Runs of bytes with one kind of lock.
+/// Returns runs of bytes with one kind of lock.
 fn runs(model: &Model) -> Vec<(u64, LockKind)> {
     let is_first = |at: &usize| *at == 0 || model[*at - 1] != model[*at];
     (0..model.len()).filter(is_first).filter_map(|at| Some((at as u64, model[at]?))).collect()

@@ -1,4 +1,4 @@
-//! The record of locks: for each inode the owners that may hold some, and their locks.
+//! The record of locks: for each inode, the owners that may hold locks, and those locks.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -7,18 +7,18 @@ use transom_wire::{NodeId, ids::LockOwner};
 
 use super::{LockingFile, Wanted, holder::Holder, open_file::OpenFiles, ranges::Ranges};
 
-/// What is known of locks.
+/// The recorded locks.
 #[derive(Debug, Default)]
 pub(super) struct Record {
     pub(super) inodes: HashMap<NodeId, Inode>,
-    /// Locks of all inodes.
+    /// Number of locks on all inodes.
     pub(super) ranges: usize,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Inode {
     pub(super) owners: HashMap<LockOwner, Entry>,
-    /// Locks of all owners.
+    /// Number of locks of all owners.
     pub(super) ranges: usize,
 }
 
@@ -27,26 +27,27 @@ pub(super) struct Entry {
     pub(super) holder: Arc<Holder>,
     pub(super) open_files: OpenFiles,
     pub(super) locks: Ranges,
-    /// It was given a lock once: its description is worth keeping.
+    /// It was granted a lock once, so its description is worth keeping.
     pub(super) has_locked: bool,
-    /// The process that asked last.
+    /// The process that requested a lock last.
     pub(super) pid: u32,
     pub(super) has_several_pids: bool,
 }
 
 impl Record {
-    /// Returns other owners that have a lock in the way of `wanted`.
+    /// Returns the other owners that hold a lock conflicting with `wanted`.
     pub(super) fn in_the_way(&self, wanted: &Wanted) -> impl Iterator<Item = LockOwner> {
         let others = self.inodes.get(&wanted.inode).into_iter().flat_map(|inode| inode.others(wanted.owner));
         others.filter(|(_, entry)| entry.locks.keep_out(wanted.range, wanted.kind)).map(|(owner, _)| owner)
     }
 
-    /// Returns whether the owner of `wanted` is an open file description for certain.
+    /// Returns whether the owner of `wanted` is certainly an open file description.
     pub(super) fn is_description(&self, wanted: &Wanted) -> bool {
         self.entry(wanted.inode, wanted.owner).is_some_and(|entry| entry.has_several_pids)
     }
 
-    /// Returns the holder for `wanted` if there is one, with its process noted. Errors: EBADF after RELEASE of `file`.
+    /// Returns the holder for `wanted`, if there is one, and records its process. Errors: EBADF after RELEASE of
+    /// `file`.
     pub(super) fn meet(&mut self, wanted: &Wanted, file: &LockingFile) -> Option<Result<Arc<Holder>, Errno>> {
         let entry = self.inodes.get_mut(&wanted.inode)?.owners.get_mut(&wanted.owner)?;
         // 0 is unknown: a process outside of the mount's namespace.
@@ -59,12 +60,12 @@ impl Record {
         self.inodes.get(&inode)?.owners.get(&owner)
     }
 
-    /// Returns the entry of `holder`, or `None` once that has ended.
+    /// Returns the entry of `holder`, or `None` if it has ended.
     pub(super) fn entry_of(&self, holder: &Holder) -> Option<&Entry> {
         self.entry(holder.inode, holder.owner).filter(|entry| std::ptr::eq(&*entry.holder, holder))
     }
 
-    /// Changes the locks of `holder`; returns false once that has ended.
+    /// Changes the locks of `holder`; returns false if it has ended.
     pub(super) fn change(&mut self, holder: &Holder, act: impl FnOnce(&mut Entry)) -> bool {
         let Some(inode) = self.inodes.get_mut(&holder.inode) else { return false };
         let Some(entry) = inode.owners.get_mut(&holder.owner) else { return false };

@@ -1,7 +1,7 @@
 //! The signal that makes a blocked system call of one thread return EINTR.
 //!
-//! Its handler does nothing, and is installed without SA_RESTART. A signal that arrives before the system call begins has
-//! no effect, so that the sender repeats it until the waiter has left: see [`super::waiters`].
+//! Its handler does nothing and is installed without SA_RESTART. A signal that arrives before the system call begins
+//! has no effect, so the sender repeats it until the waiter has left: see [`super::waiters`].
 
 #![expect(unsafe_code, reason = "signals to threads and their masks are neither in std nor in rustix")]
 
@@ -17,20 +17,20 @@ use rustix::{
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Target(Pid);
 
-/// The signal is unblocked in this thread until this is dropped.
+/// Unblocks the signal in this thread until it is dropped.
 #[derive(Debug)]
 pub(super) struct Unblocked {
     before: libc::sigset_t,
 }
 
-/// Installs the handler, once for the process. Errors: EBUSY where the signal has another handler already.
+/// Installs the handler, once per process. Errors: EBUSY if the signal already has another handler.
 pub(super) fn install() -> Result<(), Errno> {
     static INSTALLED: OnceLock<Result<(), Errno>> = OnceLock::new();
     *INSTALLED.get_or_init(install_once)
 }
 
-/// The signal's number: near the end of those without a meaning, where neither the C library (the first ones) nor
-/// rust-vmm's virtual CPUs (SIGRTMIN) are.
+/// Returns the signal's number, near the end of the real-time signals: the C library uses the first ones, and
+/// rust-vmm's virtual CPUs use SIGRTMIN.
 fn number() -> libc::c_int {
     libc::SIGRTMAX() - 2
 }
@@ -43,7 +43,7 @@ fn install_once() -> Result<(), Errno> {
     if unsafe { libc::sigaction(number(), ptr::null(), before.as_mut_ptr()) } != 0 {
         return Err(Errno::INVAL);
     }
-    // SAFETY: the call succeeded, so that it wrote all of `before`.
+    // SAFETY: the call succeeded, so it wrote all of `before`.
     if unsafe { before.assume_init() }.sa_sigaction != libc::SIG_DFL {
         return Err(Errno::BUSY);
     }
@@ -61,21 +61,21 @@ fn install_once() -> Result<(), Errno> {
 }
 
 impl Target {
-    /// The calling thread.
+    /// Returns the calling thread.
     pub(super) fn this_thread() -> Self {
         Self(gettid())
     }
 
-    /// Sends the signal to the thread, which is one of this process and of those that wait; [`install`] has succeeded.
+    /// Sends the signal to the thread, which belongs to this process and waits; [`install`] has succeeded.
     pub(super) fn interrupt(self) {
         let (process, thread) = (getpid().as_raw_nonzero().get(), self.0.as_raw_nonzero().get());
-        // SAFETY: the call takes three numbers. Were the thread gone, and its number another's of this process, that one
-        // would run a handler that does nothing.
+        // SAFETY: the call takes three numbers. If the thread has ended and its number now belongs to another thread
+        // of this process, that thread runs a handler that does nothing.
         unsafe { libc::syscall(libc::SYS_tgkill, process, thread, number()) };
     }
 }
 
-/// Lets the signal reach the calling thread, whatever mask it was started with.
+/// Unblocks the signal in the calling thread, whatever mask the thread was started with.
 pub(super) fn unblock() -> Unblocked {
     let mut set = MaybeUninit::<libc::sigset_t>::uninit();
     let mut before = MaybeUninit::<libc::sigset_t>::uninit();

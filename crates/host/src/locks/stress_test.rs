@@ -53,7 +53,7 @@ fn under_stress_locks_exclude_and_nothing_is_left() {
     assert_eq!((locks.waiting(), locks.descriptors(), descriptors_of(&path)), (0, 0, 0));
 }
 
-/// Threads of the same owners lock, wait for and unlock the same bytes: what is recorded stays what the kernel has.
+/// Threads of the same owners lock, wait for and unlock the same bytes: the record stays equal to the kernel's.
 #[test]
 fn under_stress_the_record_agrees_with_the_kernel() {
     const BYTES: u64 = 6;
@@ -81,7 +81,7 @@ fn under_stress_the_record_agrees_with_the_kernel() {
                 running.fetch_sub(1, Ordering::SeqCst);
             });
         }
-        // An owner that has come to its end may hold what another one waits for.
+        // An owner whose program has ended may hold what another one waits for.
         while running.load(Ordering::SeqCst) > 0 {
             locks.interrupt_all();
             thread::yield_now();
@@ -101,7 +101,7 @@ fn under_stress_the_record_agrees_with_the_kernel() {
     }
 }
 
-/// Numbers that look random and are the same each time.
+/// Returns pseudo-random numbers, the same each time.
 fn random_numbers(seed: u64) -> impl FnMut() -> u64 {
     let mut state = seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     move || {
@@ -132,7 +132,7 @@ fn a_circle_of_many_owners_is_seen_and_a_crowd_is_served() {
             thread::yield_now();
         }
         assert_eq!(wait(0), Err(Errno::DEADLK));
-        // 1. The chain comes undone from its end.
+        // 1. The chain resolves from its end.
         locks.release_owner(ONE, owner(0));
         for waiter in waiters.into_iter().rev() {
             let (outcome, number) = waiter.join().unwrap();

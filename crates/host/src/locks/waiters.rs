@@ -1,11 +1,11 @@
-//! Who waits for a lock, and how the waiting ends early.
+//! Threads that wait for a lock, and how to end a wait early.
 //!
-//! A waiter is a thread inside of a system call. To interrupt it, its entry is marked and its thread gets a signal, which
-//! is repeated until the entry is gone: a signal that comes before the system call begins would be lost. One helper thread
-//! sends the signals, so that neither INTERRUPT nor the end of a session waits for anybody; it is started when it is first
-//! needed and ends with [`Waiters`].
+//! A waiter is a thread inside a system call. To interrupt it, its entry is marked and its thread gets a signal, which
+//! is repeated until the entry is gone, since a signal that arrives before the system call begins has no effect. One
+//! helper thread sends the signals, so that neither INTERRUPT nor the end of a session blocks; it is started on first
+//! use and ends with [`Waiters`].
 //!
-//! Lock order: one mutex, held for no system call but the signal's.
+//! Lock order: one mutex, held across no system call but the one that sends the signal.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -19,15 +19,16 @@ use transom_wire::Unique;
 
 use super::signal::{self, Target};
 
-/// Requests that wait at once; each costs a thread. Beyond it, waiting answers ENOLCK.
+/// Maximum number of waiting requests. Each costs a thread. Beyond it, requests to wait return ENOLCK.
 pub(crate) const WAITERS_MAX: usize = 256;
 
-/// Interrupts that came before their request began to wait, or after it ended, and are kept in case of the first. With
-/// more at once, the oldest is lost: an interrupt is a wish of the guest's, and the guest that loses it has sent so many.
+/// Maximum number of interrupts without a waiter. They arrived before their request began to wait, or after it ended,
+/// and are kept in case of the former. Beyond it, the oldest is lost: an interrupt is only a request of the guest's,
+/// and a guest that loses one has sent that many.
 const EARLY_MAX: usize = WAITERS_MAX;
 
-/// Between two signals to the same thread; a system call that is about to begin needs microseconds. Doubled up to
-/// [`RESEND_PAUSE_MAX`], since some file systems of the host do not answer signals at all.
+/// Pause between two signals to the same thread; a system call that is about to begin needs microseconds. Doubled up
+/// to [`RESEND_PAUSE_MAX`], since some host file systems do not respond to signals at all.
 const RESEND_PAUSE_MIN: Duration = Duration::from_micros(200);
 const RESEND_PAUSE_MAX: Duration = Duration::from_millis(100);
 
@@ -42,14 +43,14 @@ pub(super) struct Waiters {
 #[derive(Debug, Default)]
 struct Shared {
     state: Mutex<State>,
-    /// `state.has_interrupted` or `state.is_closed` has become true.
+    /// Signalled when `state.has_interrupted` or `state.is_closed` becomes true.
     wake_sender: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
     next_id: u64,
-    /// By an identifier of ours: a guest may use a `unique` twice.
+    /// Keyed by an identifier of our own, since a guest may use a `unique` twice.
     waiting: HashMap<u64, Entry>,
     /// Interrupts without a waiter, oldest first.
     early: VecDeque<Unique>,
@@ -71,9 +72,11 @@ impl Waiters {
 
     /// Runs `block`, a system call that waits, on this thread until it ends or is interrupted.
     ///
-    /// Errors: EINTR after an interrupt, ENOLCK with [`WAITERS_MAX`] waiting; those of `block`.
+    /// # Errors
+    ///
+    /// EINTR after an interrupt, ENOLCK if [`WAITERS_MAX`] requests wait already; the errors of `block`.
     pub(super) fn wait(&self, unique: Unique, mut block: impl FnMut() -> Result<(), Errno>) -> Result<(), Errno> {
-        // Dropped after the place, so that no signal is sent to a thread that has blocked it again.
+        // Dropped after the entry, so that no signal is sent to a thread that has blocked it again.
         let _unblocked = signal::unblock();
         let place = Place::take(&self.shared, unique)?;
         loop {
@@ -81,7 +84,7 @@ impl Waiters {
                 return Err(Errno::INTR);
             }
             match block() {
-                // Another signal than ours, or ours: the entry knows.
+                // The signal may be ours or another one; the entry has the answer.
                 Err(Errno::INTR) => {}
                 outcome => return outcome,
             }
@@ -110,7 +113,8 @@ impl Waiters {
         self.wake_sender();
     }
 
-    /// Interrupts all that wait now, and forgets interrupts that came early: a new session counts anew.
+    /// Interrupts all requests that wait now, and discards early interrupts, since a new session numbers its requests
+    /// anew.
     pub(super) fn interrupt_all(&self) {
         let mut state = self.shared.lock();
         state.early.clear();
@@ -122,12 +126,12 @@ impl Waiters {
         self.wake_sender();
     }
 
-    /// Requests that wait.
+    /// Returns the number of requests that wait.
     pub(super) fn count(&self) -> usize {
         self.shared.lock().waiting.len()
     }
 
-    /// Makes the helper thread look; starts it where there is none.
+    /// Wakes the helper thread; starts it if it is not running.
     fn wake_sender(&self) {
         let mut sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
         if sender.is_none() {
@@ -136,7 +140,7 @@ impl Waiters {
                 std::thread::Builder::new().name("lock-interrupt".into()).spawn(move || shared.send_signals());
             match started {
                 Ok(handle) => *sender = Some(handle),
-                // Without a thread, one signal each is sent from here; the next interrupt tries again.
+                // Without a helper thread, send each waiter one signal from here; the next interrupt tries again.
                 Err(error) => {
                     tracing::warn!(%error, "cannot start the thread that interrupts waiters");
                     self.shared.lock().signal_interrupted();
@@ -153,7 +157,7 @@ impl Drop for Waiters {
         self.shared.lock().is_closed = true;
         self.shared.wake_sender.notify_one();
         if let Some(sender) = self.sender.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
-            // The thread does not panic; nobody waits any more, since waiters borrow `self`.
+            // The thread does not panic; no request waits any more, since waiters borrow `self`.
             let _ = sender.join();
         }
     }
@@ -164,7 +168,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the helper thread does.
+    /// The helper thread's main loop.
     fn send_signals(&self) {
         let mut state = self.lock();
         let mut pause = RESEND_PAUSE_MIN;
@@ -182,7 +186,7 @@ impl Shared {
 }
 
 impl State {
-    /// Sends a signal to each waiter that is interrupted and still there; false where there is none.
+    /// Sends a signal to each interrupted waiter that has not left; returns whether there was one.
     fn signal_interrupted(&self) -> bool {
         let mut interrupted = self.waiting.values().filter(|entry| entry.is_interrupted).peekable();
         let has_some = interrupted.peek().is_some();
@@ -191,14 +195,14 @@ impl State {
     }
 }
 
-/// A waiter's entry, removed on drop.
+/// A waiter's entry; removed on drop.
 struct Place<'a> {
     shared: &'a Shared,
     id: u64,
 }
 
 impl<'a> Place<'a> {
-    /// Enters this thread; the interrupt of `unique` that came early counts from the beginning.
+    /// Registers this thread. If an interrupt of `unique` arrived early, the entry begins interrupted.
     fn take(shared: &'a Shared, unique: Unique) -> Result<Self, Errno> {
         let mut state = shared.lock();
         if state.waiting.len() >= WAITERS_MAX {

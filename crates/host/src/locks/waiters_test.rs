@@ -8,7 +8,7 @@ use std::{
 
 use super::*;
 
-/// A system call that ends with a signal alone: reads a pipe that nobody writes.
+/// Returns a system call that ends only with a signal: it reads a pipe that nobody writes.
 fn block_forever() -> impl FnMut() -> Result<(), Errno> {
     let (reader, writer) = rustix::pipe::pipe().unwrap();
     move || {
@@ -40,7 +40,7 @@ fn an_interrupt_that_comes_before_its_request_counts_once() {
     waiters.interrupt(Unique(7));
     assert_eq!(waiters.wait(Unique(7), || panic!("does not begin")), Err(Errno::INTR));
     assert_eq!(waiters.wait(Unique(7), || Ok(())), Ok(()));
-    // What came early is bounded, and a new session begins without it.
+    // Early interrupts are bounded, and a new session begins without them.
     (0..10 * EARLY_MAX as u64).for_each(|unique| waiters.interrupt(Unique(unique)));
     assert_eq!(waiters.shared.lock().early.len(), EARLY_MAX);
     waiters.interrupt_all();
@@ -83,8 +83,8 @@ fn beyond_the_bound_waiting_is_refused_and_places_come_back() {
     assert_eq!(waiters.wait(Unique(1), || Ok(())), Ok(()));
 }
 
-/// Threads that begin and end waiting all the time, against interrupts at every moment: nobody is left waiting, since each
-/// wait ends by its interrupt alone. No lane is so far ahead of its waiter that interrupts which came early are dropped.
+/// Threads that constantly begin and end waiting, against interrupts at every moment: nobody is left waiting, since
+/// each wait ends only by its interrupt. No lane is so far ahead of its waiter that early interrupts are dropped.
 #[test]
 fn no_interrupt_is_lost_at_any_moment() {
     const ROUNDS: u64 = 500;

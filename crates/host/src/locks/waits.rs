@@ -1,17 +1,20 @@
-//! Who waits for whom: a request that would close a circle of waiting owners is refused (EDEADLK), as by POSIX.
+//! Deadlock detection: a request that would close a cycle of waiting owners is refused with EDEADLK, as in POSIX.
 //!
-//! An owner waits for all other owners with a lock in its way, as the [`record`](super::record) has them at that moment.
-//! What processes of the host hold, or guests of other daemons, is not known here, and circles through them are not seen.
+//! An owner waits for all other owners with a conflicting lock in the [`record`](super::record) at that moment. The
+//! locks of the host's processes and of other daemons' guests are unknown here, so cycles through them are not
+//! detected.
 //!
-//! FUSE does not tell a process's locks from those of an open file description, of which Linux sees no circles, since
-//! whoever else has the description may end its wait. An owner with more than one pid is a description for certain.
+//! FUSE does not distinguish a process's locks from those of an open file description. Linux does not detect cycles of
+//! the latter, since any other user of the description may end its wait. An owner with more than one pid is certainly
+//! a description.
 
 use rustix::io::Errno;
 use transom_wire::ids::LockOwner;
 
 use super::{Wanted, record::Record};
 
-/// All requests that wait for a POSIX lock. Bounded by [`super::waiters::WAITERS_MAX`], except for those about to be refused.
+/// All requests that wait for a POSIX lock. Bounded by [`super::waiters::WAITERS_MAX`], apart from those about to be
+/// refused.
 #[derive(Debug, Default)]
 pub(super) struct Waits {
     next_id: u64,
@@ -25,9 +28,11 @@ struct Wait {
 }
 
 impl Waits {
-    /// Notes that the owner of `wanted` begins to wait; the number returned is for [`Waits::end`].
+    /// Records that the owner of `wanted` begins to wait; returns a number for [`Waits::end`].
     ///
-    /// Errors: EDEADLK where someone whom it would wait for waits for it, directly or through others.
+    /// # Errors
+    ///
+    /// EDEADLK if an owner that it would wait for waits for it, directly or through others.
     pub(super) fn begin(&mut self, wanted: &Wanted, record: &Record) -> Result<u64, Errno> {
         if self.closes_circle(wanted, record) {
             return Err(Errno::DEADLK);
@@ -38,7 +43,7 @@ impl Waits {
         Ok(id)
     }
 
-    /// Forgets a wait.
+    /// Removes a wait.
     pub(super) fn end(&mut self, id: u64) {
         self.waiting.retain(|wait| wait.id != id);
     }
@@ -47,8 +52,8 @@ impl Waits {
         if self.waiting.is_empty() || record.is_description(wanted) {
             return false;
         }
-        // Owners that `wanted` would wait for. Grows by owners that wait themselves, of which there is a bound, and by
-        // those whom these wait for.
+        // Owners that `wanted` would wait for. Grows by the owners that those wait for in turn; the number of waiting
+        // owners is bounded.
         let mut reached: Vec<LockOwner> = record.in_the_way(wanted).collect();
         let mut at = 0;
         while let Some(&owner) = reached.get(at) {
@@ -60,7 +65,7 @@ impl Waits {
                     if next == wanted.owner {
                         return true;
                     }
-                    // Who does not wait leads nowhere.
+                    // An owner that does not wait leads nowhere.
                     if !reached.contains(&next) && self.waiting.iter().any(|wait| wait.wanted.owner == next) {
                         reached.push(next);
                     }

@@ -1,4 +1,4 @@
-//! Locks in the words of FUSE, translated to and from those of the host.
+//! Translates locks between FUSE and the host.
 
 use rustix::io::Errno;
 use transom_wire::ops::lk::{FileLock, LK_FLOCK, LkIn};
@@ -6,10 +6,10 @@ use transom_wire::ops::lk::{FileLock, LK_FLOCK, LkIn};
 use super::Obstacle;
 use crate::sysfd::ofd::{FileRange, LockKind};
 
-/// What GETLK, SETLK or SETLKW asks for.
+/// The arguments of GETLK, SETLK or SETLKW.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Wish {
-    /// POSIX locks count by range; a flock has all of the file.
+    /// The range of a POSIX lock; a flock covers the whole file.
     pub range: FileRange,
     /// The lock; `None` unlocks.
     pub kind: Option<LockKind>,
@@ -18,7 +18,7 @@ pub(crate) struct Wish {
 }
 
 impl Wish {
-    /// Reads `arg`. Errors: EINVAL for a type, a flag or a range that is none.
+    /// Parses `arg`. Errors: EINVAL for an invalid type, flag or range.
     pub(crate) fn read(arg: &LkIn) -> Result<Self, Errno> {
         let kind = match libc::c_int::try_from(arg.lk.type_.get()) {
             Ok(libc::F_RDLCK) => Some(LockKind::Shared),
@@ -36,10 +36,11 @@ impl Wish {
     }
 }
 
-/// Returns the answer to GETLK: the lock in the way, or none.
+/// Returns the reply to GETLK: the conflicting lock, or F_UNLCK.
 ///
-/// Linux looks the pid up among those of the mount's namespace, and shows 0 where there is no such process. So it does for
-/// -1, which is what fcntl(2) has for the lock of a description: a lock of the host or of another guest has pid 0 here.
+/// Linux looks the pid up in the mount's pid namespace and shows 0 if there is no such process. It does so for -1 too,
+/// which is what fcntl(2) reports for the lock of a description: a lock of the host or of another guest has pid 0
+/// here.
 pub(crate) fn answer(obstacle: Option<Obstacle>) -> FileLock {
     let free = FileLock { start: 0.into(), end: 0.into(), type_: (libc::F_UNLCK as u32).into(), pid: 0.into() };
     obstacle.map_or(free, |Obstacle { range, kind, pid }| {

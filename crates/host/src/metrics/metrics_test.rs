@@ -51,8 +51,8 @@ fn a_report_has_what_was_counted() {
     assert!((1_000_000..=1_250_000).contains(&lookup.p50_ns), "{lookup:?}");
 }
 
-/// Prints the CPU time that counting costs. A measurement, not a check:
-/// `cargo test --release -p transom-host -- --ignored --nocapture cost_of_counting`.
+/// Prints the CPU time that counting costs. A measurement, not a check: `cargo test --release -p transom-host --
+/// --ignored --nocapture cost_of_counting`.
 #[test]
 #[ignore = "a measurement"]
 fn cost_of_counting() {

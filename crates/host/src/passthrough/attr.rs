@@ -1,4 +1,4 @@
-//! From the host's `statx` to FUSE's attributes, and back for device numbers.
+//! Conversion of the host's `statx` to FUSE attributes, and of device numbers back.
 
 use std::{os::fd::AsFd, time::Duration};
 
@@ -15,7 +15,7 @@ use crate::{
 };
 
 impl Passthrough {
-    /// The attributes as the guest sees them of the inode behind `fd`.
+    /// Returns the attributes of the inode behind `fd` as the guest sees them.
     pub(super) fn attr(&self, fd: impl AsFd, stat: &Statx) -> Attr {
         let mut attr = Attr {
             ino: stat.stx_ino.into(),
@@ -39,7 +39,7 @@ impl Passthrough {
         attr
     }
 
-    /// The attributes with their validity.
+    /// Returns the attributes with their validity.
     pub(super) fn attr_out(&self, fd: impl AsFd, stat: &Statx) -> AttrOut {
         let (attr_valid, attr_valid_nsec) = seconds(self.config.cache.validity());
         AttrOut {
@@ -58,18 +58,18 @@ impl Passthrough {
         self.config.owners.gids.to_guest(HostGid(gid))
     }
 
-    /// Errors: EPERM where the guest may not use the id.
+    /// Translates a guest uid. Errors: EPERM if the guest may not use the id.
     pub(super) fn host_uid(&self, uid: u32) -> Result<HostUid, Errno> {
         self.config.owners.uids.to_host(GuestUid(uid))
     }
 
-    /// Errors: EPERM where the guest may not use the id.
+    /// Translates a guest gid. Errors: EPERM if the guest may not use the id.
     pub(super) fn host_gid(&self, gid: u32) -> Result<HostGid, Errno> {
         self.config.owners.gids.to_host(GuestGid(gid))
     }
 }
 
-/// A duration as FUSE has it.
+/// Returns a duration as FUSE carries it: seconds and nanoseconds.
 pub(super) fn seconds(duration: Duration) -> (u64, u32) {
     (duration.as_secs(), duration.subsec_nanos())
 }

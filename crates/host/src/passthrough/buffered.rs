@@ -1,9 +1,9 @@
-//! Requests that are not direct on a file that the guest has opened with `O_DIRECT`.
+//! Buffered requests on a file that the guest has opened with `O_DIRECT`.
 //!
-//! Two kinds: pages of the guest's cache, which Linux writes back through any open file of the inode that can be written, and
-//! says so in the request; and requests of a program that has taken `O_DIRECT` back by `F_SETFL`, as dd does for the end of a
-//! file. Their lengths are as they come, which `O_DIRECT` on the host refuses as unaligned. These requests go through a second
-//! descriptor without `O_DIRECT`, which is opened with the first of them and closed with the handle. The host keeps the two
+//! There are two kinds. Linux writes pages of its cache back through any writable open file of the inode, and marks
+//! these requests. And a program may clear `O_DIRECT` with `F_SETFL`, as dd does for the end of a file. Both have
+//! arbitrary lengths, which the host refuses as unaligned under `O_DIRECT`. They go through a second descriptor
+//! without `O_DIRECT`, which is opened for the first such request and closed with the handle. The host keeps the two
 //! coherent: a direct read or write first writes the host's cached pages back, and a direct write invalidates them.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::Errno;
 
-/// What the second descriptor has of the first one's flags.
+/// The flags that the second descriptor shares with the first.
 const SHARED: OFlags = OFlags::RWMODE.union(OFlags::APPEND).union(OFlags::SYNC).union(OFlags::DSYNC);
 
 /// The second descriptor of an open file. It counts as one more open file.
@@ -27,12 +27,13 @@ pub(super) struct Buffered {
 }
 
 impl Passthrough {
-    /// Returns the descriptor of `file` for a request whose open file has `flags` now. Opens the second one if need be.
+    /// Returns the descriptor of `file` for a request whose open file now has `flags`. Opens the second one if
+    /// necessary.
     pub(super) fn descriptor<'a>(&self, file: &'a OpenFile, flags: u32) -> BorrowedFd<'a> {
         if flags & OFlags::DIRECT.bits() != 0 { file.fd.as_fd() } else { self.not_direct(file) }
     }
 
-    /// Returns the descriptor of `file` without `O_DIRECT`. Opens it with the first call, if need be.
+    /// Returns the descriptor of `file` without `O_DIRECT`. Opens it on the first call, if necessary.
     pub(super) fn not_direct<'a>(&self, file: &'a OpenFile) -> BorrowedFd<'a> {
         if !self.config.allow_direct_io {
             return file.fd.as_fd();
@@ -41,7 +42,7 @@ impl Passthrough {
         buffered.as_ref().map_or(file.fd.as_fd(), |buffered| buffered.fd.as_fd())
     }
 
-    /// A second descriptor for `file`; `None` where its own will do.
+    /// Returns a second descriptor for `file`, or `None` if its own suffices.
     fn buffered(&self, file: &OpenFile) -> Option<Buffered> {
         let flags = fcntl_getfl(&file.fd).ok()?;
         if !flags.contains(OFlags::DIRECT) {
@@ -50,8 +51,8 @@ impl Passthrough {
         let opened = self.open_buffered(file, flags & SHARED);
         opened
             .inspect_err(|&errno| {
-                // No descriptor is left, or nobody may open the file again. Its own one then loses O_DIRECT for good: that is
-                // slower for the guest's direct requests, and loses no data.
+                // No descriptor is left, or the file cannot be opened again. Its own descriptor then loses O_DIRECT
+                // for good, which slows down the guest's direct requests but loses no data.
                 let outcome = fcntl_setfl(&file.fd, flags - OFlags::DIRECT);
                 tracing::debug!(%errno, ?outcome, nodeid = %file.nodeid, "a file is used without O_DIRECT from now on");
             })

@@ -1,4 +1,4 @@
-//! Closing a descriptor and hearing what the file system has to say about it, which a drop swallows.
+//! Closes a descriptor and returns the file system's error, which a drop would ignore.
 
 #![expect(unsafe_code, reason = "neither the standard library nor rustix closes with a result in safe code")]
 
@@ -6,13 +6,13 @@ use std::os::fd::{IntoRawFd, OwnedFd};
 
 use crate::Errno;
 
-/// Closes `fd`. Whatever the result is, it is closed then. Errors: EIO, ENOSPC, EDQUOT of earlier writes.
+/// Closes `fd`, whatever the result. Errors: EIO, ENOSPC, EDQUOT of earlier writes.
 pub(super) fn close(fd: OwnedFd) -> Result<(), Errno> {
-    // SAFETY: the number was owned by `fd`, which is used up: nobody else closes it or counts on it.
+    // SAFETY: the number was owned by `fd`, which is consumed: nobody else closes it or relies on it.
     match unsafe { libc::close(fd.into_raw_fd()) } {
         0 => Ok(()),
         _ => match Errno::from_io_error(&std::io::Error::last_os_error()) {
-            // Linux has closed it before it could be interrupted.
+            // Linux closes the descriptor before the call can be interrupted.
             None | Some(Errno::INTR) => Ok(()),
             Some(errno) => Err(errno),
         },

@@ -1,4 +1,4 @@
-//! What a share is configured with.
+//! The configuration of a share.
 
 use std::time::Duration;
 
@@ -7,92 +7,93 @@ use crate::{idmap::OwnerMap, xattrmap::XattrMap};
 /// All settings of a [`Passthrough`](super::Passthrough).
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// What the guest may keep without asking again.
+    /// What the guest may cache.
     pub cache: CachePolicy,
-    /// How long the guest may remember that a name is absent; 0: it asks again. Off unless asked for, since a program
-    /// that waits for a file to appear would not see it.
+    /// How long the guest may cache that a name is absent; 0 disables it. Off by default, since a program that waits
+    /// for a file to appear would not see it.
     pub absent_names: Duration,
-    /// The guest collects writes in its page cache.
+    /// Lets the guest collect writes in its page cache.
     pub writeback: bool,
-    /// Shared mappings of files that the guest may not cache.
+    /// Allows shared mappings of files that the guest may not cache.
     pub allow_mmap: bool,
-    /// `O_DIRECT` is passed on to the host.
+    /// Passes `O_DIRECT` on to the host.
     pub allow_direct_io: bool,
-    /// The guest is told which directories are mount points.
+    /// Tells the guest which directories are mount points.
     pub announce_submounts: bool,
-    /// Listings come with attributes.
+    /// Returns attributes in directory listings.
     pub readdirplus: bool,
-    /// Extended attributes are served.
+    /// Serves extended attributes.
     pub xattr: bool,
-    /// Rules that translate the names of extended attributes.
+    /// Rules that translate names of extended attributes.
     pub xattr_map: Option<XattrMap>,
     /// POSIX access control lists.
     pub posix_acl: Negotiation,
-    /// Security labels at creation.
+    /// Security labels set at creation.
     pub security_label: Negotiation,
     /// The host clears set-id bits on the guest's behalf.
     pub killpriv_v2: bool,
-    /// `O_NOATIME` is passed on to the host.
+    /// Passes `O_NOATIME` on to the host.
     pub preserve_noatime: bool,
-    /// STATX is answered though the guest keeps attributes: a request for each file whose time of birth is wanted.
+    /// Serves STATX even if the guest caches attributes: one request for each file whose birth time is wanted.
     pub birth_times: bool,
-    /// How inodes are held.
+    /// How references to inodes are kept.
     pub inode_file_handles: FileHandles,
-    /// Whatever would change the share answers EROFS.
+    /// Refuses every change of the share with EROFS.
     pub readonly: bool,
-    /// `fcntl` locks are taken on the host.
+    /// Takes `fcntl` locks on the host.
     pub posix_lock: bool,
-    /// `flock` locks are taken on the host.
+    /// Takes `flock` locks on the host.
     pub flock: bool,
-    /// Owners, between guest and host.
+    /// Translation of owners between guest and host.
     pub owners: OwnerMap,
-    /// The most descriptors to hold on the guest's behalf; `None`: what the process's limit leaves.
+    /// Maximum number of descriptors held for the guest; `None` derives it from the process's limit.
     pub max_fds: Option<usize>,
-    /// The most inodes that the guest may know beside the root.
+    /// Maximum number of inodes that the guest may know, not counting the root.
     pub max_inodes: usize,
 }
 
-/// Inodes that a guest may know unless configured otherwise: 16,777,216. A Linux guest has about 1 KiB of its own memory
-/// for each inode with its name, so that one that knows as many uses 16 GiB for them. Here they take about 2 GiB.
+/// Default for the number of inodes that a guest may know: 16,777,216. A Linux guest uses about 1 KiB of its own
+/// memory for each inode with its name, so a guest that knows that many uses 16 GiB for them. On the host they take
+/// about 2 GiB.
 pub const MAX_INODES: usize = 1 << 24;
 
 /// How long names, attributes and data stay valid in the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CachePolicy {
-    /// Everything is asked for each time; reads and writes go to the host.
+    /// Nothing is cached; reads and writes go to the host.
     Never,
     /// Names and attributes for a day; reads and writes go to the host.
     Metadata,
-    /// Names and attributes for a second; data until the file is opened again or seen to change.
+    /// Names and attributes for a second; data until the file is opened again or found to have changed.
     Auto,
     /// Everything for a day.
     Always,
 }
 
-/// Whether a feature is used that the guest may lack.
+/// Whether to use a feature that the guest may lack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Negotiation {
-    /// It is not offered.
+    /// Do not offer it.
     Never,
-    /// It is used where the guest has it.
+    /// Use it if the guest supports it.
     Auto,
-    /// A guest without it is refused.
+    /// Refuse a guest that does not support it.
     Always,
 }
 
-/// Whether inodes are held by file handles.
+/// Whether inodes are referenced by file handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileHandles {
-    /// By descriptors, and by paths beyond the bound.
+    /// By descriptor, and by path beyond the limit on descriptors.
     Never,
-    /// By handles where they can be opened.
+    /// By handle on file systems where handles can be opened.
     Prefer,
-    /// By handles; a file system without them is not served.
+    /// By handle only; a file system without handles is not served.
     Mandatory,
 }
 
 impl CachePolicy {
-    /// How long names and attributes stay valid.
+    /// Returns how long names and attributes stay valid.
     pub(super) fn validity(self) -> Duration {
         match self {
             Self::Never => Duration::ZERO,
@@ -101,12 +102,12 @@ impl CachePolicy {
         }
     }
 
-    /// True where the guest keeps no file data.
+    /// Returns whether the guest caches no file data.
     pub(super) fn is_direct(self) -> bool {
         matches!(self, Self::Never | Self::Metadata)
     }
 
-    /// True where what the guest keeps survives an open.
+    /// Returns whether cached entries of a directory survive an open.
     pub(super) fn keeps_directories(self) -> bool {
         matches!(self, Self::Metadata | Self::Always)
     }

@@ -1,4 +1,4 @@
-//! What operations that create have in common: whose the new file is, its mode, its label, and the answer.
+//! Common parts of operations that create: the owner of the new file, its mode, its label and the reply.
 
 use std::os::fd::AsFd;
 
@@ -15,15 +15,15 @@ use crate::{
     server::{Context, Patience},
 };
 
-/// The thread acts for the caller until this is dropped.
-#[must_use = "the thread gets its own ids back when it is dropped"]
+/// Makes the thread act for the caller until this is dropped.
+#[must_use = "the thread's own ids are restored when it is dropped"]
 pub(super) struct Creator<'a> {
     _ids: Assumed<'a>,
     _umask: Option<UmaskGuard>,
 }
 
 impl Passthrough {
-    /// Takes on the caller's ids, and its umask where the guest has left that to the host.
+    /// Assumes the caller's ids, and its umask if the guest leaves that to the host.
     pub(super) fn creator(&self, ctx: &Context<'_>, umask: u32) -> Result<Creator<'_>, Errno> {
         let (uid, gid) = (self.host_uid(ctx.uid)?, self.host_gid(ctx.gid)?);
         let group = ctx.extensions.supp_group.filter(|_| self.has(InitFlags::CREATE_SUPP_GROUP));
@@ -32,7 +32,7 @@ impl Passthrough {
         Ok(Creator { _ids: self.credentials.assume(uid, gid, group)?, _umask })
     }
 
-    /// Labels what was created as `name` in `dir` and looks it up; without a label that is due, nothing is left of it.
+    /// Labels what was created as `name` in `dir`, then looks it up. Removes it if a required label cannot be set.
     ///
     /// `flags` are those with which `unlinkat` removes it.
     pub(super) fn created(
@@ -54,27 +54,27 @@ impl Passthrough {
         self.admit(parent, dir, name, Sight::Spare(fd))
     }
 
-    /// Gives a new file the label that the guest's security module sent with the request.
+    /// Sets the label that the guest's security module sent with the request on a new file.
     pub(super) fn label(&self, ctx: &Context<'_>, fd: impl AsFd) -> Result<(), Errno> {
         let Some((name, value)) = self.due_label(ctx) else { return Ok(()) };
         let name = self.host_xattr_name(name)?;
         self.proc_fds.set_xattr(fd, &name, value, XattrFlags::empty())
     }
 
-    /// The label that a new file has to get.
+    /// Returns the label that a new file has to get.
     fn due_label<'a>(&self, ctx: &Context<'a>) -> Option<SecurityContext<'a>> {
         ctx.extensions.secctx.filter(|_| self.has(InitFlags::SECURITY_CTX))
     }
 }
 
-/// Takes back a creation that the guest is not told of.
+/// Undoes a creation that the guest will not learn of.
 pub(super) fn remove_again(dir: &Inode, name: &[u8], flags: AtFlags) {
     if let Err(errno) = rustix::fs::unlinkat(&dir.fd, name, flags) {
-        tracing::debug!(%errno, name = %name.escape_ascii(), "a new file that has got no label cannot be removed again");
+        tracing::debug!(%errno, name = %name.escape_ascii(), "cannot remove a new file that got no label");
     }
 }
 
-/// The permission bits of `mode`, set-id and sticky bits included.
+/// Returns the permission bits of `mode`, including the set-id and sticky bits.
 pub(super) fn permissions(mode: u32) -> Mode {
     Mode::from_raw_mode(mode & 0o7777)
 }

@@ -1,4 +1,4 @@
-//! Which files the guest maps, and by which descriptor the front end does it.
+//! Decides which files the guest maps, and through which descriptor the front end maps them.
 
 use std::{
     collections::HashMap,
@@ -25,50 +25,50 @@ use crate::{
     window::{DaxPolicy, MappedFile, PaddedFiles, RANGE_LEN, Window},
 };
 
-/// Linux up to 6.12 fails to write pages of a mapped file back unless its blocks have the size of a page.
+/// Linux up to 6.12 cannot write back pages of a mapped file unless the file's block size is the page size.
 const BLOCK_SIZE: u32 = 4096;
 
-/// How files are shown through a window.
+/// How files are mapped into a window.
 #[derive(Clone)]
 pub struct Dax {
     /// The window.
     pub window: Arc<Window>,
-    /// Which files the guest is told to map.
+    /// Selects the files that the guest is told to map.
     pub policy: DaxPolicy,
-    /// For front ends that map nothing beyond the end of a file; without it, such a file's last part is not mapped.
+    /// For front ends that cannot map past the end of a file. Without it, the last part of such a file is not mapped.
     pub padded: Option<Arc<dyn PaddedFiles>>,
-    /// Whether others are kept from making a file shorter that is mapped, where that is possible.
+    /// Whether to keep others from truncating a mapped file, if possible.
     pub guards: bool,
     has_warned: Arc<AtomicBool>,
     grounds: Arc<Grounds>,
 }
 
-/// What was found out of the host's file systems, by device number.
+/// Results of probing the host's file systems, by device number.
 type Grounds = Mutex<HashMap<(u32, u32), Ground>>;
 
-/// What mapping is possible on a file system.
+/// The kind of mapping that a file system supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ground {
-    /// A mapping may be another copy than what is read, or change under us.
+    /// None: a mapping may differ from what is read, or change under us.
     Unfit,
-    /// Files can be mapped up to their size.
+    /// Mappings up to the end of a file.
     Plain,
-    /// Files can be mapped beyond their end.
+    /// Mappings past the end of a file.
     Padded,
 }
 
 impl Dax {
-    /// Shows files through `window`.
+    /// Creates a configuration that maps files into `window`.
     pub fn new(window: Arc<Window>, policy: DaxPolicy, padded: Option<Arc<dyn PaddedFiles>>) -> Self {
         Self { window, policy, padded, guards: true, has_warned: Arc::default(), grounds: Arc::default() }
     }
 
-    /// Lets others make files shorter that are mapped.
+    /// Allows others to truncate mapped files.
     pub fn without_guards(self) -> Self {
         Self { guards: false, ..self }
     }
 
-    /// Guards a file for as long as what is returned lives; says once if that cannot be.
+    /// Guards a file against truncation while the result lives. Logs once if that is not possible.
     fn guard(&self, file: impl AsFd, name: &str) -> Option<Box<dyn Send + Sync>> {
         let padded = self.padded.as_ref().filter(|_| self.guards)?;
         let guard = padded.guard(file.as_fd());
@@ -80,17 +80,17 @@ impl Dax {
         guard.ok()
     }
 
-    /// Whether a share may be shown with this front end.
+    /// Returns whether this front end supports a window for the share.
     pub fn is_possible(window: &Window, is_share_readonly: bool) -> bool {
         window.front_end().maps_read_only || !is_share_readonly
     }
 
-    /// Whether the front end maps.
+    /// Returns whether the front end can map.
     pub(super) fn is_open(&self) -> bool {
         self.window.is_open()
     }
 
-    /// Whether some of the inode is mapped.
+    /// Returns whether some range of the inode is mapped.
     pub(super) fn has_node(&self, nodeid: NodeId) -> bool {
         self.window.has_node(nodeid)
     }
@@ -107,7 +107,7 @@ impl Dax {
         match end {
             End::Destroy => self.window.clear(),
             End::Init => self.window.clear_for_init(),
-            // Whoever resets the device tells the window.
+            // The caller that resets the device tells the window.
             End::Reset => {}
         }
     }
@@ -131,7 +131,7 @@ impl fmt::Debug for Dax {
 }
 
 impl Passthrough {
-    /// Sets what a guest with a window has to know of the inode behind `fd`.
+    /// Sets the flag and block size that a guest with a window needs in the attributes of the inode behind `fd`.
     pub(super) fn mark_dax(&self, fd: impl AsFd, stat: &Statx, attr: &mut Attr) {
         let Some(dax) = &self.dax else { return };
         let is_regular = FileType::from_raw_mode(stat.stx_mode.into()) == FileType::RegularFile;
@@ -144,10 +144,10 @@ impl Passthrough {
         }
     }
 
-    /// Whether the guest takes the file behind `fd` for one that it maps.
+    /// Returns whether the guest treats the file behind `fd` as one that it maps.
     ///
-    /// It has decided when it got to know the inode; a file that has passed the policy's bound since is taken wrongly, which
-    /// costs it the bypass of the guest's cache and nothing else.
+    /// The guest decided that when it first saw the inode. If the file has crossed the policy's size limit since, the
+    /// answer is wrong, which costs the bypass of the guest's cache and nothing else.
     pub(super) fn is_taken_for_dax(&self, nodeid: NodeId, fd: impl AsFd) -> bool {
         let Some(dax) = self.dax.as_ref().filter(|_| self.has(InitFlags::MAP_ALIGNMENT)) else { return false };
         if !self.has(InitFlags::HAS_INODE_DAX) || dax.has_node(nodeid) {
@@ -157,7 +157,7 @@ impl Passthrough {
         stat.is_ok_and(|stat| dax.policy.takes(stat.stx_size) && self.can_map(dax, &fd, &stat))
     }
 
-    /// Whether every part of a regular file can be mapped.
+    /// Returns whether every part of a regular file can be mapped.
     fn can_map(&self, dax: &Dax, fd: impl AsFd, stat: &Statx) -> bool {
         let needs_write = !dax.window.front_end().maps_read_only;
         if needs_write && !self.proc_fds.may_write(&fd) {
@@ -170,7 +170,7 @@ impl Passthrough {
         }
     }
 
-    /// Finds out by the file behind `fd` what is possible on its file system.
+    /// Probes, with the file behind `fd`, what its file system supports.
     fn explore(&self, dax: &Dax, fd: impl AsFd) -> Ground {
         if fstatfs(&fd).is_ok_and(|stat| is_unfit(stat.f_type)) {
             return Ground::Unfit;
@@ -186,7 +186,7 @@ impl Passthrough {
         match viewed {
             Ok(_) => Ground::Padded,
             Err(error) => {
-                tracing::warn!(%error, "of files on this file system only whole ranges of 2 MiB can be mapped");
+                tracing::warn!(%error, "only whole 2 MiB ranges of files on this file system can be mapped");
                 Ground::Plain
             }
         }
@@ -194,8 +194,10 @@ impl Passthrough {
 
     /// Opens a file for the front end to map.
     ///
-    /// Errors: EROFS or EACCES where the guest must not write it and the front end could not help it, EISDIR and others
-    /// for what is no regular file, EOPNOTSUPP on a file system where a mapping is not what is read.
+    /// # Errors
+    ///
+    /// EROFS or EACCES if the guest must not write the file and the front end could not prevent it, EISDIR and others
+    /// if it is not a regular file, EOPNOTSUPP on a file system where a mapping may differ from what is read.
     pub(super) fn open_to_map(&self, dax: &Dax, nodeid: NodeId, wants_write: bool) -> Result<MappedFile, Errno> {
         let front_end = dax.window.front_end();
         let held = self.handles.hold()?;
@@ -204,7 +206,7 @@ impl Passthrough {
         let writable = match self.config.readonly {
             true => Err(Errno::ROFS),
             false if front_end.opens_as_asked && !wants_write => Err(Errno::ACCESS),
-            // Writable from the first, if it may be: what is mapped read-only cannot become writable without a gap.
+            // Writable from the beginning if allowed: a read-only mapping cannot become writable without a gap.
             false => open(OFlags::RDWR),
         };
         let (file, is_writable) = match writable {
@@ -223,7 +225,7 @@ impl Passthrough {
             return Err(Errno::OPNOTSUPP);
         }
         let name = self.proc_fds.name(&file);
-        // The view first: what was opened before the guard costs nothing when it is mapped.
+        // The view comes first: a view opened before the guard costs nothing when it is mapped.
         let (view, is_padded) = pad(dax, &file, is_writable)?;
         let guard = dax.guard(&file, &name);
         let file = view.unwrap_or(file);
@@ -231,7 +233,7 @@ impl Passthrough {
     }
 }
 
-/// A descriptor for `file` that can be mapped beyond its end, where the front end needs one and there is one.
+/// Returns a descriptor for `file` that can be mapped past its end, if the front end needs one and there is one.
 fn pad(dax: &Dax, file: &OwnedFd, is_writable: bool) -> Result<(Option<OwnedFd>, bool), Errno> {
     match &dax.padded {
         Some(padded) if is_writable && !dax.window.front_end().maps_beyond_end => match padded.view(file.as_fd()) {
@@ -243,7 +245,8 @@ fn pad(dax: &Dax, file: &OwnedFd, is_writable: bool) -> Result<(Option<OwnedFd>,
     }
 }
 
-/// File systems whose files change under a mapping (a copy-up), or whose mappings are a cache beside other clients'.
+/// Returns whether files of this file system change under a mapping (copy-up), or its mappings are not coherent with
+/// other clients.
 fn is_unfit(magic: rustix::fs::FsWord) -> bool {
     const OVERLAY: u32 = 0x794c_7630;
     const NFS: u32 = 0x6969;

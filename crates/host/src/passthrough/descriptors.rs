@@ -1,14 +1,14 @@
-//! How many descriptors are held on the guest's behalf, and how many may be.
+//! Counts the descriptors held for the guest, and limits them.
 //!
-//! [`Descriptors`] only counts. Open files are admitted up to a share of the limit, because they cannot be taken back;
-//! inodes' descriptors fill what is left, and [`Inodes`](super::inodes::Inodes) closes the oldest of them when the sum
-//! passes the limit. Counters are exact but unordered: a limit may be passed for a moment by as many as there are threads.
+//! [`Descriptors`] only counts. Open files are admitted up to a fraction of the limit, because they cannot be revoked.
+//! Descriptors of inodes fill the rest, and [`Inodes`](super::inodes::Inodes) closes the oldest of them when the sum
+//! exceeds the limit. Counters are exact but unordered: each thread may exceed a limit by one for a moment.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crate::Errno;
 
-/// The fewest that a limit may allow: below it a walk could not hold a directory while it looks into it.
+/// The lowest valid limit: with less, a walk could not keep a directory open while it looks into it.
 pub(super) const LIMIT_MIN: usize = 32;
 
 /// Counts of descriptors.
@@ -20,7 +20,7 @@ pub(super) struct Descriptors {
     pinned: AtomicUsize,
 }
 
-/// One open file counts until this is dropped.
+/// Counts one open file until it is dropped.
 #[derive(Debug)]
 pub(super) struct OpenFileSlot<'a>(&'a Descriptors);
 
@@ -30,12 +30,13 @@ impl Descriptors {
         Self { limit: limit.max(LIMIT_MIN), held: zero(), open_files: zero(), pinned: zero() }
     }
 
-    /// What the soft limit of the process leaves, after a reserve for queues, sockets, guest memory and requests in flight.
+    /// Returns what the process's soft limit leaves after a reserve for queues, sockets, guest memory and requests in
+    /// flight.
     pub(super) fn default_limit() -> usize {
         let soft = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         let soft = soft.map_or(usize::MAX, |soft| usize::try_from(soft).unwrap_or(usize::MAX));
-        // Nine queues with two descriptors each, up to 509 memory regions with CONFIGURE_MEM_SLOTS but 8 without, and per
-        // thread at most three descriptors that are open for the length of a request.
+        // Nine queues with two descriptors each, up to 509 memory regions with CONFIGURE_MEM_SLOTS but 8 without, and
+        // per thread at most three descriptors that are open for the length of a request.
         const RESERVE_MAX: usize = 1024;
         soft - RESERVE_MAX.min(soft / 4)
     }
@@ -44,44 +45,45 @@ impl Descriptors {
         self.limit
     }
 
-    /// How many files and directories the guest has open.
+    /// Returns the number of files and directories that the guest has open.
     pub(super) fn open_files(&self) -> usize {
         self.open_files.load(Relaxed)
     }
 
-    /// How many are held.
+    /// Returns the number of descriptors held.
     pub(super) fn held(&self) -> usize {
         self.held.load(Relaxed)
     }
 
-    /// How many are pinned.
+    /// Returns the number of pinned descriptors.
     #[cfg(test)]
     pub(super) fn pinned(&self) -> usize {
         self.pinned.load(Relaxed)
     }
 
-    /// True while more is held than the limit allows.
+    /// Returns whether more descriptors are held than the limit allows.
     pub(super) fn is_over(&self) -> bool {
         self.held.load(Relaxed) > self.limit
     }
 
-    /// Counts an inode's or a mount's descriptor.
+    /// Counts a descriptor of an inode or a mount.
     pub(super) fn add(&self) {
         self.held.fetch_add(1, Relaxed);
     }
 
-    /// Ends what [`Descriptors::add`] began.
+    /// Undoes [`Descriptors::add`].
     pub(super) fn remove(&self) {
         self.held.fetch_sub(1, Relaxed);
     }
 
-    /// Whether one more inode may be held that is not to be closed; at most a quarter of the limit.
+    /// Counts one more pinned inode, whose descriptor must not be closed. Returns false if that exceeds a quarter of
+    /// the limit.
     pub(super) fn try_pin(&self) -> bool {
         let max = self.limit / 4;
         self.pinned.fetch_update(Relaxed, Relaxed, |pinned| (pinned < max).then_some(pinned + 1)).is_ok()
     }
 
-    /// Ends what [`Descriptors::try_pin`] began.
+    /// Undoes [`Descriptors::try_pin`].
     pub(super) fn unpin(&self) {
         self.pinned.fetch_sub(1, Relaxed);
     }
@@ -97,7 +99,7 @@ impl Descriptors {
         Ok(OpenFileSlot(self))
     }
 
-    /// Ends what [`OpenFileSlot::keep`] kept.
+    /// Undoes [`OpenFileSlot::keep`].
     pub(super) fn close_file(&self) {
         self.open_files.fetch_sub(1, Relaxed);
         self.remove();
@@ -105,7 +107,7 @@ impl Descriptors {
 }
 
 impl OpenFileSlot<'_> {
-    /// Leaves the file counted until [`Descriptors::close_file`].
+    /// Keeps the file counted until [`Descriptors::close_file`].
     pub(super) fn keep(self) {
         std::mem::forget(self);
     }

@@ -1,19 +1,19 @@
-//! Entries of a directory that the host told in one call, packed one behind the other.
+//! Directory entries that the host returned in one call, packed one after the other.
 
 use rustix::fs::{FileType, RawDirEntry};
 
-/// Bytes in front of each name: inode number, cookie, length of the name, type.
+/// Bytes before each name: inode number, cookie, length of the name, type.
 const HEAD_LEN: usize = 8 + 8 + 2 + 1;
 
-/// Entries in the order in which they came.
+/// Entries in the host's order.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     bytes: Vec<u8>,
-    /// Where the first entry begins that was not removed.
+    /// Where the first remaining entry begins.
     first: usize,
 }
 
-/// One entry as the host tells it.
+/// One entry as the host returns it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Entry<'a> {
     pub(super) ino: u64,
@@ -40,7 +40,7 @@ impl Batch {
         self.first == self.bytes.len()
     }
 
-    /// The first entry.
+    /// Returns the first entry.
     pub(super) fn first(&self) -> Option<Entry<'_>> {
         let (ino, rest) = self.bytes[self.first..].split_first_chunk()?;
         let (off, rest) = rest.split_first_chunk()?;
@@ -57,7 +57,7 @@ impl Batch {
         Some(off)
     }
 
-    /// Frees memory that holds no entry, and returns the number of bytes left.
+    /// Frees unused memory and returns the number of bytes kept.
     pub(super) fn shrink(&mut self) -> usize {
         self.bytes.drain(..std::mem::take(&mut self.first));
         self.bytes.shrink_to_fit();
@@ -65,7 +65,7 @@ impl Batch {
     }
 
     fn push_entry(&mut self, entry: Entry<'_>) {
-        // A name has no more than 255 characters of no more than 6 bytes on any file system.
+        // On every file system, a name has at most 255 characters of at most 6 bytes.
         let Ok(len) = u16::try_from(entry.name.len()) else { return };
         self.bytes.extend(entry.ino.to_ne_bytes());
         self.bytes.extend(entry.off.to_ne_bytes());
@@ -76,7 +76,7 @@ impl Batch {
 }
 
 fn raw_type(file_type: FileType) -> u8 {
-    // `d_type` is the type's bits of a mode, shifted.
+    // `d_type` is the type bits of a mode, shifted.
     match file_type {
         FileType::Unknown => libc::DT_UNKNOWN,
         known => (known.as_raw_mode() >> 12) as u8,

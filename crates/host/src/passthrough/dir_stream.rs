@@ -1,7 +1,7 @@
-//! An open directory: entries in the host's order, from any cookie that the host has given.
+//! An open directory: entries in the host's order, starting at any cookie that the host has returned.
 //!
-//! Between two requests a stream holds its position and nothing else. What it has read ahead is kept in [`ReadAhead`],
-//! which may let go of it: the stream then goes back to its position and reads it again.
+//! Between two requests a stream keeps only its position. Entries read ahead are kept in [`ReadAhead`], which may drop
+//! them: the stream then returns to its position and reads them again.
 
 use std::{
     mem::MaybeUninit,
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{Errno, server::Patience};
 
-/// Bytes that the host fills with entries in one call: some 800 of them.
+/// Bytes of entries that the host returns in one call, about 800 entries.
 pub(super) const BATCH_LEN: usize = 32 << 10;
 
 /// An open directory.
@@ -26,20 +26,20 @@ pub(super) struct DirStream {
     fd: OwnedFd,
     id: StreamId,
     read_ahead: Arc<ReadAhead>,
-    /// Held over the reading of a batch: two requests on one stream take turns, as they do on the host.
+    /// Held while a batch is read: two requests on one stream take turns, as on the host.
     position: Mutex<Position>,
 }
 
-/// Where a stream stands, by the host's cookies.
+/// The position of a stream, in the host's cookies.
 #[derive(Debug, Default)]
 struct Position {
-    /// Behind the entry that was handed out last.
+    /// After the last entry that was returned.
     next: u64,
-    /// Where the host would read on: behind the last entry that was read ahead.
+    /// Where the host continues: after the last entry that was read ahead.
     host: u64,
 }
 
-/// The right to read from a stream. What it has read ahead is kept when it is dropped.
+/// Exclusive access to a stream. Keeps the entries read ahead when it is dropped.
 #[derive(Debug)]
 pub(super) struct Reader<'a> {
     stream: &'a DirStream,
@@ -52,9 +52,9 @@ impl DirStream {
         Self { fd, id: read_ahead.new_stream(), read_ahead: Arc::clone(read_ahead), position: Mutex::default() }
     }
 
-    /// Reads on from `offset`, which is 0 or the `off` of an entry.
+    /// Starts reading at `offset`, which is 0 or the `off` of an entry.
     ///
-    /// Waits while another reads. Errors: EAGAIN instead, under [`Patience::Try`].
+    /// Waits while another request reads. Errors: EAGAIN instead, under [`Patience::Try`].
     pub(super) fn reader(&self, offset: u64, patience: Patience) -> Result<Reader<'_>, Errno> {
         let mut position = match (self.position.try_lock(), patience) {
             (Ok(position), _) => position,
@@ -65,7 +65,7 @@ impl DirStream {
             }
         };
         let kept = self.read_ahead.take(self.id);
-        // From the beginning means anew: what was read ahead may be long ago.
+        // A read from the beginning starts anew: what was read ahead may be outdated.
         let batch = if offset == 0 || offset != position.next { Batch::default() } else { kept.unwrap_or_default() };
         if batch.is_empty() && (offset == 0 || offset != position.host) {
             let offset = i64::try_from(offset).map_err(|_| Errno::INVAL)?.cast_unsigned();
@@ -90,7 +90,7 @@ impl Drop for DirStream {
 }
 
 impl Reader<'_> {
-    /// The next entry, which stays the next one until [`Reader::advance`]; `None` at the end.
+    /// Returns the next entry without consuming it: see [`Reader::advance`]. Returns `None` at the end.
     pub(super) fn peek(&mut self) -> Result<Option<Entry<'_>>, Errno> {
         if self.batch.is_empty() {
             self.read_batch()?;
@@ -98,12 +98,12 @@ impl Reader<'_> {
         Ok(self.batch.first())
     }
 
-    /// True where the next entry is to be asked of the host.
+    /// Returns whether the next entry has to be read from the host.
     pub(super) fn is_at_edge(&self) -> bool {
         self.batch.is_empty()
     }
 
-    /// Goes on behind the entry that [`Reader::peek`] answered.
+    /// Consumes the entry that [`Reader::peek`] returned.
     pub(super) fn advance(&mut self) {
         if let Some(off) = self.batch.remove_first() {
             self.position.next = off;
@@ -116,7 +116,7 @@ impl Reader<'_> {
         let mut batch = Batch::default();
         while let Some(entry) = entries.next() {
             let entry = match entry {
-                // Removed while it was open: there is nothing in it.
+                // The directory was removed while it was open, so it is empty.
                 Err(Errno::NOENT) => return Ok(()),
                 entry => entry?,
             };

@@ -1,29 +1,29 @@
-//! Whether a worker should do itself what may wait for the host's disk.
+//! Decides whether a worker performs an operation that may wait for the host's disk.
 //!
-//! Handing a request to another thread costs more than most lookups take, even those that the host cannot answer from its
-//! caches: a name that does not exist is one. So the worker does them itself until one proves slow; the next ones go to
-//! the pool, and after some of them the worker tries again.
+//! Handing a request to another thread costs more than most lookups, even those that the host cannot answer from its
+//! caches, such as a name that does not exist. So the worker performs them itself until one is slow. The next ones go
+//! to the pool, and after a number of them the worker tries again.
 
 use std::{
     sync::atomic::{AtomicU32, Ordering::Relaxed},
     time::{Duration, Instant},
 };
 
-/// What takes longer is better done elsewhere: many times a hand-over, and more than a mebibyte takes to copy or a busy
-/// machine to give the processor back; less than a disk's seek.
+/// Operations that take longer belong in the pool. The value is many times the cost of a hand-over, and more than it
+/// takes to copy a mebibyte or to get the processor back on a busy machine; it is less than the seek time of a disk.
 const SLOW: Duration = Duration::from_millis(1);
 
-/// After a slow one, how many are sent away before the next attempt: one stall in so many is what a queue can bear.
+/// Number of operations sent to the pool after a slow one: a queue can bear one stall in this many operations.
 const SENT_AWAY: u32 = 64;
 
-/// Opens and shuts by what it sees.
+/// Opens and closes according to the latencies that it observes.
 #[derive(Debug, Default)]
 pub(super) struct Gate {
     to_send_away: AtomicU32,
 }
 
 impl Gate {
-    /// Does `work` here and watches how long it takes; `None` where it is better done elsewhere.
+    /// Runs `work` and measures its latency, or returns `None` if the pool should run it.
     pub(super) fn pass<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
         if self.to_send_away.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok() {
             return None;

@@ -1,15 +1,15 @@
-//! The file system's gauges, for the metrics.
+//! The file system's gauges, for metrics.
 
 use transom_metrics::{Gauges, WindowGauges};
 
 use super::Passthrough;
 use crate::locks::Locks;
 
-/// Files of the window that are listed by name.
+/// Maximum number of the window's files listed by name.
 const FILES_MAX: usize = 8;
 
 impl Passthrough {
-    /// Returns what is held at present. The gauges of queues and pool, which the transport knows, are zero.
+    /// Returns what is currently held. The gauges of queues and pool, which only the transport knows, are zero.
     pub fn gauges(&self) -> Gauges {
         let (inodes, descriptors) = (self.inodes.capacity(), self.handles.descriptors());
         let lock_owners = self.locks.as_ref().map_or(0, Locks::descriptors);

@@ -20,11 +20,11 @@ use super::{
 };
 use crate::{Errno, locks::LockingFile};
 
-/// Shards, so that workers seldom meet at one lock.
+/// Number of shards, enough that workers seldom contend for one lock.
 const SHARD_COUNT: u32 = 8;
 
-/// Files that were closed and whose memory each shard keeps for the next ones, some 100 bytes each: enough for guests that
-/// open and close a few files at a time, and nothing that a burst of opens would leave behind.
+/// Closed files whose memory each shard keeps for reuse, about 100 bytes each: enough for guests that open and close a
+/// few files at a time, without keeping what a burst of opens used.
 const SPARE_FILES_MAX: usize = 8;
 
 /// A file that is open.
@@ -32,19 +32,19 @@ const SPARE_FILES_MAX: usize = 8;
 pub(super) struct OpenFile {
     pub(super) fd: OwnedFd,
     pub(super) nodeid: NodeId,
-    /// Says when POSIX locks end that were taken through this file.
+    /// Determines when POSIX locks taken through this file end.
     pub(super) locking: LockingFile,
-    /// The host's file system has no reads that refuse to wait: they are not tried again.
+    /// The host's file system has no non-blocking reads: do not try them again.
     pub(super) waits_to_read: AtomicBool,
-    /// The host's file system has no writes that refuse to wait: they are not tried again.
+    /// The host's file system has no non-blocking writes: do not try them again.
     pub(super) waits_to_write: AtomicBool,
     is_in_memory: OnceLock<bool>,
-    /// Set with the first request that writes pages of the guest's cache; `None` where `fd` serves these too.
+    /// Set by the first request that writes pages of the guest's cache; `None` if `fd` serves these too.
     pub(super) buffered: OnceLock<Option<Buffered>>,
 }
 
 impl OpenFile {
-    /// Whether the file system has no disk behind it, so that there is nothing to wait for in fsync(2).
+    /// Returns whether the file system has no disk, so that fsync(2) never waits.
     pub(super) fn is_in_memory(&self) -> bool {
         const TMPFS: u32 = 0x0102_1994;
         const RAMFS: u32 = 0x8584_58f6;
@@ -68,7 +68,7 @@ impl Deref for FileRef {
     }
 }
 
-/// An open file without a handle counts until this is dropped.
+/// Counts an open file that has no handle, until it is dropped.
 #[derive(Debug)]
 pub(super) struct HeldFile(Arc<Descriptors>);
 
@@ -78,14 +78,14 @@ impl Drop for HeldFile {
     }
 }
 
-/// What a handle names.
+/// The object that a handle names.
 #[derive(Debug, Clone)]
 enum Open {
     File(FileRef),
     Directory(Arc<DirStream>),
 }
 
-/// Everything that is open, by handle. Locks: one for each shard, for a look or a change, never across a system call.
+/// Everything that is open, by handle. Each shard's lock is held for a lookup or a change, never across a system call.
 #[derive(Debug)]
 pub(super) struct Handles {
     shards: Box<[Mutex<Shard>]>,
@@ -96,7 +96,7 @@ pub(super) struct Handles {
 #[derive(Debug)]
 struct Shard {
     open: Slab<Open>,
-    /// Nobody refers to these.
+    /// Memory that nobody refers to.
     spare_files: Vec<FileMemory>,
 }
 
@@ -107,23 +107,23 @@ impl Handles {
         Self { shards, next_shard: AtomicU32::new(0), descriptors }
     }
 
-    /// The descriptors that handles and inodes count against.
+    /// Returns the descriptor counts that handles and inodes share.
     pub(super) fn descriptors(&self) -> &Descriptors {
         &self.descriptors
     }
 
-    /// Asks for room before a file is opened. Errors: ENFILE where as much is open as may be.
+    /// Reserves a slot before a file is opened. Errors: ENFILE if the limit on open files is reached.
     pub(super) fn reserve(&self) -> Result<OpenFileSlot<'_>, Errno> {
         self.descriptors.open_file()
     }
 
-    /// Counts one more open file until what is returned is dropped. Errors: as [`Handles::reserve`].
+    /// Counts one more open file until the result is dropped. Errors: as [`Handles::reserve`].
     pub(super) fn hold(&self) -> Result<HeldFile, Errno> {
         self.reserve()?.keep();
         Ok(HeldFile(Arc::clone(&self.descriptors)))
     }
 
-    /// Gives an open file its handle.
+    /// Assigns a handle to an open file.
     pub(super) fn add_file(&self, slot: OpenFileSlot<'_>, nodeid: NodeId, fd: OwnedFd) -> Result<Handle, Errno> {
         let file = OpenFile {
             fd,
@@ -141,13 +141,13 @@ impl Handles {
         })
     }
 
-    /// Gives an open directory its handle.
+    /// Assigns a handle to an open directory.
     pub(super) fn add_directory(&self, slot: OpenFileSlot<'_>, stream: DirStream) -> Result<Handle, Errno> {
         let stream = Arc::new(stream);
         self.add(slot, |_| Open::Directory(stream))
     }
 
-    /// The open file of that handle. Errors: EBADF.
+    /// Returns the open file of a handle. Errors: EBADF.
     pub(super) fn file(&self, fh: Handle) -> Result<FileRef, Errno> {
         match self.shard(fh).open.get(fh.0) {
             Some(Open::File(file)) => Ok(file.clone()),
@@ -155,7 +155,7 @@ impl Handles {
         }
     }
 
-    /// The open directory of that handle. Errors: EBADF.
+    /// Returns the open directory of a handle. Errors: EBADF.
     pub(super) fn directory(&self, fh: Handle) -> Result<Arc<DirStream>, Errno> {
         match self.shard(fh).open.get(fh.0) {
             Some(Open::Directory(stream)) => Ok(Arc::clone(stream)),
@@ -163,7 +163,7 @@ impl Handles {
         }
     }
 
-    /// Ends a handle; what is open is closed with its last user. A handle that is not there is ignored.
+    /// Removes a handle; the object is closed by its last user. Ignores an unknown handle.
     pub(super) fn remove(&self, fh: Handle) {
         let removed = self.shard(fh).open.remove(fh.0);
         if let Some(open) = removed {
@@ -172,7 +172,7 @@ impl Handles {
         }
     }
 
-    /// Closes what `fh` has named, unless somebody still uses it, and keeps a file's memory for the next one.
+    /// Closes the object that `fh` named, unless it is still in use, and keeps a file's memory for the next one.
     fn close(&self, fh: Handle, open: Open) {
         let Open::File(FileRef(mut memory)) = open else { return };
         let Some(file) = Arc::get_mut(&mut memory) else { return };
@@ -183,7 +183,7 @@ impl Handles {
         }
     }
 
-    /// Ends all handles.
+    /// Removes all handles.
     pub(super) fn clear(&self) {
         for shard in &self.shards {
             let removed = lock(shard).open.drain();
@@ -198,7 +198,7 @@ impl Handles {
             let open = open(&mut shard);
             shard.open.insert(open)
         };
-        // What did not get a key is closed here, without a lock.
+        // An object that did not get a key is closed here, without a lock.
         let key = key.map_err(|_| Errno::NFILE)?;
         slot.keep();
         Ok(Handle(key))

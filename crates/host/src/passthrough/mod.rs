@@ -1,13 +1,14 @@
 //! The file system that serves a directory of the host.
 //!
-//! [`Passthrough`] is the whole of it; each operation is one file in [`ops`]. [`inodes`] knows what the guest knows,
-//! [`handles`] what it has open, [`descriptors`] how many of the host's descriptors that takes, [`dir_stream`] reads
-//! directories, [`read_ahead`] bounds what that keeps, [`attr`] translates attributes, [`dax`] decides what is mapped,
-//! [`gate`] what a worker does itself, [`buffered`] serves requests without `O_DIRECT` on files that are open with it, [`gauges`] says what is held.
+//! [`Passthrough`] is the file system; each operation is a file in [`ops`]. [`inodes`] tracks the inodes that the
+//! guest knows, [`handles`] the files that it has open, [`descriptors`] the host descriptors that these use.
+//! [`dir_stream`] reads directories, and [`read_ahead`] bounds the entries kept between requests. [`attr`] translates
+//! attributes, [`dax`] decides which files are mapped, [`gate`] which operations a worker performs itself,
+//! [`buffered`] serves requests without `O_DIRECT` on files opened with it, and [`gauges`] reports what is held.
 //!
 //! A name is resolved as one component relative to its directory, without following links and without leaving the
-//! directory; nothing is ever opened but regular files and directories. So neither a link nor a race leads out of the
-//! share, whether there is a sandbox around or not.
+//! directory, and only regular files and directories are ever opened. So neither a link nor a race leads out of the
+//! share, with or without a sandbox.
 
 mod attr;
 mod buffered;
@@ -68,16 +69,16 @@ pub struct Passthrough {
     read_ahead: Arc<ReadAhead>,
     proc_fds: Arc<ProcFds>,
     credentials: Credentials,
-    /// `None` where no lock reaches the host.
+    /// `None` if no lock is taken on the host.
     locks: Option<Locks>,
-    /// The host's name of a file's capabilities, where the host does not know it for that.
+    /// The host's name for the attribute with a file's capabilities, if it is not the one that the host recognises.
     capability_name: Option<Box<[u8]>>,
     lookup_gate: Gate,
     readdir_gate: Gate,
     write_gate: Gate,
     /// `None` without a window.
     dax: Option<Dax>,
-    /// The flags of the present session.
+    /// The flags of the current session.
     session: AtomicU64,
 }
 
@@ -90,7 +91,7 @@ pub enum Error {
     Open {
         /// The shared directory.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: Errno,
     },
     /// `/proc/self/fd` cannot be opened.
@@ -99,13 +100,13 @@ pub enum Error {
     /// The shared directory is neither a directory nor a regular file.
     #[error("the share is neither a directory nor a regular file but a {0:?}")]
     Kind(FileType),
-    /// Inodes cannot be held as configured.
-    #[error("inodes of the share cannot be held by file handles, which are mandatory")]
+    /// Inodes cannot be referenced as configured.
+    #[error("inodes of the share cannot be referenced by file handles, which are mandatory")]
     Handles(#[source] Errno),
-    /// Waiting for locks cannot be prepared.
+    /// Waiting for locks cannot be set up.
     #[error("cannot prepare to wait for locks of the host")]
     Locks(#[source] Errno),
-    /// What this process may do cannot be found out.
+    /// The rights of this process cannot be determined.
     #[error("cannot read the capabilities of this process")]
     Credentials(#[source] Errno),
 }
@@ -113,14 +114,15 @@ pub enum Error {
 impl Passthrough {
     /// Serves the directory or file at `path`.
     ///
-    /// Call it once the process has given up what it does not need, and before threads start.
+    /// Call it after the process has dropped its unneeded privileges and before it starts threads.
     pub fn open(path: &Path, config: Config) -> Result<Self, Error> {
         let root = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
             .map_err(|source| Error::Open { path: path.to_owned(), source })?;
         Self::new(root, ProcFds::open().map_err(Error::Proc)?, config)
     }
 
-    /// Serves the directory or file behind `root`, an `O_PATH` descriptor, for a process that cannot see `/proc` any more.
+    /// Serves the directory or file behind `root`, an `O_PATH` descriptor, for a process that can no longer see
+    /// `/proc`.
     pub fn new(root: OwnedFd, proc_fds: ProcFds, config: Config) -> Result<Self, Error> {
         let judge = if config.owners.is_identity() { Judge::Guest } else { Judge::Host };
         let credentials = Credentials::detect(judge).map_err(Error::Credentials)?;
@@ -153,35 +155,36 @@ impl Passthrough {
         })
     }
 
-    /// Shows the guest files through a window.
+    /// Maps files into a window for the guest.
     pub fn with_dax(self, dax: Dax) -> Self {
         Self { dax: Some(dax), ..self }
     }
 
-    /// How many inodes the guest knows beside the root.
+    /// Returns the number of inodes that the guest knows, not counting the root.
     pub fn inode_count(&self) -> usize {
         self.inodes.capacity().known()
     }
 
-    /// Closes what has not been used since the call before: to be called every few seconds, idle or not.
+    /// Closes descriptors that have not been used since the last call. Call it every few seconds, idle or not.
     ///
     /// Without it, files that the host deletes may keep their blocks until the guest has used 256 others.
     pub fn tidy(&self) {
         self.inodes.close_unused();
     }
 
-    /// Whether the present session has `flag`.
+    /// Returns whether the current session has `flag`.
     fn has(&self, flag: InitFlags) -> bool {
         InitFlags::from_bits_retain(self.session.load(Relaxed)).contains(flag)
     }
 
-    /// Errors: EROFS where the share is read-only. Every operation that changes something begins with it.
+    /// Checks that the share may be changed. Every operation that changes something begins with it. Errors: EROFS if
+    /// the share is read-only.
     fn check_writable(&self) -> Result<(), Errno> {
         if self.config.readonly { Err(Errno::ROFS) } else { Ok(()) }
     }
 }
 
-/// The locks that reach the host, and how many descriptors they may take of `limit`.
+/// Returns the locks taken on the host, and how many descriptors of `limit` they may use.
 fn locks(config: &Config, limit: usize) -> Result<(Option<Locks>, usize), Error> {
     if !config.posix_lock && !config.flock {
         return Ok((None, 0));

@@ -1,9 +1,9 @@
-//! What directory streams have read ahead between two requests, of a bounded number of them.
+//! Entries that directory streams have read ahead, kept between requests for a bounded number of streams.
 //!
 //! A guest may have as many streams open as it may have files, and 32 KiB for each would be gigabytes. So the batches
-//! belong not to the streams but to [`SLOT_COUNT`] slots, at most 8 MiB in all; a stream that puts its batch into a slot
-//! pushes out what another has there. Streams that are read at the same time rarely share a slot, since they get them in
-//! turn. Locks: one for each slot, for a look or a change.
+//! belong not to the streams but to [`SLOT_COUNT`] slots, at most 8 MiB in all; a stream that stores its batch evicts
+//! the slot's previous one. Streams that are read at the same time rarely share a slot, since slots are assigned in
+//! turn. Locks: one for each slot, for a lookup or a change.
 
 use std::sync::{
     Mutex, MutexGuard, PoisonError,
@@ -12,7 +12,7 @@ use std::sync::{
 
 use super::dir_batch::Batch;
 
-/// More directories than even a parallel walk over a tree reads at the same time.
+/// More directories than even a parallel tree walk reads at the same time.
 const SLOT_COUNT: usize = 256;
 
 /// The batches of streams that are not being read.
@@ -22,7 +22,7 @@ pub(super) struct ReadAhead {
     next_stream: AtomicU64,
 }
 
-/// Names a stream for as long as the process lives.
+/// Identifies a stream for the lifetime of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct StreamId(u64);
 
@@ -30,12 +30,12 @@ pub(super) struct StreamId(u64);
 type Slot = Option<(StreamId, Batch)>;
 
 impl ReadAhead {
-    /// An identifier for another stream.
+    /// Returns an identifier for a new stream.
     pub(super) fn new_stream(&self) -> StreamId {
         StreamId(self.next_stream.fetch_add(1, Relaxed))
     }
 
-    /// Takes out what `stream` has read ahead, if it is still there.
+    /// Removes and returns what `stream` has read ahead, if it is still there.
     pub(super) fn take(&self, stream: StreamId) -> Option<Batch> {
         let taken = self.slot(stream).take_if(|(owner, _)| *owner == stream);
         taken.map(|(_, batch)| batch)
@@ -44,11 +44,11 @@ impl ReadAhead {
     /// Keeps what `stream` has read ahead until another stream needs the slot.
     pub(super) fn keep(&self, stream: StreamId, mut batch: Batch) {
         batch.shrink();
-        // What was there is freed once the lock is given back.
+        // The evicted batch is freed after unlocking.
         let _pushed_out = self.slot(stream).replace((stream, batch));
     }
 
-    /// Batches that are kept.
+    /// Returns the number of kept batches.
     #[cfg(test)]
     pub(super) fn kept_count(&self) -> usize {
         self.slots.iter().filter(|slot| lock(slot).is_some()).count()

@@ -1,4 +1,4 @@
-//! Set-id bits of files that change: they go as they would if the caller wrote on the host.
+//! Set-id bits of files that change: cleared as if the caller wrote on the host.
 
 use std::os::fd::AsFd;
 
@@ -8,10 +8,10 @@ use super::Passthrough;
 use crate::{Errno, credentials::NoFsetid, idmap::HostGid, sysfd::stat};
 
 impl Passthrough {
-    /// Lets the host clear the set-id bits of `file` with the next change, if it has any that are dangerous.
+    /// Lets the host clear the set-id bits of `file` with the next change, if it has any dangerous ones.
     ///
-    /// Set-group-id stays where the group may not execute: without CAP_FSETID the host would clear it too, unless the
-    /// thread is in the file's group. The caller usually is.
+    /// Set-group-id stays if the group may not execute the file: without CAP_FSETID the host would clear it too,
+    /// unless the thread is in the file's group. The caller usually is.
     pub(super) fn kill_set_id(&self, file: impl AsFd) -> Result<Option<NoFsetid<'_>>, Errno> {
         let stat = stat::statx(file, AtFlags::empty(), StatxFlags::MODE | StatxFlags::TYPE | StatxFlags::GID)?;
         let mode = Mode::from_raw_mode(stat.stx_mode.into());
@@ -24,7 +24,7 @@ impl Passthrough {
     }
 }
 
-/// `mode` without set-user-id, and without set-group-id where the group may execute.
+/// Returns `mode` without set-user-id, and without set-group-id if the group may execute.
 pub(super) fn without_set_id(mode: Mode) -> Mode {
     let is_executable = mode.contains(Mode::XGRP);
     mode - Mode::SUID - if is_executable { Mode::SGID } else { Mode::empty() }

@@ -1,10 +1,11 @@
-//! Values under keys that are never given twice.
+//! Values with keys that are never reused.
 //!
-//! A key is a slot's number and the slot's generation, which moves on with each removal: finding a value costs no search,
-//! and an old key finds nothing. Slots lie in chunks, so that growth neither copies nor doubles the memory. A [`Slab`] has
-//! no lock; [`Inodes`](super::inodes::Inodes) and [`Handles`](super::handles::Handles) keep one in each of their shards.
+//! A key consists of a slot's number and the slot's generation, which is incremented by each removal: finding a value
+//! needs no search, and an old key finds nothing. Slots are allocated in chunks, so growth neither copies nor doubles
+//! the memory. A [`Slab`] has no lock; [`Inodes`](super::inodes::Inodes) and [`Handles`](super::handles::Handles) keep
+//! one in each of their shards.
 
-/// Slots in a chunk: small enough for a share of a few files, large enough that the list of chunks stays short.
+/// Slots in a chunk: small enough for a share of a few files, large enough to keep the list of chunks short.
 const CHUNK_LEN: usize = 128;
 
 /// Values of type `T`; the keys of shard `shard` out of `shards` are disjoint from those of all others.
@@ -23,7 +24,7 @@ struct Slot<T> {
     value: Option<T>,
 }
 
-/// Which of `shards` has given `key`.
+/// Returns the shard out of `shards` that issued `key`.
 pub(super) fn shard_of(key: u64, shards: u32) -> usize {
     (key as u32 % shards) as usize
 }
@@ -33,13 +34,13 @@ impl<T> Slab<T> {
         Self { chunks: Vec::new(), free: Vec::new(), len: 0, shard, shards }
     }
 
-    /// How many values there are.
+    /// Returns the number of values.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// Stores `value` and returns its key, which is at least 2^32; gives it back where all slots are used up.
+    /// Stores `value` and returns its key, which is at least 2^32, or returns the value if all slots are used up.
     pub(super) fn insert(&mut self, value: T) -> Result<u64, T> {
         let index = match self.free.pop() {
             Some(index) => index,
@@ -67,7 +68,7 @@ impl<T> Slab<T> {
         if slot.generation == generation(key) { slot.value.as_mut() } else { None }
     }
 
-    /// Takes the value out; its key finds nothing from then on.
+    /// Removes and returns the value; its key finds nothing from then on.
     pub(super) fn remove(&mut self, key: u64) -> Option<T> {
         let index = self.index(key);
         let slot = self.slot_mut(index)?;
@@ -75,7 +76,7 @@ impl<T> Slab<T> {
             return None;
         }
         let value = slot.value.take()?;
-        // A slot that has gone through all generations is never used again.
+        // A slot that has used up its generations is never reused.
         if let Some(next) = slot.generation.checked_add(1) {
             slot.generation = next;
             self.free.push(index);
@@ -84,7 +85,7 @@ impl<T> Slab<T> {
         Some(value)
     }
 
-    /// Takes all values out; their keys find nothing from then on.
+    /// Removes all values; their keys find nothing from then on.
     pub(super) fn drain(&mut self) -> Vec<T> {
         let mut values = Vec::with_capacity(self.len);
         for index in 0..self.slot_count() {
@@ -96,23 +97,24 @@ impl<T> Slab<T> {
         values
     }
 
-    /// The whole key of the slot with this index; the index is `index_of` a key whose value is still there.
+    /// Returns the full key of the slot with this index, which [`Slab::index`] returned for a key whose value is still
+    /// there.
     pub(super) fn key_at(&self, index: u32) -> Option<u64> {
         let slot = self.chunks.get(index as usize / CHUNK_LEN)?.get(index as usize % CHUNK_LEN)?;
         slot.value.as_ref().map(|_| self.key(index, slot.generation))
     }
 
-    /// The value in the slot with this index.
+    /// Returns the value in the slot with this index.
     pub(super) fn value_at(&self, index: u32) -> Option<&T> {
         self.chunks.get(index as usize / CHUNK_LEN)?.get(index as usize % CHUNK_LEN)?.value.as_ref()
     }
 
-    /// The value in the slot with this index.
+    /// Returns the value in the slot with this index.
     pub(super) fn value_at_mut(&mut self, index: u32) -> Option<&mut T> {
         self.slot_mut(index)?.value.as_mut()
     }
 
-    /// The slot of `key`: a short name for a value that is there.
+    /// Returns the slot of `key`, a short identifier for a value that is there.
     pub(super) fn index(&self, key: u64) -> u32 {
         key as u32 / self.shards
     }
@@ -134,7 +136,7 @@ impl<T> Slab<T> {
         let index = u32::try_from(before + chunk.len()).ok()?;
         // The slot's number, over all shards, has 32 bits.
         index.checked_mul(self.shards)?.checked_add(self.shard)?;
-        // Generation 0 is left out, so that no key is a small number.
+        // Generation 0 is skipped, so that no key is a small number.
         chunk.push(Slot { generation: 1, value: None });
         Some(index)
     }
@@ -168,9 +170,11 @@ mod tests {
     }
 
     proptest! {
-        /// The oracle is a map that never forgets which keys were given.
+        /// The oracle is a map that never forgets which keys were issued.
         #[test]
-        fn keys_find_their_values_and_are_given_once(steps in proptest::collection::vec((any::<bool>(), any::<u16>()), 1..600)) {
+        fn keys_find_their_values_and_are_given_once(
+            steps in proptest::collection::vec((any::<bool>(), any::<u16>()), 1..600),
+        ) {
             let mut slab = Slab::new(3, 8);
             let mut model: HashMap<u64, Option<u16>> = HashMap::new();
             for (is_insert, number) in steps {
@@ -179,7 +183,7 @@ mod tests {
                     let key = slab.insert(number).unwrap();
                     prop_assert_eq!(shard_of(key, 8), 3);
                     prop_assert_eq!(slab.key_at(slab.index(key)), Some(key));
-                    prop_assert!(model.insert(key, Some(number)).is_none(), "key {} was given before", key);
+                    prop_assert!(model.insert(key, Some(number)).is_none(), "key {} was issued before", key);
                 } else {
                     let key = live[usize::from(number) % live.len()];
                     prop_assert_eq!(slab.remove(key), model.insert(key, None).unwrap());

@@ -1,4 +1,4 @@
-//! How a reply is written: what a file system returns, by the type that the table names.
+//! Writes replies: what a file system returns, by the reply type in the table.
 
 use transom_wire::{
     attr::{AttrOut, EntryOut},
@@ -19,48 +19,49 @@ use super::{
 };
 use crate::Errno;
 
-/// A value or a list of extended attributes, or its size where the guest asked for that.
+/// The reply to a request for extended attributes: bytes, or only their size if the guest requested that.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum XattrReply {
-    /// Bytes that the value or list has.
+    /// Size of the value or list, in bytes.
     Size(u32),
-    /// The value, or the names, each with a NUL.
+    /// The value, or the names, each NUL-terminated.
     Bytes(Vec<u8>),
 }
 
-/// What IOCTL answers.
+/// The reply to IOCTL.
 #[derive(Debug, Clone, Default)]
 pub struct IoctlReply {
     /// The result.
     pub out: IoctlOut,
-    /// What the request writes to its argument, at most `out_size` bytes.
+    /// Data written to the request's argument, at most `out_size` bytes.
     pub data: Vec<u8>,
 }
 
-/// What follows a reply's header.
+/// The body of a reply, after its header.
 pub trait Answer: ReplyBody {
-    /// What a file system returns.
+    /// Type that a file system returns.
     type Value;
-    /// What a file system fills while it serves.
+    /// Type that a file system fills while it serves the request.
     type Sink<'a>;
-    /// What holds the sink's memory until the reply is sent.
+    /// Type that owns the sink's memory until the reply is sent.
     type Room<'a>;
 
-    /// Returns room for `size` bytes, which the arguments ask for and the driver's buffers have.
+    /// Returns room for `size` bytes, which the arguments request and the driver's buffers have.
     fn room<'a>(reply: &Reply<'a>, size: usize) -> Self::Room<'a>;
     /// Returns the sink.
     fn sink<'a>(room: &'a mut Self::Room<'_>) -> Self::Sink<'a>;
-    /// Sends the reply. Its `size` is the one that [`Answer::room`] got.
+    /// Sends the reply. `size` is the one that was passed to [`Answer::room`].
     ///
     /// # Errors
+    ///
     /// EINVAL if the reply does not fit.
     fn send(value: Self::Value, room: &Self::Room<'_>, size: usize, reply: &mut Reply<'_>) -> Result<(), Errno>;
 
-    /// The size in the arguments is cut to the room that the driver's buffers have, and to this many bytes.
+    /// Upper limit for the size in the arguments, which is also limited to the room in the driver's buffers.
     const SIZE_MAX: Option<u32> = None;
 }
 
-/// Replies that are returned, not filled in.
+/// Implements [`Answer`] for replies that are returned rather than filled in.
 macro_rules! returned {
     ($($reply:ty => $value:ty, |$v:ident, $to:ident| $send:expr;)*) => {$(
         impl Answer for $reply {
@@ -68,8 +69,8 @@ macro_rules! returned {
             type Sink<'a> = ();
             type Room<'a> = ();
 
-            fn room<'a>(_: &Reply<'a>, _: usize) {}
-            fn sink<'a>(_: &'a mut ()) {}
+            fn room(_: &Reply<'_>, _: usize) {}
+            fn sink(_: &mut ()) {}
             fn send($v: $value, (): &(), _: usize, $to: &mut Reply<'_>) -> Result<(), Errno> {
                 $send
             }
@@ -108,7 +109,7 @@ returned! {
 }
 
 impl Answer for DataOut {
-    /// The bytes read: fewer than there is room for only at the end of the file.
+    /// The number of bytes read, less than the room only at the end of the file.
     type Value = usize;
     type Sink<'a> = &'a [GuestSlice<'a>];
     type Room<'a> = GuestSlices<'a>;
@@ -128,17 +129,17 @@ impl Answer for DataOut {
 }
 
 impl Answer for Entries {
-    /// No entry at all is the end of the directory.
+    /// A reply without entries is the end of the directory.
     type Value = ();
     type Sink<'a> = &'a mut Dirents;
     type Room<'a> = Dirents;
-    /// Entries do not go straight into the driver's buffers.
+    /// Entries are gathered in our own memory first.
     const SIZE_MAX: Option<u32> = Some(DATA_LEN_MAX);
 
-    fn room<'a>(_: &Reply<'a>, size: usize) -> Dirents {
+    fn room(_: &Reply<'_>, size: usize) -> Dirents {
         Dirents::new(size)
     }
-    fn sink<'a>(room: &'a mut Dirents) -> &'a mut Dirents {
+    fn sink(room: &mut Dirents) -> &mut Dirents {
         room
     }
     fn send((): (), room: &Dirents, _: usize, reply: &mut Reply<'_>) -> Result<(), Errno> {
@@ -147,17 +148,17 @@ impl Answer for Entries {
 }
 
 impl Answer for EntriesPlus {
-    /// As [`Entries`]. Each entry with a nodeid counts as one lookup; `.` and `..` have none.
+    /// Like [`Entries`]. Each entry with a nodeid counts as one lookup; `.` and `..` have none.
     type Value = ();
     type Sink<'a> = &'a mut DirentsPlus;
     type Room<'a> = DirentsPlus;
-    /// Entries do not go straight into the driver's buffers.
+    /// Entries are gathered in our own memory first.
     const SIZE_MAX: Option<u32> = Some(DATA_LEN_MAX);
 
-    fn room<'a>(_: &Reply<'a>, size: usize) -> DirentsPlus {
+    fn room(_: &Reply<'_>, size: usize) -> DirentsPlus {
         DirentsPlus::new(size)
     }
-    fn sink<'a>(room: &'a mut DirentsPlus) -> &'a mut DirentsPlus {
+    fn sink(room: &mut DirentsPlus) -> &mut DirentsPlus {
         room
     }
     fn send((): (), room: &DirentsPlus, _: usize, reply: &mut Reply<'_>) -> Result<(), Errno> {

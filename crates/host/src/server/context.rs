@@ -1,26 +1,26 @@
-//! What an operation knows of its caller.
+//! What an operation knows about its caller.
 
 use transom_wire::{Unique, extension::Extensions};
 
 /// Whether an operation may wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Patience {
-    /// Operations that the table says to try first answer EAGAIN, with nothing done, rather than wait.
+    /// Operations marked in the table as `TryThen…` return EAGAIN, with nothing done, rather than wait.
     Try,
-    /// The operation may take as long as it takes.
+    /// The operation may block for as long as necessary.
     MayBlock,
 }
 
-/// The caller of an operation, as the request's header and extensions tell.
+/// The caller of an operation, from the request's header and extensions.
 #[derive(Debug, Clone, Copy)]
 pub struct Context<'a> {
-    /// The request's identifier, by which INTERRUPT would name it.
+    /// The request's identifier, which INTERRUPT refers to.
     pub unique: Unique,
     /// The caller's uid in the guest.
     pub uid: u32,
     /// The caller's gid in the guest.
     pub gid: u32,
-    /// The caller's pid in the guest, 0 where unknown.
+    /// The caller's pid in the guest, 0 if unknown.
     pub pid: u32,
     /// Whether the operation may wait.
     pub patience: Patience,

@@ -1,4 +1,4 @@
-//! How the parts of a request are read: what the table names, from the copy of the message.
+//! Parses the parts of a request listed in the table from the copy of the message.
 
 use transom_wire::{
     Name,
@@ -18,13 +18,14 @@ use crate::Errno;
 
 /// The strings that follow an operation's arguments.
 pub trait Strings {
-    /// What a file system gets.
+    /// Type passed to the file system.
     type Value<'a>;
 
-    /// Reads them from what is left of a message.
+    /// Parses the strings from the rest of a message.
     ///
     /// # Errors
-    /// EINVAL for a string without NUL or a bad name, and the errno of a bound that is exceeded.
+    ///
+    /// EINVAL for an invalid name or a string without NUL, and the errno of a limit that is exceeded.
     fn take<'a>(req: &mut Request<'a>) -> Result<Self::Value<'a>, Errno>;
 }
 
@@ -83,24 +84,26 @@ impl Strings for Ignored {
 
 /// What follows an operation's strings.
 pub trait Payload {
-    /// What a file system gets.
+    /// Type passed to the file system.
     type Value<'a>;
     /// The list of buffers that the value refers to, if it is not part of the message.
     type Buffers<'a>: Default;
 
-    /// Finds `size` bytes, as the arguments say, in the driver's buffers.
+    /// Finds `size` bytes, as given in the arguments, in the driver's buffers.
     ///
     /// # Errors
+    ///
     /// EINVAL if the request has fewer.
     fn find<'a>(_: &Request<'a>, _size: usize, _: &mut Self::Buffers<'a>) -> Result<(), Errno> {
         Ok(())
     }
 
-    /// Reads `size` bytes or items, as the arguments say, from what is left of a message. `buffers` are those that
+    /// Parses `size` bytes or items, as given in the arguments, from the rest of a message. `buffers` are those that
     /// [`Payload::find`] found.
     ///
     /// # Errors
-    /// EINVAL if the message ends before that, and the errno of a bound that is exceeded.
+    ///
+    /// EINVAL if the message is too short, and the errno of a limit that is exceeded.
     fn take<'a>(req: &mut Request<'a>, size: usize, buffers: &'a Self::Buffers<'_>) -> Result<Self::Value<'a>, Errno>;
 }
 
@@ -113,7 +116,7 @@ impl Payload for () {
 }
 
 impl Payload for ExtensionBytes {
-    /// They are found in the context.
+    /// Extensions are passed in the context.
     type Value<'a> = ();
     type Buffers<'a> = ();
     fn take<'a>(req: &mut Request<'a>, _: usize, (): &'a ()) -> Result<(), Errno> {
@@ -138,7 +141,7 @@ impl Payload for XattrValue {
 }
 
 impl Payload for FileData {
-    /// Buffers of exactly the bytes that the arguments say.
+    /// Buffers with exactly the number of bytes in the arguments.
     type Value<'a> = &'a [GuestSlice<'a>];
     type Buffers<'a> = GuestSlices<'a>;
     fn find<'a>(req: &Request<'a>, size: usize, buffers: &mut GuestSlices<'a>) -> Result<(), Errno> {
@@ -159,7 +162,7 @@ impl Payload for ListOf<RemovemappingOne> {
 }
 
 impl Payload for ListOf<ForgetOne> {
-    /// As many as there are: a forget has no reply that could say that some are missing.
+    /// As many as the message has: a forget has no reply that could report missing ones.
     type Value<'a> = &'a [ForgetOne];
     type Buffers<'a> = ();
     fn take<'a>(req: &mut Request<'a>, size: usize, (): &'a ()) -> Result<Self::Value<'a>, Errno> {

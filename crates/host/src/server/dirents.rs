@@ -1,4 +1,4 @@
-//! The entries of READDIR and READDIRPLUS, gathered up to the size that the guest asked for.
+//! Entries of READDIR and READDIRPLUS, gathered up to the size that the guest requested.
 
 use transom_wire::{
     attr::EntryOut,
@@ -6,7 +6,7 @@ use transom_wire::{
 };
 use zerocopy::IntoBytes;
 
-/// There is no room for another entry: the stream goes on in the next request.
+/// There is no room for another entry: the stream continues in the next request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Full;
 
@@ -28,12 +28,12 @@ impl Dirents {
         &self.bytes
     }
 
-    /// True before the first entry.
+    /// Returns true before the first entry.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// Appends an entry; `off` is where the stream goes on behind it, `type_` is as in `d_type`.
+    /// Appends an entry. `off` is the position of the stream after the entry, `type_` is as in `d_type`.
     pub fn push(&mut self, ino: u64, off: u64, type_: u32, name: &[u8]) -> Result<(), Full> {
         self.reserve(size_of::<Dirent>(), name)?;
         self.append(&[], ino, off, type_, name);
@@ -63,17 +63,17 @@ impl DirentsPlus {
         self.0.as_bytes()
     }
 
-    /// True before the first entry.
+    /// Returns true before the first entry.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether an entry of that name would fit: to be asked before the name is looked up, since a lookup counts.
+    /// Checks that an entry with this name fits. Call it before looking the name up, since a lookup counts.
     pub fn has_room(&self, name: &[u8]) -> Result<(), Full> {
         self.0.reserve(size_of::<DirentPlus>(), name)
     }
 
-    /// Appends an entry with what LOOKUP would answer; a nodeid of 0 says that nothing was looked up.
+    /// Appends an entry together with the reply of LOOKUP; a nodeid of 0 means that nothing was looked up.
     pub fn push(&mut self, entry: &EntryOut, ino: u64, off: u64, type_: u32, name: &[u8]) -> Result<(), Full> {
         self.has_room(name)?;
         self.0.append(entry.as_bytes(), ino, off, type_, name);

@@ -1,7 +1,7 @@
-//! From the number of an operation to its implementation, for every operation of the table.
+//! Maps the number of an operation to its implementation, for every operation of the table.
 //!
-//! The room for an answer is checked before anything is done, so that no effect is left whose answer could not be
-//! given.
+//! Checks the room for the reply before anything is done, so that no operation takes effect whose reply cannot be
+//! sent.
 
 use transom_wire::{Opcode, Operation, U32, all_operations, operation};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
@@ -16,8 +16,7 @@ use super::{
 };
 use crate::Errno;
 
-/// Calls the implementation of an operation: that of the server for those of the session, that of the file system for
-/// others.
+/// Calls the implementation of an operation: the server's for operations of the session, the file system's for others.
 macro_rules! dispatch {
     ([$server:expr, $opcode:expr, $req:expr, $reply:expr]
         session $($session:ident)*; requests $($request:ident)*
@@ -29,7 +28,7 @@ macro_rules! dispatch {
     };
 }
 
-/// An operation of the session, which the server serves itself.
+/// An operation of the session, which the server implements.
 trait Control<O: Operation> {
     fn control(&self, req: Request<'_>, reply: &mut Reply<'_>) -> Result<(), Errno>;
 }
@@ -49,23 +48,22 @@ impl<F: FileSystem> Control<operation::Destroy> for Server<F> {
 }
 
 impl<F: FileSystem> Server<F> {
-    /// Serves one request; [`Reply::need`] has been asked for the room that the row wants.
+    /// Serves one request. The caller has checked the room in the row with [`Reply::need`].
     pub(super) fn dispatch(&self, opcode: Opcode, req: Request<'_>, reply: &mut Reply<'_>) -> Result<(), Errno> {
         all_operations!(dispatch [self, opcode, req, reply])
     }
 
-    /// Takes a request apart as its row says, has it served, and sends the answer.
-    fn run<O: Served>(&self, req: Request<'_>, reply: &mut Reply<'_>) -> Result<(), Errno>
+    /// Parses a request according to its row, has it served, and sends the reply.
+    fn run<O: Served>(&self, mut message: Request<'_>, reply: &mut Reply<'_>) -> Result<(), Errno>
     where
         F: Serve<O>,
     {
-        let mut req = req;
-        let mut arg = self.arguments::<O>(&mut req)?;
+        let mut arg = self.arguments::<O>(&mut message)?;
         let rest_size = O::ROW.rest_size_at.map_or(0, |at| word(&mut arg, at).get() as usize);
         let mut buffers = <O::Rest as Payload>::Buffers::default();
-        O::Rest::find(&req, rest_size, &mut buffers)?;
-        // The sink lives as long as this function: what the request lends to the call does too.
-        let mut req = req;
+        O::Rest::find(&message, rest_size, &mut buffers)?;
+        // The sink lives as long as this function, and so must what the call borrows from the request.
+        let mut req = message;
         let size = match (O::ROW.reply_size_at, O::Reply::SIZE_MAX) {
             (Some(at), Some(size_max)) => {
                 let wanted = word(&mut arg, at);
@@ -77,14 +75,14 @@ impl<F: FileSystem> Server<F> {
         };
         let mut room = O::Reply::room(reply, size);
         let name = O::Names::take(&mut req)?;
-        let rest = O::Rest::take(&mut req, rest_size, &mut buffers)?;
+        let rest = O::Rest::take(&mut req, rest_size, &buffers)?;
         let out = O::Reply::sink(&mut room);
         let call: Call<'_, O> = Call { ctx: req.context, nodeid: req.nodeid, arg, name, rest, out };
         let value = self.fs.serve(call)?;
         O::Reply::send(value, &room, size, reply)
     }
 
-    /// The arguments. Those of a session without SETXATTR_EXT are the first of what they are with it.
+    /// Returns the arguments. Without SETXATTR_EXT, a session sends only their first part.
     fn arguments<O: Operation>(&self, req: &mut Request<'_>) -> Result<O::Args, Errno> {
         match O::ROW.compat_len {
             Some(len) if !self.session.has_setxattr_ext() => {
@@ -97,7 +95,7 @@ impl<F: FileSystem> Server<F> {
     }
 }
 
-/// The word at an offset of the arguments, which the table says is one.
+/// Returns the word at an offset in the arguments, according to the table.
 fn word<T: FromBytes + IntoBytes>(arg: &mut T, at: usize) -> &mut U32 {
     let (word, _) = U32::mut_from_prefix(&mut arg.as_mut_bytes()[at..]).expect("fields lie within their structure");
     word

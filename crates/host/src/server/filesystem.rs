@@ -1,48 +1,48 @@
-//! What the server asks of a file system: [`Serve`] for each operation, and the beginning and end of sessions.
+//! The interface of a file system: [`Serve`] for each operation, and the beginning and end of sessions.
 
 use transom_wire::{Unique, all_operations, operation, ops::init::InitFlags};
 
 use super::Serve;
 use crate::Errno;
 
-/// What the guest offers with INIT.
+/// The guest's offer in INIT.
 #[derive(Debug, Clone, Copy)]
 pub struct InitOffer {
     /// The minor version of the session.
     pub minor: u32,
-    /// The features that the guest knows.
+    /// The features that the guest supports.
     pub flags: InitFlags,
     /// In bytes.
     pub max_readahead: u32,
 }
 
-/// What the file system answers to INIT.
+/// The file system's reply to INIT.
 #[derive(Debug, Clone, Copy)]
 pub struct InitAnswer {
-    /// The features wanted; those that the guest did not offer are dropped.
+    /// The requested features; those that the guest did not offer are dropped.
     pub flags: InitFlags,
     /// In bytes.
     pub max_readahead: u32,
-    /// Requests in flight that nobody waits for.
+    /// Maximum number of background requests in flight.
     pub max_background: u16,
-    /// From how many of these on the guest holds back.
+    /// Number of background requests above which the guest throttles.
     pub congestion_threshold: u16,
-    /// Bytes of data in one WRITE.
+    /// Maximum bytes of data in one WRITE.
     pub max_write: u32,
     /// Granularity of times, in nanoseconds.
     pub time_gran: u32,
-    /// Pages of data in one request.
+    /// Maximum pages of data in one request.
     pub max_pages: u16,
     /// log2 of the alignment of mappings; 0 without a window.
     pub map_alignment: u16,
 }
 
-/// What ends a session.
+/// The cause of a session's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// DESTROY: the driver is done.
+    /// DESTROY: the driver has finished.
     Destroy,
-    /// INIT: another driver begins, and nothing is known of the one before.
+    /// INIT: another driver begins, and the fate of the one before is unknown.
     Init,
     /// The transport: the device was reset, or is gone.
     Reset,
@@ -52,36 +52,37 @@ macro_rules! file_system {
     ([] session $($session:ident)*; requests $($request:ident)*) => {
         /// A file system that a [`Server`](super::Server) serves.
         ///
-        /// It implements [`Serve`] for every operation of the table; [`unserved`](crate::unserved) does that for those
-        /// that it answers with ENOSYS. Methods are called from many threads at once.
+        /// It implements [`Serve`] for every operation of the table; [`unserved`](crate::unserved) does so for
+        /// operations that return ENOSYS. Methods are called from many threads at once.
         pub trait FileSystem: Send + Sync $(+ Serve<operation::$request>)* {
-            /// Begins a session; nothing of an earlier one is left.
+            /// Begins a session. Nothing of an earlier one is left.
             ///
             /// # Errors
-            /// The errno that answers INIT.
+            ///
+            /// The errno of the reply to INIT.
             fn init(&self, offer: &InitOffer) -> Result<InitAnswer, Errno>;
 
             /// Ends the session: all inodes, handles, locks and mappings are released. No request is in progress.
             fn destroy(&self, end: End);
 
-            /// Wakes the request `unique` if it waits for a lock; a request that is not there is ignored.
+            /// Wakes the request `unique` if it waits for a lock; ignores an unknown request.
             fn interrupt(&self, unique: Unique) {
                 let _ = unique;
             }
 
-            /// Wakes every request that waits for a lock or for the front end: the session or the transport is about to
-            /// end. Called again while these are waited for.
+            /// Wakes every request that waits for a lock or for the front end, because the session or the transport is
+            /// about to end. Called repeatedly until these have ended.
             fn interrupt_all(&self) {}
         }
     };
 }
 all_operations!(file_system []);
 
-/// Implements [`Serve`](crate::server::Serve) for a type and each operation of the table that is not listed, which then
-/// answers ENOSYS: `unserved!(Type, except Lookup Getattr)`.
+/// Implements [`Serve`](crate::server::Serve) for a type and each operation of the table that is not listed, which
+/// then returns ENOSYS: `unserved!(Type, except Lookup Getattr)`.
 ///
-/// For file systems of tests. One that people use names what it does not serve, so that a new operation is not
-/// forgotten.
+/// For file systems in tests. A production file system lists the operations that it does not serve, so that a new
+/// operation is not forgotten.
 #[macro_export]
 macro_rules! unserved {
     ($type:ty, except $($served:ident)*) => {

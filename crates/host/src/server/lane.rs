@@ -1,19 +1,20 @@
-//! Where a request runs that a queue's worker should not wait for.
+//! Where to run a request that would block a queue's worker.
 
 use transom_wire::{Opcode, Unique, operation::Runs};
 
-/// A place to wait in.
+/// A place where a request may block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lane {
-    /// The bounded pool: the host's disk decides how long it takes.
+    /// The bounded pool: the duration depends on the host's disk.
     Pool,
-    /// A thread of its own: another lock owner decides, and may take for ever. With the request's number, by which it
-    /// is interrupted.
+    /// A thread of its own: the duration depends on another lock owner and has no limit. With the request's number, by
+    /// which it is interrupted.
     Waiter(Unique),
 }
 
 impl Lane {
-    /// The lane of operations that always wait, for the disk or for the front end, and so are not tried first.
+    /// Returns the lane of an operation that always waits, for the disk or for the front end, and so is not tried
+    /// first.
     pub(super) fn without_trying(opcode: Opcode) -> Option<Self> {
         match opcode.row().runs {
             Runs::Pool => Some(Self::Pool),
@@ -21,8 +22,8 @@ impl Lane {
         }
     }
 
-    /// The lane of operations that a file system, or for INIT and DESTROY the session, may refuse with EAGAIN under
-    /// [`Patience::Try`](super::Patience::Try).
+    /// Returns the lane of an operation that the file system (or, for INIT and DESTROY, the session) may refuse with
+    /// EAGAIN under [`Patience::Try`](super::Patience::Try).
     pub(super) fn after_trying(opcode: Opcode, unique: Unique) -> Option<Self> {
         match opcode.row().runs {
             Runs::TryThenPool => Some(Self::Pool),

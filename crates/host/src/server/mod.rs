@@ -1,10 +1,10 @@
-//! The FUSE server: takes one request out of a driver's buffers, has a [`FileSystem`] serve it, writes the reply.
+//! The FUSE server: takes one request from a driver's buffers, has a [`FileSystem`] serve it, and writes the reply.
 //!
-//! [`Server::handle`] is the whole of it. What the driver sent is copied once ([`request`]) and parsed from the copy;
-//! file data stays where it is, and travels between the file and the driver's buffers in the file system's own system
-//! call. [`dispatch`] finds an operation's implementation by the table in `wire`, [`decode`] reads the parts of its
-//! request, [`call`] is what a file system gets, [`answer`] writes what it returns; [`session`] settles INIT and
-//! DESTROY, which alone take a lock here.
+//! [`Server::handle`] is the entry point. The driver's message is copied once ([`request`]) and parsed from the copy;
+//! file data stays in place, and is transferred between the file and the driver's buffers by the file system's own
+//! system call. [`dispatch`] finds an operation's implementation by the table in `wire`, [`decode`] parses the parts
+//! of its request, [`call`] defines what a file system receives, and [`answer`] writes what it returns. [`session`]
+//! handles INIT and DESTROY, the only operations that take a lock here.
 
 mod answer;
 mod call;
@@ -41,42 +41,41 @@ use reply::Reply;
 use request::Request;
 use session::Session;
 
-/// Serves one FUSE session after another with `F`.
+/// Serves consecutive FUSE sessions with `F`.
 pub struct Server<F> {
     fs: F,
     session: Session,
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// The request is finished.
     Done(Done),
-    /// The request would block and nothing was done; it is to be handed in again on that lane, with
-    /// [`Patience::MayBlock`].
+    /// The request would block and nothing was done. Hand it in again on that lane, with [`Patience::MayBlock`].
     Defer(Lane),
 }
 
-/// A finished request, for the transport and for the metrics.
+/// A finished request, for the transport and the metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Done {
-    /// Bytes written from the beginning of the writable buffers on.
+    /// Bytes written, from the beginning of the writable buffers.
     pub used_len_bytes: u32,
-    /// The number in the request's header; `None` where the request was too short to have one.
+    /// The opcode in the request's header, or `None` if the request was too short to have one.
     pub opcode: Option<u32>,
-    /// What the reply says, where one was due.
+    /// The result in the reply, if a reply was due.
     pub result: Result<(), Errno>,
-    /// Bytes of file data that a READ, WRITE or COPY_FILE_RANGE moved.
+    /// Bytes of file data transferred by READ, WRITE or COPY_FILE_RANGE.
     pub data_len_bytes: u64,
 }
 
 impl<F: FileSystem> Server<F> {
-    /// A server whose session has not begun.
+    /// Creates a server without a session.
     pub fn new(fs: F) -> Self {
         Self { fs, session: Session::default() }
     }
 
-    /// The file system behind.
+    /// Returns the file system.
     pub fn file_system(&self) -> &F {
         &self.fs
     }
@@ -125,7 +124,7 @@ impl<F: FileSystem> Server<F> {
         })
     }
 
-    /// Answers a request with `errno` unread, where its buffers or the transport do not allow to serve it.
+    /// Replies with `errno` without reading the request, if its buffers or the transport do not allow serving it.
     pub fn refuse(&self, readable: &[GuestSlice<'_>], writable: &[GuestSlice<'_>], errno: Errno) -> Done {
         let Some(header) = request::read_header(readable) else { return Done::unreadable() };
         let mut reply = Reply::new(writable);
@@ -136,9 +135,9 @@ impl<F: FileSystem> Server<F> {
         Done { used_len_bytes, opcode: Some(opcode), result: Err(errno), data_len_bytes: 0 }
     }
 
-    /// Ends the session: what the driver held is released, and the next request has to be INIT.
+    /// Ends the session: releases everything that the driver held. The next request has to be INIT.
     ///
-    /// For a reset or a lost connection. Waits for requests that are in progress.
+    /// For a reset or a lost connection. Waits for requests in progress.
     pub fn end_session(&self) {
         // Without a session there is nothing to end.
         let _ = self.session.end(&self.fs, End::Reset, Patience::MayBlock);

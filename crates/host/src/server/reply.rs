@@ -1,4 +1,4 @@
-//! A reply, written to the driver's buffers from their beginning.
+//! A reply, written to the beginning of the driver's buffers.
 
 use transom_wire::{U64, header::OutHeader};
 use zerocopy::{Immutable, IntoBytes};
@@ -6,11 +6,11 @@ use zerocopy::{Immutable, IntoBytes};
 use super::slices::{self, GuestSlice, GuestSlices};
 use crate::Errno;
 
-/// Where a reply goes. Either [`Reply::send`] (or a sibling) succeeds once, or [`Reply::error`] is called.
+/// The destination of a reply. Either [`Reply::send`] (or a sibling) succeeds once, or [`Reply::error`] is called.
 pub struct Reply<'a> {
     writable: &'a [GuestSlice<'a>],
     has_header_room: bool,
-    /// Behind the header.
+    /// Room after the header.
     room_bytes: usize,
     sent_len_bytes: u32,
     pub(super) unique: U64,
@@ -27,17 +27,17 @@ impl<'a> Reply<'a> {
         Self { writable, has_header_room, room_bytes, sent_len_bytes: 0, unique: U64::ZERO, data_len_bytes: 0 }
     }
 
-    /// Bytes that [`Reply::error`] or a sending method wrote.
+    /// Returns the number of bytes that [`Reply::error`] or a sending method wrote.
     pub(super) fn len_bytes(&self) -> u32 {
         self.sent_len_bytes
     }
 
-    /// Makes sure, before anything is done, that a header and a payload of `len` bytes will fit. Errors: EINVAL.
+    /// Checks, before anything is done, that a header and a payload of `len` bytes fit. Errors: EINVAL.
     pub(super) fn need(&self, len: usize) -> Result<(), Errno> {
         if !self.has_header_room || len > self.room_bytes { Err(Errno::INVAL) } else { Ok(()) }
     }
 
-    /// Room for payload, but not more than `wanted`.
+    /// Returns the room for payload, at most `wanted`.
     pub(super) fn room_up_to(&self, wanted: u32) -> usize {
         self.room_bytes.min(wanted as usize)
     }
@@ -47,7 +47,7 @@ impl<'a> Reply<'a> {
         slices::range(self.writable, HEADER_LEN, len, slices);
     }
 
-    /// Sends a header alone.
+    /// Sends only a header.
     pub(super) fn empty(&mut self) -> Result<(), Errno> {
         self.header(0, 0)
     }
@@ -57,12 +57,12 @@ impl<'a> Reply<'a> {
         self.bytes(payload.as_bytes())
     }
 
-    /// Sends `payload`. Errors: EINVAL where it does not fit.
+    /// Sends `payload`. Errors: EINVAL if it does not fit.
     pub(super) fn bytes(&mut self, payload: &[u8]) -> Result<(), Errno> {
         self.two([payload, &[]])
     }
 
-    /// Sends two pieces of payload, one after the other. Errors: EINVAL where they do not fit.
+    /// Sends two pieces of payload, one after the other. Errors: EINVAL if they do not fit.
     pub(super) fn two(&mut self, [first, second]: [&[u8]; 2]) -> Result<(), Errno> {
         let len = first.len() + second.len();
         self.need(len)?;
@@ -77,7 +77,7 @@ impl<'a> Reply<'a> {
         self.header(len, 0)
     }
 
-    /// Sends an error; returns the bytes written, which is 0 where not even a header fits.
+    /// Sends an error; returns the number of bytes written, which is 0 if not even a header fits.
     pub(super) fn error(&mut self, errno: Errno) -> u32 {
         match self.header(0, -errno.raw_os_error()) {
             Ok(()) => self.sent_len_bytes,

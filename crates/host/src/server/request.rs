@@ -1,4 +1,4 @@
-//! A request, copied out of the driver's buffers once and parsed from the copy.
+//! A request, copied from the driver's buffers once and parsed from the copy.
 
 use transom_wire::{
     Name, NameError, NodeId, Row,
@@ -15,17 +15,17 @@ use super::{
 };
 use crate::Errno;
 
-/// Bytes of messages that each thread keeps: enough for two names, a symbolic link's target or a BATCH_FORGET of 500
-/// inodes. A SETXATTR may have sixteen times as much, which is freed once it is served.
+/// Bytes of message memory that each thread keeps: enough for two names, a symbolic link's target or a BATCH_FORGET of
+/// 500 inodes. A SETXATTR may need sixteen times as much, which is freed once it is served.
 const MESSAGE_KEPT: usize = 8192;
 
-/// Memory that a thread keeps from request to request.
+/// Memory that a thread reuses for each request.
 pub struct Scratch {
     message: Vec<u8>,
 }
 
 impl Scratch {
-    /// Frees what a long message has left behind.
+    /// Frees the memory of a long message.
     pub(super) fn trim(&mut self) {
         if self.message.capacity() > MESSAGE_KEPT {
             *self = Self::default();
@@ -39,19 +39,19 @@ impl Default for Scratch {
     }
 }
 
-/// A request without its header: arguments to take one after the other.
+/// A request without its header, parsed argument by argument.
 pub struct Request<'a> {
     pub(super) context: Context<'a>,
     pub(super) nodeid: NodeId,
     rest: &'a [u8],
-    /// All that the driver sent.
+    /// Everything that the driver sent.
     readable: &'a [GuestSlice<'a>],
-    /// Where the data of a WRITE lies in `readable`.
+    /// Offset of a WRITE's data in `readable`.
     data_offset: usize,
     data_len: usize,
 }
 
-/// The header, or `None` where there is not enough for one.
+/// Returns the header, or `None` if the request is too short for one.
 pub(super) fn read_header(readable: &[GuestSlice<'_>]) -> Option<InHeader> {
     let mut header = InHeader::new_zeroed();
     let copied = slices::copy_out(readable, 0, header.as_mut_bytes());
@@ -59,9 +59,11 @@ pub(super) fn read_header(readable: &[GuestSlice<'_>]) -> Option<InHeader> {
 }
 
 impl<'a> Request<'a> {
-    /// Copies what follows the header, all but file data.
+    /// Copies everything after the header except file data.
     ///
-    /// Errors: EINVAL where the header's length is not that of the buffers, E2BIG beyond [`MESSAGE_LEN_MAX`].
+    /// # Errors
+    ///
+    /// EINVAL if the header's length differs from that of the buffers, E2BIG beyond [`MESSAGE_LEN_MAX`].
     pub(super) fn read(
         header: &InHeader,
         row: &Row,
@@ -101,21 +103,21 @@ impl<'a> Request<'a> {
         })
     }
 
-    /// The next structure. Errors: EINVAL where the message ends before it does.
+    /// Parses the next structure. Errors: EINVAL if the message is too short.
     pub(super) fn take<T: FromBytes + KnownLayout + Immutable>(&mut self) -> Result<T, Errno> {
         let (value, rest) = T::read_from_prefix(self.rest).map_err(|_| Errno::INVAL)?;
         self.rest = rest;
         Ok(value)
     }
 
-    /// The next `len` bytes. Errors: EINVAL where the message ends before.
+    /// Parses the next `len` bytes. Errors: EINVAL if the message is too short.
     pub(super) fn bytes(&mut self, len: usize) -> Result<&'a [u8], Errno> {
         let (bytes, rest) = self.rest.split_at_checked(len).ok_or(Errno::INVAL)?;
         self.rest = rest;
         Ok(bytes)
     }
 
-    /// The next NUL-terminated string, without its NUL. Errors: EINVAL where no NUL follows.
+    /// Parses the next NUL-terminated string, without its NUL. Errors: EINVAL if there is no NUL.
     pub(super) fn string(&mut self) -> Result<&'a [u8], Errno> {
         let end = self.rest.iter().position(|&byte| byte == 0).ok_or(Errno::INVAL)?;
         let (string, rest) = self.rest.split_at(end);
@@ -123,7 +125,7 @@ impl<'a> Request<'a> {
         Ok(string)
     }
 
-    /// The next NUL-terminated name. Errors: ENAMETOOLONG, or EINVAL for what is not one component of a path.
+    /// Parses the next NUL-terminated name. Errors: ENAMETOOLONG, or EINVAL if it is not one component of a path.
     pub(super) fn name(&mut self) -> Result<Name<'a>, Errno> {
         Name::new(self.string()?).map_err(|error| match error {
             NameError::TooLong(_) => Errno::NAMETOOLONG,
@@ -133,7 +135,9 @@ impl<'a> Request<'a> {
 
     /// Appends to `slices` the first `len` bytes of a WRITE's data, which are still in the driver's buffers.
     ///
-    /// Errors: EINVAL where the request has fewer.
+    /// # Errors
+    ///
+    /// EINVAL if the request has fewer.
     pub(super) fn data_slices(&self, len: usize, slices: &mut GuestSlices<'a>) -> Result<(), Errno> {
         if len > self.data_len {
             return Err(Errno::INVAL);
@@ -142,12 +146,12 @@ impl<'a> Request<'a> {
         Ok(())
     }
 
-    /// All that is left.
+    /// Returns the rest of the message.
     pub(super) fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.rest)
     }
 
-    /// Reads the rest as extensions into the context. Errors: EINVAL for a bad form.
+    /// Parses the rest of the message as extensions into the context. Errors: EINVAL if they are malformed.
     pub(super) fn extensions(&mut self) -> Result<(), Errno> {
         self.context.extensions = Extensions::parse(self.rest()).map_err(|_| Errno::INVAL)?;
         Ok(())

@@ -1,4 +1,4 @@
-//! The server's own behaviour, with a file system of one file behind it.
+//! Tests of the server itself, with a file system of a single file.
 
 use transom_wire::operation::{Forget, Getattr, Lookup, Read, Write};
 use transom_wire::{
@@ -16,7 +16,7 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::*;
 
-/// Knows the name "hello" under the root; a READ answers the offset's low byte, and waits at offset 7.
+/// Knows the name "hello" in the root. READ returns the offset's low byte, and waits at offset 7.
 struct OneFile;
 
 impl FileSystem for OneFile {
@@ -70,7 +70,7 @@ impl Serve<Read> for OneFile {
 
 impl Serve<Write> for OneFile {
     fn serve(&self, call: Call<'_, Write>) -> Result<WriteOut, Errno> {
-        let data = &call.rest[..];
+        let data = call.rest;
         Ok(WriteOut::new(data.iter().map(|slice| slice.len() as u32).sum()))
     }
 }
@@ -86,7 +86,7 @@ fn message(opcode: u32, body: &[u8]) -> Vec<u8> {
     [header.as_bytes(), body].concat()
 }
 
-/// Hands in `request`, cut into pieces of `piece` bytes, with room for `room` bytes; returns outcome and room.
+/// Hands in `request`, cut into pieces of `piece` bytes, with `room` bytes for the reply; returns outcome and reply.
 fn call(
     server: &Server<impl FileSystem>,
     mut request: Vec<u8>,

@@ -1,4 +1,4 @@
-//! The session that INIT begins and DESTROY, a new INIT or a reset ends.
+//! The session, which begins with INIT and ends with DESTROY, another INIT or a reset.
 
 use std::{
     sync::{
@@ -20,39 +20,40 @@ use super::{
 };
 use crate::Errno;
 
-/// The oldest minor version whose messages are served: Linux 4.20, the first with virtio-fs is 5.4 (31).
+/// The oldest minor version that is served, which is that of Linux 4.20. The first Linux with virtio-fs is 5.4, with
+/// minor version 31.
 const MINOR_VERSION_MIN: u32 = 27;
 
-/// How often requests that wait are woken while the end of the session waits for them.
+/// Interval at which waiting requests are woken while the end of the session waits for them.
 const WAKE_EVERY: Duration = Duration::from_millis(5);
 
-/// No session: nothing but INIT is served.
+/// No session: only INIT is served.
 const NONE: u8 = 0;
-/// A session is under way.
+/// A session is in progress.
 const BEGUN: u8 = 1;
-/// The session ends once no request of it is in progress; no further one begins.
+/// The session ends once none of its requests is in progress; new ones are refused.
 const ENDING: u8 = 2;
 
-/// Which requests are served now.
+/// Decides which requests are served.
 ///
-/// The end of a session waits for its requests that are in progress, so that none of them leaves a handle, a lock or a
-/// lookup to nobody. INIT and DESTROY are not among them.
+/// The end of a session waits for its requests in progress, so that none of them leaves behind a handle, a lock or a
+/// lookup. INIT and DESTROY are not counted among them.
 #[derive(Default)]
 pub(super) struct Session {
-    /// The end writes it and then reads `in_progress`, a request does the opposite. Both orders are sequentially consistent,
-    /// so that one of the two sees the other. Protected by `change`; read without it.
+    /// The end of a session writes it and then reads `in_progress`; a request does the opposite. Both are sequentially
+    /// consistent, so at least one of the two sees the other. Protected by `change`; read without it.
     stage: AtomicU8,
     in_progress: InProgress,
     has_setxattr_ext: AtomicBool,
     /// Held while a session begins or ends.
     change: Mutex<()>,
-    /// A request ended while the end of the session waited for it.
+    /// Signalled when a request ends while the end of the session waits.
     request_ended: Condvar,
-    /// Held between a look at `in_progress` and the wait for `request_ended`. Taken within `change`.
+    /// Held between reading `in_progress` and waiting for `request_ended`. Taken within `change`.
     waiting: Mutex<()>,
 }
 
-/// A request in progress, until it is dropped.
+/// Counts a request as in progress until it is dropped.
 #[must_use = "dropping it lets the session end"]
 pub(super) struct Admission<'a> {
     session: &'a Session,
@@ -70,21 +71,23 @@ impl Drop for Admission<'_> {
 }
 
 impl Session {
-    /// Counts a request as in progress. Errors: ENOTCONN where no session is under way.
+    /// Counts a request as in progress. Errors: ENOTCONN if there is no session.
     pub(super) fn admit(&self) -> Result<Admission<'_>, Errno> {
         let admission = Admission { session: self, counted: self.in_progress.begin() };
         if self.stage.load(SeqCst) == BEGUN { Ok(admission) } else { Err(Errno::NOTCONN) }
     }
 
-    /// Whether SETXATTR has its longer arguments.
+    /// Returns whether SETXATTR has its longer arguments.
     pub(super) fn has_setxattr_ext(&self) -> bool {
         self.has_setxattr_ext.load(Acquire)
     }
 
     /// Ends the session once its requests in progress have ended; wakes those that wait for a lock.
     ///
-    /// Errors: ENOTCONN without a session; EAGAIN under `Try` where that has to be waited for. No further request is
-    /// served then, and the call is to be repeated.
+    /// # Errors
+    ///
+    /// ENOTCONN without a session; EAGAIN under `Try` if requests are in progress. In the latter case further requests
+    /// are refused, and the caller has to repeat the call.
     pub(super) fn end(&self, fs: &impl FileSystem, end: End, patience: Patience) -> Result<(), Errno> {
         let _change = self.begin_change(patience)?;
         if self.stage.load(SeqCst) == NONE {
@@ -93,7 +96,7 @@ impl Session {
         self.finish(fs, end, patience)
     }
 
-    /// Errors: EAGAIN where another thread is at it, under `Try`.
+    /// Locks `change`. Errors: EAGAIN if another thread holds it, under `Try`.
     fn begin_change(&self, patience: Patience) -> Result<MutexGuard<'_, ()>, Errno> {
         match (self.change.try_lock(), patience) {
             (Ok(guard), _) => Ok(guard),
@@ -102,7 +105,7 @@ impl Session {
         }
     }
 
-    /// Ends what there is of a session. `change` is held.
+    /// Ends the session, if there is one. The caller holds `change`.
     fn finish(&self, fs: &impl FileSystem, end: End, patience: Patience) -> Result<(), Errno> {
         self.stage.store(ENDING, SeqCst);
         let mut waiting = lock(&self.waiting);
@@ -124,10 +127,13 @@ impl Session {
         Ok(())
     }
 
-    /// Answers INIT: the older minor version, and of the flags those that both sides know.
+    /// Replies to INIT with the older minor version and the flags that both sides know.
     ///
-    /// A newer major version is answered with ours, and the driver asks again. Errors: EPROTO for an older one, EAGAIN as
-    /// [`Session::end`].
+    /// Replies to a newer major version with ours, after which the driver sends INIT again.
+    ///
+    /// # Errors
+    ///
+    /// EPROTO for an older major version, EAGAIN as [`Session::end`].
     pub(super) fn begin(&self, fs: &impl FileSystem, arguments: &[u8], patience: Patience) -> Result<InitOut, Errno> {
         if arguments.len() < INIT_IN_COMPAT_LEN {
             return Err(Errno::INVAL);

@@ -18,10 +18,10 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::*;
 
-/// How long what is waited for may take before it counts as hanging.
+/// How long a step may take before it counts as hanging.
 const HANG_AFTER: Duration = Duration::from_secs(30);
 
-/// A file system whose GETATTR takes until [`Slow::go_on`], and then leaves something behind, as an OPEN does.
+/// A file system whose GETATTR blocks until [`Slow::go_on`], and then leaves something behind, as an OPEN does.
 #[derive(Default)]
 struct Slow {
     state: Mutex<State>,
@@ -57,7 +57,7 @@ impl Slow {
     }
 }
 
-/// Lets requests go on when a test ends, also one that fails.
+/// Lets requests continue when a test ends, even one that fails.
 struct GoOn<'a>(&'a Slow);
 
 impl Drop for GoOn<'_> {
@@ -149,7 +149,7 @@ fn begun() -> Server<Slow> {
 
 const NOTCONN: Option<i32> = Some(libc::ENOTCONN);
 
-/// Each way to end a session, begun while a request is in progress on another thread: it ends after that request.
+/// Checks one way to end a session while a request is in progress on another thread: it ends after that request.
 fn ends_after_its_requests(how: End, end: impl Fn(&Server<Slow>, Patience) -> Option<i32> + Sync) {
     let server = begun();
     let fs = server.file_system();
@@ -157,12 +157,12 @@ fn ends_after_its_requests(how: End, end: impl Fn(&Server<Slow>, Patience) -> Op
         let _go_on = GoOn(fs);
         let request = scope.spawn(|| call(&server, Opcode::Getattr, &[0; 16], Patience::MayBlock));
         fs.wait_until(|state| state.in_getattr == 1);
-        // 1. Who must not wait is told so, and no further request is served.
+        // 1. A caller that must not wait gets EAGAIN, and further requests are refused.
         if how != End::Reset {
             assert_eq!(end(&server, Patience::Try), None, "{how:?}");
             assert_eq!(call(&server, Opcode::Getattr, &[0; 16], Patience::Try), NOTCONN);
         }
-        // 2. Who may wait does, and wakes what waits for others.
+        // 2. A caller that may wait does so, and wakes requests that wait for others.
         let ending = scope.spawn(|| end(&server, Patience::MayBlock));
         fs.wait_until(|state| state.interrupts >= 2);
         assert_eq!(fs.lock().destroyed, [], "{how:?}");

@@ -7,20 +7,21 @@ use vm_memory::VolatileSlice;
 /// One of the driver's buffers; the driver may change it at any time.
 pub type GuestSlice<'a> = VolatileSlice<'a>;
 
-/// Buffers that a [`GuestSlices`] holds without an allocation: the data of the largest READ or WRITE in pages of 4 KiB,
-/// and a margin for headers, arguments and names. A driver that cuts its buffers finer costs an allocation for each list.
+/// Number of buffers that a [`GuestSlices`] holds without an allocation: the data of the largest READ or WRITE in
+/// pages of 4 KiB, and a margin for headers, arguments and names. If a driver uses smaller buffers, each list costs an
+/// allocation.
 pub const SLICES_INLINE: usize = DATA_LEN_MAX as usize / 4096 + 16;
 
-/// A list of the driver's buffers, for the stack of the thread that serves the request. It has 6 KiB: pass it by
+/// A list of the driver's buffers, for the stack of the thread that serves the request. Its size is 6 KiB: pass it by
 /// reference, since a move may copy all of it.
 pub type GuestSlices<'a> = SmallVec<[GuestSlice<'a>; SLICES_INLINE]>;
 
-/// Bytes in all of `slices`.
+/// Returns the total length of `slices` in bytes.
 pub(super) fn total_len(slices: &[GuestSlice<'_>]) -> usize {
     slices.iter().map(|slice| slice.len()).fold(0, usize::saturating_add)
 }
 
-/// Appends to `part` what lies in `slices` from `offset` on, at most `len` bytes.
+/// Appends to `part` the section of `slices` that starts at `offset` and has at most `len` bytes.
 pub(super) fn range<'a>(slices: &[GuestSlice<'a>], mut offset: usize, mut len: usize, part: &mut GuestSlices<'a>) {
     for slice in slices {
         if len == 0 {
@@ -39,7 +40,8 @@ pub(super) fn range<'a>(slices: &[GuestSlice<'a>], mut offset: usize, mut len: u
     }
 }
 
-/// Copies from `slices`, beginning `offset` bytes in, until `target` is full or they end; returns the bytes copied.
+/// Copies from `slices`, starting at byte `offset`, until `target` is full or they end; returns the number of bytes
+/// copied.
 pub(super) fn copy_out(slices: &[GuestSlice<'_>], mut offset: usize, target: &mut [u8]) -> usize {
     let mut copied = 0;
     for slice in slices {
@@ -55,7 +57,7 @@ pub(super) fn copy_out(slices: &[GuestSlice<'_>], mut offset: usize, target: &mu
     copied
 }
 
-/// Copies `source` into `slices`, beginning `offset` bytes in; returns the bytes copied.
+/// Copies `source` into `slices`, starting at byte `offset`; returns the number of bytes copied.
 pub(super) fn copy_in(slices: &[GuestSlice<'_>], mut offset: usize, source: &[u8]) -> usize {
     let mut copied = 0;
     for slice in slices {

@@ -1,7 +1,7 @@
-//! An inode as a file handle: what stands in for a descriptor, so that inodes do not use descriptors up.
+//! File handles, which refer to inodes without using descriptors.
 //!
-//! [`FileHandle`] is small, owned and comparable; [`FileHandle::open`] needs CAP_DAC_READ_SEARCH and a descriptor on the
-//! handle's mount, which the caller keeps for each [`MountId`].
+//! [`FileHandle`] is small, owned and comparable. [`FileHandle::open`] needs CAP_DAC_READ_SEARCH and a descriptor on
+//! the handle's mount, which the caller keeps for each [`MountId`].
 
 #![expect(unsafe_code, reason = "name_to_handle_at and open_by_handle_at are not in rustix")]
 
@@ -15,10 +15,10 @@ use rustix::{fs::OFlags, io::Errno};
 
 use super::{MountId, checked};
 
-/// Bytes of a handle (`MAX_HANDLE_SZ` of Linux).
+/// Maximum length of a handle (`MAX_HANDLE_SZ` of Linux).
 pub const HANDLE_LEN_MAX: usize = 128;
 
-/// Bytes of a handle that are kept without an allocation: ext4 and XFS use 8 to 12, btrfs and NFS more.
+/// Length of a handle that is stored without an allocation: ext4 and XFS use 8 to 12 bytes, btrfs and NFS more.
 const INLINE_LEN: usize = 22;
 
 /// A file handle together with the mount it belongs to.
@@ -46,16 +46,20 @@ struct RawHandle {
 const _: () = assert!(size_of::<RawHandle>() == 8 + HANDLE_LEN_MAX);
 
 impl FileHandle {
-    /// The handle of the inode that `fd` refers to; `O_PATH` is enough. `mount` is what `statx` answered for the same `fd`.
+    /// Returns the handle of the inode that `fd` refers to, which may be `O_PATH`. `mount` comes from `statx` of the
+    /// same `fd`.
     ///
-    /// Errors: EOPNOTSUPP where the file system has no handles; EOVERFLOW where it has larger ones than Linux allows.
+    /// # Errors
+    ///
+    /// EOPNOTSUPP if the file system has no handles; EOVERFLOW if it has larger ones than Linux allows.
     pub fn of(fd: impl AsFd, mount: MountId) -> Result<Self, Errno> {
         let mut raw = RawHandle { handle_bytes: HANDLE_LEN_MAX as u32, handle_type: 0, f_handle: [0; HANDLE_LEN_MAX] };
         let mut mount_id: libc::c_int = 0;
         // SAFETY:
         // 1. The name is a constant with its NUL.
-        // 2. `raw` begins as `struct file_handle` does and has the HANDLE_LEN_MAX bytes behind it that `handle_bytes` says.
-        // 3. `mount_id` is an int of ours, as the call wants without AT_HANDLE_MNT_ID_UNIQUE.
+        // 2. `raw` begins as `struct file_handle` does, followed by the HANDLE_LEN_MAX bytes that `handle_bytes`
+        //    states.
+        // 3. `mount_id` is an int of ours, as the call requires without AT_HANDLE_MNT_ID_UNIQUE.
         checked(unsafe {
             libc::name_to_handle_at(
                 fd.as_fd().as_raw_fd(),
@@ -71,13 +75,15 @@ impl FileHandle {
 
     /// Opens the inode; `on_mount` is any descriptor on [`FileHandle::mount`] that is not `O_PATH`.
     ///
-    /// Errors: EPERM without CAP_DAC_READ_SEARCH, ESTALE where the inode is gone; those of open(2).
+    /// # Errors
+    ///
+    /// EPERM without CAP_DAC_READ_SEARCH, ESTALE if the inode is gone; those of open(2).
     pub fn open(&self, on_mount: impl AsFd, flags: OFlags) -> Result<OwnedFd, Errno> {
         let bytes = self.bytes.as_slice();
         let mut raw =
             RawHandle { handle_bytes: bytes.len() as u32, handle_type: self.type_, f_handle: [0; HANDLE_LEN_MAX] };
         raw.f_handle[..bytes.len()].copy_from_slice(bytes);
-        // SAFETY: `raw` begins as `struct file_handle` does and has at least `handle_bytes` bytes behind it.
+        // SAFETY: `raw` begins as `struct file_handle` does, followed by at least `handle_bytes` bytes.
         let fd = checked(unsafe {
             libc::open_by_handle_at(
                 on_mount.as_fd().as_raw_fd(),
@@ -89,14 +95,14 @@ impl FileHandle {
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
-    /// The mount that the handle belongs to.
+    /// Returns the mount that the handle belongs to.
     pub fn mount(&self) -> MountId {
         self.mount
     }
 }
 
 impl Bytes {
-    /// `bytes` has at most [`HANDLE_LEN_MAX`] elements.
+    /// Creates a handle; `bytes` has at most [`HANDLE_LEN_MAX`] elements.
     fn new(bytes: &[u8]) -> Self {
         if bytes.len() > INLINE_LEN {
             return Self::Heap(bytes.into());
@@ -183,7 +189,7 @@ mod tests {
         };
         assert_eq!(content, "content");
         drop(held);
-        // A busy kernel may have no memory for it at that moment.
+        // A busy kernel may temporarily have no memory for it.
         let mut outcomes = (0..1000).map(|_| handle.open(&root, OFlags::RDONLY).err());
         assert_eq!(outcomes.find(|outcome| *outcome != Some(Errno::NOMEM)), Some(Some(Errno::STALE)));
     }

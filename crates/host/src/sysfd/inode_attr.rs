@@ -1,8 +1,8 @@
-//! Inode attributes: `FS_IOC_FSGETXATTR` and `FS_IOC_FSSETXATTR`; the older flags come from rustix.
+//! Inode attributes: `FS_IOC_FSGETXATTR` and `FS_IOC_FSSETXATTR`. Rustix has the older flags.
 //!
-//! All of them want a descriptor that is open, not `O_PATH`.
+//! All of them need a descriptor that is not `O_PATH`.
 
-#![expect(unsafe_code, reason = "rustix leaves it to the caller to say that an ioctl's number and its structure agree")]
+#![expect(unsafe_code, reason = "rustix relies on the caller that an ioctl's number and its structure agree")]
 
 use std::os::fd::AsFd;
 
@@ -14,7 +14,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 pub use rustix::fs::{IFlags, ioctl_getflags as get_flags, ioctl_setflags as set_flags};
 
-/// Attributes of an inode (`struct fsxattr`), as the host lays them out and as FUSE_IOCTL carries them.
+/// Attributes of an inode (`struct fsxattr`), in the layout of the host and of FUSE_IOCTL.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct FsXattr {
@@ -22,11 +22,11 @@ pub struct FsXattr {
     pub xflags: u32,
     /// Extent size hint, in bytes.
     pub extsize: u32,
-    /// Extents that the inode has.
+    /// Number of extents.
     pub nextents: u32,
-    /// Project for quotas.
+    /// Project id for quotas.
     pub projid: u32,
-    /// Extent size hint for copies on write, in bytes.
+    /// Extent size hint for copy-on-write, in bytes.
     pub cowextsize: u32,
     /// Zero.
     pub pad: [u8; 8],
@@ -36,15 +36,16 @@ const _: () = assert!(size_of::<FsXattr>() == 28);
 const FSGETXATTR: Opcode = opcode::read::<FsXattr>(b'X', 31);
 const FSSETXATTR: Opcode = opcode::write::<FsXattr>(b'X', 32);
 
-/// The attributes of the inode open as `fd`. Errors: ENOTTY or EOPNOTSUPP where the file system has none.
+/// Returns the attributes of the inode open as `fd`. Errors: ENOTTY or EOPNOTSUPP if the file system has none.
 pub fn get_fsxattr(fd: impl AsFd) -> Result<FsXattr, Errno> {
-    // SAFETY: FS_IOC_FSGETXATTR writes one `struct fsxattr`, which FsXattr is, every bit pattern of it valid.
+    // SAFETY: FS_IOC_FSGETXATTR writes one `struct fsxattr`. FsXattr has its layout, and every bit pattern of it is
+    // valid.
     unsafe { ioctl(fd, Getter::<FSGETXATTR, FsXattr>::new()) }
 }
 
 /// Sets the attributes of the inode open as `fd`.
 pub fn set_fsxattr(fd: impl AsFd, attributes: FsXattr) -> Result<(), Errno> {
-    // SAFETY: FS_IOC_FSSETXATTR reads one `struct fsxattr`, which FsXattr is, without padding.
+    // SAFETY: FS_IOC_FSSETXATTR reads one `struct fsxattr`. FsXattr has its layout, without padding.
     unsafe { ioctl(fd, Setter::<FSSETXATTR, FsXattr>::new(attributes)) }
 }
 

@@ -1,9 +1,10 @@
-//! System calls on descriptors, with safe and typed faces.
+//! System calls on descriptors, with safe and typed interfaces.
 //!
-//! What rustix has under a fitting signature is used from there; this is the rest: file data to and from guest memory
-//! ([`vectored`]), inodes that are held as file handles ([`handle`]), operations on `O_PATH` descriptors ([`procfd`],
-//! [`path`]), `statx` with mount identifiers ([`stat`]), inode attributes ([`inode_attr`]), locks that belong to an open file
-//! description ([`ofd`]), and what a thread can have of its own ([`thread_fs`]). Only the last keeps state, in the thread.
+//! Calls that rustix offers with a suitable signature are used from there. This module adds the rest: file data to and
+//! from guest memory ([`vectored`]), file handles ([`handle`]), operations on `O_PATH` descriptors ([`procfd`],
+//! [`path`]), `statx` with mount identifiers ([`stat`]), inode attributes ([`inode_attr`]), locks owned by an open
+//! file description ([`ofd`]), and file-system state of a single thread ([`thread_fs`]). Only the last keeps state, in
+//! the thread.
 
 pub mod handle;
 pub mod inode_attr;
@@ -20,12 +21,12 @@ pub use stat::MountId;
 
 use rustix::io::Errno;
 
-/// The result of a libc call that answers -1 with `errno`.
+/// Converts the result of a libc call that returns -1 and sets `errno`.
 fn checked(returned: libc::c_int) -> Result<libc::c_int, Errno> {
     if returned == -1 { Err(last_errno()) } else { Ok(returned) }
 }
 
-/// As [`checked`], for a call that answers with a count of bytes.
+/// Like [`checked`], for a call that returns a number of bytes.
 fn checked_len(returned: libc::ssize_t) -> Result<usize, Errno> {
     usize::try_from(returned).map_err(|_| last_errno())
 }

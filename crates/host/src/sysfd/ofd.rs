@@ -1,8 +1,8 @@
-//! Record locks that belong to an open file description (`F_OFD_*`), which rustix does not have.
+//! Record locks owned by an open file description (`F_OFD_*`), which rustix does not have.
 //!
-//! [`FileRange`] and [`LockKind`] are the words for a lock; who holds which is `crate::locks`' affair.
+//! [`FileRange`] and [`LockKind`] describe a lock; `crate::locks` records who holds which.
 
-#![expect(unsafe_code, reason = "fcntl takes a pointer, and rustix has the locks of a process alone")]
+#![expect(unsafe_code, reason = "fcntl takes a pointer, and rustix has only process-owned locks")]
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use super::checked;
 
-/// Bytes of a file, as FUSE and fcntl count them: `end` is the last one, `i64::MAX` all that will ever be.
+/// Bytes of a file, as FUSE and fcntl count them: `end` is the last one, and `i64::MAX` stands for all future ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileRange {
     start: i64,
@@ -26,22 +26,22 @@ pub enum LockKind {
     Exclusive,
 }
 
-/// A lock that is in the way.
+/// A conflicting lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Conflict {
     /// Its bytes.
     pub range: FileRange,
     /// Its kind.
     pub kind: LockKind,
-    /// The process of this host that holds it; `None` where it belongs to a description or to another machine.
+    /// The process of this host that holds it; `None` if it belongs to a description or to another machine.
     pub pid: Option<u32>,
 }
 
 impl FileRange {
-    /// All of a file, whatever its size becomes.
+    /// The whole file, whatever its size becomes.
     pub const ALL: Self = Self { start: 0, end: i64::MAX };
 
-    /// Errors: EINVAL where a bound is no file offset or `end` lies before `start`.
+    /// Creates a range. Errors: EINVAL if a bound is not a file offset or `end` lies before `start`.
     pub fn new(start: u64, end: u64) -> Result<Self, Errno> {
         let start = i64::try_from(start).map_err(|_| Errno::INVAL)?;
         // Linux sends OFFSET_MAX for the end of the file; libfuse's `u64::MAX` means the same.
@@ -49,55 +49,57 @@ impl FileRange {
         if end < start { Err(Errno::INVAL) } else { Ok(Self { start, end }) }
     }
 
-    /// The first byte.
+    /// Returns the first byte.
     pub fn start(self) -> u64 {
         self.start.cast_unsigned()
     }
 
-    /// The last byte.
+    /// Returns the last byte.
     pub fn end(self) -> u64 {
         self.end.cast_unsigned()
     }
 
-    /// True for [`FileRange::ALL`].
+    /// Returns true for [`FileRange::ALL`].
     pub fn is_all(self) -> bool {
         self == Self::ALL
     }
 
     fn to_flock(self, type_: libc::c_int) -> libc::flock {
-        // 0 reaches to the end of the file; elsewhere `end - start` is below i64::MAX, so that 1 more is a length.
+        // A length of 0 extends to the end of the file. Otherwise `end - start` is below i64::MAX, so adding 1 does
+        // not overflow.
         let len = if self.end == i64::MAX { 0 } else { self.end - self.start + 1 };
         libc::flock {
             l_type: type_ as libc::c_short,
             l_whence: libc::SEEK_SET as libc::c_short,
             l_start: self.start,
             l_len: len,
-            // The system calls for descriptions want 0 here.
+            // The commands for descriptions require 0 here.
             l_pid: 0,
         }
     }
 }
 
-/// Locks without waiting; a lock that is there is replaced where the two overlap. Errors: EAGAIN where one is in the way.
+/// Takes a lock without waiting, replacing locks of the description where they overlap. Errors: EAGAIN if another lock
+/// conflicts.
 pub fn try_lock(fd: impl AsFd, range: FileRange, kind: LockKind) -> Result<(), Errno> {
-    // A lock in the way is EACCES on other systems, and in POSIX.
+    // For a conflicting lock, POSIX and other systems also return EACCES.
     match fcntl(fd, libc::F_OFD_SETLK, &mut range.to_flock(kind.to_raw())) {
         Err(Errno::ACCESS) => Err(Errno::AGAIN),
         outcome => outcome,
     }
 }
 
-/// Locks, waiting as long as another lock is in the way. Errors: EINTR after a signal.
+/// Takes a lock, waiting while another lock conflicts. Errors: EINTR after a signal.
 pub fn lock(fd: impl AsFd, range: FileRange, kind: LockKind) -> Result<(), Errno> {
     fcntl(fd, libc::F_OFD_SETLKW, &mut range.to_flock(kind.to_raw()))
 }
 
-/// Gives back what `fd`'s description has locked of `range`.
+/// Releases the locks of `fd`'s description in `range`.
 pub fn unlock(fd: impl AsFd, range: FileRange) -> Result<(), Errno> {
     fcntl(fd, libc::F_OFD_SETLK, &mut range.to_flock(libc::F_UNLCK))
 }
 
-/// The first lock that would be in the way of `kind` on `range`, if there is one.
+/// Returns the first lock that conflicts with `kind` on `range`, if there is one.
 pub fn conflict(fd: impl AsFd, range: FileRange, kind: LockKind) -> Result<Option<Conflict>, Errno> {
     let mut flock = range.to_flock(kind.to_raw());
     fcntl(fd, libc::F_OFD_GETLK, &mut flock)?;
@@ -121,8 +123,8 @@ impl LockKind {
 }
 
 fn fcntl(fd: impl AsFd, command: libc::c_int, flock: &mut libc::flock) -> Result<(), Errno> {
-    // SAFETY: each command that reaches here is an F_OFD_ one, which reads and writes one `struct flock` and keeps no
-    // pointer to it; `flock` is exclusively ours meanwhile.
+    // SAFETY: every command passed to this function is an F_OFD_ one, which reads and writes one `struct flock` and
+    // keeps no pointer to it; `flock` is exclusively ours meanwhile.
     checked(unsafe { libc::fcntl(fd.as_fd().as_raw_fd(), command, std::ptr::from_mut(flock)) }).map(drop)
 }
 

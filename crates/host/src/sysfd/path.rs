@@ -1,4 +1,4 @@
-//! Names below a directory, and operations on an inode that is held by an `O_PATH` descriptor.
+//! Names below a directory, and operations on an inode through an `O_PATH` descriptor.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -8,16 +8,17 @@ use rustix::{
     path::Arg,
 };
 
-/// What no lookup below the share may do: leave the directory, follow a link.
+/// Keeps every lookup below the share: never leave the directory, never follow a link.
 const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS).union(ResolveFlags::NO_SYMLINKS);
 
-/// How often a lookup is repeated that raced with a rename; Linux asks for the repetition, and one is nearly always enough.
+/// Maximum number of retries of a lookup that raced with a rename. Linux asks for a retry, and one is nearly always
+/// enough.
 const RACE_RETRIES_MAX: u32 = 64;
 
 /// Opens `name` in `dir`, never leaving `dir` and never following a symbolic link.
 ///
-/// `O_PATH | O_NOFOLLOW` opens a symbolic link itself; without both, a link is ELOOP. `mode` counts with `O_CREAT` and
-/// `O_TMPFILE` only. Blocks on the host's file system. `O_CLOEXEC` is always set. Source: openat2(2).
+/// `O_PATH | O_NOFOLLOW` opens a symbolic link itself; without both, a link is refused with ELOOP. `mode` is used with
+/// `O_CREAT` and `O_TMPFILE` only. `O_CLOEXEC` is always set. Blocks on the host's file system. Source: openat2(2).
 pub fn open_beneath(dir: impl AsFd, name: impl Arg + Copy, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
     let mut retries = 0;
     loop {
@@ -28,24 +29,27 @@ pub fn open_beneath(dir: impl AsFd, name: impl Arg + Copy, flags: OFlags, mode: 
     }
 }
 
-/// As [`open_beneath`] from what the host has in memory alone: EAGAIN rather than wait for a disk or a network.
+/// Like [`open_beneath`], using only what the host has in memory: returns EAGAIN rather than wait for a disk or a
+/// network.
 ///
-/// Errors: EAGAIN also with `O_CREAT`, `O_TRUNC` and `O_TMPFILE`; EINVAL before Linux 5.12.
+/// # Errors
+///
+/// EAGAIN also with `O_CREAT`, `O_TRUNC` and `O_TMPFILE`; EINVAL before Linux 5.12.
 pub fn open_cached(dir: impl AsFd, name: impl Arg, flags: OFlags) -> Result<OwnedFd, Errno> {
     rustix::fs::openat2(dir, name, flags | OFlags::CLOEXEC, Mode::empty(), BENEATH | ResolveFlags::CACHED)
 }
 
-/// Changes the owner of the inode behind `fd`, a symbolic link's own included; `None` leaves as it is.
+/// Changes the owner of the inode behind `fd`, which may be a symbolic link itself; `None` leaves an id unchanged.
 pub fn chown(fd: impl AsFd, uid: Option<Uid>, gid: Option<Gid>) -> Result<(), Errno> {
     rustix::fs::chownat(fd, c"", uid, gid, AtFlags::EMPTY_PATH)
 }
 
-/// Sets the times of the inode behind `fd`, a symbolic link's own included. Needs Linux 5.8 where `fd` is `O_PATH`.
+/// Sets the times of the inode behind `fd`, which may be a symbolic link itself. Needs Linux 5.8 if `fd` is `O_PATH`.
 pub fn set_times(fd: impl AsFd, times: &Timestamps) -> Result<(), Errno> {
     rustix::fs::utimensat(fd, c"", times, AtFlags::EMPTY_PATH)
 }
 
-/// The target of the symbolic link behind `fd`, which is `O_PATH`.
+/// Returns the target of the symbolic link behind `fd`, which is `O_PATH`.
 pub fn readlink(fd: impl AsFd) -> Result<Vec<u8>, Errno> {
     rustix::fs::readlinkat(fd, c"", Vec::new()).map(std::ffi::CString::into_bytes)
 }

@@ -1,4 +1,4 @@
-//! `statx` with everything that an inode's identity and attributes need.
+//! `statx` with all fields for an inode's identity and attributes.
 
 use std::os::fd::AsFd;
 
@@ -7,25 +7,26 @@ use rustix::{
     io::Errno,
 };
 
-/// A mount of the host: unique for the host's lifetime from Linux 6.8 on, unique among the present mounts before.
+/// A mount of the host: unique for the host's lifetime since Linux 6.8, before that unique among the present mounts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MountId(pub u64);
 
-/// Asks for an identifier of the mount that is never given twice; kernels before 6.8 ignore it.
+/// Requests a mount identifier that is never reused; kernels before 6.8 ignore it.
 pub const STATX_MNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
 
-/// All that a FUSE attribute holds, the time of birth, and the mount.
+/// All fields of FUSE attributes, the birth time, and the mount.
 pub const IDENTITY: StatxFlags =
     StatxFlags::BASIC_STATS.union(StatxFlags::BTIME).union(StatxFlags::MNT_ID).union(STATX_MNT_ID_UNIQUE);
 
-/// The attributes of what `fd` refers to; `O_PATH` is enough, and a symbolic link is not followed.
+/// Returns the attributes of the inode that `fd` refers to, which may be `O_PATH`. Does not follow a symbolic link.
 ///
 /// `sync` is `AtFlags::empty()`, `AtFlags::STATX_FORCE_SYNC` or `AtFlags::STATX_DONT_SYNC`.
 pub fn statx(fd: impl AsFd, sync: AtFlags, mask: StatxFlags) -> Result<Statx, Errno> {
     rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH | AtFlags::SYMLINK_NOFOLLOW | sync, mask)
 }
 
-/// The mount that `statx` answered, if it answered one: Linux does from 5.8 on, where [`IDENTITY`] was asked for.
+/// Returns the mount in a result of `statx`, if there is one: Linux returns it since 5.8, if [`IDENTITY`] was
+/// requested.
 pub fn mount_id(statx: &Statx) -> Option<MountId> {
     let answered = StatxFlags::from_bits_retain(statx.stx_mask);
     answered.intersects(StatxFlags::MNT_ID | STATX_MNT_ID_UNIQUE).then_some(MountId(statx.stx_mnt_id))

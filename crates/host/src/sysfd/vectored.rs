@@ -1,7 +1,7 @@
-//! File data by `preadv2` and `pwritev2` straight between a file and guest memory.
+//! File data transferred directly between a file and guest memory by `preadv2` and `pwritev2`.
 //!
-//! The buffers are volatile slices, of which no Rust reference is ever made: the guest may change them meanwhile.
-//! One call is one system call; [`read_full`] and [`write_full`] repeat it until all is done.
+//! The buffers are volatile slices, to which no Rust reference is ever made: the guest may change them meanwhile. One
+//! call makes one system call; [`read_full`] and [`write_full`] repeat it until everything is transferred.
 
 #![expect(unsafe_code, reason = "system calls take the addresses of guest memory, which Rust slices cannot describe")]
 
@@ -15,14 +15,18 @@ use vm_memory::VolatileSlice;
 
 use super::checked_len;
 
-/// Buffers in one system call (`UIO_MAXIOV` of Linux, which answers EINVAL to more).
+/// Maximum number of buffers in one system call (`UIO_MAXIOV` of Linux, which returns EINVAL for more).
 pub const IOV_COUNT_MAX: usize = 1024;
 
-/// Reads from `offset_bytes` of `file` into `slices` with one system call and returns the bytes read.
+/// Reads from `offset_bytes` of `file` into `slices` with one system call and returns the number of bytes read.
 ///
-/// Fewer come back at the end of the file, where the system call stopped early, or past the first [`IOV_COUNT_MAX`]
-/// slices. With `NOWAIT`, what is not in the page cache answers EAGAIN. Blocks on the host's file system otherwise.
-/// Errors: EINVAL for an offset past `i64::MAX`; those of preadv2(2). EFAULT where a slice is mapped but its file ends.
+/// Reads less at the end of the file, if the system call stops early, or if there are more than [`IOV_COUNT_MAX`]
+/// slices. With `NOWAIT`, returns EAGAIN for data that is not in the page cache; blocks on the host's file system
+/// otherwise.
+///
+/// # Errors
+///
+/// EINVAL for an offset past `i64::MAX`; EFAULT if a slice is mapped past the end of its file; those of preadv2(2).
 pub fn read(
     file: impl AsFd,
     slices: &[VolatileSlice<'_>],
@@ -32,17 +36,20 @@ pub fn read(
     transfer(file.as_fd(), slices, offset_bytes, |fd, iovecs, offset| {
         // SAFETY:
         // 1. `iovecs` has `iovecs.len()` elements, at most IOV_COUNT_MAX, which fits a c_int.
-        // 2. Each names the memory of a VolatileSlice that `slices` borrows until after this call, so it stays mapped and
-        //    may be written; no Rust reference to that memory exists, which is what a VolatileSlice stands for.
+        // 2. Each names the memory of a VolatileSlice that `slices` borrows until after this call, so it stays mapped
+        //    and may be written; no Rust reference to that memory exists, which is what a VolatileSlice stands for.
         unsafe { libc::preadv2(fd, iovecs.as_ptr(), iovecs.len() as libc::c_int, offset, flags.bits() as libc::c_int) }
     })
 }
 
-/// Writes `slices` to `file` at `offset_bytes` with one system call and returns the bytes written.
+/// Writes `slices` to `file` at `offset_bytes` with one system call and returns the number of bytes written.
 ///
-/// Fewer are written where the system call stopped early, or past the first [`IOV_COUNT_MAX`] slices. With `APPEND` the
-/// offset is where the file ends; with `NOWAIT`, what would wait answers EAGAIN.
-/// Errors: EINVAL for an offset past `i64::MAX`; those of pwritev2(2).
+/// Writes less if the system call stops early, or if there are more than [`IOV_COUNT_MAX`] slices. With `APPEND`,
+/// writes at the end of the file. With `NOWAIT`, returns EAGAIN rather than wait.
+///
+/// # Errors
+///
+/// EINVAL for an offset past `i64::MAX`; those of pwritev2(2).
 pub fn write(
     file: impl AsFd,
     slices: &[VolatileSlice<'_>],
@@ -55,9 +62,9 @@ pub fn write(
     })
 }
 
-/// As [`read`], repeated until `slices` are full or the file ends.
+/// Like [`read`], repeated until `slices` are full or the file ends.
 ///
-/// An error after the first bytes ends the reading: the answer is then the count of what was read.
+/// Stops at an error; if anything was read before, returns its length instead of the error.
 pub fn read_full(
     file: impl AsFd,
     slices: &[VolatileSlice<'_>],
@@ -67,9 +74,9 @@ pub fn read_full(
     repeat(slices, offset_bytes, |slices, offset| read(file.as_fd(), slices, offset, flags))
 }
 
-/// As [`write()`], repeated until all of `slices` is written.
+/// Like [`write()`], repeated until all of `slices` is written.
 ///
-/// An error after the first bytes ends the writing: the answer is then the count of what was written.
+/// Stops at an error; if anything was written before, returns its length instead of the error.
 pub fn write_full(
     file: impl AsFd,
     slices: &[VolatileSlice<'_>],
@@ -79,14 +86,14 @@ pub fn write_full(
     repeat(slices, offset_bytes, |slices, offset| write(file.as_fd(), slices, offset, flags))
 }
 
-/// Calls `once` on what is left of `slices` until it transfers nothing or nothing is left.
+/// Calls `once` on the rest of `slices` until it transfers nothing or nothing is left.
 fn repeat(
     mut slices: &[VolatileSlice<'_>],
     offset_bytes: u64,
     mut once: impl FnMut(&[VolatileSlice<'_>], u64) -> Result<usize, Errno>,
 ) -> Result<usize, Errno> {
     let mut done = 0;
-    // Bytes of `slices[0]` that are transferred already.
+    // Bytes of `slices[0]` that were transferred already.
     let mut skip = 0;
     while let Some((first, rest)) = slices.split_first() {
         if skip == first.len() {
@@ -97,7 +104,7 @@ fn repeat(
         let outcome = if skip == 0 {
             once(slices, offset)
         } else {
-            // The slice cut in two goes alone, so that the list need not be copied.
+            // A partly transferred slice is passed alone, so that the list need not be copied.
             once(&[first.offset(skip).map_err(|_| Errno::FAULT)?], offset)
         };
         let mut moved = match outcome {
@@ -121,7 +128,7 @@ fn repeat(
     Ok(done)
 }
 
-/// Builds the list of buffers on the stack and hands it to `call`.
+/// Builds the list of buffers on the stack and passes it to `call`.
 fn transfer(
     file: BorrowedFd<'_>,
     slices: &[VolatileSlice<'_>],

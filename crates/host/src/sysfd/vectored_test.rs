@@ -6,7 +6,7 @@ use vm_memory::VolatileSlice;
 
 use super::*;
 
-/// Cuts `memory` into volatile slices of the given lengths; what is left over is not part of the list.
+/// Cuts `memory` into volatile slices of the given lengths; the remainder is not part of the list.
 fn cut<'a>(memory: &'a mut [u8], lengths: &[usize]) -> Vec<VolatileSlice<'a>> {
     let mut rest = memory;
     let mut slices = Vec::new();
@@ -70,7 +70,7 @@ fn an_error_after_some_bytes_is_a_short_count() {
 }
 
 proptest! {
-    /// The oracle is one slice of bytes: however the list is cut, and however short each call comes back, each byte is
+    /// The oracle is one slice of bytes: however the list is cut, and however little each call transfers, each byte is
     /// offered once and in order.
     #[test]
     fn repeating_covers_every_byte_once(

@@ -1,15 +1,15 @@
-//! How the front end is asked to map and to unmap (vhost-user, "VHOST_USER_BACKEND_SHMEM_MAP" and "_UNMAP").
+//! The channel for map and unmap requests to the front end (vhost-user, "VHOST_USER_BACKEND_SHMEM_MAP" and "_UNMAP").
 
 use std::os::fd::BorrowedFd;
 
-/// One mapping as the front end is asked for it.
+/// One mapping to request from the front end.
 #[derive(Debug, Clone, Copy)]
 pub struct Mapping<'a> {
-    /// What is mapped.
+    /// The file to map.
     pub file: BorrowedFd<'a>,
-    /// Where in the file, in bytes.
+    /// Offset in the file, in bytes.
     pub file_offset: u64,
-    /// Where in the window, in bytes.
+    /// Offset in the window, in bytes.
     pub window_offset: u64,
     /// In bytes.
     pub len: u64,
@@ -21,21 +21,21 @@ pub struct Mapping<'a> {
 #[derive(Debug, thiserror::Error)]
 pub enum ChannelError {
     /// It answered with an error.
-    #[error("the front end refuses: {0}")]
+    #[error("the front end refused: {0}")]
     Refused(String),
-    /// It cannot be asked any more.
+    /// It can no longer be reached.
     #[error("the front end is gone: {0}")]
     Lost(String),
 }
 
 /// A connection to the front end. Each method blocks until the front end has answered.
 pub trait Channel: Send + Sync {
-    /// Maps a range that is free.
+    /// Maps an unmapped range.
     fn map(&self, mapping: &Mapping<'_>) -> Result<(), ChannelError>;
 
     /// Unmaps exactly what one [`Channel::map`] has mapped.
     fn unmap(&self, window_offset: u64, len: u64) -> Result<(), ChannelError>;
 
-    /// Returns once the guest sees what was mapped before.
+    /// Returns once the guest sees all earlier mappings.
     fn barrier(&self) -> Result<(), ChannelError>;
 }

@@ -1,4 +1,4 @@
-//! Files that are mapped, each by one descriptor for all of its ranges.
+//! Mapped files, each with one descriptor for all of its ranges.
 
 use std::{
     fmt,
@@ -10,20 +10,24 @@ use transom_wire::NodeId;
 
 use crate::Errno;
 
-/// Makes descriptors whose mappings go to a file, and whose size has no end.
+/// Creates descriptors whose mappings access a file, and whose size is unlimited.
 pub trait PaddedFiles: Send + Sync {
-    /// A descriptor for `file`, which is a regular file open for reading and writing. Blocks.
+    /// Returns a descriptor for `file`, which is a regular file open for reading and writing. Blocks.
     ///
-    /// Errors: EOPNOTSUPP where the file's file system allows none.
+    /// # Errors
+    ///
+    /// EOPNOTSUPP if the file's file system does not support it.
     fn view(&self, file: BorrowedFd<'_>) -> Result<OwnedFd, Errno>;
 
-    /// Keeps other processes from making `file` shorter until what is returned is dropped. Blocks.
+    /// Keeps other processes from truncating `file` until the result is dropped. Blocks.
     ///
-    /// Errors: EOPNOTSUPP where the kernel or the file's file system has no such thing.
+    /// # Errors
+    ///
+    /// EOPNOTSUPP if the kernel or the file's file system does not support it.
     fn guard(&self, file: BorrowedFd<'_>) -> Result<Box<dyn Send + Sync>, Errno>;
 }
 
-/// What a descriptor refers to, as seen through any of its copies.
+/// Identifies the file that a descriptor refers to, as seen through any copy of the descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FileIdentity {
     dev: u64,
@@ -37,14 +41,14 @@ pub struct MappedFile {
     pub(super) fd: OwnedFd,
     pub(super) identity: FileIdentity,
     pub(super) is_writable: bool,
-    /// A mapping may end behind the end of the file.
+    /// A mapping may extend past the end of the file.
     pub(super) is_padded: bool,
     /// Dropped with the last mapping.
     _held: Box<dyn Send + Sync>,
 }
 
 impl FileIdentity {
-    /// Of the file behind `fd`.
+    /// Returns the identity of the file behind `fd`.
     pub fn of(fd: impl AsFd) -> Result<Self, Errno> {
         let Stat { st_dev, st_ino, .. } = fstat(fd)?;
         Ok(Self { dev: st_dev, ino: st_ino })
@@ -52,7 +56,8 @@ impl FileIdentity {
 }
 
 impl MappedFile {
-    /// The file of `nodeid`, called `name`, to be mapped by `fd`; `held` is dropped once no range of it is mapped any more.
+    /// Creates a record of the file of `nodeid`, called `name`, to be mapped through `fd`. `held` is dropped once none
+    /// of its ranges is mapped any more.
     pub fn new(
         nodeid: NodeId,
         name: String,
@@ -64,12 +69,13 @@ impl MappedFile {
         Ok(Self { nodeid, name, identity: FileIdentity::of(&fd)?, fd, is_writable, is_padded, _held: held })
     }
 
-    /// What the file was called when it was opened; for people.
+    /// Returns the file's name when it was opened, for display.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Bytes that a mapping may reach; a file's size changes, a padded one's does not matter.
+    /// Returns the file offset at which mappings must end. A file's size changes; that of a padded one does not
+    /// matter.
     pub(super) fn mappable_end(&self) -> Result<u64, Errno> {
         if self.is_padded { Ok(u64::MAX) } else { Ok(fstat(&self.fd)?.st_size.cast_unsigned()) }
     }

@@ -1,30 +1,30 @@
-//! What a front end can bear: one row for each that is known.
+//! Capabilities of front ends: one row for each known one.
 
 use super::RANGE_LEN;
 
-/// What the window may be asked to do.
+/// Limits and properties of a front end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrontEnd {
-    /// Mappings that may live at once.
+    /// Maximum number of simultaneous mappings.
     pub mappings_max: u64,
-    /// Its answer to SHMEM_MAP may come before the guest sees the mapping: a second request has to be awaited.
+    /// Its reply to SHMEM_MAP may arrive before the guest sees the mapping: wait for a second request.
     pub needs_barrier: bool,
     /// It may announce memory regions one by one (CONFIGURE_MEM_SLOTS) while there are mappings.
     pub allows_memory_slots: bool,
-    /// A mapping without the flag for writing cannot be written by the guest.
+    /// The guest cannot write through a mapping without the flag for writing.
     pub maps_read_only: bool,
-    /// It maps a range of which only the beginning lies within the file.
+    /// It maps a range even if only its beginning lies within the file.
     pub maps_beyond_end: bool,
-    /// A reset of the device ends all mappings without a request of ours.
+    /// A device reset ends all mappings without a request from us.
     pub unmaps_at_reset: bool,
-    /// It wants a descriptor for reading where the guest only reads: it maps nothing, so that one for writing can take its
-    /// place without a gap.
+    /// It needs a read-only descriptor if the guest only reads. It maps nothing itself, so a writable descriptor can
+    /// replace that one without a gap.
     pub opens_as_asked: bool,
 }
 
 impl FrontEnd {
-    /// QEMU 11.1. With CONFIGURE_MEM_SLOTS it aborts at 512 mappings and crashes at a reset; without, each new mapping
-    /// costs the more the more there are.
+    /// QEMU 11.1. With CONFIGURE_MEM_SLOTS it aborts at 512 mappings and crashes at a reset. Without, the cost of a
+    /// new mapping grows with the number of mappings.
     pub const QEMU: Self = Self {
         mappings_max: 512,
         needs_barrier: true,
@@ -46,20 +46,20 @@ impl FrontEnd {
         opens_as_asked: false,
     };
 
-    /// Alioth maps into one reservation too.
+    /// Alioth also maps into one reservation.
     pub const ALIOTH: Self = Self { unmaps_at_reset: true, ..Self::CROSVM };
 
-    /// `transom mount` hands the descriptors to the kernel, as the backing files of a FUSE mount.
+    /// `transom mount` passes the descriptors to the kernel, as backing files of a FUSE mount.
     pub const PASSTHROUGH: Self = Self { opens_as_asked: true, ..Self::ALIOTH };
 
-    /// The specification's word and nothing beyond: no promise of more mappings than QEMU bears, none for the end of a
-    /// file.
+    /// Only what the specification guarantees: no more mappings than QEMU supports, and none past the end of a file.
     pub const GENERIC: Self = Self { maps_read_only: true, ..Self::QEMU };
 
-    /// What is safe with every one of them.
+    /// Safe with every known front end.
     pub const AUTO: Self = Self::QEMU;
 
-    /// Bytes of the largest window: no guest can ask for more mappings than the front end bears.
+    /// Returns the maximum length of the window in bytes, so that no guest can request more mappings than the front
+    /// end supports.
     pub const fn window_len_max(&self) -> u64 {
         self.mappings_max * RANGE_LEN
     }

@@ -1,4 +1,4 @@
-//! Our own map of the window.
+//! The record of what is mapped in the window.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -22,37 +22,37 @@ pub struct Window {
     shared: Arc<Shared>,
 }
 
-/// A file and how many of its ranges are mapped.
+/// A file and its number of mapped ranges.
 #[derive(Debug, Clone)]
 pub struct FileUsage {
     /// The file.
     pub file: Arc<MappedFile>,
-    /// Its ranges.
+    /// Number of mapped ranges.
     pub ranges: u64,
 }
 
 impl Window {
-    /// A window of `len_bytes`, a multiple of [`RANGE_LEN`] and no more than the front end bears.
+    /// Creates a window of `len_bytes`, a multiple of [`RANGE_LEN`] and no more than the front end supports.
     pub fn new(len_bytes: u64, front_end: FrontEnd) -> Self {
         Self { shared: Arc::new(Shared::new(len_bytes, front_end)) }
     }
 
-    /// In bytes.
+    /// Returns the window's length in bytes.
     pub fn len_bytes(&self) -> u64 {
         self.shared.len_bytes
     }
 
-    /// What the front end can bear.
+    /// Returns the front end's capabilities.
     pub fn front_end(&self) -> FrontEnd {
         self.shared.front_end
     }
 
-    /// Whether there is a front end that maps.
+    /// Returns whether a front end that maps is connected.
     pub fn is_open(&self) -> bool {
         self.shared.lock().link == Link::Up
     }
 
-    /// Maps through `channel` from now on, into a window where nothing is mapped. Errors: no thread can be started.
+    /// Connects an empty window to `channel`, through which it maps from now on. Errors: the thread cannot be started.
     pub fn connect(&self, channel: Box<dyn Channel>) -> std::io::Result<()> {
         let connection = self.shared.begin_connection(Link::Up);
         let shared = self.shared.clone();
@@ -64,18 +64,20 @@ impl Window {
         started.map(drop)
     }
 
-    /// The front end has left, and all mappings with it.
+    /// Disconnects from the front end, whose mappings have ended.
     pub fn disconnect(&self) {
         self.shared.begin_connection(Link::None);
     }
 
-    /// Has `file_offset` of a file appear at `window_offset`: SETUPMAPPING of one range.
+    /// Maps `file_offset` of a file to `window_offset`, for one range of SETUPMAPPING.
     ///
-    /// Both are multiples of [`RANGE_LEN`]; what was mapped there before is not any more. `open` opens the file, in
-    /// case that it is not mapped already. Blocks on the front end.
+    /// Both offsets are multiples of [`RANGE_LEN`]. Replaces an existing mapping. `open` opens the file if it is not
+    /// mapped already. Blocks on the front end.
     ///
-    /// Errors: EINVAL beyond the window, EOPNOTSUPP where the front end cannot map that part of the file, EAGAIN where the
-    /// device is stopping, EIO where the front end refuses, ENOTCONN without one.
+    /// # Errors
+    ///
+    /// EINVAL beyond the window, EOPNOTSUPP if the front end cannot map that part of the file, EAGAIN if the device is
+    /// stopping, EIO if the front end refuses, ENOTCONN without one.
     pub fn map(
         &self,
         nodeid: NodeId,
@@ -123,10 +125,11 @@ impl Window {
         self.shared.finish(&[outcome])
     }
 
-    /// Unmaps what is mapped at `len` bytes from `window_offset` on, both multiples of [`RANGE_LEN`]: REMOVEMAPPING.
+    /// Unmaps `len` bytes from `window_offset` for each of `ranges`, both multiples of [`RANGE_LEN`], for
+    /// REMOVEMAPPING.
     ///
-    /// What is free stays free. Blocks on the front end. Errors: EINVAL beyond the window, EAGAIN where the device is
-    /// stopping.
+    /// Ignores ranges that are not mapped. Blocks on the front end. Errors: EINVAL beyond the window, EAGAIN if the
+    /// device is stopping.
     pub fn unmap(&self, ranges: &[(u64, u64)]) -> Result<(), Errno> {
         let mut indices = BTreeSet::new();
         for &(window_offset, len) in ranges {
@@ -139,7 +142,7 @@ impl Window {
         let mut outcomes = Vec::new();
         for index in indices {
             let mut state = self.shared.wait_for(index).inspect_err(|_| self.shared.take_back(&outcomes))?;
-            // Without a channel the front end keeps what it has; the guest has no more use for it.
+            // Without a channel the front end keeps its mappings; the guest no longer uses them.
             if matches!(state.ranges[index], Range::Mapped(_)) && state.link == Link::Up {
                 outcomes.extend(state.begin(index, None));
             }
@@ -147,21 +150,22 @@ impl Window {
         self.shared.finish(&outcomes)
     }
 
-    /// Ends all mappings: the driver has said that it is done. Blocks on the front end.
+    /// Ends all mappings, because the driver has finished. Blocks on the front end.
     pub fn clear(&self) {
         self.clear_those(|_, _| true);
     }
 
-    /// Begins with an empty window: a driver says INIT. Blocks on the front end.
+    /// Empties the window for a driver that sends INIT. Blocks on the front end.
     ///
-    /// Where the device was stopped meanwhile, the driver before is gone by a reset; a front end that unmaps then must not
-    /// be asked to do it again. What it mapped after the stop, by a request from before it, is still there.
+    /// If the device was stopped meanwhile, a reset has ended the previous driver. A front end that unmaps at a reset
+    /// must then not be asked to unmap the same ranges again. What it mapped after the stop, for a request from before
+    /// it, is still there.
     pub fn clear_for_init(&self) {
         let unmaps_at_reset = self.shared.front_end.unmaps_at_reset;
         self.clear_those(|mapped, stops| !unmaps_at_reset || mapped.stops == stops);
     }
 
-    /// Unmaps what `is_there` says of, and forgets the rest.
+    /// Unmaps the ranges for which `is_there` returns true, and forgets the others.
     fn clear_those(&self, is_there: impl Fn(&Mapped, u64) -> bool) {
         let (mut outcomes, mut forgotten) = (Vec::new(), Vec::new());
         let count = self.shared.lock().ranges.len();
@@ -179,7 +183,7 @@ impl Window {
         }
     }
 
-    /// The front end has reset the device. Does not block.
+    /// Records that the front end has reset the device. Does not block.
     pub fn reset(&self) {
         let unmaps_at_reset = self.shared.front_end.unmaps_at_reset;
         let mut forgotten = Vec::new();
@@ -193,7 +197,7 @@ impl Window {
             if unmaps_at_reset {
                 forgotten.push(std::mem::replace(&mut state.ranges[index], Range::Free));
             } else {
-                // Its outcome is nobody's; the next to want the range waits for it.
+                // Nobody waits for the result here; the next user of the range does.
                 let _ = state.begin(index, None);
             }
         }
@@ -202,36 +206,36 @@ impl Window {
         drop(forgotten);
     }
 
-    /// The device was stopped: a reset may follow that we are not told of.
+    /// Records that the device was stopped: a reset may follow without a message to us.
     pub fn stop(&self) {
         self.shared.lock().stops += 1;
     }
 
-    /// Ends the waits for the front end, if called a few times: the device is about to be stopped.
+    /// Ends waits for the front end if called a few times, because the device is about to be stopped.
     pub fn interrupt(&self) {
         self.shared.lock().interrupts += 1;
         self.shared.changed.notify_all();
     }
 
-    /// Whether some range of the file behind that identity is mapped or about to be.
+    /// Returns whether some range of the file with that identity is mapped or about to be.
     pub fn has_file(&self, identity: FileIdentity) -> bool {
         let state = self.shared.lock();
         state.files.values().filter_map(Weak::upgrade).any(|file| file.identity == identity)
     }
 
-    /// Whether some range of that file is mapped or about to be.
+    /// Returns whether some range of that inode is mapped or about to be.
     pub fn has_node(&self, nodeid: NodeId) -> bool {
         self.shared.lock().files.get(&nodeid).is_some_and(|file| file.strong_count() > 0)
     }
 
-    /// What is mapped, and what that took.
+    /// Returns what is mapped, and the work that it took.
     pub fn usage(&self) -> WindowUsage {
         let state = self.shared.lock();
         let ranges_mapped = state.ranges.iter().filter(|range| matches!(range, Range::Mapped(_))).count() as u64;
         WindowUsage { ranges_mapped, ..state.usage.clone() }
     }
 
-    /// The files that are mapped, those with most ranges first.
+    /// Returns the mapped files, those with the most ranges first.
     pub fn files(&self) -> Vec<FileUsage> {
         let mut files: HashMap<NodeId, FileUsage> = HashMap::new();
         for range in &self.shared.lock().ranges {
@@ -250,7 +254,7 @@ impl Window {
         if is_inside { Ok(index) } else { Err(Errno::INVAL) }
     }
 
-    /// The file that is mapped already, or else what `open` opens.
+    /// Returns the file if it is mapped already, else opens it with `open`.
     fn file(
         &self,
         nodeid: NodeId,
@@ -264,7 +268,7 @@ impl Window {
         }
         let file = Arc::new(open()?);
         let mut state = self.shared.lock();
-        // Somebody else may have been quicker: one descriptor for each file.
+        // Another thread may have opened it meanwhile. Keep one descriptor for each file.
         if let Some(known) = state.files.get(&nodeid).and_then(Weak::upgrade).filter(suits) {
             drop(state);
             return Ok(known);
@@ -277,12 +281,12 @@ impl Window {
 
 #[cfg(test)]
 impl Window {
-    /// Jobs that were not begun.
+    /// Returns the number of jobs that were not started.
     pub(super) fn shared_jobs(&self) -> usize {
         self.shared.lock().jobs.len()
     }
 
-    /// The window offsets of what is mapped.
+    /// Returns the window offsets of all mappings.
     pub(super) fn offsets(&self) -> Vec<u64> {
         let state = self.shared.lock();
         let ranges = state.ranges.iter().zip(0u64..);

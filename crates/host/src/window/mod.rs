@@ -1,14 +1,14 @@
-//! The DAX window: which range of which file the guest sees where.
+//! The DAX window: which range of which file is mapped where.
 //!
-//! The window is an array of [`RANGE_LEN`] ranges, and a mapping is one range: file offset and window offset are both
-//! multiples of it, so that either side can use 2 MiB pages. [`Window`] is our own map of it, against which everything
-//! is checked before the front end is asked; [`channel`] is how the front end is asked; [`front_end`] says what which
-//! front end bears; [`policy`] which files the guest is told to map.
+//! The window is an array of [`RANGE_LEN`] ranges, and a mapping covers one range. File offset and window offset are
+//! both multiples of it, so that either side can use 2 MiB pages. [`Window`] is our own record of it, against which
+//! everything is checked before a request goes to the front end. [`channel`] carries these requests, [`front_end`]
+//! lists the capabilities of each front end, and [`policy`] selects the files that the guest is told to map.
 //!
-//! Locks: one mutex around the map, never held across a request to the front end or a system call. A range that is
-//! being changed is marked, and whoever wants it waits. A thread for each connection talks to the front end, one
-//! request after the other; requests of the guest only wait for it, and a stop of the device ends their wait, because a
-//! front end that stops a device may read nothing from the back end until the device has stopped.
+//! Locks: one mutex around the record, never held across a request to the front end or a system call. A range that is
+//! being changed is marked, and other users of it wait. A thread for each connection talks to the front end, one
+//! request after the other; requests of the guest only wait for that thread. A stop of the device ends their wait,
+//! because a front end that stops a device may read nothing from the back end until the device has stopped.
 
 pub mod channel;
 mod file;

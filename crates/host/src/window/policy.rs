@@ -1,24 +1,24 @@
-//! Which files the guest is told to map, where it leaves that to us.
+//! Selects the files that the guest is told to map, if it leaves that to us.
 
-/// Below it a mapping costs more than the requests that it saves: it takes about as long as 20 READs.
+/// Below this size a mapping costs more than the requests that it saves: it takes about as long as 20 READs.
 const AUTO_SIZE_MIN_BYTES: u64 = 256 << 10;
 
-/// The files that get the flag (`FUSE_ATTR_DAX`), of those that can be mapped at all.
+/// Selects the files that get the flag (`FUSE_ATTR_DAX`), among those that can be mapped at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DaxPolicy {
-    /// All of them.
+    /// All files.
     Always,
-    /// None.
+    /// No file.
     Never,
-    /// Those of at least so many bytes when the guest gets to know them.
+    /// Files with at least this many bytes when the guest first sees them.
     FromSize(u64),
 }
 
 impl DaxPolicy {
-    /// What suits most: small files are not worth a mapping.
+    /// Suits most workloads: small files are not worth a mapping.
     pub const AUTO: Self = Self::FromSize(AUTO_SIZE_MIN_BYTES);
 
-    /// Whether a file of that size gets the flag.
+    /// Returns whether a file of that size gets the flag.
     pub fn takes(self, size_bytes: u64) -> bool {
         match self {
             Self::Always => true,

@@ -1,4 +1,4 @@
-//! The ranges of the window, the jobs about them, and the waits for both.
+//! The ranges of the window, the jobs that change them, and the waits for both.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -12,8 +12,8 @@ use transom_wire::NodeId;
 use super::{FrontEnd, MappedFile, RANGE_LEN};
 use crate::Errno;
 
-/// How often a wait may be interrupted before it ends: an answer that the front end has given already, and the talker not
-/// yet read, must not be missed, since what it did ends with the reset that may follow.
+/// Number of interrupts that a wait ignores before it ends. A reply that the front end has already sent, but the
+/// talker has not read yet, must not be missed, since a reset that may follow ends its mapping.
 const INTERRUPTS_BORNE: u64 = 4;
 
 #[derive(Debug)]
@@ -21,9 +21,9 @@ pub(super) struct Shared {
     pub(super) len_bytes: u64,
     pub(super) front_end: FrontEnd,
     pub(super) state: Mutex<State>,
-    /// A range is not being changed any more, a wait is interrupted, or the connection has changed.
+    /// Signalled when a range is no longer being changed, a wait is interrupted, or the connection changes.
     pub(super) changed: Condvar,
-    /// There is a job, or the connection has changed.
+    /// Signalled when there is a job, or the connection changes.
     pub(super) has_job: Condvar,
 }
 
@@ -31,16 +31,16 @@ pub(super) struct Shared {
 pub(super) struct State {
     pub(super) ranges: Vec<Range>,
     pub(super) jobs: VecDeque<Job>,
-    /// Rises with every connection and disconnection: what belongs to an earlier one does not count any more.
+    /// Incremented by every connection and disconnection. Results of an earlier connection are ignored.
     pub(super) connection: u64,
     pub(super) link: Link,
-    /// Files that were mapped, as long as a range or a request holds them.
+    /// Files with mapped ranges, while a range or a request refers to them.
     pub(super) files: HashMap<NodeId, Weak<MappedFile>>,
-    /// How often waits were interrupted.
+    /// Number of interrupts of waits.
     pub(super) interrupts: u64,
-    /// How often the device was stopped.
+    /// Number of times that the device was stopped.
     pub(super) stops: u64,
-    /// How often we were told that it was reset.
+    /// Number of device resets that we were told of.
     pub(super) resets: u64,
     pub(super) usage: WindowUsage,
 }
@@ -57,7 +57,7 @@ pub(super) enum Link {
 #[derive(Debug)]
 pub(super) enum Range {
     Free,
-    /// A job is about it.
+    /// A job is changing it.
     Changing,
     Mapped(Mapped),
 }
@@ -71,33 +71,33 @@ pub(super) struct Mapped {
     pub(super) stops: u64,
 }
 
-/// What the front end is to be asked about one range.
+/// A change of one range to request from the front end.
 #[derive(Debug)]
 pub(super) struct Job {
     index: usize,
-    /// What is mapped there, and goes first.
+    /// The existing mapping, which is removed first.
     old: Option<Mapped>,
     new: Option<(Arc<MappedFile>, u64)>,
     outcome: Outcome,
 }
 
-/// Where a job's outcome will be found.
+/// Receives the result of a job.
 pub(super) type Outcome = Arc<OnceLock<Result<(), Errno>>>;
 
-/// When the front end said that it had mapped something.
+/// When the front end reported that it had mapped a range.
 pub(super) struct MapTime {
-    /// What mapping took, barrier included.
+    /// Duration of the mapping, including the barrier.
     pub(super) took: Duration,
-    /// [`State::stops`] at the front end's answer.
+    /// [`State::stops`] at the front end's reply.
     pub(super) stops: u64,
-    /// [`State::resets`] at the front end's answer.
+    /// [`State::resets`] at the front end's reply.
     pub(super) resets: u64,
 }
 
-/// What became of a job.
+/// The result of a job.
 pub(super) enum Verdict {
     Done(Option<MapTime>),
-    /// The front end did not want to map; what was there before is unmapped.
+    /// The front end refused to map; the previous mapping is removed.
     Refused,
     /// The channel is gone.
     Lost,
@@ -144,7 +144,8 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Another front end, or none: nothing is mapped, and whoever waits has waited in vain. Returns the connection.
+    /// Records a new front end, or its absence: nothing is mapped, and pending jobs fail. Returns the connection's
+    /// number.
     pub(super) fn begin_connection(&self, link: Link) -> u64 {
         let mut state = self.lock();
         state.connection += 1;
@@ -158,22 +159,22 @@ impl Shared {
         self.changed.notify_all();
         self.has_job.notify_all();
         let connection = state.connection;
-        // Files are closed without the lock.
+        // Close files after unlocking.
         drop(state);
         drop((ended, jobs));
         connection
     }
 
-    /// Waits until the range is not being changed. Errors: EAGAIN when interrupted for good.
+    /// Waits until the range is not being changed. Errors: EAGAIN after too many interrupts.
     pub(super) fn wait_for(&self, index: usize) -> Result<MutexGuard<'_, State>, Errno> {
         self.wait(|state| matches!(state.ranges[index], Range::Changing))
     }
 
-    /// Waits while `is_waiting` says so. Errors: EAGAIN when interrupted for good.
+    /// Waits while `is_waiting` returns true. Errors: EAGAIN after too many interrupts.
     fn wait(&self, is_waiting: impl Fn(&State) -> bool) -> Result<MutexGuard<'_, State>, Errno> {
         let mut state = self.lock();
         let since = state.interrupts;
-        // What is waited for may be a job of our own.
+        // The wait may be for a job of our own.
         self.has_job.notify_all();
         while is_waiting(&state) {
             if state.interrupts > since + INTERRUPTS_BORNE {
@@ -184,7 +185,7 @@ impl Shared {
         Ok(state)
     }
 
-    /// Wakes the talker and waits for its outcomes. Whoever is interrupted takes back what was not begun.
+    /// Wakes the talker and waits for its results. If interrupted, withdraws the jobs that were not started.
     pub(super) fn finish(&self, outcomes: &[Outcome]) -> Result<(), Errno> {
         if outcomes.is_empty() {
             return Ok(());
@@ -213,9 +214,9 @@ impl Shared {
         (state.stops, state.resets)
     }
 
-    /// Enters what became of `job`, unless the connection is another one by now.
+    /// Records the result of `job`, unless the connection has changed.
     ///
-    /// A file that is not mapped any more is let go of before anybody is told: from then on it is an ordinary file again.
+    /// Releases a file that is no longer mapped before anybody is notified: from then on it is an ordinary file again.
     pub(super) fn settle(&self, mut job: Job, connection: u64, verdict: &Verdict) {
         let was_mapped = job.old.is_some();
         match verdict {
@@ -232,7 +233,7 @@ impl Shared {
                 if let (Some(time), Some((file, file_offset))) = (time, job.new) {
                     state.usage.maps += 1;
                     state.usage.map_ns += time.took.as_nanos() as u64;
-                    // A reset after the answer has ended the mapping again.
+                    // A reset after the reply has already ended the mapping.
                     if !self.front_end.unmaps_at_reset || time.resets == state.resets {
                         state.ranges[job.index] = Range::Mapped(Mapped { file, file_offset, stops: time.stops });
                     }
@@ -259,12 +260,12 @@ impl Shared {
 }
 
 impl Job {
-    /// The window offset of what is mapped and has to go.
+    /// Returns the window offset of the mapping to remove.
     pub(super) fn to_unmap(&self) -> Option<u64> {
         self.old.as_ref().map(|_| self.window_offset())
     }
 
-    /// The file, and the offset in it, to be mapped.
+    /// Returns the file to map, and the offset in it.
     pub(super) fn to_map(&self) -> Option<(&MappedFile, u64)> {
         self.new.as_ref().map(|(file, offset)| (&**file, *offset))
     }

@@ -8,7 +8,7 @@ use super::{
     ranges::{Job, MapTime, Shared, Verdict},
 };
 
-/// Does one job after the other until the connection has changed.
+/// Performs jobs one by one until the connection changes.
 pub(super) fn talk(shared: &Shared, channel: &dyn Channel, connection: u64) {
     while let Some(job) = next(shared, connection) {
         let verdict = perform(shared, channel, &job);
@@ -69,6 +69,6 @@ fn perform(shared: &Shared, channel: &dyn Channel, job: &Job) -> Verdict {
 }
 
 fn lost() -> Verdict {
-    tracing::error!("the front end closed the channel for mappings: the share goes on without its window");
+    tracing::error!("the front end closed the channel for mappings: the share continues without its window");
     Verdict::Lost
 }

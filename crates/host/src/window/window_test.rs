@@ -1,4 +1,4 @@
-//! The window against a front end that is as strict as QEMU, and as slow as a test wants.
+//! The window against a front end that is as strict as QEMU, and as slow as a test requires.
 
 use std::{
     collections::BTreeMap,
@@ -15,7 +15,7 @@ use transom_wire::NodeId;
 use super::{Channel, ChannelError, FrontEnd, MappedFile, Mapping, RANGE_LEN, Window};
 use crate::Errno;
 
-/// What the front end has mapped: by window offset, the file's offset and whether it is writable.
+/// The front end's mappings: by window offset, the file's offset and whether it is writable.
 type Mappings = BTreeMap<u64, (u64, bool)>;
 
 #[derive(Default)]
@@ -23,7 +23,7 @@ struct FakeFrontEnd {
     mappings: Mutex<Mappings>,
     requests: AtomicU64,
     barriers: AtomicU64,
-    /// It answers nothing while this is true.
+    /// While true, the front end does not reply.
     is_busy: Mutex<bool>,
     is_idle: Condvar,
     /// The next requests that it answers with an error, or by closing the channel.
@@ -85,7 +85,7 @@ fn window(ranges: u64, front_end: FrontEnd) -> (Arc<Window>, Arc<FakeFrontEnd>) 
     (Arc::new(window), fake)
 }
 
-/// A file of so many bytes, open for reading and writing.
+/// Creates a file of `len` bytes, open for reading and writing.
 fn file(nodeid: u64, len: u64) -> Result<MappedFile, Errno> {
     let fd = memfd_create("file", MemfdFlags::CLOEXEC)?;
     ftruncate(&fd, len)?;
@@ -108,7 +108,7 @@ fn an_upgrade_is_an_answer_and_each_map_has_its_barrier() {
     assert_eq!((window.usage().ranges_mapped, window.usage().maps), (1, 1));
 }
 
-/// Takes a while to let go.
+/// Takes a while to drop.
 struct Held(Arc<AtomicU64>);
 
 impl Drop for Held {
@@ -138,7 +138,7 @@ fn what_a_mapping_holds_is_let_go_of_before_the_guest_has_its_answer() {
     map(2).unwrap();
     map(3).unwrap();
     assert_eq!(let_go.load(SeqCst), 2);
-    // 2. Refused: neither what was there nor what was to come.
+    // 2. Refused: neither the old mapping nor the new one remains.
     fake.refusals.store(2, SeqCst);
     map(4).unwrap_err();
     assert_eq!(let_go.load(SeqCst), 4);
@@ -181,7 +181,7 @@ fn a_stop_ends_the_wait_and_the_answer_that_comes_late_counts() {
     let (window, fake) = window(4, FrontEnd::QEMU);
     map(&window, 1, 0, 0, true).unwrap();
     fake.set_busy(true);
-    // One is with the front end, one waits behind it.
+    // The front end has one request, and another one waits after it.
     let waiting: Vec<_> = (1..3)
         .map(|range| {
             let window = window.clone();
@@ -194,7 +194,7 @@ fn a_stop_ends_the_wait_and_the_answer_that_comes_late_counts() {
     }
     window.stop();
     assert!(waiting.into_iter().all(|thread| thread.join().unwrap() == Err(Errno::AGAIN)));
-    // The front end resets the device, which ends its mappings, and then finds the request that it had not read.
+    // The front end resets the device, which ends its mappings, and then reads the pending request.
     fake.mappings.lock().unwrap().clear();
     fake.set_busy(false);
     window.clear_for_init();
@@ -229,7 +229,7 @@ fn a_reset_unmaps_itself_or_is_followed_by_unmapping() {
     let (crosvm, fake) = window(4, FrontEnd::CROSVM);
     map(&crosvm, 1, 0, 0, true).unwrap();
     crosvm.reset();
-    // The same range again: it waits until the one before is gone.
+    // The same range again: it waits until the previous mapping is removed.
     map(&crosvm, 1, 1, 0, true).unwrap();
     assert_eq!(*fake.mappings.lock().unwrap(), Mappings::from([(0, (RANGE_LEN, true))]));
 }
@@ -244,7 +244,7 @@ fn a_refusal_costs_one_mapping_and_a_lost_channel_all_to_come() {
     assert_eq!(map(&window, 1, 1, 1, true), Err(Errno::NOTCONN));
     assert!(!window.is_open());
     assert_eq!(map(&window, 1, 1, 1, true), Err(Errno::NOTCONN));
-    // What is mapped stays, and serves.
+    // Existing mappings remain usable.
     map(&window, 1, 0, 0, true).unwrap();
     window.unmap(&[(0, RANGE_LEN)]).unwrap();
     window.disconnect();

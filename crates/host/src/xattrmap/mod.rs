@@ -1,11 +1,11 @@
-//! Names of extended attributes, translated between the guest (the client) and the host (the server).
+//! Translation of extended attribute names between the guest (the client) and the host (the server).
 //!
-//! [`XattrMap`] is a list of rules as `--xattrmap` takes it; [`parse`] has the language. The first rule that matches a
-//! name decides. A name that no rule matches is treated as under `bad`, so that an incomplete list hides rather than
-//! leaks. Names are bytes. A map does not change after it is made; there are no locks.
+//! [`XattrMap`] is a list of rules in the syntax of `--xattrmap`, which [`parse`] implements. The first rule that
+//! matches a name decides. A name that no rule matches is treated as under `bad`, so that an incomplete list hides
+//! rather than leaks. Names are bytes. A map is immutable, so there are no locks.
 //!
-//! Where `security.capability` gets another name, the host's kernel no longer removes it when a file changes: the caller
-//! then does, see [`XattrMap::to_server`].
+//! If `security.capability` is renamed, the host's kernel no longer removes it when a file changes; the caller then
+//! has to: see [`XattrMap::to_server`].
 
 mod parse;
 
@@ -26,21 +26,21 @@ pub struct XattrMap {
 struct Rule {
     action: Action,
     scope: Scope,
-    /// How names from the client begin that the rule matches.
+    /// Prefix of the client's names that the rule matches.
     key: Vec<u8>,
-    /// How names from the server begin that the rule matches, and what [`Action::Prefix`] puts before the client's.
+    /// Prefix of the server's names that the rule matches, which [`Action::Prefix`] prepends to the client's.
     prepend: Vec<u8>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Action {
-    /// The client's name gets `prepend` before it, the server's loses it.
+    /// Prepend `prepend` to the client's name, and strip it from the server's.
     Prefix,
-    /// The name passes as it is.
+    /// Pass the name unchanged.
     Ok,
-    /// The client gets EPERM, the server's name is hidden.
+    /// Refuse the client's name with EPERM, hide the server's.
     Bad,
-    /// The client gets EOPNOTSUPP, the server's name is hidden.
+    /// Refuse the client's name with EOPNOTSUPP, hide the server's.
     Unsupported,
 }
 
@@ -52,10 +52,12 @@ enum Scope {
 }
 
 impl XattrMap {
-    /// The host's name for `name`, with which the guest reads, sets or removes an attribute.
+    /// Translates `name`, with which the guest reads, sets or removes an attribute, to the host's name.
     ///
-    /// Errors: EPERM and EOPNOTSUPP as the rules say; ERANGE where the host's name has more than 255 bytes, as Linux
-    /// answers to a name that long.
+    /// # Errors
+    ///
+    /// EPERM and EOPNOTSUPP according to the rules; ERANGE if the host's name has more than 255 bytes, as Linux
+    /// returns for a name that long.
     pub fn to_server<'a>(&self, name: &'a [u8]) -> Result<Cow<'a, [u8]>, Errno> {
         let rule = self.rules.iter().find(|rule| rule.scope != Scope::Server && name.starts_with(&rule.key));
         let Some(rule) = rule else { return Err(Errno::PERM) };
@@ -68,7 +70,8 @@ impl XattrMap {
         if mapped.len() > XATTR_NAME_LEN_MAX { Err(Errno::RANGE) } else { Ok(mapped) }
     }
 
-    /// The guest's name for `name`, which an inode has on the host; `None` where the guest does not see it.
+    /// Translates `name`, which an inode has on the host, to the guest's name. Returns `None` if the guest must not
+    /// see it.
     pub fn to_client<'a>(&self, name: &'a [u8]) -> Option<&'a [u8]> {
         let rule = self.rules.iter().find(|rule| rule.scope != Scope::Client && name.starts_with(&rule.prepend))?;
         match rule.action {
@@ -78,9 +81,9 @@ impl XattrMap {
         }
     }
 
-    /// The names that the guest sees of `list`, which is what the host answered: names, each with a NUL.
+    /// Translates `list`, the host's list of NUL-terminated names, to the names that the guest sees.
     ///
-    /// The answer is never longer than `list`.
+    /// The result is never longer than `list`.
     pub fn filter_list(&self, list: &[u8]) -> Vec<u8> {
         let mut seen = Vec::with_capacity(list.len());
         for name in list.split(|&byte| byte == 0).filter(|name| !name.is_empty()) {

@@ -1,37 +1,37 @@
-//! The language of the rules: `:TYPE:SCOPE:KEY:PREPEND:` and the short `:map:KEY:PREPEND:`.
+//! The syntax of the rules: `:TYPE:SCOPE:KEY:PREPEND:` and the short `:map:KEY:PREPEND:`.
 //!
-//! The separator is whatever byte a rule begins with. White space may stand before and after rules; inside a field it
-//! belongs to the field.
+//! The separator is the first byte of each rule. White space is allowed before and after rules; inside a field it is
+//! part of the field.
 
 use std::str::FromStr;
 
 use super::{Action, Rule, Scope, XattrMap};
 
-/// Why a text is no list of rules.
+/// Why a text is not a valid list of rules.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("rule {rule} of the map of extended attributes {problem}")]
 pub struct ParseError {
-    /// Which rule, from 1 on.
+    /// The number of the rule, starting at 1.
     pub rule: usize,
-    /// What is wrong with it.
+    /// The problem with it.
     pub problem: Problem,
 }
 
-/// What is wrong with a rule.
+/// The problem with a rule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
     /// The text has no rules.
     #[error("is missing: at least one is needed")]
     Missing,
-    /// The text ends inside of a rule.
+    /// The text ends inside a rule.
     #[error("has no '{separator}' after '{field}'")]
     Unfinished {
         /// The rule's separator.
         separator: char,
-        /// The field that does not end.
+        /// The unterminated field.
         field: String,
     },
-    /// The first byte of a rule is no ASCII character.
+    /// The first byte of a rule is not ASCII.
     #[error("begins with a separator that is not ASCII")]
     Separator,
     /// An unknown type.
@@ -40,7 +40,7 @@ pub enum Problem {
     /// An unknown scope.
     #[error("has scope '{0}'; known are client, server and all")]
     Scope(String),
-    /// A NUL, which no name has.
+    /// A NUL, which no name contains.
     #[error("has a NUL in '{0}'")]
     Nul(String),
     /// A rule after `map`, which matches every name.
@@ -49,7 +49,7 @@ pub enum Problem {
 }
 
 impl XattrMap {
-    /// Reads rules; see the file's head for the language.
+    /// Parses rules; the module documentation describes the syntax.
     pub fn parse(text: &[u8]) -> Result<Self, ParseError> {
         let mut rules = Vec::new();
         let mut rest = text.trim_ascii();
@@ -89,7 +89,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Reads a rule into `rules`, as several where it is a `map`; answers whether it is one.
+    /// Parses a rule into `rules`, as several rules if it is a `map`; returns whether it is one.
     fn rule(&mut self, rules: &mut Vec<Rule>) -> Result<bool, Problem> {
         let action = match self.next()? {
             b"map" => {
@@ -128,7 +128,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// What `map` stands for: names that begin with `key` get `prepend`, and nothing gets past that.
+/// Expands `map`: names that begin with `key` get `prepend`, with no way around that.
 fn expand_map(key: Vec<u8>, prepend: Vec<u8>) -> Vec<Rule> {
     let rule = |action, key: &[u8], prepend: &[u8]| Rule {
         action,
@@ -138,10 +138,10 @@ fn expand_map(key: Vec<u8>, prepend: Vec<u8>) -> Vec<Rule> {
     };
     let prefix = rule(Action::Prefix, &key, &prepend);
     if key.is_empty() {
-        // Everything has the prefix; the host's other names are not for the guest.
+        // Everything has the prefix; the host's other names are hidden from the guest.
         return vec![prefix, rule(Action::Bad, b"", b"")];
     }
-    // The guest reaches neither the prefixed names by hand, nor sees the host's own names that begin with the key.
+    // The guest can neither reach the prefixed names directly nor see the host's own names that begin with the key.
     vec![prefix, rule(Action::Bad, &prepend, &key), rule(Action::Ok, b"", b"")]
 }
 

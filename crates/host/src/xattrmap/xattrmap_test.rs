@@ -85,7 +85,7 @@ fn texts_that_are_no_rules_say_why() {
     assert!(error(":ok:all:a\0b::").contains("NUL"));
 }
 
-/// Short names over few letters, so that prefixes meet.
+/// Returns short names from few letters, so that prefixes overlap.
 fn name() -> impl Strategy<Value = Vec<u8>> {
     proptest::collection::vec(prop::sample::select(vec![b'a', b'b', b'.']), 0..5)
 }
@@ -97,11 +97,12 @@ fn rule() -> impl Strategy<Value = Rule> {
 }
 
 proptest! {
-    /// With `map`, what the guest can reach it also sees under the name that it used, and two names stay two.
+    /// With `map`, the guest sees everything that it can reach, under the name that it used, and two names remain
+    /// distinct.
     #[test]
     fn a_map_rule_goes_there_and_back(key in name(), prepend in name(), one in name(), two in name()) {
         prop_assume!(!prepend.is_empty() && !one.is_empty() && !two.is_empty());
-        // A prefix that begins as the key does maps into what it hides.
+        // A prefix that begins as the key does maps into the names that it hides.
         prop_assume!(key.is_empty() || !(prepend.starts_with(&key) || key.starts_with(&prepend)));
         let map = XattrMap { rules: parse_map(&key, &prepend) };
         let reached = [&one, &two].map(|name| map.to_server(name).ok());

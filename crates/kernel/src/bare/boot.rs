@@ -1,11 +1,11 @@
-//! From what the loader leaves to Rust: page tables, long mode, a stack.
+//! The entry point: sets up page tables, long mode and a stack, then calls Rust.
 
-#![expect(unsafe_code, reason = "the processor begins in a mode that only assembly can leave")]
+#![expect(unsafe_code, reason = "the CPU starts in a mode that only assembly can leave")]
 
 use core::arch::global_asm;
 
-// The PVH boot protocol enters here in 32-bit protected mode, flat segments, paging and interrupts off. The page tables map
-// the first 512 GiB where they are, in pages of 1 GiB; no more is ever mapped, and nothing unmapped.
+// The PVH boot protocol enters here in 32-bit protected mode with flat segments, and with paging and interrupts off.
+// The page tables identity-map the first 512 GiB in pages of 1 GiB, and never change.
 global_asm!(
     r#"
     .section .note.Xen, "a", @note

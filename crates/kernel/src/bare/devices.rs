@@ -1,6 +1,6 @@
-//! Finding file systems: on the PCI bus, and among a microvm's devices in memory.
+//! Finds virtio file systems on the PCI bus and among a microvm's virtio-mmio devices.
 
-#![expect(unsafe_code, reason = "registers of devices are memory that nobody allocated")]
+#![expect(unsafe_code, reason = "device registers are at fixed addresses")]
 
 use alloc::vec::Vec;
 use core::ptr::NonNull;
@@ -14,16 +14,16 @@ use transom_guest::transport::{
 
 use super::ports;
 
-/// Where a PC's configuration of PCI functions is chosen, and where it is read and written.
+/// The ports that select a register of a PCI function's configuration space, and that access it.
 const CONFIG_ADDRESS: u16 = 0xcf8;
 const CONFIG_DATA: u16 = 0xcfc;
 const ENABLED: u32 = 1 << 31;
 
-/// A modern virtio file system, as vendor and device (§4.1.2.1).
+/// Device and vendor id of a modern virtio file system (virtio 1.3, section 4.1.2.1).
 const FILE_SYSTEM: u32 = 0x105a_1af4;
 const DEVICE_TYPE: u32 = 26;
 
-/// Where QEMU's microvm has its virtio-mmio devices, how many at most, and bytes from one to the next.
+/// The virtio-mmio devices of QEMU's microvm: address, maximum number, and distance in bytes.
 const MMIO_AT: usize = 0xfeb0_0000;
 const MMIO_DEVICES: usize = 24;
 const MMIO_LEN: usize = 512;
@@ -51,12 +51,12 @@ impl Function {
     }
 }
 
-/// The first file system on bus 0, whose addresses the firmware has given.
+/// Returns the first file system on bus 0. The firmware has assigned its addresses.
 pub(super) fn on_pci() -> Result<Option<Pci<VolatileRegisters, RawSpinlock>>, TransportError> {
     let mut functions = (0..32).map(|device| Function { device });
     let Some(function) = functions.find(|function| function.read_u32(0) == FILE_SYSTEM) else { return Ok(None) };
     let map = |range: transom_guest::transport::pci::BarRange| {
-        let beyond = TransportError::Broken("its registers lie beyond 512 GiB");
+        let beyond = TransportError::Broken("its registers are above 512 GiB");
         let end = range.address.checked_add(range.len_bytes).filter(|&end| end <= 512 << 30);
         end.ok_or(beyond)?;
         registers(range.address as usize, range.len_bytes as usize)
@@ -64,11 +64,11 @@ pub(super) fn on_pci() -> Result<Option<Pci<VolatileRegisters, RawSpinlock>>, Tr
     Pci::new(&function, map, Interrupts::Polling).map(Some)
 }
 
-/// The file systems of a microvm.
+/// Returns the file systems of a microvm.
 pub(super) fn in_memory() -> Result<Vec<Mmio<VolatileRegisters, RawSpinlock>>, TransportError> {
     let mut found = Vec::new();
     for number in 0..MMIO_DEVICES {
-        // Another machine has nothing there, or no device behind working registers.
+        // Other machines have nothing at this address, or registers without a device.
         if let Ok(device) = Mmio::new(registers(MMIO_AT + number * MMIO_LEN, MMIO_LEN)?, Interrupts::Polling)
             && device.device_type() == DEVICE_TYPE
         {
@@ -79,8 +79,8 @@ pub(super) fn in_memory() -> Result<Vec<Mmio<VolatileRegisters, RawSpinlock>>, T
 }
 
 fn registers(address: usize, len_bytes: usize) -> Result<VolatileRegisters, TransportError> {
-    let start = NonNull::new(address as *mut u8).ok_or(TransportError::Broken("its registers lie at address 0"))?;
-    // SAFETY: all addresses below 512 GiB are mapped for good, these are a device's and no memory of the kernel, and no
-    // reference points there. BARs are multiples of 16, and so are virtio's structures of four.
+    let start = NonNull::new(address as *mut u8).ok_or(TransportError::Broken("its registers are at address 0"))?;
+    // SAFETY: all addresses below 512 GiB are mapped permanently, these belong to a device and not to the kernel's
+    // memory, and no reference points there. BARs are aligned to 16 bytes, and virtio's structures to four.
     Ok(unsafe { VolatileRegisters::new(start, len_bytes) })
 }

@@ -1,12 +1,12 @@
-//! The kernel.
+//! The kernel's main function: finds file systems, mounts them and runs the scenario.
 
 mod boot;
 mod devices;
 mod memory;
 mod platform;
 mod ports;
+mod scenario;
 mod serial;
-mod visit;
 
 use alloc::sync::Arc;
 use core::panic::PanicInfo;
@@ -18,7 +18,7 @@ use transom_guest::{
     device::{Settings, VirtioFs},
     dma::{Direct, DmaChoice},
     fs::Fs,
-    session::{Session, Wishes},
+    session::{Session, SessionConfig},
     transport::Transport,
     volume::Volume,
 };
@@ -27,11 +27,11 @@ use transom_wire::ops::init::InitFlags;
 use platform::Bare;
 use serial::say;
 
-/// What the machine is told at the end; QEMU's own exit status is twice that and one.
+/// Exit codes of the machine; QEMU's exit status is twice the code plus one.
 const ALL_WELL: u32 = 16;
 const FAILED: u32 = 17;
 
-/// What [`boot`] calls once the processor is in long mode, all memory below 512 GiB where it is.
+/// Called by [`boot`] in long mode, with all memory below 512 GiB identity-mapped.
 pub(crate) fn main() -> ! {
     memory::begin();
     let platform = Arc::new(Bare::begin());
@@ -67,7 +67,7 @@ fn run(platform: &Arc<Bare>) -> Result<(), Failure> {
 
 fn use_share(transport: impl Transport + 'static, platform: &Arc<Bare>) -> Result<(), Failure> {
     let dma = DmaChoice { direct: Some(Arc::new(Direct::new(memory::Identity))), ..DmaChoice::default() };
-    // One processor that polls: whoever waits has nothing else to do.
+    // A single CPU, which has nothing else to do than poll.
     let settings = Settings { poll_max_ns: u32::MAX, pollers_max: 1, ..Settings::default() };
     let device = VirtioFs::new(transport, Arc::clone(platform), &dma, settings)?;
     say!("tag: {}", alloc::string::String::from_utf8_lossy(device.tag()));
@@ -76,15 +76,15 @@ fn use_share(transport: impl Transport + 'static, platform: &Arc<Bare>) -> Resul
         say!("window: {} MiB at {:#x}", region.len_bytes >> 20, region.address);
         Arc::new(memory::window(region))
     });
-    let wishes = Wishes::default().with(InitFlags::MAP_ALIGNMENT | InitFlags::HAS_INODE_DAX);
-    let session = Session::begin(channel, Arc::clone(platform), wishes)?;
+    let config = SessionConfig::default().with(InitFlags::MAP_ALIGNMENT | InitFlags::HAS_INODE_DAX);
+    let session = Session::begin(channel, Arc::clone(platform), config)?;
     say!("FUSE minor {}", session.negotiated().minor);
     let volume = match window {
         Some(window) => Volume::with_window(session, CacheOptions::default(), window, DaxOptions::default()),
         None => Volume::new(session, CacheOptions::default()),
     };
     let fs = Fs::new(Arc::new(volume));
-    visit::visit(&fs)?;
+    scenario::run(&fs)?;
     if let Some(window) = fs.volume().window() {
         say!("{} ranges were mapped", window.counts().mapped);
     }

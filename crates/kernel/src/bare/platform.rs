@@ -1,4 +1,4 @@
-//! What the library asks of a system, by one that has one thread and polls.
+//! The platform of the guest library: a single thread, which polls.
 
 use alloc::boxed::Box;
 use core::{
@@ -11,25 +11,25 @@ use transom_guest::{Platform, platform::Event};
 
 use super::ports;
 
-/// The interval timer counts at this rate, whatever the processor's.
+/// Rate of the interval timer, which does not depend on the CPU.
 const TIMER_HZ: u64 = 1_193_182;
 const TIMER_DATA: u16 = 0x40;
 const TIMER_MODE: u16 = 0x43;
-/// Channel 0 counts down from 65,536 again and again.
+/// Mode of channel 0: counts down from 65,536 repeatedly.
 const COUNT_DOWN: u8 = 0x34;
-/// Channel 0's count is kept for reading.
+/// Latches channel 0's count for reading.
 const KEEP_COUNT: u8 = 0x00;
-/// About 10 ms.
+/// Duration of the measurement in timer ticks: about 10 ms.
 const MEASURED: u16 = 11_932;
 
-/// How fast the processor counts, once it is known.
+/// Rate of the CPU's cycle counter, once it was measured.
 static CYCLES_PER_MS: AtomicU64 = AtomicU64::new(1);
 
-/// The system.
+/// The bare machine.
 pub(super) struct Bare;
 
 impl Bare {
-    /// Measures the clock by the interval timer, for 10 ms.
+    /// Measures the cycle counter against the interval timer for 10 ms.
     pub(super) fn begin() -> Self {
         ports::write_u8(TIMER_MODE, COUNT_DOWN);
         ports::write_u8(TIMER_DATA, 0);
@@ -70,7 +70,7 @@ impl Platform for Bare {
     }
 }
 
-/// Waiting is looking again.
+/// An event that waits by polling.
 #[derive(Default)]
 pub(super) struct Poll;
 

@@ -1,6 +1,6 @@
-//! The processor's ports and its counter of cycles.
+//! The CPU's I/O ports and cycle counter.
 
-#![expect(unsafe_code, reason = "ports are reached by instructions of their own")]
+#![expect(unsafe_code, reason = "ports are accessed by special instructions")]
 
 use core::arch::{asm, x86_64::_rdtsc};
 
@@ -9,13 +9,15 @@ const EXIT: u16 = 0xf4;
 
 /// Writes a byte to a port of a PC's own devices.
 pub(super) fn write_u8(port: u16, value: u8) {
-    // SAFETY: the kernel alone drives the devices behind the ports that it names, none of which reaches memory by itself.
+    // SAFETY: only the kernel drives the devices at the ports that it uses, and none of these devices accesses memory
+    // by itself.
     unsafe { asm!("out dx, al", in("dx") port, in("al") value, options(nomem, nostack, preserves_flags)) }
 }
 
-/// Writes four bytes; as [`write_u8`].
+/// Writes four bytes, as [`write_u8`] writes one.
 pub(super) fn write_u32(port: u16, value: u32) {
-    // SAFETY: as for `write_u8`; what the configuration of a PCI function lets it do is the caller's to want.
+    // SAFETY: as for `write_u8`; for the configuration of a PCI function, the caller decides which accesses it permits
+    // the device.
     unsafe { asm!("out dx, eax", in("dx") port, in("eax") value, options(nomem, nostack, preserves_flags)) }
 }
 
@@ -35,17 +37,17 @@ pub(super) fn read_u32(port: u16) -> u32 {
     value
 }
 
-/// Cycles since the machine was switched on.
+/// Returns the CPU cycles since power-on.
 pub(super) fn cycles() -> u64 {
-    // SAFETY: every processor of this architecture has the counter, and nobody has forbidden it.
+    // SAFETY: every CPU of this architecture has the counter, and access to it is not disabled.
     unsafe { _rdtsc() }
 }
 
-/// Ends the machine with a code, or where it cannot be ended stops.
+/// Ends the machine with an exit code, or halts if that fails.
 pub(super) fn leave(code: u32) -> ! {
     write_u32(EXIT, code);
     loop {
-        // SAFETY: waits for an interrupt; none comes.
+        // SAFETY: halts until an interrupt, which never comes.
         unsafe { asm!("hlt", options(nomem, nostack)) }
     }
 }

@@ -1,4 +1,4 @@
-//! The first serial port, on which the kernel says what it does.
+//! The first serial port, to which the kernel reports what it does.
 
 use core::fmt;
 
@@ -8,7 +8,7 @@ const DATA: u16 = 0x3f8;
 const LINE_STATUS: u16 = 0x3fd;
 const MAY_SEND: u8 = 1 << 5;
 
-/// The port, as what text is written to.
+/// The port as a text sink.
 pub(super) struct Serial;
 
 impl fmt::Write for Serial {
@@ -27,7 +27,7 @@ impl fmt::Write for Serial {
 macro_rules! say {
     ($($words:tt)*) => {{
         use core::fmt::Write as _;
-        // The port takes everything.
+        // Writes to the port cannot fail.
         let _ = writeln!($crate::bare::serial::Serial, $($words)*);
     }};
 }

@@ -13,7 +13,7 @@ const OTHER: u32 = 2;
 /// The kernel has looked the file up, with this mode.
 fn known(mode: u32) -> Attributes {
     let mut attributes = Attributes::default();
-    attributes.tell(FILE, mode, true);
+    attributes.note_reply(FILE, mode, true);
     attributes
 }
 
@@ -21,7 +21,11 @@ fn known(mode: u32) -> Attributes {
 fn attributes_with_set_id_bits_expire_at_once_and_others_do_not() {
     let mut attributes = known(PLAIN);
     for (mode, expires_at_once) in [(PLAIN, false), (SET_UID, true), (libc::S_IFREG | 0o2755, true), (PLAIN, false)] {
-        assert_eq!(attributes.tell(FILE, mode, false), Telling { expires_at_once, hides_set_id: false }, "{mode:o}");
+        assert_eq!(
+            attributes.note_reply(FILE, mode, false),
+            ReplyRules { expires_at_once, hides_set_id: false },
+            "{mode:o}"
+        );
     }
 }
 
@@ -73,7 +77,7 @@ fn a_writer_between_the_two_opens_makes_the_kernel_ask_once_more() {
 fn bits_that_come_while_a_file_is_open_for_writing_make_it_suspect() {
     let mut attributes = known(PLAIN);
     assert_eq!(attributes.open(FILE, WRITE, OTHER), Verdict::Open);
-    assert!(!attributes.tell(FILE, SET_UID, false).hides_set_id);
+    assert!(!attributes.note_reply(FILE, SET_UID, false).hides_set_id);
     attributes.close(FILE, WRITE);
     assert_eq!(attributes.open(FILE, EXECUTE, ONE), Verdict::Stale);
 }
@@ -83,20 +87,20 @@ fn bits_that_come_while_a_file_is_written_and_about_to_be_executed_are_not_told(
     let mut attributes = known(PLAIN);
     assert_eq!(attributes.open(FILE, EXECUTE, ONE), Verdict::Open);
     assert_eq!(attributes.open(FILE, WRITE, OTHER), Verdict::Open);
-    let hidden = Telling { expires_at_once: true, hides_set_id: true };
-    assert_eq!(attributes.tell(FILE, SET_UID, false), hidden);
+    let hidden = ReplyRules { expires_at_once: true, hides_set_id: true };
+    assert_eq!(attributes.note_reply(FILE, SET_UID, false), hidden);
     // A CREATE that has found the file, as another name of it, is a writer too.
     attributes.close(FILE, WRITE);
     attributes.create(FILE, WRITE);
-    assert_eq!(attributes.tell(FILE, SET_UID, true), hidden);
+    assert_eq!(attributes.note_reply(FILE, SET_UID, true), hidden);
     attributes.close(FILE, WRITE);
-    assert!(!attributes.tell(FILE, SET_UID, false).hides_set_id);
+    assert!(!attributes.note_reply(FILE, SET_UID, false).hides_set_id);
 }
 
 #[test]
 fn what_was_told_counts_until_the_last_reference_is_dropped() {
     let mut attributes = known(PLAIN);
-    attributes.tell(FILE, SET_UID, true);
+    attributes.note_reply(FILE, SET_UID, true);
     attributes.forget(FILE, 1);
     attributes.open(FILE, WRITE, OTHER);
     assert_eq!(attributes.open(FILE, EXECUTE, ONE), Verdict::Busy);
@@ -108,10 +112,10 @@ fn what_was_told_counts_until_the_last_reference_is_dropped() {
 #[test]
 fn a_file_that_may_be_mapped_for_writing_is_asked_for_each_time() {
     let mut attributes = known(PLAIN);
-    assert!(attributes.may_be_mapped(FILE) && !attributes.may_be_mapped(FILE));
-    assert!(attributes.tell(FILE, PLAIN, false).expires_at_once);
+    assert!(attributes.set_mappable(FILE) && !attributes.set_mappable(FILE));
+    assert!(attributes.note_reply(FILE, PLAIN, false).expires_at_once);
     attributes.forget(FILE, 1);
-    assert!(!attributes.tell(FILE, PLAIN, true).expires_at_once);
+    assert!(!attributes.note_reply(FILE, PLAIN, true).expires_at_once);
 }
 
 #[test]

@@ -1,10 +1,10 @@
-//! What a descriptor of the daemon must be before the kernel reads and writes by it.
+//! Checks a descriptor of the daemon before it is registered as a backing file.
 //!
-//! The kernel opens a registered file anew for each open of the mount, with the rights of this process and without looking at
-//! the descriptor's own mode. So the daemon has to show by the descriptor what it may do itself: without that, a daemon in its
-//! sandbox could name a file that it can only read, and have it written. And only file systems are let through where the
-//! right to a file is settled when it is opened, and writing has no other effect than data.
-//! Source: linux/fs/fuse/backing.c, passthrough.c; fs/backing-file.c; fs/open.c, `do_dentry_open`.
+//! The kernel opens a backing file anew for each open of the mount, with the capabilities of this process, and ignores
+//! the mode of the descriptor. So the daemon has to prove with the descriptor what it may do itself: otherwise a
+//! sandboxed daemon could have a file written that it can only read. Only file systems are accepted that check access
+//! when a file is opened, and where a write has no effect but to store data. Source: linux/fs/fuse/backing.c,
+//! passthrough.c; fs/backing-file.c; fs/open.c, `do_dentry_open`.
 
 use std::{
     io,
@@ -18,7 +18,7 @@ use rustix::{
 
 use super::inodes::Access;
 
-/// Local file systems by their numbers of statfs(2).
+/// Local file systems, by `f_type` of statfs(2).
 const FILE_SYSTEMS: [u32; 14] = [
     0x0000_ef53, // ext2, ext3, ext4
     0x5846_5342, // xfs
@@ -39,33 +39,34 @@ const FILE_SYSTEMS: [u32; 14] = [
 /// A file that may be registered.
 #[derive(Debug)]
 pub(super) struct Checked {
-    /// For reading, where that could be had.
+    /// Opened for reading only, if possible.
     pub(super) file: OwnedFd,
     /// Device and inode number.
     pub(super) identity: (u64, u64),
+    /// Whether the daemon may write the file.
     pub(super) is_writable: bool,
-    /// `file` is for reading alone: nobody is kept from executing it, nor from anything else.
+    /// Whether `file` is open for reading only, so that it does not keep anybody from executing it.
     pub(super) is_for_reading: bool,
 }
 
 /// Why a file is not passed through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refusal {
-    #[error("the daemon refuses: {0}")]
+    #[error("the daemon refused to map it: {0}")]
     Daemon(Errno),
-    #[error("the daemon has sent no file")]
+    #[error("the daemon sent no file")]
     NoFile,
-    #[error("the daemon has sent what is no regular file")]
+    #[error("the daemon sent something other than a regular file")]
     Kind,
-    #[error("the daemon's descriptor does not show that it may do what the open is for")]
+    #[error("the daemon's descriptor does not prove that the daemon may access the file like this")]
     Mode,
-    #[error("the file system of type {0:#x} is not known to be fit for it")]
+    #[error("the file system of type {0:#x} is not supported")]
     FileSystem(u32),
-    #[error("the daemon has sent another file than before")]
+    #[error("the daemon sent a different file than before")]
     Another,
-    #[error("the kernel refuses the file: {0}")]
+    #[error("the kernel refused to register the file: {0}")]
     Kernel(Errno),
-    #[error("it cannot be looked at: {0}")]
+    #[error("the file cannot be examined: {0}")]
     Look(Errno),
 }
 
@@ -75,7 +76,10 @@ impl From<Errno> for Refusal {
     }
 }
 
-/// Whether opens for `access` may be passed through to `file`.
+/// Checks that opens for `access` may be passed through to `file`.
+///
+/// # Errors
+/// Why they may not.
 pub(super) fn check(file: OwnedFd, access: Access) -> Result<Checked, Refusal> {
     let stat = fstat(&file)?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
@@ -87,7 +91,7 @@ pub(super) fn check(file: OwnedFd, access: Access) -> Result<Checked, Refusal> {
     }
     let flags = fcntl_getfl(&file)?;
     let mode = flags & OFlags::RWMODE;
-    // A file that can only be appended to cannot be opened for writing without it.
+    // A file with the append-only attribute can only be opened for writing with O_APPEND.
     let is_writable = mode == OFlags::RDWR && !flags.contains(OFlags::APPEND);
     let is_readable = !flags.contains(OFlags::PATH) && (mode == OFlags::RDONLY || mode == OFlags::RDWR);
     if !is_readable || access == Access::Write && !is_writable {
@@ -105,7 +109,7 @@ pub(super) fn check(file: OwnedFd, access: Access) -> Result<Checked, Refusal> {
     Ok(Checked { file, identity, is_writable, is_for_reading })
 }
 
-/// The same file, opened for reading.
+/// Opens the same file for reading.
 fn for_reading(file: &OwnedFd, identity: (u64, u64)) -> io::Result<OwnedFd> {
     let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
@@ -127,14 +131,14 @@ mod tests {
     }
 
     #[test]
-    fn a_descriptor_for_reading_is_good_for_reading_only() {
+    fn a_descriptor_for_reading_allows_reading_only() {
         let checked = check(opened(OFlags::RDONLY), Access::Read).unwrap();
         assert!(!checked.is_writable && checked.is_for_reading);
         assert_eq!(check(opened(OFlags::RDONLY), Access::Write).unwrap_err(), Refusal::Mode);
     }
 
     #[test]
-    fn one_for_both_is_good_for_both_and_is_not_what_gets_registered() {
+    fn a_descriptor_for_both_allows_both_and_one_for_reading_is_registered() {
         for access in [Access::Read, Access::Write] {
             let checked = check(opened(OFlags::RDWR), access).unwrap();
             assert!(checked.is_writable && checked.is_for_reading);
@@ -145,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_shows_no_right_to_read_or_less_than_a_write_needs_is_refused() {
+    fn a_descriptor_that_does_not_prove_the_access_is_refused() {
         for flags in [OFlags::WRONLY, OFlags::PATH, OFlags::WRONLY | OFlags::APPEND] {
             assert_eq!(check(opened(flags), Access::Read).unwrap_err(), Refusal::Mode, "{flags:?}");
         }
@@ -155,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_of_a_disk_is_refused() {
+    fn files_of_special_file_systems_are_refused() {
         let of = |path: &str| check(rustix::fs::open(path, OFlags::RDONLY, Mode::empty()).unwrap(), Access::Read);
         assert!(matches!(of("/proc/self/status").unwrap_err(), Refusal::FileSystem(_)));
         assert_eq!(of("/dev/null").unwrap_err(), Refusal::Kind);

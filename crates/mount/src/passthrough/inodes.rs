@@ -1,15 +1,15 @@
-//! How each inode is open: by requests, or passed through to a file.
+//! [`Inodes`]: how each inode is open: served by requests, or passed through to a backing file.
 //!
-//! The kernel wants one way for all opens of an inode at a time, and one registered file. Opens are counted from before the
-//! kernel hears of them until it says RELEASE, so that what it takes for open is counted here, always; between the last RELEASE and
-//! the next open the way may change. While the daemon is asked about an inode, its opens wait.
-//! No locks, no system calls: `super` has those.
+//! The kernel requires that all opens of an inode use the same way at a time, and the same backing file. Opens are
+//! counted from before the kernel gets the reply until its RELEASE, so every open that the kernel knows of is counted.
+//! The way may change between the last RELEASE and the next open. While the daemon is asked for an inode's file, opens
+//! of the inode wait. No locks, no system calls: `super` has those.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use transom_wire::NodeId;
 
-/// Files that stay registered while nobody has them open, for the next open; what was open last goes last.
+/// The most backing files that stay registered while not open, for the next open. The least recently used goes first.
 const IDLE_MAX: usize = 256;
 
 /// What an open is for.
@@ -19,77 +19,82 @@ pub(crate) enum Access {
     Write,
 }
 
-/// A file that the kernel knows by a number.
+/// A registered backing file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Backing {
+    /// The kernel's id of the registration.
     pub(super) id: i32,
     /// The file's device and inode number.
     pub(super) identity: (u64, u64),
-    /// The daemon has shown that it may write the file.
+    /// Whether the daemon has shown that it may write the file.
     pub(super) is_writable: bool,
-    /// It keeps nobody from anything, and may stay registered.
+    /// Whether it may stay registered while not open. A file that is registered for writing could not be executed.
     pub(super) may_idle: bool,
 }
 
 /// How an open is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// As the daemon has answered; `may_cache` unless the kernel's cache may be older than the file.
+    /// Served by requests. `may_cache` unless the kernel's cache may be older than the file.
     Ordinary { may_cache: bool },
-    /// Passed through to the file of this number.
+    /// Passed through to the backing file with this id.
     Passed(i32),
 }
 
-/// What the daemon is to be asked for: the file of an inode.
+/// A request to the daemon for the file of an inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Ask {
+pub(crate) struct BackingFileRequest {
     pub(crate) nodeid: NodeId,
     pub(crate) access: Access,
 }
 
-/// What becomes of an open.
+/// What to do about an open.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next<W> {
+    /// Reply to it.
     Answer(W, Answer),
-    /// It waits, and the daemon is to be asked.
-    Ask(Ask),
-    /// It waits for a question that was asked already.
+    /// It waits. The request is to be sent.
+    Request(BackingFileRequest),
+    /// It waits for a request that was made before.
     Wait,
 }
 
-/// What the daemon's answer has come to.
+/// The result of a [`BackingFileRequest`].
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Found {
-    /// A file, registered just now. Only where [`Inodes::backing`] had none.
+    /// A file that was just registered. Only if [`Inodes::backing`] returned none.
     Registered(Backing),
-    /// The file that is registered, in a way that shows that it may be written.
+    /// The registered file, with a descriptor that shows that the daemon may write it.
     Writable,
+    /// No file that can be used.
     Nothing,
 }
 
-/// What is to be done after an answer.
+/// What to do after a request is done.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Outcome<W> {
+    /// Opens to reply to.
     pub(super) answers: Vec<(W, Answer)>,
-    pub(super) ask: Option<Ask>,
-    /// Not to stay registered.
-    pub(super) close: Option<i32>,
+    /// Another request to send.
+    pub(super) request: Option<BackingFileRequest>,
+    /// A backing file to unregister.
+    pub(super) unused: Option<i32>,
 }
 
-/// All inodes that are open, and some that were. `W` is an open that waits.
+/// All inodes that are open, and some that were. `W` is an open that can wait.
 pub(super) struct Inodes<W> {
     inodes: HashMap<NodeId, Inode<W>>,
-    /// Inodes with a file and without opens, by when they were open last.
+    /// Inodes with a backing file and without opens, by when they were last open.
     idle: BTreeMap<u64, NodeId>,
     now: u64,
-    /// Inodes that were passed through since the kernel got to know them.
+    /// Inodes that were passed through since the kernel looked them up.
     passed: BTreeSet<NodeId>,
 }
 
 struct Inode<W> {
     opens: u64,
     backing: Option<Backing>,
-    /// Opens that wait for the daemon's answer; nothing while it is not asked.
+    /// Opens that wait for the daemon's file; `None` if it was not requested.
     waiting: Option<Vec<(Access, W)>>,
     idle_since: Option<u64>,
 }
@@ -107,7 +112,7 @@ impl<W> Default for Inodes<W> {
 }
 
 impl<W> Inodes<W> {
-    /// The daemon has opened `nodeid` for `open`.
+    /// Handles `open`, for which the daemon has opened `nodeid`.
     pub(super) fn open(&mut self, nodeid: NodeId, access: Access, open: W) -> Next<W> {
         let inode = self.inodes.entry(nodeid).or_default();
         if let Some(since) = inode.idle_since.take() {
@@ -128,12 +133,12 @@ impl<W> Inodes<W> {
             }
             _ => {
                 inode.waiting = Some(vec![(access, open)]);
-                Next::Ask(Ask { nodeid, access })
+                Next::Request(BackingFileRequest { nodeid, access })
             }
         }
     }
 
-    /// As [`Self::open`], for an open that cannot be passed through.
+    /// Handles an open that cannot be passed through.
     pub(super) fn open_ordinary(&mut self, nodeid: NodeId) -> Answer {
         let inode = self.inodes.entry(nodeid).or_default();
         if let Some(since) = inode.idle_since.take() {
@@ -143,39 +148,39 @@ impl<W> Inodes<W> {
         Answer::Ordinary { may_cache: !self.passed.contains(&nodeid) }
     }
 
-    /// The file that is registered for `nodeid`; it stays while the daemon is asked about the inode.
+    /// Returns the backing file of `nodeid`. It stays registered while a request for the inode is in flight.
     pub(super) fn backing(&self, nodeid: NodeId) -> Option<Backing> {
         self.inodes.get(&nodeid)?.backing
     }
 
-    /// The daemon's answer to an [`Ask`].
-    pub(super) fn answered(&mut self, ask: Ask, found: Found) -> Outcome<W> {
-        let mut outcome = Outcome { answers: Vec::new(), ask: None, close: None };
-        let Some(inode) = self.inodes.get_mut(&ask.nodeid) else { return outcome };
+    /// Handles the result of `request`.
+    pub(super) fn request_done(&mut self, request: BackingFileRequest, found: Found) -> Outcome<W> {
+        let mut outcome = Outcome { answers: Vec::new(), request: None, unused: None };
+        let Some(inode) = self.inodes.get_mut(&request.nodeid) else { return outcome };
         let Some(waiting) = inode.waiting.take() else { return outcome };
         match found {
-            // Opens that cannot be passed through have come first.
-            Found::Registered(backing) if inode.opens > 0 => outcome.close = Some(backing.id),
+            // Opens that cannot be passed through came first.
+            Found::Registered(backing) if inode.opens > 0 => outcome.unused = Some(backing.id),
             Found::Registered(backing) => {
-                self.passed.insert(ask.nodeid);
+                self.passed.insert(request.nodeid);
                 inode.backing = Some(backing);
             }
             Found::Writable => inode.backing.iter_mut().for_each(|backing| backing.is_writable = true),
-            // Nobody has it open by the file, so that all can do without.
-            Found::Nothing if inode.opens == 0 => outcome.close = inode.backing.take().map(|backing| backing.id),
+            // No open uses the backing file, so all can do without it.
+            Found::Nothing if inode.opens == 0 => outcome.unused = inode.backing.take().map(|backing| backing.id),
             Found::Nothing => {}
         }
-        let may_cache = !self.passed.contains(&ask.nodeid);
+        let may_cache = !self.passed.contains(&request.nodeid);
         let mut writers = Vec::new();
         for (access, open) in waiting {
             let answer = match inode.backing {
                 Some(backing) if backing.is_writable || access == Access::Read => Answer::Passed(backing.id),
-                // The answer was about reading.
-                Some(_) if ask.access == Access::Read => {
+                // The request was for reading.
+                Some(_) if request.access == Access::Read => {
                     writers.push((access, open));
                     continue;
                 }
-                // Where others have the file, the kernel fails this open with EIO: there is no other way.
+                // If other opens use a backing file, the kernel fails this one with EIO. There is no other way.
                 _ => Answer::Ordinary { may_cache },
             };
             inode.opens += 1;
@@ -183,20 +188,20 @@ impl<W> Inodes<W> {
         }
         if !writers.is_empty() {
             inode.waiting = Some(writers);
-            outcome.ask = Some(Ask { access: Access::Write, ..ask });
+            outcome.request = Some(BackingFileRequest { access: Access::Write, ..request });
         }
-        outcome.close = outcome.close.or_else(|| self.settle(ask.nodeid));
+        outcome.unused = outcome.unused.or_else(|| self.settle(request.nodeid));
         outcome
     }
 
-    /// The kernel has closed an open file; gives what is not to stay registered.
+    /// Handles a RELEASE. Returns a backing file to unregister.
     pub(super) fn release(&mut self, nodeid: NodeId) -> Option<i32> {
         let inode = self.inodes.get_mut(&nodeid)?;
         inode.opens = inode.opens.saturating_sub(1);
         self.settle(nodeid)
     }
 
-    /// The kernel has forgotten the inode; gives what is not to stay registered.
+    /// Handles a FORGET. Returns a backing file to unregister.
     pub(super) fn forget(&mut self, nodeid: NodeId) -> Option<i32> {
         self.passed.remove(&nodeid);
         let since = self.inodes.get(&nodeid)?.idle_since?;
@@ -204,7 +209,7 @@ impl<W> Inodes<W> {
         self.inodes.remove(&nodeid)?.backing.map(|backing| backing.id)
     }
 
-    /// An inode without opens goes, or waits for the next one.
+    /// Removes an inode without opens, or keeps it for the next open. Returns a backing file to unregister.
     fn settle(&mut self, nodeid: NodeId) -> Option<i32> {
         let inode = self.inodes.get_mut(&nodeid)?;
         if inode.opens > 0 || inode.waiting.is_some() || inode.idle_since.is_some() {

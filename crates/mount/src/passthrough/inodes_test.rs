@@ -28,7 +28,7 @@ impl Kernel {
         }
     }
 
-    /// Tells whether the open goes well; where it does not, RELEASE follows.
+    /// Returns whether the open goes well; where it does not, RELEASE follows.
     fn open(&mut self, nodeid: u64, answer: Answer) -> bool {
         let files = self.open.entry(nodeid).or_default();
         let way = match answer {
@@ -76,7 +76,7 @@ fn step() -> impl Strategy<Value = Step> {
 struct World {
     inodes: Inodes<u64>,
     kernel: Kernel,
-    asks: std::collections::VecDeque<Ask>,
+    requests: std::collections::VecDeque<BackingFileRequest>,
     /// Inodes of which the daemon has said no about writing while they were open for reading.
     may_fail: BTreeSet<u64>,
     waiting: BTreeMap<u64, usize>,
@@ -87,8 +87,8 @@ impl World {
         let access = if writes { Access::Write } else { Access::Read };
         match self.inodes.open(NodeId(nodeid), access, nodeid) {
             Next::Answer(_, answer) => self.deliver(nodeid, answer),
-            Next::Ask(ask) => {
-                self.asks.push_back(ask);
+            Next::Request(ask) => {
+                self.requests.push_back(ask);
                 *self.waiting.entry(nodeid).or_default() += 1;
             }
             Next::Wait => *self.waiting.entry(nodeid).or_default() += 1,
@@ -104,7 +104,7 @@ impl World {
     }
 
     fn answer(&mut self, kind: u8) {
-        let Some(ask) = self.asks.pop_front() else { return };
+        let Some(ask) = self.requests.pop_front() else { return };
         let nodeid = ask.nodeid.0;
         let found = match (kind, self.inodes.backing(ask.nodeid)) {
             (0, known) => {
@@ -121,13 +121,13 @@ impl World {
                 may_idle: kind != 3,
             }),
         };
-        let outcome = self.inodes.answered(ask, found);
+        let outcome = self.inodes.request_done(ask, found);
         *self.waiting.entry(nodeid).or_default() -= outcome.answers.len();
         for (_, answer) in outcome.answers {
             self.deliver(nodeid, answer);
         }
-        self.asks.extend(outcome.ask);
-        self.kernel.close(outcome.close);
+        self.requests.extend(outcome.request);
+        self.kernel.close(outcome.unused);
     }
 
     fn run(&mut self, step: Step) {
@@ -152,14 +152,15 @@ impl World {
 }
 
 proptest! {
-    /// The kernel refuses none of our answers, but where the daemon lets a file be read by its descriptor and not written.
+    /// The kernel refuses none of our answers, but where the daemon lets a file be read by its descriptor and not
+    /// written.
     #[test]
     fn the_kernel_takes_every_answer_and_nothing_stays_registered(steps in prop::collection::vec(step(), 1..200)) {
         let mut world = World::default();
         for step in steps {
             world.run(step);
         }
-        while !world.asks.is_empty() {
+        while !world.requests.is_empty() {
             world.answer(1);
         }
         prop_assert!(world.waiting.values().all(|&count| count == 0));
@@ -169,7 +170,8 @@ proptest! {
             }
             world.run(Step::Forget { nodeid });
         }
-        prop_assert!(world.kernel.registered.is_empty() && world.inodes.inodes.is_empty() && world.inodes.idle.is_empty());
+        prop_assert!(world.kernel.registered.is_empty());
+        prop_assert!(world.inodes.inodes.is_empty() && world.inodes.idle.is_empty());
     }
 }
 

@@ -1,24 +1,24 @@
-//! Files that the kernel reads, writes and maps by itself: FUSE passthrough.
+//! FUSE passthrough: the kernel reads, writes and maps files of the mount without requests.
 //!
-//! The daemon has a window and can map files into it, and with a mapping comes the file's descriptor. So when a file is
-//! opened, the daemon is asked to map some of it; the descriptor is looked at ([`check`]), registered with the kernel, and named in the
-//! answer to the open; the mapping goes again at once. Reads, writes and mappings of the mount then go to the host's page cache and
-//! make no requests. Whatever cannot be passed through is served by requests, as without this.
+//! A daemon with a DAX window can map files into it, and with a mapping comes the file's descriptor. So when a file is
+//! opened, the daemon is asked to map some of it. The descriptor is checked ([`check`]), registered with the kernel as
+//! a backing file, and named in the reply to the open; the mapping is removed at once. Reads, writes and mappings then
+//! use the host's page cache. Whatever cannot be passed through is served by requests, as without passthrough.
 //!
-//! [`inodes`] decides about opens, [`asks`] holds the questions to the daemon; [`carry`] is what the threads of the mount do
-//! with both: they never wait for an answer, an open does. [`attributes`] is why an overwritten set-id program does not run with its
-//! owner's rights, and why times are right, [`tell`] what that changes in replies.
-//! Locks: `inodes`, `attributes`, and those of `asks` and `obstacle`, each for a moment, with nothing under it.
-//! Source: linux/fs/fuse/iomode.c, passthrough.c, backing.c; Documentation/filesystems/fuse/fuse-passthrough.rst.
+//! [`inodes`] decides about opens, [`backing_requests`] holds the requests to the daemon, [`stage`] is what a worker
+//! does with both. [`attributes`] keeps an overwritten set-id program from running with its owner's rights and makes
+//! times right, [`replies`] is what that changes in replies. Locks: `inodes`, `attributes`, and those of `requests` and
+//! `obstacle`, each for a moment, with nothing under it. Source: linux/fs/fuse/iomode.c, passthrough.c, backing.c;
+//! Documentation/filesystems/fuse/fuse-passthrough.rst.
 
-mod asks;
 mod attributes;
-mod carry;
+mod backing_requests;
+pub(super) mod capabilities;
 mod check;
 mod inodes;
 mod readers;
-pub(super) mod rights;
-mod tell;
+mod replies;
+mod stage;
 
 use std::{
     ffi::OsString,
@@ -32,64 +32,65 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 use transom_wire::{NodeId, ops::init::InitFlags};
 
-use asks::Asks;
 use attributes::Attributes;
-pub(super) use carry::Kind;
+use backing_requests::BackingFileRequests;
 use check::Refusal;
 use inodes::Inodes;
 use readers::Readers;
+pub(super) use stage::{PassthroughStage, RequestKind};
 use transom_user::window::Files;
 
-/// Ranges of the window of a daemon that is started for this: questions that can be under way at once, on all queues.
+/// The window of a daemon that is started for passthrough. Its ranges bound the requests for files in flight.
 const WINDOW: &str = "--dax-window=64M";
 
 /// Why no file of a mount is passed through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Obstacle {
-    /// The kernel does not offer it.
-    #[error("this kernel has no FUSE passthrough: that takes Linux 6.9 and CONFIG_FUSE_PASSTHROUGH")]
+pub enum PassthroughObstacle {
+    /// The kernel does not support it.
+    #[error("this kernel has no FUSE passthrough, which needs Linux 6.9 and CONFIG_FUSE_PASSTHROUGH")]
     Kernel,
-    /// This process may not register files.
-    #[error("it takes root (CAP_SYS_ADMIN in the first user namespace)")]
+    /// This process may not register backing files.
+    #[error("it needs root (CAP_SYS_ADMIN in the initial user namespace)")]
     Rights,
     /// The daemon has no window.
     #[error(
-        "the daemon does not hand its files over: it takes a window, as transomd has with \
+        "the daemon does not hand over its files: it needs a DAX window, which transomd has with \
          --dax-window=64M --tag=share --front-end=passthrough"
     )]
     Window,
 }
 
-/// What has become of the opens of regular files.
+/// How regular files were opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PassthroughCounts {
     /// Opens that were passed through to the host's file.
     pub passed: u64,
     /// Opens that are served by requests.
     pub ordinary: u64,
-    /// Files that the daemon was asked for.
+    /// Requests to the daemon for files.
     pub asked: u64,
 }
 
-/// The part of it that all threads of a mount share.
+/// The part of passthrough that all workers share.
 pub(super) struct Passthrough {
     is_wanted: bool,
-    /// The kernel knows of it.
+    /// Whether kernel and daemon have agreed on it.
     is_on: AtomicBool,
-    /// Where the daemon's files come; absent where it has no window.
+    /// Where the daemon's files arrive; `None` if it has no window.
     files: Option<Arc<Files>>,
-    inodes: Mutex<Inodes<carry::Opening>>,
+    inodes: Mutex<Inodes<stage::PendingOpen>>,
     attributes: Mutex<Attributes>,
     readers: Readers,
-    asks: Asks,
-    obstacle: Mutex<Option<Obstacle>>,
-    has_told: AtomicBool,
+    requests: BackingFileRequests,
+    obstacle: Mutex<Option<PassthroughObstacle>>,
+    /// Whether a refusal was logged as a warning.
+    has_warned: AtomicBool,
     passed: AtomicU64,
     ordinary: AtomicU64,
 }
 
 impl Passthrough {
-    /// For a mount of `threads` threads, with the files that come from the daemon, if it has a window.
+    /// Creates the state of a mount with `threads` workers. `files` are those of the daemon, if it has a window.
     pub(super) fn new(is_wanted: bool, files: Option<Arc<Files>>, threads: usize) -> Self {
         let ranges = files.as_ref().map_or(0, |files| files.ranges());
         Self {
@@ -99,25 +100,25 @@ impl Passthrough {
             inodes: Mutex::default(),
             attributes: Mutex::default(),
             readers: Readers::new(threads),
-            asks: Asks::new(ranges as u16),
+            requests: BackingFileRequests::new(ranges as u16),
             obstacle: Mutex::new(None),
-            has_told: AtomicBool::new(false),
+            has_warned: AtomicBool::new(false),
             passed: AtomicU64::new(0),
             ordinary: AtomicU64::new(0),
         }
     }
 
-    /// Whether to offer it to the daemon, where the kernel has offered `offered`.
+    /// Returns whether to ask the daemon for it. `offered` are the kernel's features.
     pub(super) fn is_possible(&self, offered: InitFlags) -> bool {
         if !self.is_wanted {
             return false;
         }
         let obstacle = if !offered.contains(InitFlags::PASSTHROUGH | InitFlags::INIT_EXT) {
-            Some(Obstacle::Kernel)
-        } else if !rights::may_register() {
-            Some(Obstacle::Rights)
+            Some(PassthroughObstacle::Kernel)
+        } else if !capabilities::may_register() {
+            Some(PassthroughObstacle::Rights)
         } else if self.files.is_none() {
-            Some(Obstacle::Window)
+            Some(PassthroughObstacle::Window)
         } else {
             None
         };
@@ -125,50 +126,51 @@ impl Passthrough {
         obstacle.is_none()
     }
 
-    /// What INIT has come to, where it was possible.
+    /// Sets whether kernel and daemon have agreed on it, if [`Self::is_possible`] returned true.
     pub(super) fn begin(&self, is_agreed: bool) {
         self.is_on.store(is_agreed, Ordering::Release);
         if !is_agreed {
-            *self.obstacle.lock() = Some(Obstacle::Window);
+            *self.obstacle.lock() = Some(PassthroughObstacle::Window);
         }
     }
 
-    /// Whether the kernel knows of it, so that opens are to be kept count of.
+    /// Returns whether kernel and daemon have agreed on it.
     pub(super) fn is_on(&self) -> bool {
         self.is_on.load(Ordering::Acquire)
     }
 
-    /// Why nothing is passed through, if so.
-    pub(super) fn obstacle(&self) -> Option<Obstacle> {
+    /// Returns why nothing is passed through, if so.
+    pub(super) fn obstacle(&self) -> Option<PassthroughObstacle> {
         *self.obstacle.lock()
     }
 
+    /// Returns how files were opened so far.
     pub(super) fn counts(&self) -> PassthroughCounts {
         PassthroughCounts {
             passed: self.passed.load(Ordering::Relaxed),
             ordinary: self.ordinary.load(Ordering::Relaxed),
-            asked: self.asks.count(),
+            asked: self.requests.count(),
         }
     }
 
-    /// Logs why a file is not passed through: the first one as a warning, the others for debugging.
+    /// Logs why a file is not passed through: the first time as a warning, then at the debug level.
     fn log_refusal(&self, nodeid: NodeId, refusal: Refusal) {
         match refusal {
-            Refusal::Kernel(Errno::PERM) => *self.obstacle.lock() = Some(Obstacle::Rights),
-            Refusal::Daemon(Errno::NOSYS) => *self.obstacle.lock() = Some(Obstacle::Window),
+            Refusal::Kernel(Errno::PERM) => *self.obstacle.lock() = Some(PassthroughObstacle::Rights),
+            Refusal::Daemon(Errno::NOSYS) => *self.obstacle.lock() = Some(PassthroughObstacle::Window),
             _ => {}
         }
-        if self.has_told.swap(true, Ordering::Relaxed) {
+        if self.has_warned.swap(true, Ordering::Relaxed) {
             tracing::debug!(%nodeid, %refusal, "a file is not passed through");
         } else {
-            tracing::warn!(%nodeid, %refusal, "a file is not passed through, and read and written by requests");
+            tracing::warn!(%nodeid, %refusal, "a file is not passed through; it is read and written by requests");
         }
     }
 }
 
-/// What transomd has to be told so that its files can be passed through, with `queues` request queues.
+/// Returns the arguments of a transomd whose files can be passed through, with `queues` request queues.
 pub(super) fn daemon_args(queues: u16) -> Vec<OsString> {
-    // Without the last the kernel asks for capabilities of a file before each write to it.
+    // Without --killpriv-v2 the kernel requests an extended attribute before each write.
     let args = [WINDOW, "--tag=share", "--front-end=passthrough", "--dax-policy=never", "--killpriv-v2"];
     let queues = format!("--num-request-queues={queues}");
     args.into_iter().map(Into::into).chain([queues.into()]).collect()

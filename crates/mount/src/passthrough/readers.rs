@@ -1,24 +1,25 @@
-//! Whether a request that was read is known to all threads.
+//! [`Readers`]: which workers have read a request that they have not dealt with yet.
 //!
-//! The kernel hands requests out in order, each to one thread. What one thread decides by a request can depend on an earlier one,
-//! such as the RELEASE of a file that was closed before, and the thread that got that one may not have looked at it yet.
+//! The kernel hands requests out in order, each to one worker. What a worker decides about a request can depend on an
+//! earlier one, such as a RELEASE, which another worker has read and not looked at yet.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// For each thread a number that is odd from before it reads a request until it has looked at it.
+/// For each worker, a number that is odd from before it reads a request until it has dealt with it.
 pub(super) struct Readers(Box<[AtomicU64]>);
 
 impl Readers {
+    /// Creates the numbers of `threads` workers.
     pub(super) fn new(threads: usize) -> Self {
         Self((0..threads).map(|_| AtomicU64::new(0)).collect())
     }
 
-    /// `thread` is about to read a request.
+    /// To be called before `thread` reads a request.
     pub(super) fn begin(&self, thread: usize) {
         self.0[thread].fetch_or(1, Ordering::SeqCst);
     }
 
-    /// `thread` has looked at the request that it read, or there was none.
+    /// To be called once `thread` has dealt with the request that it read, or found none.
     pub(super) fn end(&self, thread: usize) {
         let count = &self.0[thread];
         if count.load(Ordering::Relaxed) & 1 != 0 {
@@ -26,9 +27,9 @@ impl Readers {
         }
     }
 
-    /// Waits until all requests that were read before the one of `thread` have been looked at.
+    /// Waits until all requests that were read before the one of `thread` have been dealt with.
     ///
-    /// Other threads may wait here at the same time: each has looked at its own request.
+    /// Several workers may wait at the same time: each counts as having dealt with its own request.
     pub(super) fn wait_for_others(&self, thread: usize) {
         self.end(thread);
         for count in &self.0 {
@@ -45,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_that_has_read_is_waited_for_until_it_has_looked() {
+    fn a_worker_that_has_read_is_waited_for_until_it_is_done() {
         let readers = Readers::new(3);
         readers.begin(0);
         readers.begin(1);
@@ -55,13 +56,13 @@ mod tests {
             readers.end(1);
             waiter.join().unwrap();
         });
-        // Nobody is waited for twice, nor for what is read later.
+        // Nobody is waited for twice, nor for a request that is read later.
         readers.wait_for_others(0);
         assert_eq!(readers.0.iter().map(|count| count.load(Ordering::SeqCst)).collect::<Vec<_>>(), [2, 2, 0]);
     }
 
     #[test]
-    fn threads_that_wait_for_each_other_do_so_for_a_moment() {
+    fn workers_that_wait_for_each_other_do_not_deadlock() {
         let readers = Readers::new(2);
         (0..2).for_each(|thread| readers.begin(thread));
         std::thread::scope(|scope| {

@@ -1,6 +1,6 @@
-//! The files and directories that the kernel has open, and how a new daemon is asked to open them.
+//! [`Handles`]: the files and directories that the kernel has open, and how a new daemon is asked to open them.
 //!
-//! The kernel's handles are this table's and are never given twice; a daemon's hold for one connection.
+//! The kernel's handles are assigned here and never reused; a daemon's are valid for one connection.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,17 +12,17 @@ use transom_wire::{
 
 use super::inodes::DaemonNode;
 
-/// Of the flags of an open, what is done once and not again.
+/// Flags of an open that must not take effect twice.
 const ONCE: u32 = (libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_NOCTTY) as u32;
 
-/// `l_type` of a lock that is given back.
+/// `l_type` of a request to unlock.
 const UNLOCK: u32 = libc::F_UNLCK as u32;
 
-/// A daemon's number for an open file, in the present connection.
+/// A daemon's handle of an open file, in the current connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct DaemonHandle(pub(super) u64);
 
-/// By whom and how something was opened.
+/// How and by whom a file or directory was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Opened {
     pub(super) nodeid: NodeId,
@@ -32,15 +32,15 @@ pub(super) struct Opened {
     pub(super) gid: u32,
 }
 
-/// An open file as the present daemon has it.
+/// An open file as the current daemon knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Known {
     pub(super) handle: DaemonHandle,
-    /// Its inode, which the kernel may have forgotten before it closes the file.
+    /// Its inode. The kernel may forget it before it closes the file.
     pub(super) node: DaemonNode,
 }
 
-/// Whose lock it is, and of which kind.
+/// The owner of locks of one kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Holder {
     owner: u64,
@@ -50,12 +50,13 @@ struct Holder {
 #[derive(Debug)]
 struct File {
     opened: Opened,
-    /// Errors: why the present daemon does not have it.
+    /// How the current daemon knows it, or the error for requests if it does not.
     known: Result<Known, Errno>,
-    /// Who may hold locks by way of it, which the daemon keeps. Each stands for a process that is there, or for the open file.
+    /// Who may hold locks through it. Bounded: each is a running process, or the open file itself.
     holders: HashSet<Holder>,
 }
 
+/// All open files and directories, by the kernel's handle.
 #[derive(Debug, Default)]
 pub(super) struct Handles {
     files: HashMap<Handle, File>,
@@ -63,11 +64,12 @@ pub(super) struct Handles {
 }
 
 impl Handles {
+    /// Returns the number of open files and directories.
     pub(super) fn count(&self) -> usize {
         self.files.len()
     }
 
-    /// The daemon has opened something; gives the kernel's handle.
+    /// Adds what the daemon has opened. Returns the handle for the kernel.
     pub(super) fn opened(&mut self, opened: Opened, known: Known) -> Handle {
         self.last += 1;
         let handle = Handle(self.last);
@@ -76,17 +78,23 @@ impl Handles {
         handle
     }
 
-    /// Errors: EBADF for a handle that is none, and why the present daemon does not have it.
+    /// Returns the open file as the current daemon knows it.
+    ///
+    /// # Errors
+    /// EBADF for an unknown handle; ESTALE or EIO if the current daemon does not have the file open.
     pub(super) fn known(&self, handle: Handle) -> Result<Known, Errno> {
         self.files.get(&handle).ok_or(Errno::BADF)?.known
     }
 
-    /// The kernel has closed it.
+    /// Removes a file that the kernel has closed.
+    ///
+    /// # Errors
+    /// As [`Self::known`].
     pub(super) fn released(&mut self, handle: Handle) -> Result<Known, Errno> {
         self.files.remove(&handle).ok_or(Errno::BADF)?.known
     }
 
-    /// A lock was taken or given back, as `args` ask. What is given back in parts is held until all of it is.
+    /// Notes a lock or unlock. A lock that is released in parts counts as held until it is released as a whole.
     pub(super) fn locked(&mut self, args: &LkIn) {
         let Some(file) = self.files.get_mut(&Handle::from(args.fh)) else { return };
         let holder = Holder { owner: args.owner.get(), is_flock: args.lk_flags.get() & LK_FLOCK != 0 };
@@ -97,14 +105,14 @@ impl Handles {
         }
     }
 
-    /// A descriptor was closed, and with it the owner's POSIX locks have ended.
+    /// Notes that a descriptor was closed, which releases the owner's POSIX locks.
     pub(super) fn flushed(&mut self, handle: Handle, owner: u64) {
         if let Some(file) = self.files.get_mut(&handle) {
             file.holders.remove(&Holder { owner, is_flock: false });
         }
     }
 
-    /// The daemon is gone. What was locked fails with EIO from now on: others may have taken the lock.
+    /// Notes that the daemon is gone. Files with locks fail with EIO from now on: others may have taken the lock.
     pub(super) fn disconnected(&mut self) {
         for file in self.files.values_mut() {
             let was_lost = file.known == Err(Errno::IO);
@@ -112,18 +120,18 @@ impl Handles {
         }
     }
 
-    /// What the new daemon is to open.
+    /// Returns what the new daemon is to open.
     pub(super) fn wanted(&self) -> Vec<(Handle, Opened)> {
         let is_wanted = |file: &File| file.known == Err(Errno::STALE);
         self.files.iter().filter(|(_, file)| is_wanted(file)).map(|(&handle, file)| (handle, file.opened)).collect()
     }
 
-    /// The new daemon has opened it; tells whether the kernel still has it open.
+    /// Notes that the new daemon has opened a file. Returns whether the kernel still has it open.
     pub(super) fn reopened(&mut self, handle: Handle, known: Known) -> bool {
         self.files.get_mut(&handle).map(|file| file.known = Ok(known)).is_some()
     }
 
-    /// Files that the present daemon does not have.
+    /// Returns the number of files that the current daemon does not have open.
     pub(super) fn lost_count(&self) -> usize {
         self.files.values().filter(|file| file.known.is_err()).count()
     }

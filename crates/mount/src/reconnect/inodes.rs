@@ -1,18 +1,18 @@
-//! The inodes that the kernel holds, with names by which a new daemon can be asked for them.
+//! [`Inodes`]: the inodes that the kernel has looked up, with names by which a new daemon can find them.
 //!
-//! The kernel's numbers are this table's and are never given twice; a daemon's hold for one connection. Of an inode it is known
-//! how often the kernel and how often the daemon count it, which file it is ([`Identity`]), and a few names. Everything goes
-//! when the kernel forgets it, so the table is as large as what the kernel keeps.
+//! The kernel's numbers are assigned here and never reused; a daemon's are valid for one connection. An inode has the
+//! reference counts of the kernel and of the daemon, the identity of its file ([`Identity`]), and a few names. It is
+//! removed when the kernel forgets it, so the table is as large as the kernel's.
 
 use std::collections::HashMap;
 
 use rustix::io::Errno;
 use transom_wire::{NodeId, attr::EntryOut};
 
-/// Names that are kept of one inode, the newest; any that still leads to it serves.
+/// The most names that are kept of one inode, the newest ones. Any that still leads to the file is good enough.
 const NAMES_MAX: usize = 8;
 
-/// A daemon's number for an inode, in the present connection.
+/// A daemon's number of an inode, in the current connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct DaemonNode(pub(super) u64);
 
@@ -28,80 +28,83 @@ pub(super) type Time = (u64, u32);
 pub(super) struct Identity {
     ino: u64,
     kind: u32,
-    /// When it was last changed, as far as this side knows: it was born before.
+    /// The newest change time that is known. The file was born before.
     changed: Time,
 }
 
-/// A name in a directory of the kernel's number.
+/// A name in a directory, which has the kernel's number.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Place {
     pub(super) parent: NodeId,
     pub(super) name: Box<[u8]>,
 }
 
-/// References that a daemon is to be told to drop.
+/// References that a daemon is to drop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Forgotten {
     pub(super) daemon: DaemonNode,
     pub(super) count: u64,
 }
 
-/// What an inode that was looked up anew turned out to be.
+/// Whether a lookup has found the inode again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Found {
-    /// The one that was meant.
+    /// It has.
     Same,
-    /// Another one, or the kernel has forgotten it meanwhile: the reference is not wanted.
+    /// It is another one, or the kernel has forgotten it meanwhile. The daemon's reference is to be dropped.
     Other,
 }
 
 #[derive(Debug)]
 struct Inode {
-    /// In the present connection, if it is known there.
+    /// The number in the current connection, if the daemon knows it.
     daemon: Option<DaemonNode>,
     /// References that the daemon counts.
     held: u64,
     /// References that the kernel counts.
     nlookup: u64,
-    /// What the kernel was told; it stays.
+    /// The generation that the kernel was told. It does not change.
     generation: u64,
     identity: Identity,
     places: Vec<Place>,
 }
 
+/// All inodes that the kernel has looked up, but for the root.
 #[derive(Debug)]
 pub(super) struct Inodes {
     inodes: HashMap<NodeId, Inode>,
     by_daemon: HashMap<DaemonNode, NodeId>,
-    /// By directory: what its names stand for.
+    /// By directory: the inodes of its names.
     names: HashMap<NodeId, HashMap<Box<[u8]>, NodeId>>,
-    /// Names that may stand for an inode since a rename was not answered.
+    /// Names that an inode may have, since a rename was not answered.
     maybe: Vec<(Place, NodeId)>,
     last: NodeId,
 }
 
 impl Identity {
+    /// Returns the identity of the file in `entry`.
     pub(super) fn of(entry: &EntryOut) -> Self {
         let attr = &entry.attr;
         let changed = (attr.ctime.get(), attr.ctimensec.get());
         Self { ino: attr.ino.get(), kind: attr.mode.get() & libc::S_IFMT, changed }
     }
 
-    /// Of `st_mode`, the type.
+    /// Returns the file type, as in `st_mode`.
     pub(super) fn kind(&self) -> u32 {
         self.kind
     }
 
-    /// Whether `later`, found at a name of this one, can be the same file; nothing where it takes its time of birth to tell.
+    /// Returns whether `later`, found at a name of this one, is the same file. `None` if only its time of birth can
+    /// tell.
     pub(super) fn matches(&self, later: &Self) -> Option<bool> {
         if (self.ino, self.kind) != (later.ino, later.kind) {
             return Some(false);
         }
-        // A file with a number that was used again has been changed, if only by its birth.
+        // If the number was reused, the new file has a later change time.
         (self.changed == later.changed).then_some(true)
     }
 
-    /// Whether a file that was born then can be this one.
+    /// Returns whether a file that was born at `birth` can be this one.
     pub(super) fn is_born_by(&self, birth: Time) -> bool {
         birth <= self.changed
     }
@@ -120,12 +123,13 @@ impl Default for Inodes {
 }
 
 impl Inodes {
-    /// Inodes that the kernel holds, but for the root.
+    /// Returns the number of inodes.
     pub(super) fn count(&self) -> usize {
         self.inodes.len()
     }
 
-    /// The daemon has given `entry` to the kernel, at `place` if that is known; changes it into what the kernel is to get.
+    /// Adds a reference to the inode of `entry`, which has the name `place` if that is known. Puts the kernel's number
+    /// into `entry`.
     pub(super) fn entered(&mut self, entry: &mut EntryOut, place: Option<Place>) {
         let daemon = DaemonNode(entry.nodeid.get());
         if daemon == DaemonNode::ROOT {
@@ -154,7 +158,10 @@ impl Inodes {
         }
     }
 
-    /// The daemon's number of an inode. Errors: ESTALE where the present daemon has none.
+    /// Returns the daemon's number of an inode.
+    ///
+    /// # Errors
+    /// ESTALE if the current daemon does not know it.
     pub(super) fn daemon_of(&self, nodeid: NodeId) -> Result<DaemonNode, Errno> {
         if nodeid == NodeId::ROOT {
             return Ok(DaemonNode::ROOT);
@@ -162,7 +169,7 @@ impl Inodes {
         self.inodes.get(&nodeid).and_then(|inode| inode.daemon).ok_or(Errno::STALE)
     }
 
-    /// The kernel drops references; with the last the daemon's go.
+    /// Drops `count` references of the kernel. With the last one, returns the references that the daemon is to drop.
     pub(super) fn forget(&mut self, nodeid: NodeId, count: u64) -> Option<Forgotten> {
         let inode = self.inodes.get_mut(&nodeid)?;
         inode.nlookup = inode.nlookup.saturating_sub(count);
@@ -186,7 +193,7 @@ impl Inodes {
         Some(Forgotten { daemon, count: inode.held })
     }
 
-    /// `place` stands for `nodeid` now, and for nothing else.
+    /// Notes that `place` is a name of `nodeid`, and of nothing else.
     fn name(&mut self, nodeid: NodeId, place: Place) {
         let is_held = |nodeid| nodeid == NodeId::ROOT || self.inodes.contains_key(&nodeid);
         if nodeid == NodeId::ROOT || !is_held(nodeid) || !is_held(place.parent) {
@@ -202,7 +209,7 @@ impl Inodes {
         self.names.entry(place.parent).or_default().insert(place.name, nodeid);
     }
 
-    /// `place` stands for nothing that is known.
+    /// Notes that `place` is not a name of a known inode. Returns the inode that had it.
     pub(super) fn unname(&mut self, place: &Place) -> Option<NodeId> {
         let nodeid = self.unlist(place)?;
         if let Some(inode) = self.inodes.get_mut(&nodeid) {
@@ -211,7 +218,7 @@ impl Inodes {
         Some(nodeid)
     }
 
-    /// `place` does not stand for `nodeid`, as was thought.
+    /// Notes that `place` is not a name of `nodeid`.
     pub(super) fn unname_of(&mut self, nodeid: NodeId, place: &Place) {
         if self.names.get(&place.parent).and_then(|names| names.get(&place.name)) == Some(&nodeid) {
             self.unname(place);
@@ -227,7 +234,7 @@ impl Inodes {
         nodeid
     }
 
-    /// What was at `from` is at `to`; with `is_exchange` the other way round too.
+    /// Notes a rename of `from` to `to`, or an exchange of the two.
     pub(super) fn renamed(&mut self, from: &Place, to: &Place, is_exchange: bool) {
         let (moved, replaced) = (self.unname(from), self.unname(to));
         if let Some(moved) = moved {
@@ -238,7 +245,7 @@ impl Inodes {
         }
     }
 
-    /// Whether that has happened is not known: both names are tried when the next daemon is asked.
+    /// Notes a rename that may have happened. The next daemon is asked for both names.
     pub(super) fn maybe_renamed(&mut self, from: &Place, to: &Place) {
         for (name, other) in [(from, to), (to, from)] {
             if let Some(&nodeid) = self.names.get(&name.parent).and_then(|names| names.get(&name.name)) {
@@ -247,7 +254,7 @@ impl Inodes {
         }
     }
 
-    /// The daemon is gone, and its numbers with it.
+    /// Notes that the daemon is gone. Its numbers are no longer valid.
     pub(super) fn disconnected(&mut self) {
         self.by_daemon.clear();
         for inode in self.inodes.values_mut() {
@@ -255,7 +262,8 @@ impl Inodes {
         }
     }
 
-    /// What is not known to the present daemon of what the names in a directory stand, or may stand, for.
+    /// Returns the names in the directory `parent` of inodes, possible names included, that the current daemon does not
+    /// know.
     pub(super) fn lost_in(&self, parent: NodeId) -> Vec<(Place, NodeId)> {
         let names = self.names.get(&parent).into_iter().flatten();
         let known = names.map(|(name, &nodeid)| (Place { parent, name: name.clone() }, nodeid));
@@ -263,7 +271,7 @@ impl Inodes {
         known.chain(maybe).filter(|(_, nodeid)| self.is_lost(*nodeid)).collect()
     }
 
-    /// Inodes that the present daemon does not know.
+    /// Returns the number of inodes that the current daemon does not know.
     pub(super) fn lost_count(&self) -> usize {
         self.inodes.values().filter(|inode| inode.daemon.is_none()).count()
     }
@@ -272,11 +280,12 @@ impl Inodes {
         self.inodes.get(&nodeid).is_some_and(|inode| inode.daemon.is_none())
     }
 
+    /// Returns which file `nodeid` is.
     pub(super) fn identity(&self, nodeid: NodeId) -> Option<Identity> {
         self.inodes.get(&nodeid).map(|inode| inode.identity)
     }
 
-    /// The present daemon knows `nodeid` as `daemon`, which it was asked for at `place` and counts once.
+    /// Notes that the current daemon knows `nodeid` as `daemon`: it was looked up at `place`, and has one reference.
     pub(super) fn found(&mut self, nodeid: NodeId, daemon: DaemonNode, place: Place) -> Found {
         let Some(inode) = self.inodes.get_mut(&nodeid) else { return Found::Other };
         if inode.daemon.is_some_and(|known| known != daemon) {
@@ -289,7 +298,7 @@ impl Inodes {
         Found::Same
     }
 
-    /// Nothing more is looked for: what was not found stays unknown to this daemon.
+    /// Ends the search: what was not found stays unknown to the current daemon.
     pub(super) fn settle(&mut self) {
         self.maybe.clear();
     }

@@ -1,26 +1,27 @@
 //! A mount that outlives its daemon: `-o reconnect`.
 //!
-//! The kernel keeps inodes and open files by numbers, and a new daemon knows none of the old one's. So the mount gives the kernel
-//! numbers of its own ([`inodes`], [`handles`]) and puts the daemon's in their place on the way ([`request`], [`reply`], [`carry`]).
-//! When the daemon is gone, [`supervise`] gets another one, [`restore`] has it look up the inodes and open the files, and what
-//! was not answered is sent again where that is right ([`repeat`]); [`waiting`] reads the kernel's requests meanwhile.
+//! The kernel knows inodes and open files by numbers, and a new daemon knows none of the old one's. So the mount gives
+//! the kernel numbers of its own ([`inodes`], [`handles`]), and exchanges them for the daemon's in requests and replies
+//! ([`request`], [`reply`], [`stage`]). When the daemon is gone, [`supervise`] gets another one, [`restore`] has it
+//! look up the inodes and open the files, and requests that were not answered are sent again if that is safe
+//!. [`waiting`] reads the kernel's requests meanwhile.
 //!
-//! Locks: `tables`, `interrupted`, `promise` and `end`, each for a moment, with nothing under it.
+//! Locks: `tables`, `interrupted`, `agreement` and `end`, each for a moment, with nothing under it.
 
-mod carry;
-mod converse;
+mod agreement;
 mod handles;
 mod inodes;
-mod limit;
 #[cfg(test)]
 mod numbers_test;
-mod promise;
+mod queries;
 mod reachable;
 mod reply;
 mod request;
 mod restore;
 #[cfg(test)]
 mod restore_test;
+mod retry;
+mod stage;
 mod supervise;
 #[cfg(test)]
 mod tables_test;
@@ -38,77 +39,84 @@ use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
 use transom_wire::Handle;
 
-use super::{End, forgets::forgets};
+use super::{MountEnd, forgets::parse_forgets};
+pub use agreement::IncompatibleDaemon;
+use agreement::InitAgreement;
 use handles::Handles;
 use inodes::{Forgotten, Inodes};
-use promise::Promise;
-pub use promise::Unfit;
-pub(super) use reachable::reachable;
+pub(super) use reachable::ensure_reachable;
+pub(super) use request::Verdict;
+pub(super) use restore::record_agreement;
+pub(super) use stage::ReconnectStage;
 pub(super) use supervise::Supervisor;
 
-/// Interrupts that are remembered: the kernel does not repeat them when the request is.
+/// The most interrupts that are remembered. The kernel does not repeat an interrupt when a request is repeated.
 const INTERRUPTED_MAX: usize = 256;
 
-/// What outlives a connection.
+/// The state that outlives a connection.
 pub(super) struct Reconnect {
     tables: Mutex<Tables>,
-    /// Requests that the present daemon was told to interrupt, the newest.
+    /// The newest requests that the current daemon was told to interrupt.
     interrupted: Mutex<VecDeque<u64>>,
-    /// How many those are: stored under the lock, read without.
+    /// The length of `interrupted`: stored under its lock, read without.
     interrupted_count: AtomicUsize,
-    /// What INIT has promised the kernel.
-    promise: Mutex<Option<Promise>>,
-    /// The end of the mount rather than of one connection.
-    end: Mutex<Option<End>>,
-    /// Readable from then on.
-    over: OwnedFd,
+    /// What INIT has agreed on with the kernel.
+    agreement: Mutex<Option<InitAgreement>>,
+    /// The end of the mount, as opposed to that of one connection.
+    end: Mutex<Option<MountEnd>>,
+    /// Readable once the mount has ended.
+    ended: OwnedFd,
 }
 
-/// What the kernel's numbers stand for.
+/// What the kernel's numbers refer to.
 #[derive(Debug, Default)]
 struct Tables {
     inodes: Inodes,
     handles: Handles,
-    /// For the present daemon, which nobody could tell yet.
+    /// References that the current daemon is still to be told to drop.
     owed: Vec<Forgotten>,
 }
 
 impl Reconnect {
+    /// Creates empty tables.
+    ///
+    /// # Errors
+    /// The eventfd could not be created.
     pub(super) fn new() -> io::Result<Self> {
         Ok(Self {
             tables: Mutex::default(),
             interrupted: Mutex::default(),
             interrupted_count: AtomicUsize::new(0),
-            promise: Mutex::new(None),
+            agreement: Mutex::new(None),
             end: Mutex::new(None),
-            over: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            ended: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
         })
     }
 
-    /// The kernel is promised `answer`, and that the shared directory's inode has this number.
-    pub(super) fn promise(&self, answer: &[u8], root: Option<u64>) {
-        *self.promise.lock() = Some(Promise::new(answer, root));
+    /// Records the reply to INIT that the kernel gets, and the inode number of the shared directory.
+    fn set_agreement(&self, reply: &[u8], root: Option<u64>) {
+        *self.agreement.lock() = Some(InitAgreement::new(reply, root));
     }
 
-    /// Ends the mount for `why`, unless it has ended.
-    pub(super) fn end(&self, why: End) {
-        self.end.lock().get_or_insert(why);
-        // It fails for a bad number or buffer only.
-        let _ = rustix::io::write(&self.over, &1u64.to_ne_bytes());
+    /// Ends the mount for `reason`, unless it has ended.
+    pub(super) fn end(&self, reason: MountEnd) {
+        self.end.lock().get_or_insert(reason);
+        // Fails only for a bad descriptor or buffer.
+        let _ = rustix::io::write(&self.ended, &1u64.to_ne_bytes());
     }
 
-    /// Why the mount has ended, if it has.
-    pub(super) fn cause(&self) -> Option<End> {
+    /// Returns why the mount has ended, if it has.
+    pub(super) fn cause(&self) -> Option<MountEnd> {
         *self.end.lock()
     }
 
-    /// Readable once the mount has ended.
+    /// Returns a descriptor that is readable once the mount has ended.
     fn over(&self) -> BorrowedFd<'_> {
-        self.over.as_fd()
+        self.ended.as_fd()
     }
 
-    /// The daemon is told to interrupt a request.
-    pub(super) fn note_interrupt(&self, unique: u64) {
+    /// Notes that the daemon is told to interrupt the request `unique`.
+    fn note_interrupt(&self, unique: u64) {
         let mut interrupted = self.interrupted.lock();
         if interrupted.len() == INTERRUPTED_MAX {
             interrupted.pop_front();
@@ -117,9 +125,9 @@ impl Reconnect {
         self.interrupted_count.store(interrupted.len(), Ordering::Relaxed);
     }
 
-    /// That request has its answer.
+    /// Notes that the request `unique` was answered.
     fn forget_interrupt(&self, unique: u64) {
-        // One that another thread notes just now is of no use any more, and makes room in time.
+        // An interrupt that another thread notes at this moment is of no use any more, and is dropped in time.
         if self.interrupted_count.load(Ordering::Relaxed) == 0 {
             return;
         }
@@ -128,18 +136,18 @@ impl Reconnect {
         self.interrupted_count.store(interrupted.len(), Ordering::Relaxed);
     }
 
-    /// The kernel closes `handle`; tells whether that was all, as the daemon does not have it open.
+    /// Removes `handle`, which the kernel closes, if the daemon does not have it open. Returns whether it was removed.
     fn close_lost(&self, handle: Handle) -> bool {
         let mut tables = self.tables.lock();
         let is_lost = tables.handles.known(handle).is_err();
         if is_lost {
-            // Neither has anybody a handle that is none.
+            // An error means that the handle is unknown: there is nothing to remove.
             let _ = tables.handles.released(handle);
         }
         is_lost
     }
 
-    /// The daemon is gone; gives the requests that it was told to interrupt.
+    /// Notes that the daemon is gone. Returns the requests that it was told to interrupt.
     fn disconnected(&self) -> VecDeque<u64> {
         {
             let mut tables = self.tables.lock();
@@ -154,14 +162,14 @@ impl Reconnect {
 }
 
 impl Tables {
-    /// The kernel forgets what a FORGET or BATCH_FORGET says; gives what the daemon is to forget.
+    /// Handles a FORGET or BATCH_FORGET of the kernel. Returns what the daemon is to forget.
     fn forgotten(&mut self, message: &[u8]) -> Vec<Forgotten> {
-        forgets(message).into_iter().filter_map(|(nodeid, count)| self.inodes.forget(nodeid, count)).collect()
+        parse_forgets(message).into_iter().filter_map(|(nodeid, count)| self.inodes.forget(nodeid, count)).collect()
     }
 }
 
-/// What a transomd that is started for such a mount has to be told: a file's time of birth tells whether it was replaced by
-/// one that has its number.
+/// Returns the arguments of a transomd for such a mount. A file's time of birth shows whether another file has got its
+/// number.
 pub(super) fn daemon_args() -> Vec<OsString> {
     vec!["--birth-times".into()]
 }

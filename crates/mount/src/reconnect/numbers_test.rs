@@ -1,4 +1,5 @@
-//! Numbers in every kind of message: those of the kernel become the daemon's and back, and what the kernel refuses leaves nothing.
+//! Numbers in every kind of message: those of the kernel become the daemon's and back, and what the kernel refuses
+//! leaves nothing.
 
 use std::mem::{offset_of, size_of};
 
@@ -197,7 +198,8 @@ fn only_what_may_be_done_twice_is_sent_again() {
     let always =
         [Opcode::Lookup, Opcode::Getattr, Opcode::Setattr, Opcode::Read, Opcode::Open, Opcode::Fsync, Opcode::Setlkw];
     assert!(always.into_iter().all(|opcode| is_sent(opcode, &[0; 64])));
-    // WRITE: `write_flags` is at 20, `flags` at 32. From the kernel's cache the offset is exact whatever the flags of the file.
+    // WRITE: `write_flags` is at 20, `flags` at 32. From the kernel's cache the offset is exact whatever the flags of
+    // the file.
     let append = word_at(32, libc::O_APPEND as u32);
     let mut cached = append.clone();
     cached[20] = 1;

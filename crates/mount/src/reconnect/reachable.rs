@@ -1,17 +1,18 @@
-//! What a later daemon needs is where the first one found it: whatever this process and the mount do to paths.
+//! Checks that a later daemon can find what the first one found, once the share is mounted.
 
 use std::{fs, path::Path};
 
 use crate::MountError;
 use transom_user::share::Builder;
 
-/// `source` for as long as `mountpoint` is mounted on.
+/// Returns `source` with absolute paths.
 ///
-/// Errors: what it needs lies at or beneath the mountpoint, where it would be hidden by the mount, and be looked for by way of the
-/// daemon that is gone.
-pub(crate) fn reachable(source: Builder, mountpoint: &Path) -> Result<Builder, MountError> {
+/// # Errors
+/// A path that it needs lies at or below `mountpoint`. The mount would hide it, and looking it up would need the daemon
+/// that is gone.
+pub(crate) fn ensure_reachable(source: Builder, mountpoint: &Path) -> Result<Builder, MountError> {
     let source = source.anchored();
-    // What cannot be found is told by who needs it.
+    // A path that does not exist is reported by whoever needs it.
     let Ok(mountpoint) = fs::canonicalize(mountpoint) else { return Ok(source) };
     let is_hidden = |path: &Path| fs::canonicalize(path).is_ok_and(|path| path.starts_with(&mountpoint));
     if let Some(path) = source.needed_paths().find(|path| is_hidden(path)) {
@@ -26,24 +27,26 @@ mod tests {
     use transom_user::{daemon::Program, share::Share};
 
     #[test]
-    fn what_the_mount_would_hide_is_refused_and_what_it_lies_in_is_not() {
+    fn a_path_that_the_mount_would_hide_is_refused_and_one_that_contains_it_is_not() {
         let dir = tempfile::tempdir().unwrap();
         let (inner, link) = (dir.path().join("one/two"), dir.path().join("link"));
         fs::create_dir_all(&inner).unwrap();
         std::os::unix::fs::symlink(dir.path().join("one"), &link).unwrap();
         let share = |path: &Path| Share::builder().shared_dir(path);
         for (shared, mountpoint) in [(&inner, &inner), (&inner, &dir.path().join("one")), (&inner, &link)] {
-            let error = reachable(share(shared), mountpoint).err().unwrap();
+            let error = ensure_reachable(share(shared), mountpoint).err().unwrap();
             assert!(matches!(&error, MountError::Hidden { path, .. } if path == shared), "{error}");
         }
-        // The mount may lie in the share, or beside it under a name that begins alike.
-        assert!(reachable(share(dir.path()), &inner).is_ok());
+        // The mount point may lie in the share, or beside it under a name with the same beginning.
+        assert!(ensure_reachable(share(dir.path()), &inner).is_ok());
         fs::create_dir(dir.path().join("one/twofold")).unwrap();
-        assert!(reachable(share(&dir.path().join("one/twofold")), &inner).is_ok());
+        assert!(ensure_reachable(share(&dir.path().join("one/twofold")), &inner).is_ok());
         // The same for the daemon itself, where one is started.
         let program = inner.join("daemon");
         fs::write(&program, "").unwrap();
-        assert!(reachable(share(dir.path()).daemon(Program::new(&program)), &inner).is_err());
-        assert!(reachable(Share::builder().socket("/nonexistent").daemon(Program::new(&program)), &inner).is_ok());
+        assert!(ensure_reachable(share(dir.path()).daemon(Program::new(&program)), &inner).is_err());
+        assert!(
+            ensure_reachable(Share::builder().socket("/nonexistent").daemon(Program::new(&program)), &inner).is_ok()
+        );
     }
 }

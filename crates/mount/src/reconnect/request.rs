@@ -27,7 +27,7 @@ pub(super) struct Request<'m> {
 
 /// What becomes of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(crate) enum Verdict {
     /// It goes to the daemon.
     Send,
     /// It is answered here: with nothing, or with an error.

@@ -1,7 +1,7 @@
-//! A new daemon learns what the kernel holds: inodes are looked up by their names, and files opened.
+//! Prepares a new daemon for a mount: looks up the kernel's inodes by their names, and opens its files.
 //!
-//! All at once, before anything else is asked: what somebody removes or renames on the host later is known by then, and nothing
-//! has to be looked up between a request and its answer. How it is asked is in [`converse`](super::converse).
+//! Everything is restored before any other request is sent. A file that is removed or renamed on the host later is
+//! known by then, and no request has to wait for a lookup. The queries are sent as [`queries`](super::queries) does.
 
 use std::collections::VecDeque;
 
@@ -20,99 +20,102 @@ use transom_wire::{
 use zerocopy::{FromBytes, FromZeros as _, IntoBytes as _};
 
 use super::{
-    Promise, Reconnect, Tables,
-    converse::{Question, Questions, UNIQUE},
+    InitAgreement, Reconnect, Tables,
     handles::{DaemonHandle, Known, Opened},
     inodes::{DaemonNode, Forgotten, Found, Identity, Place},
+    queries::{Query, QuerySet, UNIQUE, run_queries, wait_reply},
 };
-use crate::{InitError, MountError, init, lane::Lane, sleep::Sleep};
+use crate::{InitError, MountError, daemon_client::DaemonClient, init};
 
-/// Of `stx_mask`: the time of birth is told.
+/// Bit of `stx_mask` for the time of birth.
 const STATX_BTIME: u32 = 0x800;
 
-impl Lane {
-    /// The daemon has answered INIT with `answer`, which goes to the kernel: later ones will have to keep it.
-    pub(crate) fn promised(&mut self, sleep: &mut Sleep, answer: &[u8]) -> Result<(), InitError> {
-        if let Some(reconnect) = self.shared.reconnect.clone() {
-            let root = self.root(sleep)?;
-            reconnect.promise(answer, root);
-        }
-        Ok(())
+/// Records what the kernel gets in reply to INIT: later daemons will have to offer it. Does nothing if the mount cannot
+/// reconnect.
+///
+/// # Errors
+/// The daemon could not say which directory it shares.
+pub(crate) fn record_agreement(client: &mut DaemonClient<'_>, reply: &[u8]) -> Result<(), InitError> {
+    if let Some(reconnect) = client.connection().reconnect.clone() {
+        let root = root_ino(client)?;
+        reconnect.set_agreement(reply, root);
     }
+    Ok(())
+}
 
-    /// Makes the daemon of this connection take the place of the one before. Blocks, with a bound for each answer.
-    pub(super) fn restore(&mut self, reconnect: &Reconnect) -> Result<(), MountError> {
-        let mut sleep = Sleep::new(self).map_err(InitError::End)?;
-        let promise = reconnect.promise.lock().clone().ok_or(InitError::Nonsense)?;
-        self.introduce(&mut sleep, &promise)?;
-        promise.check_root(self.root(&mut sleep)?)?;
-        let tables = &reconnect.tables;
-        self.converse(&mut sleep, &mut Names::new(tables))?;
-        let wanted = tables.lock().handles.wanted().into();
-        self.converse(&mut sleep, &mut Files::new(tables, wanted))?;
-        tables.lock().inodes.settle();
-        Ok(())
-    }
+/// Prepares the daemon of a new connection to replace the previous one. Blocks, with a bound for each reply.
+///
+/// # Errors
+/// The daemon cannot replace the previous one, or the connection has ended.
+pub(super) fn restore(client: &mut DaemonClient<'_>, reconnect: &Reconnect) -> Result<(), MountError> {
+    let agreement = reconnect.agreement.lock().clone().ok_or(InitError::InvalidReply)?;
+    send_init(client, &agreement)?;
+    agreement.check_root(root_ino(client)?)?;
+    let tables = &reconnect.tables;
+    run_queries(client, &mut InodeLookups::new(tables))?;
+    let wanted = tables.lock().handles.wanted().into();
+    run_queries(client, &mut FileReopens::new(tables, wanted))?;
+    tables.lock().inodes.settle();
+    Ok(())
+}
 
-    /// INIT.
-    fn introduce(&mut self, sleep: &mut Sleep, promise: &Promise) -> Result<(), MountError> {
-        let (message, offered) = promise.request(UNIQUE);
-        let slot = self.slots.take().ok_or(InitError::Nonsense)?;
-        self.post(slot, &message);
-        let answer = self.await_answer(sleep)?.1;
-        let answer = answer.map_err(InitError::Refused)?;
-        let (answer, _) =
-            init::filter_reply(&answer, offered, false, rustix::param::page_size()).ok_or(InitError::Nonsense)?;
-        Ok(promise.check(&answer)?)
-    }
+fn send_init(client: &mut DaemonClient<'_>, agreement: &InitAgreement) -> Result<(), MountError> {
+    let (message, offered) = agreement.request(UNIQUE);
+    let slot = client.take_slot().ok_or(InitError::InvalidReply)?;
+    client.send(slot, &message);
+    let reply = wait_reply(client)?.1.map_err(InitError::Refused)?;
+    let filtered = init::filter_reply(&reply, offered, false, rustix::param::page_size());
+    let (reply, _) = filtered.ok_or(InitError::InvalidReply)?;
+    Ok(agreement.check(&reply)?)
+}
 
-    /// The number of the shared directory's inode, if it is told.
-    fn root(&mut self, sleep: &mut Sleep) -> Result<Option<u64>, InitError> {
-        let mut root = Root { ino: None, is_asked: false };
-        self.converse(sleep, &mut root)?;
-        Ok(root.ino)
-    }
+/// Returns the inode number of the shared directory, if the daemon reports it.
+fn root_ino(client: &mut DaemonClient<'_>) -> Result<Option<u64>, InitError> {
+    let mut root = Root { ino: None, is_sent: false };
+    run_queries(client, &mut root)?;
+    Ok(root.ino)
 }
 
 /// GETATTR of the shared directory.
 struct Root {
-    is_asked: bool,
+    is_sent: bool,
     ino: Option<u64>,
 }
 
-impl Questions for Root {
+impl QuerySet for Root {
     type Job = ();
 
-    fn next(&mut self) -> Option<((), Question)> {
-        let is_asked = std::mem::replace(&mut self.is_asked, true);
-        (!is_asked)
-            .then(|| ((), Question::new(Opcode::Getattr, DaemonNode::ROOT, GetattrIn::new_zeroed().as_bytes().into())))
+    fn next(&mut self) -> Option<((), Query)> {
+        let is_sent = std::mem::replace(&mut self.is_sent, true);
+        (!is_sent)
+            .then(|| ((), Query::new(Opcode::Getattr, DaemonNode::ROOT, GetattrIn::new_zeroed().as_bytes().into())))
     }
 
-    fn answered(&mut self, (): (), answer: Result<Vec<u8>, Errno>) {
-        self.ino = read::<AttrOut>(answer).map(|out| out.attr.ino.get());
+    fn record_reply(&mut self, (): (), reply: Result<Vec<u8>, Errno>) {
+        self.ino = read::<AttrOut>(reply).map(|out| out.attr.ino.get());
     }
 }
 
-/// Looks inodes up, from the root on.
-pub(super) struct Names<'t> {
+/// Looks up the inodes that the daemon does not know, from the root on.
+pub(super) struct InodeLookups<'t> {
     tables: &'t Mutex<Tables>,
-    /// Directories that the daemon knows, and whose names were not asked for.
+    /// Directories that the daemon knows, and whose names were not looked up.
     directories: VecDeque<NodeId>,
     steps: VecDeque<Step>,
-    /// Not known to be false.
+    /// Whether the daemon may report times of birth.
     has_births: bool,
 }
 
-/// What is asked about the inode that `place` stood for.
+/// A query about the inode that had the name `place`.
 pub(super) struct Step {
     nodeid: NodeId,
     place: Place,
-    /// What the daemon has found there, where it is asked when that was born.
+    /// What the daemon has found there. `Some` if it is asked for the time of birth.
     found: Option<DaemonNode>,
 }
 
-impl<'t> Names<'t> {
+impl<'t> InodeLookups<'t> {
+    /// Creates the lookups of all inodes in `tables`.
     pub(super) fn new(tables: &'t Mutex<Tables>) -> Self {
         Self { tables, directories: VecDeque::from([NodeId::ROOT]), steps: VecDeque::new(), has_births: true }
     }
@@ -126,7 +129,7 @@ impl<'t> Names<'t> {
         self.steps.pop_front()
     }
 
-    /// The name leads to an inode of the daemon's, which is the one that is meant or not.
+    /// Handles an inode that was found: it is the one that was looked for, or another.
     fn judge(&mut self, step: Step, daemon: DaemonNode, is_same: bool) {
         let Step { nodeid, place, .. } = step;
         let mut tables = self.tables.lock();
@@ -138,44 +141,44 @@ impl<'t> Names<'t> {
     }
 }
 
-impl Questions for Names<'_> {
+impl QuerySet for InodeLookups<'_> {
     type Job = Step;
 
-    fn next(&mut self) -> Option<(Step, Question)> {
+    fn next(&mut self) -> Option<(Step, Query)> {
         loop {
             let step = self.next_step()?;
             if let Some(daemon) = step.found {
                 let args = StatxIn { sx_mask: STATX_BTIME.into(), ..StatxIn::new_zeroed() };
-                return Some((step, Question::new(Opcode::Statx, daemon, args.as_bytes().into())));
+                return Some((step, Query::new(Opcode::Statx, daemon, args.as_bytes().into())));
             }
             let parent = self.tables.lock().inodes.daemon_of(step.place.parent);
             if let Ok(parent) = parent {
                 let name = [&step.place.name[..], b"\0"].concat();
-                return Some((step, Question::new(Opcode::Lookup, parent, name)));
+                return Some((step, Query::new(Opcode::Lookup, parent, name)));
             }
         }
     }
 
-    fn answered(&mut self, step: Step, answer: Result<Vec<u8>, Errno>) {
+    fn record_reply(&mut self, step: Step, reply: Result<Vec<u8>, Errno>) {
         if let Some(daemon) = step.found {
             let identity = self.tables.lock().inodes.identity(step.nodeid);
-            let birth = answer.map(|body| birth(&body));
+            let birth = reply.map(|body| birth(&body));
             self.has_births &= birth != Err(Errno::NOSYS);
             let is_same = match birth {
                 Ok(Some(birth)) => identity.is_some_and(|identity| identity.is_born_by(birth)),
-                // There are none to be told.
+                // The daemon does not report times of birth.
                 Ok(None) | Err(Errno::NOSYS) => true,
                 Err(_) => false,
             };
             return self.judge(step, daemon, is_same);
         }
-        let is_absent = matches!(answer, Err(Errno::NOENT | Errno::NOTDIR));
-        let entry = read::<EntryOut>(answer);
+        let is_absent = matches!(reply, Err(Errno::NOENT | Errno::NOTDIR));
+        let entry = read::<EntryOut>(reply);
         if is_absent || entry.is_some_and(|entry| entry.nodeid.get() == 0) {
             self.tables.lock().inodes.unname_of(step.nodeid, &step.place);
             return;
         }
-        // Otherwise the name is kept: this daemon cannot use it, and the next one may.
+        // After other errors the name is kept: this daemon cannot look it up, but the next one may.
         let Some(entry) = entry.filter(|entry| entry.nodeid.get() > NodeId::ROOT.0) else { return };
         let daemon = DaemonNode(entry.nodeid.get());
         let identity = self.tables.lock().inodes.identity(step.nodeid);
@@ -186,45 +189,47 @@ impl Questions for Names<'_> {
     }
 }
 
-/// The structure that an answer begins with, if it is one.
-fn read<T: FromBytes>(answer: Result<Vec<u8>, Errno>) -> Option<T> {
-    T::read_from_prefix(&answer.ok()?).ok().map(|(out, _)| out)
+/// Returns the structure that a reply begins with, if it is long enough.
+fn read<T: FromBytes>(reply: Result<Vec<u8>, Errno>) -> Option<T> {
+    T::read_from_prefix(&reply.ok()?).ok().map(|(out, _)| out)
 }
 
-/// The time of birth in an answer to STATX.
+/// Returns the time of birth in a reply to STATX.
 fn birth(body: &[u8]) -> Option<(u64, u32)> {
     let (out, _) = StatxOut::read_from_prefix(body).ok()?;
     let btime = out.stat.btime;
     (out.stat.mask.get() & STATX_BTIME != 0).then(|| (btime.tv_sec.get().cast_unsigned(), btime.tv_nsec.get()))
 }
 
-/// Opens files.
-pub(super) struct Files<'t> {
+/// Opens the files that the kernel has open.
+pub(super) struct FileReopens<'t> {
     tables: &'t Mutex<Tables>,
     wanted: VecDeque<(Handle, Opened)>,
-    /// What the kernel has closed while it was being opened.
+    /// Files that the kernel closed while they were being opened.
     unwanted: VecDeque<(Known, Opened)>,
 }
 
+/// What a query of [`FileReopens`] is for.
 pub(super) enum FileJob {
     Open(Handle, Opened, DaemonNode),
     Close,
 }
 
-impl<'t> Files<'t> {
+impl<'t> FileReopens<'t> {
+    /// Creates the opens of `wanted`.
     pub(super) fn new(tables: &'t Mutex<Tables>, wanted: VecDeque<(Handle, Opened)>) -> Self {
         Self { tables, wanted, unwanted: VecDeque::new() }
     }
 }
 
-impl Questions for Files<'_> {
+impl QuerySet for FileReopens<'_> {
     type Job = FileJob;
 
-    fn next(&mut self) -> Option<(FileJob, Question)> {
+    fn next(&mut self) -> Option<(FileJob, Query)> {
         if let Some((Known { handle, node }, opened)) = self.unwanted.pop_front() {
             let args = ReleaseIn { fh: handle.0.into(), flags: opened.flags.into(), ..ReleaseIn::new_zeroed() };
             let opcode = if opened.is_dir { Opcode::Releasedir } else { Opcode::Release };
-            return Some((FileJob::Close, Question::new(opcode, node, args.as_bytes().into())));
+            return Some((FileJob::Close, Query::new(opcode, node, args.as_bytes().into())));
         }
         loop {
             let (handle, opened) = self.wanted.pop_front()?;
@@ -236,16 +241,13 @@ impl Questions for Files<'_> {
             let Some(node) = node else { continue };
             let opcode = if opened.is_dir { Opcode::Opendir } else { Opcode::Open };
             let args = OpenIn { flags: opened.flags.into(), open_flags: 0.into() };
-            let question = Question::new(opcode, node, args.as_bytes().into());
-            return Some((
-                FileJob::Open(handle, opened, node),
-                Question { uid: opened.uid, gid: opened.gid, ..question },
-            ));
+            let query = Query::new(opcode, node, args.as_bytes().into());
+            return Some((FileJob::Open(handle, opened, node), Query { uid: opened.uid, gid: opened.gid, ..query }));
         }
     }
 
-    fn answered(&mut self, job: FileJob, answer: Result<Vec<u8>, Errno>) {
-        let (FileJob::Open(handle, opened, node), Some(out)) = (job, read::<OpenOut>(answer)) else { return };
+    fn record_reply(&mut self, job: FileJob, reply: Result<Vec<u8>, Errno>) {
+        let (FileJob::Open(handle, opened, node), Some(out)) = (job, read::<OpenOut>(reply)) else { return };
         let known = Known { handle: DaemonHandle(out.fh.get()), node };
         if !self.tables.lock().handles.reopened(handle, known) {
             self.unwanted.push_back((known, opened));

@@ -1,4 +1,4 @@
-//! What a mount concludes from a new daemon's answers.
+//! How replies of a new daemon change the tables.
 
 use parking_lot::Mutex;
 use rustix::io::Errno;
@@ -7,13 +7,13 @@ use zerocopy::{FromZeros as _, IntoBytes as _};
 
 use super::{
     Tables,
-    converse::Questions as _,
     inodes::DaemonNode,
-    restore::{Files, Names},
+    queries::QuerySet as _,
+    restore::{FileReopens, InodeLookups},
     tables_test::{entry, look_up, lose_daemon, open, place},
 };
 
-/// A file that the daemon is gone of, and its number for the kernel.
+/// Returns tables with one file whose daemon is gone, and its number for the kernel.
 fn lost() -> (Mutex<Tables>, NodeId) {
     let mut tables = Tables::default();
     let nodeid = NodeId(look_up(&mut tables, "file", 700, 5));
@@ -27,10 +27,10 @@ fn a_name_is_given_up_only_where_there_is_nothing_of_that_name() {
         [(Errno::NOENT, false), (Errno::NOTDIR, false), (Errno::ACCESS, true), (Errno::IO, true), (Errno::LOOP, true)]
     {
         let (tables, nodeid) = lost();
-        let mut names = Names::new(&tables);
-        let (step, question) = names.next().unwrap();
-        assert_eq!((question.opcode, question.node), (Opcode::Lookup, DaemonNode::ROOT));
-        names.answered(step, Err(errno));
+        let mut names = InodeLookups::new(&tables);
+        let (step, query) = names.next().unwrap();
+        assert_eq!((query.opcode, query.node), (Opcode::Lookup, DaemonNode::ROOT));
+        names.record_reply(step, Err(errno));
         assert!(names.next().is_none());
         // The next daemon is asked for it again, or not.
         let left = tables.lock().inodes.lost_in(NodeId::ROOT);
@@ -39,9 +39,9 @@ fn a_name_is_given_up_only_where_there_is_nothing_of_that_name() {
     // An entry without a number says the same as ENOENT, and one that is too short says nothing.
     for (answer, is_kept) in [(entry(0, 0).as_bytes().to_vec(), false), (vec![0; 3], true)] {
         let (tables, _) = lost();
-        let mut names = Names::new(&tables);
+        let mut names = InodeLookups::new(&tables);
         let (step, _) = names.next().unwrap();
-        names.answered(step, Ok(answer));
+        names.record_reply(step, Ok(answer));
         assert_eq!(!tables.lock().inodes.lost_in(NodeId::ROOT).is_empty(), is_kept);
     }
 }
@@ -50,14 +50,14 @@ fn a_name_is_given_up_only_where_there_is_nothing_of_that_name() {
 fn a_file_of_which_no_time_of_birth_can_be_got_is_not_taken_for_the_one_that_was_meant() {
     for (errno, is_found) in [(Errno::NOSYS, true), (Errno::IO, false)] {
         let (tables, nodeid) = lost();
-        let mut names = Names::new(&tables);
+        let mut names = InodeLookups::new(&tables);
         let (step, _) = names.next().unwrap();
         let mut later = entry(9, 5);
         later.attr.ctime = 200.into();
-        names.answered(step, Ok(later.as_bytes().to_vec()));
-        let (step, question) = names.next().unwrap();
-        assert_eq!((question.opcode, question.node), (Opcode::Statx, DaemonNode(9)));
-        names.answered(step, Err(errno));
+        names.record_reply(step, Ok(later.as_bytes().to_vec()));
+        let (step, query) = names.next().unwrap();
+        assert_eq!((query.opcode, query.node), (Opcode::Statx, DaemonNode(9)));
+        names.record_reply(step, Err(errno));
         assert_eq!(tables.lock().inodes.daemon_of(nodeid).is_ok(), is_found);
         assert_eq!(tables.lock().owed.len(), usize::from(!is_found));
     }
@@ -71,19 +71,20 @@ fn what_the_kernel_closes_while_it_is_opened_is_closed_in_the_daemon_too() {
     lose_daemon(&mut tables);
     tables.inodes.found(NodeId(nodeid), DaemonNode(9), place("file"));
     let tables = Mutex::new(tables);
-    let mut files = Files::new(&tables, [stays, goes, gone].map(|handle| (handle, wanted(&tables, handle))).into());
+    let mut files =
+        FileReopens::new(&tables, [stays, goes, gone].map(|handle| (handle, wanted(&tables, handle))).into());
     let (first, second) = (files.next().unwrap(), files.next().unwrap());
     assert_eq!((first.1.opcode, second.1.opcode), (Opcode::Open, Opcode::Open));
     for handle in [goes, gone] {
         assert!(tables.lock().handles.released(handle).is_err());
     }
     for ((job, _), fh) in [(first, 41_u64), (second, 42)] {
-        files.answered(job, Ok(OpenOut { fh: fh.into(), ..OpenOut::new_zeroed() }.as_bytes().to_vec()));
+        files.record_reply(job, Ok(OpenOut { fh: fh.into(), ..OpenOut::new_zeroed() }.as_bytes().to_vec()));
     }
     assert_eq!(tables.lock().handles.known(stays).unwrap().handle.0, 41);
-    let (job, question) = files.next().unwrap();
-    assert_eq!((question.opcode, &question.args[..8]), (Opcode::Release, &42_u64.to_le_bytes()[..]));
-    files.answered(job, Ok(Vec::new()));
+    let (job, query) = files.next().unwrap();
+    assert_eq!((query.opcode, &query.args[..8]), (Opcode::Release, &42_u64.to_le_bytes()[..]));
+    files.record_reply(job, Ok(Vec::new()));
     assert!(files.next().is_none());
 }
 

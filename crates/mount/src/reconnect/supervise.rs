@@ -1,4 +1,4 @@
-//! The life of a mount that outlives its daemons: one connection after the other.
+//! [`Supervisor`]: runs a mount that outlives its daemons, one connection after the other.
 
 use std::{os::fd::AsFd as _, sync::Arc, time::Duration};
 
@@ -9,24 +9,25 @@ use rustix::{
 use transom_guest::transport::TransportError;
 use transom_wire::Opcode;
 
-use super::{Reconnect, limit::Limit, request::Request, waiting::Waiting};
+use super::{Reconnect, request::Request, restore::restore, retry::RetryPolicy, stage::batch_forget, waiting::Waiting};
 use crate::{
-    End, MountError, Options, Parts,
-    backlog::{Backlog, Parked},
-    kernel::Kernel,
-    lane::Lane,
-    served::Served,
+    InitError, MountEnd, MountError, Options, PendingConnection,
+    backlog::{Backlog, ParkedRequest},
+    fuse_device::FuseDevice,
+    mount_state::MountState,
+    worker::QueueWorker,
 };
 use transom_user::{
     platform::{now_ns, timespec},
     share::Builder,
 };
 
-/// Holds what outlives a connection, and the kernel's descriptors: while they are open the kernel keeps what it has asked for.
+/// Holds what outlives a connection. While the descriptors of `/dev/fuse` are open, the kernel keeps its requests.
 pub(crate) struct Supervisor {
-    pub(crate) served: Arc<Served>,
+    pub(crate) state: Arc<MountState>,
     pub(crate) reconnect: Arc<Reconnect>,
-    pub(crate) kernels: Vec<Arc<Kernel>>,
+    /// The descriptor of each worker.
+    pub(crate) devices: Vec<Arc<FuseDevice>>,
     pub(crate) backlog: Arc<Backlog>,
     pub(crate) source: Builder,
     pub(crate) options: Options,
@@ -34,140 +35,147 @@ pub(crate) struct Supervisor {
 
 impl Supervisor {
     /// Serves until the mount ends.
-    pub(crate) fn run(self, mut lanes: Vec<Lane>) {
+    pub(crate) fn run(self, mut workers: Vec<QueueWorker>) {
         let wait_max = self.options.reconnect.unwrap_or_default();
-        let mut limit = Limit::new(wait_max, self.source.starts_daemon(), now_ns());
+        let mut policy = RetryPolicy::new(wait_max, self.source.starts_daemon(), now_ns());
         let end = loop {
-            let (left, end) = self.carry(lanes);
-            if !matches!(end, End::Gone | End::Broken(_)) || self.reconnect.cause().is_some() {
+            let (left, end) = self.run_workers(workers);
+            if !matches!(end, MountEnd::Gone | MountEnd::Broken(_)) || self.reconnect.cause().is_some() {
                 break end;
             }
             self.settle(left);
-            match self.again(&mut limit, end) {
+            match self.reconnect(&mut policy, end) {
                 Ok(next) => {
-                    limit.served(now_ns());
-                    lanes = next;
+                    policy.served(now_ns());
+                    workers = next;
                 }
                 Err(end) => break end,
             }
         };
-        self.served.end(end);
+        self.state.end(end);
     }
 
-    /// Carries messages until the connection ends; gives what is left, and why it has ended.
-    fn carry(&self, lanes: Vec<Lane>) -> (Vec<Lane>, End) {
-        let shared = Arc::clone(&lanes[0].shared);
-        let threads: Vec<_> = lanes
+    /// Runs the workers until the connection ends. Returns them, and why it has ended.
+    fn run_workers(&self, workers: Vec<QueueWorker>) -> (Vec<QueueWorker>, MountEnd) {
+        let connection = Arc::clone(workers[0].connection());
+        let threads: Vec<_> = workers
             .into_iter()
-            .filter_map(|lane| {
-                let thread = std::thread::Builder::new().name(lane.name()).spawn(move || lane.run());
+            .filter_map(|worker| {
+                let thread = std::thread::Builder::new().name(worker.thread_name()).spawn(move || worker.run());
                 thread
-                    .inspect_err(|error| shared.end(End::Kernel(Errno::from_io_error(error).unwrap_or(Errno::AGAIN))))
+                    .inspect_err(|error| {
+                        connection.end(MountEnd::Kernel(Errno::from_io_error(error).unwrap_or(Errno::AGAIN)))
+                    })
                     .ok()
             })
             .collect();
-        // A thread that has panicked leaves nothing.
+        // A thread that panicked leaves nothing.
         let left = threads.into_iter().filter_map(|thread| thread.join().ok()).collect();
-        (left, shared.cause().unwrap_or(End::Gone))
+        (left, connection.cause().unwrap_or(MountEnd::Gone))
     }
 
-    /// The connection is over: what the daemon has still answered goes to the kernel; of the rest, what may be asked twice is put
-    /// aside, and what may not fails.
-    fn settle(&self, mut lanes: Vec<Lane>) {
-        lanes.iter_mut().for_each(Lane::drain);
-        let unanswered: Vec<_> = lanes.iter().flat_map(Lane::unanswered).collect();
+    /// Cleans up after a connection: passes on the replies that the daemon has written, puts requests into the backlog
+    /// that can be repeated, and fails the others.
+    fn settle(&self, mut workers: Vec<QueueWorker>) {
+        workers.iter_mut().for_each(QueueWorker::drain);
+        let unanswered: Vec<_> = workers.iter().flat_map(QueueWorker::unanswered).collect();
         let interrupted = self.reconnect.disconnected();
-        // With these, and with the last reference to the connection, goes the daemon.
-        drop(lanes);
-        self.served.replace(None);
+        // Dropping the last reference to the connection ends a daemon that was started for it.
+        drop(workers);
+        self.state.replace(None);
         for parked in unanswered {
             let was_interrupted = interrupted.contains(&parked.header.unique.get());
             self.settle_one(parked, was_interrupted);
         }
     }
 
-    fn settle_one(&self, parked: Parked, was_interrupted: bool) {
+    fn settle_one(&self, parked: ParkedRequest, was_interrupted: bool) {
         let Some(request) = Request::new(&parked.message) else { return };
-        let (kernel, unique) = (&self.kernels[parked.lane], parked.header.unique.get());
-        // Nobody waits any more where an answer fails.
+        let (device, unique) = (&self.devices[parked.worker], parked.header.unique.get());
+        // If a reply fails, nobody waits for it.
         let _ = match (request.is_repeatable(), was_interrupted) {
-            _ if request.opcode == Some(Opcode::Flush) => kernel.done(unique),
+            _ if request.opcode == Some(Opcode::Flush) => device.done(unique),
             (true, false) => return self.backlog.put(parked),
-            // The interrupt went with the daemon, and does not come again.
-            (true, true) => kernel.fail(unique, Errno::INTR),
+            // The old daemon had the interrupt, and the kernel does not repeat it.
+            (true, true) => device.fail(unique, Errno::INTR),
             (false, _) => {
                 if let Some((from, to)) = request.rename() {
                     self.reconnect.tables.lock().inodes.maybe_renamed(&from, &to);
                 }
-                kernel.fail(unique, Errno::IO)
+                device.fail(unique, Errno::IO)
             }
         };
     }
 
-    /// Gets another daemon, while the kernel's requests wait. Errors: the mount has ended, or is to end.
-    fn again(&self, limit: &mut Limit, why: End) -> Result<Vec<Lane>, End> {
-        let begun_ns = now_ns();
-        limit.lost(begun_ns);
-        tracing::warn!("{why}: requests wait for another one");
-        let done = eventfd(0, EventfdFlags::CLOEXEC).map_err(End::Kernel)?;
-        let lanes = std::thread::scope(|scope| {
+    /// Gets another daemon, while the kernel's requests wait.
+    ///
+    /// # Errors
+    /// The mount has ended, or is to end for `reason`.
+    fn reconnect(&self, policy: &mut RetryPolicy, reason: MountEnd) -> Result<Vec<QueueWorker>, MountEnd> {
+        let begin_ns = now_ns();
+        policy.lost(begin_ns);
+        tracing::warn!("{reason}: requests wait for another one");
+        let done = eventfd(0, EventfdFlags::CLOEXEC).map_err(MountEnd::Kernel)?;
+        let workers = std::thread::scope(|scope| {
             let waiting = Waiting {
-                kernels: &self.kernels,
+                devices: &self.devices,
                 backlog: &self.backlog,
                 reconnect: &self.reconnect,
-                served: &self.served,
+                state: &self.state,
             };
             let done = done.as_fd();
             let thread = std::thread::Builder::new().name("transom-waiting".into());
             let thread = thread.spawn_scoped(scope, move || waiting.run(done));
-            thread.map_err(|error| End::Kernel(Errno::from_io_error(&error).unwrap_or(Errno::AGAIN)))?;
-            let lanes = self.attempts(limit, why);
-            // It fails for a bad number or buffer only.
+            thread.map_err(|error| MountEnd::Kernel(Errno::from_io_error(&error).unwrap_or(Errno::AGAIN)))?;
+            let workers = self.attempts(policy, reason);
+            // Fails only for a bad descriptor or buffer.
             let _ = rustix::io::write(done, &1u64.to_ne_bytes());
-            lanes
+            workers
         })?;
         let (files, inodes, lost_files, lost_inodes) = {
             let tables = self.reconnect.tables.lock();
             let (handles, inodes) = (&tables.handles, &tables.inodes);
             (handles.count(), inodes.count(), handles.lost_count(), inodes.lost_count())
         };
-        let seconds = (now_ns() - begun_ns) as f64 / 1e9;
+        let seconds = (now_ns() - begin_ns) as f64 / 1e9;
         tracing::warn!(seconds, inodes, lost_inodes, files, lost_files, "another daemon serves the mount");
-        self.begin(lanes)
+        self.resume(workers)
     }
 
-    /// Sends what has waited.
-    fn begin(&self, mut lanes: Vec<Lane>) -> Result<Vec<Lane>, End> {
+    /// Sends the requests that have waited.
+    fn resume(&self, mut workers: Vec<QueueWorker>) -> Result<Vec<QueueWorker>, MountEnd> {
         let owed = std::mem::take(&mut self.reconnect.tables.lock().owed);
-        let sent = lanes[0].send_forgets(&owed).and_then(|()| lanes.iter_mut().try_for_each(Lane::submit_parked));
+        let forgets = batch_forget(&owed);
+        let sent = forgets.map_or(Ok(()), |message| workers[0].connection().send_hiprio(&message));
+        let sent = sent.and_then(|()| workers.iter_mut().try_for_each(QueueWorker::submit_parked));
         match sent {
-            // The threads will find the same.
-            Ok(()) | Err(End::Gone | End::Broken(_)) => Ok(lanes),
+            // The workers will find the same.
+            Ok(()) | Err(MountEnd::Gone | MountEnd::Broken(_)) => Ok(workers),
             Err(end) => Err(end),
         }
     }
 
-    fn attempts(&self, limit: &mut Limit, why: End) -> Result<Vec<Lane>, End> {
+    fn attempts(&self, policy: &mut RetryPolicy, reason: MountEnd) -> Result<Vec<QueueWorker>, MountEnd> {
         let mut last = None;
         loop {
-            let Some(pause) = limit.next(now_ns()) else {
+            let Some(pause) = policy.next(now_ns()) else {
                 let error: Option<String> = last;
-                tracing::warn!(error, "no other daemon has come in time: the mount ends");
-                return Err(why);
+                tracing::warn!(error, "no other daemon was found in time: the mount ends");
+                return Err(reason);
             };
             self.pause(pause)?;
             match self.attempt() {
-                Ok(lanes) => return Ok(lanes),
+                Ok(workers) => return Ok(workers),
                 Err(error) => {
-                    // What the daemon before it has made of the tables is of no use to the next one.
+                    // The tables have numbers of the daemon that failed. They are of no use to the next one.
                     self.reconnect.disconnected();
-                    self.served.replace(None);
+                    self.state.replace(None);
                     if let Some(end) = self.reconnect.cause() {
                         return Err(end);
                     }
-                    let error = told(&error);
+                    let error = with_causes(&error);
                     if last.as_ref() != Some(&error) {
-                        tracing::warn!(error, "not served yet");
+                        tracing::warn!(error, "cannot use a new daemon yet");
                     }
                     last = Some(error);
                 }
@@ -175,42 +183,35 @@ impl Supervisor {
         }
     }
 
-    /// Blocks for so long; errors: the mount has ended.
-    fn pause(&self, pause: Duration) -> Result<(), End> {
+    /// Blocks for `pause`.
+    ///
+    /// # Errors
+    /// The mount has ended.
+    fn pause(&self, pause: Duration) -> Result<(), MountEnd> {
         let over = self.reconnect.over();
-        // A signal that ends the poll early only makes this try sooner.
+        // A signal that ends the pause early does no harm.
         let _ = poll(&mut [PollFd::new(&over, PollFlags::IN)], Some(&timespec(pause)));
         self.reconnect.cause().map_or(Ok(()), Err)
     }
 
-    fn attempt(&self) -> Result<Vec<Lane>, MountError> {
-        let parts = Parts::connect(&self.source, &self.options)?;
-        if parts.rings.len() < self.kernels.len() {
+    fn attempt(&self) -> Result<Vec<QueueWorker>, MountError> {
+        let pending = PendingConnection::connect(&self.source, &self.options)?;
+        if pending.queue_count() < self.devices.len() {
             return Err(MountError::Device(TransportError::Lacks("as many request queues as the first daemon").into()));
         }
-        let shared = parts.share(&self.options, Arc::clone(&self.backlog), Some(Arc::clone(&self.reconnect)));
-        let (shared, mut lane) = shared.map_err(MountError::Threads)?;
-        shared.serve(self.kernels.clone());
-        self.served.replace(Some(shared));
-        let mut lanes: Vec<_> = self.kernels.iter().filter_map(|kernel| lane(Arc::clone(kernel))).collect();
-        lanes[0].restore(&self.reconnect)?;
-        Ok(lanes)
+        let backlog = Arc::clone(&self.backlog);
+        let split = pending.into_workers(&self.options, backlog, Some(Arc::clone(&self.reconnect)));
+        let (connection, mut new_worker) = split.map_err(MountError::Threads)?;
+        connection.devices.set(self.devices.clone());
+        self.state.replace(Some(connection));
+        let mut workers: Vec<_> = self.devices.iter().filter_map(|device| new_worker(Arc::clone(device))).collect();
+        restore(&mut workers[0].daemon_client().map_err(InitError::End)?, &self.reconnect)?;
+        Ok(workers)
     }
 }
 
-/// An error with its causes, in one line.
-fn told(error: &dyn std::error::Error) -> String {
+/// Returns an error and its causes in one line.
+fn with_causes(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
-}
-
-impl Lane {
-    /// Hands over what the daemon had answered before it went.
-    fn drain(&mut self) {
-        while let Ok(Some(used)) = self.ring.pop() {
-            // The kernel's end shows elsewhere too.
-            let _ = self.reply(used);
-            self.in_flight[usize::from(used.cookie)].is_under_way = false;
-        }
-    }
 }

@@ -1,7 +1,7 @@
-//! What the kernel asks while there is no daemon.
+//! [`Waiting`]: reads the kernel's requests while there is no daemon.
 //!
-//! Requests are put aside for the next one; whoever is interrupted meanwhile gets EINTR, and what is forgotten is
-//! forgotten here. The end of the mount is seen here too.
+//! Requests wait in the backlog for the next daemon. An interrupted one is answered with EINTR, FORGET is handled here,
+//! and so is the end of the mount.
 
 use std::{os::fd::BorrowedFd, sync::Arc};
 
@@ -14,66 +14,68 @@ use zerocopy::FromBytes as _;
 
 use super::{Reconnect, request::Request};
 use crate::{
-    End,
-    backlog::{Backlog, Parked},
-    kernel::Kernel,
-    served::Served,
+    MountEnd,
+    backlog::{Backlog, ParkedRequest},
+    fuse_device::FuseDevice,
+    mount_state::MountState,
     slots::REQUEST_LEN_MAX,
 };
 
+/// What is needed to read requests between two daemons.
 pub(super) struct Waiting<'s> {
-    pub(super) kernels: &'s [Arc<Kernel>],
+    /// The descriptor of each worker.
+    pub(super) devices: &'s [Arc<FuseDevice>],
     pub(super) backlog: &'s Backlog,
     pub(super) reconnect: &'s Reconnect,
-    pub(super) served: &'s Served,
+    pub(super) state: &'s MountState,
 }
 
 impl Waiting<'_> {
     /// Reads until `done` is readable, or the mount ends.
     pub(super) fn run(&self, done: BorrowedFd<'_>) {
         let mut buffer = vec![0; REQUEST_LEN_MAX];
-        // By turns, so that each thread gets some of what waits.
-        for lane in (0..self.kernels.len()).cycle() {
+        // In turn, so that the requests are spread over the workers.
+        for worker in (0..self.devices.len()).cycle() {
             match self
-                .until_readable(lane, done)
-                .and_then(|is_on| if is_on { self.take(lane, &mut buffer) } else { Err(None) })
+                .until_readable(worker, done)
+                .and_then(|is_on| if is_on { self.take(worker, &mut buffer) } else { Err(None) })
             {
                 Ok(()) => {}
                 Err(None) => return,
-                Err(Some(end)) => return self.served.end(end),
+                Err(Some(end)) => return self.state.end(end),
             }
         }
     }
 
-    /// Blocks until there is a request and room for it; tells whether to go on.
-    fn until_readable(&self, lane: usize, done: BorrowedFd<'_>) -> Result<bool, Option<End>> {
+    /// Blocks until there is a request and room for it. Returns whether to go on.
+    fn until_readable(&self, worker: usize, done: BorrowedFd<'_>) -> Result<bool, Option<MountEnd>> {
         let wanted = if self.backlog.has_room() { PollFlags::IN } else { PollFlags::empty() };
         let over = self.reconnect.over();
         let mut fds = [
             PollFd::new(&done, PollFlags::IN),
             PollFd::new(&over, PollFlags::IN),
-            PollFd::new(&*self.kernels[lane], wanted),
+            PollFd::new(&*self.devices[worker], wanted),
         ];
         match poll(&mut fds, None) {
             Ok(_) => Ok(fds[0].revents().is_empty() && fds[1].revents().is_empty()),
             Err(Errno::INTR) => Ok(true),
-            Err(errno) => Err(Some(End::Kernel(errno))),
+            Err(errno) => Err(Some(MountEnd::Kernel(errno))),
         }
     }
 
-    fn take(&self, lane: usize, buffer: &mut [u8]) -> Result<(), Option<End>> {
-        match self.kernels[lane].read_into(buffer) {
+    fn take(&self, worker: usize, buffer: &mut [u8]) -> Result<(), Option<MountEnd>> {
+        match self.devices[worker].read_into(buffer) {
             Ok(len) => {
-                self.put_aside(lane, &buffer[..len]);
+                self.put_aside(worker, &buffer[..len]);
                 Ok(())
             }
             Err(Errno::AGAIN | Errno::INTR | Errno::NOENT) => Ok(()),
-            Err(errno @ (Errno::NODEV | Errno::CONNABORTED)) => Err(Some(End::of_reading(errno))),
-            Err(errno) => Err(Some(End::Kernel(errno))),
+            Err(errno @ (Errno::NODEV | Errno::CONNABORTED)) => Err(Some(MountEnd::of_reading(errno))),
+            Err(errno) => Err(Some(MountEnd::Kernel(errno))),
         }
     }
 
-    fn put_aside(&self, lane: usize, message: &[u8]) {
+    fn put_aside(&self, worker: usize, message: &[u8]) {
         let Some(request) = Request::new(message) else { return };
         match request.account() {
             Account::Forgets => {
@@ -84,21 +86,20 @@ impl Waiting<'_> {
             Account::Interrupts => {
                 let about = InterruptIn::read_from_prefix(request.args).map(|(about, _)| about.unique.get());
                 if let Some(parked) = about.ok().and_then(|unique| self.backlog.take_named(unique)) {
-                    // Nobody waits any more where this fails.
-                    let _ = self.kernels[parked.lane].fail(parked.header.unique.get(), Errno::INTR);
+                    // If this fails, nobody waits for the reply.
+                    let _ = self.devices[parked.worker].fail(parked.header.unique.get(), Errno::INTR);
                 }
             }
-            // Nothing of it is left to be flushed: what was written is in the host's hands, and the locks are gone. A
-            // process that starts the next daemon may close files of this mount on the way, and must not wait for that
-            // daemon.
+            // There is nothing to flush: the host has what was written, and the locks are gone. A process that starts
+            // the next daemon may close files of this mount on the way, and must not wait for that daemon.
             Account::Flushes => {
-                // Nobody waits any more where this fails.
-                let _ = self.kernels[lane].done(request.header.unique.get());
+                // If this fails, nobody waits for the reply.
+                let _ = self.devices[worker].done(request.header.unique.get());
             }
-            // No program waits for these, so nothing bounds how many come. What no daemon has open is closed.
+            // No program waits for these, so their number is not bounded. A file that no daemon has open is closed.
             Account::Closes if self.reconnect.close_lost(request.handle()) => {
-                // Nobody waits any more where this fails.
-                let _ = self.kernels[lane].done(request.header.unique.get());
+                // If this fails, nobody waits for the reply.
+                let _ = self.devices[worker].done(request.header.unique.get());
             }
             Account::None
             | Account::LooksUp
@@ -110,7 +111,9 @@ impl Waiting<'_> {
             | Account::Removes
             | Account::Renames
             | Account::Closes
-            | Account::Locks => self.backlog.put(Parked { lane, header: request.header, message: message.to_vec() }),
+            | Account::Locks => {
+                self.backlog.put(ParkedRequest { worker, header: request.header, message: message.to_vec() })
+            }
         }
     }
 }

@@ -80,7 +80,8 @@ impl VhostUserBackendMut for Liar {
     }
 }
 
-/// A directory with a file `good` and others, the answers about which have this many bytes beside those they should have.
+/// A directory with a file `good` and others, the answers about which have this many bytes beside those they should
+/// have.
 fn reply(request: &[u8]) -> Option<Vec<u8>> {
     let (header, args) = InHeader::read_from_prefix(request).unwrap();
     let attr = |ino: u64, mode: u32| Attr { ino: ino.into(), mode: mode.into(), nlink: 2.into(), ..Attr::new_zeroed() };

@@ -27,7 +27,7 @@ use std::{
 
 use common::{daemons, tree};
 use rustix::process::{Pid, Signal, geteuid, kill_process_group};
-use transom_mount::{End, Mount, Options, Stale};
+use transom_mount::{Mount, MountEnd, Options, Stale};
 use transom_user::{daemon::Program, share::Share};
 use transom_wire::{Name, NodeId};
 
@@ -39,8 +39,8 @@ fn obstacle() -> Option<&'static str> {
     (!geteuid().is_root()).then_some("mount(2) takes root")
 }
 
-/// Tests take turns: what one of them starts holds copies of another's descriptors until it executes its program, and closing
-/// them waits for a mount whose daemon has just been killed.
+/// Tests take turns: what one of them starts holds copies of another's descriptors until it executes its program, and
+/// closing them waits for a mount whose daemon has just been killed.
 pub(crate) fn alone() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
@@ -92,7 +92,7 @@ fn what_is_written_on_either_side_is_read_on_the_other() {
         assert!(fs::read(at.path().join("sub/new")).unwrap() == data);
         // 3. After the end there is the directory beneath.
         unmount(&mut mounted);
-        assert_eq!(mounted.cause(), Some(End::Unmounted));
+        assert_eq!(mounted.cause(), Some(MountEnd::Unmounted));
         assert_eq!(fs::read_dir(at.path()).unwrap().count(), 0);
     }
 }
@@ -109,7 +109,7 @@ fn a_busy_mount_stays_until_nobody_uses_it() {
     assert!(!fs::exists(at.path().join("hello")).unwrap());
     assert_eq!(io::read_to_string(&open).unwrap(), "hello, world\n");
     drop(open);
-    assert_eq!(mounted.wait(), End::Unmounted);
+    assert_eq!(mounted.wait(), MountEnd::Unmounted);
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn a_daemon_that_is_killed_fails_what_waits_and_what_comes_after() {
             let errno = thread.join().unwrap().raw_os_error();
             assert!(matches!(errno, Some(libc::ENOTCONN | libc::ECONNABORTED | libc::EIO)), "{errno:?}");
         }
-        assert_eq!(mounted.wait(), End::Gone);
+        assert_eq!(mounted.wait(), MountEnd::Gone);
         // 3. It stays as it is until somebody unmounts it.
         assert_eq!(fs::read_dir(at.path()).unwrap_err().raw_os_error(), Some(libc::ENOTCONN));
         unmount(&mut mounted);

@@ -18,7 +18,7 @@ use rustix::{
     system::uname,
 };
 use tempfile::TempDir;
-use transom_mount::{End, Mount, Obstacle, Options, PassthroughCounts};
+use transom_mount::{Mount, MountEnd, Options, PassthroughCounts, PassthroughObstacle};
 use transom_user::share::Share;
 use vm_memory::{FileOffset, MmapRegion};
 
@@ -326,7 +326,7 @@ fn what_is_open_outlives_the_daemon_and_the_mount_ends() {
     let mapped = Mapped::new(&file, 4096);
     let pid = share.mount.daemon_id().unwrap();
     kill_process_group(Pid::from_raw(pid.try_into().unwrap()).unwrap(), Signal::KILL).unwrap();
-    assert_eq!(share.mount.wait(), End::Gone);
+    assert_eq!(share.mount.wait(), MountEnd::Gone);
     // The host's file is there for whoever has it; whatever takes the daemon fails.
     assert_eq!(mapped.load(0, 7), b"content");
     match file.read_at(&mut [0; 7], 0) {
@@ -410,7 +410,7 @@ fn a_daemon_without_a_window_serves_all_by_requests_and_it_is_said_why() {
         let share = Share::builder().shared_dir(dir.path()).daemon(program.clone());
         let options = Options { passthrough: true, ..Options::default() };
         let mut mount = Mount::start(share, at.path(), options).unwrap();
-        assert_eq!(mount.passthrough(), Err(Obstacle::Window));
+        assert_eq!(mount.passthrough(), Err(PassthroughObstacle::Window));
         assert_eq!(fs::read(at.path().join("hello")).unwrap(), b"hello, world\n");
         fs::write(at.path().join("hello"), "changed").unwrap();
         assert_eq!(fs::read(dir.path().join("hello")).unwrap(), b"changed");

@@ -1,4 +1,5 @@
-//! Mounts that go on with another daemon: what programs have open and know stays, or fails with an error; it is never another file.
+//! Mounts that go on with another daemon: what programs have open and know stays, or fails with an error; it is never
+//! another file.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -12,7 +13,7 @@ use rustix::{
     fs::{FlockOperation, fcntl_lock},
     process::{Pid, Signal, kill_process_group},
 };
-use transom_mount::{End, Mount, MountError, Options};
+use transom_mount::{Mount, MountEnd, MountError, Options};
 use transom_user::share::Share;
 
 use crate::{
@@ -21,7 +22,8 @@ use crate::{
     needs_mounts, unmount,
 };
 
-/// Files that are made until one has the number of a removed one: more than a directory's group of inodes has free at first.
+/// Files that are made until one has the number of a removed one: more than a directory's group of inodes has free at
+/// first.
 const FILLERS: u32 = 1000;
 
 fn errno<T: std::fmt::Debug>(result: std::io::Result<T>) -> Option<i32> {
@@ -188,7 +190,7 @@ fn a_daemon_that_keeps_dying_is_given_up_and_everything_fails_as_without() {
         assert!(begun.elapsed() < LONG, "it never gives up");
         thread::yield_now();
     }
-    assert!(matches!(lasting.mount.wait(), End::Gone | End::Broken(_)));
+    assert!(matches!(lasting.mount.wait(), MountEnd::Gone | MountEnd::Broken(_)));
     // The second for what was asked while another test's child still had our descriptors.
     let error = errno(fs::read_dir(lasting.at.path()));
     assert!(matches!(error, Some(libc::ENOTCONN | libc::ECONNABORTED)), "{error:?}");
@@ -209,14 +211,14 @@ fn a_mount_without_a_daemon_can_be_unmounted_and_stopped_at_once() {
         daemon.kill();
         if is_unmounted {
             unmount(&mut mounted);
-            assert_eq!(mounted.cause(), Some(End::Unmounted));
+            assert_eq!(mounted.cause(), Some(MountEnd::Unmounted));
         } else {
             // With a program that waits.
             let path = at.path().join("sub");
             let reader = thread::spawn(move || fs::read_dir(path).map(drop));
             waiting.into_iter().for_each(|waiting| waiting.until(1));
             mounted.stopper().abort();
-            assert_eq!(mounted.wait(), End::Stopped);
+            assert_eq!(mounted.wait(), MountEnd::Stopped);
             let error = errno(reader.join().unwrap());
             assert!(matches!(error, Some(libc::ENOTCONN | libc::ECONNABORTED)), "{error:?}");
         }
@@ -323,5 +325,5 @@ fn passthrough_and_reconnecting_are_refused_together() {
     let share = Share::builder().shared_dir(dir.path()).daemon(common::transomd());
     let both = Options { passthrough: true, ..options() };
     let error = Mount::start(share, "/nonexistent", both).err().unwrap();
-    assert!(matches!(error, MountError::Apart), "{error}");
+    assert!(matches!(error, MountError::PassthroughWithReconnect), "{error}");
 }

@@ -1,4 +1,5 @@
-//! Daemons that fail while they are asked for what is open: the mount goes on to the next one, which is asked for all of it.
+//! Daemons that fail while they are asked for what is open: the mount goes on to the next one, which is asked for all
+//! of it.
 
 use std::{
     fs::{self, File},

@@ -38,8 +38,8 @@ fn open_to_create(path: &Path) -> io::Result<File> {
     File::options().read(true).write(true).create(true).truncate(true).mode(0o600).open(path)
 }
 
-/// Opens `at` again and again as an ordinary user while another thread, after `begin`, changes the share by `meanwhile`; counts
-/// what comes of it: the owner of the file that was opened, or an error.
+/// Opens `at` again and again as an ordinary user while another thread, after `begin`, changes the share by
+/// `meanwhile`; counts what comes of it: the owner of the file that was opened, or an error.
 fn race(at: &Path, begin: fn(), mut meanwhile: impl FnMut() + Send) -> BTreeMap<Result<u32, i32>, usize> {
     let is_done = AtomicBool::new(false);
     thread::scope(|scope| {

@@ -159,7 +159,8 @@ fn the_attacker() {
     println!("{}", String::from_utf8_lossy(&output.stdout));
 }
 
-/// Executes `victim` again and again while it gets its missing byte. Returns what it says, with rights of others if it ever had them.
+/// Executes `victim` again and again while it gets its missing byte. Returns what it says, with rights of others if it
+/// ever had them.
 fn race(victim: &Path) -> String {
     let is_written = AtomicBool::new(false);
     thread::scope(|scope| {

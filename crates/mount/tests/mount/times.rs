@@ -29,7 +29,8 @@ fn a_store_through_a_mapping_moves_the_times_once_it_is_synced_closed_or_unmappe
     }
 }
 
-/// Stores into a file of which the kernel holds attributes, ends as `name` says, and compares the times with those from before.
+/// Stores into a file of which the kernel holds attributes, ends as `name` says, and compares the times with those from
+/// before.
 fn store_and_stat(share: &Passing, cache: &str, name: &str) {
     let path = share.at(name);
     let is_new = path.exists();

@@ -1,7 +1,8 @@
 //! Views of files on this machine's file systems. Needs CAP_SYS_ADMIN and a kernel with FUSE_PASSTHROUGH.
 //!
-//! `places` finds directories on several file systems, `contents` are the cases that run in each of them, `process` those
-//! about the process that makes the views, `guard` those about files that others must not make shorter, with `attempts` at it.
+//! `places` finds directories on several file systems, `contents` are the cases that run in each of them, `process`
+//! those about the process that makes the views, `guard` those about files that others must not make shorter, with
+//! `attempts` at it.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 

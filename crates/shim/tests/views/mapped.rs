@@ -31,7 +31,8 @@ impl Mapped {
         let mut bytes = vec![0; len];
         let local = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: len };
         let remote = self.part(offset, len);
-        // SAFETY: `local` is `bytes`, borrowed for writing; the kernel checks the other address, which holds no Rust value.
+        // SAFETY: `local` is `bytes`, borrowed for writing; the kernel checks the other address, which holds no Rust
+        // value.
         let copied = unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) };
         check(copied, len)?;
         Ok(bytes)

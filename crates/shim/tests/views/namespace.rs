@@ -18,7 +18,8 @@ use crate::attempts::{HARMLESS, PUNCH, SHORTENING, attempt};
 pub(crate) fn user_elsewhere(shim: &Shim) -> Result<()> {
     // SAFETY: only children are concerned; descriptors stay as they are.
     unsafe { unshare_unsafe(UnshareFlags::NEWPID) }?;
-    // SAFETY: this process has one thread, as `Shim::start` has found, so the child may do as if it had been started alone.
+    // SAFETY: this process has one thread, as `Shim::start` has found, so the child may do as if it had been started
+    // alone.
     match unsafe { fork() }? {
         ForkResult::Child => {
             let result = as_first_process(shim);

@@ -17,7 +17,7 @@ use transom_user::{
         cache::CacheOptions,
         dax::{Dax, DaxOptions},
         fs::{File, Fs, OpenOptions},
-        session::Wishes,
+        session::SessionConfig,
     },
     platform::Process,
     share::Share,
@@ -91,7 +91,7 @@ impl Guest {
         program.args.extend(args.map(Into::into));
         let mount = connect_to(&program)?;
         let options = DaxOptions { dax: Dax::Always, size_min_bytes: 0 };
-        let volume = mount.volume(Wishes::default(), CacheOptions::default(), options)?;
+        let volume = mount.volume(SessionConfig::default(), CacheOptions::default(), options)?;
         Ok(Self { fs: Fs::new(Arc::new(volume)), mount })
     }
 

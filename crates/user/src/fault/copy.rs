@@ -1,4 +1,4 @@
-//! A copy, and a store of what is there, that end with an error where memory is not there.
+//! A copy, and a store that changes nothing, which stop where memory is not accessible.
 
 #![expect(unsafe_code, reason = "the memory is reached by address")]
 
@@ -7,29 +7,32 @@ use super::{
     signals,
 };
 
-/// Copies `len_bytes`; gives how many, which is fewer where memory on either side is not there.
+/// Copies `len_bytes`, and returns the number of bytes copied, which is smaller if memory on either side is not
+/// accessible.
 ///
-/// Whole pages are there or not, so a part that was copied ends at the end of a page. Blocks while faults in mapped
-/// files are served. Others may change the bytes meanwhile: what arrives is then some mixture.
+/// Whole pages are accessible or not, so a partial copy ends at the end of a page. Blocks while faults in mapped files
+/// are served. If others change the bytes meanwhile, the copy is a mixture of old and new bytes.
 ///
 /// # Safety
-/// 1. No Rust reference says anything about the bytes of `to` that contradicts their being written, nor about those of
-///    `from`, if others change them, that contradicts that.
-/// 2. What of `to..to + len_bytes` is mapped writable may be written, and what of `from..from + len_bytes` is mapped may be read.
+/// 1. No Rust reference exists that forbids writes to the bytes of `to`, or changes by others to the bytes of `from` if
+///    others change them.
+/// 2. Any part of `to..to + len_bytes` that is mapped writable may be written, and any part of `from..from + len_bytes`
+///    that is mapped may be read.
 pub unsafe fn copy(to: *mut u8, from: *const u8, len_bytes: usize) -> usize {
     signals::install();
-    // SAFETY: the memory is as the caller promises; where it is not there, the handler that was installed lets the copy end.
+    // SAFETY: the caller guarantees the conditions on the memory; if a page is not accessible, the installed handler
+    // ends the copy.
     let left = unsafe { transom_fault_copy(to, from, len_bytes) };
     len_bytes - left
 }
 
-/// Stores to a byte what is there, atomically; false where it is not there to be stored to. Blocks as [`copy`] does.
+/// Stores a byte's own value to it, atomically. Returns false if the byte is not writable. Blocks as [`copy`] does.
 ///
 /// # Safety
-/// If something is mapped writable at `at`, it is memory that others may store to, of which no Rust reference says otherwise.
+/// If something is mapped writable at `at`, it is memory to which others may store, and no Rust reference forbids that.
 pub unsafe fn touch(at: *mut u8) -> bool {
     signals::install();
-    // SAFETY: the byte keeps its value; where it is not there, the handler that was installed lets the call end.
+    // SAFETY: the byte keeps its value; if it is not accessible, the installed handler ends the call.
     unsafe { transom_fault_touch(at) == 0 }
 }
 
@@ -46,11 +49,11 @@ mod tests {
 
     const PAGE: usize = 4096;
 
-    /// A mapping of a file of `len` pages, of which only `there` are left.
+    /// Maps `len` pages of a file that has only `there` pages left.
     fn mapping(len: usize, there: usize) -> (*mut u8, File) {
         let file = tempfile::tempfile().unwrap();
         ftruncate(&file, (len * PAGE) as u64).unwrap();
-        // SAFETY: a new mapping at a place of the kernel's choice.
+        // SAFETY: the kernel chooses the address of the new mapping.
         let start = unsafe {
             mmap(std::ptr::null_mut(), len * PAGE, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &file, 0)
         };
@@ -59,7 +62,7 @@ mod tests {
     }
 
     fn end(start: *mut u8, len: usize) {
-        // SAFETY: the mapping is the test's, and nothing uses it any more.
+        // SAFETY: the test owns the mapping, and nothing uses it any more.
         unsafe { munmap(start.cast(), len * PAGE) }.unwrap();
     }
 
@@ -78,7 +81,7 @@ mod tests {
     fn a_copy_from_a_file_that_was_cut_off_ends_at_its_last_page() {
         let (start, _file) = mapping(4, 2);
         let mut to = vec![7; 4 * PAGE];
-        // SAFETY: the mapping and the buffer are 4 pages; nobody refers to them.
+        // SAFETY: the mapping and the buffer have 4 pages, and no reference points into them.
         assert_eq!(unsafe { copy(to.as_mut_ptr(), start.wrapping_add(100), 3 * PAGE) }, 2 * PAGE - 100);
         assert!(to[..2 * PAGE - 100].iter().all(|&byte| byte == 0));
         assert!(to[2 * PAGE - 100..].iter().all(|&byte| byte == 7));
@@ -88,7 +91,7 @@ mod tests {
     #[test]
     fn a_copy_into_a_file_that_was_cut_off_ends_at_its_last_page() {
         let (start, file) = mapping(4, 1);
-        // SAFETY: the mapping and the buffer are 4 pages; nobody refers to them.
+        // SAFETY: the mapping and the buffer have 4 pages, and no reference points into them.
         assert_eq!(unsafe { copy(start, vec![9; 4 * PAGE].as_ptr(), 4 * PAGE) }, PAGE);
         assert_eq!(file.metadata().unwrap().len(), PAGE as u64);
         end(start, 4);
@@ -99,7 +102,7 @@ mod tests {
         let (start, file) = mapping(4, 2);
         let blocks = || std::os::unix::fs::MetadataExt::blocks(&file.metadata().unwrap());
         assert_eq!(blocks(), 0);
-        // SAFETY: bytes of the mapping, of which nobody has a reference.
+        // SAFETY: both bytes are in the mapping, and no reference points to them.
         assert!(unsafe { touch(start.wrapping_add(PAGE + 5)) && !touch(start.wrapping_add(3 * PAGE)) });
         file.sync_all().unwrap();
         assert!(blocks() >= (PAGE / 512) as u64);
@@ -112,7 +115,7 @@ mod tests {
             for _ in 0..4 {
                 scope.spawn(|| {
                     let mut to = [0; 8];
-                    // SAFETY: nothing is mapped at the first page, so that nothing is read.
+                    // SAFETY: nothing is mapped at the first page, so nothing is read.
                     assert_eq!(unsafe { copy(to.as_mut_ptr(), std::ptr::without_provenance(8), 8) }, 0);
                 });
             }

@@ -1,7 +1,7 @@
-//! Memory that may vanish: mappings of files that somebody else may cut off.
+//! Access to memory that may disappear: mappings of files that others may truncate.
 //!
-//! [`copy`] moves bytes in and out of such memory and gives an error where an ordinary copy would end the process.
-//! [`signals`] are the handlers that make it so, and that let faults in mapped files be served.
+//! [`copy`] copies to and from such memory, and returns where an ordinary copy would end the process. [`signals`] has
+//! the handlers that make this possible, and that let others serve faults in mapped files.
 
 pub mod copy;
 mod instructions;

@@ -1,8 +1,8 @@
 //! The handlers of SIGSEGV and SIGBUS.
 //!
-//! A fault is first offered to whoever serves a range of addresses ([`serve_with`]); one that is not served ends a
-//! [`copy`](super::copy::copy) with an error, raises SIGBUS where it was for a mapped file, and otherwise goes to the handler
-//! that was there before. Nothing here allocates or takes a lock: the interrupted code may hold any.
+//! A fault is first offered to the function set with [`serve_with`]. If that does not serve it, the fault ends a
+//! [`copy`](super::copy::copy) early, raises SIGBUS if it concerned a mapped file, or else goes to the previously
+//! installed handler. Nothing here allocates or takes a lock, because the interrupted code may hold any lock.
 
 #![expect(unsafe_code, reason = "signal handlers")]
 
@@ -18,27 +18,27 @@ use libc::{c_int, c_void, siginfo_t, ucontext_t};
 
 use super::instructions;
 
-/// An access that the processor refused.
+/// A page fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fault {
-    /// Of the byte.
+    /// Address of the byte accessed.
     pub address: usize,
-    /// Whether it was a store.
+    /// Whether the access was a store.
     pub is_write: bool,
 }
 
-/// What became of a fault.
+/// The outcome of a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Served {
-    /// It is nobody's.
+    /// The address is not ours.
     NotOurs,
-    /// The access is to be made again.
+    /// The access is to be retried.
     Again,
-    /// There is nothing to access, and there will not be.
+    /// There is nothing to access, now or later.
     Fails,
 }
 
-/// Of the error that the processor pushes: the access was a write.
+/// Bit of the page-fault error code: the access was a write.
 const ERROR_IS_WRITE: i64 = 2;
 
 /// `fn(Fault) -> Served`, or 0.
@@ -46,15 +46,15 @@ static SERVER: AtomicUsize = AtomicUsize::new(0);
 static SEGV_BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 static BUS_BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
-/// Has every fault that is the processor's offered to `serve`, from now on and in every thread.
+/// Offers every page fault of every thread to `serve` from now on.
 ///
-/// It runs in a signal handler, whatever the thread was doing: it neither allocates nor takes a lock. It may block.
+/// `serve` runs in a signal handler and must neither allocate nor take a lock. It may block.
 pub fn serve_with(serve: fn(Fault) -> Served) {
     SERVER.store(serve as usize, Ordering::Release);
     install();
 }
 
-/// Installs the handlers, once; those that are there are kept for what is not ours.
+/// Installs the handlers once, and keeps the previous ones for signals that are not ours.
 pub(super) fn install() {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
@@ -67,34 +67,34 @@ pub(super) fn install() {
 }
 
 fn action_of(signal: c_int) -> libc::sigaction {
-    // SAFETY: a structure of integers and pointers, for which zeros are valid.
+    // SAFETY: the structure consists of integers and pointers, for which zeros are valid.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-    // SAFETY: `action` is one to be filled in; no action is set.
+    // SAFETY: `action` is a valid place for the result; no new action is set.
     let status = unsafe { libc::sigaction(signal, ptr::null(), &mut action) };
-    assert_eq!(status, 0, "sigaction(2) fails for a wrong signal only");
+    assert_eq!(status, 0, "sigaction(2) fails only for an invalid signal");
     action
 }
 
 fn install_one(signal: c_int) {
-    // SAFETY: as above.
+    // SAFETY: the structure consists of integers and pointers, for which zeros are valid.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = on_fault as *const () as usize;
-    // On the alternate stack where the thread has one: the fault may be an overflow of the ordinary one.
+    // Use the alternate stack if the thread has one, because the fault may be a stack overflow.
     action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
     // SAFETY:
-    // 1. `on_fault` has the signature that SA_SIGINFO asks for, and does nothing that is not async-signal-safe.
-    // 2. The action before is kept, and gets whatever is not ours.
+    // 1. `on_fault` has the signature that SA_SIGINFO requires, and does nothing that is not async-signal-safe.
+    // 2. The previous action is kept, and gets every signal that is not ours.
     let status = unsafe { libc::sigaction(signal, &action, ptr::null_mut()) };
-    assert_eq!(status, 0, "sigaction(2) fails for a wrong signal only");
+    assert_eq!(status, 0, "sigaction(2) fails only for an invalid signal");
 }
 
 extern "C" fn on_fault(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
-    // SAFETY: the kernel gives both for the time of the handler, to nobody else.
+    // SAFETY: the kernel passes both pointers, which are valid and unshared while the handler runs.
     let (siginfo, ucontext) = unsafe { (&*info, &mut *context.cast::<ucontext_t>()) };
     let errno = errno();
-    // One that was sent has no address.
+    // A signal sent by a process has no address.
     let is_fault = siginfo.si_code > 0;
-    // SAFETY: a fault has one.
+    // SAFETY: a fault has an address.
     let address = is_fault.then(|| unsafe { siginfo.si_addr() } as usize);
     let served = match (signal, address) {
         (libc::SIGSEGV, Some(address)) => offer(Fault { address, is_write: is_write(ucontext) }),
@@ -114,7 +114,7 @@ fn offer(fault: Fault) -> Served {
     if serve == 0 {
         return Served::NotOurs;
     }
-    // SAFETY: only `serve_with` stores, and a `fn(Fault) -> Served`.
+    // SAFETY: only `serve_with` stores here, and it stores a `fn(Fault) -> Served`.
     let serve = unsafe { std::mem::transmute::<usize, fn(Fault) -> Served>(serve) };
     serve(fault)
 }
@@ -123,7 +123,7 @@ fn is_write(context: &ucontext_t) -> bool {
     context.uc_mcontext.gregs[libc::REG_ERR as usize] & ERROR_IS_WRITE != 0
 }
 
-/// Lets the interrupted copy end, if it is one.
+/// Ends the interrupted copy, if there is one. Returns whether there was.
 fn lands(context: &mut ucontext_t) -> bool {
     let at = &mut context.uc_mcontext.gregs[libc::REG_RIP as usize];
     let landing = instructions::landing(*at as usize);
@@ -133,18 +133,18 @@ fn lands(context: &mut ucontext_t) -> bool {
     landing.is_some()
 }
 
-/// Sends this thread what the kernel sends for an access beyond the end of a file.
+/// Sends this thread the signal that the kernel sends for an access past the end of a file.
 ///
-/// It arrives when this handler returns, before the access is made again, at whatever handler the program has for it; or it
+/// It is delivered when this handler returns, before the access is retried, to the program's handler; without one it
 /// ends the process.
 fn raise_sigbus(address: usize) {
-    // SAFETY: a structure of integers and pointers, for which zeros are valid.
+    // SAFETY: the structure consists of integers and pointers, for which zeros are valid.
     let mut info: siginfo_t = unsafe { std::mem::zeroed() };
     info.si_signo = libc::SIGBUS;
     info.si_code = libc::BUS_ADRERR;
     // SAFETY:
-    // 1. On Linux the union of a fault begins with its address, at the first multiple of 8 behind three integers: offset 16,
-    //    within the 128 bytes.
+    // 1. On Linux, the union of a fault begins with its address, at the first multiple of 8 after three integers:
+    //    offset 16, within the 128 bytes.
     // 2. The call reads `info`, which is a whole siginfo_t; a process may send any code to itself.
     unsafe {
         ptr::from_mut(&mut info).cast::<usize>().add(2).write(address);
@@ -153,30 +153,29 @@ fn raise_sigbus(address: usize) {
     }
 }
 
-/// Calls the handler that was there before; where there was none, lets the signal do what it does by default.
+/// Calls the previous handler; without one, lets the signal have its default effect.
 fn pass_on(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     let before = if signal == libc::SIGSEGV { &SEGV_BEFORE } else { &BUS_BEFORE };
     let Some(before) = before.get() else { return };
     match before.sa_sigaction {
         libc::SIG_DFL | libc::SIG_IGN => {
-            // A fault comes again with the access, and ends the process.
-            // SAFETY: an action that was in force before, with nothing but the kernel's own behaviour.
+            // A fault recurs when the access is retried, and ends the process. SAFETY: the action was in force before,
+            // and has only the kernel's default behaviour.
             unsafe { libc::sigaction(signal, before, ptr::null_mut()) };
-            // SAFETY: as the kernel gave it.
+            // SAFETY: the pointer is the one that the kernel passed.
             if unsafe { (*info).si_code } <= 0 {
-                // One that was sent does not.
-                // SAFETY: sends a signal.
+                // A signal that was sent does not recur. SAFETY: the call takes no pointer.
                 unsafe { libc::raise(signal) };
             }
         }
         handler if before.sa_flags & libc::SA_SIGINFO != 0 => {
-            // SAFETY: SA_SIGINFO says that it has this signature; it gets what it would have got.
+            // SAFETY: with SA_SIGINFO the handler has this signature, and it gets the arguments that the kernel passed.
             let handler =
                 unsafe { std::mem::transmute::<usize, extern "C" fn(c_int, *mut siginfo_t, *mut c_void)>(handler) };
             handler(signal, info, context);
         }
         handler => {
-            // SAFETY: without SA_SIGINFO it has this signature.
+            // SAFETY: without SA_SIGINFO the handler has this signature.
             let handler = unsafe { std::mem::transmute::<usize, extern "C" fn(c_int)>(handler) };
             handler(signal);
         }
@@ -184,11 +183,11 @@ fn pass_on(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
 }
 
 fn errno() -> c_int {
-    // SAFETY: the address of the thread's own variable.
+    // SAFETY: the pointer is to a variable of this thread.
     unsafe { *libc::__errno_location() }
 }
 
 fn set_errno(errno: c_int) {
-    // SAFETY: the address of the thread's own variable.
+    // SAFETY: the pointer is to a variable of this thread.
     unsafe { *libc::__errno_location() = errno };
 }

@@ -1,6 +1,6 @@
-//! Copies in and out of a mapping that end with an error, and the flush of stores.
+//! Copies to and from a [`Mapping`] that fail instead of raising a signal, and the flush of stores.
 
-#![expect(unsafe_code, reason = "a mapping is reached by address")]
+#![expect(unsafe_code, reason = "a mapping is accessed by address")]
 
 use std::ops::Range;
 
@@ -13,24 +13,31 @@ use super::{
 use crate::fault::copy::copy;
 
 impl Mapping {
-    /// Copies from `offset`, in bytes of the mapping. Errors: EINVAL outside, EIO where the file has nothing there, of which
-    /// nothing is said but that `bytes` are then partly filled.
+    /// Copies from `offset`, in bytes of the mapping, to `bytes`.
+    ///
+    /// # Errors
+    ///
+    /// Returns EINVAL if the range lies outside the mapping, and EIO if the file has no such bytes; then `bytes` may be
+    /// partly filled.
     pub fn read_at(&self, offset: usize, bytes: &mut [u8]) -> Result<(), Errno> {
         let from = self.at(offset, bytes.len())?;
-        // SAFETY: `bytes` is the caller's alone. The source lies in the mapping, of which no Rust reference is made here; others
-        // may store to it, and then bytes of both are read.
+        // SAFETY: the caller has exclusive access to `bytes`. The source lies in the mapping, of which no Rust
+        // reference is made here; others may store to it meanwhile, which yields a mixture of bytes.
         let copied = unsafe { copy(bytes.as_mut_ptr(), from, bytes.len()) };
         whole(copied, bytes.len())
     }
 
-    /// Copies to `offset`, in bytes of the mapping. Errors: as [`Self::read_at`], and EACCES where it is for loads only; a part
-    /// may have been stored.
+    /// Copies `bytes` to `offset`, in bytes of the mapping.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`Self::read_at`], and EACCES if the mapping is read-only; a part may have been stored.
     pub fn write_at(&self, offset: usize, bytes: &[u8]) -> Result<(), Errno> {
         if self.protection() != Protection::ReadWrite {
             return Err(Errno::ACCESS);
         }
         let to = self.at(offset, bytes.len())?;
-        // SAFETY: as above, the other way round.
+        // SAFETY: as in `read_at`, with source and target exchanged.
         let copied = unsafe { copy(to, bytes.as_ptr(), bytes.len()) };
         whole(copied, bytes.len())
     }

@@ -1,11 +1,11 @@
-//! One bit for each page of 2 MiB.
+//! A set with one bit for each page of 2 MiB.
 
 use std::ops::Range;
 
-/// As many as there are pages of 4 KiB in 2 MiB.
+/// The number of 4 KiB pages in 2 MiB.
 pub(super) const BITS: usize = 512;
 
-/// A set of places below [`BITS`].
+/// A set of page numbers below [`BITS`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Bits([u64; BITS / 64]);
 
@@ -26,17 +26,17 @@ impl Bits {
         self.0 == [0; BITS / 64]
     }
 
-    /// The places that are in this set and not in `other`.
+    /// Returns the pages that are in this set and not in `other`.
     pub(super) fn without(&self, other: &Self) -> Self {
         Self(std::array::from_fn(|at| self.0[at] & !other.0[at]))
     }
 
-    /// The places that are in either.
+    /// Returns the pages that are in either set.
     pub(super) fn or(&self, other: &Self) -> Self {
         Self(std::array::from_fn(|at| self.0[at] | other.0[at]))
     }
 
-    /// The places within `places` that are in this set, as runs.
+    /// Returns the runs of pages in this set that lie within a range.
     pub(super) fn runs(&self, places: Range<usize>) -> impl Iterator<Item = Range<usize>> {
         let mut at = places.start;
         std::iter::from_fn(move || {
@@ -47,7 +47,7 @@ impl Bits {
         })
     }
 
-    /// All of them.
+    /// Returns the set of all pages.
     pub(super) fn full() -> Self {
         Self([u64::MAX; BITS / 64])
     }

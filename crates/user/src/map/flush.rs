@@ -1,4 +1,4 @@
-//! Writing the processor's cache back to memory, for storage that is memory.
+//! Writes the CPU's cache back to memory, for storage that is memory.
 
 #![expect(unsafe_code, reason = "instructions that have no function")]
 
@@ -10,7 +10,7 @@ use std::{
     sync::OnceLock,
 };
 
-/// Bytes that one instruction writes back: what every processor of this architecture has had.
+/// Bytes that one instruction writes back, the same on every CPU of this architecture.
 const LINE: usize = 64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,11 +18,11 @@ enum Instruction {
     /// Keeps the line in the cache.
     Clwb,
     Clflushopt,
-    /// One after the other; every processor has it.
+    /// Serialising, but available on every CPU.
     Clflush,
 }
 
-/// The best that the processor has (Intel SDM volume 2, CPUID leaf 7).
+/// Returns the best instruction that the CPU has (Intel SDM volume 2, CPUID leaf 7).
 fn best() -> Instruction {
     static BEST: OnceLock<Instruction> = OnceLock::new();
     *BEST.get_or_init(|| {
@@ -37,16 +37,16 @@ fn best() -> Instruction {
     })
 }
 
-/// Writes the cache lines of `len` bytes at `start` back, and returns when they are in memory.
+/// Writes back the cache lines of `len` bytes at `start`, and returns when they are in memory.
 ///
 /// # Safety
-/// The bytes are mapped, or a fault there is served.
+/// The bytes must be mapped, or faults there must be served.
 pub(super) unsafe fn write_back(start: *const u8, len: usize) {
     let instruction = best();
     let first = start.addr() / LINE * LINE;
     for line in (first..start.addr() + len).step_by(LINE) {
-        // SAFETY: writes a cache line back, and changes no byte; the processor has the instruction; the line is mapped, as the
-        // caller promises.
+        // SAFETY: the instruction writes back a cache line and changes no byte; `best` checked that the CPU has it; the
+        // caller guarantees that the line is mapped.
         unsafe {
             match instruction {
                 Instruction::Clwb => asm!("clwb [{}]", in(reg) line, options(nostack, preserves_flags)),
@@ -55,7 +55,7 @@ pub(super) unsafe fn write_back(start: *const u8, len: usize) {
             }
         }
     }
-    // SAFETY: orders stores and write-backs, on every processor of this architecture.
+    // SAFETY: the instruction exists on every CPU of this architecture, and only orders stores and write-backs.
     unsafe { _mm_sfence() };
 }
 
@@ -66,7 +66,7 @@ mod tests {
     #[test]
     fn writing_back_changes_no_byte() {
         let bytes: Vec<u8> = (0..1000).map(|at| at as u8).collect();
-        // SAFETY: the vector's own bytes.
+        // SAFETY: the bytes are the vector's.
         unsafe { write_back(bytes.as_ptr().wrapping_add(3), 990) };
         assert!(bytes.iter().zip(0..1000).all(|(&byte, at)| byte == at as u8));
     }

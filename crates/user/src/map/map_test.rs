@@ -1,4 +1,4 @@
-//! Faults from the signal to the page, over a file of this process in the place of a window.
+//! Faults, from the signal to the page, with a file of this process in place of a window.
 
 use std::{
     fs::File,
@@ -26,8 +26,8 @@ use transom_guest::{
 use vm_memory::{FileOffset, MmapRegion};
 
 use super::{
+    area::Area,
     service::{self, Faults},
-    space::Area,
     view::Pages,
 };
 use crate::{fault::copy::copy, platform::Process};
@@ -35,7 +35,7 @@ use crate::{fault::copy::copy, platform::Process};
 const HUGE: usize = RANGE_LEN as usize;
 const PAGE: usize = PAGE_LEN as usize;
 
-/// A file, and a shared mapping of it.
+/// A file and a shared mapping of it.
 struct Local {
     file: File,
     window: MmapRegion<()>,
@@ -100,7 +100,7 @@ impl Faults for Of {
     }
 }
 
-/// A file of `len` bytes, each the number of its page.
+/// Creates a file of `len` bytes, in which each byte is the number of its page.
 fn local(len: usize) -> (Arc<Local>, Arc<Mapped<Process>>) {
     let file = tempfile::tempfile().unwrap();
     let bytes: Vec<u8> = (0..len).map(|at| (at / PAGE) as u8).collect();
@@ -126,18 +126,18 @@ impl Of {
         self.pages.area().start().as_ptr().wrapping_add(at)
     }
 
-    /// What is there, up to where there is nothing.
+    /// Loads a range, up to the first byte that is not accessible.
     fn load(&self, bytes: Range<usize>) -> Vec<u8> {
         let mut found = vec![0; bytes.len()];
-        #[expect(unsafe_code, reason = "a mapping is reached by address")]
-        // SAFETY: the range lies in the area, and `found` is as long.
+        #[expect(unsafe_code, reason = "a mapping is accessed by address")]
+        // SAFETY: the range lies in the area, and `found` has the same length.
         let len = unsafe { copy(found.as_mut_ptr(), self.at(bytes.start), bytes.len()) };
         found.truncate(len);
         found
     }
 
     fn store(&self, at: usize, bytes: &[u8]) -> usize {
-        #[expect(unsafe_code, reason = "a mapping is reached by address")]
+        #[expect(unsafe_code, reason = "a mapping is accessed by address")]
         // SAFETY: the range lies in the area.
         unsafe {
             copy(self.at(at), bytes.as_ptr(), bytes.len())
@@ -168,7 +168,7 @@ fn what_is_touched_is_fetched_two_mebibytes_at_a_time() {
     let of = map(&local, &mapped, false, Order::Huge);
     assert_eq!(of.load(0..3 * HUGE), local.read(0..3 * HUGE));
     assert_eq!(of.served(), 3);
-    // One more for each, as they were shown for loads.
+    // One more fault for each, because they were shown for loads.
     assert_eq!(of.store(HUGE - 10, &[255; 20]), 20);
     assert_eq!(of.served(), 2);
     assert_eq!(local.read(HUGE - 10..HUGE + 10), [255; 20]);
@@ -191,14 +191,14 @@ fn entries_of_four_kibibytes_show_the_same() {
 fn beyond_the_end_nothing_is_touched_and_what_is_cut_off_is_gone() {
     let (local, mapped) = local(HUGE + 3 * PAGE);
     let of = map(&local, &mapped, false, Order::Huge);
-    // 1. The file ends in the middle of what is fetched at once.
+    // 1. The file ends in the middle of a fetched range.
     assert_eq!(of.load(HUGE..2 * HUGE), local.read(HUGE..HUGE + 3 * PAGE));
-    // 2. Somebody cuts it off, and nobody is told.
+    // 2. The file is truncated without notice.
     local.file.set_len(PAGE as u64).unwrap();
     assert_eq!(of.load(0..HUGE).len(), PAGE);
     assert_eq!(of.load(HUGE..2 * HUGE).len(), 0);
     assert_eq!(of.store(PAGE, &[1]), 0);
-    // 3. It grows, and zeros are there.
+    // 3. The file grows, and reads as zeros.
     local.file.set_len(4 * PAGE as u64).unwrap();
     assert_eq!(of.load(PAGE..HUGE), [0; 3 * PAGE]);
     of.end();
@@ -209,17 +209,17 @@ fn stores_to_a_private_mapping_stay_there() {
     let (local, mapped) = local(2 * HUGE);
     let (private, shared) = (map(&local, &mapped, true, Order::Huge), map(&local, &mapped, false, Order::Huge));
     let before = local.read(0..2 * HUGE);
-    // 1. What is not copied shows what others store.
+    // 1. A page that is not copied shows the stores of others.
     assert_eq!(private.load(0..2 * HUGE), before);
     shared.store(100 * PAGE, &[77; PAGE]);
     assert_eq!(private.load(100 * PAGE..101 * PAGE), [77; PAGE]);
-    // 2. Copies are its own.
+    // 2. Copies are private.
     assert_eq!(private.store(100 * PAGE + 5, &[88]), 1);
     assert_eq!(private.store(HUGE + 7 * PAGE, &[99; 3]), 3);
     assert_eq!(local.read(100 * PAGE..101 * PAGE), [77; PAGE]);
     assert_eq!(local.read(HUGE..2 * HUGE), before[HUGE..]);
     assert_eq!(private.load(100 * PAGE + 4..100 * PAGE + 7), [77, 88, 77]);
-    // 3. They outlive what they were copied from, and go with the end of the file.
+    // 3. Copies outlive their source, and disappear when the file is truncated.
     assert!(!mapped.release(0) && mapped.release(0));
     assert!(!mapped.release(1) && mapped.release(1));
     assert_eq!(private.load(100 * PAGE + 4..100 * PAGE + 7), [77, 88, 77]);
@@ -267,7 +267,7 @@ fn more_threads_than_slots_fault_at_once_and_all_go_on() {
                 }
             });
         }
-        // What is taken away meanwhile comes back.
+        // Pages that are taken away meanwhile come back.
         for round in 0..200 {
             mapped.revoke((round % 4) * RANGE_LEN..(round % 4 + 1) * RANGE_LEN, false);
         }
@@ -276,7 +276,7 @@ fn more_threads_than_slots_fault_at_once_and_all_go_on() {
     assert_eq!(mapped.tree().nodes(), 0);
 }
 
-/// Faults of a mount whose daemon does not answer until the sender is gone.
+/// Faults of a mount whose daemon does not answer until the sender is dropped.
 struct Hung {
     begun: mpsc::Sender<()>,
     answer: Mutex<mpsc::Receiver<()>>,
@@ -293,7 +293,7 @@ impl Faults for Hung {
 
 #[test]
 fn faults_of_one_mount_are_served_while_the_daemon_of_another_does_not_answer() {
-    /// More than any number of threads that would be enough for one mount.
+    /// More than the threads that serve one mount.
     const STUCK: usize = 100;
     let area = Area::new(HUGE).unwrap();
     let start = area.addresses().start;
@@ -305,7 +305,7 @@ fn faults_of_one_mount_are_served_while_the_daemon_of_another_does_not_answer() 
         for _ in 0..STUCK {
             scope.spawn(move || {
                 let mut byte = 0;
-                #[expect(unsafe_code, reason = "a mapping is reached by address")]
+                #[expect(unsafe_code, reason = "a mapping is accessed by address")]
                 // SAFETY: the address lies in the area, where nothing is mapped; a fault that fails ends the copy.
                 let copied = unsafe { copy(&mut byte, std::ptr::with_exposed_provenance(start), 1) };
                 assert_eq!(copied, 0);
@@ -314,7 +314,7 @@ fn faults_of_one_mount_are_served_while_the_daemon_of_another_does_not_answer() 
         let (sender, served) = mpsc::channel();
         let (of, local) = (&of, &local);
         scope.spawn(move || sender.send(of.load(0..PAGE) == local.read(0..PAGE)).unwrap());
-        // All faults of the one are being served, and so are those of the other.
+        // All faults of the first mount are being served; so are those of the second.
         let has_begun = (0..STUCK).all(|_| begins.recv_timeout(Duration::from_secs(60)).is_ok());
         let is_served = served.recv_timeout(Duration::from_secs(60));
         drop(answer);

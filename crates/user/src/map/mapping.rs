@@ -1,4 +1,4 @@
-//! A mapping of a file, from `map` to its end.
+//! [`Mapping`]: a mapping of a file, from [`MapFile::map`] until it is dropped.
 
 use std::{ops::Range, ptr::NonNull, sync::Arc};
 
@@ -17,13 +17,13 @@ use transom_guest::{
 };
 
 use super::{
+    area::Area,
     service::{self, Faults},
-    space::Area,
     view::Pages,
 };
 use crate::platform::Process;
 
-/// What may be done in a mapping.
+/// The accesses that a mapping allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protection {
     /// Loads.
@@ -32,15 +32,15 @@ pub enum Protection {
     ReadWrite,
 }
 
-/// Who sees what is stored.
+/// Who sees the stores to a mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sharing {
-    /// Everybody, at once.
+    /// Everyone, at once.
     Shared,
-    /// Everybody, and what was stored is durable after [`Mapping::flush`], without a request: MAP_SYNC of Linux. Only where the
-    /// host's file lies on memory that keeps its contents.
+    /// Everyone, and stores are durable after [`Mapping::flush`], without a request, like Linux's MAP_SYNC. Only for
+    /// files on the host's persistent memory.
     SharedSync,
-    /// Nobody else: a page is copied before the first store to it. Until then, what others store there is seen.
+    /// No one else: a page is copied before the first store to it. Until then, the page shows the stores of others.
     Private,
 }
 
@@ -48,12 +48,14 @@ pub enum Sharing {
 pub trait MapFile {
     /// Maps `range` of the file, in bytes.
     ///
-    /// The range may end beyond the end of the file, where nothing can be touched until the file has grown. Sends at most one
-    /// request; pages are fetched when they are touched. The mapping keeps the file open.
+    /// The range may end past the end of the file; that part is not accessible until the file has grown. Sends at most
+    /// one request; pages are fetched when they are touched. The mapping keeps the file open.
     ///
-    /// Errors: EINVAL for an empty range, or one that does not begin at a multiple of 4096; EACCES where the file is not open for
-    /// reading, or for stores that are shared not for writing; ENODEV where the file is not mapped through a window; EOPNOTSUPP for
-    /// [`Sharing::SharedSync`] on other storage; ENOMEM where there are no addresses left.
+    /// # Errors
+    ///
+    /// Returns EINVAL if the range is empty or does not begin at a multiple of 4096, EACCES if the file is not open for
+    /// reading, or not for writing if stores are shared, ENODEV if the file is not mapped through a window, EOPNOTSUPP
+    /// for [`Sharing::SharedSync`] on other storage, and ENOMEM if no addresses are left.
     fn map(&self, range: Range<u64>, protection: Protection, sharing: Sharing) -> Result<Mapping, Errno>;
 }
 
@@ -63,16 +65,16 @@ impl MapFile for File<Process> {
     }
 }
 
-/// A part of a file at addresses of this process, until it is dropped.
+/// A part of a file at addresses of this process. Dropping it removes the mapping.
 pub struct Mapping {
-    of: Arc<Of>,
-    /// Where it begins in the area, in bytes.
+    state: Arc<FaultState>,
+    /// Start of the mapping in the area, in bytes.
     offset: usize,
     len: usize,
 }
 
-/// What serving faults needs.
-struct Of {
+/// The state needed to serve faults.
+struct FaultState {
     pages: Arc<Pages>,
     mapped: Arc<Mapped<Process>>,
     open: Arc<OpenFile<Process>>,
@@ -82,7 +84,7 @@ struct Of {
 }
 
 impl Mapping {
-    /// As [`MapFile::map`], with entries of `order` at most: to compare them.
+    /// Maps as [`MapFile::map`] does, with page-table entries of at most `order`, for comparisons.
     pub fn with_order(
         open: Arc<OpenFile<Process>>,
         range: Range<u64>,
@@ -108,56 +110,58 @@ impl Mapping {
         let addresses = area.addresses();
         let pages = Arc::new(Pages::new(area, first / PAGE_LEN));
         mapped.attach(Arc::clone(&pages) as Arc<dyn View>);
-        let of = Arc::new(Of { pages, mapped, open, protection, sharing, order });
-        // Dropped, and with it detached, where this fails.
+        let state = Arc::new(FaultState { pages, mapped, open, protection, sharing, order });
+        // Created first, so that dropping it on an error detaches the mapping.
         let mapping = Self {
-            of: Arc::clone(&of),
+            state: Arc::clone(&state),
             offset: (range.start - first) as usize,
             len: (range.end - range.start) as usize,
         };
-        service::add(addresses, of).map_err(no_addresses)?;
+        service::add(addresses, state).map_err(no_addresses)?;
         Ok(mapping)
     }
 
-    /// Where it begins. Rust references into it are as good as the promise that nobody else stores there and the file stays as
-    /// long as it is.
+    /// Returns the start of the mapping. A Rust reference into it is sound only while no one stores there and the file
+    /// does not shrink.
     pub fn as_ptr(&self) -> NonNull<u8> {
-        let start = self.of.pages.area().start().as_ptr().wrapping_add(self.offset);
-        NonNull::new(start).expect("an area does not wrap round")
+        let start = self.state.pages.area().start().as_ptr().wrapping_add(self.offset);
+        NonNull::new(start).expect("an area does not wrap around")
     }
 
-    /// In bytes.
+    /// Returns the length in bytes.
     #[expect(clippy::len_without_is_empty, reason = "no mapping is empty")]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// What may be done in it.
+    /// Returns the accesses that the mapping allows.
     pub fn protection(&self) -> Protection {
-        self.of.protection
+        self.state.protection
     }
 
     /// Who sees what is stored in it.
     pub(super) fn sharing(&self) -> Sharing {
-        self.of.sharing
+        self.state.sharing
     }
 
     /// Makes what was stored to `range`, in bytes of the mapping, durable, and what is needed to find it.
     ///
-    /// Errors: EINVAL for a range outside, else those of fsync.
+    /// # Errors
+    ///
+    /// Returns EINVAL if the range lies outside the mapping, and the errors of FSYNC.
     pub fn sync(&self, range: Range<usize>) -> Result<(), Errno> {
         self.check(&range)?;
-        if self.of.sharing == Sharing::Private {
+        if self.state.sharing == Sharing::Private {
             return Ok(());
         }
-        let start = self.of.pages.area().addresses().start + self.offset;
-        let pages = self.of.pages.page_at(start + range.start)..self.of.pages.page_at(start + range.end) + 1;
-        // The host's kernel knows what was stored, and writes it.
-        self.of.mapped.write_back(pages, |_| Ok(()))?;
-        self.of.open.fsync(&Caller::default(), true)
+        let start = self.state.pages.area().addresses().start + self.offset;
+        let pages = self.state.pages.page_at(start + range.start)..self.state.pages.page_at(start + range.end) + 1;
+        // The host's kernel knows which pages are dirty, and writes them.
+        self.state.mapped.write_back(pages, |_| Ok(()))?;
+        self.state.open.fsync(&Caller::default(), true)
     }
 
-    /// Errors: EINVAL.
+    /// Returns EINVAL if the range lies outside the mapping.
     pub(super) fn check(&self, range: &Range<usize>) -> Result<(), Errno> {
         if range.start <= range.end && range.end <= self.len { Ok(()) } else { Err(Errno::INVAL) }
     }
@@ -165,17 +169,17 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        service::remove(self.of.pages.area().addresses().start);
-        self.of.mapped.detach(&(Arc::clone(&self.of.pages) as Arc<dyn View>));
+        service::remove(self.state.pages.area().addresses().start);
+        self.state.mapped.detach(&(Arc::clone(&self.state.pages) as Arc<dyn View>));
     }
 }
 
-impl Of {
+impl FaultState {
     fn intent(&self, is_write: bool) -> Option<Intent> {
         match (self.protection, self.sharing, is_write) {
             (Protection::Read, _, true) => None,
             (Protection::Read, _, false) | (_, Sharing::Private | Sharing::SharedSync, false) => Some(Intent::Load),
-            // What may be stored to probably will be, and a mark too many costs nothing here.
+            // A writable mapping is probably stored to, and an extra dirty mark costs nothing here.
             (_, Sharing::Shared, _) => Some(Intent::Store),
             (_, Sharing::SharedSync, true) => Some(Intent::StoreSync),
             (_, Sharing::Private, true) => Some(Intent::Copy),
@@ -183,7 +187,7 @@ impl Of {
     }
 }
 
-impl Faults for Of {
+impl Faults for FaultState {
     fn fault(&self, address: usize, is_write: bool) -> bool {
         let page = self.pages.page_at(address);
         if self.pages.allows(page, is_write) {
@@ -195,7 +199,7 @@ impl Faults for Of {
         let sync = |_| self.open.fsync(&Caller::default(), true);
         let outcome = self.mapped.fault_through(&backing, &*self.pages, fault, sync);
         if outcome != Outcome::Installed {
-            tracing::debug!(page, ?intent, ?outcome, "an access to a mapped file fails");
+            tracing::debug!(page, ?intent, ?outcome, "access to a mapped file failed");
         }
         outcome == Outcome::Installed
     }

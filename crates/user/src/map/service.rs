@@ -1,12 +1,13 @@
-//! From the signal handler to a thread that can serve the fault, and back.
+//! Hands faults from the signal handler to threads that can serve them.
 //!
-//! The thread that faulted may hold any lock, so its handler does nothing but post the fault in a [`Slot`] and sleep. Threads of
-//! our own take posts, find the mapping and serve it with all that the library has.
+//! The faulting thread may hold any lock, so its handler only posts the fault in a [`Slot`] and sleeps. Service threads
+//! take posted faults, find the mapping and serve it.
 //!
-//! Serving a fault waits for the daemon of its mount, which may never answer. So one thread more than serve is there to take the
-//! next post, which may be another mount's: the one that takes a post starts another if it was the last.
+//! Serving a fault waits for the daemon of its mount, which may never answer. Therefore one idle thread is always left
+//! for the next post, which may concern another mount: a thread that takes a post and was the last idle one starts
+//! another.
 //!
-//! Order: a slot goes FREE, CLAIMED (by a handler), POSTED, TAKEN (by a thread), AGAIN or FAILS, FREE.
+//! States of a slot: FREE, CLAIMED (by a handler), POSTED, TAKEN (by a thread), AGAIN or FAILS, FREE.
 
 use std::{
     collections::BTreeMap,
@@ -24,10 +25,10 @@ use rustix::thread::futex::{self, Flags};
 use super::space;
 use crate::fault::{Fault, Served, serve_with};
 
-/// Faults under way at once; more wait for a slot. Looked through for each post.
+/// Maximum number of concurrent faults; more wait for a slot. All slots are scanned for each post.
 const SLOTS: usize = 512;
-/// Threads that stay when there is nothing to serve. A fault waits for the daemon most of its time, so there may be more than
-/// processors.
+/// Number of idle threads kept. May exceed the number of CPUs, because serving a fault is mostly waiting for the
+/// daemon.
 const IDLE_MAX: usize = 4;
 
 const FREE: u32 = 0;
@@ -37,7 +38,7 @@ const TAKEN: u32 = 3;
 const AGAIN: u32 = 4;
 const FAILS: u32 = 5;
 
-/// One fault under way. All but `state` belongs to who has set that.
+/// One fault in progress. The other fields belong to whoever set `state`.
 struct Slot {
     state: AtomicU32,
     address: AtomicUsize,
@@ -47,19 +48,19 @@ struct Slot {
 static ALL: [Slot; SLOTS] =
     [const { Slot { state: AtomicU32::new(FREE), address: AtomicUsize::new(0), is_write: AtomicBool::new(false) } };
         SLOTS];
-/// Counts posts; the threads sleep on it.
+/// Counts posts; idle threads wait on it.
 static POSTS: AtomicU32 = AtomicU32::new(0);
-/// Counts slots that were given back; handlers without one sleep on it.
+/// Counts slots that were freed; handlers without a slot wait on it.
 static RETURNS: AtomicU32 = AtomicU32::new(0);
 static WITHOUT_SLOT: AtomicU32 = AtomicU32::new(0);
-/// Threads that serve nothing now, those that are being started included.
+/// Number of idle threads, including those being started.
 static IDLE: AtomicUsize = AtomicUsize::new(0);
-/// The process that has the threads: a child made by fork(2) has none.
+/// The process that has the service threads; a child made by fork(2) has none.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
-/// Who serves the faults of an area.
+/// Serves the faults of an area.
 pub(super) trait Faults: Send + Sync {
-    /// Makes the access possible; false where it is not and will not be. Runs on a thread of its own, and may block.
+    /// Makes the access possible. Returns false if it is not, now or later. Runs on a service thread, and may block.
     fn fault(&self, address: usize, is_write: bool) -> bool;
 }
 
@@ -70,16 +71,18 @@ fn areas() -> &'static RwLock<Areas> {
     AREAS.get_or_init(RwLock::default)
 }
 
-/// Has faults at `addresses` served by `faults`, until [`remove`].
+/// Lets `faults` serve faults at `addresses`, until [`remove`].
 ///
-/// Errors: those of starting the threads, with the first mapping.
+/// # Errors
+///
+/// Returns the error of starting the service threads, with the first mapping.
 pub(super) fn add(addresses: Range<usize>, faults: Arc<dyn Faults>) -> io::Result<()> {
     start()?;
     areas().write().insert(addresses.start, (addresses.end, faults));
     Ok(())
 }
 
-/// Ends that. Faults under way still refer to what served them.
+/// Undoes [`add`]. Faults in progress keep a reference to their `Faults`.
 pub(super) fn remove(start: usize) {
     let gone = areas().write().remove(&start);
     drop(gone);
@@ -113,7 +116,7 @@ fn start_thread() -> io::Result<()> {
     thread.map(drop)
 }
 
-/// Hands a fault over, and waits. Runs in the signal handler: atomics and futexes only.
+/// Posts a fault and waits for its outcome. Runs in the signal handler, so it uses atomics and futexes only.
 fn post(fault: Fault) -> Served {
     if !space::contains(fault.address) || std::process::id() != PROCESS.load(Ordering::Acquire) {
         return Served::NotOurs;
@@ -123,7 +126,7 @@ fn post(fault: Fault) -> Served {
     slot.is_write.store(fault.is_write, Ordering::Relaxed);
     slot.state.store(POSTED, Ordering::Release);
     POSTS.fetch_add(1, Ordering::SeqCst);
-    // It fails for a bad address only; so does every wake here.
+    // A wake fails only for an invalid address; the same holds for every wake below.
     let _ = futex::wake(&POSTS, Flags::PRIVATE, 1);
     let served = loop {
         match slot.state.load(Ordering::Acquire) {
@@ -149,13 +152,13 @@ fn claim() -> &'static Slot {
             return slot;
         }
         WITHOUT_SLOT.fetch_add(1, Ordering::SeqCst);
-        // Where one was given back since, it does not sleep.
+        // Returns at once if a slot was freed since.
         let _ = futex::wait(&RETURNS, Flags::PRIVATE, returns, None);
         WITHOUT_SLOT.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-/// What each of the threads does, until enough others are idle.
+/// Runs in each service thread, until enough others are idle.
 fn work() {
     loop {
         let posts = POSTS.load(Ordering::SeqCst);
@@ -164,7 +167,7 @@ fn work() {
             if slot.state.compare_exchange(POSTED, TAKEN, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 was_idle = false;
                 if IDLE.fetch_sub(1, Ordering::SeqCst) == 1 {
-                    // Where the process may have no more threads, the next post waits for one of those that it has.
+                    // If the process may not have more threads, the next post waits for an existing one.
                     let _ = start_thread();
                 }
                 let state = if serve(slot) { AGAIN } else { FAILS };
@@ -186,6 +189,6 @@ fn work() {
 fn serve(slot: &Slot) -> bool {
     let (address, is_write) = (slot.address.load(Ordering::Relaxed), slot.is_write.load(Ordering::Relaxed));
     let serve = || find(address).is_some_and(|faults| faults.fault(address, is_write));
-    // A fault that nobody answers would be a thread that never goes on.
+    // After a panic the faulting thread must still be answered, or it would sleep forever.
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(serve)).unwrap_or(false)
 }

@@ -1,4 +1,4 @@
-//! The page tables of one mapping: what is shown at which page of its area.
+//! The page tables of one mapping: which pages of the file its area shows.
 
 use std::{collections::HashMap, io, iter::once, ops::Range, ptr::NonNull};
 
@@ -12,33 +12,33 @@ use transom_guest::{
 };
 
 use super::{
+    area::Area,
     bits::{BITS, Bits},
     room::Room,
-    space::Area,
 };
 
-/// A copy of a private mapping takes this many aligned pages at once, where there are none: each copy costs the process
-/// one of its mappings, of which Linux allows 65,530.
+/// Number of aligned pages that a private mapping copies at once, if none are copied yet: each isolated copy uses one
+/// of the 65,530 mappings that Linux allows a process.
 const COPIED_AT_ONCE: u64 = 16;
 
 /// One mapping's view of a file.
 pub(super) struct Pages {
     area: Area,
-    /// The page of the file that the area begins with, a multiple of [`PAGES_PER_HUGE`].
+    /// The first page of the file in the area, a multiple of [`PAGES_PER_HUGE`].
     first: u64,
-    /// By the number of the 2 MiB in the file. Held while page tables are changed, for moments.
+    /// By number of the 2 MiB chunk in the file. Held briefly, while page tables are changed.
     chunks: Mutex<Chunks>,
 }
 
 type Chunks = HashMap<u64, Chunk>;
 
-/// What is shown of an aligned 2 MiB.
+/// The state of an aligned chunk of 2 MiB.
 #[derive(Debug, Clone, Copy, Default)]
 struct Chunk {
     shown: Bits,
-    /// Of those shown.
+    /// A subset of `shown`.
     writable: Bits,
-    /// Memory of the mapping's own; not among those shown.
+    /// Private copies; disjoint from `shown`.
     copies: Bits,
 }
 
@@ -51,12 +51,12 @@ impl Pages {
         &self.area
     }
 
-    /// The page of the file that is to be seen at `address`, of the area.
+    /// Returns the page of the file that belongs at `address`, which is in the area.
     pub(super) fn page_at(&self, address: usize) -> u64 {
         self.first + ((address - self.area.addresses().start) as u64) / PAGE_LEN
     }
 
-    /// Whether `page` is shown already, so that a fault on it is over.
+    /// Returns whether `page` is already accessible, so that there is nothing left to do for a fault.
     pub(super) fn allows(&self, page: u64, is_write: bool) -> bool {
         let chunks = self.chunks.lock();
         let place = (page % PAGES_PER_HUGE) as usize;
@@ -67,13 +67,13 @@ impl Pages {
         chunks.get(&(page / PAGES_PER_HUGE)).is_some_and(allows)
     }
 
-    /// Bytes in the area of `places` of the 2 MiB number `index`.
+    /// Returns the bytes in the area of the pages `places` of chunk `index`.
     fn bytes(&self, index: u64, places: &Range<usize>) -> Range<usize> {
         let page = |place: usize| (index * PAGES_PER_HUGE + place as u64 - self.first) as usize * PAGE_LEN as usize;
         page(places.start)..page(places.end)
     }
 
-    /// Those of `pages` that lie in the area, by number of 2 MiB and places in it.
+    /// Returns the part of `pages` in the area, as chunk numbers and the pages within each chunk.
     fn chunks_of(&self, pages: &Range<u64>) -> impl Iterator<Item = (u64, Range<usize>)> + use<> {
         let end = self.first + (self.area.addresses().len() as u64) / PAGE_LEN;
         let (start, end) = (pages.start.max(self.first), pages.end.min(end));
@@ -85,8 +85,8 @@ impl Pages {
         })
     }
 
-    /// Makes a change of what is shown. Where the process has too many mappings for it, it is made again with everything but
-    /// copies hidden; where it fails, everything but copies is hidden.
+    /// Changes what is shown. If the process has too many mappings, hides everything but copies and tries again. After
+    /// an error, everything but copies is hidden.
     fn change(&self, mut change: impl FnMut(&mut Chunks) -> io::Result<()>) -> io::Result<()> {
         let mut chunks = self.chunks.lock();
         let Err(error) = change(&mut chunks) else { return Ok(()) };
@@ -109,7 +109,7 @@ impl Pages {
             for run in free.runs(places) {
                 let page = index * PAGES_PER_HUGE + run.start as u64;
                 let from = from.as_ptr().wrapping_add(((page - pages.start) * PAGE_LEN) as usize);
-                let from = NonNull::new(from).expect("a mapping does not wrap round");
+                let from = NonNull::new(from).expect("a mapping does not wrap around");
                 chunk.shown.set(run.clone(), true);
                 chunk.writable.set(run.clone(), is_writable);
                 self.area.alias(self.bytes(index, &run), from, is_writable)?;
@@ -118,7 +118,7 @@ impl Pages {
         Ok(())
     }
 
-    /// Gives the mapping a copy of `page`, and of its neighbours; false where there is no such page at `from`.
+    /// Copies `page` and its neighbours from `from`. Returns false if `page` does not exist there.
     fn copy(&self, chunks: &mut Chunks, page: u64, from: Option<NonNull<u8>>) -> io::Result<bool> {
         let index = page / PAGES_PER_HUGE;
         let chunk = chunks.entry(index).or_default();
@@ -133,7 +133,7 @@ impl Pages {
         let from =
             from.and_then(|from| NonNull::new(from.as_ptr().wrapping_sub((place - places.start) * PAGE_LEN as usize)));
         let before = *chunk;
-        // What is there when this fails is not known.
+        // After a failure, what is there is unknown.
         chunk.shown.set(places.clone(), true);
         let there = self.area.fill(self.bytes(index, &places), from)?;
         *chunk = before;
@@ -165,8 +165,8 @@ impl Pages {
 
     /// Hides everything but copies; faults bring it back.
     ///
-    /// Who hides a part of what the kernel holds as one mapping makes more of it. This takes whole ones away, and what lies between
-    /// two copies at once.
+    /// Hiding a part of a kernel mapping would split it. This removes whole mappings, and everything between two copies
+    /// at once.
     fn hide_all(&self, chunks: &mut Chunks) -> io::Result<()> {
         let mut indices: Vec<_> = chunks.keys().copied().collect();
         indices.sort_unstable();
@@ -210,11 +210,11 @@ impl Pages {
     }
 }
 
-/// Memory that must not be seen any longer cannot be taken away, though room was made for it: other threads have taken that, or
-/// the kernel has no memory of its own left. Nothing but SIGABRT keeps the file's promises then.
+/// Aborts the process if pages cannot be removed although [`Room`] was made: other threads used up that room, or the
+/// kernel is out of memory. Continuing would show memory that no longer belongs to the file.
 fn must(result: io::Result<()>) {
     if let Err(error) = result {
-        tracing::error!(%error, "pages of a mapped file cannot be taken away: the process ends");
+        tracing::error!(%error, "cannot remove pages of a mapped file; aborting");
         std::process::abort();
     }
 }
@@ -225,7 +225,7 @@ impl View for Pages {
     }
 
     fn install_zeros(&self, _: Range<u64>) -> Result<(), Errno> {
-        // A window shows holes as the pages that they become: the host may fill them at any time.
+        // A window maps holes as file pages, because the host may fill them at any time.
         Err(Errno::OPNOTSUPP)
     }
 

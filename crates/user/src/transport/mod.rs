@@ -1,13 +1,13 @@
 //! A vhost-user front end as the guest library's transport.
 //!
-//! [`VhostUser::connect`] negotiates and hands the arena over; the device's registers, which this kind of transport does not
-//! have, are kept here. The ring addresses that start a queue are those of the arena.
-//! A back end that maps files gets a window to do it in ([`VhostUser::window`]).
+//! [`VhostUser::connect`] negotiates and shares the arena. It emulates the device's registers, which this transport
+//! does not have. Ring addresses are addresses of the arena. A back end that maps files gets a window
+//! ([`VhostUser::window`]).
 //!
 //! Locks: `front_end` is held for one request and its answer, and nothing else is taken under it.
 //! Source: the vhost-user specification of QEMU's documentation; virtio 1.3 §2.
 
-mod line;
+mod connection;
 mod negotiate;
 mod wake;
 
@@ -43,28 +43,28 @@ use crate::{
     daemon::Daemon,
     window::{Area, Files, Served, Window, WindowUse},
 };
-use line::Watched;
+use connection::OwnedConnection;
 use wake::Wake;
 
-/// The most descriptors of a queue: virtiofsd's limit. A request of 1 MiB in pages takes 256 and a few.
+/// Maximum length of a queue: virtiofsd's limit. A request of 1 MiB in pages uses 256 descriptors and a few more.
 const QUEUE_LEN_MAX: u16 = 1024;
-/// Bits that are between the front end and the back end, and none of the driver's business.
+/// Feature bits that concern front end and back end, but not the driver.
 const OWN_FEATURES: u64 = VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits() | VhostUserVirtioFeatures::LOG_ALL.bits();
 
-/// The device that a vhost-user-fs back end is.
+/// A vhost-user-fs back end as a device.
 pub struct VhostUser {
     front_end: Mutex<Frontend>,
     arena: Arc<Arena>,
-    /// VIRTIO feature bits that the back end offers.
+    /// Virtio feature bits offered by the back end.
     offered: u64,
     protocol_features: VhostUserProtocolFeatures,
     config: Config,
     status: AtomicU8,
     queues: Vec<Queue>,
-    /// Ends before the connection: nothing that is mapped is used afterwards.
+    /// Dropped before the connection, so that no mapping is used afterwards.
     window: Option<Served>,
-    line: Watched,
-    /// Ends behind the connection, which is what makes it end.
+    connection: OwnedConnection,
+    /// Dropped after the connection, whose end makes the daemon exit.
     daemon: Option<Daemon>,
 }
 
@@ -74,66 +74,66 @@ struct Queue {
     is_started: AtomicBool,
 }
 
-/// Why there is no connection.
+/// An error from connecting to a back end.
 #[derive(Debug, Error)]
 pub enum ConnectError {
-    /// The other side does not speak vhost-user, or not well enough.
-    #[error("vhost-user request {request} fails")]
+    /// A request failed: the other side may not speak vhost-user.
+    #[error("vhost-user request {request} failed")]
     Request {
-        /// Its name in the specification.
+        /// The request's name in the specification.
         request: &'static str,
-        /// What went wrong.
+        /// The cause.
         source: vhost::Error,
     },
-    /// The other side accepted the connection and did not answer in time.
-    #[error("vhost-user request {request}: no answer within {seconds} s")]
+    /// The other side accepted the connection, but did not answer in time.
+    #[error("vhost-user request {request} was not answered within {seconds} s")]
     Silent {
-        /// Its name in the specification.
+        /// The request's name in the specification.
         request: &'static str,
-        /// The limit.
+        /// The time limit.
         seconds: u64,
     },
-    /// The other side hung up.
-    #[error("vhost-user request {request}: the other side closed the connection")]
+    /// The other side closed the connection.
+    #[error("the other side closed the connection during vhost-user request {request}")]
     HungUp {
-        /// Its name in the specification.
+        /// The request's name in the specification.
         request: &'static str,
     },
-    /// The other side lacks something that cannot be done without.
+    /// The other side lacks something that is required.
     #[error("the other side lacks {0}")]
     Lacks(&'static str),
-    /// This system's fault.
+    /// A system call failed.
     #[error(transparent)]
     Io(#[from] std::io::Error),
 }
 
 impl VhostUser {
-    /// Negotiates over `stream` and hands `arena` over.
+    /// Negotiates over `stream` and shares `arena` with the back end.
     ///
-    /// A back end that offers no configuration space is given one: the queues that it has, and `tag`.
-    /// Blocks until the back end has answered, with a bound.
+    /// For a back end without configuration space, one is made from its number of queues and `tag`. Blocks until the
+    /// back end has answered, with a timeout.
     pub fn connect(stream: UnixStream, arena: Arc<Arena>, tag: &[u8]) -> Result<Self, ConnectError> {
         Self::connect_for(stream, arena, tag, WindowUse::Memory)
     }
 
-    /// As [`Self::connect`], and says what the window of a back end that maps is for.
+    /// Connects as [`Self::connect`] does, and uses the window of a back end that maps files as `window_use` says.
     pub fn connect_for(
         stream: UnixStream,
         arena: Arc<Arena>,
         tag: &[u8],
         window_use: WindowUse,
     ) -> Result<Self, ConnectError> {
-        let line = Watched::new(stream.try_clone()?)?;
-        let negotiated = negotiate::negotiate(&line, stream, &arena, tag, window_use)?;
+        let connection = OwnedConnection::new(stream.try_clone()?)?;
+        let negotiated = negotiate::negotiate(&connection, stream, &arena, tag, window_use)?;
         let queues = (0..negotiated.queue_count)
             .map(|_| {
                 let call = Arc::new(Wake::new()?);
-                line.add_wait(Arc::clone(&call));
+                connection.add_wait(Arc::clone(&call));
                 Ok(Queue { kick: Wake::new()?, call, is_started: AtomicBool::new(false) })
             })
             .collect::<std::io::Result<_>>()?;
         if let Some(window) = &negotiated.window {
-            line.add_window(window.window());
+            connection.add_window(window.window());
         }
         Ok(Self {
             front_end: Mutex::new(negotiated.front_end),
@@ -144,23 +144,23 @@ impl VhostUser {
             status: AtomicU8::new(0),
             queues,
             window: negotiated.window,
-            line,
+            connection,
             daemon: None,
         })
     }
 
-    /// Ends `daemon` once the connection to it has ended.
+    /// Keeps `daemon` until the connection to it has ended.
     #[must_use]
     pub fn with_daemon(self, daemon: Daemon) -> Self {
         Self { daemon: Some(daemon), ..self }
     }
 
-    /// The process id of the daemon that was started for this connection.
+    /// Returns the process id of the daemon that was started for this connection.
     pub fn daemon_id(&self) -> Option<u32> {
         self.daemon.as_ref().map(Daemon::id)
     }
 
-    /// Where the back end maps files, if it does.
+    /// Returns the window into which the back end maps files, if there is one.
     pub fn window(&self) -> Option<&Arc<Area>> {
         match self.window.as_ref()?.window() {
             Window::Memory(area) => Some(area),
@@ -168,7 +168,7 @@ impl VhostUser {
         }
     }
 
-    /// The files that the back end maps, where they are wanted for themselves.
+    /// Returns the files that the back end maps, if the window is used for [`WindowUse::Files`].
     pub fn files(&self) -> Option<&Arc<Files>> {
         match self.window.as_ref()?.window() {
             Window::Files(files) => Some(files),
@@ -176,33 +176,34 @@ impl VhostUser {
         }
     }
 
-    /// Whether the back end has hung up.
+    /// Returns whether the back end closed the connection.
     pub fn is_gone(&self) -> bool {
-        self.line.is_gone()
+        self.connection.is_gone()
     }
 
-    /// Readable once the back end has told of `queue`, or is gone; for those that wait for other things too.
+    /// Returns a descriptor that is readable once the back end has signalled `queue` or is gone, for use in a poll of
+    /// several.
     pub fn call_fd(&self, queue: u16) -> Option<BorrowedFd<'_>> {
         self.queues.get(usize::from(queue)).map(|queue| queue.call.as_fd())
     }
 
-    /// Ends the connection for both sides: whoever waits for a queue is told.
+    /// Closes the connection for both sides and wakes every waiter.
     pub fn hang_up(&self) {
-        self.line.hang_up();
+        self.connection.hang_up();
     }
 
-    /// Sends one request and waits for its answer.
+    /// Sends a request and waits for its answer.
     fn ask<T>(&self, request: impl FnOnce(&mut Frontend) -> vhost::Result<T>) -> Result<T, TransportError> {
-        if self.line.is_gone() {
+        if self.connection.is_gone() {
             return Err(TransportError::Gone);
         }
         let mut front_end = self.front_end.lock();
-        self.line.in_time(|| request(&mut front_end)).map_err(|error| {
-            tracing::debug!(%error, "the back end refuses");
-            if self.line.is_gone() || is_hang_up(&error) {
+        self.connection.in_time(|| request(&mut front_end)).map_err(|error| {
+            tracing::debug!(%error, "the back end rejected a request");
+            if self.connection.is_gone() || is_hang_up(&error) {
                 TransportError::Gone
             } else {
-                TransportError::Broken("it refuses a vhost-user request")
+                TransportError::Broken("the back end rejected a vhost-user request")
             }
         })
     }
@@ -235,7 +236,7 @@ impl VhostUser {
         self.queues.get(usize::from(queue)).ok_or(TransportError::Lacks("a queue of this number"))
     }
 
-    /// The daemon finds rings by the addresses of this process (vhost-user, "Vring address description").
+    /// Returns the address of this process by which the daemon finds a ring (vhost-user, "Vring address description").
     fn user_address(&self, address: u64) -> Result<u64, TransportError> {
         self.arena.user_address(address).ok_or(TransportError::Lacks("memory for a ring outside the arena"))
     }
@@ -247,7 +248,7 @@ impl Transport for VhostUser {
     }
 
     fn status(&self) -> Result<u8, TransportError> {
-        if self.line.is_gone() { Err(TransportError::Gone) } else { Ok(self.status.load(Ordering::Acquire)) }
+        if self.connection.is_gone() { Err(TransportError::Gone) } else { Ok(self.status.load(Ordering::Acquire)) }
     }
 
     fn add_status(&self, bits: u8) -> Result<(), TransportError> {
@@ -255,8 +256,7 @@ impl Transport for VhostUser {
         Ok(())
     }
 
-    /// Stops each queue, which waits for the requests in flight; a back end that is gone has let go of everything. A reset ends
-    /// every mapping.
+    /// Stops each queue, which waits for the requests in flight, unless the back end is gone. Removes every mapping.
     fn reset(&self) -> Result<(), TransportError> {
         let result = self.stop();
         if let Some(window) = &self.window {
@@ -319,25 +319,25 @@ impl Transport for VhostUser {
 
     fn wait(&self, queue: u16, _: u64, deadline_ns: Option<u64>) -> Result<(), TransportError> {
         let call = &self.queue(queue)?.call;
-        if !self.line.is_gone() {
+        if !self.connection.is_gone() {
             call.wait(deadline_ns);
         }
-        if self.line.is_gone() {
-            // The end was told once, and another may wait for the same queue.
+        if self.connection.is_gone() {
+            // The end is signalled once; pass it on, because another thread may wait for the same queue.
             call.wake();
             return Err(TransportError::Gone);
         }
         Ok(())
     }
 
-    /// The address is one of this process.
+    /// The address is an address of this process.
     fn shm_region(&self, id: u8) -> Result<Option<ShmRegion>, TransportError> {
         let window = self.window().filter(|_| id == WINDOW_ID);
         Ok(window.map(|area| ShmRegion { address: area.start().addr().get() as u64, len_bytes: area.len_bytes() }))
     }
 }
 
-/// Whether the socket ended rather than brought something wrong.
+/// Returns whether the error means that the other side closed the socket.
 fn is_hang_up(error: &vhost::Error) -> bool {
     use vhost_user::Error::{Disconnected, PartialMessage, SocketBroken, SocketError};
     let vhost::Error::VhostUserProtocol(error) = error else { return false };

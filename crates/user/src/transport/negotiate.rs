@@ -1,4 +1,4 @@
-//! What a front end and its back end agree on before the first queue.
+//! The negotiation of a front end with its back end, before the first queue starts.
 
 use std::os::unix::net::UnixStream;
 
@@ -14,26 +14,28 @@ use vhost::{
 use zerocopy::{FromBytes as _, FromZeros as _};
 
 use super::{
-    ConnectError, is_hang_up,
-    line::{ANSWER_MAX, Line},
+    ConnectError,
+    connection::{ANSWER_MAX, Connection},
+    is_hang_up,
 };
 use crate::{
     arena::Arena,
     window::{Served, WindowUse},
 };
 
-/// The queues of a back end that does not tell, which has no MQ: the high-priority one and one for requests.
+/// Number of queues of a back end without MQ: the high-priority queue and one request queue.
 const QUEUES_WITHOUT_MQ: u64 = 2;
-/// The most queues that are used: as many threads as may call at once without sharing, on large machines.
+/// Maximum number of queues used; on large machines, this many threads can send requests without sharing a queue.
 const QUEUES_MAX: u64 = 65;
 
-/// What a window takes. Nothing more is needed to see that a mapping is complete: it is when it is answered.
+/// The features that a window requires. A mapping is complete when it is acknowledged, so no other feature is needed
+/// for that.
 const WINDOW_FEATURES: VhostUserProtocolFeatures = VhostUserProtocolFeatures::BACKEND_REQ
     .union(VhostUserProtocolFeatures::BACKEND_SEND_FD)
     .union(VhostUserProtocolFeatures::SHMEM)
     .union(VhostUserProtocolFeatures::REPLY_ACK);
 
-/// What came of it.
+/// The result of the negotiation.
 pub(super) struct Negotiated {
     pub(super) front_end: Frontend,
     pub(super) offered: u64,
@@ -43,15 +45,15 @@ pub(super) struct Negotiated {
     pub(super) window: Option<Served>,
 }
 
-/// Talks the back end through everything but the queues.
+/// Negotiates everything except the queues.
 pub(super) fn negotiate(
-    line: &Line,
+    connection: &Connection,
     stream: UnixStream,
     arena: &Arena,
     tag: &[u8],
     window_use: WindowUse,
 ) -> Result<Negotiated, ConnectError> {
-    let mut asking = Asking { line, front_end: Frontend::from_stream(stream, QUEUES_WITHOUT_MQ) };
+    let mut asking = Asking { connection, front_end: Frontend::from_stream(stream, QUEUES_WITHOUT_MQ) };
     let offered = asking.ask("GET_FEATURES", |front_end| front_end.get_features())?;
     if offered & VERSION_1 == 0 {
         return Err(ConnectError::Lacks("VIRTIO_F_VERSION_1"));
@@ -71,21 +73,21 @@ pub(super) fn negotiate(
 }
 
 struct Asking<'l> {
-    line: &'l Line,
+    connection: &'l Connection,
     front_end: Frontend,
 }
 
 impl Asking<'_> {
-    /// Sends one request and waits for its answer.
+    /// Sends a request and waits for its answer.
     fn ask<T>(
         &mut self,
         request: &'static str,
         send: impl FnOnce(&mut Frontend) -> vhost::Result<T>,
     ) -> Result<T, ConnectError> {
-        self.line.in_time(|| send(&mut self.front_end)).map_err(|source| {
+        self.connection.in_time(|| send(&mut self.front_end)).map_err(|source| {
             if !is_hang_up(&source) {
                 ConnectError::Request { request, source }
-            } else if self.line.was_late() {
+            } else if self.connection.was_late() {
                 ConnectError::Silent { request, seconds: ANSWER_MAX.as_secs() }
             } else {
                 ConnectError::HungUp { request }
@@ -93,7 +95,7 @@ impl Asking<'_> {
         })
     }
 
-    /// Takes of the back end's protocol features those that are of use here.
+    /// Selects the useful ones among the back end's protocol features.
     fn protocol_features(&mut self) -> Result<VhostUserProtocolFeatures, ConnectError> {
         let mut known = VhostUserProtocolFeatures::MQ
             | VhostUserProtocolFeatures::REPLY_ACK
@@ -106,13 +108,13 @@ impl Asking<'_> {
         let taken = offered & known;
         self.ask("SET_PROTOCOL_FEATURES", |front_end| front_end.set_protocol_features(taken))?;
         if taken.contains(VhostUserProtocolFeatures::REPLY_ACK) {
-            // A refusal then has a name, rather than show as a queue that does nothing.
+            // With replies, a rejected request is an error instead of a queue that does nothing.
             self.front_end.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
         }
         Ok(taken)
     }
 
-    /// The shared-memory region of files, where the back end has one.
+    /// Returns the shared-memory region for files, if the back end has one.
     fn window(
         &mut self,
         features: VhostUserProtocolFeatures,
@@ -128,7 +130,7 @@ impl Asking<'_> {
         })
     }
 
-    /// Including the high-priority one.
+    /// Returns the number of queues, including the high-priority one.
     fn queue_count(&mut self, features: VhostUserProtocolFeatures) -> Result<u16, ConnectError> {
         let count = if features.contains(VhostUserProtocolFeatures::MQ) {
             self.ask("GET_QUEUE_NUM", |front_end| front_end.get_queue_num())?
@@ -141,7 +143,7 @@ impl Asking<'_> {
         Ok(count.min(QUEUES_MAX) as u16)
     }
 
-    /// The back end's own configuration space, or one made of `tag` and the number of queues.
+    /// Returns the back end's configuration space, or one made from `tag` and the number of queues.
     fn config(
         &mut self,
         features: VhostUserProtocolFeatures,

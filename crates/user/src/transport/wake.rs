@@ -1,6 +1,6 @@
-//! An eventfd: how either side tells the other of a queue.
+//! An eventfd, by which either side notifies the other of a queue.
 
-#![expect(unsafe_code, reason = "the vhost crate takes its own type of eventfd, which is only made of a number")]
+#![expect(unsafe_code, reason = "the vhost crate's eventfd type can only be made from a raw descriptor")]
 
 use std::{
     io,
@@ -15,37 +15,38 @@ use vmm_sys_util::eventfd::EventFd;
 
 use crate::platform;
 
-/// Counts wakes until they are taken.
+/// An eventfd that counts wakes until they are consumed.
 #[derive(Debug)]
 pub(super) struct Wake(OwnedFd);
 
 impl Wake {
-    /// One whose readers block.
+    /// Creates an eventfd whose readers block.
     pub(super) fn new() -> io::Result<Self> {
         Ok(Self(eventfd(0, EventfdFlags::CLOEXEC)?))
     }
 
-    /// The same eventfd under another number.
+    /// Returns a duplicate of the descriptor.
     pub(super) fn share(&self) -> io::Result<EventFd> {
         let fd = self.0.try_clone()?.into_raw_fd();
-        // SAFETY: the number is that of an eventfd which the line above has opened, and which nobody else closes.
+        // SAFETY: the line above opened this eventfd descriptor, and no one else closes it.
         Ok(unsafe { EventFd::from_raw_fd(fd) })
     }
 
-    /// Wakes whoever waits. Blocks only after 2⁶⁴ wakes that nobody took.
+    /// Wakes a waiter. Blocks only after 2⁶⁴ wakes that no one consumed.
     pub(super) fn wake(&self) {
-        // A write to an eventfd fails for a bad number or buffer only; EINTR cannot come where nothing blocks.
+        // A write to an eventfd fails only for an invalid descriptor or buffer, and cannot be interrupted because it
+        // does not block.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
-    /// Blocks until somebody wakes, or until `deadline_ns` of the monotonic clock; may return early.
+    /// Blocks until a wake, or until `deadline_ns` on the monotonic clock; may return early.
     pub(super) fn wait(&self, deadline_ns: Option<u64>) {
         if deadline_ns.is_some() && !is_readable(&self.0, deadline_ns) {
             return;
         }
         let mut count = [0; 8];
         if rustix::io::read(&self.0, &mut count) == Err(Errno::AGAIN) {
-            // The other side has made it non-blocking: the flag belongs to both.
+            // The other side made the eventfd non-blocking: the flag is shared.
             is_readable(&self.0, deadline_ns);
             let _ = rustix::io::read(&self.0, &mut count);
         }
@@ -58,7 +59,7 @@ impl AsFd for Wake {
     }
 }
 
-/// Polls once; a signal ends that too.
+/// Polls once; a signal interrupts that.
 fn is_readable(fd: &OwnedFd, deadline_ns: Option<u64>) -> bool {
     let timeout = deadline_ns.map(|deadline_ns| platform::timespec(platform::until(deadline_ns)));
     poll(&mut [PollFd::new(fd, PollFlags::IN)], timeout.as_ref()).is_ok_and(|ready| ready > 0)

@@ -1,7 +1,7 @@
-//! A window that holds files rather than shows them: of each mapping only the descriptor is kept.
+//! A window that maps nothing and only keeps the descriptor of each mapped file.
 //!
-//! For whoever wants the daemon's files and maps nothing: the descriptor is taken out with [`Files::take`]. There is one at
-//! most for each range. Lock: `files`, held for a moment.
+//! For callers that want the daemon's files themselves: [`Files::take`] removes the descriptor of a range. There is at
+//! most one for each range. Lock: `files`, held briefly.
 
 use transom_wire::window::RANGE_LEN;
 
@@ -13,10 +13,10 @@ use std::{
 
 use parking_lot::Mutex;
 
-/// Ranges that are used of a longer window: a bound for the descriptors that a daemon may have kept here.
+/// Maximum number of ranges used, which bounds the descriptors that a daemon can make this process keep.
 const RANGES_MAX: u64 = 64;
 
-/// The descriptors of what the daemon has mapped last.
+/// The descriptors of the files that the daemon mapped last.
 #[derive(Debug)]
 pub struct Files {
     ranges: u64,
@@ -25,24 +25,27 @@ pub struct Files {
 }
 
 impl Files {
-    /// Those of a window of `len` bytes.
+    /// Creates an empty list for a window of `len` bytes.
     pub(super) fn new(len: u64) -> Self {
         Self { ranges: (len / RANGE_LEN).min(RANGES_MAX), files: Mutex::default() }
     }
 
-    /// Ranges that there are.
+    /// Returns the number of ranges.
     pub fn ranges(&self) -> u64 {
         self.ranges
     }
 
-    /// The file that was mapped at `range` since it was last asked for.
+    /// Removes and returns the file that was mapped at `range`, if there is one.
     pub fn take(&self, range: u64) -> Option<OwnedFd> {
         self.files.lock().remove(&range)
     }
 
     /// Keeps a duplicate of `file`.
     ///
-    /// Errors: EINVAL for what is no range of the window, EEXIST where there is a file, and those of dup(2).
+    /// # Errors
+    ///
+    /// Returns EINVAL if this is not a range of the window, EEXIST if there is already a file, and the errors of
+    /// dup(2).
     pub(super) fn map(&self, offset: u64, len: u64, file: impl AsFd) -> io::Result<()> {
         let range = self.range(offset, len)?;
         let file = file.as_fd().try_clone_to_owned()?;
@@ -54,7 +57,11 @@ impl Files {
         Ok(())
     }
 
-    /// Forgets the file there, if it was not taken. Errors: EINVAL for what is no range of the window.
+    /// Forgets the file there, if it was not taken.
+    ///
+    /// # Errors
+    ///
+    /// Returns EINVAL if this is not a range of the window.
     pub(super) fn unmap(&self, offset: u64, len: u64) -> io::Result<()> {
         let range = self.range(offset, len)?;
         drop(self.take(range));

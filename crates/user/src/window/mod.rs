@@ -1,14 +1,17 @@
-//! The device's shared-memory region in this process: reserved, and mapped piece by piece as the daemon asks.
+//! The device's shared-memory region in this process, into which the daemon maps files.
 //!
-//! [`area`] has the memory, [`serve`] answers the daemon, [`persistent`] keeps files that may be mapped with MAP_SYNC;
-//! [`files`] stands for the memory where nothing is to be mapped and the daemon's files are wanted for themselves. Everything is
-//! mapped for as long as the device is not reset and somebody has the [`Area`]; once the connection has ended, loads and
-//! stores through it fail with ENOTCONN, and what was mapped stays where it is until then: a load by address never finds
-//! another's memory.
+//! [`area`] decides what is mapped where in the memory of [`reservation`], [`serve`] answers the daemon, and
+//! [`persistent`] keeps files that may be mapped with MAP_SYNC. [`files`] replaces the memory if only the daemon's
+//! files are wanted.
+//!
+//! Mappings last until the device is reset or the [`Area`] is dropped. After the connection ended, loads and stores
+//! through the area fail with ENOTCONN, but the mappings stay in place, so that a load by address never finds other
+//! memory.
 
 mod area;
 mod files;
 mod persistent;
+mod reservation;
 mod serve;
 
 use std::{io, os::fd::BorrowedFd, sync::Arc};
@@ -19,21 +22,21 @@ pub use area::Area;
 pub use files::Files;
 pub(crate) use serve::Served;
 
-/// The longest window, in bytes: a bound for the addresses that a daemon may have reserved here.
+/// Maximum length of a window in bytes, which bounds the addresses that a daemon can make this process reserve.
 pub(crate) const LEN_MAX: u64 = 1 << 40;
-/// Ranges are 2 MiB, and so is the alignment of the window: a huge page of a file is then one of the window.
+/// Length of a range and alignment of the window: 2 MiB, so that a huge page of a file is a huge page of the window.
 pub(crate) const ALIGNMENT: u64 = RANGE_LEN;
 
-/// What the daemon's files are wanted for.
+/// What the daemon's files are used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WindowUse {
-    /// To be read and written in this process's memory.
+    /// They are mapped into this process.
     Memory,
-    /// For their descriptors.
+    /// Only their descriptors are kept.
     Files,
 }
 
-/// What is behind the daemon's requests to map.
+/// The target of the daemon's map requests.
 #[derive(Debug, Clone)]
 pub(crate) enum Window {
     Memory(Arc<Area>),
@@ -41,7 +44,7 @@ pub(crate) enum Window {
 }
 
 impl Window {
-    /// Errors: those of mmap(2).
+    /// Returns the errors of mmap(2).
     fn new(len: u64, used_for: WindowUse) -> io::Result<Self> {
         Ok(match used_for {
             WindowUse::Memory => Self::Memory(Arc::new(Area::reserve(len as usize)?)),
@@ -49,7 +52,7 @@ impl Window {
         })
     }
 
-    /// Ends every mapping, as a reset of the device does.
+    /// Removes every mapping, as a reset of the device does.
     pub(crate) fn clear(&self) {
         match self {
             Self::Memory(area) => area.clear(),
@@ -57,7 +60,7 @@ impl Window {
         }
     }
 
-    /// The daemon is gone.
+    /// Records that the daemon is gone.
     pub(crate) fn close(&self) {
         match self {
             Self::Memory(area) => area.close(),
@@ -80,7 +83,7 @@ impl Window {
     }
 }
 
-/// Of a window, in bytes, as the daemon names it.
+/// A part of a window in bytes, as requested by the daemon.
 #[derive(Debug, Clone, Copy)]
 struct Part {
     offset: u64,

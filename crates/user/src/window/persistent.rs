@@ -1,6 +1,6 @@
-//! Files on DAX storage that are mapped, each kept once however many of its ranges are.
+//! Mapped files on DAX storage, each kept once however many of its ranges are mapped.
 //!
-//! A file that is not on such storage costs a system call and nothing else.
+//! A file on other storage costs one system call.
 
 use std::{
     collections::HashMap,
@@ -11,12 +11,13 @@ use std::{
 use parking_lot::Mutex;
 use rustix::fs::{AtFlags, Statx, StatxAttributes, StatxFlags, statx};
 
-/// Those that somebody has, by device and inode number. Locked for moments.
+/// Files in use, by device and inode number. Locked briefly.
 #[derive(Debug, Default)]
 pub(super) struct PersistentFiles(Mutex<HashMap<(u32, u32, u64), Weak<OwnedFd>>>);
 
 impl PersistentFiles {
-    /// A descriptor for `file`, which is open for writing, if it is on DAX storage and there are descriptors left.
+    /// Returns a descriptor for `file`, which is open for writing, if it is on DAX storage and the process may open
+    /// another one.
     pub(super) fn keep(&self, file: impl AsFd) -> Option<Arc<OwnedFd>> {
         let stat = statx(&file, "", AtFlags::EMPTY_PATH, StatxFlags::INO).ok().filter(is_dax)?;
         let mut files = self.0.lock();

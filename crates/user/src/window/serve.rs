@@ -1,10 +1,10 @@
 //! Answering the daemon's requests to map and to unmap (vhost-user, "Back-end message types").
 //!
-//! A thread of its own does it: the daemon waits for the answer while it owes the guest one. It takes the window's lock and
-//! no other. What is not as the specification has it is refused; what is no message at all ends the channel, and with it the
-//! daemon's wish to map more.
+//! This happens on a separate thread, because the daemon waits for the answer while the guest waits for the daemon. The
+//! thread takes the window's lock and no other. Requests that violate the specification are rejected; anything that is
+//! not a message ends the channel, and with it the mapping of files.
 
-#![expect(unsafe_code, reason = "the channel's descriptor is only given as a number")]
+#![expect(unsafe_code, reason = "the vhost crate passes descriptors as numbers")]
 
 use std::{
     io,
@@ -26,17 +26,17 @@ use vhost::vhost_user::{
 
 use super::{ALIGNMENT, LEN_MAX, Part, Window, WindowUse};
 
-/// A channel that is served until this is dropped.
+/// A channel with the thread that serves it, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Served {
     window: Window,
-    /// Ours; shutting it down ends the thread.
+    /// Our end; shutting it down ends the thread.
     channel: UnixStream,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Served {
-    /// Makes a channel and gives the daemon's end to `send`, which tells how long the window is, 0 for none.
+    /// Creates a channel and passes the daemon's end to `send`, which returns the length of the window, or 0 for none.
     pub(crate) fn start<E>(
         used_for: WindowUse,
         send: impl FnOnce(&dyn AsRawFd) -> Result<u64, E>,
@@ -44,20 +44,20 @@ impl Served {
     where
         E: From<io::Error>,
     {
-        let late = Arc::new(Late::default());
+        let late = Arc::new(LateWindow::default());
         let mut handler = FrontendReqHandler::new(Arc::clone(&late)).map_err(io::Error::other)?;
         handler.set_reply_ack_flag(true);
-        // SAFETY: the handler lives, and with it its descriptor, until the borrow ends with this statement.
+        // SAFETY: the handler, which owns the descriptor, outlives the borrow, which ends with this statement.
         let channel = unsafe { BorrowedFd::borrow_raw(handler.as_raw_fd()) }.try_clone_to_owned()?;
         let channel = UnixStream::from(channel);
-        let len = send(&Number(handler.get_tx_raw_fd()))?.min(LEN_MAX) / ALIGNMENT * ALIGNMENT;
+        let len = send(&RawDescriptor(handler.get_tx_raw_fd()))?.min(LEN_MAX) / ALIGNMENT * ALIGNMENT;
         if len == 0 {
             return Ok(None);
         }
         let window = Window::new(len, used_for)?;
-        // The daemon maps nothing before the guest has asked for it.
+        // The daemon maps nothing before the guest asks for it.
         let _ = late.0.set(window.clone());
-        let serve = move || while handler.handle_request().is_ok_or_refused() {};
+        let serve = move || while handler.handle_request().keeps_channel() {};
         let thread = std::thread::Builder::new().name("transom-window".into()).spawn(serve)?;
         Ok(Some(Self { window, channel, thread: Some(thread) }))
     }
@@ -70,63 +70,65 @@ impl Served {
 impl Drop for Served {
     fn drop(&mut self) {
         self.window.close();
-        // It fails where the other side was faster.
+        // Fails if the other side has already closed it.
         let _ = self.channel.shutdown(Shutdown::Both);
         if let Some(thread) = self.thread.take() {
-            // A panic there has been reported by the thread itself.
+            // The thread has already reported a panic.
             let _ = thread.join();
         }
     }
 }
 
-/// A descriptor as the vhost crate takes it.
-struct Number(i32);
+/// A descriptor in the form that the vhost crate expects.
+struct RawDescriptor(i32);
 
-impl AsRawFd for Number {
+impl AsRawFd for RawDescriptor {
     fn as_raw_fd(&self) -> i32 {
         self.0
     }
 }
 
-/// Whether the channel goes on after a request.
-trait GoesOn {
-    fn is_ok_or_refused(&self) -> bool;
+/// Decides whether to keep the channel open after a request.
+trait KeepsChannel {
+    fn keeps_channel(&self) -> bool;
 }
 
-impl GoesOn for vhost::vhost_user::Result<u64> {
-    fn is_ok_or_refused(&self) -> bool {
+impl KeepsChannel for vhost::vhost_user::Result<u64> {
+    fn keeps_channel(&self) -> bool {
         match self {
             Ok(_) => true,
             Err(vhost::vhost_user::Error::ReqHandlerError(error)) => {
-                tracing::debug!(%error, "a request to map is refused");
+                tracing::debug!(%error, "rejected a map request");
                 true
             }
             Err(error) => {
-                tracing::debug!(%error, "the channel for mappings ends");
+                tracing::debug!(%error, "the channel for map requests ended");
                 false
             }
         }
     }
 }
 
-/// The window, which is there when the daemon has told its length.
+/// The window, which exists once the daemon has reported its length.
 #[derive(Default)]
-struct Late(std::sync::OnceLock<Window>);
+struct LateWindow(std::sync::OnceLock<Window>);
 
-impl Late {
+impl LateWindow {
     fn window(&self, shmid: u8) -> io::Result<&Window> {
         let window = self.0.get().filter(|_| shmid == WINDOW_ID);
         window.ok_or_else(|| io::Error::from_raw_os_error(libc::ENXIO))
     }
 }
 
-impl VhostUserFrontendReqHandler for Late {
-    /// Errors: EINVAL for what is no regular file, or unknown flags, and those of [`Window::map`].
+impl VhostUserFrontendReqHandler for LateWindow {
+    /// # Errors
+    ///
+    /// Returns EINVAL if the descriptor is not a regular file or a flag is unknown, and the errors of [`Window::map`].
     fn shmem_map(&self, request: &VhostUserMMap, fd: &dyn AsRawFd) -> HandlerResult<u64> {
         let VhostUserMMap { shmid, fd_offset, shm_offset, len, flags, .. } = *request;
         let window = self.window(shmid)?;
         let writable = VhostUserMMapFlags::WRITABLE.bits();
-        // SAFETY: the caller owns the descriptor and keeps it open until this returns.
+        // SAFETY: the caller owns the descriptor, and keeps it open until this returns.
         let file = unsafe { BorrowedFd::borrow_raw(fd.as_raw_fd()) };
         let is_regular = FileType::from_raw_mode(fstat(file)?.st_mode) == FileType::RegularFile;
         if flags & !writable != 0 || !is_regular {
@@ -135,7 +137,9 @@ impl VhostUserFrontendReqHandler for Late {
         window.map(Part { offset: shm_offset, len }, file, fd_offset, flags & writable != 0).map(|()| 0)
     }
 
-    /// Errors: those of [`Window::unmap`].
+    /// # Errors
+    ///
+    /// Returns the errors of [`Window::unmap`].
     fn shmem_unmap(&self, request: &VhostUserMMap) -> HandlerResult<u64> {
         let VhostUserMMap { shmid, shm_offset, len, .. } = *request;
         self.window(shmid)?.unmap(Part { offset: shm_offset, len }).map(|()| 0)

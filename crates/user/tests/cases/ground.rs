@@ -10,7 +10,7 @@ use transom_guest::{
     cache::CacheOptions,
     dax::{Dax, DaxOptions},
     fs::Fs,
-    session::Wishes,
+    session::SessionConfig,
 };
 use transom_user::{platform::Process, share::Share};
 use transom_wire::ops::init::InitFlags;
@@ -24,9 +24,10 @@ pub(crate) struct Directories {
 
 impl Directories {
     pub(crate) fn new(mount: &Share) -> Self {
-        // Set-id bits are the server's to clear: it does so where this guest, which asks for attributes each time, could not.
-        let wishes = Wishes::default().with(InitFlags::HANDLE_KILLPRIV_V2);
-        Self { vfs: Vfs::new(Arc::new(mount.session(wishes).unwrap())) }
+        // Set-id bits are the server's to clear: it does so where this guest, which asks for attributes each time,
+        // could not.
+        let config = SessionConfig::default().with(InitFlags::HANDLE_KILLPRIV_V2);
+        Self { vfs: Vfs::new(Arc::new(mount.session(config).unwrap())) }
     }
 }
 
@@ -50,15 +51,15 @@ pub(crate) struct Paths {
 
 impl Paths {
     pub(crate) fn new(mount: &Share) -> Self {
-        let wishes = Wishes::default().with(InitFlags::HANDLE_KILLPRIV_V2);
-        Self { fs: Fs::mount(mount.session(wishes).unwrap(), CacheOptions::default()) }
+        let config = SessionConfig::default().with(InitFlags::HANDLE_KILLPRIV_V2);
+        Self { fs: Fs::mount(mount.session(config).unwrap(), CacheOptions::default()) }
     }
 
     /// Every file is mapped through the window.
     pub(crate) fn mapped(mount: &Share) -> Self {
-        let wishes = Wishes::default().with(InitFlags::HANDLE_KILLPRIV_V2);
+        let config = SessionConfig::default().with(InitFlags::HANDLE_KILLPRIV_V2);
         let dax = DaxOptions { dax: Dax::Always, size_min_bytes: 0 };
-        let volume = mount.volume(wishes, CacheOptions::default(), dax).unwrap();
+        let volume = mount.volume(config, CacheOptions::default(), dax).unwrap();
         assert!(volume.window().is_some(), "the daemon has a window");
         Self { fs: Fs::new(Arc::new(volume)) }
     }

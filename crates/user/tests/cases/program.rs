@@ -1,5 +1,7 @@
 //! A program that uses the library by paths, as the cases know a client: what is kept of the share is kept.
 
+mod convert;
+
 use std::{
     collections::BTreeMap,
     os::fd::BorrowedFd,
@@ -12,7 +14,7 @@ use std::{
 use parking_lot::Mutex;
 use transom_conformance::client::{
     Access, Attr, Client, Entry, Errno, FallocateFlags, FileType, Handle, Identity, Lock, LockKind, LockOwner, MapMode,
-    Mapping, OFlags, RenameFlags, Result, SeekFrom, SetTime, Space, Time, XattrFlags,
+    Mapping, OFlags, RenameFlags, Result, SeekFrom, SetTime, Space, XattrFlags,
 };
 use transom_user::{
     guest::{
@@ -25,6 +27,7 @@ use transom_user::{
 use transom_wire::device_number;
 
 use crate::vfs::told;
+use convert::{errno, fill, lock_kind, new_lock_owner, set_time};
 
 /// One process of the program.
 pub(crate) struct Program {
@@ -85,7 +88,6 @@ impl Program {
     pub(crate) fn exit(&self) {
         let handles: Vec<_> = self.files.lock().keys().copied().collect();
         for handle in handles {
-            // Nobody is left to be told.
             let _ = self.close(Handle(handle));
         }
     }
@@ -394,40 +396,5 @@ impl Client for Program {
 
     fn is_kernel(&self) -> bool {
         false
-    }
-}
-
-/// Returns an owner of locks that no other process has. Cases run side by side in one session: with an owner in common they would
-/// wait for each other.
-fn new_lock_owner() -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(1 << 62);
-    NEXT.fetch_add(1, Ordering::Relaxed)
-}
-
-/// As system calls give values of a length that they can be asked for.
-fn fill(buf: &mut [u8], value: &[u8]) -> Result<usize> {
-    if !buf.is_empty() {
-        buf.get_mut(..value.len()).ok_or(Errno::RANGE)?.copy_from_slice(value);
-    }
-    Ok(value.len())
-}
-
-fn errno(errno: transom_user::guest::Errno) -> Errno {
-    Errno::from_raw_os_error(errno.raw())
-}
-
-fn set_time(time: SetTime) -> volume::SetTime {
-    match time {
-        SetTime::Now => volume::SetTime::Now,
-        SetTime::Omit => volume::SetTime::Keep,
-        SetTime::At(Time { sec, nsec }) => volume::SetTime::At(sec, nsec),
-    }
-}
-
-fn lock_kind(kind: LockKind) -> volume::LockKind {
-    match kind {
-        LockKind::Read => volume::LockKind::Shared,
-        LockKind::Write => volume::LockKind::Exclusive,
-        LockKind::None => volume::LockKind::Unlocked,
     }
 }

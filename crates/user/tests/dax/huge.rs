@@ -37,7 +37,7 @@ fn mapped_huge(addresses: std::ops::Range<usize>) -> usize {
 
 fn faults() -> u64 {
     let stat = fs::read_to_string("/proc/thread-self/stat").unwrap();
-    // Behind the name in parentheses: state is field 3, minor faults field 10.
+    // After the name in parentheses: state is field 3, minor faults field 10.
     stat.rsplit(')').next().unwrap().split_whitespace().nth(7).unwrap().parse().unwrap()
 }
 

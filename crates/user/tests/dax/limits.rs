@@ -76,7 +76,8 @@ fn pages_are_taken_away_by_a_process_that_has_no_mapping_left() {
     assert!(output.status.success() && told.contains("all is as it should be"), "{output:?}");
 }
 
-/// Each page is what it is to be, or cannot be touched now; gives how many can. Takes no memory of its own.
+/// Checks that each page has the expected contents or is not accessible now. Returns how many are accessible. Allocates
+/// no memory.
 fn check(mapping: &Mapping, expected: &[u8], pages: std::ops::Range<usize>) -> usize {
     let mut found = [0; PAGE];
     let mut readable = 0;

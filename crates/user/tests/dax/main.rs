@@ -20,7 +20,7 @@ use transom_user::{
         cache::{CacheMode, CacheOptions},
         dax::{Dax, DaxOptions, WindowCounts},
         fs::{File, Fs},
-        session::Wishes,
+        session::SessionConfig,
     },
     platform::Process,
     share::Share,
@@ -61,7 +61,7 @@ impl Guest {
         program.args.extend(args.map(Into::into));
         let mount = Share::builder().shared_dir(dir).daemon(program).connect().unwrap();
         let dax = DaxOptions { dax, ..DaxOptions::default() };
-        let volume = mount.volume(Wishes::default().with(InitFlags::HANDLE_KILLPRIV_V2), options, dax).unwrap();
+        let volume = mount.volume(SessionConfig::default().with(InitFlags::HANDLE_KILLPRIV_V2), options, dax).unwrap();
         Self { fs: Fs::new(Arc::new(volume)), mount }
     }
 

@@ -75,7 +75,8 @@ fn two_guests_and_the_host_see_each_others_stores_at_once() {
         for at in [word(&one), word(&other)] {
             scope.spawn(move || {
                 #[expect(unsafe_code, reason = "an atomic at an address")]
-                // SAFETY: four aligned bytes of the mapping, which lives to the end of the scope, used as an atomic only.
+                // SAFETY: four aligned bytes of the mapping, which lives to the end of the scope, used as an atomic
+                // only.
                 let word = unsafe { AtomicU32::from_ptr(std::ptr::with_exposed_provenance_mut(at)) };
                 for _ in 0..ROUNDS {
                     word.fetch_add(1, Ordering::SeqCst);
@@ -149,7 +150,7 @@ fn what_is_not_there_is_an_error_and_what_comes_back_is_seen() {
         assert_eq!(mapping.read_at(at, &mut [0; 8]), Err(Errno::IO));
         assert_eq!(mapping.write_at(at, &[1; 8]), Err(Errno::IO));
     };
-    // 1. Behind the end: in the last range, and in one that the file does not reach.
+    // 1. Past the end: in the last range, and in one that the file does not reach.
     assert_eq!(load(&mapping, RANGE, 3 * PAGE), patterned(RANGE, 3 * PAGE, 1));
     [RANGE + 3 * PAGE, 3 * RANGE, 4 * RANGE - 8].into_iter().for_each(fails);
     assert_eq!(mapping.read_at(4 * RANGE - 4, &mut [0; 8]), Err(Errno::INVAL));
@@ -227,5 +228,5 @@ fn touch(dir: &Path) {
     #[expect(unsafe_code, reason = "a load by address")]
     // SAFETY: an address of the mapping.
     let byte = unsafe { mapping.as_ptr().as_ptr().wrapping_add(RANGE).read_volatile() };
-    unreachable!("read {byte} behind the end of the file");
+    unreachable!("read {byte} past the end of the file");
 }

@@ -58,7 +58,7 @@ fn open_one(path: &str) -> io::Result<File> {
     let file = loop {
         match OpenOptions::new().read(true).write(true).open(path) {
             Err(error) if absent(&error) && Instant::now() < deadline => thread::sleep(Duration::from_millis(1)),
-            opened => break opened.map_err(while_doing(format!("opening {path}")))?,
+            opened => break opened.map_err(while_doing(format!("cannot open {path}")))?,
         }
     };
     if isatty(&file) {

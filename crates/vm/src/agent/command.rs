@@ -110,14 +110,14 @@ fn start_on_pipes(mut command: Command) -> io::Result<Running> {
 
 fn start_on_terminal(mut command: Command, size: Size) -> io::Result<Running> {
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
-    let ours = openpt(flags).map_err(while_doing("opening a terminal"))?;
+    let ours = openpt(flags).map_err(while_doing("cannot open a terminal"))?;
     grantpt(&ours)?;
     unlockpt(&ours)?;
     let name = ptsname(&ours, Vec::new())?;
     set_size(&ours, size);
     let path = name.to_str().map_err(io::Error::other)?;
     let theirs =
-        OpenOptions::new().read(true).write(true).open(path).map_err(while_doing(format!("opening {path}")))?;
+        OpenOptions::new().read(true).write(true).open(path).map_err(while_doing(format!("cannot open {path}")))?;
     command.stdin(theirs.try_clone()?).stdout(theirs.try_clone()?).stderr(theirs);
     let child = command.spawn()?;
     // `command` holds the terminal open on the command's side: its end would never come.

@@ -6,15 +6,15 @@ use rustix::system::finit_module;
 
 use super::while_doing;
 
-/// Loads the modules at `paths`; one that is there already is no error.
+/// Loads the modules at `paths`. It is not an error if one is already loaded.
 pub(super) fn load(paths: &[String]) -> io::Result<()> {
     for path in paths {
-        let module = File::open(path).map_err(while_doing(format!("opening {path}")))?;
+        let module = File::open(path).map_err(while_doing(format!("cannot open {path}")))?;
         match finit_module(&module, c"", 0) {
             Ok(()) | Err(rustix::io::Errno::EXIST) => {}
-            Err(error) => return Err(while_doing(format!("loading {path}"))(error)),
+            Err(error) => return Err(while_doing(format!("cannot load {path}"))(error)),
         }
-        // Its memory is the guest's.
+        // Frees the guest's memory.
         std::fs::remove_file(path)?;
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! The loopback device, without which many a test suite cannot run.
+//! Brings up the loopback device, which many test suites need.
 //!
 //! One rtnetlink message sets the flag "up" on interface 1, which is always the loopback of a new machine.
 
@@ -12,7 +12,11 @@ const NLMSG_ERROR: u16 = 2;
 const LOOPBACK_INDEX: i32 = 1;
 const IFF_UP: u32 = 1;
 
-/// Sets the device up. Errors: the kernel's refusal.
+/// Brings the device up.
+///
+/// # Errors
+///
+/// Returns the kernel's error.
 pub(super) fn bring_up() -> io::Result<()> {
     // Protocol 0 of netlink is routing and devices.
     let socket = socket(AddressFamily::NETLINK, SocketType::RAW, None)?;
@@ -39,6 +43,6 @@ pub(super) fn bring_up() -> io::Result<()> {
                 code => Err(io::Error::from_raw_os_error(-code)),
             }
         }
-        _ => Err(io::Error::other(format!("an answer of {len} bytes that is no acknowledgement"))),
+        _ => Err(io::Error::other(format!("unexpected reply of {len} bytes"))),
     }
 }

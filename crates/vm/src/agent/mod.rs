@@ -1,7 +1,7 @@
-//! Process 1 of the guest: it prepares the machine, runs one command, and says how that ended.
+//! Process 1 of the guest: prepares the machine, runs one command, and reports its outcome.
 //!
-//! The order is in [`work`]: devices, root and shares, command, unmounting, report. Each step is a file beside this
-//! one. After the report the host stops the machine; should it not, the machine resets, which ends it as well.
+//! [`work`] has the order of the steps: devices, root and shares, command, unmounting, report. Each step has a module.
+//! After the report the host stops the machine; if it does not, the machine resets, which also ends it.
 
 mod channels;
 mod command;
@@ -25,10 +25,10 @@ use rustix::{
 use crate::protocol::{FromGuest, Milestone, TASK_PATH, Task};
 use channels::Reports;
 
-/// The host stops a machine at once that has reported. Should it not within this time, the machine resets.
+/// How long to wait for the host to stop the machine after the report, before the machine resets.
 const STOPPED_AFTER_MAX: Duration = Duration::from_secs(10);
 
-/// Becomes the agent, never to return, if this process is the first one of a guest.
+/// Becomes the agent and never returns, if this is the first process of a guest.
 pub fn run_if_init() {
     if getpid().is_init() && Path::new(TASK_PATH).exists() {
         run();
@@ -39,14 +39,14 @@ fn run() -> ! {
     let mut reports = None;
     let worked = work(&mut reports);
     if let Err(error) = worked {
-        // The kernel's log reaches the host even where no channel does.
+        // The kernel's log reaches the host even without a channel.
         let _ = fs::write("/dev/kmsg", format!("<3>transom: {error}"));
         if let Some(reports) = &reports {
             let _ = Reports::send(reports, &FromGuest::Failed { message: error.to_string() });
         }
     }
     if reports.is_some() {
-        // The host, which has heard, looks at the daemons' figures before it stops the machine.
+        // The host reads the daemons' metrics before it stops the machine.
         std::thread::sleep(STOPPED_AFTER_MAX);
     }
     let _ = reboot(RebootCommand::Restart);
@@ -55,7 +55,7 @@ fn run() -> ! {
     }
 }
 
-/// All that the agent does; what it returns has not been reported yet.
+/// Runs all steps. A returned error has not been reported yet.
 fn work(reports: &mut Option<Reports>) -> io::Result<()> {
     let begun = Instant::now();
     mounts::kernel_file_systems(Path::new("/"))?;
@@ -72,9 +72,12 @@ fn work(reports: &mut Option<Reports>) -> io::Result<()> {
     reached(Milestone::Devices)?;
     let mounted = mounts::root_and_shares(&task)?;
     reached(Milestone::Mounts)?;
-    // A guest without a loopback device is still a guest.
-    let mut warnings: Vec<_> =
-        loopback::bring_up().err().map(|error| format!("no loopback: {error}")).into_iter().collect();
+    // A guest is usable without a loopback device.
+    let mut warnings: Vec<_> = loopback::bring_up()
+        .err()
+        .map(|error| format!("cannot bring up the loopback device: {error}"))
+        .into_iter()
+        .collect();
 
     let ended = command::run(&task, channels.streams, channels.requests, || reached(Milestone::Command))?;
     warnings.extend(ended.warnings);
@@ -87,7 +90,7 @@ fn work(reports: &mut Option<Reports>) -> io::Result<()> {
     })
 }
 
-/// An error of the system with what was being done.
+/// Returns a function for `map_err` that adds what failed to a system error.
 fn while_doing<E: Into<io::Error>>(doing: impl Into<String>) -> impl FnOnce(E) -> io::Error {
     let doing = doing.into();
     move |error| {

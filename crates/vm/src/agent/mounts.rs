@@ -57,7 +57,7 @@ pub(super) fn root_and_shares(task: &Task) -> io::Result<Mounted> {
         overlay(tag)?;
         kernel_file_systems(Path::new(MERGED))?;
         chdir(MERGED)?;
-        mount_move(".", "/").map_err(while_doing("moving the root"))?;
+        mount_move(".", "/").map_err(while_doing("cannot move the root"))?;
         chroot(".")?;
         chdir("/")?;
     }
@@ -69,7 +69,7 @@ pub(super) fn root_and_shares(task: &Task) -> io::Result<Mounted> {
     }
     fs::create_dir_all(&task.directory)
         .and_then(|()| Ok(chdir(Path::new(&task.directory))?))
-        .map_err(while_doing(format!("entering {:?}", task.directory)))?;
+        .map_err(while_doing(format!("cannot enter {:?}", task.directory)))?;
     Ok(Mounted(mounted))
 }
 
@@ -82,10 +82,10 @@ impl Mounted {
             // An unmount reports no failed write-back, so ask first.
             let written = File::open(path).and_then(|folder| Ok(syncfs(folder)?));
             if let Err(error) = written {
-                warnings.push(format!("writing back {path:?}: {error}"));
+                warnings.push(format!("cannot write back {path:?}: {error}"));
             }
             if let Err(error) = unmount(path, UnmountFlags::empty()) {
-                warnings.push(format!("unmounting {path:?}: {error}"));
+                warnings.push(format!("cannot unmount {path:?}: {error}"));
             }
         }
         warnings
@@ -110,7 +110,7 @@ fn mount_share(share: &Mount, path: &Path) -> io::Result<()> {
 
 /// Mounts `source` of the kind `kind` at `path`, which is made if it is not there.
 fn mount_at(kind: &str, source: &str, path: &Path, flags: MountFlags, options: &str) -> io::Result<()> {
-    let doing = || format!("mounting {kind} {source} at {path:?}");
+    let doing = || format!("cannot mount {kind} {source} at {path:?}");
     fs::create_dir_all(path).map_err(while_doing(doing()))?;
     let options = CString::new(OsStr::new(options).as_bytes())?;
     mount(source, path, kind, flags, options.as_c_str()).map_err(while_doing(doing()))

@@ -1,6 +1,6 @@
-//! `transom-fetch`: gets what guests and tests need, kernels or a compiler for example, and prints where it is.
+//! `transom-fetch`: fetches what guests and tests need, such as kernels or a compiler, and prints the paths.
 //!
-//! A command for developers and scripts. Paths go to standard output, progress to standard error.
+//! For developers and scripts. Paths go to standard output, progress to standard error.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
@@ -14,15 +14,15 @@ use transom_vm::{
     uml,
 };
 
-/// Get kernels and packages into the cache, without root, and print where they are.
+/// Fetch kernels and packages into the cache, without root, and print their paths
 #[derive(Debug, Parser)]
 #[command(name = "transom-fetch", version, max_term_width = 100)]
 struct Cli {
-    /// The folder to keep things in [default: target/cache in the project's checkout, else the user's cache]
+    /// The cache directory [default: target/cache in the project's checkout, else the user's cache]
     #[arg(long, global = true, value_name = "DIR", env = "TRANSOM_CACHE")]
     cache: Option<PathBuf>,
 
-    /// Ask the mirror for a newer version, even if there is one in the cache
+    /// Ask the mirror for a newer version even if the cache has one
     #[arg(long, global = true)]
     update: bool,
 
@@ -32,36 +32,36 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// A Debian kernel for virtual machines; prints image, folder of modules and release
+    /// A Debian cloud kernel; prints the image, the directory of modules and the release
     Kernel {
-        /// 6.1, 6.12, or a major version for its newest: 7
+        /// A series such as 6.1 or 6.12, or a major version such as 7 for its newest kernel
         #[arg(value_name = "SERIES")]
         series: Series,
     },
-    /// QEMU that has the device with a DAX window; prints how it is started, a word a line
+    /// QEMU with a device that supports DAX windows; prints its command, one argument on each line
     Qemu,
-    /// User Mode Linux, built from the distribution's source; prints the program
+    /// User Mode Linux, built from the distribution's source; prints the executable
     Uml,
-    /// virtiofsd, which Transom is compared with; prints the program
+    /// virtiofsd, which Transom is compared with; prints the executable
     Peer,
-    /// A Rust compiler with the sources of `core`; prints the compiler, its version and the release it comes from
+    /// A Rust compiler with the sources of `core`; prints the compiler, its version and its Debian release
     Rust {
-        /// The least version that will do
+        /// The minimum version
         #[arg(long, value_name = "VERSION", default_value = env!("CARGO_PKG_RUST_VERSION"))]
         least: AtLeast,
-        /// The only release to ask [default: from this machine's to unstable, the first that has one]
+        /// The release to use [default: the first that has one, from this machine's to unstable]
         #[arg(long, value_name = "SUITE")]
         suite: Option<String>,
     },
-    /// Packages, unpacked together; prints the folder that stands for /
+    /// Packages, unpacked together; prints the directory that represents /
     Package {
-        /// A release's name, or stable, testing, unstable, NAME-backports [default: this machine's]
+        /// The name of a release, or stable, testing, unstable or NAME-backports [default: this machine's]
         #[arg(long, value_name = "SUITE")]
         suite: Option<String>,
-        /// Everything that they depend on, too
+        /// Include all dependencies
         #[arg(long)]
         deps: bool,
-        /// The packages' names
+        /// Names of packages
         #[arg(required = true, value_name = "NAME")]
         names: Vec<String>,
     },

@@ -20,10 +20,10 @@ use crate::{
     protocol::{TASK_PATH, Task},
 };
 
-/// Folders that the agent mounts something on, or that programs expect.
+/// Directories that serve as mount points, or that programs expect.
 const FOLDERS: [&str; 9] = ["dev", "etc", "mnt", "proc", "root", "run", "sys", "tmp", "var"];
 
-/// What goes into the initramfs beside the task.
+/// The contents of the initramfs, except the task.
 #[derive(Debug)]
 pub(crate) struct Content<'a> {
     /// The executable that becomes `/init`.
@@ -35,23 +35,23 @@ pub(crate) struct Content<'a> {
 }
 
 impl Content<'_> {
-    /// The path of each module within the initramfs.
+    /// Returns the path of each module within the initramfs.
     pub(crate) fn module_paths(&self) -> Vec<String> {
         self.modules.iter().map(|module| format!("/modules/{}.ko", module.name)).collect()
     }
 
     /// Writes the initramfs to `path`; returns its size in bytes.
     pub(crate) fn write(&self, path: &Path, task: &Task) -> Result<u64> {
-        let agent = std::fs::read(self.agent).map_err(Error::io(format!("reading the agent {:?}", self.agent)))?;
+        let agent = std::fs::read(self.agent).map_err(Error::io(format!("cannot read the agent {:?}", self.agent)))?;
         let busybox = match self.busybox {
             Some(path) => Some((
-                std::fs::read(path).map_err(Error::io(format!("reading busybox {path:?}")))?,
-                applets(path).map_err(Error::io(format!("asking busybox {path:?} for its tools")))?,
+                std::fs::read(path).map_err(Error::io(format!("cannot read busybox {path:?}")))?,
+                applets(path).map_err(Error::io(format!("cannot list the tools of busybox {path:?}")))?,
             )),
             None => None,
         };
         self.write_all(path, &trim::without_sections(agent), busybox, task)
-            .map_err(Error::io(format!("writing the initramfs {path:?}")))
+            .map_err(Error::io(format!("cannot write the initramfs {path:?}")))
     }
 
     fn write_all(
@@ -85,7 +85,7 @@ impl Content<'_> {
     }
 }
 
-/// The paths that busybox is called by, `bin/sh` for example.
+/// Returns the paths of busybox's applets, such as `bin/sh`.
 fn applets(busybox: &Path) -> io::Result<Vec<String>> {
     let output = Command::new(busybox).arg("--list-full").stdin(Stdio::null()).output()?;
     let list = String::from_utf8_lossy(&output.stdout);
@@ -93,6 +93,6 @@ fn applets(busybox: &Path) -> io::Result<Vec<String>> {
     if output.status.success() && paths.iter().any(|path| path == "bin/sh") {
         Ok(paths)
     } else {
-        Err(io::Error::other(format!("it lists {} tools, and bin/sh is not among them", paths.len())))
+        Err(io::Error::other(format!("it lists {} tools without bin/sh", paths.len())))
     }
 }

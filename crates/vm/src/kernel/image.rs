@@ -26,7 +26,7 @@ const PAYLOAD_LENGTH: usize = 0x24c;
 /// What cannot be unpacked is returned as it is, for the VMM to judge; so is an image whose kernel cannot be kept.
 /// Errors: the image cannot be read.
 pub(crate) fn unpacked(image: &Path, cache: &Path) -> Result<PathBuf> {
-    let reading = || format!("reading kernel {image:?}");
+    let reading = || format!("cannot read kernel {image:?}");
     let metadata = fs::metadata(image).map_err(Error::io(reading()))?;
     // Another image of the same name, size and second would be mistaken; nanoseconds make that a forgery.
     let key = format!(
@@ -49,7 +49,10 @@ pub(crate) fn unpacked(image: &Path, cache: &Path) -> Result<PathBuf> {
     match keep(&vmlinux, &kept) {
         Ok(()) => Ok(kept),
         Err(error) => {
-            tracing::warn!("{} bytes of kernel not kept at {kept:?}, the start is slower: {error}", vmlinux.len());
+            tracing::warn!(
+                "cannot cache the unpacked kernel ({} bytes) at {kept:?}, starts are slower: {error}",
+                vmlinux.len()
+            );
             Ok(image.to_owned())
         }
     }

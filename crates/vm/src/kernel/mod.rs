@@ -1,4 +1,4 @@
-//! Kernels: where they are, what is inside, and their modules.
+//! Kernel images and their modules.
 
 mod image;
 mod modinfo;
@@ -13,16 +13,20 @@ pub(crate) use modules::{Module, needed};
 use crate::{Error, Kernel, Result};
 
 impl Kernel {
-    /// The kernel `image` with the modules that belong to it.
+    /// Returns the kernel `image` with its modules.
     ///
-    /// `…/boot/vmlinuz-<release>` has them in `…/lib/modules/<release>`; a file in `…/lib/modules/<release>/` has
-    /// them beside it. Errors: the image is missing.
+    /// The modules of `…/boot/vmlinuz-<release>` are in `…/lib/modules/<release>`; those of an image in
+    /// `…/lib/modules/<release>/` are beside it.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the image does not exist.
     pub fn at(image: &Path) -> Result<Self> {
         if !image.is_file() {
             return Err(Error::Missing {
                 what: "the kernel",
                 path: image.to_owned(),
-                advice: "give --kernel the image of a kernel, /boot/vmlinuz-… for example, or leave it away".into(),
+                advice: "pass a kernel image such as /boot/vmlinuz-… to --kernel, or omit --kernel".into(),
             });
         }
         Ok(Self { image: image.to_owned(), modules: modules_folder(image) })
@@ -36,7 +40,7 @@ fn modules_folder(image: &Path) -> Option<std::path::PathBuf> {
     }
     let release = image.file_name()?.to_str()?.split_once('-')?.1;
     let modules = folder.parent()?.join("lib/modules").join(release);
-    // Distributions with a merged /usr have them there; an unpacked package of a newer Debian does.
+    // Used by distributions with a merged /usr, and by packages of newer Debian releases.
     let merged = folder.parent()?.join("usr/lib/modules").join(release);
     [modules, merged].into_iter().find(|folder| folder.is_dir())
 }

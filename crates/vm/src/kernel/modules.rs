@@ -59,8 +59,8 @@ impl Search<'_> {
             kernel: self.kernel.image.clone(),
             folder: self.folder.to_owned(),
         })?;
-        let packed = fs::read(path).map_err(Error::io(format!("reading module {path:?}")))?;
-        let image = unpack::unpack(packed).map_err(Error::io(format!("unpacking module {path:?}")))?;
+        let packed = fs::read(path).map_err(Error::io(format!("cannot read module {path:?}")))?;
+        let image = unpack::unpack(packed).map_err(Error::io(format!("cannot unpack module {path:?}")))?;
         for dependency in modinfo::depends(&image, name)? {
             self.add(&dependency)?;
         }
@@ -80,9 +80,9 @@ fn files(folder: &Path) -> Result<HashMap<String, PathBuf>> {
     let mut files = HashMap::new();
     let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {
-        let entries = fs::read_dir(&folder).map_err(Error::io(format!("reading {folder:?}")))?;
+        let entries = fs::read_dir(&folder).map_err(Error::io(format!("cannot read {folder:?}")))?;
         for entry in entries {
-            let entry = entry.map_err(Error::io(format!("reading {folder:?}")))?;
+            let entry = entry.map_err(Error::io(format!("cannot read {folder:?}")))?;
             let path = entry.path();
             // `build` and `source` are links that lead out of the folder.
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) {

@@ -1,6 +1,6 @@
-//! apt in a folder of its own: its lists, its caches and its sources are ours, its keys and proxies the machine's.
+//! [`Apt`] runs apt with its own lists, caches and sources, but with the machine's keys and proxies.
 //!
-//! `answers.rs` reads what apt says. Source: apt.conf(5), apt-get(8), apt-cache(8).
+//! [`answers`] parses apt's output. Source: apt.conf(5), apt-get(8), apt-cache(8).
 
 mod answers;
 
@@ -22,10 +22,10 @@ use super::{
 pub(crate) use answers::Candidate;
 pub(super) use answers::File;
 
-/// A release changes a few times a day; what is wanted of it is rarely younger.
+/// Maximum age of the package lists. A release changes a few times a day, and newer packages are rarely needed.
 const LISTS_AGE_MAX: Duration = Duration::from_secs(24 * 3600);
 
-/// apt, set up for one release.
+/// apt, configured for one release.
 pub(super) struct Apt<'a> {
     suite: &'a str,
     dir: PathBuf,
@@ -34,13 +34,13 @@ pub(super) struct Apt<'a> {
     report: &'a dyn Report,
 }
 
-/// The names of the files' packages with their versions.
+/// Returns the names of the files' packages with their versions.
 pub(super) fn names(files: &[File]) -> Vec<String> {
     files.iter().map(|file| format!("{}={}", file.package, file.version)).collect()
 }
 
 impl<'a> Apt<'a> {
-    /// Sets apt up for `suite`, and gets the lists of its packages unless they are there and young.
+    /// Configures apt for `suite`, and fetches its package lists unless they are recent.
     pub(super) fn prepare(cache: &'a Cache, suite: &'a str, report: &'a dyn Report) -> Result<Self> {
         let machine = Machine::ask()?;
         let sources = Mirror::find(&machine.list, &machine.parts, &machine.architecture)?.sources(suite);
@@ -49,7 +49,7 @@ impl<'a> Apt<'a> {
         let configuration = dir.join("apt.conf");
         let apt = Self { suite, dir, cache_dir: cache.dir(), configuration, report };
         for folder in [apt.archives(), apt.dir.join("cache/archives/partial"), common.join("state/lists/partial")] {
-            fs::create_dir_all(&folder).map_err(Error::io(format!("making {folder:?}")))?;
+            fs::create_dir_all(&folder).map_err(Error::io(format!("cannot create {folder:?}")))?;
         }
         write(&common.join("state/status"), "")?;
         write(&apt.configuration, &apt.configuration_text(&common.join("state"), sources.is_not_automatic))?;
@@ -57,7 +57,7 @@ impl<'a> Apt<'a> {
         Ok(apt)
     }
 
-    /// The files that a request comes to.
+    /// Returns the files to download for a request.
     pub(super) fn resolve(&self, request: &Request<'_>) -> Result<Vec<File>> {
         let word = match request.closure {
             Closure::WithDependencies => return self.closure(request.packages, &[]),
@@ -81,25 +81,25 @@ impl<'a> Apt<'a> {
         Ok(files)
     }
 
-    /// The version of `package` that would be installed; `None` if there is none.
+    /// Returns the version of `package` that would be installed, or `None` if no version is available.
     pub(super) fn candidate(&self, package: &str) -> Result<Option<Candidate>> {
         let mut command = self.command("apt-cache");
         command.args(["show", "--no-all-versions", "--", package]);
-        match self.run(command, &format!("looking for {package}")) {
+        match self.run(command, &format!("apt-cache show {package}")) {
             Ok(text) => Ok(answers::candidate(&text)),
             Err(Error::NoPackage { .. }) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// All that `packages` need, as for a system that has nothing but `installed`.
+    /// Returns everything that `packages` need on a system that has only `installed`.
     fn closure(&self, packages: &[&str], installed: &[&str]) -> Result<Vec<File>> {
         let status = self.dir.join("status");
         write(&status, &answers::status(installed))?;
         let mut command = self.command("apt-get");
         command.arg("-o").arg(format!("Dir::State::status={}", status.display()));
         command.args(["-qq", "--print-uris", "-o", "APT::Install-Recommends=false", "install", "--"]).args(packages);
-        let text = self.run(command, &format!("resolving {}", packages.join(", ")))?;
+        let text = self.run(command, &format!("resolving the dependencies of {}", packages.join(", ")))?;
         let files: Vec<_> = text.lines().filter_map(answers::uri_line).collect();
         if files.is_empty() {
             return Err(Error::Unresolved { suite: self.suite.to_owned(), output: text });
@@ -107,7 +107,7 @@ impl<'a> Apt<'a> {
         Ok(files)
     }
 
-    /// Downloads `files` and returns their paths. What an earlier try has got is not got again.
+    /// Downloads `files` and returns their paths. Files that were downloaded earlier are not downloaded again.
     pub(super) fn download(&self, files: &[File]) -> Result<Vec<PathBuf>> {
         let total_bytes: u64 = files.iter().map(|file| file.size_bytes).sum();
         self.check_space(total_bytes)?;
@@ -122,43 +122,44 @@ impl<'a> Apt<'a> {
         command.args(["-qq", "-o", "APT::Status-Fd=1", "download", "--"]).args(names(files));
         self.run(command, &format!("fetching {what}"))?;
 
-        let listing = fs::read_dir(self.archives()).map_err(Error::io(format!("reading {:?}", self.archives())))?;
+        let listing = fs::read_dir(self.archives()).map_err(Error::io(format!("cannot read {:?}", self.archives())))?;
         let there: Vec<PathBuf> = listing.flatten().map(|entry| entry.path()).collect();
         files
             .iter()
             .map(|file| {
                 let is_it = |path: &&PathBuf| file.is_named(&path.file_name().unwrap_or_default().to_string_lossy());
                 there.iter().find(is_it).cloned().ok_or_else(|| {
-                    Error::Unexpected(format!("apt fetched {} {}, but no file of it", file.package, file.version))
+                    Error::Unexpected(format!("apt did not leave a file of {} {}", file.package, file.version))
                 })
             })
             .collect()
     }
 
     fn check_space(&self, wanted_bytes: u64) -> Result<()> {
-        /// Packages are about a quarter of what is in them.
+        /// Space needed for a package and its contents, as a multiple of the package.
         const UNPACKED: u64 = 5;
-        let free = rustix::fs::statvfs(&self.dir).map_err(Error::io(format!("looking at {:?}", self.dir)))?;
+        let free = rustix::fs::statvfs(&self.dir)
+            .map_err(Error::io(format!("cannot read the free space of {:?}", self.dir)))?;
         let free_bytes = free.f_bavail * free.f_frsize;
         if free_bytes < wanted_bytes * UNPACKED {
             let mib = |bytes: u64| bytes >> 20;
             return Err(Error::DiskFull {
                 dir: self.cache_dir.to_owned(),
-                output: format!("{} MiB free, {} MiB wanted", mib(free_bytes), mib(wanted_bytes * UNPACKED)),
+                output: format!("{} MiB free, {} MiB needed", mib(free_bytes), mib(wanted_bytes * UNPACKED)),
             });
         }
         Ok(())
     }
 
-    /// Gets the lists, if they are old or those of other sources.
+    /// Fetches the lists if they are old or belong to other sources.
     fn update(&self, sources: &Sources) -> Result<()> {
         let stamp = self.dir.join("updated");
         let is_same = fs::read_to_string(&stamp).is_ok_and(|text| text == sources.full);
         if is_same && age(&stamp).is_some_and(|age| age < LISTS_AGE_MAX) {
             return Ok(());
         }
-        self.report.say(&format!("fetching the list of packages of {}", self.suite));
-        // Not every release has updates and security fixes; what it needs is in the second text.
+        self.report.say(&format!("fetching the package lists of {}", self.suite));
+        // Not every release has updates and security fixes, so fall back to the release alone.
         let result = self.update_from(&sources.full).or_else(|error| match error {
             Error::NoSuite { .. } if sources.least != sources.full => self.update_from(&sources.least),
             error => Err(error),
@@ -166,7 +167,7 @@ impl<'a> Apt<'a> {
         match result {
             Ok(()) => write(&stamp, &sources.full),
             Err(error @ Error::Network { .. }) if is_same => {
-                self.report.say(&format!("going on with old lists: {error}"));
+                self.report.say(&format!("using old package lists: {error}"));
                 Ok(())
             }
             Err(error) => Err(error),
@@ -177,9 +178,9 @@ impl<'a> Apt<'a> {
         write(&self.sources(), sources)?;
         let mut command = self.command("apt-get");
         command.args(["-qq", "-o", "APT::Status-Fd=1", "--allow-releaseinfo-change", "update"]);
-        // A mirror that fails is only a warning otherwise.
+        // By default, a failing mirror is only a warning.
         command.args(["-o", "APT::Update::Error-Mode=any"]);
-        self.run(command, "fetching the list of packages").map(drop)
+        self.run(command, "fetching the package lists").map(drop)
     }
 
     fn configuration_text(&self, state: &Path, is_not_automatic: bool) -> String {
@@ -189,20 +190,20 @@ impl<'a> Apt<'a> {
             format!("Dir::State::status {:?};", state.join("status")),
             format!("Dir::Cache {:?};", dir.join("cache")),
             format!("Dir::Etc::sourcelist {:?};", self.sources()),
-            // The machine's other sources and its preferences between them are not ours.
+            // Ignore the machine's other sources and preferences.
             "Dir::Etc::sourceparts \"/dev/null\";".into(),
             "Dir::Etc::preferences \"/dev/null\";".into(),
             "Dir::Etc::preferencesparts \"/dev/null\";".into(),
-            // The lists of several releases lie side by side.
+            // Keep the lists of several releases.
             "APT::Get::List-Cleanup \"false\";".into(),
-            // The machine's hooks would tidy the machine's folders.
+            // The machine's hooks would clean up the machine's directories.
             "#clear APT::Update::Post-Invoke;".into(),
             "#clear APT::Update::Post-Invoke-Success;".into(),
             "#clear APT::Update::Pre-Invoke;".into(),
             format!("APT::Default-Release {:?};", if is_not_automatic { self.suite } else { "" }),
         ];
         if geteuid().is_root() {
-            // The user that apt would become cannot write here.
+            // The user to which apt drops its privileges cannot write here.
             lines.push("APT::Sandbox::User \"root\";".into());
         }
         lines.join("\n") + "\n"
@@ -222,7 +223,7 @@ impl<'a> Apt<'a> {
         command
     }
 
-    /// Runs `command` and returns what it wrote; lines that tell of progress go to the report.
+    /// Runs `command` and returns its output, except progress lines, which go to the report.
     fn run(&self, command: Command, doing: &str) -> Result<String> {
         let program = if command.get_program() == "apt-get" { "apt-get" } else { "apt-cache" };
         let output = capture(command, program, |line| self.progress(line))?;
@@ -232,7 +233,7 @@ impl<'a> Apt<'a> {
         Err(answers::failure(self.suite, self.cache_dir, doing, output.status, output.stderr))
     }
 
-    /// Whether `line` was one about progress.
+    /// Returns whether `line` reports progress.
     fn progress(&self, line: &str) -> bool {
         let percent = answers::percent(line);
         if let Some(percent) = percent {
@@ -242,7 +243,7 @@ impl<'a> Apt<'a> {
     }
 }
 
-/// What the machine's apt is set up with.
+/// The configuration of the machine's apt.
 struct Machine {
     list: PathBuf,
     parts: PathBuf,
@@ -270,7 +271,7 @@ struct Captured {
     stderr: String,
 }
 
-/// Runs `command` to its end. Lines of its output that `takes` returns true for are not kept.
+/// Runs `command` to its end. Omits lines of its output for which `takes` returns true.
 fn capture(mut command: Command, program: &'static str, takes: impl Fn(&str) -> bool) -> Result<Captured> {
     command.env("LC_ALL", "C.UTF-8").env("DEBIAN_FRONTEND", "noninteractive");
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -283,13 +284,13 @@ fn capture(mut command: Command, program: &'static str, takes: impl Fn(&str) -> 
     });
     let mut kept = String::new();
     for line in stdout.into_iter().flat_map(|pipe| BufReader::new(pipe).lines()) {
-        let line = line.map_err(Error::io(format!("reading what {program} says")))?;
+        let line = line.map_err(Error::io(format!("cannot read the output of {program}")))?;
         if !takes(&line) {
             kept.push_str(&line);
             kept.push('\n');
         }
     }
-    let status = child.wait().map_err(Error::io(format!("waiting for {program}")))?;
+    let status = child.wait().map_err(Error::io(format!("cannot wait for {program}")))?;
     Ok(Captured {
         is_success: status.success(),
         status: status.to_string(),
@@ -299,7 +300,7 @@ fn capture(mut command: Command, program: &'static str, takes: impl Fn(&str) -> 
 }
 
 fn write(path: &Path, text: &str) -> Result<()> {
-    fs::write(path, text).map_err(Error::io(format!("writing {path:?}")))
+    fs::write(path, text).map_err(Error::io(format!("cannot write {path:?}")))
 }
 
 fn age(path: &Path) -> Option<Duration> {

@@ -1,4 +1,4 @@
-//! Where things are kept that take long to get: fetched packages, kernels, what was built from them.
+//! [`Cache`]: the directory for fetched packages, kernels, and files built from them.
 
 use std::{
     env,
@@ -10,54 +10,56 @@ use sha2::{Digest, Sha256};
 
 use super::{Error, Report, Result};
 
-/// Names it; wins over everything.
+/// The environment variable with the cache's path, which takes precedence.
 const VARIABLE: &str = "TRANSOM_CACHE";
-/// Leaves room for a suffix within the 255 bytes that a file's name may have.
+/// Leaves room for a suffix within the 255 bytes of a file name.
 const NAME_MAX: usize = 120;
 
-/// A folder for what can be got again.
+/// A directory whose contents can be fetched or built again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cache {
     dir: PathBuf,
 }
 
-/// Held by one run at a time; released when dropped, or when the process ends in whatever way.
+/// A lock held by one run at a time; released when dropped, and when the process ends.
 #[derive(Debug)]
 pub(crate) struct Lock {
     _file: File,
 }
 
 impl Cache {
-    /// The usual place: `$TRANSOM_CACHE`; else `target/cache` in a checkout of this project, if the current folder
-    /// is within one; else `transom` in `$XDG_CACHE_HOME` or `~/.cache`.
+    /// Returns the default cache: `$TRANSOM_CACHE`, or else `target/cache` if the current directory is in a checkout of
+    /// this project, or else `transom` in `$XDG_CACHE_HOME` or `~/.cache`.
     ///
-    /// Errors: there is no such place, since not even `$HOME` is known.
+    /// # Errors
+    ///
+    /// Returns an error if none of these is known, because `$HOME` is not set.
     pub fn locate() -> Result<Self> {
         let current = env::current_dir().ok();
         let variable = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         located(current.as_deref(), variable).map(|dir| Self { dir }).ok_or(Error::NoCache)
     }
 
-    /// The folder `dir`, made when something is put there.
+    /// Returns the cache in `dir`, which is created when it is first used.
     pub fn at(dir: impl Into<PathBuf>) -> Self {
         Self { dir: dir.into() }
     }
 
-    /// The folder.
+    /// Returns the directory.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Takes the lock `name`; while another run has it, says so and blocks.
+    /// Takes the lock `name`. If another run has it, reports that and blocks.
     pub(crate) fn lock(&self, name: &str, report: &dyn Report) -> Result<Lock> {
         let path = self.dir.join(format!("{name}.lock"));
-        let doing = || format!("locking {path:?}");
-        fs::create_dir_all(&self.dir).map_err(Error::io(format!("making the cache {:?}", self.dir)))?;
+        let doing = || format!("cannot lock {path:?}");
+        fs::create_dir_all(&self.dir).map_err(Error::io(format!("cannot create the cache {:?}", self.dir)))?;
         let file = File::create(&path).map_err(Error::io(doing()))?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
-                report.say(&format!("waiting for another run, which has {path:?}"));
+                report.say(&format!("waiting for another run, which holds {path:?}"));
                 file.lock().map_err(Error::io(doing()))?;
             }
             Err(TryLockError::Error(error)) => return Err(Error::io(doing())(error)),
@@ -73,18 +75,18 @@ fn located(current: Option<&Path>, variable: impl Fn(&str) -> Option<PathBuf>) -
     if let Some(checkout) = current.and_then(|dir| dir.ancestors().find(|dir| is_checkout(dir))) {
         return Some(checkout.join("target/cache"));
     }
-    // A relative XDG_CACHE_HOME is to be ignored, says its specification.
+    // The XDG specification says to ignore relative paths.
     let user = variable("XDG_CACHE_HOME").filter(|dir| dir.is_absolute());
     user.or_else(|| Some(variable("HOME")?.join(".cache"))).map(|dir| dir.join("transom"))
 }
 
-/// Whether `dir` is the top of this project's sources.
+/// Returns whether `dir` is the root of this project's sources.
 fn is_checkout(dir: &Path) -> bool {
     dir.join("crates/vm/Cargo.toml").is_file()
         && fs::read_to_string(dir.join("Cargo.toml")).is_ok_and(|text| text.contains("[workspace]"))
 }
 
-/// `name`, or its beginning with a hash where it is too long for a file.
+/// Returns `name`, or its beginning and a hash if it is too long for a file name.
 pub(super) fn short(name: &str) -> String {
     if name.len() <= NAME_MAX {
         return name.to_owned();
@@ -93,7 +95,7 @@ pub(super) fn short(name: &str) -> String {
     format!("{beginning}-{}", digest(&[name.as_bytes()]))
 }
 
-/// The first 64 bits of the SHA-256 of `parts`, in hexadecimal; each part's length is part of it.
+/// Returns the first 64 bits of the SHA-256 of `parts` and their lengths, in hexadecimal.
 pub(crate) fn digest(parts: &[&[u8]]) -> String {
     let mut hash = Sha256::new();
     for part in parts {

@@ -1,33 +1,34 @@
-//! Why something could not be fetched or built, for a person to read: what was wanted, what was found, what to do.
+//! The errors of fetching and building. Messages name what was needed, what was found, and what to do.
 
 use std::{io, path::PathBuf};
 
 /// A result of fetching or building.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why something could not be fetched or built.
+/// An error of fetching or building.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No place for the cache is known.
-    #[error("no folder to keep fetched packages in: set TRANSOM_CACHE, or HOME")]
+    /// The location of the cache is unknown.
+    #[error("no cache directory: set TRANSOM_CACHE or HOME")]
     NoCache,
-    /// The machine has no apt.
+    /// apt is not installed.
     #[error(
-        "this machine has no {program}, which fetches packages here ({source})\n  give the file yourself, or run on Debian"
+        "cannot run {program}, which is needed to fetch packages ({source})\n  \
+        provide the file yourself, or run on Debian"
     )]
     NoApt {
-        /// Which program is missing.
+        /// The missing program.
         program: &'static str,
-        /// The system's reason.
+        /// The error of the system.
         source: io::Error,
     },
-    /// The machine's release is not known.
-    #[error("{0:?} does not say which release this is (VERSION_CODENAME)")]
+    /// The machine's release is unknown.
+    #[error("{0:?} does not name this machine's release (VERSION_CODENAME)")]
     NoRelease(PathBuf),
-    /// None of the machine's sources is its distribution's.
+    /// None of apt's sources serves the machine's distribution.
     #[error(
         "none of apt's sources serves {suite:?} of this distribution\n  looked in {}\n  \
-         packages of another release are fetched from the mirror of this machine's own",
+         other releases are fetched from the mirror of this machine's own release",
         .files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(", ")
     )]
     NoMirror {
@@ -36,12 +37,12 @@ pub enum Error {
         /// The files that were read.
         files: Vec<PathBuf>,
     },
-    /// The mirror has no such release, or it is signed with a key that this machine does not have.
+    /// The mirror does not have the release, or it is signed with an unknown key.
     #[error("suite {suite:?} cannot be used{}", quoted(.output))]
     NoSuite {
         /// The release.
         suite: String,
-        /// What apt said.
+        /// The output of apt.
         output: String,
     },
     /// The release has no such package.
@@ -52,79 +53,80 @@ pub enum Error {
         /// The package.
         package: String,
     },
-    /// The release has the package, but not what it depends on.
-    #[error("packages of suite {suite:?} do not fit together{}", quoted(.output))]
+    /// The release has the package, but not its dependencies.
+    #[error("cannot resolve dependencies in suite {suite:?}{}", quoted(.output))]
     Unresolved {
         /// The release.
         suite: String,
-        /// What apt said.
+        /// The output of apt.
         output: String,
     },
     /// The mirror could not be reached.
-    #[error("the mirror cannot be reached{}\n  check the network, and the proxy in apt's configuration", quoted(.output))]
+    #[error("cannot reach the mirror{}\n  check the network and apt's proxy settings", quoted(.output))]
     Network {
-        /// What apt said.
+        /// The output of apt.
         output: String,
     },
-    /// No space for it.
-    #[error("no space left in {dir:?}{}\n  set TRANSOM_CACHE to a folder on a larger disk", quoted(.output))]
+    /// The disk is full.
+    #[error("no space left in {dir:?}{}\n  set TRANSOM_CACHE to a directory on a larger disk", quoted(.output))]
     DiskFull {
         /// The cache.
         dir: PathBuf,
         /// What the program said.
         output: String,
     },
-    /// A kernel of a series was asked for that no release has.
-    #[error("no kernel of the series {series}; there are {}", .found.join(", "))]
+    /// No release has a kernel of the requested series.
+    #[error("no kernel of series {series}; available: {}", .found.join(", "))]
     NoKernel {
-        /// What was asked for.
+        /// The requested series.
         series: String,
-        /// What there is: version and release.
+        /// Available versions, with their releases.
         found: Vec<String>,
     },
-    /// A Rust compiler was asked for that no release has.
-    #[error("no Rust compiler of version {least} or newer; there are {}", .found.join(", "))]
+    /// No release has a Rust compiler of the requested version.
+    #[error("no Rust compiler of version {least} or newer; available: {}", .found.join(", "))]
     NoToolchain {
-        /// The least version.
+        /// The minimum version.
         least: String,
-        /// What there is: version and release.
+        /// Available versions, with their releases.
         found: Vec<String>,
     },
-    /// Programs that a build needs.
+    /// Programs that a build needs are missing.
     #[error("building {what} needs {}\n  {advice}", .missing.join(", "))]
     NoTools {
-        /// What was to be built.
+        /// What to build.
         what: &'static str,
-        /// The programs.
+        /// The missing programs.
         missing: Vec<String>,
-        /// What to do.
+        /// What the user can do.
         advice: String,
     },
     /// A program failed.
     #[error("{doing} failed ({status}){}", quoted(.output))]
     Failed {
-        /// What it was doing.
+        /// What failed.
         doing: String,
-        /// How it ended.
+        /// Its exit status.
         status: String,
-        /// The last of what it said.
+        /// The end of its output.
         output: String,
     },
-    /// What was fetched or built is not as expected.
+    /// The result of fetching or building is not as expected.
     #[error("{0}")]
     Unexpected(String),
-    /// The system refused something.
+    /// A system call failed.
     #[error("{doing}: {source}")]
     Io {
-        /// What was being done, with its object.
+        /// What failed, with its object, as in "cannot read FILE".
         doing: String,
-        /// The system's reason.
+        /// The error of the system.
         source: io::Error,
     },
 }
 
 impl Error {
-    /// For `map_err`: an error of the system while doing something.
+    /// Returns a function for `map_err` that makes an error of this module from a system error; `doing` says what
+    /// failed.
     pub(crate) fn io<E: Into<io::Error>>(doing: impl Into<String>) -> impl FnOnce(E) -> Self {
         let doing = doing.into();
         move |source| Self::Io { doing, source: source.into() }
@@ -137,7 +139,7 @@ impl From<Error> for crate::Error {
     }
 }
 
-/// Lines of another program, set off from ours.
+/// Formats the output of another program as indented lines.
 fn quoted(text: &str) -> String {
     const LAST_LINES: usize = 15;
     let lines: Vec<_> = text.lines().filter(|line| !line.trim().is_empty()).collect();

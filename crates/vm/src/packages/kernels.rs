@@ -1,7 +1,7 @@
-//! Debian's kernels for virtual machines, by series: the machine's own, and older and newer ones.
+//! Debian's cloud kernels by series, from the machine's release and from others.
 //!
-//! A metapackage stands for the newest kernel of a release; what it stands for is asked for, never assumed. Newer
-//! releases split a kernel into several packages.
+//! A metapackage depends on the newest kernel of a release; its dependencies are read, not assumed. Newer releases
+//! split a kernel into several packages.
 
 use std::{
     env::consts::ARCH,
@@ -13,7 +13,7 @@ use std::{
 use super::{Closure, Error, Freshness, Packages, Prefix, Request, Result};
 use crate::Kernel;
 
-/// The parts of a kernel have this in their names, and nothing else that it depends on has.
+/// Found in the names of a kernel's parts, but not in those of its other dependencies.
 const PART: &str = "-cloud-";
 
 /// A kernel series, or the newest kernel of a major version: `6.1`, `7`.
@@ -28,29 +28,29 @@ pub struct Series {
 pub struct Fetched {
     /// The image and its modules.
     pub kernel: Kernel,
-    /// What `uname -r` says.
+    /// The release as reported by `uname -r`.
     pub release: String,
 }
 
 impl Series {
-    /// The kernels `major.minor`.
+    /// Returns the series `major.minor`.
     pub const fn exactly(major: u32, minor: u32) -> Self {
         Self { major, minor: Some(minor) }
     }
 
-    /// The newest kernel `major.x`.
+    /// Returns the newest series of a major version.
     pub const fn newest(major: u32) -> Self {
         Self { major, minor: None }
     }
 
-    /// Whether a version or a release, `6.1.192-2` or `6.1.0-56-cloud-amd64`, is of this series.
+    /// Returns whether a version such as `6.1.192-2`, or a release such as `6.1.0-56-cloud-amd64`, belongs to this
+    /// series.
     fn has(&self, version: &str) -> bool {
         let numbers = numbers(version);
         numbers.first() == Some(&self.major) && self.minor.is_none_or(|minor| numbers.get(1) == Some(&minor))
     }
 
-    /// The releases that may have it, in the order of asking: near to the machine's own first, unless the newest is
-    /// wanted.
+    /// Returns the releases to ask in order: those near the machine's own first, unless the newest kernel is requested.
     fn suites(self, own: &str) -> Vec<String> {
         let mut suites = vec![
             own.to_owned(),
@@ -71,7 +71,8 @@ impl FromStr for Series {
     type Err = Error;
 
     fn from_str(words: &str) -> Result<Self> {
-        let unclear = || Error::Unexpected(format!("{words:?} is no kernel series; 6.12 and 7 are"));
+        let unclear =
+            || Error::Unexpected(format!("invalid kernel series {words:?}: expected a version such as 6.12 or 7"));
         let (major, minor) = match words.split_once('.') {
             None => (words, None),
             Some((major, minor)) => (major, Some(minor.parse().map_err(|_| unclear())?)),
@@ -90,9 +91,11 @@ impl fmt::Display for Series {
 }
 
 impl Packages<'_> {
-    /// A kernel of `series`: one that the cache has, or the first that a release of the distribution has.
+    /// Returns a kernel of `series` from the cache, or from the first release of the distribution that has one.
     ///
-    /// Errors: no release has one, or see [`Error`].
+    /// # Errors
+    ///
+    /// Returns an error if no release has one; also see [`Error`].
     pub fn kernel(&self, series: Series, freshness: Freshness) -> Result<Fetched> {
         let package = package();
         if freshness == Freshness::Cached
@@ -116,7 +119,7 @@ impl Packages<'_> {
         Err(Error::NoKernel { series: series.to_string(), found: seen })
     }
 
-    /// The newest kernel of `series` in the cache.
+    /// Returns the newest kernel of `series` in the cache.
     fn cached_kernel(&self, series: Series, package: &str) -> Result<Option<Fetched>> {
         let suites = fs::read_dir(self.cache.dir().join("packages")).into_iter().flatten().flatten();
         let mut found = Vec::new();
@@ -132,7 +135,7 @@ impl Packages<'_> {
     }
 }
 
-/// The metapackage of this machine's kind.
+/// Returns the metapackage for this machine's architecture.
 fn package() -> String {
     let architecture = match ARCH {
         "x86_64" => "amd64",
@@ -146,19 +149,19 @@ fn request<'a>(suite: &'a str, packages: &'a [&'a str], freshness: Freshness) ->
     Request { suite, packages, closure: Closure::Parts(PART), freshness }
 }
 
-/// The kernel that a prefix holds.
+/// Returns the kernel in a prefix.
 fn kernel_in(prefix: &Prefix) -> Result<Fetched> {
     let Some((image, release)) = image_in(prefix) else {
-        return Err(Error::Unexpected(format!("no kernel among {}", prefix.packages().join(", "))));
+        return Err(Error::Unexpected(format!("no kernel in the packages {}", prefix.packages().join(", "))));
     };
     let kernel = Kernel::at(&image).map_err(|error| Error::Unexpected(error.to_string()))?;
     if kernel.modules.is_none() {
-        return Err(Error::Unexpected(format!("kernel {release} came without modules")));
+        return Err(Error::Unexpected(format!("the package of kernel {release} has no modules")));
     }
     Ok(Fetched { kernel, release })
 }
 
-/// The image and its release: `boot/vmlinuz-<release>`, or since 7.x `usr/lib/modules/<release>/vmlinuz`.
+/// Returns the image and its release: `boot/vmlinuz-<release>`, or since 7.x `usr/lib/modules/<release>/vmlinuz`.
 fn image_in(prefix: &Prefix) -> Option<(PathBuf, String)> {
     let last_word = |path: &Path| Some(path.file_name()?.to_str()?.to_owned());
     if let Some(image) = prefix.find("boot", "vmlinuz-").pop() {
@@ -169,7 +172,7 @@ fn image_in(prefix: &Prefix) -> Option<(PathBuf, String)> {
     Some((folder.join("vmlinuz"), last_word(&folder)?))
 }
 
-/// The numbers at the beginning of a version, for comparing.
+/// Returns the numbers at the beginning of a version, for comparisons.
 pub(crate) fn numbers(version: &str) -> Vec<u32> {
     version.split(|letter: char| !letter.is_ascii_digit()).map_while(|digits| digits.parse().ok()).collect()
 }

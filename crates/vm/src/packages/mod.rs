@@ -1,9 +1,9 @@
 //! Packages of this machine's distribution, from any of its releases, without touching the system and without root.
 //!
 //! [`Packages::fetch`] finds the machine's own mirror (`mirror.rs`, `sources.rs`), lets apt resolve, verify and
-//! download in a folder of its own (`apt.rs`), and unpacks the files into a [`Prefix`] of the [`Cache`]. What was
-//! fetched once is used from then on without a network, until [`Freshness::Newest`] is asked for.
-//! Locks: one lock on the cache's apt folder, held while apt works and while a prefix is put in place.
+//! download in a separate directory (`apt.rs`), and unpacks the files into a [`Prefix`] of the [`Cache`]. Fetched
+//! packages are used without a network from then on, unless [`Freshness::Newest`] is requested. Locks: one lock on the
+//! cache's apt folder, held while apt works and while a prefix is put in place.
 
 mod apt;
 pub(crate) mod cache;
@@ -30,67 +30,69 @@ pub struct Packages<'a> {
     report: &'a dyn Report,
 }
 
-/// What is fetched.
+/// What to fetch.
 #[derive(Clone, Debug)]
 pub struct Request<'a> {
     /// The release: a code name or `stable`, `testing`, `unstable`, `<name>-backports`; [`Packages::own_suite`] for
     /// the machine's.
     pub suite: &'a str,
-    /// Names of packages; real ones or metapackages.
+    /// Names of packages or metapackages.
     pub packages: &'a [&'a str],
-    /// Whether what they depend on comes too.
+    /// Whether to fetch dependencies.
     pub closure: Closure,
-    /// Whether what the cache has will do.
+    /// Whether to use cached packages.
     pub freshness: Freshness,
 }
 
-/// How much is fetched beside the packages named.
+/// Which dependencies to fetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Closure {
-    /// Nothing.
+    /// No dependencies.
     Only,
-    /// Everything that they depend on, down to the C library, as for an empty system; nothing merely recommended.
+    /// All dependencies, down to the C library, as for an empty system, but no recommendations.
     WithDependencies,
-    /// The same without these packages, which the machine has, and without what only they depend on.
+    /// All dependencies except these packages, which the machine has, and their own dependencies.
     Without(&'static [&'static str]),
-    /// The dependencies whose names hold this word, and theirs: the parts that a metapackage stands for.
+    /// Only dependencies whose names contain this text, recursively: the parts of a metapackage.
     Parts(&'static str),
 }
 
-/// Whether what was fetched before will do.
+/// Whether to use cached packages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Freshness {
-    /// What the cache has, of whatever version; the network is used only for what it lacks.
+    /// Use the cached version, whichever it is; fetch only missing packages.
     #[default]
     Cached,
-    /// What the mirror has now.
+    /// Fetch the mirror's current version.
     Newest,
 }
 
 impl<'a> Packages<'a> {
-    /// Packages kept in `cache`; `report` hears what is fetched and how far it is.
+    /// Creates a fetcher that keeps packages in `cache` and reports progress to `report`.
     pub fn new(cache: &'a Cache, report: &'a dyn Report) -> Self {
         Self { cache, report }
     }
 
-    /// The cache.
+    /// Returns the cache.
     pub fn cache(&self) -> &'a Cache {
         self.cache
     }
 
-    /// Who hears of the progress.
+    /// Returns the receiver of progress.
     pub fn report(&self) -> &'a dyn Report {
         self.report
     }
 
-    /// The code name of the machine's own release, `bookworm` for example.
+    /// Returns the code name of the machine's release, such as `bookworm`.
     pub fn own_suite() -> Result<String> {
         mirror::own_suite()
     }
 
-    /// The folder into which the requested packages are unpacked, fetched if need be. Blocks until it is there.
+    /// Returns the directory with the unpacked packages, fetching them if necessary. Blocks until they are there.
     ///
-    /// Errors: see [`Error`]; a failed fetch leaves what the cache had.
+    /// # Errors
+    ///
+    /// See [`Error`]. A failed fetch does not change the cache.
     pub fn fetch(&self, request: &Request<'_>) -> Result<Prefix> {
         let folder = self.folder(request);
         if request.freshness == Freshness::Cached
@@ -99,7 +101,7 @@ impl<'a> Packages<'a> {
             return Ok(prefix);
         }
         let _lock = self.cache.lock("apt", self.report)?;
-        // Another run may have fetched it while this one waited.
+        // Another run may have fetched the packages while this one waited.
         if request.freshness == Freshness::Cached
             && let Some(prefix) = Prefix::existing(&folder)?
         {
@@ -108,21 +110,26 @@ impl<'a> Packages<'a> {
         let apt = Apt::prepare(self.cache, request.suite, self.report)?;
         let files = apt.resolve(request)?;
         if let Some(prefix) = Prefix::existing(&folder)?.filter(|prefix| prefix.files == apt::names(&files)) {
-            self.report.say(&format!("{} of {} is the newest", request.packages.join(", "), request.suite));
+            self.report.say(&format!("{} of {} is up to date", request.packages.join(", "), request.suite));
             return Ok(prefix);
         }
         let archives = apt::names(&files).into_iter().zip(apt.download(&files)?).collect::<Vec<_>>();
         Prefix::unpack(&folder, &archives, self.report)
     }
 
-    /// The folder that [`Self::fetch`] left earlier; `None` where it would have to fetch. Never uses the network.
+    /// Returns the directory if [`Self::fetch`] would not have to fetch. Never uses the network.
     pub fn cached(&self, request: &Request<'_>) -> Result<Option<Prefix>> {
         Prefix::existing(&self.folder(request))
     }
 
-    /// The version of `package` that `suite` has now, and what it depends on; `None` if it has none.
+    /// Returns the current version of `package` in `suite` and its dependencies, or `None` if the suite does not have
+    /// it.
     ///
-    /// Asks the mirror, at most once a day. Errors: see [`Error`].
+    /// Asks the mirror at most once a day.
+    ///
+    /// # Errors
+    ///
+    /// See [`Error`].
     pub(crate) fn candidate(&self, suite: &str, package: &str) -> Result<Option<apt::Candidate>> {
         let _lock = self.cache.lock("apt", self.report)?;
         Apt::prepare(self.cache, suite, self.report)?.candidate(package)

@@ -1,4 +1,4 @@
-//! Unpacked packages: a folder with the files of one or many, as below `/`, and running their programs there.
+//! [`Prefix`]: a directory with the files of unpacked packages, as below `/`, from which programs can be run.
 
 use std::{
     fs,
@@ -9,15 +9,15 @@ use std::{
 
 use super::{Error, Report, Result};
 
-/// The list of what is inside; written last, so that a folder without it is none.
+/// The list of packages; written last, so that a directory without it is incomplete.
 const LIST: &str = "packages";
 const ROOT: &str = "root";
-/// Where libraries are, below the root; `*` is the name of the machine's kind.
+/// Directories of libraries below the root.
 const LIBRARIES: [&str; 2] = ["usr/lib", "lib"];
-/// Where the dynamic loader is, below the root.
+/// Directories of the dynamic loader below the root.
 const LOADERS: [&str; 4] = ["lib64", "usr/lib64", "lib", "usr/lib"];
 
-/// A folder with unpacked packages.
+/// A directory with unpacked packages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prefix {
     folder: PathBuf,
@@ -26,35 +26,34 @@ pub struct Prefix {
 }
 
 impl Prefix {
-    /// The prefix in `folder`, if a whole one is there.
+    /// Returns the prefix in `folder`, if it is complete.
     pub(super) fn existing(folder: &Path) -> Result<Option<Self>> {
         let list = folder.join(LIST);
         match fs::read_to_string(&list) {
             Ok(text) => Ok(Some(Self { folder: folder.to_owned(), files: text.lines().map(str::to_owned).collect() })),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(Error::io(format!("reading {list:?}"))(error)),
+            Err(error) => Err(Error::io(format!("cannot read {list:?}"))(error)),
         }
     }
 
-    /// Unpacks `archives`, which are removed then, and puts the result at `folder` in place of what was there.
-    ///
-    /// The caller has the lock on the cache.
+    /// Unpacks `archives`, removes them, and replaces `folder` with the result. The caller must hold the lock of the
+    /// cache.
     pub(super) fn unpack(folder: &Path, archives: &[(String, PathBuf)], report: &dyn Report) -> Result<Self> {
         let (new, old) = (beside(folder, "new"), beside(folder, "old"));
         for left_over in [&new, &old] {
             remove(left_over)?;
         }
         let root = new.join(ROOT);
-        fs::create_dir_all(&root).map_err(Error::io(format!("making {root:?}")))?;
+        fs::create_dir_all(&root).map_err(Error::io(format!("cannot create {root:?}")))?;
         for (number, (_, archive)) in archives.iter().enumerate() {
             report.advance(100.0 * number as f32 / archives.len() as f32);
             unpack_one(archive, &root)?;
         }
         let files: Vec<String> = archives.iter().map(|archive| archive.0.clone()).collect();
         let list = new.join(LIST);
-        fs::write(&list, files.join("\n") + "\n").map_err(Error::io(format!("writing {list:?}")))?;
+        fs::write(&list, files.join("\n") + "\n").map_err(Error::io(format!("cannot write {list:?}")))?;
 
-        let doing = || format!("putting {folder:?} in place");
+        let doing = || format!("cannot replace {folder:?}");
         if folder.exists() {
             fs::rename(folder, &old).map_err(Error::io(doing()))?;
         }
@@ -66,22 +65,22 @@ impl Prefix {
         Ok(Self { folder: folder.to_owned(), files })
     }
 
-    /// What stands for `/`.
+    /// Returns the directory that represents `/`.
     pub fn root(&self) -> PathBuf {
         self.folder.join(ROOT)
     }
 
-    /// What is inside: `name=version` of each package.
+    /// Returns `name=version` of each package.
     pub fn packages(&self) -> &[String] {
         &self.files
     }
 
-    /// The version of the first package whose name begins with `beginning`.
+    /// Returns the version of the first package whose name begins with `beginning`.
     pub fn version_of(&self, beginning: &str) -> Option<&str> {
         self.files.iter().find(|file| file.starts_with(beginning))?.split_once('=').map(|pair| pair.1)
     }
 
-    /// The files in the folder `folder` below the root whose names begin with `beginning`.
+    /// Returns the files in the directory `folder` below the root whose names begin with `beginning`.
     pub fn find(&self, folder: &str, beginning: &str) -> Vec<PathBuf> {
         let entries = fs::read_dir(self.root().join(folder)).into_iter().flatten().flatten();
         let mut found: Vec<_> = entries
@@ -92,10 +91,14 @@ impl Prefix {
         found
     }
 
-    /// A command that runs `program`, `usr/bin/…` below the root, with the libraries here.
+    /// Returns a command that runs `program`, a path below the root, with the libraries of the prefix.
     ///
-    /// The prefix must have been fetched with dependencies: its own loader and C library are used, whatever the
-    /// machine has. Programs that it starts in turn are the machine's. Errors: no such program, or no loader.
+    /// The prefix must have been fetched with dependencies: its own loader and C library are used. Programs that it
+    /// starts are the machine's.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the program or the loader does not exist.
     pub fn command(&self, program: &str) -> Result<Command> {
         let words = self.words(program)?;
         let mut command = Command::new(&words[0]);
@@ -103,9 +106,9 @@ impl Prefix {
         Ok(command)
     }
 
-    /// Writes to `path` a script that runs `program` as [`Self::command`] does, for those who start it by a path.
+    /// Writes to `path` a script that runs `program` as [`Self::command`] does.
     ///
-    /// A script that says the same already stays as it is: builds look at its time.
+    /// A script with the same contents is not written again, because builds depend on its modification time.
     pub fn write_script(&self, program: &str, path: &Path) -> Result<()> {
         let quote = |word: &String| format!("'{}'", word.replace('\'', r"'\''"));
         let line = self.words(program)?.iter().map(quote).collect::<Vec<_>>().join(" ");
@@ -113,21 +116,21 @@ impl Prefix {
         if fs::read_to_string(path).is_ok_and(|there| there == text) {
             return Ok(());
         }
-        // Another run may be starting the old one, or write its own.
+        // Renamed into place, because another run may be starting or writing the script.
         let new = beside(path, &format!("new-{}", std::process::id()));
         fs::write(&new, text)
             .and_then(|()| fs::set_permissions(&new, fs::Permissions::from_mode(0o755)))
             .and_then(|()| fs::rename(&new, path))
-            .map_err(Error::io(format!("writing {path:?}")))
+            .map_err(Error::io(format!("cannot write {path:?}")))
     }
 
-    /// The loader, its options and the program.
+    /// Returns the loader, its options and the program.
     fn words(&self, program: &str) -> Result<Vec<String>> {
         let path = self.root().join(program);
         let loader = LOADERS.iter().find_map(|folder| self.find(folder, "ld-linux").into_iter().next());
         let (true, Some(loader)) = (path.is_file(), loader) else {
             return Err(Error::Unexpected(format!(
-                "{:?} has no {program}, or not the loader that runs it; fetch it with its dependencies",
+                "{:?} has no {program}, or no loader for it; fetch it with its dependencies",
                 self.folder
             )));
         };
@@ -136,7 +139,7 @@ impl Prefix {
         Ok(vec![text(&loader), "--library-path".into(), libraries, "--argv0".into(), text(&path), text(&path)])
     }
 
-    /// Folders with libraries, below the root, and the private ones of packages one level deeper.
+    /// Returns the directories with libraries, including private ones of packages one level deeper.
     pub fn libraries(&self) -> Vec<PathBuf> {
         let folders = |dir: &Path| -> Vec<PathBuf> {
             let entries = fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
@@ -169,7 +172,7 @@ fn unpack_one(archive: &Path, root: &Path) -> Result<()> {
     Err(Error::Failed { doing: format!("unpacking {archive:?}"), status: output.status.to_string(), output: words })
 }
 
-/// `folder` with another ending.
+/// Returns `folder` with a suffix.
 fn beside(folder: &Path, ending: &str) -> PathBuf {
     let mut name = folder.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{ending}"));
@@ -179,7 +182,7 @@ fn beside(folder: &Path, ending: &str) -> PathBuf {
 fn remove(folder: &Path) -> Result<()> {
     match fs::remove_dir_all(folder) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(Error::io(format!("removing {folder:?}"))(error))
+            Err(Error::io(format!("cannot remove {folder:?}"))(error))
         }
         _ => Ok(()),
     }

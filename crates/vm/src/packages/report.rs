@@ -1,27 +1,27 @@
-//! Saying what is being fetched or built, and how far it is.
+//! [`Report`]: progress of fetching and building.
 
 use std::{
     io::{IsTerminal, Write, stderr},
     sync::atomic::{AtomicU32, Ordering},
 };
 
-/// Who hears of the progress.
+/// Receives progress.
 pub trait Report: Sync {
-    /// A step begins; `line` says which, for a person to read.
+    /// Starts the step described by `line`.
     fn say(&self, line: &str);
 
-    /// So much of the step is done, in percent.
+    /// Reports how much of the step is done.
     fn advance(&self, percent: f32);
 }
 
-/// Nobody.
+/// Discards progress.
 #[derive(Clone, Copy, Debug)]
 pub struct Quiet;
 
-/// Lines on standard error; on a terminal with percentages.
+/// Prints lines to standard error, and percentages if it is a terminal.
 #[derive(Debug, Default)]
 pub struct OnStderr {
-    /// The last percentage shown, more by one; 0 when none is on the line.
+    /// The percentage shown plus one, or 0 if none is shown.
     shown: AtomicU32,
 }
 

@@ -40,7 +40,8 @@ fn a_key_within_a_paragraph_keeps_its_lines() {
 fn a_line_becomes_an_entry() {
     let entries = parse_one_line(
         "# deb http://mirror.example/old bookworm main\n\
-         deb [arch=amd64,i386 signed-by=/k.gpg check-valid-until=no] http://mirror.example/debian bookworm main contrib # note\n\
+         deb [arch=amd64,i386 signed-by=/k.gpg check-valid-until=no] http://mirror.example/debian \
+        bookworm main contrib # note\n\
          deb-src http://mirror.example/debian bookworm main\n\
          deb cdrom:[Debian]/ bookworm\n",
     );

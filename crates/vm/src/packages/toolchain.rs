@@ -1,7 +1,8 @@
 //! A Rust compiler that builds `core` for bare metal: the distribution's, with the sources of its own version.
 //!
-//! A compiler builds only the `core` of its own version, and the project's pinned toolchain comes without sources on most
-//! machines. [`Packages::toolchain`] fetches a compiler with its sources from the nearest release that has one new enough.
+//! A compiler builds only the `core` of its own version, and the project's pinned toolchain comes without sources on
+//! most machines. [`Packages::toolchain`] fetches a compiler with its sources from the nearest release that has one new
+//! enough.
 
 use std::{fmt, path::PathBuf, str::FromStr};
 
@@ -38,7 +39,9 @@ impl FromStr for AtLeast {
 
     fn from_str(words: &str) -> Result<Self> {
         let parts: std::result::Result<Vec<u32>, _> = words.split('.').map(str::parse).collect();
-        parts.map(Self).map_err(|_| Error::Unexpected(format!("{words:?} is not a version; 1.95 is")))
+        parts
+            .map(Self)
+            .map_err(|_| Error::Unexpected(format!("invalid version {words:?}: expected numbers such as 1.95")))
     }
 }
 
@@ -85,13 +88,14 @@ impl Packages<'_> {
 
     /// Writes the script that runs the compiler in `prefix`.
     fn toolchain_in(&self, prefix: &Prefix, suite: &str) -> Result<Toolchain> {
-        let rustc = std::path::absolute(prefix.root().join("rustc")).map_err(Error::io("finding the cache"))?;
+        let rustc = std::path::absolute(prefix.root().join("rustc")).map_err(Error::io("cannot find the cache"))?;
         prefix.write_script("usr/bin/rustc", &rustc)?;
         Ok(Toolchain { rustc, version: version_of(prefix).to_owned(), suite: suite.to_owned() })
     }
 }
 
-/// The releases that may have a compiler, near to the machine's own first: the nearer, the less it differs from the pinned.
+/// The releases that may have a compiler, near to the machine's own first: the nearer, the less it differs from the
+/// pinned.
 fn suites(own: &str) -> Vec<String> {
     let newer = ["stable", "stable-backports", "testing", "unstable"].map(str::to_owned);
     [own.to_owned(), format!("{own}-backports")].into_iter().chain(newer).collect()

@@ -1,6 +1,6 @@
 //! The C virtiofsd that QEMU had up to 7.2, as Debian 12 still packages it.
 //!
-//! Its options are others, so what is started is a script that puts the usual ones into them. It runs as root only, and
+//! Its options differ, so it is started by a script that translates virtiofsd 1.x's options. It runs only as root, and
 //! does not offer `VHOST_USER_PROTOCOL_F_CONFIG`.
 
 use std::{
@@ -14,16 +14,18 @@ use crate::packages::{Closure, Error, Freshness, Packages, Request, Result};
 /// The release that has it, and the package.
 const SUITE: &str = "bookworm";
 const PACKAGE: &str = "qemu-system-common";
-/// Where that package puts it.
+/// The path of the program in the package.
 const PROGRAM: &str = "usr/lib/qemu/virtiofsd";
-/// What the machine's own must say: later packages have nothing there, or the other daemon.
+/// The version of an installed daemon must begin so, because later packages have another daemon at the same path.
 const VERSION: &str = "virtiofsd version 7.";
 
 const TRANSLATION: &str = include_str!("c_daemon.sh");
 
-/// A program that starts the C daemon by virtiofsd 1.x's options; fetched if need be.
+/// Returns a program that starts the C daemon with virtiofsd 1.x's options, fetching the daemon if necessary.
 ///
-/// Errors: see [`Error`]; it cannot be fetched.
+/// # Errors
+///
+/// Returns an error if it cannot be fetched; see [`Error`].
 pub fn c_virtiofsd(packages: &Packages<'_>) -> Result<PathBuf> {
     let own = Path::new("/").join(PROGRAM);
     let start = match super::says(&own, |text| text.starts_with(VERSION)) {
@@ -31,19 +33,19 @@ pub fn c_virtiofsd(packages: &Packages<'_>) -> Result<PathBuf> {
         false => fetched(packages)?,
     };
     let folder = packages.cache().dir().join("peer/virtiofsd-c");
-    fs::create_dir_all(&folder).map_err(Error::io(format!("making {folder:?}")))?;
-    let script = std::path::absolute(folder.join("virtiofsd-c")).map_err(Error::io("finding the cache"))?;
+    fs::create_dir_all(&folder).map_err(Error::io(format!("cannot create {folder:?}")))?;
+    let script = std::path::absolute(folder.join("virtiofsd-c")).map_err(Error::io("cannot find the cache"))?;
     let (first, rest) = TRANSLATION.split_once('\n').expect("the script has lines");
     let text = format!("{first}\n{start}{rest}");
     if fs::read_to_string(&script).is_ok_and(|there| there == text) {
         return Ok(script);
     }
-    // Another run may be starting the old one.
+    // Renamed into place, because another run may be starting the script.
     let new = script.with_extension("new");
     fs::write(&new, text)
         .and_then(|()| fs::set_permissions(&new, fs::Permissions::from_mode(0o755)))
         .and_then(|()| fs::rename(&new, &script))
-        .map_err(Error::io(format!("writing {script:?}")))?;
+        .map_err(Error::io(format!("cannot write {script:?}")))?;
     Ok(script)
 }
 

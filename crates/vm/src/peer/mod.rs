@@ -1,5 +1,5 @@
-//! virtiofsd 1.14, the daemon that ours is compared with: one that is installed, or one built into the cache. `c_daemon.rs`
-//! has its predecessor.
+//! virtiofsd 1.14, with which our daemon is compared: installed, or built into the cache. [`c_daemon`] has its
+//! predecessor.
 
 mod c_daemon;
 
@@ -13,18 +13,20 @@ pub use c_daemon::c_virtiofsd;
 
 use crate::packages::{Cache, Closure, Error, Freshness, Packages, Prefix, Request, Result};
 
-/// What the comparisons are about.
+/// The version to compare with.
 const VERSION: &str = "1.14.0";
-/// Where distributions put it: it is started by other programs.
+/// Where distributions install it.
 const PLACES: [&str; 4] =
     ["/usr/libexec/virtiofsd", "/usr/lib/virtiofsd", "/usr/lib/qemu/virtiofsd", "/usr/bin/virtiofsd"];
-/// The libraries that it is linked with: what the linker looks for, and the packages that have it.
+/// The libraries that it links, with the packages that contain them.
 const LIBRARIES: [(&str, &[&str]); 2] =
     [("libseccomp.so", &["libseccomp-dev", "libseccomp2"]), ("libcap-ng.so", &["libcap-ng-dev", "libcap-ng0"])];
 
-/// The peer's program, built if need be. Blocks until then: some minutes for a build.
+/// Returns the path of virtiofsd, building it if necessary, which takes some minutes.
 ///
-/// Errors: see [`Error`]; there is no cargo, or the build fails.
+/// # Errors
+///
+/// Returns an error if there is no cargo or the build fails; see [`Error`].
 pub fn virtiofsd(packages: &Packages<'_>) -> Result<PathBuf> {
     if let Some(found) = existing(packages.cache()) {
         return Ok(found);
@@ -34,12 +36,13 @@ pub fn virtiofsd(packages: &Packages<'_>) -> Result<PathBuf> {
         return Ok(found);
     }
     let libraries = missing_libraries(packages)?;
-    packages.report().say(&format!("building virtiofsd {VERSION}, once"));
+    packages.report().say(&format!("building virtiofsd {VERSION} (only once)"));
     install(packages.cache(), libraries.as_ref())?;
-    existing(packages.cache()).ok_or_else(|| Error::Unexpected(format!("the program built is not virtiofsd {VERSION}")))
+    existing(packages.cache())
+        .ok_or_else(|| Error::Unexpected(format!("the build did not produce virtiofsd {VERSION}")))
 }
 
-/// The peer's program, if the machine or the cache has it.
+/// Returns the path of virtiofsd, if it is installed or in the cache.
 pub fn existing(cache: &Cache) -> Option<PathBuf> {
     let kept = folder(cache).join("bin/virtiofsd");
     std::iter::once(kept).chain(PLACES.map(PathBuf::from)).find(|path| is_the_peer(path))
@@ -49,18 +52,18 @@ fn folder(cache: &Cache) -> PathBuf {
     cache.dir().join("peer").join(format!("virtiofsd-{VERSION}"))
 }
 
-/// Whether `path` is the program in the version wanted, and runs here.
+/// Returns whether `path` is virtiofsd of the right version and runs here.
 fn is_the_peer(path: &Path) -> bool {
     says(path, |text| text.split_whitespace().any(|word| word == VERSION))
 }
 
-/// Whether the program at `path` runs here and tells a version as wanted.
+/// Returns whether the program at `path` runs here and reports a version that `is_wanted` accepts.
 fn says(path: &Path, is_wanted: impl FnOnce(&str) -> bool) -> bool {
     let output = Command::new(path).arg("--version").stdin(Stdio::null()).stderr(Stdio::null()).output();
     output.is_ok_and(|output| is_wanted(&String::from_utf8_lossy(&output.stdout)))
 }
 
-/// Fetches the libraries that the linker does not find; `None` if it finds them.
+/// Fetches the libraries that the linker does not find, if any.
 fn missing_libraries(packages: &Packages<'_>) -> Result<Option<Prefix>> {
     let lacking: Vec<&str> =
         LIBRARIES.iter().filter(|(file, _)| !linker_has(file)).flat_map(|(_, packages)| *packages).copied().collect();
@@ -75,19 +78,19 @@ fn missing_libraries(packages: &Packages<'_>) -> Result<Option<Prefix>> {
 
 fn linker_has(file: &str) -> bool {
     let output = Command::new("cc").arg(format!("-print-file-name={file}")).stdin(Stdio::null()).output();
-    // A file that it does not find is answered with its bare name.
+    // For a file that it does not find, the compiler prints the bare name.
     output.is_ok_and(|output| Path::new(String::from_utf8_lossy(&output.stdout).trim()).is_absolute())
 }
 
-/// Builds it from the registry with its own list of dependencies.
+/// Builds it from the registry with its own lock file.
 fn install(cache: &Cache, libraries: Option<&Prefix>) -> Result<()> {
-    let root = std::path::absolute(folder(cache)).map_err(Error::io("finding the cache"))?;
+    let root = std::path::absolute(folder(cache)).map_err(Error::io("cannot find the cache"))?;
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    // The folder decides about cargo's settings, and this project's are not for it.
+    // cargo's settings depend on the working directory, and this project's must not apply.
     command.current_dir("/").args(["install", "virtiofsd", "--locked", "--quiet", "--version", VERSION, "--root"]);
     command.arg(&root);
-    // Settings of a cargo that runs this program.
+    // Removes the settings of a cargo that runs this program.
     for (name, _) in env::vars_os().filter(|(name, _)| is_of_a_cargo_run(&name.to_string_lossy())) {
         command.env_remove(name);
     }
@@ -98,8 +101,10 @@ fn install(cache: &Cache, libraries: Option<&Prefix>) -> Result<()> {
         });
         command.env("CARGO_ENCODED_RUSTFLAGS", flags.collect::<Vec<_>>().join("\x1f"));
     }
-    let output =
-        command.stdin(Stdio::null()).output().map_err(|source| Error::Io { doing: "starting cargo".into(), source })?;
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|source| Error::Io { doing: "cannot start cargo".into(), source })?;
     if output.status.success() {
         return Ok(());
     }
@@ -110,14 +115,14 @@ fn install(cache: &Cache, libraries: Option<&Prefix>) -> Result<()> {
     })
 }
 
-/// A variable by which a cargo tells the programs that it runs about its own build.
+/// Returns whether cargo sets this variable for programs that it runs.
 fn is_of_a_cargo_run(name: &str) -> bool {
     const KEPT: [&str; 1] = ["CARGO_HOME"];
     const OTHERS: [&str; 4] = ["RUSTFLAGS", "RUSTC_WRAPPER", "TARGET", "OUT_DIR"];
     name.starts_with("CARGO_") && !KEPT.contains(&name) && !is_a_setting_of_the_user(name) || OTHERS.contains(&name)
 }
 
-/// How the registry is reached is the user's business, not the build's.
+/// Returns whether the user sets this variable, for example to reach the registry.
 fn is_a_setting_of_the_user(name: &str) -> bool {
     ["CARGO_HTTP_", "CARGO_NET_", "CARGO_REGISTRIES_", "CARGO_REGISTRY_", "CARGO_SOURCE_", "CARGO_BUILD_JOBS"]
         .iter()

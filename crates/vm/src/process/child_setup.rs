@@ -1,4 +1,4 @@
-//! What a child does between fork and exec: it asks to die with its parent, and keeps what it inherits.
+//! Sets up a child between fork and exec: it dies with its parent and keeps inherited descriptors.
 #![expect(unsafe_code, reason = "pre_exec runs between fork and exec")]
 
 use std::{
@@ -20,7 +20,7 @@ pub(super) fn arrange(command: &mut Command, inherited: Vec<OwnedFd>) {
     let parent = getpid();
     let setup = move || {
         set_parent_process_death_signal(Some(Signal::KILL))?;
-        // A parent that died before the request took effect would never be noticed.
+        // If the parent died before the request took effect, the kernel would not kill this process.
         if getppid() != Some(parent) {
             return Err(io::Error::from_raw_os_error(libc::ESRCH));
         }
@@ -29,10 +29,10 @@ pub(super) fn arrange(command: &mut Command, inherited: Vec<OwnedFd>) {
         }
         Ok(())
     };
-    // SAFETY: the closure runs in the forked child of a process that may have threads, so it must do only what is
-    // allowed after a fork: it makes system calls through rustix, which neither allocates nor locks there, and makes
-    // errors of numbers, which does not allocate either. The vector it reads was filled before the fork, and is not
-    // dropped in the child, which goes on to exec or `_exit`.
+    // SAFETY: the closure runs in the forked child of a process that may have threads, so it must be async-signal-safe.
+    // It makes system calls through rustix, which neither allocates nor locks there, and creates errors from numbers,
+    // which does not allocate either. The vector that it reads was filled before the fork, and is not dropped in the
+    // child, which continues to exec or `_exit`.
     unsafe {
         command.pre_exec(setup);
     }

@@ -1,7 +1,8 @@
-//! QEMU: the machine's, or one from packages.
+//! Finds or fetches QEMU.
 //!
-//! Any version runs guests, and one is fetched when asked for. Shares with a DAX window need a device that QEMU has since
-//! 11.1, newer than most machines' own: such a QEMU is fetched unasked, as the kernel is, and installed nowhere.
+//! Any version runs guests, and one is fetched on request. Shares with a DAX window need a device that QEMU has since
+//! 11.1, which is newer than most installed versions: such a QEMU is fetched into the cache without asking, like the
+//! kernel, and is not installed.
 
 use std::{
     env, fs,
@@ -18,17 +19,19 @@ use crate::{
 
 const QEMU: &str = "qemu-system-x86_64";
 const QEMU_PACKAGE: &str = "qemu-system-x86";
-/// Where the packages of QEMU and of its firmware keep what QEMU loads, below the root.
+/// Directories of firmware in the packages, below the root.
 const FIRMWARE: [&str; 2] = ["usr/share/qemu", "usr/share/seabios"];
-/// The variable that names the folder of QEMU's modules.
+/// The environment variable for the directory of QEMU's modules.
 const MODULES: &str = "QEMU_MODULE_DIR";
 /// The first version that has the device with a window.
 const WITH_WINDOW: [u32; 2] = [11, 1];
 
 impl Tools<'_> {
-    /// QEMU: the one at `path`, on `PATH`, or fetched earlier; else fetched now if `may_fetch`.
+    /// Returns QEMU: the one at `path`, or the one in `PATH`, or a cached one, or one fetched now if `may_fetch`.
     ///
-    /// Errors: there is none.
+    /// # Errors
+    ///
+    /// Returns an error if no QEMU is found or fetched.
     pub fn qemu(&self, path: Option<&Path>, may_fetch: bool) -> Result<Program> {
         if let Some(path) = path {
             return Program::at(path).ok_or_else(|| missing_qemu(path));
@@ -45,9 +48,12 @@ impl Tools<'_> {
         }
     }
 
-    /// QEMU with the device that has a DAX window: the one at `path`, on `PATH`, in the cache; else fetched now.
+    /// Returns a QEMU with the device that has a DAX window: the one at `path`, or the one in `PATH`, or a cached one,
+    /// or one fetched now.
     ///
-    /// Errors: the one at `path` lacks the device, or none can be fetched.
+    /// # Errors
+    ///
+    /// Returns an error if the one at `path` lacks the device, or if none can be fetched.
     pub fn qemu_with_window(&self, path: Option<&Path>) -> Result<Program> {
         if let Some(path) = path {
             let program = Program::at(path).ok_or_else(|| missing_qemu(path))?;
@@ -68,7 +74,7 @@ impl Tools<'_> {
         program_in(&self.fetch_new_enough()?)
     }
 
-    /// The packages of QEMU that the cache has, of whatever release, the newest first.
+    /// Returns the cached packages of QEMU, the newest first.
     fn cached_qemus(&self) -> Result<Vec<Prefix>> {
         let suites = fs::read_dir(self.cache().join("packages")).into_iter().flatten().flatten();
         let mut found = Vec::new();
@@ -79,9 +85,11 @@ impl Tools<'_> {
         Ok(found)
     }
 
-    /// Fetches the first QEMU that is new enough, from releases in the order of their nearness.
+    /// Fetches the first QEMU that is new enough, trying the nearest releases first.
     fn fetch_new_enough(&self) -> Result<Prefix> {
-        self.packages.report().say("DAX needs QEMU 11.1, which this machine lacks: it comes into the cache, once");
+        self.packages
+            .report()
+            .say("DAX needs QEMU 11.1, which is not installed: fetching it into the cache (only once)");
         let own = Packages::own_suite()?;
         let backports = format!("{own}-backports");
         let mut seen = Vec::new();
@@ -96,13 +104,13 @@ impl Tools<'_> {
             }
         }
         Err(Error::Missing {
-            what: "an emulator with a DAX window",
+            what: "an emulator with DAX windows",
             path: QEMU.into(),
-            advice: format!("the distribution has {}; give QEMU 11.1 or newer with --qemu", seen.join(", ")),
+            advice: format!("the distribution has {}; name QEMU 11.1 or newer with --qemu", seen.join(", ")),
         })
     }
 
-    /// Whether a QEMU has the device. The answer is kept in the cache until the program changes.
+    /// Returns whether a QEMU has the device. The result is cached until the program changes.
     fn has_window(&self, program: &Program) -> bool {
         let Some(answer) = self.answer(program) else { return asks_for_window(program) };
         match fs::read_to_string(&answer).as_deref() {
@@ -111,12 +119,12 @@ impl Tools<'_> {
             _ => {}
         }
         let has = asks_for_window(program);
-        // Without the note the next run asks again.
+        // If this fails, the next run checks again.
         let _ = fs::create_dir_all(self.cache()).and_then(|()| fs::write(answer, if has { "yes" } else { "no" }));
         has
     }
 
-    /// The file for the answer, by the program's words, size and time.
+    /// Returns the file for the result, named after the program's arguments, size and modification time.
     fn answer(&self, program: &Program) -> Option<PathBuf> {
         let file = program.words.iter().rev().map(Path::new).find(|word| word.ends_with(QEMU) && word.is_file());
         let metadata = file.or(program.words.first().map(Path::new))?.metadata().ok()?;
@@ -144,20 +152,20 @@ fn program_in(prefix: &Prefix) -> Result<Program> {
     for folder in FIRMWARE {
         words.extend(["-L".into(), prefix.root().join(folder).into()]);
     }
-    // Some releases' QEMU loads even its accelerator from a folder, which it seeks below `/`.
+    // In some releases, QEMU loads even its accelerator from a directory below `/`.
     let modules = prefix.libraries().into_iter().find(|folder| folder.ends_with("qemu"));
     let variables = modules.map(|folder| (MODULES, folder.into_os_string())).into_iter().collect();
     Ok(Program { words, variables })
 }
 
 fn asks_for_window(program: &Program) -> bool {
-    // Its list of devices leaves this one out; asked for by name, it tells the options.
+    // QEMU's list of devices omits this one, but its options can be queried by name.
     let mut command = program.command();
     command.args(["-device", &format!("{WINDOW_DEVICE},help")]).stdin(Stdio::null()).stderr(Stdio::null());
     command.output().is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("virtio-id="))
 }
 
-/// Whether a package's version, `1:11.1.3+ds-1` for example, has the device.
+/// Returns whether QEMU of a package version such as `1:11.1.3+ds-1` has the device.
 fn is_new_enough(version: &str) -> bool {
     upstream(version).as_slice() >= &WITH_WINDOW[..]
 }
@@ -166,7 +174,7 @@ fn version_of(prefix: &Prefix) -> Vec<u32> {
     upstream(prefix.version_of(&format!("{QEMU_PACKAGE}=")).unwrap_or_default())
 }
 
-/// The numbers of a package's version, without its epoch.
+/// Returns the numbers of a package version, without its epoch.
 fn upstream(version: &str) -> Vec<u32> {
     numbers(version.split_once(':').map_or(version, |(_, version)| version))
 }
@@ -175,10 +183,7 @@ fn missing_qemu(path: &Path) -> Error {
     Error::Missing {
         what: "the emulator",
         path: path.to_owned(),
-        advice: format!(
-            "install it (Debian: apt-get install {QEMU_PACKAGE}), have it fetched into the cache with --fetch, or \
-             take --vmm uml"
-        ),
+        advice: format!("install it (Debian: apt-get install {QEMU_PACKAGE}), fetch it with --fetch, or use --vmm uml"),
     }
 }
 

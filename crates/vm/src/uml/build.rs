@@ -1,8 +1,8 @@
-//! The kernel of User Mode Linux: built from the source that a release of the distribution has, and kept.
+//! Builds the kernel of User Mode Linux from the distribution's source, and keeps it in the cache.
 //!
-//! [`kernel`] is the entry. `tools.rs` finds what the build needs. What is kept is named after the version of the
-//! source and a digest of the configuration, so that a change of either builds anew.
-//! Locks: the cache's `uml`, for the time of a build.
+//! [`kernel`] is the entry; [`tools`] finds the programs that the build needs. The result is named after the version of
+//! the source and a digest of the configuration, so that a change of either causes a new build. Lock: the cache's
+//! `uml`, during a build.
 
 mod tools;
 
@@ -19,20 +19,20 @@ use crate::packages::{
 };
 use tools::Tools;
 
-/// Beyond `allnoconfig`.
+/// The configuration, in addition to `allnoconfig`.
 const CONFIG: &str = include_str!("config");
-/// Changed in the source: the file, the beginning of a line, and what takes the line's place.
+/// A change of the source: the file, the beginning of a line, and its replacement.
 ///
-/// Programs are not told of the kernel's shared code (vDSO): here it has no `getcpu`, without which some
-/// run-time libraries abort, and it makes ordinary system calls anyway.
+/// Hides the vDSO from programs: here it has no `getcpu`, without which some runtime libraries abort, and its functions
+/// make ordinary system calls anyway.
 const CHANGED: [&str; 3] = ["arch/x86/um/asm/elf.h", "#define ARCH_DLINFO", "#define ARCH_DLINFO"];
-/// Earlier kernels send a memory table that no daemon can use.
+/// The first major version that sends a valid memory table.
 const MAJOR_MIN: u32 = 7;
-/// Releases that may have the source, in the order of asking.
+/// Releases to ask for the source, in order.
 const SUITES: [&str; 3] = ["testing", "unstable", "stable"];
-/// About as many lines as make writes; for the percentage only.
+/// Approximate number of lines that make prints, for the percentage.
 const LINES: f32 = 1200.0;
-/// The greater part of the source belongs to hardware. Its descriptions (Kconfig, Makefile) are read all the same.
+/// Most of the source is for hardware and not unpacked, except its Kconfig files and Makefiles, which are always read.
 const NOT_UNPACKED: [&str; 11] = [
     "*/Documentation/*/*",
     "*/arch/[!ux]*/*.[chS]",
@@ -47,9 +47,11 @@ const NOT_UNPACKED: [&str; 11] = [
     "*/sound/*/*.[ch]",
 ];
 
-/// The kernel, built if there is none in the cache. Blocks until then: some minutes for a build.
+/// Returns the kernel, building it if it is not in the cache, which takes some minutes.
 ///
-/// Errors: see [`Error`]; the source cannot be had, a tool is missing, the compiler fails.
+/// # Errors
+///
+/// Returns an error if the source is not available, a tool is missing, or the compiler fails; see [`Error`].
 pub fn kernel(packages: &Packages<'_>, freshness: Freshness) -> Result<PathBuf> {
     let cached = || (freshness == Freshness::Cached).then(|| cached_kernel(packages.cache())).flatten();
     if let Some(kernel) = cached() {
@@ -69,7 +71,7 @@ pub fn kernel(packages: &Packages<'_>, freshness: Freshness) -> Result<PathBuf> 
     Ok(kept)
 }
 
-/// The newest kernel in the cache that was built with our configuration.
+/// Returns the newest cached kernel that was built with our configuration.
 pub fn cached_kernel(cache: &Cache) -> Option<PathBuf> {
     let ending = format!("-{}", config_digest());
     let entries = fs::read_dir(folder(cache)).into_iter().flatten().flatten();
@@ -90,7 +92,7 @@ fn config_digest() -> String {
     digest(&[CONFIG.as_bytes(), CHANGED.concat().as_bytes()])
 }
 
-/// The package with the source.
+/// Returns the package with the source.
 fn source(packages: &Packages<'_>, freshness: Freshness) -> Result<Prefix> {
     let mut seen = Vec::new();
     for suite in SUITES {
@@ -108,26 +110,26 @@ fn source(packages: &Packages<'_>, freshness: Freshness) -> Result<Prefix> {
     Err(Error::NoKernel { series: format!("{MAJOR_MIN}.x, as source"), found: seen })
 }
 
-/// Unpacks, configures and builds; the result goes to `kept`.
+/// Unpacks, configures and builds the kernel; writes the result to `kept`.
 fn build(packages: &Packages<'_>, source: &Prefix, version: &str, tools: &Tools, kept: &Path) -> Result<()> {
     let report = packages.report();
     let archive =
         source.find("usr/src", "linux-source-").into_iter().find(|path| path.to_string_lossy().contains(".tar."));
-    let archive = archive.ok_or_else(|| Error::Unexpected(format!("no source among {:?}", source.packages())))?;
-    // One name, so that what a build that was stopped has left is found and removed.
+    let archive = archive.ok_or_else(|| Error::Unexpected(format!("no source archive in {:?}", source.packages())))?;
+    // Always the same name, so that the next build removes the remains of an interrupted one.
     let dir = folder(packages.cache()).join("build");
     remove(&dir)?;
-    fs::create_dir_all(&dir).map_err(Error::io(format!("making {dir:?}")))?;
+    fs::create_dir_all(&dir).map_err(Error::io(format!("cannot create {dir:?}")))?;
     let removed_at_end = RemovedAtEnd(dir.clone());
 
     report.say(&format!("unpacking the source of Linux {version}"));
     unpack(&archive, &dir, tools)?;
-    report.say(&format!("building User Mode Linux {version}, once, on {} processors", jobs()));
+    report.say(&format!("building User Mode Linux {version} (only once) on {} CPUs", jobs()));
     change(&dir)?;
     configure(&dir, tools)?;
     make(&dir, tools, &["linux", &format!("-j{}", jobs())], report)?;
 
-    let doing = || format!("keeping {kept:?}");
+    let doing = || format!("cannot write {kept:?}");
     let kept_dir = kept.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(kept_dir).map_err(Error::io(doing()))?;
     fs::rename(dir.join("linux"), kept).map_err(Error::io(doing()))?;
@@ -136,18 +138,18 @@ fn build(packages: &Packages<'_>, source: &Prefix, version: &str, tools: &Tools,
 }
 
 fn unpack(archive: &Path, dir: &Path, tools: &Tools) -> Result<()> {
-    let doing = || format!("unpacking {archive:?}");
+    let doing = || format!("cannot unpack {archive:?}");
     let open = File::open(archive).map_err(Error::io(doing()))?;
     let mut xz = tools.command("xz");
     xz.args(["-dc", "-T0"]).stdin(open).stdout(Stdio::piped());
-    let mut xz = xz.spawn().map_err(Error::io("starting xz"))?;
+    let mut xz = xz.spawn().map_err(Error::io("cannot start xz"))?;
     let mut tar = tools.command("tar");
     tar.arg("-x").arg("-C").arg(dir).args(["--strip-components=1", "--no-same-owner"]);
     tar.args(NOT_UNPACKED.map(|pattern| format!("--exclude={pattern}")));
     if let Some(pipe) = xz.stdout.take() {
         tar.stdin(pipe);
     }
-    let output = tar.stderr(Stdio::piped()).output().map_err(Error::io("starting tar"))?;
+    let output = tar.stderr(Stdio::piped()).output().map_err(Error::io("cannot start tar"))?;
     let status = xz.wait().map_err(Error::io(doing()))?;
     if output.status.success() && status.success() {
         return Ok(());
@@ -159,18 +161,18 @@ fn unpack(archive: &Path, dir: &Path, tools: &Tools) -> Result<()> {
     Err(Error::Failed { doing: doing(), status: output.status.to_string(), output: words })
 }
 
-/// Makes the change to the source.
+/// Changes the source.
 fn change(dir: &Path) -> Result<()> {
     let [file, beginning, new] = CHANGED;
     let path = dir.join(file);
-    let text = fs::read_to_string(&path).map_err(Error::io(format!("reading {path:?}")))?;
+    let text = fs::read_to_string(&path).map_err(Error::io(format!("cannot read {path:?}")))?;
     let Some(changed) = with_line(&text, beginning, new) else {
-        return Err(Error::Unexpected(format!("{path:?} has not one line that begins with {beginning:?}")));
+        return Err(Error::Unexpected(format!("expected exactly one line in {path:?} that begins with {beginning:?}")));
     };
-    fs::write(&path, changed).map_err(Error::io(format!("writing {path:?}")))
+    fs::write(&path, changed).map_err(Error::io(format!("cannot write {path:?}")))
 }
 
-/// `text` with `new` in place of its one line that begins with `beginning`.
+/// Returns `text` with its only line that begins with `beginning` replaced by `new`.
 fn with_line(text: &str, beginning: &str, new: &str) -> Option<String> {
     let is_it = |line: &&str| line.starts_with(beginning);
     if text.lines().filter(is_it).count() != 1 {
@@ -179,33 +181,33 @@ fn with_line(text: &str, beginning: &str, new: &str) -> Option<String> {
     Some(text.lines().flat_map(|line| [if is_it(&line) { new } else { line }, "\n"]).collect())
 }
 
-/// Makes `.config` of ours; every line of ours must be in it.
+/// Makes `.config` from our configuration, and checks that every line of ours took effect.
 fn configure(dir: &Path, tools: &Tools) -> Result<()> {
     let path = dir.join("transom.config");
-    fs::write(&path, CONFIG).map_err(Error::io(format!("writing {path:?}")))?;
+    fs::write(&path, CONFIG).map_err(Error::io(format!("cannot write {path:?}")))?;
     make(dir, tools, &["KCONFIG_ALLCONFIG=transom.config", "allnoconfig"], &crate::packages::Quiet)?;
-    let made = fs::read_to_string(dir.join(".config")).map_err(Error::io("reading the configuration made"))?;
+    let made = fs::read_to_string(dir.join(".config")).map_err(Error::io("cannot read the generated configuration"))?;
     let refused = refused(CONFIG, &made);
     if refused.is_empty() {
         return Ok(());
     }
-    Err(Error::Unexpected(format!("the kernel's source does not take {}", refused.join(", "))))
+    Err(Error::Unexpected(format!("the kernel's configuration rejected {}", refused.join(", "))))
 }
 
-/// The lines of `wanted` that are not in `made`.
+/// Returns the lines of `wanted` that are not in `made`.
 fn refused<'a>(wanted: &'a str, made: &str) -> Vec<&'a str> {
     let is_there = |line: &str| made.lines().any(|other| other == line);
     wanted.lines().filter(|line| line.starts_with("CONFIG_") && !is_there(line)).collect()
 }
 
-/// Runs make; each of its lines is a step of the progress.
+/// Runs make, and reports progress by its output lines.
 fn make(dir: &Path, tools: &Tools, words: &[&str], report: &dyn Report) -> Result<()> {
     let mut command = tools.command("make");
     command.current_dir(dir).arg("ARCH=um").args(words);
-    // The same source and configuration make the same kernel.
+    // Makes the build reproducible.
     command.env("KBUILD_BUILD_USER", "transom").env("KBUILD_BUILD_HOST", "transom");
     command.env("KBUILD_BUILD_TIMESTAMP", "1970-01-01");
-    // Words that a surrounding make left for its own.
+    // Removes settings of a make that runs this program.
     for name in
         ["MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "ARCH", "SUBARCH", "CROSS_COMPILE", "KBUILD_OUTPUT"]
     {
@@ -229,10 +231,10 @@ struct Ended {
     status: std::process::ExitStatus,
 }
 
-/// Runs `command`; `step` hears the number of each line of its output. Returns what it wrote to standard error.
+/// Runs `command`, and calls `step` with the number of each output line. Returns its standard error.
 fn output_of(mut command: Command, step: impl Fn(usize)) -> Result<(Ended, String)> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().map_err(Error::io(format!("starting {:?}", command.get_program())))?;
+    let mut child = command.spawn().map_err(Error::io(format!("cannot start {:?}", command.get_program())))?;
     let stderr = child.stderr.take();
     let complaints = thread::spawn(move || {
         let mut text = String::new();
@@ -247,7 +249,7 @@ fn output_of(mut command: Command, step: impl Fn(usize)) -> Result<(Ended, Strin
     for (number, _) in lines.enumerate() {
         step(number);
     }
-    let status = child.wait().map_err(Error::io("waiting for make"))?;
+    let status = child.wait().map_err(Error::io("cannot wait for make"))?;
     Ok((Ended { status }, complaints.join().unwrap_or_default()))
 }
 
@@ -255,7 +257,7 @@ fn jobs() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// A folder that goes when this does, however the build ends.
+/// A directory that is removed when this is dropped.
 struct RemovedAtEnd(PathBuf);
 
 impl Drop for RemovedAtEnd {
@@ -267,7 +269,7 @@ impl Drop for RemovedAtEnd {
 fn remove(dir: &Path) -> Result<()> {
     match fs::remove_dir_all(dir) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(Error::io(format!("removing {dir:?}"))(error))
+            Err(Error::io(format!("cannot remove {dir:?}"))(error))
         }
         _ => Ok(()),
     }

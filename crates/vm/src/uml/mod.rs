@@ -1,7 +1,7 @@
-//! User Mode Linux: a real Linux kernel as a process, which boots in a moment, without hardware and without root.
+//! User Mode Linux: a Linux kernel as a process, which boots quickly, without hardware and without root.
 //!
-//! [`Uml`] is the [`Vmm`]; `build.rs` makes the kernel. The channels are socket pairs behind serial lines. There is
-//! no DAX: this machine has no shared-memory regions.
+//! [`Uml`] is the [`Vmm`]; [`build`] builds the kernel. The channels are socket pairs connected to serial lines. There
+//! is no DAX, because this machine has no shared-memory regions.
 
 mod build;
 
@@ -28,23 +28,22 @@ use rustix::{
 use crate::{Boot, Channels, Error, GuestChannels, Result, SharePoint, Started, Supervised, Vmm};
 pub use build::{cached_kernel, kernel};
 
-/// User Mode Linux as a [`Vmm`]; the kernel is the program.
+/// User Mode Linux as a [`Vmm`]; the kernel is the executable.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Uml;
 
-/// The name that the kernel is started by. On a reset it starts the program of this name, finds none, and ends.
+/// The kernel's argv[0]. On a reset it tries to execute this name again, finds no such program, and ends.
 const NAME: &str = "user-mode-linux-without-reset";
 
 /// The virtio device type of a file system.
 const VIRTIO_ID_FS: u32 = 26;
 
-/// Where memory files belong, if there is room: they are executed from, and written all the time.
+/// Preferred directory for the guest's memory file, which is executed from and often written.
 const MEMORY_FOLDER: &str = "/dev/shm";
 
-/// Words for every start. What each is for:
-/// `seccomp=on` traps system calls by a filter instead of by ptrace, which takes several times as long;
-/// the console is the program's own output, and takes no input;
-/// `lpj` spares the kernel the measuring of a waiting loop, most of its boot, which only drivers of hardware use.
+/// Parameters of every start: `seccomp=on` traps system calls with a filter instead of ptrace, which takes several
+/// times as long; the console is the process's standard output, without input; `lpj` skips the calibration of a delay
+/// loop, which takes most of the boot and is only used by hardware drivers.
 const ARGS: [&str; 5] = ["seccomp=on", "con=null", "con0=null,fd:1", "rdinit=/init", "lpj=10000000"];
 
 impl Vmm for Uml {
@@ -61,7 +60,7 @@ impl Vmm for Uml {
         GuestChannels { stdin, stdout, stderr, control }
     }
 
-    /// The device has no tag of its own; the daemon must answer for it.
+    /// The device has no tag, so the daemon must provide it.
     fn daemon_args(&self, tag: &str) -> Vec<OsString> {
         vec!["--tag".into(), tag.into()]
     }
@@ -70,24 +69,24 @@ impl Vmm for Uml {
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
         for _ in 0..4 {
             let (here, there) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
-                .map_err(Error::io("making a channel"))?;
+                .map_err(Error::io("cannot create a channel"))?;
             ours.push(here);
             theirs.push(there);
         }
-        let create = |path: &Path| fs::File::create(path).map_err(Error::io(format!("creating {path:?}")));
+        let create = |path: &Path| fs::File::create(path).map_err(Error::io(format!("cannot create {path:?}")));
         let log = boot.dir.join("uml.log");
         let mut command = command(boot, &theirs)?;
         command.stdin(Stdio::null()).stdout(create(boot.console)?).stderr(create(&log)?);
         tracing::debug!(?command, "starting User Mode Linux");
         let process = on_one_cpu(|| Supervised::spawn(command, theirs))?;
         let Ok([stdin, stdout, stderr, control]) = <[OwnedFd; 4]>::try_from(ours) else {
-            unreachable!("four socket pairs were made");
+            unreachable!("four socket pairs were created");
         };
         Ok(Started { process, channels: Channels { stdin, stdout, stderr, control }, log })
     }
 }
 
-/// The program with its words and its environment, in the folder of the run.
+/// Returns the command, in the directory of the run.
 fn command(boot: &Boot<'_>, ends: &[OwnedFd]) -> Result<Command> {
     let mut command = Command::new(absolute(boot.kernel)?);
     command.arg0(NAME).current_dir(boot.dir);
@@ -100,23 +99,25 @@ fn command(boot: &Boot<'_>, ends: &[OwnedFd]) -> Result<Command> {
     for SharePoint { socket, tag, has_window } in boot.shares {
         if *has_window {
             return Err(Error::Usage(format!(
-                "{tag}: User Mode Linux has no shared-memory regions, and so no DAX; take --vmm qemu"
+                "{tag}: User Mode Linux has no shared-memory regions and therefore no DAX; use --vmm qemu"
             )));
         }
         let device = format!(":{VIRTIO_ID_FS}");
         command.arg(word("virtio_uml.device=", &relative(&absolute(socket)?, boot.dir), &device)?);
     }
     command.args(boot.kernel_args);
-    // Its own folder, which it makes for a process id, and the file that is the guest's memory.
+    // HOME is for a directory with its process id, TMPDIR for the guest's memory.
     command.env_clear().env("HOME", boot.dir).env("TMPDIR", memory_folder(boot));
     Ok(command)
 }
 
-/// A word of the command line that ends in a path; the kernel cuts words at spaces, and a device's path at a colon.
+/// Returns a parameter that ends in a path. The kernel splits parameters at spaces, and device paths at colons.
 fn word(name: &str, path: &Path, ending: &str) -> Result<OsString> {
     let bytes = path.as_os_str().as_encoded_bytes();
     if bytes.iter().any(|byte| byte.is_ascii_whitespace() || matches!(byte, b':' | b'"')) {
-        return Err(Error::Usage(format!("User Mode Linux takes no path with a space, a colon or a quote: {path:?}")));
+        return Err(Error::Usage(format!(
+            "User Mode Linux accepts no path with a space, a colon or a quote: {path:?}"
+        )));
     }
     let mut word = OsString::from(name);
     word.push(path);
@@ -125,16 +126,16 @@ fn word(name: &str, path: &Path, ending: &str) -> Result<OsString> {
 }
 
 fn absolute(path: &Path) -> Result<PathBuf> {
-    std::path::absolute(path).map_err(Error::io(format!("finding {path:?}")))
+    std::path::absolute(path).map_err(Error::io(format!("cannot find {path:?}")))
 }
 
-/// `path` as seen from `dir` where it lies below: shorter, and free of what the names above hold.
+/// Returns `path` relative to `dir` if it is below, which is shorter and avoids special characters in the names above.
 fn relative(path: &Path, dir: &Path) -> PathBuf {
     path.strip_prefix(dir).unwrap_or(path).to_owned()
 }
 
-/// The folder for the guest's memory: in the host's memory where programs may be there and it has room, else where
-/// temporary files go.
+/// Returns the directory for the guest's memory: one in the host's memory if it allows executables and has room, else
+/// that for temporary files.
 fn memory_folder(boot: &Boot<'_>) -> PathBuf {
     let wanted_bytes = u64::from(boot.memory_mib) << 20;
     let fits = |status: &rustix::fs::StatVfs| {
@@ -152,10 +153,10 @@ fn is_writable(folder: &str) -> bool {
     rustix::fs::access(folder, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK).is_ok()
 }
 
-/// Runs `start` with this thread on one processor, which a process started then inherits: the kernel and the
-/// processes of its programs take turns, and would otherwise wander between processors at each.
+/// Runs `start` with this thread bound to one CPU, which the started process inherits: the kernel and its programs run
+/// in turns, and would otherwise migrate between CPUs at each switch.
 fn on_one_cpu<T>(start: impl FnOnce() -> T) -> T {
-    /// Several guests of one process go to different ones.
+    /// Several guests of one process use different CPUs.
     static STARTED: AtomicUsize = AtomicUsize::new(0);
     let Ok(allowed) = sched_getaffinity(None) else { return start() };
     let cpus: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).collect();
@@ -165,7 +166,7 @@ fn on_one_cpu<T>(start: impl FnOnce() -> T) -> T {
     let turn = STARTED.fetch_add(1, Ordering::Relaxed) + getpid().as_raw_nonzero().get().unsigned_abs() as usize;
     let mut one = CpuSet::new();
     one.set(cpus[turn % cpus.len()]);
-    // A machine that refuses is only slower.
+    // If this fails, the guest is only slower.
     let _ = sched_setaffinity(None, &one);
     let started = start();
     let _ = sched_setaffinity(None, &allowed);

@@ -1,4 +1,4 @@
-//! What a row says of some requests of an operation and not of others, by flags in the arguments.
+//! Conditions on the flags in the arguments, for properties of some requests of an operation only.
 
 /// A condition on the arguments of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

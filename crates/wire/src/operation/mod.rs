@@ -1,8 +1,8 @@
 //! The operations of FUSE, each declared once.
 //!
-//! [`table`] has one row for each operation. From it come [`Opcode`], one type for each operation that implements
-//! [`Operation`], and its [`Row`]. Host, guest, mount, fuzzers and tests read these; none of them has a list of
-//! operations of its own. [`parts`] has the types of columns that are not structures, [`condition`] what holds for some
+//! [`table`] has one row for each operation. It generates [`Opcode`], one type for each operation that implements
+//! [`Operation`], and its [`Row`]. Host, guest, mount, fuzzers and tests use these; none of them has its own list of
+//! operations. [`parts`] has the types of columns that are not structures, [`condition`] those for properties of some
 //! requests only.
 
 pub mod condition;
@@ -20,7 +20,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use parts::{Names, ReplyBody, Rest};
 
-/// An operation. The types that implement it hold nothing: they choose an implementation at compile time.
+/// An operation. The types that implement it are empty: they select an implementation at compile time.
 pub trait Operation: Debug + Copy + Send + Sync + 'static {
     /// Its number.
     const OPCODE: Opcode;
@@ -36,7 +36,7 @@ pub trait Operation: Debug + Copy + Send + Sync + 'static {
     type Reply: ReplyBody;
 }
 
-/// What is known of an operation without its types.
+/// The properties of an operation, without its types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Row {
     /// The number.
@@ -51,21 +51,21 @@ pub struct Row {
     pub names: usize,
     /// What follows the strings.
     pub rest: RestKind,
-    /// Where the arguments say how many bytes or items `rest` has.
+    /// Offset in the arguments of the number of bytes or items of `rest`.
     pub rest_size_at: Option<usize>,
     /// What follows the reply's header.
     pub reply: Shape,
-    /// Where the arguments say how many bytes the reply may have.
+    /// Offset in the arguments of the maximum length of the reply, in bytes.
     pub reply_size_at: Option<usize>,
-    /// Where the reply names an inode, and so counts a reference to it.
+    /// Offset in the reply of the inode that it names, and so counts a reference to.
     pub reply_nodeid_at: Option<usize>,
-    /// Where the reply names an open file.
+    /// Offset in the reply of the open file that it names.
     pub reply_handle_at: Option<usize>,
-    /// Where the reply has attributes.
+    /// Offset in the reply of the attributes.
     pub reply_attr_at: Option<usize>,
-    /// Where the arguments name inodes, beside the header's nodeid.
+    /// Offsets in the arguments of inodes, in addition to the header's nodeid.
     pub nodeids: &'static [usize],
-    /// Where the arguments name open files.
+    /// The arguments' fields that name open files.
     pub handles: &'static [HandleAt],
     /// Where the host runs it.
     pub runs: Runs,
@@ -73,7 +73,7 @@ pub struct Row {
     pub changes: &'static [Change],
     /// Which requests may be sent again if nobody knows whether they were done.
     pub repeats: Condition,
-    /// What it does to names, references, open files and locks.
+    /// The effect on names, references, open files and locks.
     pub account: Account,
 }
 
@@ -102,13 +102,12 @@ pub enum Shape {
     None,
     /// This number of bytes; 0 for a header alone.
     Fixed(usize),
-    /// `head_len` bytes, then as many as there are, up to the size in the arguments.
+    /// `head_len` bytes, then a variable number up to the size in the arguments.
     UpTo {
         /// In bytes.
         head_len: usize,
     },
-    /// As many bytes as there are, up to the size in the arguments; for a size of 0, `fixed_len` bytes that say how
-    /// many there are.
+    /// A variable number of bytes up to the size in the arguments. For a size of 0, `fixed_len` bytes with the length.
     UpToOr {
         /// In bytes.
         fixed_len: usize,
@@ -120,12 +119,12 @@ pub enum Shape {
     },
 }
 
-/// Where the arguments name an open file.
+/// A field of the arguments that names an open file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HandleAt {
     /// Offset in the arguments, in bytes.
     pub at: usize,
-    /// Which requests do.
+    /// The requests that name one.
     pub when: Condition,
 }
 
@@ -138,7 +137,7 @@ pub enum Runs {
     TryThenPool,
     /// In the bounded pool: it always waits for the disk or the front end.
     Pool,
-    /// On the queue's worker if it need not wait; otherwise on a thread of its own, since it may wait for ever.
+    /// On the queue's worker if it need not wait; otherwise on a thread of its own, since it may wait forever.
     TryThenThread,
 }
 
@@ -151,7 +150,7 @@ pub struct Change {
     pub when: Condition,
 }
 
-/// What a request changes. Reads of files and directories change access times only, which do not count.
+/// What a request changes. Reads of files and directories change only access times, which do not count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Changed {
     /// Attributes of the inode in the header.
@@ -162,7 +161,7 @@ pub enum Changed {
     Names,
     /// Names in the directory in the arguments, and that directory's attributes.
     NewNames,
-    /// Attributes of the inode that the first name leads to: its number of names, or its change time.
+    /// Attributes of the inode that the first name leads to: its link count, or its change time.
     Named,
     /// Attributes of the inode that the second name led to, if there was one.
     Replaced,
@@ -176,7 +175,7 @@ pub enum Changed {
     EntryData,
 }
 
-/// What an operation does to names, references, open files and locks, for who keeps account of these.
+/// The effect of an operation on names, references, open files and locks, for code that tracks these.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Account {
     /// Nothing.

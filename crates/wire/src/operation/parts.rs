@@ -1,7 +1,7 @@
-//! What a request is made of after its arguments, and what a reply is: types for the columns of the table.
+//! Types for the columns of the table: what follows the arguments of a request, and the body of a reply.
 //!
-//! A structure of fixed length stands for itself. The types here stand for what has none: they hold no bytes, and each
-//! side says once how it reads or writes them.
+//! A structure of fixed length stands for itself. The types here stand for parts without a fixed length: they hold no
+//! bytes, and each side defines once how it reads or writes them.
 
 use core::mem::offset_of;
 
@@ -34,7 +34,7 @@ pub struct NameAndTarget;
 /// The name of an extended attribute.
 #[derive(Debug, Clone, Copy)]
 pub struct XattrName;
-/// A string that means nothing: Linux sends `/` with TMPFILE.
+/// A string without a meaning: Linux sends `/` with TMPFILE.
 #[derive(Debug, Clone, Copy)]
 pub struct Ignored;
 
@@ -59,7 +59,7 @@ impl Names for Ignored {
 
 /// What follows the arguments and the names.
 pub trait Rest {
-    /// What it is.
+    /// The kind.
     const KIND: RestKind;
 }
 
@@ -103,13 +103,13 @@ impl Rest for ListOf<RemovemappingOne> {
 
 /// What follows the header of a reply without an error.
 pub trait ReplyBody {
-    /// How long it is.
+    /// Its length.
     const SHAPE: Shape;
-    /// Where it names an inode, in bytes.
+    /// Offset of the inode that it names, in bytes.
     const NODEID_AT: Option<usize> = None;
-    /// Where it names an open file, in bytes.
+    /// Offset of the open file that it names, in bytes.
     const HANDLE_AT: Option<usize> = None;
-    /// Where it has attributes, in bytes.
+    /// Offset of its attributes, in bytes.
     const ATTR_AT: Option<usize> = None;
 }
 
@@ -128,7 +128,7 @@ pub struct EntriesPlus;
 /// The target of a symbolic link, without a NUL.
 #[derive(Debug, Clone, Copy)]
 pub struct Target;
-/// An attribute's value or the list of names, or [`GetxattrOut`] if the request has room for nothing.
+/// An attribute's value or the list of names, or [`GetxattrOut`] if the request has no room for data.
 #[derive(Debug, Clone, Copy)]
 pub struct XattrOut;
 /// [`IoctlOut`], then bytes.

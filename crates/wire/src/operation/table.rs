@@ -1,18 +1,18 @@
 //! The table: one row for each operation.
 //!
-//! A row begins with number, name, `(arguments, strings, rest) -> reply`. Then come, in this order:
+//! A row begins with number, name, `(arguments, strings, rest) -> reply`. Then follow, in this order:
 //!
 //! - `runs`: where the host runs a request, [`Runs`].
 //! - `changes`: what a request changes if it succeeds, [`Changed`].
-//! - `repeats`: which requests may be sent again after their answer was lost: those that change nothing, and those that
-//!   leave things as they are if they are done twice. Names are not among them: a second UNLINK would remove what
-//!   somebody has made meanwhile, or fail because of what the first has done.
-//! - `account`: what it does to names, references, open files and locks, [`Account`].
+//! - `repeats`: which requests may be sent again after their reply was lost: those that change nothing, and those that
+//!   have the same effect if done twice. Changes of names are not among them: a second UNLINK would remove what
+//!   somebody has created meanwhile, or fail because of the effect of the first.
+//! - `account`: the effect on names, references, open files and locks, [`Account`].
 //! - `handles`, `nodeids`: which fields of the arguments name open files and inodes.
-//! - `rest_size`, `reply_size`: which fields of the arguments say how long the rest and the reply are.
+//! - `rest_size`, `reply_size`: which fields of the arguments hold the length of the rest and of the reply.
 //! - `compat`: the arguments in a session without SETXATTR_EXT.
 //!
-//! `if any_of(field, bits)` and `none_of(field, bits)` look at flags in a field of the arguments.
+//! `if any_of(field, bits)` and `none_of(field, bits)` test flags in a field of the arguments.
 //!
 //! Source: `include/uapi/linux/fuse.h` and `fs/fuse/` up to minor 45.
 
@@ -135,7 +135,8 @@ requests {
         handles: [fh],
         reply_size: size,
     }
-    /// With O_APPEND a second write would land after the first, except for pages of a cache, which have their place.
+    /// With O_APPEND a second write would be appended after the first, except for pages of a cache, which have a fixed
+    /// position.
     Write = 16, "write" (WriteIn, (), FileData) -> WriteOut {
         runs: TryThenPool, changes: [Node, Data],
         repeats: either(any_of(write_flags, WriteFlags::CACHE.bits()), none_of(flags, O_APPEND)),
@@ -233,7 +234,8 @@ requests {
         runs: Inline, changes: [], repeats: never,
         handles: [fh],
     }
-    /// Answers a notification that asks for data of the guest's cache. No host of ours sends it, so nothing is read.
+    /// Replies to a notification that requests data of the guest's cache. This host never sends it, so nothing is
+    /// read.
     NotifyReply = 41, "notify_reply" ((), (), ()) -> NoReply {
         runs: Inline, changes: [], repeats: never,
     }
@@ -267,7 +269,7 @@ requests {
         handles: [fh_in, fh_out],
         nodeids: [nodeid_out],
     }
-    /// `fh` is no handle: Linux sends `u64::MAX` and means the nodeid.
+    /// `fh` is not a handle: Linux sends `u64::MAX` and refers to the nodeid.
     Setupmapping = 48, "setupmapping" (SetupmappingIn, (), ()) -> () {
         runs: Pool, changes: [], repeats: never,
     }
@@ -278,7 +280,8 @@ requests {
     Syncfs = 50, "syncfs" (SyncfsIn, (), ()) -> () {
         runs: Pool, changes: [], repeats: always,
     }
-    /// If it is sent twice, the file of the first went with the daemon that made it. The directory does not change.
+    /// If it is repeated, the file of the first request is gone with the daemon that created it. The directory does
+    /// not change.
     Tmpfile = 51, "tmpfile" (CreateIn, Ignored, ExtensionBytes) -> CreateOut {
         runs: Inline, changes: [], repeats: always,
         account: OpensNameless,

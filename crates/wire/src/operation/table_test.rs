@@ -1,4 +1,4 @@
-//! The rows against `linux/fuse.h` and what system calls do, not against the code that reads them.
+//! The rows against `linux/fuse.h` and the effects of system calls, not against the code that reads the rows.
 
 extern crate std;
 
@@ -166,7 +166,7 @@ fn changes(number: u32, args: &[u8]) -> Vec<Changed> {
     row(number).changes_of(args).collect()
 }
 
-/// What the manual pages of the system calls say of link counts, times, sizes and names.
+/// The effects on link counts, times, sizes and names according to the manual pages of the system calls.
 #[test]
 fn changes_are_those_of_the_system_calls() {
     use Changed::*;
@@ -236,7 +236,7 @@ fn what_two_calls_would_do_differently_is_not_repeated() {
     }
 }
 
-/// No operation that changes names may be repeated unless its flags say that a second one does nothing.
+/// An operation that changes names may be repeated only if its flags make the second one harmless.
 #[test]
 fn names_are_never_changed_twice() {
     for opcode in Opcode::ALL {

@@ -15,7 +15,7 @@ pub struct BmapIn {
 }
 const _: () = assert!(size_of::<BmapIn>() == 16);
 
-/// Answers BMAP (`fuse_bmap_out`).
+/// Reply to BMAP (`fuse_bmap_out`).
 #[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct BmapOut {

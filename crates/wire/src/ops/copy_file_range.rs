@@ -1,4 +1,4 @@
-//! COPY_FILE_RANGE, answered with [`WriteOut`](super::write::WriteOut), and COPY_FILE_RANGE_64.
+//! COPY_FILE_RANGE, whose reply is [`WriteOut`](super::write::WriteOut), and COPY_FILE_RANGE_64.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, little_endian::*};
 
@@ -24,14 +24,14 @@ pub struct CopyFileRangeIn {
 const _: () = assert!(size_of::<CopyFileRangeIn>() == 56);
 
 impl CopyFileRangeIn {
-    /// Returns the arguments with a length that the 32 bits of COPY_FILE_RANGE's answer can hold: a whole number of pages,
+    /// Returns the arguments with a length that fits the 32-bit reply of COPY_FILE_RANGE: a whole number of pages,
     /// which keeps the next request aligned.
     pub fn within_32_bits(self) -> Self {
         Self { len: self.len.get().min(u64::from(!0xfff_u32)).into(), ..self }
     }
 }
 
-/// Answers COPY_FILE_RANGE_64 (`fuse_copy_file_range_out`).
+/// Reply to COPY_FILE_RANGE_64 (`fuse_copy_file_range_out`).
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct CopyFileRangeOut {

@@ -1,6 +1,6 @@
-//! CREATE and TMPFILE: arguments, the name with NUL, extensions.
+//! CREATE and TMPFILE: arguments, the NUL-terminated name, extensions.
 //!
-//! Answered with [`EntryOut`](crate::attr::EntryOut) and [`OpenOut`](super::open::OpenOut).
+//! The reply is [`EntryOut`](crate::attr::EntryOut) and [`OpenOut`](super::open::OpenOut).
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, little_endian::*};
 
@@ -22,7 +22,7 @@ pub struct CreateIn {
 }
 const _: () = assert!(size_of::<CreateIn>() == 16);
 
-/// Answers CREATE and TMPFILE: `fuse_entry_out`, then `fuse_open_out`.
+/// Reply to CREATE and TMPFILE: `fuse_entry_out`, then `fuse_open_out`.
 #[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct CreateOut {

@@ -12,7 +12,7 @@ pub struct FlushIn {
     pub unused: U32,
     /// Zero.
     pub padding: U32,
-    /// Whose POSIX locks end.
+    /// The owner whose POSIX locks end.
     pub lock_owner: U64,
 }
 const _: () = assert!(size_of::<FlushIn>() == 24);

@@ -1,4 +1,4 @@
-//! FORGET and BATCH_FORGET: the guest drops references that lookups gave it. No reply.
+//! FORGET and BATCH_FORGET: the guest drops references that it got from lookups. There is no reply.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, little_endian::*};
 
@@ -6,16 +6,16 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, little_e
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct ForgetIn {
-    /// How many references are dropped.
+    /// Number of references dropped.
     pub nlookup: U64,
 }
 const _: () = assert!(size_of::<ForgetIn>() == 8);
 
-/// Begins BATCH_FORGET; `count` times [`ForgetOne`] follow (`fuse_batch_forget_in`).
+/// Begins BATCH_FORGET; `count` [`ForgetOne`] structures follow (`fuse_batch_forget_in`).
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct BatchForgetIn {
-    /// How many entries follow.
+    /// Number of entries that follow.
     pub count: U32,
     /// Zero.
     pub dummy: U32,
@@ -28,7 +28,7 @@ const _: () = assert!(size_of::<BatchForgetIn>() == 8);
 pub struct ForgetOne {
     /// The inode.
     pub nodeid: U64,
-    /// How many references are dropped.
+    /// Number of references dropped.
     pub nlookup: U64,
 }
 const _: () = assert!(size_of::<ForgetOne>() == 16);

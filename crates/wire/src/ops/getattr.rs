@@ -1,4 +1,4 @@
-//! GETATTR. Answered with [`AttrOut`](crate::attr::AttrOut).
+//! GETATTR. The reply is [`AttrOut`](crate::attr::AttrOut).
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, little_endian::*};
 
@@ -12,7 +12,7 @@ pub struct GetattrIn {
     pub getattr_flags: U32,
     /// Zero.
     pub dummy: U32,
-    /// The open file, where `getattr_flags` says so.
+    /// The open file, if `getattr_flags` has GETATTR_FH.
     pub fh: U64,
 }
 const _: () = assert!(size_of::<GetattrIn>() == 16);
@@ -21,7 +21,7 @@ const _: () = assert!(size_of::<GetattrIn>() == 16);
 pub const GETATTR_FH: u32 = 1 << 0;
 
 impl GetattrIn {
-    /// Returns the open file that is asked.
+    /// Returns the open file, if the request names one.
     pub fn handle(&self) -> Option<Handle> {
         (self.getattr_flags.get() & GETATTR_FH != 0).then(|| self.fh.into())
     }

@@ -1,4 +1,4 @@
-//! INIT: the session's first request, which settles version, limits and features.
+//! INIT: the session's first request, which negotiates version, limits and features.
 
 #![allow(
     missing_docs,
@@ -8,9 +8,9 @@
 use bitflags::bitflags;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, little_endian::*};
 
-/// The major version; another one ends the negotiation.
+/// The major version; a different one ends the negotiation.
 pub const KERNEL_VERSION: u32 = 7;
-/// The newest minor version whose messages are known here (Linux 7.2).
+/// The newest minor version that is supported here (Linux 7.2).
 pub const KERNEL_MINOR_VERSION: u32 = 45;
 
 bitflags! {
@@ -69,7 +69,7 @@ bitflags! {
 pub struct InitIn {
     /// 7.
     pub major: U32,
-    /// The newest that the guest knows.
+    /// The newest minor version that the guest supports.
     pub minor: U32,
     /// In bytes.
     pub max_readahead: U32,
@@ -85,27 +85,27 @@ const _: () = assert!(size_of::<InitIn>() == 64);
 /// Bytes of [`InitIn`] before minor 36: no `flags2`.
 pub const INIT_IN_COMPAT_LEN: usize = 16;
 
-/// Answers INIT (`fuse_init_out`).
+/// Reply to INIT (`fuse_init_out`).
 #[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct InitOut {
     /// 7.
     pub major: U32,
-    /// The smaller of both sides' newest.
+    /// The older of both sides' newest minor versions.
     pub minor: U32,
     /// In bytes.
     pub max_readahead: U32,
     /// The lower half of [`InitFlags`].
     pub flags: U32,
-    /// Requests in flight that nobody waits for.
+    /// Maximum number of background requests in flight.
     pub max_background: U16,
-    /// From how many on the guest holds back.
+    /// Number of background requests above which the guest throttles.
     pub congestion_threshold: U16,
-    /// Bytes of data in one WRITE.
+    /// Maximum bytes of data in one WRITE.
     pub max_write: U32,
     /// Granularity of times, in nanoseconds.
     pub time_gran: U32,
-    /// Pages of data in one request.
+    /// Maximum pages of data in one request.
     pub max_pages: U16,
     /// log2 of the alignment of mappings.
     pub map_alignment: U16,

@@ -1,4 +1,4 @@
-//! INTERRUPT. No reply.
+//! INTERRUPT. There is no reply.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, little_endian::*};
 

@@ -1,4 +1,4 @@
-//! IOCTL, restricted to the requests whose size is in their number.
+//! IOCTL, restricted to requests whose number encodes their size.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, little_endian::*};
 
@@ -16,16 +16,16 @@ pub struct IoctlIn {
     pub arg: U64,
     /// Bytes that follow.
     pub in_size: U32,
-    /// Bytes that the guest has room for.
+    /// Room for the reply's data in the guest, in bytes.
     pub out_size: U32,
 }
 const _: () = assert!(size_of::<IoctlIn>() == 32);
 
-/// Answers IOCTL (`fuse_ioctl_out`).
+/// Reply to IOCTL (`fuse_ioctl_out`).
 #[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct IoctlOut {
-    /// What ioctl(2) returns.
+    /// The result of ioctl(2).
     pub result: I32,
     /// Zero.
     pub flags: U32,

@@ -1,4 +1,4 @@
-//! LINK: arguments and the new name with NUL. Answered with [`EntryOut`](crate::attr::EntryOut).
+//! LINK: arguments and the NUL-terminated new name. The reply is [`EntryOut`](crate::attr::EntryOut).
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, little_endian::*};
 
@@ -6,7 +6,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, little_e
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct LinkIn {
-    /// The inode that gets a further name.
+    /// The inode that gets another name.
     pub oldnodeid: U64,
 }
 const _: () = assert!(size_of::<LinkIn>() == 8);

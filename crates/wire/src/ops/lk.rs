@@ -23,7 +23,7 @@ const _: () = assert!(size_of::<FileLock>() == 24);
 pub struct LkIn {
     /// The open file.
     pub fh: U64,
-    /// Whose lock it is.
+    /// The owner of the lock.
     pub owner: U64,
     /// The lock.
     pub lk: FileLock,
@@ -34,11 +34,11 @@ pub struct LkIn {
 }
 const _: () = assert!(size_of::<LkIn>() == 48);
 
-/// Answers GETLK (`fuse_lk_out`).
+/// Reply to GETLK (`fuse_lk_out`).
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct LkOut {
-    /// A lock in the way, or `type_` F_UNLCK.
+    /// A conflicting lock, or `type_` F_UNLCK.
     pub lk: FileLock,
 }
 const _: () = assert!(size_of::<LkOut>() == 24);

@@ -17,7 +17,7 @@ pub struct LseekIn {
 }
 const _: () = assert!(size_of::<LseekIn>() == 24);
 
-/// Answers LSEEK (`fuse_lseek_out`).
+/// Reply to LSEEK (`fuse_lseek_out`).
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct LseekOut {

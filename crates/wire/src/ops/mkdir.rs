@@ -1,4 +1,4 @@
-//! MKDIR: arguments, the name with NUL, extensions. Answered with [`EntryOut`](crate::attr::EntryOut).
+//! MKDIR: arguments, the NUL-terminated name, extensions. The reply is [`EntryOut`](crate::attr::EntryOut).
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, little_endian::*};
 

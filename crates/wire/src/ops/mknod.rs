@@ -1,4 +1,4 @@
-//! MKNOD: arguments, the name with NUL, extensions. Answered with [`EntryOut`](crate::attr::EntryOut).
+//! MKNOD: arguments, the NUL-terminated name, extensions. The reply is [`EntryOut`](crate::attr::EntryOut).
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, little_endian::*};
 
@@ -8,7 +8,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, little_e
 pub struct MknodIn {
     /// Type and permissions.
     pub mode: U32,
-    /// The device, in the 32-bit form of the kernel.
+    /// The device number, in the kernel's 32-bit form.
     pub rdev: U32,
     /// The caller's umask.
     pub umask: U32,

@@ -1,7 +1,7 @@
-//! One file for each operation: its arguments and its answer.
+//! One file for each operation: its arguments and its reply.
 //!
-//! Operations without a structure of their own: LOOKUP, SYMLINK, UNLINK, RMDIR and REMOVEXATTR carry names; READLINK and
-//! DESTROY carry nothing.
+//! Operations without a structure of their own: LOOKUP, SYMLINK, UNLINK, RMDIR and REMOVEXATTR carry names; READLINK
+//! and DESTROY carry nothing.
 
 pub mod access;
 pub mod bmap;

@@ -40,15 +40,15 @@ const _: () = assert!(size_of::<OpenIn>() == 8);
 /// Clear set-user-id and set-group-id when the file is truncated.
 pub const OPEN_KILL_SUIDGID: u32 = 1 << 0;
 
-/// Answers OPEN and OPENDIR (`fuse_open_out`).
+/// Reply to OPEN and OPENDIR (`fuse_open_out`).
 #[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct OpenOut {
-    /// Names the open file in later requests.
+    /// Identifies the open file in later requests.
     pub fh: U64,
     /// See [`OpenFlags`].
     pub open_flags: U32,
-    /// Where `open_flags` has PASSTHROUGH.
+    /// Valid if `open_flags` has PASSTHROUGH.
     pub backing_id: I32,
 }
 const _: () = assert!(size_of::<OpenOut>() == 16);

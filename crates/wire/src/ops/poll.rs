@@ -8,7 +8,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, little_e
 pub struct PollIn {
     /// The open file.
     pub fh: U64,
-    /// Names the waiter in a notification.
+    /// Identifies the waiter in a notification.
     pub kh: U64,
     /// Bit 0: notify when it changes.
     pub flags: U32,
@@ -17,7 +17,7 @@ pub struct PollIn {
 }
 const _: () = assert!(size_of::<PollIn>() == 24);
 
-/// Answers POLL (`fuse_poll_out`).
+/// Reply to POLL (`fuse_poll_out`).
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct PollOut {

@@ -1,4 +1,4 @@
-//! READ, READDIR and READDIRPLUS. Answered with data, or with entries of [`dirent`](crate::dirent).
+//! READ, READDIR and READDIRPLUS. The reply is data, or entries of [`dirent`](crate::dirent).
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, little_endian::*};
 
@@ -10,11 +10,11 @@ pub struct ReadIn {
     pub fh: U64,
     /// In bytes; in a directory, the `off` of the entry before.
     pub offset: U64,
-    /// Bytes wanted.
+    /// Number of bytes requested.
     pub size: U32,
     /// [`READ_LOCKOWNER`] or 0.
     pub read_flags: U32,
-    /// Where `read_flags` says so.
+    /// Valid if `read_flags` has READ_LOCKOWNER.
     pub lock_owner: U64,
     /// The open file's flags.
     pub flags: U32,

@@ -12,7 +12,7 @@ pub struct ReleaseIn {
     pub flags: U32,
     /// [`RELEASE_FLUSH`] and [`RELEASE_FLOCK_UNLOCK`].
     pub release_flags: U32,
-    /// Where `release_flags` is not 0.
+    /// Valid if `release_flags` is not 0.
     pub lock_owner: U64,
 }
 const _: () = assert!(size_of::<ReleaseIn>() == 24);

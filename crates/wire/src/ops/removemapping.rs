@@ -6,7 +6,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, little_e
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct RemovemappingIn {
-    /// How many ranges follow.
+    /// Number of ranges that follow.
     pub count: U32,
 }
 const _: () = assert!(size_of::<RemovemappingIn>() == 4);

@@ -1,4 +1,4 @@
-//! RENAME and RENAME2: arguments, the old name and the new one, each with NUL. Answered with nothing but the header.
+//! RENAME and RENAME2: arguments, the old name and the new one, each NUL-terminated. The reply is only the header.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, little_endian::*};
 

@@ -1,4 +1,4 @@
-//! SETATTR. Answered with [`AttrOut`](crate::attr::AttrOut).
+//! SETATTR. The reply is [`AttrOut`](crate::attr::AttrOut).
 
 #![allow(
     missing_docs,
@@ -9,7 +9,7 @@ use bitflags::bitflags;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, little_endian::*};
 
 bitflags! {
-    /// Which fields of [`SetattrIn`] count. Unknown bits are refused.
+    /// The valid fields of [`SetattrIn`]. Unknown bits are refused.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct SetattrValid: u32 {
         const MODE = 1 << 0;
@@ -18,16 +18,16 @@ bitflags! {
         const SIZE = 1 << 3;
         const ATIME = 1 << 4;
         const MTIME = 1 << 5;
-        /// `fh` names an open file through which to act.
+        /// `fh` names the open file to use.
         const FH = 1 << 6;
-        /// The access time is the host's present.
+        /// Set the access time to the host's current time.
         const ATIME_NOW = 1 << 7;
-        /// The modification time is the host's present.
+        /// Set the modification time to the host's current time.
         const MTIME_NOW = 1 << 8;
         /// `lock_owner` is valid (mandatory locks, which Linux no longer has).
         const LOCKOWNER = 1 << 9;
         const CTIME = 1 << 10;
-        /// Clear set-user-id, and set-group-id where the group may execute.
+        /// Clear set-user-id, and set-group-id if the group may execute.
         const KILL_SUIDGID = 1 << 11;
     }
 }
@@ -40,11 +40,11 @@ pub struct SetattrIn {
     pub valid: U32,
     /// Zero.
     pub padding: U32,
-    /// Where `valid` has FH.
+    /// Valid if `valid` has FH.
     pub fh: U64,
     /// In bytes.
     pub size: U64,
-    /// Where `valid` has LOCKOWNER.
+    /// Valid if `valid` has LOCKOWNER.
     pub lock_owner: U64,
     /// Seconds.
     pub atime: U64,
@@ -72,7 +72,7 @@ pub struct SetattrIn {
 const _: () = assert!(size_of::<SetattrIn>() == 88);
 
 impl SetattrIn {
-    /// Returns which fields count, or `None` if a bit is unknown.
+    /// Returns the valid fields, or `None` if a bit is unknown.
     pub fn valid(&self) -> Option<SetattrValid> {
         SetattrValid::from_bits(self.valid.get())
     }

@@ -1,4 +1,4 @@
-//! SETUPMAPPING: map a range of a file into the window. Answered with nothing but the header.
+//! SETUPMAPPING: maps a range of a file into the window. The reply is only the header.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, little_endian::*};
 
@@ -6,7 +6,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, little_e
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct SetupmappingIn {
-    /// The open file; Linux sends `u64::MAX` and means the nodeid.
+    /// The open file; Linux sends `u64::MAX` and refers to the nodeid.
     pub fh: U64,
     /// Offset in the file, in bytes.
     pub foffset: U64,

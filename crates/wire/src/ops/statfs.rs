@@ -2,11 +2,11 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, little_endian::*};
 
-/// Answers STATFS (`fuse_kstatfs`).
+/// Reply to STATFS (`fuse_kstatfs`).
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct StatfsOut {
-    /// Of `frsize` bytes.
+    /// Number of blocks of `frsize` bytes.
     pub blocks: U64,
     /// Free blocks.
     pub bfree: U64,

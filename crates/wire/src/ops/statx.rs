@@ -13,17 +13,17 @@ pub struct StatxIn {
     pub getattr_flags: U32,
     /// Zero.
     pub reserved: U32,
-    /// The open file, where `getattr_flags` says so.
+    /// The open file, if `getattr_flags` has GETATTR_FH.
     pub fh: U64,
     /// Synchronisation flags as in statx(2).
     pub sx_flags: U32,
-    /// The fields wanted.
+    /// The requested fields.
     pub sx_mask: U32,
 }
 const _: () = assert!(size_of::<StatxIn>() == 24);
 
 impl StatxIn {
-    /// Returns the open file that is asked.
+    /// Returns the open file, if the request names one.
     pub fn handle(&self) -> Option<Handle> {
         (self.getattr_flags.get() & GETATTR_FH != 0).then(|| self.fh.into())
     }
@@ -46,13 +46,13 @@ const _: () = assert!(size_of::<SxTime>() == 16);
 #[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct Statx {
-    /// The fields that are filled.
+    /// The valid fields.
     pub mask: U32,
     /// In bytes.
     pub blksize: U32,
     /// STATX_ATTR_….
     pub attributes: U64,
-    /// Names.
+    /// Link count.
     pub nlink: U32,
     /// Owner.
     pub uid: U32,
@@ -66,38 +66,38 @@ pub struct Statx {
     pub ino: U64,
     /// In bytes.
     pub size: U64,
-    /// Of 512 bytes.
+    /// Number of blocks of 512 bytes.
     pub blocks: U64,
     /// The attributes that the host knows.
     pub attributes_mask: U64,
-    /// Access.
+    /// Access time.
     pub atime: SxTime,
-    /// Birth.
+    /// Birth time.
     pub btime: SxTime,
-    /// Change.
+    /// Change time.
     pub ctime: SxTime,
-    /// Modification.
+    /// Modification time.
     pub mtime: SxTime,
-    /// Of a device file.
+    /// Device number of a device file.
     pub rdev_major: U32,
-    /// Of a device file.
+    /// Device number of a device file.
     pub rdev_minor: U32,
-    /// Of the file system.
+    /// Device number of the file system.
     pub dev_major: U32,
-    /// Of the file system.
+    /// Device number of the file system.
     pub dev_minor: U32,
     /// Zero.
     pub spare2: [U64; 14],
 }
 const _: () = assert!(size_of::<Statx>() == 256);
 
-/// Answers STATX (`fuse_statx_out`).
+/// Reply to STATX (`fuse_statx_out`).
 #[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct StatxOut {
     /// How long the attributes may be cached, in seconds.
     pub attr_valid: U64,
-    /// Nanoseconds beside it.
+    /// Nanoseconds to add to `attr_valid`.
     pub attr_valid_nsec: U32,
     /// Zero.
     pub flags: U32,

@@ -7,7 +7,7 @@ bitflags! {
     /// [`WriteIn::write_flags`].
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct WriteFlags: u32 {
-        /// Written back from the guest's page cache: the caller is not the writer.
+        /// Written back from the guest's page cache: the caller is not necessarily the writer.
         const CACHE = 1 << 0;
         /// `lock_owner` is valid.
         const LOCKOWNER = 1 << 1;
@@ -28,7 +28,7 @@ pub struct WriteIn {
     pub size: U32,
     /// See [`WriteFlags`].
     pub write_flags: U32,
-    /// Where `write_flags` says so.
+    /// Valid if `write_flags` has LOCKOWNER.
     pub lock_owner: U64,
     /// The open file's flags.
     pub flags: U32,
@@ -37,7 +37,7 @@ pub struct WriteIn {
 }
 const _: () = assert!(size_of::<WriteIn>() == 40);
 
-/// Answers WRITE and COPY_FILE_RANGE (`fuse_write_out`).
+/// Reply to WRITE and COPY_FILE_RANGE (`fuse_write_out`).
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct WriteOut {
@@ -49,7 +49,7 @@ pub struct WriteOut {
 const _: () = assert!(size_of::<WriteOut>() == 8);
 
 impl WriteOut {
-    /// Answers that `size` bytes were written.
+    /// Creates a reply that reports `size` bytes written.
     pub fn new(size: u32) -> Self {
         Self { size: size.into(), padding: 0.into() }
     }

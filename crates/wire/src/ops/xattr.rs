@@ -2,7 +2,7 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, little_endian::*};
 
-/// Begins SETXATTR with SETXATTR_EXT; name with NUL and value follow (`fuse_setxattr_in`).
+/// Begins SETXATTR with SETXATTR_EXT; the NUL-terminated name and the value follow (`fuse_setxattr_in`).
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct SetxattrIn {
@@ -28,18 +28,18 @@ pub struct SetxattrInCompat {
 }
 const _: () = assert!(size_of::<SetxattrInCompat>() == 8);
 
-/// Begins GETXATTR, the name with NUL follows; all of LISTXATTR (`fuse_getxattr_in`).
+/// Begins GETXATTR, whose NUL-terminated name follows; all of LISTXATTR (`fuse_getxattr_in`).
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct GetxattrIn {
-    /// Bytes that the guest has room for; 0 asks for the size.
+    /// Room for the reply in the guest, in bytes; 0 requests the size.
     pub size: U32,
     /// Zero.
     pub padding: U32,
 }
 const _: () = assert!(size_of::<GetxattrIn>() == 8);
 
-/// Answers GETXATTR and LISTXATTR of size 0 (`fuse_getxattr_out`).
+/// Reply to GETXATTR and LISTXATTR of size 0 (`fuse_getxattr_out`).
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct GetxattrOut {

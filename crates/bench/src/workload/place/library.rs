@@ -8,7 +8,7 @@ use transom_user::{
         cache::{CacheMode, CacheOptions},
         dax::{Dax, DaxOptions, entry::Order},
         fs::{File, FileType, Fs, OpenOptions},
-        session::Wishes,
+        session::SessionConfig,
     },
     map::{self, Protection, Sharing},
     platform::Process,
@@ -37,7 +37,8 @@ impl Library {
         anyhow::ensure!(!mounts.is_empty(), "no guest to work with");
         let options = CacheOptions { mode: CacheMode::Auto, ..CacheOptions::default() };
         let dax = DaxOptions { dax: Dax::Always, size_min_bytes: 0 };
-        let guests = mounts.iter().map(|mount| Ok(Fs::new(Arc::new(mount.volume(Wishes::default(), options, dax)?))));
+        let guests =
+            mounts.iter().map(|mount| Ok(Fs::new(Arc::new(mount.volume(SessionConfig::default(), options, dax)?))));
         Ok(Self { guests: guests.collect::<anyhow::Result<_>>()?, _mounts: mounts })
     }
 

@@ -1,4 +1,4 @@
-//! The guests' part of the demonstration of a window; what it finds goes to standard output as JSON.
+//! The part of the DAX demonstration that runs in the guests; prints its results to standard output as JSON.
 
 use std::{
     fs::{self, File},
@@ -19,40 +19,40 @@ use super::{FILE, FILE_LEN, HOST, SHARED, Shared, WITH, WITHOUT, tree};
 pub(super) const NAME: &str = "demo-inside";
 const PAGE: usize = 4096;
 
-/// What `transom demo` runs in its guests.
+/// Run by `transom demo` in its guests
 #[derive(Debug, Args)]
 pub(crate) struct DemoInside {
-    /// The guest's number
+    /// The index of this guest among the parties
     party: usize,
 }
 
-/// What a guest found.
+/// The results of a guest.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Findings {
-    /// One of the guests reads.
+    /// Present for the one guest that reads.
     pub(super) reading: Option<Reading>,
 }
 
-/// The same file, read twice.
+/// The same file, read with and without the window.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Reading {
     pub(super) with_window: Pass,
     pub(super) without: Pass,
 }
 
-/// One reading of the file.
+/// One pass over the file.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Pass {
-    /// The time of the calls.
+    /// Time spent in the calls.
     pub(super) time: Duration,
-    /// Bytes.
+    /// Growth of the guest's page cache, in bytes.
     pub(super) cached_growth: u64,
-    /// Of all bytes, in their order.
+    /// Checksum of the contents.
     pub(super) sum: String,
 }
 
 impl DemoInside {
-    /// Does the guest's part.
+    /// Runs the guest's part.
     pub(crate) fn execute(self) -> ExitCode {
         match self.findings().and_then(|findings| Ok(serde_json::to_writer(std::io::stdout(), &findings)?)) {
             Ok(()) => ExitCode::SUCCESS,
@@ -72,17 +72,17 @@ impl DemoInside {
     }
 }
 
-/// Reads every page of the file once, in an order that nobody can read ahead of.
+/// Reads every page of the file once, in an order that defeats read-ahead.
 fn read(folder: &str) -> Result<Pass> {
     let file = File::open(Path::new(folder).join(FILE))?;
     let mut content = vec![0; FILE_LEN];
-    // The memory is there before the clock runs.
+    // Allocates the memory before the time is taken.
     content.fill(1);
     let cached_before = cached()?;
     let begun = Instant::now();
     let pages = FILE_LEN / PAGE;
     for number in 0..pages {
-        // A prime number of pages apart.
+        // Steps by a prime number of pages.
         let at = number * 3001 % pages * PAGE;
         file.read_exact_at(&mut content[at..at + PAGE], at as u64)?;
     }
@@ -91,9 +91,10 @@ fn read(folder: &str) -> Result<Pass> {
     Ok(Pass { time, cached_growth, sum: tree::checksum(&content) })
 }
 
-/// Bytes of the page cache.
+/// Returns the size of the page cache in bytes.
 fn cached() -> Result<u64> {
     let text = fs::read_to_string("/proc/meminfo")?;
-    let line = text.lines().find_map(|line| line.strip_prefix("Cached:")).context("no page cache in /proc/meminfo")?;
+    let line =
+        text.lines().find_map(|line| line.strip_prefix("Cached:")).context("/proc/meminfo has no `Cached:` line")?;
     Ok(line.trim().trim_end_matches(" kB").parse::<u64>()? << 10)
 }

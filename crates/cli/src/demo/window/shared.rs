@@ -1,4 +1,4 @@
-//! One file that several parties have mapped: a number that all add to, and a message of each.
+//! One file that several parties map: it holds a counter that all add to, and a message from each.
 
 use std::{
     fs::File,
@@ -11,21 +11,21 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use vm_memory::{Bytes, FileOffset, MmapRegion, VolatileMemory};
 
-/// The host and two guests.
+/// Number of parties: the host and two guests.
 pub(super) const PARTIES: usize = 3;
-/// What each adds to the number.
+/// Number of additions of each party.
 pub(super) const ADDITIONS: u64 = 100_000;
-/// Two ranges of the window, above the size from which files are mapped.
+/// Two ranges of the window, and large enough to be mapped by the default policy.
 pub(super) const FILE_LEN: u64 = 4 << 20;
-/// The others may still be booting.
-pub(super) const PATIENCE: Duration = Duration::from_secs(180);
+/// How long to wait for the others, which may still be booting.
+pub(super) const WAIT_MAX: Duration = Duration::from_secs(180);
 
-const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
-/// Where the numbers lie: who has come, who has said all; the number that all add to.
-const COME: usize = 0;
-const SAID: usize = 8;
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
+/// Offsets of the counters: parties that arrived, parties that are done, and the counter that all add to.
+const ARRIVED: usize = 0;
+const DONE: usize = 8;
 const SUM: usize = 4096;
-/// Where the messages lie: the first in the first range, the others in the second.
+/// Offsets of the messages: the first in the first range, the others in the second.
 const MESSAGES: [usize; PARTIES] = [8192, (2 << 20) + 4096, (3 << 20) + 100];
 
 /// The file, mapped by this process.
@@ -36,21 +36,24 @@ pub(super) struct Shared {
 impl Shared {
     /// Maps the file at `path`.
     pub(super) fn open(path: &Path) -> Result<Self> {
-        let file = File::options().read(true).write(true).open(path).with_context(|| format!("opening {path:?}"))?;
+        let file =
+            File::options().read(true).write(true).open(path).with_context(|| format!("cannot open {path:?}"))?;
         let region = MmapRegion::from_file(FileOffset::new(file, 0), FILE_LEN as usize);
-        Ok(Self { region: region.with_context(|| format!("mapping {path:?}"))? })
+        Ok(Self { region: region.with_context(|| format!("cannot map {path:?}"))? })
     }
 
-    /// Adds together with the others, leaves a message, and finds theirs. Blocks until all have.
+    /// Adds to the sum together with the others, leaves a message, and checks theirs. Blocks until all are done.
     ///
-    /// Errors: a message is not there; `is_hopeless` says that not all will come.
-    pub(super) fn take_part(&self, party: usize, is_hopeless: impl Fn() -> bool) -> Result<()> {
-        self.together(COME, &is_hopeless)?;
+    /// # Errors
+    ///
+    /// Returns an error if a message is missing, if `is_cancelled` returns true, or after [`WAIT_MAX`].
+    pub(super) fn take_part(&self, party: usize, is_cancelled: impl Fn() -> bool) -> Result<()> {
+        self.wait_for_all(ARRIVED, &is_cancelled)?;
         for _ in 0..ADDITIONS {
-            self.number(SUM)?.fetch_add(1, SeqCst);
+            self.counter(SUM)?.fetch_add(1, SeqCst);
         }
         self.slice().write_slice(&message(party), MESSAGES[party])?;
-        self.together(SAID, &is_hopeless)?;
+        self.wait_for_all(DONE, &is_cancelled)?;
         for (other, offset) in MESSAGES.into_iter().enumerate() {
             let mut found = message(party);
             self.slice().read_slice(&mut found, offset)?;
@@ -59,26 +62,26 @@ impl Shared {
         Ok(())
     }
 
-    /// What all have added.
+    /// Returns the sum of all additions.
     pub(super) fn sum(&self) -> u64 {
-        self.number(SUM).map_or(0, |number| number.load(SeqCst))
+        self.counter(SUM).map_or(0, |counter| counter.load(SeqCst))
     }
 
-    fn together(&self, offset: usize, is_hopeless: impl Fn() -> bool) -> Result<()> {
-        let number = self.number(offset)?;
-        number.fetch_add(1, SeqCst);
-        let deadline = Instant::now() + PATIENCE;
-        while number.load(SeqCst) < PARTIES as u64 {
-            // A guest that has ended may have seen the number reached just now.
-            let is_over = is_hopeless() || Instant::now() >= deadline;
-            ensure!(!is_over || number.load(SeqCst) >= PARTIES as u64, "not every party came to the shared mapping");
-            thread::sleep(BETWEEN_LOOKS);
+    fn wait_for_all(&self, offset: usize, is_cancelled: impl Fn() -> bool) -> Result<()> {
+        let counter = self.counter(offset)?;
+        counter.fetch_add(1, SeqCst);
+        let deadline = Instant::now() + WAIT_MAX;
+        while counter.load(SeqCst) < PARTIES as u64 {
+            // The check repeats because the count may have been reached just now.
+            let is_over = is_cancelled() || Instant::now() >= deadline;
+            ensure!(!is_over || counter.load(SeqCst) >= PARTIES as u64, "not every party reached the shared mapping");
+            thread::sleep(POLL_INTERVAL);
         }
         Ok(())
     }
 
-    fn number(&self, offset: usize) -> Result<&AtomicU64> {
-        self.region.get_atomic_ref(offset).context("a number outside of the mapping")
+    fn counter(&self, offset: usize) -> Result<&AtomicU64> {
+        self.region.get_atomic_ref(offset).context("counter outside the mapping")
     }
 
     fn slice(&self) -> vm_memory::VolatileSlice<'_> {
@@ -86,7 +89,7 @@ impl Shared {
     }
 }
 
-/// What a party says: 64 bytes that no other says.
+/// Returns the message of a party: 64 bytes, different for each party.
 fn message(party: usize) -> [u8; 64] {
     std::array::from_fn(|index| (index * 3 + party * 85 + 1) as u8)
 }

@@ -49,7 +49,7 @@ impl Serve<Read> for MemFs {
 
 impl Serve<Write> for MemFs {
     fn serve(&self, call: Call<'_, Write>) -> Result<WriteOut, Errno> {
-        let (ctx, arg, data) = (&call.ctx, &call.arg, &call.rest[..]);
+        let (ctx, arg, data) = (&call.ctx, &call.arg, call.rest);
         self.defer(ctx)?;
         let state = &mut *self.lock();
         let opened = state.handles.get(arg.fh.get(), false)?;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use transom_guest::{
     channel::Channel,
-    session::{Session, Wishes},
+    session::{Session, SessionConfig},
 };
 use transom_wire::ops::init::InitFlags;
 
@@ -36,8 +36,8 @@ pub fn run(bytes: &[u8]) {
     let ops = pool.ops(Arc::clone(&platform), transom_guest::dma::WhenFull::Fail, false);
     let server = Arc::new(Answers::new(Arc::clone(&tape), Arc::clone(&ops), Reach::new(&pool)));
     let is_by_path = tape.byte() & 1 != 0;
-    let wishes = Wishes::default().with(InitFlags::all());
-    match Session::begin(Arc::clone(&server) as Arc<dyn Channel>, platform, wishes) {
+    let config = SessionConfig::default().with(InitFlags::all());
+    match Session::begin(Arc::clone(&server) as Arc<dyn Channel>, platform, config) {
         Ok(session) if is_by_path => paths::until_over(session, &tape, &server),
         Ok(session) => operations::until_over(session, &tape, &server),
         Err(error) => assert!(!error.to_string().is_empty()),

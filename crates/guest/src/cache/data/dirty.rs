@@ -1,25 +1,25 @@
-//! Pages that were written here and not yet by the server.
+//! Pages that were written locally and have not reached the server yet.
 
 use alloc::sync::Arc;
 
 use super::{CHUNK_LEN, Pages, mask, place};
 use crate::{dma::DmaBuffer, session::PAGE_LEN};
 
-/// Neighbouring pages to be written, marked clean.
+/// Neighbouring pages to write back, already marked clean.
 pub(crate) struct DirtyRun {
     pub(crate) buffer: Arc<DmaBuffer>,
-    /// In the file, in bytes.
+    /// Offset in the file, in bytes.
     pub(crate) offset: u64,
-    /// In the buffer, in bytes.
+    /// Offset in the buffer, in bytes.
     pub(crate) at: usize,
-    /// Up to the end of the file, in bytes.
+    /// Length in bytes, cut at the end of the file.
     pub(crate) len: usize,
 }
 
 impl Pages {
     /// Writes `bytes` into one page of a file of `size` bytes, and marks it dirty.
     ///
-    /// False where there is no chunk, or where the page has to be read first.
+    /// Returns false if there is no chunk, or if the page has to be read first.
     pub(crate) fn put(&mut self, offset: u64, bytes: &[u8], size: u64) -> bool {
         let (index, at) = place(offset);
         let (page, within) = (at / PAGE_LEN, at % PAGE_LEN);
@@ -46,23 +46,24 @@ impl Pages {
         true
     }
 
-    /// The size of the file, while the server's is older.
+    /// Returns the size of the file while the server's size is older.
     pub(crate) fn dirty_size(&self) -> Option<u64> {
         self.dirty_size
     }
 
-    /// How many pages are dirty.
+    /// Returns the number of dirty pages.
     pub(crate) fn dirty_pages(&self) -> usize {
         self.dirty_pages
     }
 
-    /// Takes the next run of at most `len_max` bytes, whole pages; the caller excludes writers until it is written.
+    /// Takes the next run of whole pages, at most `len_max` bytes. The caller excludes writers until the run is
+    /// written.
     pub(crate) fn take_dirty(&mut self, len_max: usize) -> Option<DirtyRun> {
         let size = self.dirty_size?;
         let found = self.chunks.iter_mut().find(|(_, chunk)| chunk.dirty != 0);
         let Some((&index, chunk)) = found else {
             (self.dirty_size, self.dirty_pages) = (None, 0);
-            // The time of modification is the server's from here on.
+            // From here on the server decides the modification time.
             self.basis = None;
             return None;
         };
@@ -75,7 +76,7 @@ impl Pages {
         Some(DirtyRun { buffer: Arc::clone(&chunk.buffer), offset, at, len: (count * PAGE_LEN).min(rest) })
     }
 
-    /// Says that a run could not be written: what it held is not what the server has.
+    /// Records that a run could not be written: its contents are not what the server has.
     pub(crate) fn lose(&mut self, run: &DirtyRun) {
         let (index, at) = place(run.offset);
         self.changes += 1;

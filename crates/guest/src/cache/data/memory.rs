@@ -1,7 +1,8 @@
-//! The memory of all chunks of a volume: a bound, and a clock that says which chunk goes.
+//! The memory of all chunks of a volume: a limit, and a clock that selects the chunk to evict.
 //!
-//! A ring lists the chunks; its lock is held for one entry at a time. A chunk that was dropped otherwise stays listed until the
-//! hand comes by, and each new chunk moves the hand by two, so that the ring is at most twice as long as it needs to be.
+//! A ring lists the chunks; its lock is held for one entry at a time. A chunk that was dropped elsewhere stays listed
+//! until the hand reaches it. Each new chunk advances the hand by two, so the ring is at most twice as long as it needs
+//! to be.
 
 use alloc::{
     collections::VecDeque,
@@ -16,25 +17,26 @@ use crate::{
 
 /// An inode, as the owner of chunks.
 pub(crate) trait Owner {
-    /// Returns whether chunk `index` is there and still the one called `id`.
+    /// Returns whether chunk `index` exists and is still the one with this `id`.
     fn has_chunk(&self, index: u64, id: u64) -> bool;
 
     /// Frees a chunk.
     ///
     /// # Errors
-    /// The chunk was not freed; true if it was used since the last call or is busy, false if it is gone.
+    /// The chunk was not freed: true if it was used since the last call or is busy, false if it no longer exists.
     fn evict_chunk(&self, index: u64, id: u64) -> Result<(), bool>;
 }
 
-/// Bounds what is kept of files' contents; a `T` is an inode.
+/// Limits the cached contents of files; a `T` is an inode.
 pub(crate) struct Memory<P: Platform, T> {
     used_bytes: AtomicUsize,
     max_bytes: usize,
     ids: AtomicU64,
-    /// Inodes with dirty pages, the oldest first.
+    /// Inodes with dirty pages, oldest first.
     dirty: Mutex<P, { rank::LEAF }, VecDeque<Dirty<T>>>,
     dirty_bytes: AtomicUsize,
-    /// Held, across requests, by who writes back what it took off the list: others find it neither there nor written.
+    /// Held across requests by the thread that writes back what it took off the list, because others find those pages
+    /// neither listed nor written.
     pub(crate) write_backs: SleepLock<P, { rank::WRITE_BACKS }>,
     ring: Mutex<P, { rank::LEAF }, VecDeque<Listed<T>>>,
 }
@@ -63,12 +65,12 @@ impl<P: Platform, T: Owner> Memory<P, T> {
         }
     }
 
-    /// Bytes in use.
+    /// Returns the number of bytes in use.
     pub(crate) fn used_bytes(&self) -> usize {
         self.used_bytes.load(Ordering::Relaxed)
     }
 
-    /// Makes room for `len_bytes` and takes them into account. False where there is none to be had.
+    /// Reserves `len_bytes`, evicting chunks if needed. Returns false if there is not enough memory.
     pub(crate) fn reserve(&self, len_bytes: usize) -> bool {
         loop {
             let before = self.used_bytes.fetch_add(len_bytes, Ordering::Relaxed);
@@ -82,7 +84,7 @@ impl<P: Platform, T: Owner> Memory<P, T> {
         }
     }
 
-    /// Gives memory back.
+    /// Releases reserved memory.
     pub(crate) fn release(&self, len_bytes: usize) {
         self.used_bytes.fetch_sub(len_bytes, Ordering::Relaxed);
     }
@@ -92,12 +94,13 @@ impl<P: Platform, T: Owner> Memory<P, T> {
         self.dirty.lock().push_back(Dirty { inode: Arc::downgrade(inode), since_ns });
     }
 
-    /// Takes an inode off the list that is clean.
+    /// Removes a clean inode from the list.
     pub(crate) fn unlist_dirty(&self, inode: &T) {
         self.dirty.lock().retain(|dirty| !core::ptr::eq(dirty.inode.as_ptr(), inode));
     }
 
-    /// Takes the inode off the list that has been dirty longest, if that is since `before_ns` or earlier; gives since when.
+    /// Removes the inode that has been dirty longest and returns it with the time it became dirty, if that was at
+    /// `before_ns` or earlier.
     pub(crate) fn oldest_dirty(&self, before_ns: u64) -> Option<(Arc<T>, u64)> {
         loop {
             let oldest = self.dirty.lock().pop_front_if(|dirty| dirty.since_ns <= before_ns)?;
@@ -107,12 +110,12 @@ impl<P: Platform, T: Owner> Memory<P, T> {
         }
     }
 
-    /// Bytes that wait to be written.
+    /// Returns the number of bytes that wait to be written.
     pub(crate) fn dirty_bytes(&self) -> usize {
         self.dirty_bytes.load(Ordering::Relaxed)
     }
 
-    /// Takes dirty bytes into account, or out of it.
+    /// Updates the count of dirty bytes.
     pub(crate) fn count_dirty(&self, before: usize, after: usize) {
         if after >= before {
             self.dirty_bytes.fetch_add(after - before, Ordering::Relaxed);
@@ -121,7 +124,7 @@ impl<P: Platform, T: Owner> Memory<P, T> {
         }
     }
 
-    /// A name for a chunk that no other has had.
+    /// Returns an id that no other chunk has had.
     pub(crate) fn new_id(&self) -> u64 {
         self.ids.fetch_add(1, Ordering::Relaxed)
     }
@@ -134,7 +137,7 @@ impl<P: Platform, T: Owner> Memory<P, T> {
         self.ring.lock().push_back(Listed { inode: Arc::downgrade(inode), index, id });
     }
 
-    /// Takes the next entry off the ring if its chunk is gone.
+    /// Removes the next entry of the ring if its chunk no longer exists.
     fn sweep(&self) {
         let Some(listed) = self.pop() else { return };
         if let Some(inode) = listed.inode.upgrade()
@@ -144,7 +147,7 @@ impl<P: Platform, T: Owner> Memory<P, T> {
         }
     }
 
-    /// Frees one chunk. False where each was used or is busy, twice round.
+    /// Frees one chunk. Returns false if every chunk was used or busy in two rounds.
     fn evict(&self) -> bool {
         let rounds = 2 * self.ring.lock().len();
         for _ in 0..rounds {

@@ -1,8 +1,8 @@
 //! The contents of one file: pages of 4 KiB in chunks of memory that the device fills.
 //!
-//! [`Pages`] is what one inode keeps, under one lock that is held for a look or a copy, never for a request. A page is valid,
-//! or busy while a READ fills it, or neither. What a READ brings is not kept where the file was changed in the meantime.
-//! [`memory`] bounds the chunks of all inodes together.
+//! [`Pages`] is what one inode caches. Its lock is held for a lookup or a copy, never across a request. A page is
+//! valid, busy while a READ fills it, or neither. Data from a READ is not kept if the file was changed in the meantime.
+//! [`memory`] limits the chunks of all inodes together.
 
 mod dirty;
 pub(crate) mod memory;
@@ -16,23 +16,23 @@ use crate::{dma::DmaBuffer, ops::PendingRead, session::PAGE_LEN};
 
 pub(crate) use dirty::DirtyRun;
 
-/// Bytes of the largest chunk: 32 pages, whose states are the bits of a word. A READ fills at most one.
+/// Length of the largest chunk in bytes: 32 pages, whose states are the bits of a word. A READ fills at most one chunk.
 pub(crate) const CHUNK_LEN: usize = 32 * PAGE_LEN;
 
-/// What one inode keeps of its contents.
+/// The cached contents of one inode.
 #[derive(Default)]
 pub(crate) struct Pages {
     chunks: HashMap<u64, Chunk>,
-    /// Counts this guest's changes of the contents, and drops.
+    /// Counts this guest's changes to the contents, and drops of the cache.
     changes: u64,
-    /// The size and time of modification that the pages belong to.
+    /// The size and modification time that the pages belong to.
     basis: Option<Basis>,
-    /// The size of the file while pages are dirty: the server's is older.
+    /// The size of the file while pages are dirty: the server's size is older.
     dirty_size: Option<u64>,
     dirty_pages: usize,
 }
 
-/// Size in bytes, and time of modification in seconds and nanoseconds.
+/// Size in bytes, and modification time in seconds and nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Basis {
     pub(crate) size: u64,
@@ -41,19 +41,19 @@ pub(crate) struct Basis {
 
 pub(crate) struct Chunk {
     buffer: Arc<DmaBuffer>,
-    /// Tells this chunk from an earlier one in its place.
+    /// Distinguishes this chunk from an earlier one at the same index.
     id: u64,
     valid: u32,
     busy: u32,
-    /// Written here and not yet by the server; valid, and never evicted.
+    /// Pages that were written locally and have not reached the server; valid, and never evicted.
     dirty: u32,
-    /// A READ that was begun ahead, and what it fills.
+    /// A READ that was started ahead, and the pages that it fills.
     pending: Option<Pending>,
-    /// Since the memory's hand last came by.
+    /// Whether the chunk was used since the memory's clock hand last passed.
     is_used: bool,
 }
 
-/// A READ under way into a chunk.
+/// A READ in progress into a chunk.
 pub(crate) struct Pending {
     pub(crate) read: PendingRead,
     pub(crate) fill: Fill,
@@ -63,32 +63,32 @@ pub(crate) struct Pending {
 pub(crate) struct Fill {
     pub(crate) index: u64,
     pub(crate) buffer: Arc<DmaBuffer>,
-    /// In bytes of the buffer; whole pages.
+    /// Range in the buffer, in bytes; whole pages.
     pub(crate) range: Range<usize>,
     changes: u64,
 }
 
-/// What is kept at some place of a file.
+/// What the cache holds at an offset of a file.
 pub(crate) enum Kept {
-    /// So many bytes were copied, at least one.
+    /// This many bytes were copied, at least one.
     Copied(usize),
-    /// A READ that was begun ahead is on its way.
+    /// A READ that was started ahead is in progress.
     Pending(Pending),
-    /// Another caller's READ is on its way.
+    /// Another caller's READ is in progress.
     Busy,
-    /// Nothing.
+    /// Nothing is cached.
     Absent,
 }
 
 impl Fill {
-    /// Where it begins in the file, in bytes.
+    /// Returns the offset in the file where it begins, in bytes.
     pub(crate) fn offset(&self) -> u64 {
         self.index * CHUNK_LEN as u64 + self.range.start as u64
     }
 }
 
 impl Pages {
-    /// Copies bytes from `offset` on, as far as they are kept and lie in one chunk.
+    /// Copies bytes starting at `offset`, up to the first byte that is not cached or the end of the chunk.
     pub(crate) fn copy_out(&mut self, offset: u64, bytes: &mut [u8]) -> Kept {
         let (index, at) = place(offset);
         let Some(chunk) = self.chunks.get_mut(&index) else { return Kept::Absent };
@@ -106,7 +106,7 @@ impl Pages {
         Kept::Copied(len)
     }
 
-    /// Puts what a WRITE has taken into the pages that are kept, and into none else.
+    /// Updates the cached pages, and only those, with the bytes that a WRITE has written.
     pub(crate) fn written(&mut self, offset: u64, bytes: &[u8]) {
         self.changes += 1;
         let mut done = 0;
@@ -122,17 +122,18 @@ impl Pages {
         }
     }
 
-    /// Whether there is a chunk of at least `len` bytes at `index`.
+    /// Returns whether there is a chunk of at least `len` bytes at `index`.
     pub(crate) fn has_room(&self, index: u64, len: usize) -> bool {
         self.chunks.get(&index).is_some_and(|chunk| chunk.buffer.len() >= len)
     }
 
-    /// Puts a chunk in place that takes over what the one has that was there; gives what is to be discarded.
+    /// Inserts a chunk, which takes over the contents of an earlier one at its index. Returns the chunk to discard.
     #[must_use]
     pub(crate) fn insert(&mut self, index: u64, id: u64, buffer: Arc<DmaBuffer>) -> Option<Chunk> {
         let mut chunk = Chunk { buffer, id, valid: 0, busy: 0, dirty: 0, pending: None, is_used: true };
         if let Some(earlier) = self.chunks.get(&index) {
-            // A busy one is waited for, and another has been as quick as this one.
+            // A busy chunk stays because its READ is waited for; a chunk at least as long was inserted by a faster
+            // caller.
             if earlier.busy != 0 || earlier.len() >= chunk.len() {
                 return Some(chunk);
             }
@@ -142,8 +143,8 @@ impl Pages {
         self.chunks.insert(index, chunk)
     }
 
-    /// Marks up to `len_max` bytes busy from the page at `at` of a chunk on, as far as nothing is kept there. `None` where
-    /// that is nothing.
+    /// Marks up to `len_max` bytes busy, starting at the page at `at` of a chunk and ending at the first cached page.
+    /// Returns `None` if there is nothing to fill.
     pub(crate) fn begin_fill(&mut self, index: u64, at: usize, end: usize, len_max: usize) -> Option<Fill> {
         let changes = self.changes;
         let chunk = self.chunks.get_mut(&index)?;
@@ -159,7 +160,7 @@ impl Pages {
         Some(Fill { index, buffer: Arc::clone(&chunk.buffer), range, changes })
     }
 
-    /// Leaves a READ with its chunk, for whoever needs it first. Gives it back where the chunk is gone.
+    /// Stores a READ with its chunk for the first caller that needs it. Returns it if the chunk no longer exists.
     pub(crate) fn leave(&mut self, pending: Pending) -> Option<Pending> {
         match self.chunks.get_mut(&pending.fill.index) {
             Some(chunk) if Arc::ptr_eq(&chunk.buffer, &pending.fill.buffer) && chunk.pending.is_none() => {
@@ -175,7 +176,7 @@ impl Pages {
         self.chunks.values_mut().find_map(|chunk| chunk.pending.take())
     }
 
-    /// Takes what a READ brought: `filled` bytes. They are kept where nothing has changed meanwhile.
+    /// Completes a READ that returned `filled` bytes. They are kept if nothing has changed meanwhile.
     pub(crate) fn end_fill(&mut self, fill: &Fill, filled: usize) {
         let is_current = self.changes == fill.changes;
         let Some(chunk) = self.chunks.get_mut(&fill.index) else { return };
@@ -186,18 +187,18 @@ impl Pages {
         chunk.busy &= !mask(first, fill.range.len() / PAGE_LEN);
         let pages = filled.div_ceil(PAGE_LEN);
         if is_current && pages > 0 {
-            // What lies behind the end of the file reads as zeros once the file grows.
+            // Bytes past the end of the file read as zeros once the file grows.
             chunk.buffer.fill(fill.range.start + filled, pages * PAGE_LEN - filled, 0);
             chunk.valid |= mask(first, pages);
         }
     }
 
-    /// Whether the pages belong to `basis`; from now on they have to.
+    /// Returns whether the pages belong to `basis`; from now on they have to.
     pub(crate) fn settle(&mut self, basis: Basis) -> bool {
         self.basis.replace(basis).is_none_or(|earlier| earlier == basis)
     }
 
-    /// Takes everything out that is not dirty.
+    /// Removes and returns all chunks that are not dirty.
     #[must_use]
     pub(crate) fn clear(&mut self) -> HashMap<u64, Chunk> {
         self.changes += 1;
@@ -210,7 +211,7 @@ impl Pages {
         dropped
     }
 
-    /// Takes the chunk out unless it is busy or was used since this was last asked: `Err` says whether it is still there.
+    /// Removes the chunk unless it is busy or was used since the last call. `Err` says whether it still exists.
     pub(crate) fn evict(&mut self, index: u64, id: u64) -> Result<Chunk, bool> {
         let chunk = self.chunks.get_mut(&index).filter(|chunk| chunk.id == id).ok_or(false)?;
         if core::mem::take(&mut chunk.is_used) || chunk.dirty != 0 || chunk.busy != 0 && chunk.pending.is_none() {
@@ -219,30 +220,30 @@ impl Pages {
         self.chunks.remove(&index).ok_or(false)
     }
 
-    /// Whether the chunk is there.
+    /// Returns whether the chunk exists.
     pub(crate) fn contains(&self, index: u64, id: u64) -> bool {
         self.chunks.get(&index).is_some_and(|chunk| chunk.id == id)
     }
 }
 
 impl Chunk {
-    /// In bytes.
+    /// Returns the length in bytes.
     pub(crate) fn len(&self) -> usize {
         self.buffer.len()
     }
 
-    /// A READ that was begun ahead and nobody has waited for.
+    /// Takes the READ that was started ahead, if nobody has waited for it.
     pub(crate) fn take_pending(&mut self) -> Option<Pending> {
         self.pending.take()
     }
 }
 
-/// The chunk that an offset lies in, and where in it.
+/// Returns the index of the chunk that an offset lies in, and the offset within it.
 pub(crate) fn place(offset: u64) -> (u64, usize) {
     (offset / CHUNK_LEN as u64, (offset % CHUNK_LEN as u64) as usize)
 }
 
-/// `count` bits, at most 32, from `first` on.
+/// Returns a mask of `count` bits, at most 32, starting at bit `first`.
 fn mask(first: usize, count: usize) -> u32 {
     (((1_u64 << count) - 1) << first) as u32
 }

@@ -1,4 +1,4 @@
-//! All entries of an aligned 2 MiB at once: for what truncates, reclaims or writes back.
+//! Locks all entries of an aligned 2 MiB at once, for truncation, reclaim and write-back.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::platform::Platform;
 
-/// The entries that there were; those that faults add meanwhile are not among them.
+/// The locked entries. Does not include entries that faults add meanwhile.
 #[must_use = "they are unlocked at once"]
 pub struct LockedAll<'t, P: Platform> {
     tree: &'t Tree<P>,
@@ -19,7 +19,8 @@ pub struct LockedAll<'t, P: Platform> {
 }
 
 impl<P: Platform> Tree<P> {
-    /// Locks every entry of the 2 MiB number `index`, one after the other. Blocks while another has one of them.
+    /// Locks every entry of the 2 MiB with number `index`, one after the other. Blocks while another thread has locked
+    /// one of them.
     pub fn lock_all(&self, index: u64) -> LockedAll<'_, P> {
         let first = index * PAGES_PER_HUGE;
         let mut all = LockedAll { tree: self, index, entries: Vec::new() };
@@ -27,7 +28,7 @@ impl<P: Platform> Tree<P> {
         while page < first + PAGES_PER_HUGE {
             let mut state = self.state.lock();
             match all.lock_from(&mut state, page) {
-                // It is looked for again: it may be gone, or another order.
+                // The entry is looked up again: it may be gone, or have another order.
                 Some((is_at, key)) => {
                     page = is_at;
                     self.wait(state, key);
@@ -38,8 +39,8 @@ impl<P: Platform> Tree<P> {
         all
     }
 
-    /// Locks every entry of the 2 MiB number `index` for who would take it away, unless one is locked, pinned, or was used since
-    /// the last such look.
+    /// Locks every entry of the 2 MiB with number `index`, in order to remove them. Returns `None` if one is locked,
+    /// pinned, or was used since the last such call.
     pub fn try_lock_idle(&self, index: u64) -> Option<LockedAll<'_, P>> {
         let first = index * PAGES_PER_HUGE;
         let mut state = self.state.lock();
@@ -66,14 +67,15 @@ impl<P: Platform> Tree<P> {
         Some(all)
     }
 
-    /// The numbers of the 2 MiB within `pages` that have entries.
+    /// Returns the numbers of the 2 MiB within `pages` that have entries.
     pub fn indices(&self, pages: Range<u64>) -> Vec<u64> {
         self.state.lock().nodes.range(nodes_of(&pages)).map(|(&index, _)| index).collect()
     }
 }
 
 impl<P: Platform> LockedAll<'_, P> {
-    /// Locks the entries from `page` on, up to one that another has: gives its page, and what to wait for.
+    /// Locks the entries from `page` on, up to one that is already locked. Returns that entry's page, and what to wait
+    /// for.
     fn lock_from(&mut self, state: &mut State<P>, mut page: u64) -> Option<(u64, Key)> {
         let first = self.index * PAGES_PER_HUGE;
         let node = state.nodes.get_mut(&self.index)?;
@@ -92,22 +94,22 @@ impl<P: Platform> LockedAll<'_, P> {
         None
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// The pages of those that are dirty.
+    /// Returns the pages of the dirty entries.
     pub fn dirty(&self) -> impl Iterator<Item = Range<u64>> {
         self.entries.iter().filter(|(.., entry)| entry.is_dirty()).map(|&(order, page, _)| order.pages(page))
     }
 
-    /// Says that everything was flushed.
+    /// Marks all entries clean, after everything was flushed.
     pub fn clear_dirty(&mut self) {
         self.entries.iter_mut().for_each(|(.., entry)| *entry = entry.with_dirty(false));
     }
 
-    /// Takes them, whose pages are in no page table any more, out of the tree.
+    /// Removes the entries, whose pages are not in any page table any more, from the tree.
     pub fn remove(mut self) {
         for (order, page, _) in core::mem::take(&mut self.entries) {
             let woken = self.tree.state.lock().remove(order, page);

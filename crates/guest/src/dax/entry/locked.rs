@@ -5,7 +5,7 @@ use core::ops::Range;
 use super::{Kind, Order, Tree, node::Entry};
 use crate::platform::Platform;
 
-/// An entry that nobody else changes until this is dropped; one that is still empty then goes.
+/// An entry that nobody else changes until this is dropped. An entry that is still empty is then removed.
 #[must_use = "it is unlocked at once"]
 pub struct Locked<'t, P: Platform> {
     tree: &'t Tree<P>,
@@ -21,50 +21,52 @@ impl<'t, P: Platform> Locked<'t, P> {
         Self { tree, order, page: order.first_page(page), entry, is_in_tree: true }
     }
 
-    /// What it stands for.
+    /// Returns the entry's order.
     pub fn order(&self) -> Order {
         self.order
     }
 
-    /// The pages that it stands for.
+    /// Returns the entry's pages.
     pub fn pages(&self) -> Range<u64> {
         self.order.pages(self.page)
     }
 
-    /// What changes when this entry, or another of the same 2 MiB, is removed: who has let go of the entry knows by it that what
-    /// it finds there is the same still.
+    /// Returns a number that changes when this entry, or another one of the same 2 MiB, is removed. After unlocking and
+    /// locking again, an unchanged stamp shows that the entry is still the same one.
     pub fn stamp(&self) -> Option<u64> {
         self.tree.stamp(self.page)
     }
 
-    /// What is behind it.
+    /// Returns what the entry maps.
     pub fn kind(&self) -> Kind {
         self.entry.kind()
     }
 
-    /// Says what is behind it; that counts as a use.
+    /// Sets what the entry maps; this counts as a use.
     pub fn set_kind(&mut self, kind: Kind) {
         self.entry = self.entry.with_kind(kind).with_young(true);
     }
 
-    /// Whether something was stored that is to be flushed.
+    /// Returns whether the entry has stores to be flushed.
     pub fn is_dirty(&self) -> bool {
         self.entry.is_dirty()
     }
 
-    /// Says whether there is something to be flushed.
+    /// Sets whether the entry has stores to be flushed.
     pub fn set_dirty(&mut self, is_dirty: bool) {
         self.entry = self.entry.with_dirty(is_dirty);
     }
 
-    /// Takes the entry, whose pages are in no page table any more, out of the tree; everybody who waits for it looks again.
+    /// Removes the entry, whose pages are not in any page table any more, from the tree; every waiter for it tries
+    /// again.
     pub fn remove(mut self) {
         self.is_in_tree = false;
         let woken = self.tree.state.lock().remove(self.order, self.page);
         woken.wake();
     }
 
-    /// Puts an empty entry of 4 KiB for `page` in the place of this one of 2 MiB, whose pages are in no page table any more.
+    /// Replaces this entry of 2 MiB, whose pages are not in any page table any more, with an empty entry of 4 KiB for
+    /// `page`.
     pub(super) fn split(mut self, page: u64) -> Self {
         debug_assert!(self.order == Order::Huge && self.kind() != Kind::Real, "an entry with bytes is not split");
         self.is_in_tree = false;

@@ -1,4 +1,4 @@
-//! Models of lock, wait, split and removal: a wake that is lost is a thread that stands still, which loom reports.
+//! Models of locking, waiting, splitting and removal: after a lost wake-up a thread stands still, which loom reports.
 
 #![expect(clippy::unwrap_used, reason = "a lock of loom is never poisoned")]
 
@@ -35,7 +35,7 @@ fn tree(order: Order, kind: Kind) -> Arc<ModelTree> {
     tree
 }
 
-/// Uses the entry, alone.
+/// Uses the entry, and checks that no other thread does.
 fn alone(users: &AtomicU32, entry: &mut Locked<'_, Model>) {
     assert_eq!(users.fetch_add(1, SeqCst), 0, "two threads have one entry");
     entry.set_kind(Kind::Real);
@@ -62,7 +62,8 @@ fn a_removal_wakes_all_who_wait() {
         let entry = tree.find(0).unwrap();
         let others = [Order::Huge, Order::Small].map(|order| {
             let tree = Arc::clone(&tree);
-            // Whoever comes first makes a new entry. One of 2 MiB serves both; after one of 4 KiB the other falls back.
+            // The first thread creates the entry. An entry of 2 MiB serves both; after one of 4 KiB the other thread
+            // falls back.
             thread::spawn(move || grab(&tree, 7, order, true).map(|mut entry| entry.set_kind(Kind::Real)).is_some())
         });
         entry.remove();
@@ -144,7 +145,7 @@ fn who_changes_the_layout_waits_for_the_last_pin() {
         let tree = tree(Order::Huge, Kind::Real);
         let uses = Arc::new(AtomicU32::new(2));
         let pins = [3..4, 0..600].map(|pages| {
-            // Pinned before the change begins, as whoever begins it makes sure of.
+            // Pinned before the change begins, as the code that begins it ensures.
             let (tree, uses) = (Arc::clone(&tree), Arc::clone(&uses));
             core::mem::forget(tree.pin(pages.clone()));
             thread::spawn(move || {

@@ -1,15 +1,16 @@
-//! What of a file is mapped: a tree of entries, each locked while a fault on it is under way.
+//! The mapped parts of a file: a tree of entries, each locked while a fault on it is served.
 //!
 //! An entry stands for a page of 4 KiB or for an aligned 2 MiB: [`Kind::Empty`] while the first fault decides, then
-//! [`Kind::Zero`] for a hole, or [`Kind::Real`]. Who finds one locked waits for its key, which is the first page of what it
-//! stands for; an unlock wakes one waiter of that key, a removal all. A 2 MiB entry and entries of 4 KiB under it never exist
-//! together: [`Tree::grab`] has the rules.
+//! [`Kind::Zero`] for a hole, or [`Kind::Real`]. A thread that finds an entry locked waits for its key, which is the
+//! entry's first page; an unlock wakes one waiter of that key, a removal all of them. A 2 MiB entry and 4 KiB entries
+//! within it never exist together: see [`Tree::grab`] for the rules.
 //!
-//! Memory, per GiB of a file: a node for each 2 MiB in which there is an entry, at most 64 KiB of them, and 512 bytes more for
-//! those that have entries of 4 KiB, at most 256 KiB.
+//! Memory per GiB of a file: a node for each 2 MiB that has an entry, at most 64 KiB in total, and 512 more bytes for
+//! each node with 4 KiB entries, at most 256 KiB in total.
 //!
-//! Locks: the tree's own, for moments; page tables are changed with an entry locked and the tree not. Who holds an entry waits for
-//! no other, but for [`Tree::lock_all`], which takes them by ascending page.
+//! Locks: the tree's own, for short sections. Page tables are changed with an entry locked and the tree unlocked. A
+//! thread that has locked an entry waits for no other entry, except in [`Tree::lock_all`], which takes them by
+//! ascending page.
 
 mod lock_all;
 mod locked;
@@ -25,12 +26,12 @@ pub use lock_all::LockedAll;
 pub use locked::Locked;
 pub use tree::{Grab, Pages, Tree};
 
-/// The small page, in bytes.
+/// Size of a small page, in bytes.
 pub const PAGE_LEN: u64 = 4096;
-/// Small pages in a large one.
+/// Number of small pages in a large one.
 pub const PAGES_PER_HUGE: u64 = super::RANGE_LEN / PAGE_LEN;
 
-/// What an entry stands for.
+/// The size of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Order {
     /// 4 KiB.
@@ -40,7 +41,7 @@ pub enum Order {
 }
 
 impl Order {
-    /// The first page of what contains `page`: the key of its entry.
+    /// Returns the first page of the entry that contains `page`: the entry's key.
     pub fn first_page(self, page: u64) -> u64 {
         match self {
             Self::Small => page,
@@ -48,7 +49,7 @@ impl Order {
         }
     }
 
-    /// The pages of what contains `page`.
+    /// Returns the pages of the entry that contains `page`.
     pub fn pages(self, page: u64) -> Range<u64> {
         let first = self.first_page(page);
         match self {
@@ -58,12 +59,12 @@ impl Order {
     }
 }
 
-/// What is behind an entry.
+/// What an entry maps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Nothing yet. It goes with the lock.
+    /// Nothing yet. Such an entry is removed when it is unlocked.
     Empty,
-    /// A page of zeros that nobody stores to.
+    /// A page of zeros, which is never stored to.
     Zero,
     /// Bytes of the file.
     Real,

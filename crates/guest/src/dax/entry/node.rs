@@ -1,10 +1,10 @@
-//! The entries of one aligned 2 MiB of a file, in as little memory as they need.
+//! The entries of one aligned 2 MiB of a file, stored compactly.
 
 use alloc::boxed::Box;
 
 use super::{Kind, Order, PAGES_PER_HUGE};
 
-/// One entry, or none.
+/// One entry, or no entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Entry(u8);
 
@@ -51,7 +51,7 @@ impl Entry {
         self.with(Self::DIRTY, is_dirty)
     }
 
-    /// Whether it was used since somebody last looked for what is idle.
+    /// Returns whether it was used since the last search for idle entries.
     pub(super) fn is_young(self) -> bool {
         self.0 & Self::YOUNG != 0
     }
@@ -65,21 +65,21 @@ impl Entry {
     }
 }
 
-/// Either an entry of 2 MiB, or entries of 4 KiB, or neither.
+/// Holds one entry of 2 MiB, entries of 4 KiB, or no entries.
 #[derive(Debug)]
 pub(super) struct Node {
     huge: Entry,
     small: Option<Box<Small>>,
-    /// How often its pages are pinned.
+    /// Number of pins of its pages.
     pub(super) pins: u32,
-    /// Another one after each removal of an entry, and never that of a node before this.
+    /// Changes with each removal of an entry, and is never that of an earlier node.
     pub(super) stamp: u64,
 }
 
 #[derive(Debug)]
 struct Small {
     entries: [Entry; PAGES_PER_HUGE as usize],
-    /// How many of them are there.
+    /// The number of 4 KiB entries.
     used: u16,
 }
 
@@ -88,7 +88,7 @@ impl Node {
         Self { huge: Entry::NONE, small: None, pins: 0, stamp }
     }
 
-    /// Whether it can be dropped.
+    /// Returns whether the node can be dropped.
     pub(super) fn is_unused(&self) -> bool {
         !self.huge.is_there() && self.small.is_none() && self.pins == 0
     }
@@ -97,14 +97,14 @@ impl Node {
         self.small.is_some()
     }
 
-    /// The entry that `page`, of this node, lies in.
+    /// Returns the entry that contains `page`, which is in this node.
     pub(super) fn find(&self, page: u64) -> Option<(Order, Entry)> {
         let small = || Some(self.small.as_ref()?.entries[place(page)]);
         let found = if self.huge.is_there() { (Order::Huge, self.huge) } else { (Order::Small, small()?) };
         found.1.is_there().then_some(found)
     }
 
-    /// Puts an entry, or [`Entry::NONE`], where one of the same order or none is.
+    /// Stores an entry, or [`Entry::NONE`], in place of an entry of the same order or of no entry.
     pub(super) fn put(&mut self, order: Order, page: u64, entry: Entry) {
         match order {
             Order::Huge => {
@@ -128,7 +128,7 @@ impl Node {
         }
     }
 
-    /// The first entry at `page` or behind it in the node that begins at `first`.
+    /// Returns the first entry at or after `page` in the node that begins at `first`.
     pub(super) fn next(&self, first: u64, page: u64) -> Option<(Order, u64, Entry)> {
         if self.huge.is_there() {
             return (page == first).then_some((Order::Huge, first, self.huge));

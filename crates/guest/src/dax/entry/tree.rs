@@ -1,4 +1,4 @@
-//! The tree, and how an entry of it is locked for a fault.
+//! The tree of entries, and locking of its entries for faults.
 
 use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
 use core::ops::Range;
@@ -18,11 +18,11 @@ pub struct Tree<P: Platform> {
 }
 
 pub(super) struct State<P: Platform> {
-    /// By the number of the 2 MiB.
+    /// Nodes, by the number of their 2 MiB.
     pub(super) nodes: BTreeMap<u64, Node>,
-    /// Who sleeps, in the order of coming. Bounded by the threads that wait.
+    /// Sleeping threads, in the order of their arrival. Bounded by the number of waiting threads.
     waiters: Vec<Waiter<P>>,
-    /// Numbers waiters.
+    /// The next waiter's number.
     next_waiter: u64,
     /// The next stamp of a node.
     next_stamp: u64,
@@ -34,7 +34,7 @@ struct Waiter<P: Platform> {
     event: Arc<P::Event>,
 }
 
-/// What a waiter waits for.
+/// The reason to wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Key {
     /// The entry whose first page this is.
@@ -43,11 +43,11 @@ pub(super) enum Key {
     Pins(u64),
 }
 
-/// An entry for a fault, or none.
+/// The result of locking an entry for a fault.
 pub enum Grab<'t, P: Platform> {
-    /// Locked by the caller.
+    /// The caller has locked the entry.
     Locked(Locked<'t, P>),
-    /// There are entries of 4 KiB where one of 2 MiB was asked for: the fault is to be served by one of 4 KiB.
+    /// There are 4 KiB entries and one of 2 MiB was requested: the fault must be served with an entry of 4 KiB.
     FallBack,
 }
 
@@ -68,11 +68,11 @@ impl<P: Platform> Default for Tree<P> {
 }
 
 impl<P: Platform> Tree<P> {
-    /// Locks the entry that a fault of `order` on `page` is to be served by; makes an empty one where there is none.
+    /// Locks the entry that serves a fault of `order` on `page`; creates an empty one if there is no entry.
     ///
-    /// A real entry of 2 MiB serves faults of 4 KiB, and so does one of zeros where nothing is stored. For a store, one of zeros
-    /// is split: `unmap` takes its pages out of page tables, with the entry locked, and an empty entry of 4 KiB takes its place.
-    /// Blocks while another has the entry.
+    /// A real entry of 2 MiB serves faults of 4 KiB, and so does one of zeros if nothing is stored. For a store, an
+    /// entry of zeros is split: `unmap` removes its pages from page tables, with the entry locked, and an empty entry
+    /// of 4 KiB replaces it. Blocks while another thread has locked the entry.
     pub fn grab(&self, page: u64, order: Order, is_write: bool, unmap: impl Fn(Range<u64>)) -> Grab<'_, P> {
         loop {
             let mut state = self.state.lock();
@@ -101,7 +101,7 @@ impl<P: Platform> Tree<P> {
         }
     }
 
-    /// Locks the entry that `page` lies in, if there is one. Blocks while another has it.
+    /// Locks the entry that contains `page`, if there is one. Blocks while another thread has locked it.
     pub fn find(&self, page: u64) -> Option<Locked<'_, P>> {
         loop {
             let mut state = self.state.lock();
@@ -117,23 +117,23 @@ impl<P: Platform> Tree<P> {
         }
     }
 
-    /// What changes with every removal of an entry in the 2 MiB that `page` lies in.
+    /// Returns a number that changes with every removal of an entry in the 2 MiB that contains `page`.
     pub(super) fn stamp(&self, page: u64) -> Option<u64> {
         self.state.lock().nodes.get(&(page / PAGES_PER_HUGE)).map(|node| node.stamp)
     }
 
-    /// Sleeps until somebody wakes the caller for `key`.
+    /// Sleeps until another thread wakes the caller for `key`.
     pub(super) fn wait(&self, mut state: MutexGuard<'_, P, { rank::LEAF }, State<P>>, key: Key) {
         let (id, event) = (state.next_waiter, Arc::new(P::Event::default()));
         state.next_waiter += 1;
         state.waiters.push(Waiter { id, key, event: Arc::clone(&event) });
         drop(state);
         rank::may_wait::<P>();
-        // Whoever wakes takes the waiter off the list first.
+        // The waking thread takes the waiter off the list first.
         event.wait(&mut || self.state.lock().waiters.iter().all(|waiter| waiter.id != id), None);
     }
 
-    /// Pins `pages`: [`Self::layout_busy`] waits until they are let go. Takes memory for each 2 MiB of them.
+    /// Pins `pages`: [`Self::layout_busy`] waits until they are unpinned. Takes memory for each 2 MiB of them.
     pub fn pin(&self, pages: Range<u64>) -> Pages<'_, P> {
         let mut state = self.state.lock();
         for index in nodes_of(&pages) {
@@ -142,7 +142,7 @@ impl<P: Platform> Tree<P> {
         Pages { tree: self, pages }
     }
 
-    /// Lets go what was pinned once.
+    /// Unpins pages that were pinned once.
     pub(super) fn unpin(&self, pages: &Range<u64>) {
         for index in nodes_of(pages) {
             let mut state = self.state.lock();
@@ -157,7 +157,7 @@ impl<P: Platform> Tree<P> {
         }
     }
 
-    /// Blocks until nobody has pinned any of `pages`, to within 2 MiB. Who would pin more must be kept from it.
+    /// Blocks until none of `pages`, rounded to 2 MiB, are pinned. The caller prevents new pins.
     pub fn layout_busy(&self, pages: Range<u64>) {
         loop {
             let state = self.state.lock();
@@ -167,13 +167,13 @@ impl<P: Platform> Tree<P> {
         }
     }
 
-    /// How many 2 MiB have entries, and so take memory.
+    /// Returns the number of 2 MiB that have entries, and so take memory.
     pub fn nodes(&self) -> usize {
         self.state.lock().nodes.len()
     }
 }
 
-/// Pages that stay where they are.
+/// Pinned pages.
 #[must_use = "they are let go at once"]
 pub struct Pages<'t, P: Platform> {
     tree: &'t Tree<P>,
@@ -187,14 +187,14 @@ impl<P: Platform> Drop for Pages<'_, P> {
 }
 
 impl<P: Platform> State<P> {
-    /// The node of the 2 MiB number `index`, which is made where there is none.
+    /// Returns the node of the 2 MiB with number `index`; creates it if it does not exist.
     fn node(&mut self, index: u64) -> &mut Node {
         let next = &mut self.next_stamp;
         self.nodes.entry(index).or_insert_with(|| Node::new(stamp(next)))
     }
 
-    /// Unlocks the entry at `page`, as `entry`: an empty one goes, and with it everybody who waits for it; else one waiter is
-    /// woken.
+    /// Unlocks the entry at `page`, as `entry`: an empty one is removed, and all its waiters are woken; otherwise one
+    /// waiter is woken.
     pub(super) fn unlock(&mut self, order: Order, page: u64, entry: Entry) -> Woken<P> {
         if entry.kind() == Kind::Empty {
             return self.remove(order, page);
@@ -204,7 +204,7 @@ impl<P: Platform> State<P> {
         self.wake_one(Key::Entry(page))
     }
 
-    /// Puts an empty entry of 4 KiB, locked, where there is none and none of 2 MiB.
+    /// Creates an empty, locked entry of 4 KiB; the caller ensures that there is no entry of either order.
     pub(super) fn insert_small(&mut self, page: u64) {
         self.node(page / PAGES_PER_HUGE).put(Order::Small, page, Entry::NEW);
     }
@@ -235,13 +235,13 @@ impl<P: Platform> State<P> {
     }
 }
 
-/// A number that was never given before.
+/// Returns a number that was never returned before.
 fn stamp(next: &mut u64) -> u64 {
     *next += 1;
     *next
 }
 
-/// The numbers of the 2 MiB that `pages` lie in.
+/// Returns the numbers of the 2 MiB that contain `pages`.
 pub(super) fn nodes_of(pages: &Range<u64>) -> Range<u64> {
     if pages.is_empty() { 0..0 } else { pages.start / PAGES_PER_HUGE..pages.end.div_ceil(PAGES_PER_HUGE) }
 }

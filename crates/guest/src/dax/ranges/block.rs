@@ -1,4 +1,4 @@
-//! Parts of a file that are kept for who changes the file there.
+//! Blocking parts of a file while the file is changed there.
 
 use alloc::vec::Vec;
 use core::ops::Range as Span;
@@ -10,7 +10,7 @@ use crate::{
     volume::Inode,
 };
 
-/// Parts of a file that nobody may pin, and whose ranges nobody else takes away.
+/// Parts of a file that nobody may pin, and whose ranges nobody else removes.
 #[must_use = "the parts may be pinned at once"]
 pub(crate) struct Blocked<'i, P: Platform> {
     ranges: &'i Ranges<P>,
@@ -18,8 +18,8 @@ pub(crate) struct Blocked<'i, P: Platform> {
 }
 
 impl<P: Platform> Inode<P> {
-    /// Keeps the parts of the file that `bytes` touch from being pinned, with their pages out of all page tables, until what is
-    /// returned is dropped. `None` where the file has no ranges.
+    /// Blocks pinning of the parts of the file that `bytes` touch, and removes their pages from all page tables, until
+    /// the returned value is dropped. Returns `None` if the file has no ranges.
     ///
     /// Waits for pins. The caller holds `size_lock`, and no pin.
     pub(crate) fn block(&self, bytes: Span<u64>, with_copies: bool) -> Option<Blocked<'_, P>> {
@@ -28,7 +28,7 @@ impl<P: Platform> Inode<P> {
 }
 
 impl<P: Platform> Ranges<P> {
-    /// As [`Inode::block`]. One at a time.
+    /// See [`Inode::block`]. One at a time.
     pub(super) fn block(&self, bytes: Span<u64>, with_copies: bool) -> Blocked<'_, P> {
         let span = bytes.start / RANGE_LEN..bytes.end.div_ceil(RANGE_LEN);
         self.map.lock().blocked = Some(span.clone());
@@ -45,12 +45,12 @@ impl<P: Platform> Ranges<P> {
 }
 
 impl<P: Platform> Blocked<'_, P> {
-    /// Says that the server has made `change`.
+    /// Records that the server has made `change`.
     pub(crate) fn changed(&self, change: Change) {
         self.ranges.tables().iter().for_each(|tables| tables.changed(change));
     }
 
-    /// Unmaps the ranges that lie wholly behind `end`, in bytes, of the file.
+    /// Unmaps the ranges that lie completely after `end`, in bytes, of the file.
     pub(crate) fn unmap_behind(&self, inode: &Inode<P>, end: u64) {
         let slots = self.take_behind(end);
         if !slots.is_empty() {
@@ -59,7 +59,7 @@ impl<P: Platform> Blocked<'_, P> {
         }
     }
 
-    /// Takes the ranges that lie wholly behind `end` out; the places are then the caller's, and still mapped.
+    /// Removes the ranges that lie completely after `end`. Their slots then belong to the caller, and are still mapped.
     pub(super) fn take_behind(&self, end: u64) -> Vec<u32> {
         let first = end.div_ceil(RANGE_LEN);
         let mut map = self.ranges.map.lock();

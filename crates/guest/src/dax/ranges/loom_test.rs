@@ -1,4 +1,4 @@
-//! Models of pins against who takes a range away, who changes the file, and who maps it.
+//! Models of pins that race with removing the range, changing the file, and mapping the file.
 
 #![expect(clippy::unwrap_used, reason = "a lock of loom is never poisoned")]
 
@@ -53,14 +53,14 @@ impl WindowMemory for Nowhere {
     }
 }
 
-/// Of a file whose first range has the only place.
+/// Returns the ranges of a file whose first range has the only slot.
 fn ranges() -> Arc<Ranges<Model>> {
     let ranges = Arc::new(Ranges::new(Arc::new(Window::new(Arc::new(Nowhere)))));
     drop(pin(&ranges));
     ranges
 }
 
-/// Pins the first range, having mapped it if need be: as who faults does, with a server that says yes at once.
+/// Pins the first range, mapping it if needed: as a fault does, with a server that succeeds at once.
 fn pin(ranges: &Ranges<Model>) -> Pin<'_, Model> {
     let window = &ranges.window;
     loop {
@@ -81,7 +81,7 @@ fn pin(ranges: &Ranges<Model>) -> Pin<'_, Model> {
     }
 }
 
-/// Takes the range away, if nobody uses it, and unmaps it: as who reclaims does.
+/// Removes and unmaps the range if nobody uses it, as reclaim does.
 fn reclaim(ranges: &Ranges<Model>) {
     if ranges.release(0, 0) {
         ranges.window.put_free([0]);
@@ -220,7 +220,7 @@ fn a_page_that_is_cut_off_is_in_no_page_table() {
         drop(blocked);
         let outcome = fault.join().unwrap();
         assert!(matches!(outcome, Outcome::Installed | Outcome::OutOfFile), "{outcome:?}");
-        assert!(!table.0.load(SeqCst), "a page behind the end: {outcome:?}");
+        assert!(!table.0.load(SeqCst), "a page past the end: {outcome:?}");
         mapped.detach(&(table as Arc<dyn View>));
     });
 }
@@ -235,7 +235,7 @@ fn a_page_of_a_range_that_was_taken_away_is_in_no_page_table() {
             let (file, table, mapped) = (Arc::clone(&file), Arc::clone(&table), Arc::clone(&mapped));
             thread::spawn(move || assert_eq!(mapped.fault(&*file, &*table, LOAD), Outcome::Installed))
         };
-        // The first look may find it used of late.
+        // The first call may find it recently used.
         (0..2).for_each(|_| reclaim(&file.ranges));
         assert!(!table.0.load(SeqCst) || file.ranges.len() == 1, "a page of a place that another may have");
         fault.join().unwrap();

@@ -1,10 +1,11 @@
-//! Which parts of one file lie in the window, and how a part gets there.
+//! Which parts of one file are in the window, and how a part gets there.
 //!
-//! A range that somebody maps, upgrades or unmaps is busy: who wants it meanwhile goes another way, or waits. Pins are only
-//! given of ranges that are settled, under the lock; a range is taken away, under the lock, when it is settled and not pinned.
-//! Of a part that is blocked no pin is given, and no range becomes busy: whoever changes the file there has it alone.
+//! A range that is being mapped, upgraded or unmapped is busy: other threads do without it, or wait. Only settled
+//! ranges are pinned, under the lock; a range is removed, under the lock, if it is settled and not pinned. Within a
+//! blocked part no range is pinned or becomes busy, so the thread that changes the file there has exclusive access.
 //!
-//! [`pinning`] asks the server, [`block`] keeps others away while the file is changed, [`refused`] is what the server has said no to.
+//! [`pinning`] sends the requests, [`block`] excludes others while the file is changed, [`refused`] records what the
+//! server has refused.
 
 mod block;
 #[cfg(all(test, feature = "loom"))]
@@ -33,8 +34,8 @@ use refused::Refused;
 pub struct Ranges<P: Platform> {
     pub(super) window: Arc<Window<P>>,
     map: Mutex<P, { rank::RANGES }, Map>,
-    /// What those who map the file have in common, once somebody does: it records what was stored and not flushed. Held over the
-    /// lock of `map`.
+    /// What the mappings of the file share, once there is one: it records stores that were not flushed. Its lock is
+    /// taken before that of `map`.
     mapped: Mutex<P, { rank::MAPPED }, Option<Arc<Mapped<P>>>>,
 }
 
@@ -42,7 +43,7 @@ pub struct Ranges<P: Platform> {
 struct Map {
     /// By `offset / RANGE_LEN` in the file.
     by_index: HashMap<u64, Range>,
-    /// Parts of the file that nobody may pin: it is being changed there.
+    /// Parts of the file that must not be pinned, because the file is being changed there.
     blocked: Option<Span<u64>>,
     refused: Refused,
     tables: Vec<Weak<dyn PageTables>>,
@@ -61,10 +62,10 @@ struct Range {
     is_busy: bool,
 }
 
-/// What there is of a range.
+/// The state of a range.
 enum Found<'r, P: Platform> {
     Pinned(Pin<'r, P>),
-    /// Mapped for reading.
+    /// Mapped for reading only.
     ReadOnly,
     Absent,
     NotNow,
@@ -73,9 +74,9 @@ enum Found<'r, P: Platform> {
 
 /// Why there is no pin.
 pub(crate) enum Denied {
-    /// It may be given later.
+    /// It may be available later.
     NotNow,
-    /// The server maps no such file.
+    /// The server does not map this file.
     Never(Errno),
 }
 
@@ -84,22 +85,22 @@ impl<P: Platform> Ranges<P> {
         Self { window, map: Mutex::default(), mapped: Mutex::default() }
     }
 
-    /// The window that they lie in.
+    /// Returns the window that contains the ranges.
     pub fn window(&self) -> &Arc<Window<P>> {
         &self.window
     }
 
-    /// How many there are.
+    /// Returns the number of ranges.
     pub fn len(&self) -> usize {
         self.map.lock().by_index.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no ranges.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns what all who map the file have in common. It lives as long as the inode.
+    /// Returns the state that all mappings of the file share. It lives as long as the inode.
     pub fn mapped(&self) -> Arc<Mapped<P>> {
         let mut known = self.mapped.lock();
         let mapped = known.get_or_insert_with(|| {
@@ -111,7 +112,7 @@ impl<P: Platform> Ranges<P> {
         Arc::clone(mapped)
     }
 
-    /// Has `tables` asked before a range goes, for as long as they live.
+    /// Registers `tables`, which are asked before a range is removed, for as long as they live.
     pub fn register(&self, tables: Weak<dyn PageTables>) {
         let mut map = self.map.lock();
         let gone: Vec<_> = map.tables.extract_if(.., |known| known.strong_count() == 0).collect();
@@ -138,7 +139,7 @@ impl<P: Platform> Ranges<P> {
         }
     }
 
-    /// Whether a pin that was denied may be given by now.
+    /// Returns whether a pin that was denied may be available now.
     fn may_have(&self, index: u64, access: Access, now_ns: u64) -> bool {
         let map = self.map.lock();
         if map.is_blocked(index) || map.refused.get(index, access, || now_ns).is_some() {
@@ -150,7 +151,7 @@ impl<P: Platform> Ranges<P> {
         }
     }
 
-    /// Marks `index` busy, to be mapped at `slot`. False where it is there by now, or must not be.
+    /// Marks `index` busy, to be mapped at `slot`. Returns false if it is already there, or must not be.
     fn begin(&self, index: u64, slot: u32) -> bool {
         let mut map = self.map.lock();
         if map.is_blocked(index) || map.by_index.contains_key(&index) {
@@ -170,13 +171,13 @@ impl<P: Platform> Ranges<P> {
         Pin::new(&self.window, slot, is_writable)
     }
 
-    /// Takes a busy range out.
+    /// Removes a busy range.
     fn remove(&self, index: u64) {
         self.map.lock().by_index.remove(&index);
         self.window.announce();
     }
 
-    /// Marks what is settled, not pinned and not blocked busy; gives its place.
+    /// Marks a range busy if it is settled, not pinned and not blocked. Returns its slot.
     fn take_idle(&self, index: u64, slot: Option<u32>) -> Option<u32> {
         let mut map = self.map.lock();
         if map.is_blocked(index) {
@@ -202,7 +203,8 @@ impl<P: Platform> Ranges<P> {
         self.map.lock().tables.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Takes the range `index` at `slot` out, if nobody uses it; the place is then the caller's, and still mapped.
+    /// Removes the range `index` at `slot`, if nobody uses it; the slot then belongs to the caller, and is still
+    /// mapped.
     pub(super) fn release(&self, index: u64, slot: u32) -> bool {
         if self.take_idle(index, Some(slot)).is_none() {
             return false;
@@ -216,7 +218,7 @@ impl<P: Platform> Ranges<P> {
         is_released
     }
 
-    /// Why the server maps nothing for the time being; nothing where it has asked to be asked again.
+    /// Returns why the server does not map the file for now; `None` if the server answered EAGAIN.
     fn refusal(&self, index: u64, access: Access, now_ns: u64) -> Option<Errno> {
         let refused = self.map.lock().refused;
         refused.get(index, access, || now_ns).map(|(error, _)| error).filter(|&error| error != Errno::AGAIN)

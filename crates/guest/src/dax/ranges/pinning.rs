@@ -1,4 +1,4 @@
-//! How a range gets into the window: what is asked of the server, and what becomes of its answer.
+//! How a range gets into the window: the requests to the server, and their results.
 
 use alloc::{sync::Arc, vec::Vec};
 
@@ -11,12 +11,12 @@ use crate::{
 };
 
 impl<P: Platform> Inode<P> {
-    /// Lends the range `index` of the file (`offset / RANGE_LEN`), mapping it if need be. `None` where it cannot be had now, or
-    /// where the file is not mapped at all: requests do as well then.
+    /// Pins the range `index` of the file (`offset / RANGE_LEN`), mapping it if needed. Returns `None` if it is not
+    /// available now, or if the file is not mapped at all; the caller can use requests instead.
     ///
-    /// Blocks while the server maps; waits for nobody else. Takes locks of the window for a moment;
-    /// [`PageTables::release`](crate::dax::PageTables::release) of other ranges may be called. The range may extend beyond the
-    /// end of the file, where there are no pages.
+    /// Blocks while the server maps; waits for nobody else. Takes locks of the window for short sections; may call
+    /// [`PageTables::release`](crate::dax::PageTables::release) for other ranges. The range may extend beyond the end
+    /// of the file, where there are no pages.
     pub fn pin(self: &Arc<Self>, index: u64, access: Access) -> Result<Option<Pin<'_, P>>, Errno> {
         match self.pin_worth(index, access, u32::MAX) {
             Ok(pin) => Ok(Some(pin)),
@@ -24,12 +24,12 @@ impl<P: Platform> Inode<P> {
         }
     }
 
-    /// As [`Self::pin`], and waits until the range can be had. Errors: why the server does not map the file, now or at all,
-    /// but for EAGAIN; EOPNOTSUPP where it is not mapped in this volume.
+    /// As [`Self::pin`], but waits until the range is available. Errors: the reason why the server does not map the
+    /// file, now or ever, except EAGAIN; EOPNOTSUPP if the file is not mapped in this volume.
     ///
-    /// The caller holds nothing that whoever has a pin may wait for.
+    /// The caller holds nothing that the holder of a pin may wait for.
     pub fn pin_waiting(self: &Arc<Self>, index: u64, access: Access) -> Result<Pin<'_, P>, Errno> {
-        /// Nobody announces that page tables would let a range go by now.
+        /// There is no event for page tables that would release a range by now.
         const LOOK_AGAIN_NS: u64 = 10_000_000;
         let ranges = self.ranges().ok_or(Errno::OPNOTSUPP)?;
         loop {
@@ -47,7 +47,7 @@ impl<P: Platform> Inode<P> {
         }
     }
 
-    /// As [`Self::pin`]; in a full window only where the range saves `worth` requests now, or did of late.
+    /// As [`Self::pin`]; in a full window only if the range saves `worth` requests now, or did so recently.
     pub(crate) fn pin_worth(self: &Arc<Self>, index: u64, access: Access, worth: u32) -> Result<Pin<'_, P>, Denied> {
         let ranges = self.ranges().ok_or(Denied::Never(Errno::OPNOTSUPP))?;
         match ranges.find(index, access, || self.now_ns()) {
@@ -104,7 +104,7 @@ impl<P: Platform> Inode<P> {
                 Ok(ranges.settle(index, slot, true))
             }
             Err(error) => {
-                // Whether it is still mapped is not known.
+                // It is unknown whether the range is still mapped.
                 count(&window.tally.refused);
                 ranges.refuse(index, Access::Write, error, self.now_ns());
                 ranges.remove(index);
@@ -121,7 +121,7 @@ impl<P: Platform> Inode<P> {
         self.session().setupmapping(&Caller::default(), self.nodeid(), foffset, RANGE_LEN, moffset, is_writable)
     }
 
-    /// Takes back a place that came to nothing.
+    /// Returns a slot that was not used after all.
     fn give_back(&self, window: &Window<P>, place: Place) {
         if let Some(node) = place.mapped {
             window.unmap(self.session(), node, &[place.slot]);

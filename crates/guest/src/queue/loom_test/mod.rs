@@ -1,7 +1,7 @@
 //! Models of the hand-over between callers, the leader that sleeps, and the device.
 //!
-//! Loom tries the orders of every lock, atomic, wait and ring index, with a bound on how often a thread is interrupted: two
-//! or three are enough for every lost wake that is known, and keep a model within seconds.
+//! Loom tries the orders of every lock, atomic, wait and ring index, with a bound on preemptions: two or three suffice
+//! for every known lost wake-up, and keep the run time of a model at seconds.
 
 #![expect(clippy::unwrap_used, reason = "a lock of loom is never poisoned")]
 
@@ -26,7 +26,7 @@ use platform::{Leaked, Model, at};
 
 const LEN: u16 = 2;
 
-/// A doorbell, which is remembered until somebody takes it.
+/// A doorbell, which stays signalled until somebody takes it.
 #[derive(Default)]
 struct Bell {
     rings: Mutex<bool>,
@@ -48,7 +48,7 @@ impl Bell {
     }
 }
 
-/// One queue's way to the device. Queues may have one interrupt.
+/// One queue's transport to the device. Queues may share an interrupt.
 struct Line {
     interrupt: Arc<InterruptCounter<platform::Event>>,
     doorbell: Bell,
@@ -71,7 +71,7 @@ impl Transport for Line {
         Ok(())
     }
     fn reset(&self) -> Result<(), TransportError> {
-        // Whoever waits for the device would look again by itself after a while, which no model does.
+        // A real waiter for the device would check again after a while, which no model does.
         self.interrupt.raise(0);
         Ok(())
     }
@@ -124,7 +124,7 @@ fn queue_with(
     (Queue::new(settings, platform, Arc::clone(&line), ops, health).unwrap(), line)
 }
 
-/// The device's end: takes `count` requests, and uses each with what `used` makes of its head.
+/// The device's end: takes `count` requests, and uses each with what `used` returns for its head.
 fn serve(line: &Line, addresses: QueueAddresses, count: u16, has_event_index: bool, used: impl Fn(u16) -> (u32, u32)) {
     let len = usize::from(LEN);
     let (available, ring) = (at(addresses.available, 6 + 2 * len), at(addresses.used, 6 + 8 * len));
@@ -167,7 +167,7 @@ fn model(preemptions: usize, run: impl Fn() + Sync + Send + 'static) {
     model.check(run);
 }
 
-/// Two threads call, the device answers both.
+/// Two threads call, and the device answers both.
 fn two_callers(chains_max: u16, has_event_index: bool) {
     let (queue, line) = queue(chains_max, has_event_index);
     let addresses = queue.addresses();
@@ -196,7 +196,7 @@ fn who_waits_for_room_gets_it() {
     model(2, || two_callers(1, true));
 }
 
-/// The first is answered only after the second has its reply: no interrupt of its own wakes who missed one.
+/// The first is answered only after the second has its reply: no interrupt of its own wakes a thread that missed one.
 #[test]
 fn queues_that_share_an_interrupt_each_see_theirs() {
     model(2, || {

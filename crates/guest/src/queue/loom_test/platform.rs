@@ -1,6 +1,6 @@
-//! A platform and memory for models: every lock, wait and shared index is a point where loom changes threads.
+//! A platform and memory for models: loom may switch threads at every lock, wait and shared index.
 
-#![expect(unsafe_code, reason = "a lock of its own and memory shared with a device are promised by hand")]
+#![expect(unsafe_code, reason = "implements a lock, and vouches for memory shared with a device")]
 
 extern crate std;
 
@@ -30,7 +30,7 @@ impl Platform for Model {
     }
 }
 
-/// A lock made of loom's, which cannot be made in a constant.
+/// A lock made of loom's, which cannot be created in a constant.
 pub(crate) struct Lock(OnceLock<(Mutex<bool>, Condvar)>);
 
 impl Lock {
@@ -39,7 +39,8 @@ impl Lock {
     }
 }
 
-// SAFETY: `is_locked` is set by one thread at a time, under loom's mutex, and a second waits until it is cleared.
+// SAFETY: `is_locked` is set by one thread at a time, under loom's mutex, and a second thread waits until it is
+// cleared.
 unsafe impl lock_api::RawMutex for Lock {
     #[expect(clippy::declare_interior_mutable_const, reason = "the trait asks for it")]
     const INIT: Self = Self(OnceLock::new());
@@ -65,7 +66,7 @@ unsafe impl lock_api::RawMutex for Lock {
     }
 }
 
-/// Deadlines never pass: a wake that is lost is a thread that stands still, which loom reports.
+/// Deadlines never pass: after a lost wake-up a thread stands still, which loom reports.
 pub(crate) struct Event {
     wakes: Mutex<u64>,
     woken: Condvar,
@@ -97,14 +98,14 @@ impl platform::Event for Event {
     }
 }
 
-/// Memory that is never freed, so that the device of a model may look at it to the end.
+/// Memory that is never freed, so that the device of a model may access it to the end.
 pub(super) struct Leaked;
 
 impl DirectMemory for Leaked {
     fn allocate(&self, len_bytes: usize) -> Option<DmaMemory> {
         let words = Box::leak(vec![0u64; len_bytes.div_ceil(8)].into_boxed_slice());
         let start = NonNull::from(words).cast::<u8>();
-        // SAFETY: aligned to 8, as long as asked for, used for nothing else, never freed.
+        // SAFETY: aligned to 8, as long as requested, used for nothing else, never freed.
         Some(unsafe { DmaMemory::new(start, len_bytes, start.expose_provenance().get() as u64) })
     }
 
@@ -119,7 +120,7 @@ impl DirectMemory for Leaked {
     }
 }
 
-/// A ring's part at an address of [`Leaked`].
+/// Returns a ring's part at an address of [`Leaked`].
 pub(super) fn at(address: u64, len_bytes: usize) -> DmaMemory {
     let start = NonNull::new(core::ptr::with_exposed_provenance_mut(address as usize)).expect("an address of the ring");
     // SAFETY: the ring's memory, which is never freed; both sides use atomics or copies.

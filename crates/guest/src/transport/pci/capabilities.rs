@@ -1,7 +1,7 @@
-//! The capabilities by which a virtio function says where its structures lie.
+//! The PCI capabilities that locate a virtio function's structures.
 //!
-//! The list is the device's word: it is followed only within the configuration space and for no more steps than fit there.
-//! Source: virtio 1.3 §4.1.4.
+//! The list is untrusted: it is followed only within the configuration space, and for at most as many steps as fit
+//! there. Source: virtio 1.3 §4.1.4.
 
 use alloc::vec::Vec;
 
@@ -12,9 +12,9 @@ const STATUS_AT: u8 = 0x06;
 /// The function has a list of capabilities.
 const STATUS_HAS_LIST: u8 = 1 << 4;
 const LIST_AT: u8 = 0x34;
-/// Capabilities lie behind the header that all functions have.
+/// Capabilities come after the header that all functions have.
 const FIRST_AT: u8 = 0x40;
-/// Each takes at least four bytes of what is behind the header, so that a longer list is a loop.
+/// Each takes at least four bytes after the header, so a longer list is a loop.
 const CAPABILITIES_MAX: usize = (256 - FIRST_AT as usize) / 4;
 
 const VENDOR_SPECIFIC: u8 = 0x09;
@@ -28,12 +28,12 @@ mod kind {
     pub(super) const SHARED_MEMORY: u8 = 8;
 }
 
-/// `struct virtio_pci_cap`, and the longer ones that begin with it.
+/// Length of `struct virtio_pci_cap`, with which the longer ones begin.
 const LEN: u8 = 16;
 const LEN_NOTIFY: u8 = 20;
 const LEN_64: u8 = 24;
 
-/// Where a device's structures lie: of each kind the first that can be used, as the device prefers it.
+/// Where a device's structures are: for each kind the first usable one, which is the one that the device prefers.
 #[derive(Debug, Default)]
 pub(super) struct Capabilities {
     pub(super) common: Option<BarRange>,
@@ -47,11 +47,11 @@ pub(super) struct Capabilities {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Notify {
     pub(super) range: BarRange,
-    /// A queue's notification offset counts in units of so many bytes.
+    /// Unit of a queue's notification offset, in bytes.
     pub(super) multiplier: u32,
 }
 
-/// A shared memory region as the device describes it (§4.1.4.7).
+/// A shared memory region, as the device describes it (§4.1.4.7).
 #[derive(Debug, Clone, Copy)]
 struct SharedMemory {
     id: u8,
@@ -61,11 +61,11 @@ struct SharedMemory {
 }
 
 impl Capabilities {
-    /// Follows the list.
+    /// Follows the list of capabilities.
     ///
-    /// Structures of unknown kinds, and those in BARs that do not exist or hold no memory, are passed over (§4.1.4.1).
-    /// Errors: there is no list; it loops or leaves the configuration space; a structure's capability is too short for
-    /// it, or the structure does not lie within its BAR.
+    /// Skips structures of unknown kinds, and those in BARs that do not exist or are not memory (§4.1.4.1). Errors:
+    /// there is no list; it loops or leaves the configuration space; a capability is too short for its structure, or
+    /// the structure exceeds its BAR.
     pub(super) fn read(config: &dyn ConfigSpace, bars: &[Option<Bar>; 6]) -> Result<Self, TransportError> {
         if read_u8(config, STATUS_AT) & STATUS_HAS_LIST == 0 {
             return Err(TransportError::Lacks("PCI capabilities: it is no modern virtio device"));
@@ -88,9 +88,9 @@ impl Capabilities {
         Err(TransportError::Broken("its list of PCI capabilities does not end"))
     }
 
-    /// The shared memory region with this id.
+    /// Returns the shared memory region with this id.
     ///
-    /// Errors: two regions have the id; it does not lie within its BAR.
+    /// Errors: two regions have the id; the region exceeds its BAR.
     pub(super) fn shm_region(&self, id: u8) -> Result<Option<ShmRegion>, TransportError> {
         let mut regions = self.shared.iter().filter(|region| region.id == id);
         let Some(region) = regions.next() else { return Ok(None) };
@@ -107,13 +107,13 @@ impl Capabilities {
         Ok(Some(ShmRegion { address: bar.address + offset_bytes, len_bytes }))
     }
 
-    /// Takes what the capability at `at` describes, if it is wanted.
+    /// Records the structure that the capability at `at` describes, if it is of use.
     fn add(&mut self, config: &dyn ConfigSpace, at: u8, bars: &[Option<Bar>; 6]) -> Result<(), TransportError> {
         let [_, _, len, kind] = config.read_u32(at).to_le_bytes();
         let len_min = match kind {
             kind::COMMON | kind::ISR | kind::DEVICE => LEN,
             kind::NOTIFY => LEN_NOTIFY,
-            // One of another length is of some later kind, or of an earlier draft.
+            // A capability of another length is of some later kind, or of an earlier draft.
             kind::SHARED_MEMORY if len == LEN_64 => LEN_64,
             _ => return Ok(()),
         };
@@ -144,7 +144,7 @@ impl Capabilities {
     }
 }
 
-/// A structure's place, if it lies within its BAR.
+/// Returns the range of a structure, if it lies within its BAR.
 fn range(index: u8, bar: Bar, offset_bytes: u32, len_bytes: u32) -> Result<BarRange, TransportError> {
     let (offset_bytes, len_bytes) = (u64::from(offset_bytes), u64::from(len_bytes));
     if len_bytes == 0 || offset_bytes + len_bytes > bar.len_bytes {

@@ -21,27 +21,27 @@ mod at {
     pub(super) const QUEUE_DEVICE: usize = 48;
 }
 
-/// The structure of virtio 1.0; what later versions added behind it is not used.
+/// Length of the structure in virtio 1.0; fields that later versions appended are not used.
 const LEN: usize = 56;
 
-/// What a vector reads as that the device could not set up (§4.1.5.1.2).
+/// The value of a vector that the device could not set up (§4.1.5.1.2).
 const NO_VECTOR: u16 = 0xffff;
 
-/// What no status is: memory reads so where no device is.
+/// An impossible status: absent devices read as all ones.
 const GONE: u8 = 0xff;
 
-/// The common configuration. Whoever has a reference holds the lock round it.
+/// The common configuration. Code with a reference to it holds the lock around it.
 pub(super) struct Common<R> {
     registers: R,
 }
 
-/// One queue's part of it, for as long as that queue is the selected one.
+/// The fields of one queue, while that queue is selected.
 pub(super) struct SelectedQueue<'a, R> {
     registers: &'a R,
 }
 
 impl<R: Registers> Common<R> {
-    /// Errors: the registers are too few, or there is no device.
+    /// Errors: the registers are too short, or there is no device.
     pub(super) fn new(registers: R) -> Result<Self, TransportError> {
         if registers.len_bytes() < LEN {
             return Err(TransportError::Broken("its common configuration is shorter than 56 bytes"));
@@ -51,7 +51,7 @@ impl<R: Registers> Common<R> {
         Ok(common)
     }
 
-    /// How many queues the device says it has.
+    /// Returns the number of queues that the device reports.
     pub(super) fn queues(&self) -> u16 {
         self.registers.read_u16(at::NUM_QUEUES)
     }
@@ -95,7 +95,7 @@ impl<R: Registers> Common<R> {
         self.registers.read_u8(at::CONFIG_GENERATION)
     }
 
-    /// How long the queue can be, a power of two, or 0 where there is none.
+    /// Returns the maximum length of the queue, a power of two, or 0 if there is no such queue.
     pub(super) fn queue_len_max(&self, queue: u16) -> Result<u16, TransportError> {
         self.registers.write_u16(at::QUEUE_SELECT, queue);
         let len_max = self.registers.read_u16(at::QUEUE_SIZE);
@@ -103,7 +103,7 @@ impl<R: Registers> Common<R> {
         checks::queue_len_from_device(len_max.into())
     }
 
-    /// Selects a queue that does not run yet.
+    /// Selects a queue that is not running yet.
     pub(super) fn select(&mut self, queue: u16) -> Result<SelectedQueue<'_, R>, TransportError> {
         self.registers.write_u16(at::QUEUE_SELECT, queue);
         match self.registers.read_u16(at::QUEUE_ENABLE) {
@@ -114,7 +114,7 @@ impl<R: Registers> Common<R> {
 }
 
 impl<R: Registers> SelectedQueue<'_, R> {
-    /// Its place among the notifications, in units of the structure's multiplier.
+    /// Returns the queue's notification offset, in units of the structure's multiplier.
     pub(super) fn notify_off(&self) -> u16 {
         self.registers.read_u16(at::QUEUE_NOTIFY_OFF)
     }
@@ -146,7 +146,7 @@ impl<R: Registers> SelectedQueue<'_, R> {
         }
     }
 
-    /// Fields of 64 bits may be written by halves (§4.1.3.1).
+    /// 64-bit fields may be written in halves (§4.1.3.1).
     fn write_u64(&self, offset: usize, value: u64) {
         self.registers.write_u32(offset, value as u32);
         self.registers.write_u32(offset + 4, (value >> 32) as u32);

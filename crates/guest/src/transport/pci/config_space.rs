@@ -1,46 +1,48 @@
-//! The configuration space of a PCI function, as the kernel's bus driver reaches it, and the places that it names.
+//! The configuration space of a PCI function, as the kernel's bus driver accesses it, and the memory ranges that it
+//! names.
 
 use crate::transport::TransportError;
 
 /// The 256 bytes of configuration that every PCI function has.
 pub trait ConfigSpace {
-    /// Reads four bytes at a multiple of four below 256; all ones where there is no function.
+    /// Reads four bytes at a multiple of four below 256; all ones if there is no function.
     fn read_u32(&self, offset_bytes: u8) -> u32;
 
     /// Writes four bytes at a multiple of four below 256.
     fn write_u32(&self, offset_bytes: u8, value: u32);
 }
 
-/// A base address register that names memory.
+/// A base address register for memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bar {
     /// Its physical address on the bus, above 0.
     pub address: u64,
-    /// In bytes, a power of two; `address + len_bytes` does not overflow.
+    /// Length in bytes, a power of two; `address + len_bytes` does not overflow.
     pub len_bytes: u64,
 }
 
 /// A part of a base address register, for the kernel to map uncached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BarRange {
-    /// Which one, 0 to 5.
+    /// Index of the register, 0 to 5.
     pub bar: u8,
     /// The physical address of the part.
     pub address: u64,
-    /// In bytes, above 0.
+    /// Length in bytes, above 0.
     pub len_bytes: u64,
 }
 
-/// There are six base address registers, from here on.
+/// The offset of the first of six base address registers.
 const BARS_AT: u8 = 0x10;
 const COMMAND_AT: u8 = 0x04;
 
-/// The function answers accesses to memory; it may itself reach memory; its line is silent.
+/// The function responds to memory accesses; it may access memory itself; its interrupt line is disabled.
 const COMMAND_MEMORY: u32 = 1 << 1;
 const COMMAND_MASTER: u32 = 1 << 2;
 const COMMAND_LINE_OFF: u32 = 1 << 10;
 
-/// The command register shares its word with the status, whose bits are cleared by writing ones: only zeros go there.
+/// The command register shares its word with the status, whose bits are cleared by writing ones, so only zeros are
+/// written there.
 const COMMAND_BITS: u32 = 0xffff;
 
 /// Reads one byte of the configuration.
@@ -49,17 +51,17 @@ pub(super) fn read_u8(config: &dyn ConfigSpace, offset_bytes: u8) -> u8 {
     word.to_le_bytes()[usize::from(offset_bytes & 3)]
 }
 
-/// Lets the function answer, reach memory, and use its line if it `has_line`.
+/// Enables responses to memory accesses, access to memory and, if `has_line`, the interrupt line.
 pub(super) fn enable(config: &dyn ConfigSpace, has_line: bool) {
     let command = config.read_u32(COMMAND_AT) & COMMAND_BITS & !COMMAND_LINE_OFF;
     let line = if has_line { 0 } else { COMMAND_LINE_OFF };
     config.write_u32(COMMAND_AT, command | COMMAND_MEMORY | COMMAND_MASTER | line);
 }
 
-/// The base address registers that name memory, by their index.
+/// Returns the base address registers for memory, by index.
 ///
-/// Their lengths are found by writing ones, as PCI has it, while the function does not answer to memory. A register that
-/// was given no address is absent.
+/// Probes their lengths by writing ones, as PCI specifies, while the function does not respond to memory accesses. A
+/// register without an address counts as absent.
 pub fn read_bars(config: &dyn ConfigSpace) -> Result<[Option<Bar>; 6], TransportError> {
     let command = config.read_u32(COMMAND_AT) & COMMAND_BITS;
     config.write_u32(COMMAND_AT, command & !COMMAND_MEMORY);
@@ -96,7 +98,7 @@ fn size_bars(config: &dyn ConfigSpace) -> Result<[Option<Bar>; 6], TransportErro
     Ok(bars)
 }
 
-/// Which bits of a base address register can be written; it is put back.
+/// Returns the writable bits of a base address register, and restores the register.
 fn probe(config: &dyn ConfigSpace, offset_bytes: u8) -> u32 {
     let before = config.read_u32(offset_bytes);
     config.write_u32(offset_bytes, u32::MAX);

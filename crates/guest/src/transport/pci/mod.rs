@@ -1,9 +1,9 @@
-//! A virtio device on the PCI bus, as virtio 1 has it ("modern").
+//! A virtio device on the PCI bus, by virtio 1 ("modern").
 //!
-//! [`Pci`] finds its structures by the capabilities ([`capabilities`]) that the configuration space ([`ConfigSpace`]) lists,
-//! has the kernel map them, and drives the device through [`Registers`]. What the common configuration shows one queue or
-//! one half at a time is used under `common`, a lock for short sections; notifications and waits take none.
-//! Source: virtio 1.3 §4.1.
+//! [`Pci`] finds the device's structures by the capabilities ([`capabilities`]) in the configuration space
+//! ([`ConfigSpace`]), has the kernel map them, and drives the device through [`Registers`]. Fields that the common
+//! configuration multiplexes (by queue, or by half) are accessed under `common`, a lock for short sections;
+//! notifications and waits take no lock. Source: virtio 1.3 §4.1.
 
 mod capabilities;
 mod common;
@@ -26,18 +26,18 @@ use super::{
 
 pub use config_space::{Bar, BarRange, ConfigSpace, read_bars};
 
-/// Modern devices have 0x1040 plus their type (§4.1.2); Red Hat's vendor number is virtio's.
+/// Modern devices have the id 0x1040 plus their type (§4.1.2); virtio uses Red Hat's vendor id.
 const VENDOR: u32 = 0x1af4;
 const DEVICE_MIN: u32 = 0x1040;
 const DEVICE_MAX: u32 = 0x107f;
 
-/// Queues that a driver of this library can use: a file system has one for each processor at most, and two more.
+/// Maximum number of queues that this library can use: a file system has at most one per processor, and two more.
 const QUEUES_MAX: u16 = 1024;
 
-/// Of the interrupt status: the configuration, or the device's status, has changed (§4.1.4.5).
+/// Interrupt status bit: the configuration or the device's status has changed (§4.1.4.5).
 const ISR_CONFIG: u8 = 2;
 
-/// No queue of this number runs, so that its notifications go nowhere.
+/// The queue is not running, so its notifications go nowhere.
 const STOPPED: u32 = u32::MAX;
 
 /// A device on the PCI bus.
@@ -54,21 +54,21 @@ pub struct Pci<R, L: RawMutex> {
     queues: Box<[Queue]>,
 }
 
-/// What a running queue is reached by.
+/// How to notify, and hear from, a running queue.
 struct Queue {
-    /// Where its notifications are written, in bytes within the notification structure, or [`STOPPED`].
+    /// Where its notifications are written, as an offset in bytes within the notification structure, or [`STOPPED`].
     notify_at: AtomicU32,
-    /// Which of the messages is its own.
+    /// Its message vector.
     vector: AtomicU16,
 }
 
 impl<R: Registers, L: RawMutex> Pci<R, L> {
-    /// The device behind `config`. It begins to answer to memory accesses and may reach memory; it is not reset yet.
+    /// Creates a driver for the device behind `config`, and enables its responses to memory accesses and its access to
+    /// memory. Does not reset the device.
     ///
-    /// `map` gives the registers at a range of physical addresses, which lies within a BAR of the device. The kernel
-    /// has given the BARs their addresses, and where it passes [`Interrupts::Messages`] has set MSI-X up and enabled
-    /// it. Errors: it is no modern virtio device; a structure is missing or lies outside its BAR; whatever `map` fails
-    /// with.
+    /// `map` maps the registers at a range of physical addresses, which lies within a BAR of the device. The kernel has
+    /// assigned the BARs their addresses and, if it passes [`Interrupts::Messages`], has set up and enabled MSI-X.
+    /// Errors: it is not a modern virtio device; a structure is missing or exceeds its BAR; `map` fails.
     pub fn new(
         config: &dyn ConfigSpace,
         mut map: impl FnMut(BarRange) -> Result<R, TransportError>,
@@ -100,8 +100,8 @@ impl<R: Registers, L: RawMutex> Pci<R, L> {
         })
     }
 
-    /// Reads the interrupt status, by which the device's line falls silent, and gives the causes; for a kernel whose
-    /// handler has to quieten the line before it returns. [`Transport::wait`] does it too.
+    /// Reads the interrupt status, which silences the device's line, and returns the causes; for a kernel whose handler
+    /// must silence the line before it returns. [`Transport::wait`] also does it.
     pub fn acknowledge(&self) -> u8 {
         self.isr.read_u8(0)
     }
@@ -110,7 +110,7 @@ impl<R: Registers, L: RawMutex> Pci<R, L> {
         self.queues.get(usize::from(queue)).ok_or(TransportError::Lacks("a queue of this number"))
     }
 
-    /// Where a queue's notifications go, if that lies within the notification structure (§4.1.4.4).
+    /// Returns where a queue's notifications are written, if that lies within the notification structure (§4.1.4.4).
     fn notify_at(&self, notify_off: u16) -> Result<u32, TransportError> {
         let at = u64::from(notify_off) * u64::from(self.notify_multiplier);
         match u32::try_from(at) {
@@ -119,7 +119,7 @@ impl<R: Registers, L: RawMutex> Pci<R, L> {
         }
     }
 
-    /// The vectors to try for a queue, the best one first: one of its own behind vector 0, then the one that all share.
+    /// Returns the vectors to try for a queue, the best one first: one of its own after vector 0, then the shared one.
     fn vectors(&self, queue: u16) -> Option<[u16; 2]> {
         match self.interrupts {
             Interrupts::Messages(0 | 1, _) => Some([0, 0]),
@@ -135,7 +135,7 @@ impl Queue {
     }
 }
 
-/// What the function is, if it is a virtio device of the modern kind.
+/// Returns the device type, if the function is a modern virtio device.
 fn device_type(config: &dyn ConfigSpace) -> Result<u32, TransportError> {
     let identity = config.read_u32(0);
     let (vendor, device) = (identity & 0xffff, identity >> 16);
@@ -177,7 +177,7 @@ impl<R: Registers, L: RawMutex + Send + Sync> Transport for Pci<R, L> {
     }
 
     fn read_config(&self, offset_bytes: usize, bytes: &mut [u8]) -> Result<(), TransportError> {
-        let device = self.device.as_ref().ok_or(TransportError::Lacks("a configuration space of its own"))?;
+        let device = self.device.as_ref().ok_or(TransportError::Lacks("a device-specific configuration space"))?;
         let start = checks::config_start(0, offset_bytes, bytes.len(), device.len_bytes())?;
         let common = self.common.lock();
         checks::read_settled(|| common.generation(), || read_fields(device, start, bytes))?;

@@ -8,15 +8,15 @@ use core::{
 
 use super::Registers;
 
-/// Registers at an address where the kernel has mapped a device, uncached.
+/// Registers at an address at which the kernel has mapped a device, uncached.
 #[derive(Debug)]
 pub struct VolatileRegisters {
     start: NonNull<u8>,
     len_bytes: usize,
 }
 
-// SAFETY: the memory belongs to no thread: `new` demands that it stays mapped for all of them, and single volatile accesses
-// are all that is done with it, which the device takes from any processor.
+// SAFETY: the memory belongs to no thread: `new` requires that it stays mapped for all of them, and it is only accessed
+// by single volatile accesses, which the device accepts from any processor.
 unsafe impl Send for VolatileRegisters {}
 // SAFETY: as for `Send`; `&self` only reads `start` and `len_bytes`, which never change.
 unsafe impl Sync for VolatileRegisters {}
@@ -26,7 +26,7 @@ macro_rules! accesses {
     ($read:ident, $write:ident, $value:ty) => {
         fn $read(&self, offset_bytes: usize) -> $value {
             let Some(place) = self.place::<$value>(offset_bytes) else { return <$value>::MAX };
-            // SAFETY: `place` lies within the range that `new` demands to be mapped, and is aligned for the type; any
+            // SAFETY: `place` lies within the range that `new` requires to be mapped, and is aligned for the type; any
             // bits are a value of it, and no reference points there.
             let value = <$value>::from_le(unsafe { place.read_volatile() });
             fence(Ordering::SeqCst);
@@ -36,7 +36,7 @@ macro_rules! accesses {
         fn $write(&self, offset_bytes: usize, value: $value) {
             let Some(place) = self.place::<$value>(offset_bytes) else { return };
             fence(Ordering::SeqCst);
-            // SAFETY: `place` lies within the range that `new` demands to be mapped and writable, and is aligned for
+            // SAFETY: `place` lies within the range that `new` requires to be mapped and writable, and is aligned for
             // the type; no reference points there.
             unsafe { place.write_volatile(value.to_le()) };
         }
@@ -44,7 +44,7 @@ macro_rules! accesses {
 }
 
 impl VolatileRegisters {
-    /// Registers from `start` on.
+    /// Creates registers that begin at `start`.
     ///
     /// # Safety
     /// - `start` is a multiple of 4.
@@ -55,10 +55,10 @@ impl VolatileRegisters {
         Self { start, len_bytes }
     }
 
-    /// Where a value lies, if all of it does within the range.
+    /// Returns the address of a value, if all of it lies within the range.
     fn place<T>(&self, offset_bytes: usize) -> Option<NonNull<T>> {
         let end = offset_bytes.checked_add(size_of::<T>())?;
-        // SAFETY: `offset_bytes` is at most `len_bytes` where the sum is used, so that it stays within the range.
+        // SAFETY: the sum is only computed if `offset_bytes` is at most `len_bytes`, so it stays within the range.
         let place = (end <= self.len_bytes).then(|| unsafe { self.start.add(offset_bytes) })?.cast::<T>();
         place.is_aligned().then_some(place)
     }
@@ -81,7 +81,8 @@ mod tests {
     #[test]
     fn what_is_written_is_read_and_the_order_of_bytes_is_little_endian() {
         let mut memory = [0u32; 4];
-        // SAFETY: `memory` outlives the registers, is aligned for `u32`, and is not used by itself until they are gone.
+        // SAFETY: `memory` outlives the registers, is aligned for `u32`, and is not accessed directly until they are
+        // gone.
         let registers = unsafe { VolatileRegisters::new(NonNull::from(&mut memory).cast(), 16) };
         registers.write_u32(4, 0x0403_0201);
         registers.write_u16(8, 0x0605);
@@ -93,7 +94,8 @@ mod tests {
     #[test]
     fn outside_and_across_alignment_everything_reads_as_ones_and_writes_are_lost() {
         let mut memory = [0u32; 2];
-        // SAFETY: `memory` outlives the registers, is aligned for `u32`, and is not used by itself until they are gone.
+        // SAFETY: `memory` outlives the registers, is aligned for `u32`, and is not accessed directly until they are
+        // gone.
         let registers = unsafe { VolatileRegisters::new(NonNull::from(&mut memory).cast(), 6) };
         for offset in [2, 4, 6, 8, usize::MAX - 1, usize::MAX] {
             registers.write_u32(offset, 5);

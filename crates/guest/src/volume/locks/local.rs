@@ -1,8 +1,8 @@
-//! Locks that this guest keeps by itself, where the server keeps none: as in Linux, they hold among who uses this volume.
+//! Locks that this guest keeps itself if the server keeps none: as in Linux, they apply among the users of this volume.
 //!
-//! One table for all files, under one lock that is held while ranges are looked at and for nothing else. Who has to wait does
-//! so on the session's event, which the end of a lock and a raised [`Interrupt`](crate::session::Interrupt) wake. Who waits
-//! as a process is noted with whom for, so that two who would wait for each other are told (EDEADLK).
+//! One table holds the locks of all files, under one lock that is held only while the table is examined. Waiters use
+//! the session's event, which is signalled when a lock is released or an [`Interrupt`](crate::session::Interrupt) is
+//! raised. A waiting process is recorded with the process that it waits for, to detect deadlocks (EDEADLK).
 
 use alloc::{vec, vec::Vec};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -20,7 +20,7 @@ use crate::{
     sync::{Mutex, rank},
 };
 
-/// What does not see the other kind.
+/// Locks of different families do not conflict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Family {
     /// Locks on ranges of bytes.
@@ -29,15 +29,15 @@ pub(crate) enum Family {
     Whole,
 }
 
-/// A file and a family; the file by where its inode lies in memory, which is its own as long as it has locks.
+/// A file and a family; the file by the address of its inode, which is unique for as long as it has locks.
 type Key = (usize, Family);
 
 /// The locks of a volume.
 pub(crate) struct LocalLocks<P: Platform> {
-    /// Whether the server keeps no locks, by family.
+    /// By family: whether this guest keeps the locks because the server does not.
     are_here: [AtomicBool; 2],
     tables: Mutex<P, { rank::LEAF }, Tables>,
-    /// Files with locks; a hint that saves everybody else the lock.
+    /// Number of files with locks; a hint that often avoids taking the lock.
     files: AtomicUsize,
 }
 
@@ -48,7 +48,7 @@ struct Tables {
     tickets: u64,
 }
 
-/// A process that waits for another.
+/// A process that waits for another one.
 struct Wait {
     ticket: u64,
     waiter: Owner,
@@ -56,7 +56,7 @@ struct Wait {
 }
 
 impl<P: Platform> LocalLocks<P> {
-    /// No locks yet; of which family they are kept here.
+    /// Creates an empty table, given the families that are kept here.
     pub(crate) fn new(has_ranges_here: bool, has_whole_here: bool) -> Self {
         Self {
             are_here: [has_ranges_here.into(), has_whole_here.into()],
@@ -69,7 +69,7 @@ impl<P: Platform> LocalLocks<P> {
         self.are_here[family as usize].load(Ordering::Relaxed)
     }
 
-    /// From now on this guest keeps them.
+    /// Keeps the locks of `family` here from now on.
     pub(super) fn keep_here(&self, family: Family) {
         self.are_here[family as usize].store(true, Ordering::Relaxed);
     }
@@ -78,7 +78,7 @@ impl<P: Platform> LocalLocks<P> {
         self.tables.lock().locks.get(&key)?.conflict(wanted)
     }
 
-    /// Gives the lock to its owner, and where `is_waiting`, once nobody is in the way.
+    /// Sets the lock for its owner. With `is_waiting`, waits for conflicting locks.
     ///
     /// Errors: EAGAIN, EINTR, EDEADLK.
     pub(super) fn set(
@@ -97,12 +97,12 @@ impl<P: Platform> LocalLocks<P> {
             Err(_) if !is_waiting => Err(Errno::AGAIN),
             Err(_) => self.wait(session, caller, key, wanted),
         };
-        // What was exclusive may be shared now.
+        // An exclusive lock may have become a shared one.
         session.waiting().wake_all();
         result
     }
 
-    /// Ends what `owner` holds of the bytes from `start` to `last`.
+    /// Releases the locks of `owner` on the bytes from `start` to `last`.
     pub(super) fn clear(&self, session: &Session<P>, key: Key, owner: Owner, start: u64, last: u64) {
         if self.files.load(Ordering::Relaxed) == 0 {
             return;
@@ -111,7 +111,7 @@ impl<P: Platform> LocalLocks<P> {
         session.waiting().wake_all();
     }
 
-    /// Ends every lock on the file, which nobody has open.
+    /// Releases every lock on a file that nobody has open any more.
     pub(crate) fn forget_file(&self, file: usize) {
         if self.files.load(Ordering::Relaxed) > 0 {
             self.change(|tables| {
@@ -121,8 +121,8 @@ impl<P: Platform> LocalLocks<P> {
         }
     }
 
-    /// As of flock(2), a lock that becomes one of the other kind ends first: two that share and both want all would otherwise
-    /// wait for each other.
+    /// As in flock(2), a lock that is converted is released first: two owners that share a lock and both want an
+    /// exclusive one would otherwise wait for each other.
     fn begin_conversion(&self, session: &Session<P>, key: Key, wanted: &Held) {
         let is_other = |tables: &mut Tables| {
             let locks = tables.locks.get(&key);
@@ -135,7 +135,7 @@ impl<P: Platform> LocalLocks<P> {
 
     fn wait(&self, session: &Session<P>, caller: &Caller<'_>, key: Key, wanted: Held) -> Result<(), Errno> {
         if session.platform().is_single_threaded() {
-            // Whoever holds the lock waits here.
+            // The lock's holder is the thread that waits.
             return Err(Errno::DEADLK);
         }
         let _interruptible = caller.interrupt.map(|interrupt| interrupt.enter_wait()).transpose()?;
@@ -166,7 +166,7 @@ impl<P: Platform> LocalLocks<P> {
 }
 
 impl Tables {
-    /// Errors: who is in the way.
+    /// Errors: the owner of a conflicting lock.
     fn try_set(&mut self, key: Key, wanted: Held) -> Result<(), Owner> {
         if let Some(held) = self.locks.get(&key).and_then(|locks| locks.conflict(&wanted)) {
             return Err(held.owner);
@@ -176,13 +176,13 @@ impl Tables {
         Ok(())
     }
 
-    /// Whether the lock is given; otherwise the wait for who is in the way is noted.
+    /// Tries to set the lock and returns whether that succeeded. If not, records the wait for the conflicting owner.
     ///
-    /// Errors: EDEADLK where that one waits for this one.
+    /// Errors: EDEADLK if that owner waits for this one.
     fn try_or_wait(&mut self, ticket: u64, key: Key, wanted: Held) -> Result<bool, Errno> {
         self.waits.retain(|wait| wait.ticket != ticket);
         let Err(holder) = self.try_set(key, wanted) else { return Ok(true) };
-        // An open file waits in the name of nobody, as in Linux: anybody who has it may end its locks.
+        // As in Linux, an open file waits on nobody's behalf: anyone who has it may release its locks.
         if let (Owner::Process(_), Owner::Process(_)) = (wanted.owner, holder) {
             if self.waits_for(holder, wanted.owner) {
                 return Err(Errno::DEADLK);
@@ -201,12 +201,12 @@ impl Tables {
         self.look_again(owner);
     }
 
-    /// Who waits for `holder` is about to be woken, and notes anew whom for.
+    /// Those that wait for `holder` are about to be woken, and will record anew for whom they wait.
     fn look_again(&mut self, holder: Owner) {
         self.waits.retain(|wait| wait.holder != holder);
     }
 
-    /// Whether `from` waits for `to`, or for somebody who does.
+    /// Returns whether `from` waits for `to`, directly or indirectly.
     fn waits_for(&self, from: Owner, to: Owner) -> bool {
         let (mut reached, mut at) = (vec![from], 0);
         while let Some(&waiter) = reached.get(at) {

@@ -1,7 +1,7 @@
-//! Locks on files: of a process, of an open file, and flock.
+//! Locks on files: POSIX locks of a process, locks of an open file, and flock.
 //!
-//! They are the server's where INIT settled it and the server knows them; elsewhere this guest's own, as in Linux: they hold
-//! among who uses the volume ([`local`]), and nobody else sees them.
+//! The server keeps them if INIT negotiated it and the server knows the operations. Otherwise this guest keeps them
+//! itself, as in Linux: they then apply among the users of the volume ([`local`]), and nobody else sees them.
 
 mod local;
 mod ranges;
@@ -25,21 +25,22 @@ pub(crate) use local::LocalLocks;
 /// The last byte of a lock that reaches to the end of the file, wherever that is.
 const TO_THE_END: u64 = i64::MAX as u64;
 
-/// What a lock lets others do.
+/// The kind of a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LockKind {
-    /// Others may lock likewise.
+    /// Others may hold shared locks too.
     Shared,
-    /// Nobody else.
+    /// Nobody else may hold a lock.
     Exclusive,
-    /// The lock ends.
+    /// Releases the lock.
     Unlocked,
 }
 
-/// Whose a lock is.
+/// The owner of a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LockOwner {
-    /// A process or what stands for one, by a number of the caller's; closing any descriptor of the file ends its locks.
+    /// A process, or what corresponds to one, by a number that the caller chooses. Closing any descriptor of the file
+    /// releases its locks.
     Process(u64),
     /// The open file.
     OpenFile,
@@ -48,18 +49,19 @@ pub enum LockOwner {
 /// A lock on a range of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lock {
-    /// Shared, exclusive or none.
+    /// The kind of the lock.
     pub kind: LockKind,
     /// The first byte.
     pub start: u64,
-    /// How many, 0 for all to the end of the file.
+    /// Number of bytes, 0 for all bytes up to the end of the file.
     pub len: u64,
-    /// Who holds it, as the server tells it. Of a lock that this guest keeps: the caller's pid, for an open file's `u32::MAX`.
+    /// The holder, as the server reports it. For a lock that this guest keeps: the caller's pid, or `u32::MAX` for a
+    /// lock of an open file.
     pub pid: u32,
 }
 
 impl<P: Platform> OpenFile<P> {
-    /// The lock that stands in the way of `lock`, if there is one.
+    /// Returns the lock that conflicts with `lock`, if there is one.
     pub fn get_lock(&self, caller: &Caller<'_>, owner: LockOwner, lock: &Lock) -> Result<Option<Lock>, Errno> {
         let arg = self.lk_in(caller, owner, lock)?;
         let inode = self.inode();
@@ -73,9 +75,9 @@ impl<P: Platform> OpenFile<P> {
         Ok(Some(told(kind, found.start.get(), found.end.get(), found.pid.get())))
     }
 
-    /// Sets or ends a lock, and where `is_waiting`, until nobody is in the way or [`Caller::interrupt`] is raised.
+    /// Sets or releases a lock. With `is_waiting`, waits until no lock conflicts or [`Caller::interrupt`] is raised.
     ///
-    /// Errors: EAGAIN, EINTR, EDEADLK, EBADF where the file is not open for what the lock is about.
+    /// Errors: EAGAIN, EINTR, EDEADLK, EBADF if the file is not open for the access that the lock covers.
     pub fn set_lock(&self, caller: &Caller<'_>, owner: LockOwner, lock: &Lock, is_waiting: bool) -> Result<(), Errno> {
         match lock.kind {
             LockKind::Shared if !self.is_readable() => return Err(Errno::BADF),
@@ -92,7 +94,7 @@ impl<P: Platform> OpenFile<P> {
         }
     }
 
-    /// Locks the whole open file as flock(2) does: a lock of the other kind that it has ends first.
+    /// Locks the whole open file as flock(2) does: if it has a lock of the other kind, that is released first.
     ///
     /// Errors: EAGAIN, EINTR.
     pub fn flock(&self, caller: &Caller<'_>, kind: LockKind, is_waiting: bool) -> Result<(), Errno> {
@@ -110,18 +112,18 @@ impl<P: Platform> OpenFile<P> {
         }
     }
 
-    /// Ends the locks that a process has on the file and this guest keeps.
+    /// Releases the locks of a process on the file that this guest keeps.
     pub(super) fn end_process_locks(&self, lock_owner: u64) {
         self.end_here(Family::Ranges, Owner::Process(lock_owner));
     }
 
-    /// Ends the locks that are the open file's own and this guest keeps.
+    /// Releases the open file's own locks that this guest keeps.
     pub(super) fn end_own_locks(&self) {
         self.end_here(Family::Ranges, Owner::OpenFile(self.owner()));
         self.end_here(Family::Whole, Owner::OpenFile(self.owner()));
     }
 
-    /// What the server answers; `None` where it keeps no locks of the family.
+    /// Returns the server's reply, or `None` if it keeps no locks of the family.
     fn ask_server<T>(&self, family: Family, ask: impl FnOnce() -> Result<T, Errno>) -> Result<Option<T>, Errno> {
         let locks = &self.inode().shared.locks;
         if locks.are_here(family) {
@@ -223,12 +225,12 @@ impl<P: Platform> OpenFile<P> {
 }
 
 impl<P: Platform> Inode<P> {
-    /// What no other inode has as long as this one is there.
+    /// Returns the inode's address, which is unique for as long as the inode exists.
     fn address(&self) -> usize {
         core::ptr::from_ref(self).addr()
     }
 
-    /// Ends every lock on the file that this guest keeps: nobody has it open.
+    /// Releases every lock on the file that this guest keeps: nobody has it open.
     pub(super) fn forget_locks(&self) {
         self.shared.locks.forget_file(self.address());
     }

@@ -1,19 +1,19 @@
-//! Which bytes of a file are locked by whom, by the rules of fcntl(2): pure bookkeeping, without waiting.
+//! Which owner locks which bytes of a file, by the rules of fcntl(2): pure bookkeeping, without waiting.
 //!
-//! One owner's locks never overlap, and those of one kind never touch: they are one lock.
+//! One owner's locks never overlap, and adjacent locks of one kind are merged.
 
 use alloc::vec::Vec;
 
-/// Whose a lock is, within a volume.
+/// The owner of a lock, within a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Owner {
-    /// A process, by the caller's number.
+    /// A process, by a number that the caller chooses.
     Process(u64),
     /// An open file, by [`OpenFile::owner`](super::OpenFile::owner).
     OpenFile(u64),
 }
 
-/// A lock that somebody holds or wants.
+/// A lock that is held or requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Held {
     pub(super) owner: Owner,
@@ -22,7 +22,7 @@ pub(super) struct Held {
     pub(super) start: u64,
     /// The last byte, below `u64::MAX`.
     pub(super) last: u64,
-    /// Who is told to hold it.
+    /// The pid to report as the holder's.
     pub(super) pid: u32,
 }
 
@@ -35,12 +35,12 @@ impl RangeLocks {
         self.0.is_empty()
     }
 
-    /// The lock that keeps `wanted` out, the first by its place where there are several.
+    /// Returns the lock that conflicts with `wanted`, the one with the lowest start if there are several.
     pub(super) fn conflict(&self, wanted: &Held) -> Option<Held> {
         self.0.iter().filter(|held| held.keeps_out(wanted)).min_by_key(|held| held.start).copied()
     }
 
-    /// Gives `new` to its owner, in place of what he holds there. The caller has seen that there is no conflict.
+    /// Sets `new` for its owner, and replaces its other locks there. The caller has checked that there is no conflict.
     pub(super) fn set(&mut self, new: Held) {
         self.clear(new.owner, new.start, new.last);
         let mut joined = new;
@@ -55,7 +55,7 @@ impl RangeLocks {
         self.0.push(joined);
     }
 
-    /// Ends what `owner` holds of the bytes from `start` to `last`.
+    /// Releases the locks of `owner` on the bytes from `start` to `last`.
     pub(super) fn clear(&mut self, owner: Owner, start: u64, last: u64) {
         let mut split_off = None;
         self.0.retain_mut(|held| {
@@ -66,7 +66,7 @@ impl RangeLocks {
             let behind = (held.last > last).then(|| Held { start: last + 1, ..*held });
             match before.or(behind) {
                 Some(rest) => {
-                    // Only a lock that reaches beyond both ends leaves two parts, and then there is no other.
+                    // Only a lock that extends beyond both ends leaves two parts, and then there is no other.
                     split_off = before.and(behind).or(split_off);
                     *held = rest;
                     true
@@ -77,7 +77,7 @@ impl RangeLocks {
         self.0.extend(split_off);
     }
 
-    /// Of what kind the lock of `owner` is that covers the byte `at`: exclusive or not.
+    /// Returns whether the lock of `owner` on the byte `at` is exclusive, or `None` if it has no lock there.
     pub(super) fn kind_at(&self, owner: Owner, at: u64) -> Option<bool> {
         let covers = |held: &&Held| held.owner == owner && held.start <= at && at <= held.last;
         self.0.iter().find(covers).map(|held| held.is_exclusive)

@@ -1,4 +1,4 @@
-//! Locks and unlocks of three owners at random, against a plain table of who holds each byte and how.
+//! Random locks and unlocks of three owners, compared with a plain table of each byte's owners and kinds.
 
 use alloc::vec::Vec;
 
@@ -9,7 +9,7 @@ use super::{
     ranges::{Held, Owner, RangeLocks},
 };
 
-/// Bytes that the model looks at; the last one stands for all behind it too.
+/// Number of bytes in the model; the last one stands for all later bytes too.
 const BYTES: u64 = 16;
 const OWNERS: [Owner; 3] = [Owner::Process(1), Owner::Process(2), Owner::OpenFile(1)];
 
@@ -19,7 +19,7 @@ type Model = [[Option<bool>; OWNERS.len()]; BYTES as usize];
 #[derive(Debug, Clone, Copy)]
 struct Act {
     owner: usize,
-    /// Exclusive, shared, or the end of what is there.
+    /// Exclusive, shared, or a release.
     kind: Option<bool>,
     start: u64,
     last: u64,
@@ -42,7 +42,7 @@ impl Act {
         self.start as usize..self.last.min(BYTES - 1) as usize + 1
     }
 
-    /// The first byte that somebody else holds in the way.
+    /// Returns the first byte with a conflicting lock of another owner.
     fn conflict_in(&self, model: &Model) -> Option<usize> {
         let is_in_the_way = |(owner, held): (usize, &Option<bool>)| {
             owner != self.owner && held.is_some_and(|is_exclusive| is_exclusive || self.kind == Some(true))
@@ -86,9 +86,10 @@ proptest! {
                 Some(_) => locks.set(act.held()),
                 None => locks.clear(OWNERS[0], act.start, act.last),
             }
-            // Whoever asks for all of it is told whole runs: from where the owner's kind begins to where it ends.
+            // A request for all of it conflicts with whole runs: from the first byte of the owner's kind to the last.
             let mut at = 0;
-            while let Some(found) = locks.conflict(&Held { owner: OWNERS[1], is_exclusive: true, start: at, last: TO_THE_END, pid: 0 }) {
+            let wanted = |start| Held { owner: OWNERS[1], is_exclusive: true, start, last: TO_THE_END, pid: 0 };
+            while let Some(found) = locks.conflict(&wanted(at)) {
                 let kind = Some(found.is_exclusive);
                 prop_assert!(found.start == 0 || locks.kind_at(OWNERS[0], found.start - 1) != kind);
                 prop_assert!(found.last == TO_THE_END || locks.kind_at(OWNERS[0], found.last + 1) != kind);

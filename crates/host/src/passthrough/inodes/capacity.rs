@@ -1,4 +1,4 @@
-//! How many inodes the guest may know.
+//! The limit on inodes that the guest may know.
 
 use std::sync::atomic::{
     AtomicBool, AtomicU64, AtomicUsize,
@@ -17,33 +17,33 @@ pub(crate) struct Capacity {
 }
 
 impl Capacity {
-    /// Room for `limit` inodes.
+    /// Creates a count with a limit.
     pub(crate) fn new(limit: usize) -> Self {
         let (known, refusals) = (AtomicUsize::new(0), AtomicU64::new(0));
         Self { known, limit, refusals, has_warned: AtomicBool::new(false) }
     }
 
-    /// Inodes that are known.
+    /// Returns the number of known inodes.
     pub(crate) fn known(&self) -> usize {
         self.known.load(Relaxed)
     }
 
-    /// Inodes that may be known.
+    /// Returns the maximum number of known inodes.
     pub(crate) fn limit(&self) -> usize {
         self.limit
     }
 
-    /// Requests that were refused for want of room.
+    /// Returns the number of requests refused because of the limit.
     pub(crate) fn refusals(&self) -> u64 {
         self.refusals.load(Relaxed)
     }
 
-    /// Whether there is room for another inode now. Errors: ENFILE.
+    /// Checks that another inode fits at this moment. Errors: ENFILE.
     pub(super) fn check(&self) -> Result<(), Errno> {
         if self.known.load(Acquire) < self.limit { Ok(()) } else { Err(self.refuse()) }
     }
 
-    /// Counts one more inode. Errors: ENFILE where there is no room.
+    /// Counts one more inode. Errors: ENFILE if the limit is reached.
     pub(super) fn add(&self) -> Result<(), Errno> {
         let add_one = |known| (known < self.limit).then_some(known + 1);
         self.known.fetch_update(AcqRel, Acquire, add_one).map(drop).map_err(|_| self.refuse())
@@ -59,7 +59,7 @@ impl Capacity {
         if !self.has_warned.swap(true, Relaxed) {
             tracing::warn!(
                 limit = self.limit,
-                "the guest knows as many inodes as it may: further ones are refused with ENFILE until it forgets some"
+                "inode limit reached: new inodes fail with ENFILE until the guest forgets some"
             );
         }
         Errno::NFILE

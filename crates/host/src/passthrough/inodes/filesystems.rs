@@ -1,8 +1,8 @@
-//! The mounts that the share consists of, and how inodes on each are found again.
+//! The mounts in the share, and how inodes on each are reopened.
 //!
-//! A mount is known from its first inode on. Where handles can be opened, it keeps one descriptor to open them through,
-//! as long as there are inodes on it. Locks: the list's for a scan, a mount's own for its descriptor; system calls happen
-//! under neither.
+//! A mount is known from its first inode on. If handles can be opened, the mount keeps one descriptor to open them
+//! through, as long as there are inodes on it. Locks: the list's for a scan, a mount's own for its descriptor; no
+//! system call is made under either.
 
 use std::{
     os::fd::{AsFd, OwnedFd},
@@ -23,7 +23,7 @@ use crate::{
     sysfd::{FileHandle, MountId, ProcFds, stat},
 };
 
-/// A mount's place in the list.
+/// The index of a mount in the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct FsId(u32);
 
@@ -32,7 +32,7 @@ pub(crate) struct FsId(u32);
 pub(super) struct Filesystems {
     list: RwLock<Vec<Arc<Filesystem>>>,
     wanted: FileHandles,
-    /// True once there is a mount whose inodes are found by path.
+    /// Whether some mount's inodes are found by path.
     has_paths: AtomicBool,
 }
 
@@ -48,22 +48,22 @@ pub(super) struct Filesystem {
 
 #[derive(Debug, Clone)]
 enum Access {
-    /// No inode was seen yet that could tell.
+    /// No inode has been seen that would settle it.
     Unknown,
     /// Handles can be opened, through this descriptor.
     Handles(Arc<OwnedFd>),
-    /// Inodes have handles, but they cannot be opened.
+    /// Inodes have handles, but this process cannot open them.
     Recognised,
     /// There are no handles.
     Paths,
 }
 
-/// What an inode on a mount is to be kept as.
+/// How to keep a reference to an inode.
 #[derive(Debug)]
 pub(super) enum Kept {
-    /// Only by the handle.
+    /// By handle only.
     Handle(FileHandle),
-    /// By a path, and recognised by a handle if there is one.
+    /// By path, with a handle to recognise the inode if there is one.
     Path(Option<FileHandle>),
 }
 
@@ -72,13 +72,13 @@ impl Filesystems {
         Self { list: RwLock::default(), wanted, has_paths: AtomicBool::new(false) }
     }
 
-    /// The mount of the inode that `stat` describes, if it is known.
+    /// Returns the mount of the inode that `stat` describes, if it is known.
     pub(super) fn find(&self, stat: &Statx) -> Option<FsId> {
         let list = self.list.read().unwrap_or_else(PoisonError::into_inner);
         list.iter().position(|fs| fs.is_of(stat)).map(|at| FsId(at as u32))
     }
 
-    /// The mount of the inode that `stat` describes.
+    /// Returns the mount of the inode that `stat` describes, adding it if it is new.
     pub(super) fn find_or_add(&self, stat: &Statx) -> FsId {
         if let Some(id) = self.find(stat) {
             return id;
@@ -96,20 +96,23 @@ impl Filesystems {
         FsId(at as u32)
     }
 
-    /// True where inodes may have been kept by path.
+    /// Returns whether inodes may have been kept by path.
     pub(super) fn has_paths(&self) -> bool {
         self.has_paths.load(Relaxed)
     }
 
-    /// True where inodes on `id` are kept by handle.
+    /// Returns whether inodes on `id` are kept by handle.
     pub(super) fn opens_handles(&self, id: FsId) -> bool {
         matches!(self.get(id).access(), Access::Handles(_))
     }
 
-    /// Says as what the inode behind `fd` is to be kept, and counts it.
+    /// Decides how to keep the inode behind `fd`, and counts it.
     ///
-    /// Where it does not become a new inode after all, [`Filesystems::remove_inode`] is due, as after an error.
-    /// Errors: EOPNOTSUPP where handles are mandatory and cannot be had.
+    /// If no new inode results, or after an error, the caller has to call [`Filesystems::remove_inode`].
+    ///
+    /// # Errors
+    ///
+    /// EOPNOTSUPP if handles are mandatory and not available.
     pub(super) fn keep(
         &self,
         id: FsId,
@@ -148,18 +151,18 @@ impl Filesystems {
         Ok(kept)
     }
 
-    /// Opens an inode by its handle. Errors: ESTALE where it is gone, or its mount is no longer open.
+    /// Opens an inode by its handle. Errors: ESTALE if it is gone, or its mount is no longer open.
     pub(super) fn open(&self, id: FsId, handle: &FileHandle, flags: OFlags) -> Result<OwnedFd, Errno> {
         let Access::Handles(on_mount) = self.get(id).access() else { return Err(Errno::STALE) };
         handle.open(&*on_mount, flags)
     }
 
-    /// One inode fewer on `id` is known; with the last one the mount's descriptor is closed.
+    /// Counts one inode less on `id`; closes the mount's descriptor with the last one.
     pub(super) fn remove_inode(&self, id: FsId, descriptors: &Descriptors) {
         let fs = self.get(id);
         if fs.inodes.fetch_sub(1, AcqRel) == 1 {
             let mut access = fs.access.lock().unwrap_or_else(PoisonError::into_inner);
-            // Another inode may have been counted meanwhile; it reads `access` after that.
+            // Another inode may have been counted meanwhile; that thread reads `access` after counting.
             if fs.inodes.load(Acquire) == 0 {
                 let before = std::mem::replace(&mut *access, Access::Unknown);
                 drop(access);
@@ -200,9 +203,9 @@ impl Access {
     }
 }
 
-/// Finds out whether `handle` can be opened again, with the inode itself to open it through.
+/// Tests whether `handle` can be opened again, through the inode itself.
 fn try_open(handle: &FileHandle, fd: impl AsFd, file_type: FileType, proc_fds: &ProcFds) -> Access {
-    // Only of these two is it certain that opening them has no effect.
+    // Only these two types are certain to have no side effect when opened.
     if !matches!(file_type, FileType::Directory | FileType::RegularFile) {
         return Access::Unknown;
     }

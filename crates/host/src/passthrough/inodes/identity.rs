@@ -1,4 +1,4 @@
-//! What tells two inodes apart, and what an inode is kept as while no descriptor is open on it.
+//! The identity of an inode, and how it is referenced while no descriptor is open on it.
 
 use rustix::fs::{FileType, Statx, StatxFlags};
 use transom_wire::NodeId;
@@ -6,35 +6,35 @@ use transom_wire::NodeId;
 use super::filesystems::FsId;
 use crate::sysfd::FileHandle;
 
-/// Where an inode lies and when it was born.
+/// The location of an inode and its birth time.
 ///
-/// An inode number can be given again once the inode is gone. The time of birth tells the two apart unless both were born
-/// in one tick of the host's clock; the file handle, where there is one, always does.
+/// An inode number can be reused once the inode is gone. The birth time tells the two apart unless both were born in
+/// one tick of the host's clock; the file handle, if there is one, always does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(super) ino: u64,
-    /// Nanoseconds since 1970, wrapped; 0 where the file system does not know.
+    /// Nanoseconds since 1970, wrapped; 0 if the file system does not know.
     pub(super) born_ns: u64,
     pub(super) fs: FsId,
 }
 
-/// How an inode is found again once its descriptor is closed.
+/// How an inode is found again after its descriptor was closed.
 #[derive(Debug, Clone)]
 pub(super) enum Hold {
     /// By its handle.
     Handle(FileHandle),
-    /// By its name in a directory, where handles cannot be opened.
+    /// By its name in a directory, if handles cannot be opened.
     Path(Box<Path>),
 }
 
 /// The name by which an inode was last found.
 #[derive(Debug, Clone)]
 pub(super) struct Path {
-    /// The directory, whose entry counts this one among its `children`.
+    /// The directory, which counts this one among its `children`.
     pub(super) parent: NodeId,
     /// Empty for a file that has no name.
     pub(super) name: Vec<u8>,
-    /// To recognise the inode, where the file system has handles that this process may not open.
+    /// Recognises the inode if the file system has handles that this process may not open.
     pub(super) handle: Option<FileHandle>,
 }
 
@@ -56,7 +56,7 @@ impl Hold {
     }
 }
 
-/// The type of the inode that `stat` describes.
+/// Returns the type of the inode that `stat` describes.
 pub(crate) fn file_type(stat: &Statx) -> FileType {
     FileType::from_raw_mode(stat.stx_mode.into())
 }

@@ -1,16 +1,18 @@
-//! The inodes that the guest knows, and how to get at each while few descriptors are open.
+//! The inodes that the guest knows, and how each is reached while few descriptors are open.
 //!
-//! [`Inodes::admit`] gives an inode its nodeid, [`Inodes::get`] finds it again, [`Inodes::forget`] ends it. An entry holds
-//! its inode by handle or by path; beside that, some entries keep an `O_PATH` descriptor, and as many stay open as
-//! [`Descriptors`] allows: [`shard`] chooses which to close, [`reopen`] gets one back, [`pin`] protects those that are the
-//! last way to their inode, [`capacity`] bounds how many inodes are known. Nodeids are keys of a [`Slab`](super::slab::Slab), never given twice.
+//! [`Inodes::admit`] assigns an inode its nodeid, [`Inodes::get`] finds it again, [`Inodes::forget`] removes it. An
+//! entry references its inode by handle or by path. Some entries also keep an `O_PATH` descriptor; [`Descriptors`]
+//! limits how many stay open. [`open_descriptors`] keeps to the limits, [`shard`] chooses which to close, [`reopen`]
+//! opens one again, [`pin`] protects those that are the last reference to their inode, [`capacity`] limits the number
+//! of known inodes. Nodeids are keys of a [`Slab`](super::slab::Slab) and are never reused.
 //!
-//! Locks: one for each shard, never two at a time, and no system call under any of them, the closing of a descriptor
-//! included.
+//! Locks: one for each shard, never two at a time, and no system call under any of them, not even closing a
+//! descriptor.
 
 mod capacity;
 mod filesystems;
 mod identity;
+mod open_descriptors;
 mod pin;
 mod reopen;
 mod shard;
@@ -40,17 +42,17 @@ use crate::{
 };
 use filesystems::{Filesystems, Kept};
 use identity::{Hold, Identity};
-use shard::{Class, Entry, Shard, hash};
+use shard::{Entry, Shard, hash};
 use spare_paths::SparePaths;
 
-/// Shards, so that workers seldom meet at one lock.
+/// Number of shards, enough that workers seldom contend for one lock.
 const SHARD_COUNT: u32 = 32;
 
-/// Descriptors of files that are kept although a handle would do, so that a LOOKUP's successor finds the file open. Few,
-/// because a file that the host deletes keeps its blocks as long as one is open.
+/// Descriptors of files that are kept although a handle would do, so that the request after a LOOKUP finds the file
+/// open. Few, because a file that the host deletes keeps its blocks while a descriptor is open.
 const SPARE_FILES_MAX: usize = 256;
 
-/// As above for directories, which are used for every name in them.
+/// The same for directories, which are used for every name in them.
 const SPARE_DIRECTORIES_MAX: usize = 8192;
 
 /// All inodes that the guest knows.
@@ -63,7 +65,7 @@ pub(super) struct Inodes {
     filesystems: Filesystems,
     proc_fds: Arc<ProcFds>,
     descriptors: Arc<Descriptors>,
-    /// Descriptors that could be closed, by class.
+    /// Number of descriptors that could be closed, by class.
     spare: [AtomicUsize; 2],
     spare_max: [usize; 2],
     /// The shard from which the next descriptor is closed.
@@ -72,21 +74,21 @@ pub(super) struct Inodes {
     spare_paths: SparePaths,
 }
 
-/// An inode with a descriptor to work on.
+/// An inode with an open descriptor.
 #[derive(Debug, Clone)]
 pub(super) struct Inode {
-    /// `O_PATH`; it stays open as long as this value lives.
+    /// `O_PATH`; stays open while this value lives.
     pub(super) fd: Fd,
     pub(super) file_type: FileType,
     pub(super) fs: FsId,
 }
 
-/// The descriptor on an inode that is to be admitted.
+/// The descriptor of an inode that is about to be admitted.
 #[derive(Debug)]
 pub(super) enum Sight<'a> {
     /// `O_PATH`, and may be kept.
     Spare(OwnedFd),
-    /// Somebody else's.
+    /// Owned by somebody else.
     Borrowed(BorrowedFd<'a>),
 }
 
@@ -100,7 +102,8 @@ impl AsFd for Sight<'_> {
 }
 
 impl Inodes {
-    /// Inodes below `root`, which is `O_PATH`. Errors: EOPNOTSUPP where handles are mandatory and cannot be had.
+    /// Creates the set of inodes below `root`, which is `O_PATH`. Errors: EOPNOTSUPP if handles are mandatory and not
+    /// available.
     pub(super) fn new(
         root: OwnedFd,
         wanted: FileHandles,
@@ -113,7 +116,7 @@ impl Inodes {
         let fs = filesystems.find_or_add(&stat);
         let file_type = file_type(&stat);
         filesystems.keep(fs, &root, file_type, &proc_fds, &descriptors)?;
-        // Handles do not need descriptors, paths do: as many as are allowed.
+        // Handles do not need descriptors. Paths do, so keep as many as the limit allows.
         let spare_max = if filesystems.opens_handles(fs) {
             let limit = descriptors.limit();
             [SPARE_DIRECTORIES_MAX.min(limit / 2), SPARE_FILES_MAX.min(limit / 8)]
@@ -138,32 +141,37 @@ impl Inodes {
         })
     }
 
-    /// How many inodes the guest knows beside the root, and may know.
+    /// Returns the number of inodes that the guest knows, not counting the root, and its limit.
     pub(super) fn capacity(&self) -> &Capacity {
         &self.capacity
     }
 
-    /// Checks that another inode may become known, before one is made that the guest could not be told of.
+    /// Checks that another inode may become known, before creating one that could not be returned to the guest.
     ///
-    /// Errors: ENFILE. One that is made at the same time may still take the last place.
+    /// # Errors
+    ///
+    /// ENFILE. A concurrent creation may still take the last slot.
     pub(super) fn check_room(&self) -> Result<(), Errno> {
         self.capacity.check()
     }
 
-    /// The root of the share.
+    /// Returns the root of the share.
     pub(super) fn root(&self) -> &Inode {
         &self.root
     }
 
-    /// The root's inode number.
+    /// Returns the root's inode number.
     pub(super) fn root_ino(&self) -> u64 {
         self.root_identity.ino
     }
 
-    /// Counts one lookup of the inode that `name` in `parent` was resolved to; returns its nodeid and its mount.
+    /// Counts one lookup of the inode that `name` in `parent` resolved to; returns its nodeid and its mount.
     ///
-    /// `stat` is what [`stat::IDENTITY`] asks for. An empty `name` stands for a file that has none.
-    /// Errors: ESTALE where `parent` is not known any more, ENFILE where the inode is not known and no further one may be.
+    /// `stat` has the fields of [`stat::IDENTITY`]. An empty `name` stands for a file without a name.
+    ///
+    /// # Errors
+    ///
+    /// ESTALE if `parent` is no longer known, ENFILE if the inode is new and the limit is reached.
     pub(super) fn admit(
         &self,
         parent: NodeId,
@@ -196,9 +204,11 @@ impl Inodes {
         self.count_or_insert(shard, identity, file_type(stat), hold, spare).map(|nodeid| (nodeid, fs))
     }
 
-    /// The inode, with its descriptor opened again if need be. Blocks on the host's file system then.
+    /// Returns the inode, reopening its descriptor if necessary, in which case it blocks on the host's file system.
     ///
-    /// Errors: ESTALE where the guest does not know the inode, or the host has it no more.
+    /// # Errors
+    ///
+    /// ESTALE if the guest does not know the inode, or it no longer exists on the host.
     pub(super) fn get(&self, nodeid: NodeId) -> Result<Inode, Errno> {
         if nodeid == NodeId::ROOT {
             return Ok(self.root.clone());
@@ -213,7 +223,7 @@ impl Inodes {
         Ok(Inode { fd: self.reopen(nodeid)?, file_type, fs })
     }
 
-    /// Takes back `count` lookups; true where these were the last.
+    /// Removes `count` lookups; returns true if these were the last.
     pub(super) fn forget(&self, nodeid: NodeId, count: u64) -> bool {
         if nodeid == NodeId::ROOT {
             return false;
@@ -228,7 +238,7 @@ impl Inodes {
         is_forgotten
     }
 
-    /// Forgets all but the root.
+    /// Forgets all inodes but the root.
     pub(super) fn clear(&self) {
         for shard in &self.shards {
             let entries = lock(shard).drain();
@@ -238,87 +248,7 @@ impl Inodes {
         }
     }
 
-    /// Runs `open`, which opens a descriptor, and once more after closing some where the process or the host had none left.
-    pub(super) fn with_room<T>(&self, mut open: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
-        match open() {
-            Err(Errno::MFILE | Errno::NFILE) => {
-                let spare: usize = self.spare.iter().map(|count| count.load(Relaxed)).sum();
-                tracing::debug!(spare, "out of descriptors; closing a quarter of those that can be reopened");
-                for _ in 0..spare.div_ceil(4) {
-                    let _ = self.close_one(Class::Other) || self.close_one(Class::Directory);
-                }
-                open()
-            }
-            outcome => outcome,
-        }
-    }
-
-    /// Closes descriptors until the limits are kept; to be called when one more is held.
-    pub(super) fn balance(&self) {
-        loop {
-            let [directories, others] = [0, 1].map(|at| self.spare[at].load(Relaxed));
-            let class = if others > self.spare_max[1] {
-                Class::Other
-            } else if directories > self.spare_max[0] {
-                Class::Directory
-            } else if !self.descriptors.is_over() {
-                return;
-            } else if others == 0 || directories > self.descriptors.limit() / 2 {
-                Class::Directory
-            } else {
-                Class::Other
-            };
-            if !self.close_one(class) {
-                return;
-            }
-        }
-    }
-
-    /// Closes the descriptors of files that were not used since this was called before, where handles stand in for them:
-    /// a file that the host deletes keeps its blocks while a descriptor is open.
-    pub(super) fn close_unused(&self) {
-        if !self.filesystems.opens_handles(self.root.fs) {
-            return;
-        }
-        for shard in &self.shards {
-            let unused = lock(shard).take_unused(Class::Other);
-            self.spare[Class::Other as usize].fetch_sub(unused.len(), Relaxed);
-            unused.iter().for_each(|_| self.descriptors.remove());
-        }
-    }
-
-    /// Closes every descriptor that can be reopened.
-    #[cfg(test)]
-    pub(super) fn close_all(&self) {
-        while self.close_one(Class::Other) || self.close_one(Class::Directory) {}
-    }
-
-    /// Descriptors that are kept for inodes.
-    #[cfg(test)]
-    pub(super) fn kept_count(&self) -> usize {
-        let spare: usize = self.spare.iter().map(|count| count.load(Relaxed)).sum();
-        spare + self.pinned_count() + usize::from(self.holds_handles())
-    }
-
-    /// Descriptors that may not be closed.
-    #[cfg(test)]
-    pub(super) fn pinned_count(&self) -> usize {
-        self.descriptors.pinned()
-    }
-
-    /// Descriptors that count, open files among them.
-    #[cfg(test)]
-    pub(super) fn held_count(&self) -> usize {
-        self.descriptors.held()
-    }
-
-    /// True where the root's inodes are kept by handle.
-    #[cfg(test)]
-    pub(super) fn holds_handles(&self) -> bool {
-        self.filesystems.opens_handles(self.root.fs)
-    }
-
-    /// Counts a lookup of an inode whose descriptor is kept, which makes it certain that it is the same.
+    /// Counts a lookup of an inode whose descriptor is kept, which proves that it is the same inode.
     fn count_if_open(&self, shard: &Mutex<Shard>, identity: &Identity, parent: NodeId, name: &[u8]) -> Option<NodeId> {
         let mut shard = lock(shard);
         let key = shard.find(identity, None)?;
@@ -333,7 +263,7 @@ impl Inodes {
         Some(NodeId(key))
     }
 
-    /// Counts a lookup of the inode, which gets an entry if it has none.
+    /// Counts a lookup of the inode, inserting an entry if it has none.
     fn count_or_insert(
         &self,
         shard: &Mutex<Shard>,
@@ -343,7 +273,7 @@ impl Inodes {
         spare: Option<Fd>,
     ) -> Result<NodeId, Errno> {
         let mut shard = lock(shard);
-        // What is left over once the lock is given back: a second path to an inode, or that of an entry without room.
+        // Leftovers to release after unlocking: a second path to an inode, or the path of an entry that did not fit.
         let (key, rest) = match shard.find(&identity, Some(hold.handle())) {
             Some(key) => {
                 let entry = shard.entries.get_mut(key).ok_or(Errno::STALE)?;
@@ -371,7 +301,7 @@ impl Inodes {
         key.map(NodeId)
     }
 
-    /// Adds an entry and returns its key; gives it back where there is no room. Errors: ENFILE, ENOMEM without a key left.
+    /// Inserts an entry and returns its key, or the entry with an error. Errors: ENFILE, or ENOMEM if no key is left.
     fn insert(&self, shard: &mut Shard, entry: Entry) -> Result<u64, (Errno, Entry)> {
         if let Err(errno) = self.capacity.add() {
             return Err((errno, entry));
@@ -382,37 +312,6 @@ impl Inodes {
         })
     }
 
-    /// Keeps a descriptor that may be closed again.
-    fn keep_spare(&self, shard: &mut Shard, key: u64, spare: Option<Fd>) {
-        if let Some(fd) = spare
-            && shard.keep(key, &fd, false).is_ok()
-        {
-            self.count_spare(shard, key);
-        }
-    }
-
-    fn count_spare(&self, shard: &Shard, key: u64) {
-        if let Some(entry) = shard.entries.get(key) {
-            self.descriptors.add();
-            self.spare[entry.class() as usize].fetch_add(1, Relaxed);
-        }
-    }
-
-    /// Closes one descriptor that can be reopened; false where there is none.
-    fn close_one(&self, class: Class) -> bool {
-        let first = self.next_victim.fetch_add(1, Relaxed);
-        for at in 0..self.shards.len() {
-            let mut shard = lock(&self.shards[(first + at) % self.shards.len()]);
-            let Some(fd) = shard.evict(class) else { continue };
-            drop(shard);
-            drop(fd);
-            self.spare[class as usize].fetch_sub(1, Relaxed);
-            self.descriptors.remove();
-            return true;
-        }
-        false
-    }
-
     /// Counts an inode whose path begins at `parent`.
     fn add_child(&self, parent: NodeId) -> Result<(), Errno> {
         if parent != NodeId::ROOT {
@@ -421,7 +320,7 @@ impl Inodes {
         Ok(())
     }
 
-    /// Ends what [`Inodes::add_child`] began for the path in `hold`, if it is one.
+    /// Undoes [`Inodes::add_child`] for the path in `hold`, if it is one.
     fn leave_parent(&self, hold: &Hold) {
         let Hold::Path(path) = hold else { return };
         if path.parent == NodeId::ROOT {
@@ -435,7 +334,7 @@ impl Inodes {
         self.bury(removed);
     }
 
-    /// Releases what an entry that was taken out held, and its ancestors that were there for its sake alone.
+    /// Releases the resources of a removed entry, and its ancestors that were kept only for it.
     fn bury(&self, mut removed: Option<Entry>) {
         while let Some(entry) = removed {
             self.release(&entry);
@@ -452,7 +351,7 @@ impl Inodes {
         }
     }
 
-    /// Settles the counts for an entry that was taken out.
+    /// Updates the counts for a removed entry.
     fn release(&self, entry: &Entry) {
         self.capacity.remove();
         self.filesystems.remove_inode(entry.identity.fs, &self.descriptors);
@@ -471,9 +370,9 @@ impl Inodes {
         lock(&self.shards[slab::shard_of(nodeid.0, SHARD_COUNT)])
     }
 
-    /// The shard whose index has the identity, and whose keys its inode therefore gets.
+    /// Returns the shard whose index holds the identity, and from whose keys the inode gets its nodeid.
     fn shard_of(&self, identity: &Identity) -> &Mutex<Shard> {
-        // The low bits choose the place within a shard's table.
+        // The low bits choose the slot within a shard's table.
         &self.shards[(hash(&self.hasher, identity) >> 40) as usize % self.shards.len()]
     }
 }

@@ -1,7 +1,7 @@
-//! Inodes that are about to lose a name, or to get another one.
+//! Pins inodes that are about to lose a name or to get another one.
 //!
-//! An inode without names is reached by the descriptor that is open on it and by nothing else, while a guest that has it
-//! open goes on asking for it by nodeid. Its descriptor is therefore pinned before the last name goes.
+//! An inode without names can only be reached through an open descriptor, while a guest that has it open continues to
+//! refer to it by nodeid. Its descriptor is therefore pinned before the last name is removed.
 
 use std::{
     os::fd::{AsFd, OwnedFd},
@@ -22,7 +22,7 @@ use crate::{
     sysfd::{FileHandle, path, stat},
 };
 
-/// Pins an inode until it is dropped, or for as long as the guest knows the inode.
+/// Pins an inode until this is dropped, or for as long as the guest knows the inode.
 #[derive(Debug)]
 #[must_use = "dropping it ends the pin"]
 pub(crate) struct Pinned<'a> {
@@ -32,7 +32,7 @@ pub(crate) struct Pinned<'a> {
 }
 
 impl Pinned<'_> {
-    /// Leaves the inode pinned until the guest forgets it.
+    /// Keeps the inode pinned until the guest forgets it.
     pub(crate) fn keep(mut self) {
         self.is_kept = true;
     }
@@ -47,8 +47,8 @@ impl Drop for Pinned<'_> {
 }
 
 impl Inodes {
-    /// Pins the inode that `name` in `dir` is the last name of, if the guest knows it; `None` where there is nothing to
-    /// pin, or too much is pinned already: the inode then ends with its name.
+    /// Pins the inode whose last name is `name` in `dir`, if the guest knows it. Returns `None` if there is nothing to
+    /// pin, or if the limit on pinned inodes is reached; the inode then ends with its name.
     pub(crate) fn pin_last_name(&self, dir: impl AsFd, name: &[u8]) -> Option<Pinned<'_>> {
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
         let stat = rustix::fs::statx(&dir, name, flags, stat::IDENTITY).ok()?;
@@ -71,7 +71,7 @@ impl Inodes {
             if let Some(Hold::Handle(handle)) = shard.entries.get(key).map(|entry| &entry.hold) {
                 let handle = handle.clone();
                 drop(shard);
-                // What the handle opens is the entry's inode, whatever the name stands for by now.
+                // The handle opens the entry's inode, whatever the name refers to by now.
                 let fd = self.with_room(|| self.filesystems.open(identity.fs, &handle, REFER)).ok()?;
                 return self.pin(key, fd);
             }
@@ -81,7 +81,7 @@ impl Inodes {
         self.pin(key, fd)
     }
 
-    /// The entry of the inode behind `fd`, if the guest knows it as `identity`.
+    /// Returns the entry of the inode behind `fd`, if the guest knows it as `identity`.
     fn recognise(&self, fd: &OwnedFd, identity: &Identity) -> Option<u64> {
         let stat = stat::statx(fd, AtFlags::empty(), stat::IDENTITY).ok()?;
         if Identity::new(self.filesystems.find(&stat)?, &stat) != *identity {
@@ -101,7 +101,7 @@ impl Inodes {
         let fd = Arc::new(fd);
         match shard.keep(key, &fd, true) {
             Ok(()) => self.descriptors.add(),
-            // Opened meanwhile, or forgotten.
+            // Opened by another thread meanwhile, or forgotten.
             Err(_) => {
                 let Some(entry) = shard.entries.get(key).filter(|entry| !entry.is_pinned) else {
                     self.descriptors.unpin();
@@ -116,7 +116,7 @@ impl Inodes {
         Some(Pinned { inodes: self, nodeid: NodeId(key), is_kept: false })
     }
 
-    /// Lets an inode's descriptor be closed again.
+    /// Allows an inode's descriptor to be closed again.
     pub(crate) fn unpin(&self, nodeid: NodeId) {
         let mut shard = self.shard(nodeid);
         if shard.unpin(nodeid.0)
@@ -142,7 +142,8 @@ impl Inodes {
         Ok(())
     }
 
-    /// Notes that the inode which is now `name` in `parent` is found there. Does nothing for inodes that are kept by handle.
+    /// Records that the inode which is now `name` in `parent` is found there. Does nothing for inodes that are kept by
+    /// handle.
     pub(crate) fn note_name(&self, parent: NodeId, dir: impl AsFd, name: &[u8]) {
         if !self.filesystems.has_paths() {
             return;
@@ -159,7 +160,8 @@ impl Inodes {
             return;
         }
         let mut shard = lock(self.shard_of(&identity));
-        // The one whose descriptor is kept is surely it; without one, a handle that is wrong shows when it is reopened.
+        // An entry with a kept descriptor is certain to match. Without one, a wrong handle is noticed when it is
+        // reopened.
         let key = shard.find(&identity, None).or_else(|| shard.find_any(&identity));
         let entry = key.and_then(|key| shard.entries.get_mut(key));
         let rest = match entry.map(|entry| &mut entry.hold) {

@@ -1,4 +1,4 @@
-//! Getting back a descriptor that was closed for others' sake.
+//! Reopens descriptors that were closed to stay within the limits.
 
 use std::{
     os::fd::{AsFd, OwnedFd},
@@ -17,11 +17,11 @@ use crate::{
     sysfd::{FileHandle, path, stat},
 };
 
-/// Directories on the way to one: a bound for the work that a guest can ask for with one request, and the end of the search
-/// where renames by the host made a circle of what is known.
+/// Maximum number of directories on the path to an inode. Bounds the work of a single request, and ends the search if
+/// renames by the host have made the known paths circular.
 const DEPTH_MAX: usize = 4096;
 
-/// Refers to an inode, whatever it is, without opening it.
+/// Refers to an inode of any type without opening it.
 pub(super) const REFER: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW);
 
 /// How an inode can be reached now.
@@ -32,7 +32,7 @@ enum Way {
 }
 
 impl Inodes {
-    /// Opens the inode's descriptor again and keeps it. Errors: ESTALE where what is found is not the inode.
+    /// Reopens the inode's descriptor and keeps it. Errors: ESTALE if another inode is found.
     pub(super) fn reopen(&self, nodeid: NodeId) -> Result<Fd, Errno> {
         let mut below: Vec<(NodeId, Identity, Path)> = Vec::new();
         let mut at = nodeid;
@@ -57,10 +57,14 @@ impl Inodes {
         Ok(dir)
     }
 
-    /// Opens the inode for reading or writing; only regular files and directories are ever opened.
+    /// Opens the inode for reading or writing. Only regular files and directories are ever opened.
     ///
-    /// Blocks on the host's file system. Errors: ELOOP for a symbolic link, ENXIO for a FIFO, socket or device: these live
-    /// in the guest's kernel, and opening one here could wait for ever or reach a device of the host.
+    /// Blocks on the host's file system.
+    ///
+    /// # Errors
+    ///
+    /// ELOOP for a symbolic link, ENXIO for a FIFO, socket or device: these live in the guest's kernel, and opening
+    /// one here could block forever or reach a device of the host.
     pub(crate) fn open(&self, nodeid: NodeId, flags: OFlags) -> Result<OwnedFd, Errno> {
         let (file_type, by_handle) = {
             if nodeid == NodeId::ROOT {
@@ -69,7 +73,7 @@ impl Inodes {
                 let shard = self.shard(nodeid);
                 let entry = shard.entries.get(nodeid.0).ok_or(Errno::STALE)?;
                 match &entry.hold {
-                    // Not every file system opens a handle once the last name is gone.
+                    // Not every file system can open a handle after the last name is gone.
                     Hold::Handle(handle) if !entry.is_pinned => {
                         (entry.file_type, Some((entry.identity, handle.clone())))
                     }
@@ -109,7 +113,7 @@ impl Inodes {
         match self.with_room(|| self.filesystems.open(identity.fs, handle, REFER)) {
             Ok(fd) => Ok(self.keep(nodeid, fd)),
             Err(errno) => {
-                // A successor with the same number, born in the same tick, must not be taken for it.
+                // A new inode with the same number, born in the same tick, must not be taken for the old one.
                 if errno == Errno::STALE {
                     self.shard(nodeid).unindex(nodeid.0);
                 }
@@ -121,7 +125,7 @@ impl Inodes {
     fn open_verified(&self, dir: impl AsFd, identity: &Identity, path: &Path) -> Result<OwnedFd, Errno> {
         let open = || path::open_beneath(&dir, &*path.name, REFER, Mode::empty());
         let fd = self.with_room(open).map_err(|errno| match errno {
-            // Gone from there is not the same as absent: the guest has the inode, and looks its name up again.
+            // ESTALE instead of ENOENT: the guest has the inode, and looks its name up again.
             Errno::NOENT | Errno::NOTDIR | Errno::LOOP => Errno::STALE,
             errno => errno,
         })?;
@@ -138,7 +142,7 @@ impl Inodes {
         Ok(fd)
     }
 
-    /// Keeps `fd` with the inode, unless it has got one meanwhile; either is returned.
+    /// Keeps `fd` for the inode, unless it has a descriptor by now; returns the one that is kept.
     fn keep(&self, nodeid: NodeId, fd: OwnedFd) -> Fd {
         let fd = Arc::new(fd);
         let mut shard = self.shard(nodeid);

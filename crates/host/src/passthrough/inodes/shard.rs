@@ -1,6 +1,7 @@
-//! A part of the known inodes, under one lock: entries, an index by identity, and the clocks that choose what to close.
+//! One part of the known inodes, under one lock: entries, an index by identity, and the clocks that choose which
+//! descriptor to close.
 //!
-//! A shard makes no system call and drops no descriptor: what is to be closed is handed out.
+//! A shard makes no system call and drops no descriptor: descriptors to close are returned to the caller.
 
 use std::{hash::BuildHasher, os::fd::OwnedFd, sync::Arc};
 
@@ -10,40 +11,40 @@ use rustix::fs::FileType;
 use super::identity::{Hold, Identity};
 use crate::{passthrough::slab::Slab, sysfd::FileHandle};
 
-/// A descriptor that stays open while anybody uses it, even if it is no longer kept.
+/// A descriptor that stays open while in use, even if it is no longer kept.
 pub(crate) type Fd = Arc<OwnedFd>;
 
-/// What is known of an inode.
+/// The record of a known inode.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) identity: Identity,
     pub(super) hold: Hold,
-    /// The lookups that the guest has not forgotten yet.
+    /// Lookups that the guest has not forgotten yet.
     pub(super) lookups: u64,
     /// `O_PATH`, while it is kept.
     pub(super) fd: Option<Fd>,
-    /// Inodes whose [`Path`](super::identity::Path) begins here.
+    /// Number of inodes whose [`Path`](super::identity::Path) begins here.
     pub(super) children: u32,
-    /// Where the entry stands in its clock; meaningless unless `fd` is kept and not pinned.
+    /// The entry's index in its clock; meaningless unless `fd` is kept and not pinned.
     place: u32,
     pub(super) file_type: FileType,
-    /// Used since the hand passed.
+    /// Used since the clock hand last passed.
     is_fresh: bool,
-    /// The descriptor is the last way to the inode.
+    /// The descriptor is the last reference to the inode.
     pub(super) is_pinned: bool,
 }
 
-// A million inodes are to fit into 200 MB, index and spare room included.
+// A million inodes have to fit into 200 MB, including the index and spare capacity.
 const _: () = assert!(size_of::<Entry>() <= 112);
 
-/// What a descriptor is kept for. Directories are used for each name in them and are closed last.
+/// The class of a descriptor. Directories are used for each name in them and are closed last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Class {
     Directory,
     Other,
 }
 
-/// Descriptors in the order in which they are looked at.
+/// Descriptors in the order in which the clock inspects them.
 #[derive(Debug, Default)]
 struct Clock {
     indices: Vec<u32>,
@@ -59,7 +60,7 @@ pub(super) struct Shard {
 }
 
 impl Entry {
-    /// An entry with one lookup and no descriptor.
+    /// Creates an entry with one lookup and no descriptor.
     pub(super) fn new(identity: Identity, file_type: FileType, hold: Hold) -> Self {
         Self {
             identity,
@@ -95,8 +96,9 @@ impl Shard {
         Self { entries: Slab::new(shard, shards), index: HashTable::new(), clocks, hasher }
     }
 
-    /// The entry that is surely the inode with this identity: its descriptor is open, so that its number cannot have been
-    /// given again, or its handle is `handle`; without handles at all (`None`), the identity is all there is.
+    /// Returns the entry that is certainly the inode with this identity. Either its descriptor is open, so that its
+    /// number cannot have been reused, or its handle is `handle`. Without handles (`None`), the identity alone
+    /// decides.
     pub(super) fn find(&self, identity: &Identity, handle: Option<Option<&FileHandle>>) -> Option<u64> {
         let is_it = |&index: &u32| {
             self.entries.value_at(index).is_some_and(|entry| {
@@ -108,13 +110,13 @@ impl Shard {
         self.entries.key_at(*index)
     }
 
-    /// An entry with this identity, be it the same inode or an earlier one.
+    /// Returns an entry with this identity, which may be the same inode or an earlier one.
     pub(super) fn find_any(&self, identity: &Identity) -> Option<u64> {
         let is_it = |&index: &u32| self.entries.value_at(index).is_some_and(|entry| entry.identity == *identity);
         self.entries.key_at(*self.index.find(hash(&self.hasher, identity), is_it)?)
     }
 
-    /// Adds an entry and returns its key; gives it back where there is no key left.
+    /// Inserts an entry and returns its key, or returns the entry if no key is left.
     pub(super) fn insert(&mut self, entry: Entry) -> Result<u64, Entry> {
         let identity = entry.identity;
         let key = self.entries.insert(entry)?;
@@ -125,7 +127,7 @@ impl Shard {
         Ok(key)
     }
 
-    /// Takes the entry out if neither the guest nor another inode needs it.
+    /// Removes the entry if neither the guest nor another inode needs it.
     pub(super) fn remove_unused(&mut self, key: u64) -> Option<Entry> {
         if !self.entries.get(key)?.is_unused() {
             return None;
@@ -135,14 +137,14 @@ impl Shard {
         self.entries.remove(key)
     }
 
-    /// Takes all entries out.
+    /// Removes all entries.
     pub(super) fn drain(&mut self) -> Vec<Entry> {
         self.index.clear();
         self.clocks = [Clock::default(), Clock::default()];
         self.entries.drain()
     }
 
-    /// Makes the entry one that no lookup finds.
+    /// Removes the entry from the index, so that no lookup finds it.
     pub(super) fn unindex(&mut self, key: u64) {
         let index = self.entries.index(key);
         let Some(entry) = self.entries.get(key) else { return };
@@ -151,7 +153,8 @@ impl Shard {
         }
     }
 
-    /// Keeps `fd` with the entry, closable or pinned; gives it back where the entry has one or is gone.
+    /// Keeps `fd` with the entry, closable or pinned. Fails with the descriptor that the entry already has, or with
+    /// `None` if the entry is gone.
     pub(super) fn keep(&mut self, key: u64, fd: &Fd, is_pinned: bool) -> Result<(), Option<Fd>> {
         let index = self.entries.index(key);
         let Some(entry) = self.entries.get_mut(key) else { return Err(None) };
@@ -166,14 +169,14 @@ impl Shard {
         Ok(())
     }
 
-    /// The entry's descriptor, if it is kept; it counts as used.
+    /// Returns the entry's descriptor, if it is kept, and marks it as used.
     pub(super) fn kept(&mut self, key: u64) -> Option<Fd> {
         let entry = self.entries.get_mut(key)?;
         entry.is_fresh = true;
         entry.fd.clone()
     }
 
-    /// Makes the entry's descriptor, which is kept, one that is not closed.
+    /// Protects the entry's kept descriptor from being closed.
     pub(super) fn pin(&mut self, key: u64) {
         self.leave_clock(key);
         if let Some(entry) = self.entries.get_mut(key) {
@@ -181,7 +184,7 @@ impl Shard {
         }
     }
 
-    /// Ends what [`Shard::pin`] began; false where the entry was not pinned.
+    /// Undoes [`Shard::pin`]; returns false if the entry was not pinned.
     pub(super) fn unpin(&mut self, key: u64) -> bool {
         let index = self.entries.index(key);
         match self.entries.get_mut(key) {
@@ -192,10 +195,10 @@ impl Shard {
         true
     }
 
-    /// Takes the descriptor of `class` that was not used for the longest time, more or less.
+    /// Removes the approximately least recently used descriptor of `class`.
     pub(super) fn evict(&mut self, class: Class) -> Option<Fd> {
         let clock = &mut self.clocks[class as usize];
-        // Twice around: the first time may have found everything fresh.
+        // Go around twice: the first round may find every entry fresh.
         for _ in 0..2 * clock.indices.len() {
             clock.hand = if clock.hand < clock.indices.len() { clock.hand } else { 0 };
             let index = clock.indices[clock.hand];
@@ -211,7 +214,7 @@ impl Shard {
         None
     }
 
-    /// Takes all descriptors of `class` that were not used since this was called before.
+    /// Removes all descriptors of `class` that were not used since the last call.
     pub(super) fn take_unused(&mut self, class: Class) -> Vec<Fd> {
         let mut unused = Vec::new();
         let mut place = 0;
@@ -241,7 +244,7 @@ impl Shard {
         }
     }
 
-    /// Takes the entry at `place` out of its clock; the last one moves there.
+    /// Removes the entry at `place` from its clock; the last one moves there.
     fn take_place(&mut self, class: Class, place: u32) {
         let indices = &mut self.clocks[class as usize].indices;
         indices.swap_remove(place as usize);
@@ -250,7 +253,7 @@ impl Shard {
         {
             entry.place = place;
         }
-        // A burst leaves a long list behind.
+        // A burst leaves a long list.
         if indices.capacity() > 1024 && indices.len() < indices.capacity() / 4 {
             indices.shrink_to(indices.len() * 2);
         }
@@ -261,7 +264,7 @@ fn clock_place(index: u32, entries: &Slab<Entry>) -> Option<u32> {
     entries.value_at(index).map(|entry| entry.place)
 }
 
-/// The time of birth is left out: a number that was given again is to be found beside its predecessor.
+/// Hashes all but the birth time, so that a reused number is found in the same slot as its predecessor.
 pub(super) fn hash(hasher: &DefaultHashBuilder, identity: &Identity) -> u64 {
     hasher.hash_one((identity.ino, identity.fs))
 }

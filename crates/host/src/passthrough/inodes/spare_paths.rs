@@ -1,4 +1,5 @@
-//! Memory of paths, for inodes that are held by path: making a file allocates none where another has just gone.
+//! Memory of paths, for inodes that are referenced by path: creating a file allocates no path if another was just
+//! released.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -7,15 +8,17 @@ use transom_wire::NodeId;
 use super::identity::{Hold, Path};
 use crate::sysfd::FileHandle;
 
-/// Paths whose memory is kept, at most 320 bytes each: enough for programs that make and remove a few files at a time.
+/// Maximum number of paths whose memory is kept, at most 320 bytes each: enough for programs that create and remove a
+/// few files at a time.
 const SPARE_PATHS_MAX: usize = 64;
 
-/// Paths of no inode. Protected by its own lock, within which nothing else is taken.
+/// Unused paths. Protected by its own lock, within which no other is taken.
+#[expect(clippy::vec_box, reason = "an inode refers to its path by a box, whose memory is what is kept")]
 #[derive(Debug, Default)]
 pub(super) struct SparePaths(Mutex<Vec<Box<Path>>>);
 
 impl SparePaths {
-    /// Returns a path in memory that is kept, or in new memory.
+    /// Returns a path in kept memory if there is some, else in new memory.
     pub(super) fn path(&self, parent: NodeId, name: &[u8], handle: Option<FileHandle>) -> Box<Path> {
         let spare = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let Some(mut path) = spare else { return Box::new(Path { parent, name: name.to_vec(), handle }) };
@@ -25,7 +28,7 @@ impl SparePaths {
         path
     }
 
-    /// Keeps the memory of a path that no inode has any more.
+    /// Keeps the memory of a path that no inode uses any more.
     pub(super) fn keep(&self, hold: Hold) {
         let Hold::Path(path) = hold else { return };
         let mut spares = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -15,7 +15,8 @@ const WRITE: u32 = 0o2;
 const EXECUTE: u32 = 0o1;
 
 impl Serve<Access> for Passthrough {
-    /// Answers by owner, group and mode. Linux does not ask: it checks by itself, with all that it knows of the caller.
+    /// Checks owner, group and mode. Linux does not send it: it checks by itself, with all that it knows of the
+    /// caller.
     fn serve(&self, call: Call<'_, Access>) -> Result<(), Errno> {
         let (ctx, mask) = (&call.ctx, call.arg.mask.get());
         if mask & !READ_WRITE_EXECUTE != 0 {

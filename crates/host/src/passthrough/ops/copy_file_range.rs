@@ -29,10 +29,11 @@ impl Serve<CopyFileRange64> for Passthrough {
 }
 
 impl Passthrough {
-    /// Copies and returns the number of bytes. Set-id bits of the target go as with FALLOCATE.
+    /// Copies and returns the number of bytes. Clears set-id bits of the target as FALLOCATE does.
     ///
     /// # Errors
-    /// EINVAL for flags, of which there are none.
+    ///
+    /// EINVAL if any flag is set, since none is defined.
     fn copy(&self, arg: &CopyFileRangeIn) -> Result<u64, Errno> {
         if arg.flags.get() != 0 {
             return Err(Errno::INVAL);

@@ -22,7 +22,7 @@ use crate::{
     sysfd::path,
 };
 
-/// How often a name may appear and vanish again under our eyes before the guest is told to look anew.
+/// How often a name may appear and vanish during one request before the guest is told to look it up again.
 const RACES_MAX: usize = 16;
 
 impl Serve<Create> for Passthrough {
@@ -44,14 +44,16 @@ impl Serve<Create> for Passthrough {
 }
 
 impl Passthrough {
-    /// Creates the file for the caller or, without `O_EXCL`, opens the caller's own one that is there as OPEN would.
+    /// Creates the file for the caller. Without `O_EXCL`, opens an existing file of the caller's own as OPEN would.
     ///
-    /// The guest took the name for absent, so it has checked no permission on a file, and does not after the answer. A
-    /// file that somebody else has made meanwhile is therefore not opened with the daemon's rights. Linux looks a name
-    /// up again after ESTALE and checks what it finds, but once only: without the exception for the caller's own files,
-    /// two machines that make and remove one file would see that error.
+    /// The guest believed that the name was absent, so it has checked no permission on a file, and does not check
+    /// after the reply. A file that somebody else has created meanwhile is therefore not opened with the daemon's
+    /// rights. After ESTALE, Linux looks the name up again and checks the result, but only once: without the exception
+    /// for the caller's own files, two machines that create and remove one file would see that error.
     ///
-    /// Errors: EEXIST with `O_EXCL`, ESTALE for a file that is not opened.
+    /// # Errors
+    ///
+    /// EEXIST with `O_EXCL`, ESTALE for an existing file that may not be opened.
     fn create_or_open(
         &self,
         ctx: &Context<'_>,
@@ -84,7 +86,7 @@ impl Passthrough {
                 Ok(fd) => return Ok((entry, fd)),
                 Err(errno) => {
                     self.forget(nodeid, 1);
-                    // Otherwise it is gone again.
+                    // Otherwise the file is gone again.
                     if !matches!(errno, Errno::NOENT | Errno::STALE) {
                         return Err(errno);
                     }
@@ -104,11 +106,11 @@ impl Passthrough {
     }
 }
 
-/// Whether the entry is a regular file that the caller owns, as the guest sees owners, and may open with `flags` as its
-/// owner.
+/// Returns whether the entry is a regular file that the caller owns, as the guest sees owners, and may open with
+/// `flags` as its owner.
 ///
-/// Groups, access control lists and capabilities may allow more, which the guest alone can tell. They take away nothing
-/// that the owner's bits allow.
+/// Groups, access control lists and capabilities may allow more, which only the guest can determine. They do not
+/// revoke what the owner's bits allow.
 fn owner_may_open(ctx: &Context<'_>, entry: &EntryOut, flags: OFlags) -> bool {
     let mode = flags & OFlags::RWMODE;
     let reads = mode != OFlags::WRONLY;

@@ -10,8 +10,8 @@ use crate::{
 };
 
 impl Serve<Fallocate> for Passthrough {
-    /// Set-id bits go where the guest has left that to the host with HANDLE_KILLPRIV_V2: the request does not say.
-    /// Errors: EOPNOTSUPP for a mode that the host does not have.
+    /// Clears set-id bits if the guest has left that to the host with HANDLE_KILLPRIV_V2, since the request has no
+    /// flag for it. Errors: EOPNOTSUPP for a mode that the host does not support.
     fn serve(&self, call: Call<'_, Fallocate>) -> Result<(), Errno> {
         let arg = &call.arg;
         let file = self.handles.file(Handle::from(arg.fh))?;

@@ -11,8 +11,8 @@ use crate::{
 };
 
 impl Serve<Flush> for Passthrough {
-    /// Closes a descriptor of the file as the guest did: file systems that write late tell their errors then. As every
-    /// close by a process, that ends all of its POSIX locks on the file.
+    /// Closes a descriptor of the file as the guest did, since file systems that write late report their errors then.
+    /// Like every close by a process, this ends all of its POSIX locks on the file.
     fn serve(&self, call: Call<'_, Flush>) -> Result<(), Errno> {
         let arg = &call.arg;
         let file = self.handles.file(Handle::from(arg.fh))?;

@@ -16,7 +16,8 @@ use crate::{
 
 impl Serve<Fsync> for Passthrough {
     /// # Errors
-    /// EAGAIN under `Try` where there may be a disk to wait for.
+    ///
+    /// EAGAIN under `Try` if the call may have to wait for a disk.
     fn serve(&self, call: Call<'_, Fsync>) -> Result<(), Errno> {
         let file = self.handles.file(Handle::from(call.arg.fh))?;
         if call.ctx.patience == Patience::Try && !file.is_in_memory() {

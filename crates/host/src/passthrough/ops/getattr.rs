@@ -11,7 +11,7 @@ use crate::{
 };
 
 impl Serve<Getattr> for Passthrough {
-    /// An open file answers for itself, whatever became of its name.
+    /// Uses the open file if there is one, whatever happened to its name.
     fn serve(&self, call: Call<'_, Getattr>) -> Result<AttrOut, Errno> {
         let sync = AtFlags::empty();
         match call.arg.handle().and_then(|fh| self.handles.file(fh).ok()) {

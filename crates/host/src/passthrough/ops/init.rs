@@ -1,4 +1,4 @@
-//! INIT and DESTROY: what both sides can is settled, and all of an earlier session ends.
+//! INIT and DESTROY: negotiates what both sides support, and ends everything of an earlier session.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -11,10 +11,10 @@ use crate::{
     window,
 };
 
-/// Bytes in the smallest page that a guest may have: `max_pages` counts its pages.
+/// Bytes of the smallest page that a guest may use: `max_pages` counts the guest's pages.
 const PAGE_LEN_MIN: u32 = 4096;
 
-/// What is always used where the guest has it.
+/// Features used whenever the guest supports them.
 const BASIC: InitFlags = InitFlags::ASYNC_READ
     .union(InitFlags::ATOMIC_O_TRUNC)
     .union(InitFlags::BIG_WRITES)
@@ -29,7 +29,8 @@ const BASIC: InitFlags = InitFlags::ASYNC_READ
 
 impl FileSystem for Passthrough {
     /// # Errors
-    /// EPROTO where the guest lacks what was demanded of it.
+    ///
+    /// EPROTO if the guest lacks a feature that the configuration requires.
     fn init(&self, offer: &InitOffer) -> Result<InitAnswer, Errno> {
         self.demand(offer)?;
         if let Some(dax) = &self.dax {
@@ -40,7 +41,7 @@ impl FileSystem for Passthrough {
         Ok(InitAnswer {
             flags,
             max_readahead: offer.max_readahead,
-            // A guest has no reason to hold back: what waits, waits in its queue.
+            // The guest has no reason to throttle: requests wait in its queue.
             max_background: u16::MAX,
             congestion_threshold: u16::MAX / 4 * 3,
             max_write: DATA_LEN_MAX,
@@ -90,11 +91,11 @@ impl Passthrough {
             (config.allow_mmap, InitFlags::DIRECT_IO_ALLOW_MMAP),
             (config.posix_lock, InitFlags::POSIX_LOCKS),
             (config.flock, InitFlags::FLOCK_LOCKS),
-            // With default ACLs the guest cannot know whether the umask counts.
+            // With default ACLs, the guest cannot know whether the umask applies.
             (is_acl_wanted, InitFlags::POSIX_ACL | InitFlags::DONT_MASK),
             (config.security_label != Negotiation::Never, InitFlags::SECURITY_CTX),
             (self.dax.as_ref().is_some_and(Dax::is_open), InitFlags::MAP_ALIGNMENT | InitFlags::HAS_INODE_DAX),
-            // An inode's target never changes; a guest that keeps nothing is spared the page all the same.
+            // A link target never changes. Without caching, the guest is still spared the page for it.
             (!config.cache.validity().is_zero(), InitFlags::CACHE_SYMLINKS),
         ];
         choices.into_iter().filter(|(is_wanted, _)| *is_wanted).fold(BASIC, |flags, (_, flag)| flags | flag)
@@ -108,7 +109,7 @@ impl Passthrough {
         ];
         for (negotiation, flags, what) in demands {
             if negotiation == Negotiation::Always && !offer.flags.contains(flags) {
-                tracing::error!(missing = ?flags - offer.flags, "the guest's kernel lacks {what}, which are demanded");
+                tracing::error!(missing = ?flags - offer.flags, "the guest's kernel lacks {what}, which are required");
                 return Err(Errno::PROTO);
             }
         }

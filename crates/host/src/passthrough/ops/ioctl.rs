@@ -1,4 +1,4 @@
-//! IOCTL: attributes of an inode. Anything else would reach a driver of the host by the guest's choice.
+//! IOCTL, limited to inode attributes. Anything else would let the guest choose a request to a host driver.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -16,17 +16,19 @@ use crate::{
     },
 };
 
-/// The requests as a 64-bit kernel numbers them, whatever its programs are. Source: linux/fs.h.
+/// Request numbers of a 64-bit kernel, whatever its programs are. Source: linux/fs.h.
 ///
-/// `FS_IOC32_SETFLAGS` is not served: a guest's kernel translates it for 32-bit programs, and passes it on without a
-/// check of its own for others.
+/// `FS_IOC32_SETFLAGS` is not served: a guest's kernel translates it for 32-bit programs, and for others passes it on
+/// without a check of its own.
 const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
 const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
 const FS_IOC_FSGETXATTR: u32 = 0x801c_581f;
 const FS_IOC_FSSETXATTR: u32 = 0x401c_5820;
 
 impl Serve<Ioctl> for Passthrough {
-    /// Errors: ENOTTY for any other request, EPERM for a change by a caller who is neither root nor the file's owner.
+    /// # Errors
+    ///
+    /// ENOTTY for any other request, EPERM for a change by a caller who is neither root nor the file's owner.
     fn serve(&self, call: Call<'_, Ioctl>) -> Result<IoctlReply, Errno> {
         let (ctx, arg, data) = (&call.ctx, &call.arg, call.rest);
         let fh = Handle::from(arg.fh);
@@ -45,7 +47,7 @@ impl Serve<Ioctl> for Passthrough {
 impl Passthrough {
     fn attributes(&self, ctx: &Context<'_>, fd: BorrowedFd<'_>, request: u32, data: &[u8]) -> Result<Vec<u8>, Errno> {
         match request {
-            // The number says 8 bytes; Linux reads and writes 4.
+            // The number encodes 8 bytes; Linux reads and writes 4.
             FS_IOC_GETFLAGS => Ok(inode_attr::get_flags(fd)?.bits().to_le_bytes()[..4].to_vec()),
             FS_IOC_SETFLAGS => {
                 self.check_may_change(ctx, fd)?;
@@ -64,11 +66,14 @@ impl Passthrough {
         }
     }
 
-    /// Errors: EROFS where the share is read-only, EPERM unless the caller is root or owns the file, as the guest sees
-    /// owners.
+    /// Checks that the caller may change attributes.
     ///
     /// A file that is open for reading is enough for these requests, and kernels before 5.13 leave the check to the
     /// server.
+    ///
+    /// # Errors
+    ///
+    /// EROFS if the share is read-only, EPERM unless the caller is root or owns the file, as the guest sees owners.
     fn check_may_change(&self, ctx: &Context<'_>, fd: BorrowedFd<'_>) -> Result<(), Errno> {
         self.check_writable()?;
         if ctx.uid == 0 {

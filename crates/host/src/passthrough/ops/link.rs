@@ -18,7 +18,7 @@ impl Serve<Link> for Passthrough {
         let (inode, dir) = (self.inodes.get(old)?, self.inodes.get(parent)?);
         self.proc_fds.link(&inode.fd, &dir.fd, name.as_bytes())?;
         let entry = self.admit(parent, &dir, name.as_bytes(), Sight::Borrowed(inode.fd.as_fd()))?;
-        // A file that was created without a name has one now.
+        // A file that was created without a name now has one.
         self.inodes.unpin(old);
         Ok(entry)
     }

@@ -31,7 +31,8 @@ impl Serve<Getlk> for Passthrough {
 
 impl Serve<Setlk> for Passthrough {
     /// # Errors
-    /// EAGAIN if another lock is in the way.
+    ///
+    /// EAGAIN if another lock conflicts.
     fn serve(&self, call: Call<'_, Setlk>) -> Result<(), Errno> {
         self.set_lock(&call.ctx, &call.arg, false)
     }
@@ -41,7 +42,8 @@ impl Serve<Setlkw> for Passthrough {
     /// Waits for the lock if the request may wait.
     ///
     /// # Errors
-    /// EINTR after INTERRUPT; EAGAIN as SETLK if the request may not wait.
+    ///
+    /// EINTR after INTERRUPT; EAGAIN as for SETLK if the request may not wait.
     fn serve(&self, call: Call<'_, Setlkw>) -> Result<(), Errno> {
         self.set_lock(&call.ctx, &call.arg, call.ctx.patience == Patience::MayBlock)
     }
@@ -69,7 +71,7 @@ impl Passthrough {
         }
     }
 
-    /// Errors: ENOSYS for a kind of lock that stays within the guest.
+    /// Parses a lock request. Errors: ENOSYS for a kind of lock that stays within the guest.
     fn wish(&self, arg: &LkIn) -> Result<(&Locks, Wish), Errno> {
         let wish = Wish::read(arg)?;
         let is_on = if wish.is_flock { self.config.flock } else { self.config.posix_lock };

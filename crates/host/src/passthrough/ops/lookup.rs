@@ -20,7 +20,7 @@ use crate::{
     sysfd::{path, stat},
 };
 
-/// Refers to what a name stands for, without opening it.
+/// Refers to an inode of any type without opening it.
 const REFER: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW);
 
 impl Serve<Lookup> for Passthrough {
@@ -35,7 +35,7 @@ impl Serve<Lookup> for Passthrough {
 }
 
 impl Passthrough {
-    /// Looks `name` up in `dir`, which is `parent`, and counts the lookup.
+    /// Looks up `name` in `dir`, whose nodeid is `parent`, and counts the lookup.
     pub(in crate::passthrough) fn entry_of(
         &self,
         parent: NodeId,
@@ -47,7 +47,7 @@ impl Passthrough {
         self.admit(parent, dir, name, Sight::Spare(fd))
     }
 
-    /// Counts a lookup of the inode in sight, which is `name` in `dir`.
+    /// Counts a lookup of the inode that was found as `name` in `dir`.
     pub(in crate::passthrough) fn admit(
         &self,
         parent: NodeId,
@@ -73,20 +73,20 @@ impl Passthrough {
         })
     }
 
-    /// Opens what `name` in `dir` stands for with `O_PATH`. Errors: EAGAIN where that may take long, under `Try`.
+    /// Opens the inode of `name` in `dir` with `O_PATH`. Errors: EAGAIN if that may take long, under `Try`.
     pub(in crate::passthrough) fn refer(&self, dir: &Inode, name: &[u8], patience: Patience) -> Result<OwnedFd, Errno> {
         let open = || self.inodes.with_room(|| path::open_beneath(&dir.fd, name, REFER, Mode::empty()));
         if patience == Patience::MayBlock {
             return open();
         }
         match self.inodes.with_room(|| path::open_cached(&dir.fd, name, REFER)) {
-            // The host has to look, or (EINVAL) is too old to say.
+            // EAGAIN: the host has to look the name up. EINVAL: its kernel is too old for the flag.
             Err(Errno::AGAIN | Errno::INVAL) => self.lookup_gate.pass(open).unwrap_or(Err(Errno::AGAIN)),
             outcome => outcome,
         }
     }
 
-    /// Says that a name is absent, and for how long the guest may believe it.
+    /// Returns the entry for an absent name, with the time for which the guest may cache it.
     fn absent(&self) -> EntryOut {
         let (entry_valid, entry_valid_nsec) = seconds(self.config.absent_names);
         EntryOut { entry_valid: entry_valid.into(), entry_valid_nsec: entry_valid_nsec.into(), ..EntryOut::default() }

@@ -10,7 +10,7 @@ use crate::{
 };
 
 impl Serve<Lseek> for Passthrough {
-    /// Data, holes and the end of the file; a position is the guest's affair.
+    /// Finds data, holes and the end of the file. The file position itself is kept by the guest.
     fn serve(&self, call: Call<'_, Lseek>) -> Result<LseekOut, Errno> {
         let arg = &call.arg;
         let file = self.handles.file(Handle::from(arg.fh))?;

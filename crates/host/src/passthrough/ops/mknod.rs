@@ -11,7 +11,7 @@ use crate::{
 };
 
 impl Serve<Mknod> for Passthrough {
-    /// FIFOs, sockets and devices are names here; what they stand for lives in the guest's kernel.
+    /// FIFOs, sockets and devices are only names here; the objects live in the guest's kernel.
     fn serve(&self, call: Call<'_, Mknod>) -> Result<EntryOut, Errno> {
         let (ctx, parent, name, arg) = (&call.ctx, call.nodeid, call.name, &call.arg);
         self.check_writable()?;

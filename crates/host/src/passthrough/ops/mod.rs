@@ -1,6 +1,6 @@
-//! The operations, one file for each or for a family.
+//! The operations, each or each family in a file of its own.
 //!
-//! Each is an implementation of [`Serve`](crate::server::Serve) for [`Passthrough`](super::Passthrough).
+//! Each implements [`Serve`](crate::server::Serve) for [`Passthrough`](super::Passthrough).
 
 mod access;
 mod copy_file_range;

@@ -1,4 +1,4 @@
-//! OPEN, and what CREATE and TMPFILE share with it.
+//! OPEN, and the parts that CREATE and TMPFILE share with it.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -18,7 +18,7 @@ use crate::{
     server::{Call, Context, Serve},
 };
 
-/// What of the guest's flags reaches the host whatever the configuration.
+/// Flags of the guest that are always passed on to the host.
 const PASSED_ON: OFlags = OFlags::RWMODE.union(OFlags::TRUNC).union(OFlags::SYNC).union(OFlags::DSYNC);
 
 impl Serve<Open> for Passthrough {
@@ -36,8 +36,8 @@ impl Serve<Open> for Passthrough {
 }
 
 impl Passthrough {
-    /// Opens an inode that the guest knows for the caller; what `O_TRUNC` empties loses set-id bits and capabilities
-    /// first.
+    /// Opens a known inode for the caller. A file that `O_TRUNC` truncates first loses its set-id bits and
+    /// capabilities.
     pub(in crate::passthrough) fn open_for(
         &self,
         ctx: &Context<'_>,
@@ -56,15 +56,17 @@ impl Passthrough {
         self.open_inode(nodeid, flags)
     }
 
-    /// Whether an open that truncates clears set-id bits.
+    /// Returns whether an open that truncates clears set-id bits.
     ///
-    /// A guest without HANDLE_KILLPRIV_V2 leaves that to the host and does not say so. Only root keeps the bits then,
-    /// as on the host.
+    /// A guest without HANDLE_KILLPRIV_V2 leaves that to the host and sends no flag for it. Only root then keeps the
+    /// bits, as on the host.
     fn truncation_kills_set_id(&self, ctx: &Context<'_>, open_flags: u32) -> bool {
         if self.has(InitFlags::HANDLE_KILLPRIV_V2) { open_flags & OPEN_KILL_SUIDGID != 0 } else { ctx.uid != 0 }
     }
 
-    /// Errors: EROFS for a mode that could change a read-only share, EINVAL for one that is none.
+    /// # Errors
+    ///
+    /// EROFS for an access mode that could change a read-only share, EINVAL for an invalid access mode.
     pub(in crate::passthrough) fn check_open_mode(&self, flags: OFlags) -> Result<(), Errno> {
         let mode = flags & OFlags::RWMODE;
         if mode == OFlags::RWMODE {
@@ -73,10 +75,10 @@ impl Passthrough {
         if mode != OFlags::RDONLY || flags.contains(OFlags::TRUNC) { self.check_writable() } else { Ok(()) }
     }
 
-    /// The flags for the host's file, from those of the guest's.
+    /// Translates the guest's open flags to those for the host's file.
     ///
-    /// `O_APPEND` is not among them: each WRITE says whether it appends, since a program can change that while a file
-    /// is open, and what a page cache writes back never does.
+    /// `O_APPEND` is not included: each WRITE says whether it appends, since a program can change that while a file is
+    /// open, and writeback from a page cache never appends.
     pub(in crate::passthrough) fn host_flags(&self, guest: OFlags) -> OFlags {
         let mut flags = guest & PASSED_ON;
         if self.config.allow_direct_io {
@@ -85,7 +87,7 @@ impl Passthrough {
         if self.config.preserve_noatime {
             flags |= guest & OFlags::NOATIME;
         }
-        // A page that is written in part is first read.
+        // A partly written page is read first.
         if self.config.writeback && flags & OFlags::RWMODE == OFlags::WRONLY {
             flags = (flags - OFlags::RWMODE) | OFlags::RDWR;
         }
@@ -96,9 +98,9 @@ impl Passthrough {
     pub(in crate::passthrough) fn open_inode(&self, nodeid: NodeId, guest: OFlags) -> Result<OwnedFd, Errno> {
         let flags = self.host_flags(guest);
         match self.inodes.open(nodeid, flags) {
-            // An inode that can only grow is not opened for writing without it.
+            // An append-only inode cannot be opened for writing without O_APPEND.
             Err(Errno::PERM) if guest.contains(OFlags::APPEND) => self.inodes.open(nodeid, flags | OFlags::APPEND),
-            // Of a file that may be written and not read, the guest's cache cannot complete a page.
+            // If a file may be written but not read, the guest's cache cannot complete a page.
             Err(Errno::ACCESS) if guest & OFlags::RWMODE == OFlags::WRONLY && flags.contains(OFlags::RDWR) => {
                 self.inodes.open(nodeid, (flags - OFlags::RWMODE) | OFlags::WRONLY)
             }
@@ -106,15 +108,15 @@ impl Passthrough {
         }
     }
 
-    /// What the guest may do with a file that was opened with `guest` flags.
+    /// Returns the reply's flags for a file that was opened with `guest` flags.
     pub(in crate::passthrough) fn open_flags(&self, nodeid: NodeId, fd: impl AsFd, guest: OFlags) -> OpenFlags {
         let cache = self.config.cache;
         let mut flags = OpenFlags::empty();
-        // Linux writes beyond the end of a file that it maps by a request, and fails if that bypasses the cache too
-        // (EBUSY).
+        // Linux sends a request to write past the end of a file that it maps, and fails (EBUSY) if that request
+        // bypasses the cache too.
         if cache.is_direct() && !self.is_taken_for_dax(nodeid, fd) {
             flags |= OpenFlags::DIRECT_IO;
-            // The host orders writes to one file by itself. With mappings, the guest has to.
+            // The host orders writes to one file by itself. With shared mappings, the guest has to.
             if !self.config.allow_mmap {
                 flags |= OpenFlags::PARALLEL_DIRECT_WRITES;
             }
@@ -123,11 +125,11 @@ impl Passthrough {
         } else if cache.keeps_directories() && !cache.is_direct() {
             flags |= OpenFlags::KEEP_CACHE;
         }
-        // What is mapped needs no dropping, and Linux 7.2 warns where it would have to.
+        // A mapped file has no cached pages to drop, and Linux 7.2 warns if it would have to drop them.
         if self.dax.as_ref().is_some_and(|dax| dax.has_node(nodeid)) {
             flags |= OpenFlags::KEEP_CACHE;
         }
-        // What was not written cannot fail when it is closed; POSIX locks end with a close.
+        // Closing a file that was not written cannot fail. POSIX locks, though, end with a close.
         if guest & OFlags::RWMODE == OFlags::RDONLY && !self.config.posix_lock {
             flags |= OpenFlags::NOFLUSH;
         }
@@ -135,7 +137,7 @@ impl Passthrough {
     }
 }
 
-/// The answer to an open.
+/// Returns the reply to an open.
 pub(in crate::passthrough) fn open_out(fh: Handle, flags: OpenFlags) -> OpenOut {
     OpenOut { fh: fh.into(), open_flags: flags.bits().into(), backing_id: 0.into() }
 }

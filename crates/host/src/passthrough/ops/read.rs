@@ -20,10 +20,10 @@ impl Serve<Read> for Passthrough {
         let fd = self.descriptor(&file, arg.flags.get());
         if call.ctx.patience == Patience::Try && !file.waits_to_read.load(Relaxed) {
             match read_cached(fd, arg.offset.get(), data) {
-                // The file system cannot tell whether it would wait; tmpfs, which never does, is one of these.
+                // The file system does not know whether it would wait. One of these is tmpfs, which never waits.
                 Err(Errno::OPNOTSUPP) => file.waits_to_read.store(true, Relaxed),
-                // The end of a file that is open with O_DIRECT cannot be probed; if the request itself is wrong, the
-                // read that waits says so again.
+                // The end of a file that is open with O_DIRECT cannot be probed. If the request itself is invalid, the
+                // blocking read returns EINVAL again.
                 Err(Errno::INVAL) => return Err(Errno::AGAIN),
                 outcome => return outcome,
             }
@@ -32,17 +32,18 @@ impl Serve<Read> for Passthrough {
     }
 }
 
-/// Reads what the host has in memory. Errors: EAGAIN where that is not all of it.
+/// Reads what the host has in memory. Errors: EAGAIN if that is not everything.
 fn read_cached(fd: BorrowedFd<'_>, offset_bytes: u64, data: &[GuestSlice<'_>]) -> Result<usize, Errno> {
     let wanted: usize = data.iter().map(|slice| slice.len()).sum();
     let done = vectored::read(fd, data, offset_bytes, ReadWriteFlags::NOWAIT)?;
     if done == wanted || done == 0 {
         return Ok(done);
     }
-    // Fewer bytes are the end of the file, or the end of what is in memory. At the end of the file nothing follows.
+    // A short read ends either at the end of the file or where the cached data ends. At the end of the file nothing
+    // follows.
     let Some(last) = data.iter().rev().find(|slice| !slice.is_empty()) else { return Ok(done) };
     let next_bytes = offset_bytes.checked_add(done as u64).ok_or(Errno::INVAL)?;
-    // The last byte wanted is not filled yet, and so may be overwritten.
+    // The last requested byte has not been filled yet and may be overwritten.
     let probe = last.offset(last.len() - 1).map_err(|_| Errno::FAULT)?;
     match vectored::read(fd, &[probe], next_bytes, ReadWriteFlags::NOWAIT)? {
         0 => Ok(done),

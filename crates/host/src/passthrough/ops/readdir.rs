@@ -1,4 +1,4 @@
-//! READDIR, and what READDIRPLUS shares with it.
+//! READDIR, and the parts that READDIRPLUS shares with it.
 
 use transom_wire::{Handle, NodeId};
 
@@ -20,12 +20,12 @@ impl Serve<Readdir> for Passthrough {
                 Ok(Some(entry)) => {
                     let ino = self.shown_ino(call.nodeid, entry);
                     if entries.push(ino, entry.off, entry.type_.into(), entry.name).is_err() {
-                        // Not even one fits: the buffer is too small for any answer.
+                        // Not even one entry fits: the buffer is too small.
                         return if entries.is_empty() { Err(Errno::INVAL) } else { Ok(()) };
                     }
                     reader.advance();
                 }
-                // What was gathered is an answer; the rest comes with the next request.
+                // Return the entries gathered so far; the rest follows with the next request.
                 Err(_) if !entries.is_empty() => return Ok(()),
                 Err(errno) => return Err(errno),
             }
@@ -34,7 +34,7 @@ impl Serve<Readdir> for Passthrough {
 }
 
 impl Passthrough {
-    /// The stream's next entry. Errors: EAGAIN where the host may take long, under `Try`.
+    /// Returns the stream's next entry. Errors: EAGAIN if the host may take long, under `Try`.
     pub(in crate::passthrough) fn next_entry<'a>(
         &self,
         reader: &'a mut Reader<'_>,
@@ -46,7 +46,7 @@ impl Passthrough {
         reader.peek()
     }
 
-    /// The entry's inode number; what lies above the share is nobody's business.
+    /// Returns the entry's inode number to show; hides that of the directory above the share.
     pub(in crate::passthrough) fn shown_ino(&self, nodeid: NodeId, entry: Entry<'_>) -> u64 {
         if nodeid == NodeId::ROOT && entry.name == b".." { self.inodes.root_ino() } else { entry.ino }
     }

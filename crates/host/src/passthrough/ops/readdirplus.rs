@@ -31,13 +31,13 @@ impl Serve<Readdirplus> for Passthrough {
                     Ok(found) => found,
                     Err(Errno::AGAIN) if entries.is_empty() => return Err(Errno::AGAIN),
                     Err(Errno::AGAIN) => return Ok(()),
-                    // Whatever is wrong with one entry, its name is there: the guest looks it up by itself.
+                    // Whatever is wrong with this entry, its name exists: the guest looks it up by itself.
                     Err(_) => EntryOut::default(),
                 },
             };
             let ino = self.shown_ino(nodeid, entry);
             if entries.push(&found, ino, entry.off, entry.type_.into(), entry.name).is_err() {
-                // There was room a moment ago; the lookup is taken back all the same.
+                // There was room a moment ago. Undo the lookup all the same.
                 self.forget(found.nodeid.into(), 1);
                 return Ok(());
             }

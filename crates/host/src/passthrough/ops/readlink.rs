@@ -11,7 +11,9 @@ use crate::{
 };
 
 impl Serve<Readlink> for Passthrough {
-    /// Errors: EINVAL where the inode is no symbolic link.
+    /// # Errors
+    ///
+    /// EINVAL if the inode is not a symbolic link.
     fn serve(&self, call: Call<'_, Readlink>) -> Result<Vec<u8>, Errno> {
         let inode = self.inodes.get(call.nodeid)?;
         if inode.file_type == FileType::Symlink { path::readlink(&inode.fd) } else { Err(Errno::INVAL) }

@@ -28,8 +28,8 @@ impl Serve<Releasedir> for Passthrough {
 }
 
 impl Passthrough {
-    /// Ends a handle. A flock goes with the open file by itself. A POSIX lock goes where FLUSH has not ended it before,
-    /// and its owner has locked through no other open file since.
+    /// Closes a handle. A flock ends with the open file. A POSIX lock ends if FLUSH has not ended it before and its
+    /// owner has locked through no other open file since.
     fn close(&self, arg: &ReleaseIn) {
         if let Some(locks) = &self.locks
             && let Ok(file) = self.handles.file(Handle::from(arg.fh))

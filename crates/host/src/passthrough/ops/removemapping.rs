@@ -9,7 +9,9 @@ use crate::{
 };
 
 impl Serve<Removemapping> for Passthrough {
-    /// Errors: ENOSYS without a window, EINVAL for what is not aligned to ranges or lies beyond the window.
+    /// # Errors
+    ///
+    /// ENOSYS without a window, EINVAL for a range that is not aligned or lies outside of the window.
     fn serve(&self, call: Call<'_, Removemapping>) -> Result<(), Errno> {
         let dax = self.dax.as_ref().filter(|_| self.has(InitFlags::MAP_ALIGNMENT)).ok_or(Errno::NOSYS)?;
         let ranges: Vec<_> = call.rest.iter().map(|range| (range.moffset.get(), range.len.get())).collect();

@@ -27,9 +27,10 @@ impl Serve<Rename2> for Passthrough {
 }
 
 impl Passthrough {
-    /// `flags` are those of renameat2(2).
+    /// Renames with the flags of renameat2(2).
     ///
     /// # Errors
+    ///
     /// EINVAL for an unknown flag.
     fn rename(
         &self,

@@ -45,7 +45,7 @@ impl Passthrough {
     fn change_owner(&self, inode: &Inode, valid: SetattrValid, arg: &SetattrIn) -> Result<(), Errno> {
         let uid = valid.contains(SetattrValid::UID).then(|| self.host_uid(arg.uid.get())).transpose()?;
         let gid = valid.contains(SetattrValid::GID).then(|| self.host_gid(arg.gid.get())).transpose()?;
-        // As a system call's argument it would mean "leave as it is".
+        // As an argument of the system call, this value would mean "leave unchanged".
         if uid.is_some_and(|uid| uid.0 == u32::MAX) || gid.is_some_and(|gid| gid.0 == u32::MAX) {
             return Err(Errno::INVAL);
         }
@@ -55,8 +55,8 @@ impl Passthrough {
         path::chown(&inode.fd, uid.map(|uid| Uid::from_raw(uid.0)), gid.map(|gid| Gid::from_raw(gid.0)))
     }
 
-    /// Through the open file where the guest names one that is open for writing: its permission counts, not that of
-    /// now.
+    /// Changes the size, through the open file if the request names one that is open for writing: its permission
+    /// counts, not the current one.
     fn change_size(&self, nodeid: NodeId, valid: SetattrValid, arg: &SetattrIn) -> Result<(), Errno> {
         let kills_set_id = valid.contains(SetattrValid::KILL_SUIDGID);
         let file = match valid.contains(SetattrValid::FH) {

@@ -18,10 +18,12 @@ use crate::{
 };
 
 impl Serve<Setupmapping> for Passthrough {
-    /// Maps each range by itself, so that each can be removed by itself.
+    /// Maps each range separately, so that each can be removed separately.
     ///
-    /// Errors: ENOSYS without a window, EINVAL for what is not aligned to ranges or lies beyond the window, and those
-    /// of [`Window::map`](crate::window::Window::map).
+    /// # Errors
+    ///
+    /// ENOSYS without a window, EINVAL for a range that is not aligned or lies outside of the window, and those of
+    /// [`Window::map`](crate::window::Window::map).
     fn serve(&self, call: Call<'_, Setupmapping>) -> Result<(), Errno> {
         let (nodeid, arg) = (call.nodeid, &call.arg);
         let dax = self.dax.as_ref().filter(|_| self.has(InitFlags::MAP_ALIGNMENT)).ok_or(Errno::NOSYS)?;
@@ -34,7 +36,7 @@ impl Serve<Setupmapping> for Passthrough {
         if len == 0 || !is_aligned || !is_inside || !is_in_file || !has_flags {
             return Err(Errno::INVAL);
         }
-        // The window may remember a file that the guest has forgotten.
+        // The window may still hold a file that the guest has forgotten.
         self.inodes.get(nodeid)?;
         self.check_handle(nodeid, arg.fh.get(), wants_write)?;
         if wants_write {
@@ -46,7 +48,8 @@ impl Serve<Setupmapping> for Passthrough {
             if let Err(error) = mapped {
                 tracing::debug!(nodeid = nodeid.0, file_offset, window_offset, len, %error, "a mapping is refused");
                 if offset > 0 {
-                    // Nothing of a request that fails stays behind; what cannot be undone now is undone at the end.
+                    // Undo what this failed request has mapped. What cannot be undone now is undone at the end of the
+                    // session.
                     let _ = dax.window.unmap(&[(window_offset, offset)]);
                 }
                 return Err(error);
@@ -57,7 +60,8 @@ impl Serve<Setupmapping> for Passthrough {
 }
 
 impl Passthrough {
-    /// Linux names the inode and no handle; a handle has to be one of that inode, and open for what is wanted.
+    /// Checks a handle, if there is one: it has to belong to the inode and be open for the wanted access. Linux names
+    /// the inode and no handle.
     fn check_handle(&self, nodeid: NodeId, fh: u64, wants_write: bool) -> Result<(), Errno> {
         if fh == u64::MAX {
             return Ok(());

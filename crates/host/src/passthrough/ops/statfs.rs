@@ -11,7 +11,7 @@ use crate::{
 impl Serve<Statfs> for Passthrough {
     fn serve(&self, call: Call<'_, Statfs>) -> Result<StatfsOut, Errno> {
         let stat = rustix::fs::fstatvfs(&*self.inodes.get(call.nodeid)?.fd)?;
-        // Sizes of blocks and names that do not fit 32 bits do not exist.
+        // Block sizes and name lengths always fit 32 bits.
         let narrow = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
         Ok(StatfsOut {
             blocks: stat.f_blocks.into(),

@@ -17,8 +17,10 @@ use crate::{
 };
 
 impl Serve<operation::Statx> for Passthrough {
-    /// Errors: ENOSYS, after which Linux asks with GETATTR, where it would otherwise ask for what it has. Linux always
-    /// asks for the time of birth; a guest that does not gets an answer.
+    /// # Errors
+    ///
+    /// ENOSYS if Linux would otherwise request attributes that it has cached; it then sends GETATTR. Linux always
+    /// requests the birth time; a guest that does not gets a reply.
     fn serve(&self, call: Call<'_, operation::Statx>) -> Result<StatxOut, Errno> {
         let arg = &call.arg;
         if arg.sx_mask.get() & StatxFlags::BTIME.bits() != 0 && !self.answers_statx() {
@@ -26,7 +28,7 @@ impl Serve<operation::Statx> for Passthrough {
         }
         let sync =
             AtFlags::from_bits_retain(arg.sx_flags.get()) & (AtFlags::STATX_FORCE_SYNC | AtFlags::STATX_DONT_SYNC);
-        // What the host may add later has no place in the answer.
+        // The reply has no field for what the host may add later.
         let mask = StatxFlags::from_bits_retain(arg.sx_mask.get()) & (StatxFlags::BASIC_STATS | StatxFlags::BTIME);
         let stat = match arg.handle().and_then(|fh| self.handles.file(fh).ok()) {
             Some(file) => stat::statx(&file.fd, sync, mask)?,
@@ -43,8 +45,8 @@ impl Serve<operation::Statx> for Passthrough {
 }
 
 impl Passthrough {
-    /// A guest that keeps attributes sends STATX for the time of birth alone, which no other answer has. And STATX has
-    /// no place for the flag of DAX: Linux would take it as gone.
+    /// Returns whether STATX is served. A guest that caches attributes sends STATX only for the birth time, which no
+    /// other reply has. And STATX has no field for the DAX flag: Linux would consider it cleared.
     fn answers_statx(&self) -> bool {
         let is_asked_anyway = self.config.cache.validity().is_zero();
         !self.has(InitFlags::HAS_INODE_DAX) && (self.config.birth_times || is_asked_anyway)

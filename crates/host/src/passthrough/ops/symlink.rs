@@ -10,7 +10,7 @@ use crate::{
 };
 
 impl Serve<Symlink> for Passthrough {
-    /// The target is the guest's affair: nothing here ever follows it.
+    /// Stores the target unchecked: it concerns only the guest, and nothing here ever follows it.
     fn serve(&self, call: Call<'_, Symlink>) -> Result<EntryOut, Errno> {
         let (ctx, parent, (name, target)) = (&call.ctx, call.nodeid, call.name);
         self.check_writable()?;

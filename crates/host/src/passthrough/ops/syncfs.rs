@@ -10,8 +10,8 @@ use crate::{
 };
 
 impl Serve<Syncfs> for Passthrough {
-    /// Syncs the host's file system that the inode lies on: the guest asks for each of its own, and has one for each of
-    /// the host's where submounts are announced.
+    /// Syncs the host's file system that holds the inode. The guest sends one request for each of its file systems,
+    /// and has one for each of the host's if submounts are announced.
     fn serve(&self, call: Call<'_, Syncfs>) -> Result<(), Errno> {
         rustix::fs::syncfs(self.inodes.open(call.nodeid, OFlags::RDONLY | OFlags::NONBLOCK)?)
     }

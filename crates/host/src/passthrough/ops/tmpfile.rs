@@ -22,7 +22,7 @@ impl Serve<Tmpfile> for Passthrough {
         let dir = self.inodes.get(parent)?;
         let slot = self.handles.reserve()?;
         self.inodes.balance();
-        // With O_EXCL, the file can never get a name.
+        // With O_EXCL, the file can never be given a name.
         let flags = (self.host_flags(guest) - OFlags::TRUNC) | OFlags::TMPFILE | (guest & OFlags::EXCL);
         let fd = self.inodes.with_room(|| {
             let _creator = self.creator(ctx, arg.umask.get())?;
@@ -32,7 +32,7 @@ impl Serve<Tmpfile> for Passthrough {
         let entry = self.admit(parent, &dir, b"", Sight::Borrowed(fd.as_fd()))?;
         let nodeid = NodeId::from(entry.nodeid);
         let open_flags = self.open_flags(nodeid, &fd, guest);
-        // Without a name, a descriptor is the only way to the inode.
+        // Without a name, a descriptor is the only reference to the inode.
         let pinned = self.inodes.with_room(|| self.proc_fds.reopen(&fd, OFlags::PATH));
         let added = pinned.and_then(|path_fd| {
             self.inodes.pin_nameless(nodeid, path_fd)?;

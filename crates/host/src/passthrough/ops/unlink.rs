@@ -25,7 +25,7 @@ impl Serve<Rmdir> for Passthrough {
 }
 
 impl Passthrough {
-    /// `flags` are those of unlinkat(2).
+    /// Removes a name with the flags of unlinkat(2).
     fn remove(&self, parent: NodeId, name: Name<'_>, flags: AtFlags) -> Result<(), Errno> {
         self.check_writable()?;
         let dir = self.inodes.get(parent)?;

@@ -1,4 +1,4 @@
-//! Operations that a directory of the host does not serve: each answers ENOSYS.
+//! Operations that a directory of the host does not support: each returns ENOSYS.
 
 use transom_wire::operation::{Bmap, NotifyReply, Poll};
 
@@ -8,14 +8,14 @@ use crate::{
     server::{Call, Serve},
 };
 
-/// Block numbers of the host mean nothing to a guest.
+/// The host's block numbers mean nothing to a guest.
 impl Serve<Bmap> for Passthrough {}
 
 /// A regular file is always ready, which a guest knows without asking.
 impl Serve<Poll> for Passthrough {}
 
 impl Serve<NotifyReply> for Passthrough {
-    /// Answers a notification that is never sent; there is no reply, so it is ignored.
+    /// Ignored: it replies to a notification that is never sent, and has no reply itself.
     fn serve(&self, _: Call<'_, NotifyReply>) -> Result<(), Errno> {
         Ok(())
     }

@@ -18,10 +18,10 @@ use crate::{
 
 impl Serve<Write> for Passthrough {
     fn serve(&self, call: Call<'_, Write>) -> Result<WriteOut, Errno> {
-        let (arg, data) = (&call.arg, &call.rest[..]);
+        let (arg, data) = (&call.arg, call.rest);
         let file = self.handles.file(Handle::from(arg.fh))?;
         let write_flags = WriteFlags::from_bits_retain(arg.write_flags.get());
-        // Pages of a cache have their place in the file; O_APPEND was for the write that filled them.
+        // Pages of a cache have a fixed position in the file; O_APPEND applied to the write that filled them.
         let is_cached = write_flags.contains(WriteFlags::CACHE);
         let appends = arg.flags.get() & OFlags::APPEND.bits() != 0 && !is_cached;
         let flags = if appends { ReadWriteFlags::APPEND } else { ReadWriteFlags::empty() };
@@ -42,7 +42,8 @@ impl Serve<Write> for Passthrough {
     }
 }
 
-/// Writes without waiting; `None`, with nothing done, where the file system cannot say whether it would.
+/// Writes without waiting. Returns `None`, with nothing written, if the file system does not know whether it would
+/// wait.
 fn write_at_once(
     file: &OpenFile,
     fd: BorrowedFd<'_>,
@@ -55,7 +56,8 @@ fn write_at_once(
     }
     let wanted: usize = data.iter().map(|slice| slice.len()).sum();
     let done = match vectored::write(fd, data, offset_bytes, flags | ReadWriteFlags::NOWAIT) {
-        // Linux says EINVAL of files on DAX storage; where it means the offset, the write that waits says so again.
+        // Linux returns EINVAL for files on DAX storage. If it refers to the offset instead, the blocking write
+        // returns it again.
         Err(Errno::OPNOTSUPP | Errno::INVAL) => {
             file.waits_to_write.store(true, Relaxed);
             return Ok(None);
@@ -65,6 +67,6 @@ fn write_at_once(
     if done == 0 || done == wanted || flags.contains(ReadWriteFlags::APPEND) {
         return Ok(Some(done));
     }
-    // The same bytes once more, as far as they are written, and the rest with them.
+    // The blocking write repeats the bytes written so far, and writes the rest.
     Ok(None)
 }

@@ -42,7 +42,7 @@ impl Serve<Getxattr> for Passthrough {
         let (nodeid, name, size) = (call.nodeid, call.name, call.arg.size.get());
         self.check_xattr(name)?;
         let host_name = self.host_xattr_name(name).map_err(|errno| match errno {
-            // What the rules keep from the guest is not there, as far as reading goes.
+            // For reading, attributes that the rules hide do not exist.
             Errno::PERM => Errno::NODATA,
             errno => errno,
         })?;
@@ -94,7 +94,7 @@ impl Serve<Removexattr> for Passthrough {
 }
 
 impl Passthrough {
-    /// The host's name of an attribute.
+    /// Returns the host's name of an attribute.
     pub(in crate::passthrough) fn host_xattr_name<'a>(&self, name: &'a [u8]) -> Result<Cow<'a, [u8]>, Errno> {
         match &self.config.xattr_map {
             Some(map) => map.to_server(name),
@@ -102,16 +102,19 @@ impl Passthrough {
         }
     }
 
-    /// Removes the capabilities of a regular file, where they are kept under a name that the host does not know.
+    /// Removes the capabilities of a regular file, if they are stored under a name that the host does not recognise.
     ///
-    /// Called before a file's data or owner changes: Linux removes the attribute that it knows at that point, root's
-    /// changes included. `file` may be `O_PATH`.
-    /// Errors: what keeps the attribute from being removed, if the file has it; the change must not be made then.
+    /// Called before a file's data or owner changes: that is when Linux removes the attribute that it recognises, even
+    /// for changes by root. `file` may be `O_PATH`.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the attribute cannot be removed, if the file has it; the change must not be made then.
     pub(in crate::passthrough) fn drop_capabilities(&self, file: impl AsFd) -> Result<(), Errno> {
         let Some(name) = &self.capability_name else { return Ok(()) };
         match self.proc_fds.remove_xattr(&file, name) {
             Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(()),
-            // Linux checks the right to remove an attribute before it looks for it.
+            // Linux checks the right to remove an attribute before it looks the attribute up.
             Err(errno) => match self.list(&file)?.split(|&byte| byte == 0).any(|listed| *listed == **name) {
                 true => Err(errno),
                 false => Ok(()),
@@ -119,7 +122,9 @@ impl Passthrough {
         }
     }
 
-    /// Errors: ENOSYS where the share has no extended attributes, EOPNOTSUPP for an ACL where it has none of these.
+    /// # Errors
+    ///
+    /// ENOSYS if the share has no extended attributes, EOPNOTSUPP for an ACL if the share has no ACLs.
     fn check_xattr(&self, name: &[u8]) -> Result<(), Errno> {
         if !self.config.xattr {
             return Err(Errno::NOSYS);

@@ -90,14 +90,14 @@ fn inodes_beyond_the_limit_are_refused_until_others_are_forgotten() {
             fs::write(dir.join(i.to_string()), "").unwrap();
         }
         let known: Vec<NodeId> = (0..20).map(|i: i32| guest.walk(&i.to_string()).unwrap()).collect();
-        // 1. Nothing further becomes known, and nothing is made that the guest could not be told of.
+        // 1. No further inode becomes known, and none is created that could not be returned to the guest.
         assert_eq!(guest.lookup(ROOT, "20").err(), Some(Errno::NFILE));
         assert_eq!(guest.mkdir(ROOT, "new").err(), Some(Errno::NFILE));
         assert_eq!(guest.create(ROOT, "new", OFlags::RDWR).err(), Some(Errno::NFILE));
         assert!(!dir.join("new").exists());
         let gauges = guest.fs().gauges();
         assert_eq!((gauges.inodes, gauges.inodes_limit, gauges.inodes_refused), (20, 20, 3));
-        // 2. What is known goes on, and is found again by its name; a listing leaves out what cannot become known.
+        // 2. Known inodes remain usable and can be looked up; a listing leaves out those that cannot become known.
         assert!(known.iter().all(|&nodeid| guest.getattr(nodeid).is_ok()));
         guest.fs().inodes.close_all();
         assert_eq!(guest.walk("7").unwrap(), known[7]);
@@ -106,7 +106,7 @@ fn inodes_beyond_the_limit_are_refused_until_others_are_forgotten() {
         let listed = guest.readdirplus(ROOT, fh, 0, 65536).unwrap();
         assert_eq!(listed.len(), 32);
         assert_eq!(listed.iter().filter(|listed| node(&listed.entry) != NodeId(0)).count(), 20);
-        // 3. What is forgotten gives room.
+        // 3. Forgetting makes room.
         guest.forget(known[7], 3);
         assert_eq!(guest.fs().inode_count(), 19);
         let twenty = guest.walk("20").unwrap();

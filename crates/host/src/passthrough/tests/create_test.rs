@@ -51,7 +51,7 @@ fn create_follows_no_link_and_opens_nothing_but_files() {
         rustix::fs::mkfifoat(rustix::fs::CWD, dir.join("fifo"), 0o666.into()).unwrap();
         fs::create_dir(dir.join("dir")).unwrap();
         for name in ["link", "fifo", "dir"] {
-            // The guest took the name for absent; it is to look again.
+            // The guest believed that the name was absent; it has to look it up again.
             assert_eq!(guest.create(ROOT, name, OFlags::RDWR).err(), Some(Errno::STALE), "{name}");
             assert_eq!(guest.create(ROOT, name, OFlags::RDWR | OFlags::EXCL).err(), Some(Errno::EXIST), "{name}");
         }
@@ -129,7 +129,7 @@ fn what_is_created_belongs_to_the_caller() {
     assert_eq!((directory.attr.uid.get(), directory.attr.gid.get()), (1234, 5678));
     let link: EntryOut = guest.ask(Opcode::Symlink, ROOT, &[b"link\0x\0"]).unwrap();
     assert_eq!((link.attr.uid.get(), link.attr.gid.get()), (1234, 5678));
-    // The thread is itself again.
+    // The thread has its own rights again.
     assert!(is_root());
     guest.caller = (u32::MAX, 0);
     assert_eq!(guest.mkdir(ROOT, "nobody's").err(), Some(Errno::INVAL));
@@ -168,7 +168,7 @@ fn the_umask_counts_on_the_host_where_access_control_lists_are_served() {
         guest.call(Opcode::Create, ROOT, &[arg.as_bytes(), b"file\0"], 256).unwrap();
         dir.path().join("file").metadata().unwrap().mode() & 0o777
     };
-    // Else the guest has applied it, and what it sends is the mode.
+    // Otherwise the guest has applied the umask, and sends the resulting mode.
     assert_eq!(make(Config::default()), 0o666);
     let config = Config { xattr: true, posix_acl: Negotiation::Always, ..Config::default() };
     assert_eq!(make(config), 0o640);

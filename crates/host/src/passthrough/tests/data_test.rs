@@ -69,7 +69,7 @@ fn open_truncates_with_the_flag_and_ignores_what_is_not_its_own() {
     each_way(|guest, dir| {
         fs::write(dir.join("file"), "content").unwrap();
         let file = guest.walk("file").unwrap();
-        // O_CREAT and O_EXCL, O_DIRECTORY and O_NOFOLLOW have no meaning for an inode.
+        // O_CREAT, O_EXCL, O_DIRECTORY and O_NOFOLLOW have no meaning for an inode.
         let odd = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::NOCTTY;
         let fh = guest.open(file, OFlags::RDONLY | odd).unwrap();
         assert_eq!(guest.read(fh, 0, 100).unwrap(), b"content");
@@ -84,7 +84,7 @@ fn a_fifo_and_a_device_are_never_opened() {
     each_way(|guest, dir| {
         rustix::fs::mkfifoat(rustix::fs::CWD, dir.join("fifo"), 0o666.into()).unwrap();
         let fifo = guest.walk("fifo").unwrap();
-        // Without a writer, an open would wait for ever.
+        // Without a writer, an open would wait forever.
         assert_eq!(guest.open(fifo, OFlags::RDONLY).err(), Some(Errno::NXIO));
         assert_eq!(guest.setattr(fifo, SetattrValid::SIZE, |_| {}).err(), Some(Errno::NXIO));
         assert!(guest.setattr(fifo, SetattrValid::MODE, |arg| arg.mode = 0o600.into()).is_ok());
@@ -134,7 +134,7 @@ fn a_range_is_copied_on_the_host() {
         (arg.fh_in, arg.off_in) = (fh_in.into(), 4.into());
         (arg.nodeid_out, arg.fh_out, arg.off_out) = (to.into(), fh_out.into(), 3.into());
         arg.len = u64::MAX.into();
-        // More than there is, and more than an offset can be.
+        // More than the file has, and more than an offset can be.
         let copied = guest.ask::<CopyFileRangeOut>(Opcode::CopyFileRange64, from, &[arg.as_bytes()]);
         assert!(copied.is_err() || copied.is_ok_and(|out| out.bytes_copied.get() == 6));
         arg.len = 5.into();
@@ -171,7 +171,7 @@ fn set_id_bits_go_with_a_write_that_says_so() {
         set_id();
         guest.setattr(nodeid, SetattrValid::KILL_SUIDGID, |_| {}).unwrap();
         assert_eq!(mode(), 0o755);
-        // Without execution by the group, set-group-id is no danger.
+        // If the group may not execute, set-group-id is harmless.
         rustix::fs::chmod(&path, 0o2745.into()).unwrap();
         rustix::fs::chown(&path, Some(rustix::fs::Uid::from_raw(1234)), Some(rustix::fs::Gid::from_raw(1234))).unwrap();
         rustix::fs::chmod(&path, 0o2745.into()).unwrap();
@@ -230,7 +230,7 @@ fn a_file_of_many_buffers_and_unaligned_ends_reads_alike_from_cache_and_disk() {
             let end = content.len().min(offset as usize + size as usize);
             assert_eq!(guest.read(fh, offset, size).unwrap(), content[offset as usize..end], "{offset}+{size}");
         }
-        // Not in the page cache any more, as far as the host follows advice.
+        // No longer in the page cache, as far as the host follows advice.
         let file = fs::File::open(dir.path().join("file")).unwrap();
         file.sync_all().unwrap();
         rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();

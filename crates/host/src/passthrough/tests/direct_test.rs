@@ -12,7 +12,7 @@ use crate::{Errno, passthrough::Config};
 const ROOT: NodeId = NodeId::ROOT;
 const DIRECT: OFlags = OFlags::RDWR.union(OFlags::DIRECT);
 
-/// A directory where O_DIRECT demands an alignment; `None`, and a line that says so, where there is none.
+/// Returns a directory where O_DIRECT requires alignment; if there is no such directory, prints so and returns `None`.
 fn strict_dir() -> Option<TempDir> {
     for parent in [std::env::temp_dir(), "/var/tmp".into()] {
         let dir = tempfile::tempdir_in(parent).unwrap();
@@ -31,7 +31,7 @@ fn config() -> Config {
     Config { allow_direct_io: true, writeback: true, ..Config::default() }
 }
 
-/// Writes `data` as Linux writes pages of its cache back.
+/// Writes `data` as Linux writes back pages of its cache.
 fn write_back(guest: &Guest, fh: Handle, offset: u64, data: &[u8]) -> Result<u32, Errno> {
     guest.write_with(fh, offset, data, |arg| arg.write_flags = WriteFlags::CACHE.bits().into())
 }
@@ -57,7 +57,7 @@ fn pages_of_the_cache_reach_a_file_that_is_open_with_o_direct() {
     }
     let data: Vec<u8> = (0..5000u32).map(|i| (i % 251) as u8).collect();
     for (name, nodeid, fh) in handles {
-        // 4096 bytes and a tail, and once more where the file ends.
+        // 4096 bytes and a tail, and again at the end of the file.
         assert_eq!(write_back(&guest, fh, 0, &data), Ok(5000), "{name}");
         assert_eq!(write_back(&guest, fh, 5000, b"tail"), Ok(4), "{name}");
         if !name.is_empty() {
@@ -67,7 +67,7 @@ fn pages_of_the_cache_reach_a_file_that_is_open_with_o_direct() {
     }
 }
 
-/// Writes through an open file whose flags are `flags` now.
+/// Writes through an open file that now has `flags`.
 fn write_by(guest: &Guest, fh: Handle, offset: u64, data: &[u8], flags: OFlags) -> Result<u32, Errno> {
     guest.write_with(fh, offset, data, |arg| arg.flags = flags.bits().into())
 }
@@ -95,7 +95,7 @@ fn what_is_not_of_the_cache_goes_by_o_direct_and_sees_what_the_cache_wrote() {
     let (entry, open) = guest.create(ROOT, "file", DIRECT).unwrap();
     let fh = open.fh.into();
     assert_eq!(write_back(&guest, fh, 0, &[1; 8192]), Ok(8192));
-    // What a program does with O_DIRECT is refused as on the host.
+    // A program's own unaligned use of O_DIRECT is refused as on the host.
     assert_eq!(write_by(&guest, fh, 1, b"x", DIRECT), Err(Errno::INVAL));
     assert_eq!(guest.read_by(fh, 1, 5, DIRECT), Err(Errno::INVAL));
     assert_eq!(write_back(&guest, fh, 1, b"x"), Ok(1));
@@ -126,7 +126,7 @@ fn the_second_descriptor_is_opened_once_counts_and_goes_with_the_handle() {
     }
     guest.release(node(&entry), open.fh.into());
     assert_eq!(inodes.held_count(), before - 1);
-    // A file without O_DIRECT has no second one.
+    // A file without O_DIRECT has no second descriptor.
     let fh = guest.open(node(&entry), OFlags::RDWR).unwrap();
     let before = inodes.held_count();
     write_back(&guest, fh, 0, b"x").unwrap();

@@ -21,7 +21,7 @@ fn fill(dir: &std::path::Path, count: usize) -> HashSet<Vec<u8>> {
         .collect()
 }
 
-/// All entries of a stream, `size` bytes at a time.
+/// Returns all entries of a stream, `size` bytes at a time.
 fn list(guest: &Guest, nodeid: NodeId, fh: Handle, size: u32) -> Vec<(Vec<u8>, u64)> {
     let mut all: Vec<(Vec<u8>, u64)> = Vec::new();
     loop {
@@ -61,7 +61,7 @@ fn a_stream_goes_on_from_any_cookie_and_from_the_beginning_sees_what_is_new() {
         let all = list(guest, ROOT, fh, 8192);
         for at in [0, 1, 350, 699, 701] {
             let rest: Vec<_> = guest.readdir(ROOT, fh, all[at].1, 1 << 20).unwrap();
-            assert_eq!(rest.first(), all.get(at + 1), "behind entry {at}");
+            assert_eq!(rest.first(), all.get(at + 1), "after entry {at}");
         }
         fs::write(dir.join("new"), "").unwrap();
         assert!(list(guest, ROOT, fh, 4096).iter().any(|entry| entry.0 == b"new"));
@@ -95,7 +95,7 @@ fn streams_whose_read_ahead_was_dropped_lose_and_double_nothing() {
         names.extend([b".".to_vec(), b"..".to_vec()]);
         let streams: Vec<Handle> = (0..STREAMS).map(|_| guest.opendir(ROOT).unwrap()).collect();
         let mut listed: Vec<Vec<(Vec<u8>, u64)>> = vec![Vec::new(); STREAMS];
-        // A part from each in turn: each pushes out what another has read ahead.
+        // A part from each in turn: each evicts what another has read ahead.
         loop {
             let mut is_over = true;
             for (fh, listed) in streams.iter().zip(&mut listed) {
@@ -113,7 +113,7 @@ fn streams_whose_read_ahead_was_dropped_lose_and_double_nothing() {
             assert_eq!(listed.len(), names.len(), "no entry twice");
             assert_eq!(listed.iter().map(|entry| entry.0.clone()).collect::<HashSet<_>>(), names);
         }
-        // Any cookie is good for any of them, and at the end of the stream nothing is kept.
+        // Any cookie is valid for any of them, and at the end of the stream nothing is kept.
         assert_eq!(guest.fs().read_ahead.kept_count(), 0);
         for (fh, listed) in streams.iter().zip(&listed).step_by(7) {
             assert_eq!(guest.readdir(ROOT, *fh, listed[200].1, 4096).unwrap().first(), listed.get(201));
@@ -158,7 +158,7 @@ fn readdirplus_counts_a_lookup_for_each_entry_that_it_gives_and_none_for_dots() 
         let fh = guest.opendir(ROOT).unwrap();
         let (mut offset, mut found) = (0, Vec::new());
         loop {
-            // Answers of a size that no number of entries fills.
+            // Replies of a size that no number of entries fills.
             let some = guest.readdirplus(ROOT, fh, offset, 5000).unwrap();
             let Some(last) = some.last() else { break };
             offset = last.off;
@@ -205,7 +205,7 @@ fn what_lies_above_the_share_is_not_told() {
 
 #[test]
 fn a_mount_point_is_announced_and_has_its_own_inodes() {
-    // The machine's own mounts will do: /proc is one nearly everywhere.
+    // Uses the machine's own mounts: /proc is one nearly everywhere.
     let mount = std::path::Path::new("/proc");
     let is_mount = mount.metadata().is_ok_and(|stat| stat.dev() != std::path::Path::new("/").metadata().unwrap().dev());
     if !is_mount {

@@ -1,4 +1,4 @@
-//! A driver for tests: makes requests, hands them to the server as a transport would, reads the answers.
+//! A test driver: creates requests, hands them to the server as a transport would, and reads the replies.
 
 use std::{
     path::Path,
@@ -55,7 +55,7 @@ pub(super) struct Listed {
 }
 
 impl Guest {
-    /// A guest that knows all there is.
+    /// Creates a guest that supports all features.
     pub(super) fn new(dir: &Path, config: Config) -> Self {
         Self::with_flags(dir, config, InitFlags::all())
     }
@@ -85,7 +85,7 @@ impl Guest {
         self.server.file_system()
     }
 
-    /// Makes a request with room for `room` bytes of answer; what would wait is handed in again, as a transport does.
+    /// Sends a request with room for `room` bytes of reply; hands in a deferred request again, as a transport does.
     pub(super) fn call(&self, opcode: Opcode, nodeid: NodeId, parts: &[&[u8]], room: usize) -> Result<Vec<u8>, Errno> {
         let body = parts.concat();
         let mut header = InHeader::new_zeroed();
@@ -96,7 +96,7 @@ impl Guest {
         header.uid = self.caller.0.into();
         header.gid = self.caller.1.into();
         let mut request = [header.as_bytes(), &body].concat();
-        // The data of an answer begins on a page, as a kernel's does.
+        // The data of a reply begins on a page, as a kernel's does.
         let mut memory = vec![0; 2 * PAGE + room];
         let data = memory.as_ptr().align_offset(PAGE) + PAGE;
         let answer = &mut memory[data - size_of::<OutHeader>()..data + room];
@@ -112,7 +112,7 @@ impl Guest {
         Ok(answer[..done.used_len_bytes as usize].get(size_of::<OutHeader>()..).unwrap_or_default().to_vec())
     }
 
-    /// A request whose answer is one structure.
+    /// Sends a request whose reply is one structure.
     pub(super) fn ask<T: FromBytes + KnownLayout + Immutable>(
         &self,
         opcode: Opcode,
@@ -123,7 +123,7 @@ impl Guest {
         Ok(T::read_from_bytes(&answer).unwrap())
     }
 
-    /// A request whose answer says only that it was done.
+    /// Sends a request whose reply has no body.
     pub(super) fn tell(&self, opcode: Opcode, nodeid: NodeId, parts: &[&[u8]]) -> Result<(), Errno> {
         self.call(opcode, nodeid, parts, 0).map(drop)
     }
@@ -132,7 +132,7 @@ impl Guest {
         self.ask(Opcode::Lookup, parent, &[name.as_bytes(), b"\0"])
     }
 
-    /// Looks each component up; the nodeid of the last one.
+    /// Looks up each component; returns the nodeid of the last one.
     pub(super) fn walk(&self, path: &str) -> Result<NodeId, Errno> {
         path.split('/').try_fold(NodeId::ROOT, |parent, name| Ok(self.lookup(parent, name)?.nodeid.into()))
     }
@@ -184,7 +184,7 @@ impl Guest {
         self.read_by(fh, offset, size, OFlags::empty())
     }
 
-    /// Reads through an open file whose flags are `flags` now.
+    /// Reads through an open file that now has `flags`.
     pub(super) fn read_by(&self, fh: Handle, offset: u64, size: u32, flags: OFlags) -> Result<Vec<u8>, Errno> {
         let arg = ReadIn { flags: flags.bits().into(), ..read_in(fh, offset, size) };
         self.call(Opcode::Read, NodeId(0), &[arg.as_bytes()], size as usize)
@@ -258,7 +258,7 @@ impl Guest {
         Ok(out.fh.into())
     }
 
-    /// One READDIR: names with their cookies.
+    /// Sends one READDIR; returns names with their cookies.
     pub(super) fn readdir(
         &self,
         nodeid: NodeId,
@@ -277,7 +277,7 @@ impl Guest {
         Ok(entries)
     }
 
-    /// One READDIRPLUS.
+    /// Sends one READDIRPLUS.
     pub(super) fn readdirplus(&self, nodeid: NodeId, fh: Handle, offset: u64, size: u32) -> Result<Vec<Listed>, Errno> {
         let answer = self.call(Opcode::Readdirplus, nodeid, &[read_in(fh, offset, size).as_bytes()], size as usize)?;
         let mut rest = &answer[..];
@@ -305,7 +305,7 @@ fn read_in(fh: Handle, offset: u64, size: u32) -> ReadIn {
     arg
 }
 
-/// The nodeid of an entry.
+/// Returns the nodeid of an entry.
 pub(super) fn node(entry: &EntryOut) -> NodeId {
     entry.nodeid.into()
 }

@@ -1,4 +1,4 @@
-//! The store of inodes against a plain model, whatever the guest and the host do in whatever order.
+//! The inode table against a plain model, for any sequence of actions by guest and host.
 
 use std::{collections::HashMap, fs, os::unix::fs::MetadataExt};
 
@@ -14,11 +14,11 @@ enum Step {
     Lookup(usize),
     /// The guest forgets some lookups of one of the inodes it knows.
     Forget(usize, u64),
-    /// The host creates a file where there is none.
+    /// The host creates a file unless the name exists.
     HostCreate(usize),
     /// The host gives a file a second name.
     HostLink(usize, usize),
-    /// The guest renames, over what is there.
+    /// The guest renames, replacing an existing name.
     Rename(usize, usize),
     /// The guest removes a name.
     Unlink(usize),
@@ -41,7 +41,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What the guest knows: the file's content, by which it is told apart, and the lookups not forgotten.
+/// The inodes that the guest knows: the file's content, which identifies it, and the lookups not forgotten.
 type Model = HashMap<u64, (String, u64)>;
 
 fn run(guest: &Guest, dir: &std::path::Path, steps: &[Step]) {
@@ -93,8 +93,8 @@ fn run(guest: &Guest, dir: &std::path::Path, steps: &[Step]) {
             Step::Unlink(at) => drop(guest.unlink(split(at).0, split(at).1)),
             Step::Close => guest.fs().inodes.close_all(),
         }
-        // Whatever the guest knows, it reaches, and nothing else in its place; by path, a name that the host alone added or
-        // the guest took away from under another name may be out of reach.
+        // The guest can reach every inode that it knows, and no other in its place. By path, a name that only the host
+        // added, or that the guest removed under another name, may be out of reach.
         for (&key, (content, _)) in &model {
             match guest.open(NodeId(key), rustix::fs::OFlags::RDONLY) {
                 Ok(fh) => {
@@ -118,7 +118,9 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_the_guest_knows_it_reaches_and_nothing_else_in_its_place(steps in proptest::collection::vec(step(), 1..60)) {
+    fn what_the_guest_knows_it_reaches_and_nothing_else_in_its_place(
+        steps in proptest::collection::vec(step(), 1..60),
+    ) {
         for way in [Way::Handles, Way::Paths] {
             one_way(way, &Config::default(), &|guest, dir| run(guest, dir, &steps));
         }

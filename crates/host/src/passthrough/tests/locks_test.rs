@@ -19,7 +19,7 @@ const READ: i32 = libc::F_RDLCK;
 const WRITE: i32 = libc::F_WRLCK;
 const UNLOCK: i32 = libc::F_UNLCK;
 
-/// A guest that shares a directory with one file in it.
+/// Creates a guest that shares a directory with one file.
 fn guest(config: Config) -> (tempfile::TempDir, Guest, NodeId) {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("file"), "content").unwrap();
@@ -28,7 +28,7 @@ fn guest(config: Config) -> (tempfile::TempDir, Guest, NodeId) {
     (dir, guest, file)
 }
 
-/// Bytes 0 to 9, asked for by the process of the owner's number.
+/// Returns a request for bytes 0 to 9 from the process with the owner's number.
 fn lk_in(fh: Handle, owner: u64, type_: i32) -> LkIn {
     let lk = FileLock { start: 0.into(), end: 9.into(), type_: (type_ as u32).into(), pid: (owner as u32).into() };
     LkIn { fh: fh.into(), owner: owner.into(), lk, lk_flags: 0.into(), padding: 0.into() }
@@ -39,13 +39,13 @@ impl Guest {
         self.tell(Opcode::Setlk, file, &[lk_in(fh, owner, type_).as_bytes()])
     }
 
-    /// The kind of the lock in the way of a write lock, and who holds it.
+    /// Returns the kind of a lock that conflicts with a write lock, and its holder.
     fn query(&self, file: NodeId, fh: Handle, owner: u64) -> (i32, u32) {
         let found: LkOut = self.ask(Opcode::Getlk, file, &[lk_in(fh, owner, WRITE).as_bytes()]).unwrap();
         (found.lk.type_.get() as i32, found.lk.pid.get())
     }
 
-    /// What a close by the process `owner` sends.
+    /// Sends what a close by the process `owner` sends.
     fn flush_as(&self, file: NodeId, fh: Handle, owner: u64) {
         let mut arg = FlushIn::new_zeroed();
         arg.fh = fh.into();
@@ -72,7 +72,7 @@ fn a_lock_survives_the_release_of_another_open_file() {
     guest.lock(file, third, other, READ).unwrap();
 }
 
-/// A FLUSH is not sent where data could not be written back.
+/// No FLUSH is sent if data could not be written back.
 #[test]
 fn an_owner_without_a_flush_keeps_no_lock_after_the_last_release() {
     let (_dir, guest, file) = guest(Config::default());
@@ -104,7 +104,7 @@ fn a_query_names_the_process_that_holds_the_lock() {
     assert_eq!(guest.query(file, two, 4002), (WRITE, 0));
 }
 
-/// A file that is open for writing cannot be executed (ETXTBSY), and a lock should not make the difference.
+/// A file that is open for writing cannot be executed (ETXTBSY), and a lock must not cause that.
 #[test]
 fn a_read_lock_opens_nothing_for_writing() {
     for readonly in [false, true] {
@@ -113,7 +113,7 @@ fn a_read_lock_opens_nothing_for_writing() {
         let reader = guest.open(file, OFlags::RDONLY).unwrap();
         guest.lock(file, reader, 1, READ).unwrap();
         assert_eq!(writers_of(&path), 0);
-        // The lock is there, and one that the open file does not allow is not given.
+        // The lock exists, and one that the open file does not allow is refused.
         assert_eq!(guest.query(file, reader, 2), (READ, 1));
         assert_eq!(guest.lock(file, reader, 1, WRITE), Err(Errno::BADF));
         assert_eq!(guest.lock(file, reader, 2, WRITE), Err(Errno::BADF));
@@ -121,7 +121,7 @@ fn a_read_lock_opens_nothing_for_writing() {
     }
 }
 
-/// Descriptors of this process that may write the file.
+/// Returns the number of this process's descriptors that may write the file.
 fn writers_of(path: &Path) -> usize {
     let descriptors = std::fs::read_dir("/proc/self/fd").unwrap().map(|entry| entry.unwrap().path());
     let of_path = descriptors.filter(|link| std::fs::read_link(link).is_ok_and(|target| target == path));

@@ -1,6 +1,6 @@
-//! The file system as a guest sees it: requests in bytes through the server, with the host beside as the oracle.
+//! The file system as a guest sees it: requests in bytes through the server, with the host's own view as the oracle.
 //!
-//! [`guest`] is the driver's side; each other file holds the cases of one subject.
+//! [`guest`] is the driver's side; each other file has the cases of one subject.
 
 mod attributes_test;
 mod bounds_test;
@@ -22,23 +22,23 @@ use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabiliti
 use super::{Config, FileHandles};
 use guest::Guest;
 
-/// The ways in which inodes can be held.
+/// The ways to reference inodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// By handle, where the machine running the test allows that.
+    /// By handle, if the machine that runs the test allows it.
     Handles,
-    /// By path, recognised by a handle that may not be opened.
+    /// By path, with a handle that identifies the inode but may not be opened.
     PathsWithHandles,
-    /// By path alone.
+    /// Only by path.
     Paths,
 }
 
-/// Runs `case` once for each way, in a directory of its own.
+/// Runs `case` for each way, in a directory of its own.
 fn each_way(case: impl Fn(&Guest, &std::path::Path) + Sync) {
     each_way_with(Config::default(), case);
 }
 
-/// As [`each_way`], with a configuration.
+/// Like [`each_way`], with a configuration.
 fn each_way_with(config: Config, case: impl Fn(&Guest, &std::path::Path) + Sync) {
     for way in [Way::Handles, Way::PathsWithHandles, Way::Paths] {
         println!("inodes are held by {way:?}");

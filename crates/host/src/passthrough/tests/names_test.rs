@@ -64,14 +64,14 @@ fn a_symbolic_link_is_itself_and_never_followed() {
 #[test]
 fn a_number_that_the_host_gives_again_is_another_inode() {
     each_way(|guest, dir| {
-        // 1. The guest knows a file that the host then replaces; file systems like ext4 give the number again at once.
+        // 1. The guest knows a file that the host then replaces; file systems like ext4 reuse the number at once.
         fs::write(dir.join("a"), "old").unwrap();
         let old = guest.walk("a").unwrap();
         let number = dir.join("a").metadata().unwrap().ino();
         fs::remove_file(dir.join("a")).unwrap();
         fs::write(dir.join("a"), "newer").unwrap();
         let is_same_number = dir.join("a").metadata().unwrap().ino() == number;
-        // 2. The name stands for another inode, and the old nodeid never for the new one.
+        // 2. The name refers to another inode, and the old nodeid never refers to the new one.
         let new = guest.lookup(ROOT, "a").unwrap();
         assert_ne!(node(&new), old, "the same number again: {is_same_number}");
         assert_eq!(new.attr.size.get(), 5);
@@ -124,13 +124,13 @@ fn an_inode_without_names_lives_as_long_as_the_guest_knows_it() {
         fs::write(dir.join("other"), "333").unwrap();
         let (file, directory) = (guest.walk("file").unwrap(), guest.walk("dir").unwrap());
         let (victim, other) = (guest.walk("victim").unwrap(), guest.walk("other").unwrap());
-        // 1. The descriptors are gone when the names go.
+        // 1. The descriptors are closed when the names are removed.
         guest.fs().inodes.close_all();
         guest.unlink(ROOT, "file").unwrap();
         guest.rmdir(ROOT, "dir").unwrap();
         guest.rename((ROOT, "other"), (ROOT, "victim"), 0).unwrap();
         guest.fs().inodes.close_all();
-        // 2. All of them still answer.
+        // 2. All of them are still reachable.
         assert_eq!((guest.getattr(file).unwrap().nlink.get(), guest.getattr(file).unwrap().size.get()), (0, 7));
         let fh = guest.open(file, OFlags::RDWR).unwrap();
         assert_eq!(guest.read(fh, 0, 100).unwrap(), b"content");
@@ -138,7 +138,7 @@ fn an_inode_without_names_lives_as_long_as_the_guest_knows_it() {
         assert_eq!(guest.lookup(directory, "x").err(), Some(Errno::NOENT));
         assert_eq!(guest.getattr(victim).unwrap().size.get(), 2);
         assert_eq!((guest.getattr(other).unwrap().size.get(), guest.walk("victim")), (3, Ok(other)));
-        // 3. A name that was not removed after all leaves nothing behind.
+        // 3. A name that was not removed after all leaves nothing pinned.
         assert_eq!(guest.rmdir(ROOT, "victim"), Err(Errno::NOTDIR));
         guest.release(file, fh);
         for nodeid in [file, directory, victim] {
@@ -159,7 +159,7 @@ fn a_link_is_another_name_of_the_same_inode() {
         let arg = LinkIn { oldnodeid: a.into() };
         let entry: EntryOut = guest.ask(Opcode::Link, d, &[arg.as_bytes(), b"b\0"]).unwrap();
         assert_eq!((node(&entry), entry.attr.nlink.get()), (a, 2));
-        // The first name goes; the second one is the way to it now.
+        // The first name is removed; the second one now leads to the file.
         guest.unlink(ROOT, "a").unwrap();
         guest.fs().inodes.close_all();
         assert_eq!(guest.getattr(a).unwrap().nlink.get(), 1);

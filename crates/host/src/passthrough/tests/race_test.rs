@@ -87,6 +87,6 @@ fn threads_that_look_up_and_forget_the_same_names_leave_nothing_behind() {
 }
 
 fn exchange(one: &Path, two: &Path) {
-    // The names come and go under each other.
+    // The names are exchanged concurrently.
     let _ = rustix::fs::renameat_with(CWD, one, CWD, two, RenameFlags::EXCHANGE);
 }

@@ -1,4 +1,4 @@
-//! What a caller may not do by itself, the daemon's rights do not do either.
+//! The daemon's rights never allow what a caller may not do by itself.
 
 use std::{
     fs,
@@ -32,7 +32,7 @@ use crate::{
 const ROOT: NodeId = NodeId::ROOT;
 const USER: u32 = 1234;
 
-/// A directory that anybody may write, for tests that need several users.
+/// Returns a directory that anybody may write, for tests that need several users.
 fn open_to_all() -> Option<tempfile::TempDir> {
     if !is_root() {
         println!("SKIPPED: giving files to others needs root");
@@ -60,7 +60,7 @@ fn create_opens_nothing_that_the_caller_might_not_open() {
     let mut guest = Guest::new(dir.path(), Config::default());
     let (read, write, both, trunc) = (OFlags::RDONLY, OFlags::WRONLY, OFlags::RDWR, OFlags::TRUNC);
     let cases = [
-        // Somebody else's, whatever the mode: groups and lists are for the guest to judge.
+        // Somebody else's file, whatever the mode: only the guest can evaluate groups and lists.
         (0, 0o600, USER, both | trunc, false),
         (0, 0o600, USER, read, false),
         (0, 0o666, USER, both | trunc, false),
@@ -135,7 +135,7 @@ fn inode_flags_are_changed_by_root_and_by_the_owner_alone() {
             assert_eq!(ioctl(&guest, fh, SETFLAGS, &flags, 0), expected, "by {caller}");
             assert_eq!(ioctl(&guest, fh, FSSETXATTR, &attributes, 0), expected, "by {caller}");
         }
-        // A guest's kernel hands these on without a check of its own, and has no need of them.
+        // A guest's kernel passes these on without a check of its own, and does not need them.
         for (request, data, out_size) in [(0x8004_6601, &[][..], 4), (0x4004_6602, &flags[..], 0)] {
             assert_eq!(ioctl(&guest, fh, request, data, out_size), Err(Errno::NOTTY), "{request:#x}");
         }
@@ -150,7 +150,7 @@ fn ioctl(guest: &Guest, fh: Handle, cmd: u32, data: &[u8], out_size: u32) -> Res
     Ok(answer[size_of::<IoctlOut>()..].to_vec())
 }
 
-/// What the owner, who is in the file's group, does to a file: the host itself is the oracle.
+/// Actions of the owner, who is in the file's group, on a file: the host itself is the oracle.
 #[test]
 fn set_id_bits_go_as_on_the_host() {
     let Some(dir) = open_to_all() else { return };

@@ -53,7 +53,7 @@ fn what_is_settled_follows_the_configuration_and_the_guest() {
     assert!(!never.intersects(InitFlags::CACHE_SYMLINKS | InitFlags::DO_READDIRPLUS | InitFlags::READDIRPLUS_AUTO));
     let one = settled(Config { announce_submounts: false, ..Config::default() }, all);
     assert_eq!(plain - one, InitFlags::SUBMOUNTS);
-    // Never: what would make promises that are not kept.
+    // Never offered: features that would make promises that are not kept.
     let unkept = InitFlags::EXPORT_SUPPORT | InitFlags::ALLOW_IDMAP | InitFlags::PASSTHROUGH | InitFlags::HAS_INODE_DAX;
     assert!(!plain.intersects(unkept));
 }
@@ -160,7 +160,7 @@ fn locks_of_two_owners_meet_on_the_host() {
     set(lock(two, 2, libc::F_RDLCK, 0)).unwrap();
     set(lock(one, 1, libc::F_WRLCK, LK_FLOCK)).unwrap();
     assert_eq!(set(lock(two, 2, libc::F_WRLCK, LK_FLOCK)), Err(Errno::AGAIN));
-    // A lock of the open file description has an owner whom no FLUSH names.
+    // A lock of the open file description has an owner that no FLUSH names.
     set(lock(two, 2, libc::F_UNLCK, 0)).unwrap();
     set(lock(one, 77, libc::F_WRLCK, 0)).unwrap();
     guest.flush(file, one).unwrap();

@@ -51,7 +51,7 @@ fn size(answer: &[u8]) -> u32 {
     GetxattrOut::read_from_bytes(answer).unwrap().size.get()
 }
 
-/// False, and a line that says so, where the host has no extended attributes.
+/// Returns whether the host has extended attributes; prints a line if not.
 fn has_xattrs(dir: &std::path::Path) -> bool {
     let outcome = rustix::fs::setxattr(dir, "user.probe", b"", rustix::fs::XattrFlags::empty());
     if outcome == Err(Errno::OPNOTSUPP) {
@@ -128,7 +128,7 @@ fn names_are_translated_by_the_rules() {
 /// A request that changes a file.
 type Change<'a> = &'a dyn Fn() -> Result<(), Errno>;
 
-/// The host does not know the attribute for what it is by its other name, and would leave it on a changed file.
+/// The host does not recognise the attribute under its other name, and would leave it on a changed file.
 #[test]
 fn capabilities_by_another_name_go_with_every_change_of_a_file() {
     let rules = ":map::user.guest.:".parse().unwrap();
@@ -174,10 +174,10 @@ fn capabilities_by_another_name_go_with_every_change_of_a_file() {
             set(guest, nodeid, "security.capability", b"value", 0).unwrap();
             assert_eq!(change(), Ok(()), "{what}");
             assert_eq!(get(guest, nodeid, "security.capability", 10), Err(Errno::NODATA), "{what}");
-            // Where there is none, there is nothing in the way either.
+            // A file without the attribute can be changed as well.
             assert_eq!(change(), Ok(()), "{what}");
         }
-        // Neither reading nor a change of the mode is a change of what is executed.
+        // Neither reading nor a mode change affects what is executed.
         set(guest, nodeid, "security.capability", b"value", 0).unwrap();
         guest.read(fh, 0, 10).unwrap();
         guest.open(nodeid, OFlags::RDWR).unwrap();
@@ -186,7 +186,7 @@ fn capabilities_by_another_name_go_with_every_change_of_a_file() {
     });
 }
 
-/// A change of the data must not be seen together with the capabilities that the file had.
+/// A change of the data must not be visible together with the file's previous capabilities.
 #[test]
 fn a_file_whose_capabilities_cannot_be_removed_is_not_changed() {
     if !is_root() {
@@ -222,7 +222,7 @@ fn a_file_whose_capabilities_cannot_be_removed_is_not_changed() {
             assert_eq!(fs::read(&path).unwrap(), b"content");
             rustix::fs::removexattr(&path, "user.guest.security.capability").unwrap();
             set_capabilities(None, CapabilitySets { effective, ..own }).unwrap();
-            // The open file is enough where there is nothing to remove.
+            // The open file suffices if there is nothing to remove.
             assert_eq!(guest.write(fh, 0, b"changed"), Ok(7));
             assert_eq!(truncate(), Ok(()));
         };

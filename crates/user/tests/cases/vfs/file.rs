@@ -163,7 +163,7 @@ impl Process<'_> {
         match attr.mode.get() & 0o170_000 {
             0o100_000 | 0o040_000 => {}
             0o140_000 => return Err(Errno::NXIO),
-            // Pipes and devices are the guest's kernel's own, which there is none of.
+            // Pipes and devices are handled by the guest's kernel, which does not exist here.
             _ => return Err(Errno::NOSYS),
         }
         let session = &self.vfs.session;
@@ -308,7 +308,7 @@ impl OpenFile {
         process.set_attributes(self.node.id, valid, change)
     }
 
-    /// As many of the next entries as fit `room` bytes of getdents64(2); EINVAL where that is none, though there are some.
+    /// Returns as many of the next entries as fit `room` bytes of getdents64(2), or EINVAL if not even one fits.
     pub(crate) fn entries(&self, process: &Process<'_>, room: usize) -> Result<Vec<Entry>> {
         let fh = self.fh()?;
         if !self.is_directory {

@@ -1,4 +1,4 @@
-//! Locks that the server keeps. Those that a kernel keeps by itself, where the server does not, there are none of here.
+//! Locks kept by the server. Local locks, which a kernel keeps if the server does not, do not exist here.
 
 use std::sync::atomic::Ordering;
 

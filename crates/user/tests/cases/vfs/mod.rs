@@ -1,7 +1,7 @@
 //! A guest's kernel in small, over the library's session: paths, rights, open files, processes.
 //!
-//! It keeps nothing that the server has told, so that what a case sees is the server's and the library's doing. The bits
-//! of [`Process`] lie in a file each: [`walk`] finds, [`file`] opens and moves data, [`names`], [`attributes`],
+//! It keeps nothing that the server has told, so that what a case sees is the server's and the library's doing. The
+//! bits of [`Process`] lie in a file each: [`walk`] finds, [`file`] opens and moves data, [`names`], [`attributes`],
 //! [`xattrs`] and [`locks`] do what their names say, and [`client`] offers it all to the cases.
 
 mod attributes;

@@ -20,7 +20,7 @@ impl Node {
         Arc::new(Self { session: Arc::clone(session), id: NodeId::ROOT })
     }
 
-    /// What a reply with an entry has counted; nothing where the name is absent.
+    /// Returns the node that a reply with an entry refers to, or `None` if the name is absent.
     pub(crate) fn of(session: &Arc<Session<Process>>, entry: &EntryOut) -> Option<Arc<Self>> {
         let id = NodeId::from(entry.nodeid);
         (id.0 != 0).then(|| Arc::new(Self { session: Arc::clone(session), id }))

@@ -111,7 +111,8 @@ impl<'v> Process<'v> {
         }
     }
 
-    /// The directory for a new name, with its attributes. `is_directory`: of a directory, which may have a slash behind it.
+    /// The directory for a new name, with its attributes. `is_directory`: of a directory, which may have a slash behind
+    /// it.
     pub(crate) fn for_new(&self, path: &[u8], is_directory: bool) -> Result<(Place, Vec<u8>, Attr)> {
         let (place, last) = self.find_parent(path)?;
         let Last::Name(name, has_slash) = last else { return Err(Errno::EXIST) };

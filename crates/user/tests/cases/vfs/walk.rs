@@ -27,7 +27,7 @@ pub(crate) struct Place(Vec<Arc<Node>>);
 /// What the last component of a path is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Last {
-    /// A name in the directory; whether a slash stands behind it.
+    /// A name in the directory, and whether a slash follows it.
     Name(Vec<u8>, bool),
     Dot,
     DotDot,

@@ -1,5 +1,4 @@
-//! Reading what apt says: packages, files, progress, and the reasons of failures; and the list of installed packages that it
-//! reads.
+//! Parses apt's output: packages, files, progress and failures. Writes the list of installed packages that apt reads.
 
 use std::path::Path;
 
@@ -13,25 +12,25 @@ pub(in crate::packages) struct File {
     pub(in crate::packages) size_bytes: u64,
 }
 
-/// A version of a package that could be installed.
+/// An installable version of a package.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Candidate {
     /// The version, with Debian's revision.
     pub(crate) version: String,
-    /// The names of the packages that it depends on; of alternatives the first.
+    /// The names of its dependencies, with the first of each set of alternatives.
     pub(crate) dependencies: Vec<String>,
     pub(in crate::packages) size_bytes: u64,
 }
 
 impl File {
-    /// Whether `file_name` is how apt names it: package, version with `%3a` for a colon, architecture.
+    /// Returns whether apt would name this file `file_name`: package, version with `%3a` for a colon, architecture.
     pub(in crate::packages) fn is_named(&self, file_name: &str) -> bool {
         let version = self.version.replace(':', "%3a");
         file_name.strip_prefix(&format!("{}_{version}_", self.package)).is_some_and(|rest| rest.ends_with(".deb"))
     }
 }
 
-/// Reads the first paragraph of `apt-cache show`.
+/// Parses the first paragraph of `apt-cache show`.
 pub(super) fn candidate(text: &str) -> Option<Candidate> {
     let paragraph = text.split("\n\n").next()?;
     let field = |name: &str| paragraph.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
@@ -43,13 +42,13 @@ pub(super) fn candidate(text: &str) -> Option<Candidate> {
     })
 }
 
-/// `name` of `name:any (>= 1) | other`.
+/// Returns `name` from `name:any (>= 1) | other`.
 fn first_alternative(dependency: &str) -> Option<String> {
     let name = dependency.split(['|', '(', ':', ' ']).find(|word| !word.is_empty())?;
     Some(name.to_owned())
 }
 
-/// Reads a line of `apt-get --print-uris`: address, file name, size, hash.
+/// Parses a line of `apt-get --print-uris`: address, file name, size, hash.
 pub(super) fn uri_line(line: &str) -> Option<File> {
     let mut words = line.split_whitespace();
     words.next().filter(|uri| uri.starts_with('\''))?;
@@ -61,7 +60,7 @@ pub(super) fn uri_line(line: &str) -> Option<File> {
     })
 }
 
-/// Writes dpkg's list of a system that has `packages` only, of a version newer than any that is asked for.
+/// Returns dpkg's status file of a system that has only `packages`, with a version newer than any that may be required.
 pub(super) fn status(packages: &[&str]) -> String {
     let stanza = |package: &&str| {
         format!(
@@ -72,12 +71,12 @@ pub(super) fn status(packages: &[&str]) -> String {
     packages.iter().map(stanza).collect()
 }
 
-/// Reads a line of apt's status: `dlstatus:<number>:<percent>:<text>`.
+/// Parses a status line of apt: `dlstatus:<number>:<percent>:<text>`.
 pub(super) fn percent(line: &str) -> Option<f32> {
     line.strip_prefix("dlstatus:")?.split(':').nth(1)?.parse().ok()
 }
 
-/// Why apt failed, from its words.
+/// Returns the error for a failure of apt, based on its output.
 pub(super) fn failure(suite: &str, cache_dir: &Path, doing: &str, status: String, output: String) -> Error {
     let says = |phrases: &[&str]| phrases.iter().any(|phrase| output.contains(phrase));
     let suite = suite.to_owned();

@@ -1,4 +1,4 @@
-//! The programs that build a kernel: the machine's, and for the small ones that it lacks, packages of its release.
+//! Finds the programs that build a kernel, and fetches small ones that are not installed.
 
 use std::{
     env,
@@ -13,23 +13,25 @@ use crate::{
     process::is_found,
 };
 
-/// Too large to fetch for this; whoever has Rust has them.
+/// Too large to fetch, and installed wherever Rust is used.
 const COMPILER: [&str; 4] = ["gcc", "ld", "make", "tar"];
-/// Fetched where they are missing: the program and its package. flex and bison start m4.
+/// Programs that are fetched if missing, with their packages. flex and bison start m4.
 const FETCHED: [(&str, &str); 5] =
     [("flex", "flex"), ("bison", "bison"), ("m4", "m4"), ("bc", "bc"), ("xz", "xz-utils")];
 
-/// How to start the programs of a build.
+/// Starts the programs of a build.
 #[derive(Debug, Default)]
 pub(super) struct Tools {
-    /// A folder with scripts for the fetched ones, and the data that bison looks for.
+    /// The directory with scripts for fetched programs, and bison's data.
     fetched: Option<(PathBuf, PathBuf)>,
 }
 
 impl Tools {
-    /// Finds the programs, and fetches what is missing.
+    /// Finds the programs, and fetches missing ones.
     ///
-    /// Errors: no compiler, or see [`Error`].
+    /// # Errors
+    ///
+    /// Returns an error if there is no compiler; also see [`Error`].
     pub(super) fn find(packages: &Packages<'_>) -> Result<Self> {
         let mut missing: Vec<String> =
             COMPILER.iter().filter(|name| !is_found(name.as_ref())).map(|&name| name.to_owned()).collect();
@@ -64,14 +66,14 @@ impl Tools {
             freshness: Freshness::Cached,
         })?;
         let bin = packages.cache().dir().join("uml/tools");
-        fs::create_dir_all(&bin).map_err(Error::io(format!("making {bin:?}")))?;
+        fs::create_dir_all(&bin).map_err(Error::io(format!("cannot create {bin:?}")))?;
         for program in programs {
             prefix.write_script(&format!("usr/bin/{program}"), &bin.join(program))?;
         }
         Ok(Self { fetched: Some((bin, prefix.root().join("usr/share/bison"))) })
     }
 
-    /// A command that starts `program`, whose children find the fetched ones too.
+    /// Returns a command that starts `program`, whose children find the fetched programs, too.
     pub(super) fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         command.env("LC_ALL", "C.UTF-8");
@@ -85,7 +87,7 @@ impl Tools {
             if bin.join("m4").exists() {
                 command.env("M4", bin.join("m4"));
             }
-            // `Command` looks a bare name up in this process's own path.
+            // `Command` looks up a bare name in this process's PATH.
             if bin.join(program).exists() {
                 let mut found = Command::new(bin.join(program));
                 found.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
@@ -96,9 +98,9 @@ impl Tools {
     }
 }
 
-/// Whether the compiler has the C library for static programs.
+/// Returns whether the C library for static linking is installed.
 fn has_static_library() -> bool {
     let output = Command::new("gcc").arg("-print-file-name=libc.a").stdin(Stdio::null()).output();
-    // A file that it does not find is answered with its bare name.
+    // For a file that it does not find, the compiler prints the bare name.
     output.is_ok_and(|output| Path::new(String::from_utf8_lossy(&output.stdout).trim()).is_absolute())
 }
