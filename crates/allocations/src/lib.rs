@@ -23,13 +23,13 @@ use rustix::{process::getpid, thread::gettid};
 pub struct CountingAllocator;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
-/// Set while the next allocation is to leave its backtrace in [`TRACE`].
+/// Set while the next counted allocation should store its backtrace in [`TRACE`].
 static IS_TRACING: AtomicBool = AtomicBool::new(false);
 static TRACE: Mutex<Option<String>> = Mutex::new(None);
 
 thread_local! {
-    /// `None` until the thread's first allocation. Needs no destructor and no lazy initialization, so that the allocator
-    /// may use it at any time.
+    /// `None` until the thread's first allocation. Needs no destructor and no lazy initialization, so that the
+    /// allocator may use it at any time.
     static IS_EXEMPT: Cell<Option<bool>> = const { Cell::new(None) };
 }
 
@@ -43,7 +43,7 @@ pub fn exempt_this_thread() {
     IS_EXEMPT.set(Some(true));
 }
 
-/// Runs `work` with this thread exempt or not, and restores what was before.
+/// Runs `work` with this thread exempt or not, and restores the previous state.
 pub fn with_exempt<T>(is_exempt: bool, work: impl FnOnce() -> T) -> T {
     let before = IS_EXEMPT.replace(Some(is_exempt));
     let outcome = work();
@@ -51,7 +51,7 @@ pub fn with_exempt<T>(is_exempt: bool, work: impl FnOnce() -> T) -> T {
     outcome
 }
 
-/// Lets the next allocation that counts leave its backtrace for [`take_trace`].
+/// Makes the next counted allocation store its backtrace for [`take_trace`].
 pub fn trace_next() {
     IS_TRACING.store(true, SeqCst);
 }
@@ -83,12 +83,12 @@ fn note() {
     }
 }
 
-// SAFETY: every method passes its arguments on to the system's allocator, which keeps the contract; counting touches no
-// memory that is handed out.
+// SAFETY: every method passes its arguments to the system's allocator, which upholds the contract; counting does not
+// touch the memory that is handed out.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         note();
-        // SAFETY: the caller keeps the contract of the same method.
+        // SAFETY: the caller upholds the contract of the same method.
         unsafe { System.alloc(layout) }
     }
 

@@ -1,6 +1,6 @@
-//! The daemons that are compared: what to start, with which options, and where.
+//! The daemons to compare: how to find and start them.
 //!
-//! The socket listens before the daemon starts and is inherited, so that nobody waits for it to appear.
+//! The socket listens before the daemon starts and is inherited, so that nobody has to wait for it to appear.
 
 use std::{
     env,
@@ -20,36 +20,36 @@ use transom_vm::{CacheMode, Supervised, packages::Packages, peer};
 
 use crate::process::{Placement, on_core};
 
-/// A daemon to measure: any program with virtiofsd's command line, or one that runs already.
+/// A daemon to measure: any program with virtiofsd's command line, or a running one.
 #[derive(Clone, Debug)]
 pub struct Candidate {
     /// Its name in the tables.
     pub name: String,
-    /// Where it is.
+    /// How to reach it.
     pub source: Source,
-    /// Arguments beside the ones that every daemon gets.
+    /// Arguments in addition to those that every daemon gets.
     pub args: Vec<String>,
-    /// Bytes of its window, for all files; only guests under QEMU have one.
+    /// Size of its window in bytes, used for all files; only guests under QEMU have one.
     pub window_len: Option<u64>,
-    /// How it is mounted, where not as usual.
+    /// Mount options, if not the defaults.
     pub mount: Option<transom_mount::Options>,
-    /// It does not offer `VHOST_USER_PROTOCOL_F_CONFIG`.
+    /// The daemon does not offer `VHOST_USER_PROTOCOL_F_CONFIG`.
     pub is_without_config: bool,
 }
 
-/// Of a daemon's log, in an error.
+/// Lines of a daemon's log that an error includes.
 const LOG_LINES_MAX: usize = 20;
 
-/// Where a daemon is.
+/// How to reach a daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     /// A program to start.
     Program(PathBuf),
-    /// The socket of one that runs and waits for a front end.
+    /// The socket of a running daemon that waits for a front end.
     Socket(PathBuf),
 }
 
-/// A daemon as the command line names it: `[NAME=]PROGRAM [ARGUMENT…]`, words separated by blanks.
+/// A daemon as specified on the command line: `[NAME=]PROGRAM [ARGUMENT…]`, words separated by spaces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
     name: Option<String>,
@@ -92,14 +92,15 @@ impl FromStr for Wanted {
 }
 
 impl Wanted {
-    /// The usual ones.
+    /// Returns the default daemons.
     pub fn usual() -> Vec<Self> {
         [Program::Transomd, Program::Virtiofsd].map(|program| Self { name: None, program, args: Vec::new() }).into()
     }
 
-    /// Finds the daemon, or has it fetched or built.
+    /// Finds the daemon, fetching or building it if needed.
     ///
-    /// Errors: it is not there and cannot be got.
+    /// # Errors
+    /// If it is missing and cannot be obtained.
     pub fn find(&self, packages: &Packages<'_>) -> anyhow::Result<Candidate> {
         let (usual_name, program) = match &self.program {
             Program::Transomd => ("transomd".to_owned(), transomd()?),
@@ -121,25 +122,25 @@ impl Wanted {
     }
 }
 
-/// transomd beside this program, or on the path.
+/// Returns the transomd next to this program, or on the path.
 fn transomd() -> anyhow::Result<PathBuf> {
     let beside = env::current_exe()?.with_file_name("transomd");
     let path = env::var_os("PATH").unwrap_or_default();
     let places = std::iter::once(beside.clone()).chain(env::split_paths(&path).map(|dir| dir.join("transomd")));
     places.into_iter().find(|place| place.is_file()).with_context(|| {
-        format!("there is no transomd, neither {beside:?} nor on the path; build it (make), or name one with --daemon")
+        format!("there is no transomd at {beside:?} or on the path; build it (make), or select one with --daemon")
     })
 }
 
 impl Candidate {
-    /// The daemon at `program`, without arguments of its own.
+    /// Creates a candidate for the program at `program`, without arguments of its own.
     pub fn named(name: &str, program: &Path) -> anyhow::Result<Self> {
         ensure!(program.is_file(), "{name}: there is no program {}", program.display());
         let source = Source::Program(program.to_owned());
         Ok(Self::with_source(name.to_owned(), source))
     }
 
-    /// The daemon that waits for a front end at `socket`.
+    /// Creates a candidate for the daemon that waits for a front end at `socket`.
     pub fn at_socket(name: String, socket: PathBuf) -> Self {
         Self::with_source(name, Source::Socket(socket))
     }
@@ -148,9 +149,11 @@ impl Candidate {
         Self { name, source, args: Vec::new(), window_len: None, mount: None, is_without_config: false }
     }
 
-    /// The same, mounted with `options` as `transom mount -o` takes them, which are its name. A transomd is told of them.
+    /// Returns the same candidate, mounted with `options` of `transom mount -o`, which also become its name. A transomd
+    /// gets the matching arguments.
     ///
-    /// Errors: one of them is not known.
+    /// # Errors
+    /// If an option is unknown.
     pub fn with_mount_options(&self, options: &str) -> anyhow::Result<Self> {
         let mut parsed = transom_mount::Options::default();
         parsed.parse(options)?;
@@ -161,17 +164,23 @@ impl Candidate {
         Ok(Self { name: options.to_owned(), args, mount: Some(parsed), ..self.clone() })
     }
 
-    /// Its program. Errors: it runs already.
+    /// Returns the program.
+    ///
+    /// # Errors
+    /// If the daemon is already running.
     pub fn program(&self) -> anyhow::Result<&Path> {
         match &self.source {
             Source::Program(program) => Ok(program),
             Source::Socket(socket) => {
-                bail!("{}: the daemon at {socket:?} runs already; a program is needed", self.name)
+                bail!(
+                    "{}: the daemon at {socket:?} is already running; this measurement has to start a program",
+                    self.name
+                )
             }
         }
     }
 
-    /// What the daemon says about its version, or why it does not.
+    /// Returns the version that the daemon reports, or why it reports none.
     pub fn version(&self) -> String {
         let Source::Program(program) = &self.source else { return "runs already".to_owned() };
         match Command::new(program).arg("--version").output() {
@@ -181,11 +190,11 @@ impl Candidate {
     }
 }
 
-/// A daemon that runs and waits for a front end.
+/// A running daemon that waits for a front end.
 pub struct Daemon {
     /// Its process.
     pub process: Supervised,
-    /// Where it listens.
+    /// The socket that it listens on.
     pub socket: PathBuf,
     log: PathBuf,
 }
@@ -207,7 +216,7 @@ impl Daemon {
         command.arg(format!("--fd={}", listener.as_raw_fd())).arg("--shared-dir").arg(shared);
         command.args(["--cache", cache.as_str()]);
         if !geteuid().is_root() {
-            // The sandbox of namespaces needs what not every system gives a user.
+            // The namespace sandbox needs privileges that a user does not have on every system.
             command.args(["--sandbox", "none"]);
         }
         command.args(&candidate.args);
@@ -216,7 +225,7 @@ impl Daemon {
         Ok(Self { process, socket, log })
     }
 
-    /// The end of what it wrote; "nothing" if so.
+    /// Returns the end of the daemon's log, or "nothing".
     pub fn log(&self) -> String {
         let log = std::fs::read(&self.log).unwrap_or_default();
         let log = String::from_utf8_lossy(&log);

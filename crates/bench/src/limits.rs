@@ -1,4 +1,4 @@
-//! What the machine itself can do, measured in the same run: no daemon can be quicker.
+//! Limits of the machine, measured in the same run: no daemon can be faster.
 
 use std::{
     fs::{self, File},
@@ -19,12 +19,12 @@ use crate::{
 
 const SMALL: usize = 4 << 10;
 const LARGE: usize = 1 << 20;
-/// Larger than the caches of a core, small enough for any machine.
+/// Larger than a core's caches, small enough for any machine.
 const FILE_BYTES: usize = 64 << 20;
-/// Each limit is the best of this many tries: whatever disturbs makes it only worse.
+/// Each limit is the best of this many attempts: disturbances only make it worse.
 const TRIES: u32 = 5;
 
-/// Measures all of them; `dir` is on the file system that is shared.
+/// Measures all limits. `dir` is on the shared file system.
 pub fn measure(dir: &Path) -> anyhow::Result<Vec<Limit>> {
     let mut limits = Vec::new();
     for placement in [Placement::SameCore, Placement::OtherCore] {
@@ -34,7 +34,7 @@ pub fn measure(dir: &Path) -> anyhow::Result<Vec<Limit>> {
         });
     }
     if thread::available_parallelism()?.get() > 1 {
-        // On one core, each would look until its time is over.
+        // On one core, each thread would poll until its time slice ends.
         let name = format!("polled round trip, {}, µs", Placement::OtherCore.as_str());
         limits.push(Limit { name, value: best(f64::min, polled_round_trip_us)? });
     }
@@ -97,12 +97,12 @@ fn eventfd_round_trip_us(placement: Placement) -> anyhow::Result<f64> {
     })
 }
 
-/// A cache line, and the one that is fetched with it.
+/// A cache line and its neighbour, which is prefetched with it.
 #[repr(align(128))]
 #[derive(Default)]
 struct Line(AtomicU32);
 
-/// Two threads that look for each other's word again and again: two transfers of a cache line.
+/// Measures two threads that poll for each other's word: two transfers of a cache line.
 fn polled_round_trip_us() -> anyhow::Result<f64> {
     const ROUNDS: u32 = 20_000;
     let (to, back) = (Line::default(), Line::default());
@@ -155,7 +155,7 @@ fn file_mib_per_s(
     Ok(mib_per_s(begun))
 }
 
-/// Of [`FILE_BYTES`] since `begun`.
+/// Returns the rate of processing [`FILE_BYTES`] since `begun`.
 fn mib_per_s(begun: Instant) -> f64 {
     FILE_BYTES as f64 / (1 << 20) as f64 / begun.elapsed().as_secs_f64()
 }

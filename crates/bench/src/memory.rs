@@ -1,6 +1,6 @@
-//! The memory of a daemon that must remember many inodes: so many LOOKUPs, and then FORGET for all of them.
+//! Measures the memory of a daemon that holds many inodes: LOOKUPs of many files, then FORGET for all of them.
 //!
-//! A driver sends the requests; a guest would need as much memory again for what it remembers itself.
+//! A driver sends the requests, because a guest would need as much memory again for its own inodes.
 
 use std::{
     cell::Cell,
@@ -37,7 +37,7 @@ use crate::{
 /// A file of results.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MemoryReport {
-    /// The command line that measured it.
+    /// The command line of the measurement.
     pub command: Vec<String>,
     /// Where and when.
     pub facts: Facts,
@@ -52,19 +52,19 @@ pub struct MemorySample {
     pub daemon: String,
     /// Its version.
     pub version: String,
-    /// Its arguments beside those that every daemon got.
+    /// Its arguments, without those that every daemon got.
     pub args: Vec<String>,
-    /// In which round.
+    /// The round.
     pub repetition: u32,
-    /// Files that were looked up.
+    /// Number of files that were looked up.
     pub inodes: u32,
-    /// What was measured; `None` where the daemon gave up.
+    /// The measurement; `None` if the daemon failed.
     pub measure: Option<MemoryMeasure>,
-    /// Why it gave up.
+    /// Why the daemon failed.
     pub refusal: Option<String>,
 }
 
-/// Memory at three moments.
+/// Memory at three points in time.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct MemoryMeasure {
     /// Before the first LOOKUP.
@@ -73,21 +73,21 @@ pub struct MemoryMeasure {
     pub after: Memory,
     /// After FORGET for each.
     pub forgotten: Memory,
-    /// What the kernel's own tables grew by from the first to the last, for descriptors above all; KiB.
+    /// Growth of the kernel's own tables, mainly for descriptors, from the first point to the last, in KiB.
     pub kernel_slab_kib: i64,
-    /// Requests each second.
+    /// LOOKUPs per second.
     pub lookups_per_s: f64,
 }
 
 /// Files in one directory.
 const FILES_PER_DIR: u32 = 10_000;
-/// Requests under way at once.
+/// Requests in flight at once.
 const DEPTH: u16 = 16;
-/// Inodes in one BATCH_FORGET; Linux sends as many as fit a page.
+/// Number of inodes in one BATCH_FORGET; Linux sends as many as fit in a page.
 const FORGET_BATCH: usize = 200;
 const ROOT: u64 = 1;
 
-/// Makes `inodes` files below `dir`; the same tree serves all daemons.
+/// Creates `inodes` files below `dir`; all daemons serve the same tree.
 pub fn populate(dir: &Path, inodes: u32) -> anyhow::Result<()> {
     let bar = progress::bar(u64::from(inodes));
     bar.set_message("making files");
@@ -104,18 +104,18 @@ pub fn populate(dir: &Path, inodes: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Lets this process, and the daemons that it starts, open as many descriptors as the system allows; a daemon that
-/// keeps one for each inode needs them. Without the privilege the limit stays.
+/// Raises the descriptor limit of this process, and of the daemons that it starts, to the maximum: a daemon that keeps
+/// a descriptor for each inode needs that. Without privileges, the limit is unchanged.
 pub fn raise_descriptor_limit() {
     let allowed = fs::read_to_string("/proc/sys/fs/nr_open").ok().and_then(|text| text.trim().parse().ok());
     let current = getrlimit(Resource::Nofile);
     let limit = Rlimit { current: allowed.or(current.maximum), maximum: allowed.or(current.maximum) };
     if setrlimit(Resource::Nofile, limit).is_err() {
-        eprintln!("transom-bench: the limit of open descriptors stays at {:?}", current.maximum);
+        eprintln!("transom-bench: the limit on open descriptors stays at {:?}", current.maximum);
     }
 }
 
-/// Looks up all files of `shared`, which [`populate`] made, through `candidate`.
+/// Looks up all files of `shared`, which [`populate`] created, through `candidate`.
 pub fn measure(candidate: &Candidate, shared: &Path, inodes: u32, repetition: u32) -> anyhow::Result<MemorySample> {
     let dir = tempfile::tempdir()?;
     let placement = Placement::SameCore;
@@ -159,12 +159,12 @@ pub fn measure(candidate: &Candidate, shared: &Path, inodes: u32, repetition: u3
     })
 }
 
-/// What the kernel has allocated for its own objects.
+/// Returns the memory that the kernel has allocated for its own objects.
 fn slab_kib() -> u64 {
     field(&fs::read_to_string("/proc/meminfo").unwrap_or_default(), "Slab")
 }
 
-/// LOOKUP of the files that are left.
+/// Sends LOOKUP for the remaining files.
 struct Walk<'a> {
     dirs: &'a [u64],
     /// The number of the next file, shared by all walks.
@@ -188,7 +188,7 @@ impl Requests for Walk<'_> {
     }
 }
 
-/// BATCH_FORGET, one after the other.
+/// Sends a sequence of BATCH_FORGET.
 struct Forgetting {
     batches: VecDeque<Vec<u64>>,
 }
@@ -206,7 +206,7 @@ impl Requests for Forgetting {
     fn end(&mut self, _reply: &[u8]) {}
 }
 
-/// The table of `report`.
+/// Renders the table of `report`.
 pub fn markdown(report: &MemoryReport) -> String {
     let facts = &report.facts;
     let mut table = Table::new();
@@ -254,7 +254,8 @@ pub fn markdown(report: &MemoryReport) -> String {
         report.samples.iter().filter(|sample| sample.repetition == 0).map(|sample| sample.version.as_str()).collect();
     format!(
         "# Memory of the daemon after {inodes} inodes\n\n    {}\n\n- {}, {} cores of {}, {} MiB, Linux {}; shared: {}\n\
-         - {}\n\n{table}\n\n{gave_up}\nMemory is what is resident (VmRSS, peak VmHWM) of all processes of the daemon. The kernel's own memory \
+         - {}\n\n{table}\n\n{gave_up}\nMemory is what is resident (VmRSS, peak VmHWM) of all \
+         processes of the daemon. The kernel's own memory \
          (descriptors, file handles, cached names and inodes) grows beside it; it is measured for the whole machine.\n",
         report.command.join(" "),
         facts.date,

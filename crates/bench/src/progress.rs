@@ -1,10 +1,10 @@
-//! How far a measurement is, and how long it will still take; nothing where standard error is no terminal.
+//! A progress bar with the remaining time; hidden if standard error is not a terminal.
 
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// A bar of `steps`.
+/// Returns a bar of `steps`.
 pub fn bar(steps: u64) -> ProgressBar {
     let style = ProgressStyle::with_template("{bar:24} {pos}/{len}  {elapsed} gone, {eta} left  {msg}")
         .expect("the template names only fields that indicatif has");

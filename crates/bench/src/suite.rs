@@ -1,4 +1,4 @@
-//! The suites: which workloads, how large, and against what they are scaled.
+//! The suites: which workloads, which sizes, and what the sizes are scaled from.
 
 use crate::workload::{Group, Params};
 
@@ -19,18 +19,18 @@ pub enum Suite {
     All,
 }
 
-/// What a suite comes to.
+/// The contents of a suite.
 pub struct Contents {
-    /// What is done, in parts that do not share a guest.
+    /// The parts, each of which gets a guest of its own.
     pub parts: Vec<Params>,
-    /// Rounds, where nobody says how many.
+    /// The default number of rounds.
     pub rounds: u32,
     /// How sizes were scaled, and what is not measured.
     pub notes: Vec<String>,
 }
 
 impl Contents {
-    /// Does not do `groups`, and says why.
+    /// Removes `groups` and notes the reason.
     pub fn leave_out(&mut self, groups: &[Group], reason: &str) {
         for part in &mut self.parts {
             for group in part.groups.extract_if(.., |group| groups.contains(group)) {
@@ -41,7 +41,7 @@ impl Contents {
     }
 }
 
-/// The sizes of the measurements that are followed, where ours are smaller.
+/// The sizes of the original measurements, if ours are smaller.
 mod original {
     pub(super) const SMALLFILE_FILES: u32 = 2048;
     pub(super) const SMALLFILE_KIB: u32 = 1024;
@@ -51,13 +51,16 @@ mod original {
 }
 
 impl Suite {
-    /// As on the command line.
+    /// Returns the name on the command line.
     pub fn name(self) -> String {
         crate::name_of(&self)
     }
 
-    /// Its contents, or of them only the groups `only` if there are any, with every count of files and operations multiplied by
-    /// `scale`. Errors: it has none of these groups.
+    /// Returns the suite's contents, restricted to the groups `only` if it is not empty, with every count of files and
+    /// operations multiplied by `scale`.
+    ///
+    /// # Errors
+    /// If the suite has none of these groups.
     pub fn contents(self, scale: f64, only: &[Group]) -> anyhow::Result<Contents> {
         let mut notes = Vec::new();
         let mut wanted = self.groups();
@@ -72,7 +75,8 @@ impl Suite {
         let has = |group| wanted.iter().flatten().any(|other| *other == group);
         if has(Group::FioQueue) {
             notes.push(
-                "not measured: fio's libaio engine itself: 16 threads for each job stand for its queue, and transom bench fio \
+                "not measured: fio's libaio engine itself: 16 threads for each job stand for its \
+                 queue, and transom bench fio \
                  runs fio"
                     .to_owned(),
             );
@@ -143,7 +147,7 @@ fn scaled(params: Params, scale: f64) -> Params {
     }
 }
 
-/// Tells how a part, which `scale` has made, stands to what it follows.
+/// Notes how the sizes of a part, already multiplied by `scale`, relate to the original ones.
 fn scales(params: &Params, scale: f64, notes: &mut Vec<String>) {
     let has = |group| params.groups.contains(&group);
     if has(Group::Smallfile) {
@@ -152,7 +156,8 @@ fn scales(params: &Params, scale: f64, notes: &mut Vec<String>) {
             / f64::from(files)
             / f64::from(kib);
         notes.push(format!(
-            "scaled: smallfile has 8 threads with {files} files of {kib} KiB each; originally {} of {} KiB, {share:.0} times as much",
+            "scaled: smallfile has 8 threads with {files} files of {kib} KiB each; \
+             originally {} of {} KiB, {share:.0} times as much",
             original::SMALLFILE_FILES,
             original::SMALLFILE_KIB
         ));

@@ -119,8 +119,7 @@ fn a_daemon_that_fails_is_left_out_and_the_others_are_measured() {
 fn files_that_are_none_of_results_are_told_by_name() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("results.json");
-    for (content, word) in [("", "no file of results"), ("{\"schema\": 99}", "format 99"), ("{}", "no file of results")]
-    {
+    for (content, word) in [("", "not a result file"), ("{\"schema\": 99}", "format 99"), ("{}", "not a result file")] {
         fs::write(&path, content).unwrap();
         let output = bench(&["compare", path.to_str().unwrap(), path.to_str().unwrap()]);
         let stderr = text(&output.stderr);

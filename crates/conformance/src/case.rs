@@ -1,7 +1,8 @@
-//! One case: its definition, what it sees while it runs, and how it ends.
+//! One case: its definition, its environment, and its outcome.
 //!
-//! A case numbers its steps with [`Case::step`]; a failure names the step, the line, what was expected and what was
-//! found. What the underlying file system decides is not judged but observed, and judged by comparing two runs.
+//! A case numbers its steps with [`Case::step`]; a failure names the step, the line, and the expected and actual
+//! results. What depends on the underlying file system is not judged but recorded as an observation, and judged by
+//! comparing two runs.
 
 use std::fmt::{Debug, Display};
 use std::ops::Deref;

@@ -1,8 +1,8 @@
-//! What a user of a file system can ask of it, in the terms of Linux's system calls.
+//! The operations that a file system offers to its users, in terms of Linux's system calls.
 //!
 //! Paths are relative to the directory of the case, which is the client's current directory. A [`Handle`] is what an
-//! open gave; a client's own processes share the numbers, as after a fork. What a client lacks it answers with
-//! `ENOSYS`, and what only a kernel has (sockets, inotify, `/proc`) a case reaches by [`Client::descriptor`].
+//! open returned; a client's own processes share the numbers, as after a fork. A client returns `ENOSYS` for what it
+//! does not support. A case reaches what only a kernel has (sockets, inotify, `/proc`) by [`Client::descriptor`].
 
 use std::os::fd::BorrowedFd;
 

@@ -1,8 +1,8 @@
 //! The differences between two runs of the list: the oracle's on the bare directory, and a client's.
 //!
-//! An allow list names differences that are known and not the client's fault, a line each:
-//! `CASE WHAT REASON…`, where CASE may end in `*`, WHAT is `status` or the key of an observation, and `#` begins a
-//! comment. An entry without a reason is an error.
+//! An allow list names known differences that are not the client's fault, one per line: `CASE WHAT REASON…`, where CASE
+//! may end in `*`, WHAT is `status` or the key of an observation, and `#` begins a comment. An entry without a reason
+//! is an error.
 
 use std::collections::BTreeMap;
 

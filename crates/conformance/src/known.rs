@@ -1,7 +1,7 @@
 //! Differences from the bare directory that are known and explained, as allow lists for [`compare`](crate::compare).
 //!
-//! Each list is a file in `data`, named after its constant. A run takes the lists of everything it consists of: its kind of
-//! guest, its cache mode, its daemon.
+//! Each list is a file in `data`, named after its constant. A run takes the lists of everything it consists of: its
+//! kind of guest, its cache mode, its daemon.
 
 /// Any Linux guest.
 pub const LINUX_GUEST: &str = include_str!("../data/linux-guest.allow");

@@ -1,11 +1,11 @@
-//! What a file system must do: the list of file-system cases, and pjdfstest beside it.
+//! What a file system must do: the list of file-system cases, and pjdfstest.
 //!
-//! A case is written against [`client::Client`], so that one list runs on a bare directory (the oracle), in a Linux guest
-//! over any daemon, and on clients that never see a kernel. [`runner`] runs it, [`report`] writes the results,
-//! [`compare`] says where two of them differ, [`known`] lists the differences that are explained.
+//! A case is written against [`client::Client`], so that one list runs on a bare directory (the oracle), in a Linux
+//! guest over any daemon, and on clients without a kernel. [`runner`] runs the list, [`report`] writes the results,
+//! [`compare`] shows where two results differ, and [`known`] lists the explained differences.
 //!
-//! [`fsx`] does random things to one file, [`programs`] random things of two users to a tree; [`tools`] are what tests of
-//! coherence start in guests.
+//! [`fsx`] runs random operations on one file, [`programs`] runs random operations of two users on a tree, and
+//! [`tools`] are the programs that coherence tests start in guests.
 //!
 //! [`memfs`] is a file system in memory, for tests of servers and their clients.
 

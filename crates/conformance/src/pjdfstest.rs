@@ -17,7 +17,8 @@ pub const VERSION: &str = "0.2.2";
 
 /// Builds the suite into `cache`, once, and returns the executable, which is static and runs in any guest.
 ///
-/// Takes `cargo`; where the system has no `libacl.a`, its package is unpacked into the cache with `apt-get` and `dpkg-deb`.
+/// Takes `cargo`; where the system has no `libacl.a`, its package is unpacked into the cache with `apt-get` and
+/// `dpkg-deb`.
 pub fn install(cache: &Path) -> anyhow::Result<PathBuf> {
     let root = cache.join(format!("pjdfstest-{VERSION}"));
     let executable = root.join("bin/pjdfstest");
@@ -53,7 +54,8 @@ pub fn run_in(executable: &Path, directory: &Path) -> anyhow::Result<Vec<Report>
     parse(&text).with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
-/// Users and groups, root among them, for a minimal root: appended to its `/etc/passwd` and `/etc/group` unless two are there.
+/// Users and groups, root among them, for a minimal root: appended to its `/etc/passwd` and `/etc/group` unless two are
+/// there.
 pub fn add_users() -> anyhow::Result<()> {
     let (passwd, group) = (
         std::fs::read_to_string("/etc/passwd").unwrap_or_default(),
@@ -170,7 +172,8 @@ mod tests {
     #[test]
     fn results_are_read_with_and_without_colours_and_reasons_kept() {
         let text = "chmod::basic      ok\n\u{1b}[34mlink::limit\u{1b}[0m   \u{1b}[33mskipped\u{1b}[0m\r\n\
-                    \t\u{1b}[33mno such limit\u{1b}[0m\nopen::busy   FAILED\n\tassertion failed\nBacktrace:\n\nSummary: 1 failed\n";
+                    \t\u{1b}[33mno such limit\u{1b}[0m\n\
+                    open::busy   FAILED\n\tassertion failed\nBacktrace:\n\nSummary: 1 failed\n";
         let told: Vec<_> = parse(text).unwrap().iter().map(Report::to_string).collect();
         let expected = [
             "PASS pjdfstest/chmod::basic",

@@ -1,7 +1,7 @@
-//! Runs cases, several at a time, each on a thread of its own with a bound on its time.
+//! Runs cases, several at a time, each on its own thread with a time limit.
 //!
-//! A [`Ground`] gives a case its fresh directory and a client; a case that does not end is reported with the step that
-//! it is in, and its thread is left behind.
+//! A [`Ground`] provides a fresh directory and a client for a case. A case that does not end is reported with its
+//! current step, and its thread is abandoned.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! How a case ends early: with a failure, or because it cannot run here.
+//! Early ends of a case: a failure, or an environment in which it cannot run.
 
 use std::fmt::Display;
 use std::panic::Location;

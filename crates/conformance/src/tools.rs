@@ -1,7 +1,8 @@
-//! Small programs that a test of coherence starts on several sides of one file at once.
+//! Small programs that a coherence test starts on several sides of one file at once.
 //!
-//! They reach the file through one shared mapping only. [`count`] adds to a number atomically, [`ping_pong`] takes turns
-//! with another side, [`watch`] waits for a number, [`fill`] and [`verify`] write and check data that a seed repeats.
+//! They access the file only through a shared mapping. [`count`] adds to a number atomically, [`ping_pong`] takes turns
+//! with another side, [`watch`] waits for a number, and [`fill`] and [`verify`] write and check data derived from a
+//! seed.
 
 use std::{
     fs::{File, OpenOptions},
@@ -27,7 +28,8 @@ struct Number {
 const PIECE_LEN: usize = 1 << 16;
 const PAGE_LEN: u64 = 4096;
 
-/// Adds 1 so many times to the number at `offset`, which is a multiple of 8; returns the number after the last time.
+/// Adds 1 to the number at `offset`, which must be a multiple of 8, `times` times. Returns the number after the last
+/// addition.
 pub fn count(path: &Path, offset: u64, times: u64) -> anyhow::Result<u64> {
     let number = Number::map(path, offset)?;
     let mut last = number.get();
@@ -49,8 +51,8 @@ pub fn set(path: &Path, offset: u64, value: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Takes turns with another side: the first makes the number at `offset` odd, the second even. Returns the mean time of a
-/// round.
+/// Takes turns with another side: the first makes the number at `offset` odd, the second even. Returns the mean time of
+/// a round.
 pub fn ping_pong(path: &Path, offset: u64, rounds: u64, is_first: bool, limit: Duration) -> anyhow::Result<Duration> {
     let number = Number::map(path, offset)?;
     let base = if is_first { 0 } else { 1 };

@@ -1,11 +1,11 @@
-//! What `--print-capabilities` answers.
+//! The output of `--print-capabilities`.
 //!
-//! Management software runs the daemon with this one option, and decides by the features how to start it. The text is
-//! the interface, to the byte: it is the one that such software has been tested against.
+//! Management software runs the daemon with this option alone and decides from the features how to start it. The text
+//! is the interface and must match to the byte what such software was tested against.
 
-/// The answer, without its final newline.
+/// The output, without its final newline.
 ///
-/// Source: QEMU's `docs/interop/vhost-user.json`, and virtiofsd 1.14's own answer.
+/// Source: QEMU's `docs/interop/vhost-user.json`, and the output of virtiofsd 1.14.
 pub const CAPABILITIES: &str = r#"{
   "type": "fs",
   "features": [

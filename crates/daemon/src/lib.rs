@@ -1,7 +1,8 @@
-//! transomd: the host daemon, a vhost-user-fs back end over a host directory.
+//! transomd: the host daemon, a vhost-user-fs back end that serves a directory of the host.
 //!
-//! [`options`] reads the command line, [`listen`] opens the socket, [`log`] the log; [`sandbox`], [`privileges`] and
-//! [`seccomp`] isolate the process, [`start`] does it all in order; [`backend`] talks to front ends and guests.
+//! [`options`] parses the command line, [`listen`] opens the socket, and [`log`] opens the log. [`sandbox`],
+//! [`privileges`] and [`seccomp`] isolate the process; [`start`] runs all of these in order. [`backend`] serves front
+//! ends and guests.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 

@@ -1,4 +1,4 @@
-//! transomd's entry: from a command line to a daemon that serves.
+//! Entry point of transomd.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
@@ -19,7 +19,7 @@ fn main() -> ExitCode {
         }
         Err(usage) => usage.exit(),
     };
-    // Before the log takes a descriptor, so that the number given with --fd is the caller's.
+    // Open the socket before the log takes a descriptor, so that the number given with --fd is the caller's.
     let listening = listen::open(&options.socket.endpoint);
     log::open(options.log);
     for remark in &options.remarks {

@@ -1,4 +1,4 @@
-//! Whether the front end needs views of files instead of the files, and the process that makes them.
+//! Starts the process that makes padded views of files, if the front end needs views instead of the files themselves.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 
@@ -12,19 +12,19 @@ use crate::options::Options;
 #[derive(Debug)]
 pub struct Views(Shim);
 
-/// Starts what makes views, where the front end maps nothing beyond the end of a file. To be called before the first
-/// thread, and before the process is isolated.
+/// Starts the process that makes views, if the front end maps nothing past the end of a file. Must be called before the
+/// first thread starts, and before the process is isolated.
 ///
-/// Where it cannot be, the share is served without: that is told, and `None` returned.
+/// If it cannot be started, logs a warning and returns `None`; the share is served without views.
 pub fn start(options: &Options) -> Option<Views> {
     let window = options.window.as_ref()?;
-    // Of a read-only share nothing is open for writing, of which alone there can be views.
+    // Views are only needed for files open for writing, of which a read-only share has none.
     if window.front_end.maps_beyond_end || options.share.is_readonly {
         return None;
     }
     match Shim::start() {
         Ok(shim) => {
-            debug!(pid = %shim.pid(), "a process makes views of files");
+            debug!(pid = %shim.pid(), "started the process that makes views of files");
             Some(Views(shim))
         }
         Err(error) => {
@@ -37,7 +37,7 @@ pub fn start(options: &Options) -> Option<Views> {
 impl PaddedFiles for Views {
     fn view(&self, file: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
         self.0.view(file).map_err(|error| match error {
-            // A file system on top of others has no room for one more.
+            // A file system stacked on top of others has no room for one more layer.
             ShimError::Refused(Errno::LOOP) => Errno::OPNOTSUPP,
             error => errno(error),
         })

@@ -1,4 +1,4 @@
-//! Joins the parts: the file system and the back end, each configured as the options say.
+//! Combines the file system and the back end, and configures each from the options.
 
 use std::{
     io,
@@ -25,7 +25,7 @@ use crate::{
     start::Started,
 };
 
-/// Serves the share until the front end leaves, or for good with `--keep-serving`. Blocks.
+/// Serves the share until the front end disconnects, or indefinitely with `--keep-serving`. Blocks.
 pub fn serve(options: &Options, started: Started) -> anyhow::Result<()> {
     let config = file_system_config(options, started.guest_fds)?;
     let mut file_system = Passthrough::new(started.root, ProcFds::from(started.proc_self_fd), config)?;
@@ -49,10 +49,10 @@ pub fn serve(options: &Options, started: Started) -> anyhow::Result<()> {
     served
 }
 
-/// How often the file system gives back what it holds only for speed.
+/// How often the file system releases what it holds only for speed.
 const TIDY_EVERY: Duration = Duration::from_secs(5);
 
-/// Starts a thread that tidies until what is returned is dropped.
+/// Starts a thread that tidies until the returned value is dropped.
 fn tidy_every_now_and_then(server: Arc<Server<Passthrough>>) -> io::Result<mpsc::Sender<()>> {
     let (stop, stopped) = mpsc::channel();
     thread::Builder::new().name("tidy".into()).spawn(move || {
@@ -75,7 +75,7 @@ fn backend_config(options: &Options, window: Option<Arc<Window>>) -> BackendConf
     }
 }
 
-/// The window that is asked for, if this share may have one with this front end.
+/// Returns the requested window, if this share can have one with this front end.
 fn window(options: &Options) -> Option<(Arc<Window>, WindowOptions)> {
     let wanted = options.window?;
     let window = Window::new(wanted.len_bytes, wanted.front_end);
@@ -86,7 +86,7 @@ fn window(options: &Options) -> Option<(Arc<Window>, WindowOptions)> {
     Some((Arc::new(window), wanted))
 }
 
-/// The options have checked the tag's length.
+/// Pads the tag, whose length the options have checked.
 fn padded_tag(tag: &str) -> [u8; TAG_LEN] {
     let mut padded = [0; TAG_LEN];
     let len = tag.len().min(TAG_LEN);

@@ -1,7 +1,7 @@
-//! From options to an isolated process that may begin to serve.
+//! From options to an isolated process that is ready to serve.
 //!
-//! The order matters: what needs the machine as the caller sees it (limits, sockets) comes before the sandbox, what
-//! needs privileges before they are dropped, and threads come last.
+//! The order matters: steps that need the machine as the caller sees it (limits, sockets) come before the sandbox,
+//! steps that need privileges come before privileges are dropped, and threads come last.
 
 use crate::listen::{self, Listening, Traces};
 use crate::options::Options;
@@ -21,28 +21,28 @@ use tracing::{debug, info};
 pub struct Started {
     /// The share: an `O_PATH` descriptor of its directory or file.
     pub root: OwnedFd,
-    /// `/proc/self/fd`: an `O_PATH` descriptor through which others like it can be opened anew.
+    /// `/proc/self/fd`: an `O_PATH` descriptor through which others like it can be reopened.
     pub proc_self_fd: OwnedFd,
     /// Where front ends connect.
     pub listener: UnixListener,
     /// Where readers of the metrics connect, if `--metrics-socket` is given.
     pub metrics: Option<UnixListener>,
-    /// What makes views of files, where the front end needs them.
+    /// Makes views of files, if the front end needs them.
     pub padding: Option<Views>,
-    /// What the process may do.
+    /// The privileges of the process.
     pub privileges: Privileges,
-    /// The ids that the process knows.
+    /// The ids that the process can use.
     pub ids: IdScope,
-    /// Descriptors that may be held on behalf of the guest.
+    /// The number of descriptors that may be held for the guest.
     pub guest_fds: u64,
-    /// What to remove at the end: dropping the last reference does it, and a signal.
+    /// What to remove at the end, when the last reference is dropped or a signal arrives.
     pub traces: Arc<Traces>,
 }
 
-/// Isolates this process as the options ask for. To be called before the first thread is started.
+/// Isolates this process as the options require. Must be called before the first thread starts.
 ///
-/// With a sandbox the caller's process stays behind, and a child returns. From here on only the listed system calls are
-/// allowed, and SIGTERM, SIGHUP and SIGINT end the process.
+/// With a sandbox, the caller's process stays outside, and a child returns. From then on only the listed system calls
+/// are allowed, and SIGTERM, SIGHUP and SIGINT end the process.
 pub fn start(options: &Options, mut listening: Listening) -> anyhow::Result<Started> {
     let limit = nofile::set_limit(options.inodes.rlimit_nofile)?;
     let guest_fds = nofile::for_guest(limit, options.inodes.max_fds)?;
@@ -50,7 +50,7 @@ pub fn start(options: &Options, mut listening: Listening) -> anyhow::Result<Star
         Some(path) => Some(listen::open_metrics(path, &mut listening.traces)?),
         None => None,
     };
-    // New files get the modes that the guest asks for.
+    // New files get the modes that the guest requests.
     umask(Mode::empty());
 
     let padding = padding::start(options);
@@ -69,7 +69,7 @@ pub fn start(options: &Options, mut listening: Listening) -> anyhow::Result<Star
     termination::watch(Arc::downgrade(&traces))?;
 
     debug!(?privileges, ?ids, guest_fds, "isolated");
-    // Programs that start daemons wait for these words.
+    // Programs that start daemons wait for this message.
     info!("Waiting for vhost-user socket connection...");
     Ok(Started { root, proc_self_fd, listener, metrics, padding, privileges, ids, guest_fds, traces })
 }

@@ -92,7 +92,8 @@ const LINES: &[Line] = &[
     },
     Line {
         passed_by: "Proxmox",
-        line: "--fd=3 --shared-dir={D} --xattr --posix-acl --announce-submounts --allow-direct-io --cache=always --syslog",
+        line: "--fd=3 --shared-dir={D} --xattr --posix-acl --announce-submounts --allow-direct-io \
+               --cache=always --syslog",
         by: By::Anyone,
         means: |o| o.cache.allow_direct_io && o.attributes.posix_acl == Negotiation::Always,
     },

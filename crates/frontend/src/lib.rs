@@ -1,8 +1,9 @@
-//! A vhost-user front end for tests and measurements: a guest and its VMM without either.
+//! A vhost-user front end for tests and measurements: stands in for a guest and its VMM.
 //!
-//! [`FrontEnd`] connects to a back end, [`queue::Queue`] is the driver of one virtqueue, [`fuse::Session`] speaks FUSE
-//! over it. Below them everything is open to misuse: [`message::Channel`] sends any bytes, [`ring::Ring`] writes any
-//! descriptor, [`ram::Ram`] any memory. [`window::Window`] maps what the back end asks for.
+//! [`FrontEnd`] connects to a back end, [`queue::Queue`] is the driver of one virtqueue, and [`fuse::Session`] speaks
+//! FUSE over it. The layers below can be misused deliberately: [`message::Channel`] sends any bytes, [`ring::Ring`]
+//! writes any descriptor, [`ram::Ram`] writes anywhere in guest memory. [`window::Window`] maps what the back end
+//! requests.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
@@ -38,22 +39,22 @@ const PROTOCOL_FEATURES: u64 = 1 << 30;
 /// VIRTIO_F_VERSION_1.
 const VERSION_1: u64 = 1 << 32;
 
-/// What the front end offers and asks for.
+/// What the front end offers and requests.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Descriptors of each queue.
+    /// Number of descriptors of each queue.
     pub queue_size: u16,
-    /// Use the event index where the back end has it.
+    /// Use the event index if the back end supports it.
     pub event_idx: bool,
-    /// Use indirect descriptors where the back end has them.
+    /// Use indirect descriptors if the back end supports them.
     pub indirect: bool,
-    /// What kicks and calls are made of.
+    /// The kind of descriptor used for kicks and calls.
     pub wake: WakeKind,
     /// Bytes of guest memory.
     pub ram_bytes: u64,
-    /// Ask for an acknowledgement of every message where the back end gives them.
+    /// Request an acknowledgement of every message if the back end supports that.
     pub acknowledged: bool,
-    /// Ask for the window where the back end has one, and be such a front end with it.
+    /// Use the window if the back end has one, with the behaviour that these rules describe.
     pub window: Option<Rules>,
 }
 
@@ -71,17 +72,17 @@ impl Default for Options {
     }
 }
 
-/// A connection to a back end, negotiated, with the memory handed over.
+/// A connection to a back end, with features negotiated and the memory shared.
 pub struct FrontEnd {
     /// The connection, for tests that misuse it.
     pub channel: Channel,
     /// The guest's memory.
     pub ram: Ram,
-    /// Of the back end.
+    /// The protocol features that the back end offers.
     pub protocol_features: u64,
-    /// Queues that the back end has, the high-priority one included.
+    /// Number of queues of the back end, including the high-priority queue.
     pub queue_count: u64,
-    /// The window, where it was asked for and there is one.
+    /// The window, if it was requested and the back end has one.
     pub window: Option<Window>,
     options: Options,
     features: u64,
@@ -94,7 +95,7 @@ impl FrontEnd {
         Self::over(stream, options)
     }
 
-    /// Negotiates over `stream` and hands the memory over.
+    /// Negotiates over `stream` and shares the memory.
     pub fn over(stream: UnixStream, options: Options) -> anyhow::Result<Self> {
         let mut channel = Channel::new(stream)?;
         let offered = channel.ask_u64(request::GET_FEATURES)?;
@@ -132,12 +133,12 @@ impl FrontEnd {
         Ok(this)
     }
 
-    /// Hands the whole memory over.
+    /// Shares the whole memory with the back end.
     pub fn send_memory(&self) -> anyhow::Result<()> {
         self.channel.tell(request::SET_MEM_TABLE, &mem_table(&[self.ram.region()]), &[self.ram.file()])
     }
 
-    /// The features in force.
+    /// Returns the negotiated features.
     pub fn features(&self) -> u64 {
         self.features
     }
@@ -151,7 +152,7 @@ impl FrontEnd {
         Ok(queue)
     }
 
-    /// Sets queue `index` up with the ring of `queue`, to go on at the available index `base`.
+    /// Sets up queue `index` with the ring of `queue`, resuming at the available index `base`.
     pub fn restart_queue(&self, index: u32, queue: &Queue, base: u16) -> anyhow::Result<()> {
         self.send_ring(index, &queue.ring)?;
         self.channel.tell(request::SET_VRING_BASE, &u32s(&[index, u32::from(base)]), &[])?;
@@ -161,14 +162,14 @@ impl FrontEnd {
         self.enable(index, true)
     }
 
-    /// Tells the back end size, addresses and beginning of a ring.
+    /// Sends the size, addresses and first index of a ring.
     pub fn send_ring(&self, index: u32, ring: &Ring) -> anyhow::Result<()> {
         self.channel.tell(request::SET_VRING_NUM, &u32s(&[index, u32::from(ring.size())]), &[])?;
         self.channel.tell(request::SET_VRING_BASE, &u32s(&[index, 0]), &[])?;
         self.send_addresses(index, ring.addresses())
     }
 
-    /// Tells the back end where descriptor table, available and used ring lie, by guest addresses.
+    /// Sends the guest addresses of the descriptor table, available ring and used ring.
     pub fn send_addresses(&self, index: u32, [table, avail, used]: [u64; 3]) -> anyhow::Result<()> {
         let user = |addr| self.ram.user_addr(addr);
         let addresses = u64s(&[user(table), user(used), user(avail), 0]);
@@ -180,14 +181,14 @@ impl FrontEnd {
         self.channel.tell(request::SET_VRING_ENABLE, &u32s(&[index, u32::from(is_enabled)]), &[])
     }
 
-    /// Stops queue `index`; returns the available index up to which requests were taken.
+    /// Stops queue `index` and returns the available index up to which requests were taken.
     pub fn stop_queue(&self, index: u32) -> anyhow::Result<u16> {
         let reply = self.channel.ask(request::GET_VRING_BASE, &u32s(&[index, 0]))?;
         ensure!(reply.len() == 8 && reply[..4] == index.to_le_bytes(), "GET_VRING_BASE answered {reply:?}");
         Ok(u16::from_le_bytes([reply[4], reply[5]]))
     }
 
-    /// Resets the device, and with it the window where the rules say so; agrees on the features again.
+    /// Resets the device, and with it the window if the rules say so, and negotiates the features again.
     pub fn reset(&self) -> anyhow::Result<()> {
         self.channel.tell(request::RESET_DEVICE, &[], &[])?;
         self.channel.tell(request::SET_FEATURES, &u64s(&[self.features]), &[])?;
@@ -195,7 +196,8 @@ impl FrontEnd {
         Ok(())
     }
 
-    /// As QEMU does when the guest resets the device: stops its queues, resets it and ends its mappings, at one go.
+    /// Stops the queues, resets the device and ends its mappings in one step, as QEMU does when the guest resets the
+    /// device.
     pub fn stop_and_reset(&self, queues: &[u32]) -> anyhow::Result<()> {
         let _turn = self.channel.turn().take();
         for &queue in queues {
@@ -204,12 +206,15 @@ impl FrontEnd {
         self.reset()
     }
 
-    /// The window. Panics without one.
+    /// Returns the window.
+    ///
+    /// # Panics
+    /// If there is no window.
     pub fn expect_window(&self) -> &Window {
         self.window.as_ref().expect("the window was asked for, and the back end has one")
     }
 
-    /// The first `len` bytes of the configuration space.
+    /// Returns the first `len` bytes of the configuration space.
     pub fn config(&self, len: usize) -> anyhow::Result<Vec<u8>> {
         let payload = [u32s(&[0, len as u32, 0]), vec![0; len]].concat();
         let reply = self.channel.ask(request::GET_CONFIG, &payload)?;
@@ -218,7 +223,7 @@ impl FrontEnd {
     }
 }
 
-/// Hands the back end a channel for its own requests, and asks it for the window; `None` where it has no such region.
+/// Gives the back end a channel for its own requests, and queries its window. Returns `None` if it has no such region.
 fn open_window(channel: &Channel, rules: Rules) -> anyhow::Result<Option<Window>> {
     const REGIONS: usize = 256;
     let (ours, theirs) = UnixStream::pair()?;
@@ -235,7 +240,7 @@ fn open_window(channel: &Channel, rules: Rules) -> anyhow::Result<Option<Window>
         sizes.iter().filter(|&&size| size > 0).count()
     );
     let sum: u64 = sizes.iter().sum();
-    ensure!(sum == 0 || sum.is_power_of_two(), "the regions have {sum} bytes together, which QEMU does not bear");
+    ensure!(sum == 0 || sum.is_power_of_two(), "the regions have {sum} bytes together, which QEMU does not accept");
     match sizes[0] {
         0 => Ok(None),
         len => Ok(Some(Window::new(len, rules, ours, channel.turn().clone())?)),

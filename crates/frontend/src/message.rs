@@ -1,7 +1,7 @@
-//! vhost-user messages as bytes: what a front end sends, well formed or not, and what comes back.
+//! vhost-user messages as bytes: sends well-formed and malformed ones, and receives the replies.
 //!
-//! Written from the vhost-user specification and apart from the library that the daemon uses, so that a misreading on one
-//! side shows.
+//! Written from the vhost-user specification, independently of the library that the daemon uses, so that a misreading
+//! on one side shows.
 
 use std::{
     io::{self, IoSlice, Read},
@@ -18,7 +18,7 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 
 use super::turn::Turn;
 
-/// The numbers of the requests that a front end sends.
+/// The request numbers of a front end.
 #[allow(missing_docs, reason = "the names are the specification's")]
 pub mod request {
     pub const GET_FEATURES: u32 = 1;
@@ -44,7 +44,7 @@ pub mod request {
     pub const GET_SHMEM_CONFIG: u32 = 44;
 }
 
-/// The features that are bits of GET_PROTOCOL_FEATURES.
+/// The feature bits of GET_PROTOCOL_FEATURES.
 #[allow(missing_docs, reason = "the names are the specification's")]
 pub mod protocol_feature {
     pub const MQ: u64 = 1 << 0;
@@ -58,57 +58,57 @@ pub mod protocol_feature {
     pub const SHMEM: u64 = 1 << 22;
 }
 
-/// The version that each header's flags carry.
+/// The version in each header's flags.
 pub const VERSION: u32 = 1;
-/// The header's flag of a reply.
+/// Header flag: this is a reply.
 pub const REPLY: u32 = 1 << 2;
-/// The header's flag that asks for a reply where none would come.
+/// Header flag: requests an acknowledgement of a message that has no reply of its own.
 pub const NEED_REPLY: u32 = 1 << 3;
-/// Bytes of a header: request, flags, and the size of what follows.
+/// Length of a header in bytes: request, flags, and payload size.
 pub const HEADER_LEN: usize = 12;
-/// Bytes of a reply's payload that are taken; the longest is a configuration.
+/// The longest payload of a reply that is accepted, in bytes; the longest in use is a configuration.
 const REPLY_LEN_MAX: usize = 4096;
-/// How long an answer may take before the peer counts as hanging.
+/// How long a reply may take before the peer is considered hung.
 pub const HANG_AFTER: Duration = Duration::from_secs(30);
 
 /// One region of guest memory in SET_MEM_TABLE, ADD_MEM_REG and REM_MEM_REG.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Region {
-    /// Where the guest sees it.
+    /// The guest address.
     pub guest_addr: u64,
-    /// In bytes.
+    /// The length in bytes.
     pub size: u64,
-    /// Where the front end would see it; ring addresses are of this kind.
+    /// The front end's virtual address; ring addresses are of this kind.
     pub user_addr: u64,
-    /// Where in the file it begins, in bytes.
+    /// The offset in the file, in bytes.
     pub mmap_offset: u64,
 }
 
 impl Region {
-    /// As it stands in a message.
+    /// Returns the region as encoded in a message.
     pub fn to_bytes(self) -> Vec<u8> {
         u64s(&[self.guest_addr, self.size, self.user_addr, self.mmap_offset])
     }
 }
 
-/// The payload of SET_MEM_TABLE.
+/// Returns the payload of SET_MEM_TABLE.
 pub fn mem_table(regions: &[Region]) -> Vec<u8> {
     let mut payload = u32s(&[regions.len() as u32, 0]);
     regions.iter().for_each(|region| payload.extend(region.to_bytes()));
     payload
 }
 
-/// Little-endian 32-bit fields.
+/// Encodes 32-bit fields in little-endian order.
 pub fn u32s(fields: &[u32]) -> Vec<u8> {
     fields.iter().flat_map(|field| field.to_le_bytes()).collect()
 }
 
-/// Little-endian 64-bit fields.
+/// Encodes 64-bit fields in little-endian order.
 pub fn u64s(fields: &[u64]) -> Vec<u8> {
     fields.iter().flat_map(|field| field.to_le_bytes()).collect()
 }
 
-/// A header.
+/// Encodes a header.
 pub fn header(request: u32, flags: u32, size: usize) -> Vec<u8> {
     u32s(&[request, flags, size as u32])
 }
@@ -116,30 +116,30 @@ pub fn header(request: u32, flags: u32, size: usize) -> Vec<u8> {
 /// A connection to a back end.
 pub struct Channel {
     stream: UnixStream,
-    /// Every request asks for an acknowledgement; REPLY_ACK is negotiated.
+    /// Request an acknowledgement of every message; set once REPLY_ACK is negotiated.
     pub acknowledged: bool,
-    /// Held while a request is under way: a front end of one thread does nothing else then.
+    /// Held during a request: a single-threaded front end does nothing else then.
     turn: Arc<Turn>,
 }
 
 impl Channel {
-    /// Talks over `stream`.
+    /// Creates a channel over `stream`.
     pub fn new(stream: UnixStream) -> io::Result<Self> {
         stream.set_read_timeout(Some(HANG_AFTER))?;
         Ok(Self { stream, acknowledged: false, turn: Arc::default() })
     }
 
-    /// The socket itself.
+    /// Returns the socket.
     pub fn stream(&self) -> &UnixStream {
         &self.stream
     }
 
-    /// Whoever holds it keeps the front end from sending requests and waiting for their answers.
+    /// Returns the turn. While it is held, the front end sends no request and waits for no reply.
     pub fn turn(&self) -> &Arc<Turn> {
         &self.turn
     }
 
-    /// Sends `bytes` as they are, `fds` with the first of them.
+    /// Sends `bytes` unchanged, with `fds` attached to the first byte.
     pub fn send_raw(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
         let mut space = vec![std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(64))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -154,7 +154,7 @@ impl Channel {
         Ok(())
     }
 
-    /// Sends a request that has a reply of its own, and returns that reply's payload.
+    /// Sends a request that has a reply of its own, and returns the reply's payload.
     pub fn ask(&self, request: u32, payload: &[u8]) -> anyhow::Result<Vec<u8>> {
         let _turn = self.turn.take();
         self.send_raw(&[&header(request, VERSION, payload.len()), payload].concat(), &[])
@@ -162,7 +162,7 @@ impl Channel {
         self.reply_to(request)
     }
 
-    /// Sends a request that has none, and waits for the acknowledgement where those are negotiated.
+    /// Sends a request that has no reply, and waits for the acknowledgement if acknowledgements are negotiated.
     pub fn tell(&self, request: u32, payload: &[u8], fds: &[BorrowedFd<'_>]) -> anyhow::Result<()> {
         let _turn = self.turn.take();
         let flags = if self.acknowledged { VERSION | NEED_REPLY } else { VERSION };
@@ -190,7 +190,7 @@ impl Channel {
         Ok(payload)
     }
 
-    /// As [`Channel::ask`] where payload and reply are one number.
+    /// Like [`Channel::ask`], for a reply that is one number.
     pub fn ask_u64(&self, request: u32) -> anyhow::Result<u64> {
         match <[u8; 8]>::try_from(self.ask(request, &[])?) {
             Ok(bytes) => Ok(u64::from_le_bytes(bytes)),
@@ -198,7 +198,7 @@ impl Channel {
         }
     }
 
-    /// Waits until the peer has closed the connection, whatever it sends before that.
+    /// Waits until the peer has closed the connection, ignoring what it sends before that.
     pub fn wait_for_close(&self) -> anyhow::Result<()> {
         let mut rest = [0; 256];
         loop {

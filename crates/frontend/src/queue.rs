@@ -1,4 +1,4 @@
-//! One virtqueue at work: requests as chains, many in flight, completions in any order.
+//! A virtqueue's driver: requests as chains, several in flight, completed in any order.
 
 use std::collections::HashMap;
 
@@ -15,9 +15,9 @@ use super::{
 pub struct Queue {
     /// The ring, for tests that break it.
     pub ring: Ring,
-    /// Wakes the device.
+    /// Notifies the device.
     pub kick: Wake,
-    /// Is woken by the device.
+    /// Notified by the device.
     pub call: Wake,
     ram: Ram,
     has_indirect: bool,
@@ -26,25 +26,25 @@ pub struct Queue {
     next_token: u64,
 }
 
-/// Names a request until its completion is taken.
+/// Identifies a request until its completion is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Token(u64);
 
-/// What the device made of a request.
+/// The device's response to a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Completion {
-    /// As the used ring says.
+    /// The used length, from the used ring.
     pub used_len: u32,
-    /// All of the writable buffers, one behind the other.
+    /// The contents of all writable buffers, concatenated.
     pub writable: Vec<u8>,
 }
 
 struct InFlight {
     token: u64,
-    /// Held until the device is done with them.
+    /// Kept until the device is done with them.
     buffers: Vec<Buffer>,
     writable: Vec<(u64, usize)>,
-    /// The ring's own descriptors.
+    /// Indices of the chain's descriptors in the ring.
     descriptors: Vec<u16>,
 }
 
@@ -62,19 +62,19 @@ impl Queue {
         }
     }
 
-    /// The guest's memory.
+    /// Returns the guest's memory.
     pub fn ram(&self) -> &Ram {
         &self.ram
     }
 
-    /// Requests submitted and not completed.
+    /// Returns the number of requests that are submitted and not completed.
     pub fn in_flight(&self) -> usize {
         self.in_flight.len()
     }
 
-    /// Makes a request available, one descriptor for each piece, and does not wake the device.
+    /// Makes a request available, with one descriptor for each piece, without notifying the device.
     ///
-    /// `None` where the ring has too few free descriptors.
+    /// Returns `None` if the ring has too few free descriptors.
     pub fn submit(&mut self, readable: &[&[u8]], writable: &[usize]) -> Option<Token> {
         let count = readable.len() + writable.len();
         let needed = if self.has_indirect { 1 } else { count };
@@ -113,15 +113,15 @@ impl Queue {
         Some(Token(token))
     }
 
-    /// Wakes the device where it wants to be woken.
+    /// Notifies the device if it asked for that.
     pub fn notify(&mut self) -> anyhow::Result<()> {
         if self.ring.needs_kick() {
-            self.kick.wake().context("cannot wake the device")?;
+            self.kick.wake().context("cannot notify the device")?;
         }
         Ok(())
     }
 
-    /// Wakes the device and waits for the completion of `token`.
+    /// Notifies the device and waits for the completion of `token`.
     pub fn wait(&mut self, token: Token) -> anyhow::Result<Completion> {
         self.notify()?;
         loop {
@@ -132,7 +132,8 @@ impl Queue {
         }
     }
 
-    /// Wakes the device and waits until nothing is in flight; the completions wait to be taken with [`Queue::wait`].
+    /// Notifies the device and waits until nothing is in flight. The completions can then be taken with
+    /// [`Queue::wait`].
     pub fn wait_for_all(&mut self) -> anyhow::Result<()> {
         self.notify()?;
         while !self.in_flight.is_empty() {
@@ -141,7 +142,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Takes what the device has completed, without waiting.
+    /// Collects the completions so far, without waiting.
     pub fn reap(&mut self) -> anyhow::Result<usize> {
         let mut count = 0;
         while let Some((head, used_len)) = self.ring.pop_used() {
@@ -158,7 +159,7 @@ impl Queue {
         Ok(count)
     }
 
-    /// Wakes the device and waits for the next used element, whoever made its chain.
+    /// Notifies the device and waits for the next used element, even of a chain that this queue did not build.
     pub fn wait_for_used(&mut self) -> anyhow::Result<(u32, u32)> {
         self.kick.wake()?;
         loop {

@@ -1,4 +1,4 @@
-//! The guest's memory: a memfd that the back end maps too, and an allocator for rings and buffers in it.
+//! The guest's memory: a memfd that the back end also maps, and an allocator for rings and buffers in it.
 
 use std::{
     fs::File,
@@ -12,12 +12,12 @@ use vm_memory::{AtomicAccess, ByteValued, Bytes, FileOffset, GuestAddress, Guest
 
 use super::message::Region;
 
-/// What lies between a guest address and the address by which the front end would see it.
+/// The difference between the front end's virtual address and the guest address.
 const USER_ADDR_OFFSET: u64 = 0x7000_0000_0000;
-/// Address 0 stays free, since virtio takes a ring at 0 for none.
+/// Address 0 is never allocated: virtio treats a ring at address 0 as absent.
 const FIRST_ADDR: u64 = 0x1000;
 
-/// Guest memory from address 0 on.
+/// Guest memory that begins at address 0.
 #[derive(Clone)]
 pub struct Ram(Arc<Inner>);
 
@@ -25,11 +25,11 @@ struct Inner {
     file: File,
     size: u64,
     memory: GuestMemoryMmap<()>,
-    /// Free ranges by address: start and end.
+    /// Free ranges (start, end), sorted by address.
     free: Mutex<Vec<(u64, u64)>>,
 }
 
-/// A piece of guest memory, given back on drop.
+/// A piece of guest memory, freed on drop.
 pub struct Buffer {
     ram: Ram,
     addr: u64,
@@ -37,7 +37,7 @@ pub struct Buffer {
 }
 
 impl Ram {
-    /// `size` bytes of zeros.
+    /// Creates `size` bytes of zeroed memory.
     pub fn new(size: u64) -> io::Result<Self> {
         let file = File::from(memfd_create("guest-ram", MemfdFlags::CLOEXEC)?);
         ftruncate(&file, size)?;
@@ -46,27 +46,30 @@ impl Ram {
         Ok(Self(Arc::new(Inner { file, size, memory, free: Mutex::new(vec![(FIRST_ADDR, size)]) })))
     }
 
-    /// The memory as a region of a memory table.
+    /// Returns the memory as a region of a memory table.
     pub fn region(&self) -> Region {
         Region { guest_addr: 0, size: self.0.size, user_addr: USER_ADDR_OFFSET, mmap_offset: 0 }
     }
 
-    /// The front end's address of `addr`.
+    /// Returns the front end's virtual address of `addr`.
     pub fn user_addr(&self, addr: u64) -> u64 {
         addr.wrapping_add(USER_ADDR_OFFSET)
     }
 
-    /// The file that holds it.
+    /// Returns the file that backs the memory.
     pub fn file(&self) -> BorrowedFd<'_> {
         self.0.file.as_fd()
     }
 
-    /// In bytes; the first address that is not memory.
+    /// Returns the size in bytes, which is also the first address past the memory.
     pub fn size(&self) -> u64 {
         self.0.size
     }
 
-    /// A buffer of `len` bytes. Panics where memory is used up: the caller chooses both sizes.
+    /// Allocates a buffer of `len` bytes.
+    ///
+    /// # Panics
+    /// If memory is exhausted; the caller chooses both sizes.
     pub fn alloc(&self, len: u64, align: u64) -> Buffer {
         let mut free = self.0.free.lock().unwrap_or_else(PoisonError::into_inner);
         let found = free.iter().enumerate().find_map(|(index, &(start, end))| {
@@ -91,29 +94,29 @@ impl Ram {
         bytes
     }
 
-    /// Loads a little-endian number at once, with acquire ordering.
+    /// Loads a little-endian number atomically, with acquire ordering.
     pub fn load<T: AtomicAccess>(&self, addr: u64) -> T {
         self.0.memory.load(GuestAddress(addr), Ordering::Acquire).expect("the address is aligned guest memory")
     }
 
-    /// Stores a number at once, with release ordering.
+    /// Stores a number atomically, with release ordering.
     pub fn store<T: AtomicAccess + ByteValued>(&self, addr: u64, value: T) {
         self.0.memory.store(value, GuestAddress(addr), Ordering::Release).expect("the address is aligned guest memory");
     }
 }
 
 impl Buffer {
-    /// Where it lies in guest memory.
+    /// Returns the guest address.
     pub fn addr(&self) -> u64 {
         self.addr
     }
 
-    /// In bytes.
+    /// Returns the length in bytes.
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// True for a buffer of no bytes.
+    /// Returns whether the buffer is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

@@ -1,16 +1,16 @@
-//! The driver's side of a split virtqueue, with every field open to be written as no driver should.
+//! The driver's side of a split virtqueue, in which a test can also write any field incorrectly.
 
 use std::sync::atomic::{Ordering, fence};
 
 use super::ram::{Buffer, Ram};
 
-/// A descriptor continues with `next` (VIRTQ_DESC_F_NEXT).
+/// Descriptor flag: the chain continues with `next` (VIRTQ_DESC_F_NEXT).
 pub const NEXT: u16 = 1;
-/// A descriptor is written by the device (VIRTQ_DESC_F_WRITE).
+/// Descriptor flag: the device writes to the buffer (VIRTQ_DESC_F_WRITE).
 pub const WRITE: u16 = 2;
-/// A descriptor holds a table of descriptors (VIRTQ_DESC_F_INDIRECT).
+/// Descriptor flag: the buffer holds a table of descriptors (VIRTQ_DESC_F_INDIRECT).
 pub const INDIRECT: u16 = 4;
-/// Bytes of a descriptor.
+/// Length of a descriptor in bytes.
 pub const DESCRIPTOR_LEN: usize = 16;
 
 /// A descriptor.
@@ -18,16 +18,16 @@ pub const DESCRIPTOR_LEN: usize = 16;
 pub struct Descriptor {
     /// Guest address.
     pub addr: u64,
-    /// In bytes.
+    /// Length in bytes.
     pub len: u32,
-    /// [`NEXT`], [`WRITE`], [`INDIRECT`].
+    /// Any of [`NEXT`], [`WRITE`] and [`INDIRECT`].
     pub flags: u16,
-    /// Index in the same table, where `flags` has NEXT.
+    /// Index in the same table, if `flags` contains NEXT.
     pub next: u16,
 }
 
 impl Descriptor {
-    /// As it stands in a table.
+    /// Returns the descriptor as encoded in a table.
     pub fn to_bytes(self) -> [u8; DESCRIPTOR_LEN] {
         let mut bytes = [0; DESCRIPTOR_LEN];
         bytes[..8].copy_from_slice(&self.addr.to_le_bytes());
@@ -45,17 +45,17 @@ pub struct Ring {
     table: Buffer,
     avail: Buffer,
     used: Buffer,
-    /// Descriptors that no chain holds.
+    /// Descriptors that belong to no chain.
     free: Vec<u16>,
     next_avail: u16,
-    /// `next_avail` when the device was last woken, or found to be awake.
+    /// `next_avail` when the device was last notified, or found not to need it.
     kicked_at: u16,
     next_used: u16,
     has_event_idx: bool,
 }
 
 impl Ring {
-    /// A ring of `size` descriptors, which is a power of two.
+    /// Creates a ring of `size` descriptors, which must be a power of two.
     pub fn new(ram: &Ram, size: u16, has_event_idx: bool) -> Self {
         let entries = u64::from(size);
         let zeroed = |len, align| {
@@ -77,27 +77,27 @@ impl Ring {
         }
     }
 
-    /// In descriptors.
+    /// Returns the size in descriptors.
     pub fn size(&self) -> u16 {
         self.size
     }
 
-    /// Guest addresses of the descriptor table, the available ring and the used ring.
+    /// Returns the guest addresses of the descriptor table, the available ring and the used ring.
     pub fn addresses(&self) -> [u64; 3] {
         [self.table.addr(), self.avail.addr(), self.used.addr()]
     }
 
-    /// Descriptors that are free.
+    /// Returns the number of free descriptors.
     pub fn free_count(&self) -> usize {
         self.free.len()
     }
 
-    /// Takes a free descriptor.
+    /// Allocates a descriptor.
     pub fn take(&mut self) -> Option<u16> {
         self.free.pop()
     }
 
-    /// Gives descriptors back.
+    /// Frees descriptors.
     pub fn give_back(&mut self, indices: &[u16]) {
         self.free.extend(indices);
     }
@@ -107,7 +107,7 @@ impl Ring {
         self.ram.write(self.table.addr() + u64::from(index) * DESCRIPTOR_LEN as u64, &descriptor.to_bytes());
     }
 
-    /// Makes the chain that begins at `head` available; any number will do.
+    /// Makes the chain that begins at `head` available. `head` is not checked.
     pub fn publish(&mut self, head: u16) {
         let slot = u64::from(self.next_avail % self.size);
         self.ram.store(self.avail.addr() + 4 + 2 * slot, head.to_le());
@@ -115,17 +115,17 @@ impl Ring {
         self.set_avail_idx(self.next_avail);
     }
 
-    /// Writes the available ring's index and nothing else.
+    /// Writes only the index of the available ring.
     pub fn set_avail_idx(&self, index: u16) {
         self.ram.store(self.avail.addr() + 2, index.to_le());
     }
 
-    /// The available index that is right.
+    /// Returns the correct index of the available ring.
     pub fn next_avail(&self) -> u16 {
         self.next_avail
     }
 
-    /// Whether the device wants to be woken for what was published since the last call.
+    /// Returns whether the device asked to be notified of what was published since the last call.
     pub fn needs_kick(&mut self) -> bool {
         fence(Ordering::SeqCst);
         let (old, new) = (std::mem::replace(&mut self.kicked_at, self.next_avail), self.next_avail);
@@ -136,7 +136,7 @@ impl Ring {
         u16::from_le(self.ram.load(self.used.addr())) & 1 == 0
     }
 
-    /// The next used element: what the device says is the chain's head, and the bytes written.
+    /// Returns the next used element: the head and the number of bytes written, both as the device reports them.
     pub fn pop_used(&mut self) -> Option<(u32, u32)> {
         if self.used_idx() == self.next_used {
             return None;
@@ -147,12 +147,12 @@ impl Ring {
         Some((head, len))
     }
 
-    /// The device's index of the used ring.
+    /// Returns the device's index of the used ring.
     pub fn used_idx(&self) -> u16 {
         u16::from_le(self.ram.load(self.used.addr() + 2))
     }
 
-    /// Asks to be woken by the next used element; true if there is one already.
+    /// Requests a notification for the next used element. Returns true if there is one already.
     pub fn enable_call(&mut self) -> bool {
         if self.has_event_idx {
             self.ram.store(self.avail.addr() + 4 + 2 * u64::from(self.size), self.next_used.to_le());

@@ -1,23 +1,23 @@
-//! The one thread of a front end that has one: whoever has the turn is at work, and all else waits.
+//! A lock that models a single-threaded front end: its holder works, and everything else waits.
 
 use std::{
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
     thread::{self, ThreadId},
 };
 
-/// Taken for each request and each answer; a thread that has it may take it again.
+/// Taken for each request and each reply. The holding thread may take it again.
 #[derive(Debug, Default)]
 pub struct Turn {
-    /// Who has it, and how often.
+    /// The holding thread, and how many times it has taken the turn.
     owner: Mutex<Option<(ThreadId, usize)>>,
     is_free: Condvar,
 }
 
-/// Gives the turn back on drop.
+/// Releases the turn on drop.
 pub struct Taken<'t>(&'t Turn);
 
 impl Turn {
-    /// Waits for the turn.
+    /// Takes the turn, waiting for it if necessary.
     pub fn take(&self) -> Taken<'_> {
         let me = thread::current().id();
         let mut owner = self.lock();

@@ -1,4 +1,4 @@
-//! What one side wakes the other with: an eventfd, or a pipe as User Mode Linux uses.
+//! Notification descriptors: an eventfd, or a pipe as User Mode Linux uses.
 
 use std::{
     io,
@@ -11,24 +11,24 @@ use rustix::{
     pipe::{PipeFlags, pipe_with},
 };
 
-/// Which kind of descriptor.
+/// The kind of descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WakeKind {
-    /// One descriptor for both sides.
+    /// One descriptor shared by both sides.
     EventFd,
-    /// An end for each side.
+    /// One end for each side.
     Pipe,
 }
 
-/// One direction of waking.
+/// Notifications in one direction.
 pub struct Wake {
     waits: OwnedFd,
-    /// `None` where one descriptor does both.
+    /// `None` if one descriptor serves both sides.
     wakes: Option<OwnedFd>,
 }
 
 impl Wake {
-    /// A pair that blocks neither side.
+    /// Creates a pair of non-blocking ends.
     pub fn new(kind: WakeKind) -> io::Result<Self> {
         Ok(match kind {
             WakeKind::EventFd => {
@@ -41,17 +41,17 @@ impl Wake {
         })
     }
 
-    /// The end of the side that waits.
+    /// Returns the end of the waiting side.
     pub fn waiting_end(&self) -> BorrowedFd<'_> {
         self.waits.as_fd()
     }
 
-    /// The end of the side that wakes.
+    /// Returns the end of the notifying side.
     pub fn waking_end(&self) -> BorrowedFd<'_> {
         self.wakes.as_ref().unwrap_or(&self.waits).as_fd()
     }
 
-    /// Wakes the other side; one that has too many wake-ups waiting already is awake.
+    /// Notifies the other side. Succeeds if too many notifications are pending, since that side is awake.
     pub fn wake(&self) -> io::Result<()> {
         match rustix::io::write(self.waking_end(), &1u64.to_ne_bytes()) {
             Ok(_) | Err(rustix::io::Errno::AGAIN) => Ok(()),
@@ -59,7 +59,7 @@ impl Wake {
         }
     }
 
-    /// Waits to be woken and takes all wake-ups; false after `timeout`.
+    /// Waits for a notification and consumes all that are pending. Returns false after `timeout`.
     pub fn wait(&self, timeout: Duration) -> io::Result<bool> {
         let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: i64::from(timeout.subsec_nanos()) };
         let mut fds = [PollFd::new(&self.waits, PollFlags::IN)];

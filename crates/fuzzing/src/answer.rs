@@ -1,4 +1,4 @@
-//! One message to a server, in pieces, and what has to hold of any answer.
+//! One message to a server, in pieces, and the invariants of every reply.
 
 use transom_host::{
     Errno,

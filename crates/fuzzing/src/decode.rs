@@ -1,4 +1,4 @@
-//! One message of any bytes, to a file system that says yes.
+//! One message of arbitrary bytes, sent to a file system on which every operation succeeds.
 
 use transom_host::server::Server;
 use transom_wire::{

@@ -1,4 +1,4 @@
-//! Bytes of a fuzzer, taken from the front; what is missing is zero.
+//! A fuzzer's bytes, taken from the front; missing bytes are zero.
 
 pub(super) struct Input<'a>(pub(super) &'a [u8]);
 

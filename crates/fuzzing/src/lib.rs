@@ -1,7 +1,7 @@
-//! What the fuzzers run, as functions, so that ordinary tests replay what the fuzzers found.
+//! The fuzzers' entry points, as functions, so that ordinary tests can replay what the fuzzers found.
 //!
-//! [`decode`] takes bytes for one message, [`requests`] for a sequence of them against a file system in memory; both panic
-//! where an invariant does not hold. [`guest`] has what is on the other side. [`seeds`] makes the inputs that fuzzing begins with.
+//! [`decode`] interprets bytes as one message, [`requests`] as a sequence of messages to a file system in memory; both
+//! panic if an invariant is violated. [`guest`] fuzzes the guest library. [`seeds`] generates the initial inputs.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 

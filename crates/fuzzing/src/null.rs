@@ -1,4 +1,4 @@
-//! A file system that says yes to everything, and checks what it is asked.
+//! A file system on which every operation succeeds, and which checks its arguments.
 
 use transom_host::{
     Errno,
@@ -266,4 +266,6 @@ impl Serve<Ioctl> for Null {
     }
 }
 
-transom_host::unserved!(Null, except Lookup Forget Getattr Setattr Readlink Symlink Mknod Mkdir Unlink Rmdir Rename Rename2 Link Open Read Write Setxattr Getxattr Listxattr Removexattr Readdir Readdirplus Create Removemapping Tmpfile Ioctl);
+transom_host::unserved!(Null, except Lookup Forget Getattr Setattr Readlink Symlink Mknod Mkdir Unlink Rmdir Rename
+    Rename2 Link Open Read Write Setxattr Getxattr Listxattr Removexattr Readdir
+    Readdirplus Create Removemapping Tmpfile Ioctl);

@@ -1,4 +1,4 @@
-//! Inputs that fuzzing begins with: one good message of each operation, and a session that does a little of everything.
+//! Initial inputs of the fuzzers: one valid message of each operation, and a session that does a little of everything.
 
 use transom_wire::{
     Opcode, Row,
@@ -61,7 +61,7 @@ pub fn guest_device() -> Vec<Seed> {
 
 /// Good servers, for [`guest::replies`](super::guest::replies): every operation once, by requests and by paths.
 pub fn guest_replies() -> Vec<Seed> {
-    // What chooses among the uses, with bytes behind that are their arguments and whole answers.
+    // The byte that chooses the use, followed by bytes that are its arguments and whole replies.
     let uses = |first: u8| (first..=first + 63).flat_map(|choice| [choice, 4, 0, 9, 0, 9]).collect::<Vec<u8>>();
     let seed = |kind: u8, first: u8| Seed {
         name: format!("{}-{}", if kind == 0 { "requests" } else { "paths" }, first / 64),

@@ -1,4 +1,4 @@
-//! A guest that is ready to boot: its kernel and VMM found, fetched or built; the daemon's options settled.
+//! A guest that is ready to boot: kernel and VMM are found, fetched or built, and the daemon's options are set.
 
 use std::{
     fs,
@@ -23,7 +23,8 @@ use crate::{
     scenario::{Daemon, Guest, Scenario},
 };
 
-/// The bound on one boot with its job; an emulated guest takes some minutes at the most, the longest job an hour or two.
+/// The bound on one boot with its job; an emulated guest takes some minutes at the most, the longest job an hour or
+/// two.
 const TIMEOUT: Duration = Duration::from_secs(4 * 3600);
 
 /// The first argument of this program where it runs in a guest.

@@ -1,6 +1,6 @@
-//! SIGINT, SIGTERM and SIGHUP: what runs on mounts is ended, the mounts go, then the directory of the run, then this process.
+//! SIGINT, SIGTERM and SIGHUP: ends what runs on mounts, removes the mounts and the directory of the run, then exits.
 //!
-//! Guests of virtual machines need nothing of the kind: they end with this process.
+//! Virtual machines need no such handling: they end with this process.
 
 use std::{
     fs,

@@ -1,10 +1,10 @@
-//! `transom-suite`: the tests that need a Linux guest, or a mount, by guest, daemon and cache mode.
+//! `transom-suite`: the tests that need a Linux guest or a mount, by guest, daemon and cache mode.
 //!
-//! A [`Scenario`] is one boot: a guest, a daemon with its options, and a job in it. The list of file-system cases
-//! ([`cases`]) and pjdfstest ([`pjdfstest`]) run on the bare host directory first, and pass when the guest's results
-//! equal those ([`judge`]). Programs of two callers ([`two_callers`]) and of others ([`foreign`]) run on mounts. The jobs of
-//! [`window`] and [`fsx`] are about DAX, those of [`pmem`] about a share on an NVDIMM. This executable is also the first
-//! process of its guests, and the program that runs in them.
+//! A [`Scenario`] is one boot: a guest, a daemon with its options, and a job. The list of file-system cases ([`cases`])
+//! and pjdfstest ([`pjdfstest`]) run on the bare host directory first, and pass if the guest's results are equal
+//! ([`judge`]). Programs with two callers ([`two_callers`]) and third-party programs ([`foreign`]) run on mounts. The
+//! jobs of [`window`] and [`fsx`] are about DAX, those of [`pmem`] about a share on an NVDIMM. This executable is also
+//! the init process of its guests, and the program that runs in them.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 

@@ -41,7 +41,8 @@ impl Mounted {
         Ok(Self { program: Program { args, ..Program::new(path) }, options })
     }
 
-    /// Runs `command` with `share` mounted where it says `/share`, and `tools` where it says `/tools`; returns what it wrote.
+    /// Runs `command` with `share` mounted where it says `/share`, and `tools` where it says `/tools`; returns what it
+    /// wrote.
     ///
     /// In a process of its own: threads of this one that do not share its descriptors would keep the mount open.
     pub(crate) fn run(&self, share: &Path, tools: &Path, command: &[&str]) -> anyhow::Result<Vec<u8>> {

@@ -1,4 +1,4 @@
-//! Where the suite works: a directory on the host's disk for shares and results, and the executables beside this one.
+//! Paths of the suite: a directory on the host's disk for shares and results, and the executables next to this one.
 
 use std::{
     fs,
@@ -29,7 +29,7 @@ pub(crate) struct Common {
     fetching: Mutex<()>,
 }
 
-/// Results that the first who asks for them brings about.
+/// Results that are computed on first use.
 #[derive(Default)]
 struct Once {
     reports: OnceLock<Vec<Report>>,

@@ -1,7 +1,7 @@
-//! What earlier runs came to, so that a run of hours goes on where the last one was stopped.
+//! The results of earlier runs, so that a run of several hours can resume where it was stopped.
 //!
-//! The file has one line for each scenario that ended: its counts, seconds and name. Whoever keeps the file makes sure that it is
-//! about the same sources.
+//! The file has one line for each finished scenario: its counts, seconds and name. The user must make sure that the
+//! file belongs to the same sources.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -38,7 +38,8 @@ impl Progress {
         Ok(Self { file, earlier: text.lines().filter_map(parse).collect() })
     }
 
-    /// Returns the verdict of an earlier run, and how long it took, if `scenario` need not run again: it ran, and nothing failed.
+    /// Returns the verdict of an earlier run, and how long it took, if `scenario` need not run again: it ran, and
+    /// nothing failed.
     pub(crate) fn passed(&self, scenario: &Scenario) -> Option<(&Verdict, Duration)> {
         let name = scenario.name();
         let last = self.earlier.iter().rev().find(|entry| entry.name == name)?;

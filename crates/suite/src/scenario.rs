@@ -14,7 +14,8 @@ pub(crate) struct Scenario {
     /// The share's window, if it has one.
     pub(crate) dax: Option<Dax>,
     pub(crate) job: Job,
-    /// Whether it is the cell of its matrix (kernel, cache mode, daemon, job) that `make test` runs. `make test-full` runs all.
+    /// Whether it is the cell of its matrix (kernel, cache mode, daemon, job) that `make test` runs. `make test-full`
+    /// runs all.
     pub(crate) runs_by_default: bool,
 }
 
@@ -55,8 +56,8 @@ const ALWAYS: [&str; 4] =
 /// The same, of options that are only ours.
 const OWN: [&str; 1] = ["--birth-times"];
 
-/// The peer loses a race when it holds inodes by file handles: it answers ESTALE if another caller replaces a file between
-/// LOOKUP and OPEN. Descriptors keep the replaced file.
+/// The peer loses a race when it holds inodes by file handles: it answers ESTALE if another caller replaces a file
+/// between LOOKUP and OPEN. Descriptors keep the replaced file.
 const PEER: [&str; 1] = ["--inode-file-handles=never"];
 
 /// What programs with locks need.
@@ -143,7 +144,8 @@ fn with_window() -> Vec<Scenario> {
     all
 }
 
-/// Most are asked for by name: they take long, or measure. The kernel 6.12 panics now and then as it boots with an NVDIMM.
+/// Most are asked for by name: they take long, or measure. The kernel 6.12 panics now and then as it boots with an
+/// NVDIMM.
 fn with_nvdimm() -> Vec<Scenario> {
     let (daemon, options, dax) = (Daemon::Transomd, &["--cache=auto"], None);
     let mut all = Vec::new();
@@ -167,8 +169,9 @@ fn with_nvdimm() -> Vec<Scenario> {
     all
 }
 
-/// In `make test` each cache mode runs where that is quickest: on a mount, or else under User Mode Linux. Kernels of other series
-/// run jobs with a window there, which are slow enough; the oldest also runs the list of cases without one.
+/// In `make test` each cache mode runs where that is quickest: on a mount, or else under User Mode Linux. Kernels of
+/// other series run jobs with a window there, which are slow enough; the oldest also runs the list of cases without
+/// one.
 fn without_window() -> Vec<Scenario> {
     let mut all = Vec::new();
     for daemon in [Daemon::Transomd, Daemon::Virtiofsd] {

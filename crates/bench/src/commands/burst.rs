@@ -1,4 +1,4 @@
-//! The options of what is measured in bursts: operations by so many at once, where the daemon is, how long.
+//! Options common to measurements in bursts: operations, requests in flight, placement, length.
 
 use clap::{Args, ValueEnum};
 use transom_vm::CacheMode;
@@ -28,7 +28,7 @@ pub(super) struct Burst<O: ValueEnum + Send + Sync + 'static> {
 }
 
 impl<O: ValueEnum + Send + Sync> Burst<O> {
-    /// The operations that were asked for, or all.
+    /// Returns the selected operations, or all.
     pub(super) fn operations(&self) -> Vec<O> {
         if self.operations.is_empty() { O::value_variants().to_vec() } else { self.operations.clone() }
     }

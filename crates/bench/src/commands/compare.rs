@@ -6,9 +6,9 @@ use clap::Args;
 
 use crate::report::{Report, versus};
 
-/// What got slower.
+/// Exit status if something got slower.
 const SLOWER: u8 = 1;
-/// A file cannot be read.
+/// Exit status if a file cannot be read.
 const TROUBLE: u8 = 2;
 
 #[derive(Debug, Args)]

@@ -26,7 +26,8 @@ pub(super) struct Cost {
     /// Count a transomd with --poll-us 0, as it is, or one after the other; other daemons do not poll.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Polling::Off, Polling::On])]
     polling: Vec<Polling>,
-    /// Compare the first daemon, one request at a time and without polling, with this file; exit with status 1 where it is worse.
+    /// Compare the first daemon, one request at a time and without polling, with this file; exit with status 1 where it
+    /// is worse.
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = BASELINE)]
     baseline: Option<PathBuf>,
     /// Write this file instead of comparing with it.
@@ -34,9 +35,9 @@ pub(super) struct Cost {
     write_baseline: Option<PathBuf>,
 }
 
-/// Counts are the same each time; three have a median.
+/// Enough for a median: counts are the same each time.
 const ROUNDS: u32 = 3;
-/// Where the tree has it.
+/// The committed baseline, relative to the repository.
 const BASELINE: &str = "crates/bench/data/cost.baseline";
 
 const EXAMPLES: &str = "\
@@ -50,12 +51,12 @@ Examples:
   Accept what the dev build in this tree costs, after a change that makes something dearer:
       transom bench cost --write-baseline
 
-The daemons are traced (ptrace), which takes the rights of their user, and x86_64. Run as root: an ordinary user's
+The daemons are traced (ptrace), which requires the rights of their user, and x86_64. Run as root: an ordinary user's
 transomd holds inodes in another way. Counts do not depend on the machine's load, but the time that counting takes does:
-some ten seconds for each daemon on an idle machine, with 16 requests at once a few minutes. Do not run it with a real-time
-priority: it looks again and again for a thread that may have none.";
+some ten seconds for each daemon on an idle machine, a few minutes with 16 requests at once. Do not run it with a
+real-time priority: it polls for threads that may not exist.";
 
-/// Whether a daemon that can poll does.
+/// Whether a daemon that can poll does so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Polling {
     Off,
@@ -103,7 +104,7 @@ impl Cost {
         }
     }
 
-    /// Writes the file, or compares with it.
+    /// Writes the baseline, or compares with it.
     fn with_baseline(mut self) -> anyhow::Result<()> {
         if self.common.daemons.is_empty() {
             self.common.daemons.push("transomd".parse()?);
@@ -118,7 +119,7 @@ impl Cost {
         let now = Baseline::of(&cost::measure(&plan, &self.common.shared_in)?);
         if let Some(path) = &self.write_baseline {
             fs::write(path, now.to_text()).with_context(|| format!("writing {}", path.display()))?;
-            println!("{} is written", path.display());
+            println!("wrote {}", path.display());
             return Ok(());
         }
         let path = self.baseline.as_ref().context("no file")?;
@@ -126,7 +127,7 @@ impl Cost {
         let worse = Baseline::parse(&text)?.worse(&now);
         if !worse.is_empty() {
             bail!(
-                "transomd costs more than {} allows:\n  {}\nif that is worth it: transom bench cost --write-baseline",
+                "transomd costs more than {} allows:\n  {}\nto accept this, run: transom bench cost --write-baseline",
                 path.display(),
                 worse.join("\n  ")
             );
@@ -136,7 +137,7 @@ impl Cost {
     }
 }
 
-/// A transomd with and without polling, as is wanted; another daemon as it is.
+/// Returns a transomd with and without polling, as selected, and any other daemon unchanged.
 fn variants(candidate: &Candidate, polling: &[Polling]) -> Vec<Candidate> {
     let is_transomd = matches!(&candidate.source, Source::Program(program) if program.ends_with("transomd"));
     if !is_transomd {

@@ -1,4 +1,4 @@
-//! `transom bench` itself: a suite, under some guests, over some daemons.
+//! `transom bench` itself: runs a suite over some daemons, in some guests.
 
 use std::{
     path::PathBuf,
@@ -92,7 +92,7 @@ pub(super) struct Measure {
     mount_options: Vec<String>,
 }
 
-/// Who uses the share.
+/// The client of the share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum GuestName {
     /// The guest library in this process: no kernel, no machine
@@ -106,7 +106,7 @@ pub(super) enum GuestName {
 }
 
 impl GuestName {
-    /// The guest, with what it needs: found, or fetched into the cache. A window needs a newer QEMU.
+    /// Returns the guest with what it needs, found or fetched into the cache. A window needs a newer QEMU.
     pub(super) fn find(
         self,
         kernel: Option<&std::path::Path>,
@@ -138,7 +138,11 @@ impl GuestName {
 
 impl Measure {
     pub(super) fn run(&self) -> anyhow::Result<std::process::ExitCode> {
-        ensure!(self.scale.is_finite() && self.scale > 0.0, "--scale {} is none", self.scale);
+        ensure!(
+            self.scale.is_finite() && self.scale > 0.0,
+            "--scale {} is invalid: it must be a positive number",
+            self.scale
+        );
         ensure!(
             self.sockets.is_empty() || self.guests.len() == 1,
             "a daemon at a --socket has one front end at a time: --guest names one kind of guest"
@@ -168,14 +172,14 @@ impl Measure {
         let mut notes = [contents.notes, notes, failures.clone()].concat();
         let is_interrupted = is_stopped.load(Ordering::Relaxed);
         if is_interrupted {
-            notes.push(format!("interrupted: {whole_rounds} of {} rounds are whole", plan.rounds));
+            notes.push(format!("interrupted: {whole_rounds} of {} rounds are complete", plan.rounds));
         }
         if samples.iter().all(|sample| sample.daemon == HOST) {
             ensure!(is_interrupted, "nothing was measured\n{}", notes.join("\n"));
             eprintln!("interrupted before anything was measured");
             return Ok(INTERRUPTED.into());
         }
-        // The first one that was measured is compared with the others.
+        // The first daemon that was measured is compared with the others.
         candidates.retain(|candidate| samples.iter().any(|sample| sample.daemon == candidate.name));
         let suite = self.suite.name();
         let report = self.common.report(&format!("transom bench: {suite}"), &candidates, None, notes, samples)?;
@@ -186,11 +190,11 @@ impl Measure {
         if is_interrupted {
             return Ok(INTERRUPTED.into());
         }
-        ensure!(failures.is_empty(), "not all could be measured, as told above");
+        ensure!(failures.is_empty(), "some measurements failed, as reported above");
         Ok(std::process::ExitCode::SUCCESS)
     }
 
-    /// The daemons to start, and those that run already.
+    /// Returns the daemons to start and those that already run.
     fn candidates(&self) -> anyhow::Result<Vec<Candidate>> {
         let is_socket_only = self.common.daemons.is_empty() && !self.sockets.is_empty();
         let mut candidates = if is_socket_only { Vec::new() } else { self.common.candidates()? };
@@ -203,7 +207,8 @@ impl Measure {
             put_beside(&mut candidates, mounted.collect::<anyhow::Result<_>>()?);
             let with_window = |&mib: &u64| {
                 let name = if self.dax_window_mib.len() == 1 { "DAX".to_owned() } else { format!("DAX-{mib}") };
-                let window_len = mib.checked_mul(1 << 20).with_context(|| format!("a window of {mib} MiB"))?;
+                let window_len =
+                    mib.checked_mul(1 << 20).with_context(|| format!("a window of {mib} MiB is too large"))?;
                 anyhow::Ok(Candidate { name, window_len: Some(window_len), ..first.clone() })
             };
             put_beside(&mut candidates, self.dax_window_mib.iter().map(with_window).collect::<anyhow::Result<_>>()?);
@@ -212,25 +217,25 @@ impl Measure {
             let is_fit = !["", HOST].contains(&candidate.name.as_str()) && !candidate.name.contains('/');
             let advice =
                 if candidate.mount.is_some() { "take options without /" } else { "give it another: NAME=PROGRAM" };
-            ensure!(is_fit, "{:?} is no name for a daemon; {advice}", candidate.name);
+            ensure!(is_fit, "{:?} is not a valid name for a daemon; {advice}", candidate.name);
             let is_twice = candidates[..number].iter().any(|other| other.name == candidate.name);
-            ensure!(!is_twice, "two daemons are called {}; give one another name: NAME=PROGRAM", candidate.name);
+            ensure!(!is_twice, "two daemons are named {}; rename one: NAME=PROGRAM", candidate.name);
         }
         Ok(candidates)
     }
 }
 
-/// Puts the first daemon in other ways beside it: one way before all, so that it is what is compared; several behind the first, which
-/// is compared with each.
+/// Adds variants of the first daemon. A single variant goes before all others, so that it is the one compared; several
+/// go after the first daemon, which is compared with each.
 fn put_beside(candidates: &mut Vec<Candidate>, ways: Vec<Candidate>) {
     let at = usize::from(ways.len() > 1);
     candidates.splice(at..at, ways);
 }
 
-/// What a shell gives for a command that Ctrl-C has ended.
+/// The exit status that a shell reports for a command interrupted by Ctrl-C.
 const INTERRUPTED: u8 = 130;
 
-/// Set by SIGINT and SIGTERM; a second signal does not wait.
+/// Sets the returned flag on SIGINT and SIGTERM. A second signal ends the process at once.
 fn watch_signals() -> anyhow::Result<Arc<AtomicBool>> {
     let is_stopped = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {

@@ -1,7 +1,7 @@
-//! `transom bench`, from its options to a report; a file for each subcommand.
+//! The commands of `transom bench`, from options to a report; one file for each subcommand.
 //!
-//! Without a subcommand, [`measure`] runs a suite. The subcommands that measure one thing by itself are for those who work
-//! on a daemon.
+//! Without a subcommand, [`measure`] runs a suite. The subcommands measure one aspect each and are for developers of a
+//! daemon.
 
 mod burst;
 mod compare;
@@ -100,7 +100,7 @@ impl Bench {
 impl Single {
     fn run(self) -> anyhow::Result<()> {
         match self {
-            Self::Compare(_) => unreachable!("it has an exit status of its own"),
+            Self::Compare(_) => unreachable!("handled above"),
             Self::Render { results, html } => render(&results, html.as_deref()),
             Self::RoundTrip(command) => command.run(),
             Self::Cost(command) => command.run(),
@@ -128,7 +128,7 @@ fn render(results: &Path, html: Option<&Path>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What every comparison has.
+/// Options common to all comparisons.
 #[derive(Debug, Args)]
 struct Common {
     /// A daemon: transomd, virtiofsd (1.14, built if needed), virtiofsd-c (of QEMU 7.2), or a program with virtiofsd's
@@ -149,11 +149,11 @@ struct Common {
     name: Option<String>,
 }
 
-/// Rounds where nothing else is said.
+/// The default number of rounds.
 const ROUNDS: u32 = 9;
 
 impl Common {
-    /// The daemons that were asked for, or the usual two.
+    /// Returns the selected daemons, or the usual two.
     fn candidates(&self) -> anyhow::Result<Vec<Candidate>> {
         let (cache, report) = (Cache::locate()?, OnStderr::default());
         let packages = Packages::new(&cache, &report);
@@ -166,7 +166,7 @@ impl Common {
         self.rounds.unwrap_or(ROUNDS)
     }
 
-    /// Adds limits and facts to samples.
+    /// Combines samples with the machine's limits and facts.
     fn report(
         &self,
         title: &str,
@@ -188,7 +188,7 @@ impl Common {
         })
     }
 
-    /// Writes the files, prints the tables.
+    /// Writes the files and prints the tables.
     fn tell(&self, title: &str, name: &str, candidates: &[Candidate], samples: Vec<Sample>) -> anyhow::Result<()> {
         let report = self.report(title, candidates, None, Vec::new(), samples)?;
         report.write(&self.out, self.name.as_deref().unwrap_or(name))?;
@@ -197,7 +197,7 @@ impl Common {
     }
 }
 
-/// The words that started this program, without the folders of programs, which are of no use elsewhere.
+/// Returns the command line of this program, without the directories of programs, which mean nothing elsewhere.
 fn command_line() -> Vec<String> {
     std::iter::once("transom".to_owned())
         .chain(env::args().skip(1))

@@ -1,4 +1,4 @@
-//! `transom bench smoke`: everything once, as small as can be, so that the benchmark never rots.
+//! `transom bench smoke`: runs everything once at minimal size, so that the benchmark keeps working.
 
 use std::{
     path::Path,
@@ -32,7 +32,7 @@ pub(super) struct Smoke {
     guests: Vec<GuestName>,
 }
 
-/// Few enough for a second, more than one directory's worth of nothing.
+/// Few enough to take a second, and more than the directories need.
 const INODES: u32 = 300;
 const MEMORY_MIB: u32 = 256;
 const WINDOW_LEN: u64 = 16 << 20;
@@ -59,7 +59,7 @@ impl Smoke {
         println!("ok: {} limits", limits::measure(parent)?.len());
 
         if daemons.is_empty() {
-            println!("SKIPPED: daemons: none was given");
+            println!("SKIPPED: daemons: no daemon was given");
             return Ok(());
         }
         round_trips(&daemons, parent)?;

@@ -72,8 +72,8 @@ impl Baseline {
         text
     }
 
-    /// Returns a sentence for each figure of `now` that is worse than allowed: more instructions by more than 5 %, a system
-    /// call or an allocation more, an operation that one of the two does not have.
+    /// Returns a sentence for each figure of `now` that is worse than allowed: more instructions by more than 5 %, a
+    /// system call or an allocation more, an operation that one of the two does not have.
     pub fn worse(&self, now: &Self) -> Vec<String> {
         let mut worse = Vec::new();
         for line in &now.lines {

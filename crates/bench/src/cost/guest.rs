@@ -23,8 +23,8 @@ pub(super) struct Guest {
     notifications: u64,
 }
 
-/// What a guest does between a reply and the next request. It must be longer than a daemon that does not poll needs to fall
-/// asleep, and shorter than a daemon that polls waits.
+/// What a guest does between a reply and the next request. It must be longer than a daemon that does not poll needs to
+/// fall asleep, and shorter than a daemon that polls waits.
 const THINK_NS: i64 = 5_000;
 
 impl Guest {

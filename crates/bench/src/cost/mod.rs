@@ -1,8 +1,8 @@
 //! What a daemon executes for each request: instructions, system calls, allocations, copies, wakes, notifications.
 //!
-//! Times are noisy, counts are not. [`guest`] sends requests to a daemon that [`trace`] runs instruction by instruction, one
-//! thread at a time; [`operation`] says what is asked, [`counts`] what is counted. [`table`] shows the result, and
-//! [`baseline`] compares it with what a file in the tree says.
+//! Times are noisy, counts are not. [`guest`] sends requests to a daemon that [`trace`] runs instruction by
+//! instruction, one thread at a time; [`operation`] says what is asked, [`counts`] what is counted. [`table`] shows the
+//! result, and [`baseline`] compares it with what a file in the tree says.
 
 pub mod baseline;
 mod counts;

@@ -1,13 +1,13 @@
-//! What fio is asked to do: engines, patterns, numbers of jobs.
+//! The fio runs: engines, patterns, numbers of jobs.
 
-/// Each engine with each pattern and each number of jobs, as in the measurements that first compared DAX.
+/// Each engine runs with each pattern and each number of jobs, as in the measurements that first compared DAX.
 const ENGINES: [Engine; 3] = [Engine::Psync, Engine::Libaio, Engine::Mmap];
 const PATTERNS: [&str; 4] = ["read", "randread", "write", "randwrite"];
 const JOBS: [u32; 2] = [1, 4];
 
-/// Bytes of one operation.
+/// Bytes per operation.
 pub(super) const BLOCK_LEN: u64 = 4096;
-/// Operations under way at once, for engines that can.
+/// Operations in flight at once, for engines that support it.
 const QUEUE_DEPTH: u32 = 16;
 
 /// How fio does its operations.
@@ -15,7 +15,7 @@ const QUEUE_DEPTH: u32 = 16;
 enum Engine {
     /// pread(2) and pwrite(2).
     Psync,
-    /// Linux's asynchronous operations, which are that with `O_DIRECT` only.
+    /// Linux's asynchronous I/O, which is asynchronous only with `O_DIRECT`.
     Libaio,
     /// Loads and stores in a shared mapping.
     Mmap,
@@ -24,14 +24,14 @@ enum Engine {
 /// One run of fio.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Job {
-    /// As in `psync randread x4`; fio's name for it too.
+    /// The name, such as `psync randread x4`; also the name of fio's job.
     pub(super) name: String,
     engine: Engine,
     pattern: &'static str,
     jobs: u32,
 }
 
-/// All runs.
+/// Returns all runs.
 pub(super) fn all() -> Vec<Job> {
     let mut all = Vec::new();
     for engine in ENGINES {
@@ -44,7 +44,7 @@ pub(super) fn all() -> Vec<Job> {
     all
 }
 
-/// As many files as the largest run has jobs.
+/// Returns the names of as many files as the largest run has jobs.
 pub(super) fn file_names() -> impl Iterator<Item = String> {
     let jobs = JOBS.into_iter().max().unwrap_or(1);
     (0..jobs).map(|job| format!("fio.{job}.0"))
@@ -60,12 +60,13 @@ impl Engine {
     }
 }
 
-/// fio's job file for files of `file_len` bytes in `dir`, which are there: one group after the other, each by itself.
+/// Returns fio's job file for existing files of `file_len` bytes in `dir`. The groups run one after another.
 pub(super) fn job_file(all: &[Job], dir: &str, file_len: u64, seconds: f64, warm_up: f64) -> String {
     let [runtime_ms, ramp_ms] = [seconds, warm_up].map(|seconds| (seconds * 1e3).round());
     let mut text = format!(
         "[global]\ndirectory={dir}\nfilename_format=fio.$jobnum.$filenum\nbs={BLOCK_LEN}\niodepth={QUEUE_DEPTH}\n\
-         size={file_len}\nruntime={runtime_ms}ms\nramp_time={ramp_ms}ms\ntime_based\ngroup_reporting\nfallocate=none\nrandrepeat=1\nthread\n"
+         size={file_len}\nruntime={runtime_ms}ms\nramp_time={ramp_ms}ms\ntime_based\ngroup_reporting\nfallocate=none\n\
+         randrepeat=1\nthread\n"
     );
     for Job { name, engine, pattern, jobs } in all {
         let direct = u8::from(*engine == Engine::Libaio);

@@ -1,7 +1,8 @@
-//! Debian's fio in Linux guests under QEMU: a share with and without DAX, other daemons, and QEMU's own virtio-9p.
+//! Runs Debian's fio in Linux guests under QEMU: on a share with and without DAX, other daemons, and QEMU's virtio-9p.
 //!
-//! The guest's root is the host's, so that it has the host's fio. Each side boots once in a round and runs the whole
-//! [`matrix`] in one run of fio, whose start is slow in an emulated guest; what it prints comes back on standard output.
+//! The guest's root is the host's, which provides fio. In each round, each side boots once and runs the whole
+//! [`matrix`] in a single fio process, because fio starts slowly in an emulated guest. Its report returns on standard
+//! output.
 
 mod matrix;
 mod output;
@@ -17,31 +18,31 @@ pub use side::{Side, Way};
 
 /// What to measure.
 pub struct Plan {
-    /// The first one is compared with each other one.
+    /// The first one is compared with each of the others.
     pub sides: Vec<Side>,
-    /// Rounds over all sides.
+    /// Number of rounds over all sides.
     pub rounds: u32,
-    /// Bytes of each file; fio's jobs have one each.
+    /// Size of each file in bytes; each of fio's jobs has one file.
     pub file_len: u64,
-    /// Seconds of each of fio's runs.
+    /// Seconds of each fio run.
     pub seconds: f64,
-    /// Seconds of each run before that, which do not count: files are mapped, caches fill.
+    /// Warm-up of each run in seconds, not measured: files are mapped, caches fill.
     pub warm_up: f64,
-    /// What is booted.
+    /// The kernel to boot.
     pub kernel: Kernel,
-    /// What executes it.
+    /// Executes the guest: KVM or emulation.
     pub accelerator: Accelerator,
-    /// Memory of the guest, MiB.
+    /// Memory of the guest, in MiB.
     pub memory_mib: u32,
     /// Virtual processors of the guest.
     pub cpus: u32,
 }
 
-/// Where the guest mounts the share.
+/// The guest's mount point of the share.
 const MOUNT_POINT: &str = "/mnt";
 /// fio's job file, in the share.
 const JOB_FILE: &str = "fio.job";
-/// What a boot, mounts and the start of each fio take at most, under emulation on a busy machine.
+/// Upper bound on the time for a boot, mounts and the start of each fio, emulated on a busy machine.
 const OVERHEAD: Duration = Duration::from_secs(600);
 
 /// Measures `plan` with QEMU, sharing a fresh directory below `parent`.
@@ -60,7 +61,7 @@ pub fn measure(plan: &Plan, qemu: &Program, cache: &Path, parent: &Path) -> anyh
             let text = in_guest(plan, side, qemu, cache, shared.path())?;
             let mut answers = output::parse(&text).with_context(|| format!("fio over {}", side.name))?;
             for job in &jobs {
-                let answer = answers.remove(&job.name).unwrap_or_else(|| Err(anyhow!("fio did not say")));
+                let answer = answers.remove(&job.name).unwrap_or_else(|| Err(anyhow!("fio reported no result")));
                 samples.push(Sample {
                     scenario: scenario.clone(),
                     workload: job.name.clone(),
@@ -77,7 +78,7 @@ pub fn measure(plan: &Plan, qemu: &Program, cache: &Path, parent: &Path) -> anyh
     Ok(samples)
 }
 
-/// Files with random bytes, which nothing can compress or take for holes.
+/// Creates files with random bytes, which cannot be compressed or taken for holes.
 fn make_files(dir: &Path, len: u64) -> anyhow::Result<()> {
     let mut random = fastrand::Rng::with_seed(1);
     let mut chunk = vec![0; 1 << 20];
@@ -94,7 +95,7 @@ fn make_files(dir: &Path, len: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs all jobs in one guest. Returns what fio printed.
+/// Runs all jobs in one guest and returns fio's output.
 fn in_guest(plan: &Plan, side: &Side, qemu: &Program, cache: &Path, shared: &Path) -> anyhow::Result<String> {
     let vmm = side.vmm(Qemu::new(qemu.clone(), plan.accelerator, cache), shared);
     let root = Share { host: "/".into(), guest: "/".into(), is_read_only: true, ..Share::default() };
@@ -122,7 +123,7 @@ fn in_guest(plan: &Plan, side: &Side, qemu: &Program, cache: &Path, shared: &Pat
     Ok(String::from_utf8_lossy(&outcome.stdout).into_owned())
 }
 
-/// A job that fails is fio's to report, not a reason to fail.
+/// Returns the guest's script. It succeeds even if a job fails, because fio reports that.
 fn script(side: &Side) -> String {
     let mount = side.mount_script(MOUNT_POINT);
     format!(

@@ -1,4 +1,4 @@
-//! fio's answer, as JSON.
+//! Parses fio's JSON output.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -34,13 +34,16 @@ struct Latency {
     percentile: BTreeMap<String, f64>,
 }
 
-/// What fio printed, by the names of its jobs. Errors: it is none of fio's.
+/// Returns the results by job name.
+///
+/// # Errors
+/// If `text` is not fio's output.
 pub(super) fn parse(text: &str) -> anyhow::Result<HashMap<String, anyhow::Result<Measure>>> {
-    // fio prints notes before the object, and behind it.
+    // fio prints notes before the object and after it.
     let begin = text.find("\n{").map(|at| at + 1).or_else(|| text.starts_with('{').then_some(0));
-    let begin = begin.with_context(|| format!("fio printed no figures but {text:?}"))?;
+    let begin = begin.with_context(|| format!("fio printed no JSON: {text:?}"))?;
     let output = serde_json::Deserializer::from_str(&text[begin..]).into_iter::<Output>().next();
-    let output = output.context("fio printed no figures")?.context("fio's figures are not understood")?;
+    let output = output.context("fio printed no JSON")?.context("cannot parse fio's JSON")?;
     Ok(output.jobs.into_iter().map(|job| (job.jobname.clone(), measure(&job))).collect())
 }
 
@@ -71,8 +74,11 @@ mod tests {
     fn answer(error: i32, ios: u64) -> String {
         let idle = r#"{"total_ios":0,"iops":0.0,"clat_ns":{"min":0}}"#;
         format!(
-            "note: both iodepth >= 1\n{{\"fio version\":\"3\",\"jobs\":[{{\"jobname\":\"a x1\",\"error\":{error},\"read\":{idle},\
-             \"write\":{{\"total_ios\":{ios},\"iops\":12.5,\"clat_ns\":{{\"percentile\":{{\"50.000000\":7,\"99.000000\":9}}}}}}}}]}}\nbye\n"
+            "note: both iodepth >= 1\n\
+             {{\"fio version\":\"3\",\"jobs\":[{{\"jobname\":\"a x1\",\"error\":{error},\
+             \"read\":{idle},\
+             \"write\":{{\"total_ios\":{ios},\"iops\":12.5,\"clat_ns\":{{\"percentile\":\
+             {{\"50.000000\":7,\"99.000000\":9}}}}}}}}]}}\nbye\n"
         )
     }
 

@@ -1,4 +1,4 @@
-//! What is compared: a daemon with or without a window, or QEMU's own 9p server.
+//! A side of the comparison: a daemon with or without a window, or QEMU's own 9p server.
 
 use std::{ffi::OsString, fmt, path::Path};
 
@@ -11,33 +11,33 @@ use crate::daemon::Candidate;
 pub struct Side {
     /// Its name.
     pub name: String,
-    /// Serves the share, and the guest's root in any case.
+    /// Serves the share, and in any case the guest's root.
     pub daemon: Candidate,
-    /// How the guest gets at the share.
+    /// How the guest accesses the share.
     pub way: Way,
 }
 
-/// How the guest gets at the share.
+/// How the guest accesses the share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// Through the daemon.
     VirtioFs {
         /// The daemon's cache mode.
         cache: CacheMode,
-        /// Bytes of its window, for all files.
+        /// Size of its window in bytes, used for all files.
         window_len: Option<u64>,
     },
-    /// Through QEMU's virtio-9p, with that `cache=`.
+    /// Through QEMU's virtio-9p, with this `cache=` option.
     NineP(&'static str),
 }
 
 /// The tag of the 9p share.
 const TAG: &str = "ninep";
-/// What a 9p request may carry: as much as the client asks for.
+/// The largest 9p message; the client requests as much.
 const MESSAGE_LEN: u32 = 1 << 20;
 
 impl Side {
-    /// The shares beside the root.
+    /// Returns the shares in addition to the root.
     pub(super) fn shares(&self, shared: &Path, mount_point: &str) -> Vec<Share> {
         let Way::VirtioFs { cache, window_len } = self.way else { return Vec::new() };
         vec![Share {
@@ -50,7 +50,7 @@ impl Side {
         }]
     }
 
-    /// What the guest does to get at the files; the agent has mounted the shares.
+    /// Returns the guest's commands that mount a 9p share; the agent has mounted virtio-fs shares.
     pub(super) fn mount_script(&self, mount_point: &str) -> String {
         match self.way {
             Way::VirtioFs { .. } => String::new(),
@@ -60,7 +60,7 @@ impl Side {
         }
     }
 
-    /// `qemu` with what this side needs.
+    /// Returns `qemu` with the arguments that this side needs.
     pub(super) fn vmm(&self, qemu: Qemu, shared: &Path) -> SideVmm {
         let is_9p = matches!(self.way, Way::NineP(_));
         let mut arguments: Vec<OsString> = Vec::new();
@@ -74,7 +74,7 @@ impl Side {
     }
 }
 
-/// QEMU, and the modules that a side needs in the guest.
+/// QEMU, with the modules that a side needs in the guest.
 pub(super) struct SideVmm {
     qemu: Qemu,
     is_9p: bool,

@@ -1,4 +1,4 @@
-//! The bare directory of the host, without a daemon: what the share is measured against.
+//! The bare directory of the host, without a daemon, with which shares are compared.
 
 use super::{
     Run,
@@ -12,9 +12,10 @@ use crate::{
     },
 };
 
-/// Runs the workloads by this process, on `core` if there is one.
+/// Runs the workloads in this process, on `core` if given.
 ///
-/// Emptying the host's caches would need root and disturb everybody; on a file system in memory it would change nothing.
+/// The host's caches are not dropped: that would need root and disturb other processes, and changes nothing on a file
+/// system in memory.
 pub fn run(run: &Run<'_>, core: Option<usize>) -> anyhow::Result<Observations> {
     let place = Directory::new(run.shared, Forget::Nothing);
     let mut observer = Observer::new(Vec::new(), run.params.settle_ms, run.bar);

@@ -1,9 +1,9 @@
-//! The guests under which daemons are measured, and the rounds over them.
+//! The guests in which daemons are measured, and the rounds over them.
 //!
-//! [`Guest`] is one kind: [`user`] is the guest library in this process, [`mount`] this machine's kernel by a mount of the
-//! share, [`vm`] Linux in User Mode Linux or QEMU; [`host`] is the bare directory beside them. Every round measures everything
-//! once, so that who stops early has all scenarios, with fewer rounds. [`observed`] reads the daemon's processor time around
-//! each workload.
+//! [`Guest`] is one kind: [`user`] is the guest library in this process, [`mount`] is this machine's kernel with the
+//! share mounted, and [`vm`] is Linux in User Mode Linux or QEMU. [`host`] is the bare directory, for comparison. Every
+//! round measures everything once, so that a run that is stopped early has all scenarios, with fewer rounds.
+//! [`observed`] reads the daemon's processor time around each workload.
 
 pub mod host;
 pub mod mount;
@@ -31,24 +31,24 @@ use crate::{
 };
 use observed::Observations;
 
-/// Why other guests refuse a candidate with options of a mount.
+/// Why other guests reject a candidate with mount options.
 const ONLY_MOUNTS: &str = "only a mount has mount options";
 
 /// A kind of guest.
 pub trait Guest {
-    /// For the names of scenarios; placement included.
+    /// Returns the name used in scenarios, including the placement.
     fn name(&self) -> String;
-    /// Why this guest cannot be measured with this daemon, if it cannot.
+    /// Returns why this guest cannot be measured with this daemon, or `None` if it can.
     fn objection(&self, candidate: &Candidate) -> Option<String>;
-    /// Why this guest can do these workloads with none of `candidates`, if it cannot.
+    /// Returns why this guest cannot run these workloads with any of `candidates`, or `None` if it can.
     fn lacks(&self, group: Group, candidates: &[&Candidate]) -> Option<&'static str>;
     /// Runs the workloads once over a daemon that shares a directory.
     fn run(&self, run: &Run<'_>) -> anyhow::Result<Observations>;
-    /// Runs them on the bare directory, on the same core.
+    /// Runs the workloads on the bare directory, on the same core.
     fn run_on_host(&self, run: &Run<'_>) -> anyhow::Result<Observations>;
 }
 
-/// One daemon, one part of a suite, one round.
+/// One part of a suite, run once with one daemon.
 pub struct Run<'a> {
     /// The daemon; `None` for the bare directory.
     pub candidate: Option<&'a Candidate>,
@@ -56,29 +56,29 @@ pub struct Run<'a> {
     pub shared: &'a Path,
     /// The daemon's cache mode.
     pub cache: CacheMode,
-    /// What is done.
+    /// The workloads and their sizes.
     pub params: &'a Params,
-    /// Advances by one for each workload.
+    /// Progress; advances by one for each workload.
     pub bar: &'a ProgressBar,
-    /// Set when a signal has asked to stop.
+    /// Set when a signal has requested a stop.
     pub is_stopped: &'a Arc<AtomicBool>,
 }
 
 /// What to measure.
 pub struct Plan {
-    /// The first one is compared with each other one.
+    /// The first one is compared with each of the others.
     pub candidates: Vec<Candidate>,
     /// The guests.
     pub guests: Vec<Box<dyn Guest>>,
     /// The daemons' cache modes.
     pub caches: Vec<CacheMode>,
-    /// Rounds over all of it.
+    /// Number of rounds over all of it.
     pub rounds: u32,
-    /// What is done, in parts that do not share a guest.
+    /// The parts of the suite, each of which gets a guest of its own.
     pub parts: Vec<Params>,
 }
 
-/// Why measuring ended early: a signal asked for it.
+/// Error: a signal ended the measurement early.
 #[derive(Debug)]
 pub struct Interrupted;
 
@@ -90,20 +90,20 @@ impl fmt::Display for Interrupted {
 
 impl std::error::Error for Interrupted {}
 
-/// What was measured.
+/// The result of a measurement.
 #[derive(Debug, Default)]
 pub struct Measured {
     /// All samples.
     pub samples: Vec<Sample>,
     /// What could not be measured, and why.
     pub notes: Vec<String>,
-    /// Rounds that were measured wholly.
+    /// Number of complete rounds.
     pub whole_rounds: u32,
-    /// Daemons that failed under some guest, and why; the later rounds are without them there.
+    /// Daemons that failed in a guest, and why; later rounds skip them there.
     pub failures: Vec<String>,
 }
 
-/// A guest, a cache mode, a part, and the daemons that go with them.
+/// A combination of guest, cache mode and part, with the daemons to run it.
 struct Step<'a> {
     guest: &'a dyn Guest,
     cache: CacheMode,
@@ -117,10 +117,11 @@ impl Step<'_> {
     }
 }
 
-/// Measures `plan` in a fresh directory below `parent`. A signal ends it early; what was measured by then is returned. A daemon
-/// that fails under a guest is left out there from then on; where the bare directory fails, that ends it.
+/// Measures `plan` in a fresh directory below `parent`. A signal ends it early; the samples so far are returned. A
+/// daemon that fails in a guest is skipped there from then on. A failure on the bare directory ends the measurement.
 ///
-/// Errors: nothing was measured.
+/// # Errors
+/// If nothing was measured.
 pub fn measure(plan: &Plan, parent: &Path, is_stopped: &Arc<AtomicBool>) -> anyhow::Result<Measured> {
     let mut measured = Measured::default();
     let mut steps = steps(plan, &mut measured.notes);
@@ -133,7 +134,7 @@ pub fn measure(plan: &Plan, parent: &Path, is_stopped: &Arc<AtomicBool>) -> anyh
     });
     bar.finish_and_clear();
     match result {
-        // Whatever failed, failed because everything was to end.
+        // The failure is due to the stop.
         Err(_) if is_stopped.load(Ordering::Relaxed) => Ok(measured),
         Err(error) if !measured.samples.is_empty() => {
             measured.failures.push(one_line(&error));
@@ -143,7 +144,7 @@ pub fn measure(plan: &Plan, parent: &Path, is_stopped: &Arc<AtomicBool>) -> anyh
     }
 }
 
-/// What there is to do in a round; what cannot be done is told in `notes`, once.
+/// Returns the steps of a round. What cannot be measured is added to `notes` once.
 fn steps<'a>(plan: &'a Plan, notes: &mut Vec<String>) -> Vec<Step<'a>> {
     let mut note = |text: String| {
         if !notes.contains(&text) {
@@ -215,7 +216,7 @@ fn round(
                     bar.suspend(|| eprintln!("{error:#}"));
                     measured.failures.push(one_line(&error));
                     failed.push(name.to_owned());
-                    // What it leaves takes the others' room.
+                    // Its leftovers would take space from the other daemons.
                     let _ = std::fs::remove_dir_all(shared.path().join(&params.dir));
                 }
                 Err(error) => return Err(error.context(format!("{scenario}: {name}"))),
@@ -228,7 +229,7 @@ fn round(
     Ok(())
 }
 
-/// An error with its causes, for a table's notes.
+/// Returns an error with its causes on one line, for a table's notes.
 fn one_line(error: &anyhow::Error) -> String {
     format!("{error:#}").lines().collect::<Vec<_>>().join(" | ")
 }
@@ -249,7 +250,7 @@ fn sample(scenario: &str, daemon: &str, repetition: u32, line: Line, cpu_ns: Opt
             (timing.workload, Some(measure), None)
         }
         Line::Refused { workload, reason } => (workload, None, Some(reason)),
-        Line::Begin { workload } => (workload, None, Some("it began and said no more".into())),
+        Line::Begin { workload } => (workload, None, Some("it started but reported no result".into())),
         Line::End => unreachable!("`observed::complete` took it off"),
     };
     Sample { scenario: scenario.to_owned(), workload, daemon: daemon.to_owned(), repetition, measure, refusal }

@@ -1,4 +1,4 @@
-//! This machine's own kernel: the share is mounted here, and a process of its own works on it.
+//! This machine's kernel: mounts the share here, and a separate process runs the workloads on it.
 
 use std::{
     env,
@@ -24,7 +24,7 @@ use crate::{
 
 /// Mounts on this machine.
 pub struct Mount {
-    /// Where the daemon runs, and the process that works.
+    /// Where the daemon and the workloads run.
     pub placement: Placement,
 }
 
@@ -77,7 +77,7 @@ impl Guest for Mount {
 impl Mount {
     fn work(&self, run: &Run<'_>, point: &std::path::Path, daemons: Vec<u32>) -> anyhow::Result<Observations> {
         let mut observer = Observer::new(daemons, run.params.settle_ms, run.bar);
-        let point = point.to_str().context("the directory for temporary files has a name of other bytes than UTF-8")?;
+        let point = point.to_str().context("the directory for temporary files has a path that is not UTF-8")?;
         let mut command = Command::new(env::current_exe()?);
         command.args(workload_words(point, run.params, forget())?);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
@@ -98,7 +98,7 @@ impl Mount {
     }
 }
 
-/// Only root empties the kernel's caches.
+/// Returns how to drop caches, which only root can do.
 fn forget() -> Forget {
     let is_allowed = File::options().write(true).open("/proc/sys/vm/drop_caches").is_ok();
     if is_allowed { Forget::Names } else { Forget::Impossible }

@@ -1,4 +1,4 @@
-//! What the workloads say, with the daemon's processor time between the begin and the end of each.
+//! Receives the workloads' reports and measures the daemon's processor time during each workload.
 
 use std::{thread, time::Duration};
 
@@ -7,10 +7,10 @@ use indicatif::ProgressBar;
 
 use crate::{process::cpu_ns, workload::line::Line};
 
-/// The lines but those of a begin, each with the daemon's processor time since the begin, in nanoseconds.
+/// All lines except `Begin`, each with the daemon's processor time since the begin, in nanoseconds.
 pub type Observations = Vec<(Line, Option<u64>)>;
 
-/// Listens to the lines of one run.
+/// Observes the lines of one run.
 pub struct Observer {
     /// The daemon's processes.
     daemons: Vec<u32>,
@@ -21,17 +21,17 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// Watches the processes `daemons`; `bar` advances with each workload.
+    /// Creates an observer of the processes `daemons`. `bar` advances with each workload.
     pub fn new(daemons: Vec<u32>, settle_ms: u64, bar: &ProgressBar) -> Self {
         let settle = Duration::from_millis(settle_ms);
         Self { daemons, settle, bar: bar.clone(), begun_ns: None, observations: Vec::new() }
     }
 
-    /// A line was said; whoever said it is idle for the time to settle after a begin.
+    /// Processes a line. After a `Begin`, its sender is idle for the settling time.
     pub fn hear(&mut self, line: Line) {
         match line {
             Line::Begin { .. } => {
-                // What the daemon still has to do for earlier workloads is done by the middle of the idle time.
+                // The daemon finishes its work for earlier workloads in the first half of the idle time.
                 thread::sleep(self.settle / 2);
                 self.begun_ns = self.cpu_ns();
             }
@@ -46,7 +46,7 @@ impl Observer {
         }
     }
 
-    /// What was heard, if it is a whole run.
+    /// Returns the observations, if the run is complete.
     pub fn complete(self) -> anyhow::Result<Observations> {
         let mut observations = self.observations;
         match observations.pop() {

@@ -1,4 +1,4 @@
-//! The guest library in this process: no kernel and no machine between the workloads and the daemon.
+//! The guest library in this process: no kernel and no VM between the workloads and the daemon.
 
 use std::{
     borrow::Cow,
@@ -20,18 +20,18 @@ use crate::{
     workload::{self, Group, place::Library},
 };
 
-/// Memory that is shared with a daemon: what sixteen jobs have in flight, and what a guest keeps.
+/// Memory shared with a daemon: enough for what sixteen jobs have in flight and what a guest caches.
 const ARENA_BYTES: usize = 128 << 20;
 
 /// Guests in this process.
 pub struct User {
     placement: Placement,
-    /// Guests of daemons that somebody else has started and that may end with the connection, by the names of the daemons.
+    /// Guests of daemons that were started elsewhere and may end with the connection, by daemon name.
     connected: Mutex<HashMap<String, Arc<Library>>>,
 }
 
 impl User {
-    /// Guests whose threads and daemons run where `placement` says.
+    /// Creates guests whose threads and daemons run according to `placement`.
     pub fn new(placement: Placement) -> Self {
         Self { placement, connected: Mutex::default() }
     }
@@ -62,11 +62,11 @@ impl User {
     }
 }
 
-/// How the library drives its device there.
+/// Returns the library's device settings for `placement`.
 pub(crate) fn settings(placement: Placement) -> Settings {
     let mut settings = Settings::default();
     match placement {
-        // Who polls on the daemon's core keeps the daemon from running.
+        // Polling on the daemon's core would keep the daemon from running.
         Placement::SameCore => settings.poll_max_ns = 0,
         Placement::OtherCore => settings.pollers_max = 1,
         Placement::Anywhere => {}
@@ -74,12 +74,12 @@ pub(crate) fn settings(placement: Placement) -> Settings {
     settings
 }
 
-/// A daemon with the options for its window, if it is to have one.
+/// Returns the daemon with the options for its window, if it has one.
 fn with_window(candidate: &Candidate) -> Cow<'_, Candidate> {
     let Some(len) = candidate.window_len else { return Cow::Borrowed(candidate) };
     let size = format!("--dax-window={len}");
-    // The library needs no barrier and may map beyond the end of a file, as what this name stands for; with a window a daemon
-    // has one queue unless more are asked for.
+    // The library needs no barrier and may map beyond the end of a file, as what this name stands for; with a window a
+    // daemon has one queue unless more are asked for.
     let own = ["--tag=share", "--front-end=alioth", "--dax-policy=always", "--num-request-queues=8", &size];
     let args = own.into_iter().map(str::to_owned).chain(candidate.args.iter().cloned()).collect();
     Cow::Owned(Candidate { args, ..candidate.clone() })
@@ -97,7 +97,7 @@ impl Guest for User {
     fn objection(&self, candidate: &Candidate) -> Option<String> {
         match candidate {
             Candidate { window_len: Some(_), source: Source::Socket(_), .. } => {
-                Some("its window is what it was started with".into())
+                Some("its window was chosen when it was started".into())
             }
             Candidate { mount: Some(_), .. } => Some(ONLY_MOUNTS.into()),
             _ => None,
@@ -126,7 +126,7 @@ impl Guest for User {
             mounts.push(mount.with_context(|| format!("{} wrote: {}", candidate.name, daemon.log()))?);
             daemons.push((daemon, dir));
         }
-        // The library ends before the daemons do.
+        // The library must end before the daemons do.
         let library = Library::new(mounts)?;
         let pids = daemons.iter().map(|(daemon, _)| daemon.process.id()).collect();
         let result = self.work(run, &library, pids);

@@ -1,6 +1,6 @@
-//! Linux in a machine of its own, under User Mode Linux or QEMU: one boot for each daemon and round.
+//! Linux in a virtual machine, under User Mode Linux or QEMU: one boot for each daemon and round.
 //!
-//! [`observed`] stands between guest and host.
+//! [`observed`] relays the workloads' reports from the guest.
 
 mod observed;
 
@@ -17,26 +17,26 @@ use crate::{
 };
 use observed::Observed;
 
-/// Where the guest mounts the share.
+/// The guest's mount point of the share.
 const MOUNT_POINT: &str = "/mnt/share";
-/// A guest that hangs is stopped after this time; a whole run takes minutes at most, also under emulation.
+/// A guest that hangs is stopped after this time. A whole run takes a few minutes, even under emulation.
 const TIMEOUT: Duration = Duration::from_secs(1800);
 
-/// Linux guests of one kind.
+/// Linux virtual machines of one kind.
 pub struct Machine {
     /// What runs them.
     pub vmm: Box<dyn Vmm>,
-    /// What is booted.
+    /// The kernel to boot.
     pub kernel: Kernel,
     /// Whether devices can have a window.
     pub has_window: bool,
     /// Where daemon and guest run.
     pub placement: Placement,
-    /// Memory of the guest, MiB.
+    /// Memory of the guest, in MiB.
     pub memory_mib: u32,
 }
 
-/// The words that start the workloads in a guest, behind the path of the program.
+/// Returns the arguments that start the workloads in a guest, to follow the program's path.
 pub fn workload_words(dir: &str, params: &Params, forget: Forget) -> anyhow::Result<Vec<OsString>> {
     let forget =
         clap::ValueEnum::to_possible_value(&forget).map_or_else(String::new, |value| value.get_name().to_owned());
@@ -57,7 +57,7 @@ impl Guest for Machine {
             Source::Socket(_) => {
                 Some("a machine's daemons are started for it; --socket is for --guest user and mount".into())
             }
-            // Such a machine asks the daemon for the tag.
+            // Such a machine requests the tag from the daemon.
             Source::Program(_) if candidate.is_without_config && !self.vmm.daemon_args("").is_empty() => Some(
                 "it does not offer VHOST_USER_PROTOCOL_F_CONFIG, without which this machine finds no device".into(),
             ),
@@ -99,7 +99,7 @@ impl Guest for Machine {
             is_foreground: true,
         };
         let observed = Observed::new(self.vmm.as_ref(), self.placement, run.params.settle_ms, run.bar);
-        // The daemon starts on its core; `observed` moves on to the guest's for the machine.
+        // The daemon starts on its core; `observed` switches to the guest's core for the machine.
         let outcome = on_core(self.placement.daemon_core(), || transom_vm::run(&spec, &observed))??;
         let (status, stderr) = (outcome.exit_code, String::from_utf8_lossy(&outcome.stderr));
         ensure!(status == 0, "the workloads ended with {status}: {stderr}");

@@ -1,7 +1,7 @@
-//! The guest library over each daemon: many threads of this process with one session, and the same on the bare directory.
+//! Measures the guest library over each daemon, with many threads in one session, and the same on the bare directory.
 //!
-//! All daemons run at once, and each burst goes to one after the other: neighbours in time by some tens of milliseconds.
-//! [`operation`] is what a thread does, once through the library and once by system calls.
+//! All daemons run at once, and the bursts alternate between them, some tens of milliseconds apart. [`operation`] is
+//! what a thread does, either through the library or by system calls.
 
 mod operation;
 
@@ -32,25 +32,25 @@ use operation::{OnHost, Subject, ThroughLibrary};
 /// What to measure.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The first one is compared with each other one.
+    /// The first one is compared with each of the others.
     pub candidates: Vec<Candidate>,
     /// Where the daemon and the threads run.
     pub placements: Vec<Placement>,
-    /// Threads at once, each with one request in flight.
+    /// Numbers of threads, each with one request in flight.
     pub threads: Vec<u16>,
-    /// What they do.
+    /// The operations to measure.
     pub operations: Vec<Operation>,
-    /// Rounds over all daemons.
+    /// Number of rounds over all daemons.
     pub rounds: u32,
-    /// Operations of a burst are scaled by this, 1 for figures.
+    /// Factor for the number of operations in a burst; 1 for published results.
     pub scale: f64,
     /// The daemons' cache mode.
     pub cache: CacheMode,
 }
 
-/// What reads and writes go over: larger than the caches of a core.
+/// Size of the file that is read and written: larger than a core's caches.
 const DATA_BYTES: u64 = 64 << 20;
-/// Memory that is shared with a daemon: each thread's buffer of 1 MiB, and as much again.
+/// Memory shared with a daemon: a buffer of 1 MiB for each thread, and the same again.
 const ARENA_BYTES: usize = 128 << 20;
 
 /// Measures `plan` in fresh directories below `parent`.
@@ -100,7 +100,7 @@ fn populate(dir: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Someone who does the operations.
+/// A subject that performs the operations.
 struct Run {
     name: String,
     subject: Box<dyn Subject>,
@@ -151,7 +151,7 @@ impl Run {
         })?
     }
 
-    /// `count` operations by each of so many threads; the time from the first begin to the last end.
+    /// Runs `count` operations on each of `threads` threads. Returns the time from the first start to the last end.
     fn all_threads(
         &self,
         operation: Operation,
@@ -162,7 +162,7 @@ impl Run {
         let work = |number| {
             let mut worker = self.subject.worker(operation, number);
             let mut latencies = Histogram::<u64>::new(3)?;
-            // Nobody stays away, whatever is wrong: the others would wait for ever.
+            // Every thread reaches the barrier, even after an error: the others would wait forever.
             barrier.wait();
             let worker = worker.as_mut().map_err(|error| anyhow!("{error:#}"))?;
             let begun = Instant::now();

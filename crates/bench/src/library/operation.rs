@@ -1,4 +1,4 @@
-//! What a thread does again and again: through the library's session, or by system calls on the bare directory.
+//! The repeated operations of a thread, through the library's session or by system calls on the bare directory.
 
 use std::{
     fs::File,
@@ -26,14 +26,14 @@ use super::DATA_BYTES;
 
 /// The file that is read and written.
 pub(super) const DATA: &str = "data";
-/// A path of four names; the file at its end is read from memory.
+/// A path of four names whose file is cached.
 pub(super) const WARM: &str = "a/b/c/warm";
-/// What of the file is kept, and small enough to be.
+/// The part of the file that is cached; small enough to stay so.
 pub(super) const WARM_BYTES: usize = 16 << 20;
 const SMALL: usize = 4 << 10;
 const LARGE: usize = 1 << 20;
 
-/// What is done.
+/// The operation to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 #[value(rename_all = "snake_case")]
 pub enum Operation {
@@ -72,12 +72,12 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// As in the tables.
+    /// Returns the name used in the tables.
     pub fn name(self) -> String {
         crate::name_of(&self)
     }
 
-    /// Operations in a burst of some tens of milliseconds.
+    /// Returns the number of operations in a burst of some tens of milliseconds.
     pub(super) fn burst_len(self) -> u32 {
         match self {
             Self::Read1m | Self::Write1m | Self::Read1mCopied => 200,
@@ -87,7 +87,7 @@ impl Operation {
         }
     }
 
-    /// The data that it moves.
+    /// Returns the number of bytes that the operation moves.
     pub(super) fn bytes(self) -> usize {
         match self {
             Self::Read4k | Self::Write4k | Self::Read4kShared | Self::Write4kShared | Self::Read4kWarm => SMALL,
@@ -97,19 +97,19 @@ impl Operation {
     }
 }
 
-/// Whom threads work with.
+/// The file system under test.
 pub(super) trait Subject: Send + Sync {
-    /// What thread `number` does `operation` with.
+    /// Returns the worker that does `operation` in thread `number`.
     fn worker(&self, operation: Operation, number: u16) -> anyhow::Result<Box<dyn Worker + '_>>;
 }
 
-/// One thread's work.
+/// The work of one thread.
 pub(super) trait Worker {
-    /// Does the operation once.
+    /// Performs the operation once.
     fn once(&mut self) -> anyhow::Result<()>;
 }
 
-/// Where in the file to go next.
+/// Generates the offsets to access.
 struct Offsets {
     random: fastrand::Rng,
     next: u64,
@@ -134,14 +134,14 @@ impl Offsets {
     }
 }
 
-/// The name of a file that only thread `number` makes.
+/// Returns the name of a file that only thread `number` creates.
 fn name_of(number: u16) -> String {
     format!("made{number}")
 }
 
 /// The library, with one session for all threads.
 pub(super) struct ThroughLibrary {
-    // Dropped first: it ends the session over the device.
+    // Dropped first, because it ends the session over the device.
     warm: library::File<Process>,
     fs: Fs<Process>,
     mount: Share,

@@ -1,4 +1,4 @@
-//! The memory of a process and of those below it, as the kernel counts it.
+//! The memory of a process and its descendants, as the kernel accounts it.
 
 use std::fs;
 
@@ -9,18 +9,18 @@ use serde::{Deserialize, Serialize};
 pub struct Memory {
     /// Resident now.
     pub rss_kib: u64,
-    /// The most that was ever resident.
+    /// Highest resident size.
     pub rss_peak_kib: u64,
-    /// Resident now, what is shared with other processes in proportion.
+    /// Resident now; shared memory counts in proportion to its users.
     pub pss_kib: u64,
-    /// Resident now and its own: neither a file's pages nor shared memory.
+    /// Resident now and private: neither file pages nor shared memory.
     pub anonymous_kib: u64,
-    /// Descriptors open.
+    /// Number of open descriptors.
     pub descriptors: u64,
 }
 
 impl Memory {
-    /// The sum over `pid` and the processes below it.
+    /// Returns the sum over `pid` and its descendants.
     pub fn of(pid: u32) -> Self {
         super::family(pid).into_iter().map(Self::of_one).fold(Self::default(), |sum, one| Self {
             rss_kib: sum.rss_kib + one.rss_kib,
@@ -44,7 +44,7 @@ impl Memory {
     }
 }
 
-/// The number behind `name:` in a file of `/proc`; 0 where it is missing.
+/// Returns the number after `name:` in a file of `/proc`, or 0 if it is missing.
 pub(crate) fn field(text: &str, name: &str) -> u64 {
     text.lines()
         .filter_map(|line| line.split_once(':'))

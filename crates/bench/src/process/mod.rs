@@ -1,4 +1,4 @@
-//! What a process and its children cost: processor time and memory.
+//! The cost of a process and its descendants: processor time and memory.
 
 mod cpu_clock;
 mod memory;
@@ -10,7 +10,7 @@ pub use memory::Memory;
 pub(crate) use memory::field;
 pub use placement::{Placement, on_core};
 
-/// `pid` and all processes below it.
+/// Returns `pid` and all its descendants.
 pub fn family(pid: u32) -> Vec<u32> {
     let mut family = vec![pid];
     let mut next = 0;
@@ -21,7 +21,7 @@ pub fn family(pid: u32) -> Vec<u32> {
     family
 }
 
-/// The processes that `pid` started and that are alive, whichever of its threads started them.
+/// Returns the living child processes of `pid`, whichever of its threads started them.
 pub fn children(pid: u32) -> Vec<u32> {
     threads(pid)
         .into_iter()
@@ -30,15 +30,15 @@ pub fn children(pid: u32) -> Vec<u32> {
         .collect()
 }
 
-/// The ids of the threads of `pid`; none once it has ended.
+/// Returns the ids of the threads of `pid`; empty once it has ended.
 pub fn threads(pid: u32) -> Vec<u32> {
     let Ok(entries) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
     entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// Processor time that `pid` and the processes below it have used so far, user and system, in nanoseconds.
+/// Returns the user and system time that `pid` and its descendants have used, in nanoseconds.
 ///
-/// Threads that have ended count, processes that have ended do not.
+/// Includes threads that have ended, but not processes that have ended.
 pub fn cpu_ns(pid: u32) -> u64 {
     family(pid).into_iter().filter_map(cpu_clock::process_cpu_ns).sum()
 }

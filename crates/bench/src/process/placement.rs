@@ -1,4 +1,4 @@
-//! Which core runs whom: the guest, or the driver that stands for it, on core 0, and the daemon there or beside it.
+//! Placement on cores: the guest (or the driver in its place) on one core, the daemon on the same core or another.
 
 use std::io;
 
@@ -9,16 +9,16 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Placement {
-    /// On the guest's core: no core has to be woken, but each side waits for the other.
+    /// On the guest's core: no other core has to wake up, but each side waits for the other.
     SameCore,
     /// On another core.
     OtherCore,
-    /// Where the scheduler puts it.
+    /// Wherever the scheduler puts it.
     Anywhere,
 }
 
 impl Placement {
-    /// This one where the machine has the cores for it, else [`Self::Anywhere`].
+    /// Returns this placement if the machine has enough cores, else [`Self::Anywhere`].
     #[must_use]
     pub fn where_possible(self) -> Self {
         match std::thread::available_parallelism().map_or(1, usize::from) {
@@ -27,7 +27,7 @@ impl Placement {
         }
     }
 
-    /// The core of the guest or the driver, if it has one. Not the first one, which has interrupts to serve.
+    /// Returns the core of the guest or the driver, if it is fixed. Avoids the first core, which handles interrupts.
     pub fn guest_core(self) -> Option<usize> {
         match self {
             Self::SameCore | Self::OtherCore => Some(1),
@@ -35,7 +35,7 @@ impl Placement {
         }
     }
 
-    /// The core of the daemon, if it has one.
+    /// Returns the core of the daemon, if it is fixed.
     pub fn daemon_core(self) -> Option<usize> {
         match self {
             Self::SameCore => Some(1),
@@ -44,7 +44,7 @@ impl Placement {
         }
     }
 
-    /// For titles.
+    /// Returns the placement's name for titles.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::SameCore => "same core",
@@ -54,7 +54,7 @@ impl Placement {
     }
 }
 
-/// Runs `work` with this thread on `core`, or where it is; threads and processes that it starts stay there.
+/// Runs `work` with this thread on `core`, if given. Threads and processes that it starts stay there.
 pub fn on_core<T>(core: Option<usize>, work: impl FnOnce() -> T) -> io::Result<T> {
     let Some(core) = core else { return Ok(work()) };
     let before = sched_getaffinity(None)?;

@@ -1,76 +1,76 @@
-//! How the first daemon compares with another, row by row, and when that cannot be said.
+//! Compares the first daemon with another, row by row, and determines when no statement is possible.
 
 use std::fmt;
 
 use super::{HOST, Measure, Report, Sample, statistics};
 
-/// What the pairs of one row say.
+/// The comparison of the pairs of one row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ratio {
     /// The median of the ratios, round by round; above 1 is better for the first daemon.
     pub median: f64,
-    /// The interval that holds the true median; `None` where there were too few rounds.
+    /// The interval that contains the true median; `None` if there are too few rounds.
     pub interval: Option<(f64, f64)>,
-    /// What follows.
+    /// The conclusion.
     pub verdict: Verdict,
 }
 
-/// Whether the ratio means anything.
+/// The conclusion from a ratio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The whole interval lies above 1, the median clearly so.
+    /// The whole interval is above 1, and the median clearly is.
     Better,
-    /// The whole interval lies below 1, the median clearly so.
+    /// The whole interval is below 1, and the median clearly is.
     Worse,
-    /// The whole interval lies within [`EQUAL_WITHIN`] of 1.
+    /// The whole interval is within [`EQUAL_WITHIN`] of 1.
     Equal,
-    /// The spread drowns the difference, or there were too few rounds.
+    /// The spread hides the difference, or there are too few rounds.
     Unclear,
 }
 
-/// Two daemons this close are called equal: a guest's own work varies by as much from boot to boot.
+/// Two daemons this close count as equal: a guest's own work varies by as much between boots.
 const EQUAL_WITHIN: f64 = 0.03;
 
-/// One line of a table.
+/// One row of a table.
 #[derive(Clone, Debug)]
 pub struct Row {
     /// The workload.
     pub workload: String,
-    /// Bytes in one operation; 0 where there is no payload.
+    /// Bytes per operation; 0 if there is no payload.
     pub bytes_per_op: u64,
     /// The daemons in the order of the report, then the host.
     pub cells: Vec<Cell>,
-    /// The first daemon against each other one: operations each second.
+    /// Operations per second of the first daemon relative to each other one.
     pub speed: Vec<Option<Ratio>>,
-    /// The same for processor time of the daemon; above 1 means that the first one needs less.
+    /// The same for the daemon's processor time; above 1 means that the first one needs less.
     pub cpu: Vec<Option<Ratio>>,
-    /// The first daemon against the bare directory, as medians.
+    /// The first daemon relative to the bare directory, by medians.
     pub host: Option<f64>,
 }
 
 /// One daemon in one row.
 #[derive(Clone, Debug, Default)]
 pub struct Cell {
-    /// Median of operations each second.
+    /// Median of the operations per second.
     pub ops_per_s: Option<f64>,
-    /// Median distance from it, as a share.
+    /// Median absolute deviation, relative to the median.
     pub spread: Option<f64>,
-    /// Median of the rounds' medians of single operations.
+    /// Median of the rounds' median latencies.
     pub p50_ns: Option<f64>,
-    /// The same of what 99 of 100 were quicker than.
+    /// Median of the rounds' 99th-percentile latencies.
     pub p99_ns: Option<f64>,
-    /// Median of the processor time for one operation.
+    /// Median of the processor time per operation.
     pub cpu_ns_per_op: Option<f64>,
-    /// Why there is nothing.
+    /// Why there is no measurement.
     pub refusal: Option<String>,
 }
 
-/// The scenarios of a report, in the order of measuring.
+/// Returns the scenarios of a report, in the order of measuring.
 pub fn scenarios(report: &Report) -> Vec<String> {
     unique(report.samples.iter().map(|sample| &sample.scenario))
 }
 
-/// The rows of one scenario.
+/// Returns the rows of one scenario.
 pub fn rows(report: &Report, scenario: &str) -> Vec<Row> {
     let samples: Vec<&Sample> = report.samples.iter().filter(|sample| sample.scenario == scenario).collect();
     unique(samples.iter().map(|sample| &sample.workload))
@@ -118,7 +118,7 @@ fn cell(samples: &[&Sample]) -> Cell {
     }
 }
 
-/// First over second, or second over first where less is better, of each round that both were measured in.
+/// Returns first over second, or second over first if `invert`, for each round in which both were measured.
 fn pairs(first: &[&Sample], second: &[&Sample], value: fn(&Measure) -> Option<f64>, invert: bool) -> Vec<f64> {
     let of = |sample: &Sample| sample.measure.as_ref().and_then(value);
     first
@@ -132,21 +132,21 @@ fn pairs(first: &[&Sample], second: &[&Sample], value: fn(&Measure) -> Option<f6
         .collect()
 }
 
-/// How many rows say what of the first daemon against another one.
+/// The number of rows with each verdict, for the first daemon against another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Where it is quicker.
+    /// Rows in which it is faster.
     pub faster: usize,
-    /// Where they are the same.
+    /// Rows in which they are equal.
     pub equal: usize,
-    /// Where nothing can be said.
+    /// Rows without a conclusion.
     pub unclear: usize,
-    /// Where it is slower.
+    /// Rows in which it is slower.
     pub slower: usize,
 }
 
 impl Tally {
-    /// Whether nothing was compared.
+    /// Returns whether nothing was compared.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -159,7 +159,7 @@ impl fmt::Display for Tally {
     }
 }
 
-/// Counts the rows' ratios against the daemon `index + 1` of the report.
+/// Counts the verdicts against daemon `index + 1` of the report.
 pub fn tally(rows: &[Row], index: usize) -> Tally {
     let count = |verdict| rows.iter().filter_map(|row| row.speed[index]).filter(|r| r.verdict == verdict).count();
     Tally {
@@ -175,7 +175,7 @@ fn ratio(pairs: &[f64]) -> Option<Ratio> {
     Some(judge(median, statistics::median_interval(pairs)))
 }
 
-/// What a ratio with that interval means.
+/// Returns the conclusion from a ratio with this interval.
 pub(super) fn judge(median: f64, interval: Option<(f64, f64)>) -> Ratio {
     let verdict = match interval {
         Some((low, high)) if low > 1.0 - EQUAL_WITHIN && high < 1.0 + EQUAL_WITHIN => Verdict::Equal,

@@ -1,4 +1,4 @@
-//! The report for a terminal: who is how much quicker, and what else matters, in as few columns as will do.
+//! The report for a terminal: the comparison and what else matters, in few columns.
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets::NOTHING};
 
@@ -8,7 +8,7 @@ use super::{
     numbers::{duration, rate},
 };
 
-/// Renders `report`, the notes last.
+/// Renders `report`, with the notes last.
 pub fn console(report: &Report) -> String {
     let mut text = String::new();
     for scenario in scenarios(report) {
@@ -73,7 +73,7 @@ fn ratio(ratio: Option<Ratio>) -> String {
     }
 }
 
-/// What was refused, a line for each daemon and reason.
+/// Returns what was refused, one line for each daemon and reason.
 pub(super) fn refusals(report: &Report) -> Vec<String> {
     let mut refused: Vec<(String, Vec<&str>)> = Vec::new();
     for sample in &report.samples {

@@ -1,9 +1,9 @@
-//! A report for tests: every verdict once, a refusal, a daemon that was not measured everywhere.
+//! A report for tests: every verdict once, a refusal, and a daemon that was not measured everywhere.
 
 use super::{Facts, HOST, Limit, Measure, Report, SCHEMA, Sample, Version};
 use crate::workload::line::LatencyCount;
 
-/// Ratios over five rounds: clearly twice, drowned, the same, clearly half.
+/// Ratios over five rounds: clearly double, unclear, equal, clearly half.
 const WORKLOADS: [(&str, [f64; 5]); 4] = [
     ("create_write_4k", [2.0, 2.1, 2.0, 1.9, 2.0]),
     ("read_4k_rand_direct", [1.2, 0.9, 1.25, 1.1, 1.3]),

@@ -1,30 +1,30 @@
-//! The machine that the figures come from.
+//! Facts about the machine on which a measurement ran.
 
 use std::{fs, path::Path};
 
 use serde::{Deserialize, Serialize};
 
-/// Where and when it was measured.
+/// Where and when a measurement ran.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Facts {
     /// The day, UTC.
     pub date: String,
     /// The processor's name.
     pub processor: String,
-    /// Cores that this program may use.
+    /// Number of cores available to this program.
     pub cores: usize,
-    /// Memory, MiB.
+    /// Memory, in MiB.
     pub memory_mib: u64,
     /// The host's kernel.
     pub kernel: String,
-    /// The guest's kernel, where there is a guest.
+    /// The guest's kernel, if there is a guest.
     pub guest_kernel: Option<String>,
-    /// The file system that is shared.
+    /// The type of the shared file system.
     pub shared_file_system: String,
 }
 
 impl Facts {
-    /// Of this machine, now.
+    /// Returns the facts of this machine, now.
     pub fn collect(guest_kernel: Option<String>, shared: &Path) -> Self {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let cpuinfo = read("/proc/cpuinfo");
@@ -41,7 +41,7 @@ impl Facts {
     }
 }
 
-/// The type of the file system at `path`, as the table of mounts calls it.
+/// Returns the type of the file system at `path`, as in the mount table.
 fn file_system(path: &Path) -> String {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());

@@ -25,11 +25,11 @@ pub fn markdown(report: &Report) -> String {
 const LEGEND: &str = "
 ## How to read it
 
-Figures are medians over the rounds, `±` is the median distance from the median. A ratio is taken round by round between
-neighbours in time, first daemon over the other; its brackets hold the true median in at least 93 of 100 cases, by
-ranks. `≈`: the brackets lie within 3 % of 1. `unclear`: the brackets hold 1 and are wider than that, or there were fewer
-than five rounds, so that nothing is claimed. Daemon CPU is user and system time of the daemon's processes per operation;
-its ratio is above 1 where the first daemon needs less.
+Figures are medians over the rounds; `±` is the median distance from the median. A ratio is computed for each round from
+samples close in time, first daemon over the other. Its brackets contain the true median in at least 93 of 100 cases, by
+ranks. `≈`: the brackets lie within 3 % of 1. `unclear`: the brackets contain 1 and are wider than that, or there were
+fewer than five rounds, so that nothing is claimed. Daemon CPU is user and system time of the daemon's processes per
+operation; its ratio is above 1 if the first daemon needs less.
 ";
 
 fn facts(report: &Report, text: &mut String) {
@@ -56,7 +56,7 @@ fn facts(report: &Report, text: &mut String) {
     }
 }
 
-/// How many rows say what.
+/// Returns a summary of the verdicts.
 fn summary(report: &Report, rows: &[Row]) -> String {
     let mut parts = Vec::new();
     for (index, other) in report.daemons.iter().skip(1).enumerate() {

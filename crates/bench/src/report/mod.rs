@@ -1,7 +1,7 @@
-//! What a run of the benchmark leaves behind: every sample with its units, the machine, and the command.
+//! The result of a benchmark run: every sample with its units, the machine, and the command.
 //!
-//! The JSON file holds samples only; [`compare`], [`markdown`], [`console`] and [`html`] derive the rest, so that
-//! a table can be made again; [`versus`] sets two files against each other.
+//! The JSON file holds only samples; [`compare`], [`markdown`], [`console`] and [`html`] derive the rest, so that a
+//! table can be rendered again. [`versus`] compares two files.
 
 pub mod compare;
 pub mod console;
@@ -28,48 +28,48 @@ use crate::{daemon::Candidate, workload::line::LatencyCount};
 /// A file of results.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
-    /// The version of the file's format, [`SCHEMA`]; files from before it was written have none.
+    /// The version of the file's format, [`SCHEMA`]; missing in files older than this field.
     #[serde(default = "first_schema")]
     pub schema: u32,
     /// What was measured.
     pub title: String,
-    /// The command line that measured it.
+    /// The command line of the measurement.
     pub command: Vec<String>,
     /// Where and when.
     pub facts: Facts,
-    /// The daemons, the first one against each other.
+    /// The daemons; the first one is compared with each of the others.
     pub daemons: Vec<Version>,
-    /// What the machine itself can do.
+    /// Limits of the machine.
     pub limits: Vec<Limit>,
-    /// What a reader must know: what was scaled, what was not measured and why.
+    /// What a reader must know: what was scaled, and what was not measured and why.
     #[serde(default)]
     pub notes: Vec<String>,
     /// All samples, in the order of measuring.
     pub samples: Vec<Sample>,
 }
 
-/// The version of the format of results that is written. Older ones are read; a newer one is refused.
+/// The version of the result format that is written. Older versions can be read; newer ones are rejected.
 ///
-/// 2 has `notes`, and `latency_counts` in each measure.
+/// Version 2 added `notes`, and `latency_counts` in each measure.
 pub const SCHEMA: u32 = 2;
 
 fn first_schema() -> u32 {
     1
 }
 
-/// A daemon and what it says about itself.
+/// A daemon and its version.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Version {
     /// Its name in the tables.
     pub name: String,
     /// Its version.
     pub version: String,
-    /// Arguments beside those that every daemon got.
+    /// Its arguments, without those that every daemon got.
     pub args: Vec<String>,
 }
 
 impl Version {
-    /// What `candidate` says.
+    /// Returns the version of `candidate`.
     pub fn of(candidate: &Candidate) -> Self {
         Self { name: candidate.name.clone(), version: candidate.version(), args: candidate.args.clone() }
     }
@@ -80,54 +80,55 @@ impl Version {
 pub struct Sample {
     /// The guest, the placement, the cache mode.
     pub scenario: String,
-    /// What was done.
+    /// The workload.
     pub workload: String,
-    /// By which daemon, or [`HOST`] for none.
+    /// The daemon, or [`HOST`] for the bare directory.
     pub daemon: String,
-    /// In which round; samples of one round are neighbours in time.
+    /// The round; samples of one round are close in time.
     pub repetition: u32,
-    /// How it went; `None` where it was refused.
+    /// The measurement; `None` if the workload was refused.
     pub measure: Option<Measure>,
     /// Why it was refused.
     pub refusal: Option<String>,
 }
 
-/// The name that stands for a bare directory of the host.
+/// The name of the bare directory of the host.
 pub const HOST: &str = "host";
 
-/// What was measured in one sample.
+/// The measurement of one sample.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Measure {
-    /// Operations done.
+    /// Number of operations.
     pub ops: u64,
-    /// Bytes in one operation; 0 where there is no payload.
+    /// Bytes per operation; 0 if there is no payload.
     pub bytes_per_op: u64,
-    /// Operations each second.
+    /// Operations per second.
     pub ops_per_s: f64,
-    /// The median of single operations.
+    /// Median latency of an operation.
     pub latency_p50_ns: f64,
-    /// 99 of 100 were quicker.
+    /// 99th-percentile latency of an operation.
     pub latency_p99_ns: f64,
-    /// All single operations, by classes in rising order; empty where they were not counted.
+    /// Latencies of all operations, by classes in rising order; empty if they were not counted.
     #[serde(default)]
     pub latency_counts: Vec<LatencyCount>,
-    /// Processor time of the daemon for one operation; `None` where there is no daemon.
+    /// Processor time of the daemon per operation; `None` if there is no daemon.
     pub daemon_cpu_ns_per_op: Option<f64>,
 }
 
-/// Something that the machine itself does.
+/// A limit of the machine.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Limit {
-    /// What, with its unit at the end.
+    /// The name, which ends with the unit.
     pub name: String,
-    /// How much.
+    /// The value.
     pub value: f64,
 }
 
 impl Report {
-    /// Reads a file that [`Report::write`] made.
+    /// Reads a file that [`Report::write`] wrote.
     ///
-    /// Errors: it cannot be read, is of something else, or of a newer format.
+    /// # Errors
+    /// If the file cannot be read, has other contents, or has a newer format.
     pub fn read(path: &Path) -> anyhow::Result<Self> {
         #[derive(Deserialize)]
         struct Format {
@@ -135,11 +136,11 @@ impl Report {
             schema: u32,
         }
         let text = std::fs::read(path).with_context(|| format!("reading {path:?}"))?;
-        let none = || format!("{path:?} is no file of results");
+        let none = || format!("{path:?} is not a result file");
         let Format { schema } = serde_json::from_slice(&text).with_context(none)?;
         ensure!(schema <= SCHEMA, "{path:?} has results of format {schema}; this program reads up to {SCHEMA}");
         let report: Self = serde_json::from_slice(&text).with_context(none)?;
-        ensure!(!report.daemons.is_empty(), "{path:?} has results of no daemon");
+        ensure!(!report.daemons.is_empty(), "{path:?} contains no daemons");
         Ok(report)
     }
 

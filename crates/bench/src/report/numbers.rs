@@ -1,10 +1,10 @@
-//! Figures as people read them.
+//! Formats numbers for people.
 
 use super::compare::Cell;
 
 const LARGE_BYTES: u64 = 1 << 20;
 
-/// A rate with its spread, or why there is none.
+/// Returns a rate with its spread, or why there is no rate.
 pub(super) fn speed(cell: &Cell, bytes_per_op: u64) -> String {
     let Some(ops_per_s) = cell.ops_per_s else {
         return cell.refusal.as_ref().map_or_else(|| "-".into(), |reason| format!("refused: {reason}"));
@@ -13,7 +13,7 @@ pub(super) fn speed(cell: &Cell, bytes_per_op: u64) -> String {
     format!("{}{spread}", rate(ops_per_s, bytes_per_op))
 }
 
-/// Megabytes for large blocks, where nobody counts operations; operations otherwise.
+/// Returns megabytes per second for large blocks, otherwise operations per second.
 pub(super) fn rate(ops_per_s: f64, bytes_per_op: u64) -> String {
     match bytes_per_op {
         LARGE_BYTES.. => format!("{} MiB/s", number(ops_per_s * bytes_per_op as f64 / LARGE_BYTES as f64)),
@@ -21,7 +21,7 @@ pub(super) fn rate(ops_per_s: f64, bytes_per_op: u64) -> String {
     }
 }
 
-/// A time, with a unit that fits.
+/// Formats a duration with a suitable unit.
 pub(super) fn duration(ns: f64) -> String {
     match ns {
         _ if ns < 1e4 => format!("{:.2} µs", ns / 1e3),
@@ -30,7 +30,7 @@ pub(super) fn duration(ns: f64) -> String {
     }
 }
 
-/// Three digits that count, thousands apart.
+/// Formats a number with three significant digits and grouped thousands.
 pub(super) fn number(value: f64) -> String {
     if value.abs() < 100.0 {
         return format!("{value:.2}");

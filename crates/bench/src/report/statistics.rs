@@ -1,6 +1,6 @@
-//! Medians and what they are worth.
+//! Medians and their confidence intervals.
 
-/// The median; `None` of nothing.
+/// Returns the median; `None` if there are no values.
 pub(super) fn median(values: &[f64]) -> Option<f64> {
     let sorted = sorted(values);
     let middle = sorted.len() / 2;
@@ -11,21 +11,21 @@ pub(super) fn median(values: &[f64]) -> Option<f64> {
     }
 }
 
-/// The median distance from the median, as a share of it.
+/// Returns the median absolute deviation, relative to the median.
 pub(super) fn relative_spread(values: &[f64]) -> Option<f64> {
     let center = median(values)?;
     let distances: Vec<f64> = values.iter().map(|value| (value - center).abs()).collect();
     Some(median(&distances)? / center)
 }
 
-/// The chance that the interval holds the median of all runs there could be.
+/// The minimum probability that the interval contains the median of all possible runs.
 const CONFIDENCE: f64 = 0.93;
 
-/// The narrowest interval between two of the values, symmetric in rank, that holds the true median with
-/// [`CONFIDENCE`], whatever the distribution; `None` where there are too few values.
+/// Returns the narrowest interval between two of the values, symmetric in rank, that contains the true median with
+/// [`CONFIDENCE`], whatever the distribution; `None` if there are too few values.
 ///
-/// Each run lies above the true median with probability one half, so ranks are counted with the binomial distribution:
-/// five runs are the fewest (their extremes hold it in 30 of 32 cases).
+/// Each run is above the true median with probability one half, so ranks follow the binomial distribution. Five runs
+/// are the minimum: their extremes contain the median in 30 of 32 cases.
 pub(super) fn median_interval(values: &[f64]) -> Option<(f64, f64)> {
     let sorted = sorted(values);
     let count = sorted.len();
@@ -67,7 +67,7 @@ mod tests {
         let up_to = |n: u32| (1..=n).map(f64::from).collect::<Vec<_>>();
         assert_eq!(median_interval(&up_to(4)), None);
         assert_eq!(median_interval(&up_to(5)), Some((1.0, 5.0)));
-        // Ranks 2..=8 of nine hold the median in 96 of 100 cases.
+        // Ranks 2..=8 of nine contain the median in 96 of 100 cases.
         assert_eq!(median_interval(&up_to(9)), Some((2.0, 8.0)));
     }
 

@@ -1,7 +1,7 @@
-//! Two files of results against each other: what the same daemon did before and after.
+//! Compares two result files: the same daemon before and after a change.
 //!
-//! The runs lie apart in time, so rounds are no pairs: the brackets of the ratio come from those of both medians, and the
-//! bare directory's own change stands beside, which is the machine's.
+//! The runs are apart in time, so rounds are not paired: the interval of the ratio comes from the intervals of both
+//! medians. The change of the bare directory is shown too, as the change of the machine.
 
 use comfy_table::{CellAlignment, Table, presets::NOTHING};
 
@@ -16,15 +16,16 @@ use super::{
 pub struct Change {
     /// The guest, the placement, the cache mode.
     pub scenario: String,
-    /// What was done.
+    /// The workload.
     pub workload: String,
-    /// By which daemon.
+    /// The daemon.
     pub daemon: String,
-    /// Operations each second, second file over first.
+    /// Operations per second, second file over first.
     pub ratio: Ratio,
 }
 
-/// All that both files have, the bare directory included. The brackets hold the true ratio in at least 86 of 100 cases.
+/// Returns the changes of everything that is in both files, including the bare directory. The interval contains the
+/// true ratio in at least 86 of 100 cases.
 pub fn changes(before: &Report, after: &Report) -> Vec<Change> {
     let mut changes: Vec<Change> = Vec::new();
     for sample in &before.samples {
@@ -55,7 +56,7 @@ fn ratio(before: &[f64], after: &[f64]) -> Option<Ratio> {
     Some(judge(median, intervals.map(|((low, high), (later_low, later_high))| (later_low / high, later_high / low))))
 }
 
-/// The changes that were asked for, with what a reader must know of the machines, for a terminal.
+/// Renders the selected changes for a terminal, with notes on the machines.
 pub fn table(before: &Report, after: &Report, changes: &[Change]) -> String {
     let mut text = String::new();
     let (old, new) = (&before.facts, &after.facts);
@@ -87,7 +88,7 @@ pub fn table(before: &Report, after: &Report, changes: &[Change]) -> String {
             Verdict::Equal => "same",
             Verdict::Unclear => "unclear",
         };
-        // A ratio that its spread drowns is not told.
+        // A ratio that its spread hides is not shown.
         let median = match change.ratio.verdict {
             Verdict::Unclear => String::new(),
             _ => format!("{:.2}", change.ratio.median),
@@ -114,7 +115,7 @@ pub fn table(before: &Report, after: &Report, changes: &[Change]) -> String {
     text
 }
 
-/// Those whose whole brackets lie below `limit`.
+/// Returns the changes whose whole interval is below `limit`.
 pub fn below(changes: &[Change], limit: f64) -> impl Iterator<Item = &Change> {
     changes
         .iter()

@@ -1,6 +1,6 @@
-//! A driver that keeps a number of requests under way and does as little else as it can.
+//! A driver that keeps a number of requests in flight and does as little else as possible.
 //!
-//! Buffers and descriptor tables are laid out once for each slot; a request costs the copy of its header and arguments,
+//! Buffers and descriptor tables are laid out once for each slot. A request costs the copy of its header and arguments,
 //! 64 bytes of descriptors, and the ring's own words.
 
 use std::{
@@ -22,16 +22,16 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::script::{Request, Requests, Shape};
 
-/// What the driver does until a reply is there.
+/// How the driver waits for a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waiting {
-    /// Look at the ring again and again.
+    /// Poll the ring.
     Poll,
-    /// Sleep until the daemon says so.
+    /// Sleep until the daemon notifies.
     Sleep,
 }
 
-/// One ring, driven.
+/// The driver of one ring.
 pub(crate) struct Driver {
     queue: Queue,
     waiting: Waiting,
@@ -40,12 +40,12 @@ pub(crate) struct Driver {
     _front_end: FrontEnd,
 }
 
-/// Arguments with a name behind them, or a batch of inodes.
+/// Room for arguments followed by a name, or for a batch of inodes.
 const ARGS_LEN_MAX: usize = 4096;
-/// Replies that carry no data.
+/// Room for replies without data.
 const REPLY_LEN_MAX: usize = 256;
 
-/// The memory of one request under way.
+/// The memory of one request in flight.
 struct Slot {
     descriptor: u16,
     table: Buffer,
@@ -64,7 +64,7 @@ impl Driver {
         Self { queue, waiting, unique: 0, _front_end: front_end }
     }
 
-    /// Sends `count` requests, of each script one at a time, and returns the time until the last reply.
+    /// Sends `count` requests, from each script one at a time, and returns the time until the last reply.
     pub(crate) fn run(
         &mut self,
         scripts: &mut [impl Requests],
@@ -194,7 +194,7 @@ impl Slot {
         }
     }
 
-    /// Checks the reply's header and returns what stands behind it, where that is no data.
+    /// Checks the reply's header and returns the bytes after it, unless they are data.
     fn check(&self, ram: &Ram, used_len: u32) -> anyhow::Result<Vec<u8>> {
         if used_len == 0 {
             return Ok(Vec::new());

@@ -1,7 +1,7 @@
-//! The daemon by itself: requests from a driver without a guest, so that nothing hides what the daemon costs.
+//! Measures the daemon alone: requests come from a driver without a guest, so that nothing hides the daemon's cost.
 //!
-//! All daemons run at once, and each burst of requests goes to one after the other: neighbours in time by some tens of
-//! milliseconds. [`driver`] keeps a ring filled, [`script`] says with what.
+//! All daemons run at once, and the bursts alternate between them, some tens of milliseconds apart. [`driver`] keeps a
+//! ring filled with the requests of [`script`].
 
 pub(crate) mod driver;
 pub(crate) mod script;
@@ -27,25 +27,25 @@ pub use script::Operation;
 /// What to measure.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The first one is compared with each other one.
+    /// The first one is compared with each of the others.
     pub candidates: Vec<Candidate>,
     /// Where daemon and driver run.
     pub placements: Vec<Placement>,
-    /// Requests under way at once.
+    /// Numbers of requests in flight at once.
     pub depths: Vec<u16>,
-    /// What is asked.
+    /// The operations to measure.
     pub operations: Vec<Operation>,
-    /// Rounds over all daemons.
+    /// Number of rounds over all daemons.
     pub rounds: u32,
-    /// Bytes or requests of a burst are scaled by this, 1 for figures.
+    /// Factor for the bytes or requests of a burst; 1 for published results.
     pub scale: f64,
     /// The daemons' cache mode.
     pub cache: CacheMode,
 }
 
-/// The directory's entries beside the ones that an operation makes.
+/// Entries of the directory, in addition to those that an operation creates.
 const ENTRIES: u32 = 32;
-/// What reads and writes go over: larger than the caches of a core.
+/// Size of the file that is read and written: larger than a core's caches.
 const DATA_BYTES: u64 = 64 << 20;
 
 /// Measures `plan` in fresh directories below `parent`.
@@ -91,16 +91,16 @@ fn populate(dir: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A daemon with a driver at its ring.
+/// A daemon and the driver of its ring.
 struct Run {
     name: String,
     driver: Driver,
     targets: script::Targets,
     placement: Placement,
     depth: u16,
-    /// Those of earlier bursts, which may have ended between a file's making and its removal.
+    /// Scripts of earlier bursts, which may have ended between the creation of a file and its removal.
     scripts: HashMap<Operation, Vec<script::Script>>,
-    // Dropped last: the daemon ends after its front end.
+    // Dropped last, because the daemon ends after its front end.
     daemon: Daemon,
     _dir: tempfile::TempDir,
 }
@@ -177,7 +177,7 @@ impl Run {
     }
 }
 
-/// What the Linux driver offers with virtio-fs.
+/// Returns the features that the Linux driver offers with virtio-fs.
 pub(crate) fn linux_flags() -> InitFlags {
     InitFlags::ASYNC_READ
         | InitFlags::POSIX_LOCKS

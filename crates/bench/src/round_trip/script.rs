@@ -1,4 +1,4 @@
-//! What the driver asks: for each operation the requests that follow each other on one slot.
+//! The driver's requests: for each operation, the sequence of requests on one slot.
 
 use transom_frontend::{fuse::Session, queue::Queue};
 use transom_wire::{
@@ -16,7 +16,7 @@ use transom_wire::{
 };
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-/// What is asked again and again. The rate counts requests, of which some operations have several.
+/// The repeated operation. The rate counts requests, of which some operations have several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, clap::ValueEnum)]
 #[value(rename_all = "snake_case")]
 pub enum Operation {
@@ -48,12 +48,12 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// As in the tables.
+    /// Returns the name used in the tables.
     pub fn name(self) -> String {
         crate::name_of(&self)
     }
 
-    /// Requests in a burst of some tens of milliseconds.
+    /// Returns the number of requests in a burst of some tens of milliseconds.
     pub(super) fn burst_len(self) -> u32 {
         match self {
             Self::Read1m | Self::Write1m => 200,
@@ -62,7 +62,7 @@ impl Operation {
         }
     }
 
-    /// The buffers of a request.
+    /// Returns the buffers of a request.
     pub(super) fn shape(self) -> Shape {
         match self {
             Self::Read4k => Shape { data_in: 0, data_out: 4 << 10 },
@@ -76,12 +76,12 @@ impl Operation {
     }
 }
 
-/// The data that requests carry, beside arguments.
+/// The data of requests, besides arguments.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
-    /// To the daemon, bytes.
+    /// Bytes to the daemon.
     pub(crate) data_in: usize,
-    /// From the daemon, bytes.
+    /// Bytes from the daemon.
     pub(crate) data_out: usize,
 }
 
@@ -96,9 +96,9 @@ pub(crate) struct Request {
     pub(crate) opcode: Opcode,
     pub(crate) nodeid: u64,
     pub(crate) args: Vec<u8>,
-    /// It carries the shape's data, in either direction.
+    /// Whether the request carries the shape's data, in either direction.
     pub(crate) has_data: bool,
-    /// Bytes for the reply's payload where that is no data.
+    /// Room for the reply's payload if it is not data, in bytes.
     pub(crate) room: usize,
     pub(crate) is_answered: bool,
     pub(crate) expected_error: i32,
@@ -110,7 +110,7 @@ impl Request {
     }
 }
 
-/// What the requests are about.
+/// The inodes that requests refer to.
 pub(super) struct Targets {
     data: u64,
     data_fh: u64,
@@ -121,12 +121,12 @@ pub(super) struct Targets {
     owner: String,
 }
 
-/// Mode and flags of files that are made.
+/// The mode, with type, of created files.
 const REGULAR: u32 = 0o100_644;
 const ROOT: u64 = 1;
 
 impl Targets {
-    /// Looks up and opens them; `owner` tells apart the files that drivers of one directory make.
+    /// Looks up and opens the targets. `owner` distinguishes the files of several drivers in one directory.
     pub(super) fn open(session: &mut Session<Queue>, owner: &str, data_bytes: u64) -> anyhow::Result<Self> {
         let data = session.lookup(ROOT, b"data")?.nodeid.get();
         let data_fh = session.open(data, libc::O_RDWR as u32)?;
@@ -136,7 +136,7 @@ impl Targets {
         Ok(Self { data, data_fh, data_bytes, entries, entries_fh, made, owner: owner.to_owned() })
     }
 
-    /// The script of `operation` for one slot.
+    /// Returns the script of `operation` for one slot.
     pub(super) fn script(&self, operation: Operation, slot: u16) -> Script {
         Script {
             operation,
@@ -155,16 +155,16 @@ impl Targets {
     }
 }
 
-/// Requests that follow each other.
+/// A sequence of requests.
 pub(crate) trait Requests {
-    /// The next request; `reply` is the payload of the last one.
+    /// Returns the next request. `reply` is the payload of the previous reply.
     fn next(&mut self, reply: &[u8]) -> Request;
 
-    /// Takes in the last reply; a burst may end in the middle of a script, which the next burst goes on with.
+    /// Processes the last reply. A burst may end in the middle of a script, which the next burst continues.
     fn end(&mut self, reply: &[u8]);
 }
 
-/// The requests of one slot, one after the other.
+/// The sequence of requests on one slot.
 pub(super) struct Script {
     operation: Operation,
     data: u64,
@@ -177,7 +177,7 @@ pub(super) struct Script {
     random: fastrand::Rng,
     step: u32,
     position: u64,
-    /// Inode and handle of what the script made or opened.
+    /// Inode and handle that the script created or opened.
     made: Option<(u64, u64)>,
 }
 
@@ -266,7 +266,7 @@ impl Script {
         }
     }
 
-    /// The step to do now, of so many.
+    /// Returns the current step out of `steps`, and advances.
     fn advance(&mut self, steps: u32) -> u32 {
         let step = self.step;
         self.step = (step + 1) % steps;

@@ -1,8 +1,8 @@
-//! A buffer that starts at a page, as O_DIRECT asks for.
+//! A page-aligned buffer, as O_DIRECT requires.
 
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
-/// The granularity of files, mappings and buffers; a larger page of the host is a multiple of it.
+/// The granularity of files, mappings and buffers. The host's page size is a multiple of it.
 pub(super) const PAGE_BYTES: usize = 4096;
 
 /// One page.
@@ -16,7 +16,7 @@ const _: () = assert!(size_of::<Page>() == PAGE_BYTES && align_of::<Page>() == P
 pub(super) struct AlignedBuffer(Vec<Page>);
 
 impl AlignedBuffer {
-    /// A buffer of at least `len_bytes`, rounded up to whole pages, each byte `fill`.
+    /// Creates a buffer of at least `len_bytes`, rounded up to whole pages, filled with `fill`.
     pub(super) fn new(len_bytes: usize, fill: u8) -> Self {
         let mut pages = vec![Page::new_zeroed(); len_bytes.div_ceil(PAGE_BYTES)];
         pages.as_mut_bytes().fill(fill);

@@ -53,7 +53,7 @@ pub(super) fn run(stage: &mut Stage<'_>) -> io::Result<()> {
     stage.place().remove_file(&path)
 }
 
-/// Makes a file of `len_bytes` with all its blocks there.
+/// Creates a file of `len_bytes` with all its blocks allocated.
 pub(super) fn fill(place: &dyn Place, path: &str, len_bytes: u64) -> io::Result<()> {
     let file = place.open(path, How::CREATE)?;
     let block = AlignedBuffer::new(LARGE, 0xa5);
@@ -66,7 +66,7 @@ pub(super) fn fill(place: &dyn Place, path: &str, len_bytes: u64) -> io::Result<
     file.sync()
 }
 
-/// A way to the file.
+/// A way to access the file.
 struct Access<'a> {
     path: &'a str,
     is_direct: bool,

@@ -1,10 +1,10 @@
-//! A clock that costs nothing to read: the processor's time stamp counter where there is one.
+//! A clock that is cheap to read: the processor's time stamp counter if there is one.
 //!
-//! `clock_gettime` is a system call of several microseconds in User Mode Linux, as long as some of the operations that
-//! are measured. Ticks have no unit here; [`super::laps::Laps`] compares them with the system's clock.
+//! In User Mode Linux, `clock_gettime` is a system call of several microseconds, as long as some of the measured
+//! operations. Ticks have no unit here; [`super::laps::Laps`] calibrates them against the system's clock.
 #![expect(unsafe_code, reason = "reads the time stamp counter")]
 
-/// The counter now.
+/// Returns the counter.
 #[cfg(target_arch = "x86_64")]
 pub(super) fn ticks() -> u64 {
     // SAFETY: RDTSC has no operands and touches no memory. It could only fault where CR4.TSD is set, which Linux does
@@ -12,7 +12,7 @@ pub(super) fn ticks() -> u64 {
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// The counter now.
+/// Returns the counter.
 #[cfg(not(target_arch = "x86_64"))]
 pub(super) fn ticks() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);

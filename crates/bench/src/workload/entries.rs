@@ -1,4 +1,4 @@
-//! Loads and stores of 4 KiB at random in a mapped file, by page-table entries of 4 KiB and of 2 MiB: each page once.
+//! Random loads and stores of 4 KiB in a mapped file, with page-table entries of 4 KiB and of 2 MiB: each page once.
 
 use std::io;
 
@@ -18,7 +18,7 @@ pub(super) fn run(stage: &mut Stage<'_>) -> io::Result<()> {
     let path = stage.path("entries");
     let mib = stage.params.entries_mib as usize;
     fill(stage.place(), &path, (mib * MIB) as u64)?;
-    // What has to be done for a file's first use, such as to map a window, belongs to neither.
+    // Work on a file's first use, such as mapping a window, must not be counted for either.
     let file = stage.place().open(&path, How::READ)?;
     let mut bytes = AlignedBuffer::new(MIB, 0);
     for offset in (0..mib).map(|at| at * MIB) {

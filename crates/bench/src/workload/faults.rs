@@ -1,5 +1,5 @@
-//! Page faults one by one, as the histograms of the measurements of synchronous faults have them: the first store into
-//! each of 512 pages of a shared mapping.
+//! Individual page faults, as in the histograms of the measurements of synchronous faults: the first store to each of
+//! 512 pages of a shared mapping.
 
 use std::io;
 
@@ -21,7 +21,7 @@ pub(super) fn run(stage: &mut Stage<'_>) -> io::Result<()> {
     fill(stage.place(), &path, len_bytes as u64)?;
     stage.measure_cold("fault_write_allocated", |place, laps| touch(place, &path, len_bytes, || laps.lap(0)))?;
     stage.place().remove_file(&path)?;
-    // Only the last byte is there.
+    // Only the last byte is written.
     stage.place().open(&path, How::CREATE)?.write_all_at(&[0], len_bytes as u64 - 1)?;
     stage.measure_cold("fault_write_empty", |place, laps| touch(place, &path, len_bytes, || laps.lap(0)))?;
     stage.place().remove_file(&path)

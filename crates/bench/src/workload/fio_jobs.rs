@@ -1,5 +1,5 @@
-//! fio's jobs of the measurements that first compared DAX, by our own code: 4 KiB in a file for each job, by system calls
-//! one after the other or sixteen at a time, and by a shared mapping.
+//! fio's jobs of the measurements that first compared DAX, reimplemented: 4 KiB operations in one file for each job, by
+//! system calls one at a time or sixteen at a time, and through a shared mapping.
 
 use std::io;
 
@@ -12,7 +12,7 @@ use super::{
     stage::Stage,
 };
 
-/// Jobs at once.
+/// Numbers of jobs at once.
 const JOBS: [u16; 2] = [1, 4];
 const PATTERNS: [Pattern; 4] = [
     Pattern { name: "read", is_write: false, is_random: false },
@@ -23,7 +23,7 @@ const PATTERNS: [Pattern; 4] = [
 
 pub(super) const COUNT: usize = JOBS.len() * PATTERNS.len();
 
-/// Operations under way of each job of [`Engine::Queue`].
+/// Operations in flight of each job of [`Engine::Queue`].
 pub(super) const QUEUE_LEN: u16 = 16;
 
 #[derive(Clone, Copy)]
@@ -38,7 +38,7 @@ struct Pattern {
 pub(super) enum Engine {
     /// pread(2) and pwrite(2).
     Psync,
-    /// The same by so many threads that [`QUEUE_LEN`] are always under way: not every guest has an asynchronous interface.
+    /// The same by [`QUEUE_LEN`] threads, because not every guest has an asynchronous interface.
     Queue,
     /// Loads and stores in a shared mapping.
     Mmap,
@@ -97,7 +97,7 @@ pub(super) fn run(stage: &mut Stage<'_>, engine: Engine) -> io::Result<()> {
     stage.place().remove_dir_all(&top)
 }
 
-/// What a thread works with.
+/// The data of one thread.
 struct Job {
     path: String,
     offsets: Vec<u64>,

@@ -1,4 +1,4 @@
-//! The stop watch of one workload: the whole time, and a histogram of single operations.
+//! Timing of one workload: the total time, and a histogram of single operations.
 
 use std::time::Instant;
 
@@ -9,12 +9,12 @@ use super::{
     line::{LatencyCount, Timing},
 };
 
-/// Three digits: one in a thousand is far below what two runs differ by.
+/// Three significant digits: an error of one in a thousand is far below the difference between two runs.
 const DIGITS: u8 = 3;
-/// The classes that latencies are counted in: so many for each doubling.
+/// Number of latency classes per doubling.
 const CLASSES_PER_OCTAVE: f64 = 4.0;
 
-/// A watch that runs from its making until [`Laps::stop`].
+/// A stopwatch that runs from its creation until [`Laps::stop`].
 pub(super) struct Laps {
     begun: Instant,
     begun_ticks: u64,
@@ -33,7 +33,7 @@ impl Laps {
         Self { begun: Instant::now(), begun_ticks, ended: None, last_ticks: begun_ticks, bytes: 0, histogram }
     }
 
-    /// An operation ended; the next one begins now.
+    /// Records the end of an operation; the next one begins now.
     pub(super) fn lap(&mut self, bytes: usize) {
         let now = ticks();
         self.histogram.saturating_record(now.saturating_sub(self.last_ticks));
@@ -46,7 +46,7 @@ impl Laps {
         self.ended = Some((Instant::now(), ticks()));
     }
 
-    /// Adds what another thread did meanwhile: the time runs from the first begin to the last end.
+    /// Adds the work of another thread in the same period: the time runs from the first start to the last end.
     pub(super) fn add(&mut self, other: &Self) {
         self.histogram.add(&other.histogram).expect("both have the same bounds");
         self.bytes += other.bytes;
@@ -54,7 +54,7 @@ impl Laps {
         self.ended = self.ended.max(other.ended);
     }
 
-    /// What the stopped watch says.
+    /// Returns the result of the stopped watch.
     pub(super) fn timing(self, workload: &str) -> Timing {
         let (ended, ended_ticks) = self.ended.unwrap_or_else(|| (Instant::now(), ticks()));
         let elapsed_ns = (ended - self.begun).as_nanos() as u64;
@@ -74,7 +74,7 @@ impl Laps {
     }
 }
 
-/// Counts a histogram of latencies, whose unit is so many nanoseconds, in classes a quarter of an octave wide.
+/// Counts a histogram of latencies, whose unit is `ns_per_unit` nanoseconds, in classes a quarter of an octave wide.
 pub(crate) fn counts(histogram: &Histogram<u64>, ns_per_unit: f64) -> Vec<LatencyCount> {
     let mut counts: Vec<LatencyCount> = Vec::new();
     for value in histogram.iter_recorded() {

@@ -1,4 +1,4 @@
-//! What a run of the workloads says: one JSON object a line, with the unit in each name.
+//! The output of a run of the workloads: one JSON object a line, with the unit in each name.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,16 +11,16 @@ pub enum Line {
         /// Its name.
         workload: String,
     },
-    /// It ended.
+    /// It has ended.
     Result(Timing),
-    /// It could not be done here.
+    /// It cannot be done here.
     Refused {
         /// Its name.
         workload: String,
         /// The system's reason.
         reason: String,
     },
-    /// All workloads are done; without this line a run is not complete.
+    /// All workloads are done. Without this line, a run is incomplete.
     End,
 }
 
@@ -29,27 +29,27 @@ pub enum Line {
 pub struct Timing {
     /// The workload's name.
     pub workload: String,
-    /// Operations done.
+    /// Number of operations.
     pub ops: u64,
-    /// Payload moved; 0 where the workload is about names and attributes.
+    /// Payload moved; 0 if the workload only uses names and attributes.
     pub bytes: u64,
-    /// Time for all of them.
+    /// Total time.
     pub elapsed_ns: u64,
-    /// Operations each second.
+    /// Operations per second.
     pub ops_per_s: f64,
-    /// The median of single operations.
+    /// Median latency of an operation.
     pub latency_p50_ns: u64,
-    /// 99 in 100 were quicker.
+    /// 99th-percentile latency of an operation.
     pub latency_p99_ns: u64,
-    /// All of them, by classes in rising order.
+    /// Latencies of all operations, by classes in rising order.
     pub latency_counts: Vec<LatencyCount>,
 }
 
-/// How many operations took how long: less than this, and not less than the class before.
+/// The number of operations with a latency below `below_ns` and not below the previous class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LatencyCount {
-    /// The end of the class.
+    /// The upper end of the class.
     pub below_ns: u64,
-    /// Operations in it.
+    /// Number of operations in it.
     pub count: u64,
 }

@@ -3,7 +3,7 @@
 /// How a file is mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MapHow {
-    /// Shared and writable, else private and for reading.
+    /// Shared and writable, otherwise private and read-only.
     pub is_shared: bool,
     /// The page-table entries to use.
     pub entries: Entries,
@@ -21,7 +21,7 @@ pub enum Entries {
 }
 
 impl MapHow {
-    /// As programs are loaded.
+    /// As the loader maps programs.
     pub const PRIVATE: Self = Self { is_shared: false, entries: Entries::Usual };
     /// As databases map files.
     pub const SHARED: Self = Self { is_shared: true, entries: Entries::Usual };

@@ -13,7 +13,7 @@ pub struct Mapping {
     start: *mut u8,
     len_bytes: usize,
     is_writable: bool,
-    /// Whose addresses these are, if they are the library's.
+    /// The library's mapping, if it owns these addresses.
     library: Option<map::Mapping>,
 }
 
@@ -32,13 +32,13 @@ impl Mapping {
             Entries::Small => Advice::LinuxNoHugepage,
             Entries::Huge => Advice::LinuxHugepage,
         };
-        // SAFETY: the range that was just mapped; the advice changes nothing that a program can see. A kernel without such
-        // pages refuses it, and has small ones.
+        // SAFETY: the range that was just mapped; the advice changes nothing that a program can see. A kernel without
+        // such pages refuses it, and has small ones.
         let _ = unsafe { madvise(start, len_bytes, advice) };
         Ok(mapping)
     }
 
-    /// A file that the guest library has mapped, which must stay as long.
+    /// Wraps a mapping by the guest library of a file that must keep its length.
     pub(super) fn by_library(mapping: map::Mapping) -> Self {
         Self {
             start: mapping.as_ptr().as_ptr(),
@@ -48,16 +48,17 @@ impl Mapping {
         }
     }
 
-    /// Reads one byte, for which the kernel may have to fetch its page.
+    /// Reads one byte, which may fault in its page.
     pub(super) fn byte(&self, offset: usize) -> u8 {
         assert!(offset < self.len_bytes, "{offset} lies beyond a mapping of {} bytes", self.len_bytes);
         // SAFETY:
-        // 1. `start..start + len_bytes` is mapped readable until drop, here or by `library`, and `offset` was checked against `len_bytes`.
+        // 1. `start..start + len_bytes` is mapped readable until drop, here or by `library`, and `offset` was checked
+        //    against `len_bytes`.
         // 2. No Rust reference points into the mapping; the read is volatile, since the file may change meanwhile.
         unsafe { self.start.add(offset).read_volatile() }
     }
 
-    /// Writes one byte, for which the kernel may have to fetch its page and mark it.
+    /// Writes one byte, which may fault in its page and mark it dirty.
     pub(super) fn set_byte(&self, offset: usize, byte: u8) {
         assert!(self.is_writable && offset < self.len_bytes, "{offset} cannot be written");
         // SAFETY:
@@ -66,7 +67,7 @@ impl Mapping {
         unsafe { self.start.add(offset).write_volatile(byte) }
     }
 
-    /// Copies a block out, as a program that reads through a mapping does.
+    /// Copies a block out, like a program that reads through a mapping.
     pub(super) fn copy_to(&self, offset: usize, bytes: &mut [u8]) {
         let fits = offset.checked_add(bytes.len()).is_some_and(|end| end <= self.len_bytes);
         assert!(fits, "{} bytes at {offset} lie beyond a mapping of {} bytes", bytes.len(), self.len_bytes);
@@ -76,12 +77,13 @@ impl Mapping {
         unsafe { ptr::copy_nonoverlapping(self.start.add(offset), bytes.as_mut_ptr(), bytes.len()) }
     }
 
-    /// Copies a block in, as a program that writes through a mapping does.
+    /// Copies a block in, like a program that writes through a mapping.
     pub(super) fn copy_from(&self, offset: usize, bytes: &[u8]) {
         let fits = offset.checked_add(bytes.len()).is_some_and(|end| end <= self.len_bytes);
         assert!(self.is_writable && fits, "{} bytes at {offset} cannot be written", bytes.len());
         // SAFETY:
-        // 1. The range was checked against what is mapped writable until drop, as `is_writable` says; `bytes` is elsewhere.
+        // 1. The range was checked against what is mapped writable until drop, as `is_writable` says; `bytes` is
+        //    elsewhere.
         // 2. No Rust reference points into the mapping, and the type is not `Sync`: no other thread writes through it.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.start.add(offset), bytes.len()) }
     }

@@ -1,7 +1,7 @@
-//! The workloads: file operations on one [`place`], timed.
+//! The workloads: timed file operations on one [`place`].
 //!
-//! [`run`] is the whole of it; [`run_in_directory`] is what runs inside a guest. A file beside this one holds one group of
-//! workloads; [`stage::Stage`] times them and says the [`line::Line`]s that the host reads.
+//! [`run`] runs them all; [`run_in_directory`] runs inside a guest. Each submodule holds one group of workloads.
+//! [`stage::Stage`] times them and reports the [`line::Line`]s that the host reads.
 
 mod aligned;
 mod blocks;
@@ -37,13 +37,13 @@ use line::Line;
 use place::{Directory, Forget, Place};
 use stage::Stage;
 
-/// A set of workloads that share what they work on.
+/// A set of workloads that work on the same files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Group {
     /// Many small files: create, stat, readdir, open, rename, unlink.
     SmallFiles,
-    /// Directories made and removed.
+    /// Creation and removal of directories.
     Tree,
     /// Reads and writes of 4 KiB and 1 MiB in one file.
     Blocks,
@@ -57,23 +57,23 @@ pub enum Group {
     Smallfile,
     /// fio's psync engine: four patterns by one job and by four.
     FioPsync,
-    /// The same with sixteen operations of each job under way.
+    /// The same with sixteen operations of each job in flight.
     FioQueue,
-    /// The same by loads and stores in shared mappings.
+    /// The same through shared mappings.
     FioMmap,
-    /// Page faults one by one.
+    /// Individual page faults.
     Faults,
-    /// A mapping by page-table entries of 4 KiB and of 2 MiB.
+    /// A mapping with page-table entries of 4 KiB and of 2 MiB.
     Entries,
-    /// More and more jobs.
+    /// Increasing numbers of jobs.
     Jobs,
-    /// More and more files.
+    /// Increasing numbers of files.
     Breadth,
-    /// More and more guests, each with one job.
+    /// Increasing numbers of guests, each with one job.
     Guests,
 }
 
-/// What the workloads work on, and how much of it. Every number that decides about the work is here.
+/// The files that the workloads use, and the amount of work. Every number that affects the work is here.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Params {
     /// Groups to run.
@@ -82,29 +82,29 @@ pub struct Params {
     pub dir: String,
     /// Number of small files.
     pub files: u32,
-    /// Small files in one directory.
+    /// Number of small files in one directory.
     pub files_per_dir: u32,
     /// Bytes in each small file.
     pub file_bytes: u32,
-    /// Directories of the tree.
+    /// Number of directories in the tree.
     pub tree_dirs: u32,
     /// Size of the file that blocks are read from and written to, MiB.
     pub blocks_mib: u32,
-    /// Operations of each 4 KiB workload.
+    /// Number of operations of each 4 KiB workload.
     pub block_ops: u32,
     /// Passes over the file in each 1 MiB workload.
     pub large_passes: u32,
-    /// Writes that are followed by fsync.
+    /// Number of writes that are followed by fsync.
     pub synced_ops: u32,
-    /// Files of a whole tree.
+    /// Number of files in a whole tree.
     pub tree_files: u32,
-    /// smallfile's files for each thread.
+    /// Number of smallfile's files for each thread.
     pub smallfile_files: u32,
-    /// And their size, KiB.
+    /// Size of smallfile's files, in KiB.
     pub smallfile_kib: u32,
-    /// The file of each of fio's jobs, MiB.
+    /// Size of the file of each fio job, in MiB.
     pub fio_mib: u32,
-    /// The file that is mapped by entries of both sizes, MiB.
+    /// Size of the file that is mapped by entries of both sizes, in MiB.
     pub entries_mib: u32,
     /// Numbers of jobs, or of guests.
     pub jobs: Vec<u16>,
@@ -112,12 +112,12 @@ pub struct Params {
     pub breadth: Vec<u32>,
     /// Seed of every random choice.
     pub seed: u64,
-    /// Idle time before each workload, so that what came before has settled, ms.
+    /// Idle time before each workload, in ms, so that earlier work settles.
     pub settle_ms: u64,
 }
 
 impl Group {
-    /// All groups that need one guest, in the order of running.
+    /// All groups that need one guest, in the order in which they run.
     pub const ALL: [Self; 14] = [
         Self::SmallFiles,
         Self::Tree,
@@ -135,7 +135,7 @@ impl Group {
         Self::Breadth,
     ];
 
-    /// For people.
+    /// Returns the title for tables.
     pub fn title(self) -> &'static str {
         match self {
             Self::SmallFiles => "small files",
@@ -156,14 +156,14 @@ impl Group {
         }
     }
 
-    /// Whether files are mapped.
+    /// Returns whether the group maps files.
     pub fn is_mapping(self) -> bool {
         matches!(self, Self::Mapped | Self::FioMmap | Self::Faults | Self::Entries)
     }
 }
 
 impl Default for Params {
-    /// A few seconds for each group on a slow guest.
+    /// Returns sizes that take a few seconds for each group on a slow guest.
     fn default() -> Self {
         Self {
             groups: Group::ALL.to_vec(),
@@ -190,7 +190,7 @@ impl Default for Params {
 }
 
 impl Params {
-    /// Sizes for a run that only shows that everything works.
+    /// Returns minimal sizes, for a run that only shows that everything works.
     pub fn smoke() -> Self {
         Self {
             files: 16,
@@ -213,7 +213,7 @@ impl Params {
         }
     }
 
-    /// How many workloads a run reports.
+    /// Returns the number of workloads that a run reports.
     pub fn workload_count(&self) -> usize {
         self.groups.iter().map(|group| self.workloads_of(*group)).sum()
     }
@@ -236,10 +236,11 @@ impl Params {
     }
 }
 
-/// Runs the workloads of `params` at `place` and says one line for the begin and one for the result of each. What it
-/// creates it removes, unless it is stopped.
+/// Runs the workloads of `params` at `place`. Reports a line for the begin and one for the result of each. Removes what
+/// it creates, unless it is stopped.
 ///
-/// Errors: what is needed around the workloads fails, or `is_stopped` was set; a workload's own failure is a line.
+/// # Errors
+/// If something outside the workloads fails, or `is_stopped` was set. A workload's own failure is a line.
 pub fn run(
     place: &dyn Place,
     params: &Params,
@@ -275,7 +276,7 @@ pub fn run(
     stage.end()
 }
 
-/// Runs the workloads in a directory and writes the lines to `out` as JSON. What runs inside a guest.
+/// Runs the workloads in a directory and writes the lines to `out` as JSON. Used inside a guest.
 pub fn run_in_directory(dir: &Path, params: &Params, forget: Forget, mut out: impl io::Write) -> io::Result<()> {
     run(&Directory::new(dir, forget), params, &AtomicBool::new(false), &mut |line| {
         let mut text = serde_json::to_vec(&line)?;
@@ -285,10 +286,11 @@ pub fn run_in_directory(dir: &Path, params: &Params, forget: Forget, mut out: im
     })
 }
 
-/// Makes the files among which [`Group::Breadth`] asks, by the host, below the shared directory. Quick on a file system in
-/// memory: ten seconds for a million.
+/// Creates the files that [`Group::Breadth`] looks up, on the host, below the shared directory. Takes ten seconds for a
+/// million on a file system in memory.
 ///
-/// Errors: of the file system, or `is_stopped` was set.
+/// # Errors
+/// If the file system fails, or `is_stopped` was set.
 pub fn make_many(shared: &Path, params: &Params, is_stopped: &AtomicBool) -> io::Result<()> {
     let count = params.breadth.iter().copied().max().filter(|_| params.groups.contains(&Group::Breadth)).unwrap_or(0);
     let mut made = None;

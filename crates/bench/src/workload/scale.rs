@@ -1,4 +1,4 @@
-//! The same work by more and more jobs, and over more and more files.
+//! The same work with increasing numbers of jobs, and over increasing numbers of files.
 
 use std::io;
 
@@ -9,10 +9,10 @@ use super::{
     stage::Stage,
 };
 
-/// Workloads for each number of jobs.
+/// Number of workloads for each number of jobs.
 pub(super) const COUNT_PER_JOBS: usize = 3;
 
-/// So many operations in all, shared among so many jobs.
+/// Runs a fixed number of operations in all, divided among each number of jobs.
 pub(super) fn jobs(stage: &mut Stage<'_>, word: &str) -> io::Result<()> {
     let top = stage.path("jobs");
     stage.place().create_dir_all(&top)?;
@@ -59,15 +59,15 @@ pub(super) fn jobs(stage: &mut Stage<'_>, word: &str) -> io::Result<()> {
     stage.place().remove_dir_all(&top)
 }
 
-/// Files in one directory of many.
+/// Number of files in one of many directories.
 const FILES_PER_DIR: u32 = 500;
 
-/// The path of a file among very many, below `top`.
+/// Returns the path of file `number` in the large set, below `top`.
 pub fn file_among_many(top: &str, number: u32) -> String {
     format!("{top}/d{:04}/f{number:07}", number / FILES_PER_DIR)
 }
 
-/// Attributes of files at random, of sets that grow; all files are there already.
+/// Gets attributes of random files from increasingly large sets. All files exist already.
 pub(super) fn breadth(stage: &mut Stage<'_>) -> io::Result<()> {
     let ops = stage.params.block_ops;
     for (stream, files) in (10..).zip(stage.params.breadth.clone()) {
@@ -84,5 +84,5 @@ pub(super) fn breadth(stage: &mut Stage<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Where the files of [`breadth`] are, in the share.
+/// The directory of the files of [`breadth`], in the share.
 pub const MANY: &str = "many";

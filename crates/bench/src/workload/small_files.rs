@@ -1,4 +1,4 @@
-//! Many small files: what package managers, compilers and version control do all day.
+//! Many small files, as package managers, compilers and version control use them.
 
 use std::io;
 
@@ -75,7 +75,7 @@ pub(super) fn run(stage: &mut Stage<'_>) -> io::Result<()> {
     stage.place().remove_dir_all(&stage.path("small"))
 }
 
-/// The names, made before any clock runs.
+/// The names, built before any timing starts.
 struct Files {
     dirs: Vec<String>,
     paths: Vec<String>,
@@ -96,7 +96,7 @@ impl Files {
     }
 }
 
-/// Does `operation` with each of `paths`; it moves so many bytes.
+/// Does `operation`, which moves `bytes`, with each of `paths`.
 fn each(
     place: &dyn Place,
     paths: &[String],

@@ -1,4 +1,4 @@
-//! The six operations of the smallfile tool's measurements: several threads, a directory each.
+//! The six operations of the smallfile tool: several threads, each in its own directory.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use super::{
 
 pub(super) const COUNT: usize = 6;
 
-/// Threads.
+/// Number of threads.
 pub(super) const JOBS: u16 = 8;
 
 pub(super) fn run(stage: &mut Stage<'_>) -> io::Result<()> {
@@ -46,7 +46,7 @@ pub(super) fn run(stage: &mut Stage<'_>) -> io::Result<()> {
     stage.place().remove_dir_all(&top)
 }
 
-/// What a thread works with.
+/// The data of one thread.
 struct Job {
     paths: Vec<String>,
     renamed: Vec<String>,

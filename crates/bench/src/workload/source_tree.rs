@@ -1,31 +1,32 @@
-//! A tree as source code and installed packages have it, from a seed: the same directories, names and sizes every time.
+//! A tree like those of source code and installed packages, generated from a seed: always the same directories, names
+//! and sizes.
 
 use fastrand::Rng;
 
-/// Files of a package on average: what a large `node_modules` comes to.
+/// Average number of files in a package, as in a large `node_modules`.
 const FILES_PER_PACKAGE: usize = 25;
 const FOLDERS: [&str; 5] = ["", "lib", "lib/internal", "dist", "test/fixtures"];
-/// File sizes are spread evenly over the doublings between these.
+/// File sizes are distributed evenly over the base-2 logarithms in this range.
 const SIZE_LOG2: std::ops::Range<f64> = 6.0..14.0;
 
-/// What a tree is made of; paths are relative to its root.
+/// The contents of a tree; paths are relative to its root.
 pub(super) struct SourceTree {
     /// The packages, in order.
     pub(super) packages: Vec<Package>,
 }
 
-/// A directory with some below it, and files.
+/// A directory with subdirectories and files.
 pub(super) struct Package {
     /// Its path.
     pub(super) dir: String,
-    /// Directories below it, parents first, relative to it.
+    /// Subdirectories, parents first, relative to the package.
     pub(super) dirs: Vec<String>,
-    /// Files: the path relative to it, and the size.
+    /// Files: the path relative to the package, and the size.
     pub(super) files: Vec<(String, usize)>,
 }
 
 impl SourceTree {
-    /// A tree of so many files.
+    /// Generates a tree of `files` files.
     pub(super) fn new(mut random: Rng, files: usize) -> Self {
         let mut packages = Vec::new();
         let mut left = files;
@@ -37,7 +38,7 @@ impl SourceTree {
         Self { packages }
     }
 
-    /// The paths of all files with their sizes.
+    /// Returns the paths of all files with their sizes.
     pub(super) fn files(&self) -> impl Iterator<Item = (String, usize)> {
         self.packages
             .iter()

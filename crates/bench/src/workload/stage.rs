@@ -1,4 +1,4 @@
-//! Where a workload is performed: the place, the parameters, the watch, and the lines that go out.
+//! The context of a workload: the place, the parameters, timing, and reporting.
 
 use std::{
     io,
@@ -30,12 +30,12 @@ impl<'a> Stage<'a> {
         Self { place, params, is_stopped, say }
     }
 
-    /// Where everything is.
+    /// Returns the place.
     pub(super) fn place(&self) -> &'a dyn Place {
         self.place
     }
 
-    /// A path in the run's own directory.
+    /// Returns a path in the run's own directory.
     pub(super) fn path(&self, name: &str) -> String {
         match self.params.dir.as_str() {
             "" => name.to_owned(),
@@ -43,14 +43,14 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Random numbers, the same in every run; `stream` tells apart the workloads.
+    /// Returns a random number generator, the same in every run. `stream` distinguishes the workloads.
     pub(super) fn random(&self, stream: u64) -> fastrand::Rng {
         fastrand::Rng::with_seed(self.params.seed.wrapping_add(stream))
     }
 
     /// Times `body`, which calls [`Laps::lap`] after each operation.
     ///
-    /// Its failure becomes a line: one workload that a file system refuses says nothing about the others.
+    /// A failure becomes a line: if a file system refuses one workload, the others can still run.
     pub(super) fn measure(
         &mut self,
         name: &str,
@@ -65,7 +65,7 @@ impl<'a> Stage<'a> {
         })
     }
 
-    /// The same behind caches that were emptied; refused where they cannot be.
+    /// Like `measure`, with caches dropped before; refused if they cannot be.
     pub(super) fn measure_cold(
         &mut self,
         name: &str,
@@ -77,7 +77,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Times so many jobs at once, behind emptied caches, each a thread with what `prepare` gives it before the clock runs.
+    /// Times `jobs` threads at once, with caches dropped before. Each gets the result of `prepare`, which is not timed.
     pub(super) fn measure_jobs<T>(
         &mut self,
         name: &str,
@@ -90,7 +90,7 @@ impl<'a> Stage<'a> {
         let job = |number| {
             let place = place.for_job(number);
             let prepared = prepare(place.as_ref(), number);
-            // Nobody stays away, whatever is wrong: the others would wait for ever.
+            // Every thread reaches the barrier, even after an error: the others would wait forever.
             barrier.wait();
             let mut prepared = prepared?;
             let mut laps = Laps::begin();

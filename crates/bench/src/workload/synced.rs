@@ -1,4 +1,4 @@
-//! Small writes that must be on the disk before the next one: databases, mail, editors.
+//! Small writes, each of which must be on disk before the next, as databases, mail servers and editors do.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use super::{place::How, stage::Stage};
 
 pub(super) const COUNT: usize = 1;
 
-/// Shorter than a page, as a log's record is.
+/// Shorter than a page, like the record of a log.
 const RECORD_BYTES: usize = 512;
 
 pub(super) fn run(stage: &mut Stage<'_>) -> io::Result<()> {

@@ -1,4 +1,4 @@
-//! A tree of directories, made from the top and removed from the leaves.
+//! A tree of directories, created from the root and removed from the leaves.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use super::stage::Stage;
 
 pub(super) const COUNT: usize = 2;
 
-/// Directories in one directory: three levels for a thousand, as source trees have them.
+/// Subdirectories of a directory: three levels for a thousand directories, as in source trees.
 const FAN_OUT: usize = 10;
 
 pub(super) fn run(stage: &mut Stage<'_>) -> io::Result<()> {

@@ -1,5 +1,4 @@
-//! What is done with whole trees: unpacked, looked through as `git status` does, built, installed by a package manager,
-//! removed.
+//! Work on whole trees: unpacking, walking as `git status` does, building, installing by a package manager, removing.
 
 use std::io;
 
@@ -12,7 +11,7 @@ use super::{
 
 pub(super) const COUNT: usize = 6;
 
-/// Directories that a compiler looks for a header in; the last one has it.
+/// Directories that a compiler searches for a header; the last one has it.
 const INCLUDE_DIRS: [&str; 4] = ["include", "usr/include", "vendor/include", "common"];
 const HEADERS: usize = 40;
 const HEADERS_PER_SOURCE: usize = 8;
@@ -44,7 +43,7 @@ pub(super) fn run(stage: &mut Stage<'_>) -> io::Result<()> {
     stage.place().remove_dir_all(&top)
 }
 
-/// As tar does it: each directory, then each file with its bytes and its mode.
+/// Unpacks like tar: each directory, then each file with its contents and mode.
 fn unpack(place: &dyn Place, top: &str, tree: &SourceTree, content: &[u8], laps: &mut Laps) -> io::Result<()> {
     for package in &tree.packages {
         let dir = format!("{top}/{}", package.dir);
@@ -64,7 +63,7 @@ fn unpack(place: &dyn Place, top: &str, tree: &SourceTree, content: &[u8], laps:
     Ok(())
 }
 
-/// As git does it to see what has changed: every directory is read, every file asked for its attributes.
+/// Walks like git looking for changes: reads every directory and gets the attributes of every file.
 fn walk(place: &dyn Place, dir: &str, laps: &mut Laps) -> io::Result<()> {
     let mut dirs = Vec::new();
     place.read_dir(dir, &mut |name, is_dir| {
@@ -80,10 +79,10 @@ fn walk(place: &dyn Place, dir: &str, laps: &mut Laps) -> io::Result<()> {
     dirs.iter().try_for_each(|dir| walk(place, dir, laps))
 }
 
-/// As compilers do it: a source and the headers that it names are read, looked for in one directory after the other, and
-/// the object is written beside its place and then put there.
+/// Builds like a compiler: reads a source and its headers, which it searches in one directory after another, then
+/// writes the object under a temporary name and renames it.
 fn build(place: &dyn Place, top: &str, tree: &SourceTree, laps: &mut Laps) -> io::Result<()> {
-    /// One file in so many is compiled; the others are there to be walked over.
+    /// One in this many files is compiled; the others are only walked.
     const SHARE: usize = 4;
     let mut buffer = vec![0; content_len(tree)];
     for (number, (file, size)) in tree.files().enumerate().filter(|(number, _)| number % SHARE == 0) {
@@ -106,7 +105,7 @@ fn build(place: &dyn Place, top: &str, tree: &SourceTree, laps: &mut Laps) -> io
     Ok(())
 }
 
-/// As npm does it: a package is unpacked into a directory of another name, which is then renamed.
+/// Installs like npm: unpacks a package into a directory with a temporary name and renames that.
 fn install(place: &dyn Place, top: &str, tree: &SourceTree, content: &[u8], laps: &mut Laps) -> io::Result<()> {
     for package in &tree.packages {
         let staging = format!("{top}/.{}-staging", package.dir);
@@ -123,7 +122,7 @@ fn install(place: &dyn Place, top: &str, tree: &SourceTree, content: &[u8], laps
     Ok(())
 }
 
-/// As `rm -r` does it.
+/// Removes like `rm -r`.
 fn remove(place: &dyn Place, dir: &str, laps: &mut Laps) -> io::Result<()> {
     let mut entries = Vec::new();
     place.read_dir(dir, &mut |name, is_dir| {

@@ -1,4 +1,4 @@
-//! Files that come into being: the flags of open.
+//! Creating files: the flags of open.
 
 use super::prelude::*;
 

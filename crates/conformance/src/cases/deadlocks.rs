@@ -1,4 +1,4 @@
-//! Processes that wait for each other's locks: the one whose request closes the circle is refused, and nobody else.
+//! Processes that wait for each other's locks: only the one whose request completes the cycle is refused.
 
 use std::sync::{Barrier, Mutex, mpsc};
 use std::time::Duration;
@@ -136,8 +136,8 @@ fn refusals(outcomes: &[Result<(), Errno>]) -> usize {
     outcomes.iter().filter(|outcome| **outcome == Err(Errno::DEADLK)).count()
 }
 
-/// Each part is a process, which takes its first lock and, when all have theirs, waits for the second, if it has one; then
-/// it gives everything back. Returns what the waits answered.
+/// Each part is a process, which takes its first lock and, when all have theirs, waits for the second, if it has one;
+/// then it gives everything back. Returns what the waits answered.
 fn run(t: &Case<'_>, parts: &[(Lock, Option<Lock>)]) -> Result<Vec<Result<(), Errno>>, Stop> {
     t.put("f", "x")?;
     t.put("g", "x")?;
@@ -172,7 +172,7 @@ fn run(t: &Case<'_>, parts: &[(Lock, Option<Lock>)]) -> Result<Vec<Result<(), Er
     };
     std::thread::scope(|scope| {
         let processes: Vec<_> = parts.iter().map(|&(holds, wants)| scope.spawn(move || part(holds, wants))).collect();
-        // A file system that does not see the circle would keep the processes for ever.
+        // A file system that does not detect the cycle would block the processes forever.
         let threads = &threads;
         scope.spawn(move || {
             while has_ended.recv_timeout(UNSEEN) == Err(mpsc::RecvTimeoutError::Timeout) {

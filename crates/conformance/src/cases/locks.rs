@@ -82,7 +82,7 @@ fn ranges(t: &Case<'_>) -> Outcome {
 fn to_the_end(t: &Case<'_>) -> Outcome {
     let file = shared_file(t)?;
     file.lock(Process, Write, 5, 0)?;
-    t.step("far behind the end of the file");
+    t.step("far past the end of the file");
     conflict(other_asks(t, Process, Read, 1 << 40, 1)?)?;
     other_asks(t, Process, Write, 0, 5)??;
     t.step("and after the file has grown");

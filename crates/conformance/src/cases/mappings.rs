@@ -162,7 +162,7 @@ fn no_growth(t: &Case<'_>) -> Outcome {
     t.put("f", "short")?;
     let file = t.open("f", OFlags::RDWR)?;
     let mapping = map(&file, 0, PAGE, SHARED)?;
-    t.step("stores behind the end");
+    t.step("stores past the end");
     mapping.store(3, b"longer than before");
     mapping.sync()?;
     drop(mapping);

@@ -1,4 +1,4 @@
-//! The size of a file and the blocks behind it: truncate, holes, fallocate.
+//! The size of a file and its blocks: truncate, holes, fallocate.
 
 use super::prelude::*;
 use crate::client::FallocateFlags;

@@ -1,4 +1,4 @@
-//! Directory streams: each entry once, while entries come and go, and places that can be gone back to.
+//! Directory streams: each entry once, while entries are added and removed, and positions that can be restored.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! Times: what moves which of them, and what sets them.
+//! Times: which operations update them, and which set them.
 
 use super::prelude::*;
 use crate::client::Attr;

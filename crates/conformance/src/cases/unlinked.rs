@@ -1,4 +1,4 @@
-//! Files that are open and have no name any more.
+//! Open files that have no name any more.
 
 use super::prelude::*;
 use crate::client::MapMode;

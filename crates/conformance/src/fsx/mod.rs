@@ -1,7 +1,7 @@
 //! Random operations on one file against a model in memory: reads, writes, mappings, truncation, holes, copies.
 //!
-//! The file may be seen at several paths, for example through two mounts of one share; then every step first asks each of
-//! them for the size. A seed repeats the whole run. [`operation`] chooses, [`subject`] does, [`model`] knows.
+//! The file may be seen at several paths, for example through two mounts of one share; then every step first asks each
+//! of them for the size. A seed repeats the whole run. [`operation`] chooses, [`subject`] does, [`model`] knows.
 
 mod model;
 mod operation;

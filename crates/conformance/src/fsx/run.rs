@@ -293,7 +293,8 @@ fn same(what: &str, offset: u64, expected: &[u8], found: &[u8]) -> Step {
     let zeros = (0..expected.len()).filter(|index| differs(index) && found[*index] == 0).count();
     let shown = |bytes: &[u8]| bytes[first..].iter().take(16).map(|byte| format!("{byte:02x}")).collect::<String>();
     Err(format!(
-        "{what} from {offset}: {count} of {} bytes differ, {zeros} of them zero, the first at {} ({:#x}): found {}…, expected {}…",
+        "{what} from {offset}: {count} of {} bytes differ, {zeros} of them zero, \
+         the first at {} ({:#x}): found {}…, expected {}…",
         expected.len(),
         offset + first as u64,
         offset + first as u64,

@@ -1,4 +1,4 @@
-//! The sums that a tree keeps, worked out anew.
+//! The sums that a tree maintains, recomputed from scratch.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What files hold: reading, writing, sizes, holes.
+//! The contents of files: reading, writing, sizes, holes.
 
 use transom_host::Errno;
 use transom_host::server::GuestSlice;

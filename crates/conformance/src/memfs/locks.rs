@@ -1,4 +1,4 @@
-//! Record locks: who holds which range, and who waits.
+//! Record locks: the holders of ranges, and the waiters.
 
 use transom_host::Errno;
 use transom_wire::ops::lk::{FileLock, LkIn};
@@ -31,7 +31,10 @@ pub(super) enum Wanted {
 }
 
 impl Wanted {
-    /// Errors: EINVAL for a type or range that is none.
+    /// Parses a lock request.
+    ///
+    /// # Errors
+    /// `EINVAL` if the type or the range is invalid.
     pub(super) fn parse(arg: &LkIn) -> Result<Self, Errno> {
         let (owner, start, end) = (arg.owner.get(), arg.lk.start.get(), arg.lk.end.get());
         if start > end {

@@ -1,8 +1,8 @@
-//! A file system in memory: plain, bounded, the same on every run; a model for tests and a target for fuzzing.
+//! A file system in memory: simple, bounded and deterministic; a model for tests and a target for fuzzing.
 //!
-//! [`MemFs`] is what a server serves; [`tree`] has the inodes and names, [`data`] what files hold, [`locks`] who waits for
-//! whom. One mutex guards all of it. Times come from a clock that counts changes, so that two runs agree. Whether the
-//! caller may do what it asks is for the guest's kernel to decide.
+//! [`MemFs`] is what a server serves; [`tree`] holds the inodes and names, [`data`] the contents of files, [`locks`]
+//! the locks and waiters. One mutex guards all of it. Times come from a clock that counts changes, so that two runs
+//! agree. Checking permissions is left to the guest's kernel.
 
 mod accounts;
 mod attributes;

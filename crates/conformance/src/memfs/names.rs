@@ -1,4 +1,4 @@
-//! Names: putting an inode into a directory, taking it out, moving it.
+//! Names: adding an inode to a directory, removing it, moving it.
 
 use transom_host::Errno;
 

@@ -1,4 +1,4 @@
-//! Operations that take until a test lets them go on.
+//! Operations that block until a test lets them continue.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 

@@ -1,4 +1,4 @@
-//! Inodes: what they are, how long they live, what they cost.
+//! Inodes: their contents, lifetime and cost.
 
 use std::collections::BTreeMap;
 

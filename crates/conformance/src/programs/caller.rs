@@ -1,7 +1,8 @@
-//! The process of a caller: reads requests, does them, answers; its child does the same for those that are the child's.
+//! The process of a caller: reads requests, performs them and answers. Its child does the same for requests to the
+//! child.
 //!
-//! It has one thread, so that locks, descriptors and credentials are those of a process and fork(2) is safe. It ends when
-//! nobody can ask it any more, and its child with it, whatever becomes of the program that started it.
+//! It has one thread, so that locks, descriptors and credentials are those of a process and fork(2) is safe. It exits,
+//! together with its child, once nobody can send it requests any more, even if the program that started it has died.
 
 use std::{
     io::{self, BufRead, BufReader, Write},
@@ -43,7 +44,7 @@ pub fn serve(id: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Answers each line until there is none.
+/// Answers each line until the end of the input.
 fn answer_all(
     input: &mut dyn BufRead,
     output: &mut dyn Write,

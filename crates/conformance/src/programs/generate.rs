@@ -1,5 +1,5 @@
-//! Chooses programs. Each has a theme, which weighs the calls and narrows names and numbers, so that a sequence that takes
-//! eight right steps comes about within some hundred programs.
+//! Generates programs. Each has a theme, which weights the calls and narrows names and numbers, so that a sequence of
+//! eight specific steps occurs within some hundred programs.
 
 use proptest::{
     collection::vec,
@@ -44,8 +44,8 @@ pub(super) const THEMES: [Theme; 10] = [
     Theme::Everything,
 ];
 
-/// Flags of inodes, by FS_IOC_SETFLAGS: extents (without which ext4 moves the file's blocks) with NODUMP, NOATIME, APPEND,
-/// IMMUTABLE.
+/// Flags of inodes, by FS_IOC_SETFLAGS: extents (without which ext4 moves the file's blocks) with NODUMP, NOATIME,
+/// APPEND, IMMUTABLE.
 const INODE_FLAGS: [u32; 5] = [0x80000, 0x80040, 0x80080, 0x80020, 0x80010];
 
 /// Requests for ioctl(2): only such as do no harm to the disk that they are made on, by root and by the number alone.
@@ -127,8 +127,8 @@ fn permissions() -> Choice<u16> {
     one_of(&[0o644, 0o600, 0o666, 0o755, 0o4755, 0o2755, 0o6777, 0o2644, 0o1777, 0o000, 0o444, 0o640])
 }
 
-/// A user and a group for chown(2), one of them at least: a FUSE client does nothing where there is neither, and a file
-/// system takes set-id bits away.
+/// A user and a group for chown(2), at least one of them: without either, a FUSE client does nothing, while a file
+/// system clears set-id bits.
 fn owners() -> Choice<(Option<u32>, Option<u32>)> {
     let id = |other| select(vec![None, Some(0), Some(USER), Some(other)]);
     (id(1), id(GROUP)).prop_map(|(uid, gid)| (uid, if uid.is_none() { gid.or(Some(USER)) } else { gid })).boxed()
@@ -216,7 +216,8 @@ fn content_writes() -> Choice<Operation> {
     let letters = (b'a'..b'e', one_of(&[1u16, 3, 100, 5000])).prop_map(|(letter, len)| Content::Letters(letter, len));
     let offset = one_of(&[0u16, 1, 7, 4095, 4096, 9000]);
     prop_oneof![
-        3 => (slot(), offset, letters.clone()).prop_map(|(slot, offset, content)| Operation::Write { slot, offset, content }),
+        3 => (slot(), offset, letters.clone())
+            .prop_map(|(slot, offset, content)| Operation::Write { slot, offset, content }),
         1 => (slot(), letters).prop_map(|(slot, content)| Operation::Append { slot, content }),
     ]
     .boxed()

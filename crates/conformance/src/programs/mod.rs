@@ -1,11 +1,11 @@
-//! Differential programs with two callers: root and an ordinary user do the same random things in a bare directory and
-//! on a client of the file system under test, and everything they see is compared.
+//! Differential programs with two callers: root and an ordinary user perform the same random operations in a bare
+//! directory and on a client of the file system under test, and everything they see is compared.
 //!
-//! Each caller is a process of its own ([`caller`]), so that credentials, descriptors, forks and locks are real. A program
-//! ([`operation`]) runs one step at a time in two fresh trees ([`stage`], [`tree`], [`requests`]); errors and answers are compared after
-//! each step, and the whole tree at the end ([`inspect`], [`compare`]). Races have no bare directory to agree with: they
-//! are judged by what may never happen. A program that shows a difference is made shorter as long as it shows the same
-//! one ([`shrink`]). A seed repeats a run; program N of it can be repeated alone.
+//! Each caller is a process ([`caller`]), so that credentials, descriptors, forks and locks are real. A program
+//! ([`operation`]) runs one step at a time in two fresh trees ([`stage`], [`tree`], [`requests`]). Errors and results
+//! are compared after each step, and the whole tree at the end ([`inspect`], [`compare`]). Races have no bare directory
+//! to agree with: they are judged by what must never happen. A program that shows a difference is shortened while it
+//! shows the same one ([`shrink`]). A seed repeats a run; program N of it can be repeated alone.
 
 mod caller;
 mod compare;
@@ -176,8 +176,8 @@ impl<'s> Run<'s> {
         Ok(())
     }
 
-    /// Runs a program in both directories, and returns the first difference of the kind that is `wanted`, or of a kind that
-    /// is neither allowed nor found yet.
+    /// Runs a program in both directories, and returns the first difference of the kind that is `wanted`, or of a kind
+    /// that is neither allowed nor found yet.
     ///
     /// After other differences of errors the two may be in different states, and the rest is not run.
     fn run(&mut self, program: &[Step], wanted: Option<&Difference>) -> anyhow::Result<Option<Difference>> {

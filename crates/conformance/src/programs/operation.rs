@@ -64,7 +64,7 @@ pub(super) enum Creation {
 /// What is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Content {
-    /// So many bytes of this letter.
+    /// This many bytes of this letter.
     Letters(u8, u16),
     /// [`super::tree::REPORTER`]: a program whose exit status tells who it runs as.
     Reporter,

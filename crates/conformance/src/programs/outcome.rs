@@ -1,4 +1,4 @@
-//! What a step came to, as far as two directories can agree in it.
+//! The outcome of a step, reduced to what two directories can agree on.
 
 use std::{collections::BTreeMap, thread};
 
@@ -84,8 +84,8 @@ impl Outcome {
         }
     }
 
-    /// Turns times into facts: whether they have moved since they were seen last. Returns once a later change has a later
-    /// time.
+    /// Turns times into facts: whether they have moved since they were seen last. Returns once a later change has a
+    /// later time.
     pub(super) fn note_times(&mut self, seen: &mut Seen) {
         for (prefix, times) in std::mem::take(&mut self.times) {
             wait_past(times.mtime.max(times.ctime));

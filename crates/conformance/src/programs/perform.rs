@@ -51,8 +51,8 @@ impl Actor {
 
     /// Leaves out what root writes to a file with set-id bits: the bare directory keeps them.
     ///
-    /// FALLOCATE and COPY_FILE_RANGE do not tell whether the caller may keep the bits, so that a careful daemon takes them,
-    /// and a mount that passes files through takes them on every write.
+    /// FALLOCATE and COPY_FILE_RANGE do not say whether the caller may keep the bits, so that a careful daemon takes
+    /// them, and a mount that passes files through takes them on every write.
     fn avoid_roots_set_id(&self, slot: u8) -> std::result::Result<(), Stop> {
         let has_bits = || {
             let mode = Syscalls.stat_handle(self.handle(slot)?)?.mode;

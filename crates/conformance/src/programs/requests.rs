@@ -31,7 +31,8 @@ pub(super) struct Requests {
 impl Requests {
     /// Those of the mount at `dir`, if it is one of FUSE.
     ///
-    /// fusectl is looked at where it is not mounted, so that nothing is left of it. Errors: the kernel does not show it.
+    /// fusectl is looked at where it is not mounted, so that nothing is left of it. Errors: the kernel does not show
+    /// it.
     pub(super) fn of(dir: &Path) -> anyhow::Result<Option<Self>> {
         let at = || dir.display().to_string();
         if rustix::fs::statfs(dir).with_context(at)?.f_type as u64 != FUSE_SUPER_MAGIC {

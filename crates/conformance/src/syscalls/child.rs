@@ -1,7 +1,7 @@
 //! Children by fork, for what a thread cannot stand in for: to die of a signal, and to share a file offset.
 //!
-//! A child calls the kernel and nothing else, since other threads of the parent may have held any lock; [`Child`] is of a
-//! process without other threads, and does anything.
+//! A child calls the kernel and nothing else, since other threads of the parent may have held any lock; [`Child`] is of
+//! a process without other threads, and does anything.
 #![expect(unsafe_code, reason = "fork")]
 
 use std::{
@@ -81,8 +81,8 @@ impl Child {
         if std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count) != 1 {
             return Err(Errno::BUSY);
         }
-        // SAFETY: this process has one thread, so that the child's copy of its memory is whole: no lock in it is held by
-        // a thread that the child does not have.
+        // SAFETY: this process has one thread, so that the child's copy of its memory is whole: no lock in it is held
+        // by a thread that the child does not have.
         let child = unsafe { libc::fork() };
         match child {
             0 => {

@@ -19,8 +19,8 @@ pub fn duplicate(handle: Handle) -> Result<Handle> {
 pub fn ioctl(handle: Handle, number: u32, value: u32) -> Result<u32> {
     let mut data = [0u32; 128];
     data[0] = value;
-    // SAFETY: the data are 512 bytes that outlive the call. A request's number tells how many bytes it moves; those that
-    // programs make move 28 at the most, and a file system that ignores the number moves what the number's kernel
+    // SAFETY: the data are 512 bytes that outlive the call. A request's number tells how many bytes it moves; those
+    // that programs make move 28 at the most, and a file system that ignores the number moves what the number's kernel
     // structure has, none of which is larger.
     let result = unsafe { libc::ioctl(fd(handle).as_raw_fd(), number.into(), data.as_mut_ptr()) };
     if result < 0 { Err(last_errno()) } else { Ok(data[0]) }

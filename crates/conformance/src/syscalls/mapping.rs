@@ -85,9 +85,9 @@ impl Mapping for FileMapping {
     fn add(&self, offset: usize, number: u64) -> u64 {
         assert!(self.is_writable && offset.is_multiple_of(8), "an atomic store at {offset}");
         let address: *mut u64 = self.part(offset, 8).cast();
-        // SAFETY: `part` checked that the eight bytes lie within the mapping; a mapping begins at a page and `offset` is a
-        // multiple of 8, so that the address is aligned; any bytes are a u64, and others reach them by volatile or atomic
-        // accesses only.
+        // SAFETY: `part` checked that the eight bytes lie within the mapping; a mapping begins at a page and `offset`
+        // is a multiple of 8, so that the address is aligned; any bytes are a u64, and others reach them by volatile or
+        // atomic accesses only.
         unsafe { AtomicU64::from_ptr(address) }.fetch_add(number, Ordering::SeqCst)
     }
 

@@ -1,7 +1,7 @@
-//! A descriptor chain, copied off the ring once; its buffers are resolved against the guest's memory for each use.
+//! A descriptor chain: copied off the ring once, and resolved against the guest's memory for each use.
 //!
-//! No request allocates for its chain: the copy goes into [`Descriptors`] that an earlier request has left, and the
-//! resolved [`Buffers`] lie on the stack.
+//! No request allocates for its chain: the copy goes into the [`Descriptors`] of an earlier request, and the resolved
+//! [`Buffers`] live on the stack.
 
 use std::time::Instant;
 
@@ -11,29 +11,29 @@ use vm_memory::{GuestAddress, GuestMemoryBackend, GuestMemoryMmap};
 
 use super::in_flight::Ticket;
 
-/// Descriptors of one chain: beside a request's arguments and its reply's header, 256 pages of data and a margin for
-/// drivers that cut finer. It bounds what a chain in flight costs us, and preadv(2) takes no more at once; an indirect
-/// table could hold 65535.
+/// The longest chain accepted: a request's arguments, its reply's header, 256 pages of data, and a margin for drivers
+/// that split buffers further. Bounds the cost of a chain in flight, and is the most that preadv(2) takes at once. An
+/// indirect table could hold 65535 descriptors.
 const DESCRIPTORS_MAX: usize = 1024;
 
-/// Descriptors of one direction whose memory is kept for later chains: what the largest request of Linux has. A chain
-/// with more allocates, and what it allocates goes with it. A list grows to powers of two.
+/// Descriptors of one direction whose memory is kept for later chains: enough for Linux's largest request. Memory for a
+/// longer chain is freed with that chain. A power of two, because a list grows to powers of two.
 const DESCRIPTORS_KEPT_MAX: usize = SLICES_INLINE.next_power_of_two();
 
-/// A request's buffers by guest address.
+/// A request's buffers, by guest address.
 pub(super) struct Chain {
-    /// The index that goes back with the used length.
+    /// The head index, which is returned to the driver with the used length.
     pub(super) head: u16,
-    /// When it was taken off the ring.
+    /// When the chain was taken off the ring.
     pub(super) taken_at: Instant,
     descriptors: Descriptors,
-    /// The request is in flight until this is dropped, which is once the chain is back on the ring.
+    /// Keeps the request in flight until it is dropped, after the chain is back on the ring.
     ticket: Ticket,
-    /// A readable descriptor came behind a writable one, or there were more than [`DESCRIPTORS_MAX`].
+    /// A readable descriptor follows a writable one, or there are more than [`DESCRIPTORS_MAX`].
     is_malformed: bool,
 }
 
-/// The copied descriptors of a chain; empty ones are memory for the next chain.
+/// The copied descriptors of a chain. When empty, memory for the next chain.
 #[derive(Default)]
 pub(super) struct Descriptors {
     readable: Vec<Piece>,
@@ -45,17 +45,17 @@ struct Piece {
     len: usize,
 }
 
-/// A request's buffers in our address space.
+/// A request's buffers in the daemon's address space.
 #[derive(Default)]
 pub(super) struct Buffers<'m> {
     pub(super) readable: GuestSlices<'m>,
     pub(super) writable: GuestSlices<'m>,
-    /// Some buffer lies outside the guest's memory, or the chain is malformed; `writable` ends before that buffer.
+    /// A buffer lies outside the guest's memory, or the chain is malformed; `writable` ends before that buffer.
     pub(super) is_bad: bool,
 }
 
 impl Chain {
-    /// Copies the first [`DESCRIPTORS_MAX`] descriptors of `from` into `memory`, which is empty.
+    /// Copies the first [`DESCRIPTORS_MAX`] descriptors of `from` into `memory`, which must be empty.
     pub(super) fn copy(
         mut from: DescriptorChain<&GuestMemoryMmap<()>>,
         mut memory: Descriptors,
@@ -77,18 +77,18 @@ impl Chain {
         Self { head: from.head_index(), taken_at, descriptors: memory, ticket, is_malformed }
     }
 
-    /// Returns what keeps the request in flight, and the memory of the descriptors for another chain.
+    /// Returns the ticket that keeps the request in flight, and the descriptors' memory for another chain.
     pub(super) fn into_parts(self) -> (Ticket, Descriptors) {
         (self.ticket, self.descriptors.emptied())
     }
 
-    /// Of all its descriptors.
+    /// Returns the total length of the buffers.
     pub(super) fn len_bytes(&self) -> usize {
         let Descriptors { readable, writable } = &self.descriptors;
         readable.iter().chain(writable).fold(0, |sum, piece| sum.saturating_add(piece.len))
     }
 
-    /// Finds the buffers in `memory` and adds them to `buffers`, which are empty.
+    /// Resolves the buffers in `memory` and appends them to `buffers`, which must be empty.
     pub(super) fn resolve<'m>(&self, memory: &'m GuestMemoryMmap<()>, buffers: &mut Buffers<'m>) {
         let Descriptors { readable, writable } = &self.descriptors;
         buffers.is_bad = self.is_malformed;
@@ -109,7 +109,7 @@ impl Descriptors {
     }
 }
 
-/// Stops at the first buffer that is not memory.
+/// Resolves `from` until the first buffer that is not in guest memory.
 fn resolve_into<'m>(
     memory: &'m GuestMemoryMmap<()>,
     pieces: &[Piece],
@@ -127,7 +127,7 @@ fn resolve_into<'m>(
 mod tests {
     use super::*;
 
-    /// What a chain of `count` descriptors leaves for the next one.
+    /// Returns the capacity that a chain of `count` descriptors leaves for the next one.
     fn left_by(count: usize) -> usize {
         let mut descriptors = Descriptors::default();
         (0..count).for_each(|_| descriptors.readable.push(Piece { addr: GuestAddress(0), len: 0 }));

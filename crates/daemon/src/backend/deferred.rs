@@ -1,4 +1,4 @@
-//! A request on its way to a thread that may wait.
+//! A request on its way to a thread that may block.
 
 use std::sync::Arc;
 
@@ -7,11 +7,11 @@ use vm_memory::{GuestMemoryLoadGuard, GuestMemoryMmap};
 
 use super::{chain::Chain, in_flight::Waiting, pool::Job, vring::Vring, worker::Queue};
 
-/// A request with all that serving it needs, in one piece so that handing it on allocates nothing.
+/// A request with everything needed to serve it, in one piece so that handing it over allocates nothing.
 pub(super) struct Deferred<F> {
     pub(super) queue: Arc<Queue<F>>,
     pub(super) vring: Vring,
-    /// The memory that the chain was taken in, whatever the front end makes of it meanwhile.
+    /// The memory in which the chain was taken, even if the front end has replaced it since.
     pub(super) memory: GuestMemoryLoadGuard<GuestMemoryMmap<()>>,
     pub(super) chain: Chain,
     /// Lets a stop interrupt the request while it waits for a lock.

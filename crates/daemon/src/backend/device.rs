@@ -1,4 +1,4 @@
-//! What a front end negotiates with: features, queues, configuration, stop and reset.
+//! The device that a front end negotiates with: features, queues, configuration, stop and reset.
 
 use std::{
     io,
@@ -47,15 +47,16 @@ pub(super) struct Device<F> {
     server: Arc<Server<F>>,
     config: Option<Config>,
     queues: Vec<Arc<Queue<F>>>,
-    /// Protected by a lock that only the queue's own thread ever takes.
+    /// Each is locked only by the queue's own thread.
     workers: Vec<Mutex<WorkerState>>,
-    /// The channel for our own requests. Kept although there may be none: User Mode Linux loses its interrupts when it
-    /// closes.
+    /// The channel for requests of the back end. Kept even if none are sent: User Mode Linux loses its interrupts when
+    /// the channel closes.
     requests: Mutex<Option<Backend>>,
     window: Option<Arc<Window>>,
-    /// The guest's memory as requests may use it, which the crate's own is not: see [`Device::update_memory`].
+    /// The guest's memory as requests may use it; the vhost crate's copy is not restricted: see
+    /// [`Device::update_memory`].
     memory: Memory,
-    /// Readable once the queues' threads are to end. It is ours and not the crate's, which never closes its own.
+    /// Readable once the queues' threads should end. A separate descriptor, because the crate never signals its own.
     exit: OwnedFd,
 }
 
@@ -75,11 +76,11 @@ impl<F: FileSystem + 'static> Device<F> {
                 is_given_up: false.into(),
             })
         };
-        // One processor is left to those that are watched for, where there are several.
+        // If there are several processors, one is left to the threads that submit the requests being polled for.
         let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
         let limit = Arc::new(PollerLimit::new(processors.saturating_sub(1).max(1)));
         let worker = |queue: usize| {
-            // Nobody waits for what comes on the high-priority queue: polling would take time from those who do.
+            // Nobody waits for the high-priority queue: polling it would take time from threads that do wait.
             let poll_max = if queue == HIPRIO { Duration::ZERO } else { config.poll_max };
             Mutex::new(WorkerState::new(RingPoller::new(poll_max, &limit)))
         };
@@ -98,24 +99,24 @@ impl<F: FileSystem + 'static> Device<F> {
         })
     }
 
-    /// Lets the thread behind `handler` end with [`Device::close`].
+    /// Registers [`Device::close`]'s event, so that it ends the thread of `handler`.
     pub(super) fn watch_exit(&self, handler: &VringEpollHandler<Arc<Self>>) -> io::Result<()> {
         handler.register_listener(self.exit.as_raw_fd(), EventSet::IN, self.exit_number().into())
     }
 
-    /// Ends the queues' threads, though a guest that lives on keeps its rings full, and drops what has not begun.
+    /// Ends the queues' threads even if the guest keeps its rings full, and drops requests that have not begun.
     pub(super) fn close(&self) {
         self.queues.iter().for_each(|queue| queue.give_up());
-        // The counter of a new eventfd has room for 1, and a second 1.
+        // A new eventfd's counter has room for 1, and for a second 1.
         let _ = rustix::io::write(&self.exit, &1u64.to_ne_bytes());
     }
 
-    /// The event that is none of a queue's, nor the crate's own, which has the number behind theirs.
+    /// Returns the event number of `exit`: the one after the queues' events and the crate's own exit event.
     fn exit_number(&self) -> u16 {
         self.queues.len() as u16 + 1
     }
 
-    /// Waits for the requests in flight and ends the session. The queues' threads have ended.
+    /// Waits for the requests in flight and ends the session. Must be called after the queues' threads have ended.
     pub(super) fn shut_down(&self) {
         self.drain();
         if let Some(window) = &self.window {
@@ -124,7 +125,7 @@ impl<F: FileSystem + 'static> Device<F> {
         self.server.end_session();
     }
 
-    /// The regions that are no part of the window.
+    /// Returns the regions that do not overlap the window.
     fn without_window(&self, announced: &GuestMemoryMmap<()>) -> GuestMemoryMmap<()> {
         let Some(window) = &self.window else { return announced.clone() };
         let is_mapped = |region: &GuestRegionMmap<()>| {
@@ -144,7 +145,7 @@ impl<F: FileSystem + 'static> Device<F> {
         self.queues.iter().for_each(|queue| queue.in_flight.drain(|_| self.server.file_system().interrupt_all()));
     }
 
-    /// Those of other queues that wait for a lock go on waiting.
+    /// Waits until `queue` has no request in flight, interrupting its lock waits. Lock waits of other queues continue.
     fn drain_queue(&self, queue: &Queue<F>) {
         queue.in_flight.drain(|waiting| {
             if let Some(window) = &self.window {
@@ -198,10 +199,12 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
 
     fn set_event_idx(&self, _: bool) {}
 
-    /// Leaves the device without memory, and refuses, where touching some of it would raise SIGBUS.
+    /// Replaces the guest's memory. If access to part of it would raise SIGBUS, refuses and leaves the device without
+    /// memory.
     ///
-    /// A front end may announce what is mapped in the window as memory of the guest. A file that shrinks would raise SIGBUS
-    /// there whenever the guest likes, so such regions are left out: a request with a buffer in the window gets EFAULT.
+    /// A front end may announce what is mapped in the window as guest memory. A file that shrinks would raise SIGBUS
+    /// there at any time the guest likes, so such regions are left out: a request with a buffer in the window fails
+    /// with EFAULT.
     fn update_memory(&self, memory: Memory) -> io::Result<()> {
         let announced = memory.memory();
         let kept = self.without_window(&announced);
@@ -217,21 +220,22 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
         *self.requests.lock().unwrap_or_else(PoisonError::into_inner) = Some(backend);
     }
 
-    /// Asked by front ends that have agreed on SHMEM, once the channel is there: from now on there is a window.
+    /// Called by front ends that negotiated SHMEM, once the channel exists. From now on there is a window.
     fn get_shmem_config(&self) -> io::Result<VhostUserShMemConfig> {
         let Some(window) = &self.window else { return Ok(VhostUserShMemConfig::default()) };
         let channel = self.requests.lock().unwrap_or_else(PoisonError::into_inner).clone();
         match channel {
             Some(backend) if !window.is_open() => window.connect(Box::new(Requests::new(backend)))?,
             Some(_) => {}
-            None => tracing::warn!("the front end asks for the window before it gives us a channel to map through"),
+            None => tracing::warn!("the front end requested the window before it provided a channel to map through"),
         }
         let mut sizes = [0; 1];
         sizes[usize::from(WINDOW_ID)] = window.len_bytes();
         Ok(VhostUserShMemConfig::new(1, &sizes))
     }
 
-    /// An answer that is not `size` long tells the front end that there is none (vhost-user, "GET_CONFIG").
+    /// Returning other than `size` bytes tells the front end that there is no such configuration (vhost-user,
+    /// "GET_CONFIG").
     fn get_config(&self, offset: u32, size: u32) -> Vec<u8> {
         let Some(config) = &self.config else { return Vec::new() };
         let (offset, size) = (offset as usize, size as usize);
@@ -243,11 +247,12 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
         (0..self.queues.len()).map(|index| 1 << index).collect()
     }
 
-    /// GET_VRING_BASE: the crate has marked the queue stopped; requests in flight are finished before the answer.
+    /// Handles GET_VRING_BASE. The crate has marked the queue stopped; requests in flight are finished before the
+    /// reply.
     ///
-    /// The front end goes on at the returned index, and would lose a request before it that was dropped (vhost-user has
-    /// VHOST_USER_PROTOCOL_F_GET_VRING_BASE_INFLIGHT for that, which is not offered). Of a ring that is broken nothing goes
-    /// on: what has not begun is dropped.
+    /// The front end resumes at the returned index, so a dropped request before it would be lost (vhost-user has
+    /// VHOST_USER_PROTOCOL_F_GET_VRING_BASE_INFLIGHT for that, which is not offered). A broken ring is not resumed, so
+    /// its requests that have not begun are dropped.
     fn stop_vring(&self, queue_index: u32) -> io::Result<()> {
         if let Some(queue) = self.queues.get(queue_index as usize) {
             self.drain_queue(queue);
@@ -259,7 +264,8 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
         Ok(())
     }
 
-    /// RESET_DEVICE: the crate has disabled the queues; their rings begin anew, and what has not begun is dropped.
+    /// Handles RESET_DEVICE. The crate has disabled the queues; their rings start over, and requests that have not
+    /// begun are dropped.
     fn reset_device(&self) {
         self.queues.iter().for_each(|queue| queue.give_up());
         self.drain();
@@ -270,7 +276,7 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
         self.queues.iter().for_each(|queue| queue.begin_anew());
     }
 
-    /// Fails to end the queue's thread, and never else.
+    /// Returns an error only to end the queue's thread.
     fn handle_event(&self, device_event: u16, _: EventSet, vrings: &[Vring], thread_id: usize) -> io::Result<()> {
         if device_event == self.exit_number() {
             return Err(io::ErrorKind::ConnectionAborted.into());
@@ -284,7 +290,7 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
     }
 }
 
-/// Errors where a region reaches beyond the end of the regular file that it maps.
+/// Returns an error if a region extends past the end of the regular file that it maps.
 fn check_files(memory: &GuestMemoryMmap<()>) -> io::Result<()> {
     for (region, mapped) in memory.iter().filter_map(|region| Some((region, region.file_offset()?))) {
         let metadata = mapped.file().metadata()?;

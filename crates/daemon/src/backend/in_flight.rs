@@ -1,8 +1,8 @@
-//! The requests of one queue that were taken off the ring and are not completed.
+//! Requests of one queue that were taken off the ring and are not completed.
 //!
-//! [`InFlight`] knows how many there are, so that a stop can wait for them, and which chains the device has: a driver
-//! that offers one of these again has broken its ring. Locks: its own, for a look or a change. The chains' bits are
-//! atomic and need none.
+//! [`InFlight`] counts them, so that a stop can wait for them, and records which chains the device holds: a driver that
+//! offers one of these again has broken its ring. Locks: its own, held briefly. The chains' bits are atomic and need no
+//! lock.
 
 use std::{
     sync::{
@@ -16,31 +16,31 @@ use transom_wire::Unique;
 
 use super::vring::QUEUE_SIZE_MAX;
 
-/// How often those that wait for a lock are woken while a stop waits for them.
+/// How often requests that wait for a lock are interrupted while a stop waits for them.
 const WAKE_EVERY: Duration = Duration::from_millis(5);
 
-/// Requests of one queue that are in flight at the most; the others stay on the ring. As many as the largest ring of
-/// QEMU has entries, so that no usual guest meets it. A chain of 1024 descriptors takes 16 KiB here: a ring of 32768
-/// entries would otherwise hold 512 MiB.
+/// The most requests of one queue in flight; further ones stay on the ring. Equal to QEMU's largest ring, so that
+/// ordinary guests never reach it. A chain of 1024 descriptors takes 16 KiB: without this limit, a ring of 32768
+/// entries could hold 512 MiB.
 pub(super) const REQUESTS_MAX: u32 = 1024;
 
 /// The requests in flight of one queue.
 pub(super) struct InFlight {
     state: Mutex<State>,
-    /// The count fell, and somebody waits for that.
+    /// Notified when the count falls, if somebody waits.
     fell: Condvar,
-    /// The chains that the device has, one bit for each head. Set by the queue's worker, cleared by whoever puts the chain
-    /// back. The ring's lock, which both take, orders the two.
+    /// The chains that the device holds, one bit for each head. Set by the queue's worker, cleared by whichever thread
+    /// puts the chain back. Both hold the ring's lock, which orders the two.
     heads: Box<[AtomicU64]>,
 }
 
 #[derive(Default)]
 struct State {
     count: u32,
-    /// Threads in [`InFlight::drain`] and [`InFlight::wait_for_room`]. Without one nobody is notified, which would be a
-    /// system call for each request.
+    /// Number of threads in [`InFlight::drain`] and [`InFlight::wait_for_room`]. With none, nobody is notified, which
+    /// would cost a system call for each request.
     watchers: u32,
-    /// Requests that wait for a lock, or will presently.
+    /// Requests that wait for a lock, or are about to.
     waiting: Vec<Unique>,
 }
 
@@ -53,14 +53,14 @@ pub(super) struct Waiting {
     unique: Unique,
 }
 
-/// The driver offered a chain that the device has.
+/// Error: the driver offered a chain that the device still holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("chain {0} is offered again before it is completed")]
 pub(super) struct OfferedTwice(u16);
 
 impl InFlight {
-    /// Takes the chain `head`, which is less than [`QUEUE_SIZE_MAX`], and counts its request until the ticket is dropped, be
-    /// it by a panic.
+    /// Takes the chain `head`, which must be less than [`QUEUE_SIZE_MAX`], and counts its request until the ticket is
+    /// dropped, even by a panic.
     pub(super) fn begin(self: &Arc<Self>, head: u16) -> Result<Ticket, OfferedTwice> {
         let (word, bit) = self.bit(head);
         if word.fetch_or(bit, Relaxed) & bit != 0 {
@@ -70,19 +70,20 @@ impl InFlight {
         Ok(Ticket(self.clone()))
     }
 
-    /// Returns the chain to the driver, which may offer it again. To be called before the driver can see the used entry.
+    /// Marks the chain as returned: the driver may offer it again. Must be called before the driver can see the used
+    /// entry.
     pub(super) fn give_back(&self, head: u16) {
         let (word, bit) = self.bit(head);
         word.fetch_and(!bit, Relaxed);
     }
 
-    /// Lets a stop know of `unique` until what is returned is dropped.
+    /// Registers `unique` as waiting for a lock until the returned value is dropped, so that a stop can interrupt it.
     pub(super) fn waits(self: &Arc<Self>, unique: Unique) -> Waiting {
         self.lock().waiting.push(unique);
         Waiting { in_flight: self.clone(), unique }
     }
 
-    /// How many there are.
+    /// Returns the number of requests in flight.
     pub(super) fn count(&self) -> u32 {
         self.lock().count
     }
@@ -100,7 +101,7 @@ impl InFlight {
 
     /// Waits until no request is in flight. Nothing may be taken off the ring meanwhile.
     ///
-    /// Calls `interrupt` time and again with those that wait for a lock, since one may begin to wait after a call.
+    /// Calls `interrupt` repeatedly with the requests that wait for a lock, since one may begin to wait after a call.
     pub(super) fn drain(&self, interrupt: impl Fn(&[Unique])) {
         self.lock().watchers += 1;
         while self.count() != 0 {
@@ -111,7 +112,7 @@ impl InFlight {
             drop(waited.unwrap_or_else(PoisonError::into_inner));
         }
         self.lock().watchers -= 1;
-        // Chains that were dropped are not given back; the ring begins anew.
+        // Dropped chains are not given back; the ring starts over.
         self.heads.iter().for_each(|word| word.store(0, Relaxed));
     }
 
@@ -144,7 +145,7 @@ impl Drop for Ticket {
 impl Drop for Waiting {
     fn drop(&mut self) {
         let mut state = self.in_flight.lock();
-        // A guest may use a number twice: one of the two goes.
+        // A guest may use a number twice: remove only one of the two.
         if let Some(index) = state.waiting.iter().position(|&waiting| waiting == self.unique) {
             state.waiting.swap_remove(index);
         }

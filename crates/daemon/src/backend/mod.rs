@@ -1,10 +1,10 @@
-//! The vhost-user back end: accepts front ends one after the other, and lets a [`Server`] answer their requests.
+//! The vhost-user back end: accepts one front end after another and answers their requests through a [`Server`].
 //!
-//! [`serve`] is the entry. [`device`] is what a front end negotiates with; each queue has a [`worker`], which takes
+//! [`serve`] is the entry. [`device`] is what a front end negotiates with. Each queue has a [`worker`], which takes
 //! chains ([`chain`]) off the ring and serves them itself or hands them ([`deferred`]) to the [`pool`], together with
-//! their memory ([`spares`]); [`poll`] decides how long a worker watches its ring before it sleeps; [`monitor`] counts;
-//! [`shmem`] asks the front end for mappings. Locks: a vring's mutex (inside the vhost-user-backend crate), within which
-//! [`in_flight`]'s may be taken, and neither while a request is served.
+//! their memory ([`spares`]). [`poll`] decides how long a worker polls its ring before it sleeps, [`monitor`] counts,
+//! and [`shmem`] requests mappings from the front end. Locks: a vring's mutex (inside the vhost-user-backend crate),
+//! within which [`in_flight`]'s may be taken; neither is held while a request is served.
 
 mod chain;
 mod deferred;
@@ -35,32 +35,33 @@ use vm_memory::{GuestMemoryAtomic, GuestMemoryMmap};
 use device::Device;
 pub use monitor::Monitor;
 
-/// The guest's memory, as the front end hands it over.
+/// The guest's memory, as received from the front end.
 type Memory = GuestMemoryAtomic<GuestMemoryMmap<()>>;
 
-/// What talks to a front end.
+/// The connection to a front end.
 type Talker<F> = VhostUserDaemon<Arc<Device<F>>>;
 
 /// How the back end behaves.
 #[derive(Debug, Clone)]
 pub struct BackendConfig {
-    /// What the guest mounts by, where the front end asks the back end for it (VHOST_USER_PROTOCOL_F_CONFIG).
+    /// The tag under which the guest mounts the share, if the front end asks the back end for it
+    /// (VHOST_USER_PROTOCOL_F_CONFIG).
     pub tag: Option<[u8; TAG_LEN]>,
-    /// Request queues offered beside the high-priority one.
+    /// Number of request queues, in addition to the high-priority queue.
     pub request_queues: u16,
-    /// How long a worker watches its ring at the most before it sleeps; zero sleeps at once.
+    /// The longest time that a worker polls its ring before it sleeps; zero sleeps at once.
     pub poll_max: Duration,
-    /// Threads for requests that wait for the disk; 0 lets the queue's worker wait.
+    /// Number of threads for requests that wait for the disk; 0 lets the queue's worker wait.
     pub pool_threads: usize,
-    /// The window offered, for file systems that map.
+    /// The window to offer, for file systems that map files.
     pub window: Option<Arc<Window>>,
-    /// Listen again after a front end left.
+    /// Listen again after a front end disconnects.
     pub keep_serving: bool,
 }
 
 /// Serves front ends that connect to `listener`.
 ///
-/// Blocks. Returns when the first front end has left, or never with `keep_serving` unless the socket is lost.
+/// Blocks. Returns when the first front end has disconnected. With `keep_serving`, returns only if the socket fails.
 pub fn serve<F: FileSystem + 'static>(
     listener: UnixListener,
     server: Arc<Server<F>>,
@@ -76,7 +77,7 @@ pub fn serve<F: FileSystem + 'static>(
             .context("cannot start the queues' workers")?;
         for handler in daemon.get_epoll_handlers() {
             if let Err(error) = device.watch_exit(&handler) {
-                // Dropping it would wait for threads that nothing ends.
+                // Dropping it would join threads that nothing ends.
                 std::mem::forget(daemon);
                 return Err(error).context("cannot watch for the end of a front end");
             }
@@ -90,7 +91,7 @@ pub fn serve<F: FileSystem + 'static>(
             }
             Err(error) => warn!(%error, "front end dropped for a protocol error"),
         }
-        // Ends the workers, then what they had handed on, then the session.
+        // End the workers first, then the requests that they handed over, then the session.
         device.close();
         drop(daemon);
         device.shut_down();
@@ -100,10 +101,11 @@ pub fn serve<F: FileSystem + 'static>(
     }
 }
 
-/// A pause before accepting anew; what lacks comes back when another process ends, not sooner for being asked often.
+/// Pause before accepting again. The missing resource is freed when another process ends, and not sooner for frequent
+/// attempts.
 const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(500);
 
-/// Waits for a front end and begins to talk to it. Blocks, also while descriptors or memory are short.
+/// Waits for a front end and starts its session. Blocks, also while descriptors or memory are short.
 fn accept<F: FileSystem + 'static>(daemon: &mut Talker<F>, listener: &mut Listener) -> anyhow::Result<()> {
     let mut is_told = false;
     while let Err(error) = daemon.start(listener) {
@@ -119,7 +121,7 @@ fn accept<F: FileSystem + 'static>(daemon: &mut Talker<F>, listener: &mut Listen
     Ok(())
 }
 
-/// Whether the machine, not the connection, lacks something.
+/// Returns whether the machine is short of a resource, as opposed to the connection having failed.
 fn is_shortage(error: &DaemonError) -> bool {
     let source = match error {
         DaemonError::CreateBackendListener(ProtocolError::SocketError(source)) | DaemonError::StartDaemon(source) => {

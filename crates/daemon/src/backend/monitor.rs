@@ -1,4 +1,4 @@
-//! What the back end counts, and what it can say of its present state.
+//! Counters of the back end, and measurements of its present state.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -11,15 +11,15 @@ use transom_wire::{
 
 use super::{chain::Chain, in_flight::InFlight, pool::Busy};
 
-/// Counters that outlive front ends, and a view of the device of the present one.
+/// Counters that outlive front ends, and a view of the current front end's device.
 #[derive(Default)]
 pub struct Monitor {
     metrics: Metrics,
-    /// Protected by its own lock; taken when a front end connects and when somebody reads.
+    /// Taken when a front end connects and when metrics are read.
     device: Mutex<DeviceView>,
 }
 
-/// What is measured of a device; nothing is once it is gone.
+/// What is measured of a device; empty once the device is gone.
 #[derive(Default)]
 pub(super) struct DeviceView {
     pub(super) queues: Vec<Weak<InFlight>>,
@@ -27,7 +27,7 @@ pub(super) struct DeviceView {
 }
 
 impl Monitor {
-    /// All figures; `gauges` are those that the file system knows.
+    /// Returns all metrics; `gauges` are those that the file system provides.
     pub fn snapshot(&self, gauges: Gauges) -> Snapshot {
         let device = self.device.lock().unwrap_or_else(PoisonError::into_inner);
         let pool = device.pool.as_ref().and_then(Weak::upgrade).map(|pool| pool.usage()).unwrap_or_default();
@@ -57,7 +57,7 @@ impl Monitor {
     }
 
     pub(super) fn finished(&self, chain: &Chain, done: &Done) {
-        // A request too short for a header counts among the operations that are none.
+        // A request too short for a header counts as an unknown operation.
         let number = done.opcode.unwrap_or(u32::MAX);
         self.metrics.operation(number, chain.taken_at.elapsed(), done.result);
         let Some(opcode) = Opcode::from_u32(number) else { return };

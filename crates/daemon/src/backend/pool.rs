@@ -1,7 +1,8 @@
-//! Threads beside the queues' workers, for requests that wait.
+//! Threads beside the queues' workers, for requests that block.
 //!
-//! The pool has a fixed number of threads, each started when a job finds none idle; jobs are at most as many as requests
-//! may be in flight. A request that waits for another lock owner gets a thread of its own, up to [`WAITERS_MAX`].
+//! The pool has a fixed number of threads, each started when a job finds none idle. The jobs are bounded by the
+//! requests that may be in flight. A request that waits for another lock owner gets a thread of its own, up to
+//! [`WAITERS_MAX`].
 
 use std::{
     collections::VecDeque,
@@ -14,23 +15,23 @@ use std::{
 
 use transom_host::server::Scratch;
 
-/// Requests that may wait for a lock at the same time; a guest that wants more gets ENOLCK. Each holds a thread.
+/// The most requests that wait for a lock at the same time; further ones fail with ENOLCK. Each occupies a thread.
 pub(super) const WAITERS_MAX: usize = 256;
 
-/// What a pool runs.
+/// A job for the pool.
 pub(super) trait Job: Send + 'static {
-    /// Runs it with the memory that the thread keeps for its jobs.
+    /// Runs the job. `scratch` is memory that the thread keeps from job to job.
     fn run(self, scratch: &mut Scratch);
 }
 
-/// The pool; dropping it ends its threads once the jobs are done.
+/// A pool of threads. Dropping it ends the threads once all jobs are done.
 pub(super) struct Pool<J> {
     threads_max: usize,
     shared: Arc<Shared<J>>,
     waiters: Arc<AtomicUsize>,
 }
 
-/// How busy a pool is.
+/// The load of a pool.
 #[derive(Default)]
 pub(super) struct Usage {
     pub(super) threads: u64,
@@ -39,9 +40,9 @@ pub(super) struct Usage {
     pub(super) queued: u64,
 }
 
-/// What can tell how busy it is.
+/// A source of [`Usage`].
 pub(super) trait Busy: Send + Sync {
-    /// Returns how busy it is now.
+    /// Returns the current load.
     fn usage(&self) -> Usage;
 }
 
@@ -64,14 +65,14 @@ impl<J: Job> Pool<J> {
         Self { threads_max, shared: Arc::new(shared), waiters: Arc::default() }
     }
 
-    /// Runs `job` on a thread of the pool. Gives it back where the pool has no thread and none can be started.
+    /// Runs `job` on a thread of the pool. Returns it if the pool has no thread and none can be started.
     pub(super) fn run(&self, job: J) -> Result<(), J> {
         let mut state = self.shared.lock();
         if state.jobs.len() >= state.idle && state.threads < self.threads_max {
             let shared = self.shared.clone();
             match thread::Builder::new().name("pool".into()).spawn(move || shared.serve()) {
                 Ok(_) => state.threads += 1,
-                Err(error) => tracing::warn!(%error, threads = state.threads, "cannot start a thread of the pool"),
+                Err(error) => tracing::warn!(%error, threads = state.threads, "cannot start a pool thread"),
             }
         }
         if state.threads == 0 {
@@ -82,10 +83,10 @@ impl<J: Job> Pool<J> {
         Ok(())
     }
 
-    /// Runs `job` on a thread of its own. Gives it back where there is none.
+    /// Runs `job` on a thread of its own. Returns it if no thread is available.
     pub(super) fn wait(&self, job: J) -> Result<(), J> {
         let Some(place) = WaiterPlace::take(&self.waiters) else { return Err(job) };
-        // A thread that cannot be started would take the job with it.
+        // If the thread cannot be started, the job must not be lost with its closure.
         let job = Arc::new(Mutex::new(Some(job)));
         let taken = job.clone();
         let take = |job: &Mutex<Option<J>>| job.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -124,7 +125,7 @@ impl<J> Shared<J> {
 }
 
 impl<J: Job> Shared<J> {
-    /// What a thread of the pool does.
+    /// The main loop of a pool thread.
     fn serve(&self) {
         let mut scratch = Scratch::default();
         let mut state = self.lock();
@@ -144,7 +145,7 @@ impl<J: Job> Shared<J> {
     }
 }
 
-/// One of the [`WAITERS_MAX`] places, given back on drop.
+/// One of the [`WAITERS_MAX`] slots, released on drop.
 struct WaiterPlace(Arc<AtomicUsize>);
 
 impl WaiterPlace {

@@ -1,4 +1,4 @@
-//! Mappings over the vhost-user channel for requests of the back end.
+//! Requests of the back end over the vhost-user channel: mappings in the window.
 
 use transom_wire::window::WINDOW_ID;
 
@@ -14,10 +14,10 @@ use vhost::vhost_user::{
     message::{VhostUserMMap, VhostUserMMapFlags, VhostUserSharedMsg},
 };
 
-/// The channel, whose requests all ask for a reply.
+/// The channel. Each of its requests asks for a reply.
 pub(super) struct Requests {
     backend: Backend,
-    /// It was said that there is no barrier.
+    /// Whether the missing barrier was reported.
     has_warned: AtomicBool,
 }
 
@@ -46,15 +46,15 @@ impl Channel for Requests {
         self.backend.shmem_unmap(&request).map(drop).map_err(channel_error)
     }
 
-    /// A request about a shared object that does not exist: a front end serves one request after the other, and so has
-    /// finished those before. Its error is the answer that is expected.
+    /// Sends a request about a shared object that does not exist. A front end serves its requests in order, so the
+    /// expected error reply shows that the earlier ones are finished.
     fn barrier(&self) -> Result<(), ChannelError> {
         match self.backend.shared_object_remove(&VhostUserSharedMsg::default()).map_err(channel_error) {
             Ok(_) => Ok(()),
             Err(lost @ ChannelError::Lost(_)) => Err(lost),
             Err(ChannelError::Refused(reason)) => {
                 if reason.contains("not negotiated") && !self.has_warned.swap(true, Ordering::Relaxed) {
-                    tracing::warn!("the front end has no request that shows when a mapping is complete");
+                    tracing::warn!("the front end supports no request that would confirm that a mapping is complete");
                 }
                 Ok(())
             }
@@ -62,7 +62,7 @@ impl Channel for Requests {
     }
 }
 
-/// A reply that says no, or a request that was never sent, leaves the channel as it was.
+/// Converts an error of a request. A refusal, or a request that was never sent, leaves the channel usable.
 fn channel_error(error: io::Error) -> ChannelError {
     let protocol = error.get_ref().and_then(|error| error.downcast_ref::<ProtocolError>());
     match protocol {

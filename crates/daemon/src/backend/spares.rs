@@ -1,26 +1,26 @@
-//! Memory for the descriptors of chains, which travels with a request that is handed to another thread.
+//! Spare memory for descriptors.
 //!
-//! A worker has memory for one chain of its own. When it hands that on, it takes another here, where the thread that
-//! finishes the request leaves it.
+//! A worker owns memory for one chain. A request that is handed to another thread takes that memory along. The worker
+//! then takes another piece from here, where the thread that finishes the request leaves its own.
 
 use std::sync::{Mutex, PoisonError};
 
 use super::chain::Descriptors;
 
-/// Kept for requests that are handed on: as many as may wait at a time without an allocation. They have at most 1 MiB.
+/// The most pieces kept: this many requests may wait at a time without an allocation. Together they have at most 1 MiB.
 const SPARES_MAX: usize = 64;
 
-/// Memory that no chain uses. Protected by its own lock, within which nothing else is taken.
+/// Memory that no chain uses. Protected by its own lock, within which no other is taken.
 #[derive(Default)]
 pub(super) struct Spares(Mutex<Vec<Descriptors>>);
 
 impl Spares {
-    /// Takes memory for a chain; memory that is yet to be allocated if there is no other.
+    /// Returns memory for a chain, or empty memory if there is no spare.
     pub(super) fn take(&self) -> Descriptors {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
     }
 
-    /// Keeps memory for another chain, unless there is enough of it.
+    /// Keeps memory for another chain, unless there is enough.
     pub(super) fn keep(&self, descriptors: Descriptors) {
         let mut spares = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if spares.len() < SPARES_MAX {

@@ -1,7 +1,7 @@
-//! A queue's ring whose wake-ups never block.
+//! A queue's ring whose notifications never block.
 //!
-//! The descriptors come from the front end. A kick of half a number, or a call pipe that nobody reads, would otherwise
-//! hold a thread, and with it the ring's mutex, for as long as the front end likes.
+//! The descriptors come from the front end. Without this, a partially written kick, or a call pipe that nobody reads,
+//! could block a thread, and with it the ring's mutex, for as long as the front end likes.
 
 use std::{
     fs::File,
@@ -16,27 +16,27 @@ use virtio_queue::Error;
 
 use super::Memory;
 
-/// The largest queue: that of virtio 1.3 §2.7.
+/// The largest queue (virtio 1.3 §2.7).
 pub(super) const QUEUE_SIZE_MAX: usize = 32768;
 
-/// A queue's ring, shared with the thread that talks to the front end.
+/// A queue's ring, shared with the thread that handles the front end's messages.
 #[derive(Clone)]
 pub(super) struct Vring {
     ring: VringMutex<Memory>,
-    /// Tells the front end that the ring is broken, where it wants to be told. Protected by its own lock, within which
-    /// nothing else is taken.
+    /// Notifies the front end that the ring is broken, if it asked for that. Protected by its own lock, within which no
+    /// other is taken.
     error: Arc<Mutex<Option<File>>>,
 }
 
 impl Vring {
-    /// Tells the front end that the driver broke the ring (vhost-user, "VHOST_USER_SET_VRING_ERR"). Never blocks.
+    /// Notifies the front end that the driver broke the ring (vhost-user, "VHOST_USER_SET_VRING_ERR"). Never blocks.
     pub(super) fn signal_error(&self) {
         let error = self.error.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(file) = &*error
             && let Err(errno) = rustix::io::write(file, &1u64.to_ne_bytes())
             && errno != rustix::io::Errno::AGAIN
         {
-            tracing::warn!(%errno, "cannot tell the front end of the broken ring");
+            tracing::warn!(%errno, "cannot notify the front end of the broken ring");
         }
     }
 }
@@ -55,7 +55,7 @@ impl VringT<Memory> for Vring {
         Ok(Self { ring, error: Arc::default() })
     }
 
-    /// A front end writes to it, and never minds that it does not block.
+    /// Sets the kick descriptor to non-blocking. The front end only writes to it, so that does not affect it.
     fn set_kick(&self, file: Option<File>) {
         if let Some(file) = &file {
             never_block(file);
@@ -63,7 +63,7 @@ impl VringT<Memory> for Vring {
         self.ring.set_kick(file);
     }
 
-    /// Woken for nothing is woken: the ring says whether there is something.
+    /// Returns true even for a spurious wake-up: the ring shows whether there is work.
     fn read_kick(&self) -> io::Result<bool> {
         match self.ring.read_kick() {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(self.get_ref().is_enabled()),
@@ -71,7 +71,8 @@ impl VringT<Memory> for Vring {
         }
     }
 
-    /// A front end may wait for an eventfd in read(2), which has to go on blocking; our writes to one do not.
+    /// Leaves an eventfd blocking, because a front end may wait for it in read(2). Our writes to an eventfd do not
+    /// block.
     fn set_call(&self, file: Option<File>) {
         if let Some(file) = &file
             && !is_event_fd(file)
@@ -81,7 +82,7 @@ impl VringT<Memory> for Vring {
         self.ring.set_call(file);
     }
 
-    /// A pipe that is full wakes its reader all the same.
+    /// Notifies the driver. A full pipe counts as success, since it wakes its reader anyway.
     fn signal_used_queue(&self) -> io::Result<()> {
         match self.ring.signal_used_queue() {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
@@ -149,7 +150,7 @@ impl VringT<Memory> for Vring {
         self.ring.set_queue_ready(is_ready);
     }
 
-    /// Kept here: the crate keeps it for nobody.
+    /// Stores the error descriptor here, because the crate discards it.
     fn set_err(&self, file: Option<File>) {
         if let Some(file) = &file {
             never_block(file);
@@ -158,7 +159,7 @@ impl VringT<Memory> for Vring {
     }
 }
 
-/// An eventfd has no type of file that fstat(2) would name.
+/// Returns whether `file` is an eventfd, for which fstat(2) reports no file type.
 fn is_event_fd(file: &File) -> bool {
     fstat(file).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Unknown)
 }
@@ -166,6 +167,6 @@ fn is_event_fd(file: &File) -> bool {
 fn never_block(fd: impl AsFd) {
     let set = fcntl_getfl(&fd).and_then(|flags| fcntl_setfl(&fd, flags | OFlags::NONBLOCK));
     if let Err(error) = set {
-        tracing::warn!(%error, "a wake-up of the front end may block");
+        tracing::warn!(%error, "notifying the front end may block");
     }
 }

@@ -1,4 +1,4 @@
-//! Serves one queue: takes chains off the ring, has them answered, puts them back.
+//! Serves one queue: takes chains off the ring, answers them, puts them back.
 
 use std::{
     mem,
@@ -30,7 +30,7 @@ use super::{
     vring::Vring,
 };
 
-/// What a queue's worker, and the threads that it hands requests to, share.
+/// The state that a queue's worker shares with the threads that it hands requests to.
 pub(super) struct Queue<F> {
     pub(super) server: Arc<Server<F>>,
     pub(super) memory: Memory,
@@ -38,29 +38,31 @@ pub(super) struct Queue<F> {
     pub(super) spares: Spares,
     pub(super) in_flight: Arc<InFlight>,
     pub(super) monitor: Arc<Monitor>,
-    /// The driver broke the ring, the device is being reset, or the front end has left: until the ring is set up anew,
-    /// nothing more is taken from it, and what was taken and has not begun is dropped.
+    /// The driver broke the ring, the device is being reset, or the front end has disconnected. Until the ring is set
+    /// up again, nothing more is taken from it, and requests that have not begun are dropped.
     pub(super) is_given_up: AtomicBool,
 }
 
-/// A request that is done waits so long at most for those behind it, before the driver is told of all of them. Telling
-/// costs a system call here and an interrupt there, as much as serving a small request; the next one then adds its own time.
+/// The longest time that a completed request waits for the following ones, so that the driver is notified of all at
+/// once. A notification costs a system call here and an interrupt in the guest, as much as serving a small request; the
+/// next request then adds its own time.
 const UNTOLD_MAX: Duration = Duration::from_micros(20);
 
-/// Behind whom nobody waits: a request with more bytes than this.
+/// A request with more bytes than this does not delay the notification of earlier ones.
 const LONG_BYTES: usize = 64 << 10;
 
-/// What only the worker's own thread touches.
+/// State that only the worker's own thread uses.
 pub(super) struct WorkerState {
     poller: RingPoller,
     scratch: Scratch,
     /// Memory for the next chain.
     descriptors: Descriptors,
-    /// The first chain that is back on the ring since the driver was told. None while the worker watches or sleeps.
+    /// The first chain put back on the ring since the driver was last notified. `None` while the worker polls or
+    /// sleeps.
     untold: Option<Untold>,
 }
 
-/// A chain that is back on the ring; in flight until the driver is told.
+/// A chain that is back on the ring. It counts as in flight until the driver is notified.
 struct Untold {
     taken_at: Instant,
     _ticket: Ticket,
@@ -71,14 +73,14 @@ impl WorkerState {
         Self { poller, scratch: Scratch::default(), descriptors: Descriptors::default(), untold: None }
     }
 
-    /// Whether the driver is to be told before `next` is served.
+    /// Returns whether the driver must be notified before `next` is served.
     fn is_telling_due(&self, next: &Chain) -> bool {
         let is_late = |first: &Untold| next.taken_at.duration_since(first.taken_at) >= UNTOLD_MAX;
         self.untold.as_ref().is_some_and(|first| is_late(first) || next.len_bytes() > LONG_BYTES)
     }
 }
 
-/// A chain that the driver cannot offer.
+/// A chain that the driver must not offer.
 #[derive(Debug, thiserror::Error)]
 enum BadHead {
     #[error("chain {head} is offered on a ring of {size} descriptors")]
@@ -87,7 +89,7 @@ enum BadHead {
     OfferedTwice(#[from] OfferedTwice),
 }
 
-/// What the ring has to offer.
+/// The next item on the ring.
 enum Next {
     Chain(Chain),
     Empty,
@@ -96,11 +98,11 @@ enum Next {
 }
 
 impl<F: FileSystem + 'static> Queue<F> {
-    /// Serves what is on the ring, watches it for a while, and returns when the next request will kick.
+    /// Serves what is on the ring, polls for more, and returns once the next request will kick.
     pub(super) fn run(self: &Arc<Self>, vring: &Vring, state: &mut WorkerState) {
         state.poller.record_sleep();
         loop {
-            // Failing to suppress kicks costs kicks and nothing else.
+            // If kicks cannot be suppressed, they only cost time.
             let _ = vring.disable_notification();
             loop {
                 let next = self.next(vring, state);
@@ -125,7 +127,7 @@ impl<F: FileSystem + 'static> Queue<F> {
         }
     }
 
-    /// Takes the next chain; it is in flight from then on, before anyone can see the queue stopped.
+    /// Takes the next chain. It counts as in flight from then on, before any thread can see the queue stopped.
     fn next(&self, vring: &Vring, state: &mut WorkerState) -> Next {
         let memory = self.memory.memory();
         let mut ring = vring.get_mut();
@@ -147,7 +149,7 @@ impl<F: FileSystem + 'static> Queue<F> {
                     Next::Stopped
                 }
             },
-            // The index says that there is an entry, which cannot be read: without this the worker would spin.
+            // The index says that there is an entry, but it cannot be read: without this check the worker would spin.
             None if is_behind(ring.get_queue(), &memory) && !ring.get_queue().is_valid(&*memory) => {
                 self.break_ring(vring, &"a part of the ring is not in the guest's memory");
                 Next::Stopped
@@ -156,7 +158,10 @@ impl<F: FileSystem + 'static> Queue<F> {
         }
     }
 
-    /// Counts the chain as in flight. Errors: the driver offers a chain that is not on the ring, or that the device has.
+    /// Counts the chain as in flight.
+    ///
+    /// # Errors
+    /// If the driver offers a chain that does not exist on this ring, or that the device still holds.
     fn take(&self, queue: &virtio_queue::Queue, head: u16) -> Result<Ticket, BadHead> {
         let size = queue.size();
         if head >= size {
@@ -165,7 +170,7 @@ impl<F: FileSystem + 'static> Queue<F> {
         Ok(self.in_flight.begin(head)?)
     }
 
-    /// True also where the queue is stopped, so that watching ends.
+    /// Returns whether the ring has an entry. Also true if the queue is stopped, so that polling ends.
     fn has_next(&self, vring: &Vring) -> bool {
         let memory = self.memory.memory();
         let vring = vring.get_ref();
@@ -176,7 +181,7 @@ impl<F: FileSystem + 'static> Queue<F> {
         is_behind(queue, &memory)
     }
 
-    /// Answers `chain` here, or hands it to a thread that may wait.
+    /// Serves `chain` on this thread, or hands it to a thread that may block.
     fn serve(self: &Arc<Self>, vring: &Vring, chain: Chain, state: &mut WorkerState) {
         let memory = self.memory.memory();
         let lane = match self.answer(&memory, &chain, &mut state.scratch, Patience::Try) {
@@ -190,7 +195,7 @@ impl<F: FileSystem + 'static> Queue<F> {
             }
             Outcome::Defer(lane) => lane,
         };
-        // The chain takes its memory along.
+        // The chain takes its memory along, so take other memory for the next one.
         state.descriptors = self.spares.take();
         self.monitor.deferred();
         let waiting = match lane {
@@ -209,7 +214,7 @@ impl<F: FileSystem + 'static> Queue<F> {
                     self.in_flight.wait_for_room();
                 }
             }
-            // Without a pool the disk is waited for here; another lock owner never is.
+            // Without a pool, this thread waits for the disk. It never waits for another lock owner.
             (Err(request), Lane::Pool) => {
                 Self::tell_of_untold(vring, state);
                 self.serve_waiting(vring, &memory, &request.chain, &mut state.scratch);
@@ -223,7 +228,7 @@ impl<F: FileSystem + 'static> Queue<F> {
         }
     }
 
-    /// Answers a request that may wait; drops it where the queue was given up before it began.
+    /// Serves a request that may block. Drops it if the queue was given up before it began.
     pub(super) fn serve_waiting(
         &self,
         vring: &Vring,
@@ -252,12 +257,12 @@ impl<F: FileSystem + 'static> Queue<F> {
         if buffers.is_bad {
             return Outcome::Done(self.server.refuse(&buffers.readable, &buffers.writable, Errno::FAULT));
         }
-        // A bug that panics costs its request an answer of EIO, not the queue its thread.
+        // After a panic, the request fails with EIO and the queue keeps its thread.
         let served = catch_unwind(AssertUnwindSafe(|| {
             self.server.handle(&buffers.readable, &buffers.writable, scratch, patience)
         }));
         served.unwrap_or_else(|_| {
-            tracing::error!("a request was given up: see the panic above");
+            tracing::error!("a request failed with EIO because of the panic above");
             Outcome::Done(self.server.refuse(&buffers.readable, &buffers.writable, Errno::IO))
         })
     }
@@ -281,13 +286,13 @@ impl<F: FileSystem + 'static> Queue<F> {
         }
     }
 
-    /// Takes nothing more from the ring, and drops what has not begun; a worker that never finds the ring empty ends all
-    /// the same.
+    /// Takes nothing more from the ring and drops requests that have not begun, so that even a worker that never finds
+    /// the ring empty ends.
     pub(super) fn give_up(&self) {
         self.is_given_up.store(true, Ordering::Release);
     }
 
-    /// Ends what [`Queue::give_up`] or a broken ring began: the ring is set up anew, and nothing is in flight.
+    /// Reverts [`Queue::give_up`] or a broken ring: the ring is set up again, and nothing is in flight.
     pub(super) fn begin_anew(&self) {
         self.is_given_up.store(false, Ordering::Release);
     }
@@ -305,7 +310,7 @@ impl<F: FileSystem + 'static> Queue<F> {
     }
 }
 
-/// Tells the driver of all that is back on the ring, where it wants to be told.
+/// Notifies the driver of all chains that are back on the ring, if it asked for that.
 fn tell(vring: &Vring) {
     if vring.needs_notification().unwrap_or(true)
         && let Err(error) = vring.signal_used_queue()
@@ -314,7 +319,7 @@ fn tell(vring: &Vring) {
     }
 }
 
-/// Whether the driver has published more than was taken.
+/// Returns whether the driver has published entries that were not taken yet.
 fn is_behind(queue: &virtio_queue::Queue, memory: &GuestMemoryMmap<()>) -> bool {
     queue.avail_idx(memory, Ordering::Acquire).is_ok_and(|index| index.0 != queue.next_avail())
 }

@@ -1,14 +1,14 @@
-//! From a group's name to its number, without the C library's name services.
+//! Resolves a group's name to its id, without the C library's name services.
 //!
 //! The executable is static, and the C library would load shared objects for this. `/etc/group` is read directly;
-//! for groups that live elsewhere (LDAP, sssd) the system's own `getent` is asked.
+//! groups that are defined elsewhere (LDAP, sssd) are looked up with the system's `getent`.
 
 use super::ListenError;
 use rustix::fs::Gid;
 use std::fs;
 use std::process::Command;
 
-/// The group with this name or number.
+/// Returns the id of the group with this name or number.
 pub(super) fn resolve(name: &str) -> Result<Gid, ListenError> {
     let in_file = || fs::read_to_string("/etc/group").ok().and_then(|text| find(&text, name));
     in_file()
@@ -24,7 +24,7 @@ fn ask_system(name: &str) -> Option<u32> {
     find(&String::from_utf8_lossy(&output.stdout), name)
 }
 
-/// Finds `name` in lines of the form `name:password:number:members`.
+/// Finds the id of `name` in lines of the form `name:password:number:members`.
 fn find(text: &str, name: &str) -> Option<u32> {
     text.lines().find_map(|line| {
         let mut fields = line.split(':');

@@ -1,4 +1,4 @@
-//! Takes over the listening socket whose number is on the command line.
+//! Takes over the listening socket whose descriptor number is given on the command line.
 
 #![expect(unsafe_code, reason = "a number becomes an owned descriptor")]
 
@@ -7,9 +7,10 @@ use rustix::net::sockopt::socket_acceptconn;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixListener;
 
-/// Takes over descriptor `fd`. To be called once for each number.
+/// Takes over descriptor `fd`. Must be called at most once for each number.
 ///
-/// Errors: not open, not a socket, or a connected one.
+/// # Errors
+/// If the descriptor is not open, is not a socket, or is connected.
 pub(super) fn adopt(fd: RawFd) -> Result<UnixListener, ListenError> {
     let refused = |why: String| ListenError::NotListening { fd, why };
     // SAFETY: F_GETFD takes no pointer and changes nothing; any number is allowed.
@@ -21,8 +22,8 @@ pub(super) fn adopt(fd: RawFd) -> Result<UnixListener, ListenError> {
     }
     // SAFETY:
     // 1. `fd` is open: checked above, and this process has no other thread yet that could close it.
-    // 2. Nothing else here owns it: standard input, output and error are refused above, and whatever else is open before
-    //    the socket was opened by this process, so its number was free when the caller chose `fd`.
+    // 2. Nothing else here owns it: standard input, output and error are refused above, and whatever else is open
+    //    before the socket was opened by this process, so its number was free when the caller chose `fd`.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
     match socket_acceptconn(&socket) {
         Ok(true) => {}

@@ -1,7 +1,7 @@
 //! The listening socket: created at a path, or inherited.
 //!
-//! `open` takes care of what an earlier daemon left at the path and of a daemon that is still there (`pid_file`), of
-//! who may connect (`group`), and hands out, beside the socket, the `Traces` that have to be removed at the end.
+//! `open` handles leftovers of an earlier daemon at the path, a daemon that still serves it (`pid_file`), and who may
+//! connect (`group`). Besides the socket it returns the `Traces` that have to be removed at the end.
 
 mod group;
 mod inherited;
@@ -19,51 +19,51 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
-/// Why there is no socket.
+/// Why the socket cannot be opened.
 #[derive(Debug, Error)]
 pub enum ListenError {
-    /// Another daemon holds the path.
+    /// Another daemon serves the path.
     #[error("the socket {} is in use by {holder}", path.display())]
     InUse {
         /// The socket's path.
         path: PathBuf,
-        /// The process that holds it, in words.
+        /// The process that serves it, for the message.
         holder: String,
     },
-    /// The path's folder is absent.
+    /// The path's directory does not exist.
     #[error("{} is not a directory, so no socket can be created in it", path.display())]
     NoParent {
-        /// The folder.
+        /// The directory.
         path: PathBuf,
     },
-    /// Something else is at the path.
+    /// The path exists and is not a socket.
     #[error("{} exists and is not a socket", path.display())]
     NotASocket {
         /// The path.
         path: PathBuf,
     },
-    /// `--socket-group` names no group.
+    /// `--socket-group` names no existing group.
     #[error("there is no group '{name}'")]
     NoGroup {
         /// The name.
         name: String,
     },
-    /// `--fd` is not what it should be.
+    /// The descriptor given with `--fd` is unsuitable.
     #[error("descriptor {fd} is not a listening socket: {why}")]
     NotListening {
         /// The descriptor's number.
         fd: i32,
-        /// What it is instead.
+        /// What is wrong with it.
         why: String,
     },
     /// A system call failed.
     #[error("{what} {}", path.display())]
     Io {
-        /// What was tried.
+        /// The attempted operation.
         what: &'static str,
-        /// On which path.
+        /// The path it was attempted on.
         path: PathBuf,
-        /// How it failed.
+        /// The cause.
         source: io::Error,
     },
 }
@@ -77,9 +77,9 @@ pub struct Listening {
     pub traces: Traces,
 }
 
-/// What a daemon leaves in the file system while it runs: the socket, and the locked file beside it.
+/// The files that a daemon leaves while it runs: the socket, and the locked pid file beside it.
 ///
-/// Dropping it removes them, and so does `remove` for a process that is about to exit.
+/// Dropping it removes them. A process that is about to exit calls `remove` instead.
 #[derive(Debug, Default)]
 pub struct Traces {
     removable: Vec<PathBuf>,
@@ -87,15 +87,15 @@ pub struct Traces {
 }
 
 impl Traces {
-    /// What a process inside the sandbox keeps: nothing to remove, but the lock of the pid file.
+    /// Returns what a process inside the sandbox keeps: no file to remove, only the lock of the pid file.
     pub(crate) fn lock_only(mut self) -> Self {
         self.removable.clear();
         Self { removable: Vec::new(), pid_file: self.pid_file.take().map(PidFile::lock_only) }
     }
 
-    /// Removes them. To be called by a process that sees the file system in which they were created.
+    /// Removes the files. Must be called by a process that sees the file system in which they were created.
     pub fn remove(&self) {
-        // The sockets first: whoever then takes the lock finds their paths free.
+        // The sockets first: the next process that gets the lock finds their paths free.
         for path in &self.removable {
             let _ = fs::remove_file(path);
         }
@@ -111,7 +111,7 @@ impl Drop for Traces {
     }
 }
 
-/// Opens the socket that the options ask for.
+/// Opens the socket that the options describe.
 pub fn open(endpoint: &Endpoint) -> Result<Listening, ListenError> {
     match endpoint {
         Endpoint::Inherited(fd) => Ok(Listening { listener: inherited::adopt(*fd)?, traces: Traces::default() }),
@@ -119,9 +119,9 @@ pub fn open(endpoint: &Endpoint) -> Result<Listening, ListenError> {
     }
 }
 
-/// Creates the metrics socket, for the owner of the daemon only, and adds it to what is removed at the end.
+/// Creates the metrics socket, accessible only to the daemon's user, and adds it to `traces`.
 pub fn open_metrics(path: &Path, traces: &mut Traces) -> Result<UnixListener, ListenError> {
-    // Nothing locks this path; a daemon that answers there is alive.
+    // No lock protects this path; if a daemon answers there, it is in use.
     if UnixStream::connect(path).is_ok() {
         return Err(ListenError::InUse { path: path.to_owned(), holder: "another process".to_owned() });
     }
@@ -155,17 +155,18 @@ fn at_path(path: &Path, group: Option<&str>) -> Result<Listening, ListenError> {
     }
 }
 
-/// Listens at `path`, for the owner and for `group` alone.
+/// Listens at `path`, for the owner and for `group` only.
 ///
-/// Many wait for the socket to appear and connect at once, so it appears when it is complete: it is bound under a name
-/// beside, which is then changed. Where that name is too long for a socket's address, it is bound in its place.
+/// Other programs wait for the socket to appear and connect at once, so it must be complete when it appears: it is
+/// bound under a temporary name in the same directory and then renamed. If that name is too long for a socket address,
+/// it is bound at `path` directly.
 fn bind(path: &Path, group: Option<Gid>) -> Result<UnixListener, ListenError> {
     let mut name = OsString::from(".");
     name.push(path.file_name().unwrap_or_default());
     name.push(format!(".{}", std::process::id()));
     let beside = path.with_file_name(name);
     let first = if SocketAddr::from_pathname(&beside).is_ok() { &beside } else { path };
-    // The permissions hold from the first moment on, unlike with a chmod afterwards.
+    // The umask restricts the socket from its creation on, which a later chmod would not.
     let before = umask(if group.is_some() { Mode::RWXO } else { Mode::RWXG | Mode::RWXO });
     let bound = UnixListener::bind(first);
     umask(before);
@@ -173,7 +174,7 @@ fn bind(path: &Path, group: Option<Gid>) -> Result<UnixListener, ListenError> {
     let listener = bound.map_err(failed("cannot create the socket"))?;
     let finish = || {
         if group.is_some() {
-            chown(first, None, group).map_err(|error| ("cannot give the socket to its group:", error.into()))?;
+            chown(first, None, group).map_err(|error| ("cannot change the group of the socket", error.into()))?;
         }
         if first != path {
             fs::rename(first, path).map_err(|error| ("cannot create the socket", error))?;
@@ -187,14 +188,14 @@ fn bind(path: &Path, group: Option<Gid>) -> Result<UnixListener, ListenError> {
     Ok(listener)
 }
 
-/// Removes the socket of a daemon that is gone; the lock of the caller says that it is.
+/// Removes the socket of a daemon that is gone. The caller holds the lock, which proves that.
 fn remove_stale(path: &Path) -> Result<(), ListenError> {
     let failed = |what, source| ListenError::Io { what, path: path.to_owned(), source };
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(failed("cannot look at", error)),
         Ok(metadata) if metadata.file_type().is_socket() => {
-            fs::remove_file(path).map_err(|error| failed("cannot remove the abandoned socket", error))
+            fs::remove_file(path).map_err(|error| failed("cannot remove the stale socket", error))
         }
         Ok(_) => Err(ListenError::NotASocket { path: path.to_owned() }),
     }

@@ -1,7 +1,7 @@
-//! The locked file `<socket>.pid`: who serves this socket.
+//! The locked file `<socket>.pid`, which shows who serves a socket.
 //!
-//! The lock is what counts, the number is for people and scripts. virtiofsd locks the same file in the same way, so
-//! the two daemons refuse each other's sockets.
+//! The lock is what matters; the process id is for people and scripts. virtiofsd locks the same file in the same way,
+//! so the two daemons refuse each other's sockets.
 
 use super::ListenError;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
@@ -11,7 +11,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// The file, locked until every process that inherited it has ended.
+/// The file. It stays locked until every process that inherited it has ended.
 #[derive(Debug)]
 pub(super) struct PidFile {
     file: File,
@@ -20,7 +20,7 @@ pub(super) struct PidFile {
 }
 
 impl PidFile {
-    /// Locks the file that belongs to `socket` and writes this process's id into it.
+    /// Locks the file that belongs to `socket` and writes this process's id to it.
     pub(super) fn take(socket: &Path) -> Result<Self, ListenError> {
         let mut name = OsString::from(socket);
         name.push(".pid");
@@ -39,7 +39,7 @@ impl PidFile {
                 }
                 Err(error) => return Err(failed(error.into())),
             }
-            // A daemon that ends removes the file before it lets go of the lock: this may be that file.
+            // An ending daemon removes the file before it releases the lock: this may be that file.
             let locked = file.metadata().map_err(failed)?.ino();
             if fs::metadata(&path).is_ok_and(|current| current.ino() == locked) {
                 break file;
@@ -53,7 +53,7 @@ impl PidFile {
         Ok(Self { file, path, is_removable: true })
     }
 
-    /// Gives up the removal, not the lock.
+    /// Keeps the lock, but no longer removes the file.
     pub(super) fn lock_only(self) -> Self {
         Self { is_removable: false, ..self }
     }
@@ -73,7 +73,7 @@ impl PidFile {
 
 fn holder(file: &mut File) -> String {
     let mut text = String::new();
-    // A few digits; whatever else is in the file is not read.
+    // A process id has few digits; anything more is not read.
     let read = file.take(16).read_to_string(&mut text);
     match read.ok().and_then(|_| text.trim().parse::<u32>().ok()) {
         Some(pid) => format!("process {pid}"),

@@ -1,6 +1,6 @@
-//! Bounds what is logged: a guest that provokes a message with each request must not fill the host's disk.
+//! Bounds the rate of messages: a guest that provokes one with each request must not fill the host's disk.
 //!
-//! [`Bounded`] stands before the writer of a log. Messages that were asked for in detail, debug and trace, always pass.
+//! [`Bounded`] wraps the writer of a log. Debug and trace messages, which have to be enabled explicitly, always pass.
 
 use std::io::Write as _;
 use std::sync::{Mutex, PoisonError};
@@ -9,13 +9,13 @@ use tracing::{Level, Metadata};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::fmt::writer::OptionalWriter;
 
-/// Messages that pass in a row; a daemon says some dozens of them in its life.
+/// Messages that may pass in a row; a daemon writes a few dozen in its lifetime.
 const BURST: f64 = 200.0;
 
-/// Messages a second that pass in the long run: some ten GiB a year at the worst.
+/// Messages per second that may pass in the long run: about ten GiB a year at worst.
 const PER_SECOND: f64 = 1.0;
 
-/// A log that leaves messages out when there are too many, and says how many.
+/// A log writer that omits messages when there are too many, and reports the number omitted.
 pub(super) struct Bounded<W> {
     log: W,
     allowance: Mutex<Allowance>,
@@ -48,8 +48,8 @@ impl<'a, W: MakeWriter<'a>> MakeWriter<'a> for Bounded<W> {
         let admitted = self.allowance.lock().unwrap_or_else(PoisonError::into_inner).admit(Instant::now());
         let Some(omitted) = admitted else { return OptionalWriter::none() };
         if omitted > 0 {
-            // A log that cannot be written to is nothing that could be logged.
-            let _ = writeln!(self.log.make_writer_for(meta), "{omitted} messages were left out: there were too many");
+            // If the log cannot be written to, that cannot be logged either.
+            let _ = writeln!(self.log.make_writer_for(meta), "{omitted} messages omitted: too many");
         }
         OptionalWriter::some(self.log.make_writer_for(meta))
     }
@@ -60,7 +60,7 @@ impl Allowance {
         Self { left: BURST, counted_at: now, omitted: 0 }
     }
 
-    /// Takes a message in: how many were left out before it, or `None` where it is left out too.
+    /// Counts a message. Returns the number omitted before it, or `None` if it is omitted too.
     fn admit(&mut self, now: Instant) -> Option<u64> {
         let since = now.saturating_duration_since(self.counted_at).as_secs_f64();
         self.left = (self.left + since * PER_SECOND).min(BURST);

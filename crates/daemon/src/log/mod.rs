@@ -1,8 +1,8 @@
-//! Where messages go: standard error, or the system log.
+//! The log: standard error, or the system log.
 //!
-//! Levels: `--log-level` (or `-d`, or `loglevel=` in a list) decides, and the environment variable `RUST_LOG` wins over
-//! it, except with `--syslog`. The connection to the system log is opened here, before the sandbox hides its socket.
-//! What a guest can provoke is bounded in number (`bounded`).
+//! `--log-level` (or `-d`, or `loglevel=` in a list) sets the level. The environment variable `RUST_LOG` takes
+//! precedence, except with `--syslog`. The connection to the system log is opened here, before the sandbox hides its
+//! socket. The rate of messages that a guest can provoke is bounded (`bounded`).
 
 mod bounded;
 mod syslog;
@@ -13,7 +13,8 @@ use tracing::level_filters::LevelFilter;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::SubscriberBuilder;
 
-/// Opens the log for the whole process. A system log that cannot be reached leaves standard error, and says so.
+/// Opens the log for the whole process. Falls back to standard error, with a warning, if the system log cannot be
+/// reached.
 pub fn open(options: LogOptions) {
     let level = LevelFilter::from(options.level);
     if !options.syslog {
@@ -30,7 +31,7 @@ pub fn open(options: LogOptions) {
             .init(),
         Err(error) => {
             to_stderr(level);
-            tracing::warn!(%error, "the system log cannot be reached, messages go to standard error");
+            tracing::warn!(%error, "cannot reach the system log; messages go to standard error");
         }
     }
 }

@@ -1,10 +1,10 @@
-//! Sends messages to the system log: one datagram for each, to `/dev/log`.
+//! Sends messages to the system log: one datagram each, to `/dev/log`.
 //!
-//! Format: RFC 3164 as local daemons read it, `<priority>time name[pid]: text`. A message that the log cannot take at
+//! Format: RFC 3164 as local daemons read it, `<priority>time name[pid]: text`. A message that the log cannot accept at
 //! once is lost: a guest must not wait for the host's log.
 //!
-//! Not the crate `syslog`: its connection blocks when the log is full, its logger needs a lock, and all that it would
-//! replace is the `format!` of a line.
+//! The crate `syslog` is not used: its connection blocks when the log is full, its logger needs a lock, and it would
+//! only replace the `format!` of a line.
 
 use jiff::Timestamp;
 use std::io::{self, Write};
@@ -13,14 +13,14 @@ use std::sync::Arc;
 use tracing::{Level, Metadata};
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Facility "user" of RFC 3164, as virtiofsd uses.
+/// Facility "user" of RFC 3164, the same as virtiofsd.
 const FACILITY_USER: u8 = 1;
 
 /// A connection to the system log.
 #[derive(Clone)]
 pub(super) struct Syslog {
     socket: Arc<UnixDatagram>,
-    /// The process id that the caller knows, not the one within the sandbox's pid namespace.
+    /// The process id that the caller sees, not the one inside the sandbox's pid namespace.
     pid: u32,
 }
 
@@ -57,7 +57,7 @@ impl<'a> MakeWriter<'a> for Syslog {
     }
 }
 
-/// One message, sent when dropped.
+/// One message; sent on drop.
 pub(super) struct Line {
     socket: Arc<UnixDatagram>,
     text: Vec<u8>,

@@ -1,7 +1,7 @@
-//! The flags as a person sees them: names, defaults, help.
+//! The command line: flags, defaults and help.
 //!
-//! Names, values and defaults are those of virtiofsd 1.14, which the programs that start such daemons pass. What
-//! differs, and what is added, is listed in `docs/virtiofsd-options.md`. Where a flag is given twice the last wins.
+//! Names, values and defaults are those of virtiofsd 1.14, which programs that start such daemons pass.
+//! `docs/virtiofsd-options.md` lists differences and additions. If a flag is given twice, the last one wins.
 
 use super::ids::{NamespaceRange, Owner, SquashHost, squash_host};
 use super::values::{
@@ -13,7 +13,7 @@ use std::os::fd::RawFd;
 use std::path::PathBuf;
 use transom_host::{idmap::Rule, passthrough::MAX_INODES, window::DaxPolicy};
 
-/// What `--help` begins with.
+/// The beginning of the `--help` text.
 const LONG_ABOUT: &str = "\
 Shares a directory of this machine with virtual machines, as a vhost-user-fs back end.
 
@@ -64,7 +64,7 @@ pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) legacy: LegacyArgs,
 
-    /// What to say once the log is open; not a flag.
+    /// Warnings to log once the log is open; not a flag.
     #[arg(skip)]
     pub(crate) remarks: Vec<String>,
 }

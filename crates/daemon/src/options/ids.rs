@@ -1,20 +1,20 @@
-//! Ranges of user and group ids, and how they are written.
+//! Ranges of user and group ids, and their syntax.
 //!
-//! `NamespaceRange` belongs to the kernel's user namespace; `Squash` is a preset of the rules by which the file system
-//! translates ids. Both serve uids and gids alike.
+//! `NamespaceRange` configures the kernel's user namespace. `Squash` is a preset of the rules by which the file system
+//! translates ids. Both apply to uids and gids alike.
 
 use std::fmt;
 use std::str::FromStr;
 use transom_host::idmap::Rule;
 
-/// A range of a user namespace, written `:inside:outside:count:` with any delimiter that is no letter or digit.
+/// A range of a user namespace, written `:inside:outside:count:` with any delimiter that is not a letter or digit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NamespaceRange {
     /// The first id as the daemon and the guest see it.
     pub inside: u32,
     /// The first id as the host sees it.
     pub outside: u32,
-    /// How many ids.
+    /// The number of ids.
     pub count: u32,
 }
 
@@ -61,28 +61,28 @@ impl FromStr for Owner {
     }
 }
 
-/// One owner for everything: a file that a guest creates, or whose owner it changes, belongs to `host` on the host, and
-/// every file that the guest sees belongs to `guest`.
+/// Maps all owners to one: files that a guest creates or changes the owner of belong to `host` on the host, and every
+/// file that the guest sees belongs to `guest`.
 ///
-/// This translates ids and takes no rights away: what the guest opens, changes and removes is accessed with the rights of
-/// the daemon, whoever owns it on the host.
+/// This translates ids and restricts no access: the guest's operations run with the rights of the daemon, whoever owns
+/// the file on the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Squash {
-    /// The owner on the host; `None`: the user that runs the daemon.
+    /// The owner on the host; `None` is the user that runs the daemon.
     pub host: Option<Owner>,
     /// The owner that the guest sees.
     pub guest: Owner,
 }
 
 impl Squash {
-    /// The rules for uids and for gids that do the same, `daemon` being the user that runs the daemon.
+    /// Returns the equivalent rules for uids and for gids. `daemon` is the user that runs the daemon.
     pub fn rules(&self, daemon: Owner) -> ([Rule; 2], [Rule; 2]) {
         let host = self.host.unwrap_or(daemon);
         (Rule::squash_all(host.uid, self.guest.uid), Rule::squash_all(host.gid, self.guest.gid))
     }
 }
 
-/// Reads the value of `--squash-to`: `UID:GID`, or `self`.
+/// Parses the value of `--squash-to`: `UID:GID`, or `self`.
 pub(crate) fn squash_host(text: &str) -> Result<SquashHost, String> {
     match text {
         "self" => Ok(SquashHost(None)),

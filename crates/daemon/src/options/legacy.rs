@@ -1,8 +1,7 @@
 //! The `-o` lists that older management software passes.
 //!
-//! A list is split at every comma, and an entry with '=' at that sign; there is no way to write either within a
-//! value. Lists apply after all other options, whatever the order on the command line, each entry over the one
-//! before it.
+//! A list is split at every comma, and an entry at its '='; neither can be escaped in a value. Lists apply after all
+//! other options, whatever the order on the command line, and a later entry overrides an earlier one.
 
 use super::{
     cli::Cli,
@@ -10,12 +9,12 @@ use super::{
 };
 use std::fmt;
 
-/// What is wrong with an entry.
+/// An invalid entry.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum LegacyError {
-    /// A known key with a value that it does not take.
+    /// A known key with an invalid value.
     Value { key: String, value: String },
-    /// No such entry.
+    /// An unknown entry.
     Unknown { entry: String },
 }
 
@@ -92,7 +91,7 @@ fn switch(word: &str, cli: &mut Cli) -> Result<(), LegacyError> {
         "security_label" => cli.attributes.security_label = negotiation,
         "posix_lock" => cli.locks.posix_lock = is_on,
         "flock" => cli.locks.flock = is_on,
-        // The default, and --no-announce-submounts outweighs it.
+        // This is the default, and --no-announce-submounts takes precedence.
         "announce_submounts" if is_on => {}
         _ => return Err(LegacyError::Unknown { entry: word.to_owned() }),
     }

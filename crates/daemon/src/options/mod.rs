@@ -1,8 +1,7 @@
-//! What the command line asks for, as plain types.
+//! The configuration that the command line describes, as plain types.
 //!
-//! `parse` is the way in: `cli` holds the flags as a person sees them, `legacy` the older `-o` list, `values` and
-//! `ids` the words and ranges, `resolve` checks what belongs together and builds `Options`. Nothing here opens,
-//! creates or reads anything.
+//! `parse` is the entry. `cli` defines the flags, `legacy` the older `-o` list, `values` and `ids` the keywords and
+//! ranges; `resolve` checks combinations and builds `Options`. Nothing here opens, creates or reads anything.
 
 mod cli;
 mod ids;
@@ -27,10 +26,10 @@ use transom_host::{
 
 use cli::Cli;
 
-/// What the command line asks for.
+/// The action that the command line requests.
 #[derive(Debug, Clone)]
 pub enum Invocation {
-    /// Print what `--print-capabilities` prints, and end.
+    /// Print the answer to `--print-capabilities` and exit.
     PrintCapabilities,
     /// Serve a share.
     Serve(Box<Options>),
@@ -43,29 +42,29 @@ pub struct Options {
     pub socket: SocketOptions,
     /// What is shared.
     pub share: ShareOptions,
-    /// What the guest may keep, and for how long.
+    /// What the guest may cache, and for how long.
     pub cache: CacheOptions,
     /// Extended attributes, access control lists, labels.
     pub attributes: AttributeOptions,
-    /// Who owns what, on either side.
+    /// Ownership of files, on the host and in the guest.
     pub ownership: OwnershipOptions,
     /// The DAX window, if one is offered.
     pub window: Option<WindowOptions>,
-    /// Locks that reach the host.
+    /// Whether locks are taken on the host.
     pub locks: LockOptions,
-    /// How inodes are held, and how many descriptors that may take.
+    /// How inodes are held, and how many descriptors that may use.
     pub inodes: InodeOptions,
-    /// Queues, workers, polling.
+    /// Queues, threads, polling.
     pub workers: WorkerOptions,
     /// How the daemon isolates itself.
     pub isolation: IsolationOptions,
     /// Live migration.
     pub migration: MigrationOptions,
-    /// Where messages go, and which.
+    /// Destination and level of messages.
     pub log: LogOptions,
-    /// The OpenMetrics socket, if one is asked for.
+    /// The OpenMetrics socket, if there is one.
     pub metrics_socket: Option<PathBuf>,
-    /// Deprecated or ineffective options that were given; to be said once the log is open.
+    /// Warnings about deprecated or ineffective options, to be logged once the log is open.
     pub remarks: Vec<String>,
 }
 
@@ -74,21 +73,21 @@ pub struct Options {
 pub struct SocketOptions {
     /// The listening socket.
     pub endpoint: Endpoint,
-    /// Listen again after a front end has left, rather than end.
+    /// Listen again after a front end disconnects, rather than exit.
     pub keep_serving: bool,
 }
 
 /// The listening socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Endpoint {
-    /// A socket to create, with the group that may connect to it: a name or a number.
+    /// A socket to create.
     Path {
         /// The socket's path.
         path: PathBuf,
-        /// The group's name or number.
+        /// The name or number of the group that may connect.
         group: Option<String>,
     },
-    /// A listening socket that was inherited under this number.
+    /// An inherited listening socket with this descriptor number.
     Inherited(RawFd),
 }
 
@@ -97,15 +96,15 @@ pub enum Endpoint {
 pub struct ShareOptions {
     /// A directory, or a single file.
     pub path: PathBuf,
-    /// The name by which guests mount the share, at most 36 bytes, for front ends that ask.
+    /// The tag under which guests mount the share, at most 36 bytes, for front ends that ask.
     pub tag: Option<String>,
-    /// Refuse whatever would change the share.
+    /// Refuse all changes to the share.
     pub is_readonly: bool,
     /// Tell the guest which directories are mount points.
     pub announce_submounts: bool,
 }
 
-/// What the guest may keep, and for how long.
+/// What the guest may cache, and for how long.
 #[derive(Debug, Clone)]
 pub struct CacheOptions {
     /// The policy for names, attributes and data.
@@ -114,7 +113,7 @@ pub struct CacheOptions {
     pub writeback: bool,
     /// Allow shared mappings of files that are not cached.
     pub allow_mmap: bool,
-    /// Pass `O_DIRECT` on to the host.
+    /// Pass `O_DIRECT` to the host.
     pub allow_direct_io: bool,
     /// Answer directory listings with attributes.
     pub readdirplus: bool,
@@ -133,18 +132,18 @@ pub struct AttributeOptions {
     pub security_label: Negotiation,
     /// The host clears set-id bits on the guest's behalf.
     pub killpriv_v2: bool,
-    /// Pass `O_NOATIME` on to the host, even where that may be refused.
+    /// Pass `O_NOATIME` to the host, even if that may be refused.
     pub preserve_noatime: bool,
-    /// Answer STATX though the guest keeps attributes.
+    /// Answer STATX even if the guest caches attributes.
     pub birth_times: bool,
 }
 
-/// Who owns what, on either side.
+/// Ownership of files, on the host and in the guest.
 #[derive(Debug, Clone, Default)]
 pub struct OwnershipOptions {
-    /// Ranges of the daemon's own user namespace.
+    /// Uid ranges of the daemon's own user namespace.
     pub namespace_uids: Vec<NamespaceRange>,
-    /// Ranges of the daemon's own user namespace.
+    /// Gid ranges of the daemon's own user namespace.
     pub namespace_gids: Vec<NamespaceRange>,
     /// Translations of uids between guest and host, done by the daemon.
     pub translate_uid: Vec<Rule>,
@@ -161,13 +160,13 @@ pub struct WindowOptions {
     pub len_bytes: u64,
     /// Which files the guest is told to map.
     pub policy: DaxPolicy,
-    /// Keep others from truncating files that are mapped.
+    /// Keep other processes from truncating mapped files.
     pub guards: bool,
-    /// What the front end can bear.
+    /// What the front end supports.
     pub front_end: FrontEnd,
 }
 
-/// Locks that reach the host. What is off stays within each guest.
+/// Locks taken on the host. A disabled kind stays within each guest.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LockOptions {
     /// `fcntl` locks.
@@ -176,25 +175,25 @@ pub struct LockOptions {
     pub flock: bool,
 }
 
-/// How inodes are held, and how many descriptors that may take.
+/// How inodes are held, and how many descriptors that may use.
 #[derive(Debug, Clone, Copy)]
 pub struct InodeOptions {
     /// File handles rather than descriptors.
     pub file_handles: FileHandles,
-    /// The most host descriptors held on behalf of the guest; `None`: what the limit of the process leaves.
+    /// The most host descriptors held for the guest; `None` is what the process's limit leaves.
     pub max_fds: Option<u64>,
-    /// The most inodes that the guest may know.
+    /// The most inodes kept for the guest.
     pub limit: usize,
-    /// The limit of the process: `None` asks for the default, 0 leaves it unchanged.
+    /// The process's descriptor limit; `None` is the default, 0 leaves it unchanged.
     pub rlimit_nofile: Option<u64>,
 }
 
-/// Queues, workers, polling.
+/// Queues, threads, polling.
 #[derive(Debug, Clone, Copy)]
 pub struct WorkerOptions {
-    /// Request queues offered to the front end, without the high-priority queue.
+    /// Number of request queues, without the high-priority queue.
     pub request_queues: u16,
-    /// Threads for operations that wait for the disk; 0: none.
+    /// Number of threads for operations that wait for the disk; 0 means none.
     pub thread_pool_size: usize,
     /// The longest time that a worker polls before it sleeps, in microseconds.
     pub poll_us: u32,
@@ -205,7 +204,7 @@ pub struct WorkerOptions {
 pub struct IsolationOptions {
     /// What the process can see.
     pub sandbox: SandboxMode,
-    /// What happens at a system call that is not listed.
+    /// The action on a system call that is not allowed.
     pub seccomp: SeccompMode,
     /// Changes to the list of capabilities, in order.
     pub capability_changes: Vec<CapabilityChange>,
@@ -224,25 +223,26 @@ pub struct MigrationOptions {
     pub confirm_paths: bool,
 }
 
-/// Where messages go, and which.
+/// Destination and level of messages.
 #[derive(Debug, Clone, Copy)]
 pub struct LogOptions {
-    /// The least severe level that is written.
+    /// The least severe level to write.
     pub level: LogLevel,
-    /// To the system log rather than standard error.
+    /// Write to the system log rather than standard error.
     pub syslog: bool,
 }
 
-/// Reads a command line, the program's name first.
+/// Parses a command line, whose first argument is the program's name.
 ///
-/// An error carries its text and exit status, `--help` and `--version` among them: `clap::Error::exit` ends the
-/// process with both.
+/// # Errors
+/// Carries its text and exit status, also for `--help` and `--version`: `clap::Error::exit` prints the one and exits
+/// with the other.
 pub fn parse(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Invocation, clap::Error> {
     let cli = <Cli as clap::Parser>::try_parse_from(args)?;
     resolve::resolve(cli).map_err(|error| error.format(&mut command()))
 }
 
-/// The command line's description, for help texts and their tests.
+/// Returns the command line's definition, for help texts and their tests.
 pub fn command() -> clap::Command {
     Cli::command()
 }

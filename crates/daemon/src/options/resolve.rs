@@ -1,4 +1,4 @@
-//! From flags to `Options`: applies the `-o` lists, checks what excludes what, and notes what is deprecated.
+//! Builds `Options` from flags: applies the `-o` lists, checks for conflicts, and notes deprecated options.
 
 use super::cli::Cli;
 use super::legacy;
@@ -16,13 +16,13 @@ use transom_host::{
     xattrmap::XattrMap,
 };
 
-/// As many as a guest of some size has processors to use them with.
+/// The default number of request queues: as many as a larger guest has processors to use them with.
 const REQUEST_QUEUES: u16 = 8;
 
-/// What the examples of generic devices have, whose interrupts all the queues share anyway.
+/// The default with a window: the value in the examples of generic devices, whose queues share one interrupt anyway.
 const REQUEST_QUEUES_WITH_WINDOW: u16 = 1;
 
-/// Builds what the flags ask for. Errors are usage errors, not yet formatted.
+/// Builds the configuration. Errors are usage errors, not yet formatted.
 pub(super) fn resolve(mut cli: Cli) -> Result<Invocation, Error> {
     if cli.socket.print_capabilities {
         return Ok(Invocation::PrintCapabilities);
@@ -57,7 +57,8 @@ fn check(cli: &Cli) -> Result<(), Error> {
                 .into(),
         );
     }
-    // Where management software waits for the words that the daemon is ready, it is too late for these.
+    // Report these now: management software that waits for the message that the daemon is ready would see them too
+    // late.
     let invalid = |option: &str, error: &dyn Display| {
         Error::raw(ErrorKind::ValueValidation, format!("invalid value for '{option}': {error}\n"))
     };
@@ -143,7 +144,7 @@ fn options(cli: Cli, share_path: PathBuf) -> Options {
             writeback: cli.cache.writeback,
             allow_mmap: cli.cache.allow_mmap,
             allow_direct_io: cli.cache.allow_direct_io,
-            // Attributes that the guest may not keep are not worth fetching.
+            // Attributes that the guest must not cache are not worth fetching.
             readdirplus: !cli.cache.no_readdirplus && cli.cache.cache != CachePolicy::Never,
         },
         attributes: AttributeOptions {

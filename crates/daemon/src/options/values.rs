@@ -1,11 +1,11 @@
-//! The words that options take as values.
+//! The keywords that options take as values.
 
 use clap::ValueEnum;
 use std::{num::IntErrorKind, str::FromStr};
 use tracing::level_filters::LevelFilter;
 use transom_host::window::{DaxPolicy, FrontEnd, RANGE_LEN};
 
-/// What the guest may keep.
+/// What the guest may cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum CachePolicy {
     /// Nothing is cached; each access asks the host
@@ -41,7 +41,7 @@ pub enum SandboxMode {
     None,
 }
 
-/// What happens at a system call that is not on the daemon's list.
+/// The action on a system call that is not allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum SeccompMode {
     /// No filter
@@ -84,7 +84,7 @@ pub enum MigrationOnError {
     GuestError,
 }
 
-/// The least severe level that is written.
+/// The least severe level to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum LogLevel {
     /// Failures
@@ -117,9 +117,9 @@ impl From<LogLevel> for LevelFilter {
 /// One change to the list of capabilities: `+name` or `-name`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CapabilityChange {
-    /// Which capability.
+    /// The capability.
     pub capability: caps::Capability,
-    /// Kept, or dropped.
+    /// Whether it is kept or dropped.
     pub is_kept: bool,
 }
 
@@ -151,7 +151,7 @@ impl FromStr for CapabilityChanges {
     }
 }
 
-/// Reads a tag: 1 to 36 bytes, as the device's configuration space holds it.
+/// Parses a tag: 1 to 36 bytes, the space in the device's configuration.
 pub(crate) fn tag(text: &str) -> Result<String, String> {
     match text.len() {
         1..=36 => Ok(text.to_owned()),
@@ -174,7 +174,7 @@ pub(crate) enum FrontEndName {
     Generic,
     /// transom mount --passthrough, which passes the files to the kernel
     Passthrough,
-    /// QEMU, taken at its word: for a test that shows that it must not be
+    /// QEMU as its documentation describes it; a test uses it to show that it must not be trusted
     #[value(hide = true)]
     QemuWithoutBarrier,
 }
@@ -193,31 +193,31 @@ impl From<FrontEndName> for FrontEnd {
     }
 }
 
-/// Reads the size of a window: a power of two from 2 MiB on.
+/// Parses the size of a window: a power of two, at least 2 MiB.
 pub(crate) fn window_len(text: &str) -> Result<u64, String> {
     let bytes = bytes(text)?;
     if !bytes.is_power_of_two() || bytes < RANGE_LEN {
-        return Err(format!("{bytes} bytes are no window: its size is a power of two, and 2 MiB or more"));
+        return Err(format!("{bytes} is not a valid window size: it must be a power of two, at least 2 MiB"));
     }
     Ok(bytes)
 }
 
-/// Reads a number of inodes: 1 or more, since the root is one.
+/// Parses a number of inodes: at least 1, for the root.
 pub(crate) fn inode_limit(text: &str) -> Result<usize, String> {
     match text.parse() {
-        Ok(0) => Err("a guest knows the root at least: the limit is 1 or more".to_owned()),
+        Ok(0) => Err("the limit must be at least 1, for the root".to_owned()),
         parsed => parsed.map_err(|error: std::num::ParseIntError| error.to_string()),
     }
 }
 
-/// Reads `auto`, `always`, `never` or `size=BYTES`.
+/// Parses `auto`, `always`, `never` or `size=BYTES`.
 pub(crate) fn dax_policy(text: &str) -> Result<DaxPolicy, String> {
     match text.split_once('=') {
         None if text == "auto" => Ok(DaxPolicy::AUTO),
         None if text == "always" => Ok(DaxPolicy::Always),
         None if text == "never" => Ok(DaxPolicy::Never),
         Some(("size", size)) => bytes(size).map(DaxPolicy::FromSize),
-        _ => Err(format!("'{text}' is none of auto, always, never, size=BYTES")),
+        _ => Err(format!("'{text}' is not one of auto, always, never, size=BYTES")),
     }
 }
 

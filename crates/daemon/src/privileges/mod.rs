@@ -1,4 +1,4 @@
-//! What the daemon may do on the host once it serves: capabilities, and the number of open descriptors (`nofile`).
+//! Privileges of the serving daemon: capabilities, and the number of open descriptors (`nofile`).
 
 pub mod nofile;
 
@@ -16,25 +16,26 @@ pub enum PrivilegeError {
     /// A capability call failed.
     #[error("cannot reduce capabilities: {0}")]
     Capabilities(#[from] CapsError),
-    /// A flag of the process.
+    /// Setting a flag of the process failed.
     #[error("cannot give up gaining privileges: {0}")]
     NoNewPrivileges(#[source] io::Error),
 }
 
-/// What the process can do, as a file system has to know.
+/// The privileges of the process that a file system has to know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Privileges {
-    /// It can take on other users' and groups' ids, for the creation of files.
+    /// The process can create files as other users and groups.
     pub may_take_ids: bool,
-    /// It can give files to other users and groups.
+    /// The process can change the owner of files.
     pub may_give_files: bool,
-    /// It can open files by handle. Linux grants that to the machine's own users only, not in a user namespace.
+    /// The process can open files by handle. Linux grants that only in the initial user namespace.
     pub may_open_by_handle: bool,
-    /// It passes over permission bits of files whose owners it knows, so that the guest's kernel decides about them.
+    /// The process bypasses permission bits of files whose owners it knows, so that the guest's kernel decides about
+    /// them.
     pub overrides_permissions: bool,
 }
 
-/// What a server of files for other users needs, and no more.
+/// The capabilities that serving files for other users needs.
 const USUAL: [Capability; 8] = [
     Capability::CAP_CHOWN,        // chown for the guest's root
     Capability::CAP_DAC_OVERRIDE, // the guest's kernel checks permissions
@@ -46,7 +47,7 @@ const USUAL: [Capability; 8] = [
     Capability::CAP_SETFCAP,      // security.capability
 ];
 
-/// Reduces this process to the capabilities that it needs, for good. To be called before the first thread.
+/// Reduces this process to the capabilities that it needs, permanently. Must be called before the first thread starts.
 pub fn reduce(
     changes: &[CapabilityChange],
     file_handles: FileHandles,
@@ -55,15 +56,15 @@ pub fn reduce(
     let wanted = wanted(changes, file_handles);
     let permitted = caps::read(None, CapSet::Permitted)?;
     for change in changes.iter().filter(|change| change.is_kept && !permitted.contains(&change.capability)) {
-        warn!("--modcaps asks for {}, which this process has not", change.capability);
+        warn!("--modcaps asks for {}, which this process does not have", change.capability);
     }
     let kept: CapsHashSet = wanted.intersection(&permitted).copied().collect();
 
-    // The bounding set first: shrinking it takes a capability that is about to go. It matters no more once no program
-    // can gain privileges, hence no error.
+    // The bounding set first: shrinking it needs a capability that is about to be dropped. Failure is no error, because
+    // the set has no effect once no program can gain privileges.
     for capability in caps::read(None, CapSet::Bounding)?.difference(&kept) {
         if let Err(error) = caps::drop(None, CapSet::Bounding, *capability) {
-            debug!(%error, %capability, "the bounding set stays as it is");
+            debug!(%error, %capability, "cannot shrink the bounding set");
             break;
         }
     }

@@ -1,4 +1,4 @@
-//! The limit of open descriptors, and the part of it that a guest may use up.
+//! The limit on open descriptors, and the share of it that a guest may use.
 
 use std::{fs, os::fd::AsFd};
 
@@ -9,36 +9,36 @@ use rustix::{
 use thiserror::Error;
 use tracing::warn;
 
-/// What is asked for where `--rlimit-nofile` says nothing.
+/// The limit without `--rlimit-nofile`.
 const DEFAULT_LIMIT: u64 = 1_000_000;
 
-/// Descriptors kept from the guest: the front end's memory (up to 509 regions, vhost-user's limit), queues' events
-/// (3 each), and some for each worker that opens a file before it is counted.
+/// Descriptors reserved for the daemon: the front end's memory (up to 509 regions, vhost-user's limit), the queues'
+/// events (3 each), and a few for each worker that opens a file before it is counted.
 const RESERVED: u64 = 509 + 128;
 
-/// Descriptors that the process has room for from the beginning; the kernel takes half a MiB for them.
+/// Descriptors for which the kernel allocates its table at the start; it takes half a MiB.
 const ROOM: u64 = 1 << 16;
 
-/// Without this many descriptors for the guest a share is of no use.
+/// With fewer descriptors for the guest, a share is useless.
 const LEAST_FOR_GUEST: u64 = 64;
 
-/// Why the limit is not what was asked for.
+/// Why the limit cannot be set.
 #[derive(Debug, Error)]
 pub enum LimitError {
     /// More than the kernel allows.
     #[error("--rlimit-nofile {wanted} exceeds {most}, the most that /proc/sys/fs/nr_open allows")]
     AboveKernel {
-        /// What was asked for.
+        /// The requested limit.
         wanted: u64,
-        /// What is possible.
+        /// The largest possible limit.
         most: u64,
     },
     /// More than this user may have.
     #[error("--rlimit-nofile {wanted} exceeds the hard limit {hard}, which only root may raise")]
     AboveHard {
-        /// What was asked for.
+        /// The requested limit.
         wanted: u64,
-        /// What is possible.
+        /// The hard limit.
         hard: u64,
     },
     /// Too few to serve.
@@ -49,9 +49,9 @@ pub enum LimitError {
     },
 }
 
-/// Sets the limit of this process. Returns the limit in force.
+/// Sets the limit of this process and returns the limit in force.
 ///
-/// `asked`: `None` for the default, lowered to what is allowed; 0 to leave the limit unchanged.
+/// `asked` is `None` for the default, lowered to what is allowed, or 0 to leave the limit unchanged.
 pub fn set_limit(asked: Option<u64>) -> Result<u64, LimitError> {
     let now = getrlimit(Resource::Nofile);
     let current = now.current.unwrap_or(u64::MAX);
@@ -73,11 +73,11 @@ pub fn set_limit(asked: Option<u64>) -> Result<u64, LimitError> {
     if asked.is_some() {
         return Err(LimitError::AboveHard { wanted, hard });
     }
-    warn!("the limit of open descriptors stays at {hard}, the hard limit, rather than {wanted}");
+    warn!("the limit on open descriptors stays at the hard limit, {hard}, instead of {wanted}");
     Ok(if set(hard, hard) { hard } else { current })
 }
 
-/// The descriptors that may be held for a guest under `limit`, `asked` being `--max-fds`.
+/// Returns the number of descriptors that may be held for a guest under `limit`. `asked` is `--max-fds`.
 pub fn for_guest(limit: u64, asked: Option<u64>) -> Result<u64, LimitError> {
     let left = limit.saturating_sub(RESERVED);
     if left < LEAST_FOR_GUEST {
@@ -86,12 +86,12 @@ pub fn for_guest(limit: u64, asked: Option<u64>) -> Result<u64, LimitError> {
     Ok(asked.map_or(left, |asked| asked.min(left)))
 }
 
-/// Lets the kernel make the table of descriptors now, with `any` of them, for all that a share of usual size takes under `limit`. To be
-/// called while there is one thread: where there are several, the one whose open(2) makes the table grow waits until every
-/// processor has switched tasks, ten milliseconds or more.
+/// Makes the kernel allocate the table of descriptors now, using `any` of them, large enough for a share of usual size
+/// under `limit`. Must be called while there is one thread: with several, the thread whose open(2) makes the table grow
+/// waits until every processor has switched tasks, ten milliseconds or more.
 pub fn make_room(limit: u64, any: impl AsFd) {
     let highest = limit.min(ROOM).saturating_sub(1);
-    // Without it, opens wait now and then.
+    // On failure, opens are occasionally slow.
     let _ = fcntl_dupfd_cloexec(any, highest as i32);
 }
 

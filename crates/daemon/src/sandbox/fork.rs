@@ -7,11 +7,12 @@ use nix::unistd::ForkResult;
 use rustix::process::Pid;
 use std::io;
 
-/// Forks. Returns the child's id in the parent, `None` in the child. To be called by a process of one thread.
+/// Forks. Returns the child's process id in the parent, and `None` in the child.
 ///
-/// Fails with `EBUSY` in a process of several threads.
+/// # Errors
+/// `EBUSY` if the process has several threads.
 pub(super) fn fork() -> io::Result<Option<Pid>> {
-    // A caller that ignores SIGCHLD passes that on, and the kernel would not keep our child's exit status.
+    // A caller that ignores SIGCHLD passes that on, and the kernel would then discard the child's exit status.
     // SAFETY: the default action is no handler of ours, so nothing runs at the signal.
     unsafe { nix::sys::signal::signal(Signal::SIGCHLD, SigHandler::SigDfl) }?;
 

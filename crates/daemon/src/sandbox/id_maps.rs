@@ -1,7 +1,7 @@
-//! The ids of a user namespace.
+//! The id maps of a user namespace.
 //!
-//! Only a process outside a user namespace can give it ids, so a helper process, forked before, does it for this one:
-//! directly as root and for the user's own id, else through newuidmap(1) and newgidmap(1), which grant what
+//! Only a process outside a user namespace can write its id maps, so a helper process, forked before, does it for this
+//! one: directly as root and for the user's own id, otherwise through newuidmap(1) and newgidmap(1), which grant what
 //! `/etc/subuid` and `/etc/subgid` allow.
 
 use super::{SandboxError, fork, step};
@@ -14,7 +14,7 @@ use std::io::{self, Read};
 use std::process::Command;
 use tracing::error;
 
-/// Moves this process into a user namespace with these ids; without any, with the process's own.
+/// Moves this process into a user namespace with these ids. An empty list maps only the process's own id.
 pub(super) fn enter_user_namespace(
     uids: &[NamespaceRange],
     gids: &[NamespaceRange],
@@ -30,11 +30,11 @@ pub(super) fn enter_user_namespace(
     let helper = fork::fork().map_err(step("cannot start a process", ""))?;
     let Some(helper) = helper else {
         drop(go);
-        // The end of the pipe says that the namespace is there; a byte never comes.
+        // End of file says that the namespace exists; no byte is ever sent.
         let _ = wait.read(&mut [0]);
         let given = give("uid", target, uid, &uids).and_then(|()| give("gid", target, gid, &gids));
         if let Err(error) = &given {
-            error!("cannot give the user namespace its ids: {error}");
+            error!("cannot set the ids of the user namespace: {error}");
         }
         std::process::exit(i32::from(given.is_err()));
     };
@@ -50,7 +50,7 @@ pub(super) fn enter_user_namespace(
     }
 }
 
-/// Takes on uid and gid 0 of the user namespace, where there are such ids, as the owner of all its files.
+/// Switches to uid and gid 0 of the user namespace, if it has them, which own all its files.
 pub(super) fn become_root_of_namespace() -> Result<(), SandboxError> {
     let has_zero = |file: &str| {
         let lines = fs::read_to_string(file).unwrap_or_default();
@@ -67,7 +67,7 @@ pub(super) fn become_root_of_namespace() -> Result<(), SandboxError> {
     Ok(())
 }
 
-/// Writes one map of process `target`; `kind` is "uid" or "gid", `own` the id of this process.
+/// Writes one map of process `target`. `kind` is "uid" or "gid"; `own` is the id of this process.
 fn give(kind: &str, target: Pid, own: u32, ranges: &[NamespaceRange]) -> io::Result<()> {
     let folder = format!("/proc/{}", target.as_raw_nonzero());
     let is_own = matches!(ranges, [range] if range.outside == own && range.count == 1);
@@ -76,7 +76,7 @@ fn give(kind: &str, target: Pid, own: u32, ranges: &[NamespaceRange]) -> io::Res
         return ask_helper(&format!("new{kind}map"), target, ranges);
     }
     if kind == "gid" && !is_root {
-        // The kernel's condition for an ordinary user's group.
+        // The kernel requires this before an ordinary user maps a group.
         fs::write(format!("{folder}/setgroups"), "deny")?;
     }
     let lines: String = ranges.iter().map(|r| format!("{} {} {}\n", r.inside, r.outside, r.count)).collect();
@@ -90,9 +90,7 @@ fn ask_helper(program: &str, target: Pid, ranges: &[NamespaceRange]) -> io::Resu
         .arg(target.as_raw_nonzero().to_string())
         .args(numbers.map(|number| number.to_string()))
         .output()
-        .map_err(|error| {
-            io::Error::new(error.kind(), format!("cannot run {program}, of the package uidmap: {error}"))
-        })?;
+        .map_err(|error| io::Error::new(error.kind(), format!("cannot run {program} (package uidmap): {error}")))?;
     if output.status.success() {
         return Ok(());
     }

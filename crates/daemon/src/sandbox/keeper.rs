@@ -1,8 +1,8 @@
 //! The process that stays outside the sandbox.
 //!
-//! It is the one that the caller started and knows by id. It passes signals on to the daemon, waits for its end,
-//! removes the socket and the pid file, which the daemon cannot see, and ends with the daemon's status. It holds no
-//! descriptor of the guest and reads nothing that a guest wrote.
+//! It is the process that the caller started and whose id it knows. It forwards signals to the daemon, waits for the
+//! daemon to exit, removes the socket and the pid file, which the daemon cannot see, and exits with the daemon's
+//! status. It holds no descriptor of the guest and reads nothing that a guest wrote.
 
 use super::{SandboxError, fork, step};
 use crate::listen::{Listening, Traces};
@@ -20,7 +20,7 @@ pub(super) struct Keeper {
 }
 
 impl Keeper {
-    /// Whether the keeper has ended already.
+    /// Returns whether the keeper has exited.
     pub(super) fn is_gone(&self) -> bool {
         let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -28,22 +28,22 @@ impl Keeper {
     }
 }
 
-/// What the child takes along.
+/// What the child inherits.
 pub(super) struct Child {
     pub(super) keeper: Keeper,
     pub(super) listener: UnixListener,
-    /// Nothing to remove; the lock of the pid file, shared with the keeper.
+    /// Nothing to remove, only the lock of the pid file, which is shared with the keeper.
     pub(super) traces: Traces,
 }
 
-/// Forks; this process becomes the keeper and never returns, the child does.
+/// Forks. This process becomes the keeper and never returns; the child returns.
 pub(super) fn leave_behind(listening: Listening) -> Result<Child, SandboxError> {
     let Listening { listener, traces } = listening;
     let pidfd = pidfd_open(getpid(), PidfdFlags::empty()).map_err(step("cannot refer to this process", ""))?;
     match fork::fork().map_err(step("cannot start a process", ""))? {
         None => Ok(Child { keeper: Keeper { pidfd }, listener, traces: traces.lock_only() }),
         Some(child) => {
-            // A second front end that connects must not wait for a process that never accepts.
+            // Otherwise a second front end could connect to a process that never accepts.
             drop(listener);
             keep(child, &traces)
         }
@@ -54,7 +54,7 @@ fn keep(child: Pid, traces: &Traces) -> ! {
     reduce_capabilities();
     let mut signals = super::termination::signals();
     signals.add(Signal::SIGCHLD);
-    // Those that end the daemon are blocked already; this adds the news of its end.
+    // The signals that end the daemon are blocked already; this adds SIGCHLD.
     let status = match signals.thread_block() {
         Ok(()) => attend(child, &signals),
         Err(errno) => {
@@ -66,7 +66,7 @@ fn keep(child: Pid, traces: &Traces) -> ! {
     std::process::exit(status);
 }
 
-/// Passes signals on until the child has ended. Returns the exit status to end with.
+/// Forwards signals until the child has exited. Returns the exit status.
 fn attend(child: Pid, signals: &SigSet) -> i32 {
     loop {
         match waitpid(Some(child), WaitOptions::NOHANG) {
@@ -81,13 +81,13 @@ fn attend(child: Pid, signals: &SigSet) -> i32 {
         match signals.wait() {
             Ok(Signal::SIGCHLD) => {}
             Ok(signal) => {
-                debug!(%signal, "passing a signal on to the daemon");
+                debug!(%signal, "forwarding a signal to the daemon");
                 let signal = match signal {
                     Signal::SIGINT => rustix::process::Signal::INT,
                     Signal::SIGHUP => rustix::process::Signal::HUP,
                     _ => rustix::process::Signal::TERM,
                 };
-                // It may have ended meanwhile, which the next round sees.
+                // The child may have exited meanwhile; the next iteration sees that.
                 let _ = kill_process(child, signal);
             }
             Err(errno) => {
@@ -108,11 +108,11 @@ fn exit_status(status: WaitStatus) -> i32 {
     } else {
         error!("the daemon was killed by signal {signal}");
     }
-    // As shells count.
+    // The convention of shells.
     128 + signal
 }
 
-/// Keeps what removing the socket and passing signals on may take, which is nothing for most users.
+/// Drops all capabilities except those for removing the socket and forwarding signals, which most users do not need.
 fn reduce_capabilities() {
     let needed = [Capability::CAP_DAC_OVERRIDE, Capability::CAP_KILL];
     let kept = caps::read(None, CapSet::Permitted).unwrap_or_default().into_iter().filter(|cap| needed.contains(cap));

@@ -1,12 +1,11 @@
-//! What the daemon can see of the machine while it serves: the share, its own descriptors, and nothing else.
+//! What the daemon can access while it serves: the share and its own descriptors, and nothing else of the machine.
 //!
-//! `enter` turns the calling process into one that is isolated as asked for. With `namespace` and `chroot` it forks:
-//! the original process stays behind as the `keeper`, outside the sandbox, and the rest of the program runs in the
-//! child. `namespace` builds the child's file system with `mount_attributes`, `id_maps` its user namespace, `termination`
-//! ends it on a signal.
+//! `enter` isolates the calling process. With `namespace` and `chroot` it forks: the original process stays outside the
+//! sandbox as the `keeper`, and the rest of the program runs in the child. `namespace` builds the child's file system
+//! with `mount_attributes`, `id_maps` sets up its user namespace, and `termination` ends it on a signal.
 //!
-//! To be called before the first thread is started: namespaces and credentials are per thread, and a fork keeps the
-//! calling thread only.
+//! Must be called before the first thread starts: namespaces and credentials are per thread, and a fork keeps only the
+//! calling thread.
 
 mod fork;
 mod id_maps;
@@ -28,19 +27,19 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 use tracing::warn;
 
-/// What remains where the share's mounts are the host's own.
+/// The remaining risk if the share's mounts are the host's own.
 const OPEN_DEVICES: &str = "nothing but the daemon's own code keeps device nodes in the share from being opened: \
                             mount the share nodev, or keep the guest from making any with --modcaps -mknod";
 
 /// Why the process could not be isolated.
 #[derive(Debug, Error)]
 pub enum SandboxError {
-    /// There is nothing to share.
+    /// The share cannot be accessed.
     #[error("cannot share {}", path.display())]
     Share {
         /// The path.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The cause.
         source: io::Error,
     },
     /// Only directories and files can be shared.
@@ -52,11 +51,11 @@ pub enum SandboxError {
     /// A system call failed.
     #[error("{what}: {cause}{advice}")]
     Step {
-        /// What was tried.
+        /// The attempted operation.
         what: &'static str,
-        /// How it failed; not a `source`, since the advice follows it.
+        /// The cause; not a `source`, because the advice follows it.
         cause: io::Error,
-        /// What a person can do about it.
+        /// What the user can do about it.
         advice: &'static str,
     },
     /// `chroot` as an ordinary user.
@@ -66,37 +65,37 @@ pub enum SandboxError {
     #[error("--sandbox chroot needs a directory; a single file can be shared with --sandbox namespace or none")]
     ChrootNeedsDirectory,
     /// The user namespace has no ids.
-    #[error("the user namespace could not be given its ids; the reason is above")]
+    #[error("cannot set the ids of the user namespace; the reason is above")]
     IdMaps,
 }
 
-/// What the isolated process has in hand.
+/// The resources of the isolated process.
 #[derive(Debug)]
 pub struct Sandboxed {
     /// The share: an `O_PATH` descriptor of its directory or file.
     pub root: OwnedFd,
-    /// `/proc/self/fd`: an `O_PATH` descriptor through which other such descriptors can be opened anew.
+    /// `/proc/self/fd`: an `O_PATH` descriptor through which other such descriptors can be reopened.
     pub proc_self_fd: OwnedFd,
     /// The socket, unchanged.
     pub listener: UnixListener,
-    /// What this process has to remove at its end; empty where the keeper does it.
+    /// What this process has to remove at its end; empty if the keeper does it.
     pub traces: Traces,
-    /// The ids that this process knows.
+    /// The ids that this process can use.
     pub ids: IdScope,
 }
 
-/// The ids that a process can take on and give to files.
+/// The ids that a process can assume and assign to files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IdScope {
-    /// All of the machine's.
+    /// All ids of the machine.
     Machine,
-    /// Those of a user namespace, more than one.
+    /// Several ids of a user namespace.
     Several,
-    /// One alone.
+    /// A single id.
     One,
 }
 
-/// Isolates this process around `share`. With `namespace` and `chroot` only the child returns.
+/// Isolates this process around `share`. With `namespace` and `chroot`, only the child returns.
 pub fn enter(
     share: &Path,
     mode: SandboxMode,
@@ -170,7 +169,7 @@ fn has_closed_devices(share: &Path) -> bool {
     rustix::fs::statvfs(share).is_ok_and(|stat| stat.f_flag.contains(StatVfsMountFlags::NODEV))
 }
 
-/// Leaves the groups of root's session, which would let a guest's user into files by group.
+/// Drops the supplementary groups of root's session, which would grant a guest's user access to files by group.
 ///
 /// An ordinary user keeps its groups: it serves what it may access, and cannot change them.
 fn drop_groups() -> Result<(), SandboxError> {
@@ -178,7 +177,7 @@ fn drop_groups() -> Result<(), SandboxError> {
         return Ok(());
     }
     match set_thread_groups(&[]) {
-        // Denied in a user namespace of one id, where no other user's id can be taken on anyway.
+        // Denied in a user namespace with one id, where no other user's id can be assumed anyway.
         Err(rustix::io::Errno::PERM) if id_scope() != IdScope::Machine => Ok(()),
         result => result.map_err(step("cannot drop supplementary groups", "")),
     }
@@ -195,7 +194,7 @@ fn open_roots(share: &Path) -> Result<(OwnedFd, OwnedFd), SandboxError> {
 
 /// Makes this process end when the keeper does.
 fn die_with(keeper: &keeper::Keeper) -> Result<(), SandboxError> {
-    // Late, since a change of credentials undoes it.
+    // Must come late: a change of credentials resets it.
     set_parent_process_death_signal(Some(Signal::TERM)).map_err(step("cannot follow the parent process", ""))?;
     if keeper.is_gone() {
         std::process::exit(1);
@@ -203,7 +202,7 @@ fn die_with(keeper: &keeper::Keeper) -> Result<(), SandboxError> {
     Ok(())
 }
 
-/// Reads which ids this process knows. An unreadable `/proc` counts as a machine without user namespaces.
+/// Returns the ids that this process can use. An unreadable `/proc` counts as a machine without user namespaces.
 fn id_scope() -> IdScope {
     let lines = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     let counts: Vec<u64> = lines.lines().filter_map(|line| line.split_whitespace().nth(2)?.parse().ok()).collect();
@@ -215,7 +214,7 @@ fn id_scope() -> IdScope {
     }
 }
 
+/// Returns a function that adds `what` and `advice` to an error.
 fn step<E: Into<io::Error>>(what: &'static str, advice: &'static str) -> impl Fn(E) -> SandboxError {
-    // `Fn` takes the error by value each time it is called; one call site, one error.
     move |source| SandboxError::Step { what, cause: source.into(), advice }
 }

@@ -1,4 +1,4 @@
-//! What nothing in a mount can be used for, whatever the files' modes say.
+//! Restricts what a mount's files can be used for, regardless of their modes.
 
 #![expect(unsafe_code, reason = "mount_setattr is not in rustix")]
 
@@ -19,10 +19,10 @@ struct MountAttr {
 }
 const _: () = assert!(size_of::<MountAttr>() == 32);
 
-/// Makes `tree`, the root of a mount that was cloned, and all mounts below it `nodev`, `nosuid` and `noexec`.
+/// Makes `tree`, the root of a cloned mount, and all mounts below it `nodev`, `nosuid` and `noexec`.
 ///
-/// Device nodes there can still be created, looked up and removed, but not opened; set-id bits and programs remain as
-/// they are, but no process that sees the files through these mounts executes them.
+/// Device nodes can still be created, looked up and removed, but not opened. Set-id bits and programs remain, but no
+/// process that sees the files through these mounts executes them.
 ///
 /// # Errors
 /// ENOSYS before Linux 5.12; as mount_setattr(2).

@@ -1,8 +1,8 @@
 //! The file system that an isolated process sees: an empty, read-only directory with two entries.
 //!
-//! `/share` is a clone of the share's mounts, with everything mounted below it, in which no device node can be opened and
-//! no program executed. Mounts that the host adds later appear there too, with the options that the host has given them.
-//! `/fd` is the process's own `/proc/self/fd`. A symlink or `..` that leads out of either finds nothing.
+//! `/share` is a clone of the share's mounts and everything mounted below, in which no device node can be opened and no
+//! program executed. Mounts that the host adds later appear there too, with the options that the host gave them. `/fd`
+//! is the process's own `/proc/self/fd`. A symlink or `..` that leads out of either resolves to nothing.
 
 use super::mount_attributes::forbid_devices_and_programs;
 use super::{SandboxError, step};
@@ -17,27 +17,27 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use tracing::warn;
 
-/// Replaces everything that this process sees, in a mount namespace of its own.
+/// Replaces the file system that this process sees. The process must have its own mount namespace.
 ///
 /// Returns `O_PATH` descriptors of the share and of `/proc/self/fd`.
 pub(super) fn isolate_files(share: &Path, is_directory: bool) -> Result<(OwnedFd, OwnedFd), SandboxError> {
-    // Downstream: the host's later mounts arrive, ours stay here.
+    // Downstream propagation: later mounts of the host appear here, mounts made here stay here.
     mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)
         .map_err(step("cannot detach the mounts from the machine's", ""))?;
 
     let clone = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
     let root = open_tree(CWD, share, clone | OpenTreeFlags::AT_RECURSIVE)
-        .map_err(step("cannot take hold of the share's mounts", ""))?;
+        .map_err(step("cannot clone the share's mounts", ""))?;
     let fds = open_tree(CWD, "/proc/self/fd", clone)
-        .map_err(step("cannot take hold of /proc/self/fd", "; /proc has to be mounted"))?;
+        .map_err(step("cannot clone /proc/self/fd", "; /proc has to be mounted"))?;
 
-    // Before they are attached: from then on nothing can be opened that must not be.
+    // Restrict them before they are attached, so that there is no moment in which a device could be opened.
     match forbid_devices_and_programs(&root).and_then(|()| forbid_devices_and_programs(&fds)) {
-        Err(Errno::NOSYS) => warn!("before Linux 5.12 {}", super::OPEN_DEVICES),
+        Err(Errno::NOSYS) => warn!("this kernel is older than Linux 5.12: {}", super::OPEN_DEVICES),
         result => result.map_err(step("cannot restrict the share's mounts", ""))?,
     }
 
-    // Any directory does as the place to mount on; /proc is one that is there.
+    // Any directory can be the mount point; /proc always exists.
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     mount("transomd", "/proc", "tmpfs", flags, c"mode=0755,size=64k")
         .map_err(step("cannot mount an empty root", ""))?;
@@ -56,7 +56,7 @@ pub(super) fn isolate_files(share: &Path, is_directory: bool) -> Result<(OwnedFd
             .map_err(step("cannot mount the share in the empty root", ""))?;
     }
 
-    // The new root goes over the old one, and the old one, now below it, goes away.
+    // The new root is stacked on the old one, and the old one, now below it, is detached.
     pivot_root(".", ".").map_err(step("cannot change the root", ""))?;
     unmount(".", UnmountFlags::DETACH).map_err(step("cannot leave the machine's files", ""))?;
     chdir("/").map_err(step("cannot enter the new root", ""))?;

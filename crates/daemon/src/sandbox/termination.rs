@@ -1,8 +1,8 @@
 //! SIGTERM, SIGHUP and SIGINT end the daemon at once.
 //!
-//! The signals are blocked before any thread exists, so that each thread inherits that, and one thread waits for them.
-//! That works for the first process of a pid namespace too, for which signals have no default action, and a signal
-//! that comes before the thread is there is kept for it.
+//! The signals are blocked before the first thread starts, so that all threads inherit the mask, and one thread waits
+//! for them. This also works for the first process of a pid namespace, for which signals have no default action. A
+//! signal that arrives before the waiting thread exists stays pending.
 
 use crate::listen::Traces;
 use nix::sys::signal::{SigSet, Signal};
@@ -10,7 +10,7 @@ use std::io;
 use std::sync::Weak;
 use std::thread;
 
-/// The exit status after a signal: that of virtiofsd.
+/// The exit status after a signal, the same as virtiofsd.
 const EXIT_STATUS: i32 = 1;
 
 /// The signals that end the daemon.
@@ -18,17 +18,17 @@ pub(super) fn signals() -> SigSet {
     [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGINT].into_iter().collect()
 }
 
-/// Keeps the signals until `watch` takes them. To be called before the first thread is started.
+/// Blocks the signals until `watch` takes them. Must be called before the first thread starts.
 pub(super) fn hold_signals() -> io::Result<()> {
     let mut held = signals();
-    // A guest that writes past the process's limit of file sizes gets EFBIG; the signal beside it would end the daemon.
+    // A guest that writes past the process's file size limit gets EFBIG; the signal sent with it would end the daemon.
     held.add(Signal::SIGXFSZ);
     Ok(held.thread_block()?)
 }
 
-/// Starts the thread that ends the process at a signal, after removing `traces` if they are still there.
+/// Starts the thread that ends the process on a signal, after removing `traces` if they still exist.
 ///
-/// Nothing is lost by it: what a guest was told is done has been handed to the host's kernel.
+/// No data is lost: everything that a guest was told is done has been passed to the host's kernel.
 pub fn watch(traces: Weak<Traces>) -> io::Result<()> {
     let wait = move || {
         let signal = signals().wait();

@@ -1,32 +1,32 @@
-//! The arguments with which a call is allowed, where not all of them are.
+//! The arguments with which a call is allowed, for calls that are not allowed with any.
 //!
-//! A filter sees registers, not memory: flags, commands and numbers of processes can be limited, paths and structures
-//! cannot.
+//! A filter sees registers, not memory: it can restrict flags, commands and process ids, but not paths and structures.
 
 use super::SeccompError;
 use seccompiler::{SeccompCmpArgLen as ArgLen, SeccompCmpOp as Op, SeccompCondition, SeccompRule};
 
-/// With which arguments a call is allowed.
+/// The arguments with which a call is allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Arguments {
     Any,
-    /// A thread in the same namespaces, not a process.
+    /// Creating a thread in the same namespaces, not a process.
     NewThread,
-    /// Memory that holds no code.
+    /// Memory that is not executable.
     NotExecutable,
-    /// The name of a thread.
+    /// Setting the name of a thread.
     ThreadName,
-    /// A thread's working directory and umask, no namespace.
+    /// Unsharing a thread's working directory and umask, no namespace.
     OwnDirectory,
-    /// Flags of files, blocking mode of sockets.
+    /// Inode flags, and the blocking mode of sockets.
     KnownIoctl,
-    /// Copies and flags of descriptors, locks of open files. No signals: F_SETOWN would direct them to any process.
+    /// Copies and flags of descriptors, and open file description locks. No F_SETOWN, which could direct signals to any
+    /// process.
     KnownFcntl,
     /// Signals to threads of this process.
     OwnProcess,
-    /// What any socket has, whatever its protocol.
+    /// Options common to all sockets, whatever the protocol.
     AnySocket,
-    /// How long a socket waits.
+    /// Timeouts of sockets.
     SocketTimeout,
 }
 
@@ -35,11 +35,11 @@ const FS_IOC_FSGETXATTR: libc::Ioctl = 0x801c_581f;
 /// `_IOW('X', 32, struct fsxattr)` of linux/fs.h, 28 bytes.
 const FS_IOC_FSSETXATTR: libc::Ioctl = 0x401c_5820;
 
-/// The requests of ioctl.
+/// The allowed requests of ioctl.
 const IOCTLS: [libc::Ioctl; 5] =
     [libc::FIONBIO, libc::FS_IOC_GETFLAGS, libc::FS_IOC_SETFLAGS, FS_IOC_FSGETXATTR, FS_IOC_FSSETXATTR];
 
-/// The commands of fcntl.
+/// The allowed commands of fcntl.
 const FCNTLS: [libc::c_int; 8] = [
     libc::F_DUPFD_CLOEXEC,
     libc::F_GETFD,
@@ -51,7 +51,7 @@ const FCNTLS: [libc::c_int; 8] = [
     libc::F_OFD_SETLKW,
 ];
 
-/// The flags of clone that make namespaces.
+/// The flags of clone that create namespaces.
 const NEW_NAMESPACES: libc::c_int = libc::CLONE_NEWNS
     | libc::CLONE_NEWCGROUP
     | libc::CLONE_NEWUTS
@@ -61,7 +61,7 @@ const NEW_NAMESPACES: libc::c_int = libc::CLONE_NEWNS
     | libc::CLONE_NEWNET;
 
 impl Arguments {
-    /// The rules of which one has to hold; an empty list allows any arguments.
+    /// Returns the rules of which one must match; an empty list allows any arguments.
     pub(super) fn rules(self) -> Result<Vec<SeccompRule>, SeccompError> {
         let rules = match self {
             Self::Any => return Ok(Vec::new()),
@@ -87,17 +87,17 @@ impl Arguments {
     }
 }
 
-/// One rule for each of `values`: the lower 32 bits of argument `index` are that.
+/// Returns one rule for each of `values`: the lower 32 bits of argument `index` equal it.
 fn any_of<const N: usize>(index: u8, values: [i32; N]) -> Result<Vec<Vec<SeccompCondition>>, SeccompError> {
     values.into_iter().map(|value| Ok(vec![equal(index, value)?])).collect()
 }
 
-/// The lower 32 bits of argument `index` are `value`.
+/// Matches if the lower 32 bits of argument `index` equal `value`.
 fn equal(index: u8, value: i32) -> Result<SeccompCondition, SeccompError> {
     Ok(SeccompCondition::new(index, ArgLen::Dword, Op::Eq, value.cast_unsigned().into())?)
 }
 
-/// Of the lower 32 bits of argument `index`, those in `mask` are `value`.
+/// Matches if the bits in `mask` of the lower 32 bits of argument `index` equal `value`.
 fn masked(index: u8, mask: i32, value: i32) -> Result<SeccompCondition, SeccompError> {
     let mask = mask.cast_unsigned().into();
     Ok(SeccompCondition::new(index, ArgLen::Dword, Op::MaskedEq(mask), value.cast_unsigned().into())?)

@@ -1,7 +1,7 @@
 //! The system calls that a serving daemon may make: an allow-list.
 //!
-//! `table` is the list, `arguments` what a few calls are limited to. Calls that are always allowed cost nothing measurable:
-//! the kernel keeps a bitmap of them.
+//! `table` is the list; `arguments` holds the restrictions of a few calls. Calls that are always allowed cost nothing
+//! measurable: the kernel keeps a bitmap of them.
 
 mod arguments;
 mod table;
@@ -17,27 +17,27 @@ use thiserror::Error;
 pub struct Call {
     number: libc::c_long,
     symbol: &'static str,
-    /// Whether an ordinary run may go without it.
+    /// Whether an ordinary run may not make the call.
     pub is_rare: bool,
     arguments: Arguments,
-    /// What the daemon makes it for.
+    /// Why the daemon makes the call.
     pub why: &'static str,
 }
 
 impl Call {
-    /// Its name, as `strace` and manual pages spell it.
+    /// Returns the call's name, as `strace` and manual pages spell it.
     pub fn name(&self) -> &'static str {
         self.symbol.trim_start_matches("SYS_")
     }
 }
 
-/// Why there is no filter.
+/// Why the filter cannot be installed.
 #[derive(Debug, Error)]
 pub enum SeccompError {
-    /// The rules cannot be compiled, or the kernel refuses them.
+    /// The rules cannot be compiled, or the kernel rejects them.
     #[error("cannot restrict system calls: {0} (--seccomp none serves without)")]
     Filter(#[from] seccompiler::Error),
-    /// Nothing is known of this kind of processor.
+    /// This processor architecture is not supported.
     #[error("cannot restrict system calls on {0}; --seccomp none serves without")]
     Architecture(&'static str),
 }
@@ -48,15 +48,15 @@ impl From<seccompiler::BackendError> for SeccompError {
     }
 }
 
-/// Returns every call on the list; those about file handles are not on it where inodes are never held by them.
+/// Returns every call on the list. Calls about file handles are left out if inodes are never held by handles.
 pub fn calls(file_handles: FileHandles) -> impl Iterator<Item = &'static Call> {
     let handle_calls = if file_handles == FileHandles::Never { &[] } else { table::HANDLE_CALLS };
     table::CALLS.iter().chain(handle_calls).chain(table::OLDER_CALLS)
 }
 
-/// Restricts every thread of this process, now and later, to the list. There is no way back.
+/// Restricts all present and future threads of this process to the list. This cannot be undone.
 ///
-/// To be called after the last fork: the list allows signals to this process alone.
+/// Must be called after the last fork: the list allows signals only to this process.
 pub fn restrict(mode: SeccompMode, file_handles: FileHandles) -> Result<(), SeccompError> {
     let action = match mode {
         SeccompMode::None => return Ok(()),
@@ -64,7 +64,7 @@ pub fn restrict(mode: SeccompMode, file_handles: FileHandles) -> Result<(), Secc
         SeccompMode::Log => SeccompAction::Log,
         SeccompMode::Trap => SeccompAction::Trap,
     };
-    // The kernel takes the strictest answer of both.
+    // The kernel applies the stricter of the two filters.
     apply_filter_all_threads(&without_clone3()?)?;
     apply_filter_all_threads(&allow_list(action, file_handles)?)?;
     Ok(())
@@ -76,7 +76,8 @@ fn allow_list(otherwise: SeccompAction, file_handles: FileHandles) -> Result<Bpf
     compile(rules, otherwise, SeccompAction::Allow)
 }
 
-/// The arguments of clone3 lie in memory, where no filter sees them. Without it the C library takes clone.
+/// Returns a filter that answers clone3 with ENOSYS, so that the C library falls back to clone: clone3's arguments lie
+/// in memory, which no filter sees.
 fn without_clone3() -> Result<BpfProgram, SeccompError> {
     let rules = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
     compile(rules, SeccompAction::Allow, SeccompAction::Errno(libc::ENOSYS.cast_unsigned()))

@@ -1,8 +1,8 @@
-//! The system calls that a serving daemon makes, in the order of their names, each with its reason.
+//! The system calls that a serving daemon makes, sorted by name, each with its reason.
 //!
-//! `ordinary` calls occur in any thorough run: the observation in `tests/seccomp_usage.rs` fails when one of them was
-//! never made, and when a call was made that is not here. `rare` ones occur where a run cannot be made to go: on
-//! failure, under other kernels, in other builds of the C library.
+//! `ordinary` calls occur in any thorough run: `tests/seccomp_usage.rs` observes one and fails if an ordinary call was
+//! not made, or if a call was made that is not listed. `rare` calls occur in situations that a run cannot provoke: on
+//! failure, on other kernels, with other builds of the C library.
 
 use super::{Call, arguments::Arguments};
 
@@ -123,13 +123,13 @@ pub(super) const CALLS: &[Call] = calls! {
     SYS_writev: rare, "messages to standard error";
 };
 
-/// The calls about file handles, which a daemon with `--inode-file-handles never` goes without.
+/// The calls about file handles, which a daemon with `--inode-file-handles never` is not allowed.
 pub(super) const HANDLE_CALLS: &[Call] = calls! {
     SYS_name_to_handle_at: ordinary, "an inode's file handle";
     SYS_open_by_handle_at: ordinary, "an inode that is held by its handle";
 };
 
-/// The calls that the C library still makes on this architecture, where others have their successors alone.
+/// Calls that the C library still makes on this architecture, while others only have their successors.
 #[cfg(target_arch = "x86_64")]
 pub(super) const OLDER_CALLS: &[Call] = calls! {
     SYS_epoll_wait: ordinary, "a worker waits for its queue";

@@ -6,9 +6,9 @@ use crate::listener::Question;
 
 /// Calls that are never disturbed.
 ///
-/// Memory, threads' own affairs, signals and waiting: for these, failures are no states of a machine that a program meets,
-/// or ones that the standard library answers by ending the process. Sockets, events and the log, through `read` and
-/// `write`: they are the connection to this test, not part of a request.
+/// Memory, threads' own affairs, signals and waiting: for these, failures are no states of a machine that a program
+/// meets, or ones that the standard library answers by ending the process. Sockets, events and the log, through `read`
+/// and `write`: they are the connection to this test, not part of a request.
 pub(crate) const UNDISTURBED: &[libc::c_long] = &[
     libc::SYS_brk,
     libc::SYS_mmap,
@@ -61,8 +61,8 @@ pub(crate) const UNDISTURBED: &[libc::c_long] = &[
 
 /// How this call may fail; none where it cannot, or where failing would need its effect as well.
 ///
-/// A `close` that fails has closed nonetheless, and a thread that cannot return to its own ids ends the process, since it
-/// would serve others with the rights of one caller: Linux does not let that fail.
+/// A `close` that fails has closed nonetheless, and a thread that cannot return to its own ids ends the process, since
+/// it would serve others with the rights of one caller: Linux does not let that fail.
 pub(crate) fn failures(call: &Question) -> &'static [Errno] {
     const NONE: &[Errno] = &[];
     let to_other_id = !matches!(call.args[1] as u32, 0 | u32::MAX);

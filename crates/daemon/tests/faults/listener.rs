@@ -1,4 +1,5 @@
-//! A seccomp filter that asks this test before each system call of a process, and the listener that hears the questions.
+//! A seccomp filter that asks this test before each system call of a process, and the listener that hears the
+//! questions.
 //!
 //! See seccomp_unotify(2). The filter is installed in the child before it executes its program, and passes through
 //! every thread of it. Calls that are not asked about cost nothing but the filter.
@@ -125,7 +126,8 @@ impl Listener {
         match unsafe { libc::ioctl(self.0.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND, &raw mut answer) } {
             0 => Ok(()),
             _ => match io::Error::last_os_error() {
-                // A signal has ended the wait of the thread: it makes the call again and asks again, or fails with EINTR.
+                // A signal has ended the wait of the thread: it makes the call again and asks again, or fails with
+                // EINTR.
                 error if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
                 error => Err(error),
             },

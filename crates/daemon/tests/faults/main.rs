@@ -1,8 +1,10 @@
-//! Each system call of the daemon fails, or is held while something else happens, and what is left is compared with a model.
+//! Each system call of the daemon fails, or is held while something else happens, and what is left is compared with a
+//! model.
 //!
-//! The real `transomd` runs under a seccomp filter that asks this test before each call ([`listener`]). While one request
-//! of each kind ([`requests`]) is served, the nth of its calls is disturbed ([`disturber`], [`calls`]), for every n that
-//! there is. A [`rounds`] then checks the reply, the share, what the daemon holds by its own word and by the host's.
+//! The real `transomd` runs under a seccomp filter that asks this test before each call ([`listener`]). While one
+//! request of each kind ([`requests`]) is served, the nth of its calls is disturbed ([`disturber`], [`calls`]), for
+//! every n that there is. A [`rounds`] then checks the reply, the share, what the daemon holds by its own word and by
+//! the host's.
 //!
 //! `TRANSOM_FAULTS=all` lets each call fail in all of its ways, not in one, and takes both ways of holding inodes;
 //! `TRANSOM_FAULTS=NAME` takes the kinds whose names contain NAME, in the same manner.

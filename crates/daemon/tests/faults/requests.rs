@@ -1,4 +1,5 @@
-//! The requests that are disturbed: each with what it does, by the model of a bare directory, and what the guest has then.
+//! The requests that are disturbed: each with what it does, by the model of a bare directory, and what the guest has
+//! then.
 
 use std::{
     fs::{self, File, OpenOptions, Permissions},

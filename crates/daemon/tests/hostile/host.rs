@@ -1,5 +1,5 @@
-//! A daemon for a test: the back end with a file system in memory, on a thread of this process, or the executable with a
-//! directory.
+//! A daemon for a test: the back end with a file system in memory, on a thread of this process, or the executable with
+//! a directory.
 
 use std::{
     fs::File,

@@ -1,7 +1,7 @@
-//! What a hostile guest or a broken front end sends, and a daemon that lives on.
+//! A hostile guest or a broken front end, and a daemon that survives.
 //!
-//! Each test does its harm over a connection, then a healthy session runs on the same daemon: over the same connection
-//! where the protocol is unharmed, over a new one in any case.
+//! Each test does its harm over a connection. Then a healthy session runs on the same daemon: over the same connection
+//! if the protocol is intact, and over a new one in any case.
 
 mod chains;
 mod executable;

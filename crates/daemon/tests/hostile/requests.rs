@@ -57,7 +57,7 @@ fn send(session: &mut Session<Queue>, opcode: u32, nodeid: u64, body: &[u8], roo
 
 #[test]
 fn every_operation_with_any_body_is_answered() {
-    // SETLKW may rightly wait for ever; lifetimes.rs has it.
+    // SETLKW may rightly wait forever; lifetimes.rs has it.
     let daemon = Daemon::start();
     assert_eq!(any_requests(&daemon, &[Opcode::Setlkw]), 71);
 }

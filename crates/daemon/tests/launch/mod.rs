@@ -39,8 +39,8 @@ impl Bench {
         let mut bench = Self::new();
         if is_root() {
             let exe = bench.dir.path().join("transomd");
-            // By another process: a descriptor of ours that writes to it would be inherited by what other tests start, and
-            // a file that is open for writing is not executed.
+            // By another process: a descriptor of ours that writes to it would be inherited by what other tests start,
+            // and a file that is open for writing is not executed.
             let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_transomd")).arg(&exe).status().unwrap();
             assert!(copied.success(), "cp: {copied}");
             fs::set_permissions(bench.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();

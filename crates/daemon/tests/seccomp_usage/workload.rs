@@ -169,7 +169,7 @@ fn other_users(s: &mut Guest) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// MKDIR by a caller who may do it as a member of `group`, which goes along behind the name.
+/// MKDIR by a caller who may do it as a member of `group`, which is sent after the name.
 fn by_supplementary_group(s: &mut Guest, parent: u64, group: u32) -> anyhow::Result<()> {
     // 1. mode and umask, the name, then the extension: its size and type, the number of groups, the group.
     let arg = [0o755_u32, 0o022].map(u32::to_le_bytes).concat();

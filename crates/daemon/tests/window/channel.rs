@@ -53,7 +53,7 @@ fn a_channel_that_closes_costs_the_window_and_nothing_else() {
         window.react(&[reaction]);
         assert_eq!(map(&mut session, nodeid, 1), Err(Errno::NOTCONN));
         window.wait_for_close().unwrap();
-        // 1. What is mapped stays, and is answered for; new ranges are not to be had, and removal is no error.
+        // 1. Existing mappings remain, and mapping them again succeeds; new ranges are refused, and removal succeeds.
         map(&mut session, nodeid, 0).unwrap();
         assert_eq!(map(&mut session, nodeid, 2), Err(Errno::NOTCONN));
         assert_eq!(window.read(0, 9).unwrap(), contents(9, 1));

@@ -160,7 +160,8 @@ fn a_read_only_share_has_no_window_where_the_guest_could_write_through_it() {
     share.agrees(&front_end);
 }
 
-/// Runs the program at `path`, which a child of another test may hold open for writing until it has become that program.
+/// Runs the program at `path`, which a child of another test may hold open for writing until it has become that
+/// program.
 fn start(path: &Path) -> Child {
     loop {
         match Command::new(path).arg("3600").spawn() {

@@ -1,4 +1,5 @@
-//! The end of a file in the window: never other bytes than the file's, never a file of another size.
+//! The end of a file in the window: the guest never sees bytes other than the file's, and never changes its size by
+//! mapping it.
 
 use std::{
     fs,
@@ -24,7 +25,8 @@ fn map(session: &mut Session<Queue>, nodeid: u64, file_range: u64, at: u64) -> b
     }
 }
 
-/// What is mapped at `at` is `file_range` of the file at `path`: its bytes, zeros up to the end of the page, nothing beyond.
+/// What is mapped at `at` is `file_range` of the file at `path`: its bytes, zeros up to the end of the page, nothing
+/// beyond.
 fn shows(front_end: &FrontEnd, path: &Path, file_range: u64, at: u64) {
     let (window, bytes) = (front_end.expect_window(), fs::read(path).unwrap());
     let here = bytes.len().saturating_sub((file_range * RANGE) as usize).min(RANGE as usize) as u64;
@@ -33,7 +35,7 @@ fn shows(front_end: &FrontEnd, path: &Path, file_range: u64, at: u64) {
     let page_end = here.next_multiple_of(PAGE);
     assert_eq!(window.read(at + here, (page_end - here) as usize).unwrap(), vec![0; (page_end - here) as usize]);
     if page_end < RANGE {
-        assert!(window.read(at + page_end, 1).is_err(), "a page behind the end of the file");
+        assert!(window.read(at + page_end, 1).is_err(), "a page past the end of the file");
     }
 }
 

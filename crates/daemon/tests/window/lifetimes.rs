@@ -70,8 +70,8 @@ fn a_stop_keeps_what_is_mapped() {
     }
 }
 
-/// QEMU reads nothing from the back end while it stops the device: the answer to SHMEM_MAP and that to GET_VRING_BASE must
-/// not wait for each other. What it answers afterwards counts.
+/// QEMU reads nothing from the back end while it stops the device: the answer to SHMEM_MAP and that to GET_VRING_BASE
+/// must not wait for each other. What it answers afterwards counts.
 #[test]
 fn a_stop_does_not_wait_for_a_mapping_that_is_asked_for() {
     for share in Share::each() {
@@ -103,7 +103,7 @@ fn a_stop_does_not_wait_for_a_mapping_that_is_asked_for() {
     }
 }
 
-/// The same with a reset behind it: a request from before the reset may be served after it.
+/// The same followed by a reset: a request from before the reset may be served after it.
 #[test]
 fn what_is_mapped_after_a_reset_by_an_earlier_request_is_undone() {
     for share in Share::each() {

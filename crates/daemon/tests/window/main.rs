@@ -1,7 +1,7 @@
-//! The DAX window, end to end: a guest that asks, transomd or its parts, and a front end that maps.
+//! The DAX window, end to end: a guest that requests mappings, transomd or its parts, and a front end that maps.
 //!
-//! The front end is as strict as QEMU or as lenient as crosvm. At the end of a test the daemon and the front end agree on
-//! what is mapped, and the front end has had no reason to refuse anything.
+//! The front end is as strict as QEMU or as lenient as crosvm. At the end of a test, the daemon and the front end agree
+//! on what is mapped, and the front end has had no reason to refuse anything.
 
 mod channel;
 mod data;

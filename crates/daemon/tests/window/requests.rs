@@ -82,7 +82,7 @@ fn offsets_and_lengths_that_are_no_ranges_of_the_window_are_refused() {
             assert_eq!(answer.unwrap_err().errno(), Some(Errno::INVAL), "flags {flags:#x}");
         }
         assert_eq!(front_end.expect_window().counts().maps, 0);
-        // A range far behind the end of the file, and one of which only the beginning is in the file.
+        // A range far past the end of the file, and one of which only the beginning is in the file.
         for (foffset, len) in [(1 << 40, RANGE), (3 * RANGE, 2 * RANGE)] {
             if let Err(error) = session.setupmapping(nodeid, foffset, len, 0, true) {
                 assert_eq!(error.errno(), Some(Errno::OPNOTSUPP), "{foffset:#x} {len:#x}");
@@ -146,7 +146,7 @@ fn only_regular_files_are_mapped_and_only_by_their_own_handles() {
         map(nodeid, reads, 2).unwrap();
         map(nodeid, writes, 3).unwrap();
         share.agrees(&front_end);
-        // A handle that is closed is none, and a file without a name is one.
+        // A closed handle is invalid; an unlinked file can still be mapped.
         session.release(nodeid, reads).unwrap();
         fs::remove_file(&path).unwrap();
         let mut map = |fh, at| {

@@ -1,4 +1,4 @@
-//! Operations on attributes, extended ones too.
+//! Operations on attributes, including extended attributes.
 
 use transom_wire::{
     Opcode,
@@ -18,73 +18,74 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 use super::{Answer, Exchange, Session, broken, with_nul};
 
 impl<E: Exchange> Session<E> {
-    /// GETATTR.
+    /// Sends GETATTR.
     pub fn getattr(&mut self, nodeid: u64, fh: Option<u64>) -> Answer<Attr> {
         let flags = if fh.is_some() { GETATTR_FH } else { 0 };
         let arg = GetattrIn { getattr_flags: flags.into(), dummy: 0.into(), fh: fh.unwrap_or(0).into() };
         Ok(self.ask::<AttrOut>(Opcode::Getattr, nodeid, &[arg.as_bytes()])?.attr)
     }
 
-    /// SETATTR; `valid` says which fields of `arg` count.
+    /// Sends SETATTR; `valid` selects the fields of `arg` to set.
     pub fn setattr(&mut self, nodeid: u64, valid: SetattrValid, arg: &SetattrIn) -> Answer<Attr> {
         let arg = SetattrIn { valid: valid.bits().into(), ..*arg };
         Ok(self.ask::<AttrOut>(Opcode::Setattr, nodeid, &[arg.as_bytes()])?.attr)
     }
 
-    /// SETATTR of the size alone.
+    /// Sends SETATTR of the size only.
     pub fn truncate(&mut self, nodeid: u64, size: u64) -> Answer<Attr> {
         self.setattr(nodeid, SetattrValid::SIZE, &SetattrIn { size: size.into(), ..SetattrIn::new_zeroed() })
     }
 
-    /// STATFS.
+    /// Sends STATFS.
     pub fn statfs(&mut self, nodeid: u64) -> Answer<StatfsOut> {
         self.ask(Opcode::Statfs, nodeid, &[])
     }
 
-    /// STATX.
+    /// Sends STATX.
     pub fn statx(&mut self, nodeid: u64) -> Answer<StatxOut> {
         self.ask(Opcode::Statx, nodeid, &[StatxIn { sx_mask: 0x7ff.into(), ..StatxIn::new_zeroed() }.as_bytes()])
     }
 
-    /// ACCESS.
+    /// Sends ACCESS.
     pub fn access(&mut self, nodeid: u64, mask: u32) -> Answer<()> {
         self.ask_nothing(Opcode::Access, nodeid, &[AccessIn { mask: mask.into(), padding: 0.into() }.as_bytes()])
     }
 
-    /// SYNCFS.
+    /// Sends SYNCFS.
     pub fn syncfs(&mut self, nodeid: u64) -> Answer<()> {
         self.ask_nothing(Opcode::Syncfs, nodeid, &[SyncfsIn { padding: 0.into() }.as_bytes()])
     }
 
-    /// SETXATTR, with its longer arguments.
+    /// Sends SETXATTR, in the longer form of its arguments.
     pub fn setxattr(&mut self, nodeid: u64, name: &[u8], value: &[u8], flags: u32) -> Answer<()> {
         let size = (value.len() as u32).into();
         let arg = SetxattrIn { size, flags: flags.into(), ..SetxattrIn::new_zeroed() };
         self.ask_nothing(Opcode::Setxattr, nodeid, &[arg.as_bytes(), &[&with_nul(name), value].concat()])
     }
 
-    /// GETXATTR with room for `size` bytes.
+    /// Sends GETXATTR with room for `size` bytes and returns the value.
     pub fn getxattr(&mut self, nodeid: u64, name: &[u8], size: u32) -> Answer<Vec<u8>> {
         let arg = GetxattrIn { size: size.into(), padding: 0.into() };
         self.request(Opcode::Getxattr as u32, nodeid, &[arg.as_bytes(), &with_nul(name)], size as usize)
     }
 
-    /// LISTXATTR with room for `size` bytes.
+    /// Sends LISTXATTR with room for `size` bytes and returns the names.
     pub fn listxattr(&mut self, nodeid: u64, size: u32) -> Answer<Vec<u8>> {
         let arg = GetxattrIn { size: size.into(), padding: 0.into() };
         self.request(Opcode::Listxattr as u32, nodeid, &[arg.as_bytes()], size as usize)
     }
 
-    /// GETXATTR of size 0; returns the size of the value.
+    /// Sends GETXATTR of size 0 and returns the size of the value.
     pub fn xattr_size(&mut self, nodeid: u64, name: &[u8]) -> Answer<u32> {
         let arg = GetxattrIn { size: 0.into(), padding: 0.into() };
         let room = size_of::<GetxattrOut>();
         let payload = self.request(Opcode::Getxattr as u32, nodeid, &[arg.as_bytes(), &with_nul(name)], room)?;
-        let out = GetxattrOut::read_from_bytes(&payload).map_err(|_| broken("GETXATTR of size 0 has no size"))?;
+        let out = GetxattrOut::read_from_bytes(&payload)
+            .map_err(|_| broken("the reply to GETXATTR of size 0 has no size"))?;
         Ok(out.size.get())
     }
 
-    /// REMOVEXATTR.
+    /// Sends REMOVEXATTR.
     pub fn removexattr(&mut self, nodeid: u64, name: &[u8]) -> Answer<()> {
         self.ask_nothing(Opcode::Removexattr, nodeid, &[&with_nul(name)])
     }

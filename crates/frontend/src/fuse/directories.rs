@@ -18,32 +18,32 @@ use super::{
 pub struct Entry {
     /// The inode number.
     pub ino: u64,
-    /// Where the stream continues after it.
+    /// The offset at which the stream continues after this entry.
     pub off: u64,
-    /// As in `d_type`.
+    /// The type, as in `d_type`.
     pub type_: u32,
     /// The name.
     pub name: Vec<u8>,
-    /// What LOOKUP would answer; READDIRPLUS only.
+    /// The entry that LOOKUP would return; only with READDIRPLUS.
     pub entry: Option<EntryOut>,
 }
 
 impl<E: Exchange> Session<E> {
-    /// OPENDIR; returns the handle.
+    /// Sends OPENDIR and returns the handle.
     pub fn opendir(&mut self, nodeid: u64) -> Answer<u64> {
         let arg = OpenIn { flags: 0.into(), open_flags: 0.into() };
         Ok(self.ask::<OpenOut>(Opcode::Opendir, nodeid, &[arg.as_bytes()])?.fh.get())
     }
 
-    /// READDIR, or READDIRPLUS where `is_plus`, once; no entries are the end.
+    /// Sends one READDIR, or READDIRPLUS if `is_plus`. Returns no entries at the end of the directory.
     pub fn readdir_once(&mut self, nodeid: u64, fh: u64, offset: u64, size: u32, is_plus: bool) -> Answer<Vec<Entry>> {
         let opcode = if is_plus { Opcode::Readdirplus } else { Opcode::Readdir };
         let arg = read_in(fh, offset, size);
         let payload = self.request(opcode as u32, nodeid, &[arg.as_bytes()], size as usize)?;
-        parse(&payload, is_plus).ok_or_else(|| broken(format!("{opcode:?}: entries cut short: {payload:02x?}")))
+        parse(&payload, is_plus).ok_or_else(|| broken(format!("{opcode:?}: truncated entries: {payload:02x?}")))
     }
 
-    /// Every entry of a directory, in requests of `size` bytes each.
+    /// Returns all entries of a directory, using requests of `size` bytes each.
     pub fn readdir(&mut self, nodeid: u64, size: u32, is_plus: bool) -> Answer<Vec<Entry>> {
         let fh = self.opendir(nodeid)?;
         let mut entries = Vec::<Entry>::new();
@@ -59,7 +59,7 @@ impl<E: Exchange> Session<E> {
         Ok(entries)
     }
 
-    /// RELEASEDIR.
+    /// Sends RELEASEDIR.
     pub fn releasedir(&mut self, nodeid: u64, fh: u64) -> Answer<()> {
         self.ask_nothing(Opcode::Releasedir, nodeid, &[release_in(fh).as_bytes()])
     }

@@ -1,7 +1,7 @@
-//! A FUSE client: one method for each operation, over anything that carries a request and its reply.
+//! A FUSE client: one method for each operation, over any transport for requests and replies.
 //!
-//! [`Session`] checks what every reply has to be; the operations are in [`names`], [`files`], [`directories`], [`mappings`] and
-//! [`attributes`]. [`Exchange`] is implemented by a virtqueue.
+//! [`Session`] checks the properties common to all replies. The operations are in [`names`], [`files`],
+//! [`directories`], [`mappings`] and [`attributes`]. [`Exchange`] is implemented by a virtqueue.
 
 mod attributes;
 mod directories;
@@ -24,14 +24,14 @@ pub use directories::Entry;
 
 use super::queue::{Completion, Queue};
 
-/// Carries a request to a server and its reply back.
+/// Carries a request to a server, and its reply back.
 pub trait Exchange {
-    /// Sends `readable` with `room` bytes for the reply.
+    /// Sends `readable` with room for a reply of `room` bytes.
     fn exchange(&mut self, readable: &[&[u8]], room: usize) -> anyhow::Result<Completion>;
 }
 
 impl Exchange for Queue {
-    /// The reply's header has a buffer of its own, as with Linux.
+    /// Uses a separate buffer for the reply's header, as Linux does.
     fn exchange(&mut self, readable: &[&[u8]], room: usize) -> anyhow::Result<Completion> {
         let header_room = room.min(size_of::<OutHeader>());
         let rooms: Vec<usize> = [header_room, room - header_room].into_iter().filter(|&room| room > 0).collect();
@@ -42,21 +42,21 @@ impl Exchange for Queue {
     }
 }
 
-/// Why there is no answer.
+/// Why an operation failed.
 #[derive(Debug)]
 pub enum Failure {
-    /// The server answered with an error.
+    /// The server replied with an error.
     Errno(Errno),
-    /// The reply, or what carried it, is not as the protocol has it.
+    /// The reply, or its transport, violates the protocol.
     Broken(anyhow::Error),
 }
 
-/// What an operation gives.
+/// The result of an operation.
 pub type Answer<T> = Result<T, Failure>;
 
-/// The requests of one caller.
+/// Requests on behalf of one caller.
 pub struct Session<E> {
-    /// What carries requests.
+    /// The transport of the requests.
     pub exchange: E,
     /// The caller's uid.
     pub uid: u32,
@@ -64,24 +64,24 @@ pub struct Session<E> {
     pub gid: u32,
     /// The caller's pid.
     pub pid: u32,
-    /// Of the last request; Linux leaves bit 0 to interrupts.
+    /// The last request's identifier. Bit 0 is always clear: Linux sets it in interrupts.
     unique: u64,
 }
 
 impl<E: Exchange> Session<E> {
-    /// A caller that is root; INIT is not yet sent.
+    /// Creates a session of a root caller, without sending INIT.
     pub fn new(exchange: E) -> Self {
         Self { exchange, uid: 0, gid: 0, pid: 1, unique: 0 }
     }
 
-    /// A caller that is root, in a session just begun with every feature offered.
+    /// Creates a session of a root caller and sends INIT, offering every feature.
     pub fn begin(exchange: E) -> Answer<Self> {
         let mut session = Self::new(exchange);
         session.init(InitFlags::all())?;
         Ok(session)
     }
 
-    /// INIT with `flags`.
+    /// Sends INIT with `flags`.
     pub fn init(&mut self, flags: InitFlags) -> Answer<InitOut> {
         let mut arg = InitIn::new_zeroed();
         arg.major = KERNEL_VERSION.into();
@@ -92,12 +92,12 @@ impl<E: Exchange> Session<E> {
         self.ask(Opcode::Init, 0, &[arg.as_bytes()])
     }
 
-    /// DESTROY.
+    /// Sends DESTROY.
     pub fn destroy(&mut self) -> Answer<()> {
         self.ask_nothing(Opcode::Destroy, 0, &[])
     }
 
-    /// The header of a request with `body_len` bytes behind it, with an identifier of its own.
+    /// Returns the header, with a new identifier, of a request with `body_len` bytes after it.
     pub fn header(&mut self, opcode: u32, nodeid: u64, body_len: usize) -> InHeader {
         self.unique += 2;
         InHeader {
@@ -113,7 +113,7 @@ impl<E: Exchange> Session<E> {
         }
     }
 
-    /// Sends a request with room for `room` bytes of payload, and returns the payload of the reply.
+    /// Sends a request with room for `room` bytes of payload, and returns the reply's payload.
     pub fn request(&mut self, opcode: u32, nodeid: u64, body: &[&[u8]], room: usize) -> Answer<Vec<u8>> {
         let header = self.header(opcode, nodeid, body.iter().map(|part| part.len()).sum());
         let readable: Vec<&[u8]> = std::iter::once(header.as_bytes()).chain(body.iter().copied()).collect();
@@ -129,7 +129,7 @@ impl<E: Exchange> Session<E> {
         if completion.used_len == 0 { Ok(()) } else { Err(broken(format!("{opcode:?} was answered"))) }
     }
 
-    /// Sends a request that is answered with one structure.
+    /// Sends a request whose reply is one structure.
     fn ask<T: FromBytes + KnownLayout + Immutable>(
         &mut self,
         opcode: Opcode,
@@ -140,14 +140,14 @@ impl<E: Exchange> Session<E> {
         T::read_from_bytes(&payload).map_err(|_| broken(format!("{opcode:?}: {} bytes of payload", payload.len())))
     }
 
-    /// Sends a request that is answered with a header alone.
+    /// Sends a request whose reply is only a header.
     fn ask_nothing(&mut self, opcode: Opcode, nodeid: u64, body: &[&[u8]]) -> Answer<()> {
         let payload = self.request(opcode as u32, nodeid, body, 0)?;
         if payload.is_empty() { Ok(()) } else { Err(broken(format!("{opcode:?}: {} bytes of payload", payload.len()))) }
     }
 }
 
-/// Checks what every reply has to be, and returns its payload.
+/// Checks the properties common to all replies, and returns the payload.
 pub fn check_reply(completion: &Completion, unique: u64) -> Answer<Vec<u8>> {
     let used_len = completion.used_len as usize;
     let Some(reply) = completion.writable.get(..used_len) else {
@@ -166,18 +166,18 @@ pub fn check_reply(completion: &Completion, unique: u64) -> Answer<Vec<u8>> {
     }
 }
 
-/// A failure of the peer, not of the operation.
+/// Returns a failure of the peer, as opposed to the operation.
 pub(super) fn broken(what: impl fmt::Display) -> Failure {
     Failure::Broken(anyhow::anyhow!("{what}"))
 }
 
-/// `name` with the NUL that ends it.
+/// Returns `name` with a terminating NUL.
 fn with_nul(name: &[u8]) -> Vec<u8> {
     [name, b"\0"].concat()
 }
 
 impl Failure {
-    /// The errno that the server answered, if it did.
+    /// Returns the errno that the server replied with, if it did.
     pub fn errno(&self) -> Option<Errno> {
         match self {
             Self::Errno(errno) => Some(*errno),

@@ -1,14 +1,14 @@
-//! The memory of a window in this process: reserved, and mapped piece by piece.
+//! The memory of a window in this process: a reserved range, mapped piece by piece.
 //!
-//! The guest's loads and stores are copies that the kernel makes, so that touching what is not mapped, or what lies beyond
-//! the end of a file, is an error and no signal.
+//! The guest's loads and stores are copies made by the kernel, so that an access to what is not mapped, or past the end
+//! of a file, fails with an error instead of a signal.
 #![expect(unsafe_code, reason = "memory mappings at fixed addresses, and copies by address")]
 
 use std::{io, os::fd::BorrowedFd, ptr::NonNull};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
-/// A range of addresses of its own.
+/// A reserved range of addresses.
 pub(super) struct Area {
     start: NonNull<u8>,
     len: usize,
@@ -20,14 +20,17 @@ unsafe impl Send for Area {}
 unsafe impl Sync for Area {}
 
 impl Area {
-    /// Reserves `len` bytes that nothing can be read from.
+    /// Reserves `len` bytes of inaccessible address space.
     pub(super) fn reserve(len: usize) -> io::Result<Self> {
         // SAFETY: the kernel chooses the address (null hint, no MAP_FIXED), so nothing that exists is replaced.
         let start = unsafe { mmap_anonymous(std::ptr::null_mut(), len, ProtFlags::empty(), reserved()) }?;
         Ok(Self { start: NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?, len })
     }
 
-    /// Has `len` bytes of `file` appear at `offset`. Errors as mmap's, EINVAL where that is not within the area.
+    /// Maps `len` bytes of `file` at `offset`.
+    ///
+    /// # Errors
+    /// Those of mmap(2); `EINVAL` if the range is not within the area.
     pub(super) fn map(
         &self,
         offset: u64,
@@ -43,7 +46,7 @@ impl Area {
         Ok(())
     }
 
-    /// Ends whatever is mapped there; the addresses stay reserved.
+    /// Unmaps a range; its addresses stay reserved.
     pub(super) fn unmap(&self, offset: u64, len: u64) -> io::Result<()> {
         let (address, len) = self.part(offset, len)?;
         // SAFETY: as in `map`.
@@ -51,17 +54,24 @@ impl Area {
         Ok(())
     }
 
-    /// Copies from `offset`. Errors: EFAULT where something of it is not mapped or has no page.
+    /// Copies from `offset`.
+    ///
+    /// # Errors
+    /// `EFAULT` if part of the range is not mapped or has no page.
     pub(super) fn load(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
         let (address, len) = self.part(offset, bytes.len() as u64)?;
         let local = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: len };
         let remote = libc::iovec { iov_base: address, iov_len: len };
-        // SAFETY: `local` is `bytes`, borrowed for writing; the kernel checks the other address, which holds no Rust value.
+        // SAFETY: `local` is `bytes`, borrowed for writing; the kernel checks the other address, which holds no Rust
+        // value.
         let copied = unsafe { libc::process_vm_readv(std::process::id() as i32, &local, 1, &remote, 1, 0) };
         check(copied, len)
     }
 
-    /// Copies to `offset`. Errors as with [`Area::load`], and where it is mapped for reading only.
+    /// Copies to `offset`.
+    ///
+    /// # Errors
+    /// As for [`Area::load`], and if the range is mapped read-only.
     pub(super) fn store(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let (address, len) = self.part(offset, bytes.len() as u64)?;
         let local = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: len };

@@ -1,8 +1,8 @@
-//! The front end's side of a shared-memory window: maps what the back end asks for into this process.
+//! The front end's side of a shared-memory window: maps what the back end requests into this process.
 //!
-//! A thread answers the back end's requests by [`Rules`], as strict as the front end that they describe. A test reads and
-//! writes through the window as a guest would, looks at what is mapped, and chooses what becomes of the next requests:
-//! [`Reaction`] for one each, [`Window::hold`] for all. Locks: the front end's turn, then the state.
+//! A thread answers the back end's requests by [`Rules`], as strictly as the front end that they describe. A test reads
+//! and writes through the window as a guest would, inspects the mappings, and controls how the next requests are
+//! handled: [`Reaction`] for single ones, [`Window::hold`] for all. Locks: the front end's turn, then the state.
 
 mod area;
 mod requests;
@@ -26,29 +26,29 @@ use super::{message::HANG_AFTER, turn::Turn};
 pub use rules::{Reaction, Rules};
 use serve::{Shared, State};
 
-/// One window, for as long as the connection lives.
+/// A window. Lives as long as the connection.
 pub struct Window {
     shared: Arc<Shared>,
     stream: UnixStream,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What is mapped at one place of a window.
+/// A mapping in the window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mapping {
-    /// In the window, in bytes.
+    /// Offset in the window, in bytes.
     pub offset: u64,
-    /// In bytes.
+    /// Length in bytes.
     pub len: u64,
-    /// In the file, in bytes.
+    /// Offset in the file, in bytes.
     pub file_offset: u64,
-    /// Whether the back end asked for it to be writable.
+    /// Whether the back end requested a writable mapping.
     pub is_writable: bool,
     /// The file's device and inode numbers.
     pub file: (u64, u64),
 }
 
-/// What a window was asked so far.
+/// The number of requests received so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Requests to map.
@@ -59,12 +59,12 @@ pub struct Counts {
     pub barriers: u64,
 }
 
-/// Where requests wait.
+/// The point at which requests are held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hold {
-    /// Nothing is done before the hold ends.
+    /// Requests are not carried out until the hold ends.
     Requests,
-    /// Requests are served, and no answer is sent before the hold ends.
+    /// Requests are carried out, but not answered until the hold ends.
     Answers,
 }
 
@@ -72,7 +72,7 @@ pub enum Hold {
 pub struct Held<'w>(&'w Window);
 
 impl Window {
-    /// A window of `len` bytes that serves what comes by `stream`, taking turns with whoever else takes `turn`.
+    /// Creates a window of `len` bytes that serves requests from `stream`, taking turns with the other users of `turn`.
     pub(super) fn new(len: u64, rules: Rules, stream: UnixStream, turn: Arc<Turn>) -> anyhow::Result<Self> {
         let shared = Arc::new(Shared::new(len, rules, turn)?);
         let (served, of_thread) = (stream.try_clone()?, shared.clone());
@@ -80,80 +80,86 @@ impl Window {
         Ok(Self { shared, stream, thread: Some(thread) })
     }
 
-    /// In bytes.
+    /// Returns the length in bytes.
     pub fn len(&self) -> u64 {
         self.shared.len
     }
 
-    /// True for a back end that has none.
+    /// Returns whether the back end's window has no bytes.
     pub fn is_empty(&self) -> bool {
         self.shared.len == 0
     }
 
-    /// What is mapped, by offset.
+    /// Returns the mappings, sorted by offset.
     pub fn mappings(&self) -> Vec<Mapping> {
         self.shared.lock().mappings.values().map(|mapped| mapped.mapping).collect()
     }
 
-    /// The descriptor that is mapped at `offset`.
+    /// Returns the descriptor of the file that is mapped at `offset`.
     pub fn descriptor(&self, offset: u64) -> Option<OwnedFd> {
         self.shared.lock().mappings.get(&offset)?.fd.try_clone().ok()
     }
 
-    /// What the window was asked.
+    /// Returns how many requests were received.
     pub fn counts(&self) -> Counts {
         self.shared.lock().counts
     }
 
-    /// The most mappings that ever lived at once.
+    /// Returns the largest number of mappings that existed at once.
     pub fn most_mappings(&self) -> usize {
         self.shared.lock().most_mappings
     }
 
-    /// Why requests were refused by the rules; a back end that keeps to them gives no reason.
+    /// Returns why requests were refused by the rules; empty for a back end that obeys them.
     pub fn refusals(&self) -> Vec<String> {
         self.shared.lock().refusals.clone()
     }
 
-    /// How many requests were refused, and the channel closed where the rules say so, because the mapping that they were
-    /// about had ended by a reset that the back end could not know of when it sent them.
+    /// Returns how many requests were refused, closing the channel if the rules say so, because their mapping had ended
+    /// by a reset that the back end could not know of when it sent them.
     pub fn stale_refusals(&self) -> u64 {
         self.shared.lock().stale_refusals
     }
 
-    /// Whether the channel is closed, by either side.
+    /// Returns whether either side has closed the channel.
     pub fn is_closed(&self) -> bool {
         self.shared.lock().is_closed
     }
 
-    /// Copies from the window as a guest would. Errors: EFAULT where nothing is mapped, or beyond the end of the file.
+    /// Copies from the window as a guest would.
+    ///
+    /// # Errors
+    /// `EFAULT` if nothing is mapped there, or past the end of the file.
     pub fn load(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
         self.shared.area.load(offset, bytes)
     }
 
-    /// `len` bytes from `offset`.
+    /// Reads `len` bytes at `offset`.
     pub fn read(&self, offset: u64, len: usize) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; len];
         self.load(offset, &mut bytes)?;
         Ok(bytes)
     }
 
-    /// Copies to the window as a guest would. Errors as with [`Window::load`], and where the guest must not write.
+    /// Copies to the window as a guest would.
+    ///
+    /// # Errors
+    /// As for [`Window::load`], and if the guest must not write there.
     pub fn store(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.shared.area.store(offset, bytes)
     }
 
-    /// Chooses what becomes of the next requests to map or to unmap, one after the other; those after them are served.
+    /// Sets the reactions to the next requests to map or to unmap, in order. Later requests are served.
     pub fn react(&self, reactions: &[Reaction]) {
         self.shared.lock().reactions.extend(reactions);
     }
 
-    /// Waits until every chosen reaction has had its request.
+    /// Waits until every reaction was used.
     pub fn wait_for_reactions(&self) -> anyhow::Result<()> {
         self.wait("too few requests came", |state| state.reactions.is_empty())
     }
 
-    /// Holds all requests from now on; those held in another way go on.
+    /// Holds all requests from now on. Requests that are held at the other point continue.
     pub fn hold(&self, hold: Hold) -> Held<'_> {
         self.shared.lock().hold = Some(hold);
         self.shared.changed.notify_all();
@@ -165,7 +171,7 @@ impl Window {
         self.shared.drop_mappings(&self.stream);
     }
 
-    /// Closes the channel. What is mapped stays.
+    /// Closes the channel. Mappings remain.
     pub fn close(&self) {
         // It may be closed already.
         let _ = self.stream.shutdown(std::net::Shutdown::Both);
@@ -202,7 +208,7 @@ impl Drop for Window {
         self.shared.lock().is_ending = true;
         self.shared.changed.notify_all();
         if let Some(thread) = self.thread.take() {
-            // A panic there has been reported by the thread itself.
+            // The thread itself has reported its panic.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! Requests of a back end as bytes.
+//! Decodes a back end's requests and encodes the replies.
 
 use std::{
     io::{self, IoSliceMut, Read, Write},
@@ -12,21 +12,21 @@ use crate::message::{HEADER_LEN, NEED_REPLY, REPLY, VERSION, header};
 const SHARED_OBJECT_REMOVE: u32 = 7;
 const SHMEM_MAP: u32 = 9;
 const SHMEM_UNMAP: u32 = 10;
-/// The flag of SHMEM_MAP that lets the guest write.
+/// SHMEM_MAP flag: the guest may write.
 const WRITABLE: u64 = 1;
-/// Longer bodies than this no request has.
+/// The longest body of a request, in bytes.
 const BODY_LEN_MAX: usize = 64;
-/// Descriptors that may come with a request; one is right.
+/// The most descriptors accepted with a request; a valid one has one.
 const FDS_MAX: usize = 4;
 
-/// A request with what it asks for an answer.
+/// A request and whether it wants a reply.
 pub(super) struct Request {
     pub(super) number: u32,
     pub(super) wants_reply: bool,
     pub(super) what: What,
 }
 
-/// What a back end asks.
+/// The content of a request.
 pub(super) enum What {
     Map(Map),
     Unmap {
@@ -34,9 +34,9 @@ pub(super) enum What {
         offset: u64,
         len: u64,
     },
-    /// Of a shared object.
+    /// A request about a shared object.
     Remove,
-    /// Something that no back end of ours asks, or not in this form.
+    /// A request that transomd never sends, or malformed.
     Other(String),
 }
 
@@ -50,7 +50,7 @@ pub(super) struct Map {
     pub(super) is_writable: bool,
 }
 
-/// The next request; `None` where the back end has closed the channel.
+/// Receives the next request; `None` if the back end has closed the channel.
 pub(super) fn receive(stream: &UnixStream) -> io::Result<Option<Request>> {
     let mut head = [0; HEADER_LEN];
     let mut fds = Vec::new();
@@ -96,7 +96,7 @@ fn parse(number: u32, body: &[u8], fds: Vec<OwnedFd>) -> What {
     }
 }
 
-/// Answers `request`, where it wants that, with 0 or an error.
+/// Replies to `request`, if it wants a reply, with success or an error.
 pub(super) fn reply(stream: &UnixStream, request: &Request, is_success: bool) -> io::Result<()> {
     if !request.wants_reply {
         return Ok(());

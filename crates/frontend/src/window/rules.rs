@@ -1,32 +1,32 @@
-//! What a front end makes of requests to map and to unmap.
+//! How a front end handles requests to map and to unmap.
 
-/// How strict a front end is, and what it does besides.
+/// How strict a front end is, and how it behaves otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rules {
-    /// Mappings that may live at once; one more is refused.
+    /// The most mappings that may exist at once; further ones are refused.
     pub mappings_max: usize,
-    /// A mapping may end beyond the end of its file.
+    /// A mapping may extend past the end of its file.
     pub maps_beyond_end: bool,
-    /// A descriptor that is open for reading only can be mapped.
+    /// A file that is open read-only can be mapped.
     pub takes_read_only_files: bool,
-    /// Without the flag for writing, the guest cannot write.
+    /// The guest cannot write to a mapping without the flag for writing.
     pub maps_read_only: bool,
     /// A mapping may replace others.
     pub replaces: bool,
-    /// A refusal closes the channel instead of answering an error.
+    /// A refusal closes the channel instead of being answered with an error.
     pub closes_at_refusal: bool,
     /// A reset of the device ends all mappings.
     pub unmaps_at_reset: bool,
-    /// Requests of the back end wait while the front end waits for an answer of the back end.
+    /// Requests of the back end wait while the front end waits for a reply of the back end.
     pub is_single_threaded: bool,
-    /// The guest sees a mapping no sooner than the front end reads its next request.
+    /// The guest sees a mapping only once the front end reads its next request.
     pub shows_late: bool,
-    /// It knows requests about shared objects.
+    /// Requests about shared objects are supported.
     pub has_shared_objects: bool,
 }
 
 impl Rules {
-    /// QEMU 11.1 with its generic device.
+    /// QEMU 11.1 with its generic vhost-user device.
     pub const QEMU: Self = Self {
         mappings_max: 511,
         maps_beyond_end: false,
@@ -40,7 +40,7 @@ impl Rules {
         has_shared_objects: true,
     };
 
-    /// crosvm, which maps into one reservation on a thread of the device's own.
+    /// crosvm, which maps into one reservation on the device's own thread.
     pub const CROSVM: Self = Self {
         mappings_max: 1 << 15,
         maps_beyond_end: true,
@@ -55,19 +55,19 @@ impl Rules {
     };
 }
 
-/// What happens to one request to map or to unmap.
+/// How one request to map or to unmap is handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reaction {
-    /// It is answered, as the rules say.
+    /// Handle it by the rules.
     Serve,
-    /// An error is the answer, and nothing is done.
+    /// Answer with an error and do nothing.
     Refuse,
-    /// Nothing is done and nothing answered.
+    /// Do nothing and do not answer.
     Ignore,
-    /// It is done and not answered.
+    /// Carry it out and do not answer.
     ServeUnanswered,
-    /// The channel is closed, nothing is done.
+    /// Do nothing and close the channel.
     Close,
-    /// It is done, then the channel is closed.
+    /// Carry it out, then close the channel.
     ServeAndClose,
 }

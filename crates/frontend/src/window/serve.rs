@@ -1,4 +1,4 @@
-//! The thread that answers a back end's requests by the rules.
+//! The thread that handles a back end's requests according to the rules.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -23,19 +23,19 @@ use super::{
     requests::{self, Map, Request, What},
 };
 
-/// The window is the first shared-memory region.
+/// The window's region id: the first shared-memory region.
 const REGION: u8 = 0;
-/// What a mapping is aligned to at least.
+/// The minimum alignment of a mapping.
 const PAGE_LEN: u64 = 4096;
 
 pub(super) struct Shared {
     pub(super) area: Area,
     pub(super) len: u64,
     pub(super) rules: Rules,
-    /// The one thread of a front end that has one: who holds it is at work.
+    /// Held while a single-threaded front end works.
     pub(super) turn: Arc<Turn>,
     pub(super) state: Mutex<State>,
-    /// The hold has ended, or a request has come.
+    /// Notified when a hold ends or a request arrives.
     pub(super) changed: Condvar,
 }
 
@@ -45,16 +45,16 @@ pub(super) struct State {
     pub(super) reactions: VecDeque<Reaction>,
     pub(super) hold: Option<Hold>,
     pub(super) counts: Counts,
-    /// How a request is held right now.
+    /// How a request is currently held.
     pub(super) held: Option<Hold>,
-    /// Why requests were refused, not by a [`Reaction`] but by the rules.
+    /// Why the rules refused requests; refusals by a [`Reaction`] are not included.
     pub(super) refusals: Vec<String>,
-    /// Refused requests that a back end had sent before it could know of a reset.
+    /// Number of refused requests that the back end had sent before it could know of a reset.
     pub(super) stale_refusals: u64,
     pub(super) most_mappings: usize,
-    /// A request was received and is not done.
+    /// A request was received and is not finished.
     is_in_hand: bool,
-    /// The next request to be done was sent before a reset of the device.
+    /// The next request to be handled was sent before a reset of the device.
     is_stale: bool,
     pub(super) is_ending: bool,
     pub(super) is_closed: bool,
@@ -63,7 +63,7 @@ pub(super) struct State {
 pub(super) struct Mapped {
     pub(super) mapping: Mapping,
     pub(super) fd: OwnedFd,
-    /// The guest sees it.
+    /// The guest can see the mapping.
     pub(super) is_shown: bool,
 }
 
@@ -77,7 +77,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Answers requests until the channel is closed.
+    /// Serves requests until the channel is closed.
     pub(super) fn serve(&self, stream: &UnixStream) {
         loop {
             let goes_on = match self.receive(stream) {
@@ -92,7 +92,7 @@ impl Shared {
                 break;
             }
         }
-        // The other side may have closed it.
+        // The other side may have closed it already.
         let _ = stream.shutdown(std::net::Shutdown::Both);
         self.lock().is_closed = true;
         self.changed.notify_all();
@@ -109,14 +109,14 @@ impl Shared {
 
     fn receive(&self, stream: &UnixStream) -> io::Result<Option<Request>> {
         is_readable(stream, true);
-        // A request comes in one piece, so that this does not wait with the lock held.
+        // A request arrives in one piece, so reading it does not block while the lock is held.
         let mut state = self.lock();
         let request = requests::receive(stream)?;
         state.is_in_hand = true;
         Ok(request)
     }
 
-    /// Returns whether the channel stays open.
+    /// Handles `request`. Returns whether the channel stays open.
     fn answer(&self, stream: &UnixStream, request: &Request) -> bool {
         self.wait_while(Hold::Requests);
         let turn = self.rules.is_single_threaded.then(|| self.turn.take());
@@ -158,7 +158,7 @@ impl Shared {
         state.held = None;
     }
 
-    /// What is mapped and not shown yet becomes visible.
+    /// Makes mappings visible that the guest cannot see yet.
     fn show_all(&self) {
         for mapped in self.lock().mappings.values_mut().filter(|mapped| !mapped.is_shown) {
             self.show(mapped);
@@ -174,14 +174,17 @@ impl Shared {
         mapped.is_shown = true;
     }
 
-    /// Errors: the request is against the rules. False: it failed as it had to.
+    /// Carries out `what`. Returns false if it fails as expected.
+    ///
+    /// # Errors
+    /// If the request violates the rules.
     fn perform(&self, what: &What) -> anyhow::Result<bool> {
         match what {
             What::Map(request) => self.map(request).map(|()| true),
             What::Unmap { region, offset, len } => self.unmap(*region, *offset, *len).map(|()| true),
             What::Remove => {
                 self.lock().counts.barriers += 1;
-                // Nobody has added a shared object.
+                // There are no shared objects.
                 Ok(false)
             }
             What::Other(what) => bail!("{what}"),
@@ -201,7 +204,7 @@ impl Shared {
         let stat = fstat(&request.file)?;
         let (size, is_file) =
             (stat.st_size.cast_unsigned(), FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile);
-        ensure!(is_file, "map of what is no regular file");
+        ensure!(is_file, "map of a file that is not regular");
         let end = request.file_offset.checked_add(len);
         ensure!(
             self.rules.maps_beyond_end || end.is_some_and(|end| end <= size),
@@ -246,7 +249,7 @@ impl Shared {
         state.counts.unmaps += 1;
         self.check_place(region, offset, len)?;
         let is_one = state.mappings.get(&offset).is_some_and(|mapped| mapped.mapping.len == len);
-        ensure!(is_one, "unmap of {len} bytes at {offset}, which is no mapping");
+        ensure!(is_one, "unmap of {len} bytes at {offset}, which is not a mapping");
         state.mappings.remove(&offset);
         self.area.unmap(offset, len)?;
         Ok(())
@@ -256,7 +259,7 @@ impl Shared {
         ensure!(region == REGION, "there is no region {region}");
         ensure!(
             offset.is_multiple_of(PAGE_LEN) && len.is_multiple_of(PAGE_LEN) && len > 0,
-            "{len} bytes at {offset} are no pages"
+            "{len} bytes at {offset} are not whole pages"
         );
         let end = offset.checked_add(len);
         ensure!(end.is_some_and(|end| end <= self.len), "{len} bytes at {offset} of a window of {}", self.len);
@@ -264,7 +267,7 @@ impl Shared {
     }
 }
 
-/// Whether a request, or the end of the channel, waits to be received.
+/// Returns whether a request, or the end of the channel, can be received.
 fn is_readable(stream: &UnixStream, waits: bool) -> bool {
     let timeout = Timespec { tv_sec: 0, tv_nsec: 0 };
     let mut fds = [PollFd::new(stream, PollFlags::IN)];

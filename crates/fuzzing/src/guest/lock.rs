@@ -1,14 +1,14 @@
-//! A lock that panics where it would wait.
+//! A lock that panics instead of waiting.
 
 #![expect(unsafe_code, reason = "a raw lock is promised to exclude")]
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A lock for one thread: taken twice, it panics instead of waiting for ever.
+/// A lock for one thread: taking it twice panics instead of waiting forever.
 pub(super) struct OneThread(AtomicBool);
 
-// SAFETY: `try_lock` gives the lock to whoever turns the flag from false to true, and to nobody until `unlock` turns it back;
-// `lock` returns only after that.
+// SAFETY: `try_lock` gives the lock to whoever turns the flag from false to true, and to nobody until `unlock` turns it
+// back; `lock` returns only after that.
 unsafe impl lock_api::RawMutex for OneThread {
     const INIT: Self = Self(AtomicBool::new(false));
     type GuardMarker = lock_api::GuardSend;

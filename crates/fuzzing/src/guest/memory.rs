@@ -1,4 +1,4 @@
-//! The memory that a device reaches.
+//! The memory that a device can access.
 
 #![expect(unsafe_code, reason = "memory shared with a device is raw")]
 
@@ -27,8 +27,8 @@ impl Pool {
     /// The pool as one of the two sides sees it, who drops its view before the pool.
     fn view(&self) -> DmaMemory {
         let start = NonNull::from(&*self.0).cast();
-        // SAFETY: as aligned and as long as the atomics, which may be written through shared references and live as long as
-        // `self`, which whoever holds a view keeps. The other view is the other side's, as with a device.
+        // SAFETY: as aligned and as long as the atomics, which may be written through shared references and live as
+        // long as `self`, which whoever holds a view keeps. The other view is the other side's, as with a device.
         unsafe { DmaMemory::new(start, size_of_val(&*self.0), ADDRESS) }
     }
 

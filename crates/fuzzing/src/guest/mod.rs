@@ -1,7 +1,8 @@
-//! What a hostile device and a hostile server can make of the guest library: errors, and nothing worse.
+//! What a hostile device and a hostile server can do to the guest library: cause errors, and nothing worse.
 //!
-//! [`device`] plays the device under a channel, [`replies`] the server under a session and under paths. All of a run happens on one thread, so that an input always does the same:
-//! whatever would wait for another thread, or locks twice, panics, and where the input ends the device is gone.
+//! [`device`] is the device under a channel, [`replies`] the server under a session and under paths. A run uses one
+//! thread, so that an input always has the same effect: code that would wait for another thread, or take a lock twice,
+//! panics, and the device is gone once the input ends.
 
 pub mod device;
 mod lock;

@@ -1,4 +1,4 @@
-//! A platform with one thread and no time but that which passes when somebody looks at the clock.
+//! A platform with one thread, where time only passes when the clock is read.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

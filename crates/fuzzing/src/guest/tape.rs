@@ -1,4 +1,4 @@
-//! Bytes of a fuzzer, which several parts of a run take in turn.
+//! A fuzzer's bytes, which several parts of a run consume in turn.
 
 use std::sync::{Arc, Mutex};
 

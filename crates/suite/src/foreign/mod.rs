@@ -1,7 +1,7 @@
-//! Programs and suites from Debian's packages, run over a mount.
+//! Programs and test suites from Debian's packages, run over a mount.
 //!
-//! [`root`] fetches the packages into the cache and enters them; nothing is installed and nothing is copied into the tree.
-//! Each other file runs one program. What a program also fails at on the bare directory is not counted against the mount.
+//! [`root`] fetches the packages into the cache and enters them; nothing is installed or copied into the tree. Each
+//! other file runs one program. A failure that also occurs on the bare directory does not count against the mount.
 
 mod dbench;
 mod fio;

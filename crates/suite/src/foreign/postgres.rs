@@ -1,11 +1,11 @@
-//! PostgreSQL: pgbench, an immediate stop under load, recovery, and checks of every index and of the sums.
+//! PostgreSQL: pgbench, an immediate stop under load, recovery, and checks of every index and checksum.
 
 use std::path::Path;
 
 use super::{Test, root};
 
-/// The steps, by a user who is not root; the first that fails ends the script. With `-n`, pgbench keeps the history that the
-/// sums are compared with.
+/// The steps, by a user who is not root; the first that fails ends the script. With `-n`, pgbench keeps the history
+/// that the sums are compared with.
 const SCRIPT: &str = r#"set -eu
 mkdir /share/pg
 chown 65534:65534 /share/pg

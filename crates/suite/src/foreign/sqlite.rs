@@ -1,4 +1,4 @@
-//! SQLite in WAL mode: writers that are killed lose no row that was committed, and the database stays whole.
+//! SQLite in WAL mode: killed writers lose no committed row, and the database stays intact.
 
 use std::{
     io::{BufRead as _, BufReader, Write as _},
@@ -25,7 +25,8 @@ struct Killed {
     rows: u32,
 }
 
-/// Runs the rounds at `share`. The checks are made there and, after the last round, at `bare`, the directory that is shared.
+/// Runs the rounds at `share`. The checks are made there and, after the last round, at `bare`, the directory that is
+/// shared.
 pub(super) fn run(root: &root::Root, share: &Path, bare: &Path, seed: u64) -> anyhow::Result<Vec<Test>> {
     let schema = "PRAGMA journal_mode=WAL; CREATE TABLE rows (round INT, writer INT, row INT);";
     let made = root.run(share, &["sqlite3", DATABASE, schema])?;

@@ -1,7 +1,9 @@
-//! What a crash would leave at a moment, without one: the machine is stopped, its NVDIMM's file copied, and the machine goes on.
+//! Captures what a crash would leave, without one: stops the machine, copies its NVDIMM's file, and lets the machine
+//! continue.
 //!
-//! A stopped QEMU changes nothing in memory, so the copy holds exactly what a kill at that moment would have left in the file. It
-//! is mounted here, through a loop device, so that this system's own file system replays the log. That takes root.
+//! A stopped QEMU changes nothing in memory, so the copy contains exactly what a kill at that moment would have left in
+//! the file. It is mounted here, through a loop device, so that this system's own file system replays the log. That
+//! needs root.
 
 use std::{
     fs::{self, File},

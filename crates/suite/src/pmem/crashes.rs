@@ -1,9 +1,10 @@
-//! The host's side: machines that store, and what crashes at random moments leave of the stores that they have acknowledged.
+//! The host's side: virtual machines that store data, and what crashes at random moments leave of the acknowledged
+//! stores.
 //!
-//! Each life of a machine ends with a kill, after which the next one looks; before that it is stopped now and then, and what a kill
-//! would have left is looked at here ([`Copies`]). Either way the NVDIMM's file has what the guest has stored, and nothing of what
-//! its kernel had in memory: above all the places of freshly stored pages, unless their transaction was committed. Under
-//! translation there is no processor's cache that could lose anything.
+//! Each life of a machine ends with a kill, after which the next one checks the data. Before that it is stopped now and
+//! then, and what a kill would have left is checked here ([`Copies`]). Either way, the NVDIMM's file contains what the
+//! guest has stored, but nothing that its kernel held only in memory: above all the block addresses of newly stored
+//! pages, unless their transaction was committed. Under translation there is no processor cache that could lose data.
 
 use std::{
     fs,
@@ -132,7 +133,7 @@ struct World<'a> {
 }
 
 impl World<'_> {
-    /// Has a machine live, and gives what its crashes but the last have left.
+    /// Runs one life of a machine, and returns what all its crashes except the last have left.
     fn live(&self, number: u64, life: &Life) -> anyhow::Result<Vec<Found>> {
         let words = ["stores", self.on.name(), &number.to_string(), life.way.name(), &life.seed.to_string()];
         thread::scope(|scope| {

@@ -1,5 +1,5 @@
-//! How long first stores to pages take: 512 faults, with and without MAP_SYNC, in a file that is written already or of holes, with
-//! a file being copied beside and without.
+//! Measures first stores to pages: 512 faults, with and without MAP_SYNC, in a file that is written already or consists
+//! of holes, with and without a file being copied at the same time.
 
 use std::{
     fs::{self, File},

@@ -21,8 +21,8 @@ use super::nvdimm;
 use crate::guest::{INSIDE, Virtual};
 use crate::job::FileSystem;
 
-/// QEMU with an NVDIMM, whose contents are those of a file of the host, shared: what the guest has stored is there at once, and
-/// stays when QEMU is killed.
+/// QEMU with an NVDIMM, whose contents are those of a file of the host, shared: what the guest has stored is there at
+/// once, and stays when QEMU is killed.
 #[derive(Debug)]
 pub(super) struct Machine {
     qemu: Qemu,
@@ -46,8 +46,8 @@ impl Machine {
         let words = ["-machine", "nvdimm=on", "-m", "slots=1,maxmem=4G", "-device", "nvdimm,memdev=nvdimm", "-object"];
         let arguments = words.map(OsString::from).into_iter().chain([memory]);
         let qemu = machine.qemu()?.with_arguments(arguments);
-        // One processor: Linux 7.2 patches its code a second after it began, and takes the trap that stands in for it meanwhile for a
-        // fault where QEMU 7.2 has translated it for another processor just then.
+        // One processor: Linux 7.2 patches its code a second after it began, and takes the trap that stands in for it
+        // meanwhile for a fault where QEMU 7.2 has translated it for another processor just then.
         let spec = GuestSpec { shares: vec![machine.share(share, "/share")], cpus: 1, ..machine.spec().clone() };
         Ok(Self { qemu, spec, on, process: Mutex::default(), id: AtomicU32::new(0) })
     }

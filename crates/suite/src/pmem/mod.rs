@@ -1,9 +1,9 @@
-//! Jobs on storage that is memory: a guest with an NVDIMM, a file system with DAX on it, and in that guest `transomd` and this
-//! program as *its* guest.
+//! Jobs on storage that is memory: a guest with an NVDIMM, a file system with DAX on it, and inside that guest
+//! `transomd`, with this program as *its* guest.
 //!
-//! [`nvdimm`] makes the file behind the NVDIMM, [`machine`] the guest that has it, [`setting`] is what both jobs do first when they
-//! run inside. [`crashes`] is the host's side of the proof that what was flushed is there after a crash, [`stores`] the guest's;
-//! [`refusals`] are what is to fail, [`faults`] is about latencies.
+//! [`nvdimm`] creates the NVDIMM's file, [`machine`] is the guest that has it, and [`setting`] is the common set-up
+//! inside it. [`crashes`] is the host's side of the proof that flushed data survives a crash, and [`stores`] is the
+//! guest's side. [`refusals`] checks what must fail, and [`faults`] measures latencies.
 
 mod copies;
 mod crashes;
@@ -36,7 +36,7 @@ pub(crate) fn run(scenario: &Scenario, machine: &Virtual, places: &Places<'_>) -
     }
 }
 
-/// A share with what the guest's side needs, and the file of an NVDIMM; or why there is none.
+/// Returns a share with what the guest needs, and the file of an NVDIMM, or the verdict if they are unavailable.
 fn storage(places: &Places<'_>, on: FileSystem) -> anyhow::Result<Result<(PathBuf, PathBuf), Verdict>> {
     let share = places.fresh("share")?;
     fs::copy(places.executable("transomd")?, share.join("transomd"))?;

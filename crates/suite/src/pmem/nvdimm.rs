@@ -1,7 +1,7 @@
-//! The file behind an NVDIMM, with a file system on it, as Linux finds it at boot.
+//! The file of an NVDIMM, with a file system on it, in the form that Linux detects at boot.
 //!
-//! An NVDIMM without labels is one namespace. Linux gives a file system direct access to it only where an info block says
-//! where the data begins ("fsdax", drivers/nvdimm/pfn.h); `ndctl create-namespace` writes one, and so does [`create`].
+//! An NVDIMM without labels is one namespace. Linux gives a file system direct access to it only if an info block says
+//! where the data begins ("fsdax", drivers/nvdimm/pfn.h). `ndctl create-namespace` writes one, and so does [`create`].
 
 use std::{
     fs::File,

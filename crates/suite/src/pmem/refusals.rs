@@ -1,4 +1,4 @@
-//! Inside: durable stores are refused where they cannot be had.
+//! Inside the guest: durable stores are refused if they are impossible.
 
 use std::{fs::File, path::Path};
 

@@ -1,4 +1,4 @@
-//! Inside: the file system on the NVDIMM, and a share of it over `transomd`, with a window.
+//! Inside the guest: the file system on the NVDIMM, and a share of it over `transomd`, with a window.
 
 use std::{
     ffi::CString,
@@ -113,7 +113,8 @@ impl Guest {
     }
 }
 
-/// Starts the daemon; more than once where the machine is so busy that it does not answer in the time that a front end gives it.
+/// Starts the daemon; more than once where the machine is so busy that it does not answer in the time that a front end
+/// gives it.
 fn connect_to(program: &Program) -> anyhow::Result<Share> {
     let connect = || Share::builder().shared_dir(DIR).daemon(program.clone()).connect();
     let mut connected = connect();

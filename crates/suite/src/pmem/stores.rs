@@ -1,9 +1,9 @@
-//! Inside: stores that are flushed and then acknowledged to the host, until the machine is killed; and after the next boot, whether
-//! each acknowledged one is in the file.
+//! Inside the guest: stores data, flushes it and acknowledges it to the host, until the machine is killed. After the
+//! next boot, checks that every acknowledged store is in the file.
 //!
-//! A round has a file of its own, of holes; its seed says where the records go, one after the other all over the file, so that for
-//! long most of them are the first in their page. The acknowledgement is a write to the host's share, which is a request: once it is
-//! made, the host has it, whatever happens to the machine.
+//! Each round has its own file, which begins as a hole. Its seed determines where the records go, scattered over the
+//! file, so that for a long time most of them are the first in their page. The acknowledgement is a write to the host's
+//! share, which is a request: once it is done, the host has it, whatever happens to the machine.
 
 use std::{
     fs::{self, File},
@@ -25,7 +25,7 @@ const LEN: u64 = 16 << 20;
 /// What is stored at a time: a line of the processor's cache.
 const RECORD_LEN: usize = 64;
 const RECORDS: u64 = LEN / RECORD_LEN as u64;
-/// An acknowledgement is so many bytes, whose number counts.
+/// Length of an acknowledgement in bytes; the number of acknowledgements counts.
 const ACK_LEN: u64 = 8;
 
 /// What the stores of a round are, by its seed.

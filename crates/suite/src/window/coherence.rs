@@ -1,7 +1,7 @@
-//! Two guests, each with a daemon of its own, and the host: one file, three shared mappings.
+//! Two guests, each with its own daemon, and the host: one file, three shared mappings.
 //!
-//! All add to the same number at the same time, and none of the additions may be lost. Each then stores data of its own
-//! and finds the others' where they stored it.
+//! All add to the same number at the same time, and no addition may be lost. Then each stores its own data and must
+//! find the others' data where they stored it.
 
 use std::{path::Path, thread, time::Duration};
 

@@ -1,5 +1,5 @@
-//! A process is killed while the window is mapped: the daemon, which the machine must survive with the mappings that it
-//! has; the machine, after which the daemon has to end by itself.
+//! Kills a process while the window is mapped: the daemon, whose death the machine must survive with its mappings; or
+//! the machine, after which the daemon must exit by itself.
 
 use std::{
     fs::{self, File},
@@ -49,8 +49,8 @@ pub(super) fn beat() -> anyhow::Result<()> {
 const VMM: &str = "qemu-system";
 const DEVICE: &str = "vhost-user-test-device-pci";
 
-/// Boots a guest that counts in a mapping, and does `work` with the file, the processes of the daemon and the machine
-/// meanwhile. Then the machine is killed, since the guest counts for ever.
+/// Boots a guest that counts in a mapping, and meanwhile does `work` with the file, the processes of the daemon and the
+/// machine. Then the machine is killed, since the guest counts forever.
 fn while_it_beats(
     machine: &Virtual,
     share: &Path,

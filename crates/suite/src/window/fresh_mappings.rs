@@ -1,6 +1,6 @@
-//! Reads right after the window was mapped for them. Where a front end acknowledges a mapping before the guest sees it,
-//! and the daemon does not wait for more than that, such a read finds what was there before: zeros, or another file.
-//! The guest sees the answer early where it looks at the ring for other answers at that moment: another thread asks.
+//! Reads right after the window was mapped for them. If a front end acknowledges a mapping before the guest sees it,
+//! and the daemon does not wait for more, such a read finds the earlier contents: zeros, or another file. The guest
+//! sees the reply early if it polls the ring for other replies at that moment, because another thread sends requests.
 
 use std::{
     fs::File,

@@ -1,4 +1,4 @@
-//! A device that is reset while the window is mapped: by the guest's reboot, and by its driver leaving and coming back.
+//! Resets a device while the window is mapped: by a reboot of the guest, and by unbinding and rebinding its driver.
 
 use std::{
     ffi::CString,
@@ -48,7 +48,7 @@ pub(super) fn rebind() -> anyhow::Result<()> {
     });
     let device = device.context("no device has the driver")?;
     let target = fs::read_link(Path::new(DRIVER).join(&device))?;
-    ensure!(target.components().count() > 1, "{device} is none");
+    ensure!(target.components().count() > 1, "{device} is not a device");
     fs::write(Path::new(DRIVER).join("unbind"), &device).context("leaving the device")?;
     ensure!(fs::read(FILE).is_err(), "the file can be read without a device");
     fs::write(Path::new(DRIVER).join("bind"), &device).context("taking the device again")?;

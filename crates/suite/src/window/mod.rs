@@ -1,5 +1,5 @@
-//! Jobs that are about the DAX window. Each file has both sides of one: what the host does, and what this program does
-//! when it runs in the guest.
+//! Jobs about the DAX window. Each file has both sides of one: the host's, and this program's when it runs in the
+//! guest.
 
 mod coherence;
 mod deaths;

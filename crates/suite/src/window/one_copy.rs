@@ -1,4 +1,4 @@
-//! What a guest reads through the window takes no memory of its own: its page cache does not grow by it.
+//! Data that a guest reads through the window takes no memory of the guest: its page cache does not grow.
 
 use std::{
     fs::{self, File},

@@ -1,4 +1,5 @@
-//! More data than the window holds: every byte right, in any order, read and written. The times are figures, no tests.
+//! Uses more data than the window holds: every byte must be right, in any order, read and written. The times are only
+//! reported.
 
 use std::{fs::File, os::unix::fs::FileExt as _, path::Path, time::Instant};
 

@@ -1,7 +1,7 @@
 //! Functions that are counted by calls: where a program and its libraries have them.
 //!
-//! Of those that the C library chooses by the processor (`STT_GNU_IFUNC`), the address of the chosen one is in a relocated word
-//! of each file that calls it.
+//! Of those that the C library chooses by the processor (`STT_GNU_IFUNC`), the address of the chosen one is in a
+//! relocated word of each file that calls it.
 
 use std::collections::HashMap;
 

@@ -1,7 +1,7 @@
 //! Runs the threads of a daemon instruction by instruction (ptrace), one thread at a time.
 //!
-//! A [`thread`] that waits in a system call gives way to the next one, so that which instructions are executed does not depend
-//! on the machine or its load. [`functions`] that the C library chooses by the processor count by calls, and the
+//! A [`thread`] that waits in a system call gives way to the next one, so that which instructions are executed does not
+//! depend on the machine or its load. [`functions`] that the C library chooses by the processor count by calls, and the
 //! [`clock`] shows a time that follows from the counts.
 
 mod calls;

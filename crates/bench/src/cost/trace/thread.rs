@@ -82,8 +82,8 @@ impl Thread {
         matches!(self.state, State::New | State::InCall)
     }
 
-    /// Lets the stopped thread execute one instruction, and counts it. It is in a system call then if [`Thread::state`] says so;
-    /// otherwise it stops at once.
+    /// Lets the stopped thread execute one instruction, and counts it. It is in a system call then if [`Thread::state`]
+    /// says so; otherwise it stops at once.
     pub(super) fn step(&mut self, process: &mut Process, clock: &Clock, counts: &mut Counts) -> anyhow::Result<()> {
         if self.state == State::Interrupted {
             return self.enter_call();

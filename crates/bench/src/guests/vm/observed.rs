@@ -1,4 +1,4 @@
-//! A [`Vmm`] between the run and the real one: it places the machine and listens to what the workloads say.
+//! A [`Vmm`] that wraps another: it places the machine on a core and observes the workloads' reports.
 
 use std::{
     ffi::OsString,
@@ -22,23 +22,23 @@ use crate::{
     workload::line::Line,
 };
 
-/// A VMM that is observed.
+/// A VMM whose guest is observed.
 pub(super) struct Observed<'a> {
     inner: &'a dyn Vmm,
     placement: Placement,
     settle_ms: u64,
     bar: ProgressBar,
-    /// Who listens, from the start of the machine on.
+    /// The observing thread, from the start of the machine on.
     watch: Mutex<Option<JoinHandle<Observer>>>,
 }
 
 impl<'a> Observed<'a> {
-    /// `bar` advances with each workload.
+    /// Wraps `inner`; `bar` advances with each workload.
     pub(super) fn new(inner: &'a dyn Vmm, placement: Placement, settle_ms: u64, bar: &ProgressBar) -> Self {
         Self { inner, placement, settle_ms, bar: bar.clone(), watch: Mutex::default() }
     }
 
-    /// What was observed, once the run is over.
+    /// Returns the observations; must be called after the run.
     pub(super) fn complete(self) -> anyhow::Result<Observations> {
         let watch = self.watch.into_inner().unwrap_or_else(PoisonError::into_inner);
         let observer = watch.context("no machine was started")?.join();
@@ -70,7 +70,7 @@ impl Vmm for Observed<'_> {
     }
 
     fn start(&self, boot: &Boot<'_>) -> Result<Started> {
-        // All that this process has started by now are the daemons.
+        // The only child processes so far are the daemons.
         let observer = Observer::new(children(process::id()), self.settle_ms, &self.bar);
         let started = on_core(self.placement.guest_core(), || self.inner.start(boot));
         let mut started = started.map_err(Error::io("placing the machine"))??;
@@ -83,13 +83,13 @@ impl Vmm for Observed<'_> {
     }
 }
 
-/// Reads on one side, writes on the other, and lets the observer hear the lines between.
+/// Copies lines from one side to the other, and passes them to the observer.
 fn relay(from: OwnedFd, to: OwnedFd, mut observer: Observer) -> Observer {
     let mut to = File::from(to);
     let mut from = BufReader::new(File::from(from));
     let mut line = Vec::new();
     while from.read_until(b'\n', &mut line).is_ok_and(|len| len > 0) {
-        // A message of somebody else's goes the same way.
+        // Other messages are forwarded without being observed.
         if let Ok(said) = serde_json::from_slice::<Line>(&line) {
             observer.hear(said);
         }

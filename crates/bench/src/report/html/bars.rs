@@ -1,11 +1,11 @@
-//! Ratios as bars from 1, with their brackets, and how often who wins.
+//! Ratios as bars that start at 1, with their intervals, and a bar of the verdicts.
 
 use maud::{Markup, html as markup};
 
 use super::times;
 use crate::report::compare::{Ratio, Row, Tally, Verdict};
 
-/// The fills that other plots refer to.
+/// Returns the fill patterns that the plots use.
 pub(super) fn patterns() -> Markup {
     markup! {
         svg class="defs" aria-hidden="true" {
@@ -21,10 +21,17 @@ pub(super) fn patterns() -> Markup {
     }
 }
 
-/// What the fills mean.
+/// Returns the legend of the fills.
 pub(super) fn legend() -> Markup {
     let entry = |class: &str, word: &str| {
-        markup! { span { svg width="18" height="12" aria-hidden="true" { rect class=(class) x="1" y="1" width="16" height="10" {} } (word) } }
+        markup! {
+            span {
+                svg width="18" height="12" aria-hidden="true" {
+                    rect class=(class) x="1" y="1" width="16" height="10" {}
+                }
+                (word)
+            }
+        }
     };
     markup! {
         div class="legend" {
@@ -33,7 +40,7 @@ pub(super) fn legend() -> Markup {
     }
 }
 
-/// Shares of a whole, side by side, and in words.
+/// Renders a tally as adjacent shares of a whole, and in words.
 pub(super) fn tally(tally: &Tally) -> Markup {
     let parts = [("ahead", tally.faster), ("plain", tally.equal), ("hollow", tally.unclear), ("behind", tally.slower)];
     let total = parts.iter().map(|part| part.1).sum::<usize>().max(1) as f64;
@@ -51,7 +58,7 @@ pub(super) fn tally(tally: &Tally) -> Markup {
     }
 }
 
-/// A row for each workload: what the first daemon's speed is to that of daemon `index + 1`.
+/// Renders a row for each workload: the first daemon's speed relative to daemon `index + 1`.
 pub(super) fn ratios(rows: &[Row], index: usize) -> Markup {
     let ratios: Vec<(&Row, Ratio)> = rows.iter().filter_map(|row| Some((row, row.speed[index]?))).collect();
     let shown = ratios.iter().flat_map(|(_, ratio)| match (ratio.interval, ratio.verdict) {
@@ -73,7 +80,8 @@ pub(super) fn ratios(rows: &[Row], index: usize) -> Markup {
     }
 }
 
-/// A row for each workload: what share of the bare directory's speed is left. No brackets: it says how far there is to go.
+/// Renders a row for each workload: the speed relative to the bare directory. Has no intervals, because it only shows
+/// the distance.
 pub(super) fn host(rows: &[Row], ours: &str) -> Markup {
     let shares: Vec<(&Row, f64)> = rows.iter().filter_map(|row| Some((row, row.host?))).collect();
     let axis = Axis::over(shares.iter().map(|share| share.1));
@@ -119,7 +127,7 @@ struct Axis {
 }
 
 impl Axis {
-    /// Further than this nobody compares lengths.
+    /// Differences beyond this are not worth comparing by length.
     const LOG2_MAX: f64 = 6.0;
 
     fn over(values: impl Iterator<Item = f64>) -> Self {
@@ -131,7 +139,7 @@ impl Axis {
         Self { low_log2, high_log2 }
     }
 
-    /// Where a ratio is, percent of the width.
+    /// Returns the position of a ratio, in percent of the width.
     fn at(&self, ratio: f64) -> f64 {
         let log2 = ratio.max(f64::MIN_POSITIVE).log2().clamp(self.low_log2, self.high_log2);
         (log2 - self.low_log2) / (self.high_log2 - self.low_log2) * 100.0
@@ -142,7 +150,7 @@ impl Axis {
     }
 
     fn marks(&self) -> Markup {
-        // On a narrow screen every mark still has its room.
+        // Leaves enough room for every mark on a narrow screen.
         let step = if self.high_log2 - self.low_log2 > 6.0 { 2 } else { 1 };
         let is_shown = |tick: f64| (tick.log2() as i32) % step == 0;
         let text = |tick: f64| if tick < 1.0 { format!("1/{:.0}", 1.0 / tick) } else { format!("{tick:.0}×") };
@@ -152,8 +160,9 @@ impl Axis {
                 div class="marks" {
                     @for tick in self.ticks().filter(|tick| is_shown(*tick)) {
                         @let at = self.at(tick);
-                        // Marks at the ends stay within the width.
-                        span class=[(at <= 0.0).then_some("first").or((at >= 100.0).then_some("last"))] style={ "left:" (percent(at)) } {
+                        // Keeps marks at the ends within the width.
+                        span class=[(at <= 0.0).then_some("first").or((at >= 100.0).then_some("last"))]
+                            style={ "left:" (percent(at)) } {
                             (text(tick))
                         }
                     }

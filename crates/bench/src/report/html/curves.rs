@@ -1,4 +1,4 @@
-//! Latencies by percentile: a small plot for each workload, a line with marks of its own for each daemon.
+//! Latencies by percentile: a small plot for each workload, with a distinct line for each daemon.
 
 use std::fmt::Write;
 
@@ -9,7 +9,7 @@ use crate::{
     workload::line::LatencyCount,
 };
 
-/// The percentiles on the axis, which gives the tail its room.
+/// The percentiles on the axis, chosen to give the tail room.
 const QUANTILES: [f64; 5] = [0.1, 0.5, 0.9, 0.99, 0.999];
 const LABELS: [&str; 5] = ["10", "50", "90", "99", "99.9"];
 const DASHES: [&str; 4] = ["", "7 3", "2 3", "9 3 2 3"];
@@ -17,10 +17,10 @@ const STYLES: usize = DASHES.len();
 
 const WIDTH: f64 = 320.0;
 const HEIGHT: f64 = 190.0;
-/// Left, top, right, bottom of the plot within its picture.
+/// Left, top, right and bottom of the plot within the picture.
 const PLOT: [f64; 4] = [58.0, 8.0, 308.0, 160.0];
 
-/// All plots of a scenario, folded.
+/// Renders all plots of a scenario, collapsed.
 pub(super) fn curves(report: &Report, scenario: &str, rows: &[Row]) -> Markup {
     let names: Vec<&str> = report.daemons.iter().map(|daemon| daemon.name.as_str()).chain([HOST]).collect();
     let plots: Vec<Markup> = rows.iter().filter_map(|row| plot(report, scenario, &row.workload, &names)).collect();
@@ -32,7 +32,8 @@ pub(super) fn curves(report: &Report, scenario: &str, rows: &[Row]) -> Markup {
                     @for (index, name) in names.iter().enumerate() {
                         span {
                             svg width="44" height="14" aria-hidden="true" {
-                                path class={ "c" (index % STYLES) } stroke-dasharray=(DASHES[index % STYLES]) d="M2 7 H42" {}
+                                path class={ "c" (index % STYLES) } stroke-dasharray=(DASHES[index % STYLES])
+                                    d="M2 7 H42" {}
                                 (marker(index, 22.0, 7.0))
                             }
                             (name)
@@ -45,7 +46,7 @@ pub(super) fn curves(report: &Report, scenario: &str, rows: &[Row]) -> Markup {
     }
 }
 
-/// How many operations took how long, over all rounds.
+/// Returns the latency counts over all rounds.
 pub(super) fn counts(report: &Report, scenario: &str, workload: &str, daemon: &str) -> Vec<LatencyCount> {
     let mut all: Vec<LatencyCount> = Vec::new();
     let is_it = |sample: &&crate::report::Sample| {
@@ -63,7 +64,7 @@ pub(super) fn counts(report: &Report, scenario: &str, workload: &str, daemon: &s
     all
 }
 
-/// The end of the class that the quantile falls into; `None` of nothing.
+/// Returns the end of the class that contains the quantile; `None` if there are no counts.
 fn quantile(counts: &[LatencyCount], quantile: f64) -> Option<f64> {
     let total: u64 = counts.iter().map(|class| class.count).fold(0, u64::saturating_add);
     let rank = quantile * total as f64;
@@ -96,19 +97,22 @@ fn plot(report: &Report, scenario: &str, workload: &str, names: &[&str]) -> Opti
     Some(markup! {
         figure {
             figcaption { (workload) }
-            svg viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="img" aria-label={ "latency of " (workload) " by percentile" } {
+            svg viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="img"
+                aria-label={ "latency of " (workload) " by percentile" } {
                 @for power in low_log10 as i32..=high_log10 as i32 {
                     @let ns = 10f64.powi(power);
                     line class="grid" x1=(left) x2=(right) y1=(y(ns)) y2=(y(ns)) {}
                     text x=(left - 6.0) y=(y(ns) + 4.0) text-anchor="end" { (unit(ns)) }
                 }
                 @for (index, label) in LABELS.iter().enumerate() {
-                    text x=(x(index)) y=(bottom + 20.0) text-anchor=(if index + 1 == LABELS.len() { "end" } else { "middle" }) {
+                    text x=(x(index)) y=(bottom + 20.0)
+                        text-anchor=(if index + 1 == LABELS.len() { "end" } else { "middle" }) {
                         (label) @if index + 1 == LABELS.len() { " %" }
                     }
                 }
                 @for (index, values) in &lines {
-                    path class={ "c" (index % STYLES) } stroke-dasharray=(DASHES[index % STYLES]) d=(path(values, x, y)) {
+                    path class={ "c" (index % STYLES) } stroke-dasharray=(DASHES[index % STYLES])
+                        d=(path(values, x, y)) {
                         title { (names[*index]) ": " (told(values)) }
                     }
                     @for (place, ns) in values.iter().enumerate() { (marker(*index, x(place), y(*ns))) }
@@ -132,7 +136,7 @@ fn told(values: &[f64]) -> String {
     pairs.collect::<Vec<_>>().join(", ")
 }
 
-/// A power of ten, short.
+/// Formats a power of ten.
 fn unit(ns: f64) -> String {
     match ns {
         _ if ns < 1e3 => format!("{ns:.0} ns"),
@@ -142,15 +146,17 @@ fn unit(ns: f64) -> String {
     }
 }
 
-/// A shape for each daemon.
+/// Renders a distinct shape for each daemon.
 fn marker(index: usize, x: f64, y: f64) -> Markup {
     let class = format!("marker c{}", index % STYLES);
     markup! {
         @match index % STYLES {
             0 => circle class=(class) cx=(x) cy=(y) r="3.5" {},
             1 => rect class=(class) x=(x - 3.2) y=(y - 3.2) width="6.4" height="6.4" {},
-            2 => polygon class=(class) points={ (x) "," (y - 4.2) " " (x + 4.0) "," (y + 3.2) " " (x - 4.0) "," (y + 3.2) } {},
-            _ => polygon class=(class) points={ (x) "," (y - 4.2) " " (x + 4.2) "," (y) " " (x) "," (y + 4.2) " " (x - 4.2) "," (y) } {},
+            2 => polygon class=(class)
+                points={ (x) "," (y - 4.2) " " (x + 4.0) "," (y + 3.2) " " (x - 4.0) "," (y + 3.2) } {},
+            _ => polygon class=(class)
+                points={ (x) "," (y - 4.2) " " (x + 4.2) "," (y) " " (x) "," (y + 4.2) " " (x - 4.2) "," (y) } {},
         }
     }
 }

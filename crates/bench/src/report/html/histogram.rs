@@ -1,51 +1,52 @@
-//! Single page faults, counted by doublings of time: a list of bars for each daemon.
+//! Individual page faults, counted by doublings of time: bars for each daemon.
 
 use maud::{Markup, html as markup};
 
 use super::curves::counts;
 use crate::report::{HOST, Report, compare::Row};
 
-/// The workloads that are about single faults.
+/// The prefix of workloads that measure individual faults.
 const BEGINNING: &str = "fault_";
 
-/// The histograms of a scenario, if it has faults.
+/// Renders the histograms of a scenario, if it has faults.
 pub(super) fn faults(report: &Report, scenario: &str, rows: &[Row]) -> Markup {
     let names: Vec<&str> = report.daemons.iter().map(|daemon| daemon.name.as_str()).chain([HOST]).collect();
     markup! {
-        @for row in rows.iter().filter(|row| row.workload.starts_with(BEGINNING)) {
-            details {
-                summary { "Histogram: " (row.workload) }
-                div class="plots" {
-                    @for name in &names {
-                        @let octaves = octaves(report, scenario, &row.workload, name);
-                        @let total = octaves.iter().map(|octave| octave.1).sum::<u64>().max(1) as f64;
-                        @if !octaves.is_empty() {
-                            figure {
-                                figcaption { (name) }
-                                table { tbody {
-                                    @for (log2, count) in octaves {
-                                        @let share = count as f64 / total * 100.0;
-                                        tr {
-                                            th { (range(log2)) }
-                                            td style="width: 50%" {
-                                                svg class="track" aria-hidden="true" {
-                                                    rect class="ahead" x="0" y="4" height="11" width={ (format!("{share:.1}%")) } {}
+            @for row in rows.iter().filter(|row| row.workload.starts_with(BEGINNING)) {
+                details {
+                    summary { "Histogram: " (row.workload) }
+                    div class="plots" {
+                        @for name in &names {
+                            @let octaves = octaves(report, scenario, &row.workload, name);
+                            @let total = octaves.iter().map(|octave| octave.1).sum::<u64>().max(1) as f64;
+                            @if !octaves.is_empty() {
+                                figure {
+                                    figcaption { (name) }
+                                    table { tbody {
+                                        @for (log2, count) in octaves {
+                                            @let share = count as f64 / total * 100.0;
+                                            tr {
+                                                th { (range(log2)) }
+                                                td style="width: 50%" {
+                                                    svg class="track" aria-hidden="true" {
+                                                        rect class="ahead" x="0" y="4" height="11"
+    width={ (format!("{share:.1}%")) } {}
+                                                    }
                                                 }
+                                                td { (count) }
                                             }
-                                            td { (count) }
                                         }
-                                    }
-                                } }
+                                    } }
+                                }
                             }
                         }
                     }
                 }
             }
         }
-    }
 }
 
-/// Counts by the logarithm of the time in microseconds, to the next doubling.
+/// Returns counts by the base-2 logarithm of the time in microseconds, rounded up.
 fn octaves(report: &Report, scenario: &str, workload: &str, daemon: &str) -> Vec<(i32, u64)> {
     let mut octaves: Vec<(i32, u64)> = Vec::new();
     for class in counts(report, scenario, workload, daemon) {

@@ -1,8 +1,8 @@
-//! The page: one file with plots, nothing from elsewhere.
+//! The report as one self-contained HTML page with plots.
 //!
-//! It reads without colour (what is quicker is filled, what is slower hatched, what is unclear hollow, and each says so in
-//! words), in the dark, and on a phone, where labels stand above bars and tables scroll. [`bars`] are the ratios,
-//! [`curves`] the latencies by percentile, [`histogram`] single faults, [`table`] the figures.
+//! It is readable without colour (faster is filled, slower hatched, unclear hollow, and each is also stated in words),
+//! in dark mode, and on a phone, where labels stand above bars and tables scroll. [`bars`] shows the ratios, [`curves`]
+//! the latencies by percentile, [`histogram`] individual faults, and [`table`] the figures.
 
 mod bars;
 mod curves;
@@ -73,7 +73,7 @@ fn facts(report: &Report) -> String {
     )
 }
 
-/// Who wins how often, and where most.
+/// Renders the tallies and the extreme workloads.
 fn overview(report: &Report, scenarios: &[(String, Vec<Row>)]) -> Markup {
     let ours = &report.daemons[0].name;
     markup! {
@@ -98,7 +98,7 @@ fn overview(report: &Report, scenarios: &[(String, Vec<Row>)]) -> Markup {
     }
 }
 
-/// The workloads furthest ahead and furthest behind.
+/// Renders the workloads with the best and the worst ratio.
 fn extremes(rows: &[Row], index: usize) -> Markup {
     let decided = |verdict| {
         let rows = rows.iter().filter_map(move |row| Some((row, row.speed[index]?)));
@@ -117,7 +117,7 @@ fn extremes(rows: &[Row], index: usize) -> Markup {
     }
 }
 
-/// A ratio in words: `2.13×`.
+/// Formats a ratio: `2.13×`.
 fn times(ratio: f64) -> String {
     format!("{ratio:.2}×")
 }
@@ -152,7 +152,11 @@ fn notes(report: &Report) -> Markup {
             @if !report.limits.is_empty() {
                 h3 { "What the machine itself can do" }
                 div class="scroll" {
-                    table { tbody { @for limit in &report.limits { tr { th { (limit.name) } td { (number(limit.value)) } } } } }
+                    table {
+                        tbody {
+                            @for limit in &report.limits { tr { th { (limit.name) } td { (number(limit.value)) } } }
+                        }
+                    }
                 }
             }
             h3 { "Command" }
@@ -166,11 +170,12 @@ fn how_to_read() -> Markup {
         section {
             h2 { "How to read it" }
             p {
-                "Ratios are taken round by round between neighbours in time, and above 1 the first daemon is quicker. The line over a bar \
-                 is the range that holds the true median in at least 93 of 100 cases, by ranks. " b { "Same" } ": the range lies \
-                 within 3 % of 1. " b { "Unclear" } ": the range holds 1 and is wider than that, or there were fewer than five rounds; \
-                 no ratio is told. Figures are medians over the rounds, ± the median distance from the median. Latencies are of \
-                 all rounds together."
+                "Ratios are computed for each round from samples close in time; above 1, the first daemon is faster. \
+                 The line over a bar is the range that contains the true median in at least 93 of 100 cases, by ranks. "
+                b { "Same" } ": the range lies within 3 % of 1. "
+                b { "Unclear" } ": the range contains 1 and is wider than that, or there were fewer than five rounds; \
+                 no ratio is shown. Figures are medians over the rounds, ± the median distance from the median. \
+                 Latencies are of all rounds together."
             }
         }
     }
@@ -195,9 +200,9 @@ mod tests {
     #[test]
     fn a_ratio_that_its_spread_drowns_is_not_told() {
         let page = html(&example::report());
-        // 2.00 is decided, 1.20 drowns.
+        // 2.00 is clear, 1.20 is not.
         assert!(page.contains("2.00×"), "the clear ratio is missing");
-        assert!(!page.contains("1.20×"), "a ratio is told that drowns in its spread");
+        assert!(!page.contains("1.20×"), "a ratio is shown that its spread hides");
         assert!(page.contains("unclear"));
     }
 }

@@ -27,7 +27,9 @@ pub(super) fn figures(report: &Report, rows: &[Row]) -> Markup {
                             th { (row.workload) }
                             @for cell in &row.cells { td { (speed(cell, row.bytes_per_op)) } }
                             @for cell in &row.cells[..names.len() - 1] { td { (latency(cell)) } }
-                            @for cell in &row.cells[..names.len() - 1] { td { (cell.cpu_ns_per_op.map_or("-".into(), duration)) } }
+                            @for cell in &row.cells[..names.len() - 1] {
+                                td { (cell.cpu_ns_per_op.map_or("-".into(), duration)) }
+                            }
                         }
                     }
                 }

@@ -1,4 +1,4 @@
-//! A directory by system calls: in a guest, on a mount, or the host's own.
+//! A directory accessed by system calls: in a guest, on a mount, or the host's own.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions, Permissions},
@@ -19,22 +19,22 @@ pub struct Directory {
     forget: Forget,
 }
 
-/// How the kernel is made to forget what it has cached.
+/// How to drop the kernel's caches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Forget {
-    /// Not at all: workloads called cold find what is there. For the bare directory beside the shares.
+    /// Not at all: cold workloads run with warm caches. For the bare directory.
     Nothing,
-    /// Names, inodes, and the data of these inodes, on the whole machine; needs root. For a mount on this machine.
+    /// Names, inodes and their data, on the whole machine; needs root. For a mount on this machine.
     Names,
-    /// Everything; for a guest, which has nothing else to do.
+    /// Everything; for a guest, which does nothing else.
     All,
-    /// It cannot: workloads called cold are refused.
+    /// Impossible: cold workloads are refused.
     Impossible,
 }
 
 impl Directory {
-    /// The directory at `root`.
+    /// Creates a place at the directory `root`.
     pub fn new(root: impl Into<PathBuf>, forget: Forget) -> Self {
         Self { root: root.into(), forget }
     }

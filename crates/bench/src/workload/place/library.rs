@@ -1,4 +1,4 @@
-//! Shares by the guest library: one guest, or several of which each job has one.
+//! Shares accessed by the guest library: one guest, or one for each job.
 
 use std::{io, sync::Arc};
 
@@ -25,14 +25,14 @@ use crate::workload::mapping::Mapping;
 
 /// Guests in this process.
 pub struct Library {
-    // Dropped first: it ends the sessions over the devices.
+    // Dropped first, because it ends the sessions over the devices.
     guests: Vec<Fs<Process>>,
     _mounts: Vec<Share>,
 }
 
 impl Library {
-    /// A guest on each of `mounts`, which cache as long as the servers say, and use the window of a server that has one for all
-    /// files. There is at least one.
+    /// Creates a guest for each of `mounts`, at least one. They cache for as long as the servers allow, and use the
+    /// window of a server that has one for all files.
     pub fn new(mounts: Vec<Share>) -> anyhow::Result<Self> {
         anyhow::ensure!(!mounts.is_empty(), "no guest to work with");
         let options = CacheOptions { mode: CacheMode::Auto, ..CacheOptions::default() };

@@ -1,5 +1,5 @@
-//! `transom-cases`: runs the list of file-system cases on a directory, and compares the results of two runs; [`tools`] are
-//! its other commands.
+//! `transom-cases`: runs the list of file-system cases on a directory, and compares the results of two runs; [`tools`]
+//! are its other commands.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 

@@ -34,10 +34,12 @@ pub(crate) struct Fsx {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     unmapped: Vec<u64>,
     /// The largest file, in bytes
-    #[arg(long, value_name = "BYTES", default_value_t = 5 << 20, value_parser = clap::value_parser!(u64).range(1 << 16..=1 << 30))]
+    #[arg(long, value_name = "BYTES", default_value_t = 5 << 20,
+        value_parser = clap::value_parser!(u64).range(1 << 16..=1 << 30))]
     size_max: u64,
     /// The largest read or write, in bytes
-    #[arg(long, value_name = "BYTES", default_value_t = 1 << 17, value_parser = clap::value_parser!(u64).range(1..=1 << 24))]
+    #[arg(long, value_name = "BYTES", default_value_t = 1 << 17,
+        value_parser = clap::value_parser!(u64).range(1..=1 << 24))]
     len_max: u64,
     /// Prints each operation before it is done
     #[arg(long)]

@@ -51,7 +51,8 @@ fn offered_last(queue: &Queue) -> u16 {
     queue.ram().load(avail + 4 + 2 * u64::from(queue.ring.next_avail().wrapping_sub(1) % RING))
 }
 
-/// Offers the chain `head` `count` times as fast as the device takes it; ends when the device says that the ring is broken.
+/// Offers the chain `head` `count` times as fast as the device takes it; ends when the device says that the ring is
+/// broken.
 fn offer_again_and_again(queue: &mut Queue, head: u16, count: u64, broken: &Wake) {
     let [_, _, used] = queue.ring.addresses();
     let avail_event = used + 4 + 8 * u64::from(RING);

@@ -1,4 +1,4 @@
-//! What the driver's user does: messages of many lengths, whose memory has margins that nobody may touch.
+//! The driver's user: sends messages of many lengths, in memory with guard margins.
 
 use std::{collections::VecDeque, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! The device: what its registers say, and what it does when it is told of something or waited for.
+//! The device: its registers, and its reactions to notifications and waits.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 

@@ -1,6 +1,6 @@
-//! A device that does anything: under a driver that makes small calls of it.
+//! A device with arbitrary behaviour, under a driver that makes small calls.
 //!
-//! The device reaches a pool, all of it and at any time; everything else is the driver's own.
+//! The device can access all of a pool at any time; everything else belongs to the driver.
 
 mod calls;
 mod fake;
@@ -20,10 +20,11 @@ use super::{
 };
 use fake::{Fake, Line};
 
-/// Brings the device of an input up and calls it until the input is over.
+/// Starts the device of an input and calls it until the input ends.
 ///
-/// Panics where memory is touched that the device was not lent, where the driver keeps some of the pool, or would wait for
-/// ever.
+/// # Panics
+/// If memory is touched that was not lent to the device, if the driver keeps some of the pool, or if it would wait
+/// forever.
 pub fn run(bytes: &[u8]) {
     let tape = Tape::new(bytes);
     let flags = tape.byte();

@@ -1,4 +1,5 @@
-//! The device's end of a queue. It follows only what lies in the pool; as long as the device was honest, everything must.
+//! The device's side of a queue. It only follows addresses in the pool; while the device is honest, all of them must
+//! be.
 
 use transom_guest::transport::QueueAddresses;
 

@@ -1,4 +1,4 @@
-//! What a good server answers, of a small share: nodeids 2 to 9, whose types follow from their numbers.
+//! Replies of a well-behaved server for a small share: nodeids 2 to 9, whose types follow from their numbers.
 
 use transom_wire::{
     Opcode,

@@ -1,4 +1,4 @@
-//! The references that a server has counted, by the replies that it sent, and those that it was told to forget.
+//! The references that a server has granted by its replies, and those that it was told to forget.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use transom_wire::{
 };
 use zerocopy::FromBytes;
 
-/// The root is never counted, and 0 says that there is none.
+/// The root is never counted; nodeid 0 means that there is no inode.
 const ROOT: u64 = 1;
 
 #[derive(Default)]

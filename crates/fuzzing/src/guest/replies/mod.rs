@@ -1,4 +1,4 @@
-//! A server that answers anything: under a session, or under paths with all that is kept above it.
+//! A server that sends arbitrary replies: under a session, or under paths with all the caches above it.
 
 mod bodies;
 mod ledger;
@@ -24,10 +24,11 @@ use server::Answers;
 /// Pages of the pool that buffers are made of.
 const POOL_PAGES: usize = 64;
 
-/// Begins a session with the server of an input and uses it until the input is over.
+/// Begins a session with the server of an input and uses it until the input ends.
 ///
-/// Panics where a reply is believed that cannot be, where a reference is not given back exactly once, and where the library
-/// would wait for ever.
+/// # Panics
+/// If an impossible reply is accepted, if a reference is not returned exactly once, or if the library would wait
+/// forever.
 pub fn run(bytes: &[u8]) {
     let tape = Tape::new(bytes);
     let platform = Arc::<Lone>::default();

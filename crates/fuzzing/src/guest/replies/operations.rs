@@ -1,4 +1,4 @@
-//! Every operation of a session, in any order; what it takes of a reply is within what was asked for.
+//! Every operation of a session, in any order; what it takes from a reply must be within what was requested.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What a program does, by paths and with open files, while names, attributes and data are kept.
+//! Work by paths and with open files, as a program does it, while names, attributes and data are cached.
 
 use std::collections::VecDeque;
 

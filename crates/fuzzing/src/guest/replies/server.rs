@@ -1,4 +1,4 @@
-//! The server: good answers, and what the next bytes make of them.
+//! The server: valid replies, altered by the next bytes of the input.
 
 use std::{
     collections::BTreeMap,
