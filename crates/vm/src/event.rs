@@ -10,7 +10,7 @@ pub(crate) enum Event {
     Message(FromGuest),
     Garbled(String),
     ControlClosed,
-    /// So many bytes have arrived and gone where they belong.
+    /// The number of bytes that have arrived and are stored.
     Output(Stream, u64),
     OutputFailed(Stream, io::Error),
     InputEnded(u64),

@@ -24,7 +24,8 @@ struct Line {
 const GROWTH_MAX: f64 = 0.05;
 
 const HEAD: &str = "\
-# What transomd executes in user space for one operation: built with the dev profile, one request at a time, --poll-us 0, tmpfs, root.
+# What transomd executes in user space for one operation. Built with the dev profile; one request at a time,
+# --poll-us 0, tmpfs, root.
 # Written by: transom bench cost --write-baseline
 ";
 

@@ -101,7 +101,8 @@ fn stop_by_signals(stopper: &Stopper, signals: &mut Signals) -> Option<i32> {
         Ok(()) => return Some(signal),
         Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
             eprintln!(
-                "transom: the mount is in use: it ends when the last open file is closed; send the signal again to end it now"
+                "transom: the mount is in use: it ends when the last open file is closed; send the signal again to \
+                 end it now"
             );
         }
         Err(error) => eprintln!("transom: cannot unmount: {error}; send the signal again to end it anyway"),

@@ -1,9 +1,9 @@
 //! One virtqueue used by many threads at once.
 //!
-//! A caller takes a slot, writes its head into the slot's own memory, makes its data reachable, and puts the chain into the
-//! ring; the device uses chains in any order, and who reaps marks their slots. Locks: the ring's, held only to add and to
-//! pop; `tickets`; `sleepers`. None of them is held with another, while anybody waits, or while the device is called.
-//! A platform whose interrupt handler calls [`Queue::interrupt`] needs a `RawMutex` that keeps interrupts off.
+//! A caller takes a slot, writes its head into the slot's own memory, makes its data reachable, and puts the chain into
+//! the ring; the device uses chains in any order, and who reaps marks their slots. Locks: the ring's, held only to add
+//! and to pop; `tickets`; `sleepers`. None of them is held with another, while anybody waits, or while the device is
+//! called. A platform whose interrupt handler calls [`Queue::interrupt`] needs a `RawMutex` that keeps interrupts off.
 
 mod counters;
 mod health;
@@ -144,7 +144,8 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
         DmaBuffer::new(&self.ops, len_bytes)
     }
 
-    /// Sends a message and blocks until its reply has come; gives what the device says it has written.
+    /// Sends a message and blocks until its reply has arrived; returns the number of bytes that the device says it
+    /// wrote.
     pub(crate) fn call(&self, message: Message<'_>) -> Result<usize, ChannelError> {
         let Message { head, data, reply_head, reply_data } = message;
         self.check_lengths(head.len(), data.len_bytes(), reply_head.len(), reply_data.len_bytes())?;
@@ -181,7 +182,7 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
         }
     }
 
-    /// Takes a slot; blocks while there is none.
+    /// Takes a slot; blocks until one is free.
     fn acquire(&self) -> Result<Claim<'_, P, T>, ChannelError> {
         loop {
             self.health.check()?;
@@ -225,8 +226,9 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
         Ok(())
     }
 
-    /// Completes what the device has used, for interrupt handlers. What is wrong with the device is left to a thread, which finds
-    /// it when it looks: ending the device means to wait, and the thread that was interrupted may be doing just that.
+    /// Completes what the device has used, for interrupt handlers. What is wrong with the device is left to a thread,
+    /// which finds it when it looks: ending the device means to wait, and the thread that was interrupted may be doing
+    /// just that.
     pub(crate) fn interrupt(&self) {
         let _ = self.reap_all(None);
     }
@@ -277,7 +279,8 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
         }
     }
 
-    /// Slots are marked under the lock, so that a leader who arms the ring after somebody popped its completion sees it.
+    /// Slots are marked under the lock, so that a leader who arms the ring after somebody popped its completion sees
+    /// it.
     fn reap_some(&self, done: &mut [u16; REAP_BATCH]) -> (usize, Result<(), ChannelError>) {
         let mut ring = self.ring.lock();
         let mut count = 0;

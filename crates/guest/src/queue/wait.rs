@@ -82,7 +82,7 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
         }
     }
 
-    /// Looks for a short time; tells whether it is over.
+    /// Polls for a short time; returns whether the wait is over.
     fn poll(&self, seat: Seat, is_over: &mut dyn FnMut() -> bool) -> bool {
         let Some(budget_ns) = self.poller.begin() else { return false };
         let begin_ns = self.platform.now_ns();
@@ -181,8 +181,8 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
         self.wake(next);
     }
 
-    /// Ends a follower's sleep; tells whether it leaves. One that leaves while nobody leads may have been the one whom
-    /// the last leader woke, and wakes another in its stead.
+    /// Ends a follower's sleep; returns whether it leaves. One that leaves while nobody leads may have been the one
+    /// whom the last leader woke, and wakes another in its stead.
     fn stop_following(&self, seat: Seat, is_over: bool) -> bool {
         let next = {
             let mut sleepers = self.sleepers.lock();

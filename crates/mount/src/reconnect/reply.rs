@@ -17,14 +17,14 @@ use super::{
     request::Request,
 };
 
-/// What the kernel gets behind the header of a reply without an error.
+/// What the kernel gets after the header of a reply without an error.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     /// What the daemon has written.
     AsItIs,
     /// This in its place.
     Body(Vec<u8>),
-    /// It is none.
+    /// Nothing: the reply is invalid.
     Broken,
 }
 
@@ -141,7 +141,7 @@ impl Tables {
 
     fn opened(&mut self, request: &Request<'_>, mut body: Vec<u8>) -> Option<Answer> {
         let out = OpenOut::mut_from_bytes(&mut body).ok()?;
-        // Nothing where the kernel has forgotten it, which it does not while it waits.
+        // Unknown only if the kernel has forgotten the inode, which it does not do while it waits.
         let node = self.inodes.daemon_of(request.nodeid()).ok()?;
         self.open(request, request.nodeid(), node, out);
         Some(Answer::Body(body))
@@ -172,7 +172,7 @@ impl Tables {
         Some(Answer::Body(body))
     }
 
-    /// The kernel did not take what [`Self::answered`] made: nobody waits any more. Gives what the daemon is to drop.
+    /// The kernel did not take what [`Self::answered`] made: nobody waits any more. Returns what the daemon is to drop.
     ///
     /// What it has opened it keeps open until the end of the connection: rare, and bounded by that.
     pub(super) fn untaken(&mut self, request: &Request<'_>, body: &[u8]) -> Vec<Forgotten> {
@@ -203,8 +203,8 @@ fn kind_of(entry: &EntryOut) -> Option<u32> {
     (KINDS.contains(&kind) && i64::try_from(entry.attr.size.get()).is_ok()).then_some(kind)
 }
 
-/// How long each entry is with its name and padding. Nothing where one has a name that is none, or ends behind the end:
-/// the kernel passes the rest over then, and forgets nothing of it.
+/// Returns the length of each entry with its name and padding, or `None` if one has an invalid name or overruns the
+/// reply: the kernel then skips the rest, and forgets none of it.
 fn plus_lens(mut body: &[u8]) -> Option<Vec<usize>> {
     let mut lens = Vec::new();
     while !body.is_empty() {

@@ -64,7 +64,7 @@ impl<'m> Request<'m> {
         self.opcode.is_some_and(|opcode| opcode.row().repeats.holds(self.args))
     }
 
-    /// The first open file that the arguments name; 0 if there is none, which is nobody's handle.
+    /// Returns the first open file that the arguments name, or 0, which is no file's handle.
     pub(super) fn handle(&self) -> Handle {
         let row = self.opcode.map(Opcode::row);
         Handle(row.and_then(|row| row.handles.first()).map_or(0, |handle| self.long(handle.at)))

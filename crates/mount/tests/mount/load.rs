@@ -57,8 +57,8 @@ fn the_load_of_another_process() {
     });
 }
 
-/// Writes a file over and over and reads it back, and makes and removes others beside it; gives what it holds at the
-/// end.
+/// Writes a file over and over and reads it back, and makes and removes others beside it; returns its content at
+/// the end.
 fn work(at: &Path, index: u32, stop: &Path) -> (String, Vec<u8>) {
     let name = format!("of-{index}");
     let dir = at.join(format!("dir-{index}"));

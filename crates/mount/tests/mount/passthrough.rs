@@ -207,7 +207,7 @@ fn a_file_that_either_side_makes_shorter_ends_there_at_once() {
     file.set_len(10_000).unwrap();
     assert_eq!(fs::metadata(share.host("file")).unwrap().len(), 10_000);
     assert_eq!((read_at(&file, 0, 200_000).len(), file.metadata().unwrap().len()), (10_000, 10_000));
-    // A write behind the end makes it longer for both.
+    // A write past the end makes it longer for both.
     file.write_all_at(b"end", 60_000).unwrap();
     assert_eq!(file.metadata().unwrap().len(), 60_003);
     assert_eq!(fs::metadata(share.host("file")).unwrap().len(), 60_003);

@@ -1,7 +1,8 @@
 //! The instructions that may fault, and where each goes on after a fault.
 //!
-//! Each is one instruction of our own, so that the handler knows by its address whether a fault is theirs, and continues
-//! after it: with what is left in the copy's counting register, or with the result that stands until the store is done.
+//! Each is one instruction of our own, so that the handler knows by its address whether a fault is theirs, and
+//! continues after it: with what is left in the copy's counting register, or with the result that stands until the
+//! store is done.
 
 #![expect(unsafe_code, reason = "in assembler, for the sake of their addresses")]
 
@@ -10,9 +11,9 @@ use std::sync::OnceLock;
 #[cfg(not(target_arch = "x86_64"))]
 compile_error!("the copy that survives faults is written for x86_64");
 
-// fn(to: rdi, from: rsi, len_bytes: rdx) -> bytes that were not copied: rax.
-// `rep movsb` moves whole cache lines on processors of the last ten years (ERMS), and is exact at a fault: rcx counts what
-// has not been moved. The ABI promises that the direction flag is clear.
+// fn(to: rdi, from: rsi, len_bytes: rdx) -> bytes that were not copied: rax. `rep movsb` moves whole cache lines on
+// processors of the last ten years (ERMS), and is exact at a fault: rcx counts what has not been moved. The ABI
+// promises that the direction flag is clear.
 std::arch::global_asm!(
     ".pushsection .text.transom_fault_copy,\"ax\",@progbits",
     ".hidden transom_fault_copy",

@@ -42,8 +42,8 @@ impl Mapping {
         whole(copied, bytes.len())
     }
 
-    /// Makes what was stored to `range`, in bytes of the mapping, durable without a request. Errors: EINVAL for a range outside,
-    /// EOPNOTSUPP where the mapping is not [`Sharing::SharedSync`].
+    /// Makes what was stored to `range`, in bytes of the mapping, durable without a request. Errors: EINVAL for a range
+    /// outside, EOPNOTSUPP where the mapping is not [`Sharing::SharedSync`].
     pub fn flush(&self, range: Range<usize>) -> Result<(), Errno> {
         self.check(&range)?;
         if self.sharing() != Sharing::SharedSync {

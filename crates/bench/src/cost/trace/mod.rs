@@ -245,8 +245,8 @@ impl Drop for Tracer {
 /// PTRACE_EVENT_STOP of linux/ptrace.h.
 const EVENT_STOP: i32 = 128;
 
-const NOT_PERMITTED: &str = "tracing the daemon is not permitted (ptrace: EPERM): run as root or as the daemon's user, with \
-    /proc/sys/kernel/yama/ptrace_scope at 0 or 1, and in a container with the capability SYS_PTRACE";
+const NOT_PERMITTED: &str = "tracing the daemon is not permitted (ptrace: EPERM): run as root or as the daemon's \
+    user, with /proc/sys/kernel/yama/ptrace_scope at 0 or 1, and in a container with the capability SYS_PTRACE";
 
 fn as_pid(tid: u32) -> Pid {
     Pid::from_raw(tid as i32)

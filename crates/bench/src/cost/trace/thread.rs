@@ -30,7 +30,7 @@ pub(super) struct Thread {
     in_allocator: Option<Return>,
     last_pc: u64,
     call: Option<SystemCall>,
-    /// Its next stop is before a system call, not behind it.
+    /// Its next stop is before a system call, not after it.
     is_entering: bool,
 }
 
