@@ -24,13 +24,13 @@ const LINES: [Line; 9] = [
 const LEGEND: &str = "
 ## How to read it
 
-Each figure is for one operation: the median over the rounds, divided by the number of requests that arrive together. A
-daemon runs instruction by instruction, one thread at a time, on a simulated clock: an instruction takes 0.5 ns, a system
-call 500 ns, and the guest sends its next request 5 µs after a reply. Instructions are those in user space, without
-the memory and string functions of the C library (memcpy, strlen), which it selects by processor; the last line counts those.
-Bytes copied are those of calls of memcpy, memmove and mempcpy; inlined copies and copies in the kernel are not seen.
-Allocations are calls of malloc, calloc, realloc and the like. Reads of a clock do not count as system calls. Wakes are
-threads woken by a futex, and writes to eventfds other than the guest's.
+Each figure is for one operation: the median over the rounds, divided by the number of requests that arrive together.
+A daemon runs instruction by instruction, one thread at a time, on a simulated clock: an instruction takes 0.5 ns, a
+system call 500 ns, and the guest sends its next request 5 µs after a reply. Instructions are those in user space,
+without the memory and string functions of the C library (memcpy, strlen), which it selects by processor; the last
+line counts those. Bytes copied are those of calls of memcpy, memmove and mempcpy; inlined copies and copies in the
+kernel are not seen. Allocations are calls of malloc, calloc, realloc and the like. Reads of a clock do not count as
+system calls. Wakes are threads woken by a futex, and writes to eventfds other than the guest's.
 ";
 
 /// Renders `report`.
