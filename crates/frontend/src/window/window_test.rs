@@ -90,10 +90,10 @@ fn what_is_against_the_rules_closes_the_channel() {
         ("from 14680064 of a file of 16777216", |back_end, whole, _| back_end.map(whole, 7 * RANGE, RANGE, 2 * RANGE)),
         ("no region 1", |back_end, whole, _| back_end.ask(9, &[1, 0, RANGE, RANGE, 1], &[whole.as_fd()])),
         ("of a window of", |back_end, whole, _| back_end.map(whole, 0, 7 * RANGE, 2 * RANGE)),
-        ("no pages", |back_end, whole, _| back_end.map(whole, 0, RANGE, 0)),
+        ("are not whole pages", |back_end, whole, _| back_end.map(whole, 0, RANGE, 0)),
         ("and 0 descriptors", |back_end, _, _| back_end.ask(9, &[0, 0, RANGE, RANGE, 1], &[])),
-        ("no mapping", |back_end, _, _| back_end.unmap(0, RANGE / 2)),
-        ("no mapping", |back_end, _, _| back_end.unmap(0, 2 * RANGE)),
+        ("is not a mapping", |back_end, _, _| back_end.unmap(0, RANGE / 2)),
+        ("is not a mapping", |back_end, _, _| back_end.unmap(0, 2 * RANGE)),
         ("request 77", |back_end, _, _| back_end.ask(77, &[], &[])),
     ];
     for (reason, offend) in offences {

@@ -87,7 +87,7 @@ fn a_lock_that_stands_above_one_that_is_held_is_refused() {
 }
 
 #[test]
-#[should_panic(expected = "a lock of rank 4 is wanted")]
+#[should_panic(expected = "a lock of rank 4 is requested")]
 fn two_locks_of_one_rank_are_refused() {
     let pools = [Pool::default(), Pool::default()];
     let _first = pools[0].lock();
@@ -95,7 +95,7 @@ fn two_locks_of_one_rank_are_refused() {
 }
 
 #[test]
-#[should_panic(expected = "a lock of rank 1 is wanted")]
+#[should_panic(expected = "a lock of rank 1 is requested")]
 fn a_lock_that_sleeps_is_refused_to_who_holds_one_that_is_for_moments() {
     let (size, ranges) = (Size::default(), Ranges::default());
     let _ranges = ranges.lock();

@@ -1,6 +1,6 @@
 //! CREATE and TMPFILE: arguments, the NUL-terminated name, extensions.
 //!
-//! The reply is [`EntryOut`](crate::attr::EntryOut) and [`OpenOut`](super::open::OpenOut).
+//! The reply is [`EntryOut`] and [`OpenOut`].
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, little_endian::*};
 

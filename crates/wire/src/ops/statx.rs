@@ -9,7 +9,7 @@ use crate::Handle;
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct StatxIn {
-    /// [`GETATTR_FH`](super::getattr::GETATTR_FH) or 0.
+    /// [`GETATTR_FH`] or 0.
     pub getattr_flags: U32,
     /// Zero.
     pub reserved: U32,
