@@ -4,7 +4,7 @@
 
 use transom_wire::{Opcode, header::OutHeader};
 
-/// Of the arguments, as many bytes as say how much is asked for.
+/// Bytes of the arguments that are read to find the size that the request asks for.
 pub(super) const ARGS_LEN: usize = 32;
 /// Replies without data of a length that was asked for: the longest is READLINK's.
 const SHORT_LEN_MAX: usize = 4096;

@@ -62,7 +62,7 @@ impl ReplyPoller {
     /// Adds the round trip of one reply to the average.
     pub fn record_round_trip(&self, ns: u64) {
         // A very late reply says no more than that it was late.
-        let ns = ns.min(4 * u64::from(self.poll_max_ns)) as u32;
+        let ns = u32::try_from(ns.min(4 * u64::from(self.poll_max_ns))).unwrap_or(u32::MAX);
         let average = self.average_ns.load(Ordering::Relaxed);
         let next = average - (average >> WEIGHT_SHIFT) + (ns >> WEIGHT_SHIFT);
         self.average_ns.store(next, Ordering::Relaxed);

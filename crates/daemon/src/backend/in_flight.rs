@@ -30,7 +30,8 @@ pub(super) struct InFlight {
     /// Notified when the count falls, if somebody waits.
     fell: Condvar,
     /// The chains that the device holds, one bit for each head. Set by the queue's worker, cleared by whichever thread
-    /// puts the chain back. Both hold the ring's lock, which orders the two.
+    /// puts the chain back, before it takes the ring's lock to publish the used entry. The worker holds that lock when
+    /// it sets a bit, which orders the two.
     heads: Box<[AtomicU64]>,
 }
 

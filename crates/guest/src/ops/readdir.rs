@@ -60,7 +60,8 @@ impl<P: Platform> Session<P> {
     }
 }
 
-/// Iterates over the entries of one reply; ends with EIO at an invalid entry.
+/// Iterates over the entries of one reply. Returns EIO for an entry with an invalid name and continues; ends with EIO
+/// if the entries cannot be told apart.
 pub struct Entries<'a, P: Platform> {
     session: &'a Session<P>,
     rest: &'a [u8],

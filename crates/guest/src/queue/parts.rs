@@ -104,7 +104,7 @@ pub(super) fn check_range(buffer: &DmaMemory, offset: usize, len_bytes: usize) -
 /// of 64 inodes (1072 bytes), a RENAME2 of two names of 255 bytes with its reply.
 pub(super) const SLOT_LEN: usize = 18 * CACHE_LINE;
 
-/// The device never writes to a cache line that the driver has written to.
+/// The head of a message and of its reply share no cache line.
 const CACHE_LINE: usize = 64;
 
 /// The memory of one message's heads: in its slot or, if they are long, separately allocated.

@@ -57,7 +57,8 @@ pub trait Answer: ReplyBody {
     /// EINVAL if the reply does not fit.
     fn send(value: Self::Value, room: &Self::Room<'_>, size: usize, reply: &mut Reply<'_>) -> Result<(), Errno>;
 
-    /// Upper limit for the size in the arguments, which is also limited to the room in the driver's buffers.
+    /// Upper limit for the size in the arguments, which is also limited to the room in the driver's buffers. `None`:
+    /// the size is left as it is, and [`Answer::room`] gets 0.
     const SIZE_MAX: Option<u32> = None;
 }
 

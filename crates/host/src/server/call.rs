@@ -22,7 +22,8 @@ pub struct Call<'a, O: Served> {
     pub ctx: Context<'a>,
     /// The inode of the operation; for operations on names, the directory.
     pub nodeid: NodeId,
-    /// The arguments. A size limit for the reply is already reduced to the room that there is.
+    /// The arguments. For replies that are filled in (`out`), the size is already reduced to the room in the driver's
+    /// buffers; for others it is the guest's.
     pub arg: O::Args,
     /// The name or names.
     pub name: <O::Names as Strings>::Value<'a>,

@@ -5,7 +5,8 @@ use transom_wire::{Unique, extension::Extensions};
 /// Whether an operation may wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Patience {
-    /// Operations marked in the table as `TryThen…` return EAGAIN, with nothing done, rather than wait.
+    /// Operations marked in the table as `TryThen…` return EAGAIN rather than wait. Whatever they did until then, the
+    /// repeated request does again without harm.
     Try,
     /// The operation may block for as long as necessary.
     MayBlock,

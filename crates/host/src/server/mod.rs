@@ -4,7 +4,7 @@
 //! file data stays in place, and is transferred between the file and the driver's buffers by the file system's own
 //! system call. [`dispatch`] finds an operation's implementation by the table in `wire`, [`decode`] parses the parts
 //! of its request, [`call`] defines what a file system receives, and [`answer`] writes what it returns. [`session`]
-//! handles INIT and DESTROY, the only operations that take a lock here.
+//! handles INIT and DESTROY, the only operations that take a lock here, except while a session ends.
 
 mod answer;
 mod call;
@@ -52,7 +52,7 @@ pub struct Server<F> {
 pub enum Outcome {
     /// The request is finished.
     Done(Done),
-    /// The request would block and nothing was done. Hand it in again on that lane, with [`Patience::MayBlock`].
+    /// The request would block. Hand it in again on that lane, with [`Patience::MayBlock`].
     Defer(Lane),
 }
 

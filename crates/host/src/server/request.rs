@@ -63,7 +63,8 @@ impl<'a> Request<'a> {
     ///
     /// # Errors
     ///
-    /// EINVAL if the header's length differs from that of the buffers, E2BIG beyond [`MESSAGE_LEN_MAX`].
+    /// EINVAL if the header's length is less than a header or more than the buffers hold, E2BIG beyond
+    /// [`MESSAGE_LEN_MAX`]. Bytes of the buffers past that length are ignored.
     pub(super) fn read(
         header: &InHeader,
         row: &Row,
@@ -84,7 +85,10 @@ impl<'a> Request<'a> {
         }
         scratch.message.resize(copied_len, 0);
         let copied = slices::copy_out(readable, header_len, &mut scratch.message);
-        debug_assert_eq!(copied, copied_len, "the total length was checked above");
+        // Checked above. Bytes that are not copied would be those of an earlier request.
+        if copied != copied_len {
+            return Err(Errno::INVAL);
+        }
         let context = Context {
             unique: header.unique.into(),
             uid: header.uid.get(),

@@ -4,7 +4,7 @@
 //! the kernel numbers of its own ([`inodes`], [`handles`]), and exchanges them for the daemon's in requests and replies
 //! ([`request`], [`reply`], [`stage`]). When the daemon is gone, [`supervise`] gets another one, [`restore`] has it
 //! look up the inodes and open the files, and requests that were not answered are sent again if that is safe
-//!. [`waiting`] reads the kernel's requests meanwhile.
+//! ([`supervise`]). [`waiting`] reads the kernel's requests meanwhile.
 //!
 //! Locks: `tables`, `interrupted`, `agreement` and `end`, each for a moment, with nothing under it.
 

@@ -119,7 +119,7 @@ impl Tables {
         let request = Request::new(message).ok_or(Errno::INVAL)?;
         // It may hold numbers, and nobody knows where.
         let opcode = request.opcode.ok_or(Errno::NOSYS)?;
-        // The time of birth tells files apart, and only the daemon's that is started for this is sure to know it: see
+        // The time of birth tells files apart, and only a daemon that this mount has started is sure to know it: see
         // `Options::daemon_args`. The kernel asks as if it had no such daemon.
         if opcode == Opcode::Statx {
             return Err(Errno::NOSYS);

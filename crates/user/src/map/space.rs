@@ -57,10 +57,11 @@ impl Extent {
         self.0.clone()
     }
 
-    /// Gives the addresses back. Nothing must be accessible at them any more.
-    pub(super) fn free(&self) {
-        if let Ok(free) = free_addresses() {
-            free.lock().put(self.addresses());
+    /// Returns the addresses to the free ones and leaves the extent empty. Nothing must be accessible at them any more.
+    pub(super) fn free(&mut self) {
+        let addresses = std::mem::replace(&mut self.0, 0..0);
+        if let (false, Ok(free)) = (addresses.is_empty(), free_addresses()) {
+            free.lock().put(addresses);
         }
     }
 }

@@ -61,7 +61,7 @@ pub struct Row {
     pub reply_nodeid_at: Option<usize>,
     /// Offset in the reply of the open file that it names.
     pub reply_handle_at: Option<usize>,
-    /// Offset in the reply of the attributes.
+    /// Offset in the reply of a `fuse_attr`. STATX replies with a `fuse_statx` instead.
     pub reply_attr_at: Option<usize>,
     /// Offsets in the arguments of inodes, in addition to the header's nodeid.
     pub nodeids: &'static [usize],
@@ -131,7 +131,7 @@ pub struct HandleAt {
 /// Where the host runs a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Runs {
-    /// On the queue's worker: it does not wait.
+    /// On the queue's worker, even if it waits for the host's journal.
     Inline,
     /// On the queue's worker if it need not wait; otherwise in the bounded pool.
     TryThenPool,
@@ -235,8 +235,8 @@ impl Row {
     /// Returns the bytes that must fit after a reply's header before the request has any effect.
     pub const fn reply_len_min(&self) -> usize {
         match self.reply {
-            Shape::Fixed(len) => len,
-            Shape::None | Shape::UpTo { .. } | Shape::UpToOr { .. } | Shape::Text { .. } => 0,
+            Shape::Fixed(len) | Shape::UpTo { head_len: len, .. } => len,
+            Shape::None | Shape::UpToOr { .. } | Shape::Text { .. } => 0,
         }
     }
 

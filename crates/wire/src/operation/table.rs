@@ -5,8 +5,10 @@
 //! - `runs`: where the host runs a request, [`Runs`].
 //! - `changes`: what a request changes if it succeeds, [`Changed`].
 //! - `repeats`: which requests may be sent again after their reply was lost: those that change nothing, and those that
-//!   have the same effect if done twice. Changes of names are not among them: a second UNLINK would remove what
-//!   somebody has created meanwhile, or fail because of the effect of the first.
+//!   have the same effect if done twice: `always`, `never`, or under a condition. Changes of names are not among
+//!   them, except CREATE without O_EXCL: a second UNLINK would remove what somebody has created meanwhile, or fail
+//!   because of the effect of the first. FLUSH is not either: a mount answers it itself when its daemon has died,
+//!   because the locks are gone with the daemon.
 //! - `account`: the effect on names, references, open files and locks, [`Account`].
 //! - `handles`, `nodeids`: which fields of the arguments name open files and inodes.
 //! - `rest_size`, `reply_size`: which fields of the arguments hold the length of the rest and of the reply.

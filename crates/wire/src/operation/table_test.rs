@@ -79,7 +79,9 @@ fn numbers_lengths_and_names_are_those_of_the_header() {
         assert_eq!((row.args_len, row.names), (args_len, names), "{}", row.name);
         let fixed = if let Shape::Fixed(len) = row.reply { Some(len) } else { None };
         assert_eq!(fixed, reply_len, "{}", row.name);
-        assert_eq!(row.reply_len_min(), reply_len.unwrap_or(0), "{}", row.name);
+        // `struct fuse_ioctl_out` precedes the data of an IOCTL, which has an effect.
+        let head = if number == 39 { 16 } else { 0 };
+        assert_eq!(row.reply_len_min(), reply_len.unwrap_or(head), "{}", row.name);
     }
     for unused in [0, 7, 19, 54, u32::MAX] {
         assert_eq!(Opcode::from_u32(unused), None);

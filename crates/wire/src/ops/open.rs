@@ -19,7 +19,7 @@ bitflags! {
         const STREAM = 1 << 4;
         /// No FLUSH on close.
         const NOFLUSH = 1 << 5;
-        /// Writes beyond the end of file may run in parallel.
+        /// Direct writes to one file may run in parallel; Linux still serializes those past its end.
         const PARALLEL_DIRECT_WRITES = 1 << 6;
         /// `backing_id` names the file that serves reads and writes.
         const PASSTHROUGH = 1 << 7;
@@ -30,7 +30,8 @@ bitflags! {
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct OpenIn {
-    /// As in open(2), without O_CREAT, O_EXCL, O_NOCTTY, and O_TRUNC unless ATOMIC_O_TRUNC.
+    /// As in open(2). Linux removes O_CREAT, O_EXCL and O_NOCTTY, and O_TRUNC too unless ATOMIC_O_TRUNC was
+    /// negotiated.
     pub flags: U32,
     /// [`OPEN_KILL_SUIDGID`] or 0.
     pub open_flags: U32,
