@@ -139,8 +139,8 @@ fn wrong_command_lines_are_told_before_anything_is_measured() {
         (&["--scale", "0", "--daemon", "transomd"], "--scale"),
         (&["-o", "fast", "--guest", "mount", "--daemon", "transomd"], "unknown mount option \"fast\""),
         (&["-o", "ro", "--daemon", "transomd"], "--guest mount"),
-        (&["-o", "fsname=a/b", "--guest", "mount", "--daemon", "transomd"], "no name for a daemon"),
-        (&["--daemon", "host=transomd"], "no name for a daemon"),
+        (&["-o", "fsname=a/b", "--guest", "mount", "--daemon", "transomd"], "not a valid name for a daemon"),
+        (&["--daemon", "host=transomd"], "not a valid name for a daemon"),
     ] {
         let output = bench(arguments);
         assert!(!output.status.success());

@@ -165,7 +165,7 @@ fn a_front_end_without_shared_objects_still_maps() {
     share.agrees(&front_end);
     drop((session, front_end));
     let said = share.end();
-    let lines = said.lines().filter(|line| line.contains("when a mapping is complete"));
+    let lines = said.lines().filter(|line| line.contains("that a mapping is complete"));
     assert_eq!(lines.count(), 1, "the lack of a barrier is said once: {said}");
 }
 
