@@ -126,7 +126,7 @@ impl Thread {
         done(ptrace::syscall(self.tid, self.signal.take()))
     }
 
-    /// The thread has stopped before or behind its system call.
+    /// The thread has stopped before or after its system call.
     pub(super) fn at_call(&mut self, process: &Process, counts: &mut Counts) -> anyhow::Result<()> {
         if std::mem::take(&mut self.is_entering) {
             return self.go_on();
