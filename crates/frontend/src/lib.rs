@@ -223,7 +223,7 @@ impl FrontEnd {
     }
 }
 
-/// Gives the back end a channel for its own requests, and queries its window. Returns `None` if it has no such region.
+/// Sends the back end a channel for its own requests, and queries its window. Returns `None` if it has no such region.
 fn open_window(channel: &Channel, rules: Rules) -> anyhow::Result<Option<Window>> {
     const REGIONS: usize = 256;
     let (ours, theirs) = UnixStream::pair()?;

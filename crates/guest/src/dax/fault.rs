@@ -113,7 +113,7 @@ pub trait View: Send + Sync {
     /// Maps `pages` to zeros, read-only.
     fn install_zeros(&self, pages: Range<u64>) -> Result<(), Errno>;
 
-    /// Gives the mapping a private, writable copy of `page`: of what is at `from`, or of zeros.
+    /// Maps a private, writable copy of `page`: of the bytes at `from`, or of zeros.
     fn install_copy(&self, page: u64, from: Option<NonNull<u8>>) -> Result<(), Errno>;
 
     /// Unmaps `pages`; private copies only if `with_copies`.

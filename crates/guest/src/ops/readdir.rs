@@ -53,7 +53,7 @@ impl<P: Platform> Session<P> {
 
     /// Iterates over the entries in `bytes`, which [`Self::readdir`] filled with the same `plus`.
     ///
-    /// Takes over each reference that came with them. When the iterator is dropped, it gives back the references of the
+    /// Takes over each reference that came with them. When the iterator is dropped, it returns the references of the
     /// remaining entries.
     pub fn entries<'a>(&'a self, bytes: &'a [u8], plus: bool) -> Entries<'a, P> {
         Entries { session: self, rest: bytes, plus }

@@ -65,7 +65,7 @@ impl<P: Platform> Forgets<P> {
 }
 
 impl<P: Platform> Session<P> {
-    /// Gives back `nlookup` references to `node`: as many as the replies with its entry that were consumed, at any time
+    /// Returns `nlookup` references to `node`: as many as the replies with its entry that were consumed, at any time
     /// after those replies.
     ///
     /// The forget is queued, and sent with others once there are enough; [`Self::flush_forgets`] sends it earlier. Does
