@@ -2,10 +2,10 @@
 //!
 //! A waiter polls for a while, and whoever gets the ring's lock reaps for all. Then one becomes the leader, who alone
 //! sleeps in [`Transport::wait`]; the others sleep on the events of their slots. A leader whose own reply has come
-//! hands the role to a follower. A follower that leaves while nobody leads passes on the request to lead. A caller that
-//! waits for a free slot leads only if started messages hold every slot: a call that returns its slot signals an event,
-//! which would not end the leader's sleep. Locks: `sleepers` and the ring's lock are never held together, and neither is
-//! held while a thread is woken or sleeps.
+//! hands the role to a follower. A follower that leaves while nobody leads passes on the request to lead. A caller
+//! that waits for a free slot leads only if started messages hold every slot: a call that returns its slot signals an
+//! event, which would not end the leader's sleep. Locks: `sleepers` and the ring's lock are never held together, and
+//! neither is held while a thread is woken or sleeps.
 
 use alloc::vec::Vec;
 

@@ -1,8 +1,8 @@
 //! A share as a kernel's VFS sees it: inodes, open files, directory streams.
 //!
 //! [`Volume`] works over a [`Session`]. Every operation names its [`Caller`], whose permissions have been checked
-//! already (the server trusts the guest to do so). [`Inode`]s are reference-counted: dropping the last one sends
-//! the server one FORGET for all references that it has counted. Cached answers are in [`cache`](crate::cache).
+//! already (the server trusts the guest to do so). [`Inode`]s are reference-counted: dropping the last one
+//! forgets, once, everything that the server has counted. Cached answers are in [`cache`](crate::cache).
 //!
 //! Locks, outermost first: that of write-backs, which is only tried under an inode's; an inode's `size_lock`, which is
 //! only tried under another inode's (both are sleeping locks, held across requests); then, each for a short section and
