@@ -1,6 +1,6 @@
 //! Runs cases, several at a time, each on its own thread with a time limit.
 //!
-//! A [`Ground`] provides a fresh directory and a client for a case. A case that does not end is reported with its
+//! A [`Subject`] provides a fresh directory and a client for a case. A case that does not end is reported with its
 //! current step, and its thread is abandoned.
 
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use crate::report::{Report, Status};
 use crate::syscalls::{Syscalls, own_descriptors};
 
 /// Where cases run.
-pub trait Ground: Send + Sync {
+pub trait Subject: Send + Sync {
     /// Makes a fresh directory of this name, runs `body` with a client whose current directory it is, and removes it.
     ///
     /// Called on a thread that nothing else uses.
@@ -38,7 +38,7 @@ impl Directory {
     }
 }
 
-impl Ground for Directory {
+impl Subject for Directory {
     fn run_in(&self, name: &str, body: &mut dyn FnMut(&dyn Client)) -> anyhow::Result<()> {
         let path = self.path.join(name.replace('/', "."));
         std::fs::create_dir(&path).with_context(|| format!("mkdir {}", path.display()))?;
@@ -52,9 +52,9 @@ impl Ground for Directory {
     }
 }
 
-/// Runs `cases` on `ground`, `jobs` at a time; `tell` gets each report, in the order of the list.
+/// Runs `cases` on `subject`, `jobs` at a time; `tell` gets each report, in the order of the list.
 pub fn run(
-    ground: &Arc<dyn Ground>,
+    subject: &Arc<dyn Subject>,
     cases: &[Definition],
     jobs: usize,
     limit: Duration,
@@ -66,7 +66,7 @@ pub fn run(
         for _ in 0..jobs.max(1) {
             scope.spawn(|| {
                 while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let report = run_one(ground, *case, limit);
+                    let report = run_one(subject, *case, limit);
                     let place = cases.iter().position(|other| other.name == case.name).expect("it came from the list");
                     board.lock().expect("no holder panics").put(place, report);
                 }
@@ -93,14 +93,15 @@ impl Board<'_> {
     }
 }
 
-fn run_one(ground: &Arc<dyn Ground>, case: Definition, limit: Duration) -> Report {
+fn run_one(subject: &Arc<dyn Subject>, case: Definition, limit: Duration) -> Report {
     let notes = Arc::new(Notes::default());
     let (done, ending) = mpsc::channel();
     let thread = {
-        let (ground, notes) = (Arc::clone(ground), Arc::clone(&notes));
+        let (subject, notes) = (Arc::clone(subject), Arc::clone(&notes));
         std::thread::Builder::new().name(case.name.to_owned()).spawn(move || {
             let mut outcome: Outcome = Err(Stop::fail("the case did not run"));
-            let ran = ground.run_in(case.name, &mut |client| outcome = (case.run)(&Case::new(Fs::new(client), &notes)));
+            let ran =
+                subject.run_in(case.name, &mut |client| outcome = (case.run)(&Case::new(Fs::new(client), &notes)));
             let outcome = match (outcome, ran) {
                 (Ok(()), Err(error)) => Err(Stop::fail(format!("{error:#}"))),
                 (Err(Stop::Fail(why)), Err(error)) => Err(Stop::Fail(format!("{why}; and {error:#}"))),

@@ -2,7 +2,7 @@
 
 use transom_host::{
     Errno,
-    server::{Done, FileSystem, GuestSlice, Lane, Outcome, Patience, Scratch, Server},
+    server::{BlockingMode, Done, ExecutionTarget, FileSystem, GuestSlice, Outcome, Scratch, Server},
 };
 use transom_wire::{
     Opcode,
@@ -21,13 +21,13 @@ pub(super) fn answer<F: FileSystem>(server: &Server<F>, message: &[u8], piece: u
     let done = {
         let readable: Vec<GuestSlice<'_>> = sent.chunks_mut(piece).map(GuestSlice::from).collect();
         let writable: Vec<GuestSlice<'_>> = writable.chunks_mut(piece).map(GuestSlice::from).collect();
-        let handle = |patience| server.handle(&readable, &writable, &mut Scratch::default(), patience);
-        match handle(Patience::Try) {
+        let handle = |blocking| server.handle(&readable, &writable, &mut Scratch::default(), blocking);
+        match handle(BlockingMode::MustNotBlock) {
             Outcome::Done(done) => done,
-            Outcome::Defer(Lane::Waiter(_)) => server.refuse(&readable, &writable, Errno::NOLCK),
-            Outcome::Defer(Lane::Pool) => match handle(Patience::MayBlock) {
+            Outcome::Defer(ExecutionTarget::OwnThread(_)) => server.refuse(&readable, &writable, Errno::NOLCK),
+            Outcome::Defer(ExecutionTarget::Pool) => match handle(BlockingMode::MayBlock) {
                 Outcome::Done(done) => done,
-                Outcome::Defer(lane) => panic!("deferred to {lane:?} though it may block"),
+                Outcome::Defer(target) => panic!("deferred to {target:?} though it may block"),
             },
         }
     };

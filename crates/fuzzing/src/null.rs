@@ -29,10 +29,10 @@ fn check_xattr(name: &[u8]) {
     assert!((1..=XATTR_NAME_LEN_MAX).contains(&name.len()) && !name.contains(&0));
 }
 
-/// Asks for patience wherever that is allowed, now and then.
+/// Asks to be deferred wherever that is allowed, now and then.
 fn defer(ctx: &Context<'_>) -> Result<(), Errno> {
-    match ctx.patience {
-        transom_host::server::Patience::Try if ctx.pid % 2 == 1 => Err(Errno::AGAIN),
+    match ctx.blocking {
+        transom_host::server::BlockingMode::MustNotBlock if ctx.pid % 2 == 1 => Err(Errno::AGAIN),
         _ => Ok(()),
     }
 }

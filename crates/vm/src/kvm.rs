@@ -45,7 +45,7 @@ fn boots(qemu: &Program, image: &Path, cache: &Path) -> Result<bool> {
     command.arg("-kernel").arg(image).args(["-append", "panic=-1 reboot=t quiet"]);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let mut process = Supervised::spawn(command, Vec::new())?;
-    let patience = Timespec { tv_sec: BOOT_MAX.as_secs() as i64, tv_nsec: 0 };
-    let _ = poll(&mut [PollFd::from_borrowed_fd(process.pidfd(), PollFlags::IN)], Some(&patience));
+    let blocking = Timespec { tv_sec: BOOT_MAX.as_secs() as i64, tv_nsec: 0 };
+    let _ = poll(&mut [PollFd::from_borrowed_fd(process.pidfd(), PollFlags::IN)], Some(&blocking));
     Ok(process.ended().is_some_and(|status| status.success()))
 }

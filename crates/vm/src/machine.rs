@@ -72,10 +72,10 @@ impl Machine {
     }
 
     /// Returns whether the VMM ends within `timeout`.
-    pub(crate) fn vmm_ends(&mut self, patience: Duration) -> bool {
+    pub(crate) fn vmm_ends(&mut self, blocking: Duration) -> bool {
         let pidfd = self.vmm.pidfd();
-        let patience = Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: i64::from(patience.subsec_nanos()) };
-        let _ = poll(&mut [PollFd::from_borrowed_fd(pidfd, PollFlags::IN)], Some(&patience));
+        let blocking = Timespec { tv_sec: blocking.as_secs() as i64, tv_nsec: i64::from(blocking.subsec_nanos()) };
+        let _ = poll(&mut [PollFd::from_borrowed_fd(pidfd, PollFlags::IN)], Some(&blocking));
         self.vmm.ended().is_some()
     }
 

@@ -5,7 +5,7 @@ use std::io;
 use super::{
     aligned::{AlignedBuffer, PAGE_BYTES},
     laps::Laps,
-    place::{How, Place},
+    place::{How, Storage},
     stage::Stage,
 };
 
@@ -30,7 +30,7 @@ pub(super) fn run(stage: &mut Stage<'_>) -> io::Result<()> {
     let buffered = Access { path: &path, is_direct: false };
     let direct = Access { path: &path, is_direct: true };
     let mut reads = |name: &str, access: &Access<'_>, is_cold: bool, offsets: &[u64], block: usize| {
-        let body = |place: &dyn Place, laps: &mut Laps| access.read(place, offsets, block, laps);
+        let body = |place: &dyn Storage, laps: &mut Laps| access.read(place, offsets, block, laps);
         if is_cold { stage.measure_cold(name, body) } else { stage.measure(name, body) }
     };
     reads("read_4k_seq_cold", &buffered, true, &sequential, SMALL)?;
@@ -54,7 +54,7 @@ pub(super) fn run(stage: &mut Stage<'_>) -> io::Result<()> {
 }
 
 /// Creates a file of `len_bytes` with all its blocks allocated.
-pub(super) fn fill(place: &dyn Place, path: &str, len_bytes: u64) -> io::Result<()> {
+pub(super) fn fill(place: &dyn Storage, path: &str, len_bytes: u64) -> io::Result<()> {
     let file = place.open(path, How::CREATE)?;
     let block = AlignedBuffer::new(LARGE, 0xa5);
     let mut offset = 0;
@@ -73,7 +73,7 @@ struct Access<'a> {
 }
 
 impl Access<'_> {
-    fn read(&self, place: &dyn Place, offsets: &[u64], block: usize, laps: &mut Laps) -> io::Result<()> {
+    fn read(&self, place: &dyn Storage, offsets: &[u64], block: usize, laps: &mut Laps) -> io::Result<()> {
         let file = place.open(self.path, How::READ.direct(self.is_direct))?;
         let mut buffer = AlignedBuffer::new(block, 0);
         for &offset in offsets {
@@ -83,7 +83,7 @@ impl Access<'_> {
         Ok(())
     }
 
-    fn write(&self, place: &dyn Place, offsets: &[u64], block: usize, laps: &mut Laps) -> io::Result<()> {
+    fn write(&self, place: &dyn Storage, offsets: &[u64], block: usize, laps: &mut Laps) -> io::Result<()> {
         let file = place.open(self.path, How::WRITE.direct(self.is_direct))?;
         let buffer = AlignedBuffer::new(block, 0x3c);
         for &offset in offsets {

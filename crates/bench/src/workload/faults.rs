@@ -7,7 +7,7 @@ use super::{
     aligned::PAGE_BYTES,
     blocks::fill,
     map_how::MapHow,
-    place::{How, Place},
+    place::{How, Storage},
     stage::Stage,
 };
 
@@ -27,7 +27,7 @@ pub(super) fn run(stage: &mut Stage<'_>) -> io::Result<()> {
     stage.place().remove_file(&path)
 }
 
-fn touch(place: &dyn Place, path: &str, len_bytes: usize, mut lap: impl FnMut()) -> io::Result<()> {
+fn touch(place: &dyn Storage, path: &str, len_bytes: usize, mut lap: impl FnMut()) -> io::Result<()> {
     let mapping = place.map(path, len_bytes, MapHow::SHARED)?;
     for offset in (0..len_bytes).step_by(PAGE_BYTES) {
         mapping.set_byte(offset, 0x11);

@@ -8,7 +8,7 @@ use super::{
     blocks::fill,
     map_how::MapHow,
     mapping::Mapping,
-    place::{How, Opened, Place},
+    place::{How, Opened, Storage},
     stage::Stage,
 };
 
@@ -66,7 +66,7 @@ pub(super) fn run(stage: &mut Stage<'_>, engine: Engine) -> io::Result<()> {
         for pattern in PATTERNS {
             let name = format!("fio {} {} x{jobs}", engine.name(), pattern.name);
             let lanes = if engine == Engine::Queue { QUEUE_LEN } else { 1 };
-            let prepare = |place: &dyn Place, thread: u16| {
+            let prepare = |place: &dyn Storage, thread: u16| {
                 let (path, lane) = (format!("{top}/{}", thread / lanes), u64::from(thread % lanes));
                 let mut random = fastrand::Rng::with_seed(seed.wrapping_add(u64::from(thread)));
                 let blocks = len_bytes / PAGE_BYTES as u64;

@@ -34,7 +34,7 @@ use serde::{Deserialize, Serialize};
 
 use fio_jobs::Engine;
 use line::Line;
-use place::{Directory, Forget, Place};
+use place::{Directory, Forget, Storage};
 use stage::Stage;
 
 /// A set of workloads that work on the same files.
@@ -242,7 +242,7 @@ impl Params {
 /// # Errors
 /// If something outside the workloads fails, or `is_stopped` was set. A workload's own failure is a line.
 pub fn run(
-    place: &dyn Place,
+    place: &dyn Storage,
     params: &Params,
     is_stopped: &AtomicBool,
     say: &mut dyn FnMut(Line) -> io::Result<()>,

@@ -11,10 +11,10 @@ pub use library::Library;
 
 use super::{map_how::MapHow, mapping::Mapping};
 
-/// A file system. Several threads may use it at once, preferably each through [`Place::for_job`].
-pub trait Place: Sync {
+/// A file system. Several threads may use it at once, preferably each through [`Storage::for_job`].
+pub trait Storage: Sync {
     /// Returns the same file system for job `number` of several at once, with its own request queue or its own guest.
-    fn for_job(&self, number: u16) -> Box<dyn Place + '_>;
+    fn for_job(&self, number: u16) -> Box<dyn Storage + '_>;
     /// Opens a file.
     fn open(&self, path: &str, how: How) -> io::Result<Box<dyn Opened + '_>>;
     /// Gets the attributes of the file at `path`, without following a final symlink.
@@ -86,7 +86,7 @@ impl How {
     }
 }
 
-impl dyn Place + '_ {
+impl dyn Storage + '_ {
     /// Creates `path` and its parent directories.
     pub(super) fn create_dir_all(&self, path: &str) -> io::Result<()> {
         for (end, _) in path.match_indices('/').chain([(path.len(), "")]) {

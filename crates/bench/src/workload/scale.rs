@@ -5,7 +5,7 @@ use std::io;
 use super::{
     aligned::{AlignedBuffer, PAGE_BYTES},
     blocks::fill,
-    place::{How, Place},
+    place::{How, Storage},
     stage::Stage,
 };
 
@@ -23,7 +23,7 @@ pub(super) fn jobs(stage: &mut Stage<'_>, word: &str) -> io::Result<()> {
     for jobs in stage.params.jobs.clone() {
         let each = (ops / u64::from(jobs)).max(1);
         for (name, how) in [("read_4k_rand_direct", How::READ), ("write_4k_rand_direct", How::WRITE)] {
-            let prepare = |_: &dyn Place, job: u16| {
+            let prepare = |_: &dyn Storage, job: u16| {
                 let mut random = fastrand::Rng::with_seed(job.into());
                 let blocks = len_bytes / PAGE_BYTES as u64;
                 let offsets: Vec<u64> = (0..each).map(|_| random.u64(..blocks) * PAGE_BYTES as u64).collect();
@@ -46,7 +46,7 @@ pub(super) fn jobs(stage: &mut Stage<'_>, word: &str) -> io::Result<()> {
                 },
             )?;
         }
-        let prepare = |_: &dyn Place, job: u16| Ok(format!("{top}/made{job}"));
+        let prepare = |_: &dyn Storage, job: u16| Ok(format!("{top}/made{job}"));
         stage.measure_jobs(&format!("create_unlink, {jobs} {word}"), jobs, prepare, |place, path, laps| {
             for _ in 0..each.div_ceil(4) {
                 drop(place.open(path, How::CREATE)?);

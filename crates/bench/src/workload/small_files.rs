@@ -4,7 +4,7 @@ use std::io;
 
 use super::{
     laps::Laps,
-    place::{How, Place},
+    place::{How, Storage},
     stage::Stage,
 };
 
@@ -22,7 +22,7 @@ pub(super) fn run(stage: &mut Stage<'_>) -> io::Result<()> {
         Ok(())
     })?;
 
-    let stat = |place: &dyn Place, path: &str| place.stat(path);
+    let stat = |place: &dyn Storage, path: &str| place.stat(path);
     each(stage.place(), &files.paths, &mut Laps::begin(), 0, stat)?;
     stage.measure("stat_warm", |place, laps| each(place, &files.paths, laps, 0, stat))?;
     stage.measure_cold("stat_cold", |place, laps| each(place, &files.paths, laps, 0, stat))?;
@@ -49,19 +49,19 @@ pub(super) fn run(stage: &mut Stage<'_>) -> io::Result<()> {
     })?;
 
     let len = content.len();
-    let read = |place: &dyn Place, path: &str| {
+    let read = |place: &dyn Storage, path: &str| {
         let mut buffer = vec![0; len];
         place.open(path, How::READ)?.read_exact_at(&mut buffer, 0)
     };
     stage.measure_cold("open_read_close_cold", |place, laps| each(place, &files.paths, laps, len, read))?;
     stage.measure("open_read_close_warm", |place, laps| each(place, &files.paths, laps, len, read))?;
-    let open = |place: &dyn Place, path: &str| place.open(path, How::READ).map(drop);
+    let open = |place: &dyn Storage, path: &str| place.open(path, How::READ).map(drop);
     stage.measure("open_close", |place, laps| each(place, &files.paths, laps, 0, open))?;
 
     let append =
-        |place: &dyn Place, path: &str| place.open(path, How::APPEND)?.write_all_at(&content, content.len() as u64);
+        |place: &dyn Storage, path: &str| place.open(path, How::APPEND)?.write_all_at(&content, content.len() as u64);
     stage.measure_cold("append_cold", |place, laps| each(place, &files.paths, laps, len, append))?;
-    let chmod = |place: &dyn Place, path: &str| place.set_mode(path, 0o600);
+    let chmod = |place: &dyn Storage, path: &str| place.set_mode(path, 0o600);
     stage.measure("chmod", |place, laps| each(place, &files.paths, laps, 0, chmod))?;
     stage.measure("rename", |place, laps| {
         for (from, to) in files.paths.iter().zip(&files.renamed) {
@@ -70,7 +70,7 @@ pub(super) fn run(stage: &mut Stage<'_>) -> io::Result<()> {
         }
         Ok(())
     })?;
-    let unlink = |place: &dyn Place, path: &str| place.remove_file(path);
+    let unlink = |place: &dyn Storage, path: &str| place.remove_file(path);
     stage.measure("unlink", |place, laps| each(place, &files.renamed, laps, 0, unlink))?;
     stage.place().remove_dir_all(&stage.path("small"))
 }
@@ -98,11 +98,11 @@ impl Files {
 
 /// Does `operation`, which moves `bytes`, with each of `paths`.
 fn each(
-    place: &dyn Place,
+    place: &dyn Storage,
     paths: &[String],
     laps: &mut Laps,
     bytes: usize,
-    operation: impl Fn(&dyn Place, &str) -> io::Result<()>,
+    operation: impl Fn(&dyn Storage, &str) -> io::Result<()>,
 ) -> io::Result<()> {
     for path in paths {
         operation(place, path)?;
@@ -111,7 +111,7 @@ fn each(
     Ok(())
 }
 
-fn expect_absent(place: &dyn Place, path: &str) -> io::Result<()> {
+fn expect_absent(place: &dyn Storage, path: &str) -> io::Result<()> {
     match place.stat(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error),

@@ -4,7 +4,7 @@ use std::io;
 
 use super::{
     aligned::AlignedBuffer,
-    place::{How, Place},
+    place::{How, Storage},
     stage::Stage,
 };
 
@@ -19,7 +19,7 @@ pub(super) fn run(stage: &mut Stage<'_>) -> io::Result<()> {
     for job in 0..JOBS {
         stage.place().create_dir_all(&format!("{top}/thread{job}"))?;
     }
-    let paths = |_: &dyn Place, job: u16| {
+    let paths = |_: &dyn Storage, job: u16| {
         let named = |prefix: &str| (0..files).map(|n| format!("{top}/thread{job}/{prefix}{n:05}")).collect();
         Ok(Job { paths: named("file"), renamed: named("renamed"), buffer: AlignedBuffer::new(bytes, 0x5a) })
     };
@@ -53,4 +53,4 @@ struct Job {
     buffer: AlignedBuffer,
 }
 
-type Operation = fn(&dyn Place, &mut Job, usize) -> io::Result<()>;
+type Operation = fn(&dyn Storage, &mut Job, usize) -> io::Result<()>;

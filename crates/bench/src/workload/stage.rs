@@ -10,11 +10,11 @@ use std::{
     time::Duration,
 };
 
-use super::{Params, laps::Laps, line::Line, place::Place};
+use super::{Params, laps::Laps, line::Line, place::Storage};
 
 /// The stage of one run.
 pub(super) struct Stage<'a> {
-    place: &'a dyn Place,
+    place: &'a dyn Storage,
     pub(super) params: Params,
     is_stopped: &'a AtomicBool,
     say: &'a mut dyn FnMut(Line) -> io::Result<()>,
@@ -22,7 +22,7 @@ pub(super) struct Stage<'a> {
 
 impl<'a> Stage<'a> {
     pub(super) fn new(
-        place: &'a dyn Place,
+        place: &'a dyn Storage,
         params: Params,
         is_stopped: &'a AtomicBool,
         say: &'a mut dyn FnMut(Line) -> io::Result<()>,
@@ -31,7 +31,7 @@ impl<'a> Stage<'a> {
     }
 
     /// Returns the place.
-    pub(super) fn place(&self) -> &'a dyn Place {
+    pub(super) fn place(&self) -> &'a dyn Storage {
         self.place
     }
 
@@ -54,7 +54,7 @@ impl<'a> Stage<'a> {
     pub(super) fn measure(
         &mut self,
         name: &str,
-        body: impl FnOnce(&dyn Place, &mut Laps) -> io::Result<()>,
+        body: impl FnOnce(&dyn Storage, &mut Laps) -> io::Result<()>,
     ) -> io::Result<()> {
         let place = self.place;
         self.timed(name, || {
@@ -69,7 +69,7 @@ impl<'a> Stage<'a> {
     pub(super) fn measure_cold(
         &mut self,
         name: &str,
-        body: impl FnOnce(&dyn Place, &mut Laps) -> io::Result<()>,
+        body: impl FnOnce(&dyn Storage, &mut Laps) -> io::Result<()>,
     ) -> io::Result<()> {
         match self.place.forget() {
             Ok(()) => self.measure(name, body),
@@ -82,8 +82,8 @@ impl<'a> Stage<'a> {
         &mut self,
         name: &str,
         jobs: u16,
-        prepare: impl Fn(&dyn Place, u16) -> io::Result<T> + Sync,
-        body: impl Fn(&dyn Place, &mut T, &mut Laps) -> io::Result<()> + Sync,
+        prepare: impl Fn(&dyn Storage, u16) -> io::Result<T> + Sync,
+        body: impl Fn(&dyn Storage, &mut T, &mut Laps) -> io::Result<()> + Sync,
     ) -> io::Result<()> {
         let place = self.place;
         let barrier = Barrier::new(usize::from(jobs));

@@ -4,7 +4,7 @@ use std::io;
 
 use super::{
     laps::Laps,
-    place::{How, Place},
+    place::{How, Storage},
     source_tree::SourceTree,
     stage::Stage,
 };
@@ -44,7 +44,7 @@ pub(super) fn run(stage: &mut Stage<'_>) -> io::Result<()> {
 }
 
 /// Unpacks like tar: each directory, then each file with its contents and mode.
-fn unpack(place: &dyn Place, top: &str, tree: &SourceTree, content: &[u8], laps: &mut Laps) -> io::Result<()> {
+fn unpack(place: &dyn Storage, top: &str, tree: &SourceTree, content: &[u8], laps: &mut Laps) -> io::Result<()> {
     for package in &tree.packages {
         let dir = format!("{top}/{}", package.dir);
         place.create_dir(&dir)?;
@@ -64,7 +64,7 @@ fn unpack(place: &dyn Place, top: &str, tree: &SourceTree, content: &[u8], laps:
 }
 
 /// Walks like git looking for changes: reads every directory and gets the attributes of every file.
-fn walk(place: &dyn Place, dir: &str, laps: &mut Laps) -> io::Result<()> {
+fn walk(place: &dyn Storage, dir: &str, laps: &mut Laps) -> io::Result<()> {
     let mut dirs = Vec::new();
     place.read_dir(dir, &mut |name, is_dir| {
         let path = format!("{dir}/{name}");
@@ -81,7 +81,7 @@ fn walk(place: &dyn Place, dir: &str, laps: &mut Laps) -> io::Result<()> {
 
 /// Builds like a compiler: reads a source and its headers, which it searches in one directory after another, then
 /// writes the object under a temporary name and renames it.
-fn build(place: &dyn Place, top: &str, tree: &SourceTree, laps: &mut Laps) -> io::Result<()> {
+fn build(place: &dyn Storage, top: &str, tree: &SourceTree, laps: &mut Laps) -> io::Result<()> {
     /// One in this many files is compiled; the others are only walked.
     const SHARE: usize = 4;
     let mut buffer = vec![0; content_len(tree)];
@@ -106,7 +106,7 @@ fn build(place: &dyn Place, top: &str, tree: &SourceTree, laps: &mut Laps) -> io
 }
 
 /// Installs like npm: unpacks a package into a directory with a temporary name and renames that.
-fn install(place: &dyn Place, top: &str, tree: &SourceTree, content: &[u8], laps: &mut Laps) -> io::Result<()> {
+fn install(place: &dyn Storage, top: &str, tree: &SourceTree, content: &[u8], laps: &mut Laps) -> io::Result<()> {
     for package in &tree.packages {
         let staging = format!("{top}/.{}-staging", package.dir);
         place.create_dir(&staging)?;
@@ -123,7 +123,7 @@ fn install(place: &dyn Place, top: &str, tree: &SourceTree, content: &[u8], laps
 }
 
 /// Removes like `rm -r`.
-fn remove(place: &dyn Place, dir: &str, laps: &mut Laps) -> io::Result<()> {
+fn remove(place: &dyn Storage, dir: &str, laps: &mut Laps) -> io::Result<()> {
     let mut entries = Vec::new();
     place.read_dir(dir, &mut |name, is_dir| {
         entries.push((format!("{dir}/{name}"), is_dir));

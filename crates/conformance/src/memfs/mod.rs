@@ -21,7 +21,7 @@ use std::sync::{
 };
 
 use transom_host::Errno;
-use transom_host::server::{Context, Patience};
+use transom_host::server::{BlockingMode, Context};
 
 use handles::Handles;
 use stall::Stall;
@@ -52,7 +52,7 @@ pub struct MemFs {
     state: Mutex<State>,
     /// A lock was given back, or a waiter is to give up.
     changed: Condvar,
-    /// Of the operations that may ask for patience, each of this many does; 0 for none.
+    /// Of the operations that may ask to be deferred, each of this many does; 0 for none.
     defer_every: u64,
     asked: AtomicU64,
     stall: Stall,
@@ -89,12 +89,12 @@ impl MemFs {
         Self { state, changed, defer_every: 0, asked: AtomicU64::new(0), stall: Stall::default() }
     }
 
-    /// Lets each `every`-th operation that may be deferred ask for patience.
+    /// Lets each `every`-th operation that may be deferred do so.
     pub fn deferring(self, every: u64) -> Self {
         Self { defer_every: every, ..self }
     }
 
-    /// Holds up operations that have asked for patience, or lets them go on.
+    /// Holds up operations that have asked to be deferred, or lets them go on.
     pub fn stall(&self, is_on: bool) {
         self.stall.change(|stalled| stalled.is_on = is_on);
     }
@@ -127,11 +127,11 @@ impl MemFs {
 
     /// EAGAIN, now and then, where the caller is impatient.
     fn defer(&self, ctx: &Context<'_>) -> Result<(), Errno> {
-        let is_asked = ctx.patience == Patience::Try && self.defer_every != 0;
+        let is_asked = ctx.blocking == BlockingMode::MustNotBlock && self.defer_every != 0;
         if is_asked && self.asked.fetch_add(1, Ordering::Relaxed).is_multiple_of(self.defer_every) {
             return Err(Errno::AGAIN);
         }
-        if ctx.patience == Patience::MayBlock {
+        if ctx.blocking == BlockingMode::MayBlock {
             self.stall.pass();
         }
         Ok(())

@@ -39,7 +39,7 @@ use crate::compare::{Allowed, Difference};
 use generate::THEMES;
 use operation::{Operation, Step};
 use requests::Requests;
-use stage::{Ground, Stage, Timing};
+use stage::{Directories, Stage, Timing};
 
 pub use caller::serve;
 pub use stage::clear_flags;
@@ -113,7 +113,7 @@ const RACES_AGAIN: u32 = 8;
 
 struct Run<'s> {
     settings: &'s Settings,
-    grounds: [Ground; 2],
+    directories: [Directories; 2],
     timing: Timing,
     /// Trees that there were.
     trees: u64,
@@ -122,16 +122,16 @@ struct Run<'s> {
 
 impl<'s> Run<'s> {
     fn new(settings: &'s Settings) -> anyhow::Result<Self> {
-        let ground = |dir: &Path, host: &Path| Ground {
+        let directories = |dir: &Path, host: &Path| Directories {
             dir: dir.to_owned(),
             host: host.to_owned(),
             caller: settings.caller.clone(),
             requests: None,
         };
-        let bare = ground(&settings.bare, &settings.bare);
+        let bare = directories(&settings.bare, &settings.bare);
         let requests = Requests::of(&settings.client)?.map(Rc::new);
-        let client = Ground { requests, ..ground(&settings.client, &settings.share) };
-        Ok(Self { settings, grounds: [bare, client], timing: Timing::new(), trees: 0, summary: Summary::default() })
+        let client = Directories { requests, ..directories(&settings.client, &settings.share) };
+        Ok(Self { settings, directories: [bare, client], timing: Timing::new(), trees: 0, summary: Summary::default() })
     }
 
     /// Chooses program `number`, runs it, and shrinks it if it shows something new.
@@ -183,8 +183,8 @@ impl<'s> Run<'s> {
     fn run(&mut self, program: &[Step], wanted: Option<&Difference>) -> anyhow::Result<Option<Difference>> {
         self.trees += 1;
         let name = format!("p{}", self.trees);
-        let mut bare = Stage::set(&self.grounds[0], &name)?;
-        let mut client = Stage::set(&self.grounds[1], &name)?;
+        let mut bare = Stage::set(&self.directories[0], &name)?;
+        let mut client = Stage::set(&self.directories[1], &name)?;
         for step in program {
             let expected = bare.perform(step, &mut self.timing)?;
             if step.operation.is_about_locks() {

@@ -29,7 +29,7 @@ const SECRET: &[u8] = b"secret";
 
 /// A directory that programs run in.
 #[derive(Clone, Debug)]
-pub(super) struct Ground {
+pub(super) struct Directories {
     /// Where callers work.
     pub(super) dir: PathBuf,
     /// The same directory on the host: `dir` itself, or what is mounted there.
@@ -46,23 +46,23 @@ pub(super) struct Stage {
     user: Speaker,
     observer: Speaker,
     name: String,
-    ground: Ground,
+    directories: Directories,
     pub(super) seen: Seen,
     races: u32,
 }
 
 impl Stage {
     /// Makes the tree called `name`, which nobody has used before.
-    pub(super) fn set(ground: &Ground, name: &str) -> anyhow::Result<Self> {
-        let place = ground.dir.join(name);
+    pub(super) fn set(directories: &Directories, name: &str) -> anyhow::Result<Self> {
+        let place = directories.dir.join(name);
         fs::create_dir(&place).with_context(|| format!("mkdir {}", place.display()))?;
         let set = tree::plant(&place).and_then(|()| {
-            let speaker = |id| Speaker::start(&ground.caller, id, &place);
+            let speaker = |id| Speaker::start(&directories.caller, id, &place);
             let (root, user, observer) = (speaker(0)?, speaker(USER)?, speaker(0)?);
-            let (name, ground) = (name.to_owned(), ground.clone());
-            Ok(Self { root, user, observer, name, ground, seen: Seen::default(), races: 0 })
+            let (name, directories) = (name.to_owned(), directories.clone());
+            Ok(Self { root, user, observer, name, directories, seen: Seen::default(), races: 0 })
         });
-        set.inspect_err(|_| remove(&ground.host.join(name), &place))
+        set.inspect_err(|_| remove(&directories.host.join(name), &place))
     }
 
     /// Does one step.
@@ -83,7 +83,7 @@ impl Stage {
     ///
     /// The daemon learns of a close after close(2) has returned, and releases locks only then.
     pub(super) fn settle(&self) -> anyhow::Result<()> {
-        self.ground.requests.as_ref().map_or(Ok(()), |requests| requests.wait())
+        self.directories.requests.as_ref().map_or(Ok(()), |requests| requests.wait())
     }
 
     /// Looks at the whole tree.
@@ -101,7 +101,7 @@ impl Stage {
         for _ in 0..attempts {
             self.races += 1;
             let name = self.races.to_string();
-            let path = self.ground.host.join(&self.name).join(RACES).join(&name);
+            let path = self.directories.host.join(&self.name).join(RACES).join(&name);
             let request = Request { process: Process::First, operation: Operation::RaceOpen { name } };
             self.user.tell(&request)?;
             timing.wait();
@@ -129,7 +129,7 @@ impl Drop for Stage {
         for speaker in [&mut self.root, &mut self.user, &mut self.observer] {
             speaker.end();
         }
-        remove(&self.ground.host.join(&self.name), &self.ground.dir.join(&self.name));
+        remove(&self.directories.host.join(&self.name), &self.directories.dir.join(&self.name));
     }
 }
 

@@ -12,7 +12,7 @@ use std::{
 
 use transom_host::{
     Errno,
-    server::{Done, FileSystem, Lane, Outcome, Patience, Scratch, Server},
+    server::{BlockingMode, Done, ExecutionTarget, FileSystem, Outcome, Scratch, Server},
 };
 use vhost_user_backend::VringT;
 use virtio_queue::{QueueOwnedT, QueueT};
@@ -59,24 +59,24 @@ pub(super) struct WorkerState {
     descriptors: Descriptors,
     /// The first chain put back on the ring since the driver was last notified. `None` while the worker polls or
     /// sleeps.
-    untold: Option<Untold>,
+    pending_signal: Option<PendingSignal>,
 }
 
 /// A chain that is back on the ring. It counts as in flight until the driver is notified.
-struct Untold {
+struct PendingSignal {
     taken_at: Instant,
     _ticket: Ticket,
 }
 
 impl WorkerState {
     pub(super) fn new(poller: RingPoller) -> Self {
-        Self { poller, scratch: Scratch::default(), descriptors: Descriptors::default(), untold: None }
+        Self { poller, scratch: Scratch::default(), descriptors: Descriptors::default(), pending_signal: None }
     }
 
     /// Returns whether the driver must be notified before `next` is served.
     fn is_telling_due(&self, next: &Chain) -> bool {
-        let is_late = |first: &Untold| next.taken_at.duration_since(first.taken_at) >= UNTOLD_MAX;
-        self.untold.as_ref().is_some_and(|first| is_late(first) || next.len_bytes() > LONG_BYTES)
+        let is_late = |first: &PendingSignal| next.taken_at.duration_since(first.taken_at) >= UNTOLD_MAX;
+        self.pending_signal.as_ref().is_some_and(|first| is_late(first) || next.len_bytes() > LONG_BYTES)
     }
 }
 
@@ -107,7 +107,7 @@ impl<F: FileSystem + 'static> Queue<F> {
             loop {
                 let next = self.next(vring, state);
                 if !matches!(&next, Next::Chain(chain) if !state.is_telling_due(chain)) {
-                    Self::tell_of_untold(vring, state);
+                    Self::signal_used(vring, state);
                 }
                 match next {
                     Next::Chain(chain) => {
@@ -184,42 +184,42 @@ impl<F: FileSystem + 'static> Queue<F> {
     /// Serves `chain` on this thread, or hands it to a thread that may block.
     fn serve(self: &Arc<Self>, vring: &Vring, chain: Chain, state: &mut WorkerState) {
         let memory = self.memory.memory();
-        let lane = match self.answer(&memory, &chain, &mut state.scratch, Patience::Try) {
+        let target = match self.answer(&memory, &chain, &mut state.scratch, BlockingMode::MustNotBlock) {
             Outcome::Done(done) => {
                 self.put_back(vring, &chain, done);
                 let taken_at = chain.taken_at;
                 let (ticket, descriptors) = chain.into_parts();
                 state.descriptors = descriptors;
-                state.untold.get_or_insert(Untold { taken_at, _ticket: ticket });
+                state.pending_signal.get_or_insert(PendingSignal { taken_at, _ticket: ticket });
                 return;
             }
-            Outcome::Defer(lane) => lane,
+            Outcome::Defer(target) => target,
         };
         // The chain takes its memory along, so take other memory for the next one.
         state.descriptors = self.spares.take();
         self.monitor.deferred();
-        let waiting = match lane {
-            Lane::Pool => None,
-            Lane::Waiter(unique) => Some(self.in_flight.waits(unique)),
+        let waiting = match target {
+            ExecutionTarget::Pool => None,
+            ExecutionTarget::OwnThread(unique) => Some(self.in_flight.waits(unique)),
         };
         let request = Deferred { queue: self.clone(), vring: vring.clone(), memory: memory.clone(), chain, waiting };
-        let handed_on = match lane {
-            Lane::Pool => self.pool.run(request),
-            Lane::Waiter(_) => self.pool.wait(request),
+        let handed_on = match target {
+            ExecutionTarget::Pool => self.pool.run(request),
+            ExecutionTarget::OwnThread(_) => self.pool.wait(request),
         };
-        match (handed_on, lane) {
+        match (handed_on, target) {
             (Ok(()), _) => {
                 if self.in_flight.count() >= REQUESTS_MAX {
-                    Self::tell_of_untold(vring, state);
+                    Self::signal_used(vring, state);
                     self.in_flight.wait_for_room();
                 }
             }
             // Without a pool, this thread waits for the disk. It never waits for another lock owner.
-            (Err(request), Lane::Pool) => {
-                Self::tell_of_untold(vring, state);
+            (Err(request), ExecutionTarget::Pool) => {
+                Self::signal_used(vring, state);
                 self.serve_waiting(vring, &memory, &request.chain, &mut state.scratch);
             }
-            (Err(request), Lane::Waiter(_)) => {
+            (Err(request), ExecutionTarget::OwnThread(_)) => {
                 let mut buffers = Buffers::default();
                 request.chain.resolve(&memory, &mut buffers);
                 let done = self.server.refuse(&buffers.readable, &buffers.writable, Errno::NOLCK);
@@ -239,7 +239,7 @@ impl<F: FileSystem + 'static> Queue<F> {
         if self.is_given_up() {
             return;
         }
-        match self.answer(memory, chain, scratch, Patience::MayBlock) {
+        match self.answer(memory, chain, scratch, BlockingMode::MayBlock) {
             Outcome::Done(done) => self.finish(vring, chain, done),
             Outcome::Defer(_) => unreachable!("a request that may block is not deferred"),
         }
@@ -250,7 +250,7 @@ impl<F: FileSystem + 'static> Queue<F> {
         memory: &GuestMemoryMmap<()>,
         chain: &Chain,
         scratch: &mut Scratch,
-        patience: Patience,
+        blocking: BlockingMode,
     ) -> Outcome {
         let mut buffers = Buffers::default();
         chain.resolve(memory, &mut buffers);
@@ -259,7 +259,7 @@ impl<F: FileSystem + 'static> Queue<F> {
         }
         // After a panic, the request fails with EIO and the queue keeps its thread.
         let served = catch_unwind(AssertUnwindSafe(|| {
-            self.server.handle(&buffers.readable, &buffers.writable, scratch, patience)
+            self.server.handle(&buffers.readable, &buffers.writable, scratch, blocking)
         }));
         served.unwrap_or_else(|_| {
             tracing::error!("a request failed with EIO because of the panic above");
@@ -280,8 +280,8 @@ impl<F: FileSystem + 'static> Queue<F> {
         }
     }
 
-    fn tell_of_untold(vring: &Vring, state: &mut WorkerState) {
-        if let Some(_in_flight) = state.untold.take() {
+    fn signal_used(vring: &Vring, state: &mut WorkerState) {
+        if let Some(_in_flight) = state.pending_signal.take() {
             tell(vring);
         }
     }

@@ -49,7 +49,7 @@ impl Exchange for Leavable {
 
 /// What the guest has looked up and opened before the request.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Ground {
+pub(crate) struct Prepared {
     pub(crate) file: u64,
     pub(crate) file_fh: u64,
     pub(crate) copy: u64,
@@ -59,7 +59,7 @@ pub(crate) struct Ground {
     pub(crate) link: u64,
 }
 
-impl Ground {
+impl Prepared {
     pub(crate) fn prepare(s: &mut Guest) -> Answer<Self> {
         let mut lookup = |name: &[u8]| Ok(s.lookup(ROOT, name)?.nodeid.get());
         let (file, copy, dir, link) = (lookup(b"file")?, lookup(b"copy")?, lookup(b"dir")?, lookup(b"link")?);

@@ -28,7 +28,7 @@ use transom_wire::{
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::{
-    guest::{Ground, Guest, ROOT},
+    guest::{Guest, Prepared, ROOT},
     share::{ATTRIBUTE, CONTENT, write},
 };
 
@@ -49,9 +49,9 @@ pub(crate) type Half = fn(&Path) -> io::Result<()>;
 pub(crate) struct Kind {
     pub(crate) name: &'static str,
     /// What the guest does before, undisturbed.
-    pub(crate) before: fn(&mut Guest, &Ground) -> Answer<()>,
+    pub(crate) before: fn(&mut Guest, &Prepared) -> Answer<()>,
     /// Sends the request and checks what a successful reply says.
-    pub(crate) send: fn(&mut Guest, &Ground) -> Answer<Gain>,
+    pub(crate) send: fn(&mut Guest, &Prepared) -> Answer<Gain>,
     /// Does the same in a bare directory.
     pub(crate) model: fn(&Path) -> io::Result<()>,
     /// What is left of it where it fails half-way, and may be: each of these.
@@ -69,7 +69,7 @@ pub(crate) struct Kind {
 }
 
 impl Kind {
-    fn new(name: &'static str, target: &'static str, send: fn(&mut Guest, &Ground) -> Answer<Gain>) -> Self {
+    fn new(name: &'static str, target: &'static str, send: fn(&mut Guest, &Prepared) -> Answer<Gain>) -> Self {
         Self {
             name,
             before: |_, _| Ok(()),
@@ -88,7 +88,7 @@ impl Kind {
         Self { model, ..self }
     }
 
-    fn after(self, before: fn(&mut Guest, &Ground) -> Answer<()>) -> Self {
+    fn after(self, before: fn(&mut Guest, &Prepared) -> Answer<()>) -> Self {
         Self { before, ..self }
     }
 

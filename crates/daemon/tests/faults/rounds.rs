@@ -25,7 +25,7 @@ use crate::{
     calls,
     daemon::{Daemon, Held, inodes_of},
     disturber::{Call, Disturbance},
-    guest::{Ground, Guest, Leavable},
+    guest::{Guest, Leavable, Prepared},
     requests::{Gain, Kind},
     share::{self, Picture, SECRET, difference, picture},
 };
@@ -68,7 +68,7 @@ struct Scene {
     front_end: FrontEnd,
     guest: Guest,
     second: Guest,
-    ground: Ground,
+    prepared: Prepared,
     has_left: Arc<AtomicBool>,
     /// The descriptors of a daemon with a front end whose guest has nothing yet.
     descriptors: Vec<String>,
@@ -89,11 +89,11 @@ impl Scene {
         // INIT ends what another session may have left, which its own round has told of.
         guest.init(InitFlags::all()).unwrap();
         let descriptors = daemon.descriptors();
-        let ground = Ground::prepare(&mut guest).unwrap();
-        (kind.before)(&mut guest, &ground).unwrap();
+        let prepared = Prepared::prepare(&mut guest).unwrap();
+        (kind.before)(&mut guest, &prepared).unwrap();
         let (before, inodes) = (picture(&at).unwrap(), inodes_of(&at));
         let held_before = daemon.held(&inodes);
-        Self { front_end, guest, second, ground, has_left, descriptors, before, held_before, inodes }
+        Self { front_end, guest, second, prepared, has_left, descriptors, before, held_before, inodes }
     }
 }
 
@@ -101,7 +101,7 @@ impl Scene {
 pub(crate) fn with_failure(daemon: &mut Daemon, kind: &Kind, failure: Option<(usize, usize)>) -> Found {
     let mut scene = Scene::set(daemon, kind);
     daemon.disturber.arm(failure.map_or(Disturbance::None, |(nth, way)| Disturbance::Fail(nth, way)));
-    let answer = (kind.send)(&mut scene.guest, &scene.ground);
+    let answer = (kind.send)(&mut scene.guest, &scene.prepared);
     let calls = daemon.disturber.disarm();
     let disturbed = failure.and_then(|(nth, _)| calls.get(nth));
     let errno = disturbed.and_then(|call| call.failed);
@@ -128,13 +128,13 @@ pub(crate) fn with_failure(daemon: &mut Daemon, kind: &Kind, failure: Option<(us
 
 /// Holds call `nth` of a request until `event` has happened.
 pub(crate) fn with_event(daemon: &mut Daemon, kind: &Kind, nth: usize, event: Event) -> Found {
-    let Scene { front_end, mut guest, mut second, ground, has_left, descriptors, before, held_before, inodes } =
+    let Scene { front_end, mut guest, mut second, prepared, has_left, descriptors, before, held_before, inodes } =
         Scene::set(daemon, kind);
     let mut front_end = Some(front_end);
     daemon.disturber.arm(Disturbance::Hold(nth));
     let mut found = Found::default();
     let answered = thread::scope(|scope| {
-        let request = scope.spawn(|| (kind.send)(&mut guest, &ground));
+        let request = scope.spawn(|| (kind.send)(&mut guest, &prepared));
         let waits = |calls: &[Call]| kind.waits && calls.iter().any(is_wait_for_lock);
         let held = daemon.disturber.wait_for_held(|calls| request.is_finished() || waits(calls));
         found.disturbed = held.map(|asked| told(&Call { asked, failed: None }));

@@ -6,7 +6,7 @@ use core::{cell::Cell, ops::Range, ptr::NonNull};
 use super::{
     Access, Pin,
     entry::PAGE_LEN,
-    fault::{Backing, Lent, Place},
+    fault::{Backing, Lent, LentPage},
 };
 use crate::{
     Errno, Platform,
@@ -54,9 +54,9 @@ impl<P: Platform> Backing for FileBacking<'_, P> {
         self.len_bytes.get().max(self.inode.last_size())
     }
 
-    fn lend(&self, index: u64, is_write: bool) -> Result<Place<Pin<'_, P>>, Errno> {
+    fn lend(&self, index: u64, is_write: bool) -> Result<LentPage<Pin<'_, P>>, Errno> {
         let access = if is_write { Access::Write } else { Access::Read };
-        self.inode.pin_waiting(index, access).map(Place::Lent)
+        self.inode.pin_waiting(index, access).map(LentPage::Lent)
     }
 }
 

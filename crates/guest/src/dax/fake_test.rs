@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use super::{
     entry::{Order, PAGE_LEN, PAGES_PER_HUGE},
-    fault::{Backing, Lent, Place, View},
+    fault::{Backing, Lent, LentPage, View},
 };
 use crate::{Errno, Platform, platform::Event};
 
@@ -122,17 +122,17 @@ impl Backing for Disk {
         *self.pages.borrow() * PAGE_LEN
     }
 
-    fn lend(&self, index: u64, is_write: bool) -> Result<Place<At<'_>>, Errno> {
+    fn lend(&self, index: u64, is_write: bool) -> Result<LentPage<At<'_>>, Errno> {
         let pages = Order::Huge.pages(index * PAGES_PER_HUGE);
         let mut contents = self.contents.borrow_mut();
         let is_hole = contents.range(pages.clone()).next().is_none();
         if self.has_holes && is_hole && !is_write {
-            return Ok(Place::Hole);
+            return Ok(LentPage::Hole);
         }
         if is_hole {
             contents.insert(pages.start, 0);
         }
-        Ok(Place::Lent(At(index, self)))
+        Ok(LentPage::Lent(At(index, self)))
     }
 }
 

@@ -64,7 +64,7 @@ pub struct Unsettled {
 }
 
 /// Where the bytes of a part of a file are.
-pub enum Place<L> {
+pub enum LentPage<L> {
     /// In memory, for as long as it is lent.
     Lent(L),
     /// A hole: the bytes read as zeros, and nobody else will store to them.
@@ -101,7 +101,7 @@ pub trait Backing {
 
     /// Lends the 2 MiB with number `index` of the file, for stores if `is_write`: a hole is then filled first. Blocks
     /// until the memory is available.
-    fn lend(&self, index: u64, is_write: bool) -> Result<Place<Self::Lent<'_>>, Errno>;
+    fn lend(&self, index: u64, is_write: bool) -> Result<LentPage<Self::Lent<'_>>, Errno>;
 }
 
 /// The page tables of one mapping of a file. Pages are counted from the beginning of the file.
@@ -160,7 +160,7 @@ fn serve<P: Platform, B: Backing>(
             Fit::Outside => return Ok(Outcome::OutOfFile),
         }
         let place = backing.lend(Order::Huge.first_page(page) / PAGES_PER_HUGE, is_store)?;
-        let is_unsettled = intent == Intent::StoreSync && matches!(&place, Place::Lent(lent) if lent.is_unstable());
+        let is_unsettled = intent == Intent::StoreSync && matches!(&place, LentPage::Lent(lent) if lent.is_unstable());
         // Requested again because the file may have been truncated before its memory was lent, and because the end of
         // the 2 MiB decides how much is allocated.
         let last_page = if is_unsettled { order.pages(page).end - 1 } else { page };
@@ -176,7 +176,7 @@ fn serve<P: Platform, B: Backing>(
         if backing.known_len_bytes() <= first_byte_of(page) {
             continue;
         }
-        let Place::Lent(lent) = &place else { return zeros(&mut entry, view, wanted) };
+        let LentPage::Lent(lent) = &place else { return zeros(&mut entry, view, wanted) };
         if entry.kind() == Kind::Zero {
             unmap(entry.pages());
         }
@@ -232,7 +232,7 @@ pub fn finish_sync<P: Platform, B: Backing>(
 ) -> Result<(), Errno> {
     synced?;
     let index = wanted.page / PAGES_PER_HUGE;
-    let Place::Lent(lent) = backing.lend(index, true)? else { return Ok(()) };
+    let LentPage::Lent(lent) = backing.lend(index, true)? else { return Ok(()) };
     let Some(mut entry) = tree.find(wanted.page) else { return Ok(()) };
     if entry.stamp() != unsettled.stamp || entry.kind() != Kind::Real {
         return Ok(());

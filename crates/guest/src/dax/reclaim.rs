@@ -30,7 +30,7 @@ const INLINE_BATCH: usize = 4;
 /// The part of the window to keep free: a fifth.
 const FREE_PART: usize = 5;
 /// A slot that belongs to the caller.
-pub(super) struct Place {
+pub(super) struct FreeRange {
     pub(super) slot: u32,
     /// The node that is still mapped there, if any.
     pub(super) mapped: Option<NodeId>,
@@ -39,7 +39,12 @@ pub(super) struct Place {
 impl<P: Platform> Window<P> {
     /// Returns a slot for the range `index` of `inode`, for which there are `worth` requests now, and the range's
     /// initial count of uses.
-    pub(super) fn take_place(self: &Arc<Self>, inode: &Arc<Inode<P>>, index: u64, worth: u32) -> Option<(Place, u8)> {
+    pub(super) fn take_range(
+        self: &Arc<Self>,
+        inode: &Arc<Inode<P>>,
+        index: u64,
+        worth: u32,
+    ) -> Option<(FreeRange, u8)> {
         let free = self.take_free();
         if self.is_scarce() {
             let has_thread = self.wanted.ask();
@@ -51,7 +56,7 @@ impl<P: Platform> Window<P> {
             }
         }
         if let Some(slot) = free {
-            return Some((Place { slot, mapped: None }, Admission::credit(worth)));
+            return Some((FreeRange { slot, mapped: None }, Admission::credit(worth)));
         }
         let asked = if worth == u32::MAX { worth } else { self.admission.ask(inode.nodeid(), index, worth) };
         let place = if self.is_worth_a_look(asked, worth) {
@@ -86,7 +91,7 @@ impl<P: Platform> Window<P> {
         }
     }
 
-    fn take_left(&self) -> Option<Place> {
+    fn take_left(&self) -> Option<FreeRange> {
         for _ in 0..SAMPLE {
             let slot = self.pool.lock().left.pop()?;
             if self.slot(slot).heat.is_left() {
@@ -99,7 +104,7 @@ impl<P: Platform> Window<P> {
         None
     }
 
-    fn take_least_used(&self, asked: u32) -> Option<Place> {
+    fn take_least_used(&self, asked: u32) -> Option<FreeRange> {
         let epoch = self.admission.epoch();
         let mut pool = self.pool.lock();
         let mut sample: [(u32, u32); SAMPLE] = [(u32::MAX, 0); SAMPLE];
@@ -115,14 +120,14 @@ impl<P: Platform> Window<P> {
     }
 
     /// Takes a slot from its owner, if nobody uses it.
-    fn evict(&self, slot: u32) -> Option<Place> {
+    fn evict(&self, slot: u32) -> Option<FreeRange> {
         let pool = self.pool.lock();
         let owner = pool.owners[slot as usize].as_ref()?;
         let (weak, index) = (owner.inode.clone(), owner.index);
         drop(pool);
         let inode = weak.upgrade()?;
         let is_released = inode.ranges().is_some_and(|ranges| ranges.release(index, slot));
-        is_released.then(|| Place { slot, mapped: Some(inode.nodeid()) })
+        is_released.then(|| FreeRange { slot, mapped: Some(inode.nodeid()) })
     }
 
     /// Unmaps what is mapped at `slots`, all of `node`.
@@ -147,7 +152,7 @@ impl<P: Platform> Window<P> {
             pool.hand = (pool.hand + 1) % self.ranges();
             let is_cold = pool.owners[slot as usize].is_some() && self.slot(slot).heat.is_idle(epoch);
             drop(pool);
-            if is_cold && let Some(Place { slot, mapped: Some(node) }) = self.evict(slot) {
+            if is_cold && let Some(FreeRange { slot, mapped: Some(node) }) = self.evict(slot) {
                 taken.push((node, slot));
             }
         }

@@ -27,7 +27,7 @@ use transom_guest::{
     session::{Caller, Session, SessionConfig},
     volume::Volume,
 };
-use transom_host::server::{GuestSlice, Outcome, Patience, Scratch, Server};
+use transom_host::server::{BlockingMode, GuestSlice, Outcome, Scratch, Server};
 use transom_wire::{Name, NodeId, ops::write::WriteFlags};
 
 use fake::{ALL, Chain, Fake};
@@ -193,11 +193,11 @@ fn answer(server: &Server<MemFs>, chain: &Chain) -> Vec<u8> {
     let readable = [GuestSlice::from(sent.as_mut_slice())];
     let outcome = {
         let writable = [GuestSlice::from(reply.as_mut_slice())];
-        server.handle(&readable, &writable, &mut Scratch::default(), Patience::MayBlock)
+        server.handle(&readable, &writable, &mut Scratch::default(), BlockingMode::MayBlock)
     };
     match outcome {
         Outcome::Done(done) => reply.truncate(done.used_len_bytes as usize),
-        Outcome::Defer(lane) => panic!("deferred to {lane:?} though it may block"),
+        Outcome::Defer(target) => panic!("deferred to {target:?} though it may block"),
     }
     reply
 }

@@ -18,7 +18,7 @@ use transom_guest::{
     session::{Caller, Session, SessionConfig},
     transport::ShmRegion,
 };
-use transom_host::server::{FileSystem, GuestSlice, Outcome, Patience, Scratch, Server};
+use transom_host::server::{BlockingMode, FileSystem, GuestSlice, Outcome, Scratch, Server};
 use transom_wire::{Name, Opcode, header::InHeader};
 use zerocopy::FromBytes as _;
 
@@ -136,9 +136,9 @@ impl<F: FileSystem + 'static> Peer<F> {
     fn serve(&self, sent: &mut [&mut [u8]], rooms: &mut [&mut [u8]]) -> usize {
         let readable: Vec<GuestSlice<'_>> = sent.iter_mut().map(|piece| GuestSlice::from(&mut **piece)).collect();
         let writable: Vec<GuestSlice<'_>> = rooms.iter_mut().map(|room| GuestSlice::from(&mut **room)).collect();
-        match self.server.handle(&readable, &writable, &mut Scratch::default(), Patience::MayBlock) {
+        match self.server.handle(&readable, &writable, &mut Scratch::default(), BlockingMode::MayBlock) {
             Outcome::Done(done) => done.used_len_bytes as usize,
-            Outcome::Defer(lane) => panic!("deferred to {lane:?} though it may block"),
+            Outcome::Defer(target) => panic!("deferred to {target:?} though it may block"),
         }
     }
 }

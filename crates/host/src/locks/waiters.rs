@@ -78,7 +78,7 @@ impl Waiters {
     pub(super) fn wait(&self, unique: Unique, mut block: impl FnMut() -> Result<(), Errno>) -> Result<(), Errno> {
         // Dropped after the entry, so that no signal is sent to a thread that has blocked it again.
         let _unblocked = signal::unblock();
-        let place = Place::take(&self.shared, unique)?;
+        let place = WaiterSlot::take(&self.shared, unique)?;
         loop {
             if place.is_interrupted() {
                 return Err(Errno::INTR);
@@ -196,12 +196,12 @@ impl State {
 }
 
 /// A waiter's entry; removed on drop.
-struct Place<'a> {
+struct WaiterSlot<'a> {
     shared: &'a Shared,
     id: u64,
 }
 
-impl<'a> Place<'a> {
+impl<'a> WaiterSlot<'a> {
     /// Registers this thread. If an interrupt of `unique` arrived early, the entry begins interrupted.
     fn take(shared: &'a Shared, unique: Unique) -> Result<Self, Errno> {
         let mut state = shared.lock();
@@ -221,7 +221,7 @@ impl<'a> Place<'a> {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for WaiterSlot<'_> {
     fn drop(&mut self) {
         self.shared.lock().waiting.remove(&self.id);
     }

@@ -7,12 +7,12 @@ use transom_wire::{NodeId, attr::EntryOut, extension::SecurityContext, ops::init
 
 use super::{
     Passthrough,
-    inodes::{Inode, Sight},
+    inodes::{Inode, InodeFd},
 };
 use crate::{
     Errno,
     credentials::{Assumed, UmaskGuard},
-    server::{Context, Patience},
+    server::{BlockingMode, Context},
 };
 
 /// Makes the thread act for the caller until this is dropped.
@@ -43,7 +43,7 @@ impl Passthrough {
         name: &[u8],
         flags: AtFlags,
     ) -> Result<EntryOut, Errno> {
-        let referred = self.refer(dir, name, Patience::MayBlock);
+        let referred = self.refer(dir, name, BlockingMode::MayBlock);
         let labelled = match &referred {
             Ok(fd) => self.label(ctx, fd),
             Err(errno) if self.due_label(ctx).is_some() => Err(*errno),
@@ -51,7 +51,7 @@ impl Passthrough {
         };
         labelled.inspect_err(|_| remove_again(dir, name, flags))?;
         let fd = referred?;
-        self.admit(parent, dir, name, Sight::Spare(fd))
+        self.admit(parent, dir, name, InodeFd::Owned(fd))
     }
 
     /// Sets the label that the guest's security module sent with the request on a new file.

@@ -40,27 +40,27 @@ pub struct Dax {
     /// Whether to keep others from truncating a mapped file, if possible.
     pub guards: bool,
     has_warned: Arc<AtomicBool>,
-    grounds: Arc<Grounds>,
+    support: Arc<KnownSupport>,
 }
 
 /// Results of probing the host's file systems, by device number.
-type Grounds = Mutex<HashMap<(u32, u32), Ground>>;
+type KnownSupport = Mutex<HashMap<(u32, u32), DaxSupport>>;
 
 /// The kind of mapping that a file system supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ground {
+enum DaxSupport {
     /// None: a mapping may differ from what is read, or change under us.
-    Unfit,
+    None,
     /// Mappings up to the end of a file.
-    Plain,
+    UpToEnd,
     /// Mappings past the end of a file.
-    Padded,
+    PastEnd,
 }
 
 impl Dax {
     /// Creates a configuration that maps files into `window`.
     pub fn new(window: Arc<Window>, policy: DaxPolicy, padded: Option<Arc<dyn PaddedFiles>>) -> Self {
-        Self { window, policy, padded, guards: true, has_warned: Arc::default(), grounds: Arc::default() }
+        Self { window, policy, padded, guards: true, has_warned: Arc::default(), support: Arc::default() }
     }
 
     /// Allows others to truncate mapped files.
@@ -112,13 +112,13 @@ impl Dax {
         }
     }
 
-    fn ground(&self, stat: &Statx, find_out: impl FnOnce() -> Ground) -> Ground {
+    fn support(&self, stat: &Statx, find_out: impl FnOnce() -> DaxSupport) -> DaxSupport {
         let device = (stat.stx_dev_major, stat.stx_dev_minor);
-        let known = self.grounds.lock().unwrap_or_else(PoisonError::into_inner).get(&device).copied();
+        let known = self.support.lock().unwrap_or_else(PoisonError::into_inner).get(&device).copied();
         known.unwrap_or_else(|| {
-            let ground = find_out();
-            self.grounds.lock().unwrap_or_else(PoisonError::into_inner).insert(device, ground);
-            ground
+            let support = find_out();
+            self.support.lock().unwrap_or_else(PoisonError::into_inner).insert(device, support);
+            support
         })
     }
 }
@@ -163,31 +163,31 @@ impl Passthrough {
         if needs_write && !self.proc_fds.may_write(&fd) {
             return false;
         }
-        match dax.ground(stat, || self.explore(dax, &fd)) {
-            Ground::Padded => true,
-            Ground::Plain => stat.stx_size > 0 && stat.stx_size.is_multiple_of(RANGE_LEN),
-            Ground::Unfit => false,
+        match dax.support(stat, || self.explore(dax, &fd)) {
+            DaxSupport::PastEnd => true,
+            DaxSupport::UpToEnd => stat.stx_size > 0 && stat.stx_size.is_multiple_of(RANGE_LEN),
+            DaxSupport::None => false,
         }
     }
 
     /// Probes, with the file behind `fd`, what its file system supports.
-    fn explore(&self, dax: &Dax, fd: impl AsFd) -> Ground {
+    fn explore(&self, dax: &Dax, fd: impl AsFd) -> DaxSupport {
         if fstatfs(&fd).is_ok_and(|stat| is_unfit(stat.f_type)) {
-            return Ground::Unfit;
+            return DaxSupport::None;
         }
         if dax.window.front_end().maps_beyond_end {
-            return Ground::Padded;
+            return DaxSupport::PastEnd;
         }
-        let Some(padded) = &dax.padded else { return Ground::Plain };
+        let Some(padded) = &dax.padded else { return DaxSupport::UpToEnd };
         let viewed = self
             .inodes
             .with_room(|| self.proc_fds.reopen(&fd, OFlags::RDWR))
             .and_then(|file| padded.view(file.as_fd()));
         match viewed {
-            Ok(_) => Ground::Padded,
+            Ok(_) => DaxSupport::PastEnd,
             Err(error) => {
                 tracing::warn!(%error, "only whole 2 MiB ranges of files on this file system can be mapped");
-                Ground::Plain
+                DaxSupport::UpToEnd
             }
         }
     }

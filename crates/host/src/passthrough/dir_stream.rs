@@ -15,7 +15,7 @@ use super::{
     dir_batch::{Batch, Entry},
     read_ahead::{ReadAhead, StreamId},
 };
-use crate::{Errno, server::Patience};
+use crate::{Errno, server::BlockingMode};
 
 /// Bytes of entries that the host returns in one call, about 800 entries.
 pub(super) const BATCH_LEN: usize = 32 << 10;
@@ -54,13 +54,13 @@ impl DirStream {
 
     /// Starts reading at `offset`, which is 0 or the `off` of an entry.
     ///
-    /// Waits while another request reads. Errors: EAGAIN instead, under [`Patience::Try`].
-    pub(super) fn reader(&self, offset: u64, patience: Patience) -> Result<Reader<'_>, Errno> {
-        let mut position = match (self.position.try_lock(), patience) {
+    /// Waits while another request reads. Errors: EAGAIN instead, under [`BlockingMode::MustNotBlock`].
+    pub(super) fn reader(&self, offset: u64, blocking: BlockingMode) -> Result<Reader<'_>, Errno> {
+        let mut position = match (self.position.try_lock(), blocking) {
             (Ok(position), _) => position,
             (Err(TryLockError::Poisoned(poisoned)), _) => poisoned.into_inner(),
-            (Err(TryLockError::WouldBlock), Patience::Try) => return Err(Errno::AGAIN),
-            (Err(TryLockError::WouldBlock), Patience::MayBlock) => {
+            (Err(TryLockError::WouldBlock), BlockingMode::MustNotBlock) => return Err(Errno::AGAIN),
+            (Err(TryLockError::WouldBlock), BlockingMode::MayBlock) => {
                 self.position.lock().unwrap_or_else(PoisonError::into_inner)
             }
         };

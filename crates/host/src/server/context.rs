@@ -4,10 +4,10 @@ use transom_wire::{Unique, extension::Extensions};
 
 /// Whether an operation may wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Patience {
+pub enum BlockingMode {
     /// Operations marked in the table as `TryThen…` return EAGAIN rather than wait. Whatever they did until then, the
     /// repeated request does again without harm.
-    Try,
+    MustNotBlock,
     /// The operation may block for as long as necessary.
     MayBlock,
 }
@@ -24,7 +24,7 @@ pub struct Context<'a> {
     /// The caller's pid in the guest, 0 if unknown.
     pub pid: u32,
     /// Whether the operation may wait.
-    pub patience: Patience,
+    pub blocking: BlockingMode,
     /// For operations that create: supplementary group and security context.
     pub extensions: Extensions<'a>,
 }

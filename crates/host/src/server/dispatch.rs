@@ -35,14 +35,14 @@ trait Control<O: Operation> {
 
 impl<F: FileSystem> Control<operation::Init> for Server<F> {
     fn control(&self, mut req: Request<'_>, reply: &mut Reply<'_>) -> Result<(), Errno> {
-        let patience = req.context.patience;
-        reply.send(&self.session.begin(&self.fs, req.rest(), patience)?)
+        let blocking = req.context.blocking;
+        reply.send(&self.session.begin(&self.fs, req.rest(), blocking)?)
     }
 }
 
 impl<F: FileSystem> Control<operation::Destroy> for Server<F> {
     fn control(&self, req: Request<'_>, reply: &mut Reply<'_>) -> Result<(), Errno> {
-        self.session.end(&self.fs, End::Destroy, req.context.patience)?;
+        self.session.end(&self.fs, End::Destroy, req.context.blocking)?;
         reply.empty()
     }
 }

@@ -14,11 +14,11 @@ mod dirents;
 mod dispatch;
 mod filesystem;
 mod in_progress;
-mod lane;
 mod reply;
 mod request;
 mod session;
 mod slices;
+mod target;
 
 #[cfg(test)]
 mod server_test;
@@ -27,12 +27,12 @@ mod session_test;
 
 pub use answer::{IoctlReply, XattrReply};
 pub use call::{Call, Serve, Served};
-pub use context::{Context, Patience};
+pub use context::{BlockingMode, Context};
 pub use dirents::{Dirents, DirentsPlus, Full};
 pub use filesystem::{End, FileSystem, InitAnswer, InitOffer};
-pub use lane::Lane;
 pub use request::Scratch;
 pub use slices::{GuestSlice, GuestSlices, SLICES_INLINE};
+pub use target::ExecutionTarget;
 
 use transom_wire::{Opcode, header::InHeader};
 
@@ -52,8 +52,8 @@ pub struct Server<F> {
 pub enum Outcome {
     /// The request is finished.
     Done(Done),
-    /// The request would block. Hand it in again on that lane, with [`Patience::MayBlock`].
-    Defer(Lane),
+    /// The request would block. Hand it in again on that target, with [`BlockingMode::MayBlock`].
+    Defer(ExecutionTarget),
 }
 
 /// A finished request, for the transport and the metrics.
@@ -82,13 +82,13 @@ impl<F: FileSystem> Server<F> {
 
     /// Serves the request in `readable` and writes the reply to `writable`.
     ///
-    /// Blocks only with [`Patience::MayBlock`]. May be called from any number of threads at once.
+    /// Blocks only with [`BlockingMode::MayBlock`]. May be called from any number of threads at once.
     pub fn handle(
         &self,
         readable: &[GuestSlice<'_>],
         writable: &[GuestSlice<'_>],
         scratch: &mut Scratch,
-        patience: Patience,
+        blocking: BlockingMode,
     ) -> Outcome {
         let mut reply = Reply::new(writable);
         let header = match request::read_header(readable) {
@@ -97,18 +97,18 @@ impl<F: FileSystem> Server<F> {
         };
         reply.unique = header.unique;
         let opcode = Opcode::from_u32(header.opcode.get());
-        if patience == Patience::Try
-            && let Some(lane) = opcode.and_then(Lane::without_trying)
+        if blocking == BlockingMode::MustNotBlock
+            && let Some(target) = opcode.and_then(ExecutionTarget::without_trying)
         {
-            return Outcome::Defer(lane);
+            return Outcome::Defer(target);
         }
-        let result = self.serve(&header, opcode, readable, scratch, patience, &mut reply);
+        let result = self.serve(&header, opcode, readable, scratch, blocking, &mut reply);
         scratch.trim();
-        if patience == Patience::Try
+        if blocking == BlockingMode::MustNotBlock
             && result == Err(Errno::AGAIN)
-            && let Some(lane) = opcode.and_then(|opcode| Lane::after_trying(opcode, header.unique.into()))
+            && let Some(target) = opcode.and_then(|opcode| ExecutionTarget::after_trying(opcode, header.unique.into()))
         {
-            return Outcome::Defer(lane);
+            return Outcome::Defer(target);
         }
         let has_reply = opcode.is_none_or(|opcode| !opcode.has_no_reply());
         let used_len_bytes = match (has_reply, result) {
@@ -140,7 +140,7 @@ impl<F: FileSystem> Server<F> {
     /// For a reset or a lost connection. Waits for requests in progress.
     pub fn end_session(&self) {
         // Without a session there is nothing to end.
-        let _ = self.session.end(&self.fs, End::Reset, Patience::MayBlock);
+        let _ = self.session.end(&self.fs, End::Reset, BlockingMode::MayBlock);
     }
 
     fn serve(
@@ -149,7 +149,7 @@ impl<F: FileSystem> Server<F> {
         opcode: Option<Opcode>,
         readable: &[GuestSlice<'_>],
         scratch: &mut Scratch,
-        patience: Patience,
+        blocking: BlockingMode,
         reply: &mut Reply<'_>,
     ) -> Result<(), Errno> {
         let opcode = opcode.ok_or(Errno::NOSYS)?;
@@ -158,7 +158,7 @@ impl<F: FileSystem> Server<F> {
         if row.has_reply() {
             reply.need(row.reply_len_min())?;
         }
-        let request = Request::read(header, row, readable, scratch, patience)?;
+        let request = Request::read(header, row, readable, scratch, blocking)?;
         self.dispatch(opcode, request, reply)
     }
 }

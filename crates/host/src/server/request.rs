@@ -10,7 +10,7 @@ use transom_wire::{
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use super::{
-    context::{Context, Patience},
+    context::{BlockingMode, Context},
     slices::{self, GuestSlice, GuestSlices},
 };
 use crate::Errno;
@@ -70,7 +70,7 @@ impl<'a> Request<'a> {
         row: &Row,
         readable: &'a [GuestSlice<'a>],
         scratch: &'a mut Scratch,
-        patience: Patience,
+        blocking: BlockingMode,
     ) -> Result<Self, Errno> {
         let header_len = size_of::<InHeader>();
         let len = header.len.get() as usize;
@@ -94,7 +94,7 @@ impl<'a> Request<'a> {
             uid: header.uid.get(),
             gid: header.gid.get(),
             pid: header.pid.get(),
-            patience,
+            blocking,
             extensions: Extensions::default(),
         };
         Ok(Self {

@@ -61,7 +61,7 @@ impl Serve<Getattr> for OneFile {
 impl Serve<Read> for OneFile {
     fn serve(&self, call: Call<'_, Read>) -> Result<usize, Errno> {
         let (ctx, arg, data) = (&call.ctx, &call.arg, call.out);
-        if arg.offset.get() == 7 && ctx.patience == Patience::Try {
+        if arg.offset.get() == 7 && ctx.blocking == BlockingMode::MustNotBlock {
             return Err(Errno::AGAIN);
         }
         Ok(data.iter().map(|slice| slice.copy_from(&vec![arg.offset.get() as u8; slice.len()])).map(|()| 1).sum())
@@ -92,13 +92,13 @@ fn call(
     mut request: Vec<u8>,
     piece: usize,
     room: usize,
-    patience: Patience,
+    blocking: BlockingMode,
 ) -> (Outcome, Vec<u8>) {
     let mut answer = vec![0xee; room];
     let outcome = {
         let readable: Vec<_> = request.chunks_mut(piece).map(VolatileSlice::from).collect();
         let writable: Vec<_> = answer.chunks_mut(piece).map(VolatileSlice::from).collect();
-        server.handle(&readable, &writable, &mut Scratch::default(), patience)
+        server.handle(&readable, &writable, &mut Scratch::default(), blocking)
     };
     (outcome, answer)
 }
@@ -108,7 +108,8 @@ fn begun() -> Server<OneFile> {
     let mut init = InitIn::new_zeroed();
     init.major = 7.into();
     init.minor = 38.into();
-    let (outcome, answer) = call(&server, message(Opcode::Init as u32, init.as_bytes()), 17, 80, Patience::Try);
+    let (outcome, answer) =
+        call(&server, message(Opcode::Init as u32, init.as_bytes()), 17, 80, BlockingMode::MustNotBlock);
     assert!(matches!(outcome, Outcome::Done(Done { used_len_bytes: 80, result: Ok(()), .. })), "{outcome:?}");
     let out = InitOut::read_from_bytes(&answer[16..]).unwrap();
     assert_eq!((out.major.get(), out.minor.get(), out.max_write.get()), (7, 38, 4096));
@@ -127,7 +128,7 @@ fn errno_of(outcome: Outcome, answer: &[u8]) -> i32 {
 fn a_name_is_found_whatever_the_borders_of_the_buffers() {
     let server = begun();
     for piece in [1, 3, 39, 40, 41, 4096] {
-        let (outcome, answer) = call(&server, message(1, b"hello\0"), piece, 144, Patience::Try);
+        let (outcome, answer) = call(&server, message(1, b"hello\0"), piece, 144, BlockingMode::MustNotBlock);
         assert!(matches!(outcome, Outcome::Done(Done { used_len_bytes: 144, .. })), "piece {piece}: {outcome:?}");
         let entry = EntryOut::read_from_bytes(&answer[16..]).unwrap();
         assert_eq!(entry.nodeid.get(), 2);
@@ -163,7 +164,7 @@ fn bad_requests_are_answered_with_an_error() {
         ),
     ];
     for (what, request, errno) in cases {
-        let (outcome, answer) = call(&server, request, 64, 144, Patience::Try);
+        let (outcome, answer) = call(&server, request, 64, 144, BlockingMode::MustNotBlock);
         assert_eq!(errno_of(outcome, &answer), errno.raw_os_error(), "{what}");
     }
 }
@@ -172,7 +173,7 @@ fn bad_requests_are_answered_with_an_error() {
 fn a_request_without_header_or_room_is_finished_with_nothing() {
     let server = begun();
     for (request, room) in [(vec![0; 39], 144), (message(1, b"hello\0"), 15), (vec![], 0)] {
-        let (outcome, answer) = call(&server, request, 64, room, Patience::Try);
+        let (outcome, answer) = call(&server, request, 64, room, BlockingMode::MustNotBlock);
         assert!(matches!(outcome, Outcome::Done(Done { used_len_bytes: 0, result: Err(_), .. })), "{outcome:?}");
         assert!(answer.iter().all(|&byte| byte == 0xee));
     }
@@ -186,7 +187,7 @@ fn nothing_is_done_whose_answer_would_not_fit() {
     let unlink = message(Opcode::Unlink as u32, b"hello\0");
     let write = message(Opcode::Write as u32, &[arg.as_bytes(), b"data"].concat());
     for (request, room) in [(unlink, 15), (write, 23)] {
-        let (outcome, _) = call(&server, request, 64, room, Patience::Try);
+        let (outcome, _) = call(&server, request, 64, room, BlockingMode::MustNotBlock);
         assert!(matches!(outcome, Outcome::Done(Done { result: Err(Errno::INVAL), .. })), "{outcome:?}");
     }
 }
@@ -194,7 +195,7 @@ fn nothing_is_done_whose_answer_would_not_fit() {
 #[test]
 fn before_init_nothing_is_served() {
     let server = Server::new(OneFile);
-    let (outcome, answer) = call(&server, message(1, b"hello\0"), 64, 144, Patience::Try);
+    let (outcome, answer) = call(&server, message(1, b"hello\0"), 64, 144, BlockingMode::MustNotBlock);
     assert_eq!(errno_of(outcome, &answer), Errno::NOTCONN.raw_os_error());
 }
 
@@ -205,9 +206,9 @@ fn a_read_that_would_wait_is_deferred_and_then_served() {
     arg.offset = 7.into();
     arg.size = 1.into();
     let request = message(15, arg.as_bytes());
-    let (outcome, _) = call(&server, request.clone(), 64, 17, Patience::Try);
-    assert_eq!(outcome, Outcome::Defer(Lane::Pool));
-    let (outcome, answer) = call(&server, request, 64, 17, Patience::MayBlock);
+    let (outcome, _) = call(&server, request.clone(), 64, 17, BlockingMode::MustNotBlock);
+    assert_eq!(outcome, Outcome::Defer(ExecutionTarget::Pool));
+    let (outcome, answer) = call(&server, request, 64, 17, BlockingMode::MayBlock);
     assert!(matches!(outcome, Outcome::Done(Done { used_len_bytes: 17, data_len_bytes: 1, .. })), "{outcome:?}");
     assert_eq!(answer[16], 7);
 }
@@ -217,9 +218,11 @@ fn a_write_larger_than_its_data_is_refused() {
     let server = begun();
     let mut arg = WriteIn::new_zeroed();
     arg.size = 5.into();
-    let (outcome, answer) = call(&server, message(16, &[arg.as_bytes(), b"data"].concat()), 64, 24, Patience::Try);
+    let (outcome, answer) =
+        call(&server, message(16, &[arg.as_bytes(), b"data"].concat()), 64, 24, BlockingMode::MustNotBlock);
     assert_eq!(errno_of(outcome, &answer), Errno::INVAL.raw_os_error());
     arg.size = 4.into();
-    let (outcome, _) = call(&server, message(16, &[arg.as_bytes(), b"data"].concat()), 64, 24, Patience::Try);
+    let (outcome, _) =
+        call(&server, message(16, &[arg.as_bytes(), b"data"].concat()), 64, 24, BlockingMode::MustNotBlock);
     assert!(matches!(outcome, Outcome::Done(Done { used_len_bytes: 24, data_len_bytes: 4, .. })), "{outcome:?}");
 }

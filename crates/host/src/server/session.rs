@@ -15,7 +15,7 @@ use transom_wire::ops::init::{INIT_IN_COMPAT_LEN, InitFlags, InitIn, InitOut, KE
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::{
-    End, FileSystem, InitOffer, Patience,
+    BlockingMode, End, FileSystem, InitOffer,
     in_progress::{Counted, InProgress},
 };
 use crate::Errno;
@@ -88,29 +88,29 @@ impl Session {
     ///
     /// ENOTCONN without a session; EAGAIN under `Try` if requests are in progress. In the latter case further requests
     /// are refused, and the caller has to repeat the call.
-    pub(super) fn end(&self, fs: &impl FileSystem, end: End, patience: Patience) -> Result<(), Errno> {
-        let _change = self.begin_change(patience)?;
+    pub(super) fn end(&self, fs: &impl FileSystem, end: End, blocking: BlockingMode) -> Result<(), Errno> {
+        let _change = self.begin_change(blocking)?;
         if self.stage.load(SeqCst) == NONE {
             return Err(Errno::NOTCONN);
         }
-        self.finish(fs, end, patience)
+        self.finish(fs, end, blocking)
     }
 
     /// Locks `change`. Errors: EAGAIN if another thread holds it, under `Try`.
-    fn begin_change(&self, patience: Patience) -> Result<MutexGuard<'_, ()>, Errno> {
-        match (self.change.try_lock(), patience) {
+    fn begin_change(&self, blocking: BlockingMode) -> Result<MutexGuard<'_, ()>, Errno> {
+        match (self.change.try_lock(), blocking) {
             (Ok(guard), _) => Ok(guard),
-            (Err(TryLockError::WouldBlock), Patience::Try) => Err(Errno::AGAIN),
+            (Err(TryLockError::WouldBlock), BlockingMode::MustNotBlock) => Err(Errno::AGAIN),
             (Err(_), _) => Ok(lock(&self.change)),
         }
     }
 
     /// Ends the session, if there is one. The caller holds `change`.
-    fn finish(&self, fs: &impl FileSystem, end: End, patience: Patience) -> Result<(), Errno> {
+    fn finish(&self, fs: &impl FileSystem, end: End, blocking: BlockingMode) -> Result<(), Errno> {
         self.stage.store(ENDING, SeqCst);
         let mut waiting = lock(&self.waiting);
         while !self.in_progress.is_zero() {
-            if patience == Patience::Try {
+            if blocking == BlockingMode::MustNotBlock {
                 return Err(Errno::AGAIN);
             }
             drop(waiting);
@@ -134,7 +134,12 @@ impl Session {
     /// # Errors
     ///
     /// EPROTO for an older major version, EAGAIN as [`Session::end`].
-    pub(super) fn begin(&self, fs: &impl FileSystem, arguments: &[u8], patience: Patience) -> Result<InitOut, Errno> {
+    pub(super) fn begin(
+        &self,
+        fs: &impl FileSystem,
+        arguments: &[u8],
+        blocking: BlockingMode,
+    ) -> Result<InitOut, Errno> {
         if arguments.len() < INIT_IN_COMPAT_LEN {
             return Err(Errno::INVAL);
         }
@@ -159,8 +164,8 @@ impl Session {
         if offered.contains(InitFlags::INIT_EXT) {
             offered |= InitFlags::from_bits_retain(u64::from(arg.flags2.get()) << 32);
         }
-        let _change = self.begin_change(patience)?;
-        self.finish(fs, End::Init, patience)?;
+        let _change = self.begin_change(blocking)?;
+        self.finish(fs, End::Init, blocking)?;
         let minor = arg.minor.get().min(KERNEL_MINOR_VERSION);
         let answer = fs.init(&InitOffer { minor, flags: offered, max_readahead: arg.max_readahead.get() })?;
         let flags = answer.flags & offered;

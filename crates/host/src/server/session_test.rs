@@ -117,7 +117,7 @@ impl Serve<Getattr> for Slow {
 crate::unserved!(Slow, except Lookup Forget Getattr);
 
 /// Hands in a request; returns its errno, or 0, unless it is deferred.
-fn call(server: &Server<Slow>, opcode: Opcode, body: &[u8], patience: Patience) -> Option<i32> {
+fn call(server: &Server<Slow>, opcode: Opcode, body: &[u8], blocking: BlockingMode) -> Option<i32> {
     let mut header = InHeader::new_zeroed();
     header.len = ((size_of::<InHeader>() + body.len()) as u32).into();
     header.opcode = (opcode as u32).into();
@@ -125,24 +125,24 @@ fn call(server: &Server<Slow>, opcode: Opcode, body: &[u8], patience: Patience) 
     let (mut request, mut answer) = ([header.as_bytes(), body].concat(), [0; 256]);
     let readable = [VolatileSlice::from(&mut request[..])];
     let writable = [VolatileSlice::from(&mut answer[..])];
-    match server.handle(&readable, &writable, &mut Scratch::default(), patience) {
+    match server.handle(&readable, &writable, &mut Scratch::default(), blocking) {
         Outcome::Done(_) => Some(-OutHeader::read_from_prefix(&answer).unwrap().0.error.get()),
-        Outcome::Defer(lane) => {
-            assert_eq!(lane, Lane::Pool);
+        Outcome::Defer(target) => {
+            assert_eq!(target, ExecutionTarget::Pool);
             None
         }
     }
 }
 
-fn init(server: &Server<Slow>, patience: Patience) -> Option<i32> {
+fn init(server: &Server<Slow>, blocking: BlockingMode) -> Option<i32> {
     let mut arg = InitIn::new_zeroed();
     (arg.major, arg.minor) = (7.into(), 38.into());
-    call(server, Opcode::Init, arg.as_bytes(), patience)
+    call(server, Opcode::Init, arg.as_bytes(), blocking)
 }
 
 fn begun() -> Server<Slow> {
     let server = Server::new(Slow::default());
-    assert_eq!(init(&server, Patience::Try), Some(0));
+    assert_eq!(init(&server, BlockingMode::MustNotBlock), Some(0));
     server.file_system().lock().destroyed.clear();
     server
 }
@@ -150,20 +150,20 @@ fn begun() -> Server<Slow> {
 const NOTCONN: Option<i32> = Some(libc::ENOTCONN);
 
 /// Checks one way to end a session while a request is in progress on another thread: it ends after that request.
-fn ends_after_its_requests(how: End, end: impl Fn(&Server<Slow>, Patience) -> Option<i32> + Sync) {
+fn ends_after_its_requests(how: End, end: impl Fn(&Server<Slow>, BlockingMode) -> Option<i32> + Sync) {
     let server = begun();
     let fs = server.file_system();
     thread::scope(|scope| {
         let _go_on = GoOn(fs);
-        let request = scope.spawn(|| call(&server, Opcode::Getattr, &[0; 16], Patience::MayBlock));
+        let request = scope.spawn(|| call(&server, Opcode::Getattr, &[0; 16], BlockingMode::MayBlock));
         fs.wait_until(|state| state.in_getattr == 1);
         // 1. A caller that must not wait gets EAGAIN, and further requests are refused.
         if how != End::Reset {
-            assert_eq!(end(&server, Patience::Try), None, "{how:?}");
-            assert_eq!(call(&server, Opcode::Getattr, &[0; 16], Patience::Try), NOTCONN);
+            assert_eq!(end(&server, BlockingMode::MustNotBlock), None, "{how:?}");
+            assert_eq!(call(&server, Opcode::Getattr, &[0; 16], BlockingMode::MustNotBlock), NOTCONN);
         }
         // 2. A caller that may wait does so, and wakes requests that wait for others.
-        let ending = scope.spawn(|| end(&server, Patience::MayBlock));
+        let ending = scope.spawn(|| end(&server, BlockingMode::MayBlock));
         fs.wait_until(|state| state.interrupts >= 2);
         assert_eq!(fs.lock().destroyed, [], "{how:?}");
         fs.go_on();
@@ -176,7 +176,7 @@ fn ends_after_its_requests(how: End, end: impl Fn(&Server<Slow>, Patience) -> Op
 
 #[test]
 fn destroy_waits_for_requests_in_progress() {
-    ends_after_its_requests(End::Destroy, |server, patience| call(server, Opcode::Destroy, &[], patience));
+    ends_after_its_requests(End::Destroy, |server, blocking| call(server, Opcode::Destroy, &[], blocking));
 }
 
 #[test]
@@ -195,8 +195,8 @@ fn the_end_of_the_transport_waits_for_requests_in_progress() {
 #[test]
 fn a_session_that_is_over_ends_once() {
     let server = begun();
-    assert_eq!(call(&server, Opcode::Destroy, &[], Patience::Try), Some(0));
-    assert_eq!(call(&server, Opcode::Destroy, &[], Patience::Try), NOTCONN);
+    assert_eq!(call(&server, Opcode::Destroy, &[], BlockingMode::MustNotBlock), Some(0));
+    assert_eq!(call(&server, Opcode::Destroy, &[], BlockingMode::MustNotBlock), NOTCONN);
     server.end_session();
     assert_eq!(server.file_system().lock().destroyed, [End::Destroy]);
 }
@@ -209,15 +209,15 @@ fn no_request_outlives_its_session_however_the_two_meet() {
         for _ in 0..3 {
             scope.spawn(|| {
                 for _ in 0..20_000 {
-                    let errno = call(&server, Opcode::Getattr, &[0; 16], Patience::MayBlock);
+                    let errno = call(&server, Opcode::Getattr, &[0; 16], BlockingMode::MayBlock);
                     assert!(errno == Some(0) || errno == NOTCONN);
                 }
             });
         }
         for _ in 0..2000 {
-            assert_eq!(call(&server, Opcode::Destroy, &[], Patience::MayBlock), Some(0));
+            assert_eq!(call(&server, Opcode::Destroy, &[], BlockingMode::MayBlock), Some(0));
             assert_eq!(server.file_system().lock().left_behind, 0, "after the answer to DESTROY nothing is left");
-            assert_eq!(init(&server, Patience::MayBlock), Some(0));
+            assert_eq!(init(&server, BlockingMode::MayBlock), Some(0));
         }
     });
 }

@@ -12,7 +12,7 @@ use transom_wire::NodeId;
 use super::{
     Channel, FileIdentity, FrontEnd, MappedFile, RANGE_LEN,
     ranges::{Link, Mapped, Range, Shared, State},
-    talker,
+    shmem_worker,
 };
 use crate::Errno;
 
@@ -56,8 +56,9 @@ impl Window {
     pub fn connect(&self, channel: Box<dyn Channel>) -> std::io::Result<()> {
         let connection = self.shared.begin_connection(Link::Up);
         let shared = self.shared.clone();
-        let started =
-            thread::Builder::new().name("window".into()).spawn(move || talker::talk(&shared, &*channel, connection));
+        let started = thread::Builder::new()
+            .name("window".into())
+            .spawn(move || shmem_worker::run(&shared, &*channel, connection));
         if started.is_err() {
             self.shared.begin_connection(Link::None);
         }

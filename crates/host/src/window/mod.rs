@@ -16,7 +16,7 @@ mod front_end;
 mod map;
 mod policy;
 mod ranges;
-mod talker;
+mod shmem_worker;
 
 #[cfg(test)]
 mod window_test;

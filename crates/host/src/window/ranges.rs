@@ -13,7 +13,7 @@ use super::{FrontEnd, MappedFile, RANGE_LEN};
 use crate::Errno;
 
 /// Number of interrupts that a wait ignores before it ends. A reply that the front end has already sent, but the
-/// talker has not read yet, must not be missed, since a reset that may follow ends its mapping.
+/// worker has not read yet, must not be missed, since a reset that may follow ends its mapping.
 const INTERRUPTS_BORNE: u64 = 4;
 
 #[derive(Debug)]
@@ -185,7 +185,7 @@ impl Shared {
         Ok(state)
     }
 
-    /// Wakes the talker and waits for its results. If interrupted, withdraws the jobs that were not started.
+    /// Wakes the SHMEM worker and waits for its results. If interrupted, withdraws the jobs that were not started.
     pub(super) fn finish(&self, outcomes: &[Outcome]) -> Result<(), Errno> {
         if outcomes.is_empty() {
             return Ok(());

@@ -34,7 +34,7 @@ pub(super) struct Identity {
 
 /// A name in a directory, which has the kernel's number.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Place {
+pub(super) struct DirEntryName {
     pub(super) parent: NodeId,
     pub(super) name: Box<[u8]>,
 }
@@ -66,7 +66,7 @@ struct Inode {
     /// The generation that the kernel was told. It does not change.
     generation: u64,
     identity: Identity,
-    places: Vec<Place>,
+    entry_names: Vec<DirEntryName>,
 }
 
 /// All inodes that the kernel has looked up, but for the root.
@@ -77,7 +77,7 @@ pub(super) struct Inodes {
     /// By directory: the inodes of its names.
     names: HashMap<NodeId, HashMap<Box<[u8]>, NodeId>>,
     /// Names that an inode may have, since a rename was not answered.
-    maybe: Vec<(Place, NodeId)>,
+    maybe: Vec<(DirEntryName, NodeId)>,
     last: NodeId,
 }
 
@@ -128,9 +128,9 @@ impl Inodes {
         self.inodes.len()
     }
 
-    /// Adds a reference to the inode of `entry`, which has the name `place` if that is known. Puts the kernel's number
+    /// Adds a reference to the inode of `entry`, which has the name `entry_name` if that is known. Puts the kernel's number
     /// into `entry`.
-    pub(super) fn entered(&mut self, entry: &mut EntryOut, place: Option<Place>) {
+    pub(super) fn entered(&mut self, entry: &mut EntryOut, entry_name: Option<DirEntryName>) {
         let daemon = DaemonNode(entry.nodeid.get());
         if daemon == DaemonNode::ROOT {
             return;
@@ -147,14 +147,14 @@ impl Inodes {
             nlookup: 0,
             generation: entry.generation.get(),
             identity,
-            places: Vec::new(),
+            entry_names: Vec::new(),
         });
         inode.held += 1;
         inode.nlookup += 1;
         inode.identity = identity;
         (entry.nodeid, entry.generation) = (nodeid.into(), inode.generation.into());
-        if let Some(place) = place {
-            self.name(nodeid, place);
+        if let Some(entry_name) = entry_name {
+            self.name(nodeid, entry_name);
         }
     }
 
@@ -177,13 +177,13 @@ impl Inodes {
             return None;
         }
         let inode = self.inodes.remove(&nodeid)?;
-        for place in &inode.places {
-            self.unlist(place);
+        for entry_name in &inode.entry_names {
+            self.unlist(entry_name);
         }
         for (name, child) in self.names.remove(&nodeid).unwrap_or_default() {
-            let place = Place { parent: nodeid, name };
+            let entry_name = DirEntryName { parent: nodeid, name };
             if let Some(child) = self.inodes.get_mut(&child) {
-                child.places.retain(|other| *other != place);
+                child.entry_names.retain(|other| *other != entry_name);
             }
         }
         let daemon = inode.daemon?;
@@ -193,49 +193,49 @@ impl Inodes {
         Some(Forgotten { daemon, count: inode.held })
     }
 
-    /// Notes that `place` is a name of `nodeid`, and of nothing else.
-    fn name(&mut self, nodeid: NodeId, place: Place) {
+    /// Notes that `entry_name` is a name of `nodeid`, and of nothing else.
+    fn name(&mut self, nodeid: NodeId, entry_name: DirEntryName) {
         let is_held = |nodeid| nodeid == NodeId::ROOT || self.inodes.contains_key(&nodeid);
-        if nodeid == NodeId::ROOT || !is_held(nodeid) || !is_held(place.parent) {
+        if nodeid == NodeId::ROOT || !is_held(nodeid) || !is_held(entry_name.parent) {
             return;
         }
-        self.unname(&place);
+        self.unname(&entry_name);
         let Some(inode) = self.inodes.get_mut(&nodeid) else { return };
-        let oldest = (inode.places.len() == NAMES_MAX).then(|| inode.places.remove(0));
-        inode.places.push(place.clone());
+        let oldest = (inode.entry_names.len() == NAMES_MAX).then(|| inode.entry_names.remove(0));
+        inode.entry_names.push(entry_name.clone());
         if let Some(oldest) = oldest {
             self.unlist(&oldest);
         }
-        self.names.entry(place.parent).or_default().insert(place.name, nodeid);
+        self.names.entry(entry_name.parent).or_default().insert(entry_name.name, nodeid);
     }
 
-    /// Notes that `place` is not a name of a known inode. Returns the inode that had it.
-    pub(super) fn unname(&mut self, place: &Place) -> Option<NodeId> {
-        let nodeid = self.unlist(place)?;
+    /// Notes that `entry_name` is not a name of a known inode. Returns the inode that had it.
+    pub(super) fn unname(&mut self, entry_name: &DirEntryName) -> Option<NodeId> {
+        let nodeid = self.unlist(entry_name)?;
         if let Some(inode) = self.inodes.get_mut(&nodeid) {
-            inode.places.retain(|other| other != place);
+            inode.entry_names.retain(|other| other != entry_name);
         }
         Some(nodeid)
     }
 
-    /// Notes that `place` is not a name of `nodeid`.
-    pub(super) fn unname_of(&mut self, nodeid: NodeId, place: &Place) {
-        if self.names.get(&place.parent).and_then(|names| names.get(&place.name)) == Some(&nodeid) {
-            self.unname(place);
+    /// Notes that `entry_name` is not a name of `nodeid`.
+    pub(super) fn unname_of(&mut self, nodeid: NodeId, entry_name: &DirEntryName) {
+        if self.names.get(&entry_name.parent).and_then(|names| names.get(&entry_name.name)) == Some(&nodeid) {
+            self.unname(entry_name);
         }
     }
 
-    fn unlist(&mut self, place: &Place) -> Option<NodeId> {
-        let names = self.names.get_mut(&place.parent)?;
-        let nodeid = names.remove(&place.name);
+    fn unlist(&mut self, entry_name: &DirEntryName) -> Option<NodeId> {
+        let names = self.names.get_mut(&entry_name.parent)?;
+        let nodeid = names.remove(&entry_name.name);
         if names.is_empty() {
-            self.names.remove(&place.parent);
+            self.names.remove(&entry_name.parent);
         }
         nodeid
     }
 
     /// Notes a rename of `from` to `to`, or an exchange of the two.
-    pub(super) fn renamed(&mut self, from: &Place, to: &Place, is_exchange: bool) {
+    pub(super) fn renamed(&mut self, from: &DirEntryName, to: &DirEntryName, is_exchange: bool) {
         let (moved, replaced) = (self.unname(from), self.unname(to));
         if let Some(moved) = moved {
             self.name(moved, to.clone());
@@ -246,7 +246,7 @@ impl Inodes {
     }
 
     /// Notes a rename that may have happened. The next daemon is asked for both names.
-    pub(super) fn maybe_renamed(&mut self, from: &Place, to: &Place) {
+    pub(super) fn maybe_renamed(&mut self, from: &DirEntryName, to: &DirEntryName) {
         for (name, other) in [(from, to), (to, from)] {
             if let Some(&nodeid) = self.names.get(&name.parent).and_then(|names| names.get(&name.name)) {
                 self.maybe.push((other.clone(), nodeid));
@@ -264,10 +264,10 @@ impl Inodes {
 
     /// Returns the names in the directory `parent` of inodes, possible names included, that the current daemon does not
     /// know.
-    pub(super) fn lost_in(&self, parent: NodeId) -> Vec<(Place, NodeId)> {
+    pub(super) fn lost_in(&self, parent: NodeId) -> Vec<(DirEntryName, NodeId)> {
         let names = self.names.get(&parent).into_iter().flatten();
-        let known = names.map(|(name, &nodeid)| (Place { parent, name: name.clone() }, nodeid));
-        let maybe = self.maybe.iter().filter(|(place, _)| place.parent == parent).cloned();
+        let known = names.map(|(name, &nodeid)| (DirEntryName { parent, name: name.clone() }, nodeid));
+        let maybe = self.maybe.iter().filter(|(entry_name, _)| entry_name.parent == parent).cloned();
         known.chain(maybe).filter(|(_, nodeid)| self.is_lost(*nodeid)).collect()
     }
 
@@ -285,8 +285,8 @@ impl Inodes {
         self.inodes.get(&nodeid).map(|inode| inode.identity)
     }
 
-    /// Notes that the current daemon knows `nodeid` as `daemon`: it was looked up at `place`, and has one reference.
-    pub(super) fn found(&mut self, nodeid: NodeId, daemon: DaemonNode, place: Place) -> Found {
+    /// Notes that the current daemon knows `nodeid` as `daemon`: it was looked up at `entry_name`, and has one reference.
+    pub(super) fn found(&mut self, nodeid: NodeId, daemon: DaemonNode, entry_name: DirEntryName) -> Found {
         let Some(inode) = self.inodes.get_mut(&nodeid) else { return Found::Other };
         if inode.daemon.is_some_and(|known| known != daemon) {
             return Found::Other;
@@ -294,7 +294,7 @@ impl Inodes {
         inode.daemon = Some(daemon);
         inode.held += 1;
         self.by_daemon.entry(daemon).or_insert(nodeid);
-        self.name(nodeid, place);
+        self.name(nodeid, entry_name);
         Found::Same
     }
 

@@ -13,7 +13,7 @@ use zerocopy::{FromBytes as _, IntoBytes as _};
 use super::{
     Tables,
     handles::{DaemonHandle, Known},
-    inodes::{DaemonNode, Forgotten, Place},
+    inodes::{DaemonNode, DirEntryName, Forgotten},
     request::Request,
 };
 
@@ -33,7 +33,7 @@ impl Tables {
     pub(super) fn refused(&mut self, request: &Request<'_>, errno: Errno) -> Errno {
         let account = request.account();
         if account == Account::LooksUp && errno == Errno::NOENT {
-            request.place().map(|place| self.inodes.unname(&place));
+            request.entry_name().map(|entry_name| self.inodes.unname(&entry_name));
         }
         if account == Account::Opens && errno == Errno::NOSYS {
             // The kernel would go on without opening anything, and no other daemon would know of it.
@@ -47,7 +47,7 @@ impl Tables {
     /// [`Self::is_read`] tells for which requests it is needed.
     pub(super) fn answered(&mut self, request: &Request<'_>, body: Vec<u8>) -> Answer {
         let answer = match request.account() {
-            Account::LooksUp => self.looked_up(request.place(), body),
+            Account::LooksUp => self.looked_up(request.entry_name(), body),
             Account::Makes(made) => {
                 let kind = match made {
                     Made::Directory => Some(libc::S_IFDIR),
@@ -58,14 +58,14 @@ impl Tables {
                         self.inodes.identity(linked).map(|identity| identity.kind())
                     }
                 };
-                self.made(request.place(), kind, body)
+                self.made(request.entry_name(), kind, body)
             }
-            Account::MakesAndOpens => self.created(request, request.place(), body),
+            Account::MakesAndOpens => self.created(request, request.entry_name(), body),
             Account::OpensNameless => self.created(request, None, body),
             Account::Opens => self.opened(request, body),
             Account::Lists => self.entries(request, body),
             Account::Removes => {
-                request.place().map(|place| self.inodes.unname(&place));
+                request.entry_name().map(|entry_name| self.inodes.unname(&entry_name));
                 Some(Answer::AsItIs)
             }
             Account::Renames => {
@@ -105,36 +105,41 @@ impl Tables {
         }
     }
 
-    fn looked_up(&mut self, place: Option<Place>, mut body: Vec<u8>) -> Option<Answer> {
+    fn looked_up(&mut self, entry_name: Option<DirEntryName>, mut body: Vec<u8>) -> Option<Answer> {
         let (entry, _) = EntryOut::mut_from_prefix(&mut body).ok()?;
         // An entry without a number says that the name is absent.
         if entry.nodeid.get() == 0 {
-            place.map(|place| self.inodes.unname(&place));
+            entry_name.map(|entry_name| self.inodes.unname(&entry_name));
         } else {
             kind_of(entry)?;
-            self.inodes.entered(entry, place);
+            self.inodes.entered(entry, entry_name);
         }
         Some(Answer::Body(body))
     }
 
     /// Of what was made, which has to be of this type.
-    fn made(&mut self, place: Option<Place>, kind: Option<u32>, mut body: Vec<u8>) -> Option<Answer> {
+    fn made(&mut self, entry_name: Option<DirEntryName>, kind: Option<u32>, mut body: Vec<u8>) -> Option<Answer> {
         let (entry, _) = EntryOut::mut_from_prefix(&mut body).ok()?;
-        self.enter_new(entry, place, kind)?;
+        self.enter_new(entry, entry_name, kind)?;
         Some(Answer::Body(body))
     }
 
     /// Nothing, and nothing is entered, where the kernel would refuse it: it forgets nothing then.
-    fn enter_new(&mut self, entry: &mut EntryOut, place: Option<Place>, kind: Option<u32>) -> Option<()> {
+    fn enter_new(&mut self, entry: &mut EntryOut, entry_name: Option<DirEntryName>, kind: Option<u32>) -> Option<()> {
         let is_taken = entry.nodeid.get() > NodeId::ROOT.0 && kind_of(entry)? == kind?;
-        is_taken.then(|| self.inodes.entered(entry, place))
+        is_taken.then(|| self.inodes.entered(entry, entry_name))
     }
 
-    fn created(&mut self, request: &Request<'_>, place: Option<Place>, mut body: Vec<u8>) -> Option<Answer> {
+    fn created(
+        &mut self,
+        request: &Request<'_>,
+        entry_name: Option<DirEntryName>,
+        mut body: Vec<u8>,
+    ) -> Option<Answer> {
         let (entry, rest) = EntryOut::mut_from_prefix(&mut body).ok()?;
         let out = OpenOut::mut_from_bytes(rest).ok()?;
         let node = DaemonNode(entry.nodeid.get());
-        self.enter_new(entry, place, Some(libc::S_IFREG))?;
+        self.enter_new(entry, entry_name, Some(libc::S_IFREG))?;
         self.open(request, entry.nodeid.into(), node, out);
         Some(Answer::Body(body))
     }
@@ -164,8 +169,8 @@ impl Tables {
                 // The kernel does not count them, and neither does a daemon.
                 plus.entry.nodeid = 0.into();
             } else if plus.entry.nodeid.get() != 0 {
-                let place = Place { parent: request.nodeid(), name: name.into() };
-                self.inodes.entered(&mut plus.entry, Some(place));
+                let entry_name = DirEntryName { parent: request.nodeid(), name: name.into() };
+                self.inodes.entered(&mut plus.entry, Some(entry_name));
             }
             rest = behind;
         }

@@ -11,7 +11,7 @@ use zerocopy::FromBytes as _;
 use super::{
     Tables,
     handles::{Known, Opened},
-    inodes::Place,
+    inodes::DirEntryName,
 };
 
 /// Bytes before the arguments.
@@ -71,22 +71,22 @@ impl<'m> Request<'m> {
     }
 
     /// The name that follows the arguments, in the directory that the request is about.
-    pub(super) fn place(&self) -> Option<Place> {
+    pub(super) fn entry_name(&self) -> Option<DirEntryName> {
         let name = name_at(self.args, self.opcode?.row().args_len)?;
-        (name != b"." && name != b"..").then(|| Place { parent: self.nodeid(), name: name.into() })
+        (name != b"." && name != b"..").then(|| DirEntryName { parent: self.nodeid(), name: name.into() })
     }
 
     /// From where and to where, of a request that renames.
-    pub(super) fn rename(&self) -> Option<(Place, Place)> {
+    pub(super) fn rename(&self) -> Option<(DirEntryName, DirEntryName)> {
         let row = self.opcode?.row();
         let &[new_parent_at] = row.nodeids else { return None };
         if row.account != Account::Renames {
             return None;
         }
-        let from = self.place()?;
+        let from = self.entry_name()?;
         let name = name_at(self.args, row.args_len + from.name.len() + 1)?;
         let parent = NodeId(self.long(new_parent_at));
-        Some((from, Place { parent, name: name.into() }))
+        Some((from, DirEntryName { parent, name: name.into() }))
     }
 
     /// Of an open, how and by whom; `nodeid` is what was opened.

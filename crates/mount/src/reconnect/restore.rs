@@ -22,7 +22,7 @@ use zerocopy::{FromBytes, FromZeros as _, IntoBytes as _};
 use super::{
     InitAgreement, Reconnect, Tables,
     handles::{DaemonHandle, Known, Opened},
-    inodes::{DaemonNode, Forgotten, Found, Identity, Place},
+    inodes::{DaemonNode, DirEntryName, Forgotten, Found, Identity},
     queries::{Query, QuerySet, UNIQUE, run_queries, wait_reply},
 };
 use crate::{InitError, MountError, daemon_client::DaemonClient, init};
@@ -106,10 +106,10 @@ pub(super) struct InodeLookups<'t> {
     has_births: bool,
 }
 
-/// A query about the inode that had the name `place`.
+/// A query about the inode that had the name `entry_name`.
 pub(super) struct Step {
     nodeid: NodeId,
-    place: Place,
+    entry_name: DirEntryName,
     /// What the daemon has found there. `Some` if it is asked for the time of birth.
     found: Option<DaemonNode>,
 }
@@ -124,16 +124,16 @@ impl<'t> InodeLookups<'t> {
         while self.steps.is_empty() {
             let directory = self.directories.pop_front()?;
             let lost = self.tables.lock().inodes.lost_in(directory);
-            self.steps.extend(lost.into_iter().map(|(place, nodeid)| Step { nodeid, place, found: None }));
+            self.steps.extend(lost.into_iter().map(|(entry_name, nodeid)| Step { nodeid, entry_name, found: None }));
         }
         self.steps.pop_front()
     }
 
     /// Handles an inode that was found: it is the one that was looked for, or another.
     fn judge(&mut self, step: Step, daemon: DaemonNode, is_same: bool) {
-        let Step { nodeid, place, .. } = step;
+        let Step { nodeid, entry_name, .. } = step;
         let mut tables = self.tables.lock();
-        if is_same && tables.inodes.found(nodeid, daemon, place.clone()) == Found::Same {
+        if is_same && tables.inodes.found(nodeid, daemon, entry_name.clone()) == Found::Same {
             self.directories.push_back(nodeid);
             return;
         }
@@ -151,9 +151,9 @@ impl QuerySet for InodeLookups<'_> {
                 let args = StatxIn { sx_mask: STATX_BTIME.into(), ..StatxIn::new_zeroed() };
                 return Some((step, Query::new(Opcode::Statx, daemon, args.as_bytes().into())));
             }
-            let parent = self.tables.lock().inodes.daemon_of(step.place.parent);
+            let parent = self.tables.lock().inodes.daemon_of(step.entry_name.parent);
             if let Ok(parent) = parent {
-                let name = [&step.place.name[..], b"\0"].concat();
+                let name = [&step.entry_name.name[..], b"\0"].concat();
                 return Some((step, Query::new(Opcode::Lookup, parent, name)));
             }
         }
@@ -175,7 +175,7 @@ impl QuerySet for InodeLookups<'_> {
         let is_absent = matches!(reply, Err(Errno::NOENT | Errno::NOTDIR));
         let entry = read::<EntryOut>(reply);
         if is_absent || entry.is_some_and(|entry| entry.nodeid.get() == 0) {
-            self.tables.lock().inodes.unname_of(step.nodeid, &step.place);
+            self.tables.lock().inodes.unname_of(step.nodeid, &step.entry_name);
             return;
         }
         // After other errors the name is kept: this daemon cannot look it up, but the next one may.

@@ -10,7 +10,7 @@ use super::{
     inodes::DaemonNode,
     queries::QuerySet as _,
     restore::{FileReopens, InodeLookups},
-    tables_test::{entry, look_up, lose_daemon, open, place},
+    tables_test::{entry, entry_name, look_up, lose_daemon, open},
 };
 
 /// Returns tables with one file whose daemon is gone, and its number for the kernel.
@@ -34,7 +34,7 @@ fn a_name_is_given_up_only_where_there_is_nothing_of_that_name() {
         assert!(names.next().is_none());
         // The next daemon is asked for it again, or not.
         let left = tables.lock().inodes.lost_in(NodeId::ROOT);
-        assert_eq!(left, if is_kept { vec![(place("file"), nodeid)] } else { vec![] }, "{errno}");
+        assert_eq!(left, if is_kept { vec![(entry_name("file"), nodeid)] } else { vec![] }, "{errno}");
     }
     // An entry without a number says the same as ENOENT, and one that is too short says nothing.
     for (answer, is_kept) in [(entry(0, 0).as_bytes().to_vec(), false), (vec![0; 3], true)] {
@@ -69,7 +69,7 @@ fn what_the_kernel_closes_while_it_is_opened_is_closed_in_the_daemon_too() {
     let nodeid = look_up(&mut tables, "file", 700, 5);
     let (stays, goes, gone) = (open(&mut tables, nodeid), open(&mut tables, nodeid), open(&mut tables, nodeid));
     lose_daemon(&mut tables);
-    tables.inodes.found(NodeId(nodeid), DaemonNode(9), place("file"));
+    tables.inodes.found(NodeId(nodeid), DaemonNode(9), entry_name("file"));
     let tables = Mutex::new(tables);
     let mut files =
         FileReopens::new(&tables, [stays, goes, gone].map(|handle| (handle, wanted(&tables, handle))).into());

@@ -19,7 +19,7 @@ use zerocopy::{FromBytes as _, FromZeros as _, IntoBytes as _};
 
 use super::{
     Tables,
-    inodes::{DaemonNode, Forgotten, Found, Identity, Place},
+    inodes::{DaemonNode, DirEntryName, Forgotten, Found, Identity},
     reply::Answer,
     request::{Request, Verdict},
 };
@@ -40,8 +40,8 @@ pub(super) fn entry(daemon: u64, ino: u64) -> EntryOut {
     EntryOut { nodeid: daemon.into(), attr, ..EntryOut::default() }
 }
 
-pub(super) fn place(name: &str) -> Place {
-    Place { parent: NodeId::ROOT, name: name.as_bytes().into() }
+pub(super) fn entry_name(name: &str) -> DirEntryName {
+    DirEntryName { parent: NodeId::ROOT, name: name.as_bytes().into() }
 }
 
 /// The daemon has answered LOOKUP of `name`; gives the kernel's number.
@@ -91,7 +91,7 @@ fn the_kernel_keeps_its_number_and_the_daemon_gets_its_own() {
     lose_daemon(&mut tables);
     let stale = tables.renumber(&mut message(Opcode::Getattr, nodeid, &[0; 16]));
     assert_eq!(stale, Verdict::Answer(Err(Errno::STALE)));
-    assert_eq!(tables.inodes.found(NodeId(nodeid), DaemonNode(9), place("file")), Found::Same);
+    assert_eq!(tables.inodes.found(NodeId(nodeid), DaemonNode(9), entry_name("file")), Found::Same);
     assert_eq!(tables.inodes.forget(NodeId(nodeid), 1), None);
     let forgotten = tables.inodes.forget(NodeId(nodeid), 1);
     assert_eq!(forgotten, Some(Forgotten { daemon: DaemonNode(9), count: 1 }));
@@ -154,13 +154,13 @@ fn a_lock_lasts_until_its_own_owner_gives_all_of_it_back_or_closes_the_file() {
 fn an_unanswered_rename_leaves_both_names_to_try() {
     let mut tables = Tables::default();
     let nodeid = NodeId(look_up(&mut tables, "from", 700, 5));
-    tables.inodes.maybe_renamed(&place("from"), &place("to"));
+    tables.inodes.maybe_renamed(&entry_name("from"), &entry_name("to"));
     lose_daemon(&mut tables);
     let mut lost = tables.inodes.lost_in(NodeId::ROOT);
     lost.sort_by(|one, other| one.0.name.cmp(&other.0.name));
-    assert_eq!(lost, [(place("from"), nodeid), (place("to"), nodeid)]);
-    tables.inodes.unname_of(nodeid, &place("from"));
-    assert_eq!(tables.inodes.found(nodeid, DaemonNode(9), place("to")), Found::Same);
+    assert_eq!(lost, [(entry_name("from"), nodeid), (entry_name("to"), nodeid)]);
+    tables.inodes.unname_of(nodeid, &entry_name("from"));
+    assert_eq!(tables.inodes.found(nodeid, DaemonNode(9), entry_name("to")), Found::Same);
     assert!(tables.inodes.lost_in(NodeId::ROOT).is_empty());
 }
 
@@ -233,13 +233,13 @@ proptest! {
                     generation += 1;
                     lose_daemon(&mut tables);
                     held.values_mut().for_each(|(_, _, daemons)| *daemons = 0);
-                    for (place, nodeid) in tables.inodes.lost_in(NodeId::ROOT) {
-                        let name = place.name[1] - b'0';
+                    for (entry_name, nodeid) in tables.inodes.lost_in(NodeId::ROOT) {
+                        let name = entry_name.name[1] - b'0';
                         let file = names.get(&name).copied();
                         let meant = held.iter().find(|(_, (known, ..))| *known == nodeid.0).map(|(file, _)| *file);
                         prop_assert_eq!(file, meant);
                         let file = file.unwrap();
-                        let found = tables.inodes.found(nodeid, DaemonNode(daemon_of(generation, file)), place);
+                        let found = tables.inodes.found(nodeid, DaemonNode(daemon_of(generation, file)), entry_name);
                         prop_assert_eq!(found, Found::Same);
                         held.get_mut(&file).unwrap().2 += 1;
                     }

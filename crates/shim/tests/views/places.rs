@@ -15,7 +15,7 @@ use rustix::{
 use tempfile::TempDir;
 
 /// A directory on some file system.
-pub(crate) struct Place {
+pub(crate) struct ViewedPath {
     pub(crate) name: &'static str,
     /// `None`: it cannot be had here, which was said.
     directory: Option<PathBuf>,
@@ -23,13 +23,13 @@ pub(crate) struct Place {
     _base: TempDir,
 }
 
-impl Place {
+impl ViewedPath {
     pub(crate) fn directory(&self) -> Option<&Path> {
         self.directory.as_deref()
     }
 }
 
-impl Drop for Place {
+impl Drop for ViewedPath {
     fn drop(&mut self) {
         if let (true, Some(directory)) = (self.is_mounted, &self.directory) {
             // The mount namespace ends with this process in any case.
@@ -39,7 +39,7 @@ impl Drop for Place {
 }
 
 /// All of them, in a mount namespace of this process' own. To be called before the first thread.
-pub(crate) fn all() -> Vec<Place> {
+pub(crate) fn all() -> Vec<ViewedPath> {
     let base = || TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let (disk, tmpfs, overlay) = (base(), base(), base());
     let magic: FsWord = statfs(disk.path()).unwrap().f_type;
@@ -48,10 +48,10 @@ pub(crate) fn all() -> Vec<Place> {
     let mounted = |name, base: TempDir, make: fn(&Path) -> Result<PathBuf, Errno>| {
         let made = namespace.and_then(|()| make(base.path()));
         let directory = made.inspect_err(|error| println!("SKIPPED: {name}: cannot be mounted: {error}")).ok();
-        Place { name, directory, is_mounted: true, _base: base }
+        ViewedPath { name, directory, is_mounted: true, _base: base }
     };
     vec![
-        Place { name: "disk", directory: Some(disk.path().to_owned()), is_mounted: false, _base: disk },
+        ViewedPath { name: "disk", directory: Some(disk.path().to_owned()), is_mounted: false, _base: disk },
         mounted("tmpfs", tmpfs, make_tmpfs),
         mounted("overlay", overlay, make_overlay),
     ]

@@ -19,7 +19,7 @@ use transom_guest::{
     dax::{
         PageTables as _, RANGE_LEN,
         entry::{Order, PAGE_LEN},
-        fault::{Backing, Fault, Intent, Lent, Outcome, Place, View},
+        fault::{Backing, Fault, Intent, Lent, LentPage, Outcome, View},
         mapped::Mapped,
     },
 };
@@ -68,9 +68,9 @@ impl Backing for Local {
         self.file.metadata().unwrap().len()
     }
 
-    fn lend(&self, index: u64, _: bool) -> Result<Place<Part>, Errno> {
+    fn lend(&self, index: u64, _: bool) -> Result<LentPage<Part>, Errno> {
         let start = self.window.as_ptr().wrapping_add(index as usize * HUGE);
-        Ok(Place::Lent(Part(NonNull::new(start).unwrap())))
+        Ok(LentPage::Lent(Part(NonNull::new(start).unwrap())))
     }
 }
 

@@ -4,8 +4,8 @@
 
 #[path = "../common/mod.rs"]
 mod common;
-mod ground;
 mod program;
+mod subject;
 mod vfs;
 
 use std::{
@@ -13,12 +13,12 @@ use std::{
     time::Duration,
 };
 
-use ground::{Directories, Paths};
+use subject::{Directories, Paths};
 use tempfile::TempDir;
 use transom_conformance::{
     cases, compare, known,
     report::{Report, Status},
-    runner::{self, Directory, Ground},
+    runner::{self, Directory, Subject},
 };
 use transom_user::{daemon::Program, share::Share};
 use transom_vm::{
@@ -123,10 +123,10 @@ fn judge(found: &[Report], lists: &[&str]) {
 }
 
 /// Runs the cases whose names begin so.
-fn judge_some(ground: Arc<dyn Ground>, beginnings: &[&str], lists: &[&str]) {
+fn judge_some(subject: Arc<dyn Subject>, beginnings: &[&str], lists: &[&str]) {
     let is_meant = |name: &str| beginnings.iter().any(|beginning| name.starts_with(beginning));
     let expected: Vec<_> = oracle().iter().filter(|report| is_meant(&report.name)).cloned().collect();
-    judge_against(&expected, &run_some(ground, is_meant), lists);
+    judge_against(&expected, &run_some(subject, is_meant), lists);
 }
 
 fn judge_against(expected: &[Report], found: &[Report], lists: &[&str]) {
@@ -156,11 +156,11 @@ fn oracle() -> &'static [Report] {
     })
 }
 
-fn run(ground: Arc<dyn Ground>) -> Vec<Report> {
-    run_some(ground, |_| true)
+fn run(subject: Arc<dyn Subject>) -> Vec<Report> {
+    run_some(subject, |_| true)
 }
 
-fn run_some(ground: Arc<dyn Ground>, is_meant: impl Fn(&str) -> bool) -> Vec<Report> {
+fn run_some(subject: Arc<dyn Subject>, is_meant: impl Fn(&str) -> bool) -> Vec<Report> {
     let cases: Vec<_> = cases::all().filter(|case| is_meant(case.name)).collect();
-    runner::run(&ground, &cases, 2, LIMIT, &mut |_| {})
+    runner::run(&subject, &cases, 2, LIMIT, &mut |_| {})
 }

@@ -9,7 +9,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{super::map_how::MapHow, How, Opened, Place};
+use super::{super::map_how::MapHow, How, Opened, Storage};
 use crate::workload::mapping::Mapping;
 
 /// A directory of this machine.
@@ -40,8 +40,8 @@ impl Directory {
     }
 }
 
-impl Place for Directory {
-    fn for_job(&self, _: u16) -> Box<dyn Place + '_> {
+impl Storage for Directory {
+    fn for_job(&self, _: u16) -> Box<dyn Storage + '_> {
         Box::new(self.clone())
     }
 

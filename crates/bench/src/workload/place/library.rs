@@ -19,7 +19,7 @@ use transom_wire::linux::O_DIRECT;
 
 use super::{
     super::map_how::{Entries, MapHow},
-    How, Opened, Place,
+    How, Opened, Storage,
 };
 use crate::workload::mapping::Mapping;
 
@@ -47,8 +47,8 @@ impl Library {
     }
 }
 
-impl Place for Library {
-    fn for_job(&self, number: u16) -> Box<dyn Place + '_> {
+impl Storage for Library {
+    fn for_job(&self, number: u16) -> Box<dyn Storage + '_> {
         let guest = &self.guests[usize::from(number) % self.guests.len()];
         Box::new(Self { guests: vec![guest.with_queue(number)], _mounts: Vec::new() })
     }

@@ -14,7 +14,7 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
 use transom_conformance::report::{self, Report, Summary};
-use transom_conformance::runner::{self, Directory, Ground};
+use transom_conformance::runner::{self, Directory, Subject};
 use transom_conformance::{cases, compare, pjdfstest};
 
 /// File-system cases that run on any directory; without a command, runs them.
@@ -134,8 +134,8 @@ fn run(args: &Run) -> anyhow::Result<bool> {
     prepare_process();
     let place = tempfile::Builder::new().prefix("transom-cases-").tempdir_in(&args.dir);
     let place = place.with_context(|| format!("a directory in {}", args.dir.display()))?;
-    let ground: Arc<dyn Ground> = Arc::new(Directory::new(place.path())?);
-    let reports = runner::run(&ground, &chosen, args.jobs, Duration::from_secs(args.limit), &mut |report| {
+    let subject: Arc<dyn Subject> = Arc::new(Directory::new(place.path())?);
+    let reports = runner::run(&subject, &chosen, args.jobs, Duration::from_secs(args.limit), &mut |report| {
         tell(report, args.json);
     });
     let summary = Summary::of(&reports);

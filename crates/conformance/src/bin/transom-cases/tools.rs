@@ -73,7 +73,7 @@ pub(crate) struct Programs {
 
 /// A number in a file.
 #[derive(Args)]
-pub(crate) struct Place {
+pub(crate) struct SubjectArgs {
     /// A file that reaches beyond the offset
     #[arg(value_name = "FILE")]
     file: PathBuf,
@@ -109,7 +109,7 @@ pub(crate) enum Tool {
     /// Adds 1 to a number in a shared mapping, atomically, N times; prints the last value
     MapCounter {
         #[command(flatten)]
-        place: Place,
+        place: SubjectArgs,
         /// How often
         #[arg(long, value_name = "N")]
         count: u64,
@@ -117,7 +117,7 @@ pub(crate) enum Tool {
     /// Waits until a number in a shared mapping is at least N; prints it
     MapWatch {
         #[command(flatten)]
-        place: Place,
+        place: SubjectArgs,
         /// The number
         #[arg(long, value_name = "N")]
         value: u64,
@@ -125,7 +125,7 @@ pub(crate) enum Tool {
     /// Sets a number through a shared mapping
     MapSet {
         #[command(flatten)]
-        place: Place,
+        place: SubjectArgs,
         /// The number
         #[arg(long, value_name = "N")]
         value: u64,
@@ -133,7 +133,7 @@ pub(crate) enum Tool {
     /// Takes N turns with another side through a shared mapping; prints nanoseconds for each round
     MapPingPong {
         #[command(flatten)]
-        place: Place,
+        place: SubjectArgs,
         /// How many rounds; the number begins as 0
         #[arg(long, value_name = "N")]
         rounds: u64,
@@ -208,7 +208,7 @@ pub(crate) fn fsx(args: &Fsx) -> anyhow::Result<bool> {
 
 /// Runs one program; false where data differ.
 pub(crate) fn run(tool: &Tool) -> anyhow::Result<bool> {
-    let limit = |place: &Place| Duration::from_secs(place.seconds);
+    let limit = |place: &SubjectArgs| Duration::from_secs(place.seconds);
     match tool {
         Tool::MapCounter { place, count } => println!("{}", tools::count(&place.file, place.offset, *count)?),
         Tool::MapWatch { place, value } => {

@@ -2,7 +2,7 @@
 
 use transom_host::{
     Errno,
-    server::{Call, FileSystem, Patience, Serve},
+    server::{BlockingMode, Call, FileSystem, Serve},
 };
 use transom_wire::{
     operation::{Getlk, Interrupt, Setlk, Setlkw},
@@ -44,7 +44,7 @@ impl MemFs {
 impl Serve<Setlkw> for MemFs {
     fn serve(&self, call: Call<'_, Setlkw>) -> Result<(), Errno> {
         let (ctx, arg) = (&call.ctx, &call.arg);
-        if ctx.patience == Patience::Try {
+        if ctx.blocking == BlockingMode::MustNotBlock {
             return self.try_lock(arg);
         }
         let (wanted, unique) = (Wanted::parse(arg)?, ctx.unique.0);

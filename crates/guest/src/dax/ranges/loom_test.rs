@@ -16,7 +16,7 @@ use crate::{
     dax::{
         Access, Pin, RANGE_LEN, Window, WindowMemory,
         entry::{Order, PAGE_LEN},
-        fault::{Backing, Fault, Intent, Outcome, Place, View},
+        fault::{Backing, Fault, Intent, LentPage, Outcome, View},
     },
     queue::loom_test::platform::Model,
 };
@@ -162,8 +162,8 @@ impl Backing for File {
         self.len_bytes.load(SeqCst)
     }
 
-    fn lend(&self, _: u64, _: bool) -> Result<Place<Pin<'_, Model>>, Errno> {
-        Ok(Place::Lent(pin(&self.ranges)))
+    fn lend(&self, _: u64, _: bool) -> Result<LentPage<Pin<'_, Model>>, Errno> {
+        Ok(LentPage::Lent(pin(&self.ranges)))
     }
 }
 

@@ -5,7 +5,7 @@ use alloc::{sync::Arc, vec::Vec};
 use super::{Denied, Found, Ranges};
 use crate::{
     Errno, Platform,
-    dax::{Access, Pin, RANGE_LEN, Window, reclaim::Place, window::count},
+    dax::{Access, Pin, RANGE_LEN, Window, reclaim::FreeRange, window::count},
     session::Caller,
     volume::Inode,
 };
@@ -67,7 +67,7 @@ impl<P: Platform> Inode<P> {
         worth: u32,
     ) -> Result<Pin<'r, P>, Denied> {
         let window = &ranges.window;
-        let (place, credit) = window.take_place(self, index, worth).ok_or(Denied::NotNow)?;
+        let (place, credit) = window.take_range(self, index, worth).ok_or(Denied::NotNow)?;
         if !ranges.begin(index, place.slot) {
             self.give_back(window, place);
             return Err(Denied::NotNow);
@@ -108,7 +108,7 @@ impl<P: Platform> Inode<P> {
                 count(&window.tally.refused);
                 ranges.refuse(index, Access::Write, error, self.now_ns());
                 ranges.remove(index);
-                self.give_back(window, Place { slot, mapped: Some(self.nodeid()) });
+                self.give_back(window, FreeRange { slot, mapped: Some(self.nodeid()) });
                 Err(Denied::NotNow)
             }
         }
@@ -122,7 +122,7 @@ impl<P: Platform> Inode<P> {
     }
 
     /// Returns a slot that was not used after all.
-    fn give_back(&self, window: &Window<P>, place: Place) {
+    fn give_back(&self, window: &Window<P>, place: FreeRange) {
         if let Some(node) = place.mapped {
             window.unmap(self.session(), node, &[place.slot]);
         }

@@ -85,17 +85,17 @@ pub(super) struct Inode {
 
 /// The descriptor of an inode that is about to be admitted.
 #[derive(Debug)]
-pub(super) enum Sight<'a> {
+pub(super) enum InodeFd<'a> {
     /// `O_PATH`, and may be kept.
-    Spare(OwnedFd),
+    Owned(OwnedFd),
     /// Owned by somebody else.
     Borrowed(BorrowedFd<'a>),
 }
 
-impl AsFd for Sight<'_> {
+impl AsFd for InodeFd<'_> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
-            Self::Spare(fd) => fd.as_fd(),
+            Self::Owned(fd) => fd.as_fd(),
             Self::Borrowed(fd) => *fd,
         }
     }
@@ -177,7 +177,7 @@ impl Inodes {
         parent: NodeId,
         name: &[u8],
         stat: &Statx,
-        sight: Sight<'_>,
+        inode_fd: InodeFd<'_>,
     ) -> Result<(NodeId, FsId), Errno> {
         let fs = self.filesystems.find_or_add(stat);
         let identity = Identity::new(fs, stat);
@@ -188,7 +188,7 @@ impl Inodes {
         if let Some(nodeid) = self.count_if_open(shard, &identity, parent, name) {
             return Ok((nodeid, fs));
         }
-        let kept = self.filesystems.keep(fs, &sight, file_type(stat), &self.proc_fds, &self.descriptors);
+        let kept = self.filesystems.keep(fs, &inode_fd, file_type(stat), &self.proc_fds, &self.descriptors);
         let hold = kept.and_then(|kept| match kept {
             Kept::Handle(handle) => Ok(Hold::Handle(handle)),
             Kept::Path(handle) => {
@@ -197,9 +197,9 @@ impl Inodes {
             }
         });
         let hold = hold.inspect_err(|_| self.filesystems.remove_inode(fs, &self.descriptors))?;
-        let spare = match sight {
-            Sight::Spare(fd) => Some(Arc::new(fd)),
-            Sight::Borrowed(_) => None,
+        let spare = match inode_fd {
+            InodeFd::Owned(fd) => Some(Arc::new(fd)),
+            InodeFd::Borrowed(_) => None,
         };
         self.count_or_insert(shard, identity, file_type(stat), hold, spare).map(|nodeid| (nodeid, fs))
     }

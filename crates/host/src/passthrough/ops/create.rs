@@ -15,10 +15,10 @@ use crate::{
     passthrough::{
         Passthrough,
         creator::{permissions, remove_again},
-        inodes::{Inode, Sight},
+        inodes::{Inode, InodeFd},
         ops::open::open_out,
     },
-    server::{Call, Context, Patience, Serve},
+    server::{BlockingMode, Call, Context, Serve},
     sysfd::path,
 };
 
@@ -67,13 +67,13 @@ impl Passthrough {
             match self.create_new(ctx, dir, name, arg) {
                 Ok(fd) => {
                     self.label(ctx, &fd).inspect_err(|_| remove_again(dir, name, AtFlags::empty()))?;
-                    let entry = self.admit(parent, dir, name, Sight::Borrowed(fd.as_fd()))?;
+                    let entry = self.admit(parent, dir, name, InodeFd::Borrowed(fd.as_fd()))?;
                     return Ok((entry, fd));
                 }
                 Err(Errno::EXIST) if !flags.contains(OFlags::EXCL) => {}
                 Err(errno) => return Err(errno),
             }
-            let entry = match self.entry_of(parent, dir, name, Patience::MayBlock) {
+            let entry = match self.entry_of(parent, dir, name, BlockingMode::MayBlock) {
                 Err(Errno::NOENT) => continue,
                 entry => entry?,
             };

@@ -11,7 +11,7 @@ use transom_wire::{
 use crate::{
     Errno,
     passthrough::Passthrough,
-    server::{Call, Patience, Serve},
+    server::{BlockingMode, Call, Serve},
 };
 
 impl Serve<Fsync> for Passthrough {
@@ -20,7 +20,7 @@ impl Serve<Fsync> for Passthrough {
     /// EAGAIN under `Try` if the call may have to wait for a disk.
     fn serve(&self, call: Call<'_, Fsync>) -> Result<(), Errno> {
         let file = self.handles.file(Handle::from(call.arg.fh))?;
-        if call.ctx.patience == Patience::Try && !file.is_in_memory() {
+        if call.ctx.blocking == BlockingMode::MustNotBlock && !file.is_in_memory() {
             return Err(Errno::AGAIN);
         }
         sync(&file.fd, &call.arg)

@@ -7,7 +7,7 @@ use transom_wire::attr::EntryOut;
 use crate::{
     Errno,
     operation::Link,
-    passthrough::{Passthrough, inodes::Sight},
+    passthrough::{Passthrough, inodes::InodeFd},
     server::{Call, Serve},
 };
 
@@ -17,7 +17,7 @@ impl Serve<Link> for Passthrough {
         self.check_writable()?;
         let (inode, dir) = (self.inodes.get(old)?, self.inodes.get(parent)?);
         self.proc_fds.link(&inode.fd, &dir.fd, name.as_bytes())?;
-        let entry = self.admit(parent, &dir, name.as_bytes(), Sight::Borrowed(inode.fd.as_fd()))?;
+        let entry = self.admit(parent, &dir, name.as_bytes(), InodeFd::Borrowed(inode.fd.as_fd()))?;
         // A file that was created without a name now has one.
         self.inodes.unpin(old);
         Ok(entry)

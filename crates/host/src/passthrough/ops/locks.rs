@@ -14,7 +14,7 @@ use crate::{
         words::{Wish, answer},
     },
     passthrough::Passthrough,
-    server::{Call, Context, FileSystem, Patience, Serve},
+    server::{BlockingMode, Call, Context, FileSystem, Serve},
     sysfd::ofd::LockKind,
 };
 
@@ -45,7 +45,7 @@ impl Serve<Setlkw> for Passthrough {
     ///
     /// EINTR after INTERRUPT; EAGAIN as for SETLK if the request may not wait.
     fn serve(&self, call: Call<'_, Setlkw>) -> Result<(), Errno> {
-        self.set_lock(&call.ctx, &call.arg, call.ctx.patience == Patience::MayBlock)
+        self.set_lock(&call.ctx, &call.arg, call.ctx.blocking == BlockingMode::MayBlock)
     }
 }
 

@@ -14,9 +14,9 @@ use crate::{
     passthrough::{
         Passthrough,
         attr::seconds,
-        inodes::{Inode, Sight, file_type},
+        inodes::{Inode, InodeFd, file_type},
     },
-    server::{Call, Patience, Serve},
+    server::{BlockingMode, Call, Serve},
     sysfd::{path, stat},
 };
 
@@ -27,7 +27,7 @@ impl Serve<Lookup> for Passthrough {
     fn serve(&self, call: Call<'_, Lookup>) -> Result<EntryOut, Errno> {
         let (parent, name) = (call.nodeid, call.name);
         let dir = self.inodes.get(parent)?;
-        match self.entry_of(parent, &dir, name.as_bytes(), call.ctx.patience) {
+        match self.entry_of(parent, &dir, name.as_bytes(), call.ctx.blocking) {
             Err(Errno::NOENT) if !self.config.absent_names.is_zero() => Ok(self.absent()),
             outcome => outcome,
         }
@@ -41,10 +41,10 @@ impl Passthrough {
         parent: NodeId,
         dir: &Inode,
         name: &[u8],
-        patience: Patience,
+        blocking: BlockingMode,
     ) -> Result<EntryOut, Errno> {
-        let fd = self.refer(dir, name, patience)?;
-        self.admit(parent, dir, name, Sight::Spare(fd))
+        let fd = self.refer(dir, name, blocking)?;
+        self.admit(parent, dir, name, InodeFd::Owned(fd))
     }
 
     /// Counts a lookup of the inode that was found as `name` in `dir`.
@@ -53,11 +53,11 @@ impl Passthrough {
         parent: NodeId,
         dir: &Inode,
         name: &[u8],
-        sight: Sight<'_>,
+        inode_fd: InodeFd<'_>,
     ) -> Result<EntryOut, Errno> {
-        let stat = stat::statx(sight.as_fd(), AtFlags::empty(), stat::IDENTITY)?;
-        let mut attr = self.attr(sight.as_fd(), &stat);
-        let (nodeid, fs) = self.inodes.admit(parent, name, &stat, sight)?;
+        let stat = stat::statx(inode_fd.as_fd(), AtFlags::empty(), stat::IDENTITY)?;
+        let mut attr = self.attr(inode_fd.as_fd(), &stat);
+        let (nodeid, fs) = self.inodes.admit(parent, name, &stat, inode_fd)?;
         if fs != dir.fs && self.config.announce_submounts && file_type(&stat) == FileType::Directory {
             attr.flags = AttrFlags::SUBMOUNT.bits().into();
         }
@@ -74,9 +74,14 @@ impl Passthrough {
     }
 
     /// Opens the inode of `name` in `dir` with `O_PATH`. Errors: EAGAIN if that may take long, under `Try`.
-    pub(in crate::passthrough) fn refer(&self, dir: &Inode, name: &[u8], patience: Patience) -> Result<OwnedFd, Errno> {
+    pub(in crate::passthrough) fn refer(
+        &self,
+        dir: &Inode,
+        name: &[u8],
+        blocking: BlockingMode,
+    ) -> Result<OwnedFd, Errno> {
         let open = || self.inodes.with_room(|| path::open_beneath(&dir.fd, name, REFER, Mode::empty()));
-        if patience == Patience::MayBlock {
+        if blocking == BlockingMode::MayBlock {
             return open();
         }
         match self.inodes.with_room(|| path::open_cached(&dir.fd, name, REFER)) {

@@ -9,7 +9,7 @@ use crate::{
     Errno,
     operation::Read,
     passthrough::Passthrough,
-    server::{Call, GuestSlice, Patience, Serve},
+    server::{BlockingMode, Call, GuestSlice, Serve},
     sysfd::vectored,
 };
 
@@ -18,7 +18,7 @@ impl Serve<Read> for Passthrough {
         let (arg, data) = (&call.arg, call.out);
         let file = self.handles.file(Handle::from(arg.fh))?;
         let fd = self.descriptor(&file, arg.flags.get());
-        if call.ctx.patience == Patience::Try && !file.waits_to_read.load(Relaxed) {
+        if call.ctx.blocking == BlockingMode::MustNotBlock && !file.waits_to_read.load(Relaxed) {
             match read_cached(fd, arg.offset.get(), data) {
                 // The file system does not know whether it would wait. One of these is tmpfs, which never waits.
                 Err(Errno::OPNOTSUPP) => file.waits_to_read.store(true, Relaxed),

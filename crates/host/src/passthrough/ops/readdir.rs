@@ -6,16 +6,16 @@ use crate::{
     Errno,
     operation::Readdir,
     passthrough::{Passthrough, dir_batch::Entry, dir_stream::Reader},
-    server::{Call, Patience, Serve},
+    server::{BlockingMode, Call, Serve},
 };
 
 impl Serve<Readdir> for Passthrough {
     fn serve(&self, call: Call<'_, Readdir>) -> Result<(), Errno> {
-        let (patience, arg, entries) = (call.ctx.patience, &call.arg, call.out);
+        let (blocking, arg, entries) = (call.ctx.blocking, &call.arg, call.out);
         let stream = self.handles.directory(Handle::from(arg.fh))?;
-        let mut reader = stream.reader(arg.offset.get(), patience)?;
+        let mut reader = stream.reader(arg.offset.get(), blocking)?;
         loop {
-            match self.next_entry(&mut reader, patience) {
+            match self.next_entry(&mut reader, blocking) {
                 Ok(None) => return Ok(()),
                 Ok(Some(entry)) => {
                     let ino = self.shown_ino(call.nodeid, entry);
@@ -38,9 +38,9 @@ impl Passthrough {
     pub(in crate::passthrough) fn next_entry<'a>(
         &self,
         reader: &'a mut Reader<'_>,
-        patience: Patience,
+        blocking: BlockingMode,
     ) -> Result<Option<Entry<'a>>, Errno> {
-        if reader.is_at_edge() && patience == Patience::Try {
+        if reader.is_at_edge() && blocking == BlockingMode::MustNotBlock {
             return self.readdir_gate.pass(|| reader.peek()).unwrap_or(Err(Errno::AGAIN));
         }
         reader.peek()

@@ -11,12 +11,12 @@ use crate::{
 
 impl Serve<Readdirplus> for Passthrough {
     fn serve(&self, call: Call<'_, Readdirplus>) -> Result<(), Errno> {
-        let (patience, nodeid, entries) = (call.ctx.patience, call.nodeid, call.out);
+        let (blocking, nodeid, entries) = (call.ctx.blocking, call.nodeid, call.out);
         let stream = self.handles.directory(Handle::from(call.arg.fh))?;
         let dir = self.inodes.get(nodeid)?;
-        let mut reader = stream.reader(call.arg.offset.get(), patience)?;
+        let mut reader = stream.reader(call.arg.offset.get(), blocking)?;
         loop {
-            let entry = match self.next_entry(&mut reader, patience) {
+            let entry = match self.next_entry(&mut reader, blocking) {
                 Ok(None) => return Ok(()),
                 Ok(Some(entry)) => entry,
                 Err(_) if !entries.is_empty() => return Ok(()),
@@ -27,7 +27,7 @@ impl Serve<Readdirplus> for Passthrough {
             }
             let found = match entry.name {
                 b"." | b".." => EntryOut::default(),
-                name => match self.entry_of(nodeid, &dir, name, patience) {
+                name => match self.entry_of(nodeid, &dir, name, blocking) {
                     Ok(found) => found,
                     Err(Errno::AGAIN) if entries.is_empty() => return Err(Errno::AGAIN),
                     Err(Errno::AGAIN) => return Ok(()),

@@ -7,7 +7,7 @@ use transom_wire::{NodeId, operation::Tmpfile, ops::create::CreateOut};
 
 use crate::{
     Errno,
-    passthrough::{Passthrough, creator::permissions, inodes::Sight, ops::open::open_out},
+    passthrough::{Passthrough, creator::permissions, inodes::InodeFd, ops::open::open_out},
     server::{Call, Serve},
     sysfd::path,
 };
@@ -29,7 +29,7 @@ impl Serve<Tmpfile> for Passthrough {
             path::open_beneath(&dir.fd, c".", flags, permissions(arg.mode.get()))
         })?;
         self.label(ctx, &fd)?;
-        let entry = self.admit(parent, &dir, b"", Sight::Borrowed(fd.as_fd()))?;
+        let entry = self.admit(parent, &dir, b"", InodeFd::Borrowed(fd.as_fd()))?;
         let nodeid = NodeId::from(entry.nodeid);
         let open_flags = self.open_flags(nodeid, &fd, guest);
         // Without a name, a descriptor is the only reference to the inode.

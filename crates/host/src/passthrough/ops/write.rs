@@ -12,7 +12,7 @@ use transom_wire::{
 use crate::{
     Errno,
     passthrough::{Passthrough, handles::OpenFile},
-    server::{Call, GuestSlice, Patience, Serve},
+    server::{BlockingMode, Call, GuestSlice, Serve},
     sysfd::vectored,
 };
 
@@ -30,9 +30,9 @@ impl Serve<Write> for Passthrough {
         let _guard = if kills_set_id { self.kill_set_id(&file.fd)? } else { None };
         let fd = if is_cached { self.not_direct(&file) } else { self.descriptor(&file, arg.flags.get()) };
         let write = || vectored::write_full(fd, data, arg.offset.get(), flags);
-        let written = match call.ctx.patience {
-            Patience::MayBlock => write()?,
-            Patience::Try => match write_at_once(&file, fd, data, arg.offset.get(), flags)? {
+        let written = match call.ctx.blocking {
+            BlockingMode::MayBlock => write()?,
+            BlockingMode::MustNotBlock => match write_at_once(&file, fd, data, arg.offset.get(), flags)? {
                 Some(written) => written,
                 None => self.write_gate.pass(write).unwrap_or(Err(Errno::AGAIN))?,
             },

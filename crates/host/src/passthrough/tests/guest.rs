@@ -32,7 +32,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 use crate::{
     Errno,
     passthrough::{Config, Passthrough},
-    server::{Outcome, Patience, Scratch, Server},
+    server::{BlockingMode, Outcome, Scratch, Server},
 };
 
 const PAGE: usize = 4096;
@@ -103,9 +103,9 @@ impl Guest {
         let mut scratch = Scratch::default();
         let readable = [VolatileSlice::from(&mut request[..])];
         let writable = [VolatileSlice::from(&mut *answer)];
-        let mut outcome = self.server.handle(&readable, &writable, &mut scratch, Patience::Try);
+        let mut outcome = self.server.handle(&readable, &writable, &mut scratch, BlockingMode::MustNotBlock);
         if let Outcome::Defer(_) = outcome {
-            outcome = self.server.handle(&readable, &writable, &mut scratch, Patience::MayBlock);
+            outcome = self.server.handle(&readable, &writable, &mut scratch, BlockingMode::MayBlock);
         }
         let Outcome::Done(done) = outcome else { panic!("deferred twice: {opcode:?}") };
         done.result?;

@@ -28,7 +28,7 @@ use super::{
     node::Node,
     process::Process,
     rights::{self, EXECUTE, READ, WRITE},
-    walk::{Found, Last, Place, name_of},
+    walk::{DirPath, Found, Last, name_of},
 };
 
 /// The largest offset of a file.
@@ -79,7 +79,14 @@ impl Process<'_> {
     }
 
     /// O_CREAT: the file at `name`, or a new one; through symlinks, to where the last of them leads.
-    fn open_or_create(&self, place: Place, name: &[u8], flags: OFlags, mode: u32, links: &mut usize) -> Result<Opened> {
+    fn open_or_create(
+        &self,
+        place: DirPath,
+        name: &[u8],
+        flags: OFlags,
+        mode: u32,
+        links: &mut usize,
+    ) -> Result<Opened> {
         let is_exclusive = flags.contains(OFlags::EXCL);
         let (node, attr) = loop {
             if let Some(found) = self.lookup(&place, name)? {
@@ -108,7 +115,7 @@ impl Process<'_> {
         Ok(Opened::Old(Found { node, attr, place: None }))
     }
 
-    fn create(&self, place: &Place, name: &[u8], flags: OFlags, mode: u32) -> Result<Handle> {
+    fn create(&self, place: &DirPath, name: &[u8], flags: OFlags, mode: u32) -> Result<Handle> {
         let directory = place.node().attr()?;
         self.check(&directory, WRITE | EXECUTE)?;
         let (mode, sent) = (0o100_000 | self.new_mode(mode & 0o7777), flags & SENT | OFlags::CREATE | OFlags::EXCL);

@@ -28,7 +28,7 @@ use transom_user::platform::Process as Platform;
 pub(crate) use attributes::told;
 pub(crate) use errno::Result;
 pub(crate) use process::Process;
-use walk::Place;
+use walk::DirPath;
 
 /// One mounted share.
 pub(crate) struct Vfs {
@@ -48,7 +48,7 @@ impl Vfs {
 
     /// The process that stands in the root.
     pub(crate) fn init(&self, who: Identity) -> Process<'_> {
-        Process::first(self, Place::root(self), who)
+        Process::first(self, DirPath::root(self), who)
     }
 
     /// A process that stands in a directory of `parent`.

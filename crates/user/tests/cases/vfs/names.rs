@@ -10,12 +10,12 @@ use super::{
     node::Node,
     process::Process,
     rights::{self, EXECUTE, WRITE},
-    walk::{Last, Place, name_of},
+    walk::{DirPath, Last, name_of},
 };
 
 /// A name that is there.
 struct Named {
-    place: Place,
+    place: DirPath,
     name: Vec<u8>,
     _node: Arc<Node>,
     attr: Attr,

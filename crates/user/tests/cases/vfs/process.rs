@@ -19,13 +19,13 @@ use super::{
     errno::{Result, from_guest},
     file::OpenFile,
     rights::{self, EXECUTE, WRITE},
-    walk::{Last, Place},
+    walk::{DirPath, Last},
 };
 
 /// A process of the guest.
 pub(crate) struct Process<'v> {
     pub(crate) vfs: &'v Vfs,
-    pub(crate) cwd: Place,
+    pub(crate) cwd: DirPath,
     pub(crate) who: Identity,
     pub(crate) pid: u32,
     umask: AtomicU32,
@@ -35,7 +35,7 @@ pub(crate) struct Process<'v> {
 
 impl<'v> Process<'v> {
     /// The first process, with nothing open.
-    pub(crate) fn first(vfs: &'v Vfs, cwd: Place, who: Identity) -> Self {
+    pub(crate) fn first(vfs: &'v Vfs, cwd: DirPath, who: Identity) -> Self {
         let files = Mutex::default();
         Self { vfs, cwd, who, pid: vfs.next_pid(), umask: 0o022.into(), files, next_handle: 3.into() }
     }
@@ -113,7 +113,7 @@ impl<'v> Process<'v> {
 
     /// The directory for a new name, with its attributes. `is_directory`: of a directory, which may have a slash behind
     /// it.
-    pub(crate) fn for_new(&self, path: &[u8], is_directory: bool) -> Result<(Place, Vec<u8>, Attr)> {
+    pub(crate) fn for_new(&self, path: &[u8], is_directory: bool) -> Result<(DirPath, Vec<u8>, Attr)> {
         let (place, last) = self.find_parent(path)?;
         let Last::Name(name, has_slash) = last else { return Err(Errno::EXIST) };
         if self.lookup(&place, &name)?.is_some() {

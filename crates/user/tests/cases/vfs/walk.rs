@@ -1,6 +1,6 @@
 //! From a path to an inode: components, `.` and `..`, symlinks with a bound.
 //!
-//! A [`Place`] is a directory with its way from the root, so that `..` needs no request.
+//! A [`DirPath`] is a directory with its way from the root, so that `..` needs no request.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ const PATH_LEN_MAX: usize = 4096;
 
 /// A directory and the directories above it.
 #[derive(Clone)]
-pub(crate) struct Place(Vec<Arc<Node>>);
+pub(crate) struct DirPath(Vec<Arc<Node>>);
 
 /// What the last component of a path is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,10 +40,10 @@ pub(crate) struct Found {
     pub(crate) node: Arc<Node>,
     pub(crate) attr: Attr,
     /// Where it lies, if it is a directory.
-    pub(crate) place: Option<Place>,
+    pub(crate) place: Option<DirPath>,
 }
 
-impl Place {
+impl DirPath {
     pub(crate) fn root(vfs: &Vfs) -> Self {
         Self(vec![Node::root(&vfs.session)])
     }
@@ -74,17 +74,17 @@ impl Process<'_> {
     }
 
     /// The directory that `path` names something in, and the name.
-    pub(crate) fn find_parent(&self, path: &[u8]) -> Result<(Place, Last)> {
+    pub(crate) fn find_parent(&self, path: &[u8]) -> Result<(DirPath, Last)> {
         self.walk(self.cwd.clone(), path, &mut 0)
     }
 
     /// As [`Self::find`], from the directory and the last component on; `links` counts the symlinks so far.
-    pub(crate) fn find_last(&self, place: Place, last: Last, follow: bool, links: &mut usize) -> Result<Found> {
+    pub(crate) fn find_last(&self, place: DirPath, last: Last, follow: bool, links: &mut usize) -> Result<Found> {
         let (name, needs_directory) = match last {
             Last::Name(name, needs_directory) => (name, needs_directory),
             Last::Dot => return self.directory(place),
             Last::DotDot => return self.directory(place.parent()),
-            Last::Root => return self.directory(Place::root(self.vfs)),
+            Last::Root => return self.directory(DirPath::root(self.vfs)),
         };
         let (node, attr) = self.lookup(&place, &name)?.ok_or(Errno::NOENT)?;
         if rights::is_symlink(&attr) && (follow || needs_directory) {
@@ -103,7 +103,7 @@ impl Process<'_> {
     }
 
     /// Goes to where the symlink `link` in `place` leads, up to the last component.
-    pub(crate) fn follow(&self, place: Place, link: &Node, links: &mut usize) -> Result<(Place, Last)> {
+    pub(crate) fn follow(&self, place: DirPath, link: &Node, links: &mut usize) -> Result<(DirPath, Last)> {
         *links += 1;
         if *links > SYMLINKS_MAX {
             return Err(Errno::LOOP);
@@ -113,7 +113,7 @@ impl Process<'_> {
     }
 
     /// One name in one directory; `None` where it is absent.
-    pub(crate) fn lookup(&self, place: &Place, name: &[u8]) -> Result<Option<(Arc<Node>, Attr)>> {
+    pub(crate) fn lookup(&self, place: &DirPath, name: &[u8]) -> Result<Option<(Arc<Node>, Attr)>> {
         self.check(&place.node().attr()?, EXECUTE)?;
         let entry = match self.vfs.session.lookup(&self.caller(), place.node().id, name_of(name)?) {
             Err(transom_guest::Errno::NOENT) => return Ok(None),
@@ -122,19 +122,19 @@ impl Process<'_> {
         Ok(Node::of(&self.vfs.session, &entry).map(|node| (node, entry.attr)))
     }
 
-    fn directory(&self, place: Place) -> Result<Found> {
+    fn directory(&self, place: DirPath) -> Result<Found> {
         let node = Arc::clone(place.node());
         Ok(Found { attr: node.attr()?, node, place: Some(place) })
     }
 
-    fn walk(&self, from: Place, path: &[u8], links: &mut usize) -> Result<(Place, Last)> {
+    fn walk(&self, from: DirPath, path: &[u8], links: &mut usize) -> Result<(DirPath, Last)> {
         if path.is_empty() {
             return Err(Errno::NOENT);
         }
         if path.len() >= PATH_LEN_MAX {
             return Err(Errno::NAMETOOLONG);
         }
-        let mut place = if path[0] == b'/' { Place::root(self.vfs) } else { from };
+        let mut place = if path[0] == b'/' { DirPath::root(self.vfs) } else { from };
         let mut components = path.split(|&byte| byte == b'/').filter(|part| !part.is_empty()).peekable();
         let ends_with_slash = path.ends_with(b"/");
         while let Some(component) = components.next() {

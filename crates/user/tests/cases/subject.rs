@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use transom_conformance::{
     client::{Client, Identity},
-    runner::Ground,
+    runner::Subject,
 };
 use transom_guest::{
     cache::CacheOptions,
@@ -31,7 +31,7 @@ impl Directories {
     }
 }
 
-impl Ground for Directories {
+impl Subject for Directories {
     fn run_in(&self, name: &str, body: &mut dyn FnMut(&dyn Client)) -> anyhow::Result<()> {
         let who = Identity { uid: 0, gid: 0, groups: Vec::new() };
         let init = self.vfs.init(who.clone());
@@ -65,7 +65,7 @@ impl Paths {
     }
 }
 
-impl Ground for Paths {
+impl Subject for Paths {
     fn run_in(&self, name: &str, body: &mut dyn FnMut(&dyn Client)) -> anyhow::Result<()> {
         let path = name.replace('/', ".").into_bytes();
         self.fs.create_dir(&path, 0o755)?;

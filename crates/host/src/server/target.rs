@@ -4,16 +4,16 @@ use transom_wire::{Opcode, Unique, operation::Runs};
 
 /// A place where a request may block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lane {
+pub enum ExecutionTarget {
     /// The bounded pool: the duration depends on the host's disk.
     Pool,
     /// A thread of its own: the duration depends on another lock owner and has no limit. With the request's number, by
     /// which it is interrupted.
-    Waiter(Unique),
+    OwnThread(Unique),
 }
 
-impl Lane {
-    /// Returns the lane of an operation that always waits, for the disk or for the front end, and so is not tried
+impl ExecutionTarget {
+    /// Returns the target of an operation that always waits, for the disk or for the front end, and so is not tried
     /// first.
     pub(super) fn without_trying(opcode: Opcode) -> Option<Self> {
         match opcode.row().runs {
@@ -22,12 +22,12 @@ impl Lane {
         }
     }
 
-    /// Returns the lane of an operation that the file system (or, for INIT and DESTROY, the session) may refuse with
-    /// EAGAIN under [`Patience::Try`](super::Patience::Try).
+    /// Returns the target of an operation that the file system (or, for INIT and DESTROY, the session) may refuse with
+    /// EAGAIN under [`BlockingMode::MustNotBlock`](super::BlockingMode::MustNotBlock).
     pub(super) fn after_trying(opcode: Opcode, unique: Unique) -> Option<Self> {
         match opcode.row().runs {
             Runs::TryThenPool => Some(Self::Pool),
-            Runs::TryThenThread => Some(Self::Waiter(unique)),
+            Runs::TryThenThread => Some(Self::OwnThread(unique)),
             Runs::Inline | Runs::Pool => None,
         }
     }

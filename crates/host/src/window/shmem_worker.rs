@@ -9,7 +9,7 @@ use super::{
 };
 
 /// Performs jobs one by one until the connection changes.
-pub(super) fn talk(shared: &Shared, channel: &dyn Channel, connection: u64) {
+pub(super) fn run(shared: &Shared, channel: &dyn Channel, connection: u64) {
     while let Some(job) = next(shared, connection) {
         let verdict = perform(shared, channel, &job);
         shared.settle(job, connection, &verdict);
