@@ -29,6 +29,9 @@ pub(crate) struct Daemon {
     pub(crate) disturber: Disturber,
 }
 
+/// Long enough for a loaded machine; only a daemon that keeps something waits for it.
+pub(crate) const SETTLES_WITHIN: Duration = Duration::from_secs(20);
+
 /// What the daemon holds for its guest, by its own word and by the host's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Held {
@@ -73,6 +76,26 @@ impl Daemon {
     pub(crate) fn end(self) -> String {
         self.process.signal(rustix::process::Signal::TERM);
         self.process.wait().1
+    }
+
+    /// Returns what is held once it is `expected`, or what is still held when that takes too long.
+    ///
+    /// A lock that others take or release between two reads of `/proc/locks` shifts its lines, so that one look may
+    /// miss a lock or count it twice.
+    pub(crate) fn held_when_settled(&self, inodes: &BTreeSet<u64>, expected: Held) -> Held {
+        let begun_at = Instant::now();
+        loop {
+            let held = self.held(inodes);
+            if held == expected || begun_at.elapsed() > SETTLES_WITHIN {
+                return held;
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Returns what is held when two looks agree.
+    pub(crate) fn held_twice(&self, inodes: &BTreeSet<u64>) -> Held {
+        self.held_when_settled(inodes, self.held(inodes))
     }
 
     /// What is held now; `inodes` are those that locks may be on.
@@ -160,7 +183,19 @@ fn locks_on(share: &Path, inodes: &BTreeSet<u64>) -> u64 {
     let dev = share.metadata().unwrap().dev();
     let device = format!("{:02x}:{:02x}", libc::major(dev), libc::minor(dev));
     let files: BTreeSet<_> = inodes.iter().map(|ino| format!("{device}:{ino}")).collect();
-    let list = fs::read_to_string("/proc/locks").unwrap();
+    let list = locks_of_host().unwrap();
     let lines = list.lines().filter(|line| !line.contains("->"));
     lines.filter(|line| line.split_whitespace().any(|word| files.contains(word))).count() as u64
+}
+
+/// Returns the text of `/proc/locks`, from as few reads as the kernel allows.
+fn locks_of_host() -> std::io::Result<String> {
+    let mut file = fs::File::open("/proc/locks")?;
+    let (mut text, mut chunk) = (Vec::new(), vec![0; 64 << 10]);
+    loop {
+        match file.read(&mut chunk)? {
+            0 => return Ok(String::from_utf8_lossy(&text).into_owned()),
+            len => text.extend_from_slice(&chunk[..len]),
+        }
+    }
 }

@@ -23,7 +23,7 @@ use transom_wire::ops::init::InitFlags;
 
 use crate::{
     calls,
-    daemon::{Daemon, Held, inodes_of},
+    daemon::{Daemon, Held, SETTLES_WITHIN, inodes_of},
     disturber::{Call, Disturbance},
     guest::{Guest, Leavable, Prepared},
     requests::{Gain, Kind},
@@ -60,9 +60,6 @@ pub(crate) struct Found {
 /// Something that changes a directory.
 type Step<'a> = &'a dyn Fn(&Path) -> io::Result<()>;
 
-/// Long enough for a loaded machine; only a daemon that keeps something waits for it.
-const SETTLES_WITHIN: Duration = Duration::from_secs(3);
-
 /// A session that is about to send the request.
 struct Scene {
     front_end: FrontEnd,
@@ -88,11 +85,13 @@ impl Scene {
         let (mut guest, second) = (queue(1), queue(2));
         // INIT ends what another session may have left, which its own round has told of.
         guest.init(InitFlags::all()).unwrap();
+        // What INIT opened for a moment is no part of it.
+        daemon.wait_for_rest(0, || false);
         let descriptors = daemon.descriptors();
         let prepared = Prepared::prepare(&mut guest).unwrap();
         (kind.before)(&mut guest, &prepared).unwrap();
         let (before, inodes) = (picture(&at).unwrap(), inodes_of(&at));
-        let held_before = daemon.held(&inodes);
+        let held_before = daemon.held_twice(&inodes);
         Self { front_end, guest, second, prepared, has_left, descriptors, before, held_before, inodes }
     }
 }
@@ -112,8 +111,8 @@ pub(crate) fn with_failure(daemon: &mut Daemon, kind: &Kind, failure: Option<(us
     found.check_calls(kind, &calls, &answer);
     // A request that failed leaves the guest what it had.
     let gain = answer.as_ref().copied().unwrap_or_default();
-    let now = daemon.held(&scene.inodes);
     let expected = with_gain(scene.held_before, gain);
+    let now = daemon.held_when_settled(&scene.inodes, expected);
     if now != expected {
         found.wrong.push(format!("{now:?} is held, not {expected:?}"));
     }
@@ -183,8 +182,10 @@ pub(crate) fn with_event(daemon: &mut Daemon, kind: &Kind, nth: usize, event: Ev
         _ => {
             found.check_answer(&answered, |_| true);
             found.check_picture(daemon, kind, Some(&answered), &scene.0, Some(event));
-            let now = daemon.held(&inodes);
-            if answered.is_err() && now != scene.1 {
+            if answered.is_err()
+                && let now = daemon.held_when_settled(&inodes, scene.1)
+                && now != scene.1
+            {
                 found.wrong.push(format!("{now:?} is held after a failure, {:?} before", scene.1));
             }
             if let Err(error) = guest.destroy() {

@@ -128,7 +128,7 @@ impl Inodes {
         self.inodes.len()
     }
 
-    /// Adds a reference to the inode of `entry`, which has the name `entry_name` if that is known. Puts the kernel's number
+    /// Adds a reference to the inode of `entry`, which has the name `entry_name` if known. Puts the kernel's number
     /// into `entry`.
     pub(super) fn entered(&mut self, entry: &mut EntryOut, entry_name: Option<DirEntryName>) {
         let daemon = DaemonNode(entry.nodeid.get());
@@ -285,7 +285,7 @@ impl Inodes {
         self.inodes.get(&nodeid).map(|inode| inode.identity)
     }
 
-    /// Notes that the current daemon knows `nodeid` as `daemon`: it was looked up at `entry_name`, and has one reference.
+    /// Notes that the current daemon knows `nodeid` as `daemon`: looked up at `entry_name`, with one reference.
     pub(super) fn found(&mut self, nodeid: NodeId, daemon: DaemonNode, entry_name: DirEntryName) -> Found {
         let Some(inode) = self.inodes.get_mut(&nodeid) else { return Found::Other };
         if inode.daemon.is_some_and(|known| known != daemon) {
