@@ -1,10 +1,11 @@
 //! READDIR and READDIRPLUS, and iteration over their entries.
 
 use transom_wire::{
-    Handle, NodeId, Opcode,
+    Handle, NodeId,
     attr::EntryOut,
     dirent::{Dirent, DirentPlus, padded_len},
     limits::NAME_LEN_MAX,
+    operation::{Readdir, Readdirplus},
 };
 use zerocopy::FromBytes;
 
@@ -12,7 +13,7 @@ use super::read::read_in;
 use crate::{
     Errno, Platform,
     channel::Sink,
-    session::{Caller, Head, PLAIN, Session},
+    session::{Caller, Plain, Session},
 };
 
 /// An entry of a directory.
@@ -47,8 +48,11 @@ impl<P: Platform> Session<P> {
     ) -> Result<usize, Errno> {
         let len = bytes.len().min(self.negotiated().data_len_max);
         let arg = read_in(fh, 0, offset, len);
-        let opcode = if plus { Opcode::Readdirplus } else { Opcode::Readdir };
-        self.fetch(caller, Head::<PLAIN>::new(opcode, node, caller).arg(&arg), Sink::Bytes(&mut bytes[..len]))
+        let sink = Sink::Bytes(&mut bytes[..len]);
+        match plus {
+            true => self.fetch(caller, &mut Plain::<Readdirplus>::new(node, caller, &arg), sink),
+            false => self.fetch(caller, &mut Plain::<Readdir>::new(node, caller, &arg), sink),
+        }
     }
 
     /// Iterates over the entries in `bytes`, which [`Self::readdir`] filled with the same `plus`.
