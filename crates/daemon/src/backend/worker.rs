@@ -269,7 +269,7 @@ impl<F: FileSystem + 'static> Queue<F> {
 
     fn finish(&self, vring: &Vring, chain: &Chain, done: Done) {
         self.put_back(vring, chain, done);
-        tell(vring);
+        notify_driver(vring);
     }
 
     fn put_back(&self, vring: &Vring, chain: &Chain, done: Done) {
@@ -282,7 +282,7 @@ impl<F: FileSystem + 'static> Queue<F> {
 
     fn signal_used(vring: &Vring, state: &mut WorkerState) {
         if let Some(_in_flight) = state.pending_signal.take() {
-            tell(vring);
+            notify_driver(vring);
         }
     }
 
@@ -311,7 +311,7 @@ impl<F: FileSystem + 'static> Queue<F> {
 }
 
 /// Notifies the driver of all chains that are back on the ring, if it asked for that.
-fn tell(vring: &Vring) {
+fn notify_driver(vring: &Vring) {
     if vring.needs_notification().unwrap_or(true)
         && let Err(error) = vring.signal_used_queue()
     {
