@@ -82,8 +82,8 @@ pub enum GroupError {
     Lock(#[source] Errno),
     /// The daemons share different directories.
     #[error(
-        "the coherence group shares the directory with device {} and inode {}, but --shared-dir has device {} and inode \
-         {}: all daemons of a group must share the same directory", theirs.0, theirs.1, ours.0, ours.1
+        "the coherence group shares the directory with device {} and inode {}, but --shared-dir has device {} and \
+         inode {}: all daemons of a group must share the same directory", theirs.0, theirs.1, ours.0, ours.1
     )]
     OtherRoot {
         /// Device and inode of the group's directory.

@@ -23,7 +23,7 @@ pub struct TableFile {
 }
 
 impl TableFile {
-    /// Opens the group's file, and creates it if there is none. Call it before a sandbox hides the file.
+    /// Opens the group's file, and creates it if it is missing. Call it before a sandbox hides the file.
     ///
     /// # Errors
     /// If the directory or the file is not ours alone, or if the file is not a version table of the known layout.

@@ -22,7 +22,10 @@ fn join(group: &Path, share: &Path) -> Result<Group, GroupError> {
 
 /// A private directory for a group, and one to share.
 fn directories() -> (TempDir, TempDir) {
-    (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap())
+    let place = tempfile::tempdir().unwrap();
+    // Other tests of this process change its umask.
+    fs::set_permissions(place.path(), fs::Permissions::from_mode(0o700)).unwrap();
+    (place, tempfile::tempdir().unwrap())
 }
 
 fn message(outcome: Result<Group, GroupError>) -> String {
@@ -123,7 +126,7 @@ fn two_turns_in_one_directory_exclude_each_other_and_renames_do_not_wait_for_eac
     let (here, there) = (Some(one.slot(1)), Some(one.slot(2)));
     let turn = one.take_turn([here, there]);
     assert!(turn.is_exclusive());
-    assert!(!one.take_turn([there, None]).is_exclusive(), "a wait ends, and says that it was in vain");
+    assert!(!one.take_turn([there, None]).is_exclusive(), "a wait ends, and says that it failed");
     drop(turn);
     assert!(one.take_turn([there, here]).is_exclusive());
     assert!(one.take_turn([here, here]).is_exclusive());

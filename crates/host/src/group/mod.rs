@@ -1,11 +1,11 @@
 //! Coherence groups: daemons that share one directory and tell each other's guests what they have changed.
 //!
-//! A group is a file ([`file`]) in a private directory ([`place`]): the version table of `transom-versions`, which guests
-//! map for reading, and behind it what only daemons use ([`area`]). A daemon of the group is a [`Group`]: it holds the
-//! lock of one record for as long as it lives ([`members`]), stamps what it has changed, counts the files that its guest
-//! may change without a request ([`heat`]), and takes turns with the others where a name's inode must not change between
-//! a look and a system call ([`names`]). A thread watches the records of the others ([`watch`]): whoever dies without
-//! signing off may have left a change without a stamp, so all caches are declared invalid.
+//! A group is a file ([`file`]) in a private directory ([`place`]): the version table of `transom-versions`, which
+//! guests map for reading, and after it what only daemons use ([`area`]). A daemon of the group is a [`Group`]: it
+//! holds the lock of one record for as long as it lives ([`members`]), stamps what it has changed, counts the files
+//! that its guest may change without a request ([`heat`]), and takes turns with the others where a name's inode must
+//! not change between a look and a system call ([`names`]). A thread watches the records of the others ([`watch`]):
+//! whoever dies without signing off may have left a change without a stamp, so all caches are declared invalid.
 //!
 //! Nothing here takes a lock of this process. Whatever a peer writes into the file is only compared, never used as an
 //! index.
@@ -117,8 +117,8 @@ impl Group {
         self.inner.table.raise_epoch();
     }
 
-    /// Waits until no other daemon or thread of the group changes names in these directories. Blocks for a bounded time:
-    /// see [`NamesTurn::is_exclusive`].
+    /// Waits until no other daemon or thread of the group changes names in these directories. Blocks for a bounded
+    /// time: see [`NamesTurn::is_exclusive`].
     pub fn take_turn(&self, directories: [Option<Slot>; 2]) -> NamesTurn<'_> {
         NamesTurn::take(&self.inner.area, self.inner.record.index, directories)
     }

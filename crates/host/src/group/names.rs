@@ -1,9 +1,9 @@
 //! Turns to change names in a directory.
 //!
-//! UNLINK has to stamp the inode that it removes, and the name is all that it has. It looks the name up and then removes
-//! it; if another daemon put another inode there in between, that one would get no stamp. So whoever changes names takes
-//! a turn first. A turn is a word in the group's file: waiting is bounded, and whoever gives up declares all caches
-//! invalid instead.
+//! UNLINK has to stamp the inode that it removes, and the name is all that it has. It looks the name up and then
+//! removes it; if another daemon put another inode there in between, that one would get no stamp. So whoever changes
+//! names takes a turn first. A turn is a word in the group's file: waiting is bounded, and whoever gives up declares
+//! all caches invalid instead.
 
 use std::{
     hint,
