@@ -23,9 +23,9 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use share::SharedFiles;
-use transom_guest::dax::Dax;
+use transom_guest::{cache::CacheMode, dax::Dax};
 
 use crate::source::Source;
 
@@ -34,8 +34,10 @@ use crate::source::Source;
 const DEPTH_MAX: usize = 512;
 
 /// Arguments that give transomd a window for [`Fs::dax`], large enough that the ranges of one copy need not be evicted.
-/// This process maps files past their ends, as the front end alioth does.
-const WINDOW: [&str; 7] = ["--tag", "share", "--dax-window", "256M", "--dax-policy", "always", "--front-end=alioth"];
+const WINDOW: [&str; 6] = ["--tag", "share", "--dax-window", "256M", "--dax-policy", "always"];
+
+/// Argument that tells transomd how this process maps the window, and the version table of a coherence group.
+const FRONT_END: &str = "--front-end=alioth";
 
 /// Exit status that a shell reports for a command ended by Ctrl-C.
 const INTERRUPTED: u8 = 130;
@@ -61,8 +63,43 @@ pub(crate) struct Fs {
     #[arg(long)]
     dax: bool,
 
+    /// How long this process uses what it has read of names, attributes and data
+    #[arg(long, value_enum, default_value_t = Caching::Auto)]
+    cache: Caching,
+
+    /// Start the daemon as a member of this coherence group, for --cache=shared
+    ///
+    /// A name, or a directory. Each daemon of the group stamps what it changes, so that the guests of the others know
+    /// what they may still use. With --socket, the running daemon must be in a group itself.
+    #[arg(long, value_name = "GROUP", conflicts_with = "socket")]
+    coherence_group: Option<OsString>,
+
     #[command(subcommand)]
     command: Command,
+}
+
+/// The values of `--cache`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Caching {
+    /// Not at all: every access asks the daemon
+    Never,
+    /// As long as the daemon says
+    Auto,
+    /// Until this process changes it: for a directory that nobody else changes
+    Always,
+    /// Until a guest of the daemon's coherence group changes it
+    Shared,
+}
+
+impl From<Caching> for CacheMode {
+    fn from(caching: Caching) -> Self {
+        match caching {
+            Caching::Never => Self::None,
+            Caching::Auto => Self::Auto,
+            Caching::Always => Self::Always,
+            Caching::Shared => Self::Shared,
+        }
+    }
 }
 
 const EXAMPLES: &str = "\
@@ -81,6 +118,8 @@ Examples:
   tar c . | transom fs -d /srv/share write backup.tar
   transom fs -d /srv/share --dax cat disk.img | sha256sum
       Read a file without read requests: the daemon maps it into this process.
+  transom fs -d /srv/share --coherence-group build --cache shared find . -name '*.o'
+      Look at each directory once, and see what other daemons of the group change.
 
 Exit status: 0 on success; 1 if something failed, with path and reason on standard error; 2 for a usage error; 130
 after Ctrl-C, which leaves no partial files.";
@@ -172,11 +211,23 @@ impl Fs {
         if self.dax && self.from.starts_transomd() {
             daemon_args.extend(WINDOW.map(Into::into));
         }
+        if let Some(group) = &self.coherence_group {
+            daemon_args.extend(["--coherence-group".into(), group.clone()]);
+        }
+        if self.from.starts_transomd() && (self.dax || self.coherence_group.is_some()) {
+            daemon_args.push(FRONT_END.into());
+        }
         let mount = self.from.builder(daemon_args)?.connect()?;
         if self.dax && mount.window().is_none() {
             anyhow::bail!("this daemon has no DAX window: start transomd with --dax-window and --tag");
         }
-        Ok(SharedFiles::new(&mount, if self.dax { Dax::Always } else { Dax::Never })?)
+        if self.cache == Caching::Shared && mount.versions().is_none() {
+            anyhow::bail!(
+                "--cache=shared needs a daemon in a coherence group: give --coherence-group, or start transomd with it \
+                 and with --front-end=alioth"
+            );
+        }
+        Ok(SharedFiles::new(&mount, self.cache.into(), if self.dax { Dax::Always } else { Dax::Never })?)
     }
 }
 

@@ -11,7 +11,7 @@ pub trait TableMemory: Send + Sync {
     fn words(&self) -> &[TableWord];
 }
 
-impl TableMemory for Region {
+impl<T: AsRef<[TableWord]> + Send + Sync> TableMemory for T {
     fn words(&self) -> &[TableWord] {
         self.as_ref()
     }

@@ -10,7 +10,7 @@ use std::{
 use tempfile::TempDir;
 use transom_guest::{
     Errno,
-    cache::{CacheMode, CacheOptions, TableMemory, TableWord, Versions},
+    cache::{CacheMode, CacheOptions, TableWord, Versions},
     fs::Fs,
     volume::{Regions, Volume},
 };
@@ -22,12 +22,6 @@ use crate::peer::{self, Peer, Plain};
 
 #[derive(Clone)]
 struct Words(Arc<[TableWord]>);
-
-impl TableMemory for Words {
-    fn words(&self) -> &[TableWord] {
-        &self.0
-    }
-}
 
 impl AsRef<[TableWord]> for Words {
     fn as_ref(&self) -> &[TableWord] {

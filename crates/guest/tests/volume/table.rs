@@ -5,7 +5,7 @@
 use std::{os::fd::BorrowedFd, ptr, sync::Arc};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
-use transom_guest::cache::{Region, TableMemory, TableWord, Versions};
+use transom_guest::cache::{Region, TableWord, Versions};
 
 struct Mapping {
     region: Region,
@@ -18,9 +18,9 @@ unsafe impl Send for Mapping {}
 // SAFETY: as above; `Region` itself is `Sync`.
 unsafe impl Sync for Mapping {}
 
-impl TableMemory for Mapping {
-    fn words(&self) -> &[TableWord] {
-        self.region.words()
+impl AsRef<[TableWord]> for Mapping {
+    fn as_ref(&self) -> &[TableWord] {
+        self.region.as_ref()
     }
 }
 
