@@ -105,6 +105,13 @@ pub(crate) struct Run {
     #[arg(long, value_name = "PROGRAM", env = "TRANSOM_DAEMON")]
     daemon: Option<PathBuf>,
 
+    /// Have the share's daemon join GROUP, whose daemons tell each other's guests what has changed
+    ///
+    /// GROUP is a name, or a directory with a '/' in its path; see transomd --help. All daemons of a group share one
+    /// directory. The daemon must be transomd.
+    #[arg(long, value_name = "GROUP")]
+    coherence_group: Option<OsString>,
+
     /// An argument to pass on to every share's daemon; may be repeated
     #[arg(long = "daemon-arg", value_name = "ARG", allow_hyphen_values = true)]
     daemon_args: Vec<OsString>,
@@ -269,7 +276,8 @@ impl Run {
 
     fn share(&self, words: &OsStr, guest_path: impl FnOnce(&Path) -> PathBuf) -> Result<Share> {
         let share = ShareArg::parse(words)?.resolve(guest_path)?;
-        Ok(Share { daemon_args: self.daemon_args.clone(), ..share })
+        let group = self.coherence_group.iter().flat_map(|group| ["--coherence-group".into(), group.clone()]);
+        Ok(Share { daemon_args: group.chain(self.daemon_args.iter().cloned()).collect(), ..share })
     }
 
     fn stdio(&self) -> Stdio {
