@@ -12,6 +12,7 @@
 mod capacity;
 mod filesystems;
 mod identity;
+mod known;
 mod open_descriptors;
 mod pin;
 mod reopen;
@@ -21,6 +22,7 @@ mod spare_paths;
 pub(crate) use capacity::Capacity;
 pub(crate) use filesystems::FsId;
 pub(crate) use identity::file_type;
+
 pub(crate) use shard::Fd;
 
 use std::{
@@ -42,6 +44,7 @@ use crate::{
 };
 use filesystems::{Filesystems, Kept};
 use identity::{Hold, Identity};
+use known::{Forecast, OpenClock};
 use shard::{Entry, Shard, hash};
 use spare_paths::SparePaths;
 
@@ -72,6 +75,8 @@ pub(super) struct Inodes {
     next_victim: AtomicUsize,
     capacity: Capacity,
     spare_paths: SparePaths,
+    open_clock: OpenClock,
+    forecast: Forecast,
 }
 
 /// An inode with an open descriptor.
@@ -125,8 +130,9 @@ impl Inodes {
         };
         let hasher = DefaultHashBuilder::default();
         let shard = |at| Mutex::new(Shard::new(at, SHARD_COUNT, hasher.clone()));
+        let open_clock = OpenClock::default();
         Ok(Self {
-            root: Inode { fd: Arc::new(root), file_type, fs },
+            root: Inode { fd: open_clock.path_fd(root), file_type, fs },
             root_identity: Identity::new(fs, &stat),
             shards: (0..SHARD_COUNT).map(shard).collect(),
             hasher,
@@ -138,6 +144,8 @@ impl Inodes {
             next_victim: AtomicUsize::new(0),
             capacity,
             spare_paths: SparePaths::default(),
+            open_clock,
+            forecast: Forecast::default(),
         })
     }
 
@@ -185,7 +193,9 @@ impl Inodes {
             return Ok((NodeId::ROOT, fs));
         }
         let shard = self.shard_of(&identity);
-        if let Some(nodeid) = self.count_if_open(shard, &identity, parent, name) {
+        let known = self.count_if_open(shard, &identity, parent, name);
+        self.forecast.note(known.is_some());
+        if let Some(nodeid) = known {
             return Ok((nodeid, fs));
         }
         let kept = self.filesystems.keep(fs, &inode_fd, file_type(stat), &self.proc_fds, &self.descriptors);
@@ -198,7 +208,7 @@ impl Inodes {
         });
         let hold = hold.inspect_err(|_| self.filesystems.remove_inode(fs, &self.descriptors))?;
         let spare = match inode_fd {
-            InodeFd::Owned(fd) => Some(Arc::new(fd)),
+            InodeFd::Owned(fd) => Some(self.open_clock.path_fd(fd)),
             InodeFd::Borrowed(_) => None,
         };
         self.count_or_insert(shard, identity, file_type(stat), hold, spare).map(|nodeid| (nodeid, fs))

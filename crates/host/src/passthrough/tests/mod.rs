@@ -10,6 +10,7 @@ mod direct_test;
 mod directories_test;
 mod guest;
 mod inodes_test;
+mod known_test;
 mod locks_test;
 mod names_test;
 mod race_test;
