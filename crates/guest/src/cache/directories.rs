@@ -15,7 +15,7 @@ pub struct Entry {
     pub cookie: u64,
     /// The file type as in `d_type`; 0 if the server does not say.
     pub file_type: u32,
-    /// 1 to 255 bytes without `/` and NUL. May be `.` or `..`.
+    /// 1 to 1024 bytes without `/` and NUL. May be `.` or `..`. No other operation accepts more than 255 bytes.
     pub name: Vec<u8>,
 }
 
