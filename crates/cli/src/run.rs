@@ -15,6 +15,7 @@ use std::{
 use clap::{Args, ValueEnum};
 use transom_vm::{
     Accelerator, Error, GuestSpec, Input, Kernel, Output, Qemu, Result, Root, Share, ShareArg, Stdio, Vmm,
+    mount_points,
     packages::{Cache, OnStderr},
     size,
     tools::Tools,
@@ -38,7 +39,7 @@ pub(crate) struct Run {
     /// GUEST is the mount point in the guest: by default the same path as on the host with --root /, and /mnt/NAME
     /// otherwise. OPTION is `ro` for a read-only share, `cache=MODE` with the mode never, metadata, auto or always,
     /// `dax=SIZE` or `dax-mode=MODE`. Write a backslash before a colon or comma within a path. The first share is the
-    /// working directory.
+    /// working directory. A share inside another is mounted after it; two at one path, or one at /, are refused.
     ///
     /// `dax=SIZE`, as in dax=256M, gives the share a DAX window of that size, through which the guest maps the host's
     /// page cache: it reads and writes files without requests and without a second copy, and MAP_SHARED mappings are
@@ -92,8 +93,8 @@ pub(crate) struct Run {
     #[arg(long, value_enum, default_value_t = Tty::Auto)]
     tty: Tty,
 
-    /// Print the duration of each phase to standard error
-    #[arg(long, short = 'v')]
+    /// Print where each share is mounted, and the duration of each phase, to standard error
+    #[arg(long, short = 'v', visible_alias = "verbose")]
     timing: bool,
 
     /// Write the output of the guest's console to a file
@@ -168,7 +169,12 @@ impl Run {
     /// Runs the command; returns its exit status, or one of this program's own.
     pub(crate) fn execute(self) -> ExitCode {
         let shows_timings = self.timing;
-        let result = self.spec_and_vmm().and_then(|(spec, vmm)| transom_vm::run(&spec, vmm.as_ref()));
+        let result = self.spec_and_vmm().and_then(|(spec, vmm)| {
+            if shows_timings {
+                report::shares(&spec);
+            }
+            transom_vm::run(&spec, vmm.as_ref())
+        });
         match result {
             Ok(outcome) => {
                 for warning in &outcome.warnings {
@@ -207,6 +213,7 @@ impl Run {
             ));
         }
         let shares = self.shares(&root)?;
+        mount_points::order(&shares)?;
         let busybox = match (&root, &self.busybox) {
             (Root::Host(_), _) => None,
             (Root::Minimal, Some(path)) => Some(path.clone()),
