@@ -22,9 +22,11 @@ use transom_vm::{
     uml::Uml,
 };
 
+use crate::usage::RUN_FAILED;
+
 /// Exit statuses of `timeout` and `docker run` for their own failures, as opposed to the command's.
 const TIMED_OUT: u8 = 124;
-const FAILED: u8 = 125;
+const FAILED: u8 = RUN_FAILED;
 
 /// Run a command in a Linux virtual machine with directories of the host
 ///
@@ -122,8 +124,8 @@ pub(crate) struct Run {
     #[arg(long, value_name = "FILE", env = "TRANSOM_BUSYBOX")]
     busybox: Option<PathBuf>,
 
-    /// The command and its arguments
-    #[arg(value_name = "COMMAND", trailing_var_arg = true, allow_hyphen_values = true)]
+    /// The command and its arguments; options of this program come before it
+    #[arg(value_name = "COMMAND", trailing_var_arg = true)]
     command: Vec<OsString>,
 }
 
@@ -140,8 +142,14 @@ Examples:
   tar c . | transom run --share /srv/backup:/backup -- tar x -C /backup
       Mount a share at a given path.
 
-Exit status: that of the command; 128 plus the signal's number if a signal ended it; 124 after --timeout; 125 if the
-guest could not be run; 126 if the command could not be run, and 127 if it was not found, as in a shell.";
+Exit status:
+  0-123    the command's own
+  124      --timeout has passed
+  125      this program failed: a usage error, something missing, a guest that did not boot
+  126      the command cannot be run
+  127      the command was not found
+  128+N    signal N ended the command, or the run: 130 after Ctrl-C
+A command can end with these too; then nothing is printed after `transom:` on standard error.";
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Accel {

@@ -36,3 +36,25 @@ fn shares_at_one_path_are_refused_and_named() {
     let [a, b] = hosts.each_ref().map(|host| host.to_str().unwrap());
     is_refused(&["run", "--share", a, "--share", b, "--", "true"], 125, &[a, b, "\"/mnt/src\""]);
 }
+
+#[test]
+fn a_mistyped_option_is_no_command() {
+    let texts = ["unexpected argument '--timout'", "'--timeout'"];
+    is_refused(&["run", "--share", ".", "--timout", "5", "--", "true"], 125, &texts);
+    is_refused(&["run", "--share", ".", "-Z", "true"], 125, &["unexpected argument '-Z'"]);
+    is_refused(&["run", "--cpus", "none"], 125, &["'none'"]);
+}
+
+#[test]
+fn a_mistyped_subcommand_brings_the_nearest_to_mind() {
+    is_refused(&["rnu"], 2, &["unrecognized subcommand 'rnu'", "'run'"]);
+    is_refused(&["mout"], 2, &["'mount'"]);
+    is_refused(&["fs", "-d", ".", "sl"], 2, &["'ls'"]);
+}
+
+#[test]
+fn help_is_no_failure() {
+    for arguments in [&["run", "--help"][..], &["--version"], &["fs", "--help"]] {
+        assert_eq!(transom(arguments).status.code(), Some(0), "{arguments:?}");
+    }
+}
