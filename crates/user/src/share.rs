@@ -25,6 +25,7 @@ use transom_guest::{
     session::{Session, SessionConfig, SessionError},
     volume::Volume,
 };
+use transom_versions::Reader;
 use transom_wire::ops::init::InitFlags;
 
 use crate::{
@@ -32,7 +33,7 @@ use crate::{
     daemon::{Daemon, DaemonError, Program},
     platform::Process,
     transport::{ConnectError, VhostUser},
-    window::{Area, WindowUse},
+    window::{Area, VersionTable, WindowUse},
 };
 
 /// The tag for a daemon that reports none. It is not used for mounting.
@@ -142,6 +143,13 @@ impl Share {
     /// Returns the window into which the daemon maps files, if it has one.
     pub fn window(&self) -> Option<Arc<Area>> {
         self.device.transport().window().cloned()
+    }
+
+    /// Returns the version table of the daemon's coherence group, if it is in one. A table that cannot be used counts as
+    /// none, and a message says why.
+    pub fn versions(&self) -> Option<Reader<VersionTable>> {
+        let reader = Reader::new(self.device.transport().versions()?.clone());
+        reader.inspect_err(|error| tracing::warn!(%error, "the daemon's version table cannot be used")).ok()
     }
 
     /// Starts a session and returns a file system on it. If the daemon has a window, `dax` says which files are mapped.

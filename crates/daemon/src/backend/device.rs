@@ -4,7 +4,10 @@ use std::{
     io,
     num::NonZero,
     os::fd::{AsRawFd, OwnedFd},
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{
+        Arc, Mutex, PoisonError, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -14,7 +17,10 @@ use transom_host::{
     window::{FileIdentity, Window},
 };
 use transom_polling::PollerLimit;
-use transom_wire::{config::Config, window::WINDOW_ID};
+use transom_wire::{
+    config::Config,
+    window::{VERSIONS_ID, WINDOW_ID},
+};
 use vhost::vhost_user::{
     Backend,
     message::{VhostUserProtocolFeatures, VhostUserShMemConfig, VhostUserVirtioFeatures},
@@ -35,6 +41,7 @@ use super::{
     pool::Pool,
     shmem::Requests,
     spares::Spares,
+    versions::VersionsRegion,
     vring::{QUEUE_SIZE_MAX, Vring},
     worker::{Queue, WorkerState},
 };
@@ -53,6 +60,9 @@ pub(super) struct Device<F> {
     /// the channel closes.
     requests: Mutex<Option<Backend>>,
     window: Option<Arc<Window>>,
+    versions: Option<VersionsRegion>,
+    /// The front end was asked to map the version table.
+    has_offered: AtomicBool,
     /// The guest's memory as requests may use it; the vhost crate's copy is not restricted: see
     /// [`Device::update_memory`].
     memory: Memory,
@@ -92,6 +102,8 @@ impl<F: FileSystem + 'static> Device<F> {
             queues,
             requests: Mutex::default(),
             window: config.window.clone(),
+            versions: config.versions.clone(),
+            has_offered: AtomicBool::new(false),
             memory: memory.clone(),
             workers: (0..queue_count).map(worker).collect(),
             exit: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
@@ -183,7 +195,7 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
                 front_end.is_none_or(|front_end| front_end.allows_memory_slots),
                 VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS,
             ),
-            (front_end.is_some(), VhostUserProtocolFeatures::SHMEM),
+            (front_end.is_some() || self.versions.is_some(), VhostUserProtocolFeatures::SHMEM),
             (front_end.is_some_and(|front_end| front_end.needs_barrier), VhostUserProtocolFeatures::SHARED_OBJECT),
         ];
         let always = VhostUserProtocolFeatures::MQ
@@ -222,16 +234,25 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
 
     /// Called by front ends that negotiated SHMEM, once the channel exists. From now on there is a window.
     fn get_shmem_config(&self) -> io::Result<VhostUserShMemConfig> {
-        let Some(window) = &self.window else { return Ok(VhostUserShMemConfig::default()) };
         let channel = self.requests.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        match channel {
-            Some(backend) if !window.is_open() => window.connect(Box::new(Requests::new(backend)))?,
-            Some(_) => {}
-            None => tracing::warn!("the front end requested the window before it provided a channel to map through"),
+        if channel.is_none() && (self.window.is_some() || self.versions.is_some()) {
+            tracing::warn!("the front end requested its regions before it provided a channel to map through");
         }
-        let mut sizes = [0; 1];
-        sizes[usize::from(WINDOW_ID)] = window.len_bytes();
-        Ok(VhostUserShMemConfig::new(1, &sizes))
+        let mut sizes = [0; 2];
+        if let Some(window) = &self.window {
+            sizes[usize::from(WINDOW_ID)] = window.len_bytes();
+            if let Some(backend) = channel.clone().filter(|_| !window.is_open()) {
+                window.connect(Box::new(Requests::new(backend)))?;
+            }
+        }
+        if let Some(versions) = &self.versions {
+            sizes[usize::from(VERSIONS_ID)] = versions.len_bytes;
+            if let Some(backend) = channel.filter(|_| !self.has_offered.swap(true, Ordering::Relaxed)) {
+                versions.offer(backend)?;
+            }
+        }
+        let regions = sizes.iter().filter(|&&len| len > 0).count() as u32;
+        Ok(VhostUserShMemConfig::new(regions, &sizes))
     }
 
     /// Returning other than `size` bytes tells the front end that there is no such configuration (vhost-user,

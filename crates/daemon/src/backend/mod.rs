@@ -15,6 +15,7 @@ mod poll;
 mod pool;
 mod shmem;
 mod spares;
+mod versions;
 mod vring;
 mod worker;
 
@@ -34,6 +35,7 @@ use vm_memory::{GuestMemoryAtomic, GuestMemoryMmap};
 
 use device::Device;
 pub use monitor::Monitor;
+pub use versions::VersionsRegion;
 
 /// The guest's memory, as received from the front end.
 type Memory = GuestMemoryAtomic<GuestMemoryMmap<()>>;
@@ -53,6 +55,8 @@ pub struct BackendConfig {
     pub poll_max: Duration,
     /// Number of threads for requests that wait for the disk; 0 lets the queue's worker wait.
     pub pool_threads: usize,
+    /// The version table to offer, for a file system that stamps its changes.
+    pub versions: Option<VersionsRegion>,
     /// The window to offer, for file systems that map files.
     pub window: Option<Arc<Window>>,
     /// Listen again after a front end disconnects.

@@ -51,6 +51,8 @@ pub struct Options {
     pub ownership: OwnershipOptions,
     /// The DAX window, if one is offered.
     pub window: Option<WindowOptions>,
+    /// What the front end supports, with a window or without.
+    pub front_end: FrontEnd,
     /// Whether locks are taken on the host.
     pub locks: LockOptions,
     /// How inodes are held, and how many descriptors that may use.

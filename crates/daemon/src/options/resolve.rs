@@ -170,6 +170,7 @@ fn options(cli: Cli, share_path: PathBuf) -> Options {
             guards: !cli.window.no_dax_guard,
             front_end: cli.window.front_end.into(),
         }),
+        front_end: cli.window.front_end.into(),
         locks: LockOptions { posix: cli.locks.posix_lock, flock: cli.locks.flock },
         inodes: InodeOptions {
             file_handles: cli.workers.inode_file_handles,

@@ -42,6 +42,7 @@ impl Daemon {
             poll_max: Duration::from_micros(20),
             pool_threads: 1,
             window: None,
+            versions: None,
             keep_serving: false,
         };
         let monitor = Arc::new(Monitor::default());

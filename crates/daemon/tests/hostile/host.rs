@@ -79,6 +79,7 @@ impl Daemon {
             poll_max,
             pool_threads: POOL_THREADS,
             window: None,
+            versions: None,
             keep_serving: true,
         };
         count_panics();

@@ -97,6 +97,7 @@ impl Share {
             poll_max: Duration::ZERO,
             pool_threads: 4,
             window: Some(window.clone()),
+            versions: None,
             keep_serving: true,
         };
         let (ends, ended) = mpsc::channel();
