@@ -3,7 +3,7 @@
 //! [`Passthrough`] is the file system; each operation is a file in [`ops`]. [`inodes`] tracks the inodes that the
 //! guest knows, [`handles`] the files that it has open, [`descriptors`] the host descriptors that these use.
 //! [`dir_stream`] reads directories, and [`read_ahead`] bounds the entries kept between requests. [`attr`] translates
-//! attributes, [`dax`] decides which files are mapped, [`gate`] which operations a worker performs itself,
+//! attributes, [`replayed`] answers the agent of a guest, [`dax`] decides which files are mapped, [`gate`] which operations a worker performs itself,
 //! [`buffered`] serves requests without `O_DIRECT` on files opened with it, and [`gauges`] reports what is held.
 //!
 //! A name is resolved as one component relative to its directory, without following links and without leaving the
@@ -25,6 +25,7 @@ mod handles;
 mod inodes;
 mod ops;
 mod read_ahead;
+mod replayed;
 mod set_id;
 mod slab;
 
@@ -50,6 +51,7 @@ use crate::{
     Errno,
     credentials::{Credentials, Judge},
     locks::{self, Locks},
+    replay::Replays,
     sysfd::ProcFds,
 };
 use descriptors::{Descriptors, LIMIT_MIN};
@@ -78,6 +80,8 @@ pub struct Passthrough {
     write_gate: Gate,
     /// `None` without a window.
     dax: Option<Dax>,
+    /// `None` if changes of the host are not announced.
+    replays: Option<Replays>,
     /// The flags of the current session.
     session: AtomicU64,
 }
@@ -103,6 +107,9 @@ pub enum Error {
     /// Inodes cannot be referenced as configured.
     #[error("inodes of the share cannot be referenced by file handles, which are mandatory")]
     Handles(#[source] Errno),
+    /// Changes of the host cannot be announced.
+    #[error("changes cannot be announced: the file system of the share has no file handles")]
+    Events(#[source] Errno),
     /// Waiting for locks cannot be set up.
     #[error("cannot prepare to wait for locks of the host")]
     Locks(#[source] Errno),
@@ -134,6 +141,10 @@ impl Passthrough {
         let inodes =
             Inodes::new(root, config.inode_file_handles, Arc::clone(&proc_fds), Arc::clone(&descriptors), capacity)
                 .map_err(Error::Handles)?;
+        let (inodes, replays) = match config.events {
+            true => (inodes.with_directories().map_err(Error::Events)?, Some(Replays::default())),
+            false => (inodes, None),
+        };
         let file_type = inodes.root().file_type;
         if !matches!(file_type, FileType::Directory | FileType::RegularFile) {
             return Err(Error::Kind(file_type));
@@ -151,6 +162,7 @@ impl Passthrough {
             readdir_gate: Gate::default(),
             write_gate: Gate::default(),
             dax: None,
+            replays,
             session: AtomicU64::new(0),
         })
     }
@@ -158,6 +170,11 @@ impl Passthrough {
     /// Maps files into a window for the guest.
     pub fn with_dax(self, dax: Dax) -> Self {
         Self { dax: Some(dax), ..self }
+    }
+
+    /// Returns the announcements of changes, if there are any.
+    pub fn replays(&self) -> Option<&Replays> {
+        self.replays.as_ref()
     }
 
     /// Returns the number of inodes that the guest knows, not counting the root.

@@ -7,7 +7,7 @@ use transom_wire::{Unique, limits::DATA_LEN_MAX, ops::init::InitFlags};
 use crate::{
     Errno,
     passthrough::{Dax, Negotiation, Passthrough},
-    server::{End, FileSystem, InitAnswer, InitOffer},
+    server::{AgentCall, AgentReply, Context, End, FileSystem, InitAnswer, InitOffer},
     window,
 };
 
@@ -58,9 +58,16 @@ impl FileSystem for Passthrough {
         if let Some(locks) = &self.locks {
             locks.release_all();
         }
+        if let Some(replays) = &self.replays {
+            replays.end_session();
+        }
         self.handles.clear();
         self.inodes.clear();
         self.session.store(0, Relaxed);
+    }
+
+    fn serve_agent(&self, ctx: &Context<'_>, call: AgentCall<'_>) -> Result<AgentReply, Errno> {
+        self.replayed(ctx, call)
     }
 
     fn interrupt(&self, unique: Unique) {
@@ -75,6 +82,9 @@ impl FileSystem for Passthrough {
         }
         if let Some(locks) = &self.locks {
             locks.interrupt_all();
+        }
+        if let Some(replays) = &self.replays {
+            replays.interrupt();
         }
     }
 }

@@ -55,6 +55,21 @@ impl Passthrough {
         name: &[u8],
         inode_fd: InodeFd<'_>,
     ) -> Result<EntryOut, Errno> {
+        let entry = self.admit_unseen(parent, dir, name, inode_fd)?;
+        if let Some(replays) = &self.replays {
+            replays.names.insert(parent, name, entry.nodeid.into());
+        }
+        Ok(entry)
+    }
+
+    /// Does the same for an entry that may not reach the guest's cache.
+    pub(in crate::passthrough) fn admit_unseen(
+        &self,
+        parent: NodeId,
+        dir: &Inode,
+        name: &[u8],
+        inode_fd: InodeFd<'_>,
+    ) -> Result<EntryOut, Errno> {
         let stat = stat::statx(inode_fd.as_fd(), AtFlags::empty(), stat::IDENTITY)?;
         let mut attr = self.attr(inode_fd.as_fd(), &stat);
         let (nodeid, fs) = self.inodes.admit(parent, name, &stat, inode_fd)?;
