@@ -19,6 +19,7 @@ use std::{
     process::ExitCode,
 };
 
+use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use transom_vm::packages::{Cache, OnStderr, Packages};
 
@@ -26,7 +27,7 @@ use crate::{
     daemon::{Candidate, Wanted},
     limits,
     memory::{MemoryReport, markdown as memory_markdown},
-    report::{Facts, Report, SCHEMA, Sample, Version, markdown},
+    report::{Facts, Report, SCHEMA, Sample, Version, markdown, picture},
     workload::{self, Params, place::Forget},
 };
 
@@ -54,6 +55,9 @@ enum Single {
         /// Write the page there instead of printing the tables.
         #[arg(long, value_name = "FILE")]
         html: Option<PathBuf>,
+        /// Write a small picture of the ratios there, as SVG.
+        #[arg(long, value_name = "FILE")]
+        svg: Option<PathBuf>,
     },
     /// What daemons execute for a request: instructions, system calls, allocations, copies, wakes.
     Cost(cost::Cost),
@@ -101,7 +105,7 @@ impl Single {
     fn run(self) -> anyhow::Result<()> {
         match self {
             Self::Compare(_) => unreachable!("handled above"),
-            Self::Render { results, html } => render(&results, html.as_deref()),
+            Self::Render { results, html, svg } => render(&results, html.as_deref(), svg.as_deref()),
             Self::RoundTrip(command) => command.run(),
             Self::Cost(command) => command.run(),
             Self::Library(command) => command.run(),
@@ -115,15 +119,21 @@ impl Single {
     }
 }
 
-fn render(results: &Path, html: Option<&Path>) -> anyhow::Result<()> {
+fn render(results: &Path, html: Option<&Path>, svg: Option<&Path>) -> anyhow::Result<()> {
     if let Ok(report) = serde_json::from_slice::<MemoryReport>(&std::fs::read(results).unwrap_or_default()) {
         print!("{}", memory_markdown(&report));
         return Ok(());
     }
     let report = Report::read(results)?;
-    match html {
-        Some(path) => std::fs::write(path, crate::report::html(&report))?,
-        None => print!("{}", markdown(&report)),
+    if let Some(path) = html {
+        std::fs::write(path, crate::report::html(&report))?;
+    }
+    if let Some(path) = svg {
+        let image = picture(&report).context("one daemon: there is nothing to compare it with")?;
+        std::fs::write(path, image)?;
+    }
+    if html.is_none() && svg.is_none() {
+        print!("{}", markdown(&report));
     }
     Ok(())
 }

@@ -11,6 +11,7 @@ mod facts;
 mod html;
 mod markdown;
 mod numbers;
+mod picture;
 mod statistics;
 pub mod versus;
 
@@ -22,6 +23,7 @@ use serde::{Deserialize, Serialize};
 pub use facts::Facts;
 pub use html::html;
 pub use markdown::markdown;
+pub use picture::picture;
 
 use crate::{daemon::Candidate, workload::line::LatencyCount};
 

@@ -39,7 +39,7 @@ pub use monitor::Monitor;
 type Memory = GuestMemoryAtomic<GuestMemoryMmap<()>>;
 
 /// The connection to a front end.
-type Talker<F> = VhostUserDaemon<Arc<Device<F>>>;
+type VhostUserConnection<F> = VhostUserDaemon<Arc<Device<F>>>;
 
 /// How the back end behaves.
 #[derive(Debug, Clone)]
@@ -106,7 +106,7 @@ pub fn serve<F: FileSystem + 'static>(
 const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(500);
 
 /// Waits for a front end and starts its session. Blocks, also while descriptors or memory are short.
-fn accept<F: FileSystem + 'static>(daemon: &mut Talker<F>, listener: &mut Listener) -> anyhow::Result<()> {
+fn accept<F: FileSystem + 'static>(daemon: &mut VhostUserConnection<F>, listener: &mut Listener) -> anyhow::Result<()> {
     let mut is_told = false;
     while let Err(error) = daemon.start(listener) {
         if !is_shortage(&error) {

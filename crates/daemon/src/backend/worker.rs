@@ -46,7 +46,7 @@ pub(super) struct Queue<F> {
 /// The longest time that a completed request waits for the following ones, so that the driver is notified of all at
 /// once. A notification costs a system call here and an interrupt in the guest, as much as serving a small request; the
 /// next request then adds its own time.
-const UNTOLD_MAX: Duration = Duration::from_micros(20);
+const SIGNAL_DELAY_MAX: Duration = Duration::from_micros(20);
 
 /// A request with more bytes than this does not delay the notification of earlier ones.
 const LONG_BYTES: usize = 64 << 10;
@@ -74,8 +74,8 @@ impl WorkerState {
     }
 
     /// Returns whether the driver must be notified before `next` is served.
-    fn is_telling_due(&self, next: &Chain) -> bool {
-        let is_late = |first: &PendingSignal| next.taken_at.duration_since(first.taken_at) >= UNTOLD_MAX;
+    fn must_signal_before(&self, next: &Chain) -> bool {
+        let is_late = |first: &PendingSignal| next.taken_at.duration_since(first.taken_at) >= SIGNAL_DELAY_MAX;
         self.pending_signal.as_ref().is_some_and(|first| is_late(first) || next.len_bytes() > LONG_BYTES)
     }
 }
@@ -106,7 +106,7 @@ impl<F: FileSystem + 'static> Queue<F> {
             let _ = vring.disable_notification();
             loop {
                 let next = self.next(vring, state);
-                if !matches!(&next, Next::Chain(chain) if !state.is_telling_due(chain)) {
+                if !matches!(&next, Next::Chain(chain) if !state.must_signal_before(chain)) {
                     Self::signal_used(vring, state);
                 }
                 match next {
@@ -269,7 +269,7 @@ impl<F: FileSystem + 'static> Queue<F> {
 
     fn finish(&self, vring: &Vring, chain: &Chain, done: Done) {
         self.put_back(vring, chain, done);
-        tell(vring);
+        notify_driver(vring);
     }
 
     fn put_back(&self, vring: &Vring, chain: &Chain, done: Done) {
@@ -282,7 +282,7 @@ impl<F: FileSystem + 'static> Queue<F> {
 
     fn signal_used(vring: &Vring, state: &mut WorkerState) {
         if let Some(_in_flight) = state.pending_signal.take() {
-            tell(vring);
+            notify_driver(vring);
         }
     }
 
@@ -311,7 +311,7 @@ impl<F: FileSystem + 'static> Queue<F> {
 }
 
 /// Notifies the driver of all chains that are back on the ring, if it asked for that.
-fn tell(vring: &Vring) {
+fn notify_driver(vring: &Vring) {
     if vring.needs_notification().unwrap_or(true)
         && let Err(error) = vring.signal_used_queue()
     {

@@ -7,7 +7,7 @@ use transom_guest::{
     transport::{QueueAddresses, ShmRegion, Transport, TransportError},
 };
 
-use crate::fake::{Fake, Line};
+use crate::fake::{Fake, FakeTransport};
 
 /// The reply to a READ, head and data.
 const REPLY: [u8; 24 + 4096] = [7; 24 + 4096];
@@ -45,16 +45,16 @@ impl platform::Event for Yield {
     fn wake_all(&self) {}
 }
 
-/// [`Line`] to a device that works within [`Transport::notify`].
+/// [`FakeTransport`] to a device that works within [`Transport::notify`].
 pub(crate) struct Inline {
     fake: Arc<Fake>,
-    line: Line,
+    line: FakeTransport,
 }
 
 impl Inline {
     pub(crate) fn new(fake: Fake) -> Self {
         let fake = Arc::new(fake);
-        Self { line: Line(Arc::clone(&fake)), fake }
+        Self { line: FakeTransport(Arc::clone(&fake)), fake }
     }
 }
 

@@ -11,7 +11,7 @@ use transom_guest::{
 
 use crate::{
     calls::{call, echo},
-    fake::{ALL, Fake, Line, VERSION_1},
+    fake::{ALL, Fake, FakeTransport, VERSION_1},
     memory::Heap,
     platform::{Device, SLEEPING, Threads, direct},
 };
@@ -19,7 +19,7 @@ use crate::{
 const FAILED: u8 = 128;
 
 fn bring_up(fake: &Arc<Fake>, dma: &DmaChoice) -> Result<Device, DeviceError> {
-    VirtioFs::new(Line(Arc::clone(fake)), Arc::new(Threads), dma, SLEEPING)
+    VirtioFs::new(FakeTransport(Arc::clone(fake)), Arc::new(Threads), dma, SLEEPING)
 }
 
 #[test]

@@ -18,7 +18,7 @@ use transom_guest::{
 
 use crate::{
     calls::echo,
-    fake::{ALL, Fake, Line},
+    fake::{ALL, Fake, FakeTransport},
     platform::{Event, SLEEPING, Threads, direct},
     polled::Polled,
 };
@@ -63,9 +63,13 @@ fn who_watches_for_a_reply_yields_to_the_thread_that_it_depends_on() {
     for settings in [SLEEPING, Settings::default()] {
         let fake = Arc::new(Fake::new(ALL, 1, 16));
         let platform = Arc::new(Cooperative { fake: Arc::clone(&fake), yields: AtomicU64::new(0) });
-        let device =
-            VirtioFs::new(Polled { line: Line(fake), on_wait: |_: &Line, _| {} }, platform, &direct(), settings)
-                .unwrap();
+        let device = VirtioFs::new(
+            Polled { line: FakeTransport(fake), on_wait: |_: &FakeTransport, _| {} },
+            platform,
+            &direct(),
+            settings,
+        )
+        .unwrap();
         let (sender, answered) = mpsc::channel();
         // A thread of its own, which is abandoned if it never gets its reply.
         let caller = thread::spawn(move || {

@@ -10,7 +10,7 @@ use transom_guest::{
 
 use crate::{
     calls::{call, echo},
-    fake::{ALL, Fake, Line},
+    fake::{ALL, Fake, FakeTransport},
     memory::allocate,
     platform::{Device, SLEEPING, Threads},
 };
@@ -22,7 +22,7 @@ fn pool(pages: usize, when_full: WhenFull) -> Arc<Bounce<Threads>> {
 fn device(fake: &Arc<Fake>, pool: &Arc<Bounce<Threads>>) -> Device {
     let dma = DmaChoice::always(Arc::clone(pool) as Arc<dyn DmaOps>);
     let settings = Settings { in_flight_max: 8, ..SLEEPING };
-    VirtioFs::new(Line(Arc::clone(fake)), Arc::new(Threads), &dma, settings).unwrap()
+    VirtioFs::new(FakeTransport(Arc::clone(fake)), Arc::new(Threads), &dma, settings).unwrap()
 }
 
 #[test]

@@ -245,9 +245,9 @@ fn walk(table: u64, len: usize, head: u16, chain: &mut Chain) {
 }
 
 /// The driver's transport to it.
-pub(crate) struct Line(pub(crate) Arc<Fake>);
+pub(crate) struct FakeTransport(pub(crate) Arc<Fake>);
 
-impl Transport for Line {
+impl Transport for FakeTransport {
     fn device_type(&self) -> u32 {
         26
     }

@@ -11,7 +11,7 @@ use transom_guest::{
 
 use crate::{
     calls::{call, echo},
-    fake::{ALL, Fake, INDIRECT_DESC, Line},
+    fake::{ALL, Fake, FakeTransport, INDIRECT_DESC},
     memory::{Heap, allocate},
     platform::{SLEEPING, Threads},
     polled::Polled,
@@ -47,7 +47,7 @@ fn data_is_cut_at_pages_and_arrives_whole_wherever_it_begins() {
         let heap: &'static Paged = Box::leak(Box::new(Paged(Heap::new())));
         let dma = DmaChoice { direct: Some(Arc::new(Direct::new(heap))), ..DmaChoice::default() };
         let fake = Arc::new(Fake::new(features, 1, queue_len));
-        let device = VirtioFs::new(Line(Arc::clone(&fake)), Arc::new(Threads), &dma, SLEEPING).unwrap();
+        let device = VirtioFs::new(FakeTransport(Arc::clone(&fake)), Arc::new(Threads), &dma, SLEEPING).unwrap();
         let len_max = device.data_len_max();
         assert_eq!(len_max, pages * PAGE);
         std::thread::scope(|scope| {
@@ -110,7 +110,7 @@ impl platform::Event for Look {
 }
 
 /// A device that works only while it is waited for, one request at a time, the last one first.
-fn serve_in_reverse(line: &Line, queue: u16) {
+fn serve_in_reverse(line: &FakeTransport, queue: u16) {
     let queue = usize::from(queue);
     let mut chains: Vec<_> = std::iter::from_fn(|| line.0.pop(queue)).collect();
     while let Some(chain) = chains.pop() {
@@ -122,7 +122,7 @@ fn serve_in_reverse(line: &Line, queue: u16) {
 #[test]
 fn one_thread_that_polls_calls_starts_and_sends_more_than_the_queue_holds() {
     let fake = Arc::new(Fake::new(ALL, 1, 8));
-    let polled = Polled { line: Line(Arc::clone(&fake)), on_wait: serve_in_reverse };
+    let polled = Polled { line: FakeTransport(Arc::clone(&fake)), on_wait: serve_in_reverse };
     let device = VirtioFs::new(polled, Arc::new(Alone), &crate::platform::direct(), SLEEPING).unwrap();
     let start = |byte: u8| {
         let message = transom_guest::channel::OwnedMessage {
@@ -150,7 +150,7 @@ fn one_thread_that_polls_calls_starts_and_sends_more_than_the_queue_holds() {
 #[test]
 fn one_thread_does_not_wait_for_room_that_only_it_could_give_back() {
     let pool = Bounce::new(Arc::new(Alone), allocate(64 * PAGE), WhenFull::Wait(u64::MAX));
-    let polled = Polled { line: Line(Arc::new(Fake::new(ALL, 1, 8))), on_wait: serve_in_reverse };
+    let polled = Polled { line: FakeTransport(Arc::new(Fake::new(ALL, 1, 8))), on_wait: serve_in_reverse };
     let device = VirtioFs::new(polled, Arc::new(Alone), &DmaChoice::always(Arc::new(pool)), SLEEPING).unwrap();
     let send = || {
         let message =

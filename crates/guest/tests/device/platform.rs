@@ -12,7 +12,7 @@ use transom_guest::{
 };
 
 use crate::{
-    fake::{Fake, Line},
+    fake::{Fake, FakeTransport},
     memory::Heap,
 };
 
@@ -69,7 +69,7 @@ impl platform::Event for Event {
     }
 }
 
-pub(crate) type Device = VirtioFs<Threads, Line>;
+pub(crate) type Device = VirtioFs<Threads, FakeTransport>;
 
 /// Settings without polling: after a lost wake-up, every wait is endless.
 pub(crate) const SLEEPING: Settings =
@@ -81,5 +81,5 @@ pub(crate) fn direct() -> DmaChoice {
 }
 
 pub(crate) fn device(fake: &Arc<Fake>, settings: Settings) -> Device {
-    VirtioFs::new(Line(Arc::clone(fake)), Arc::new(Threads), &direct(), settings).unwrap()
+    VirtioFs::new(FakeTransport(Arc::clone(fake)), Arc::new(Threads), &direct(), settings).unwrap()
 }

@@ -2,15 +2,15 @@
 
 use transom_guest::transport::{QueueAddresses, ShmRegion, Transport, TransportError};
 
-use crate::fake::Line;
+use crate::fake::FakeTransport;
 
 /// A transport that can only be polled: a wait calls `on_wait` with the queue's number and returns.
 pub(crate) struct Polled<W> {
-    pub(crate) line: Line,
+    pub(crate) line: FakeTransport,
     pub(crate) on_wait: W,
 }
 
-impl<W: Fn(&Line, u16) + Send + Sync + 'static> Transport for Polled<W> {
+impl<W: Fn(&FakeTransport, u16) + Send + Sync + 'static> Transport for Polled<W> {
     fn wait(&self, queue: u16, _: u64, _: Option<u64>) -> Result<(), TransportError> {
         (self.on_wait)(&self.line, queue);
         Ok(())

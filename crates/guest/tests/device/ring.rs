@@ -13,7 +13,7 @@ use transom_guest::{
 };
 
 use crate::{
-    fake::{ALL, Chain, Fake, Line, VERSION_1},
+    fake::{ALL, Chain, Fake, FakeTransport, VERSION_1},
     memory::Heap,
 };
 
@@ -41,7 +41,7 @@ fn ring(fake: &Arc<Fake>, is_rich: bool) -> Ring {
     let settings =
         RingSettings { len: 8, chains_max: 8, segments_max: 6, is_indirect: is_rich, has_event_index: is_rich };
     let ring = Ring::new(&ops, settings).unwrap();
-    Line(Arc::clone(fake)).start_queue(1, 8, ring.addresses()).unwrap();
+    FakeTransport(Arc::clone(fake)).start_queue(1, 8, ring.addresses()).unwrap();
     ring
 }
 

@@ -1,21 +1,21 @@
-//! Fails every message of a visit once.
+//! Fails every message of a scenario once.
 
 use transom_guest::Errno;
 
-use crate::{peer::in_memory, visits::VISITS};
+use crate::{peer::in_memory, scenarios::SCENARIOS};
 
-/// Files and directories that remain after a visit ends early do not count; references and handles do.
+/// Files and directories that remain after a scenario ends early do not count; references and handles do.
 #[test]
 fn whichever_message_fails_the_references_balance() {
-    for (what, visit) in VISITS {
+    for (what, scenario) in SCENARIOS {
         let (peer, session) = in_memory();
-        visit(&session).unwrap();
+        scenario(&session).unwrap();
         let count = peer.messages();
         // The listing has hundreds of similar messages.
         for nth in (0..count).step_by(1 + count as usize / 100) {
             let (peer, session) = in_memory();
             peer.fail(nth);
-            match visit(&session) {
+            match scenario(&session) {
                 Ok(()) | Err(Errno::NOMEM) => {}
                 Err(error) => panic!("{what}, message {nth}: {error}"),
             }

@@ -23,8 +23,8 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use crate::{
     peer::{Plain, ROOT, heap_buffer, name},
+    scenarios::write_lock,
     script::{reply, session_with},
-    visits::write_lock,
 };
 
 /// How a reply is wrong, if at all.

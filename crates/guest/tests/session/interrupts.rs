@@ -7,7 +7,7 @@ use transom_wire::{Handle, NodeId};
 
 use crate::{
     peer::{ROOT, in_memory, name},
-    visits::write_lock,
+    scenarios::write_lock,
 };
 
 #[test]

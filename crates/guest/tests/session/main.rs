@@ -11,6 +11,6 @@ mod interrupts;
 mod memory;
 mod operations;
 mod peer;
+mod scenarios;
 mod script;
 mod unknown;
-mod visits;

@@ -15,13 +15,13 @@ use transom_wire::{Handle, NodeId, linux::O_RDWR, ops::write::WriteFlags};
 
 use crate::{
     peer::{Peer, Plain, ROOT, in_memory, name, session},
-    visits::VISITS,
+    scenarios::SCENARIOS,
 };
 
 fn visit_all<F: FileSystem + 'static>(peer: &Arc<Peer<F>>) -> Session<Plain> {
     let session = session(peer);
-    for (what, visit) in VISITS {
-        visit(&session).unwrap_or_else(|error| panic!("{what}: {error}"));
+    for (what, scenario) in SCENARIOS {
+        scenario(&session).unwrap_or_else(|error| panic!("{what}: {error}"));
     }
     assert_eq!(session.counters().impossible_replies, 0);
     session.flush_forgets().unwrap();

@@ -24,6 +24,8 @@ pub(super) const BATCH_LEN: usize = 32 << 10;
 #[derive(Debug)]
 pub(super) struct DirStream {
     fd: OwnedFd,
+    /// Whether this is the shared directory, whose parent the guest must not learn of.
+    pub(super) is_root: bool,
     id: StreamId,
     read_ahead: Arc<ReadAhead>,
     /// Held while a batch is read: two requests on one stream take turns, as on the host.
@@ -48,8 +50,14 @@ pub(super) struct Reader<'a> {
 }
 
 impl DirStream {
-    pub(super) fn new(fd: OwnedFd, read_ahead: &Arc<ReadAhead>) -> Self {
-        Self { fd, id: read_ahead.new_stream(), read_ahead: Arc::clone(read_ahead), position: Mutex::default() }
+    pub(super) fn new(fd: OwnedFd, is_root: bool, read_ahead: &Arc<ReadAhead>) -> Self {
+        Self {
+            fd,
+            is_root,
+            id: read_ahead.new_stream(),
+            read_ahead: Arc::clone(read_ahead),
+            position: Mutex::default(),
+        }
     }
 
     /// Starts reading at `offset`, which is 0 or the `off` of an entry.

@@ -76,6 +76,7 @@ pub struct Passthrough {
     /// The host's name for the attribute with a file's capabilities, if it is not the one that the host recognises.
     capability_name: Option<Box<[u8]>>,
     lookup_gate: Gate,
+    read_gate: Gate,
     readdir_gate: Gate,
     write_gate: Gate,
     /// `None` without a window.
@@ -159,6 +160,7 @@ impl Passthrough {
             credentials,
             locks,
             lookup_gate: Gate::default(),
+            read_gate: Gate::default(),
             readdir_gate: Gate::default(),
             write_gate: Gate::default(),
             dax: None,

@@ -43,14 +43,14 @@ pub trait Answer: ReplyBody {
     type Value;
     /// Type that a file system fills while it serves the request.
     type Sink<'a>;
-    /// Type that owns the sink's memory until the reply is sent.
-    type Room<'a>;
+    /// Type that owns the sink's memory until the reply is sent. Filled in place, since a move may copy kilobytes.
+    type Room<'a>: Default;
 
-    /// Returns room for `size` bytes, which the arguments request and the driver's buffers have.
-    fn room<'a>(reply: &Reply<'a>, size: usize) -> Self::Room<'a>;
+    /// Makes room for `size` bytes, which the arguments request and the driver's buffers have.
+    fn make_room<'a>(_room: &mut Self::Room<'a>, _: &Reply<'a>, _size: usize) {}
     /// Returns the sink.
     fn sink<'a>(room: &'a mut Self::Room<'_>) -> Self::Sink<'a>;
-    /// Sends the reply. `size` is the one that was passed to [`Answer::room`].
+    /// Sends the reply. `size` is the one that was passed to [`Answer::make_room`].
     ///
     /// # Errors
     ///
@@ -58,7 +58,7 @@ pub trait Answer: ReplyBody {
     fn send(value: Self::Value, room: &Self::Room<'_>, size: usize, reply: &mut Reply<'_>) -> Result<(), Errno>;
 
     /// Upper limit for the size in the arguments, which is also limited to the room in the driver's buffers. `None`:
-    /// the size is left as it is, and [`Answer::room`] gets 0.
+    /// the size is left as it is, and [`Answer::make_room`] gets 0.
     const SIZE_MAX: Option<u32> = None;
 }
 
@@ -70,7 +70,6 @@ macro_rules! returned {
             type Sink<'a> = ();
             type Room<'a> = ();
 
-            fn room(_: &Reply<'_>, _: usize) {}
             fn sink(_: &mut ()) {}
             fn send($v: $value, (): &(), _: usize, $to: &mut Reply<'_>) -> Result<(), Errno> {
                 $send
@@ -116,10 +115,8 @@ impl Answer for DataOut {
     type Room<'a> = GuestSlices<'a>;
     const SIZE_MAX: Option<u32> = Some(u32::MAX);
 
-    fn room<'a>(reply: &Reply<'a>, size: usize) -> Self::Room<'a> {
-        let mut slices = GuestSlices::new();
-        reply.data_slices(size, &mut slices);
-        slices
+    fn make_room<'a>(room: &mut GuestSlices<'a>, reply: &Reply<'a>, size: usize) {
+        reply.data_slices(size, room);
     }
     fn sink<'a>(room: &'a mut Self::Room<'_>) -> Self::Sink<'a> {
         room
@@ -137,8 +134,8 @@ impl Answer for Entries {
     /// Entries are gathered in our own memory first.
     const SIZE_MAX: Option<u32> = Some(DATA_LEN_MAX);
 
-    fn room(_: &Reply<'_>, size: usize) -> Dirents {
-        Dirents::new(size)
+    fn make_room(room: &mut Dirents, _: &Reply<'_>, size: usize) {
+        room.reset(size);
     }
     fn sink(room: &mut Dirents) -> &mut Dirents {
         room
@@ -156,8 +153,8 @@ impl Answer for EntriesPlus {
     /// Entries are gathered in our own memory first.
     const SIZE_MAX: Option<u32> = Some(DATA_LEN_MAX);
 
-    fn room(_: &Reply<'_>, size: usize) -> DirentsPlus {
-        DirentsPlus::new(size)
+    fn make_room(room: &mut DirentsPlus, _: &Reply<'_>, size: usize) {
+        room.0.reset(size);
     }
     fn sink(room: &mut DirentsPlus) -> &mut DirentsPlus {
         room

@@ -11,17 +11,22 @@ use zerocopy::IntoBytes;
 pub struct Full;
 
 /// Gathers entries for READDIR.
+#[derive(Default)]
 pub struct Dirents {
     bytes: Vec<u8>,
     room_bytes: usize,
 }
 
 /// Gathers entries for READDIRPLUS.
-pub struct DirentsPlus(Dirents);
+#[derive(Default)]
+pub struct DirentsPlus(pub(super) Dirents);
 
 impl Dirents {
-    pub(super) fn new(room_bytes: usize) -> Self {
-        Self { bytes: Vec::with_capacity(room_bytes.min(64 << 10)), room_bytes }
+    /// Removes all entries and makes room for `room_bytes`.
+    pub(super) fn reset(&mut self, room_bytes: usize) {
+        self.bytes.clear();
+        self.bytes.reserve(room_bytes.min(64 << 10));
+        self.room_bytes = room_bytes;
     }
 
     pub(super) fn as_bytes(&self) -> &[u8] {
@@ -55,10 +60,6 @@ impl Dirents {
 }
 
 impl DirentsPlus {
-    pub(super) fn new(room_bytes: usize) -> Self {
-        Self(Dirents::new(room_bytes))
-    }
-
     pub(super) fn as_bytes(&self) -> &[u8] {
         self.0.as_bytes()
     }

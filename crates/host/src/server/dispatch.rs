@@ -73,7 +73,8 @@ impl<F: FileSystem> Server<F> {
             }
             (None, _) | (_, None) => 0,
         };
-        let mut room = O::Reply::room(reply, size);
+        let mut room = <O::Reply as Answer>::Room::default();
+        O::Reply::make_room(&mut room, reply, size);
         let name = O::Names::take(&mut req)?;
         let rest = O::Rest::take(&mut req, rest_size, &buffers)?;
         let out = O::Reply::sink(&mut room);

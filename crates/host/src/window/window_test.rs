@@ -31,7 +31,7 @@ struct FakeFrontEnd {
     losses: AtomicU64,
 }
 
-struct Line(Arc<FakeFrontEnd>);
+struct FakeChannel(Arc<FakeFrontEnd>);
 
 impl FakeFrontEnd {
     fn answer(&self) -> Result<(), ChannelError> {
@@ -55,7 +55,7 @@ impl FakeFrontEnd {
     }
 }
 
-impl Channel for Line {
+impl Channel for FakeChannel {
     fn map(&self, mapping: &Mapping<'_>) -> Result<(), ChannelError> {
         self.0.answer()?;
         assert_eq!(mapping.len, RANGE_LEN);
@@ -81,7 +81,7 @@ impl Channel for Line {
 
 fn window(ranges: u64, front_end: FrontEnd) -> (Arc<Window>, Arc<FakeFrontEnd>) {
     let (window, fake) = (Window::new(ranges * RANGE_LEN, front_end), Arc::new(FakeFrontEnd::default()));
-    window.connect(Box::new(Line(fake.clone()))).unwrap();
+    window.connect(Box::new(FakeChannel(fake.clone()))).unwrap();
     (Arc::new(window), fake)
 }
 
@@ -249,7 +249,7 @@ fn a_refusal_costs_one_mapping_and_a_lost_channel_all_to_come() {
     window.unmap(&[(0, RANGE_LEN)]).unwrap();
     window.disconnect();
     assert_eq!(window.usage().ranges_mapped, 0);
-    window.connect(Box::new(Line(Arc::default()))).unwrap();
+    window.connect(Box::new(FakeChannel(Arc::default()))).unwrap();
     map(&window, 1, 0, 0, true).unwrap();
 }
 

@@ -234,7 +234,7 @@ requests {
         reply_size: out_size,
     }
     Poll = 40, "poll" (PollIn, (), ()) -> PollOut {
-        runs: Inline, changes: [], repeats: never,
+        runs: Inline, changes: [], repeats: always,
         handles: [fh],
     }
     /// Replies to a notification that requests data of the guest's cache. This host never sends it, so nothing is
@@ -290,7 +290,7 @@ requests {
         account: OpensNameless,
     }
     Statx = 52, "statx" (StatxIn, (), ()) -> StatxOut {
-        runs: Inline, changes: [], repeats: never,
+        runs: Inline, changes: [], repeats: always,
         handles: [fh if any_of(getattr_flags, GETATTR_FH)],
     }
     CopyFileRange64 = 53, "copy_file_range_64" (CopyFileRangeIn, (), ()) -> CopyFileRangeOut {

@@ -59,6 +59,8 @@ fn files_that_are_never_released_meet_a_limit() {
 fn directories_that_are_read_and_never_released_take_little_memory_each() {
     /// Memory that one open directory may take: its entry in the table of handles, and nothing of its content.
     const HANDLE_KIB: u64 = 1;
+    /// What threads of the pool keep that first run on a busy machine; a stream's content would take ten times as much.
+    const POOL_KIB: u64 = 2048;
     let daemon = Daemon::executable_with(&["--max-fds", "8192"]);
     for number in 0..1000 {
         std::fs::write(daemon.share().join(format!("an-entry-with-a-name-of-usual-length-{number:04}")), "").unwrap();
@@ -83,7 +85,7 @@ fn directories_that_are_read_and_never_released_take_little_memory_each() {
         println!("{opcode:?}: {count} streams {before:?}, {} streams {after:?}", 4 * count);
         let growth = after.memory_kib.saturating_sub(before.memory_kib);
         assert!(
-            growth <= 3 * count * HANDLE_KIB + super::usage::MEMORY_SLACK_KIB,
+            growth <= 3 * count * HANDLE_KIB + POOL_KIB + super::usage::MEMORY_SLACK_KIB,
             "{opcode:?}: {} open directories took {growth} KiB",
             3 * count
         );

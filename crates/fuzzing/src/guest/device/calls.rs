@@ -10,7 +10,7 @@ use transom_guest::{
 
 use super::{
     super::{platform::Lone, tape::Tape},
-    fake::{FILL, Fake, Line},
+    fake::{FILL, Fake, FakeTransport},
 };
 
 const UNTOUCHED: u8 = 0xee;
@@ -18,7 +18,7 @@ const MARGIN: usize = 64;
 /// Lengths about the limits of slots and pages.
 const LENS: [usize; 8] = [0, 16, 40, 1, 512, 513, 4096, 9000];
 
-type Device = VirtioFs<Lone, Line>;
+type Device = VirtioFs<Lone, FakeTransport>;
 
 struct User<'a> {
     device: &'a Device,

@@ -145,9 +145,9 @@ impl Fake {
 }
 
 /// The driver's way to it.
-pub(super) struct Line(pub(super) Arc<Fake>);
+pub(super) struct FakeTransport(pub(super) Arc<Fake>);
 
-impl Transport for Line {
+impl Transport for FakeTransport {
     fn device_type(&self) -> u32 {
         self.0.kind
     }

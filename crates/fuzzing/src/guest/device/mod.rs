@@ -18,7 +18,7 @@ use super::{
     platform::Lone,
     tape::Tape,
 };
-use fake::{Fake, Line};
+use fake::{Fake, FakeTransport};
 
 /// Starts the device of an input and calls it until the input ends.
 ///
@@ -41,7 +41,7 @@ pub fn run(bytes: &[u8]) {
     };
     let fake = Arc::new(Fake::new(Arc::clone(&tape), Reach::new(&pool)));
     let choice = DmaChoice::always(Arc::clone(&ops));
-    match VirtioFs::new(Line(Arc::clone(&fake)), platform, &choice, settings) {
+    match VirtioFs::new(FakeTransport(Arc::clone(&fake)), platform, &choice, settings) {
         Ok(device) => calls::until_over(&device, &tape, &fake),
         Err(error) => assert!(!error.to_string().is_empty()),
     }

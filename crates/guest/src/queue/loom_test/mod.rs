@@ -49,18 +49,18 @@ impl Bell {
 }
 
 /// One queue's transport to the device. Queues may share an interrupt.
-struct Line {
+struct QueueTransport {
     interrupt: Arc<InterruptCounter<platform::Event>>,
     doorbell: Bell,
 }
 
-impl Line {
+impl QueueTransport {
     fn new(interrupt: &Arc<InterruptCounter<platform::Event>>) -> Self {
         Self { interrupt: Arc::clone(interrupt), doorbell: Bell::default() }
     }
 }
 
-impl Transport for Line {
+impl Transport for QueueTransport {
     fn device_type(&self) -> u32 {
         26
     }
@@ -105,9 +105,9 @@ impl Transport for Line {
     }
 }
 
-type ModelQueue = Queue<Model, Line>;
+type ModelQueue = Queue<Model, QueueTransport>;
 
-fn queue(chains_max: u16, has_event_index: bool) -> (Arc<ModelQueue>, Arc<Line>) {
+fn queue(chains_max: u16, has_event_index: bool) -> (Arc<ModelQueue>, Arc<QueueTransport>) {
     queue_with(&Arc::new(InterruptCounter::new(1)), chains_max, has_event_index)
 }
 
@@ -115,8 +115,8 @@ fn queue_with(
     interrupt: &Arc<InterruptCounter<platform::Event>>,
     chains_max: u16,
     has_event_index: bool,
-) -> (Arc<ModelQueue>, Arc<Line>) {
-    let (platform, line) = (Arc::new(Model), Arc::new(Line::new(interrupt)));
+) -> (Arc<ModelQueue>, Arc<QueueTransport>) {
+    let (platform, line) = (Arc::new(Model), Arc::new(QueueTransport::new(interrupt)));
     let ops: Arc<dyn DmaOps> = Arc::new(Direct::new(Leaked));
     let health = Health::new(Arc::clone(&platform), Arc::clone(&line) as Arc<dyn Transport>);
     let ring = RingSettings { len: LEN, chains_max, segments_max: 2, is_indirect: true, has_event_index };
@@ -125,7 +125,13 @@ fn queue_with(
 }
 
 /// The device's end: takes `count` requests, and uses each with what `used` returns for its head.
-fn serve(line: &Line, addresses: QueueAddresses, count: u16, has_event_index: bool, used: impl Fn(u16) -> (u32, u32)) {
+fn serve(
+    line: &QueueTransport,
+    addresses: QueueAddresses,
+    count: u16,
+    has_event_index: bool,
+    used: impl Fn(u16) -> (u32, u32),
+) {
     let len = usize::from(LEN);
     let (available, ring) = (at(addresses.available, 6 + 2 * len), at(addresses.used, 6 + 8 * len));
     for turn in 0..count {

@@ -2,6 +2,7 @@
 
 use rustix::fs::OFlags;
 use transom_wire::{
+    NodeId,
     operation::Opendir,
     ops::open::{OpenFlags, OpenOut},
 };
@@ -17,7 +18,7 @@ impl Serve<Opendir> for Passthrough {
         let slot = self.handles.reserve()?;
         self.inodes.balance();
         let fd = self.inodes.open(call.nodeid, OFlags::RDONLY | OFlags::DIRECTORY)?;
-        let fh = self.handles.add_directory(slot, DirStream::new(fd, &self.read_ahead))?;
+        let fh = self.handles.add_directory(slot, DirStream::new(fd, call.nodeid == NodeId::ROOT, &self.read_ahead))?;
         let mut flags = OpenFlags::empty();
         if self.config.cache.keeps_directories() {
             flags |= OpenFlags::CACHE_DIR | OpenFlags::KEEP_CACHE;

@@ -18,9 +18,13 @@ impl Serve<Read> for Passthrough {
         let (arg, data) = (&call.arg, call.out);
         let file = self.handles.file(Handle::from(arg.fh))?;
         let fd = self.descriptor(&file, arg.flags.get());
-        if call.ctx.blocking == BlockingMode::MustNotBlock && !file.waits_to_read.load(Relaxed) {
+        let read = || vectored::read_full(fd, data, arg.offset.get(), ReadWriteFlags::empty());
+        if call.ctx.blocking == BlockingMode::MayBlock {
+            return read();
+        }
+        if !file.waits_to_read.load(Relaxed) {
             match read_cached(fd, arg.offset.get(), data) {
-                // The file system does not know whether it would wait. One of these is tmpfs, which never waits.
+                // The file system does not know whether it would wait. tmpfs never does, FUSE often.
                 Err(Errno::OPNOTSUPP) => file.waits_to_read.store(true, Relaxed),
                 // The end of a file that is open with O_DIRECT cannot be probed. If the request itself is invalid, the
                 // blocking read returns EINVAL again.
@@ -28,7 +32,7 @@ impl Serve<Read> for Passthrough {
                 outcome => return outcome,
             }
         }
-        vectored::read_full(fd, data, arg.offset.get(), ReadWriteFlags::empty())
+        self.read_gate.pass(read).unwrap_or(Err(Errno::AGAIN))
     }
 }
 

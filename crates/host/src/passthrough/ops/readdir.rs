@@ -1,11 +1,15 @@
 //! READDIR, and the parts that READDIRPLUS shares with it.
 
-use transom_wire::{Handle, NodeId};
+use transom_wire::Handle;
 
 use crate::{
     Errno,
     operation::Readdir,
-    passthrough::{Passthrough, dir_batch::Entry, dir_stream::Reader},
+    passthrough::{
+        Passthrough,
+        dir_batch::Entry,
+        dir_stream::{DirStream, Reader},
+    },
     server::{BlockingMode, Call, Serve},
 };
 
@@ -18,7 +22,7 @@ impl Serve<Readdir> for Passthrough {
             match self.next_entry(&mut reader, blocking) {
                 Ok(None) => return Ok(()),
                 Ok(Some(entry)) => {
-                    let ino = self.shown_ino(call.nodeid, entry);
+                    let ino = self.shown_ino(&stream, entry);
                     if entries.push(ino, entry.off, entry.type_.into(), entry.name).is_err() {
                         // Not even one entry fits: the buffer is too small.
                         return if entries.is_empty() { Err(Errno::INVAL) } else { Ok(()) };
@@ -46,8 +50,8 @@ impl Passthrough {
         reader.peek()
     }
 
-    /// Returns the entry's inode number to show; hides that of the directory above the share.
-    pub(in crate::passthrough) fn shown_ino(&self, nodeid: NodeId, entry: Entry<'_>) -> u64 {
-        if nodeid == NodeId::ROOT && entry.name == b".." { self.inodes.root_ino() } else { entry.ino }
+    /// Returns the inode number to show for an entry of `stream`; hides that of the directory above the share.
+    pub(in crate::passthrough) fn shown_ino(&self, stream: &DirStream, entry: Entry<'_>) -> u64 {
+        if stream.is_root && entry.name == b".." { self.inodes.root_ino() } else { entry.ino }
     }
 }

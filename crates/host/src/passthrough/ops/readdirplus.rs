@@ -35,7 +35,7 @@ impl Serve<Readdirplus> for Passthrough {
                     Err(_) => EntryOut::default(),
                 },
             };
-            let ino = self.shown_ino(nodeid, entry);
+            let ino = self.shown_ino(&stream, entry);
             if entries.push(&found, ino, entry.off, entry.type_.into(), entry.name).is_err() {
                 // There was room a moment ago. Undo the lookup all the same.
                 self.forget(found.nodeid.into(), 1);

@@ -53,6 +53,24 @@ fn every_entry_comes_once_whatever_the_size_of_the_answers() {
     });
 }
 
+/// Neither with the root's own nodeid nor with that of another directory beside the root's handle.
+#[test]
+fn the_directory_above_the_share_is_never_numbered() {
+    each_way(|guest, dir| {
+        fs::create_dir(dir.join("sub")).unwrap();
+        let sub = node(&guest.lookup(ROOT, "sub").unwrap());
+        let above = fs::metadata(dir.parent().unwrap()).unwrap().ino();
+        for nodeid in [ROOT, sub] {
+            let fh = guest.opendir(ROOT).unwrap();
+            let entries = guest.readdir_inos(nodeid, fh, 0, 4096).unwrap();
+            assert!(entries.iter().any(|entry| entry.0 == b".."));
+            assert!(entries.iter().all(|entry| entry.2 != above), "with nodeid {nodeid:?}");
+            let plus = guest.readdirplus(nodeid, fh, 0, 4096).unwrap();
+            assert!(plus.iter().all(|entry| entry.ino != above), "READDIRPLUS with nodeid {nodeid:?}");
+        }
+    });
+}
+
 #[test]
 fn a_stream_goes_on_from_any_cookie_and_from_the_beginning_sees_what_is_new() {
     each_way(|guest, dir| {

@@ -266,12 +266,23 @@ impl Guest {
         offset: u64,
         size: u32,
     ) -> Result<Vec<(Vec<u8>, u64)>, Errno> {
+        Ok(self.readdir_inos(nodeid, fh, offset, size)?.into_iter().map(|(name, off, _)| (name, off)).collect())
+    }
+
+    /// Sends one READDIR. Returns the entries with their inode numbers.
+    pub(super) fn readdir_inos(
+        &self,
+        nodeid: NodeId,
+        fh: Handle,
+        offset: u64,
+        size: u32,
+    ) -> Result<Vec<(Vec<u8>, u64, u64)>, Errno> {
         let answer = self.call(Opcode::Readdir, nodeid, &[read_in(fh, offset, size).as_bytes()], size as usize)?;
         let mut rest = &answer[..];
         let mut entries = Vec::new();
         while let Ok((head, names)) = Dirent::read_from_prefix(rest) {
             let len = head.namelen.get() as usize;
-            entries.push((names[..len].to_vec(), head.off.get()));
+            entries.push((names[..len].to_vec(), head.off.get(), head.ino.get()));
             rest = &rest[padded_len(size_of::<Dirent>(), len)..];
         }
         Ok(entries)

@@ -1,4 +1,4 @@
-//! Visits to a file system, which use every operation. Each visit leaves the file system as it was, and may end early
+//! Scenarios that use every operation. Each leaves the file system as it was, and may end early
 //! with an error.
 
 use transom_guest::{
@@ -20,7 +20,7 @@ use zerocopy::FromZeros;
 
 use crate::peer::{Plain, ROOT, name};
 
-/// What a visit holds and gives back at its end, however it ends.
+/// What a scenario holds and gives back at its end, however it ends.
 struct Held<'s> {
     session: &'s Session<Plain>,
     nodes: Vec<NodeId>,
@@ -237,8 +237,8 @@ fn visit_locks(session: &Session<Plain>) -> Result<(), Errno> {
     session.unlink(&ROOT, NodeId::ROOT, name("locked"))
 }
 
-pub(crate) type Visit = fn(&Session<Plain>) -> Result<(), Errno>;
-pub(crate) const VISITS: [(&str, Visit); 5] = [
+pub(crate) type Scenario = fn(&Session<Plain>) -> Result<(), Errno>;
+pub(crate) const SCENARIOS: [(&str, Scenario); 5] = [
     ("names", visit_names),
     ("data", visit_data),
     ("attributes", visit_attributes),
