@@ -48,6 +48,7 @@ pub(crate) fn replay(root: &OwnedFd, change: &Change<'_>) -> io::Result<()> {
             Err(Errno::TXTBSY) => modify(&parent, change.name, OFlags::RDONLY)?,
             outcome => outcome?,
         },
+        Kind::Closed => drop(open_file(&parent, change.name, OFlags::WRONLY)?),
         Kind::Attributes if change.name.is_empty() => change_mode(&parent)?,
         Kind::Attributes => change_attributes(&refer(&parent, change.name)?)?,
     }
@@ -77,14 +78,19 @@ fn create(parent: &OwnedFd, change: &Change<'_>) -> Result<(), Errno> {
 ///
 /// The open comes first: otherwise the kernel would take the new times with the old pages.
 fn modify(parent: &OwnedFd, name: &[u8], access: OFlags) -> Result<(), Errno> {
+    let opened = open_file(parent, name, access)?;
+    let omitted = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
+    let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+    futimens(&opened, &Timestamps { last_access: omitted, last_modification: now })
+}
+
+/// Opens a regular file; anything else could have an effect when it is opened.
+fn open_file(parent: &OwnedFd, name: &[u8], access: OFlags) -> Result<OwnedFd, Errno> {
     let file = refer(parent, name)?;
     if file_type(&file)? != FileType::RegularFile {
         return Err(Errno::INVAL);
     }
-    let opened = open(of_descriptor(&file), access | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())?;
-    let omitted = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
-    let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
-    futimens(&opened, &Timestamps { last_access: omitted, last_modification: now })
+    open(of_descriptor(&file), access | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())
 }
 
 /// Changes an attribute, which brings all of them: the mode, or of a symbolic link the owner.

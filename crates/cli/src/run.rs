@@ -92,6 +92,12 @@ pub(crate) struct Run {
     #[arg(long, value_enum, default_value_t = Tty::Auto)]
     tty: Tty,
 
+    /// Replay changes that are made on the host in the guest's writable shares, at once and with inotify events
+    ///
+    /// Needs root on the host, and `transom-agent` in this program's directory.
+    #[arg(long)]
+    events: bool,
+
     /// Print the duration of each phase to standard error
     #[arg(long, short = 'v')]
     timing: bool,
@@ -217,6 +223,7 @@ impl Run {
         let spec = GuestSpec {
             kernel,
             daemon: self.daemon.clone().unwrap_or_else(|| agent.with_file_name("transomd")),
+            events: self.events.then(|| agent.with_file_name("transom-agent")),
             agent,
             busybox,
             root,

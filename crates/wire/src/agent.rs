@@ -85,10 +85,12 @@ pub enum Kind {
     Exchanged = 4,
     /// The file's data or size changed; it may still be open.
     Modified = 5,
-    /// The file's data or size changed, and whoever wrote it has closed it.
+    /// The file's data or size changed, and the program that wrote it has closed it.
     Written = 6,
     /// Mode, owner, times, extended attributes or the number of links changed.
     Attributes = 7,
+    /// A program that had the file open for writing has closed it.
+    Closed = 8,
 }
 
 /// One change of the host.
@@ -114,9 +116,18 @@ pub struct Malformed;
 
 impl Kind {
     fn from_u8(kind: u8) -> Option<Self> {
-        [Self::Created, Self::Removed, Self::Renamed, Self::Exchanged, Self::Modified, Self::Written, Self::Attributes]
-            .into_iter()
-            .find(|known| *known as u8 == kind)
+        [
+            Self::Created,
+            Self::Removed,
+            Self::Renamed,
+            Self::Exchanged,
+            Self::Modified,
+            Self::Written,
+            Self::Attributes,
+            Self::Closed,
+        ]
+        .into_iter()
+        .find(|known| *known as u8 == kind)
     }
 }
 

@@ -3,7 +3,7 @@
 //! [`Passthrough`] is the file system; each operation is a file in [`ops`]. [`inodes`] tracks the inodes that the
 //! guest knows, [`handles`] the files that it has open, [`descriptors`] the host descriptors that these use.
 //! [`dir_stream`] reads directories, and [`read_ahead`] bounds the entries kept between requests. [`attr`] translates
-//! attributes, [`replayed`] answers the agent of a guest, [`dax`] decides which files are mapped, [`gate`] which operations a worker performs itself,
+//! attributes, [`replayed`] answers the agent of a guest, [`host_changes`] announces what it has to replay, [`dax`] decides which files are mapped, [`gate`] which operations a worker performs itself,
 //! [`buffered`] serves requests without `O_DIRECT` on files opened with it, and [`gauges`] reports what is held.
 //!
 //! A name is resolved as one component relative to its directory, without following links and without leaving the
@@ -22,6 +22,7 @@ mod dir_stream;
 mod gate;
 mod gauges;
 mod handles;
+mod host_changes;
 mod inodes;
 mod ops;
 mod read_ahead;
@@ -34,6 +35,7 @@ mod tests;
 
 pub use config::{CachePolicy, Config, FileHandles, MAX_INODES, Negotiation};
 pub use dax::Dax;
+pub use host_changes::{HostChange, HostName};
 
 use std::{
     os::fd::OwnedFd,

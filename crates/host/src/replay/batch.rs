@@ -61,8 +61,10 @@ impl Batch {
             .any(|announced| announced.change.names().any(|name| change.names().any(|other| other == name)))
     }
 
-    pub(super) fn add(&mut self, change: Change) {
-        let nodeid = change.name.is_empty().then_some(change.parent);
+    /// Announces a change. `seen` is the inode that the guest found under the name: while its cache is valid, it does
+    /// not look the name up again.
+    pub(super) fn add(&mut self, change: Change, seen: Option<NodeId>) {
+        let nodeid = if change.name.is_empty() { Some(change.parent) } else { seen };
         self.changes.push(Announced { change, nodeid, is_opened: false, is_swallowed: false });
     }
 
@@ -81,7 +83,7 @@ impl Batch {
             Kind::Exchanged => {
                 Role::RenamedTo { now: (change.parent, change.name.clone()), file_type: libc::DT_UNKNOWN }
             }
-            Kind::Modified | Kind::Written | Kind::Attributes => Role::Changed,
+            Kind::Modified | Kind::Written | Kind::Closed | Kind::Attributes => Role::Changed,
         })
     }
 
@@ -121,10 +123,13 @@ impl Batch {
 
     /// Swallows the open of a file whose data changed; returns whether that was announced.
     pub(crate) fn open(&mut self, nodeid: NodeId) -> bool {
-        let is_data = |change: &Change| matches!(change.kind, Kind::Modified | Kind::Written);
+        let is_data = |change: &Change| matches!(change.kind, Kind::Modified | Kind::Written | Kind::Closed);
         let found =
             self.left_mut().find(|left| left.nodeid == Some(nodeid) && is_data(&left.change) && !left.is_opened);
-        found.map(|left| left.is_opened = true).is_some()
+        let Some(left) = found else { return false };
+        left.is_opened = true;
+        left.is_swallowed = left.change.kind == Kind::Closed;
+        true
     }
 
     /// Swallows a change of attributes; returns whether it was announced. The times of a file whose data changed follow
@@ -137,7 +142,7 @@ impl Batch {
                 && match left.change.kind {
                     Kind::Modified | Kind::Written => left.is_opened && is_of_times,
                     Kind::Attributes => is_of_mode,
-                    Kind::Created | Kind::Removed | Kind::Renamed | Kind::Exchanged => false,
+                    Kind::Created | Kind::Removed | Kind::Renamed | Kind::Exchanged | Kind::Closed => false,
                 }
         });
         found.map(|left| left.is_swallowed = true).is_some()

@@ -7,7 +7,7 @@
 //! under a name. A request of the agent that changes something and matches nothing is refused, so nothing that it
 //! does can harm a file of the host.
 //!
-//! Locks: one for the agent's state and one for the names, never both.
+//! Locks: one for the agent's state, and within it one for the names.
 
 mod batch;
 mod names;
@@ -165,7 +165,7 @@ impl Replays {
         self.counters.replayed.fetch_add(hello.replayed.get().into(), Relaxed);
         self.counters.skipped.fetch_add(hello.skipped.get().into(), Relaxed);
         let mut reply = Box::new([0; agent::EXCHANGE_LEN]);
-        state.announce(&mut reply);
+        state.announce(&self.names, &mut reply);
         Ok(reply)
     }
 
@@ -201,7 +201,7 @@ impl Replays {
 
 impl State {
     /// Replaces the batch by changes from the queue, as many as fit and do not touch the same names.
-    fn announce(&mut self, to: &mut [u8; agent::EXCHANGE_LEN]) {
+    fn announce(&mut self, names: &Names, to: &mut [u8; agent::EXCHANGE_LEN]) {
         self.batch = Batch::default();
         let is_overflow = self.queue.take_overflow();
         let mut writer = Writer::new(to);
@@ -209,13 +209,14 @@ impl State {
             // Watchers are told by an event on the root.
             let root = Change::of_directory(NodeId::ROOT);
             writer.push(&root.as_wire());
-            self.batch.add(root);
+            self.batch.add(root, None);
         }
         while let Some(change) = self.queue.front() {
             if self.batch.conflicts(change) || !writer.push(&change.as_wire()) {
                 break;
             }
-            self.batch.add(self.queue.pop().expect("the queue has a front"));
+            let seen = names.get(change.parent, &change.name);
+            self.batch.add(self.queue.pop().expect("the queue has a front"), seen);
         }
         let count = writer.finish(is_overflow);
         debug_assert_eq!(count as usize, self.batch.len());
