@@ -17,6 +17,7 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::Arc;
 use tracing::{debug, info};
+use transom_host::group::TableFile;
 use transom_watch::Watch;
 
 /// What an isolated process serves with.
@@ -34,6 +35,8 @@ pub struct Started {
     pub watch: Option<Watch>,
     /// Makes views of files, if the front end needs them.
     pub padding: Option<Views>,
+    /// The version table of the coherence group, not joined yet.
+    pub group: Option<TableFile>,
     /// The privileges of the process.
     pub privileges: Privileges,
     /// The ids that the process can use.
@@ -59,6 +62,8 @@ pub fn start(options: &Options, mut listening: Listening) -> anyhow::Result<Star
     umask(Mode::empty());
 
     let watch = if options.share.events { Some(watch(&options.share.path)?) } else { None };
+    // The sandbox hides it. Joined after the last fork: see `serve`.
+    let group = options.cache.coherence_group.as_ref().map(TableFile::open).transpose()?;
     let padding = padding::start(options);
     let owners = &options.ownership;
     let Sandboxed { root, proc_self_fd, listener, traces, ids } = sandbox::enter(
@@ -77,7 +82,7 @@ pub fn start(options: &Options, mut listening: Listening) -> anyhow::Result<Star
     debug!(?privileges, ?ids, guest_fds, "isolated");
     // Programs that start daemons wait for this message.
     info!("Waiting for vhost-user socket connection...");
-    Ok(Started { root, proc_self_fd, listener, metrics, watch, padding, privileges, ids, guest_fds, traces })
+    Ok(Started { root, proc_self_fd, listener, metrics, watch, padding, group, privileges, ids, guest_fds, traces })
 }
 
 /// Begins to observe the share, which takes a privilege that the process drops.

@@ -3,8 +3,10 @@
 //! [`Passthrough`] is the file system; each operation is a file in [`ops`]. [`inodes`] tracks the inodes that the
 //! guest knows, [`handles`] the files that it has open, [`descriptors`] the host descriptors that these use.
 //! [`dir_stream`] reads directories, and [`read_ahead`] bounds the entries kept between requests. [`attr`] translates
-//! attributes, [`replayed`] answers the agent of a guest, [`host_changes`] announces what it has to replay, [`dax`] decides which files are mapped, [`gate`] which operations a worker performs itself,
+//! attributes, [`dax`] decides which files are mapped, [`gate`] which operations a worker performs itself,
 //! [`buffered`] serves requests without `O_DIRECT` on files opened with it, and [`gauges`] reports what is held.
+//! [`stamps`] and [`hot_files`] tell a coherence group what changes, [`host_changes`] an agent in the guest, whom
+//! [`replayed`] answers.
 //!
 //! A name is resolved as one component relative to its directory, without following links and without leaving the
 //! directory, and only regular files and directories are ever opened. So neither a link nor a race leads out of the
@@ -23,12 +25,14 @@ mod gate;
 mod gauges;
 mod handles;
 mod host_changes;
+mod hot_files;
 mod inodes;
 mod ops;
 mod read_ahead;
 mod replayed;
 mod set_id;
 mod slab;
+mod stamps;
 
 #[cfg(test)]
 mod tests;
@@ -52,6 +56,7 @@ use transom_wire::ops::init::InitFlags;
 use crate::{
     Errno,
     credentials::{Credentials, Judge},
+    group::Group,
     locks::{self, Locks},
     replay::Replays,
     sysfd::ProcFds,
@@ -59,6 +64,7 @@ use crate::{
 use descriptors::{Descriptors, LIMIT_MIN};
 use gate::Gate;
 use handles::Handles;
+use hot_files::HotFiles;
 use inodes::{Capacity, Inodes};
 use read_ahead::ReadAhead;
 
@@ -85,6 +91,9 @@ pub struct Passthrough {
     dax: Option<Dax>,
     /// `None` if changes of the host are not announced.
     replays: Option<Replays>,
+    /// `None` if no other daemon serves the directory, or guests are not told of its changes.
+    group: Option<Group>,
+    hot_files: HotFiles,
     /// The flags of the current session.
     session: AtomicU64,
 }
@@ -167,6 +176,8 @@ impl Passthrough {
             write_gate: Gate::default(),
             dax: None,
             replays,
+            group: None,
+            hot_files: HotFiles::default(),
             session: AtomicU64::new(0),
         })
     }
@@ -179,6 +190,16 @@ impl Passthrough {
     /// Returns the announcements of changes, if there are any.
     pub fn replays(&self) -> Option<&Replays> {
         self.replays.as_ref()
+    }
+
+    /// Stamps all changes in the version table of `group`.
+    pub fn with_group(self, group: Group) -> Self {
+        Self { group: Some(group), ..self }
+    }
+
+    /// Returns the coherence group.
+    pub fn group(&self) -> Option<&Group> {
+        self.group.as_ref()
     }
 
     /// Returns the number of inodes that the guest knows, not counting the root.

@@ -196,7 +196,7 @@ impl Passthrough {
     /// Returns the entry of the inode that the guest found as `name`, or a placeholder of `file_type`.
     fn as_before(&self, parent: NodeId, name: &[u8], file_type: u8) -> EntryOut {
         let found = self.replays.as_ref().and_then(|replays| replays.names.get(parent, name));
-        let known = found.and_then(|nodeid| Some((nodeid, self.inodes.count_known(nodeid)?)));
+        let known = found.and_then(|nodeid| Some((nodeid, self.inodes.count_again(nodeid)?)));
         let Some((nodeid, (known_type, ino))) = known else { return placeholder(file_type) };
         let mut attr = Attr { ino: ino.into(), nlink: 0.into(), ..of_type(known_type.as_raw_mode()) };
         if let Ok(inode) = self.inodes.get(nodeid)

@@ -2,7 +2,7 @@
 
 use transom_wire::{Unique, all_operations, operation, ops::init::InitFlags};
 
-use super::{AgentCall, AgentReply, Context, Serve};
+use super::{AgentCall, AgentReply, Changing, Context, Serve};
 use crate::Errno;
 
 /// The guest's offer in INIT.
@@ -73,6 +73,17 @@ macro_rules! file_system {
             fn serve_agent(&self, ctx: &Context<'_>, call: AgentCall<'_>) -> Result<AgentReply, Errno> {
                 let _ = (ctx, call);
                 Ok(AgentReply::Usual)
+            }
+
+            /// Calls `serve`, which serves a request that may change something, and returns its result. For file
+            /// systems that have to know what changes, and to tell somebody before the guest gets the reply.
+            fn changing<T>(
+                &self,
+                request: &Changing<'_>,
+                serve: impl FnOnce() -> Result<T, Errno>,
+            ) -> Result<T, Errno> {
+                let _ = request;
+                serve()
             }
 
             /// Wakes the request `unique` if it waits for a lock; ignores an unknown request.

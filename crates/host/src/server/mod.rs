@@ -9,6 +9,7 @@
 mod agent;
 mod answer;
 mod call;
+mod changing;
 mod context;
 mod decode;
 mod dirents;
@@ -29,6 +30,7 @@ mod session_test;
 pub use agent::{AgentCall, AgentReply};
 pub use answer::{IoctlReply, XattrReply};
 pub use call::{Call, Serve, Served};
+pub use changing::Changing;
 pub use context::{BlockingMode, Context};
 pub use dirents::{Dirents, DirentsPlus, Full};
 pub use filesystem::{End, FileSystem, InitAnswer, InitOffer};

@@ -65,7 +65,7 @@ impl Inodes {
     }
 
     /// Counts a lookup of an inode that the guest knows; returns its type and number, or `None` if it does not.
-    pub(crate) fn count_known(&self, nodeid: NodeId) -> Option<(FileType, u64)> {
+    pub(crate) fn count_again(&self, nodeid: NodeId) -> Option<(FileType, u64)> {
         if nodeid == NodeId::ROOT {
             return Some((self.root.file_type, self.root_identity.ino));
         }

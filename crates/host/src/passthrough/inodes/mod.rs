@@ -13,6 +13,7 @@ mod capacity;
 mod directories;
 mod filesystems;
 mod identity;
+mod known;
 mod open_descriptors;
 mod pin;
 mod reopen;
@@ -22,6 +23,7 @@ mod spare_paths;
 pub(crate) use capacity::Capacity;
 pub(crate) use filesystems::FsId;
 pub(crate) use identity::file_type;
+
 pub(crate) use shard::Fd;
 
 use std::{
@@ -44,6 +46,7 @@ use crate::{
 use directories::Directories;
 use filesystems::{Filesystems, Kept};
 use identity::{Hold, Identity};
+use known::{Forecast, OpenClock};
 use shard::{Entry, Shard, hash};
 use spare_paths::SparePaths;
 
@@ -75,6 +78,8 @@ pub(super) struct Inodes {
     capacity: Capacity,
     spare_paths: SparePaths,
     directories: Directories,
+    open_clock: OpenClock,
+    forecast: Forecast,
 }
 
 /// An inode with an open descriptor.
@@ -128,8 +133,9 @@ impl Inodes {
         };
         let hasher = DefaultHashBuilder::default();
         let shard = |at| Mutex::new(Shard::new(at, SHARD_COUNT, hasher.clone()));
+        let open_clock = OpenClock::default();
         Ok(Self {
-            root: Inode { fd: Arc::new(root), file_type, fs },
+            root: Inode { fd: open_clock.path_fd(root), file_type, fs },
             root_identity: Identity::new(fs, &stat),
             shards: (0..SHARD_COUNT).map(shard).collect(),
             hasher,
@@ -142,6 +148,8 @@ impl Inodes {
             capacity,
             spare_paths: SparePaths::default(),
             directories: Directories::default(),
+            open_clock,
+            forecast: Forecast::default(),
         })
     }
 
@@ -179,6 +187,14 @@ impl Inodes {
         self.root_identity.ino
     }
 
+    /// Returns the inode number of an inode that the guest knows.
+    pub(super) fn ino(&self, nodeid: NodeId) -> Option<u64> {
+        if nodeid == NodeId::ROOT {
+            return Some(self.root_ino());
+        }
+        self.shard(nodeid).entries.get(nodeid.0).map(|entry| entry.identity.ino)
+    }
+
     /// Counts one lookup of the inode that `name` in `parent` resolved to; returns its nodeid and its mount.
     ///
     /// `stat` has the fields of [`stat::IDENTITY`]. An empty `name` stands for a file without a name.
@@ -199,7 +215,9 @@ impl Inodes {
             return Ok((NodeId::ROOT, fs));
         }
         let shard = self.shard_of(&identity);
-        if let Some(nodeid) = self.count_if_open(shard, &identity, parent, name) {
+        let known = self.count_if_open(shard, &identity, parent, name);
+        self.forecast.note(known.is_some());
+        if let Some(nodeid) = known {
             return Ok((nodeid, fs));
         }
         let kept = self.filesystems.keep(fs, &inode_fd, file_type(stat), &self.proc_fds, &self.descriptors);
@@ -212,7 +230,7 @@ impl Inodes {
         });
         let hold = hold.inspect_err(|_| self.filesystems.remove_inode(fs, &self.descriptors))?;
         let spare = match inode_fd {
-            InodeFd::Owned(fd) => Some(Arc::new(fd)),
+            InodeFd::Owned(fd) => Some(self.open_clock.path_fd(fd)),
             InodeFd::Borrowed(_) => None,
         };
         self.count_or_insert(shard, identity, file_type(stat), hold, spare).map(|nodeid| (nodeid, fs))

@@ -10,11 +10,13 @@ mod direct_test;
 mod directories_test;
 mod guest;
 mod inodes_test;
+mod known_test;
 mod locks_test;
 mod names_test;
 mod race_test;
 mod rights_test;
 mod session_test;
+mod stamps_test;
 mod xattr_test;
 
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
