@@ -95,6 +95,12 @@ pub(crate) struct Run {
     #[arg(long, value_enum, default_value_t = Tty::Auto)]
     tty: Tty,
 
+    /// Replay changes that are made on the host in the guest's writable shares, at once and with inotify events
+    ///
+    /// Needs root on the host, and `transom-agent` in this program's directory.
+    #[arg(long)]
+    events: bool,
+
     /// Print where each share is mounted, and the duration of each phase, to standard error
     #[arg(long, short = 'v', visible_alias = "verbose")]
     timing: bool,
@@ -232,6 +238,7 @@ impl Run {
         let spec = GuestSpec {
             kernel,
             daemon: self.daemon.clone().unwrap_or_else(|| agent.with_file_name("transomd")),
+            events: self.events.then(|| agent.with_file_name("transom-agent")),
             agent,
             busybox,
             root,

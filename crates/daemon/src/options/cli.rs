@@ -122,6 +122,13 @@ pub(crate) struct ShareArgs {
     #[arg(long)]
     pub(crate) readonly: bool,
 
+    /// Announce changes that others make on this host to transom-agent in the guest
+    ///
+    /// The agent replays them, so that the guest sees them at once and inotify reports them. The daemon has to be
+    /// started as root (CAP_SYS_ADMIN).
+    #[arg(long)]
+    pub(crate) events: bool,
+
     /// Show each file system mounted below the shared directory with its own device number [default]
     #[arg(long)]
     pub(crate) announce_submounts: bool,

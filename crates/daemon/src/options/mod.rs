@@ -105,6 +105,8 @@ pub struct ShareOptions {
     pub is_readonly: bool,
     /// Tell the guest which directories are mount points.
     pub announce_submounts: bool,
+    /// Announce changes of the host to an agent in the guest.
+    pub events: bool,
 }
 
 /// What the guest may cache, and for how long.

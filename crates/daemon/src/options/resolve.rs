@@ -80,6 +80,11 @@ fn check(cli: &Cli) -> Result<(), Error> {
                 .into(),
         );
     }
+    if cli.share.events && cli.cache.writeback {
+        return conflict(
+            "--events excludes --writeback: a guest that collects writes ignores the host's sizes and times".into(),
+        );
+    }
     if let Some(len_bytes) = cli.window.dax_window {
         let front_end = FrontEnd::from(cli.window.front_end);
         let most_bytes = front_end.window_len_max();
@@ -138,6 +143,7 @@ fn options(cli: Cli, share_path: PathBuf) -> Options {
             tag: cli.share.tag,
             is_readonly: cli.share.readonly,
             announce_submounts: !cli.share.no_announce_submounts,
+            events: cli.share.events,
         },
         cache: CacheOptions {
             policy: cli.cache.cache,

@@ -46,6 +46,8 @@ pub struct Config {
     pub flock: bool,
     /// Translation of owners between guest and host.
     pub owners: OwnerMap,
+    /// Announces changes of the host to an agent in the guest.
+    pub events: bool,
     /// Maximum number of descriptors held for the guest; `None` derives it from the process's limit.
     pub max_fds: Option<usize>,
     /// Maximum number of inodes that the guest may know, not counting the root.
@@ -135,6 +137,7 @@ impl Default for Config {
             posix_lock: false,
             flock: false,
             owners: OwnerMap::default(),
+            events: false,
             max_fds: None,
             max_inodes: MAX_INODES,
         }

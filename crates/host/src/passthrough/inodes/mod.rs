@@ -10,6 +10,7 @@
 //! descriptor.
 
 mod capacity;
+mod directories;
 mod filesystems;
 mod identity;
 mod known;
@@ -40,8 +41,9 @@ use transom_wire::NodeId;
 use super::{config::FileHandles, descriptors::Descriptors, slab};
 use crate::{
     Errno,
-    sysfd::{ProcFds, stat},
+    sysfd::{FileHandle, MountId, ProcFds, RawFileHandle, stat},
 };
+use directories::Directories;
 use filesystems::{Filesystems, Kept};
 use identity::{Hold, Identity};
 use known::{Forecast, OpenClock};
@@ -75,6 +77,7 @@ pub(super) struct Inodes {
     next_victim: AtomicUsize,
     capacity: Capacity,
     spare_paths: SparePaths,
+    directories: Directories,
     open_clock: OpenClock,
     forecast: Forecast,
 }
@@ -144,9 +147,20 @@ impl Inodes {
             next_victim: AtomicUsize::new(0),
             capacity,
             spare_paths: SparePaths::default(),
+            directories: Directories::default(),
             open_clock,
             forecast: Forecast::default(),
         })
+    }
+
+    /// Indexes directories by handle. Errors: the root has no handle.
+    pub(super) fn with_directories(mut self) -> Result<Self, Errno> {
+        let stat = stat::statx(&self.root.fd, AtFlags::empty(), stat::IDENTITY)?;
+        let mount = stat::mount_id(&stat).unwrap_or(MountId(0));
+        let handle = FileHandle::of(&self.root.fd, mount)?;
+        self.directories = Directories::enabled();
+        self.directories.insert(RawFileHandle::from(&handle), NodeId::ROOT);
+        Ok(self)
     }
 
     /// Returns the number of inodes that the guest knows, not counting the root, and its limit.
@@ -298,15 +312,21 @@ impl Inodes {
                 entry.lookups += 1;
                 (Ok(key), std::mem::replace(&mut entry.hold, hold))
             }
-            None => match self.insert(&mut shard, Entry::new(identity, file_type, hold)) {
-                Ok(key) => {
-                    self.keep_spare(&mut shard, key, spare);
-                    drop(shard);
-                    self.balance();
-                    return Ok(NodeId(key));
+            None => {
+                let indexed = self.directories.wanted(file_type, &hold);
+                match self.insert(&mut shard, Entry::new(identity, file_type, hold)) {
+                    Ok(key) => {
+                        if let Some(handle) = indexed {
+                            self.directories.insert(handle, NodeId(key));
+                        }
+                        self.keep_spare(&mut shard, key, spare);
+                        drop(shard);
+                        self.balance();
+                        return Ok(NodeId(key));
+                    }
+                    Err((errno, entry)) => (Err(errno), entry.hold),
                 }
-                Err((errno, entry)) => (Err(errno), entry.hold),
-            },
+            }
         };
         if let Ok(key) = key {
             self.keep_spare(&mut shard, key, spare);
@@ -371,6 +391,7 @@ impl Inodes {
 
     /// Updates the counts for a removed entry.
     fn release(&self, entry: &Entry) {
+        self.leave_index(entry);
         self.capacity.remove();
         self.filesystems.remove_inode(entry.identity.fs, &self.descriptors);
         if entry.fd.is_none() {

@@ -90,11 +90,32 @@ impl Passthrough {
                 self.attr(&inode.ok()?.fd, &stat)
             }
         };
+        self.note_found(parent, name, found.nodeid);
         Some(Ok(self.entry(dir, found.nodeid, found.fs, &stat, attr)))
     }
 
     /// Counts a lookup of the inode that was found as `name` in `dir`.
     pub(in crate::passthrough) fn admit(
+        &self,
+        parent: NodeId,
+        dir: &Inode,
+        name: &[u8],
+        inode_fd: InodeFd<'_>,
+    ) -> Result<EntryOut, Errno> {
+        let entry = self.admit_unseen(parent, dir, name, inode_fd)?;
+        self.note_found(parent, name, entry.nodeid.into());
+        Ok(entry)
+    }
+
+    /// Remembers what the guest found under a name, for changes that take the name away.
+    fn note_found(&self, parent: NodeId, name: &[u8], nodeid: NodeId) {
+        if let Some(replays) = &self.replays {
+            replays.names.insert(parent, name, nodeid);
+        }
+    }
+
+    /// Does the same for an entry that may not reach the guest's cache.
+    pub(in crate::passthrough) fn admit_unseen(
         &self,
         parent: NodeId,
         dir: &Inode,

@@ -56,6 +56,7 @@ impl Passthrough {
         if let Some(pinned) = pinned {
             pinned.keep();
         }
+        self.renamed_in_guest((parent, name), (new_parent, new_name), flags.contains(RenameFlags::EXCHANGE));
         self.inodes.note_name(new_parent, &new_dir.fd, new_name);
         if flags.contains(RenameFlags::EXCHANGE) {
             self.inodes.note_name(parent, &dir.fd, name);

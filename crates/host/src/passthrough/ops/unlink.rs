@@ -31,6 +31,9 @@ impl Passthrough {
         let dir = self.inodes.get(parent)?;
         let pinned = self.inodes.pin_last_name(&dir.fd, name.as_bytes());
         rustix::fs::unlinkat(&dir.fd, name.as_bytes(), flags)?;
+        if let Some(replays) = &self.replays {
+            replays.names.remove(parent, name.as_bytes());
+        }
         if let Some(pinned) = pinned {
             pinned.keep();
         }
