@@ -38,7 +38,7 @@ fn pages(command: &clap::Command) -> BTreeMap<String, String> {
     below.chain([(format!("{}.1", page::name(command)), page::render(command))]).collect()
 }
 
-/// Compares the files of `directory` that belong to `transom` with those of `current`. With `BLESS=1`, makes them equal.
+/// Compares the files of `directory` for which `belongs` holds with `current`. With `BLESS=1`, makes them equal.
 fn compare(directory: &Path, current: &BTreeMap<String, String>, belongs: impl Fn(&str) -> bool) {
     let names = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let committed: BTreeMap<_, _> =
@@ -100,7 +100,8 @@ fn bash_completes_commands_and_options() {
     let complete = |words: &[&str]| {
         // What bash does for the Tab key: the words, the index of the last, then the function.
         let ask = r#"source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1))
-            _transom transom "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"; printf '%s\n' "${COMPREPLY[@]}""#;
+            _transom transom "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"
+            printf '%s\n' "${COMPREPLY[@]}""#;
         let output = Command::new("bash").args(["-euc", ask, "bash"]).arg(&script).args(words).output();
         output.map(|output| {
             assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
