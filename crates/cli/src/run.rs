@@ -15,15 +15,18 @@ use std::{
 use clap::{Args, ValueEnum};
 use transom_vm::{
     Accelerator, Error, GuestSpec, Input, Kernel, Output, Qemu, Result, Root, Share, ShareArg, Stdio, Vmm,
+    mount_points,
     packages::{Cache, OnStderr},
     size,
     tools::Tools,
     uml::Uml,
 };
 
+use crate::usage::RUN_FAILED;
+
 /// Exit statuses of `timeout` and `docker run` for their own failures, as opposed to the command's.
 const TIMED_OUT: u8 = 124;
-const FAILED: u8 = 125;
+const FAILED: u8 = RUN_FAILED;
 
 /// Run a command in a Linux virtual machine with directories of the host
 ///
@@ -38,7 +41,7 @@ pub(crate) struct Run {
     /// GUEST is the mount point in the guest: by default the same path as on the host with --root /, and /mnt/NAME
     /// otherwise. OPTION is `ro` for a read-only share, `cache=MODE` with the mode never, metadata, auto or always,
     /// `dax=SIZE` or `dax-mode=MODE`. Write a backslash before a colon or comma within a path. The first share is the
-    /// working directory.
+    /// working directory. A share inside another is mounted after it; two at one path, or one at /, are refused.
     ///
     /// `dax=SIZE`, as in dax=256M, gives the share a DAX window of that size, through which the guest maps the host's
     /// page cache: it reads and writes files without requests and without a second copy, and MAP_SHARED mappings are
@@ -92,8 +95,8 @@ pub(crate) struct Run {
     #[arg(long, value_enum, default_value_t = Tty::Auto)]
     tty: Tty,
 
-    /// Print the duration of each phase to standard error
-    #[arg(long, short = 'v')]
+    /// Print where each share is mounted, and the duration of each phase, to standard error
+    #[arg(long, short = 'v', visible_alias = "verbose")]
     timing: bool,
 
     /// Write the output of the guest's console to a file
@@ -121,8 +124,8 @@ pub(crate) struct Run {
     #[arg(long, value_name = "FILE", env = "TRANSOM_BUSYBOX")]
     busybox: Option<PathBuf>,
 
-    /// The command and its arguments
-    #[arg(value_name = "COMMAND", trailing_var_arg = true, allow_hyphen_values = true)]
+    /// The command and its arguments; options of this program come before it
+    #[arg(value_name = "COMMAND", trailing_var_arg = true)]
     command: Vec<OsString>,
 }
 
@@ -139,8 +142,14 @@ Examples:
   tar c . | transom run --share /srv/backup:/backup -- tar x -C /backup
       Mount a share at a given path.
 
-Exit status: that of the command; 128 plus the signal's number if a signal ended it; 124 after --timeout; 125 if the
-guest could not be run; 126 if the command could not be run, and 127 if it was not found, as in a shell.";
+Exit status:
+  0-123    the command's own
+  124      --timeout has passed
+  125      this program failed: a usage error, something missing, a guest that did not boot
+  126      the command cannot be run
+  127      the command was not found
+  128+N    signal N ended the command, or the run: 130 after Ctrl-C
+A command can end with these too; then nothing is printed after `transom:` on standard error.";
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Accel {
@@ -168,7 +177,12 @@ impl Run {
     /// Runs the command; returns its exit status, or one of this program's own.
     pub(crate) fn execute(self) -> ExitCode {
         let shows_timings = self.timing;
-        let result = self.spec_and_vmm().and_then(|(spec, vmm)| transom_vm::run(&spec, vmm.as_ref()));
+        let result = self.spec_and_vmm().and_then(|(spec, vmm)| {
+            if shows_timings {
+                report::shares(&spec);
+            }
+            transom_vm::run(&spec, vmm.as_ref())
+        });
         match result {
             Ok(outcome) => {
                 for warning in &outcome.warnings {
@@ -207,6 +221,7 @@ impl Run {
             ));
         }
         let shares = self.shares(&root)?;
+        mount_points::order(&shares)?;
         let busybox = match (&root, &self.busybox) {
             (Root::Host(_), _) => None,
             (Root::Minimal, Some(path)) => Some(path.clone()),

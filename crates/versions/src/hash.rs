@@ -26,6 +26,11 @@ impl Keys {
 }
 
 impl Slot {
+    /// The caller has checked that the table has that many slots.
+    pub(crate) fn new(number: u32) -> Self {
+        Self(number)
+    }
+
     /// Returns the slot's number, from 0.
     pub fn number(self) -> u32 {
         self.0

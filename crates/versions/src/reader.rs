@@ -4,7 +4,7 @@ use crate::{
     AtomicU64, Keys, Slot, Stamp, TableError,
     atomic::load,
     layout::{
-        CLOCK_AT, EPOCH_AT, FLAG_HOST_CHANGES, FLAGS_AT, HEADER_WORDS, KEY0_AT, KEY1_AT, LAYOUT, LAYOUT_AT, MAGIC,
+        CLOCK_AT, EPOCH_AT, FLAG_HOST_CHANGES, FLAGS_AT, HEADER_WORDS, HOT, KEY0_AT, KEY1_AT, LAYOUT, LAYOUT_AT, MAGIC,
         MAGIC_AT, SLOTS_LOG2_MAX, SLOTS_LOG2_MIN, WORD_LEN, len_bytes,
     },
 };
@@ -88,6 +88,16 @@ impl<M: AsRef<[AtomicU64]>> Reader<M> {
     #[inline]
     pub fn slot(&self, ino: u64) -> Slot {
         self.keys.slot(ino, self.mask)
+    }
+
+    /// Returns the slot with that number, or `None` if there are fewer slots.
+    pub fn slot_at(&self, number: u64) -> Option<Slot> {
+        (number < self.slots()).then(|| Slot::new(number as u32))
+    }
+
+    /// Returns whether nothing cached of the slot's inodes may be used, because they change without stamps.
+    pub fn is_hot(&self, slot: Slot) -> bool {
+        load(&self.memory.as_ref()[slot.word()]) & HOT != 0
     }
 
     /// Returns whether the host's own changes are stamped too.

@@ -14,7 +14,7 @@ use crate::{
     daemon::Daemon,
     environment,
     initramfs::Content,
-    kernel,
+    kernel, mount_points,
     protocol::{Mount, Task},
     terminal,
 };
@@ -135,23 +135,26 @@ fn write_initramfs(spec: &GuestSpec, vmm: &dyn Vmm, path: &Path) -> Result<u64> 
 }
 
 fn task(spec: &GuestSpec, vmm: &dyn Vmm, modules: Vec<String>) -> Result<Task> {
-    let mounts = spec.shares.iter().enumerate().map(|(number, share)| Mount {
-        tag: share_tag(number),
-        path: share.guest.clone().into(),
-        is_read_only: share.is_read_only,
-        options: match share.dax.map(|dax| dax.mode) {
-            None => String::new(),
-            Some(DaxMode::Inode) => "dax=inode".into(),
-            Some(DaxMode::Always) => "dax=always".into(),
-        },
-    });
+    let mount = |number: usize| {
+        let share = &spec.shares[number];
+        Mount {
+            tag: share_tag(number),
+            path: share.guest.clone().into(),
+            is_read_only: share.is_read_only,
+            options: match share.dax.map(|dax| dax.mode) {
+                None => String::new(),
+                Some(DaxMode::Inode) => "dax=inode".into(),
+                Some(DaxMode::Always) => "dax=always".into(),
+            },
+        }
+    };
     let env = environment::of(spec);
     let shell = || env.iter().find(|(name, _)| name == "SHELL").map_or_else(|| "/bin/sh".into(), |pair| pair.1.clone());
     Ok(Task {
         modules,
         channels: vmm.guest_channels(),
         root_tag: matches!(spec.root, Root::Host(_)).then(|| ROOT_TAG.to_owned()),
-        mounts: mounts.collect(),
+        mounts: mount_points::order(&spec.shares)?.into_iter().map(mount).collect(),
         directory: spec.shares.first().map_or_else(|| "/".into(), |share| share.guest.clone().into()),
         command: if spec.command.is_empty() { vec![shell()] } else { spec.command.clone() },
         terminal: spec.stdio.is_terminal.then(terminal::size),

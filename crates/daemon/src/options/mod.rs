@@ -20,6 +20,7 @@ use std::ffi::OsString;
 use std::os::fd::RawFd;
 use std::path::PathBuf;
 use transom_host::{
+    group::Place,
     idmap::Rule,
     window::{DaxPolicy, FrontEnd},
 };
@@ -117,6 +118,8 @@ pub struct CacheOptions {
     pub allow_direct_io: bool,
     /// Answer directory listings with attributes.
     pub readdirplus: bool,
+    /// The group whose daemons tell each other's guests what has changed.
+    pub coherence_group: Option<Place>,
 }
 
 /// Extended attributes, access control lists, labels.

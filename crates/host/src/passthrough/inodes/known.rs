@@ -96,8 +96,8 @@ pub(in crate::passthrough) struct Known {
 }
 
 impl Inodes {
-    /// Returns the moment to pass to [`Inodes::count_known`], or `None` if the guest probably does not know the inode of
-    /// the next name.
+    /// Returns the moment to pass to [`Inodes::count_known`], or `None` if the guest probably does not know the inode
+    /// of the next name.
     pub(in crate::passthrough) fn expect_known(&self) -> Option<OpenMoment> {
         self.forecast.is_known().then(|| self.open_clock.now())
     }

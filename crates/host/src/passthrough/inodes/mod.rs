@@ -173,6 +173,14 @@ impl Inodes {
         self.root_identity.ino
     }
 
+    /// Returns the inode number of an inode that the guest knows.
+    pub(super) fn ino(&self, nodeid: NodeId) -> Option<u64> {
+        if nodeid == NodeId::ROOT {
+            return Some(self.root_ino());
+        }
+        self.shard(nodeid).entries.get(nodeid.0).map(|entry| entry.identity.ino)
+    }
+
     /// Counts one lookup of the inode that `name` in `parent` resolved to; returns its nodeid and its mount.
     ///
     /// `stat` has the fields of [`stat::IDENTITY`]. An empty `name` stands for a file without a name.

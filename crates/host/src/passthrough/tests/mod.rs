@@ -16,6 +16,7 @@ mod names_test;
 mod race_test;
 mod rights_test;
 mod session_test;
+mod stamps_test;
 mod xattr_test;
 
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
