@@ -66,8 +66,8 @@ pub(crate) struct Run {
     #[arg(long, value_name = "FILE|SERIES", env = "TRANSOM_KERNEL")]
     kernel: Option<PathBuf>,
 
-    /// Number of virtual CPUs
-    #[arg(long, value_name = "N", default_value_t = default_cpus())]
+    /// Number of virtual CPUs [default: those of this machine, at most 4]
+    #[arg(long, value_name = "N", default_value_t = default_cpus(), hide_default_value = true)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=255))]
     cpus: u32,
 

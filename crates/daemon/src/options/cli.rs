@@ -364,6 +364,9 @@ pub(crate) struct WorkerArgs {
 
     /// Set the limit on open descriptors to N; 0: leave it unchanged [default: 1000000, or /proc/sys/fs/nr_open if
     /// less]
+    ///
+    /// A daemon that may not raise its hard limit warns and continues with the hard limit. An N above nr_open is an
+    /// error.
     #[arg(long, value_name = "N")]
     pub(crate) rlimit_nofile: Option<u64>,
 }
