@@ -21,6 +21,7 @@ use std::os::fd::RawFd;
 use std::path::PathBuf;
 use transom_host::{
     idmap::Rule,
+    passthrough::HiddenPaths,
     window::{DaxPolicy, FrontEnd},
 };
 
@@ -102,6 +103,8 @@ pub struct ShareOptions {
     pub is_readonly: bool,
     /// Tell the guest which directories are mount points.
     pub announce_submounts: bool,
+    /// What the guest does not see.
+    pub hidden: HiddenPaths,
 }
 
 /// What the guest may cache, and for how long.

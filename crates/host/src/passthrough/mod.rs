@@ -4,7 +4,7 @@
 //! guest knows, [`handles`] the files that it has open, [`descriptors`] the host descriptors that these use.
 //! [`dir_stream`] reads directories, and [`read_ahead`] bounds the entries kept between requests. [`attr`] translates
 //! attributes, [`dax`] decides which files are mapped, [`gate`] which operations a worker performs itself,
-//! [`buffered`] serves requests without `O_DIRECT` on files opened with it, and [`gauges`] reports what is held.
+//! [`hidden`] keeps names from the guest, [`buffered`] serves requests without `O_DIRECT` on files opened with it, and [`gauges`] reports what is held.
 //!
 //! A name is resolved as one component relative to its directory, without following links and without leaving the
 //! directory, and only regular files and directories are ever opened. So neither a link nor a race leads out of the
@@ -22,6 +22,7 @@ mod dir_stream;
 mod gate;
 mod gauges;
 mod handles;
+mod hidden;
 mod inodes;
 mod ops;
 mod read_ahead;
@@ -33,6 +34,7 @@ mod tests;
 
 pub use config::{CachePolicy, Config, FileHandles, MAX_INODES, Negotiation};
 pub use dax::Dax;
+pub use hidden::HiddenPaths;
 
 use std::{
     os::fd::OwnedFd,
@@ -55,6 +57,7 @@ use crate::{
 use descriptors::{Descriptors, LIMIT_MIN};
 use gate::Gate;
 use handles::Handles;
+use hidden::Hidden;
 use inodes::{Capacity, Inodes};
 use read_ahead::ReadAhead;
 
@@ -79,6 +82,8 @@ pub struct Passthrough {
     write_gate: Gate,
     /// `None` without a window.
     dax: Option<Dax>,
+    /// `None` if nothing is hidden.
+    hidden: Option<Hidden>,
     /// The flags of the current session.
     session: AtomicU64,
 }
@@ -104,6 +109,9 @@ pub enum Error {
     /// Inodes cannot be referenced as configured.
     #[error("inodes of the share cannot be referenced by file handles, which are mandatory")]
     Handles(#[source] Errno),
+    /// The root of the share cannot be examined.
+    #[error("cannot find what is to be hidden from the guest")]
+    Hidden(#[source] Errno),
     /// Waiting for locks cannot be set up.
     #[error("cannot prepare to wait for locks of the host")]
     Locks(#[source] Errno),
@@ -128,6 +136,7 @@ impl Passthrough {
         let judge = if config.owners.is_identity() { Judge::Guest } else { Judge::Host };
         let credentials = Credentials::detect(judge).map_err(Error::Credentials)?;
         let limit = config.max_fds.unwrap_or_else(Descriptors::default_limit).max(LIMIT_MIN);
+        let hidden = Hidden::new(&config.hidden, &root).map_err(Error::Hidden)?;
         let (locks, lock_owners_max) = locks(&config, limit)?;
         let descriptors = Arc::new(Descriptors::new(limit - lock_owners_max));
         let proc_fds = Arc::new(proc_fds);
@@ -153,6 +162,7 @@ impl Passthrough {
             readdir_gate: Gate::default(),
             write_gate: Gate::default(),
             dax: None,
+            hidden,
             session: AtomicU64::new(0),
         })
     }

@@ -35,7 +35,7 @@ impl Serve<Lookup> for Passthrough {
 }
 
 impl Passthrough {
-    /// Looks up `name` in `dir`, whose nodeid is `parent`, and counts the lookup.
+    /// Looks up `name` in `dir`, whose nodeid is `parent`, and counts the lookup. Errors: ENOENT also if it is hidden.
     pub(in crate::passthrough) fn entry_of(
         &self,
         parent: NodeId,
@@ -43,6 +43,7 @@ impl Passthrough {
         name: &[u8],
         blocking: BlockingMode,
     ) -> Result<EntryOut, Errno> {
+        self.check_visible(dir, name)?;
         let fd = self.refer(dir, name, blocking)?;
         self.admit(parent, dir, name, InodeFd::Owned(fd))
     }
@@ -56,6 +57,7 @@ impl Passthrough {
         inode_fd: InodeFd<'_>,
     ) -> Result<EntryOut, Errno> {
         let stat = stat::statx(inode_fd.as_fd(), AtFlags::empty(), stat::IDENTITY)?;
+        self.check_found(dir, name, &stat)?;
         let mut attr = self.attr(inode_fd.as_fd(), &stat);
         let (nodeid, fs) = self.inodes.admit(parent, name, &stat, inode_fd)?;
         if fs != dir.fs && self.config.announce_submounts && file_type(&stat) == FileType::Directory {
