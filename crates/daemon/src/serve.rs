@@ -10,6 +10,7 @@ use std::{
 use anyhow::Context as _;
 use rustix::process::{getegid, geteuid};
 use transom_host::{
+    group::Group,
     idmap::{GidMap, OwnerMap, UidMap},
     metrics::MetricsServer,
     passthrough::{self, Dax, Passthrough},
@@ -28,7 +29,12 @@ use crate::{
 /// Serves the share until the front end disconnects, or indefinitely with `--keep-serving`. Blocks.
 pub fn serve(options: &Options, started: Started) -> anyhow::Result<()> {
     let config = file_system_config(options, started.guest_fds)?;
-    let mut file_system = Passthrough::new(started.root, ProcFds::from(started.proc_self_fd), config)?;
+    let proc_fds = ProcFds::from(started.proc_self_fd);
+    let group = started.group.map(|file| Group::join(&file, &started.root, &proc_fds)).transpose()?;
+    let mut file_system = Passthrough::new(started.root, proc_fds, config)?;
+    if let Some(group) = group {
+        file_system = file_system.with_group(group);
+    }
     let window = window(options);
     if let Some((window, wanted)) = &window {
         let padded = started.padding.map(|views| Arc::new(views) as Arc<dyn PaddedFiles>);

@@ -15,6 +15,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use tracing::{debug, info};
+use transom_host::group::TableFile;
 
 /// What an isolated process serves with.
 #[derive(Debug)]
@@ -29,6 +30,8 @@ pub struct Started {
     pub metrics: Option<UnixListener>,
     /// Makes views of files, if the front end needs them.
     pub padding: Option<Views>,
+    /// The version table of the coherence group, not joined yet.
+    pub group: Option<TableFile>,
     /// The privileges of the process.
     pub privileges: Privileges,
     /// The ids that the process can use.
@@ -53,6 +56,8 @@ pub fn start(options: &Options, mut listening: Listening) -> anyhow::Result<Star
     // New files get the modes that the guest requests.
     umask(Mode::empty());
 
+    // The sandbox hides it. Joined after the last fork: see `serve`.
+    let group = options.cache.coherence_group.as_ref().map(TableFile::open).transpose()?;
     let padding = padding::start(options);
     let owners = &options.ownership;
     let Sandboxed { root, proc_self_fd, listener, traces, ids } = sandbox::enter(
@@ -71,5 +76,5 @@ pub fn start(options: &Options, mut listening: Listening) -> anyhow::Result<Star
     debug!(?privileges, ?ids, guest_fds, "isolated");
     // Programs that start daemons wait for this message.
     info!("Waiting for vhost-user socket connection...");
-    Ok(Started { root, proc_self_fd, listener, metrics, padding, privileges, ids, guest_fds, traces })
+    Ok(Started { root, proc_self_fd, listener, metrics, padding, group, privileges, ids, guest_fds, traces })
 }

@@ -7,6 +7,7 @@
 
 mod acl;
 mod credentials;
+pub mod group;
 pub mod idmap;
 mod locks;
 pub mod metrics;

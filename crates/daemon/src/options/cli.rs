@@ -6,13 +6,13 @@
 use super::ids::{NamespaceRange, Owner, SquashHost, squash_host};
 use super::values::{
     CachePolicy, CapabilityChanges, FileHandles, FrontEndName, LogLevel, MigrationMode, MigrationOnError, Negotiation,
-    SandboxMode, SeccompMode, dax_policy, inode_limit, tag, window_len,
+    SandboxMode, SeccompMode, coherence_group, dax_policy, inode_limit, tag, window_len,
 };
 use clap::{Args, Parser};
 use std::ffi::OsString;
 use std::os::fd::RawFd;
 use std::path::PathBuf;
-use transom_host::{idmap::Rule, passthrough::MAX_INODES, window::DaxPolicy};
+use transom_host::{group::Place, idmap::Rule, passthrough::MAX_INODES, window::DaxPolicy};
 
 /// The beginning of the `--help` text.
 const LONG_ABOUT: &str = "\
@@ -175,6 +175,15 @@ pub(crate) struct CacheArgs {
     /// Open a file on the host with O_DIRECT if a program in the guest does
     #[arg(long)]
     pub(crate) allow_direct_io: bool,
+
+    /// Join GROUP, whose daemons share the same directory, so that guests that can use its version table see changes
+    /// made by guests of the others at their next access
+    ///
+    /// GROUP is a name, or a directory with a '/' in its path. The table is a file in that directory, or in
+    /// $XDG_RUNTIME_DIR/transom/NAME (/run/transom/NAME without that variable). All daemons of a group run as the same
+    /// user. A group is one trust domain: guests see how active the others are.
+    #[arg(long, value_name = "GROUP", value_parser = coherence_group)]
+    pub(crate) coherence_group: Option<Place>,
 
     /// List directories without the attributes of their entries
     #[arg(long)]

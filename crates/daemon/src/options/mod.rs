@@ -20,6 +20,7 @@ use std::ffi::OsString;
 use std::os::fd::RawFd;
 use std::path::PathBuf;
 use transom_host::{
+    group::Place,
     idmap::Rule,
     passthrough::HiddenPaths,
     window::{DaxPolicy, FrontEnd},
@@ -120,6 +121,8 @@ pub struct CacheOptions {
     pub allow_direct_io: bool,
     /// Answer directory listings with attributes.
     pub readdirplus: bool,
+    /// The group whose daemons tell each other's guests what has changed.
+    pub coherence_group: Option<Place>,
 }
 
 /// Extended attributes, access control lists, labels.

@@ -156,6 +156,7 @@ fn options(cli: Cli, share_path: PathBuf) -> Options {
             writeback: cli.cache.writeback,
             allow_mmap: cli.cache.allow_mmap,
             allow_direct_io: cli.cache.allow_direct_io,
+            coherence_group: cli.cache.coherence_group,
             // Attributes that the guest must not cache are not worth fetching.
             readdirplus: !cli.cache.no_readdirplus && cli.cache.cache != CachePolicy::Never,
         },

@@ -3,7 +3,10 @@
 use clap::ValueEnum;
 use std::{num::IntErrorKind, str::FromStr};
 use tracing::level_filters::LevelFilter;
-use transom_host::window::{DaxPolicy, FrontEnd, RANGE_LEN};
+use transom_host::{
+    group::{GroupError, Place},
+    window::{DaxPolicy, FrontEnd, RANGE_LEN},
+};
 
 /// What the guest may cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -208,6 +211,11 @@ pub(crate) fn inode_limit(text: &str) -> Result<usize, String> {
         Ok(0) => Err("the limit must be at least 1, for the root".to_owned()),
         parsed => parsed.map_err(|error: std::num::ParseIntError| error.to_string()),
     }
+}
+
+/// Parses the name or directory of a coherence group.
+pub(crate) fn coherence_group(text: &str) -> Result<Place, String> {
+    text.parse().map_err(|error: GroupError| error.to_string())
 }
 
 /// Parses `auto`, `always`, `never` or `size=BYTES`.

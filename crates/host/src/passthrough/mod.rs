@@ -4,7 +4,8 @@
 //! guest knows, [`handles`] the files that it has open, [`descriptors`] the host descriptors that these use.
 //! [`dir_stream`] reads directories, and [`read_ahead`] bounds the entries kept between requests. [`attr`] translates
 //! attributes, [`dax`] decides which files are mapped, [`gate`] which operations a worker performs itself,
-//! [`hidden`] keeps names from the guest, [`buffered`] serves requests without `O_DIRECT` on files opened with it, and [`gauges`] reports what is held.
+//! [`hidden`] keeps names from the guest, [`buffered`] serves requests without `O_DIRECT` on files opened with it, and
+//! [`gauges`] reports what is held. [`stamps`] and [`hot_files`] tell a coherence group what changes.
 //!
 //! A name is resolved as one component relative to its directory, without following links and without leaving the
 //! directory, and only regular files and directories are ever opened. So neither a link nor a race leads out of the
@@ -23,11 +24,13 @@ mod gate;
 mod gauges;
 mod handles;
 mod hidden;
+mod hot_files;
 mod inodes;
 mod ops;
 mod read_ahead;
 mod set_id;
 mod slab;
+mod stamps;
 
 #[cfg(test)]
 mod tests;
@@ -51,6 +54,7 @@ use transom_wire::ops::init::InitFlags;
 use crate::{
     Errno,
     credentials::{Credentials, Judge},
+    group::Group,
     locks::{self, Locks},
     sysfd::ProcFds,
 };
@@ -58,6 +62,7 @@ use descriptors::{Descriptors, LIMIT_MIN};
 use gate::Gate;
 use handles::Handles;
 use hidden::Hidden;
+use hot_files::HotFiles;
 use inodes::{Capacity, Inodes};
 use read_ahead::ReadAhead;
 
@@ -84,6 +89,9 @@ pub struct Passthrough {
     dax: Option<Dax>,
     /// `None` if nothing is hidden.
     hidden: Option<Hidden>,
+    /// `None` if no other daemon serves the directory, or guests are not told of its changes.
+    group: Option<Group>,
+    hot_files: HotFiles,
     /// The flags of the current session.
     session: AtomicU64,
 }
@@ -163,6 +171,8 @@ impl Passthrough {
             write_gate: Gate::default(),
             dax: None,
             hidden,
+            group: None,
+            hot_files: HotFiles::default(),
             session: AtomicU64::new(0),
         })
     }
@@ -170,6 +180,16 @@ impl Passthrough {
     /// Maps files into a window for the guest.
     pub fn with_dax(self, dax: Dax) -> Self {
         Self { dax: Some(dax), ..self }
+    }
+
+    /// Stamps all changes in the version table of `group`.
+    pub fn with_group(self, group: Group) -> Self {
+        Self { group: Some(group), ..self }
+    }
+
+    /// Returns the coherence group.
+    pub fn group(&self) -> Option<&Group> {
+        self.group.as_ref()
     }
 
     /// Returns the number of inodes that the guest knows, not counting the root.

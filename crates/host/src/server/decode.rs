@@ -27,6 +27,11 @@ pub trait Strings {
     ///
     /// EINVAL for an invalid name or a string without NUL, and the errno of a limit that is exceeded.
     fn take<'a>(req: &mut Request<'a>) -> Result<Self::Value<'a>, Errno>;
+
+    /// Returns the file names among the strings, in their order.
+    fn names<'a>(_: &Self::Value<'a>) -> [Option<Name<'a>>; 2] {
+        [None; 2]
+    }
 }
 
 impl Strings for () {
@@ -41,12 +46,18 @@ impl Strings for OneName {
     fn take<'a>(req: &mut Request<'a>) -> Result<Name<'a>, Errno> {
         req.name()
     }
+    fn names<'a>(name: &Self::Value<'a>) -> [Option<Name<'a>>; 2] {
+        [Some(*name), None]
+    }
 }
 
 impl Strings for TwoNames {
     type Value<'a> = (Name<'a>, Name<'a>);
     fn take<'a>(req: &mut Request<'a>) -> Result<Self::Value<'a>, Errno> {
         Ok((req.name()?, req.name()?))
+    }
+    fn names<'a>((first, second): &Self::Value<'a>) -> [Option<Name<'a>>; 2] {
+        [Some(*first), Some(*second)]
     }
 }
 
@@ -60,6 +71,9 @@ impl Strings for NameAndTarget {
             1..=SYMLINK_LEN_MAX => Ok((name, target)),
             _ => Err(Errno::NAMETOOLONG),
         }
+    }
+    fn names<'a>((name, _): &Self::Value<'a>) -> [Option<Name<'a>>; 2] {
+        [Some(*name), None]
     }
 }
 

@@ -7,7 +7,7 @@ use transom_wire::{Opcode, Operation, U32, all_operations, operation};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::{
-    Call, End, FileSystem, Serve, Server,
+    Call, Changing, End, FileSystem, Serve, Server,
     answer::Answer,
     call::Served,
     decode::{Payload, Strings},
@@ -79,7 +79,13 @@ impl<F: FileSystem> Server<F> {
         let rest = O::Rest::take(&mut req, rest_size, &buffers)?;
         let out = O::Reply::sink(&mut room);
         let call: Call<'_, O> = Call { ctx: req.context, nodeid: req.nodeid, arg, name, rest, out };
-        let value = self.fs.serve(call)?;
+        let value = if O::ROW.changes.is_empty() {
+            self.fs.serve(call)?
+        } else {
+            let (args, names) = (call.arg, O::Names::names(&call.name));
+            let changing = Changing { row: O::ROW, nodeid: call.nodeid, args: args.as_bytes(), names };
+            self.fs.changing(&changing, || self.fs.serve(call))?
+        };
         O::Reply::send(value, &room, size, reply)
     }
 

@@ -2,7 +2,7 @@
 
 use transom_wire::{Unique, all_operations, operation, ops::init::InitFlags};
 
-use super::Serve;
+use super::{Changing, Serve};
 use crate::Errno;
 
 /// The guest's offer in INIT.
@@ -64,6 +64,17 @@ macro_rules! file_system {
 
             /// Ends the session: all inodes, handles, locks and mappings are released. No request is in progress.
             fn destroy(&self, end: End);
+
+            /// Calls `serve`, which serves a request that may change something, and returns its result. For file
+            /// systems that have to know what changes, and to tell somebody before the guest gets the reply.
+            fn changing<T>(
+                &self,
+                request: &Changing<'_>,
+                serve: impl FnOnce() -> Result<T, Errno>,
+            ) -> Result<T, Errno> {
+                let _ = request;
+                serve()
+            }
 
             /// Wakes the request `unique` if it waits for a lock; ignores an unknown request.
             fn interrupt(&self, unique: Unique) {

@@ -8,6 +8,7 @@
 
 mod answer;
 mod call;
+mod changing;
 mod context;
 mod decode;
 mod dirents;
@@ -27,6 +28,7 @@ mod session_test;
 
 pub use answer::{IoctlReply, XattrReply};
 pub use call::{Call, Serve, Served};
+pub use changing::Changing;
 pub use context::{BlockingMode, Context};
 pub use dirents::{Dirents, DirentsPlus, Full};
 pub use filesystem::{End, FileSystem, InitAnswer, InitOffer};

@@ -335,6 +335,10 @@ impl Transport for VhostUser {
         let window = self.window().filter(|_| id == WINDOW_ID);
         Ok(window.map(|area| ShmRegion { address: area.start().addr().get() as u64, len_bytes: area.len_bytes() }))
     }
+
+    fn is_gone(&self) -> bool {
+        self.connection.is_gone()
+    }
 }
 
 /// Returns whether the error means that the other side closed the socket.

@@ -12,6 +12,7 @@
 mod capacity;
 mod filesystems;
 mod identity;
+mod known;
 mod open_descriptors;
 mod pin;
 mod reopen;
@@ -21,6 +22,7 @@ mod spare_paths;
 pub(crate) use capacity::Capacity;
 pub(crate) use filesystems::FsId;
 pub(crate) use identity::file_type;
+
 pub(crate) use shard::Fd;
 
 use std::{
@@ -42,6 +44,7 @@ use crate::{
 };
 use filesystems::{Filesystems, Kept};
 use identity::{Hold, Identity};
+use known::{Forecast, OpenClock};
 use shard::{Entry, Shard, hash};
 use spare_paths::SparePaths;
 
@@ -72,6 +75,8 @@ pub(super) struct Inodes {
     next_victim: AtomicUsize,
     capacity: Capacity,
     spare_paths: SparePaths,
+    open_clock: OpenClock,
+    forecast: Forecast,
 }
 
 /// An inode with an open descriptor.
@@ -126,8 +131,9 @@ impl Inodes {
         };
         let hasher = DefaultHashBuilder::default();
         let shard = |at| Mutex::new(Shard::new(at, SHARD_COUNT, hasher.clone()));
+        let open_clock = OpenClock::default();
         Ok(Self {
-            root: Inode { fd: Arc::new(root), file_type, fs, ino: stat.stx_ino },
+            root: Inode { fd: open_clock.path_fd(root), file_type, fs, ino: stat.stx_ino },
             root_identity: Identity::new(fs, &stat),
             shards: (0..SHARD_COUNT).map(shard).collect(),
             hasher,
@@ -139,6 +145,8 @@ impl Inodes {
             next_victim: AtomicUsize::new(0),
             capacity,
             spare_paths: SparePaths::default(),
+            open_clock,
+            forecast: Forecast::default(),
         })
     }
 
@@ -171,6 +179,14 @@ impl Inodes {
         InodeKey { dev: self.filesystems.dev(inode.fs), ino: inode.ino }
     }
 
+    /// Returns the inode number of an inode that the guest knows.
+    pub(super) fn ino(&self, nodeid: NodeId) -> Option<u64> {
+        if nodeid == NodeId::ROOT {
+            return Some(self.root_ino());
+        }
+        self.shard(nodeid).entries.get(nodeid.0).map(|entry| entry.identity.ino)
+    }
+
     /// Counts one lookup of the inode that `name` in `parent` resolved to; returns its nodeid and its mount.
     ///
     /// `stat` has the fields of [`stat::IDENTITY`]. An empty `name` stands for a file without a name.
@@ -191,7 +207,9 @@ impl Inodes {
             return Ok((NodeId::ROOT, fs));
         }
         let shard = self.shard_of(&identity);
-        if let Some(nodeid) = self.count_if_open(shard, &identity, parent, name) {
+        let known = self.count_if_open(shard, &identity, parent, name);
+        self.forecast.note(known.is_some());
+        if let Some(nodeid) = known {
             return Ok((nodeid, fs));
         }
         let kept = self.filesystems.keep(fs, &inode_fd, file_type(stat), &self.proc_fds, &self.descriptors);
@@ -204,7 +222,7 @@ impl Inodes {
         });
         let hold = hold.inspect_err(|_| self.filesystems.remove_inode(fs, &self.descriptors))?;
         let spare = match inode_fd {
-            InodeFd::Owned(fd) => Some(Arc::new(fd)),
+            InodeFd::Owned(fd) => Some(self.open_clock.path_fd(fd)),
             InodeFd::Borrowed(_) => None,
         };
         self.count_or_insert(shard, identity, file_type(stat), hold, spare).map(|nodeid| (nodeid, fs))

@@ -7,7 +7,7 @@ use transom_wire::{Unique, limits::DATA_LEN_MAX, ops::init::InitFlags};
 use crate::{
     Errno,
     passthrough::{Dax, Negotiation, Passthrough},
-    server::{End, FileSystem, InitAnswer, InitOffer},
+    server::{Changing, End, FileSystem, InitAnswer, InitOffer},
     window,
 };
 
@@ -59,8 +59,13 @@ impl FileSystem for Passthrough {
             locks.release_all();
         }
         self.handles.clear();
+        self.note_all_released();
         self.inodes.clear();
         self.session.store(0, Relaxed);
+    }
+
+    fn changing<T>(&self, request: &Changing<'_>, serve: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
+        self.stamped(request, serve)
     }
 
     fn interrupt(&self, unique: Unique) {

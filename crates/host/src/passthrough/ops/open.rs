@@ -31,6 +31,7 @@ impl Serve<Open> for Passthrough {
         let fd = self.open_for(ctx, nodeid, flags, arg.open_flags.get())?;
         let open_flags = self.open_flags(nodeid, &fd, flags);
         let fh = self.handles.add_file(slot, nodeid, fd)?;
+        self.note_open(fh, nodeid, flags);
         Ok(open_out(fh, open_flags))
     }
 }

@@ -40,5 +40,6 @@ impl Passthrough {
             locks.release_file(file.nodeid, &file.locking);
         }
         self.handles.remove(Handle::from(arg.fh));
+        self.note_released(Handle::from(arg.fh));
     }
 }

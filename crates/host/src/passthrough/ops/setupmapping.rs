@@ -52,9 +52,11 @@ impl Serve<Setupmapping> for Passthrough {
                     // session.
                     let _ = dax.window.unmap(&[(window_offset, offset)]);
                 }
+                self.note_mapped(nodeid);
                 return Err(error);
             }
         }
+        self.note_mapped(nodeid);
         Ok(())
     }
 }

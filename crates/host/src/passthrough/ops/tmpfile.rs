@@ -39,6 +39,7 @@ impl Serve<Tmpfile> for Passthrough {
             self.handles.add_file(slot, nodeid, fd)
         });
         let fh = added.inspect_err(|_| self.forget(nodeid, 1))?;
+        self.note_open(fh, nodeid, guest);
         Ok(CreateOut { entry, open: open_out(fh, open_flags) })
     }
 }

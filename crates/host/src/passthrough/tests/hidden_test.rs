@@ -6,10 +6,7 @@ use rustix::fs::OFlags;
 use transom_wire::{Handle, NodeId, Opcode, attr::EntryOut, ops::link::LinkIn};
 use zerocopy::IntoBytes;
 
-use super::{
-    each_way, each_way_with,
-    guest::{Guest, node},
-};
+use super::{each_way, each_way_with, guest::Guest};
 use crate::{
     Errno,
     passthrough::{Config, HiddenPaths},

@@ -11,11 +11,13 @@ mod directories_test;
 mod guest;
 mod hidden_test;
 mod inodes_test;
+mod known_test;
 mod locks_test;
 mod names_test;
 mod race_test;
 mod rights_test;
 mod session_test;
+mod stamps_test;
 mod xattr_test;
 
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};

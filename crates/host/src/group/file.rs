@@ -1,0 +1,97 @@
+//! The file of a group: found or created, and checked before anything of it is believed.
+
+use std::{os::fd::OwnedFd, path::PathBuf};
+
+use rustix::{
+    fs::{AtFlags, FileType, Mode, OFlags, fstat, ftruncate, linkat, openat, unlinkat},
+    process::getpid,
+    rand::{GetRandomFlags, getrandom},
+};
+use transom_versions::{Keys, Reader, Writer, layout};
+
+use super::{GroupError, Place, area::Area, mapping::Mapping, place::check_private};
+use crate::Errno;
+
+/// The file's name in the group's directory.
+const NAME: &str = "table";
+
+/// The file of a group, checked.
+#[derive(Debug)]
+pub struct TableFile {
+    pub(super) fd: OwnedFd,
+    pub(super) len_bytes: usize,
+}
+
+impl TableFile {
+    /// Opens the group's file, and creates it if it is missing. Call it before a sandbox hides the file.
+    ///
+    /// # Errors
+    /// If the directory or the file is not ours alone, or if the file is not a version table of the known layout.
+    pub fn open(place: &Place) -> Result<Self, GroupError> {
+        let (directory, path) = (place.open()?, place.path().join(NAME));
+        let failed = |source| GroupError::File { path: path.clone(), source };
+        // Whoever creates the table makes it complete before it gets its name, so it is created once at the most.
+        let fd = match open_existing(&directory) {
+            Err(Errno::NOENT) => {
+                create(&directory, &path)?;
+                open_existing(&directory).map_err(failed)?
+            }
+            outcome => outcome.map_err(failed)?,
+        };
+        check(fd, path)
+    }
+}
+
+fn open_existing(directory: &OwnedFd) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    openat(directory, NAME, flags, Mode::empty())
+}
+
+fn check(fd: OwnedFd, path: PathBuf) -> Result<TableFile, GroupError> {
+    let stat = fstat(&fd).map_err(|source| GroupError::File { path: path.clone(), source })?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return Err(GroupError::NotAFile(path));
+    }
+    check_private(&stat, || format!("version table {}", path.display()))?;
+    let found_bytes = stat.st_size.cast_unsigned();
+    // The header alone says how long the file should be.
+    let header_bytes = usize::try_from(found_bytes).unwrap_or(usize::MAX).min(Area::len_max());
+    let mapping = Mapping::new(&fd, header_bytes).map_err(GroupError::Map)?;
+    let reader = Reader::new(&mapping)?;
+    let needed_bytes = Area::file_len_bytes(reader.slots());
+    if found_bytes != needed_bytes as u64 {
+        return Err(GroupError::Length { len_bytes: found_bytes, needed_bytes: needed_bytes as u64 });
+    }
+    Area::check(&mapping, reader.slots())?;
+    Ok(TableFile { fd, len_bytes: needed_bytes })
+}
+
+/// Creates a complete table under a name of this process, and then gives it its own name, unless somebody has done so.
+fn create(directory: &OwnedFd, path: &std::path::Path) -> Result<(), GroupError> {
+    let failed = |source| GroupError::File { path: path.to_owned(), source };
+    let temporary = format!(".table.{}", getpid().as_raw_nonzero());
+    // Left over from a process that had this number.
+    let _ = unlinkat(directory, &*temporary, AtFlags::empty());
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let fd = openat(directory, &*temporary, flags, Mode::RUSR | Mode::WUSR).map_err(failed)?;
+    let linked = fill(&fd).and_then(|()| match linkat(directory, &*temporary, directory, NAME, AtFlags::empty()) {
+        Ok(()) | Err(Errno::EXIST) => Ok(()),
+        Err(errno) => Err(failed(errno)),
+    });
+    let _ = unlinkat(directory, &*temporary, AtFlags::empty());
+    linked
+}
+
+fn fill(fd: &OwnedFd) -> Result<(), GroupError> {
+    let len_bytes = Area::file_len_bytes(1 << layout::SLOTS_LOG2);
+    ftruncate(fd, len_bytes as u64).map_err(GroupError::Map)?;
+    let mut random = [[0; 8]; 2];
+    for key in &mut random {
+        getrandom(&mut *key, GetRandomFlags::empty()).map_err(GroupError::Random)?;
+    }
+    let keys = Keys(u64::from_ne_bytes(random[0]), u64::from_ne_bytes(random[1]));
+    let mapping = Mapping::new(fd, len_bytes).map_err(GroupError::Map)?;
+    Area::new(mapping.clone(), 1 << layout::SLOTS_LOG2).format();
+    Writer::format(mapping, layout::SLOTS_LOG2, keys)?;
+    Ok(())
+}

@@ -1,0 +1,128 @@
+//! The members' records: who is in the group, and what becomes of one that dies.
+//!
+//! A member holds the lock of its record's first byte; the kernel ends it with the process. A record that says
+//! [`LIVE`] and is not locked belongs to a daemon that has died. Whoever gets its lock cleans up, so that it happens
+//! once.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering::SeqCst;
+
+use rustix::process::getpid;
+use transom_versions::Writer;
+
+use super::{
+    GroupError, MEMBERS_MAX,
+    area::{Area, RecordWord},
+    heat,
+    mapping::Mapping,
+};
+use crate::{
+    Errno,
+    sysfd::ofd::{FileRange, LockKind, lock, try_lock, unlock},
+};
+
+type Table = Writer<Mapping>;
+
+/// A record that nobody uses.
+const FREE: u64 = 0;
+/// A record of a member that has not signed off.
+const LIVE: u64 = 1;
+
+/// The record of this process.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Record {
+    pub(super) index: usize,
+}
+
+/// Takes a free record for a daemon that shares the directory with that device and inode. Waits while another daemon
+/// joins.
+pub(super) fn join(file: &OwnedFd, table: &Table, area: &Area, root: (u64, u64)) -> Result<Record, GroupError> {
+    let joining = byte(area.join_byte());
+    lock(file, joining, LockKind::Exclusive).map_err(GroupError::Lock)?;
+    let joined = join_alone(file, table, area, root);
+    // Also ends with the descriptor.
+    let _ = unlock(file, joining);
+    joined
+}
+
+fn join_alone(file: &OwnedFd, table: &Table, area: &Area, root: (u64, u64)) -> Result<Record, GroupError> {
+    let mut free = None;
+    let mut is_alone = true;
+    for index in 0..MEMBERS_MAX {
+        match bury_if_dead(file, table, area, index).map_err(GroupError::Lock)? {
+            Fate::Lives => is_alone = false,
+            Fate::Free if free.is_none() => free = Some(index),
+            Fate::Free => {}
+        }
+    }
+    if is_alone {
+        // Nobody knows what happened to the directory since the last member left.
+        heat::forget_orphans(table, area);
+        table.raise_epoch();
+        area.set_root(root);
+    } else if area.root() != root {
+        return Err(GroupError::OtherRoot { theirs: area.root(), ours: root });
+    }
+    let index = free.ok_or(GroupError::Full)?;
+    try_lock(file, byte(area.record_byte(index)), LockKind::Exclusive).map_err(GroupError::Lock)?;
+    area.record(index, RecordWord::Pid).store(getpid().as_raw_nonzero().get() as u64, SeqCst);
+    area.record(index, RecordWord::State).store(LIVE, SeqCst);
+    Ok(Record { index })
+}
+
+/// Gives the record back. What was changed has its stamp, so nothing needs to be invalidated.
+pub(super) fn sign_off(file: &OwnedFd, area: &Area, record: &Record) {
+    area.record(record.index, RecordWord::State).store(FREE, SeqCst);
+    let _ = unlock(file, byte(area.record_byte(record.index)));
+}
+
+/// Cleans up after every other member that has died.
+pub(super) fn bury_dead(file: &OwnedFd, table: &Table, area: &Area, own: &Record) {
+    for index in (0..MEMBERS_MAX).filter(|&index| index != own.index && is_live(area, index)) {
+        if let Err(error) = bury_if_dead(file, table, area, index) {
+            // Nothing can be known about the peer, so nothing cached is safe.
+            tracing::warn!(%error, index, "cannot look at the record of a member of the coherence group");
+            table.raise_epoch();
+        }
+    }
+}
+
+/// Returns whether the record says that its member has not signed off.
+pub(super) fn is_live(area: &Area, index: usize) -> bool {
+    area.record(index, RecordWord::State).load(SeqCst) == LIVE
+}
+
+enum Fate {
+    Lives,
+    Free,
+}
+
+/// Frees the record if its member is dead. Errors: those of locking.
+fn bury_if_dead(file: &OwnedFd, table: &Table, area: &Area, index: usize) -> Result<Fate, Errno> {
+    let range = byte(area.record_byte(index));
+    match try_lock(file, range, LockKind::Exclusive) {
+        Err(Errno::AGAIN) => return Ok(Fate::Lives),
+        outcome => outcome?,
+    }
+    if is_live(area, index) {
+        let pid = area.record(index, RecordWord::Pid).load(SeqCst);
+        tracing::warn!(
+            pid,
+            "a member of the coherence group died: all that guests of the group have cached is invalid"
+        );
+        let holder = index as u64 + 1;
+        for turn in area.turns() {
+            let _ = turn.compare_exchange(holder, 0, SeqCst, SeqCst);
+        }
+        heat::orphan(table, area, index);
+        table.raise_epoch();
+        area.record(index, RecordWord::State).store(FREE, SeqCst);
+    }
+    unlock(file, range)?;
+    Ok(Fate::Free)
+}
+
+/// The range of one byte.
+fn byte(at: u64) -> FileRange {
+    FileRange::new(at, at).expect("a byte of the group's file")
+}

@@ -1,0 +1,159 @@
+//! Coherence groups: daemons that share one directory and tell each other's guests what they have changed.
+//!
+//! A group is a file ([`file`]) in a private directory ([`place`]): the version table of `transom-versions`, which
+//! guests map for reading, and after it what only daemons use ([`area`]). A daemon of the group is a [`Group`]: it
+//! holds the lock of one record for as long as it lives ([`members`]), stamps what it has changed, counts the files
+//! that its guest may change without a request ([`heat`]), and takes turns with the others where a name's inode must
+//! not change between a look and a system call ([`names`]). A thread watches the records of the others ([`watch`]):
+//! whoever dies without signing off may have left a change without a stamp, so all caches are declared invalid.
+//!
+//! Nothing here takes a lock of this process. Whatever a peer writes into the file is only compared, never used as an
+//! index.
+
+mod area;
+mod error;
+mod file;
+mod heat;
+mod mapping;
+mod members;
+mod names;
+mod place;
+mod watch;
+
+#[cfg(test)]
+mod group_test;
+
+use std::{
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::Arc,
+};
+
+use rustix::fs::{OFlags, fstat};
+use transom_versions::{Moment, Reader, Slot, Stamp, Writer};
+
+use crate::sysfd::ProcFds;
+use area::Area;
+use mapping::Mapping;
+use members::Record;
+use watch::Watch;
+
+pub use error::GroupError;
+pub use file::TableFile;
+pub use names::NamesTurn;
+pub use place::Place;
+
+/// The most daemons in one group: their records, and the words of each, have fixed places in the file.
+pub const MEMBERS_MAX: usize = 64;
+
+/// A daemon's membership in a group, until it is dropped.
+#[derive(Debug)]
+pub struct Group {
+    // Ended before the rest: the thread uses the file.
+    _watch: Watch,
+    inner: Arc<Inner>,
+}
+
+/// What the thread that watches shares with the rest.
+#[derive(Debug)]
+struct Inner {
+    /// An open file description of this process alone, whose locks end with it.
+    file: OwnedFd,
+    /// The same file, open for reading only.
+    for_guests: OwnedFd,
+    table: Writer<Mapping>,
+    area: Area,
+    record: Record,
+}
+
+impl Group {
+    /// Joins the group whose table is `file`, for a daemon that shares the directory or file `root`.
+    ///
+    /// Call it in the process that serves, after the last fork. Waits while another daemon joins.
+    ///
+    /// # Errors
+    /// If the group shares another directory, or has as many members as it can have.
+    pub fn join(file: &TableFile, root: impl AsFd, proc_fds: &ProcFds) -> Result<Self, GroupError> {
+        let root = fstat(root).map_err(GroupError::Root)?;
+        let reopen = |flags| proc_fds.reopen(&file.fd, flags).map_err(GroupError::Reopen);
+        // Descriptors that were inherited over a fork would share their locks with those of the other process.
+        let (own, for_guests) = (reopen(OFlags::RDWR)?, reopen(OFlags::RDONLY)?);
+        let mapping = Mapping::new(&own, file.len_bytes).map_err(GroupError::Map)?;
+        let table = Writer::new(mapping.clone())?;
+        let area = Area::new(mapping, table.reader().slots());
+        let record = members::join(&own, &table, &area, (root.st_dev, root.st_ino))?;
+        let inner = Arc::new(Inner { file: own, for_guests, table, area, record });
+        let watch = Watch::start(&inner).map_err(GroupError::Thread)?;
+        Ok(Self { _watch: watch, inner })
+    }
+
+    /// Returns a descriptor of the table for guests to map: open for reading only. The table is at its beginning.
+    pub fn table_fd(&self) -> BorrowedFd<'_> {
+        self.inner.for_guests.as_fd()
+    }
+
+    /// Returns the length of the table in bytes, without what only daemons use.
+    pub fn table_len_bytes(&self) -> u64 {
+        transom_versions::layout::len_bytes(self.inner.table.reader().slots().ilog2()) as u64
+    }
+
+    /// Returns the slot of an inode.
+    #[inline]
+    pub fn slot(&self, ino: u64) -> Slot {
+        self.inner.table.reader().slot(ino)
+    }
+
+    /// Stamps inodes that were changed. Call it after the change and before the reply.
+    #[inline]
+    pub fn stamp(&self, slots: &[Slot]) -> Stamp {
+        let stamp = self.inner.table.next_stamp();
+        for &slot in slots {
+            self.inner.table.raise(slot, stamp);
+        }
+        stamp
+    }
+
+    /// Declares everything that any guest has cached invalid, because it is not known what has changed.
+    pub fn invalidate_all(&self) {
+        self.inner.table.raise_epoch();
+    }
+
+    /// Waits until no other daemon or thread of the group changes names in these directories. Blocks for a bounded
+    /// time: see [`NamesTurn::is_exclusive`].
+    pub fn take_turn(&self, directories: [Option<Slot>; 2]) -> NamesTurn<'_> {
+        NamesTurn::take(&self.inner.area, self.inner.record.index, directories)
+    }
+
+    /// Notes that the guest may change an inode without a request, so that nobody uses what is cached of it. Each call
+    /// is undone by one call of [`Self::cool`].
+    pub fn heat(&self, slot: Slot) {
+        heat::heat(&self.inner.table, &self.inner.area, self.inner.record.index, slot);
+    }
+
+    /// Undoes one call of [`Self::heat`]. With the last one of the group, the inode gets a new stamp.
+    pub fn cool(&self, slot: Slot) {
+        heat::cool(&self.inner.table, &self.inner.area, self.inner.record.index, slot);
+    }
+
+    /// Returns the table as guests see it.
+    pub fn now(&self) -> Moment {
+        self.inner.table.reader().now()
+    }
+
+    /// Returns whether what was fetched of an inode at that moment may still be used.
+    pub fn is_valid(&self, ino: u64, fetched: Moment) -> bool {
+        self.inner.table.reader().is_valid(ino, fetched)
+    }
+
+    /// Returns the table for reading, as guests do.
+    pub fn reader(&self) -> &Reader<impl AsRef<[transom_versions::AtomicU64]> + use<>> {
+        self.inner.table.reader()
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let Inner { file, table, area, record, .. } = &*self.inner;
+        heat::orphan(table, area, record.index);
+        members::sign_off(file, area, record);
+    }
+}

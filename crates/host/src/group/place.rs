@@ -1,0 +1,90 @@
+//! Where a group's file is: in a directory that only the daemons' user can write.
+
+use std::{
+    env,
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+    str::FromStr,
+};
+
+use rustix::{
+    fs::{CWD, Mode, OFlags, Stat, fstat, mkdirat, openat},
+    process::geteuid,
+};
+
+use super::GroupError;
+use crate::Errno;
+
+const NAME_LEN_MAX: usize = 64;
+
+/// The place of a group: a name, which stands for a directory in `$XDG_RUNTIME_DIR/transom` or `/run/transom`, or a
+/// directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// A name.
+    Name(String),
+    /// A directory, created if it does not exist.
+    Directory(PathBuf),
+}
+
+impl FromStr for Place {
+    type Err = GroupError;
+
+    fn from_str(text: &str) -> Result<Self, GroupError> {
+        if text.contains('/') {
+            return Ok(Self::Directory(text.into()));
+        }
+        let is_known = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+        let is_name = (1..=NAME_LEN_MAX).contains(&text.len()) && !text.starts_with('.') && text.bytes().all(is_known);
+        if is_name { Ok(Self::Name(text.to_owned())) } else { Err(GroupError::Name(text.to_owned())) }
+    }
+}
+
+impl Place {
+    /// Returns the directory's path.
+    pub fn path(&self) -> PathBuf {
+        match self {
+            Self::Name(name) => runtime_dir().join("transom").join(name),
+            Self::Directory(path) => path.clone(),
+        }
+    }
+
+    /// Opens the directory, and creates what is missing of it.
+    ///
+    /// # Errors
+    /// If it cannot be created, or if somebody else owns it or may write it.
+    pub(super) fn open(&self) -> Result<OwnedFd, GroupError> {
+        let path = self.path();
+        let failed = |source| GroupError::Directory { path: path.clone(), source };
+        if let (Self::Name(_), Some(parent)) = (self, path.parent()) {
+            create(parent).map_err(failed)?;
+        }
+        create(&path).map_err(failed)?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let directory = openat(CWD, &path, flags, Mode::empty()).map_err(failed)?;
+        check_private(&fstat(&directory).map_err(failed)?, || format!("directory {}", path.display()))?;
+        Ok(directory)
+    }
+}
+
+/// Checks that a directory or file belongs to the user of this process and that nobody else may write it.
+pub(super) fn check_private(stat: &Stat, what: impl FnOnce() -> String) -> Result<(), GroupError> {
+    const WRITABLE_BY_OTHERS: u32 = 0o022;
+    let (owner, mode, user) = (stat.st_uid, stat.st_mode & 0o7777, geteuid().as_raw());
+    if owner == user && mode & WRITABLE_BY_OTHERS == 0 {
+        return Ok(());
+    }
+    Err(GroupError::NotPrivate { what: what(), owner, mode, user })
+}
+
+fn create(path: &Path) -> Result<(), Errno> {
+    match mkdirat(CWD, path, Mode::RWXU) {
+        Ok(()) | Err(Errno::EXIST) => Ok(()),
+        Err(errno) => Err(errno),
+    }
+}
+
+fn runtime_dir() -> PathBuf {
+    let given = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
+    given.unwrap_or_else(|| "/run".into())
+}

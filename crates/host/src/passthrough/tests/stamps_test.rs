@@ -1,0 +1,302 @@
+//! Stamps: which slots each operation raises. What is expected is written from POSIX and the manual pages: who gets a
+//! new time, link count, size, mode, content or name.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
+    path::Path,
+};
+
+use rustix::fs::OFlags;
+use tempfile::TempDir;
+use transom_wire::{
+    Handle, NodeId, Opcode,
+    ops::{
+        copy_file_range::CopyFileRangeIn, fallocate::FallocateIn, init::InitFlags, ioctl::IoctlIn, link::LinkIn,
+        mknod::MknodIn, rename::RenameIn, setattr::SetattrValid, xattr::SetxattrIn,
+    },
+};
+use zerocopy::{FromZeros as _, IntoBytes as _};
+
+use super::guest::Guest;
+use crate::{
+    Errno,
+    group::{Group, Place, TableFile},
+    passthrough::{Config, Passthrough},
+    sysfd::ProcFds,
+};
+
+/// Every inode of the share, by a path of each: the oracle for slots.
+const PATHS: [&str; 8] = ["", "d", "d/a", "d/b", "d/sub", "e", "e/c", "f"];
+
+/// A guest of a daemon in a group, and a peer that sees the table.
+struct Setting {
+    share: TempDir,
+    _place: TempDir,
+    peer: Group,
+    guest: Guest,
+}
+
+fn setting() -> Setting {
+    let (share, place) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    // Other tests of this process change its umask.
+    fs::set_permissions(place.path(), fs::Permissions::from_mode(0o700)).unwrap();
+    for directory in ["d", "d/sub", "e"] {
+        fs::create_dir(share.path().join(directory)).unwrap();
+    }
+    for file in ["d/a", "d/b", "e/c", "f"] {
+        fs::write(share.path().join(file), "content").unwrap();
+    }
+    let join = || {
+        let file = TableFile::open(&Place::Directory(place.path().to_owned())).unwrap();
+        Group::join(&file, fs::File::open(share.path()).unwrap(), &ProcFds::open().unwrap()).unwrap()
+    };
+    let (peer, group) = (join(), join());
+    let config = Config { xattr: true, ..Config::default() };
+    let fs = Passthrough::open(share.path(), config).unwrap().with_group(group);
+    rustix::process::umask(rustix::fs::Mode::empty());
+    let guest = Guest::begin(fs, InitFlags::all()).unwrap();
+    let made = Setting { share, _place: place, peer, guest };
+    // Two inodes may share a slot; with other keys they do not.
+    let slots: BTreeSet<_> = PATHS.iter().map(|path| made.peer.slot(made.ino(path))).collect();
+    if slots.len() == PATHS.len() { made } else { setting() }
+}
+
+impl Setting {
+    fn ino(&self, path: &str) -> u64 {
+        self.share.path().join(path).symlink_metadata().unwrap().ino()
+    }
+
+    fn node(&self, path: &str) -> NodeId {
+        if path.is_empty() { NodeId::ROOT } else { self.guest.walk(path).unwrap() }
+    }
+
+    fn open(&self, path: &str) -> Handle {
+        self.guest.open(self.node(path), OFlags::RDWR).unwrap()
+    }
+
+    /// Runs a request, and returns its result and the paths whose slots it raised.
+    fn raised<T>(
+        &self,
+        request: impl FnOnce(&Guest) -> Result<T, Errno>,
+    ) -> (Result<T, Errno>, BTreeSet<&'static str>) {
+        // Some paths may be gone afterwards.
+        let inos: Vec<_> = PATHS.iter().map(|path| (*path, self.ino(path))).collect();
+        let before = self.peer.now();
+        let outcome = request(&self.guest);
+        assert_eq!(self.peer.now().epoch, before.epoch, "the epoch is for what cannot be known");
+        let is_raised = |ino: u64| !self.peer.is_valid(ino, before);
+        (outcome, inos.into_iter().filter(|(_, ino)| is_raised(*ino)).map(|(path, _)| path).collect())
+    }
+}
+
+/// A request, and the paths of the inodes that it changes.
+type Case = (Opcode, &'static [&'static str], fn(&Setting) -> Outcome);
+type Outcome = (Result<(), Errno>, BTreeSet<&'static str>);
+
+fn strings(names: &[&str]) -> Vec<u8> {
+    names.iter().flat_map(|name| [name.as_bytes(), b"\0"].concat()).collect()
+}
+
+fn copy(setting: &Setting, opcode: Opcode) -> Outcome {
+    let mut arg = CopyFileRangeIn::new_zeroed();
+    arg.fh_in = setting.open("f").into();
+    (arg.nodeid_out, arg.fh_out) = (setting.node("e/c").into(), setting.open("e/c").into());
+    arg.len = 3.into();
+    let source = setting.node("f");
+    setting.raised(|guest| guest.call(opcode, source, &[arg.as_bytes()], 8).map(drop))
+}
+
+fn rename(setting: &Setting, flags: u32) -> Outcome {
+    let (from, to) = (setting.node("d"), setting.node("e"));
+    setting.raised(|guest| guest.rename((from, "a"), (to, "c"), flags))
+}
+
+/// One case at least for each operation of the table that changes something.
+const CASES: &[Case] = &[
+    // chmod(2): the change time of the file.
+    (Opcode::Setattr, &["f"], |s| {
+        let node = s.node("f");
+        s.raised(|guest| guest.setattr(node, SetattrValid::MODE, |arg| arg.mode = 0o600.into()).map(drop))
+    }),
+    // ftruncate(2): size and times.
+    (Opcode::Setattr, &["f"], |s| {
+        let (node, fh) = (s.node("f"), s.open("f"));
+        s.raised(|guest| guest.setattr(node, SetattrValid::SIZE | SetattrValid::FH, |arg| arg.fh = fh.into()).map(drop))
+    }),
+    // symlink, mknod, mkdir: times of the directory, and for mkdir its link count.
+    (Opcode::Symlink, &["d"], |s| {
+        let node = s.node("d");
+        s.raised(|guest| guest.call(Opcode::Symlink, node, &[&strings(&["new", "target"])], 128).map(drop))
+    }),
+    (Opcode::Mknod, &["d"], |s| {
+        let (node, mut arg) = (s.node("d"), MknodIn::new_zeroed());
+        arg.mode = 0o100_644.into();
+        s.raised(|guest| guest.call(Opcode::Mknod, node, &[arg.as_bytes(), &strings(&["new"])], 128).map(drop))
+    }),
+    (Opcode::Mkdir, &["d"], |s| {
+        let node = s.node("d");
+        s.raised(|guest| guest.mkdir(node, "new").map(drop))
+    }),
+    // unlink(2): times of the directory; link count and change time of the file.
+    (Opcode::Unlink, &["d", "d/a"], |s| {
+        let node = s.node("d");
+        s.raised(|guest| guest.unlink(node, "a"))
+    }),
+    (Opcode::Rmdir, &["d", "d/sub"], |s| {
+        let node = s.node("d");
+        s.raised(|guest| guest.rmdir(node, "sub"))
+    }),
+    // rename(2): both directories, the file that moves (its change time), and the one that loses its name.
+    (Opcode::Rename, &["d", "d/a", "e", "e/c"], |s| {
+        let (from, to) = (s.node("d"), s.node("e"));
+        let arg = RenameIn { newdir: to.into() };
+        s.raised(|guest| guest.tell(Opcode::Rename, from, &[arg.as_bytes(), &strings(&["a", "c"])]))
+    }),
+    (Opcode::Rename2, &["d", "d/a", "e", "e/c"], |s| rename(s, 0)),
+    (Opcode::Rename2, &["d", "d/a", "e", "e/c"], |s| rename(s, libc::RENAME_EXCHANGE)),
+    // link(2): the directory of the new name; link count of the file.
+    (Opcode::Link, &["e", "f"], |s| {
+        let (dir, arg) = (s.node("e"), LinkIn { oldnodeid: s.node("f").into() });
+        s.raised(|guest| guest.call(Opcode::Link, dir, &[arg.as_bytes(), &strings(&["new"])], 128).map(drop))
+    }),
+    // open(2) with O_TRUNC: size and times.
+    (Opcode::Open, &["f"], |s| {
+        let node = s.node("f");
+        s.raised(|guest| guest.open(node, OFlags::WRONLY | OFlags::TRUNC).map(drop))
+    }),
+    (Opcode::Write, &["f"], |s| {
+        let fh = s.open("f");
+        s.raised(|guest| guest.write(fh, 0, b"x").map(drop))
+    }),
+    (Opcode::Setxattr, &["f"], |s| {
+        let (node, mut arg) = (s.node("f"), SetxattrIn::new_zeroed());
+        arg.size = 1.into();
+        s.raised(|guest| guest.tell(Opcode::Setxattr, node, &[arg.as_bytes(), &strings(&["user.x"]), b"y"]))
+    }),
+    (Opcode::Removexattr, &["f"], |s| {
+        rustix::fs::setxattr(s.share.path().join("f"), "user.x", b"y", rustix::fs::XattrFlags::empty()).unwrap();
+        let node = s.node("f");
+        s.raised(|guest| guest.tell(Opcode::Removexattr, node, &[&strings(&["user.x"])]))
+    }),
+    // open(2) with O_CREAT: a new file changes the directory; with O_TRUNC, one that exists changes itself.
+    (Opcode::Create, &["d"], |s| {
+        let node = s.node("d");
+        s.raised(|guest| guest.create(node, "new", OFlags::RDWR).map(drop))
+    }),
+    (Opcode::Create, &["d/a"], |s| {
+        std::os::unix::fs::chown(s.share.path().join("d/a"), Some(0), Some(0)).ok();
+        let node = s.node("d");
+        s.raised(|guest| guest.create(node, "a", OFlags::RDWR | OFlags::TRUNC).map(drop))
+    }),
+    // ioctl_iflags(2): the inode's flags. A file system without flags may refuse.
+    (Opcode::Ioctl, &["f"], |s| {
+        let (node, fh, mut arg) = (s.node("f"), s.open("f"), IoctlIn::new_zeroed());
+        (arg.fh, arg.cmd, arg.in_size) = (fh.into(), 0x4008_6602.into(), 8.into());
+        s.raised(|guest| guest.call(Opcode::Ioctl, node, &[arg.as_bytes(), &[0; 8]], 16).map(drop))
+    }),
+    (Opcode::Fallocate, &["f"], |s| {
+        let (node, fh, mut arg) = (s.node("f"), s.open("f"), FallocateIn::new_zeroed());
+        (arg.fh, arg.length) = (fh.into(), 4096.into());
+        s.raised(|guest| guest.tell(Opcode::Fallocate, node, &[arg.as_bytes()]))
+    }),
+    // copy_file_range(2): the target alone.
+    (Opcode::CopyFileRange, &["e/c"], |s| copy(s, Opcode::CopyFileRange)),
+    (Opcode::CopyFileRange64, &["e/c"], |s| copy(s, Opcode::CopyFileRange64)),
+];
+
+/// Raised in addition, although POSIX does not change it.
+fn is_excusable(opcode: Opcode, path: &str) -> bool {
+    // The row does not know whether the name exists.
+    opcode == Opcode::Create && path == "d"
+}
+
+#[test]
+fn every_operation_that_changes_something_stamps_what_it_changed_and_nothing_else() {
+    for &(opcode, expected, case) in CASES {
+        let setting = setting();
+        let (outcome, raised) = case(&setting);
+        match (opcode, outcome) {
+            (Opcode::Ioctl | Opcode::Setxattr, Err(Errno::NOTTY | Errno::OPNOTSUPP)) => continue,
+            (_, outcome) => outcome.unwrap_or_else(|error| panic!("{opcode:?}: {error}")),
+        }
+        let expected: BTreeSet<_> = expected.iter().copied().collect();
+        assert!(raised.is_superset(&expected), "{opcode:?} raised {raised:?} instead of {expected:?}");
+        let surplus: Vec<_> = raised.difference(&expected).filter(|path| !is_excusable(opcode, path)).collect();
+        assert!(surplus.is_empty(), "{opcode:?} also raised {surplus:?}");
+    }
+}
+
+#[test]
+fn every_row_that_changes_something_has_a_case() {
+    for opcode in (0..=1000).filter_map(Opcode::from_u32).filter(|opcode| !opcode.row().changes.is_empty()) {
+        assert!(CASES.iter().any(|(of_case, ..)| *of_case == opcode), "{opcode:?} has no case");
+    }
+}
+
+#[test]
+fn requests_that_only_look_stamp_nothing() {
+    let setting = setting();
+    let (f, d) = (setting.node("f"), setting.node("d"));
+    let (_, raised) = setting.raised(|guest| {
+        guest.getattr(f)?;
+        let fh = guest.open(f, OFlags::RDWR)?;
+        guest.read(fh, 0, 10)?;
+        guest.flush(f, fh)?;
+        guest.release(f, fh);
+        let fh = guest.opendir(d)?;
+        guest.readdirplus(d, fh, 0, 4096)?;
+        guest.tmpfile(d)?;
+        guest.lookup(d, "absent").map(drop).or(Ok(()))
+    });
+    assert!(raised.is_empty(), "{raised:?}");
+}
+
+#[test]
+fn a_request_that_fails_half_way_stamps_what_it_has_done() {
+    let setting = setting();
+    let node = setting.node("f");
+    // The mode is changed before the owner is refused.
+    let (outcome, raised) = setting.raised(|guest| {
+        guest.setattr(node, SetattrValid::MODE | SetattrValid::UID, |arg| {
+            (arg.mode, arg.uid) = (0o640.into(), u32::MAX.into());
+        })
+    });
+    assert_eq!(outcome.err(), Some(Errno::INVAL));
+    assert_eq!(setting.share.path().join("f").metadata().unwrap().mode() & 0o777, 0o640);
+    assert!(raised.contains("f"));
+}
+
+#[test]
+fn a_request_that_cannot_have_changed_anything_stamps_nothing() {
+    let setting = setting();
+    let d = setting.node("d");
+    let (outcome, raised) = setting.raised(|guest| guest.mkdir(d, "sub"));
+    assert_eq!((outcome.err(), raised.len()), (Some(Errno::EXIST), 0));
+}
+
+#[test]
+fn what_an_open_file_leads_to_is_stamped_whatever_inode_the_guest_names() {
+    let setting = setting();
+    let (fh, f, other) = (setting.open("f"), setting.node("f"), setting.node("e/c"));
+    let truncate =
+        |guest: &Guest| guest.setattr(other, SetattrValid::SIZE | SetattrValid::FH, |arg| arg.fh = fh.into()).map(drop);
+    assert!(setting.raised(truncate).1.contains("f"));
+    // Written after the guest has forgotten the inode.
+    setting.guest.forget(f, 100);
+    let (outcome, raised) = setting.raised(|guest| guest.write(fh, 0, b"x"));
+    assert_eq!(outcome, Ok(1));
+    assert!(raised.contains("f"));
+}
+
+#[test]
+fn a_hard_link_in_another_directory_is_stamped_when_a_name_of_its_inode_goes() {
+    let setting = setting();
+    let link = |path: &Path| fs::hard_link(setting.share.path().join("f"), path).unwrap();
+    link(&setting.share.path().join("e/link"));
+    let e = setting.node("e");
+    let (outcome, raised) = setting.raised(|guest| guest.unlink(e, "link"));
+    outcome.unwrap();
+    assert_eq!(raised, BTreeSet::from(["e", "f"]));
+}
