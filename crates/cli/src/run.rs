@@ -1,5 +1,6 @@
 //! `transom run`: runs a command in a Linux guest with directories of the host.
 
+mod hidden;
 mod report;
 
 use std::{
@@ -53,9 +54,22 @@ pub(crate) struct Run {
     /// The guest's root: a directory of the host, `/` for the host's own root
     ///
     /// It is shared read-only; what the guest writes stays in the guest's memory. /proc, /sys, /dev, /tmp and /run are
-    /// the guest's own. By default the root is a minimal one with busybox. Accepts `,cache=MODE`, as --share does.
+    /// the guest's own, and home directories and secret places are hidden: see --show. By default the root is a minimal one with busybox. Accepts `,cache=MODE`, as --share does.
     #[arg(long, value_name = "DIR[,cache=MODE]")]
     root: Option<OsString>,
+
+    /// Hide a path of the host from the guest, in every share that contains it; may be repeated
+    ///
+    /// The guest can neither see, create nor replace it. With --root /, home directories and the secret places that
+    /// docs/run.md lists are hidden without this option.
+    #[arg(long, value_name = "PATH")]
+    hide: Vec<PathBuf>,
+
+    /// Show a path that --root / hides, and everything below it; may be repeated
+    ///
+    /// Secret places below it stay hidden unless they are shown too; `--show /` shows everything.
+    #[arg(long, value_name = "PATH")]
+    show: Vec<PathBuf>,
 
     /// The kernel: an image such as /boot/vmlinuz-…, or a series of Debian kernels such as 6.12
     ///
@@ -216,7 +230,7 @@ impl Run {
         let report = OnStderr::default();
         let tools = Tools::new(&cache, &report);
         let agent = env::current_exe().map_err(Error::io("cannot find this program's path"))?;
-        let root = match &self.root {
+        let mut root = match &self.root {
             None => Root::Minimal,
             Some(words) => Root::Host(self.share(words, |_| "/".into())?),
         };
@@ -226,8 +240,9 @@ impl Run {
                     .into(),
             ));
         }
-        let shares = self.shares(&root)?;
+        let mut shares = self.shares(&root)?;
         mount_points::order(&shares)?;
+        hidden::apply(&self.hide, &self.show, &mut root, &mut shares)?;
         let busybox = match (&root, &self.busybox) {
             (Root::Host(_), _) => None,
             (Root::Minimal, Some(path)) => Some(path.clone()),

@@ -157,6 +157,7 @@ fn file_system_config(options: &Options, guest_fds: u64) -> anyhow::Result<passt
         owners: owner_map(&options.ownership)?,
         max_fds: Some(usize::try_from(guest_fds).unwrap_or(usize::MAX)),
         max_inodes: inodes.limit,
+        hidden: share.hidden.clone(),
         ..passthrough::Config::default()
     })
 }

@@ -4,9 +4,14 @@
 //! guest knows, [`handles`] the files that it has open, [`descriptors`] the host descriptors that these use.
 //! [`dir_stream`] reads directories, and [`read_ahead`] bounds the entries kept between requests. [`attr`] translates
 //! attributes, [`dax`] decides which files are mapped, [`gate`] which operations a worker performs itself,
+<<<<<<< HEAD
 //! [`buffered`] serves requests without `O_DIRECT` on files opened with it, and [`gauges`] reports what is held.
 //! [`stamps`] and [`hot_files`] tell a coherence group what changes, [`host_changes`] an agent in the guest, whom
 //! [`replayed`] answers.
+=======
+//! [`hidden`] keeps names from the guest, [`buffered`] serves requests without `O_DIRECT` on files opened with it, and
+//! [`gauges`] reports what is held. [`stamps`] and [`hot_files`] tell a coherence group what changes.
+>>>>>>> h/sandbox
 //!
 //! A name is resolved as one component relative to its directory, without following links and without leaving the
 //! directory, and only regular files and directories are ever opened. So neither a link nor a race leads out of the
@@ -24,7 +29,11 @@ mod dir_stream;
 mod gate;
 mod gauges;
 mod handles;
+<<<<<<< HEAD
 mod host_changes;
+=======
+mod hidden;
+>>>>>>> h/sandbox
 mod hot_files;
 mod inodes;
 mod ops;
@@ -39,7 +48,11 @@ mod tests;
 
 pub use config::{CachePolicy, Config, FileHandles, MAX_INODES, Negotiation};
 pub use dax::Dax;
+<<<<<<< HEAD
 pub use host_changes::{HostChange, HostName};
+=======
+pub use hidden::HiddenPaths;
+>>>>>>> h/sandbox
 
 use std::{
     os::fd::OwnedFd,
@@ -64,6 +77,7 @@ use crate::{
 use descriptors::{Descriptors, LIMIT_MIN};
 use gate::Gate;
 use handles::Handles;
+use hidden::Hidden;
 use hot_files::HotFiles;
 use inodes::{Capacity, Inodes};
 use read_ahead::ReadAhead;
@@ -89,8 +103,13 @@ pub struct Passthrough {
     write_gate: Gate,
     /// `None` without a window.
     dax: Option<Dax>,
+<<<<<<< HEAD
     /// `None` if changes of the host are not announced.
     replays: Option<Replays>,
+=======
+    /// `None` if nothing is hidden.
+    hidden: Option<Hidden>,
+>>>>>>> h/sandbox
     /// `None` if no other daemon serves the directory, or guests are not told of its changes.
     group: Option<Group>,
     hot_files: HotFiles,
@@ -119,9 +138,15 @@ pub enum Error {
     /// Inodes cannot be referenced as configured.
     #[error("inodes of the share cannot be referenced by file handles, which are mandatory")]
     Handles(#[source] Errno),
+<<<<<<< HEAD
     /// Changes of the host cannot be announced.
     #[error("changes cannot be announced: the file system of the share has no file handles")]
     Events(#[source] Errno),
+=======
+    /// The root of the share cannot be examined.
+    #[error("cannot find what is to be hidden from the guest")]
+    Hidden(#[source] Errno),
+>>>>>>> h/sandbox
     /// Waiting for locks cannot be set up.
     #[error("cannot prepare to wait for locks of the host")]
     Locks(#[source] Errno),
@@ -146,6 +171,7 @@ impl Passthrough {
         let judge = if config.owners.is_identity() { Judge::Guest } else { Judge::Host };
         let credentials = Credentials::detect(judge).map_err(Error::Credentials)?;
         let limit = config.max_fds.unwrap_or_else(Descriptors::default_limit).max(LIMIT_MIN);
+        let hidden = Hidden::new(&config.hidden, &root).map_err(Error::Hidden)?;
         let (locks, lock_owners_max) = locks(&config, limit)?;
         let descriptors = Arc::new(Descriptors::new(limit - lock_owners_max));
         let proc_fds = Arc::new(proc_fds);
@@ -175,7 +201,11 @@ impl Passthrough {
             readdir_gate: Gate::default(),
             write_gate: Gate::default(),
             dax: None,
+<<<<<<< HEAD
             replays,
+=======
+            hidden,
+>>>>>>> h/sandbox
             group: None,
             hot_files: HotFiles::default(),
             session: AtomicU64::new(0),

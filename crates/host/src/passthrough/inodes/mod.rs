@@ -38,7 +38,7 @@ use hashbrown::DefaultHashBuilder;
 use rustix::fs::{AtFlags, FileType, Statx};
 use transom_wire::NodeId;
 
-use super::{config::FileHandles, descriptors::Descriptors, slab};
+use super::{config::FileHandles, descriptors::Descriptors, hidden::InodeKey, slab};
 use crate::{
     Errno,
     sysfd::{FileHandle, MountId, ProcFds, RawFileHandle, stat},
@@ -89,6 +89,7 @@ pub(super) struct Inode {
     pub(super) fd: Fd,
     pub(super) file_type: FileType,
     pub(super) fs: FsId,
+    ino: u64,
 }
 
 /// The descriptor of an inode that is about to be admitted.
@@ -135,7 +136,7 @@ impl Inodes {
         let shard = |at| Mutex::new(Shard::new(at, SHARD_COUNT, hasher.clone()));
         let open_clock = OpenClock::default();
         Ok(Self {
-            root: Inode { fd: open_clock.path_fd(root), file_type, fs },
+            root: Inode { fd: open_clock.path_fd(root), file_type, fs, ino: stat.stx_ino },
             root_identity: Identity::new(fs, &stat),
             shards: (0..SHARD_COUNT).map(shard).collect(),
             hasher,
@@ -185,6 +186,11 @@ impl Inodes {
     /// Returns the root's inode number.
     pub(super) fn root_ino(&self) -> u64 {
         self.root_identity.ino
+    }
+
+    /// Returns the device and number of an inode.
+    pub(super) fn key(&self, inode: &Inode) -> InodeKey {
+        InodeKey { dev: self.filesystems.dev(inode.fs), ino: inode.ino }
     }
 
     /// Returns the inode number of an inode that the guest knows.
@@ -247,12 +253,12 @@ impl Inodes {
         }
         let mut shard = self.shard(nodeid);
         let entry = shard.entries.get(nodeid.0).ok_or(Errno::STALE)?;
-        let (file_type, fs) = (entry.file_type, entry.identity.fs);
+        let (file_type, Identity { fs, ino, .. }) = (entry.file_type, entry.identity);
         if let Some(fd) = shard.kept(nodeid.0) {
-            return Ok(Inode { fd, file_type, fs });
+            return Ok(Inode { fd, file_type, fs, ino });
         }
         drop(shard);
-        Ok(Inode { fd: self.reopen(nodeid)?, file_type, fs })
+        Ok(Inode { fd: self.reopen(nodeid)?, file_type, fs, ino })
     }
 
     /// Removes `count` lookups; returns true if these were the last.
