@@ -106,13 +106,10 @@ pub struct ShareOptions {
     pub is_readonly: bool,
     /// Tell the guest which directories are mount points.
     pub announce_submounts: bool,
-<<<<<<< HEAD
     /// Announce changes of the host to an agent in the guest.
     pub events: bool,
-=======
     /// What the guest does not see.
     pub hidden: HiddenPaths,
->>>>>>> h/sandbox
 }
 
 /// What the guest may cache, and for how long.

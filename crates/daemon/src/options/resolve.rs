@@ -154,11 +154,8 @@ fn options(cli: Cli, share_path: PathBuf) -> Options {
             tag: cli.share.tag,
             is_readonly: cli.share.readonly,
             announce_submounts: !cli.share.no_announce_submounts,
-<<<<<<< HEAD
             events: cli.share.events,
-=======
             hidden,
->>>>>>> h/sandbox
         },
         cache: CacheOptions {
             policy: cli.cache.cache,

@@ -4,14 +4,9 @@
 //! guest knows, [`handles`] the files that it has open, [`descriptors`] the host descriptors that these use.
 //! [`dir_stream`] reads directories, and [`read_ahead`] bounds the entries kept between requests. [`attr`] translates
 //! attributes, [`dax`] decides which files are mapped, [`gate`] which operations a worker performs itself,
-<<<<<<< HEAD
-//! [`buffered`] serves requests without `O_DIRECT` on files opened with it, and [`gauges`] reports what is held.
-//! [`stamps`] and [`hot_files`] tell a coherence group what changes, [`host_changes`] an agent in the guest, whom
-//! [`replayed`] answers.
-=======
 //! [`hidden`] keeps names from the guest, [`buffered`] serves requests without `O_DIRECT` on files opened with it, and
-//! [`gauges`] reports what is held. [`stamps`] and [`hot_files`] tell a coherence group what changes.
->>>>>>> h/sandbox
+//! [`gauges`] reports what is held. [`stamps`] and [`hot_files`] tell a coherence group what changes, [`host_changes`] an
+//! agent in the guest, whom [`replayed`] answers.
 //!
 //! A name is resolved as one component relative to its directory, without following links and without leaving the
 //! directory, and only regular files and directories are ever opened. So neither a link nor a race leads out of the
@@ -29,11 +24,8 @@ mod dir_stream;
 mod gate;
 mod gauges;
 mod handles;
-<<<<<<< HEAD
-mod host_changes;
-=======
 mod hidden;
->>>>>>> h/sandbox
+mod host_changes;
 mod hot_files;
 mod inodes;
 mod ops;
@@ -48,11 +40,8 @@ mod tests;
 
 pub use config::{CachePolicy, Config, FileHandles, MAX_INODES, Negotiation};
 pub use dax::Dax;
-<<<<<<< HEAD
-pub use host_changes::{HostChange, HostName};
-=======
 pub use hidden::HiddenPaths;
->>>>>>> h/sandbox
+pub use host_changes::{HostChange, HostName};
 
 use std::{
     os::fd::OwnedFd,
@@ -103,13 +92,10 @@ pub struct Passthrough {
     write_gate: Gate,
     /// `None` without a window.
     dax: Option<Dax>,
-<<<<<<< HEAD
     /// `None` if changes of the host are not announced.
     replays: Option<Replays>,
-=======
     /// `None` if nothing is hidden.
     hidden: Option<Hidden>,
->>>>>>> h/sandbox
     /// `None` if no other daemon serves the directory, or guests are not told of its changes.
     group: Option<Group>,
     hot_files: HotFiles,
@@ -138,15 +124,12 @@ pub enum Error {
     /// Inodes cannot be referenced as configured.
     #[error("inodes of the share cannot be referenced by file handles, which are mandatory")]
     Handles(#[source] Errno),
-<<<<<<< HEAD
     /// Changes of the host cannot be announced.
     #[error("changes cannot be announced: the file system of the share has no file handles")]
     Events(#[source] Errno),
-=======
     /// The root of the share cannot be examined.
     #[error("cannot find what is to be hidden from the guest")]
     Hidden(#[source] Errno),
->>>>>>> h/sandbox
     /// Waiting for locks cannot be set up.
     #[error("cannot prepare to wait for locks of the host")]
     Locks(#[source] Errno),
@@ -201,11 +184,8 @@ impl Passthrough {
             readdir_gate: Gate::default(),
             write_gate: Gate::default(),
             dax: None,
-<<<<<<< HEAD
             replays,
-=======
             hidden,
->>>>>>> h/sandbox
             group: None,
             hot_files: HotFiles::default(),
             session: AtomicU64::new(0),
