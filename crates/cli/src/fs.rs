@@ -172,6 +172,9 @@ impl Fs {
         if self.dax && self.from.starts_transomd() {
             daemon_args.extend(WINDOW.map(Into::into));
         }
+        if let Some(file) = self.from.shared_file() {
+            anyhow::bail!("{} is a file: share the directory that contains it", file.display());
+        }
         let mount = self.from.builder(daemon_args)?.connect()?;
         if self.dax && mount.window().is_none() {
             anyhow::bail!("this daemon has no DAX window: start transomd with --dax-window and --tag");

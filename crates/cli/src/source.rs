@@ -42,6 +42,11 @@ impl Source {
         self.socket.is_none() && name.is_none_or(|name| name == "transomd")
     }
 
+    /// Returns what is to be shared if it is a file.
+    pub(crate) fn shared_file(&self) -> Option<&Path> {
+        self.shared_dir.as_deref().filter(|path| path.is_file())
+    }
+
     /// Returns a builder for the share; `daemon_args` go to a daemon that is started.
     pub(crate) fn builder(&self, daemon_args: Vec<OsString>) -> Result<Builder> {
         match (&self.socket, &self.shared_dir) {

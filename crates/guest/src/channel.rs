@@ -58,6 +58,11 @@ pub trait Channel: Send + Sync {
 
     /// Returns the device's shared memory region with this id, if it has one.
     fn shm_region(&self, id: u8) -> Option<ShmRegion>;
+
+    /// Returns whether the device is known to have failed or to be gone. Takes no lock and does not block.
+    fn is_gone(&self) -> bool {
+        false
+    }
 }
 
 /// One request and the room for its reply, borrowed for the duration of a [`Channel::call`].

@@ -3,6 +3,10 @@
 /// Bytes of a file name (`NAME_MAX` of Linux); a longer one is answered with ENAMETOOLONG.
 pub const NAME_LEN_MAX: usize = 255;
 
+/// Bytes of a name in a directory's entries (`FUSE_NAME_MAX` of Linux). A file system may list names longer than
+/// [`NAME_LEN_MAX`], which no other request can carry.
+pub const LISTED_NAME_LEN_MAX: usize = 1024;
+
 /// Bytes of a symbolic link's target, with no terminating NUL (`PATH_MAX` - 1 of Linux).
 pub const SYMLINK_LEN_MAX: usize = 4095;
 

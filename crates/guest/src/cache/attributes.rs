@@ -2,7 +2,7 @@
 
 use transom_wire::attr::Attr;
 
-use super::Validity;
+use super::{Judge, Validity};
 
 /// The attributes that were last received for an inode, and how long they stay valid.
 #[derive(Default)]
@@ -26,8 +26,8 @@ impl Attributes {
     }
 
     /// Returns the attributes if they are still valid without asking the server.
-    pub(crate) fn get(&self, now_ns: impl FnOnce() -> u64) -> Option<&Attr> {
-        self.validity.is_valid(now_ns).then_some(&self.attr)
+    pub(crate) fn get(&self, judge: &impl Judge) -> Option<&Attr> {
+        self.validity.is_valid(judge).then_some(&self.attr)
     }
 
     /// Returns the size that was received last, in bytes, whether or not it is still valid.

@@ -3,6 +3,8 @@
 use alloc::{sync::Arc, vec::Vec};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
+use super::{Judge, Validity};
+
 /// Maximum size of one listing in bytes: some 10,000 names. A longer directory is read again each time.
 const LISTING_LEN_MAX: usize = 1 << 20;
 
@@ -15,17 +17,33 @@ pub struct Entry {
     pub cookie: u64,
     /// The file type as in `d_type`; 0 if the server does not say.
     pub file_type: u32,
-    /// 1 to 255 bytes without `/` and NUL. May be `.` or `..`.
+    /// 1 to 1024 bytes without `/` and NUL. May be `.` or `..`. No other operation accepts more than 255 bytes.
     pub name: Vec<u8>,
 }
 
 /// All entries of a directory, in the order of the stream.
 pub(crate) struct Listing {
     pub(crate) entries: Vec<Entry>,
-    /// The directory's count of changed names, and its modification time in seconds and nanoseconds.
-    pub(crate) basis: (u64, (u64, u32)),
+    pub(crate) basis: Basis,
     len_bytes: usize,
     counted: Arc<AtomicUsize>,
+}
+
+/// The state of a directory for which a listing is valid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Basis {
+    /// The directory's count of names that this guest has changed.
+    pub(crate) names_changes: u64,
+    pub(crate) version: Version,
+}
+
+/// The state of a directory as far as others change it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Version {
+    /// Its modification time, in seconds and nanoseconds.
+    Mtime(u64, u32),
+    /// Its state for as long as this is valid.
+    Until(Validity),
 }
 
 /// Collects a listing while a directory is read from beginning to end.
@@ -38,6 +56,15 @@ pub(crate) struct Collector {
 pub(crate) struct Listings {
     used_bytes: Arc<AtomicUsize>,
     max_bytes: usize,
+}
+
+impl Listing {
+    /// Returns whether the version table shows no change of the directory since it was read; false if its modification
+    /// time decides instead.
+    pub(crate) fn is_unchanged(&self, names_changes: u64, judge: &impl Judge) -> bool {
+        let Version::Until(validity) = self.basis.version else { return false };
+        self.basis.names_changes == names_changes && validity.is_valid(judge)
+    }
 }
 
 impl Collector {
@@ -59,7 +86,7 @@ impl Listings {
     }
 
     /// Returns a finished listing if there is room for it.
-    pub(crate) fn admit(&self, collector: Collector, basis: (u64, (u64, u32))) -> Option<Listing> {
+    pub(crate) fn admit(&self, collector: Collector, basis: Basis) -> Option<Listing> {
         let Collector { entries, len_bytes } = collector;
         let before = self.used_bytes.fetch_add(len_bytes, Ordering::Relaxed);
         let listing = Listing { entries, basis, len_bytes, counted: Arc::clone(&self.used_bytes) };

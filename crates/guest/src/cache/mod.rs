@@ -1,6 +1,7 @@
 //! The guest's caches of a share: names, attributes, symbolic links, directories, data.
 //!
-//! [`validity`] alone decides how long something may be used; each kind of data has its own file. [`CacheOptions`]
+//! [`validity`] alone decides how long something may be used, by a deadline or by the table of [`versions`]; each kind
+//! of data has its own file. [`CacheOptions`]
 //! bounds all memory. Nothing here sends a request: [`volume`](crate::volume) fills the caches and invalidates them.
 
 pub(crate) mod attributes;
@@ -9,8 +10,11 @@ pub(crate) mod directories;
 pub(crate) mod names;
 pub(crate) mod sequence;
 mod validity;
+pub(crate) mod versions;
 
+pub(crate) use validity::Judge;
 pub use validity::{CacheMode, Validity};
+pub use versions::{Region, TableError, TableMemory, TableWord, Versions};
 
 /// How much is cached, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

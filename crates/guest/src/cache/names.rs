@@ -1,8 +1,8 @@
 //! Cached names: each leads to an inode, or is known to be absent.
 //!
 //! One table per volume, divided by hash into shards. Each shard has its own lock and a limit; a clock's hand passes
-//! over names that were used since it last came. A name is valid until its time expires, and only while its directory
-//! is in the epoch in which it was fetched. References to inodes are dropped outside the locks because the last one
+//! over names that were used since it last came. A name is valid as long as its [`Validity`] says, which the directory's
+//! judge decides, and only while its directory is in the epoch in which it was fetched. References to inodes are dropped outside the locks because the last one
 //! sends a message.
 
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
@@ -11,7 +11,7 @@ use core::hash::{BuildHasher, Hash, Hasher};
 use hashbrown::{DefaultHashBuilder, HashTable};
 use transom_wire::{Name, NodeId};
 
-use super::Validity;
+use super::{Judge, Validity};
 use crate::{
     Platform,
     sync::{Mutex, rank},
@@ -66,13 +66,13 @@ impl<P: Platform, T> Names<P, T> {
         Self { shards: core::array::from_fn(|_| Mutex::new(shard())), hasher: DefaultHashBuilder::default() }
     }
 
-    /// Returns what the name leads to, if that is known and still valid.
-    pub(crate) fn get(&self, key: Key<'_>, now_ns: impl FnOnce() -> u64) -> Option<Found<T>> {
+    /// Returns what the name leads to, if that is known and still valid by the directory's `judge`.
+    pub(crate) fn get(&self, key: Key<'_>, judge: &impl Judge) -> Option<Found<T>> {
         let hash = self.hash(key);
         let mut shard = self.shard(hash).lock();
         let place = shard.find(hash, key)?;
         let slot = &mut shard.slots[place];
-        if slot.epoch != key.epoch || !slot.validity.is_valid(now_ns) {
+        if slot.epoch != key.epoch || !slot.validity.is_valid(judge) {
             return None;
         }
         slot.is_used = true;

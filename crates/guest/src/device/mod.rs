@@ -176,6 +176,10 @@ impl<P: Platform, T: Transport + 'static> Channel for VirtioFs<P, T> {
     fn shm_region(&self, id: u8) -> Option<ShmRegion> {
         self.transport.shm_region(id).ok().flatten()
     }
+
+    fn is_gone(&self) -> bool {
+        !self.health.is_working() || self.transport.is_gone()
+    }
 }
 
 impl<P: Platform, T: Transport + 'static> Drop for VirtioFs<P, T> {

@@ -12,7 +12,7 @@ const TYPE_SHIFT: u32 = 12;
 /// A name in a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DirEntry {
-    /// 1 to 255 bytes without `/` and NUL, neither `.` nor `..`.
+    /// 1 to 1024 bytes without `/` and NUL, neither `.` nor `..`. No other operation accepts more than 255 bytes.
     pub name: alloc::vec::Vec<u8>,
     /// The inode number.
     pub ino: u64,

@@ -1,10 +1,10 @@
 //! ACCESS.
 
-use transom_wire::{NodeId, Opcode, ops::access::AccessIn};
+use transom_wire::{NodeId, operation::Access, ops::access::AccessIn};
 
 use crate::{
     Errno, Platform,
-    session::{Caller, Head, PLAIN, Session},
+    session::{Caller, Plain, Session},
 };
 
 impl<P: Platform> Session<P> {
@@ -12,8 +12,6 @@ impl<P: Platform> Session<P> {
     /// does not know the operation.
     pub fn access(&self, caller: &Caller<'_>, node: NodeId, mask: u32) -> Result<(), Errno> {
         let arg = AccessIn { mask: mask.into(), padding: 0.into() };
-        let mut head = Head::<PLAIN>::new(Opcode::Access, node, caller);
-        head.arg(&arg);
-        self.if_known(Opcode::Access, || self.tell(caller, &mut head)).map(|_| ())
+        self.ask_if_known(caller, &mut Plain::<Access>::new(node, caller, &arg)).map(|_| ())
     }
 }

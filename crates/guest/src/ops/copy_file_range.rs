@@ -1,16 +1,14 @@
 //! COPY_FILE_RANGE and COPY_FILE_RANGE_64.
 
 use transom_wire::{
-    Handle, NodeId, Opcode, U64,
-    ops::{
-        copy_file_range::{CopyFileRangeIn, CopyFileRangeOut},
-        write::WriteOut,
-    },
+    Handle, NodeId, U64,
+    operation::{CopyFileRange, CopyFileRange64},
+    ops::copy_file_range::CopyFileRangeIn,
 };
 
 use crate::{
     Errno, Platform,
-    session::{Caller, Head, PLAIN, Session},
+    session::{Caller, Plain, Session},
 };
 
 impl<P: Platform> Session<P> {
@@ -35,20 +33,14 @@ impl<P: Platform> Session<P> {
             len: len.into(),
             flags: flags.into(),
         };
-        let wide = self.if_known(Opcode::CopyFileRange64, || {
-            let mut head = Head::<PLAIN>::new(Opcode::CopyFileRange64, from.0, caller);
-            self.ask::<CopyFileRangeOut, _>(caller, head.arg(&arg))
-        })?;
+        let wide = self.ask_if_known(caller, &mut Plain::<CopyFileRange64>::new(from.0, caller, &arg))?;
         let (copied, limit) = match wide {
             Some(out) => (out.bytes_copied.get(), len),
             None => {
                 // The reply has 32 bits; a whole number of pages keeps the next request aligned.
                 let limit = len.min(u64::from(!0xfff_u32));
                 let arg = CopyFileRangeIn { len: U64::new(limit), ..arg };
-                let narrow = self.if_known(Opcode::CopyFileRange, || {
-                    let mut head = Head::<PLAIN>::new(Opcode::CopyFileRange, from.0, caller);
-                    self.ask::<WriteOut, _>(caller, head.arg(&arg))
-                })?;
+                let narrow = self.ask_if_known(caller, &mut Plain::<CopyFileRange>::new(from.0, caller, &arg))?;
                 (narrow.ok_or(Errno::OPNOTSUPP)?.size.get().into(), limit)
             }
         };

@@ -1,25 +1,21 @@
 //! CREATE and TMPFILE.
 
 use transom_wire::{
-    Name, NodeId, Opcode,
+    Name, NodeId,
     attr::EntryOut,
     linux::{O_NOCTTY, S_IFREG},
-    ops::{create::CreateIn, init::InitFlags, open::OpenOut},
+    operation::{Create, Tmpfile},
+    ops::{
+        create::{CreateIn, CreateOut},
+        init::InitFlags,
+        open::OpenOut,
+    },
 };
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::{
     Errno, Platform,
-    session::{Caller, Head, NAMED, Session},
+    session::{Caller, Named, Session},
 };
-
-/// The reply to either operation.
-#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-struct Created {
-    entry: EntryOut,
-    open: OpenOut,
-}
 
 impl<P: Platform> Session<P> {
     /// Creates the regular file `name` in `parent` if it is absent, and opens it.
@@ -34,11 +30,10 @@ impl<P: Platform> Session<P> {
         mode: u32,
         flags: u32,
     ) -> Result<(EntryOut, OpenOut), Errno> {
-        let known = self.if_known(Opcode::Create, || {
-            self.send_create(caller, Opcode::Create, parent, name.as_bytes(), mode, flags)
-        })?;
-        match known {
-            Some(created) => Ok(created),
+        let mut head = Named::<Create>::new(parent, caller, &self.create_in(caller, mode, flags));
+        head.name(name).extension(self.group_extension(caller));
+        match self.ask_if_known(caller, &mut head)? {
+            Some(created) => self.created(caller, created, flags),
             None => self.make_then_open(caller, parent, name, mode, flags),
         }
     }
@@ -53,30 +48,24 @@ impl<P: Platform> Session<P> {
         mode: u32,
         flags: u32,
     ) -> Result<(EntryOut, OpenOut), Errno> {
-        // Linux sends the name of a root directory as a placeholder.
-        let known =
-            self.if_known(Opcode::Tmpfile, || self.send_create(caller, Opcode::Tmpfile, parent, b"/", mode, flags))?;
-        known.ok_or(Errno::OPNOTSUPP)
+        let mut head = Named::<Tmpfile>::new(parent, caller, &self.create_in(caller, mode, flags));
+        head.placeholder().extension(self.group_extension(caller));
+        let created = self.ask_if_known(caller, &mut head)?.ok_or(Errno::OPNOTSUPP)?;
+        self.created(caller, created, flags)
     }
 
-    fn send_create(
-        &self,
-        caller: &Caller<'_>,
-        opcode: Opcode,
-        parent: NodeId,
-        name: &[u8],
-        mode: u32,
-        flags: u32,
-    ) -> Result<(EntryOut, OpenOut), Errno> {
-        let arg = CreateIn {
+    fn create_in(&self, caller: &Caller<'_>, mode: u32, flags: u32) -> CreateIn {
+        CreateIn {
             flags: (flags & !O_NOCTTY).into(),
             mode: self.masked(caller, S_IFREG | mode & 0o7777).into(),
             umask: caller.umask.into(),
             open_flags: self.open_flags(caller, flags).into(),
-        };
-        let mut head = Head::<NAMED>::new(opcode, parent, caller);
-        head.arg(&arg).string(name).extension(self.group_extension(caller));
-        let Created { entry, open } = self.ask(caller, &mut head)?;
+        }
+    }
+
+    /// Validates the reply to either operation.
+    fn created(&self, caller: &Caller<'_>, out: CreateOut, flags: u32) -> Result<(EntryOut, OpenOut), Errno> {
+        let CreateOut { entry, open } = out;
         match self.new_entry(entry, Some(S_IFREG)) {
             Ok(entry) => Ok((entry, open)),
             Err(error) => {

@@ -1,10 +1,10 @@
 //! FALLOCATE.
 
-use transom_wire::{Handle, NodeId, Opcode, ops::fallocate::FallocateIn};
+use transom_wire::{Handle, NodeId, operation::Fallocate, ops::fallocate::FallocateIn};
 
 use crate::{
     Errno, Platform,
-    session::{Caller, Head, PLAIN, Session},
+    session::{Caller, Plain, Session},
 };
 
 impl<P: Platform> Session<P> {
@@ -27,8 +27,6 @@ impl<P: Platform> Session<P> {
             mode: mode.into(),
             padding: 0.into(),
         };
-        let mut head = Head::<PLAIN>::new(Opcode::Fallocate, node, caller);
-        head.arg(&arg);
-        self.if_known(Opcode::Fallocate, || self.tell(caller, &mut head))?.ok_or(Errno::OPNOTSUPP)
+        self.ask_if_known(caller, &mut Plain::<Fallocate>::new(node, caller, &arg))?.ok_or(Errno::OPNOTSUPP)
     }
 }

@@ -1,10 +1,10 @@
 //! FLUSH.
 
-use transom_wire::{Handle, NodeId, Opcode, ops::flush::FlushIn};
+use transom_wire::{Handle, NodeId, operation::Flush, ops::flush::FlushIn};
 
 use crate::{
     Errno, Platform,
-    session::{Caller, Head, PLAIN, Session},
+    session::{Caller, Plain, Session},
 };
 
 impl<P: Platform> Session<P> {
@@ -14,8 +14,6 @@ impl<P: Platform> Session<P> {
     pub fn flush(&self, caller: &Caller<'_>, node: NodeId, fh: Handle, lock_owner: u64) -> Result<(), Errno> {
         let caller = Caller { interrupt: None, ..*caller };
         let arg = FlushIn { fh: fh.into(), unused: 0.into(), padding: 0.into(), lock_owner: lock_owner.into() };
-        let mut head = Head::<PLAIN>::new(Opcode::Flush, node, &caller);
-        head.arg(&arg);
-        self.if_known(Opcode::Flush, || self.tell(&caller, &mut head)).map(|_| ())
+        self.ask_if_known(&caller, &mut Plain::<Flush>::new(node, &caller, &arg)).map(|_| ())
     }
 }

@@ -1,10 +1,14 @@
 //! FSYNC and FSYNCDIR.
 
-use transom_wire::{Handle, NodeId, Opcode, ops::fsync::FsyncIn};
+use transom_wire::{
+    Handle, NodeId,
+    operation::{Fsync, Fsyncdir, Operation},
+    ops::fsync::FsyncIn,
+};
 
 use crate::{
     Errno, Platform,
-    session::{Caller, Head, PLAIN, Session},
+    session::{Caller, Plain, Session},
 };
 
 impl<P: Platform> Session<P> {
@@ -13,25 +17,19 @@ impl<P: Platform> Session<P> {
     ///
     /// Does nothing if the server does not know the operation, as in Linux.
     pub fn fsync(&self, caller: &Caller<'_>, node: NodeId, fh: Handle, fsync_flags: u32) -> Result<(), Errno> {
-        self.send_fsync(caller, Opcode::Fsync, node, fh, fsync_flags)
+        self.send_fsync::<Fsync>(caller, node, fh, fsync_flags)
     }
 
     /// Makes the names in the open directory `fh` durable. See [`Self::fsync`].
     pub fn fsyncdir(&self, caller: &Caller<'_>, node: NodeId, fh: Handle, fsync_flags: u32) -> Result<(), Errno> {
-        self.send_fsync(caller, Opcode::Fsyncdir, node, fh, fsync_flags)
+        self.send_fsync::<Fsyncdir>(caller, node, fh, fsync_flags)
     }
 
-    fn send_fsync(
-        &self,
-        caller: &Caller<'_>,
-        opcode: Opcode,
-        node: NodeId,
-        fh: Handle,
-        fsync_flags: u32,
-    ) -> Result<(), Errno> {
+    fn send_fsync<O>(&self, caller: &Caller<'_>, node: NodeId, fh: Handle, fsync_flags: u32) -> Result<(), Errno>
+    where
+        O: Operation<Args = FsyncIn, Reply = ()>,
+    {
         let arg = FsyncIn { fh: fh.into(), fsync_flags: fsync_flags.into(), padding: 0.into() };
-        let mut head = Head::<PLAIN>::new(opcode, node, caller);
-        head.arg(&arg);
-        self.if_known(opcode, || self.tell(caller, &mut head)).map(|_| ())
+        self.ask_if_known(caller, &mut Plain::<O>::new(node, caller, &arg)).map(|_| ())
     }
 }

@@ -1,14 +1,15 @@
 //! GETATTR.
 
 use transom_wire::{
-    Handle, NodeId, Opcode,
+    Handle, NodeId,
     attr::AttrOut,
+    operation::Getattr,
     ops::getattr::{GETATTR_FH, GetattrIn},
 };
 
 use crate::{
     Errno, Platform,
-    session::{Caller, Head, PLAIN, Session},
+    session::{Caller, Plain, Session},
 };
 
 impl<P: Platform> Session<P> {
@@ -16,6 +17,6 @@ impl<P: Platform> Session<P> {
     pub fn getattr(&self, caller: &Caller<'_>, node: NodeId, fh: Option<Handle>) -> Result<AttrOut, Errno> {
         let flags = if fh.is_some() { GETATTR_FH } else { 0 };
         let arg = GetattrIn { getattr_flags: flags.into(), dummy: 0.into(), fh: fh.unwrap_or_default().into() };
-        self.attributes(self.ask(caller, Head::<PLAIN>::new(Opcode::Getattr, node, caller).arg(&arg))?)
+        self.attributes(self.ask(caller, &mut Plain::<Getattr>::new(node, caller, &arg))?)
     }
 }

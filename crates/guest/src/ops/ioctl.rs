@@ -1,15 +1,11 @@
 //! IOCTL, restricted to requests whose number encodes their size.
 
-use transom_wire::{
-    Handle, NodeId, Opcode, U32, U64,
-    ops::ioctl::{IoctlIn, IoctlOut},
-};
-use zerocopy::IntoBytes;
+use transom_wire::{Handle, NodeId, Opcode, U32, U64, operation::Ioctl, ops::ioctl::IoctlIn};
 
 use crate::{
     Errno, Platform,
     channel::{Sink, Source},
-    session::{Caller, Head, PLAIN, Room, Session},
+    session::{Caller, Plain, Session},
 };
 
 /// The largest size that a request's number can encode, in either direction, in bytes.
@@ -44,14 +40,10 @@ impl<P: Platform> Session<P> {
             in_size: U32::new(data.len() as u32),
             out_size: U32::new(out.len() as u32),
         };
-        let mut head = Head::<PLAIN>::new(Opcode::Ioctl, node, caller);
-        head.arg(&arg);
-        let mut room = Room::<IoctlOut>::new();
-        let known = self.if_known(Opcode::Ioctl, || {
-            self.transact(caller, head.as_mut_bytes(), Source::Bytes(data), room.as_mut_bytes(), Sink::Bytes(out))
-        })?;
-        let body_len = known.ok_or(Errno::NOTTY)?;
-        let filled = body_len.checked_sub(size_of::<IoctlOut>()).ok_or_else(|| self.impossible())?;
-        Ok((room.body.result.get(), filled))
+        let mut head = Plain::<Ioctl>::new(node, caller, &arg);
+        let known =
+            self.if_known(Opcode::Ioctl, || self.fetch_with(caller, &mut head, Source::Bytes(data), Sink::Bytes(out)))?;
+        let (reply, filled) = known.ok_or(Errno::NOTTY)?;
+        Ok((reply.result.get(), filled))
     }
 }

@@ -1,10 +1,10 @@
 //! LINK.
 
-use transom_wire::{Name, NodeId, Opcode, attr::EntryOut, ops::link::LinkIn};
+use transom_wire::{Name, NodeId, attr::EntryOut, operation::Link, ops::link::LinkIn};
 
 use crate::{
     Errno, Platform,
-    session::{Caller, Head, NAMED, Session},
+    session::{Caller, Named, Session},
 };
 
 impl<P: Platform> Session<P> {
@@ -13,9 +13,7 @@ impl<P: Platform> Session<P> {
     /// Errors: EPERM if the server does not know the operation.
     pub fn link(&self, caller: &Caller<'_>, node: NodeId, parent: NodeId, name: Name<'_>) -> Result<EntryOut, Errno> {
         let arg = LinkIn { oldnodeid: node.into() };
-        let mut head = Head::<NAMED>::new(Opcode::Link, parent, caller);
-        head.arg(&arg).name(name);
-        let known = self.if_known(Opcode::Link, || self.ask(caller, &mut head))?;
+        let known = self.ask_if_known(caller, Named::<Link>::new(parent, caller, &arg).name(name))?;
         self.new_entry(known.ok_or(Errno::PERM)?, None)
     }
 }

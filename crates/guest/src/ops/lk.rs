@@ -3,14 +3,15 @@
 //! If INIT negotiated neither POSIX_LOCKS nor FLOCK_LOCKS, the client keeps its locks itself and none of these is sent.
 
 use transom_wire::{
-    NodeId, Opcode,
+    NodeId,
     linux::F_UNLCK,
+    operation::{Getlk, Setlk, Setlkw},
     ops::lk::{FileLock, LkIn, LkOut},
 };
 
 use crate::{
     Errno, Platform,
-    session::{Caller, Head, PLAIN, Session},
+    session::{Caller, Plain, Session},
 };
 
 impl<P: Platform> Session<P> {
@@ -18,7 +19,8 @@ impl<P: Platform> Session<P> {
     pub fn getlk(&self, caller: &Caller<'_>, node: NodeId, arg: &LkIn) -> Result<FileLock, Errno> {
         // A server may pass it to F_OFD_GETLK, which requires 0.
         let lk = FileLock { pid: 0.into(), ..arg.lk };
-        let LkOut { lk } = self.send_lk(caller, Opcode::Getlk, node, &LkIn { lk, ..*arg })?;
+        let arg = LkIn { lk, ..*arg };
+        let LkOut { lk } = self.ask(caller, &mut Plain::<Getlk>::new(node, caller, &arg))?;
         let is_range = lk.start <= lk.end && lk.end.get() <= i64::MAX as u64;
         match lk.type_.get() {
             F_UNLCK => Ok(lk),
@@ -29,19 +31,12 @@ impl<P: Platform> Session<P> {
 
     /// Sets, changes or releases a lock. Errors: EAGAIN if another lock conflicts.
     pub fn setlk(&self, caller: &Caller<'_>, node: NodeId, arg: &LkIn) -> Result<(), Errno> {
-        self.send_lk::<[u8; 0]>(caller, Opcode::Setlk, node, arg).map(|[]| ())
+        self.ask(caller, &mut Plain::<Setlk>::new(node, caller, arg))
     }
 
     /// Sets a lock, and waits while another one conflicts. Errors: EINTR after [`Caller::interrupt`] was raised,
     /// EDEADLK.
     pub fn setlkw(&self, caller: &Caller<'_>, node: NodeId, arg: &LkIn) -> Result<(), Errno> {
-        self.send_lk::<[u8; 0]>(caller, Opcode::Setlkw, node, arg).map(|[]| ())
-    }
-
-    fn send_lk<T>(&self, caller: &Caller<'_>, opcode: Opcode, node: NodeId, arg: &LkIn) -> Result<T, Errno>
-    where
-        T: zerocopy::FromBytes + zerocopy::IntoBytes + zerocopy::KnownLayout + zerocopy::Unaligned,
-    {
-        self.ask(caller, Head::<PLAIN>::new(opcode, node, caller).arg(arg))
+        self.ask(caller, &mut Plain::<Setlkw>::new(node, caller, arg))
     }
 }

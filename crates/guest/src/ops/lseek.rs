@@ -1,14 +1,15 @@
 //! LSEEK.
 
 use transom_wire::{
-    Handle, NodeId, Opcode,
+    Handle, NodeId,
     linux::{SEEK_DATA, SEEK_HOLE},
+    operation::Lseek,
     ops::lseek::{LseekIn, LseekOut},
 };
 
 use crate::{
     Errno, Platform,
-    session::{Caller, Head, PLAIN, Session},
+    session::{Caller, Plain, Session},
 };
 
 impl<P: Platform> Session<P> {
@@ -19,9 +20,8 @@ impl<P: Platform> Session<P> {
     /// Errors: ENXIO beyond the end, and then EINVAL for another `whence`.
     pub fn lseek(&self, caller: &Caller<'_>, node: NodeId, fh: Handle, offset: u64, whence: u32) -> Result<u64, Errno> {
         let arg = LseekIn { fh: fh.into(), offset: offset.into(), whence: whence.into(), padding: 0.into() };
-        let mut head = Head::<PLAIN>::new(Opcode::Lseek, node, caller);
-        head.arg(&arg);
-        let Some(LseekOut { offset: found }) = self.if_known(Opcode::Lseek, || self.ask(caller, &mut head))? else {
+        let mut head = Plain::<Lseek>::new(node, caller, &arg);
+        let Some(LseekOut { offset: found }) = self.ask_if_known(caller, &mut head)? else {
             let size = self.getattr(caller, node, Some(fh))?.attr.size.get();
             return seek_in_data(size, offset, whence);
         };

@@ -1,15 +1,16 @@
 //! MKNOD.
 
 use transom_wire::{
-    Name, NodeId, Opcode,
+    Name, NodeId,
     attr::EntryOut,
     linux::{S_IFMT, S_IFREG},
+    operation::Mknod,
     ops::mknod::MknodIn,
 };
 
 use crate::{
     Errno, Platform,
-    session::{Caller, Head, NAMED, Session},
+    session::{Caller, Named, Session},
 };
 
 impl<P: Platform> Session<P> {
@@ -30,8 +31,8 @@ impl<P: Platform> Session<P> {
             umask: caller.umask.into(),
             padding: 0.into(),
         };
-        let mut head = Head::<NAMED>::new(Opcode::Mknod, parent, caller);
-        head.arg(&arg).name(name).extension(self.group_extension(caller));
+        let mut head = Named::<Mknod>::new(parent, caller, &arg);
+        head.name(name).extension(self.group_extension(caller));
         self.new_entry(self.ask(caller, &mut head)?, Some(file_type))
     }
 }

@@ -3,6 +3,7 @@
 use transom_wire::{
     Handle, NodeId, Opcode,
     linux::{O_CREAT, O_EXCL, O_NOCTTY, O_TRUNC},
+    operation::{Open, Opendir, Operation},
     ops::{
         init::InitFlags,
         open::{OPEN_KILL_SUIDGID, OpenFlags, OpenIn, OpenOut},
@@ -13,7 +14,7 @@ use zerocopy::FromZeros;
 
 use crate::{
     Errno, Platform,
-    session::{Caller, Head, PLAIN, Session},
+    session::{Caller, Plain, Session},
 };
 
 impl<P: Platform> Session<P> {
@@ -26,7 +27,7 @@ impl<P: Platform> Session<P> {
         let is_truncated = flags & O_TRUNC != 0;
         let is_atomic = self.negotiated().flags.contains(InitFlags::ATOMIC_O_TRUNC);
         let sent_flags = if is_atomic { flags } else { flags & !O_TRUNC };
-        let known = self.if_known(Opcode::Open, || self.send_open(caller, Opcode::Open, node, sent_flags))?;
+        let known = self.send_open::<Open>(caller, node, sent_flags)?;
         if is_truncated && (!is_atomic || known.is_none()) {
             self.truncate_opened(caller, node, flags, known)?;
         }
@@ -37,13 +38,16 @@ impl<P: Platform> Session<P> {
     /// [`Self::open`].
     pub fn opendir(&self, caller: &Caller<'_>, node: NodeId, flags: u32) -> Result<OpenOut, Errno> {
         let flags = flags & !(O_CREAT | O_EXCL | O_NOCTTY | O_TRUNC);
-        let known = self.if_known(Opcode::Opendir, || self.send_open(caller, Opcode::Opendir, node, flags))?;
+        let known = self.send_open::<Opendir>(caller, node, flags)?;
         Ok(known.unwrap_or(without_handle(OpenFlags::KEEP_CACHE.union(OpenFlags::CACHE_DIR))))
     }
 
-    fn send_open(&self, caller: &Caller<'_>, opcode: Opcode, node: NodeId, flags: u32) -> Result<OpenOut, Errno> {
+    fn send_open<O>(&self, caller: &Caller<'_>, node: NodeId, flags: u32) -> Result<Option<OpenOut>, Errno>
+    where
+        O: Operation<Args = OpenIn, Reply = OpenOut>,
+    {
         let arg = OpenIn { flags: flags.into(), open_flags: self.open_flags(caller, flags).into() };
-        self.ask(caller, Head::<PLAIN>::new(opcode, node, caller).arg(&arg))
+        self.ask_if_known(caller, &mut Plain::<O>::new(node, caller, &arg))
     }
 
     /// Closes the open file again if truncating fails.

@@ -1,13 +1,10 @@
 //! POLL.
 
-use transom_wire::{
-    Handle, NodeId, Opcode,
-    ops::poll::{PollIn, PollOut},
-};
+use transom_wire::{Handle, NodeId, operation::Poll, ops::poll::PollIn};
 
 use crate::{
     Errno, Platform,
-    session::{Caller, Head, PLAIN, Session},
+    session::{Caller, Plain, Session},
 };
 
 /// POLLIN, POLLOUT, POLLRDNORM and POLLWRNORM: the events for which a regular file is always ready.
@@ -20,9 +17,7 @@ impl<P: Platform> Session<P> {
     /// There are no later notifications: virtio-fs has no queue for them.
     pub fn poll(&self, caller: &Caller<'_>, node: NodeId, fh: Handle, events: u32) -> Result<u32, Errno> {
         let arg = PollIn { fh: fh.into(), kh: 0.into(), flags: 0.into(), events: events.into() };
-        let mut head = Head::<PLAIN>::new(Opcode::Poll, node, caller);
-        head.arg(&arg);
-        let known = self.if_known(Opcode::Poll, || self.ask::<PollOut, _>(caller, &mut head))?;
+        let known = self.ask_if_known(caller, &mut Plain::<Poll>::new(node, caller, &arg))?;
         Ok(known.map_or(READY & events, |out| out.revents.get()))
     }
 }

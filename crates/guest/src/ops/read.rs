@@ -1,24 +1,20 @@
 //! READ.
 
-use alloc::{sync::Arc, vec::Vec};
+use alloc::sync::Arc;
 use core::ops::Range;
 
-use transom_wire::{Handle, NodeId, Opcode, Unique, ops::read::ReadIn};
+use transom_wire::{Handle, NodeId, operation::Read, ops::read::ReadIn};
 
 use crate::{
     Errno, Platform,
-    channel::{OwnedMessage, Sink, Ticket},
+    channel::Sink,
     dma::DmaBuffer,
-    session::{Caller, HEADER_LEN, Head, PLAIN, Session},
+    session::{Caller, Plain, Session, Started},
 };
 
 /// A READ in progress, to be finished with [`Session::read_finish`].
 #[must_use = "a request that is not finished keeps its place in the queue"]
-pub struct PendingRead {
-    ticket: Ticket,
-    unique: Unique,
-    len: usize,
-}
+pub struct PendingRead(Started<Read>);
 
 impl<P: Platform> Session<P> {
     /// Reads from `offset`, in bytes, of the open file `fh` into `sink`. Returns the number of bytes read.
@@ -40,7 +36,7 @@ impl<P: Platform> Session<P> {
             return Ok(0);
         }
         let arg = read_in(fh, flags, offset, len);
-        self.fetch(caller, Head::<PLAIN>::new(Opcode::Read, node, caller).arg(&arg), sink)
+        self.fetch(caller, &mut Plain::<Read>::new(node, caller, &arg), sink)
     }
 
     /// Reads until `bytes` is full or the file ends, with as many requests as needed.
@@ -84,22 +80,13 @@ impl<P: Platform> Session<P> {
         range: Range<usize>,
     ) -> Result<PendingRead, Errno> {
         let len = self.checked_range(&buffer, &range, self.negotiated().data_len_max)?;
-        let mut head = Head::<PLAIN>::new(Opcode::Read, node, caller);
-        head.arg(&read_in(fh, flags, offset, len));
-        let message = OwnedMessage {
-            head: Vec::new(),
-            data: None,
-            reply_head_len: HEADER_LEN,
-            reply_data: Some((buffer, range)),
-        };
-        let (ticket, unique) = self.start(caller, &mut head, message)?;
-        Ok(PendingRead { ticket, unique, len })
+        let mut head = Plain::<Read>::new(node, caller, &read_in(fh, flags, offset, len));
+        self.start(caller, &mut head, None, Some((buffer, range))).map(PendingRead)
     }
 
     /// Blocks until a READ is over. Returns the number of bytes, as [`Self::read`] does.
     pub fn read_finish(&self, pending: PendingRead) -> Result<usize, Errno> {
-        let PendingRead { ticket, unique, len } = pending;
-        self.finish(ticket, unique, HEADER_LEN + len).map(|(_, body_len)| body_len)
+        self.finish_fetch(pending.0)
     }
 }
 

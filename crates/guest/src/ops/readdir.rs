@@ -1,10 +1,10 @@
 //! READDIR and READDIRPLUS, and iteration over their entries.
 
 use transom_wire::{
-    Handle, NodeId, Opcode,
+    Handle, NodeId,
     attr::EntryOut,
-    dirent::{Dirent, DirentPlus, padded_len},
-    limits::NAME_LEN_MAX,
+    dirent::{Dirent, DirentPlus, is_listed_name, padded_len},
+    operation::{Readdir, Readdirplus},
 };
 use zerocopy::FromBytes;
 
@@ -12,7 +12,7 @@ use super::read::read_in;
 use crate::{
     Errno, Platform,
     channel::Sink,
-    session::{Caller, Head, PLAIN, Session},
+    session::{Caller, Plain, Session},
 };
 
 /// An entry of a directory.
@@ -24,7 +24,7 @@ pub struct DirEntry<'a> {
     pub off: u64,
     /// The file type, as in `d_type`.
     pub type_: u32,
-    /// 1 to 255 bytes without `/` and NUL. May be `.` or `..`.
+    /// 1 to 1024 bytes without `/` and NUL. May be `.` or `..`. No other request can carry more than 255 bytes.
     pub name: &'a [u8],
     /// The reply of a LOOKUP, with READDIRPLUS if the server looked the name up. Counts one reference.
     pub entry: Option<EntryOut>,
@@ -47,8 +47,11 @@ impl<P: Platform> Session<P> {
     ) -> Result<usize, Errno> {
         let len = bytes.len().min(self.negotiated().data_len_max);
         let arg = read_in(fh, 0, offset, len);
-        let opcode = if plus { Opcode::Readdirplus } else { Opcode::Readdir };
-        self.fetch(caller, Head::<PLAIN>::new(opcode, node, caller).arg(&arg), Sink::Bytes(&mut bytes[..len]))
+        let sink = Sink::Bytes(&mut bytes[..len]);
+        match plus {
+            true => self.fetch(caller, &mut Plain::<Readdirplus>::new(node, caller, &arg), sink),
+            false => self.fetch(caller, &mut Plain::<Readdir>::new(node, caller, &arg), sink),
+        }
     }
 
     /// Iterates over the entries in `bytes`, which [`Self::readdir`] filled with the same `plus`.
@@ -80,7 +83,7 @@ impl<'a, P: Platform> Iterator for Entries<'a, P> {
             return Some(Err(self.session.impossible()));
         };
         let entry = entry.and_then(|entry| self.looked_up(entry, name));
-        if !is_name(name) {
+        if !is_listed_name(name) {
             if let Some(entry) = entry {
                 self.session.forget(entry.nodeid.into(), 1);
             }
@@ -128,8 +131,4 @@ impl<P: Platform> Drop for Entries<'_, P> {
             }
         }
     }
-}
-
-fn is_name(name: &[u8]) -> bool {
-    (1..=NAME_LEN_MAX).contains(&name.len()) && !name.iter().any(|&byte| byte == b'/' || byte == 0)
 }

@@ -1,10 +1,14 @@
 //! RELEASE and RELEASEDIR.
 
-use transom_wire::{Handle, NodeId, Opcode, ops::release::ReleaseIn};
+use transom_wire::{
+    Handle, NodeId, Opcode,
+    operation::{Operation, Release, Releasedir},
+    ops::release::ReleaseIn,
+};
 
 use crate::{
     Errno, Platform,
-    session::{Caller, Head, PLAIN, Session},
+    session::{Caller, Plain, Session},
 };
 
 impl<P: Platform> Session<P> {
@@ -30,7 +34,7 @@ impl<P: Platform> Session<P> {
             release_flags: release_flags.into(),
             lock_owner: lock_owner.into(),
         };
-        self.send_release(caller, Opcode::Release, node, &arg)
+        self.send_release::<Release>(caller, node, &arg)
     }
 
     /// Closes the open directory `fh`. See [`Self::release`].
@@ -39,11 +43,14 @@ impl<P: Platform> Session<P> {
             return Ok(());
         }
         let arg = ReleaseIn { fh: fh.into(), flags: flags.into(), release_flags: 0.into(), lock_owner: 0.into() };
-        self.send_release(caller, Opcode::Releasedir, node, &arg)
+        self.send_release::<Releasedir>(caller, node, &arg)
     }
 
-    fn send_release(&self, caller: &Caller<'_>, opcode: Opcode, node: NodeId, arg: &ReleaseIn) -> Result<(), Errno> {
+    fn send_release<O>(&self, caller: &Caller<'_>, node: NodeId, arg: &ReleaseIn) -> Result<(), Errno>
+    where
+        O: Operation<Args = ReleaseIn, Reply = ()>,
+    {
         let caller = Caller { interrupt: None, ..*caller };
-        self.tell(&caller, Head::<PLAIN>::new(opcode, node, &caller).arg(arg))
+        self.ask(&caller, &mut Plain::<O>::new(node, &caller, arg))
     }
 }

@@ -1,8 +1,9 @@
 //! REMOVEMAPPING.
 
 use transom_wire::{
-    NodeId, Opcode,
+    NodeId,
     header::InHeader,
+    operation::Removemapping,
     ops::removemapping::{RemovemappingIn, RemovemappingOne},
 };
 
@@ -22,12 +23,12 @@ impl<P: Platform> Session<P> {
     pub fn removemapping(&self, caller: &Caller<'_>, node: NodeId, moffsets: &[u64], len: u64) -> Result<(), Errno> {
         let mut result = Ok(());
         for batch in moffsets.chunks(BATCH) {
-            let mut head = Head::<MESSAGE_LEN>::new(Opcode::Removemapping, node, caller);
-            head.arg(&RemovemappingIn { count: (batch.len() as u32).into() });
+            let arg = RemovemappingIn { count: (batch.len() as u32).into() };
+            let mut head = Head::<Removemapping, MESSAGE_LEN>::new(node, caller, &arg);
             for &moffset in batch {
-                head.arg(&RemovemappingOne { moffset: moffset.into(), len: len.into() });
+                head.item(&RemovemappingOne { moffset: moffset.into(), len: len.into() });
             }
-            result = result.and(self.tell(caller, &mut head));
+            result = result.and(self.ask(caller, &mut head));
         }
         result
     }

@@ -1,13 +1,14 @@
 //! RENAME and RENAME2.
 
 use transom_wire::{
-    Name, NodeId, Opcode,
+    Name, NodeId,
+    operation::{Rename, Rename2},
     ops::rename::{Rename2In, RenameIn},
 };
 
 use crate::{
     Errno, Platform,
-    session::{Caller, Head, Session, TWICE_NAMED},
+    session::{Caller, Session, TwiceNamed},
 };
 
 impl<P: Platform> Session<P> {
@@ -23,13 +24,10 @@ impl<P: Platform> Session<P> {
     ) -> Result<(), Errno> {
         if flags == 0 {
             let arg = RenameIn { newdir: to.0.into() };
-            let mut head = Head::<TWICE_NAMED>::new(Opcode::Rename, from.0, caller);
-            return self.tell(caller, head.arg(&arg).name(from.1).name(to.1));
+            return self.ask(caller, TwiceNamed::<Rename>::new(from.0, caller, &arg).names(from.1, to.1));
         }
         let arg = Rename2In { newdir: to.0.into(), flags: flags.into(), padding: 0.into() };
-        let mut head = Head::<TWICE_NAMED>::new(Opcode::Rename2, from.0, caller);
-        head.arg(&arg).name(from.1).name(to.1);
-        let known = self.if_known(Opcode::Rename2, || self.tell(caller, &mut head))?;
-        known.ok_or(Errno::INVAL)
+        let mut head = TwiceNamed::<Rename2>::new(from.0, caller, &arg);
+        self.ask_if_known(caller, head.names(from.1, to.1))?.ok_or(Errno::INVAL)
     }
 }

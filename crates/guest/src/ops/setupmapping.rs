@@ -1,13 +1,14 @@
 //! SETUPMAPPING.
 
 use transom_wire::{
-    NodeId, Opcode,
+    NodeId,
+    operation::Setupmapping,
     ops::setupmapping::{SETUPMAPPING_READ, SETUPMAPPING_WRITE, SetupmappingIn},
 };
 
 use crate::{
     Errno, Platform,
-    session::{Caller, Head, PLAIN, Session},
+    session::{Caller, Plain, Session},
 };
 
 /// The handle that stands for the inode, as Linux sends it: a mapping outlives the open file through which it was
@@ -37,6 +38,6 @@ impl<P: Platform> Session<P> {
             flags: flags.into(),
             moffset: moffset.into(),
         };
-        self.tell(caller, Head::<PLAIN>::new(Opcode::Setupmapping, node, caller).arg(&arg))
+        self.ask(caller, &mut Plain::<Setupmapping>::new(node, caller, &arg))
     }
 }

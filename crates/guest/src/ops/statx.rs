@@ -1,10 +1,11 @@
 //! STATX.
 
 use transom_wire::{
-    Handle, NodeId, Opcode,
+    Handle, NodeId,
     attr::{Attr, AttrOut},
     device_number,
     linux::S_IFMT,
+    operation,
     ops::{
         getattr::GETATTR_FH,
         statx::{Statx, StatxIn, StatxOut, SxTime},
@@ -13,7 +14,7 @@ use transom_wire::{
 
 use crate::{
     Errno, Platform,
-    session::{Caller, Head, PLAIN, Session},
+    session::{Caller, Plain, Session},
 };
 
 /// The fields of stat(2), as statx(2) numbers them.
@@ -40,9 +41,7 @@ impl<P: Platform> Session<P> {
             sx_flags: flags.into(),
             sx_mask: mask.into(),
         };
-        let mut head = Head::<PLAIN>::new(Opcode::Statx, node, caller);
-        head.arg(&arg);
-        match self.if_known(Opcode::Statx, || self.ask(caller, &mut head))? {
+        match self.ask_if_known(caller, &mut Plain::<operation::Statx>::new(node, caller, &arg))? {
             Some(out) => self.checked(out),
             None => Ok(from_getattr(&self.getattr(caller, node, fh)?)),
         }

@@ -2,13 +2,13 @@
 
 use alloc::vec::Vec;
 
-use transom_wire::{Name, NodeId, Opcode, attr::EntryOut, limits::SYMLINK_LEN_MAX, linux::S_IFLNK};
+use transom_wire::{Name, NodeId, Opcode, attr::EntryOut, limits::SYMLINK_LEN_MAX, linux::S_IFLNK, operation::Symlink};
 use zerocopy::IntoBytes;
 
 use crate::{
     Errno, Platform,
-    channel::{Sink, Source},
-    session::{Caller, EXTENSION_UNITS, Room, Session, header},
+    channel::Source,
+    session::{Caller, EXTENSION_UNITS, Session, header},
 };
 
 impl<P: Platform> Session<P> {
@@ -38,11 +38,6 @@ impl<P: Platform> Session<P> {
         {
             head.extend_from_slice(part);
         }
-        let mut room = Room::<EntryOut>::new();
-        let len = self.transact(caller, &mut head, Source::Empty, room.as_mut_bytes(), Sink::Empty)?;
-        if len != size_of::<EntryOut>() {
-            return Err(self.impossible());
-        }
-        self.new_entry(room.body, Some(S_IFLNK))
+        self.new_entry(self.exchange::<Symlink>(caller, &mut head, Source::Empty)?, Some(S_IFLNK))
     }
 }

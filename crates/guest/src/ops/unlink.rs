@@ -1,20 +1,23 @@
 //! UNLINK and RMDIR.
 
-use transom_wire::{Name, NodeId, Opcode};
+use transom_wire::{
+    Name, NodeId,
+    operation::{Rmdir, Unlink},
+};
 
 use crate::{
     Errno, Platform,
-    session::{Caller, Head, NAMED, Session},
+    session::{Caller, Named, Session},
 };
 
 impl<P: Platform> Session<P> {
     /// Removes the name `name` of a file that is not a directory.
     pub fn unlink(&self, caller: &Caller<'_>, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
-        self.tell(caller, Head::<NAMED>::new(Opcode::Unlink, parent, caller).name(name))
+        self.ask(caller, Named::<Unlink>::new(parent, caller, &()).name(name))
     }
 
     /// Removes the empty directory `name`.
     pub fn rmdir(&self, caller: &Caller<'_>, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
-        self.tell(caller, Head::<NAMED>::new(Opcode::Rmdir, parent, caller).name(name))
+        self.ask(caller, Named::<Rmdir>::new(parent, caller, &()).name(name))
     }
 }

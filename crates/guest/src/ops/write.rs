@@ -1,26 +1,25 @@
 //! WRITE.
 
-use alloc::{sync::Arc, vec::Vec};
+use alloc::sync::Arc;
 use core::ops::Range;
 
 use transom_wire::{
-    Handle, NodeId, Opcode, Unique,
+    Handle, NodeId,
+    operation::Write,
     ops::write::{WriteFlags, WriteIn, WriteOut},
 };
-use zerocopy::FromBytes;
 
 use crate::{
     Errno, Platform,
-    channel::{OwnedMessage, Source, Ticket},
+    channel::Source,
     dma::DmaBuffer,
-    session::{Caller, HEADER_LEN, Head, PLAIN, Session},
+    session::{Caller, Plain, Session, Started},
 };
 
 /// A WRITE in progress, to be finished with [`Session::write_finish`].
 #[must_use = "a request that is not finished keeps its place in the queue"]
 pub struct PendingWrite {
-    ticket: Ticket,
-    unique: Unique,
+    started: Started<Write>,
     len: usize,
 }
 
@@ -45,7 +44,7 @@ impl<P: Platform> Session<P> {
             return Ok(0);
         }
         let arg = write_in(fh, flags, write_flags, offset, len);
-        let out = self.ask_with(caller, Head::<PLAIN>::new(Opcode::Write, node, caller).arg(&arg), source)?;
+        let out = self.ask_with(caller, &mut Plain::<Write>::new(node, caller, &arg), source)?;
         self.taken(&out, len)
     }
 
@@ -92,30 +91,19 @@ impl<P: Platform> Session<P> {
     ) -> Result<PendingWrite, Errno> {
         let len = self.checked_range(&buffer, &range, self.negotiated().max_write)?;
         let arg = write_in(fh, flags, write_flags, offset, len);
-        let mut head = Head::<PLAIN>::new(Opcode::Write, node, caller);
-        head.arg(&arg);
-        let message = OwnedMessage {
-            head: Vec::new(),
-            data: Some((buffer, range)),
-            reply_head_len: HEADER_LEN + size_of::<WriteOut>(),
-            reply_data: None,
-        };
-        let (ticket, unique) = self.start(caller, &mut head, message)?;
-        Ok(PendingWrite { ticket, unique, len })
+        let started = self.start(caller, &mut Plain::<Write>::new(node, caller, &arg), Some((buffer, range)), None)?;
+        Ok(PendingWrite { started, len })
     }
 
     /// Blocks until a WRITE is over. Returns the number of bytes written, as [`Self::write`] does.
     pub fn write_finish(&self, pending: PendingWrite) -> Result<usize, Errno> {
-        let PendingWrite { ticket, unique, len } = pending;
-        let (head, body_len) = self.finish(ticket, unique, HEADER_LEN + size_of::<WriteOut>())?;
-        let body = head.get(HEADER_LEN..).and_then(|body| body.get(..body_len)).unwrap_or_default();
-        let out = WriteOut::read_from_bytes(body).map_err(|_| self.impossible())?;
-        self.taken(&out, len)
+        let out = self.finish(pending.started)?;
+        self.taken(&out, pending.len)
     }
 
     /// Returns whether [`Self::write_finish`] would return without blocking.
     pub fn is_write_finished(&self, pending: &PendingWrite) -> bool {
-        self.channel().is_finished(&pending.ticket)
+        self.channel().is_finished(&pending.started.ticket)
     }
 
     fn taken(&self, out: &WriteOut, len: usize) -> Result<usize, Errno> {

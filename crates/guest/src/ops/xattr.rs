@@ -6,16 +6,17 @@
 use transom_wire::{
     NodeId, Opcode,
     limits::{XATTR_LIST_LEN_MAX, XATTR_NAME_LEN_MAX, XATTR_VALUE_LEN_MAX},
+    operation::{Getxattr, Listxattr, Operation, Removexattr, Setxattr, parts::XattrOut},
     ops::{
         init::InitFlags,
-        xattr::{GetxattrIn, GetxattrOut, SetxattrIn, SetxattrInCompat},
+        xattr::{GetxattrIn, SetxattrIn, SetxattrInCompat},
     },
 };
 
 use crate::{
     Errno, Platform,
     channel::{Sink, Source},
-    session::{Caller, Head, NAMED, PLAIN, Session},
+    session::{Caller, Head, Named, Plain, Session},
 };
 
 impl<P: Platform> Session<P> {
@@ -37,15 +38,14 @@ impl<P: Platform> Session<P> {
             return Err(Errno::TOOBIG);
         }
         let (size, flags) = ((value.len() as u32).into(), flags.into());
-        let mut head = Head::<NAMED>::new(Opcode::Setxattr, node, caller);
-        match self.negotiated().flags.contains(InitFlags::SETXATTR_EXT) {
-            true => head.arg(&SetxattrIn { size, flags, setxattr_flags: setxattr_flags.into(), padding: 0.into() }),
-            false => head.arg(&SetxattrInCompat { size, flags }),
+        let arg = SetxattrIn { size, flags, setxattr_flags: setxattr_flags.into(), padding: 0.into() };
+        let mut head = match self.negotiated().flags.contains(InitFlags::SETXATTR_EXT) {
+            true => Named::<Setxattr>::new(node, caller, &arg),
+            false => Named::<Setxattr>::compat(node, caller, &SetxattrInCompat { size, flags }),
         };
-        let known = self.if_known(Opcode::Setxattr, || {
-            self.ask_with::<[u8; 0], _>(caller, head.string(name), Source::Bytes(value))
-        })?;
-        known.map(|[]| ()).ok_or(Errno::OPNOTSUPP)
+        head.xattr_name(name);
+        let known = self.if_known(Opcode::Setxattr, || self.ask_with(caller, &mut head, Source::Bytes(value)))?;
+        known.ok_or(Errno::OPNOTSUPP)
     }
 
     /// Reads the attribute `name` of `node` into `value`. Returns its length; if `value` is empty, does nothing else.
@@ -54,9 +54,8 @@ impl<P: Platform> Session<P> {
     pub fn getxattr(&self, caller: &Caller<'_>, node: NodeId, name: &[u8], value: &mut [u8]) -> Result<usize, Errno> {
         check_name(name)?;
         let room = value.len().min(XATTR_VALUE_LEN_MAX);
-        let mut head = Head::<NAMED>::new(Opcode::Getxattr, node, caller);
-        head.arg(&getxattr_in(room)).string(name);
-        self.read_xattr(caller, Opcode::Getxattr, &mut head, &mut value[..room])
+        let mut head = Named::<Getxattr>::new(node, caller, &getxattr_in(room));
+        self.read_xattr(caller, head.xattr_name(name), &mut value[..room])
     }
 
     /// Reads the names of the attributes of `node` into `list`, each with its NUL. Returns their length; if `list` is
@@ -65,9 +64,8 @@ impl<P: Platform> Session<P> {
     /// Errors: ERANGE if the room is too small.
     pub fn listxattr(&self, caller: &Caller<'_>, node: NodeId, list: &mut [u8]) -> Result<usize, Errno> {
         let room = list.len().min(XATTR_LIST_LEN_MAX);
-        let mut head = Head::<PLAIN>::new(Opcode::Listxattr, node, caller);
-        head.arg(&getxattr_in(room));
-        let len = self.read_xattr(caller, Opcode::Listxattr, &mut head, &mut list[..room])?;
+        let mut head = Plain::<Listxattr>::new(node, caller, &getxattr_in(room));
+        let len = self.read_xattr(caller, &mut head, &mut list[..room])?;
         if room > 0 && !is_list(&list[..len]) {
             return Err(self.impossible());
         }
@@ -77,23 +75,24 @@ impl<P: Platform> Session<P> {
     /// Removes the attribute `name` of `node`. Errors: ENODATA if the attribute does not exist.
     pub fn removexattr(&self, caller: &Caller<'_>, node: NodeId, name: &[u8]) -> Result<(), Errno> {
         check_name(name)?;
-        let mut head = Head::<NAMED>::new(Opcode::Removexattr, node, caller);
-        head.string(name);
-        self.if_known(Opcode::Removexattr, || self.tell(caller, &mut head))?.ok_or(Errno::OPNOTSUPP)
+        let mut head = Named::<Removexattr>::new(node, caller, &());
+        self.ask_if_known(caller, head.xattr_name(name))?.ok_or(Errno::OPNOTSUPP)
     }
 
-    fn read_xattr<const N: usize>(
+    fn read_xattr<O, const N: usize>(
         &self,
         caller: &Caller<'_>,
-        opcode: Opcode,
-        head: &mut Head<N>,
+        head: &mut Head<O, N>,
         room: &mut [u8],
-    ) -> Result<usize, Errno> {
+    ) -> Result<usize, Errno>
+    where
+        O: Operation<Reply = XattrOut>,
+    {
         if !room.is_empty() {
-            let known = self.if_known(opcode, || self.fetch(caller, head, Sink::Bytes(room)))?;
+            let known = self.if_known(O::OPCODE, || self.fetch(caller, head, Sink::Bytes(room)))?;
             return known.ok_or(Errno::OPNOTSUPP);
         }
-        let known = self.if_known(opcode, || self.ask::<GetxattrOut, N>(caller, head))?;
+        let known = self.if_known(O::OPCODE, || self.measure(caller, head))?;
         let len = known.ok_or(Errno::OPNOTSUPP)?.size.get() as usize;
         if len <= XATTR_VALUE_LEN_MAX { Ok(len) } else { Err(self.impossible()) }
     }

@@ -67,7 +67,12 @@ impl<P: Platform> Health<P> {
 
     /// Fails once the device has failed, whether or not it has released its buffers.
     pub(super) fn check(&self) -> Result<(), ChannelError> {
-        if self.state.load(Ordering::Acquire) == WORKS { Ok(()) } else { Err(self.cause()) }
+        if self.is_working() { Ok(()) } else { Err(self.cause()) }
+    }
+
+    /// Returns whether the device has not failed so far.
+    pub(crate) fn is_working(&self) -> bool {
+        self.state.load(Ordering::Acquire) == WORKS
     }
 
     /// Returns whether the device has released every buffer.

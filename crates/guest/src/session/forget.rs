@@ -8,18 +8,20 @@ use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
 use transom_wire::{
-    NodeId, Opcode,
+    NodeId,
     header::InHeader,
+    operation::{BatchForget, Forget, Operation, parts::NoReply},
     ops::forget::{BatchForgetIn, ForgetIn, ForgetOne},
 };
 
 use super::{
     Session, counters,
-    head::{Head, complete_header},
+    head::{Head, Plain, complete_header},
     request::Caller,
 };
 use crate::{
     Errno, Platform,
+    channel::ChannelError,
     sync::{Mutex, rank},
 };
 
@@ -101,10 +103,8 @@ impl<P: Platform> Session<P> {
         if batch.is_empty() {
             return Ok(false);
         }
-        let mut head = forget_message(batch);
-        complete_header(head.as_mut_bytes(), 0, self.next_unique());
         counters::add(&self.tally.forget_messages, 1);
-        if let Err(error) = self.channel.send_priority(head.as_mut_bytes()) {
+        if let Err(error) = self.send_batch(batch) {
             counters::add(&self.tally.forget_failures, 1);
             batch.iter().for_each(|&(node, nlookup)| _ = self.forgets.add(node, nlookup));
             return Err(error.into());
@@ -112,19 +112,30 @@ impl<P: Platform> Session<P> {
         counters::add(&self.tally.forgotten_lookups, batch.iter().map(|&(_, nlookup)| nlookup).sum());
         Ok(true)
     }
-}
 
-fn forget_message(batch: &[(NodeId, u64)]) -> Head<MESSAGE_LEN> {
-    let caller = Caller::default();
-    if let &[(node, nlookup)] = batch {
-        let mut head = Head::new(Opcode::Forget, node, &caller);
-        head.arg(&ForgetIn { nlookup: nlookup.into() });
-        return head;
+    fn send_batch(&self, batch: &[(NodeId, u64)]) -> Result<(), ChannelError> {
+        let caller = Caller::default();
+        if let &[(node, nlookup)] = batch {
+            return self.send_unanswered(&mut Plain::<Forget>::new(
+                node,
+                &caller,
+                &ForgetIn { nlookup: nlookup.into() },
+            ));
+        }
+        let arg = BatchForgetIn { count: (batch.len() as u32).into(), dummy: 0.into() };
+        let mut head = Head::<BatchForget, MESSAGE_LEN>::new(NodeId(0), &caller, &arg);
+        for &(node, nlookup) in batch {
+            head.item(&ForgetOne { nodeid: node.into(), nlookup: nlookup.into() });
+        }
+        self.send_unanswered(&mut head)
     }
-    let mut head = Head::new(Opcode::BatchForget, NodeId(0), &caller);
-    head.arg(&BatchForgetIn { count: (batch.len() as u32).into(), dummy: 0.into() });
-    for &(node, nlookup) in batch {
-        head.arg(&ForgetOne { nodeid: node.into(), nlookup: nlookup.into() });
+
+    /// Sends a request that has no reply.
+    fn send_unanswered<O, const N: usize>(&self, head: &mut Head<O, N>) -> Result<(), ChannelError>
+    where
+        O: Operation<Reply = NoReply>,
+    {
+        complete_header(head.as_mut_bytes(), 0, self.next_unique());
+        self.channel.send_priority(head.as_mut_bytes())
     }
-    head
 }

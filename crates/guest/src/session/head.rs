@@ -1,27 +1,37 @@
 //! The head of a request: header, arguments and names, built on the sender's stack.
+//!
+//! The operation's row says what may follow the header: each method exists only for operations that carry the part that
+//! it appends.
+
+use core::marker::PhantomData;
 
 use transom_wire::{
     Name, NodeId, Opcode, Unique,
     extension::{EXT_GROUPS, ExtHeader},
     header::InHeader,
+    operation::{
+        Operation,
+        parts::{ExtensionBytes, Ignored, ListOf, Names, OneName, TwoNames, XattrName},
+    },
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, little_endian::U32};
 
 use super::Caller;
 
-/// Room for a header and fixed arguments.
-pub(crate) const PLAIN: usize = 128;
-/// Room for a header, arguments, one name and an extension.
-pub(crate) const NAMED: usize = size_of::<InHeader>() + 16 + NAME_ROOM + size_of::<GroupExtension>();
-/// Room for a header, arguments and two names.
-pub(crate) const TWICE_NAMED: usize = size_of::<InHeader>() + 16 + 2 * NAME_ROOM;
+/// The head of a request without names.
+pub(crate) type Plain<O> = Head<O, 128>;
+/// The head of a request with one name, and perhaps an extension.
+pub(crate) type Named<O> = Head<O, { size_of::<InHeader>() + 16 + NAME_ROOM + size_of::<GroupExtension>() }>;
+/// The head of a request with two names.
+pub(crate) type TwiceNamed<O> = Head<O, { size_of::<InHeader>() + 16 + 2 * NAME_ROOM }>;
 /// A name of 255 bytes and its NUL.
 const NAME_ROOM: usize = 256;
 
-/// Header, arguments and names of a request, on the stack.
-pub(crate) struct Head<const N: usize> {
+/// Header, arguments and names of a request for the operation `O`, in at most `N` bytes.
+pub(crate) struct Head<O, const N: usize> {
     bytes: [u8; N],
     len: usize,
+    operation: PhantomData<O>,
 }
 
 /// The extension that carries one supplementary group.
@@ -41,34 +51,69 @@ impl GroupExtension {
     }
 }
 
-impl<const N: usize> Head<N> {
+impl<O: Operation, const N: usize> Head<O, N> {
     /// Begins a request for `node`.
-    pub(crate) fn new(opcode: Opcode, node: NodeId, caller: &Caller<'_>) -> Self {
-        let mut head = Self { bytes: [0; N], len: 0 };
-        head.push(header(opcode, node, caller).as_bytes());
+    pub(crate) fn new(node: NodeId, caller: &Caller<'_>, args: &O::Args) -> Self {
+        const {
+            let names_len = <O::Names as Names>::COUNT * NAME_ROOM;
+            assert!(size_of::<InHeader>() + size_of::<O::Args>() + names_len <= N, "the row needs a larger head");
+        }
+        Self::begin(node, caller, args.as_bytes())
+    }
+
+    /// Begins a request whose arguments are those of a session without SETXATTR_EXT.
+    pub(crate) fn compat<A: IntoBytes + Immutable>(node: NodeId, caller: &Caller<'_>, args: &A) -> Self {
+        const {
+            let is_of_row = matches!(O::ROW.compat_len, Some(len) if len == size_of::<A>());
+            assert!(is_of_row, "the row has no such arguments");
+        }
+        Self::begin(node, caller, args.as_bytes())
+    }
+
+    fn begin(node: NodeId, caller: &Caller<'_>, args: &[u8]) -> Self {
+        let mut head = Self { bytes: [0; N], len: 0, operation: PhantomData };
+        head.push(header(O::OPCODE, node, caller).as_bytes());
+        head.push(args);
         head
     }
 
-    /// Appends arguments.
-    pub(crate) fn arg<T: IntoBytes + Immutable>(&mut self, arg: &T) -> &mut Self {
-        self.push(arg.as_bytes());
-        self
-    }
-
-    /// Appends a name and its NUL.
-    pub(crate) fn name(&mut self, name: Name<'_>) -> &mut Self {
+    /// Appends the name and its NUL.
+    pub(crate) fn name(&mut self, name: Name<'_>) -> &mut Self
+    where
+        O: Operation<Names = OneName>,
+    {
         self.string(name.as_bytes())
     }
 
-    /// Appends at most 255 bytes and a NUL.
-    pub(crate) fn string(&mut self, string: &[u8]) -> &mut Self {
-        self.push(string);
-        self.push(&[0]);
-        self
+    /// Appends two names, each with its NUL.
+    pub(crate) fn names(&mut self, first: Name<'_>, second: Name<'_>) -> &mut Self
+    where
+        O: Operation<Names = TwoNames>,
+    {
+        self.string(first.as_bytes()).string(second.as_bytes())
     }
 
-    /// Appends the extension that an operation that creates files carries after its arguments.
-    pub(crate) fn extension(&mut self, extension: Option<GroupExtension>) -> &mut Self {
+    /// Appends the name of an extended attribute, at most 255 bytes, and its NUL.
+    pub(crate) fn xattr_name(&mut self, name: &[u8]) -> &mut Self
+    where
+        O: Operation<Names = XattrName>,
+    {
+        self.string(name)
+    }
+
+    /// Appends the string that Linux sends in the place of a name: the name of a root directory.
+    pub(crate) fn placeholder(&mut self) -> &mut Self
+    where
+        O: Operation<Names = Ignored>,
+    {
+        self.string(b"/")
+    }
+
+    /// Appends the extension that an operation that creates files carries after its name.
+    pub(crate) fn extension(&mut self, extension: Option<GroupExtension>) -> &mut Self
+    where
+        O: Operation<Rest = ExtensionBytes>,
+    {
         if let Some(extension) = extension {
             self.push(extension.as_bytes());
             self.header().total_extlen = EXTENSION_UNITS.into();
@@ -76,7 +121,22 @@ impl<const N: usize> Head<N> {
         self
     }
 
-    /// The arguments come from this crate and names are bounded, so a request fits the `N` chosen for it.
+    /// Appends an item of the list that the request ends with.
+    pub(crate) fn item<T: IntoBytes + Immutable>(&mut self, item: &T) -> &mut Self
+    where
+        O: Operation<Rest = ListOf<T>>,
+    {
+        self.push(item.as_bytes());
+        self
+    }
+
+    fn string(&mut self, string: &[u8]) -> &mut Self {
+        self.push(string);
+        self.push(&[0]);
+        self
+    }
+
+    /// Names are bounded and the senders bound their lists, so a request fits the `N` chosen for it.
     fn push(&mut self, bytes: &[u8]) {
         self.bytes[self.len..][..bytes.len()].copy_from_slice(bytes);
         self.len += bytes.len();

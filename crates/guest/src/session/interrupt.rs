@@ -9,7 +9,7 @@
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use transom_wire::{NodeId, Opcode, Unique, header::InHeader, ops::interrupt::InterruptIn};
+use transom_wire::{NodeId, Unique, header::InHeader, operation, ops::interrupt::InterruptIn};
 
 use super::{
     head::{Head, complete_header},
@@ -51,8 +51,7 @@ impl Interrupt {
             return Ok(true);
         }
         let arg = InterruptIn { unique: unique.into() };
-        let mut head = Head::<MESSAGE_LEN>::new(Opcode::Interrupt, NodeId(0), &Caller::default());
-        head.arg(&arg);
+        let mut head = Head::<operation::Interrupt, MESSAGE_LEN>::new(NodeId(0), &Caller::default(), &arg);
         complete_header(head.as_mut_bytes(), 0, Unique(unique | RAISED));
         self.channel.send_priority(head.as_mut_bytes())?;
         Ok(true)

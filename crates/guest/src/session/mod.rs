@@ -12,12 +12,13 @@ mod interrupt;
 mod negotiate;
 mod reply;
 mod request;
+mod started;
 mod unsupported;
 
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use transom_wire::{NodeId, Opcode};
+use transom_wire::{NodeId, operation::Destroy};
 
 use crate::{
     Errno, Platform,
@@ -27,10 +28,11 @@ use crate::{
 use counters::Tally;
 use forget::Forgets;
 use head::complete_header;
+use reply::HEADER_LEN;
 use unsupported::Unsupported;
 
-pub(crate) use head::{EXTENSION_UNITS, Head, NAMED, PLAIN, TWICE_NAMED, header};
-pub(crate) use reply::{HEADER_LEN, Room};
+pub(crate) use head::{EXTENSION_UNITS, Head, Named, Plain, TwiceNamed, header};
+pub(crate) use started::Started;
 
 pub use counters::Counters;
 pub use interrupt::Interrupt;
@@ -113,7 +115,7 @@ impl<P: Platform> Session<P> {
             return Ok(());
         }
         let flushed = self.flush_forgets();
-        let mut head = Head::<PLAIN>::new(Opcode::Destroy, NodeId(0), &Caller::default());
+        let mut head = Plain::<Destroy>::new(NodeId(0), &Caller::default(), &());
         complete_header(head.as_mut_bytes(), 0, self.next_unique());
         // virtiofsd returns the buffers without a reply in them; only their return counts.
         let (data, reply_data) = (Source::Empty, Sink::Empty);

@@ -5,13 +5,14 @@
 
 use thiserror::Error;
 use transom_wire::{
-    NodeId, Opcode, Unique,
+    NodeId, Unique,
+    operation::{Init, Operation},
     ops::init::{InitFlags, InitIn, InitOut, KERNEL_MINOR_VERSION, KERNEL_VERSION},
 };
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::{
-    head::{Head, complete_header},
+    head::{Plain, complete_header},
     reply::{self, Failure, HEADER_LEN, Room},
     request::Caller,
 };
@@ -182,11 +183,10 @@ fn send(channel: &dyn Channel, config: &SessionConfig) -> Result<InitOut, Sessio
     arg.max_readahead = config.max_readahead.into();
     arg.flags = (config.offered.bits() as u32).into();
     arg.flags2 = ((config.offered.bits() >> 32) as u32).into();
-    let mut head = Head::<128>::new(Opcode::Init, NodeId(0), &Caller::default());
-    head.arg(&arg);
+    let mut head = Plain::<Init>::new(NodeId(0), &Caller::default(), &arg);
     complete_header(head.as_mut_bytes(), 0, INIT_UNIQUE);
 
-    let mut room = Room::<InitOut>::new();
+    let mut room = Room::<<Init as Operation>::Reply>::new();
     let room_len = HEADER_LEN + size_of::<InitOut>();
     let message = Message {
         head: head.as_mut_bytes(),

@@ -1,6 +1,16 @@
 //! Checks that apply to every reply: the header must agree with the request and with the number of bytes written.
+//!
+//! What follows the header is the reply type in the operation's row: a [`Structure`], or one [`WithBytes`].
 
-use transom_wire::{Unique, header::OutHeader};
+use transom_wire::{
+    Unique,
+    header::OutHeader,
+    operation::{
+        Shape,
+        parts::{DataOut, Entries, EntriesPlus, IoctlOutBytes, ReplyBody, Target, XattrOut},
+    },
+    ops::ioctl::IoctlOut,
+};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::Errno;
@@ -20,6 +30,46 @@ pub(crate) struct Room<T> {
 impl<T: FromZeros> Room<T> {
     pub(crate) fn new() -> Self {
         Self { header: OutHeader::new_zeroed(), body: T::new_zeroed() }
+    }
+}
+
+/// A reply that is one structure, `()` for a header alone.
+pub(crate) trait Structure: ReplyBody + FromBytes + IntoBytes + KnownLayout + Unaligned {}
+
+impl<T: ReplyBody + FromBytes + IntoBytes + KnownLayout + Unaligned> Structure for T {}
+
+/// A reply that ends with a variable number of bytes, which are written to the caller's buffer.
+pub(crate) trait WithBytes: ReplyBody {
+    /// What comes before them.
+    type Structure: FromBytes + IntoBytes + KnownLayout + Unaligned;
+}
+
+macro_rules! with_bytes {
+    ($($reply:ty: $structure:ty;)*) => {
+        $(
+            impl WithBytes for $reply {
+                type Structure = $structure;
+            }
+            const _: () = assert!(fixed_len(<$reply>::SHAPE) == size_of::<$structure>());
+        )*
+    };
+}
+
+with_bytes! {
+    DataOut: ();
+    Entries: ();
+    EntriesPlus: ();
+    Target: ();
+    XattrOut: ();
+    IoctlOutBytes: IoctlOut;
+}
+
+/// Returns the number of bytes before the variable part of a reply with this shape.
+const fn fixed_len(shape: Shape) -> usize {
+    match shape {
+        Shape::UpTo { head_len } => head_len,
+        Shape::UpToOr { .. } | Shape::Text { .. } => 0,
+        Shape::None | Shape::Fixed(_) => panic!("a reply without a variable part"),
     }
 }
 

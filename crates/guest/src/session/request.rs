@@ -1,19 +1,22 @@
 //! The caller of a request, and the one path that every request takes.
 
-use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
-use transom_wire::{Unique, ops::init::InitFlags};
-use zerocopy::{FromBytes, IntoBytes, KnownLayout, Unaligned};
+use transom_wire::{
+    Unique,
+    operation::{Operation, parts::XattrOut},
+    ops::{init::InitFlags, xattr::GetxattrOut},
+};
+use zerocopy::IntoBytes;
 
 use super::{
     Interrupt, Session, counters,
     head::{GroupExtension, Head, complete_header},
-    reply::{self, Failure, HEADER_LEN, Room},
+    reply::{self, Failure, Room, Structure, WithBytes},
 };
 use crate::{
     Errno, Platform,
-    channel::{ChannelError, Message, OwnedMessage, OwnedReply, Sink, Source, Ticket},
+    channel::{ChannelError, Message, Sink, Source},
     dma::DmaError,
     sync::rank,
 };
@@ -38,42 +41,93 @@ pub struct Caller<'a> {
 }
 
 impl<P: Platform> Session<P> {
-    /// Sends a request whose reply is one structure.
-    pub(crate) fn ask<T, const N: usize>(&self, caller: &Caller<'_>, head: &mut Head<N>) -> Result<T, Errno>
+    /// Sends a request whose reply is one structure, or only a header, and returns that reply.
+    pub(crate) fn ask<O, const N: usize>(&self, caller: &Caller<'_>, head: &mut Head<O, N>) -> Result<O::Reply, Errno>
     where
-        T: FromBytes + IntoBytes + KnownLayout + Unaligned,
+        O: Operation<Reply: Structure>,
     {
-        self.ask_with(caller, head, Source::Empty)
+        self.exchange::<O>(caller, head.as_mut_bytes(), Source::Empty)
     }
 
-    /// Sends a request with data, whose reply is one structure.
-    pub(crate) fn ask_with<T, const N: usize>(
+    /// Does the same as [`Self::ask`]. Returns `None` if the server does not know the operation.
+    pub(crate) fn ask_if_known<O, const N: usize>(
         &self,
         caller: &Caller<'_>,
-        head: &mut Head<N>,
-        data: Source<'_>,
-    ) -> Result<T, Errno>
+        head: &mut Head<O, N>,
+    ) -> Result<Option<O::Reply>, Errno>
     where
-        T: FromBytes + IntoBytes + KnownLayout + Unaligned,
+        O: Operation<Reply: Structure>,
     {
-        let mut room = Room::<T>::new();
-        let body_len = self.transact(caller, head.as_mut_bytes(), data, room.as_mut_bytes(), Sink::Empty)?;
-        if body_len == size_of::<T>() { Ok(room.body) } else { Err(self.impossible()) }
+        self.if_known(O::OPCODE, || self.ask(caller, head))
     }
 
-    /// Sends a request whose reply is only a header.
-    pub(crate) fn tell<const N: usize>(&self, caller: &Caller<'_>, head: &mut Head<N>) -> Result<(), Errno> {
-        self.ask::<[u8; 0], N>(caller, head).map(|[]| ())
+    /// Does the same as [`Self::ask`] for a request with data.
+    pub(crate) fn ask_with<O, const N: usize>(
+        &self,
+        caller: &Caller<'_>,
+        head: &mut Head<O, N>,
+        data: Source<'_>,
+    ) -> Result<O::Reply, Errno>
+    where
+        O: Operation<Reply: Structure>,
+    {
+        self.exchange::<O>(caller, head.as_mut_bytes(), data)
+    }
+
+    /// Sends the bytes of a request for `O`, which begin with its header, and returns its reply.
+    pub(crate) fn exchange<O>(&self, caller: &Caller<'_>, head: &mut [u8], data: Source<'_>) -> Result<O::Reply, Errno>
+    where
+        O: Operation<Reply: Structure>,
+    {
+        let mut room = Room::<O::Reply>::new();
+        let body_len = self.transact(caller, head, data, room.as_mut_bytes(), Sink::Empty)?;
+        if body_len == size_of::<O::Reply>() { Ok(room.body) } else { Err(self.impossible()) }
+    }
+
+    /// Sends a request with data, whose reply is a structure and then bytes. Returns the structure and the number of
+    /// bytes, at most the room.
+    pub(crate) fn fetch_with<O, const N: usize>(
+        &self,
+        caller: &Caller<'_>,
+        head: &mut Head<O, N>,
+        data: Source<'_>,
+        sink: Sink<'_>,
+    ) -> Result<(<O::Reply as WithBytes>::Structure, usize), Errno>
+    where
+        O: Operation<Reply: WithBytes>,
+    {
+        let mut room = Room::<<O::Reply as WithBytes>::Structure>::new();
+        let body_len = self.transact(caller, head.as_mut_bytes(), data, room.as_mut_bytes(), sink)?;
+        let fixed_len = size_of::<<O::Reply as WithBytes>::Structure>();
+        let bytes_len = body_len.checked_sub(fixed_len).ok_or_else(|| self.impossible())?;
+        Ok((room.body, bytes_len))
     }
 
     /// Sends a request whose reply is bytes; returns their number, at most the room.
-    pub(crate) fn fetch<const N: usize>(
+    pub(crate) fn fetch<O, const N: usize>(
         &self,
         caller: &Caller<'_>,
-        head: &mut Head<N>,
+        head: &mut Head<O, N>,
         sink: Sink<'_>,
-    ) -> Result<usize, Errno> {
-        self.transact(caller, head.as_mut_bytes(), Source::Empty, &mut [0; HEADER_LEN], sink)
+    ) -> Result<usize, Errno>
+    where
+        O: Operation<Reply: WithBytes<Structure = ()>>,
+    {
+        self.fetch_with(caller, head, Source::Empty, sink).map(|((), len)| len)
+    }
+
+    /// Sends a request without room for an attribute's bytes; returns the reply that states their length.
+    pub(crate) fn measure<O, const N: usize>(
+        &self,
+        caller: &Caller<'_>,
+        head: &mut Head<O, N>,
+    ) -> Result<GetxattrOut, Errno>
+    where
+        O: Operation<Reply = XattrOut>,
+    {
+        let mut room = Room::<GetxattrOut>::new();
+        let body_len = self.transact(caller, head.as_mut_bytes(), Source::Empty, room.as_mut_bytes(), Sink::Empty)?;
+        if body_len == size_of::<GetxattrOut>() { Ok(room.body) } else { Err(self.impossible()) }
     }
 
     /// Sends `head`, a header with its arguments, and `data`; blocks until the reply has come.
@@ -98,31 +152,6 @@ impl<P: Platform> Session<P> {
         let message = Message { head, data, reply_head: &mut *reply_head, reply_data };
         let written = self.channel.call(self.queue_of(caller), message)?;
         self.judge(reply::check(reply_head, written, room, unique))
-    }
-
-    /// Sends `head` with the buffers of `message`, whose own head is empty, and returns at once.
-    pub(crate) fn start<const N: usize>(
-        &self,
-        caller: &Caller<'_>,
-        head: &mut Head<N>,
-        mut message: OwnedMessage,
-    ) -> Result<(Ticket, Unique), Errno> {
-        rank::may_wait::<P>();
-        let unique = self.next_unique();
-        let data_len = message.data.as_ref().map_or(0, |(_, range)| range.len());
-        complete_header(head.as_mut_bytes(), data_len, unique);
-        message.head.extend_from_slice(head.as_mut_bytes());
-        let ticket = self.channel.start(self.queue_of(caller), message)?;
-        Ok((ticket, unique))
-    }
-
-    /// Blocks until a started request is over. Returns its reply's header and fixed part, and the number of bytes after
-    /// the header.
-    pub(crate) fn finish(&self, ticket: Ticket, unique: Unique, room: usize) -> Result<(Vec<u8>, usize), Errno> {
-        rank::may_wait::<P>();
-        let OwnedReply { head, written } = self.channel.finish(ticket)?;
-        let body_len = self.judge(reply::check(&head, written, room, unique))?;
-        Ok((head, body_len))
     }
 
     /// Converts the result of the reply's checks into the caller's error.

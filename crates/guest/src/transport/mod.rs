@@ -60,6 +60,11 @@ pub trait Transport: Send + Sync {
     /// Returns the shared memory region with this id (§2.10), if the device has one. Fails if the region exceeds the
     /// memory that contains it.
     fn shm_region(&self, id: u8) -> Result<Option<ShmRegion>, TransportError>;
+
+    /// Returns whether the device is known to be gone. Takes no lock and does not block.
+    fn is_gone(&self) -> bool {
+        false
+    }
 }
 
 /// Where the parts of a split virtqueue are, as addresses of the device (§2.7).

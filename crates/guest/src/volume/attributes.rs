@@ -11,7 +11,7 @@ use transom_wire::{
 };
 use zerocopy::FromZeros;
 
-use super::{Inode, OpenFile, Volume};
+use super::{Inode, OpenFile, Volume, judge::AskedAt};
 use crate::{Errno, Platform, cache::Validity, dax::Change, session::Caller};
 
 /// How to change one of the times.
@@ -81,6 +81,7 @@ impl<P: Platform> Volume<P> {
             Some(_) => inode.write_dirty_locked(),
             None => inode.write_dirty(),
         }
+        let asked_at = self.shared.asked_at();
         let announced_at = inode.changed();
         let result = self.session().setattr(caller, inode.nodeid(), &arg);
         if set.size.is_some() {
@@ -91,7 +92,7 @@ impl<P: Platform> Volume<P> {
                 if let (Some(blocked), Some(len_bytes)) = (&blocked, set.size) {
                     blocked.changed(Change::Cut { len_bytes });
                 }
-                inode.keep_changed(&out, announced_at);
+                inode.keep_changed(&out, asked_at, announced_at);
                 Ok(out.attr)
             }
             Err(error) => {
@@ -117,7 +118,7 @@ impl<P: Platform> Inode<P> {
     /// Returns the attributes, from the cache while they are valid. For a file with dirty pages, the size is the local
     /// one and the times are from before the last writes.
     pub(crate) fn getattr_without_times(&self, caller: &Caller<'_>, fh: Option<Handle>) -> Result<Attr, Errno> {
-        let kept = self.attributes.lock().get(|| self.shared.now_ns()).copied();
+        let kept = self.attributes.lock().get(&self.judge()).copied();
         let mut attr = match kept {
             Some(attr) => attr,
             None => self.ask_attributes(caller, fh)?,
@@ -139,14 +140,15 @@ impl<P: Platform> Inode<P> {
         Ok(out.attr)
     }
 
-    fn keep(&self, out: &AttrOut, asked_at: u64) {
-        self.refresh(out.attr, self.validity(out), asked_at);
+    fn keep(&self, out: &AttrOut, asked_at: AskedAt) {
+        self.refresh(out.attr, self.validity(out, asked_at), asked_at);
     }
 
     /// Keeps the attributes after a change that was announced at `announced_at`, unless another change came between,
     /// whose effect they may not show.
-    fn keep_changed(&self, out: &AttrOut, announced_at: u64) {
-        let validity = self.validity(out);
+    fn keep_changed(&self, out: &AttrOut, asked_at: AskedAt, announced_at: u64) {
+        let validity = self.validity(out, asked_at);
+        self.learn_slot(&out.attr);
         let mut attributes = self.attributes.lock();
         let is_alone = attributes.changed_at() == announced_at;
         let now = self.shared.changed_at();
@@ -157,8 +159,8 @@ impl<P: Platform> Inode<P> {
         }
     }
 
-    fn validity(&self, out: &AttrOut) -> Validity {
-        self.shared.attr_validity(out.attr_valid.get(), out.attr_valid_nsec.get())
+    fn validity(&self, out: &AttrOut, asked_at: AskedAt) -> Validity {
+        self.shared.validity(asked_at, out.attr_valid.get(), out.attr_valid_nsec.get())
     }
 }
 

@@ -1,7 +1,7 @@
 //! Reading through the page cache.
 //!
 //! Pages are valid while the file has the size and modification time under which they were read, which the cached
-//! attributes show while they are valid. If attributes must not be cached, contents are not cached either: a change
+//! attributes show while they are valid; in [`CacheMode::Shared`], until the version table shows a change. If attributes must not be cached, contents are not cached either: a change
 //! within one tick of the server's clock would go unnoticed.
 
 use alloc::sync::Arc;
@@ -132,7 +132,12 @@ impl<P: Platform> Inode<P> {
         if dirty_size.is_some() {
             return Ok(dirty_size);
         }
-        if self.shared.options.mode == CacheMode::Auto && !pages.settle(basis) {
+        let are_valid = match self.shared.options.mode {
+            CacheMode::Auto => pages.settle(basis),
+            CacheMode::Shared => pages.are_valid(&self.judge()),
+            CacheMode::None | CacheMode::Always => true,
+        };
+        if !are_valid {
             let dropped = pages.clear();
             pages.settle(basis);
             drop(pages);
@@ -144,7 +149,7 @@ impl<P: Platform> Inode<P> {
     /// Returns the size and modification time that pages must belong to, while the attributes are valid.
     fn kept_basis(&self) -> Option<Basis> {
         let attributes = self.attributes.lock();
-        let attr = attributes.get(|| self.shared.now_ns())?;
+        let attr = attributes.get(&self.judge())?;
         Some(Basis { size: attr.size.get(), mtime: (attr.mtime.get(), attr.mtimensec.get()) })
     }
 
@@ -192,7 +197,8 @@ impl<P: Platform> Inode<P> {
             self.add_chunk(index, chunk_len)?;
         }
         let len_max = self.shared.session.negotiated().data_len_max;
-        self.pages.lock().begin_fill(index, at, end, len_max)
+        let validity = self.shared.validity(self.shared.asked_at(), 0, 0);
+        self.pages.lock().begin_fill(index, at, end, len_max, validity)
     }
 
     /// Inserts an empty chunk, replacing an existing one.

@@ -12,7 +12,7 @@ use crate::{
     Errno, Platform,
     cache::{
         CacheMode,
-        directories::{Collector, Listing},
+        directories::{Basis, Collector, Listing, Version},
     },
     ops::DirEntry,
     session::Caller,
@@ -22,9 +22,12 @@ use crate::{
 const REPLY_LEN: usize = 32 << 10;
 
 /// An open directory, read from its beginning or from a cookie; RELEASEDIR is sent when it is dropped.
+///
+/// In [`CacheMode::Shared`], it is opened on the server only when something is needed that is not cached.
 pub struct DirectoryStream<P: Platform> {
     inode: Arc<Inode<P>>,
-    fh: Handle,
+    /// The server's handle, once the server has opened it.
+    fh: Option<Handle>,
     flags: u32,
     /// Where the next request starts.
     cookie: u64,
@@ -38,17 +41,12 @@ pub struct DirectoryStream<P: Platform> {
     collector: Option<(Collector, Basis)>,
 }
 
-/// The directory's count of changed names, and its modification time.
-type Basis = (u64, (u64, u32));
-
 impl<P: Platform> Volume<P> {
     /// Opens the directory `inode`, with the flags of open(2).
     pub fn opendir(&self, caller: &Caller<'_>, inode: &Arc<Inode<P>>, flags: u32) -> Result<DirectoryStream<P>, Errno> {
-        let open = self.session().opendir(caller, inode.nodeid(), flags)?;
-        let open_flags = OpenFlags::from_bits_truncate(open.open_flags.get());
         let mut stream = DirectoryStream {
             inode: Arc::clone(inode),
-            fh: open.fh.into(),
+            fh: None,
             flags,
             cookie: 0,
             progress: Progress::from(0),
@@ -57,8 +55,27 @@ impl<P: Platform> Volume<P> {
             kept: None,
             collector: None,
         };
-        self.recall(caller, &mut stream, open_flags);
+        match self.shared.options.mode {
+            CacheMode::Shared => self.recall_unchanged(&mut stream),
+            CacheMode::None | CacheMode::Auto | CacheMode::Always => {
+                let open_flags = stream.open(caller)?;
+                self.recall(caller, &mut stream, open_flags);
+            }
+        }
         Ok(stream)
+    }
+
+    /// Uses the cached listing if the version table shows no change, or starts collecting one.
+    fn recall_unchanged(&self, stream: &mut DirectoryStream<P>) {
+        let (names_changes, asked_at) = (stream.inode.names_changes(), self.shared.asked_at());
+        let listing = stream.inode.listing.lock().clone();
+        match listing.filter(|listing| listing.is_unchanged(names_changes, &stream.inode.judge())) {
+            Some(listing) => stream.kept = Some((listing, 0)),
+            None => {
+                let version = Version::Until(self.shared.validity(asked_at, 0, 0));
+                stream.collector = Some((Collector::new(), Basis { names_changes, version }));
+            }
+        }
     }
 
     /// Uses the cached listing if it is valid, or starts collecting one if it may be cached.
@@ -72,7 +89,7 @@ impl<P: Platform> Volume<P> {
         let names_changes = stream.inode.names_changes();
         // A directory whose attributes cannot be read is not cached; reading it returns the error.
         let Ok(attr) = self.getattr(caller, &stream.inode) else { return };
-        let basis = (names_changes, (attr.mtime.get(), attr.mtimensec.get()));
+        let basis = Basis { names_changes, version: Version::Mtime(attr.mtime.get(), attr.mtimensec.get()) };
         let listing = stream.inode.listing.lock().clone();
         match listing.filter(|listing| listing.basis == basis) {
             Some(listing) => stream.kept = Some((listing, 0)),
@@ -111,19 +128,23 @@ impl<P: Platform> Volume<P> {
     fn keep_listing(&self, stream: &mut DirectoryStream<P>) {
         let Some((collector, basis)) = stream.collector.take() else { return };
         let listing = self.shared.listings.admit(collector, basis).map(Arc::new);
-        if stream.inode.names_changes() == basis.0 {
+        if stream.inode.names_changes() == basis.names_changes {
             let displaced = core::mem::replace(&mut *stream.inode.listing.lock(), listing);
             drop(displaced);
         }
     }
 
     fn fill(&self, caller: &Caller<'_>, stream: &mut DirectoryStream<P>) -> Result<(), Errno> {
+        if stream.inode.lacks_slot() {
+            // A listing could not be judged. A directory whose attributes cannot be read can perhaps be listed.
+            let _ = stream.inode.ask_attributes(caller, None);
+        }
+        let fh = stream.handle(caller)?;
         let asked = stream.inode.asked();
         let is_plus = self.shared.options.mode != CacheMode::None
             && self.session().negotiated().flags.contains(InitFlags::DO_READDIRPLUS);
         let mut room = vec![0; REPLY_LEN];
-        let len =
-            self.session().readdir(caller, stream.inode.nodeid(), stream.fh, stream.cookie, is_plus, &mut room)?;
+        let len = self.session().readdir(caller, stream.inode.nodeid(), fh, stream.cookie, is_plus, &mut room)?;
         stream.is_at_end = len == 0;
         let mut ready = Vec::new();
         for entry in self.session().entries(&room[..len], is_plus) {
@@ -162,9 +183,19 @@ impl<P: Platform> DirectoryStream<P> {
         &self.inode
     }
 
-    /// Returns the server's handle.
-    pub fn handle(&self) -> Handle {
-        self.fh
+    /// Opens the directory on the server. Returns the flags of the open directory.
+    fn open(&mut self, caller: &Caller<'_>) -> Result<OpenFlags, Errno> {
+        let open = self.inode.shared.session.opendir(caller, self.inode.nodeid(), self.flags)?;
+        self.fh = Some(open.fh.into());
+        Ok(OpenFlags::from_bits_truncate(open.open_flags.get()))
+    }
+
+    /// Returns the server's handle; opens the directory if that has not been necessary so far.
+    fn handle(&mut self, caller: &Caller<'_>) -> Result<Handle, Errno> {
+        match self.fh {
+            Some(fh) => Ok(fh),
+            None => self.open(caller).map(|_| self.fh.unwrap_or_default()),
+        }
     }
 
     /// Returns the position of the next entry: 0, or the cookie of the last one returned.
@@ -185,18 +216,31 @@ impl<P: Platform> DirectoryStream<P> {
             let next = if cookie == 0 { Some(0) } else { behind };
             next.map(|next| (listing, next))
         });
+        if cookie == 0 && self.inode.shared.options.mode == CacheMode::Shared {
+            let (names_changes, judge) = (self.inode.names_changes(), self.inode.judge());
+            self.kept = self.kept.take().filter(|(listing, _)| listing.is_unchanged(names_changes, &judge));
+        }
     }
 
     /// Makes the directory's names durable.
     pub fn fsync(&self, caller: &Caller<'_>, is_data_only: bool) -> Result<(), Errno> {
         let flags = if is_data_only { transom_wire::ops::fsync::FSYNC_FDATASYNC } else { 0 };
-        self.inode.shared.session.fsyncdir(caller, self.inode.nodeid(), self.fh, flags)
+        let (session, nodeid) = (&self.inode.shared.session, self.inode.nodeid());
+        let Some(fh) = self.fh else {
+            let fh = session.opendir(caller, nodeid, self.flags)?.fh.into();
+            let result = session.fsyncdir(caller, nodeid, fh, flags);
+            let _ = session.releasedir(caller, nodeid, fh, self.flags);
+            return result;
+        };
+        session.fsyncdir(caller, nodeid, fh, flags)
     }
 }
 
 impl<P: Platform> Drop for DirectoryStream<P> {
     fn drop(&mut self) {
-        // No caller is left to return an error to.
-        let _ = self.inode.shared.session.releasedir(&Caller::default(), self.inode.nodeid(), self.fh, self.flags);
+        if let Some(fh) = self.fh {
+            // No caller is left to return an error to.
+            let _ = self.inode.shared.session.releasedir(&Caller::default(), self.inode.nodeid(), fh, self.flags);
+        }
     }
 }

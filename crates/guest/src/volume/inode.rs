@@ -1,7 +1,7 @@
 //! A file, directory or other inode of a share, for as long as it is referenced.
 
 use alloc::{sync::Arc, vec::Vec};
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use transom_wire::{
     Handle, NodeId,
@@ -9,10 +9,10 @@ use transom_wire::{
     linux::{S_IFDIR, S_IFLNK, S_IFREG},
 };
 
-use super::{Shared, mapped::Mapped, write_back::WriteErrors};
+use super::{Shared, judge::AskedAt, mapped::Mapped, write_back::WriteErrors};
 use crate::{
     Platform,
-    cache::{Validity, attributes::Attributes, data::Pages, directories::Listing},
+    cache::{Validity, attributes::Attributes, data::Pages, directories::Listing, versions::SlotNumber},
     dax::{Blocked, Ranges},
     session::Session,
     sync::{Mutex, SleepLock, rank},
@@ -24,11 +24,13 @@ pub struct Inode<P: Platform> {
     nodeid: NodeId,
     /// The type bits of the mode, which never change.
     file_type: u32,
+    /// The slot in the version table, a [`SlotNumber`].
+    slot: AtomicU32,
     /// Number of references that the server has counted, to be given back.
     lookups: AtomicU64,
     pub(crate) attributes: Mutex<P, { rank::LEAF }, Attributes>,
     /// The target of a symbolic link, once it was read.
-    pub(super) symlink: Mutex<P, { rank::LEAF }, Option<Arc<[u8]>>>,
+    pub(super) symlink: Mutex<P, { rank::LEAF }, Option<(Arc<[u8]>, Validity)>>,
     /// For a directory: its cached listing.
     pub(super) listing: Mutex<P, { rank::LEAF }, Option<Arc<Listing>>>,
     /// For a directory: the epoch of its cached names. No other inode has had it, not even one to which the server had
@@ -55,6 +57,7 @@ impl<P: Platform> Inode<P> {
         nodeid: NodeId,
         file_type: u32,
         attributes: Attributes,
+        slot: SlotNumber,
         lookups: u64,
         ranges: Option<Ranges<P>>,
     ) -> Arc<Self> {
@@ -63,6 +66,7 @@ impl<P: Platform> Inode<P> {
             shared,
             nodeid,
             file_type,
+            slot: AtomicU32::new(slot.bits()),
             lookups: AtomicU64::new(lookups),
             attributes: Mutex::new(attributes),
             symlink: Mutex::default(),
@@ -130,9 +134,22 @@ impl<P: Platform> Inode<P> {
     }
 
     /// Caches attributes that were requested at `asked_at`.
-    pub(super) fn refresh(&self, attr: Attr, validity: Validity, asked_at: u64) {
-        if self.attributes.lock().put(attr, validity, asked_at) {
+    pub(super) fn refresh(&self, attr: Attr, validity: Validity, asked_at: AskedAt) {
+        self.learn_slot(&attr);
+        if self.attributes.lock().put(attr, validity, asked_at.changes) {
             self.learn_size(attr.size.get());
+        }
+    }
+
+    /// Returns its slot in the version table.
+    pub(super) fn slot(&self) -> SlotNumber {
+        SlotNumber::from_bits(self.slot.load(Ordering::Relaxed))
+    }
+
+    /// Records the slot; a server does not change an inode's number.
+    pub(super) fn learn_slot(&self, attr: &Attr) {
+        if self.lacks_slot() {
+            self.slot.store(self.shared.slot_of(attr).bits(), Ordering::Relaxed);
         }
     }
 

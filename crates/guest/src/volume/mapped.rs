@@ -176,6 +176,9 @@ impl<P: Platform> OpenFile<P> {
     /// Returns the size below which bytes are copied. Requests attributes if the known ones have expired.
     fn copied_size(&self, caller: &Caller<'_>) -> Result<u64, Errno> {
         let inode = self.inode();
+        if inode.shared.options.mode == CacheMode::Shared {
+            return Ok(inode.getattr_without_times(caller, Some(self.handle()))?.size.get());
+        }
         let until_ns = inode.mapped.size_until_ns.load(Ordering::Acquire);
         if until_ns != u64::MAX && (until_ns == 0 || inode.now_ns() >= until_ns) {
             inode.ask_attributes(caller, Some(self.handle()))?;
@@ -207,7 +210,7 @@ impl<P: Platform> Inode<P> {
         }
         let until_ns = match self.shared.options.mode {
             CacheMode::Always => u64::MAX,
-            CacheMode::None | CacheMode::Auto => self.now_ns().saturating_add(SIZE_HOLDS_NS),
+            CacheMode::None | CacheMode::Auto | CacheMode::Shared => self.now_ns().saturating_add(SIZE_HOLDS_NS),
         };
         self.mapped.learn(size, until_ns);
     }

@@ -17,6 +17,7 @@ mod cached;
 mod data;
 mod directory;
 mod inode;
+mod judge;
 mod locks;
 mod mapped;
 mod names;
@@ -40,13 +41,15 @@ use transom_wire::{
 use crate::{
     Errno, Platform,
     cache::{
-        CacheOptions, Validity, attributes::Attributes, data::memory::Memory, directories::Listings, names::Names,
+        CacheMode, CacheOptions, Versions, attributes::Attributes, data::memory::Memory, directories::Listings,
+        names::Names, versions::SlotNumber,
     },
     dax::{Dax, DaxOptions, Ranges, Window, WindowMemory, Worker},
     session::{Caller, Session},
     sync::{Mutex, rank},
 };
 use ageing::Ageing;
+use judge::AskedAt;
 use locks::LocalLocks;
 use table::Table;
 
@@ -65,6 +68,15 @@ pub struct Volume<P: Platform> {
     _reclaiming: Option<Worker<P>>,
 }
 
+/// What a volume uses of its device's shared memory.
+#[derive(Default)]
+pub struct Regions {
+    /// The window into which files are mapped, in which nobody else maps anything.
+    pub window: Option<(Arc<dyn WindowMemory>, DaxOptions)>,
+    /// The version table, for [`CacheMode::Shared`].
+    pub versions: Option<Versions>,
+}
+
 /// What the volume and its inodes share.
 pub(crate) struct Shared<P: Platform> {
     pub(crate) session: Session<P>,
@@ -74,6 +86,8 @@ pub(crate) struct Shared<P: Platform> {
     listings: Listings,
     /// The window through which files are mapped, and which files are.
     window: Option<(Arc<Window<P>>, DaxOptions)>,
+    /// Present if the mode is [`CacheMode::Shared`].
+    versions: Option<Versions>,
     table: Table<P>,
     /// Locks that the server does not keep.
     locks: LocalLocks<P>,
@@ -91,25 +105,32 @@ pub(crate) struct Shared<P: Platform> {
 impl<P: Platform> Volume<P> {
     /// Creates a volume over a session, without a window. Sends nothing.
     pub fn new(session: Session<P>, options: CacheOptions) -> Self {
-        Self::begin(session, options, None)
+        Self::with_regions(session, options, Regions::default())
     }
 
-    /// Creates a volume over a session, with the window of its device, in which nobody else maps anything.
-    ///
-    /// Files are mapped if the session has negotiated MAP_ALIGNMENT; [`Dax::Inode`] also needs HAS_INODE_DAX. Sends
-    /// nothing.
+    /// Creates a volume over a session, with the window of its device. See [`Self::with_regions`].
     pub fn with_window(
         session: Session<P>,
         options: CacheOptions,
         memory: Arc<dyn WindowMemory>,
         dax: DaxOptions,
     ) -> Self {
-        let is_used = dax.dax != Dax::Never && session.negotiated().map_alignment.is_some();
-        let window = is_used.then(|| (Arc::new(Window::new(memory)), dax));
-        Self::begin(session, options, window.filter(|(window, _)| window.ranges() > 0))
+        Self::with_regions(session, options, Regions { window: Some((memory, dax)), ..Regions::default() })
     }
 
-    fn begin(session: Session<P>, options: CacheOptions, window: Option<(Arc<Window<P>>, DaxOptions)>) -> Self {
+    /// Creates a volume over a session, with shared memory of its device. Sends nothing.
+    ///
+    /// Files are mapped if the session has negotiated MAP_ALIGNMENT; [`Dax::Inode`] also needs HAS_INODE_DAX. In
+    /// [`CacheMode::Shared`], nothing is cached without a version table.
+    pub fn with_regions(session: Session<P>, mut options: CacheOptions, regions: Regions) -> Self {
+        let has_alignment = session.negotiated().map_alignment.is_some();
+        let window = regions.window.filter(|(_, dax)| dax.dax != Dax::Never && has_alignment);
+        let window = window.map(|(memory, dax)| (Arc::new(Window::new(memory)), dax));
+        let window = window.filter(|(window, _)| window.ranges() > 0);
+        let versions = regions.versions.filter(|_| options.mode == CacheMode::Shared);
+        if options.mode == CacheMode::Shared && versions.is_none() {
+            options.mode = CacheMode::None;
+        }
         // Cached contents lie in memory that requests need too.
         let data_max_bytes = options.data_max_bytes.min(session.channel().keepable_bytes());
         let flags = session.negotiated().flags;
@@ -122,6 +143,7 @@ impl<P: Platform> Volume<P> {
             memory: Memory::new(data_max_bytes),
             listings: Listings::new(options.directories_max_bytes),
             window,
+            versions,
             table: Table::new(),
             locks,
             write_error: Mutex::default(),
@@ -129,7 +151,8 @@ impl<P: Platform> Volume<P> {
             owners: AtomicU64::new(0),
             epochs: AtomicU64::new(0),
         });
-        let root = Inode::new(Arc::clone(&shared), NodeId::ROOT, S_IFDIR, Attributes::default(), 0, None);
+        let root =
+            Inode::new(Arc::clone(&shared), NodeId::ROOT, S_IFDIR, Attributes::default(), SlotNumber::UNKNOWN, 0, None);
         let ageing = Ageing::start(&shared);
         let reclaiming = shared.window.as_ref().map(|(window, _)| Worker::start(window, &shared));
         Self { shared, root, _ageing: ageing, _reclaiming: reclaiming }
@@ -204,11 +227,6 @@ impl<P: Platform> Shared<P> {
         is_taken.then(|| Ranges::new(Arc::clone(window)))
     }
 
-    /// Returns the time by the count of changes: to be taken before a request whose reply is to be cached.
-    fn asked_at(&self) -> u64 {
-        self.changes.load(Ordering::Acquire)
-    }
-
     /// Returns the time of a change.
     fn changed_at(&self) -> u64 {
         self.changes.fetch_add(1, Ordering::AcqRel) + 1
@@ -225,16 +243,8 @@ impl<P: Platform> Shared<P> {
     }
 
     /// Takes the reference that came with `entry`, which names an inode and was requested at `asked_at`.
-    fn adopt(self: &Arc<Self>, entry: &EntryOut, asked_at: u64) -> Result<Arc<Inode<P>>, Errno> {
-        let validity = self.attr_validity(entry.attr_valid.get(), entry.attr_valid_nsec.get());
+    fn adopt(self: &Arc<Self>, entry: &EntryOut, asked_at: AskedAt) -> Result<Arc<Inode<P>>, Errno> {
+        let validity = self.validity(asked_at, entry.attr_valid.get(), entry.attr_valid_nsec.get());
         self.table.adopt(self, entry.nodeid.into(), entry.attr, validity, asked_at)
-    }
-
-    pub(crate) fn attr_validity(&self, seconds: u64, nanoseconds: u32) -> Validity {
-        Validity::of_reply(self.options.mode, self.now_ns(), seconds, nanoseconds)
-    }
-
-    fn entry_validity(&self, entry: &EntryOut) -> Validity {
-        self.attr_validity(entry.entry_valid.get(), entry.entry_valid_nsec.get())
     }
 }

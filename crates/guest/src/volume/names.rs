@@ -7,11 +7,11 @@ use alloc::sync::Arc;
 
 use transom_wire::{Name, attr::EntryOut, linux::RENAME_EXCHANGE};
 
-use super::{Inode, Volume};
+use super::{Inode, Volume, judge::AskedAt};
 use crate::{
     Errno, Platform,
     cache::{
-        CacheMode,
+        CacheMode, Validity,
         names::{Found, Key},
     },
     session::Caller,
@@ -20,7 +20,7 @@ use crate::{
 impl<P: Platform> Volume<P> {
     /// Looks up `name` in `parent`, in the cache while it is valid. Errors: ENOENT, also from the cache.
     pub fn lookup(&self, caller: &Caller<'_>, parent: &Arc<Inode<P>>, name: Name<'_>) -> Result<Arc<Inode<P>>, Errno> {
-        match self.shared.names.get(parent.key(name), || self.shared.now_ns()) {
+        match self.shared.names.get(parent.key(name), &parent.judge()) {
             Some(Found::Inode(inode)) => Ok(inode),
             Some(Found::Absent) => Err(Errno::NOENT),
             None => self.ask_name(caller, parent, name),
@@ -34,11 +34,20 @@ impl<P: Platform> Volume<P> {
         parent: &Arc<Inode<P>>,
         name: Name<'_>,
     ) -> Result<Arc<Inode<P>>, Errno> {
+        if parent.lacks_slot() {
+            // What is cached of the directory could not be judged.
+            parent.ask_attributes(caller, None)?;
+        }
         let asked = parent.asked();
         let key = parent.key(name);
         let answer = self.session().lookup(caller, parent.nodeid(), name);
         match answer {
             Ok(entry) => self.take_entry(parent, key, &entry, asked)?.ok_or(Errno::NOENT),
+            // A server that returns an error says nothing of how long the name stays absent; the version table does.
+            Err(Errno::NOENT) if self.shared.options.mode == CacheMode::Shared => {
+                self.keep_name(parent, key, None, self.shared.validity(asked.at, 0, 0), asked);
+                Err(Errno::NOENT)
+            }
             Err(error) => {
                 self.shared.names.remove(key);
                 Err(error)
@@ -147,15 +156,19 @@ impl<P: Platform> Volume<P> {
     }
 
     /// Returns the target of the symbolic link `inode`. Reads it only once if anything is cached, because it never
-    /// changes.
+    /// changes, except in [`CacheMode::Shared`], where every change of the inode has it read again.
     pub fn readlink(&self, caller: &Caller<'_>, inode: &Inode<P>) -> Result<Arc<[u8]>, Errno> {
         let kept = inode.symlink.lock().clone();
-        if let Some(target) = kept {
+        if let Some((target, validity)) = kept
+            && validity.is_valid(&inode.judge())
+        {
             return Ok(target);
         }
+        let asked_at = self.shared.asked_at();
         let target: Arc<[u8]> = self.session().readlink(caller, inode.nodeid())?.into();
-        if self.shared.options.mode != CacheMode::None {
-            *inode.symlink.lock() = Some(Arc::clone(&target));
+        let validity = self.shared.validity(asked_at, u64::MAX, 0);
+        if validity != Validity::NEVER {
+            *inode.symlink.lock() = Some((Arc::clone(&target), validity));
         }
         Ok(target)
     }
@@ -197,9 +210,21 @@ impl<P: Platform> Volume<P> {
         asked: Asked,
     ) -> Result<Option<Arc<Inode<P>>>, Errno> {
         let inode = if entry.nodeid == 0 { None } else { Some(self.shared.adopt(entry, asked.at)?) };
-        let validity = self.shared.entry_validity(entry);
-        self.shared.names.put(key, inode.clone(), validity, || parent.names_changes() == asked.names_changes);
+        let validity = self.shared.validity(asked.at, entry.entry_valid.get(), entry.entry_valid_nsec.get());
+        self.keep_name(parent, key, inode.clone(), validity, asked);
         Ok(inode)
+    }
+
+    /// Caches what a name leads to unless this guest has changed the directory since the request.
+    fn keep_name(
+        &self,
+        parent: &Inode<P>,
+        key: Key<'_>,
+        target: Option<Arc<Inode<P>>>,
+        validity: Validity,
+        asked: Asked,
+    ) {
+        self.shared.names.put(key, target, validity, || parent.names_changes() == asked.names_changes);
     }
 
     /// Removes or renames a name by `act`. QEMU's daemon in C does so only for inodes that this guest references, and
@@ -225,7 +250,7 @@ impl<P: Platform> Volume<P> {
     /// If attributes are valid forever the name is looked up; otherwise those of an inode whose name is not cached
     /// expire soon.
     fn touched(&self, caller: &Caller<'_>, parent: &Arc<Inode<P>>, name: Name<'_>) -> Option<Arc<Inode<P>>> {
-        match self.shared.names.get(parent.key(name), || self.shared.now_ns()) {
+        match self.shared.names.get(parent.key(name), &parent.judge()) {
             Some(Found::Inode(inode)) => Some(inode),
             None if self.shared.options.mode == CacheMode::Always => self.ask_name(caller, parent, name).ok(),
             _ => None,
@@ -236,8 +261,7 @@ impl<P: Platform> Volume<P> {
 /// The state when a name was requested, to be taken before the request.
 #[derive(Clone, Copy)]
 pub(super) struct Asked {
-    /// The volume's count of changes.
-    at: u64,
+    at: AskedAt,
     /// The directory's count of changed names.
     names_changes: u64,
 }

@@ -61,7 +61,10 @@ impl<P: Platform> Volume<P> {
         if let Some(blocked) = &blocked {
             blocked.changed(Change::Cut { len_bytes: 0 });
         }
-        let keeps = file.open_flags.contains(OpenFlags::KEEP_CACHE) || self.shared.options.mode == CacheMode::Always;
+        let keeps = match self.shared.options.mode {
+            CacheMode::Always | CacheMode::Shared => true,
+            CacheMode::None | CacheMode::Auto => file.open_flags.contains(OpenFlags::KEEP_CACHE),
+        };
         if !keeps {
             // A newly opened file must show what was written before.
             inode.drop_data();

@@ -9,7 +9,7 @@ use alloc::sync::{Arc, Weak};
 use hashbrown::HashMap;
 use transom_wire::{NodeId, attr::Attr, linux::S_IFMT};
 
-use super::{Inode, Shared};
+use super::{Inode, Shared, judge::AskedAt};
 use crate::{
     Errno, Platform,
     cache::{Validity, attributes::Attributes},
@@ -42,7 +42,7 @@ impl<P: Platform> Table<P> {
         nodeid: NodeId,
         attr: Attr,
         validity: Validity,
-        asked_at: u64,
+        asked_at: AskedAt,
     ) -> Result<Arc<Inode<P>>, Errno> {
         let mut shard = self.shard(nodeid).lock();
         let listed = shard.inodes.get(&nodeid).map(Weak::upgrade);
@@ -56,11 +56,11 @@ impl<P: Platform> Table<P> {
             return Ok(inode);
         }
         // The changes that an inode under removal knows of are not in the shard yet.
-        let changed_at = if listed.is_some() { shared.asked_at() } else { shard.gone_changed_at };
+        let changed_at = if listed.is_some() { shared.asked_at().changes } else { shard.gone_changed_at };
         let mut attributes = Attributes::changed_before(changed_at);
-        attributes.put(attr, validity, asked_at);
+        attributes.put(attr, validity, asked_at.changes);
         let (file_type, ranges) = (attr.mode.get() & S_IFMT, shared.ranges_of(&attr));
-        let inode = Inode::new(Arc::clone(shared), nodeid, file_type, attributes, 1, ranges);
+        let inode = Inode::new(Arc::clone(shared), nodeid, file_type, attributes, shared.slot_of(&attr), 1, ranges);
         shard.inodes.insert(nodeid, Arc::downgrade(&inode));
         Ok(inode)
     }

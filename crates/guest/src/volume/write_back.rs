@@ -1,6 +1,6 @@
 //! Write-back: writing to cached pages, and from there to the server.
 //!
-//! Used if INIT negotiated WRITEBACK_CACHE. Dirty pages are written by FSYNC, on close, before the server uses the
+//! Used if INIT negotiated WRITEBACK_CACHE, except in [`CacheMode::Shared`]. Dirty pages are written by FSYNC, on close, before the server uses the
 //! contents in any way, when too many are dirty, when they have waited for long ([`ageing`](super::ageing)), and by
 //! [`Volume::write_back`]. An error is kept with the inode and reported once for each open file, by its next fsync or
 //! close. Write-back holds the inode's `size_lock`. A dirty inode has at least one writer's handle: the last of them
@@ -18,7 +18,10 @@ use transom_wire::{
 use super::{Inode, OpenFile, Shared, Volume};
 use crate::{
     Errno, Platform,
-    cache::data::{CHUNK_LEN, DirtyRun, place},
+    cache::{
+        CacheMode,
+        data::{CHUNK_LEN, DirtyRun, place},
+    },
     channel::Source,
     session::{Caller, PAGE_LEN},
 };
@@ -88,6 +91,8 @@ impl<P: Platform> OpenFile<P> {
     pub(super) fn is_written_back(&self) -> bool {
         self.is_cached()
             && self.flags() & O_DSYNC == 0
+            // Others would not see what waits here.
+            && self.inode().shared.options.mode != CacheMode::Shared
             && self.inode().shared.session.negotiated().flags.contains(InitFlags::WRITEBACK_CACHE)
     }
 

@@ -246,16 +246,22 @@ fn a_write_of_more_than_was_sent_is_impossible() {
     }
 }
 
+/// Returns an entry of READDIRPLUS if `plus`, of READDIR otherwise.
+fn dir_entry(nodeid: u64, name: &[u8], plus: bool) -> Vec<u8> {
+    let entry = EntryOut { nodeid: nodeid.into(), attr: file(), ..EntryOut::default() };
+    let dirent = Dirent { ino: nodeid.into(), off: 1.into(), namelen: (name.len() as u32).into(), type_: 8.into() };
+    let head = if plus { DirentPlus { entry, dirent }.as_bytes().to_vec() } else { dirent.as_bytes().to_vec() };
+    let mut bytes = [&head[..], name].concat();
+    bytes.resize(bytes.len().next_multiple_of(8), 0);
+    bytes
+}
+
 #[test]
 fn entries_that_nobody_asks_for_are_forgotten_with_the_listing() {
     let (_script, session) = session_with(InitFlags::all(), |header, _| reply(header, 0, &[]));
     let mut bytes = Vec::new();
     for (nodeid, text) in [(10u64, b".".as_slice()), (11, b"one"), (12, b"two"), (0, b"three"), (13, b"four")] {
-        let entry = EntryOut { nodeid: nodeid.into(), attr: file(), ..EntryOut::default() };
-        let dirent = Dirent { ino: nodeid.into(), off: 1.into(), namelen: (text.len() as u32).into(), type_: 8.into() };
-        bytes.extend_from_slice(DirentPlus { entry, dirent }.as_bytes());
-        bytes.extend_from_slice(text);
-        bytes.resize(bytes.len().next_multiple_of(8), 0);
+        bytes.extend(dir_entry(nodeid, text, true));
     }
     let mut entries = session.entries(&bytes, true);
     assert!(entries.next().unwrap().unwrap().entry.is_none(), "the directory itself counts nothing");
@@ -264,6 +270,18 @@ fn entries_that_nobody_asks_for_are_forgotten_with_the_listing() {
     drop(entries);
     assert_eq!(session.queued_forgets(), 2, "two and four");
     assert_eq!(session.entries(&bytes, true).flatten().count(), 5);
+}
+
+#[test]
+fn a_listing_shows_names_that_only_a_listing_can_carry() {
+    for (name_len, plus) in [(255, true), (256, true), (1024, true), (256, false), (1024, false)] {
+        let (_script, session) = session_with(InitFlags::all(), |header, _| reply(header, 0, &[]));
+        let long = vec![b'x'; name_len];
+        let bytes: Vec<u8> = [&b"short"[..], &long].into_iter().flat_map(|name| dir_entry(11, name, plus)).collect();
+        let names: Result<Vec<_>, _> = session.entries(&bytes, plus).map(|entry| entry.map(|one| one.name)).collect();
+        assert_eq!(names, Ok(vec![&b"short"[..], &long]), "{name_len} {plus}");
+        assert_eq!(session.counters().impossible_replies, 0);
+    }
 }
 
 #[test]

@@ -144,12 +144,23 @@ fn what_the_kernel_refuses_and_never_forgets_is_not_entered() {
     // Of a list, nothing of the whole.
     let good = plus(entry(700, 5), b"good");
     let unpadded = plus(entry(701, 6), b"name")[..size_of::<DirentPlus>() + 4].to_vec();
-    let bad = [plus(entry(701, 6), b"a/b"), plus(entry(701, 6), &[b'x'; 256]), plus(entry(701, 6), b""), unpadded];
+    let bad = [plus(entry(701, 6), b"a/b"), plus(entry(701, 6), &[b'x'; 1025]), plus(entry(701, 6), b""), unpadded];
     for bad in bad {
         let answer = answered(&mut tables, Opcode::Readdirplus, &[0; 40], &[&good[..], &bad].concat());
         assert_eq!(answer, Answer::Broken);
     }
     assert_eq!((tables.inodes.count(), tables.handles.count()), (0, 0));
+}
+
+#[test]
+fn a_listing_with_names_of_more_than_255_bytes_reaches_the_kernel() {
+    for name_len in [256, 1024] {
+        let mut tables = Tables::default();
+        let list = [plus(entry(700, 5), b"short"), plus(entry(701, 6), &vec![b'x'; name_len])].concat();
+        let list = body(answered(&mut tables, Opcode::Readdirplus, &[0; 40], &list));
+        let long = EntryOut::read_from_prefix(&list[160..]).unwrap().0;
+        assert_eq!(tables.inodes.daemon_of(long.nodeid.into()), Ok(DaemonNode(701)), "{name_len}");
+    }
 }
 
 #[test]

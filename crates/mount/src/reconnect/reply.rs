@@ -2,9 +2,9 @@
 
 use rustix::io::Errno;
 use transom_wire::{
-    Handle, Name, NameError, NodeId, Opcode,
+    Handle, NodeId, Opcode,
     attr::EntryOut,
-    dirent::{DirentPlus, padded_len},
+    dirent::{DirentPlus, is_listed_name, padded_len},
     operation::{Account, Made},
     ops::{flush::FlushIn, lk::LkIn, open::OpenOut, rename::Rename2In},
 };
@@ -215,7 +215,7 @@ fn plus_lens(mut body: &[u8]) -> Option<Vec<usize>> {
     while !body.is_empty() {
         let (plus, rest) = DirentPlus::ref_from_prefix(body).ok()?;
         let name = rest.get(..plus.dirent.namelen.get() as usize)?;
-        Name::new(name).map_or_else(|error| error == NameError::Dots, |_| true).then_some(())?;
+        is_listed_name(name).then_some(())?;
         let len = padded_len(size_of::<DirentPlus>(), name.len());
         body = body.get(len..)?;
         lens.push(len);

@@ -347,6 +347,10 @@ impl Transport for VhostUser {
         }
         .map(|(address, len_bytes)| ShmRegion { address, len_bytes }))
     }
+
+    fn is_gone(&self) -> bool {
+        self.connection.is_gone()
+    }
 }
 
 /// Returns whether the error means that the other side closed the socket.

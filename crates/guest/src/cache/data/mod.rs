@@ -12,6 +12,7 @@ use core::ops::Range;
 
 use hashbrown::HashMap;
 
+use super::{Judge, Validity};
 use crate::{dma::DmaBuffer, ops::PendingRead, session::PAGE_LEN};
 
 pub(crate) use dirty::DirtyRun;
@@ -27,6 +28,8 @@ pub(crate) struct Pages {
     changes: u64,
     /// The size and modification time that the pages belong to.
     basis: Option<Basis>,
+    /// How long all of the pages are valid, if there are any; used if the version table decides.
+    validity: Option<Validity>,
     /// The size of the file while pages are dirty: the server's size is older.
     dirty_size: Option<u64>,
     dirty_pages: usize,
@@ -145,7 +148,16 @@ impl Pages {
 
     /// Marks up to `len_max` bytes busy, starting at the page at `at` of a chunk and ending at the first cached page.
     /// Returns `None` if there is nothing to fill.
-    pub(crate) fn begin_fill(&mut self, index: u64, at: usize, end: usize, len_max: usize) -> Option<Fill> {
+    ///
+    /// `validity` is that of a request sent now. It counts from here on, since others may wait for the same request.
+    pub(crate) fn begin_fill(
+        &mut self,
+        index: u64,
+        at: usize,
+        end: usize,
+        len_max: usize,
+        validity: Validity,
+    ) -> Option<Fill> {
         let changes = self.changes;
         let chunk = self.chunks.get_mut(&index)?;
         let first = at / PAGE_LEN;
@@ -156,6 +168,7 @@ impl Pages {
             return None;
         }
         chunk.busy |= mask(first, count);
+        self.validity = Some(self.validity.map_or(validity, |earlier| earlier.and(validity)));
         let range = first * PAGE_LEN..(first + count) * PAGE_LEN;
         Some(Fill { index, buffer: Arc::clone(&chunk.buffer), range, changes })
     }
@@ -198,11 +211,16 @@ impl Pages {
         self.basis.replace(basis).is_none_or(|earlier| earlier == basis)
     }
 
+    /// Returns whether everything here is still valid by the version table.
+    pub(crate) fn are_valid(&self, judge: &impl Judge) -> bool {
+        self.validity.is_none_or(|validity| validity.is_valid(judge))
+    }
+
     /// Removes and returns all chunks that are not dirty.
     #[must_use]
     pub(crate) fn clear(&mut self) -> HashMap<u64, Chunk> {
         self.changes += 1;
-        self.basis = None;
+        (self.basis, self.validity) = (None, None);
         let mut dropped = core::mem::take(&mut self.chunks);
         if self.dirty_pages > 0 {
             self.chunks = dropped.extract_if(|_, chunk| chunk.dirty != 0).collect();
