@@ -34,10 +34,8 @@ use crate::source::Source;
 const DEPTH_MAX: usize = 512;
 
 /// Arguments that give transomd a window for [`Fs::dax`], large enough that the ranges of one copy need not be evicted.
-const WINDOW: [&str; 6] = ["--tag", "share", "--dax-window", "256M", "--dax-policy", "always"];
-
-/// Argument that tells transomd how this process maps the window, and the version table of a coherence group.
-const FRONT_END: &str = "--front-end=alioth";
+/// This process maps files past their ends, as the front end alioth does.
+const WINDOW: [&str; 7] = ["--tag", "share", "--dax-window", "256M", "--dax-policy", "always", "--front-end=alioth"];
 
 /// Exit status that a shell reports for a command ended by Ctrl-C.
 const INTERRUPTED: u8 = 130;
@@ -66,13 +64,6 @@ pub(crate) struct Fs {
     /// How long this process uses what it has read of names, attributes and data
     #[arg(long, value_enum, default_value_t = Caching::Auto)]
     cache: Caching,
-
-    /// Start the daemon as a member of this coherence group, for --cache=shared
-    ///
-    /// A name, or a directory. Each daemon of the group stamps what it changes, so that the guests of the others know
-    /// what they may still use. With --socket, the running daemon must be in a group itself.
-    #[arg(long, value_name = "GROUP", conflicts_with = "socket")]
-    coherence_group: Option<OsString>,
 
     #[command(subcommand)]
     command: Command,
@@ -211,11 +202,8 @@ impl Fs {
         if self.dax && self.from.starts_transomd() {
             daemon_args.extend(WINDOW.map(Into::into));
         }
-        if let Some(group) = &self.coherence_group {
-            daemon_args.extend(["--coherence-group".into(), group.clone()]);
-        }
-        if self.from.starts_transomd() && (self.dax || self.coherence_group.is_some()) {
-            daemon_args.push(FRONT_END.into());
+        if let Some(file) = self.from.shared_file() {
+            anyhow::bail!("{} is a file: share the directory that contains it", file.display());
         }
         let mount = self.from.builder(daemon_args)?.connect()?;
         if self.dax && mount.window().is_none() {

@@ -5,11 +5,14 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 mod demo;
+#[cfg(test)]
+mod documents_test;
 mod fs;
 mod mount;
 mod run;
 mod source;
 mod top;
+mod usage;
 
 use std::process::ExitCode;
 
@@ -40,7 +43,11 @@ fn main() -> ExitCode {
     if let Some(code) = mount::run_if_mount_helper() {
         return code;
     }
-    match Cli::parse().command {
+    let cli: Cli = match usage::parse() {
+        Ok(cli) => cli,
+        Err(code) => return code,
+    };
+    match cli.command {
         Command::Run(run) => run.execute(),
         Command::Fs(fs) => fs.execute(),
         Command::Mount(mount) => mount.execute(),

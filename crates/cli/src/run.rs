@@ -1,5 +1,6 @@
 //! `transom run`: runs a command in a Linux guest with directories of the host.
 
+mod hidden;
 mod report;
 
 use std::{
@@ -15,15 +16,18 @@ use std::{
 use clap::{Args, ValueEnum};
 use transom_vm::{
     Accelerator, Error, GuestSpec, Input, Kernel, Output, Qemu, Result, Root, Share, ShareArg, Stdio, Vmm,
+    mount_points,
     packages::{Cache, OnStderr},
     size,
     tools::Tools,
     uml::Uml,
 };
 
+use crate::usage::RUN_FAILED;
+
 /// Exit statuses of `timeout` and `docker run` for their own failures, as opposed to the command's.
 const TIMED_OUT: u8 = 124;
-const FAILED: u8 = 125;
+const FAILED: u8 = RUN_FAILED;
 
 /// Run a command in a Linux virtual machine with directories of the host
 ///
@@ -38,7 +42,7 @@ pub(crate) struct Run {
     /// GUEST is the mount point in the guest: by default the same path as on the host with --root /, and /mnt/NAME
     /// otherwise. OPTION is `ro` for a read-only share, `cache=MODE` with the mode never, metadata, auto or always,
     /// `dax=SIZE` or `dax-mode=MODE`. Write a backslash before a colon or comma within a path. The first share is the
-    /// working directory.
+    /// working directory. A share inside another is mounted after it; two at one path, or one at /, are refused.
     ///
     /// `dax=SIZE`, as in dax=256M, gives the share a DAX window of that size, through which the guest maps the host's
     /// page cache: it reads and writes files without requests and without a second copy, and MAP_SHARED mappings are
@@ -50,9 +54,22 @@ pub(crate) struct Run {
     /// The guest's root: a directory of the host, `/` for the host's own root
     ///
     /// It is shared read-only; what the guest writes stays in the guest's memory. /proc, /sys, /dev, /tmp and /run are
-    /// the guest's own. By default the root is a minimal one with busybox. Accepts `,cache=MODE`, as --share does.
+    /// the guest's own, and home directories and secret places are hidden: see --show. By default the root is a minimal one with busybox. Accepts `,cache=MODE`, as --share does.
     #[arg(long, value_name = "DIR[,cache=MODE]")]
     root: Option<OsString>,
+
+    /// Hide a path of the host from the guest, in every share that contains it; may be repeated
+    ///
+    /// The guest can neither see, create nor replace it. With --root /, home directories and the secret places that
+    /// docs/run.md lists are hidden without this option.
+    #[arg(long, value_name = "PATH")]
+    hide: Vec<PathBuf>,
+
+    /// Show a path that --root / hides, and everything below it; may be repeated
+    ///
+    /// Secret places below it stay hidden unless they are shown too; `--show /` shows everything.
+    #[arg(long, value_name = "PATH")]
+    show: Vec<PathBuf>,
 
     /// The kernel: an image such as /boot/vmlinuz-…, or a series of Debian kernels such as 6.12
     ///
@@ -63,8 +80,8 @@ pub(crate) struct Run {
     #[arg(long, value_name = "FILE|SERIES", env = "TRANSOM_KERNEL")]
     kernel: Option<PathBuf>,
 
-    /// Number of virtual CPUs
-    #[arg(long, value_name = "N", default_value_t = default_cpus())]
+    /// Number of virtual CPUs [default: those of this machine, at most 4]
+    #[arg(long, value_name = "N", default_value_t = default_cpus(), hide_default_value = true)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=255))]
     cpus: u32,
 
@@ -92,8 +109,14 @@ pub(crate) struct Run {
     #[arg(long, value_enum, default_value_t = Tty::Auto)]
     tty: Tty,
 
-    /// Print the duration of each phase to standard error
-    #[arg(long, short = 'v')]
+    /// Replay changes that are made on the host in the guest's writable shares, at once and with inotify events
+    ///
+    /// Needs root on the host, and `transom-agent` in this program's directory.
+    #[arg(long)]
+    events: bool,
+
+    /// Print where each share is mounted, and the duration of each phase, to standard error
+    #[arg(long, short = 'v', visible_alias = "verbose")]
     timing: bool,
 
     /// Write the output of the guest's console to a file
@@ -104,6 +127,13 @@ pub(crate) struct Run {
     /// directory]
     #[arg(long, value_name = "PROGRAM", env = "TRANSOM_DAEMON")]
     daemon: Option<PathBuf>,
+
+    /// Have the share's daemon join GROUP, whose daemons tell each other's guests what has changed
+    ///
+    /// GROUP is a name, or a directory with a '/' in its path; see transomd --help. All daemons of a group share one
+    /// directory. The daemon must be transomd.
+    #[arg(long, value_name = "GROUP")]
+    coherence_group: Option<OsString>,
 
     /// An argument to pass on to every share's daemon; may be repeated
     #[arg(long = "daemon-arg", value_name = "ARG", allow_hyphen_values = true)]
@@ -121,8 +151,8 @@ pub(crate) struct Run {
     #[arg(long, value_name = "FILE", env = "TRANSOM_BUSYBOX")]
     busybox: Option<PathBuf>,
 
-    /// The command and its arguments
-    #[arg(value_name = "COMMAND", trailing_var_arg = true, allow_hyphen_values = true)]
+    /// The command and its arguments; options of this program come before it
+    #[arg(value_name = "COMMAND", trailing_var_arg = true)]
     command: Vec<OsString>,
 }
 
@@ -139,8 +169,14 @@ Examples:
   tar c . | transom run --share /srv/backup:/backup -- tar x -C /backup
       Mount a share at a given path.
 
-Exit status: that of the command; 128 plus the signal's number if a signal ended it; 124 after --timeout; 125 if the
-guest could not be run; 126 if the command could not be run, and 127 if it was not found, as in a shell.";
+Exit status:
+  0-123    the command's own
+  124      --timeout has passed
+  125      this program failed: a usage error, something missing, a guest that did not boot
+  126      the command cannot be run
+  127      the command was not found
+  128+N    signal N ended the command, or the run: 130 after Ctrl-C
+A command can end with these too; then nothing is printed after `transom:` on standard error.";
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Accel {
@@ -168,7 +204,12 @@ impl Run {
     /// Runs the command; returns its exit status, or one of this program's own.
     pub(crate) fn execute(self) -> ExitCode {
         let shows_timings = self.timing;
-        let result = self.spec_and_vmm().and_then(|(spec, vmm)| transom_vm::run(&spec, vmm.as_ref()));
+        let result = self.spec_and_vmm().and_then(|(spec, vmm)| {
+            if shows_timings {
+                report::shares(&spec);
+            }
+            transom_vm::run(&spec, vmm.as_ref())
+        });
         match result {
             Ok(outcome) => {
                 for warning in &outcome.warnings {
@@ -196,7 +237,7 @@ impl Run {
         let report = OnStderr::default();
         let tools = Tools::new(&cache, &report);
         let agent = env::current_exe().map_err(Error::io("cannot find this program's path"))?;
-        let root = match &self.root {
+        let mut root = match &self.root {
             None => Root::Minimal,
             Some(words) => Root::Host(self.share(words, |_| "/".into())?),
         };
@@ -206,7 +247,9 @@ impl Run {
                     .into(),
             ));
         }
-        let shares = self.shares(&root)?;
+        let mut shares = self.shares(&root)?;
+        mount_points::order(&shares)?;
+        hidden::apply(&self.hide, &self.show, &mut root, &mut shares)?;
         let busybox = match (&root, &self.busybox) {
             (Root::Host(_), _) => None,
             (Root::Minimal, Some(path)) => Some(path.clone()),
@@ -217,6 +260,7 @@ impl Run {
         let spec = GuestSpec {
             kernel,
             daemon: self.daemon.clone().unwrap_or_else(|| agent.with_file_name("transomd")),
+            events: self.events.then(|| agent.with_file_name("transom-agent")),
             agent,
             busybox,
             root,
@@ -269,7 +313,8 @@ impl Run {
 
     fn share(&self, words: &OsStr, guest_path: impl FnOnce(&Path) -> PathBuf) -> Result<Share> {
         let share = ShareArg::parse(words)?.resolve(guest_path)?;
-        Ok(Share { daemon_args: self.daemon_args.clone(), ..share })
+        let group = self.coherence_group.iter().flat_map(|group| ["--coherence-group".into(), group.clone()]);
+        Ok(Share { daemon_args: group.chain(self.daemon_args.iter().cloned()).collect(), ..share })
     }
 
     fn stdio(&self) -> Stdio {

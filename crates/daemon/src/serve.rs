@@ -22,6 +22,7 @@ use transom_wire::config::TAG_LEN;
 
 use crate::{
     backend::{self, BackendConfig, Monitor, VersionsRegion},
+    events,
     options::{CachePolicy, FileHandles, Negotiation, Options, Owner, OwnershipOptions, WindowOptions},
     start::Started,
 };
@@ -50,6 +51,9 @@ pub fn serve(options: &Options, started: Started) -> anyhow::Result<()> {
     });
     let _metrics = metrics.transpose().context("cannot serve the metrics")?;
     let _tidying = tidy_every_now_and_then(server.clone())?;
+    if let Some(watch) = started.watch {
+        events::announce(watch, server.clone()).context("cannot announce changes")?;
+    }
     let config = BackendConfig { versions, ..backend_config(options, window.map(|(window, _)| window)) };
     let served = backend::serve(started.listener, server, &config, &monitor);
     started.traces.remove();
@@ -147,11 +151,13 @@ fn file_system_config(options: &Options, guest_fds: u64) -> anyhow::Result<passt
             FileHandles::Mandatory => passthrough::FileHandles::Mandatory,
         },
         readonly: share.is_readonly,
+        events: share.events,
         posix_lock: locks.posix,
         flock: locks.flock,
         owners: owner_map(&options.ownership)?,
         max_fds: Some(usize::try_from(guest_fds).unwrap_or(usize::MAX)),
         max_inodes: inodes.limit,
+        hidden: share.hidden.clone(),
         ..passthrough::Config::default()
     })
 }

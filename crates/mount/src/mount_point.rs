@@ -36,6 +36,8 @@ pub(super) struct MountPoint {
     path: PathBuf,
     /// The id of the mount, from Linux 5.8 on.
     id: Option<u64>,
+    /// Whether it is a directory, as opposed to a file.
+    is_dir: bool,
     /// Mounted by `fusermount3`, which also has to unmount it.
     is_by_helper: bool,
 }
@@ -57,12 +59,13 @@ impl MountPoint {
     pub(super) fn mount(path: &Path, source: &str, options: &Options) -> Result<(Self, FuseDevice), MountError> {
         let path = fs::canonicalize(path).map_err(|error| failed(path, error))?;
         let source = options.fsname.as_deref().unwrap_or(source);
+        let is_dir = path.is_dir();
         let is_by_helper = !geteuid().is_root();
         let mounted =
             if is_by_helper { mount_by_helper(&path, source, options) } else { mount_by_call(&path, source, options) };
         let device = mounted.map_err(|error| failed(&path, error))?;
         let id = mount_id(&path);
-        Ok((Self { path, id, is_by_helper }, device))
+        Ok((Self { path, id, is_dir, is_by_helper }, device))
     }
 
     /// Returns whether it is still mounted, and nothing is mounted over it.
@@ -73,6 +76,11 @@ impl MountPoint {
     /// Returns the path, without symbolic links.
     pub(super) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Returns whether it is a directory, as opposed to a file.
+    pub(super) fn is_dir(&self) -> bool {
+        self.is_dir
     }
 
     /// Unmounts it.

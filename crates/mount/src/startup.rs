@@ -1,6 +1,6 @@
 //! How a mount starts: a connection to a daemon, a mount point, and the workers that carry messages between them.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{io, path::Path, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use transom_guest::{
@@ -17,6 +17,7 @@ use super::{
     Mount, MountError, Options, Stopper,
     backlog::Backlog,
     connection::Connection,
+    daemon_client::DaemonClient,
     fuse_device::FuseDevice,
     hiprio::HiprioQueue,
     lone_caller::LoneCaller,
@@ -25,7 +26,7 @@ use super::{
     negotiate,
     passthrough::Passthrough,
     queues,
-    reconnect::{Reconnect, Supervisor},
+    reconnect::{self, Reconnect, Supervisor},
     request_queue::{RequestQueue, SlotMemory},
     slots::Slots,
     worker::QueueWorker,
@@ -132,7 +133,12 @@ impl PendingConnection {
         let mut devices = vec![Arc::new(device)];
         let gone = DeviceError::Transport(TransportError::Gone);
         let mut first = new_worker(Arc::clone(&devices[0])).ok_or(gone)?;
-        negotiate::negotiate(&mut first.daemon_client().map_err(negotiate::InitError::End)?, INIT_TIMEOUT)?;
+        let mut client = first.daemon_client().map_err(negotiate::InitError::End)?;
+        negotiate::negotiate(&mut client, INIT_TIMEOUT)?;
+        if !source.starts_daemon() {
+            check_kinds(&mut client, &source, &mount)?;
+        }
+        drop(client);
         let mut workers = vec![first];
         loop {
             let device = Arc::new(devices[0].another().map_err(MountError::Threads)?);
@@ -153,5 +159,18 @@ impl PendingConnection {
         drop(devices);
         workers.into_iter().try_for_each(|worker| mount.spawn(worker.thread_name(), move || drop(worker.run())))?;
         Ok(mount)
+    }
+}
+
+/// Checks that a daemon that already runs shares a directory if `mount` is on one, and a file otherwise.
+fn check_kinds(client: &mut DaemonClient<'_>, source: &Builder, mount: &Mount) -> Result<(), MountError> {
+    let is_dir_mounted_on = mount.stopper.mount_point.lock().as_ref().is_some_and(MountPoint::is_dir);
+    match reconnect::is_directory_shared(client)? {
+        Some(is_dir) if is_dir != is_dir_mounted_on => Err(MountError::Kind {
+            shared: source.source_path().unwrap_or(Path::new("the share")).to_owned(),
+            mountpoint: mount.path.clone(),
+            is_dir,
+        }),
+        _ => Ok(()),
     }
 }

@@ -145,8 +145,8 @@ impl Share {
         self.device.transport().window().cloned()
     }
 
-    /// Returns the version table of the daemon's coherence group, if it is in one. A table that cannot be used counts as
-    /// none, and a message says why.
+    /// Returns the version table of the daemon's coherence group, if it is in one. A table that cannot be used counts
+    /// as none, and a message says why.
     pub fn versions(&self) -> Option<Reader<VersionTable>> {
         let reader = Reader::new(self.device.transport().versions()?.clone());
         reader.inspect_err(|error| tracing::warn!(%error, "the daemon's version table cannot be used")).ok()

@@ -18,6 +18,7 @@ mod kernel;
 mod kvm;
 mod machine;
 pub mod metrics;
+pub mod mount_points;
 pub mod packages;
 pub mod peer;
 mod process;

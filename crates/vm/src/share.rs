@@ -10,7 +10,7 @@ use std::{
     str::FromStr,
 };
 
-use crate::{CacheMode, Dax, DaxMode, Error, Result, Share, size};
+use crate::{CacheMode, Dax, DaxMode, Error, Result, Share, mount_points, size};
 
 /// A share as written, before the directory is checked and the mount point is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ impl ShareArg {
     ///
     /// # Errors
     ///
-    /// Returns an error if there is no host directory, the guest's path is not absolute, an option is unknown or
+    /// Returns an error if there is no host directory, nothing can be mounted at the guest's path, an option is unknown or
     /// invalid, or a read-only share has a window.
     pub fn parse(words: &OsStr) -> Result<Self> {
         let mut fields = split(words.as_bytes(), b',').into_iter();
@@ -55,9 +55,7 @@ impl ShareArg {
         if let Some(rest) = paths.next() {
             return Err(unclear(format!("unexpected third path {rest:?}; write a colon within a path as \\:")));
         }
-        if let Some(guest) = share.guest.as_ref().filter(|path| !path.is_absolute()) {
-            return Err(unclear(format!("the guest's path {guest:?} is not absolute")));
-        }
+        share.guest = share.guest.as_deref().map(mount_points::checked).transpose().map_err(unclear)?;
         for field in fields {
             let field = String::from_utf8_lossy(&field).into_owned();
             match field.split_once('=') {
@@ -235,6 +233,7 @@ mod tests {
             ("", "no host directory"),
             (":/mnt", "no host directory"),
             ("a:b", "is not absolute"),
+            ("a:/", "over the guest's root"),
             ("a:/b:/c", "unexpected third path"),
             ("a,readonly", "\"readonly\": expected"),
             ("a,cache=most", "\"most\": expected"),

@@ -13,7 +13,7 @@ use super::{
 
 const WIDTH: f64 = 720.0;
 /// Where the axis begins and ends.
-const AXIS: (f64, f64) = (250.0, 700.0);
+const AXIS: (f64, f64) = (280.0, 700.0);
 const HEAD: f64 = 26.0;
 const RADIUS: f64 = 4.0;
 /// Distance of stacked marks.
@@ -22,9 +22,10 @@ const STACK: f64 = 9.0;
 const STACK_MAX: usize = 5;
 const LINE: f64 = 56.0;
 
-const STYLE: &str = "text { font: 12px system-ui, sans-serif; fill: #57606a } .axis { stroke: #8b949e; stroke-width: .5 } \
-                     .one { stroke: #57606a } .faster { fill: #0b8a5f } .slower { fill: #d1372c } \
-                     .same { fill: #8b949e } .unclear { fill: none; stroke: #8b949e }";
+const STYLE: &str = "text { font: 12px system-ui, sans-serif; fill: #57606a } \
+    .axis { stroke: #8b949e; stroke-width: .5 } .one { stroke: #57606a } \
+    .faster { fill: #0b8a5f } .slower { fill: #d1372c } .same { fill: #8b949e } \
+    .unclear { fill: none; stroke: #8b949e }";
 
 /// The ratios of one scenario against one other daemon.
 struct Strip {
@@ -86,7 +87,8 @@ fn line(strip: &Strip, bottom: f64, at: impl Fn(f64) -> f64) -> Markup {
         text x="0" y=(bottom - 18.0) { (strip.scenario) }
         text x="0" y=(bottom - 4.0) { "against " (strip.against) }
         @for ((workload, ratio), (x, level)) in strip.ratios.iter().zip(marks) {
-            circle class=(class(ratio.verdict)) cx=(format!("{x:.1}")) cy=(bottom - RADIUS - STACK * level as f64) r=(RADIUS) {
+            @let y = bottom - RADIUS - STACK * level as f64;
+            circle class=(class(ratio.verdict)) cx=(format!("{x:.1}")) cy=(y) r=(RADIUS) {
                 title { (workload) ": " (format!("{:.2}", ratio.median)) }
             }
         }
@@ -94,8 +96,9 @@ fn line(strip: &Strip, bottom: f64, at: impl Fn(f64) -> f64) -> Markup {
 }
 
 fn legend(y: f64) -> Markup {
+    const VERDICTS: [Verdict; 4] = [Verdict::Better, Verdict::Equal, Verdict::Unclear, Verdict::Worse];
     markup! {
-        @for (index, verdict) in [Verdict::Better, Verdict::Equal, Verdict::Unclear, Verdict::Worse].into_iter().enumerate() {
+        @for (index, verdict) in VERDICTS.into_iter().enumerate() {
             @let x = AXIS.0 + 90.0 * index as f64;
             circle class=(class(verdict)) cx=(x) cy=(y - RADIUS) r=(RADIUS) {}
             text x=(x + 10.0) y=(y) { (class(verdict)) }

@@ -3,8 +3,19 @@
 use std::time::Duration;
 
 use indicatif::BinaryBytes;
-use transom_vm::{DaxUsage, Timings};
+use transom_vm::{DaxUsage, GuestSpec, Root, Timings};
 use transom_wire::window::RANGE_LEN;
+
+/// Prints to standard error what the guest finds where.
+pub(super) fn shares(spec: &GuestSpec) {
+    if let Root::Host(root) = &spec.root {
+        eprintln!("/ is {}, read-only under a layer in the guest's memory", root.host.display());
+    }
+    for share in &spec.shares {
+        let mode = if share.is_read_only { ", read-only" } else { "" };
+        eprintln!("{} is {}{mode}", share.guest.display(), share.host.display());
+    }
+}
 
 /// Prints the duration of each phase to standard error.
 pub(super) fn timings(timings: &Timings) {

@@ -1,7 +1,7 @@
 //! The version table as a region of the device.
 //!
-//! The front end maps it once for each connection, for reading, from a descriptor that cannot write. The request is sent
-//! from a thread of its own: the front end serves it when it has the reply to GET_SHMEM_CONFIG, and the vhost-user
+//! The front end maps it once for each connection, for reading, from a descriptor that cannot write. The request is
+//! sent from a thread of its own: the front end serves it when it has the reply to GET_SHMEM_CONFIG, and the vhost-user
 //! thread, which sends that reply, must not wait for it.
 
 use std::{

@@ -22,6 +22,7 @@ use std::path::PathBuf;
 use transom_host::{
     group::Place,
     idmap::Rule,
+    passthrough::HiddenPaths,
     window::{DaxPolicy, FrontEnd},
 };
 
@@ -105,6 +106,10 @@ pub struct ShareOptions {
     pub is_readonly: bool,
     /// Tell the guest which directories are mount points.
     pub announce_submounts: bool,
+    /// Announce changes of the host to an agent in the guest.
+    pub events: bool,
+    /// What the guest does not see.
+    pub hidden: HiddenPaths,
 }
 
 /// What the guest may cache, and for how long.

@@ -17,7 +17,14 @@ use crate::{
 impl Passthrough {
     /// Returns the attributes of the inode behind `fd` as the guest sees them.
     pub(super) fn attr(&self, fd: impl AsFd, stat: &Statx) -> Attr {
-        let mut attr = Attr {
+        let mut attr = self.attr_without_dax(stat);
+        self.mark_dax(fd, stat, &mut attr);
+        attr
+    }
+
+    /// Returns the attributes as a guest without a window sees them.
+    pub(super) fn attr_without_dax(&self, stat: &Statx) -> Attr {
+        Attr {
             ino: stat.stx_ino.into(),
             size: stat.stx_size.into(),
             blocks: stat.stx_blocks.into(),
@@ -34,9 +41,7 @@ impl Passthrough {
             rdev: device_number::encode(stat.stx_rdev_major, stat.stx_rdev_minor).into(),
             blksize: stat.stx_blksize.into(),
             flags: 0.into(),
-        };
-        self.mark_dax(fd, stat, &mut attr);
-        attr
+        }
     }
 
     /// Returns the attributes with their validity.

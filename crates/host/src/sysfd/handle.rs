@@ -6,12 +6,13 @@
 #![expect(unsafe_code, reason = "name_to_handle_at and open_by_handle_at are not in rustix")]
 
 use std::{
+    ffi::CStr,
     fmt,
     hash::{Hash, Hasher},
-    os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
 };
 
-use rustix::{fs::OFlags, io::Errno};
+use rustix::{fs::OFlags, io::Errno, path::Arg as _};
 
 use super::{MountId, checked};
 
@@ -53,21 +54,29 @@ impl FileHandle {
     ///
     /// EOPNOTSUPP if the file system has no handles; EOVERFLOW if it has larger ones than Linux allows.
     pub fn of(fd: impl AsFd, mount: MountId) -> Result<Self, Errno> {
+        Self::at(fd.as_fd(), c"", libc::AT_EMPTY_PATH, mount)
+    }
+
+    /// Returns the handle of the inode of `name` in `dir`; of a symbolic link itself. `mount` comes from `statx` of the
+    /// same name.
+    ///
+    /// # Errors
+    ///
+    /// As for [`FileHandle::of`]; ENOENT if there is no such name.
+    pub fn of_name(dir: impl AsFd, name: &[u8], mount: MountId) -> Result<Self, Errno> {
+        name.into_with_c_str(|name| Self::at(dir.as_fd(), name, 0, mount))
+    }
+
+    fn at(dir: BorrowedFd<'_>, name: &CStr, flags: libc::c_int, mount: MountId) -> Result<Self, Errno> {
         let mut raw = RawHandle { handle_bytes: HANDLE_LEN_MAX as u32, handle_type: 0, f_handle: [0; HANDLE_LEN_MAX] };
         let mut mount_id: libc::c_int = 0;
         // SAFETY:
-        // 1. The name is a constant with its NUL.
+        // 1. The name ends with its NUL and lives during the call.
         // 2. `raw` begins as `struct file_handle` does, followed by the HANDLE_LEN_MAX bytes that `handle_bytes`
         //    states.
         // 3. `mount_id` is an int of ours, as the call requires without AT_HANDLE_MNT_ID_UNIQUE.
         checked(unsafe {
-            libc::name_to_handle_at(
-                fd.as_fd().as_raw_fd(),
-                c"".as_ptr(),
-                (&raw mut raw).cast(),
-                &raw mut mount_id,
-                libc::AT_EMPTY_PATH,
-            )
+            libc::name_to_handle_at(dir.as_raw_fd(), name.as_ptr(), (&raw mut raw).cast(), &raw mut mount_id, flags)
         })?;
         let bytes = raw.f_handle.get(..raw.handle_bytes as usize).ok_or(Errno::OVERFLOW)?;
         Ok(Self { mount, type_: raw.handle_type, bytes: Bytes::new(bytes) })
@@ -98,6 +107,21 @@ impl FileHandle {
     /// Returns the mount that the handle belongs to.
     pub fn mount(&self) -> MountId {
         self.mount
+    }
+}
+
+/// A handle as the kernel reports it, without the mount.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct RawFileHandle {
+    /// `handle_type` of `struct file_handle`.
+    pub type_: i32,
+    /// `f_handle`.
+    pub bytes: Box<[u8]>,
+}
+
+impl From<&FileHandle> for RawFileHandle {
+    fn from(handle: &FileHandle) -> Self {
+        Self { type_: handle.type_, bytes: handle.bytes.as_slice().into() }
     }
 }
 

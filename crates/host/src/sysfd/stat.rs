@@ -25,6 +25,12 @@ pub fn statx(fd: impl AsFd, sync: AtFlags, mask: StatxFlags) -> Result<Statx, Er
     rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH | AtFlags::SYMLINK_NOFOLLOW | sync, mask)
 }
 
+/// Returns the attributes of the inode of `name` in `dir`; of a symbolic link itself. `name` is one component, neither
+/// `.` nor `..`, so that the inode lies in `dir` or is mounted there. Blocks on the host's file system.
+pub fn statx_at(dir: impl AsFd, name: &[u8], mask: StatxFlags) -> Result<Statx, Errno> {
+    rustix::fs::statx(dir, name, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT, mask)
+}
+
 /// Returns the mount in a result of `statx`, if there is one: Linux returns it since 5.8, if [`IDENTITY`] was
 /// requested.
 pub fn mount_id(statx: &Statx) -> Option<MountId> {

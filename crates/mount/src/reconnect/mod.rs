@@ -46,7 +46,7 @@ use handles::Handles;
 use inodes::{Forgotten, Inodes};
 pub(super) use reachable::ensure_reachable;
 pub(super) use request::Verdict;
-pub(super) use restore::record_agreement;
+pub(super) use restore::{is_directory_shared, record_agreement};
 pub(super) use stage::ReconnectStage;
 pub(super) use supervise::Supervisor;
 

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 use transom_wire::{
     Handle, NodeId, Opcode,
-    attr::{AttrOut, EntryOut},
+    attr::{Attr, AttrOut, EntryOut},
     ops::{
         getattr::GetattrIn,
         open::{OpenIn, OpenOut},
@@ -71,15 +71,25 @@ fn send_init(client: &mut DaemonClient<'_>, agreement: &InitAgreement) -> Result
 
 /// Returns the inode number of the shared directory, if the daemon reports it.
 fn root_ino(client: &mut DaemonClient<'_>) -> Result<Option<u64>, InitError> {
-    let mut root = Root { ino: None, is_sent: false };
+    Ok(root_attr(client)?.map(|attr| attr.ino.get()))
+}
+
+/// Returns whether a directory is shared, if the daemon reports it.
+pub(crate) fn is_directory_shared(client: &mut DaemonClient<'_>) -> Result<Option<bool>, InitError> {
+    let mode = root_attr(client)?.map(|attr| attr.mode.get());
+    Ok(mode.map(|mode| mode & libc::S_IFMT == libc::S_IFDIR))
+}
+
+fn root_attr(client: &mut DaemonClient<'_>) -> Result<Option<Attr>, InitError> {
+    let mut root = Root { attr: None, is_sent: false };
     run_queries(client, &mut root)?;
-    Ok(root.ino)
+    Ok(root.attr)
 }
 
 /// GETATTR of the shared directory.
 struct Root {
     is_sent: bool,
-    ino: Option<u64>,
+    attr: Option<Attr>,
 }
 
 impl QuerySet for Root {
@@ -92,7 +102,7 @@ impl QuerySet for Root {
     }
 
     fn record_reply(&mut self, (): (), reply: Result<Vec<u8>, Errno>) {
-        self.ino = read::<AttrOut>(reply).map(|out| out.attr.ino.get());
+        self.attr = read::<AttrOut>(reply).map(|out| out.attr);
     }
 }
 

@@ -10,6 +10,7 @@
 
 mod area;
 mod files;
+mod late_table;
 mod persistent;
 mod reservation;
 mod serve;
@@ -23,6 +24,8 @@ pub use area::Area;
 pub use files::Files;
 pub(crate) use serve::{RegionLens, Served};
 pub use versions::VersionTable;
+
+use late_table::LateTable;
 
 /// Maximum length of a window in bytes, which bounds the addresses that a daemon can make this process reserve.
 pub(crate) const LEN_MAX: u64 = 1 << 40;

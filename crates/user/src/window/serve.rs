@@ -18,7 +18,6 @@ use std::{
     time::Duration,
 };
 
-use parking_lot::{Condvar, Mutex};
 use rustix::fs::{FileType, fstat};
 use transom_wire::window::{VERSIONS_ID, WINDOW_ID};
 use vhost::vhost_user::{
@@ -26,7 +25,7 @@ use vhost::vhost_user::{
     message::{VhostUserMMap, VhostUserMMapFlags},
 };
 
-use super::{ALIGNMENT, LEN_MAX, Part, VersionTable, Window, WindowUse};
+use super::{ALIGNMENT, LEN_MAX, LateTable, Part, VersionTable, Window, WindowUse};
 
 /// How long a daemon may take to have its version table mapped. It does so at once; after this time the guest does
 /// without the table.
@@ -51,8 +50,8 @@ pub(crate) struct Served {
 }
 
 impl Served {
-    /// Creates a channel and passes the daemon's end to `send`, which returns the lengths of the daemon's regions. Waits
-    /// until the daemon has had its version table mapped, if it has one, for a bounded time.
+    /// Creates a channel and passes the daemon's end to `send`, which returns the lengths of the daemon's regions.
+    /// Waits until the daemon has had its version table mapped, if it has one, for a bounded time.
     pub(crate) fn start<E>(
         used_for: WindowUse,
         send: impl FnOnce(&dyn AsRawFd) -> Result<RegionLens, E>,
@@ -140,35 +139,6 @@ impl KeepsChannel for vhost::vhost_user::Result<u64> {
 struct Regions {
     window: OnceLock<Window>,
     versions: LateTable,
-}
-
-/// The version table, which exists once the daemon has had it mapped.
-#[derive(Default)]
-struct LateTable {
-    table: Mutex<Option<VersionTable>>,
-    is_mapped: Condvar,
-}
-
-impl LateTable {
-    /// Errors: EINVAL if it is mapped already, or not from its beginning.
-    fn map(&self, request: &VhostUserMMap, file: BorrowedFd<'_>) -> io::Result<()> {
-        let mut table = self.table.lock();
-        if table.is_some() || request.shm_offset != 0 || request.flags != 0 {
-            return Err(io::Error::from_raw_os_error(libc::EINVAL));
-        }
-        *table = Some(VersionTable::map(file, request.fd_offset, request.len)?);
-        self.is_mapped.notify_all();
-        Ok(())
-    }
-
-    fn wait(&self, at_most: Duration) -> Option<VersionTable> {
-        let mut table = self.table.lock();
-        let waited = self.is_mapped.wait_while_for(&mut table, |table| table.is_none(), at_most);
-        if waited.timed_out() {
-            tracing::warn!("the daemon offers a version table and does not have it mapped");
-        }
-        table.clone()
-    }
 }
 
 impl Regions {

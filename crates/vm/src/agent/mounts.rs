@@ -4,7 +4,10 @@ use std::{
     ffi::{CString, OsStr},
     fs::{self, File},
     io,
-    os::unix::{ffi::OsStrExt, fs::symlink},
+    os::unix::{
+        ffi::OsStrExt,
+        fs::{MetadataExt, symlink},
+    },
     path::{Path, PathBuf},
 };
 
@@ -23,7 +26,14 @@ const MEMORY: &str = "/layers/memory";
 const MERGED: &str = "/layers/merged";
 
 /// The shares that are mounted, in order.
-pub(super) struct Mounted(Vec<PathBuf>);
+pub(super) struct Mounted(Vec<MountedShare>);
+
+/// A share that is mounted.
+struct MountedShare {
+    path: PathBuf,
+    /// The device number of its root, by which it is told from what else can be at `path`.
+    device: u64,
+}
 
 /// Mounts what the kernel provides below `root`: processes, devices, terminals, its state, and memory for files.
 pub(super) fn kernel_file_systems(root: &Path) -> io::Result<()> {
@@ -61,11 +71,12 @@ pub(super) fn root_and_shares(task: &Task) -> io::Result<Mounted> {
         chroot(".")?;
         chdir("/")?;
     }
-    let mut mounted = Vec::new();
-    for share in &task.mounts {
-        let path = PathBuf::from(&share.path);
-        mount_share(share, &path)?;
-        mounted.push(path);
+    let mounted = task.mounts.iter().map(mount_share).collect::<io::Result<Vec<_>>>()?;
+    // Symbolic links of the root can lead two paths to one place.
+    for share in &mounted {
+        if device(&share.path)? != share.device {
+            return Err(io::Error::other(format!("the share at {:?} is hidden by another one", share.path)));
+        }
     }
     fs::create_dir_all(&task.directory)
         .and_then(|()| Ok(chdir(Path::new(&task.directory))?))
@@ -78,7 +89,7 @@ impl Mounted {
     pub(super) fn leave(self) -> Vec<String> {
         let mut warnings = Vec::new();
         let _ = chdir("/");
-        for path in self.0.iter().rev() {
+        for MountedShare { path, .. } in self.0.iter().rev() {
             // An unmount reports no failed write-back, so ask first.
             let written = File::open(path).and_then(|folder| Ok(syncfs(folder)?));
             if let Err(error) = written {
@@ -103,9 +114,21 @@ fn overlay(tag: &str) -> io::Result<()> {
     mount_at("overlay", "overlay", Path::new(MERGED), MountFlags::empty(), &options)
 }
 
-fn mount_share(share: &Mount, path: &Path) -> io::Result<()> {
+fn mount_share(share: &Mount) -> io::Result<MountedShare> {
+    let path = PathBuf::from(&share.path);
     let flags = if share.is_read_only { MountFlags::RDONLY } else { MountFlags::empty() };
-    mount_at("virtiofs", &share.tag, path, flags, &share.options)
+    let before = device(&path).ok();
+    mount_at("virtiofs", &share.tag, &path, flags, &share.options)?;
+    let device = device(&path)?;
+    // A mount over the root of a process is invisible to it.
+    if Some(device) == before {
+        return Err(io::Error::other(format!("the share mounted at {path:?} is not visible there")));
+    }
+    Ok(MountedShare { path, device })
+}
+
+fn device(path: &Path) -> io::Result<u64> {
+    fs::metadata(path).map(|metadata| metadata.dev()).map_err(while_doing(format!("cannot see {path:?}")))
 }
 
 /// Mounts `source` of the kind `kind` at `path`, which is made if it is not there.

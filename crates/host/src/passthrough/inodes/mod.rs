@@ -10,8 +10,10 @@
 //! descriptor.
 
 mod capacity;
+mod directories;
 mod filesystems;
 mod identity;
+mod known;
 mod open_descriptors;
 mod pin;
 mod reopen;
@@ -21,6 +23,7 @@ mod spare_paths;
 pub(crate) use capacity::Capacity;
 pub(crate) use filesystems::FsId;
 pub(crate) use identity::file_type;
+
 pub(crate) use shard::Fd;
 
 use std::{
@@ -35,13 +38,15 @@ use hashbrown::DefaultHashBuilder;
 use rustix::fs::{AtFlags, FileType, Statx};
 use transom_wire::NodeId;
 
-use super::{config::FileHandles, descriptors::Descriptors, slab};
+use super::{config::FileHandles, descriptors::Descriptors, hidden::InodeKey, slab};
 use crate::{
     Errno,
-    sysfd::{ProcFds, stat},
+    sysfd::{FileHandle, MountId, ProcFds, RawFileHandle, stat},
 };
+use directories::Directories;
 use filesystems::{Filesystems, Kept};
 use identity::{Hold, Identity};
+use known::{Forecast, OpenClock};
 use shard::{Entry, Shard, hash};
 use spare_paths::SparePaths;
 
@@ -72,6 +77,9 @@ pub(super) struct Inodes {
     next_victim: AtomicUsize,
     capacity: Capacity,
     spare_paths: SparePaths,
+    directories: Directories,
+    open_clock: OpenClock,
+    forecast: Forecast,
 }
 
 /// An inode with an open descriptor.
@@ -81,6 +89,7 @@ pub(super) struct Inode {
     pub(super) fd: Fd,
     pub(super) file_type: FileType,
     pub(super) fs: FsId,
+    ino: u64,
 }
 
 /// The descriptor of an inode that is about to be admitted.
@@ -125,8 +134,9 @@ impl Inodes {
         };
         let hasher = DefaultHashBuilder::default();
         let shard = |at| Mutex::new(Shard::new(at, SHARD_COUNT, hasher.clone()));
+        let open_clock = OpenClock::default();
         Ok(Self {
-            root: Inode { fd: Arc::new(root), file_type, fs },
+            root: Inode { fd: open_clock.path_fd(root), file_type, fs, ino: stat.stx_ino },
             root_identity: Identity::new(fs, &stat),
             shards: (0..SHARD_COUNT).map(shard).collect(),
             hasher,
@@ -138,7 +148,20 @@ impl Inodes {
             next_victim: AtomicUsize::new(0),
             capacity,
             spare_paths: SparePaths::default(),
+            directories: Directories::default(),
+            open_clock,
+            forecast: Forecast::default(),
         })
+    }
+
+    /// Indexes directories by handle. Errors: the root has no handle.
+    pub(super) fn with_directories(mut self) -> Result<Self, Errno> {
+        let stat = stat::statx(&self.root.fd, AtFlags::empty(), stat::IDENTITY)?;
+        let mount = stat::mount_id(&stat).unwrap_or(MountId(0));
+        let handle = FileHandle::of(&self.root.fd, mount)?;
+        self.directories = Directories::enabled();
+        self.directories.insert(RawFileHandle::from(&handle), NodeId::ROOT);
+        Ok(self)
     }
 
     /// Returns the number of inodes that the guest knows, not counting the root, and its limit.
@@ -163,6 +186,11 @@ impl Inodes {
     /// Returns the root's inode number.
     pub(super) fn root_ino(&self) -> u64 {
         self.root_identity.ino
+    }
+
+    /// Returns the device and number of an inode.
+    pub(super) fn key(&self, inode: &Inode) -> InodeKey {
+        InodeKey { dev: self.filesystems.dev(inode.fs), ino: inode.ino }
     }
 
     /// Returns the inode number of an inode that the guest knows.
@@ -193,7 +221,9 @@ impl Inodes {
             return Ok((NodeId::ROOT, fs));
         }
         let shard = self.shard_of(&identity);
-        if let Some(nodeid) = self.count_if_open(shard, &identity, parent, name) {
+        let known = self.count_if_open(shard, &identity, parent, name);
+        self.forecast.note(known.is_some());
+        if let Some(nodeid) = known {
             return Ok((nodeid, fs));
         }
         let kept = self.filesystems.keep(fs, &inode_fd, file_type(stat), &self.proc_fds, &self.descriptors);
@@ -206,7 +236,7 @@ impl Inodes {
         });
         let hold = hold.inspect_err(|_| self.filesystems.remove_inode(fs, &self.descriptors))?;
         let spare = match inode_fd {
-            InodeFd::Owned(fd) => Some(Arc::new(fd)),
+            InodeFd::Owned(fd) => Some(self.open_clock.path_fd(fd)),
             InodeFd::Borrowed(_) => None,
         };
         self.count_or_insert(shard, identity, file_type(stat), hold, spare).map(|nodeid| (nodeid, fs))
@@ -223,12 +253,12 @@ impl Inodes {
         }
         let mut shard = self.shard(nodeid);
         let entry = shard.entries.get(nodeid.0).ok_or(Errno::STALE)?;
-        let (file_type, fs) = (entry.file_type, entry.identity.fs);
+        let (file_type, Identity { fs, ino, .. }) = (entry.file_type, entry.identity);
         if let Some(fd) = shard.kept(nodeid.0) {
-            return Ok(Inode { fd, file_type, fs });
+            return Ok(Inode { fd, file_type, fs, ino });
         }
         drop(shard);
-        Ok(Inode { fd: self.reopen(nodeid)?, file_type, fs })
+        Ok(Inode { fd: self.reopen(nodeid)?, file_type, fs, ino })
     }
 
     /// Removes `count` lookups; returns true if these were the last.
@@ -288,15 +318,21 @@ impl Inodes {
                 entry.lookups += 1;
                 (Ok(key), std::mem::replace(&mut entry.hold, hold))
             }
-            None => match self.insert(&mut shard, Entry::new(identity, file_type, hold)) {
-                Ok(key) => {
-                    self.keep_spare(&mut shard, key, spare);
-                    drop(shard);
-                    self.balance();
-                    return Ok(NodeId(key));
+            None => {
+                let indexed = self.directories.wanted(file_type, &hold);
+                match self.insert(&mut shard, Entry::new(identity, file_type, hold)) {
+                    Ok(key) => {
+                        if let Some(handle) = indexed {
+                            self.directories.insert(handle, NodeId(key));
+                        }
+                        self.keep_spare(&mut shard, key, spare);
+                        drop(shard);
+                        self.balance();
+                        return Ok(NodeId(key));
+                    }
+                    Err((errno, entry)) => (Err(errno), entry.hold),
                 }
-                Err((errno, entry)) => (Err(errno), entry.hold),
-            },
+            }
         };
         if let Ok(key) = key {
             self.keep_spare(&mut shard, key, spare);
@@ -361,6 +397,7 @@ impl Inodes {
 
     /// Updates the counts for a removed entry.
     fn release(&self, entry: &Entry) {
+        self.leave_index(entry);
         self.capacity.remove();
         self.filesystems.remove_inode(entry.identity.fs, &self.descriptors);
         if entry.fd.is_none() {

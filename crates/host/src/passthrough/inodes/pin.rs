@@ -5,7 +5,7 @@
 
 use std::{
     os::fd::{AsFd, OwnedFd},
-    sync::{Arc, atomic::Ordering::Relaxed},
+    sync::atomic::Ordering::Relaxed,
 };
 
 use rustix::fs::{AtFlags, FileType, Mode, Statx};
@@ -98,7 +98,7 @@ impl Inodes {
         if !self.descriptors.try_pin() {
             return None;
         }
-        let fd = Arc::new(fd);
+        let fd = self.open_clock.path_fd(fd);
         match shard.keep(key, &fd, true) {
             Ok(()) => self.descriptors.add(),
             // Opened by another thread meanwhile, or forgotten.
@@ -132,7 +132,7 @@ impl Inodes {
         if !self.descriptors.try_pin() {
             return Err(Errno::NFILE);
         }
-        let fd = Arc::new(fd);
+        let fd = self.open_clock.path_fd(fd);
         let outcome = self.shard(nodeid).keep(nodeid.0, &fd, true);
         match outcome {
             Ok(()) => self.descriptors.add(),

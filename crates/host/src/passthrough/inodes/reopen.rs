@@ -144,7 +144,7 @@ impl Inodes {
 
     /// Keeps `fd` for the inode, unless it has a descriptor by now; returns the one that is kept.
     fn keep(&self, nodeid: NodeId, fd: OwnedFd) -> Fd {
-        let fd = Arc::new(fd);
+        let fd = self.open_clock.path_fd(fd);
         let mut shard = self.shard(nodeid);
         match shard.keep(nodeid.0, &fd, false) {
             Ok(()) => {

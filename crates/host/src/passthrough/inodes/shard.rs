@@ -3,16 +3,19 @@
 //!
 //! A shard makes no system call and drops no descriptor: descriptors to close are returned to the caller.
 
-use std::{hash::BuildHasher, os::fd::OwnedFd, sync::Arc};
+use std::{hash::BuildHasher, sync::Arc};
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 use rustix::fs::FileType;
 
-use super::identity::{Hold, Identity};
+use super::{
+    identity::{Hold, Identity},
+    known::PathFd,
+};
 use crate::{passthrough::slab::Slab, sysfd::FileHandle};
 
 /// A descriptor that stays open while in use, even if it is no longer kept.
-pub(crate) type Fd = Arc<OwnedFd>;
+pub(crate) type Fd = Arc<PathFd>;
 
 /// The record of a known inode.
 #[derive(Debug)]
@@ -113,6 +116,15 @@ impl Shard {
     /// Returns an entry with this identity, which may be the same inode or an earlier one.
     pub(super) fn find_any(&self, identity: &Identity) -> Option<u64> {
         let is_it = |&index: &u32| self.entries.value_at(index).is_some_and(|entry| entry.identity == *identity);
+        self.entries.key_at(*self.index.find(hash(&self.hasher, identity), is_it)?)
+    }
+
+    /// Returns the entry with this identity and this handle.
+    pub(super) fn find_by_handle(&self, identity: &Identity, handle: &FileHandle) -> Option<u64> {
+        let is_it = |&index: &u32| {
+            let entry = self.entries.value_at(index);
+            entry.is_some_and(|entry| entry.identity == *identity && entry.hold.handle() == Some(handle))
+        };
         self.entries.key_at(*self.index.find(hash(&self.hasher, identity), is_it)?)
     }
 

@@ -2,10 +2,10 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Statx};
 use transom_wire::{
     NodeId,
-    attr::{AttrFlags, EntryOut},
+    attr::{Attr, AttrFlags, EntryOut},
     operation::Lookup,
 };
 
@@ -14,7 +14,7 @@ use crate::{
     passthrough::{
         Passthrough,
         attr::seconds,
-        inodes::{Inode, InodeFd, file_type},
+        inodes::{FsId, Inode, InodeFd, file_type},
     },
     server::{BlockingMode, Call, Serve},
     sysfd::{path, stat},
@@ -35,7 +35,7 @@ impl Serve<Lookup> for Passthrough {
 }
 
 impl Passthrough {
-    /// Looks up `name` in `dir`, whose nodeid is `parent`, and counts the lookup.
+    /// Looks up `name` in `dir`, whose nodeid is `parent`, and counts the lookup. Errors: ENOENT also if it is hidden.
     pub(in crate::passthrough) fn entry_of(
         &self,
         parent: NodeId,
@@ -43,8 +43,59 @@ impl Passthrough {
         name: &[u8],
         blocking: BlockingMode,
     ) -> Result<EntryOut, Errno> {
-        let fd = self.refer(dir, name, blocking)?;
+        self.check_visible(dir, name)?;
+        if let Some(outcome) = self.known_entry(parent, dir, name, blocking) {
+            return outcome;
+        }
+        let fd = self.refer(dir, name, blocking).inspect_err(|&errno| {
+            if errno == Errno::NOENT {
+                self.inodes.note_absent();
+            }
+        })?;
         self.admit(parent, dir, name, InodeFd::Owned(fd))
+    }
+
+    /// As [`Self::entry_of`], without opening anything. Returns `None` if the inode is not known for certain, or that
+    /// is not likely, or it may take long.
+    fn known_entry(
+        &self,
+        parent: NodeId,
+        dir: &Inode,
+        name: &[u8],
+        blocking: BlockingMode,
+    ) -> Option<Result<EntryOut, Errno>> {
+        // These are refused, or lead out of the share.
+        if matches!(name, b"." | b"..") {
+            return None;
+        }
+        let before = self.inodes.expect_known()?;
+        let stat = || stat::statx_at(&dir.fd, name, stat::IDENTITY);
+        let stat = match blocking {
+            BlockingMode::MayBlock => stat(),
+            BlockingMode::MustNotBlock => self.lookup_gate.pass(stat)?,
+        };
+        let stat = match stat {
+            Ok(stat) => stat,
+            Err(Errno::NOENT) => {
+                self.inodes.note_absent();
+                return Some(Err(Errno::NOENT));
+            }
+            Err(_) => return None,
+        };
+        if let Err(errno) = self.check_found(dir, name, &stat) {
+            return Some(Err(errno));
+        }
+        let found = self.inodes.count_known(parent, dir, name, &stat, before)?;
+        let attr = match (&found.fd, &self.dax) {
+            (Some(fd), _) => self.attr(fd, &stat),
+            (None, None) => self.attr_without_dax(&stat),
+            (None, Some(_)) => {
+                let inode = self.inodes.get(found.nodeid).inspect_err(|_| _ = self.inodes.forget(found.nodeid, 1));
+                self.attr(&inode.ok()?.fd, &stat)
+            }
+        };
+        self.note_found(parent, name, found.nodeid);
+        Some(Ok(self.entry(dir, found.nodeid, found.fs, &stat, attr)))
     }
 
     /// Counts a lookup of the inode that was found as `name` in `dir`.
@@ -55,14 +106,40 @@ impl Passthrough {
         name: &[u8],
         inode_fd: InodeFd<'_>,
     ) -> Result<EntryOut, Errno> {
+        let entry = self.admit_unseen(parent, dir, name, inode_fd)?;
+        self.note_found(parent, name, entry.nodeid.into());
+        Ok(entry)
+    }
+
+    /// Remembers what the guest found under a name, for changes that take the name away.
+    fn note_found(&self, parent: NodeId, name: &[u8], nodeid: NodeId) {
+        if let Some(replays) = &self.replays {
+            replays.names.insert(parent, name, nodeid);
+        }
+    }
+
+    /// Does the same for an entry that may not reach the guest's cache.
+    pub(in crate::passthrough) fn admit_unseen(
+        &self,
+        parent: NodeId,
+        dir: &Inode,
+        name: &[u8],
+        inode_fd: InodeFd<'_>,
+    ) -> Result<EntryOut, Errno> {
         let stat = stat::statx(inode_fd.as_fd(), AtFlags::empty(), stat::IDENTITY)?;
-        let mut attr = self.attr(inode_fd.as_fd(), &stat);
+        self.check_found(dir, name, &stat)?;
+        let attr = self.attr(inode_fd.as_fd(), &stat);
         let (nodeid, fs) = self.inodes.admit(parent, name, &stat, inode_fd)?;
-        if fs != dir.fs && self.config.announce_submounts && file_type(&stat) == FileType::Directory {
+        Ok(self.entry(dir, nodeid, fs, &stat, attr))
+    }
+
+    /// Returns the reply for the inode `nodeid` on `fs` that was found in `dir`.
+    fn entry(&self, dir: &Inode, nodeid: NodeId, fs: FsId, stat: &Statx, mut attr: Attr) -> EntryOut {
+        if fs != dir.fs && self.config.announce_submounts && file_type(stat) == FileType::Directory {
             attr.flags = AttrFlags::SUBMOUNT.bits().into();
         }
         let (valid, valid_nsec) = seconds(self.config.cache.validity());
-        Ok(EntryOut {
+        EntryOut {
             nodeid: nodeid.into(),
             generation: 0.into(),
             entry_valid: valid.into(),
@@ -70,7 +147,7 @@ impl Passthrough {
             entry_valid_nsec: valid_nsec.into(),
             attr_valid_nsec: valid_nsec.into(),
             attr,
-        })
+        }
     }
 
     /// Opens the inode of `name` in `dir` with `O_PATH`. Errors: EAGAIN if that may take long, under `Try`.

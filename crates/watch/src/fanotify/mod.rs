@@ -1,0 +1,82 @@
+//! Changes of a whole file system by fanotify: with names, objects and pids.
+
+mod record;
+mod sys;
+
+use std::{
+    num::NonZeroU32,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+};
+
+use rustix::io::{Errno, read};
+
+use crate::{Author, Change, Event, WatchError};
+use record::Record;
+
+/// Room for events in bytes. An event has at most two names of 255 bytes and three handles of 128.
+const BUFFER_LEN: usize = 64 * 1024;
+
+/// A group with a mark on one file system.
+#[derive(Debug)]
+pub(crate) struct Fanotify {
+    group: OwnedFd,
+    buffer: Box<[u8]>,
+}
+
+impl Fanotify {
+    /// Marks the file system of `root`, which may be `O_PATH`.
+    pub(crate) fn open(root: BorrowedFd<'_>) -> Result<Self, WatchError> {
+        let group = sys::open().map_err(|errno| match errno {
+            Errno::PERM => WatchError::Privilege(errno),
+            Errno::MFILE | Errno::NFILE => WatchError::Limit(errno),
+            _ => WatchError::Kernel(errno),
+        })?;
+        sys::mark_file_system(&group, root).map_err(|errno| match errno {
+            Errno::PERM => WatchError::Privilege(errno),
+            Errno::NOSPC | Errno::NOMEM => WatchError::Limit(errno),
+            Errno::INVAL => WatchError::Kernel(errno),
+            _ => WatchError::FileSystem(errno),
+        })?;
+        Ok(Self { group, buffer: vec![0; BUFFER_LEN].into() })
+    }
+
+    /// Reads once. Returns whether there was anything. Does not block.
+    pub(crate) fn read(&mut self, each: &mut dyn FnMut(Event<'_>)) -> Result<bool, WatchError> {
+        let len = match read(&self.group, &mut *self.buffer) {
+            Ok(len) => len,
+            Err(Errno::AGAIN | Errno::INTR) => return Ok(false),
+            Err(errno) => return Err(WatchError::Read(errno)),
+        };
+        let own = std::process::id();
+        let mut rest = &self.buffer[..len];
+        while !rest.is_empty() {
+            let (record, others) = Record::parse(rest)?;
+            rest = others;
+            if record.is_overflow() {
+                each(Event::Overflow);
+                continue;
+            }
+            let author = match NonZeroU32::new(record.pid) {
+                Some(pid) if pid.get() == own => Author::Own,
+                // A process outside of our pid namespace has the number 0.
+                pid => Author::Other(pid),
+            };
+            for kind in record.kinds() {
+                each(Event::Change(Change {
+                    kind,
+                    is_dir: record.is_dir(),
+                    place: record.place,
+                    object: record.object,
+                    author,
+                }));
+            }
+        }
+        Ok(len > 0)
+    }
+}
+
+impl AsFd for Fanotify {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.group.as_fd()
+    }
+}
