@@ -145,9 +145,10 @@ impl<F: FileSystem + 'static> Device<F> {
         self.queues.iter().for_each(|queue| queue.in_flight.drain(|_| self.server.file_system().interrupt_all()));
     }
 
-    /// Waits until `queue` has no request in flight, interrupting its lock waits. Lock waits of other queues continue.
+    /// Waits until `queue` has no request in flight. Requests that wait for a lock are set aside. Lock waits of other
+    /// queues continue.
     fn drain_queue(&self, queue: &Queue<F>) {
-        queue.in_flight.drain(|waiting| {
+        queue.in_flight.drain_setting_aside(|waiting| {
             if let Some(window) = &self.window {
                 window.interrupt();
             }
@@ -251,8 +252,10 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
     /// reply.
     ///
     /// The front end resumes at the returned index, so a dropped request before it would be lost (vhost-user has
-    /// VHOST_USER_PROTOCOL_F_GET_VRING_BASE_INFLIGHT for that, which is not offered). A broken ring is not resumed, so
-    /// its requests that have not begun are dropped.
+    /// VHOST_USER_PROTOCOL_F_GET_VRING_BASE_INFLIGHT for that, which is not offered). A request that waits for a lock
+    /// cannot be finished: an error would reach the guest's program, which nothing interrupted. Its chain stays with
+    /// the device, and it is served again once the ring starts. A broken ring is not resumed, so its requests that have
+    /// not begun are dropped.
     fn stop_vring(&self, queue_index: u32) -> io::Result<()> {
         if let Some(queue) = self.queues.get(queue_index as usize) {
             self.drain_queue(queue);

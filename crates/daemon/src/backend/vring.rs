@@ -7,14 +7,14 @@ use std::{
     fs::File,
     io,
     os::fd::AsFd,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat};
 use vhost_user_backend::{VringMutex, VringStateGuard, VringStateMutGuard, VringT};
-use virtio_queue::Error;
+use virtio_queue::{Error, QueueT};
 
-use super::Memory;
+use super::{Memory, in_flight::InFlight};
 
 /// The largest queue (virtio 1.3 §2.7).
 pub(super) const QUEUE_SIZE_MAX: usize = 32768;
@@ -26,9 +26,16 @@ pub(super) struct Vring {
     /// Notifies the front end that the ring is broken, if it asked for that. Protected by its own lock, within which no
     /// other is taken.
     error: Arc<Mutex<Option<File>>>,
+    /// The requests that go on when the ring starts again.
+    resumed: Arc<OnceLock<Arc<InFlight>>>,
 }
 
 impl Vring {
+    /// Lets requests of `in_flight` that a stop has set aside go on when this ring starts again.
+    pub(super) fn resumes(&self, in_flight: &Arc<InFlight>) {
+        self.resumed.get_or_init(|| in_flight.clone());
+    }
+
     /// Notifies the front end that the driver broke the ring (vhost-user, "VHOST_USER_SET_VRING_ERR"). Never blocks.
     pub(super) fn signal_error(&self) {
         let error = self.error.lock().unwrap_or_else(PoisonError::into_inner);
@@ -52,7 +59,7 @@ impl<'a> VringStateMutGuard<'a, Memory> for Vring {
 impl VringT<Memory> for Vring {
     fn new(memory: Memory, queue_size_max: u16) -> Result<Self, Error> {
         let ring = VringMutex::new(memory, queue_size_max)?;
-        Ok(Self { ring, error: Arc::default() })
+        Ok(Self { ring, error: Arc::default(), resumed: Arc::default() })
     }
 
     /// Sets the kick descriptor to non-blocking. The front end only writes to it, so that does not affect it.
@@ -146,7 +153,14 @@ impl VringT<Memory> for Vring {
         self.ring.set_queue_event_idx(is_enabled);
     }
 
+    /// A ring that starts again is known by its indices: it has as many chains that were taken and not returned as were
+    /// set aside. A new ring has none.
     fn set_queue_ready(&self, is_ready: bool) {
+        if let Some(in_flight) = self.resumed.get().filter(|_| is_ready) {
+            let ring = self.ring.get_ref();
+            let queue = ring.get_queue();
+            in_flight.resume(queue.next_avail().wrapping_sub(queue.next_used()));
+        }
         self.ring.set_queue_ready(is_ready);
     }
 

@@ -22,7 +22,7 @@ use super::{
     Memory,
     chain::{Buffers, Chain, Descriptors},
     deferred::Deferred,
-    in_flight::{InFlight, OfferedTwice, REQUESTS_MAX, Ticket},
+    in_flight::{InFlight, Interrupted, OfferedTwice, REQUESTS_MAX, Ticket, Waiting},
     monitor::Monitor,
     poll::RingPoller,
     pool::Pool,
@@ -87,6 +87,15 @@ enum BadHead {
     OutOfRange { head: u16, size: u16 },
     #[error(transparent)]
     OfferedTwice(#[from] OfferedTwice),
+}
+
+/// How far a request has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// It is answered or dropped.
+    Finished,
+    /// Its queue was stopped while it waited for a lock, and goes on.
+    ServeAgain,
 }
 
 /// The next item on the ring.
@@ -200,7 +209,10 @@ impl<F: FileSystem + 'static> Queue<F> {
         self.monitor.deferred();
         let waiting = match target {
             ExecutionTarget::Pool => None,
-            ExecutionTarget::OwnThread(unique) => Some(self.in_flight.waits(unique)),
+            ExecutionTarget::OwnThread(unique) => {
+                vring.resumes(&self.in_flight);
+                Some(self.in_flight.waits(unique))
+            }
         };
         let request = Deferred { queue: self.clone(), vring: vring.clone(), memory: memory.clone(), chain, waiting };
         let handed_on = match target {
@@ -217,7 +229,7 @@ impl<F: FileSystem + 'static> Queue<F> {
             // Without a pool, this thread waits for the disk. It never waits for another lock owner.
             (Err(request), ExecutionTarget::Pool) => {
                 Self::signal_used(vring, state);
-                self.serve_waiting(vring, &memory, &request.chain, &mut state.scratch);
+                self.serve_waiting(vring, &memory, &request.chain, &mut state.scratch, None);
             }
             (Err(request), ExecutionTarget::OwnThread(_)) => {
                 let mut buffers = Buffers::default();
@@ -229,20 +241,36 @@ impl<F: FileSystem + 'static> Queue<F> {
     }
 
     /// Serves a request that may block. Drops it if the queue was given up before it began.
+    ///
+    /// If a stop of the queue interrupts its wait for a lock, it is not answered, and this blocks until the queue goes
+    /// on.
     pub(super) fn serve_waiting(
         &self,
         vring: &Vring,
         memory: &GuestMemoryMmap<()>,
         chain: &Chain,
         scratch: &mut Scratch,
-    ) {
+        waiting: Option<&Waiting>,
+    ) -> Progress {
         if self.is_given_up() {
-            return;
+            return Progress::Finished;
         }
-        match self.answer(memory, chain, scratch, BlockingMode::MayBlock) {
-            Outcome::Done(done) => self.finish(vring, chain, done),
+        let done = match self.answer(memory, chain, scratch, BlockingMode::MayBlock) {
+            Outcome::Done(done) => done,
             Outcome::Defer(_) => unreachable!("a request that may block is not deferred"),
+        };
+        if let Some(waiting) = waiting
+            && done.result == Err(Errno::INTR)
+            && !self.is_given_up()
+        {
+            match waiting.interrupted(|unique| self.server.file_system().forget_interrupt(unique)) {
+                Interrupted::Answer => {}
+                Interrupted::ServeAgain => return Progress::ServeAgain,
+                Interrupted::Drop => return Progress::Finished,
+            }
         }
+        self.finish(vring, chain, done);
+        Progress::Finished
     }
 
     fn answer(
@@ -286,10 +314,11 @@ impl<F: FileSystem + 'static> Queue<F> {
         }
     }
 
-    /// Takes nothing more from the ring and drops requests that have not begun, so that even a worker that never finds
-    /// the ring empty ends.
+    /// Takes nothing more from the ring and drops requests that have not begun or are set aside, so that even a worker
+    /// that never finds the ring empty ends.
     pub(super) fn give_up(&self) {
         self.is_given_up.store(true, Ordering::Release);
+        self.in_flight.abandon();
     }
 
     /// Reverts [`Queue::give_up`] or a broken ring: the ring is set up again, and nothing is in flight.
