@@ -72,6 +72,8 @@ fn backend_config(options: &Options, window: Option<Arc<Window>>) -> BackendConf
         pool_threads: workers.thread_pool_size,
         window,
         keep_serving: options.socket.keep_serving,
+        // The state of the share does not travel, so a front end must refuse to migrate the guest at once.
+        dirty_log: false,
     }
 }
 

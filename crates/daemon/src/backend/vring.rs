@@ -13,16 +13,29 @@ use std::{
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat};
 use vhost_user_backend::{VringMutex, VringStateGuard, VringStateMutGuard, VringT};
 use virtio_queue::{Error, QueueT};
+use vm_memory::{GuestAddress, GuestAddressSpace};
 
-use super::{Memory, in_flight::InFlight};
+use super::{
+    Memory,
+    dirty_log::{self, DirtyLog},
+    in_flight::InFlight,
+};
 
 /// The largest queue (virtio 1.3 §2.7).
 pub(super) const QUEUE_SIZE_MAX: usize = 32768;
+
+/// Length of the used ring's flags and index (virtio 1.3 §2.7.8).
+const USED_HEADER_LEN: u64 = 4;
+/// Length of a used ring's entry.
+const USED_ENTRY_LEN: u64 = 8;
+/// Length of the event index behind the entries.
+const EVENT_LEN: u64 = 2;
 
 /// A queue's ring, shared with the thread that handles the front end's messages.
 #[derive(Clone)]
 pub(super) struct Vring {
     ring: VringMutex<Memory>,
+    memory: Memory,
     /// Notifies the front end that the ring is broken, if it asked for that. Protected by its own lock, within which no
     /// other is taken.
     error: Arc<Mutex<Option<File>>>,
@@ -31,6 +44,45 @@ pub(super) struct Vring {
 }
 
 impl Vring {
+    /// Puts the chain `head` on the used ring. If `log` is on, marks the entry, and calls `written` before, which marks
+    /// the chain's buffers.
+    pub(super) fn add_used_logged(
+        &self,
+        head: u16,
+        len: u32,
+        log: &DirtyLog,
+        written: impl FnOnce(),
+    ) -> Result<(), Error> {
+        let mut ring = self.ring.get_mut();
+        let is_logged = log.is_on();
+        if is_logged {
+            written();
+        }
+        let slot = u64::from(ring.get_queue().next_used() % ring.get_queue().size());
+        ring.add_used(head, len)?;
+        if is_logged {
+            let used = ring.get_queue().used_ring();
+            self.mark(used + USED_HEADER_LEN + slot * USED_ENTRY_LEN, USED_ENTRY_LEN);
+            self.mark(used, USED_HEADER_LEN);
+        }
+        Ok(())
+    }
+
+    /// Marks what enabling or disabling notifications has written, if `log` is on: the flags, or the event index behind
+    /// the used ring.
+    pub(super) fn mark_notification(&self, log: &DirtyLog) {
+        if log.is_on() {
+            let ring = self.ring.get_ref();
+            let (used, size) = (ring.get_queue().used_ring(), u64::from(ring.get_queue().size()));
+            self.mark(used, USED_HEADER_LEN);
+            self.mark(used + USED_HEADER_LEN + size * USED_ENTRY_LEN, EVENT_LEN);
+        }
+    }
+
+    fn mark(&self, addr: u64, len: u64) {
+        dirty_log::mark(&self.memory.memory(), GuestAddress(addr), len);
+    }
+
     /// Lets requests of `in_flight` that a stop has set aside go on when this ring starts again.
     pub(super) fn resumes(&self, in_flight: &Arc<InFlight>) {
         self.resumed.get_or_init(|| in_flight.clone());
@@ -58,8 +110,8 @@ impl<'a> VringStateMutGuard<'a, Memory> for Vring {
 
 impl VringT<Memory> for Vring {
     fn new(memory: Memory, queue_size_max: u16) -> Result<Self, Error> {
-        let ring = VringMutex::new(memory, queue_size_max)?;
-        Ok(Self { ring, error: Arc::default(), resumed: Arc::default() })
+        let ring = VringMutex::new(memory.clone(), queue_size_max)?;
+        Ok(Self { ring, memory, error: Arc::default(), resumed: Arc::default() })
     }
 
     /// Sets the kick descriptor to non-blocking. The front end only writes to it, so that does not affect it.
@@ -137,8 +189,13 @@ impl VringT<Memory> for Vring {
         self.ring.set_queue_next_avail(base);
     }
 
+    /// Ignored while the ring runs. The crate reads the index from the ring for each SET_VRING_ADDR, also when the front
+    /// end only switches the log on, and it may be an older one by now.
     fn set_queue_next_used(&self, index: u16) {
-        self.ring.set_queue_next_used(index);
+        let mut ring = self.ring.get_mut();
+        if !ring.get_queue().ready() {
+            ring.get_queue_mut().set_next_used(index);
+        }
     }
 
     fn queue_used_idx(&self) -> Result<u16, Error> {

@@ -43,6 +43,7 @@ impl Daemon {
             pool_threads: 1,
             window: None,
             keep_serving: false,
+            dirty_log: false,
         };
         let monitor = Arc::new(Monitor::default());
         let (ends, ended) = mpsc::channel();

@@ -80,6 +80,7 @@ impl Daemon {
             pool_threads: POOL_THREADS,
             window: None,
             keep_serving: true,
+            dirty_log: false,
         };
         count_panics();
         let (ends, ended) = mpsc::channel();

@@ -98,6 +98,7 @@ impl Share {
             pool_threads: 4,
             window: Some(window.clone()),
             keep_serving: true,
+            dirty_log: false,
         };
         let (ends, ended) = mpsc::channel();
         let daemons_listener = listener.try_clone().unwrap();
