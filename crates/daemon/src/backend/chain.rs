@@ -89,8 +89,8 @@ impl Chain {
         readable.iter().chain(writable).fold(0, |sum, piece| sum.saturating_add(piece.len))
     }
 
-    /// Marks all memory that the reply may have been written to, however short it is: a system call that failed may have
-    /// written anywhere in its buffers.
+    /// Marks all memory that the reply may have been written to, however short it is: a system call that failed may
+    /// have written anywhere in its buffers.
     pub(super) fn mark_written(&self, memory: &GuestRam) {
         let mut left = REPLY_LEN_MAX;
         for piece in &self.descriptors.writable {

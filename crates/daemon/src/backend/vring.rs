@@ -210,8 +210,8 @@ impl VringT<Memory> for Vring {
         self.ring.set_queue_event_idx(is_enabled);
     }
 
-    /// A ring that starts again is known by its indices: it has as many chains that were taken and not returned as were
-    /// set aside. A new ring has none.
+    /// A ring that starts again is known by its indices: it has as many chains that were taken and not returned as
+    /// were set aside. A new ring has none.
     fn set_queue_ready(&self, is_ready: bool) {
         if let Some(in_flight) = self.resumed.get().filter(|_| is_ready) {
             let ring = self.ring.get_ref();

@@ -70,7 +70,8 @@ macro_rules! file_system {
                 let _ = unique;
             }
 
-            /// Discards an interrupt of `unique` that found no request waiting. The request is about to be served again.
+            /// Discards an interrupt of `unique` that found no request waiting. That request is about to be served
+            /// again.
             fn forget_interrupt(&self, unique: Unique) {
                 let _ = unique;
             }
