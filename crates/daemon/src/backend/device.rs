@@ -30,7 +30,7 @@ use zerocopy::IntoBytes;
 
 use super::{
     BackendConfig, GuestRam, Memory,
-    dirty_log::{self, DirtyLog, RegionLog},
+    dirty_log::{DirtyLog, RegionLog},
     monitor::Monitor,
     poll::RingPoller,
     pool::Pool,
@@ -224,7 +224,7 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
     fn update_memory(&self, memory: Memory) -> io::Result<()> {
         let announced = memory.memory();
         let kept = self.without_window(&announced);
-        let checked = check_files(&kept).and_then(|()| dirty_log::carry_over(&self.memory.memory(), &kept));
+        let checked = check_files(&kept).and_then(|()| self.log.carry_over(&self.memory.memory(), &kept));
         let usable = if checked.is_ok() { kept } else { GuestRam::new() };
         for memory in [&memory, &self.memory] {
             memory.lock().unwrap_or_else(PoisonError::into_inner).replace(usable.clone());

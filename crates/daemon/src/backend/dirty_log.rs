@@ -12,7 +12,7 @@
 use std::{
     io,
     sync::{
-        Arc, PoisonError, RwLock,
+        Arc, Mutex, PoisonError, RwLock,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -35,6 +35,9 @@ const PAGES_PER_BYTE: u64 = 8;
 #[derive(Debug, Default)]
 pub(super) struct DirtyLog {
     is_on: AtomicBool,
+    /// The front end's latest log, for regions that come later. Protected by its own lock, within which no other is
+    /// taken but those of regions.
+    latest: Mutex<Option<Arc<MmapLogReg>>>,
 }
 
 impl DirtyLog {
@@ -47,8 +50,25 @@ impl DirtyLog {
     pub(super) fn switch(&self, is_on: bool, memory: &GuestRam) {
         self.is_on.store(is_on, Ordering::Release);
         if !is_on {
+            *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = None;
             memory.iter().for_each(|region| log_of(region).store(None));
         }
+    }
+
+    /// Gives regions of `new` that have no log the latest one, which regions of `old` have.
+    ///
+    /// # Errors
+    /// If the log is too short for one of them.
+    pub(super) fn carry_over(&self, old: &GuestRam, new: &GuestRam) -> io::Result<()> {
+        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(log) = old.iter().find_map(|region| log_of(region).load()) {
+            *latest = Some(log);
+        }
+        let Some(log) = &*latest else { return Ok(()) };
+        for region in new.iter().filter(|region| log_of(region).load().is_none()) {
+            log_of(region).replace(CheckedLog::new(region, log.clone())?);
+        }
+        Ok(())
     }
 }
 
@@ -65,18 +85,6 @@ pub(super) fn mark(memory: &GuestRam, addr: GuestAddress, len: u64) {
             None => return,
         }
     }
-}
-
-/// Gives regions of `new` that have no log the one of `old`.
-///
-/// # Errors
-/// If the log is too short for one of them.
-pub(super) fn carry_over(old: &GuestRam, new: &GuestRam) -> io::Result<()> {
-    let Some(log) = old.iter().find_map(|region| log_of(region).load()) else { return Ok(()) };
-    for region in new.iter().filter(|region| log_of(region).load().is_none()) {
-        log_of(region).replace(CheckedLog::new(region, log.clone())?);
-    }
-    Ok(())
 }
 
 fn log_of(region: &GuestRegionMmap<RegionLog>) -> &RegionLog {

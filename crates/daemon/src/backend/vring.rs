@@ -35,7 +35,6 @@ const EVENT_LEN: u64 = 2;
 #[derive(Clone)]
 pub(super) struct Vring {
     ring: VringMutex<Memory>,
-    memory: Memory,
     /// Notifies the front end that the ring is broken, if it asked for that. Protected by its own lock, within which no
     /// other is taken.
     error: Arc<Mutex<Option<File>>>,
@@ -45,12 +44,12 @@ pub(super) struct Vring {
 
 impl Vring {
     /// Puts the chain `head` on the used ring. If `log` is on, marks the entry, and calls `written` before, which marks
-    /// the chain's buffers.
+    /// the chain's buffers. `memory` must be the device's, whose regions have logs.
     pub(super) fn add_used_logged(
         &self,
         head: u16,
         len: u32,
-        log: &DirtyLog,
+        (log, memory): (&DirtyLog, &Memory),
         written: impl FnOnce(),
     ) -> Result<(), Error> {
         let mut ring = self.ring.get_mut();
@@ -62,25 +61,23 @@ impl Vring {
         ring.add_used(head, len)?;
         if is_logged {
             let used = ring.get_queue().used_ring();
-            self.mark(used + USED_HEADER_LEN + slot * USED_ENTRY_LEN, USED_ENTRY_LEN);
-            self.mark(used, USED_HEADER_LEN);
+            let memory = memory.memory();
+            dirty_log::mark(&memory, GuestAddress(used + USED_HEADER_LEN + slot * USED_ENTRY_LEN), USED_ENTRY_LEN);
+            dirty_log::mark(&memory, GuestAddress(used), USED_HEADER_LEN);
         }
         Ok(())
     }
 
     /// Marks what enabling or disabling notifications has written, if `log` is on: the flags, or the event index behind
     /// the used ring.
-    pub(super) fn mark_notification(&self, log: &DirtyLog) {
+    pub(super) fn mark_notification(&self, log: &DirtyLog, memory: &Memory) {
         if log.is_on() {
             let ring = self.ring.get_ref();
             let (used, size) = (ring.get_queue().used_ring(), u64::from(ring.get_queue().size()));
-            self.mark(used, USED_HEADER_LEN);
-            self.mark(used + USED_HEADER_LEN + size * USED_ENTRY_LEN, EVENT_LEN);
+            let memory = memory.memory();
+            dirty_log::mark(&memory, GuestAddress(used), USED_HEADER_LEN);
+            dirty_log::mark(&memory, GuestAddress(used + USED_HEADER_LEN + size * USED_ENTRY_LEN), EVENT_LEN);
         }
-    }
-
-    fn mark(&self, addr: u64, len: u64) {
-        dirty_log::mark(&self.memory.memory(), GuestAddress(addr), len);
     }
 
     /// Lets requests of `in_flight` that a stop has set aside go on when this ring starts again.
@@ -110,8 +107,8 @@ impl<'a> VringStateMutGuard<'a, Memory> for Vring {
 
 impl VringT<Memory> for Vring {
     fn new(memory: Memory, queue_size_max: u16) -> Result<Self, Error> {
-        let ring = VringMutex::new(memory.clone(), queue_size_max)?;
-        Ok(Self { ring, memory, error: Arc::default(), resumed: Arc::default() })
+        let ring = VringMutex::new(memory, queue_size_max)?;
+        Ok(Self { ring, error: Arc::default(), resumed: Arc::default() })
     }
 
     /// Sets the kick descriptor to non-blocking. The front end only writes to it, so that does not affect it.
@@ -189,8 +186,8 @@ impl VringT<Memory> for Vring {
         self.ring.set_queue_next_avail(base);
     }
 
-    /// Ignored while the ring runs. The crate reads the index from the ring for each SET_VRING_ADDR, also when the front
-    /// end only switches the log on, and it may be an older one by now.
+    /// Ignored while the ring runs. The crate reads the index from the ring for each SET_VRING_ADDR, also when the
+    /// front end only switches the log on, and it may be an older one by now.
     fn set_queue_next_used(&self, index: u16) {
         let mut ring = self.ring.get_mut();
         if !ring.get_queue().ready() {

@@ -115,7 +115,7 @@ impl<F: FileSystem + 'static> Queue<F> {
         loop {
             // If kicks cannot be suppressed, they only cost time.
             let _ = vring.disable_notification();
-            vring.mark_notification(&self.log);
+            vring.mark_notification(&self.log, &self.memory);
             loop {
                 let next = self.next(vring, state);
                 if !matches!(&next, Next::Chain(chain) if !state.must_signal_before(chain)) {
@@ -132,7 +132,7 @@ impl<F: FileSystem + 'static> Queue<F> {
                 }
             }
             let has_more = vring.enable_notification();
-            vring.mark_notification(&self.log);
+            vring.mark_notification(&self.log, &self.memory);
             match has_more {
                 Ok(true) => {}
                 Ok(false) => return,
@@ -307,7 +307,7 @@ impl<F: FileSystem + 'static> Queue<F> {
         self.monitor.finished(chain, &done);
         self.in_flight.give_back(chain.head);
         let written = || chain.mark_written(memory);
-        if let Err(error) = vring.add_used_logged(chain.head, done.used_len_bytes, &self.log, written) {
+        if let Err(error) = vring.add_used_logged(chain.head, done.used_len_bytes, (&self.log, &self.memory), written) {
             self.break_ring(vring, &error);
         }
     }

@@ -7,14 +7,22 @@ use std::{
     rc::Rc,
 };
 
-use transom_frontend::{FrontEnd, Options, dirty::DirtyLog, fuse::Session};
+use transom_frontend::{
+    FrontEnd, Options,
+    dirty::DirtyLog,
+    fuse::Session,
+    message::{request, u64s},
+};
 
-use crate::{daemon::Daemon, watched::Watched};
+use crate::{
+    daemon::Daemon,
+    watched::{REQUEST, Watched},
+};
 
 const RAM: u64 = 4 << 20;
 
 struct Guest {
-    front_end: FrontEnd,
+    front_end: Rc<FrontEnd>,
     session: Session<Watched>,
     log: Rc<DirtyLog>,
     changed: Rc<RefCell<usize>>,
@@ -27,12 +35,13 @@ struct Guest {
 impl Guest {
     fn start(options: Options, piece: usize) -> Self {
         let daemon = Daemon::start();
-        let front_end = daemon.connect(Options { ram_bytes: RAM, ..options.clone() });
+        let front_end = Rc::new(daemon.connect(Options { ram_bytes: RAM, ..options.clone() }));
         let log = Rc::new(DirtyLog::new(RAM).unwrap());
-        let queue = front_end.start_queue(1).unwrap();
+        let queue = front_end.start_queue(REQUEST).unwrap();
         let changed = Rc::default();
         let (log_of_queue, changed_of_queue) = (log.clone(), Rc::clone(&changed));
         let watched = Watched {
+            front_end: Rc::clone(&front_end),
             queue,
             log: log_of_queue,
             is_logging: false,
@@ -46,7 +55,7 @@ impl Guest {
     }
 
     fn switch(&mut self, is_on: bool) {
-        self.front_end.switch_log(is_on, &[(1, &self.session.exchange.queue.ring)]).unwrap();
+        self.front_end.switch_log(is_on, &[(REQUEST, &self.session.exchange.queue.ring)]).unwrap();
         self.session.exchange.is_logging = is_on;
     }
 
@@ -111,6 +120,10 @@ fn memory_and_logs_that_come_while_the_log_is_on_are_used() {
     guest.switch(true);
     guest.front_end.send_memory().unwrap();
     assert!(guest.work() > 50, "new regions");
+    let region = [u64s(&[0]), guest.front_end.ram.region().to_bytes()].concat();
+    guest.front_end.channel.tell(request::REM_MEM_REG, &region, &[]).unwrap();
+    guest.front_end.channel.tell(request::ADD_MEM_REG, &region, &[guest.front_end.ram.file()]).unwrap();
+    assert!(guest.work() > 50, "no region for a while");
     let longer = Rc::new(DirtyLog::new(2 * RAM).unwrap());
     guest.front_end.send_log(&longer).unwrap();
     guest.session.exchange.log = longer;

@@ -3,14 +3,19 @@
 use std::{cell::RefCell, collections::BTreeSet, rc::Rc, time::Instant};
 
 use transom_frontend::{
+    FrontEnd,
     dirty::{DirtyLog, LOG_PAGE},
     fuse::Exchange,
     message::HANG_AFTER,
     queue::{Completion, Queue},
 };
 
+/// The queue that requests go to.
+pub(crate) const REQUEST: u32 = 1;
+
 /// A queue, and the pages that each of its requests changed.
 pub(crate) struct Watched {
+    pub(crate) front_end: Rc<FrontEnd>,
     pub(crate) queue: Queue,
     pub(crate) log: Rc<DirtyLog>,
     /// Whether marks are expected.
@@ -26,12 +31,15 @@ impl Exchange for Watched {
     fn exchange(&mut self, readable: &[&[u8]], room: usize) -> anyhow::Result<Completion> {
         let mut rooms = vec![room.min(16)];
         rooms.extend((16..room).step_by(self.piece).map(|from| self.piece.min(room - from)));
+        // The daemon takes nothing until the memory is copied.
+        self.front_end.enable(REQUEST, false)?;
         let used = self.queue.ring.used_idx();
         let token = self.queue.submit(readable, &rooms).expect("the ring has room");
         let ram = self.queue.ram().clone();
         let contents = || ram.read(0, ram.size() as usize);
         self.log.clear()?;
         let before = contents();
+        self.front_end.enable(REQUEST, true)?;
         self.queue.kick.wake()?;
         let began = Instant::now();
         while self.queue.ring.used_idx() == used {
