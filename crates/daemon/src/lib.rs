@@ -2,12 +2,13 @@
 //!
 //! [`options`] parses the command line, [`listen`] opens the socket, and [`log`] opens the log. [`sandbox`],
 //! [`privileges`] and [`seccomp`] isolate the process; [`start`] runs all of these in order. [`backend`] serves front
-//! ends and guests.
+//! ends and guests. `host_changes` observes what others change in the share.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 pub mod backend;
 pub mod capabilities;
+mod host_changes;
 pub mod listen;
 pub mod log;
 pub mod options;

@@ -21,6 +21,7 @@ use transom_wire::config::TAG_LEN;
 
 use crate::{
     backend::{self, BackendConfig, Monitor},
+    host_changes,
     options::{CachePolicy, FileHandles, Negotiation, Options, Owner, OwnershipOptions, WindowOptions},
     start::Started,
 };
@@ -28,6 +29,11 @@ use crate::{
 /// Serves the share until the front end disconnects, or indefinitely with `--keep-serving`. Blocks.
 pub fn serve(options: &Options, started: Started) -> anyhow::Result<()> {
     let config = file_system_config(options, started.guest_fds)?;
+    let monitor = Arc::new(Monitor::default());
+    let _watcher = match started.watch {
+        Some(watch) => host_changes::start(watch, &started.root, &monitor, options.host_changes)?,
+        None => None,
+    };
     let mut file_system = Passthrough::new(started.root, ProcFds::from(started.proc_self_fd), config)?;
     let window = window(options);
     if let Some((window, wanted)) = &window {
@@ -36,7 +42,6 @@ pub fn serve(options: &Options, started: Started) -> anyhow::Result<()> {
         file_system = file_system.with_dax(if wanted.guards { dax } else { dax.without_guards() });
     }
     let server = Arc::new(Server::new(file_system));
-    let monitor = Arc::new(Monitor::default());
     let metrics = started.metrics.map(|listener| {
         let (server, monitor) = (server.clone(), monitor.clone());
         MetricsServer::serve(listener, move || monitor.snapshot(server.file_system().gauges()))

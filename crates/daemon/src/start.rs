@@ -3,6 +3,7 @@
 //! The order matters: steps that need the machine as the caller sees it (limits, sockets) come before the sandbox,
 //! steps that need privileges come before privileges are dropped, and threads come last.
 
+use crate::host_changes;
 use crate::listen::{self, Listening, Traces};
 use crate::options::Options;
 use crate::padding::{self, Views};
@@ -15,6 +16,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use tracing::{debug, info};
+use transom_watch::Watch;
 
 /// What an isolated process serves with.
 #[derive(Debug)]
@@ -29,6 +31,8 @@ pub struct Started {
     pub metrics: Option<UnixListener>,
     /// Makes views of files, if the front end needs them.
     pub padding: Option<Views>,
+    /// Sees changes on the host, if that is wanted and possible.
+    pub watch: Option<Watch>,
     /// The privileges of the process.
     pub privileges: Privileges,
     /// The ids that the process can use.
@@ -54,6 +58,7 @@ pub fn start(options: &Options, mut listening: Listening) -> anyhow::Result<Star
     umask(Mode::empty());
 
     let padding = padding::start(options);
+    let watch = host_changes::open(options)?;
     let owners = &options.ownership;
     let Sandboxed { root, proc_self_fd, listener, traces, ids } = sandbox::enter(
         &options.share.path,
@@ -71,5 +76,5 @@ pub fn start(options: &Options, mut listening: Listening) -> anyhow::Result<Star
     debug!(?privileges, ?ids, guest_fds, "isolated");
     // Programs that start daemons wait for this message.
     info!("Waiting for vhost-user socket connection...");
-    Ok(Started { root, proc_self_fd, listener, metrics, padding, privileges, ids, guest_fds, traces })
+    Ok(Started { root, proc_self_fd, listener, metrics, padding, watch, privileges, ids, guest_fds, traces })
 }
