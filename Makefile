@@ -6,7 +6,7 @@ CARGO    ?= cargo
 TRIPLE   := $(shell rustc -vV | sed -n 's/^host: //p')
 RELEASE  := target/$(TRIPLE)/release
 
-.PHONY: all demo test test-full check bench-smoke fuzz install uninstall clean help
+.PHONY: all demo test test-full check bench-smoke fuzz install uninstall deb clean help
 
 all: ## Builds transom, transomd and transom-agent
 	$(CARGO) build --release -p transom-cli -p transom-daemon -p transom-agent
@@ -31,6 +31,9 @@ install: all ## Installs under PREFIX (/usr/local) below DESTDIR
 
 uninstall: ## Removes what install put there
 	scripts/install --remove "$(DESTDIR)" "$(PREFIX)"
+
+deb: all ## Makes Debian packages in target/deb
+	scripts/deb "$(RELEASE)" target/deb
 
 clean: ## Removes what was built; the cache of fetched packages in target/cache goes with it
 	$(CARGO) clean

@@ -5,6 +5,8 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 mod demo;
+#[cfg(test)]
+mod documents_test;
 mod fs;
 mod mount;
 mod run;

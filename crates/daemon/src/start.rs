@@ -89,5 +89,6 @@ pub fn start(options: &Options, mut listening: Listening) -> anyhow::Result<Star
 fn watch(share: &Path) -> anyhow::Result<Watch> {
     let root = rustix::fs::open(share, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
         .with_context(|| format!("cannot open {}", share.display()))?;
-    Watch::open(&root, transom_watch::Options::default()).context("--events cannot observe the share")
+    let options = transom_watch::Options { may_fall_back: false, ..transom_watch::Options::default() };
+    Watch::open(&root, &options).context("--events cannot observe the share")
 }

@@ -1,7 +1,10 @@
-//! The documents about the command line are complete. The manual page is made here: `BLESS=1` writes it.
+//! The documents about the command line are complete. The manual page and the completions of shells are made here:
+//! `BLESS=1` writes them.
 
+use clap_complete::Shell;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use transom_daemon::capabilities::CAPABILITIES;
 use transom_daemon::options::command;
 
@@ -39,14 +42,51 @@ fn manual_page() -> String {
     format!("{before}{}{after}", String::from_utf8(options).unwrap())
 }
 
+/// Checks that `file` has the text `current`. With `BLESS=1`, writes it.
+fn assert_current(file: &str, current: &str) {
+    if std::env::var_os("BLESS").is_some() {
+        fs::write(path(file), current).unwrap();
+    }
+    let is_current = fs::read_to_string(path(file)).is_ok_and(|text| text == current);
+    assert!(is_current, "update {file}: BLESS=1 cargo test -p transom-daemon --test documents");
+}
+
 #[test]
 fn the_manual_page_is_current() {
-    let current = manual_page();
-    if std::env::var_os("BLESS").is_some() {
-        fs::write(path("share/man/transomd.1"), &current).unwrap();
+    assert_current("share/man/transomd.1", &manual_page());
+}
+
+#[test]
+fn the_completions_are_current() {
+    for (shell, name) in [(Shell::Bash, "transomd.bash"), (Shell::Zsh, "_transomd"), (Shell::Fish, "transomd.fish")] {
+        let mut script = Vec::new();
+        clap_complete::generate(shell, &mut command(), "transomd", &mut script);
+        let script = String::from_utf8(script).unwrap();
+        let script: String = script.lines().map(|line| format!("{}\n", line.trim_end())).collect();
+        assert_current(&format!("share/completions/{name}"), &script);
     }
-    let is_current = read("share/man/transomd.1") == current;
-    assert!(is_current, "update the page: BLESS=1 cargo test -p transom-daemon --test documents");
+}
+
+#[test]
+fn bash_completes_options_and_their_values() {
+    let complete = |last: &[&str]| {
+        let ask = r#"source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1))
+            _transomd transomd "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"
+            printf '%s\n' "${COMPREPLY[@]}""#;
+        let script = path("share/completions/transomd.bash");
+        let output = Command::new("bash").args(["-euc", ask, "bash"]).arg(script).arg("transomd").args(last).output();
+        output.map(|output| {
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            String::from_utf8(output.stdout).unwrap()
+        })
+    };
+    let Ok(options) = complete(&["--shared"]) else {
+        println!("SKIPPED: bash is not installed");
+        return;
+    };
+
+    assert_eq!(options, "--shared-dir\n");
+    assert_eq!(complete(&["--sandbox", ""]).unwrap(), "namespace\nchroot\nnone\n");
 }
 
 #[test]
@@ -85,7 +125,7 @@ fn the_comparison_with_virtiofsd_has_every_option() {
 
 #[test]
 fn the_installed_description_has_the_printed_features() {
-    let installed = read("share/vhost-user/50-transomd.json");
+    let installed = read("share/vhost-user/60-transomd.json");
 
     let features = |text: &str| {
         let features = text.split_once("\"features\": [").unwrap().1.split_once(']').unwrap().0.to_owned();

@@ -1,6 +1,6 @@
 //! Builds `Options` from flags: applies the `-o` lists, checks for conflicts, and notes deprecated options.
 
-use super::cli::Cli;
+use super::cli::{Cli, ShareArgs};
 use super::legacy;
 use super::values::{FileHandles, LogLevel, MigrationMode, Negotiation, SandboxMode};
 use super::{
@@ -9,9 +9,10 @@ use super::{
     WorkerOptions,
 };
 use clap::error::{Error, ErrorKind};
-use std::{fmt::Display, path::PathBuf};
+use std::{fmt::Display, os::unix::ffi::OsStrExt as _, path::PathBuf};
 use transom_host::{
     idmap::{GidMap, UidMap},
+    passthrough::HiddenPaths,
     window::FrontEnd,
     xattrmap::XattrMap,
 };
@@ -132,11 +133,21 @@ fn remark(cli: &mut Cli, text: &str) {
     }
 }
 
+fn hidden(share: &ShareArgs) -> HiddenPaths {
+    let mut hidden = HiddenPaths::default();
+    share.hide.iter().for_each(|path| hidden.hide(path));
+    share.hide_contents.iter().for_each(|path| hidden.hide_contents(path));
+    share.hide_name.iter().for_each(|name| hidden.hide_name(name.as_bytes()));
+    share.show.iter().for_each(|path| hidden.show(path));
+    hidden
+}
+
 fn options(cli: Cli, share_path: PathBuf) -> Options {
     let attributes = &cli.attributes;
     let implies_xattr = attributes.xattrmap.is_some()
         || attributes.posix_acl != Negotiation::Never
         || attributes.security_label != Negotiation::Never;
+    let hidden = hidden(&cli.share);
     Options {
         share: ShareOptions {
             path: share_path,
@@ -144,6 +155,7 @@ fn options(cli: Cli, share_path: PathBuf) -> Options {
             is_readonly: cli.share.readonly,
             announce_submounts: !cli.share.no_announce_submounts,
             events: cli.share.events,
+            hidden,
         },
         cache: CacheOptions {
             policy: cli.cache.cache,
@@ -176,6 +188,7 @@ fn options(cli: Cli, share_path: PathBuf) -> Options {
             guards: !cli.window.no_dax_guard,
             front_end: cli.window.front_end.into(),
         }),
+        front_end: cli.window.front_end.into(),
         locks: LockOptions { posix: cli.locks.posix_lock, flock: cli.locks.flock },
         inodes: InodeOptions {
             file_handles: cli.workers.inode_file_handles,

@@ -33,14 +33,6 @@ pub enum LimitError {
         /// The largest possible limit.
         most: u64,
     },
-    /// More than this user may have.
-    #[error("--rlimit-nofile {wanted} exceeds the hard limit {hard}, which only root may raise")]
-    AboveHard {
-        /// The requested limit.
-        wanted: u64,
-        /// The hard limit.
-        hard: u64,
-    },
     /// Too few to serve.
     #[error("a limit of {limit} open descriptors is too low, at least {} are needed", RESERVED + LEAST_FOR_GUEST)]
     TooLow {
@@ -51,7 +43,8 @@ pub enum LimitError {
 
 /// Sets the limit of this process and returns the limit in force.
 ///
-/// `asked` is `None` for the default, lowered to what is allowed, or 0 to leave the limit unchanged.
+/// `asked` is `None` for the default, lowered to what the kernel allows, or 0 to leave the limit unchanged. If this
+/// process may not raise the hard limit, the limit becomes the hard limit, with a warning.
 pub fn set_limit(asked: Option<u64>) -> Result<u64, LimitError> {
     let now = getrlimit(Resource::Nofile);
     let current = now.current.unwrap_or(u64::MAX);
@@ -70,10 +63,11 @@ pub fn set_limit(asked: Option<u64>) -> Result<u64, LimitError> {
     if set(wanted, wanted) {
         return Ok(wanted);
     }
-    if asked.is_some() {
-        return Err(LimitError::AboveHard { wanted, hard });
-    }
-    warn!("the limit on open descriptors stays at the hard limit, {hard}, instead of {wanted}");
+    // Root in a container often lacks the capability, and root of a user namespace always does.
+    warn!(
+        "the limit on open descriptors is the hard limit, {hard}, instead of {wanted}: raising the hard limit needs \
+         the capability SYS_RESOURCE, which this process does not have on this machine"
+    );
     Ok(if set(hard, hard) { hard } else { current })
 }
 

@@ -329,6 +329,30 @@ fn a_limit_that_cannot_be_had_is_refused_with_the_one_that_can() {
 }
 
 #[test]
+fn a_share_is_served_under_the_hard_limit_if_the_process_may_not_raise_it() {
+    let bench = Bench::new();
+    let mut wrapper = vec!["sh", "-c", "ulimit -n 4000; exec \"$@\"", "sh"];
+    if is_root() {
+        // Root in a container: all other capabilities.
+        wrapper.extend(["setpriv", "--bounding-set=-sys_resource", "--inh-caps=-sys_resource"]);
+    }
+
+    let line = "--socket-path {S} --shared-dir {D} --sandbox none --rlimit-nofile 5000";
+    let mut daemon = bench.start_under(&wrapper, line, |_| {});
+    let front_end = daemon.connect();
+    let limits = fs::read_to_string(format!("/proc/{}/limits", daemon.serving_pid())).unwrap();
+    drop(front_end);
+    let (status, said) = daemon.wait();
+
+    let limit = limits.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();
+    assert_eq!(limit.split_whitespace().take(2).collect::<Vec<_>>(), ["4000", "4000"], "{said}");
+    assert_eq!(status.code(), Some(0), "{said}");
+    for part in ["4000", "5000", "SYS_RESOURCE"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+}
+
+#[test]
 fn no_open_has_to_wait_for_the_table_of_descriptors_to_grow() {
     let bench = Bench::new();
     for mode in modes() {

@@ -94,7 +94,8 @@ impl Bench {
         self.start_under(&["unshare", "--mount", "sh", "-c", &script, "sh"], args, |_| {})
     }
 
-    fn start_under(&self, wrapper: &[&str], args: &str, change: impl FnOnce(&mut Command)) -> Daemon {
+    /// As `start`, by the command `wrapper`.
+    pub(crate) fn start_under(&self, wrapper: &[&str], args: &str, change: impl FnOnce(&mut Command)) -> Daemon {
         let exe = if self.is_ordinary { self.path().join("transomd") } else { env!("CARGO_BIN_EXE_transomd").into() };
         // Descriptor 3 by way of standard input, which is the one that a command can be given.
         let mut command = Command::new("sh");

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::hidden::HiddenPaths;
 use crate::{idmap::OwnerMap, xattrmap::XattrMap};
 
 /// All settings of a [`Passthrough`](super::Passthrough).
@@ -52,6 +53,8 @@ pub struct Config {
     pub max_fds: Option<usize>,
     /// Maximum number of inodes that the guest may know, not counting the root.
     pub max_inodes: usize,
+    /// What the guest does not see.
+    pub hidden: HiddenPaths,
 }
 
 /// Default for the number of inodes that a guest may know: 16,777,216. A Linux guest uses about 1 KiB of its own
@@ -140,6 +143,7 @@ impl Default for Config {
             events: false,
             max_fds: None,
             max_inodes: MAX_INODES,
+            hidden: HiddenPaths::default(),
         }
     }
 }

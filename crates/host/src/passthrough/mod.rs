@@ -4,9 +4,9 @@
 //! guest knows, [`handles`] the files that it has open, [`descriptors`] the host descriptors that these use.
 //! [`dir_stream`] reads directories, and [`read_ahead`] bounds the entries kept between requests. [`attr`] translates
 //! attributes, [`dax`] decides which files are mapped, [`gate`] which operations a worker performs itself,
-//! [`buffered`] serves requests without `O_DIRECT` on files opened with it, and [`gauges`] reports what is held.
-//! [`stamps`] and [`hot_files`] tell a coherence group what changes, [`host_changes`] an agent in the guest, whom
-//! [`replayed`] answers.
+//! [`hidden`] keeps names from the guest, [`buffered`] serves requests without `O_DIRECT` on files opened with it, and
+//! [`gauges`] reports what is held. [`stamps`] and [`hot_files`] tell a coherence group what changes, [`host_changes`] an
+//! agent in the guest, whom [`replayed`] answers.
 //!
 //! A name is resolved as one component relative to its directory, without following links and without leaving the
 //! directory, and only regular files and directories are ever opened. So neither a link nor a race leads out of the
@@ -24,6 +24,7 @@ mod dir_stream;
 mod gate;
 mod gauges;
 mod handles;
+mod hidden;
 mod host_changes;
 mod hot_files;
 mod inodes;
@@ -39,6 +40,7 @@ mod tests;
 
 pub use config::{CachePolicy, Config, FileHandles, MAX_INODES, Negotiation};
 pub use dax::Dax;
+pub use hidden::HiddenPaths;
 pub use host_changes::{HostChange, HostName};
 
 use std::{
@@ -64,6 +66,7 @@ use crate::{
 use descriptors::{Descriptors, LIMIT_MIN};
 use gate::Gate;
 use handles::Handles;
+use hidden::Hidden;
 use hot_files::HotFiles;
 use inodes::{Capacity, Inodes};
 use read_ahead::ReadAhead;
@@ -91,6 +94,8 @@ pub struct Passthrough {
     dax: Option<Dax>,
     /// `None` if changes of the host are not announced.
     replays: Option<Replays>,
+    /// `None` if nothing is hidden.
+    hidden: Option<Hidden>,
     /// `None` if no other daemon serves the directory, or guests are not told of its changes.
     group: Option<Group>,
     hot_files: HotFiles,
@@ -122,6 +127,9 @@ pub enum Error {
     /// Changes of the host cannot be announced.
     #[error("changes cannot be announced: the file system of the share has no file handles")]
     Events(#[source] Errno),
+    /// The root of the share cannot be examined.
+    #[error("cannot find what is to be hidden from the guest")]
+    Hidden(#[source] Errno),
     /// Waiting for locks cannot be set up.
     #[error("cannot prepare to wait for locks of the host")]
     Locks(#[source] Errno),
@@ -146,6 +154,7 @@ impl Passthrough {
         let judge = if config.owners.is_identity() { Judge::Guest } else { Judge::Host };
         let credentials = Credentials::detect(judge).map_err(Error::Credentials)?;
         let limit = config.max_fds.unwrap_or_else(Descriptors::default_limit).max(LIMIT_MIN);
+        let hidden = Hidden::new(&config.hidden, &root).map_err(Error::Hidden)?;
         let (locks, lock_owners_max) = locks(&config, limit)?;
         let descriptors = Arc::new(Descriptors::new(limit - lock_owners_max));
         let proc_fds = Arc::new(proc_fds);
@@ -176,6 +185,7 @@ impl Passthrough {
             write_gate: Gate::default(),
             dax: None,
             replays,
+            hidden,
             group: None,
             hot_files: HotFiles::default(),
             session: AtomicU64::new(0),

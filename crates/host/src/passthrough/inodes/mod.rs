@@ -6,8 +6,7 @@
 //! opens one again, [`pin`] protects those that are the last reference to their inode, [`capacity`] limits the number
 //! of known inodes. Nodeids are keys of a [`Slab`](super::slab::Slab) and are never reused.
 //!
-//! Locks: one for each shard, never two at a time, and no system call under any of them, not even closing a
-//! descriptor.
+//! Locks: one for each shard, never two at a time, and no system call under any of them, not even close(2).
 
 mod capacity;
 mod directories;
@@ -89,6 +88,7 @@ pub(super) struct Inode {
     pub(super) fd: Fd,
     pub(super) file_type: FileType,
     pub(super) fs: FsId,
+    ino: u64,
 }
 
 /// The descriptor of an inode that is about to be admitted.
@@ -135,7 +135,7 @@ impl Inodes {
         let shard = |at| Mutex::new(Shard::new(at, SHARD_COUNT, hasher.clone()));
         let open_clock = OpenClock::default();
         Ok(Self {
-            root: Inode { fd: open_clock.path_fd(root), file_type, fs },
+            root: Inode { fd: open_clock.path_fd(root), file_type, fs, ino: stat.stx_ino },
             root_identity: Identity::new(fs, &stat),
             shards: (0..SHARD_COUNT).map(shard).collect(),
             hasher,
@@ -237,12 +237,12 @@ impl Inodes {
         }
         let mut shard = self.shard(nodeid);
         let entry = shard.entries.get(nodeid.0).ok_or(Errno::STALE)?;
-        let (file_type, fs) = (entry.file_type, entry.identity.fs);
+        let (file_type, Identity { fs, ino, .. }) = (entry.file_type, entry.identity);
         if let Some(fd) = shard.kept(nodeid.0) {
-            return Ok(Inode { fd, file_type, fs });
+            return Ok(Inode { fd, file_type, fs, ino });
         }
         drop(shard);
-        Ok(Inode { fd: self.reopen(nodeid)?, file_type, fs })
+        Ok(Inode { fd: self.reopen(nodeid)?, file_type, fs, ino })
     }
 
     /// Removes `count` lookups; returns true if these were the last.

@@ -9,6 +9,7 @@ mod data_test;
 mod direct_test;
 mod directories_test;
 mod guest;
+mod hidden_test;
 mod inodes_test;
 mod known_test;
 mod locks_test;
