@@ -35,7 +35,8 @@ pub struct Hello {
     pub version: U32,
     /// Changes of the announcement before that were replayed.
     pub replayed: U32,
-    /// Changes of the announcement before that were not, because the guest does not know the directory or uses the name.
+    /// Changes of the announcement before that were not, because the guest does not know the directory or uses the
+    /// name.
     pub skipped: U32,
     /// Zero.
     pub padding: U32,
@@ -48,7 +49,7 @@ const _: () = assert!(size_of::<Hello>() == 16);
 pub struct Announcement {
     /// [`VERSION`].
     pub version: U32,
-    /// Number of changes that follow, 0 if there was none while it waited.
+    /// Number of changes that follow, 0 if nothing happened.
     pub count: U32,
     /// 1 if changes were lost before these: the guest has to drop every name that it does not use.
     pub is_overflow: U32,

@@ -1,7 +1,7 @@
 //! Changes that others make on the host, translated for the agent of a guest.
 //!
-//! Only names in directories that the guest knows are announced: nobody has cached, and nobody watches, what the guest has
-//! never found. Of a rename between a directory that the guest knows and another, it sees a creation or a removal.
+//! Only names in directories that the guest knows are announced: nobody has cached, and nobody watches, what the guest
+//! has never found. Of a rename between a directory that the guest knows and another, it sees a creation or a removal.
 
 use rustix::fs::{AtFlags, FileType, StatxFlags};
 use transom_wire::NodeId;

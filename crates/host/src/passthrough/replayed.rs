@@ -1,8 +1,8 @@
 //! Answers the agent of a guest: its announced requests as if they were done, and every other change with EPERM.
 //!
 //! The guest's kernel looks a name up before it changes it. While a change is announced, the name looks as it did
-//! before the change ([`Role`]). What no longer exists is shown as a placeholder: an entry that is never valid for longer
-//! than the request, whose nodeid is known to nobody. Nothing here changes a file of the host.
+//! before the change ([`Role`]). What no longer exists is shown as a placeholder: an entry that is never valid for
+//! longer than the request, whose nodeid is known to nobody. Nothing here changes a file of the host.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -35,8 +35,8 @@ impl Passthrough {
     ///
     /// # Errors
     ///
-    /// ENOTTY if nothing is announced or the directory is not the root, EPERM unless the caller is root of the guest and
-    /// in the agent's group, EAGAIN under `Try` if it would have to wait.
+    /// ENOTTY if nothing is announced or the directory is not the root, EPERM unless the caller is root of the guest
+    /// and in the agent's group, EAGAIN under `Try` if it would have to wait.
     pub(super) fn exchange(
         &self,
         ctx: &Context<'_>,

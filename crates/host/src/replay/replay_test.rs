@@ -111,7 +111,7 @@ fn changes_of_one_name_are_announced_one_after_the_other() {
 fn repeated_writes_are_one_change() {
     let replays = registered();
     let writes = [Kind::Modified, Kind::Modified, Kind::Closed, Kind::Written, Kind::Attributes, Kind::Attributes];
-    writes.map(|kind| replays.push(of(kind, b"a")));
+    writes.into_iter().for_each(|kind| replays.push(of(kind, b"a")));
     assert_eq!(exchange(&replays), Ok(vec![(Kind::Written, b"a".to_vec())]));
     assert_eq!(exchange(&replays), Ok(vec![(Kind::Attributes, b"a".to_vec())]));
 }
@@ -172,8 +172,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// The model is the list of changes of the last exchange: each is swallowed once, for the agent only, until the next
-    /// exchange or the agent's end.
+    /// The model is the list of changes of the last exchange: each is swallowed once, for the agent only, until the
+    /// next exchange or the agent's end.
     #[test]
     fn a_request_is_swallowed_exactly_if_it_is_announced_and_once(steps in steps()) {
         let replays = Replays::default();

@@ -1,13 +1,14 @@
-//! Requests of the agent, which replays changes of the host in the guest: recognised by their group, and never performed
-//! if they would change something.
+//! Requests of the agent, which replays changes of the host in the guest: recognised by their group, and never
+//! performed if they would change something.
 //!
 //! The file system says what becomes of them ([`AgentCall`], [`AgentReply`]); this file parses the requests.
 
+use rustix::fs::FileType;
 use transom_wire::{
     Name, NodeId, Opcode,
     agent::{AGENT_GID, EXCHANGE},
     attr::{AttrOut, EntryOut},
-    linux::{IOC_WRITE, RENAME_EXCHANGE},
+    linux::RENAME_EXCHANGE,
     ops::{
         ioctl::IoctlIn,
         mkdir::MkdirIn,
@@ -27,7 +28,7 @@ pub enum AgentCall<'a> {
     /// LOOKUP.
     Lookup(NodeId, Name<'a>),
     /// MKNOD, MKDIR or SYMLINK, with the file type of the mode.
-    Make(NodeId, Name<'a>, rustix::fs::FileType),
+    Make(NodeId, Name<'a>, FileType),
     /// UNLINK, or RMDIR if true.
     Remove(NodeId, Name<'a>, bool),
     /// RENAME or RENAME2, an exchange if true.
@@ -79,15 +80,11 @@ impl<F: FileSystem> Server<F> {
 
 /// Returns the call, or `None` if the request changes nothing. Errors: EPERM if the agent never sends it.
 fn parse(opcode: Opcode, mut req: Request<'_>) -> Result<Option<AgentCall<'_>>, Errno> {
-    use rustix::fs::FileType;
     let nodeid = req.nodeid;
     Ok(Some(match opcode {
         Opcode::Lookup => AgentCall::Lookup(nodeid, req.name()?),
         Opcode::Mknod => {
-            let file_type = match FileType::from_raw_mode(req.take::<MknodIn>()?.mode.get()) {
-                FileType::Unknown => FileType::RegularFile,
-                file_type => file_type,
-            };
+            let file_type = type_of(req.take::<MknodIn>()?.mode.get());
             AgentCall::Make(nodeid, req.name()?, file_type)
         }
         Opcode::Mkdir => {
@@ -119,12 +116,9 @@ fn parse(opcode: Opcode, mut req: Request<'_>) -> Result<Option<AgentCall<'_>>, 
         | Opcode::CopyFileRange64
         | Opcode::Setlk
         | Opcode::Setlkw
-        | Opcode::Setupmapping => return Err(Errno::PERM),
-        Opcode::Ioctl => {
-            let cmd = req.take::<IoctlIn>()?.cmd.get();
-            return if cmd == EXCHANGE || cmd & IOC_WRITE == 0 { Ok(None) } else { Err(Errno::PERM) };
-        }
-        Opcode::Init
+        | Opcode::Setupmapping
+        | Opcode::Ioctl
+        | Opcode::Init
         | Opcode::Destroy
         | Opcode::Forget
         | Opcode::BatchForget
@@ -151,6 +145,22 @@ fn parse(opcode: Opcode, mut req: Request<'_>) -> Result<Option<AgentCall<'_>>, 
         | Opcode::Lseek
         | Opcode::Syncfs
         | Opcode::Statx
-        | Opcode::Removemapping => return Ok(None),
+        | Opcode::Removemapping => return is_harmless(opcode, req)?.then_some(None).ok_or(Errno::PERM),
     }))
+}
+
+/// Returns the type in the mode of MKNOD, where none is a regular file.
+fn type_of(mode: u32) -> FileType {
+    match FileType::from_raw_mode(mode) {
+        FileType::Unknown => FileType::RegularFile,
+        file_type => file_type,
+    }
+}
+
+/// Returns whether a request of another kind changes nothing, according to the table. Locks, mappings and files without
+/// a name are not in its column.
+fn is_harmless(opcode: Opcode, mut req: Request<'_>) -> Result<bool, Errno> {
+    let is_effective = matches!(opcode, Opcode::Setlk | Opcode::Setlkw | Opcode::Setupmapping | Opcode::Tmpfile);
+    let is_exchange = opcode == Opcode::Ioctl && req.take::<IoctlIn>()?.cmd.get() == EXCHANGE;
+    Ok(is_exchange || (opcode.row().changes.is_empty() && !is_effective))
 }

@@ -3,8 +3,9 @@
 //! [`Server::handle`] is the entry point. The driver's message is copied once ([`request`]) and parsed from the copy;
 //! file data stays in place, and is transferred between the file and the driver's buffers by the file system's own
 //! system call. [`dispatch`] finds an operation's implementation by the table in `wire`, [`decode`] parses the parts
-//! of its request, [`call`] defines what a file system receives, and [`answer`] writes what it returns. [`agent`] recognises
-//! requests that replay changes of the host. [`session`] handles INIT and DESTROY, the only operations that take a lock here, except while a session ends.
+//! of its request, [`call`] defines what a file system receives, and [`answer`] writes what it returns. [`agent`]
+//! recognises requests that replay changes of the host. [`session`] handles INIT and DESTROY, the only operations that
+//! take a lock here, except while a session ends.
 
 mod agent;
 mod answer;

@@ -1,11 +1,12 @@
-//! The known directories by file handle: how changes of the host, which name a directory by its handle, find its nodeid.
+//! The known directories by file handle: how changes of the host, which name a directory by its handle, find its
+//! nodeid.
 //!
 //! Empty unless changes are announced. The lock is the innermost, held for one lookup or change.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hashbrown::HashMap;
-use rustix::fs::FileType;
+use rustix::fs::{AtFlags, FileType};
 use transom_wire::NodeId;
 
 use super::{
@@ -13,7 +14,10 @@ use super::{
     identity::Hold,
     shard::{Entry, Shard},
 };
-use crate::sysfd::RawFileHandle;
+use crate::{
+    Errno,
+    sysfd::{FileHandle, MountId, RawFileHandle, stat},
+};
 
 /// Nodeids of directories by handle.
 #[derive(Debug, Default)]
@@ -45,6 +49,16 @@ impl Directories {
 }
 
 impl Inodes {
+    /// Indexes directories by handle. Errors: the root has no handle.
+    pub(in crate::passthrough) fn with_directories(mut self) -> Result<Self, Errno> {
+        let stat = stat::statx(&self.root.fd, AtFlags::empty(), stat::IDENTITY)?;
+        let mount = stat::mount_id(&stat).unwrap_or(MountId(0));
+        let handle = FileHandle::of(&self.root.fd, mount)?;
+        self.directories = Directories::enabled();
+        self.directories.insert(RawFileHandle::from(&handle), NodeId::ROOT);
+        Ok(self)
+    }
+
     /// Returns the nodeid of the directory with this handle, if the guest knows it.
     pub(crate) fn directory_by_handle(&self, handle: &RawFileHandle) -> Option<NodeId> {
         self.directories.lock()?.get(handle).copied()

@@ -40,7 +40,7 @@ use transom_wire::NodeId;
 use super::{config::FileHandles, descriptors::Descriptors, slab};
 use crate::{
     Errno,
-    sysfd::{FileHandle, MountId, ProcFds, RawFileHandle, stat},
+    sysfd::{ProcFds, stat},
 };
 use directories::Directories;
 use filesystems::{Filesystems, Kept};
@@ -151,16 +151,6 @@ impl Inodes {
             open_clock,
             forecast: Forecast::default(),
         })
-    }
-
-    /// Indexes directories by handle. Errors: the root has no handle.
-    pub(super) fn with_directories(mut self) -> Result<Self, Errno> {
-        let stat = stat::statx(&self.root.fd, AtFlags::empty(), stat::IDENTITY)?;
-        let mount = stat::mount_id(&stat).unwrap_or(MountId(0));
-        let handle = FileHandle::of(&self.root.fd, mount)?;
-        self.directories = Directories::enabled();
-        self.directories.insert(RawFileHandle::from(&handle), NodeId::ROOT);
-        Ok(self)
     }
 
     /// Returns the number of inodes that the guest knows, not counting the root, and its limit.

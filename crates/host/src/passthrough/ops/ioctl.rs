@@ -1,4 +1,5 @@
-//! IOCTL, limited to inode attributes and the channel of the agent. Anything else would let the guest choose a request to a host driver.
+//! IOCTL, limited to inode attributes and the channel of the agent. Anything else would let the guest choose a request
+//! to a host driver.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
