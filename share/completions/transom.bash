@@ -882,7 +882,7 @@ _transom() {
             return 0
             ;;
         transom__subcmd__run)
-            opts="-s -m -e -v -h --share --root --kernel --cpus --memory --accel --vmm --env --timeout --tty --timing --console --daemon --daemon-arg --fetch --qemu --busybox --help"
+            opts="-s -m -e -v -h --share --root --kernel --cpus --memory --accel --vmm --env --timeout --tty --verbose --timing --console --daemon --daemon-arg --fetch --qemu --busybox --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -1,16 +1,16 @@
 //! The channel to the daemon of one share.
 
-use std::{io, os::fd::OwnedFd, path::Path};
+use std::{io, path::Path};
 
 use rustix::fs::{Mode, OFlags};
 use transom_wire::agent::{AGENT_GID, Change, Changes, EXCHANGE_LEN, Hello, VERSION};
 use zerocopy::IntoBytes;
 
-use crate::{replay, sys};
+use crate::{directories::Directories, replay, sys};
 
 /// An open share. Its thread is the one that the daemon knows: the channel must not be used by another.
 pub(crate) struct Channel {
-    root: OwnedFd,
+    directories: Directories,
     replayed: u32,
     skipped: u32,
 }
@@ -20,7 +20,7 @@ impl Channel {
     pub(crate) fn open(mount: &Path) -> io::Result<Self> {
         let root = rustix::fs::open(mount, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         sys::set_request_group(AGENT_GID).map_err(|error| explained(&error, "cannot assume the agent's group"))?;
-        Ok(Self { root, replayed: 0, skipped: 0 })
+        Ok(Self { directories: Directories::new(root), replayed: 0, skipped: 0 })
     }
 
     /// Acknowledges the changes of the last exchange, receives the next ones and passes each to `replay`.
@@ -28,7 +28,10 @@ impl Channel {
     /// # Errors
     ///
     /// The daemon does not announce changes, or to somebody else, or is gone.
-    pub(crate) fn exchange(&mut self, replay: impl Fn(&OwnedFd, &Change<'_>) -> io::Result<()>) -> io::Result<()> {
+    pub(crate) fn exchange(
+        &mut self,
+        replay: impl Fn(&mut Directories, &Change<'_>) -> io::Result<()>,
+    ) -> io::Result<()> {
         let mut argument = [0; EXCHANGE_LEN];
         let hello = Hello {
             version: VERSION.into(),
@@ -37,15 +40,16 @@ impl Channel {
             padding: 0.into(),
         };
         argument[..size_of::<Hello>()].copy_from_slice(hello.as_bytes());
-        sys::exchange(&self.root, &mut argument).map_err(|error| explained(&error, reason(&error)))?;
+        sys::exchange(self.directories.root(), &mut argument).map_err(|error| explained(&error, reason(&error)))?;
         (self.replayed, self.skipped) = (0, 0);
         let malformed = |_| io::Error::other("the daemon sent an invalid announcement");
         let (head, changes) = Changes::parse(&argument).map_err(malformed)?;
         if head.is_overflow.get() != 0 {
-            replay::drop_unused_names(&self.root)?;
+            self.directories.clear();
+            replay::drop_unused_names(self.directories.root())?;
         }
         for change in changes {
-            match replay(&self.root, &change.map_err(malformed)?) {
+            match replay(&mut self.directories, &change.map_err(malformed)?) {
                 Ok(()) => self.replayed += 1,
                 Err(_) => self.skipped += 1,
             }

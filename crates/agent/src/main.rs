@@ -2,11 +2,12 @@
 //!
 //! For each share, [`channel`] receives what changed from transomd (`--events`), and [`replay`] makes the system calls
 //! that would have caused it: the kernel corrects its caches and raises inotify events, and the daemon answers the
-//! requests as done without touching the files. [`shares`] finds the mounts; [`sys`] has calls that have no safe wrapper.
+//! requests as done without touching the files. [`directories`] are kept open, [`shares`] finds the mounts; [`sys`] has calls that have no safe wrapper.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 mod channel;
+mod directories;
 mod replay;
 mod shares;
 mod sys;

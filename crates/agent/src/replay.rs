@@ -17,40 +17,38 @@ use rustix::{
     io::Errno,
     mount::{FsPickFlags, fsconfig_reconfigure, fspick},
 };
-use transom_wire::{
-    NodeId,
-    agent::{Change, Kind},
-};
+use transom_wire::agent::{Change, Kind};
 
-use crate::sys;
+use crate::directories::Directories;
 
-/// Replays one change of the share mounted at `root`.
+/// Replays one change.
 ///
 /// # Errors
 ///
 /// The kernel does not know the directory, has nothing to change, or refuses: then there is no event.
-pub(crate) fn replay(root: &OwnedFd, change: &Change<'_>) -> io::Result<()> {
-    let parent = directory(root, change.parent)?;
+pub(crate) fn replay(directories: &mut Directories, change: &Change<'_>) -> io::Result<()> {
+    let parent = &*directories.get(change.parent)?;
     match change.kind {
-        Kind::Created => create(&parent, change)?,
-        Kind::Removed => {
-            let is_directory = change.file_type == libc::DT_DIR;
-            unlinkat(&parent, change.name, if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() })?;
+        Kind::Created => create(parent, change)?,
+        Kind::Removed if change.file_type == libc::DT_DIR => {
+            directories.close(&refer(parent, change.name)?);
+            unlinkat(parent, change.name, AtFlags::REMOVEDIR)?;
         }
-        Kind::Renamed => renameat(&parent, change.name, directory(root, change.new_parent)?, change.new_name)?,
+        Kind::Removed => unlinkat(parent, change.name, AtFlags::empty())?,
+        Kind::Renamed => renameat(parent, change.name, &*directories.get(change.new_parent)?, change.new_name)?,
         Kind::Exchanged => {
-            let new_parent = directory(root, change.new_parent)?;
-            renameat_with(&parent, change.name, new_parent, change.new_name, RenameFlags::EXCHANGE)?;
+            let new_parent = &*directories.get(change.new_parent)?;
+            renameat_with(parent, change.name, new_parent, change.new_name, RenameFlags::EXCHANGE)?;
         }
-        Kind::Modified => modify(&parent, change.name, OFlags::RDONLY)?,
-        Kind::Written => match modify(&parent, change.name, OFlags::WRONLY) {
+        Kind::Modified => modify(parent, change.name, OFlags::RDONLY)?,
+        Kind::Written => match modify(parent, change.name, OFlags::WRONLY) {
             // A program that runs cannot be opened for writing: only the event of the close is lost.
-            Err(Errno::TXTBSY) => modify(&parent, change.name, OFlags::RDONLY)?,
+            Err(Errno::TXTBSY) => modify(parent, change.name, OFlags::RDONLY)?,
             outcome => outcome?,
         },
-        Kind::Closed => drop(open_file(&parent, change.name, OFlags::WRONLY)?),
-        Kind::Attributes if change.name.is_empty() => change_mode(&parent)?,
-        Kind::Attributes => change_attributes(&refer(&parent, change.name)?)?,
+        Kind::Closed => drop(open_file(parent, change.name, OFlags::WRONLY)?),
+        Kind::Attributes if change.name.is_empty() => change_mode(parent)?,
+        Kind::Attributes => change_attributes(&refer(parent, change.name)?)?,
     }
     Ok(())
 }
@@ -59,10 +57,6 @@ pub(crate) fn replay(root: &OwnedFd, change: &Change<'_>) -> io::Result<()> {
 pub(crate) fn drop_unused_names(root: &OwnedFd) -> io::Result<()> {
     let picked = fspick(root, "", FsPickFlags::FSPICK_CLOEXEC | FsPickFlags::FSPICK_EMPTY_PATH)?;
     Ok(fsconfig_reconfigure(&picked)?)
-}
-
-fn directory(root: &OwnedFd, nodeid: NodeId) -> io::Result<OwnedFd> {
-    sys::open_node(root, nodeid, libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC)
 }
 
 fn create(parent: &OwnedFd, change: &Change<'_>) -> Result<(), Errno> {

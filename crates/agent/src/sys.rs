@@ -52,7 +52,7 @@ pub(crate) fn set_request_group(gid: u32) -> io::Result<()> {
     if now.cast_unsigned() == gid { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EPERM)) }
 }
 
-/// Exchanges one message with the daemon. Blocks for up to a second.
+/// Exchanges one message with the daemon. Blocks for up to 250 ms.
 pub(crate) fn exchange(root: impl AsFd, argument: &mut [u8; EXCHANGE_LEN]) -> io::Result<()> {
     // SAFETY: the number encodes that the kernel reads and writes EXCHANGE_LEN bytes, which `argument` has.
     let result = unsafe { libc::ioctl(root.as_fd().as_raw_fd(), EXCHANGE as libc::Ioctl, argument.as_mut_ptr()) };

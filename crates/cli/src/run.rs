@@ -19,7 +19,7 @@ use transom_vm::{
     mount_points,
     packages::{Cache, OnStderr},
     size,
-    tools::Tools,
+    tools::{Tools, check_programs},
     uml::Uml,
 };
 
@@ -237,6 +237,8 @@ impl Run {
         let report = OnStderr::default();
         let tools = Tools::new(&cache, &report);
         let agent = env::current_exe().map_err(Error::io("cannot find this program's path"))?;
+        let daemon = self.daemon.clone().unwrap_or_else(|| agent.with_file_name("transomd"));
+        check_programs(&agent, &daemon)?;
         let mut root = match &self.root {
             None => Root::Minimal,
             Some(words) => Root::Host(self.share(words, |_| "/".into())?),
@@ -259,7 +261,7 @@ impl Run {
         let (kernel, vmm) = self.kernel_and_vmm(&tools, wants_window)?;
         let spec = GuestSpec {
             kernel,
-            daemon: self.daemon.clone().unwrap_or_else(|| agent.with_file_name("transomd")),
+            daemon,
             events: self.events.then(|| agent.with_file_name("transom-agent")),
             agent,
             busybox,

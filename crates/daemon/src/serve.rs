@@ -84,6 +84,8 @@ fn backend_config(options: &Options, window: Option<Arc<Window>>) -> BackendConf
         window,
         versions: None,
         keep_serving: options.socket.keep_serving,
+        // The state of the share does not travel, so a front end must refuse to migrate the guest at once.
+        dirty_log: false,
     }
 }
 

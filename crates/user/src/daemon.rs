@@ -80,6 +80,15 @@ pub enum DaemonError {
         /// The error of execve(2).
         source: io::Error,
     },
+    /// There is no program of that name.
+    #[error(
+        "{program:?} is neither beside this program nor in PATH: install it with `cargo install --path crates/daemon`, \
+         or name another daemon with --daemon"
+    )]
+    Missing {
+        /// The name.
+        program: PathBuf,
+    },
     /// Something that the daemon needs cannot be created.
     #[error("cannot create {what} for the daemon")]
     Prepare {
@@ -121,7 +130,10 @@ impl Daemon {
         command.fd_mappings(vec![listener]).map_err(|error| prepare("a socket")(io::Error::other(error)))?;
         // Signals of the terminal, such as Ctrl-C, must not reach the daemon.
         command.process_group(0);
-        let start = |source| DaemonError::Start { program: program.path.clone(), source };
+        let start = |source: io::Error| match source.kind() {
+            io::ErrorKind::NotFound if !program.is_path() => DaemonError::Missing { program: program.path.clone() },
+            _ => DaemonError::Start { program: program.path.clone(), source },
+        };
         let child = command.spawn().map_err(start)?;
         let pidfd = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).map_err(io::Error::from);
         Ok((Self { child, pidfd: pidfd.map_err(start)?, messages, status: None }, stream))

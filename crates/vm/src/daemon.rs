@@ -28,6 +28,24 @@ pub(crate) struct Daemon {
     host: PathBuf,
 }
 
+/// Checks that the daemon exists.
+///
+/// # Errors
+///
+/// Returns an error that says how to get it otherwise.
+pub(crate) fn check(program: &Path) -> Result<()> {
+    if program.is_file() {
+        return Ok(());
+    }
+    Err(Error::Missing {
+        what: "the daemon",
+        path: program.to_owned(),
+        advice: "install it with `cargo install --path crates/daemon`, build it with `cargo build -p transom-daemon`, \
+                 or name another daemon with --daemon"
+            .into(),
+    })
+}
+
 impl Daemon {
     /// Starts `program` for `share` under `tag`, with its socket and its log in `dir`.
     ///
@@ -35,13 +53,7 @@ impl Daemon {
     ///
     /// Returns an error if the program is missing or the socket cannot be created.
     pub(crate) fn start(program: &Path, share: &Share, tag: &str, dir: &Path, vmm: &dyn Vmm) -> Result<Self> {
-        if !program.is_file() {
-            return Err(Error::Missing {
-                what: "the daemon",
-                path: program.to_owned(),
-                advice: "build it with `cargo build -p transom-daemon`, or name another daemon with --daemon".into(),
-            });
-        }
+        check(program)?;
         let socket = dir.join(format!("{tag}.sock"));
         let listener = listen(&socket)?;
         let log = dir.join(format!("{tag}.log"));

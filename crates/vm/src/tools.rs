@@ -8,6 +8,7 @@ mod emulator;
 use std::{
     ffi::OsString,
     fs,
+    io::Read as _,
     path::{Path, PathBuf},
 };
 
@@ -18,7 +19,7 @@ use object::{
 };
 
 use crate::{
-    Error, Kernel, Result,
+    Error, Kernel, Result, daemon,
     packages::{Cache, Closure, Freshness, Packages, Report, Request, kernels::Series},
     uml,
 };
@@ -140,9 +141,29 @@ impl Program {
     }
 }
 
+/// Checks the programs of a run before anything is fetched for it: `agent`, the guest's first process, and the daemon.
+///
+/// # Errors
+///
+/// Returns an error if `agent` needs libraries, which the guest does not have, or if the daemon is missing.
+pub fn check_programs(agent: &Path, daemon: &Path) -> Result<()> {
+    if !is_static(agent) {
+        return Err(Error::Usage(format!(
+            "{agent:?} needs libraries, which the guest does not have: build it in the project's own directory, where \
+             .cargo/config.toml makes programs static, as `cargo install --path crates/cli` does"
+        )));
+    }
+    daemon::check(daemon)
+}
+
 /// Returns whether a program needs no loader and no libraries.
 fn is_static(path: &Path) -> bool {
-    let Ok(bytes) = fs::read(path) else { return false };
+    // The headers, which come first.
+    const HEAD: u64 = 1 << 16;
+    let mut bytes = Vec::new();
+    if fs::File::open(path).and_then(|file| file.take(HEAD).read_to_end(&mut bytes)).is_err() {
+        return false;
+    }
     let Ok(header) = FileHeader64::<Endianness>::parse(bytes.as_slice()) else { return false };
     let Ok(endian) = header.endian() else { return false };
     header
@@ -162,5 +183,18 @@ mod tests {
         let script = tempfile::NamedTempFile::new().unwrap();
         fs::write(script.path(), "#!/bin/sh\n").unwrap();
         assert!(!is_static(script.path()));
+    }
+
+    #[test]
+    fn programs_that_cannot_serve_a_run_are_named_with_what_to_do() {
+        let this = env::current_exe().unwrap();
+        let script = tempfile::NamedTempFile::new().unwrap();
+        fs::write(script.path(), "#!/bin/sh\n").unwrap();
+
+        let dynamic = check_programs(script.path(), &this).unwrap_err().to_string();
+        assert!(dynamic.contains("needs libraries") && dynamic.contains("cargo install --path"), "{dynamic}");
+        let missing = check_programs(&this, Path::new("/nonexistent/transomd")).unwrap_err().to_string();
+        assert!(missing.contains("/nonexistent/transomd") && missing.contains("cargo install"), "{missing}");
+        check_programs(&this, &this).unwrap();
     }
 }

@@ -48,7 +48,7 @@ const _: () = assert!(size_of::<Hello>() == 16);
 pub struct Announcement {
     /// [`VERSION`].
     pub version: U32,
-    /// Number of changes that follow, 0 if there was none for a second.
+    /// Number of changes that follow, 0 if there was none while it waited.
     pub count: U32,
     /// 1 if changes were lost before these: the guest has to drop every name that it does not use.
     pub is_overflow: U32,

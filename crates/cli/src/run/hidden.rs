@@ -1,7 +1,7 @@
 //! What a guest does not see: by default the secrets of a host whose root it has, and what `--hide` says.
 //!
-//! The rules become arguments of the daemons, which enforce them. `docs/run.md` has the list for people; a test compares
-//! the two.
+//! The rules become arguments of the daemons, which enforce them. `docs/run.md` has the list for people; a test
+//! compares the two.
 
 use std::{
     env,

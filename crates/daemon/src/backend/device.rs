@@ -30,12 +30,13 @@ use virtio_bindings::bindings::{
     virtio_config::VIRTIO_F_VERSION_1,
     virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC},
 };
-use vm_memory::{GuestAddressSpace, GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion, GuestRegionMmap};
+use vm_memory::{GuestAddressSpace, GuestMemoryBackend, GuestMemoryRegion, GuestRegionMmap};
 use vmm_sys_util::epoll::EventSet;
 use zerocopy::IntoBytes;
 
 use super::{
-    BackendConfig, Memory,
+    BackendConfig, GuestRam, Memory,
+    dirty_log::{DirtyLog, RegionLog},
     monitor::Monitor,
     poll::RingPoller,
     pool::Pool,
@@ -66,15 +67,19 @@ pub(super) struct Device<F> {
     /// The guest's memory as requests may use it; the vhost crate's copy is not restricted: see
     /// [`Device::update_memory`].
     memory: Memory,
+    log: Arc<DirtyLog>,
+    /// Whether the front end may use the log.
+    offers_log: bool,
     /// Readable once the queues' threads should end. A separate descriptor, because the crate never signals its own.
     exit: OwnedFd,
 }
 
 impl<F: FileSystem + 'static> Device<F> {
     pub(super) fn new(server: Arc<Server<F>>, config: &BackendConfig, monitor: &Arc<Monitor>) -> io::Result<Self> {
-        let memory = Memory::new(GuestMemoryMmap::new());
+        let memory = Memory::new(GuestRam::new());
         let queue_count = 1 + usize::from(config.request_queues);
         let pool = Arc::new(Pool::new(config.pool_threads));
+        let log = Arc::new(DirtyLog::default());
         let queue = || {
             Arc::new(Queue {
                 server: server.clone(),
@@ -83,6 +88,7 @@ impl<F: FileSystem + 'static> Device<F> {
                 spares: Spares::default(),
                 in_flight: Arc::default(),
                 monitor: monitor.clone(),
+                log: log.clone(),
                 is_given_up: false.into(),
             })
         };
@@ -105,6 +111,8 @@ impl<F: FileSystem + 'static> Device<F> {
             versions: config.versions.clone(),
             has_offered: AtomicBool::new(false),
             memory: memory.clone(),
+            log: log.clone(),
+            offers_log: config.dirty_log,
             workers: (0..queue_count).map(worker).collect(),
             exit: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             server,
@@ -138,9 +146,9 @@ impl<F: FileSystem + 'static> Device<F> {
     }
 
     /// Returns the regions that do not overlap the window.
-    fn without_window(&self, announced: &GuestMemoryMmap<()>) -> GuestMemoryMmap<()> {
+    fn without_window(&self, announced: &GuestRam) -> GuestRam {
         let Some(window) = &self.window else { return announced.clone() };
-        let is_mapped = |region: &GuestRegionMmap<()>| {
+        let is_mapped = |region: &GuestRegionMmap<RegionLog>| {
             let file = region.file_offset().and_then(|mapped| FileIdentity::of(mapped.file()).ok());
             file.is_some_and(|file| window.has_file(file))
         };
@@ -157,9 +165,10 @@ impl<F: FileSystem + 'static> Device<F> {
         self.queues.iter().for_each(|queue| queue.in_flight.drain(|_| self.server.file_system().interrupt_all()));
     }
 
-    /// Waits until `queue` has no request in flight, interrupting its lock waits. Lock waits of other queues continue.
+    /// Waits until `queue` has no request in flight. Requests that wait for a lock are set aside. Lock waits of other
+    /// queues continue.
     fn drain_queue(&self, queue: &Queue<F>) {
-        queue.in_flight.drain(|waiting| {
+        queue.in_flight.drain_setting_aside(|waiting| {
             if let Some(window) = &self.window {
                 window.interrupt();
             }
@@ -169,7 +178,7 @@ impl<F: FileSystem + 'static> Device<F> {
 }
 
 impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
-    type Bitmap = ();
+    type Bitmap = RegionLog;
     type Vring = Vring;
 
     fn num_queues(&self) -> usize {
@@ -185,12 +194,19 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
             | 1 << VIRTIO_RING_F_INDIRECT_DESC
             | 1 << VIRTIO_RING_F_EVENT_IDX
             | VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits()
+            | if self.offers_log { VhostUserVirtioFeatures::LOG_ALL.bits() } else { 0 }
+    }
+
+    /// The front end switches the dirty log on and off by negotiating anew.
+    fn acked_features(&self, features: u64) {
+        self.log.switch(features & VhostUserVirtioFeatures::LOG_ALL.bits() != 0, &self.memory.memory());
     }
 
     fn protocol_features(&self) -> VhostUserProtocolFeatures {
         let front_end = self.window.as_ref().map(|window| window.front_end());
         let choices = [
             (self.config.is_some(), VhostUserProtocolFeatures::CONFIG),
+            (self.offers_log, VhostUserProtocolFeatures::LOG_SHMFD),
             (
                 front_end.is_none_or(|front_end| front_end.allows_memory_slots),
                 VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS,
@@ -220,8 +236,8 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
     fn update_memory(&self, memory: Memory) -> io::Result<()> {
         let announced = memory.memory();
         let kept = self.without_window(&announced);
-        let checked = check_files(&kept);
-        let usable = if checked.is_ok() { kept } else { GuestMemoryMmap::new() };
+        let checked = check_files(&kept).and_then(|()| self.log.carry_over(&self.memory.memory(), &kept));
+        let usable = if checked.is_ok() { kept } else { GuestRam::new() };
         for memory in [&memory, &self.memory] {
             memory.lock().unwrap_or_else(PoisonError::into_inner).replace(usable.clone());
         }
@@ -272,8 +288,10 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
     /// reply.
     ///
     /// The front end resumes at the returned index, so a dropped request before it would be lost (vhost-user has
-    /// VHOST_USER_PROTOCOL_F_GET_VRING_BASE_INFLIGHT for that, which is not offered). A broken ring is not resumed, so
-    /// its requests that have not begun are dropped.
+    /// VHOST_USER_PROTOCOL_F_GET_VRING_BASE_INFLIGHT for that, which is not offered). A request that waits for a lock
+    /// cannot be finished: an error would reach the guest's program, which nothing interrupted. Its chain stays with
+    /// the device, and it is served again once the ring starts. A broken ring is not resumed, so its requests that have
+    /// not begun are dropped.
     fn stop_vring(&self, queue_index: u32) -> io::Result<()> {
         if let Some(queue) = self.queues.get(queue_index as usize) {
             self.drain_queue(queue);
@@ -312,7 +330,7 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
 }
 
 /// Returns an error if a region extends past the end of the regular file that it maps.
-fn check_files(memory: &GuestMemoryMmap<()>) -> io::Result<()> {
+fn check_files(memory: &GuestRam) -> io::Result<()> {
     for (region, mapped) in memory.iter().filter_map(|region| Some((region, region.file_offset()?))) {
         let metadata = mapped.file().metadata()?;
         let end = mapped.start().saturating_add(region.len());

@@ -65,8 +65,8 @@ pub fn set_limit(asked: Option<u64>) -> Result<u64, LimitError> {
     }
     // Root in a container often lacks the capability, and root of a user namespace always does.
     warn!(
-        "the limit on open descriptors is the hard limit, {hard}, instead of {wanted}: raising the hard limit needs the \
-         capability SYS_RESOURCE, which this process does not have on this machine"
+        "the limit on open descriptors is the hard limit, {hard}, instead of {wanted}: raising the hard limit needs \
+         the capability SYS_RESOURCE, which this process does not have on this machine"
     );
     Ok(if set(hard, hard) { hard } else { current })
 }

@@ -40,7 +40,7 @@ use queue::Queue;
 
 /// How long an exchange waits for a change. A process in a guest cannot be killed while it waits for a reply, so this
 /// is how long the end of the agent may take.
-const WAIT_MAX: Duration = Duration::from_secs(1);
+const WAIT_MAX: Duration = Duration::from_millis(250);
 
 /// A change of the host, by nodeids of this session.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -124,7 +124,7 @@ impl Replays {
         self.lock().agent.is_some()
     }
 
-    /// Acknowledges the changes announced before and returns the next ones; waits for them for up to a second. The
+    /// Acknowledges the changes announced before and returns the next ones; waits for them for up to 250 ms. The
     /// first exchange registers the agent, and returns at once.
     ///
     /// # Errors

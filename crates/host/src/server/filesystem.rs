@@ -91,6 +91,12 @@ macro_rules! file_system {
                 let _ = unique;
             }
 
+            /// Discards an interrupt of `unique` that found no request waiting. That request is about to be served
+            /// again.
+            fn forget_interrupt(&self, unique: Unique) {
+                let _ = unique;
+            }
+
             /// Wakes every request that waits for a lock or for the front end, because the session or the transport is
             /// about to end. Called repeatedly until these have ended.
             fn interrupt_all(&self) {}

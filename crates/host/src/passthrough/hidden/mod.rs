@@ -1,4 +1,4 @@
-//! Hides names from the guest, whatever it sends: [`rules`] says which names, this module in which directories they are.
+//! Hides names from the guest, whatever it sends: [`rules`] says which names, this module in which directories.
 //!
 //! A directory is recognised by its device and inode number, not by the way in which the guest came to it. The places
 //! of the rules that exist at the start are known from then on, so that a second mount of a directory hides the same

@@ -6,8 +6,7 @@
 //! opens one again, [`pin`] protects those that are the last reference to their inode, [`capacity`] limits the number
 //! of known inodes. Nodeids are keys of a [`Slab`](super::slab::Slab) and are never reused.
 //!
-//! Locks: one for each shard, never two at a time, and no system call under any of them, not even closing a
-//! descriptor.
+//! Locks: one for each shard, never two at a time, and no system call under any of them, not even close(2).
 
 mod capacity;
 mod directories;
@@ -38,7 +37,7 @@ use hashbrown::DefaultHashBuilder;
 use rustix::fs::{AtFlags, FileType, Statx};
 use transom_wire::NodeId;
 
-use super::{config::FileHandles, descriptors::Descriptors, hidden::InodeKey, slab};
+use super::{config::FileHandles, descriptors::Descriptors, slab};
 use crate::{
     Errno,
     sysfd::{FileHandle, MountId, ProcFds, RawFileHandle, stat},
@@ -186,11 +185,6 @@ impl Inodes {
     /// Returns the root's inode number.
     pub(super) fn root_ino(&self) -> u64 {
         self.root_identity.ino
-    }
-
-    /// Returns the device and number of an inode.
-    pub(super) fn key(&self, inode: &Inode) -> InodeKey {
-        InodeKey { dev: self.filesystems.dev(inode.fs), ino: inode.ino }
     }
 
     /// Returns the inode number of an inode that the guest knows.

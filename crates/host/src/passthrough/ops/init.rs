@@ -81,6 +81,12 @@ impl FileSystem for Passthrough {
         }
     }
 
+    fn forget_interrupt(&self, unique: Unique) {
+        if let Some(locks) = &self.locks {
+            locks.forget_interrupt(unique);
+        }
+    }
+
     fn interrupt_all(&self) {
         if let Some(dax) = &self.dax {
             dax.window.interrupt();
