@@ -32,7 +32,7 @@ impl Passthrough {
     /// Announces a change that somebody else made, if the guest may know the name.
     pub fn host_changed(&self, host: &HostChange<'_>) {
         let Some(replays) = self.replays.as_ref().filter(|replays| replays.has_agent()) else { return };
-        let known = |(directory, name)| Some((self.inodes.directory_by_handle(directory)?, name));
+        let known = |name| self.known_name(name);
         let (old, new) = (known(host.name), host.new_name.and_then(known));
         let type_at = |name: (NodeId, &[u8])| self.host_type(name, host.is_directory);
         let of_name = |kind, name: (NodeId, &[u8])| Change::of_name(kind, type_at(name), name.0, name.1);
@@ -61,6 +61,13 @@ impl Passthrough {
         {
             replays.push(Change::of_directory(nodeid));
         }
+    }
+
+    /// Returns the name by nodeid if the guest knows the directory and may know the name.
+    fn known_name<'a>(&self, (directory, name): HostName<'a>) -> Option<(NodeId, &'a [u8])> {
+        let nodeid = self.inodes.directory_by_handle(directory)?;
+        let is_visible = self.hidden.is_none() || self.check_visible(&self.inodes.get(nodeid).ok()?, name).is_ok();
+        is_visible.then_some((nodeid, name))
     }
 
     /// Returns the type of what the name is now, or a guess if it is gone.

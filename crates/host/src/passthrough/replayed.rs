@@ -151,6 +151,7 @@ impl Passthrough {
     /// Looks up what `name` is now on the host.
     fn now(&self, ctx: &Context<'_>, parent: NodeId, name: &[u8]) -> Result<EntryOut, Errno> {
         let dir = self.inodes.get(parent)?;
+        self.check_visible(&dir, name)?;
         let fd = self.refer(&dir, name, ctx.blocking)?;
         self.admit_unseen(parent, &dir, name, InodeFd::Owned(fd))
     }
@@ -212,6 +213,7 @@ impl Passthrough {
     /// Returns the entry of a name whose creation was replayed.
     fn made(&self, parent: NodeId, name: Name<'_>, file_type: FileType) -> Result<EntryOut, Errno> {
         let dir = self.inodes.get(parent)?;
+        self.check_visible(&dir, name.as_bytes())?;
         let found = self.refer(&dir, name.as_bytes(), BlockingMode::MayBlock);
         let entry = found.and_then(|fd| self.admit(parent, &dir, name.as_bytes(), InodeFd::Owned(fd)));
         match entry {

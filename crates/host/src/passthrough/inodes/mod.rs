@@ -15,6 +15,7 @@ mod identity;
 mod known;
 mod open_descriptors;
 mod pin;
+mod release;
 mod reopen;
 mod shard;
 mod spare_paths;
@@ -27,10 +28,7 @@ pub(crate) use shard::Fd;
 
 use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicUsize, Ordering::Relaxed},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicUsize},
 };
 
 use hashbrown::DefaultHashBuilder;
@@ -346,53 +344,6 @@ impl Inodes {
             self.shard(parent).entries.get_mut(parent.0).ok_or(Errno::STALE)?.children += 1;
         }
         Ok(())
-    }
-
-    /// Undoes [`Inodes::add_child`] for the path in `hold`, if it is one.
-    fn leave_parent(&self, hold: &Hold) {
-        let Hold::Path(path) = hold else { return };
-        if path.parent == NodeId::ROOT {
-            return;
-        }
-        let mut shard = self.shard(path.parent);
-        let Some(entry) = shard.entries.get_mut(path.parent.0) else { return };
-        entry.children = entry.children.saturating_sub(1);
-        let removed = shard.remove_unused(path.parent.0);
-        drop(shard);
-        self.bury(removed);
-    }
-
-    /// Releases the resources of a removed entry, and its ancestors that were kept only for it.
-    fn bury(&self, mut removed: Option<Entry>) {
-        while let Some(entry) = removed {
-            self.release(&entry);
-            let Hold::Path(path) = &entry.hold else { return };
-            let parent = path.parent;
-            self.spare_paths.keep(entry.hold);
-            if parent == NodeId::ROOT {
-                return;
-            }
-            let mut shard = self.shard(parent);
-            let Some(entry) = shard.entries.get_mut(parent.0) else { return };
-            entry.children = entry.children.saturating_sub(1);
-            removed = shard.remove_unused(parent.0);
-        }
-    }
-
-    /// Updates the counts for a removed entry.
-    fn release(&self, entry: &Entry) {
-        self.leave_index(entry);
-        self.capacity.remove();
-        self.filesystems.remove_inode(entry.identity.fs, &self.descriptors);
-        if entry.fd.is_none() {
-            return;
-        }
-        self.descriptors.remove();
-        if entry.is_pinned {
-            self.descriptors.unpin();
-        } else {
-            self.spare[entry.class() as usize].fetch_sub(1, Relaxed);
-        }
     }
 
     fn shard(&self, nodeid: NodeId) -> MutexGuard<'_, Shard> {
