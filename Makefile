@@ -8,8 +8,8 @@ RELEASE  := target/$(TRIPLE)/release
 
 .PHONY: all demo test test-full check bench-smoke fuzz install uninstall deb clean help
 
-all: ## Builds transom and transomd
-	$(CARGO) build --release -p transom-cli -p transom-daemon
+all: ## Builds transom, transomd and transom-agent
+	$(CARGO) build --release -p transom-cli -p transom-daemon -p transom-agent
 
 demo: ## Boots a stock Linux guest on a real tree, works in it, and checks every byte
 	scripts/demo

@@ -157,6 +157,7 @@ impl Demo {
             kernel,
             daemon: self.daemon()?,
             agent,
+            events: None,
             busybox: None,
             root: Root::Host(share(Path::new("/"), Path::new("/"), true)),
             shares,

@@ -23,9 +23,9 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use share::SharedFiles;
-use transom_guest::dax::Dax;
+use transom_guest::{cache::CacheMode, dax::Dax};
 
 use crate::source::Source;
 
@@ -61,8 +61,36 @@ pub(crate) struct Fs {
     #[arg(long)]
     dax: bool,
 
+    /// How long this process uses what it has read of names, attributes and data
+    #[arg(long, value_enum, default_value_t = Caching::Auto)]
+    cache: Caching,
+
     #[command(subcommand)]
     command: Command,
+}
+
+/// The values of `--cache`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Caching {
+    /// Not at all: every access asks the daemon
+    Never,
+    /// As long as the daemon says
+    Auto,
+    /// Until this process changes it: for a directory that nobody else changes
+    Always,
+    /// Until a guest of the daemon's coherence group changes it
+    Shared,
+}
+
+impl From<Caching> for CacheMode {
+    fn from(caching: Caching) -> Self {
+        match caching {
+            Caching::Never => Self::None,
+            Caching::Auto => Self::Auto,
+            Caching::Always => Self::Always,
+            Caching::Shared => Self::Shared,
+        }
+    }
 }
 
 const EXAMPLES: &str = "\
@@ -81,6 +109,8 @@ Examples:
   tar c . | transom fs -d /srv/share write backup.tar
   transom fs -d /srv/share --dax cat disk.img | sha256sum
       Read a file without read requests: the daemon maps it into this process.
+  transom fs -d /srv/share --coherence-group build --cache shared find . -name '*.o'
+      Look at each directory once, and see what other daemons of the group change.
 
 Exit status: 0 on success; 1 if something failed, with path and reason on standard error; 2 for a usage error; 130
 after Ctrl-C, which leaves no partial files.";
@@ -179,7 +209,13 @@ impl Fs {
         if self.dax && mount.window().is_none() {
             anyhow::bail!("this daemon has no DAX window: start transomd with --dax-window and --tag");
         }
-        Ok(SharedFiles::new(&mount, if self.dax { Dax::Always } else { Dax::Never })?)
+        if self.cache == Caching::Shared && mount.versions().is_none() {
+            anyhow::bail!(
+                "--cache=shared needs a daemon in a coherence group: give --coherence-group, or start transomd with it \
+                 and with --front-end=alioth"
+            );
+        }
+        Ok(SharedFiles::new(&mount, self.cache.into(), if self.dax { Dax::Always } else { Dax::Never })?)
     }
 }
 

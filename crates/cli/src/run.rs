@@ -1,5 +1,6 @@
 //! `transom run`: runs a command in a Linux guest with directories of the host.
 
+mod hidden;
 mod report;
 
 use std::{
@@ -53,9 +54,22 @@ pub(crate) struct Run {
     /// The guest's root: a directory of the host, `/` for the host's own root
     ///
     /// It is shared read-only; what the guest writes stays in the guest's memory. /proc, /sys, /dev, /tmp and /run are
-    /// the guest's own. By default the root is a minimal one with busybox. Accepts `,cache=MODE`, as --share does.
+    /// the guest's own, and home directories and secret places are hidden: see --show. By default the root is a minimal one with busybox. Accepts `,cache=MODE`, as --share does.
     #[arg(long, value_name = "DIR[,cache=MODE]")]
     root: Option<OsString>,
+
+    /// Hide a path of the host from the guest, in every share that contains it; may be repeated
+    ///
+    /// The guest can neither see, create nor replace it. With --root /, home directories and the secret places that
+    /// docs/run.md lists are hidden without this option.
+    #[arg(long, value_name = "PATH")]
+    hide: Vec<PathBuf>,
+
+    /// Show a path that --root / hides, and everything below it; may be repeated
+    ///
+    /// Secret places below it stay hidden unless they are shown too; `--show /` shows everything.
+    #[arg(long, value_name = "PATH")]
+    show: Vec<PathBuf>,
 
     /// The kernel: an image such as /boot/vmlinuz-…, or a series of Debian kernels such as 6.12
     ///
@@ -95,6 +109,12 @@ pub(crate) struct Run {
     #[arg(long, value_enum, default_value_t = Tty::Auto)]
     tty: Tty,
 
+    /// Replay changes that are made on the host in the guest's writable shares, at once and with inotify events
+    ///
+    /// Needs root on the host, and `transom-agent` in this program's directory.
+    #[arg(long)]
+    events: bool,
+
     /// Print where each share is mounted, and the duration of each phase, to standard error
     #[arg(long, short = 'v', visible_alias = "verbose")]
     timing: bool,
@@ -107,6 +127,13 @@ pub(crate) struct Run {
     /// directory]
     #[arg(long, value_name = "PROGRAM", env = "TRANSOM_DAEMON")]
     daemon: Option<PathBuf>,
+
+    /// Have the share's daemon join GROUP, whose daemons tell each other's guests what has changed
+    ///
+    /// GROUP is a name, or a directory with a '/' in its path; see transomd --help. All daemons of a group share one
+    /// directory. The daemon must be transomd.
+    #[arg(long, value_name = "GROUP")]
+    coherence_group: Option<OsString>,
 
     /// An argument to pass on to every share's daemon; may be repeated
     #[arg(long = "daemon-arg", value_name = "ARG", allow_hyphen_values = true)]
@@ -212,7 +239,7 @@ impl Run {
         let agent = env::current_exe().map_err(Error::io("cannot find this program's path"))?;
         let daemon = self.daemon.clone().unwrap_or_else(|| agent.with_file_name("transomd"));
         check_programs(&agent, &daemon)?;
-        let root = match &self.root {
+        let mut root = match &self.root {
             None => Root::Minimal,
             Some(words) => Root::Host(self.share(words, |_| "/".into())?),
         };
@@ -222,8 +249,9 @@ impl Run {
                     .into(),
             ));
         }
-        let shares = self.shares(&root)?;
+        let mut shares = self.shares(&root)?;
         mount_points::order(&shares)?;
+        hidden::apply(&self.hide, &self.show, &mut root, &mut shares)?;
         let busybox = match (&root, &self.busybox) {
             (Root::Host(_), _) => None,
             (Root::Minimal, Some(path)) => Some(path.clone()),
@@ -234,6 +262,7 @@ impl Run {
         let spec = GuestSpec {
             kernel,
             daemon,
+            events: self.events.then(|| agent.with_file_name("transom-agent")),
             agent,
             busybox,
             root,
@@ -286,7 +315,8 @@ impl Run {
 
     fn share(&self, words: &OsStr, guest_path: impl FnOnce(&Path) -> PathBuf) -> Result<Share> {
         let share = ShareArg::parse(words)?.resolve(guest_path)?;
-        Ok(Share { daemon_args: self.daemon_args.clone(), ..share })
+        let group = self.coherence_group.iter().flat_map(|group| ["--coherence-group".into(), group.clone()]);
+        Ok(Share { daemon_args: group.chain(self.daemon_args.iter().cloned()).collect(), ..share })
     }
 
     fn stdio(&self) -> Stdio {

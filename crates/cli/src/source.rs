@@ -27,6 +27,12 @@ pub(crate) struct Source {
     /// The daemon to start, which must accept virtiofsd's options [default: transomd in this program's directory]
     #[arg(long, value_name = "PROGRAM", env = "TRANSOM_DAEMON", conflicts_with = "socket")]
     daemon: Option<PathBuf>,
+
+    /// Have the daemon join GROUP, whose daemons tell each other's guests what has changed
+    ///
+    /// GROUP is a name, or a directory with a '/' in its path; see transomd --help. The daemon must be transomd.
+    #[arg(long, value_name = "GROUP", conflicts_with = "socket")]
+    coherence_group: Option<OsString>,
 }
 
 impl Source {
@@ -45,9 +51,21 @@ impl Source {
     pub(crate) fn builder(&self, daemon_args: Vec<OsString>) -> Result<Builder> {
         match (&self.socket, &self.shared_dir) {
             (Some(socket), _) => Ok(Share::builder().socket(socket)),
-            (None, Some(dir)) => Ok(directory(dir, self.daemon.as_deref(), daemon_args)),
+            (None, Some(dir)) => {
+                let args = self.group_args().into_iter().chain(daemon_args).collect();
+                Ok(directory(dir, self.daemon.as_deref(), args))
+            }
             (None, None) => anyhow::bail!("either --socket or --shared-dir is required"),
         }
+    }
+}
+
+impl Source {
+    /// Returns the arguments of a daemon in a group. This process maps the version table for reading, as the front end
+    /// alioth does; a later argument may name another front end.
+    fn group_args(&self) -> Vec<OsString> {
+        let Some(group) = &self.coherence_group else { return Vec::new() };
+        vec!["--coherence-group".into(), group.clone(), "--front-end=alioth".into()]
     }
 }
 

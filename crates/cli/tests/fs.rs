@@ -92,6 +92,17 @@ fn files_go_through_a_window_as_they_are() {
 }
 
 #[test]
+fn a_shared_cache_needs_a_coherence_group() {
+    let (shared, place) = (Shared::new(), tempfile::tempdir().unwrap());
+    fs::set_permissions(place.path(), fs::Permissions::from_mode(0o700)).unwrap();
+    let group = place.path().to_str().unwrap();
+    assert_eq!(shared.run(&["--cache=shared", "--coherence-group", group, "cat", "sub/link"]), "hello, world\n");
+    assert_eq!(shared.run(&["--dax", "--cache=shared", "--coherence-group", group, "cat", "hello"]), "hello, world\n");
+    let (status, message) = shared.fail(&["--cache=shared", "ls"]);
+    assert!(status == Some(1) && message.contains("--coherence-group"), "{message}");
+}
+
+#[test]
 fn names_that_are_no_text_go_through() {
     let shared = Shared::new();
     let name = std::ffi::OsStr::from_bytes(b"no\xfftext\n");

@@ -21,7 +21,8 @@ use transom_host::{
 use transom_wire::config::TAG_LEN;
 
 use crate::{
-    backend::{self, BackendConfig, Monitor},
+    backend::{self, BackendConfig, Monitor, VersionsRegion},
+    events,
     options::{CachePolicy, FileHandles, Negotiation, Options, Owner, OwnershipOptions, WindowOptions},
     start::Started,
 };
@@ -31,6 +32,7 @@ pub fn serve(options: &Options, started: Started) -> anyhow::Result<()> {
     let config = file_system_config(options, started.guest_fds)?;
     let proc_fds = ProcFds::from(started.proc_self_fd);
     let group = started.group.map(|file| Group::join(&file, &started.root, &proc_fds)).transpose()?;
+    let versions = group.as_ref().map(|group| versions_region(options, group)).transpose()?.flatten();
     let mut file_system = Passthrough::new(started.root, proc_fds, config)?;
     if let Some(group) = group {
         file_system = file_system.with_group(group);
@@ -49,8 +51,11 @@ pub fn serve(options: &Options, started: Started) -> anyhow::Result<()> {
     });
     let _metrics = metrics.transpose().context("cannot serve the metrics")?;
     let _tidying = tidy_every_now_and_then(server.clone())?;
-    let served =
-        backend::serve(started.listener, server, &backend_config(options, window.map(|(window, _)| window)), &monitor);
+    if let Some(watch) = started.watch {
+        events::announce(watch, server.clone()).context("cannot announce changes")?;
+    }
+    let config = BackendConfig { versions, ..backend_config(options, window.map(|(window, _)| window)) };
+    let served = backend::serve(started.listener, server, &config, &monitor);
     started.traces.remove();
     served
 }
@@ -77,7 +82,10 @@ fn backend_config(options: &Options, window: Option<Arc<Window>>) -> BackendConf
         poll_max: Duration::from_micros(workers.poll_us.into()),
         pool_threads: workers.thread_pool_size,
         window,
+        versions: None,
         keep_serving: options.socket.keep_serving,
+        // The state of the share does not travel, so a front end must refuse to migrate the guest at once.
+        dirty_log: false,
     }
 }
 
@@ -90,6 +98,19 @@ fn window(options: &Options) -> Option<(Arc<Window>, WindowOptions)> {
         return None;
     }
     Some((Arc::new(window), wanted))
+}
+
+/// Returns the version table as a region, if the front end can keep its guest from writing it.
+fn versions_region(options: &Options, group: &Group) -> anyhow::Result<Option<VersionsRegion>> {
+    if !options.front_end.maps_read_only {
+        tracing::warn!(
+            "the guest gets no version table, because the front end may map it writable: name another with --front-end"
+        );
+        return Ok(None);
+    }
+    let table = group.table_fd().try_clone_to_owned().context("cannot duplicate a descriptor")?;
+    let window_len_bytes = options.window.map_or(0, |window| window.len_bytes);
+    Ok(Some(VersionsRegion::new(table, group.table_len_bytes(), window_len_bytes)))
 }
 
 /// Pads the tag, whose length the options have checked.
@@ -132,11 +153,13 @@ fn file_system_config(options: &Options, guest_fds: u64) -> anyhow::Result<passt
             FileHandles::Mandatory => passthrough::FileHandles::Mandatory,
         },
         readonly: share.is_readonly,
+        events: share.events,
         posix_lock: locks.posix,
         flock: locks.flock,
         owners: owner_map(&options.ownership)?,
         max_fds: Some(usize::try_from(guest_fds).unwrap_or(usize::MAX)),
         max_inodes: inodes.limit,
+        hidden: share.hidden.clone(),
         ..passthrough::Config::default()
     })
 }

@@ -9,13 +9,16 @@ use crate::padding::{self, Views};
 use crate::privileges::{self, Privileges, nofile};
 use crate::sandbox::{self, IdScope, Sandboxed, termination};
 use crate::seccomp;
-use rustix::fs::Mode;
+use anyhow::Context as _;
+use rustix::fs::{Mode, OFlags};
 use rustix::process::umask;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
+use std::path::Path;
 use std::sync::Arc;
 use tracing::{debug, info};
 use transom_host::group::TableFile;
+use transom_watch::Watch;
 
 /// What an isolated process serves with.
 #[derive(Debug)]
@@ -28,6 +31,8 @@ pub struct Started {
     pub listener: UnixListener,
     /// Where readers of the metrics connect, if `--metrics-socket` is given.
     pub metrics: Option<UnixListener>,
+    /// The source of changes, if they are announced.
+    pub watch: Option<Watch>,
     /// Makes views of files, if the front end needs them.
     pub padding: Option<Views>,
     /// The version table of the coherence group, not joined yet.
@@ -56,6 +61,7 @@ pub fn start(options: &Options, mut listening: Listening) -> anyhow::Result<Star
     // New files get the modes that the guest requests.
     umask(Mode::empty());
 
+    let watch = if options.share.events { Some(watch(&options.share.path)?) } else { None };
     // The sandbox hides it. Joined after the last fork: see `serve`.
     let group = options.cache.coherence_group.as_ref().map(TableFile::open).transpose()?;
     let padding = padding::start(options);
@@ -76,5 +82,13 @@ pub fn start(options: &Options, mut listening: Listening) -> anyhow::Result<Star
     debug!(?privileges, ?ids, guest_fds, "isolated");
     // Programs that start daemons wait for this message.
     info!("Waiting for vhost-user socket connection...");
-    Ok(Started { root, proc_self_fd, listener, metrics, padding, group, privileges, ids, guest_fds, traces })
+    Ok(Started { root, proc_self_fd, listener, metrics, watch, padding, group, privileges, ids, guest_fds, traces })
+}
+
+/// Begins to observe the share, which takes a privilege that the process drops.
+fn watch(share: &Path) -> anyhow::Result<Watch> {
+    let root = rustix::fs::open(share, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+        .with_context(|| format!("cannot open {}", share.display()))?;
+    let options = transom_watch::Options { may_fall_back: false, ..transom_watch::Options::default() };
+    Watch::open(&root, &options).context("--events cannot observe the share")
 }

@@ -3,10 +3,11 @@
 //! [`FrontEnd`] connects to a back end, [`queue::Queue`] is the driver of one virtqueue, and [`fuse::Session`] speaks
 //! FUSE over it. The layers below can be misused deliberately: [`message::Channel`] sends any bytes, [`ring::Ring`]
 //! writes any descriptor, [`ram::Ram`] writes anywhere in guest memory. [`window::Window`] maps what the back end
-//! requests.
+//! requests, and [`dirty::DirtyLog`] receives what it marks.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
+pub mod dirty;
 pub mod fuse;
 pub mod message;
 pub mod queue;
@@ -110,6 +111,7 @@ impl FrontEnd {
             | protocol_feature::REPLY_ACK
             | protocol_feature::CONFIG
             | protocol_feature::RESET_DEVICE
+            | protocol_feature::LOG_SHMFD
             | protocol_feature::CONFIGURE_MEM_SLOTS;
         let with_window = options.window.map_or(0, |rules| {
             let shared_object = if rules.has_shared_objects { protocol_feature::SHARED_OBJECT } else { 0 };

@@ -12,6 +12,7 @@ pub mod idmap;
 mod locks;
 pub mod metrics;
 pub mod passthrough;
+pub mod replay;
 pub mod server;
 mod stripe;
 pub mod sysfd;

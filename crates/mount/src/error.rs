@@ -84,7 +84,10 @@ pub enum MountError {
         mountpoint: PathBuf,
     },
     /// A directory can be mounted only on a directory, and a file only on a file.
-    #[error("the share of {shared:?} is {}, and {mountpoint:?} is not", if *.is_dir { "a directory" } else { "a file" })]
+    #[error(
+        "the share of {shared:?} is {}, and {mountpoint:?} is not",
+        if *.is_dir { "a directory" } else { "a file" }
+    )]
     Kind {
         /// What is shared, or the socket of the daemon that shares it.
         shared: PathBuf,

@@ -116,6 +116,7 @@ fn find(scenario: &Scenario, places: &Places<'_>) -> anyhow::Result<Virtual> {
     let spec = GuestSpec {
         kernel,
         agent: std::env::current_exe().context("finding this executable")?,
+        events: None,
         daemon,
         busybox: None,
         root: Root::Minimal,

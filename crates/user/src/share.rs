@@ -18,13 +18,14 @@ use std::{
 
 use thiserror::Error;
 use transom_guest::{
-    cache::CacheOptions,
-    dax::{Dax, DaxOptions},
+    cache::{CacheMode, CacheOptions, Versions},
+    dax::{Dax, DaxOptions, WindowMemory},
     device::{DeviceError, Settings, VirtioFs},
     dma::{DmaChoice, WhenFull},
     session::{Session, SessionConfig, SessionError},
-    volume::Volume,
+    volume::{Regions, Volume},
 };
+use transom_versions::Reader;
 use transom_wire::ops::init::InitFlags;
 
 use crate::{
@@ -32,7 +33,7 @@ use crate::{
     daemon::{Daemon, DaemonError, Program},
     platform::Process,
     transport::{ConnectError, VhostUser},
-    window::{Area, WindowUse},
+    window::{Area, VersionTable, WindowUse},
 };
 
 /// The tag for a daemon that reports none. It is not used for mounting.
@@ -144,19 +145,40 @@ impl Share {
         self.device.transport().window().cloned()
     }
 
+    /// Returns the version table of the daemon's coherence group, if it is in one. A table that cannot be used counts
+    /// as none, and a message says why.
+    pub fn versions(&self) -> Option<Reader<VersionTable>> {
+        let reader = Reader::new(self.device.transport().versions()?.clone());
+        reader.inspect_err(|error| tracing::warn!(%error, "the daemon's version table cannot be used")).ok()
+    }
+
     /// Starts a session and returns a file system on it. If the daemon has a window, `dax` says which files are mapped.
+    /// In [`CacheMode::Shared`], the version table of the daemon's coherence group decides what is cached; without
+    /// a group, nothing is.
     pub fn volume(
         &self,
         config: SessionConfig,
         options: CacheOptions,
         dax: DaxOptions,
     ) -> Result<Volume<Process>, ShareError> {
-        let Some(area) = self.window().filter(|_| dax.dax != Dax::Never) else {
-            return Ok(Volume::new(self.session(config)?, options));
+        let versions = match options.mode {
+            CacheMode::Shared => self.table(),
+            CacheMode::None | CacheMode::Auto | CacheMode::Always => None,
         };
-        let marks = if dax.dax == Dax::Inode { InitFlags::HAS_INODE_DAX } else { InitFlags::empty() };
-        let session = self.session(config.with(InitFlags::MAP_ALIGNMENT | marks))?;
-        Ok(Volume::with_window(session, options, area, dax))
+        let window = self.window().filter(|_| dax.dax != Dax::Never);
+        let flags = match dax.dax {
+            _ if window.is_none() => InitFlags::empty(),
+            Dax::Inode => InitFlags::MAP_ALIGNMENT | InitFlags::HAS_INODE_DAX,
+            Dax::Always | Dax::Never => InitFlags::MAP_ALIGNMENT,
+        };
+        let window = window.map(|area| (area as Arc<dyn WindowMemory>, dax));
+        Ok(Volume::with_regions(self.session(config.with(flags))?, options, Regions { window, versions }))
+    }
+
+    /// Returns the version table for a volume. One that cannot be used counts as none, and a message says why.
+    fn table(&self) -> Option<Versions> {
+        let table = Versions::new(Arc::new(self.device.transport().versions()?.clone()));
+        table.inspect_err(|error| tracing::warn!(%error, "the daemon's version table cannot be used")).ok()
     }
 
     /// Returns whether the daemon closed the connection. Every operation then fails with ENOTCONN.

@@ -113,7 +113,13 @@ fn tagged_shares(spec: &GuestSpec) -> Vec<(String, Share)> {
         share.daemon_args.push("--no-announce-submounts".into());
         shares.push((ROOT_TAG.to_owned(), share));
     }
-    shares.extend(spec.shares.iter().enumerate().map(|(number, share)| (share_tag(number), share.clone())));
+    shares.extend(spec.shares.iter().enumerate().map(|(number, share)| {
+        let mut share = share.clone();
+        if spec.events.is_some() && !share.is_read_only {
+            share.daemon_args.push("--events".into());
+        }
+        (share_tag(number), share)
+    }));
     shares
 }
 
@@ -130,7 +136,7 @@ fn write_initramfs(spec: &GuestSpec, vmm: &dyn Vmm, path: &Path) -> Result<u64> 
     }
     let modules = kernel::needed(&spec.kernel, &names)?;
     let busybox = spec.busybox.as_deref().filter(|_| !has_host_root);
-    let content = Content { agent: &spec.agent, modules: &modules, busybox };
+    let content = Content { agent: &spec.agent, events: spec.events.as_deref(), modules: &modules, busybox };
     content.write(path, &task(spec, vmm, content.module_paths())?)
 }
 
@@ -155,6 +161,7 @@ fn task(spec: &GuestSpec, vmm: &dyn Vmm, modules: Vec<String>) -> Result<Task> {
         channels: vmm.guest_channels(),
         root_tag: matches!(spec.root, Root::Host(_)).then(|| ROOT_TAG.to_owned()),
         mounts: mount_points::order(&spec.shares)?.into_iter().map(mount).collect(),
+        has_events: spec.events.is_some(),
         directory: spec.shares.first().map_or_else(|| "/".into(), |share| share.guest.clone().into()),
         command: if spec.command.is_empty() { vec![shell()] } else { spec.command.clone() },
         terminal: spec.stdio.is_terminal.then(terminal::size),

@@ -11,6 +11,9 @@ use crate::GuestChannels;
 /// The file in the initramfs that holds the [`Task`].
 pub(crate) const TASK_PATH: &str = "/transom.json";
 
+/// The program in the initramfs that replays changes of the host, if there is one.
+pub(crate) const EVENTS_PATH: &str = "/transom-agent";
+
 /// What the agent is to do.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Task {
@@ -22,6 +25,8 @@ pub(crate) struct Task {
     pub(crate) root_tag: Option<String>,
     /// Mounted in this order.
     pub(crate) mounts: Vec<Mount>,
+    /// Whether changes of the host are replayed in the shares that are writable.
+    pub(crate) has_events: bool,
     /// The working directory.
     pub(crate) directory: OsString,
     /// The command, never empty.

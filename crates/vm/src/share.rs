@@ -35,8 +35,8 @@ impl ShareArg {
     ///
     /// # Errors
     ///
-    /// Returns an error if there is no host directory, nothing can be mounted at the guest's path, an option is unknown or
-    /// invalid, or a read-only share has a window.
+    /// Returns an error if there is no host directory, nothing can be mounted at the guest's path, an option is
+    /// unknown or invalid, or a read-only share has a window.
     pub fn parse(words: &OsStr) -> Result<Self> {
         let mut fields = split(words.as_bytes(), b',').into_iter();
         let paths = fields.next().unwrap_or_default();

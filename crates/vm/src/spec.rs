@@ -13,6 +13,9 @@ pub struct GuestSpec {
     /// The executable that becomes the guest's first process: `transom` itself, or any program whose `main` begins with
     /// [`crate::agent::run_if_init`]. It must be static, because the guest has no libraries.
     pub agent: PathBuf,
+    /// The static executable of `transom-agent`, which replays changes that are made on the host in the writable shares.
+    /// Without it, the guest sees them when its caches expire.
+    pub events: Option<PathBuf>,
     /// The daemon for each share. It must accept virtiofsd's options.
     pub daemon: PathBuf,
     /// A static busybox with the shell and tools of the minimal root.

@@ -162,6 +162,7 @@ fn spec(kernel: &Path, daemon: &Path, shares: Vec<Share>, role: &str, input: Vec
     GuestSpec {
         kernel: Kernel { image: kernel.to_owned(), modules: None },
         agent: env::current_exe().unwrap_or_default(),
+        events: None,
         daemon: daemon.to_owned(),
         busybox: None,
         root: Root::Minimal,

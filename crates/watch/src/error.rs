@@ -18,6 +18,12 @@ pub enum WatchError {
     /// A limit of the machine is reached.
     #[error("cannot observe the file system of the share: {0}; see /proc/sys/fs/fanotify")]
     Limit(Errno),
+    /// Too many directories are observed.
+    #[error(
+        "cannot observe more than {0} directories: {1}; changes in others go unnoticed \
+         (/proc/sys/fs/inotify/max_user_watches is the limit of a user)"
+    )]
+    Watches(usize, Errno),
     /// Reading failed.
     #[error("cannot read changes: {0}")]
     Read(Errno),

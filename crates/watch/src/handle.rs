@@ -47,6 +47,16 @@ struct RawHandle {
 const _: () = assert!(size_of::<RawHandle>() == 8 + HANDLE_LEN_MAX);
 
 impl HandleRef<'_> {
+    /// Returns `handle_type` of `struct file_handle`.
+    pub fn handle_type(self) -> i32 {
+        self.type_
+    }
+
+    /// Returns `f_handle` of `struct file_handle`.
+    pub fn bytes(&self) -> &[u8] {
+        self.bytes
+    }
+
     /// Returns a copy that outlives the event.
     pub fn to_owned(self) -> ObjectHandle {
         ObjectHandle { file_system: self.file_system, type_: self.type_, bytes: SmallVec::from_slice(self.bytes) }

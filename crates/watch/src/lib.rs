@@ -4,10 +4,12 @@
 //! [`Watch::read`] passes each [`Event`] on. A [`Change`] says that something happened to a name or an object, and who
 //! did it as far as that is known. It does not say what is there now: events are merged and late, so a consumer looks.
 //!
-//! fanotify marks a whole file system. [`Watch::read`] reports all of it, and a consumer drops changes in directories
-//! that it does not know. What nobody has looked up, nobody has cached.
+//! fanotify marks a whole file system, and [`Watch::read`] reports all of it. [`Tree`] keeps what is below one
+//! directory; a consumer that knows its inodes by handle can instead drop what it does not know, since what nobody has
+//! looked up, nobody has cached. [`Watcher`] is the thread that reads, and a [`Consumer`] gets what it read.
 //!
-//! `fanotify` wraps the system calls and reads the kernel's records, `handle` names and opens objects.
+//! `fanotify` and `inotify` wrap the system calls and read the kernel's messages, `handle` names and opens objects,
+//! `journal` recognises this process's changes where the kernel does not say who made them.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
@@ -15,9 +17,16 @@ mod change;
 mod error;
 mod fanotify;
 mod handle;
+mod inotify;
+mod journal;
+mod tree;
 mod watch;
+mod watcher;
 
 pub use change::{Author, Change, ChangeKind, Event, Object, Place};
 pub use error::WatchError;
 pub use handle::{HandleRef, ObjectHandle};
+pub use journal::{Announcement, InProgress, Journal, Outcome};
+pub use tree::Tree;
 pub use watch::{Options, Strength, Watch};
+pub use watcher::{Consumer, Watcher};

@@ -3,44 +3,131 @@
 use std::{
     fmt,
     os::fd::{AsFd, BorrowedFd},
+    sync::Arc,
 };
 
-use crate::{Event, WatchError, fanotify::Fanotify};
+use rustix::{io::Errno, path::Arg};
+
+use crate::{Event, Journal, WatchError, fanotify::Fanotify, inotify::Inotify};
+
+/// Watches of inotify by default. Each takes about a kilobyte of the kernel's memory while its directory is in memory,
+/// and the limit of a user on Linux is 8192 or more.
+const WATCHES_MAX: usize = 8192;
 
 /// What to observe.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Options {}
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Whether inotify may stand in for fanotify.
+    pub may_fall_back: bool,
+    /// Maximum number of objects that are observed by inotify.
+    pub watches_max: usize,
+}
 
-/// What a source sees.
+impl Default for Options {
+    fn default() -> Self {
+        Self { may_fall_back: true, watches_max: WATCHES_MAX }
+    }
+}
+
+/// What a source sees, the weakest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Strength {
     /// No changes at all.
     Nothing,
-    /// Each change in the file system, with names, objects and whether it was our own.
-    Names,
+    /// Changes in some of the directories that were passed to [`Watch::hold`], since there were too many.
+    SomeHeld,
+    /// Changes in directories that were passed to [`Watch::hold`]. The author is known if the [`Journal`] has no doubt.
+    Held,
+    /// Each change in the file system, with names and objects, and whether it was our own.
+    FileSystem,
 }
 
 /// A source of changes.
 #[derive(Debug)]
 pub struct Watch {
-    fanotify: Fanotify,
+    source: Source,
+    strength: Strength,
+    journal: Arc<Journal>,
+    fallback: Option<WatchError>,
+}
+
+#[derive(Debug)]
+enum Source {
+    Fanotify(Fanotify),
+    Inotify(Inotify),
 }
 
 impl Watch {
-    /// Observes the file system of `root`, which may be `O_PATH`. Changes from now on are reported.
+    /// Observes the file system of `root`, which may be `O_PATH`, or else what will be passed to [`Watch::hold`].
+    /// Changes from now on are reported.
     ///
     /// The privileges are needed only here: a process may drop them afterwards.
     ///
     /// # Errors
     ///
     /// Says what is missing: a privilege, a feature of the kernel, or one of the file system.
-    pub fn open(root: impl AsFd, _options: Options) -> Result<Self, WatchError> {
-        Ok(Self { fanotify: Fanotify::open(root.as_fd())? })
+    pub fn open(root: impl AsFd, options: &Options) -> Result<Self, WatchError> {
+        let journal = Arc::new(Journal::default());
+        let (source, strength, fallback) = match Fanotify::open(root.as_fd()) {
+            Ok(fanotify) => (Source::Fanotify(fanotify), Strength::FileSystem, None),
+            Err(error) if options.may_fall_back => {
+                let inotify = Inotify::open(options.watches_max, journal.clone())?;
+                (Source::Inotify(inotify), Strength::Held, Some(error))
+            }
+            Err(error) => return Err(error),
+        };
+        Ok(Self { source, strength, journal, fallback })
+    }
+
+    /// Observes only what will be passed to [`Watch::hold`], as if fanotify was not granted.
+    ///
+    /// # Errors
+    ///
+    /// [`WatchError::Limit`] if the user has too many queues.
+    pub fn open_held(options: &Options) -> Result<Self, WatchError> {
+        let journal = Arc::new(Journal::default());
+        let source = Source::Inotify(Inotify::open(options.watches_max, journal.clone())?);
+        Ok(Self { source, strength: Strength::Held, journal, fallback: None })
     }
 
     /// Returns what this source sees.
     pub fn strength(&self) -> Strength {
-        Strength::Names
+        self.strength
+    }
+
+    /// Returns why this source is not [`Strength::FileSystem`].
+    pub fn fallback(&self) -> Option<WatchError> {
+        self.fallback
+    }
+
+    /// Returns where this process has to announce its changes, if the source needs that.
+    pub fn journal(&self) -> Option<Arc<Journal>> {
+        matches!(self.source, Source::Inotify(_)).then(|| self.journal.clone())
+    }
+
+    /// Observes the object at `path` as [`Object::Held`](crate::Object::Held) `id`, if this source needs to be told.
+    /// The path of an object with a descriptor is `/proc/self/fd/N`. A directory includes the files in it.
+    ///
+    /// # Errors
+    ///
+    /// The first time that there are too many: the limit to raise. From then on the strength is
+    /// [`Strength::SomeHeld`]. An object that is gone or may not be read is no error.
+    pub fn hold(&mut self, id: u64, path: impl Arg) -> Result<(), WatchError> {
+        let Source::Inotify(inotify) = &mut self.source else { return Ok(()) };
+        match inotify.hold(id, path) {
+            Err(errno @ (Errno::NOSPC | Errno::NOMEM)) if self.strength > Strength::SomeHeld => {
+                self.strength = Strength::SomeHeld;
+                Err(WatchError::Watches(inotify.held(), errno))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Stops observing an object.
+    pub fn release(&mut self, id: u64) {
+        if let Source::Inotify(inotify) = &mut self.source {
+            inotify.release(id);
+        }
     }
 
     /// Passes on what has happened. Returns whether there was anything, so call it until there is not. Does not block:
@@ -50,14 +137,20 @@ impl Watch {
     ///
     /// After an error, changes may be missing.
     pub fn read(&mut self, mut each: impl FnMut(Event<'_>)) -> Result<bool, WatchError> {
-        self.fanotify.read(&mut each)
+        match &mut self.source {
+            Source::Fanotify(fanotify) => fanotify.read(&mut each),
+            Source::Inotify(inotify) => inotify.read(&mut each),
+        }
     }
 }
 
 impl AsFd for Watch {
     /// Returns the descriptor that is readable when there are changes.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fanotify.as_fd()
+        match &self.source {
+            Source::Fanotify(fanotify) => fanotify.as_fd(),
+            Source::Inotify(inotify) => inotify.as_fd(),
+        }
     }
 }
 
@@ -65,7 +158,9 @@ impl fmt::Display for Strength {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Nothing => "no changes",
-            Self::Names => "all changes, with names",
+            Self::SomeHeld => "changes in some directories that are in use",
+            Self::Held => "changes in directories that are in use",
+            Self::FileSystem => "all changes of the file system",
         })
     }
 }

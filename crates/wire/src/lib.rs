@@ -4,8 +4,8 @@
 //! derive the rest. Every structure is `#[repr(C)]`, little endian, without implicit padding, and readable at any
 //! alignment; its size is asserted beside it. [`ops`] has one file for the structures of each operation. Shared
 //! structures are in [`header`], [`attr`], [`dirent`], [`extension`] and [`acl`]; [`backing`] has the ioctls of the
-//! device file, [`linux`] the flags of system calls that messages carry, [`window`] the units of DAX. Nothing here
-//! does input or output, allocates, or depends on a host or a guest.
+//! device file, [`linux`] the flags of system calls that messages carry, [`window`] the units of DAX, and [`agent`] the
+//! channel to the agent in a guest. Nothing here does input or output, allocates, or depends on a host or a guest.
 //!
 //! Source: `include/uapi/linux/fuse.h` up to minor 45, and virtio 1.3 §5.11.
 
@@ -13,6 +13,7 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 pub mod acl;
+pub mod agent;
 pub mod attr;
 pub mod backing;
 pub mod config;

@@ -102,6 +102,7 @@ fn in_guest(plan: &Plan, side: &Side, qemu: &Program, cache: &Path, shared: &Pat
     let spec = GuestSpec {
         kernel: plan.kernel.clone(),
         agent: env::current_exe()?,
+        events: None,
         daemon: side.daemon.program()?.to_owned(),
         busybox: None,
         root: Root::Host(root),

@@ -84,6 +84,7 @@ impl Guest for Machine {
         let spec = GuestSpec {
             kernel: self.kernel.clone(),
             agent: env::current_exe()?,
+            events: None,
             daemon: candidate.program()?.to_owned(),
             busybox: None,
             root: Root::Minimal,

@@ -58,6 +58,7 @@ pub(super) fn rows(daemon: &Path) -> Result<Vec<Row>> {
         Ok(GuestSpec {
             kernel: kernel.clone(),
             agent: env::current_exe().context("cannot find this program's path")?,
+            events: None,
             daemon: daemon.to_owned(),
             busybox: None,
             root: Root::Minimal,

@@ -15,7 +15,7 @@ use rustix::{
 };
 use transom_guest::{
     Errno,
-    cache::CacheOptions,
+    cache::{CacheMode, CacheOptions},
     dax::{Dax, DaxOptions},
     fs::{Credentials, File, Fs, OpenOptions, SeekFrom},
     session::SessionConfig,
@@ -85,9 +85,9 @@ impl Stat {
 
 impl SharedFiles {
     /// Starts a session; `dax` says which files are accessed through the daemon's window, if it has one.
-    pub(super) fn new(share: &Share, dax: Dax) -> Result<Self, ShareError> {
+    pub(super) fn new(share: &Share, mode: CacheMode, dax: Dax) -> Result<Self, ShareError> {
         let dax = DaxOptions { dax, ..DaxOptions::default() };
-        let volume = share.volume(SessionConfig::default(), CacheOptions::default(), dax)?;
+        let volume = share.volume(SessionConfig::default(), CacheOptions { mode, ..CacheOptions::default() }, dax)?;
         Ok(Self { fs: Fs::new(Arc::new(volume)).with_credentials(credentials()) })
     }
 

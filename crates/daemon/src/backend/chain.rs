@@ -6,10 +6,11 @@
 use std::time::Instant;
 
 use transom_host::server::{GuestSlices, SLICES_INLINE};
+use transom_wire::limits::DATA_LEN_MAX;
 use virtio_queue::DescriptorChain;
-use vm_memory::{GuestAddress, GuestMemoryBackend, GuestMemoryMmap};
+use vm_memory::{GuestAddress, GuestMemoryBackend};
 
-use super::in_flight::Ticket;
+use super::{GuestRam, dirty_log, in_flight::Ticket};
 
 /// The longest chain accepted: a request's arguments, its reply's header, 256 pages of data, and a margin for drivers
 /// that split buffers further. Bounds the cost of a chain in flight, and is the most that preadv(2) takes at once. An
@@ -19,6 +20,10 @@ const DESCRIPTORS_MAX: usize = 1024;
 /// Descriptors of one direction whose memory is kept for later chains: enough for Linux's largest request. Memory for a
 /// longer chain is freed with that chain. A power of two, because a list grows to powers of two.
 const DESCRIPTORS_KEPT_MAX: usize = SLICES_INLINE.next_power_of_two();
+
+/// The most bytes of a chain that a reply can reach: the largest data, its header, and a margin for the structures of
+/// other replies. Bounds the time to log a chain whose buffers have gigabytes.
+const REPLY_LEN_MAX: u64 = DATA_LEN_MAX as u64 + 65536;
 
 /// A request's buffers, by guest address.
 pub(super) struct Chain {
@@ -56,11 +61,7 @@ pub(super) struct Buffers<'m> {
 
 impl Chain {
     /// Copies the first [`DESCRIPTORS_MAX`] descriptors of `from` into `memory`, which must be empty.
-    pub(super) fn copy(
-        mut from: DescriptorChain<&GuestMemoryMmap<()>>,
-        mut memory: Descriptors,
-        ticket: Ticket,
-    ) -> Self {
+    pub(super) fn copy(mut from: DescriptorChain<&GuestRam>, mut memory: Descriptors, ticket: Ticket) -> Self {
         let taken_at = Instant::now();
         let Descriptors { readable, writable } = &mut memory;
         let mut is_malformed = false;
@@ -88,8 +89,19 @@ impl Chain {
         readable.iter().chain(writable).fold(0, |sum, piece| sum.saturating_add(piece.len))
     }
 
+    /// Marks all memory that the reply may have been written to, however short it is: a system call that failed may
+    /// have written anywhere in its buffers.
+    pub(super) fn mark_written(&self, memory: &GuestRam) {
+        let mut left = REPLY_LEN_MAX;
+        for piece in &self.descriptors.writable {
+            let len = left.min(piece.len as u64);
+            dirty_log::mark(memory, piece.addr, len);
+            left -= len;
+        }
+    }
+
     /// Resolves the buffers in `memory` and appends them to `buffers`, which must be empty.
-    pub(super) fn resolve<'m>(&self, memory: &'m GuestMemoryMmap<()>, buffers: &mut Buffers<'m>) {
+    pub(super) fn resolve<'m>(&self, memory: &'m GuestRam, buffers: &mut Buffers<'m>) {
         let Descriptors { readable, writable } = &self.descriptors;
         buffers.is_bad = self.is_malformed;
         buffers.is_bad |= resolve_into(memory, readable, &mut buffers.readable).is_err();
@@ -111,7 +123,7 @@ impl Descriptors {
 
 /// Resolves `from` until the first buffer that is not in guest memory.
 fn resolve_into<'m>(
-    memory: &'m GuestMemoryMmap<()>,
+    memory: &'m GuestRam,
     pieces: &[Piece],
     slices: &mut GuestSlices<'m>,
 ) -> Result<(), vm_memory::GuestMemoryError> {

@@ -4,7 +4,10 @@ use std::{
     io,
     num::NonZero,
     os::fd::{AsRawFd, OwnedFd},
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{
+        Arc, Mutex, PoisonError, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -14,7 +17,10 @@ use transom_host::{
     window::{FileIdentity, Window},
 };
 use transom_polling::PollerLimit;
-use transom_wire::{config::Config, window::WINDOW_ID};
+use transom_wire::{
+    config::Config,
+    window::{VERSIONS_ID, WINDOW_ID},
+};
 use vhost::vhost_user::{
     Backend,
     message::{VhostUserProtocolFeatures, VhostUserShMemConfig, VhostUserVirtioFeatures},
@@ -24,17 +30,19 @@ use virtio_bindings::bindings::{
     virtio_config::VIRTIO_F_VERSION_1,
     virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC},
 };
-use vm_memory::{GuestAddressSpace, GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion, GuestRegionMmap};
+use vm_memory::{GuestAddressSpace, GuestMemoryBackend, GuestMemoryRegion, GuestRegionMmap};
 use vmm_sys_util::epoll::EventSet;
 use zerocopy::IntoBytes;
 
 use super::{
-    BackendConfig, Memory,
+    BackendConfig, GuestRam, Memory,
+    dirty_log::{DirtyLog, RegionLog},
     monitor::Monitor,
     poll::RingPoller,
     pool::Pool,
     shmem::Requests,
     spares::Spares,
+    versions::VersionsRegion,
     vring::{QUEUE_SIZE_MAX, Vring},
     worker::{Queue, WorkerState},
 };
@@ -53,18 +61,25 @@ pub(super) struct Device<F> {
     /// the channel closes.
     requests: Mutex<Option<Backend>>,
     window: Option<Arc<Window>>,
+    versions: Option<VersionsRegion>,
+    /// The front end was asked to map the version table.
+    has_offered: AtomicBool,
     /// The guest's memory as requests may use it; the vhost crate's copy is not restricted: see
     /// [`Device::update_memory`].
     memory: Memory,
+    log: Arc<DirtyLog>,
+    /// Whether the front end may use the log.
+    offers_log: bool,
     /// Readable once the queues' threads should end. A separate descriptor, because the crate never signals its own.
     exit: OwnedFd,
 }
 
 impl<F: FileSystem + 'static> Device<F> {
     pub(super) fn new(server: Arc<Server<F>>, config: &BackendConfig, monitor: &Arc<Monitor>) -> io::Result<Self> {
-        let memory = Memory::new(GuestMemoryMmap::new());
+        let memory = Memory::new(GuestRam::new());
         let queue_count = 1 + usize::from(config.request_queues);
         let pool = Arc::new(Pool::new(config.pool_threads));
+        let log = Arc::new(DirtyLog::default());
         let queue = || {
             Arc::new(Queue {
                 server: server.clone(),
@@ -73,6 +88,7 @@ impl<F: FileSystem + 'static> Device<F> {
                 spares: Spares::default(),
                 in_flight: Arc::default(),
                 monitor: monitor.clone(),
+                log: log.clone(),
                 is_given_up: false.into(),
             })
         };
@@ -92,7 +108,11 @@ impl<F: FileSystem + 'static> Device<F> {
             queues,
             requests: Mutex::default(),
             window: config.window.clone(),
+            versions: config.versions.clone(),
+            has_offered: AtomicBool::new(false),
             memory: memory.clone(),
+            log: log.clone(),
+            offers_log: config.dirty_log,
             workers: (0..queue_count).map(worker).collect(),
             exit: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             server,
@@ -126,9 +146,9 @@ impl<F: FileSystem + 'static> Device<F> {
     }
 
     /// Returns the regions that do not overlap the window.
-    fn without_window(&self, announced: &GuestMemoryMmap<()>) -> GuestMemoryMmap<()> {
+    fn without_window(&self, announced: &GuestRam) -> GuestRam {
         let Some(window) = &self.window else { return announced.clone() };
-        let is_mapped = |region: &GuestRegionMmap<()>| {
+        let is_mapped = |region: &GuestRegionMmap<RegionLog>| {
             let file = region.file_offset().and_then(|mapped| FileIdentity::of(mapped.file()).ok());
             file.is_some_and(|file| window.has_file(file))
         };
@@ -145,9 +165,10 @@ impl<F: FileSystem + 'static> Device<F> {
         self.queues.iter().for_each(|queue| queue.in_flight.drain(|_| self.server.file_system().interrupt_all()));
     }
 
-    /// Waits until `queue` has no request in flight, interrupting its lock waits. Lock waits of other queues continue.
+    /// Waits until `queue` has no request in flight. Requests that wait for a lock are set aside. Lock waits of other
+    /// queues continue.
     fn drain_queue(&self, queue: &Queue<F>) {
-        queue.in_flight.drain(|waiting| {
+        queue.in_flight.drain_setting_aside(|waiting| {
             if let Some(window) = &self.window {
                 window.interrupt();
             }
@@ -157,7 +178,7 @@ impl<F: FileSystem + 'static> Device<F> {
 }
 
 impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
-    type Bitmap = ();
+    type Bitmap = RegionLog;
     type Vring = Vring;
 
     fn num_queues(&self) -> usize {
@@ -173,17 +194,24 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
             | 1 << VIRTIO_RING_F_INDIRECT_DESC
             | 1 << VIRTIO_RING_F_EVENT_IDX
             | VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits()
+            | if self.offers_log { VhostUserVirtioFeatures::LOG_ALL.bits() } else { 0 }
+    }
+
+    /// The front end switches the dirty log on and off by negotiating anew.
+    fn acked_features(&self, features: u64) {
+        self.log.switch(features & VhostUserVirtioFeatures::LOG_ALL.bits() != 0, &self.memory.memory());
     }
 
     fn protocol_features(&self) -> VhostUserProtocolFeatures {
         let front_end = self.window.as_ref().map(|window| window.front_end());
         let choices = [
             (self.config.is_some(), VhostUserProtocolFeatures::CONFIG),
+            (self.offers_log, VhostUserProtocolFeatures::LOG_SHMFD),
             (
                 front_end.is_none_or(|front_end| front_end.allows_memory_slots),
                 VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS,
             ),
-            (front_end.is_some(), VhostUserProtocolFeatures::SHMEM),
+            (front_end.is_some() || self.versions.is_some(), VhostUserProtocolFeatures::SHMEM),
             (front_end.is_some_and(|front_end| front_end.needs_barrier), VhostUserProtocolFeatures::SHARED_OBJECT),
         ];
         let always = VhostUserProtocolFeatures::MQ
@@ -208,8 +236,8 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
     fn update_memory(&self, memory: Memory) -> io::Result<()> {
         let announced = memory.memory();
         let kept = self.without_window(&announced);
-        let checked = check_files(&kept);
-        let usable = if checked.is_ok() { kept } else { GuestMemoryMmap::new() };
+        let checked = check_files(&kept).and_then(|()| self.log.carry_over(&self.memory.memory(), &kept));
+        let usable = if checked.is_ok() { kept } else { GuestRam::new() };
         for memory in [&memory, &self.memory] {
             memory.lock().unwrap_or_else(PoisonError::into_inner).replace(usable.clone());
         }
@@ -222,16 +250,25 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
 
     /// Called by front ends that negotiated SHMEM, once the channel exists. From now on there is a window.
     fn get_shmem_config(&self) -> io::Result<VhostUserShMemConfig> {
-        let Some(window) = &self.window else { return Ok(VhostUserShMemConfig::default()) };
         let channel = self.requests.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        match channel {
-            Some(backend) if !window.is_open() => window.connect(Box::new(Requests::new(backend)))?,
-            Some(_) => {}
-            None => tracing::warn!("the front end requested the window before it provided a channel to map through"),
+        if channel.is_none() && (self.window.is_some() || self.versions.is_some()) {
+            tracing::warn!("the front end requested its regions before it provided a channel to map through");
         }
-        let mut sizes = [0; 1];
-        sizes[usize::from(WINDOW_ID)] = window.len_bytes();
-        Ok(VhostUserShMemConfig::new(1, &sizes))
+        let mut sizes = [0; 2];
+        if let Some(window) = &self.window {
+            sizes[usize::from(WINDOW_ID)] = window.len_bytes();
+            if let Some(backend) = channel.clone().filter(|_| !window.is_open()) {
+                window.connect(Box::new(Requests::new(backend)))?;
+            }
+        }
+        if let Some(versions) = &self.versions {
+            sizes[usize::from(VERSIONS_ID)] = versions.len_bytes;
+            if let Some(backend) = channel.filter(|_| !self.has_offered.swap(true, Ordering::Relaxed)) {
+                versions.offer(backend)?;
+            }
+        }
+        let regions = sizes.iter().filter(|&&len| len > 0).count() as u32;
+        Ok(VhostUserShMemConfig::new(regions, &sizes))
     }
 
     /// Returning other than `size` bytes tells the front end that there is no such configuration (vhost-user,
@@ -251,8 +288,10 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
     /// reply.
     ///
     /// The front end resumes at the returned index, so a dropped request before it would be lost (vhost-user has
-    /// VHOST_USER_PROTOCOL_F_GET_VRING_BASE_INFLIGHT for that, which is not offered). A broken ring is not resumed, so
-    /// its requests that have not begun are dropped.
+    /// VHOST_USER_PROTOCOL_F_GET_VRING_BASE_INFLIGHT for that, which is not offered). A request that waits for a lock
+    /// cannot be finished: an error would reach the guest's program, which nothing interrupted. Its chain stays with
+    /// the device, and it is served again once the ring starts. A broken ring is not resumed, so its requests that have
+    /// not begun are dropped.
     fn stop_vring(&self, queue_index: u32) -> io::Result<()> {
         if let Some(queue) = self.queues.get(queue_index as usize) {
             self.drain_queue(queue);
@@ -291,7 +330,7 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
 }
 
 /// Returns an error if a region extends past the end of the regular file that it maps.
-fn check_files(memory: &GuestMemoryMmap<()>) -> io::Result<()> {
+fn check_files(memory: &GuestRam) -> io::Result<()> {
     for (region, mapped) in memory.iter().filter_map(|region| Some((region, region.file_offset()?))) {
         let metadata = mapped.file().metadata()?;
         let end = mapped.start().saturating_add(region.len());

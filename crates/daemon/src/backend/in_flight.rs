@@ -1,10 +1,11 @@
 //! Requests of one queue that were taken off the ring and are not completed.
 //!
 //! [`InFlight`] counts them, so that a stop can wait for them, and records which chains the device holds: a driver that
-//! offers one of these again has broken its ring. Locks: its own, held briefly. The chains' bits are atomic and need no
-//! lock.
+//! offers one of these again has broken its ring. A request that waits for a lock does not hold up a stop: it is set
+//! aside until its ring starts again. Locks: its own, held briefly. The chains' bits are atomic and need no lock.
 
 use std::{
+    mem,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -29,6 +30,8 @@ pub(super) struct InFlight {
     state: Mutex<State>,
     /// Notified when the count falls, if somebody waits.
     fell: Condvar,
+    /// Notified when requests that are set aside go on.
+    went_on: Condvar,
     /// The chains that the device holds, one bit for each head. Set by the queue's worker, cleared by whichever thread
     /// puts the chain back, before it takes the ring's lock to publish the used entry. The worker holds that lock when
     /// it sets a bit, which orders the two.
@@ -43,6 +46,25 @@ struct State {
     watchers: u32,
     /// Requests that wait for a lock, or are about to.
     waiting: Vec<Unique>,
+    /// A stop is waiting: interrupted requests are to be set aside.
+    is_stopping: bool,
+    /// Number of requests that are set aside; `count` is without them.
+    set_aside: u32,
+    /// Number of times that those set aside went on, or were given up.
+    rounds: u64,
+    /// The round in which those set aside were last given up.
+    given_up_in: u64,
+}
+
+/// What becomes of an interrupted request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Interrupted {
+    /// No stop interrupted it: it is answered.
+    Answer,
+    /// Its ring was stopped and has started again: it is served anew.
+    ServeAgain,
+    /// Its ring starts over: it is not answered.
+    Drop,
 }
 
 /// One request in flight, until it is dropped.
@@ -104,6 +126,53 @@ impl InFlight {
     ///
     /// Calls `interrupt` repeatedly with the requests that wait for a lock, since one may begin to wait after a call.
     pub(super) fn drain(&self, interrupt: impl Fn(&[Unique])) {
+        self.wait_for_none(interrupt);
+        // Dropped chains are not given back; the ring starts over.
+        self.heads.iter().for_each(|word| word.store(0, Relaxed));
+    }
+
+    /// Like [`InFlight::drain`], but requests that wait for a lock are set aside until [`InFlight::resume`] or
+    /// [`InFlight::abandon`]. The device keeps their chains.
+    pub(super) fn drain_setting_aside(&self, interrupt: impl Fn(&[Unique])) {
+        self.lock().is_stopping = true;
+        self.wait_for_none(interrupt);
+        let mut state = self.lock();
+        state.is_stopping = false;
+        if state.set_aside == 0 {
+            self.heads.iter().for_each(|word| word.store(0, Relaxed));
+        }
+    }
+
+    /// Lets requests that are set aside go on, because their ring starts with `outstanding` chains that were taken and
+    /// not returned. If that is another number than was set aside, the driver has set up a new ring, and they are given
+    /// up.
+    pub(super) fn resume(&self, outstanding: u16) {
+        let mut state = self.lock();
+        if state.set_aside == 0 {
+            return;
+        }
+        if state.set_aside != u32::from(outstanding) {
+            state.given_up_in = state.rounds + 1;
+            self.heads.iter().for_each(|word| word.store(0, Relaxed));
+        }
+        self.go_on(&mut state);
+    }
+
+    /// Gives up requests that are set aside, because their ring starts over. They count as in flight until their
+    /// threads have noticed.
+    pub(super) fn abandon(&self) {
+        let mut state = self.lock();
+        state.given_up_in = state.rounds + 1;
+        self.go_on(&mut state);
+    }
+
+    fn go_on(&self, state: &mut State) {
+        state.rounds += 1;
+        state.count += mem::take(&mut state.set_aside);
+        self.went_on.notify_all();
+    }
+
+    fn wait_for_none(&self, interrupt: impl Fn(&[Unique])) {
         self.lock().watchers += 1;
         while self.count() != 0 {
             let waiting = self.lock().waiting.clone();
@@ -113,8 +182,6 @@ impl InFlight {
             drop(waited.unwrap_or_else(PoisonError::into_inner));
         }
         self.lock().watchers -= 1;
-        // Dropped chains are not given back; the ring starts over.
-        self.heads.iter().for_each(|word| word.store(0, Relaxed));
     }
 
     fn bit(&self, head: u16) -> (&AtomicU64, u64) {
@@ -129,7 +196,44 @@ impl InFlight {
 impl Default for InFlight {
     fn default() -> Self {
         let heads = (0..QUEUE_SIZE_MAX / 64).map(|_| AtomicU64::new(0)).collect();
-        Self { state: Mutex::default(), fell: Condvar::new(), heads }
+        Self { state: Mutex::default(), fell: Condvar::new(), went_on: Condvar::new(), heads }
+    }
+}
+
+impl Waiting {
+    /// Returns what becomes of the request, which was interrupted. Blocks while its ring is stopped.
+    ///
+    /// If it is to be served again, calls `forget` with its number first, since the stop may have left an interrupt
+    /// that came too late.
+    pub(super) fn interrupted(&self, forget: impl FnOnce(Unique)) -> Interrupted {
+        let mut state = self.in_flight.lock();
+        if !state.is_stopping {
+            return Interrupted::Answer;
+        }
+        state.remove_waiting(self.unique);
+        state.count -= 1;
+        state.set_aside += 1;
+        self.in_flight.fell.notify_all();
+        let round = state.rounds;
+        let is_set_aside = |state: &mut State| state.rounds == round;
+        let waited = self.in_flight.went_on.wait_while(state, is_set_aside);
+        state = waited.unwrap_or_else(PoisonError::into_inner);
+        if state.given_up_in > round {
+            return Interrupted::Drop;
+        }
+        drop(state);
+        forget(self.unique);
+        self.in_flight.lock().waiting.push(self.unique);
+        Interrupted::ServeAgain
+    }
+}
+
+impl State {
+    fn remove_waiting(&mut self, unique: Unique) {
+        // A guest may use a number twice: remove only one of the two.
+        if let Some(index) = self.waiting.iter().position(|&waiting| waiting == unique) {
+            self.waiting.swap_remove(index);
+        }
     }
 }
 
@@ -145,76 +249,10 @@ impl Drop for Ticket {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        let mut state = self.in_flight.lock();
-        // A guest may use a number twice: remove only one of the two.
-        if let Some(index) = state.waiting.iter().position(|&waiting| waiting == self.unique) {
-            state.waiting.swap_remove(index);
-        }
+        self.in_flight.lock().remove_waiting(self.unique);
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::thread;
-
-    use super::*;
-
-    #[test]
-    fn a_drain_ends_with_the_last_request_even_one_that_panics() {
-        let in_flight = Arc::new(InFlight::default());
-        for round in 0..200 {
-            let ticket = in_flight.begin(0).unwrap();
-            let request = thread::spawn(move || {
-                let _ticket = ticket;
-                assert!(round % 50 != 49, "a request panics, as this test wants");
-            });
-            in_flight.drain(|_| ());
-            assert_eq!(in_flight.count(), 0);
-            assert_eq!(request.join().is_err(), round % 50 == 49);
-        }
-    }
-
-    #[test]
-    fn a_drain_names_those_that_wait() {
-        let in_flight = Arc::new(InFlight::default());
-        let request = Mutex::new(Some((in_flight.begin(0), in_flight.waits(Unique(7)))));
-        in_flight.drain(|waiting| {
-            assert_eq!(waiting, [Unique(7)]);
-            drop(request.lock().unwrap().take());
-        });
-        let again = in_flight.waits(Unique(8));
-        drop((in_flight.waits(Unique(8)), again));
-        assert!(in_flight.lock().waiting.is_empty());
-    }
-
-    #[test]
-    fn a_chain_is_taken_again_once_it_is_given_back_or_its_ring_is_drained() {
-        let in_flight = Arc::new(InFlight::default());
-        let last = QUEUE_SIZE_MAX as u16 - 1;
-        for head in [0, 63, 64, last] {
-            let ticket = in_flight.begin(head).unwrap();
-            assert_eq!(in_flight.begin(head).err(), Some(OfferedTwice(head)));
-            assert_eq!(in_flight.count(), 1, "a chain that is refused does not count");
-            in_flight.give_back(head);
-            drop((in_flight.begin(head).unwrap(), ticket));
-        }
-        in_flight.drain(|_| ());
-        assert!(in_flight.begin(last).is_ok());
-    }
-
-    #[test]
-    fn whoever_waits_for_room_goes_on_with_the_first_that_ends() {
-        let in_flight = Arc::new(InFlight::default());
-        let mut tickets: Vec<_> = (0..REQUESTS_MAX as u16).map(|head| in_flight.begin(head).unwrap()).collect();
-        let worker = thread::spawn({
-            let in_flight = in_flight.clone();
-            move || in_flight.wait_for_room()
-        });
-        while in_flight.lock().watchers == 0 {
-            thread::yield_now();
-        }
-        assert!(!worker.is_finished());
-        tickets.pop();
-        worker.join().unwrap();
-    }
-}
+#[path = "in_flight_test.rs"]
+mod in_flight_test;

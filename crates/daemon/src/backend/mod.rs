@@ -3,18 +3,21 @@
 //! [`serve`] is the entry. [`device`] is what a front end negotiates with. Each queue has a [`worker`], which takes
 //! chains ([`chain`]) off the ring and serves them itself or hands them ([`deferred`]) to the [`pool`], together with
 //! their memory ([`spares`]). [`poll`] decides how long a worker polls its ring before it sleeps, [`monitor`] counts,
-//! and [`shmem`] requests mappings from the front end. Locks: a vring's mutex (inside the vhost-user-backend crate),
-//! within which [`in_flight`]'s may be taken; neither is held while a request is served.
+//! [`dirty_log`] marks written memory for a migration, and [`shmem`] requests mappings from the front end. Locks: a
+//! vring's mutex (inside the vhost-user-backend crate), within which [`in_flight`]'s and [`dirty_log`]'s may be taken;
+//! none is held while a request is served.
 
 mod chain;
 mod deferred;
 mod device;
+mod dirty_log;
 mod in_flight;
 mod monitor;
 mod poll;
 mod pool;
 mod shmem;
 mod spares;
+mod versions;
 mod vring;
 mod worker;
 
@@ -33,10 +36,15 @@ use vhost_user_backend::{Error as DaemonError, VhostUserDaemon};
 use vm_memory::{GuestMemoryAtomic, GuestMemoryMmap};
 
 use device::Device;
+use dirty_log::RegionLog;
 pub use monitor::Monitor;
+pub use versions::VersionsRegion;
 
-/// The guest's memory, as received from the front end.
-type Memory = GuestMemoryAtomic<GuestMemoryMmap<()>>;
+/// The guest's memory, as received from the front end. Each region has its part of the front end's dirty log.
+type GuestRam = GuestMemoryMmap<RegionLog>;
+
+/// The guest's present memory.
+type Memory = GuestMemoryAtomic<GuestRam>;
 
 /// The connection to a front end.
 type VhostUserConnection<F> = VhostUserDaemon<Arc<Device<F>>>;
@@ -53,10 +61,15 @@ pub struct BackendConfig {
     pub poll_max: Duration,
     /// Number of threads for requests that wait for the disk; 0 lets the queue's worker wait.
     pub pool_threads: usize,
+    /// The version table to offer, for a file system that stamps its changes.
+    pub versions: Option<VersionsRegion>,
     /// The window to offer, for file systems that map files.
     pub window: Option<Arc<Window>>,
     /// Listen again after a front end disconnects.
     pub keep_serving: bool,
+    /// Offer the front end a log of the memory that the device writes. A front end takes that as a part of live
+    /// migration.
+    pub dirty_log: bool,
 }
 
 /// Serves front ends that connect to `listener`.
@@ -70,7 +83,7 @@ pub fn serve<F: FileSystem + 'static>(
 ) -> anyhow::Result<()> {
     let mut listener = Listener::from(listener);
     loop {
-        let memory = Memory::new(GuestMemoryMmap::new());
+        let memory = Memory::new(GuestRam::new());
         let device = Arc::new(Device::new(server.clone(), config, monitor)?);
         let mut daemon = VhostUserDaemon::new("vhost-user".into(), device.clone(), memory)
             .map_err(|error| anyhow::anyhow!("{error}"))

@@ -7,17 +7,29 @@ use std::{
     fs::File,
     io,
     os::fd::AsFd,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat};
 use vhost_user_backend::{VringMutex, VringStateGuard, VringStateMutGuard, VringT};
-use virtio_queue::Error;
+use virtio_queue::{Error, QueueT};
+use vm_memory::{GuestAddress, GuestAddressSpace};
 
-use super::Memory;
+use super::{
+    Memory,
+    dirty_log::{self, DirtyLog},
+    in_flight::InFlight,
+};
 
 /// The largest queue (virtio 1.3 §2.7).
 pub(super) const QUEUE_SIZE_MAX: usize = 32768;
+
+/// Length of the used ring's flags and index (virtio 1.3 §2.7.8).
+const USED_HEADER_LEN: u64 = 4;
+/// Length of a used ring's entry.
+const USED_ENTRY_LEN: u64 = 8;
+/// Length of the event index behind the entries.
+const EVENT_LEN: u64 = 2;
 
 /// A queue's ring, shared with the thread that handles the front end's messages.
 #[derive(Clone)]
@@ -26,9 +38,53 @@ pub(super) struct Vring {
     /// Notifies the front end that the ring is broken, if it asked for that. Protected by its own lock, within which no
     /// other is taken.
     error: Arc<Mutex<Option<File>>>,
+    /// The requests that go on when the ring starts again.
+    resumed: Arc<OnceLock<Arc<InFlight>>>,
 }
 
 impl Vring {
+    /// Puts the chain `head` on the used ring. If `log` is on, marks the entry, and calls `written` before, which marks
+    /// the chain's buffers. `memory` must be the device's, whose regions have logs.
+    pub(super) fn add_used_logged(
+        &self,
+        head: u16,
+        len: u32,
+        (log, memory): (&DirtyLog, &Memory),
+        written: impl FnOnce(),
+    ) -> Result<(), Error> {
+        let mut ring = self.ring.get_mut();
+        let is_logged = log.is_on();
+        if is_logged {
+            written();
+        }
+        let slot = u64::from(ring.get_queue().next_used() % ring.get_queue().size());
+        ring.add_used(head, len)?;
+        if is_logged {
+            let used = ring.get_queue().used_ring();
+            let memory = memory.memory();
+            dirty_log::mark(&memory, GuestAddress(used + USED_HEADER_LEN + slot * USED_ENTRY_LEN), USED_ENTRY_LEN);
+            dirty_log::mark(&memory, GuestAddress(used), USED_HEADER_LEN);
+        }
+        Ok(())
+    }
+
+    /// Marks what enabling or disabling notifications has written, if `log` is on: the flags, or the event index behind
+    /// the used ring.
+    pub(super) fn mark_notification(&self, log: &DirtyLog, memory: &Memory) {
+        if log.is_on() {
+            let ring = self.ring.get_ref();
+            let (used, size) = (ring.get_queue().used_ring(), u64::from(ring.get_queue().size()));
+            let memory = memory.memory();
+            dirty_log::mark(&memory, GuestAddress(used), USED_HEADER_LEN);
+            dirty_log::mark(&memory, GuestAddress(used + USED_HEADER_LEN + size * USED_ENTRY_LEN), EVENT_LEN);
+        }
+    }
+
+    /// Lets requests of `in_flight` that a stop has set aside go on when this ring starts again.
+    pub(super) fn resumes(&self, in_flight: &Arc<InFlight>) {
+        self.resumed.get_or_init(|| in_flight.clone());
+    }
+
     /// Notifies the front end that the driver broke the ring (vhost-user, "VHOST_USER_SET_VRING_ERR"). Never blocks.
     pub(super) fn signal_error(&self) {
         let error = self.error.lock().unwrap_or_else(PoisonError::into_inner);
@@ -52,7 +108,7 @@ impl<'a> VringStateMutGuard<'a, Memory> for Vring {
 impl VringT<Memory> for Vring {
     fn new(memory: Memory, queue_size_max: u16) -> Result<Self, Error> {
         let ring = VringMutex::new(memory, queue_size_max)?;
-        Ok(Self { ring, error: Arc::default() })
+        Ok(Self { ring, error: Arc::default(), resumed: Arc::default() })
     }
 
     /// Sets the kick descriptor to non-blocking. The front end only writes to it, so that does not affect it.
@@ -130,8 +186,13 @@ impl VringT<Memory> for Vring {
         self.ring.set_queue_next_avail(base);
     }
 
+    /// Ignored while the ring runs. The crate reads the index from the ring for each SET_VRING_ADDR, also when the
+    /// front end only switches the log on, and it may be an older one by now.
     fn set_queue_next_used(&self, index: u16) {
-        self.ring.set_queue_next_used(index);
+        let mut ring = self.ring.get_mut();
+        if !ring.get_queue().ready() {
+            ring.get_queue_mut().set_next_used(index);
+        }
     }
 
     fn queue_used_idx(&self) -> Result<u16, Error> {
@@ -146,7 +207,14 @@ impl VringT<Memory> for Vring {
         self.ring.set_queue_event_idx(is_enabled);
     }
 
+    /// A ring that starts again is known by its indices: it has as many chains that were taken and not returned as
+    /// were set aside. A new ring has none.
     fn set_queue_ready(&self, is_ready: bool) {
+        if let Some(in_flight) = self.resumed.get().filter(|_| is_ready) {
+            let ring = self.ring.get_ref();
+            let queue = ring.get_queue();
+            in_flight.resume(queue.next_avail().wrapping_sub(queue.next_used()));
+        }
         self.ring.set_queue_ready(is_ready);
     }
 

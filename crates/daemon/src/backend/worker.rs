@@ -16,13 +16,14 @@ use transom_host::{
 };
 use vhost_user_backend::VringT;
 use virtio_queue::{QueueOwnedT, QueueT};
-use vm_memory::{GuestAddressSpace, GuestMemoryMmap};
+use vm_memory::GuestAddressSpace;
 
 use super::{
-    Memory,
+    GuestRam, Memory,
     chain::{Buffers, Chain, Descriptors},
     deferred::Deferred,
-    in_flight::{InFlight, OfferedTwice, REQUESTS_MAX, Ticket},
+    dirty_log::DirtyLog,
+    in_flight::{InFlight, Interrupted, OfferedTwice, REQUESTS_MAX, Ticket, Waiting},
     monitor::Monitor,
     poll::RingPoller,
     pool::Pool,
@@ -38,6 +39,7 @@ pub(super) struct Queue<F> {
     pub(super) spares: Spares,
     pub(super) in_flight: Arc<InFlight>,
     pub(super) monitor: Arc<Monitor>,
+    pub(super) log: Arc<DirtyLog>,
     /// The driver broke the ring, the device is being reset, or the front end has disconnected. Until the ring is set
     /// up again, nothing more is taken from it, and requests that have not begun are dropped.
     pub(super) is_given_up: AtomicBool,
@@ -89,6 +91,15 @@ enum BadHead {
     OfferedTwice(#[from] OfferedTwice),
 }
 
+/// How far a request has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// It is answered or dropped.
+    Finished,
+    /// Its queue was stopped while it waited for a lock, and goes on.
+    ServeAgain,
+}
+
 /// The next item on the ring.
 enum Next {
     Chain(Chain),
@@ -104,6 +115,7 @@ impl<F: FileSystem + 'static> Queue<F> {
         loop {
             // If kicks cannot be suppressed, they only cost time.
             let _ = vring.disable_notification();
+            vring.mark_notification(&self.log, &self.memory);
             loop {
                 let next = self.next(vring, state);
                 if !matches!(&next, Next::Chain(chain) if !state.must_signal_before(chain)) {
@@ -119,7 +131,9 @@ impl<F: FileSystem + 'static> Queue<F> {
                     Next::Empty => break,
                 }
             }
-            match vring.enable_notification() {
+            let has_more = vring.enable_notification();
+            vring.mark_notification(&self.log, &self.memory);
+            match has_more {
                 Ok(true) => {}
                 Ok(false) => return,
                 Err(error) => return self.break_ring(vring, &error),
@@ -186,7 +200,7 @@ impl<F: FileSystem + 'static> Queue<F> {
         let memory = self.memory.memory();
         let target = match self.answer(&memory, &chain, &mut state.scratch, BlockingMode::MustNotBlock) {
             Outcome::Done(done) => {
-                self.put_back(vring, &chain, done);
+                self.put_back(vring, &memory, &chain, done);
                 let taken_at = chain.taken_at;
                 let (ticket, descriptors) = chain.into_parts();
                 state.descriptors = descriptors;
@@ -200,7 +214,10 @@ impl<F: FileSystem + 'static> Queue<F> {
         self.monitor.deferred();
         let waiting = match target {
             ExecutionTarget::Pool => None,
-            ExecutionTarget::OwnThread(unique) => Some(self.in_flight.waits(unique)),
+            ExecutionTarget::OwnThread(unique) => {
+                vring.resumes(&self.in_flight);
+                Some(self.in_flight.waits(unique))
+            }
         };
         let request = Deferred { queue: self.clone(), vring: vring.clone(), memory: memory.clone(), chain, waiting };
         let handed_on = match target {
@@ -217,41 +234,54 @@ impl<F: FileSystem + 'static> Queue<F> {
             // Without a pool, this thread waits for the disk. It never waits for another lock owner.
             (Err(request), ExecutionTarget::Pool) => {
                 Self::signal_used(vring, state);
-                self.serve_waiting(vring, &memory, &request.chain, &mut state.scratch);
+                self.serve_waiting(vring, &memory, &request.chain, &mut state.scratch, None);
             }
             (Err(request), ExecutionTarget::OwnThread(_)) => {
                 let mut buffers = Buffers::default();
                 request.chain.resolve(&memory, &mut buffers);
                 let done = self.server.refuse(&buffers.readable, &buffers.writable, Errno::NOLCK);
-                self.finish(vring, &request.chain, done);
+                self.finish(vring, &memory, &request.chain, done);
             }
         }
     }
 
     /// Serves a request that may block. Drops it if the queue was given up before it began.
+    ///
+    /// If a stop of the queue interrupts its wait for a lock, it is not answered, and this blocks until the queue goes
+    /// on.
     pub(super) fn serve_waiting(
         &self,
         vring: &Vring,
-        memory: &GuestMemoryMmap<()>,
+        memory: &GuestRam,
         chain: &Chain,
         scratch: &mut Scratch,
-    ) {
+        waiting: Option<&Waiting>,
+    ) -> Progress {
         if self.is_given_up() {
-            return;
+            return Progress::Finished;
         }
-        match self.answer(memory, chain, scratch, BlockingMode::MayBlock) {
-            Outcome::Done(done) => self.finish(vring, chain, done),
+        let done = match self.answer(memory, chain, scratch, BlockingMode::MayBlock) {
+            Outcome::Done(done) => done,
             Outcome::Defer(_) => unreachable!("a request that may block is not deferred"),
+        };
+        if let Some(waiting) = waiting
+            && done.result == Err(Errno::INTR)
+            && !self.is_given_up()
+        {
+            if self.log.is_on() {
+                chain.mark_written(memory);
+            }
+            match waiting.interrupted(|unique| self.server.file_system().forget_interrupt(unique)) {
+                Interrupted::Answer => {}
+                Interrupted::ServeAgain => return Progress::ServeAgain,
+                Interrupted::Drop => return Progress::Finished,
+            }
         }
+        self.finish(vring, memory, chain, done);
+        Progress::Finished
     }
 
-    fn answer(
-        &self,
-        memory: &GuestMemoryMmap<()>,
-        chain: &Chain,
-        scratch: &mut Scratch,
-        blocking: BlockingMode,
-    ) -> Outcome {
+    fn answer(&self, memory: &GuestRam, chain: &Chain, scratch: &mut Scratch, blocking: BlockingMode) -> Outcome {
         let mut buffers = Buffers::default();
         chain.resolve(memory, &mut buffers);
         if buffers.is_bad {
@@ -267,15 +297,17 @@ impl<F: FileSystem + 'static> Queue<F> {
         })
     }
 
-    fn finish(&self, vring: &Vring, chain: &Chain, done: Done) {
-        self.put_back(vring, chain, done);
+    fn finish(&self, vring: &Vring, memory: &GuestRam, chain: &Chain, done: Done) {
+        self.put_back(vring, memory, chain, done);
         notify_driver(vring);
     }
 
-    fn put_back(&self, vring: &Vring, chain: &Chain, done: Done) {
+    /// Returns the chain, whose buffers are in `memory`, to the driver.
+    fn put_back(&self, vring: &Vring, memory: &GuestRam, chain: &Chain, done: Done) {
         self.monitor.finished(chain, &done);
         self.in_flight.give_back(chain.head);
-        if let Err(error) = vring.add_used(chain.head, done.used_len_bytes) {
+        let written = || chain.mark_written(memory);
+        if let Err(error) = vring.add_used_logged(chain.head, done.used_len_bytes, (&self.log, &self.memory), written) {
             self.break_ring(vring, &error);
         }
     }
@@ -286,10 +318,11 @@ impl<F: FileSystem + 'static> Queue<F> {
         }
     }
 
-    /// Takes nothing more from the ring and drops requests that have not begun, so that even a worker that never finds
-    /// the ring empty ends.
+    /// Takes nothing more from the ring and drops requests that have not begun or are set aside, so that even a worker
+    /// that never finds the ring empty ends.
     pub(super) fn give_up(&self) {
         self.is_given_up.store(true, Ordering::Release);
+        self.in_flight.abandon();
     }
 
     /// Reverts [`Queue::give_up`] or a broken ring: the ring is set up again, and nothing is in flight.
@@ -320,6 +353,6 @@ fn notify_driver(vring: &Vring) {
 }
 
 /// Returns whether the driver has published entries that were not taken yet.
-fn is_behind(queue: &virtio_queue::Queue, memory: &GuestMemoryMmap<()>) -> bool {
+fn is_behind(queue: &virtio_queue::Queue, memory: &GuestRam) -> bool {
     queue.avail_idx(memory, Ordering::Acquire).is_ok_and(|index| index.0 != queue.next_avail())
 }

@@ -9,6 +9,7 @@ use super::values::{
     SandboxMode, SeccompMode, coherence_group, dax_policy, inode_limit, tag, window_len,
 };
 use clap::{Args, Parser};
+use std::ffi::OsString;
 use std::os::fd::RawFd;
 use std::path::PathBuf;
 use transom_host::{group::Place, idmap::Rule, passthrough::MAX_INODES, window::DaxPolicy};
@@ -122,6 +123,13 @@ pub(crate) struct ShareArgs {
     #[arg(long)]
     pub(crate) readonly: bool,
 
+    /// Announce changes that others make on this host to transom-agent in the guest
+    ///
+    /// The agent replays them, so that the guest sees them at once and inotify reports them. The daemon has to be
+    /// started as root (CAP_SYS_ADMIN).
+    #[arg(long)]
+    pub(crate) events: bool,
+
     /// Show each file system mounted below the shared directory with its own device number [default]
     #[arg(long)]
     pub(crate) announce_submounts: bool,
@@ -131,6 +139,25 @@ pub(crate) struct ShareArgs {
     /// Inode numbers are then not unique, and a sync in the guest reaches only the topmost file system.
     #[arg(long, overrides_with = "announce_submounts")]
     pub(crate) no_announce_submounts: bool,
+
+    /// Hide PATH of the share, and everything below it, from the guest; may be repeated
+    ///
+    /// The path begins at the shared directory. The guest can neither see nor create it, and can neither rename nor
+    /// remove a directory on the way to it. A path that is longer decides: see --show.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) hide: Vec<PathBuf>,
+
+    /// Show the directory PATH of the share as an empty one; may be repeated
+    #[arg(long, value_name = "PATH")]
+    pub(crate) hide_contents: Vec<PathBuf>,
+
+    /// Hide every file and directory of this name from the guest, wherever it is; may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub(crate) hide_name: Vec<OsString>,
+
+    /// Show PATH, and everything below it, although a directory above it or its name is hidden; may be repeated
+    #[arg(long, value_name = "PATH")]
+    pub(crate) show: Vec<PathBuf>,
 }
 
 #[derive(Debug, Clone, Args)]

@@ -22,6 +22,7 @@ use std::path::PathBuf;
 use transom_host::{
     group::Place,
     idmap::Rule,
+    passthrough::HiddenPaths,
     window::{DaxPolicy, FrontEnd},
 };
 
@@ -51,6 +52,8 @@ pub struct Options {
     pub ownership: OwnershipOptions,
     /// The DAX window, if one is offered.
     pub window: Option<WindowOptions>,
+    /// What the front end supports, with a window or without.
+    pub front_end: FrontEnd,
     /// Whether locks are taken on the host.
     pub locks: LockOptions,
     /// How inodes are held, and how many descriptors that may use.
@@ -103,6 +106,10 @@ pub struct ShareOptions {
     pub is_readonly: bool,
     /// Tell the guest which directories are mount points.
     pub announce_submounts: bool,
+    /// Announce changes of the host to an agent in the guest.
+    pub events: bool,
+    /// What the guest does not see.
+    pub hidden: HiddenPaths,
 }
 
 /// What the guest may cache, and for how long.

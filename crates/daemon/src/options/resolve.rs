@@ -1,6 +1,6 @@
 //! Builds `Options` from flags: applies the `-o` lists, checks for conflicts, and notes deprecated options.
 
-use super::cli::Cli;
+use super::cli::{Cli, ShareArgs};
 use super::legacy;
 use super::values::{FileHandles, LogLevel, MigrationMode, Negotiation, SandboxMode};
 use super::{
@@ -9,9 +9,10 @@ use super::{
     WorkerOptions,
 };
 use clap::error::{Error, ErrorKind};
-use std::{fmt::Display, path::PathBuf};
+use std::{fmt::Display, os::unix::ffi::OsStrExt as _, path::PathBuf};
 use transom_host::{
     idmap::{GidMap, UidMap},
+    passthrough::HiddenPaths,
     window::FrontEnd,
     xattrmap::XattrMap,
 };
@@ -80,6 +81,11 @@ fn check(cli: &Cli) -> Result<(), Error> {
                 .into(),
         );
     }
+    if cli.share.events && cli.cache.writeback {
+        return conflict(
+            "--events excludes --writeback: a guest that collects writes ignores the host's sizes and times".into(),
+        );
+    }
     if let Some(len_bytes) = cli.window.dax_window {
         let front_end = FrontEnd::from(cli.window.front_end);
         let most_bytes = front_end.window_len_max();
@@ -127,17 +133,29 @@ fn remark(cli: &mut Cli, text: &str) {
     }
 }
 
+fn hidden(share: &ShareArgs) -> HiddenPaths {
+    let mut hidden = HiddenPaths::default();
+    share.hide.iter().for_each(|path| hidden.hide(path));
+    share.hide_contents.iter().for_each(|path| hidden.hide_contents(path));
+    share.hide_name.iter().for_each(|name| hidden.hide_name(name.as_bytes()));
+    share.show.iter().for_each(|path| hidden.show(path));
+    hidden
+}
+
 fn options(cli: Cli, share_path: PathBuf) -> Options {
     let attributes = &cli.attributes;
     let implies_xattr = attributes.xattrmap.is_some()
         || attributes.posix_acl != Negotiation::Never
         || attributes.security_label != Negotiation::Never;
+    let hidden = hidden(&cli.share);
     Options {
         share: ShareOptions {
             path: share_path,
             tag: cli.share.tag,
             is_readonly: cli.share.readonly,
             announce_submounts: !cli.share.no_announce_submounts,
+            events: cli.share.events,
+            hidden,
         },
         cache: CacheOptions {
             policy: cli.cache.cache,
@@ -170,6 +188,7 @@ fn options(cli: Cli, share_path: PathBuf) -> Options {
             guards: !cli.window.no_dax_guard,
             front_end: cli.window.front_end.into(),
         }),
+        front_end: cli.window.front_end.into(),
         locks: LockOptions { posix: cli.locks.posix_lock, flock: cli.locks.flock },
         inodes: InodeOptions {
             file_handles: cli.workers.inode_file_handles,

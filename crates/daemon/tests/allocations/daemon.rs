@@ -42,7 +42,9 @@ impl Daemon {
             poll_max: Duration::from_micros(20),
             pool_threads: 1,
             window: None,
+            versions: None,
             keep_serving: false,
+            dirty_log: false,
         };
         let monitor = Arc::new(Monitor::default());
         let (ends, ended) = mpsc::channel();

@@ -79,7 +79,9 @@ impl Daemon {
             poll_max,
             pool_threads: POOL_THREADS,
             window: None,
+            versions: None,
             keep_serving: true,
+            dirty_log: false,
         };
         count_panics();
         let (ends, ended) = mpsc::channel();

@@ -170,7 +170,7 @@ fn a_request_that_waits_for_a_lock_holds_up_neither_stop_nor_reset_nor_departure
         let (front_end, mut session) = daemon.session();
         let waiting = locked(&daemon, &front_end, &mut session);
         match way {
-            0 => assert_eq!(front_end.stop_queue(REQUEST + 1).unwrap(), waiting.exchange.ring.used_idx()),
+            0 => assert_eq!(front_end.stop_queue(REQUEST + 1).unwrap(), waiting.exchange.ring.used_idx() + 1),
             1 => front_end.reset().unwrap(),
             2 => session.destroy().unwrap(),
             _ => {}
@@ -193,10 +193,9 @@ fn a_stop_of_one_queue_leaves_those_that_wait_on_another() {
     session.setlk(nodeid, fh, 1, libc::F_WRLCK as u32, false).unwrap();
     let mut other = Session::new(front_end.start_queue(REQUEST + 1).unwrap());
     let waits_on = wait_for_lock(&daemon, &mut other, (nodeid, fh), 2);
-    // 1. The stopped queue's own waiter is interrupted.
-    let interrupted = wait_for_lock(&daemon, &mut session, (nodeid, fh), 3);
+    // 1. The stopped queue's own request waits no more.
+    wait_for_lock(&daemon, &mut session, (nodeid, fh), 3);
     front_end.stop_queue(REQUEST).unwrap();
-    assert_eq!(error_of(&session.exchange.wait(interrupted).unwrap().writable), -libc::EINTR);
     assert_eq!(daemon.held().waiters, 1);
     // 2. The other one gets its lock when it is free.
     let mut session = Session::new(front_end.start_queue(REQUEST).unwrap());
@@ -205,6 +204,53 @@ fn a_stop_of_one_queue_leaves_those_that_wait_on_another() {
     drop((front_end, session, other));
     let (_front_end, mut session) = daemon.session();
     session.unlink(1, b"file").unwrap();
+}
+
+#[test]
+fn a_request_that_waits_for_a_lock_waits_on_after_a_stop() {
+    let daemon = Daemon::start();
+    let (front_end, mut session) = daemon.session();
+    let file = session.create(1, b"file", libc::O_RDWR as u32, 0o644).unwrap();
+    let (nodeid, fh) = (file.entry.nodeid.get(), file.open.fh.get());
+    session.setlk(nodeid, fh, 1, libc::F_WRLCK as u32, false).unwrap();
+    let mut other = Session::new(front_end.start_queue(REQUEST + 1).unwrap());
+    let waits = wait_for_lock(&daemon, &mut other, (nodeid, fh), 2);
+    for _ in 0..20 {
+        let base = front_end.stop_queue(REQUEST + 1).unwrap();
+        assert_eq!((daemon.held().waiters, other.exchange.reap().unwrap()), (0, 0), "neither waiting nor answered");
+        front_end.restart_queue(REQUEST + 1, &other.exchange, base).unwrap();
+        while daemon.held().waiters == 0 {
+            thread::yield_now();
+        }
+    }
+    // The lock is released while the queue is stopped.
+    let base = front_end.stop_queue(REQUEST + 1).unwrap();
+    session.setlk(nodeid, fh, 1, libc::F_UNLCK as u32, false).unwrap();
+    front_end.restart_queue(REQUEST + 1, &other.exchange, base).unwrap();
+    assert_eq!(error_of(&other.exchange.wait(waits).unwrap().writable), 0);
+    use_it(&mut session);
+    assert!(session.setlk(nodeid, fh, 1, libc::F_WRLCK as u32, false).is_err(), "the other owner has it");
+    drop((front_end, session, other));
+    let (_front_end, mut session) = daemon.session();
+    session.unlink(1, b"file").unwrap();
+}
+
+#[test]
+fn a_request_that_waits_for_a_lock_is_dropped_when_its_ring_starts_over() {
+    let daemon = Daemon::start();
+    let (front_end, mut session) = daemon.session();
+    let other = locked(&daemon, &front_end, &mut session);
+    front_end.stop_queue(REQUEST + 1).unwrap();
+    drop(other);
+    let mut fresh = Session::new(front_end.start_queue(REQUEST + 1).unwrap());
+    use_it(&mut fresh);
+    while daemon.queue_depth(REQUEST + 1) != 0 {
+        thread::yield_now();
+    }
+    assert_eq!((daemon.held().waiters, fresh.exchange.ring.used_idx()), (0, fresh.exchange.ring.next_avail()));
+    session.unlink(1, b"locked").unwrap();
+    drop((front_end, session, fresh));
+    daemon.is_healthy();
 }
 
 /// What a reply's header says.

@@ -97,7 +97,9 @@ impl Share {
             poll_max: Duration::ZERO,
             pool_threads: 4,
             window: Some(window.clone()),
+            versions: None,
             keep_serving: true,
+            dirty_log: false,
         };
         let (ends, ended) = mpsc::channel();
         let daemons_listener = listener.try_clone().unwrap();

@@ -17,7 +17,7 @@ pub enum CacheMode {
     Shared,
 }
 
-/// Until when data may be used without asking.
+/// How long data may be used without asking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Validity(Limit);
 

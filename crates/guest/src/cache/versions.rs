@@ -11,7 +11,7 @@ pub trait TableMemory: Send + Sync {
     fn words(&self) -> &[TableWord];
 }
 
-impl TableMemory for Region {
+impl<T: AsRef<[TableWord]> + Send + Sync> TableMemory for T {
     fn words(&self) -> &[TableWord] {
         self.as_ref()
     }
@@ -34,7 +34,7 @@ impl AsRef<[TableWord]> for Memory {
 }
 
 impl SlotNumber {
-    /// The inode's number is not known yet. No table has so many slots.
+    /// The inode's number is not known yet. No table has a slot with this number.
     pub(crate) const UNKNOWN: Self = Self(u32::MAX);
 
     pub(crate) fn from_bits(bits: u32) -> Self {

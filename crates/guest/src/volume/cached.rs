@@ -1,8 +1,9 @@
 //! Reading through the page cache.
 //!
 //! Pages are valid while the file has the size and modification time under which they were read, which the cached
-//! attributes show while they are valid; in [`CacheMode::Shared`], until the version table shows a change. If attributes must not be cached, contents are not cached either: a change
-//! within one tick of the server's clock would go unnoticed.
+//! attributes show while they are valid; in [`CacheMode::Shared`], until the version table shows a change. If
+//! attributes must not be cached, contents are not cached either: a change within one tick of the server's clock would
+//! go unnoticed.
 
 use alloc::sync::Arc;
 

@@ -78,6 +78,7 @@ pub(crate) struct Peer<F> {
     /// Messages yet to come before one fails, and the number of messages so far.
     until_failure: AtomicU64,
     is_failing: AtomicBool,
+    is_gone: AtomicBool,
     messages: AtomicU64,
     /// An action that runs once, while a reply of the operation is on its way.
     meanwhile: Mutex<Option<(Opcode, Act)>>,
@@ -93,6 +94,7 @@ impl<F: FileSystem + 'static> Peer<F> {
             tickets: AtomicU64::new(0),
             until_failure: AtomicU64::new(u64::MAX),
             is_failing: AtomicBool::new(false),
+            is_gone: AtomicBool::new(false),
             messages: AtomicU64::new(0),
             meanwhile: Mutex::default(),
             queues: Mutex::default(),
@@ -113,6 +115,12 @@ impl<F: FileSystem + 'static> Peer<F> {
         self.is_failing.store(is_failing, Ordering::SeqCst);
     }
 
+    /// From now on, the device is gone: every message fails.
+    #[allow(dead_code, reason = "for the tests of volumes")]
+    pub(crate) fn hang_up(&self) {
+        self.is_gone.store(true, Ordering::SeqCst);
+    }
+
     /// Runs `act` once, after an operation of this kind was served and before its reply is seen.
     #[allow(dead_code, reason = "for the tests of volumes")]
     pub(crate) fn meanwhile(&self, opcode: Opcode, act: impl FnOnce() + Send + 'static) {
@@ -125,6 +133,9 @@ impl<F: FileSystem + 'static> Peer<F> {
 
     fn admit(&self) -> Result<(), ChannelError> {
         self.messages.fetch_add(1, Ordering::SeqCst);
+        if self.is_gone.load(Ordering::SeqCst) {
+            return Err(ChannelError::Gone);
+        }
         let is_last = self.until_failure.fetch_sub(1, Ordering::SeqCst) == 0;
         match is_last || self.is_failing.load(Ordering::SeqCst) {
             true => Err(ChannelError::Dma(DmaError::Exhausted { wanted_bytes: 1, pool_bytes: 0 })),
@@ -215,6 +226,10 @@ impl<F: FileSystem + 'static> Channel for Peer<F> {
 
     fn shm_region(&self, _: u8) -> Option<ShmRegion> {
         None
+    }
+
+    fn is_gone(&self) -> bool {
+        self.is_gone.load(Ordering::SeqCst)
     }
 }
 

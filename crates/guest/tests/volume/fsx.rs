@@ -13,7 +13,10 @@ use transom_host::passthrough::{CachePolicy, Config, Passthrough};
 use transom_conformance::fsx::Model;
 use transom_wire::ops::init::InitFlags;
 
-use crate::peer::{Peer, Plain};
+use crate::{
+    group,
+    peer::{Peer, Plain},
+};
 
 /// Maximum size of the file in bytes: several chunks.
 const SIZE_MAX: u64 = 600_000;
@@ -86,14 +89,16 @@ impl Run {
         cache: CachePolicy,
         options_of_all: CacheOptions,
     ) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let guests: Vec<_> = (0..guests)
-            .map(|_| {
-                let config = Config { cache, writeback: true, ..Config::default() };
-                let peer = Peer::new(Passthrough::open(dir.path(), config).unwrap());
-                Fs::mount(Session::begin(peer, Arc::default(), session_config).unwrap(), options_of_all)
-            })
-            .collect();
+        let (dir, place) = (tempfile::tempdir().unwrap(), group::place());
+        let guest = || {
+            let config = Config { cache, writeback: true, ..Config::default() };
+            if options_of_all.mode == CacheMode::Shared {
+                return group::member(place.path(), dir.path(), config, session_config, options_of_all).1;
+            }
+            let peer = Peer::new(Passthrough::open(dir.path(), config).unwrap());
+            Fs::mount(Session::begin(peer, Arc::default(), session_config).unwrap(), options_of_all)
+        };
+        let guests: Vec<_> = (0..guests).map(|_| guest()).collect();
         let files = (0..FILES).map(|file| guests[file % guests.len()].open("file", &options(file)).unwrap()).collect();
         Self { files, guests, model: Model::default(), dir }
     }
@@ -201,6 +206,16 @@ proptest! {
     #[test]
     fn guests_without_time_read_what_others_and_the_host_wrote(steps in steps(true)) {
         Run::new(2, CachePolicy::Never, keeping(CacheMode::Auto, 64 << 20)).run(&steps);
+    }
+
+    #[test]
+    fn guests_of_a_group_read_what_others_wrote(steps in steps(false)) {
+        Run::new(2, CachePolicy::Auto, keeping(CacheMode::Shared, 64 << 20)).run(&steps);
+    }
+
+    #[test]
+    fn guests_of_a_group_with_little_memory_that_may_write_back_read_what_others_wrote(steps in steps(false)) {
+        Run::with_config(writing_back(), 2, CachePolicy::Auto, keeping(CacheMode::Shared, 300 << 10)).run(&steps);
     }
 
     #[test]

@@ -7,11 +7,14 @@ mod endless;
 mod failures;
 mod files;
 mod fsx;
+mod group;
 mod kept;
 mod locks;
 mod model;
 mod paths;
 mod referenced;
+mod shared;
+mod table;
 mod written_back;
 
 #[path = "../session/memory.rs"]

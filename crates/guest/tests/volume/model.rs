@@ -7,10 +7,14 @@ use transom_guest::{
     Errno,
     cache::{CacheMode, CacheOptions},
     fs::Fs,
+    session::SessionConfig,
 };
 use transom_host::passthrough::{CachePolicy, Config, Passthrough};
 
-use crate::peer::{self, Peer, Plain};
+use crate::{
+    group,
+    peer::{self, Peer, Plain},
+};
 
 /// Few names, so that operations collide.
 const PATHS: [&str; 10] = ["a", "b", "a/a", "a/b", "b/a", "b/b", "a/a/a", "a/a/b", "b/a/a", "b/b/b"];
@@ -175,14 +179,19 @@ fn do_step(fs: &Fs<Plain>, model: &mut Model, step: &Step) {
 }
 
 fn run(guests: usize, mode: CacheMode, cache: CachePolicy, steps: &[(usize, Step)]) {
-    let dir = tempfile::tempdir().unwrap();
-    let guests: Vec<Fs<Plain>> = (0..guests)
-        .map(|_| {
-            let config = Config { cache, ..Config::default() };
-            let peer = Peer::new(Passthrough::open(dir.path(), config).unwrap());
-            Fs::mount(peer::session(&peer), CacheOptions { mode, names_max: 64, ..CacheOptions::default() })
-        })
-        .collect();
+    let (dir, place) = (tempfile::tempdir().unwrap(), group::place());
+    let guest = || {
+        let config = Config { cache, ..Config::default() };
+        let options = CacheOptions { mode, names_max: 64, ..CacheOptions::default() };
+        match mode {
+            CacheMode::Shared => group::member(place.path(), dir.path(), config, SessionConfig::default(), options).1,
+            CacheMode::None | CacheMode::Auto | CacheMode::Always => {
+                let peer = Peer::new(Passthrough::open(dir.path(), config).unwrap());
+                Fs::mount(peer::session(&peer), options)
+            }
+        }
+    };
+    let guests: Vec<Fs<Plain>> = (0..guests).map(|_| guest()).collect();
     let mut model = Model::new();
     for (guest, step) in steps {
         do_step(&guests[guest % guests.len()], &mut model, step);
@@ -203,6 +212,11 @@ proptest! {
     #[test]
     fn guests_that_keep_nothing_see_each_others_changes_at_once(steps in prop::collection::vec(step(), 1..100)) {
         run(2, CacheMode::None, CachePolicy::Auto, &steps);
+    }
+
+    #[test]
+    fn guests_of_a_group_see_each_others_changes_at_once(steps in prop::collection::vec(step(), 1..100)) {
+        run(3, CacheMode::Shared, CachePolicy::Auto, &steps);
     }
 
     #[test]

@@ -238,6 +238,11 @@ impl Locks {
         self.waiters.interrupt(unique);
     }
 
+    /// Discards an interrupt of `unique` that found no request waiting.
+    pub(crate) fn forget_interrupt(&self, unique: Unique) {
+        self.waiters.forget_interrupt(unique);
+    }
+
     /// Wakes all requests that wait now, without waiting for them. A request that begins to wait a moment later is not
     /// woken: a caller that stops a queue repeats this until its requests are answered.
     pub(crate) fn interrupt_all(&self) {

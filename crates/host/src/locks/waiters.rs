@@ -113,6 +113,11 @@ impl Waiters {
         self.wake_sender();
     }
 
+    /// Discards an interrupt of `unique` that found no waiter.
+    pub(super) fn forget_interrupt(&self, unique: Unique) {
+        self.shared.lock().early.retain(|&early| early != unique);
+    }
+
     /// Interrupts all requests that wait now, and discards early interrupts, since a new session numbers its requests
     /// anew.
     pub(super) fn interrupt_all(&self) {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::hidden::HiddenPaths;
 use crate::{idmap::OwnerMap, xattrmap::XattrMap};
 
 /// All settings of a [`Passthrough`](super::Passthrough).
@@ -46,10 +47,14 @@ pub struct Config {
     pub flock: bool,
     /// Translation of owners between guest and host.
     pub owners: OwnerMap,
+    /// Announces changes of the host to an agent in the guest.
+    pub events: bool,
     /// Maximum number of descriptors held for the guest; `None` derives it from the process's limit.
     pub max_fds: Option<usize>,
     /// Maximum number of inodes that the guest may know, not counting the root.
     pub max_inodes: usize,
+    /// What the guest does not see.
+    pub hidden: HiddenPaths,
 }
 
 /// Default for the number of inodes that a guest may know: 16,777,216. A Linux guest uses about 1 KiB of its own
@@ -135,8 +140,10 @@ impl Default for Config {
             posix_lock: false,
             flock: false,
             owners: OwnerMap::default(),
+            events: false,
             max_fds: None,
             max_inodes: MAX_INODES,
+            hidden: HiddenPaths::default(),
         }
     }
 }

@@ -13,6 +13,7 @@ use rustix::fs::{RawDir, SeekFrom};
 
 use super::{
     dir_batch::{Batch, Entry},
+    hidden::Listing,
     read_ahead::{ReadAhead, StreamId},
 };
 use crate::{Errno, server::BlockingMode};
@@ -26,6 +27,7 @@ pub(super) struct DirStream {
     fd: OwnedFd,
     /// Whether this is the shared directory, whose parent the guest must not learn of.
     pub(super) is_root: bool,
+    pub(super) listing: Listing,
     id: StreamId,
     read_ahead: Arc<ReadAhead>,
     /// Held while a batch is read: two requests on one stream take turns, as on the host.
@@ -50,10 +52,11 @@ pub(super) struct Reader<'a> {
 }
 
 impl DirStream {
-    pub(super) fn new(fd: OwnedFd, is_root: bool, read_ahead: &Arc<ReadAhead>) -> Self {
+    pub(super) fn new(fd: OwnedFd, is_root: bool, listing: Listing, read_ahead: &Arc<ReadAhead>) -> Self {
         Self {
             fd,
             is_root,
+            listing,
             id: read_ahead.new_stream(),
             read_ahead: Arc::clone(read_ahead),
             position: Mutex::default(),

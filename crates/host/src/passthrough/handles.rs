@@ -163,6 +163,12 @@ impl Handles {
         }
     }
 
+    /// Returns whether the guest has the file open. Visits every open file.
+    pub(super) fn has_open(&self, nodeid: NodeId) -> bool {
+        let is_it = |open: &Open| matches!(open, Open::File(file) if file.nodeid == nodeid);
+        self.shards.iter().any(|shard| lock(shard).open.values().any(is_it))
+    }
+
     /// Removes a handle; the object is closed by its last user. Ignores an unknown handle.
     pub(super) fn remove(&self, fh: Handle) {
         let removed = self.shard(fh).open.remove(fh.0);

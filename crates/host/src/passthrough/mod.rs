@@ -4,8 +4,9 @@
 //! guest knows, [`handles`] the files that it has open, [`descriptors`] the host descriptors that these use.
 //! [`dir_stream`] reads directories, and [`read_ahead`] bounds the entries kept between requests. [`attr`] translates
 //! attributes, [`dax`] decides which files are mapped, [`gate`] which operations a worker performs itself,
-//! [`buffered`] serves requests without `O_DIRECT` on files opened with it, and [`gauges`] reports what is held.
-//! [`stamps`] and [`hot_files`] tell a coherence group what changes.
+//! [`hidden`] keeps names from the guest, [`buffered`] serves requests without `O_DIRECT` on files opened with it, and
+//! [`gauges`] reports what is held. [`stamps`] and [`hot_files`] tell a coherence group what changes, [`host_changes`] an
+//! agent in the guest, whom [`replayed`] answers.
 //!
 //! A name is resolved as one component relative to its directory, without following links and without leaving the
 //! directory, and only regular files and directories are ever opened. So neither a link nor a race leads out of the
@@ -23,10 +24,13 @@ mod dir_stream;
 mod gate;
 mod gauges;
 mod handles;
+mod hidden;
+mod host_changes;
 mod hot_files;
 mod inodes;
 mod ops;
 mod read_ahead;
+mod replayed;
 mod set_id;
 mod slab;
 mod stamps;
@@ -36,6 +40,8 @@ mod tests;
 
 pub use config::{CachePolicy, Config, FileHandles, MAX_INODES, Negotiation};
 pub use dax::Dax;
+pub use hidden::HiddenPaths;
+pub use host_changes::{HostChange, HostName};
 
 use std::{
     os::fd::OwnedFd,
@@ -54,11 +60,13 @@ use crate::{
     credentials::{Credentials, Judge},
     group::Group,
     locks::{self, Locks},
+    replay::Replays,
     sysfd::ProcFds,
 };
 use descriptors::{Descriptors, LIMIT_MIN};
 use gate::Gate;
 use handles::Handles;
+use hidden::Hidden;
 use hot_files::HotFiles;
 use inodes::{Capacity, Inodes};
 use read_ahead::ReadAhead;
@@ -84,6 +92,10 @@ pub struct Passthrough {
     write_gate: Gate,
     /// `None` without a window.
     dax: Option<Dax>,
+    /// `None` if changes of the host are not announced.
+    replays: Option<Replays>,
+    /// `None` if nothing is hidden.
+    hidden: Option<Hidden>,
     /// `None` if no other daemon serves the directory, or guests are not told of its changes.
     group: Option<Group>,
     hot_files: HotFiles,
@@ -112,6 +124,12 @@ pub enum Error {
     /// Inodes cannot be referenced as configured.
     #[error("inodes of the share cannot be referenced by file handles, which are mandatory")]
     Handles(#[source] Errno),
+    /// Changes of the host cannot be announced.
+    #[error("changes cannot be announced: the file system of the share has no file handles")]
+    Events(#[source] Errno),
+    /// The root of the share cannot be examined.
+    #[error("cannot find what is to be hidden from the guest")]
+    Hidden(#[source] Errno),
     /// Waiting for locks cannot be set up.
     #[error("cannot prepare to wait for locks of the host")]
     Locks(#[source] Errno),
@@ -136,6 +154,7 @@ impl Passthrough {
         let judge = if config.owners.is_identity() { Judge::Guest } else { Judge::Host };
         let credentials = Credentials::detect(judge).map_err(Error::Credentials)?;
         let limit = config.max_fds.unwrap_or_else(Descriptors::default_limit).max(LIMIT_MIN);
+        let hidden = Hidden::new(&config.hidden, &root).map_err(Error::Hidden)?;
         let (locks, lock_owners_max) = locks(&config, limit)?;
         let descriptors = Arc::new(Descriptors::new(limit - lock_owners_max));
         let proc_fds = Arc::new(proc_fds);
@@ -143,6 +162,10 @@ impl Passthrough {
         let inodes =
             Inodes::new(root, config.inode_file_handles, Arc::clone(&proc_fds), Arc::clone(&descriptors), capacity)
                 .map_err(Error::Handles)?;
+        let (inodes, replays) = match config.events {
+            true => (inodes.with_directories().map_err(Error::Events)?, Some(Replays::default())),
+            false => (inodes, None),
+        };
         let file_type = inodes.root().file_type;
         if !matches!(file_type, FileType::Directory | FileType::RegularFile) {
             return Err(Error::Kind(file_type));
@@ -161,6 +184,8 @@ impl Passthrough {
             readdir_gate: Gate::default(),
             write_gate: Gate::default(),
             dax: None,
+            replays,
+            hidden,
             group: None,
             hot_files: HotFiles::default(),
             session: AtomicU64::new(0),
@@ -170,6 +195,11 @@ impl Passthrough {
     /// Maps files into a window for the guest.
     pub fn with_dax(self, dax: Dax) -> Self {
         Self { dax: Some(dax), ..self }
+    }
+
+    /// Returns the announcements of changes, if there are any.
+    pub fn replays(&self) -> Option<&Replays> {
+        self.replays.as_ref()
     }
 
     /// Stamps all changes in the version table of `group`.

@@ -56,6 +56,11 @@ impl<T> Slab<T> {
         Ok(self.key(index, generation))
     }
 
+    /// Returns all values.
+    pub(super) fn values(&self) -> impl Iterator<Item = &T> {
+        self.chunks.iter().flatten().filter_map(|slot| slot.value.as_ref())
+    }
+
     pub(super) fn get(&self, key: u64) -> Option<&T> {
         let index = self.index(key) as usize;
         let slot = self.chunks.get(index / CHUNK_LEN)?.get(index % CHUNK_LEN)?;

@@ -2,7 +2,7 @@
 
 use transom_wire::{Unique, all_operations, operation, ops::init::InitFlags};
 
-use super::{Changing, Serve};
+use super::{AgentCall, AgentReply, Changing, Context, Serve};
 use crate::Errno;
 
 /// The guest's offer in INIT.
@@ -65,6 +65,16 @@ macro_rules! file_system {
             /// Ends the session: all inodes, handles, locks and mappings are released. No request is in progress.
             fn destroy(&self, end: End);
 
+            /// Serves a request of the agent that replays changes of the host in the guest.
+            ///
+            /// # Errors
+            ///
+            /// EPERM for a change that is not announced.
+            fn serve_agent(&self, ctx: &Context<'_>, call: AgentCall<'_>) -> Result<AgentReply, Errno> {
+                let _ = (ctx, call);
+                Ok(AgentReply::Usual)
+            }
+
             /// Calls `serve`, which serves a request that may change something, and returns its result. For file
             /// systems that have to know what changes, and to tell somebody before the guest gets the reply.
             fn changing<T>(
@@ -78,6 +88,12 @@ macro_rules! file_system {
 
             /// Wakes the request `unique` if it waits for a lock; ignores an unknown request.
             fn interrupt(&self, unique: Unique) {
+                let _ = unique;
+            }
+
+            /// Discards an interrupt of `unique` that found no request waiting. That request is about to be served
+            /// again.
+            fn forget_interrupt(&self, unique: Unique) {
                 let _ = unique;
             }
 

@@ -3,9 +3,10 @@
 //! [`Server::handle`] is the entry point. The driver's message is copied once ([`request`]) and parsed from the copy;
 //! file data stays in place, and is transferred between the file and the driver's buffers by the file system's own
 //! system call. [`dispatch`] finds an operation's implementation by the table in `wire`, [`decode`] parses the parts
-//! of its request, [`call`] defines what a file system receives, and [`answer`] writes what it returns. [`session`]
-//! handles INIT and DESTROY, the only operations that take a lock here, except while a session ends.
+//! of its request, [`call`] defines what a file system receives, and [`answer`] writes what it returns. [`agent`] recognises
+//! requests that replay changes of the host. [`session`] handles INIT and DESTROY, the only operations that take a lock here, except while a session ends.
 
+mod agent;
 mod answer;
 mod call;
 mod changing;
@@ -26,6 +27,7 @@ mod server_test;
 #[cfg(test)]
 mod session_test;
 
+pub use agent::{AgentCall, AgentReply};
 pub use answer::{IoctlReply, XattrReply};
 pub use call::{Call, Serve, Served};
 pub use changing::Changing;
@@ -161,7 +163,11 @@ impl<F: FileSystem> Server<F> {
             reply.need(row.reply_len_min())?;
         }
         let request = Request::read(header, row, readable, scratch, blocking)?;
-        self.dispatch(opcode, request, reply)
+        if agent::is_agents(header.gid.get()) {
+            self.serve_agent(opcode, request, reply)
+        } else {
+            self.dispatch(opcode, request, reply)
+        }
     }
 }
 

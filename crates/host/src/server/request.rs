@@ -40,6 +40,7 @@ impl Default for Scratch {
 }
 
 /// A request without its header, parsed argument by argument.
+#[derive(Clone)]
 pub struct Request<'a> {
     pub(super) context: Context<'a>,
     pub(super) nodeid: NodeId,

@@ -110,6 +110,21 @@ impl FileHandle {
     }
 }
 
+/// A handle as the kernel reports it, without the mount.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct RawFileHandle {
+    /// `handle_type` of `struct file_handle`.
+    pub type_: i32,
+    /// `f_handle`.
+    pub bytes: Box<[u8]>,
+}
+
+impl From<&FileHandle> for RawFileHandle {
+    fn from(handle: &FileHandle) -> Self {
+        Self { type_: handle.type_, bytes: handle.bytes.as_slice().into() }
+    }
+}
+
 impl Bytes {
     /// Creates a handle; `bytes` has at most [`HANDLE_LEN_MAX`] elements.
     fn new(bytes: &[u8]) -> Self {

@@ -25,10 +25,13 @@ use std::{
 use parking_lot::Mutex;
 use thiserror::Error;
 use transom_guest::{
-    dax::{WINDOW_ID, WindowMemory as _},
+    dax::WindowMemory as _,
     transport::{QueueAddresses, ShmRegion, Transport, TransportError},
 };
-use transom_wire::config::{Config, DEVICE_ID};
+use transom_wire::{
+    config::{Config, DEVICE_ID},
+    window::{VERSIONS_ID, WINDOW_ID},
+};
 use vhost::{
     VhostBackend as _, VringConfigData,
     vhost_user::{
@@ -41,7 +44,7 @@ use zerocopy::IntoBytes as _;
 use crate::{
     arena::Arena,
     daemon::Daemon,
-    window::{Area, Files, Served, Window, WindowUse},
+    window::{Area, Files, Served, VersionTable, Window, WindowUse},
 };
 use connection::OwnedConnection;
 use wake::Wake;
@@ -132,8 +135,8 @@ impl VhostUser {
                 Ok(Queue { kick: Wake::new()?, call, is_started: AtomicBool::new(false) })
             })
             .collect::<std::io::Result<_>>()?;
-        if let Some(window) = &negotiated.window {
-            connection.add_window(window.window());
+        if let Some(window) = negotiated.window.as_ref().and_then(Served::window) {
+            connection.add_window(window);
         }
         Ok(Self {
             front_end: Mutex::new(negotiated.front_end),
@@ -162,7 +165,7 @@ impl VhostUser {
 
     /// Returns the window into which the back end maps files, if there is one.
     pub fn window(&self) -> Option<&Arc<Area>> {
-        match self.window.as_ref()?.window() {
+        match self.window.as_ref()?.window()? {
             Window::Memory(area) => Some(area),
             Window::Files(_) => None,
         }
@@ -170,10 +173,15 @@ impl VhostUser {
 
     /// Returns the files that the back end maps, if the window is used for [`WindowUse::Files`].
     pub fn files(&self) -> Option<&Arc<Files>> {
-        match self.window.as_ref()?.window() {
+        match self.window.as_ref()?.window()? {
             Window::Files(files) => Some(files),
             Window::Memory(_) => None,
         }
+    }
+
+    /// Returns the version table of the back end's coherence group, if it is in one.
+    pub fn versions(&self) -> Option<&VersionTable> {
+        self.window.as_ref()?.versions()
     }
 
     /// Returns whether the back end closed the connection.
@@ -259,8 +267,8 @@ impl Transport for VhostUser {
     /// Stops each queue, which waits for the requests in flight, unless the back end is gone. Removes every mapping.
     fn reset(&self) -> Result<(), TransportError> {
         let result = self.stop();
-        if let Some(window) = &self.window {
-            window.window().clear();
+        if let Some(window) = self.window.as_ref().and_then(Served::window) {
+            window.clear();
         }
         result
     }
@@ -332,8 +340,12 @@ impl Transport for VhostUser {
 
     /// The address is an address of this process.
     fn shm_region(&self, id: u8) -> Result<Option<ShmRegion>, TransportError> {
-        let window = self.window().filter(|_| id == WINDOW_ID);
-        Ok(window.map(|area| ShmRegion { address: area.start().addr().get() as u64, len_bytes: area.len_bytes() }))
+        Ok(match id {
+            WINDOW_ID => self.window().map(|area| (area.start().addr().get() as u64, area.len_bytes())),
+            VERSIONS_ID => self.versions().map(VersionTable::span),
+            _ => None,
+        }
+        .map(|(address, len_bytes)| ShmRegion { address, len_bytes }))
     }
 
     fn is_gone(&self) -> bool {

@@ -2,8 +2,11 @@
 
 use std::os::unix::net::UnixStream;
 
-use transom_guest::{dax::WINDOW_ID, device::feature::VERSION_1};
-use transom_wire::config::{Config, QUEUE_FIRST_REQUEST, TAG_LEN};
+use transom_guest::device::feature::VERSION_1;
+use transom_wire::{
+    config::{Config, QUEUE_FIRST_REQUEST, TAG_LEN},
+    window::{VERSIONS_ID, WINDOW_ID},
+};
 use vhost::{
     VhostBackend as _, VhostUserMemoryRegionInfo,
     vhost_user::{
@@ -20,7 +23,7 @@ use super::{
 };
 use crate::{
     arena::Arena,
-    window::{Served, WindowUse},
+    window::{RegionLens, Served, WindowUse},
 };
 
 /// Number of queues of a back end without MQ: the high-priority queue and one request queue.
@@ -114,7 +117,7 @@ impl Asking<'_> {
         Ok(taken)
     }
 
-    /// Returns the shared-memory region for files, if the back end has one.
+    /// Returns the shared-memory regions for files and for versions, if the back end has any.
     fn window(
         &mut self,
         features: VhostUserProtocolFeatures,
@@ -126,7 +129,8 @@ impl Asking<'_> {
         Served::start(window_use, |channel| {
             self.ask("SET_BACKEND_REQ_FD", |front_end| front_end.set_backend_request_fd(channel))?;
             let config = self.ask("GET_SHMEM_CONFIG", |front_end| front_end.get_shmem_config())?;
-            Ok(config.memory_sizes[usize::from(WINDOW_ID)])
+            let len = |id| config.memory_sizes[usize::from(id)];
+            Ok(RegionLens { window: len(WINDOW_ID), versions: len(VERSIONS_ID) })
         })
     }
 

@@ -2,7 +2,7 @@
 //!
 //! [`area`] decides what is mapped where in the memory of [`reservation`], [`serve`] answers the daemon, and
 //! [`persistent`] keeps files that may be mapped with MAP_SYNC. [`files`] replaces the memory if only the daemon's
-//! files are wanted.
+//! files are wanted. [`versions`] is the other region: the version table of a coherence group.
 //!
 //! Mappings last until the device is reset or the [`Area`] is dropped. After the connection ended, loads and stores
 //! through the area fail with ENOTCONN, but the mappings stay in place, so that a load by address never finds other
@@ -10,9 +10,11 @@
 
 mod area;
 mod files;
+mod late_table;
 mod persistent;
 mod reservation;
 mod serve;
+mod versions;
 
 use std::{io, os::fd::BorrowedFd, sync::Arc};
 
@@ -20,7 +22,10 @@ pub use transom_wire::window::RANGE_LEN;
 
 pub use area::Area;
 pub use files::Files;
-pub(crate) use serve::Served;
+pub(crate) use serve::{RegionLens, Served};
+pub use versions::VersionTable;
+
+use late_table::LateTable;
 
 /// Maximum length of a window in bytes, which bounds the addresses that a daemon can make this process reserve.
 pub(crate) const LEN_MAX: u64 = 1 << 40;

@@ -13,63 +13,88 @@ use std::{
         fd::{AsRawFd, BorrowedFd},
         unix::net::UnixStream,
     },
-    sync::Arc,
+    sync::{Arc, OnceLock},
     thread::JoinHandle,
+    time::Duration,
 };
 
 use rustix::fs::{FileType, fstat};
-use transom_guest::dax::WINDOW_ID;
+use transom_wire::window::{VERSIONS_ID, WINDOW_ID};
 use vhost::vhost_user::{
     FrontendReqHandler, HandlerResult, VhostUserFrontendReqHandler,
     message::{VhostUserMMap, VhostUserMMapFlags},
 };
 
-use super::{ALIGNMENT, LEN_MAX, Part, Window, WindowUse};
+use super::{ALIGNMENT, LEN_MAX, LateTable, Part, VersionTable, Window, WindowUse};
+
+/// How long a daemon may take to have its version table mapped. It does so at once; after this time the guest does
+/// without the table.
+const MAPPED_WITHIN: Duration = Duration::from_secs(10);
+
+/// The lengths of a daemon's regions in bytes, 0 for those that it lacks.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RegionLens {
+    pub(crate) window: u64,
+    pub(crate) versions: u64,
+}
 
 /// A channel with the thread that serves it, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Served {
-    window: Window,
+    /// `None` if the daemon maps no files.
+    window: Option<Window>,
+    versions: Option<VersionTable>,
     /// Our end; shutting it down ends the thread.
     channel: UnixStream,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Served {
-    /// Creates a channel and passes the daemon's end to `send`, which returns the length of the window, or 0 for none.
+    /// Creates a channel and passes the daemon's end to `send`, which returns the lengths of the daemon's regions.
+    /// Waits until the daemon has had its version table mapped, if it has one, for a bounded time.
     pub(crate) fn start<E>(
         used_for: WindowUse,
-        send: impl FnOnce(&dyn AsRawFd) -> Result<u64, E>,
+        send: impl FnOnce(&dyn AsRawFd) -> Result<RegionLens, E>,
     ) -> Result<Option<Self>, E>
     where
         E: From<io::Error>,
     {
-        let late = Arc::new(LateWindow::default());
+        let late = Arc::new(Regions::default());
         let mut handler = FrontendReqHandler::new(Arc::clone(&late)).map_err(io::Error::other)?;
         handler.set_reply_ack_flag(true);
         // SAFETY: the handler, which owns the descriptor, outlives the borrow, which ends with this statement.
         let channel = unsafe { BorrowedFd::borrow_raw(handler.as_raw_fd()) }.try_clone_to_owned()?;
         let channel = UnixStream::from(channel);
-        let len = send(&RawDescriptor(handler.get_tx_raw_fd()))?.min(LEN_MAX) / ALIGNMENT * ALIGNMENT;
-        if len == 0 {
+        let lens = send(&RawDescriptor(handler.get_tx_raw_fd()))?;
+        let len = lens.window.min(LEN_MAX) / ALIGNMENT * ALIGNMENT;
+        if len == 0 && lens.versions == 0 {
             return Ok(None);
         }
-        let window = Window::new(len, used_for)?;
-        // The daemon maps nothing before the guest asks for it.
-        let _ = late.0.set(window.clone());
+        let window = if len > 0 { Some(Window::new(len, used_for)?) } else { None };
+        // The daemon maps nothing into the window before the guest asks for it.
+        if let Some(window) = &window {
+            let _ = late.window.set(window.clone());
+        }
         let serve = move || while handler.handle_request().keeps_channel() {};
         let thread = std::thread::Builder::new().name("transom-window".into()).spawn(serve)?;
-        Ok(Some(Self { window, channel, thread: Some(thread) }))
+        let versions = if lens.versions > 0 { late.versions.wait(MAPPED_WITHIN) } else { None };
+        Ok(Some(Self { window, versions, channel, thread: Some(thread) }))
     }
 
-    pub(crate) fn window(&self) -> &Window {
-        &self.window
+    pub(crate) fn window(&self) -> Option<&Window> {
+        self.window.as_ref()
+    }
+
+    pub(crate) fn versions(&self) -> Option<&VersionTable> {
+        self.versions.as_ref()
     }
 }
 
 impl Drop for Served {
     fn drop(&mut self) {
-        self.window.close();
+        if let Some(window) = &self.window {
+            window.close();
+        }
         // Fails if the other side has already closed it.
         let _ = self.channel.shutdown(Shutdown::Both);
         if let Some(thread) = self.thread.take() {
@@ -109,24 +134,27 @@ impl KeepsChannel for vhost::vhost_user::Result<u64> {
     }
 }
 
-/// The window, which exists once the daemon has reported its length.
+/// The regions, of which the window exists once the daemon has reported its length.
 #[derive(Default)]
-struct LateWindow(std::sync::OnceLock<Window>);
+struct Regions {
+    window: OnceLock<Window>,
+    versions: LateTable,
+}
 
-impl LateWindow {
+impl Regions {
     fn window(&self, shmid: u8) -> io::Result<&Window> {
-        let window = self.0.get().filter(|_| shmid == WINDOW_ID);
+        let window = self.window.get().filter(|_| shmid == WINDOW_ID);
         window.ok_or_else(|| io::Error::from_raw_os_error(libc::ENXIO))
     }
 }
 
-impl VhostUserFrontendReqHandler for LateWindow {
+impl VhostUserFrontendReqHandler for Regions {
     /// # Errors
     ///
-    /// Returns EINVAL if the descriptor is not a regular file or a flag is unknown, and the errors of [`Window::map`].
+    /// Returns EINVAL if the descriptor is not a regular file or a flag is unknown, and the errors of [`Window::map`]
+    /// and [`VersionTable::map`].
     fn shmem_map(&self, request: &VhostUserMMap, fd: &dyn AsRawFd) -> HandlerResult<u64> {
         let VhostUserMMap { shmid, fd_offset, shm_offset, len, flags, .. } = *request;
-        let window = self.window(shmid)?;
         let writable = VhostUserMMapFlags::WRITABLE.bits();
         // SAFETY: the caller owns the descriptor, and keeps it open until this returns.
         let file = unsafe { BorrowedFd::borrow_raw(fd.as_raw_fd()) };
@@ -134,6 +162,10 @@ impl VhostUserFrontendReqHandler for LateWindow {
         if flags & !writable != 0 || !is_regular {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
+        if shmid == VERSIONS_ID {
+            return self.versions.map(request, file).map(|()| 0);
+        }
+        let window = self.window(shmid)?;
         window.map(Part { offset: shm_offset, len }, file, fd_offset, flags & writable != 0).map(|()| 0)
     }
 

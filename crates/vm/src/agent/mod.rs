@@ -6,6 +6,7 @@
 mod channels;
 mod command;
 mod devices;
+mod events;
 mod loopback;
 mod mounts;
 mod pump;
@@ -70,6 +71,7 @@ fn work(reports: &mut Option<Reports>) -> io::Result<()> {
         reports.send(&FromGuest::Reached { milestone, agent_us })
     };
     reached(Milestone::Devices)?;
+    let events = task.has_events.then(events::program).transpose()?;
     let mounted = mounts::root_and_shares(&task)?;
     reached(Milestone::Mounts)?;
     // A guest is usable without a loopback device.
@@ -79,6 +81,9 @@ fn work(reports: &mut Option<Reports>) -> io::Result<()> {
         .into_iter()
         .collect();
 
+    if let Some(program) = events {
+        warnings.extend(events::start(&program, &task).err().map(|error| format!("no events: {error}")));
+    }
     let ended = command::run(&task, channels.streams, channels.requests, || reached(Milestone::Command))?;
     warnings.extend(ended.warnings);
     warnings.extend(mounted.leave());

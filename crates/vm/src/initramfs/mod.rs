@@ -17,7 +17,7 @@ use archive::Archive;
 use crate::{
     Error, Result,
     kernel::Module,
-    protocol::{TASK_PATH, Task},
+    protocol::{EVENTS_PATH, TASK_PATH, Task},
 };
 
 /// Directories that serve as mount points, or that programs expect.
@@ -28,6 +28,8 @@ const FOLDERS: [&str; 9] = ["dev", "etc", "mnt", "proc", "root", "run", "sys", "
 pub(crate) struct Content<'a> {
     /// The executable that becomes `/init`.
     pub(crate) agent: &'a Path,
+    /// The executable that becomes [`EVENTS_PATH`].
+    pub(crate) events: Option<&'a Path>,
     /// Loaded in this order.
     pub(crate) modules: &'a [Module],
     /// The static busybox, if `/` is the initramfs and there is one.
@@ -43,6 +45,8 @@ impl Content<'_> {
     /// Writes the initramfs to `path`; returns its size in bytes.
     pub(crate) fn write(&self, path: &Path, task: &Task) -> Result<u64> {
         let agent = std::fs::read(self.agent).map_err(Error::io(format!("cannot read the agent {:?}", self.agent)))?;
+        let read = |path: &Path| std::fs::read(path).map_err(Error::io(format!("cannot read {path:?}")));
+        let events = self.events.map(read).transpose()?.map(trim::without_sections);
         let busybox = match self.busybox {
             Some(path) => Some((
                 std::fs::read(path).map_err(Error::io(format!("cannot read busybox {path:?}")))?,
@@ -50,7 +54,7 @@ impl Content<'_> {
             )),
             None => None,
         };
-        self.write_all(path, &trim::without_sections(agent), busybox, task)
+        self.write_all(path, &trim::without_sections(agent), events.as_deref(), busybox, task)
             .map_err(Error::io(format!("cannot write the initramfs {path:?}")))
     }
 
@@ -58,6 +62,7 @@ impl Content<'_> {
         &self,
         path: &Path,
         agent: &[u8],
+        events: Option<&[u8]>,
         busybox: Option<(Vec<u8>, Vec<String>)>,
         task: &Task,
     ) -> io::Result<u64> {
@@ -68,6 +73,9 @@ impl Content<'_> {
         // The kernel opens this for process 1 before anything is mounted.
         archive.device("dev/console", 5, 1)?;
         archive.file("init", 0o755, agent)?;
+        if let Some(events) = events {
+            archive.file(EVENTS_PATH, 0o755, events)?;
+        }
         archive.file(TASK_PATH, 0o600, &serde_json::to_vec(task)?)?;
         for (module, path) in self.modules.iter().zip(self.module_paths()) {
             archive.file(&path, 0o644, &module.image)?;

@@ -133,3 +133,7 @@ fn handle_and_name(info: &[u8]) -> Result<(HandleRef<'_>, &[u8]), WatchError> {
     let [low, high] = fixed.file_system.map(u64::from);
     Ok((HandleRef { file_system: low | high << 32, type_: fixed.handle_type, bytes }, name))
 }
+
+#[cfg(test)]
+#[path = "record_test.rs"]
+mod record_test;

@@ -226,8 +226,9 @@ requests {
     Bmap = 37, "bmap" (BmapIn, (), ()) -> BmapOut {
         runs: Inline, changes: [], repeats: always,
     }
+    /// Only the exchange with an agent waits: the others never return EAGAIN.
     Ioctl = 39, "ioctl" (IoctlIn, (), Bytes) -> IoctlOutBytes {
-        runs: Inline, changes: [Node if any_of(cmd, IOC_WRITE)], repeats: never,
+        runs: TryThenThread, changes: [Node if any_of(cmd, IOC_WRITE)], repeats: never,
         handles: [fh],
         rest_size: in_size,
         reply_size: out_size,

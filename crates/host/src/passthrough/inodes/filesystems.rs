@@ -96,6 +96,11 @@ impl Filesystems {
         FsId(at as u32)
     }
 
+    /// Returns the device number of a mount.
+    pub(super) fn dev(&self, id: FsId) -> (u32, u32) {
+        self.get(id).dev
+    }
+
     /// Returns whether inodes may have been kept by path.
     pub(super) fn has_paths(&self) -> bool {
         self.has_paths.load(Relaxed)

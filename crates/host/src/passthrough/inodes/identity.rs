@@ -3,8 +3,8 @@
 use rustix::fs::{FileType, Statx, StatxFlags};
 use transom_wire::NodeId;
 
-use super::filesystems::FsId;
-use crate::sysfd::FileHandle;
+use super::{Inode, Inodes, filesystems::FsId};
+use crate::{passthrough::hidden::InodeKey, sysfd::FileHandle};
 
 /// The location of an inode and its birth time.
 ///
@@ -53,6 +53,13 @@ impl Hold {
             Self::Handle(handle) => Some(handle),
             Self::Path(path) => path.handle.as_ref(),
         }
+    }
+}
+
+impl Inodes {
+    /// Returns the device and number of an inode.
+    pub(in crate::passthrough) fn key(&self, inode: &Inode) -> InodeKey {
+        InodeKey { dev: self.filesystems.dev(inode.fs), ino: inode.ino }
     }
 }
 

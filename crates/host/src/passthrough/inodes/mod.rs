@@ -6,10 +6,10 @@
 //! opens one again, [`pin`] protects those that are the last reference to their inode, [`capacity`] limits the number
 //! of known inodes. Nodeids are keys of a [`Slab`](super::slab::Slab) and are never reused.
 //!
-//! Locks: one for each shard, never two at a time, and no system call under any of them, not even closing a
-//! descriptor.
+//! Locks: one for each shard, never two at a time, and no system call under any of them, not even close(2).
 
 mod capacity;
+mod directories;
 mod filesystems;
 mod identity;
 mod known;
@@ -40,8 +40,9 @@ use transom_wire::NodeId;
 use super::{config::FileHandles, descriptors::Descriptors, slab};
 use crate::{
     Errno,
-    sysfd::{ProcFds, stat},
+    sysfd::{FileHandle, MountId, ProcFds, RawFileHandle, stat},
 };
+use directories::Directories;
 use filesystems::{Filesystems, Kept};
 use identity::{Hold, Identity};
 use known::{Forecast, OpenClock};
@@ -75,6 +76,7 @@ pub(super) struct Inodes {
     next_victim: AtomicUsize,
     capacity: Capacity,
     spare_paths: SparePaths,
+    directories: Directories,
     open_clock: OpenClock,
     forecast: Forecast,
 }
@@ -86,6 +88,7 @@ pub(super) struct Inode {
     pub(super) fd: Fd,
     pub(super) file_type: FileType,
     pub(super) fs: FsId,
+    ino: u64,
 }
 
 /// The descriptor of an inode that is about to be admitted.
@@ -132,7 +135,7 @@ impl Inodes {
         let shard = |at| Mutex::new(Shard::new(at, SHARD_COUNT, hasher.clone()));
         let open_clock = OpenClock::default();
         Ok(Self {
-            root: Inode { fd: open_clock.path_fd(root), file_type, fs },
+            root: Inode { fd: open_clock.path_fd(root), file_type, fs, ino: stat.stx_ino },
             root_identity: Identity::new(fs, &stat),
             shards: (0..SHARD_COUNT).map(shard).collect(),
             hasher,
@@ -144,9 +147,20 @@ impl Inodes {
             next_victim: AtomicUsize::new(0),
             capacity,
             spare_paths: SparePaths::default(),
+            directories: Directories::default(),
             open_clock,
             forecast: Forecast::default(),
         })
+    }
+
+    /// Indexes directories by handle. Errors: the root has no handle.
+    pub(super) fn with_directories(mut self) -> Result<Self, Errno> {
+        let stat = stat::statx(&self.root.fd, AtFlags::empty(), stat::IDENTITY)?;
+        let mount = stat::mount_id(&stat).unwrap_or(MountId(0));
+        let handle = FileHandle::of(&self.root.fd, mount)?;
+        self.directories = Directories::enabled();
+        self.directories.insert(RawFileHandle::from(&handle), NodeId::ROOT);
+        Ok(self)
     }
 
     /// Returns the number of inodes that the guest knows, not counting the root, and its limit.
@@ -233,12 +247,12 @@ impl Inodes {
         }
         let mut shard = self.shard(nodeid);
         let entry = shard.entries.get(nodeid.0).ok_or(Errno::STALE)?;
-        let (file_type, fs) = (entry.file_type, entry.identity.fs);
+        let (file_type, Identity { fs, ino, .. }) = (entry.file_type, entry.identity);
         if let Some(fd) = shard.kept(nodeid.0) {
-            return Ok(Inode { fd, file_type, fs });
+            return Ok(Inode { fd, file_type, fs, ino });
         }
         drop(shard);
-        Ok(Inode { fd: self.reopen(nodeid)?, file_type, fs })
+        Ok(Inode { fd: self.reopen(nodeid)?, file_type, fs, ino })
     }
 
     /// Removes `count` lookups; returns true if these were the last.
@@ -298,15 +312,21 @@ impl Inodes {
                 entry.lookups += 1;
                 (Ok(key), std::mem::replace(&mut entry.hold, hold))
             }
-            None => match self.insert(&mut shard, Entry::new(identity, file_type, hold)) {
-                Ok(key) => {
-                    self.keep_spare(&mut shard, key, spare);
-                    drop(shard);
-                    self.balance();
-                    return Ok(NodeId(key));
+            None => {
+                let indexed = self.directories.wanted(file_type, &hold);
+                match self.insert(&mut shard, Entry::new(identity, file_type, hold)) {
+                    Ok(key) => {
+                        if let Some(handle) = indexed {
+                            self.directories.insert(handle, NodeId(key));
+                        }
+                        self.keep_spare(&mut shard, key, spare);
+                        drop(shard);
+                        self.balance();
+                        return Ok(NodeId(key));
+                    }
+                    Err((errno, entry)) => (Err(errno), entry.hold),
                 }
-                Err((errno, entry)) => (Err(errno), entry.hold),
-            },
+            }
         };
         if let Ok(key) = key {
             self.keep_spare(&mut shard, key, spare);
@@ -371,6 +391,7 @@ impl Inodes {
 
     /// Updates the counts for a removed entry.
     fn release(&self, entry: &Entry) {
+        self.leave_index(entry);
         self.capacity.remove();
         self.filesystems.remove_inode(entry.identity.fs, &self.descriptors);
         if entry.fd.is_none() {

@@ -33,6 +33,7 @@ impl Serve<Create> for Passthrough {
         self.check_open_mode(flags)?;
         self.inodes.check_room()?;
         let dir = self.inodes.get(parent)?;
+        self.check_creatable(&dir, name.as_bytes())?;
         let slot = self.handles.reserve()?;
         self.inodes.balance();
         let (entry, fd) = self.create_or_open(ctx, parent, &dir, name.as_bytes(), arg)?;

@@ -7,7 +7,7 @@ use transom_wire::{Unique, limits::DATA_LEN_MAX, ops::init::InitFlags};
 use crate::{
     Errno,
     passthrough::{Dax, Negotiation, Passthrough},
-    server::{Changing, End, FileSystem, InitAnswer, InitOffer},
+    server::{AgentCall, AgentReply, Changing, Context, End, FileSystem, InitAnswer, InitOffer},
     window,
 };
 
@@ -58,10 +58,17 @@ impl FileSystem for Passthrough {
         if let Some(locks) = &self.locks {
             locks.release_all();
         }
+        if let Some(replays) = &self.replays {
+            replays.end_session();
+        }
         self.handles.clear();
         self.note_all_released();
         self.inodes.clear();
         self.session.store(0, Relaxed);
+    }
+
+    fn serve_agent(&self, ctx: &Context<'_>, call: AgentCall<'_>) -> Result<AgentReply, Errno> {
+        self.replayed(ctx, call)
     }
 
     fn changing<T>(&self, request: &Changing<'_>, serve: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
@@ -74,12 +81,21 @@ impl FileSystem for Passthrough {
         }
     }
 
+    fn forget_interrupt(&self, unique: Unique) {
+        if let Some(locks) = &self.locks {
+            locks.forget_interrupt(unique);
+        }
+    }
+
     fn interrupt_all(&self) {
         if let Some(dax) = &self.dax {
             dax.window.interrupt();
         }
         if let Some(locks) = &self.locks {
             locks.interrupt_all();
+        }
+        if let Some(replays) = &self.replays {
+            replays.interrupt();
         }
     }
 }

@@ -1,9 +1,9 @@
-//! IOCTL, limited to inode attributes. Anything else would let the guest choose a request to a host driver.
+//! IOCTL, limited to inode attributes and the channel of the agent. Anything else would let the guest choose a request to a host driver.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::fs::{AtFlags, StatxFlags};
-use transom_wire::{Handle, operation::Ioctl, ops::ioctl::IOCTL_DIR};
+use transom_wire::{Handle, agent::EXCHANGE, operation::Ioctl, ops::ioctl::IOCTL_DIR};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::{
@@ -32,6 +32,10 @@ impl Serve<Ioctl> for Passthrough {
     fn serve(&self, call: Call<'_, Ioctl>) -> Result<IoctlReply, Errno> {
         let (ctx, arg, data) = (&call.ctx, &call.arg, call.rest);
         let fh = Handle::from(arg.fh);
+        if arg.cmd.get() == EXCHANGE {
+            let reply = self.exchange(ctx, call.nodeid, fh, arg, data)?;
+            return Ok(IoctlReply { data: reply.to_vec(), ..IoctlReply::default() });
+        }
         let data = if arg.flags.get() & IOCTL_DIR != 0 {
             self.attributes(ctx, self.handles.directory(fh)?.as_fd(), arg.cmd.get(), data)
         } else {

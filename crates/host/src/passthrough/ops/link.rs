@@ -16,6 +16,7 @@ impl Serve<Link> for Passthrough {
         let (old, parent, name) = (call.arg.oldnodeid.into(), call.nodeid, call.name);
         self.check_writable()?;
         let (inode, dir) = (self.inodes.get(old)?, self.inodes.get(parent)?);
+        self.check_creatable(&dir, name.as_bytes())?;
         self.proc_fds.link(&inode.fd, &dir.fd, name.as_bytes())?;
         let entry = self.admit(parent, &dir, name.as_bytes(), InodeFd::Borrowed(inode.fd.as_fd()))?;
         // A file that was created without a name now has one.

@@ -35,7 +35,7 @@ impl Serve<Lookup> for Passthrough {
 }
 
 impl Passthrough {
-    /// Looks up `name` in `dir`, whose nodeid is `parent`, and counts the lookup.
+    /// Looks up `name` in `dir`, whose nodeid is `parent`, and counts the lookup. Errors: ENOENT also if it is hidden.
     pub(in crate::passthrough) fn entry_of(
         &self,
         parent: NodeId,
@@ -43,6 +43,7 @@ impl Passthrough {
         name: &[u8],
         blocking: BlockingMode,
     ) -> Result<EntryOut, Errno> {
+        self.check_visible(dir, name)?;
         if let Some(outcome) = self.known_entry(parent, dir, name, blocking) {
             return outcome;
         }
@@ -81,6 +82,9 @@ impl Passthrough {
             }
             Err(_) => return None,
         };
+        if let Err(errno) = self.check_found(dir, name, &stat) {
+            return Some(Err(errno));
+        }
         let found = self.inodes.count_known(parent, dir, name, &stat, before)?;
         let attr = match (&found.fd, &self.dax) {
             (Some(fd), _) => self.attr(fd, &stat),
@@ -90,6 +94,7 @@ impl Passthrough {
                 self.attr(&inode.ok()?.fd, &stat)
             }
         };
+        self.note_found(parent, name, found.nodeid);
         Some(Ok(self.entry(dir, found.nodeid, found.fs, &stat, attr)))
     }
 
@@ -101,7 +106,28 @@ impl Passthrough {
         name: &[u8],
         inode_fd: InodeFd<'_>,
     ) -> Result<EntryOut, Errno> {
+        let entry = self.admit_unseen(parent, dir, name, inode_fd)?;
+        self.note_found(parent, name, entry.nodeid.into());
+        Ok(entry)
+    }
+
+    /// Remembers what the guest found under a name, for changes that take the name away.
+    fn note_found(&self, parent: NodeId, name: &[u8], nodeid: NodeId) {
+        if let Some(replays) = &self.replays {
+            replays.names.insert(parent, name, nodeid);
+        }
+    }
+
+    /// Does the same for an entry that may not reach the guest's cache.
+    pub(in crate::passthrough) fn admit_unseen(
+        &self,
+        parent: NodeId,
+        dir: &Inode,
+        name: &[u8],
+        inode_fd: InodeFd<'_>,
+    ) -> Result<EntryOut, Errno> {
         let stat = stat::statx(inode_fd.as_fd(), AtFlags::empty(), stat::IDENTITY)?;
+        self.check_found(dir, name, &stat)?;
         let attr = self.attr(inode_fd.as_fd(), &stat);
         let (nodeid, fs) = self.inodes.admit(parent, name, &stat, inode_fd)?;
         Ok(self.entry(dir, nodeid, fs, &stat, attr))

@@ -16,6 +16,7 @@ impl Serve<Mkdir> for Passthrough {
         self.check_writable()?;
         self.inodes.check_room()?;
         let dir = self.inodes.get(parent)?;
+        self.check_creatable(&dir, name.as_bytes())?;
         {
             let _creator = self.creator(ctx, arg.umask.get())?;
             rustix::fs::mkdirat(&dir.fd, name.as_bytes(), permissions(arg.mode.get()))?;

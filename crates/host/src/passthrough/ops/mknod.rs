@@ -28,6 +28,7 @@ impl Serve<Mknod> for Passthrough {
         let (major, minor) = device_number::decode(arg.rdev.get());
         self.inodes.check_room()?;
         let dir = self.inodes.get(parent)?;
+        self.check_creatable(&dir, name.as_bytes())?;
         {
             let _creator = self.creator(ctx, arg.umask.get())?;
             let device = makedev(major, minor);

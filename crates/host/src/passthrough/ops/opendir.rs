@@ -18,7 +18,9 @@ impl Serve<Opendir> for Passthrough {
         let slot = self.handles.reserve()?;
         self.inodes.balance();
         let fd = self.inodes.open(call.nodeid, OFlags::RDONLY | OFlags::DIRECTORY)?;
-        let fh = self.handles.add_directory(slot, DirStream::new(fd, call.nodeid == NodeId::ROOT, &self.read_ahead))?;
+        let listing = self.listing(&self.inodes.get(call.nodeid)?);
+        let stream = DirStream::new(fd, call.nodeid == NodeId::ROOT, listing, &self.read_ahead);
+        let fh = self.handles.add_directory(slot, stream)?;
         let mut flags = OpenFlags::empty();
         if self.config.cache.keeps_directories() {
             flags |= OpenFlags::CACHE_DIR | OpenFlags::KEEP_CACHE;

@@ -21,6 +21,7 @@ impl Serve<Readdir> for Passthrough {
         loop {
             match self.next_entry(&mut reader, blocking) {
                 Ok(None) => return Ok(()),
+                Ok(Some(entry)) if !self.is_listed(&stream.listing, &entry) => reader.advance(),
                 Ok(Some(entry)) => {
                     let ino = self.shown_ino(&stream, entry);
                     if entries.push(ino, entry.off, entry.type_.into(), entry.name).is_err() {

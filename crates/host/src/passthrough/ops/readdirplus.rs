@@ -22,6 +22,10 @@ impl Serve<Readdirplus> for Passthrough {
                 Err(_) if !entries.is_empty() => return Ok(()),
                 Err(errno) => return Err(errno),
             };
+            if !self.is_listed(&stream.listing, &entry) {
+                reader.advance();
+                continue;
+            }
             if entries.has_room(entry.name).is_err() {
                 return if entries.is_empty() { Err(Errno::INVAL) } else { Ok(()) };
             }

@@ -22,6 +22,9 @@ impl Serve<Release> for Passthrough {
 
 impl Serve<Releasedir> for Passthrough {
     fn serve(&self, call: Call<'_, Releasedir>) -> Result<(), Errno> {
+        if let Some(replays) = &self.replays {
+            replays.closed(Handle::from(call.arg.fh));
+        }
         self.close(&call.arg);
         Ok(())
     }

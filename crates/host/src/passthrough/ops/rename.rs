@@ -46,6 +46,9 @@ impl Passthrough {
         }
         let (name, new_name) = (name.as_bytes(), new_name.as_bytes());
         let (dir, new_dir) = (self.inodes.get(parent)?, self.inodes.get(new_parent)?);
+        self.check_removable(&dir, name)?;
+        self.check_creatable(&new_dir, new_name)?;
+        self.check_removable(&new_dir, new_name)?;
         let replaces = !flags.intersects(RenameFlags::NOREPLACE | RenameFlags::EXCHANGE);
         let pinned = if replaces { self.inodes.pin_last_name(&new_dir.fd, new_name) } else { None };
         if flags.is_empty() {
@@ -56,6 +59,7 @@ impl Passthrough {
         if let Some(pinned) = pinned {
             pinned.keep();
         }
+        self.renamed_in_guest((parent, name), (new_parent, new_name), flags.contains(RenameFlags::EXCHANGE));
         self.inodes.note_name(new_parent, &new_dir.fd, new_name);
         if flags.contains(RenameFlags::EXCHANGE) {
             self.inodes.note_name(parent, &dir.fd, name);

@@ -16,6 +16,7 @@ impl Serve<Symlink> for Passthrough {
         self.check_writable()?;
         self.inodes.check_room()?;
         let dir = self.inodes.get(parent)?;
+        self.check_creatable(&dir, name.as_bytes())?;
         {
             let _creator = self.creator(ctx, 0)?;
             rustix::fs::symlinkat(target, &dir.fd, name.as_bytes())?;

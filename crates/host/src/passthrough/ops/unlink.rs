@@ -29,8 +29,12 @@ impl Passthrough {
     fn remove(&self, parent: NodeId, name: Name<'_>, flags: AtFlags) -> Result<(), Errno> {
         self.check_writable()?;
         let dir = self.inodes.get(parent)?;
+        self.check_removable(&dir, name.as_bytes())?;
         let pinned = self.inodes.pin_last_name(&dir.fd, name.as_bytes());
         rustix::fs::unlinkat(&dir.fd, name.as_bytes(), flags)?;
+        if let Some(replays) = &self.replays {
+            replays.names.remove(parent, name.as_bytes());
+        }
         if let Some(pinned) = pinned {
             pinned.keep();
         }

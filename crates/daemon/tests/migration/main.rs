@@ -1,0 +1,5 @@
+//! What a front end that migrates its guest relies on.
+
+mod daemon;
+mod dirty;
+mod watched;

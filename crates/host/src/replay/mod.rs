@@ -1,0 +1,259 @@
+//! Changes of the host, announced to an agent in the guest that replays them there.
+//!
+//! The agent makes the system call that would have caused a change. The guest's kernel then corrects its caches and
+//! raises the right event, and sends a request, which the file system answers as done without doing it. [`Replays`]
+//! decides which requests these are: those of the registered agent that match an announced change, each once.
+//! [`queue`] holds what waits to be announced, [`batch`] what is announced, [`names`] which inode the guest found
+//! under a name. A request of the agent that changes something and matches nothing is refused, so nothing that it
+//! does can harm a file of the host.
+//!
+//! Locks: one for the agent's state, and within it one for the names.
+
+mod batch;
+mod names;
+mod queue;
+
+#[cfg(test)]
+mod replay_test;
+
+pub(crate) use batch::{Batch, Role};
+pub(crate) use names::Names;
+
+use std::{
+    sync::{
+        Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use transom_wire::{
+    Handle, NodeId,
+    agent::{self, Announcement, Hello, Writer},
+};
+use zerocopy::FromBytes;
+
+pub use transom_wire::agent::Kind;
+
+use crate::{Errno, server::BlockingMode};
+use queue::Queue;
+
+/// How long an exchange waits for a change. A process in a guest cannot be killed while it waits for a reply, so this
+/// is how long the end of the agent may take.
+const WAIT_MAX: Duration = Duration::from_millis(250);
+
+/// A change of the host, by nodeids of this session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// What happened.
+    pub kind: Kind,
+    /// The type of the file as in `d_type` of readdir(3).
+    pub file_type: u8,
+    /// The directory.
+    pub parent: NodeId,
+    /// The name in it; empty for the directory itself.
+    pub name: Box<[u8]>,
+    /// The directory and the name that it was renamed to or exchanged with; otherwise [`NodeId(0)`] and empty.
+    pub new: (NodeId, Box<[u8]>),
+}
+
+/// What became of changes, for the metrics.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Changes that the agent replayed.
+    pub replayed: AtomicU64,
+    /// Changes that the agent skipped.
+    pub skipped: AtomicU64,
+    /// How often changes were lost because too many waited.
+    pub overflows: AtomicU64,
+}
+
+/// The agent of a guest and the changes that it replays. There is at most one agent at a time.
+#[derive(Debug, Default)]
+pub struct Replays {
+    state: Mutex<State>,
+    /// Signalled when a change is queued, and by [`Replays::interrupt`].
+    changed: Condvar,
+    /// What became of changes.
+    pub counters: Counters,
+    /// Which inode the guest found under a name.
+    pub(crate) names: Names,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    agent: Option<Agent>,
+    queue: Queue,
+    batch: Batch,
+}
+
+/// Who may replay: the thread that opened the root directory and registered itself with that handle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Agent {
+    pid: u32,
+    handle: Handle,
+}
+
+impl Replays {
+    /// Queues a change for the agent, if there is one.
+    pub fn push(&self, change: Change) {
+        let mut state = self.lock();
+        if state.agent.is_none() {
+            return;
+        }
+        if !state.queue.push(change) {
+            self.counters.overflows.fetch_add(1, Relaxed);
+        }
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    /// Queues the message that changes were lost.
+    pub fn overflow(&self) {
+        let mut state = self.lock();
+        if state.agent.is_some() {
+            state.queue.overflow();
+            self.counters.overflows.fetch_add(1, Relaxed);
+        }
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    /// Returns whether an agent is registered.
+    pub fn has_agent(&self) -> bool {
+        self.lock().agent.is_some()
+    }
+
+    /// Acknowledges the changes announced before and returns the next ones; waits for them for up to 250 ms. The
+    /// first exchange registers the agent, and returns at once.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL for an argument of another length, EPROTO for another version, EBUSY if there is another agent, EAGAIN
+    /// instead of waiting under [`BlockingMode::MustNotBlock`].
+    pub(crate) fn exchange(
+        &self,
+        pid: u32,
+        handle: Handle,
+        argument: &[u8],
+        blocking: BlockingMode,
+    ) -> Result<Box<[u8; agent::EXCHANGE_LEN]>, Errno> {
+        let agent = Agent { pid, handle };
+        let (hello, _) = Hello::read_from_prefix(argument).map_err(|_| Errno::INVAL)?;
+        if argument.len() != agent::EXCHANGE_LEN {
+            return Err(Errno::INVAL);
+        }
+        if hello.version.get() != agent::VERSION {
+            return Err(Errno::PROTO);
+        }
+        let mut state = self.lock();
+        let is_registered = match state.agent {
+            Some(known) if known == agent => true,
+            Some(_) => return Err(Errno::BUSY),
+            None => false,
+        };
+        if is_registered && state.queue.is_empty() {
+            if blocking == BlockingMode::MustNotBlock {
+                return Err(Errno::AGAIN);
+            }
+            (state, _) = self.changed.wait_timeout(state, WAIT_MAX).unwrap_or_else(PoisonError::into_inner);
+            if state.agent != Some(agent) {
+                return Err(Errno::BADF);
+            }
+        }
+        state.agent = Some(agent);
+        self.counters.replayed.fetch_add(hello.replayed.get().into(), Relaxed);
+        self.counters.skipped.fetch_add(hello.skipped.get().into(), Relaxed);
+        let mut reply = Box::new([0; agent::EXCHANGE_LEN]);
+        state.announce(&self.names, &mut reply);
+        Ok(reply)
+    }
+
+    /// Ends the agent's registration if `handle` is its.
+    pub(crate) fn closed(&self, handle: Handle) {
+        let mut state = self.lock();
+        if state.agent.is_some_and(|agent| agent.handle == handle) {
+            *state = State::default();
+        }
+    }
+
+    /// Forgets the agent and all changes, because the session ends.
+    pub(crate) fn end_session(&self) {
+        *self.lock() = State::default();
+        self.names.clear();
+    }
+
+    /// Wakes an exchange that waits.
+    pub(crate) fn interrupt(&self) {
+        self.changed.notify_all();
+    }
+
+    /// Calls `with` with what is announced to the agent `pid`; returns `None` if that is not the agent.
+    pub(crate) fn announced<T>(&self, pid: u32, with: impl FnOnce(&mut Batch) -> T) -> Option<T> {
+        let mut state = self.lock();
+        (state.agent?.pid == pid).then(|| with(&mut state.batch))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Replaces the batch by changes from the queue, as many as fit and do not touch the same names.
+    fn announce(&mut self, names: &Names, to: &mut [u8; agent::EXCHANGE_LEN]) {
+        self.batch = Batch::default();
+        let is_overflow = self.queue.take_overflow();
+        let mut writer = Writer::new(to);
+        if is_overflow {
+            // Watchers are told by an event on the root.
+            let root = Change::of_directory(NodeId::ROOT);
+            writer.push(&root.as_wire());
+            self.batch.add(root, None);
+        }
+        while let Some(change) = self.queue.front() {
+            if self.batch.conflicts(change) || !writer.push(&change.as_wire()) {
+                break;
+            }
+            let seen = names.get(change.parent, &change.name);
+            self.batch.add(self.queue.pop().expect("the queue has a front"), seen);
+        }
+        let count = writer.finish(is_overflow);
+        debug_assert_eq!(count as usize, self.batch.len());
+        debug_assert!(size_of::<Announcement>() <= to.len());
+    }
+}
+
+impl Change {
+    /// Returns a change of the attributes of a directory that is known without a name.
+    pub fn of_directory(nodeid: NodeId) -> Self {
+        Self::of_name(Kind::Attributes, libc::DT_DIR, nodeid, b"")
+    }
+
+    /// Returns a change that concerns one name.
+    pub fn of_name(kind: Kind, file_type: u8, parent: NodeId, name: &[u8]) -> Self {
+        Self { kind, file_type, parent, name: name.into(), new: (NodeId(0), Box::default()) }
+    }
+
+    /// Returns a rename or an exchange.
+    pub fn of_names(kind: Kind, file_type: u8, old: (NodeId, &[u8]), new: (NodeId, &[u8])) -> Self {
+        Self { kind, file_type, parent: old.0, name: old.1.into(), new: (new.0, new.1.into()) }
+    }
+
+    /// Returns the names that it touches.
+    fn names(&self) -> impl Iterator<Item = (NodeId, &[u8])> {
+        let new = (self.new.0 != NodeId(0)).then_some((self.new.0, &*self.new.1));
+        std::iter::once((self.parent, &*self.name)).chain(new)
+    }
+
+    fn as_wire(&self) -> agent::Change<'_> {
+        agent::Change {
+            kind: self.kind,
+            file_type: self.file_type,
+            parent: self.parent,
+            name: &self.name,
+            new_parent: self.new.0,
+            new_name: &self.new.1,
+        }
+    }
+}

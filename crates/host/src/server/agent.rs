@@ -1,0 +1,156 @@
+//! Requests of the agent, which replays changes of the host in the guest: recognised by their group, and never performed
+//! if they would change something.
+//!
+//! The file system says what becomes of them ([`AgentCall`], [`AgentReply`]); this file parses the requests.
+
+use transom_wire::{
+    Name, NodeId, Opcode,
+    agent::{AGENT_GID, EXCHANGE},
+    attr::{AttrOut, EntryOut},
+    linux::{IOC_WRITE, RENAME_EXCHANGE},
+    ops::{
+        ioctl::IoctlIn,
+        mkdir::MkdirIn,
+        mknod::MknodIn,
+        open::{OpenIn, OpenOut},
+        rename::{Rename2In, RenameIn},
+        setattr::{SetattrIn, SetattrValid},
+    },
+};
+
+use super::{FileSystem, Server, reply::Reply, request::Request};
+use crate::Errno;
+
+/// A request of the agent.
+#[derive(Debug, Clone, Copy)]
+pub enum AgentCall<'a> {
+    /// LOOKUP.
+    Lookup(NodeId, Name<'a>),
+    /// MKNOD, MKDIR or SYMLINK, with the file type of the mode.
+    Make(NodeId, Name<'a>, rustix::fs::FileType),
+    /// UNLINK, or RMDIR if true.
+    Remove(NodeId, Name<'a>, bool),
+    /// RENAME or RENAME2, an exchange if true.
+    Rename((NodeId, Name<'a>), (NodeId, Name<'a>), bool),
+    /// OPEN.
+    Open(NodeId, OpenIn),
+    /// SETATTR.
+    Setattr(NodeId, SetattrValid),
+}
+
+/// What becomes of a request of the agent.
+#[derive(Debug)]
+pub enum AgentReply {
+    /// It is served as any other.
+    Usual,
+    /// It is answered as done.
+    Done,
+    /// It is answered with this entry.
+    Entry(EntryOut),
+    /// It is answered with these attributes.
+    Attributes(AttrOut),
+    /// It is answered with this open file.
+    Opened(OpenOut),
+}
+
+/// Returns whether a request is the agent's.
+pub(super) fn is_agents(gid: u32) -> bool {
+    gid == AGENT_GID
+}
+
+impl<F: FileSystem> Server<F> {
+    /// Serves a request of the agent.
+    ///
+    /// # Errors
+    ///
+    /// EPERM for a change that is not announced.
+    #[cold]
+    pub(super) fn serve_agent(&self, opcode: Opcode, req: Request<'_>, reply: &mut Reply<'_>) -> Result<(), Errno> {
+        let Some(call) = parse(opcode, req.clone())? else { return self.dispatch(opcode, req, reply) };
+        match self.fs.serve_agent(&req.context, call)? {
+            AgentReply::Usual => self.dispatch(opcode, req, reply),
+            AgentReply::Done => reply.empty(),
+            AgentReply::Entry(entry) => reply.send(&entry),
+            AgentReply::Attributes(attributes) => reply.send(&attributes),
+            AgentReply::Opened(opened) => reply.send(&opened),
+        }
+    }
+}
+
+/// Returns the call, or `None` if the request changes nothing. Errors: EPERM if the agent never sends it.
+fn parse(opcode: Opcode, mut req: Request<'_>) -> Result<Option<AgentCall<'_>>, Errno> {
+    use rustix::fs::FileType;
+    let nodeid = req.nodeid;
+    Ok(Some(match opcode {
+        Opcode::Lookup => AgentCall::Lookup(nodeid, req.name()?),
+        Opcode::Mknod => {
+            let file_type = match FileType::from_raw_mode(req.take::<MknodIn>()?.mode.get()) {
+                FileType::Unknown => FileType::RegularFile,
+                file_type => file_type,
+            };
+            AgentCall::Make(nodeid, req.name()?, file_type)
+        }
+        Opcode::Mkdir => {
+            req.take::<MkdirIn>()?;
+            AgentCall::Make(nodeid, req.name()?, FileType::Directory)
+        }
+        Opcode::Symlink => AgentCall::Make(nodeid, req.name()?, FileType::Symlink),
+        Opcode::Unlink => AgentCall::Remove(nodeid, req.name()?, false),
+        Opcode::Rmdir => AgentCall::Remove(nodeid, req.name()?, true),
+        Opcode::Rename => {
+            let new_parent = req.take::<RenameIn>()?.newdir.into();
+            AgentCall::Rename((nodeid, req.name()?), (new_parent, req.name()?), false)
+        }
+        Opcode::Rename2 => {
+            let arg = req.take::<Rename2In>()?;
+            let is_exchange = arg.flags.get() & RENAME_EXCHANGE != 0;
+            AgentCall::Rename((nodeid, req.name()?), (arg.newdir.into(), req.name()?), is_exchange)
+        }
+        Opcode::Open => AgentCall::Open(nodeid, req.take()?),
+        Opcode::Setattr => AgentCall::Setattr(nodeid, req.take::<SetattrIn>()?.valid().ok_or(Errno::INVAL)?),
+        Opcode::Link
+        | Opcode::Create
+        | Opcode::Tmpfile
+        | Opcode::Write
+        | Opcode::Setxattr
+        | Opcode::Removexattr
+        | Opcode::Fallocate
+        | Opcode::CopyFileRange
+        | Opcode::CopyFileRange64
+        | Opcode::Setlk
+        | Opcode::Setlkw
+        | Opcode::Setupmapping => return Err(Errno::PERM),
+        Opcode::Ioctl => {
+            let cmd = req.take::<IoctlIn>()?.cmd.get();
+            return if cmd == EXCHANGE || cmd & IOC_WRITE == 0 { Ok(None) } else { Err(Errno::PERM) };
+        }
+        Opcode::Init
+        | Opcode::Destroy
+        | Opcode::Forget
+        | Opcode::BatchForget
+        | Opcode::Getattr
+        | Opcode::Readlink
+        | Opcode::Read
+        | Opcode::Statfs
+        | Opcode::Release
+        | Opcode::Fsync
+        | Opcode::Getxattr
+        | Opcode::Listxattr
+        | Opcode::Flush
+        | Opcode::Opendir
+        | Opcode::Readdir
+        | Opcode::Readdirplus
+        | Opcode::Releasedir
+        | Opcode::Fsyncdir
+        | Opcode::Getlk
+        | Opcode::Access
+        | Opcode::Interrupt
+        | Opcode::Bmap
+        | Opcode::Poll
+        | Opcode::NotifyReply
+        | Opcode::Lseek
+        | Opcode::Syncfs
+        | Opcode::Statx
+        | Opcode::Removemapping => return Ok(None),
+    }))
+}

@@ -1,0 +1,118 @@
+//! Which changes of a file system are in one directory tree.
+
+use std::{
+    collections::HashMap,
+    os::fd::{AsFd, OwnedFd},
+};
+
+use rustix::{
+    fs::{AtFlags, Mode, OFlags, StatxFlags, fstatvfs, openat, statx},
+    io::Errno,
+};
+
+use crate::{Change, ChangeKind, HandleRef, Object, ObjectHandle};
+
+/// Directories whose place is remembered. Each takes about 100 bytes.
+const KNOWN_MAX: usize = 16_384;
+
+/// Directories between a directory and the root. `PATH_MAX` limits paths that a program can name to half of that.
+const DEPTH_MAX: usize = 4096;
+
+/// A directory tree on one file system, as a filter of changes.
+///
+/// Whether a directory is below the root is found out by opening it by its handle and following `..`, and remembered
+/// until a directory is renamed: each directory in which other processes work costs one look-up. The answer is of the
+/// moment of reading. After a directory has moved, earlier changes in it count where it is now.
+///
+/// A file with several names is changed through one of them. If that one is outside of the tree, the change is
+/// dropped: a consumer that knows its files by handle or inode looks at [`Change::object`] first.
+#[derive(Debug)]
+pub struct Tree {
+    root: OwnedFd,
+    file_system: u64,
+    identity: Identity,
+    known: HashMap<ObjectHandle, bool>,
+}
+
+/// Device and inode.
+type Identity = (u32, u32, u64);
+
+impl Tree {
+    /// Returns the tree below `root`, a directory, which may be `O_PATH`.
+    ///
+    /// # Errors
+    ///
+    /// Those of open(2).
+    pub fn new(root: impl AsFd) -> Result<Self, Errno> {
+        // Handles are opened relative to a descriptor that is not O_PATH.
+        let root = openat(root, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        let (file_system, identity) = (fstatvfs(&root)?.f_fsid, identity(&root)?);
+        Ok(Self { root, file_system, identity, known: HashMap::new() })
+    }
+
+    /// Returns the part of `change` in this tree, or `None`. A change whose place cannot be determined is in the tree.
+    ///
+    /// A name that moves across the border of the tree appears or disappears.
+    pub fn narrow<'a>(&mut self, change: &Change<'a>) -> Option<Change<'a>> {
+        if let (true, ChangeKind::Renamed { .. }) = (change.is_dir, change.kind) {
+            self.known.clear();
+        }
+        let from = match (change.place, change.object) {
+            (Some(place), _) => self.has(place.parent),
+            // A directory itself. The root's own change is in the tree, too.
+            (None, Some(object)) if change.is_dir => self.has(object),
+            (None, _) => true,
+        };
+        let ChangeKind::Renamed { to } = change.kind else { return from.then_some(*change) };
+        match (from, self.has(to.parent)) {
+            (true, true) => Some(*change),
+            (true, false) => Some(Change { kind: ChangeKind::MovedOut, ..*change }),
+            (false, true) => Some(Change { kind: ChangeKind::MovedIn, place: Some(to), ..*change }),
+            (false, false) => None,
+        }
+    }
+
+    fn has(&mut self, directory: Object<'_>) -> bool {
+        // What was passed to `Watch::hold` is in use.
+        let Object::Handle(handle) = directory else { return true };
+        if handle.file_system != self.file_system {
+            return false;
+        }
+        let owned = handle.to_owned();
+        if let Some(&is_below) = self.known.get(&owned) {
+            return is_below;
+        }
+        // A directory that is gone, or handles that may not be opened.
+        let Ok(is_below) = self.find(handle) else { return true };
+        if self.known.len() >= KNOWN_MAX {
+            self.known.clear();
+        }
+        self.known.insert(owned, is_below);
+        is_below
+    }
+
+    /// Follows `..` from a directory to the root of this tree or of the file system.
+    fn find(&self, directory: HandleRef<'_>) -> Result<bool, Errno> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let mut at = directory.open(&self.root, flags)?;
+        let mut last = None;
+        for _ in 0..DEPTH_MAX {
+            let here = identity(&at)?;
+            if here == self.identity {
+                return Ok(true);
+            }
+            // The root of the file system is its own parent, and another file system is above it.
+            if last.is_some_and(|(major, minor, ino)| (major, minor) != (here.0, here.1) || ino == here.2) {
+                return Ok(false);
+            }
+            last = Some(here);
+            at = openat(&at, "..", flags, Mode::empty())?;
+        }
+        Ok(false)
+    }
+}
+
+fn identity(fd: impl AsFd) -> Result<Identity, Errno> {
+    let stat = statx(fd, "", AtFlags::EMPTY_PATH, StatxFlags::INO)?;
+    Ok((stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino))
+}
