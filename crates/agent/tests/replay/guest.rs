@@ -83,8 +83,8 @@ fn record(root: &Path, begin: impl FnOnce() -> io::Result<()>) -> anyhow::Result
     Ok(watcher.until(|row, name| row == last && name == END)?)
 }
 
-/// Names below `dir` except `unseen`. They are known from the local file system, since to list a directory of the share is
-/// to see all its names.
+/// Names below `dir` except `unseen`. They are known from the local file system, since to list a directory of the share
+/// is to see all its names.
 fn names(dir: &Path, unseen: &[&str]) -> io::Result<Vec<String>> {
     let local = Path::new("/tmp/prepared").join(dir.file_name().unwrap_or_default());
     if !local.exists() {
