@@ -102,7 +102,7 @@ fn daemon() -> anyhow::Result<PathBuf> {
     anyhow::ensure!(daemon.is_file(), "transomd is not built");
     let folder = tempfile::tempdir()?;
     let root = fs::File::open(folder.path())?;
-    transom_watch::Watch::open(&root, transom_watch::Options::default()).context("changes cannot be observed here")?;
+    transom_watch::Watch::open(&root, &transom_watch::Options::default()).context("changes cannot be observed here")?;
     Ok(daemon)
 }
 
