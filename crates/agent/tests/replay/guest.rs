@@ -48,7 +48,7 @@ pub(crate) fn compare() -> anyhow::Result<()> {
         let of = |rows: &HashMap<String, Vec<String>>| rows.get(row.name).cloned().unwrap_or_default();
         let (expected, found) = (of(&expected), of(&found));
         if normal(row, &expected) != normal(row, &found) {
-            write!(differences, "{}: expected {expected:#?}, found {found:#?}\n", row.name)?;
+            writeln!(differences, "{}: expected {expected:#?}, found {found:#?}", row.name)?;
         }
     }
     let (local, share) = (describe(local)?, describe(Path::new(SHARE))?);
