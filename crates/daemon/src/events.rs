@@ -11,7 +11,7 @@ use transom_host::{
     server::Server,
     sysfd::RawFileHandle,
 };
-use transom_watch::{Author, Change, ChangeKind, Event, Object, Place, Watch};
+use transom_watch::{Author, Change, ChangeKind, EntryName, Event, Object, Watch};
 
 /// Starts the thread, which ends with the process.
 pub fn announce(mut watch: Watch, server: Arc<Server<Passthrough>>) -> io::Result<()> {
@@ -69,7 +69,7 @@ fn tell(file_system: &Passthrough, event: &Event<'_>) {
     file_system.host_changed(&HostChange { kind, is_directory: change.is_dir, name: (&parent, name), new_name });
 }
 
-fn named<'a>(place: &Place<'a>) -> Option<(RawFileHandle, &'a [u8])> {
+fn named<'a>(place: &EntryName<'a>) -> Option<(RawFileHandle, &'a [u8])> {
     Some((handle(place.parent)?, place.name))
 }
 

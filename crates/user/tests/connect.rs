@@ -52,7 +52,7 @@ fn a_daemon_that_is_killed_is_gone_for_everyone_who_waits() {
                 scope.spawn({
                     let device = &device;
                     move || loop {
-                        if let Err(error) = device.wait(queue, device.told(queue), None) {
+                        if let Err(error) = device.wait(queue, device.notifications(queue), None) {
                             break error;
                         }
                     }

@@ -26,7 +26,7 @@ pub struct Change<'a> {
     pub is_dir: bool,
     /// The name under which it happened. `None` for a directory's own attributes, and for an object whose name is
     /// gone.
-    pub place: Option<Place<'a>>,
+    pub place: Option<EntryName<'a>>,
     /// The object itself. `None` if only its name is known.
     pub object: Option<Object<'a>>,
     /// Who did it.
@@ -35,7 +35,7 @@ pub struct Change<'a> {
 
 /// A name in a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Place<'a> {
+pub struct EntryName<'a> {
     /// The directory.
     pub parent: Object<'a>,
     /// The name, without a NUL and never empty.
@@ -67,7 +67,7 @@ pub enum ChangeKind<'a> {
     /// A name moved, and replaced what was at the new place.
     Renamed {
         /// The new place.
-        to: Place<'a>,
+        to: EntryName<'a>,
     },
     /// A name went to a directory that is not watched.
     MovedOut,

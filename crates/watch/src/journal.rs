@@ -178,8 +178,8 @@ impl Journal {
 
     /// Returns what a message is compared by: one key, or two if a name has moved.
     fn keys(&self, change: &Change<'_>) -> [Option<Key>; 2] {
-        let name = |place: Option<crate::Place<'_>>, appears| match place {
-            Some(crate::Place { parent: Object::Held(parent), name }) => Some(self.key(parent, name, appears)),
+        let name = |place: Option<crate::EntryName<'_>>, appears| match place {
+            Some(crate::EntryName { parent: Object::Held(parent), name }) => Some(self.key(parent, name, appears)),
             _ => None,
         };
         match change.kind {

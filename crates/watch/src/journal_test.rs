@@ -3,7 +3,7 @@ use std::collections::VecDeque;
 use proptest::prelude::*;
 
 use super::*;
-use crate::Place;
+use crate::EntryName;
 
 /// A step of two processes, a kernel's queue and its reader.
 #[derive(Debug, Clone, Copy)]
@@ -102,7 +102,7 @@ fn attribute(journal: &Journal, reading: Reading, is_drained: bool, read: &[(u8,
 }
 
 fn change<'a>(kind: ChangeKind<'a>, name: &'a [u8]) -> Change<'a> {
-    let place = Place { parent: Object::Held(1), name };
+    let place = EntryName { parent: Object::Held(1), name };
     Change { kind, is_dir: false, place: Some(place), object: None, author: Author::Unknown }
 }
 
@@ -140,7 +140,7 @@ fn a_change_that_ended_before_the_reading_is_our_own_and_the_next_is_not() {
 #[test]
 fn a_rename_is_our_own_if_both_its_names_are() {
     let journal = Journal::default();
-    let to = Place { parent: Object::Held(1), name: b"b" };
+    let to = EntryName { parent: Object::Held(1), name: b"b" };
     let (from, into) = (Announcement::Disappears(1, b"a"), Announcement::Appears(1, b"b"));
     journal.announce(from).end(Outcome::Done);
     journal.announce(into).end(Outcome::Done);

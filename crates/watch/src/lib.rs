@@ -23,7 +23,7 @@ mod tree;
 mod watch;
 mod watcher;
 
-pub use change::{Author, Change, ChangeKind, Event, Object, Place};
+pub use change::{Author, Change, ChangeKind, EntryName, Event, Object};
 pub use error::WatchError;
 pub use handle::{HandleRef, ObjectHandle};
 pub use journal::{Announcement, InProgress, Journal, Outcome};

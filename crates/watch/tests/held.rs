@@ -16,7 +16,7 @@ const OTHER_DIR: u64 = 8;
 
 /// A change as text: what, under which name, by whom.
 fn describe(change: Change<'_>) -> String {
-    let name = |place: transom_watch::Place<'_>| {
+    let name = |place: transom_watch::EntryName<'_>| {
         let Object::Held(id) = place.parent else { panic!("{place:?} has a handle") };
         format!("{id}/{}", String::from_utf8_lossy(place.name))
     };

@@ -12,7 +12,7 @@ use clap::{Args, Parser};
 use std::ffi::OsString;
 use std::os::fd::RawFd;
 use std::path::PathBuf;
-use transom_host::{group::Place, idmap::Rule, passthrough::MAX_INODES, window::DaxPolicy};
+use transom_host::{group::GroupLocation, idmap::Rule, passthrough::MAX_INODES, window::DaxPolicy};
 
 /// The beginning of the `--help` text.
 const LONG_ABOUT: &str = "\
@@ -192,7 +192,7 @@ pub(crate) struct CacheArgs {
     /// $XDG_RUNTIME_DIR/transom/NAME (/run/transom/NAME without that variable). All daemons of a group run as the same
     /// user. A group is one trust domain: guests see how active the others are.
     #[arg(long, value_name = "GROUP", value_parser = coherence_group)]
-    pub(crate) coherence_group: Option<Place>,
+    pub(crate) coherence_group: Option<GroupLocation>,
 
     /// List directories without the attributes of their entries
     #[arg(long)]

@@ -20,7 +20,7 @@ use std::ffi::OsString;
 use std::os::fd::RawFd;
 use std::path::PathBuf;
 use transom_host::{
-    group::Place,
+    group::GroupLocation,
     idmap::Rule,
     passthrough::HiddenPaths,
     window::{DaxPolicy, FrontEnd},
@@ -128,7 +128,7 @@ pub struct CacheOptions {
     /// Answer directory listings with attributes.
     pub readdirplus: bool,
     /// The group whose daemons tell each other's guests what has changed.
-    pub coherence_group: Option<Place>,
+    pub coherence_group: Option<GroupLocation>,
 }
 
 /// Extended attributes, access control lists, labels.

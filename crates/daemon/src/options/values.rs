@@ -4,7 +4,7 @@ use clap::ValueEnum;
 use std::{num::IntErrorKind, str::FromStr};
 use tracing::level_filters::LevelFilter;
 use transom_host::{
-    group::{GroupError, Place},
+    group::{GroupError, GroupLocation},
     window::{DaxPolicy, FrontEnd, RANGE_LEN},
 };
 
@@ -225,7 +225,7 @@ pub(crate) fn inode_limit(text: &str) -> Result<usize, String> {
 }
 
 /// Parses the name or directory of a coherence group.
-pub(crate) fn coherence_group(text: &str) -> Result<Place, String> {
+pub(crate) fn coherence_group(text: &str) -> Result<GroupLocation, String> {
     text.parse().map_err(|error: GroupError| error.to_string())
 }
 

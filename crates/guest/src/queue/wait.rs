@@ -19,7 +19,7 @@ use crate::{
     transport::Transport,
 };
 
-/// A leader looks again after this long even if it is told of nothing: another queue may have ended the device, or an
+/// A leader looks again after this long even without a notification: another queue may have ended the device, or an
 /// interrupt be lost on its way.
 const LOOK_AGAIN_NS: u64 = 200_000_000;
 
@@ -138,7 +138,7 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
                 break true;
             }
             // Before the look: what the device tells after it ends the wait, whichever queue's thread it wakes.
-            let seen = self.transport.told(self.index);
+            let seen = self.transport.notifications(self.index);
             // What somebody reaped before this is marked as done under the same lock: either it is over now, or the
             // device tells of whatever comes.
             let has_come = self.ring.lock().arm();
@@ -160,10 +160,10 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
             }
             self.counters.slept();
             let again_ns = self.platform.now_ns().saturating_add(LOOK_AGAIN_NS);
-            let told = self.transport.wait(self.index, seen, Some(again_ns));
+            let waited = self.transport.wait(self.index, seen, Some(again_ns));
             was_idle = !self.has_used();
             self.reap(None);
-            if let Err(error) = told {
+            if let Err(error) = waited {
                 self.health.fail(error.into());
             }
         };

@@ -187,7 +187,7 @@ impl<R: Registers, L: RawMutex + Send + Sync> Transport for Mmio<R, L> {
         self.registers.write_u32(at::QUEUE_NOTIFY, queue.into());
     }
 
-    fn told(&self, _queue: u16) -> u64 {
+    fn notifications(&self, _queue: u16) -> u64 {
         match &self.interrupts {
             Interrupts::Polling => 0,
             Interrupts::Line(source) | Interrupts::Messages(_, source) => source.count(0),

@@ -47,14 +47,14 @@ pub trait Transport: Send + Sync {
 
     /// Returns a number that changes with every notification from the device for the queue, for [`Self::wait`]. It may
     /// be constant if each wait consumes the notifications and no two queues share them.
-    fn told(&self, queue: u16) -> u64 {
+    fn notifications(&self, queue: u16) -> u64 {
         let _ = queue;
         0
     }
 
-    /// Blocks until the device has sent a notification for the queue since [`Self::told`] returned `seen`, or until
-    /// `deadline_ns` of the platform's clock. A transport that can only be polled returns at once. May return early.
-    /// Fails when the device is gone.
+    /// Blocks until the device has sent a notification for the queue since [`Self::notifications`] returned `seen`, or
+    /// until `deadline_ns` of the platform's clock. A transport that can only be polled returns at once. May return
+    /// early. Fails when the device is gone.
     fn wait(&self, queue: u16, seen: u64, deadline_ns: Option<u64>) -> Result<(), TransportError>;
 
     /// Returns the shared memory region with this id (§2.10), if the device has one. Fails if the region exceeds the

@@ -146,11 +146,11 @@ fn a_wait_acknowledges_the_interrupt_and_notices_a_device_that_asks_for_a_reset(
     let (fake, rearmed) = (Fake::default(), Arc::new(AtomicUsize::new(0)));
     let device = Device::new(fake.clone(), Interrupts::Line(Box::new(Always(true, rearmed.clone())))).unwrap();
     fake.0.lock().interrupt = 1;
-    device.wait(0, device.told(0), None).unwrap();
+    device.wait(0, device.notifications(0), None).unwrap();
     assert_eq!((fake.0.lock().interrupt, rearmed.load(Ordering::Relaxed)), (0, 1));
     fake.0.lock().interrupt = 2;
     fake.0.lock().status = 0x4f;
-    assert!(matches!(device.wait(0, device.told(0), None), Err(TransportError::Broken(_))));
+    assert!(matches!(device.wait(0, device.notifications(0), None), Err(TransportError::Broken(_))));
 }
 
 #[test]
@@ -160,8 +160,8 @@ fn a_wait_that_times_out_notices_that_the_device_is_gone_and_so_does_polling_in_
     let waiting = Device::new(fake.clone(), Interrupts::Line(Box::new(silent))).unwrap();
     let polling = device(&fake);
     fake.0.lock().status = u32::MAX;
-    assert_eq!(waiting.wait(0, waiting.told(0), Some(0)), Err(TransportError::Gone));
-    assert!((0..10_000).any(|_| polling.wait(0, polling.told(0), None) == Err(TransportError::Gone)));
+    assert_eq!(waiting.wait(0, waiting.notifications(0), Some(0)), Err(TransportError::Gone));
+    assert!((0..10_000).any(|_| polling.wait(0, polling.notifications(0), None) == Err(TransportError::Gone)));
     assert_eq!(polling.status(), Err(TransportError::Gone));
 }
 
@@ -219,7 +219,7 @@ proptest! {
                 let _ = device.start_queue(queue, len, ADDRESSES);
             }
             device.notify(queue);
-            let _ = device.wait(queue, device.told(queue), None);
+            let _ = device.wait(queue, device.notifications(queue), None);
         }
         for (offset, len) in [(0, 36), (36, 4), (0, 8), (1, 2), (usize::MAX, 1)] {
             let _ = device.read_config(offset, &mut vec![0; len]);

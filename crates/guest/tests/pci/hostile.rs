@@ -107,7 +107,7 @@ fn use_all(config: &dyn ConfigSpace, bars: [Option<Bar>; 6], words: &Words) -> R
         prop_assert!(len == 0 || len.is_power_of_two());
         let _ = device.start_queue(queue, len, addresses);
         device.notify(queue);
-        let _ = device.wait(queue, device.told(queue), None);
+        let _ = device.wait(queue, device.notifications(queue), None);
     }
     for (offset, len) in [(0, 36), (36, 4), (1, 2), (usize::MAX, 1)] {
         let _ = device.read_config(offset, &mut vec![0; len]);

@@ -204,7 +204,7 @@ fn each_queue_waits_for_a_message_of_its_own_where_there_are_enough_and_shares_t
         let device = open(&fake, Interrupts::Messages(given, Box::new(waits.clone()))).unwrap();
         bring_up(&device);
         for queue in 0..3 {
-            device.wait(queue, device.told(queue), None).unwrap();
+            device.wait(queue, device.notifications(queue), None).unwrap();
         }
         assert_eq!(*waits.0.lock(), expected);
         assert_eq!(fake.0.lock().queues.iter().map(|queue| queue.vector).collect::<Vec<_>>(), expected);
@@ -224,12 +224,12 @@ fn a_line_is_quietened_by_reading_its_cause_and_a_changed_status_is_noticed() {
     bring_up(&device);
     assert_eq!(fake.0.lock().config[4..6], [0b110, 0]);
     fake.0.lock().isr = 1;
-    device.wait(1, device.told(1), None).unwrap();
+    device.wait(1, device.notifications(1), None).unwrap();
     assert_eq!(fake.0.lock().isr, 0);
     fake.0.lock().isr = 2;
     fake.0.lock().status |= 0x40;
-    assert!(matches!(device.wait(1, device.told(1), None), Err(TransportError::Broken(_))));
+    assert!(matches!(device.wait(1, device.notifications(1), None), Err(TransportError::Broken(_))));
     fake.0.lock().isr = 2;
     fake.0.lock().status = 0xff;
-    assert_eq!(device.wait(1, device.told(1), None), Err(TransportError::Gone));
+    assert_eq!(device.wait(1, device.notifications(1), None), Err(TransportError::Gone));
 }

@@ -9,7 +9,7 @@ use transom_guest::{
     volume::{Regions, Volume},
 };
 use transom_host::{
-    group::{Group, Place, TableFile},
+    group::{Group, GroupLocation, TableFile},
     passthrough::{Config, Passthrough},
     sysfd::ProcFds,
 };
@@ -34,7 +34,7 @@ pub(crate) fn member(
     session: SessionConfig,
     options: CacheOptions,
 ) -> Member {
-    let file = TableFile::open(&Place::Directory(place.to_owned())).unwrap();
+    let file = TableFile::open(&GroupLocation::Directory(place.to_owned())).unwrap();
     let group = Group::join(&file, File::open(dir).unwrap(), &ProcFds::open().unwrap()).unwrap();
     let versions = table::map(group.table_fd(), group.table_len_bytes() as usize);
     let peer = Peer::new(Passthrough::open(dir, config).unwrap().with_group(group));

@@ -9,7 +9,7 @@ use rustix::{
 };
 use transom_versions::{Keys, Reader, Writer, layout};
 
-use super::{GroupError, Place, area::Area, mapping::Mapping, place::check_private};
+use super::{GroupError, GroupLocation, area::Area, location::check_private, mapping::Mapping};
 use crate::Errno;
 
 /// The file's name in the group's directory.
@@ -27,7 +27,7 @@ impl TableFile {
     ///
     /// # Errors
     /// If the directory or the file is not ours alone, or if the file is not a version table of the known layout.
-    pub fn open(place: &Place) -> Result<Self, GroupError> {
+    pub fn open(place: &GroupLocation) -> Result<Self, GroupError> {
         let (directory, path) = (place.open()?, place.path().join(NAME));
         let failed = |source| GroupError::File { path: path.clone(), source };
         // Whoever creates the table makes it complete before it gets its name, so it is created once at the most.

@@ -16,7 +16,7 @@ use transom_versions::layout;
 use super::*;
 
 fn join(group: &Path, share: &Path) -> Result<Group, GroupError> {
-    let file = TableFile::open(&Place::Directory(group.to_owned()))?;
+    let file = TableFile::open(&GroupLocation::Directory(group.to_owned()))?;
     Group::join(&file, File::open(share).unwrap(), &ProcFds::open().unwrap())
 }
 
@@ -134,10 +134,10 @@ fn two_turns_in_one_directory_exclude_each_other_and_renames_do_not_wait_for_eac
 
 #[test]
 fn a_group_is_a_name_or_a_path() {
-    assert_eq!("build-1.x".parse::<Place>().unwrap(), Place::Name("build-1.x".into()));
-    assert_eq!("./x".parse::<Place>().unwrap(), Place::Directory("./x".into()));
+    assert_eq!("build-1.x".parse::<GroupLocation>().unwrap(), GroupLocation::Name("build-1.x".into()));
+    assert_eq!("./x".parse::<GroupLocation>().unwrap(), GroupLocation::Directory("./x".into()));
     for wrong in ["", "..", ".hidden", "a b", "ä", &"a".repeat(65)] {
-        assert!(wrong.parse::<Place>().is_err(), "{wrong:?}");
+        assert!(wrong.parse::<GroupLocation>().is_err(), "{wrong:?}");
     }
 }
 

@@ -14,10 +14,10 @@ mod area;
 mod error;
 mod file;
 mod heat;
+mod location;
 mod mapping;
 mod members;
 mod names;
-mod place;
 mod watch;
 
 #[cfg(test)]
@@ -39,8 +39,8 @@ use watch::Watch;
 
 pub use error::GroupError;
 pub use file::TableFile;
+pub use location::GroupLocation;
 pub use names::NamesTurn;
-pub use place::Place;
 
 /// The most daemons in one group: their records, and the words of each, have fixed places in the file.
 pub const MEMBERS_MAX: usize = 64;

@@ -2,7 +2,7 @@
 
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
-use crate::{ChangeKind, HandleRef, Object, Place, WatchError};
+use crate::{ChangeKind, EntryName, HandleRef, Object, WatchError};
 
 /// `struct fanotify_event_metadata`.
 #[derive(Debug, FromBytes, KnownLayout, Immutable)]
@@ -47,8 +47,8 @@ pub(super) struct Record<'a> {
     mask: u64,
     pub(super) pid: u32,
     /// The name under which it happened; of a rename, the old one.
-    pub(super) place: Option<Place<'a>>,
-    new_place: Option<Place<'a>>,
+    pub(super) place: Option<EntryName<'a>>,
+    new_place: Option<EntryName<'a>>,
     pub(super) object: Option<Object<'a>>,
 }
 
@@ -89,12 +89,12 @@ impl<'a> Record<'a> {
                 match handle_and_name(info)? {
                     // A directory's own change.
                     (handle, b"." | b"") => self.object = Some(Object::Handle(handle)),
-                    (handle, name) => self.place = Some(Place { parent: Object::Handle(handle), name }),
+                    (handle, name) => self.place = Some(EntryName { parent: Object::Handle(handle), name }),
                 }
             }
             libc::FAN_EVENT_INFO_TYPE_NEW_DFID_NAME => {
                 let (handle, name) = handle_and_name(info)?;
-                self.new_place = Some(Place { parent: Object::Handle(handle), name });
+                self.new_place = Some(EntryName { parent: Object::Handle(handle), name });
             }
             _ => {}
         }

@@ -3,7 +3,7 @@
 use rustix::fs::inotify::ReadFlags;
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
-use crate::{Author, Change, ChangeKind, Object, Place, WatchError};
+use crate::{Author, Change, ChangeKind, EntryName, Object, WatchError};
 
 /// `struct inotify_event`, which a name of `len` bytes follows.
 #[derive(Debug, FromBytes, KnownLayout, Immutable)]
@@ -38,7 +38,7 @@ impl<'a> Message<'a> {
 
     /// Returns the change of a name in, or of, the object that is held as `id`.
     pub(super) fn change(&self, id: u64) -> Option<Change<'a>> {
-        let place = (!self.name.is_empty()).then_some(Place { parent: Object::Held(id), name: self.name });
+        let place = (!self.name.is_empty()).then_some(EntryName { parent: Object::Held(id), name: self.name });
         let of_names = [
             (ReadFlags::CREATE, ChangeKind::Created),
             (ReadFlags::MOVED_TO, ChangeKind::MovedIn),

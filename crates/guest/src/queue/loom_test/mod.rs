@@ -93,7 +93,7 @@ impl Transport for QueueTransport {
     fn notify(&self, _: u16) {
         self.doorbell.ring();
     }
-    fn told(&self, _: u16) -> u64 {
+    fn notifications(&self, _: u16) -> u64 {
         self.interrupt.count(0)
     }
     fn wait(&self, _: u16, seen: u64, _: Option<u64>) -> Result<(), TransportError> {

@@ -213,7 +213,7 @@ impl<R: Registers, L: RawMutex + Send + Sync> Transport for Pci<R, L> {
         }
     }
 
-    fn told(&self, queue: u16) -> u64 {
+    fn notifications(&self, queue: u16) -> u64 {
         match &self.interrupts {
             Interrupts::Polling => 0,
             Interrupts::Line(source) => source.count(0),

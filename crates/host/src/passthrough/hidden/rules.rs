@@ -11,13 +11,13 @@ use std::{
 /// Rules that hide parts of a share. Paths are relative to the root of the share, with or without a leading slash.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HiddenPaths {
-    pub(super) places: Vec<Place>,
+    pub(super) places: Vec<RuleNode>,
     names: HashSet<Box<[u8]>>,
 }
 
 /// A path of a rule, or one on the way there.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct RuleNode {
     pub(super) path: PathBuf,
     parent: usize,
     rule: Option<Rule>,
@@ -38,7 +38,7 @@ pub(super) const ROOT: usize = 0;
 
 impl Default for HiddenPaths {
     fn default() -> Self {
-        Self { places: vec![Place::default()], names: HashSet::new() }
+        Self { places: vec![RuleNode::default()], names: HashSet::new() }
     }
 }
 
@@ -104,7 +104,7 @@ impl HiddenPaths {
                 None => {
                     let child = self.places.len();
                     let path = self.places[at].path.join(name);
-                    self.places.push(Place { path, parent: at, ..Place::default() });
+                    self.places.push(RuleNode { path, parent: at, ..RuleNode::default() });
                     self.places[at].children.insert(name.as_bytes().into(), child);
                     child
                 }

@@ -22,7 +22,7 @@ use zerocopy::{FromZeros as _, IntoBytes as _};
 use super::guest::Guest;
 use crate::{
     Errno,
-    group::{Group, Place, TableFile},
+    group::{Group, GroupLocation, TableFile},
     passthrough::{Config, Passthrough},
     sysfd::ProcFds,
 };
@@ -49,7 +49,7 @@ fn setting() -> Setting {
         fs::write(share.path().join(file), "content").unwrap();
     }
     let join = || {
-        let file = TableFile::open(&Place::Directory(place.path().to_owned())).unwrap();
+        let file = TableFile::open(&GroupLocation::Directory(place.path().to_owned())).unwrap();
         Group::join(&file, fs::File::open(share.path()).unwrap(), &ProcFds::open().unwrap()).unwrap()
     };
     let (peer, group) = (join(), join());

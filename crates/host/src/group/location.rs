@@ -20,14 +20,14 @@ const NAME_LEN_MAX: usize = 64;
 /// The place of a group: a name, which stands for a directory in `$XDG_RUNTIME_DIR/transom` or `/run/transom`, or a
 /// directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum GroupLocation {
     /// A name.
     Name(String),
     /// A directory, created if it does not exist.
     Directory(PathBuf),
 }
 
-impl FromStr for Place {
+impl FromStr for GroupLocation {
     type Err = GroupError;
 
     fn from_str(text: &str) -> Result<Self, GroupError> {
@@ -40,7 +40,7 @@ impl FromStr for Place {
     }
 }
 
-impl Place {
+impl GroupLocation {
     /// Returns the directory's path.
     pub fn path(&self) -> PathBuf {
         match self {
