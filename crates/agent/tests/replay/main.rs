@@ -102,7 +102,8 @@ fn daemon() -> anyhow::Result<PathBuf> {
     anyhow::ensure!(daemon.is_file(), "transomd is not built");
     let folder = tempfile::tempdir()?;
     let root = fs::File::open(folder.path())?;
-    transom_watch::Watch::open(&root, &transom_watch::Options::default()).context("changes cannot be observed here")?;
+    let options = transom_watch::Options { may_fall_back: false, ..transom_watch::Options::default() };
+    transom_watch::Watch::open(&root, &options).context("changes cannot be observed here")?;
     Ok(daemon)
 }
 
