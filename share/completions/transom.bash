@@ -582,7 +582,7 @@ _transom() {
             return 0
             ;;
         transom__subcmd__fs)
-            opts="-s -d -h --socket --shared-dir --daemon --daemon-arg --dax --help ls tree cat stat find du df cp mkdir rm mv ln touch write"
+            opts="-s -d -h --socket --shared-dir --daemon --coherence-group --daemon-arg --dax --cache --help ls tree cat stat find du df cp mkdir rm mv ln touch write"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -608,8 +608,16 @@ _transom() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --coherence-group)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --daemon-arg)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --cache)
+                    COMPREPLY=($(compgen -W "never auto always shared" -- "${cur}"))
                     return 0
                     ;;
                 *)
@@ -844,7 +852,7 @@ _transom() {
             return 0
             ;;
         transom__subcmd__mount)
-            opts="-s -d -o -f -b -h --socket --shared-dir --daemon --passthrough --reconnect --background --help"
+            opts="-s -d -o -f -b -h --socket --shared-dir --daemon --coherence-group --passthrough --reconnect --background --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -870,6 +878,10 @@ _transom() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --coherence-group)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 -o)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -882,7 +894,7 @@ _transom() {
             return 0
             ;;
         transom__subcmd__run)
-            opts="-s -m -e -v -h --share --root --kernel --cpus --memory --accel --vmm --env --timeout --tty --verbose --timing --console --daemon --daemon-arg --fetch --qemu --busybox --help"
+            opts="-s -m -e -v -h --share --root --hide --show --kernel --cpus --memory --accel --vmm --env --timeout --tty --events --verbose --timing --console --daemon --coherence-group --daemon-arg --fetch --qemu --busybox --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -897,6 +909,14 @@ _transom() {
                     return 0
                     ;;
                 --root)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --hide)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --show)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -945,6 +965,10 @@ _transom() {
                     return 0
                     ;;
                 --daemon)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --coherence-group)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -34,6 +34,8 @@ complete -c transom -n "__fish_transom_needs_command" -f -a "top" -d 'Watch what
 complete -c transom -n "__fish_transom_needs_command" -f -a "bench" -d 'Compare virtio-fs daemons with each other and with the host\'s own file system'
 complete -c transom -n "__fish_transom_using_subcommand run" -s s -l share -d 'A directory of the host to share; may be repeated' -r
 complete -c transom -n "__fish_transom_using_subcommand run" -l root -d 'The guest\'s root: a directory of the host, `/` for the host\'s own root' -r
+complete -c transom -n "__fish_transom_using_subcommand run" -l hide -d 'Hide a path of the host from the guest, in every share that contains it; may be repeated' -r -F
+complete -c transom -n "__fish_transom_using_subcommand run" -l show -d 'Show a path that --root / hides, and everything below it; may be repeated' -r -F
 complete -c transom -n "__fish_transom_using_subcommand run" -l kernel -d 'The kernel: an image such as /boot/vmlinuz-…, or a series of Debian kernels such as 6.12' -r -F
 complete -c transom -n "__fish_transom_using_subcommand run" -l cpus -d 'Number of virtual CPUs [default: those of this machine, at most 4]' -r
 complete -c transom -n "__fish_transom_using_subcommand run" -s m -l memory -d 'Memory of the guest in MiB, or with a suffix K, M, G or T' -r
@@ -49,16 +51,23 @@ always\t''
 never\t''"
 complete -c transom -n "__fish_transom_using_subcommand run" -l console -d 'Write the output of the guest\'s console to a file' -r -F
 complete -c transom -n "__fish_transom_using_subcommand run" -l daemon -d 'The daemon that serves the shares, which must accept virtiofsd\'s options [default: transomd in this program\'s directory]' -r -F
+complete -c transom -n "__fish_transom_using_subcommand run" -l coherence-group -d 'Have the share\'s daemon join GROUP, whose daemons tell each other\'s guests what has changed' -r
 complete -c transom -n "__fish_transom_using_subcommand run" -l daemon-arg -d 'An argument to pass on to every share\'s daemon; may be repeated' -r
 complete -c transom -n "__fish_transom_using_subcommand run" -l qemu -d 'The QEMU executable [default: qemu-system-x86_64 in PATH, or the one in the cache]' -r -F
 complete -c transom -n "__fish_transom_using_subcommand run" -l busybox -d 'A static busybox for the minimal root [default: the installed one, or Debian\'s from the cache]' -r -F
+complete -c transom -n "__fish_transom_using_subcommand run" -l events -d 'Replay changes that are made on the host in the guest\'s writable shares, at once and with inotify events'
 complete -c transom -n "__fish_transom_using_subcommand run" -s v -l timing -l verbose -d 'Print where each share is mounted, and the duration of each phase, to standard error'
 complete -c transom -n "__fish_transom_using_subcommand run" -l fetch -d 'Fetch QEMU as a package into the cache if it is not installed'
 complete -c transom -n "__fish_transom_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c transom -n "__fish_transom_using_subcommand fs; and not __fish_seen_subcommand_from ls tree cat stat find du df cp mkdir rm mv ln touch write" -s s -l socket -d 'The socket of a running daemon (transomd, virtiofsd or another vhost-user-fs daemon) that has no front end yet' -r -F
 complete -c transom -n "__fish_transom_using_subcommand fs; and not __fish_seen_subcommand_from ls tree cat stat find du df cp mkdir rm mv ln touch write" -s d -l shared-dir -d 'Start a daemon that shares this directory' -r -F
 complete -c transom -n "__fish_transom_using_subcommand fs; and not __fish_seen_subcommand_from ls tree cat stat find du df cp mkdir rm mv ln touch write" -l daemon -d 'The daemon to start, which must accept virtiofsd\'s options [default: transomd in this program\'s directory]' -r -F
+complete -c transom -n "__fish_transom_using_subcommand fs; and not __fish_seen_subcommand_from ls tree cat stat find du df cp mkdir rm mv ln touch write" -l coherence-group -d 'Have the daemon join GROUP, whose daemons tell each other\'s guests what has changed' -r
 complete -c transom -n "__fish_transom_using_subcommand fs; and not __fish_seen_subcommand_from ls tree cat stat find du df cp mkdir rm mv ln touch write" -l daemon-arg -d 'An argument to pass on to the daemon; may be repeated' -r
+complete -c transom -n "__fish_transom_using_subcommand fs; and not __fish_seen_subcommand_from ls tree cat stat find du df cp mkdir rm mv ln touch write" -l cache -d 'How long this process uses what it has read of names, attributes and data' -r -f -a "never\t'Not at all: every access asks the daemon'
+auto\t'As long as the daemon says'
+always\t'Until this process changes it: for a directory that nobody else changes'
+shared\t'Until a guest of the daemon\'s coherence group changes it'"
 complete -c transom -n "__fish_transom_using_subcommand fs; and not __fish_seen_subcommand_from ls tree cat stat find du df cp mkdir rm mv ln touch write" -l dax -d 'Copy file data through the daemon\'s DAX window, directly from and to the host\'s page cache'
 complete -c transom -n "__fish_transom_using_subcommand fs; and not __fish_seen_subcommand_from ls tree cat stat find du df cp mkdir rm mv ln touch write" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c transom -n "__fish_transom_using_subcommand fs; and not __fish_seen_subcommand_from ls tree cat stat find du df cp mkdir rm mv ln touch write" -f -a "ls" -d 'List directories and files'
@@ -120,6 +129,7 @@ complete -c transom -n "__fish_transom_using_subcommand fs; and __fish_seen_subc
 complete -c transom -n "__fish_transom_using_subcommand mount" -s s -l socket -d 'The socket of a running daemon (transomd, virtiofsd or another vhost-user-fs daemon) that has no front end yet' -r -F
 complete -c transom -n "__fish_transom_using_subcommand mount" -s d -l shared-dir -d 'Start a daemon that shares this directory' -r -F
 complete -c transom -n "__fish_transom_using_subcommand mount" -l daemon -d 'The daemon to start, which must accept virtiofsd\'s options [default: transomd in this program\'s directory]' -r -F
+complete -c transom -n "__fish_transom_using_subcommand mount" -l coherence-group -d 'Have the daemon join GROUP, whose daemons tell each other\'s guests what has changed' -r
 complete -c transom -n "__fish_transom_using_subcommand mount" -s o -d 'Mount options as in fstab: ro, nosuid, passthrough, reconnect[=SECONDS], threads=N and others; may be repeated' -r
 complete -c transom -n "__fish_transom_using_subcommand mount" -l passthrough -d 'Let the kernel read, write and map the host\'s files directly, without requests; needs root and Linux 6.9'
 complete -c transom -n "__fish_transom_using_subcommand mount" -l reconnect -d 'Survive the daemon: when it exits, connect to a new one; files stay open, and requests wait until then'

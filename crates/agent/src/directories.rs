@@ -1,7 +1,7 @@
 //! The directories in which changes are replayed, opened by handle and kept open.
 //!
-//! To open one by handle makes the kernel forget at once that its name is valid. If then nothing refers to the directory,
-//! its name is dropped, and it cannot be opened by handle again until a program finds it by its path.
+//! To open one by handle makes the kernel forget at once that its name is valid. If then nothing refers to the
+//! directory, its name is dropped, and it cannot be opened by handle again until a program finds it by its path.
 
 use std::{collections::HashMap, io, os::fd::OwnedFd, rc::Rc};
 

@@ -2,7 +2,8 @@
 //!
 //! For each share, [`channel`] receives what changed from transomd (`--events`), and [`replay`] makes the system calls
 //! that would have caused it: the kernel corrects its caches and raises inotify events, and the daemon answers the
-//! requests as done without touching the files. [`directories`] are kept open, [`shares`] finds the mounts; [`sys`] has calls that have no safe wrapper.
+//! requests as done without touching the files. [`directories`] are kept open, [`shares`] finds the mounts; [`sys`] has
+//! calls that have no safe wrapper.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
@@ -55,8 +56,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Serves the mounts, each with a thread of its own: the daemon recognises a thread. Ends with the first error of a mount
-/// that was named, or when no mount is left.
+/// Serves the mounts, each with a thread of its own: the daemon recognises a thread. Ends with the first error of a
+/// mount that was named, or when no mount is left.
 fn serve(named: Vec<PathBuf>) -> io::Result<std::convert::Infallible> {
     let are_named = !named.is_empty();
     let mounts = if are_named { named } else { shares::mounted()? };

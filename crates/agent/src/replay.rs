@@ -1,7 +1,7 @@
 //! The system calls that replay a change.
 //!
-//! Directories are opened by handle, never by a path that somebody could redirect. While the daemon announces a change, it
-//! answers the requests of these calls and performs none of them.
+//! Directories are opened by handle, never by a path that somebody could redirect. While the daemon announces a change,
+//! it answers the requests of these calls and performs none of them.
 
 use std::{
     io,

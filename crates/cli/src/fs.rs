@@ -205,7 +205,11 @@ impl Fs {
         if let Some(file) = self.from.shared_file() {
             anyhow::bail!("{} is a file: share the directory that contains it", file.display());
         }
-        let mount = self.from.builder(daemon_args)?.connect()?;
+        let builder = self.from.builder(daemon_args)?;
+        if let Some(warning) = self.from.warning() {
+            eprintln!("transom: {warning}");
+        }
+        let mount = builder.connect()?;
         if self.dax && mount.window().is_none() {
             anyhow::bail!("this daemon has no DAX window: start transomd with --dax-window and --tag");
         }

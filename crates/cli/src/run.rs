@@ -54,7 +54,8 @@ pub(crate) struct Run {
     /// The guest's root: a directory of the host, `/` for the host's own root
     ///
     /// It is shared read-only; what the guest writes stays in the guest's memory. /proc, /sys, /dev, /tmp and /run are
-    /// the guest's own, and home directories and secret places are hidden: see --show. By default the root is a minimal one with busybox. Accepts `,cache=MODE`, as --share does.
+    /// the guest's own, and home directories and secret places are hidden: see --show. By
+    /// default the root is a minimal one with busybox. Accepts `,cache=MODE`, as --share does.
     #[arg(long, value_name = "DIR[,cache=MODE]")]
     root: Option<OsString>,
 
@@ -85,7 +86,7 @@ pub(crate) struct Run {
     #[arg(value_parser = clap::value_parser!(u32).range(1..=255))]
     cpus: u32,
 
-    /// Memory of the guest in MiB, or with a suffix K, M, G or T
+    /// Memory of the guest in MiB, or with a suffix K, M, G or T; at least 128M
     #[arg(long, short = 'm', value_name = "SIZE", default_value = "1G", value_parser = parse_memory_mib)]
     memory: u32,
 
@@ -336,7 +337,8 @@ fn default_cpus() -> u32 {
 
 /// Parses `512`, `512M` or `2G` to a number of MiB.
 fn parse_memory_mib(words: &str) -> std::result::Result<u32, String> {
-    const LEAST_MIB: u64 = 64;
+    /// Debian's cloud kernel with the minimal root panics with 96 MiB, and works with 112 MiB.
+    const LEAST_MIB: u64 = 128;
     const MIB: u64 = 1 << 20;
     let has_unit = words.ends_with(|last: char| last.is_ascii_alphabetic());
     let mib = size::parse(&if has_unit { words.to_owned() } else { format!("{words}M") })? / MIB;

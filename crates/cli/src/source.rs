@@ -1,5 +1,7 @@
 //! The options of `transom fs` and `transom mount` that say which daemon provides the share.
 
+mod socket;
+
 use std::{
     ffi::OsString,
     path::{Path, PathBuf},
@@ -42,6 +44,16 @@ impl Source {
         self.socket.is_none() && name.is_none_or(|name| name == "transomd")
     }
 
+    /// Returns a warning if the daemon at the socket ends when this process leaves it.
+    pub(crate) fn warning(&self) -> Option<String> {
+        let socket = self.socket.as_deref().filter(|socket| socket::ends_with_front_end(socket))?;
+        Some(format!(
+            "the daemon at {} exits when this command ends; one that was started with --keep-serving waits for the \
+             next",
+            socket.display()
+        ))
+    }
+
     /// Returns what is to be shared if it is a file.
     pub(crate) fn shared_file(&self) -> Option<&Path> {
         self.shared_dir.as_deref().filter(|path| path.is_file())
@@ -50,6 +62,11 @@ impl Source {
     /// Returns a builder for the share; `daemon_args` go to a daemon that is started.
     pub(crate) fn builder(&self, daemon_args: Vec<OsString>) -> Result<Builder> {
         match (&self.socket, &self.shared_dir) {
+            (Some(socket), _) if socket::is_in_use(socket) => anyhow::bail!(
+                "another front end is connected to {}, and a daemon serves one at a time: wait until that one has \
+                 left, or start a second daemon",
+                socket.display()
+            ),
             (Some(socket), _) => Ok(Share::builder().socket(socket)),
             (None, Some(dir)) => {
                 let args = self.group_args().into_iter().chain(daemon_args).collect();

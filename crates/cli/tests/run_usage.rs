@@ -46,6 +46,16 @@ fn a_mistyped_option_is_no_command() {
 }
 
 #[test]
+fn too_little_memory_and_what_is_no_kernel_are_refused() {
+    is_refused(&["run", "-m", "64", "--", "true"], 125, &["64 MiB is too little", "128 MiB"]);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), [1; 4096]).unwrap();
+    let kernel = file.path().to_str().unwrap();
+    let arguments = ["run", "--root", "/", "--vmm", "uml", "--kernel", kernel, "--", "true"];
+    is_refused(&arguments, 125, &["is not a Linux kernel", kernel]);
+}
+
+#[test]
 fn a_mistyped_subcommand_brings_the_nearest_to_mind() {
     is_refused(&["rnu"], 2, &["unrecognized subcommand 'rnu'", "'run'"]);
     is_refused(&["mout"], 2, &["'mount'"]);

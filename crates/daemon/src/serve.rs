@@ -22,7 +22,7 @@ use transom_wire::config::TAG_LEN;
 
 use crate::{
     backend::{self, BackendConfig, Monitor, VersionsRegion},
-    events,
+    events, host_changes,
     options::{CachePolicy, FileHandles, Negotiation, Options, Owner, OwnershipOptions, WindowOptions},
     start::Started,
 };
@@ -30,6 +30,11 @@ use crate::{
 /// Serves the share until the front end disconnects, or indefinitely with `--keep-serving`. Blocks.
 pub fn serve(options: &Options, started: Started) -> anyhow::Result<()> {
     let config = file_system_config(options, started.guest_fds)?;
+    let monitor = Arc::new(Monitor::default());
+    let _watcher = match started.host_changes {
+        Some(watch) => host_changes::start(watch, &started.root, &monitor, options.host_changes)?,
+        None => None,
+    };
     let proc_fds = ProcFds::from(started.proc_self_fd);
     let group = started.group.map(|file| Group::join(&file, &started.root, &proc_fds)).transpose()?;
     let versions = group.as_ref().map(|group| versions_region(options, group)).transpose()?.flatten();
@@ -44,7 +49,6 @@ pub fn serve(options: &Options, started: Started) -> anyhow::Result<()> {
         file_system = file_system.with_dax(if wanted.guards { dax } else { dax.without_guards() });
     }
     let server = Arc::new(Server::new(file_system));
-    let monitor = Arc::new(Monitor::default());
     let metrics = started.metrics.map(|listener| {
         let (server, monitor) = (server.clone(), monitor.clone());
         MetricsServer::serve(listener, move || monitor.snapshot(server.file_system().gauges()))

@@ -3,6 +3,7 @@
 //! The order matters: steps that need the machine as the caller sees it (limits, sockets) come before the sandbox,
 //! steps that need privileges come before privileges are dropped, and threads come last.
 
+use crate::host_changes;
 use crate::listen::{self, Listening, Traces};
 use crate::options::Options;
 use crate::padding::{self, Views};
@@ -37,6 +38,8 @@ pub struct Started {
     pub padding: Option<Views>,
     /// The version table of the coherence group, not joined yet.
     pub group: Option<TableFile>,
+    /// Sees changes on the host, if that is wanted and possible.
+    pub host_changes: Option<Watch>,
     /// The privileges of the process.
     pub privileges: Privileges,
     /// The ids that the process can use.
@@ -65,6 +68,7 @@ pub fn start(options: &Options, mut listening: Listening) -> anyhow::Result<Star
     // The sandbox hides it. Joined after the last fork: see `serve`.
     let group = options.cache.coherence_group.as_ref().map(TableFile::open).transpose()?;
     let padding = padding::start(options);
+    let host_changes = host_changes::open(options)?;
     let owners = &options.ownership;
     let Sandboxed { root, proc_self_fd, listener, traces, ids } = sandbox::enter(
         &options.share.path,
@@ -82,7 +86,20 @@ pub fn start(options: &Options, mut listening: Listening) -> anyhow::Result<Star
     debug!(?privileges, ?ids, guest_fds, "isolated");
     // Programs that start daemons wait for this message.
     info!("Waiting for vhost-user socket connection...");
-    Ok(Started { root, proc_self_fd, listener, metrics, watch, padding, group, privileges, ids, guest_fds, traces })
+    Ok(Started {
+        root,
+        proc_self_fd,
+        listener,
+        metrics,
+        watch,
+        host_changes,
+        padding,
+        group,
+        privileges,
+        ids,
+        guest_fds,
+        traces,
+    })
 }
 
 /// Begins to observe the share, which takes a privilege that the process drops.

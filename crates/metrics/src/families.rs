@@ -63,6 +63,12 @@ families! {
     BROKEN_QUEUES: Counter "transom_broken_queues", unit "queues", label "",
         "Queues stopped because the guest violated the virtqueue protocol.";
     SESSIONS: Counter "transom_sessions", unit "sessions", label "", "INIT requests accepted.";
+    HOST_CHANGES: Counter "transom_host_changes", unit "changes", label "",
+        "Changes in the share by other processes of the host, with --host-changes.";
+    OWN_CHANGES: Counter "transom_own_changes", unit "changes", label "",
+        "Changes in the share by the daemon itself, on behalf of the guest, with --host-changes.";
+    HOST_CHANGE_OVERFLOWS: Counter "transom_host_change_overflows", unit "", label "",
+        "Times that changes were lost because more happened on the host than the kernel's queue had room for.";
     INODES: Gauge "transom_inodes", unit "", label "", "Inodes that the guest references.";
     INODES_LIMIT: Gauge "transom_inodes_limit", unit "", label "",
         "Maximum number of inodes that the guest may reference.";
@@ -118,6 +124,9 @@ counters! {
     Interrupts = INTERRUPTS,
     BrokenQueues = BROKEN_QUEUES,
     Sessions = SESSIONS,
+    HostChanges = HOST_CHANGES,
+    OwnChanges = OWN_CHANGES,
+    HostChangeOverflows = HOST_CHANGE_OVERFLOWS,
 }
 
 #[cfg(test)]

@@ -42,10 +42,12 @@ impl Tree {
     ///
     /// # Errors
     ///
-    /// Those of open(2).
+    /// EPERM if this process may not open handles, for which it needs CAP_DAC_READ_SEARCH, before Linux 6.11 in the
+    /// initial user namespace; EOPNOTSUPP if the file system has no handles.
     pub fn new(root: impl AsFd) -> Result<Self, Errno> {
         // Handles are opened relative to a descriptor that is not O_PATH.
         let root = openat(root, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        ObjectHandle::of(&root)?.as_ref().open(&root, OFlags::PATH)?;
         let (file_system, identity) = (fstatvfs(&root)?.f_fsid, identity(&root)?);
         Ok(Self { root, file_system, identity, known: HashMap::new() })
     }
@@ -106,7 +108,11 @@ impl Tree {
                 return Ok(false);
             }
             last = Some(here);
-            at = openat(&at, "..", flags, Mode::empty())?;
+            at = match openat(&at, "..", flags, Mode::empty()) {
+                // The root is the root of a bind mount, and this directory is outside of it.
+                Err(Errno::NOENT) => return Ok(false),
+                parent => parent?,
+            };
         }
         Ok(false)
     }

@@ -48,7 +48,7 @@ pub(crate) fn compare() -> anyhow::Result<()> {
         let of = |rows: &HashMap<String, Vec<String>>| rows.get(row.name).cloned().unwrap_or_default();
         let (expected, found) = (of(&expected), of(&found));
         if normal(row, &expected) != normal(row, &found) {
-            write!(differences, "{}: expected {expected:#?}, found {found:#?}\n", row.name)?;
+            writeln!(differences, "{}: expected {expected:#?}, found {found:#?}", row.name)?;
         }
     }
     let (local, share) = (describe(local)?, describe(Path::new(SHARE))?);
@@ -83,8 +83,8 @@ fn record(root: &Path, begin: impl FnOnce() -> io::Result<()>) -> anyhow::Result
     Ok(watcher.until(|row, name| row == last && name == END)?)
 }
 
-/// Names below `dir` except `unseen`. They are known from the local file system, since to list a directory of the share is
-/// to see all its names.
+/// Names below `dir` except `unseen`. They are known from the local file system, since to list a directory of the share
+/// is to see all its names.
 fn names(dir: &Path, unseen: &[&str]) -> io::Result<Vec<String>> {
     let local = Path::new("/tmp/prepared").join(dir.file_name().unwrap_or_default());
     if !local.exists() {

@@ -52,7 +52,7 @@ pub fn picture(report: &Report) -> Option<String> {
                 text x=(x) y="16" text-anchor="middle" { (tick_name(tick)) }
             }
             @for (index, strip) in strips.iter().enumerate() {
-                (line(strip, HEAD + LINE * (index as f64 + 1.0) - 8.0, &at))
+                (line(strip, HEAD + LINE * (index as f64 + 1.0) - 8.0, at))
             }
             (legend(height - 8.0))
         }

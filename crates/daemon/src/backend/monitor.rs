@@ -48,6 +48,11 @@ impl Monitor {
         *self.device.lock().unwrap_or_else(PoisonError::into_inner) = view;
     }
 
+    /// Counts something that happened in the share.
+    pub(crate) fn count(&self, counter: Counter) {
+        self.metrics.add(counter, 1);
+    }
+
     pub(super) fn deferred(&self) {
         self.metrics.add(Counter::Deferred, 1);
     }

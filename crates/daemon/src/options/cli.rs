@@ -5,8 +5,8 @@
 
 use super::ids::{NamespaceRange, Owner, SquashHost, squash_host};
 use super::values::{
-    CachePolicy, CapabilityChanges, FileHandles, FrontEndName, LogLevel, MigrationMode, MigrationOnError, Negotiation,
-    SandboxMode, SeccompMode, coherence_group, dax_policy, inode_limit, tag, window_len,
+    CachePolicy, CapabilityChanges, FileHandles, FrontEndName, HostChanges, LogLevel, MigrationMode, MigrationOnError,
+    Negotiation, SandboxMode, SeccompMode, coherence_group, dax_policy, inode_limit, tag, window_len,
 };
 use clap::{Args, Parser};
 use std::ffi::OsString;
@@ -56,6 +56,8 @@ pub(crate) struct Cli {
     pub(crate) locks: LockArgs,
     #[command(flatten)]
     pub(crate) workers: WorkerArgs,
+    #[command(flatten)]
+    pub(crate) changes: HostChangeArgs,
     #[command(flatten)]
     pub(crate) isolation: IsolationArgs,
     #[command(flatten)]
@@ -389,6 +391,18 @@ pub(crate) struct WorkerArgs {
     /// error.
     #[arg(long, value_name = "N")]
     pub(crate) rlimit_nofile: Option<u64>,
+}
+
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Changes on the host")]
+pub(crate) struct HostChangeArgs {
+    /// Observe changes that other processes make in the shared directory
+    ///
+    /// The metrics count them; the guest is not told yet. Needs CAP_SYS_ADMIN when the daemon starts (root; it is
+    /// dropped before the guest is served), Linux 5.17, and a file system with file handles. A share that is a single
+    /// file is not observed.
+    #[arg(long, value_name = "WHEN", value_enum, default_value = "never")]
+    pub(crate) host_changes: HostChanges,
 }
 
 #[derive(Debug, Clone, Args)]

@@ -11,8 +11,8 @@ mod values;
 
 pub use ids::{NamespaceRange, Owner, Squash};
 pub use values::{
-    CachePolicy, CapabilityChange, FileHandles, LogLevel, MigrationMode, MigrationOnError, Negotiation, SandboxMode,
-    SeccompMode,
+    CachePolicy, CapabilityChange, FileHandles, HostChanges, LogLevel, MigrationMode, MigrationOnError, Negotiation,
+    SandboxMode, SeccompMode,
 };
 
 use clap::CommandFactory;
@@ -60,6 +60,8 @@ pub struct Options {
     pub inodes: InodeOptions,
     /// Queues, threads, polling.
     pub workers: WorkerOptions,
+    /// Whether changes that are made on the host are observed.
+    pub host_changes: HostChanges,
     /// How the daemon isolates itself.
     pub isolation: IsolationOptions,
     /// Live migration.

@@ -69,6 +69,17 @@ pub enum FileHandles {
     Mandatory,
 }
 
+/// Whether changes that are made on the host are observed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum HostChanges {
+    /// They are not
+    Never,
+    /// They are if the kernel, the file system and the daemon's privileges allow it; otherwise there is a warning
+    Prefer,
+    /// The daemon does not start if they cannot be
+    Mandatory,
+}
+
 /// How inodes are described to the destination of a migration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum MigrationMode {

@@ -31,6 +31,7 @@ impl Daemon {
         let config = Config { allow_direct_io: true, ..Config::default() };
         let server = Arc::new(Server::new(Passthrough::open(&share, config).unwrap()));
         let backend = BackendConfig {
+            versions: None,
             tag: None,
             request_queues: 1,
             poll_max: Duration::from_micros(20),

@@ -17,7 +17,7 @@ use zerocopy::{FromZeros, IntoBytes};
 
 /// The options of the daemons that `run` is served by.
 pub(crate) const DAEMONS: &[&str] = &[
-    "--xattr --posix-lock --flock --killpriv-v2 --cache auto",
+    "--xattr --posix-lock --flock --killpriv-v2 --cache auto --host-changes prefer",
     "--xattr --posix-lock --flock --inode-file-handles=never --cache never --thread-pool-size 0",
     "--sandbox none --metrics-socket metrics --log-level debug",
 ];

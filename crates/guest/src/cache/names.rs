@@ -1,9 +1,9 @@
 //! Cached names: each leads to an inode, or is known to be absent.
 //!
 //! One table per volume, divided by hash into shards. Each shard has its own lock and a limit; a clock's hand passes
-//! over names that were used since it last came. A name is valid as long as its [`Validity`] says, which the directory's
-//! judge decides, and only while its directory is in the epoch in which it was fetched. References to inodes are dropped outside the locks because the last one
-//! sends a message.
+//! over names that were used since it last came. A name is valid as long as its [`Validity`] says, which the
+//! directory's judge decides, and only while its directory is in the epoch in which it was fetched. References to
+//! inodes are dropped outside the locks because the last one sends a message.
 
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::hash::{BuildHasher, Hash, Hasher};

@@ -30,7 +30,7 @@ pub struct Inode<P: Platform> {
     lookups: AtomicU64,
     pub(crate) attributes: Mutex<P, { rank::LEAF }, Attributes>,
     /// The target of a symbolic link, once it was read.
-    pub(super) symlink: Mutex<P, { rank::LEAF }, Option<(Arc<[u8]>, Validity)>>,
+    pub(super) symlink: Mutex<P, { rank::LEAF }, Option<Target>>,
     /// For a directory: its cached listing.
     pub(super) listing: Mutex<P, { rank::LEAF }, Option<Arc<Listing>>>,
     /// For a directory: the epoch of its cached names. No other inode has had it, not even one to which the server had
@@ -50,6 +50,9 @@ pub struct Inode<P: Platform> {
     ranges: Option<Ranges<P>>,
     pub(super) mapped: Mapped,
 }
+
+/// The target of a symbolic link, and how long it is valid.
+pub(super) type Target = (Arc<[u8]>, Validity);
 
 impl<P: Platform> Inode<P> {
     pub(super) fn new(

@@ -1,7 +1,7 @@
 //! Write-back: writing to cached pages, and from there to the server.
 //!
-//! Used if INIT negotiated WRITEBACK_CACHE, except in [`CacheMode::Shared`]. Dirty pages are written by FSYNC, on close,
-//! before the server uses the contents in any way, when too many are dirty, when they have waited for long
+//! Used if INIT negotiated WRITEBACK_CACHE, except in [`CacheMode::Shared`]. Dirty pages are written by FSYNC, on
+//! close, before the server uses the contents in any way, when too many are dirty, when they have waited for long
 //! ([`ageing`](super::ageing)), and by [`Volume::write_back`]. An error is kept with the inode and reported once for
 //! each open file, by its next fsync or close. Write-back holds the inode's `size_lock`. A dirty inode has at least one
 //! writer's handle: the last of them writes back before it is released.

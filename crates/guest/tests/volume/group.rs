@@ -33,7 +33,7 @@ pub(crate) fn member(
     config: Config,
     session: SessionConfig,
     options: CacheOptions,
-) -> (Arc<Peer<Passthrough>>, Fs<Plain>) {
+) -> Member {
     let file = TableFile::open(&Place::Directory(place.to_owned())).unwrap();
     let group = Group::join(&file, File::open(dir).unwrap(), &ProcFds::open().unwrap()).unwrap();
     let versions = table::map(group.table_fd(), group.table_len_bytes() as usize);
@@ -44,7 +44,10 @@ pub(crate) fn member(
     (peer, Fs::new(Arc::new(volume)))
 }
 
-fn two() -> (tempfile::TempDir, tempfile::TempDir, [(Arc<Peer<Passthrough>>, Fs<Plain>); 2]) {
+/// A server, and the guest whose session it serves.
+type Member = (Arc<Peer<Passthrough>>, Fs<Plain>);
+
+fn two() -> (tempfile::TempDir, tempfile::TempDir, [Member; 2]) {
     let (place, dir) = (place(), tempfile::tempdir().unwrap());
     let guests = [(); 2].map(|()| {
         let (session, options) = (SessionConfig::default(), CacheOptions::default());

@@ -15,6 +15,8 @@ use crate::{Error, Result};
 
 /// The number of 512-byte sectors of real-mode code, less one.
 const SETUP_SECTORS: usize = 0x1f1;
+/// How an ELF file begins.
+const ELF: &[u8] = b"\x7fELF";
 /// "HdrS".
 const SIGNATURE: usize = 0x202;
 /// Where the packed kernel is, from the end of the real-mode code; and how long it is.
@@ -56,6 +58,13 @@ pub(crate) fn unpacked(image: &Path, cache: &Path) -> Result<PathBuf> {
             Ok(image.to_owned())
         }
     }
+}
+
+/// Returns whether the file `image` begins as a bzImage or an ELF file does.
+pub(crate) fn is_kernel(image: &Path) -> io::Result<bool> {
+    let mut head = Vec::new();
+    io::Read::read_to_end(&mut io::Read::take(fs::File::open(image)?, SIGNATURE as u64 + 4), &mut head)?;
+    Ok(head.starts_with(ELF) || head.get(SIGNATURE..) == Some(b"HdrS"))
 }
 
 /// The packed kernel within a bzImage.
@@ -123,6 +132,22 @@ mod tests {
         for content in [&b"\x7fELF"[..], b"", &bzimage(b"neither packed nor ELF")] {
             fs::write(&image, content).unwrap();
             assert_eq!(unpacked(&image, folder.path()).unwrap(), image);
+        }
+    }
+
+    #[test]
+    fn a_kernel_is_told_from_anything_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let image = folder.path().join("image");
+        for (content, expected) in [
+            (bzimage(b""), true),
+            (b"\x7fELF kernel".to_vec(), true),
+            (vec![], false),
+            (vec![1; 4096], false),
+            (b"#!/bin/sh".to_vec(), false),
+        ] {
+            fs::write(&image, &content).unwrap();
+            assert_eq!(is_kernel(&image).unwrap(), expected, "{} bytes", content.len());
         }
     }
 

@@ -20,7 +20,7 @@ impl Kernel {
     ///
     /// # Errors
     ///
-    /// Returns an error if the image does not exist.
+    /// Returns an error if the image does not exist, or is something else.
     pub fn at(image: &Path) -> Result<Self> {
         if !image.is_file() {
             return Err(Error::Missing {
@@ -28,6 +28,12 @@ impl Kernel {
                 path: image.to_owned(),
                 advice: "pass a kernel image such as /boot/vmlinuz-… to --kernel, or omit --kernel".into(),
             });
+        }
+        if !image::is_kernel(image).map_err(Error::io(format!("cannot read kernel {image:?}")))? {
+            return Err(Error::Usage(format!(
+                "{image:?} is not a Linux kernel: expected a bzImage such as /boot/vmlinuz-…, or an ELF file such as \
+                 vmlinux"
+            )));
         }
         Ok(Self { image: image.to_owned(), modules: modules_folder(image) })
     }
