@@ -38,7 +38,7 @@ complete -c transom -n "__fish_transom_using_subcommand run" -l hide -d 'Hide a 
 complete -c transom -n "__fish_transom_using_subcommand run" -l show -d 'Show a path that --root / hides, and everything below it; may be repeated' -r -F
 complete -c transom -n "__fish_transom_using_subcommand run" -l kernel -d 'The kernel: an image such as /boot/vmlinuz-…, or a series of Debian kernels such as 6.12' -r -F
 complete -c transom -n "__fish_transom_using_subcommand run" -l cpus -d 'Number of virtual CPUs [default: those of this machine, at most 4]' -r
-complete -c transom -n "__fish_transom_using_subcommand run" -s m -l memory -d 'Memory of the guest in MiB, or with a suffix K, M, G or T' -r
+complete -c transom -n "__fish_transom_using_subcommand run" -s m -l memory -d 'Memory of the guest in MiB, or with a suffix K, M, G or T; at least 128M' -r
 complete -c transom -n "__fish_transom_using_subcommand run" -l accel -d 'How the guest\'s instructions are run; `auto` uses KVM if it works' -r -f -a "auto\t''
 kvm\t''
 tcg\t''"

@@ -3,8 +3,8 @@
 
 use std::{ffi::OsString, fs, os::unix::ffi::OsStrExt as _, path::Path};
 
-/// State of a connected socket in `/proc/net/unix`. A connection that the daemon has not accepted yet has it too.
-const CONNECTED: &str = "03";
+/// States in `/proc/net/unix` of the daemon's end of a connection: before the daemon has accepted it, and after.
+const CONNECTED: [&[u8]; 2] = [b"02", b"03"];
 
 /// Returns whether a front end is connected to the daemon at `path`. If this cannot be found out, returns false.
 pub(super) fn is_in_use(path: &Path) -> bool {
@@ -27,7 +27,8 @@ fn has_connection(table: &[u8], path: &[u8]) -> bool {
     table.split(|&byte| byte == b'\n').any(|line| {
         // The path is last, may have spaces, and begins after seven columns.
         let state = line.split(|&byte| byte == b' ').filter(|word| !word.is_empty()).nth(5);
-        state == Some(CONNECTED.as_bytes()) && line.strip_suffix(path).is_some_and(|head| head.ends_with(b" "))
+        state.is_some_and(|state| CONNECTED.contains(&state))
+            && line.strip_suffix(path).is_some_and(|head| head.ends_with(b" "))
     })
 }
 

@@ -1,6 +1,6 @@
 //! Coherence groups: daemons that share one directory and tell each other's guests what they have changed.
 //!
-//! A group is a file ([`file`]) in a private directory ([`place`]): the version table of `transom-versions`, which
+//! A group is a file ([`file`]) in a private directory ([`location`]): the version table of `transom-versions`, which
 //! guests map for reading, and after it what only daemons use ([`area`]). A daemon of the group is a [`Group`]: it
 //! holds the lock of one record for as long as it lives ([`members`]), stamps what it has changed, counts the files
 //! that its guest may change without a request ([`heat`]), and takes turns with the others where a name's inode must

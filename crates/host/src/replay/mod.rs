@@ -53,7 +53,7 @@ pub struct Change {
     pub parent: NodeId,
     /// The name in it; empty for the directory itself.
     pub name: Box<[u8]>,
-    /// The directory and the name that it was renamed to or exchanged with; otherwise [`NodeId(0)`] and empty.
+    /// The directory and the name that it was renamed to or exchanged with; otherwise `NodeId(0)` and empty.
     pub new: (NodeId, Box<[u8]>),
 }
 

@@ -203,7 +203,6 @@ fn only_what_may_be_done_twice_is_sent_again() {
         Opcode::CopyFileRange64,
         Opcode::Removexattr,
         Opcode::Ioctl,
-        Opcode::Poll,
     ];
     assert!(never.into_iter().all(|opcode| !is_sent(opcode, &[0; 64])));
     let always =
