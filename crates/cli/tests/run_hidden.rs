@@ -10,7 +10,7 @@ use std::{
 use tempfile::TempDir;
 
 /// Well above the time of a boot on a busy machine, so that only a run that hangs reaches it.
-const LIMIT_S: &str = "120";
+const LIMIT_S: &str = "400";
 
 /// Returns whether guests cannot run here, and prints the reason.
 fn is_skipped(test: &str) -> bool {
