@@ -54,7 +54,7 @@ pub fn serve(options: &Options, started: Started) -> anyhow::Result<()> {
         MetricsServer::serve(listener, move || monitor.snapshot(server.file_system().gauges()))
     });
     let _metrics = metrics.transpose().context("cannot serve the metrics")?;
-    let _tidying = tidy_every_now_and_then(server.clone())?;
+    let _tidying = Tidying::start(server.clone())?;
     if let Some(watch) = started.watch {
         events::announce(watch, server.clone()).context("cannot announce changes")?;
     }
@@ -67,15 +67,33 @@ pub fn serve(options: &Options, started: Started) -> anyhow::Result<()> {
 /// How often the file system releases what it holds only for speed.
 const TIDY_EVERY: Duration = Duration::from_secs(5);
 
-/// Starts a thread that tidies until the returned value is dropped.
-fn tidy_every_now_and_then(server: Arc<Server<Passthrough>>) -> io::Result<mpsc::Sender<()>> {
-    let (stop, stopped) = mpsc::channel();
-    thread::Builder::new().name("tidy".into()).spawn(move || {
-        while stopped.recv_timeout(TIDY_EVERY) == Err(mpsc::RecvTimeoutError::Timeout) {
-            server.file_system().tidy();
+/// The thread that tidies. Ended when this is dropped, so that it does not keep the file system, which leaves its
+/// coherence group when it is dropped.
+struct Tidying {
+    stop: Option<mpsc::Sender<()>>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Tidying {
+    fn start(server: Arc<Server<Passthrough>>) -> io::Result<Self> {
+        let (stop, stopped) = mpsc::channel();
+        let thread = thread::Builder::new().name("tidy".into()).spawn(move || {
+            while stopped.recv_timeout(TIDY_EVERY) == Err(mpsc::RecvTimeoutError::Timeout) {
+                server.file_system().tidy();
+            }
+        })?;
+        Ok(Self { stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Drop for Tidying {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread was reported when it happened.
+            let _ = thread.join();
         }
-    })?;
-    Ok(stop)
+    }
 }
 
 fn backend_config(options: &Options, window: Option<Arc<Window>>) -> BackendConfig {
