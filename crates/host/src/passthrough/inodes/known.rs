@@ -64,9 +64,11 @@ pub(super) struct Forecast(AtomicU8);
 
 impl Forecast {
     const MAX: u8 = 8;
+    /// More than one known name after unknown ones: a new directory is a known name for each of its new entries.
+    const ENOUGH: u8 = 2;
 
     fn is_known(&self) -> bool {
-        self.0.load(Relaxed) > 0
+        self.0.load(Relaxed) >= Self::ENOUGH
     }
 
     /// Takes note of the outcome of a lookup. Threads may overwrite each other's: it is a guess.
@@ -158,11 +160,12 @@ mod tests {
         assert!(forecast.is_known());
         (0..Forecast::MAX / 2).for_each(|_| forecast.note(false));
         assert!(!forecast.is_known());
-        forecast.note(false);
+        forecast.note(true);
+        assert!(!forecast.is_known(), "one known name among new ones");
         forecast.note(true);
         assert!(forecast.is_known());
         (0..100).for_each(|_| forecast.note(true));
-        (0..Forecast::MAX - 1).for_each(|_| forecast.note(false));
+        (0..Forecast::MAX - Forecast::ENOUGH).for_each(|_| forecast.note(false));
         assert!(forecast.is_known(), "a few new names change nothing");
     }
 
