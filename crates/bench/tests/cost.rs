@@ -18,7 +18,7 @@ const TMPFS: i64 = 0x0102_1994;
 const ROUNDS: u32 = 3;
 /// How often an operation that seems to cost more is counted again: a thread of the daemon that wakes up meanwhile adds
 /// to the counts of some requests, and what the code itself does is there each time.
-const REPEATS: u32 = 3;
+const REPEATS: u32 = 8;
 
 #[test]
 fn no_operation_costs_more_than_the_baseline_allows() {

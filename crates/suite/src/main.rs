@@ -72,6 +72,10 @@ struct Cli {
     #[arg(long, value_name = "N")]
     programs: Option<u64>,
 
+    /// Run a scenario that fails a second time, and let that decide; a line `AGAIN: …` says so
+    #[arg(long)]
+    second_try: bool,
+
     /// How many guests run at a time
     #[arg(long, value_name = "N", default_value_t = default_jobs())]
     jobs: NonZero<usize>,
@@ -116,7 +120,8 @@ fn work(cli: Cli) -> anyhow::Result<ExitCode> {
     let common = Common::new(cli.keep, cli.seed, cli.programs)?;
     interrupt::watch(common.dir().to_owned())?;
     let progress = cli.resume.as_deref().map(Progress::open).transpose()?;
-    let mut run = Run { common, progress, sum: Verdict::default() };
+    let tries = if cli.second_try { 2 } else { 1 };
+    let mut run = Run { common, progress, tries, sum: Verdict::default() };
     let left = chosen.into_iter().enumerate().filter(|(_, scenario)| !run.has_passed(scenario)).collect::<Vec<_>>();
     let (alone, others): (Vec<_>, Vec<_>) = left.into_iter().partition(|(_, scenario)| scenario.job.is_alone());
     run.all(others, cli.jobs)?;
@@ -135,6 +140,8 @@ fn default_jobs() -> NonZero<usize> {
 struct Run {
     common: Common,
     progress: Option<Progress>,
+    /// How often a scenario may run until it passes.
+    tries: usize,
     /// Of all scenarios that have ended, those of earlier runs too.
     sum: Verdict,
 }
@@ -154,8 +161,8 @@ impl Run {
     ///
     /// Errors: what they came to cannot be kept.
     fn all(&mut self, scenarios: Vec<(usize, Scenario)>, jobs: NonZero<usize>) -> anyhow::Result<()> {
-        let Self { common, progress, sum } = self;
-        let common = &*common;
+        let Self { common, progress, tries, sum } = self;
+        let (common, tries) = (&*common, *tries);
         let waiting = Mutex::new(scenarios.into_iter());
         let take = || waiting.lock().unwrap_or_else(PoisonError::into_inner).next();
         let (ends, ended) = mpsc::channel();
@@ -165,7 +172,7 @@ impl Run {
                 scope.spawn(move || {
                     while let Some((number, scenario)) = take() {
                         let begun = Instant::now();
-                        let verdict = run(number, &scenario, common);
+                        let verdict = run_until_passed(number, &scenario, common, tries);
                         // Whoever listens does so until the last sender is gone.
                         let _ = ends.send((scenario, verdict, begun.elapsed()));
                     }
@@ -196,6 +203,23 @@ fn tell(scenario: &Scenario, verdict: &Verdict, took: Duration, mark: &str) {
         took.as_secs_f64()
     );
     verdict.remarks.iter().for_each(|remark| println!("{remark}"));
+}
+
+/// Runs a scenario up to `tries` times. The last verdict counts; the remarks of the others say why there were others.
+fn run_until_passed(number: usize, scenario: &Scenario, common: &Common, tries: usize) -> Verdict {
+    let mut remarks = Vec::new();
+    for _ in 1..tries {
+        let verdict = run(number, scenario, common);
+        if verdict.failed == 0 {
+            remarks.extend(verdict.remarks);
+            return Verdict { remarks, ..verdict };
+        }
+        remarks.push(format!("AGAIN: {} failed, and ran a second time", scenario.name()));
+        remarks.extend(verdict.remarks.iter().map(|remark| format!("    first try: {}", remark.trim_start())));
+    }
+    let verdict = run(number, scenario, common);
+    remarks.extend(verdict.remarks);
+    Verdict { remarks, ..verdict }
 }
 
 fn run(number: usize, scenario: &Scenario, common: &Common) -> Verdict {

@@ -5,7 +5,7 @@ use std::{
     num::NonZero,
     os::fd::{AsRawFd, OwnedFd},
     sync::{
-        Arc, Mutex, PoisonError, Weak,
+        Arc, Mutex, OnceLock, PoisonError, Weak,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -51,12 +51,14 @@ use super::{
 const HIPRIO: usize = 0;
 
 /// One virtio-fs device, for as long as one front end is connected.
-pub(super) struct Device<F> {
+pub(super) struct Device<F: FileSystem + 'static> {
     server: Arc<Server<F>>,
     config: Option<Config>,
     queues: Vec<Arc<Queue<F>>>,
     /// Each is locked only by the queue's own thread.
     workers: Vec<Mutex<WorkerState>>,
+    /// What each queue's thread waits in. Weak, because the crate's handlers own the device.
+    handlers: OnceLock<Vec<Weak<VringEpollHandler<Arc<Self>>>>>,
     /// The channel for requests of the back end. Kept even if none are sent: User Mode Linux loses its interrupts when
     /// the channel closes.
     requests: Mutex<Option<Backend>>,
@@ -114,14 +116,18 @@ impl<F: FileSystem + 'static> Device<F> {
             log: log.clone(),
             offers_log: config.dirty_log,
             workers: (0..queue_count).map(worker).collect(),
+            handlers: OnceLock::new(),
             exit: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             server,
         })
     }
 
-    /// Registers [`Device::close`]'s event, so that it ends the thread of `handler`.
-    pub(super) fn watch_exit(&self, handler: &VringEpollHandler<Arc<Self>>) -> io::Result<()> {
-        handler.register_listener(self.exit.as_raw_fd(), EventSet::IN, self.exit_number().into())
+    /// Registers [`Device::close`]'s event, so that it ends the threads of `handlers`, one for each queue in order.
+    pub(super) fn attach(&self, handlers: &[Arc<VringEpollHandler<Arc<Self>>>]) -> io::Result<()> {
+        self.handlers.get_or_init(|| handlers.iter().map(Arc::downgrade).collect());
+        handlers.iter().try_for_each(|handler| {
+            handler.register_listener(self.exit.as_raw_fd(), EventSet::IN, self.exit_number().into())
+        })
     }
 
     /// Ends the queues' threads even if the guest keeps its rings full, and drops requests that have not begun.
@@ -134,6 +140,20 @@ impl<F: FileSystem + 'static> Device<F> {
     /// Returns the event number of `exit`: the one after the queues' events and the crate's own exit event.
     fn exit_number(&self) -> u16 {
         self.queues.len() as u16 + 1
+    }
+
+    /// Returns the event number of a queue's kick that is watched by edges. Each queue has a thread of its own, so one
+    /// number does for all.
+    fn kick_number(&self) -> u16 {
+        self.exit_number() + 1
+    }
+
+    /// Has the queue's thread watch its kick by edges from now on: see [`Vring::watch_edges`].
+    fn watch_edges(&self, vring: &Vring, thread_id: usize) {
+        let handler = self.handlers.get().and_then(|handlers| handlers.get(thread_id)?.upgrade());
+        if let Some(handler) = handler {
+            vring.watch_edges(&handler, self.kick_number());
+        }
     }
 
     /// Waits for the requests in flight and ends the session. Must be called after the queues' threads have ended.
@@ -320,9 +340,14 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
         if device_event == self.exit_number() {
             return Err(io::ErrorKind::ConnectionAborted.into());
         }
+        let is_edge = device_event == self.kick_number();
+        let index = if is_edge { 0 } else { usize::from(device_event) };
         if let (Some(vring), Some(queue), Some(worker)) =
-            (vrings.get(usize::from(device_event)), self.queues.get(thread_id), self.workers.get(thread_id))
+            (vrings.get(index), self.queues.get(thread_id), self.workers.get(thread_id))
         {
+            if !is_edge {
+                self.watch_edges(vring, thread_id);
+            }
             queue.run(vring, &mut worker.lock().unwrap_or_else(PoisonError::into_inner));
         }
         Ok(())

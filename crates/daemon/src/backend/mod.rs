@@ -88,12 +88,10 @@ pub fn serve<F: FileSystem + 'static>(
         let mut daemon = VhostUserDaemon::new("vhost-user".into(), device.clone(), memory)
             .map_err(|error| anyhow::anyhow!("{error}"))
             .context("cannot start the queues' workers")?;
-        for handler in daemon.get_epoll_handlers() {
-            if let Err(error) = device.watch_exit(&handler) {
-                // Dropping it would join threads that nothing ends.
-                std::mem::forget(daemon);
-                return Err(error).context("cannot watch for the end of a front end");
-            }
+        if let Err(error) = device.attach(&daemon.get_epoll_handlers()) {
+            // Dropping it would join threads that nothing ends.
+            std::mem::forget(daemon);
+            return Err(error).context("cannot watch for the end of a front end");
         }
         debug!("ready for a front end");
         accept(&mut daemon, &mut listener).inspect_err(|_| device.close())?;

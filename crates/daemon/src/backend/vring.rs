@@ -6,14 +6,20 @@
 use std::{
     fs::File,
     io,
-    os::fd::AsFd,
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    os::fd::{AsFd, AsRawFd},
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat};
-use vhost_user_backend::{VringMutex, VringStateGuard, VringStateMutGuard, VringT};
+use vhost_user_backend::{
+    VhostUserBackend, VringEpollHandler, VringMutex, VringStateGuard, VringStateMutGuard, VringT,
+};
 use virtio_queue::{Error, QueueT};
 use vm_memory::{GuestAddress, GuestAddressSpace};
+use vmm_sys_util::epoll::EventSet;
 
 use super::{
     Memory,
@@ -38,6 +44,8 @@ pub(super) struct Vring {
     /// Notifies the front end that the ring is broken, if it asked for that. Protected by its own lock, within which no
     /// other is taken.
     error: Arc<Mutex<Option<File>>>,
+    /// Whether the kick is an eventfd, every write to which is an edge.
+    is_kick_event_fd: Arc<AtomicBool>,
     /// The requests that go on when the ring starts again.
     resumed: Arc<OnceLock<Arc<InFlight>>>,
 }
@@ -85,6 +93,27 @@ impl Vring {
         self.resumed.get_or_init(|| in_flight.clone());
     }
 
+    /// Registers the kick with `handler` anew, by edges and with the event `number`, which is not one of a queue.
+    ///
+    /// The crate registers a kick by its level, and so has to read it at each event. An edge comes with every write to
+    /// an eventfd, whether anyone reads it or not, so the read can be left out. Other kinds of kick stay as they are: a
+    /// pipe that nobody reads fills up.
+    ///
+    /// Registrations change under the ring's lock only. A kick that is no longer registered stays so: its ring has
+    /// stopped.
+    pub(super) fn watch_edges<B: VhostUserBackend>(&self, handler: &VringEpollHandler<B>, number: u16) {
+        if !self.is_kick_event_fd.load(Ordering::Relaxed) {
+            return;
+        }
+        let ring = self.ring.get_ref();
+        let Some(kick) = ring.get_kick().as_ref().map(AsRawFd::as_raw_fd) else { return };
+        if handler.unregister_listener(kick, EventSet::IN, number.into()).is_ok()
+            && let Err(error) = handler.register_listener(kick, EventSet::IN | EventSet::EDGE_TRIGGERED, number.into())
+        {
+            tracing::error!(%error, "a queue cannot be watched, and is not served until its ring starts again");
+        }
+    }
+
     /// Notifies the front end that the driver broke the ring (vhost-user, "VHOST_USER_SET_VRING_ERR"). Never blocks.
     pub(super) fn signal_error(&self) {
         let error = self.error.lock().unwrap_or_else(PoisonError::into_inner);
@@ -108,13 +137,14 @@ impl<'a> VringStateMutGuard<'a, Memory> for Vring {
 impl VringT<Memory> for Vring {
     fn new(memory: Memory, queue_size_max: u16) -> Result<Self, Error> {
         let ring = VringMutex::new(memory, queue_size_max)?;
-        Ok(Self { ring, error: Arc::default(), resumed: Arc::default() })
+        Ok(Self { ring, error: Arc::default(), is_kick_event_fd: Arc::default(), resumed: Arc::default() })
     }
 
     /// Sets the kick descriptor to non-blocking. The front end only writes to it, so that does not affect it.
     fn set_kick(&self, file: Option<File>) {
         if let Some(file) = &file {
             never_block(file);
+            self.is_kick_event_fd.store(is_event_fd(file), Ordering::Relaxed);
         }
         self.ring.set_kick(file);
     }
