@@ -72,11 +72,22 @@ const LINES: &[Line] = &[
         means: |o| o.share.announce_submounts && o.attributes.xattr && o.cache.policy == CachePolicy::Auto,
     },
     Line {
-        passed_by: "Incus, translating ids",
+        passed_by: "Incus, translating a range from 0",
         line: "--fd=3 --cache=metadata --shared-dir={D} --translate-uid=map:0:1000000:65536 \
-               --translate-uid=forbid-guest:65536:4294901759 --translate-gid=map:0:1000000:65536",
+               --translate-uid=forbid-guest:0:0 --translate-gid=map:0:1000000:65536 \
+               --translate-gid=forbid-guest:0:0 --translate-uid=forbid-guest:65536:4294901759 \
+               --translate-gid=forbid-guest:65536:4294901759",
         by: By::Anyone,
-        means: |o| o.ownership.translate_uid.len() == 2 && o.cache.policy == CachePolicy::Metadata,
+        means: |o| o.ownership.translate_uid.len() == 3 && o.cache.policy == CachePolicy::Metadata,
+    },
+    Line {
+        passed_by: "Incus, translating one id",
+        line: "--fd=3 --cache=never --shared-dir={D} --translate-uid=map:1000:1000:1 \
+               --translate-uid=forbid-guest:0:1000 --translate-gid=map:1000:1000:1 \
+               --translate-gid=forbid-guest:0:1000 --translate-uid=forbid-guest:1001:4294966294 \
+               --translate-gid=forbid-guest:1001:4294966294",
+        by: By::Anyone,
+        means: |o| o.ownership.translate_gid.len() == 3 && o.cache.policy == CachePolicy::Never,
     },
     Line {
         passed_by: "Incus, with access control lists",
@@ -98,7 +109,33 @@ const LINES: &[Line] = &[
         means: |o| o.cache.allow_direct_io && o.attributes.posix_acl == Negotiation::Always,
     },
     Line {
-        passed_by: "KubeVirt",
+        passed_by: "Proxmox, a Windows guest",
+        line: "--fd=3 --shared-dir={D} --announce-submounts --inode-file-handles=prefer --syslog",
+        by: By::Anyone,
+        means: |o| o.inodes.file_handles == FileHandles::Prefer && o.log.syslog,
+    },
+    Line {
+        passed_by: "KubeVirt 1.5 to 1.9",
+        line: "--socket-path={S} --shared-dir={D} --sandbox=none --cache=auto --migration-on-error=guest-error \
+               --migration-mode=find-paths",
+        by: By::Anyone,
+        means: |o| o.isolation.sandbox == SandboxMode::None && o.cache.policy == CachePolicy::Auto,
+    },
+    Line {
+        passed_by: "KubeVirt 1.9, a service account",
+        line: "--socket-path={S} --shared-dir={D} --sandbox=none --cache=auto --migration-on-error=guest-error \
+               --migration-mode=find-paths --translate-uid=host:107:0:1",
+        by: By::Anyone,
+        means: |o| o.ownership.translate_uid.len() == 1 && o.ownership.translate_gid.is_empty(),
+    },
+    Line {
+        passed_by: "KubeVirt 1.4, with privileges",
+        line: "--socket-path={S} --shared-dir={D} --cache=auto --xattr --sandbox=chroot",
+        by: By::Root,
+        means: |o| o.isolation.sandbox == SandboxMode::Chroot && o.attributes.xattr,
+    },
+    Line {
+        passed_by: "KubeVirt, with file handles and one owner",
         line: "--socket-path {S} --shared-dir {D} --cache auto --sandbox chroot \
                --modcaps=+dac_read_search:-mknod --inode-file-handles=prefer --migration-mode=file-handles \
                --migration-on-error=guest-error --translate-uid=squash-guest:0:107:4294967295 \
