@@ -19,7 +19,7 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use transom_vm::{
-    Accelerator, GuestSpec, Input, Outcome, Output, Qemu, Root, Share, Stdio,
+    Accelerator, GuestSpec, Input, Output, Qemu, Root, RunOutcome, Share, Stdio,
     packages::{Cache, OnStderr},
     run as run_guest,
     tools::Tools,
@@ -129,7 +129,7 @@ impl Demo {
         scratch: &Path,
         has_git: bool,
         files: usize,
-    ) -> Result<(Outcome, Vec<(String, Duration)>)> {
+    ) -> Result<(RunOutcome, Vec<(String, Duration)>)> {
         let cache = Cache::locate()?;
         let report = OnStderr::default();
         let tools = Tools::new(&cache, &report);

@@ -18,7 +18,6 @@ use transom_vm::{
     Accelerator, Error, GuestSpec, Input, Kernel, Output, Qemu, Result, Root, Share, ShareArg, Stdio, Vmm,
     mount_points,
     packages::{Cache, OnStderr},
-    size,
     tools::{Tools, check_programs},
     uml::Uml,
 };
@@ -341,7 +340,7 @@ fn parse_memory_mib(words: &str) -> std::result::Result<u32, String> {
     const LEAST_MIB: u64 = 128;
     const MIB: u64 = 1 << 20;
     let has_unit = words.ends_with(|last: char| last.is_ascii_alphabetic());
-    let mib = size::parse(&if has_unit { words.to_owned() } else { format!("{words}M") })? / MIB;
+    let mib = transom_size::parse(&if has_unit { words.to_owned() } else { format!("{words}M") })? / MIB;
     match u32::try_from(mib) {
         Ok(_) if mib < LEAST_MIB => Err(format!("{mib} MiB is too little; a guest needs {LEAST_MIB} MiB")),
         Ok(mib) => Ok(mib),

@@ -39,16 +39,16 @@ impl PaddedFiles for Views {
         self.0.view(file).map_err(|error| match error {
             // A file system stacked on top of others has no room for one more layer.
             ShimError::Refused(Errno::LOOP) => Errno::OPNOTSUPP,
-            error => errno(error),
+            error => errno_of_shim_error(error),
         })
     }
 
     fn guard(&self, file: BorrowedFd<'_>) -> Result<Box<dyn Send + Sync>, Errno> {
-        Ok(Box::new(self.0.guard(file).map_err(errno)?))
+        Ok(Box::new(self.0.guard(file).map_err(errno_of_shim_error)?))
     }
 }
 
-fn errno(error: ShimError) -> Errno {
+fn errno_of_shim_error(error: ShimError) -> Errno {
     match error {
         ShimError::Refused(errno) | ShimError::Unguarded(errno) => errno,
         ShimError::Gone => {

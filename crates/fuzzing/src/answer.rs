@@ -2,7 +2,7 @@
 
 use transom_host::{
     Errno,
-    server::{BlockingMode, Done, ExecutionTarget, FileSystem, GuestSlice, Outcome, Scratch, Server},
+    server::{BlockingMode, Done, ExecutionTarget, FileSystem, GuestSlice, Scratch, ServeOutcome, Server},
 };
 use transom_wire::{
     Opcode,
@@ -23,11 +23,11 @@ pub(super) fn answer<F: FileSystem>(server: &Server<F>, message: &[u8], piece: u
         let writable: Vec<GuestSlice<'_>> = writable.chunks_mut(piece).map(GuestSlice::from).collect();
         let handle = |blocking| server.handle(&readable, &writable, &mut Scratch::default(), blocking);
         match handle(BlockingMode::MustNotBlock) {
-            Outcome::Done(done) => done,
-            Outcome::Defer(ExecutionTarget::OwnThread(_)) => server.refuse(&readable, &writable, Errno::NOLCK),
-            Outcome::Defer(ExecutionTarget::Pool) => match handle(BlockingMode::MayBlock) {
-                Outcome::Done(done) => done,
-                Outcome::Defer(target) => panic!("deferred to {target:?} though it may block"),
+            ServeOutcome::Done(done) => done,
+            ServeOutcome::Defer(ExecutionTarget::OwnThread(_)) => server.refuse(&readable, &writable, Errno::NOLCK),
+            ServeOutcome::Defer(ExecutionTarget::Pool) => match handle(BlockingMode::MayBlock) {
+                ServeOutcome::Done(done) => done,
+                ServeOutcome::Defer(target) => panic!("deferred to {target:?} though it may block"),
             },
         }
     };

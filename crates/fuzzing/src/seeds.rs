@@ -1,8 +1,8 @@
 //! Initial inputs of the fuzzers: one valid message of each operation, and a session that does a little of everything.
 
 use transom_wire::{
-    Opcode, Row,
-    operation::{Account, Made, RestKind},
+    OPCODE_LIMIT, Opcode, Row,
+    operation::{Effect, MadeType, RestKind},
 };
 
 use super::{
@@ -70,6 +70,9 @@ pub fn guest_replies() -> Vec<Seed> {
     (0..8).map(|at| seed(at / 4, at % 4 * 64)).collect()
 }
 
+// An input has a byte for the number of an operation.
+const _: () = assert!(OPCODE_LIMIT <= 1 << u8::BITS);
+
 fn request(opcode: Opcode, nodeid: u8) -> Vec<u8> {
     let body = body(opcode);
     let largest = ROOMS.len() as u8 - 1;
@@ -93,7 +96,7 @@ fn body(opcode: Opcode) -> Vec<u8> {
         RestKind::Bytes | RestKind::FileData => body.extend_from_slice(b"value"),
         RestKind::List { item_len } => {
             // Two inodes of the session, or two ranges of the window.
-            let words = if row.account == Account::Forgets { [2, 1, 3, 1] } else { [0, 1 << 21, 1 << 21, 1 << 21] };
+            let words = if row.effect == Effect::Forgets { [2, 1, 3, 1] } else { [0, 1 << 21, 1 << 21, 1 << 21] };
             let words = words.iter().flat_map(|word: &u64| word.to_le_bytes());
             body.extend(words.take(2 * item_len));
         }
@@ -119,25 +122,25 @@ fn of_row(row: &Row) -> Vec<u8> {
 /// Names, so that a session makes, finds, moves and removes one after the other.
 fn names(opcode: Opcode) -> [&'static [u8]; 2] {
     let row = opcode.row();
-    match row.account {
-        Account::Makes(Made::Directory) => [b"directory", b""],
-        Account::Makes(Made::Symlink) => [b"link", b"target"],
-        Account::Makes(Made::ByMode(_)) => [b"node", b""],
-        Account::Makes(Made::SameAs(_)) => [b"second", b""],
-        Account::OpensNameless => [b"/", b""],
-        Account::Removes if opcode == Opcode::Rmdir => [b"directory", b""],
-        Account::None => [b"user.name", b""],
-        Account::LooksUp
-        | Account::MakesAndOpens
-        | Account::Opens
-        | Account::Lists
-        | Account::Removes
-        | Account::Renames
-        | Account::Closes
-        | Account::Flushes
-        | Account::Locks
-        | Account::Forgets
-        | Account::Interrupts => [b"file", b"renamed"],
+    match row.effect {
+        Effect::Makes(MadeType::Directory) => [b"directory", b""],
+        Effect::Makes(MadeType::Symlink) => [b"link", b"target"],
+        Effect::Makes(MadeType::ByMode(_)) => [b"node", b""],
+        Effect::Makes(MadeType::SameAs(_)) => [b"second", b""],
+        Effect::OpensNameless => [b"/", b""],
+        Effect::Removes if opcode == Opcode::Rmdir => [b"directory", b""],
+        Effect::None => [b"user.name", b""],
+        Effect::LooksUp
+        | Effect::MakesAndOpens
+        | Effect::Opens
+        | Effect::Lists
+        | Effect::Removes
+        | Effect::Renames
+        | Effect::Closes
+        | Effect::Flushes
+        | Effect::Locks
+        | Effect::Forgets
+        | Effect::Interrupts => [b"file", b"renamed"],
     }
 }
 
@@ -172,3 +175,29 @@ const SENSIBLE: &[(Opcode, &[u64])] = &[
     (Opcode::Init, &[7 | 45 << 32, 0x7fff_ffff << 32, 0, 0, 0, 0, 0, 0]),
     (Opcode::Interrupt, &[2]),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The number of the operation of each request in an input of [`requests`](super::super::requests).
+    fn numbers(mut bytes: &[u8]) -> Vec<u32> {
+        let mut numbers = Vec::new();
+        while let [number, _, _, low, high, rest @ ..] = bytes {
+            numbers.push(u32::from(*number));
+            bytes = &rest[usize::from(u16::from_le_bytes([*low, *high]))..];
+        }
+        numbers
+    }
+
+    #[test]
+    fn every_operation_is_in_a_seed() {
+        let (decode, requests) = (decode(), requests());
+        let requests: Vec<u32> = requests.iter().flat_map(|seed| numbers(&seed.bytes)).collect();
+        for &opcode in Opcode::ALL {
+            assert!(decode.iter().any(|seed| seed.name == opcode.name()), "{opcode:?} has no message for decode");
+            let is_requested = requests.contains(&(opcode as u32));
+            assert!(is_requested || opcode.is_of_session(), "{opcode:?} has no request in a session");
+        }
+    }
+}

@@ -32,6 +32,7 @@ mod lone_caller;
 mod mount_point;
 mod mount_state;
 mod negotiate;
+mod notification;
 mod notify;
 mod options;
 mod passthrough;
@@ -63,7 +64,8 @@ use startup::PendingConnection;
 
 pub use error::{MountEnd, MountError};
 pub use negotiate::InitError;
-pub use notify::{Notifier, Stale};
+pub use notification::Stale;
+pub use notify::Notifier;
 pub use options::{OptionError, Options};
 pub use passthrough::{PassthroughCounts, PassthroughObstacle};
 pub use reconnect::IncompatibleDaemon;

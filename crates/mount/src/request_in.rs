@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use transom_wire::{Opcode, header::InHeader, operation::Account, ops::interrupt::InterruptIn};
+use transom_wire::{Opcode, header::InHeader, operation::Effect, ops::interrupt::InterruptIn};
 use zerocopy::FromBytes as _;
 
 use super::{MountEnd, fuse_device::FuseDevice, request_queue::RequestQueue};
@@ -61,26 +61,26 @@ fn classify(queue: &RequestQueue, slot: u16, len_bytes: usize) -> Incoming {
     queue.read_request(slot, &mut header);
     let header: InHeader = zerocopy::transmute!(header);
     let opcode = Opcode::from_u32(header.opcode.get());
-    match opcode.map_or(Account::None, |opcode| opcode.row().account) {
-        Account::Forgets => Incoming::Forget(queue.copy_request(slot, &header, len_bytes)),
-        Account::Interrupts => {
+    match opcode.map_or(Effect::None, |opcode| opcode.row().effect) {
+        Effect::Forgets => Incoming::Forget(queue.copy_request(slot, &header, len_bytes)),
+        Effect::Interrupts => {
             let message = queue.copy_request(slot, &header, len_bytes);
             let interrupted = InterruptIn::read_from_prefix(&message[size_of::<InHeader>()..]);
             let unique = interrupted.ok().map(|(args, _)| args.unique.get());
             Incoming::Interrupt(message, unique)
         }
-        Account::None
-        | Account::LooksUp
-        | Account::Makes(_)
-        | Account::Opens
-        | Account::MakesAndOpens
-        | Account::OpensNameless
-        | Account::Lists
-        | Account::Removes
-        | Account::Renames
-        | Account::Closes
-        | Account::Flushes
-        | Account::Locks => Incoming::Request { header, opcode, len_bytes },
+        Effect::None
+        | Effect::LooksUp
+        | Effect::Makes(_)
+        | Effect::Opens
+        | Effect::MakesAndOpens
+        | Effect::OpensNameless
+        | Effect::Lists
+        | Effect::Removes
+        | Effect::Renames
+        | Effect::Closes
+        | Effect::Flushes
+        | Effect::Locks => Incoming::Request { header, opcode, len_bytes },
     }
 }
 

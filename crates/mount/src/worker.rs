@@ -29,7 +29,7 @@ use super::{
     fuse_device::FuseDevice,
     lone_caller::LoneCaller,
     passthrough::{PassthroughStage, RequestKind, capabilities},
-    reconnect::{ReconnectStage, Verdict},
+    reconnect::{ReconnectStage, RenumberVerdict},
     reply_out::{Reply, ReplyWriter},
     request_in::{Incoming, RequestReader},
     request_queue::RequestQueue,
@@ -226,7 +226,7 @@ impl QueueWorker {
     fn submit(&mut self, slot: u16, header: &InHeader, len_bytes: usize) -> Result<bool, MountEnd> {
         let unique = header.unique.get();
         if let Some(reconnect) = &mut self.reconnect
-            && let Verdict::Answer(outcome) = reconnect.renumber_request(&self.queue, slot, header, len_bytes)
+            && let RenumberVerdict::Answer(outcome) = reconnect.renumber_request(&self.queue, slot, header, len_bytes)
         {
             return self.replies.finish(unique, outcome).map(|()| false);
         }

@@ -40,7 +40,7 @@ pub(crate) enum EventKind {
 
 /// Whether an access may proceed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum AccessVerdict {
     /// It proceeds.
     Allow,
     /// It fails with EPERM.
@@ -162,10 +162,10 @@ pub(crate) fn wait(group: impl AsFd, mut each: impl FnMut(Event) -> Result<(), E
 }
 
 /// Sends the verdict for an event.
-pub(crate) fn answer(group: impl AsFd, event: &Event, verdict: Verdict) -> Result<(), Errno> {
+pub(crate) fn answer(group: impl AsFd, event: &Event, verdict: AccessVerdict) -> Result<(), Errno> {
     let response = match verdict {
-        Verdict::Allow => libc::FAN_ALLOW,
-        Verdict::Deny => libc::FAN_DENY,
+        AccessVerdict::Allow => libc::FAN_ALLOW,
+        AccessVerdict::Deny => libc::FAN_DENY,
     };
     match write(group, Response { fd: event.file.as_raw_fd(), response }.as_bytes()) {
         // The thread was killed meanwhile.

@@ -19,7 +19,7 @@ use rustix::{
 
 use crate::{
     caller::{Call, Proc},
-    fanotify::{self, Event, EventKind, Verdict},
+    fanotify::{self, AccessVerdict, Event, EventKind},
 };
 
 /// The user's process, which may do anything: the sender of the last request.
@@ -43,9 +43,9 @@ pub(crate) fn listen(group: &OwnedFd, proc: &Proc, user: &User) -> Result<(), Er
     }
 }
 
-fn judge(event: &Event, proc: &Proc, user: &User) -> Verdict {
+fn judge(event: &Event, proc: &Proc, user: &User) -> AccessVerdict {
     if is_users(event, proc, user) {
-        return Verdict::Allow;
+        return AccessVerdict::Allow;
     }
     // If the size cannot be read, assume that the file may shrink.
     let size = fstat(&event.file).map_or(u64::MAX, |stat| stat.st_size.cast_unsigned());
@@ -58,7 +58,7 @@ fn judge(event: &Event, proc: &Proc, user: &User) -> Verdict {
         (EventKind::Access { offset, count: 0 }, Call::Ring) => offset < size,
         _ => false,
     };
-    if shortens { Verdict::Deny } else { Verdict::Allow }
+    if shortens { AccessVerdict::Deny } else { AccessVerdict::Allow }
 }
 
 fn truncates(flags: u64) -> bool {

@@ -84,7 +84,7 @@ pub(crate) fn serve(device: &OwnedFd, nodes: &Nodes, opener: Pid) -> Result<(), 
             Some(Opcode::Statfs) => answer(device, &request, &statfs())?,
             Some(Opcode::Destroy) => answer(device, &request, &())?,
             Some(opcode) if opcode.has_no_reply() => {}
-            other => refuse(device, &request, refusal(other))?,
+            other => refuse(device, &request, refusal_errno(other))?,
         }
     }
     Ok(())
@@ -188,7 +188,7 @@ const REFUSALS: &[(Opcode, Errno)] = &[
     (Opcode::Fsync, Errno::INVAL),
 ];
 
-fn refusal(opcode: Option<Opcode>) -> Errno {
+fn refusal_errno(opcode: Option<Opcode>) -> Errno {
     let known = REFUSALS.iter().find(|(refused, _)| Some(*refused) == opcode);
     known.map_or(Errno::NOSYS, |(_, errno)| *errno)
 }

@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::Context as _;
 use transom_vm::{
-    Accelerator, AtReset, Dax, GuestSpec, Kernel, Outcome, Qemu, Root, Share, Stdio, Vmm,
+    Accelerator, AtReset, Dax, GuestSpec, Kernel, Qemu, Root, RunOutcome, Share, Stdio, Vmm,
     packages::{Cache, OnStderr, Packages},
     peer,
     tools::{Program, Tools},
@@ -174,7 +174,7 @@ impl Virtual {
     /// Boots with `shares` and runs `command`.
     ///
     /// Errors: the guest did not get as far as the command's end.
-    pub(crate) fn run_with(&self, shares: Vec<Share>, command: &[&str]) -> anyhow::Result<Outcome> {
+    pub(crate) fn run_with(&self, shares: Vec<Share>, command: &[&str]) -> anyhow::Result<RunOutcome> {
         let command = command.iter().map(Into::into).collect();
         let spec = GuestSpec { shares, command, ..self.spec.clone() };
         Ok(transom_vm::run(&spec, self.vmm.as_ref())?)
@@ -185,7 +185,7 @@ impl Virtual {
     /// Errors: the guest did not get as far, or the program failed.
     pub(crate) fn inside(&self, shares: Vec<Share>, words: &[&str]) -> anyhow::Result<String> {
         let command = [&["/init", INSIDE][..], words].concat();
-        let Outcome { exit_code, stdout, stderr, .. } = self.run_with(shares, &command)?;
+        let RunOutcome { exit_code, stdout, stderr, .. } = self.run_with(shares, &command)?;
         let (stdout, stderr) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
         anyhow::ensure!(exit_code == 0, "in the guest, status {exit_code}: {stdout}{stderr}");
         Ok(stdout.into_owned())

@@ -11,7 +11,7 @@ use crate::{GuestSpec, Result, Vmm, machine::Machine, metrics, run_dir::RunDir, 
 
 /// The outcome of the command.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct RunOutcome {
     /// The exit status, or 128 plus the signal's number if a signal ended the command.
     pub exit_code: i32,
     /// Standard output, if it was captured.
@@ -70,7 +70,7 @@ impl Timings {
 /// # Errors
 ///
 /// See [`crate::Error`]. A failure of the command itself is not an error.
-pub fn run(spec: &GuestSpec, vmm: &dyn Vmm) -> Result<Outcome> {
+pub fn run(spec: &GuestSpec, vmm: &dyn Vmm) -> Result<RunOutcome> {
     let begun = Instant::now();
     let mut session = Session::new(spec)?;
     let dir = RunDir::new()?;

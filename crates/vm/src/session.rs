@@ -18,7 +18,7 @@ use signal_hook::{
 };
 
 use crate::{
-    Error, GuestSpec, Outcome, Result, Timings,
+    Error, GuestSpec, Result, RunOutcome, Timings,
     event::Event,
     machine::Machine,
     protocol::{FromGuest, Milestone, Stream, ToGuest},
@@ -90,7 +90,7 @@ impl<'a> Session<'a> {
 
     /// Follows `machine`, whose VMM was started at `started`, until the command has ended and all its output has
     /// arrived.
-    pub(crate) fn follow(&mut self, machine: &mut Machine, started: Instant) -> Result<Outcome> {
+    pub(crate) fn follow(&mut self, machine: &mut Machine, started: Instant) -> Result<RunOutcome> {
         let [stdout, stderr] = self.connect(machine).map_err(Error::io("cannot connect the channels"))?;
         // Until the command starts, the shorter of the caller's limit and ours applies.
         self.deadline = Some(match self.spec.timeout {
@@ -112,7 +112,7 @@ impl<'a> Session<'a> {
         }
         self.raw_mode = None;
         let take = |collected: &Collected| std::mem::take(&mut *streams::bytes(collected));
-        Ok(Outcome {
+        Ok(RunOutcome {
             exit_code: ended.exit_code,
             stdout: take(&stdout),
             stderr: take(&stderr),

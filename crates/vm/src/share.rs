@@ -10,7 +10,7 @@ use std::{
     str::FromStr,
 };
 
-use crate::{CacheMode, Dax, DaxMode, Error, Result, Share, mount_points, size};
+use crate::{CacheMode, Dax, DaxMode, Error, Result, Share, mount_points};
 
 /// A share as written, before the directory is checked and the mount point is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -142,7 +142,7 @@ impl FromStr for DaxMode {
 
 /// Parses the size of a window: a power of two of 2 MiB or more.
 fn window_len(words: &str) -> std::result::Result<u64, String> {
-    match size::parse(words).map_err(|error| format!("window size: {error}"))? {
+    match transom_size::parse(words).map_err(|error| format!("window size: {error}"))? {
         bytes if bytes.is_power_of_two() && bytes >= WINDOW_LEN_MIN => Ok(bytes),
         _ => Err(format!("window size {words:?} is not a power of two of 2M or more")),
     }

@@ -14,7 +14,7 @@ use std::{
 };
 
 use transom_vm::{
-    GuestSpec, Input, Kernel, Outcome, Output, Root, Share, Stdio, agent,
+    GuestSpec, Input, Kernel, Output, Root, RunOutcome, Share, Stdio, agent,
     packages::{Cache, Freshness, OnStderr, Packages},
     peer, run,
     uml::{self, Uml},
@@ -138,7 +138,7 @@ fn mounts_two_shares(kernel: &Path, daemon: &Path) -> Result<()> {
     equal("answer", &String::from_utf8(outcome.stdout)?, &"there; Read-only file system (os error 30)\n".into())
 }
 
-fn no_warnings(outcome: &Outcome) -> Result<()> {
+fn no_warnings(outcome: &RunOutcome) -> Result<()> {
     equal("exit status", &outcome.exit_code, &0)?;
     equal("warnings", &outcome.warnings, &Vec::new())
 }

@@ -76,7 +76,7 @@ impl HandleRef<'_> {
         // SAFETY: `raw` begins as `struct file_handle` does, followed by at least `handle_bytes` bytes.
         let fd = unsafe { libc::open_by_handle_at(on_file_system.as_fd().as_raw_fd(), (&raw mut raw).cast(), flags) };
         if fd < 0 {
-            return Err(last_error());
+            return Err(last_errno());
         }
         // SAFETY: the call has just opened `fd` for us, and nobody else knows its number.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
@@ -107,7 +107,7 @@ impl ObjectHandle {
             )
         };
         if result < 0 {
-            return Err(last_error());
+            return Err(last_errno());
         }
         let bytes = raw.f_handle.get(..raw.handle_bytes as usize).ok_or(Errno::OVERFLOW)?;
         let file_system = file_system_id(fd)?;
@@ -125,7 +125,7 @@ fn file_system_id(fd: impl AsFd) -> Result<u64, Errno> {
     Ok(fstatvfs(fd)?.f_fsid)
 }
 
-fn last_error() -> Errno {
+fn last_errno() -> Errno {
     Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)
 }
 

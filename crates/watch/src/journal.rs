@@ -73,7 +73,7 @@ pub enum Announcement<'a> {
 
 /// How an announced change ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum ChangeOutcome {
     /// It was made, and the kernel sends exactly one message about it.
     Done,
     /// Nothing was changed.
@@ -83,14 +83,14 @@ pub enum Outcome {
     Unsure,
 }
 
-/// A change in progress. Dropping it without [`InProgress::end`] is [`Outcome::Unsure`].
+/// A change in progress. Dropping it without [`InProgress::end`] is [`ChangeOutcome::Unsure`].
 #[derive(Debug)]
 #[must_use]
 pub struct InProgress<'a> {
     journal: &'a Journal,
     /// `None` if there was no room.
     id: Option<u64>,
-    outcome: Outcome,
+    outcome: ChangeOutcome,
 }
 
 /// The beginning of a reading of the kernel's queue.
@@ -121,7 +121,7 @@ impl Journal {
             inner.unrecorded += 1;
             None
         };
-        InProgress { journal: self, id, outcome: Outcome::Unsure }
+        InProgress { journal: self, id, outcome: ChangeOutcome::Unsure }
     }
 
     /// Puts all that is announced in doubt. Must be called when another directory begins to be watched, whose announced
@@ -207,7 +207,7 @@ impl Entry {
 
 impl InProgress<'_> {
     /// Says how the change ended. Must be called after the system call.
-    pub fn end(mut self, outcome: Outcome) {
+    pub fn end(mut self, outcome: ChangeOutcome) {
         self.outcome = outcome;
     }
 }
@@ -223,13 +223,13 @@ impl Drop for InProgress<'_> {
         };
         // Ids rise, and entries keep their order.
         let Ok(at) = inner.entries.binary_search_by_key(&id, |entry| entry.id) else { return };
-        if self.outcome == Outcome::Failed {
+        if self.outcome == ChangeOutcome::Failed {
             inner.entries.remove(at);
             return;
         }
         let entry = &mut inner.entries[at];
         entry.end = Some(readings);
-        entry.is_doubtful |= self.outcome == Outcome::Unsure;
+        entry.is_doubtful |= self.outcome == ChangeOutcome::Unsure;
     }
 }
 

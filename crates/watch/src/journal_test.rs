@@ -41,7 +41,7 @@ fn step() -> impl Strategy<Value = Step> {
 struct Ours<'a> {
     name: u8,
     progress: InProgress<'a>,
-    outcome: Option<Outcome>,
+    outcome: Option<ChangeOutcome>,
 }
 
 /// Performs `steps`, and passes each message's true author (whether it is ours) and the journal's to `check`.
@@ -59,7 +59,7 @@ fn run(journal: &Journal, steps: &[Step], mut check: impl FnMut(bool, Author)) {
                 let mut waiting: Vec<_> = ours.iter_mut().filter(|our| our.outcome.is_none()).collect();
                 let at = at % waiting.len().max(1);
                 let Some(our) = waiting.get_mut(at) else { continue };
-                our.outcome = Some(if succeeds { Outcome::Done } else { Outcome::Failed });
+                our.outcome = Some(if succeeds { ChangeOutcome::Done } else { ChangeOutcome::Failed });
                 queue.extend(succeeds.then_some((our.name, true)));
             }
             Step::End(at) => {
@@ -130,7 +130,7 @@ proptest! {
 #[test]
 fn a_change_that_ended_before_the_reading_is_our_own_and_the_next_is_not() {
     let journal = Journal::default();
-    journal.announce(Announcement::Appears(1, b"a")).end(Outcome::Done);
+    journal.announce(Announcement::Appears(1, b"a")).end(ChangeOutcome::Done);
 
     assert_eq!(author_of(&journal, ChangeKind::Created, b"a"), Author::Own);
     assert_eq!(author_of(&journal, ChangeKind::Created, b"a"), Author::Other(None));
@@ -142,11 +142,11 @@ fn a_rename_is_our_own_if_both_its_names_are() {
     let journal = Journal::default();
     let to = EntryName { parent: Object::Held(1), name: b"b" };
     let (from, into) = (Announcement::Disappears(1, b"a"), Announcement::Appears(1, b"b"));
-    journal.announce(from).end(Outcome::Done);
-    journal.announce(into).end(Outcome::Done);
+    journal.announce(from).end(ChangeOutcome::Done);
+    journal.announce(into).end(ChangeOutcome::Done);
     assert_eq!(author_of(&journal, ChangeKind::Renamed { to }, b"a"), Author::Own);
 
-    journal.announce(from).end(Outcome::Done);
+    journal.announce(from).end(ChangeOutcome::Done);
     assert_eq!(author_of(&journal, ChangeKind::Renamed { to }, b"a"), Author::Unknown);
     assert_eq!(author_of(&journal, ChangeKind::Renamed { to }, b"a"), Author::Other(None));
 }
@@ -154,10 +154,10 @@ fn a_rename_is_our_own_if_both_its_names_are() {
 #[test]
 fn a_change_without_a_message_leaves_doubt_and_not_a_wrong_answer() {
     let journal = Journal::default();
-    journal.announce(Announcement::Appears(1, b"a")).end(Outcome::Unsure);
+    journal.announce(Announcement::Appears(1, b"a")).end(ChangeOutcome::Unsure);
     assert_eq!(author_of(&journal, ChangeKind::Created, b"a"), Author::Unknown);
 
-    journal.announce(Announcement::Appears(1, b"a")).end(Outcome::Done);
+    journal.announce(Announcement::Appears(1, b"a")).end(ChangeOutcome::Done);
     journal.doubt_all();
     assert_eq!(author_of(&journal, ChangeKind::Created, b"a"), Author::Unknown);
 }
@@ -166,7 +166,7 @@ fn a_change_without_a_message_leaves_doubt_and_not_a_wrong_answer() {
 fn contents_are_in_doubt_while_we_change_any() {
     let journal = Journal::default();
     assert_eq!(author_of(&journal, ChangeKind::Modified, b"a"), Author::Other(None));
-    journal.announce(Announcement::Contents).end(Outcome::Done);
+    journal.announce(Announcement::Contents).end(ChangeOutcome::Done);
     assert_eq!(author_of(&journal, ChangeKind::Modified, b"a"), Author::Unknown);
     assert_eq!(author_of(&journal, ChangeKind::Modified, b"a"), Author::Other(None));
 }
@@ -179,7 +179,7 @@ fn a_full_journal_puts_everything_in_doubt_until_it_has_been_read_past() {
     assert_eq!(journal.lock().entries.len(), ENTRIES_MAX);
     assert_eq!(author_of(&journal, ChangeKind::Created, b"a"), Author::Unknown);
 
-    announced.drain(..).for_each(|change| change.end(Outcome::Failed));
+    announced.drain(..).for_each(|change| change.end(ChangeOutcome::Failed));
     assert_eq!(author_of(&journal, ChangeKind::Created, b"a"), Author::Unknown);
     assert_eq!(author_of(&journal, ChangeKind::Created, b"a"), Author::Other(None));
 }

@@ -26,7 +26,7 @@ mod watcher;
 pub use change::{Author, Change, ChangeKind, EntryName, Event, Object};
 pub use error::WatchError;
 pub use handle::{HandleRef, ObjectHandle};
-pub use journal::{Announcement, InProgress, Journal, Outcome};
+pub use journal::{Announcement, ChangeOutcome, InProgress, Journal};
 pub use tree::Tree;
 pub use watch::{Options, Strength, Watch};
 pub use watcher::{Consumer, Watcher};

@@ -8,7 +8,7 @@ use std::{
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use transom_watch::{
-    Announcement, Author, Change, ChangeKind, Event, Object, Options, Outcome, Strength, Watch, WatchError,
+    Announcement, Author, Change, ChangeKind, ChangeOutcome, Event, Object, Options, Strength, Watch, WatchError,
 };
 
 const DIR: u64 = 7;
@@ -96,7 +96,7 @@ fn announced_changes_are_our_own_and_those_of_others_are_not() {
 
     let announced = journal.announce(Announcement::Appears(DIR, b"ours"));
     fs::create_dir(dir.path().join("ours")).unwrap();
-    announced.end(Outcome::Done);
+    announced.end(ChangeOutcome::Done);
     assert!(Command::new("mkdir").arg(dir.path().join("theirs")).status().unwrap().success());
     assert_eq!(changes_until(&mut watch, "7/theirs"), ["7/ours/ created, own", "7/theirs/ created, other"]);
 
@@ -107,7 +107,7 @@ fn announced_changes_are_our_own_and_those_of_others_are_not() {
         ["7/ours/ deleted, unknown"],
         "the call is not known to be ours yet"
     );
-    announced.end(Outcome::Done);
+    announced.end(ChangeOutcome::Done);
 }
 
 #[test]

@@ -32,6 +32,6 @@ pub mod window;
 
 pub use ids::{Handle, NodeId, Unique};
 pub use name::{Name, NameError};
-pub use opcode::Opcode;
+pub use opcode::{OPCODE_LIMIT, Opcode};
 pub use operation::{Operation, Row};
 pub use zerocopy::little_endian::{I32, I64, U16, U32, U64};

@@ -49,7 +49,7 @@ macro_rules! operations {
             runs: $runs:ident,
             changes: [$($what:ident $(if $change_if:ident ($($change_arg:tt)*))?),*],
             repeats: $repeats:ident $(($($repeats_arg:tt)*))?,
-            $(account: $account:ident $(($made:ident $($made_by:ident)?))?,)?
+            $(effect: $effect:ident $(($made:ident $($made_by:ident)?))?,)?
             $(handles: [$($handle:ident $(if $handle_if:ident ($($handle_arg:tt)*))?),*],)?
             $(nodeids: [$($nodeid:ident),*],)?
             $(rest_size: $rest_size:ident,)?
@@ -113,7 +113,7 @@ macro_rules! operations {
                         when: operations!(@when $args, $($change_if ($($change_arg)*))?),
                     }),*],
                     repeats: operations!(@when $args, $repeats $(($($repeats_arg)*))?),
-                    account: operations!(@account $args, $($account $(($made $($made_by)?))?)?),
+                    effect: operations!(@effect $args, $($effect $(($made $($made_by)?))?)?),
                 };
                 type Args = $args;
                 type Names = $names;
@@ -136,16 +136,28 @@ macro_rules! operations {
     (@when $args:ty, either($one:ident $one_arg:tt, $other:ident $other_arg:tt)) => {
         Condition::Either(&[operations!(@when $args, $one $one_arg), operations!(@when $args, $other $other_arg)])
     };
-    (@account $args:ty,) => { Account::None };
-    (@account $args:ty, $account:ident) => { Account::$account };
-    (@account $args:ty, $account:ident ($made:ident)) => { Account::$account(Made::$made) };
-    (@account $args:ty, $account:ident ($made:ident $field:ident)) => {
-        Account::$account(Made::$made(offset_of!($args, $field)))
+    (@effect $args:ty,) => { Effect::None };
+    (@effect $args:ty, $effect:ident) => { Effect::$effect };
+    (@effect $args:ty, $effect:ident ($made:ident)) => { Effect::$effect(MadeType::$made) };
+    (@effect $args:ty, $effect:ident ($made:ident $field:ident)) => {
+        Effect::$effect(MadeType::$made(offset_of!($args, $field)))
     };
 }
 pub(crate) use operations;
 
 pub use crate::operation::Opcode;
+
+/// The number of every operation is smaller. Metrics have a slot for each number below it, and an input of the fuzzers
+/// has a byte for one. Linux's operations reach 53.
+pub const OPCODE_LIMIT: u32 = 64;
+
+const _: () = {
+    let mut index = 0;
+    while index < Opcode::ALL.len() {
+        assert!((Opcode::ALL[index] as u32) < OPCODE_LIMIT);
+        index += 1;
+    }
+};
 
 impl Opcode {
     /// Returns the operation's name in lower case, as it stands in metrics and logs.

@@ -21,7 +21,7 @@ use std::{
 
 use anyhow::Context as _;
 use transom_vm::{
-    CacheMode, GuestSpec, Kernel, Outcome, Root, Share, Stdio, agent,
+    CacheMode, GuestSpec, Kernel, Root, RunOutcome, Share, Stdio, agent,
     packages::{Cache, Freshness, OnStderr, Packages},
     run,
     uml::{self, Uml},
@@ -231,7 +231,7 @@ impl Guest {
     }
 
     /// Boots, waits until the guest is ready, acts, and waits for the guest's end.
-    fn run<T>(self, act: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<(Outcome, T)> {
+    fn run<T>(self, act: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<(RunOutcome, T)> {
         thread::scope(|scope| {
             let running = scope.spawn(|| run(&self.spec, &Uml));
             let deadline = Instant::now() + 3 * PATIENCE;
@@ -253,7 +253,7 @@ impl Guest {
     }
 
     /// Boots and waits for the guest's end.
-    fn run_alone(self) -> anyhow::Result<(Outcome, ())> {
+    fn run_alone(self) -> anyhow::Result<(RunOutcome, ())> {
         Ok((run(&self.spec, &Uml)?, ()))
     }
 }

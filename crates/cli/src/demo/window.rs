@@ -18,7 +18,7 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use indicatif::ProgressBar;
 use transom_vm::{
-    Accelerator, Dax, GuestSpec, Outcome, Qemu, Root, Share, Stdio,
+    Accelerator, Dax, GuestSpec, Qemu, Root, RunOutcome, Share, Stdio,
     packages::{Cache, OnStderr},
     run as run_guest,
     tools::Tools,
@@ -98,7 +98,7 @@ pub(super) fn rows(daemon: &Path) -> Result<Vec<Row>> {
 }
 
 /// Parses what a guest printed.
-fn understood(outcome: &Outcome) -> Result<Findings> {
+fn understood(outcome: &RunOutcome) -> Result<Findings> {
     let stderr = String::from_utf8_lossy(&outcome.stderr);
     ensure!(
         outcome.exit_code == 0,

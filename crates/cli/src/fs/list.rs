@@ -121,7 +121,7 @@ impl Ls {
             if stat.is_device() {
                 format!("{}, {}", stat.rdev.0, stat.rdev.1)
             } else if self.human {
-                text::short_size(stat.size)
+                transom_size::short(stat.size)
             } else {
                 stat.size.to_string()
             }

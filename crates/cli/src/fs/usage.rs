@@ -87,7 +87,7 @@ impl Du {
 
     fn print(&self, path: &Path, sum: u64) -> Result<()> {
         let mut out = io::stdout().lock();
-        let sum = if self.human { text::short_size(sum) } else { sum.to_string() };
+        let sum = if self.human { transom_size::short(sum) } else { sum.to_string() };
         write!(out, "{sum}\t")?;
         out.write_all(&for_stdout(path.as_os_str().as_bytes()))?;
         Ok(writeln!(out)?)
@@ -98,7 +98,7 @@ impl Df {
     pub(super) fn run(self, task: &mut Task) -> Result<()> {
         task.each(std::slice::from_ref(&self.path), |task, path| {
             let space = task.share.space(path)?;
-            let bytes = |blocks: u64| text::short_size(blocks.saturating_mul(space.block_size));
+            let bytes = |blocks: u64| transom_size::short(blocks.saturating_mul(space.block_size));
             let used = space.blocks.saturating_sub(space.free);
             let percent = (used as f64 / space.blocks.max(1) as f64 * 100.0).ceil();
             let mut out = io::stdout().lock();

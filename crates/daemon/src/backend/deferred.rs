@@ -1,29 +1,9 @@
-//! A request on its way to a thread that may block.
-
-use std::sync::Arc;
+//! Serves a deferred request on a thread that may block.
 
 use transom_host::server::{FileSystem, Scratch};
-use vm_memory::{GuestAddressSpace, GuestMemoryLoadGuard};
+use vm_memory::GuestAddressSpace;
 
-use super::{
-    GuestRam,
-    chain::Chain,
-    in_flight::Waiting,
-    pool::Job,
-    vring::Vring,
-    worker::{Progress, Queue},
-};
-
-/// A request with everything needed to serve it, in one piece so that handing it over allocates nothing.
-pub(super) struct Deferred<F> {
-    pub(super) queue: Arc<Queue<F>>,
-    pub(super) vring: Vring,
-    /// The memory in which the chain was taken, even if the front end has replaced it since.
-    pub(super) memory: GuestMemoryLoadGuard<GuestRam>,
-    pub(super) chain: Chain,
-    /// Lets a stop interrupt the request while it waits for a lock.
-    pub(super) waiting: Option<Waiting>,
-}
+use super::{pool::Job, queue::Deferred, worker::Progress};
 
 impl<F: FileSystem + 'static> Job for Deferred<F> {
     fn run(self, scratch: &mut Scratch) {

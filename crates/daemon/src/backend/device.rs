@@ -37,14 +37,16 @@ use zerocopy::IntoBytes;
 use super::{
     BackendConfig, GuestRam, Memory,
     dirty_log::{DirtyLog, RegionLog},
+    in_flight::QUEUE_SIZE_MAX,
     monitor::Monitor,
     poll::RingPoller,
     pool::Pool,
+    queue::Queue,
     shmem::Requests,
     spares::Spares,
     versions::VersionsRegion,
-    vring::{QUEUE_SIZE_MAX, Vring},
-    worker::{Queue, WorkerState},
+    vring::Vring,
+    worker::WorkerState,
 };
 
 /// The queue of FORGET and INTERRUPT (virtio 1.3 §5.11.2).

@@ -15,7 +15,8 @@ use std::{
 
 use transom_wire::Unique;
 
-use super::vring::QUEUE_SIZE_MAX;
+/// The largest queue (virtio 1.3 §2.7).
+pub(super) const QUEUE_SIZE_MAX: usize = 32768;
 
 /// How often requests that wait for a lock are interrupted while a stop waits for them.
 const WAKE_EVERY: Duration = Duration::from_millis(5);

@@ -1,11 +1,11 @@
 //! The vhost-user back end: accepts one front end after another and answers their requests through a [`Server`].
 //!
-//! [`serve`] is the entry. [`device`] is what a front end negotiates with. Each queue has a [`worker`], which takes
-//! chains ([`chain`]) off the ring and serves them itself or hands them ([`deferred`]) to the [`pool`], together with
-//! their memory ([`spares`]). [`poll`] decides how long a worker polls its ring before it sleeps, [`monitor`] counts,
-//! [`dirty_log`] marks written memory for a migration, and [`shmem`] requests mappings from the front end. Locks: a
-//! vring's mutex (inside the vhost-user-backend crate), within which [`in_flight`]'s and [`dirty_log`]'s may be taken;
-//! none is held while a request is served.
+//! [`serve`] is the entry. [`device`] is what a front end negotiates with. Each [`queue`] has a [`worker`], which
+//! takes chains ([`chain`]) off the ring and serves them itself or hands them ([`deferred`]) to the [`pool`], together
+//! with their memory ([`spares`]). [`poll`] decides how long a worker polls its ring before it sleeps, [`monitor`]
+//! counts, [`dirty_log`] marks written memory for a migration, and [`shmem`] requests mappings from the front end.
+//! Locks: a vring's mutex (inside the vhost-user-backend crate), within which [`in_flight`]'s and [`dirty_log`]'s may
+//! be taken; none is held while a request is served.
 
 mod chain;
 mod deferred;
@@ -15,6 +15,7 @@ mod in_flight;
 mod monitor;
 mod poll;
 mod pool;
+mod queue;
 mod shmem;
 mod spares;
 mod versions;

@@ -6,7 +6,7 @@ use transom_host::{metrics::Metrics, server::Done};
 use transom_metrics::{Counter, Gauges, Snapshot};
 use transom_wire::{
     Opcode,
-    operation::{Account, Changed, RestKind},
+    operation::{Changed, Effect, RestKind},
 };
 
 use super::{chain::Chain, in_flight::InFlight, pool::Busy};
@@ -76,7 +76,7 @@ impl Monitor {
             };
             self.metrics.add(counter, done.data_len_bytes);
         }
-        if row.account == Account::Interrupts {
+        if row.effect == Effect::Interrupts {
             self.metrics.add(Counter::Interrupts, 1);
         }
         if opcode == Opcode::Init {

@@ -27,9 +27,6 @@ use super::{
     in_flight::InFlight,
 };
 
-/// The largest queue (virtio 1.3 §2.7).
-pub(super) const QUEUE_SIZE_MAX: usize = 32768;
-
 /// Length of the used ring's flags and index (virtio 1.3 §2.7.8).
 const USED_HEADER_LEN: u64 = 4;
 /// Length of a used ring's entry.

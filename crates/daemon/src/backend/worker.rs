@@ -3,47 +3,26 @@
 use std::{
     mem,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
 
 use transom_host::{
     Errno,
-    server::{BlockingMode, Done, ExecutionTarget, FileSystem, Outcome, Scratch, Server},
+    server::{BlockingMode, Done, ExecutionTarget, FileSystem, Scratch, ServeOutcome},
 };
 use vhost_user_backend::VringT;
 use virtio_queue::{QueueOwnedT, QueueT};
 use vm_memory::GuestAddressSpace;
 
 use super::{
-    GuestRam, Memory,
+    GuestRam,
     chain::{Buffers, Chain, Descriptors},
-    deferred::Deferred,
-    dirty_log::DirtyLog,
-    in_flight::{InFlight, Interrupted, OfferedTwice, REQUESTS_MAX, Ticket, Waiting},
-    monitor::Monitor,
+    in_flight::{Interrupted, OfferedTwice, REQUESTS_MAX, Ticket, Waiting},
     poll::RingPoller,
-    pool::Pool,
-    spares::Spares,
+    queue::{Deferred, Queue},
     vring::Vring,
 };
-
-/// The state that a queue's worker shares with the threads that it hands requests to.
-pub(super) struct Queue<F> {
-    pub(super) server: Arc<Server<F>>,
-    pub(super) memory: Memory,
-    pub(super) pool: Arc<Pool<Deferred<F>>>,
-    pub(super) spares: Spares,
-    pub(super) in_flight: Arc<InFlight>,
-    pub(super) monitor: Arc<Monitor>,
-    pub(super) log: Arc<DirtyLog>,
-    /// The driver broke the ring, the device is being reset, or the front end has disconnected. Until the ring is set
-    /// up again, nothing more is taken from it, and requests that have not begun are dropped.
-    pub(super) is_given_up: AtomicBool,
-}
 
 /// The longest time that a completed request waits for the following ones, so that the driver is notified of all at
 /// once. A notification costs a system call here and an interrupt in the guest, as much as serving a small request; the
@@ -199,7 +178,7 @@ impl<F: FileSystem + 'static> Queue<F> {
     fn serve(self: &Arc<Self>, vring: &Vring, chain: Chain, state: &mut WorkerState) {
         let memory = self.memory.memory();
         let target = match self.answer(&memory, &chain, &mut state.scratch, BlockingMode::MustNotBlock) {
-            Outcome::Done(done) => {
+            ServeOutcome::Done(done) => {
                 self.put_back(vring, &memory, &chain, done);
                 let taken_at = chain.taken_at;
                 let (ticket, descriptors) = chain.into_parts();
@@ -207,7 +186,7 @@ impl<F: FileSystem + 'static> Queue<F> {
                 state.pending_signal.get_or_insert(PendingSignal { taken_at, _ticket: ticket });
                 return;
             }
-            Outcome::Defer(target) => target,
+            ServeOutcome::Defer(target) => target,
         };
         // The chain takes its memory along, so take other memory for the next one.
         state.descriptors = self.spares.take();
@@ -261,8 +240,8 @@ impl<F: FileSystem + 'static> Queue<F> {
             return Progress::Finished;
         }
         let done = match self.answer(memory, chain, scratch, BlockingMode::MayBlock) {
-            Outcome::Done(done) => done,
-            Outcome::Defer(_) => unreachable!("a request that may block is not deferred"),
+            ServeOutcome::Done(done) => done,
+            ServeOutcome::Defer(_) => unreachable!("a request that may block is not deferred"),
         };
         if let Some(waiting) = waiting
             && done.result == Err(Errno::INTR)
@@ -281,11 +260,11 @@ impl<F: FileSystem + 'static> Queue<F> {
         Progress::Finished
     }
 
-    fn answer(&self, memory: &GuestRam, chain: &Chain, scratch: &mut Scratch, blocking: BlockingMode) -> Outcome {
+    fn answer(&self, memory: &GuestRam, chain: &Chain, scratch: &mut Scratch, blocking: BlockingMode) -> ServeOutcome {
         let mut buffers = Buffers::default();
         chain.resolve(memory, &mut buffers);
         if buffers.is_bad {
-            return Outcome::Done(self.server.refuse(&buffers.readable, &buffers.writable, Errno::FAULT));
+            return ServeOutcome::Done(self.server.refuse(&buffers.readable, &buffers.writable, Errno::FAULT));
         }
         // After a panic, the request fails with EIO and the queue keeps its thread.
         let served = catch_unwind(AssertUnwindSafe(|| {
@@ -293,7 +272,7 @@ impl<F: FileSystem + 'static> Queue<F> {
         }));
         served.unwrap_or_else(|_| {
             tracing::error!("a request failed with EIO because of the panic above");
-            Outcome::Done(self.server.refuse(&buffers.readable, &buffers.writable, Errno::IO))
+            ServeOutcome::Done(self.server.refuse(&buffers.readable, &buffers.writable, Errno::IO))
         })
     }
 
@@ -316,22 +295,6 @@ impl<F: FileSystem + 'static> Queue<F> {
         if let Some(_in_flight) = state.pending_signal.take() {
             notify_driver(vring);
         }
-    }
-
-    /// Takes nothing more from the ring and drops requests that have not begun or are set aside, so that even a worker
-    /// that never finds the ring empty ends.
-    pub(super) fn give_up(&self) {
-        self.is_given_up.store(true, Ordering::Release);
-        self.in_flight.abandon();
-    }
-
-    /// Reverts [`Queue::give_up`] or a broken ring: the ring is set up again, and nothing is in flight.
-    pub(super) fn begin_anew(&self) {
-        self.is_given_up.store(false, Ordering::Release);
-    }
-
-    fn is_given_up(&self) -> bool {
-        self.is_given_up.load(Ordering::Acquire)
     }
 
     fn break_ring(&self, vring: &Vring, error: &dyn std::fmt::Display) {

@@ -1,7 +1,7 @@
 //! The keywords that options take as values.
 
 use clap::ValueEnum;
-use std::{num::IntErrorKind, str::FromStr};
+use std::str::FromStr;
 use tracing::level_filters::LevelFilter;
 use transom_host::{
     group::{GroupError, GroupLocation},
@@ -209,7 +209,7 @@ impl From<FrontEndName> for FrontEnd {
 
 /// Parses the size of a window: a power of two, at least 2 MiB.
 pub(crate) fn window_len(text: &str) -> Result<u64, String> {
-    let bytes = bytes(text)?;
+    let bytes = transom_size::parse(text)?;
     if !bytes.is_power_of_two() || bytes < RANGE_LEN {
         return Err(format!("{bytes} is not a valid window size: it must be a power of two, at least 2 MiB"));
     }
@@ -235,70 +235,7 @@ pub(crate) fn dax_policy(text: &str) -> Result<DaxPolicy, String> {
         None if text == "auto" => Ok(DaxPolicy::AUTO),
         None if text == "always" => Ok(DaxPolicy::Always),
         None if text == "never" => Ok(DaxPolicy::Never),
-        Some(("size", size)) => bytes(size).map(DaxPolicy::FromSize),
+        Some(("size", size)) => transom_size::parse(size).map(DaxPolicy::FromSize),
         _ => Err(format!("'{text}' is not one of auto, always, never, size=BYTES")),
-    }
-}
-
-/// Parses a number of bytes, with an optional unit: K, M, G and T are powers of 1024.
-// Not `parse-size`: 1.1 reads 184467440737095516155 as 0. Not `bytesize`: its K is 1000, and it saturates on overflow.
-fn bytes(text: &str) -> Result<u64, String> {
-    let number = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
-    let shift = match text[number.len()..].to_ascii_uppercase().as_str() {
-        "" | "B" => 0,
-        "K" | "KB" | "KIB" => 10,
-        "M" | "MB" | "MIB" => 20,
-        "G" | "GB" | "GIB" => 30,
-        "T" | "TB" | "TIB" => 40,
-        unit => return Err(format!("unknown unit '{unit}'; units are K, M, G and T")),
-    };
-    let too_large = || format!("'{text}' exceeds 64 bits");
-    let number: u64 = match number.parse() {
-        Ok(number) => number,
-        Err(error) if *error.kind() == IntErrorKind::PosOverflow => return Err(too_large()),
-        Err(_) => return Err(format!("'{text}' is not a size; valid sizes are 4096, 64K, 256M and 1G, for example")),
-    };
-    number.checked_mul(1 << shift).ok_or_else(too_large)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sizes_have_binary_units_of_any_case() {
-        for (text, size) in [
-            ("0", 0),
-            ("4096", 4096),
-            ("4096b", 4096),
-            ("64K", 64 << 10),
-            ("64kb", 64 << 10),
-            ("64KiB", 64 << 10),
-            ("256M", 256 << 20),
-            ("1G", 1 << 30),
-            ("1gib", 1 << 30),
-            ("2T", 2 << 40),
-            ("16777215T", 16_777_215 << 40),
-            ("18446744073709551615", u64::MAX),
-        ] {
-            assert_eq!(bytes(text), Ok(size), "{text}");
-        }
-    }
-
-    #[test]
-    fn nonsense_is_not_a_size() {
-        for text in ["", "K", "-1", "1.5G", "0x10", "\u{663}M", "1G1G"] {
-            assert!(bytes(text).unwrap_err().contains("is not a size"), "{text}");
-        }
-        for text in ["x", "12X", "12KX"] {
-            assert!(bytes(text).unwrap_err().contains("unknown unit"), "{text}");
-        }
-    }
-
-    #[test]
-    fn a_size_fits_64_bits() {
-        for text in ["16777216T", "18446744073709551616", "184467440737095516155", "99999999999999999999K"] {
-            assert!(bytes(text).unwrap_err().contains("exceeds 64 bits"), "{text}");
-        }
     }
 }

@@ -36,7 +36,7 @@ pub(crate) struct Key<'a> {
 }
 
 /// What a name leads to.
-pub(crate) enum Found<T> {
+pub(crate) enum CachedName<T> {
     Inode(Arc<T>),
     Absent,
 }
@@ -67,7 +67,7 @@ impl<P: Platform, T> Names<P, T> {
     }
 
     /// Returns what the name leads to, if that is known and still valid by the directory's `judge`.
-    pub(crate) fn get(&self, key: Key<'_>, judge: &impl Judge) -> Option<Found<T>> {
+    pub(crate) fn get(&self, key: Key<'_>, judge: &impl Judge) -> Option<CachedName<T>> {
         let hash = self.hash(key);
         let mut shard = self.shard(hash).lock();
         let place = shard.find(hash, key)?;
@@ -76,7 +76,7 @@ impl<P: Platform, T> Names<P, T> {
             return None;
         }
         slot.is_used = true;
-        Some(slot.target.as_ref().map_or(Found::Absent, |inode| Found::Inode(Arc::clone(inode))))
+        Some(slot.target.as_ref().map_or(CachedName::Absent, |inode| CachedName::Inode(Arc::clone(inode))))
     }
 
     /// Caches what a name leads to, if `is_current` still returns true once the shard is locked.

@@ -2,7 +2,7 @@
 //!
 //! A [`Backing`] locates the bytes of the file, a [`View`] is one mapping's page tables, and the tree of
 //! [`entry`](super::entry) serializes faults on the same page. The caller requests a 2 MiB entry if address and file
-//! offset are congruent, and a 4 KiB entry if the outcome of that is [`Outcome::FallBack`].
+//! offset are congruent, and a 4 KiB entry if the outcome of that is [`FaultOutcome::FallBack`].
 //!
 //! The range is pinned before the entry is locked: code that takes ranges back first has them to itself, then locks
 //! entries.
@@ -39,7 +39,7 @@ pub enum Intent {
 
 /// The outcome of a fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
+pub enum FaultOutcome {
     /// The access can be repeated.
     Installed,
     /// The fault must be served with a 4 KiB entry.
@@ -137,8 +137,8 @@ pub fn fault<P: Platform, B: Backing>(
     view: &dyn View,
     unmap: &dyn Fn(Range<u64>),
     wanted: Fault,
-) -> Outcome {
-    serve(tree, backing, view, unmap, wanted).unwrap_or_else(Outcome::Failed)
+) -> FaultOutcome {
+    serve(tree, backing, view, unmap, wanted).unwrap_or_else(FaultOutcome::Failed)
 }
 
 fn serve<P: Platform, B: Backing>(
@@ -147,7 +147,7 @@ fn serve<P: Platform, B: Backing>(
     view: &dyn View,
     unmap: &dyn Fn(Range<u64>),
     wanted: Fault,
-) -> Result<Outcome, Errno> {
+) -> Result<FaultOutcome, Errno> {
     let Fault { page, order, intent } = wanted;
     // Copying 2 MiB for one store would be wasteful.
     let order = if intent == Intent::Copy { Order::Small } else { order };
@@ -156,8 +156,8 @@ fn serve<P: Platform, B: Backing>(
     loop {
         match fits(backing, view, order, page)? {
             Fit::Inside => {}
-            Fit::Partly => return Ok(Outcome::FallBack),
-            Fit::Outside => return Ok(Outcome::OutOfFile),
+            Fit::Partly => return Ok(FaultOutcome::FallBack),
+            Fit::Outside => return Ok(FaultOutcome::OutOfFile),
         }
         let place = backing.lend(Order::Huge.first_page(page) / PAGES_PER_HUGE, is_store)?;
         let is_unsettled = intent == Intent::StoreSync && matches!(&place, LentPage::Lent(lent) if lent.is_unstable());
@@ -165,11 +165,11 @@ fn serve<P: Platform, B: Backing>(
         // the 2 MiB decides how much is allocated.
         let last_page = if is_unsettled { order.pages(page).end - 1 } else { page };
         if backing.len_bytes(first_byte_of(last_page) + 1)? <= first_byte_of(page) {
-            return Ok(Outcome::OutOfFile);
+            return Ok(FaultOutcome::OutOfFile);
         }
         let mut entry = match tree.grab(page, order, is_store, unmap) {
             Grab::Locked(entry) => entry,
-            Grab::FallBack => return Ok(Outcome::FallBack),
+            Grab::FallBack => return Ok(FaultOutcome::FallBack),
         };
         // Truncation removes entries after the new size is known: either the size is seen here, or the truncating
         // thread finds the entry.
@@ -185,7 +185,7 @@ fn serve<P: Platform, B: Backing>(
             return settle(&entry, backing, lent, wanted);
         }
         install(&mut entry, view, lent, wanted)?;
-        return Ok(Outcome::Installed);
+        return Ok(FaultOutcome::Installed);
     }
 }
 
@@ -202,18 +202,18 @@ fn settle<P: Platform, B: Backing>(
     backing: &B,
     lent: &impl Lent,
     wanted: Fault,
-) -> Result<Outcome, Errno> {
+) -> Result<FaultOutcome, Errno> {
     let order = wanted.order.min(entry.order());
     let pages = order.pages(wanted.page);
     if order == Order::Huge && backing.known_len_bytes().div_ceil(PAGE_LEN) < pages.end {
-        return Ok(Outcome::FallBack);
+        return Ok(FaultOutcome::FallBack);
     }
     let first = pages.start % PAGES_PER_HUGE;
     match lent.allocate(first..first + (pages.end - pages.start)) {
-        Ok(()) => Ok(Outcome::NeedsSync(Unsettled { pages, order, stamp: entry.stamp() })),
+        Ok(()) => Ok(FaultOutcome::NeedsSync(Unsettled { pages, order, stamp: entry.stamp() })),
         // The file has become shorter.
-        Err(Errno::FAULT) if order == Order::Huge => Ok(Outcome::FallBack),
-        Err(Errno::FAULT) => Ok(Outcome::OutOfFile),
+        Err(Errno::FAULT) if order == Order::Huge => Ok(FaultOutcome::FallBack),
+        Err(Errno::FAULT) => Ok(FaultOutcome::OutOfFile),
         Err(error) => Err(error),
     }
 }
@@ -260,7 +260,7 @@ fn install<P: Platform>(
     }
 }
 
-fn zeros<P: Platform>(entry: &mut Locked<'_, P>, view: &dyn View, wanted: Fault) -> Result<Outcome, Errno> {
+fn zeros<P: Platform>(entry: &mut Locked<'_, P>, view: &dyn View, wanted: Fault) -> Result<FaultOutcome, Errno> {
     if entry.kind() != Kind::Real {
         entry.set_kind(Kind::Zero);
     }
@@ -270,7 +270,7 @@ fn zeros<P: Platform>(entry: &mut Locked<'_, P>, view: &dyn View, wanted: Fault)
         // Backings fill holes before they lend memory for stores.
         Intent::Store | Intent::StoreSync => return Err(Errno::IO),
     }
-    Ok(Outcome::Installed)
+    Ok(FaultOutcome::Installed)
 }
 
 enum Fit {

@@ -6,7 +6,7 @@ use core::ops::Range;
 use super::{
     PageTables,
     entry::{LockedAll, Order, PAGE_LEN, PAGES_PER_HUGE, Tree},
-    fault::{Backing, Fault, Outcome, View, fault, finish_sync},
+    fault::{Backing, Fault, FaultOutcome, View, fault, finish_sync},
     pin::Change,
     unflushed::Unflushed,
 };
@@ -58,7 +58,7 @@ impl<P: Platform> Mapped<P> {
     }
 
     /// Serves a fault. See [`fault`].
-    pub fn fault<B: Backing>(&self, backing: &B, view: &dyn View, wanted: Fault) -> Outcome {
+    pub fn fault<B: Backing>(&self, backing: &B, view: &dyn View, wanted: Fault) -> FaultOutcome {
         fault(&self.tree, backing, view, &|pages| self.zap(&pages, false), wanted)
     }
 
@@ -70,18 +70,18 @@ impl<P: Platform> Mapped<P> {
         view: &dyn View,
         wanted: Fault,
         sync: impl FnOnce(Range<u64>) -> Result<(), Errno>,
-    ) -> Outcome {
+    ) -> FaultOutcome {
         let mut wanted = wanted;
         let mut outcome = self.fault(backing, view, wanted);
-        if outcome == Outcome::FallBack {
+        if outcome == FaultOutcome::FallBack {
             wanted.order = Order::Small;
             outcome = self.fault(backing, view, wanted);
         }
         match outcome {
-            Outcome::NeedsSync(unsettled) => {
+            FaultOutcome::NeedsSync(unsettled) => {
                 let synced = sync(unsettled.pages.clone());
                 let finished = finish_sync(&self.tree, backing, view, wanted, &unsettled, synced);
-                finished.map_or_else(Outcome::Failed, |()| Outcome::Installed)
+                finished.map_or_else(FaultOutcome::Failed, |()| FaultOutcome::Installed)
             }
             outcome => outcome,
         }

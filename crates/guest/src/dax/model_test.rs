@@ -12,7 +12,7 @@ use super::{
     Change, PageTables as _,
     entry::{Order, PAGE_LEN, PAGES_PER_HUGE},
     fake_test::{Disk, Entry, One, PAGES, Table},
-    fault::{Fault, Intent, Outcome, View},
+    fault::{Fault, FaultOutcome, Intent, View},
     mapped::Mapped,
 };
 use crate::Errno;
@@ -108,7 +108,7 @@ impl World {
             self.disk.sync();
             Ok(())
         });
-        assert_eq!(outcome, if is_outside { Outcome::OutOfFile } else { Outcome::Installed }, "{access:?}");
+        assert_eq!(outcome, if is_outside { FaultOutcome::OutOfFile } else { FaultOutcome::Installed }, "{access:?}");
         !is_outside
     }
 

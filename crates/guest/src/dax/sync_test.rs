@@ -7,7 +7,7 @@ use super::{
     PageTables as _,
     entry::{Order, PAGE_LEN, PAGES_PER_HUGE},
     fake_test::{Disk, One, PAGES, Table},
-    fault::{Fault, Intent, Outcome, View},
+    fault::{Fault, FaultOutcome, Intent, View},
     mapped::Mapped,
 };
 use crate::Errno;
@@ -35,7 +35,7 @@ impl World {
         order: Order,
         intent: Intent,
         sync: impl FnOnce(Range<u64>) -> Result<(), Errno>,
-    ) -> Outcome {
+    ) -> FaultOutcome {
         self.mapped.fault_through(&self.disk, &*self.view, Fault { page, order, intent }, sync)
     }
 
@@ -47,7 +47,7 @@ impl World {
             synced = Some(pages);
             Ok(())
         });
-        assert_eq!(outcome, Outcome::Installed);
+        assert_eq!(outcome, FaultOutcome::Installed);
         synced
     }
 
@@ -74,7 +74,7 @@ fn a_page_has_its_place_before_the_sync_and_may_be_stored_to_after_it() {
         world.disk.sync();
         Ok(())
     });
-    assert_eq!(outcome, Outcome::Installed);
+    assert_eq!(outcome, FaultOutcome::Installed);
     assert!(world.view.is_writable(7) && !world.view.is_writable(8));
 }
 
@@ -90,7 +90,7 @@ fn an_error_of_the_sync_is_the_faults_and_nothing_may_be_stored() {
     let world = World::new();
     for order in [Order::Small, Order::Huge] {
         let outcome = world.fault(7, order, Intent::StoreSync, |_| Err(Errno::IO));
-        assert_eq!(outcome, Outcome::Failed(Errno::IO));
+        assert_eq!(outcome, FaultOutcome::Failed(Errno::IO));
         assert!(!world.view.is_writable(7));
     }
     // The next one may succeed.
@@ -105,7 +105,7 @@ fn a_page_that_is_cut_off_during_the_sync_is_faulted_again() {
         world.cut(0);
         Ok(())
     });
-    assert_eq!(outcome, Outcome::Installed);
+    assert_eq!(outcome, FaultOutcome::Installed);
     assert!(!world.view.is_writable(7), "its place is gone");
     assert!(world.store(7, Order::Small).is_some());
     assert!(world.view.is_writable(7) && world.is_durable(7));
@@ -118,10 +118,10 @@ fn an_entry_that_another_fault_has_made_since_is_not_taken_for_the_synced_one() 
         let outcome = world.fault(7, order, Intent::StoreSync, |_| {
             world.disk.sync();
             world.cut(0);
-            assert_eq!(world.fault(7, order, Intent::Load, |_| Ok(())), Outcome::Installed);
+            assert_eq!(world.fault(7, order, Intent::Load, |_| Ok(())), FaultOutcome::Installed);
             Ok(())
         });
-        assert_eq!(outcome, Outcome::Installed);
+        assert_eq!(outcome, FaultOutcome::Installed);
         assert!(!world.view.is_writable(7), "a store would find no durable place");
     }
 }
@@ -142,11 +142,11 @@ fn nothing_beyond_the_end_of_the_file_may_be_stored_to_before_it_is_made_durable
 fn a_file_that_is_shorter_than_it_was_known_to_be_has_its_pages_stored_to_one_by_one() {
     let world = World::new();
     // The entry of 2 MiB exists already, and the known size predates the host's truncation.
-    assert_eq!(world.fault(0, Order::Huge, Intent::Load, |_| Ok(())), Outcome::Installed);
+    assert_eq!(world.fault(0, Order::Huge, Intent::Load, |_| Ok(())), FaultOutcome::Installed);
     *world.disk.stored_pages.borrow_mut() = 10;
     assert_eq!(world.store(9, Order::Huge), Some(9..10));
     let outcome = world.fault(10, Order::Huge, Intent::StoreSync, |_| unreachable!("there is no such page"));
-    assert_eq!(outcome, Outcome::OutOfFile);
+    assert_eq!(outcome, FaultOutcome::OutOfFile);
 }
 
 #[test]

@@ -28,7 +28,7 @@ impl<P: Platform> Fs<P> {
             Some(list) => self.credentials.may_by_list(&list, attr.gid.get(), mask),
             None => Some(self.credentials.may(&attr, mask)),
         };
-        if may.ok_or_else(|| self.volume.session().impossible())? { Ok(()) } else { Err(Errno::ACCESS) }
+        if may.ok_or_else(|| self.volume.session().impossible_eio())? { Ok(()) } else { Err(Errno::ACCESS) }
     }
 
     /// Errors: EACCES if the caller may not create names in `parent`.

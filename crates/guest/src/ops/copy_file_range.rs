@@ -44,6 +44,6 @@ impl<P: Platform> Session<P> {
                 (narrow.ok_or(Errno::OPNOTSUPP)?.size.get().into(), limit)
             }
         };
-        if copied <= limit { Ok(copied) } else { Err(self.impossible()) }
+        if copied <= limit { Ok(copied) } else { Err(self.impossible_eio()) }
     }
 }

@@ -25,7 +25,7 @@ impl<P: Platform> Session<P> {
         match lk.type_.get() {
             F_UNLCK => Ok(lk),
             0 | 1 if is_range => Ok(lk),
-            _ => Err(self.impossible()),
+            _ => Err(self.impossible_eio()),
         }
     }
 

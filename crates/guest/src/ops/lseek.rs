@@ -25,7 +25,7 @@ impl<P: Platform> Session<P> {
             let size = self.getattr(caller, node, Some(fh))?.attr.size.get();
             return seek_in_data(size, offset, whence);
         };
-        if (offset..=i64::MAX as u64).contains(&found.get()) { Ok(found.get()) } else { Err(self.impossible()) }
+        if (offset..=i64::MAX as u64).contains(&found.get()) { Ok(found.get()) } else { Err(self.impossible_eio()) }
     }
 }
 

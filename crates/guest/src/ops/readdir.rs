@@ -80,14 +80,14 @@ impl<'a, P: Platform> Iterator for Entries<'a, P> {
         }
         let Some((entry, dirent, name)) = self.split_first() else {
             self.rest = &[];
-            return Some(Err(self.session.impossible()));
+            return Some(Err(self.session.impossible_eio()));
         };
         let entry = entry.and_then(|entry| self.looked_up(entry, name));
         if !is_listed_name(name) {
             if let Some(entry) = entry {
                 self.session.forget(entry.nodeid.into(), 1);
             }
-            return Some(Err(self.session.impossible()));
+            return Some(Err(self.session.impossible_eio()));
         }
         Some(Ok(DirEntry { ino: dirent.ino.get(), off: dirent.off.get(), type_: dirent.type_.get(), name, entry }))
     }

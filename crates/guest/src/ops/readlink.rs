@@ -18,7 +18,7 @@ impl<P: Platform> Session<P> {
         let len = self.fetch(caller, &mut head, Sink::Bytes(&mut target))?;
         target.truncate(len);
         if target.is_empty() || target.contains(&0) {
-            return Err(self.impossible());
+            return Err(self.impossible_eio());
         }
         Ok(target)
     }

@@ -109,7 +109,7 @@ impl<P: Platform> Session<P> {
     fn taken(&self, out: &WriteOut, len: usize) -> Result<usize, Errno> {
         let taken = out.size.get() as usize;
         let is_possible = taken <= len && (taken > 0 || len == 0);
-        if is_possible { Ok(taken) } else { Err(self.impossible()) }
+        if is_possible { Ok(taken) } else { Err(self.impossible_eio()) }
     }
 
     /// Returns the length of a range within `buffer`. Errors: EINVAL if the range is invalid or longer than `len_max`.

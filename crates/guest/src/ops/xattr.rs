@@ -67,7 +67,7 @@ impl<P: Platform> Session<P> {
         let mut head = Plain::<Listxattr>::new(node, caller, &getxattr_in(room));
         let len = self.read_xattr(caller, &mut head, &mut list[..room])?;
         if room > 0 && !is_list(&list[..len]) {
-            return Err(self.impossible());
+            return Err(self.impossible_eio());
         }
         Ok(len)
     }
@@ -94,7 +94,7 @@ impl<P: Platform> Session<P> {
         }
         let known = self.if_known(O::OPCODE, || self.measure(caller, head))?;
         let len = known.ok_or(Errno::OPNOTSUPP)?.size.get() as usize;
-        if len <= XATTR_VALUE_LEN_MAX { Ok(len) } else { Err(self.impossible()) }
+        if len <= XATTR_VALUE_LEN_MAX { Ok(len) } else { Err(self.impossible_eio()) }
     }
 }
 

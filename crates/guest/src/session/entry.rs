@@ -17,13 +17,13 @@ impl<P: Platform> Session<P> {
     /// Errors: EIO if the entry names no inode or an impossible one; a reference that came with it is given back.
     pub(crate) fn new_entry(&self, entry: EntryOut, file_type: Option<u32>) -> Result<EntryOut, Errno> {
         if entry.nodeid == 0 {
-            return Err(self.impossible());
+            return Err(self.impossible_eio());
         }
         let entry = self.found_entry(entry)?;
         match file_type {
             Some(file_type) if entry.attr.mode.get() & S_IFMT != file_type => {
                 self.forget(entry.nodeid.into(), 1);
-                Err(self.impossible())
+                Err(self.impossible_eio())
             }
             _ => Ok(entry),
         }
@@ -37,7 +37,7 @@ impl<P: Platform> Session<P> {
         }
         if nodeid == NodeId::ROOT || !is_possible(&entry.attr) {
             self.forget(nodeid, 1);
-            return Err(self.impossible());
+            return Err(self.impossible_eio());
         }
         limit_times(&mut entry.attr);
         Ok(entry)
@@ -45,7 +45,7 @@ impl<P: Platform> Session<P> {
 
     pub(crate) fn attributes(&self, mut out: AttrOut) -> Result<AttrOut, Errno> {
         if !is_possible(&out.attr) {
-            return Err(self.impossible());
+            return Err(self.impossible_eio());
         }
         limit_times(&mut out.attr);
         Ok(out)

@@ -81,7 +81,7 @@ impl<P: Platform> Session<P> {
     {
         let mut room = Room::<O::Reply>::new();
         let body_len = self.transact(caller, head, data, room.as_mut_bytes(), Sink::Empty)?;
-        if body_len == size_of::<O::Reply>() { Ok(room.body) } else { Err(self.impossible()) }
+        if body_len == size_of::<O::Reply>() { Ok(room.body) } else { Err(self.impossible_eio()) }
     }
 
     /// Sends a request with data, whose reply is a structure and then bytes. Returns the structure and the number of
@@ -99,7 +99,7 @@ impl<P: Platform> Session<P> {
         let mut room = Room::<<O::Reply as WithBytes>::Structure>::new();
         let body_len = self.transact(caller, head.as_mut_bytes(), data, room.as_mut_bytes(), sink)?;
         let fixed_len = size_of::<<O::Reply as WithBytes>::Structure>();
-        let bytes_len = body_len.checked_sub(fixed_len).ok_or_else(|| self.impossible())?;
+        let bytes_len = body_len.checked_sub(fixed_len).ok_or_else(|| self.impossible_eio())?;
         Ok((room.body, bytes_len))
     }
 
@@ -127,7 +127,7 @@ impl<P: Platform> Session<P> {
     {
         let mut room = Room::<GetxattrOut>::new();
         let body_len = self.transact(caller, head.as_mut_bytes(), Source::Empty, room.as_mut_bytes(), Sink::Empty)?;
-        if body_len == size_of::<GetxattrOut>() { Ok(room.body) } else { Err(self.impossible()) }
+        if body_len == size_of::<GetxattrOut>() { Ok(room.body) } else { Err(self.impossible_eio()) }
     }
 
     /// Sends `head`, a header with its arguments, and `data`; blocks until the reply has come.
@@ -158,13 +158,13 @@ impl<P: Platform> Session<P> {
     pub(super) fn judge(&self, verdict: Result<usize, Failure>) -> Result<usize, Errno> {
         verdict.map_err(|failure| match failure {
             Failure::Errno(errno) => errno,
-            Failure::Impossible => self.impossible(),
+            Failure::Impossible => self.impossible_eio(),
         })
     }
 
-    /// Counts an impossible reply and returns the error for it.
+    /// Counts an impossible reply and returns EIO, the error for it.
     #[cold]
-    pub(crate) fn impossible(&self) -> Errno {
+    pub(crate) fn impossible_eio(&self) -> Errno {
         counters::add(&self.tally.impossible_replies, 1);
         Errno::IO
     }

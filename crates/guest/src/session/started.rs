@@ -56,7 +56,7 @@ impl<P: Platform> Session<P> {
     {
         let (head, body_len) = self.wait_for(started)?;
         let body = head.get(HEADER_LEN..).and_then(|body| body.get(..body_len)).unwrap_or_default();
-        O::Reply::read_from_bytes(body).map_err(|_| self.impossible())
+        O::Reply::read_from_bytes(body).map_err(|_| self.impossible_eio())
     }
 
     /// Blocks until a request is over whose reply is bytes, and returns their number.

@@ -159,7 +159,7 @@ impl<P: Platform> Volume<P> {
             && !stream.progress.advance(last.cookie)
         {
             stream.collector = None;
-            return Err(self.session().impossible());
+            return Err(self.session().impossible_eio());
         }
         ready.reverse();
         stream.ready = ready;

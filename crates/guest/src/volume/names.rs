@@ -12,7 +12,7 @@ use crate::{
     Errno, Platform,
     cache::{
         CacheMode, Validity,
-        names::{Found, Key},
+        names::{CachedName, Key},
     },
     session::Caller,
 };
@@ -21,8 +21,8 @@ impl<P: Platform> Volume<P> {
     /// Looks up `name` in `parent`, in the cache while it is valid. Errors: ENOENT, also from the cache.
     pub fn lookup(&self, caller: &Caller<'_>, parent: &Arc<Inode<P>>, name: Name<'_>) -> Result<Arc<Inode<P>>, Errno> {
         match self.shared.names.get(parent.key(name), &parent.judge()) {
-            Some(Found::Inode(inode)) => Ok(inode),
-            Some(Found::Absent) => Err(Errno::NOENT),
+            Some(CachedName::Inode(inode)) => Ok(inode),
+            Some(CachedName::Absent) => Err(Errno::NOENT),
             None => self.ask_name(caller, parent, name),
         }
     }
@@ -251,7 +251,7 @@ impl<P: Platform> Volume<P> {
     /// expire soon.
     fn touched(&self, caller: &Caller<'_>, parent: &Arc<Inode<P>>, name: Name<'_>) -> Option<Arc<Inode<P>>> {
         match self.shared.names.get(parent.key(name), &parent.judge()) {
-            Some(Found::Inode(inode)) => Some(inode),
+            Some(CachedName::Inode(inode)) => Some(inode),
             None if self.shared.options.mode == CacheMode::Always => self.ask_name(caller, parent, name).ok(),
             _ => None,
         }

@@ -27,7 +27,7 @@ use transom_guest::{
     session::{Caller, Session, SessionConfig},
     volume::Volume,
 };
-use transom_host::server::{BlockingMode, GuestSlice, Outcome, Scratch, Server};
+use transom_host::server::{BlockingMode, GuestSlice, Scratch, ServeOutcome, Server};
 use transom_wire::{Name, NodeId, ops::write::WriteFlags};
 
 use fake::{ALL, Chain, Fake};
@@ -196,8 +196,8 @@ fn answer(server: &Server<MemFs>, chain: &Chain) -> Vec<u8> {
         server.handle(&readable, &writable, &mut Scratch::default(), BlockingMode::MayBlock)
     };
     match outcome {
-        Outcome::Done(done) => reply.truncate(done.used_len_bytes as usize),
-        Outcome::Defer(target) => panic!("deferred to {target:?} though it may block"),
+        ServeOutcome::Done(done) => reply.truncate(done.used_len_bytes as usize),
+        ServeOutcome::Defer(target) => panic!("deferred to {target:?} though it may block"),
     }
     reply
 }

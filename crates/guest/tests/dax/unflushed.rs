@@ -8,7 +8,7 @@ use transom_guest::{
         RANGE_LEN,
         backing::FileBacking,
         entry::{Order, PAGE_LEN},
-        fault::{Fault, Intent, Outcome, View},
+        fault::{Fault, FaultOutcome, Intent, View},
     },
     fs::{File, OpenOptions},
 };
@@ -51,7 +51,7 @@ fn store(file: &File<Ticking>, pages: &[u64]) {
     mapped.attach(Arc::clone(&view) as Arc<dyn View>);
     for &page in pages {
         let fault = Fault { page, order: Order::Small, intent: Intent::Store };
-        assert_eq!(mapped.fault(&FileBacking::new(file.inode()), &*view, fault), Outcome::Installed);
+        assert_eq!(mapped.fault(&FileBacking::new(file.inode()), &*view, fault), FaultOutcome::Installed);
     }
     mapped.detach(&(view as Arc<dyn View>));
 }

@@ -10,7 +10,7 @@ use transom_guest::{
         RANGE_LEN,
         backing::FileBacking,
         entry::{Order, PAGE_LEN},
-        fault::{Fault, Intent, Outcome, View},
+        fault::{Fault, FaultOutcome, Intent, View},
         mapped::Mapped,
     },
     fs::OpenOptions,
@@ -52,7 +52,7 @@ fn a_fault_asks_for_the_size_and_syncs_and_a_flush_sends_with_nothing_locked() {
         synced = Some(is_locked(&mapped, 1));
         Ok(())
     });
-    assert_eq!(outcome, Outcome::Installed);
+    assert_eq!(outcome, FaultOutcome::Installed);
     assert_eq!(asked.load(Ordering::Relaxed), 1, "0 is for no request, 2 for one with the entry locked");
     assert_eq!(synced, Some(false));
 

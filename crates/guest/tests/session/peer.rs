@@ -18,7 +18,7 @@ use transom_guest::{
     session::{Caller, Session, SessionConfig},
     transport::ShmRegion,
 };
-use transom_host::server::{BlockingMode, FileSystem, GuestSlice, Outcome, Scratch, Server};
+use transom_host::server::{BlockingMode, FileSystem, GuestSlice, Scratch, ServeOutcome, Server};
 use transom_wire::{Name, Opcode, header::InHeader};
 use zerocopy::FromBytes as _;
 
@@ -148,8 +148,8 @@ impl<F: FileSystem + 'static> Peer<F> {
         let readable: Vec<GuestSlice<'_>> = sent.iter_mut().map(|piece| GuestSlice::from(&mut **piece)).collect();
         let writable: Vec<GuestSlice<'_>> = rooms.iter_mut().map(|room| GuestSlice::from(&mut **room)).collect();
         match self.server.handle(&readable, &writable, &mut Scratch::default(), BlockingMode::MayBlock) {
-            Outcome::Done(done) => done.used_len_bytes as usize,
-            Outcome::Defer(target) => panic!("deferred to {target:?} though it may block"),
+            ServeOutcome::Done(done) => done.used_len_bytes as usize,
+            ServeOutcome::Defer(target) => panic!("deferred to {target:?} though it may block"),
         }
     }
 }

@@ -26,6 +26,11 @@ const TURNS: usize = 1024;
 /// Beyond the members': hot files of daemons that are dead.
 const ORPHANS: usize = MEMBERS_MAX;
 
+/// The state of a record that nobody uses.
+pub(super) const FREE: u64 = 0;
+/// The state of the record of a member that has not signed off.
+pub(super) const LIVE: u64 = 1;
+
 /// The part behind the table.
 #[derive(Debug, Clone)]
 pub(super) struct Area {
@@ -38,7 +43,7 @@ pub(super) struct Area {
 /// The words of a record.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum RecordWord {
-    /// [`super::members`] has the values.
+    /// [`FREE`] or [`LIVE`].
     State = 0,
     /// The process, as its own namespace numbers it.
     Pid = 1,
@@ -96,6 +101,11 @@ impl Area {
 
     pub(super) fn record(&self, index: usize, word: RecordWord) -> &AtomicU64 {
         self.word(HEAD_WORDS + index * RECORD_WORDS + word as usize)
+    }
+
+    /// Returns whether the record says that its member has not signed off.
+    pub(super) fn is_live(&self, index: usize) -> bool {
+        self.record(index, RecordWord::State).load(SeqCst) == LIVE
     }
 
     /// Returns the turn for a directory's slot.

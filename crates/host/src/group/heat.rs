@@ -12,7 +12,6 @@ use super::{
     MEMBERS_MAX,
     area::{Area, RecordWord},
     mapping::Mapping,
-    members::is_live,
 };
 
 type Table = Writer<Mapping>;
@@ -32,7 +31,7 @@ pub(super) fn cool(table: &Table, area: &Area, member: usize, slot: Slot) {
 
 /// Returns whether any member, this one included, or a dead one's guest needs the heat of a slot.
 fn is_held(area: &Area, own: usize, slot: usize) -> bool {
-    let members = (0..MEMBERS_MAX).filter(|&member| member == own || is_live(area, member));
+    let members = (0..MEMBERS_MAX).filter(|&member| member == own || area.is_live(member));
     area.orphans(slot).load(SeqCst) != 0 || members.into_iter().any(|at| area.heat(at, slot).load(SeqCst) != 0)
 }
 

@@ -12,7 +12,7 @@ use transom_versions::Writer;
 
 use super::{
     GroupError, MEMBERS_MAX,
-    area::{Area, RecordWord},
+    area::{Area, FREE, LIVE, RecordWord},
     heat,
     mapping::Mapping,
 };
@@ -22,11 +22,6 @@ use crate::{
 };
 
 type Table = Writer<Mapping>;
-
-/// A record that nobody uses.
-const FREE: u64 = 0;
-/// A record of a member that has not signed off.
-const LIVE: u64 = 1;
 
 /// The record of this process.
 #[derive(Debug, Clone, Copy)]
@@ -78,18 +73,13 @@ pub(super) fn sign_off(file: &OwnedFd, area: &Area, record: &Record) {
 
 /// Cleans up after every other member that has died.
 pub(super) fn bury_dead(file: &OwnedFd, table: &Table, area: &Area, own: &Record) {
-    for index in (0..MEMBERS_MAX).filter(|&index| index != own.index && is_live(area, index)) {
+    for index in (0..MEMBERS_MAX).filter(|&index| index != own.index && area.is_live(index)) {
         if let Err(error) = bury_if_dead(file, table, area, index) {
             // Nothing can be known about the peer, so nothing cached is safe.
             tracing::warn!(%error, index, "cannot look at the record of a member of the coherence group");
             table.raise_epoch();
         }
     }
-}
-
-/// Returns whether the record says that its member has not signed off.
-pub(super) fn is_live(area: &Area, index: usize) -> bool {
-    area.record(index, RecordWord::State).load(SeqCst) == LIVE
 }
 
 enum Fate {
@@ -104,7 +94,7 @@ fn bury_if_dead(file: &OwnedFd, table: &Table, area: &Area, index: usize) -> Res
         Err(Errno::AGAIN) => return Ok(Fate::Lives),
         outcome => outcome?,
     }
-    if is_live(area, index) {
+    if area.is_live(index) {
         let pid = area.record(index, RecordWord::Pid).load(SeqCst);
         tracing::warn!(
             pid,

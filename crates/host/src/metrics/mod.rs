@@ -21,12 +21,13 @@ use transom_metrics::{
     Counter, Gauges, Snapshot,
     histogram::{self, BUCKET_COUNT},
 };
+use transom_wire::OPCODE_LIMIT;
 use zerocopy::FromZeros;
 
 use crate::stripe;
 
-/// Opcodes that are counted separately. FUSE's opcodes are smaller; the last slot counts all that are not.
-const OPERATION_COUNT: usize = 64 + 1;
+/// Opcodes that are counted separately. The last slot counts all that are not below the limit.
+const OPERATION_COUNT: usize = OPCODE_LIMIT as usize + 1;
 
 /// Errors that are counted separately: Linux's numbers up to EHWPOISON. Slot 0 counts all others.
 const ERRNO_COUNT: usize = 134;

@@ -6,25 +6,18 @@
 //! without `O_DIRECT`, which is opened for the first such request and closed with the handle. The host keeps the two
 //! coherent: a direct read or write first writes the host's cached pages back, and a direct write invalidates them.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 use super::{
     Passthrough,
-    handles::{HeldFile, OpenFile},
+    handles::{Buffered, OpenFile},
 };
 use crate::Errno;
 
 /// The flags that the second descriptor shares with the first.
 const SHARED: OFlags = OFlags::RWMODE.union(OFlags::APPEND).union(OFlags::SYNC).union(OFlags::DSYNC);
-
-/// The second descriptor of an open file. It counts as one more open file.
-#[derive(Debug)]
-pub(super) struct Buffered {
-    fd: OwnedFd,
-    _held: HeldFile,
-}
 
 impl Passthrough {
     /// Returns the descriptor of `file` for a request whose open file now has `flags`. Opens the second one if
@@ -63,6 +56,6 @@ impl Passthrough {
         let held = self.handles.hold()?;
         self.inodes.balance();
         let fd = self.inodes.with_room(|| self.proc_fds.reopen(&file.fd, flags))?;
-        Ok(Buffered { fd, _held: held })
+        Ok(Buffered { fd, _counted: held })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::hidden::HiddenPaths;
+use super::hidden::rules::HiddenPaths;
 use crate::{idmap::OwnerMap, xattrmap::XattrMap};
 
 /// All settings of a [`Passthrough`](super::Passthrough).

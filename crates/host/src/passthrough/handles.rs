@@ -13,7 +13,6 @@ use rustix::fs::fstatfs;
 use transom_wire::{Handle, NodeId};
 
 use super::{
-    buffered::Buffered,
     descriptors::{Descriptors, OpenFileSlot},
     dir_stream::DirStream,
     slab::{self, Slab},
@@ -76,6 +75,13 @@ impl Drop for HeldFile {
     fn drop(&mut self) {
         self.0.close_file();
     }
+}
+
+/// The second descriptor of an open file, without `O_DIRECT`.
+#[derive(Debug)]
+pub(super) struct Buffered {
+    pub(super) fd: OwnedFd,
+    pub(super) _counted: HeldFile,
 }
 
 /// The object that a handle names.

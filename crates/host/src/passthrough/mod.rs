@@ -40,7 +40,7 @@ mod tests;
 
 pub use config::{CachePolicy, Config, FileHandles, MAX_INODES, Negotiation};
 pub use dax::Dax;
-pub use hidden::HiddenPaths;
+pub use hidden::rules::HiddenPaths;
 pub use host_changes::{HostChange, HostName};
 
 use std::{

@@ -54,7 +54,7 @@ pub struct Server<F> {
 
 /// The outcome of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum ServeOutcome {
     /// The request is finished.
     Done(Done),
     /// The request would block. Hand it in again on that target, with [`BlockingMode::MayBlock`].
@@ -94,18 +94,18 @@ impl<F: FileSystem> Server<F> {
         writable: &[GuestSlice<'_>],
         scratch: &mut Scratch,
         blocking: BlockingMode,
-    ) -> Outcome {
+    ) -> ServeOutcome {
         let mut reply = Reply::new(writable);
         let header = match request::read_header(readable) {
             Some(header) => header,
-            None => return Outcome::Done(Done::unreadable()),
+            None => return ServeOutcome::Done(Done::unreadable()),
         };
         reply.unique = header.unique;
         let opcode = Opcode::from_u32(header.opcode.get());
         if blocking == BlockingMode::MustNotBlock
             && let Some(target) = opcode.and_then(ExecutionTarget::without_trying)
         {
-            return Outcome::Defer(target);
+            return ServeOutcome::Defer(target);
         }
         let result = self.serve(&header, opcode, readable, scratch, blocking, &mut reply);
         scratch.trim();
@@ -113,7 +113,7 @@ impl<F: FileSystem> Server<F> {
             && result == Err(Errno::AGAIN)
             && let Some(target) = opcode.and_then(|opcode| ExecutionTarget::after_trying(opcode, header.unique.into()))
         {
-            return Outcome::Defer(target);
+            return ServeOutcome::Defer(target);
         }
         let has_reply = opcode.is_none_or(|opcode| !opcode.has_no_reply());
         let used_len_bytes = match (has_reply, result) {
@@ -121,7 +121,7 @@ impl<F: FileSystem> Server<F> {
             (true, Ok(())) => reply.len_bytes(),
             (true, Err(errno)) => reply.error(errno),
         };
-        Outcome::Done(Done {
+        ServeOutcome::Done(Done {
             used_len_bytes,
             opcode: Some(header.opcode.get()),
             result,

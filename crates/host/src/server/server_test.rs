@@ -93,7 +93,7 @@ fn call(
     piece: usize,
     room: usize,
     blocking: BlockingMode,
-) -> (Outcome, Vec<u8>) {
+) -> (ServeOutcome, Vec<u8>) {
     let mut answer = vec![0xee; room];
     let outcome = {
         let readable: Vec<_> = request.chunks_mut(piece).map(VolatileSlice::from).collect();
@@ -110,14 +110,14 @@ fn begun() -> Server<OneFile> {
     init.minor = 38.into();
     let (outcome, answer) =
         call(&server, message(Opcode::Init as u32, init.as_bytes()), 17, 80, BlockingMode::MustNotBlock);
-    assert!(matches!(outcome, Outcome::Done(Done { used_len_bytes: 80, result: Ok(()), .. })), "{outcome:?}");
+    assert!(matches!(outcome, ServeOutcome::Done(Done { used_len_bytes: 80, result: Ok(()), .. })), "{outcome:?}");
     let out = InitOut::read_from_bytes(&answer[16..]).unwrap();
     assert_eq!((out.major.get(), out.minor.get(), out.max_write.get()), (7, 38, 4096));
     server
 }
 
-fn errno_of(outcome: Outcome, answer: &[u8]) -> i32 {
-    let Outcome::Done(done) = outcome else { panic!("{outcome:?}") };
+fn errno_of(outcome: ServeOutcome, answer: &[u8]) -> i32 {
+    let ServeOutcome::Done(done) = outcome else { panic!("{outcome:?}") };
     assert_eq!(done.used_len_bytes, 16);
     let header = OutHeader::read_from_bytes(&answer[..16]).unwrap();
     assert_eq!((header.len.get(), header.unique.get()), (16, 99));
@@ -129,7 +129,7 @@ fn a_name_is_found_whatever_the_borders_of_the_buffers() {
     let server = begun();
     for piece in [1, 3, 39, 40, 41, 4096] {
         let (outcome, answer) = call(&server, message(1, b"hello\0"), piece, 144, BlockingMode::MustNotBlock);
-        assert!(matches!(outcome, Outcome::Done(Done { used_len_bytes: 144, .. })), "piece {piece}: {outcome:?}");
+        assert!(matches!(outcome, ServeOutcome::Done(Done { used_len_bytes: 144, .. })), "piece {piece}: {outcome:?}");
         let entry = EntryOut::read_from_bytes(&answer[16..]).unwrap();
         assert_eq!(entry.nodeid.get(), 2);
     }
@@ -174,7 +174,7 @@ fn a_request_without_header_or_room_is_finished_with_nothing() {
     let server = begun();
     for (request, room) in [(vec![0; 39], 144), (message(1, b"hello\0"), 15), (vec![], 0)] {
         let (outcome, answer) = call(&server, request, 64, room, BlockingMode::MustNotBlock);
-        assert!(matches!(outcome, Outcome::Done(Done { used_len_bytes: 0, result: Err(_), .. })), "{outcome:?}");
+        assert!(matches!(outcome, ServeOutcome::Done(Done { used_len_bytes: 0, result: Err(_), .. })), "{outcome:?}");
         assert!(answer.iter().all(|&byte| byte == 0xee));
     }
 }
@@ -188,7 +188,7 @@ fn nothing_is_done_whose_answer_would_not_fit() {
     let write = message(Opcode::Write as u32, &[arg.as_bytes(), b"data"].concat());
     for (request, room) in [(unlink, 15), (write, 23)] {
         let (outcome, _) = call(&server, request, 64, room, BlockingMode::MustNotBlock);
-        assert!(matches!(outcome, Outcome::Done(Done { result: Err(Errno::INVAL), .. })), "{outcome:?}");
+        assert!(matches!(outcome, ServeOutcome::Done(Done { result: Err(Errno::INVAL), .. })), "{outcome:?}");
     }
 }
 
@@ -207,9 +207,9 @@ fn a_read_that_would_wait_is_deferred_and_then_served() {
     arg.size = 1.into();
     let request = message(15, arg.as_bytes());
     let (outcome, _) = call(&server, request.clone(), 64, 17, BlockingMode::MustNotBlock);
-    assert_eq!(outcome, Outcome::Defer(ExecutionTarget::Pool));
+    assert_eq!(outcome, ServeOutcome::Defer(ExecutionTarget::Pool));
     let (outcome, answer) = call(&server, request, 64, 17, BlockingMode::MayBlock);
-    assert!(matches!(outcome, Outcome::Done(Done { used_len_bytes: 17, data_len_bytes: 1, .. })), "{outcome:?}");
+    assert!(matches!(outcome, ServeOutcome::Done(Done { used_len_bytes: 17, data_len_bytes: 1, .. })), "{outcome:?}");
     assert_eq!(answer[16], 7);
 }
 
@@ -224,5 +224,5 @@ fn a_write_larger_than_its_data_is_refused() {
     arg.size = 4.into();
     let (outcome, _) =
         call(&server, message(16, &[arg.as_bytes(), b"data"].concat()), 64, 24, BlockingMode::MustNotBlock);
-    assert!(matches!(outcome, Outcome::Done(Done { used_len_bytes: 24, data_len_bytes: 4, .. })), "{outcome:?}");
+    assert!(matches!(outcome, ServeOutcome::Done(Done { used_len_bytes: 24, data_len_bytes: 4, .. })), "{outcome:?}");
 }

@@ -126,8 +126,8 @@ fn call(server: &Server<Slow>, opcode: Opcode, body: &[u8], blocking: BlockingMo
     let readable = [VolatileSlice::from(&mut request[..])];
     let writable = [VolatileSlice::from(&mut answer[..])];
     match server.handle(&readable, &writable, &mut Scratch::default(), blocking) {
-        Outcome::Done(_) => Some(-OutHeader::read_from_prefix(&answer).unwrap().0.error.get()),
-        Outcome::Defer(target) => {
+        ServeOutcome::Done(_) => Some(-OutHeader::read_from_prefix(&answer).unwrap().0.error.get()),
+        ServeOutcome::Defer(target) => {
             assert_eq!(target, ExecutionTarget::Pool);
             None
         }

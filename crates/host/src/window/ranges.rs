@@ -78,11 +78,11 @@ pub(super) struct Job {
     /// The existing mapping, which is removed first.
     old: Option<Mapped>,
     new: Option<(Arc<MappedFile>, u64)>,
-    outcome: Outcome,
+    outcome: JobOutcome,
 }
 
 /// Receives the result of a job.
-pub(super) type Outcome = Arc<OnceLock<Result<(), Errno>>>;
+pub(super) type JobOutcome = Arc<OnceLock<Result<(), Errno>>>;
 
 /// When the front end reported that it had mapped a range.
 pub(super) struct MapTime {
@@ -95,7 +95,7 @@ pub(super) struct MapTime {
 }
 
 /// The result of a job.
-pub(super) enum Verdict {
+pub(super) enum JobVerdict {
     Done(Option<MapTime>),
     /// The front end refused to map; the previous mapping is removed.
     Refused,
@@ -105,7 +105,7 @@ pub(super) enum Verdict {
 
 impl State {
     /// Marks a range that is not being changed, and adds the job. Errors: ENOTCONN without a channel.
-    pub(super) fn begin(&mut self, index: usize, new: Option<(Arc<MappedFile>, u64)>) -> Result<Outcome, Errno> {
+    pub(super) fn begin(&mut self, index: usize, new: Option<(Arc<MappedFile>, u64)>) -> Result<JobOutcome, Errno> {
         if self.link != Link::Up {
             return Err(Errno::NOTCONN);
         }
@@ -186,7 +186,7 @@ impl Shared {
     }
 
     /// Wakes the SHMEM worker and waits for its results. If interrupted, withdraws the jobs that were not started.
-    pub(super) fn finish(&self, outcomes: &[Outcome]) -> Result<(), Errno> {
+    pub(super) fn finish(&self, outcomes: &[JobOutcome]) -> Result<(), Errno> {
         if outcomes.is_empty() {
             return Ok(());
         }
@@ -197,7 +197,7 @@ impl Shared {
         outcomes.iter().try_for_each(|outcome| outcome.get().copied().unwrap_or(Err(Errno::IO)))
     }
 
-    pub(super) fn take_back(&self, outcomes: &[Outcome]) {
+    pub(super) fn take_back(&self, outcomes: &[JobOutcome]) {
         let mut state = self.lock();
         let is_ours = |job: &Job| outcomes.iter().any(|outcome| Arc::ptr_eq(outcome, &job.outcome));
         let (ours, others) = std::mem::take(&mut state.jobs).into_iter().partition(is_ours);
@@ -217,17 +217,17 @@ impl Shared {
     /// Records the result of `job`, unless the connection has changed.
     ///
     /// Releases a file that is no longer mapped before anybody is notified: from then on it is an ordinary file again.
-    pub(super) fn settle(&self, mut job: Job, connection: u64, verdict: &Verdict) {
+    pub(super) fn settle(&self, mut job: Job, connection: u64, verdict: &JobVerdict) {
         let was_mapped = job.old.is_some();
         match verdict {
-            Verdict::Done(_) => drop(job.old.take()),
-            Verdict::Refused => drop((job.old.take(), job.new.take())),
-            Verdict::Lost => {}
+            JobVerdict::Done(_) => drop(job.old.take()),
+            JobVerdict::Refused => drop((job.old.take(), job.new.take())),
+            JobVerdict::Lost => {}
         }
         let mut state = self.lock();
         let outcome = match verdict {
             _ if state.connection != connection => Err(Errno::NOTCONN),
-            Verdict::Done(time) => {
+            JobVerdict::Done(time) => {
                 state.usage.unmaps += u64::from(was_mapped);
                 state.ranges[job.index] = Range::Free;
                 if let (Some(time), Some((file, file_offset))) = (time, job.new) {
@@ -240,11 +240,11 @@ impl Shared {
                 }
                 Ok(())
             }
-            Verdict::Refused => {
+            JobVerdict::Refused => {
                 state.ranges[job.index] = Range::Free;
                 Err(Errno::IO)
             }
-            Verdict::Lost => {
+            JobVerdict::Lost => {
                 state.link = Link::Lost;
                 state.ranges[job.index] = job.old.map_or(Range::Free, Range::Mapped);
                 for waiting in std::mem::take(&mut state.jobs) {

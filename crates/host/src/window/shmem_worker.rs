@@ -5,7 +5,7 @@ use std::{sync::PoisonError, time::Instant};
 use super::{
     Channel, Mapping, RANGE_LEN,
     channel::ChannelError,
-    ranges::{Job, MapTime, Shared, Verdict},
+    ranges::{Job, JobVerdict, MapTime, Shared},
 };
 
 /// Performs jobs one by one until the connection changes.
@@ -29,7 +29,7 @@ fn next(shared: &Shared, connection: u64) -> Option<Job> {
     }
 }
 
-fn perform(shared: &Shared, channel: &dyn Channel, job: &Job) -> Verdict {
+fn perform(shared: &Shared, channel: &dyn Channel, job: &Job) -> JobVerdict {
     let window_offset = job.window_offset();
     if let Some(offset) = job.to_unmap()
         && let Err(error) = channel.unmap(offset, RANGE_LEN)
@@ -39,7 +39,7 @@ fn perform(shared: &Shared, channel: &dyn Channel, job: &Job) -> Verdict {
             return lost();
         }
     }
-    let Some((file, file_offset)) = job.to_map() else { return Verdict::Done(None) };
+    let Some((file, file_offset)) = job.to_map() else { return JobVerdict::Done(None) };
     let begin = Instant::now();
     let mapping = Mapping {
         file: std::os::fd::AsFd::as_fd(file),
@@ -56,19 +56,19 @@ fn perform(shared: &Shared, channel: &dyn Channel, job: &Job) -> Verdict {
         Ok(MapTime { took: begin.elapsed(), stops, resets })
     });
     match mapped {
-        Ok(time) => Verdict::Done(Some(time)),
+        Ok(time) => JobVerdict::Done(Some(time)),
         Err(error) => {
             let name = file.name();
             tracing::error!(%error, name, file_offset, window_offset, len = RANGE_LEN, "cannot map a range of a file");
             match error {
-                ChannelError::Refused(_) => Verdict::Refused,
+                ChannelError::Refused(_) => JobVerdict::Refused,
                 ChannelError::Lost(_) => lost(),
             }
         }
     }
 }
 
-fn lost() -> Verdict {
+fn lost() -> JobVerdict {
     tracing::error!("the front end closed the channel for mappings: the share continues without its window");
-    Verdict::Lost
+    JobVerdict::Lost
 }

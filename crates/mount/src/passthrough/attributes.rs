@@ -62,7 +62,7 @@ impl OpenMode {
 
 /// Whether an OPEN is allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum OpenVerdict {
     /// Yes. It is counted as open.
     Open,
     /// ETXTBSY, unless a RELEASE that was read is still to be counted.
@@ -132,29 +132,29 @@ impl Attributes {
     ///
     /// `pid` is 0 for all tasks outside of the pid namespace of this process. They cannot be told apart, so none of
     /// them can execute a suspect file.
-    pub(super) fn open(&mut self, nodeid: NodeId, mode: OpenMode, pid: u32) -> Verdict {
+    pub(super) fn open(&mut self, nodeid: NodeId, mode: OpenMode, pid: u32) -> OpenVerdict {
         let is_for_writing = mode.access() == Access::Write;
         if !is_for_writing && !mode.is_for_executing() {
-            return Verdict::Open;
+            return OpenVerdict::Open;
         }
         let file = self.files.entry(nodeid).or_default();
         if file.may_have_set_id {
             let is_busy = if is_for_writing { file.executors > 0 } else { file.writers > 0 };
             if is_busy {
-                return Verdict::Busy;
+                return OpenVerdict::Busy;
             }
             if is_for_writing {
                 file.suspect();
             } else if file.is_suspect && (pid == UNKNOWN_PID || !file.retries.contains(&pid)) {
                 file.expect_retry(pid);
-                return Verdict::Stale;
+                return OpenVerdict::Stale;
             } else {
                 file.is_suspect = false;
                 file.retries = Vec::new();
             }
         }
         file.count(mode).into_iter().for_each(|count| *count += 1);
-        Verdict::Open
+        OpenVerdict::Open
     }
 
     /// Counts a file as open that a CREATE has created or found. The same reply has its attributes, which the kernel

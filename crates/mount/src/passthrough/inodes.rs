@@ -34,7 +34,7 @@ pub(super) struct Backing {
 
 /// How an open is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum OpenAnswer {
     /// Served by requests. `may_cache` unless the kernel's cache may be older than the file.
     Ordinary { may_cache: bool },
     /// Passed through to the backing file with this id.
@@ -52,7 +52,7 @@ pub(crate) struct BackingFileRequest {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next<W> {
     /// Reply to it.
-    Answer(W, Answer),
+    Answer(W, OpenAnswer),
     /// It waits. The request is to be sent.
     Request(BackingFileRequest),
     /// It waits for a request that was made before.
@@ -61,7 +61,7 @@ pub(super) enum Next<W> {
 
 /// The result of a [`BackingFileRequest`].
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum BackingVerdict {
     /// A file that was just registered. Only if [`Inodes::backing`] returned none.
     Registered(Backing),
     /// The registered file, with a descriptor that shows that the daemon may write it.
@@ -72,9 +72,9 @@ pub(super) enum Found {
 
 /// What to do after a request is done.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Outcome<W> {
+pub(super) struct SettledOpens<W> {
     /// Opens to reply to.
-    pub(super) answers: Vec<(W, Answer)>,
+    pub(super) answers: Vec<(W, OpenAnswer)>,
     /// Another request to send.
     pub(super) request: Option<BackingFileRequest>,
     /// A backing file to unregister.
@@ -125,11 +125,11 @@ impl<W> Inodes<W> {
         match inode.backing {
             Some(backing) if backing.is_writable || access == Access::Read => {
                 inode.opens += 1;
-                Next::Answer(open, Answer::Passed(backing.id))
+                Next::Answer(open, OpenAnswer::Passed(backing.id))
             }
             None if inode.opens > 0 => {
                 inode.opens += 1;
-                Next::Answer(open, Answer::Ordinary { may_cache: !self.passed.contains(&nodeid) })
+                Next::Answer(open, OpenAnswer::Ordinary { may_cache: !self.passed.contains(&nodeid) })
             }
             _ => {
                 inode.waiting = Some(vec![(access, open)]);
@@ -139,13 +139,13 @@ impl<W> Inodes<W> {
     }
 
     /// Handles an open that cannot be passed through.
-    pub(super) fn open_ordinary(&mut self, nodeid: NodeId) -> Answer {
+    pub(super) fn open_ordinary(&mut self, nodeid: NodeId) -> OpenAnswer {
         let inode = self.inodes.entry(nodeid).or_default();
         if let Some(since) = inode.idle_since.take() {
             self.idle.remove(&since);
         }
         inode.opens += 1;
-        Answer::Ordinary { may_cache: !self.passed.contains(&nodeid) }
+        OpenAnswer::Ordinary { may_cache: !self.passed.contains(&nodeid) }
     }
 
     /// Returns the backing file of `nodeid`. It stays registered while a request for the inode is in flight.
@@ -154,34 +154,36 @@ impl<W> Inodes<W> {
     }
 
     /// Handles the result of `request`.
-    pub(super) fn request_done(&mut self, request: BackingFileRequest, found: Found) -> Outcome<W> {
-        let mut outcome = Outcome { answers: Vec::new(), request: None, unused: None };
+    pub(super) fn request_done(&mut self, request: BackingFileRequest, found: BackingVerdict) -> SettledOpens<W> {
+        let mut outcome = SettledOpens { answers: Vec::new(), request: None, unused: None };
         let Some(inode) = self.inodes.get_mut(&request.nodeid) else { return outcome };
         let Some(waiting) = inode.waiting.take() else { return outcome };
         match found {
             // Opens that cannot be passed through came first.
-            Found::Registered(backing) if inode.opens > 0 => outcome.unused = Some(backing.id),
-            Found::Registered(backing) => {
+            BackingVerdict::Registered(backing) if inode.opens > 0 => outcome.unused = Some(backing.id),
+            BackingVerdict::Registered(backing) => {
                 self.passed.insert(request.nodeid);
                 inode.backing = Some(backing);
             }
-            Found::Writable => inode.backing.iter_mut().for_each(|backing| backing.is_writable = true),
+            BackingVerdict::Writable => inode.backing.iter_mut().for_each(|backing| backing.is_writable = true),
             // No open uses the backing file, so all can do without it.
-            Found::Nothing if inode.opens == 0 => outcome.unused = inode.backing.take().map(|backing| backing.id),
-            Found::Nothing => {}
+            BackingVerdict::Nothing if inode.opens == 0 => {
+                outcome.unused = inode.backing.take().map(|backing| backing.id)
+            }
+            BackingVerdict::Nothing => {}
         }
         let may_cache = !self.passed.contains(&request.nodeid);
         let mut writers = Vec::new();
         for (access, open) in waiting {
             let answer = match inode.backing {
-                Some(backing) if backing.is_writable || access == Access::Read => Answer::Passed(backing.id),
+                Some(backing) if backing.is_writable || access == Access::Read => OpenAnswer::Passed(backing.id),
                 // The request was for reading.
                 Some(_) if request.access == Access::Read => {
                     writers.push((access, open));
                     continue;
                 }
                 // If other opens use a backing file, the kernel fails this one with EIO. There is no other way.
-                _ => Answer::Ordinary { may_cache },
+                _ => OpenAnswer::Ordinary { may_cache },
             };
             inode.opens += 1;
             outcome.answers.push((open, answer));

@@ -29,14 +29,14 @@ impl Kernel {
     }
 
     /// Returns whether the open goes well; where it does not, RELEASE follows.
-    fn open(&mut self, nodeid: u64, answer: Answer) -> bool {
+    fn open(&mut self, nodeid: u64, answer: OpenAnswer) -> bool {
         let files = self.open.entry(nodeid).or_default();
         let way = match answer {
-            Answer::Passed(id) => {
+            OpenAnswer::Passed(id) => {
                 assert!(self.registered.contains(&id), "{id} is registered");
                 Some(id)
             }
-            Answer::Ordinary { .. } => None,
+            OpenAnswer::Ordinary { .. } => None,
         };
         let fits = files.iter().all(|open| *open == way);
         if fits {
@@ -95,7 +95,7 @@ impl World {
         }
     }
 
-    fn deliver(&mut self, nodeid: u64, answer: Answer) {
+    fn deliver(&mut self, nodeid: u64, answer: OpenAnswer) {
         if !self.kernel.open(nodeid, answer) {
             assert!(self.may_fail.contains(&nodeid), "an open of {nodeid} fails: {answer:?}");
             let close = self.inodes.release(NodeId(nodeid));
@@ -111,10 +111,10 @@ impl World {
                 if known.is_some() {
                     self.may_fail.insert(nodeid);
                 }
-                Found::Nothing
+                BackingVerdict::Nothing
             }
-            (_, Some(_)) => Found::Writable,
-            (kind, None) => Found::Registered(Backing {
+            (_, Some(_)) => BackingVerdict::Writable,
+            (kind, None) => BackingVerdict::Registered(Backing {
                 id: self.kernel.register(),
                 identity: (1, nodeid),
                 is_writable: kind == 2 || ask.access == Access::Write,
@@ -203,8 +203,8 @@ fn a_kernels_cache_from_before_is_not_kept_by_an_ordinary_open() {
     world.open(2, false);
     world.answer(3);
     world.run(Step::Release { nodeid: 2 });
-    assert_eq!(world.inodes.open_ordinary(NodeId(2)), Answer::Ordinary { may_cache: false });
+    assert_eq!(world.inodes.open_ordinary(NodeId(2)), OpenAnswer::Ordinary { may_cache: false });
     world.inodes.release(NodeId(2));
     world.inodes.forget(NodeId(2));
-    assert_eq!(world.inodes.open_ordinary(NodeId(2)), Answer::Ordinary { may_cache: true });
+    assert_eq!(world.inodes.open_ordinary(NodeId(2)), OpenAnswer::Ordinary { may_cache: true });
 }

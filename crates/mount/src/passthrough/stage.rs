@@ -11,7 +11,7 @@ use transom_wire::{
     NodeId, Opcode,
     attr::EntryOut,
     header::{InHeader, OutHeader},
-    operation::{Account, Made},
+    operation::{Effect, MadeType},
     ops::{
         open::{OpenFlags, OpenOut},
         release::ReleaseIn,
@@ -21,17 +21,17 @@ use zerocopy::{FromBytes as _, IntoBytes as _};
 
 use super::{
     Passthrough,
-    attributes::{OpenMode, Verdict},
+    attributes::{OpenMode, OpenVerdict},
     backing_requests::MappingCommand,
     check::{Checked, Refusal, check},
-    inodes::{Answer, Backing, BackingFileRequest, Found, Next, Outcome},
+    inodes::{Backing, BackingFileRequest, BackingVerdict, Next, OpenAnswer, SettledOpens},
 };
 use crate::{
     MountEnd,
     forgets::parse_forgets,
     fuse_device::{FuseDevice, SharedBuffer},
     fuse_devices::FuseDevices,
-    notify::expire_attributes,
+    notification::expire_attributes,
     reply_room::ARGS_LEN,
 };
 
@@ -123,24 +123,24 @@ impl PassthroughStage {
         }
         let mode = OpenMode(u32::from_le_bytes([args[0], args[1], args[2], args[3]]));
         let Some(opcode) = Opcode::from_u32(header.opcode.get()) else { return RequestKind::Forwarded };
-        match opcode.row().account {
+        match opcode.row().effect {
             // Directories are not passed through.
-            Account::Opens if opcode == Opcode::Opendir => RequestKind::Forwarded,
-            Account::Opens => RequestKind::Open(header.nodeid.into(), mode),
-            Account::MakesAndOpens | Account::OpensNameless => RequestKind::Create(mode),
-            Account::LooksUp | Account::Makes(Made::ByMode(_) | Made::SameAs(_)) => RequestKind::Entry,
-            Account::Makes(Made::Directory | Made::Symlink) => RequestKind::Forwarded,
-            Account::Lists => RequestKind::Entries,
-            Account::None if opcode == Opcode::Statx => RequestKind::Statx(header.nodeid.into()),
-            Account::None if opcode.row().reply_attr_at.is_some() => RequestKind::Attr(header.nodeid.into()),
-            Account::None
-            | Account::Removes
-            | Account::Renames
-            | Account::Closes
-            | Account::Flushes
-            | Account::Locks
-            | Account::Forgets
-            | Account::Interrupts => RequestKind::Forwarded,
+            Effect::Opens if opcode == Opcode::Opendir => RequestKind::Forwarded,
+            Effect::Opens => RequestKind::Open(header.nodeid.into(), mode),
+            Effect::MakesAndOpens | Effect::OpensNameless => RequestKind::Create(mode),
+            Effect::LooksUp | Effect::Makes(MadeType::ByMode(_) | MadeType::SameAs(_)) => RequestKind::Entry,
+            Effect::Makes(MadeType::Directory | MadeType::Symlink) => RequestKind::Forwarded,
+            Effect::Lists => RequestKind::Entries,
+            Effect::None if opcode == Opcode::Statx => RequestKind::Statx(header.nodeid.into()),
+            Effect::None if opcode.row().reply_attr_at.is_some() => RequestKind::Attr(header.nodeid.into()),
+            Effect::None
+            | Effect::Removes
+            | Effect::Renames
+            | Effect::Closes
+            | Effect::Flushes
+            | Effect::Locks
+            | Effect::Forgets
+            | Effect::Interrupts => RequestKind::Forwarded,
         }
     }
 
@@ -152,14 +152,14 @@ impl PassthroughStage {
         let RequestKind::Open(nodeid, mode) = kind else { return None };
         let open = || self.shared.attributes.lock().open(nodeid, mode, header.pid.get());
         let mut verdict = open();
-        if verdict == Verdict::Busy {
+        if verdict == OpenVerdict::Busy {
             self.shared.readers.wait_for_others(self.worker);
             verdict = open();
         }
         match verdict {
-            Verdict::Open => None,
-            Verdict::Busy => Some(Errno::TXTBSY),
-            Verdict::Stale => Some(Errno::STALE),
+            OpenVerdict::Open => None,
+            OpenVerdict::Busy => Some(Errno::TXTBSY),
+            OpenVerdict::Stale => Some(Errno::STALE),
         }
     }
 
@@ -248,12 +248,12 @@ impl PassthroughStage {
     }
 
     /// Replies to an open, which is counted as open already.
-    fn reply(&self, open: PendingOpen, answer: Answer) -> Result<(), MountEnd> {
+    fn reply(&self, open: PendingOpen, answer: OpenAnswer) -> Result<(), MountEnd> {
         let PendingOpen { worker, unique, nodeid, mode, mut entry, mut out } = open;
         let flags = OpenFlags::from_bits_retain(out.open_flags.get());
         let (flags, id, counter) = match answer {
-            Answer::Passed(id) => (flags & KEPT_FLAGS | OpenFlags::PASSTHROUGH, id, &self.shared.passed),
-            Answer::Ordinary { may_cache } => {
+            OpenAnswer::Passed(id) => (flags & KEPT_FLAGS | OpenFlags::PASSTHROUGH, id, &self.shared.passed),
+            OpenAnswer::Ordinary { may_cache } => {
                 let dropped = if may_cache { OpenFlags::empty() } else { OpenFlags::KEEP_CACHE };
                 (flags - OpenFlags::PASSTHROUGH - dropped, 0, &self.shared.ordinary)
             }
@@ -262,7 +262,7 @@ impl PassthroughStage {
         counter.fetch_add(1, Ordering::Relaxed);
         // After the end of the mount the kernel has answered the open itself.
         let Some(device) = self.devices.get(worker) else { return Ok(()) };
-        let is_mappable = matches!(answer, Answer::Passed(_)) && mode.is_writably_mappable();
+        let is_mappable = matches!(answer, OpenAnswer::Passed(_)) && mode.is_writably_mappable();
         let has_attributes = is_mappable && self.shared.attributes.lock().set_mappable(nodeid);
         if let Some(entry) = &mut entry {
             self.shared.adjust_created(entry);
@@ -334,26 +334,26 @@ impl PassthroughStage {
         Ok(())
     }
 
-    fn register(&self, request: BackingFileRequest, checked: Checked) -> Result<Found, Refusal> {
+    fn register(&self, request: BackingFileRequest, checked: Checked) -> Result<BackingVerdict, Refusal> {
         let known = self.shared.inodes.lock().backing(request.nodeid);
         match known {
-            Some(backing) if backing.identity == checked.identity => Ok(Found::Writable),
+            Some(backing) if backing.identity == checked.identity => Ok(BackingVerdict::Writable),
             Some(_) => Err(Refusal::Another),
             None => {
                 let id = self.device.register(checked.file.as_fd()).map_err(Refusal::Kernel)?;
                 let (identity, is_writable) = (checked.identity, checked.is_writable);
-                Ok(Found::Registered(Backing { id, identity, is_writable, may_idle: checked.is_for_reading }))
+                Ok(BackingVerdict::Registered(Backing { id, identity, is_writable, may_idle: checked.is_for_reading }))
             }
         }
     }
 
     /// Replies to the opens that have waited for `found`.
-    fn settle(&self, request: BackingFileRequest, found: Result<Found, Refusal>) -> Result<(), MountEnd> {
+    fn settle(&self, request: BackingFileRequest, found: Result<BackingVerdict, Refusal>) -> Result<(), MountEnd> {
         let found = found.unwrap_or_else(|refusal| {
             self.shared.log_refusal(request.nodeid, refusal);
-            Found::Nothing
+            BackingVerdict::Nothing
         });
-        let Outcome { answers, request, unused } = self.shared.inodes.lock().request_done(request, found);
+        let SettledOpens { answers, request, unused } = self.shared.inodes.lock().request_done(request, found);
         self.unregister(unused);
         if let Some(request) = request {
             self.shared.requests.add(request);

@@ -34,7 +34,7 @@ pub(super) struct Opened {
 
 /// An open file as the current daemon knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Known {
+pub(super) struct OpenAtDaemon {
     pub(super) handle: DaemonHandle,
     /// Its inode. The kernel may forget it before it closes the file.
     pub(super) node: DaemonNode,
@@ -51,7 +51,7 @@ struct Holder {
 struct File {
     opened: Opened,
     /// How the current daemon knows it, or the error for requests if it does not.
-    known: Result<Known, Errno>,
+    known: Result<OpenAtDaemon, Errno>,
     /// Who may hold locks through it. Bounded: each is a running process, or the open file itself.
     holders: HashSet<Holder>,
 }
@@ -70,7 +70,7 @@ impl Handles {
     }
 
     /// Adds what the daemon has opened. Returns the handle for the kernel.
-    pub(super) fn opened(&mut self, opened: Opened, known: Known) -> Handle {
+    pub(super) fn opened(&mut self, opened: Opened, known: OpenAtDaemon) -> Handle {
         self.last += 1;
         let handle = Handle(self.last);
         let opened = Opened { flags: opened.flags & !ONCE, ..opened };
@@ -82,7 +82,7 @@ impl Handles {
     ///
     /// # Errors
     /// EBADF for an unknown handle; ESTALE or EIO if the current daemon does not have the file open.
-    pub(super) fn known(&self, handle: Handle) -> Result<Known, Errno> {
+    pub(super) fn known(&self, handle: Handle) -> Result<OpenAtDaemon, Errno> {
         self.files.get(&handle).ok_or(Errno::BADF)?.known
     }
 
@@ -90,7 +90,7 @@ impl Handles {
     ///
     /// # Errors
     /// As [`Self::known`].
-    pub(super) fn released(&mut self, handle: Handle) -> Result<Known, Errno> {
+    pub(super) fn released(&mut self, handle: Handle) -> Result<OpenAtDaemon, Errno> {
         self.files.remove(&handle).ok_or(Errno::BADF)?.known
     }
 
@@ -127,7 +127,7 @@ impl Handles {
     }
 
     /// Notes that the new daemon has opened a file. Returns whether the kernel still has it open.
-    pub(super) fn reopened(&mut self, handle: Handle, known: Known) -> bool {
+    pub(super) fn reopened(&mut self, handle: Handle, known: OpenAtDaemon) -> bool {
         self.files.get_mut(&handle).map(|file| file.known = Ok(known)).is_some()
     }
 

@@ -48,7 +48,7 @@ pub(super) struct Forgotten {
 
 /// Whether a lookup has found the inode again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum LookupVerdict {
     /// It has.
     Same,
     /// It is another one, or the kernel has forgotten it meanwhile. The daemon's reference is to be dropped.
@@ -286,16 +286,16 @@ impl Inodes {
     }
 
     /// Notes that the current daemon knows `nodeid` as `daemon`: looked up at `entry_name`, with one reference.
-    pub(super) fn found(&mut self, nodeid: NodeId, daemon: DaemonNode, entry_name: DirEntryName) -> Found {
-        let Some(inode) = self.inodes.get_mut(&nodeid) else { return Found::Other };
+    pub(super) fn found(&mut self, nodeid: NodeId, daemon: DaemonNode, entry_name: DirEntryName) -> LookupVerdict {
+        let Some(inode) = self.inodes.get_mut(&nodeid) else { return LookupVerdict::Other };
         if inode.daemon.is_some_and(|known| known != daemon) {
-            return Found::Other;
+            return LookupVerdict::Other;
         }
         inode.daemon = Some(daemon);
         inode.held += 1;
         self.by_daemon.entry(daemon).or_insert(nodeid);
         self.name(nodeid, entry_name);
-        Found::Same
+        LookupVerdict::Same
     }
 
     /// Ends the search: what was not found stays unknown to the current daemon.

@@ -45,7 +45,7 @@ use agreement::InitAgreement;
 use handles::Handles;
 use inodes::{Forgotten, Inodes};
 pub(super) use reachable::ensure_reachable;
-pub(super) use request::Verdict;
+pub(super) use request::RenumberVerdict;
 pub(super) use restore::{is_directory_shared, record_agreement};
 pub(super) use stage::ReconnectStage;
 pub(super) use supervise::Supervisor;

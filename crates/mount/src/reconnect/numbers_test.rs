@@ -22,24 +22,24 @@ use zerocopy::{FromBytes as _, FromZeros as _, IntoBytes as _};
 use super::{
     Tables,
     inodes::{DaemonNode, Forgotten},
-    reply::Answer,
-    request::{Request, Verdict},
+    reply::RenumberedReply,
+    request::{RenumberVerdict, Request},
     tables_test::{entry, look_up, message, open},
 };
 
 /// What the daemon gets of a request.
 fn sent(tables: &mut Tables, opcode: Opcode, nodeid: u64, args: &[u8]) -> Vec<u8> {
     let mut message = message(opcode, nodeid, args);
-    assert_eq!(tables.renumber(&mut message), Verdict::Send, "{opcode:?}");
+    assert_eq!(tables.renumber(&mut message), RenumberVerdict::Send, "{opcode:?}");
     message
 }
 
-fn answered(tables: &mut Tables, opcode: Opcode, args: &[u8], body: &[u8]) -> Answer {
+fn answered(tables: &mut Tables, opcode: Opcode, args: &[u8], body: &[u8]) -> RenumberedReply {
     tables.answered(&Request::new(&message(opcode, 1, args)).unwrap(), body.to_vec())
 }
 
-fn body(answer: Answer) -> Vec<u8> {
-    let Answer::Body(body) = answer else { panic!("{answer:?}") };
+fn body(answer: RenumberedReply) -> Vec<u8> {
+    let RenumberedReply::Body(body) = answer else { panic!("{answer:?}") };
     body
 }
 
@@ -92,7 +92,7 @@ fn every_number_of_a_request_is_the_daemons() {
 fn an_operation_that_nobody_knows_does_not_reach_the_daemon() {
     let header = InHeader { opcode: 5000.into(), nodeid: 1.into(), ..InHeader::new_zeroed() };
     let verdict = Tables::default().renumber(&mut [header.as_bytes(), &[0; 64]].concat());
-    assert_eq!(verdict, Verdict::Answer(Err(rustix::io::Errno::NOSYS)));
+    assert_eq!(verdict, RenumberVerdict::Answer(Err(rustix::io::Errno::NOSYS)));
 }
 
 #[test]
@@ -126,20 +126,20 @@ fn what_the_kernel_refuses_and_never_forgets_is_not_entered() {
     ];
     let mut tables = Tables::default();
     for entry in bad {
-        assert_eq!(answered(&mut tables, Opcode::Lookup, b"name\0", entry.as_bytes()), Answer::Broken);
+        assert_eq!(answered(&mut tables, Opcode::Lookup, b"name\0", entry.as_bytes()), RenumberedReply::Broken);
     }
     let dir = with(|entry| entry.attr.mode = 0o040_755.into());
     let of_root = entry(1, 5);
     for entry in bad.into_iter().chain([dir, of_root, entry(0, 5)]) {
         for (opcode, args) in [(Opcode::Create, &b"0123456789abcdefname\0"[..]), (Opcode::Tmpfile, &[0; 24])] {
-            assert_eq!(answered(&mut tables, opcode, args, &with_open(entry)), Answer::Broken, "{opcode:?}");
+            assert_eq!(answered(&mut tables, opcode, args, &with_open(entry)), RenumberedReply::Broken, "{opcode:?}");
         }
         let mknod = [&0o100_644_u32.to_le_bytes()[..], &[0; 12], b"name\0"].concat();
-        assert_eq!(answered(&mut tables, Opcode::Mknod, &mknod, entry.as_bytes()), Answer::Broken);
+        assert_eq!(answered(&mut tables, Opcode::Mknod, &mknod, entry.as_bytes()), RenumberedReply::Broken);
     }
     for opcode in [Opcode::Mkdir, Opcode::Symlink] {
         let answer = answered(&mut tables, opcode, b"01234567name\0to\0", entry(700, 5).as_bytes());
-        assert_eq!(answer, Answer::Broken, "{opcode:?}");
+        assert_eq!(answer, RenumberedReply::Broken, "{opcode:?}");
     }
     // Of a list, nothing of the whole.
     let good = plus(entry(700, 5), b"good");
@@ -147,7 +147,7 @@ fn what_the_kernel_refuses_and_never_forgets_is_not_entered() {
     let bad = [plus(entry(701, 6), b"a/b"), plus(entry(701, 6), &[b'x'; 1025]), plus(entry(701, 6), b""), unpadded];
     for bad in bad {
         let answer = answered(&mut tables, Opcode::Readdirplus, &[0; 40], &[&good[..], &bad].concat());
-        assert_eq!(answer, Answer::Broken);
+        assert_eq!(answer, RenumberedReply::Broken);
     }
     assert_eq!((tables.inodes.count(), tables.handles.count()), (0, 0));
 }
@@ -265,7 +265,7 @@ proptest! {
         request.is_repeatable();
         tables.renumber(&mut kept.clone());
         tables.forgotten(&kept);
-        if let Answer::Body(body) = tables.answered(&request, body) {
+        if let RenumberedReply::Body(body) = tables.answered(&request, body) {
             tables.untaken(&request, &body);
         }
         prop_assert_eq!((tables.inodes.count(), tables.handles.count()), (0, 0));

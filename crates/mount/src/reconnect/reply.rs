@@ -5,21 +5,21 @@ use transom_wire::{
     Handle, NodeId, Opcode,
     attr::EntryOut,
     dirent::{DirentPlus, is_listed_name, padded_len},
-    operation::{Account, Made},
+    operation::{Effect, MadeType},
     ops::{flush::FlushIn, lk::LkIn, open::OpenOut, rename::Rename2In},
 };
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
 use super::{
     Tables,
-    handles::{DaemonHandle, Known},
+    handles::{DaemonHandle, OpenAtDaemon},
     inodes::{DaemonNode, DirEntryName, Forgotten},
     request::Request,
 };
 
 /// What the kernel gets after the header of a reply without an error.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum RenumberedReply {
     /// What the daemon has written.
     AsItIs,
     /// This in its place.
@@ -31,11 +31,11 @@ pub(super) enum Answer {
 impl Tables {
     /// Takes note of a reply with an error, which may become another.
     pub(super) fn refused(&mut self, request: &Request<'_>, errno: Errno) -> Errno {
-        let account = request.account();
-        if account == Account::LooksUp && errno == Errno::NOENT {
+        let effect = request.effect();
+        if effect == Effect::LooksUp && errno == Errno::NOENT {
             request.entry_name().map(|entry_name| self.inodes.unname(&entry_name));
         }
-        if account == Account::Opens && errno == Errno::NOSYS {
+        if effect == Effect::Opens && errno == Errno::NOSYS {
             // The kernel would go on without opening anything, and no other daemon would know of it.
             return Errno::OPNOTSUPP;
         }
@@ -45,44 +45,44 @@ impl Tables {
     /// Takes note of a reply without an error; `body` is what follows its header, of our own.
     ///
     /// [`Self::is_read`] tells for which requests it is needed.
-    pub(super) fn answered(&mut self, request: &Request<'_>, body: Vec<u8>) -> Answer {
-        let answer = match request.account() {
-            Account::LooksUp => self.looked_up(request.entry_name(), body),
-            Account::Makes(made) => {
+    pub(super) fn answered(&mut self, request: &Request<'_>, body: Vec<u8>) -> RenumberedReply {
+        let answer = match request.effect() {
+            Effect::LooksUp => self.looked_up(request.entry_name(), body),
+            Effect::Makes(made) => {
                 let kind = match made {
-                    Made::Directory => Some(libc::S_IFDIR),
-                    Made::Symlink => Some(libc::S_IFLNK),
-                    Made::ByMode(at) => Some(request.word(at) & libc::S_IFMT),
-                    Made::SameAs(at) => {
+                    MadeType::Directory => Some(libc::S_IFDIR),
+                    MadeType::Symlink => Some(libc::S_IFLNK),
+                    MadeType::ByMode(at) => Some(request.word(at) & libc::S_IFMT),
+                    MadeType::SameAs(at) => {
                         let linked = NodeId(request.long(at));
                         self.inodes.identity(linked).map(|identity| identity.kind())
                     }
                 };
                 self.made(request.entry_name(), kind, body)
             }
-            Account::MakesAndOpens => self.created(request, request.entry_name(), body),
-            Account::OpensNameless => self.created(request, None, body),
-            Account::Opens => self.opened(request, body),
-            Account::Lists => self.entries(request, body),
-            Account::Removes => {
+            Effect::MakesAndOpens => self.created(request, request.entry_name(), body),
+            Effect::OpensNameless => self.created(request, None, body),
+            Effect::Opens => self.opened(request, body),
+            Effect::Lists => self.entries(request, body),
+            Effect::Removes => {
                 request.entry_name().map(|entry_name| self.inodes.unname(&entry_name));
-                Some(Answer::AsItIs)
+                Some(RenumberedReply::AsItIs)
             }
-            Account::Renames => {
+            Effect::Renames => {
                 self.renamed(request);
-                Some(Answer::AsItIs)
+                Some(RenumberedReply::AsItIs)
             }
-            Account::Locks => {
+            Effect::Locks => {
                 let _ = LkIn::read_from_prefix(request.args).map(|(args, _)| self.handles.locked(&args));
-                Some(Answer::AsItIs)
+                Some(RenumberedReply::AsItIs)
             }
-            Account::Flushes => {
+            Effect::Flushes => {
                 self.handles.flushed(request.handle(), request.long(std::mem::offset_of!(FlushIn, lock_owner)));
-                Some(Answer::AsItIs)
+                Some(RenumberedReply::AsItIs)
             }
-            Account::None | Account::Closes | Account::Forgets | Account::Interrupts => Some(Answer::AsItIs),
+            Effect::None | Effect::Closes | Effect::Forgets | Effect::Interrupts => Some(RenumberedReply::AsItIs),
         };
-        answer.unwrap_or(Answer::Broken)
+        answer.unwrap_or(RenumberedReply::Broken)
     }
 
     /// Whether the reply to such a request names inodes or handles.
@@ -93,7 +93,7 @@ impl Tables {
     /// Whether a reply to such a request says anything that is taken note of.
     pub(super) fn is_noted(opcode: Option<Opcode>) -> bool {
         let Some(row) = opcode.map(Opcode::row) else { return false };
-        let is_done = matches!(row.account, Account::Removes | Account::Renames | Account::Locks | Account::Flushes);
+        let is_done = matches!(row.effect, Effect::Removes | Effect::Renames | Effect::Locks | Effect::Flushes);
         is_done || row.reply_names_any()
     }
 
@@ -105,7 +105,7 @@ impl Tables {
         }
     }
 
-    fn looked_up(&mut self, entry_name: Option<DirEntryName>, mut body: Vec<u8>) -> Option<Answer> {
+    fn looked_up(&mut self, entry_name: Option<DirEntryName>, mut body: Vec<u8>) -> Option<RenumberedReply> {
         let (entry, _) = EntryOut::mut_from_prefix(&mut body).ok()?;
         // An entry without a number says that the name is absent.
         if entry.nodeid.get() == 0 {
@@ -114,14 +114,19 @@ impl Tables {
             kind_of(entry)?;
             self.inodes.entered(entry, entry_name);
         }
-        Some(Answer::Body(body))
+        Some(RenumberedReply::Body(body))
     }
 
     /// Of what was made, which has to be of this type.
-    fn made(&mut self, entry_name: Option<DirEntryName>, kind: Option<u32>, mut body: Vec<u8>) -> Option<Answer> {
+    fn made(
+        &mut self,
+        entry_name: Option<DirEntryName>,
+        kind: Option<u32>,
+        mut body: Vec<u8>,
+    ) -> Option<RenumberedReply> {
         let (entry, _) = EntryOut::mut_from_prefix(&mut body).ok()?;
         self.enter_new(entry, entry_name, kind)?;
-        Some(Answer::Body(body))
+        Some(RenumberedReply::Body(body))
     }
 
     /// Nothing, and nothing is entered, where the kernel would refuse it: it forgets nothing then.
@@ -135,29 +140,29 @@ impl Tables {
         request: &Request<'_>,
         entry_name: Option<DirEntryName>,
         mut body: Vec<u8>,
-    ) -> Option<Answer> {
+    ) -> Option<RenumberedReply> {
         let (entry, rest) = EntryOut::mut_from_prefix(&mut body).ok()?;
         let out = OpenOut::mut_from_bytes(rest).ok()?;
         let node = DaemonNode(entry.nodeid.get());
         self.enter_new(entry, entry_name, Some(libc::S_IFREG))?;
         self.open(request, entry.nodeid.into(), node, out);
-        Some(Answer::Body(body))
+        Some(RenumberedReply::Body(body))
     }
 
-    fn opened(&mut self, request: &Request<'_>, mut body: Vec<u8>) -> Option<Answer> {
+    fn opened(&mut self, request: &Request<'_>, mut body: Vec<u8>) -> Option<RenumberedReply> {
         let out = OpenOut::mut_from_bytes(&mut body).ok()?;
         // Unknown only if the kernel has forgotten the inode, which it does not do while it waits.
         let node = self.inodes.daemon_of(request.nodeid()).ok()?;
         self.open(request, request.nodeid(), node, out);
-        Some(Answer::Body(body))
+        Some(RenumberedReply::Body(body))
     }
 
     fn open(&mut self, request: &Request<'_>, nodeid: NodeId, node: DaemonNode, out: &mut OpenOut) {
-        let known = Known { handle: DaemonHandle(out.fh.get()), node };
+        let known = OpenAtDaemon { handle: DaemonHandle(out.fh.get()), node };
         out.fh = self.handles.opened(request.opened(nodeid), known).into();
     }
 
-    fn entries(&mut self, request: &Request<'_>, mut body: Vec<u8>) -> Option<Answer> {
+    fn entries(&mut self, request: &Request<'_>, mut body: Vec<u8>) -> Option<RenumberedReply> {
         // Before anything is taken from it.
         let lens = plus_lens(&body)?;
         let mut rest = &mut body[..];
@@ -174,7 +179,7 @@ impl Tables {
             }
             rest = behind;
         }
-        Some(Answer::Body(body))
+        Some(RenumberedReply::Body(body))
     }
 
     /// The kernel did not take what [`Self::answered`] made: nobody waits any more. Returns what the daemon is to drop.
@@ -186,8 +191,8 @@ impl Tables {
             // What the daemon does not have needs no closing.
             let _ = self.handles.released(Handle(handle));
         }
-        let nodeids = match row.account {
-            Account::Lists => plus_nodeids(body),
+        let nodeids = match row.effect {
+            Effect::Lists => plus_nodeids(body),
             _ => row.reply_nodeid_at.and_then(|at| long_at(body, at)).map(NodeId).into_iter().collect(),
         };
         nodeids.into_iter().filter_map(|nodeid| self.inodes.forget(nodeid, 1)).collect()

@@ -5,12 +5,12 @@
 use std::mem::offset_of;
 
 use rustix::io::Errno;
-use transom_wire::{Handle, NodeId, Opcode, header::InHeader, operation::Account, ops::getattr::GETATTR_FH};
+use transom_wire::{Handle, NodeId, Opcode, header::InHeader, operation::Effect, ops::getattr::GETATTR_FH};
 use zerocopy::FromBytes as _;
 
 use super::{
     Tables,
-    handles::{Known, Opened},
+    handles::{OpenAtDaemon, Opened},
     inodes::DirEntryName,
 };
 
@@ -27,7 +27,7 @@ pub(super) struct Request<'m> {
 
 /// What becomes of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum RenumberVerdict {
     /// It goes to the daemon.
     Send,
     /// It is answered here: with nothing, or with an error.
@@ -55,8 +55,8 @@ impl<'m> Request<'m> {
     }
 
     /// What the operation does to names and open files: nothing that is known of one that the table does not have.
-    pub(super) fn account(&self) -> Account {
-        self.opcode.map_or(Account::None, |opcode| opcode.row().account)
+    pub(super) fn effect(&self) -> Effect {
+        self.opcode.map_or(Effect::None, |opcode| opcode.row().effect)
     }
 
     /// Whether it may be sent again if nobody knows whether it was done.
@@ -80,7 +80,7 @@ impl<'m> Request<'m> {
     pub(super) fn rename(&self) -> Option<(DirEntryName, DirEntryName)> {
         let row = self.opcode?.row();
         let &[new_parent_at] = row.nodeids else { return None };
-        if row.account != Account::Renames {
+        if row.effect != Effect::Renames {
             return None;
         }
         let from = self.entry_name()?;
@@ -108,14 +108,14 @@ fn name_at(args: &[u8], offset: usize) -> Option<&[u8]> {
 
 impl Tables {
     /// Puts the daemon's numbers into `message` in place of the kernel's.
-    pub(super) fn renumber(&mut self, message: &mut [u8]) -> Verdict {
+    pub(super) fn renumber(&mut self, message: &mut [u8]) -> RenumberVerdict {
         match self.try_renumber(message) {
             Ok(verdict) => verdict,
-            Err(errno) => Verdict::Answer(Err(errno)),
+            Err(errno) => RenumberVerdict::Answer(Err(errno)),
         }
     }
 
-    fn try_renumber(&mut self, message: &mut [u8]) -> Result<Verdict, Errno> {
+    fn try_renumber(&mut self, message: &mut [u8]) -> Result<RenumberVerdict, Errno> {
         let request = Request::new(message).ok_or(Errno::INVAL)?;
         // It may hold numbers, and nobody knows where.
         let opcode = request.opcode.ok_or(Errno::NOSYS)?;
@@ -125,7 +125,7 @@ impl Tables {
             return Err(Errno::NOSYS);
         }
         let (nodeid, row) = (request.nodeid(), opcode.row());
-        if row.account == Account::Closes {
+        if row.effect == Effect::Closes {
             return Ok(self.renumber_close(message));
         }
         for &offset in row.nodeids {
@@ -143,26 +143,28 @@ impl Tables {
                 // The inode is enough for it.
                 Err(_) if opcode == Opcode::Getattr => clear_bits(message, HEAD, GETATTR_FH),
                 // There is nothing to write out, and close(2) is not to fail for that alone.
-                Err(Errno::STALE) if row.account == Account::Flushes => return Ok(Verdict::Answer(Ok(()))),
+                Err(Errno::STALE) if row.effect == Effect::Flushes => return Ok(RenumberVerdict::Answer(Ok(()))),
                 Err(errno) => return Err(errno),
             }
         }
         if nodeid.0 != 0 {
             put(message, offset_of!(InHeader, nodeid), self.inodes.daemon_of(nodeid)?.0);
         }
-        Ok(Verdict::Send)
+        Ok(RenumberVerdict::Send)
     }
 
     /// A close ends a handle here. What the daemon does not have is closed already.
-    fn renumber_close(&mut self, message: &mut [u8]) -> Verdict {
+    fn renumber_close(&mut self, message: &mut [u8]) -> RenumberVerdict {
         let request = Request::new(message).map(|request| (request.opcode.map(Opcode::row), request.handle()));
-        let Some((Some(row), fh)) = request else { return Verdict::Answer(Err(Errno::INVAL)) };
-        let Ok(Known { handle, node }) = self.handles.released(fh) else { return Verdict::Answer(Ok(())) };
+        let Some((Some(row), fh)) = request else { return RenumberVerdict::Answer(Err(Errno::INVAL)) };
+        let Ok(OpenAtDaemon { handle, node }) = self.handles.released(fh) else {
+            return RenumberVerdict::Answer(Ok(()));
+        };
         for at in row.handles {
             put(message, HEAD + at.at, handle.0);
         }
         put(message, offset_of!(InHeader, nodeid), node.0);
-        Verdict::Send
+        RenumberVerdict::Send
     }
 }
 

@@ -21,8 +21,8 @@ use zerocopy::{FromBytes, FromZeros as _, IntoBytes as _};
 
 use super::{
     InitAgreement, Reconnect, Tables,
-    handles::{DaemonHandle, Known, Opened},
-    inodes::{DaemonNode, DirEntryName, Forgotten, Found, Identity},
+    handles::{DaemonHandle, OpenAtDaemon, Opened},
+    inodes::{DaemonNode, DirEntryName, Forgotten, Identity, LookupVerdict},
     queries::{Query, QuerySet, UNIQUE, run_queries, wait_reply},
 };
 use crate::{InitError, MountError, daemon_client::DaemonClient, init};
@@ -143,7 +143,7 @@ impl<'t> InodeLookups<'t> {
     fn judge(&mut self, step: Step, daemon: DaemonNode, is_same: bool) {
         let Step { nodeid, entry_name, .. } = step;
         let mut tables = self.tables.lock();
-        if is_same && tables.inodes.found(nodeid, daemon, entry_name.clone()) == Found::Same {
+        if is_same && tables.inodes.found(nodeid, daemon, entry_name.clone()) == LookupVerdict::Same {
             self.directories.push_back(nodeid);
             return;
         }
@@ -216,7 +216,7 @@ pub(super) struct FileReopens<'t> {
     tables: &'t Mutex<Tables>,
     wanted: VecDeque<(Handle, Opened)>,
     /// Files that the kernel closed while they were being opened.
-    unwanted: VecDeque<(Known, Opened)>,
+    unwanted: VecDeque<(OpenAtDaemon, Opened)>,
 }
 
 /// What a query of [`FileReopens`] is for.
@@ -236,7 +236,7 @@ impl QuerySet for FileReopens<'_> {
     type Job = FileJob;
 
     fn next(&mut self) -> Option<(FileJob, Query)> {
-        if let Some((Known { handle, node }, opened)) = self.unwanted.pop_front() {
+        if let Some((OpenAtDaemon { handle, node }, opened)) = self.unwanted.pop_front() {
             let args = ReleaseIn { fh: handle.0.into(), flags: opened.flags.into(), ..ReleaseIn::new_zeroed() };
             let opcode = if opened.is_dir { Opcode::Releasedir } else { Opcode::Release };
             return Some((FileJob::Close, Query::new(opcode, node, args.as_bytes().into())));
@@ -258,7 +258,7 @@ impl QuerySet for FileReopens<'_> {
 
     fn record_reply(&mut self, job: FileJob, reply: Result<Vec<u8>, Errno>) {
         let (FileJob::Open(handle, opened, node), Some(out)) = (job, read::<OpenOut>(reply)) else { return };
-        let known = Known { handle: DaemonHandle(out.fh.get()), node };
+        let known = OpenAtDaemon { handle: DaemonHandle(out.fh.get()), node };
         if !self.tables.lock().handles.reopened(handle, known) {
             self.unwanted.push_back((known, opened));
         }

@@ -16,8 +16,8 @@ use zerocopy::{FromZeros as _, IntoBytes as _};
 use super::{
     Reconnect, Tables,
     inodes::Forgotten,
-    reply::{Answer, forget_bytes},
-    request::{Request, Verdict},
+    reply::{RenumberedReply, forget_bytes},
+    request::{RenumberVerdict, Request},
 };
 use crate::{
     MountEnd, backlog::ParkedRequest, fuse_device::SharedBuffer, reply_out::ReplyWriter, request_queue::RequestQueue,
@@ -54,7 +54,7 @@ impl ReconnectStage {
         slot: u16,
         header: &InHeader,
         len_bytes: usize,
-    ) -> Verdict {
+    ) -> RenumberVerdict {
         let is_write = header.opcode.get() == Opcode::Write as u32;
         let kept_len = if is_write { len_bytes.min(WRITE_HEAD_LEN) } else { len_bytes };
         let kept = &mut self.kept[usize::from(slot)];
@@ -70,7 +70,7 @@ impl ReconnectStage {
         self.scratch.clear();
         self.scratch.extend_from_slice(kept);
         let verdict = self.shared.tables.lock().renumber(&mut self.scratch);
-        if verdict == Verdict::Send {
+        if verdict == RenumberVerdict::Send {
             queue.write_request(slot, &self.scratch);
         }
         verdict
@@ -120,15 +120,15 @@ impl ReconnectStage {
         }
         let answer = self.shared.tables.lock().answered(&request, bytes);
         match answer {
-            Answer::AsItIs => replies.write(header, body).map(|_| None),
-            Answer::Body(bytes) => {
+            RenumberedReply::AsItIs => replies.write(header, body).map(|_| None),
+            RenumberedReply::Body(bytes) => {
                 if replies.write_bytes(header, &bytes)? {
                     return Ok(None);
                 }
                 let forgotten = self.shared.tables.lock().untaken(&request, &bytes);
                 Ok(batch_forget(&forgotten))
             }
-            Answer::Broken => {
+            RenumberedReply::Broken => {
                 let opcode = request.opcode;
                 tracing::warn!(?opcode, "the daemon sent an invalid reply; the request fails with EIO");
                 replies.fail(unique).map(|()| None)

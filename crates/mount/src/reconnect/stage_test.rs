@@ -30,7 +30,7 @@ impl Worker {
     }
 
     /// Puts a request into a slot, and renumbers it.
-    fn renumber(&mut self, message: &[u8]) -> (u16, Verdict) {
+    fn renumber(&mut self, message: &[u8]) -> (u16, RenumberVerdict) {
         let slot = self.queue.take_slot().unwrap();
         self.queue.write_request(slot, message);
         (slot, self.stage.renumber_request(&self.queue, slot, &header_of(message), message.len()))
@@ -39,7 +39,7 @@ impl Worker {
     /// Sends a request to the daemon. Returns its slot, and the request as the daemon gets it.
     fn send(&mut self, message: &[u8]) -> (u16, Vec<u8>) {
         let (slot, verdict) = self.renumber(message);
-        assert_eq!(verdict, Verdict::Send);
+        assert_eq!(verdict, RenumberVerdict::Send);
         let args = self.queue.args(slot, message.len());
         self.queue.submit(slot, &header_of(message), message.len(), &args, RequestKind::Forwarded);
         let mut sent = vec![0; message.len()];
@@ -96,7 +96,7 @@ fn an_unanswered_request_is_kept_as_the_kernel_sent_it_whatever_the_daemon_write
 fn a_request_about_an_inode_that_the_daemon_does_not_know_is_answered_here() {
     let mut worker = Worker::new();
     let (_, verdict) = worker.renumber(&request(Opcode::Getattr, 4, 99, &[0; 16]));
-    assert_eq!(verdict, Verdict::Answer(Err(Errno::STALE)));
+    assert_eq!(verdict, RenumberVerdict::Answer(Err(Errno::STALE)));
 }
 
 #[test]

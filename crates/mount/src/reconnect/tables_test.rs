@@ -19,9 +19,9 @@ use zerocopy::{FromBytes as _, FromZeros as _, IntoBytes as _};
 
 use super::{
     Tables,
-    inodes::{DaemonNode, DirEntryName, Forgotten, Found, Identity},
-    reply::Answer,
-    request::{Request, Verdict},
+    inodes::{DaemonNode, DirEntryName, Forgotten, Identity, LookupVerdict},
+    reply::RenumberedReply,
+    request::{RenumberVerdict, Request},
 };
 
 pub(super) fn message(opcode: Opcode, nodeid: u64, args: &[u8]) -> Vec<u8> {
@@ -48,7 +48,7 @@ pub(super) fn entry_name(name: &str) -> DirEntryName {
 pub(super) fn look_up(tables: &mut Tables, name: &str, daemon: u64, ino: u64) -> u64 {
     let request = message(Opcode::Lookup, 1, format!("{name}\0").as_bytes());
     let answer = tables.answered(&Request::new(&request).unwrap(), entry(daemon, ino).as_bytes().to_vec());
-    let Answer::Body(body) = answer else { panic!("{answer:?}") };
+    let RenumberedReply::Body(body) = answer else { panic!("{answer:?}") };
     EntryOut::read_from_bytes(&body).unwrap().nodeid.get()
 }
 
@@ -57,7 +57,7 @@ pub(super) fn open(tables: &mut Tables, nodeid: u64) -> Handle {
     let request = message(Opcode::Open, nodeid, &(libc::O_RDWR | libc::O_TRUNC).to_le_bytes());
     let out = OpenOut { fh: 33.into(), ..OpenOut::new_zeroed() };
     let answer = tables.answered(&Request::new(&request).unwrap(), out.as_bytes().to_vec());
-    let Answer::Body(body) = answer else { panic!("{answer:?}") };
+    let RenumberedReply::Body(body) = answer else { panic!("{answer:?}") };
     Handle(OpenOut::read_from_bytes(&body).unwrap().fh.get())
 }
 
@@ -71,7 +71,7 @@ fn lock(tables: &mut Tables, handle: Handle, owner: u64, kind: i32, range: Range
     };
     let args = LkIn { fh: handle.into(), owner: owner.into(), lk, lk_flags: 0.into(), padding: 0.into() };
     let request = message(Opcode::Setlk, 2, args.as_bytes());
-    assert_eq!(tables.answered(&Request::new(&request).unwrap(), Vec::new()), Answer::AsItIs);
+    assert_eq!(tables.answered(&Request::new(&request).unwrap(), Vec::new()), RenumberedReply::AsItIs);
 }
 
 pub(super) fn lose_daemon(tables: &mut Tables) {
@@ -85,13 +85,13 @@ fn the_kernel_keeps_its_number_and_the_daemon_gets_its_own() {
     let nodeid = look_up(&mut tables, "file", 700, 5);
     assert_eq!(look_up(&mut tables, "file", 700, 5), nodeid);
     let mut request = message(Opcode::Getattr, nodeid, &[0; 16]);
-    assert_eq!(tables.renumber(&mut request), Verdict::Send);
+    assert_eq!(tables.renumber(&mut request), RenumberVerdict::Send);
     assert_eq!(Request::new(&request).unwrap().nodeid(), NodeId(700));
     // The next daemon has another, and counts one reference where the kernel counts two.
     lose_daemon(&mut tables);
     let stale = tables.renumber(&mut message(Opcode::Getattr, nodeid, &[0; 16]));
-    assert_eq!(stale, Verdict::Answer(Err(Errno::STALE)));
-    assert_eq!(tables.inodes.found(NodeId(nodeid), DaemonNode(9), entry_name("file")), Found::Same);
+    assert_eq!(stale, RenumberVerdict::Answer(Err(Errno::STALE)));
+    assert_eq!(tables.inodes.found(NodeId(nodeid), DaemonNode(9), entry_name("file")), LookupVerdict::Same);
     assert_eq!(tables.inodes.forget(NodeId(nodeid), 1), None);
     let forgotten = tables.inodes.forget(NodeId(nodeid), 1);
     assert_eq!(forgotten, Some(Forgotten { daemon: DaemonNode(9), count: 1 }));
@@ -123,7 +123,7 @@ fn a_file_with_locks_fails_after_the_daemon_and_another_is_wanted_again() {
     assert_eq!(tables.handles.known(locked), Err(Errno::IO));
     // Closing what the daemon does not have is done here.
     let mut release = message(Opcode::Release, nodeid, &[locked.0.to_le_bytes(), [0; 8], [0; 8]].concat());
-    assert_eq!(tables.renumber(&mut release), Verdict::Answer(Ok(())));
+    assert_eq!(tables.renumber(&mut release), RenumberVerdict::Answer(Ok(())));
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn an_unanswered_rename_leaves_both_names_to_try() {
     lost.sort_by(|one, other| one.0.name.cmp(&other.0.name));
     assert_eq!(lost, [(entry_name("from"), nodeid), (entry_name("to"), nodeid)]);
     tables.inodes.unname_of(nodeid, &entry_name("from"));
-    assert_eq!(tables.inodes.found(nodeid, DaemonNode(9), entry_name("to")), Found::Same);
+    assert_eq!(tables.inodes.found(nodeid, DaemonNode(9), entry_name("to")), LookupVerdict::Same);
     assert!(tables.inodes.lost_in(NodeId::ROOT).is_empty());
 }
 
@@ -240,7 +240,7 @@ proptest! {
                         prop_assert_eq!(file, meant);
                         let file = file.unwrap();
                         let found = tables.inodes.found(nodeid, DaemonNode(daemon_of(generation, file)), entry_name);
-                        prop_assert_eq!(found, Found::Same);
+                        prop_assert_eq!(found, LookupVerdict::Same);
                         held.get_mut(&file).unwrap().2 += 1;
                     }
                     // What has a name is known, and nothing else.

@@ -9,7 +9,7 @@ use rustix::{
     event::{PollFd, PollFlags, poll},
     io::Errno,
 };
-use transom_wire::{operation::Account, ops::interrupt::InterruptIn};
+use transom_wire::{operation::Effect, ops::interrupt::InterruptIn};
 use zerocopy::FromBytes as _;
 
 use super::{Reconnect, request::Request};
@@ -77,13 +77,13 @@ impl Waiting<'_> {
 
     fn put_aside(&self, worker: usize, message: &[u8]) {
         let Some(request) = Request::new(message) else { return };
-        match request.account() {
-            Account::Forgets => {
+        match request.effect() {
+            Effect::Forgets => {
                 let mut tables = self.reconnect.tables.lock();
                 let forgotten = tables.forgotten(message);
                 tables.owed.extend(forgotten);
             }
-            Account::Interrupts => {
+            Effect::Interrupts => {
                 let about = InterruptIn::read_from_prefix(request.args).map(|(about, _)| about.unique.get());
                 if let Some(parked) = about.ok().and_then(|unique| self.backlog.take_named(unique)) {
                     // If this fails, nobody waits for the reply.
@@ -92,26 +92,26 @@ impl Waiting<'_> {
             }
             // There is nothing to flush: the host has what was written, and the locks are gone. A process that starts
             // the next daemon may close files of this mount on the way, and must not wait for that daemon.
-            Account::Flushes => {
+            Effect::Flushes => {
                 // If this fails, nobody waits for the reply.
                 let _ = self.devices[worker].done(request.header.unique.get());
             }
             // No program waits for these, so their number is not bounded. A file that no daemon has open is closed.
-            Account::Closes if self.reconnect.close_lost(request.handle()) => {
+            Effect::Closes if self.reconnect.close_lost(request.handle()) => {
                 // If this fails, nobody waits for the reply.
                 let _ = self.devices[worker].done(request.header.unique.get());
             }
-            Account::None
-            | Account::LooksUp
-            | Account::Makes(_)
-            | Account::Opens
-            | Account::MakesAndOpens
-            | Account::OpensNameless
-            | Account::Lists
-            | Account::Removes
-            | Account::Renames
-            | Account::Closes
-            | Account::Locks => {
+            Effect::None
+            | Effect::LooksUp
+            | Effect::Makes(_)
+            | Effect::Opens
+            | Effect::MakesAndOpens
+            | Effect::OpensNameless
+            | Effect::Lists
+            | Effect::Removes
+            | Effect::Renames
+            | Effect::Closes
+            | Effect::Locks => {
                 self.backlog.put(ParkedRequest { worker, header: request.header, message: message.to_vec() })
             }
         }

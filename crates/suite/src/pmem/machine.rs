@@ -15,7 +15,7 @@ use std::{
 
 use anyhow::ensure;
 use rustix::process::{Signal, pidfd_send_signal};
-use transom_vm::{Boot, GuestChannels, GuestSpec, Outcome, Qemu, Started, Vmm};
+use transom_vm::{Boot, GuestChannels, GuestSpec, Qemu, RunOutcome, Started, Vmm};
 
 use super::nvdimm;
 use crate::guest::{INSIDE, Virtual};
@@ -53,7 +53,7 @@ impl Machine {
     }
 
     /// Boots, and runs a program of [`inside`](super::inside). Blocks until it has ended, or the machine is killed.
-    pub(super) fn run(&self, words: &[&str]) -> transom_vm::Result<Outcome> {
+    pub(super) fn run(&self, words: &[&str]) -> transom_vm::Result<RunOutcome> {
         let command = ["/init", INSIDE].iter().chain(words).map(Into::into).collect();
         transom_vm::run(&GuestSpec { command, ..self.spec.clone() }, self)
     }

@@ -19,7 +19,7 @@ use transom_guest::{
     dax::{
         PageTables as _, RANGE_LEN,
         entry::{Order, PAGE_LEN},
-        fault::{Backing, Fault, Intent, Lent, LentPage, Outcome, View},
+        fault::{Backing, Fault, FaultOutcome, Intent, Lent, LentPage, View},
         mapped::Mapped,
     },
 };
@@ -96,7 +96,7 @@ impl Faults for Of {
             (true, false) => Intent::Store,
         };
         let fault = Fault { page, order: self.order, intent };
-        self.mapped.fault_through(&*self.local, &*self.pages, fault, |_| Ok(())) == Outcome::Installed
+        self.mapped.fault_through(&*self.local, &*self.pages, fault, |_| Ok(())) == FaultOutcome::Installed
     }
 }
 

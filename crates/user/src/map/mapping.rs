@@ -8,7 +8,7 @@ use transom_guest::{
         RANGE_LEN,
         backing::FileBacking,
         entry::{Order, PAGE_LEN},
-        fault::{Fault, Intent, Outcome, View},
+        fault::{Fault, FaultOutcome, Intent, View},
         mapped::Mapped,
     },
     fs::File,
@@ -198,9 +198,9 @@ impl Faults for FaultState {
         let fault = Fault { page, order: self.order, intent };
         let sync = |_| self.open.fsync(&Caller::default(), true);
         let outcome = self.mapped.fault_through(&backing, &*self.pages, fault, sync);
-        if outcome != Outcome::Installed {
+        if outcome != FaultOutcome::Installed {
             tracing::debug!(page, ?intent, ?outcome, "access to a mapped file failed");
         }
-        outcome == Outcome::Installed
+        outcome == FaultOutcome::Installed
     }
 }

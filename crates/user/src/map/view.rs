@@ -221,7 +221,7 @@ fn must(result: io::Result<()>) {
 
 impl View for Pages {
     fn install(&self, pages: Range<u64>, from: NonNull<u8>, is_writable: bool) -> Result<(), Errno> {
-        self.change(|chunks| self.show(chunks, &pages, from, is_writable)).map_err(errno)
+        self.change(|chunks| self.show(chunks, &pages, from, is_writable)).map_err(errno_of_io_error)
     }
 
     fn install_zeros(&self, _: Range<u64>) -> Result<(), Errno> {
@@ -235,7 +235,7 @@ impl View for Pages {
             is_there = self.copy(chunks, page, from)?;
             Ok(())
         });
-        copied.map_err(errno)?;
+        copied.map_err(errno_of_io_error)?;
         if is_there { Ok(()) } else { Err(Errno::FAULT) }
     }
 
@@ -252,7 +252,7 @@ impl View for Pages {
     }
 }
 
-fn errno(error: io::Error) -> Errno {
+fn errno_of_io_error(error: io::Error) -> Errno {
     match error.kind() {
         io::ErrorKind::OutOfMemory => Errno::NOMEM,
         _ => error.raw_os_error().map_or(Errno::INVAL, Errno::from_raw),

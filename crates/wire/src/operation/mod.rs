@@ -74,7 +74,7 @@ pub struct Row {
     /// Which requests may be sent again if nobody knows whether they were done.
     pub repeats: Condition,
     /// The effect on names, references, open files and locks.
-    pub account: Account,
+    pub effect: Effect,
 }
 
 /// What follows the arguments and the strings of a request.
@@ -177,13 +177,13 @@ pub enum Changed {
 
 /// The effect of an operation on names, references, open files and locks, for code that tracks these.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Account {
+pub enum Effect {
     /// Nothing.
     None,
     /// Finds what a name leads to.
     LooksUp,
     /// Gives a name to a new inode, or a further name to an inode that exists.
-    Makes(Made),
+    Makes(MadeType),
     /// Opens the inode in the header.
     Opens,
     /// Makes a regular file, or opens one that exists, under a name.
@@ -210,7 +210,7 @@ pub enum Account {
 
 /// The type of an inode that is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Made {
+pub enum MadeType {
     /// A directory.
     Directory,
     /// A symbolic link.
@@ -229,7 +229,7 @@ impl Row {
 
     /// Returns whether replies name inodes or open files.
     pub const fn reply_names_any(&self) -> bool {
-        self.reply_nodeid_at.is_some() || self.reply_handle_at.is_some() || matches!(self.account, Account::Lists)
+        self.reply_nodeid_at.is_some() || self.reply_handle_at.is_some() || matches!(self.effect, Effect::Lists)
     }
 
     /// Returns the bytes that must fit after a reply's header before the request has any effect.

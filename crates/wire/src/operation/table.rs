@@ -9,7 +9,7 @@
 //!   them, except CREATE without O_EXCL: a second UNLINK would remove what somebody has created meanwhile, or fail
 //!   because of the effect of the first. FLUSH is not either: a mount answers it itself when its daemon has died,
 //!   because the locks are gone with the daemon.
-//! - `account`: the effect on names, references, open files and locks, [`Account`].
+//! - `effect`: that on names, references, open files and locks, [`Effect`].
 //! - `handles`, `nodeids`: which fields of the arguments name open files and inodes.
 //! - `rest_size`, `reply_size`: which fields of the arguments hold the length of the rest and of the reply.
 //! - `compat`: the arguments in a session without SETXATTR_EXT.
@@ -21,7 +21,7 @@
 use core::mem::offset_of;
 
 use super::{
-    Account, Change, Changed, Condition, HandleAt, Made, Operation, Row, Runs,
+    Change, Changed, Condition, Effect, HandleAt, MadeType, Operation, Row, Runs,
     parts::{
         Bytes, DataOut, Entries, EntriesPlus, ExtensionBytes, FileData, Ignored, IoctlOutBytes, ListOf, NameAndTarget,
         Names, NoReply, OneName, ReplyBody, Rest, Target, TwoNames, XattrName, XattrOut, XattrValue,
@@ -81,11 +81,11 @@ session {
 requests {
     Lookup = 1, "lookup" ((), OneName, ()) -> EntryOut {
         runs: TryThenPool, changes: [], repeats: always,
-        account: LooksUp,
+        effect: LooksUp,
     }
     Forget = 2, "forget" (ForgetIn, (), ()) -> NoReply {
         runs: Inline, changes: [], repeats: never,
-        account: Forgets,
+        effect: Forgets,
     }
     Getattr = 3, "getattr" (GetattrIn, (), ()) -> AttrOut {
         runs: Inline, changes: [], repeats: always,
@@ -100,37 +100,37 @@ requests {
     }
     Symlink = 6, "symlink" ((), NameAndTarget, ExtensionBytes) -> EntryOut {
         runs: Inline, changes: [Names], repeats: never,
-        account: Makes(Symlink),
+        effect: Makes(Symlink),
     }
     Mknod = 8, "mknod" (MknodIn, OneName, ExtensionBytes) -> EntryOut {
         runs: Inline, changes: [Names], repeats: never,
-        account: Makes(ByMode mode),
+        effect: Makes(ByMode mode),
     }
     Mkdir = 9, "mkdir" (MkdirIn, OneName, ExtensionBytes) -> EntryOut {
         runs: Inline, changes: [Names], repeats: never,
-        account: Makes(Directory),
+        effect: Makes(Directory),
     }
     Unlink = 10, "unlink" ((), OneName, ()) -> () {
         runs: Inline, changes: [Names, Named], repeats: never,
-        account: Removes,
+        effect: Removes,
     }
     Rmdir = 11, "rmdir" ((), OneName, ()) -> () {
         runs: Inline, changes: [Names, Named], repeats: never,
-        account: Removes,
+        effect: Removes,
     }
     Rename = 12, "rename" (RenameIn, TwoNames, ()) -> () {
         runs: Inline, changes: [Names, NewNames, Named, Replaced], repeats: never,
-        account: Renames,
+        effect: Renames,
         nodeids: [newdir],
     }
     Link = 13, "link" (LinkIn, OneName, ()) -> EntryOut {
         runs: Inline, changes: [Names, Argument], repeats: never,
-        account: Makes(SameAs oldnodeid),
+        effect: Makes(SameAs oldnodeid),
         nodeids: [oldnodeid],
     }
     Open = 14, "open" (OpenIn, (), ()) -> OpenOut {
         runs: Inline, changes: [Node if any_of(flags, O_TRUNC), Data if any_of(flags, O_TRUNC)], repeats: always,
-        account: Opens,
+        effect: Opens,
     }
     Read = 15, "read" (ReadIn, (), ()) -> DataOut {
         runs: TryThenPool, changes: [], repeats: always,
@@ -150,7 +150,7 @@ requests {
     }
     Release = 18, "release" (ReleaseIn, (), ()) -> () {
         runs: Inline, changes: [], repeats: always,
-        account: Closes,
+        effect: Closes,
         handles: [fh],
     }
     Fsync = 20, "fsync" (FsyncIn, (), ()) -> () {
@@ -175,12 +175,12 @@ requests {
     }
     Flush = 25, "flush" (FlushIn, (), ()) -> () {
         runs: Inline, changes: [], repeats: never,
-        account: Flushes,
+        effect: Flushes,
         handles: [fh],
     }
     Opendir = 27, "opendir" (OpenIn, (), ()) -> OpenOut {
         runs: Inline, changes: [], repeats: always,
-        account: Opens,
+        effect: Opens,
     }
     Readdir = 28, "readdir" (ReadIn, (), ()) -> Entries {
         runs: TryThenPool, changes: [], repeats: always,
@@ -189,7 +189,7 @@ requests {
     }
     Releasedir = 29, "releasedir" (ReleaseIn, (), ()) -> () {
         runs: Inline, changes: [], repeats: always,
-        account: Closes,
+        effect: Closes,
         handles: [fh],
     }
     Fsyncdir = 30, "fsyncdir" (FsyncIn, (), ()) -> () {
@@ -202,12 +202,12 @@ requests {
     }
     Setlk = 32, "setlk" (LkIn, (), ()) -> () {
         runs: Inline, changes: [], repeats: always,
-        account: Locks,
+        effect: Locks,
         handles: [fh],
     }
     Setlkw = 33, "setlkw" (LkIn, (), ()) -> () {
         runs: TryThenThread, changes: [], repeats: always,
-        account: Locks,
+        effect: Locks,
         handles: [fh],
     }
     Access = 34, "access" (AccessIn, (), ()) -> () {
@@ -217,11 +217,11 @@ requests {
     Create = 35, "create" (CreateIn, OneName, ExtensionBytes) -> CreateOut {
         runs: Inline, changes: [Names, Entry if any_of(flags, O_TRUNC), EntryData if any_of(flags, O_TRUNC)],
         repeats: none_of(flags, O_EXCL),
-        account: MakesAndOpens,
+        effect: MakesAndOpens,
     }
     Interrupt = 36, "interrupt" (InterruptIn, (), ()) -> NoReply {
         runs: Inline, changes: [], repeats: never,
-        account: Interrupts,
+        effect: Interrupts,
     }
     Bmap = 37, "bmap" (BmapIn, (), ()) -> BmapOut {
         runs: Inline, changes: [], repeats: always,
@@ -244,7 +244,7 @@ requests {
     }
     BatchForget = 42, "batch_forget" (BatchForgetIn, (), ListOf<ForgetOne>) -> NoReply {
         runs: Inline, changes: [], repeats: never,
-        account: Forgets,
+        effect: Forgets,
         rest_size: count,
     }
     Fallocate = 43, "fallocate" (FallocateIn, (), ()) -> () {
@@ -254,13 +254,13 @@ requests {
     }
     Readdirplus = 44, "readdirplus" (ReadIn, (), ()) -> EntriesPlus {
         runs: TryThenPool, changes: [], repeats: always,
-        account: Lists,
+        effect: Lists,
         handles: [fh],
         reply_size: size,
     }
     Rename2 = 45, "rename2" (Rename2In, TwoNames, ()) -> () {
         runs: Inline, changes: [Names, NewNames, Named, Replaced], repeats: never,
-        account: Renames,
+        effect: Renames,
         nodeids: [newdir],
     }
     Lseek = 46, "lseek" (LseekIn, (), ()) -> LseekOut {
@@ -287,7 +287,7 @@ requests {
     /// not change.
     Tmpfile = 51, "tmpfile" (CreateIn, Ignored, ExtensionBytes) -> CreateOut {
         runs: Inline, changes: [], repeats: always,
-        account: OpensNameless,
+        effect: OpensNameless,
     }
     Statx = 52, "statx" (StatxIn, (), ()) -> StatxOut {
         runs: Inline, changes: [], repeats: always,

@@ -4,7 +4,7 @@ use transom_wire::{
     Opcode,
     attr::{Attr, AttrOut, EntryOut},
     dirent::{Dirent, DirentPlus},
-    operation::{Account, Changed, Made, RestKind, Shape},
+    operation::{Changed, Effect, MadeType, RestKind, Shape},
     ops::{
         copy_file_range::{CopyFileRangeIn, CopyFileRangeOut},
         create::CreateOut,
@@ -46,24 +46,24 @@ pub(super) fn body(asked: &Asked<'_>, tape: &Tape) -> Vec<u8> {
     let choice = if asked.room == 0 { 0 } else { tape.byte() };
     let text = |len: usize| vec![b'x'; len.min(asked.room)];
     let row = asked.opcode.row();
-    match row.account {
-        Account::LooksUp => return bytes(&entry(choice, &[2, 3, 4, 5, 6, 7, 8, 9])),
-        Account::Makes(Made::Directory) => return bytes(&entry(choice, &[2, 3])),
-        Account::Makes(Made::Symlink) => return bytes(&entry(choice, &[7, 8])),
-        Account::Makes(Made::ByMode(_) | Made::SameAs(_)) => return bytes(&entry(choice, &[4, 5, 6, 9])),
-        Account::MakesAndOpens | Account::OpensNameless => {
+    match row.effect {
+        Effect::LooksUp => return bytes(&entry(choice, &[2, 3, 4, 5, 6, 7, 8, 9])),
+        Effect::Makes(MadeType::Directory) => return bytes(&entry(choice, &[2, 3])),
+        Effect::Makes(MadeType::Symlink) => return bytes(&entry(choice, &[7, 8])),
+        Effect::Makes(MadeType::ByMode(_) | MadeType::SameAs(_)) => return bytes(&entry(choice, &[4, 5, 6, 9])),
+        Effect::MakesAndOpens | Effect::OpensNameless => {
             return bytes(&CreateOut { entry: entry(choice, &[4, 5, 6]), open: opened(choice) });
         }
-        Account::Opens => return bytes(&opened(choice)),
-        Account::Lists => return list(asked, choice),
-        Account::None
-        | Account::Removes
-        | Account::Renames
-        | Account::Closes
-        | Account::Flushes
-        | Account::Locks
-        | Account::Forgets
-        | Account::Interrupts => {}
+        Effect::Opens => return bytes(&opened(choice)),
+        Effect::Lists => return list(asked, choice),
+        Effect::None
+        | Effect::Removes
+        | Effect::Renames
+        | Effect::Closes
+        | Effect::Flushes
+        | Effect::Locks
+        | Effect::Forgets
+        | Effect::Interrupts => {}
     }
     if let Some(good) = of_arguments(asked, choice) {
         return good;

@@ -6,7 +6,7 @@ use transom_wire::{
     Opcode, U64,
     dirent::{DirentPlus, padded_len},
     header::InHeader,
-    operation::{Account, Shape},
+    operation::{Effect, Shape},
     ops::forget::{BatchForgetIn, ForgetIn, ForgetOne},
 };
 use zerocopy::FromBytes;
@@ -21,7 +21,7 @@ impl Ledger {
     /// Takes a reply without error whose body is this.
     pub(super) fn replied(&mut self, opcode: Opcode, body: &[u8]) {
         let row = opcode.row();
-        if row.account == Account::Lists {
+        if row.effect == Effect::Lists {
             self.listed(body);
         }
         // Of a body that is too short or too long nothing is taken.

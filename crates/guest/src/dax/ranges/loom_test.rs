@@ -10,13 +10,13 @@ use loom::{
     thread,
 };
 
-use super::{Found, Ranges};
+use super::{PinAttempt, Ranges};
 use crate::{
     Errno,
     dax::{
         Access, Pin, RANGE_LEN, Window, WindowMemory,
         entry::{Order, PAGE_LEN},
-        fault::{Backing, Fault, Intent, LentPage, Outcome, View},
+        fault::{Backing, Fault, FaultOutcome, Intent, LentPage, View},
     },
     queue::loom_test::platform::Model,
 };
@@ -65,8 +65,8 @@ fn pin(ranges: &Ranges<Model>) -> Pin<'_, Model> {
     let window = &ranges.window;
     loop {
         match ranges.find(0, Access::Write, || 0) {
-            Found::Pinned(pin) => return pin,
-            Found::Absent => {
+            PinAttempt::Pinned(pin) => return pin,
+            PinAttempt::Absent => {
                 if let Some(slot) = window.take_free() {
                     if ranges.begin(0, slot) {
                         return ranges.settle(0, slot, true);
@@ -74,8 +74,8 @@ fn pin(ranges: &Ranges<Model>) -> Pin<'_, Model> {
                     window.put_free([slot]);
                 }
             }
-            Found::NotNow => {}
-            Found::ReadOnly | Found::Never(_) => unreachable!("mapped for writing, or not at all"),
+            PinAttempt::NotNow => {}
+            PinAttempt::ReadOnly | PinAttempt::Never(_) => unreachable!("mapped for writing, or not at all"),
         }
         window.wait(|| ranges.may_have(0, Access::Write, 0), None);
     }
@@ -219,7 +219,7 @@ fn a_page_that_is_cut_off_is_in_no_page_table() {
         file.len_bytes.store(0, SeqCst);
         drop(blocked);
         let outcome = fault.join().unwrap();
-        assert!(matches!(outcome, Outcome::Installed | Outcome::OutOfFile), "{outcome:?}");
+        assert!(matches!(outcome, FaultOutcome::Installed | FaultOutcome::OutOfFile), "{outcome:?}");
         assert!(!table.0.load(SeqCst), "a page past the end: {outcome:?}");
         mapped.detach(&(table as Arc<dyn View>));
     });
@@ -233,7 +233,7 @@ fn a_page_of_a_range_that_was_taken_away_is_in_no_page_table() {
         mapped.attach(Arc::clone(&table) as Arc<dyn View>);
         let fault = {
             let (file, table, mapped) = (Arc::clone(&file), Arc::clone(&table), Arc::clone(&mapped));
-            thread::spawn(move || assert_eq!(mapped.fault(&*file, &*table, LOAD), Outcome::Installed))
+            thread::spawn(move || assert_eq!(mapped.fault(&*file, &*table, LOAD), FaultOutcome::Installed))
         };
         // The first call may find it recently used.
         (0..2).for_each(|_| reclaim(&file.ranges));

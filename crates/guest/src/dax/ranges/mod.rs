@@ -63,7 +63,7 @@ struct Range {
 }
 
 /// The state of a range.
-enum Found<'r, P: Platform> {
+enum PinAttempt<'r, P: Platform> {
     Pinned(Pin<'r, P>),
     /// Mapped for reading only.
     ReadOnly,
@@ -121,20 +121,20 @@ impl<P: Platform> Ranges<P> {
         drop(gone);
     }
 
-    fn find(&self, index: u64, access: Access, now_ns: impl FnOnce() -> u64) -> Found<'_, P> {
+    fn find(&self, index: u64, access: Access, now_ns: impl FnOnce() -> u64) -> PinAttempt<'_, P> {
         let map = self.map.lock();
         match map.by_index.get(&index) {
-            _ if map.is_blocked(index) => Found::NotNow,
-            Some(range) if range.is_busy => Found::NotNow,
+            _ if map.is_blocked(index) => PinAttempt::NotNow,
+            Some(range) if range.is_busy => PinAttempt::NotNow,
             Some(range) if range.is_writable || access == Access::Read => {
                 self.window.pin(range.slot);
-                Found::Pinned(Pin::new(&self.window, range.slot, range.is_writable))
+                PinAttempt::Pinned(Pin::new(&self.window, range.slot, range.is_writable))
             }
             found => match map.refused.get(index, access, now_ns) {
-                Some((error, true)) => Found::Never(error),
-                Some((_, false)) => Found::NotNow,
-                None if found.is_some() => Found::ReadOnly,
-                None => Found::Absent,
+                Some((error, true)) => PinAttempt::Never(error),
+                Some((_, false)) => PinAttempt::NotNow,
+                None if found.is_some() => PinAttempt::ReadOnly,
+                None => PinAttempt::Absent,
             },
         }
     }

@@ -2,7 +2,7 @@
 
 use alloc::{sync::Arc, vec::Vec};
 
-use super::{Denied, Found, Ranges};
+use super::{Denied, PinAttempt, Ranges};
 use crate::{
     Errno, Platform,
     dax::{Access, Pin, RANGE_LEN, Window, reclaim::FreeRange, window::count},
@@ -51,11 +51,11 @@ impl<P: Platform> Inode<P> {
     pub(crate) fn pin_worth(self: &Arc<Self>, index: u64, access: Access, worth: u32) -> Result<Pin<'_, P>, Denied> {
         let ranges = self.ranges().ok_or(Denied::Never(Errno::OPNOTSUPP))?;
         match ranges.find(index, access, || self.now_ns()) {
-            Found::Pinned(pin) => Ok(pin),
-            Found::NotNow => Err(Denied::NotNow),
-            Found::Never(error) => Err(Denied::Never(error)),
-            Found::ReadOnly => self.upgrade(ranges, index),
-            Found::Absent => self.map_range(ranges, index, access, worth),
+            PinAttempt::Pinned(pin) => Ok(pin),
+            PinAttempt::NotNow => Err(Denied::NotNow),
+            PinAttempt::Never(error) => Err(Denied::Never(error)),
+            PinAttempt::ReadOnly => self.upgrade(ranges, index),
+            PinAttempt::Absent => self.map_range(ranges, index, access, worth),
         }
     }
 

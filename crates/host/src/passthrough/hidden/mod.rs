@@ -7,9 +7,7 @@
 //!
 //! Locks: `places`, for a moment, with nothing under it.
 
-mod rules;
-
-pub use rules::HiddenPaths;
+pub(super) mod rules;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -20,12 +18,16 @@ use std::{
 
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, Statx};
 
-use super::{Passthrough, dir_batch::Entry, inodes::Inode};
+use super::{
+    Passthrough,
+    dir_batch::Entry,
+    inodes::{Inode, InodeKey},
+};
 use crate::{
     Errno,
     sysfd::{path, stat},
 };
-use rules::ROOT;
+use rules::{HiddenPaths, ROOT};
 
 /// Refers to an inode without opening it.
 const REFER: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW);
@@ -40,24 +42,11 @@ pub(super) struct Hidden {
     places: RwLock<HashMap<InodeKey, Vec<usize>>>,
 }
 
-/// The device and number of an inode.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct InodeKey {
-    pub(super) dev: (u32, u32),
-    pub(super) ino: u64,
-}
-
 /// What is needed to list an open directory.
 #[derive(Debug, Default)]
 pub(super) struct Listing {
     dev: (u32, u32),
     places: Vec<usize>,
-}
-
-impl InodeKey {
-    fn of(stat: &Statx) -> Self {
-        Self { dev: (stat.stx_dev_major, stat.stx_dev_minor), ino: stat.stx_ino }
-    }
 }
 
 impl Hidden {

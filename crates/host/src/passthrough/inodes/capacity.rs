@@ -40,13 +40,13 @@ impl Capacity {
 
     /// Checks that another inode fits at this moment. Errors: ENFILE.
     pub(super) fn check(&self) -> Result<(), Errno> {
-        if self.known.load(Acquire) < self.limit { Ok(()) } else { Err(self.refuse()) }
+        if self.known.load(Acquire) < self.limit { Ok(()) } else { Err(self.refuse_with_enfile()) }
     }
 
     /// Counts one more inode. Errors: ENFILE if the limit is reached.
     pub(super) fn add(&self) -> Result<(), Errno> {
         let add_one = |known| (known < self.limit).then_some(known + 1);
-        self.known.fetch_update(AcqRel, Acquire, add_one).map(drop).map_err(|_| self.refuse())
+        self.known.fetch_update(AcqRel, Acquire, add_one).map(drop).map_err(|_| self.refuse_with_enfile())
     }
 
     /// Counts one inode less.
@@ -54,7 +54,7 @@ impl Capacity {
         self.known.fetch_sub(1, AcqRel);
     }
 
-    fn refuse(&self) -> Errno {
+    fn refuse_with_enfile(&self) -> Errno {
         self.refusals.fetch_add(1, Relaxed);
         if !self.has_warned.swap(true, Relaxed) {
             tracing::warn!(

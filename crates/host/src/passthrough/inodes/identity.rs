@@ -4,7 +4,7 @@ use rustix::fs::{FileType, Statx, StatxFlags};
 use transom_wire::NodeId;
 
 use super::{Inode, Inodes, filesystems::FsId};
-use crate::{passthrough::hidden::InodeKey, sysfd::FileHandle};
+use crate::sysfd::FileHandle;
 
 /// The location of an inode and its birth time.
 ///
@@ -16,6 +16,13 @@ pub(crate) struct Identity {
     /// Nanoseconds since 1970, wrapped; 0 if the file system does not know.
     pub(super) born_ns: u64,
     pub(super) fs: FsId,
+}
+
+/// The device and number of an inode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct InodeKey {
+    pub(crate) dev: (u32, u32),
+    pub(crate) ino: u64,
 }
 
 /// How an inode is found again after its descriptor was closed.
@@ -44,6 +51,13 @@ impl Identity {
         let since_1970 = |sec: i64, nsec: u32| sec.wrapping_mul(1_000_000_000).wrapping_add(i64::from(nsec));
         let born_ns = if has_birth { since_1970(stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec) } else { 0 };
         Self { ino: stat.stx_ino, born_ns: born_ns.cast_unsigned(), fs }
+    }
+}
+
+impl InodeKey {
+    /// Returns the key of the inode that `stat` describes.
+    pub(crate) fn of(stat: &Statx) -> Self {
+        Self { dev: (stat.stx_dev_major, stat.stx_dev_minor), ino: stat.stx_ino }
     }
 }
 

@@ -5,58 +5,19 @@
 //! afterwards. Whether the attempt pays is predicted: it saves an `openat2` and a `close` if the inode is known, and
 //! costs a `statx` if it is not.
 
-use std::{
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::{
-        Arc,
-        atomic::{
-            AtomicU8, AtomicU64,
-            Ordering::{AcqRel, Acquire, Relaxed},
-        },
-    },
-};
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 use rustix::fs::Statx;
 use transom_wire::NodeId;
 
-use super::{Fd, FsId, Inode, Inodes, identity::Hold, identity::Identity, lock, shard::Shard};
+use super::{
+    Fd, FsId, Inode, Inodes,
+    identity::{Hold, Identity},
+    lock,
+    path_fd::OpenMoment,
+    shard::Shard,
+};
 use crate::sysfd::{FileHandle, stat};
-
-/// Counts the descriptors that are opened.
-#[derive(Debug, Default)]
-pub(super) struct OpenClock(AtomicU64);
-
-/// A moment of an [`OpenClock`]. Descriptors from before it were open at that moment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub(crate) struct OpenMoment(u64);
-
-impl OpenClock {
-    fn now(&self) -> OpenMoment {
-        OpenMoment(self.0.load(Acquire))
-    }
-
-    fn advance(&self) -> OpenMoment {
-        OpenMoment(self.0.fetch_add(1, AcqRel) + 1)
-    }
-
-    /// Returns `fd`, which was opened just now, for keeping.
-    pub(super) fn path_fd(&self, fd: OwnedFd) -> Fd {
-        Arc::new(PathFd { fd, opened_at: self.advance() })
-    }
-}
-
-/// An `O_PATH` descriptor of an inode, and when it was opened.
-#[derive(Debug)]
-pub(crate) struct PathFd {
-    fd: OwnedFd,
-    opened_at: OpenMoment,
-}
-
-impl AsFd for PathFd {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
-}
 
 /// Predicts whether the guest knows the next inode that it looks up, by the last ones.
 #[derive(Debug)]
@@ -90,7 +51,7 @@ impl Default for Forecast {
 
 /// A known inode that a name was found to have. One lookup of it was counted.
 #[derive(Debug)]
-pub(in crate::passthrough) struct Known {
+pub(in crate::passthrough) struct KnownInode {
     pub(in crate::passthrough) nodeid: NodeId,
     pub(in crate::passthrough) fs: FsId,
     /// Its descriptor, if it is kept.
@@ -120,11 +81,11 @@ impl Inodes {
         name: &[u8],
         stat: &Statx,
         before: OpenMoment,
-    ) -> Option<Known> {
+    ) -> Option<KnownInode> {
         let fs = self.filesystems.find(stat)?;
         let identity = Identity::new(fs, stat);
         if identity == self.root_identity {
-            return Some(Known { nodeid: NodeId::ROOT, fs, fd: Some(Arc::clone(&self.root.fd)) });
+            return Some(KnownInode { nodeid: NodeId::ROOT, fs, fd: Some(self.root.fd.clone()) });
         }
         let shard = self.shard_of(&identity);
         let mut locked = lock(shard);
@@ -145,9 +106,9 @@ impl Inodes {
     }
 }
 
-fn count(shard: &mut Shard, key: u64, fs: FsId) -> Option<Known> {
+fn count(shard: &mut Shard, key: u64, fs: FsId) -> Option<KnownInode> {
     shard.entries.get_mut(key)?.lookups += 1;
-    Some(Known { nodeid: NodeId(key), fs, fd: shard.kept(key) })
+    Some(KnownInode { nodeid: NodeId(key), fs, fd: shard.kept(key) })
 }
 
 #[cfg(test)]
@@ -167,13 +128,5 @@ mod tests {
         (0..100).for_each(|_| forecast.note(true));
         (0..Forecast::MAX - Forecast::ENOUGH).for_each(|_| forecast.note(false));
         assert!(forecast.is_known(), "a few new names change nothing");
-    }
-
-    #[test]
-    fn a_descriptor_was_open_at_the_moments_after_it() {
-        let clock = OpenClock::default();
-        let before = clock.now();
-        let opened_at = clock.advance();
-        assert!(opened_at > before && opened_at <= clock.now());
     }
 }

@@ -14,6 +14,7 @@ mod filesystems;
 mod identity;
 mod known;
 mod open_descriptors;
+mod path_fd;
 mod pin;
 mod release;
 mod reopen;
@@ -22,9 +23,9 @@ mod spare_paths;
 
 pub(crate) use capacity::Capacity;
 pub(crate) use filesystems::FsId;
-pub(crate) use identity::file_type;
+pub(crate) use identity::{InodeKey, file_type};
 
-pub(crate) use shard::Fd;
+pub(crate) use path_fd::Fd;
 
 use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
@@ -43,7 +44,8 @@ use crate::{
 use directories::Directories;
 use filesystems::{Filesystems, Kept};
 use identity::{Hold, Identity};
-use known::{Forecast, OpenClock};
+use known::Forecast;
+use path_fd::OpenClock;
 use shard::{Entry, Shard, hash};
 use spare_paths::SparePaths;
 

@@ -3,8 +3,8 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::{
-    Inodes, lock,
-    shard::{Class, Fd, Shard},
+    Fd, Inodes, lock,
+    shard::{Class, Shard},
 };
 use crate::Errno;
 

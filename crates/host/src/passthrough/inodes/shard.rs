@@ -10,12 +10,9 @@ use rustix::fs::FileType;
 
 use super::{
     identity::{Hold, Identity},
-    known::PathFd,
+    path_fd::Fd,
 };
 use crate::{passthrough::slab::Slab, sysfd::FileHandle};
-
-/// A descriptor that stays open while in use, even if it is no longer kept.
-pub(crate) type Fd = Arc<PathFd>;
 
 /// The record of a known inode.
 #[derive(Debug)]

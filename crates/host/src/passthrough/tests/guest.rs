@@ -32,7 +32,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 use crate::{
     Errno,
     passthrough::{Config, Passthrough},
-    server::{BlockingMode, Outcome, Scratch, Server},
+    server::{BlockingMode, Scratch, ServeOutcome, Server},
 };
 
 const PAGE: usize = 4096;
@@ -104,10 +104,10 @@ impl Guest {
         let readable = [VolatileSlice::from(&mut request[..])];
         let writable = [VolatileSlice::from(&mut *answer)];
         let mut outcome = self.server.handle(&readable, &writable, &mut scratch, BlockingMode::MustNotBlock);
-        if let Outcome::Defer(_) = outcome {
+        if let ServeOutcome::Defer(_) = outcome {
             outcome = self.server.handle(&readable, &writable, &mut scratch, BlockingMode::MayBlock);
         }
-        let Outcome::Done(done) = outcome else { panic!("deferred twice: {opcode:?}") };
+        let ServeOutcome::Done(done) = outcome else { panic!("deferred twice: {opcode:?}") };
         done.result?;
         Ok(answer[..done.used_len_bytes as usize].get(size_of::<OutHeader>()..).unwrap_or_default().to_vec())
     }

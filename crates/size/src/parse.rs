@@ -1,6 +1,6 @@
-//! Sizes as a person writes them: `4096`, `64K`, `256M`, `1GiB`.
-//!
-//! Not `parse-size`: 1.1 reads 184467440737095516155 as 0. Not `bytesize`: its K is 1000, and it saturates on overflow.
+//! Reads sizes.
+
+use std::num::IntErrorKind;
 
 /// Parses a number of bytes, with an optional unit: K, M, G and T are powers of 1024.
 ///
@@ -19,7 +19,7 @@ pub fn parse(text: &str) -> Result<u64, String> {
     };
     let number: u64 = match number.parse() {
         Ok(number) => number,
-        Err(error) if *error.kind() == std::num::IntErrorKind::PosOverflow => return Err(too_large(text)),
+        Err(error) if *error.kind() == IntErrorKind::PosOverflow => return Err(too_large(text)),
         Err(_) => return Err(format!("{text:?} is not a size; valid sizes are 64K, 256M and 1G, for example")),
     };
     number.checked_mul(1 << shift).ok_or_else(|| too_large(text))

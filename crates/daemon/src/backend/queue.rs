@@ -1,0 +1,64 @@
+//! What one queue's worker and the threads that serve its deferred requests share.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use transom_host::server::Server;
+use vm_memory::GuestMemoryLoadGuard;
+
+use super::{
+    GuestRam, Memory,
+    chain::Chain,
+    dirty_log::DirtyLog,
+    in_flight::{InFlight, Waiting},
+    monitor::Monitor,
+    pool::Pool,
+    spares::Spares,
+    vring::Vring,
+};
+
+/// The state that a queue's worker shares with the threads that it hands requests to.
+pub(super) struct Queue<F> {
+    pub(super) server: Arc<Server<F>>,
+    pub(super) memory: Memory,
+    pub(super) pool: Arc<Pool<Deferred<F>>>,
+    pub(super) spares: Spares,
+    pub(super) in_flight: Arc<InFlight>,
+    pub(super) monitor: Arc<Monitor>,
+    pub(super) log: Arc<DirtyLog>,
+    /// The driver broke the ring, the device is being reset, or the front end has disconnected. Until the ring is set
+    /// up again, nothing more is taken from it, and requests that have not begun are dropped.
+    pub(super) is_given_up: AtomicBool,
+}
+
+/// A request with everything needed to serve it, in one piece so that handing it over allocates nothing.
+pub(super) struct Deferred<F> {
+    pub(super) queue: Arc<Queue<F>>,
+    pub(super) vring: Vring,
+    /// The memory in which the chain was taken, even if the front end has replaced it since.
+    pub(super) memory: GuestMemoryLoadGuard<GuestRam>,
+    pub(super) chain: Chain,
+    /// Lets a stop interrupt the request while it waits for a lock.
+    pub(super) waiting: Option<Waiting>,
+}
+
+impl<F> Queue<F> {
+    /// Takes nothing more from the ring and drops requests that have not begun or are set aside, so that even a worker
+    /// that never finds the ring empty ends.
+    pub(super) fn give_up(&self) {
+        self.is_given_up.store(true, Ordering::Release);
+        self.in_flight.abandon();
+    }
+
+    /// Reverts [`Queue::give_up`] or a broken ring: the ring is set up again, and nothing is in flight.
+    pub(super) fn begin_anew(&self) {
+        self.is_given_up.store(false, Ordering::Release);
+    }
+
+    /// Returns whether the ring was given up or broken.
+    pub(super) fn is_given_up(&self) -> bool {
+        self.is_given_up.load(Ordering::Acquire)
+    }
+}
