@@ -6,10 +6,11 @@
 use std::{
     env,
     ffi::OsStr,
+    io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     os::unix::process::CommandExt,
     path::Path,
-    process::{Child, Command, ExitStatus},
+    process::{Child, ChildStderr, ChildStdout, Command, ExitStatus},
 };
 
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
@@ -60,6 +61,22 @@ impl Supervised {
             self.status = self.child.try_wait().ok().flatten();
         }
         self.status
+    }
+
+    /// Returns the pipes of standard output and standard error, where `command` asked for pipes, the first time.
+    pub(crate) fn take_output(&mut self) -> (Option<ChildStdout>, Option<ChildStderr>) {
+        (self.child.stdout.take(), self.child.stderr.take())
+    }
+
+    /// Waits for the process to end. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the kernel does.
+    pub(crate) fn wait(&mut self) -> io::Result<ExitStatus> {
+        let status = self.child.wait()?;
+        self.status = Some(status);
+        Ok(status)
     }
 
     /// Kills the process and its group, and waits for the process.

@@ -5,11 +5,10 @@
 mod answers;
 
 use std::{
+    cell::Cell,
     fs,
-    io::{BufRead, BufReader, Read},
     path::{Path, PathBuf},
-    process::{Command, Stdio},
-    thread,
+    process::Command,
     time::{Duration, SystemTime},
 };
 
@@ -17,13 +16,21 @@ use rustix::process::geteuid;
 
 use super::{
     Cache, Closure, Error, Report, Request, Result,
+    capture::{STILL_MAX, capture},
     mirror::{Mirror, Sources},
+    report::Transfer,
 };
 pub(crate) use answers::Candidate;
 pub(super) use answers::File;
 
 /// Maximum age of the package lists. A release changes a few times a day, and newer packages are rarely needed.
 const LISTS_AGE_MAX: Duration = Duration::from_secs(24 * 3600);
+
+/// Space needed for a package and its contents, as a multiple of the package.
+const UNPACKED: u64 = 5;
+
+/// Space needed for the lists of a release, with apt's index of them.
+const LISTS_BYTES: u64 = 256 << 20;
 
 /// apt, configured for one release.
 pub(super) struct Apt<'a> {
@@ -32,6 +39,8 @@ pub(super) struct Apt<'a> {
     cache_dir: &'a Path,
     configuration: PathBuf,
     report: &'a dyn Report,
+    /// The download that runs.
+    transfer: Cell<Option<Transfer>>,
 }
 
 /// Returns the names of the files' packages with their versions.
@@ -47,7 +56,7 @@ impl<'a> Apt<'a> {
         let common = cache.dir().join("apt");
         let dir = common.join(suite);
         let configuration = dir.join("apt.conf");
-        let apt = Self { suite, dir, cache_dir: cache.dir(), configuration, report };
+        let apt = Self { suite, dir, cache_dir: cache.dir(), configuration, report, transfer: Cell::default() };
         for folder in [apt.archives(), apt.dir.join("cache/archives/partial"), common.join("state/lists/partial")] {
             fs::create_dir_all(&folder).map_err(Error::io(format!("cannot create {folder:?}")))?;
         }
@@ -110,7 +119,7 @@ impl<'a> Apt<'a> {
     /// Downloads `files` and returns their paths. Files that were downloaded earlier are not downloaded again.
     pub(super) fn download(&self, files: &[File]) -> Result<Vec<PathBuf>> {
         let total_bytes: u64 = files.iter().map(|file| file.size_bytes).sum();
-        self.check_space(total_bytes)?;
+        self.check_space(total_bytes * UNPACKED)?;
         let what = match files {
             [file] => format!("{} {}", file.package, file.version),
             _ => format!("{} packages", files.len()),
@@ -120,7 +129,10 @@ impl<'a> Apt<'a> {
         let mut command = self.command("apt-get");
         command.current_dir(self.archives());
         command.args(["-qq", "-o", "APT::Status-Fd=1", "download", "--"]).args(names(files));
-        self.run(command, &format!("fetching {what}"))?;
+        self.transfer.set(Some(Transfer::begin(total_bytes)));
+        let result = self.run(command, &format!("fetching {what}"));
+        self.transfer.set(None);
+        result?;
 
         let listing = fs::read_dir(self.archives()).map_err(Error::io(format!("cannot read {:?}", self.archives())))?;
         let there: Vec<PathBuf> = listing.flatten().map(|entry| entry.path()).collect();
@@ -135,17 +147,16 @@ impl<'a> Apt<'a> {
             .collect()
     }
 
+    /// Returns an error unless `wanted_bytes` are free.
     fn check_space(&self, wanted_bytes: u64) -> Result<()> {
-        /// Space needed for a package and its contents, as a multiple of the package.
-        const UNPACKED: u64 = 5;
         let free = rustix::fs::statvfs(&self.dir)
             .map_err(Error::io(format!("cannot read the free space of {:?}", self.dir)))?;
         let free_bytes = free.f_bavail * free.f_frsize;
-        if free_bytes < wanted_bytes * UNPACKED {
+        if free_bytes < wanted_bytes {
             let mib = |bytes: u64| bytes >> 20;
             return Err(Error::DiskFull {
                 dir: self.cache_dir.to_owned(),
-                output: format!("{} MiB free, {} MiB needed", mib(free_bytes), mib(wanted_bytes * UNPACKED)),
+                output: format!("{} MiB free, {} MiB needed", mib(free_bytes), mib(wanted_bytes)),
             });
         }
         Ok(())
@@ -158,6 +169,7 @@ impl<'a> Apt<'a> {
         if is_same && age(&stamp).is_some_and(|age| age < LISTS_AGE_MAX) {
             return Ok(());
         }
+        self.check_space(LISTS_BYTES)?;
         self.report.say(&format!("fetching the package lists of {}", self.suite));
         // Not every release has updates and security fixes, so fall back to the release alone.
         let result = self.update_from(&sources.full).or_else(|error| match error {
@@ -226,20 +238,21 @@ impl<'a> Apt<'a> {
     /// Runs `command` and returns its output, except progress lines, which go to the report.
     fn run(&self, command: Command, doing: &str) -> Result<String> {
         let program = if command.get_program() == "apt-get" { "apt-get" } else { "apt-cache" };
-        let output = capture(command, program, |line| self.progress(line))?;
+        let output = capture(command, program, STILL_MAX, |line| self.progress(line))?;
         if output.is_success {
             return Ok(output.stdout);
         }
         Err(answers::failure(self.suite, self.cache_dir, doing, output.status, output.stderr))
     }
 
-    /// Returns whether `line` reports progress.
-    fn progress(&self, line: &str) -> bool {
-        let percent = answers::percent(line);
-        if let Some(percent) = percent {
-            self.report.advance(percent);
+    /// Parses a progress line, and reports it.
+    fn progress(&self, line: &str) -> Option<f32> {
+        let percent = answers::percent(line)?;
+        match self.transfer.get() {
+            Some(transfer) => self.report.advance_transfer(percent, &transfer.remaining(percent)),
+            None => self.report.advance(percent),
         }
-        percent.is_some()
+        Some(percent)
     }
 }
 
@@ -255,48 +268,13 @@ impl Machine {
         let mut command = Command::new("apt-config");
         command.args(["shell", "LIST", "Dir::Etc::sourcelist/f", "PARTS", "Dir::Etc::sourceparts/d"]);
         command.args(["ARCH", "APT::Architecture"]);
-        let output = capture(command, "apt-config", |_| false)?;
+        let output = capture(command, "apt-config", STILL_MAX, |_| None)?;
         let value = |name: &str| {
             let found = output.stdout.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
             found.map(|value| value.trim_matches('\'').to_owned()).unwrap_or_default()
         };
         Ok(Self { list: value("LIST").into(), parts: value("PARTS").into(), architecture: value("ARCH") })
     }
-}
-
-struct Captured {
-    is_success: bool,
-    status: String,
-    stdout: String,
-    stderr: String,
-}
-
-/// Runs `command` to its end. Omits lines of its output for which `takes` returns true.
-fn capture(mut command: Command, program: &'static str, takes: impl Fn(&str) -> bool) -> Result<Captured> {
-    command.env("LC_ALL", "C.UTF-8").env("DEBIAN_FRONTEND", "noninteractive");
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().map_err(|source| Error::NoApt { program, source })?;
-    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-    let errors = thread::spawn(move || {
-        let mut bytes = Vec::new();
-        let _ = stderr.map(|mut pipe| pipe.read_to_end(&mut bytes));
-        String::from_utf8_lossy(&bytes).into_owned()
-    });
-    let mut kept = String::new();
-    for line in stdout.into_iter().flat_map(|pipe| BufReader::new(pipe).lines()) {
-        let line = line.map_err(Error::io(format!("cannot read the output of {program}")))?;
-        if !takes(&line) {
-            kept.push_str(&line);
-            kept.push('\n');
-        }
-    }
-    let status = child.wait().map_err(Error::io(format!("cannot wait for {program}")))?;
-    Ok(Captured {
-        is_success: status.success(),
-        status: status.to_string(),
-        stdout: kept,
-        stderr: errors.join().unwrap_or_default(),
-    })
 }
 
 fn write(path: &Path, text: &str) -> Result<()> {

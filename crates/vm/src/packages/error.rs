@@ -67,6 +67,17 @@ pub enum Error {
         /// The output of apt.
         output: String,
     },
+    /// A program made no progress, and was killed.
+    #[error(
+        "{program} has made no progress for {seconds} seconds, and was killed\n  \
+         check the network, apt's proxy settings and the space in the cache, then run this again"
+    )]
+    Stalled {
+        /// The program.
+        program: &'static str,
+        /// How long it stood still.
+        seconds: u64,
+    },
     /// The disk is full.
     #[error("no space left in {dir:?}{}\n  set TRANSOM_CACHE to a directory on a larger disk", quoted(.output))]
     DiskFull {

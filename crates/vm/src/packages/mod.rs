@@ -7,6 +7,7 @@
 
 mod apt;
 pub(crate) mod cache;
+mod capture;
 mod error;
 pub mod kernels;
 mod mirror;
