@@ -29,8 +29,8 @@ pub(super) struct Captured {
 ///
 /// # Errors
 ///
-/// Returns [`Error::Stalled`] if the program has printed nothing and made no progress for `still_max`. It has been killed
-/// then.
+/// Returns [`Error::Stalled`] if the program has printed nothing and made no progress for `still_max`. It has been
+/// killed then.
 pub(super) fn capture(
     mut command: Command,
     program: &'static str,
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn a_program_that_is_missing_is_named() {
-        let error = capture(Command::new("/nowhere/apt"), "apt", STILL_MAX, percent).err().expect("there is none");
+        let error = capture(Command::new("/nowhere/apt"), "apt", STILL_MAX, percent).err().expect("no such program");
         assert!(matches!(error, Error::NoApt { program: "apt", .. }), "{error}");
     }
 }
