@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::hidden::rules::HiddenPaths;
-use crate::{idmap::OwnerMap, xattrmap::XattrMap};
+use crate::{idmap::OwnerMap, migration, xattrmap::XattrMap};
 
 /// All settings of a [`Passthrough`](super::Passthrough).
 #[derive(Debug, Clone)]
@@ -55,6 +55,8 @@ pub struct Config {
     pub max_inodes: usize,
     /// What the guest does not see.
     pub hidden: HiddenPaths,
+    /// How a session is carried over to another daemon.
+    pub migration: migration::Options,
 }
 
 /// Default for the number of inodes that a guest may know: 16,777,216. A Linux guest uses about 1 KiB of its own
@@ -144,6 +146,7 @@ impl Default for Config {
             max_fds: None,
             max_inodes: MAX_INODES,
             hidden: HiddenPaths::default(),
+            migration: migration::Options::default(),
         }
     }
 }

@@ -10,6 +10,7 @@ use std::{
 };
 
 use rustix::fs::{RawDir, SeekFrom};
+use transom_wire::NodeId;
 
 use super::{
     dir_batch::{Batch, Entry},
@@ -25,8 +26,7 @@ pub(super) const BATCH_LEN: usize = 32 << 10;
 #[derive(Debug)]
 pub(super) struct DirStream {
     fd: OwnedFd,
-    /// Whether this is the shared directory, whose parent the guest must not learn of.
-    pub(super) is_root: bool,
+    pub(super) nodeid: NodeId,
     pub(super) listing: Listing,
     id: StreamId,
     read_ahead: Arc<ReadAhead>,
@@ -52,15 +52,20 @@ pub(super) struct Reader<'a> {
 }
 
 impl DirStream {
-    pub(super) fn new(fd: OwnedFd, is_root: bool, listing: Listing, read_ahead: &Arc<ReadAhead>) -> Self {
+    pub(super) fn new(fd: OwnedFd, nodeid: NodeId, listing: Listing, read_ahead: &Arc<ReadAhead>) -> Self {
         Self {
             fd,
-            is_root,
+            nodeid,
             listing,
             id: read_ahead.new_stream(),
             read_ahead: Arc::clone(read_ahead),
             position: Mutex::default(),
         }
+    }
+
+    /// Returns whether this is the shared directory, whose parent the guest must not learn of.
+    pub(super) fn is_root(&self) -> bool {
+        self.nodeid == NodeId::ROOT
     }
 
     /// Starts reading at `offset`, which is 0 or the `off` of an entry.

@@ -9,6 +9,7 @@ use std::{
     },
 };
 
+use hashbrown::HashMap;
 use rustix::fs::fstatfs;
 use transom_wire::{Handle, NodeId};
 
@@ -43,6 +44,18 @@ pub(super) struct OpenFile {
 }
 
 impl OpenFile {
+    fn new(fd: OwnedFd, nodeid: NodeId) -> Self {
+        Self {
+            fd,
+            nodeid,
+            locking: LockingFile::default(),
+            waits_to_read: AtomicBool::default(),
+            waits_to_write: AtomicBool::default(),
+            is_in_memory: OnceLock::new(),
+            buffered: OnceLock::new(),
+        }
+    }
+
     /// Returns whether the file system has no disk, so that fsync(2) never waits.
     pub(super) fn is_in_memory(&self) -> bool {
         const TMPFS: u32 = 0x0102_1994;
@@ -86,7 +99,7 @@ pub(super) struct Buffered {
 
 /// The object that a handle names.
 #[derive(Debug, Clone)]
-enum Open {
+pub(super) enum Open {
     File(FileRef),
     Directory(Arc<DirStream>),
 }
@@ -102,13 +115,17 @@ pub(super) struct Handles {
 #[derive(Debug)]
 struct Shard {
     open: Slab<Open>,
+    /// Objects that keep the handles of the daemon from which the guest has come.
+    adopted: HashMap<u64, Open>,
     /// Memory that nobody refers to.
     spare_files: Vec<FileMemory>,
 }
 
 impl Handles {
     pub(super) fn new(descriptors: Arc<Descriptors>) -> Self {
-        let shard = |at| Mutex::new(Shard { open: Slab::new(at, SHARD_COUNT), spare_files: Vec::new() });
+        let shard = |at| {
+            Mutex::new(Shard { open: Slab::new(at, SHARD_COUNT), adopted: HashMap::new(), spare_files: Vec::new() })
+        };
         let shards = (0..SHARD_COUNT).map(shard).collect();
         Self { shards, next_shard: AtomicU32::new(0), descriptors }
     }
@@ -131,15 +148,7 @@ impl Handles {
 
     /// Assigns a handle to an open file.
     pub(super) fn add_file(&self, slot: OpenFileSlot<'_>, nodeid: NodeId, fd: OwnedFd) -> Result<Handle, Errno> {
-        let file = OpenFile {
-            fd,
-            nodeid,
-            locking: LockingFile::default(),
-            waits_to_read: AtomicBool::default(),
-            waits_to_write: AtomicBool::default(),
-            is_in_memory: OnceLock::new(),
-            buffered: OnceLock::new(),
-        };
+        let file = OpenFile::new(fd, nodeid);
         self.add(slot, |shard| {
             let mut memory = shard.spare_files.pop().unwrap_or_default();
             *Arc::get_mut(&mut memory).expect("nobody refers to spare memory") = Some(file);
@@ -155,7 +164,7 @@ impl Handles {
 
     /// Returns the open file of a handle. Errors: EBADF.
     pub(super) fn file(&self, fh: Handle) -> Result<FileRef, Errno> {
-        match self.shard(fh).open.get(fh.0) {
+        match self.shard(fh).get(fh) {
             Some(Open::File(file)) => Ok(file.clone()),
             _ => Err(Errno::BADF),
         }
@@ -163,7 +172,7 @@ impl Handles {
 
     /// Returns the open directory of a handle. Errors: EBADF.
     pub(super) fn directory(&self, fh: Handle) -> Result<Arc<DirStream>, Errno> {
-        match self.shard(fh).open.get(fh.0) {
+        match self.shard(fh).get(fh) {
             Some(Open::Directory(stream)) => Ok(Arc::clone(stream)),
             _ => Err(Errno::BADF),
         }
@@ -171,13 +180,55 @@ impl Handles {
 
     /// Returns whether the guest has the file open. Visits every open file.
     pub(super) fn has_open(&self, nodeid: NodeId) -> bool {
-        let is_it = |open: &Open| matches!(open, Open::File(file) if file.nodeid == nodeid);
-        self.shards.iter().any(|shard| lock(shard).open.values().any(is_it))
+        self.open_file(nodeid).is_some()
+    }
+
+    /// Returns a file that the guest has open, by its inode. Visits every open file.
+    pub(super) fn open_file(&self, nodeid: NodeId) -> Option<FileRef> {
+        let it = |open: &Open| match open {
+            Open::File(file) if file.nodeid == nodeid => Some(file.clone()),
+            _ => None,
+        };
+        self.shards.iter().find_map(|shard| lock(shard).values().find_map(it))
+    }
+
+    /// Gives an open file the handle that it had with another daemon, which must be free.
+    pub(super) fn adopt_file(&self, slot: OpenFileSlot<'_>, fh: Handle, nodeid: NodeId, fd: OwnedFd) {
+        let file = FileRef(Arc::new(Some(OpenFile::new(fd, nodeid))));
+        self.shard(fh).adopted.insert(fh.0, Open::File(file));
+        slot.keep();
+    }
+
+    /// Gives an open directory the handle that it had with another daemon, which must be free.
+    pub(super) fn adopt_directory(&self, slot: OpenFileSlot<'_>, fh: Handle, stream: DirStream) {
+        self.shard(fh).adopted.insert(fh.0, Open::Directory(Arc::new(stream)));
+        slot.keep();
+    }
+
+    /// Lets all handles from now on have at least this generation. Nothing may be open.
+    pub(super) fn begin_at(&self, generation: u32) {
+        self.shards.iter().for_each(|shard| lock(shard).open.begin_at(generation));
+    }
+
+    /// Returns a generation that no handle has had yet, also none of another daemon; `None` if there is none left.
+    pub(super) fn unused_generation(&self) -> Option<u32> {
+        self.shards.iter().map(|shard| lock(shard).open.unused_generation()).try_fold(0, |all, one| Some(all.max(one?)))
+    }
+
+    /// Returns all that is open, by handle.
+    pub(super) fn all(&self) -> Vec<(Handle, Open)> {
+        let mut all = Vec::new();
+        for shard in &self.shards {
+            let shard = lock(shard);
+            let adopted = shard.adopted.iter().map(|(&key, open)| (key, open));
+            all.extend(shard.open.iter().chain(adopted).map(|(key, open)| (Handle(key), open.clone())));
+        }
+        all
     }
 
     /// Removes a handle; the object is closed by its last user. Ignores an unknown handle.
     pub(super) fn remove(&self, fh: Handle) {
-        let removed = self.shard(fh).open.remove(fh.0);
+        let removed = self.shard(fh).remove(fh);
         if let Some(open) = removed {
             self.descriptors.close_file();
             self.close(fh, open);
@@ -198,7 +249,7 @@ impl Handles {
     /// Removes all handles.
     pub(super) fn clear(&self) {
         for shard in &self.shards {
-            let removed = lock(shard).open.drain();
+            let removed = lock(shard).drain();
             removed.iter().for_each(|_| self.descriptors.close_file());
         }
     }
@@ -218,6 +269,26 @@ impl Handles {
 
     fn shard(&self, fh: Handle) -> MutexGuard<'_, Shard> {
         lock(&self.shards[slab::shard_of(fh.0, SHARD_COUNT)])
+    }
+}
+
+impl Shard {
+    fn get(&self, fh: Handle) -> Option<&Open> {
+        self.open.get(fh.0).or_else(|| self.adopted.get(&fh.0))
+    }
+
+    fn values(&self) -> impl Iterator<Item = &Open> {
+        self.open.values().chain(self.adopted.values())
+    }
+
+    fn remove(&mut self, fh: Handle) -> Option<Open> {
+        self.open.remove(fh.0).or_else(|| self.adopted.remove(&fh.0))
+    }
+
+    fn drain(&mut self) -> Vec<Open> {
+        let mut all = self.open.drain();
+        all.extend(self.adopted.drain().map(|(_, open)| open));
+        all
     }
 }
 

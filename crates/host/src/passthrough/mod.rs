@@ -4,7 +4,7 @@
 //! guest knows, [`handles`] the files that it has open, [`descriptors`] the host descriptors that these use.
 //! [`dir_stream`] reads directories, and [`read_ahead`] bounds the entries kept between requests. [`attr`] translates
 //! attributes, [`dax`] decides which files are mapped, [`gate`] which operations a worker performs itself,
-//! [`hidden`] keeps names from the guest, [`buffered`] serves requests without `O_DIRECT` on files opened with it, and
+//! [`migration`] carries a session over to another daemon. [`hidden`] keeps names from the guest, [`buffered`] serves requests without `O_DIRECT` on files opened with it, and
 //! [`gauges`] reports what is held. [`stamps`] and [`hot_files`] tell a coherence group what changes, [`host_changes`]
 //! an agent in the guest, whom [`replayed`] answers.
 //!
@@ -28,6 +28,7 @@ mod hidden;
 mod host_changes;
 mod hot_files;
 mod inodes;
+mod migration;
 mod ops;
 mod read_ahead;
 mod replayed;
@@ -69,6 +70,7 @@ use handles::Handles;
 use hidden::Hidden;
 use hot_files::HotFiles;
 use inodes::{Capacity, Inodes};
+use migration::Aliases;
 use read_ahead::ReadAhead;
 
 /// A directory of the host, or one file, as a [`FileSystem`](crate::server::FileSystem).
@@ -99,6 +101,8 @@ pub struct Passthrough {
     /// `None` if no other daemon serves the directory, or guests are not told of its changes.
     group: Option<Group>,
     hot_files: HotFiles,
+    /// What the guest calls inodes that it knows from another daemon.
+    aliases: Aliases,
     /// The flags of the current session.
     session: AtomicU64,
 }
@@ -188,6 +192,7 @@ impl Passthrough {
             hidden,
             group: None,
             hot_files: HotFiles::default(),
+            aliases: Aliases::default(),
             session: AtomicU64::new(0),
         })
     }

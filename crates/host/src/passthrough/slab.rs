@@ -16,6 +16,8 @@ pub(super) struct Slab<T> {
     len: usize,
     shard: u32,
     shards: u32,
+    /// Generation of a new slot.
+    first_generation: u32,
 }
 
 #[derive(Debug)]
@@ -31,7 +33,8 @@ pub(super) fn shard_of(key: u64, shards: u32) -> usize {
 
 impl<T> Slab<T> {
     pub(super) fn new(shard: u32, shards: u32) -> Self {
-        Self { chunks: Vec::new(), free: Vec::new(), len: 0, shard, shards }
+        // Generation 0 is skipped, so that no key is a small number.
+        Self { chunks: Vec::new(), free: Vec::new(), len: 0, shard, shards, first_generation: 1 }
     }
 
     /// Returns the number of values.
@@ -54,6 +57,26 @@ impl<T> Slab<T> {
         let generation = slot.generation;
         self.len += 1;
         Ok(self.key(index, generation))
+    }
+
+    /// Returns a generation that no key has had yet, or `None` if there is none left.
+    pub(super) fn unused_generation(&self) -> Option<u32> {
+        let used = self.chunks.iter().flatten().map(|slot| slot.generation).max();
+        used.map_or(Some(self.first_generation), |used| used.checked_add(1))
+    }
+
+    /// Lets all keys from now on have at least this generation. The slab must be empty.
+    pub(super) fn begin_at(&mut self, generation: u32) {
+        debug_assert_eq!(self.len, 0, "a value would lose its key");
+        self.first_generation = self.first_generation.max(generation);
+        let first = self.first_generation;
+        self.chunks.iter_mut().flatten().for_each(|slot| slot.generation = slot.generation.max(first));
+    }
+
+    /// Returns all values with their keys.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u64, &T)> {
+        let slots = (0..).zip(self.chunks.iter().flatten());
+        slots.filter_map(|(index, slot)| Some((self.key(index, slot.generation), slot.value.as_ref()?)))
     }
 
     /// Returns all values.
@@ -141,8 +164,7 @@ impl<T> Slab<T> {
         let index = u32::try_from(before + chunk.len()).ok()?;
         // The slot's number, over all shards, has 32 bits.
         index.checked_mul(self.shards)?.checked_add(self.shard)?;
-        // Generation 0 is skipped, so that no key is a small number.
-        chunk.push(Slot { generation: 1, value: None });
+        chunk.push(Slot { generation: self.first_generation, value: None });
         Some(index)
     }
 

@@ -1,6 +1,7 @@
 //! Writes replies: what a file system returns, by the reply type in the table.
 
 use transom_wire::{
+    U64,
     attr::{AttrOut, EntryOut},
     limits::DATA_LEN_MAX,
     operation::parts::{DataOut, Entries, EntriesPlus, IoctlOutBytes, NoReply, ReplyBody, Target, XattrOut},
@@ -57,6 +58,11 @@ pub trait Answer: ReplyBody {
     /// EINVAL if the reply does not fit.
     fn send(value: Self::Value, room: &Self::Room<'_>, size: usize, reply: &mut Reply<'_>) -> Result<(), Errno>;
 
+    /// Returns the number of the inode that the reply names, if it names one.
+    fn nodeid(_value: &mut Self::Value) -> Option<&mut U64> {
+        None
+    }
+
     /// Upper limit for the size in the arguments, which is also limited to the room in the driver's buffers. `None`:
     /// the size is left as it is, and [`Answer::make_room`] gets 0.
     const SIZE_MAX: Option<u32> = None;
@@ -64,7 +70,7 @@ pub trait Answer: ReplyBody {
 
 /// Implements [`Answer`] for replies that are returned rather than filled in.
 macro_rules! returned {
-    ($($reply:ty => $value:ty, |$v:ident, $to:ident| $send:expr;)*) => {$(
+    ($($reply:ty => $value:ty $([$($nodeid:ident).+])?, |$v:ident, $to:ident| $send:expr;)*) => {$(
         impl Answer for $reply {
             type Value = $value;
             type Sink<'a> = ();
@@ -74,6 +80,11 @@ macro_rules! returned {
             fn send($v: $value, (): &(), _: usize, $to: &mut Reply<'_>) -> Result<(), Errno> {
                 $send
             }
+            $(
+                fn nodeid(value: &mut $value) -> Option<&mut U64> {
+                    Some(&mut value.$($nodeid).+)
+                }
+            )?
         }
     )*};
 }
@@ -81,9 +92,9 @@ macro_rules! returned {
 returned! {
     NoReply => (), |_value, _reply| Ok(());
     () => (), |_value, reply| reply.empty();
-    EntryOut => EntryOut, |value, reply| reply.send(&value);
+    EntryOut => EntryOut [nodeid], |value, reply| reply.send(&value);
     OpenOut => OpenOut, |value, reply| reply.send(&value);
-    CreateOut => CreateOut, |value, reply| reply.send(&value);
+    CreateOut => CreateOut [entry.nodeid], |value, reply| reply.send(&value);
     AttrOut => AttrOut, |value, reply| reply.send(&value);
     BmapOut => BmapOut, |value, reply| reply.send(&value);
     InitOut => InitOut, |value, reply| reply.send(&value);

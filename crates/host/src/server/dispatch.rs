@@ -3,8 +3,8 @@
 //! Checks the room for the reply before anything is done, so that no operation takes effect whose reply cannot be
 //! sent.
 
-use transom_wire::{Opcode, Operation, U32, all_operations, operation};
-use zerocopy::{FromBytes, FromZeros, IntoBytes};
+use transom_wire::{Opcode, Operation, U32, U64, all_operations, operation};
+use zerocopy::{FromBytes, FromZeros, IntoBytes, KnownLayout, Unaligned};
 
 use super::{
     Call, Changing, End, FileSystem, Serve, Server,
@@ -78,14 +78,22 @@ impl<F: FileSystem> Server<F> {
         let name = O::Names::take(&mut req)?;
         let rest = O::Rest::take(&mut req, rest_size, &buffers)?;
         let out = O::Reply::sink(&mut room);
-        let call: Call<'_, O> = Call { ctx: req.context, nodeid: req.nodeid, arg, name, rest, out };
-        let value = if O::ROW.changes.is_empty() {
+        for &at in O::ROW.nodeids {
+            let nodeid: &mut U64 = field(&mut arg, at);
+            *nodeid = self.fs.own_nodeid((*nodeid).into()).into();
+        }
+        let nodeid = self.fs.own_nodeid(req.nodeid);
+        let call: Call<'_, O> = Call { ctx: req.context, nodeid, arg, name, rest, out };
+        let mut value = if O::ROW.changes.is_empty() {
             self.fs.serve(call)?
         } else {
             let (args, names) = (call.arg, O::Names::names(&call.name));
             let changing = Changing { row: O::ROW, nodeid: call.nodeid, args: args.as_bytes(), names };
             self.fs.changing(&changing, || self.fs.serve(call))?
         };
+        if let Some(nodeid) = O::Reply::nodeid(&mut value) {
+            *nodeid = self.fs.drivers_nodeid((*nodeid).into()).into();
+        }
         O::Reply::send(value, &room, size, reply)
     }
 
@@ -104,6 +112,11 @@ impl<F: FileSystem> Server<F> {
 
 /// Returns the word at an offset in the arguments, according to the table.
 fn word<T: FromBytes + IntoBytes>(arg: &mut T, at: usize) -> &mut U32 {
-    let (word, _) = U32::mut_from_prefix(&mut arg.as_mut_bytes()[at..]).expect("fields lie within their structure");
-    word
+    field(arg, at)
+}
+
+/// Returns the field at an offset in the arguments, according to the table.
+fn field<T: FromBytes + IntoBytes, W: FromBytes + IntoBytes + KnownLayout + Unaligned>(arg: &mut T, at: usize) -> &mut W {
+    let (field, _) = W::mut_from_prefix(&mut arg.as_mut_bytes()[at..]).expect("fields lie within their structure");
+    field
 }

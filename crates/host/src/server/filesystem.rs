@@ -1,9 +1,9 @@
 //! The interface of a file system: [`Serve`] for each operation, and the beginning and end of sessions.
 
-use transom_wire::{Unique, all_operations, operation, ops::init::InitFlags};
+use transom_wire::{NodeId, Unique, all_operations, operation, ops::init::InitFlags};
 
 use super::{AgentCall, AgentReply, Changing, Context, Serve};
-use crate::Errno;
+use crate::{Errno, migration};
 
 /// The guest's offer in INIT.
 #[derive(Debug, Clone, Copy)]
@@ -61,6 +61,38 @@ macro_rules! file_system {
             ///
             /// The errno of the reply to INIT.
             fn init(&self, offer: &InitOffer) -> Result<InitAnswer, Errno>;
+
+            /// Returns the state of the session, with which [`FileSystem::load`] of another file system goes on. No
+            /// request is in progress. The session goes on here if it does not there.
+            ///
+            /// # Errors
+            ///
+            /// If something of the session cannot be carried over.
+            fn save(&self) -> Result<Vec<u8>, migration::Error> {
+                Err(migration::Error::Refused("this file system cannot be migrated"))
+            }
+
+            /// Goes on with the session that `state` describes; returns its flags, or `None` if there is no session in
+            /// it. Nothing of an earlier session is left. After an error, [`FileSystem::destroy`] is called.
+            ///
+            /// # Errors
+            ///
+            /// If the session cannot go on here.
+            fn load(&self, state: &[u8]) -> Result<Option<InitFlags>, migration::Error> {
+                let _ = state;
+                Err(migration::Error::Refused("this file system cannot be migrated"))
+            }
+
+            /// Returns the file system's own number of an inode that the driver names. They differ if the driver has
+            /// the number from another daemon.
+            fn own_nodeid(&self, nodeid: NodeId) -> NodeId {
+                nodeid
+            }
+
+            /// Returns the driver's number of an inode: the inverse of [`FileSystem::own_nodeid`].
+            fn drivers_nodeid(&self, nodeid: NodeId) -> NodeId {
+                nodeid
+            }
 
             /// Ends the session: all inodes, handles, locks and mappings are released. No request is in progress.
             fn destroy(&self, end: End);

@@ -41,7 +41,7 @@ pub use target::ExecutionTarget;
 
 use transom_wire::{Opcode, header::InHeader};
 
-use crate::Errno;
+use crate::{Errno, migration};
 use reply::Reply;
 use request::Request;
 use session::Session;
@@ -146,6 +146,27 @@ impl<F: FileSystem> Server<F> {
     pub fn end_session(&self) {
         // Without a session there is nothing to end.
         let _ = self.session.end(&self.fs, End::Reset, BlockingMode::MayBlock);
+    }
+
+    /// Returns the state of the session, with which [`Server::load_state`] of another server goes on.
+    ///
+    /// The driver's requests must be stopped until the session has ended or goes on here. Blocks on the host's file
+    /// system.
+    ///
+    /// # Errors
+    ///
+    /// If something of the session cannot be carried over.
+    pub fn save_state(&self) -> Result<Vec<u8>, migration::Error> {
+        self.session.save(&self.fs)
+    }
+
+    /// Ends the session, if there is one, and goes on with the one in `state`. Blocks on the host's file system.
+    ///
+    /// # Errors
+    ///
+    /// If that session cannot go on here. There is no session then.
+    pub fn load_state(&self, state: &[u8]) -> Result<(), migration::Error> {
+        self.session.load(&self.fs, state)
     }
 
     fn serve(

@@ -18,7 +18,7 @@ use super::{
     BlockingMode, End, FileSystem, InitOffer,
     in_progress::{Counted, InProgress},
 };
-use crate::Errno;
+use crate::{Errno, migration};
 
 /// The oldest minor version that is served, which is that of Linux 4.20. The first Linux with virtio-fs is 5.4, with
 /// minor version 31.
@@ -94,6 +94,28 @@ impl Session {
             return Err(Errno::NOTCONN);
         }
         self.finish(fs, end, blocking)
+    }
+
+    /// Returns the state of the session; that of no session, if there is none.
+    pub(super) fn save(&self, fs: &impl FileSystem) -> Result<Vec<u8>, migration::Error> {
+        let _change = lock(&self.change);
+        match self.stage.load(SeqCst) {
+            BEGUN => fs.save(),
+            _ => Ok(migration::encode(&migration::State::default())),
+        }
+    }
+
+    /// Ends the session and goes on with the one in `state`.
+    pub(super) fn load(&self, fs: &impl FileSystem, state: &[u8]) -> Result<(), migration::Error> {
+        let _change = lock(&self.change);
+        // Waits for requests in progress, so it never fails.
+        let _ = self.finish(fs, End::Reset, BlockingMode::MayBlock);
+        if let Some(flags) = fs.load(state).inspect_err(|_| fs.destroy(End::Reset))? {
+            self.has_setxattr_ext.store(flags.contains(InitFlags::SETXATTR_EXT), Release);
+            tracing::info!(flags = format_args!("{flags:?}"), "session loaded");
+            self.stage.store(BEGUN, SeqCst);
+        }
+        Ok(())
     }
 
     /// Locks `change`. Errors: EAGAIN if another thread holds it, under `Try`.

@@ -47,6 +47,11 @@ struct RawHandle {
 const _: () = assert!(size_of::<RawHandle>() == 8 + HANDLE_LEN_MAX);
 
 impl FileHandle {
+    /// Returns a handle that another process has sent. Returns `None` if it is longer than [`HANDLE_LEN_MAX`].
+    pub fn from_parts(mount: MountId, type_: i32, bytes: &[u8]) -> Option<Self> {
+        (bytes.len() <= HANDLE_LEN_MAX).then(|| Self { mount, type_, bytes: Bytes::new(bytes) })
+    }
+
     /// Returns the handle of the inode that `fd` refers to, which may be `O_PATH`. `mount` comes from `statx` of the
     /// same `fd`.
     ///

@@ -15,7 +15,7 @@ pub mod stat;
 pub mod thread_fs;
 pub mod vectored;
 
-pub use handle::{FileHandle, RawFileHandle};
+pub use handle::{FileHandle, HANDLE_LEN_MAX, RawFileHandle};
 pub use procfd::ProcFds;
 pub use stat::MountId;
 

@@ -96,6 +96,11 @@ impl Filesystems {
         FsId(at as u32)
     }
 
+    /// Returns how inodes are to be kept.
+    pub(super) fn wanted(&self) -> FileHandles {
+        self.wanted
+    }
+
     /// Returns the device number of a mount.
     pub(super) fn dev(&self, id: FsId) -> (u32, u32) {
         self.get(id).dev

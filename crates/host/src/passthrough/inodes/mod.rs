@@ -13,6 +13,7 @@ mod directories;
 mod filesystems;
 mod identity;
 mod known;
+mod migrated;
 mod open_descriptors;
 mod path_fd;
 mod pin;
@@ -23,7 +24,7 @@ mod spare_paths;
 
 pub(crate) use capacity::Capacity;
 pub(crate) use filesystems::FsId;
-pub(crate) use identity::{InodeKey, file_type};
+pub(crate) use identity::{Identity, InodeKey, file_type};
 
 pub(crate) use path_fd::Fd;
 
@@ -43,7 +44,7 @@ use crate::{
 };
 use directories::Directories;
 use filesystems::{Filesystems, Kept};
-use identity::{Hold, Identity};
+use identity::Hold;
 use known::Forecast;
 use path_fd::OpenClock;
 use shard::{Entry, Shard, hash};

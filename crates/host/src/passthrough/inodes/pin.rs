@@ -142,6 +142,21 @@ impl Inodes {
         Ok(())
     }
 
+    /// Pins an inode that another daemon has made known, with `fd` unless it has a descriptor. Errors: EMFILE at the limit
+    /// on pinned inodes.
+    pub(in crate::passthrough) fn pin_adopted(&self, nodeid: NodeId, fd: OwnedFd) -> Result<(), Errno> {
+        match self.pin(nodeid.0, fd) {
+            Some(pinned) => pinned.keep(),
+            None if self.is_pinned(nodeid) => {}
+            None => return Err(Errno::MFILE),
+        }
+        Ok(())
+    }
+
+    fn is_pinned(&self, nodeid: NodeId) -> bool {
+        self.shard(nodeid).entries.get(nodeid.0).is_some_and(|entry| entry.is_pinned)
+    }
+
     /// Records that the inode which is now `name` in `parent` is found there. Does nothing for inodes that are kept by
     /// handle.
     pub(crate) fn note_name(&self, parent: NodeId, dir: impl AsFd, name: &[u8]) {

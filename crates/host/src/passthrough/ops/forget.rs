@@ -20,7 +20,7 @@ impl Serve<Forget> for Passthrough {
 
 impl Serve<BatchForget> for Passthrough {
     fn serve(&self, call: Call<'_, BatchForget>) -> Result<(), Errno> {
-        call.rest.iter().for_each(|one| self.forget(one.nodeid.into(), one.nlookup.get()));
+        call.rest.iter().for_each(|one| self.forget(self.aliases.own(one.nodeid.into()), one.nlookup.get()));
         Ok(())
     }
 }
@@ -28,10 +28,11 @@ impl Serve<BatchForget> for Passthrough {
 impl Passthrough {
     /// Drops references. Ignores an inode that the guest does not know.
     pub(in crate::passthrough) fn forget(&self, nodeid: NodeId, nlookup: u64) {
-        if self.inodes.forget(nodeid, nlookup)
-            && let Some(locks) = &self.locks
-        {
-            locks.release_inode(nodeid);
+        if self.inodes.forget(nodeid, nlookup) {
+            self.aliases.remove(nodeid);
+            if let Some(locks) = &self.locks {
+                locks.release_inode(nodeid);
+            }
         }
     }
 }

@@ -11,15 +11,22 @@ use crate::{
 };
 
 impl Serve<Getattr> for Passthrough {
-    /// Uses the open file if there is one, whatever happened to its name.
+    /// Uses the open file if there is one, whatever happened to its name: that of the request, or any other if the
+    /// inode cannot be reached otherwise.
     fn serve(&self, call: Call<'_, Getattr>) -> Result<AttrOut, Errno> {
         let sync = AtFlags::empty();
         match call.arg.handle().and_then(|fh| self.handles.file(fh).ok()) {
             Some(file) => Ok(self.attr_out(&file.fd, &stat::statx(&file.fd, sync, StatxFlags::BASIC_STATS)?)),
-            None => {
-                let fd = self.inodes.get(call.nodeid)?.fd;
-                Ok(self.attr_out(&*fd, &stat::statx(&*fd, sync, StatxFlags::BASIC_STATS)?))
-            }
+            None => match self.inodes.get(call.nodeid) {
+                Ok(inode) => {
+                    Ok(self.attr_out(&*inode.fd, &stat::statx(&*inode.fd, sync, StatxFlags::BASIC_STATS)?))
+                }
+                Err(Errno::STALE) => {
+                    let file = self.handles.open_file(call.nodeid).ok_or(Errno::STALE)?;
+                    Ok(self.attr_out(&file.fd, &stat::statx(&file.fd, sync, StatxFlags::BASIC_STATS)?))
+                }
+                Err(errno) => Err(errno),
+            },
         }
     }
 }

@@ -2,10 +2,10 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use transom_wire::{Unique, limits::DATA_LEN_MAX, ops::init::InitFlags};
+use transom_wire::{NodeId, Unique, limits::DATA_LEN_MAX, ops::init::InitFlags};
 
 use crate::{
-    Errno,
+    Errno, migration,
     passthrough::{Dax, Negotiation, Passthrough},
     server::{AgentCall, AgentReply, Changing, Context, End, FileSystem, InitAnswer, InitOffer},
     window,
@@ -51,6 +51,22 @@ impl FileSystem for Passthrough {
         })
     }
 
+    fn save(&self) -> Result<Vec<u8>, migration::Error> {
+        self.saved()
+    }
+
+    fn load(&self, state: &[u8]) -> Result<Option<InitFlags>, migration::Error> {
+        self.loaded(state)
+    }
+
+    fn own_nodeid(&self, nodeid: NodeId) -> NodeId {
+        self.aliases.own(nodeid)
+    }
+
+    fn drivers_nodeid(&self, nodeid: NodeId) -> NodeId {
+        self.aliases.guests(nodeid)
+    }
+
     fn destroy(&self, end: End) {
         if let Some(dax) = &self.dax {
             dax.end_session(end);
@@ -64,6 +80,7 @@ impl FileSystem for Passthrough {
         self.handles.clear();
         self.note_all_released();
         self.inodes.clear();
+        self.aliases.clear();
         self.session.store(0, Relaxed);
     }
 
@@ -101,7 +118,8 @@ impl FileSystem for Passthrough {
 }
 
 impl Passthrough {
-    fn wanted(&self) -> InitFlags {
+    /// Returns the features that the configuration asks for.
+    pub(in crate::passthrough) fn wanted(&self) -> InitFlags {
         let config = &self.config;
         let is_acl_wanted = config.posix_acl != Negotiation::Never;
         let choices = [

@@ -16,15 +16,21 @@ use crate::{
 impl Serve<Opendir> for Passthrough {
     fn serve(&self, call: Call<'_, Opendir>) -> Result<OpenOut, Errno> {
         let slot = self.handles.reserve()?;
-        self.inodes.balance();
-        let fd = self.inodes.open(call.nodeid, OFlags::RDONLY | OFlags::DIRECTORY)?;
-        let listing = self.listing(&self.inodes.get(call.nodeid)?);
-        let stream = DirStream::new(fd, call.nodeid == NodeId::ROOT, listing, &self.read_ahead);
-        let fh = self.handles.add_directory(slot, stream)?;
+        let fh = self.handles.add_directory(slot, self.open_directory(call.nodeid)?)?;
         let mut flags = OpenFlags::empty();
         if self.config.cache.keeps_directories() {
             flags |= OpenFlags::CACHE_DIR | OpenFlags::KEEP_CACHE;
         }
         Ok(OpenOut { fh: fh.into(), open_flags: flags.bits().into(), backing_id: 0.into() })
+    }
+}
+
+impl Passthrough {
+    /// Opens a directory that the guest knows.
+    pub(in crate::passthrough) fn open_directory(&self, nodeid: NodeId) -> Result<DirStream, Errno> {
+        self.inodes.balance();
+        let fd = self.inodes.open(nodeid, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let listing = self.listing(&self.inodes.get(nodeid)?);
+        Ok(DirStream::new(fd, nodeid, listing, &self.read_ahead))
     }
 }

@@ -53,6 +53,6 @@ impl Passthrough {
 
     /// Returns the inode number to show for an entry of `stream`; hides that of the directory above the share.
     pub(in crate::passthrough) fn shown_ino(&self, stream: &DirStream, entry: Entry<'_>) -> u64 {
-        if stream.is_root && entry.name == b".." { self.inodes.root_ino() } else { entry.ino }
+        if stream.is_root() && entry.name == b".." { self.inodes.root_ino() } else { entry.ino }
     }
 }

@@ -40,7 +40,8 @@ impl Serve<Readdirplus> for Passthrough {
                 },
             };
             let ino = self.shown_ino(&stream, entry);
-            if entries.push(&found, ino, entry.off, entry.type_.into(), entry.name).is_err() {
+            let shown = EntryOut { nodeid: self.aliases.guests(found.nodeid.into()).into(), ..found };
+            if entries.push(&shown, ino, entry.off, entry.type_.into(), entry.name).is_err() {
                 // There was room a moment ago. Undo the lookup all the same.
                 self.forget(found.nodeid.into(), 1);
                 return Ok(());

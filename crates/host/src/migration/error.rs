@@ -1,0 +1,80 @@
+//! Why a state cannot be saved or loaded, for a person who migrates a guest.
+
+use transom_wire::ops::init::InitFlags;
+
+use crate::Errno;
+
+/// Why the state of a share cannot be carried over.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The stream ends too early.
+    #[error("the state ends after {len_bytes} bytes, in the middle: the source was interrupted; migrate again")]
+    Truncated {
+        /// Its length.
+        len_bytes: usize,
+    },
+    /// A version that is not known.
+    #[error("the state has version {0}, and versions 1 and 2 are known: upgrade transomd on this side")]
+    Version(u64),
+    /// A record that is not known.
+    #[error("the state has record {0}, which is not known: upgrade transomd on this side")]
+    Record(u64),
+    /// Something follows that is no record.
+    #[error("{0} bytes follow the state, which are not known: upgrade transomd on this side")]
+    Trailing(usize),
+    /// Something that no source writes.
+    #[error("the state has {0}: it was not written by virtiofsd or transomd")]
+    Malformed(&'static str),
+    /// More than is allowed.
+    #[error("the state has {count} {what}, and the limit is {limit}: start the daemon with the limits of the source")]
+    TooMany {
+        /// What there is too much of.
+        what: &'static str,
+        /// The number in the stream.
+        count: u64,
+        /// The limit here.
+        limit: u64,
+    },
+    /// Features are in use that are not allowed here.
+    #[error("the guest uses {0:?}, which this daemon's options do not allow: start it with the options of the source")]
+    Features(InitFlags),
+    /// Handles without permission for them.
+    #[error("the source sent file handles: start this daemon with --migration-mode=file-handles too")]
+    HandlesNotAllowed,
+    /// An inode was not found.
+    #[error(
+        "inode {inode} cannot be carried over ({cause}): a file that was removed while open needs \
+         --migration-mode=file-handles on both sides, and --migration-on-error=guest-error goes on without it"
+    )]
+    Lost {
+        /// The guest's number of it.
+        inode: u64,
+        /// The cause.
+        cause: Errno,
+    },
+    /// An open file could not be opened.
+    #[error(
+        "open file {handle} of inode {inode} cannot be opened here ({cause}): \
+         --migration-on-error=guest-error goes on without it"
+    )]
+    OpenFile {
+        /// The guest's number of it.
+        handle: u64,
+        /// The guest's number of its inode.
+        inode: u64,
+        /// The cause.
+        cause: Errno,
+    },
+    /// An open file could not be written to the disk.
+    #[error("the data of open file {handle} cannot be written to the disk: {cause}")]
+    Unwritten {
+        /// The guest's number of it.
+        handle: u64,
+        /// The cause.
+        cause: Errno,
+    },
+    /// The session has something that does not travel.
+    #[error("{0}")]
+    Refused(&'static str),
+}

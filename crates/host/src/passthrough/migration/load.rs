@@ -1,0 +1,283 @@
+//! Goes on with a session of another daemon. What that daemon says is checked like a guest's request: paths do not
+//! leave the shared directory, and handles are opened only if the configuration allows it.
+
+use std::{borrow::Cow, collections::HashMap, os::fd::OwnedFd, sync::atomic::Ordering::Relaxed};
+
+use rustix::fs::{AtFlags, FileType, Mode as FileMode, OFlags};
+use transom_wire::{Handle, NodeId, ops::init::InitFlags};
+
+use super::GENERATION_SHIFT;
+use crate::{
+    Errno,
+    migration::{self, Error, Inode, Limits, Location, Mode, State},
+    passthrough::{Passthrough, inodes::InodeFd},
+    sysfd::{FileHandle, MountId, path, stat},
+};
+
+/// Refers to an inode of any type without opening it.
+const REFER: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW);
+
+/// The features that virtiofsd reports; those without a record of ours follow from the configuration.
+const REPORTED: [InitFlags; 4] = [
+    InitFlags::WRITEBACK_CACHE,
+    InitFlags::SUBMOUNTS,
+    InitFlags::POSIX_ACL.union(InitFlags::DONT_MASK).union(InitFlags::SETXATTR_EXT),
+    InitFlags::CREATE_SUPP_GROUP,
+];
+
+impl Passthrough {
+    /// Goes on with the session in `bytes`; returns its flags, or `None` if there is no session in it.
+    pub(in crate::passthrough) fn loaded(&self, bytes: &[u8]) -> Result<Option<InitFlags>, Error> {
+        if let Some(obstacle) = self.migration_obstacle() {
+            return Err(Error::Refused(obstacle));
+        }
+        let limits = Limits {
+            inodes: self.inodes.capacity().limit(),
+            handles: self.handles.descriptors().limit() / 8 * 5,
+        };
+        let state = migration::decode(bytes, limits)?;
+        if state.inodes.is_empty() {
+            return Ok(None);
+        }
+        let flags = self.flags_of(&state)?;
+        self.session.store(flags.bits(), Relaxed);
+        self.inodes.begin_at(generation_from(state.next_inode)?);
+        self.handles.begin_at(generation_from(state.next_handle)?);
+        let mut loader = Loader::new(self, &state)?;
+        loader.add_inodes()?;
+        loader.add_open_files()?;
+        tracing::info!(inodes = state.inodes.len(), open = state.handles.len(), "took a session over");
+        Ok(Some(flags))
+    }
+
+    /// Returns the flags of the session. Errors: this share does not have all of them.
+    fn flags_of(&self, state: &State<'_>) -> Result<InitFlags, Error> {
+        let wanted = self.wanted();
+        let flags = state.flags.unwrap_or_else(|| {
+            let negotiated = &state.negotiated;
+            let reported = [
+                negotiated.writeback,
+                negotiated.announce_submounts,
+                negotiated.posix_acl,
+                negotiated.sup_group_extension,
+            ];
+            REPORTED.into_iter().zip(reported).fold(wanted, |flags, (feature, is_used)| match is_used {
+                true => flags | feature,
+                false => flags - feature,
+            })
+        });
+        if wanted.contains(flags) { Ok(flags) } else { Err(Error::Features(flags - wanted)) }
+    }
+}
+
+/// Returns a generation whose numbers are all `next` or greater.
+fn generation_from(next: u64) -> Result<u32, Error> {
+    u32::try_from(next.div_ceil(1 << GENERATION_SHIFT))
+        .map(|generation| generation.max(1))
+        .map_err(|_| Error::Malformed("numbers that leave none for new inodes and files"))
+}
+
+/// Whether an inode has been dealt with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Waiting,
+    /// Waits for its parent.
+    Begun,
+    Done,
+}
+
+struct Loader<'a> {
+    fs: &'a Passthrough,
+    state: &'a State<'a>,
+    /// The places of inodes in the state, by number.
+    places: HashMap<u64, usize>,
+    stages: Vec<Stage>,
+    /// Our numbers; `None` for inodes that are lost.
+    own: Vec<Option<NodeId>>,
+    /// A descriptor on each mount through which handles are opened.
+    mounts: HashMap<u64, OwnedFd>,
+}
+
+impl<'a> Loader<'a> {
+    fn new(fs: &'a Passthrough, state: &'a State<'a>) -> Result<Self, Error> {
+        let has_handles = state.inodes.iter().any(|inode| matches!(inode.location, Location::Handle(_)));
+        let mut mounts = HashMap::new();
+        if has_handles {
+            if fs.config.migration.mode != Mode::FileHandles {
+                return Err(Error::HandlesNotAllowed);
+            }
+            let limit = fs.handles.descriptors().limit() / 8;
+            if state.mounts.len() > limit {
+                let count = state.mounts.len() as u64;
+                return Err(Error::TooMany { what: "mounts", count, limit: limit as u64 });
+            }
+            for (mount, path) in &state.mounts {
+                match fs.open_mount(path) {
+                    Ok(fd) => _ = mounts.insert(*mount, fd),
+                    Err(error) => tracing::warn!(%error, ?path, "inodes on a mount of the source are lost"),
+                }
+            }
+        }
+        let places = state.inodes.iter().enumerate().map(|(place, inode)| (inode.id, place)).collect();
+        let count = state.inodes.len();
+        Ok(Self { fs, state, places, stages: vec![Stage::Waiting; count], own: vec![None; count], mounts })
+    }
+
+    fn add_inodes(&mut self) -> Result<(), Error> {
+        let mut stack = Vec::new();
+        for first in 0..self.state.inodes.len() {
+            stack.push(first);
+            while let Some(&place) = stack.last() {
+                match (self.stages[place], self.parent(place)?) {
+                    (Stage::Done, _) => _ = stack.pop(),
+                    (_, Some(parent)) if self.stages[parent] != Stage::Done => {
+                        if self.stages[parent] == Stage::Begun || parent == place {
+                            return Err(Error::Malformed("an inode below itself"));
+                        }
+                        self.stages[place] = Stage::Begun;
+                        stack.push(parent);
+                    }
+                    _ => {
+                        self.own[place] = self.add_inode(place)?;
+                        self.stages[place] = Stage::Done;
+                        stack.pop();
+                    }
+                }
+            }
+        }
+        self.drop_references();
+        Ok(())
+    }
+
+    /// Returns the place of the directory in which an inode is to be found.
+    fn parent(&self, place: usize) -> Result<Option<usize>, Error> {
+        match &self.state.inodes[place].location {
+            Location::Child { parent, .. } => match self.places.get(parent) {
+                Some(&parent) => Ok(Some(parent)),
+                None => Err(Error::Malformed("an inode in an unknown directory")),
+            },
+            _ => Ok(None),
+        }
+    }
+
+    /// Makes an inode known, with all its references.
+    fn add_inode(&self, place: usize) -> Result<Option<NodeId>, Error> {
+        let inode = &self.state.inodes[place];
+        let added = match &inode.location {
+            Location::Root => return Ok(Some(NodeId::ROOT)),
+            Location::Lost => Err(Errno::STALE),
+            Location::Child { name, .. } => {
+                let parent = self.parent(place)?.and_then(|parent| self.own[parent]);
+                parent.ok_or(Errno::STALE).and_then(|parent| self.find(parent, name, inode))
+            }
+            Location::Path(path) => self.find(NodeId::ROOT, path, inode),
+            Location::Handle(handle) => self.find_by_handle(handle),
+        };
+        match added {
+            Ok(nodeid) => {
+                self.fs.inodes.add_lookups(nodeid, inode.refcount);
+                if nodeid != NodeId::ROOT && nodeid.0 != inode.id {
+                    self.fs.aliases.insert(NodeId(inode.id), nodeid);
+                }
+                Ok(Some(nodeid))
+            }
+            Err(Errno::NFILE) => {
+                let limit = self.fs.inodes.capacity().limit() as u64;
+                Err(Error::TooMany { what: "inodes", count: self.state.inodes.len() as u64, limit })
+            }
+            Err(cause) => self.fs.lost(Error::Lost { inode: inode.id, cause }).map(|()| None),
+        }
+    }
+
+    /// Counts one lookup of the inode at `path` below a directory.
+    fn find(&self, parent: NodeId, path: &[u8], inode: &Inode<'_>) -> Result<NodeId, Errno> {
+        let inodes = &self.fs.inodes;
+        let dir = inodes.get(parent)?;
+        let fd = inodes.with_room(|| path::open_beneath(&dir.fd, path, REFER, FileMode::empty()))?;
+        let stat = stat::statx(&fd, AtFlags::empty(), stat::IDENTITY)?;
+        if let Some(expected) = &inode.handle {
+            let found = FileHandle::of(&fd, MountId(0))?;
+            let expected = FileHandle::from_parts(MountId(0), expected.type_, &expected.bytes);
+            if expected != Some(found) {
+                return Err(Errno::STALE);
+            }
+        }
+        Ok(inodes.admit(parent, path, &stat, InodeFd::Owned(fd))?.0)
+    }
+
+    /// Counts one lookup of the inode with a handle.
+    fn find_by_handle(&self, handle: &migration::FileHandle<'_>) -> Result<NodeId, Errno> {
+        let inodes = &self.fs.inodes;
+        let on_mount = self.mounts.get(&handle.mount).ok_or(Errno::NODEV)?;
+        let opened = FileHandle::from_parts(MountId(0), handle.type_, &handle.bytes).ok_or(Errno::INVAL)?;
+        let fd = inodes.with_room(|| opened.open(on_mount, REFER))?;
+        let stat = stat::statx(&fd, AtFlags::empty(), stat::IDENTITY)?;
+        let nodeid = inodes.admit(NodeId::ROOT, b"", &stat, InodeFd::Owned(fd.try_clone().map_err(errno)?))?.0;
+        // Nothing else keeps an inode without names, and without handles nothing finds it again.
+        if stat.stx_nlink == 0 || inodes.prefers_paths() {
+            inodes.pin_adopted(nodeid, fd).inspect_err(|_| _ = inodes.forget(nodeid, 1))?;
+        }
+        Ok(nodeid)
+    }
+
+    /// Drops the references that inodes have held to the directories in which they were found, and those with which
+    /// [`Loader::find`] has kept each until now.
+    fn drop_references(&self) {
+        for (inode, own) in self.state.inodes.iter().zip(&self.own) {
+            if let Location::Child { parent, .. } = &inode.location
+                && let Some(nodeid) = self.places.get(parent).and_then(|&place| self.own[place])
+            {
+                self.fs.forget(nodeid, 1);
+            }
+            if let Some(nodeid) = *own {
+                self.fs.forget(nodeid, 1);
+            }
+        }
+    }
+
+    fn add_open_files(&self) -> Result<(), Error> {
+        for handle in &self.state.handles {
+            let own = self.places.get(&handle.inode).and_then(|&place| self.own[place]);
+            let flags = OFlags::from_bits_retain(handle.flags.cast_unsigned());
+            let opened = own.ok_or(Errno::STALE).and_then(|nodeid| self.open(Handle(handle.id), nodeid, flags));
+            if let Err(cause) = opened {
+                self.fs.lost(Error::OpenFile { handle: handle.id, inode: handle.inode, cause })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn open(&self, fh: Handle, nodeid: NodeId, flags: OFlags) -> Result<(), Errno> {
+        let fs = self.fs;
+        let slot = fs.handles.reserve()?;
+        if fs.inodes.get(nodeid)?.file_type == FileType::Directory {
+            fs.handles.adopt_directory(slot, fh, fs.open_directory(nodeid)?);
+            return Ok(());
+        }
+        let flags = flags - OFlags::TRUNC;
+        fs.check_open_mode(flags)?;
+        fs.inodes.balance();
+        fs.handles.adopt_file(slot, fh, nodeid, fs.open_inode(nodeid, flags)?);
+        Ok(())
+    }
+}
+
+impl Passthrough {
+    /// Opens a file or directory below the shared directory, to open handles through it.
+    fn open_mount(&self, path: &Cow<'_, str>) -> Result<OwnedFd, Errno> {
+        let root = self.inodes.root();
+        if path.as_ref() == "." {
+            return self.proc_fds.reopen(&root.fd, OFlags::RDONLY);
+        }
+        let fd = path::open_beneath(&root.fd, path.as_bytes(), REFER, FileMode::empty())?;
+        let stat = stat::statx(&fd, AtFlags::empty(), stat::IDENTITY)?;
+        match FileType::from_raw_mode(stat.stx_mode.into()) {
+            FileType::RegularFile | FileType::Directory => self.proc_fds.reopen(&fd, OFlags::RDONLY),
+            _ => Err(Errno::NODEV),
+        }
+    }
+}
+
+fn errno(error: std::io::Error) -> Errno {
+    Errno::from_io_error(&error).unwrap_or(Errno::IO)
+}

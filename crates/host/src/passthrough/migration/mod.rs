@@ -1,0 +1,33 @@
+//! Carries a session over to another daemon: [`save`] describes it, [`load`] goes on with one.
+//!
+//! Inodes travel as [`paths`] or as file handles. The guest keeps its numbers of inodes and open files: [`aliases`]
+//! translates the former, [`Handles`](super::handles::Handles) adopts the latter. Numbers given out later are of a
+//! generation that the guest has not seen.
+
+mod aliases;
+mod load;
+mod paths;
+mod save;
+
+#[cfg(test)]
+mod migration_test;
+
+pub(super) use aliases::Aliases;
+
+use super::Passthrough;
+
+/// Bits of a number below its generation.
+const GENERATION_SHIFT: u32 = 32;
+
+impl Passthrough {
+    /// Returns why no session of this share can be carried over, if that is so.
+    pub fn migration_obstacle(&self) -> Option<&'static str> {
+        let obstacles = [
+            (self.dax.is_some(), "a share with a DAX window cannot be migrated: mappings do not travel"),
+            (self.group.is_some(), "a share in a coherence group cannot be migrated: its table is of this host"),
+            (self.replays.is_some(), "a share with --events cannot be migrated: what the agent knows does not travel"),
+            (self.hidden.is_some(), "a share with hidden paths cannot be migrated: the guest may know other inodes here"),
+        ];
+        obstacles.into_iter().find_map(|(is_so, obstacle)| is_so.then_some(obstacle))
+    }
+}
