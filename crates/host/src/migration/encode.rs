@@ -7,8 +7,7 @@ const V2: u64 = 1;
 
 /// Writes a state.
 ///
-/// Paths that are not UTF-8 go into a record of ours; to virtiofsd, these inodes are lost. So are children, which are
-/// not written.
+/// Paths that are not UTF-8 go into a record of ours; to virtiofsd, these inodes are lost. So are such children.
 pub fn encode(state: &State<'_>) -> Vec<u8> {
     let mut writer = Writer::default();
     writer.u64(V2);
@@ -46,6 +45,11 @@ fn inode(writer: &mut Writer, inode: &Inode<'_>) {
     writer.u64(inode.refcount);
     match &inode.location {
         Location::Root => writer.u64(0),
+        Location::Child { parent, name } if std::str::from_utf8(name).is_ok() => {
+            writer.u64(1);
+            writer.u64(*parent);
+            writer.bytes(name);
+        }
         Location::Path(path) if std::str::from_utf8(path).is_ok() => {
             writer.u64(3);
             writer.bytes(path);

@@ -9,9 +9,6 @@ mod load;
 mod paths;
 mod save;
 
-#[cfg(test)]
-mod migration_test;
-
 pub(super) use aliases::Aliases;
 
 use super::Passthrough;

@@ -30,7 +30,7 @@ use vm_memory::VolatileSlice;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use crate::{
-    Errno,
+    Errno, migration,
     passthrough::{Config, Passthrough},
     server::{BlockingMode, Scratch, ServeOutcome, Server},
 };
@@ -79,6 +79,17 @@ impl Guest {
         arg.flags = (flags.bits() as u32).into();
         arg.flags2 = ((flags.bits() >> 32) as u32).into();
         self.ask(Opcode::Init, NodeId(0), &[arg.as_bytes()])
+    }
+
+    /// Goes on with the session of another guest's server, as after a migration.
+    pub(super) fn load(fs: Passthrough, state: &[u8]) -> Result<Self, migration::Error> {
+        let server = Server::new(fs);
+        server.load_state(state)?;
+        Ok(Self { server, unique: AtomicU64::new(2), caller: (0, 0), init: InitOut::new_zeroed() })
+    }
+
+    pub(super) fn save(&self) -> Result<Vec<u8>, migration::Error> {
+        self.server.save_state()
     }
 
     pub(super) fn fs(&self) -> &Passthrough {

@@ -13,6 +13,7 @@ mod hidden_test;
 mod inodes_test;
 mod known_test;
 mod locks_test;
+mod migration_test;
 mod names_test;
 mod race_test;
 mod replayed_test;
