@@ -13,6 +13,7 @@ use transom_host::{
     group::Group,
     idmap::{GidMap, OwnerMap, UidMap},
     metrics::MetricsServer,
+    migration,
     passthrough::{self, Dax, Passthrough},
     server::Server,
     sysfd::ProcFds,
@@ -23,7 +24,10 @@ use transom_wire::config::TAG_LEN;
 use crate::{
     backend::{self, BackendConfig, Monitor, VersionsRegion},
     events, host_changes,
-    options::{CachePolicy, FileHandles, Negotiation, Options, Owner, OwnershipOptions, WindowOptions},
+    options::{
+        CachePolicy, FileHandles, MigrationMode, MigrationOnError, MigrationOptions, Negotiation, Options, Owner,
+        OwnershipOptions, WindowOptions,
+    },
     start::Started,
 };
 
@@ -58,7 +62,14 @@ pub fn serve(options: &Options, started: Started) -> anyhow::Result<()> {
     if let Some(watch) = started.watch {
         events::announce(watch, server.clone()).context("cannot announce changes")?;
     }
-    let config = BackendConfig { versions, ..backend_config(options, window.map(|(window, _)| window)) };
+    let migration = match server.file_system().migration_obstacle() {
+        Some(obstacle) => {
+            tracing::info!("front ends are told that the guest cannot be migrated: {obstacle}");
+            None
+        }
+        None => Some(backend::MIGRATION_IDLE_MAX),
+    };
+    let config = BackendConfig { versions, migration, ..backend_config(options, window.map(|(window, _)| window)) };
     let served = backend::serve(started.listener, server, &config, &monitor);
     started.traces.remove();
     served
@@ -106,8 +117,7 @@ fn backend_config(options: &Options, window: Option<Arc<Window>>) -> BackendConf
         window,
         versions: None,
         keep_serving: options.socket.keep_serving,
-        // The state of the share does not travel, so a front end must refuse to migrate the guest at once.
-        dirty_log: false,
+        migration: None,
     }
 }
 
@@ -182,8 +192,25 @@ fn file_system_config(options: &Options, guest_fds: u64) -> anyhow::Result<passt
         max_fds: Some(usize::try_from(guest_fds).unwrap_or(usize::MAX)),
         max_inodes: inodes.limit,
         hidden: share.hidden.clone(),
+        migration: migration_options(options.migration),
         ..passthrough::Config::default()
     })
+}
+
+/// Translates the options of live migration. Paths are always tried out at the switch-over, so that nothing is left to do
+/// for `--migration-confirm-paths`.
+fn migration_options(options: MigrationOptions) -> migration::Options {
+    migration::Options {
+        mode: match options.mode {
+            MigrationMode::FindPaths => migration::Mode::FindPaths,
+            MigrationMode::FileHandles => migration::Mode::FileHandles,
+        },
+        on_error: match options.on_error {
+            MigrationOnError::Abort => migration::OnError::Abort,
+            MigrationOnError::GuestError => migration::OnError::GuestError,
+        },
+        verify_handles: options.verify_handles,
+    }
 }
 
 fn negotiation(negotiation: Negotiation) -> passthrough::Negotiation {

@@ -1,9 +1,10 @@
 //! The device that a front end negotiates with: features, queues, configuration, stop and reset.
 
 use std::{
+    fs::File,
     io,
     num::NonZero,
-    os::fd::{AsRawFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, OwnedFd},
     sync::{
         Arc, Mutex, OnceLock, PoisonError, Weak,
         atomic::{AtomicBool, Ordering},
@@ -23,7 +24,10 @@ use transom_wire::{
 };
 use vhost::vhost_user::{
     Backend,
-    message::{VhostUserProtocolFeatures, VhostUserShMemConfig, VhostUserVirtioFeatures},
+    message::{
+        VhostTransferStateDirection, VhostTransferStatePhase, VhostUserProtocolFeatures, VhostUserShMemConfig,
+        VhostUserVirtioFeatures,
+    },
 };
 use vhost_user_backend::{VhostUserBackend, VringEpollHandler};
 use virtio_bindings::bindings::{
@@ -36,6 +40,7 @@ use zerocopy::IntoBytes;
 
 use super::{
     BackendConfig, GuestRam, Memory,
+    device_state::{DeviceState, Error as StateError},
     dirty_log::{DirtyLog, RegionLog},
     in_flight::QUEUE_SIZE_MAX,
     monitor::Monitor,
@@ -72,8 +77,9 @@ pub(super) struct Device<F: FileSystem + 'static> {
     /// [`Device::update_memory`].
     memory: Memory,
     log: Arc<DirtyLog>,
-    /// Whether the front end may use the log.
-    offers_log: bool,
+    /// Whether the front end may migrate the device: how long a peer may make no progress.
+    migration: Option<Duration>,
+    state: DeviceState,
     /// Readable once the queues' threads should end. A separate descriptor, because the crate never signals its own.
     exit: OwnedFd,
 }
@@ -116,7 +122,8 @@ impl<F: FileSystem + 'static> Device<F> {
             has_offered: AtomicBool::new(false),
             memory: memory.clone(),
             log: log.clone(),
-            offers_log: config.dirty_log,
+            migration: config.migration,
+            state: DeviceState::default(),
             workers: (0..queue_count).map(worker).collect(),
             handlers: OnceLock::new(),
             exit: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
@@ -160,6 +167,7 @@ impl<F: FileSystem + 'static> Device<F> {
 
     /// Waits for the requests in flight and ends the session. Must be called after the queues' threads have ended.
     pub(super) fn shut_down(&self) {
+        self.state.abandon();
         self.drain();
         if let Some(window) = &self.window {
             window.disconnect();
@@ -181,6 +189,21 @@ impl<F: FileSystem + 'static> Device<F> {
                 Err(_) => kept,
             }
         })
+    }
+
+    /// Starts a transfer of the session's state.
+    fn transfer(
+        &self,
+        direction: VhostTransferStateDirection,
+        phase: VhostTransferStatePhase,
+        pipe: File,
+    ) -> Result<(), StateError> {
+        let idle_max = self.migration.ok_or(StateError::Running)?;
+        let in_flight = self.queues.iter().map(|queue| queue.in_flight.held()).sum();
+        if in_flight > 0 {
+            return Err(StateError::InFlight(in_flight));
+        }
+        self.state.start(&self.server, (direction, phase), (pipe, self.exit.as_fd()), idle_max)
     }
 
     fn drain(&self) {
@@ -216,7 +239,7 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
             | 1 << VIRTIO_RING_F_INDIRECT_DESC
             | 1 << VIRTIO_RING_F_EVENT_IDX
             | VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits()
-            | if self.offers_log { VhostUserVirtioFeatures::LOG_ALL.bits() } else { 0 }
+            | if self.migration.is_some() { VhostUserVirtioFeatures::LOG_ALL.bits() } else { 0 }
     }
 
     /// The front end switches the dirty log on and off by negotiating anew.
@@ -228,7 +251,7 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
         let front_end = self.window.as_ref().map(|window| window.front_end());
         let choices = [
             (self.config.is_some(), VhostUserProtocolFeatures::CONFIG),
-            (self.offers_log, VhostUserProtocolFeatures::LOG_SHMFD),
+            (self.migration.is_some(), VhostUserProtocolFeatures::LOG_SHMFD | VhostUserProtocolFeatures::DEVICE_STATE),
             (
                 front_end.is_none_or(|front_end| front_end.allows_memory_slots),
                 VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS,
@@ -293,6 +316,24 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
         Ok(VhostUserShMemConfig::new(regions, &sizes))
     }
 
+    /// Handles SET_DEVICE_STATE_FD. The crate drops the cause of an error.
+    fn set_device_state_fd(
+        &self,
+        direction: VhostTransferStateDirection,
+        phase: VhostTransferStatePhase,
+        pipe: File,
+    ) -> io::Result<Option<File>> {
+        self.transfer(direction, phase, pipe).map(|()| None).map_err(|error| refused(&error, direction))
+    }
+
+    /// Handles CHECK_DEVICE_STATE: waits for the end of the transfer.
+    fn check_device_state(&self) -> io::Result<()> {
+        self.state.check().map_err(|error| {
+            tracing::error!(%error, "migration failed");
+            io::ErrorKind::Other.into()
+        })
+    }
+
     /// Returning other than `size` bytes tells the front end that there is no such configuration (vhost-user,
     /// "GET_CONFIG").
     fn get_config(&self, offset: u32, size: u32) -> Vec<u8> {
@@ -354,6 +395,11 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
         }
         Ok(())
     }
+}
+
+fn refused(error: &StateError, direction: VhostTransferStateDirection) -> io::Error {
+    tracing::error!(%error, ?direction, "migration refused");
+    io::ErrorKind::Other.into()
 }
 
 /// Returns an error if a region extends past the end of the regular file that it maps.

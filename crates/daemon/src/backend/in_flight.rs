@@ -112,6 +112,12 @@ impl InFlight {
         self.lock().count
     }
 
+    /// Returns the number of requests that have no answer, also of those that are set aside.
+    pub(super) fn held(&self) -> u32 {
+        let state = self.lock();
+        state.count + state.set_aside
+    }
+
     /// Waits until fewer than [`REQUESTS_MAX`] are in flight.
     pub(super) fn wait_for_room(&self) {
         let mut state = self.lock();

@@ -3,13 +3,14 @@
 //! [`serve`] is the entry. [`device`] is what a front end negotiates with. Each [`queue`] has a [`worker`], which
 //! takes chains ([`chain`]) off the ring and serves them itself or hands them ([`deferred`]) to the [`pool`], together
 //! with their memory ([`spares`]). [`poll`] decides how long a worker polls its ring before it sleeps, [`monitor`]
-//! counts, [`dirty_log`] marks written memory for a migration, and [`shmem`] requests mappings from the front end.
-//! Locks: a vring's mutex (inside the vhost-user-backend crate), within which [`in_flight`]'s and [`dirty_log`]'s may
-//! be taken; none is held while a request is served.
+//! counts, [`dirty_log`] marks written memory for a migration, [`device_state`] transfers the session's state, and
+//! [`shmem`] requests mappings from the front end. Locks: a vring's mutex (inside the vhost-user-backend crate), within
+//! which [`in_flight`]'s and [`dirty_log`]'s may be taken; none is held while a request is served.
 
 mod chain;
 mod deferred;
 mod device;
+mod device_state;
 mod dirty_log;
 mod in_flight;
 mod monitor;
@@ -68,10 +69,14 @@ pub struct BackendConfig {
     pub window: Option<Arc<Window>>,
     /// Listen again after a front end disconnects.
     pub keep_serving: bool,
-    /// Offer the front end a log of the memory that the device writes. A front end takes that as a part of live
-    /// migration.
-    pub dirty_log: bool,
+    /// Let the front end migrate the device: offer a log of the memory that it writes, and its state. A transfer of the
+    /// state fails if the peer makes no progress for this time.
+    pub migration: Option<Duration>,
 }
+
+/// How long a peer may make no progress in a transfer of the state. The front end holds up its guest meanwhile, and other
+/// front ends give up earlier.
+pub const MIGRATION_IDLE_MAX: Duration = Duration::from_secs(60);
 
 /// Serves front ends that connect to `listener`.
 ///

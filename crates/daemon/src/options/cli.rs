@@ -425,7 +425,7 @@ pub(crate) struct IsolationArgs {
 }
 
 #[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Live migration (accepted for compatibility; not supported yet)")]
+#[command(next_help_heading = "Live migration")]
 pub(crate) struct MigrationArgs {
     /// How the source describes inodes to the destination
     ///
@@ -433,7 +433,7 @@ pub(crate) struct MigrationArgs {
     #[arg(long, value_name = "MODE", value_enum, default_value = "find-paths")]
     pub(crate) migration_mode: MigrationMode,
 
-    /// What the destination does with an inode that it cannot find
+    /// What to do with an inode or an open file that cannot be carried over
     #[arg(long, value_name = "ACTION", value_enum, default_value = "abort")]
     pub(crate) migration_on_error: MigrationOnError,
 
@@ -443,7 +443,7 @@ pub(crate) struct MigrationArgs {
     #[arg(long)]
     pub(crate) migration_verify_handles: bool,
 
-    /// Check every path once more at the switch-over, while the guest is stopped
+    /// Check every path once more at the switch-over, while the guest is stopped [always done]
     #[arg(long)]
     pub(crate) migration_confirm_paths: bool,
 }

@@ -227,11 +227,11 @@ pub struct IsolationOptions {
 pub struct MigrationOptions {
     /// How inodes are described to the destination.
     pub mode: MigrationMode,
-    /// What the destination does with an inode that it cannot find.
+    /// What to do with an inode or an open file that cannot be carried over.
     pub on_error: MigrationOnError,
     /// Send file handles along with paths, and compare.
     pub verify_handles: bool,
-    /// Check each path again at the switch-over.
+    /// Check each path again at the switch-over, which is always done.
     pub confirm_paths: bool,
 }
 

@@ -123,6 +123,8 @@ fn what_is_missing_or_excluded_is_a_usage_error() {
         "--fd 3 --shared-dir /d --squash-to self --translate-uid map:0:1:1",
         "--fd 3 --shared-dir /d --uid-map :0:1:1: --sandbox none",
         "--fd 3 --shared-dir /d --migration-mode file-handles --migration-confirm-paths",
+        "--fd 3 --shared-dir /d --migration-mode file-handles --inode-file-handles never",
+        "--fd 3 --shared-dir /d --migration-mode by-name",
         "--fd 3 --shared-dir /d --modcaps=-dac_read_search",
         "--fd 3 --shared-dir /d --modcaps=chown",
         "--fd 3 --shared-dir /d --modcaps=+nonsense",

@@ -81,6 +81,12 @@ fn check(cli: &Cli) -> Result<(), Error> {
                 .into(),
         );
     }
+    if migration.migration_mode == MigrationMode::FileHandles && cli.workers.inode_file_handles == FileHandles::Never {
+        return conflict(
+            "--migration-mode file-handles needs --inode-file-handles prefer or mandatory: handles are to be opened"
+                .into(),
+        );
+    }
     if cli.share.events && cli.cache.writeback {
         return conflict(
             "--events excludes --writeback: a guest that collects writes ignores the host's sizes and times".into(),

@@ -89,7 +89,7 @@ pub enum MigrationMode {
     FileHandles,
 }
 
-/// What the destination of a migration does with an inode that it cannot find.
+/// What a migration does with an inode or an open file that cannot be carried over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum MigrationOnError {
     /// The migration fails

@@ -44,7 +44,7 @@ impl Daemon {
             window: None,
             versions: None,
             keep_serving: false,
-            dirty_log: false,
+            migration: None,
         };
         let monitor = Arc::new(Monitor::default());
         let (ends, ended) = mpsc::channel();

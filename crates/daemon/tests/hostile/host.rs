@@ -81,7 +81,7 @@ impl Daemon {
             window: None,
             versions: None,
             keep_serving: true,
-            dirty_log: false,
+            migration: None,
         };
         count_panics();
         let (ends, ended) = mpsc::channel();

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use transom_daemon::backend::{BackendConfig, Monitor, serve};
+use transom_daemon::backend::{BackendConfig, MIGRATION_IDLE_MAX, Monitor, serve};
 use transom_frontend::{FrontEnd, Options};
 use transom_host::{
     passthrough::{Config, Passthrough},
@@ -18,6 +18,7 @@ use transom_host::{
 /// A daemon that serves one front end.
 pub(crate) struct Daemon {
     directory: tempfile::TempDir,
+    share: PathBuf,
     /// Receives nothing; ends with the daemon.
     ended: mpsc::Receiver<()>,
 }
@@ -27,6 +28,16 @@ impl Daemon {
         let directory = tempfile::tempdir().unwrap();
         let share = directory.path().join("share");
         std::fs::create_dir(&share).unwrap();
+        Self::serving(directory, share, MIGRATION_IDLE_MAX)
+    }
+
+    /// Starts a daemon for a share that another one serves too. It gives a peer up that makes no progress for
+    /// `idle_max`.
+    pub(crate) fn beside(other: &Self, idle_max: Duration) -> Self {
+        Self::serving(tempfile::tempdir().unwrap(), other.share(), idle_max)
+    }
+
+    fn serving(directory: tempfile::TempDir, share: PathBuf, idle_max: Duration) -> Self {
         let listener = UnixListener::bind(directory.path().join("socket")).unwrap();
         let config = Config { allow_direct_io: true, ..Config::default() };
         let server = Arc::new(Server::new(Passthrough::open(&share, config).unwrap()));
@@ -38,7 +49,7 @@ impl Daemon {
             pool_threads: 1,
             window: None,
             keep_serving: false,
-            dirty_log: true,
+            migration: Some(idle_max),
         };
         let (ends, ended) = mpsc::channel();
         let daemon = thread::Builder::new().name("daemon".into()).spawn(move || {
@@ -46,11 +57,11 @@ impl Daemon {
             drop::<mpsc::Sender<()>>(ends);
         });
         drop(daemon.unwrap());
-        Self { directory, ended }
+        Self { directory, share, ended }
     }
 
     pub(crate) fn share(&self) -> PathBuf {
-        self.directory.path().join("share")
+        self.share.clone()
     }
 
     pub(crate) fn connect(&self, options: Options) -> FrontEnd {

@@ -99,7 +99,7 @@ impl Share {
             window: Some(window.clone()),
             versions: None,
             keep_serving: true,
-            dirty_log: false,
+            migration: None,
         };
         let (ends, ended) = mpsc::channel();
         let daemons_listener = listener.try_clone().unwrap();

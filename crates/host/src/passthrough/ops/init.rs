@@ -23,6 +23,7 @@ const BASIC: InitFlags = InitFlags::ASYNC_READ
     .union(InitFlags::AUTO_INVAL_DATA)
     .union(InitFlags::PARALLEL_DIROPS)
     .union(InitFlags::MAX_PAGES)
+    .union(InitFlags::SETXATTR_EXT)
     .union(InitFlags::INIT_EXT)
     .union(InitFlags::CREATE_SUPP_GROUP);
 
@@ -129,10 +130,8 @@ impl Passthrough {
             (config.allow_mmap, InitFlags::DIRECT_IO_ALLOW_MMAP),
             (config.posix_lock, InitFlags::POSIX_LOCKS),
             (config.flock, InitFlags::FLOCK_LOCKS),
-            // With default ACLs, the guest cannot know whether the umask applies, nor the host when a change of an ACL
-            // clears a set-id bit. Without ACLs, the longer arguments of SETXATTR would only be lost on a migration to
-            // virtiofsd.
-            (is_acl_wanted, InitFlags::POSIX_ACL | InitFlags::DONT_MASK | InitFlags::SETXATTR_EXT),
+            // With default ACLs, the guest cannot know whether the umask applies.
+            (is_acl_wanted, InitFlags::POSIX_ACL | InitFlags::DONT_MASK),
             (config.security_label != Negotiation::Never, InitFlags::SECURITY_CTX),
             (self.dax.as_ref().is_some_and(Dax::is_open), InitFlags::MAP_ALIGNMENT | InitFlags::HAS_INODE_DAX),
             // A link target never changes. Without caching, the guest is still spared the page for it.

@@ -42,10 +42,7 @@ fn what_is_settled_follows_the_configuration_and_the_guest() {
         (Config { posix_lock: true, ..Config::default() }, InitFlags::POSIX_LOCKS),
         (Config { flock: true, ..Config::default() }, InitFlags::FLOCK_LOCKS),
         (Config { security_label: Negotiation::Auto, ..Config::default() }, InitFlags::SECURITY_CTX),
-        (
-            Config { posix_acl: Negotiation::Auto, ..Config::default() },
-            InitFlags::POSIX_ACL | InitFlags::DONT_MASK | InitFlags::SETXATTR_EXT,
-        ),
+        (Config { posix_acl: Negotiation::Auto, ..Config::default() }, InitFlags::POSIX_ACL | InitFlags::DONT_MASK),
     ];
     for (config, flags) in optional {
         assert!(!plain.intersects(flags), "{flags:?} without being asked for");

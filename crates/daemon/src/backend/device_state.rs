@@ -1,0 +1,171 @@
+//! The transfer of the session's state, through a pipe that the front end provides (vhost-user, "Migrating back-end
+//! state").
+//!
+//! SET_DEVICE_STATE_FD starts a thread that saves and writes, or reads and loads; CHECK_DEVICE_STATE waits for it and
+//! reports the outcome. The thread ends by itself if the peer makes no progress, or when the front end leaves. Lock:
+//! its own, held briefly.
+
+use std::{
+    fs::File,
+    io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fs::{OFlags, fcntl_getfl, fcntl_setfl},
+    io::Errno,
+};
+use transom_host::{
+    migration,
+    server::{FileSystem, Server},
+};
+use vhost::vhost_user::message::{VhostTransferStateDirection as Direction, VhostTransferStatePhase as Phase};
+
+/// The longest state. An inode takes about its path and 16 bytes, so this is enough for some millions.
+const STATE_LEN_MAX: usize = 256 << 20;
+/// Bytes that are read at once: a pipe's usual capacity.
+const CHUNK_LEN: usize = 64 << 10;
+
+/// Why the state was not transferred.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    #[error("the front end transfers the state of a running device, which only works while the guest is stopped")]
+    Running,
+    #[error("a transfer of the state is in progress: the front end must wait for its end before it starts another")]
+    InProgress,
+    #[error("the front end asks for the outcome of a transfer, and there was none")]
+    NotStarted,
+    #[error("{0} requests are in flight, of which the answer would be lost: those that wait for a lock do not travel")]
+    InFlight(u32),
+    #[error("the peer has made no progress for {} s: is the other side still there?", .0.as_secs())]
+    Idle(Duration),
+    #[error("the state has more than {STATE_LEN_MAX} bytes: let the guest forget inodes (drop its caches) first")]
+    TooLong,
+    #[error("the front end has left")]
+    Left,
+    #[error("the transfer has ended without an outcome")]
+    Lost,
+    #[error("cannot transfer the state: {0}")]
+    Io(#[from] io::Error),
+    #[error(transparent)]
+    State(#[from] migration::Error),
+}
+
+/// The transfer of the state, if there is one.
+#[derive(Debug, Default)]
+pub(super) struct DeviceState {
+    thread: Mutex<Option<JoinHandle<Result<(), Error>>>>,
+}
+
+/// The other end of the transfer.
+struct Peer {
+    pipe: File,
+    /// Readable once the front end has left.
+    exit: OwnedFd,
+    idle_max: Duration,
+}
+
+impl DeviceState {
+    /// Starts a transfer. `exit` ends it when it becomes readable.
+    pub(super) fn start<F: FileSystem + 'static>(
+        &self,
+        server: &Arc<Server<F>>,
+        (direction, phase): (Direction, Phase),
+        (pipe, exit): (File, BorrowedFd<'_>),
+        idle_max: Duration,
+    ) -> Result<(), Error> {
+        if phase != Phase::STOPPED {
+            return Err(Error::Running);
+        }
+        let mut thread = self.lock();
+        if thread.as_ref().is_some_and(|thread| !thread.is_finished()) {
+            return Err(Error::InProgress);
+        }
+        let peer = Peer { pipe, exit: exit.try_clone_to_owned()?, idle_max };
+        let flags = fcntl_getfl(&peer.pipe).map_err(io::Error::from)?;
+        fcntl_setfl(&peer.pipe, flags | OFlags::NONBLOCK).map_err(io::Error::from)?;
+        let server = server.clone();
+        let run = move || match direction {
+            Direction::SAVE => {
+                let state = server.save_state()?;
+                peer.write(&state)?;
+                tracing::info!(len_bytes = state.len(), "state saved");
+                Ok(())
+            }
+            Direction::LOAD => Ok(server.load_state(&peer.read()?)?),
+        };
+        *thread = Some(thread::Builder::new().name("device-state".into()).spawn(run)?);
+        Ok(())
+    }
+
+    /// Waits for the end of the transfer and returns its outcome, once.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        let thread = self.lock().take().ok_or(Error::NotStarted)?;
+        thread.join().map_err(|_| Error::Lost)?
+    }
+
+    /// Waits for the end of a transfer whose outcome nobody wants. The caller has let it end.
+    pub(super) fn abandon(&self) {
+        if let Err(error) = self.check()
+            && !matches!(error, Error::NotStarted)
+        {
+            tracing::warn!(%error, "the transfer of the state has failed");
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<JoinHandle<Result<(), Error>>>> {
+        self.thread.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Peer {
+    fn write(&self, mut state: &[u8]) -> Result<(), Error> {
+        while !state.is_empty() {
+            match rustix::io::write(&self.pipe, state) {
+                Ok(written) => state = &state[written..],
+                Err(Errno::AGAIN) => self.wait(PollFlags::OUT)?,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(io::Error::from(errno).into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads up to the end of the stream.
+    fn read(&self) -> Result<Vec<u8>, Error> {
+        let mut state = Vec::new();
+        let mut chunk = vec![0; CHUNK_LEN];
+        loop {
+            match rustix::io::read(&self.pipe, &mut chunk) {
+                Ok(0) => return Ok(state),
+                Ok(len) if state.len() + len > STATE_LEN_MAX => return Err(Error::TooLong),
+                Ok(len) => state.extend_from_slice(&chunk[..len]),
+                Err(Errno::AGAIN) => self.wait(PollFlags::IN)?,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(io::Error::from(errno).into()),
+            }
+        }
+    }
+
+    /// Waits until the peer has made progress.
+    fn wait(&self, event: PollFlags) -> Result<(), Error> {
+        let timeout = Timespec::try_from(self.idle_max).map_err(|_| Error::Idle(self.idle_max))?;
+        loop {
+            let mut fds = [
+                PollFd::from_borrowed_fd(self.pipe.as_fd(), event),
+                PollFd::from_borrowed_fd(self.exit.as_fd(), PollFlags::IN),
+            ];
+            match poll(&mut fds, Some(&timeout)) {
+                Ok(0) => return Err(Error::Idle(self.idle_max)),
+                Ok(_) if !fds[1].revents().is_empty() => return Err(Error::Left),
+                Ok(_) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(io::Error::from(errno).into()),
+            }
+        }
+    }
+}
