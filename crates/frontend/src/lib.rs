@@ -7,6 +7,7 @@
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
+pub mod device_state;
 pub mod dirty;
 pub mod fuse;
 pub mod message;
@@ -112,6 +113,7 @@ impl FrontEnd {
             | protocol_feature::CONFIG
             | protocol_feature::RESET_DEVICE
             | protocol_feature::LOG_SHMFD
+            | protocol_feature::DEVICE_STATE
             | protocol_feature::CONFIGURE_MEM_SLOTS;
         let with_window = options.window.map_or(0, |rules| {
             let shared_object = if rules.has_shared_objects { protocol_feature::SHARED_OBJECT } else { 0 };

@@ -42,6 +42,8 @@ pub mod request {
     pub const RESET_DEVICE: u32 = 34;
     pub const ADD_MEM_REG: u32 = 37;
     pub const REM_MEM_REG: u32 = 38;
+    pub const SET_DEVICE_STATE_FD: u32 = 42;
+    pub const CHECK_DEVICE_STATE: u32 = 43;
     pub const GET_SHMEM_CONFIG: u32 = 44;
 }
 
@@ -57,6 +59,7 @@ pub mod protocol_feature {
     pub const RESET_DEVICE: u64 = 1 << 13;
     pub const CONFIGURE_MEM_SLOTS: u64 = 1 << 15;
     pub const SHARED_OBJECT: u64 = 1 << 18;
+    pub const DEVICE_STATE: u64 = 1 << 19;
     pub const SHMEM: u64 = 1 << 22;
 }
 
@@ -158,8 +161,13 @@ impl Channel {
 
     /// Sends a request that has a reply of its own, and returns the reply's payload.
     pub fn ask(&self, request: u32, payload: &[u8]) -> anyhow::Result<Vec<u8>> {
+        self.ask_with(request, payload, &[])
+    }
+
+    /// Like [`Channel::ask`], with descriptors.
+    pub fn ask_with(&self, request: u32, payload: &[u8], fds: &[BorrowedFd<'_>]) -> anyhow::Result<Vec<u8>> {
         let _turn = self.turn.take();
-        self.send_raw(&[&header(request, VERSION, payload.len()), payload].concat(), &[])
+        self.send_raw(&[&header(request, VERSION, payload.len()), payload].concat(), fds)
             .with_context(|| format!("request {request}"))?;
         self.reply_to(request)
     }

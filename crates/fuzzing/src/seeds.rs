@@ -73,6 +73,18 @@ pub fn guest_replies() -> Vec<Seed> {
 // An input has a byte for the number of an operation.
 const _: () = assert!(OPCODE_LIMIT <= 1 << u8::BITS);
 
+/// States with some of everything, for [`migration`](super::migration).
+pub fn migration() -> Vec<Seed> {
+    // The root, a directory by its name, a file by its path; an open file; what was negotiated.
+    let inodes = b"\x03\x01\x02\x00\x00\x02\x01\x01\x01\x01a\x00\x03\x01\x03\x03a/b\x00\x04";
+    let rest = b"\x01\x02\x03\x00\x04\x03\x00\x01\x00\x00";
+    let v1 = [&b"\x00"[..], inodes, rest].concat();
+    let v2 = [&b"\x01"[..], inodes, rest, b"\x01\x07\x01."].concat();
+    let records = [&v2[..], b"transomd", b"\x01\x02\x81\x03"].concat();
+    let named = [("v1", v1), ("v2", v2), ("records", records)];
+    named.into_iter().map(|(name, bytes)| Seed { name: name.into(), bytes }).collect()
+}
+
 fn request(opcode: Opcode, nodeid: u8) -> Vec<u8> {
     let body = body(opcode);
     let largest = ROOMS.len() as u8 - 1;

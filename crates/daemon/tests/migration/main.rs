@@ -2,4 +2,5 @@
 
 mod daemon;
 mod dirty;
+mod state;
 mod watched;
