@@ -16,7 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use machine::{First, Machine};
+use machine::First;
 use transom_vm::{
     Kernel, Qemu,
     packages::{Cache, OnStderr, Packages},
@@ -174,7 +174,7 @@ fn travel(needs: &Needs, daemons: &[&Path], arguments: &[&str], mode: &str) {
 #[test]
 fn a_guest_moves_between_two_daemons_while_it_writes() {
     let Some(needs) = Needs::find("a_guest_moves") else { return };
-    travel(&needs, &[&needs.transomd, &needs.transomd], &["--cache=never"], "");
+    travel(&needs, &[&needs.transomd, &needs.transomd], &["--cache=metadata"], "");
 }
 
 #[test]
@@ -184,14 +184,14 @@ fn a_guest_moves_from_virtiofsd_and_back_again() {
     let Some(needs) = Needs::find(TEST) else { return };
     let Some(virtiofsd) = needs.virtiofsd(TEST) else { return };
     let ours = needs.transomd.as_path();
-    travel(&needs, &[&virtiofsd, ours, ours, &virtiofsd, ours], &["--cache=never"], "");
+    travel(&needs, &[&virtiofsd, ours, ours, &virtiofsd, ours], &["--cache=metadata"], "");
 }
 
 #[test]
 #[ignore = "takes a boot of its own"]
 fn a_removed_open_file_moves_by_its_handle() {
     let Some(needs) = Needs::find("a_removed_open_file") else { return };
-    let arguments = ["--cache=never", "--migration-mode=file-handles"];
+    let arguments = ["--cache=metadata", "--migration-mode=file-handles"];
     travel(&needs, &[&needs.transomd, &needs.transomd], &arguments, "removed");
 }
 
@@ -201,7 +201,7 @@ fn a_removed_open_file_moves_from_virtiofsd_and_back_by_its_handle() {
     const TEST: &str = "a_removed_open_file_of_virtiofsd";
     let Some(needs) = Needs::find(TEST) else { return };
     let Some(virtiofsd) = needs.virtiofsd(TEST) else { return };
-    let arguments = ["--cache=never", "--inode-file-handles=mandatory", "--migration-mode=file-handles"];
+    let arguments = ["--cache=metadata", "--inode-file-handles=mandatory", "--migration-mode=file-handles"];
     travel(&needs, &[&virtiofsd, &needs.transomd, &virtiofsd], &arguments, "removed");
 }
 
