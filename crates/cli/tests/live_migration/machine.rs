@@ -97,12 +97,7 @@ impl First {
         let kept = dir.join("initramfs");
         fs::copy(&words[initramfs], &kept).unwrap();
         words[initramfs] = kept.into();
-        Machine {
-            qmp: Qmp::connect(&self.qmp),
-            words,
-            variables: variables.collect(),
-            process: Process::Run(self.run),
-        }
+        Machine { qmp: Qmp::connect(&self.qmp), words, variables: variables.collect(), process: Process::Run(self.run) }
     }
 }
 

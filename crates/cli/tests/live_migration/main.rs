@@ -82,9 +82,7 @@ impl Needs {
 
     fn virtiofsd(&self, test: &str) -> Option<PathBuf> {
         let (cache, report) = (Cache::at(&self.cache), OnStderr::default());
-        peer::virtiofsd(&Packages::new(&cache, &report))
-            .inspect_err(|error| println!("SKIPPED: {test}: {error}"))
-            .ok()
+        peer::virtiofsd(&Packages::new(&cache, &report)).inspect_err(|error| println!("SKIPPED: {test}: {error}")).ok()
     }
 }
 

@@ -23,12 +23,9 @@ pub fn encode(state: &State<'_>) -> Vec<u8> {
     }
     writer.u64(state.next_handle);
     let negotiated = &state.negotiated;
-    for flag in [
-        negotiated.writeback,
-        negotiated.announce_submounts,
-        negotiated.posix_acl,
-        negotiated.sup_group_extension,
-    ] {
+    for flag in
+        [negotiated.writeback, negotiated.announce_submounts, negotiated.posix_acl, negotiated.sup_group_extension]
+    {
         writer.bool(flag);
     }
     writer.u64(state.mounts.len() as u64);

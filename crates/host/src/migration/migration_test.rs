@@ -15,13 +15,14 @@ const V2: &[u8] = &[
     5, // inodes
     1, 2, 0, 0, // id 1, refcount 2, RootNode, no handle
     2, 7, 1, 1, 3, b'd', b'i', b'r', 0, // id 2, refcount 7, Path { parent: 1, filename: "dir" }, no handle
-    0xac, 0x02, 1, 3, 8, b'd', b'i', b'r', b'/', b'f', b'i', b'l', b'e', // id 300, refcount 1, FullPath "dir/file"
+    0xac, 0x02, 1, 3, 8, b'd', b'i', b'r', b'/', b'f', b'i', b'l',
+    b'e', // id 300, refcount 1, FullPath "dir/file"
     1, 9, 0x82, 0x01, 2, 0xaa, 0xbb, // Some(handle of mount 9, type 65, bytes)
     4, 1, 4, 9, 1, 1, 0xcc, 0, // id 4, refcount 1, FileHandle of mount 9, type -1, one byte, no handle
     5, 1, 2, 0, // id 5, Invalid
     0xad, 0x02, // next_inode 301
     1, 3, 0xac, 0x02, 0, 0x82, 0x80, 0x04, // handle 3 of inode 300, OpenInode, flags 0x8001
-    4, // next_handle
+    4,    // next_handle
     1, 0, 1, 0, // writeback, announce_submounts, posix_acl, sup_group_extension
     1, 9, 1, b'.', // mount 9 at "."
 ];

@@ -116,7 +116,10 @@ fn word<T: FromBytes + IntoBytes>(arg: &mut T, at: usize) -> &mut U32 {
 }
 
 /// Returns the field at an offset in the arguments, according to the table.
-fn field<T: FromBytes + IntoBytes, W: FromBytes + IntoBytes + KnownLayout + Unaligned>(arg: &mut T, at: usize) -> &mut W {
+fn field<T: FromBytes + IntoBytes, W: FromBytes + IntoBytes + KnownLayout + Unaligned>(
+    arg: &mut T,
+    at: usize,
+) -> &mut W {
     let (field, _) = W::mut_from_prefix(&mut arg.as_mut_bytes()[at..]).expect("fields lie within their structure");
     field
 }

@@ -1,7 +1,12 @@
 //! Goes on with a session of another daemon. What that daemon says is checked like a guest's request: paths do not
 //! leave the shared directory, and handles are opened only if the configuration allows it.
 
-use std::{borrow::Cow, collections::HashMap, os::fd::OwnedFd, sync::atomic::Ordering::Relaxed};
+use std::{
+    borrow::Cow,
+    collections::{HashMap, HashSet},
+    os::fd::OwnedFd,
+    sync::atomic::Ordering::Relaxed,
+};
 
 use rustix::fs::{AtFlags, FileType, Mode as FileMode, OFlags};
 use transom_wire::{Handle, NodeId, ops::init::InitFlags};
@@ -31,10 +36,8 @@ impl Passthrough {
         if let Some(obstacle) = self.migration_obstacle() {
             return Err(Error::Refused(obstacle));
         }
-        let limits = Limits {
-            inodes: self.inodes.capacity().limit(),
-            handles: self.handles.descriptors().limit() / 8 * 5,
-        };
+        let limits =
+            Limits { inodes: self.inodes.capacity().limit(), handles: self.handles.descriptors().limit() / 8 * 5 };
         let state = migration::decode(bytes, limits)?;
         if state.inodes.is_empty() {
             return Ok(None);
@@ -94,6 +97,8 @@ struct Loader<'a> {
     stages: Vec<Stage>,
     /// Our numbers; `None` for inodes that are lost.
     own: Vec<Option<NodeId>>,
+    /// The inodes of which the guest has something open.
+    open: HashSet<u64>,
     /// A descriptor on each mount through which handles are opened.
     mounts: HashMap<u64, OwnedFd>,
 }
@@ -119,8 +124,9 @@ impl<'a> Loader<'a> {
             }
         }
         let places = state.inodes.iter().enumerate().map(|(place, inode)| (inode.id, place)).collect();
+        let open = state.handles.iter().map(|handle| handle.inode).collect();
         let count = state.inodes.len();
-        Ok(Self { fs, state, places, stages: vec![Stage::Waiting; count], own: vec![None; count], mounts })
+        Ok(Self { fs, state, places, stages: vec![Stage::Waiting; count], own: vec![None; count], open, mounts })
     }
 
     fn add_inodes(&mut self) -> Result<(), Error> {
@@ -165,6 +171,8 @@ impl<'a> Loader<'a> {
         let inode = &self.state.inodes[place];
         let added = match &inode.location {
             Location::Root => return Ok(Some(NodeId::ROOT)),
+            // The guest has removed it, most likely; otherwise it looks the name up again.
+            Location::Lost if !self.open.contains(&inode.id) => return Ok(None),
             Location::Lost => Err(Errno::STALE),
             Location::Child { name, .. } => {
                 let parent = self.parent(place)?.and_then(|parent| self.own[parent]);

@@ -58,7 +58,9 @@ impl<'a> Paths<'a> {
                 }
             }
             // It would have been found by its handle, if it existed.
-            Err(Errno::STALE) if handle.is_some() && !inodes.prefers_paths() => return Err(Missing::Gone(Errno::STALE)),
+            Err(Errno::STALE) if handle.is_some() && !inodes.prefers_paths() => {
+                return Err(Missing::Gone(Errno::STALE));
+            }
             Err(_) => {}
         }
         self.of_names(nodeid).filter(leads_there).ok_or(Missing::Elsewhere)

@@ -1,8 +1,13 @@
 //! Describes the session: what is known, what is open, what was negotiated.
 
-use std::{borrow::Cow, collections::HashMap, os::fd::AsFd, sync::atomic::Ordering::Relaxed};
+use std::{
+    borrow::Cow,
+    collections::{HashMap, HashSet},
+    os::fd::AsFd,
+    sync::atomic::Ordering::Relaxed,
+};
 
-use rustix::fs::{FileType, OFlags, fcntl_getfl, fdatasync};
+use rustix::fs::{AtFlags, FileType, OFlags, fcntl_getfl, fdatasync};
 use transom_wire::{NodeId, ops::init::InitFlags};
 
 use super::{
@@ -79,8 +84,14 @@ impl Passthrough {
             located.extend(paths.search(&missing));
         }
         state.inodes.push(root());
+        let open = self.open_inodes();
         for (nodeid, lookups) in known {
             let id = self.aliases.guests(nodeid).0;
+            // The guest has removed it and is about to forget it: there is nothing that it could still use.
+            if gone.contains_key(&nodeid) && !open.contains(&nodeid) {
+                tracing::debug!(inode = id, "an inode without a name is left behind");
+                continue;
+            }
             let location = match located.remove(&nodeid) {
                 Some(path) => Location::Path(Cow::Owned(path)),
                 None => {
@@ -96,9 +107,18 @@ impl Passthrough {
         Ok(())
     }
 
+    /// Returns the inodes of which the guest has a file or directory open.
+    fn open_inodes(&self) -> HashSet<NodeId> {
+        let inode = |(_, open)| match open {
+            Open::File(file) => file.nodeid,
+            Open::Directory(stream) => stream.nodeid,
+        };
+        self.handles.all().into_iter().map(inode).collect()
+    }
+
     fn add_handles(&self, state: &mut State<'_>) -> Result<(), Error> {
         let paths = Paths::new(self);
-        let root_mount = stat::statx(&self.inodes.root().fd, rustix::fs::AtFlags::empty(), stat::IDENTITY);
+        let root_mount = stat::statx(&self.inodes.root().fd, AtFlags::empty(), stat::IDENTITY);
         let root_mount = root_mount.ok().and_then(|stat| stat::mount_id(&stat)).unwrap_or(MountId(0));
         state.inodes.push(root());
         state.mounts.push((root_mount.0, Cow::Borrowed(".")));
@@ -137,7 +157,7 @@ impl Passthrough {
             Some(handle) => handle,
             None => {
                 let inode = self.inodes.get(nodeid)?;
-                let stat = stat::statx(&inode.fd, rustix::fs::AtFlags::empty(), stat::IDENTITY)?;
+                let stat = stat::statx(&inode.fd, AtFlags::empty(), stat::IDENTITY)?;
                 sysfd::FileHandle::of(&inode.fd, stat::mount_id(&stat).unwrap_or(MountId(0)))?
             }
         };
@@ -147,7 +167,7 @@ impl Passthrough {
 
     /// Adds what is open, after writing it to the disk: the destination may read it from there.
     fn add_open_files(&self, state: &mut State<'_>) -> Result<(), Error> {
-        let known: std::collections::HashSet<u64> = state.inodes.iter().map(|inode| inode.id).collect();
+        let known: HashSet<u64> = state.inodes.iter().map(|inode| inode.id).collect();
         for (fh, open) in self.handles.all() {
             let (nodeid, flags) = match &open {
                 Open::File(file) => {

@@ -112,7 +112,10 @@ fn a_guest_of_virtiofsd_keeps_its_small_numbers() {
     assert!(guest.getattr(NodeId(6)).is_ok());
     guest.forget(NodeId(6), 1);
     assert_eq!(guest.getattr(NodeId(6)).err(), Some(Errno::STALE));
-    let back = migration::decode(&guest.save().unwrap(), migration::Limits { inodes: 100, handles: 100 }).unwrap().inodes.len();
+    let back = migration::decode(&guest.save().unwrap(), migration::Limits { inodes: 100, handles: 100 })
+        .unwrap()
+        .inodes
+        .len();
     assert_eq!(back, 3, "the root, the file, and the new file");
 }
 
@@ -148,6 +151,35 @@ fn a_removed_open_file_travels_by_handle_and_is_refused_by_path() {
         assert_eq!(there.getattr(node(&entry)).unwrap().nlink.get(), 0);
         assert!(there.open(node(&entry), OFlags::RDONLY).is_ok(), "it is still known");
     }
+}
+
+#[test]
+fn what_was_removed_and_is_not_open_is_left_behind() {
+    let dir = tempfile::tempdir().unwrap();
+    let guest = Guest::new(dir.path(), Config::default());
+    for name in ["removed", "replaced", "new"] {
+        let (entry, open) = guest.create(ROOT, name, OFlags::RDWR).unwrap();
+        guest.release(node(&entry), open.fh.into());
+    }
+    let removed = [guest.walk("removed").unwrap(), guest.walk("replaced").unwrap()];
+    let kept = guest.walk("new").unwrap();
+    guest.unlink(ROOT, "removed").unwrap();
+    guest.rename((ROOT, "new"), (ROOT, "replaced"), 0).unwrap();
+    let there = load(dir.path(), Config::default(), &guest.save().unwrap()).unwrap();
+    for nodeid in removed {
+        assert_eq!(there.getattr(nodeid).err(), Some(Errno::STALE));
+        there.forget(nodeid, 2);
+    }
+    assert_eq!(there.walk("replaced").unwrap(), kept);
+    // virtiofsd calls it invalid.
+    let lost = Inode { location: Location::Lost, ..file(2, b"") };
+    let theirs = virtiofsds(vec![lost.clone()], vec![]);
+    assert!(load(dir.path(), Config::default(), &migration::encode(&theirs)).is_ok());
+    let theirs = virtiofsds(vec![lost], vec![migration::Handle { id: 3, inode: 2, flags: 0 }]);
+    assert!(matches!(
+        load(dir.path(), Config::default(), &migration::encode(&theirs)).err().unwrap(),
+        Error::Lost { inode: 2, .. }
+    ));
 }
 
 #[test]
