@@ -197,8 +197,8 @@ fn file_system_config(options: &Options, guest_fds: u64) -> anyhow::Result<passt
     })
 }
 
-/// Translates the options of live migration. Paths are always tried out at the switch-over, so that nothing is left to do
-/// for `--migration-confirm-paths`.
+/// Translates the options of live migration. Paths are always tried out at the switch-over, so that nothing is left to
+/// do for `--migration-confirm-paths`.
 fn migration_options(options: MigrationOptions) -> migration::Options {
     migration::Options {
         mode: match options.mode {

@@ -1,8 +1,8 @@
 //! Transom's host side: a FUSE server over a host directory, for any transport that can supply a request's buffers.
 //!
 //! [`server`] turns each request into one call of a [`server::FileSystem`]; [`passthrough`] is the file system that
-//! serves a directory; [`window`] shows the guest the host's page cache; [`migration`] has the format in which a session
-//! is carried over to another daemon.
+//! serves a directory; [`window`] shows the guest the host's page cache; [`migration`] has the format in which a
+//! session is carried over to another daemon.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 

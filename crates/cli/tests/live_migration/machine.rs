@@ -10,13 +10,13 @@ use std::{
 };
 
 use serde_json::json;
-use transom_vm::{GuestSpec, Outcome, Root, Share};
+use transom_vm::{GuestSpec, Root, RunOutcome, Share};
 
 use crate::{Needs, STEP_MAX, qemu, qmp::Qmp, wait_for};
 
 /// The first machine, on a thread of its own.
 pub(crate) struct First {
-    run: JoinHandle<transom_vm::Result<Outcome>>,
+    run: JoinHandle<transom_vm::Result<RunOutcome>>,
     qmp: PathBuf,
     pid: PathBuf,
 }
@@ -31,7 +31,7 @@ pub(crate) struct Machine {
 }
 
 enum Process {
-    Run(JoinHandle<transom_vm::Result<Outcome>>),
+    Run(JoinHandle<transom_vm::Result<RunOutcome>>),
     Child(Child),
 }
 

@@ -1,8 +1,8 @@
 //! A Linux guest under QEMU moves from one daemon to another while it reads and writes, and finds all as it was.
 //!
-//! The first machine is a run of the library; each further one has the same command line, and waits for the state of the
-//! one before ([`machine`]). [`qmp`] tells them what to do. `make test` runs the first case; the others need virtiofsd,
-//! or more time: `cargo test -p transom-cli --test live_migration -- --ignored`.
+//! The first machine is a run of the library; each further one has the same command line, and waits for the state of
+//! the one before ([`machine`]). [`qmp`] tells them what to do. One case runs by default; the others need virtiofsd, or
+//! more time: `cargo test -p transom-cli --test live_migration -- --ignored`.
 
 mod machine;
 mod qmp;

@@ -15,7 +15,7 @@ use std::{
 use rustix::event::{EventfdFlags, eventfd};
 use transom_host::{
     server::{FileSystem, Server},
-    window::{FileIdentity, Window},
+    window::Window,
 };
 use transom_polling::PollerLimit;
 use transom_wire::{
@@ -34,7 +34,7 @@ use virtio_bindings::bindings::{
     virtio_config::VIRTIO_F_VERSION_1,
     virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC},
 };
-use vm_memory::{GuestAddressSpace, GuestMemoryBackend, GuestMemoryRegion, GuestRegionMmap};
+use vm_memory::GuestAddressSpace;
 use vmm_sys_util::epoll::EventSet;
 use zerocopy::IntoBytes;
 
@@ -43,6 +43,7 @@ use super::{
     device_state::{DeviceState, Error as StateError},
     dirty_log::{DirtyLog, RegionLog},
     in_flight::QUEUE_SIZE_MAX,
+    memory,
     monitor::Monitor,
     poll::RingPoller,
     pool::Pool,
@@ -175,22 +176,6 @@ impl<F: FileSystem + 'static> Device<F> {
         self.server.end_session();
     }
 
-    /// Returns the regions that do not overlap the window.
-    fn without_window(&self, announced: &GuestRam) -> GuestRam {
-        let Some(window) = &self.window else { return announced.clone() };
-        let is_mapped = |region: &GuestRegionMmap<RegionLog>| {
-            let file = region.file_offset().and_then(|mapped| FileIdentity::of(mapped.file()).ok());
-            file.is_some_and(|file| window.has_file(file))
-        };
-        let mapped: Vec<_> = announced.iter().filter(|region| is_mapped(region)).collect();
-        mapped.iter().fold(announced.clone(), |kept, region| {
-            match kept.remove_region(region.start_addr(), region.len()) {
-                Ok((rest, _)) => rest,
-                Err(_) => kept,
-            }
-        })
-    }
-
     /// Starts a transfer of the session's state.
     fn transfer(
         &self,
@@ -280,8 +265,8 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
     /// with EFAULT.
     fn update_memory(&self, memory: Memory) -> io::Result<()> {
         let announced = memory.memory();
-        let kept = self.without_window(&announced);
-        let checked = check_files(&kept).and_then(|()| self.log.carry_over(&self.memory.memory(), &kept));
+        let kept = memory::without_window(self.window.as_deref(), &announced);
+        let checked = memory::check_files(&kept).and_then(|()| self.log.carry_over(&self.memory.memory(), &kept));
         let usable = if checked.is_ok() { kept } else { GuestRam::new() };
         for memory in [&memory, &self.memory] {
             memory.lock().unwrap_or_else(PoisonError::into_inner).replace(usable.clone());
@@ -400,17 +385,4 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
 fn refused(error: &StateError, direction: VhostTransferStateDirection) -> io::Error {
     tracing::error!(%error, ?direction, "migration refused");
     io::ErrorKind::Other.into()
-}
-
-/// Returns an error if a region extends past the end of the regular file that it maps.
-fn check_files(memory: &GuestRam) -> io::Result<()> {
-    for (region, mapped) in memory.iter().filter_map(|region| Some((region, region.file_offset()?))) {
-        let metadata = mapped.file().metadata()?;
-        let end = mapped.start().saturating_add(region.len());
-        if metadata.is_file() && end > metadata.len() {
-            let message = format!("a region ends at byte {end} of a file of {} bytes", metadata.len());
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
-        }
-    }
-    Ok(())
 }

@@ -37,7 +37,7 @@ pub(super) enum Error {
     Running,
     #[error("a transfer of the state is in progress: the front end must wait for its end before it starts another")]
     InProgress,
-    #[error("the front end asks for the outcome of a transfer, and there was none")]
+    #[error("the front end asks for the outcome of a transfer that was not started")]
     NotStarted,
     #[error("{0} requests are in flight, of which the answer would be lost: those that wait for a lock do not travel")]
     InFlight(u32),

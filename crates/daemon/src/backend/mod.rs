@@ -1,11 +1,12 @@
 //! The vhost-user back end: accepts one front end after another and answers their requests through a [`Server`].
 //!
-//! [`serve`] is the entry. [`device`] is what a front end negotiates with. Each [`queue`] has a [`worker`], which
-//! takes chains ([`chain`]) off the ring and serves them itself or hands them ([`deferred`]) to the [`pool`], together
-//! with their memory ([`spares`]). [`poll`] decides how long a worker polls its ring before it sleeps, [`monitor`]
-//! counts, [`dirty_log`] marks written memory for a migration, [`device_state`] transfers the session's state, and
-//! [`shmem`] requests mappings from the front end. Locks: a vring's mutex (inside the vhost-user-backend crate), within
-//! which [`in_flight`]'s and [`dirty_log`]'s may be taken; none is held while a request is served.
+//! [`serve`] is the entry. [`device`] is what a front end negotiates with; [`memory`] chooses what it uses of the
+//! guest's memory. Each [`queue`] has a [`worker`], which takes chains ([`chain`]) off the ring and serves them itself
+//! or hands them ([`deferred`]) to the [`pool`], together with their memory ([`spares`]). [`poll`] decides how long a
+//! worker polls its ring before it sleeps, [`monitor`] counts, [`dirty_log`] marks written memory for a migration,
+//! [`device_state`] transfers the session's state, and [`shmem`] requests mappings from the front end. Locks: a vring's
+//! mutex (inside the vhost-user-backend crate), within which [`in_flight`]'s and [`dirty_log`]'s may be taken; none is
+//! held while a request is served.
 
 mod chain;
 mod deferred;
@@ -13,6 +14,7 @@ mod device;
 mod device_state;
 mod dirty_log;
 mod in_flight;
+mod memory;
 mod monitor;
 mod poll;
 mod pool;
@@ -74,8 +76,7 @@ pub struct BackendConfig {
     pub migration: Option<Duration>,
 }
 
-/// How long a peer may make no progress in a transfer of the state. The front end holds up its guest meanwhile, and other
-/// front ends give up earlier.
+/// How long a peer may make no progress in a transfer of the state. The front end holds up its guest meanwhile.
 pub const MIGRATION_IDLE_MAX: Duration = Duration::from_secs(60);
 
 /// Serves front ends that connect to `listener`.

@@ -1,4 +1,4 @@
-//! Writes a state: the second version, and our records behind it.
+//! Writes a state: the second version, then our records.
 
 use super::{FileHandle, Inode, Location, State, postcard::Writer, records};
 

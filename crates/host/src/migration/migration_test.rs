@@ -152,7 +152,8 @@ prop_compose! {
         flags in any::<u64>(),
     ) -> State<'static> {
         let root = Inode { id: 1, refcount: 2, location: Location::Root, handle: None };
-        let others = inodes.into_iter().map(|(id, (refcount, location, handle))| Inode { id, refcount, location, handle });
+        let inode = |(id, (refcount, location, handle))| Inode { id, refcount, location, handle };
+        let others = inodes.into_iter().map(inode);
         let inodes: Vec<_> = std::iter::once(root).chain(others).collect();
         let of = |index: prop::sample::Index| index.get(&inodes).id;
         let handles = handles.into_iter().map(|(id, (at, flags))| Handle { id, inode: of(at), flags }).collect();

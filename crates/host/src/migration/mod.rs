@@ -2,9 +2,9 @@
 //! a snapshot of the guest.
 //!
 //! The format is that of virtiofsd 1.13.7 to 1.14, so that a guest can move from virtiofsd and back: postcard 1.x
-//! ([`postcard`]) of an enumeration of two versions. [`decode()`] reads both, [`encode()`] writes the second. Behind it,
-//! where virtiofsd stops reading, follow records of our own with what it has no place for ([`records`]). [`State`] is
-//! the content, [`Error`] says why a state is refused. What a file system does with it is not here.
+//! ([`postcard`]) of an enumeration of two versions. [`decode()`] reads both, [`encode()`] writes the second. There
+//! virtiofsd stops reading, and records of our own follow with what it has no place for ([`records`]). [`State`] is the
+//! content, [`Error`] says why a state is refused. What a file system does with it is not here.
 
 mod decode;
 mod encode;
@@ -61,7 +61,7 @@ pub struct Options {
 /// The state of a session. Borrows from the bytes that it was decoded from.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct State<'a> {
-    /// The inodes that the guest knows. Without a session there are none, not even the root.
+    /// The inodes that the guest knows. Empty without a session; else the root is among them.
     pub inodes: Vec<Inode<'a>>,
     /// Greater than any number of an inode that the guest was ever given.
     pub next_inode: u64,

@@ -210,7 +210,7 @@ impl Handles {
         self.shards.iter().for_each(|shard| lock(shard).open.begin_at(generation));
     }
 
-    /// Returns a generation that no handle has had yet, also none of another daemon; `None` if there is none left.
+    /// Returns a generation that no handle has had yet, also none of another daemon; `None` if they are used up.
     pub(super) fn unused_generation(&self) -> Option<u32> {
         self.shards.iter().map(|shard| lock(shard).open.unused_generation()).try_fold(0, |all, one| Some(all.max(one?)))
     }

@@ -4,9 +4,9 @@
 //! guest knows, [`handles`] the files that it has open, [`descriptors`] the host descriptors that these use.
 //! [`dir_stream`] reads directories, and [`read_ahead`] bounds the entries kept between requests. [`attr`] translates
 //! attributes, [`dax`] decides which files are mapped, [`gate`] which operations a worker performs itself,
-//! [`migration`] carries a session over to another daemon. [`hidden`] keeps names from the guest, [`buffered`] serves requests without `O_DIRECT` on files opened with it, and
+//! [`hidden`] keeps names from the guest, [`buffered`] serves requests without `O_DIRECT` on files opened with it, and
 //! [`gauges`] reports what is held. [`stamps`] and [`hot_files`] tell a coherence group what changes, [`host_changes`]
-//! an agent in the guest, whom [`replayed`] answers.
+//! an agent in the guest, whom [`replayed`] answers. [`migration`] carries a session over to another daemon.
 //!
 //! A name is resolved as one component relative to its directory, without following links and without leaving the
 //! directory, and only regular files and directories are ever opened. So neither a link nor a race leads out of the

@@ -59,7 +59,7 @@ impl<T> Slab<T> {
         Ok(self.key(index, generation))
     }
 
-    /// Returns a generation that no key has had yet, or `None` if there is none left.
+    /// Returns a generation that no key has had yet, or `None` if they are used up.
     pub(super) fn unused_generation(&self) -> Option<u32> {
         let used = self.chunks.iter().flatten().map(|slot| slot.generation).max();
         used.map_or(Some(self.first_generation), |used| used.checked_add(1))

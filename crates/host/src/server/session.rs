@@ -96,7 +96,7 @@ impl Session {
         self.finish(fs, end, blocking)
     }
 
-    /// Returns the state of the session; that of no session, if there is none.
+    /// Returns the state of the session, or that of no session.
     pub(super) fn save(&self, fs: &impl FileSystem) -> Result<Vec<u8>, migration::Error> {
         let _change = lock(&self.change);
         match self.stage.load(SeqCst) {

@@ -68,8 +68,8 @@ impl ProcFds {
         name.map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
     }
 
-    /// Returns the path of the inode behind `fd`, as this process sees it. If the name is gone or out of sight, the path
-    /// leads elsewhere or nowhere.
+    /// Returns the path of the inode behind `fd`, as this process sees it. If the name is gone or out of sight, the
+    /// path leads elsewhere or nowhere.
     pub fn path(&self, fd: impl AsFd) -> Result<Vec<u8>, Errno> {
         rustix::fs::readlinkat(&self.dir, entry(fd), Vec::new()).map(std::ffi::CString::into_bytes)
     }

@@ -75,7 +75,7 @@ impl Inodes {
         self.shards.iter().for_each(|shard| lock(shard).entries.begin_at(generation));
     }
 
-    /// Returns a generation that no nodeid has had yet, also none of another daemon; `None` if there is none left.
+    /// Returns a generation that no nodeid has had yet, also none of another daemon; `None` if they are used up.
     pub(in crate::passthrough) fn unused_generation(&self) -> Option<u32> {
         let of = |shard| lock(shard).entries.unused_generation();
         self.shards.iter().map(of).try_fold(0, |all, one| Some(all.max(one?)))

@@ -142,8 +142,8 @@ impl Inodes {
         Ok(())
     }
 
-    /// Pins an inode that another daemon has made known, with `fd` unless it has a descriptor. Errors: EMFILE at the limit
-    /// on pinned inodes.
+    /// Pins an inode that another daemon has made known, with `fd` unless it has a descriptor. Errors: EMFILE at the
+    /// limit on pinned inodes.
     pub(in crate::passthrough) fn pin_adopted(&self, nodeid: NodeId, fd: OwnedFd) -> Result<(), Errno> {
         match self.pin(nodeid.0, fd) {
             Some(pinned) => pinned.keep(),

@@ -2,7 +2,6 @@
 //! leave the shared directory, and handles are opened only if the configuration allows it.
 
 use std::{
-    borrow::Cow,
     collections::{HashMap, HashSet},
     os::fd::OwnedFd,
     sync::atomic::Ordering::Relaxed,
@@ -272,9 +271,9 @@ impl<'a> Loader<'a> {
 
 impl Passthrough {
     /// Opens a file or directory below the shared directory, to open handles through it.
-    fn open_mount(&self, path: &Cow<'_, str>) -> Result<OwnedFd, Errno> {
+    fn open_mount(&self, path: &str) -> Result<OwnedFd, Errno> {
         let root = self.inodes.root();
-        if path.as_ref() == "." {
+        if path == "." {
             return self.proc_fds.reopen(&root.fd, OFlags::RDONLY);
         }
         let fd = path::open_beneath(&root.fd, path.as_bytes(), REFER, FileMode::empty())?;

@@ -23,10 +23,7 @@ impl Passthrough {
             (self.dax.is_some(), "a share with a DAX window cannot be migrated: mappings do not travel"),
             (self.group.is_some(), "a share in a coherence group cannot be migrated: its table is of this host"),
             (self.replays.is_some(), "a share with --events cannot be migrated: what the agent knows does not travel"),
-            (
-                self.hidden.is_some(),
-                "a share with hidden paths cannot be migrated: the guest may know other inodes here",
-            ),
+            (self.hidden.is_some(), "a share with hidden paths cannot be migrated: other inodes may be hidden here"),
         ];
         obstacles.into_iter().find_map(|(is_so, obstacle)| is_so.then_some(obstacle))
     }
