@@ -56,7 +56,7 @@ trap\t'The daemon gets SIGSYS'"
 complete -c transomd -l modcaps -d 'Keep (+) or drop (-) capabilities relative to the default, as in \'+sys_admin:-mknod\'' -r
 complete -c transomd -l migration-mode -d 'How the source describes inodes to the destination' -r -f -a "find-paths\t'By their paths within the share'
 file-handles\t'By file handles; source and destination share the same file system'"
-complete -c transomd -l migration-on-error -d 'What the destination does with an inode that it cannot find' -r -f -a "abort\t'The migration fails'
+complete -c transomd -l migration-on-error -d 'What to do with an inode or an open file that cannot be carried over' -r -f -a "abort\t'The migration fails'
 guest-error\t'The guest gets errors for that inode'"
 complete -c transomd -l log-level -d 'Write messages of this level and above' -r -f -a "error\t'Failures'
 warn\t'Conditions that may cause failures later'
@@ -87,7 +87,7 @@ complete -c transomd -l no-posix-lock -d 'Keep fcntl locks within each guest [de
 complete -c transomd -l flock -d 'Take flock locks on the host, so that they hold between guests and against the host\'s programs'
 complete -c transomd -l no-flock -d 'Keep flock locks within each guest [default]'
 complete -c transomd -l migration-verify-handles -d 'Send file handles along with paths, and have the destination compare'
-complete -c transomd -l migration-confirm-paths -d 'Check every path once more at the switch-over, while the guest is stopped'
+complete -c transomd -l migration-confirm-paths -d 'Check every path once more at the switch-over, while the guest is stopped [always done]'
 complete -c transomd -l syslog -d 'Write to the system log instead of standard error'
 complete -c transomd -s d -d 'The same as --log-level debug [deprecated]'
 complete -c transomd -s f -d 'No effect: the daemon always stays in the foreground [deprecated]'
