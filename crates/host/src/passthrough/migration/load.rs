@@ -151,7 +151,18 @@ impl<'a> Loader<'a> {
             }
         }
         self.drop_references();
-        Ok(())
+        self.check_handles()
+    }
+
+    /// Fails if no handle leads to an inode, as on another file system.
+    fn check_handles(&self) -> Result<(), Error> {
+        let mut by_handle = self.state.inodes.iter().zip(&self.own).filter(|(inode, _)| is_by_handle(inode));
+        match by_handle.clone().next() {
+            Some((first, _)) if by_handle.all(|(_, own)| own.is_none()) => {
+                self.fs.lost(Error::Lost { inode: first.id, cause: Errno::STALE })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Returns the place of the directory in which an inode is to be found.
@@ -192,6 +203,8 @@ impl<'a> Loader<'a> {
                 let limit = self.fs.inodes.capacity().limit() as u64;
                 Err(Error::TooMany { what: "inodes", count: self.state.inodes.len() as u64, limit })
             }
+            // As above, if the source had it by its handle only: see `check_handles`.
+            Err(Errno::STALE) if is_by_handle(inode) && !self.open.contains(&inode.id) => Ok(None),
             Err(cause) => self.fs.lost(Error::Lost { inode: inode.id, cause }).map(|()| None),
         }
     }
@@ -287,4 +300,8 @@ impl Passthrough {
 
 fn errno(error: std::io::Error) -> Errno {
     Errno::from_io_error(&error).unwrap_or(Errno::IO)
+}
+
+fn is_by_handle(inode: &Inode<'_>) -> bool {
+    matches!(inode.location, Location::Handle(_))
 }

@@ -183,6 +183,28 @@ fn what_was_removed_and_is_not_open_is_left_behind() {
 }
 
 #[test]
+fn a_handle_that_leads_nowhere_is_left_behind_unless_all_do() {
+    let dir = tempfile::tempdir().unwrap();
+    if !opens_handles(dir.path()) {
+        return;
+    }
+    fs::write(dir.path().join("file"), "").unwrap();
+    let guest = Guest::new(dir.path(), by_handles());
+    guest.walk("file").unwrap();
+    let bytes = guest.save().unwrap();
+    let mut state = migration::decode(&bytes, migration::Limits { inodes: 10, handles: 10 }).unwrap();
+    let mut gone = state.inodes[1].clone();
+    let Location::Handle(handle) = &mut gone.location else { panic!("{gone:?}") };
+    handle.bytes = handle.bytes.iter().map(|byte| !byte).collect();
+    gone.id += 32;
+    state.inodes.push(gone);
+    assert!(load(dir.path(), by_handles(), &migration::encode(&state)).is_ok());
+    state.inodes.remove(1);
+    let error = load(dir.path(), by_handles(), &migration::encode(&state)).err().unwrap();
+    assert!(matches!(error, Error::Lost { cause: Errno::STALE, .. }), "{error}");
+}
+
+#[test]
 fn paths_of_the_source_do_not_leave_the_share() {
     let outside = tempfile::tempdir().unwrap();
     let share = outside.path().join("share");
