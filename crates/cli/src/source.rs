@@ -44,6 +44,11 @@ impl Source {
         self.socket.is_none() && name.is_none_or(|name| name == "transomd")
     }
 
+    /// Returns whether the daemon that is started joins a coherence group.
+    pub(crate) fn is_in_group(&self) -> bool {
+        self.coherence_group.is_some()
+    }
+
     /// Returns a warning if the daemon at the socket ends when this process leaves it.
     pub(crate) fn warning(&self) -> Option<String> {
         let socket = self.socket.as_deref().filter(|socket| socket::ends_with_front_end(socket))?;

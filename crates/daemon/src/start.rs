@@ -66,7 +66,9 @@ pub fn start(options: &Options, mut listening: Listening) -> anyhow::Result<Star
 
     let watch = if options.share.events { Some(watch(&options.share.path)?) } else { None };
     // The sandbox hides it. Joined after the last fork: see `serve`.
-    let group = options.cache.coherence_group.as_ref().map(TableFile::open).transpose()?;
+    let writable = (!options.share.is_readonly).then_some(&*options.share.path);
+    let group = options.cache.coherence_group.as_ref();
+    let group = group.map(|place| TableFile::open(place, writable)).transpose()?;
     let padding = padding::start(options);
     let host_changes = host_changes::open(options)?;
     let owners = &options.ownership;

@@ -84,6 +84,11 @@ families! {
     POOL_THREADS: Gauge "transom_pool_threads", unit "threads", label "", "Threads in the thread pool.";
     POOL_BUSY: Gauge "transom_pool_busy_threads", unit "threads", label "", "Pool threads that are serving a request.";
     POOL_QUEUED: Gauge "transom_pool_queued_requests", unit "requests", label "", "Requests waiting for a pool thread.";
+    GROUP_MEMBERS: Gauge "transom_group_members", unit "members", label "", "Daemons in the coherence group.";
+    GROUP_STAMPS: Counter "transom_group_stamps", unit "", label "",
+        "Clock of the coherence group's version table: changes that its daemons have stamped.";
+    GROUP_EPOCHS: Counter "transom_group_epochs", unit "", label "",
+        "Epoch of the version table: how often everything that guests of the group had cached was declared invalid.";
     WINDOW_BYTES: Gauge "transom_window_bytes", unit "bytes", label "", "Size of the DAX window.";
     WINDOW_RANGES: Gauge "transom_window_ranges", unit "ranges", label "",
         "Ranges of 2 MiB that are mapped in the DAX window.";

@@ -13,4 +13,4 @@ mod snapshot;
 
 pub use families::Counter;
 pub use report::{OperationReport, Report, ReportError, Value, WindowReport};
-pub use snapshot::{Gauges, Operation, Snapshot, WindowGauges, WindowUsage};
+pub use snapshot::{Gauges, GroupGauges, Operation, Snapshot, WindowGauges, WindowUsage};

@@ -26,6 +26,8 @@ pub struct Gauges {
     pub lock_waiters: u64,
     /// The DAX window, if there is one.
     pub window: Option<WindowGauges>,
+    /// The coherence group, if there is one.
+    pub group: Option<GroupGauges>,
     /// [`families::QUEUE_DEPTH`], indexed by queue number.
     pub queue_depths: Vec<u64>,
     /// [`families::POOL_THREADS`].
@@ -34,6 +36,17 @@ pub struct Gauges {
     pub pool_busy: u64,
     /// [`families::POOL_QUEUED`].
     pub pool_queued: u64,
+}
+
+/// The state of a coherence group.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct GroupGauges {
+    /// [`families::GROUP_MEMBERS`].
+    pub members: u64,
+    /// [`families::GROUP_STAMPS`].
+    pub stamps: u64,
+    /// [`families::GROUP_EPOCHS`].
+    pub epochs: u64,
 }
 
 /// The state of the DAX window.
@@ -106,7 +119,14 @@ impl Gauges {
             (families::POOL_BUSY, self.pool_busy),
             (families::POOL_QUEUED, self.pool_queued),
         ];
-        pairs.into_iter()
+        let group = self.group.map(|group| {
+            [
+                (families::GROUP_MEMBERS, group.members),
+                (families::GROUP_STAMPS, group.stamps),
+                (families::GROUP_EPOCHS, group.epochs),
+            ]
+        });
+        pairs.into_iter().chain(group.into_iter().flatten())
     }
 }
 

@@ -18,8 +18,8 @@ use rustix::{
 use transom_user::transport::VhostUser;
 
 use super::{
-    MountEnd, backlog::Backlog, fuse_devices::FuseDevices, hiprio::HiprioQueue, passthrough::Passthrough,
-    reconnect::Reconnect,
+    MountEnd, backlog::Backlog, coherence::Coherence, fuse_devices::FuseDevices, hiprio::HiprioQueue,
+    passthrough::Passthrough, reconnect::Reconnect,
 };
 
 /// A connection to a daemon, as all workers see it.
@@ -37,6 +37,8 @@ pub(super) struct Connection {
     /// Present if the mount may outlive this connection.
     pub(super) reconnect: Option<Arc<Reconnect>>,
     pub(super) passthrough: Arc<Passthrough>,
+    /// Present if the kernel's caches follow a version table.
+    pub(super) coherence: Option<Arc<Coherence>>,
 }
 
 impl Connection {
@@ -48,6 +50,7 @@ impl Connection {
         device: VhostUser,
         hiprio: HiprioQueue,
         passthrough: Arc<Passthrough>,
+        coherence: Option<Arc<Coherence>>,
         backlog: Arc<Backlog>,
         reconnect: Option<Arc<Reconnect>>,
     ) -> io::Result<Self> {
@@ -60,6 +63,7 @@ impl Connection {
             backlog,
             reconnect,
             passthrough,
+            coherence,
         })
     }
 

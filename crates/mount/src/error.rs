@@ -6,6 +6,7 @@ use rustix::io::Errno;
 use thiserror::Error;
 use transom_guest::device::DeviceError;
 use transom_user::share::ShareError;
+use transom_versions::TableError;
 
 use super::{IncompatibleDaemon, InitError};
 
@@ -102,4 +103,25 @@ pub enum MountError {
          whatever a new daemon finds under its name"
     )]
     PassthroughWithReconnect,
+    /// Both options were set.
+    #[error(
+        "a coherence group and passthrough cannot be combined: the daemon does not see what is written to a file that \
+         is passed through, so others of the group would not learn of it"
+    )]
+    CoherentWithPassthrough,
+    /// Both options were set.
+    #[error(
+        "a coherence group and reconnect cannot be combined: while there is no daemon, nobody tells the mount what \
+         others of the group change"
+    )]
+    CoherentWithReconnect,
+    /// The daemon is not in a coherence group, or does not let its front end map the table.
+    #[error(
+        "the daemon offers no version table: start transomd with --coherence-group and --front-end=alioth to mount its \
+         share coherently"
+    )]
+    NoVersionTable,
+    /// The version table has a wrong header.
+    #[error("the daemon's version table cannot be used")]
+    VersionTable(#[source] TableError),
 }

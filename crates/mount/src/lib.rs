@@ -19,6 +19,7 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 mod backlog;
+mod coherence;
 mod connection;
 mod daemon_client;
 mod error;
@@ -38,6 +39,7 @@ mod options;
 mod passthrough;
 mod queues;
 mod reconnect;
+mod reply_body;
 mod reply_out;
 mod reply_room;
 mod request_in;
@@ -102,6 +104,12 @@ impl Mount {
     pub fn start(source: Builder, mountpoint: impl AsRef<Path>, options: Options) -> Result<Self, MountError> {
         if options.passthrough && options.reconnect.is_some() {
             return Err(MountError::PassthroughWithReconnect);
+        }
+        if options.coherent && options.passthrough {
+            return Err(MountError::CoherentWithPassthrough);
+        }
+        if options.coherent && options.reconnect.is_some() {
+            return Err(MountError::CoherentWithReconnect);
         }
         check_kinds(&source, mountpoint.as_ref())?;
         let source = match options.reconnect {

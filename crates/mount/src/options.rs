@@ -4,7 +4,7 @@ use std::{ffi::OsString, time::Duration};
 
 use rustix::mount::MountFlags;
 
-use super::{passthrough, reconnect};
+use super::{coherence, passthrough, reconnect};
 
 /// The options of a mount.
 #[derive(Debug, Clone)]
@@ -30,6 +30,9 @@ pub struct Options {
     /// The process that mounts should not have files of the mount open then: starting a daemon closes its copies of
     /// them, which would wait for writes that wait for the daemon.
     pub reconnect: Option<Duration>,
+    /// The kernel keeps attributes and data until the version table of the daemon's coherence group says that somebody
+    /// else has changed them, and names for a second.
+    pub coherent: bool,
 }
 
 /// The default of [`Options::reconnect`] if it is set: longer than an upgrade takes.
@@ -49,6 +52,7 @@ impl Default for Options {
             poll_max_ns: 100_000,
             passthrough: false,
             reconnect: None,
+            coherent: false,
         }
     }
 }
@@ -83,6 +87,7 @@ impl Options {
         match option {
             "allow_other" => self.allow_other = true,
             "passthrough" => self.passthrough = true,
+            "coherent" => self.coherent = true,
             "reconnect" => self.reconnect = Some(RECONNECT_DEFAULT),
             "default_permissions" => self.default_permissions = true,
             "no_default_permissions" => self.default_permissions = false,
@@ -136,6 +141,9 @@ impl Options {
         let mut args = if self.passthrough { passthrough::daemon_args(self.threads) } else { Vec::new() };
         if self.reconnect.is_some() {
             args.extend(reconnect::daemon_args());
+        }
+        if self.coherent {
+            args.extend(coherence::daemon_args());
         }
         args
     }

@@ -16,6 +16,7 @@ use transom_wire::config::QUEUE_FIRST_REQUEST;
 use super::{
     Mount, MountError, Options, Stopper,
     backlog::Backlog,
+    coherence::{self, Coherence},
     connection::Connection,
     daemon_client::DaemonClient,
     fuse_device::FuseDevice,
@@ -47,6 +48,7 @@ pub(super) struct PendingConnection {
     /// Requests that can be in flight on each ring.
     chains_max: u16,
     memory: Arc<SlotMemory>,
+    coherence: Option<Arc<Coherence>>,
 }
 
 /// Creates the connection's workers one by one, each for a descriptor of `/dev/fuse`. Returns `None` when every queue
@@ -66,13 +68,14 @@ impl PendingConnection {
         let arena = Arc::new(Arena::new(pool_len + slots_len).map_err(MountError::Memory)?);
         let window_use = if options.passthrough { WindowUse::Files } else { WindowUse::Memory };
         let device = source.transport(&arena, window_use)?;
+        let coherence = options.coherent.then(|| Coherence::new(&device)).transpose()?.map(Arc::new);
         let (pool, memory) = arena.pool_and_rest(pool_len, WhenFull::Fail);
         let memory = Arc::new(SlotMemory { memory, _arena: Arc::clone(&arena) });
         let ops: Arc<dyn DmaOps> = Arc::new(pool);
         let queues = queues::start(&device, &ops, queues_max, IN_FLIGHT_MAX)?;
         let messages = DmaBuffer::new(&ops, HiprioQueue::MEMORY_LEN).map_err(DeviceError::from)?;
         let hiprio = HiprioQueue::new(queues.hiprio, messages);
-        Ok(Self { device, hiprio, rings: queues.requests, chains_max: queues.chains_max, memory })
+        Ok(Self { device, hiprio, rings: queues.requests, chains_max: queues.chains_max, memory, coherence })
     }
 
     /// Returns the number of request queues.
@@ -90,9 +93,9 @@ impl PendingConnection {
         backlog: Arc<Backlog>,
         reconnect: Option<Arc<Reconnect>>,
     ) -> io::Result<(Arc<Connection>, WorkerFactory)> {
-        let Self { device, hiprio, rings, chains_max, memory } = self;
+        let Self { device, hiprio, rings, chains_max, memory, coherence } = self;
         let passthrough = Arc::new(Passthrough::new(options.passthrough, device.files().cloned(), rings.len()));
-        let connection = Arc::new(Connection::new(device, hiprio, passthrough, backlog, reconnect)?);
+        let connection = Arc::new(Connection::new(device, hiprio, passthrough, coherence, backlog, reconnect)?);
         let processors = std::thread::available_parallelism().map_or(1, |count| count.get());
         let limit = Arc::new(PollerLimit::new(processors.saturating_sub(1)));
         let (poll_max_ns, workers_connection) = (options.poll_max_ns, Arc::clone(&connection));
@@ -150,6 +153,10 @@ impl PendingConnection {
         drop(new_worker);
         mount.workers = workers.len();
         connection.devices.set(devices.clone());
+        if let Some(coherence) = connection.coherence.clone() {
+            let connection = Arc::clone(&connection);
+            mount.spawn(coherence::THREAD_NAME.into(), move || coherence::scan_until_end(&coherence, &connection))?;
+        }
         drop(connection);
         if let Some(reconnect) = reconnect {
             let supervisor = Supervisor { state, reconnect, devices, backlog, source, options };

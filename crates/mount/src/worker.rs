@@ -5,8 +5,9 @@
 //! 1. [`RequestReader`] reads a request straight into a slot.
 //! 2. [`ReconnectStage`], if the mount may reconnect, keeps the request and renumbers it.
 //! 3. [`PassthroughStage`] may refuse an open, and notes what is opened, closed and forgotten.
-//! 4. [`RequestQueue`] holds the request until the daemon has written the reply into the same slot.
-//! 5. The reply passes the stages in reverse; [`ReplyWriter`] writes it to the kernel from the slot.
+//! 4. [`CoherenceStage`], if the kernel's caches follow a version table, notes the moment.
+//! 5. [`RequestQueue`] holds the request until the daemon has written the reply into the same slot.
+//! 6. The reply passes the stages in reverse; [`ReplyWriter`] writes it to the kernel from the slot.
 //!
 //! A worker never waits for one request: it sleeps until the kernel or the daemon has something, so a request that
 //! blocks in the daemon only occupies a slot. While all slots are taken, requests are still read, into the spare slot:
@@ -23,6 +24,7 @@ use zerocopy::FromBytes as _;
 use super::{
     MountEnd,
     backlog::ParkedRequest,
+    coherence::CoherenceStage,
     connection::Connection,
     daemon_client::DaemonClient,
     event_waiter::EventWaiter,
@@ -46,6 +48,8 @@ pub(super) struct QueueWorker {
     queue: RequestQueue,
     reader: RequestReader,
     passthrough: PassthroughStage,
+    /// Present if the kernel's caches follow a version table.
+    coherence: Option<CoherenceStage>,
     /// Present if the mount may reconnect.
     reconnect: Option<ReconnectStage>,
     replies: ReplyWriter,
@@ -71,6 +75,7 @@ impl QueueWorker {
             Arc::clone(&connection.passthrough),
         );
         let reconnect = connection.reconnect.as_ref().map(|shared| ReconnectStage::new(Arc::clone(shared), slots));
+        let coherence = connection.coherence.as_ref().map(|shared| CoherenceStage::new(Arc::clone(shared), slots));
         Self {
             index,
             connection,
@@ -79,6 +84,7 @@ impl QueueWorker {
             device,
             queue,
             passthrough,
+            coherence,
             reconnect,
             poller,
             lone_caller,
@@ -202,6 +208,9 @@ impl QueueWorker {
         if let Some(reconnect) = &self.reconnect {
             return self.send_hiprio(reconnect.forget(message));
         }
+        if let Some(coherence) = &self.coherence {
+            coherence.note_forget(message);
+        }
         self.passthrough.note_forget(message);
         self.connection.send_hiprio(message)
     }
@@ -234,6 +243,9 @@ impl QueueWorker {
         let kind = self.passthrough.kind(header, &args);
         if let Some(errno) = self.passthrough.refusal(kind, header) {
             return self.replies.finish(unique, Err(errno)).map(|()| false);
+        }
+        if let Some(coherence) = &mut self.coherence {
+            coherence.note_request(slot, header);
         }
         if self.queue.submit(slot, header, len_bytes, &args, kind) {
             self.connection.device.notify(self.queue.index());
@@ -283,7 +295,7 @@ impl QueueWorker {
     }
 
     /// Passes on the reply in the slot of `used`, or fails its request. The slot stays taken.
-    fn reply(&self, used: Used) -> Result<(), MountEnd> {
+    fn reply(&mut self, used: Used) -> Result<(), MountEnd> {
         let reply = Reply::read(&self.queue, used);
         let Reply { slot, unique, kind, written_bytes, .. } = reply;
         let outcome = reply.outcome();
@@ -307,7 +319,15 @@ impl QueueWorker {
         if outcome.is_ok() {
             self.passthrough.adjust_attributes(kind, &body);
         }
-        if !self.replies.write(&header, body)? && outcome.is_ok() {
+        let mut coherence = self.coherence.as_mut().filter(|_| outcome.is_ok());
+        if let Some(coherence) = &mut coherence {
+            coherence.adjust_reply(slot, &body);
+        }
+        let is_taken = self.replies.write(&header, body)?;
+        if let Some(coherence) = coherence {
+            coherence.note_written(slot, is_taken);
+        }
+        if !is_taken && outcome.is_ok() {
             self.passthrough.note_rejected_reply(kind, &body);
         }
         Ok(())

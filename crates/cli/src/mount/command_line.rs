@@ -126,6 +126,7 @@ impl MountArgs {
         if self.reconnect && options.reconnect.is_none() {
             options.parse("reconnect")?;
         }
+        options.coherent |= self.from.is_in_group();
         let mut daemon_args = if self.from.starts_transomd() { options.daemon_args() } else { Vec::new() };
         daemon_args.extend_from_slice(&self.daemon_args);
         let source = self.from.builder(daemon_args.clone())?;
@@ -140,6 +141,7 @@ impl Helper {
         let source = Path::new(source.strip_prefix(SOURCE_PREFIX).unwrap_or(source));
         let (mut options, mut daemon_args) = (Options::default(), Vec::new());
         for option in self.options.iter().flat_map(|list| list.split(',')) {
+            options.coherent |= option.starts_with("coherence_group=");
             match options.parse(option) {
                 Err(OptionError::Unknown(_)) => {
                     daemon_args.push(OsString::from(format!("--{}", option.replace('_', "-"))));

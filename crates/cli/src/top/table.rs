@@ -140,6 +140,14 @@ fn head(change: &Change<'_>) -> Vec<String> {
     if let Some(window) = &now.window {
         lines.extend(window_lines(change, window));
     }
+    if let Some(members) = now.value(families::GROUP_MEMBERS.name) {
+        lines.push(format!(
+            "group     {members} members   clock {}   {} stamps/s   {} epochs raised",
+            value(families::GROUP_STAMPS),
+            rate(change.counter(families::GROUP_STAMPS)),
+            value(families::GROUP_EPOCHS),
+        ));
+    }
     if !now.errors.is_empty() {
         let mut errors: Vec<_> = now.errors.iter().collect();
         errors.sort_by_key(|error| Reverse(error.value));

@@ -60,6 +60,19 @@ fn a_window_has_its_lines() {
 }
 
 #[test]
+fn a_coherence_group_has_a_line() {
+    let value = |family: Family, value| Value { name: family.name.into(), value };
+    let group = |uptime_seconds, stamps| {
+        let mut report = reading(uptime_seconds, &[], 0);
+        report.gauges.push(value(families::GROUP_MEMBERS, 3));
+        report.counters.extend([value(families::GROUP_STAMPS, stamps), value(families::GROUP_EPOCHS, 2)]);
+        report
+    };
+    let lines = texts(&group(12.0, 1050), Some(&group(10.0, 1000)), Sort::Rate);
+    assert_eq!(lines[3], "group     3 members   clock 1050   25.0 stamps/s   2 epochs raised");
+}
+
+#[test]
 fn a_first_reading_has_averages_since_the_start() {
     let lines = texts(&reading(10.0, &[("lookup", 100, 0)], 0), None, Sort::Rate);
     assert!(lines[0].starts_with("rates     10.0 requests/s"), "{}", lines[0]);

@@ -34,7 +34,7 @@ pub(crate) fn member(
     session: SessionConfig,
     options: CacheOptions,
 ) -> Member {
-    let file = TableFile::open(&GroupLocation::Directory(place.to_owned())).unwrap();
+    let file = TableFile::open(&GroupLocation::Directory(place.to_owned()), None).unwrap();
     let group = Group::join(&file, File::open(dir).unwrap(), &ProcFds::open().unwrap()).unwrap();
     let versions = table::map(group.table_fd(), group.table_len_bytes() as usize);
     let peer = Peer::new(Passthrough::open(dir, config).unwrap().with_group(group));

@@ -40,6 +40,9 @@ pub enum GroupError {
         /// The user of this process.
         user: u32,
     },
+    /// Guests could write the table.
+    #[error("the coherence group's directory {} is in the shared directory, where guests could write it", .0.display())]
+    InShare(PathBuf),
     /// The file cannot be created or opened.
     #[error("cannot open the version table {}", path.display())]
     File {

@@ -1,6 +1,9 @@
 //! The file of a group: found or created, and checked before anything of it is believed.
 
-use std::{os::fd::OwnedFd, path::PathBuf};
+use std::{
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+};
 
 use rustix::{
     fs::{AtFlags, FileType, Mode, OFlags, fstat, ftruncate, linkat, openat, unlinkat},
@@ -9,7 +12,12 @@ use rustix::{
 };
 use transom_versions::{Keys, Reader, Writer, layout};
 
-use super::{GroupError, GroupLocation, area::Area, location::check_private, mapping::Mapping};
+use super::{
+    GroupError, GroupLocation,
+    area::Area,
+    location::{check_outside, check_private},
+    mapping::Mapping,
+};
 use crate::Errno;
 
 /// The file's name in the group's directory.
@@ -23,12 +31,17 @@ pub struct TableFile {
 }
 
 impl TableFile {
-    /// Opens the group's file, and creates it if it is missing. Call it before a sandbox hides the file.
+    /// Opens the group's file, and creates it if it is missing. Call it before a sandbox hides the file. `writable` is
+    /// the shared directory, unless it is shared for reading only.
     ///
     /// # Errors
-    /// If the directory or the file is not ours alone, or if the file is not a version table of the known layout.
-    pub fn open(place: &GroupLocation) -> Result<Self, GroupError> {
+    /// If the directory or the file is not ours alone or in `writable`, or if the file is not a version table of the
+    /// known layout.
+    pub fn open(place: &GroupLocation, writable: Option<&Path>) -> Result<Self, GroupError> {
         let (directory, path) = (place.open()?, place.path().join(NAME));
+        if let Some(share) = writable {
+            check_outside(&directory, &place.path(), share)?;
+        }
         let failed = |source| GroupError::File { path: path.clone(), source };
         // Whoever creates the table makes it complete before it gets its name, so it is created once at the most.
         let fd = match open_existing(&directory) {
@@ -67,7 +80,7 @@ fn check(fd: OwnedFd, path: PathBuf) -> Result<TableFile, GroupError> {
 }
 
 /// Creates a complete table under a name of this process, and then gives it its own name, unless somebody has done so.
-fn create(directory: &OwnedFd, path: &std::path::Path) -> Result<(), GroupError> {
+fn create(directory: &OwnedFd, path: &Path) -> Result<(), GroupError> {
     let failed = |source| GroupError::File { path: path.to_owned(), source };
     let temporary = format!(".table.{}", getpid().as_raw_nonzero());
     // Left over from a process that had this number.

@@ -16,7 +16,7 @@ use transom_versions::layout;
 use super::*;
 
 fn join(group: &Path, share: &Path) -> Result<Group, GroupError> {
-    let file = TableFile::open(&GroupLocation::Directory(group.to_owned()))?;
+    let file = TableFile::open(&GroupLocation::Directory(group.to_owned()), Some(share))?;
     Group::join(&file, File::open(share).unwrap(), &ProcFds::open().unwrap())
 }
 
@@ -39,6 +39,23 @@ fn eventually(what: &str, holds: impl Fn() -> bool) {
         assert!(Instant::now() < deadline, "{what}: not within a minute");
         thread::sleep(Duration::from_millis(5));
     }
+}
+
+#[test]
+fn a_group_in_the_shared_directory_is_refused_unless_guests_only_read_it() {
+    let (_, share) = directories();
+    let below = share.path().join("a/b");
+    fs::create_dir_all(&below).unwrap();
+    for place in [share.path().to_owned(), below.join("group"), below.join("../b/group")] {
+        let refused = message(join(&place, share.path()));
+        assert!(refused.contains("is in the shared directory"), "{refused}");
+        assert!(!place.join("table").exists());
+        fs::set_permissions(share.path(), fs::Permissions::from_mode(0o700)).unwrap();
+        TableFile::open(&GroupLocation::Directory(place.clone()), None).unwrap();
+        fs::remove_file(place.join("table")).unwrap();
+    }
+    // The share may be in the directory above the group's.
+    join(&share.path().join("group"), &below).unwrap();
 }
 
 #[test]

@@ -16,6 +16,8 @@ use super::GroupError;
 use crate::Errno;
 
 const NAME_LEN_MAX: usize = 64;
+/// Directories above that of a group: more than a path can have.
+const DEPTH_MAX: usize = 4096;
 
 /// The place of a group: a name, which stands for a directory in `$XDG_RUNTIME_DIR/transom` or `/run/transom`, or a
 /// directory.
@@ -65,6 +67,26 @@ impl GroupLocation {
         check_private(&fstat(&directory).map_err(failed)?, || format!("directory {}", path.display()))?;
         Ok(directory)
     }
+}
+
+/// Checks that a directory is neither `share` nor in it, by what its parents are.
+pub(super) fn check_outside(directory: &OwnedFd, path: &Path, share: &Path) -> Result<(), GroupError> {
+    let failed = |source| GroupError::Directory { path: path.to_owned(), source };
+    let identity = |stat: Stat| (stat.st_dev, stat.st_ino);
+    let share = identity(rustix::fs::stat(share).map_err(GroupError::Root)?);
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let mut at = openat(directory, ".", flags, Mode::empty()).map_err(failed)?;
+    for _ in 0..DEPTH_MAX {
+        let here = identity(fstat(&at).map_err(failed)?);
+        if here == share {
+            return Err(GroupError::InShare(path.to_owned()));
+        }
+        at = openat(&at, "..", flags, Mode::empty()).map_err(failed)?;
+        if identity(fstat(&at).map_err(failed)?) == here {
+            return Ok(());
+        }
+    }
+    Err(failed(Errno::NAMETOOLONG))
 }
 
 /// Checks that a directory or file belongs to the user of this process and that nobody else may write it.

@@ -134,6 +134,11 @@ impl Group {
         heat::cool(&self.inner.table, &self.inner.area, self.inner.record.index, slot);
     }
 
+    /// Returns the number of members, this daemon included.
+    pub fn members(&self) -> usize {
+        (0..MEMBERS_MAX).filter(|&index| self.inner.area.is_live(index)).count()
+    }
+
     /// Returns the table as guests see it.
     pub fn now(&self) -> Moment {
         self.inner.table.reader().now()

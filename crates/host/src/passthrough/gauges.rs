@@ -1,6 +1,6 @@
 //! The file system's gauges, for metrics.
 
-use transom_metrics::{Gauges, WindowGauges};
+use transom_metrics::{Gauges, GroupGauges, WindowGauges};
 
 use super::Passthrough;
 use crate::locks::Locks;
@@ -28,6 +28,10 @@ impl Passthrough {
                     usage: dax.window.usage(),
                     files: files.map(|usage| (usage.file.name().to_owned(), usage.ranges)).collect(),
                 }
+            }),
+            group: self.group.as_ref().map(|group| {
+                let now = group.now();
+                GroupGauges { members: group.members() as u64, stamps: now.clock.get(), epochs: now.epoch }
             }),
             ..Gauges::default()
         }

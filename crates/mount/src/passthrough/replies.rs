@@ -5,17 +5,18 @@ use std::mem::offset_of;
 use transom_wire::{
     NodeId,
     attr::{Attr, AttrOut, EntryOut},
-    dirent::{DirentPlus, padded_len},
     ops::statx::{Statx, StatxOut},
 };
-use zerocopy::FromBytes as _;
 
 use super::{
     Passthrough,
     attributes::{ReplyRules, SET_ID},
     stage::RequestKind,
 };
-use crate::fuse_device::SharedBuffer;
+use crate::{
+    fuse_device::SharedBuffer,
+    reply_body::{entries, read, write},
+};
 
 /// Where attributes lie in a reply, as offsets from the start of its body.
 #[derive(Debug, Clone, Copy)]
@@ -103,37 +104,9 @@ impl Passthrough {
     }
 }
 
-/// Returns the offsets of the entries of a READDIRPLUS.
-fn entries<'a>(body: &'a SharedBuffer<'_>) -> impl Iterator<Item = usize> + 'a {
-    let mut next = 0;
-    std::iter::from_fn(move || {
-        let offset = next;
-        let head: [u8; size_of::<DirentPlus>()] = read(body, offset)?;
-        let name_len = DirentPlus::read_from_bytes(&head).ok()?.dirent.namelen.get() as usize;
-        next = offset.checked_add(padded_len(size_of::<DirentPlus>(), name_len))?;
-        Some(offset)
-    })
-}
-
 /// Returns the inode of the entry at `offset` if it is a regular file.
 fn regular_file(body: &SharedBuffer<'_>, offset: usize) -> Option<NodeId> {
     let nodeid = u64::from_le_bytes(read(body, offset + offset_of!(EntryOut, nodeid))?);
     let mode = u32::from(u16::from_le_bytes(read(body, offset + ENTRY.mode)?));
     (nodeid != 0 && mode & libc::S_IFMT == libc::S_IFREG).then_some(NodeId(nodeid))
-}
-
-/// Reads `LEN` bytes at `offset`, or returns `None` if the reply is too short.
-fn read<const LEN: usize>(body: &SharedBuffer<'_>, offset: usize) -> Option<[u8; LEN]> {
-    (offset.checked_add(LEN)? <= body.len_bytes).then(|| {
-        let mut bytes = [0; LEN];
-        body.memory.read(body.offset + offset, &mut bytes);
-        bytes
-    })
-}
-
-/// Writes `bytes` at `offset`, which [`read`] has found to lie within the reply.
-fn write(body: &SharedBuffer<'_>, offset: usize, bytes: &[u8]) {
-    if offset + bytes.len() <= body.len_bytes {
-        body.memory.write(body.offset + offset, bytes);
-    }
 }

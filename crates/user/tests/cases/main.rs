@@ -78,6 +78,17 @@ fn cases_by_paths_with_caches_give_what_the_bare_directory_gives() {
 }
 
 #[test]
+fn cases_by_paths_with_the_caches_of_a_group_give_what_the_bare_directory_gives() {
+    let group = tempfile::tempdir().unwrap();
+    let mut program = common::transomd();
+    program.args.extend(ALWAYS.into_iter().chain(["--posix-lock", "--flock", "--front-end=alioth"]).map(Into::into));
+    program.args.extend(["--coherence-group".into(), group.path().join("group").into()]);
+    let (dir, mount) = mount(&program);
+    judge(&run(Arc::new(Paths::shared(&mount))), &[known::LIBRARY_GUEST, known::LIBRARY_PATHS]);
+    drop(dir);
+}
+
+#[test]
 fn cases_by_paths_through_a_small_window_give_what_the_bare_directory_gives() {
     let mut program = common::transomd();
     let window = ["--tag=share", "--dax-window=4M", "--dax-policy=always", "--front-end=alioth"];

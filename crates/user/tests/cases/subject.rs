@@ -7,7 +7,7 @@ use transom_conformance::{
     runner::Subject,
 };
 use transom_guest::{
-    cache::CacheOptions,
+    cache::{CacheMode, CacheOptions},
     dax::{Dax, DaxOptions},
     fs::Fs,
     session::SessionConfig,
@@ -53,6 +53,14 @@ impl Paths {
     pub(crate) fn new(mount: &Share) -> Self {
         let config = SessionConfig::default().with(InitFlags::HANDLE_KILLPRIV_V2);
         Self { fs: Fs::mount(mount.session(config).unwrap(), CacheOptions::default()) }
+    }
+
+    /// Everything is cached for as long as the version table of the daemon's group says.
+    pub(crate) fn shared(mount: &Share) -> Self {
+        let config = SessionConfig::default().with(InitFlags::HANDLE_KILLPRIV_V2);
+        assert!(mount.versions().is_some(), "the daemon is in a group");
+        let options = CacheOptions { mode: CacheMode::Shared, ..CacheOptions::default() };
+        Self { fs: Fs::new(Arc::new(mount.volume(config, options, DaxOptions::default()).unwrap())) }
     }
 
     /// Every file is mapped through the window.

@@ -49,7 +49,7 @@ fn setting() -> Setting {
         fs::write(share.path().join(file), "content").unwrap();
     }
     let join = || {
-        let file = TableFile::open(&GroupLocation::Directory(place.path().to_owned())).unwrap();
+        let file = TableFile::open(&GroupLocation::Directory(place.path().to_owned()), None).unwrap();
         Group::join(&file, fs::File::open(share.path()).unwrap(), &ProcFds::open().unwrap()).unwrap()
     };
     let (peer, group) = (join(), join());

@@ -1,0 +1,95 @@
+//! [`KnownInodes`]: the inodes that the kernel knows, and when what it has cached of each was fetched.
+
+use std::collections::{HashMap, hash_map::Entry};
+
+use parking_lot::Mutex;
+use transom_versions::{Moment, Slot};
+use transom_wire::NodeId;
+
+/// Number of shards: enough that a worker seldom waits for the thread that scans.
+const SHARD_COUNT: usize = 16;
+
+/// Inodes by nodeid. Each shard's lock is held for one lookup, or while the shard is scanned.
+#[derive(Default)]
+pub(super) struct KnownInodes([Mutex<HashMap<NodeId, KnownInode>>; SHARD_COUNT]);
+
+struct KnownInode {
+    slot: Slot,
+    /// Everything that the kernel has cached of it was fetched at this moment or later.
+    fetched: Moment,
+    /// References that the kernel counts.
+    nlookup: u64,
+}
+
+impl KnownInodes {
+    /// Counts a reference to an inode that is named in a reply to a request of that moment.
+    pub(super) fn add(&self, nodeid: NodeId, slot: Slot, moment: Moment) {
+        let mut shard = self.shard(nodeid).lock();
+        shard.entry(nodeid).or_insert(KnownInode { slot, fetched: moment, nlookup: 0 }).nlookup += 1;
+    }
+
+    /// Notes the root, which has no references and is never forgotten.
+    pub(super) fn add_root(&self, slot: Slot, moment: Moment) {
+        let root = KnownInode { slot, fetched: moment, nlookup: u64::MAX };
+        self.shard(NodeId::ROOT).lock().entry(NodeId::ROOT).or_insert(root);
+    }
+
+    /// Drops `count` references. Ignores an inode that is not known.
+    pub(super) fn forget(&self, nodeid: NodeId, count: u64) {
+        if nodeid == NodeId::ROOT {
+            return;
+        }
+        if let Entry::Occupied(mut entry) = self.shard(nodeid).lock().entry(nodeid) {
+            entry.get_mut().nlookup = entry.get().nlookup.saturating_sub(count);
+            if entry.get().nlookup == 0 {
+                entry.remove();
+            }
+        }
+    }
+
+    /// Notes that the kernel has something of an inode that was fetched at `moment`. Returns whether all that it has of
+    /// the inode is valid.
+    pub(super) fn note_fetched(
+        &self,
+        nodeid: NodeId,
+        moment: Moment,
+        is_valid: impl FnOnce(Slot, Moment) -> bool,
+    ) -> bool {
+        let mut shard = self.shard(nodeid).lock();
+        let Some(inode) = shard.get_mut(&nodeid) else { return true };
+        inode.fetched = earlier(inode.fetched, moment);
+        is_valid(inode.slot, inode.fetched)
+    }
+
+    /// Appends the inodes that are not valid to `stale`. They count as fetched at `now`, since the caller has the
+    /// kernel drop what it has of them. Returns whether `is_hot` was true of one.
+    pub(super) fn take_stale(
+        &self,
+        now: Moment,
+        is_valid: impl Fn(Slot, Moment) -> bool,
+        is_hot: impl Fn(Slot) -> bool,
+        stale: &mut Vec<NodeId>,
+    ) -> bool {
+        let mut has_hot = false;
+        for shard in &self.0 {
+            for (&nodeid, inode) in shard.lock().iter_mut().filter(|(_, it)| !is_valid(it.slot, it.fetched)) {
+                inode.fetched = now;
+                has_hot |= is_hot(inode.slot);
+                stale.push(nodeid);
+            }
+        }
+        has_hot
+    }
+
+    fn shard(&self, nodeid: NodeId) -> &Mutex<HashMap<NodeId, KnownInode>> {
+        &self.0[nodeid.0 as usize % SHARD_COUNT]
+    }
+}
+
+fn earlier(one: Moment, other: Moment) -> Moment {
+    std::cmp::min_by_key(one, other, |moment| (moment.epoch, moment.clock))
+}
+
+#[cfg(test)]
+#[path = "known_test.rs"]
+mod tests;

@@ -1,0 +1,67 @@
+//! Coherence: what the kernel caches follows the version table of the daemon's coherence group.
+//!
+//! Each worker notes the moment of every request before it sends it, and which inodes the kernel learns of from the
+//! reply ([`stage`]). A thread looks at the stamps of all inodes that the kernel knows ([`known`]), and has the kernel
+//! drop the attributes and the data of those that were changed since they were fetched ([`scanner`]). A name cannot be
+//! found by its directory's stamp, so names expire after a second.
+//!
+//! A reply that is older than a change may reach the kernel after the notification of that change. Therefore the moment
+//! of a reply counts from when the kernel has it: the thread then finds the inode changed once more. Locks: those of
+//! [`known`], each for a moment, with nothing under it.
+
+mod known;
+mod scanner;
+mod stage;
+
+use std::{
+    ffi::OsString,
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use transom_user::{transport::VhostUser, window::VersionTable};
+use transom_versions::{Moment, Reader};
+use transom_wire::NodeId;
+
+use super::{MountError, forgets::parse_forgets};
+use known::KnownInodes;
+pub(super) use scanner::{THREAD_NAME, scan_until_end};
+pub(super) use stage::CoherenceStage;
+
+/// Returns the arguments of a transomd for a coherent mount: this process maps the table for reading, as the front end
+/// alioth does, and everything may be cached for long.
+pub(super) fn daemon_args() -> [OsString; 2] {
+    ["--front-end=alioth".into(), "--cache=always".into()]
+}
+
+/// What the workers and the thread that scans share.
+pub(super) struct Coherence {
+    table: Reader<VersionTable>,
+    known: KnownInodes,
+    /// An inode became known, or was fetched again, as it was before a change that is in the table already.
+    is_late: AtomicBool,
+}
+
+impl Coherence {
+    /// Takes the version table of `device`.
+    ///
+    /// # Errors
+    /// The daemon offers none, or none that can be used.
+    pub(super) fn new(device: &VhostUser) -> Result<Self, MountError> {
+        let table = device.versions().ok_or(MountError::NoVersionTable)?;
+        let table = Reader::new(table.clone()).map_err(MountError::VersionTable)?;
+        Ok(Self { table, known: KnownInodes::default(), is_late: AtomicBool::new(false) })
+    }
+
+    /// Notes a whole FORGET or BATCH_FORGET.
+    pub(super) fn note_forget(&self, message: &[u8]) {
+        parse_forgets(message).into_iter().for_each(|(nodeid, count)| self.known.forget(nodeid, count));
+    }
+
+    /// Notes that the kernel now has something of an inode that was fetched at a moment.
+    fn note_fetched(&self, nodeid: NodeId, moment: Moment) {
+        if self.known.note_fetched(nodeid, moment, |slot, fetched| self.table.is_slot_valid(slot, fetched)) {
+            return;
+        }
+        self.is_late.store(true, Ordering::Release);
+    }
+}

@@ -1,0 +1,161 @@
+//! Mounts of one coherence group: each sees what the others change, though it caches everything for long.
+
+use std::{
+    fs::{self, File},
+    os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _},
+    path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
+};
+
+use tempfile::TempDir;
+use transom_mount::{Mount, MountError, Options};
+use transom_user::share::{Builder, Share};
+
+use crate::{common, needs_mounts, passthrough::Mapped, unmount};
+
+/// The bound of each wait. What is waited for takes hundredths of a second.
+const WITHIN: Duration = Duration::from_secs(60);
+
+/// Two mounts of one directory, with a daemon each.
+struct Pair {
+    host: TempDir,
+    mounts: [(Mount, TempDir); 2],
+    _group: TempDir,
+}
+
+/// Returns a share of `host` by a daemon of the group in `group`. The daemon lets attributes and data be cached for a
+/// day, so that no time-out helps.
+fn share(host: &Path, group: &Path, options: &Options) -> Builder {
+    let mut program = common::transomd();
+    program.args = vec!["--coherence-group".into(), group.join("group").into()];
+    program.args.extend(options.daemon_args());
+    Share::builder().shared_dir(host).daemon(program)
+}
+
+fn coherent() -> Options {
+    Options { coherent: true, threads: 2, ..Options::default() }
+}
+
+impl Pair {
+    fn start() -> Self {
+        let (host, group) = (common::tree(), tempfile::tempdir().unwrap());
+        let mounts = [(); 2].map(|()| {
+            let at = tempfile::tempdir().unwrap();
+            (Mount::start(share(host.path(), group.path(), &coherent()), at.path(), coherent()).unwrap(), at)
+        });
+        Self { host, mounts, _group: group }
+    }
+
+    fn path(&self, mount: usize, name: &str) -> PathBuf {
+        self.mounts[mount].1.path().join(name)
+    }
+
+    fn end(mut self) {
+        self.mounts.iter_mut().for_each(|(mount, _)| unmount(mount));
+    }
+}
+
+/// Waits until `is_so`.
+fn eventually(what: &str, is_so: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < WITHIN, "after {WITHIN:?} not yet: {what}");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn what_one_mount_changes_the_other_sees_in_an_open_file() {
+    needs_mounts!();
+    let pair = Pair::start();
+    let path = pair.path(0, "hello");
+    // An open file needs no name, which a time-out would refresh.
+    let (reader, writer) =
+        (File::open(&path).unwrap(), File::options().write(true).open(pair.path(1, "hello")).unwrap());
+    let read = || {
+        let mut bytes = vec![0; 64];
+        let len = reader.read_at(&mut bytes, 0).unwrap();
+        bytes.truncate(len);
+        bytes
+    };
+    assert_eq!(read(), b"hello, world\n");
+    for round in 0..5 {
+        // 1. Data of the same length, so that no attribute but the times tells.
+        let line = format!("hello, {round:05}\n");
+        writer.write_all_at(line.as_bytes(), 0).unwrap();
+        eventually("the data are new", || read() == line.as_bytes());
+        // 2. Attributes.
+        let mode = 0o600 + round;
+        fs::set_permissions(pair.path(1, "hello"), fs::Permissions::from_mode(mode)).unwrap();
+        eventually("the mode is new", || reader.metadata().unwrap().mode() & 0o777 == mode);
+    }
+    // 3. A longer and a shorter file.
+    for len in [9000, 3] {
+        writer.set_len(len).unwrap();
+        eventually("the length is new", || reader.metadata().unwrap().len() == len);
+    }
+    eventually("the data end where the file ends", || read() == b"hel");
+    drop((reader, writer));
+    pair.end();
+}
+
+#[test]
+fn what_one_mount_writes_the_other_sees_in_its_mapping() {
+    needs_mounts!();
+    const LEN: usize = 3 * 4096;
+    let pair = Pair::start();
+    fs::write(pair.host.path().join("mapped"), vec![b'a'; LEN]).unwrap();
+    let reader = File::options().read(true).write(true).open(pair.path(0, "mapped")).unwrap();
+    let writer = File::options().write(true).open(pair.path(1, "mapped")).unwrap();
+    let mapped = Mapped::new(&reader, LEN);
+    // All pages are cached, and those of the mapping are in its page table.
+    assert!(mapped.load(0, LEN) == vec![b'a'; LEN]);
+    for (round, byte) in (b'b'..b'g').enumerate() {
+        let at = (round * 4096) % LEN + 7;
+        writer.write_all_at(&[byte; 16], at as u64).unwrap();
+        eventually("the mapping has the new bytes", || mapped.load(at, 16) == [byte; 16]);
+    }
+    drop((mapped, reader, writer));
+    pair.end();
+}
+
+#[test]
+fn names_and_directories_follow() {
+    needs_mounts!();
+    let pair = Pair::start();
+    let names = |mount: usize| {
+        let mut names: Vec<_> =
+            fs::read_dir(pair.path(mount, "")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    assert_eq!((names(0), names(1)), (names(1), names(0)));
+    let links = || fs::metadata(pair.path(0, "")).unwrap().nlink();
+    let before = links();
+    fs::create_dir(pair.path(1, "new")).unwrap();
+    eventually("the directory has one more link", || links() == before + 1);
+    eventually("the directory lists the new name", || names(0) == names(1));
+    fs::rename(pair.path(1, "hello"), pair.path(1, "new/name")).unwrap();
+    eventually("the old name is gone", || !fs::exists(pair.path(0, "hello")).unwrap());
+    eventually("the new name is there", || fs::exists(pair.path(0, "new/name")).unwrap());
+    eventually("the directory lists what is left", || names(0) == names(1));
+    pair.end();
+}
+
+#[test]
+fn a_mount_that_is_to_be_coherent_and_cannot_is_refused_with_the_reason() {
+    needs_mounts!();
+    let (host, group, at) = (common::tree(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let start = |options: Options, builder: Builder| Mount::start(builder, at.path(), options).err().unwrap();
+    let reconnect = Options { reconnect: Some(Duration::from_secs(5)), ..coherent() };
+    let refused = start(reconnect.clone(), share(host.path(), group.path(), &reconnect));
+    assert!(matches!(refused, MountError::CoherentWithReconnect), "{refused}");
+    let passthrough = Options { passthrough: true, ..coherent() };
+    let refused = start(passthrough.clone(), share(host.path(), group.path(), &passthrough));
+    assert!(matches!(refused, MountError::CoherentWithPassthrough), "{refused}");
+    // No group, no table.
+    let refused = start(coherent(), Share::builder().shared_dir(host.path()).daemon(common::transomd()));
+    assert!(matches!(refused, MountError::NoVersionTable), "{refused}");
+    assert_eq!(fs::read_dir(at.path()).unwrap().count(), 0, "nothing stays mounted");
+}
