@@ -1,11 +1,14 @@
-//! Links the kernel with `kernel.ld`.
+//! Links the kernel with the script of its architecture.
+
+use std::env::var;
 
 fn main() {
-    println!("cargo::rerun-if-changed=kernel.ld");
-    if std::env::var("CARGO_CFG_TARGET_OS").as_deref() == Ok("none") {
-        let here = std::env::var("CARGO_MANIFEST_DIR").unwrap_or_default();
-        println!("cargo::rustc-link-arg-bins=-T{here}/kernel.ld");
-        // The target's default is a position-independent executable, which nothing would relocate here.
+    let of = |name| var(name).unwrap_or_default();
+    let arch = of("CARGO_CFG_TARGET_ARCH");
+    println!("cargo::rerun-if-changed=kernel.{arch}.ld");
+    if of("CARGO_CFG_TARGET_OS") == "none" {
+        println!("cargo::rustc-link-arg-bins=-T{}/kernel.{arch}.ld", of("CARGO_MANIFEST_DIR"));
+        // The default of some targets is a position-independent executable, which nothing would relocate here.
         println!("cargo::rustc-link-arg-bins=--no-pie");
     }
 }

@@ -1,9 +1,12 @@
 //! The smallest kernel that uses a share: the guest library on bare metal.
 //!
-//! Built for `x86_64-unknown-none`, it boots in QEMU with `-kernel`, finds a virtio file system on the PCI bus or among
-//! the virtio-mmio devices of a microvm, mounts it, reads and writes files, and reports the results on the serial port.
-//! It is the library's example of a platform without threads and interrupts, and tests its transports against a real
-//! device. `scripts/kernel` builds it; the crate's test boots it.
+//! Built for a target without an operating system, it boots in QEMU with `-kernel`, finds a virtio file system, mounts
+//! it, reads and writes files, and reports the results on the serial port. On x86_64, the file system is on the PCI bus
+//! or among the virtio-mmio devices of a microvm; files are mapped over page tables of its own, and replies are noticed
+//! by polling and by each kind of interrupt. On aarch64 and riscv64, it polls devices that the device tree names.
+//!
+//! It is the library's example of a platform without threads, and tests its transports against real devices.
+//! `scripts/kernel` builds it; the crate's test boots it.
 
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]

@@ -1,9 +1,11 @@
 //! [`Tools`] finds or fetches what a run needs: a kernel, a static busybox, an emulator.
 //!
 //! Installed files are used; anything missing is fetched from the machine's distribution into the cache. The kernel and
-//! busybox are fetched without asking, because they only run inside guests. [`emulator`] is about QEMU.
+//! busybox are fetched without asking, because they only run inside guests. [`emulator`] is about QEMU, [`foreign`]
+//! about QEMU for other architectures.
 
 mod emulator;
+mod foreign;
 
 use std::{
     ffi::OsString,
@@ -23,6 +25,8 @@ use crate::{
     packages::{Cache, Closure, Freshness, Packages, Report, Request, kernels::Series},
     uml,
 };
+
+pub use foreign::Architecture;
 
 /// Debian's paths of busybox, before and after the merge of `/bin` into `/usr`.
 const BUSYBOX: [&str; 2] = ["bin/busybox", "usr/bin/busybox"];

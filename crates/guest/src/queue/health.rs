@@ -120,6 +120,8 @@ impl From<TransportError> for ChannelError {
         match error {
             TransportError::Gone => Self::Gone,
             TransportError::Broken(what) | TransportError::Lacks(what) => Self::Broken(what),
+            TransportError::Absent => Self::Broken("there is no device at its registers"),
+            TransportError::Legacy { .. } => Self::Broken("it is a legacy device"),
             TransportError::RegionExceedsBar { .. } => Self::Broken("a shared memory region exceeds its BAR"),
         }
     }

@@ -27,6 +27,7 @@ pub trait InterruptWait: Send + Sync {
     fn wait(&self, vector: u16, seen: u64, deadline_ns: Option<u64>) -> bool;
 
     /// Called once the device's interrupt has been acknowledged: a line that was masked when it fired may fire again.
+    /// May be called without an interrupt.
     fn rearm(&self) {}
 }
 
@@ -87,6 +88,52 @@ pub enum Interrupts {
     /// This many MSI-X messages, vectors that the kernel has set up starting at 0. A device without MSI-X support has
     /// none.
     Messages(u16, Box<dyn InterruptWait>),
+}
+
+/// Waits for a device's only line, which stays up until somebody has read the causes, and which the kernel's handler
+/// may have masked meanwhile.
+#[derive(Debug, Default)]
+pub(super) struct SharedLine {
+    /// The count at the last acknowledgement.
+    acknowledged: AtomicU64,
+}
+
+impl SharedLine {
+    /// The configuration or the device's status has changed (§4.1.4.5, §4.2.2).
+    const CONFIG: u32 = 2;
+
+    /// Waits as [`Transport::wait`](super::Transport::wait) does; `acknowledge` reads the causes, which quietens the
+    /// line. Returns whether to read the device's status.
+    ///
+    /// A caller whose reply has come without a wait leaves its interrupt to the next one, who has already counted it:
+    /// unless that is acknowledged first, a masked line would never fire again.
+    pub(super) fn wait(
+        &self,
+        source: &dyn InterruptWait,
+        seen: u64,
+        deadline_ns: Option<u64>,
+        acknowledge: impl Fn() -> u32,
+    ) -> bool {
+        if self.acknowledged.load(Ordering::SeqCst) != seen {
+            let causes = self.acknowledge(source, &acknowledge);
+            // It may be what the caller waits for.
+            if causes != 0 {
+                return causes & Self::CONFIG != 0;
+            }
+        }
+        let has_come = source.wait(0, seen, deadline_ns);
+        let causes = self.acknowledge(source, &acknowledge);
+        !has_come || causes & Self::CONFIG != 0
+    }
+
+    fn acknowledge(&self, source: &dyn InterruptWait, acknowledge: impl Fn() -> u32) -> u32 {
+        // Read first: an interrupt after this needs another acknowledgement.
+        let count = source.count(0);
+        let causes = acknowledge();
+        source.rearm();
+        self.acknowledged.store(count, Ordering::SeqCst);
+        causes
+    }
 }
 
 /// Detects, without reading the status too often, that a silent device is gone.

@@ -7,7 +7,7 @@ use lock_api::{Mutex, RawMutex};
 
 use super::{
     QueueAddresses, Registers, ShmRegion, Transport, TransportError, checks,
-    interrupts::{Interrupts, Watch, check_alive},
+    interrupts::{Interrupts, SharedLine, Watch, check_alive},
     registers::read_fields,
 };
 
@@ -41,15 +41,13 @@ mod at {
 /// "virt", as the first register reads.
 const MAGIC: u32 = 0x7472_6976;
 
-/// Interrupt status bit for everything but used buffers: the configuration or the status has changed.
-const INTERRUPT_CONFIG: u32 = 2;
-
 /// A memory-mapped device.
 pub struct Mmio<R, L: RawMutex> {
     registers: R,
     /// Held while a selector, and what it selects, is in use.
     selector: Mutex<L, ()>,
     interrupts: Interrupts,
+    line: SharedLine,
     watch: Watch,
     device_type: u32,
 }
@@ -57,8 +55,9 @@ pub struct Mmio<R, L: RawMutex> {
 impl<R: Registers, L: RawMutex> Mmio<R, L> {
     /// Creates a driver for the device behind `registers`. Only reads registers that identify the device.
     ///
-    /// A memory-mapped device has one interrupt: of [`Interrupts::Messages`], vector 0 is used. Errors: there is no
-    /// device, it has another version, or the registers work but stand for no device (`DeviceID` 0).
+    /// A memory-mapped device has one interrupt: of [`Interrupts::Messages`], vector 0 is used. Errors: these are
+    /// not registers of virtio-mmio; [`TransportError::Absent`] if no device is attached (`DeviceID` 0);
+    /// [`TransportError::Legacy`] if it has version 1; it has another version.
     pub fn new(registers: R, interrupts: Interrupts) -> Result<Self, TransportError> {
         if registers.len_bytes() < at::CONFIG {
             return Err(TransportError::Broken("its registers are shorter than 256 bytes"));
@@ -66,16 +65,21 @@ impl<R: Registers, L: RawMutex> Mmio<R, L> {
         if registers.read_u32(at::MAGIC) != MAGIC {
             return Err(TransportError::Lacks("the magic value of virtio-mmio"));
         }
+        let device_type = registers.read_u32(at::DEVICE_ID);
         match registers.read_u32(at::VERSION) {
+            1 | 2 if device_type == 0 => return Err(TransportError::Absent),
+            1 => return Err(TransportError::Legacy { device_type }),
             2 => {}
-            1 => return Err(TransportError::Lacks("version 2 of virtio-mmio: it is a legacy device, version 1")),
             _ => return Err(TransportError::Lacks("version 2 of virtio-mmio")),
         }
-        let device_type = match registers.read_u32(at::DEVICE_ID) {
-            0 => return Err(TransportError::Lacks("a device id: there is no device at these registers")),
-            device_type => device_type,
-        };
-        Ok(Self { registers, selector: Mutex::new(()), interrupts, watch: Watch::default(), device_type })
+        Ok(Self {
+            registers,
+            selector: Mutex::new(()),
+            interrupts,
+            line: SharedLine::default(),
+            watch: Watch::default(),
+            device_type,
+        })
     }
 
     /// Acknowledges the device's interrupt and returns its causes, for a kernel whose handler must silence the line
@@ -198,10 +202,7 @@ impl<R: Registers, L: RawMutex + Send + Sync> Transport for Mmio<R, L> {
         let must_look = match &self.interrupts {
             Interrupts::Polling => self.watch.is_due(),
             Interrupts::Line(source) | Interrupts::Messages(_, source) => {
-                let has_come = source.wait(0, seen, deadline_ns);
-                let causes = self.acknowledge();
-                source.rearm();
-                !has_come || causes & INTERRUPT_CONFIG != 0
+                self.line.wait(&**source, seen, deadline_ns, || self.acknowledge())
             }
         };
         if must_look { check_alive(self.status()?) } else { Ok(()) }

@@ -3,6 +3,7 @@
 //! Source: virtio 1.3 §2 and §4.
 
 mod checks;
+pub mod fdt;
 mod interrupts;
 pub mod mmio;
 pub mod pci;
@@ -96,6 +97,18 @@ pub enum TransportError {
     /// The device violated the protocol.
     #[error("the device broke the protocol: {0}")]
     Broken(&'static str),
+    /// No device is attached to the registers.
+    #[error("there is no device at these registers")]
+    Absent,
+    /// The device has the legacy interface, that of before virtio 1.0.
+    #[error(
+        "it is a legacy device, version 1 of virtio-mmio, of type {device_type}: version 2 is needed \
+         (QEMU: -global virtio-mmio.force-legacy=false)"
+    )]
+    Legacy {
+        /// The virtio device type, 26 for a file system.
+        device_type: u32,
+    },
     /// A shared memory region exceeds the BAR that contains it.
     #[error("shared memory region {id}: {len_bytes} bytes at {offset_bytes:#x} exceed a BAR of {bar_len_bytes} bytes")]
     RegionExceedsBar {

@@ -2,6 +2,7 @@
 //!
 //! The transports use [`Registers`], so that a model can stand in for a device; [`VolatileRegisters`] accesses memory.
 
+mod instructions;
 mod volatile;
 
 pub use volatile::VolatileRegisters;

@@ -5,6 +5,7 @@
 mod fake;
 mod hostile;
 mod model;
+mod over_mmio;
 mod reclaim;
 mod unflushed;
 mod unlocked;
@@ -15,3 +16,6 @@ mod memory;
 #[allow(dead_code, reason = "shared with the tests of the session")]
 #[path = "../session/peer.rs"]
 mod peer;
+#[allow(dead_code, reason = "shared with the tests of virtio-mmio")]
+#[path = "../mmio/fake.rs"]
+mod registers;

@@ -58,10 +58,12 @@ fn what_is_no_device_of_version_2_is_refused_and_the_error_names_it() {
         change(&mut fake.0.lock());
         Device::new(fake, Interrupts::Polling).err().unwrap().to_string()
     };
-    assert!(refusal(|state| state.version = 1).contains("legacy"));
+    let legacy = refusal(|state| state.version = 1);
+    assert!(legacy.contains("legacy") && legacy.contains("type 26") && legacy.contains("force-legacy"), "{legacy}");
     assert!(refusal(|state| state.version = 3).contains("version 2"));
     assert!(refusal(|state| state.magic = 0).contains("magic"));
     assert!(refusal(|state| state.device_id = 0).contains("no device at"));
+    assert!(refusal(|state| (state.version, state.device_id) = (1, 0)).contains("no device at"));
 }
 
 #[test]
@@ -151,6 +153,49 @@ fn a_wait_acknowledges_the_interrupt_and_notices_a_device_that_asks_for_a_reset(
     fake.0.lock().interrupt = 2;
     fake.0.lock().status = 0x4f;
     assert!(matches!(device.wait(0, device.notifications(0), None), Err(TransportError::Broken(_))));
+}
+
+/// A line that the kernel's handler masks when it fires, and that fires while the device has a cause and it is not
+/// masked.
+struct Masked {
+    device: Fake,
+    state: Arc<parking_lot::Mutex<(u64, bool)>>,
+}
+
+impl InterruptWait for Masked {
+    fn count(&self, _: u16) -> u64 {
+        let mut state = self.state.lock();
+        if self.device.0.lock().interrupt != 0 && !state.1 {
+            *state = (state.0 + 1, true);
+        }
+        state.0
+    }
+
+    fn wait(&self, vector: u16, seen: u64, _deadline_ns: Option<u64>) -> bool {
+        assert!(self.count(vector) != seen || !self.state.lock().1, "a wait for a line that stays masked");
+        self.device.0.lock().interrupt = 1;
+        self.count(vector) != seen
+    }
+
+    fn rearm(&self) {
+        self.state.lock().1 = false;
+    }
+}
+
+#[test]
+fn an_interrupt_that_nobody_waited_for_does_not_keep_the_line_masked() {
+    let (fake, state) = (Fake::default(), Arc::default());
+    let line = Masked { device: fake.clone(), state: Arc::clone(&state) };
+    let device = Device::new(fake.clone(), Interrupts::Line(Box::new(line))).unwrap();
+    fake.0.lock().status = 0b1111;
+    // The reply came while its caller looked at the ring; the next caller has counted its interrupt.
+    fake.0.lock().interrupt = 1;
+    let seen = device.notifications(0);
+    assert_eq!(*state.lock(), (1, true));
+    device.wait(0, seen, None).unwrap();
+    assert_eq!(fake.0.lock().interrupt, 0);
+    device.wait(0, device.notifications(0), None).unwrap();
+    assert_eq!((fake.0.lock().interrupt, *state.lock()), (0, (2, false)));
 }
 
 #[test]

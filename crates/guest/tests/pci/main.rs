@@ -2,6 +2,7 @@
 
 mod fake;
 mod hostile;
+mod msix;
 
 use std::sync::Arc;
 

@@ -9,14 +9,13 @@ use linked_list_allocator::LockedHeap;
 use transom_guest::{
     dax::MappedWindow,
     dma::{DirectMemory, DmaMemory},
-    transport::ShmRegion,
+    transport::{ShmRegion, TransportError, VolatileRegisters},
 };
+
+use super::arch;
 
 #[global_allocator]
 static HEAP: LockedHeap = LockedHeap::empty();
-
-/// Length of the heap in bytes; the machine must have this much memory above 2 MiB.
-const HEAP_LEN: usize = 96 << 20;
 
 /// Alignment of memory for devices.
 const PAGE_LEN: usize = 4096;
@@ -30,17 +29,26 @@ unsafe extern "C" {
 pub(super) fn begin() {
     // SAFETY: only the heap is after the kernel: the loader's notes and tables are below it, and the machine has more
     // memory than this. `begin` is called once.
-    unsafe { HEAP.lock().init(&raw mut heap_start, HEAP_LEN) };
+    unsafe { HEAP.lock().init(&raw mut heap_start, arch::HEAP_LEN) };
 }
 
-/// Returns a device's window, which is identity-mapped, without the part above 512 GiB.
+/// Returns a device's window, without the part that is not mapped to itself.
 pub(super) fn window(region: ShmRegion) -> MappedWindow {
-    const MAPPED_LEN: u64 = 512 << 30;
-    let len_bytes = region.len_bytes.min(MAPPED_LEN.saturating_sub(region.address));
+    let len_bytes = region.len_bytes.min(arch::IDENTITY_LEN.saturating_sub(region.address));
     let start = NonNull::new(region.address as *mut u8).unwrap_or(NonNull::dangling());
     let len_bytes = if region.address == 0 { 0 } else { len_bytes };
-    // SAFETY: all addresses below 512 GiB are mapped permanently, and a device's region is not memory of the kernel.
+    // SAFETY: addresses below `IDENTITY_LEN` are mapped permanently, and a device's region is not memory of the kernel.
     unsafe { MappedWindow::new(start, len_bytes as usize) }
+}
+
+/// Returns the registers of a device at a physical address, if they are mapped.
+pub(super) fn registers(address: u64, len_bytes: u64) -> Result<VolatileRegisters, TransportError> {
+    let is_mapped = address.checked_add(len_bytes).is_some_and(|end| end <= arch::IDENTITY_LEN);
+    let start = NonNull::new(address as *mut u8).filter(|start| is_mapped && start.addr().get().is_multiple_of(4));
+    let start = start.ok_or(TransportError::Broken("its registers are at an address that cannot be used"))?;
+    // SAFETY: the addresses are mapped permanently and uncached, or nobody caches what a device has there; they belong
+    // to a device and not to the kernel's memory, and no reference points there.
+    Ok(unsafe { VolatileRegisters::new(start, len_bytes as usize) })
 }
 
 /// Memory that the device accesses at the CPU's addresses.

@@ -7,7 +7,7 @@ use transom_guest::{
     fs::{Fs, OpenOptions},
 };
 
-use super::{platform::Bare, serial::say};
+use super::{console::say, platform::Bare};
 
 /// Bytes read at once: more than one request can carry.
 const PIECE_LEN: usize = 3 << 20;
@@ -25,9 +25,9 @@ impl core::fmt::Display for StepError {
 impl core::error::Error for StepError {}
 
 /// A step, which returns what it has seen.
-type Step = fn(&Fs<Bare>) -> Result<String, Errno>;
+pub(super) type Step = fn(&Fs<Bare>) -> Result<String, Errno>;
 
-/// Runs all steps, and reports each that succeeded.
+/// Reads, writes, and changes names.
 pub(super) fn run(fs: &Fs<Bare>) -> Result<(), StepError> {
     let steps: [(&str, Step); 5] = [
         ("reverse a file", reverse),
@@ -36,6 +36,17 @@ pub(super) fn run(fs: &Fs<Bare>) -> Result<(), StepError> {
         ("holes and sizes", holes),
         ("errors", errors),
     ];
+    run_steps(fs, &steps)
+}
+
+/// Sends a few hundred requests that change nothing.
+#[cfg(target_arch = "x86_64")]
+pub(super) fn look_around(fs: &Fs<Bare>) -> Result<(), StepError> {
+    run_steps(fs, &[("list a directory", list), ("errors", errors)])
+}
+
+/// Runs steps, and reports each that succeeded.
+pub(super) fn run_steps(fs: &Fs<Bare>, steps: &[(&str, Step)]) -> Result<(), StepError> {
     for (name, step) in steps {
         match step(fs) {
             Ok(seen) => say!("ok: {name}: {seen}"),
@@ -123,7 +134,12 @@ fn errors(fs: &Fs<Bare>) -> Result<String, Errno> {
     Ok(format!("{} as expected", seen.len()))
 }
 
-/// Returns EIO unless `is_so`.
-fn expect(is_so: bool) -> Result<(), Errno> {
-    if is_so { Ok(()) } else { Err(Errno::IO) }
+/// Returns EIO unless `is_so`, and says where that was.
+#[track_caller]
+pub(super) fn expect(is_so: bool) -> Result<(), Errno> {
+    if is_so {
+        return Ok(());
+    }
+    say!("not as expected: {}", core::panic::Location::caller());
+    Err(Errno::IO)
 }

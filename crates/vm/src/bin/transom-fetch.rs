@@ -10,7 +10,7 @@ use clap::{Parser, Subcommand};
 use transom_vm::{
     packages::{Cache, Closure, Freshness, OnStderr, Packages, Request, kernels::Series, toolchain::AtLeast},
     peer,
-    tools::Tools,
+    tools::{Architecture, Tools},
     uml,
 };
 
@@ -39,7 +39,11 @@ enum What {
         series: Series,
     },
     /// QEMU with a device that supports DAX windows; prints its command, one argument on each line
-    Qemu,
+    Qemu {
+        /// Any QEMU for this architecture instead: aarch64 or riscv64
+        #[arg(value_name = "ARCHITECTURE")]
+        architecture: Option<Architecture>,
+    },
     /// User Mode Linux, built from the distribution's source; prints the executable
     Uml,
     /// virtiofsd, which Transom is compared with; prints the executable
@@ -93,8 +97,9 @@ fn run(cli: &Cli) -> Result<Vec<String>, Box<dyn Error>> {
             let modules = found.kernel.modules.iter().map(|folder| folder.display().to_string());
             Ok([found.kernel.image.display().to_string()].into_iter().chain(modules).chain([found.release]).collect())
         }
-        What::Qemu => {
-            let program = Tools::new(&cache, &report).qemu_with_window(None)?;
+        What::Qemu { architecture } => {
+            let tools = Tools::new(&cache, &report);
+            let program = architecture.map_or_else(|| tools.qemu_with_window(None), |of| tools.qemu_of(of))?;
             Ok(program.words().iter().map(|word| word.display().to_string()).collect())
         }
         What::Uml => Ok(vec![uml::kernel(&packages, freshness)?.display().to_string()]),

@@ -36,14 +36,14 @@ impl Tools<'_> {
         if let Some(path) = path {
             return Program::at(path).ok_or_else(|| missing_qemu(path));
         }
-        if let Some(program) = on_path() {
+        if let Some(program) = on_path(QEMU) {
             return Ok(program);
         }
         let suite = Packages::own_suite().map_err(|_| missing_qemu(Path::new(QEMU)))?;
         let request = request(&suite);
         match self.packages.cached(&request)? {
-            Some(prefix) => program_in(&prefix),
-            None if may_fetch => program_in(&self.packages.fetch(&request)?),
+            Some(prefix) => program_in(&prefix, QEMU),
+            None if may_fetch => program_in(&self.packages.fetch(&request)?, QEMU),
             None => Err(missing_qemu(Path::new(QEMU))),
         }
     }
@@ -62,16 +62,16 @@ impl Tools<'_> {
                 .then_some(program)
                 .ok_or_else(|| Error::Usage(format!("{path:?} has no {WINDOW_DEVICE}: DAX needs QEMU 11.1 or newer")));
         }
-        if let Some(program) = on_path().filter(|program| self.has_window(program)) {
+        if let Some(program) = on_path(QEMU).filter(|program| self.has_window(program)) {
             return Ok(program);
         }
         for prefix in self.cached_qemus()? {
-            let program = program_in(&prefix)?;
+            let program = program_in(&prefix, QEMU)?;
             if self.has_window(&program) {
                 return Ok(program);
             }
         }
-        program_in(&self.fetch_new_enough()?)
+        program_in(&self.fetch_new_enough()?, QEMU)
     }
 
     /// Returns the cached packages of QEMU, the newest first.
@@ -135,9 +135,9 @@ impl Tools<'_> {
     }
 }
 
-fn on_path() -> Option<Program> {
+pub(super) fn on_path(name: &str) -> Option<Program> {
     let path = env::var_os("PATH").unwrap_or_default();
-    env::split_paths(&path).find_map(|dir| Program::at(&dir.join(QEMU)))
+    env::split_paths(&path).find_map(|dir| Program::at(&dir.join(name)))
 }
 
 fn request(suite: &str) -> Request<'_> {
@@ -145,8 +145,9 @@ fn request(suite: &str) -> Request<'_> {
     Request { suite, packages: &[QEMU_PACKAGE], closure: Closure::WithDependencies, freshness }
 }
 
-fn program_in(prefix: &Prefix) -> Result<Program> {
-    let command = prefix.command(&format!("usr/bin/{QEMU}"))?;
+/// Returns the QEMU `name` of unpacked packages, with their firmware and modules.
+pub(super) fn program_in(prefix: &Prefix, name: &str) -> Result<Program> {
+    let command = prefix.command(&format!("usr/bin/{name}"))?;
     let mut words = vec![command.get_program().to_owned()];
     words.extend(command.get_args().map(ToOwned::to_owned));
     for folder in FIRMWARE {

@@ -67,25 +67,9 @@ impl Capabilities {
     /// there is no list; it loops or leaves the configuration space; a capability is too short for its structure, or
     /// the structure exceeds its BAR.
     pub(super) fn read(config: &dyn ConfigSpace, bars: &[Option<Bar>; 6]) -> Result<Self, TransportError> {
-        if read_u8(config, STATUS_AT) & STATUS_HAS_LIST == 0 {
-            return Err(TransportError::Lacks("PCI capabilities: it is no modern virtio device"));
-        }
         let mut found = Self::default();
-        let mut next = read_u8(config, LIST_AT) & !3;
-        for _ in 0..CAPABILITIES_MAX {
-            if next == 0 {
-                return Ok(found);
-            }
-            if next < FIRST_AT {
-                return Err(TransportError::Broken("a PCI capability within the header"));
-            }
-            let head = config.read_u32(next).to_le_bytes();
-            if head[0] == VENDOR_SPECIFIC {
-                found.add(config, next, bars)?;
-            }
-            next = head[1] & !3;
-        }
-        Err(TransportError::Broken("its list of PCI capabilities does not end"))
+        follow(config, |at, id| if id == VENDOR_SPECIFIC { found.add(config, at, bars) } else { Ok(()) })?;
+        Ok(found)
     }
 
     /// Returns the shared memory region with this id.
@@ -142,6 +126,41 @@ impl Capabilities {
         }
         Ok(())
     }
+}
+
+/// Returns the offset of the first capability with this id, if there is one. Errors: as for [`Capabilities::read`].
+pub(super) fn find(config: &dyn ConfigSpace, wanted: u8) -> Result<Option<u8>, TransportError> {
+    let mut found = None;
+    follow(config, |at, id| {
+        if id == wanted {
+            found.get_or_insert(at);
+        }
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+/// Calls `see` with the offset and the id of each capability.
+fn follow(
+    config: &dyn ConfigSpace,
+    mut see: impl FnMut(u8, u8) -> Result<(), TransportError>,
+) -> Result<(), TransportError> {
+    if read_u8(config, STATUS_AT) & STATUS_HAS_LIST == 0 {
+        return Err(TransportError::Lacks("PCI capabilities: it is no modern virtio device"));
+    }
+    let mut next = read_u8(config, LIST_AT) & !3;
+    for _ in 0..CAPABILITIES_MAX {
+        if next == 0 {
+            return Ok(());
+        }
+        if next < FIRST_AT {
+            return Err(TransportError::Broken("a PCI capability within the header"));
+        }
+        let head = config.read_u32(next).to_le_bytes();
+        see(next, head[0])?;
+        next = head[1] & !3;
+    }
+    Err(TransportError::Broken("its list of PCI capabilities does not end"))
 }
 
 /// Returns the range of a structure, if it lies within its BAR.

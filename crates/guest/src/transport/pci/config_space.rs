@@ -51,6 +51,12 @@ pub(super) fn read_u8(config: &dyn ConfigSpace, offset_bytes: u8) -> u8 {
     word.to_le_bytes()[usize::from(offset_bytes & 3)]
 }
 
+/// Enables responses to memory accesses.
+pub(super) fn enable_memory(config: &dyn ConfigSpace) {
+    let command = config.read_u32(COMMAND_AT) & COMMAND_BITS;
+    config.write_u32(COMMAND_AT, command | COMMAND_MEMORY);
+}
+
 /// Enables responses to memory accesses, access to memory and, if `has_line`, the interrupt line.
 pub(super) fn enable(config: &dyn ConfigSpace, has_line: bool) {
     let command = config.read_u32(COMMAND_AT) & COMMAND_BITS & !COMMAND_LINE_OFF;

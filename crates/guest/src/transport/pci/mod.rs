@@ -8,6 +8,7 @@
 mod capabilities;
 mod common;
 mod config_space;
+mod msix;
 
 use alloc::{boxed::Box, vec::Vec};
 use core::sync::atomic::{AtomicU16, AtomicU32, Ordering};
@@ -20,11 +21,12 @@ use self::{
 };
 use super::{
     QueueAddresses, Registers, ShmRegion, Transport, TransportError, checks,
-    interrupts::{Interrupts, Watch, check_alive},
+    interrupts::{Interrupts, SharedLine, Watch, check_alive},
     registers::read_fields,
 };
 
 pub use config_space::{Bar, BarRange, ConfigSpace, read_bars};
+pub use msix::{Message, Msix};
 
 /// Modern devices have the id 0x1040 plus their type (§4.1.2); virtio uses Red Hat's vendor id.
 const VENDOR: u32 = 0x1af4;
@@ -33,9 +35,6 @@ const DEVICE_MAX: u32 = 0x107f;
 
 /// Maximum number of queues that this library can use: a file system has at most one per processor, and two more.
 const QUEUES_MAX: u16 = 1024;
-
-/// Interrupt status bit: the configuration or the device's status has changed (§4.1.4.5).
-const ISR_CONFIG: u8 = 2;
 
 /// The queue is not running, so its notifications go nowhere.
 const STOPPED: u32 = u32::MAX;
@@ -50,6 +49,7 @@ pub struct Pci<R, L: RawMutex> {
     device: Option<R>,
     capabilities: Capabilities,
     interrupts: Interrupts,
+    line: SharedLine,
     watch: Watch,
     queues: Box<[Queue]>,
 }
@@ -95,6 +95,7 @@ impl<R: Registers, L: RawMutex> Pci<R, L> {
             device: capabilities.device.map(&mut map).transpose()?,
             capabilities,
             interrupts,
+            line: SharedLine::default(),
             watch: Watch::default(),
             queues: queues.into_boxed_slice(),
         })
@@ -226,12 +227,7 @@ impl<R: Registers, L: RawMutex + Send + Sync> Transport for Pci<R, L> {
     fn wait(&self, queue: u16, seen: u64, deadline_ns: Option<u64>) -> Result<(), TransportError> {
         let must_look = match &self.interrupts {
             Interrupts::Polling => self.watch.is_due(),
-            Interrupts::Line(source) => {
-                let has_come = source.wait(0, seen, deadline_ns);
-                let causes = self.acknowledge();
-                source.rearm();
-                !has_come || causes & ISR_CONFIG != 0
-            }
+            Interrupts::Line(source) => self.line.wait(&**source, seen, deadline_ns, || self.acknowledge().into()),
             Interrupts::Messages(_, source) => {
                 let vector = self.queue(queue)?.vector.load(Ordering::Relaxed);
                 !source.wait(vector, seen, deadline_ns)

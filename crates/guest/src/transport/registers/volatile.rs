@@ -1,12 +1,9 @@
-#![expect(unsafe_code, reason = "registers of a device are reached through volatile accesses to memory that it maps")]
+#![expect(unsafe_code, reason = "registers of a device are reached by address")]
 //! The registers of a real device.
 
-use core::{
-    ptr::NonNull,
-    sync::atomic::{Ordering, fence},
-};
+use core::ptr::NonNull;
 
-use super::Registers;
+use super::{Registers, instructions};
 
 /// Registers at an address at which the kernel has mapped a device, uncached.
 #[derive(Debug)]
@@ -16,7 +13,7 @@ pub struct VolatileRegisters {
 }
 
 // SAFETY: the memory belongs to no thread: `new` requires that it stays mapped for all of them, and it is only accessed
-// by single volatile accesses, which the device accepts from any processor.
+// by single accesses, which the device accepts from any processor.
 unsafe impl Send for VolatileRegisters {}
 // SAFETY: as for `Send`; `&self` only reads `start` and `len_bytes`, which never change.
 unsafe impl Sync for VolatileRegisters {}
@@ -26,19 +23,15 @@ macro_rules! accesses {
     ($read:ident, $write:ident, $value:ty) => {
         fn $read(&self, offset_bytes: usize) -> $value {
             let Some(place) = self.place::<$value>(offset_bytes) else { return <$value>::MAX };
-            // SAFETY: `place` lies within the range that `new` requires to be mapped, and is aligned for the type; any
-            // bits are a value of it, and no reference points there.
-            let value = <$value>::from_le(unsafe { place.read_volatile() });
-            fence(Ordering::SeqCst);
-            value
+            // SAFETY: `place` lies within the range that `new` requires to be mapped, and is aligned for the type.
+            <$value>::from_le(unsafe { instructions::$read(place.as_ptr()) })
         }
 
         fn $write(&self, offset_bytes: usize, value: $value) {
             let Some(place) = self.place::<$value>(offset_bytes) else { return };
-            fence(Ordering::SeqCst);
             // SAFETY: `place` lies within the range that `new` requires to be mapped and writable, and is aligned for
-            // the type; no reference points there.
-            unsafe { place.write_volatile(value.to_le()) };
+            // the type.
+            unsafe { instructions::$write(place.as_ptr(), value.to_le()) };
         }
     };
 }

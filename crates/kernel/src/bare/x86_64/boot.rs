@@ -5,7 +5,8 @@
 use core::arch::global_asm;
 
 // The PVH boot protocol enters here in 32-bit protected mode with flat segments, and with paging and interrupts off.
-// The page tables identity-map the first 512 GiB in pages of 1 GiB, and never change.
+// The page tables identity-map the first 512 GiB in pages of 1 GiB;
+// `super::tables` fills the second 512 GiB.
 global_asm!(
     r#"
     .section .note.Xen, "a", @note
@@ -45,7 +46,7 @@ start:
     or eax, 0x100
     wrmsr
     mov eax, cr0
-    or eax, 0x80000001
+    or eax, 0x80010001          // paging, and write protection for the kernel too
     mov cr0, eax
     lgdt [gdt_pointer]
     push 8
@@ -87,5 +88,5 @@ stack_top:
 );
 
 extern "C" fn enter() -> ! {
-    super::main()
+    crate::bare::main()
 }

@@ -1,0 +1,62 @@
+//! The entry point: sets up page tables, floating point and a stack, then calls Rust.
+
+#![expect(unsafe_code, reason = "the processor starts in a state that only assembly can leave")]
+
+use core::arch::global_asm;
+
+// QEMU enters here at exception level 1, with the MMU off. The table maps 512 times 1 GiB to itself: the first is
+// devices, the others are memory. With the MMU off, all memory would be treated as a device, without unaligned access.
+global_asm!(
+    r#"
+    .section .boot, "ax"
+    .global start
+start:
+    mov x0, #(3 << 20)
+    msr cpacr_el1, x0
+    adrp x0, page_table
+    add x0, x0, :lo12:page_table
+    mov x1, #0x401              // a block of memory of attribute 0, accessed
+    str x1, [x0]
+    mov x2, #1
+1:
+    mov x1, #0x705              // the same with attribute 1, shared
+    orr x1, x1, x2, lsl #30
+    str x1, [x0, x2, lsl #3]
+    add x2, x2, #1
+    cmp x2, #512
+    b.ne 1b
+    ldr x1, =0xff00             // attribute 0: device; 1: memory, cached
+    msr mair_el1, x1
+    ldr x1, =0x200803519        // 39 bits of address, pages of 4 KiB, cached and shared; 40 physical bits
+    msr tcr_el1, x1
+    msr ttbr0_el1, x0
+    dsb sy
+    isb
+    mrs x1, sctlr_el1
+    mov x2, #0x1005             // MMU, caches
+    orr x1, x1, x2
+    msr sctlr_el1, x1
+    isb
+    adrp x0, stack_top
+    add x0, x0, :lo12:stack_top
+    mov sp, x0
+    mov x29, xzr
+    mov x30, xzr
+    bl {main}
+    b .
+
+    .section .bss
+    .balign 4096
+page_table:
+    .skip 4096
+stack:
+    .skip 262144
+stack_top:
+    .text
+    "#,
+    main = sym enter,
+);
+
+extern "C" fn enter() -> ! {
+    crate::bare::main()
+}

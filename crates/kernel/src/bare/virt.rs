@@ -1,0 +1,68 @@
+//! QEMU's `virt` machines: file systems behind virtio-mmio, found through the device tree.
+
+#![expect(unsafe_code, reason = "the loader leaves the device tree at an address")]
+
+use alloc::sync::Arc;
+use core::{ptr, slice};
+
+use spinning_top::RawSpinlock;
+use transom_guest::transport::{
+    Interrupts, Transport as _, TransportError, VolatileRegisters,
+    fdt::{Fdt, MmioDevice},
+    mmio::Mmio,
+};
+
+use super::{
+    FILE_SYSTEM, Failure,
+    console::say,
+    memory,
+    platform::Bare,
+    share::{Share, Wait},
+};
+
+/// Uses every file system of the machine whose device tree begins at `tree`; returns their number.
+///
+/// # Safety
+/// At `tree`, the loader has left a device tree, or there is other memory that may be read and that never changes.
+pub(super) unsafe fn run(tree: usize, platform: &Arc<Bare>) -> Result<usize, Failure> {
+    let mut header = [0; 8];
+    // SAFETY: the caller guarantees that there is memory to read.
+    unsafe { ptr::copy_nonoverlapping(tree as *const u8, header.as_mut_ptr(), header.len()) };
+    let len_bytes = Fdt::len_bytes(&header)?;
+    // SAFETY: a device tree has the length that its header says, and never changes.
+    let blob = unsafe { slice::from_raw_parts(tree as *const u8, len_bytes) };
+    let mut found = 0;
+    for place in Fdt::new(blob)?.virtio_mmio() {
+        let place = place?;
+        let Some(device) = open(place)? else { continue };
+        say!("a file system behind virtio-mmio at {:#x}, from the device tree", place.address);
+        let share = Share::mount(device, platform, Wait::Polling)?;
+        share.use_it()?;
+        share.unmount()?;
+        found += 1;
+    }
+    Ok(found)
+}
+
+/// Returns the file system at `place`, if there is one. Errors: it is a legacy device.
+fn open(place: MmioDevice) -> Result<Option<Mmio<VolatileRegisters, RawSpinlock>>, TransportError> {
+    match Mmio::new(memory::registers(place.address, place.len_bytes)?, Interrupts::Polling) {
+        Ok(device) if device.device_type() == FILE_SYSTEM => Ok(Some(device)),
+        Ok(_) | Err(TransportError::Absent) => Ok(None),
+        Err(TransportError::Legacy { device_type }) if device_type != FILE_SYSTEM => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Nothing to keep quiet: these machines are polled.
+pub(super) struct Quiet;
+
+impl Quiet {
+    pub(super) fn begin() -> Self {
+        Self
+    }
+
+    pub(super) fn pause(self) {
+        core::hint::spin_loop();
+    }
+}

@@ -1,0 +1,63 @@
+//! Copies to and from mapped files, which end early where a fault cannot be served.
+
+#![expect(unsafe_code, reason = "copies by address, with an instruction that the fault handler knows")]
+
+use core::{arch::global_asm, ptr::NonNull};
+
+use transom_guest::{Errno, dax::entry::PAGE_LEN};
+
+// The only instruction that may fault for good; a fault leaves the number of bytes that are left in `rcx`.
+global_asm!(
+    r#"
+    .text
+    .global copy_bytes, copy_instruction, copy_end
+copy_bytes:
+    mov rcx, rdx
+copy_instruction:
+    rep movsb
+copy_end:
+    mov rax, rcx
+    ret
+    "#
+);
+
+unsafe extern "C" {
+    /// Copies `len` bytes, upwards; returns how many are left.
+    fn copy_bytes(to: *mut u8, from: *const u8, len: usize) -> usize;
+    fn copy_instruction();
+    fn copy_end();
+}
+
+/// Returns where to continue after a fault at the instruction `at` that cannot be served, if it is a copy's.
+pub(super) fn continuation(at: usize) -> Option<usize> {
+    (at == copy_instruction as *const () as usize).then_some(copy_end as *const () as usize)
+}
+
+/// Copies from an address at which a file is mapped.
+///
+/// # Errors
+/// EFAULT where the file has no page; `bytes` may be partly filled.
+pub(super) fn load(from: usize, bytes: &mut [u8]) -> Result<(), Errno> {
+    // SAFETY:
+    // 1. The caller lends `bytes`.
+    // 2. The source is at addresses where nothing but files is mapped (`mapping` checks that it is within a mapping),
+    //    so no Rust reference points there; a fault that cannot be served ends the copy.
+    let left = unsafe { copy_bytes(bytes.as_mut_ptr(), from as *const u8, bytes.len()) };
+    if left == 0 { Ok(()) } else { Err(Errno::FAULT) }
+}
+
+/// Copies to an address at which a file is mapped. Errors: as for [`load`]; a part may have been stored.
+pub(super) fn store(to: usize, bytes: &[u8]) -> Result<(), Errno> {
+    // SAFETY: as in `load`, with source and target exchanged.
+    let left = unsafe { copy_bytes(to as *mut u8, bytes.as_ptr(), bytes.len()) };
+    if left == 0 { Ok(()) } else { Err(Errno::FAULT) }
+}
+
+/// Copies a page.
+///
+/// # Safety
+/// `to` is the address of a page that nobody else uses, and `from` that of a page that stays readable meanwhile.
+pub(super) unsafe fn page(to: usize, from: NonNull<u8>) {
+    // SAFETY: guaranteed by the caller.
+    unsafe { copy_bytes(to as *mut u8, from.as_ptr(), PAGE_LEN as usize) };
+}

@@ -1,0 +1,153 @@
+//! Files at addresses, through the window: `mmap` over the kernel's own page tables.
+//!
+//! A [`Mapping`] occupies addresses of which nothing is mapped at first. A fault there ([`serve`]) has the library find
+//! the page, which a [`View`](view::Pages) enters into the page tables. Mappings are listed under `MAPPINGS`, which is
+//! not held while a fault is served.
+
+mod scenario;
+mod view;
+
+use alloc::{sync::Arc, vec::Vec};
+use core::{
+    ops::Range,
+    sync::atomic::{AtomicU64, AtomicUsize, Ordering},
+};
+
+use spinning_top::Spinlock;
+use transom_guest::{
+    Errno,
+    dax::{
+        RANGE_LEN,
+        backing::FileBacking,
+        entry::{Order, PAGE_LEN, PAGES_PER_HUGE},
+        fault::{Fault, FaultOutcome, Intent, View},
+        mapped::Mapped,
+    },
+    fs::File,
+    volume::OpenFile,
+};
+
+use super::{copy, tables};
+use crate::bare::platform::Bare;
+
+pub(super) use scenario::run;
+use view::Pages;
+
+/// Every mapping, for faults.
+static MAPPINGS: Spinlock<Vec<Arc<State>>> = Spinlock::new(Vec::new());
+
+/// Where the next mapping begins. Addresses are not used again: there is room for 512 GiB of mappings.
+static NEXT: AtomicUsize = AtomicUsize::new(tables::ADDRESSES.start);
+
+/// Who sees the stores to a mapping.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sharing {
+    /// Everyone, at once.
+    Shared,
+    /// No one else: the first store to a page copies it.
+    Private,
+}
+
+/// A whole file at addresses of the kernel, from its beginning. Dropping it removes the mapping.
+struct Mapping(Arc<State>);
+
+/// What is needed to serve a fault.
+struct State {
+    pages: Arc<Pages>,
+    mapped: Arc<Mapped<Bare>>,
+    open: Arc<OpenFile<Bare>>,
+    sharing: Sharing,
+    order: Order,
+    /// Faults that were served.
+    served: AtomicU64,
+}
+
+impl Mapping {
+    /// Maps `len_bytes` of a file, with entries of at most `order`. Errors: ENODEV if the file is not in the window,
+    /// ENOMEM if no addresses are left.
+    fn new(file: &File<Bare>, len_bytes: usize, sharing: Sharing, order: Order) -> Result<Self, Errno> {
+        let open = Arc::clone(file.as_open_file());
+        let mapped = open.inode().ranges().ok_or(Errno::NODEV)?.mapped();
+        let len = len_bytes.next_multiple_of(RANGE_LEN as usize);
+        let start = NEXT.fetch_add(len, Ordering::Relaxed);
+        if start + len > tables::ADDRESSES.end {
+            return Err(Errno::NOMEM);
+        }
+        let pages = Arc::new(Pages::new(start..start + len));
+        mapped.attach(Arc::clone(&pages) as Arc<dyn View>);
+        let state = Arc::new(State { pages, mapped, open, sharing, order, served: AtomicU64::new(0) });
+        MAPPINGS.lock().push(Arc::clone(&state));
+        Ok(Self(state))
+    }
+
+    /// Copies from `offset`. Errors: EFAULT outside the mapping or the file.
+    fn load(&self, offset: usize, bytes: &mut [u8]) -> Result<(), Errno> {
+        copy::load(self.at(offset, bytes.len())?, bytes)
+    }
+
+    /// Copies to `offset`. Errors: EFAULT outside the mapping or the file.
+    fn store(&self, offset: usize, bytes: &[u8]) -> Result<(), Errno> {
+        copy::store(self.at(offset, bytes.len())?, bytes)
+    }
+
+    /// Makes stores durable, as msync(2). Returns the pages that were stored to since the last time.
+    fn sync(&self) -> Result<Vec<Range<u64>>, Errno> {
+        let mut stored = Vec::new();
+        self.0.mapped.write_back(0..u64::MAX, |pages| {
+            stored.push(pages);
+            Ok(())
+        })?;
+        self.0.open.fsync(&Default::default(), true)?;
+        Ok(stored)
+    }
+
+    /// Returns the number of faults since the last call.
+    fn take_served(&self) -> u64 {
+        self.0.served.swap(0, Ordering::Relaxed)
+    }
+
+    /// Returns the entry of the page tables for `offset`.
+    fn entry(&self, offset: usize) -> Option<tables::Entry> {
+        tables::get(self.0.pages.addresses().start + offset)
+    }
+
+    fn at(&self, offset: usize, len: usize) -> Result<usize, Errno> {
+        let addresses = self.0.pages.addresses();
+        let end = offset.checked_add(len).filter(|&end| end <= addresses.len());
+        end.map(|_| addresses.start + offset).ok_or(Errno::FAULT)
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        MAPPINGS.lock().retain(|state| !Arc::ptr_eq(state, &self.0));
+        self.0.pages.remove();
+        self.0.mapped.detach(&(Arc::clone(&self.0.pages) as Arc<dyn View>));
+    }
+}
+
+/// Serves a page fault. Returns false if no file has a page there for this access.
+pub(super) fn serve(address: usize, is_store: bool) -> bool {
+    if !tables::ADDRESSES.contains(&address) {
+        return false;
+    }
+    let state = MAPPINGS.lock().iter().find(|state| state.pages.addresses().contains(&address)).cloned();
+    state.is_some_and(|state| state.serve(address, is_store))
+}
+
+impl State {
+    fn serve(&self, address: usize, is_store: bool) -> bool {
+        let page = (address - self.pages.addresses().start) as u64 / PAGE_LEN;
+        let intent = match (is_store, self.sharing) {
+            (false, _) => Intent::Load,
+            (true, Sharing::Shared) => Intent::Store,
+            (true, Sharing::Private) => Intent::Copy,
+        };
+        self.served.fetch_add(1, Ordering::Relaxed);
+        let backing = FileBacking::new(self.open.inode());
+        let fault = Fault { page, order: self.order, intent };
+        self.mapped.fault_through(&backing, &*self.pages, fault, |_| Ok(())) == FaultOutcome::Installed
+    }
+}
+
+const _: () = assert!(PAGES_PER_HUGE * PAGE_LEN == RANGE_LEN);

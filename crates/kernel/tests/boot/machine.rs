@@ -1,0 +1,133 @@
+//! QEMU's machines, and how the file system is attached to them.
+
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Output, Stdio},
+    time::Instant,
+};
+
+use transom_vm::{
+    packages::{Cache, OnStderr},
+    tools::{Architecture, Tools},
+};
+
+use crate::TIMEOUT;
+
+/// How the file system is attached to the machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Attachment {
+    /// On the PCI bus of a q35.
+    Pci,
+    /// On the PCI bus, with a window: QEMU's generic device.
+    PciWithWindow,
+    /// On virtio-mmio in a microvm.
+    Memory,
+    /// The same, with the interface of before virtio 1.0.
+    LegacyMemory,
+    /// On virtio-mmio in the `virt` machine of aarch64.
+    Aarch64,
+    /// On virtio-mmio in the `virt` machine of riscv64.
+    Riscv64,
+}
+
+impl Attachment {
+    /// Returns the machine's architecture.
+    pub(crate) fn architecture(self) -> &'static str {
+        match self {
+            Self::Pci | Self::PciWithWindow | Self::Memory | Self::LegacyMemory => "x86_64",
+            Self::Aarch64 => "aarch64",
+            Self::Riscv64 => "riscv64",
+        }
+    }
+
+    /// Returns QEMU's exit status after the kernel has reported success.
+    pub(crate) fn all_well(self) -> i32 {
+        if self.architecture() == "x86_64" { 33 } else { 0 }
+    }
+
+    /// Returns the machine's type and what it needs to start and to end.
+    fn machine(self) -> (&'static str, &'static [&'static str]) {
+        const PC: &[&str] = &["-cpu", "max", "-device", "isa-debug-exit,iobase=0xf4,iosize=4"];
+        match self {
+            Self::Pci | Self::PciWithWindow => ("q35", PC),
+            Self::Memory | Self::LegacyMemory => ("microvm", PC),
+            Self::Aarch64 => ("virt", &["-cpu", "max"]),
+            // The kernel runs without firmware.
+            Self::Riscv64 => ("virt", &["-bios", "none"]),
+        }
+    }
+
+    fn device(self) -> &'static str {
+        match self {
+            Self::Pci => "vhost-user-fs-pci,chardev=fs,tag=kernel",
+            Self::PciWithWindow => {
+                "vhost-user-test-device-pci,chardev=fs,virtio-id=26,num_vqs=2,vq_size=1024,config_size=40"
+            }
+            Self::Memory | Self::LegacyMemory | Self::Aarch64 | Self::Riscv64 => {
+                "vhost-user-fs-device,chardev=fs,tag=kernel"
+            }
+        }
+    }
+}
+
+/// QEMU, ready to boot.
+pub(crate) struct Machine {
+    command: Command,
+    attachment: Attachment,
+}
+
+impl Machine {
+    /// Finds or fetches QEMU; `None` if neither is possible.
+    pub(crate) fn new(attachment: Attachment) -> Option<Self> {
+        let cache = Cache::locate().unwrap();
+        let report = OnStderr::default();
+        let tools = Tools::new(&cache, &report);
+        let program = match attachment {
+            Attachment::PciWithWindow => tools.qemu_with_window(None),
+            Attachment::Pci | Attachment::Memory | Attachment::LegacyMemory => tools.qemu(None, true),
+            Attachment::Aarch64 => tools.qemu_of(Architecture::Aarch64),
+            Attachment::Riscv64 => tools.qemu_of(Architecture::Riscv64),
+        };
+        match program {
+            Ok(program) => Some(Self { command: program.command(), attachment }),
+            Err(error) => {
+                println!("SKIPPED: {attachment:?}: no QEMU: {error}");
+                None
+            }
+        }
+    }
+
+    /// Runs `kernel` with the daemon at `socket`, until the machine ends. Keeps files in `dir`.
+    pub(crate) fn run(mut self, kernel: &Path, socket: &Path, dir: &Path) -> Output {
+        let (machine, more) = self.attachment.machine();
+        let chardev = format!("socket,id=fs,path={}", socket.display());
+        let is_legacy = self.attachment == Attachment::LegacyMemory;
+        let (console, errors) = (dir.join("console"), dir.join("errors"));
+        self.command
+            .args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"])
+            .args(["-machine", &format!("{machine},memory-backend=memory"), "-accel", "tcg"])
+            .args(["-m", "256M", "-object", "memory-backend-memfd,id=memory,size=256M,share=on"])
+            // QEMU's default for virtio-mmio is the legacy interface.
+            .args(["-global", &format!("virtio-mmio.force-legacy={is_legacy}")])
+            .arg("-kernel")
+            .arg(kernel)
+            .arg("-serial")
+            .arg(format!("file:{}", console.display()))
+            .args(more)
+            .args(["-chardev", &chardev, "-device", self.attachment.device()]);
+        let mut qemu = self.command.stdout(Stdio::null()).stderr(fs::File::create(&errors).unwrap()).spawn().unwrap();
+        let begun = Instant::now();
+        let status = loop {
+            if let Some(status) = qemu.try_wait().unwrap() {
+                break status;
+            }
+            if begun.elapsed() > TIMEOUT {
+                // The console output shows how far it got.
+                let _ = qemu.kill();
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        };
+        Output { status, stdout: fs::read(console).unwrap_or_default(), stderr: fs::read(errors).unwrap() }
+    }
+}

@@ -1,0 +1,170 @@
+//! Boots the kernel in QEMU with transomd: tests the library's transports, interrupts and mapped files against real
+//! devices, and the kernel on each of its architectures.
+
+mod machine;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+    time::{Duration, Instant},
+};
+
+use machine::{Attachment, Machine};
+
+/// Generous enough for a busy machine.
+const TIMEOUT: Duration = Duration::from_secs(300);
+/// Length of `input`: several requests, and not a multiple of the page size.
+const INPUT_LEN: usize = (3 << 20) + 777;
+/// Length of `table`, which the kernel maps, and what it leaves there: see the kernel's `mapping/scenario.rs`.
+const TABLE_LEN: usize = 20 << 20;
+
+#[test]
+fn a_share_is_used_over_pci_and_each_kind_of_interrupt_wakes() {
+    let Some(console) = boot(Attachment::Pci) else { return };
+    // The kernel stops if a wake does not come; here is where they came.
+    for (name, vector) in [("one message", 0), ("a message for each queue", 2), ("a line", 0)] {
+        let counts = counts(&console, name);
+        assert!(counts[vector] > 0, "{name}: {console}");
+        assert!(vector > 0 || counts[1..].iter().all(|&count| count == 0), "{name}: {console}");
+    }
+}
+
+/// Returns the interrupts of each vector, as the kernel has counted them.
+fn counts(console: &str, name: &str) -> Vec<u64> {
+    let line = console.lines().find_map(|line| line.strip_prefix(&format!("ok: woken by {name}: [")));
+    let numbers =
+        line.and_then(|line| line.strip_suffix("] interrupts")).unwrap_or_else(|| panic!("{name}: {console}"));
+    numbers.split(", ").map(|number| number.parse().unwrap()).collect()
+}
+
+#[test]
+fn files_are_mapped_through_the_window_over_the_kernels_own_page_tables() {
+    let Some(console) = boot(Attachment::PciWithWindow) else { return };
+    assert!(console.contains("window: 8 MiB at 0x"), "{console}");
+    let mapped = console.lines().find_map(|line| line.strip_suffix(" ranges were mapped"));
+    // The two ranges of the input and the ten of the table, of which only four have room at a time.
+    assert!(mapped.is_some_and(|count| count.parse().is_ok_and(|count: u32| count >= 12)), "{console}");
+    for step in ["large entries", "small entries", "flush what", "private copies", "truncate", "smaller than the file"]
+    {
+        assert!(console.lines().any(|line| line.starts_with("ok: ") && line.contains(step)), "{step}: {console}");
+    }
+}
+
+#[test]
+fn a_share_is_used_over_virtio_mmio() {
+    boot(Attachment::Memory);
+}
+
+#[test]
+fn a_legacy_device_is_named_in_the_error() {
+    let Some(kernel) = kernel("x86_64") else { return };
+    let Some((_, output)) = run(&kernel, Attachment::LegacyMemory) else { return };
+    let console = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(console.contains("FAILED: it is a legacy device") && console.contains("type 26"), "{console}");
+}
+
+#[test]
+fn the_kernel_of_aarch64_finds_its_share_in_the_device_tree() {
+    let Some(console) = boot(Attachment::Aarch64) else { return };
+    assert!(console.contains("from the device tree"), "{console}");
+}
+
+#[test]
+fn the_kernel_of_riscv64_finds_its_share_in_the_device_tree() {
+    let Some(console) = boot(Attachment::Riscv64) else { return };
+    assert!(console.contains("from the device tree"), "{console}");
+}
+
+/// Boots the kernel with a prepared share and checks the result. Returns its console output, or `None` if it cannot be
+/// built or run here.
+fn boot(attachment: Attachment) -> Option<String> {
+    let kernel = kernel(attachment.architecture())?;
+    let (dir, output) = run(&kernel, attachment)?;
+    let share = dir.path().join("share");
+    let console = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(console.contains("all is well"), "{console}{errors}");
+    assert_eq!(output.status.code(), Some(attachment.all_well()), "{console}{errors}");
+    assert!(console.contains("ok: list a directory: 300 files of 45150 bytes"), "{console}");
+    let turned: Vec<u8> = input().into_iter().rev().collect();
+    assert!(fs::read(share.join("output")).unwrap() == turned, "the kernel did not write its input in reverse order");
+    let mut left: Vec<_> = fs::read_dir(&share).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    left.sort();
+    if attachment == Attachment::PciWithWindow {
+        assert_eq!(left, ["input", "many", "output", "table"]);
+        let byte = |at: usize| !((at ^ (at >> 8) ^ ((at >> 12) * 7)) as u8);
+        let table: Vec<u8> = (0..TABLE_LEN).map(byte).collect();
+        assert!(fs::read(share.join("table")).unwrap() == table, "the host does not have what was stored");
+    } else {
+        assert_eq!(left, ["input", "many", "output"]);
+    }
+    Some(console)
+}
+
+/// Runs a kernel with a prepared share, until the machine ends. Returns the share's directory too.
+fn run(kernel: &Path, attachment: Attachment) -> Option<(tempfile::TempDir, Output)> {
+    let machine = Machine::new(attachment)?;
+    let dir = tempfile::tempdir().unwrap();
+    let share = dir.path().join("share");
+    prepare(&share);
+    let socket = dir.path().join("socket");
+    let _daemon = daemon(&share, &socket, attachment);
+    let output = machine.run(kernel, &socket, dir.path());
+    Some((dir, output))
+}
+
+/// Builds the kernel for an architecture.
+fn kernel(architecture: &str) -> Option<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let output = Command::new(root.join("scripts/kernel")).arg(architecture).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    if output.status.code() == Some(3) {
+        println!("SKIPPED: the kernel for {architecture}: {}", errors.trim());
+        return None;
+    }
+    assert!(output.status.success(), "{errors}");
+    Some(root.join(String::from_utf8(output.stdout).unwrap().trim()))
+}
+
+/// Creates the files that the kernel expects.
+fn prepare(share: &Path) {
+    fs::create_dir_all(share.join("many")).unwrap();
+    for len in 1..=300 {
+        fs::write(share.join(format!("many/file{len}")), vec![b'x'; len]).unwrap();
+    }
+    fs::write(share.join("input"), input()).unwrap();
+}
+
+fn input() -> Vec<u8> {
+    (0..INPUT_LEN).map(|at| (at ^ ((at >> 8) * 31)) as u8).collect()
+}
+
+/// transomd, killed when the test ends.
+struct Daemon(Child);
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // Fails if it has already ended with its front end.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn daemon(share: &Path, socket: &Path, attachment: Attachment) -> Daemon {
+    let program = std::env::current_exe().unwrap().ancestors().nth(2).unwrap().join("transomd");
+    assert!(program.is_file(), "{} is not built; run `cargo build --workspace`", program.display());
+    let mut command = Command::new(program);
+    command.arg("--socket-path").arg(socket).arg("--shared-dir").arg(share).stderr(Stdio::null());
+    if attachment == Attachment::PciWithWindow {
+        command.args(["--dax-window", "8M", "--dax-policy", "always", "--tag", "kernel"]);
+    }
+    let mut daemon = Daemon(command.spawn().unwrap());
+    let begun = Instant::now();
+    while !socket.exists() {
+        assert!(daemon.0.try_wait().unwrap().is_none(), "transomd has ended");
+        assert!(begun.elapsed() < TIMEOUT, "transomd does not listen");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    daemon
+}
