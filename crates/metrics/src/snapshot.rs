@@ -26,6 +26,8 @@ pub struct Gauges {
     pub lock_waiters: u64,
     /// The DAX window, if there is one.
     pub window: Option<WindowGauges>,
+    /// The agent, if changes of the host are announced to one.
+    pub replays: Option<ReplayGauges>,
     /// [`families::QUEUE_DEPTH`], indexed by queue number.
     pub queue_depths: Vec<u64>,
     /// [`families::POOL_THREADS`].
@@ -60,6 +62,25 @@ pub struct WindowUsage {
     pub refused: u64,
     /// [`families::WINDOW_MAP_DURATION`], in nanoseconds.
     pub map_ns: u64,
+}
+
+/// What became of changes of the host.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ReplayGauges {
+    /// [`families::AGENTS`].
+    pub agents: u64,
+    /// [`families::AGENT_KEEPS_UP`].
+    pub keeps_up: u64,
+    /// [`families::CHANGES_REPLAYED`].
+    pub replayed: u64,
+    /// [`families::CHANGES_SKIPPED`].
+    pub skipped: u64,
+    /// [`families::CHANGES_LOST`].
+    pub overflows: u64,
+    /// [`families::CHANGES_WAITING`].
+    pub waiting: u64,
+    /// [`families::REPLAY_DELAY`], in nanoseconds.
+    pub delay_ns: u64,
 }
 
 /// The values of all metrics at one moment.
@@ -107,6 +128,20 @@ impl Gauges {
             (families::POOL_QUEUED, self.pool_queued),
         ];
         pairs.into_iter()
+    }
+}
+
+impl ReplayGauges {
+    /// Returns each plain number with its family.
+    pub fn plain(&self) -> [(Family, u64); 6] {
+        [
+            (families::AGENTS, self.agents),
+            (families::AGENT_KEEPS_UP, self.keeps_up),
+            (families::CHANGES_REPLAYED, self.replayed),
+            (families::CHANGES_SKIPPED, self.skipped),
+            (families::CHANGES_LOST, self.overflows),
+            (families::CHANGES_WAITING, self.waiting),
+        ]
     }
 }
 

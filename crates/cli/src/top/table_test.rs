@@ -22,6 +22,7 @@ fn reading(uptime_seconds: f64, operations: &[(&str, u64, u64)], read_bytes: u64
         gauges: Vec::new(),
         queue_depths: vec![0, 3],
         window: None,
+        replays: None,
     }
 }
 

@@ -3,7 +3,7 @@
 use transom_metrics::{Gauges, WindowGauges};
 
 use super::Passthrough;
-use crate::locks::Locks;
+use crate::{locks::Locks, replay::Replays};
 
 /// Maximum number of the window's files listed by name.
 const FILES_MAX: usize = 8;
@@ -29,6 +29,7 @@ impl Passthrough {
                     files: files.map(|usage| (usage.file.name().to_owned(), usage.ranges)).collect(),
                 }
             }),
+            replays: self.replays.as_ref().map(Replays::gauges),
             ..Gauges::default()
         }
     }

@@ -29,6 +29,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use transom_metrics::ReplayGauges;
 use transom_wire::{
     Handle, NodeId,
     agent::{self, Announcement, Hello, Writer},
@@ -172,8 +173,26 @@ impl Replays {
         self.lock().agent.is_some()
     }
 
+    /// Returns what became of changes, and of the agent.
+    pub fn gauges(&self) -> ReplayGauges {
+        let (has_agent, waiting) = {
+            let state = self.lock();
+            (state.agent.is_some(), state.queue.len())
+        };
+        let Counters { replayed, skipped, overflows, delay_ns } = &self.counters;
+        ReplayGauges {
+            agents: has_agent.into(),
+            keeps_up: self.keeps_up().into(),
+            replayed: replayed.load(Relaxed),
+            skipped: skipped.load(Relaxed),
+            overflows: overflows.load(Relaxed),
+            waiting: waiting as u64,
+            delay_ns: delay_ns.load(Relaxed),
+        }
+    }
+
     /// Acknowledges the changes announced before and returns the next ones; waits for them for up to 250 ms. The
-    /// first exchange registers the agent, and returns at once.
+    /// first exchange registers the agent, and returns at once. [`agent::WAKE`] ends the wait of another exchange.
     ///
     /// # Errors
     ///
@@ -196,6 +215,13 @@ impl Replays {
             return Err(Errno::PROTO);
         }
         let mut state = self.lock();
+        if hello.flags.get() & agent::WAKE != 0 {
+            drop(state);
+            self.changed.notify_all();
+            let mut reply = Box::new([0; agent::EXCHANGE_LEN]);
+            Writer::new(&mut reply).finish(false);
+            return Ok(reply);
+        }
         match state.agent {
             _ if state.is_blind => return Err(Errno::NOTTY),
             Some(known) if known != agent || state.is_waiting => return Err(Errno::BUSY),
