@@ -16,7 +16,7 @@ use std::{
 
 use clap::{Args, ValueEnum};
 use transom_vm::{
-    Accelerator, Error, Events, GuestSpec, Input, Kernel, Output, Qemu, Result, Root, Share, ShareArg, Stdio, Vmm,
+    Accelerator, Error, GuestSpec, Input, Kernel, Output, Qemu, Result, Root, Share, ShareArg, Stdio, Vmm,
     mount_points,
     packages::{Cache, OnStderr},
     tools::{Tools, check_programs},
@@ -113,8 +113,8 @@ pub(crate) struct Run {
     /// Replay changes that are made on the host in the guest's writable shares, at once and with inotify events
     ///
     /// Needs root on the host, a file system of each share that can be observed, and `transom-agent` in this program's
-    /// directory. Where one is missing, `auto` goes on without, and -v says why; `always`, which is the same as --events
-    /// alone, fails. With `auto`, the command may start a moment before changes are replayed.
+    /// directory. Where one is missing, `auto` goes on without, and -v says why; `always`, which --events alone means,
+    /// fails. With `auto`, the command may start a moment before changes are replayed.
     #[arg(long, value_name = "WHEN", value_enum, num_args = 0..=1, require_equals = true)]
     #[arg(default_value = "auto", default_missing_value = "always", overrides_with = "no_events")]
     events: events::When,
@@ -286,18 +286,6 @@ impl Run {
             command: self.command,
         };
         Ok((spec, vmm))
-    }
-
-    /// Returns how changes of the host are replayed, if they are. With -v, says why they are not.
-    fn events(&self, this: &Path, shares: &[Share]) -> Result<Option<Events>> {
-        let when = if self.no_events { events::When::Never } else { self.events };
-        let wanted =
-            events::Wanted { when, program: this.with_file_name("transom-agent"), daemon: self.daemon.as_deref() };
-        let decided = wanted.decide(shares)?;
-        if let (Err(reason), true) = (&decided, self.timing && when == events::When::Auto) {
-            eprintln!("transom: no events: {reason}");
-        }
-        Ok(decided.ok())
     }
 
     fn kernel_and_vmm(&self, tools: &Tools<'_>, wants_window: bool) -> Result<(Kernel, Box<dyn Vmm>)> {

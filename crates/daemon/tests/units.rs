@@ -41,7 +41,8 @@ fn systemd_accepts_the_units() {
         return skipped("systemd-analyze is not installed");
     };
     let said = String::from_utf8_lossy(&output.stderr);
-    let about_units: Vec<_> = said.lines().filter(|line| line.contains("transomd@") || line.contains("transom-agent")).collect();
+    let is_about = |line: &&str| line.contains("transomd@") || line.contains("transom-agent");
+    let about_units: Vec<_> = said.lines().filter(is_about).collect();
     if !output.status.success() && about_units.is_empty() {
         return skipped(&format!("systemd-analyze cannot check units here: {said}"));
     }

@@ -99,7 +99,7 @@ families! {
     CHANGES_REPLAYED: Counter "transom_replayed_changes", unit "changes", label "",
         "Changes of the host that the agent has replayed in the guest.";
     CHANGES_SKIPPED: Counter "transom_skipped_changes", unit "changes", label "",
-        "Changes of the host that the agent has not replayed, because the guest does not know the directory or uses the name.";
+        "Changes of the host that the agent has not replayed, because the guest lacks the directory or uses the name.";
     CHANGES_LOST: Counter "transom_replay_overflows", unit "", label "",
         "Times that the guest was told to forget its names because too many changes waited for its agent.";
     CHANGES_WAITING: Gauge "transom_waiting_changes", unit "changes", label "", "Changes that wait for the agent.";

@@ -18,13 +18,28 @@ pub(super) enum When {
     Never,
 }
 
+impl super::Run {
+    /// Returns how changes of the host are replayed, if they are. With -v, says why they are not.
+    ///
+    /// `this` is this program's path. Errors: see [`Wanted::decide`].
+    pub(super) fn events(&self, this: &Path, shares: &[Share]) -> Result<Option<Events>> {
+        let when = if self.no_events { When::Never } else { self.events };
+        let program = this.with_file_name("transom-agent");
+        let decided = Wanted { when, program, daemon: self.daemon.as_deref() }.decide(shares)?;
+        if let (Err(reason), true) = (&decided, self.timing && when == When::Auto) {
+            eprintln!("transom: no events: {reason}");
+        }
+        Ok(decided.ok())
+    }
+}
+
 /// What is asked for, and what there is.
-pub(super) struct Wanted<'a> {
-    pub(super) when: When,
+struct Wanted<'a> {
+    when: When,
     /// Where `transom-agent` should be.
-    pub(super) program: PathBuf,
+    program: PathBuf,
     /// The daemon, if it is not this program's own.
-    pub(super) daemon: Option<&'a Path>,
+    daemon: Option<&'a Path>,
 }
 
 impl Wanted<'_> {
@@ -33,7 +48,7 @@ impl Wanted<'_> {
     /// # Errors
     ///
     /// Something is missing, and [`When::Always`] demands it. What only the daemon can find missing is its error.
-    pub(super) fn decide(self, shares: &[Share]) -> Result<std::result::Result<Events, String>> {
+    fn decide(self, shares: &[Share]) -> Result<std::result::Result<Events, String>> {
         let has_program = self.program.is_file();
         let missing = || format!("{} is not installed", self.program.display());
         match self.when {

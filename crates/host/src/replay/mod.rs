@@ -4,8 +4,8 @@
 //! raises the right event, and sends a request, which the file system answers as done without doing it. [`Replays`]
 //! decides which requests these are: those of the registered agent that match an announced change, each once.
 //! [`queue`] holds what waits to be announced, [`batch`] what is announced, [`names`] which inode the guest found
-//! under a name. [`budget`] bounds the work of the guest, [`pace`] knows whether its agent keeps up. A request of the agent that changes something and matches nothing is refused, so nothing that it
-//! does can harm a file of the host.
+//! under a name. [`budget`] bounds the work of the guest, [`pace`] knows whether its agent keeps up. A request of the
+//! agent that changes something and matches nothing is refused, so nothing that it does can harm a file of the host.
 //!
 //! Locks: one for the agent's state, and within it one for the names.
 

@@ -3,7 +3,10 @@
 use std::{
     fs::File,
     io::{self, BufRead, BufReader, Read},
-    os::fd::{AsFd, AsRawFd},
+    os::{
+        fd::{AsFd, AsRawFd},
+        unix::process::CommandExt as _,
+    },
     process::{ChildStderr, ChildStdin, ChildStdout, Command, Stdio},
     time::{Duration, Instant},
 };
@@ -42,7 +45,7 @@ pub(super) fn start(program: &File, task: &Task) -> io::Result<Option<Replayer>>
         return Ok(None);
     }
     let mut command = Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()));
-    command.arg("--until-eof").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.arg0("transom-agent").arg("--until-eof").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     if task.events == Replay::Always {
         command.args(shares.map(|mount| &mount.path));
     }
