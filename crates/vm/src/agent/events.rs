@@ -45,7 +45,8 @@ pub(super) fn start(program: &File, task: &Task) -> io::Result<Option<Replayer>>
         return Ok(None);
     }
     let mut command = Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()));
-    command.arg0("transom-agent").arg("--until-eof").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.arg0("transom-agent").arg("--until-eof");
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     if task.events == Replay::Always {
         command.args(shares.map(|mount| &mount.path));
     }
