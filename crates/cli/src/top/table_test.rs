@@ -42,6 +42,26 @@ fn rates_are_those_between_two_readings() {
 }
 
 #[test]
+fn an_agent_has_its_line() {
+    let replays = |replayed, delay_ns| ReplayReport {
+        agents: 1,
+        keeps_up: true,
+        replayed,
+        skipped: 2,
+        overflows: 1,
+        waiting: 3,
+        delay_ns,
+    };
+    let before = Report { replays: Some(replays(10, 1_000_000)), ..reading(10.0, &[], 0) };
+    let now = Report { replays: Some(replays(30, 25_000_000)), ..reading(12.0, &[], 0) };
+    let expected =
+        "agent     keeps up   10.0 changes/s, 1.2 ms until acknowledged   3 waiting   2 skipped   1 overflows";
+    assert_eq!(texts(&now, Some(&before), Sort::Rate)[3], expected);
+    let gone = Report { replays: Some(ReplayReport { agents: 0, ..replays(30, 0) }), ..reading(12.0, &[], 0) };
+    assert!(texts(&gone, None, Sort::Rate)[3].starts_with("agent     no agent   "));
+}
+
+#[test]
 fn a_window_has_its_lines() {
     let window = |maps, map_ns| WindowReport {
         len_bytes: 64 << 20,

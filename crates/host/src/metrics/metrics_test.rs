@@ -1,4 +1,4 @@
-use transom_metrics::{Report, WindowGauges};
+use transom_metrics::{ReplayGauges, Report, WindowGauges};
 use transom_wire::Opcode;
 
 use super::*;
@@ -14,7 +14,8 @@ pub(super) fn example() -> Snapshot {
     metrics.operation(u32::MAX, ms(7), Err(Errno::NOSYS));
     metrics.add(Counter::ReadBytes, 4096);
     let window = Some(WindowGauges { files: vec![("/a\"b".into(), 3)], ..WindowGauges::default() });
-    let gauges = Gauges { inodes: 5, window, queue_depths: vec![0, 3], ..Gauges::default() };
+    let replays = Some(ReplayGauges { replayed: 7, delay_ns: 1_500_000_000, ..ReplayGauges::default() });
+    let gauges = Gauges { inodes: 5, window, replays, queue_depths: vec![0, 3], ..Gauges::default() };
     metrics.snapshot(gauges)
 }
 
