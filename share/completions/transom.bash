@@ -16,6 +16,9 @@ _transom() {
             ",$1")
                 cmd="transom"
                 ;;
+            transom,agent)
+                cmd="transom__subcmd__agent"
+                ;;
             transom,bench)
                 cmd="transom__subcmd__bench"
                 ;;
@@ -110,8 +113,22 @@ _transom() {
 
     case "${cmd}" in
         transom)
-            opts="-h -V --help --version run fs mount demo top bench"
+            opts="-h -V --help --version run fs mount demo top agent bench"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        transom__subcmd__agent)
+            opts="-h --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -894,7 +911,7 @@ _transom() {
             return 0
             ;;
         transom__subcmd__run)
-            opts="-s -m -e -v -h --share --root --hide --show --kernel --cpus --memory --accel --vmm --env --timeout --tty --events --verbose --timing --console --daemon --coherence-group --daemon-arg --fetch --qemu --busybox --help"
+            opts="-s -m -e -v -h --share --root --hide --show --kernel --cpus --memory --accel --vmm --env --timeout --tty --events --no-events --verbose --timing --console --daemon --coherence-group --daemon-arg --fetch --qemu --busybox --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -957,6 +974,10 @@ _transom() {
                     return 0
                     ;;
                 --tty)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                --events)
                     COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
                     return 0
                     ;;

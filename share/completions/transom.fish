@@ -31,6 +31,7 @@ complete -c transom -n "__fish_transom_needs_command" -f -a "fs" -d 'Read and ch
 complete -c transom -n "__fish_transom_needs_command" -f -a "mount" -d 'Mount the share of a virtio-fs daemon on this machine, without a virtual machine'
 complete -c transom -n "__fish_transom_needs_command" -f -a "demo" -d 'Share a source tree with a stock Linux guest, work on it there, and compare every byte with the host; then repeat with DAX'
 complete -c transom -n "__fish_transom_needs_command" -f -a "top" -d 'Watch what daemons do: requests, throughput and latencies by operation'
+complete -c transom -n "__fish_transom_needs_command" -f -a "agent" -d 'Replay changes of the host in the shares of this machine, a guest'
 complete -c transom -n "__fish_transom_needs_command" -f -a "bench" -d 'Compare virtio-fs daemons with each other and with the host\'s own file system'
 complete -c transom -n "__fish_transom_using_subcommand run" -s s -l share -d 'A directory of the host to share; may be repeated' -r
 complete -c transom -n "__fish_transom_using_subcommand run" -l root -d 'The guest\'s root: a directory of the host, `/` for the host\'s own root' -r
@@ -49,13 +50,16 @@ complete -c transom -n "__fish_transom_using_subcommand run" -l timeout -d 'Stop
 complete -c transom -n "__fish_transom_using_subcommand run" -l tty -d 'Give the command a terminal; `auto` does if standard input and output are terminals' -r -f -a "auto\t''
 always\t''
 never\t''"
+complete -c transom -n "__fish_transom_using_subcommand run" -l events -d 'Replay changes that are made on the host in the guest\'s writable shares, at once and with inotify events' -r -f -a "auto\t''
+always\t''
+never\t''"
 complete -c transom -n "__fish_transom_using_subcommand run" -l console -d 'Write the output of the guest\'s console to a file' -r -F
 complete -c transom -n "__fish_transom_using_subcommand run" -l daemon -d 'The daemon that serves the shares, which must accept virtiofsd\'s options [default: transomd in this program\'s directory]' -r -F
 complete -c transom -n "__fish_transom_using_subcommand run" -l coherence-group -d 'Have the share\'s daemon join GROUP, whose daemons tell each other\'s guests what has changed' -r
 complete -c transom -n "__fish_transom_using_subcommand run" -l daemon-arg -d 'An argument to pass on to every share\'s daemon; may be repeated' -r
 complete -c transom -n "__fish_transom_using_subcommand run" -l qemu -d 'The QEMU executable [default: qemu-system-x86_64 in PATH, or the one in the cache]' -r -F
 complete -c transom -n "__fish_transom_using_subcommand run" -l busybox -d 'A static busybox for the minimal root [default: the installed one, or Debian\'s from the cache]' -r -F
-complete -c transom -n "__fish_transom_using_subcommand run" -l events -d 'Replay changes that are made on the host in the guest\'s writable shares, at once and with inotify events'
+complete -c transom -n "__fish_transom_using_subcommand run" -l no-events -d 'The same as --events=never: the guest sees changes that are made on the host when its caches expire'
 complete -c transom -n "__fish_transom_using_subcommand run" -s v -l timing -l verbose -d 'Print where each share is mounted, and the duration of each phase, to standard error'
 complete -c transom -n "__fish_transom_using_subcommand run" -l fetch -d 'Fetch QEMU as a package into the cache if it is not installed'
 complete -c transom -n "__fish_transom_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -143,6 +147,7 @@ complete -c transom -n "__fish_transom_using_subcommand top" -s i -l interval -d
 complete -c transom -n "__fish_transom_using_subcommand top" -s 1 -l once -d 'Print one table and exit; without --interval, rates are averages since the daemon started'
 complete -c transom -n "__fish_transom_using_subcommand top" -l json -d 'Print all metrics as one line of JSON for each socket, and exit'
 complete -c transom -n "__fish_transom_using_subcommand top" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c transom -n "__fish_transom_using_subcommand agent" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c transom -n "__fish_transom_using_subcommand bench; and not __fish_seen_subcommand_from compare render cost round-trip library fio memory smoke workload" -l daemon -d 'A daemon: transomd, virtiofsd (1.14, built if needed), virtiofsd-c (of QEMU 7.2), or a program with virtiofsd\'s command line; the first one is compared with each other [default: transomd, virtiofsd]' -r
 complete -c transom -n "__fish_transom_using_subcommand bench; and not __fish_seen_subcommand_from compare render cost round-trip library fio memory smoke workload" -l shared-in -d 'Where to create the shared directory' -r -F
 complete -c transom -n "__fish_transom_using_subcommand bench; and not __fish_seen_subcommand_from compare render cost round-trip library fio memory smoke workload" -l rounds -d 'Number of rounds; fewer than five give no ratios [default: that of the suite, otherwise 9]' -r

@@ -4,6 +4,10 @@ complete -c transomd -l fd -d 'Take descriptor N, inherited from the caller, as 
 complete -c transomd -l socket -d 'The same as --socket-path [deprecated]' -r -F
 complete -c transomd -l shared-dir -d 'Share this directory, or this one file' -r -F
 complete -c transomd -l tag -d 'Offer TAG, the name by which guests mount the share, to front ends that ask the daemon for it' -r
+complete -c transomd -l events -d 'Announce changes that others make on this host to transom-agent in the guest' -r -f -a "always\t'They are; the daemon does not start if they cannot be observed'
+auto\t'They are if they can be observed'
+never\t'They are not'"
+complete -c transomd -l events-validity -d 'How long the guest may use names and attributes while an agent keeps up with the changes, in seconds' -r
 complete -c transomd -l hide -d 'Hide PATH of the share, and everything below it, from the guest; may be repeated' -r -F
 complete -c transomd -l hide-contents -d 'Show the directory PATH of the share as an empty one; may be repeated' -r -F
 complete -c transomd -l hide-name -d 'Hide every file and directory of this name from the guest, wherever it is; may be repeated' -r
@@ -69,7 +73,6 @@ complete -c transomd -s o -d 'Options in a list, as in \'source=/srv,cache=alway
 complete -c transomd -l keep-serving -d 'When a front end leaves, wait for the next one instead of exiting'
 complete -c transomd -l print-capabilities -d 'Print, as JSON, which optional features management software may rely on, and exit'
 complete -c transomd -l readonly -d 'Refuse all changes to the share'
-complete -c transomd -l events -d 'Announce changes that others make on this host to transom-agent in the guest'
 complete -c transomd -l announce-submounts -d 'Show each file system mounted below the shared directory with its own device number [default]'
 complete -c transomd -l no-announce-submounts -d 'Show the whole share as one file system'
 complete -c transomd -l writeback -d 'Let the guest cache writes and send them later'

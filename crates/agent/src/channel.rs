@@ -1,9 +1,9 @@
 //! The channel to the daemon of one share.
 
-use std::{io, path::Path};
+use std::{io, os::fd::OwnedFd, path::Path};
 
-use rustix::fs::{Mode, OFlags};
-use transom_wire::agent::{AGENT_GID, Change, Changes, EXCHANGE_LEN, Hello, VERSION};
+use rustix::fs::{Mode, OFlags, StatVfsMountFlags, fstatvfs};
+use transom_wire::agent::{AGENT_GID, Change, Changes, EXCHANGE_LEN, Hello, VERSION, WAKE};
 use zerocopy::IntoBytes;
 
 use crate::{directories::Directories, replay, sys};
@@ -17,9 +17,16 @@ pub(crate) struct Channel {
 
 impl Channel {
     /// Opens the share mounted at `mount`; from then on this thread's requests carry the agent's group.
+    ///
+    /// # Errors
+    ///
+    /// EROFS if it is mounted read-only: the kernel would refuse each call of a replay.
     pub(crate) fn open(mount: &Path) -> io::Result<Self> {
-        let root = rustix::fs::open(mount, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-        sys::set_request_group(AGENT_GID).map_err(|error| explained(&error, "cannot assume the agent's group"))?;
+        let root = open_for_requests(mount)?;
+        if fstatvfs(&root)?.f_flag.contains(StatVfsMountFlags::RDONLY) {
+            let error = io::Error::from_raw_os_error(libc::EROFS);
+            return Err(explained(&error, "what is mounted read-only sees changes when its caches expire"));
+        }
         Ok(Self { directories: Directories::new(root), replayed: 0, skipped: 0 })
     }
 
@@ -37,7 +44,7 @@ impl Channel {
             version: VERSION.into(),
             replayed: self.replayed.into(),
             skipped: self.skipped.into(),
-            padding: 0.into(),
+            flags: 0.into(),
         };
         argument[..size_of::<Hello>()].copy_from_slice(hello.as_bytes());
         sys::exchange(self.directories.root(), &mut argument).map_err(|error| explained(&error, reason(&error)))?;
@@ -56,6 +63,22 @@ impl Channel {
         }
         Ok(())
     }
+}
+
+/// Has the daemon answer an exchange of the share at `mount` that waits. Not to be called by the thread of a channel.
+pub(crate) fn wake(mount: &Path) -> io::Result<()> {
+    let root = open_for_requests(mount)?;
+    let mut argument = [0; EXCHANGE_LEN];
+    let hello = Hello { version: VERSION.into(), flags: WAKE.into(), ..Hello::default() };
+    argument[..size_of::<Hello>()].copy_from_slice(hello.as_bytes());
+    sys::exchange(&root, &mut argument)
+}
+
+/// Opens the root of a share; from then on this thread's requests carry the agent's group.
+fn open_for_requests(mount: &Path) -> io::Result<OwnedFd> {
+    let root = rustix::fs::open(mount, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    sys::set_request_group(AGENT_GID).map_err(|error| explained(&error, "cannot assume the agent's group"))?;
+    Ok(root)
 }
 
 fn reason(error: &io::Error) -> &'static str {

@@ -18,8 +18,12 @@ use std::{
     io::Write as _,
     path::{Path, PathBuf},
     process::ExitCode,
-    sync::mpsc,
+    sync::{
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
     thread,
+    time::Duration,
 };
 
 use channel::Channel;
@@ -27,28 +31,41 @@ use channel::Channel;
 const USAGE: &str = "\
 Replays changes of the host in this guest, so that programs see them at once and inotify reports them.
 
-Usage: transom-agent [MOUNT]...
+Usage: transom-agent [--until-eof] [MOUNT]...
 
 Without MOUNT, every virtiofs mount of this guest whose daemon announces changes (transomd --events) is
-served. Runs as root until it is stopped. Prints \"ready\" once all shares are served.";
+served. Runs as root until it is stopped, or with --until-eof until its standard input ends. Prints \"ready\"
+once all shares are served.";
 
-/// The end of one share's thread, or that it is registered.
+/// Whether the threads are to end before their next exchange.
+static IS_ENDING: AtomicBool = AtomicBool::new(false);
+
+/// How often a thread's exchange is woken until the thread has ended, and how long each time may take.
+const WAKES_MAX: usize = 25;
+const WAKE_WAIT: Duration = Duration::from_millis(20);
+
+/// What a thread has to say.
 enum News {
+    /// A share is registered.
     Ready,
+    /// A share's thread has ended.
     Ended(PathBuf, io::Error),
+    /// Standard input has ended.
+    End,
 }
 
 fn main() -> ExitCode {
-    let mounts: Vec<PathBuf> = match env::args_os().skip(1).map(PathBuf::from).collect::<Vec<_>>() {
-        words if words.iter().any(|word| word.as_os_str().as_encoded_bytes().starts_with(b"-")) => {
-            println!("{USAGE}");
-            let is_help = words.iter().all(|word| word == Path::new("--help") || word == Path::new("-h"));
-            return if is_help { ExitCode::SUCCESS } else { ExitCode::from(2) };
-        }
-        words => words,
-    };
-    match serve(mounts) {
-        Ok(never) => match never {},
+    let (options, mounts): (Vec<PathBuf>, Vec<PathBuf>) = env::args_os()
+        .skip(1)
+        .map(PathBuf::from)
+        .partition(|word| word.as_os_str().as_encoded_bytes().starts_with(b"-"));
+    let are = |words: &[&str]| options.iter().all(|option| words.iter().any(|word| option == Path::new(word)));
+    if !are(&["--until-eof"]) {
+        println!("{USAGE}");
+        return if are(&["--help", "-h"]) { ExitCode::SUCCESS } else { ExitCode::from(2) };
+    }
+    match serve(mounts, !options.is_empty()) {
+        Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("transom-agent: {error}");
             ExitCode::FAILURE
@@ -57,13 +74,12 @@ fn main() -> ExitCode {
 }
 
 /// Serves the mounts, each with a thread of its own: the daemon recognises a thread. Ends with the first error of a
-/// mount that was named, or when no mount is left.
-fn serve(named: Vec<PathBuf>) -> io::Result<std::convert::Infallible> {
+/// mount that was named, or when no mount is left, or with standard input if `until_eof`.
+fn serve(named: Vec<PathBuf>, until_eof: bool) -> io::Result<()> {
     let are_named = !named.is_empty();
     let mounts = if are_named { named } else { shares::mounted()? };
     let (news, arriving) = mpsc::channel();
-    let (mut waiting, mut left) = (mounts.len(), mounts.len());
-    for mount in mounts {
+    for mount in mounts.clone() {
         let news = news.clone();
         thread::Builder::new().spawn(move || {
             let ended = serve_one(&mount, || drop(news.send(News::Ready)));
@@ -71,12 +87,21 @@ fn serve(named: Vec<PathBuf>) -> io::Result<std::convert::Infallible> {
             let _ = news.send(News::Ended(mount, ended));
         })?;
     }
-    drop(news);
-    loop {
-        if waiting == 0 && left > 0 {
+    if until_eof {
+        thread::Builder::new().spawn(move || {
+            let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
+            let _ = news.send(News::End);
+        })?;
+    } else {
+        drop(news);
+    }
+    let (mut waiting, mut left) = (mounts.len(), mounts.len());
+    let mut is_ready = false;
+    while left > 0 {
+        if waiting == 0 && !is_ready {
             println!("ready");
             io::stdout().flush()?;
-            waiting = usize::MAX;
+            is_ready = true;
         }
         match arriving.recv() {
             Ok(News::Ready) => waiting -= 1,
@@ -86,9 +111,35 @@ fn serve(named: Vec<PathBuf>) -> io::Result<std::convert::Infallible> {
                     return Err(error);
                 }
                 eprintln!("transom-agent: {error}");
-                (waiting, left) = (if waiting == usize::MAX { waiting } else { waiting - 1 }, left - 1);
+                (waiting, left) = (waiting.saturating_sub(1), left - 1);
             }
-            Err(mpsc::RecvError) => return Err(io::Error::other("no virtiofs mount whose daemon announces changes")),
+            Ok(News::End) => {
+                end(&mounts, &arriving, left);
+                return Ok(());
+            }
+            Err(mpsc::RecvError) => break,
+        }
+    }
+    Err(io::Error::other("no virtiofs mount whose daemon announces changes"))
+}
+
+/// Ends the threads of shares, `left` of which run. While one waits for its daemon, nothing could kill it.
+fn end(mounts: &[PathBuf], arriving: &mpsc::Receiver<News>, mut left: usize) {
+    IS_ENDING.store(true, Ordering::SeqCst);
+    for _ in 0..WAKES_MAX {
+        for mount in mounts {
+            // Another share may be left.
+            let _ = channel::wake(mount);
+        }
+        while left > 0 {
+            match arriving.recv_timeout(WAKE_WAIT) {
+                Ok(News::Ended(..)) => left -= 1,
+                Ok(News::Ready | News::End) => {}
+                Err(_) => break,
+            }
+        }
+        if left == 0 {
+            return;
         }
     }
 }
@@ -101,6 +152,9 @@ fn serve_one(mount: &Path, ready: impl FnOnce()) -> io::Error {
     };
     let mut ready = Some(ready);
     loop {
+        if IS_ENDING.load(Ordering::SeqCst) {
+            return io::Error::from(io::ErrorKind::Interrupted);
+        }
         if let Err(error) = channel.exchange(replay::replay) {
             return error;
         }

@@ -27,7 +27,16 @@ use crate::directories::Directories;
 ///
 /// The kernel does not know the directory, has nothing to change, or refuses: then there is no event.
 pub(crate) fn replay(directories: &mut Directories, change: &Change<'_>) -> io::Result<()> {
-    let parent = &*directories.get(change.parent)?;
+    let parent = directories.get(change.parent)?;
+    make(directories, &parent, change).inspect_err(|_| {
+        // The directory itself has changed in any case.
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC;
+        let _ = statx(&*parent, "", flags, StatxFlags::BASIC_STATS);
+    })
+}
+
+/// Makes the system call that would have caused `change`.
+fn make(directories: &mut Directories, parent: &OwnedFd, change: &Change<'_>) -> io::Result<()> {
     match change.kind {
         Kind::Created => create(parent, change)?,
         Kind::Removed if change.file_type == libc::DT_DIR => {

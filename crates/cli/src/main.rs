@@ -4,6 +4,7 @@
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
+mod agent;
 mod demo;
 #[cfg(test)]
 mod documents_test;
@@ -35,6 +36,7 @@ enum Command {
     #[command(hide = true)]
     DemoInside(demo::DemoInside),
     Top(top::Top),
+    Agent(agent::Agent),
     Bench(Box<transom_bench::commands::Bench>),
 }
 
@@ -54,6 +56,7 @@ fn main() -> ExitCode {
         Command::Demo(demo) => demo.execute(),
         Command::DemoInside(inside) => inside.execute(),
         Command::Top(top) => top.execute(),
+        Command::Agent(agent) => agent.execute(),
         Command::Bench(bench) => bench.execute(),
     }
 }

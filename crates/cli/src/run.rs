@@ -1,5 +1,6 @@
 //! `transom run`: runs a command in a Linux guest with directories of the host.
 
+mod events;
 mod hidden;
 mod report;
 
@@ -111,9 +112,16 @@ pub(crate) struct Run {
 
     /// Replay changes that are made on the host in the guest's writable shares, at once and with inotify events
     ///
-    /// Needs root on the host, and `transom-agent` in this program's directory.
-    #[arg(long)]
-    events: bool,
+    /// Needs root on the host, a file system of each share that can be observed, and `transom-agent` in this program's
+    /// directory. Where one is missing, `auto` goes on without, and -v says why; `always`, which --events alone means,
+    /// fails. With `auto`, the command may start a moment before changes are replayed.
+    #[arg(long, value_name = "WHEN", value_enum, num_args = 0..=1, require_equals = true)]
+    #[arg(default_value = "auto", default_missing_value = "always", overrides_with = "no_events")]
+    events: events::When,
+
+    /// The same as --events=never: the guest sees changes that are made on the host when its caches expire
+    #[arg(long, overrides_with = "events")]
+    no_events: bool,
 
     /// Print where each share is mounted, and the duration of each phase, to standard error
     #[arg(long, short = 'v', visible_alias = "verbose")]
@@ -217,6 +225,7 @@ impl Run {
                 }
                 outcome.dax.iter().for_each(report::dax);
                 if shows_timings {
+                    outcome.notes.iter().for_each(|note| eprintln!("transom: {note}"));
                     report::timings(&outcome.timings);
                 }
                 ExitCode::from(u8::try_from(outcome.exit_code).unwrap_or(FAILED))
@@ -262,7 +271,7 @@ impl Run {
         let spec = GuestSpec {
             kernel,
             daemon,
-            events: self.events.then(|| agent.with_file_name("transom-agent")),
+            events: self.events(&agent, &shares)?,
             agent,
             busybox,
             root,

@@ -1,16 +1,14 @@
 //! transomd: the host daemon, a vhost-user-fs back end that serves a directory of the host.
 //!
 //! [`options`] parses the command line, [`listen`] opens the socket, and [`log`] opens the log. [`sandbox`],
-//! [`privileges`] and [`seccomp`] isolate the process; [`start`] runs all of these in order. [`events`] announces
-//! changes of the host. [`backend`] serves front ends and guests. `host_changes`
-//! counts what others change in the share.
+//! [`privileges`] and [`seccomp`] isolate the process; [`start`] runs all of these in order. [`backend`] serves front
+//! ends and guests, [`changes`] observes what others change in the share.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 pub mod backend;
 pub mod capabilities;
-pub mod events;
-mod host_changes;
+pub mod changes;
 pub mod listen;
 pub mod log;
 pub mod options;

@@ -23,7 +23,7 @@ use transom_wire::config::TAG_LEN;
 
 use crate::{
     backend::{self, BackendConfig, Monitor, VersionsRegion},
-    events, host_changes,
+    changes::{self, Changes},
     options::{
         CachePolicy, FileHandles, MigrationMode, MigrationOnError, MigrationOptions, Negotiation, Options, Owner,
         OwnershipOptions, WindowOptions,
@@ -33,12 +33,9 @@ use crate::{
 
 /// Serves the share until the front end disconnects, or indefinitely with `--keep-serving`. Blocks.
 pub fn serve(options: &Options, started: Started) -> anyhow::Result<()> {
-    let config = file_system_config(options, started.guest_fds)?;
+    let events = started.changes.as_ref().is_some_and(Changes::are_announced);
+    let config = passthrough::Config { events, ..file_system_config(options, started.guest_fds)? };
     let monitor = Arc::new(Monitor::default());
-    let _watcher = match started.host_changes {
-        Some(watch) => host_changes::start(watch, &started.root, &monitor, options.host_changes)?,
-        None => None,
-    };
     let proc_fds = ProcFds::from(started.proc_self_fd);
     let group = started.group.map(|file| Group::join(&file, &started.root, &proc_fds)).transpose()?;
     let versions = group.as_ref().map(|group| versions_region(options, group)).transpose()?.flatten();
@@ -53,15 +50,14 @@ pub fn serve(options: &Options, started: Started) -> anyhow::Result<()> {
         file_system = file_system.with_dax(if wanted.guards { dax } else { dax.without_guards() });
     }
     let server = Arc::new(Server::new(file_system));
+    let watcher = started.changes.map(|changes| changes::start(changes, &server, &monitor));
+    let _watcher = watcher.transpose()?;
     let metrics = started.metrics.map(|listener| {
         let (server, monitor) = (server.clone(), monitor.clone());
         MetricsServer::serve(listener, move || monitor.snapshot(server.file_system().gauges()))
     });
     let _metrics = metrics.transpose().context("cannot serve the metrics")?;
     let _tidying = Tidying::start(server.clone())?;
-    if let Some(watch) = started.watch {
-        events::announce(watch, server.clone()).context("cannot announce changes")?;
-    }
     let migration = match server.file_system().migration_obstacle() {
         Some(obstacle) => {
             tracing::info!("front ends are told that the guest cannot be migrated: {obstacle}");
@@ -185,7 +181,7 @@ fn file_system_config(options: &Options, guest_fds: u64) -> anyhow::Result<passt
             FileHandles::Mandatory => passthrough::FileHandles::Mandatory,
         },
         readonly: share.is_readonly,
-        events: share.events,
+        events_validity: share.events_validity,
         posix_lock: locks.posix,
         flock: locks.flock,
         owners: owner_map(&options.ownership)?,

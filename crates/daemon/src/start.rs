@@ -3,23 +3,20 @@
 //! The order matters: steps that need the machine as the caller sees it (limits, sockets) come before the sandbox,
 //! steps that need privileges come before privileges are dropped, and threads come last.
 
-use crate::host_changes;
+use crate::changes::{self, Changes};
 use crate::listen::{self, Listening, Traces};
 use crate::options::Options;
 use crate::padding::{self, Views};
 use crate::privileges::{self, Privileges, nofile};
 use crate::sandbox::{self, IdScope, Sandboxed, termination};
 use crate::seccomp;
-use anyhow::Context as _;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::Mode;
 use rustix::process::umask;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
-use std::path::Path;
 use std::sync::Arc;
 use tracing::{debug, info};
 use transom_host::group::TableFile;
-use transom_watch::Watch;
 
 /// What an isolated process serves with.
 #[derive(Debug)]
@@ -32,14 +29,12 @@ pub struct Started {
     pub listener: UnixListener,
     /// Where readers of the metrics connect, if `--metrics-socket` is given.
     pub metrics: Option<UnixListener>,
-    /// The source of changes, if they are announced.
-    pub watch: Option<Watch>,
     /// Makes views of files, if the front end needs them.
     pub padding: Option<Views>,
     /// The version table of the coherence group, not joined yet.
     pub group: Option<TableFile>,
     /// Sees changes on the host, if that is wanted and possible.
-    pub host_changes: Option<Watch>,
+    pub changes: Option<Changes>,
     /// The privileges of the process.
     pub privileges: Privileges,
     /// The ids that the process can use.
@@ -64,13 +59,12 @@ pub fn start(options: &Options, mut listening: Listening) -> anyhow::Result<Star
     // New files get the modes that the guest requests.
     umask(Mode::empty());
 
-    let watch = if options.share.events { Some(watch(&options.share.path)?) } else { None };
     // The sandbox hides it. Joined after the last fork: see `serve`.
     let writable = (!options.share.is_readonly).then_some(&*options.share.path);
     let group = options.cache.coherence_group.as_ref();
     let group = group.map(|place| TableFile::open(place, writable)).transpose()?;
     let padding = padding::start(options);
-    let host_changes = host_changes::open(options)?;
+    let watch = changes::open(options)?;
     let owners = &options.ownership;
     let Sandboxed { root, proc_self_fd, listener, traces, ids } = sandbox::enter(
         &options.share.path,
@@ -82,32 +76,15 @@ pub fn start(options: &Options, mut listening: Listening) -> anyhow::Result<Star
     let privileges = privileges::reduce(&options.isolation.capability_changes, options.inodes.file_handles, ids)?;
     nofile::make_room(limit, &root);
     seccomp::restrict(options.isolation.seccomp, options.inodes.file_handles)?;
+    let changes = match watch {
+        Some(watch) => changes::prepare(watch, &root, options)?,
+        None => None,
+    };
     let traces = Arc::new(traces);
     termination::watch(Arc::downgrade(&traces))?;
 
     debug!(?privileges, ?ids, guest_fds, "isolated");
     // Programs that start daemons wait for this message.
     info!("Waiting for vhost-user socket connection...");
-    Ok(Started {
-        root,
-        proc_self_fd,
-        listener,
-        metrics,
-        watch,
-        host_changes,
-        padding,
-        group,
-        privileges,
-        ids,
-        guest_fds,
-        traces,
-    })
-}
-
-/// Begins to observe the share, which takes a privilege that the process drops.
-fn watch(share: &Path) -> anyhow::Result<Watch> {
-    let root = rustix::fs::open(share, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
-        .with_context(|| format!("cannot open {}", share.display()))?;
-    let options = transom_watch::Options { may_fall_back: false, ..transom_watch::Options::default() };
-    Watch::open(&root, &options).context("--events cannot observe the share")
+    Ok(Started { root, proc_self_fd, listener, metrics, changes, padding, group, privileges, ids, guest_fds, traces })
 }

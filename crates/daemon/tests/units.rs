@@ -31,13 +31,18 @@ fn systemd_accepts_the_units() {
             path
         })
     });
-    let instances: Vec<_> = instances.collect();
+    let agent = dir.path().join("transom-agent.service");
+    // Of the programs of this workspace, only the daemon is certain to be built.
+    let text = unit("transom-agent.service").replace("@bindir@/transom-agent", env!("CARGO_BIN_EXE_transomd"));
+    fs::write(&agent, text).unwrap();
+    let instances: Vec<_> = instances.chain([agent]).collect();
 
     let Ok(output) = Command::new("systemd-analyze").args(["verify", "--man=no"]).args(instances).output() else {
         return skipped("systemd-analyze is not installed");
     };
     let said = String::from_utf8_lossy(&output.stderr);
-    let about_units: Vec<_> = said.lines().filter(|line| line.contains("transomd@")).collect();
+    let is_about = |line: &&str| line.contains("transomd@") || line.contains("transom-agent");
+    let about_units: Vec<_> = said.lines().filter(is_about).collect();
     if !output.status.success() && about_units.is_empty() {
         return skipped(&format!("systemd-analyze cannot check units here: {said}"));
     }

@@ -97,6 +97,19 @@ families! {
     WINDOW_REFUSED: Counter "transom_window_refused", unit "", label "", "Mapping requests that failed.";
     WINDOW_MAP_DURATION: Counter "transom_window_map_duration_seconds", unit "seconds", label "",
         "Time spent mapping ranges until the guest could access them.";
+    AGENTS: Gauge "transom_agents", unit "", label "",
+        "Agents of the guest that replay changes of the host, 0 or 1, with --events.";
+    AGENT_KEEPS_UP: Gauge "transom_agent_keeps_up", unit "", label "",
+        "1 if the agent has acknowledged what happened until a moment ago, and names stay valid for longer.";
+    CHANGES_REPLAYED: Counter "transom_replayed_changes", unit "changes", label "",
+        "Changes of the host that the agent has replayed in the guest.";
+    CHANGES_SKIPPED: Counter "transom_skipped_changes", unit "changes", label "",
+        "Changes of the host that the agent has not replayed, because the guest lacks the directory or uses the name.";
+    CHANGES_LOST: Counter "transom_replay_overflows", unit "", label "",
+        "Times that the guest was told to forget its names because too many changes waited for its agent.";
+    CHANGES_WAITING: Gauge "transom_waiting_changes", unit "changes", label "", "Changes that wait for the agent.";
+    REPLAY_DELAY: Counter "transom_replay_delay_seconds", unit "seconds", label "",
+        "Time from reading each change to its acknowledgement by the agent, replayed or skipped, summed.";
     QUEUE_DEPTH: Gauge "transom_queue_depth_requests", unit "requests", label "queue",
         "Requests taken off a queue and not yet answered, by queue.";
 }

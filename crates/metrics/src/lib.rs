@@ -12,5 +12,5 @@ mod report;
 mod snapshot;
 
 pub use families::Counter;
-pub use report::{OperationReport, Report, ReportError, Value, WindowReport};
-pub use snapshot::{Gauges, GroupGauges, Operation, Snapshot, WindowGauges, WindowUsage};
+pub use report::{OperationReport, ReplayReport, Report, ReportError, Value, WindowReport};
+pub use snapshot::{Gauges, GroupGauges, Operation, ReplayGauges, Snapshot, WindowGauges, WindowUsage};

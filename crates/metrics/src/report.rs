@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Counter, Operation, Snapshot, WindowGauges, families::Kind};
+use crate::{Counter, Operation, ReplayGauges, Snapshot, WindowGauges, families::Kind};
 
 /// The version of the layout. Fields may be added to a layout, but none changes its meaning.
 const LAYOUT: u32 = 1;
@@ -29,6 +29,9 @@ pub struct Report {
     /// The DAX window, if there is one.
     #[serde(default)]
     pub window: Option<WindowReport>,
+    /// What became of changes of the host, if they are announced.
+    #[serde(default)]
+    pub replays: Option<ReplayReport>,
 }
 
 /// The requests of one operation. Quantiles are at most 25 % too high.
@@ -71,6 +74,25 @@ pub struct WindowReport {
     pub files: Vec<Value>,
 }
 
+/// What became of changes of the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReplayReport {
+    /// Registered agents, 0 or 1.
+    pub agents: u64,
+    /// Whether the agent keeps up.
+    pub keeps_up: bool,
+    /// Changes replayed since the daemon started.
+    pub replayed: u64,
+    /// Changes skipped since the daemon started.
+    pub skipped: u64,
+    /// How often changes were lost.
+    pub overflows: u64,
+    /// Changes that wait.
+    pub waiting: u64,
+    /// Time from reading each change to its acknowledgement, summed.
+    pub delay_ns: u64,
+}
+
 /// A number with a name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Value {
@@ -110,6 +132,7 @@ impl Report {
             gauges: plain(false).collect(),
             queue_depths: snapshot.gauges.queue_depths.clone(),
             window: snapshot.gauges.window.as_ref().map(WindowReport::new),
+            replays: snapshot.gauges.replays.map(ReplayReport::new),
         }
     }
 
@@ -149,6 +172,13 @@ impl OperationReport {
             p99_ns: operation.quantile_ns(0.99),
             max_ns: operation.quantile_ns(1.0),
         }
+    }
+}
+
+impl ReplayReport {
+    fn new(gauges: ReplayGauges) -> Self {
+        let ReplayGauges { agents, keeps_up, replayed, skipped, overflows, waiting, delay_ns } = gauges;
+        Self { agents, keeps_up: keeps_up > 0, replayed, skipped, overflows, waiting, delay_ns }
     }
 }
 

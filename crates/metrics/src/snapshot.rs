@@ -28,6 +28,8 @@ pub struct Gauges {
     pub window: Option<WindowGauges>,
     /// The coherence group, if there is one.
     pub group: Option<GroupGauges>,
+    /// The agent, if changes of the host are announced to one.
+    pub replays: Option<ReplayGauges>,
     /// [`families::QUEUE_DEPTH`], indexed by queue number.
     pub queue_depths: Vec<u64>,
     /// [`families::POOL_THREADS`].
@@ -73,6 +75,25 @@ pub struct WindowUsage {
     pub refused: u64,
     /// [`families::WINDOW_MAP_DURATION`], in nanoseconds.
     pub map_ns: u64,
+}
+
+/// What became of changes of the host.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ReplayGauges {
+    /// [`families::AGENTS`].
+    pub agents: u64,
+    /// [`families::AGENT_KEEPS_UP`].
+    pub keeps_up: u64,
+    /// [`families::CHANGES_REPLAYED`].
+    pub replayed: u64,
+    /// [`families::CHANGES_SKIPPED`].
+    pub skipped: u64,
+    /// [`families::CHANGES_LOST`].
+    pub overflows: u64,
+    /// [`families::CHANGES_WAITING`].
+    pub waiting: u64,
+    /// [`families::REPLAY_DELAY`], in nanoseconds.
+    pub delay_ns: u64,
 }
 
 /// The values of all metrics at one moment.
@@ -127,6 +148,20 @@ impl Gauges {
             ]
         });
         pairs.into_iter().chain(group.into_iter().flatten())
+    }
+}
+
+impl ReplayGauges {
+    /// Returns each plain number with its family.
+    pub fn plain(&self) -> [(Family, u64); 6] {
+        [
+            (families::AGENTS, self.agents),
+            (families::AGENT_KEEPS_UP, self.keeps_up),
+            (families::CHANGES_REPLAYED, self.replayed),
+            (families::CHANGES_SKIPPED, self.skipped),
+            (families::CHANGES_LOST, self.overflows),
+            (families::CHANGES_WAITING, self.waiting),
+        ]
     }
 }
 

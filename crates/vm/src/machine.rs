@@ -10,12 +10,12 @@ use std::{
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::{
-    Boot, Channels, DaxMode, Error, GuestSpec, Result, Root, Share, SharePoint, Started, Supervised, Vmm,
+    Boot, Channels, DaxMode, Error, Events, GuestSpec, Result, Root, Share, SharePoint, Started, Supervised, Vmm,
     daemon::Daemon,
     environment,
     initramfs::Content,
     kernel, mount_points,
-    protocol::{Mount, Task},
+    protocol::{Mount, Replay, Task},
     terminal,
 };
 
@@ -115,8 +115,10 @@ fn tagged_shares(spec: &GuestSpec) -> Vec<(String, Share)> {
     }
     shares.extend(spec.shares.iter().enumerate().map(|(number, share)| {
         let mut share = share.clone();
-        if spec.events.is_some() && !share.is_read_only {
-            share.daemon_args.push("--events".into());
+        if let Some(events) = spec.events.as_ref().filter(|_| !share.is_read_only) {
+            let when = if events.are_required { "--events=always" } else { "--events=auto" };
+            // What the caller passes on comes later and wins.
+            share.daemon_args.insert(0, when.into());
         }
         (share_tag(number), share)
     }));
@@ -136,7 +138,8 @@ fn write_initramfs(spec: &GuestSpec, vmm: &dyn Vmm, path: &Path) -> Result<u64> 
     }
     let modules = kernel::needed(&spec.kernel, &names)?;
     let busybox = spec.busybox.as_deref().filter(|_| !has_host_root);
-    let content = Content { agent: &spec.agent, events: spec.events.as_deref(), modules: &modules, busybox };
+    let events = spec.events.as_ref().map(|events| &*events.program);
+    let content = Content { agent: &spec.agent, events, modules: &modules, busybox };
     content.write(path, &task(spec, vmm, content.module_paths())?)
 }
 
@@ -161,7 +164,11 @@ fn task(spec: &GuestSpec, vmm: &dyn Vmm, modules: Vec<String>) -> Result<Task> {
         channels: vmm.guest_channels(),
         root_tag: matches!(spec.root, Root::Host(_)).then(|| ROOT_TAG.to_owned()),
         mounts: mount_points::order(&spec.shares)?.into_iter().map(mount).collect(),
-        has_events: spec.events.is_some(),
+        events: match &spec.events {
+            None => Replay::Never,
+            Some(Events { are_required: false, .. }) => Replay::Auto,
+            Some(Events { are_required: true, .. }) => Replay::Always,
+        },
         directory: spec.shares.first().map_or_else(|| "/".into(), |share| share.guest.clone().into()),
         command: if spec.command.is_empty() { vec![shell()] } else { spec.command.clone() },
         terminal: spec.stdio.is_terminal.then(terminal::size),

@@ -26,7 +26,7 @@ pub(crate) struct Task {
     /// Mounted in this order.
     pub(crate) mounts: Vec<Mount>,
     /// Whether changes of the host are replayed in the shares that are writable.
-    pub(crate) has_events: bool,
+    pub(crate) events: Replay,
     /// The working directory.
     pub(crate) directory: OsString,
     /// The command, never empty.
@@ -35,6 +35,16 @@ pub(crate) struct Task {
     pub(crate) env: Vec<(OsString, OsString)>,
     /// The size of the command's terminal, if it gets one.
     pub(crate) terminal: Option<Size>,
+}
+
+/// Whether changes of the host are replayed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Replay {
+    Never,
+    /// In the shares whose daemons announce them, beside the command.
+    Auto,
+    /// In all shares, before the command starts.
+    Always,
 }
 
 /// A share to mount in the guest.
@@ -82,7 +92,7 @@ pub(crate) enum FromGuest {
     /// The agent failed; the guest stops.
     Failed { message: String },
     /// The command ended and the shares are unmounted.
-    Ended { exit_code: i32, stdout_bytes: u64, stderr_bytes: u64, warnings: Vec<String> },
+    Ended { exit_code: i32, stdout_bytes: u64, stderr_bytes: u64, warnings: Vec<String>, notes: Vec<String> },
 }
 
 /// The parts of the start, in order.

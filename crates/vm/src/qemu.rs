@@ -70,9 +70,10 @@ const TCG_CPU: &str = "max,cx16=off,smap=off,smep=off,umip=off,pku=off,la57=off,
 /// Parameters for every kernel: `panic=-1` resets at once, which with `-no-reboot` ends QEMU, and `reboot=t` is the
 /// fastest kind of reset; `random.trust_cpu` seeds the random number generator, for which programs would otherwise
 /// wait; `nr_uarts=1` skips probing for absent ports; `tsc=reliable` skips comparing clocks; `mitigations=off` because
-/// the guest has one user; `cryptomgr.notests` skips half a second of self-tests.
+/// the guest has one user; `cryptomgr.notests` skips half a second of self-tests; `no_timer_check` because Linux panics
+/// ("IO-APIC + timer doesn't work!") if a busy host does not run QEMU for a moment while it counts interrupts.
 const KERNEL_ARGS: &str = "console=ttyS0 panic=-1 reboot=t random.trust_cpu=on 8250.nr_uarts=1 tsc=reliable \
-                           mitigations=off nokaslr cryptomgr.notests";
+                           mitigations=off nokaslr cryptomgr.notests no_timer_check";
 
 impl Accelerator {
     /// Returns its name on QEMU's command line.

@@ -20,6 +20,8 @@ pub struct RunOutcome {
     pub stderr: Vec<u8>,
     /// Problems that did not change the outcome.
     pub warnings: Vec<String>,
+    /// Remarks for a caller that prints details.
+    pub notes: Vec<String>,
     /// The use of DAX windows, for the shares that have one.
     pub dax: Vec<DaxUsage>,
     /// Where the time went.

@@ -64,6 +64,7 @@ struct Ended {
     exit_code: i32,
     bytes: [u64; 2],
     warnings: Vec<String>,
+    notes: Vec<String>,
 }
 
 impl<'a> Session<'a> {
@@ -117,6 +118,7 @@ impl<'a> Session<'a> {
             stdout: take(&stdout),
             stderr: take(&stderr),
             warnings: ended.warnings,
+            notes: ended.notes,
             dax: Vec::new(),
             timings: self.timings,
         })
@@ -182,8 +184,8 @@ impl<'a> Session<'a> {
         match message {
             FromGuest::Reached { milestone, agent_us } => self.milestone(milestone, Duration::from_micros(agent_us)),
             FromGuest::Failed { message } => Err(Error::Guest(message)),
-            FromGuest::Ended { exit_code, stdout_bytes, stderr_bytes, warnings } => {
-                self.ended = Some(Ended { exit_code, bytes: [stdout_bytes, stderr_bytes], warnings });
+            FromGuest::Ended { exit_code, stdout_bytes, stderr_bytes, warnings, notes } => {
+                self.ended = Some(Ended { exit_code, bytes: [stdout_bytes, stderr_bytes], warnings, notes });
                 Ok(())
             }
         }

@@ -13,9 +13,9 @@ pub struct GuestSpec {
     /// The executable that becomes the guest's first process: `transom` itself, or any program whose `main` begins with
     /// [`crate::agent::run_if_init`]. It must be static, because the guest has no libraries.
     pub agent: PathBuf,
-    /// The static executable of `transom-agent`, which replays changes that are made on the host in the writable
-    /// shares. Without it, the guest sees them when its caches expire.
-    pub events: Option<PathBuf>,
+    /// Replays changes that are made on the host in the writable shares. Without it, the guest sees them when its
+    /// caches expire.
+    pub events: Option<Events>,
     /// The daemon for each share. It must accept virtiofsd's options.
     pub daemon: PathBuf,
     /// A static busybox with the shell and tools of the minimal root.
@@ -50,6 +50,15 @@ pub struct Kernel {
     /// The directory `lib/modules/<release>`, which contains `kernel/` and `modules.builtin`, or `None` if everything
     /// is built in.
     pub modules: Option<PathBuf>,
+}
+
+/// How changes that are made on the host are replayed. The daemon must be transomd.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Events {
+    /// The static executable of `transom-agent`.
+    pub program: PathBuf,
+    /// Whether a run fails if a share cannot be observed, and the command waits until changes are replayed.
+    pub are_required: bool,
 }
 
 /// The guest's `/`.

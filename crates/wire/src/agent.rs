@@ -38,10 +38,14 @@ pub struct Hello {
     /// Changes of the announcement before that were not, because the guest does not know the directory or uses the
     /// name.
     pub skipped: U32,
-    /// Zero.
-    pub padding: U32,
+    /// [`WAKE`], or 0.
+    pub flags: U32,
 }
 const _: () = assert!(size_of::<Hello>() == 16);
+
+/// Flag of a [`Hello`] through any handle: an exchange that waits is answered at once, and this one says nothing. An
+/// agent that is to end cannot be killed while its exchange waits.
+pub const WAKE: u32 = 1;
 
 /// The head of what the daemon sends.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]

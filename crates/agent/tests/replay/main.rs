@@ -21,7 +21,7 @@ use std::{
 
 use anyhow::Context as _;
 use transom_vm::{
-    CacheMode, GuestSpec, Kernel, Root, RunOutcome, Share, Stdio, agent,
+    CacheMode, Events, GuestSpec, Kernel, Root, RunOutcome, Share, Stdio, agent,
     packages::{Cache, Freshness, OnStderr, Packages},
     run,
     uml::{self, Uml},
@@ -208,7 +208,7 @@ impl Guest {
         let spec = GuestSpec {
             kernel: Kernel { image: kernel.to_owned(), modules: None },
             agent: env::current_exe()?,
-            events: Some(env!("CARGO_BIN_EXE_transom-agent").into()),
+            events: Some(Events { program: env!("CARGO_BIN_EXE_transom-agent").into(), are_required: true }),
             daemon: daemon.to_owned(),
             busybox: None,
             root: Root::Minimal,

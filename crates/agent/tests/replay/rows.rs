@@ -153,6 +153,23 @@ pub(crate) const ROWS: &[Row] = &[
         ..PLAIN
     },
     Row {
+        // As git does: each file that differs is removed and made anew, and so are directories.
+        name: "checkout",
+        prepare: |dir| tree(dir).and_then(|()| two_files(dir)),
+        watched: &["from/deep/file"],
+        act: |dir| {
+            for name in ["a", "b", "from/deep/file"] {
+                fs::remove_file(dir.join(name))?;
+                let mut file = File::options().write(true).create_new(true).open(dir.join(name))?;
+                file.write_all(b"of another branch")?;
+            }
+            fs::remove_dir(dir.join("to"))?;
+            fs::create_dir(dir.join("new"))?;
+            fs::write(dir.join("new/file"), "of another branch")
+        },
+        ..PLAIN
+    },
+    Row {
         name: "come-and-go",
         fleeting: &["short"],
         act: |dir| {

@@ -5,7 +5,7 @@ use std::{cmp::Reverse, collections::HashMap};
 use comfy_table::{CellAlignment, Table, presets::NOTHING};
 use transom_guest::dax::RANGE_LEN;
 use transom_metrics::{
-    OperationReport, Report, WindowReport,
+    OperationReport, ReplayReport, Report, WindowReport,
     families::{self, Family},
 };
 
@@ -148,6 +148,7 @@ fn head(change: &Change<'_>) -> Vec<String> {
             value(families::GROUP_EPOCHS),
         ));
     }
+    lines.extend(now.replays.as_ref().map(|replays| replay_line(change, replays)));
     if !now.errors.is_empty() {
         let mut errors: Vec<_> = now.errors.iter().collect();
         errors.sort_by_key(|error| Reverse(error.value));
@@ -159,6 +160,28 @@ fn head(change: &Change<'_>) -> Vec<String> {
         count => lines.push(format!("broken    {count} queues stopped: the guest violated the virtqueue protocol")),
     }
     lines
+}
+
+/// The agent of the guest: whether it keeps up, how fast, and what it missed.
+fn replay_line(change: &Change<'_>, replays: &ReplayReport) -> String {
+    let figure = |of: &dyn Fn(&ReplayReport) -> u64| {
+        let before = change.before.and_then(|report| report.replays.as_ref()).map_or(0, of);
+        of(replays).saturating_sub(before)
+    };
+    let done = figure(&|it| it.replayed + it.skipped);
+    let delay = figure(&|it| it.delay_ns).checked_div(done).map_or("-".into(), latency);
+    let state = match (replays.agents, replays.keeps_up) {
+        (0, _) => "no agent",
+        (_, true) => "keeps up",
+        (_, false) => "lags behind",
+    };
+    format!(
+        "agent     {state}   {} changes/s, {delay} until acknowledged   {} waiting   {} skipped   {} overflows",
+        rate(change.per_second(done)),
+        replays.waiting,
+        replays.skipped,
+        replays.overflows,
+    )
 }
 
 /// The DAX window: how full it is, how fast that changes, and for which files.

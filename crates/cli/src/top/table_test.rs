@@ -22,6 +22,7 @@ fn reading(uptime_seconds: f64, operations: &[(&str, u64, u64)], read_bytes: u64
         gauges: Vec::new(),
         queue_depths: vec![0, 3],
         window: None,
+        replays: None,
     }
 }
 
@@ -38,6 +39,26 @@ fn rates_are_those_between_two_readings() {
     let cells: Vec<_> = lines[5].split_whitespace().collect();
     assert_eq!(cells, ["lookup", "200", "500", "999", "ns", "1.5", "µs", "12", "ms", "2.0", "s", "4"]);
     assert!(lines[6].starts_with("read"));
+}
+
+#[test]
+fn an_agent_has_its_line() {
+    let replays = |replayed, delay_ns| ReplayReport {
+        agents: 1,
+        keeps_up: true,
+        replayed,
+        skipped: 2,
+        overflows: 1,
+        waiting: 3,
+        delay_ns,
+    };
+    let before = Report { replays: Some(replays(10, 1_000_000)), ..reading(10.0, &[], 0) };
+    let now = Report { replays: Some(replays(30, 25_000_000)), ..reading(12.0, &[], 0) };
+    let expected =
+        "agent     keeps up   10.0 changes/s, 1.2 ms until acknowledged   3 waiting   2 skipped   1 overflows";
+    assert_eq!(texts(&now, Some(&before), Sort::Rate)[3], expected);
+    let gone = Report { replays: Some(ReplayReport { agents: 0, ..replays(30, 0) }), ..reading(12.0, &[], 0) };
+    assert!(texts(&gone, None, Sort::Rate)[3].starts_with("agent     no agent   "));
 }
 
 #[test]

@@ -5,14 +5,19 @@
 
 use super::ids::{NamespaceRange, Owner, SquashHost, squash_host};
 use super::values::{
-    CachePolicy, CapabilityChanges, FileHandles, FrontEndName, HostChanges, LogLevel, MigrationMode, MigrationOnError,
-    Negotiation, SandboxMode, SeccompMode, coherence_group, dax_policy, inode_limit, tag, window_len,
+    CachePolicy, CapabilityChanges, Events, FileHandles, FrontEndName, HostChanges, LogLevel, MigrationMode,
+    MigrationOnError, Negotiation, SandboxMode, SeccompMode, coherence_group, dax_policy, inode_limit, tag, window_len,
 };
 use clap::{Args, Parser};
 use std::ffi::OsString;
 use std::os::fd::RawFd;
 use std::path::PathBuf;
-use transom_host::{group::GroupLocation, idmap::Rule, passthrough::MAX_INODES, window::DaxPolicy};
+use transom_host::{
+    group::GroupLocation,
+    idmap::Rule,
+    passthrough::{EVENTS_VALIDITY, MAX_INODES},
+    window::DaxPolicy,
+};
 
 /// The beginning of the `--help` text.
 const LONG_ABOUT: &str = "\
@@ -128,9 +133,18 @@ pub(crate) struct ShareArgs {
     /// Announce changes that others make on this host to transom-agent in the guest
     ///
     /// The agent replays them, so that the guest sees them at once and inotify reports them. The daemon has to be
-    /// started as root (CAP_SYS_ADMIN).
-    #[arg(long)]
-    pub(crate) events: bool,
+    /// started as root (CAP_SYS_ADMIN). Excludes --writeback.
+    #[arg(long, value_name = "WHEN", value_enum, num_args = 0..=1, require_equals = true)]
+    #[arg(default_value = "never", default_missing_value = "always")]
+    pub(crate) events: Events,
+
+    /// How long the guest may use names and attributes while an agent keeps up with the changes, in seconds
+    ///
+    /// Instead of the second of --cache auto; other cache modes have their own. Files with several names, file systems
+    /// mounted below the share, and those that other machines can change, keep the second.
+    #[arg(long, value_name = "SECONDS", default_value_t = EVENTS_VALIDITY.as_secs() as u32)]
+    #[arg(value_parser = clap::value_parser!(u32).range(..=86400))]
+    pub(crate) events_validity: u32,
 
     /// Show each file system mounted below the shared directory with its own device number [default]
     #[arg(long)]

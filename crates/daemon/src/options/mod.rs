@@ -11,14 +11,15 @@ mod values;
 
 pub use ids::{NamespaceRange, Owner, Squash};
 pub use values::{
-    CachePolicy, CapabilityChange, FileHandles, HostChanges, LogLevel, MigrationMode, MigrationOnError, Negotiation,
-    SandboxMode, SeccompMode,
+    CachePolicy, CapabilityChange, Events, FileHandles, HostChanges, LogLevel, MigrationMode, MigrationOnError,
+    Negotiation, SandboxMode, SeccompMode,
 };
 
 use clap::CommandFactory;
 use std::ffi::OsString;
 use std::os::fd::RawFd;
 use std::path::PathBuf;
+use std::time::Duration;
 use transom_host::{
     group::GroupLocation,
     idmap::Rule,
@@ -108,8 +109,10 @@ pub struct ShareOptions {
     pub is_readonly: bool,
     /// Tell the guest which directories are mount points.
     pub announce_submounts: bool,
-    /// Announce changes of the host to an agent in the guest.
-    pub events: bool,
+    /// Whether changes of the host are announced to an agent in the guest.
+    pub events: Events,
+    /// How long names and attributes stay valid while an agent keeps up.
+    pub events_validity: Duration,
     /// What the guest does not see.
     pub hidden: HiddenPaths,
 }

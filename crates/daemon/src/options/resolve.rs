@@ -2,14 +2,14 @@
 
 use super::cli::{Cli, ShareArgs};
 use super::legacy;
-use super::values::{FileHandles, LogLevel, MigrationMode, Negotiation, SandboxMode};
+use super::values::{Events, FileHandles, LogLevel, MigrationMode, Negotiation, SandboxMode};
 use super::{
     AttributeOptions, CacheOptions, CachePolicy, Endpoint, InodeOptions, Invocation, IsolationOptions, LockOptions,
     LogOptions, MigrationOptions, Options, OwnershipOptions, ShareOptions, SocketOptions, Squash, WindowOptions,
     WorkerOptions,
 };
 use clap::error::{Error, ErrorKind};
-use std::{fmt::Display, os::unix::ffi::OsStrExt as _, path::PathBuf};
+use std::{fmt::Display, os::unix::ffi::OsStrExt as _, path::PathBuf, time::Duration};
 use transom_host::{
     idmap::{GidMap, UidMap},
     passthrough::HiddenPaths,
@@ -87,7 +87,7 @@ fn check(cli: &Cli) -> Result<(), Error> {
                 .into(),
         );
     }
-    if cli.share.events && cli.cache.writeback {
+    if cli.share.events == Events::Always && cli.cache.writeback {
         return conflict(
             "--events excludes --writeback: a guest that collects writes ignores the host's sizes and times".into(),
         );
@@ -160,7 +160,8 @@ fn options(cli: Cli, share_path: PathBuf) -> Options {
             tag: cli.share.tag,
             is_readonly: cli.share.readonly,
             announce_submounts: !cli.share.no_announce_submounts,
-            events: cli.share.events,
+            events: if cli.cache.writeback { Events::Never } else { cli.share.events },
+            events_validity: Duration::from_secs(cli.share.events_validity.into()),
             hidden,
         },
         cache: CacheOptions {

@@ -69,6 +69,17 @@ pub enum FileHandles {
     Mandatory,
 }
 
+/// Whether changes that are made on the host are announced to an agent in the guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Events {
+    /// They are; the daemon does not start if they cannot be observed
+    Always,
+    /// They are if they can be observed
+    Auto,
+    /// They are not
+    Never,
+}
+
 /// Whether changes that are made on the host are observed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum HostChanges {

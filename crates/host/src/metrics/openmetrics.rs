@@ -12,7 +12,7 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 use transom_metrics::{
-    Counter, Operation, Snapshot, WindowGauges,
+    Counter, Operation, ReplayGauges, Snapshot, WindowGauges,
     families::{self, Family, Kind},
 };
 
@@ -52,6 +52,9 @@ impl Collector for Exposition {
         }
         if let Some(window) = &snapshot.gauges.window {
             text.window(window)?;
+        }
+        if let Some(replays) = &snapshot.gauges.replays {
+            text.replays(replays)?;
         }
         text.with(families::QUEUE_DEPTH, |mut it| {
             let mut depths = snapshot.gauges.queue_depths.iter().enumerate();
@@ -114,6 +117,14 @@ impl Families<'_, '_> {
                 it.encode_family(&[(family.label, label)])?.encode_counter::<NoLabelSet, _, u64>(&value, None)
             })
         })
+    }
+
+    fn replays(&mut self, replays: &ReplayGauges) -> fmt::Result {
+        for (family, value) in replays.plain() {
+            self.number(family, value)?;
+        }
+        let delay = seconds(replays.delay_ns);
+        self.with(families::REPLAY_DELAY, |mut it| it.encode_counter::<NoLabelSet, _, f64>(&delay, None))
     }
 
     fn window(&mut self, WindowGauges { usage, .. }: &WindowGauges) -> fmt::Result {

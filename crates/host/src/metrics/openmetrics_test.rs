@@ -20,6 +20,8 @@ fn the_text_has_what_was_counted() {
         "transom_group_members 2",
         "transom_group_stamps_total 7",
         "transom_queue_depth_requests{queue=\"1\"} 3",
+        "transom_replayed_changes_total 7",
+        "transom_replay_delay_seconds_total 1.5",
     ] {
         assert!(text.lines().any(|it| it == line), "missing: {line}\n{text}");
     }

@@ -49,6 +49,8 @@ pub struct Config {
     pub owners: OwnerMap,
     /// Announces changes of the host to an agent in the guest.
     pub events: bool,
+    /// How long names and attributes stay valid under [`CachePolicy::Auto`] while an agent keeps up with the changes.
+    pub events_validity: Duration,
     /// Maximum number of descriptors held for the guest; `None` derives it from the process's limit.
     pub max_fds: Option<usize>,
     /// Maximum number of inodes that the guest may know, not counting the root.
@@ -58,6 +60,10 @@ pub struct Config {
     /// How a session is carried over to another daemon.
     pub migration: migration::Options,
 }
+
+/// Default for [`Config::events_validity`]: 30 seconds. An agent that dies leaves the guest with what it has cached by
+/// then for so long.
+pub const EVENTS_VALIDITY: Duration = Duration::from_secs(30);
 
 /// Default for the number of inodes that a guest may know: 16,777,216. A Linux guest uses about 1 KiB of its own
 /// memory for each inode with its name, so a guest that knows that many uses 16 GiB for them. On the host they take
@@ -143,6 +149,7 @@ impl Default for Config {
             flock: false,
             owners: OwnerMap::default(),
             events: false,
+            events_validity: EVENTS_VALIDITY,
             max_fds: None,
             max_inodes: MAX_INODES,
             hidden: HiddenPaths::default(),

@@ -3,7 +3,7 @@
 use transom_metrics::{Gauges, GroupGauges, WindowGauges};
 
 use super::Passthrough;
-use crate::locks::Locks;
+use crate::{locks::Locks, replay::Replays};
 
 /// Maximum number of the window's files listed by name.
 const FILES_MAX: usize = 8;
@@ -33,6 +33,7 @@ impl Passthrough {
                 let now = group.now();
                 GroupGauges { members: group.members() as u64, stamps: now.clock.get(), epochs: now.epoch }
             }),
+            replays: self.replays.as_ref().map(Replays::gauges),
             ..Gauges::default()
         }
     }

@@ -31,7 +31,11 @@ pub struct HostChange<'a> {
 impl Passthrough {
     /// Announces a change that somebody else made, if the guest may know the name.
     pub fn host_changed(&self, host: &HostChange<'_>) {
-        let Some(replays) = self.replays.as_ref().filter(|replays| replays.has_agent()) else { return };
+        let Some(replays) = &self.replays else { return };
+        replays.count_change();
+        if !replays.has_agent() {
+            return;
+        }
         let known = |name| self.known_name(name);
         let (old, new) = (known(host.name), host.new_name.and_then(known));
         let type_at = |name: (NodeId, &[u8])| self.host_type(name, host.is_directory);
@@ -56,9 +60,9 @@ impl Passthrough {
 
     /// Announces that the attributes of a directory changed.
     pub fn host_changed_directory(&self, directory: &RawFileHandle) {
-        if let Some(replays) = &self.replays
-            && let Some(nodeid) = self.inodes.directory_by_handle(directory)
-        {
+        let Some(replays) = &self.replays else { return };
+        replays.count_change();
+        if let Some(nodeid) = self.inodes.directory_by_handle(directory) {
             replays.push(Change::of_directory(nodeid));
         }
     }

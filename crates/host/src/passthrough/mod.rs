@@ -6,7 +6,8 @@
 //! attributes, [`dax`] decides which files are mapped, [`gate`] which operations a worker performs itself,
 //! [`hidden`] keeps names from the guest, [`buffered`] serves requests without `O_DIRECT` on files opened with it, and
 //! [`gauges`] reports what is held. [`stamps`] and [`hot_files`] tell a coherence group what changes, [`host_changes`]
-//! an agent in the guest, whom [`replayed`] answers. [`migration`] carries a session over to another daemon.
+//! an agent in the guest, whom [`replayed`] answers; [`validity`] says how long the guest may cache. [`migration`] carries
+//! a session over to another daemon.
 //!
 //! A name is resolved as one component relative to its directory, without following links and without leaving the
 //! directory, and only regular files and directories are ever opened. So neither a link nor a race leads out of the
@@ -35,11 +36,12 @@ mod replayed;
 mod set_id;
 mod slab;
 mod stamps;
+mod validity;
 
 #[cfg(test)]
 mod tests;
 
-pub use config::{CachePolicy, Config, FileHandles, MAX_INODES, Negotiation};
+pub use config::{CachePolicy, Config, EVENTS_VALIDITY, FileHandles, MAX_INODES, Negotiation};
 pub use dax::Dax;
 pub use hidden::rules::HiddenPaths;
 pub use host_changes::{HostChange, HostName};
@@ -53,7 +55,7 @@ use std::{
     },
 };
 
-use rustix::fs::{FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use transom_wire::ops::init::InitFlags;
 
 use crate::{
@@ -62,7 +64,7 @@ use crate::{
     group::Group,
     locks::{self, Locks},
     replay::Replays,
-    sysfd::ProcFds,
+    sysfd::{ProcFds, stat},
 };
 use descriptors::{Descriptors, LIMIT_MIN};
 use gate::Gate;
@@ -72,6 +74,7 @@ use hot_files::HotFiles;
 use inodes::{Capacity, Inodes};
 use migration::Aliases;
 use read_ahead::ReadAhead;
+use validity::Extended;
 
 /// A directory of the host, or one file, as a [`FileSystem`](crate::server::FileSystem).
 ///
@@ -96,6 +99,8 @@ pub struct Passthrough {
     dax: Option<Dax>,
     /// `None` if changes of the host are not announced.
     replays: Option<Replays>,
+    /// `None` if the agent makes no difference to what the guest may cache.
+    extended: Option<Extended>,
     /// `None` if nothing is hidden.
     hidden: Option<Hidden>,
     /// `None` if no other daemon serves the directory, or guests are not told of its changes.
@@ -132,6 +137,9 @@ pub enum Error {
     #[error("changes cannot be announced: the file system of the share has no file handles")]
     Events(#[source] Errno),
     /// The root of the share cannot be examined.
+    #[error("cannot read the attributes of the share")]
+    Root(#[source] Errno),
+    /// The root of the share cannot be searched.
     #[error("cannot find what is to be hidden from the guest")]
     Hidden(#[source] Errno),
     /// Waiting for locks cannot be set up.
@@ -158,6 +166,8 @@ impl Passthrough {
         let judge = if config.owners.is_identity() { Judge::Guest } else { Judge::Host };
         let credentials = Credentials::detect(judge).map_err(Error::Credentials)?;
         let limit = config.max_fds.unwrap_or_else(Descriptors::default_limit).max(LIMIT_MIN);
+        let stat = stat::statx(&root, AtFlags::empty(), stat::IDENTITY).map_err(Error::Root)?;
+        let extended = Extended::new(&config, &root, &stat);
         let hidden = Hidden::new(&config.hidden, &root).map_err(Error::Hidden)?;
         let (locks, lock_owners_max) = locks(&config, limit)?;
         let descriptors = Arc::new(Descriptors::new(limit - lock_owners_max));
@@ -189,6 +199,7 @@ impl Passthrough {
             write_gate: Gate::default(),
             dax: None,
             replays,
+            extended,
             hidden,
             group: None,
             hot_files: HotFiles::default(),

@@ -7,6 +7,7 @@ use rustix::fs::FileType;
 use transom_wire::{NodeId, ops::setattr::SetattrValid};
 
 use super::{Change, Kind};
+use std::time::Instant;
 
 /// A directory and a name in it.
 pub(crate) type Named<'a> = (NodeId, &'a [u8]);
@@ -15,6 +16,8 @@ pub(crate) type Named<'a> = (NodeId, &'a [u8]);
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     changes: Vec<Announced>,
+    /// When the changes were queued, until they are acknowledged.
+    queued: Vec<Instant>,
 }
 
 #[derive(Debug)]
@@ -62,10 +65,16 @@ impl Batch {
     }
 
     /// Announces a change. `seen` is the inode that the guest found under the name: while its cache is valid, it does
-    /// not look the name up again.
-    pub(super) fn add(&mut self, change: Change, seen: Option<NodeId>) {
+    /// not look the name up again. `queued` is when the change was.
+    pub(super) fn add(&mut self, change: Change, seen: Option<NodeId>, queued: Instant) {
+        self.queued.push(queued);
         let nodeid = if change.name.is_empty() { Some(change.parent) } else { seen };
         self.changes.push(Announced { change, nodeid, is_opened: false, is_swallowed: false });
+    }
+
+    /// Returns when each change was queued, the first time that it is called.
+    pub(super) fn take_unacknowledged(&mut self) -> Vec<Instant> {
+        std::mem::take(&mut self.queued)
     }
 
     /// Returns what a name is that the agent looks up, or `None` if no change that is left touches it.

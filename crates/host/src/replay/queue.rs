@@ -1,6 +1,9 @@
 //! Changes that wait to be announced: bounded, and merged where the guest would see no difference.
 
-use std::collections::{HashMap, VecDeque};
+use std::{
+    collections::{HashMap, VecDeque},
+    time::Instant,
+};
 
 use transom_wire::NodeId;
 
@@ -10,10 +13,14 @@ use super::{Change, Kind};
 /// it longer than a few seconds is one message.
 pub(super) const CHANGES_MAX: usize = 16384;
 
+/// Number of changes that wait when the agent no longer keeps up: the guest's names may then be stale for seconds.
+pub(super) const BACKLOG_MAX: usize = 1024;
+
 /// Changes in the order in which they happened.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    changes: VecDeque<Change>,
+    /// With the time at which each was queued; of merged ones, the first.
+    changes: VecDeque<(Change, Instant)>,
     /// Number of changes that have left.
     popped: u64,
     /// The last change that touches a name, by its number since the beginning.
@@ -26,12 +33,21 @@ impl Queue {
         self.changes.is_empty() && !self.has_overflowed
     }
 
-    pub(super) fn front(&self) -> Option<&Change> {
-        self.changes.front()
+    pub(super) fn len(&self) -> usize {
+        self.changes.len()
     }
 
-    pub(super) fn pop(&mut self) -> Option<Change> {
-        let change = self.changes.pop_front()?;
+    /// Returns whether changes were lost and the agent was not told of it yet.
+    pub(super) fn has_overflowed(&self) -> bool {
+        self.has_overflowed
+    }
+
+    pub(super) fn front(&self) -> Option<&Change> {
+        self.changes.front().map(|(change, _)| change)
+    }
+
+    pub(super) fn pop(&mut self) -> Option<(Change, Instant)> {
+        let (change, queued) = self.changes.pop_front()?;
         let number = self.popped;
         self.popped += 1;
         for (parent, name) in change.names() {
@@ -40,11 +56,11 @@ impl Queue {
                 self.last.remove(&key);
             }
         }
-        Some(change)
+        Some((change, queued))
     }
 
     /// Appends a change; returns false if it was one too many, after which only that is known.
-    pub(super) fn push(&mut self, change: Change) -> bool {
+    pub(super) fn push(&mut self, change: Change, now: Instant) -> bool {
         if self.has_overflowed {
             return true;
         }
@@ -59,7 +75,7 @@ impl Queue {
         for (parent, name) in change.names() {
             self.last.insert((parent, name.into()), number);
         }
-        self.changes.push_back(change);
+        self.changes.push_back((change, now));
         true
     }
 
@@ -83,7 +99,7 @@ impl Queue {
         }
         let Some(number) = self.last.get(&(change.parent, change.name.clone())) else { return false };
         let at = usize::try_from(number - self.popped).expect("the queue has less than 2^32 changes");
-        let Some(last) = self.changes.get_mut(at) else { return false };
+        let Some((last, _)) = self.changes.get_mut(at) else { return false };
         match (last.kind, change.kind) {
             (Kind::Modified, Kind::Written | Kind::Closed) => last.kind = Kind::Written,
             (last, new) if last == new => {}

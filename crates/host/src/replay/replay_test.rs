@@ -87,6 +87,79 @@ fn an_exchange_waits_for_a_change_but_not_forever() {
 }
 
 #[test]
+fn an_agent_waits_with_one_exchange_at_a_time() {
+    let replays = registered();
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    let ask = || replays.exchange(AGENT, ROOT_HANDLE, &hello(), BlockingMode::MayBlock).err();
+    std::thread::scope(|scope| {
+        // One of the two waits nearly always.
+        let other = scope.spawn(|| {
+            while !is_over.load(Relaxed) {
+                if ask() == Some(Errno::BUSY) {
+                    is_over.store(true, Relaxed);
+                }
+            }
+        });
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !is_over.load(Relaxed) {
+            assert!(Instant::now() < deadline, "two exchanges wait");
+            if ask() == Some(Errno::BUSY) {
+                is_over.store(true, Relaxed);
+            }
+        }
+        other.join().unwrap();
+    });
+    assert_eq!(ask(), None);
+}
+
+#[test]
+fn a_wake_announces_nothing_and_registers_nobody() {
+    let mut wake = hello();
+    let head = Hello { version: VERSION.into(), flags: agent::WAKE.into(), ..Hello::default() };
+    wake[..size_of::<Hello>()].copy_from_slice(head.as_bytes());
+    let replays = Replays::default();
+    let said = |replays: &Replays| {
+        let reply = replays.exchange(AGENT + 1, Handle(9), &wake, BlockingMode::MustNotBlock).unwrap();
+        Changes::parse(&reply).unwrap().0.count.get()
+    };
+    assert_eq!((said(&replays), replays.has_agent()), (0, false));
+    let replays = registered();
+    replays.push(of(Kind::Created, b"a"));
+    assert_eq!(said(&replays), 0);
+    assert_eq!(exchange(&replays), Ok(vec![(Kind::Created, b"a".to_vec())]));
+}
+
+#[test]
+fn an_agent_that_lags_behind_does_not_keep_up_until_it_has_caught_up() {
+    let replays = registered();
+    assert!(!replays.keeps_up(), "it has acknowledged nothing");
+    assert_eq!(exchange(&replays), Err(Errno::AGAIN));
+    replays.overflow();
+    assert!(!replays.keeps_up());
+    let reply = replays.exchange(AGENT, ROOT_HANDLE, &hello(), BlockingMode::MustNotBlock).unwrap();
+    assert_eq!(Changes::parse(&reply).unwrap().0.is_overflow.get(), 1);
+    assert!(!replays.keeps_up(), "it has been told, and has not acknowledged");
+    replays.end();
+    assert_eq!(exchange(&replays), Err(Errno::NOTTY), "nothing is observed any more");
+}
+
+#[test]
+fn an_agent_cannot_claim_more_than_it_was_told() {
+    let replays = registered();
+    replays.push(of(Kind::Created, b"a"));
+    replays.push(of(Kind::Created, b"b"));
+    exchange(&replays).unwrap();
+    let mut claim = hello();
+    let head = Hello { version: VERSION.into(), replayed: 1.into(), skipped: u32::MAX.into(), ..Hello::default() };
+    claim[..size_of::<Hello>()].copy_from_slice(head.as_bytes());
+    for _ in 0..3 {
+        let _ = replays.exchange(AGENT, ROOT_HANDLE, &claim, BlockingMode::MustNotBlock);
+    }
+    let gauges = replays.gauges();
+    assert_eq!((gauges.replayed, gauges.skipped, gauges.waiting), (1, 1, 0));
+}
+
+#[test]
 fn other_messages_are_refused() {
     let replays = Replays::default();
     let with = |argument: &[u8]| replays.exchange(1, Handle(1), argument, BlockingMode::MayBlock).err();

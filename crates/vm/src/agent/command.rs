@@ -40,6 +40,14 @@ pub(super) struct Ended {
     pub(super) warnings: Vec<String>,
 }
 
+/// What others do at stages of the command.
+pub(super) struct Stages<S, E> {
+    /// It has started.
+    pub(super) started: S,
+    /// It has ended, or could not be started, and all that it started is about to be killed.
+    pub(super) ending: E,
+}
+
 /// A command that runs, and what is connected to it.
 struct Running {
     child: Child,
@@ -55,7 +63,7 @@ pub(super) fn run(
     task: &Task,
     streams: Streams,
     requests: Requests,
-    mut started: impl FnMut() -> io::Result<()>,
+    stages: Stages<impl FnOnce() -> io::Result<()>, impl FnOnce()>,
 ) -> io::Result<Ended> {
     let running = match start(task) {
         Ok(running) => running,
@@ -63,10 +71,11 @@ pub(super) fn run(
             let exit_code = if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { CANNOT_RUN };
             let name = task.command.first().map(OsString::as_os_str).unwrap_or_default();
             let warnings = vec![format!("{}: {error}", name.to_string_lossy())];
+            (stages.ending)();
             return Ok(Ended { exit_code, warnings, ..Ended::default() });
         }
     };
-    started()?;
+    (stages.started)()?;
 
     let (end, end_writer) = io::pipe()?;
     let unwanted: [Arc<AtomicBool>; 2] = Default::default();
@@ -79,6 +88,7 @@ pub(super) fn run(
     thread::spawn(move || follower.follow(requests));
 
     let status = reap_until(leader)?;
+    (stages.ending)();
     end_everything()?;
     Ok(Ended {
         exit_code: status.code().or_else(|| Some(128 + status.signal()?)).unwrap_or(CANNOT_RUN),

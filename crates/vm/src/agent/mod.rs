@@ -23,8 +23,9 @@ use rustix::{
     system::{RebootCommand, reboot},
 };
 
-use crate::protocol::{FromGuest, Milestone, TASK_PATH, Task};
+use crate::protocol::{FromGuest, Milestone, Replay, TASK_PATH, Task};
 use channels::Reports;
+use events::Replayer;
 
 /// How long to wait for the host to stop the machine after the report, before the machine resets.
 const STOPPED_AFTER_MAX: Duration = Duration::from_secs(10);
@@ -71,7 +72,7 @@ fn work(reports: &mut Option<Reports>) -> io::Result<()> {
         reports.send(&FromGuest::Reached { milestone, agent_us })
     };
     reached(Milestone::Devices)?;
-    let events = task.has_events.then(events::program).transpose()?;
+    let events = (task.events != Replay::Never).then(events::program).transpose()?;
     let mounted = mounts::root_and_shares(&task)?;
     reached(Milestone::Mounts)?;
     // A guest is usable without a loopback device.
@@ -81,10 +82,19 @@ fn work(reports: &mut Option<Reports>) -> io::Result<()> {
         .into_iter()
         .collect();
 
-    if let Some(program) = events {
-        warnings.extend(events::start(&program, &task).err().map(|error| format!("no events: {error}")));
-    }
-    let ended = command::run(&task, channels.streams, channels.requests, || reached(Milestone::Command))?;
+    let mut notes = Vec::new();
+    let replayer = match events.map(|program| events::start(&program, &task)).transpose() {
+        Ok(replayer) => replayer.flatten(),
+        Err(error) => {
+            warnings.push(format!("no events: {error}"));
+            None
+        }
+    };
+    let stages = command::Stages {
+        started: || reached(Milestone::Command),
+        ending: || notes.extend(replayer.and_then(Replayer::end).map(|why| format!("no events: {why}"))),
+    };
+    let ended = command::run(&task, channels.streams, channels.requests, stages)?;
     warnings.extend(ended.warnings);
     warnings.extend(mounted.leave());
     reports.send(&FromGuest::Ended {
@@ -92,6 +102,7 @@ fn work(reports: &mut Option<Reports>) -> io::Result<()> {
         stdout_bytes: ended.stdout_bytes,
         stderr_bytes: ended.stderr_bytes,
         warnings,
+        notes,
     })
 }
 

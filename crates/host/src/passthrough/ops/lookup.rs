@@ -1,6 +1,9 @@
 //! LOOKUP.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::{
+    os::fd::{AsFd, OwnedFd},
+    time::Duration,
+};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Statx};
 use transom_wire::{
@@ -95,7 +98,7 @@ impl Passthrough {
             }
         };
         self.note_found(parent, name, found.nodeid);
-        Some(Ok(self.entry(dir, found.nodeid, found.fs, &stat, attr)))
+        Some(Ok(self.entry(dir, found.nodeid, found.fs, &stat, attr, self.validity(&stat))))
     }
 
     /// Counts a lookup of the inode that was found as `name` in `dir`.
@@ -126,19 +129,28 @@ impl Passthrough {
         name: &[u8],
         inode_fd: InodeFd<'_>,
     ) -> Result<EntryOut, Errno> {
+        let seen = self.changes_seen();
         let stat = stat::statx(inode_fd.as_fd(), AtFlags::empty(), stat::IDENTITY)?;
         self.check_found(dir, name, &stat)?;
         let attr = self.attr(inode_fd.as_fd(), &stat);
         let (nodeid, fs) = self.inodes.admit(parent, name, &stat, inode_fd)?;
-        Ok(self.entry(dir, nodeid, fs, &stat, attr))
+        Ok(self.entry(dir, nodeid, fs, &stat, attr, self.validity_since(seen, &stat)))
     }
 
     /// Returns the reply for the inode `nodeid` on `fs` that was found in `dir`.
-    fn entry(&self, dir: &Inode, nodeid: NodeId, fs: FsId, stat: &Statx, mut attr: Attr) -> EntryOut {
+    fn entry(
+        &self,
+        dir: &Inode,
+        nodeid: NodeId,
+        fs: FsId,
+        stat: &Statx,
+        mut attr: Attr,
+        validity: Duration,
+    ) -> EntryOut {
         if fs != dir.fs && self.config.announce_submounts && file_type(stat) == FileType::Directory {
             attr.flags = AttrFlags::SUBMOUNT.bits().into();
         }
-        let (valid, valid_nsec) = seconds(self.config.cache.validity());
+        let (valid, valid_nsec) = seconds(validity);
         EntryOut {
             nodeid: nodeid.into(),
             generation: 0.into(),

@@ -1,48 +1,20 @@
-//! Announces changes that other processes make in the share, to the agent of the guest (`--events`).
+//! Changes by other processes, as the file system announces them to the agent of the guest.
 //!
-//! A thread of its own reads them from the kernel. What this process does on behalf of its guest is left out.
+//! What this process does on behalf of its guest is left out: the guest's kernel has done it itself.
 
-use std::{io, sync::Arc, thread};
-
-use rustix::event::{PollFd, PollFlags, poll};
 use transom_host::{
     passthrough::{HostChange, Passthrough},
     replay::Kind,
-    server::Server,
     sysfd::RawFileHandle,
 };
-use transom_watch::{Author, Change, ChangeKind, EntryName, Event, Object, Watch};
+use transom_watch::{Author, Change, ChangeKind, EntryName, Object};
 
-/// Starts the thread, which ends with the process.
-pub fn announce(mut watch: Watch, server: Arc<Server<Passthrough>>) -> io::Result<()> {
-    thread::Builder::new().name("events".into()).spawn(move || {
-        loop {
-            match watch.read(|event| tell(server.file_system(), &event)) {
-                Ok(true) => continue,
-                Ok(false) => {}
-                Err(error) => {
-                    tracing::error!(%error, "changes of the host are no longer announced");
-                    return;
-                }
-            }
-            let _ = poll(&mut [PollFd::new(&watch, PollFlags::IN)], None);
-        }
-    })?;
-    Ok(())
-}
-
-fn tell(file_system: &Passthrough, event: &Event<'_>) {
-    let change = match event {
-        Event::Overflow => {
-            if let Some(replays) = file_system.replays() {
-                replays.overflow();
-            }
-            return;
-        }
-        // Without knowing who did it, the guest would be told what it did itself.
-        Event::Change(Change { author: Author::Own | Author::Unknown, .. }) => return,
-        Event::Change(change) => change,
-    };
+/// Announces `change`, if somebody else made it.
+pub(super) fn changed(file_system: &Passthrough, change: &Change<'_>) {
+    // Without knowing who did it, the guest would be told what it did itself.
+    if let Author::Own | Author::Unknown = change.author {
+        return;
+    }
     let kind = match change.kind {
         ChangeKind::Created | ChangeKind::MovedIn => Kind::Created,
         ChangeKind::Modified => Kind::Modified,

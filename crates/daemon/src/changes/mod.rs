@@ -1,0 +1,158 @@
+//! Observes what other processes of the host change in the share, once for all who want to know: the metrics count the
+//! changes (`--host-changes`), and the agent of the guest replays them (`--events`).
+//!
+//! [`open`] opens the source while the process is still privileged and outside of its sandbox. [`start`] starts the
+//! thread of the isolated process that reads it. [`announce`] translates changes for the agent.
+
+mod announce;
+
+use std::{
+    io,
+    os::fd::{AsFd, OwnedFd},
+    sync::Arc,
+};
+
+use anyhow::Context as _;
+use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat};
+use tracing::{error, info, warn};
+use transom_host::{passthrough::Passthrough, server::Server};
+use transom_metrics::Counter;
+use transom_watch::{self as watch, Author, Change, Consumer, Tree, Watch, WatchError, Watcher};
+
+use crate::{
+    backend::Monitor,
+    options::{Events, FileHandles, HostChanges, Options},
+};
+
+/// The source of changes, and for whom.
+#[derive(Debug)]
+pub struct Changes {
+    watch: Watch,
+    /// For the metrics: which changes of the file system are in the share.
+    tree: Option<Tree>,
+    announces: bool,
+}
+
+impl Changes {
+    /// Returns whether the agent of the guest is told.
+    pub fn are_announced(&self) -> bool {
+        self.announces
+    }
+}
+
+/// Opens the source of changes that the options ask for. Must be called before privileges are dropped.
+///
+/// # Errors
+///
+/// Changes are mandatory and cannot be observed.
+pub(crate) fn open(options: &Options) -> anyhow::Result<Option<Watch>> {
+    let (counts, events) = (options.host_changes, options.share.events);
+    if counts == HostChanges::Never && events == Events::Never {
+        return Ok(None);
+    }
+    match open_share(options) {
+        Ok(watch) => {
+            info!("observing the share: {}", watch.strength());
+            Ok(Some(watch))
+        }
+        Err(error) => unobserved(options, error),
+    }
+}
+
+/// Decides whether that is an error, and says why changes go unnoticed otherwise.
+fn unobserved<T>(options: &Options, error: anyhow::Error) -> anyhow::Result<Option<T>> {
+    match (options.share.events, options.host_changes) {
+        (Events::Always, _) => return Err(error.context("--events cannot observe the share")),
+        (_, HostChanges::Mandatory) => return Err(error.context("--host-changes mandatory")),
+        (_, HostChanges::Prefer) => warn!("changes on the host go unnoticed: {error:#}"),
+        (Events::Auto | Events::Never, HostChanges::Never) => info!("no events for the guest: {error:#}"),
+    }
+    Ok(None)
+}
+
+fn open_share(options: &Options) -> anyhow::Result<Watch> {
+    // Events name directories by handles, by which the share's inodes have to be known.
+    let opens_handles = options.inodes.file_handles != FileHandles::Never;
+    anyhow::ensure!(opens_handles, "with --inode-file-handles never, the daemon may not open the handles of events");
+    let path = &options.share.path;
+    let share = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+        .map_err(io::Error::from)
+        .with_context(|| format!("cannot open {}", path.display()))?;
+    anyhow::ensure!(is_directory(&share)?, "the share is a single file");
+    // Which inodes the guest holds is not passed on, so a source that has to be told sees nothing.
+    Ok(Watch::open(share, &watch::Options { may_fall_back: false, ..watch::Options::default() })?)
+}
+
+fn is_directory(share: &OwnedFd) -> io::Result<bool> {
+    Ok(FileType::from_raw_mode(fstat(share)?.st_mode) == FileType::Directory)
+}
+
+/// Finds out what the isolated process can do with `watch`.
+///
+/// # Errors
+///
+/// Changes are mandatory, and the handles of the share cannot be opened.
+pub(crate) fn prepare(watch: Watch, root: impl AsFd, options: &Options) -> anyhow::Result<Option<Changes>> {
+    let tree = Tree::new(root).map_err(io::Error::from).context("cannot open the file handles of the share");
+    match tree {
+        Ok(tree) => Ok(Some(Changes {
+            watch,
+            tree: (options.host_changes != HostChanges::Never).then_some(tree),
+            announces: options.share.events != Events::Never,
+        })),
+        Err(error) => unobserved(options, error),
+    }
+}
+
+/// Starts the thread that reads changes of the share, which ends when the result is dropped.
+///
+/// # Errors
+///
+/// Those of starting a thread.
+pub(crate) fn start(
+    changes: Changes,
+    server: &Arc<Server<Passthrough>>,
+    monitor: &Arc<Monitor>,
+) -> anyhow::Result<Watcher> {
+    let Changes { watch, tree, announces } = changes;
+    let observer = Observer { tree, monitor: monitor.clone(), server: announces.then(|| server.clone()) };
+    Watcher::start(watch, None, observer).context("cannot start the thread that observes the share")
+}
+
+/// Passes each change on.
+struct Observer {
+    /// `None` if changes are not counted.
+    tree: Option<Tree>,
+    monitor: Arc<Monitor>,
+    /// `None` if the guest is not told.
+    server: Option<Arc<Server<Passthrough>>>,
+}
+
+impl Consumer for Observer {
+    fn changed(&mut self, change: &Change<'_>) {
+        // The guest knows its directories by handle, wherever they are.
+        if let Some(server) = &self.server {
+            announce::changed(server.file_system(), change);
+        }
+        if let Some(change) = self.tree.as_mut().and_then(|tree| tree.narrow(change)) {
+            self.monitor.count(match change.author {
+                Author::Own => Counter::OwnChanges,
+                Author::Other(_) | Author::Unknown => Counter::HostChanges,
+            });
+        }
+    }
+
+    fn overflowed(&mut self) {
+        self.monitor.count(Counter::HostChangeOverflows);
+        if let Some(replays) = self.server.as_ref().and_then(|server| server.file_system().replays()) {
+            replays.overflow();
+        }
+    }
+
+    fn ended(&mut self, error: WatchError) {
+        error!("changes on the host go unnoticed from now on: {error}");
+        if let Some(replays) = self.server.as_ref().and_then(|server| server.file_system().replays()) {
+            replays.end();
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! How long the guest may use names and attributes before it asks again.
+//!
+//! The cache mode says it, unless an agent in the guest is told of each change and keeps up
+//! ([`Replays::keeps_up`](crate::replay::Replays::keeps_up)): then it is longer, for files whose changes by others are
+//! all seen.
+
+use std::{os::fd::AsFd, time::Duration};
+
+use rustix::fs::{FileType, Statx, StatxFlags, fstatfs};
+
+use super::{CachePolicy, Config, Passthrough, inodes::file_type};
+
+/// File systems that only this machine changes, by their magic numbers (linux/magic.h): ext2 to ext4, XFS, btrfs, F2FS,
+/// tmpfs, overlayfs. On others, another machine may change files without an event here.
+const LOCAL: [u32; 6] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0x0102_1994, 0x794c_7630];
+
+/// A longer validity, and for which files.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Extended {
+    duration: Duration,
+    /// The device of the share's root: file systems mounted below are not observed.
+    device: (u32, u32),
+}
+
+impl Extended {
+    /// Returns the longer validity that `config` asks for, if the file system of `root` can have one.
+    pub(super) fn new(config: &Config, root: impl AsFd, stat: &Statx) -> Option<Self> {
+        let is_longer = config.events_validity > config.cache.validity();
+        if !config.events || config.cache != CachePolicy::Auto || !is_longer {
+            return None;
+        }
+        let magic = fstatfs(root).ok()?.f_type as u32;
+        LOCAL.contains(&magic).then(|| Self { duration: config.events_validity, device: device(stat) })
+    }
+
+    /// Returns whether all changes of the file by others are seen. A file with several names may be changed through one
+    /// that the guest does not know.
+    fn applies_to(&self, stat: &Statx) -> bool {
+        let is_known = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::TYPE | StatxFlags::NLINK);
+        let has_one_name = stat.stx_nlink <= 1 || file_type(stat) == FileType::Directory;
+        self.device == device(stat) && is_known && has_one_name
+    }
+}
+
+impl Passthrough {
+    /// Returns how long the name and the attributes of the file with `stat` stay valid.
+    pub(super) fn validity(&self, stat: &Statx) -> Duration {
+        match self.extended.filter(|extended| extended.applies_to(stat)) {
+            Some(extended) if self.replays.as_ref().is_some_and(|replays| replays.keeps_up()) => extended.duration,
+            _ => self.config.cache.validity(),
+        }
+    }
+
+    /// Returns the validity for a file that the guest may not have known when the host had made `seen` changes: what
+    /// happened since may not have been announced.
+    pub(super) fn validity_since(&self, seen: u64, stat: &Statx) -> Duration {
+        if self.changes_seen() == seen { self.validity(stat) } else { self.config.cache.validity() }
+    }
+
+    /// Returns the number of changes by others that were seen so far.
+    pub(super) fn changes_seen(&self) -> u64 {
+        self.replays.as_ref().map_or(0, |replays| replays.changes_seen())
+    }
+}
+
+fn device(stat: &Statx) -> (u32, u32) {
+    (stat.stx_dev_major, stat.stx_dev_minor)
+}
