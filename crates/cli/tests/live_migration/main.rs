@@ -193,16 +193,6 @@ fn a_removed_open_file_moves_by_its_handle() {
     travel(&needs, &[&needs.transomd, &needs.transomd], &arguments, "removed");
 }
 
-#[test]
-#[ignore = "builds virtiofsd, which takes minutes"]
-fn a_removed_open_file_moves_from_virtiofsd_and_back_by_its_handle() {
-    const TEST: &str = "a_removed_open_file_of_virtiofsd";
-    let Some(needs) = Needs::find(TEST) else { return };
-    let Some(virtiofsd) = needs.virtiofsd(TEST) else { return };
-    let arguments = ["--cache=metadata", "--inode-file-handles=mandatory", "--migration-mode=file-handles"];
-    travel(&needs, &[&virtiofsd, &needs.transomd, &virtiofsd], &arguments, "removed");
-}
-
 /// Returns QEMU as the library starts it, which listens for commands at `qmp` and leaves its number in `pid`.
 fn qemu(needs: &Needs, qmp: &Path, pid: &Path) -> Qemu {
     let accelerator = transom_vm::Accelerator::best(&needs.qemu, &needs.kernel, &needs.cache);
