@@ -27,6 +27,7 @@ use std::{
 };
 
 use channel::Channel;
+use rustix::io::Errno;
 
 const USAGE: &str = "\
 Replays changes of the host in this guest, so that programs see them at once and inotify reports them.
@@ -43,6 +44,9 @@ static IS_ENDING: AtomicBool = AtomicBool::new(false);
 /// How often a thread's exchange is woken until the thread has ended, and how long each time may take.
 const WAKES_MAX: usize = 25;
 const WAKE_WAIT: Duration = Duration::from_millis(20);
+
+/// How long a thread waits before it asks again for something that the daemon was short of.
+const AGAIN_AFTER: Duration = Duration::from_millis(100);
 
 /// What a thread has to say.
 enum News {
@@ -155,11 +159,23 @@ fn serve_one(mount: &Path, ready: impl FnOnce()) -> io::Error {
         if IS_ENDING.load(Ordering::SeqCst) {
             return io::Error::from(io::ErrorKind::Interrupted);
         }
-        if let Err(error) = channel.exchange(replay::replay) {
-            return error;
+        match channel.exchange(replay::replay) {
+            Ok(()) => {}
+            Err(error) if is_shortage(&error) => {
+                thread::sleep(AGAIN_AFTER);
+                continue;
+            }
+            Err(error) => return error,
         }
         if let Some(ready) = ready.take() {
             ready();
         }
     }
+}
+
+/// Returns whether the daemon or the kernel is short of something that others give back: a thread that may wait, which
+/// waits for locks take as well (ENOLCK), or memory.
+fn is_shortage(error: &io::Error) -> bool {
+    let shortages = [Errno::NOLCK, Errno::AGAIN, Errno::NOMEM];
+    Errno::from_io_error(error).is_some_and(|errno| shortages.contains(&errno))
 }

@@ -74,7 +74,7 @@ pub const HEADER_LEN: usize = 12;
 /// The longest payload of a reply that is accepted, in bytes; the longest in use is a configuration.
 const REPLY_LEN_MAX: usize = 4096;
 /// How long a reply may take before the peer is considered hung.
-pub const HANG_AFTER: Duration = Duration::from_secs(30);
+pub const HANG_AFTER: Duration = Duration::from_secs(120);
 
 /// One region of guest memory in SET_MEM_TABLE, ADD_MEM_REG and REM_MEM_REG.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -92,6 +92,9 @@ impl Connection {
         // A device that broke the protocol must not be used any more. If it is gone, this does no harm.
         self.device.hang_up();
         self.devices.clear();
+        if let Some(coherence) = &self.coherence {
+            coherence.abort();
+        }
         // Fails only for a bad descriptor or buffer.
         let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
     }

@@ -154,6 +154,7 @@ impl PendingConnection {
         mount.workers = workers.len();
         connection.devices.set(devices.clone());
         if let Some(coherence) = connection.coherence.clone() {
+            coherence.prepare_abort(&mount.path);
             let connection = Arc::clone(&connection);
             mount.spawn(coherence::THREAD_NAME.into(), move || coherence::scan_until_end(&coherence, &connection))?;
         }

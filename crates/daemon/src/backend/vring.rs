@@ -214,10 +214,11 @@ impl VringT<Memory> for Vring {
     }
 
     /// Ignored while the ring runs. The crate reads the index from the ring for each SET_VRING_ADDR, also when the
-    /// front end only switches the log on, and it may be an older one by now.
+    /// front end only switches the log on, and it may be an older one by now. A reset disables the ring without
+    /// stopping it, and the ring that follows is a new one.
     fn set_queue_next_used(&self, index: u16) {
         let mut ring = self.ring.get_mut();
-        if !ring.get_queue().ready() {
+        if !ring.get_queue().ready() || !ring.is_enabled() {
             ring.get_queue_mut().set_next_used(index);
         }
     }

@@ -80,7 +80,7 @@ fn a_state_that_ends_anywhere_else_is_refused_as_truncated() {
 
 #[test]
 fn hostile_counts_and_unknown_things_are_refused_with_the_reason() {
-    let cases: [(&[u8], &str); 15] = [
+    let cases: [(&[u8], &str); 16] = [
         (&[2], "version 3"),
         (&[0xff; 10], "more than 64 bits"),
         (&[1, 0xe9, 0x07], "1001 inodes, and the limit is 1001"),
@@ -95,6 +95,7 @@ fn hostile_counts_and_unknown_things_are_refused_with_the_reason() {
         (&[1, 0, 2, 0, 1, 0, 0, 0, 0, 0, 7], "1 bytes follow"),
         (b"\x01\0\x02\0\x01\0\0\0\0\0transomd\x63\0", "record 99"),
         (b"\x01\0\x02\0\x01\0\0\0\0\0transomd\x01\x05\x01", "ends after"),
+        (b"\x01\0\x02\0\x01\0\0\0\0\0transomd\x01\x01\x01\x01\x01\x01", "a record twice"),
         (b"\x01\0\x02\0\x01\0\0\0\0\0transomd\x01\x02\x01\x01", "1 bytes follow"),
     ];
     for (bytes, reason) in cases {

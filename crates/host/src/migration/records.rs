@@ -25,8 +25,14 @@ pub(super) fn read<'a>(bytes: &'a [u8], state: &mut State<'a>) -> Result<(), Err
     }
     let records = bytes.strip_prefix(MARK).ok_or(Error::Trailing(bytes.len()))?;
     let mut reader = Reader::new(records);
+    let mut last_tag = 0;
     while !reader.rest().is_empty() {
         let tag = reader.u64()?;
+        // Records are in order, so none comes twice: each costs a walk through all inodes.
+        if tag <= last_tag {
+            return Err(Error::Malformed("a record twice, or out of order"));
+        }
+        last_tag = tag;
         let mut record = Reader::new(reader.bytes("bytes in a record", usize::MAX)?);
         match tag {
             FLAGS => state.flags = Some(InitFlags::from_bits_retain(record.u64()?)),

@@ -2,7 +2,8 @@
 //!
 //! The cache mode says it, unless an agent in the guest is told of each change and keeps up
 //! ([`Replays::keeps_up`](crate::replay::Replays::keeps_up)): then it is longer, for files whose changes by others are
-//! all seen.
+//! all seen. Attributes of regular files keep the usual validity: a store through a mapping, or a write through a file
+//! that another daemon has opened by its handle, may raise no event with a name.
 
 use std::{os::fd::AsFd, time::Duration};
 
@@ -37,13 +38,13 @@ impl Extended {
     /// that the guest does not know.
     fn applies_to(&self, stat: &Statx) -> bool {
         let is_known = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::TYPE | StatxFlags::NLINK);
-        let has_one_name = stat.stx_nlink <= 1 || file_type(stat) == FileType::Directory;
+        let has_one_name = stat.stx_nlink == 1 || file_type(stat) == FileType::Directory;
         self.device == device(stat) && is_known && has_one_name
     }
 }
 
 impl Passthrough {
-    /// Returns how long the name and the attributes of the file with `stat` stay valid.
+    /// Returns how long the name of the file with `stat` stays valid.
     pub(super) fn validity(&self, stat: &Statx) -> Duration {
         match self.extended.filter(|extended| extended.applies_to(stat)) {
             Some(extended) if self.replays.as_ref().is_some_and(|replays| replays.keeps_up()) => extended.duration,
@@ -55,6 +56,14 @@ impl Passthrough {
     /// happened since may not have been announced.
     pub(super) fn validity_since(&self, seen: u64, stat: &Statx) -> Duration {
         if self.changes_seen() == seen { self.validity(stat) } else { self.config.cache.validity() }
+    }
+
+    /// Returns how long the attributes of the file with `stat` stay valid, whose name does for `name_validity`.
+    pub(super) fn attr_validity(&self, name_validity: Duration, stat: &Statx) -> Duration {
+        match file_type(stat) {
+            FileType::RegularFile => self.config.cache.validity(),
+            _ => name_validity,
+        }
     }
 
     /// Returns the number of changes by others that were seen so far.

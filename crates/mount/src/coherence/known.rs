@@ -61,21 +61,21 @@ impl KnownInodes {
         is_valid(inode.slot, inode.fetched)
     }
 
-    /// Appends the inodes that are not valid to `stale`. They count as fetched at `now`, since the caller has the
-    /// kernel drop what it has of them. Returns whether `is_hot` was true of one.
+    /// Appends the inodes that are not valid to `stale`, with the moments at which they were fetched. They count as
+    /// fetched at `now`, since the caller has the kernel drop what it has of them. Returns whether `is_hot` was true of
+    /// one.
     pub(super) fn take_stale(
         &self,
         now: Moment,
         is_valid: impl Fn(Slot, Moment) -> bool,
         is_hot: impl Fn(Slot) -> bool,
-        stale: &mut Vec<NodeId>,
+        stale: &mut Vec<(NodeId, Moment)>,
     ) -> bool {
         let mut has_hot = false;
         for shard in &self.0 {
             for (&nodeid, inode) in shard.lock().iter_mut().filter(|(_, it)| !is_valid(it.slot, it.fetched)) {
-                inode.fetched = now;
+                stale.push((nodeid, std::mem::replace(&mut inode.fetched, now)));
                 has_hot |= is_hot(inode.slot);
-                stale.push(nodeid);
             }
         }
         has_hot

@@ -22,7 +22,7 @@ fn scan(known: &KnownInodes, table: &Writer<Vec<AtomicU64>>) -> (Vec<NodeId>, bo
     let (reader, mut stale) = (table.reader(), Vec::new());
     let is_valid = |slot, fetched| reader.is_slot_valid(slot, fetched);
     let has_hot = known.take_stale(reader.now(), is_valid, |slot| reader.is_hot(slot), &mut stale);
-    (stale, has_hot)
+    (stale.into_iter().map(|(nodeid, _)| nodeid).collect(), has_hot)
 }
 
 /// An inode that was looked up once, at the moment that is returned.

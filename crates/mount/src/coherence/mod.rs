@@ -15,9 +15,15 @@ mod stage;
 
 use std::{
     ffi::OsString,
-    sync::atomic::{AtomicBool, Ordering},
+    fs::{File, OpenOptions},
+    path::Path,
+    sync::{
+        OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
+use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use transom_user::{transport::VhostUser, window::VersionTable};
 use transom_versions::{Moment, Reader};
 use transom_wire::NodeId;
@@ -39,6 +45,8 @@ pub(super) struct Coherence {
     known: KnownInodes,
     /// An inode became known, or was fetched again, as it was before a change that is in the table already.
     is_late: AtomicBool,
+    /// The file that aborts the kernel's connection.
+    abort: OnceLock<File>,
 }
 
 impl Coherence {
@@ -49,7 +57,28 @@ impl Coherence {
     pub(super) fn new(device: &VhostUser) -> Result<Self, MountError> {
         let table = device.versions().ok_or(MountError::NoVersionTable)?;
         let table = Reader::new(table.clone()).map_err(MountError::VersionTable)?;
-        Ok(Self { table, known: KnownInodes::default(), is_late: AtomicBool::new(false) })
+        Ok(Self { table, known: KnownInodes::default(), is_late: AtomicBool::new(false), abort: OnceLock::new() })
+    }
+
+    /// Opens the file that aborts the connection of what is mounted at `mount_point`. Opened early, it never belongs to
+    /// a later mount with the same number. Without it, [`Self::abort`] does nothing.
+    pub(super) fn prepare_abort(&self, mount_point: &Path) {
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+        let Ok(stat) = statx(CWD, mount_point, flags, StatxFlags::empty()) else { return };
+        let path = format!("/sys/fs/fuse/connections/{}/abort", stat.stx_dev_minor);
+        match OpenOptions::new().write(true).open(&path) {
+            Ok(file) => _ = self.abort.set(file),
+            Err(error) => tracing::debug!(%error, path, "a mount that ends may wait for a notification"),
+        }
+    }
+
+    /// Aborts the connection. A notification waits in the kernel for pages that nobody answers for once the workers
+    /// have gone, and it keeps the connection alive.
+    pub(super) fn abort(&self) {
+        if let Some(mut file) = self.abort.get() {
+            // Fails if it is unmounted.
+            let _ = std::io::Write::write_all(&mut file, b"1");
+        }
     }
 
     /// Notes a whole FORGET or BATCH_FORGET.

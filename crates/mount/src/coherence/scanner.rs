@@ -45,20 +45,26 @@ pub(crate) fn scan_until_end(coherence: &Coherence, connection: &Arc<Connection>
         let is_valid = |slot, fetched| table.is_slot_valid(slot, fetched);
         has_hot = known.take_stale(now, is_valid, |slot| table.is_hot(slot), &mut stale);
         scanned = Some(now);
-        if stale.drain(..).any(|nodeid| invalidate(connection, nodeid) == Err(Errno::NODEV)) {
-            return;
+        for (nodeid, fetched) in stale.drain(..) {
+            match invalidate(connection, nodeid) {
+                Ok(()) => {}
+                // The reply that names it is written, but the process that asked has not stored it yet, or the kernel
+                // has dropped it and will say so. Until then it counts as fetched when it was, and is looked at again.
+                Err(Errno::NOENT) => coherence.note_fetched(nodeid, fetched),
+                Err(_) => return,
+            }
         }
         pause = SCAN_EVERY.max(begun.elapsed() * REST_FACTOR);
     }
 }
 
-/// Has the kernel drop the attributes and data of an inode. Errors: ENODEV once the mount has ended.
+/// Has the kernel drop the attributes and data of an inode. Errors: ENOENT if the kernel does not have it, ENODEV once
+/// the mount has ended.
 fn invalidate(connection: &Connection, nodeid: NodeId) -> Result<(), Errno> {
     let device = connection.devices.get(0).ok_or(Errno::NODEV)?;
     match invalidate_inode(&device, nodeid, Stale::Data(0, 0)) {
-        // The kernel does not have the inode, or not yet: it is looked at again once the reply has reached it.
-        Ok(()) | Err(Errno::NOENT) => Ok(()),
-        Err(Errno::NODEV) => Err(Errno::NODEV),
+        Ok(()) => Ok(()),
+        Err(errno @ (Errno::NOENT | Errno::NODEV | Errno::CONNABORTED | Errno::NOTCONN)) => Err(errno),
         Err(errno) => {
             tracing::warn!(%errno, %nodeid, "the kernel may keep what another guest has changed until it is evicted");
             Ok(())

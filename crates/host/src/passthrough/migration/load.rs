@@ -42,10 +42,11 @@ impl Passthrough {
             return Ok(None);
         }
         let flags = self.flags_of(&state)?;
-        self.session.store(flags.bits(), Relaxed);
-        self.inodes.begin_at(generation_from(state.next_inode)?);
-        self.handles.begin_at(generation_from(state.next_handle)?);
+        let generations = (generation_from(state.next_inode)?, generation_from(state.next_handle)?);
         let mut loader = Loader::new(self, &state)?;
+        self.session.store(flags.bits(), Relaxed);
+        self.inodes.begin_at(generations.0);
+        self.handles.begin_at(generations.1);
         loader.add_inodes()?;
         loader.add_open_files()?;
         tracing::info!(inodes = state.inodes.len(), open = state.handles.len(), "took a session over");
@@ -72,11 +73,17 @@ impl Passthrough {
     }
 }
 
+/// The greatest generation at which a session may go on. A slot whose generations are used up is not used again.
+const GENERATION_MAX: u64 = u32::MAX as u64 / 2;
+/// The most references of one inode: counting more must not overflow.
+const REFERENCES_MAX: u64 = u64::MAX / 2;
+
 /// Returns a generation whose numbers are all `next` or greater.
 fn generation_from(next: u64) -> Result<u32, Error> {
-    u32::try_from(next.div_ceil(1 << GENERATION_SHIFT))
-        .map(|generation| generation.max(1))
-        .map_err(|_| Error::Malformed("numbers that leave none for new inodes and files"))
+    match next.div_ceil(1 << GENERATION_SHIFT) {
+        generation @ 0..=GENERATION_MAX => Ok((generation as u32).max(1)),
+        _ => Err(Error::Malformed("numbers that leave too few for new inodes and files")),
+    }
 }
 
 /// Whether an inode has been dealt with.
@@ -193,7 +200,7 @@ impl<'a> Loader<'a> {
         };
         match added {
             Ok(nodeid) => {
-                self.fs.inodes.add_lookups(nodeid, inode.refcount);
+                self.fs.inodes.add_lookups(nodeid, inode.refcount.min(REFERENCES_MAX));
                 if nodeid != NodeId::ROOT && nodeid.0 != inode.id {
                     self.fs.aliases.insert(NodeId(inode.id), nodeid);
                 }

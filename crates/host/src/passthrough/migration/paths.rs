@@ -3,19 +3,27 @@
 //! The kernel knows the path of an inode that is in its cache, and we the name by which it was found last. Neither is
 //! certain, so each is tried out. What neither finds is searched for in the whole directory.
 
-use std::{collections::HashMap, mem::MaybeUninit};
+use std::{
+    collections::HashMap,
+    mem::MaybeUninit,
+    time::{Duration, Instant},
+};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir};
 use transom_wire::NodeId;
 
 use crate::{
     Errno,
+    migration::Error,
     passthrough::{Passthrough, dir_stream::BATCH_LEN, inodes::Identity},
     sysfd::{FileHandle, path, stat},
 };
 
 /// Refers to an inode of any type without opening it.
 const REFER: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW);
+
+/// The longest search: the guest is stopped meanwhile.
+const SEARCH_MAX: Duration = Duration::from_secs(60);
 
 /// Finds paths.
 pub(super) struct Paths<'a> {
@@ -95,7 +103,12 @@ impl<'a> Paths<'a> {
     }
 
     /// Searches the shared directory for `wanted`, and returns the paths that it finds.
-    pub(super) fn search(&self, wanted: &[NodeId]) -> HashMap<NodeId, Vec<u8>> {
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the search takes longer than [`SEARCH_MAX`].
+    pub(super) fn search(&self, wanted: &[NodeId]) -> Result<HashMap<NodeId, Vec<u8>>, Error> {
+        let begun = Instant::now();
         let mut by_ino: HashMap<u64, Vec<NodeId>> = HashMap::new();
         for &nodeid in wanted {
             if let Some(ino) = self.fs.inodes.ino(nodeid) {
@@ -106,6 +119,12 @@ impl<'a> Paths<'a> {
         while let Some(directory) = directories.pop() {
             if found.len() == wanted.len() {
                 break;
+            }
+            if begun.elapsed() > SEARCH_MAX {
+                return Err(Error::Refused(
+                    "the share is too large to be searched for files that were moved or removed while the guest is \
+                     stopped: drop the guest's caches and try again, or use --migration-mode=file-handles",
+                ));
             }
             // What cannot be read is not searched.
             let _ = self.list(&directory, |name, ino, file_type| {
@@ -122,7 +141,7 @@ impl<'a> Paths<'a> {
                 }
             });
         }
-        found
+        Ok(found)
     }
 
     /// Calls `each` with the entries of a directory, whose path is empty or ends with a slash: name, number and type.

@@ -81,13 +81,17 @@ impl Passthrough {
         }
         if !missing.is_empty() {
             tracing::info!(count = missing.len(), "searching the share for inodes that were moved");
-            located.extend(paths.search(&missing));
+            located.extend(paths.search(&missing)?);
+            // They have names outside the share only.
+            let elsewhere = missing.into_iter().filter(|nodeid| !located.contains_key(nodeid));
+            gone.extend(elsewhere.map(|nodeid| (nodeid, Errno::NOENT)));
         }
         state.inodes.push(root());
         let open = self.open_inodes();
         for (nodeid, lookups) in known {
             let id = self.aliases.guests(nodeid).0;
-            // The guest has removed it and is about to forget it: there is nothing that it could still use.
+            // It was removed or moved out of the share, and the guest is about to forget it: there is nothing that it
+            // could still use.
             if gone.contains_key(&nodeid) && !open.contains(&nodeid) {
                 tracing::debug!(inode = id, "an inode without a name is left behind");
                 continue;

@@ -19,7 +19,7 @@ impl Serve<Getattr> for Passthrough {
             Some(file) => Ok(self.attr_out(&file.fd, &stat::statx(&file.fd, sync, StatxFlags::BASIC_STATS)?)),
             None => match self.inodes.get(call.nodeid) {
                 Ok(inode) => Ok(self.attr_out(&*inode.fd, &stat::statx(&*inode.fd, sync, StatxFlags::BASIC_STATS)?)),
-                Err(Errno::STALE) => {
+                Err(Errno::STALE) if self.inodes.identity(call.nodeid).is_some() => {
                     let file = self.handles.open_file(call.nodeid).ok_or(Errno::STALE)?;
                     Ok(self.attr_out(&file.fd, &stat::statx(&file.fd, sync, StatxFlags::BASIC_STATS)?))
                 }

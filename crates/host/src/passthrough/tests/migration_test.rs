@@ -240,6 +240,19 @@ fn a_file_that_was_replaced_is_noticed_by_its_handle() {
 }
 
 #[test]
+fn what_was_moved_out_of_the_share_and_is_not_open_is_left_behind() {
+    let (dir, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    fs::write(dir.path().join("file"), "x").unwrap();
+    let guest = Guest::new(dir.path(), Config::default());
+    guest.walk("file").unwrap();
+    fs::rename(dir.path().join("file"), elsewhere.path().join("file")).unwrap();
+    let state = guest.save().unwrap();
+    let limits = migration::Limits { inodes: 10, handles: 10 };
+    assert_eq!(migration::decode(&state, limits).unwrap().inodes.len(), 1, "the root alone");
+    assert!(load(dir.path(), Config::default(), &state).is_ok());
+}
+
+#[test]
 fn hostile_states_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir(dir.path().join("dir")).unwrap();
@@ -262,9 +275,12 @@ fn hostile_states_are_refused() {
     assert!(matches!(error, Error::TooMany { what: "inodes", count: 3, limit: 2 }), "{error}");
     let twice = load(dir.path(), Config::default(), &migration::encode(&many)).unwrap();
     assert!(twice.getattr(NodeId(2)).is_ok() && twice.getattr(NodeId(3)).is_ok(), "two numbers of one inode");
-    let state = State { next_inode: u64::MAX, ..virtiofsds(vec![], vec![]) };
-    let error = load(dir.path(), Config::default(), &migration::encode(&state)).err().unwrap();
-    assert!(error.to_string().contains("leave none"), "{error}");
+    // Numbers that are used up soon would let a slot for each inode pile up.
+    for next_inode in [u64::MAX, 0xffff_ffff_0000_0000] {
+        let state = State { next_inode, ..virtiofsds(vec![], vec![]) };
+        let error = load(dir.path(), Config::default(), &migration::encode(&state)).err().unwrap();
+        assert!(error.to_string().contains("leave too few"), "{error}");
+    }
     // A device is not opened, whatever the source says.
     let handle = FileHandle { mount: 1, type_: 1, bytes: Cow::Borrowed(&[1; 8]) };
     let inode = Inode { location: Location::Handle(handle), ..file(2, b"") };
