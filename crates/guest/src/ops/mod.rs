@@ -4,7 +4,8 @@
 //! Each is a method of [`Session`](crate::session::Session), sends one request unless it says otherwise, and blocks
 //! until the reply has come. Errors are the server's, or: EIO for an impossible reply (it is counted) and for a broken
 //! device, ENOTCONN for a device that is gone, ENOMEM if memory for the request runs out, EINTR for a request that was
-//! interrupted. An operation that the server does not know is sent only once; each operation documents its fallback.
+//! interrupted. An operation that Linux can do without is sent only once if the server does not know it; each such
+//! operation documents its fallback. For others ENOSYS is the result each time.
 
 mod access;
 mod copy_file_range;

@@ -1,4 +1,4 @@
-//! Every operation of the protocol has a session method that sends it.
+//! Every operation of the protocol is sent by the library, or is listed here with the reason why not.
 
 use std::{fs, path::Path};
 

@@ -36,7 +36,7 @@ impl Passthrough {
     /// # Errors
     ///
     /// ENOTTY if nothing is announced or the directory is not the root, EPERM unless the caller is root of the guest
-    /// and in the agent's group, EAGAIN under `Try` if it would have to wait.
+    /// and in the agent's group, EAGAIN under `MustNotBlock` if it would have to wait.
     pub(super) fn exchange(
         &self,
         ctx: &Context<'_>,
@@ -156,7 +156,7 @@ impl Passthrough {
         self.admit_unseen(parent, &dir, name, InodeFd::Owned(fd))
     }
 
-    /// Returns the nodeid that `name` has now, if there is such a name. Errors: EAGAIN under `Try`.
+    /// Returns the nodeid that `name` has now, if there is such a name. Errors: EAGAIN under `MustNotBlock`.
     fn nodeid_now(&self, ctx: &Context<'_>, parent: NodeId, name: &[u8]) -> Result<Option<NodeId>, Errno> {
         match self.now(ctx, parent, name) {
             Err(Errno::AGAIN) => Err(Errno::AGAIN),

@@ -78,7 +78,8 @@ impl<F: FileSystem> Server<F> {
     }
 }
 
-/// Returns the call, or `None` if the request changes nothing. Errors: EPERM if the agent never sends it.
+/// Returns the call if the file system decides about it, or `None` if it is served as any other. Errors: EPERM if the
+/// agent never sends it.
 fn parse(opcode: Opcode, mut req: Request<'_>) -> Result<Option<AgentCall<'_>>, Errno> {
     let nodeid = req.nodeid;
     Ok(Some(match opcode {
@@ -157,8 +158,8 @@ fn type_of(mode: u32) -> FileType {
     }
 }
 
-/// Returns whether a request of another kind changes nothing, according to the table. Locks, mappings and files without
-/// a name are not in its column.
+/// Returns whether a request of another kind changes nothing, according to the table. Its column `changes` does not
+/// have locks, mappings and files without a name; they are named here.
 fn is_harmless(opcode: Opcode, mut req: Request<'_>) -> Result<bool, Errno> {
     let is_effective = matches!(opcode, Opcode::Setlk | Opcode::Setlkw | Opcode::Setupmapping | Opcode::Tmpfile);
     let is_exchange = opcode == Opcode::Ioctl && req.take::<IoctlIn>()?.cmd.get() == EXCHANGE;

@@ -86,8 +86,8 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// ENOTCONN without a session; EAGAIN under `Try` if requests are in progress. In the latter case further requests
-    /// are refused, and the caller has to repeat the call.
+    /// ENOTCONN without a session; EAGAIN under `MustNotBlock` if requests are in progress. In the latter case
+    /// further requests are refused, and the caller has to repeat the call.
     pub(super) fn end(&self, fs: &impl FileSystem, end: End, blocking: BlockingMode) -> Result<(), Errno> {
         let _change = self.begin_change(blocking)?;
         if self.stage.load(SeqCst) == NONE {
@@ -118,7 +118,7 @@ impl Session {
         Ok(())
     }
 
-    /// Locks `change`. Errors: EAGAIN if another thread holds it, under `Try`.
+    /// Locks `change`. Errors: EAGAIN if another thread holds it, under `MustNotBlock`.
     fn begin_change(&self, blocking: BlockingMode) -> Result<MutexGuard<'_, ()>, Errno> {
         match (self.change.try_lock(), blocking) {
             (Ok(guard), _) => Ok(guard),

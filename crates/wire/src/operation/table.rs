@@ -9,7 +9,8 @@
 //!   them, except CREATE without O_EXCL: a second UNLINK would remove what somebody has created meanwhile, or fail
 //!   because of the effect of the first. FLUSH is not either: a mount answers it itself when its daemon has died,
 //!   because the locks are gone with the daemon.
-//! - `effect`: that on names, references, open files and locks, [`Effect`].
+//! - `effect`: what code that keeps track of names, references, open files and locks has to note, [`Effect`]. Unlike
+//!   `changes`, it does not say what others may see.
 //! - `handles`, `nodeids`: which fields of the arguments name open files and inodes.
 //! - `rest_size`, `reply_size`: which fields of the arguments hold the length of the rest and of the reply.
 //! - `compat`: the arguments in a session without SETXATTR_EXT.

@@ -1,7 +1,7 @@
-//! One file for each operation: its arguments and its reply.
+//! The structures of operations: one file for each operation or family.
 //!
-//! Operations without a structure of their own: LOOKUP, SYMLINK, UNLINK, RMDIR and REMOVEXATTR carry names; READLINK
-//! and DESTROY carry nothing.
+//! Without a file: LOOKUP, SYMLINK, UNLINK, RMDIR and REMOVEXATTR send names only; READLINK and DESTROY send nothing,
+//! and READLINK's reply is bytes; NOTIFY_REPLY is not read.
 
 pub mod access;
 pub mod bmap;

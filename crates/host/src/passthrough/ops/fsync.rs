@@ -17,7 +17,7 @@ use crate::{
 impl Serve<Fsync> for Passthrough {
     /// # Errors
     ///
-    /// EAGAIN under `Try` if the call may have to wait for a disk.
+    /// EAGAIN under `MustNotBlock` if the call may have to wait for a disk.
     fn serve(&self, call: Call<'_, Fsync>) -> Result<(), Errno> {
         let file = self.handles.file(Handle::from(call.arg.fh))?;
         if call.ctx.blocking == BlockingMode::MustNotBlock && !file.is_in_memory() {

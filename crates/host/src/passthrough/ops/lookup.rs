@@ -163,7 +163,7 @@ impl Passthrough {
         }
     }
 
-    /// Opens the inode of `name` in `dir` with `O_PATH`. Errors: EAGAIN if that may take long, under `Try`.
+    /// Opens the inode of `name` in `dir` with `O_PATH`. Errors: EAGAIN if that may take long, under `MustNotBlock`.
     pub(in crate::passthrough) fn refer(
         &self,
         dir: &Inode,

@@ -39,7 +39,7 @@ impl Serve<Readdir> for Passthrough {
 }
 
 impl Passthrough {
-    /// Returns the stream's next entry. Errors: EAGAIN if the host may take long, under `Try`.
+    /// Returns the stream's next entry. Errors: EAGAIN if the host may take long, under `MustNotBlock`.
     pub(in crate::passthrough) fn next_entry<'a>(
         &self,
         reader: &'a mut Reader<'_>,
