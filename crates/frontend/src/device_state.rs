@@ -31,7 +31,7 @@ impl FrontEnd {
         Ok(state)
     }
 
-    /// Gives a back end, whose queues were not started, the state of another.
+    /// Loads the state of another back end into this one, whose queues have not been started.
     pub fn load_state(&self, state: &[u8]) -> anyhow::Result<()> {
         let mut writer = self.start_load()?;
         let written = writer.write_all(state);

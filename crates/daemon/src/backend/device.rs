@@ -183,7 +183,7 @@ impl<F: FileSystem + 'static> Device<F> {
         phase: VhostTransferStatePhase,
         pipe: File,
     ) -> Result<(), StateError> {
-        let idle_max = self.migration.ok_or(StateError::Running)?;
+        let idle_max = self.migration.ok_or(StateError::NotOffered)?;
         let in_flight = self.queues.iter().map(|queue| queue.in_flight.held()).sum();
         if in_flight > 0 {
             return Err(StateError::InFlight(in_flight));

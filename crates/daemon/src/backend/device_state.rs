@@ -2,8 +2,8 @@
 //! state").
 //!
 //! SET_DEVICE_STATE_FD starts a thread that saves and writes, or reads and loads; CHECK_DEVICE_STATE waits for it and
-//! reports the outcome. The thread ends by itself if the peer makes no progress, or when the front end leaves. Lock:
-//! its own, held briefly.
+//! reports the outcome. While the thread waits for its peer, it ends if the peer makes no progress, or when the front
+//! end leaves. Lock: its own, held briefly.
 
 use std::{
     fs::File,
@@ -33,6 +33,8 @@ const CHUNK_LEN: usize = 64 << 10;
 /// Why the state was not transferred.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
+    #[error("this share cannot be migrated: the log says why where the daemon starts")]
+    NotOffered,
     #[error("the front end transfers the state of a running device, which only works while the guest is stopped")]
     Running,
     #[error("a transfer of the state is in progress: the front end must wait for its end before it starts another")]
@@ -92,6 +94,10 @@ impl DeviceState {
         let run = move || match direction {
             Direction::SAVE => {
                 let state = server.save_state()?;
+                // The destination would refuse it, after it has received most of it.
+                if state.len() > STATE_LEN_MAX {
+                    return Err(Error::TooLong);
+                }
                 peer.write(&state)?;
                 tracing::info!(len_bytes = state.len(), "state saved");
                 Ok(())

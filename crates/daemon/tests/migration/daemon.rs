@@ -31,7 +31,7 @@ impl Daemon {
         Self::serving(directory, share, MIGRATION_IDLE_MAX)
     }
 
-    /// Starts a daemon for a share that another one serves too. It gives a peer up that makes no progress for
+    /// Starts a daemon for a share that another one serves too. It drops a peer that makes no progress for
     /// `idle_max`.
     pub(crate) fn beside(other: &Self, idle_max: Duration) -> Self {
         Self::serving(tempfile::tempdir().unwrap(), other.share(), idle_max)

@@ -1,7 +1,7 @@
 //! COPY_FILE_RANGE and COPY_FILE_RANGE_64.
 
 use transom_wire::{
-    Handle, NodeId, U64,
+    Handle, NodeId,
     operation::{CopyFileRange, CopyFileRange64},
     ops::copy_file_range::CopyFileRangeIn,
 };
@@ -37,11 +37,9 @@ impl<P: Platform> Session<P> {
         let (copied, limit) = match wide {
             Some(out) => (out.bytes_copied.get(), len),
             None => {
-                // The reply has 32 bits; a whole number of pages keeps the next request aligned.
-                let limit = len.min(u64::from(!0xfff_u32));
-                let arg = CopyFileRangeIn { len: U64::new(limit), ..arg };
+                let arg = arg.within_32_bits();
                 let narrow = self.ask_if_known(caller, &mut Plain::<CopyFileRange>::new(from.0, caller, &arg))?;
-                (narrow.ok_or(Errno::OPNOTSUPP)?.size.get().into(), limit)
+                (narrow.ok_or(Errno::OPNOTSUPP)?.size.get().into(), arg.len.get())
             }
         };
         if copied <= limit { Ok(copied) } else { Err(self.impossible_eio()) }

@@ -192,14 +192,14 @@ impl Handles {
         self.shards.iter().find_map(|shard| lock(shard).values().find_map(it))
     }
 
-    /// Gives an open file the handle that it had with another daemon, which must be free.
+    /// Adds an open file under the handle that it had in another daemon. The handle must be free.
     pub(super) fn adopt_file(&self, slot: OpenFileSlot<'_>, fh: Handle, nodeid: NodeId, fd: OwnedFd) {
         let file = FileRef(Arc::new(Some(OpenFile::new(fd, nodeid))));
         self.shard(fh).adopted.insert(fh.0, Open::File(file));
         slot.keep();
     }
 
-    /// Gives an open directory the handle that it had with another daemon, which must be free.
+    /// Adds an open directory under the handle that it had in another daemon. The handle must be free.
     pub(super) fn adopt_directory(&self, slot: OpenFileSlot<'_>, fh: Handle, stream: DirStream) {
         self.shard(fh).adopted.insert(fh.0, Open::Directory(Arc::new(stream)));
         slot.keep();

@@ -58,11 +58,11 @@ impl Passthrough {
         if self.changes_seen() == seen { self.validity(stat) } else { self.config.cache.validity() }
     }
 
-    /// Returns how long the attributes of the file with `stat` stay valid, whose name does for `name_validity`.
-    pub(super) fn attr_validity(&self, name_validity: Duration, stat: &Statx) -> Duration {
+    /// Returns how long the attributes of the file with `stat` stay valid: as long as its name, but for regular files.
+    pub(super) fn attr_validity(&self, stat: &Statx, name_validity: impl FnOnce() -> Duration) -> Duration {
         match file_type(stat) {
             FileType::RegularFile => self.config.cache.validity(),
-            _ => name_validity,
+            _ => name_validity(),
         }
     }
 

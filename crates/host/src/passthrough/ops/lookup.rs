@@ -151,7 +151,7 @@ impl Passthrough {
             attr.flags = AttrFlags::SUBMOUNT.bits().into();
         }
         let (valid, valid_nsec) = seconds(validity);
-        let (attr_valid, attr_valid_nsec) = seconds(self.attr_validity(validity, stat));
+        let (attr_valid, attr_valid_nsec) = seconds(self.attr_validity(stat, || validity));
         EntryOut {
             nodeid: nodeid.into(),
             generation: 0.into(),
