@@ -911,7 +911,7 @@ _transom() {
             return 0
             ;;
         transom__subcmd__run)
-            opts="-s -m -e -v -h --share --root --hide --show --kernel --cpus --memory --accel --vmm --env --timeout --tty --events --no-events --verbose --timing --console --daemon --coherence-group --daemon-arg --fetch --qemu --busybox --help"
+            opts="-s -m -e -v -h --share --root --hide --show --kernel --cpus --memory --accel --vmm --env --timeout --tty --events --no-events --verbose --timing --cold --console --daemon --coherence-group --daemon-arg --fetch --qemu --busybox --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

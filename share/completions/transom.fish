@@ -61,6 +61,7 @@ complete -c transom -n "__fish_transom_using_subcommand run" -l qemu -d 'The QEM
 complete -c transom -n "__fish_transom_using_subcommand run" -l busybox -d 'A static busybox for the minimal root [default: the installed one, or Debian\'s from the cache]' -r -F
 complete -c transom -n "__fish_transom_using_subcommand run" -l no-events -d 'The same as --events=never: the guest sees changes that are made on the host when its caches expire'
 complete -c transom -n "__fish_transom_using_subcommand run" -s v -l timing -l verbose -d 'Print where each share is mounted, and the duration of each phase, to standard error'
+complete -c transom -n "__fish_transom_using_subcommand run" -l cold -d 'Boot the machine, instead of resuming a snapshot of one that has booted'
 complete -c transom -n "__fish_transom_using_subcommand run" -l fetch -d 'Fetch QEMU as a package into the cache if it is not installed'
 complete -c transom -n "__fish_transom_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c transom -n "__fish_transom_using_subcommand fs; and not __fish_seen_subcommand_from ls tree cat stat find du df cp mkdir rm mv ln touch write" -s s -l socket -d 'The socket of a running daemon (transomd, virtiofsd or another vhost-user-fs daemon) that has no front end yet' -r -F

@@ -168,6 +168,7 @@ impl Demo {
             stdio: Stdio { stdin: Input::Empty, stdout: Output::Capture, stderr: Output::Capture, is_terminal: false },
             timeout: None,
             console: None,
+            snapshots: None,
             is_foreground: true,
         };
         let vmm = Qemu::new(program, accelerator, tools.cache());

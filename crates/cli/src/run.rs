@@ -127,6 +127,13 @@ pub(crate) struct Run {
     #[arg(long, short = 'v', visible_alias = "verbose")]
     timing: bool,
 
+    /// Boot the machine, instead of resuming a snapshot of one that has booted
+    ///
+    /// The first guest of a kind (kernel, QEMU, memory, CPUs) boots and leaves a snapshot in the cache, before it has
+    /// any share; later ones start from it. With KVM, --vmm uml, --console or a DAX window, every guest boots.
+    #[arg(long)]
+    cold: bool,
+
     /// Write the output of the guest's console to a file
     #[arg(long, value_name = "FILE")]
     console: Option<PathBuf>,
@@ -282,6 +289,7 @@ impl Run {
             stdio: self.stdio(),
             timeout: self.timeout,
             console: self.console.clone(),
+            snapshots: (!self.cold).then(|| cache.dir().join("machines")),
             is_foreground: true,
             command: self.command,
         };
@@ -312,12 +320,9 @@ impl Run {
 
     fn shares(&self, root: &Root) -> Result<Vec<Share>> {
         let is_host_root = matches!(root, Root::Host(share) if share.host == Path::new("/"));
-        let guest_path = |host: &Path| {
-            if is_host_root {
-                host.to_owned()
-            } else {
-                Path::new("/mnt").join(host.file_name().unwrap_or(OsStr::new("root")))
-            }
+        let guest_path = |host: &Path| match is_host_root {
+            true => host.to_owned(),
+            false => Path::new("/mnt").join(host.file_name().unwrap_or(OsStr::new("root"))),
         };
         self.shares.iter().map(|words| self.share(words, guest_path)).collect()
     }

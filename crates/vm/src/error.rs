@@ -70,6 +70,12 @@ pub enum Error {
         /// The end of its console output.
         console: String,
     },
+    /// A machine was not resumed from a snapshot; booting it may work.
+    #[error("cannot start the machine from a snapshot: {why}")]
+    NotResumed {
+        /// The reason.
+        why: String,
+    },
     /// The command exceeded the timeout.
     #[error("the command did not end within {} s; the guest was stopped", .0.as_secs_f32())]
     TimedOut(Duration),

@@ -15,7 +15,8 @@ use crate::{
     environment,
     initramfs::Content,
     kernel, mount_points,
-    protocol::{Mount, Replay, Task},
+    protocol::{Mount, Replay, Setup, Task},
+    snapshot::{Ends, Key, Monitored, Plan, Store},
     terminal,
 };
 
@@ -23,6 +24,15 @@ use crate::{
 const ROOT_TAG: &str = "root";
 /// Number of lines of a log that an error quotes.
 const LAST_LINES: usize = 20;
+
+/// How a machine may start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Start {
+    /// It boots.
+    Booted,
+    /// It is resumed from a snapshot if there is one, or boots and leaves one.
+    Resumed,
+}
 
 /// A running machine with all its processes. Dropping it kills them.
 #[derive(Debug)]
@@ -35,20 +45,36 @@ pub(crate) struct Machine {
     vmm_name: &'static str,
     vmm_log: PathBuf,
     console: PathBuf,
+    /// The snapshot that the machine was resumed from.
+    resumed_from: Option<(Store, Key)>,
+    /// What the machine gets once its agent waits.
+    late: Option<Late>,
+}
+
+/// The rest of a start: a snapshot is made, and then the machine gets its shares and its task.
+#[derive(Debug)]
+struct Late {
+    monitored: Monitored,
+    task: Task,
+    store: Store,
+    key: Key,
 }
 
 impl Machine {
-    /// Starts a daemon for each share, writes the initramfs, and starts the VMM.
-    pub(crate) fn start(spec: &GuestSpec, vmm: &dyn Vmm, dir: &Path) -> Result<Self> {
+    /// Starts a daemon for each share, and a machine, which boots, or is resumed if `start` allows it and there is a
+    /// snapshot.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Error::NotResumed`] if resuming did not work and booting may.
+    pub(crate) fn start(spec: &GuestSpec, vmm: &dyn Vmm, dir: &Path, start: Start) -> Result<Self> {
         let shares = tagged_shares(spec);
         let daemons = shares
             .iter()
             .map(|(tag, share)| Daemon::start(&spec.daemon, share, tag, dir, vmm))
             .collect::<Result<Vec<_>>>()?;
-        let points: Vec<SharePoint> = daemons.iter().map(|daemon| daemon.point.clone()).collect();
 
         let initramfs = dir.join("initramfs.cpio");
-        let initramfs_bytes = write_initramfs(spec, vmm, &initramfs)?;
         let console = spec.console.clone().unwrap_or_else(|| dir.join("console.log"));
         let kernel_args: Vec<OsString> = if spec.console.is_some() { vec![] } else { vec!["quiet".into()] };
         let boot = Boot {
@@ -57,12 +83,87 @@ impl Machine {
             initramfs: &initramfs,
             memory_mib: spec.memory_mib,
             cpus: spec.cpus,
-            shares: &points,
+            shares: &[],
             kernel_args: &kernel_args,
             console: &console,
         };
-        let Started { process, channels, log } = vmm.start(&boot)?;
-        Ok(Self { vmm: process, daemons, channels, initramfs_bytes, vmm_name: vmm.name(), vmm_log: log, console })
+        let modules = module_names(spec, vmm);
+        if start == Start::Resumed {
+            match Plan::of(spec, vmm, &modules, &kernel_args) {
+                Ok(plan) => return Self::resume(spec, plan, &boot, daemons, &modules),
+                Err(why) => tracing::debug!("no snapshot: {why}"),
+            }
+        }
+        let points: Vec<SharePoint> = daemons.iter().map(|daemon| daemon.point.clone()).collect();
+        let initramfs_bytes = write_initramfs(spec, vmm, &modules, Some(task(spec, false)?), &initramfs)?;
+        let started = vmm.start(&Boot { shares: &points, ..boot })?;
+        Ok(Self { initramfs_bytes, ..Self::new(started, daemons, vmm.name(), &console) })
+    }
+
+    /// Resumes a machine, or boots one whose agent will wait.
+    fn resume(
+        spec: &GuestSpec,
+        plan: Plan<'_>,
+        boot: &Boot<'_>,
+        daemons: Vec<Daemon>,
+        modules: &[&str],
+    ) -> Result<Self> {
+        let Plan { qemu, store, key } = plan;
+        let memory_len = u64::from(spec.memory_mib) << 20;
+        let snapshot = store.find(&key, memory_len);
+        let is_resumed = snapshot.is_some();
+        let initramfs_bytes = if is_resumed { 0 } else { write_initramfs(spec, qemu, modules, None, boot.initramfs)? };
+        let (ends, waiting) = Ends::new(memory_len, snapshot).map_err(Error::io("cannot create the guest's memory"))?;
+        let started = qemu.launch(boot, Some(ends))?;
+        let resumed_from = is_resumed.then(|| (store.clone(), key.clone()));
+        let mut machine =
+            Self { initramfs_bytes, resumed_from, ..Self::new(started, daemons, qemu.name(), boot.console) };
+        let monitored = waiting.ready().map_err(|error| machine.not_resumed(error.to_string()))?;
+        machine.late = Some(Late { monitored, task: task(spec, true)?, store, key });
+        if is_resumed {
+            machine.begin()?;
+        }
+        Ok(machine)
+    }
+
+    fn new(started: Started, daemons: Vec<Daemon>, vmm_name: &'static str, console: &Path) -> Self {
+        let Started { process: vmm, channels, log: vmm_log } = started;
+        let console = console.to_owned();
+        let (initramfs_bytes, resumed_from, late) = (0, None, None);
+        Self { vmm, daemons, channels, initramfs_bytes, vmm_name, vmm_log, console, resumed_from, late }
+    }
+
+    /// Continues a machine whose agent waits: makes a snapshot, unless it comes from one, plugs the shares in and sends
+    /// the task. Returns what went wrong with the snapshot.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Error::NotResumed`] if the machine cannot go on.
+    pub(crate) fn begin(&mut self) -> Result<Option<String>> {
+        let Some(Late { mut monitored, task, store, key }) = self.late.take() else { return Ok(None) };
+        let saved = match self.resumed_from {
+            Some(_) => Ok(()),
+            None => monitored.save(&store, &key),
+        };
+        let points: Vec<SharePoint> = self.daemons.iter().map(|daemon| daemon.point.clone()).collect();
+        let begun = monitored.begin(&points, task, &self.channels.control);
+        begun.map_err(|error| self.not_resumed(error.to_string()))?;
+        Ok(saved.err().map(|error| format!("no snapshot of the booted machine is kept: {error}")))
+    }
+
+    /// Returns whether the machine comes from a snapshot.
+    pub(crate) fn is_resumed(&self) -> bool {
+        self.resumed_from.is_some()
+    }
+
+    /// Returns the error for a machine that cannot be resumed, and forgets its snapshot.
+    pub(crate) fn not_resumed(&mut self, why: String) -> Error {
+        if let Some((store, key)) = &self.resumed_from {
+            store.forget(key);
+        }
+        let log = tail(&text(&self.vmm_log));
+        let last = log.lines().last().map(|line| format!(" ({line})")).unwrap_or_default();
+        Error::NotResumed { why: format!("{why}{last}") }
     }
 
     /// Returns the daemon of the share with this index. The daemon of the root, if there is one, precedes all others.
@@ -129,21 +230,26 @@ fn share_tag(number: usize) -> String {
     format!("share{number}")
 }
 
-fn write_initramfs(spec: &GuestSpec, vmm: &dyn Vmm, path: &Path) -> Result<u64> {
-    let has_host_root = matches!(spec.root, Root::Host(_));
+/// Returns the modules that the guest needs, without those that they depend on.
+fn module_names(spec: &GuestSpec, vmm: &dyn Vmm) -> Vec<&'static str> {
     let mut names = vmm.modules().to_vec();
     names.push("virtiofs");
-    if has_host_root {
+    if matches!(spec.root, Root::Host(_)) {
         names.push("overlay");
     }
-    let modules = kernel::needed(&spec.kernel, &names)?;
+    names
+}
+
+fn write_initramfs(spec: &GuestSpec, vmm: &dyn Vmm, modules: &[&str], task: Option<Task>, path: &Path) -> Result<u64> {
+    let has_host_root = matches!(spec.root, Root::Host(_));
+    let modules = kernel::needed(&spec.kernel, modules)?;
     let busybox = spec.busybox.as_deref().filter(|_| !has_host_root);
     let events = spec.events.as_ref().map(|events| &*events.program);
     let content = Content { agent: &spec.agent, events, modules: &modules, busybox };
-    content.write(path, &task(spec, vmm, content.module_paths())?)
+    content.write(path, &Setup { modules: content.module_paths(), channels: vmm.guest_channels(), task })
 }
 
-fn task(spec: &GuestSpec, vmm: &dyn Vmm, modules: Vec<String>) -> Result<Task> {
+fn task(spec: &GuestSpec, has_late_shares: bool) -> Result<Task> {
     let mount = |number: usize| {
         let share = &spec.shares[number];
         Mount {
@@ -160,8 +266,7 @@ fn task(spec: &GuestSpec, vmm: &dyn Vmm, modules: Vec<String>) -> Result<Task> {
     let env = environment::of(spec);
     let shell = || env.iter().find(|(name, _)| name == "SHELL").map_or_else(|| "/bin/sh".into(), |pair| pair.1.clone());
     Ok(Task {
-        modules,
-        channels: vmm.guest_channels(),
+        has_late_shares,
         root_tag: matches!(spec.root, Root::Host(_)).then(|| ROOT_TAG.to_owned()),
         mounts: mount_points::order(&spec.shares)?.into_iter().map(mount).collect(),
         events: match &spec.events {

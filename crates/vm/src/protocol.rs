@@ -1,26 +1,38 @@
-//! The protocol between host and agent: the [`Task`] in the initramfs, and messages on the control channel.
+//! The protocol between host and agent: the [`Setup`] in the initramfs, and messages on the control channel.
 //!
 //! A message is one line of JSON. The other three channels carry only the command's bytes; messages say how many.
 
-use std::ffi::OsString;
+use std::{ffi::OsString, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
 use crate::GuestChannels;
 
-/// The file in the initramfs that holds the [`Task`].
-pub(crate) const TASK_PATH: &str = "/transom.json";
+/// The file in the initramfs that holds the [`Setup`].
+pub(crate) const SETUP_PATH: &str = "/transom.json";
 
 /// The program in the initramfs that replays changes of the host, if there is one.
 pub(crate) const EVENTS_PATH: &str = "/transom-agent";
 
-/// What the agent is to do.
+/// How many random bytes a [`Beginning`] has.
+pub(crate) const SEED_LEN: usize = 64;
+
+/// What the agent needs before it can talk to the host.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Task {
+pub(crate) struct Setup {
     /// Modules in loading order, as paths in the initramfs.
     pub(crate) modules: Vec<String>,
     /// The devices of the channels.
     pub(crate) channels: GuestChannels,
+    /// `None` in a machine of which a snapshot is made: the task comes by [`ToGuest::Begin`].
+    pub(crate) task: Option<Task>,
+}
+
+/// What the agent is to do.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Task {
+    /// Whether the devices of the shares may appear a moment later.
+    pub(crate) has_late_shares: bool,
     /// The tag of the share that becomes the lower layer of `/`, or `None` to keep the initramfs.
     pub(crate) root_tag: Option<String>,
     /// Mounted in this order.
@@ -71,9 +83,21 @@ pub(crate) enum Stream {
     Stderr,
 }
 
+/// What a machine gets that has waited for its task.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Beginning {
+    pub(crate) task: Task,
+    /// The time since 1970, UTC.
+    pub(crate) now: Duration,
+    /// Random bytes that no other machine gets.
+    pub(crate) seed: Vec<u8>,
+}
+
 /// A message from the host.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum ToGuest {
+    /// The first message, if the [`Setup`] has no task.
+    Begin(Box<Beginning>),
     /// Standard input ends after this many bytes.
     StdinEnd { bytes: u64 },
     /// The size of the terminal changed.
@@ -87,6 +111,8 @@ pub(crate) enum ToGuest {
 /// A message from the agent.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum FromGuest {
+    /// The agent waits for [`ToGuest::Begin`].
+    Waiting,
     /// A part of the start is done, `agent_us` microseconds after the agent started.
     Reached { milestone: Milestone, agent_us: u64 },
     /// The agent failed; the guest stops.

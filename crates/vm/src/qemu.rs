@@ -14,7 +14,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use crate::{
     Boot, Channels, Error, GuestChannels, Kernel, Result, SharePoint, Started, Supervised, Vmm, kernel, kvm,
-    tools::Program,
+    snapshot::Ends, tools::Program,
 };
 
 /// How the guest's instructions are run.
@@ -47,9 +47,12 @@ pub enum AtReset {
 
 /// Queue length: the most requests that the kernel's driver can have in flight. QEMU's default of 128 would split
 /// transfers above 496 KiB.
-const QUEUE_LEN: u32 = 1024;
+pub(crate) const QUEUE_LEN: u32 = 1024;
 
-/// QEMU's device with shared-memory regions, available since 11.1; `vhost-user-fs-pci` has none in any version.
+/// QEMU's device for a share without a window.
+pub(crate) const SHARE_DEVICE: &str = "vhost-user-fs-pci";
+
+/// QEMU's device with shared-memory regions, available since 11.1; [`SHARE_DEVICE`] has none in any version.
 pub(crate) const WINDOW_DEVICE: &str = "vhost-user-test-device-pci";
 /// The virtio device type of a file system.
 const VIRTIO_ID_FS: u32 = 26;
@@ -106,7 +109,22 @@ impl Qemu {
         Self { at_reset, ..self }
     }
 
-    fn command(&self, boot: &Boot<'_>, kernel: &Path, ends: &[OwnedFd]) -> Command {
+    /// Returns what the machine depends on, beside what the caller can see.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a snapshot of this machine cannot be resumed, with the reason.
+    pub(crate) fn snapshot_parts(&self) -> std::result::Result<Vec<OsString>, &'static str> {
+        match self.accelerator {
+            Accelerator::Kvm => return Err("with KVM, snapshots are not tested"),
+            Accelerator::Tcg if self.at_reset == AtReset::Reboots => return Err("the machine reboots at a reset"),
+            Accelerator::Tcg if !self.arguments.is_empty() => return Err("QEMU has additional arguments"),
+            Accelerator::Tcg => {}
+        }
+        Ok(self.program.words().to_vec())
+    }
+
+    fn command(&self, boot: &Boot<'_>, kernel: &Path, ends: &[OwnedFd], snapshot: Option<&Ends>) -> Command {
         let mut command = self.program.command();
         command.args(["-nodefaults", "-no-user-config", "-display", "none"]);
         if self.at_reset == AtReset::Ends {
@@ -118,10 +136,17 @@ impl Qemu {
             Accelerator::Tcg => command.args(["-accel", "tcg,thread=multi", "-cpu", TCG_CPU]),
         };
         command.args(["-smp", &self.processors(boot), "-m", &format!("{}M", boot.memory_mib)]);
-        let memory = format!("memory-backend-memfd,id=memory,size={}M,share=on", boot.memory_mib);
+        let memory = match snapshot {
+            None => format!("memory-backend-memfd,id=memory,size={}M,share=on", boot.memory_mib),
+            Some(snapshot) => snapshot.memory_object(boot.memory_mib),
+        };
         command.args(["-object", &memory]);
 
-        command.arg("-kernel").arg(kernel).arg("-initrd").arg(boot.initramfs);
+        // A machine that is resumed has the same firmware, and finds kernel and initramfs in its memory.
+        command.arg("-kernel").arg(kernel);
+        if !snapshot.is_some_and(Ends::is_resumed) {
+            command.arg("-initrd").arg(boot.initramfs);
+        }
         command.arg("-append").arg(kernel_line(boot));
         command.arg("-serial").arg(joined("file:", boot.console));
 
@@ -134,6 +159,7 @@ impl Qemu {
             command.arg("-chardev").arg(joined(&format!("socket,id=fs{number},path="), &share.socket));
             command.args(["-device", &device(number, share)]);
         }
+        command.args(snapshot.map(Ends::arguments).unwrap_or_default());
         command.args(&self.arguments);
         command
     }
@@ -153,7 +179,18 @@ impl Vmm for Qemu {
         GuestChannels { stdin, stdout, stderr, control }
     }
 
+    fn resumable(&self) -> Option<&Qemu> {
+        Some(self)
+    }
+
     fn start(&self, boot: &Boot<'_>) -> Result<Started> {
+        self.launch(boot, None)
+    }
+}
+
+impl Qemu {
+    /// Starts a machine, which boots or is resumed as `snapshot` says.
+    pub(crate) fn launch(&self, boot: &Boot<'_>, snapshot: Option<Ends>) -> Result<Started> {
         let kernel = kernel::unpacked(boot.kernel, &self.cache)?;
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
         for _ in PORTS {
@@ -164,18 +201,17 @@ impl Vmm for Qemu {
         }
         let log = boot.dir.join("qemu.log");
         let output = std::fs::File::create(&log).map_err(Error::io(format!("cannot create {log:?}")))?;
-        let mut command = self.command(boot, &kernel, &theirs);
+        let mut command = self.command(boot, &kernel, &theirs, snapshot.as_ref());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(output);
         tracing::debug!(?command, "starting QEMU");
+        theirs.extend(snapshot.into_iter().flat_map(Ends::into_inherited));
         let process = Supervised::spawn(command, theirs)?;
         let Ok([stdin, stdout, stderr, control]) = <[OwnedFd; 4]>::try_from(ours) else {
             unreachable!("one socket pair was created for each of the four ports");
         };
         Ok(Started { process, channels: Channels { stdin, stdout, stderr, control }, log })
     }
-}
 
-impl Qemu {
     /// Returns the argument of `-smp`. With a maximum of one CPU, QEMU emulates atomic operations in several steps,
     /// which are not atomic towards others that share memory with the guest through a window.
     fn processors(&self, boot: &Boot<'_>) -> String {
@@ -196,7 +232,7 @@ fn device(number: usize, share: &SharePoint) -> String {
             "{WINDOW_DEVICE},chardev=fs{number},virtio-id={VIRTIO_ID_FS},num_vqs=2,vq_size={QUEUE_LEN},\
              config_size={CONFIG_LEN}"
         ),
-        false => format!("vhost-user-fs-pci,chardev=fs{number},tag={tag},queue-size={QUEUE_LEN}"),
+        false => format!("{SHARE_DEVICE},chardev=fs{number},tag={tag},queue-size={QUEUE_LEN}"),
     }
 }
 

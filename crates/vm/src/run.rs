@@ -7,7 +7,13 @@ use std::{
 
 use transom_metrics::Report;
 
-use crate::{GuestSpec, Result, Vmm, machine::Machine, metrics, run_dir::RunDir, session::Session};
+use crate::{
+    Error, GuestSpec, Result, Vmm,
+    machine::{Machine, Start},
+    metrics,
+    run_dir::RunDir,
+    session::Session,
+};
 
 /// The outcome of the command.
 #[derive(Debug)]
@@ -42,8 +48,10 @@ pub struct DaxUsage {
 pub struct Timings {
     /// Starting the daemons, finding the modules and writing the initramfs.
     pub prepare: Duration,
-    /// The size of the initramfs in bytes.
+    /// The size of the initramfs in bytes; 0 for a machine that was resumed.
     pub initramfs_bytes: u64,
+    /// Whether the machine was resumed from a snapshot. Then most of its start is in `prepare`.
+    pub is_resumed: bool,
     /// From the start of the VMM to the guest's first process.
     pub boot: Duration,
     /// Loading modules and opening the channels.
@@ -73,13 +81,30 @@ impl Timings {
 ///
 /// See [`crate::Error`]. A failure of the command itself is not an error.
 pub fn run(spec: &GuestSpec, vmm: &dyn Vmm) -> Result<RunOutcome> {
+    match run_once(spec, vmm, Start::Resumed) {
+        Err(Error::NotResumed { why }) => {
+            let mut outcome = run_once(spec, vmm, Start::Booted)?;
+            outcome.warnings.insert(0, format!("the machine was booted, because it cannot be resumed: {why}"));
+            Ok(outcome)
+        }
+        result => result,
+    }
+}
+
+fn run_once(spec: &GuestSpec, vmm: &dyn Vmm, start: Start) -> Result<RunOutcome> {
     let begun = Instant::now();
     let mut session = Session::new(spec)?;
     let dir = RunDir::new()?;
-    let mut machine = Machine::start(spec, vmm, dir.path())?;
+    let mut machine = Machine::start(spec, vmm, dir.path(), start)?;
     let vmm_started = Instant::now();
 
-    let result = session.follow(&mut machine, vmm_started);
+    let mut result = session.follow(&mut machine, vmm_started);
+    let is_stopped = matches!(result, Err(Error::Interrupted(_) | Error::TimedOut(_)));
+    if machine.is_resumed() && !session.has_answered() && !is_stopped {
+        // Nothing of the command has happened yet.
+        result = result.map_err(|error| machine.not_resumed(first_line(&error)));
+    }
+    let is_resumed = machine.is_resumed();
     let stopping = Instant::now();
     let dax = if result.is_ok() { dax_usages(spec, &machine) } else { Vec::new() };
     let initramfs_bytes = machine.initramfs_bytes;
@@ -96,7 +121,12 @@ pub fn run(spec: &GuestSpec, vmm: &dyn Vmm) -> Result<RunOutcome> {
     outcome.timings.prepare = vmm_started - begun;
     outcome.timings.initramfs_bytes = initramfs_bytes;
     outcome.timings.stop = stopping.elapsed();
+    outcome.timings.is_resumed = is_resumed;
     Ok(outcome)
+}
+
+fn first_line(error: &Error) -> String {
+    error.to_string().lines().next().unwrap_or_default().to_owned()
 }
 
 /// Reads the metrics of the daemons of shares with a window.

@@ -28,6 +28,8 @@ use crate::{
 
 /// Limit for the start of the command, generous even on a busy machine.
 const START_MAX: Duration = Duration::from_secs(240);
+/// Limit for the first message of a guest that was resumed, which takes a part of a second on a quiet machine.
+const RESUME_MAX: Duration = Duration::from_secs(30);
 /// How long the command may take to end after a signal.
 const GRACE: Duration = Duration::from_secs(3);
 /// How long to wait for the VMM to end after a daemon ended, since a daemon also ends because its VMM did.
@@ -44,10 +46,13 @@ pub(crate) struct Session<'a> {
     control: Option<File>,
     stdin: Option<OwnedFd>,
     raw_mode: Option<RawMode>,
+    /// The agent has its task and has said so.
+    has_answered: bool,
     is_command_started: bool,
     /// The time of the last milestone.
     reached: Option<Instant>,
     arrived: [u64; 2],
+    warnings: Vec<String>,
     ended: Option<Ended>,
 }
 
@@ -55,6 +60,7 @@ pub(crate) struct Session<'a> {
 #[derive(Clone, Copy)]
 enum Deadline {
     Start,
+    Resume,
     Run(Duration),
     Signal(i32),
 }
@@ -82,9 +88,11 @@ impl<'a> Session<'a> {
             control: None,
             stdin: None,
             raw_mode: None,
+            has_answered: false,
             is_command_started: false,
             reached: None,
             arrived: [0; 2],
+            warnings: Vec::new(),
             ended: None,
         })
     }
@@ -94,9 +102,11 @@ impl<'a> Session<'a> {
     pub(crate) fn follow(&mut self, machine: &mut Machine, started: Instant) -> Result<RunOutcome> {
         let [stdout, stderr] = self.connect(machine).map_err(Error::io("cannot connect the channels"))?;
         // Until the command starts, the shorter of the caller's limit and ours applies.
+        let (limit, deadline) =
+            if machine.is_resumed() { (RESUME_MAX, Deadline::Resume) } else { (START_MAX, Deadline::Start) };
         self.deadline = Some(match self.spec.timeout {
-            Some(timeout) if timeout < START_MAX => (started + timeout, Deadline::Run(timeout)),
-            _ => (started + START_MAX, Deadline::Start),
+            Some(timeout) if timeout < limit => (started + timeout, Deadline::Run(timeout)),
+            _ => (started + limit, deadline),
         });
         self.reached = Some(started);
         let ended = loop {
@@ -117,7 +127,7 @@ impl<'a> Session<'a> {
             exit_code: ended.exit_code,
             stdout: take(&stdout),
             stderr: take(&stderr),
-            warnings: ended.warnings,
+            warnings: self.warnings.drain(..).chain(ended.warnings).collect(),
             notes: ended.notes,
             dax: Vec::new(),
             timings: self.timings,
@@ -142,6 +152,11 @@ impl<'a> Session<'a> {
         ])
     }
 
+    /// Returns whether the agent has said that it has its task.
+    pub(crate) fn has_answered(&self) -> bool {
+        self.has_answered
+    }
+
     fn next_event(&self) -> std::result::Result<Event, Deadline> {
         let received = match self.deadline {
             Some((at, _)) => self.events.recv_timeout(at.saturating_duration_since(Instant::now())),
@@ -157,7 +172,7 @@ impl<'a> Session<'a> {
 
     fn handle(&mut self, event: Event, machine: &mut Machine) -> Result<()> {
         match event {
-            Event::Message(message) => self.message(message)?,
+            Event::Message(message) => self.message(message, machine)?,
             Event::Garbled(what) => return Err(Error::Guest(format!("invalid message: {what}"))),
             Event::Output(stream, bytes) => self.arrived[index(stream)] = bytes,
             Event::OutputFailed(stream, error) if error.kind() == io::ErrorKind::BrokenPipe => {
@@ -180,8 +195,12 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    fn message(&mut self, message: FromGuest) -> Result<()> {
+    fn message(&mut self, message: FromGuest, machine: &mut Machine) -> Result<()> {
         match message {
+            FromGuest::Waiting => {
+                self.warnings.extend(machine.begin()?);
+                Ok(())
+            }
             FromGuest::Reached { milestone, agent_us } => self.milestone(milestone, Duration::from_micros(agent_us)),
             FromGuest::Failed { message } => Err(Error::Guest(message)),
             FromGuest::Ended { exit_code, stdout_bytes, stderr_bytes, warnings, notes } => {
@@ -198,6 +217,10 @@ impl<'a> Session<'a> {
         match milestone {
             // This is the first message, and it says how long ago the agent started.
             Milestone::Devices => {
+                self.has_answered = true;
+                if let Some((_, Deadline::Resume)) = self.deadline {
+                    self.deadline = Some((now + START_MAX, Deadline::Start));
+                }
                 self.timings.devices = since_agent;
                 self.timings.boot = (now - before).saturating_sub(since_agent);
             }
@@ -267,6 +290,7 @@ fn index(stream: Stream) -> usize {
 fn passed(deadline: Deadline, machine: &Machine) -> Error {
     match deadline {
         Deadline::Start => Error::NotStarted { after: START_MAX, console: machine.console_tail() },
+        Deadline::Resume => Error::NotStarted { after: RESUME_MAX, console: machine.console_tail() },
         Deadline::Run(timeout) => Error::TimedOut(timeout),
         Deadline::Signal(number) => Error::Interrupted(number),
     }

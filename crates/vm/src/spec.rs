@@ -38,6 +38,9 @@ pub struct GuestSpec {
     pub timeout: Option<Duration>,
     /// A file for the whole output of the guest's console. Without it, only errors are kept, until the run ends.
     pub console: Option<PathBuf>,
+    /// The directory where snapshots of booted machines are kept. With it, a machine that can be resumed starts from a
+    /// snapshot; the first one boots, and a snapshot of it is made on the way.
+    pub snapshots: Option<PathBuf>,
     /// Whether the run handles SIGINT, SIGTERM, SIGHUP and SIGWINCH of this process.
     pub is_foreground: bool,
 }

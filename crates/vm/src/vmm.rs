@@ -14,7 +14,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Result, Supervised};
+use crate::{Qemu, Result, Supervised};
 
 /// A virtual machine monitor.
 pub trait Vmm: fmt::Debug {
@@ -30,6 +30,11 @@ pub trait Vmm: fmt::Debug {
     /// Returns the arguments that the daemon of the share `tag` needs for this VMM.
     fn daemon_args(&self, _tag: &str) -> Vec<OsString> {
         Vec::new()
+    }
+
+    /// Returns the QEMU that this is, if it can resume machines from snapshots.
+    fn resumable(&self) -> Option<&Qemu> {
+        None
     }
 
     /// Starts the machine.

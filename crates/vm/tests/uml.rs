@@ -179,6 +179,7 @@ fn spec(kernel: &Path, daemon: &Path, shares: Vec<Share>, role: &str, input: Vec
         },
         timeout: None,
         console: env::var_os("TRANSOM_TEST_CONSOLE").map(PathBuf::from),
+        snapshots: None,
         is_foreground: false,
     }
 }

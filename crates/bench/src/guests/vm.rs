@@ -97,6 +97,7 @@ impl Guest for Machine {
             timeout: Some(TIMEOUT),
             console: None,
             // A signal ends the guest at once.
+            snapshots: None,
             is_foreground: true,
         };
         let observed = Observed::new(self.vmm.as_ref(), self.placement, run.params.settle_ms, run.bar);

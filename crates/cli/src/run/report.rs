@@ -19,10 +19,13 @@ pub(super) fn shares(spec: &GuestSpec) {
 
 /// Prints the duration of each phase to standard error.
 pub(super) fn timings(timings: &Timings) {
-    let prepare = format!("prepare (initramfs of {:.1} MB)", timings.initramfs_bytes as f64 / 1e6);
+    let prepare = match timings.is_resumed {
+        true => "prepare and resume from a snapshot".to_owned(),
+        false => format!("prepare (initramfs of {:.1} MB)", timings.initramfs_bytes as f64 / 1e6),
+    };
     let parts = [
         (prepare.as_str(), timings.prepare),
-        ("boot", timings.boot),
+        (if timings.is_resumed { "first message" } else { "boot" }, timings.boot),
         ("modules and channels", timings.devices),
         ("mounts", timings.mounts),
         ("command start", timings.command),

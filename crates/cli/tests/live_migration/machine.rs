@@ -67,6 +67,7 @@ impl First {
             stdio: transom_vm::Stdio::default(),
             timeout: Some(4 * STEP_MAX),
             console: None,
+            snapshots: None,
             is_foreground: false,
         };
         Self { run: thread::spawn(move || transom_vm::run(&spec, &vmm)), qmp, pid }

@@ -12,7 +12,7 @@ use rustix::termios::{OptionalActions, isatty, tcgetattr, tcsetattr};
 use super::while_doing;
 use crate::{
     GuestChannels,
-    protocol::{FromGuest, ToGuest},
+    protocol::{Beginning, FromGuest, ToGuest},
 };
 
 /// A port appears a moment after its driver; what is not there by then will not come.
@@ -84,6 +84,14 @@ impl Reports {
 }
 
 impl Requests {
+    /// The task and what comes with it; blocks.
+    pub(super) fn beginning(&mut self) -> io::Result<Beginning> {
+        match self.next()? {
+            Some(ToGuest::Begin(beginning)) => Ok(*beginning),
+            other => Err(io::Error::other(format!("expected a task, got {other:?}"))),
+        }
+    }
+
     /// The next message; blocks. `None` once the host has gone.
     pub(super) fn next(&mut self) -> io::Result<Option<ToGuest>> {
         let mut line = String::new();

@@ -154,6 +154,8 @@ impl Follower {
     fn follow(mut self, mut requests: Requests) {
         while let Ok(Some(request)) = requests.next() {
             match request {
+                // There is a task already.
+                ToGuest::Begin(_) => {}
                 ToGuest::StdinEnd { bytes } => drop(self.end.write_all(&bytes.to_ne_bytes())),
                 ToGuest::Resize(size) => {
                     if let Some(terminal) = &self.terminal {

@@ -10,6 +10,7 @@ mod events;
 mod loopback;
 mod mounts;
 mod pump;
+mod resume;
 mod session_leader;
 
 use std::{
@@ -23,7 +24,7 @@ use rustix::{
     system::{RebootCommand, reboot},
 };
 
-use crate::protocol::{FromGuest, Milestone, Replay, TASK_PATH, Task};
+use crate::protocol::{FromGuest, Milestone, Replay, SETUP_PATH, Setup};
 use channels::Reports;
 use events::Replayer;
 
@@ -32,7 +33,7 @@ const STOPPED_AFTER_MAX: Duration = Duration::from_secs(10);
 
 /// Becomes the agent and never returns, if this is the first process of a guest.
 pub fn run_if_init() {
-    if getpid().is_init() && Path::new(TASK_PATH).exists() {
+    if getpid().is_init() && Path::new(SETUP_PATH).exists() {
         run();
     }
 }
@@ -59,14 +60,24 @@ fn run() -> ! {
 
 /// Runs all steps. A returned error has not been reported yet.
 fn work(reports: &mut Option<Reports>) -> io::Result<()> {
-    let begun = Instant::now();
+    let mut begun = Instant::now();
     mounts::kernel_file_systems(Path::new("/"))?;
-    let task: Task = serde_json::from_slice(&fs::read(TASK_PATH)?)?;
-    fs::remove_file(TASK_PATH)?;
-    devices::load(&task.modules)?;
-    let channels = channels::open(&task.channels)?;
+    let setup: Setup = serde_json::from_slice(&fs::read(SETUP_PATH)?)?;
+    fs::remove_file(SETUP_PATH)?;
+    devices::load(&setup.modules)?;
+    let mut channels = channels::open(&setup.channels)?;
 
     let reports = reports.insert(channels.reports);
+    let task = match setup.task {
+        Some(task) => task,
+        None => {
+            reports.send(&FromGuest::Waiting)?;
+            let beginning = channels.requests.beginning()?;
+            begun = Instant::now();
+            resume::adopt(&beginning)?;
+            beginning.task
+        }
+    };
     let reached = |milestone| {
         let agent_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
         reports.send(&FromGuest::Reached { milestone, agent_us })

@@ -9,6 +9,8 @@ use std::{
         fs::{MetadataExt, symlink},
     },
     path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
 };
 
 use rustix::{
@@ -24,6 +26,9 @@ use crate::protocol::{Mount, Task};
 const LOWER: &str = "/layers/lower";
 const MEMORY: &str = "/layers/memory";
 const MERGED: &str = "/layers/merged";
+
+/// A device that is plugged into the running machine appears within this time.
+const APPEAR_MAX: Duration = Duration::from_secs(20);
 
 /// The shares that are mounted, in order.
 pub(super) struct Mounted(Vec<MountedShare>);
@@ -64,14 +69,15 @@ pub(super) fn kernel_file_systems(root: &Path) -> io::Result<()> {
 /// Makes the task's root `/`, mounts its shares there and enters the working directory.
 pub(super) fn root_and_shares(task: &Task) -> io::Result<Mounted> {
     if let Some(tag) = &task.root_tag {
-        overlay(tag)?;
+        overlay(tag, task.has_late_shares)?;
         kernel_file_systems(Path::new(MERGED))?;
         chdir(MERGED)?;
         mount_move(".", "/").map_err(while_doing("cannot move the root"))?;
         chroot(".")?;
         chdir("/")?;
     }
-    let mounted = task.mounts.iter().map(mount_share).collect::<io::Result<Vec<_>>>()?;
+    let mount_each = |share| mount_share(share, task.has_late_shares);
+    let mounted = task.mounts.iter().map(mount_each).collect::<io::Result<Vec<_>>>()?;
     // Symbolic links of the root can lead two paths to one place.
     for share in &mounted {
         if device(&share.path)? != share.device {
@@ -104,8 +110,8 @@ impl Mounted {
 }
 
 /// The share `tag`, read-only, under a layer in memory.
-fn overlay(tag: &str) -> io::Result<()> {
-    mount_at("virtiofs", tag, Path::new(LOWER), MountFlags::RDONLY, "")?;
+fn overlay(tag: &str, is_late: bool) -> io::Result<()> {
+    mount_tag(tag, Path::new(LOWER), MountFlags::RDONLY, "", is_late)?;
     mount_at("tmpfs", "tmpfs", Path::new(MEMORY), MountFlags::empty(), "mode=755,size=80%")?;
     for folder in ["upper", "work"] {
         fs::create_dir(Path::new(MEMORY).join(folder))?;
@@ -114,11 +120,11 @@ fn overlay(tag: &str) -> io::Result<()> {
     mount_at("overlay", "overlay", Path::new(MERGED), MountFlags::empty(), &options)
 }
 
-fn mount_share(share: &Mount) -> io::Result<MountedShare> {
+fn mount_share(share: &Mount, is_late: bool) -> io::Result<MountedShare> {
     let path = PathBuf::from(&share.path);
     let flags = if share.is_read_only { MountFlags::RDONLY } else { MountFlags::empty() };
     let before = device(&path).ok();
-    mount_at("virtiofs", &share.tag, &path, flags, &share.options)?;
+    mount_tag(&share.tag, &path, flags, &share.options, is_late)?;
     let device = device(&path)?;
     // A mount over the root of a process is invisible to it.
     if Some(device) == before {
@@ -129,6 +135,20 @@ fn mount_share(share: &Mount) -> io::Result<MountedShare> {
 
 fn device(path: &Path) -> io::Result<u64> {
     fs::metadata(path).map(|metadata| metadata.dev()).map_err(while_doing(format!("cannot see {path:?}")))
+}
+
+/// Mounts the share `tag`, whose device may appear later.
+fn mount_tag(tag: &str, path: &Path, flags: MountFlags, options: &str, is_late: bool) -> io::Result<()> {
+    let deadline = Instant::now() + APPEAR_MAX;
+    loop {
+        match mount_at("virtiofs", tag, path, flags, options) {
+            // No device has this tag.
+            Err(error) if is_late && error.kind() == io::ErrorKind::InvalidInput && Instant::now() < deadline => {
+                thread::sleep(Duration::from_millis(1));
+            }
+            result => return result,
+        }
+    }
 }
 
 /// Mounts `source` of the kind `kind` at `path`, which is made if it is not there.

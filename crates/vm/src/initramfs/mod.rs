@@ -1,4 +1,4 @@
-//! The guest's first file system: the agent as `/init`, its task, the modules, and the tools of the minimal root.
+//! The guest's first file system: the agent as `/init`, its setup, the modules, and the tools of the minimal root.
 //!
 //! It is not compressed, since the guest would have to unpack it under emulation.
 
@@ -17,13 +17,13 @@ use archive::Archive;
 use crate::{
     Error, Result,
     kernel::Module,
-    protocol::{EVENTS_PATH, TASK_PATH, Task},
+    protocol::{EVENTS_PATH, SETUP_PATH, Setup},
 };
 
 /// Directories that serve as mount points, or that programs expect.
 const FOLDERS: [&str; 9] = ["dev", "etc", "mnt", "proc", "root", "run", "sys", "tmp", "var"];
 
-/// The contents of the initramfs, except the task.
+/// The contents of the initramfs, except the setup.
 #[derive(Debug)]
 pub(crate) struct Content<'a> {
     /// The executable that becomes `/init`.
@@ -43,7 +43,7 @@ impl Content<'_> {
     }
 
     /// Writes the initramfs to `path`; returns its size in bytes.
-    pub(crate) fn write(&self, path: &Path, task: &Task) -> Result<u64> {
+    pub(crate) fn write(&self, path: &Path, setup: &Setup) -> Result<u64> {
         let agent = std::fs::read(self.agent).map_err(Error::io(format!("cannot read the agent {:?}", self.agent)))?;
         let read = |path: &Path| std::fs::read(path).map_err(Error::io(format!("cannot read {path:?}")));
         let events = self.events.map(read).transpose()?.map(trim::without_sections);
@@ -54,7 +54,7 @@ impl Content<'_> {
             )),
             None => None,
         };
-        self.write_all(path, &trim::without_sections(agent), events.as_deref(), busybox, task)
+        self.write_all(path, &trim::without_sections(agent), events.as_deref(), busybox, setup)
             .map_err(Error::io(format!("cannot write the initramfs {path:?}")))
     }
 
@@ -64,7 +64,7 @@ impl Content<'_> {
         agent: &[u8],
         events: Option<&[u8]>,
         busybox: Option<(Vec<u8>, Vec<String>)>,
-        task: &Task,
+        setup: &Setup,
     ) -> io::Result<u64> {
         let mut archive = Archive::new(BufWriter::new(File::create(path)?));
         for folder in FOLDERS {
@@ -76,7 +76,7 @@ impl Content<'_> {
         if let Some(events) = events {
             archive.file(EVENTS_PATH, 0o755, events)?;
         }
-        archive.file(TASK_PATH, 0o600, &serde_json::to_vec(task)?)?;
+        archive.file(SETUP_PATH, 0o600, &serde_json::to_vec(setup)?)?;
         for (module, path) in self.modules.iter().zip(self.module_paths()) {
             archive.file(&path, 0o644, &module.image)?;
         }

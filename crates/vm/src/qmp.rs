@@ -1,0 +1,110 @@
+//! Commands to QEMU (QMP): a line of JSON each, and a line for each answer.
+
+use std::{
+    io::{self, BufRead as _, BufReader, IoSlice, Write as _},
+    mem::MaybeUninit,
+    os::{
+        fd::{BorrowedFd, OwnedFd},
+        unix::net::UnixStream,
+    },
+    time::{Duration, Instant},
+};
+
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use serde_json::{Value, json};
+
+/// The longest time without an answer. Most commands are answered within milliseconds.
+const ANSWER_MAX: Duration = Duration::from_secs(20);
+/// The longest migration to or from a pipe.
+const MIGRATION_MAX: Duration = Duration::from_secs(60);
+/// How often the state of a migration is asked for.
+const ASK_EVERY: Duration = Duration::from_millis(1);
+
+/// A connection to QEMU's monitor.
+#[derive(Debug)]
+pub(crate) struct Qmp(BufReader<UnixStream>);
+
+impl Qmp {
+    /// Takes over a connection. Blocks until QEMU greets.
+    pub(crate) fn new(connection: OwnedFd) -> io::Result<Self> {
+        let stream = UnixStream::from(connection);
+        stream.set_read_timeout(Some(ANSWER_MAX))?;
+        stream.set_write_timeout(Some(ANSWER_MAX))?;
+        let mut qmp = Self(BufReader::new(stream));
+        qmp.line()?;
+        qmp.ask("qmp_capabilities", &json!({}))?;
+        Ok(qmp)
+    }
+
+    /// Sends a command and returns what QEMU returns.
+    ///
+    /// # Errors
+    ///
+    /// Returns QEMU's own message if it refuses.
+    pub(crate) fn ask(&mut self, command: &str, arguments: &Value) -> io::Result<Value> {
+        self.0.get_mut().write_all(&request(command, arguments))?;
+        self.answer(command)
+    }
+
+    /// Passes a descriptor, which later commands call `name`.
+    ///
+    /// # Errors
+    ///
+    /// As [`ask`](Self::ask).
+    pub(crate) fn pass(&mut self, name: &str, fd: BorrowedFd<'_>) -> io::Result<()> {
+        const COMMAND: &str = "getfd";
+        let request = request(COMMAND, &json!({ "fdname": name }));
+        let fds = [fd];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        ancillary.push(SendAncillaryMessage::ScmRights(&fds));
+        let sent = sendmsg(self.0.get_ref(), &[IoSlice::new(&request)], &mut ancillary, SendFlags::NOSIGNAL)?;
+        self.0.get_mut().write_all(&request[sent..])?;
+        self.answer(COMMAND).map(|_| ())
+    }
+
+    fn answer(&mut self, command: &str) -> io::Result<Value> {
+        loop {
+            // Events come between answers.
+            let mut line = self.line()?;
+            if let Some(answer) = line.get_mut("return") {
+                return Ok(answer.take());
+            }
+            if let Some(error) = line.get("error") {
+                let reason = error["desc"].as_str().unwrap_or("no reason");
+                return Err(io::Error::other(format!("QEMU refuses {command}: {reason}")));
+            }
+        }
+    }
+
+    /// Waits for the end of a migration, in either direction.
+    pub(crate) fn await_migration(&mut self) -> io::Result<()> {
+        let begun = Instant::now();
+        while begun.elapsed() < MIGRATION_MAX {
+            let answer = self.ask("query-migrate", &json!({}))?;
+            match answer["status"].as_str() {
+                Some("completed") => return Ok(()),
+                Some(status @ ("failed" | "cancelled")) => {
+                    let reason = answer["error-desc"].as_str().unwrap_or("no reason");
+                    return Err(io::Error::other(format!("the transfer of the machine's state {status}: {reason}")));
+                }
+                _ => std::thread::sleep(ASK_EVERY),
+            }
+        }
+        Err(io::ErrorKind::TimedOut.into())
+    }
+
+    /// Reads one message.
+    fn line(&mut self) -> io::Result<Value> {
+        let mut line = String::new();
+        match self.0.read_line(&mut line)? {
+            0 => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "QEMU has closed its monitor")),
+            _ => Ok(serde_json::from_str(&line)?),
+        }
+    }
+}
+
+/// Returns the line of a command.
+fn request(command: &str, arguments: &Value) -> Vec<u8> {
+    format!("{}\n", json!({ "execute": command, "arguments": arguments })).into_bytes()
+}
