@@ -65,6 +65,10 @@ def refused(function, *arguments):
     return False
 
 
+def exit_code(pid):
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
 def locks():
     with open(f"{A}/lock", "w") as ours:
         for kind, lock in [("a record lock", fcntl.lockf), ("a flock", fcntl.flock)]:
@@ -74,13 +78,13 @@ def locks():
             if pid == 0:
                 with open(f"{B}/lock", "r+") as theirs:
                     os._exit(0 if refused(lock, theirs, fcntl.LOCK_EX | fcntl.LOCK_NB) else 1)
-            same(f"{kind} of one side is refused on the other", 0, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+            same(f"{kind} of one side is refused on the other", 0, exit_code(pid))
             lock(ours, fcntl.LOCK_UN)
             pid = os.fork()
             if pid == 0:
                 with open(f"{B}/lock", "r+") as theirs:
                     os._exit(1 if refused(lock, theirs, fcntl.LOCK_EX | fcntl.LOCK_NB) else 0)
-            same(f"{kind} is free on the other once it is released", 0, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+            same(f"{kind} is free on the other once it is released", 0, exit_code(pid))
 
 
 def handles():

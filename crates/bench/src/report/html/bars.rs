@@ -91,8 +91,9 @@ pub(super) fn tally(tally: &Tally) -> Markup {
     }
 }
 
-/// Renders a row for each workload: `quantity` of the first daemon relative to daemon `index + 1`. Renders nothing if no
-/// row has it.
+/// Renders a row for each workload: `quantity` of the first daemon relative to daemon `index + 1`.
+///
+/// Renders nothing if no row has it.
 pub(super) fn ratios(rows: &[Row], index: usize, quantity: Quantity, heading: &str) -> Markup {
     let ratios: Vec<(&Row, Ratio)> = rows.iter().filter_map(|row| Some((row, quantity.of(row, index)?))).collect();
     if ratios.is_empty() {

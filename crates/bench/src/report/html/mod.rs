@@ -132,7 +132,8 @@ fn section(report: &Report, number: usize, scenario: &str, rows: &[Row]) -> Mark
             @for (index, other) in report.daemons.iter().skip(1).enumerate() {
                 @let against = format!("{ours} over {}", other.name);
                 (bars::ratios(rows, index, Quantity::Speed, &format!("Speed, {against}")))
-                (bars::ratios(rows, index, Quantity::ProcessorTime, &format!("The daemon's processor time a request, {against}")))
+                @let cost = format!("The daemon's processor time a request, {against}");
+                (bars::ratios(rows, index, Quantity::ProcessorTime, &cost))
             }
             (bars::host(rows, ours))
             details open[number == 0] { summary { "Figures" } (table::figures(report, rows)) }
@@ -171,9 +172,9 @@ fn how_to_read() -> Markup {
         section {
             h2 { "How to read it" }
             p {
-                "Ratios are computed for each round from samples close in time. Above 1, the first daemon is faster, or \
-                 takes more processor time. \
-                 The line over a bar is the range that contains the true median in at least 93 of 100 cases, by ranks. "
+                "Ratios are computed for each round from samples close in time. Above 1, the first daemon is faster, \
+                 or takes more processor time. The line over a bar is the range that contains the true median in at \
+                 least 93 of 100 cases, by ranks. "
                 b { "Same" } ": the range lies within 3 % of 1. "
                 b { "Unclear" } ": the range contains 1 and is wider than that, or there were fewer than five rounds; \
                  no ratio is shown. Figures are medians over the rounds, ± the median distance from the median. \
