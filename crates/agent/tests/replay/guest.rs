@@ -252,6 +252,6 @@ fn find_agent() -> io::Result<Option<Pid>> {
     Ok(None)
 }
 
-fn signal(name: &str) -> io::Result<()> {
+pub(crate) fn signal(name: &str) -> io::Result<()> {
     fs::write(Path::new(CONTROL).join(name), "")
 }

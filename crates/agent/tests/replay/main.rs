@@ -4,6 +4,7 @@
 //! This program is also the guest's first process and what runs in it. Prints a line for each case, and the sum.
 
 mod guest;
+mod nameless;
 mod rows;
 #[path = "../../src/sys.rs"]
 #[expect(dead_code, reason = "handles are of no use here")]
@@ -35,8 +36,9 @@ const ROLE: &str = "TRANSOM_TEST_ROLE";
 
 type Case = fn(&Path, &Path) -> anyhow::Result<String>;
 
-const CASES: [(&str, Case); 3] = [
+const CASES: [(&str, Case); 4] = [
     ("events and caches are those of local changes, and the host's files stay as they are", compares),
+    ("changes under names that the guest does not know are seen", nameless::are_seen),
     ("nobody else can act as the agent", imitates),
     ("an agent that is killed loses no file", kills),
 ];
@@ -50,6 +52,7 @@ fn main() -> ExitCode {
     if let Some(role) = env::var_os(ROLE) {
         let played = match &*role.to_string_lossy() {
             "compare" => guest::compare(),
+            "nameless" => nameless::see(),
             "imitate" => guest::imitate(),
             "kill" => guest::kill(),
             role => Err(anyhow::anyhow!("unknown role {role}")),
@@ -186,7 +189,7 @@ fn kills(kernel: &Path, daemon: &Path) -> anyhow::Result<String> {
 }
 
 /// A guest with two shares.
-struct Guest {
+pub(crate) struct Guest {
     share: PathBuf,
     control: PathBuf,
     spec: GuestSpec,
@@ -259,7 +262,7 @@ impl Guest {
 }
 
 /// Returns what a replay must not change of the files below `root`: times of contents and of attributes, owners.
-fn untouched(root: &Path) -> io::Result<Vec<String>> {
+pub(crate) fn untouched(root: &Path) -> io::Result<Vec<String>> {
     let mut lines = Vec::new();
     let mut left = vec![root.to_owned()];
     while let Some(dir) = left.pop() {

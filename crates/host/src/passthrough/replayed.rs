@@ -10,7 +10,7 @@ use rustix::fs::{AtFlags, FileType, StatxFlags};
 use transom_wire::{
     Handle, Name, NodeId,
     agent::{AGENT_GID, EXCHANGE_LEN},
-    attr::{Attr, EntryOut},
+    attr::{Attr, AttrOut, EntryOut},
     linux::{O_ACCMODE, O_RDONLY, O_TRUNC, S_IFMT},
     operation::Open,
     ops::{
@@ -82,11 +82,27 @@ impl Passthrough {
             AgentCall::Open(nodeid, arg) => self.open_for_agent(ctx, nodeid, arg),
             AgentCall::Setattr(nodeid, valid) => {
                 self.swallow(ctx, |batch| batch.set_attributes(nodeid, valid))?;
-                let fd = self.inodes.get(nodeid)?.fd;
-                let stat = stat::statx(&*fd, AtFlags::empty(), StatxFlags::BASIC_STATS)?;
-                Ok(AgentReply::Attributes(self.attr_out(&*fd, &stat)))
+                self.true_attributes(nodeid).map(AgentReply::Attributes)
+            }
+            AgentCall::Getattr(nodeid) => {
+                let replays = self.replays.as_ref();
+                if replays.and_then(|replays| replays.announced(ctx.pid, |batch| batch.count_link(nodeid)))
+                    != Some(true)
+                {
+                    return Ok(AgentReply::Usual);
+                }
+                // The guest's kernel counts the link that is gone when its removal is replayed.
+                let mut out = self.true_attributes(nodeid)?;
+                out.attr.nlink = out.attr.nlink.get().saturating_add(1).into();
+                Ok(AgentReply::Attributes(out))
             }
         }
+    }
+
+    fn true_attributes(&self, nodeid: NodeId) -> Result<AttrOut, Errno> {
+        let fd = self.inodes.get(nodeid)?.fd;
+        let stat = stat::statx(&*fd, AtFlags::empty(), StatxFlags::BASIC_STATS)?;
+        Ok(self.attr_out(&*fd, &stat))
     }
 
     /// Notes that the guest's kernel has moved a name, so that a later change finds what it was.
@@ -226,13 +242,11 @@ impl Passthrough {
         }
     }
 
-    /// Opens a file whose data changed, so that the guest drops its pages; without the right to write.
+    /// Opens a file so that the guest drops its pages; without the right to write.
     fn open_for_agent(&self, ctx: &Context<'_>, nodeid: NodeId, mut arg: OpenIn) -> Result<AgentReply, Errno> {
-        if let Err(errno) = self.swallow(ctx, |batch| batch.open(nodeid)) {
-            let flags = arg.flags.get();
-            let is_harmless = flags & O_ACCMODE == O_RDONLY && flags & O_TRUNC == 0;
-            return if is_harmless { Ok(AgentReply::Usual) } else { Err(errno) };
-        }
+        let flags = arg.flags.get();
+        let is_harmless = flags & O_ACCMODE == O_RDONLY && flags & O_TRUNC == 0;
+        self.swallow(ctx, |batch| batch.open(nodeid)).or_else(|errno| if is_harmless { Ok(()) } else { Err(errno) })?;
         arg.flags = O_RDONLY.into();
         let call: Call<'_, Open> = Call { ctx: *ctx, nodeid, arg, name: (), rest: (), out: () };
         let mut opened = self.serve(call)?;

@@ -61,7 +61,8 @@ pub struct Change {
     pub parent: NodeId,
     /// The name in it; empty for the directory itself.
     pub name: Box<[u8]>,
-    /// The directory and the name that it was renamed to or exchanged with; otherwise `NodeId(0)` and empty.
+    /// The directory and the name that it was renamed to or exchanged with. Otherwise the file itself and empty, or
+    /// `NodeId(0)` if that is not known, or has no name after a removal.
     pub new: (NodeId, Box<[u8]>),
 }
 
@@ -360,6 +361,18 @@ impl Change {
         Self::of_name(Kind::Attributes, libc::DT_DIR, nodeid, b"")
     }
 
+    /// Returns a change of a file that is known without a name.
+    pub fn of_file(kind: Kind, file_type: u8, nodeid: NodeId) -> Self {
+        Self::of_name(kind, file_type, nodeid, b"")
+    }
+
+    /// Says which file the name was.
+    #[must_use]
+    pub fn of_object(mut self, nodeid: Option<NodeId>) -> Self {
+        self.new.0 = nodeid.unwrap_or(NodeId(0));
+        self
+    }
+
     /// Returns a change that concerns one name.
     pub fn of_name(kind: Kind, file_type: u8, parent: NodeId, name: &[u8]) -> Self {
         Self { kind, file_type, parent, name: name.into(), new: (NodeId(0), Box::default()) }
@@ -370,7 +383,12 @@ impl Change {
         Self { kind, file_type, parent: old.0, name: old.1.into(), new: (new.0, new.1.into()) }
     }
 
-    /// Returns the names that it touches.
+    /// Returns the file whose data or attributes change, if it is known.
+    fn object(&self) -> NodeId {
+        if self.name.is_empty() { self.parent } else { self.new.0 }
+    }
+
+    /// Returns the names that it touches; the empty one stands for the file itself.
     fn names(&self) -> impl Iterator<Item = (NodeId, &[u8])> {
         let new = (self.new.0 != NodeId(0)).then_some((self.new.0, &*self.new.1));
         std::iter::once((self.parent, &*self.name)).chain(new)
