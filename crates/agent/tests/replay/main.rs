@@ -5,6 +5,7 @@
 
 mod guest;
 mod nameless;
+mod programs;
 mod rows;
 #[path = "../../src/sys.rs"]
 #[expect(dead_code, reason = "handles are of no use here")]
@@ -36,11 +37,18 @@ const ROLE: &str = "TRANSOM_TEST_ROLE";
 
 type Case = fn(&Path, &Path) -> anyhow::Result<String>;
 
-const CASES: [(&str, Case); 4] = [
+const CASES: [(&str, Case); 5] = [
     ("events and caches are those of local changes, and the host's files stay as they are", compares),
     ("changes under names that the guest does not know are seen", nameless::are_seen),
     ("nobody else can act as the agent", imitates),
     ("an agent that is killed loses no file", kills),
+    ("programs: inotifywait names what the host edits", programs::inotifywait),
+];
+
+/// What takes longer to fetch; runs only if an argument is part of its name.
+const BY_NAME: [(&str, Case); 2] = [
+    ("programs: watchdog of Python names what the host edits", programs::watchdog),
+    ("programs: chokidar of npm names what the host edits", programs::chokidar),
 ];
 
 /// Number of files that are removed and made again while agents die, and how often.
@@ -74,8 +82,11 @@ fn main() -> ExitCode {
         }
     };
     let (mut passed, mut failed) = (0, 0);
-    let filter = env::args().nth(1).unwrap_or_default();
-    for (what, case) in CASES.into_iter().filter(|(what, _)| what.contains(&filter)) {
+    // Options are for cargo's own harness.
+    let filter = env::args().skip(1).find(|argument| !argument.starts_with('-'));
+    let is_wanted = |what: &str| filter.as_ref().is_none_or(|filter| what.contains(filter));
+    let by_name = BY_NAME.into_iter().filter(|_| filter.is_some());
+    for (what, case) in CASES.into_iter().chain(by_name).filter(|(what, _)| is_wanted(what)) {
         let begun = Instant::now();
         match case(&kernel, &daemon) {
             Ok(remark) => {

@@ -122,7 +122,7 @@ pub(crate) fn see() -> anyhow::Result<()> {
         let data = fs::read(path(case))?;
         anyhow::ensure!(data == BEFORE, "{}: {data:?}", case.name);
         anyhow::ensure!(fs::metadata(path(case))?.nlink() == 2, "{}", case.name);
-        open.insert(case.name, File::open(path(case))?);
+        open.insert(case.name, (File::open(path(case))?, fs::metadata(path(case))?.modified()?));
     }
     let watched = &CASES[0];
     let mut watcher = Watcher::new()?;
@@ -132,11 +132,12 @@ pub(crate) fn see() -> anyhow::Result<()> {
     for case in &CASES {
         loop {
             let stat = fs::metadata(path(case))?;
-            let (data, file) = (fs::read(path(case))?, &open[case.name]);
+            let (data, (file, modified)) = (fs::read(path(case))?, &open[case.name]);
             let mut through_open = vec![0; 64];
             let len = file.read_at(&mut through_open, 0)?;
             if (&*data, &through_open[..len]) == (case.data, case.data)
                 && (stat.nlink(), stat.mode() & 0o777) == (case.links, case.mode)
+                && (stat.modified()? == *modified) == (case.data == BEFORE)
             {
                 break;
             }
