@@ -41,6 +41,37 @@ pub(crate) fn open_node(root: impl AsFd, nodeid: NodeId, flags: libc::c_int) -> 
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// Returns the nodeid of a file, which the kernel knows without a request.
+///
+/// # Errors
+///
+/// EOPNOTSUPP if the kernel's handles have another form.
+pub(crate) fn node_of(file: impl AsFd) -> io::Result<NodeId> {
+    let len = size_of::<[u32; 3]>() as u32;
+    let mut handle = NodeHandle { handle_bytes: len, handle_type: 0, words: [0; 3] };
+    let mut mount_id: libc::c_int = 0;
+    // SAFETY:
+    // 1. The name is a constant with its NUL.
+    // 2. `handle` begins as `struct file_handle` does, followed by the 12 bytes that it states.
+    // 3. `mount_id` is an int of ours, as the call requires without AT_HANDLE_MNT_ID_UNIQUE.
+    let result = unsafe {
+        libc::name_to_handle_at(
+            file.as_fd().as_raw_fd(),
+            c"".as_ptr(),
+            (&raw mut handle).cast(),
+            &raw mut mount_id,
+            libc::AT_EMPTY_PATH,
+        )
+    };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    if (handle.handle_bytes, handle.handle_type) != (len, HANDLE_TYPE) {
+        return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
+    }
+    Ok(NodeId(u64::from(handle.words[0]) << 32 | u64::from(handle.words[1])))
+}
+
 /// Sets the group that this thread's requests carry. Errors: EPERM without CAP_SETGID.
 pub(crate) fn set_request_group(gid: u32) -> io::Result<()> {
     // SAFETY: the call takes and returns numbers. It reports failure only by what a second call returns, for which an

@@ -18,7 +18,7 @@ pub const EXCHANGE_LEN: usize = 4096;
 pub const EXCHANGE: u32 = 3 << 30 | (EXCHANGE_LEN as u32) << 16 | 0xf5 << 8 | 0x7a;
 
 /// The version of this protocol. A daemon refuses any other (EPROTO).
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// The group of the agent's requests ("tran"). Assuming it takes CAP_SETGID in the guest, and nobody's files have it.
 pub const AGENT_GID: u32 = 0x7472_616e;
@@ -96,6 +96,9 @@ pub enum Kind {
     Attributes = 7,
     /// A program that had the file open for writing has closed it.
     Closed = 8,
+    /// What is cached of the file itself may be stale, and nobody is to be told. A type other than that of a regular
+    /// file says that only attributes may be.
+    Stale = 9,
 }
 
 /// One change of the host.
@@ -105,11 +108,13 @@ pub struct Change<'a> {
     pub kind: Kind,
     /// The type of the file as in `d_type` of readdir(3), 0 if unknown.
     pub file_type: u8,
-    /// The directory.
+    /// The directory; with an empty name, the file or directory itself.
     pub parent: NodeId,
-    /// The name in it; empty for the directory itself.
+    /// The name in it; empty if it is not known, or for a directory itself.
     pub name: &'a [u8],
-    /// The directory of the new name, for renames and exchanges.
+    /// The directory of the new name, for renames and exchanges. For a removal the file itself if it has other names.
+    /// For changes of data and attributes the file itself, in case that the name has become another's. 0 if it is not
+    /// known.
     pub new_parent: NodeId,
     /// The new name, for renames and exchanges.
     pub new_name: &'a [u8],
@@ -130,6 +135,7 @@ impl Kind {
             Self::Written,
             Self::Attributes,
             Self::Closed,
+            Self::Stale,
         ]
         .into_iter()
         .find(|known| *known as u8 == kind)

@@ -49,6 +49,23 @@ impl Watcher {
         Ok(())
     }
 
+    /// Waits for an event of `kind` on anything that is watched. Errors: too much time has passed.
+    pub(crate) fn until_event(&mut self, kind: &str) -> anyhow::Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        let mut buffer = [MaybeUninit::uninit(); 4096];
+        while Instant::now() < deadline {
+            let second = Timespec { tv_sec: 1, tv_nsec: 0 };
+            poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], Some(&second))?;
+            let mut reader = inotify::Reader::new(&self.fd, &mut buffer);
+            while let Ok(event) = reader.next() {
+                if format!("{:?}", event.events()).contains(kind) {
+                    return Ok(());
+                }
+            }
+        }
+        anyhow::bail!("no {kind}")
+    }
+
     /// Collects events until `is_last` says so; by row, repeated ones once.
     ///
     /// # Errors

@@ -23,22 +23,19 @@ pub(super) fn changed(file_system: &Passthrough, change: &Change<'_>) {
         ChangeKind::Renamed { .. } => Kind::Renamed,
         ChangeKind::MovedOut | ChangeKind::Deleted => Kind::Removed,
     };
-    let Some(place) = change.place else {
-        if kind == Kind::Attributes
-            && let Some(directory) = change.object.filter(|_| change.is_dir).and_then(handle)
-        {
-            file_system.host_changed_directory(&directory);
-        }
-        return;
-    };
     let to = match change.kind {
         ChangeKind::Renamed { to } => Some(to),
         _ => None,
     };
-    let Some((parent, name)) = named(&place) else { return };
-    let new = to.as_ref().and_then(named);
-    let new_name = new.as_ref().map(|(parent, name)| (parent, *name));
-    file_system.host_changed(&HostChange { kind, is_directory: change.is_dir, name: (&parent, name), new_name });
+    let (old, new) = (change.place.as_ref().and_then(named), to.as_ref().and_then(named));
+    let object = change.object.and_then(handle);
+    file_system.host_changed(&HostChange {
+        kind,
+        is_directory: change.is_dir,
+        name: old.as_ref().map(|(parent, name)| (parent, *name)),
+        new_name: new.as_ref().map(|(parent, name)| (parent, *name)),
+        object: object.as_ref(),
+    });
 }
 
 fn named<'a>(place: &EntryName<'a>) -> Option<(RawFileHandle, &'a [u8])> {

@@ -1,9 +1,11 @@
 //! Changes that others make on the host, translated for the agent of a guest.
 //!
-//! Only names in directories that the guest knows are announced: nobody has cached, and nobody watches, what the guest
+//! Names are announced in directories that the guest knows: nobody has cached, and nobody watches, names that the guest
 //! has never found. Of a rename between a directory that the guest knows and another, it sees a creation or a removal.
+//! A change of a file that the guest knows, under a name that it does not know, is announced by the file's nodeid: the
+//! event had no name, because a descriptor was opened by handle, or the name is another link.
 
-use rustix::fs::{AtFlags, FileType, StatxFlags};
+use rustix::fs::{AtFlags, FileType, StatxFlags, statx};
 use transom_wire::NodeId;
 
 use super::Passthrough;
@@ -15,61 +17,89 @@ use crate::{
 /// A directory by its file handle, and a name in it.
 pub type HostName<'a> = (&'a RawFileHandle, &'a [u8]);
 
-/// A change of the host by names.
+/// A change of the host.
 #[derive(Debug, Clone, Copy)]
 pub struct HostChange<'a> {
     /// What happened.
     pub kind: Kind,
     /// Whether it happened to a directory.
     pub is_directory: bool,
-    /// The name; for a rename the old one.
-    pub name: HostName<'a>,
+    /// The name, if it is known; for a rename the old one.
+    pub name: Option<HostName<'a>>,
     /// The new name of a rename.
     pub new_name: Option<HostName<'a>>,
+    /// The file or directory, if it is known.
+    pub object: Option<&'a RawFileHandle>,
 }
 
 impl Passthrough {
-    /// Announces a change that somebody else made, if the guest may know the name.
+    /// Announces a change that somebody else made, if the guest may know the name or the file.
     pub fn host_changed(&self, host: &HostChange<'_>) {
         let Some(replays) = &self.replays else { return };
         replays.count_change();
         if !replays.has_agent() {
             return;
         }
+        let change = self.change_of_name(host).or_else(|| self.change_of_object(host));
+        let is_of_data = |change: &Change| matches!(change.kind, Kind::Modified | Kind::Written | Kind::Closed);
+        if let Some(change) = change.filter(|change| !is_of_data(change) || change.file_type == libc::DT_REG) {
+            replays.push(change);
+        }
+    }
+
+    /// Returns the change by name if the guest knows a directory of it and may know the name.
+    fn change_of_name(&self, host: &HostChange<'_>) -> Option<Change> {
         let known = |name| self.known_name(name);
-        let (old, new) = (known(host.name), host.new_name.and_then(known));
+        let (old, new) = (host.name.and_then(known), host.new_name.and_then(known));
         let type_at = |name: (NodeId, &[u8])| self.host_type(name, host.is_directory);
         let of_name = |kind, name: (NodeId, &[u8])| Change::of_name(kind, type_at(name), name.0, name.1);
-        let change = match (host.kind, old, new) {
+        let object = || Some(self.inodes.find_by_handle(host.object?)?.0);
+        Some(match (host.kind, old, new) {
             (Kind::Renamed | Kind::Exchanged, Some(old), Some(new)) => {
                 Change::of_names(host.kind, type_at(new), old, new)
             }
             (Kind::Renamed | Kind::Exchanged, None, Some(new)) => of_name(Kind::Created, new),
             // What is there now may be another file than the one that is gone.
-            (Kind::Renamed | Kind::Exchanged | Kind::Removed, Some(old), _) => {
+            (Kind::Renamed | Kind::Exchanged, Some(old), _) => {
                 Change::of_name(Kind::Removed, known_type(host.is_directory), old.0, old.1)
             }
-            (kind, Some(old), _) => of_name(kind, old),
-            (_, None, _) => return,
-        };
-        let is_of_data = matches!(change.kind, Kind::Modified | Kind::Written | Kind::Closed);
-        if !is_of_data || change.file_type == libc::DT_REG {
-            replays.push(change);
+            (Kind::Removed, Some(old), _) => {
+                let change = Change::of_name(Kind::Removed, known_type(host.is_directory), old.0, old.1);
+                change.of_object(object().filter(|&nodeid| !host.is_directory && self.has_name(nodeid)))
+            }
+            (Kind::Created, Some(old), _) => of_name(host.kind, old),
+            (kind, Some(old), _) => of_name(kind, old).of_object(object()),
+            (_, None, _) => return None,
+        })
+    }
+
+    /// Returns the change of a file or directory that the guest knows, without a name.
+    fn change_of_object(&self, host: &HostChange<'_>) -> Option<Change> {
+        let (nodeid, file_type) = self.inodes.find_by_handle(host.object?)?;
+        match host.kind {
+            Kind::Attributes if host.is_directory => Some(Change::of_directory(nodeid)),
+            // Most are of files that lose their last name, which is announced by name.
+            Kind::Attributes if !self.has_name(nodeid) => None,
+            // The system calls that add or remove another name raise it, and those raise events by name.
+            Kind::Attributes => Some(Change::of_file(Kind::Stale, libc::DT_UNKNOWN, nodeid)),
+            Kind::Modified | Kind::Written | Kind::Closed => {
+                Some(Change::of_file(host.kind, d_type(file_type), nodeid))
+            }
+            Kind::Created | Kind::Removed | Kind::Renamed | Kind::Exchanged | Kind::Stale => None,
         }
     }
 
-    /// Announces that the attributes of a directory changed.
-    pub fn host_changed_directory(&self, directory: &RawFileHandle) {
-        let Some(replays) = &self.replays else { return };
-        replays.count_change();
-        if let Some(nodeid) = self.inodes.directory_by_handle(directory) {
-            replays.push(Change::of_directory(nodeid));
-        }
+    fn has_name(&self, nodeid: NodeId) -> bool {
+        let stat = self
+            .inodes
+            .get(nodeid)
+            .and_then(|inode| statx(&inode.fd, "", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, StatxFlags::NLINK));
+        stat.is_ok_and(|stat| stat.stx_nlink > 0)
     }
 
     /// Returns the name by nodeid if the guest knows the directory and may know the name.
     fn known_name<'a>(&self, (directory, name): HostName<'a>) -> Option<(NodeId, &'a [u8])> {
-        let nodeid = self.inodes.directory_by_handle(directory)?;
+        let (nodeid, _) = self.inodes.find_by_handle(directory)?;
         let is_visible = self.hidden.is_none() || self.check_visible(&self.inodes.get(nodeid).ok()?, name).is_ok();
         is_visible.then_some((nodeid, name))
     }
@@ -77,12 +107,10 @@ impl Passthrough {
     /// Returns the type of what the name is now, or a guess if it is gone.
     fn host_type(&self, (parent, name): (NodeId, &[u8]), is_directory: bool) -> u8 {
         let stat = self.inodes.get(parent).and_then(|dir| {
-            rustix::fs::statx(&dir.fd, name, AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE)
+            statx(&dir.fd, name, AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE)
         });
         match stat.map(|stat| FileType::from_raw_mode(stat.stx_mode.into())) {
-            Ok(file_type) if (file_type == FileType::Directory) == is_directory => {
-                (file_type.as_raw_mode() >> 12) as u8
-            }
+            Ok(file_type) if (file_type == FileType::Directory) == is_directory => d_type(file_type),
             Ok(_) | Err(_) => known_type(is_directory),
         }
     }
@@ -90,4 +118,8 @@ impl Passthrough {
 
 fn known_type(is_directory: bool) -> u8 {
     if is_directory { libc::DT_DIR } else { libc::DT_REG }
+}
+
+fn d_type(file_type: FileType) -> u8 {
+    (file_type.as_raw_mode() >> 12) as u8
 }

@@ -177,7 +177,7 @@ impl Passthrough {
             Inodes::new(root, config.inode_file_handles, Arc::clone(&proc_fds), Arc::clone(&descriptors), capacity)
                 .map_err(Error::Handles)?;
         let (inodes, replays) = match config.events {
-            true => (inodes.with_directories().map_err(Error::Events)?, Some(Replays::default())),
+            true => (inodes.by_handle().map_err(Error::Events)?, Some(Replays::default())),
             false => (inodes, None),
         };
         let file_type = inodes.root().file_type;

@@ -10,7 +10,7 @@ use rustix::fs::{AtFlags, FileType, StatxFlags};
 use transom_wire::{
     Handle, Name, NodeId,
     agent::{AGENT_GID, EXCHANGE_LEN},
-    attr::{Attr, EntryOut},
+    attr::{Attr, AttrOut, EntryOut},
     linux::{O_ACCMODE, O_RDONLY, O_TRUNC, S_IFMT},
     operation::Open,
     ops::{
@@ -22,13 +22,17 @@ use transom_wire::{
 use super::{Passthrough, inodes::InodeFd};
 use crate::{
     Errno,
-    replay::{Batch, Role},
+    replay::{Batch, Change, Kind, Role},
     server::{AgentCall, AgentReply, BlockingMode, Call, Context, Serve},
     sysfd::stat,
 };
 
 /// The nodeids of placeholders: below all others except the root's, which begin at 2^32.
 static NEXT_PLACEHOLDER: AtomicU32 = AtomicU32::new(2);
+
+/// Number of inodes that are refreshed after changes were lost. Those that the guest does not use are forgotten within
+/// moments.
+const REFRESHED_MAX: usize = 8192;
 
 impl Passthrough {
     /// Serves an exchange with the agent.
@@ -54,6 +58,15 @@ impl Passthrough {
             return Err(Errno::PERM);
         }
         self.handles.directory(handle)?;
+        if replays.is_refresh_due(ctx.pid, handle)
+            && let Some(in_use) = self.inodes.known_up_to(REFRESHED_MAX)
+        {
+            let stale = |(nodeid, file_type)| match file_type {
+                FileType::RegularFile => Change::of_file(Kind::Stale, libc::DT_REG, nodeid),
+                _ => Change::of_file(Kind::Stale, libc::DT_UNKNOWN, nodeid),
+            };
+            replays.refresh(in_use.into_iter().map(stale));
+        }
         replays.exchange(ctx.pid, handle, argument, ctx.blocking)
     }
 
@@ -82,11 +95,27 @@ impl Passthrough {
             AgentCall::Open(nodeid, arg) => self.open_for_agent(ctx, nodeid, arg),
             AgentCall::Setattr(nodeid, valid) => {
                 self.swallow(ctx, |batch| batch.set_attributes(nodeid, valid))?;
-                let fd = self.inodes.get(nodeid)?.fd;
-                let stat = stat::statx(&*fd, AtFlags::empty(), StatxFlags::BASIC_STATS)?;
-                Ok(AgentReply::Attributes(self.attr_out(&*fd, &stat)))
+                self.true_attributes(nodeid).map(AgentReply::Attributes)
+            }
+            AgentCall::Getattr(nodeid) => {
+                let replays = self.replays.as_ref();
+                if replays.and_then(|replays| replays.announced(ctx.pid, |batch| batch.count_link(nodeid)))
+                    != Some(true)
+                {
+                    return Ok(AgentReply::Usual);
+                }
+                // The guest's kernel counts the link that is gone when its removal is replayed.
+                let mut out = self.true_attributes(nodeid)?;
+                out.attr.nlink = out.attr.nlink.get().saturating_add(1).into();
+                Ok(AgentReply::Attributes(out))
             }
         }
+    }
+
+    fn true_attributes(&self, nodeid: NodeId) -> Result<AttrOut, Errno> {
+        let fd = self.inodes.get(nodeid)?.fd;
+        let stat = stat::statx(&*fd, AtFlags::empty(), StatxFlags::BASIC_STATS)?;
+        Ok(self.attr_out(&*fd, &stat))
     }
 
     /// Notes that the guest's kernel has moved a name, so that a later change finds what it was.
@@ -226,13 +255,11 @@ impl Passthrough {
         }
     }
 
-    /// Opens a file whose data changed, so that the guest drops its pages; without the right to write.
+    /// Opens a file so that the guest drops its pages; without the right to write.
     fn open_for_agent(&self, ctx: &Context<'_>, nodeid: NodeId, mut arg: OpenIn) -> Result<AgentReply, Errno> {
-        if let Err(errno) = self.swallow(ctx, |batch| batch.open(nodeid)) {
-            let flags = arg.flags.get();
-            let is_harmless = flags & O_ACCMODE == O_RDONLY && flags & O_TRUNC == 0;
-            return if is_harmless { Ok(AgentReply::Usual) } else { Err(errno) };
-        }
+        let flags = arg.flags.get();
+        let is_harmless = flags & O_ACCMODE == O_RDONLY && flags & O_TRUNC == 0;
+        self.swallow(ctx, |batch| batch.open(nodeid)).or_else(|errno| if is_harmless { Ok(()) } else { Err(errno) })?;
         arg.flags = O_RDONLY.into();
         let call: Call<'_, Open> = Call { ctx: *ctx, nodeid, arg, name: (), rest: (), out: () };
         let mut opened = self.serve(call)?;

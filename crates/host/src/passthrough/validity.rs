@@ -2,14 +2,13 @@
 //!
 //! The cache mode says it, unless an agent in the guest is told of each change and keeps up
 //! ([`Replays::keeps_up`](crate::replay::Replays::keeps_up)): then it is longer, for files whose changes by others are
-//! all seen. Attributes of regular files keep the usual validity: a store through a mapping, or a write through a file
-//! that another daemon has opened by its handle, may raise no event with a name.
+//! seen: by name, or by file handle if the name is one that the guest does not know.
 
 use std::{os::fd::AsFd, time::Duration};
 
-use rustix::fs::{FileType, Statx, StatxFlags, fstatfs};
+use rustix::fs::{Statx, fstatfs};
 
-use super::{CachePolicy, Config, Passthrough, inodes::file_type};
+use super::{CachePolicy, Config, Passthrough};
 
 /// File systems that only this machine changes, by their magic numbers (linux/magic.h): ext2 to ext4, XFS, btrfs, F2FS,
 /// tmpfs, overlayfs. On others, another machine may change files without an event here.
@@ -34,17 +33,14 @@ impl Extended {
         LOCAL.contains(&magic).then(|| Self { duration: config.events_validity, device: device(stat) })
     }
 
-    /// Returns whether all changes of the file by others are seen. A file with several names may be changed through one
-    /// that the guest does not know.
+    /// Returns whether changes of the file by others are seen.
     fn applies_to(&self, stat: &Statx) -> bool {
-        let is_known = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::TYPE | StatxFlags::NLINK);
-        let has_one_name = stat.stx_nlink == 1 || file_type(stat) == FileType::Directory;
-        self.device == device(stat) && is_known && has_one_name
+        self.device == device(stat)
     }
 }
 
 impl Passthrough {
-    /// Returns how long the name of the file with `stat` stays valid.
+    /// Returns how long name and attributes of the file with `stat` stay valid.
     pub(super) fn validity(&self, stat: &Statx) -> Duration {
         match self.extended.filter(|extended| extended.applies_to(stat)) {
             Some(extended) if self.replays.as_ref().is_some_and(|replays| replays.keeps_up()) => extended.duration,
@@ -56,14 +52,6 @@ impl Passthrough {
     /// happened since may not have been announced.
     pub(super) fn validity_since(&self, seen: u64, stat: &Statx) -> Duration {
         if self.changes_seen() == seen { self.validity(stat) } else { self.config.cache.validity() }
-    }
-
-    /// Returns how long the attributes of the file with `stat` stay valid: as long as its name, but for regular files.
-    pub(super) fn attr_validity(&self, stat: &Statx, name_validity: impl FnOnce() -> Duration) -> Duration {
-        match file_type(stat) {
-            FileType::RegularFile => self.config.cache.validity(),
-            _ => name_validity(),
-        }
     }
 
     /// Returns the number of changes by others that were seen so far.

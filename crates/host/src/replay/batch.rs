@@ -26,6 +26,7 @@ struct Announced {
     /// The file that was found under the name, for changes of data and attributes.
     nodeid: Option<NodeId>,
     is_opened: bool,
+    is_link_counted: bool,
     is_swallowed: bool,
 }
 
@@ -69,7 +70,7 @@ impl Batch {
     pub(super) fn add(&mut self, change: Change, seen: Option<NodeId>, queued: Instant) {
         self.queued.push(queued);
         let nodeid = if change.name.is_empty() { Some(change.parent) } else { seen };
-        self.changes.push(Announced { change, nodeid, is_opened: false, is_swallowed: false });
+        self.changes.push(Announced { change, nodeid, is_opened: false, is_link_counted: false, is_swallowed: false });
     }
 
     /// Returns when each change was queued, the first time that it is called.
@@ -92,7 +93,7 @@ impl Batch {
             Kind::Exchanged => {
                 Role::RenamedTo { now: (change.parent, change.name.clone()), file_type: libc::DT_UNKNOWN }
             }
-            Kind::Modified | Kind::Written | Kind::Closed | Kind::Attributes => Role::Changed,
+            Kind::Modified | Kind::Written | Kind::Closed | Kind::Attributes | Kind::Stale => Role::Changed,
         })
     }
 
@@ -120,6 +121,13 @@ impl Batch {
                 && (change.parent, &*change.name) == (parent, name)
                 && (change.file_type == libc::DT_DIR) == is_directory
         })
+    }
+
+    /// Returns whether the removal of a name of this file is announced, which has others; once.
+    pub(crate) fn count_link(&mut self, nodeid: NodeId) -> bool {
+        let is_it = |change: &Change| change.kind == Kind::Removed && change.new.0 == nodeid;
+        let found = self.left_mut().find(|left| is_it(&left.change) && !left.is_link_counted);
+        found.map(|left| left.is_link_counted = true).is_some()
     }
 
     /// Swallows a rename or an exchange; returns whether it was announced.
@@ -151,7 +159,9 @@ impl Batch {
                 && match left.change.kind {
                     Kind::Modified | Kind::Written => left.is_opened && is_of_times,
                     Kind::Attributes => is_of_mode,
-                    Kind::Created | Kind::Removed | Kind::Renamed | Kind::Exchanged | Kind::Closed => false,
+                    Kind::Created | Kind::Removed | Kind::Renamed | Kind::Exchanged | Kind::Closed | Kind::Stale => {
+                        false
+                    }
                 }
         });
         found.map(|left| left.is_swallowed = true).is_some()

@@ -3,14 +3,16 @@
 //! The agent makes the system call that would have caused a change. The guest's kernel then corrects its caches and
 //! raises the right event, and sends a request, which the file system answers as done without doing it. [`Replays`]
 //! decides which requests these are: those of the registered agent that match an announced change, each once.
-//! [`queue`] holds what waits to be announced, [`batch`] what is announced, [`names`] which inode the guest found
-//! under a name. [`budget`] bounds the work of the guest, [`pace`] knows whether its agent keeps up. A request of the
-//! agent that changes something and matches nothing is refused, so nothing that it does can harm a file of the host.
+//! [`change`] is one, [`queue`] holds what waits to be announced, [`batch`] what is announced, [`names`] which inode
+//! the guest found under a name. [`budget`] bounds the work of the guest, [`pace`] knows whether its agent keeps up. A
+//! request of the agent that changes something and matches nothing is refused, so nothing that it does can harm a file
+//! of the host.
 //!
 //! Locks: one for the agent's state, and within it one for the names.
 
 mod batch;
 mod budget;
+mod change;
 mod names;
 mod pace;
 mod queue;
@@ -36,6 +38,7 @@ use transom_wire::{
 };
 use zerocopy::FromBytes;
 
+pub use change::Change;
 pub use transom_wire::agent::Kind;
 
 use crate::{Errno, server::BlockingMode};
@@ -50,20 +53,9 @@ const WAIT_MAX: Duration = Duration::from_millis(250);
 /// How long an exchange waits if the budget is spent.
 const BUDGET_WAIT: Duration = Duration::from_millis(50);
 
-/// A change of the host, by nodeids of this session.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Change {
-    /// What happened.
-    pub kind: Kind,
-    /// The type of the file as in `d_type` of readdir(3).
-    pub file_type: u8,
-    /// The directory.
-    pub parent: NodeId,
-    /// The name in it; empty for the directory itself.
-    pub name: Box<[u8]>,
-    /// The directory and the name that it was renamed to or exchanged with; otherwise `NodeId(0)` and empty.
-    pub new: (NodeId, Box<[u8]>),
-}
+/// For how long after an overflow the files that the guest uses are refreshed, if they are too many at first. Validity
+/// is seldom longer.
+const REFRESH_WITHIN: Duration = Duration::from_secs(60);
 
 /// What became of changes, for the metrics.
 #[derive(Debug, Default)]
@@ -98,6 +90,8 @@ struct State {
     is_waiting: bool,
     /// Nothing is observed any more.
     is_blind: bool,
+    /// When the agent was told that changes were lost, until what the guest still uses is refreshed.
+    refresh_due: Option<Instant>,
     /// Set with `agent`.
     budget: Option<Budget>,
     queue: Queue,
@@ -239,6 +233,19 @@ impl Replays {
         Ok(reply)
     }
 
+    /// Returns whether the agent has dropped what the guest does not use, after changes were lost, and the rest has to
+    /// be refreshed.
+    pub(crate) fn is_refresh_due(&self, pid: u32, handle: Handle) -> bool {
+        let state = self.lock();
+        state.agent == Some(Agent { pid, handle }) && state.refresh_due.is_some()
+    }
+
+    /// Announces what the guest still uses, after changes were lost.
+    pub(crate) fn refresh(&self, in_use: impl Iterator<Item = Change>) {
+        self.lock().refresh_due = None;
+        in_use.for_each(|change| self.push(change));
+    }
+
     /// Takes note of what became of the changes announced last.
     fn acknowledge(&self, state: &mut State, hello: &Hello) {
         let now = Instant::now();
@@ -250,7 +257,8 @@ impl Replays {
         self.counters.replayed.fetch_add(replayed as u64, Relaxed);
         self.counters.skipped.fetch_add(skipped as u64, Relaxed);
         self.counters.delay_ns.fetch_add(u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX), Relaxed);
-        if !state.queue.has_overflowed() && state.queue.len() <= BACKLOG_MAX {
+        state.refresh_due = state.refresh_due.filter(|&since| now.saturating_duration_since(since) < REFRESH_WITHIN);
+        if !state.queue.has_overflowed() && state.queue.len() <= BACKLOG_MAX && state.refresh_due.is_none() {
             self.pace.acknowledged(now);
         }
     }
@@ -332,6 +340,7 @@ impl State {
         let is_overflow = self.queue.take_overflow();
         let mut writer = Writer::new(to);
         if is_overflow {
+            self.refresh_due = Some(Instant::now());
             // Watchers are told by an event on the root.
             let root = Change::of_directory(NodeId::ROOT);
             writer.push(&root.as_wire());
@@ -351,39 +360,5 @@ impl State {
         let count = writer.finish(is_overflow);
         debug_assert_eq!(count as usize, self.batch.len());
         debug_assert!(size_of::<Announcement>() <= to.len());
-    }
-}
-
-impl Change {
-    /// Returns a change of the attributes of a directory that is known without a name.
-    pub fn of_directory(nodeid: NodeId) -> Self {
-        Self::of_name(Kind::Attributes, libc::DT_DIR, nodeid, b"")
-    }
-
-    /// Returns a change that concerns one name.
-    pub fn of_name(kind: Kind, file_type: u8, parent: NodeId, name: &[u8]) -> Self {
-        Self { kind, file_type, parent, name: name.into(), new: (NodeId(0), Box::default()) }
-    }
-
-    /// Returns a rename or an exchange.
-    pub fn of_names(kind: Kind, file_type: u8, old: (NodeId, &[u8]), new: (NodeId, &[u8])) -> Self {
-        Self { kind, file_type, parent: old.0, name: old.1.into(), new: (new.0, new.1.into()) }
-    }
-
-    /// Returns the names that it touches.
-    fn names(&self) -> impl Iterator<Item = (NodeId, &[u8])> {
-        let new = (self.new.0 != NodeId(0)).then_some((self.new.0, &*self.new.1));
-        std::iter::once((self.parent, &*self.name)).chain(new)
-    }
-
-    fn as_wire(&self) -> agent::Change<'_> {
-        agent::Change {
-            kind: self.kind,
-            file_type: self.file_type,
-            parent: self.parent,
-            name: &self.name,
-            new_parent: self.new.0,
-            new_name: &self.new.1,
-        }
     }
 }

@@ -94,12 +94,16 @@ impl Queue {
 
     /// Merges a change of data or attributes with the last change of its name, if that says the same.
     fn is_merged(&mut self, change: &Change) -> bool {
-        if !matches!(change.kind, Kind::Modified | Kind::Written | Kind::Closed | Kind::Attributes) {
+        let kinds = [Kind::Modified, Kind::Written, Kind::Closed, Kind::Attributes, Kind::Stale];
+        if !kinds.contains(&change.kind) {
             return false;
         }
         let Some(number) = self.last.get(&(change.parent, change.name.clone())) else { return false };
         let at = usize::try_from(number - self.popped).expect("the queue has less than 2^32 changes");
         let Some((last, _)) = self.changes.get_mut(at) else { return false };
+        if last.object() != change.object() {
+            return false;
+        }
         match (last.kind, change.kind) {
             (Kind::Modified, Kind::Written | Kind::Closed) => last.kind = Kind::Written,
             (last, new) if last == new => {}

@@ -44,6 +44,7 @@ fn request(replays: &Replays, pid: u32, kind: Kind, name: &[u8]) -> bool {
         Kind::Exchanged => batch.rename((DIR, name), (DIR, b"new"), true),
         Kind::Modified | Kind::Written | Kind::Closed => batch.open(node(name)),
         Kind::Attributes => batch.set_attributes(node(name), SetattrValid::MODE),
+        Kind::Stale => false,
     });
     swallowed.unwrap_or(false)
 }

@@ -37,6 +37,8 @@ pub enum AgentCall<'a> {
     Open(NodeId, OpenIn),
     /// SETATTR.
     Setattr(NodeId, SetattrValid),
+    /// GETATTR.
+    Getattr(NodeId),
 }
 
 /// What becomes of a request of the agent.
@@ -106,6 +108,7 @@ fn parse(opcode: Opcode, mut req: Request<'_>) -> Result<Option<AgentCall<'_>>, 
         }
         Opcode::Open => AgentCall::Open(nodeid, req.take()?),
         Opcode::Setattr => AgentCall::Setattr(nodeid, req.take::<SetattrIn>()?.valid().ok_or(Errno::INVAL)?),
+        Opcode::Getattr => AgentCall::Getattr(nodeid),
         Opcode::Link
         | Opcode::Create
         | Opcode::Tmpfile
@@ -123,7 +126,6 @@ fn parse(opcode: Opcode, mut req: Request<'_>) -> Result<Option<AgentCall<'_>>, 
         | Opcode::Destroy
         | Opcode::Forget
         | Opcode::BatchForget
-        | Opcode::Getattr
         | Opcode::Readlink
         | Opcode::Read
         | Opcode::Statfs

@@ -113,6 +113,16 @@ impl FileHandle {
     pub fn mount(&self) -> MountId {
         self.mount
     }
+
+    /// Returns `handle_type` of `struct file_handle`.
+    pub fn type_(&self) -> i32 {
+        self.type_
+    }
+
+    /// Returns `f_handle` of `struct file_handle`.
+    pub fn bytes(&self) -> &[u8] {
+        self.bytes.as_slice()
+    }
 }
 
 /// A handle as the kernel reports it, without the mount.

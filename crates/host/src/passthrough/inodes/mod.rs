@@ -8,8 +8,8 @@
 //!
 //! Locks: one for each shard, never two at a time, and no system call under any of them, not even close(2).
 
+mod by_handle;
 mod capacity;
-mod directories;
 mod filesystems;
 mod identity;
 mod known;
@@ -42,7 +42,7 @@ use crate::{
     Errno,
     sysfd::{ProcFds, stat},
 };
-use directories::Directories;
+use by_handle::ByHandle;
 use filesystems::{Filesystems, Kept};
 use identity::Hold;
 use known::Forecast;
@@ -77,7 +77,7 @@ pub(super) struct Inodes {
     next_victim: AtomicUsize,
     capacity: Capacity,
     spare_paths: SparePaths,
-    directories: Directories,
+    by_handle: ByHandle,
     open_clock: OpenClock,
     forecast: Forecast,
 }
@@ -148,7 +148,7 @@ impl Inodes {
             next_victim: AtomicUsize::new(0),
             capacity,
             spare_paths: SparePaths::default(),
-            directories: Directories::default(),
+            by_handle: ByHandle::default(),
             open_clock,
             forecast: Forecast::default(),
         })
@@ -304,11 +304,11 @@ impl Inodes {
                 (Ok(key), std::mem::replace(&mut entry.hold, hold))
             }
             None => {
-                let indexed = self.directories.wanted(file_type, &hold);
+                let indexed = self.by_handle.key(&hold);
                 match self.insert(&mut shard, Entry::new(identity, file_type, hold)) {
                     Ok(key) => {
                         if let Some(handle) = indexed {
-                            self.directories.insert(handle, NodeId(key));
+                            self.by_handle.insert(handle, NodeId(key));
                         }
                         self.keep_spare(&mut shard, key, spare);
                         drop(shard);

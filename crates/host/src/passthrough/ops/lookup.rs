@@ -151,14 +151,13 @@ impl Passthrough {
             attr.flags = AttrFlags::SUBMOUNT.bits().into();
         }
         let (valid, valid_nsec) = seconds(validity);
-        let (attr_valid, attr_valid_nsec) = seconds(self.attr_validity(stat, || validity));
         EntryOut {
             nodeid: nodeid.into(),
             generation: 0.into(),
             entry_valid: valid.into(),
-            attr_valid: attr_valid.into(),
+            attr_valid: valid.into(),
             entry_valid_nsec: valid_nsec.into(),
-            attr_valid_nsec: attr_valid_nsec.into(),
+            attr_valid_nsec: valid_nsec.into(),
             attr,
         }
     }

@@ -34,7 +34,7 @@ impl Serve<operation::Statx> for Passthrough {
             Some(file) => stat::statx(&file.fd, sync, mask)?,
             None => stat::statx(&self.inodes.get(call.nodeid)?.fd, sync, mask)?,
         };
-        let (attr_valid, attr_valid_nsec) = seconds(self.attr_validity(&stat, || self.validity(&stat)));
+        let (attr_valid, attr_valid_nsec) = seconds(self.validity(&stat));
         Ok(StatxOut {
             attr_valid: attr_valid.into(),
             attr_valid_nsec: attr_valid_nsec.into(),
