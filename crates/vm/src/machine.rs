@@ -2,9 +2,10 @@
 
 use std::{
     ffi::OsString,
-    fs,
+    fmt, fs,
     path::{Path, PathBuf},
-    time::Duration,
+    thread,
+    time::{Duration, Instant},
 };
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -16,12 +17,15 @@ use crate::{
     initramfs::Content,
     kernel, mount_points,
     protocol::{Mount, Replay, Setup, Task},
+    qmp::Patience,
     snapshot::{Ends, Key, Monitored, Plan, Store},
     terminal,
 };
 
 /// The tag of the share that becomes the root.
 const ROOT_TAG: &str = "root";
+/// A daemon that fails, fails within this time after QEMU could not use it.
+const DAEMON_ENDS: Duration = Duration::from_millis(300);
 /// Number of lines of a log that an error quotes.
 const LAST_LINES: usize = 20;
 
@@ -45,8 +49,9 @@ pub(crate) struct Machine {
     vmm_name: &'static str,
     vmm_log: PathBuf,
     console: PathBuf,
-    /// The snapshot that the machine was resumed from.
-    resumed_from: Option<(Store, Key)>,
+    is_resumed: bool,
+    /// The snapshot that the machine was resumed from, or that is made of it.
+    snapshot: Option<(Store, Key)>,
     /// What the machine gets once its agent waits.
     late: Option<Late>,
 }
@@ -56,8 +61,8 @@ pub(crate) struct Machine {
 struct Late {
     monitored: Monitored,
     task: Task,
-    store: Store,
-    key: Key,
+    /// The files that the guest's memory comes from, beside those in the key.
+    sources: Vec<PathBuf>,
 }
 
 impl Machine {
@@ -67,7 +72,12 @@ impl Machine {
     /// # Errors
     ///
     /// Returns [`Error::NotResumed`] if resuming did not work and booting may.
-    pub(crate) fn start(spec: &GuestSpec, vmm: &dyn Vmm, dir: &Path, start: Start) -> Result<Self> {
+    pub(crate) fn start(
+        spec: &GuestSpec,
+        vmm: &dyn Vmm,
+        dir: &Path,
+        (start, patience): (Start, Patience),
+    ) -> Result<Self> {
         let shares = tagged_shares(spec);
         let daemons = shares
             .iter()
@@ -90,12 +100,12 @@ impl Machine {
         let modules = module_names(spec, vmm);
         if start == Start::Resumed {
             match Plan::of(spec, vmm, &modules, &kernel_args) {
-                Ok(plan) => return Self::resume(spec, plan, &boot, daemons, &modules),
+                Ok(plan) => return Self::resume(spec, plan, patience, &boot, daemons, &modules),
                 Err(why) => tracing::debug!("no snapshot: {why}"),
             }
         }
         let points: Vec<SharePoint> = daemons.iter().map(|daemon| daemon.point.clone()).collect();
-        let initramfs_bytes = write_initramfs(spec, vmm, &modules, Some(task(spec, false)?), &initramfs)?;
+        let (initramfs_bytes, _) = write_initramfs(spec, vmm, &modules, Some(task(spec, false)?), &initramfs)?;
         let started = vmm.start(&Boot { shares: &points, ..boot })?;
         Ok(Self { initramfs_bytes, ..Self::new(started, daemons, vmm.name(), &console) })
     }
@@ -104,6 +114,7 @@ impl Machine {
     fn resume(
         spec: &GuestSpec,
         plan: Plan<'_>,
+        patience: Patience,
         boot: &Boot<'_>,
         daemons: Vec<Daemon>,
         modules: &[&str],
@@ -112,14 +123,20 @@ impl Machine {
         let memory_len = u64::from(spec.memory_mib) << 20;
         let snapshot = store.find(&key, memory_len);
         let is_resumed = snapshot.is_some();
-        let initramfs_bytes = if is_resumed { 0 } else { write_initramfs(spec, qemu, modules, None, boot.initramfs)? };
+        let (initramfs_bytes, sources) = match is_resumed {
+            true => (0, Vec::new()),
+            false => write_initramfs(spec, qemu, modules, None, boot.initramfs)?,
+        };
         let (ends, waiting) = Ends::new(memory_len, snapshot).map_err(Error::io("cannot create the guest's memory"))?;
         let started = qemu.launch(boot, Some(ends))?;
-        let resumed_from = is_resumed.then(|| (store.clone(), key.clone()));
-        let mut machine =
-            Self { initramfs_bytes, resumed_from, ..Self::new(started, daemons, qemu.name(), boot.console) };
-        let monitored = waiting.ready().map_err(|error| machine.not_resumed(error.to_string()))?;
-        machine.late = Some(Late { monitored, task: task(spec, true)?, store, key });
+        let mut machine = Self {
+            initramfs_bytes,
+            is_resumed,
+            snapshot: Some((store, key)),
+            ..Self::new(started, daemons, qemu.name(), boot.console)
+        };
+        let monitored = waiting.ready(patience).map_err(|error| machine.not_resumed(&error))?;
+        machine.late = Some(Late { monitored, task: task(spec, true)?, sources });
         if is_resumed {
             machine.begin()?;
         }
@@ -129,8 +146,8 @@ impl Machine {
     fn new(started: Started, daemons: Vec<Daemon>, vmm_name: &'static str, console: &Path) -> Self {
         let Started { process: vmm, channels, log: vmm_log } = started;
         let console = console.to_owned();
-        let (initramfs_bytes, resumed_from, late) = (0, None, None);
-        Self { vmm, daemons, channels, initramfs_bytes, vmm_name, vmm_log, console, resumed_from, late }
+        let (initramfs_bytes, is_resumed, snapshot, late) = (0, false, None, None);
+        Self { vmm, daemons, channels, initramfs_bytes, vmm_name, vmm_log, console, is_resumed, snapshot, late }
     }
 
     /// Continues a machine whose agent waits: makes a snapshot, unless it comes from one, plugs the shares in and sends
@@ -140,30 +157,59 @@ impl Machine {
     ///
     /// Returns [`Error::NotResumed`] if the machine cannot go on.
     pub(crate) fn begin(&mut self) -> Result<Option<String>> {
-        let Some(Late { mut monitored, task, store, key }) = self.late.take() else { return Ok(None) };
-        let saved = match self.resumed_from {
-            Some(_) => Ok(()),
-            None => monitored.save(&store, &key),
+        let Some(Late { mut monitored, task, sources }) = self.late.take() else { return Ok(None) };
+        let saved = match &self.snapshot {
+            Some((store, key)) if !self.is_resumed => monitored.save(store, key, &sources),
+            _ => Ok(()),
         };
         let points: Vec<SharePoint> = self.daemons.iter().map(|daemon| daemon.point.clone()).collect();
         let begun = monitored.begin(&points, task, &self.channels.control);
-        begun.map_err(|error| self.not_resumed(error.to_string()))?;
+        begun.map_err(|error| self.not_resumed(&error))?;
         Ok(saved.err().map(|error| format!("no snapshot of the booted machine is kept: {error}")))
     }
 
     /// Returns whether the machine comes from a snapshot.
     pub(crate) fn is_resumed(&self) -> bool {
-        self.resumed_from.is_some()
+        self.is_resumed
     }
 
-    /// Returns the error for a machine that cannot be resumed, and forgets its snapshot.
-    pub(crate) fn not_resumed(&mut self, why: String) -> Error {
-        if let Some((store, key)) = &self.resumed_from {
+    /// Returns whether the machine gets its shares and its task when its agent waits.
+    pub(crate) fn is_late(&self) -> bool {
+        self.snapshot.is_some()
+    }
+
+    /// Removes the snapshot that the machine comes from, or that was made of it.
+    pub(crate) fn forget_snapshot(&self) {
+        if let Some((store, key)) = &self.snapshot {
             store.forget(key);
         }
+    }
+
+    /// Returns the error for a machine that booting may help, and forgets its snapshot. If a daemon is to blame, returns
+    /// its error.
+    pub(crate) fn not_resumed(&mut self, why: &dyn fmt::Display) -> Error {
+        let begun = Instant::now();
+        while begun.elapsed() < DAEMON_ENDS {
+            if let Some(error) = self.daemons.iter_mut().find_map(Daemon::failed) {
+                return error;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        self.forget_snapshot();
+        let why = why.to_string();
         let log = tail(&text(&self.vmm_log));
         let last = log.lines().last().map(|line| format!(" ({line})")).unwrap_or_default();
-        Error::NotResumed { why: format!("{why}{last}") }
+        Error::NotResumed { why: format!("{}{last}", why.lines().next().unwrap_or_default()) }
+    }
+
+    /// Returns the error for a machine whose agent fails, as with a kernel that does not know hot-plug. Machines of its
+    /// kind are booted from now on.
+    pub(crate) fn refuse_snapshots(&mut self, why: &str) -> Error {
+        let error = self.not_resumed(&why);
+        if let (Error::NotResumed { why }, Some((store, key))) = (&error, &self.snapshot) {
+            store.refuse(key, why);
+        }
+        error
     }
 
     /// Returns the daemon of the share with this index. The daemon of the root, if there is one, precedes all others.
@@ -240,13 +286,22 @@ fn module_names(spec: &GuestSpec, vmm: &dyn Vmm) -> Vec<&'static str> {
     names
 }
 
-fn write_initramfs(spec: &GuestSpec, vmm: &dyn Vmm, modules: &[&str], task: Option<Task>, path: &Path) -> Result<u64> {
+/// Returns its size in bytes, and the files of its modules.
+fn write_initramfs(
+    spec: &GuestSpec,
+    vmm: &dyn Vmm,
+    modules: &[&str],
+    task: Option<Task>,
+    path: &Path,
+) -> Result<(u64, Vec<PathBuf>)> {
     let has_host_root = matches!(spec.root, Root::Host(_));
     let modules = kernel::needed(&spec.kernel, modules)?;
     let busybox = spec.busybox.as_deref().filter(|_| !has_host_root);
     let events = spec.events.as_ref().map(|events| &*events.program);
     let content = Content { agent: &spec.agent, events, modules: &modules, busybox };
-    content.write(path, &Setup { modules: content.module_paths(), channels: vmm.guest_channels(), task })
+    let setup = Setup { modules: content.module_paths(), channels: vmm.guest_channels(), task };
+    let len = content.write(path, &setup)?;
+    Ok((len, modules.iter().map(|module| module.path.clone()).collect()))
 }
 
 fn task(spec: &GuestSpec, has_late_shares: bool) -> Result<Task> {

@@ -98,6 +98,9 @@ pub(crate) struct Beginning {
 pub(crate) enum ToGuest {
     /// The first message, if the [`Setup`] has no task.
     Begin(Box<Beginning>),
+    /// The second one then, after [`Milestone::Devices`]: from now on, what the guest does counts. Until then the host
+    /// may still start another machine for the same command.
+    Go,
     /// Standard input ends after this many bytes.
     StdinEnd { bytes: u64 },
     /// The size of the terminal changed.

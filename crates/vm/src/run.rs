@@ -81,29 +81,29 @@ impl Timings {
 ///
 /// See [`crate::Error`]. A failure of the command itself is not an error.
 pub fn run(spec: &GuestSpec, vmm: &dyn Vmm) -> Result<RunOutcome> {
-    match run_once(spec, vmm, Start::Resumed) {
+    let begun = Instant::now();
+    let session = &mut Session::new(spec, begun)?;
+    match run_once(spec, vmm, session, Start::Resumed) {
         Err(Error::NotResumed { why }) => {
-            let mut outcome = run_once(spec, vmm, Start::Booted)?;
-            outcome.warnings.insert(0, format!("the machine was booted, because it cannot be resumed: {why}"));
+            // Both see a signal that arrives now.
+            let second = &mut Session::new(spec, begun)?;
+            session.check()?;
+            let mut outcome = run_once(spec, vmm, second, Start::Booted)?;
+            outcome.warnings.insert(0, format!("the machine was started again, without a snapshot: {why}"));
             Ok(outcome)
         }
         result => result,
     }
 }
 
-fn run_once(spec: &GuestSpec, vmm: &dyn Vmm, start: Start) -> Result<RunOutcome> {
+fn run_once(spec: &GuestSpec, vmm: &dyn Vmm, session: &mut Session<'_>, start: Start) -> Result<RunOutcome> {
     let begun = Instant::now();
-    let mut session = Session::new(spec)?;
     let dir = RunDir::new()?;
-    let mut machine = Machine::start(spec, vmm, dir.path(), start)?;
+    let mut machine = Machine::start(spec, vmm, dir.path(), (start, session.patience()))?;
     let vmm_started = Instant::now();
 
-    let mut result = session.follow(&mut machine, vmm_started);
-    let is_stopped = matches!(result, Err(Error::Interrupted(_) | Error::TimedOut(_)));
-    if machine.is_resumed() && !session.has_answered() && !is_stopped {
-        // Nothing of the command has happened yet.
-        result = result.map_err(|error| machine.not_resumed(first_line(&error)));
-    }
+    let result = session.follow(&mut machine, vmm_started);
+    let result = result.map_err(|error| session.not_resumed(error, &mut machine));
     let is_resumed = machine.is_resumed();
     let stopping = Instant::now();
     let dax = if result.is_ok() { dax_usages(spec, &machine) } else { Vec::new() };
@@ -123,10 +123,6 @@ fn run_once(spec: &GuestSpec, vmm: &dyn Vmm, start: Start) -> Result<RunOutcome>
     outcome.timings.stop = stopping.elapsed();
     outcome.timings.is_resumed = is_resumed;
     Ok(outcome)
-}
-
-fn first_line(error: &Error) -> String {
-    error.to_string().lines().next().unwrap_or_default().to_owned()
 }
 
 /// Reads the metrics of the daemons of shares with a window.

@@ -6,7 +6,11 @@ use std::{
     fs::File,
     io::{self, Write},
     os::fd::OwnedFd,
-    sync::mpsc::{self, Receiver, RecvTimeoutError, Sender},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc::{self, Receiver, RecvTimeoutError, Sender},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -22,6 +26,7 @@ use crate::{
     event::Event,
     machine::Machine,
     protocol::{FromGuest, Milestone, Stream, ToGuest},
+    qmp::Patience,
     streams::{self, Collected},
     terminal::{self, RawMode},
 };
@@ -38,6 +43,9 @@ const VMM_ENDS: Duration = Duration::from_millis(300);
 /// The state of one run.
 pub(crate) struct Session<'a> {
     spec: &'a GuestSpec,
+    /// When the caller has begun, perhaps with another session before this one.
+    begun: Instant,
+    is_interrupted: Arc<AtomicBool>,
     sender: Sender<Event>,
     events: Receiver<Event>,
     signals: Option<Handle>,
@@ -46,8 +54,8 @@ pub(crate) struct Session<'a> {
     control: Option<File>,
     stdin: Option<OwnedFd>,
     raw_mode: Option<RawMode>,
-    /// The agent has its task and has said so.
-    has_answered: bool,
+    /// The guest may do what the task says, or has it from the start.
+    is_going: bool,
     is_command_started: bool,
     /// The time of the last milestone.
     reached: Option<Instant>,
@@ -75,11 +83,15 @@ struct Ended {
 
 impl<'a> Session<'a> {
     /// Creates a session; takes over the signals if the run is in the foreground.
-    pub(crate) fn new(spec: &'a GuestSpec) -> Result<Self> {
+    pub(crate) fn new(spec: &'a GuestSpec, begun: Instant) -> Result<Self> {
         let (sender, events) = mpsc::channel();
-        let signals = if spec.is_foreground { Some(watch_signals(sender.clone())?) } else { None };
+        let is_interrupted = Arc::new(AtomicBool::new(false));
+        let watch = || watch_signals(sender.clone(), Arc::clone(&is_interrupted));
+        let signals = if spec.is_foreground { Some(watch()?) } else { None };
         Ok(Self {
             spec,
+            begun,
+            is_interrupted,
             sender,
             events,
             signals,
@@ -88,7 +100,7 @@ impl<'a> Session<'a> {
             control: None,
             stdin: None,
             raw_mode: None,
-            has_answered: false,
+            is_going: false,
             is_command_started: false,
             reached: None,
             arrived: [0; 2],
@@ -101,13 +113,11 @@ impl<'a> Session<'a> {
     /// arrived.
     pub(crate) fn follow(&mut self, machine: &mut Machine, started: Instant) -> Result<RunOutcome> {
         let [stdout, stderr] = self.connect(machine).map_err(Error::io("cannot connect the channels"))?;
-        // Until the command starts, the shorter of the caller's limit and ours applies.
-        let (limit, deadline) =
-            if machine.is_resumed() { (RESUME_MAX, Deadline::Resume) } else { (START_MAX, Deadline::Start) };
-        self.deadline = Some(match self.spec.timeout {
-            Some(timeout) if timeout < limit => (started + timeout, Deadline::Run(timeout)),
-            _ => (started + limit, deadline),
+        self.deadline = Some(match machine.is_resumed() {
+            true => self.earlier(started + RESUME_MAX, Deadline::Resume),
+            false => self.earlier(started + START_MAX, Deadline::Start),
         });
+        self.is_going = !machine.is_late();
         self.reached = Some(started);
         let ended = loop {
             if let Some(ended) = self.ended.take_if(|ended| arrived_all(&self.arrived, &ended.bytes)) {
@@ -152,9 +162,59 @@ impl<'a> Session<'a> {
         ])
     }
 
-    /// Returns whether the agent has said that it has its task.
-    pub(crate) fn has_answered(&self) -> bool {
-        self.has_answered
+    /// Returns the error that stands for `error` if nothing of the task has happened and booting may help.
+    pub(crate) fn not_resumed(&self, error: Error, machine: &mut Machine) -> Error {
+        let is_early = match &error {
+            Error::Interrupted(_) | Error::TimedOut(_) => false,
+            // The agent's last message, which would come after the one that the command runs.
+            Error::Guest(_) => !self.is_command_started,
+            _ => !self.is_going,
+        };
+        if !machine.is_late() || self.is_command_started && !matches!(error, Error::Panicked { .. }) {
+            return error;
+        }
+        match error {
+            Error::Guest(why) if is_early => machine.refuse_snapshots(&why),
+            _ if is_early => machine.not_resumed(&error),
+            // A snapshot may have led there.
+            error => {
+                machine.forget_snapshot();
+                error
+            }
+        }
+    }
+
+    /// Returns how long others may wait in this session's place.
+    pub(crate) fn patience(&self) -> Patience {
+        let until = self.spec.timeout.map(|timeout| self.begun + timeout);
+        Patience { is_interrupted: Arc::clone(&self.is_interrupted), until }
+    }
+
+    /// Checks that the run may go on in another session.
+    ///
+    /// # Errors
+    ///
+    /// Returns the signal that has ended it, or that its time is up.
+    pub(crate) fn check(&self) -> Result<()> {
+        while let Ok(event) = self.events.try_recv() {
+            if let Event::Signal(number) = event
+                && number != SIGWINCH
+            {
+                return Err(Error::Interrupted(number));
+            }
+        }
+        match self.spec.timeout {
+            Some(timeout) if self.begun.elapsed() >= timeout => Err(Error::TimedOut(timeout)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the caller's deadline if it comes before this one. It holds until the command starts.
+    fn earlier(&self, at: Instant, deadline: Deadline) -> (Instant, Deadline) {
+        match self.spec.timeout {
+            Some(timeout) if self.begun + timeout < at => (self.begun + timeout, Deadline::Run(timeout)),
+            _ => (at, deadline),
+        }
     }
 
     fn next_event(&self) -> std::result::Result<Event, Deadline> {
@@ -180,6 +240,8 @@ impl<'a> Session<'a> {
             }
             Event::OutputFailed(_, error) => return Err(Error::io("cannot write the command's output")(error)),
             Event::InputEnded(bytes) => self.send(&ToGuest::StdinEnd { bytes }),
+            // The task has the size until then, and the command gets the one of its start.
+            Event::Signal(SIGWINCH) if !self.is_command_started => {}
             Event::Signal(SIGWINCH) => self.send(&ToGuest::Resize(terminal::size())),
             Event::Signal(number) => self.signal(number)?,
             Event::ControlClosed if self.ended.is_none() => return Err(machine.ended_early()),
@@ -217,9 +279,10 @@ impl<'a> Session<'a> {
         match milestone {
             // This is the first message, and it says how long ago the agent started.
             Milestone::Devices => {
-                self.has_answered = true;
-                if let Some((_, Deadline::Resume)) = self.deadline {
-                    self.deadline = Some((now + START_MAX, Deadline::Start));
+                if !self.is_going {
+                    self.is_going = true;
+                    self.send(&ToGuest::Go);
+                    self.deadline = Some(self.earlier(now + START_MAX, Deadline::Start));
                 }
                 self.timings.devices = since_agent;
                 self.timings.boot = (now - before).saturating_sub(since_agent);
@@ -239,6 +302,7 @@ impl<'a> Session<'a> {
         if self.spec.stdio.is_terminal {
             // Until now, Ctrl-C was handled by this process.
             self.raw_mode = Some(RawMode::enter().map_err(Error::io("cannot set the terminal to raw mode"))?);
+            self.send(&ToGuest::Resize(terminal::size()));
         }
         if let Some(channel) = self.stdin.take() {
             streams::write_input(channel, &self.spec.stdio.stdin, self.sender.clone())
@@ -296,12 +360,15 @@ fn passed(deadline: Deadline, machine: &Machine) -> Error {
     }
 }
 
-fn watch_signals(events: Sender<Event>) -> Result<Handle> {
+fn watch_signals(events: Sender<Event>, is_interrupted: Arc<AtomicBool>) -> Result<Handle> {
     let mut signals =
         Signals::new([SIGINT, SIGTERM, SIGHUP, SIGWINCH]).map_err(Error::io("cannot take over the signals"))?;
     let handle = signals.handle();
     thread::spawn(move || {
         for signal in signals.forever() {
+            if signal != SIGWINCH {
+                is_interrupted.store(true, Ordering::Relaxed);
+            }
             if events.send(Event::Signal(signal)).is_err() {
                 return;
             }

@@ -92,6 +92,14 @@ impl Requests {
         }
     }
 
+    /// Waits until the host says that the task may begin; blocks.
+    pub(super) fn go(&mut self) -> io::Result<()> {
+        match self.next()? {
+            Some(ToGuest::Go) => Ok(()),
+            other => Err(io::Error::other(format!("expected leave to begin, got {other:?}"))),
+        }
+    }
+
     /// The next message; blocks. `None` once the host has gone.
     pub(super) fn next(&mut self) -> io::Result<Option<ToGuest>> {
         let mut line = String::new();

@@ -155,7 +155,7 @@ impl Follower {
         while let Ok(Some(request)) = requests.next() {
             match request {
                 // There is a task already.
-                ToGuest::Begin(_) => {}
+                ToGuest::Begin(_) | ToGuest::Go => {}
                 ToGuest::StdinEnd { bytes } => drop(self.end.write_all(&bytes.to_ne_bytes())),
                 ToGuest::Resize(size) => {
                     if let Some(terminal) = &self.terminal {

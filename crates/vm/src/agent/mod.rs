@@ -83,6 +83,9 @@ fn work(reports: &mut Option<Reports>) -> io::Result<()> {
         reports.send(&FromGuest::Reached { milestone, agent_us })
     };
     reached(Milestone::Devices)?;
+    if task.has_late_shares {
+        channels.requests.go()?;
+    }
     let events = (task.events != Replay::Never).then(events::program).transpose()?;
     let mounted = mounts::root_and_shares(&task)?;
     reached(Milestone::Mounts)?;

@@ -28,7 +28,7 @@ const MEMORY: &str = "/layers/memory";
 const MERGED: &str = "/layers/merged";
 
 /// A device that is plugged into the running machine appears within this time.
-const APPEAR_MAX: Duration = Duration::from_secs(20);
+const APPEAR_MAX: Duration = Duration::from_secs(10);
 
 /// The shares that are mounted, in order.
 pub(super) struct Mounted(Vec<MountedShare>);

@@ -17,6 +17,8 @@ use crate::{Error, Kernel, Result};
 pub(crate) struct Module {
     /// Its name, with underscores.
     pub(crate) name: String,
+    /// The file.
+    pub(crate) path: PathBuf,
     /// The file's content, decompressed.
     pub(crate) image: Vec<u8>,
 }
@@ -54,17 +56,17 @@ impl Search<'_> {
         if self.built_in.contains(name) || !self.seen.insert(name.to_owned()) {
             return Ok(());
         }
-        let path = self.files.get(name).ok_or_else(|| Error::NoModule {
+        let path = self.files.get(name).cloned().ok_or_else(|| Error::NoModule {
             module: name.to_owned(),
             kernel: self.kernel.image.clone(),
             folder: self.folder.to_owned(),
         })?;
-        let packed = fs::read(path).map_err(Error::io(format!("cannot read module {path:?}")))?;
+        let packed = fs::read(&path).map_err(Error::io(format!("cannot read module {path:?}")))?;
         let image = unpack::unpack(packed).map_err(Error::io(format!("cannot unpack module {path:?}")))?;
         for dependency in modinfo::depends(&image, name)? {
             self.add(&dependency)?;
         }
-        self.ordered.push(Module { name: name.to_owned(), image });
+        self.ordered.push(Module { name: name.to_owned(), path, image });
         Ok(())
     }
 }

@@ -17,7 +17,7 @@ use std::{
     fs::File,
     io::{self, Read as _, Write as _},
     os::fd::{AsFd, AsRawFd, OwnedFd},
-    path::Path,
+    path::{Path, PathBuf},
     thread,
     time::{SystemTime, UNIX_EPOCH},
 };
@@ -30,14 +30,14 @@ use rustix::{
 use serde_json::{Value, json};
 
 pub(crate) use self::{
-    key::{Key, identity},
+    key::Key,
     plan::Plan,
     store::{Snapshot, Store},
 };
 use crate::{
     SharePoint,
     protocol::{Beginning, SEED_LEN, Task, ToGuest},
-    qmp::Qmp,
+    qmp::{Patience, Qmp},
 };
 
 /// Shares that a machine has room for, the root among them: each needs a port, which is there from the start.
@@ -117,13 +117,13 @@ pub(crate) struct Monitored {
 
 impl Waiting {
     /// Waits until QEMU answers. Loads the snapshot, if there is one; the machine is stopped then. Blocks.
-    pub(crate) fn ready(self) -> io::Result<Monitored> {
+    pub(crate) fn ready(self, patience: Patience) -> io::Result<Monitored> {
         let Self { monitor, memory, snapshot } = self;
         if let Some(snapshot) = &snapshot {
             // QEMU starts meanwhile, and does not touch the memory until the state comes.
             memory::copy(&snapshot.memory, &memory)?;
         }
-        let mut qmp = Qmp::new(monitor)?;
+        let mut qmp = Qmp::new(monitor, patience)?;
         qmp.ask(
             "migrate-set-capabilities",
             &json!({ "capabilities": [
@@ -145,7 +145,7 @@ impl Waiting {
 
 impl Monitored {
     /// Saves the machine and leaves it stopped.
-    pub(crate) fn save(&mut self, store: &Store, key: &Key) -> io::Result<()> {
+    pub(crate) fn save(&mut self, store: &Store, key: &Key, sources: &[PathBuf]) -> io::Result<()> {
         self.qmp.ask("stop", &json!({}))?;
         let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
         self.qmp.pass(STATE, writer.as_fd())?;
@@ -158,7 +158,7 @@ impl Monitored {
         self.qmp.ask("migrate", &json!({ "uri": STATE_URI }))?;
         self.qmp.await_migration()?;
         let state = reader.join().map_err(|_| io::Error::other("the thread that reads the state panicked"))??;
-        store.keep(key, &self.memory, &state)
+        store.keep(key, &self.memory, &state, sources)
     }
 
     /// Plugs the shares in, lets the machine go on, and sends the task to the agent.

@@ -1,8 +1,11 @@
 //! Whether a run can start from a snapshot, and from which.
 
-use std::{ffi::OsString, fs, io, path::Path};
+use std::{env, ffi::OsString, io, path::Path};
 
-use super::{Key, SHARES_MAX, Store, identity};
+use super::{
+    Key, SHARES_MAX, Store,
+    key::{identity, of_boot},
+};
 use crate::{GuestSpec, Qemu, Root, Vmm};
 
 /// A run whose machine can be resumed.
@@ -33,12 +36,19 @@ impl<'a> Plan<'a> {
         if spec.shares.iter().any(|share| share.dax.is_some()) {
             return Err("a share with a DAX window cannot be plugged into a running machine".into());
         }
+        if env::temp_dir().to_str().is_none() {
+            return Err("QEMU takes commands in UTF-8, and the directory of the run is not".into());
+        }
         let shares = spec.shares.len() + usize::from(matches!(spec.root, Root::Host(_)));
         if shares > SHARES_MAX {
             return Err(format!("a machine that is resumed has room for {SHARES_MAX} shares"));
         }
         let key = key(spec, qemu, modules, kernel_args)?;
-        Ok(Self { qemu, store: Store::at(dir), key })
+        let store = Store::at(dir).map_err(|error| unusable(&dir.to_string_lossy(), &error))?;
+        match store.refusal(&key) {
+            Some(why) => Err(why),
+            None => Ok(Self { qemu, store, key }),
+        }
     }
 }
 
@@ -66,14 +76,14 @@ fn key(spec: &GuestSpec, qemu: &Qemu, modules: &[&str], kernel_args: &[OsString]
     add(b"");
     kernel_args.iter().for_each(|word| add(word.as_encoded_bytes()));
     add(format!("{} CPUs, {} MiB", spec.cpus, spec.memory_mib).as_bytes());
-    add(&fs::read("/proc/sys/kernel/random/boot_id").map_err(|error| unreadable("the host's boot id", &error))?);
-    Ok(Key::of(parts.iter().map(Vec::as_slice)))
+    let boot = of_boot().map_err(|error| unusable("the id of the host's boot", &error))?;
+    Ok(Key::of(&boot, parts.iter().map(Vec::as_slice)))
 }
 
 fn described(path: &Path) -> Result<String, String> {
-    identity(path).map_err(|error| unreadable(&path.to_string_lossy(), &error))
+    identity(path).map_err(|error| unusable(&path.to_string_lossy(), &error))
 }
 
-fn unreadable(what: &str, error: &io::Error) -> String {
-    format!("cannot read {what}: {error}")
+fn unusable(what: &str, error: &io::Error) -> String {
+    format!("cannot use {what}: {error}")
 }
