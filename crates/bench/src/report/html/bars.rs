@@ -21,8 +21,40 @@ pub(super) fn patterns() -> Markup {
     }
 }
 
+/// What a row compares.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Quantity {
+    /// Operations per second, the first daemon's over the other's: more is better.
+    Speed,
+    /// Processor time of the daemon for an operation, the first daemon's over the other's: less is better.
+    ProcessorTime,
+}
+
+impl Quantity {
+    /// Returns the comparison of `row` with daemon `index + 1`, as it is drawn.
+    fn of(self, row: &Row, index: usize) -> Option<Ratio> {
+        match self {
+            Self::Speed => row.speed[index],
+            // Rows have it as the other's over the first daemon's.
+            Self::ProcessorTime => row.cpu[index].map(|ratio| Ratio {
+                median: 1.0 / ratio.median,
+                interval: ratio.interval.map(|(low, high)| (1.0 / high, 1.0 / low)),
+                ..ratio
+            }),
+        }
+    }
+
+    /// Returns the words for better and for worse.
+    fn words(self) -> [&'static str; 2] {
+        match self {
+            Self::Speed => ["faster", "slower"],
+            Self::ProcessorTime => ["less", "more"],
+        }
+    }
+}
+
 /// Returns the legend of the fills.
-pub(super) fn legend() -> Markup {
+pub(super) fn legend(quantity: Quantity) -> Markup {
     let entry = |class: &str, word: &str| {
         markup! {
             span {
@@ -33,9 +65,10 @@ pub(super) fn legend() -> Markup {
             }
         }
     };
+    let [better, worse] = quantity.words();
     markup! {
         div class="legend" {
-            (entry("ahead", "faster")) (entry("plain", "same")) (entry("hollow", "unclear")) (entry("behind", "slower"))
+            (entry("ahead", better)) (entry("plain", "same")) (entry("hollow", "unclear")) (entry("behind", worse))
         }
     }
 }
@@ -58,22 +91,29 @@ pub(super) fn tally(tally: &Tally) -> Markup {
     }
 }
 
-/// Renders a row for each workload: the first daemon's speed relative to daemon `index + 1`.
-pub(super) fn ratios(rows: &[Row], index: usize) -> Markup {
-    let ratios: Vec<(&Row, Ratio)> = rows.iter().filter_map(|row| Some((row, row.speed[index]?))).collect();
+/// Renders a row for each workload: `quantity` of the first daemon relative to daemon `index + 1`.
+///
+/// Renders nothing if no row has it.
+pub(super) fn ratios(rows: &[Row], index: usize, quantity: Quantity, heading: &str) -> Markup {
+    let ratios: Vec<(&Row, Ratio)> = rows.iter().filter_map(|row| Some((row, quantity.of(row, index)?))).collect();
+    if ratios.is_empty() {
+        return Markup::default();
+    }
     let shown = ratios.iter().flat_map(|(_, ratio)| match (ratio.interval, ratio.verdict) {
         (Some((low, high)), _) => [low, high],
         (None, _) => [1.0, 1.0],
     });
     let axis = Axis::over(shown);
     markup! {
+        h3 { (heading) }
+        @if quantity == Quantity::ProcessorTime { (legend(quantity)) }
         div role="list" {
             (axis.marks())
             @for (row, ratio) in ratios {
                 div class="row" role="listitem" {
                     div class="name" { (row.workload) }
                     (axis.bar(&ratio))
-                    (value(&ratio))
+                    (value(&ratio, quantity))
                 }
             }
         }
@@ -105,13 +145,14 @@ pub(super) fn host(rows: &[Row], ours: &str) -> Markup {
     }
 }
 
-fn value(ratio: &Ratio) -> Markup {
+fn value(ratio: &Ratio, quantity: Quantity) -> Markup {
+    let worse = quantity.words()[1];
     let brackets = ratio.interval.map(|(low, high)| format!("{low:.2} to {high:.2}"));
     markup! {
         div class="value" {
             @match ratio.verdict {
                 Verdict::Better => span class="word-ahead" { (times(ratio.median)) },
-                Verdict::Worse => span class="word-behind" { (times(ratio.median)) " slower" },
+                Verdict::Worse => span class="word-behind" { (times(ratio.median)) " " (worse) },
                 Verdict::Equal => span class="word-dim" { "same" },
                 Verdict::Unclear => span class="word-dim" { "unclear" },
             }

@@ -11,6 +11,8 @@ mod table;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html as markup};
 
+use bars::Quantity;
+
 use super::{
     Report,
     compare::{Row, Verdict, rows, scenarios, tally},
@@ -79,7 +81,7 @@ fn overview(report: &Report, scenarios: &[(String, Vec<Row>)]) -> Markup {
     markup! {
         section {
             h2 { "In short" }
-            @if report.daemons.len() > 1 { (bars::legend()) }
+            @if report.daemons.len() > 1 { (bars::legend(Quantity::Speed)) }
             @for (index, other) in report.daemons.iter().skip(1).enumerate() {
                 h3 { (ours) " against " (other.name) }
                 @for (number, (scenario, rows)) in scenarios.iter().enumerate() {
@@ -128,10 +130,10 @@ fn section(report: &Report, number: usize, scenario: &str, rows: &[Row]) -> Mark
         section id={ "s" (number) } {
             h2 { (scenario) }
             @for (index, other) in report.daemons.iter().skip(1).enumerate() {
-                @if rows.iter().any(|row| row.speed[index].is_some()) {
-                    h3 { "Speed, " (ours) " over " (other.name) }
-                    (bars::ratios(rows, index))
-                }
+                @let against = format!("{ours} over {}", other.name);
+                (bars::ratios(rows, index, Quantity::Speed, &format!("Speed, {against}")))
+                @let cost = format!("The daemon's processor time a request, {against}");
+                (bars::ratios(rows, index, Quantity::ProcessorTime, &cost))
             }
             (bars::host(rows, ours))
             details open[number == 0] { summary { "Figures" } (table::figures(report, rows)) }
@@ -170,8 +172,9 @@ fn how_to_read() -> Markup {
         section {
             h2 { "How to read it" }
             p {
-                "Ratios are computed for each round from samples close in time; above 1, the first daemon is faster. \
-                 The line over a bar is the range that contains the true median in at least 93 of 100 cases, by ranks. "
+                "Ratios are computed for each round from samples close in time. Above 1, the first daemon is faster, \
+                 or takes more processor time. The line over a bar is the range that contains the true median in at \
+                 least 93 of 100 cases, by ranks. "
                 b { "Same" } ": the range lies within 3 % of 1. "
                 b { "Unclear" } ": the range contains 1 and is wider than that, or there were fewer than five rounds; \
                  no ratio is shown. Figures are medians over the rounds, ± the median distance from the median. \
@@ -195,6 +198,17 @@ mod tests {
             assert!(!page.contains(word), "{word}");
         }
         assert!(page.contains("&lt;script&gt;"));
+    }
+
+    #[test]
+    fn processor_time_is_drawn_beside_speed() {
+        let page = html(&example::report());
+        // The example's daemons take half of an operation's time: what is twice as fast takes half the processor time.
+        let (_, drawn) = page.split_once("processor time a request, ours over theirs").expect("a heading");
+        let (bars, _) = drawn.split_once("</section>").unwrap();
+        assert!(bars.contains("0.50×"), "{bars}");
+        assert!(bars.contains("2.00× more"), "{bars}");
+        assert!(!page.contains("processor time a request, ours over absent"), "a heading without rows");
     }
 
     #[test]
