@@ -17,13 +17,17 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use tracing::warn;
 
+/// Why `/` has no propagation to change: EINVAL.
+const NO_MOUNT_POINT: &str =
+    "; where / is not a mount point, as in a chroot, --sandbox chroot or --sandbox none remain";
+
 /// Replaces the file system that this process sees. The process must have its own mount namespace.
 ///
 /// Returns `O_PATH` descriptors of the share and of `/proc/self/fd`.
 pub(super) fn isolate_files(share: &Path, is_directory: bool) -> Result<(OwnedFd, OwnedFd), SandboxError> {
     // Downstream propagation: later mounts of the host appear here, mounts made here stay here.
     mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)
-        .map_err(step("cannot detach the mounts from the machine's", ""))?;
+        .map_err(step("cannot detach the mounts from the machine's", NO_MOUNT_POINT))?;
 
     let clone = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
     let root = open_tree(CWD, share, clone | OpenTreeFlags::AT_RECURSIVE)
