@@ -2,15 +2,19 @@
 
 use std::{io, os::fd::OwnedFd, path::Path};
 
-use rustix::fs::{Mode, OFlags, StatVfsMountFlags, fstatvfs};
+use rustix::{
+    fs::{CWD, Mode, OFlags, StatVfsMountFlags, fstatvfs, openat},
+    mount::{OpenTreeFlags, open_tree},
+};
 use transom_wire::agent::{AGENT_GID, Change, Changes, EXCHANGE_LEN, Hello, VERSION, WAKE};
 use zerocopy::IntoBytes;
 
-use crate::{directories::Directories, replay, sys};
+use crate::{directories::Directories, replay, shares::Watched, sys};
 
 /// An open share. Its thread is the one that the daemon knows: the channel must not be used by another.
 pub(crate) struct Channel {
     directories: Directories,
+    mounts: Watched,
     replayed: u32,
     skipped: u32,
 }
@@ -22,23 +26,27 @@ impl Channel {
     ///
     /// EROFS if it is mounted read-only: the kernel would refuse each call of a replay.
     pub(crate) fn open(mount: &Path) -> io::Result<Self> {
-        let root = open_for_requests(mount)?;
+        let root = open_for_requests(&detached(mount))?;
         if fstatvfs(&root)?.f_flag.contains(StatVfsMountFlags::RDONLY) {
-            let error = io::Error::from_raw_os_error(libc::EROFS);
-            return Err(explained(&error, "what is mounted read-only sees changes when its caches expire"));
+            return Err(read_only());
         }
-        Ok(Self { directories: Directories::new(root), replayed: 0, skipped: 0 })
+        let mounts = Watched::new(&root)?;
+        Ok(Self { directories: Directories::new(root), mounts, replayed: 0, skipped: 0 })
     }
 
     /// Acknowledges the changes of the last exchange, receives the next ones and passes each to `replay`.
     ///
     /// # Errors
     ///
-    /// The daemon does not announce changes, or to somebody else, or is gone.
+    /// The daemon does not announce changes, or to somebody else, or is gone; EROFS if the share was remounted
+    /// read-only; the share was unmounted.
     pub(crate) fn exchange(
         &mut self,
         replay: impl Fn(&mut Directories, &Change<'_>) -> io::Result<()>,
     ) -> io::Result<()> {
+        if self.mounts.are_gone()? {
+            return Err(io::Error::other("it was unmounted"));
+        }
         let mut argument = [0; EXCHANGE_LEN];
         let hello = Hello {
             version: VERSION.into(),
@@ -58,6 +66,8 @@ impl Channel {
         for change in changes {
             match replay(&mut self.directories, &change.map_err(malformed)?) {
                 Ok(()) => self.replayed += 1,
+                // Only the daemon's usual validity is right now, which it has when this handle is closed.
+                Err(error) if error.raw_os_error() == Some(libc::EROFS) => return Err(read_only()),
                 Err(_) => self.skipped += 1,
             }
         }
@@ -67,16 +77,34 @@ impl Channel {
 
 /// Has the daemon answer an exchange of the share at `mount` that waits. Not to be called by the thread of a channel.
 pub(crate) fn wake(mount: &Path) -> io::Result<()> {
-    let root = open_for_requests(mount)?;
+    let root = open_for_requests(&Place::Path(mount))?;
     let mut argument = [0; EXCHANGE_LEN];
     let hello = Hello { version: VERSION.into(), flags: WAKE.into(), ..Hello::default() };
     argument[..size_of::<Hello>()].copy_from_slice(hello.as_bytes());
     sys::exchange(&root, &mut argument)
 }
 
+/// Where the root of a share is opened.
+enum Place<'a> {
+    Path(&'a Path),
+    /// A mount of our own that is nowhere.
+    Mount(OwnedFd),
+}
+
+/// Returns a copy of a mount, so that open directories do not keep others from unmounting the share. Kernels and
+/// sandboxes that do not allow it have the mount itself.
+fn detached(mount: &Path) -> Place<'_> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    open_tree(CWD, mount, flags).map_or(Place::Path(mount), Place::Mount)
+}
+
 /// Opens the root of a share; from then on this thread's requests carry the agent's group.
-fn open_for_requests(mount: &Path) -> io::Result<OwnedFd> {
-    let root = rustix::fs::open(mount, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+fn open_for_requests(place: &Place<'_>) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = match place {
+        Place::Path(path) => openat(CWD, *path, flags, Mode::empty()),
+        Place::Mount(mount) => openat(mount, ".", flags, Mode::empty()),
+    }?;
     sys::set_request_group(AGENT_GID).map_err(|error| explained(&error, "cannot assume the agent's group"))?;
     Ok(root)
 }
@@ -89,6 +117,11 @@ fn reason(error: &io::Error) -> &'static str {
         Some(libc::EPROTO) => "its daemon has another version of the protocol",
         _ => "the exchange with its daemon failed",
     }
+}
+
+fn read_only() -> io::Error {
+    let error = io::Error::from_raw_os_error(libc::EROFS);
+    explained(&error, "what is mounted read-only sees changes when its caches expire")
 }
 
 fn explained(error: &io::Error, reason: &str) -> io::Error {

@@ -101,7 +101,13 @@ fn change_file(file: &OwnedFd, change: &Change<'_>) -> Result<(), Errno> {
         // Data may have been stored through a mapping, without an event.
         Kind::Closed => refresh_attributes(&open_file(file, OFlags::WRONLY)?),
         Kind::Attributes => change_attributes(file),
-        Kind::Stale => refresh_attributes(file),
+        Kind::Stale => {
+            if change.file_type == libc::DT_REG {
+                // Drops its pages.
+                let _ = open_file(file, OFlags::RDONLY);
+            }
+            refresh_attributes(file)
+        }
         Kind::Created | Kind::Removed | Kind::Renamed | Kind::Exchanged => Err(Errno::INVAL),
     }
 }

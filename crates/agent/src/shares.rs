@@ -1,6 +1,51 @@
 //! The shares of this guest: mounts of type virtiofs.
 
-use std::{ffi::OsString, fs, io, os::unix::ffi::OsStringExt, path::PathBuf};
+use std::{
+    ffi::OsString,
+    fs::{self, File},
+    io::{self, Read as _, Seek as _},
+    os::{fd::AsFd, unix::ffi::OsStringExt},
+    path::PathBuf,
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fs::{fstat, major, minor},
+};
+
+/// The mounts of one share in this mount namespace.
+pub(crate) struct Watched {
+    /// `/proc/self/mountinfo`, which reports a change of mounts as exceptional condition.
+    mountinfo: File,
+    device: String,
+}
+
+impl Watched {
+    /// Watches the mounts of the file system of `root`.
+    pub(crate) fn new(root: impl AsFd) -> io::Result<Self> {
+        let device = fstat(root)?.st_dev;
+        let device = format!("{}:{}", major(device), minor(device));
+        Ok(Self { mountinfo: File::open("/proc/self/mountinfo")?, device })
+    }
+
+    /// Returns whether none is left. Costs one system call unless mounts have changed.
+    pub(crate) fn are_gone(&mut self) -> io::Result<bool> {
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let mut fds = [PollFd::new(&self.mountinfo, PollFlags::PRI)];
+        if poll(&mut fds, Some(&at_once))? == 0 {
+            return Ok(false);
+        }
+        let mut text = Vec::new();
+        self.mountinfo.rewind()?;
+        self.mountinfo.read_to_end(&mut text)?;
+        Ok(!has_device(&text, self.device.as_bytes()))
+    }
+}
+
+/// Returns whether a file system with this number is mounted.
+fn has_device(mountinfo: &[u8], device: &[u8]) -> bool {
+    mountinfo.split(|&byte| byte == b'\n').any(|line| line.split(|&byte| byte == b' ').nth(2) == Some(device))
+}
 
 /// Returns the mount points of shares whose root is mounted, one for each file system.
 pub(crate) fn mounted() -> io::Result<Vec<PathBuf>> {
@@ -61,6 +106,7 @@ mod tests {
             33 22 0:32 / /back\\134slash rw master:1 propagate_from:2 - virtiofs share1 rw\n\
             34 22 0:33 / /proc rw - proc proc rw\n\
             nonsense\n";
+        assert!(has_device(text, b"0:32") && !has_device(text, b"0:3"));
         assert_eq!(parse(text), [PathBuf::from("/mnt/a b"), PathBuf::from("/back\\slash")]);
     }
 }

@@ -96,7 +96,8 @@ pub enum Kind {
     Attributes = 7,
     /// A program that had the file open for writing has closed it.
     Closed = 8,
-    /// What is cached of the file itself may be stale, and nobody is to be told.
+    /// What is cached of the file itself may be stale, and nobody is to be told. A type other than that of a regular
+    /// file says that only attributes may be.
     Stale = 9,
 }
 

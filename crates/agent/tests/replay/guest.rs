@@ -240,7 +240,7 @@ fn names_of_share() -> io::Result<Vec<std::ffi::OsString>> {
     fs::read_dir(SHARE)?.map(|entry| Ok(entry?.file_name())).collect()
 }
 
-fn find_agent() -> io::Result<Option<Pid>> {
+pub(crate) fn find_agent() -> io::Result<Option<Pid>> {
     for entry in fs::read_dir("/proc")? {
         let entry = entry?;
         let exe = fs::read_link(entry.path().join("exe"));

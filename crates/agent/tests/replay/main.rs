@@ -10,6 +10,7 @@ mod rows;
 #[path = "../../src/sys.rs"]
 #[expect(dead_code, reason = "handles are of no use here")]
 mod sys;
+mod trees;
 mod watcher;
 
 use std::{
@@ -37,16 +38,22 @@ const ROLE: &str = "TRANSOM_TEST_ROLE";
 
 type Case = fn(&Path, &Path) -> anyhow::Result<String>;
 
-const CASES: [(&str, Case); 5] = [
+const CASES: [(&str, Case); 9] = [
     ("events and caches are those of local changes, and the host's files stay as they are", compares),
     ("changes under names that the guest does not know are seen", nameless::are_seen),
     ("nobody else can act as the agent", imitates),
     ("an agent that is killed loses no file", kills),
+    ("a name that is renamed back and forth loses no file", trees::back_and_forth),
+    ("guest and host have the same tree after many changes", trees::many),
+    ("a share can be unmounted, and remounted read-only, while the agent serves it", trees::unmounted),
+    ("programs: watchers in other mount namespaces see the events", programs::namespaces),
     ("programs: inotifywait names what the host edits", programs::inotifywait),
 ];
 
 /// What takes longer to fetch; runs only if an argument is part of its name.
-const BY_NAME: [(&str, Case); 2] = [
+const BY_NAME: [(&str, Case); 4] = [
+    ("ten thousand kills: an agent that is killed loses no file", kills_often),
+    ("a hundred thousand changes: guest and host have the same tree after some were lost", trees::hundred_thousand),
     ("programs: watchdog of Python names what the host edits", programs::watchdog),
     ("programs: chokidar of npm names what the host edits", programs::chokidar),
 ];
@@ -63,6 +70,8 @@ fn main() -> ExitCode {
             "nameless" => nameless::see(),
             "imitate" => guest::imitate(),
             "kill" => guest::kill(),
+            "tree" => trees::see(),
+            "unmount" => trees::see_unmounted(),
             role => Err(anyhow::anyhow!("unknown role {role}")),
         };
         return played.map_or_else(
@@ -164,15 +173,34 @@ fn imitates(kernel: &Path, daemon: &Path) -> anyhow::Result<String> {
 }
 
 fn kills(kernel: &Path, daemon: &Path) -> anyhow::Result<String> {
+    kills_until(kernel, daemon, ROUNDS, Duration::from_secs(0))
+}
+
+/// Goes on for about as long as ten thousand kills take.
+fn kills_often(kernel: &Path, daemon: &Path) -> anyhow::Result<String> {
+    let mut sum = 0;
+    while sum < 10_000 {
+        let remark = kills_until(kernel, daemon, 2500, Duration::from_secs(300))?;
+        sum += remark
+            .split(|letter: char| !letter.is_ascii_digit())
+            .find_map(|word| word.parse::<u32>().ok())
+            .unwrap_or(0);
+        println!("{sum} kills");
+    }
+    Ok(format!("({sum} kills) "))
+}
+
+fn kills_until(kernel: &Path, daemon: &Path, rounds: usize, more: Duration) -> anyhow::Result<String> {
     let folder = tempfile::tempdir()?;
-    let guest = Guest::new(folder.path(), kernel, daemon, "kill")?;
+    let mut guest = Guest::new(folder.path(), kernel, daemon, "kill")?;
+    guest.spec.timeout = Some(4 * PATIENCE + more);
     let (share, control) = (guest.share.clone(), guest.control.clone());
     let name = |file: usize| share.join(format!("file {file}"));
     for file in 0..FILES {
         fs::write(name(file), file.to_string())?;
     }
     let (outcome, ()) = guest.run(|| {
-        for round in 0..ROUNDS {
+        for round in 0..rounds {
             for file in 0..FILES {
                 if (round + file) % 2 == 0 {
                     fs::remove_file(name(file))?;

@@ -22,13 +22,17 @@ use transom_wire::{
 use super::{Passthrough, inodes::InodeFd};
 use crate::{
     Errno,
-    replay::{Batch, Role},
+    replay::{Batch, Change, Kind, Role},
     server::{AgentCall, AgentReply, BlockingMode, Call, Context, Serve},
     sysfd::stat,
 };
 
 /// The nodeids of placeholders: below all others except the root's, which begin at 2^32.
 static NEXT_PLACEHOLDER: AtomicU32 = AtomicU32::new(2);
+
+/// Number of inodes that are refreshed after changes were lost. Those that the guest does not use are forgotten within
+/// moments.
+const REFRESHED_MAX: usize = 8192;
 
 impl Passthrough {
     /// Serves an exchange with the agent.
@@ -54,6 +58,15 @@ impl Passthrough {
             return Err(Errno::PERM);
         }
         self.handles.directory(handle)?;
+        if replays.is_refresh_due(ctx.pid, handle)
+            && let Some(in_use) = self.inodes.known_up_to(REFRESHED_MAX)
+        {
+            let stale = |(nodeid, file_type)| match file_type {
+                FileType::RegularFile => Change::of_file(Kind::Stale, libc::DT_REG, nodeid),
+                _ => Change::of_file(Kind::Stale, libc::DT_UNKNOWN, nodeid),
+            };
+            replays.refresh(in_use.into_iter().map(stale));
+        }
         replays.exchange(ctx.pid, handle, argument, ctx.blocking)
     }
 

@@ -50,6 +50,10 @@ const WAIT_MAX: Duration = Duration::from_millis(250);
 /// How long an exchange waits if the budget is spent.
 const BUDGET_WAIT: Duration = Duration::from_millis(50);
 
+/// For how long after an overflow files that the guest uses are refreshed, if they are too many at first. No validity is
+/// usually longer than that.
+const REFRESH_WITHIN: Duration = Duration::from_secs(60);
+
 /// A change of the host, by nodeids of this session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
@@ -99,6 +103,8 @@ struct State {
     is_waiting: bool,
     /// Nothing is observed any more.
     is_blind: bool,
+    /// When the agent was told that changes were lost, until what the guest still uses is refreshed.
+    refresh_due: Option<Instant>,
     /// Set with `agent`.
     budget: Option<Budget>,
     queue: Queue,
@@ -240,6 +246,19 @@ impl Replays {
         Ok(reply)
     }
 
+    /// Returns whether the agent has dropped what the guest does not use, after changes were lost, and the rest has to
+    /// be refreshed.
+    pub(crate) fn is_refresh_due(&self, pid: u32, handle: Handle) -> bool {
+        let state = self.lock();
+        state.agent == Some(Agent { pid, handle }) && state.refresh_due.is_some()
+    }
+
+    /// Announces what the guest still uses, after changes were lost.
+    pub(crate) fn refresh(&self, in_use: impl Iterator<Item = Change>) {
+        self.lock().refresh_due = None;
+        in_use.for_each(|change| self.push(change));
+    }
+
     /// Takes note of what became of the changes announced last.
     fn acknowledge(&self, state: &mut State, hello: &Hello) {
         let now = Instant::now();
@@ -251,7 +270,8 @@ impl Replays {
         self.counters.replayed.fetch_add(replayed as u64, Relaxed);
         self.counters.skipped.fetch_add(skipped as u64, Relaxed);
         self.counters.delay_ns.fetch_add(u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX), Relaxed);
-        if !state.queue.has_overflowed() && state.queue.len() <= BACKLOG_MAX {
+        state.refresh_due = state.refresh_due.filter(|&since| now.saturating_duration_since(since) < REFRESH_WITHIN);
+        if !state.queue.has_overflowed() && state.queue.len() <= BACKLOG_MAX && state.refresh_due.is_none() {
             self.pace.acknowledged(now);
         }
     }
@@ -333,6 +353,7 @@ impl State {
         let is_overflow = self.queue.take_overflow();
         let mut writer = Writer::new(to);
         if is_overflow {
+            self.refresh_due = Some(Instant::now());
             // Watchers are told by an event on the root.
             let root = Change::of_directory(NodeId::ROOT);
             writer.push(&root.as_wire());

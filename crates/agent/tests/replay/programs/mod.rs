@@ -32,6 +32,9 @@ use edits::EDITS;
 /// What every guest of this test needs.
 const TOOLS: [&str; 4] = ["coreutils", "dash", "findutils", "rsync"];
 
+/// What the guests of `make test` need, fetched together.
+const IN_MAKE_TEST: [&str; 7] = ["coreutils", "dash", "findutils", "rsync", "inotify-tools", "mount", "util-linux"];
+
 /// Learns all of the share, starts the watcher `$3` with its arguments, and describes the share when asked.
 const GUEST: &str = r#"
 share=$1 control=$2
@@ -101,7 +104,10 @@ pub(crate) fn chokidar(kernel: &Path, daemon: &Path) -> anyhow::Result<String> {
 
 /// Boots a guest whose root has the watcher of `package`, and edits the share on the host.
 fn with_watcher(kernel: &Path, daemon: &Path, package: &str, words: &[&str]) -> anyhow::Result<String> {
-    let packages: Vec<&str> = TOOLS.into_iter().chain([package]).collect();
+    let packages = match package {
+        "inotify-tools" => IN_MAKE_TEST.to_vec(),
+        package => TOOLS.into_iter().chain([package]).collect(),
+    };
     let prefix = match fetch(&packages) {
         Ok(prefix) => prefix,
         Err(error) => {
@@ -121,8 +127,14 @@ fn with_watcher(kernel: &Path, daemon: &Path, package: &str, words: &[&str]) -> 
         .map(Into::into)
         .collect();
     let (outcome, (done, left_out)) = guest.run(|| {
-        let mut session =
-            Session { share: &share, control: &control, folder: folder.path(), prefix: &prefix, asked: 0 };
+        let mut session = Session {
+            names_attributes: package != "node-chokidar",
+            share: &share,
+            control: &control,
+            folder: folder.path(),
+            prefix: &prefix,
+            asked: 0,
+        };
         let (mut done, mut left_out) = (0, Vec::new());
         for edit in EDITS {
             match session.check(edit) {
@@ -144,6 +156,97 @@ fn with_watcher(kernel: &Path, daemon: &Path, package: &str, words: &[&str]) -> 
     Ok(format!("({done} edits) "))
 }
 
+/// Watchers in other mount namespaces of the guest: behind a bind mount of a subdirectory, behind chroot, and as a
+/// container has it. The script's last words are `Watches established.` once all three watch.
+const NAMESPACES: &str = r#"
+share=$1 control=$2
+watch() { # NAME DIRECTORY: watches, and says so
+  inotifywait -m -r --format "$1 %e %w%f" "$2" >>"$control/log" 2>"$control/said-$1" &
+  until [ "$(tail -n 1 "$control/said-$1")" = "Watches established." ]; do sleep 0.05; done
+  : >"$control/watches-$1"
+  wait
+}
+case ${3:-} in
+bind) mount --bind "$share/sub" /mnt/view; watch bind /mnt/view ;;
+chroot) mount --rbind / /mnt/view; exec chroot /mnt/view dash "$4" "$share" "$control" inside ;;
+inside) watch chroot "$share/sub" ;;
+container) mount --bind "$share" /mnt/view; umount -l "$share"; watch container /mnt/view/sub ;;
+*)
+  mkdir -p /mnt/view
+  for kind in bind chroot; do unshare -m dash "$0" "$share" "$control" $kind "$0" & done
+  unshare -m -p -u -i -f dash "$0" "$share" "$control" container &
+  for kind in bind chroot container; do
+    until [ -e "$control/watches-$kind" ]; do sleep 0.05; done
+  done
+  : >"$control/ready"
+  until [ -e "$control/stop" ]; do sleep 0.05; done
+  ;;
+esac
+"#;
+
+/// Boots a guest with watchers in several mount namespaces, and makes changes of several kinds.
+pub(crate) fn namespaces(kernel: &Path, daemon: &Path) -> anyhow::Result<String> {
+    let prefix = match fetch(&IN_MAKE_TEST) {
+        Ok(prefix) => prefix,
+        Err(error) => {
+            println!("SKIPPED: the guest's programs cannot be had here: {error:#}");
+            return Ok(String::new());
+        }
+    };
+    let folder = tempfile::tempdir()?;
+    let mut guest = Guest::new(folder.path(), kernel, daemon, "")?;
+    let (share, control) = (guest.share.clone(), guest.control.clone());
+    fs::create_dir(share.join("sub"))?;
+    fs::write(share.join("sub/file"), "before")?;
+    fs::write(control.join("script"), NAMESPACES)?;
+    guest.spec.root = Root::Host(Share { host: prefix.root(), cache: Some(CacheMode::Always), ..Share::default() });
+    let script = format!("{CONTROL}/script");
+    guest.spec.command = ["dash", &script, SHARE, CONTROL].map(Into::into).to_vec();
+    let (outcome, ()) = guest.run(|| {
+        let changed = edits::sh(
+            &share,
+            "echo after >>sub/file; chmod 600 sub/file; : >sub/new; mv sub/new sub/renamed; rm sub/renamed; : >sub/end",
+        );
+        let deadline = Instant::now() + PATIENCE;
+        let missing = loop {
+            let log = fs::read_to_string(control.join("log"))?;
+            let missing = missing_in(&log);
+            if missing.is_empty() || Instant::now() > deadline {
+                break missing;
+            }
+            thread::sleep(Duration::from_millis(5));
+        };
+        fs::write(control.join("stop"), "")?;
+        anyhow::ensure!(missing.is_empty(), "not seen: {missing:?}");
+        changed.map(drop)
+    })?;
+    anyhow::ensure!(outcome.exit_code == 0, "{}", String::from_utf8_lossy(&outcome.stdout));
+    Ok("(3 namespaces) ".to_owned())
+}
+
+/// Returns which of the events that the changes raise locally are not in the log of each namespace.
+fn missing_in(log: &str) -> Vec<String> {
+    let events = [
+        "MODIFY file",
+        "ATTRIB file",
+        "CREATE new",
+        "MOVED_FROM new",
+        "MOVED_TO renamed",
+        "DELETE renamed",
+        "CREATE end",
+    ];
+    let wanted = ["bind", "chroot", "container"]
+        .into_iter()
+        .flat_map(|place| events.into_iter().map(move |event| (place, event.split_once(' ').unwrap_or_default())));
+    let is_there = |&(place, (event, name)): &(&str, (&str, &str))| {
+        log.lines().any(|line| {
+            let words: Vec<&str> = line.split(' ').collect();
+            matches!(&words[..], [at, kind, path] if *at == place && *kind == event && path.ends_with(&format!("/{name}")))
+        })
+    };
+    wanted.filter(|want| !is_there(want)).map(|want| format!("{want:?}")).collect()
+}
+
 fn fetch(packages: &[&str]) -> anyhow::Result<Prefix> {
     let (cache, report) = (Cache::locate()?, OnStderr::default());
     let suite = Packages::own_suite()?;
@@ -157,6 +260,8 @@ fn fetch(packages: &[&str]) -> anyhow::Result<Prefix> {
 
 /// Edits of the host while a guest watches.
 struct Session<'a> {
+    /// Whether the watcher is one that names changes of attributes.
+    names_attributes: bool,
     share: &'a Path,
     control: &'a Path,
     folder: &'a Path,
@@ -207,6 +312,7 @@ impl Session<'_> {
         let differs = |path: &PathBuf| match (before.get(path), after.get(path)) {
             // A directory's times change with its entries, which raises no event of its own.
             (Some(before), Some(after)) if is_directory(before) && is_directory(after) => before[..2] != after[..2],
+            (Some(before), Some(after)) if !self.names_attributes => before[1..] != after[1..],
             (before, after) => before != after,
         };
         paths.into_iter().filter(|path| differs(path) && is_known(path)).cloned().collect()

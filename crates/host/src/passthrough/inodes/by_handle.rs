@@ -16,6 +16,7 @@ use transom_wire::NodeId;
 use super::{
     Inodes,
     identity::Hold,
+    lock,
     shard::{Entry, Shard},
 };
 use crate::{
@@ -101,6 +102,18 @@ impl Inodes {
                 nodeids.remove(&key);
             }
         }
+    }
+
+    /// Returns the inodes that the guest knows besides the root, or `None` if they are more than `max`.
+    pub(crate) fn known_up_to(&self, max: usize) -> Option<Vec<(NodeId, FileType)>> {
+        if self.capacity.known() > max {
+            return None;
+        }
+        let mut known = Vec::new();
+        for shard in &self.shards {
+            known.extend(lock(shard).entries.iter().map(|(key, entry)| (NodeId(key), entry.file_type)));
+        }
+        Some(known)
     }
 
     /// Counts a lookup of an inode that the guest knows; returns its type and number, or `None` if it does not.
