@@ -3,6 +3,7 @@
 //!
 //! This program is also the guest's first process and what runs in it. Prints a line for each case, and the sum.
 
+mod delay;
 mod guest;
 mod nameless;
 mod programs;
@@ -24,10 +25,11 @@ use std::{
 
 use anyhow::Context as _;
 use transom_vm::{
-    CacheMode, Events, GuestSpec, Kernel, Root, RunOutcome, Share, Stdio, agent,
-    packages::{Cache, Freshness, OnStderr, Packages},
+    Accelerator, CacheMode, Events, GuestSpec, Kernel, Qemu, Root, RunOutcome, Share, Stdio, Vmm, agent,
+    packages::{Cache, OnStderr},
     run,
-    uml::{self, Uml},
+    tools::Tools,
+    uml::Uml,
 };
 
 use rows::{END, ROWS};
@@ -36,7 +38,7 @@ use watcher::PATIENCE;
 /// The variable that makes this program the command in a guest.
 const ROLE: &str = "TRANSOM_TEST_ROLE";
 
-type Case = fn(&Path, &Path) -> anyhow::Result<String>;
+type Case = fn(&Machine, &Path) -> anyhow::Result<String>;
 
 const CASES: [(&str, Case); 9] = [
     ("events and caches are those of local changes, and the host's files stay as they are", compares),
@@ -51,7 +53,12 @@ const CASES: [(&str, Case); 9] = [
 ];
 
 /// What takes longer to fetch; runs only if an argument is part of its name.
-const BY_NAME: [(&str, Case); 4] = [
+const BY_NAME: [(&str, Case); 9] = [
+    ("kernel 6.1: events and caches are those of local changes", |_, daemon| on_kernel("6.1", daemon)),
+    ("kernel 6.12: events and caches are those of local changes", |_, daemon| on_kernel("6.12", daemon)),
+    ("kernel 7: events and caches are those of local changes", |_, daemon| on_kernel("7", daemon)),
+    ("delay: User Mode Linux", delay::measure),
+    ("delay: TCG, Linux 6.12", |_, daemon| delay::measure(&Machine::qemu("6.12")?, daemon)),
     ("ten thousand kills: an agent that is killed loses no file", kills_often),
     ("a hundred thousand changes: guest and host have the same tree after some were lost", trees::hundred_thousand),
     ("programs: watchdog of Python names what the host edits", programs::watchdog),
@@ -69,6 +76,7 @@ fn main() -> ExitCode {
             "compare" => guest::compare(),
             "nameless" => nameless::see(),
             "imitate" => guest::imitate(),
+            "delay" => delay::answer(),
             "kill" => guest::kill(),
             "tree" => trees::see(),
             "unmount" => trees::see_unmounted(),
@@ -82,8 +90,8 @@ fn main() -> ExitCode {
             |()| ExitCode::SUCCESS,
         );
     }
-    let (kernel, daemon) = match (kernel(), daemon()) {
-        (Ok(kernel), Ok(daemon)) => (kernel, daemon),
+    let (machine, daemon) = match (Machine::uml(), daemon()) {
+        (Ok(machine), Ok(daemon)) => (machine, daemon),
         (Err(error), _) | (_, Err(error)) => {
             println!("SKIPPED: {error:#}");
             println!("0 passed, 0 failed, 1 skipped");
@@ -97,7 +105,7 @@ fn main() -> ExitCode {
     let by_name = BY_NAME.into_iter().filter(|_| filter.is_some());
     for (what, case) in CASES.into_iter().chain(by_name).filter(|(what, _)| is_wanted(what)) {
         let begun = Instant::now();
-        match case(&kernel, &daemon) {
+        match case(&machine, &daemon) {
             Ok(remark) => {
                 println!("ok   {what} {remark}({} ms)", begun.elapsed().as_millis());
                 passed += 1;
@@ -112,10 +120,44 @@ fn main() -> ExitCode {
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn kernel() -> anyhow::Result<PathBuf> {
-    let cache = Cache::locate()?;
-    let packages = OnStderr::default();
-    uml::kernel(&Packages::new(&cache, &packages), Freshness::Cached).context("no kernel of User Mode Linux")
+/// What the guests run on.
+pub(crate) struct Machine {
+    kernel: Kernel,
+    vmm: Box<dyn Vmm + Sync>,
+    memory_mib: u32,
+    /// For a boot with what runs in it.
+    timeout: Duration,
+}
+
+impl Machine {
+    fn uml() -> anyhow::Result<Self> {
+        let (cache, report) = (Cache::locate()?, OnStderr::default());
+        let kernel = Tools::new(&cache, &report).uml_kernel(None).context("no kernel of User Mode Linux")?;
+        Ok(Self { kernel, vmm: Box::new(Uml), memory_mib: 256, timeout: 4 * PATIENCE })
+    }
+
+    /// Debian's kernel of a series, emulated.
+    fn qemu(series: &str) -> anyhow::Result<Self> {
+        let (cache, report) = (Cache::locate()?, OnStderr::default());
+        let tools = Tools::new(&cache, &report);
+        let kernel = tools.kernel(Some(Path::new(series))).context("a kernel")?;
+        let vmm = Qemu::new(tools.qemu(None, true).context("QEMU")?, Accelerator::Tcg, tools.cache());
+        Ok(Self { kernel, vmm: Box::new(vmm), memory_mib: 512, timeout: 20 * PATIENCE })
+    }
+}
+
+/// Compares events and caches, by names and without, on a kernel of a series.
+fn on_kernel(series: &str, daemon: &Path) -> anyhow::Result<String> {
+    let machine = match Machine::qemu(series) {
+        Ok(machine) => machine,
+        Err(error) => {
+            println!("SKIPPED: Linux {series} cannot be had here: {error:#}");
+            return Ok(String::new());
+        }
+    };
+    let (rows, files) = (compares(&machine, daemon)?, nameless::are_seen(&machine, daemon)?);
+    let release = machine.kernel.image.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    Ok(format!("{rows}{files}({release}) "))
 }
 
 /// Returns transomd, if it was built and this machine lets it observe the file system of the shares.
@@ -130,9 +172,9 @@ fn daemon() -> anyhow::Result<PathBuf> {
     Ok(daemon)
 }
 
-fn compares(kernel: &Path, daemon: &Path) -> anyhow::Result<String> {
+fn compares(machine: &Machine, daemon: &Path) -> anyhow::Result<String> {
     let folder = tempfile::tempdir()?;
-    let guest = Guest::new(folder.path(), kernel, daemon, "compare")?;
+    let guest = Guest::new(folder.path(), machine, daemon, "compare")?;
     let oracle = folder.path().join("oracle");
     for root in [&oracle, &guest.share] {
         for row in ROWS {
@@ -159,9 +201,9 @@ fn compares(kernel: &Path, daemon: &Path) -> anyhow::Result<String> {
     Ok(format!("({} rows) ", ROWS.len()))
 }
 
-fn imitates(kernel: &Path, daemon: &Path) -> anyhow::Result<String> {
+fn imitates(machine: &Machine, daemon: &Path) -> anyhow::Result<String> {
     let folder = tempfile::tempdir()?;
-    let guest = Guest::new(folder.path(), kernel, daemon, "imitate")?;
+    let guest = Guest::new(folder.path(), machine, daemon, "imitate")?;
     let share = guest.share.clone();
     fs::write(share.join("real"), "kept")?;
     let before = untouched(&share)?;
@@ -172,15 +214,15 @@ fn imitates(kernel: &Path, daemon: &Path) -> anyhow::Result<String> {
     Ok(String::new())
 }
 
-fn kills(kernel: &Path, daemon: &Path) -> anyhow::Result<String> {
-    kills_until(kernel, daemon, ROUNDS, Duration::from_secs(0))
+fn kills(machine: &Machine, daemon: &Path) -> anyhow::Result<String> {
+    kills_until(machine, daemon, ROUNDS, Duration::from_secs(0))
 }
 
 /// Goes on for about as long as ten thousand kills take.
-fn kills_often(kernel: &Path, daemon: &Path) -> anyhow::Result<String> {
+fn kills_often(machine: &Machine, daemon: &Path) -> anyhow::Result<String> {
     let mut sum = 0;
     while sum < 10_000 {
-        let remark = kills_until(kernel, daemon, 2500, Duration::from_secs(300))?;
+        let remark = kills_until(machine, daemon, 2500, Duration::from_secs(300))?;
         sum += remark
             .split(|letter: char| !letter.is_ascii_digit())
             .find_map(|word| word.parse::<u32>().ok())
@@ -190,9 +232,9 @@ fn kills_often(kernel: &Path, daemon: &Path) -> anyhow::Result<String> {
     Ok(format!("({sum} kills) "))
 }
 
-fn kills_until(kernel: &Path, daemon: &Path, rounds: usize, more: Duration) -> anyhow::Result<String> {
+fn kills_until(machine: &Machine, daemon: &Path, rounds: usize, more: Duration) -> anyhow::Result<String> {
     let folder = tempfile::tempdir()?;
-    let mut guest = Guest::new(folder.path(), kernel, daemon, "kill")?;
+    let mut guest = Guest::new(folder.path(), machine, daemon, "kill")?;
     guest.spec.timeout = Some(4 * PATIENCE + more);
     let (share, control) = (guest.share.clone(), guest.control.clone());
     let name = |file: usize| share.join(format!("file {file}"));
@@ -228,14 +270,15 @@ fn kills_until(kernel: &Path, daemon: &Path, rounds: usize, more: Duration) -> a
 }
 
 /// A guest with two shares.
-pub(crate) struct Guest {
+pub(crate) struct Guest<'a> {
+    machine: &'a Machine,
     share: PathBuf,
     control: PathBuf,
     spec: GuestSpec,
 }
 
-impl Guest {
-    fn new(folder: &Path, kernel: &Path, daemon: &Path, role: &str) -> anyhow::Result<Self> {
+impl<'a> Guest<'a> {
+    fn new(folder: &Path, machine: &'a Machine, daemon: &Path, role: &str) -> anyhow::Result<Self> {
         let [share, control, program] = ["share", "control", "program"].map(|name| folder.join(name));
         for dir in [&share, &control, &program] {
             fs::create_dir(dir)?;
@@ -248,7 +291,7 @@ impl Guest {
             ..Share::default()
         };
         let spec = GuestSpec {
-            kernel: Kernel { image: kernel.to_owned(), modules: None },
+            kernel: machine.kernel.clone(),
             agent: env::current_exe()?,
             events: Some(Events { program: env!("CARGO_BIN_EXE_transom-agent").into(), are_required: true }),
             daemon: daemon.to_owned(),
@@ -262,21 +305,21 @@ impl Guest {
             ],
             command: vec!["/mnt/program/program".into()],
             env: vec![(ROLE.into(), role.into())],
-            memory_mib: 256,
+            memory_mib: machine.memory_mib,
             cpus: 1,
             stdio: Stdio::default(),
-            timeout: Some(4 * PATIENCE),
+            timeout: Some(machine.timeout),
             console: env::var_os("TRANSOM_TEST_CONSOLE").map(PathBuf::from),
             is_foreground: false,
         };
-        Ok(Self { share, control, spec })
+        Ok(Self { machine, share, control, spec })
     }
 
     /// Boots, waits until the guest is ready, acts, and waits for the guest's end.
     fn run<T>(self, act: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<(RunOutcome, T)> {
         thread::scope(|scope| {
-            let running = scope.spawn(|| run(&self.spec, &Uml));
-            let deadline = Instant::now() + 3 * PATIENCE;
+            let running = scope.spawn(|| run(&self.spec, &*self.machine.vmm));
+            let deadline = Instant::now() + self.machine.timeout;
             while !self.control.join("ready").exists() && !running.is_finished() && Instant::now() < deadline {
                 thread::sleep(Duration::from_millis(2));
             }
@@ -296,7 +339,7 @@ impl Guest {
 
     /// Boots and waits for the guest's end.
     fn run_alone(self) -> anyhow::Result<(RunOutcome, ())> {
-        Ok((run(&self.spec, &Uml)?, ()))
+        Ok((run(&self.spec, &*self.machine.vmm)?, ()))
     }
 }
 

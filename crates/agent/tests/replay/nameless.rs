@@ -15,7 +15,7 @@ use std::{
 use anyhow::Context as _;
 
 use crate::{
-    Guest,
+    Guest, Machine,
     guest::{SHARE, signal},
     untouched,
     watcher::{PATIENCE, Watcher},
@@ -86,9 +86,9 @@ const CASES: [Case; 6] = [
 ];
 
 /// Makes the files, boots a guest that knows them, changes them and has the guest see that.
-pub(crate) fn are_seen(kernel: &Path, daemon: &Path) -> anyhow::Result<String> {
+pub(crate) fn are_seen(machine: &Machine, daemon: &Path) -> anyhow::Result<String> {
     let folder = tempfile::tempdir()?;
-    let guest = Guest::new(folder.path(), kernel, daemon, "nameless")?;
+    let guest = Guest::new(folder.path(), machine, daemon, "nameless")?;
     let (share, beside) = (guest.share.clone(), folder.path().join("beside"));
     fs::create_dir(&beside)?;
     let mut open = Vec::new();

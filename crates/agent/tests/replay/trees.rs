@@ -3,7 +3,8 @@
 use std::{
     collections::HashMap,
     fs::{self, File},
-    io,
+    io::{self, Read as _, Write as _},
+    os::unix::net::UnixStream,
     path::{Path, PathBuf},
     thread,
     time::{Duration, Instant},
@@ -16,7 +17,7 @@ use rustix::{
 };
 
 use crate::{
-    Guest,
+    Guest, Machine,
     guest::{CONTROL, SHARE, describe, signal},
     untouched,
     watcher::PATIENCE,
@@ -66,30 +67,45 @@ fn grow(root: &Path, count: usize) -> io::Result<()> {
     fs::write(root.join(END), "")
 }
 
-pub(crate) fn many(kernel: &Path, daemon: &Path) -> anyhow::Result<String> {
-    compare(kernel, daemon, 5000)
+pub(crate) fn many(machine: &Machine, daemon: &Path) -> anyhow::Result<String> {
+    Ok(compare(machine, daemon, 5000)?.0)
 }
 
 /// So many at once that the queue of the daemon is full.
-pub(crate) fn hundred_thousand(kernel: &Path, daemon: &Path) -> anyhow::Result<String> {
-    compare(kernel, daemon, 100_000)
+pub(crate) fn hundred_thousand(machine: &Machine, daemon: &Path) -> anyhow::Result<String> {
+    let (remark, lost) = compare(machine, daemon, 100_000)?;
+    anyhow::ensure!(lost > 0, "nothing was lost");
+    Ok(format!("{remark}(lost {lost} times) "))
 }
 
-fn compare(kernel: &Path, daemon: &Path, count: usize) -> anyhow::Result<String> {
+/// Returns a remark and how often changes were lost.
+fn compare(machine: &Machine, daemon: &Path, count: usize) -> anyhow::Result<(String, u64)> {
     let folder = tempfile::tempdir()?;
-    let guest = Guest::new(folder.path(), kernel, daemon, "tree")?;
+    let mut guest = Guest::new(folder.path(), machine, daemon, "tree")?;
     let (share, control) = (guest.share.clone(), guest.control.clone());
+    let metrics = folder.path().join("metrics");
+    guest.spec.shares[0].daemon_args.extend(["--metrics-socket".into(), metrics.clone().into()]);
     plant(&share, DIRECTORIES)?;
-    let (outcome, before) = guest.run(|| {
+    let (outcome, (before, lost)) = guest.run(|| {
         grow(&share, count)?;
         let told = control.join("tree");
         fs::write(&told, describe(&share)?.join("\n"))?;
         fs::rename(told, control.join("expected"))?;
-        Ok(untouched(&share)?)
+        Ok((untouched(&share)?, overflows(&metrics)?))
     })?;
     anyhow::ensure!(outcome.exit_code == 0, "{}", String::from_utf8_lossy(&outcome.stdout));
     anyhow::ensure!(before == untouched(&share)?, "the share changed");
-    Ok(format!("({count} changes{}) ", String::from_utf8_lossy(&outcome.stdout).trim_end()))
+    Ok((format!("({count} changes) "), lost))
+}
+
+/// Returns how often the daemon has lost changes.
+fn overflows(metrics: &Path) -> anyhow::Result<u64> {
+    let mut stream = UnixStream::connect(metrics)?;
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text)?;
+    let line = text.lines().find_map(|line| line.strip_prefix("transom_replay_overflows_total "));
+    Ok(line.context("no such metric")?.trim().parse()?)
 }
 
 /// Learns the tree, keeps files open, and waits until all of it is as the host says.
@@ -125,11 +141,11 @@ pub(crate) fn see() -> anyhow::Result<()> {
 
 /// The host renames a file to another name and back, and removes it there and makes it again, as fast as it can, while
 /// the agent of the guest replays that.
-pub(crate) fn back_and_forth(kernel: &Path, daemon: &Path) -> anyhow::Result<String> {
+pub(crate) fn back_and_forth(machine: &Machine, daemon: &Path) -> anyhow::Result<String> {
     const FILES: usize = 5;
     const ROUNDS: usize = 400;
     let folder = tempfile::tempdir()?;
-    let guest = Guest::new(folder.path(), kernel, daemon, "tree")?;
+    let guest = Guest::new(folder.path(), machine, daemon, "tree")?;
     let (share, control) = (guest.share.clone(), guest.control.clone());
     plant(&share, OPEN)?;
     let name = |file: usize| share.join(format!("name {file}"));
@@ -161,9 +177,9 @@ pub(crate) fn back_and_forth(kernel: &Path, daemon: &Path) -> anyhow::Result<Str
     Ok(format!("({} renames) ", 2 * FILES * ROUNDS))
 }
 
-pub(crate) fn unmounted(kernel: &Path, daemon: &Path) -> anyhow::Result<String> {
+pub(crate) fn unmounted(machine: &Machine, daemon: &Path) -> anyhow::Result<String> {
     let folder = tempfile::tempdir()?;
-    let mut guest = Guest::new(folder.path(), kernel, daemon, "unmount")?;
+    let mut guest = Guest::new(folder.path(), machine, daemon, "unmount")?;
     // The first share is the working directory of the first process.
     guest.spec.shares.rotate_right(1);
     let (share, control) = (guest.share.clone(), guest.control.clone());
@@ -210,7 +226,7 @@ pub(crate) fn see_unmounted() -> anyhow::Result<()> {
     })
     .context("the agent of a read-only share goes on")?;
     let mut said = String::new();
-    io::Read::read_to_string(&mut child.stderr.take().context("a pipe")?, &mut said)?;
+    child.stderr.take().context("a pipe")?.read_to_string(&mut said)?;
     anyhow::ensure!(
         status.is_some_and(|status| !status.success()) && said.contains("read-only"),
         "the agent: {status:?} {said}"

@@ -72,9 +72,9 @@ impl Guest {
     }
 
     /// Starts a daemon of the same share for another guest.
-    fn start_other(&self) -> Self {
+    fn start_other(&self, options: &str) -> Self {
         let bench = Bench::new();
-        let line = format!("--socket-path {{S}} --shared-dir {}/in --sandbox none", self.directory());
+        let line = format!("--socket-path {{S}} --shared-dir {}/in --sandbox none {options}", self.directory());
         let mut daemon = bench.start(&line);
         let stream = daemon.connect();
         Self::over(stream, daemon, bench)
@@ -216,7 +216,7 @@ fn names_stay_valid_for_longer_exactly_while_an_agent_keeps_up() {
 fn what_another_guest_does_is_announced_and_what_the_guest_does_is_not() {
     for options in ["--sandbox namespace", "--sandbox none --host-changes mandatory --seccomp trap"] {
         let Some(mut guest) = Guest::start(options) else { return };
-        let mut other = guest.start_other();
+        let mut other = guest.start_other("");
         let mut agent = guest.agent();
 
         guest.session.mkdir(ROOT, b"own", 0o755).unwrap();
@@ -235,6 +235,59 @@ fn what_another_guest_does_is_announced_and_what_the_guest_does_is_not() {
         agent.leave(&mut guest);
         assert_eq!(guest.metric("transom_agents"), "0");
     }
+}
+
+#[test]
+fn what_an_agent_replays_is_no_change_to_another_guest() {
+    let Some(mut first) = Guest::start("--sandbox none") else { return };
+    let mut second = first.start_other("--events=always");
+    let (mut of_first, mut of_second) = (first.agent(), second.agent());
+    // The guest knows the file, so that its removal is replayed by a request.
+    first.session.mkdir(ROOT, b"known", 0o755).unwrap();
+    first.session.mkdir(ROOT, b"first", 0o755).unwrap();
+    let (_, changes) = of_second.until(&mut second, "first");
+    let of_names =
+        |names: &[(Kind, &str)]| names.iter().map(|&(kind, name)| (kind, name.to_owned())).collect::<Vec<_>>();
+    assert_eq!(changes, of_names(&[(Kind::Created, "known"), (Kind::Created, "first")]));
+    for name in [&b"known"[..], b"first"] {
+        // As the kernel of the second guest does for its agent.
+        second.as_agent(|session| session.mkdir(ROOT, name, 0o700)).unwrap();
+    }
+    second.session.mkdir(ROOT, b"second", 0o755).unwrap();
+    let (_, changes) = of_first.until(&mut first, "second");
+    assert_eq!(changes, of_names(&[(Kind::Created, "second")]), "announced to the guest that began");
+
+    first.session.rmdir(ROOT, b"known").unwrap();
+    let (_, changes) = of_second.until(&mut second, "known");
+    assert_eq!(changes, of_names(&[(Kind::Removed, "known")]), "nothing is announced twice");
+    second.as_agent(|session| session.rmdir(ROOT, b"known")).unwrap();
+    first.sh("mkdir in/last");
+    let (_, of_the_first) = of_first.until(&mut first, "last");
+    let (_, of_the_second) = of_second.until(&mut second, "last");
+    for changes in [of_the_first, of_the_second] {
+        assert_eq!(changes, of_names(&[(Kind::Created, "last")]));
+    }
+    assert_eq!(first.metric("transom_replay_overflows_total"), "0");
+}
+
+#[test]
+fn a_change_under_another_name_is_announced_by_the_file() {
+    let Some(mut guest) = Guest::start("") else { return };
+    guest.sh("mkdir in/dir; echo x > in/dir/file; ln in/dir/file other; echo y > unknown");
+    let mut agent = guest.agent();
+    let dir = guest.session.lookup(ROOT, b"dir").unwrap().nodeid.get();
+    guest.session.lookup(dir, b"file").unwrap();
+    guest.sh("mkdir in/first");
+    agent.until(&mut guest, "first");
+
+    guest.sh("echo longer > other; echo longer > unknown; mkdir in/second");
+    let (_, changes) = agent.until(&mut guest, "second");
+    let of_file = changes.iter().filter(|(kind, name)| *kind == Kind::Written && name.is_empty()).count();
+    assert_eq!(of_file, 1, "{changes:?}");
+    guest.sh("rm other; mkdir in/third");
+    let (_, changes) = agent.until(&mut guest, "third");
+    assert!(changes.contains(&(Kind::Stale, String::new())), "its number of names: {changes:?}");
+    agent.leave(&mut guest);
 }
 
 #[test]

@@ -23,7 +23,7 @@ use transom_vm::{
 };
 
 use crate::{
-    Guest,
+    Guest, Machine,
     guest::{CONTROL, SHARE},
     watcher::PATIENCE,
 };
@@ -89,21 +89,21 @@ watcher.on('all', (event, path) => console.log(event, path));
 watcher.on('ready', () => console.error('Watches established.'));
 ";
 
-pub(crate) fn inotifywait(kernel: &Path, daemon: &Path) -> anyhow::Result<String> {
+pub(crate) fn inotifywait(machine: &Machine, daemon: &Path) -> anyhow::Result<String> {
     let words = ["inotifywait", "-m", "-r", "--format", "%e %w%f", SHARE];
-    with_watcher(kernel, daemon, "inotify-tools", &words)
+    with_watcher(machine, daemon, "inotify-tools", &words)
 }
 
-pub(crate) fn watchdog(kernel: &Path, daemon: &Path) -> anyhow::Result<String> {
-    with_watcher(kernel, daemon, "python3-watchdog", &["python3", "-c", WATCHDOG, SHARE])
+pub(crate) fn watchdog(machine: &Machine, daemon: &Path) -> anyhow::Result<String> {
+    with_watcher(machine, daemon, "python3-watchdog", &["python3", "-c", WATCHDOG, SHARE])
 }
 
-pub(crate) fn chokidar(kernel: &Path, daemon: &Path) -> anyhow::Result<String> {
-    with_watcher(kernel, daemon, "node-chokidar", &["node", "-e", CHOKIDAR, SHARE])
+pub(crate) fn chokidar(machine: &Machine, daemon: &Path) -> anyhow::Result<String> {
+    with_watcher(machine, daemon, "node-chokidar", &["node", "-e", CHOKIDAR, SHARE])
 }
 
 /// Boots a guest whose root has the watcher of `package`, and edits the share on the host.
-fn with_watcher(kernel: &Path, daemon: &Path, package: &str, words: &[&str]) -> anyhow::Result<String> {
+fn with_watcher(machine: &Machine, daemon: &Path, package: &str, words: &[&str]) -> anyhow::Result<String> {
     let packages = match package {
         "inotify-tools" => IN_MAKE_TEST.to_vec(),
         package => TOOLS.into_iter().chain([package]).collect(),
@@ -116,7 +116,7 @@ fn with_watcher(kernel: &Path, daemon: &Path, package: &str, words: &[&str]) -> 
         }
     };
     let folder = tempfile::tempdir()?;
-    let mut guest = Guest::new(folder.path(), kernel, daemon, "")?;
+    let mut guest = Guest::new(folder.path(), machine, daemon, "")?;
     let (share, control) = (guest.share.clone(), guest.control.clone());
     edits::prepare(&share, folder.path())?;
     guest.spec.root = Root::Host(Share { host: prefix.root(), cache: Some(CacheMode::Always), ..Share::default() });
@@ -185,7 +185,7 @@ esac
 "#;
 
 /// Boots a guest with watchers in several mount namespaces, and makes changes of several kinds.
-pub(crate) fn namespaces(kernel: &Path, daemon: &Path) -> anyhow::Result<String> {
+pub(crate) fn namespaces(machine: &Machine, daemon: &Path) -> anyhow::Result<String> {
     let prefix = match fetch(&IN_MAKE_TEST) {
         Ok(prefix) => prefix,
         Err(error) => {
@@ -194,7 +194,7 @@ pub(crate) fn namespaces(kernel: &Path, daemon: &Path) -> anyhow::Result<String>
         }
     };
     let folder = tempfile::tempdir()?;
-    let mut guest = Guest::new(folder.path(), kernel, daemon, "")?;
+    let mut guest = Guest::new(folder.path(), machine, daemon, "")?;
     let (share, control) = (guest.share.clone(), guest.control.clone());
     fs::create_dir(share.join("sub"))?;
     fs::write(share.join("sub/file"), "before")?;
