@@ -33,6 +33,9 @@ impl super::Run {
     }
 }
 
+/// Why nothing can be replayed in shares that are mounted read-only.
+const NOT_WRITABLE: &str = "no share can be changed by the guest, whose kernel replays nothing in others";
+
 /// What is asked for, and what there is.
 struct Wanted<'a> {
     when: When,
@@ -54,6 +57,9 @@ impl Wanted<'_> {
         match self.when {
             When::Never => Ok(Err("they are switched off".into())),
             When::Always if !has_program => Err(Error::Usage(format!("--events: {}", missing()))),
+            When::Always if shares.iter().all(|share| share.is_read_only) => Err(Error::Usage(format!(
+                "--events: {NOT_WRITABLE}; leave the option out, or share something writable"
+            ))),
             When::Always => Ok(Ok(Events { program: self.program, are_required: true })),
             When::Auto if !has_program => Ok(Err(missing())),
             When::Auto => {
@@ -69,7 +75,7 @@ impl Wanted<'_> {
         }
         let mut writable = shares.iter().filter(|share| !share.is_read_only).peekable();
         if writable.peek().is_none() {
-            return Some("no share can be changed by the guest".into());
+            return Some(NOT_WRITABLE.into());
         }
         writable.find_map(|share| why_not(&share.host))
     }
@@ -114,6 +120,8 @@ mod tests {
         let error = decide(When::Always, &absent, None, &shares).unwrap_err().to_string();
         assert!(error.contains("absent is not installed"), "{error}");
         assert!(decide(When::Always, &present, None, &shares).unwrap().unwrap().are_required);
+        let error = decide(When::Always, &present, None, &read_only).unwrap_err().to_string();
+        assert!(error.contains("no share can be changed"), "{error}");
         assert!(decide(When::Auto, &absent, None, &shares).unwrap().unwrap_err().contains("absent is not installed"));
         let other = decide(When::Auto, &present, Some(Path::new("/virtiofsd")), &shares).unwrap().unwrap_err();
         assert!(other.contains("/virtiofsd"), "{other}");

@@ -138,11 +138,11 @@ pub(crate) struct ShareArgs {
     #[arg(default_value = "never", default_missing_value = "always")]
     pub(crate) events: Events,
 
-    /// How long the guest may use names while an agent keeps up with the changes, in seconds
+    /// How long the guest may use names and attributes while an agent keeps up with the changes, in seconds
     ///
-    /// Instead of the second of --cache auto; other cache modes have their own. It holds for attributes of directories
-    /// and links too. Attributes of regular files, files with several names, file systems mounted below the share, and
-    /// those that other machines can change, keep the second.
+    /// Instead of the second of --cache auto; other cache modes have their own. File systems mounted below the share,
+    /// and those that other machines can change, keep the second. What a program of the host stores through a mapping
+    /// is announced when it closes the file.
     #[arg(long, value_name = "SECONDS", default_value_t = EVENTS_VALIDITY.as_secs() as u32)]
     #[arg(value_parser = clap::value_parser!(u32).range(..=86400))]
     pub(crate) events_validity: u32,
