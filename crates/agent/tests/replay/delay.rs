@@ -24,8 +24,10 @@ use crate::{
 /// Number of changes of each kind.
 const COUNT: usize = 500;
 
-/// Changes, and what the program waits for.
-const KINDS: [(&str, fn(&Path, usize) -> io::Result<()>); 3] = [
+type Act = fn(&Path, usize) -> io::Result<()>;
+
+/// Kinds of changes, each with what makes one.
+const KINDS: [(&str, Act); 3] = [
     ("create", |share, number| fs::create_dir(share.join(format!("create-{number}")))),
     ("write", |share, number| fs::write(share.join(format!("write-{number}")), "after")),
     ("rename", |share, number| {

@@ -85,7 +85,8 @@ pub(super) fn prepare(share: &Path, folder: &Path) -> anyhow::Result<()> {
     )?;
     run(
         folder,
-        "mkdir -p source tree/deep; echo longer than kept >source/kept; echo new >source/new; echo below >tree/deep/file",
+        "mkdir -p source tree/deep; echo longer than kept >source/kept; echo new >source/new
+        echo below >tree/deep/file",
     )?;
     let repository =
         "mkdir repo && cd repo && git init -q . && git config user.name x && git config user.email x@localhost

@@ -240,8 +240,8 @@ fn missing_in(log: &str) -> Vec<String> {
         .flat_map(|place| events.into_iter().map(move |event| (place, event.split_once(' ').unwrap_or_default())));
     let is_there = |&(place, (event, name)): &(&str, (&str, &str))| {
         log.lines().any(|line| {
-            let words: Vec<&str> = line.split(' ').collect();
-            matches!(&words[..], [at, kind, path] if *at == place && *kind == event && path.ends_with(&format!("/{name}")))
+            let end = format!("/{name}");
+            line.strip_prefix(&format!("{place} {event} ")).is_some_and(|path| path.ends_with(&end))
         })
     };
     wanted.filter(|want| !is_there(want)).map(|want| format!("{want:?}")).collect()
