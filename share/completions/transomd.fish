@@ -7,7 +7,7 @@ complete -c transomd -l tag -d 'Offer TAG, the name by which guests mount the sh
 complete -c transomd -l events -d 'Announce changes that others make on this host to transom-agent in the guest' -r -f -a "always\t'They are; the daemon does not start if they cannot be observed'
 auto\t'They are if they can be observed'
 never\t'They are not'"
-complete -c transomd -l events-validity -d 'How long the guest may use names while an agent keeps up with the changes, in seconds' -r
+complete -c transomd -l events-validity -d 'How long the guest may use names and attributes while an agent keeps up with the changes, in seconds' -r
 complete -c transomd -l hide -d 'Hide PATH of the share, and everything below it, from the guest; may be repeated' -r -F
 complete -c transomd -l hide-contents -d 'Show the directory PATH of the share as an empty one; may be repeated' -r -F
 complete -c transomd -l hide-name -d 'Hide every file and directory of this name from the guest, wherever it is; may be repeated' -r

@@ -130,6 +130,11 @@ pub(crate) fn see() -> anyhow::Result<()> {
     signal("ready")?;
     let deadline = Instant::now() + PATIENCE;
     for case in &CASES {
+        // Attributes first: to read a file makes the kernel ask for them again.
+        while case.data != BEFORE && fs::metadata(path(case))?.modified()? == open[case.name].1 {
+            anyhow::ensure!(Instant::now() < deadline, "the attributes of {} are stale", case.name);
+            thread::sleep(Duration::from_millis(5));
+        }
         loop {
             let stat = fs::metadata(path(case))?;
             let (data, (file, modified)) = (fs::read(path(case))?, &open[case.name]);

@@ -191,6 +191,48 @@ fn repeated_writes_are_one_change() {
 }
 
 #[test]
+fn a_write_is_not_merged_with_one_of_another_file_of_the_same_name() {
+    let replays = registered();
+    for object in [b"x", b"y", b"y"] {
+        replays.push(of(Kind::Modified, b"a").of_object(Some(node(object))));
+    }
+    assert_eq!(exchange(&replays), Ok(vec![(Kind::Modified, b"a".to_vec())]));
+    assert_eq!(exchange(&replays), Ok(vec![(Kind::Modified, b"a".to_vec())]));
+    assert_eq!(exchange(&replays), Err(Errno::AGAIN));
+}
+
+#[test]
+fn the_link_that_is_gone_is_counted_once_for_the_agent_until_its_removal_is_replayed() {
+    let replays = registered();
+    let count = |replays: &Replays, pid| replays.announced(pid, |batch| batch.count_link(node(b"x")));
+    replays.push(of(Kind::Removed, b"a").of_object(Some(node(b"x"))));
+    assert_eq!(count(&replays, AGENT), Some(false), "not announced yet");
+    exchange(&replays).unwrap();
+    assert_eq!(count(&replays, AGENT + 1), None);
+    assert_eq!((count(&replays, AGENT), count(&replays, AGENT)), (Some(true), Some(false)));
+    replays.push(of(Kind::Removed, b"b").of_object(Some(node(b"x"))));
+    exchange(&replays).unwrap();
+    assert!(request(&replays, AGENT, Kind::Removed, b"b"));
+    assert_eq!(count(&replays, AGENT), Some(false), "replayed");
+}
+
+#[test]
+fn what_is_in_use_is_refreshed_after_changes_were_lost_and_until_then_the_agent_does_not_keep_up() {
+    let replays = registered();
+    assert_eq!(exchange(&replays), Err(Errno::AGAIN));
+    assert!(replays.keeps_up() && !replays.is_refresh_due(AGENT, ROOT_HANDLE));
+    replays.overflow();
+    exchange(&replays).unwrap();
+    assert_eq!(exchange(&replays), Err(Errno::AGAIN));
+    assert!(replays.is_refresh_due(AGENT, ROOT_HANDLE) && !replays.keeps_up());
+    assert!(!replays.is_refresh_due(AGENT + 1, ROOT_HANDLE));
+    replays.refresh([Change::of_file(Kind::Stale, libc::DT_REG, node(b"x"))].into_iter());
+    assert_eq!(exchange(&replays), Ok(vec![(Kind::Stale, vec![])]));
+    assert_eq!(exchange(&replays), Err(Errno::AGAIN));
+    assert!(replays.keeps_up() && !replays.is_refresh_due(AGENT, ROOT_HANDLE));
+}
+
+#[test]
 fn too_many_changes_are_one_message() {
     let replays = registered();
     let push = |number: usize| replays.push(of(Kind::Created, format!("{number}").as_bytes()));
