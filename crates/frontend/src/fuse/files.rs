@@ -108,6 +108,13 @@ impl<E: Exchange> Session<E> {
         self.ask_nothing(if waits { Opcode::Setlkw } else { Opcode::Setlk }, nodeid, &[arg.as_bytes()])
     }
 
+    /// Sends SETLK for a lock of flock(2), of type `type_`.
+    pub fn flock(&mut self, nodeid: u64, fh: u64, owner: u64, type_: u32) -> Answer<()> {
+        const FLOCK: u32 = 1;
+        let arg = LkIn { lk_flags: FLOCK.into(), ..lk_in(fh, owner, type_, self.pid) };
+        self.ask_nothing(Opcode::Setlk, nodeid, &[arg.as_bytes()])
+    }
+
     /// Sends INTERRUPT for the request `unique`.
     pub fn interrupt(&mut self, unique: u64) -> Answer<()> {
         self.tell(Opcode::Interrupt, 0, &[InterruptIn { unique: unique.into() }.as_bytes()])

@@ -47,6 +47,8 @@ fn v2() -> State<'static> {
         negotiated: Negotiated { writeback: true, posix_acl: true, ..Negotiated::default() },
         mounts: vec![(9, Cow::Borrowed("."))],
         flags: None,
+        carried: vec![],
+        locks: vec![],
     }
 }
 
