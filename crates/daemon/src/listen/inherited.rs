@@ -3,6 +3,7 @@
 #![expect(unsafe_code, reason = "a number becomes an owned descriptor")]
 
 use super::ListenError;
+use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::net::sockopt::socket_acceptconn;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixListener;
@@ -35,8 +36,6 @@ pub(super) fn adopt_connected(fd: RawFd) -> Result<OwnedFd, ListenError> {
         Ok(true) => return Err(ListenError::NotListening { fd, why: "it listens, and should be connected".into() }),
         Err(_) => return Err(ListenError::NotListening { fd, why: "it is not a socket".into() }),
     }
-    rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC)
-        .map_err(|error| ListenError::NotListening { fd, why: error.to_string() })?;
     Ok(socket)
 }
 
@@ -53,5 +52,8 @@ fn owned(fd: RawFd) -> Result<OwnedFd, ListenError> {
     // 1. `fd` is open: checked above, and this process has no other thread yet that could close it.
     // 2. Nothing else here owns it: standard input, output and error are refused above, and whatever else is open
     //    before the socket was opened by this process, so its number was free when the caller chose `fd`.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+    // Programs that this process starts get what they need by other descriptors.
+    fcntl_setfd(&socket, FdFlags::CLOEXEC).map_err(|error| refused(error.to_string()))?;
+    Ok(socket)
 }

@@ -128,7 +128,7 @@ impl Generation {
     }
 }
 
-/// Lets the processes that `start` starts inherit `descriptors`. This process has one thread, so no other inherits them.
+/// Lets the process that `start` starts inherit `descriptors`. This process has one thread, so no other inherits them.
 fn inheriting<T>(descriptors: &[BorrowedFd<'_>], start: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     let set = |flags| descriptors.iter().try_for_each(|fd| fcntl_setfd(fd, flags));
     let started = set(FdFlags::empty()).map_err(io::Error::from).and_then(|()| start());

@@ -1,10 +1,10 @@
 //! The process that stays when the daemon is upgraded: `--upgradable`.
 //!
 //! It is the process that the caller has started. It owns the sockets and the front end's connection, and starts the
-//! daemon as a child ([`generation`]), which isolates itself as ever. Messages between the front end and the daemon pass
-//! here ([`relay`], [`message`]), and what sets the device up is recorded ([`setup`]). Requests of the guest do not pass:
-//! kicks, calls and memory are descriptors, which the daemon has itself. On SIGHUP, or when [`command`] asks for it,
-//! [`switch`] starts another daemon and moves the session there.
+//! daemon as a child ([`generation`]), which isolates itself as ever. Messages between the front end and the daemon
+//! pass through it ([`relay`], [`message`]), and it records what sets the device up ([`setup`]). Requests of the guest
+//! do not pass: kicks, calls and memory are descriptors, which the daemon has itself. On SIGHUP ([`signals`]), or when
+//! [`command`] requests it, [`switch`] starts another daemon and moves the session there.
 //!
 //! The supervisor has one thread. It never reads what a guest has written, and maps no memory of a guest.
 

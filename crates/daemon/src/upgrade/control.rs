@@ -1,7 +1,7 @@
 //! The channel between the supervisor and a daemon: packets of a kind and a text, some with a descriptor.
 //!
-//! The two may be of different versions, so that the meaning of a packet never changes. A daemon begins with the version
-//! of what it can do.
+//! The two may be of different versions, so that the meaning of a packet never changes. A daemon begins with the
+//! version of what it can do.
 
 use std::{
     io,

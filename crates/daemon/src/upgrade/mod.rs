@@ -1,9 +1,9 @@
 //! An upgrade in place: what the supervisor and a daemon that it has started say to each other.
 //!
-//! With `--upgradable`, the process that the caller starts is the [`supervisor`](crate::supervisor). It starts the daemon
-//! as a child, and to upgrade it a second one, which takes the session over. [`control`] is the channel between the
-//! supervisor and a daemon, [`answer`] the daemon's thread at its end, and [`transfer`] carries the session from one
-//! daemon to the other.
+//! With `--upgradable`, the process that the caller starts is the [`supervisor`](crate::supervisor). It starts the
+//! daemon as a child, and to upgrade it a second one, which takes the session over. [`control`] is the channel between
+//! the supervisor and a daemon, [`answer`] the daemon's thread at its end, and [`transfer`] carries the session from
+//! one daemon to the other.
 
 pub mod answer;
 pub mod control;

@@ -1,4 +1,4 @@
-//! Executables that are none, or not the right ones: the present daemon goes on, and says why.
+//! Executables that cannot take over: the present daemon goes on, and says why.
 
 use std::{fs, path::Path};
 

@@ -1,6 +1,7 @@
 //! A daemon is replaced by another while a driver uses it, which notices nothing.
 
 mod executables;
+mod front_ends;
 #[path = "../launch/mod.rs"]
 mod launch;
 mod locks;

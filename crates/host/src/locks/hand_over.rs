@@ -32,7 +32,7 @@ impl Locks {
     ///
     /// # Errors
     ///
-    /// EINVAL if its locks are none, or if it is there already; ENOLCK beyond the limits.
+    /// EINVAL for an invalid range, or if the holder is there already; ENOLCK beyond the limits.
     pub(crate) fn adopt<'a>(
         &self,
         inode: NodeId,

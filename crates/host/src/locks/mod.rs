@@ -3,9 +3,9 @@
 //! A POSIX lock belongs to an inode and an owner. Each such pair is a [`holder`] with an open file description of its
 //! own, on which `F_OFD_*` locks are taken. These conflict with the locks of any other process and description.
 //! [`owners`] has all holders and a record of their [`ranges`], from which it finds the owner of a lock; [`waits`]
-//! records who waits for whom. [`hand_over`] passes holders to another process. A flock(2) lock is held by the guest's own open file, whose descriptor the caller
-//! passes. A request that has to wait does so in [`waiters`], on the calling thread, until the lock is free or
-//! [`Locks::interrupt`] ends the wait. [`words`] translates from FUSE.
+//! records who waits for whom. [`hand_over`] passes holders to another process. A flock(2) lock is held by the guest's
+//! own open file, whose descriptor the caller passes. A request that has to wait does so in [`waiters`], on the calling
+//! thread, until the lock is free or [`Locks::interrupt`] ends the wait. [`words`] translates from FUSE.
 //!
 //! An owner's POSIX locks end with FLUSH, which Linux sends for every close by a process. For owners without a FLUSH,
 //! they end with RELEASE of the last open file through which the owner has locked since: see [`LockingFile`].

@@ -4,8 +4,8 @@
 //! The format is that of virtiofsd 1.13.7 to 1.14, so that a guest can move from virtiofsd and back: postcard 1.x
 //! ([`postcard`]) of an enumeration of two versions. [`decode()`] reads both, [`encode()`] writes the second. There
 //! virtiofsd stops reading, and records of our own follow with what it has no place for ([`records`]). [`State`] is the
-//! content, [`HandOver`] a state for another process of this host, and [`Error`] says why a state is refused. What a file
-//! system does with it is not here.
+//! content, [`HandOver`] a state for another process of this host, and [`Error`] says why a state is refused. What a
+//! file system does with it is not here.
 
 mod decode;
 mod encode;

@@ -39,7 +39,7 @@ impl Passthrough {
         self.go_on(&state, None)
     }
 
-    /// Goes on with a session of another process of this host; returns its flags, or `None` if there is none.
+    /// Goes on with a session of another process of this host; returns its flags, or `None` without a session.
     pub(in crate::passthrough) fn taken_over(
         &self,
         bytes: &[u8],
