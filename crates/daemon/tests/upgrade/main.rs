@@ -47,11 +47,12 @@ fn ask(bench: &Bench) -> Output {
     Command::new(env!("CARGO_BIN_EXE_transomd")).arg("--upgrade").arg(bench.socket()).output().unwrap()
 }
 
-/// Upgrades.
+/// Upgrades, and returns what the command prints.
 #[track_caller]
-fn upgrade(bench: &Bench) {
+fn upgrade(bench: &Bench) -> String {
     let output = ask(bench);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
 }
 
 /// Asks for an upgrade that must be refused. Returns the reason.

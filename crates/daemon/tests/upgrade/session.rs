@@ -1,12 +1,17 @@
 //! What a driver has before an upgrade, it has afterwards.
 
-use std::{fs, os::unix::fs::MetadataExt as _};
+use std::{
+    fs,
+    os::unix::fs::MetadataExt as _,
+    thread,
+    time::{Duration, Instant},
+};
 
 use rustix::process::Signal;
 
 use crate::{
     Guest, ask_meanwhile,
-    launch::{Bench, is_root},
+    launch::{Bench, Daemon, is_root},
     start, upgrade,
 };
 
@@ -155,4 +160,50 @@ fn the_next_front_end_is_served_too() {
     daemon.signal(Signal::TERM);
     assert_eq!(daemon.wait().0.code(), Some(1));
     assert_eq!(bench.left_behind(), Vec::<String>::new());
+}
+
+/// The descriptors of the supervisor.
+fn descriptors(daemon: &Daemon) -> usize {
+    fs::read_dir(format!("/proc/{}/fd", daemon.pid())).unwrap().count()
+}
+
+#[test]
+fn upgrades_leave_neither_descriptors_nor_processes_behind() {
+    let bench = Bench::new();
+    let mut daemon = start(&bench, "");
+    let mut guest = Guest::begin(&mut daemon);
+    guest.session.getattr(1, None).unwrap();
+    let before = descriptors(&daemon);
+    for _ in 0..10 {
+        upgrade(&bench);
+    }
+    guest.session.getattr(1, None).unwrap();
+    let children = format!("/proc/{0}/task/{0}/children", daemon.pid());
+    // The last daemon but one may still be ending.
+    let begun = Instant::now();
+    while descriptors(&daemon) > before || fs::read_to_string(&children).unwrap().split_whitespace().count() > 1 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{} descriptors, {before} before", descriptors(&daemon));
+        thread::sleep(Duration::from_millis(5));
+    }
+    drop(guest);
+}
+
+#[test]
+#[ignore = "a measurement: prints the pause by the number of inodes that the guest knows"]
+fn pause_by_number_of_inodes() {
+    for count in [10, 1000, 10_000, 100_000] {
+        let bench = Bench::new();
+        for number in 0..count {
+            fs::write(bench.share().join(number.to_string()), "").unwrap();
+        }
+        let mut daemon = start(&bench, "");
+        let mut guest = Guest::begin(&mut daemon);
+        for number in 0..count {
+            guest.session.lookup(1, number.to_string().as_bytes()).unwrap();
+        }
+        let pauses: Vec<_> = (0..5).map(|_| upgrade(&bench).trim().to_owned()).collect();
+        println!("{count} inodes: {pauses:?}");
+        guest.session.getattr(1, None).unwrap();
+        drop(guest);
+    }
 }
