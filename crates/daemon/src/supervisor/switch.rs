@@ -112,14 +112,12 @@ impl Supervisor {
         let begun = Instant::now();
         let bases = self.stop_rings()?;
         let moved = self.hand_over(next).and_then(|()| self.set_rings_up(connected, &bases));
-        if let Err(refusal) = moved {
+        if let Err(refusal) = moved.and_then(|()| self.entrust(next)) {
             // First the end of the new one, which shares what is open.
             next.kill();
             self.restart_rings(&bases);
             return Err(refusal);
         }
-        // If it has ended meanwhile, the front end finds the connection closed.
-        let _ = next.control.order(&Order::Begin);
         self.start_rings(connected);
         Ok(begun.elapsed())
     }
@@ -284,6 +282,18 @@ impl Supervisor {
                 ours.and_then(|()| Err(format!("the new daemon refuses the session: {reason}")))
             }
             Ok(Some(Answer::Ready(_)) | None) => Err("the new daemon has ended while it took the session over".into()),
+            Err(vain) => Err(format!("the new daemon does not take the session over: {vain}")),
+        }
+    }
+
+    /// Lets the new daemon treat the session as its own. Until it answers, it would not survive the end of its
+    /// connection.
+    fn entrust(&mut self, next: &Generation) -> Result<(), Refusal> {
+        let ordered = next.control.order(&Order::Begin);
+        ordered.map_err(|error| format!("the new daemon takes no orders: {error}"))?;
+        match answer_of(&mut self.signals, next, Some(Instant::now() + STEP_MAX)) {
+            Ok(Some(Answer::Done)) => Ok(()),
+            Ok(_) => Err("the new daemon has ended while it took the session over".into()),
             Err(vain) => Err(format!("the new daemon does not take the session over: {vain}")),
         }
     }

@@ -50,7 +50,7 @@ fn obey(control: &Control, server: &Server<Passthrough>, monitor: &Monitor, owne
         }
         Order::Begin => {
             ownership.take();
-            return Ok(());
+            Ok(())
         }
         // No destructor runs: it would release the locks that the other daemon has now.
         Order::End => std::process::exit(0),

@@ -27,7 +27,7 @@ pub enum Order {
     HandOver(OwnedFd),
     /// Receive a session through this socket, and go on with it.
     TakeOver(OwnedFd),
-    /// The session is yours from now on. Not answered.
+    /// The session is yours from now on.
     Begin,
     /// End at once and leave everything as it is: another daemon has the session. Not answered.
     End,
