@@ -1,6 +1,7 @@
 complete -c transomd -l socket-path -d 'Create the socket at PATH and wait for the front end there' -r -F
 complete -c transomd -l socket-group -d 'Let the members of GROUP connect too, given by name or number' -r
 complete -c transomd -l fd -d 'Take descriptor N, inherited from the caller, as the listening socket' -r
+complete -c transomd -l upgrade -d 'Replace the daemon that serves the socket PATH by the version that is installed now, print the outcome, and exit' -r -F
 complete -c transomd -l socket -d 'The same as --socket-path [deprecated]' -r -F
 complete -c transomd -l shared-dir -d 'Share this directory, or this one file' -r -F
 complete -c transomd -l tag -d 'Offer TAG, the name by which guests mount the share, to front ends that ask the daemon for it' -r
@@ -71,6 +72,7 @@ off\t'Nothing'"
 complete -c transomd -l metrics-socket -d 'Serve counters and latencies as OpenMetrics text on a socket at PATH' -r -F
 complete -c transomd -s o -d 'Options in a list, as in \'source=/srv,cache=always,xattr\' [deprecated]' -r
 complete -c transomd -l keep-serving -d 'When a front end leaves, wait for the next one instead of exiting'
+complete -c transomd -l upgradable -d 'Let the daemon be replaced by another version while the guest runs: on SIGHUP, or by --upgrade'
 complete -c transomd -l print-capabilities -d 'Print, as JSON, which optional features management software may rely on, and exit'
 complete -c transomd -l readonly -d 'Refuse all changes to the share'
 complete -c transomd -l announce-submounts -d 'Show each file system mounted below the shared directory with its own device number [default]'

@@ -8,7 +8,7 @@ use transom_daemon::listen;
 use transom_daemon::options::{self, Invocation};
 use transom_daemon::serve::serve;
 use transom_daemon::start::start;
-use transom_daemon::{capabilities, log};
+use transom_daemon::{capabilities, log, supervisor};
 
 fn main() -> ExitCode {
     let options = match options::parse(std::env::args_os()) {
@@ -17,18 +17,38 @@ fn main() -> ExitCode {
             println!("{}", capabilities::CAPABILITIES);
             return ExitCode::SUCCESS;
         }
+        Ok(Invocation::Upgrade(socket)) => {
+            return match supervisor::command::ask(&socket) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => {
+                    eprintln!("{error:#}");
+                    ExitCode::FAILURE
+                }
+            };
+        }
         Err(usage) => usage.exit(),
     };
     // Open the socket before the log takes a descriptor, so that the number given with --fd is the caller's.
-    let listening = listen::open(&options.socket.endpoint);
+    let opened = match &options.socket.supervised {
+        Some(by) => listen::supervised(by).map(|(listening, supervision)| (listening, Some(supervision))),
+        None => listen::open(&options.socket.endpoint).map(|listening| (listening, None)),
+    };
     log::open(options.log);
-    for remark in &options.remarks {
-        warn!("{remark}");
+    if options.socket.supervised.is_none() {
+        for remark in &options.remarks {
+            warn!("{remark}");
+        }
     }
-    let result =
-        listening.map_err(anyhow::Error::from).and_then(|listening| serve(&options, start(&options, listening)?));
+    let result = opened.map_err(anyhow::Error::from).and_then(|(listening, supervision)| {
+        if options.socket.upgradable && supervision.is_none() {
+            let status = supervisor::run(&options, listening, std::env::args_os().skip(1).collect())?;
+            // The status of a process has 8 bits.
+            return Ok(ExitCode::from(u8::try_from(status).unwrap_or(1)));
+        }
+        serve(&options, start(&options, listening, supervision)?).map(|()| ExitCode::SUCCESS)
+    });
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(status) => status,
         Err(error) => {
             error!("{error:#}");
             ExitCode::FAILURE

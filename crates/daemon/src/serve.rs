@@ -29,6 +29,7 @@ use crate::{
         OwnershipOptions, WindowOptions,
     },
     start::Started,
+    upgrade,
 };
 
 /// Serves the share until the front end disconnects, or indefinitely with `--keep-serving`. Blocks.
@@ -66,6 +67,10 @@ pub fn serve(options: &Options, started: Started) -> anyhow::Result<()> {
         None => Some(backend::MIGRATION_IDLE_MAX),
     };
     let config = BackendConfig { versions, migration, ..backend_config(options, window.map(|(window, _)| window)) };
+    if let Some(control) = started.control {
+        let (server, monitor, ownership) = (server.clone(), monitor.clone(), config.ownership.clone());
+        upgrade::answer::start(control, server, monitor, ownership).context("lost the supervisor")?;
+    }
     let served = backend::serve(started.listener, server, &config, &monitor);
     started.traces.remove();
     served
@@ -113,6 +118,7 @@ fn backend_config(options: &Options, window: Option<Arc<Window>>) -> BackendConf
         window,
         versions: None,
         keep_serving: options.socket.keep_serving,
+        ownership: Arc::default(),
         migration: None,
     }
 }

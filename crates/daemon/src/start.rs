@@ -4,12 +4,13 @@
 //! steps that need privileges come before privileges are dropped, and threads come last.
 
 use crate::changes::{self, Changes};
-use crate::listen::{self, Listening, Traces};
+use crate::listen::{self, Listening, Supervision, Traces};
 use crate::options::Options;
 use crate::padding::{self, Views};
 use crate::privileges::{self, Privileges, nofile};
 use crate::sandbox::{self, IdScope, Sandboxed, termination};
 use crate::seccomp;
+use crate::upgrade::control::Control;
 use rustix::fs::Mode;
 use rustix::process::umask;
 use std::os::fd::OwnedFd;
@@ -29,6 +30,8 @@ pub struct Started {
     pub listener: UnixListener,
     /// Where readers of the metrics connect, if `--metrics-socket` is given.
     pub metrics: Option<UnixListener>,
+    /// Where the supervisor's orders come from, if there is one.
+    pub control: Option<Control>,
     /// Makes views of files, if the front end needs them.
     pub padding: Option<Views>,
     /// The version table of the coherence group, not joined yet.
@@ -49,12 +52,13 @@ pub struct Started {
 ///
 /// With a sandbox, the caller's process stays outside, and a child returns. From then on only the listed system calls
 /// are allowed, and SIGTERM, SIGHUP and SIGINT end the process.
-pub fn start(options: &Options, mut listening: Listening) -> anyhow::Result<Started> {
+pub fn start(options: &Options, mut listening: Listening, supervision: Option<Supervision>) -> anyhow::Result<Started> {
     let limit = nofile::set_limit(options.inodes.rlimit_nofile)?;
     let guest_fds = nofile::for_guest(limit, options.inodes.max_fds)?;
-    let metrics = match &options.metrics_socket {
-        Some(path) => Some(listen::open_metrics(path, &mut listening.traces)?),
-        None => None,
+    let (metrics, control) = match (supervision, &options.metrics_socket) {
+        (Some(supervision), _) => (supervision.metrics, Some(supervision.control)),
+        (None, Some(path)) => (Some(listen::open_private(path, &mut listening.traces)?), None),
+        (None, None) => (None, None),
     };
     // New files get the modes that the guest requests.
     umask(Mode::empty());
@@ -84,7 +88,22 @@ pub fn start(options: &Options, mut listening: Listening) -> anyhow::Result<Star
     termination::watch(Arc::downgrade(&traces))?;
 
     debug!(?privileges, ?ids, guest_fds, "isolated");
-    // Programs that start daemons wait for this message.
-    info!("Waiting for vhost-user socket connection...");
-    Ok(Started { root, proc_self_fd, listener, metrics, changes, padding, group, privileges, ids, guest_fds, traces })
+    if control.is_none() {
+        // Programs that start daemons wait for this message.
+        info!("Waiting for vhost-user socket connection...");
+    }
+    Ok(Started {
+        root,
+        proc_self_fd,
+        listener,
+        metrics,
+        control,
+        changes,
+        padding,
+        group,
+        privileges,
+        ids,
+        guest_fds,
+        traces,
+    })
 }

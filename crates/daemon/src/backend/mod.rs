@@ -25,7 +25,15 @@ mod versions;
 mod vring;
 mod worker;
 
-use std::{os::unix::net::UnixListener, sync::Arc, thread, time::Duration};
+use std::{
+    os::unix::net::UnixListener,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::Duration,
+};
 
 use anyhow::Context as _;
 use rustix::io::Errno;
@@ -71,9 +79,34 @@ pub struct BackendConfig {
     pub window: Option<Arc<Window>>,
     /// Listen again after a front end disconnects.
     pub keep_serving: bool,
+    /// Whether the session is this process's own.
+    pub ownership: Arc<Ownership>,
     /// Let the front end migrate the device: offer a log of the memory that it writes, and its state. A transfer of the
     /// state fails if the peer makes no progress for this time.
     pub migration: Option<Duration>,
+}
+
+/// Whether the session is this process's own. While another process may still go on with it, both have its locks, and
+/// the end of the session here would release them there.
+#[derive(Debug, Default)]
+pub struct Ownership {
+    is_shared: AtomicBool,
+}
+
+impl Ownership {
+    /// The session comes from another process, which may still go on with it.
+    pub fn share(&self) {
+        self.is_shared.store(true, Ordering::SeqCst);
+    }
+
+    /// The session is this process's own from now on.
+    pub fn take(&self) {
+        self.is_shared.store(false, Ordering::SeqCst);
+    }
+
+    fn is_shared(&self) -> bool {
+        self.is_shared.load(Ordering::SeqCst)
+    }
 }
 
 /// How long a peer may make no progress in a transfer of the state. The front end holds up its guest meanwhile.
@@ -108,6 +141,10 @@ pub fn serve<F: FileSystem + 'static>(
                 info!("front end disconnected");
             }
             Err(error) => warn!(%error, "front end dropped for a protocol error"),
+        }
+        if config.ownership.is_shared() {
+            // Without any destructor.
+            std::process::exit(1);
         }
         // End the workers first, then the requests that they handed over, then the session.
         device.close();

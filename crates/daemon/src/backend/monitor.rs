@@ -42,6 +42,12 @@ impl Monitor {
         })
     }
 
+    /// Returns the number of requests that have no answer, also of those that are set aside.
+    pub(crate) fn held(&self) -> u32 {
+        let device = self.device.lock().unwrap_or_else(PoisonError::into_inner);
+        device.queues.iter().filter_map(Weak::upgrade).map(|queue| queue.held()).sum()
+    }
+
     /// Measures another device from now on.
     pub(super) fn watch(&self, queues: impl Iterator<Item = Arc<InFlight>>, pool: Weak<dyn Busy>) {
         let view = DeviceView { queues: queues.map(|queue| Arc::downgrade(&queue)).collect(), pool: Some(pool) };

@@ -7,7 +7,8 @@ mod group;
 mod inherited;
 mod pid_file;
 
-use crate::options::Endpoint;
+use crate::options::{Endpoint, Supervised};
+use crate::upgrade::control::Control;
 use pid_file::PidFile;
 use rustix::fs::{Gid, Mode, chown};
 use rustix::process::umask;
@@ -111,6 +112,27 @@ impl Drop for Traces {
     }
 }
 
+/// What a daemon inherits from its supervisor besides the socket that it listens on.
+#[derive(Debug)]
+pub struct Supervision {
+    /// Where the supervisor's orders come from.
+    pub control: Control,
+    /// Where readers of the metrics connect.
+    pub metrics: Option<UnixListener>,
+}
+
+/// Takes over what the supervisor passes on. Must be called at most once.
+///
+/// # Errors
+///
+/// If the descriptors are not what the supervisor passes on.
+pub fn supervised(by: &Supervised) -> Result<(Listening, Supervision), ListenError> {
+    let listener = inherited::adopt(by.listener)?;
+    let control = inherited::adopt_connected(by.control)?.into();
+    let metrics = by.metrics.map(inherited::adopt).transpose()?;
+    Ok((Listening { listener, traces: Traces::default() }, Supervision { control, metrics }))
+}
+
 /// Opens the socket that the options describe.
 pub fn open(endpoint: &Endpoint) -> Result<Listening, ListenError> {
     match endpoint {
@@ -119,8 +141,8 @@ pub fn open(endpoint: &Endpoint) -> Result<Listening, ListenError> {
     }
 }
 
-/// Creates the metrics socket, accessible only to the daemon's user, and adds it to `traces`.
-pub fn open_metrics(path: &Path, traces: &mut Traces) -> Result<UnixListener, ListenError> {
+/// Creates a socket beside the front end's, accessible only to the daemon's user, and adds it to `traces`.
+pub fn open_private(path: &Path, traces: &mut Traces) -> Result<UnixListener, ListenError> {
     // No lock protects this path; if a daemon answers there, it is in use.
     if UnixStream::connect(path).is_ok() {
         return Err(ListenError::InUse { path: path.to_owned(), holder: "another process".to_owned() });

@@ -3,6 +3,7 @@
 //! Names, values and defaults are those of virtiofsd 1.14, which programs that start such daemons pass.
 //! `docs/virtiofsd-options.md` lists differences and additions. If a flag is given twice, the last one wins.
 
+use super::Supervised;
 use super::ids::{NamespaceRange, Owner, SquashHost, squash_host};
 use super::values::{
     CachePolicy, CapabilityChanges, Events, FileHandles, FrontEndName, HostChanges, LogLevel, MigrationMode,
@@ -75,6 +76,10 @@ pub(crate) struct Cli {
     /// Warnings to log once the log is open; not a flag.
     #[arg(skip)]
     pub(crate) remarks: Vec<String>,
+
+    /// What a supervisor passes on; not a flag.
+    #[arg(skip)]
+    pub(crate) supervised: Option<Supervised>,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -84,7 +89,7 @@ pub(crate) struct SocketArgs {
     ///
     /// A file PATH.pid with the daemon's process id is locked while the daemon lives; a second daemon on the same
     /// path is refused. Both files are removed when the daemon exits.
-    #[arg(long, value_name = "PATH", required_unless_present_any = ["fd", "socket", "print_capabilities"])]
+    #[arg(long, value_name = "PATH", required_unless_present_any = ["fd", "socket", "print_capabilities", "upgrade"])]
     pub(crate) socket_path: Option<PathBuf>,
 
     /// Let the members of GROUP connect too, given by name or number
@@ -101,6 +106,20 @@ pub(crate) struct SocketArgs {
     #[arg(long)]
     pub(crate) keep_serving: bool,
 
+    /// Let the daemon be replaced by another version while the guest runs: on SIGHUP, or by --upgrade
+    ///
+    /// A second process stays outside the sandbox and starts the daemon, from the file of this program that is there by
+    /// then. Without this option, SIGHUP ends the daemon.
+    #[arg(long)]
+    pub(crate) upgradable: bool,
+
+    /// Replace the daemon that serves the socket PATH by the version that is installed now, print the outcome, and exit
+    ///
+    /// The daemon has to run with --upgradable. If the new version refuses, the old one goes on and the exit status is
+    /// 1. No other options are allowed.
+    #[arg(long, value_name = "PATH", exclusive = true)]
+    pub(crate) upgrade: Option<PathBuf>,
+
     /// The same as --socket-path [deprecated]
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
@@ -114,7 +133,7 @@ pub(crate) struct SocketArgs {
 #[command(next_help_heading = "Share")]
 pub(crate) struct ShareArgs {
     /// Share this directory, or this one file
-    #[arg(long, value_name = "DIR", required_unless_present_any = ["compat_options", "print_capabilities"])]
+    #[arg(long, value_name = "DIR", required_unless_present_any = ["compat_options", "print_capabilities", "upgrade"])]
     pub(crate) shared_dir: Option<PathBuf>,
 
     /// Offer TAG, the name by which guests mount the share, to front ends that ask the daemon for it

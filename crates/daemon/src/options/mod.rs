@@ -19,6 +19,7 @@ use clap::CommandFactory;
 use std::ffi::OsString;
 use std::os::fd::RawFd;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 use transom_host::{
     group::GroupLocation,
@@ -34,6 +35,8 @@ use cli::Cli;
 pub enum Invocation {
     /// Print the answer to `--print-capabilities` and exit.
     PrintCapabilities,
+    /// Ask the daemon that serves this socket for an upgrade.
+    Upgrade(PathBuf),
     /// Serve a share.
     Serve(Box<Options>),
 }
@@ -82,6 +85,37 @@ pub struct SocketOptions {
     pub endpoint: Endpoint,
     /// Listen again after a front end disconnects, rather than exit.
     pub keep_serving: bool,
+    /// Stay, and let the daemon be a child that can be replaced.
+    pub upgradable: bool,
+    /// This is such a child.
+    pub supervised: Option<Supervised>,
+}
+
+/// What precedes the numbers in the last argument of a daemon that a supervisor starts.
+pub(crate) const SUPERVISED: &str = "--supervised=";
+
+/// Numbers of the descriptors that a supervisor passes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Supervised {
+    /// Where the supervisor connects as a front end.
+    pub listener: RawFd,
+    /// Where its orders come from.
+    pub control: RawFd,
+    /// Where readers of the metrics connect.
+    pub metrics: Option<RawFd>,
+}
+
+impl FromStr for Supervised {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let numbers: Result<Vec<RawFd>, _> = text.split(',').map(str::parse).collect();
+        match numbers.as_deref() {
+            Ok(&[listener, control]) => Ok(Self { listener, control, metrics: None }),
+            Ok(&[listener, control, metrics]) => Ok(Self { listener, control, metrics: Some(metrics) }),
+            _ => Err("two or three numbers of descriptors are expected"),
+        }
+    }
 }
 
 /// The listening socket.
@@ -253,8 +287,18 @@ pub struct LogOptions {
 /// Carries its text and exit status, also for `--help` and `--version`: `clap::Error::exit` prints the one and exits
 /// with the other.
 pub fn parse(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Invocation, clap::Error> {
-    let cli = <Cli as clap::Parser>::try_parse_from(args)?;
+    let mut args: Vec<OsString> = args.into_iter().map(Into::into).collect();
+    let supervised = take_supervised(&mut args);
+    let mut cli = <Cli as clap::Parser>::try_parse_from(args)?;
+    cli.supervised = supervised;
     resolve::resolve(cli).map_err(|error| error.format(&mut command()))
+}
+
+/// Takes off what a supervisor has added to its own arguments. It is no option, because nobody else can use it.
+fn take_supervised(args: &mut Vec<OsString>) -> Option<Supervised> {
+    let by = args.last()?.to_str()?.strip_prefix(SUPERVISED)?.parse().ok()?;
+    args.pop();
+    Some(by)
 }
 
 /// Returns the command line's definition, for help texts and their tests.

@@ -28,6 +28,9 @@ pub(super) fn resolve(mut cli: Cli) -> Result<Invocation, Error> {
     if cli.socket.print_capabilities {
         return Ok(Invocation::PrintCapabilities);
     }
+    if let Some(socket) = cli.socket.upgrade {
+        return Ok(Invocation::Upgrade(socket));
+    }
     for list in cli.legacy.compat_options.take().into_iter().flatten() {
         legacy::apply(&list, &mut cli).map_err(|error| {
             let kind = match error {
@@ -232,6 +235,8 @@ fn options(cli: Cli, share_path: PathBuf) -> Options {
         socket: SocketOptions {
             endpoint: endpoint(cli.socket.fd, cli.socket.socket_path.or(cli.socket.socket), cli.socket.socket_group),
             keep_serving: cli.socket.keep_serving,
+            upgradable: cli.socket.upgradable,
+            supervised: cli.supervised,
         },
     }
 }

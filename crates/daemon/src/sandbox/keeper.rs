@@ -114,12 +114,21 @@ fn exit_status(status: WaitStatus) -> i32 {
 
 /// Drops all capabilities except those for removing the socket and forwarding signals, which most users do not need.
 fn reduce_capabilities() {
+    set_capabilities(&[CapSet::Effective, CapSet::Inheritable, CapSet::Permitted]);
+}
+
+/// As the keeper does, for a process that later starts a daemon, which has to get all of them back.
+pub fn reduce_effective_capabilities() {
+    set_capabilities(&[CapSet::Effective]);
+}
+
+fn set_capabilities(sets: &[CapSet]) {
     let needed = [Capability::CAP_DAC_OVERRIDE, Capability::CAP_KILL];
     let kept = caps::read(None, CapSet::Permitted).unwrap_or_default().into_iter().filter(|cap| needed.contains(cap));
     let kept = kept.collect();
-    for set in [CapSet::Effective, CapSet::Inheritable, CapSet::Permitted] {
+    for &set in sets {
         if let Err(error) = caps::set(None, set, &kept) {
-            debug!(%error, "the keeper cannot drop capabilities");
+            debug!(%error, "cannot drop capabilities");
         }
     }
 }

@@ -14,6 +14,8 @@ mod mount_attributes;
 mod namespace;
 pub mod termination;
 
+pub use keeper::reduce_effective_capabilities;
+
 use crate::listen::{Listening, Traces};
 use crate::options::{NamespaceRange, SandboxMode};
 use nix::sched::CloneFlags;

@@ -44,6 +44,7 @@ impl Daemon {
             window: None,
             versions: None,
             keep_serving: false,
+            ownership: std::sync::Arc::default(),
             migration: None,
         };
         let monitor = Arc::new(Monitor::default());

@@ -81,6 +81,7 @@ impl Daemon {
             window: None,
             versions: None,
             keep_serving: true,
+            ownership: std::sync::Arc::default(),
             migration: None,
         };
         count_panics();

@@ -24,6 +24,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) struct Bench {
     dir: TempDir,
     is_ordinary: bool,
+    /// It starts a copy of the executable, which is in the folder.
+    has_copy: bool,
 }
 
 impl Bench {
@@ -31,18 +33,14 @@ impl Bench {
     pub(crate) fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("share")).unwrap();
-        Self { dir, is_ordinary: false }
+        Self { dir, is_ordinary: false, has_copy: false }
     }
 
     /// For a daemon of an ordinary user, also where the test runs as root.
     pub(crate) fn of_ordinary_user() -> Self {
         let mut bench = Self::new();
         if is_root() {
-            let exe = bench.dir.path().join("transomd");
-            // By another process: a descriptor of ours that writes to it would be inherited by what other tests start,
-            // and a file that is open for writing is not executed.
-            let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_transomd")).arg(&exe).status().unwrap();
-            assert!(copied.success(), "cp: {copied}");
+            bench.copy_executable();
             fs::set_permissions(bench.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
             for path in [bench.dir.path(), &bench.share()] {
                 chown(path, Some(ORDINARY_ID), Some(ORDINARY_ID)).unwrap();
@@ -50,6 +48,34 @@ impl Bench {
             bench.is_ordinary = true;
         }
         bench
+    }
+
+    /// For a daemon of this user whose executable can be replaced.
+    pub(crate) fn with_executable() -> Self {
+        let mut bench = Self::new();
+        bench.copy_executable();
+        bench
+    }
+
+    /// The executable in the folder.
+    pub(crate) fn executable(&self) -> PathBuf {
+        self.path().join("transomd")
+    }
+
+    /// Replaces the executable in the folder, as a package does.
+    pub(crate) fn replace_executable(&self, with: &Path) {
+        let new = self.path().join("transomd.new");
+        // By another process: a descriptor of ours that writes to it would be inherited by what other tests start, and
+        // a file that is open for writing is not executed.
+        let copied = Command::new("cp").arg(with).arg(&new).status().unwrap();
+        assert!(copied.success(), "cp: {copied}");
+        fs::set_permissions(&new, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::rename(&new, self.executable()).unwrap();
+    }
+
+    fn copy_executable(&mut self) {
+        self.replace_executable(Path::new(env!("CARGO_BIN_EXE_transomd")));
+        self.has_copy = true;
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -96,7 +122,7 @@ impl Bench {
 
     /// As `start`, by the command `wrapper`.
     pub(crate) fn start_under(&self, wrapper: &[&str], args: &str, change: impl FnOnce(&mut Command)) -> Daemon {
-        let exe = if self.is_ordinary { self.path().join("transomd") } else { env!("CARGO_BIN_EXE_transomd").into() };
+        let exe = if self.has_copy { self.executable() } else { env!("CARGO_BIN_EXE_transomd").into() };
         // Descriptor 3 by way of standard input, which is the one that a command can be given.
         let mut command = Command::new("sh");
         command.args(["-c", "exec \"$@\" 3<&0 </dev/null", "sh"]).args(wrapper).arg(exe).args(self.words(args));
@@ -181,6 +207,13 @@ impl Daemon {
         (status, self.said.take().unwrap().join().unwrap())
     }
 
+    /// Kills the daemon and returns what it wrote to standard error.
+    pub(crate) fn kill(mut self) -> String {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        self.said.take().unwrap().join().unwrap()
+    }
+
     pub(crate) fn signal(&self, signal: rustix::process::Signal) {
         let pid = rustix::process::Pid::from_raw(self.pid() as i32).unwrap();
         rustix::process::kill_process(pid, signal).unwrap();
@@ -191,6 +224,11 @@ impl Drop for Daemon {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        if std::thread::panicking()
+            && let Some(Ok(said)) = self.said.take().map(JoinHandle::join)
+        {
+            eprintln!("the daemon's log:\n{said}");
+        }
     }
 }
 

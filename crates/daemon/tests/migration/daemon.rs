@@ -49,6 +49,7 @@ impl Daemon {
             pool_threads: 1,
             window: None,
             keep_serving: false,
+            ownership: std::sync::Arc::default(),
             migration: Some(idle_max),
         };
         let (ends, ended) = mpsc::channel();

@@ -99,6 +99,7 @@ impl Share {
             window: Some(window.clone()),
             versions: None,
             keep_serving: true,
+            ownership: std::sync::Arc::default(),
             migration: None,
         };
         let (ends, ended) = mpsc::channel();

@@ -20,6 +20,9 @@ use zerocopy::IntoBytes;
 
 use super::{Answer, Exchange, Session};
 
+/// FUSE_LK_FLOCK.
+const FLOCK: u32 = 1;
+
 impl<E: Exchange> Session<E> {
     /// Sends OPEN and returns the handle.
     pub fn open(&mut self, nodeid: u64, flags: u32) -> Answer<u64> {
@@ -106,6 +109,18 @@ impl<E: Exchange> Session<E> {
     pub fn setlk(&mut self, nodeid: u64, fh: u64, owner: u64, type_: u32, waits: bool) -> Answer<()> {
         let arg = lk_in(fh, owner, type_, self.pid);
         self.ask_nothing(if waits { Opcode::Setlkw } else { Opcode::Setlk }, nodeid, &[arg.as_bytes()])
+    }
+
+    /// Sends SETLK for a lock of flock(2), of type `type_`.
+    pub fn flock(&mut self, nodeid: u64, fh: u64, owner: u64, type_: u32) -> Answer<()> {
+        let arg = LkIn { lk_flags: FLOCK.into(), ..lk_in(fh, owner, type_, self.pid) };
+        self.ask_nothing(Opcode::Setlk, nodeid, &[arg.as_bytes()])
+    }
+
+    /// Like [`Session::flock`], and waits for the lock.
+    pub fn flock_waiting(&mut self, nodeid: u64, fh: u64, owner: u64, type_: u32) -> Answer<()> {
+        let arg = LkIn { lk_flags: FLOCK.into(), ..lk_in(fh, owner, type_, self.pid) };
+        self.ask_nothing(Opcode::Setlkw, nodeid, &[arg.as_bytes()])
     }
 
     /// Sends INTERRUPT for the request `unique`.

@@ -3,9 +3,9 @@
 //! A POSIX lock belongs to an inode and an owner. Each such pair is a [`holder`] with an open file description of its
 //! own, on which `F_OFD_*` locks are taken. These conflict with the locks of any other process and description.
 //! [`owners`] has all holders and a record of their [`ranges`], from which it finds the owner of a lock; [`waits`]
-//! records who waits for whom. A flock(2) lock is held by the guest's own open file, whose descriptor the caller
-//! passes. A request that has to wait does so in [`waiters`], on the calling thread, until the lock is free or
-//! [`Locks::interrupt`] ends the wait. [`words`] translates from FUSE.
+//! records who waits for whom. [`hand_over`] passes holders to another process. A flock(2) lock is held by the guest's
+//! own open file, whose descriptor the caller passes. A request that has to wait does so in [`waiters`], on the calling
+//! thread, until the lock is free or [`Locks::interrupt`] ends the wait. [`words`] translates from FUSE.
 //!
 //! An owner's POSIX locks end with FLUSH, which Linux sends for every close by a process. For owners without a FLUSH,
 //! they end with RELEASE of the last open file through which the owner has locked since: see [`LockingFile`].
@@ -13,6 +13,7 @@
 //! Lock order: a holder's description, then the table of [`owners`]; the mutex of [`waiters`] is never held together
 //! with either. A description's mutex is held across system calls that do not wait for locks, the others across none.
 
+mod hand_over;
 mod holder;
 mod open_file;
 mod owners;

@@ -54,7 +54,19 @@ impl OpenFiles {
     }
 }
 
+impl OpenFiles {
+    /// Returns the numbers of the files.
+    pub(super) fn ids(&self) -> &[u64] {
+        &self.0
+    }
+}
+
 impl LockingFile {
+    /// Returns a number that no other open file of this process has.
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
     /// Refuses locks from now on; returns whether one was ever requested.
     pub(super) fn release(&self) -> bool {
         self.is_released.store(true, Relaxed);

@@ -35,12 +35,12 @@ pub(super) struct Owners {
     /// Never held across a system call.
     state: Mutex<State>,
     /// Number of holders in the record. Changed under its mutex, read without.
-    count: AtomicUsize,
+    pub(super) count: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    record: Record,
+pub(super) struct State {
+    pub(super) record: Record,
     waits: Waits,
 }
 
@@ -245,7 +245,7 @@ impl Owners {
     }
 
     /// Checks the limits on owners. Errors: ENOLCK.
-    fn check_owners(&self, record: &Record, inode: NodeId) -> Result<(), Errno> {
+    pub(super) fn check_owners(&self, record: &Record, inode: NodeId) -> Result<(), Errno> {
         let of_inode = record.inodes.get(&inode).map_or(0, |inode| inode.owners.len());
         let has_room = self.count() < self.limits.owners && of_inode < self.limits.owners_per_inode;
         if has_room { Ok(()) } else { Err(Errno::NOLCK) }
@@ -285,7 +285,7 @@ impl Owners {
         self.count.fetch_sub(holders.len(), Ordering::Relaxed);
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -74,6 +74,22 @@ pub enum Error {
         /// The cause.
         cause: Errno,
     },
+    /// An inode was not found for a process of the same host.
+    #[error("inode {inode} is not where it was ({cause}), or was replaced meanwhile: try again")]
+    Moved {
+        /// The guest's number of it.
+        inode: u64,
+        /// The cause.
+        cause: Errno,
+    },
+    /// There are other descriptors than the state says.
+    #[error("{found} descriptors came with a state that has {expected}")]
+    Descriptors {
+        /// The number that came.
+        found: usize,
+        /// The number in the state.
+        expected: usize,
+    },
     /// The session has something that does not travel.
     #[error("{0}")]
     Refused(&'static str),

@@ -47,6 +47,8 @@ fn v2() -> State<'static> {
         negotiated: Negotiated { writeback: true, posix_acl: true, ..Negotiated::default() },
         mounts: vec![(9, Cow::Borrowed("."))],
         flags: None,
+        carried: vec![],
+        locks: vec![],
     }
 }
 
@@ -67,6 +69,29 @@ fn what_is_written_is_the_second_version_to_the_byte_and_our_records_follow_it()
     let records = [b"transomd".as_slice(), &[1, 2, 0x81, 0x03], &[2, 5, 1, 0xac, 0x02, 1, 0xff]].concat();
     let written = encode(&state);
     assert_eq!(written, [lost, records].concat());
+    assert_eq!(decode(&written, LIMITS).unwrap(), state);
+}
+
+#[test]
+fn descriptors_and_locks_are_described_in_records_of_their_own() {
+    let locks = LockHolder {
+        inode: 300,
+        owner: 0x1122,
+        pid: 5,
+        has_several_pids: true,
+        has_locked: true,
+        files: vec![3],
+        ranges: vec![LockedRange { start: 0, end: 9, is_exclusive: false }],
+    };
+    let carried = vec![Carried::OpenFile(3), Carried::Inode(300), Carried::OpenDirectory(4)];
+    let state = State { carried, locks: vec![locks], ..v2() };
+    let records = [
+        b"transomd".as_slice(),
+        &[3, 8, 3, 0, 3, 1, 0xac, 0x02, 2, 4],
+        &[4, 14, 1, 0xac, 0x02, 0xa2, 0x22, 5, 1, 1, 1, 3, 1, 0, 9, 0],
+    ];
+    let written = encode(&state);
+    assert_eq!(written, [V2, &records.concat()].concat());
     assert_eq!(decode(&written, LIMITS).unwrap(), state);
 }
 
@@ -142,6 +167,23 @@ fn a_location() -> impl Strategy<Value = Location<'static>> {
     ]
 }
 
+fn a_descriptor() -> impl Strategy<Value = Carried> {
+    let kinds = [Carried::OpenFile, Carried::Inode, Carried::OpenDirectory];
+    (0..kinds.len(), any::<u64>()).prop_map(move |(kind, id)| kinds[kind](id))
+}
+
+prop_compose! {
+    fn a_holder()(
+        (inode, owner, pid) in any::<(u64, u64, u32)>(),
+        (has_several_pids, has_locked) in any::<(bool, bool)>(),
+        files in proptest::collection::vec(any::<u64>(), 0..4),
+        ranges in proptest::collection::vec(any::<(u64, u64, bool)>(), 0..4),
+    ) -> LockHolder {
+        let ranges = ranges.into_iter().map(|(start, end, is_exclusive)| LockedRange { start, end, is_exclusive });
+        LockHolder { inode, owner, pid, has_several_pids, has_locked, files, ranges: ranges.collect() }
+    }
+}
+
 prop_compose! {
     fn a_state()(
         inodes in proptest::collection::btree_map(2..u64::MAX, (
@@ -151,6 +193,8 @@ prop_compose! {
         negotiated in any::<[bool; 4]>(),
         mounts in proptest::collection::vec((any::<u64>(), ".{0,10}"), 0..4),
         flags in any::<u64>(),
+        carried in proptest::collection::vec(a_descriptor(), 0..5),
+        locks in proptest::collection::vec(a_holder(), 0..5),
     ) -> State<'static> {
         let root = Inode { id: 1, refcount: 2, location: Location::Root, handle: None };
         let inode = |(id, (refcount, location, handle))| Inode { id, refcount, location, handle };
@@ -167,6 +211,8 @@ prop_compose! {
             negotiated: Negotiated { writeback, announce_submounts, posix_acl, sup_group_extension },
             mounts: mounts.into_iter().map(|(mount, path)| (mount, Cow::Owned(path))).collect(),
             flags: Some(InitFlags::from_bits_retain(flags)),
+            carried,
+            locks,
         }
     }
 }

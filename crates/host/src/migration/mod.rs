@@ -4,11 +4,13 @@
 //! The format is that of virtiofsd 1.13.7 to 1.14, so that a guest can move from virtiofsd and back: postcard 1.x
 //! ([`postcard`]) of an enumeration of two versions. [`decode()`] reads both, [`encode()`] writes the second. There
 //! virtiofsd stops reading, and records of our own follow with what it has no place for ([`records`]). [`State`] is the
-//! content, [`Error`] says why a state is refused. What a file system does with it is not here.
+//! content, [`HandOver`] a state for another process of this host, and [`Error`] says why a state is refused. What a
+//! file system does with it is not here.
 
 mod decode;
 mod encode;
 mod error;
+mod hand_over;
 mod postcard;
 mod records;
 
@@ -22,6 +24,7 @@ use transom_wire::ops::init::InitFlags;
 pub use decode::{Limits, decode};
 pub use encode::encode;
 pub use error::Error;
+pub use hand_over::{Carried, HandOver, LockHolder, LockedRange};
 
 /// The longest path, in bytes: Linux opens none that is longer.
 pub const PATH_LEN_MAX: usize = 4096;
@@ -75,6 +78,10 @@ pub struct State<'a> {
     pub mounts: Vec<(u64, Cow<'a, str>)>,
     /// All that was negotiated; only from a daemon that writes our records.
     pub flags: Option<InitFlags>,
+    /// What the descriptors are that come with the state; none in a migration.
+    pub carried: Vec<Carried>,
+    /// The holders of POSIX locks, each with another descriptor after those of `carried`; none in a migration.
+    pub locks: Vec<LockHolder>,
 }
 
 /// What virtiofsd carries over of the negotiation.

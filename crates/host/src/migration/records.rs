@@ -5,7 +5,7 @@ use std::{borrow::Cow, collections::HashMap};
 use transom_wire::ops::init::InitFlags;
 
 use super::{
-    Error, Location, PATH_LEN_MAX, State,
+    Carried, Error, Location, LockHolder, LockedRange, PATH_LEN_MAX, State,
     postcard::{Reader, Writer},
 };
 
@@ -15,8 +15,18 @@ const MARK: &[u8] = b"transomd";
 const FLAGS: u64 = 1;
 /// The paths that are not UTF-8: the inode's number and the path of each.
 const PATHS: u64 = 2;
+/// What the descriptors are that come with the state: the kind and the number of each.
+const CARRIED: u64 = 3;
+/// The holders of POSIX locks.
+const LOCKS: u64 = 4;
 /// Bytes of the shortest path with its inode.
 const PATH_LEN_MIN: usize = 2;
+/// Bytes of the shortest description of a descriptor.
+const CARRIED_LEN_MIN: usize = 2;
+/// Bytes of the shortest holder of locks: inode, owner, process, two truth values, two counts.
+const HOLDER_LEN_MIN: usize = 7;
+/// Bytes of the shortest range: first, last byte, kind.
+const RANGE_LEN_MIN: usize = 3;
 
 /// Reads all records into `state`.
 pub(super) fn read<'a>(bytes: &'a [u8], state: &mut State<'a>) -> Result<(), Error> {
@@ -37,6 +47,8 @@ pub(super) fn read<'a>(bytes: &'a [u8], state: &mut State<'a>) -> Result<(), Err
         match tag {
             FLAGS => state.flags = Some(InitFlags::from_bits_retain(record.u64()?)),
             PATHS => paths(&mut record, state)?,
+            CARRIED => state.carried = carried(&mut record)?,
+            LOCKS => state.locks = locks(&mut record)?,
             _ => return Err(Error::Record(tag)),
         }
         if !record.rest().is_empty() {
@@ -61,6 +73,35 @@ fn paths<'a>(record: &mut Reader<'a>, state: &mut State<'a>) -> Result<(), Error
     Ok(())
 }
 
+fn carried(record: &mut Reader<'_>) -> Result<Vec<Carried>, Error> {
+    let count = record.count("descriptors", usize::MAX, CARRIED_LEN_MIN)?;
+    let one = |record: &mut Reader<'_>| match (record.u32()?, record.u64()?) {
+        (0, id) => Ok(Carried::OpenFile(id)),
+        (1, id) => Ok(Carried::Inode(id)),
+        (2, id) => Ok(Carried::OpenDirectory(id)),
+        _ => Err(Error::Malformed("an unknown kind of descriptor")),
+    };
+    (0..count).map(|_| one(record)).collect()
+}
+
+fn locks(record: &mut Reader<'_>) -> Result<Vec<LockHolder>, Error> {
+    let count = record.count("holders of locks", usize::MAX, HOLDER_LEN_MIN)?;
+    (0..count).map(|_| holder(record)).collect()
+}
+
+fn holder(record: &mut Reader<'_>) -> Result<LockHolder, Error> {
+    let (inode, owner, pid) = (record.u64()?, record.u64()?, record.u32()?);
+    let (has_several_pids, has_locked) = (record.bool()?, record.bool()?);
+    let files = record.count("open files", usize::MAX, 1)?;
+    let files = (0..files).map(|_| record.u64()).collect::<Result<_, _>>()?;
+    let ranges = record.count("locks", usize::MAX, RANGE_LEN_MIN)?;
+    let range = |record: &mut Reader<'_>| {
+        Ok(LockedRange { start: record.u64()?, end: record.u64()?, is_exclusive: record.bool()? })
+    };
+    let ranges = (0..ranges).map(|_| range(record)).collect::<Result<_, Error>>()?;
+    Ok(LockHolder { inode, owner, pid, has_several_pids, has_locked, files, ranges })
+}
+
 /// Writes the records that `state` needs.
 pub(super) fn write(state: &State<'_>, writer: &mut Writer) {
     let is_odd = |path: &[u8]| std::str::from_utf8(path).is_err();
@@ -72,7 +113,7 @@ pub(super) fn write(state: &State<'_>, writer: &mut Writer) {
             _ => None,
         })
         .collect();
-    if state.flags.is_none() && odd.is_empty() {
+    if state.flags.is_none() && odd.is_empty() && state.carried.is_empty() && state.locks.is_empty() {
         return;
     }
     writer.0.extend_from_slice(MARK);
@@ -92,4 +133,50 @@ pub(super) fn write(state: &State<'_>, writer: &mut Writer) {
         writer.u64(PATHS);
         writer.bytes(&record.0);
     }
+    write_carried(&state.carried, writer);
+    write_locks(&state.locks, writer);
+}
+
+fn write_carried(carried: &[Carried], writer: &mut Writer) {
+    if carried.is_empty() {
+        return;
+    }
+    let mut record = Writer::default();
+    record.u64(carried.len() as u64);
+    for one in carried {
+        let (kind, id) = match *one {
+            Carried::OpenFile(id) => (0, id),
+            Carried::Inode(id) => (1, id),
+            Carried::OpenDirectory(id) => (2, id),
+        };
+        record.u64(kind);
+        record.u64(id);
+    }
+    writer.u64(CARRIED);
+    writer.bytes(&record.0);
+}
+
+fn write_locks(locks: &[LockHolder], writer: &mut Writer) {
+    if locks.is_empty() {
+        return;
+    }
+    let mut record = Writer::default();
+    record.u64(locks.len() as u64);
+    for holder in locks {
+        record.u64(holder.inode);
+        record.u64(holder.owner);
+        record.u64(holder.pid.into());
+        record.bool(holder.has_several_pids);
+        record.bool(holder.has_locked);
+        record.u64(holder.files.len() as u64);
+        holder.files.iter().for_each(|&file| record.u64(file));
+        record.u64(holder.ranges.len() as u64);
+        for range in &holder.ranges {
+            record.u64(range.start);
+            record.u64(range.end);
+            record.bool(range.is_exclusive);
+        }
+    }
+    writer.u64(LOCKS);
+    writer.bytes(&record.0);
 }

@@ -1,5 +1,7 @@
 //! The interface of a file system: [`Serve`] for each operation, and the beginning and end of sessions.
 
+use std::os::fd::OwnedFd;
+
 use transom_wire::{NodeId, Unique, all_operations, operation, ops::init::InitFlags};
 
 use super::{AgentCall, AgentReply, Changing, Context, Serve};
@@ -81,6 +83,31 @@ macro_rules! file_system {
             fn load(&self, state: &[u8]) -> Result<Option<InitFlags>, migration::Error> {
                 let _ = state;
                 Err(migration::Error::Refused("this file system cannot be migrated"))
+            }
+
+            /// Returns the session for another process of this host: as [`FileSystem::save`], with descriptors.
+            ///
+            /// # Errors
+            ///
+            /// If something of the session cannot be handed over.
+            fn hand_over(&self) -> Result<migration::HandOver, migration::Error> {
+                Err(migration::Error::Refused("this file system cannot be handed over"))
+            }
+
+            /// Goes on with a session that another process of this host has handed over: as [`FileSystem::load`]. After
+            /// an error, this process must end without another call: it shares locks with the other one, which goes
+            /// on.
+            ///
+            /// # Errors
+            ///
+            /// If the session cannot go on here.
+            fn take_over(
+                &self,
+                state: &[u8],
+                descriptors: Vec<OwnedFd>,
+            ) -> Result<Option<InitFlags>, migration::Error> {
+                let _ = (state, descriptors);
+                Err(migration::Error::Refused("this file system cannot be handed over"))
             }
 
             /// Returns the file system's own number of an inode that the driver names. They differ if the driver has

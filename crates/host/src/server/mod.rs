@@ -39,6 +39,8 @@ pub use request::Scratch;
 pub use slices::{GuestSlice, GuestSlices, SLICES_INLINE};
 pub use target::ExecutionTarget;
 
+use std::os::fd::OwnedFd;
+
 use transom_wire::{Opcode, header::InHeader};
 
 use crate::{Errno, migration};
@@ -167,6 +169,27 @@ impl<F: FileSystem> Server<F> {
     /// If that session cannot go on here. There is no session then.
     pub fn load_state(&self, state: &[u8]) -> Result<(), migration::Error> {
         self.session.load(&self.fs, state)
+    }
+
+    /// Returns the session for another process of this host, which calls [`Server::take_over`].
+    ///
+    /// As for [`Server::save_state`], the driver's requests must be stopped. If the other process goes on with the
+    /// session, this one must end without ending the session: both have the same locks.
+    ///
+    /// # Errors
+    ///
+    /// If something of the session cannot be handed over.
+    pub fn hand_over(&self) -> Result<migration::HandOver, migration::Error> {
+        self.session.hand_over(&self.fs)
+    }
+
+    /// Goes on with a session of another process of this host. There must be no session here.
+    ///
+    /// # Errors
+    ///
+    /// If that session cannot go on here. This process must end then without ending a session.
+    pub fn take_over(&self, state: &[u8], descriptors: Vec<OwnedFd>) -> Result<(), migration::Error> {
+        self.session.take_over(&self.fs, state, descriptors)
     }
 
     fn serve(

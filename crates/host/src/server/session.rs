@@ -1,6 +1,7 @@
 //! The session, which begins with INIT and ends with DESTROY, another INIT or a reset.
 
 use std::{
+    os::fd::OwnedFd,
     sync::{
         Condvar, Mutex, MutexGuard, PoisonError, TryLockError,
         atomic::{
@@ -113,6 +114,37 @@ impl Session {
         if let Some(flags) = fs.load(state).inspect_err(|_| fs.destroy(End::Reset))? {
             self.has_setxattr_ext.store(flags.contains(InitFlags::SETXATTR_EXT), Release);
             tracing::info!(flags = format_args!("{flags:?}"), "session loaded");
+            self.stage.store(BEGUN, SeqCst);
+        }
+        Ok(())
+    }
+
+    /// Returns the session for another process of this host, or no session.
+    pub(super) fn hand_over(&self, fs: &impl FileSystem) -> Result<migration::HandOver, migration::Error> {
+        let _change = lock(&self.change);
+        match self.stage.load(SeqCst) {
+            BEGUN => fs.hand_over(),
+            _ => {
+                let state = migration::encode(&migration::State::default());
+                Ok(migration::HandOver { state, descriptors: Vec::new() })
+            }
+        }
+    }
+
+    /// Goes on with a session of another process of this host. There must not be a session here. After an error, this
+    /// process must end: see [`FileSystem::take_over`].
+    pub(super) fn take_over(
+        &self,
+        fs: &impl FileSystem,
+        state: &[u8],
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<(), migration::Error> {
+        let _change = lock(&self.change);
+        if self.stage.load(SeqCst) != NONE {
+            return Err(migration::Error::Refused("there is a session already"));
+        }
+        if let Some(flags) = fs.take_over(state, descriptors)? {
+            self.has_setxattr_ext.store(flags.contains(InitFlags::SETXATTR_EXT), Release);
             self.stage.store(BEGUN, SeqCst);
         }
         Ok(())

@@ -10,7 +10,7 @@ use std::{
 use rustix::fs::{AtFlags, FileType, Mode as FileMode, OFlags};
 use transom_wire::{Handle, NodeId, ops::init::InitFlags};
 
-use super::GENERATION_SHIFT;
+use super::{GENERATION_SHIFT, hand_over::Descriptors};
 use crate::{
     Errno,
     migration::{self, Error, Inode, Limits, Location, Mode, State},
@@ -35,20 +35,45 @@ impl Passthrough {
         if let Some(obstacle) = self.migration_obstacle() {
             return Err(Error::Refused(obstacle));
         }
-        let limits =
-            Limits { inodes: self.inodes.capacity().limit(), handles: self.handles.descriptors().limit() / 8 * 5 };
-        let state = migration::decode(bytes, limits)?;
+        let state = migration::decode(bytes, self.limits())?;
+        self.go_on(&state, None)
+    }
+
+    /// Goes on with a session of another process of this host; returns its flags, or `None` without a session.
+    pub(in crate::passthrough) fn taken_over(
+        &self,
+        bytes: &[u8],
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<Option<InitFlags>, Error> {
+        if let Some(obstacle) = self.hand_over_obstacle() {
+            return Err(Error::Refused(obstacle));
+        }
+        let state = migration::decode(bytes, self.limits())?;
+        let descriptors = Descriptors::of(&state, descriptors)?;
+        self.go_on(&state, Some(descriptors))
+    }
+
+    fn limits(&self) -> Limits {
+        Limits { inodes: self.inodes.capacity().limit(), handles: self.handles.descriptors().limit() / 8 * 5 }
+    }
+
+    /// Goes on with the session in `state`. `descriptors` came with it from another process of this host.
+    fn go_on(&self, state: &State<'_>, descriptors: Option<Descriptors>) -> Result<Option<InitFlags>, Error> {
+        if descriptors.is_none() && !(state.carried.is_empty() && state.locks.is_empty()) {
+            return Err(Error::Malformed("descriptors, which do not travel to another host"));
+        }
         if state.inodes.is_empty() {
             return Ok(None);
         }
-        let flags = self.flags_of(&state)?;
+        let flags = self.flags_of(state)?;
         let generations = (generation_from(state.next_inode)?, generation_from(state.next_handle)?);
-        let mut loader = Loader::new(self, &state)?;
+        let mut loader = Loader::new(self, state, descriptors)?;
         self.session.store(flags.bits(), Relaxed);
         self.inodes.begin_at(generations.0);
         self.handles.begin_at(generations.1);
         loader.add_inodes()?;
         loader.add_open_files()?;
+        loader.add_locks()?;
         tracing::info!(inodes = state.inodes.len(), open = state.handles.len(), "took a session over");
         Ok(Some(flags))
     }
@@ -107,10 +132,13 @@ struct Loader<'a> {
     open: HashSet<u64>,
     /// A descriptor on each mount through which handles are opened.
     mounts: HashMap<u64, OwnedFd>,
+    /// The session comes from another process of this host: nothing of it may be lost.
+    is_handed_over: bool,
+    descriptors: Descriptors,
 }
 
 impl<'a> Loader<'a> {
-    fn new(fs: &'a Passthrough, state: &'a State<'a>) -> Result<Self, Error> {
+    fn new(fs: &'a Passthrough, state: &'a State<'a>, descriptors: Option<Descriptors>) -> Result<Self, Error> {
         let has_handles = state.inodes.iter().any(|inode| matches!(inode.location, Location::Handle(_)));
         let mut mounts = HashMap::new();
         if has_handles {
@@ -132,7 +160,17 @@ impl<'a> Loader<'a> {
         let places = state.inodes.iter().enumerate().map(|(place, inode)| (inode.id, place)).collect();
         let open = state.handles.iter().map(|handle| handle.inode).collect();
         let count = state.inodes.len();
-        Ok(Self { fs, state, places, stages: vec![Stage::Waiting; count], own: vec![None; count], open, mounts })
+        Ok(Self {
+            fs,
+            state,
+            places,
+            stages: vec![Stage::Waiting; count],
+            own: vec![None; count],
+            open,
+            mounts,
+            is_handed_over: descriptors.is_some(),
+            descriptors: descriptors.unwrap_or_default(),
+        })
     }
 
     fn add_inodes(&mut self) -> Result<(), Error> {
@@ -166,7 +204,7 @@ impl<'a> Loader<'a> {
         let mut by_handle = self.state.inodes.iter().zip(&self.own).filter(|(inode, _)| is_by_handle(inode));
         match by_handle.clone().next() {
             Some((first, _)) if by_handle.all(|(_, own)| own.is_none()) => {
-                self.fs.lost(Error::Lost { inode: first.id, cause: Errno::STALE })
+                self.lost(Error::Lost { inode: first.id, cause: Errno::STALE })
             }
             _ => Ok(()),
         }
@@ -184,10 +222,13 @@ impl<'a> Loader<'a> {
     }
 
     /// Makes an inode known, with all its references.
-    fn add_inode(&self, place: usize) -> Result<Option<NodeId>, Error> {
-        let inode = &self.state.inodes[place];
+    fn add_inode(&mut self, place: usize) -> Result<Option<NodeId>, Error> {
+        let state = self.state;
+        let inode = &state.inodes[place];
+        let carried = self.descriptors.inodes.remove(&inode.id);
         let added = match &inode.location {
             Location::Root => return Ok(Some(NodeId::ROOT)),
+            Location::Lost if let Some(fd) = carried => self.find_by_descriptor(fd),
             // The guest has removed it, most likely; otherwise it looks the name up again.
             Location::Lost if !self.open.contains(&inode.id) => return Ok(None),
             Location::Lost => Err(Errno::STALE),
@@ -212,7 +253,17 @@ impl<'a> Loader<'a> {
             }
             // As above, if the source had it by its handle only: see `check_handles`.
             Err(Errno::STALE) if is_by_handle(inode) && !self.open.contains(&inode.id) => Ok(None),
-            Err(cause) => self.fs.lost(Error::Lost { inode: inode.id, cause }).map(|()| None),
+            Err(cause) => self.lost(Error::Lost { inode: inode.id, cause }).map(|()| None),
+        }
+    }
+
+    /// Fails with `error`, unless the guest is to see that something is lost.
+    fn lost(&self, error: Error) -> Result<(), Error> {
+        match error {
+            Error::Lost { inode, cause } | Error::OpenFile { inode, cause, .. } if self.is_handed_over => {
+                Err(Error::Moved { inode, cause })
+            }
+            error => self.fs.lost(error),
         }
     }
 
@@ -247,6 +298,15 @@ impl<'a> Loader<'a> {
         Ok(nodeid)
     }
 
+    /// Counts one lookup of the inode behind an `O_PATH` descriptor of another process of this host, and keeps that.
+    fn find_by_descriptor(&self, fd: OwnedFd) -> Result<NodeId, Errno> {
+        let inodes = &self.fs.inodes;
+        let stat = stat::statx(&fd, AtFlags::empty(), stat::IDENTITY)?;
+        let nodeid = inodes.admit(NodeId::ROOT, b"", &stat, InodeFd::Owned(fd.try_clone().map_err(errno)?))?.0;
+        inodes.pin_adopted(nodeid, fd).inspect_err(|_| _ = inodes.forget(nodeid, 1))?;
+        Ok(nodeid)
+    }
+
     /// Drops the references that inodes have held to the directories in which they were found, and those with which
     /// [`Loader::find`] has kept each until now.
     fn drop_references(&self) {
@@ -262,23 +322,39 @@ impl<'a> Loader<'a> {
         }
     }
 
-    fn add_open_files(&self) -> Result<(), Error> {
+    fn add_open_files(&mut self) -> Result<(), Error> {
         for handle in &self.state.handles {
             let own = self.places.get(&handle.inode).and_then(|&place| self.own[place]);
             let flags = OFlags::from_bits_retain(handle.flags.cast_unsigned());
             let opened = own.ok_or(Errno::STALE).and_then(|nodeid| self.open(Handle(handle.id), nodeid, flags));
             if let Err(cause) = opened {
-                self.fs.lost(Error::OpenFile { handle: handle.id, inode: handle.inode, cause })?;
+                self.lost(Error::OpenFile { handle: handle.id, inode: handle.inode, cause })?;
             }
         }
         Ok(())
     }
 
-    fn open(&self, fh: Handle, nodeid: NodeId, flags: OFlags) -> Result<(), Errno> {
+    fn add_locks(&mut self) -> Result<(), Error> {
+        let descriptors = std::mem::take(&mut self.descriptors.locks);
+        let own = |id: u64| self.places.get(&id).and_then(|&place| self.own[place]);
+        self.fs.take_over_locks(self.state, descriptors, own)
+    }
+
+    fn open(&mut self, fh: Handle, nodeid: NodeId, flags: OFlags) -> Result<(), Errno> {
         let fs = self.fs;
         let slot = fs.handles.reserve()?;
+        let carried = self.descriptors.open.remove(&fh.0);
         if fs.inodes.get(nodeid)?.file_type == FileType::Directory {
-            fs.handles.adopt_directory(slot, fh, fs.open_directory(nodeid)?);
+            let stream = match carried {
+                Some(fd) => fs.directory_of(nodeid, fd)?,
+                None => fs.open_directory(nodeid)?,
+            };
+            fs.handles.adopt_directory(slot, fh, stream);
+            return Ok(());
+        }
+        if let Some(fd) = carried {
+            fs.inodes.balance();
+            fs.handles.adopt_file(slot, fh, nodeid, fd);
             return Ok(());
         }
         let flags = flags - OFlags::TRUNC;

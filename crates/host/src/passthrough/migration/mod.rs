@@ -2,9 +2,11 @@
 //!
 //! Inodes travel as [`paths`] or as file handles. The guest keeps its numbers of inodes and open files: [`aliases`]
 //! translates the former, [`Handles`](super::handles::Handles) adopts the latter. Numbers given out later are of a
-//! generation that the guest has not seen.
+//! generation that the guest has not seen. To another process of this host, a session is handed over with its open
+//! descriptors ([`hand_over`]).
 
 mod aliases;
+mod hand_over;
 mod load;
 mod paths;
 mod save;
@@ -24,6 +26,19 @@ impl Passthrough {
             (self.group.is_some(), "a share in a coherence group cannot be migrated: its table is of this host"),
             (self.replays.is_some(), "a share with --events cannot be migrated: what the agent knows does not travel"),
             (self.hidden.is_some(), "a share with hidden paths cannot be migrated: other inodes may be hidden here"),
+        ];
+        obstacles.into_iter().find_map(|(is_so, obstacle)| is_so.then_some(obstacle))
+    }
+
+    /// Returns why no session of this share can be handed over to another process of this host, if that is so.
+    pub fn hand_over_obstacle(&self) -> Option<&'static str> {
+        let obstacles = [
+            (self.dax.is_some(), "a share with a DAX window cannot be upgraded: the front end keeps its mappings"),
+            (
+                self.group.is_some(),
+                "a share in a coherence group cannot be upgraded: the group sees each daemon join once",
+            ),
+            (self.replays.is_some(), "a share with --events cannot be upgraded: what the agent knows does not travel"),
         ];
         obstacles.into_iter().find_map(|(is_so, obstacle)| is_so.then_some(obstacle))
     }

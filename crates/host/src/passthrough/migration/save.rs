@@ -204,17 +204,17 @@ impl Passthrough {
     }
 }
 
-fn root() -> Inode<'static> {
+pub(super) fn root() -> Inode<'static> {
     Inode { id: NodeId::ROOT.0, refcount: ROOT_REFERENCES, location: Location::Root, handle: None }
 }
 
 /// Returns the first number of a generation that was not used.
-fn next(generation: Option<u32>) -> Result<u64, Error> {
+pub(super) fn next(generation: Option<u32>) -> Result<u64, Error> {
     let generation = generation.ok_or(Error::Refused("the share has used up its numbers: mount it again"))?;
     Ok(u64::from(generation) << GENERATION_SHIFT)
 }
 
-fn negotiated(flags: InitFlags) -> Negotiated {
+pub(super) fn negotiated(flags: InitFlags) -> Negotiated {
     Negotiated {
         writeback: flags.contains(InitFlags::WRITEBACK_CACHE),
         announce_submounts: flags.contains(InitFlags::SUBMOUNTS),

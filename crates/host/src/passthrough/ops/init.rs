@@ -1,6 +1,6 @@
 //! INIT and DESTROY: negotiates what both sides support, and ends everything of an earlier session.
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::{os::fd::OwnedFd, sync::atomic::Ordering::Relaxed};
 
 use transom_wire::{NodeId, Unique, limits::DATA_LEN_MAX, ops::init::InitFlags};
 
@@ -57,6 +57,14 @@ impl FileSystem for Passthrough {
 
     fn load(&self, state: &[u8]) -> Result<Option<InitFlags>, migration::Error> {
         self.loaded(state)
+    }
+
+    fn hand_over(&self) -> Result<migration::HandOver, migration::Error> {
+        self.handed_over()
+    }
+
+    fn take_over(&self, state: &[u8], descriptors: Vec<OwnedFd>) -> Result<Option<InitFlags>, migration::Error> {
+        self.taken_over(state, descriptors)
     }
 
     fn own_nodeid(&self, nodeid: NodeId) -> NodeId {

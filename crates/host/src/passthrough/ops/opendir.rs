@@ -1,5 +1,7 @@
 //! OPENDIR.
 
+use std::os::fd::OwnedFd;
+
 use rustix::fs::OFlags;
 use transom_wire::{
     NodeId,
@@ -30,6 +32,11 @@ impl Passthrough {
     pub(in crate::passthrough) fn open_directory(&self, nodeid: NodeId) -> Result<DirStream, Errno> {
         self.inodes.balance();
         let fd = self.inodes.open(nodeid, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        self.directory_of(nodeid, fd)
+    }
+
+    /// Returns a stream of the directory that `fd` has open, which the guest knows.
+    pub(in crate::passthrough) fn directory_of(&self, nodeid: NodeId, fd: OwnedFd) -> Result<DirStream, Errno> {
         let listing = self.listing(&self.inodes.get(nodeid)?);
         Ok(DirStream::new(fd, nodeid, listing, &self.read_ahead))
     }

@@ -320,3 +320,13 @@ fn without_a_session_there_is_none_afterwards() {
     assert!(there.initialise(InitFlags::all()).is_ok());
     let _: EntryOut = there.mkdir(ROOT, "dir").unwrap();
 }
+
+#[test]
+fn a_state_for_another_process_of_this_host_is_not_loaded_from_elsewhere() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("file"), "").unwrap();
+    let carried = vec![migration::Carried::Inode(5)];
+    let state = State { carried, ..virtiofsds(vec![file(5, b"file")], vec![]) };
+    let error = load(dir.path(), Config::default(), &migration::encode(&state)).err().unwrap();
+    assert!(matches!(error, Error::Malformed(_)), "{error}");
+}

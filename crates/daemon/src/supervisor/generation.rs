@@ -1,0 +1,162 @@
+//! A daemon that the supervisor has started: a process of the present or of a new executable.
+//!
+//! It is given a listening socket of its own, to which only the supervisor can connect, so that it accepts the
+//! supervisor as any daemon accepts a front end; and a channel for orders.
+
+use std::{
+    ffi::OsString,
+    fs, io,
+    os::{
+        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+        unix::{
+            fs::DirBuilderExt,
+            net::{UnixListener, UnixStream},
+            process::{CommandExt, ExitStatusExt},
+        },
+    },
+    path::{Path, PathBuf},
+    process::{Child, Command},
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::{
+    fs::{CWD, Mode, OFlags, openat},
+    io::{FdFlags, fcntl_setfd},
+    process::{Pid, Signal, kill_process, kill_process_group},
+};
+
+use crate::options::SUPERVISED;
+use crate::upgrade::control::{Control, packet_pair};
+
+/// How often a process that is about to end is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+
+/// A daemon.
+#[derive(Debug)]
+pub(super) struct Generation {
+    child: Child,
+    /// Where the supervisor sends orders.
+    pub(super) control: Control,
+    /// Refers to the daemon's socket, which has no name.
+    door: OwnedFd,
+}
+
+/// How daemons are started.
+#[derive(Debug)]
+pub(super) struct Launch {
+    /// The supervisor's own arguments, without its name.
+    pub(super) arguments: Vec<OsString>,
+    /// Where readers of the metrics connect. All daemons have it.
+    pub(super) metrics: Option<UnixListener>,
+}
+
+impl Launch {
+    /// Starts a daemon. It is not ready yet.
+    pub(super) fn start(&self, executable: &Path) -> io::Result<Generation> {
+        let (listener, door) = nameless_listener()?;
+        let (ours, theirs) = packet_pair()?;
+        let mut inherited = vec![listener.as_fd(), theirs.as_fd()];
+        inherited.extend(self.metrics.as_ref().map(AsFd::as_fd));
+        let numbers: Vec<_> = inherited.iter().map(|fd| fd.as_raw_fd().to_string()).collect();
+        let mut command = Command::new(executable);
+        command.args(&self.arguments).arg(format!("{SUPERVISED}{}", numbers.join(",")));
+        // Signals of a terminal reach the supervisor alone, which passes on what is meant for the daemon.
+        command.process_group(0);
+        let child = inheriting(&inherited, || command.spawn())?;
+        Ok(Generation { child, control: ours.into(), door })
+    }
+}
+
+impl Generation {
+    /// Connects to the daemon as a front end.
+    pub(super) fn connect(&self) -> io::Result<UnixStream> {
+        UnixStream::connect(format!("/proc/self/fd/{}", self.door.as_raw_fd()))
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Returns the status with which the daemon has ended, if it has: that of a shell.
+    pub(super) fn ended(&mut self) -> Option<i32> {
+        match self.child.try_wait() {
+            Ok(None) => None,
+            Ok(Some(status)) => Some(status.code().unwrap_or_else(|| {
+                let signal = status.signal().unwrap_or_default();
+                tracing::debug!(signal, pid = self.child.id(), "a daemon was killed");
+                128 + signal
+            })),
+            Err(error) => {
+                tracing::error!(%error, "lost the daemon's process");
+                Some(1)
+            }
+        }
+    }
+
+    /// Waits for the daemon's end, without a limit.
+    pub(super) fn wait(&mut self) -> i32 {
+        // Returns at once if the process is lost.
+        let _ = self.child.wait();
+        self.ended().unwrap_or(1)
+    }
+
+    /// Waits for the daemon's end for at most `limit`.
+    pub(super) fn wait_briefly(&mut self, limit: Duration) -> Option<i32> {
+        let deadline = Instant::now() + limit;
+        loop {
+            match self.ended() {
+                None if Instant::now() < deadline => thread::sleep(LOOK_EVERY),
+                ended => return ended,
+            }
+        }
+    }
+
+    /// Kills the daemon with its processes: no destructor runs.
+    pub(super) fn kill(&self) {
+        if let Some(pid) = Pid::from_raw(self.child.id().cast_signed()) {
+            let _ = kill_process_group(pid, Signal::KILL);
+        }
+    }
+
+    /// Sends the daemon a signal. It may have ended.
+    pub(super) fn signal(&self, signal: Signal) {
+        if let Some(pid) = Pid::from_raw(self.child.id().cast_signed()) {
+            // The process id is not reused before `ended` has seen the end.
+            let _ = kill_process(pid, signal);
+        }
+    }
+}
+
+/// Lets the process that `start` starts inherit `descriptors`. This process has one thread, so no other inherits them.
+fn inheriting<T>(descriptors: &[BorrowedFd<'_>], start: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    let set = |flags| descriptors.iter().try_for_each(|fd| fcntl_setfd(fd, flags));
+    let started = set(FdFlags::empty()).map_err(io::Error::from).and_then(|()| start());
+    set(FdFlags::CLOEXEC)?;
+    started
+}
+
+/// Returns a listening socket, and a descriptor through which this process can connect to it. It has a name only for a
+/// moment, in a directory that no other user can enter.
+fn nameless_listener() -> io::Result<(UnixListener, OwnedFd)> {
+    let directory = private_directory()?;
+    let path = directory.join("socket");
+    let opened = UnixListener::bind(&path).and_then(|listener| {
+        let door = openat(CWD, &path, OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty());
+        let removed = fs::remove_file(&path);
+        removed.and(Ok((listener, door?)))
+    });
+    let removed = fs::remove_dir(&directory);
+    let opened = opened?;
+    removed?;
+    Ok(opened)
+}
+
+fn private_directory() -> io::Result<PathBuf> {
+    let mut random = [0; 8];
+    rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
+    let path = std::env::temp_dir().join(format!("transomd-{:016x}", u64::from_ne_bytes(random)));
+    // Fails if the name is taken.
+    fs::DirBuilder::new().mode(0o700).create(&path)?;
+    Ok(path)
+}

@@ -1,0 +1,181 @@
+//! The connection between the front end and a daemon, whose messages pass here.
+
+use std::{
+    collections::VecDeque,
+    io,
+    os::{
+        fd::{AsFd as _, BorrowedFd},
+        unix::net::UnixStream,
+    },
+};
+
+use rustix::event::PollFlags;
+
+use super::{
+    message::{Connection, Message, Received},
+    setup::{Setup, request},
+};
+
+/// A front end, its daemon, and what it has set up there.
+#[derive(Debug)]
+pub(super) struct Relay {
+    pub(super) front_end: Connection,
+    pub(super) daemon: Connection,
+    pub(super) setup: Setup,
+    /// Who waits for the replies that the supervisor may ask for too, in order.
+    asked: VecDeque<(u32, Asker)>,
+    /// Replies to the supervisor.
+    answers: VecDeque<Message>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asker {
+    FrontEnd,
+    Supervisor,
+}
+
+/// Whether the connection goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Passed {
+    /// Everything that came was passed on, as far as it can be now.
+    GoesOn,
+    /// One side has ended.
+    Ended,
+}
+
+impl Relay {
+    pub(super) fn new(front_end: UnixStream, daemon: UnixStream) -> io::Result<Self> {
+        Ok(Self {
+            front_end: Connection::new(front_end)?,
+            daemon: Connection::new(daemon)?,
+            setup: Setup::default(),
+            asked: VecDeque::new(),
+            answers: VecDeque::new(),
+        })
+    }
+
+    /// Passes on what the front end has sent, as long as the daemon takes it.
+    ///
+    /// # Errors
+    ///
+    /// If the front end does not keep to the protocol.
+    pub(super) fn pass_requests(&mut self) -> io::Result<Passed> {
+        while !self.daemon.has_unsent() {
+            let message = match self.front_end.receive()? {
+                Received::Message(message) => message,
+                Received::Nothing => return Ok(Passed::GoesOn),
+                Received::End => return Ok(Passed::Ended),
+            };
+            if !message.is_reply() {
+                self.setup.observe(&message);
+                self.note_asked(message.number(), Asker::FrontEnd);
+            }
+            if self.daemon.send(&message).is_err() {
+                return Ok(Passed::Ended);
+            }
+        }
+        Ok(Passed::GoesOn)
+    }
+
+    /// Passes on what the daemon has sent, as long as the front end takes it.
+    pub(super) fn pass_replies(&mut self) -> io::Result<Passed> {
+        while !self.front_end.has_unsent() {
+            let message = match self.daemon.receive()? {
+                Received::Message(message) => message,
+                Received::Nothing => return Ok(Passed::GoesOn),
+                Received::End => return Ok(Passed::Ended),
+            };
+            match self.asker(message.number()) {
+                Some(Asker::Supervisor) => self.answers.push_back(message),
+                asker => {
+                    if asker.is_some() && message.number() == request::GET_VRING_BASE {
+                        self.observe_base(&message);
+                    }
+                    if self.front_end.send(&message).is_err() {
+                        return Ok(Passed::Ended);
+                    }
+                }
+            }
+        }
+        Ok(Passed::GoesOn)
+    }
+
+    /// Passes everything on, in both directions.
+    ///
+    /// # Errors
+    ///
+    /// If the front end does not keep to the protocol.
+    pub(super) fn pass(&mut self) -> io::Result<Passed> {
+        if self.flush().is_err() {
+            return Ok(Passed::Ended);
+        }
+        // The daemon first: what it said before it ended reaches the front end.
+        match self.pass_replies()? {
+            Passed::GoesOn => self.pass_requests(),
+            Passed::Ended => Ok(Passed::Ended),
+        }
+    }
+
+    /// Returns what to wait for before [`Relay::pass`] can do something.
+    pub(super) fn awaited(&self) -> Vec<(BorrowedFd<'_>, PollFlags)> {
+        let mut awaited = self.awaited_from_daemon();
+        if !self.daemon.has_unsent() {
+            awaited.push((self.front_end.as_fd(), PollFlags::IN));
+        }
+        awaited
+    }
+
+    /// As [`Relay::awaited`], without requests of the front end.
+    pub(super) fn awaited_from_daemon(&self) -> Vec<(BorrowedFd<'_>, PollFlags)> {
+        let mut awaited = Vec::with_capacity(4);
+        if self.daemon.has_unsent() {
+            awaited.push((self.daemon.as_fd(), PollFlags::OUT));
+        }
+        match self.front_end.has_unsent() {
+            true => awaited.push((self.front_end.as_fd(), PollFlags::OUT)),
+            false => awaited.push((self.daemon.as_fd(), PollFlags::IN)),
+        }
+        awaited
+    }
+
+    /// Sends what could not be sent before.
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        self.daemon.flush()?;
+        self.front_end.flush()
+    }
+
+    /// Sends a request of the supervisor to the daemon, which has nothing unsent.
+    pub(super) fn ask(&mut self, message: &Message) -> io::Result<()> {
+        self.note_asked(message.number(), Asker::Supervisor);
+        self.daemon.send(message)
+    }
+
+    /// Returns whether a reply to the supervisor has not come yet.
+    pub(super) fn is_asked(&self) -> bool {
+        self.asked.iter().any(|&(_, asker)| asker == Asker::Supervisor)
+    }
+
+    /// Returns the next reply to the supervisor, if it has come.
+    pub(super) fn answer(&mut self) -> Option<Message> {
+        self.answers.pop_front()
+    }
+
+    fn observe_base(&mut self, reply: &Message) {
+        if let (Some(index), Some(base)) = (reply.u32_at(0), reply.u32_at(4)) {
+            self.setup.observe_base(index, base);
+        }
+    }
+
+    /// Notes who gets the reply to a request that both sides may send.
+    fn note_asked(&mut self, number: u32, asker: Asker) {
+        if matches!(number, request::GET_FEATURES | request::GET_VRING_BASE) {
+            self.asked.push_back((number, asker));
+        }
+    }
+
+    /// Returns who gets a reply, if it is to such a request. Replies come in the order of requests.
+    fn asker(&mut self, number: u32) -> Option<Asker> {
+        let place = self.asked.iter().position(|&(asked, _)| asked == number)?;
+        Some(self.asked.remove(place)?.1)
+    }
+}

@@ -1,0 +1,129 @@
+//! The channel between the supervisor and a daemon: packets of a kind and a text, some with a descriptor.
+//!
+//! The two may be of different versions, so that the meaning of a packet never changes. A daemon begins with the
+//! version of what it can do.
+
+use std::{
+    io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+use super::{receive_packet, send_packet};
+
+/// What this daemon can do. Raised if a later supervisor has to know.
+pub const VERSION: u8 = 1;
+
+/// The longest packet.
+const PACKET_LEN_MAX: usize = 4096;
+
+/// What the supervisor sends.
+#[derive(Debug)]
+pub enum Order {
+    /// Say whether the share can be upgraded at all.
+    Check,
+    /// Send the session through this socket. The rings are stopped.
+    HandOver(OwnedFd),
+    /// Receive a session through this socket, and go on with it.
+    TakeOver(OwnedFd),
+    /// The session is yours from now on.
+    Begin,
+    /// End at once and leave everything as it is: another daemon has the session. Not answered.
+    End,
+}
+
+/// What a daemon answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// It is ready, and of this version.
+    Ready(u8),
+    /// The order is carried out.
+    Done,
+    /// It is not, for this reason.
+    Refused(String),
+}
+
+/// One end of the channel.
+#[derive(Debug)]
+pub struct Control(OwnedFd);
+
+impl From<OwnedFd> for Control {
+    fn from(fd: OwnedFd) -> Self {
+        Self(fd)
+    }
+}
+
+impl AsFd for Control {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Returns two connected sockets that keep packets apart.
+pub fn packet_pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
+}
+
+impl Control {
+    /// Sends an order to the daemon.
+    pub fn order(&self, order: &Order) -> io::Result<()> {
+        match order {
+            Order::Check => send_packet(self.as_fd(), b"?", &[]),
+            Order::HandOver(socket) => send_packet(self.as_fd(), b"<", &[socket.as_fd()]),
+            Order::TakeOver(socket) => send_packet(self.as_fd(), b">", &[socket.as_fd()]),
+            Order::Begin => send_packet(self.as_fd(), b"!", &[]),
+            Order::End => send_packet(self.as_fd(), b".", &[]),
+        }
+    }
+
+    /// Receives an order. Waits; returns `None` once the supervisor is gone.
+    ///
+    /// # Errors
+    ///
+    /// If the packet is not an order.
+    pub fn receive_order(&self) -> io::Result<Option<Order>> {
+        let mut buffer = [0; PACKET_LEN_MAX];
+        let (len, mut descriptors) = receive_packet(self.as_fd(), &mut buffer)?;
+        match (&buffer[..len], descriptors.pop()) {
+            ([], None) => Ok(None),
+            (b"?", None) => Ok(Some(Order::Check)),
+            (b"<", Some(socket)) => Ok(Some(Order::HandOver(socket))),
+            (b">", Some(socket)) => Ok(Some(Order::TakeOver(socket))),
+            (b"!", None) => Ok(Some(Order::Begin)),
+            (b".", None) => Ok(Some(Order::End)),
+            _ => Err(io::Error::other("the supervisor sent an unknown order: upgrade by a restart")),
+        }
+    }
+
+    /// Sends an answer to the supervisor.
+    pub fn answer(&self, answer: &Answer) -> io::Result<()> {
+        let packet = match answer {
+            Answer::Ready(version) => vec![b'r', *version],
+            Answer::Done => vec![b'd'],
+            Answer::Refused(reason) => {
+                let mut packet = vec![b'n'];
+                packet.extend(reason.bytes().take(PACKET_LEN_MAX - 1));
+                packet
+            }
+        };
+        send_packet(self.as_fd(), &packet, &[])
+    }
+
+    /// Receives an answer. Waits; returns `None` once the daemon is gone.
+    ///
+    /// # Errors
+    ///
+    /// If the packet is not an answer.
+    pub fn receive_answer(&self) -> io::Result<Option<Answer>> {
+        let mut buffer = [0; PACKET_LEN_MAX];
+        let (len, _) = receive_packet(self.as_fd(), &mut buffer)?;
+        match &buffer[..len] {
+            [] => Ok(None),
+            [b'r', version] => Ok(Some(Answer::Ready(*version))),
+            [b'd'] => Ok(Some(Answer::Done)),
+            [b'n', reason @ ..] => Ok(Some(Answer::Refused(String::from_utf8_lossy(reason).into_owned()))),
+            _ => Err(io::Error::other("the daemon sent an unknown answer")),
+        }
+    }
+}

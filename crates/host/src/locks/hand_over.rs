@@ -1,0 +1,117 @@
+//! Hands the holders of POSIX locks over to another process of this host. Their descriptors hold the locks.
+
+use std::{
+    os::fd::OwnedFd,
+    sync::{Arc, atomic::Ordering},
+};
+
+use rustix::io::Errno;
+use transom_wire::{NodeId, ids::LockOwner};
+
+use super::{
+    LockingFile, Locks,
+    holder::Holder,
+    open_file::OpenFiles,
+    owners::Owners,
+    ranges::Ranges,
+    record::{Entry, Record},
+};
+use crate::{
+    migration::{LockHolder, LockedRange},
+    sysfd::ofd::{FileRange, LockKind},
+};
+
+impl Locks {
+    /// Returns all holders with their inodes and their descriptors. `inode` of a holder is 0, and its `files` are
+    /// [`LockingFile::id`]s.
+    pub(crate) fn holders(&self) -> Vec<(NodeId, LockHolder, Arc<OwnedFd>)> {
+        self.owners.holders()
+    }
+
+    /// Adds a holder of another process of this host. `fd` holds its locks, and it has requested them through `files`.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL for an invalid range, or if the holder is there already; ENOLCK beyond the limits.
+    pub(crate) fn adopt<'a>(
+        &self,
+        inode: NodeId,
+        holder: &LockHolder,
+        fd: OwnedFd,
+        files: impl Iterator<Item = &'a LockingFile>,
+    ) -> Result<(), Errno> {
+        let owner = LockOwner(holder.owner.into());
+        let mut open_files = OpenFiles::default();
+        for file in files {
+            open_files.add(file)?;
+        }
+        let mut locks = Ranges::default();
+        for range in &holder.ranges {
+            let kind = if range.is_exclusive { LockKind::Exclusive } else { LockKind::Shared };
+            locks.set(FileRange::new(range.start, range.end)?, kind);
+        }
+        let entry = Entry {
+            holder: Arc::new(Holder::new(inode, owner, fd)?),
+            open_files,
+            locks,
+            has_locked: holder.has_locked,
+            pid: holder.pid,
+            has_several_pids: holder.has_several_pids,
+        };
+        self.owners.adopt(entry)
+    }
+}
+
+impl Owners {
+    fn holders(&self) -> Vec<(NodeId, LockHolder, Arc<OwnedFd>)> {
+        // A holder's description is locked before the record, so not within it.
+        let entries: Vec<_> = {
+            let record = &self.lock().record;
+            let entries = record.inodes.values().flat_map(|inode| inode.owners.values());
+            entries.map(|entry| (Arc::clone(&entry.holder), described(entry))).collect()
+        };
+        entries
+            .into_iter()
+            .map(|(holder, described)| (holder.inode, described, Arc::clone(&holder.description().fd)))
+            .collect()
+    }
+
+    fn adopt(&self, entry: Entry) -> Result<(), Errno> {
+        let (inode, owner) = (entry.holder.inode, entry.holder.owner);
+        let record = &mut self.lock().record;
+        self.check_owners(record, inode)?;
+        if record.entry(inode, owner).is_some() {
+            return Err(Errno::INVAL);
+        }
+        record.add(inode, owner, entry);
+        self.count.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+impl Record {
+    fn add(&mut self, inode: NodeId, owner: LockOwner, entry: Entry) {
+        let count = entry.locks.len();
+        let of_inode = self.inodes.entry(inode).or_default();
+        of_inode.ranges += count;
+        of_inode.owners.insert(owner, entry);
+        self.ranges += count;
+    }
+}
+
+fn described(entry: &Entry) -> LockHolder {
+    let range = |(range, kind): (FileRange, LockKind)| LockedRange {
+        start: range.start(),
+        end: range.end(),
+        is_exclusive: kind == LockKind::Exclusive,
+    };
+    LockHolder {
+        inode: 0,
+        owner: entry.holder.owner.0.into(),
+        pid: entry.pid,
+        has_several_pids: entry.has_several_pids,
+        has_locked: entry.has_locked,
+        files: entry.open_files.ids().to_vec(),
+        ranges: entry.locks.iter().map(range).collect(),
+    }
+}
