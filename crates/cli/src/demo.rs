@@ -168,6 +168,8 @@ impl Demo {
             stdio: Stdio { stdin: Input::Empty, stdout: Output::Capture, stderr: Output::Capture, is_terminal: false },
             timeout: None,
             console: None,
+            directory: None,
+            user: None,
             is_foreground: true,
         };
         let vmm = Qemu::new(program, accelerator, tools.cache());

@@ -41,10 +41,8 @@ impl Machine {
     /// Starts a daemon for each share, writes the initramfs, and starts the VMM.
     pub(crate) fn start(spec: &GuestSpec, vmm: &dyn Vmm, dir: &Path) -> Result<Self> {
         let shares = tagged_shares(spec);
-        let daemons = shares
-            .iter()
-            .map(|(tag, share)| Daemon::start(&spec.daemon, share, tag, dir, vmm))
-            .collect::<Result<Vec<_>>>()?;
+        let daemons =
+            shares.iter().map(|(tag, share)| Daemon::start(spec, share, tag, dir, vmm)).collect::<Result<Vec<_>>>()?;
         let points: Vec<SharePoint> = daemons.iter().map(|daemon| daemon.point.clone()).collect();
 
         let initramfs = dir.join("initramfs.cpio");
@@ -115,7 +113,7 @@ fn tagged_shares(spec: &GuestSpec) -> Vec<(String, Share)> {
     }
     shares.extend(spec.shares.iter().enumerate().map(|(number, share)| {
         let mut share = share.clone();
-        if let Some(events) = spec.events.as_ref().filter(|_| !share.is_read_only) {
+        if let Some(events) = spec.events.as_ref().filter(|_| !share.is_read_only && share.layer.is_none()) {
             let when = if events.are_required { "--events=always" } else { "--events=auto" };
             // What the caller passes on comes later and wins.
             share.daemon_args.insert(0, when.into());
@@ -169,7 +167,12 @@ fn task(spec: &GuestSpec, vmm: &dyn Vmm, modules: Vec<String>) -> Result<Task> {
             Some(Events { are_required: false, .. }) => Replay::Auto,
             Some(Events { are_required: true, .. }) => Replay::Always,
         },
-        directory: spec.shares.first().map_or_else(|| "/".into(), |share| share.guest.clone().into()),
+        directory: match (&spec.directory, spec.shares.first()) {
+            (Some(directory), _) => directory.clone().into(),
+            (None, Some(share)) => share.guest.clone().into(),
+            (None, None) => "/".into(),
+        },
+        user: spec.user.map(|user| (user.uid, user.gid)),
         command: if spec.command.is_empty() { vec![shell()] } else { spec.command.clone() },
         terminal: spec.stdio.is_terminal.then(terminal::size),
         env,

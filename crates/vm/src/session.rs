@@ -4,7 +4,7 @@
 
 use std::{
     fs::File,
-    io::{self, Write},
+    io::{self, IsTerminal, Write},
     os::fd::OwnedFd,
     sync::mpsc::{self, Receiver, RecvTimeoutError, Sender},
     thread,
@@ -18,7 +18,7 @@ use signal_hook::{
 };
 
 use crate::{
-    Error, GuestSpec, Result, RunOutcome, Timings,
+    Error, GuestSpec, Result, RunOutcome, Stdio, Timings,
     event::Event,
     machine::Machine,
     protocol::{FromGuest, Milestone, Stream, ToGuest},
@@ -28,6 +28,8 @@ use crate::{
 
 /// Limit for the start of the command, generous even on a busy machine.
 const START_MAX: Duration = Duration::from_secs(240);
+/// A boot that takes longer looks as if nothing happened.
+const TELLS_AFTER: Duration = Duration::from_secs(2);
 /// How long the command may take to end after a signal.
 const GRACE: Duration = Duration::from_secs(3);
 /// How long to wait for the VMM to end after a daemon ended, since a daemon also ends because its VMM did.
@@ -41,6 +43,8 @@ pub(crate) struct Session<'a> {
     signals: Option<Handle>,
     timings: Timings,
     deadline: Option<(Instant, Deadline)>,
+    /// When to tell that the guest is still booting, if there is somebody to tell.
+    tells_at: Option<Instant>,
     control: Option<File>,
     stdin: Option<OwnedFd>,
     raw_mode: Option<RawMode>,
@@ -79,6 +83,7 @@ impl<'a> Session<'a> {
             signals,
             timings: Timings::default(),
             deadline: None,
+            tells_at: None,
             control: None,
             stdin: None,
             raw_mode: None,
@@ -99,6 +104,9 @@ impl<'a> Session<'a> {
             _ => (started + START_MAX, Deadline::Start),
         });
         self.reached = Some(started);
+        if self.spec.is_foreground && io::stderr().is_terminal() {
+            self.tells_at = Some(started + TELLS_AFTER);
+        }
         let ended = loop {
             if let Some(ended) = self.ended.take_if(|ended| arrived_all(&self.arrived, &ended.bytes)) {
                 break ended;
@@ -142,7 +150,17 @@ impl<'a> Session<'a> {
         ])
     }
 
-    fn next_event(&self) -> std::result::Result<Event, Deadline> {
+    /// Returns the next event. Tells a person who waits for the command what goes on.
+    fn next_event(&mut self) -> std::result::Result<Event, Deadline> {
+        if let Some(at) = self.tells_at.take_if(|_| !self.is_command_started) {
+            match self.events.recv_timeout(at.saturating_duration_since(Instant::now())) {
+                Ok(event) => {
+                    self.tells_at = Some(at);
+                    return Ok(event);
+                }
+                Err(_) => eprintln!("transom: the guest is booting; Ctrl-C stops it"),
+            }
+        }
         let received = match self.deadline {
             Some((at, _)) => self.events.recv_timeout(at.saturating_duration_since(Instant::now())),
             None => self.events.recv().map_err(|_| RecvTimeoutError::Disconnected),
@@ -218,7 +236,8 @@ impl<'a> Session<'a> {
             self.raw_mode = Some(RawMode::enter().map_err(Error::io("cannot set the terminal to raw mode"))?);
         }
         if let Some(channel) = self.stdin.take() {
-            streams::write_input(channel, &self.spec.stdio.stdin, self.sender.clone())
+            let Stdio { stdin, is_terminal, .. } = &self.spec.stdio;
+            streams::write_input(channel, stdin, *is_terminal, self.sender.clone())
                 .map_err(Error::io("cannot connect standard input"))?;
         }
         Ok(())

@@ -179,6 +179,8 @@ fn spec(kernel: &Path, daemon: &Path, shares: Vec<Share>, role: &str, input: Vec
         },
         timeout: None,
         console: env::var_os("TRANSOM_TEST_CONSOLE").map(PathBuf::from),
+        directory: None,
+        user: None,
         is_foreground: false,
     }
 }

@@ -225,6 +225,8 @@ impl Guest {
             stdio: Stdio::default(),
             timeout: Some(4 * PATIENCE),
             console: env::var_os("TRANSOM_TEST_CONSOLE").map(PathBuf::from),
+            directory: None,
+            user: None,
             is_foreground: false,
         };
         Ok(Self { share, control, spec })

@@ -116,6 +116,8 @@ fn in_guest(plan: &Plan, side: &Side, qemu: &Program, cache: &Path, shared: &Pat
             OVERHEAD + Duration::from_secs_f64((plan.seconds + plan.warm_up) * matrix::all().len() as f64 * 2.0),
         ),
         console: None,
+        directory: None,
+        user: None,
         is_foreground: false,
     };
     let outcome = transom_vm::run(&spec, &vmm).with_context(|| format!("a guest with {}", side.name))?;

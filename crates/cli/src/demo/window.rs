@@ -70,6 +70,8 @@ pub(super) fn rows(daemon: &Path) -> Result<Vec<Row>> {
             stdio: Stdio::default(),
             timeout: Some(2 * shared::WAIT_MAX),
             console: None,
+            directory: None,
+            user: None,
             is_foreground: true,
         })
     };

@@ -67,6 +67,8 @@ impl First {
             stdio: transom_vm::Stdio::default(),
             timeout: Some(4 * STEP_MAX),
             console: None,
+            directory: None,
+            user: None,
             is_foreground: false,
         };
         Self { run: thread::spawn(move || transom_vm::run(&spec, &vmm)), qmp, pid }
