@@ -15,8 +15,8 @@ use transom_overlay::{Change, Committed, Difference, Error, Overlay, Sum, contai
 
 /// Show what guests have changed in an overlay of a directory
 ///
-/// Lists the files that `transom run --share DIR,overlay` has added, changed or removed, with their sizes. The directory
-/// itself is as it was.
+/// Lists the files that `transom run --share DIR,overlay` has added, changed or removed, with their sizes. The
+/// directory itself is as it was.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Diff {
@@ -35,9 +35,9 @@ pub(crate) struct Diff {
 
 /// Write what guests have changed in an overlay into the directory
 ///
-/// Refuses what has been changed on the host too since the guest saw it, and names it; then nothing is written. A commit
-/// that is stopped is finished by the next command on DIR. Set-user-id and set-group-id bits of files are not carried
-/// over, and devices are refused.
+/// Refuses what has been changed on the host too since the guest saw it, and names it; then nothing is written. A
+/// commit that is stopped is finished by the next command on DIR. Set-user-id and set-group-id bits of files are not
+/// carried over, and devices are refused.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Commit {

@@ -40,9 +40,9 @@ pub(crate) struct Run {
     /// A directory of the host to share; may be repeated
     ///
     /// GUEST is the mount point in the guest: by default the same path as on the host with --root /, and /mnt/NAME
-    /// otherwise. OPTION is `ro` for a read-only share, `overlay`, `cache=MODE` with the mode never, metadata, auto or always,
-    /// `dax=SIZE` or `dax-mode=MODE`. Write a backslash before a colon or comma within a path. The first share is the
-    /// working directory. A share inside another is mounted after it; two at one path, or one at /, are refused.
+    /// otherwise. OPTION is `ro` for a read-only share, `overlay`, `cache=MODE` with the mode never, metadata, auto or
+    /// always, `dax=SIZE` or `dax-mode=MODE`. Write a backslash before a colon or comma within a path. The first share
+    /// is the working directory. A share inside another is mounted after it; two at one path, or one at /, are refused.
     ///
     /// With `overlay`, the guest can change everything in the directory, and the directory stays as it is. The changes
     /// are kept: a later run with `overlay` continues with them, `transom diff HOST` shows them, `transom commit HOST`
@@ -111,8 +111,8 @@ pub(crate) struct Run {
     /// Run the command as this user of the guest instead of root
     ///
     /// Numbers, or, with --root, names of the root's /etc/passwd and /etc/group. Without GROUP, the user's own. The
-    /// command gets no other groups. If an ordinary user of the host starts the guest, files of that user belong to USER
-    /// in the guest.
+    /// command gets no other groups. If an ordinary user of the host starts the guest, files of that user belong to
+    /// USER in the guest.
     #[arg(long, value_name = "USER[:GROUP]")]
     user: Option<String>,
 

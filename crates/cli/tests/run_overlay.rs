@@ -1,6 +1,7 @@
 //! Overlays on the command line: a guest changes everything, and the host decides what stays.
 
 use std::{
+    collections::BTreeSet,
     fs,
     os::unix::fs::PermissionsExt,
     path::Path,
@@ -162,6 +163,54 @@ fn without_changes_there_is_nothing_to_do() {
     let output = fixture.transom(&["diff", &fixture.directory()]);
     assert!(output.status.success() && String::from_utf8_lossy(&output.stderr).contains("no changes in an overlay"));
     assert!(fixture.command(&["diff", "--json", &fixture.directory()]).contains(r#""changes":[]"#));
+}
+
+/// Returns the names of the cases that failed, and how many passed.
+fn results(output: &[u8]) -> (BTreeSet<String>, usize) {
+    let text = String::from_utf8_lossy(output);
+    let named = |word: &'static str| {
+        let lines = text.lines().filter_map(move |line| line.strip_prefix(word)?.split_whitespace().next());
+        lines.map(str::to_owned).collect::<BTreeSet<_>>()
+    };
+    (named("FAIL "), named("PASS ").len())
+}
+
+/// What fails on an overlay fails on any other share too, or on the kernel's overlayfs without any guest.
+#[test]
+#[ignore = "minutes: the whole list of file-system cases, three times"]
+fn the_list_of_cases_passes_on_an_overlay() {
+    let program = Path::new(env!("CARGO_BIN_EXE_transom")).with_file_name("transom-cases");
+    if is_skipped("the_list_of_cases") {
+        return;
+    }
+    if !program.is_file() || !rustix::process::geteuid().is_root() {
+        return eprintln!("SKIPPED: the_list_of_cases_passes_on_an_overlay: needs root, and {program:?}");
+    }
+    let fixture = Fixture::new();
+    let path = |name: &str| fixture.folder.path().join(name).to_str().unwrap().to_owned();
+    for name in ["overlay", "plain", "tools", "lower", "upper", "work", "merged"] {
+        fs::create_dir(path(name)).unwrap();
+    }
+    fs::copy(&program, path("tools/transom-cases")).unwrap();
+    let tools = format!("{}:/tools,ro", path("tools"));
+    let in_guest = |share: &str| {
+        let run = ["run", "--timeout", "1500", "--no-events", "--share", share, "--share", &tools, "--"];
+        let cases = ["/tools/transom-cases", "--limit", "300", "--dir", "/share"];
+        results(&fixture.transom(&[&run[..], &cases[..]].concat()).stdout)
+    };
+    let (on_overlay, passed) = in_guest(&format!("{}:/share,overlay", path("overlay")));
+    let (on_plain, _) = in_guest(&format!("{}:/share", path("plain")));
+    let script = format!(
+        "cd {} && mount -t overlay o -o userxattr,xino=on,lowerdir=lower,upperdir=upper,workdir=work merged && \
+         tools/transom-cases --dir merged",
+        fixture.folder.path().display()
+    );
+    let native = Command::new("unshare").args(["--mount", "sh", "-c", &script]).output().unwrap();
+    let (on_overlayfs, _) = results(&native.stdout);
+    let unexpected: Vec<_> =
+        on_overlay.iter().filter(|name| !on_plain.contains(*name) && !on_overlayfs.contains(*name)).collect();
+    assert!(unexpected.is_empty() && passed > 250, "{passed} passed, {unexpected:?}");
+    assert!(fs::read_dir(path("overlay")).unwrap().next().is_none());
 }
 
 #[test]

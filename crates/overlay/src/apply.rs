@@ -1,8 +1,8 @@
 //! Writes changes into the directory, one step at a time.
 //!
-//! Each step can be done again. A file is first made in a directory of its own beside the others, and then takes the place
-//! of the old one at once, so that a name never stands for half a file. Removals come first, and directories get their
-//! attributes last, because what is made in them changes their times.
+//! Each step can be done again. A file is first made in a directory of its own beside the others, and then takes the
+//! place of the old one at once, so that a name never stands for half a file. Removals come first, and directories get
+//! their attributes last, because what is made in them changes their times.
 
 use std::{
     collections::BTreeMap,

@@ -30,8 +30,8 @@ impl Overlay {
     /// `paths` begin at the directory. `is_forced` overrides what the host has changed.
     ///
     /// # Errors
-    /// [`Error::Conflicts`] and [`Error::Device`], if nothing was changed; others in the middle, and then the next command
-    /// finishes the commit.
+    /// [`Error::Conflicts`] and [`Error::Device`], if nothing was changed; others in the middle, and then the next
+    /// command finishes the commit.
     pub fn commit(&mut self, paths: &[PathBuf], is_forced: bool) -> Result<Committed> {
         self.commit_stepwise(paths, is_forced, &mut |_, _| Ok(()))
     }

@@ -13,8 +13,8 @@ pub struct Conflict {
     pub reason: &'static str,
 }
 
-/// Returns what is in conflict. `is_resumed` says that a commit of the same changes was stopped: what it has done by then
-/// is none.
+/// Returns what is in conflict. `is_resumed` says that a commit of the same changes was stopped: what it has done by
+/// then is no conflict.
 pub(crate) fn conflicts(changes: &[Change], record: &Record, is_resumed: bool) -> Vec<Conflict> {
     let conflict = |change: &Change| {
         let reason = reason(change, record, is_resumed)?;

@@ -1,16 +1,12 @@
 //! What a hostile guest leaves in the upper layer leads nowhere else, and can always be discarded.
 
-use std::{
-    fs,
-    os::unix::fs::{PermissionsExt, symlink},
-    path::Path,
-};
+use std::{fs, os::unix::fs::symlink, path::Path};
 
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 
 use crate::{
     Error,
-    support::{Host, is_skipped},
+    support::{Host, is_skipped, set_mode},
 };
 
 #[test]
@@ -88,26 +84,28 @@ fn a_tree_that_is_too_deep_or_unreadable_is_discarded() {
         return;
     }
     let host = Host::new();
-    host.guest(|dir| {
-        // Deeper than a path can be long, with the names that the deletion would use.
-        let name = "1".repeat(200);
-        let mut at = dir.join("1");
-        fs::create_dir(&at).unwrap();
-        for level in 0..60 {
-            let next = at.join(if level % 2 == 0 { "2" } else { &name });
-            fs::create_dir(&next).unwrap();
-            // The next level moves below the top, so that no path gets long; then it moves back.
-            if level % 10 == 9 {
-                let top = dir.join(format!("top{level}"));
-                fs::rename(dir.join("1"), &top).unwrap();
-                fs::create_dir(dir.join("1")).unwrap();
-                at = dir.join("1");
-            } else {
-                at = next;
+    host.unlisted_guest(|dir| {
+        // Deeper than a path can be long, with names that the deletion would use, and closed to their owner.
+        fs::create_dir(dir.join("chain")).unwrap();
+        fs::write(dir.join("chain/1"), "").unwrap();
+        for _ in 0..3 {
+            let mut bottom = dir.join("longer");
+            fs::create_dir(&bottom).unwrap();
+            for level in 0..15 {
+                bottom = bottom.join(if level == 0 { "1".to_owned() } else { "2".repeat(200) });
+                fs::create_dir(&bottom).unwrap();
             }
+            fs::rename(dir.join("chain"), bottom.join("3")).unwrap();
+            fs::rename(dir.join("longer"), dir.join("chain")).unwrap();
         }
-        fs::set_permissions(dir.join("1"), PermissionsExt::from_mode(0)).unwrap();
+        fs::write(dir.join("fine"), "fine").unwrap();
+        set_mode(&dir.join("chain/1"), 0o000);
     });
-    host.open().unwrap().discard(&[]).unwrap();
+    let error = host.open().unwrap().commit(&[], false).unwrap_err().to_string();
+    assert!(error.contains("too long"), "{error}");
+    assert_eq!(fs::read_dir(host.directory()).unwrap().count(), 0);
+    host.open().unwrap().discard(&["chain".into()]).unwrap();
+    host.open().unwrap().commit(&[], false).unwrap();
+    assert_eq!(host.read("fine"), "fine");
     assert!(host.open().is_none() && host.left().is_empty());
 }

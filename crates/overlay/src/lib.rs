@@ -1,10 +1,10 @@
 //! What a guest has changed in a directory of this host, while the directory stayed as it is: the changes are listed,
 //! written into the directory, or thrown away.
 //!
-//! `transomd --overlay` mounts the kernel's overlayfs over a shared directory (the lower layer); everything that the guest
-//! changes is in a second directory (the upper layer). [`Overlay`] holds both: [`place`] says where the upper layer is
-//! and who uses it, [`record`] what the directory was like before, [`walk`] compares the two layers, [`commit`] and
-//! [`clear`] change them, and [`patch`] shows a change as text.
+//! `transomd --overlay` mounts the kernel's overlayfs over a shared directory (the lower layer); everything that the
+//! guest changes is in a second directory (the upper layer). [`Overlay`] holds both: [`place`] says where the upper
+//! layer is and who uses it, [`record`] what the directory was like before, [`walk`] compares the two layers,
+//! [`commit`] and [`clear`] change them, and [`patch`] shows a change as text.
 //!
 //! The guest decides what is in the upper layer, so neither layer is ever walked through a symbolic link: see [`tree`].
 //! A commit can be stopped at any moment. What a guest would see through both layers stays the same while changes move

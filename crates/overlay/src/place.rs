@@ -1,9 +1,9 @@
 //! Where the overlays of this user are, and who uses one.
 //!
-//! Each shared directory has a directory of this user's state, named after it and a digest of its path: `upper` and `work`
-//! for the kernel, `record` of what the directory was like, `intent` of what has begun. A lock beside it is held by every
-//! run and command that uses the overlay; the daemon of a run inherits it, so that it is free only when the daemon has
-//! ended too.
+//! Each shared directory has a directory of this user's state, named after it and a digest of its path: `upper` and
+//! `work` for the kernel, `record` of what the directory was like, `intent` of what has begun. A lock beside it is held
+//! by every run and command that uses the overlay; the daemon of a run inherits it, so that it is free only when the
+//! daemon has ended too.
 
 use std::{
     env,
@@ -78,7 +78,7 @@ impl Overlay {
         Ok(overlay.state.is_dir().then_some(overlay))
     }
 
-    /// Opens the overlay of `directory` for a run; makes one if there is none.
+    /// Opens the overlay of `directory` for a run; makes one if it is missing.
     ///
     /// # Errors
     /// As [`Overlay::open`], and if the overlay would be in the directory.
@@ -231,8 +231,8 @@ fn prepare(place: &Path) -> Result<()> {
     let meta = fs::metadata(place).map_err(Error::io(failed))?;
     if meta.uid() != geteuid().as_raw() || meta.mode() & 0o077 != 0 {
         return Err(Error::Place(format!(
-            "{} belongs to another user, or others can reach it: changes are kept there, so `chown` it and `chmod 700` it, \
-             or set XDG_STATE_HOME",
+            "{} belongs to another user, or others can reach it: changes are kept there, so `chown` and `chmod 700` \
+             it, or set XDG_STATE_HOME",
             place.display()
         )));
     }

@@ -88,6 +88,11 @@ impl Host {
         list(&guest.path())
     }
 
+    /// As `guest`, for trees that cannot be listed.
+    pub(crate) fn unlisted_guest(&self, work: impl FnOnce(&Path)) {
+        work(&self.mounted().unwrap().path());
+    }
+
     pub(crate) fn listing(&self) -> Listing {
         list(&self.directory())
     }

@@ -1,7 +1,7 @@
 //! A directory whose files are reached by paths that never leave it.
 //!
-//! The kernel resolves each path beneath the directory and through no symbolic link (`openat2`), so a link that the guest
-//! has made is only ever looked at. A path that leads through one does not exist for a [`Tree`].
+//! The kernel resolves each path beneath the directory and through no symbolic link (`openat2`), so a link that the
+//! guest has made is only ever looked at. A path that leads through one does not exist for a [`Tree`].
 
 use std::{
     ffi::{OsStr, OsString},
@@ -80,7 +80,7 @@ impl Tree {
         openat2(&self.root, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve)
     }
 
-    /// Returns the file at `path`, or `None` if there is none, or none without following a symbolic link.
+    /// Returns the file at `path`, or `None` if nothing is there without following a symbolic link.
     pub(crate) fn node(&self, path: &Path) -> Result<Option<Node>> {
         let failed = || format!("cannot look at {:?}", self.full(path));
         let fd = match self.at(path, OFlags::PATH | OFlags::NOFOLLOW) {
@@ -148,8 +148,8 @@ impl Tree {
         }
     }
 
-    /// As `parent`, for a change of names there. If its mode forbids that to its owner, the mode is changed, and returned
-    /// as it was.
+    /// As `parent`, for a change of names there. If its mode forbids that to its owner, the mode is changed, and
+    /// returned as it was.
     pub(crate) fn writable_parent<'a>(&self, path: &'a Path) -> Result<(Node, &'a OsStr, Option<u32>)> {
         let (node, name) = self.parent(path)?;
         let is_closed = node.meta.mode & 0o300 != 0o300;

@@ -147,11 +147,8 @@ impl Walk<'_> {
                 }
                 return Ok(());
             }
-            Kind::Directory if has_directory => {
-                if attributes::is_opaque(upper) {
-                    self.hidden(path)?;
-                }
-            }
+            Kind::Directory if has_directory && attributes::is_opaque(upper) => self.hidden(path)?,
+            Kind::Directory if has_directory => {}
             _ if has_directory => self.contents_removed(path)?,
             _ => {}
         }

@@ -73,8 +73,8 @@ impl ShareArg {
                 Some(("dax-mode", word)) => mode = Some(word.parse().map_err(|error| unclear(format!("{error}")))?),
                 _ => {
                     return Err(unclear(format!(
-                        "unknown option {field:?}: expected ro, rw, overlay, cache=MODE, dax=SIZE or dax-mode=MODE; write a \
-                         comma within a path as \\,"
+                        "unknown option {field:?}: expected ro, rw, overlay, cache=MODE, dax=SIZE or dax-mode=MODE; \
+                         write a comma within a path as \\,"
                     )));
                 }
             }

@@ -82,7 +82,8 @@ fn finish(overlay: Overlay, guest: PathBuf, commits: bool) -> Outcome {
             crate::overlay::tell_set_id(&committed);
         } else {
             eprintln!(
-                "transom: {count} changed in {shown}: transom diff {word}, transom commit {word}, transom discard {word}"
+                "transom: {count} changed in {shown}: transom diff {word}, transom commit {word}, transom discard \
+                 {word}"
             );
         }
         Ok(())
@@ -101,8 +102,8 @@ pub(super) fn check_root(root: &Path, is_overlay: bool) -> Result<()> {
         return Ok(());
     }
     Err(Error::Usage(format!(
-        "--root {}: what the guest changes in its root stays in its memory anyway; to keep changes of a directory in it, \
-         give that as --share DIR,overlay",
+        "--root {}: what the guest changes in its root stays in its memory anyway; to keep changes of a directory in \
+         it, give that as --share DIR,overlay",
         root.display()
     )))
 }

@@ -1,8 +1,9 @@
 //! The file system that an isolated process sees: an empty, read-only directory with two entries.
 //!
-//! `/share` is an overlay, or a clone of the share's mounts and everything mounted below, in which no device node can be opened and no
-//! program executed. Mounts that the host adds later appear there too, with the options that the host gave them. `/fd`
-//! is the process's own `/proc/self/fd`. A symlink or `..` that leads out of either resolves to nothing.
+//! `/share` is an overlay, or a clone of the share's mounts and everything mounted below, in which no device node can
+//! be opened and no program executed. Mounts that the host adds later appear there too, with the options that the host
+//! gave them. `/fd` is the process's own `/proc/self/fd`. A symlink or `..` that leads out of either resolves to
+//! nothing.
 
 use super::mount_attributes::forbid_devices_and_programs;
 use super::{SandboxError, Shared, overlay, step};

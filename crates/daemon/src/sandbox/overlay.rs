@@ -1,7 +1,7 @@
 //! The share under a layer that takes what the guest changes, so that the shared directory stays as it is.
 //!
-//! The kernel's overlayfs does it: lower is the shared directory, upper and work are directories of their own. The mount
-//! has no place in any directory tree until the sandbox gives it one. It keeps its notes in attributes of users
+//! The kernel's overlayfs does it: lower is the shared directory, upper and work are directories of their own. The
+//! mount has no place in any directory tree until the sandbox gives it one. It keeps its notes in attributes of users
 //! (`userxattr`), so that an ordinary user's user namespace suffices, and so that a layer which root has made and one
 //! which a user has made look the same to whoever reads them.
 
