@@ -53,12 +53,12 @@ impl<'a> Apply<'a> {
         for change in &found.changes {
             let Some(after) = &change.after else { continue };
             match change.difference {
-                Difference::Added | Difference::Changed if after.is_directory() => self.make_directory(&change.path)?,
-                Difference::Added | Difference::Changed | Difference::Linked => {
+                _ if change.is_rewritten() && after.is_directory() => self.make_directory(&change.path)?,
+                _ if change.is_rewritten() || change.difference == Difference::Linked => {
                     self.make(change, after, found.leaders.get(&change.path))?;
                 }
                 Difference::Mode | Difference::Times if !after.is_directory() => self.carry(&change.path)?,
-                Difference::Mode | Difference::Times | Difference::Removed => {}
+                _ => {}
             }
         }
         remove_unfinished(self.lower, self.unfinished)?;

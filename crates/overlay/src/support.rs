@@ -143,7 +143,8 @@ fn list(root: &Path) -> Listing {
         }
         // Symbolic links have no mode of their own.
         let mode = if kind.is_symlink() { 0 } else { meta.permissions().mode() & 0o7777 };
-        let inode = (!kind.is_dir()).then(|| (meta.dev(), meta.ino()));
+        // Overlayfs cannot note on anything else which file it was copied from, so a guest sees other numbers.
+        let inode = kind.is_file().then(|| (meta.dev(), meta.ino()));
         listing
             .insert(path.clone(), (format!("{kind:?}"), mode, (meta.mtime(), meta.mtime_nsec()), content, "".into()));
         if let Some(inode) = inode {

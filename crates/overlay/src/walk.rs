@@ -66,6 +66,19 @@ impl Change {
     }
 }
 
+impl Change {
+    /// Returns whether a commit makes a new file at the path. Attributes that change go to a new one too if the old one
+    /// has several names: the guest has changed one of them, and the others stay as they are.
+    pub(crate) fn is_rewritten(&self) -> bool {
+        let has_names = || self.before.is_some_and(|meta| meta.nlink > 1 && !meta.is_directory());
+        match self.difference {
+            Difference::Added | Difference::Changed => true,
+            Difference::Mode | Difference::Times => has_names(),
+            Difference::Linked | Difference::Removed => false,
+        }
+    }
+}
+
 /// Numbers of changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sum {
@@ -232,9 +245,8 @@ impl Walk<'_> {
 
     /// Adds names that are to become links of others, because the guest sees one file and the directory has several.
     fn relink(&mut self) -> Result<()> {
-        let is_rewritten = |change: &Change| matches!(change.difference, Difference::Added | Difference::Changed);
         let changed: BTreeMap<PathBuf, bool> =
-            self.found.changes.iter().map(|change| (change.path.clone(), is_rewritten(change))).collect();
+            self.found.changes.iter().map(|change| (change.path.clone(), change.is_rewritten())).collect();
         let mut relinked = BTreeMap::new();
         for names in std::mem::take(&mut self.links).into_values() {
             let Some(leader) = names.first().cloned() else { continue };
