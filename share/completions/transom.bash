@@ -22,8 +22,17 @@ _transom() {
             transom,bench)
                 cmd="transom__subcmd__bench"
                 ;;
+            transom,commit)
+                cmd="transom__subcmd__commit"
+                ;;
             transom,demo)
                 cmd="transom__subcmd__demo"
+                ;;
+            transom,diff)
+                cmd="transom__subcmd__diff"
+                ;;
+            transom,discard)
+                cmd="transom__subcmd__discard"
                 ;;
             transom,fs)
                 cmd="transom__subcmd__fs"
@@ -113,7 +122,7 @@ _transom() {
 
     case "${cmd}" in
         transom)
-            opts="-h -V --help --version run fs mount demo top agent bench"
+            opts="-h -V --help --version run fs diff commit discard mount demo top agent bench"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -580,6 +589,20 @@ _transom() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        transom__subcmd__commit)
+            opts="-f -h --force --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         transom__subcmd__demo)
             opts="-h --fetch --daemon --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -591,6 +614,34 @@ _transom() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        transom__subcmd__diff)
+            opts="-p -h --patch --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        transom__subcmd__discard)
+            opts="-h --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
                 *)
                     COMPREPLY=()
                     ;;
@@ -911,7 +962,7 @@ _transom() {
             return 0
             ;;
         transom__subcmd__run)
-            opts="-s -m -e -v -h --share --root --hide --show --kernel --cpus --memory --accel --vmm --env --timeout --tty --events --no-events --verbose --timing --cold --console --daemon --coherence-group --daemon-arg --fetch --qemu --busybox --help"
+            opts="-s -m -e -v -h --share --root --hide --show --kernel --cpus --memory --accel --vmm --env --user --workdir --commit-on-success --json --timeout --tty --events --no-events --verbose --timing --cold --console --daemon --coherence-group --daemon-arg --fetch --qemu --busybox --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -966,6 +1017,18 @@ _transom() {
                     return 0
                     ;;
                 -e)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --user)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --workdir)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --json)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

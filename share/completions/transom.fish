@@ -28,6 +28,9 @@ complete -c transom -n "__fish_transom_needs_command" -s h -l help -d 'Print hel
 complete -c transom -n "__fish_transom_needs_command" -s V -l version -d 'Print version'
 complete -c transom -n "__fish_transom_needs_command" -f -a "run" -d 'Run a command in a Linux virtual machine with directories of the host'
 complete -c transom -n "__fish_transom_needs_command" -f -a "fs" -d 'Read and change the files of a share without mounting it'
+complete -c transom -n "__fish_transom_needs_command" -f -a "diff" -d 'Show what guests have changed in an overlay of a directory'
+complete -c transom -n "__fish_transom_needs_command" -f -a "commit" -d 'Write what guests have changed in an overlay into the directory'
+complete -c transom -n "__fish_transom_needs_command" -f -a "discard" -d 'Throw away what guests have changed in an overlay'
 complete -c transom -n "__fish_transom_needs_command" -f -a "mount" -d 'Mount the share of a virtio-fs daemon on this machine, without a virtual machine'
 complete -c transom -n "__fish_transom_needs_command" -f -a "demo" -d 'Share a source tree with a stock Linux guest, work on it there, and compare every byte with the host; then repeat with DAX'
 complete -c transom -n "__fish_transom_needs_command" -f -a "top" -d 'Watch what daemons do: requests, throughput and latencies by operation'
@@ -46,6 +49,9 @@ tcg\t''"
 complete -c transom -n "__fish_transom_using_subcommand run" -l vmm -d 'The virtual machine monitor' -r -f -a "qemu\t'A PC emulator; runs any kernel'
 uml\t'User Mode Linux: a kernel that runs as a process and boots in a tenth of a second, without DAX'"
 complete -c transom -n "__fish_transom_using_subcommand run" -s e -l env -d 'Set an environment variable for the command; may be repeated' -r
+complete -c transom -n "__fish_transom_using_subcommand run" -l user -d 'Run the command as this user of the guest instead of root' -r
+complete -c transom -n "__fish_transom_using_subcommand run" -l workdir -d 'The command\'s working directory in the guest, which is made if it is missing [default: the first share]' -r -F
+complete -c transom -n "__fish_transom_using_subcommand run" -l json -d 'At the end, write a JSON object with status, times, resources and changed files to FILE, or to standard output' -r -F
 complete -c transom -n "__fish_transom_using_subcommand run" -l timeout -d 'Stop the guest after this many seconds, with exit status 124' -r
 complete -c transom -n "__fish_transom_using_subcommand run" -l tty -d 'Give the command a terminal; `auto` does if standard input and output are terminals' -r -f -a "auto\t''
 always\t''
@@ -59,6 +65,7 @@ complete -c transom -n "__fish_transom_using_subcommand run" -l coherence-group 
 complete -c transom -n "__fish_transom_using_subcommand run" -l daemon-arg -d 'An argument to pass on to every share\'s daemon; may be repeated' -r
 complete -c transom -n "__fish_transom_using_subcommand run" -l qemu -d 'The QEMU executable [default: qemu-system-x86_64 in PATH, or the one in the cache]' -r -F
 complete -c transom -n "__fish_transom_using_subcommand run" -l busybox -d 'A static busybox for the minimal root [default: the installed one, or Debian\'s from the cache]' -r -F
+complete -c transom -n "__fish_transom_using_subcommand run" -l commit-on-success -d 'Write what guests have changed in overlays into the directories if the command ends with status 0'
 complete -c transom -n "__fish_transom_using_subcommand run" -l no-events -d 'The same as --events=never: the guest sees changes that are made on the host when its caches expire'
 complete -c transom -n "__fish_transom_using_subcommand run" -s v -l timing -l verbose -d 'Print where each share is mounted, and the duration of each phase, to standard error'
 complete -c transom -n "__fish_transom_using_subcommand run" -l cold -d 'Boot the machine, instead of resuming a snapshot of one that has booted'
@@ -131,6 +138,12 @@ complete -c transom -n "__fish_transom_using_subcommand fs; and __fish_seen_subc
 complete -c transom -n "__fish_transom_using_subcommand fs; and __fish_seen_subcommand_from touch" -s h -l help -d 'Print help'
 complete -c transom -n "__fish_transom_using_subcommand fs; and __fish_seen_subcommand_from write" -s a -l append -d 'Append to the file instead of replacing its contents'
 complete -c transom -n "__fish_transom_using_subcommand fs; and __fish_seen_subcommand_from write" -s h -l help -d 'Print help'
+complete -c transom -n "__fish_transom_using_subcommand diff" -s p -l patch -d 'Show the changes of text as a unified diff, for patch -p1 or git apply'
+complete -c transom -n "__fish_transom_using_subcommand diff" -l json -d 'Print a JSON object instead of a table'
+complete -c transom -n "__fish_transom_using_subcommand diff" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c transom -n "__fish_transom_using_subcommand commit" -s f -l force -d 'Overwrite what has been changed on the host too'
+complete -c transom -n "__fish_transom_using_subcommand commit" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c transom -n "__fish_transom_using_subcommand discard" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c transom -n "__fish_transom_using_subcommand mount" -s s -l socket -d 'The socket of a running daemon (transomd, virtiofsd or another vhost-user-fs daemon) that has no front end yet' -r -F
 complete -c transom -n "__fish_transom_using_subcommand mount" -s d -l shared-dir -d 'Start a daemon that shares this directory' -r -F
 complete -c transom -n "__fish_transom_using_subcommand mount" -l daemon -d 'The daemon to start, which must accept virtiofsd\'s options [default: transomd in this program\'s directory]' -r -F

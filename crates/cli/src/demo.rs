@@ -169,6 +169,8 @@ impl Demo {
             timeout: None,
             console: None,
             snapshots: None,
+            directory: None,
+            user: None,
             is_foreground: true,
         };
         let vmm = Qemu::new(program, accelerator, tools.cache());

@@ -10,6 +10,7 @@ mod demo;
 mod documents_test;
 mod fs;
 mod mount;
+mod overlay;
 mod run;
 mod source;
 mod top;
@@ -31,6 +32,9 @@ struct Cli {
 enum Command {
     Run(Box<run::Run>),
     Fs(Box<fs::Fs>),
+    Diff(overlay::Diff),
+    Commit(overlay::Commit),
+    Discard(overlay::Discard),
     Mount(Box<mount::MountArgs>),
     Demo(demo::Demo),
     #[command(hide = true)]
@@ -52,6 +56,9 @@ fn main() -> ExitCode {
     match cli.command {
         Command::Run(run) => run.execute(),
         Command::Fs(fs) => fs.execute(),
+        Command::Diff(diff) => diff.execute(),
+        Command::Commit(commit) => commit.execute(),
+        Command::Discard(discard) => discard.execute(),
         Command::Mount(mount) => mount.execute(),
         Command::Demo(demo) => demo.execute(),
         Command::DemoInside(inside) => inside.execute(),

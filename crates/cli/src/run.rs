@@ -1,14 +1,16 @@
 //! `transom run`: runs a command in a Linux guest with directories of the host.
 
 mod events;
+mod finish;
 mod hidden;
+mod overlays;
 mod report;
+mod values;
 
 use std::{
     env,
     ffi::{OsStr, OsString},
     io::IsTerminal,
-    os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     process::ExitCode,
     time::Duration,
@@ -23,11 +25,9 @@ use transom_vm::{
     uml::Uml,
 };
 
-use crate::usage::RUN_FAILED;
-
-/// Exit statuses of `timeout` and `docker run` for their own failures, as opposed to the command's.
-const TIMED_OUT: u8 = 124;
-const FAILED: u8 = RUN_FAILED;
+use finish::Finish;
+use overlays::Overlays;
+use values::{default_cpus, parse_memory_mib, parse_seconds, parse_user, parse_variable, parse_workdir};
 
 /// Run a command in a Linux virtual machine with directories of the host
 ///
@@ -40,9 +40,13 @@ pub(crate) struct Run {
     /// A directory of the host to share; may be repeated
     ///
     /// GUEST is the mount point in the guest: by default the same path as on the host with --root /, and /mnt/NAME
-    /// otherwise. OPTION is `ro` for a read-only share, `cache=MODE` with the mode never, metadata, auto or always,
-    /// `dax=SIZE` or `dax-mode=MODE`. Write a backslash before a colon or comma within a path. The first share is the
-    /// working directory. A share inside another is mounted after it; two at one path, or one at /, are refused.
+    /// otherwise. OPTION is `ro` for a read-only share, `overlay`, `cache=MODE` with the mode never, metadata, auto or
+    /// always, `dax=SIZE` or `dax-mode=MODE`. Write a backslash before a colon or comma within a path. The first share
+    /// is the working directory. A share inside another is mounted after it; two at one path, or one at /, are refused.
+    ///
+    /// With `overlay`, the guest can change everything in the directory, and the directory stays as it is. The changes
+    /// are kept: a later run with `overlay` continues with them, `transom diff HOST` shows them, `transom commit HOST`
+    /// writes them into the directory, and `transom discard HOST` throws them away.
     ///
     /// `dax=SIZE`, as in dax=256M, gives the share a DAX window of that size, through which the guest maps the host's
     /// page cache: it reads and writes files without requests and without a second copy, and MAP_SHARED mappings are
@@ -99,8 +103,36 @@ pub(crate) struct Run {
     vmm: VmmName,
 
     /// Set an environment variable for the command; may be repeated
-    #[arg(long = "env", short = 'e', value_name = "NAME=VALUE")]
+    ///
+    /// NAME alone passes on the value that it has here.
+    #[arg(long = "env", short = 'e', value_name = "NAME[=VALUE]")]
     env: Vec<OsString>,
+
+    /// Run the command as this user of the guest instead of root
+    ///
+    /// Numbers, or, with --root, names of the root's /etc/passwd and /etc/group. Without GROUP, the user's own. The
+    /// command gets no other groups. If an ordinary user of the host starts the guest, files of that user belong to
+    /// USER in the guest.
+    #[arg(long, value_name = "USER[:GROUP]")]
+    user: Option<String>,
+
+    /// The command's working directory in the guest, which is made if it is missing [default: the first share]
+    #[arg(long, value_name = "PATH", value_parser = parse_workdir)]
+    workdir: Option<PathBuf>,
+
+    /// Write what guests have changed in overlays into the directories if the command ends with status 0
+    ///
+    /// As `transom commit` does for all of them; what the host has changed too is refused and stays in the overlay.
+    #[arg(long)]
+    commit_on_success: bool,
+
+    /// At the end, write a JSON object with status, times, resources and changed files to FILE, or to standard output
+    ///
+    /// `status` is the exit status and `error` this program's own failure, or null. `seconds` has the duration of each
+    /// phase. `resources` has the processor time and the greatest memory of the processes on the host. `overlays` has
+    /// the changes of each, as `transom diff --json` prints them.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
+    json: Option<PathBuf>,
 
     /// Stop the guest after this many seconds, with exit status 124
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
@@ -181,6 +213,9 @@ Examples:
       Checksum the files of a directory; input, output and exit status are the command's.
   transom run --share /srv/models,dax=512M -- ./load
       Map large files into the guest instead of copying them; a last line reports how much was mapped.
+  transom run --root / --share .,overlay -- make test
+      The same, but the directory stays as it is: see what has changed with `transom diff`, then `transom commit .` or
+      `transom discard .`.
   tar c . | transom run --share /srv/backup:/backup -- tar x -C /backup
       Mount a share at a given path.
 
@@ -191,7 +226,8 @@ Exit status:
   126      the command cannot be run
   127      the command was not found
   128+N    signal N ended the command, or the run: 130 after Ctrl-C
-A command can end with these too; then nothing is printed after `transom:` on standard error.";
+Ctrl-] three times in a row, on a terminal, ends a command that Ctrl-C does not end.
+A command can end with these too; then no error is printed after `transom:` on standard error.";
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Accel {
@@ -215,40 +251,40 @@ enum Tty {
     Never,
 }
 
+/// A run that can begin.
+struct Prepared {
+    spec: GuestSpec,
+    vmm: Box<dyn Vmm>,
+    overlays: Overlays,
+}
+
+/// Returns the host's directory that is the guest's root, if it has one.
+fn host_root(root: &Root) -> Option<&Path> {
+    match root {
+        Root::Host(share) => Some(&share.host),
+        Root::Minimal => None,
+    }
+}
+
 impl Run {
     /// Runs the command; returns its exit status, or one of this program's own.
     pub(crate) fn execute(self) -> ExitCode {
-        let shows_timings = self.timing;
-        let result = self.spec_and_vmm().and_then(|(spec, vmm)| {
-            if shows_timings {
-                report::shares(&spec);
-            }
-            transom_vm::run(&spec, vmm.as_ref())
-        });
-        match result {
-            Ok(outcome) => {
-                for warning in &outcome.warnings {
-                    eprintln!("transom: {warning}");
+        let finish = Finish::new(&self);
+        match self.prepare() {
+            Err(error) => finish.report(Err(error), Overlays::default()),
+            Ok(Prepared { spec, vmm, overlays }) => {
+                if finish.shows_timings() {
+                    report::shares(&spec);
                 }
-                outcome.dax.iter().for_each(report::dax);
-                if shows_timings {
-                    outcome.notes.iter().for_each(|note| eprintln!("transom: {note}"));
-                    report::timings(&outcome.timings);
-                }
-                ExitCode::from(u8::try_from(outcome.exit_code).unwrap_or(FAILED))
-            }
-            Err(error) => {
-                eprintln!("transom: {error}");
-                ExitCode::from(match error {
-                    Error::Interrupted(signal) => u8::try_from(128 + signal).unwrap_or(FAILED),
-                    Error::TimedOut(_) => TIMED_OUT,
-                    _ => FAILED,
-                })
+                let result = transom_vm::run(&spec, vmm.as_ref());
+                // It holds the locks of the overlays.
+                drop(spec);
+                finish.report(result, overlays)
             }
         }
     }
 
-    fn spec_and_vmm(self) -> Result<(GuestSpec, Box<dyn Vmm>)> {
+    fn prepare(self) -> Result<Prepared> {
         let cache = Cache::locate()?;
         let report = OnStderr::default();
         let tools = Tools::new(&cache, &report);
@@ -259,6 +295,10 @@ impl Run {
             None => Root::Minimal,
             Some(words) => Root::Host(self.share(words, |_| "/".into())?),
         };
+        if let Some(words) = &self.root {
+            let parsed = ShareArg::parse(words)?;
+            overlays::check_root(&parsed.host, parsed.is_overlay)?;
+        }
         if matches!(&root, Root::Host(share) if share.dax.is_some()) {
             return Err(Error::Usage(
                 "--root takes no `dax`: the root is read-only for the guest, and a read-only share has no DAX window"
@@ -268,6 +308,10 @@ impl Run {
         let mut shares = self.shares(&root)?;
         mount_points::order(&shares)?;
         hidden::apply(&self.hide, &self.show, &mut root, &mut shares)?;
+        let events = self.events(&agent, &shares)?;
+        let user = self.user.as_deref().map(|words| parse_user(words, host_root(&root))).transpose()?;
+        let env = self.env.iter().map(|pair| parse_variable(pair)).collect::<Result<_>>()?;
+        let overlays = Overlays::open(&mut shares, |number| self.is_overlay(number))?;
         let busybox = match (&root, &self.busybox) {
             (Root::Host(_), _) => None,
             (Root::Minimal, Some(path)) => Some(path.clone()),
@@ -278,22 +322,29 @@ impl Run {
         let spec = GuestSpec {
             kernel,
             daemon,
-            events: self.events(&agent, &shares)?,
+            events,
             agent,
             busybox,
             root,
             shares,
-            env: self.env.iter().map(|pair| parse_variable(pair)).collect::<Result<_>>()?,
+            env,
             memory_mib: self.memory,
             cpus: self.cpus,
             stdio: self.stdio(),
             timeout: self.timeout,
             console: self.console.clone(),
             snapshots: (!self.cold).then(|| cache.dir().join("machines")),
+            directory: self.workdir.clone(),
+            user,
             is_foreground: true,
             command: self.command,
         };
-        Ok((spec, vmm))
+        Ok(Prepared { spec, vmm, overlays })
+    }
+
+    /// Returns whether the share with this number is an overlay.
+    fn is_overlay(&self, number: usize) -> bool {
+        self.shares.get(number).is_some_and(|words| ShareArg::parse(words).is_ok_and(|share| share.is_overlay))
     }
 
     fn kernel_and_vmm(&self, tools: &Tools<'_>, wants_window: bool) -> Result<(Kernel, Box<dyn Vmm>)> {
@@ -340,60 +391,5 @@ impl Run {
             Tty::Never => false,
         };
         Stdio { stdin: Input::Inherit, stdout: Output::Inherit, stderr: Output::Inherit, is_terminal }
-    }
-}
-
-fn default_cpus() -> u32 {
-    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    u32::try_from(cpus).unwrap_or(1).min(4)
-}
-
-/// Parses `512`, `512M` or `2G` to a number of MiB.
-fn parse_memory_mib(words: &str) -> std::result::Result<u32, String> {
-    /// Debian's cloud kernel with the minimal root panics with 96 MiB, and works with 112 MiB.
-    const LEAST_MIB: u64 = 128;
-    const MIB: u64 = 1 << 20;
-    let has_unit = words.ends_with(|last: char| last.is_ascii_alphabetic());
-    let mib = transom_size::parse(&if has_unit { words.to_owned() } else { format!("{words}M") })? / MIB;
-    match u32::try_from(mib) {
-        Ok(_) if mib < LEAST_MIB => Err(format!("{mib} MiB is too little; a guest needs {LEAST_MIB} MiB")),
-        Ok(mib) => Ok(mib),
-        Err(_) => Err(format!("{words} exceeds the memory of any machine")),
-    }
-}
-
-fn parse_seconds(words: &str) -> std::result::Result<Duration, String> {
-    let seconds: f64 = words.parse().map_err(|_| format!("invalid number of seconds {words:?}"))?;
-    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
-}
-
-fn parse_variable(pair: &OsStr) -> Result<(OsString, OsString)> {
-    let bytes = pair.as_bytes();
-    match bytes.iter().position(|&byte| byte == b'=') {
-        Some(at) if at > 0 => Ok((OsStr::from_bytes(&bytes[..at]).into(), OsStr::from_bytes(&bytes[at + 1..]).into())),
-        _ => Err(Error::Usage(format!("invalid variable {pair:?}: expected NAME=VALUE"))),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sizes_are_read_with_and_without_units() {
-        assert_eq!(parse_memory_mib("512"), Ok(512));
-        assert_eq!(parse_memory_mib("512M"), Ok(512));
-        assert_eq!(parse_memory_mib("2GiB"), Ok(2048));
-        assert_eq!(parse_memory_mib("131072k"), Ok(128));
-        for words in ["", "G", "1X", "1", "99999999999T"] {
-            assert!(parse_memory_mib(words).is_err(), "{words:?}");
-        }
-    }
-
-    #[test]
-    fn variables_have_a_name() {
-        assert_eq!(parse_variable(OsStr::new("A=b=c")).unwrap(), ("A".into(), "b=c".into()));
-        assert!(parse_variable(OsStr::new("=x")).is_err());
-        assert!(parse_variable(OsStr::new("A")).is_err());
     }
 }

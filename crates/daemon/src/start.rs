@@ -72,6 +72,7 @@ pub fn start(options: &Options, mut listening: Listening, supervision: Option<Su
     let owners = &options.ownership;
     let Sandboxed { root, proc_self_fd, listener, traces, ids } = sandbox::enter(
         &options.share.path,
+        options.share.layer.as_deref(),
         options.isolation.sandbox,
         &owners.namespace_uids,
         &owners.namespace_gids,

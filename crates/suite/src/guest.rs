@@ -129,6 +129,8 @@ fn find(scenario: &Scenario, places: &Places<'_>) -> anyhow::Result<Virtual> {
         timeout: Some(TIMEOUT),
         console: None,
         snapshots: None,
+        directory: None,
+        user: None,
         is_foreground: false,
     };
     let daemon_args = scenario.daemon_args().into_iter().map(Into::into).collect();

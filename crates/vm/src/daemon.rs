@@ -15,7 +15,7 @@ use std::{
 
 use rustix::process::{getegid, geteuid};
 
-use crate::{Error, Result, Share, SharePoint, Supervised, Vmm};
+use crate::{Error, GuestSpec, Result, Share, SharePoint, Supervised, User, Vmm};
 
 /// A running daemon.
 #[derive(Debug)]
@@ -47,13 +47,22 @@ pub(crate) fn check(program: &Path) -> Result<()> {
 }
 
 impl Daemon {
-    /// Starts `program` for `share` under `tag`, with its socket and its log in `dir`.
+    /// Starts the daemon of `spec` for `share` under `tag`, with its socket and its log in `dir`.
     ///
     /// # Errors
     ///
     /// Returns an error if the program is missing or the socket cannot be created.
-    pub(crate) fn start(program: &Path, share: &Share, tag: &str, dir: &Path, vmm: &dyn Vmm) -> Result<Self> {
+    pub(crate) fn start(spec: &GuestSpec, share: &Share, tag: &str, dir: &Path, vmm: &dyn Vmm) -> Result<Self> {
+        let (program, user) = (&spec.daemon, spec.user);
         check(program)?;
+        if share.layer.is_some() && sandbox() == "none" {
+            return Err(Error::Usage(format!(
+                "share {:?}: overlay needs user namespaces, which this machine does not give to ordinary users: see \
+                 sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone and \
+                 kernel.apparmor_restrict_unprivileged_userns, or run it as root",
+                share.host
+            )));
+        }
         let socket = dir.join(format!("{tag}.sock"));
         let listener = listen(&socket)?;
         let log = dir.join(format!("{tag}.log"));
@@ -64,9 +73,16 @@ impl Daemon {
         command.arg("--shared-dir").arg(&share.host);
         command.arg("--sandbox").arg(sandbox());
         if !geteuid().is_root() {
-            // Maps the guest's root to this user: it owns the user's files, and the user owns what it creates.
-            command.arg(format!("--translate-uid=map:0:{}:1", geteuid().as_raw()));
-            command.arg(format!("--translate-gid=map:0:{}:1", getegid().as_raw()));
+            // Maps the guest's user, which is root by default, to this one: it owns the user's files, and the user owns
+            // what it creates.
+            let User { uid, gid } = user.unwrap_or(User { uid: 0, gid: 0 });
+            command.arg(format!("--translate-uid=map:{uid}:{}:1", geteuid().as_raw()));
+            command.arg(format!("--translate-gid=map:{gid}:{}:1", getegid().as_raw()));
+        }
+        let mut inherited = vec![listener];
+        if let Some(layer) = &share.layer {
+            command.arg("--overlay").arg(&layer.path);
+            inherited.push(layer.held.try_clone().map_err(Error::io("cannot duplicate a descriptor"))?);
         }
         if share.is_read_only {
             command.arg("--readonly");
@@ -83,7 +99,7 @@ impl Daemon {
         command.args(vmm.daemon_args(tag)).args(&share.daemon_args);
         let both = output.try_clone().map_err(Error::io(format!("cannot create {log:?}")))?;
         command.stdin(Stdio::null()).stdout(both).stderr(output);
-        let process = Supervised::spawn(command, vec![listener])?;
+        let process = Supervised::spawn(command, inherited)?;
         let point = SharePoint { tag: tag.to_owned(), socket, has_window: share.dax.is_some() };
         Ok(Self { process, point, metrics, log, host: share.host.clone() })
     }

@@ -79,10 +79,8 @@ impl Machine {
         (start, patience): (Start, Patience),
     ) -> Result<Self> {
         let shares = tagged_shares(spec);
-        let daemons = shares
-            .iter()
-            .map(|(tag, share)| Daemon::start(&spec.daemon, share, tag, dir, vmm))
-            .collect::<Result<Vec<_>>>()?;
+        let daemons =
+            shares.iter().map(|(tag, share)| Daemon::start(spec, share, tag, dir, vmm)).collect::<Result<Vec<_>>>()?;
 
         let initramfs = dir.join("initramfs.cpio");
         let console = spec.console.clone().unwrap_or_else(|| dir.join("console.log"));
@@ -185,8 +183,8 @@ impl Machine {
         }
     }
 
-    /// Returns the error for a machine that booting may help, and forgets its snapshot. If a daemon is to blame, returns
-    /// its error.
+    /// Returns the error for a machine that booting may help, and forgets its snapshot. If a daemon is to blame,
+    /// returns its error.
     pub(crate) fn not_resumed(&mut self, why: &dyn fmt::Display) -> Error {
         let begun = Instant::now();
         while begun.elapsed() < DAEMON_ENDS {
@@ -262,7 +260,7 @@ fn tagged_shares(spec: &GuestSpec) -> Vec<(String, Share)> {
     }
     shares.extend(spec.shares.iter().enumerate().map(|(number, share)| {
         let mut share = share.clone();
-        if let Some(events) = spec.events.as_ref().filter(|_| !share.is_read_only) {
+        if let Some(events) = spec.events.as_ref().filter(|_| !share.is_read_only && share.layer.is_none()) {
             let when = if events.are_required { "--events=always" } else { "--events=auto" };
             // What the caller passes on comes later and wins.
             share.daemon_args.insert(0, when.into());
@@ -329,7 +327,12 @@ fn task(spec: &GuestSpec, has_late_shares: bool) -> Result<Task> {
             Some(Events { are_required: false, .. }) => Replay::Auto,
             Some(Events { are_required: true, .. }) => Replay::Always,
         },
-        directory: spec.shares.first().map_or_else(|| "/".into(), |share| share.guest.clone().into()),
+        directory: match (&spec.directory, spec.shares.first()) {
+            (Some(directory), _) => directory.clone().into(),
+            (None, Some(share)) => share.guest.clone().into(),
+            (None, None) => "/".into(),
+        },
+        user: spec.user.map(|user| (user.uid, user.gid)),
         command: if spec.command.is_empty() { vec![shell()] } else { spec.command.clone() },
         terminal: spec.stdio.is_terminal.then(terminal::size),
         env,

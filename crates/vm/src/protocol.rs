@@ -41,6 +41,8 @@ pub(crate) struct Task {
     pub(crate) events: Replay,
     /// The working directory.
     pub(crate) directory: OsString,
+    /// The user and group that run the command, if it is not root.
+    pub(crate) user: Option<(u32, u32)>,
     /// The command, never empty.
     pub(crate) command: Vec<OsString>,
     /// Its complete environment.

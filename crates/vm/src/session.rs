@@ -2,9 +2,11 @@
 //!
 //! Threads in [`streams`](crate::streams) move the bytes. Nothing here waits for anything but the next event.
 
+mod restart;
+
 use std::{
     fs::File,
-    io::{self, Write},
+    io::{self, IsTerminal, Write},
     os::fd::OwnedFd,
     sync::{
         Arc,
@@ -22,11 +24,10 @@ use signal_hook::{
 };
 
 use crate::{
-    Error, GuestSpec, Result, RunOutcome, Timings,
+    Error, GuestSpec, Result, RunOutcome, Stdio, Timings,
     event::Event,
     machine::Machine,
     protocol::{FromGuest, Milestone, Stream, ToGuest},
-    qmp::Patience,
     streams::{self, Collected},
     terminal::{self, RawMode},
 };
@@ -35,6 +36,8 @@ use crate::{
 const START_MAX: Duration = Duration::from_secs(240);
 /// Limit for the first message of a guest that was resumed, which takes a part of a second on a quiet machine.
 const RESUME_MAX: Duration = Duration::from_secs(30);
+/// A boot that takes longer looks as if nothing happened.
+const TELLS_AFTER: Duration = Duration::from_secs(2);
 /// How long the command may take to end after a signal.
 const GRACE: Duration = Duration::from_secs(3);
 /// How long to wait for the VMM to end after a daemon ended, since a daemon also ends because its VMM did.
@@ -51,6 +54,8 @@ pub(crate) struct Session<'a> {
     signals: Option<Handle>,
     timings: Timings,
     deadline: Option<(Instant, Deadline)>,
+    /// When to tell that the guest is still booting, if there is somebody to tell.
+    tells_at: Option<Instant>,
     control: Option<File>,
     stdin: Option<OwnedFd>,
     raw_mode: Option<RawMode>,
@@ -97,6 +102,7 @@ impl<'a> Session<'a> {
             signals,
             timings: Timings::default(),
             deadline: None,
+            tells_at: None,
             control: None,
             stdin: None,
             raw_mode: None,
@@ -119,6 +125,9 @@ impl<'a> Session<'a> {
         });
         self.is_going = !machine.is_late();
         self.reached = Some(started);
+        if self.spec.is_foreground && io::stderr().is_terminal() {
+            self.tells_at = Some(started + TELLS_AFTER);
+        }
         let ended = loop {
             if let Some(ended) = self.ended.take_if(|ended| arrived_all(&self.arrived, &ended.bytes)) {
                 break ended;
@@ -162,53 +171,6 @@ impl<'a> Session<'a> {
         ])
     }
 
-    /// Returns the error that stands for `error` if nothing of the task has happened and booting may help.
-    pub(crate) fn not_resumed(&self, error: Error, machine: &mut Machine) -> Error {
-        let is_early = match &error {
-            Error::Interrupted(_) | Error::TimedOut(_) => false,
-            // The agent's last message, which would come after the one that the command runs.
-            Error::Guest(_) => !self.is_command_started,
-            _ => !self.is_going,
-        };
-        if !machine.is_late() || self.is_command_started && !matches!(error, Error::Panicked { .. }) {
-            return error;
-        }
-        match error {
-            Error::Guest(why) if is_early => machine.refuse_snapshots(&why),
-            _ if is_early => machine.not_resumed(&error),
-            // A snapshot may have led there.
-            error => {
-                machine.forget_snapshot();
-                error
-            }
-        }
-    }
-
-    /// Returns how long others may wait in this session's place.
-    pub(crate) fn patience(&self) -> Patience {
-        let until = self.spec.timeout.map(|timeout| self.begun + timeout);
-        Patience { is_interrupted: Arc::clone(&self.is_interrupted), until }
-    }
-
-    /// Checks that the run may go on in another session.
-    ///
-    /// # Errors
-    ///
-    /// Returns the signal that has ended it, or that its time is up.
-    pub(crate) fn check(&self) -> Result<()> {
-        while let Ok(event) = self.events.try_recv() {
-            if let Event::Signal(number) = event
-                && number != SIGWINCH
-            {
-                return Err(Error::Interrupted(number));
-            }
-        }
-        match self.spec.timeout {
-            Some(timeout) if self.begun.elapsed() >= timeout => Err(Error::TimedOut(timeout)),
-            _ => Ok(()),
-        }
-    }
-
     /// Returns the caller's deadline if it comes before this one. It holds until the command starts.
     fn earlier(&self, at: Instant, deadline: Deadline) -> (Instant, Deadline) {
         match self.spec.timeout {
@@ -217,7 +179,17 @@ impl<'a> Session<'a> {
         }
     }
 
-    fn next_event(&self) -> std::result::Result<Event, Deadline> {
+    /// Returns the next event. Tells a person who waits for the command what goes on.
+    fn next_event(&mut self) -> std::result::Result<Event, Deadline> {
+        if let Some(at) = self.tells_at.take_if(|_| !self.is_command_started) {
+            match self.events.recv_timeout(at.saturating_duration_since(Instant::now())) {
+                Ok(event) => {
+                    self.tells_at = Some(at);
+                    return Ok(event);
+                }
+                Err(_) => eprintln!("transom: the guest is booting; Ctrl-C stops it"),
+            }
+        }
         let received = match self.deadline {
             Some((at, _)) => self.events.recv_timeout(at.saturating_duration_since(Instant::now())),
             None => self.events.recv().map_err(|_| RecvTimeoutError::Disconnected),
@@ -305,7 +277,8 @@ impl<'a> Session<'a> {
             self.send(&ToGuest::Resize(terminal::size()));
         }
         if let Some(channel) = self.stdin.take() {
-            streams::write_input(channel, &self.spec.stdio.stdin, self.sender.clone())
+            let Stdio { stdin, is_terminal, .. } = &self.spec.stdio;
+            streams::write_input(channel, stdin, *is_terminal, self.sender.clone())
                 .map_err(Error::io("cannot connect standard input"))?;
         }
         Ok(())

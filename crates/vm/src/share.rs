@@ -1,4 +1,4 @@
-//! Shares on the command line: `HOST[:GUEST][,ro][,cache=MODE][,dax=SIZE][,dax-mode=MODE]`.
+//! Shares on the command line: `HOST[:GUEST][,ro][,overlay][,cache=MODE][,dax=SIZE][,dax-mode=MODE]`.
 //!
 //! [`ShareArg`] is the parsed argument. A colon or comma within a path is escaped with a backslash.
 
@@ -21,6 +21,8 @@ pub struct ShareArg {
     pub guest: Option<PathBuf>,
     /// Whether `ro` was given.
     pub is_read_only: bool,
+    /// Whether `overlay` was given.
+    pub is_overlay: bool,
     /// `cache=MODE`, if given.
     pub cache: Option<CacheMode>,
     /// `dax=SIZE` and `dax-mode=MODE`, if given.
@@ -31,12 +33,12 @@ pub struct ShareArg {
 const WINDOW_LEN_MIN: u64 = 2 << 20;
 
 impl ShareArg {
-    /// Parses `HOST[:GUEST][,ro][,cache=MODE][,dax=SIZE][,dax-mode=MODE]`.
+    /// Parses `HOST[:GUEST][,ro][,overlay][,cache=MODE][,dax=SIZE][,dax-mode=MODE]`.
     ///
     /// # Errors
     ///
     /// Returns an error if there is no host directory, nothing can be mounted at the guest's path, an option is
-    /// unknown or invalid, or a read-only share has a window.
+    /// unknown or invalid, or a read-only share has a window or an overlay.
     pub fn parse(words: &OsStr) -> Result<Self> {
         let mut fields = split(words.as_bytes(), b',').into_iter();
         let paths = fields.next().unwrap_or_default();
@@ -48,6 +50,7 @@ impl ShareArg {
             host: host.ok_or_else(|| unclear("no host directory given".into()))?,
             guest: paths.next(),
             is_read_only: false,
+            is_overlay: false,
             cache: None,
             dax: None,
         };
@@ -60,6 +63,7 @@ impl ShareArg {
             let field = String::from_utf8_lossy(&field).into_owned();
             match field.split_once('=') {
                 None if field == "ro" => share.is_read_only = true,
+                None if field == "overlay" => share.is_overlay = true,
                 None if field == "rw" => share.is_read_only = false,
                 Some(("cache", mode)) => share.cache = Some(mode.parse().map_err(|error| unclear(format!("{error}")))?),
                 Some(("dax", size)) => {
@@ -69,7 +73,8 @@ impl ShareArg {
                 Some(("dax-mode", word)) => mode = Some(word.parse().map_err(|error| unclear(format!("{error}")))?),
                 _ => {
                     return Err(unclear(format!(
-                        "unknown option {field:?}: expected ro, rw, cache=MODE, dax=SIZE or dax-mode=MODE"
+                        "unknown option {field:?}: expected ro, rw, overlay, cache=MODE, dax=SIZE or dax-mode=MODE; \
+                         write a comma within a path as \\,"
                     )));
                 }
             }
@@ -78,6 +83,9 @@ impl ShareArg {
             (Some(dax), Some(mode)) => dax.mode = mode,
             (None, Some(_)) => return Err(unclear("dax-mode requires dax=SIZE".into())),
             (_, None) => {}
+        }
+        if share.is_overlay && share.is_read_only {
+            return Err(unclear("ro and overlay exclude each other: an overlay is for what the guest changes".into()));
         }
         if share.dax.is_some() && share.is_read_only {
             return Err(unclear("a read-only share cannot have a DAX window, because QEMU maps files writable".into()));
@@ -98,7 +106,7 @@ impl ShareArg {
         }
         let guest = self.guest.unwrap_or_else(|| guest_path(&host));
         let Self { is_read_only, cache, dax, .. } = self;
-        Ok(Share { host, guest, is_read_only, cache, dax, daemon_args: Vec::new() })
+        Ok(Share { host, guest, is_read_only, cache, dax, layer: None, daemon_args: Vec::new() })
     }
 }
 
@@ -194,7 +202,14 @@ mod tests {
         let share = parse("/srv/data").unwrap();
         assert_eq!(
             share,
-            ShareArg { host: "/srv/data".into(), guest: None, is_read_only: false, cache: None, dax: None }
+            ShareArg {
+                host: "/srv/data".into(),
+                guest: None,
+                is_read_only: false,
+                is_overlay: false,
+                cache: None,
+                dax: None
+            }
         );
     }
 
@@ -204,6 +219,7 @@ mod tests {
             host: ".".into(),
             guest: Some("/mnt/x".into()),
             is_read_only: true,
+            is_overlay: false,
             cache: Some(CacheMode::Always),
             dax: None,
         };
@@ -236,6 +252,8 @@ mod tests {
             ("a:/", "over the guest's root"),
             ("a:/b:/c", "unexpected third path"),
             ("a,readonly", "\"readonly\": expected"),
+            ("/srv/a,b", "a comma within a path as \\,"),
+            ("a,ro,overlay", "exclude each other"),
             ("a,cache=most", "\"most\": expected"),
             ("a,dax", "\"dax\": expected"),
             ("a,dax=1M", "not a power of two of 2M or more"),
@@ -257,7 +275,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("file"), "").unwrap();
         let resolve = |path: PathBuf| {
-            ShareArg { host: path, guest: None, is_read_only: false, cache: None, dax: None }
+            ShareArg { host: path, guest: None, is_read_only: false, is_overlay: false, cache: None, dax: None }
                 .resolve(|_| "/mnt/x".into())
         };
         assert_eq!(resolve(folder.path().into()).unwrap().guest, Path::new("/mnt/x"));

@@ -3,7 +3,7 @@
 //! It is plain data; nothing here accesses the system. [`ShareArg`](crate::ShareArg) parses a [`Share`] from the
 //! command line.
 
-use std::{ffi::OsString, path::PathBuf, time::Duration};
+use std::{ffi::OsString, os::fd::OwnedFd, path::PathBuf, sync::Arc, time::Duration};
 
 /// A guest and the command that runs in it.
 #[derive(Clone, Debug)]
@@ -26,6 +26,10 @@ pub struct GuestSpec {
     pub shares: Vec<Share>,
     /// The command and its arguments; empty for a shell.
     pub command: Vec<OsString>,
+    /// The command's working directory in the guest; by default the first share.
+    pub directory: Option<PathBuf>,
+    /// Who runs the command; by default root.
+    pub user: Option<User>,
     /// Variables added to the default environment.
     pub env: Vec<(OsString, OsString)>,
     /// Memory of the guest in MiB.
@@ -86,8 +90,36 @@ pub struct Share {
     pub cache: Option<CacheMode>,
     /// A window through which the guest maps the host's page cache; needs QEMU 11.1, see [`crate::tools::Tools`].
     pub dax: Option<Dax>,
+    /// Takes what the guest changes; the directory stays as it is. The daemon must be transomd.
+    pub layer: Option<Layer>,
     /// Additional arguments for this share's daemon.
     pub daemon_args: Vec<OsString>,
+}
+
+/// What takes the guest's changes instead of the shared directory.
+#[derive(Clone, Debug)]
+pub struct Layer {
+    /// The directory for the daemon's `--overlay`.
+    pub path: PathBuf,
+    /// The daemon inherits this descriptor, so that whoever waits for its lock knows that the daemon has ended.
+    pub held: Arc<OwnedFd>,
+}
+
+impl PartialEq for Layer {
+    fn eq(&self, other: &Self) -> bool {
+        self.path == other.path
+    }
+}
+
+impl Eq for Layer {}
+
+/// Who runs the command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct User {
+    /// The number of the user in the guest.
+    pub uid: u32,
+    /// The number of the group; there are no others.
+    pub gid: u32,
 }
 
 /// A share's DAX window.

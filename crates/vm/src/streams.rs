@@ -8,6 +8,8 @@ use std::{
     thread,
 };
 
+use signal_hook::consts::SIGTERM;
+
 use crate::{
     Input, Output,
     event::Event,
@@ -75,8 +77,14 @@ pub(crate) fn read_output(
     Ok(collected)
 }
 
-/// Forwards the input to the guest. Its end is an event with the number of bytes.
-pub(crate) fn write_input(channel: OwnedFd, input: &Input, events: Sender<Event>) -> io::Result<()> {
+/// What ends the run if it is typed three times in a row on a terminal: Ctrl-].
+const ESCAPE: u8 = 0x1d;
+/// How often.
+const ESCAPES: usize = 3;
+
+/// Forwards the input to the guest. Its end is an event with the number of bytes. If it `is_terminal`, three escape
+/// characters in a row are an event as SIGTERM is: a guest that hangs leaves no other way out.
+pub(crate) fn write_input(channel: OwnedFd, input: &Input, is_terminal: bool, events: Sender<Event>) -> io::Result<()> {
     let mut source: Box<dyn Read + Send> = match input {
         Input::Inherit => Box::new(duplicate(rustix::stdio::stdin())?),
         Input::Empty => Box::new(io::empty()),
@@ -86,8 +94,13 @@ pub(crate) fn write_input(channel: OwnedFd, input: &Input, events: Sender<Event>
     thread::spawn(move || {
         let mut chunk = vec![0; CHUNK_LEN];
         let mut bytes = 0;
+        let mut escapes = 0;
         loop {
-            match source.read(&mut chunk) {
+            let read = source.read(&mut chunk);
+            if is_terminal && read.as_ref().is_ok_and(|len| is_escape(&chunk[..*len], &mut escapes)) {
+                let _ = events.send(Event::Signal(SIGTERM));
+            }
+            match read {
                 Ok(0) => break,
                 Ok(len) if channel.write_all(&chunk[..len]).is_ok() => bytes += len as u64,
                 Ok(_) => return,
@@ -101,6 +114,17 @@ pub(crate) fn write_input(channel: OwnedFd, input: &Input, events: Sender<Event>
         thread::park();
     });
     Ok(())
+}
+
+/// Returns whether an escape is complete with `chunk`. `escapes` is the number of escape characters that end the input
+/// so far.
+fn is_escape(chunk: &[u8], escapes: &mut usize) -> bool {
+    let mut is_complete = false;
+    for &byte in chunk {
+        *escapes = if byte == ESCAPE { *escapes + 1 } else { 0 };
+        is_complete |= *escapes == ESCAPES;
+    }
+    is_complete
 }
 
 /// Locks the bytes, ignoring a panic of a thread that held the lock.
@@ -127,4 +151,21 @@ impl Sink {
 
 fn duplicate(fd: impl AsFd) -> io::Result<File> {
     Ok(File::from(fd.as_fd().try_clone_to_owned()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn three_escapes_in_a_row_are_recognised_wherever_they_are_split() {
+        let complete = |chunks: &[&[u8]]| {
+            let mut escapes = 0;
+            chunks.iter().filter(|chunk| is_escape(chunk, &mut escapes)).count()
+        };
+        assert_eq!(complete(&[b"a\x1d\x1d\x1db"]), 1);
+        assert_eq!(complete(&[b"\x1d", b"\x1d", b"\x1d"]), 1);
+        assert_eq!(complete(&[b"\x1d\x1d", b"a\x1d"]), 0);
+        assert_eq!(complete(&[b"\x1d\x1d\x1d\x1d", b"\x1d"]), 1);
+    }
 }

@@ -154,6 +154,7 @@ fn share(folder: &Path) -> Result<Share> {
         is_read_only: false,
         cache: None,
         dax: None,
+        layer: None,
         daemon_args: env::var_os("TRANSOM_TEST_DAEMON_ARG").into_iter().collect(),
     })
 }
@@ -180,6 +181,8 @@ fn spec(kernel: &Path, daemon: &Path, shares: Vec<Share>, role: &str, input: Vec
         timeout: None,
         console: env::var_os("TRANSOM_TEST_CONSOLE").map(PathBuf::from),
         snapshots: None,
+        directory: None,
+        user: None,
         is_foreground: false,
     }
 }

@@ -311,6 +311,8 @@ impl<'a> Guest<'a> {
             timeout: Some(machine.timeout),
             console: env::var_os("TRANSOM_TEST_CONSOLE").map(PathBuf::from),
             snapshots: None,
+            directory: None,
+            user: None,
             is_foreground: false,
         };
         Ok(Self { machine, share, control, spec })

@@ -117,6 +117,8 @@ fn in_guest(plan: &Plan, side: &Side, qemu: &Program, cache: &Path, shared: &Pat
         ),
         console: None,
         snapshots: None,
+        directory: None,
+        user: None,
         is_foreground: false,
     };
     let outcome = transom_vm::run(&spec, &vmm).with_context(|| format!("a guest with {}", side.name))?;

@@ -79,6 +79,7 @@ impl Guest for Machine {
             is_read_only: false,
             cache: Some(run.cache),
             dax: candidate.window_len.map(|window_len| Dax { window_len, mode: DaxMode::Always }),
+            layer: None,
             daemon_args: candidate.args.iter().map(Into::into).collect(),
         };
         let spec = GuestSpec {
@@ -98,6 +99,8 @@ impl Guest for Machine {
             console: None,
             // A signal ends the guest at once.
             snapshots: None,
+            directory: None,
+            user: None,
             is_foreground: true,
         };
         let observed = Observed::new(self.vmm.as_ref(), self.placement, run.params.settle_ms, run.bar);

@@ -71,6 +71,8 @@ pub(super) fn rows(daemon: &Path) -> Result<Vec<Row>> {
             timeout: Some(2 * shared::WAIT_MAX),
             console: None,
             snapshots: None,
+            directory: None,
+            user: None,
             is_foreground: true,
         })
     };

@@ -25,7 +25,13 @@ impl super::Run {
     pub(super) fn events(&self, this: &Path, shares: &[Share]) -> Result<Option<Events>> {
         let when = if self.no_events { When::Never } else { self.events };
         let program = this.with_file_name("transom-agent");
-        let decided = Wanted { when, program, daemon: self.daemon.as_deref() }.decide(shares)?;
+        let shares: Vec<_> = shares
+            .iter()
+            .enumerate()
+            .filter(|(number, _)| !self.is_overlay(*number))
+            .map(|(_, share)| share.clone())
+            .collect();
+        let decided = Wanted { when, program, daemon: self.daemon.as_deref() }.decide(&shares)?;
         if let (Err(reason), true) = (&decided, self.timing && when == When::Auto) {
             eprintln!("transom: no events: {reason}");
         }

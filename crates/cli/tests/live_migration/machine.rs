@@ -68,6 +68,8 @@ impl First {
             timeout: Some(4 * STEP_MAX),
             console: None,
             snapshots: None,
+            directory: None,
+            user: None,
             is_foreground: false,
         };
         Self { run: thread::spawn(move || transom_vm::run(&spec, &vmm)), qmp, pid }

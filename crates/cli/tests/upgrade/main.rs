@@ -102,6 +102,9 @@ impl Guest {
             stdio: transom_vm::Stdio::default(),
             timeout: Some(timeout),
             console: None,
+            snapshots: None,
+            directory: None,
+            user: None,
             is_foreground: false,
         };
         let run = thread::spawn(move || transom_vm::run(&spec, &vmm));

@@ -149,6 +149,16 @@ pub(crate) struct ShareArgs {
     #[arg(long)]
     pub(crate) readonly: bool,
 
+    /// Keep what the guest changes in DIR, and leave the shared directory as it is
+    ///
+    /// The guest sees an overlay: the shared directory, and over it DIR/upper, which takes all changes. DIR/work is for
+    /// the kernel. Both must exist, on a local file system and outside of the shared directory; `transom diff`,
+    /// `commit` and `discard` manage such directories for `transom run`. Needs --sandbox namespace and Linux 5.11.
+    /// Excludes --readonly, --events, --host-changes and --coherence-group. A single file, and a directory in which
+    /// other file systems are mounted, is refused. A guest with it cannot be migrated.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) overlay: Option<PathBuf>,
+
     /// Announce changes that others make on this host to transom-agent in the guest
     ///
     /// The agent replays them, so that the guest sees them at once and inotify reports them. The daemon has to be

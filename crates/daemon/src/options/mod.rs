@@ -139,6 +139,8 @@ pub struct ShareOptions {
     pub path: PathBuf,
     /// The tag under which guests mount the share, at most 36 bytes, for front ends that ask.
     pub tag: Option<String>,
+    /// Holds the layers that take the guest's changes, if the directory is to stay as it is.
+    pub layer: Option<PathBuf>,
     /// Refuse all changes to the share.
     pub is_readonly: bool,
     /// Tell the guest which directories are mount points.

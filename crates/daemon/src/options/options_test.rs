@@ -185,3 +185,22 @@ fn changes_of_capabilities_keep_their_order() {
     let flat: Vec<_> = changes.iter().map(|change| (change.is_kept, change.capability)).collect();
     assert_eq!(flat, [(true, CAP_DAC_READ_SEARCH), (false, CAP_MKNOD), (true, CAP_SYS_ADMIN)]);
 }
+
+#[test]
+fn an_overlay_is_refused_with_what_excludes_it() {
+    let options = serve(&format!("{BASE} --overlay /layers"));
+    assert_eq!(options.share.layer, Some(PathBuf::from("/layers")));
+    assert_eq!(serve(&format!("{BASE} --overlay /layers --events=auto")).share.events, Events::Never);
+    for (others, named) in [
+        ("--sandbox none", "--sandbox namespace"),
+        ("--sandbox chroot", "--sandbox namespace"),
+        ("--readonly", "--readonly"),
+        ("--events", "--events"),
+        ("--coherence-group g", "--coherence-group"),
+        ("--host-changes prefer", "--host-changes"),
+    ] {
+        let error = refused(&format!("{BASE} --overlay /layers {others}"));
+        assert_eq!(error.kind(), ErrorKind::ArgumentConflict, "{others}");
+        assert!(error.to_string().contains(named), "{error}");
+    }
+}

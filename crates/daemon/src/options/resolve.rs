@@ -2,7 +2,7 @@
 
 use super::cli::{Cli, ShareArgs};
 use super::legacy;
-use super::values::{Events, FileHandles, LogLevel, MigrationMode, Negotiation, SandboxMode};
+use super::values::{Events, FileHandles, HostChanges, LogLevel, MigrationMode, Negotiation, SandboxMode};
 use super::{
     AttributeOptions, CacheOptions, CachePolicy, Endpoint, InodeOptions, Invocation, IsolationOptions, LockOptions,
     LogOptions, MigrationOptions, Options, OwnershipOptions, ShareOptions, SocketOptions, Squash, WindowOptions,
@@ -95,6 +95,9 @@ fn check(cli: &Cli) -> Result<(), Error> {
             "--events excludes --writeback: a guest that collects writes ignores the host's sizes and times".into(),
         );
     }
+    if let Some(reason) = overlay_obstacle(cli) {
+        return conflict(reason.into());
+    }
     if let Some(len_bytes) = cli.window.dax_window {
         let front_end = FrontEnd::from(cli.window.front_end);
         let most_bytes = front_end.window_len_max();
@@ -122,6 +125,27 @@ fn check(cli: &Cli) -> Result<(), Error> {
         );
     }
     Ok(())
+}
+
+/// Returns why the share cannot be an overlay, if it is to be one.
+fn overlay_obstacle(cli: &Cli) -> Option<&'static str> {
+    cli.share.overlay.as_ref()?;
+    if cli.isolation.sandbox != SandboxMode::Namespace {
+        return Some("--overlay needs --sandbox namespace: the overlay is mounted for the daemon alone");
+    }
+    if cli.share.readonly {
+        return Some("--overlay excludes --readonly: there would be nothing to keep");
+    }
+    if cli.share.events == Events::Always {
+        return Some("--overlay excludes --events: the kernel reports no changes below an overlay");
+    }
+    if cli.changes.host_changes != HostChanges::Never {
+        return Some("--overlay excludes --host-changes: the kernel reports no changes below an overlay");
+    }
+    if cli.cache.coherence_group.is_some() {
+        return Some("--overlay excludes --coherence-group: the others do not see this guest's changes");
+    }
+    None
 }
 
 fn note_deprecated(cli: &mut Cli) {
@@ -157,13 +181,15 @@ fn options(cli: Cli, share_path: PathBuf) -> Options {
         || attributes.posix_acl != Negotiation::Never
         || attributes.security_label != Negotiation::Never;
     let hidden = hidden(&cli.share);
+    let has_layer = cli.share.overlay.is_some();
     Options {
         share: ShareOptions {
             path: share_path,
             tag: cli.share.tag,
+            layer: cli.share.overlay,
             is_readonly: cli.share.readonly,
             announce_submounts: !cli.share.no_announce_submounts,
-            events: if cli.cache.writeback { Events::Never } else { cli.share.events },
+            events: if cli.cache.writeback || has_layer { Events::Never } else { cli.share.events },
             events_validity: Duration::from_secs(cli.share.events_validity.into()),
             hidden,
         },

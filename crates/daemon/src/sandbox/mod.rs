@@ -2,7 +2,7 @@
 //!
 //! `enter` isolates the calling process. With `namespace` and `chroot` it forks: the original process stays outside the
 //! sandbox as the `keeper`, and the rest of the program runs in the child. `namespace` builds the child's file system
-//! with `mount_attributes`, `id_maps` sets up its user namespace, and `termination` ends it on a signal.
+//! with `mount_attributes` and `overlay`, `id_maps` sets up its user namespace, and `termination` ends it on a signal.
 //!
 //! Must be called before the first thread starts: namespaces and credentials are per thread, and a fork keeps only the
 //! calling thread.
@@ -12,6 +12,7 @@ mod id_maps;
 mod keeper;
 mod mount_attributes;
 mod namespace;
+mod overlay;
 pub mod termination;
 
 pub use keeper::reduce_effective_capabilities;
@@ -49,6 +50,16 @@ pub enum SandboxError {
     ShareKind {
         /// The path.
         path: PathBuf,
+    },
+    /// The share cannot be put under a layer.
+    #[error("cannot make an overlay of {}: {cause}{advice}", path.display())]
+    Overlay {
+        /// The share.
+        path: PathBuf,
+        /// The cause; not a `source`, because the advice follows it.
+        cause: io::Error,
+        /// What the user can do about it.
+        advice: &'static str,
     },
     /// A system call failed.
     #[error("{what}: {cause}{advice}")]
@@ -98,8 +109,11 @@ pub enum IdScope {
 }
 
 /// Isolates this process around `share`. With `namespace` and `chroot`, only the child returns.
+///
+/// `layer` has the layers of an overlay, with which only `namespace` can be combined.
 pub fn enter(
     share: &Path,
+    layer: Option<&Path>,
     mode: SandboxMode,
     uids: &[NamespaceRange],
     gids: &[NamespaceRange],
@@ -128,13 +142,24 @@ pub fn enter(
             die_with(&listening.keeper)?;
             Ok(Sandboxed { root, proc_self_fd, listener: listening.listener, traces: listening.traces, ids })
         }
-        SandboxMode::Namespace => in_namespaces(share, is_directory, uids, gids, listening),
+        SandboxMode::Namespace => {
+            let share = Shared { path: share, layer, is_directory };
+            in_namespaces(share, uids, gids, listening)
+        }
     }
 }
 
-fn in_namespaces(
-    share: &Path,
+/// What is shared in namespaces.
+#[derive(Clone, Copy)]
+struct Shared<'a> {
+    path: &'a Path,
+    /// Holds the layers of an overlay, if there is one.
+    layer: Option<&'a Path>,
     is_directory: bool,
+}
+
+fn in_namespaces(
+    share: Shared<'_>,
     uids: &[NamespaceRange],
     gids: &[NamespaceRange],
     listening: Listening,
@@ -150,7 +175,7 @@ fn in_namespaces(
     let ids = id_scope();
     nix::sched::unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWNET)
         .map_err(step("cannot create mount and network namespaces", ADVICE))?;
-    let (root, proc_self_fd) = namespace::isolate_files(share, is_directory)?;
+    let (root, proc_self_fd) = namespace::isolate_files(share)?;
     die_with(&listening.keeper)?;
     Ok(Sandboxed { root, proc_self_fd, listener: listening.listener, traces: listening.traces, ids })
 }

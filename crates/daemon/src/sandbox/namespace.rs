@@ -1,11 +1,12 @@
 //! The file system that an isolated process sees: an empty, read-only directory with two entries.
 //!
-//! `/share` is a clone of the share's mounts and everything mounted below, in which no device node can be opened and no
-//! program executed. Mounts that the host adds later appear there too, with the options that the host gave them. `/fd`
-//! is the process's own `/proc/self/fd`. A symlink or `..` that leads out of either resolves to nothing.
+//! `/share` is an overlay, or a clone of the share's mounts and everything mounted below, in which no device node can
+//! be opened and no program executed. Mounts that the host adds later appear there too, with the options that the host
+//! gave them. `/fd` is the process's own `/proc/self/fd`. A symlink or `..` that leads out of either resolves to
+//! nothing.
 
 use super::mount_attributes::forbid_devices_and_programs;
-use super::{SandboxError, step};
+use super::{SandboxError, Shared, overlay, step};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{
@@ -14,7 +15,6 @@ use rustix::mount::{
 };
 use rustix::process::{chdir, pivot_root};
 use std::os::fd::OwnedFd;
-use std::path::Path;
 use tracing::warn;
 
 /// Why `/` has no propagation to change: EINVAL.
@@ -24,14 +24,17 @@ const NO_MOUNT_POINT: &str =
 /// Replaces the file system that this process sees. The process must have its own mount namespace.
 ///
 /// Returns `O_PATH` descriptors of the share and of `/proc/self/fd`.
-pub(super) fn isolate_files(share: &Path, is_directory: bool) -> Result<(OwnedFd, OwnedFd), SandboxError> {
+pub(super) fn isolate_files(share: Shared<'_>) -> Result<(OwnedFd, OwnedFd), SandboxError> {
     // Downstream propagation: later mounts of the host appear here, mounts made here stay here.
     mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)
         .map_err(step("cannot detach the mounts from the machine's", NO_MOUNT_POINT))?;
 
     let clone = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-    let root = open_tree(CWD, share, clone | OpenTreeFlags::AT_RECURSIVE)
-        .map_err(step("cannot clone the share's mounts", ""))?;
+    let root = match share.layer {
+        Some(layer) => overlay::mount(share.path, layer)?,
+        None => open_tree(CWD, share.path, clone | OpenTreeFlags::AT_RECURSIVE)
+            .map_err(step("cannot clone the share's mounts", ""))?,
+    };
     let fds = open_tree(CWD, "/proc/self/fd", clone)
         .map_err(step("cannot clone /proc/self/fd", "; /proc has to be mounted"))?;
 
@@ -48,7 +51,7 @@ pub(super) fn isolate_files(share: &Path, is_directory: bool) -> Result<(OwnedFd
     chdir("/proc").map_err(step("cannot enter the empty root", ""))?;
     let mode = Mode::from_raw_mode(0o755);
     let failed_entry = step("cannot fill the empty root", "");
-    if is_directory {
+    if share.is_directory {
         rustix::fs::mkdir("share", mode).map_err(&failed_entry)?;
     } else {
         let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC;

@@ -41,6 +41,8 @@ pub struct Config {
     pub inode_file_handles: FileHandles,
     /// Refuses every change of the share with EROFS.
     pub readonly: bool,
+    /// The directory is an overlay, whose upper layer belongs to this host.
+    pub is_layered: bool,
     /// Takes `fcntl` locks on the host.
     pub posix_lock: bool,
     /// Takes `flock` locks on the host.
@@ -145,6 +147,7 @@ impl Default for Config {
             birth_times: false,
             inode_file_handles: FileHandles::Prefer,
             readonly: false,
+            is_layered: false,
             posix_lock: false,
             flock: false,
             owners: OwnerMap::default(),

@@ -4,7 +4,13 @@ use std::{
     ffi::OsString,
     fs::{File, OpenOptions},
     io::{self, PipeWriter, Write},
-    os::{fd::AsFd, unix::process::ExitStatusExt},
+    os::{
+        fd::AsFd,
+        unix::{
+            fs::chown,
+            process::{CommandExt, ExitStatusExt},
+        },
+    },
     process::{Child, Command, ExitStatus, Stdio},
     sync::{
         Arc,
@@ -102,9 +108,12 @@ fn start(task: &Task) -> io::Result<Running> {
     let (program, arguments) = task.command.split_first().ok_or_else(|| io::Error::other("no command"))?;
     let mut command = Command::new(program);
     command.args(arguments).env_clear().envs(task.env.iter().map(|(name, value)| (name, value)));
+    if let Some((uid, gid)) = task.user {
+        command.uid(uid).gid(gid);
+    }
     session_leader::arrange(&mut command, task.terminal.is_some());
     match task.terminal {
-        Some(size) => start_on_terminal(command, size),
+        Some(size) => start_on_terminal(command, size, task.user),
         None => start_on_pipes(command),
     }
 }
@@ -118,7 +127,7 @@ fn start_on_pipes(mut command: Command) -> io::Result<Running> {
     Ok(Running { child, stdin, stdout, stderr: Some(stderr), terminal: None })
 }
 
-fn start_on_terminal(mut command: Command, size: Size) -> io::Result<Running> {
+fn start_on_terminal(mut command: Command, size: Size, user: Option<(u32, u32)>) -> io::Result<Running> {
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
     let ours = openpt(flags).map_err(while_doing("cannot open a terminal"))?;
     grantpt(&ours)?;
@@ -126,6 +135,9 @@ fn start_on_terminal(mut command: Command, size: Size) -> io::Result<Running> {
     let name = ptsname(&ours, Vec::new())?;
     set_size(&ours, size);
     let path = name.to_str().map_err(io::Error::other)?;
+    if let Some((uid, gid)) = user {
+        chown(path, Some(uid), Some(gid)).map_err(while_doing(format!("cannot give {path} to the user")))?;
+    }
     let theirs =
         OpenOptions::new().read(true).write(true).open(path).map_err(while_doing(format!("cannot open {path}")))?;
     command.stdin(theirs.try_clone()?).stdout(theirs.try_clone()?).stderr(theirs);

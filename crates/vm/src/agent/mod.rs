@@ -21,12 +21,15 @@ use std::{
 
 use rustix::{
     process::getpid,
-    system::{RebootCommand, reboot},
+    system::{RebootCommand, reboot, sethostname},
 };
 
 use crate::protocol::{FromGuest, Milestone, Replay, SETUP_PATH, Setup};
 use channels::Reports;
 use events::Replayer;
+
+/// The guest's name.
+const HOST_NAME: &[u8] = b"transom";
 
 /// How long to wait for the host to stop the machine after the report, before the machine resets.
 const STOPPED_AFTER_MAX: Duration = Duration::from_secs(10);
@@ -89,6 +92,8 @@ fn work(reports: &mut Option<Reports>) -> io::Result<()> {
     let events = (task.events != Replay::Never).then(events::program).transpose()?;
     let mounted = mounts::root_and_shares(&task)?;
     reached(Milestone::Mounts)?;
+    // Shells show it; a guest without a name is usable.
+    let _ = sethostname(HOST_NAME);
     // A guest is usable without a loopback device.
     let mut warnings: Vec<_> = loopback::bring_up()
         .err()

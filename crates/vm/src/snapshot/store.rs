@@ -127,7 +127,8 @@ impl Store {
         let _ = fs::rename(path, grave.path().join("removed"));
     }
 
-    /// Removes all but the `kept` snapshots that were used last, those of earlier boots, and what killed processes left.
+    /// Removes all but the `kept` snapshots that were used last, those of earlier boots, and what killed processes
+    /// left.
     fn tidy(&self, key: &Key, kept: usize) {
         let mut complete = Vec::new();
         for entry in fs::read_dir(&self.dir).into_iter().flatten().flatten() {

@@ -25,6 +25,10 @@ impl Passthrough {
             (self.dax.is_some(), "a share with a DAX window cannot be migrated: mappings do not travel"),
             (self.group.is_some(), "a share in a coherence group cannot be migrated: its table is of this host"),
             (self.replays.is_some(), "a share with --events cannot be migrated: what the agent knows does not travel"),
+            (
+                self.config.is_layered,
+                "an overlay cannot be migrated: the guest's changes are in a directory of this host",
+            ),
             (self.hidden.is_some(), "a share with hidden paths cannot be migrated: other inodes may be hidden here"),
         ];
         obstacles.into_iter().find_map(|(is_so, obstacle)| is_so.then_some(obstacle))

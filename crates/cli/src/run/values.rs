@@ -1,0 +1,132 @@
+//! Values of the options of `transom run`.
+
+use std::{
+    env,
+    ffi::{OsStr, OsString},
+    fs,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use transom_vm::{Error, Result, User};
+
+pub(super) fn default_cpus() -> u32 {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    u32::try_from(cpus).unwrap_or(1).min(4)
+}
+
+/// Parses `512`, `512M` or `2G` to a number of MiB.
+pub(super) fn parse_memory_mib(words: &str) -> std::result::Result<u32, String> {
+    /// Debian's cloud kernel with the minimal root panics with 96 MiB, and works with 112 MiB.
+    const LEAST_MIB: u64 = 128;
+    const MIB: u64 = 1 << 20;
+    let has_unit = words.ends_with(|last: char| last.is_ascii_alphabetic());
+    let mib = transom_size::parse(&if has_unit { words.to_owned() } else { format!("{words}M") })? / MIB;
+    match u32::try_from(mib) {
+        Ok(_) if mib < LEAST_MIB => Err(format!("{mib} MiB is too little; a guest needs {LEAST_MIB} MiB")),
+        Ok(mib) => Ok(mib),
+        Err(_) => Err(format!("{words} exceeds the memory of any machine")),
+    }
+}
+
+pub(super) fn parse_seconds(words: &str) -> std::result::Result<Duration, String> {
+    let seconds: f64 = words.parse().map_err(|_| format!("invalid number of seconds {words:?}"))?;
+    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+}
+
+/// Parses `NAME=VALUE`, or `NAME` for the value that it has here.
+pub(super) fn parse_variable(pair: &OsStr) -> Result<(OsString, OsString)> {
+    let bytes = pair.as_bytes();
+    match bytes.iter().position(|&byte| byte == b'=') {
+        Some(at) if at > 0 => Ok((OsStr::from_bytes(&bytes[..at]).into(), OsStr::from_bytes(&bytes[at + 1..]).into())),
+        None if !bytes.is_empty() => match env::var_os(pair) {
+            Some(value) => Ok((pair.into(), value)),
+            None => Err(Error::Usage(format!("--env {}: it is not set here; give NAME=VALUE", pair.display()))),
+        },
+        _ => Err(Error::Usage(format!("invalid variable {pair:?}: expected NAME=VALUE or NAME"))),
+    }
+}
+
+/// Parses `UID`, `UID:GID`, `NAME` or `NAME:GROUP`; names are those of the guest's root at `root`, if it has one.
+pub(super) fn parse_user(words: &str, root: Option<&Path>) -> Result<User> {
+    let (user, group) = words.split_once(':').map_or((words, None), |(user, group)| (user, Some(group)));
+    let known = |file: &str| {
+        let root = root.ok_or_else(|| {
+            Error::Usage(format!("--user {words}: the minimal root has no names of users; give UID or UID:GID"))
+        })?;
+        fs::read_to_string(root.join(file)).map_err(Error::io(format!("cannot read {file} of {root:?}")))
+    };
+    let find = |file: &str, name: &str| {
+        let text = known(file)?;
+        let line = text.lines().find(|line| line.split(':').next() == Some(name));
+        let numbers =
+            line.map(|line| line.split(':').skip(2).map_while(|word| word.parse().ok()).collect::<Vec<u32>>());
+        numbers
+            .filter(|numbers| !numbers.is_empty())
+            .ok_or_else(|| Error::Usage(format!("--user {words}: there is no {name:?} in the guest's /{file}")))
+    };
+    let (uid, own) = match user.parse() {
+        Ok(uid) => (uid, uid),
+        Err(_) => {
+            let numbers = find("etc/passwd", user)?;
+            (numbers[0], numbers.get(1).copied().unwrap_or(numbers[0]))
+        }
+    };
+    let gid = match group {
+        None => own,
+        Some(group) => match group.parse() {
+            Ok(gid) => gid,
+            Err(_) => find("etc/group", group)?[0],
+        },
+    };
+    Ok(User { uid, gid })
+}
+
+/// Parses the path of a working directory.
+pub(super) fn parse_workdir(words: &str) -> std::result::Result<PathBuf, String> {
+    let path = PathBuf::from(words);
+    if path.is_absolute() { Ok(path) } else { Err("the guest's working directory is an absolute path".into()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_with_and_without_units() {
+        assert_eq!(parse_memory_mib("512"), Ok(512));
+        assert_eq!(parse_memory_mib("512M"), Ok(512));
+        assert_eq!(parse_memory_mib("2GiB"), Ok(2048));
+        assert_eq!(parse_memory_mib("131072k"), Ok(128));
+        for words in ["", "G", "1X", "1", "99999999999T"] {
+            assert!(parse_memory_mib(words).is_err(), "{words:?}");
+        }
+    }
+
+    #[test]
+    fn variables_have_a_name() {
+        assert_eq!(parse_variable(OsStr::new("A=b=c")).unwrap(), ("A".into(), "b=c".into()));
+        assert!(parse_variable(OsStr::new("=x")).is_err());
+        assert!(parse_variable(OsStr::new("")).is_err());
+        let error = parse_variable(OsStr::new("TRANSOM_UNSET_FOR_SURE")).unwrap_err().to_string();
+        assert!(error.contains("not set here"), "{error}");
+        assert_eq!(parse_variable(OsStr::new("PATH")).unwrap().1, env::var_os("PATH").unwrap());
+    }
+
+    #[test]
+    fn users_are_numbers_or_names_of_the_root() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir(root.path().join("etc")).unwrap();
+        fs::write(root.path().join("etc/passwd"), "root:x:0:0::/root:/bin/sh\nme:x:1000:1001::/home/me:/bin/sh\n")
+            .unwrap();
+        fs::write(root.path().join("etc/group"), "staff:x:50:me\n").unwrap();
+        let parse = |words| parse_user(words, Some(root.path()));
+        for (words, uid, gid) in [("1000", 1000, 1000), ("5:6", 5, 6), ("me", 1000, 1001), ("me:staff", 1000, 50)] {
+            assert_eq!(parse(words).unwrap(), User { uid, gid }, "{words}");
+        }
+        assert!(parse("you").unwrap_err().to_string().contains("no \"you\" in the guest's /etc/passwd"));
+        assert!(parse_user("me", None).unwrap_err().to_string().contains("has no names"));
+        assert!(parse_workdir("relative").is_err() && parse_workdir("/abs").is_ok());
+    }
+}

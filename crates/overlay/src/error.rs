@@ -1,0 +1,66 @@
+//! Why something cannot be done with an overlay.
+
+use std::{io, path::PathBuf};
+
+use crate::Conflict;
+
+/// An error, or the reason of a refusal.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Somebody uses the overlay.
+    #[error("the overlay of {} is in use by a run or another command; wait until that has ended", .0.display())]
+    InUse(PathBuf),
+    /// The directory's files have changed since the guest saw them.
+    #[error("{} changed on the host and in the guest", amount(.0.len()))]
+    Conflicts(Vec<Conflict>),
+    /// A commit would make devices.
+    #[error("{path:?} is a device, and a commit makes none; remove it with `transom discard`")]
+    Device {
+        /// The path in the directory.
+        path: PathBuf,
+    },
+    /// There is no change at a path.
+    #[error("the guest has changed nothing at {0:?}")]
+    Unchanged(PathBuf),
+    /// A path can only be treated together with a directory above it.
+    #[error("the guest has replaced {above:?} as a whole, so {path:?} goes with it: name {above:?}")]
+    Whole {
+        /// The path that was named.
+        path: PathBuf,
+        /// The directory above.
+        above: PathBuf,
+    },
+    /// A path leads out of the directory.
+    #[error("{0:?} is not in the directory")]
+    Outside(PathBuf),
+    /// The directory has changed while a commit was at work.
+    #[error("{0:?} has just been changed on the host; the commit is not complete: try again")]
+    Meanwhile(PathBuf),
+    /// The overlay cannot be where it has to be.
+    #[error("{0}")]
+    Place(String),
+    /// A system call failed.
+    #[error("{doing}: {source}")]
+    Io {
+        /// What failed, with its object.
+        doing: String,
+        /// The error of the system.
+        source: io::Error,
+    },
+}
+
+/// The result of this crate's functions.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    /// Returns a function for `map_err` that makes an error of this crate from a system error; `doing` says what
+    /// failed.
+    pub(crate) fn io<E: Into<io::Error>>(doing: impl FnOnce() -> String) -> impl FnOnce(E) -> Self {
+        move |source| Self::Io { doing: doing(), source: source.into() }
+    }
+}
+
+fn amount(count: usize) -> String {
+    if count == 1 { "one path".into() } else { format!("{count} paths") }
+}

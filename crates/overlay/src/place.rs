@@ -1,0 +1,290 @@
+//! Where the overlays of this user are, and who uses one.
+//!
+//! Each shared directory has a directory of this user's state, named after it and a digest of its path: `upper` and
+//! `work` for the kernel, `record` of what the directory was like, `intent` of what has begun. A lock beside it is held
+//! by every run and command that uses the overlay; the daemon of a run inherits it, so that it is free only when the
+//! daemon has ended too.
+
+use std::{
+    env,
+    ffi::OsString,
+    fs::{self, DirBuilder, File, OpenOptions},
+    io,
+    os::{
+        fd::OwnedFd,
+        unix::{
+            ffi::OsStrExt,
+            fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
+        },
+    },
+    path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::{
+    fs::{FlockOperation, flock},
+    io::Errno,
+    process::geteuid,
+};
+use sha2::{Digest, Sha256};
+
+use crate::{Change, Error, Result, attributes, clear, record::Record, tree::Tree, walk::walk};
+
+/// How long a command waits for another to leave the overlay: the daemon of a run ends a moment after its guest.
+const LEAVES_MAX: Duration = Duration::from_secs(2);
+/// As that, where it is known that the run has ended.
+const ENDS_MAX: Duration = Duration::from_secs(20);
+/// How often it looks.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// A directory and what a guest has changed in it, for the use of this process alone.
+#[derive(Debug)]
+pub struct Overlay {
+    directory: PathBuf,
+    state: PathBuf,
+    lock: File,
+    remark: Option<String>,
+}
+
+/// Returns the directory at or above `directory` that has an overlay, if there is one.
+///
+/// # Errors
+/// If there is no place for this user's state.
+pub fn containing(directory: &Path) -> Result<Option<PathBuf>> {
+    let state = state()?;
+    let mut above = directory.ancestors();
+    Ok(above.find(|above| state.join(key(above)).join("upper").is_dir()).map(Path::to_owned))
+}
+
+impl Overlay {
+    /// Opens the overlay of `directory`, if there is one, and finishes what was stopped.
+    ///
+    /// # Errors
+    /// [`Error::InUse`]; others if the directory is missing or the overlay cannot be read.
+    pub fn open(directory: &Path) -> Result<Option<Self>> {
+        Self::open_in(&state()?, directory)
+    }
+
+    pub(crate) fn open_in(place: &Path, directory: &Path) -> Result<Option<Self>> {
+        let directory = canonical(directory)?;
+        let state = place.join(key(&directory));
+        if !state.is_dir() {
+            return Ok(None);
+        }
+        let lock = lock(&state, &directory, LEAVES_MAX)?;
+        let mut overlay = Self { directory, state, lock, remark: None };
+        overlay.remark = overlay.recover()?;
+        Ok(overlay.state.is_dir().then_some(overlay))
+    }
+
+    /// Opens the overlay of `directory` for a run; makes one if it is missing.
+    ///
+    /// # Errors
+    /// As [`Overlay::open`], and if the overlay would be in the directory.
+    pub fn for_run(directory: &Path) -> Result<Self> {
+        Self::for_run_in(&state()?, directory)
+    }
+
+    pub(crate) fn for_run_in(place: &Path, directory: &Path) -> Result<Self> {
+        let directory = canonical(directory)?;
+        if place.starts_with(&directory) {
+            return Err(Error::Place(format!(
+                "the changes in {} would be kept in {}, which is in it: set XDG_STATE_HOME to a directory outside",
+                directory.display(),
+                place.display()
+            )));
+        }
+        prepare(place)?;
+        let state = place.join(key(&directory));
+        let lock = lock(&state, &directory, LEAVES_MAX)?;
+        let mut overlay = Self { directory, state, lock, remark: None };
+        overlay.remark = overlay.recover()?;
+        if !overlay.state.is_dir() {
+            overlay.create().map_err(Error::io(|| format!("cannot make {:?}", overlay.state)))?;
+        }
+        overlay.record()?.renewed(&overlay.lower()?, &overlay.upper()?)?.write(&overlay.state.join("record"))?;
+        Ok(overlay)
+    }
+
+    /// Returns the shared directory.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Returns the directory with the layers, for `transomd --overlay`.
+    pub fn layers(&self) -> &Path {
+        &self.state
+    }
+
+    /// Returns what had to be done first, if anything was.
+    pub fn remark(&self) -> Option<&str> {
+        self.remark.as_deref()
+    }
+
+    /// Returns another reference to the lock, for a daemon to inherit.
+    ///
+    /// # Errors
+    /// If this process has no descriptor left.
+    pub fn held(&self) -> Result<OwnedFd> {
+        Ok(self.lock.try_clone().map_err(Error::io(|| "cannot duplicate a descriptor".into()))?.into())
+    }
+
+    /// Waits until all daemons of the run have ended.
+    ///
+    /// # Errors
+    /// [`Error::InUse`] if another command is faster.
+    pub fn after_run(self) -> Result<Self> {
+        let Self { directory, state, lock: held, .. } = self;
+        drop(held);
+        let lock = lock(&state, &directory, ENDS_MAX)?;
+        Ok(Self { directory, state, lock, remark: None })
+    }
+
+    /// Returns what the guest has changed, sorted by path.
+    ///
+    /// # Errors
+    /// If a file cannot be read.
+    pub fn changes(&self) -> Result<Vec<Change>> {
+        Ok(if self.state.is_dir() { walk(&self.upper()?, &self.lower()?)?.changes } else { Vec::new() })
+    }
+
+    pub(crate) fn upper(&self) -> Result<Tree> {
+        Tree::open_private(&self.state.join("upper"))
+    }
+
+    pub(crate) fn lower(&self) -> Result<Tree> {
+        Tree::open(&self.directory)
+    }
+
+    pub(crate) fn record(&self) -> Result<Record> {
+        Record::read(&self.state.join("record"))
+    }
+
+    pub(crate) fn intent_path(&self) -> PathBuf {
+        self.state.join("intent")
+    }
+
+    pub(crate) fn forget_intent(&self) -> Result<()> {
+        fs::remove_file(self.intent_path()).map_err(Error::io(|| format!("cannot remove {:?}", self.intent_path())))
+    }
+
+    /// Returns a directory for what is to be deleted.
+    pub(crate) fn trash(&self) -> Result<PathBuf> {
+        let path = self.state.join("trash");
+        match private().create(&path) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                Err(Error::io(|| format!("cannot make {path:?}"))(error))
+            }
+            _ => Ok(path),
+        }
+    }
+
+    /// Returns the name under which the whole overlay is deleted.
+    pub(crate) fn gone_path(&self) -> PathBuf {
+        beside(&self.state, ".gone")
+    }
+
+    /// Takes all layers away at once.
+    pub(crate) fn leave(&self) -> Result<()> {
+        let failed = || format!("cannot rename {:?}", self.state);
+        fs::rename(&self.state, self.gone_path()).map_err(Error::io(failed))
+    }
+
+    fn create(&self) -> io::Result<()> {
+        let unnamed = beside(&self.state, ".new");
+        clear::delete(&unnamed).map_err(io::Error::other)?;
+        private().create(&unnamed)?;
+        private().create(unnamed.join("upper"))?;
+        private().create(unnamed.join("work"))?;
+        // The guest sees the upper layer's attributes at the root of the share.
+        let nodes = |path: &Path| Tree::open(path)?.node(Path::new(""));
+        let from = nodes(&self.directory).map_err(io::Error::other)?;
+        let to = nodes(&unnamed.join("upper")).map_err(io::Error::other)?;
+        if let (Some(from), Some(to)) = (from, to) {
+            attributes::carry(&from, &to)?;
+        }
+        fs::rename(unnamed, &self.state)
+    }
+}
+
+/// Returns the directory of all overlays of this user.
+fn state() -> Result<PathBuf> {
+    let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let state = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")));
+    let state = state.ok_or_else(|| {
+        Error::Place("neither XDG_STATE_HOME nor HOME is set, and changes are kept there: set one".into())
+    })?;
+    // Compared with paths without symbolic links.
+    let existing = state.ancestors().find_map(|above| Some((fs::canonicalize(above).ok()?, above)));
+    let state = match existing {
+        Some((real, above)) => state.strip_prefix(above).map_or(state.clone(), |rest| real.join(rest)),
+        None => state,
+    };
+    Ok(state.join("transom/overlays"))
+}
+
+/// Makes the directory of all overlays, which must be this user's alone.
+fn prepare(place: &Path) -> Result<()> {
+    let failed = || format!("cannot make {place:?}");
+    private().recursive(true).create(place).map_err(Error::io(failed))?;
+    let meta = fs::metadata(place).map_err(Error::io(failed))?;
+    if meta.uid() != geteuid().as_raw() || meta.mode() & 0o077 != 0 {
+        return Err(Error::Place(format!(
+            "{} belongs to another user, or others can reach it: changes are kept there, so `chown` and `chmod 700` \
+             it, or set XDG_STATE_HOME",
+            place.display()
+        )));
+    }
+    Ok(())
+}
+
+fn private() -> DirBuilder {
+    let mut builder = DirBuilder::new();
+    builder.mode(0o700);
+    builder
+}
+
+fn canonical(directory: &Path) -> Result<PathBuf> {
+    let failed = || format!("cannot find {directory:?}");
+    let real = fs::canonicalize(directory).map_err(Error::io(failed))?;
+    match real.is_dir() {
+        true => Ok(real),
+        false => Err(Error::io(failed)(io::Error::from(io::ErrorKind::NotADirectory))),
+    }
+}
+
+/// Returns the name of the overlay of `directory`: its own, as far as it is short and plain, and a digest of its path.
+fn key(directory: &Path) -> String {
+    /// Enough to recognise it.
+    const NAME_MAX: usize = 40;
+    let name = directory.file_name().unwrap_or_default().to_string_lossy();
+    let is_plain = |letter: &char| letter.is_ascii_alphanumeric() || "-_.".contains(*letter);
+    let name: String = name.chars().filter(is_plain).take(NAME_MAX).collect();
+    let digest = Sha256::digest(directory.as_os_str().as_bytes());
+    let digest: String = digest.iter().take(10).map(|byte| format!("{byte:02x}")).collect();
+    format!("{name}+{digest}")
+}
+
+fn beside(state: &Path, ending: &str) -> PathBuf {
+    let mut name = OsString::from(state);
+    name.push(ending);
+    name.into()
+}
+
+/// Takes the lock of the overlay at `state`; waits for others for `wait`.
+fn lock(state: &Path, directory: &Path, wait: Duration) -> Result<File> {
+    let path = beside(state, ".lock");
+    let failed = || format!("cannot lock {path:?}");
+    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
+    let file = file.map_err(Error::io(failed))?;
+    let deadline = Instant::now() + wait;
+    loop {
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(file),
+            Err(Errno::WOULDBLOCK) if Instant::now() < deadline => thread::sleep(LOOK_EVERY),
+            Err(Errno::WOULDBLOCK) => return Err(Error::InUse(directory.to_owned())),
+            Err(errno) => return Err(Error::io(failed)(errno)),
+        }
+    }
+}

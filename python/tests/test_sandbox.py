@@ -1,0 +1,54 @@
+"""Tests of the package with a guest; needs $TRANSOM. Run by crates/cli/tests/run_overlay.rs."""
+
+import os
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+
+from transom import Error, Sandbox  # noqa: E402
+
+LIMIT_S = 400
+
+
+class Test(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.directory = os.path.join(folder.name, "with space, and comma")
+        os.mkdir(self.directory)
+        with open(os.path.join(self.directory, "a"), "w", encoding="utf-8") as file:
+            file.write("one\n")
+
+    def read(self, name):
+        with open(os.path.join(self.directory, name), encoding="utf-8") as file:
+            return file.read()
+
+    def test_changes_are_seen_and_committed(self):
+        with Sandbox(self.directory, overlay=True) as sandbox:
+            script = 'cat; echo "$WORD" >> a; echo new > b; exit 3'
+            result = sandbox.run(["sh", "-c", script], timeout=LIMIT_S, env={"WORD": "two"}, input="in")
+            self.assertEqual((result.status, result.stdout, result.report["status"]), (3, "in", 3), result.stderr)
+            changes = {change["path"]: change["change"] for change in sandbox.diff()}
+            self.assertEqual(changes, {"a": "changed", "b": "added"})
+            self.assertIn(b"+two\n", sandbox.patch())
+            self.assertEqual(self.read("a"), "one\n")
+            sandbox.commit("a")
+            self.assertEqual(self.read("a"), "one\ntwo\n")
+        self.assertEqual(os.listdir(self.directory), ["a"])
+        self.assertEqual(Sandbox(self.directory, overlay=True).diff(), [])
+
+    def test_what_transom_refuses_is_an_error(self):
+        with self.assertRaisesRegex(Error, "unexpected argument '--no-such-option'"):
+            Sandbox(self.directory, options=["--no-such-option"]).run(["true"])
+        with self.assertRaises(Error):
+            Sandbox("/no/such/directory")
+        with self.assertRaises(TypeError):
+            Sandbox(self.directory).run("true")
+        with self.assertRaisesRegex(Error, "is not installed"):
+            Sandbox(self.directory, transom="/no/transom").run(["true"])
+
+
+if __name__ == "__main__":
+    unittest.main()
