@@ -224,7 +224,7 @@ fn what_is_missing_is_named() {
         (["--kernel", "/nonexistent/vmlinuz"], "the kernel \"/nonexistent/vmlinuz\" does not exist"),
         (["--share", "/nonexistent/dir"], "the shared directory \"/nonexistent/dir\" does not exist"),
         (["--qemu", "/nonexistent/qemu"], "the emulator \"/nonexistent/qemu\" does not exist"),
-        (["--env", "nothing"], "invalid variable \"nothing\": expected NAME=VALUE"),
+        (["--env", "nothing"], "--env nothing: it is not set here; give NAME=VALUE"),
     ] {
         let output = fixture.run(&[&arguments[..], &["--root", "/", "--", "true"]].concat());
         let error = String::from_utf8_lossy(&output.stderr);

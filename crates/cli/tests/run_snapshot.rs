@@ -4,20 +4,21 @@
 
 use std::{
     fs,
-    os::unix::fs::symlink,
+    os::unix::fs::{PermissionsExt, symlink},
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
     thread,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 const LIMIT_S: &str = "120";
 /// What `-v` says of a machine that was resumed.
 const RESUMED: &str = "resume from a snapshot";
 /// The warning of a run that fell back.
-const FELL_BACK: &str = "the machine was booted, because it cannot be resumed: ";
+const FELL_BACK: &str = "the machine was started again, without a snapshot: ";
 
 struct Fixture {
     share: TempDir,
@@ -54,6 +55,19 @@ impl Fixture {
     fn snapshots(&self) -> Vec<PathBuf> {
         let entries = fs::read_dir(self.cache.path().join("machines")).into_iter().flatten();
         entries.map(|entry| entry.unwrap().path()).collect()
+    }
+
+    /// Returns the processes of QEMU with this fixture's cache in their command lines: the unpacked kernel is there.
+    fn machines(&self) -> Vec<PathBuf> {
+        let cache = self.cache.path().to_str().unwrap();
+        let processes = fs::read_dir("/proc").unwrap().flatten().map(|process| process.path());
+        let has_name = |process: &PathBuf| {
+            fs::read(process.join("cmdline")).is_ok_and(|line| {
+                let line = String::from_utf8_lossy(&line).into_owned();
+                line.contains("qemu") && line.contains(cache)
+            })
+        };
+        processes.filter(has_name).collect()
     }
 }
 
@@ -177,4 +191,39 @@ fn a_snapshot_that_does_not_work_is_told_and_made_anew() {
         fixture.run(&[], "cat file").expect("data\n", false, false);
     }
     fixture.run(&[], "cat file").expect("data\n", true, false);
+}
+
+#[test]
+fn a_terminal_that_is_resized_during_the_first_boot_changes_nothing() {
+    if is_skipped("a_terminal_that_is_resized") {
+        return;
+    }
+    let fixture = Fixture::new();
+    let mut run = fixture.start(&[], "cat file");
+    // From the start of QEMU to the agent's first message; whichever of them come later do not matter either.
+    while fixture.machines().is_empty() && run.try_wait().unwrap().is_none() {
+        thread::sleep(Duration::from_millis(10));
+    }
+    for _ in 0..20 {
+        let _ = kill_process(Pid::from_child(&run), Signal::WINCH);
+        thread::sleep(Duration::from_millis(50));
+    }
+    Ended::from(run.wait_with_output().unwrap()).expect("data\n", false, false);
+    fixture.run(&[], "cat file").expect("data\n", true, false);
+}
+
+#[test]
+fn a_signal_ends_a_run_whose_emulator_does_not_answer() {
+    let fixture = Fixture::new();
+    let emulator = fixture.share.path().join("emulator");
+    fs::write(&emulator, "#!/bin/sh\ntouch \"${0}-runs\"\nexec sleep 1000\n").unwrap();
+    fs::set_permissions(&emulator, fs::Permissions::from_mode(0o755)).unwrap();
+    let mut run = fixture.start(&["--qemu", emulator.to_str().unwrap()], "cat file");
+    while !fixture.share.path().join("emulator-runs").exists() && run.try_wait().unwrap().is_none() {
+        thread::sleep(Duration::from_millis(10));
+    }
+    kill_process(Pid::from_child(&run), Signal::INT).unwrap();
+    let ended = Ended::from(run.wait_with_output().unwrap());
+    assert_eq!(ended.status, Some(130), "{ended:?}");
+    assert_eq!(fixture.snapshots().len(), 0);
 }
