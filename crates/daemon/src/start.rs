@@ -86,7 +86,7 @@ pub fn start(options: &Options, mut listening: Listening, supervision: Option<Su
         None => None,
     };
     let traces = Arc::new(traces);
-    termination::watch(Arc::downgrade(&traces))?;
+    termination::watch(Arc::downgrade(&traces), control.is_some())?;
 
     debug!(?privileges, ?ids, guest_fds, "isolated");
     if control.is_none() {

@@ -40,7 +40,7 @@ impl super::Run {
 }
 
 /// Why nothing can be replayed in shares that are mounted read-only.
-const NOT_WRITABLE: &str = "no share can be changed by the guest, whose kernel replays nothing in others";
+const NOT_WRITABLE: &str = "every share is read-only or an overlay, and neither can have events";
 
 /// What is asked for, and what there is.
 struct Wanted<'a> {

@@ -198,6 +198,7 @@ fn an_overlay_is_refused_with_what_excludes_it() {
         ("--events", "--events"),
         ("--coherence-group g", "--coherence-group"),
         ("--host-changes prefer", "--host-changes"),
+        ("--upgradable", "--upgradable"),
     ] {
         let error = refused(&format!("{BASE} --overlay /layers {others}"));
         assert_eq!(error.kind(), ErrorKind::ArgumentConflict, "{others}");

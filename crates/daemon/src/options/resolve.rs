@@ -145,6 +145,9 @@ fn overlay_obstacle(cli: &Cli) -> Option<&'static str> {
     if cli.cache.coherence_group.is_some() {
         return Some("--overlay excludes --coherence-group: the others do not see this guest's changes");
     }
+    if cli.socket.upgradable {
+        return Some("--overlay excludes --upgradable: two daemons cannot have one overlay mounted");
+    }
     None
 }
 

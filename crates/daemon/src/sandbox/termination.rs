@@ -1,4 +1,4 @@
-//! SIGTERM, SIGHUP and SIGINT end the daemon at once.
+//! SIGTERM, SIGHUP and SIGINT end the daemon at once. Under a supervisor, which SIGHUP tells to upgrade, SIGHUP does not.
 //!
 //! The signals are blocked before the first thread starts, so that all threads inherit the mask, and one thread waits
 //! for them. This also works for the first process of a pid namespace, for which signals have no default action. A
@@ -28,10 +28,14 @@ pub(super) fn hold_signals() -> io::Result<()> {
 
 /// Starts the thread that ends the process on a signal, after removing `traces` if they still exist.
 ///
-/// No data is lost: everything that a guest was told is done has been passed to the host's kernel.
-pub fn watch(traces: Weak<Traces>) -> io::Result<()> {
+/// No data is lost: everything that a guest was told is done has been passed to the host's kernel. With
+/// `is_supervised`, SIGHUP is left to the supervisor: who sends it to all processes wants an upgrade too.
+pub fn watch(traces: Weak<Traces>, is_supervised: bool) -> io::Result<()> {
     let wait = move || {
-        let signal = signals().wait();
+        let mut signal = signals().wait();
+        while is_supervised && signal == Ok(Signal::SIGHUP) {
+            signal = signals().wait();
+        }
         if let Some(traces) = traces.upgrade() {
             traces.remove();
         }

@@ -38,7 +38,7 @@ use command::Commands;
 use generation::{Generation, Launch};
 use message::Connection;
 use relay::{Passed, Relay};
-use signals::{Signals, Vain};
+use signals::{Signals, WaitError};
 
 /// How long a daemon that was told to end may take.
 const RETIRED_MAX: Duration = Duration::from_secs(5);
@@ -148,8 +148,8 @@ impl Supervisor {
                 self.current.signal(Signal::TERM);
             }
             match self.wait() {
-                Ok(()) | Err(Vain::TimedOut | Vain::Ending) => {}
-                Err(error @ Vain::Failed(_)) => {
+                Ok(()) | Err(WaitError::TimedOut | WaitError::Ending) => {}
+                Err(error @ WaitError::Failed(_)) => {
                     error!("{error}");
                     self.current.signal(Signal::TERM);
                     return self.current.wait();
@@ -164,7 +164,7 @@ impl Supervisor {
         }
     }
 
-    fn wait(&mut self) -> Result<(), Vain> {
+    fn wait(&mut self) -> Result<(), WaitError> {
         let mut fds = Vec::with_capacity(4);
         fds.extend(self.commands.as_ref().map(|commands| (commands.listener.as_fd(), PollFlags::IN)));
         match &self.relay {
@@ -196,9 +196,11 @@ impl Supervisor {
                 return;
             }
         };
-        self.has_served = true;
         match self.current.connect().and_then(|daemon| Relay::new(front_end, daemon)) {
-            Ok(relay) => self.relay = Some(relay),
+            Ok(relay) => {
+                self.has_served = true;
+                self.relay = Some(relay);
+            }
             Err(error) => error!(%error, "cannot connect the front end to the daemon"),
         }
     }

@@ -24,7 +24,7 @@ pub(super) struct Signals {
 
 /// Why something that was waited for did not come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Vain {
+pub(super) enum WaitError {
     #[error("the time limit is reached")]
     TimedOut,
     #[error("the daemon is to end")]
@@ -43,21 +43,25 @@ impl Signals {
     }
 
     /// Waits until one of `fds` is ready or a signal has come, or until `deadline`.
-    pub(super) fn wait(&mut self, fds: &[(BorrowedFd<'_>, PollFlags)], deadline: Option<Instant>) -> Result<(), Vain> {
+    pub(super) fn wait(
+        &mut self,
+        fds: &[(BorrowedFd<'_>, PollFlags)],
+        deadline: Option<Instant>,
+    ) -> Result<(), WaitError> {
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         if left == Some(Duration::ZERO) {
-            return Err(Vain::TimedOut);
+            return Err(WaitError::TimedOut);
         }
         let timeout = left.and_then(|left| Timespec::try_from(left).ok());
         let mut polled = vec![PollFd::from_borrowed_fd(self.fd.as_fd(), PollFlags::IN)];
         polled.extend(fds.iter().map(|&(fd, events)| PollFd::from_borrowed_fd(fd, events)));
         match poll(&mut polled, timeout.as_ref()) {
-            Ok(0) => return Err(Vain::TimedOut),
+            Ok(0) => return Err(WaitError::TimedOut),
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(errno) => return Err(Vain::Failed(errno)),
+            Err(errno) => return Err(WaitError::Failed(errno)),
         }
         self.take();
-        if self.is_ending { Err(Vain::Ending) } else { Ok(()) }
+        if self.is_ending { Err(WaitError::Ending) } else { Ok(()) }
     }
 
     fn take(&mut self) {

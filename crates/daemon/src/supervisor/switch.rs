@@ -19,7 +19,7 @@ use rustix::{
     event::PollFlags,
     fs::{FileType, fstat},
 };
-use tracing::warn;
+use tracing::{error, warn};
 
 use super::{
     Supervisor,
@@ -27,7 +27,7 @@ use super::{
     message::{Connection, Message, Received},
     relay::Passed,
     setup::{Setup, request},
-    signals::{Signals, Vain},
+    signals::{Signals, WaitError},
 };
 use crate::upgrade::control::{Answer, Order, VERSION, packet_pair};
 
@@ -47,7 +47,11 @@ pub(super) fn first_answer(signals: &mut Signals, daemon: &Generation) -> Option
 }
 
 /// Waits for an answer. Returns `None` if the daemon has ended.
-fn answer_of(signals: &mut Signals, daemon: &Generation, deadline: Option<Instant>) -> Result<Option<Answer>, Vain> {
+fn answer_of(
+    signals: &mut Signals,
+    daemon: &Generation,
+    deadline: Option<Instant>,
+) -> Result<Option<Answer>, WaitError> {
     let control = daemon.control.as_fd();
     while !is_readable(control) {
         signals.wait(&[(control, PollFlags::IN)], deadline)?;
@@ -136,7 +140,7 @@ impl Supervisor {
                 let status = status.map_or("without a status".into(), |status| format!("with status {status}"));
                 Err(format!("{} has ended {status} before it was ready", self.executable.display()))
             }
-            Err(Vain::TimedOut) => {
+            Err(WaitError::TimedOut) => {
                 Err(format!("{} is not ready after {} s", self.executable.display(), READY_MAX.as_secs()))
             }
             Err(error) => Err(error.to_string()),
@@ -156,7 +160,7 @@ impl Supervisor {
             Ok(Some(Answer::Refused(reason))) => Err(reason),
             Ok(Some(Answer::Ready(_))) => Err("the present daemon gives a senseless answer".into()),
             Ok(None) => Err("the present daemon has ended".into()),
-            Err(vain) => Err(vain.to_string()),
+            Err(error) => Err(error.to_string()),
         }
     }
 
@@ -164,14 +168,14 @@ impl Supervisor {
     fn settle(&mut self) -> Result<(), Refusal> {
         let barrier = Message::request(request::GET_FEATURES, &[], vec![]);
         self.ask_current(&[barrier], Some(Instant::now() + STEP_MAX)).map(drop).map_err(|error| match error {
-            Vain::TimedOut => "the present daemon is still busy with a message of the front end: try again".into(),
+            WaitError::TimedOut => "the present daemon is still busy with a message of the front end: try again".into(),
             error => error.to_string(),
         })
     }
 
     /// Sends requests to the present daemon, and returns the replies once all have come. What the daemon sends to the
     /// front end is passed on.
-    fn ask_current(&mut self, messages: &[Message], deadline: Option<Instant>) -> Result<Vec<Message>, Vain> {
+    fn ask_current(&mut self, messages: &[Message], deadline: Option<Instant>) -> Result<Vec<Message>, WaitError> {
         let Some(relay) = &mut self.relay else { return Ok(Vec::new()) };
         // Replies to an earlier attempt.
         while relay.answer().is_some() {}
@@ -181,12 +185,12 @@ impl Supervisor {
             let went_on = relay.flush().and_then(|()| relay.pass_replies());
             if !matches!(went_on, Ok(Passed::GoesOn)) {
                 // The caller finds that it has ended.
-                return Err(Vain::Ending);
+                return Err(WaitError::Ending);
             }
             if !relay.daemon.has_unsent()
                 && let Some(message) = unsent.next()
             {
-                relay.ask(message).map_err(|_| Vain::Ending)?;
+                relay.ask(message).map_err(|_| WaitError::Ending)?;
                 continue;
             }
             replies.extend(std::iter::from_fn(|| relay.answer()));
@@ -321,8 +325,8 @@ impl Supervisor {
         std::mem::swap(&mut relay.daemon, connection);
         let mut messages = relay.setup.start_messages();
         messages.push(Message::request(request::GET_FEATURES, &[], vec![]));
-        if let Err(vain) = self.ask_current(&messages, Some(Instant::now() + STEP_MAX)) {
-            warn!("the rings do not start at the new daemon: {vain}");
+        if let Err(error) = self.ask_current(&messages, Some(Instant::now() + STEP_MAX)) {
+            error!("the rings do not start at the new daemon, so the share stands still: {error}");
         }
         self.kick();
     }

@@ -43,6 +43,7 @@ impl Passthrough {
                 "a share in a coherence group cannot be upgraded: the group sees each daemon join once",
             ),
             (self.replays.is_some(), "a share with --events cannot be upgraded: what the agent knows does not travel"),
+            (self.config.is_layered, "an overlay cannot be upgraded: two daemons cannot have it mounted"),
         ];
         obstacles.into_iter().find_map(|(is_so, obstacle)| is_so.then_some(obstacle))
     }
