@@ -32,7 +32,8 @@ const STEP_MAX: Duration = Duration::from_secs(240);
 const SCRIPT: &str = r#"
 exec 3>>open
 if [ "$1" = removed ]; then exec 4<>nameless; rm nameless; echo kept >&4; fi
-sum=$(cksum < big)
+sum=$(md5sum < big)
+[ -n "$sum" ] || echo "no sum" >> errors
 i=0
 while [ ! -e stop ]; do
   i=$((i + 1))
@@ -40,7 +41,7 @@ while [ ! -e stop ]; do
   echo $i > dir/$((i % 40)) || echo "$i: write" >> errors
   read -r x < dir/$((i % 40)) || echo "$i: read" >> errors
   [ "$x" = $i ] || echo "$i: found $x" >> errors
-  if [ $((i % 8)) = 0 ] && [ "$(cksum < big)" != "$sum" ]; then echo "$i: big" >> errors; fi
+  if [ $((i % 8)) = 0 ] && [ "$(md5sum < big)" != "$sum" ]; then echo "$i: big" >> errors; fi
   echo $i > progress.new && mv progress.new progress || echo "$i: rename" >> errors
 done
 if [ "$1" = removed ]; then echo more >&4 || echo nameless >> errors; fi
