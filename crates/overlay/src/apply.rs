@@ -49,7 +49,7 @@ impl<'a> Apply<'a> {
         for change in found.changes.iter().rev().filter(|change| change.removes()) {
             self.remove(change)?;
         }
-        self.make_directory(self.unfinished)?;
+        self.make_workshop()?;
         for change in &found.changes {
             let Some(after) = &change.after else { continue };
             match change.difference {
@@ -117,6 +117,14 @@ impl<'a> Apply<'a> {
             (Some(before), Some(now)) if is_same(before, now) => Ok(()),
             _ => Err(Error::Meanwhile(change.path.clone())),
         }
+    }
+
+    /// Makes the directory for unfinished files, which is new: what is there otherwise is somebody else's.
+    fn make_workshop(&mut self) -> Result<()> {
+        let path = self.unfinished;
+        (self.before)("make directory", path)?;
+        let (parent, name) = self.parent(path)?;
+        mkdirat(&parent, name, Mode::RWXU).map_err(self.failed(path))
     }
 
     fn make_directory(&mut self, path: &Path) -> Result<()> {
