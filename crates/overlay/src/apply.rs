@@ -68,7 +68,7 @@ impl<'a> Apply<'a> {
             }
         }
         for path in found.directories.iter().rev() {
-            self.carry(path)?;
+            if found.kept.contains(path) { self.carry_times(path)? } else { self.carry(path)? }
         }
         Ok(())
     }
@@ -186,6 +186,16 @@ impl<'a> Apply<'a> {
             Kind::Socket => Ok(mknodat(workshop, name, FileType::Socket, mode, 0)?),
             Kind::Directory | Kind::Device | Kind::Whiteout => Err(io::ErrorKind::Unsupported.into()),
         }
+    }
+
+    /// Gives a directory the times that the guest sees.
+    fn carry_times(&mut self, path: &Path) -> Result<()> {
+        let (Some(from), Some(to)) = (self.upper.node(path)?, self.lower.node(path)?) else { return Ok(()) };
+        if from.meta.mtime == to.meta.mtime {
+            return Ok(());
+        }
+        (self.before)("times", path)?;
+        attributes::set_times(&to, &from.meta).map_err(self.failed(path))
     }
 
     /// Gives a file of the directory the attributes that the guest sees.

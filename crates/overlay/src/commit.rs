@@ -205,9 +205,9 @@ impl Overlay {
 
     /// Compares both layers at `paths`, or all.
     fn found(&self, paths: &[PathBuf]) -> Result<Found> {
-        let mut found = walk(&self.upper()?, &self.lower()?)?;
+        let mut found = walk(&self.upper()?, &self.lower()?, &self.record()?)?;
         if !paths.is_empty() {
-            let Found { changes, directories, leaders } = &mut found;
+            let Found { changes, directories, leaders, .. } = &mut found;
             // A directory above that is new comes along.
             let is_above = |path: &Path| paths.iter().any(|selected| selected.starts_with(path));
             changes.retain(|change| covers(paths, &change.path) || is_above(&change.path) && change.before.is_none());

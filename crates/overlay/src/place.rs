@@ -155,7 +155,11 @@ impl Overlay {
     /// # Errors
     /// If a file cannot be read.
     pub fn changes(&self) -> Result<Vec<Change>> {
-        Ok(if self.state.is_dir() { walk(&self.upper()?, &self.lower()?)?.changes } else { Vec::new() })
+        Ok(if self.state.is_dir() {
+            walk(&self.upper()?, &self.lower()?, &self.record()?)?.changes
+        } else {
+            Vec::new()
+        })
     }
 
     pub(crate) fn upper(&self) -> Result<Tree> {

@@ -7,6 +7,7 @@ use std::{
 
 use crate::{
     Error, Kind, Meta, Result, attributes, copy,
+    record::Record,
     tree::{Node, Tree},
 };
 
@@ -113,13 +114,15 @@ pub(crate) struct Found {
     pub(crate) changes: Vec<Change>,
     /// The directories of the upper layer, in the same order.
     pub(crate) directories: Vec<PathBuf>,
+    /// Those of them whose permissions, owner and extended attributes only the host has changed.
+    pub(crate) kept: BTreeSet<PathBuf>,
     /// Files with several names, each with the first of them.
     pub(crate) leaders: BTreeMap<PathBuf, PathBuf>,
 }
 
-/// Compares `upper` with `lower`.
-pub(crate) fn walk(upper: &Tree, lower: &Tree) -> Result<Found> {
-    let mut walk = Walk { upper, lower, found: Found::default(), links: BTreeMap::new() };
+/// Compares `upper` with `lower`, which was once as in `record`.
+pub(crate) fn walk(upper: &Tree, lower: &Tree, record: &Record) -> Result<Found> {
+    let mut walk = Walk { upper, lower, record, found: Found::default(), links: BTreeMap::new() };
     let root = Path::new("");
     if let (Some(of_upper), Some(of_lower)) = (upper.node(root)?, lower.node(root)?) {
         walk.compare(root, &of_upper, &of_lower)?;
@@ -145,6 +148,7 @@ pub(crate) fn walk(upper: &Tree, lower: &Tree) -> Result<Found> {
 struct Walk<'a> {
     upper: &'a Tree,
     lower: &'a Tree,
+    record: &'a Record,
     found: Found,
     /// The names of files with several, by their device and number.
     links: BTreeMap<(u64, u64), BTreeSet<PathBuf>>,
@@ -185,7 +189,7 @@ impl Walk<'_> {
         let failed = || format!("cannot compare {:?}", self.lower.full(path));
         let difference = if !self.has_equal_content(path, upper, lower).map_err(Error::io(failed))? {
             Difference::Changed
-        } else if !attributes::are_equal(upper, lower).map_err(Error::io(failed))? {
+        } else if !attributes::are_equal(upper, lower).map_err(Error::io(failed))? && !self.keeps(path, upper, lower)? {
             Difference::Mode
         } else if upper.meta.mtime != lower.meta.mtime {
             Difference::Times
@@ -194,6 +198,17 @@ impl Walk<'_> {
         };
         self.push(path, difference, Some(lower.meta), Some(upper.meta));
         Ok(())
+    }
+
+    /// Returns whether the guest has left the attributes of a directory as they were, and the host has not.
+    fn keeps(&mut self, path: &Path, upper: &Node, lower: &Node) -> Result<bool> {
+        let failed = || format!("cannot compare {:?}", self.lower.full(path));
+        let is_left = self.record.get(path).is_some_and(|entry| entry.has_rights_of(&upper.meta));
+        if !is_left || !attributes::are_extended_equal(upper, lower).map_err(Error::io(failed))? {
+            return Ok(false);
+        }
+        self.found.kept.insert(path.to_owned());
+        Ok(true)
     }
 
     fn has_equal_content(&self, path: &Path, upper: &Node, lower: &Node) -> std::io::Result<bool> {
