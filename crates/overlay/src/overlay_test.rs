@@ -468,3 +468,53 @@ fn what_the_user_may_not_read_does_not_prevent_a_run() {
     assert!(record.get(Path::new("dir/sub")).is_some() && record.get(Path::new("dir/x")).is_some());
     assert!(record.get(Path::new("dir/sub/y")).is_none() && record.get(Path::new("gone/z")).is_none());
 }
+
+#[test]
+fn a_patch_makes_of_the_directory_what_the_guest_saw() {
+    if is_skipped("a_patch_makes_of_the_directory") {
+        return;
+    }
+    let host = Host::new();
+    let files: [(&str, &[u8], &[u8]); 8] = [
+        ("with space", b"one\ntwo\n", b"one\nthree\n"),
+        ("dir with space/two  words", b"one\n", b"one\nmore"),
+        ("carriage", b"a\rb\nc\r\nd\n", b"a\rb\nC\rc\r\nd\re"),
+        ("ends in carriage", b"x\ny\r", b"x\nz\r"),
+        ("latin", b"caf\xe9\nx\n", b"caf\xe9\ny\xff\n"),
+        ("separators", b"a\xe2\x80\xa8b\x0bc\x0cd\n", b"a\xe2\x80\xa8b\x0bc\x0cD\n"),
+        ("no newline", b"last", b"last\n"),
+        ("new file with space", b"", b"first\r\nsecond"),
+    ];
+    for (name, before, _) in files.iter().filter(|(_, before, _)| !before.is_empty()) {
+        fs::create_dir_all(host.path(name).parent().unwrap()).unwrap();
+        fs::write(host.path(name), before).unwrap();
+    }
+    host.write("one", "decoy\n");
+    host.guest(|dir| files.iter().for_each(|(name, _, after)| fs::write(dir.join(name), after).unwrap()));
+    let overlay = host.open().unwrap();
+    let mut text = Vec::new();
+    patch(&overlay, &overlay.changes().unwrap(), &mut text).unwrap();
+    let file = host.directory().with_file_name("patch");
+    fs::write(&file, &text).unwrap();
+    let programs: [&[&str]; 2] =
+        [&["git", "apply", "--whitespace=nowarn"], &["patch", "-p1", "--binary", "--batch", "-i"]];
+    for words in programs {
+        let copy = tempfile::tempdir_in("/var/tmp").unwrap();
+        let copied = std::process::Command::new("cp").arg("-R").arg(host.path(".")).arg(copy.path()).status();
+        assert!(copied.unwrap().success());
+        let mut program = std::process::Command::new(words[0]);
+        let program = program.args(&words[1..]).arg(&file).current_dir(copy.path());
+        let output = match program.stdin(std::process::Stdio::null()).output() {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                eprintln!("SKIPPED: a_patch_makes_of_the_directory: there is no program {}", words[0]);
+                continue;
+            }
+            output => output.unwrap(),
+        };
+        assert!(output.status.success(), "{words:?}: {output:?}\n{}", String::from_utf8_lossy(&text));
+        for (name, _, after) in files {
+            assert_eq!(fs::read(copy.path().join(name)).unwrap(), after, "{words:?} {name}");
+        }
+        assert_eq!(fs::read(copy.path().join("one")).unwrap(), b"decoy\n");
+    }
+}

@@ -64,14 +64,33 @@ fn one(upper: &Tree, lower: &Tree, change: &Change, to: &mut dyn Write) -> io::R
     match (old, new) {
         (Some(old), Some(new)) if old == new => Ok(()),
         (Some(old), Some(new)) => {
-            let diff = TextDiff::configure()
-                .algorithm(Algorithm::Myers)
-                .timeout(COMPARE_MAX)
-                .diff_lines::<[u8]>(&old[..], &new[..]);
-            diff.unified_diff().context_radius(CONTEXT).header(&from, &into).to_writer(to)
+            // git ends a name with spaces by a tab; patch(1) would take its last word for a date.
+            let end = if path.contains(' ') { "\t" } else { "" };
+            let end_of = |meta: Option<crate::Meta>| if meta.is_some() { end } else { "" };
+            writeln!(to, "--- {from}{}\n+++ {into}{}", end_of(before), end_of(after))?;
+            hunks(&old, &new, to)
         }
         _ => writeln!(to, "Binary files {from} and {into} differ"),
     }
+}
+
+/// Writes the differences of two texts that differ.
+fn hunks(old: &[u8], new: &[u8], to: &mut dyn Write) -> io::Result<()> {
+    // For patch(1) and git, nothing but a line feed ends a line.
+    let [old, new] = [old, new].map(|text| text.split_inclusive(|&byte| byte == b'\n').collect::<Vec<_>>());
+    let mut configuration = TextDiff::configure();
+    let diff = configuration.algorithm(Algorithm::Myers).timeout(COMPARE_MAX).diff_slices::<[u8]>(&old, &new);
+    for hunk in diff.unified_diff().context_radius(CONTEXT).iter_hunks() {
+        writeln!(to, "{}", hunk.header())?;
+        for change in hunk.iter_changes() {
+            write!(to, "{}", change.tag())?;
+            to.write_all(change.value())?;
+            if !change.value().ends_with(b"\n") {
+                writeln!(to, "\n\\ No newline at end of file")?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Returns a file's text or a link's target, or `None` if it is not text.
