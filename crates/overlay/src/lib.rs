@@ -40,6 +40,6 @@ pub use commit::Committed;
 pub use conflict::Conflict;
 pub use error::{Error, Result};
 pub use meta::{Kind, Meta};
-pub use patch::patch;
+pub use patch::{controls_display, patch};
 pub use place::{Overlay, containing};
 pub use walk::{Change, Difference, Sum};

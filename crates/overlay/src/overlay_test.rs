@@ -256,6 +256,20 @@ fn a_patch_is_what_git_and_patch_read() {
     assert_eq!(String::from_utf8(text).unwrap(), expected);
 }
 
+#[test]
+fn a_name_in_a_patch_cannot_look_like_another() {
+    if is_skipped("a_name_in_a_patch_cannot_look_like_another") {
+        return;
+    }
+    let host = Host::new();
+    host.guest(|dir| fs::write(dir.join("txt.\u{202e}hs\u{2069}"), "x\n").unwrap());
+    let overlay = host.open().unwrap();
+    let mut text = Vec::new();
+    patch(&overlay, &overlay.changes().unwrap(), &mut text).unwrap();
+    let text = String::from_utf8(text).unwrap();
+    assert!(text.contains(r#"+++ "b/txt.\342\200\256hs\342\201\251""#) && text.is_ascii(), "{text}");
+}
+
 /// Something that a guest does. Names are small numbers, so that they meet.
 #[derive(Clone, Debug)]
 enum Act {

@@ -105,6 +105,12 @@ fn content(tree: &Tree, path: &Path, kind: Kind) -> io::Result<Option<Vec<u8>>> 
     Ok((bytes.len() as u64 <= TEXT_LEN_MAX && !bytes.contains(&0)).then_some(bytes))
 }
 
+/// Returns whether a letter controls a terminal, or changes the direction in which others are shown: a name with one
+/// can look like another.
+pub fn controls_display(letter: char) -> bool {
+    letter.is_control() || matches!(letter, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
 /// Returns the mode as git writes it.
 fn git_mode(meta: &crate::Meta) -> u32 {
     match meta.kind {
@@ -123,7 +129,7 @@ fn quoted(path: &Path) -> String {
                 '\n' => text.push_str("\\n"),
                 '\t' => text.push_str("\\t"),
                 '"' | '\\' => text.extend(['\\', letter]),
-                letter if letter.is_control() => {
+                letter if controls_display(letter) => {
                     letter.to_string().bytes().for_each(|byte| text.push_str(&format!("\\{byte:03o}")));
                 }
                 letter => text.push(letter),
