@@ -210,12 +210,12 @@ fn a_commit_that_can_never_be_finished_blocks_nothing() {
     host.guest(work);
     assert!(stopped(&host, &[], 25));
     // Whatever is written there fails.
-    let fails = |step: &str, path: &Path| match step {
+    let mut fails = |step: &str, path: &Path| match step {
         "write to the disk" => Err(Error::io(|| format!("{path:?}"))(rustix::io::Errno::NOSPC)),
         _ => Ok(()),
     };
     let mut overlay = host.open().unwrap();
-    overlay.commit_stepwise(&[], true, &mut { fails }).unwrap_err();
+    overlay.commit_stepwise(&[], true, &mut fails).unwrap_err();
     let remark = overlay.remark().unwrap().to_owned();
     assert!(remark.contains("cannot be finished") && remark.contains("No space"), "{remark}");
     drop(overlay);

@@ -30,9 +30,13 @@ mod walk;
 #[cfg(test)]
 mod crash_test;
 #[cfg(test)]
+mod directory_test;
+#[cfg(test)]
 mod hostile_test;
 #[cfg(test)]
 mod overlay_test;
+#[cfg(test)]
+mod patch_test;
 #[cfg(test)]
 mod support;
 

@@ -13,18 +13,18 @@ use std::{
 use proptest::prelude::*;
 
 use crate::{
-    Difference, Error, Sum, patch,
+    Difference, Error, Sum,
     support::{Host, fifo, is_skipped, set_mode},
 };
 
-fn differences(host: &Host) -> Vec<(String, Difference)> {
+pub(crate) fn differences(host: &Host) -> Vec<(String, Difference)> {
     let overlay = host.open().expect("an overlay");
     let changes = overlay.changes().unwrap().into_iter().filter(|change| change.difference != Difference::Times);
     changes.map(|change| (change.path.to_string_lossy().into_owned(), change.difference)).collect()
 }
 
 /// A tree with a bit of everything.
-fn filled() -> Host {
+pub(crate) fn filled() -> Host {
     let host = Host::new();
     for (name, content) in [("a", "one\n"), ("b", "two\n"), ("dir/x", "x"), ("dir/sub/y", "y"), ("gone/z", "z")] {
         host.write(name, content);
@@ -232,44 +232,6 @@ fn large_and_sparse_files_and_attributes_arrive_as_they_are() {
     assert_eq!(rustix::fs::getxattr(host.path("kept"), c"user.note", &mut value[..]), Ok(5));
 }
 
-#[test]
-fn a_patch_is_what_git_and_patch_read() {
-    if is_skipped("a_patch_is_what_git_and_patch_read") {
-        return;
-    }
-    let host = filled();
-    host.guest(|dir| {
-        fs::write(dir.join("a"), "one\nand more").unwrap();
-        fs::remove_file(dir.join("b")).unwrap();
-        fs::write(dir.join("data"), b"\0\x01").unwrap();
-        fs::write(dir.join("new\x1b"), "new\n").unwrap();
-    });
-    let overlay = host.open().unwrap();
-    let mut text = Vec::new();
-    patch(&overlay, &overlay.changes().unwrap(), &mut text).unwrap();
-    let expected = "diff --git a/a b/a\n--- a/a\n+++ b/a\n@@ -1 +1,2 @@\n one\n+and more\n\
-                    \\ No newline at end of file\ndiff --git a/b b/b\ndeleted file mode 100644\n--- a/b\n\
-                    +++ /dev/null\n\
-                    @@ -1 +0,0 @@\n-two\ndiff --git a/data b/data\nnew file mode 100644\n\
-                    Binary files /dev/null and b/data differ\ndiff --git \"a/new\\033\" \"b/new\\033\"\n\
-                    new file mode 100644\n--- /dev/null\n+++ \"b/new\\033\"\n@@ -0,0 +1 @@\n+new\n";
-    assert_eq!(String::from_utf8(text).unwrap(), expected);
-}
-
-#[test]
-fn a_name_in_a_patch_cannot_look_like_another() {
-    if is_skipped("a_name_in_a_patch_cannot_look_like_another") {
-        return;
-    }
-    let host = Host::new();
-    host.guest(|dir| fs::write(dir.join("txt.\u{202e}hs\u{2069}"), "x\n").unwrap());
-    let overlay = host.open().unwrap();
-    let mut text = Vec::new();
-    patch(&overlay, &overlay.changes().unwrap(), &mut text).unwrap();
-    let text = String::from_utf8(text).unwrap();
-    assert!(text.contains(r#"+++ "b/txt.\342\200\256hs\342\201\251""#) && text.is_ascii(), "{text}");
-}
-
 /// Something that a guest does. Names are small numbers, so that they meet.
 #[derive(Clone, Debug)]
 enum Act {
@@ -386,149 +348,5 @@ proptest! {
             listing.into_iter().map(|(path, entry)| (path, entry.0, entry.1, entry.3)).collect::<Vec<_>>()
         };
         prop_assert_eq!(content(host.listing()), content(seen));
-    }
-}
-
-#[test]
-fn permissions_of_directories_stay_as_the_host_has_changed_them() {
-    if is_skipped("permissions_of_directories") {
-        return;
-    }
-    let host = filled();
-    let mode = |name: &str| fs::metadata(host.path(name)).unwrap().mode() & 0o7777;
-    host.guest(|dir| {
-        fs::write(dir.join("dir/new"), "guest").unwrap();
-        fs::write(dir.join("new"), "guest").unwrap();
-        set_mode(&dir.join("gone"), 0o711);
-    });
-    set_mode(&host.path("dir"), 0o700);
-    set_mode(&host.path(""), 0o750);
-    std::os::unix::fs::chown(host.path("dir"), Some(1), Some(2)).unwrap();
-    // Only what the guest has changed itself is a change, before and after another run.
-    for _ in 0..2 {
-        let expected = [("dir/new", Difference::Added), ("gone", Difference::Mode), ("new", Difference::Added)];
-        assert_eq!(differences(&host), expected.map(|(name, difference)| (name.to_owned(), difference)));
-        host.guest(|_| ());
-    }
-    set_mode(&host.path("gone"), 0o700);
-    let Error::Conflicts(conflicts) = host.open().unwrap().commit(&[], false).unwrap_err() else { panic!() };
-    let conflicts: Vec<_> =
-        conflicts.iter().map(|conflict| (conflict.path.to_str().unwrap(), conflict.reason)).collect();
-    assert_eq!(conflicts, [("gone", "changed on the host")]);
-    host.open().unwrap().commit(&[], true).unwrap();
-    assert_eq!((mode(""), mode("dir"), mode("gone")), (0o750, 0o700, 0o711));
-    let owner = fs::metadata(host.path("dir")).unwrap();
-    assert_eq!((owner.uid(), owner.gid(), host.read("dir/new")), (1, 2, "guest".into()));
-}
-
-#[test]
-fn a_change_of_the_directory_itself_is_a_conflict_if_both_have_made_one() {
-    if is_skipped("a_change_of_the_directory_itself") {
-        return;
-    }
-    let host = filled();
-    host.guest(|dir| set_mode(dir, 0o711));
-    set_mode(&host.path(""), 0o750);
-    let Error::Conflicts(conflicts) = host.open().unwrap().commit(&[], false).unwrap_err() else { panic!() };
-    assert_eq!(conflicts.iter().map(|conflict| conflict.path.clone()).collect::<Vec<_>>(), [PathBuf::new()]);
-    set_mode(&host.path(""), 0o755);
-    host.open().unwrap().commit(&[], false).unwrap();
-    assert_eq!(fs::metadata(host.path("")).unwrap().mode() & 0o7777, 0o711);
-}
-
-#[test]
-fn what_is_mounted_in_the_directory_is_neither_read_nor_written() {
-    if is_skipped("what_is_mounted_in_the_directory") {
-        return;
-    }
-    let host = filled();
-    let other = tempfile::tempdir_in("/var/tmp").unwrap();
-    fs::write(other.path().join("x"), "other").unwrap();
-    host.guest(|dir| fs::write(dir.join("dir/x"), "guest").unwrap());
-    rustix::mount::mount_bind(other.path(), host.path("dir")).unwrap();
-    let is_checked = std::panic::catch_unwind(|| {
-        let error = host.open().unwrap().commit(&[], true).unwrap_err().to_string();
-        // A bind mount of the same file system is another mount.
-        assert!(error.contains("unmount"), "{error}");
-        assert_eq!(host.read("dir/x"), "other");
-    });
-    rustix::mount::unmount(host.path("dir"), rustix::mount::UnmountFlags::DETACH).unwrap();
-    is_checked.unwrap();
-    host.open().unwrap().commit(&[], false).unwrap();
-    assert_eq!(host.read("dir/x"), "guest");
-}
-
-#[test]
-fn what_the_user_may_not_read_does_not_prevent_a_run() {
-    if is_skipped("what_the_user_may_not_read") {
-        return;
-    }
-    use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
-    let host = filled();
-    set_mode(&host.path("dir/sub"), 0o000);
-    set_mode(&host.path("gone"), 0o600);
-    std::thread::scope(|scope| {
-        let run = scope.spawn(|| {
-            // Of this thread alone.
-            let mut sets = capabilities(None).unwrap();
-            sets.effective.remove(CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH);
-            set_capabilities(None, sets).unwrap();
-            assert!(fs::read_dir(host.path("dir/sub")).is_err());
-            drop(host.for_run());
-        });
-        run.join().unwrap();
-    });
-    let record = host.open().unwrap().record().unwrap();
-    assert!(record.get(Path::new("dir/sub")).is_some() && record.get(Path::new("dir/x")).is_some());
-    assert!(record.get(Path::new("dir/sub/y")).is_none() && record.get(Path::new("gone/z")).is_none());
-}
-
-#[test]
-fn a_patch_makes_of_the_directory_what_the_guest_saw() {
-    if is_skipped("a_patch_makes_of_the_directory") {
-        return;
-    }
-    let host = Host::new();
-    let files: [(&str, &[u8], &[u8]); 8] = [
-        ("with space", b"one\ntwo\n", b"one\nthree\n"),
-        ("dir with space/two  words", b"one\n", b"one\nmore"),
-        ("carriage", b"a\rb\nc\r\nd\n", b"a\rb\nC\rc\r\nd\re"),
-        ("ends in carriage", b"x\ny\r", b"x\nz\r"),
-        ("latin", b"caf\xe9\nx\n", b"caf\xe9\ny\xff\n"),
-        ("separators", b"a\xe2\x80\xa8b\x0bc\x0cd\n", b"a\xe2\x80\xa8b\x0bc\x0cD\n"),
-        ("no newline", b"last", b"last\n"),
-        ("new file with space", b"", b"first\r\nsecond"),
-    ];
-    for (name, before, _) in files.iter().filter(|(_, before, _)| !before.is_empty()) {
-        fs::create_dir_all(host.path(name).parent().unwrap()).unwrap();
-        fs::write(host.path(name), before).unwrap();
-    }
-    host.write("one", "decoy\n");
-    host.guest(|dir| files.iter().for_each(|(name, _, after)| fs::write(dir.join(name), after).unwrap()));
-    let overlay = host.open().unwrap();
-    let mut text = Vec::new();
-    patch(&overlay, &overlay.changes().unwrap(), &mut text).unwrap();
-    let file = host.directory().with_file_name("patch");
-    fs::write(&file, &text).unwrap();
-    let programs: [&[&str]; 2] =
-        [&["git", "apply", "--whitespace=nowarn"], &["patch", "-p1", "--binary", "--batch", "-i"]];
-    for words in programs {
-        let copy = tempfile::tempdir_in("/var/tmp").unwrap();
-        let copied = std::process::Command::new("cp").arg("-R").arg(host.path(".")).arg(copy.path()).status();
-        assert!(copied.unwrap().success());
-        let mut program = std::process::Command::new(words[0]);
-        let program = program.args(&words[1..]).arg(&file).current_dir(copy.path());
-        let output = match program.stdin(std::process::Stdio::null()).output() {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                eprintln!("SKIPPED: a_patch_makes_of_the_directory: there is no program {}", words[0]);
-                continue;
-            }
-            output => output.unwrap(),
-        };
-        assert!(output.status.success(), "{words:?}: {output:?}\n{}", String::from_utf8_lossy(&text));
-        for (name, _, after) in files {
-            assert_eq!(fs::read(copy.path().join(name)).unwrap(), after, "{words:?} {name}");
-        }
-        assert_eq!(fs::read(copy.path().join("one")).unwrap(), b"decoy\n");
     }
 }

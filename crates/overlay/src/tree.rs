@@ -1,8 +1,8 @@
 //! A directory whose files are reached by paths that never leave it.
 //!
 //! The kernel resolves each path beneath the directory and through no symbolic link (`openat2`), so a link that the
-//! guest has made is only ever looked at. A path that leads through one does not exist for a [`Tree`]. A path that leads
-//! to another file system is an error.
+//! guest has made is only ever looked at. A path that leads through one does not exist for a [`Tree`]. A path that
+//! leads to another file system is an error.
 
 use std::{
     ffi::{OsStr, OsString},
