@@ -52,9 +52,10 @@ fn a_patch_makes_of_the_directory_what_the_guest_saw() {
         return;
     }
     let host = Host::new();
-    let files: [(&str, &[u8], &[u8]); 8] = [
+    let files: [(&str, &[u8], &[u8]); 9] = [
         ("with space", b"one\ntwo\n", b"one\nthree\n"),
         ("dir with space/two  words", b"one\n", b"one\nmore"),
+        ("tab\tand \"space\"", b"one\n", b"two\n"),
         ("carriage", b"a\rb\nc\r\nd\n", b"a\rb\nC\rc\r\nd\re"),
         ("ends in carriage", b"x\ny\r", b"x\nz\r"),
         ("latin", b"caf\xe9\nx\n", b"caf\xe9\ny\xff\n"),
