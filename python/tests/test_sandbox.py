@@ -34,7 +34,9 @@ class Test(unittest.TestCase):
             self.assertEqual(changes, {"a": "changed", "b": "added"})
             self.assertIn(b"+two\n", sandbox.patch())
             self.assertEqual(self.read("a"), "one\n")
-            sandbox.commit("a")
+            sandbox.commit([])
+            self.assertEqual(self.read("a"), "one\n")
+            sandbox.commit(["a"])
             self.assertEqual(self.read("a"), "one\ntwo\n")
         self.assertEqual(os.listdir(self.directory), ["a"])
         self.assertEqual(Sandbox(self.directory, overlay=True).diff(), [])
@@ -48,6 +50,53 @@ class Test(unittest.TestCase):
             Sandbox(self.directory).run("true")
         with self.assertRaisesRegex(Error, "is not installed"):
             Sandbox(self.directory, transom="/no/transom").run(["true"])
+
+    def stub(self, script):
+        """Returns a program that notes its arguments, and the list of its notes so far."""
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        path, notes = (os.path.join(folder.name, name) for name in ("transom", "notes"))
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(f'#!/bin/sh\necho "$*" >> {notes}\n[ "$1" = diff ] && echo \'{{"changes": []}}\'\n{script}\n')
+        os.chmod(path, 0o700)
+
+        def words():
+            with open(notes, encoding="utf-8") as file:
+                return [line.split()[0] for line in file]
+
+        return path, words
+
+    def test_what_could_not_be_committed_is_kept(self):
+        program, words = self.stub('[ "$1" != commit ] || { echo "transom: conflict" >&2; exit 1; }')
+        with self.assertRaisesRegex(Error, "conflict"):
+            with Sandbox(self.directory, overlay=True, transom=program) as sandbox:
+                sandbox.commit()
+        self.assertEqual(words(), ["diff", "commit"])
+
+    def test_a_commit_that_succeeds_later_ends_the_overlay(self):
+        program, words = self.stub('[ "$1 $2" != "commit --" ] || exit 1')
+        with Sandbox(self.directory, overlay=True, transom=program) as sandbox:
+            self.assertRaises(Error, sandbox.commit)
+            sandbox.commit(force=True)
+        self.assertEqual(words(), ["diff", "commit", "commit", "discard"])
+
+    def test_a_commit_of_something_else_does_not_replace_one_that_failed(self):
+        program, words = self.stub('[ "$1 $4" != "commit a" ] || exit 1')
+        directory = os.path.join(os.path.dirname(self.directory), "plain")
+        os.mkdir(directory)
+        with Sandbox(directory, overlay=True, transom=program) as sandbox:
+            self.assertRaises(Error, sandbox.commit, ["a"])
+            sandbox.commit(["b"])
+        self.assertEqual(words(), ["diff", "commit", "commit"])
+
+    def test_an_empty_list_is_nothing(self):
+        program, words = self.stub("exit 0")
+        sandbox = Sandbox(self.directory, overlay=True, transom=program, keep=True)
+        sandbox.commit([])
+        sandbox.discard([])
+        sandbox.discard(["a"])
+        self.assertEqual(words(), ["discard"])
+        self.assertRaises(TypeError, sandbox.commit, "a")
 
 
 if __name__ == "__main__":

@@ -48,6 +48,8 @@ class Sandbox:
         self.root = root
         self.keep = keep
         self.options = list(options)
+        # The arguments of commits that have failed: what they were to write is nowhere else.
+        self._unsaved = []
         self.transom = transom or os.environ.get("TRANSOM") or "transom"
         if not os.path.isdir(self.directory):
             raise Error(f"{self.directory} is not a directory")
@@ -61,7 +63,7 @@ class Sandbox:
         return self
 
     def __exit__(self, *_):
-        if self.overlay and not self.keep:
+        if self.overlay and not self.keep and not self._unsaved:
             self.discard()
 
     def run(self, command, *, timeout=None, env=None, user=None, workdir=None, input=None, text=True):
@@ -106,13 +108,30 @@ class Sandbox:
         """Returns the changes of text as a unified diff, as bytes."""
         return self._checked(["diff", "--patch", self.directory], text=False)
 
-    def commit(self, *paths, force=False):
-        """Writes the changes of these paths, or all, into the directory."""
-        self._checked(["commit", *(["--force"] if force else []), "--", self.directory, *paths])
+    def commit(self, paths=None, *, force=False):
+        """Writes the changes of these paths into the directory: all by default, nothing for an empty list.
 
-    def discard(self, *paths):
-        """Throws the changes of these paths, or all, away."""
-        self._checked(["discard", "--", self.directory, *paths])
+        If it raises, all changes are kept at the end of the block, unless the same or everything is committed later, or
+        everything discarded.
+        """
+        words = _words(paths)
+        if words is None:
+            return
+        try:
+            self._checked(["commit", *(["--force"] if force else []), "--", self.directory, *words])
+        except BaseException:
+            self._unsaved.append(words)
+            raise
+        self._unsaved = [failed for failed in self._unsaved if words and failed != words]
+
+    def discard(self, paths=None):
+        """Throws the changes of these paths away: all by default, nothing for an empty list."""
+        words = _words(paths)
+        if words is None:
+            return
+        self._checked(["discard", "--", self.directory, *words])
+        if not words:
+            self._unsaved = []
 
     def _checked(self, arguments, text=True):
         done = self._call(arguments, text=text, stdin=subprocess.DEVNULL)
@@ -127,6 +146,15 @@ class Sandbox:
             return subprocess.run([self.transom, *arguments], capture_output=True, check=False, **options)
         except FileNotFoundError:
             raise Error(f"{self.transom} is not installed, or not in PATH: set TRANSOM to the program") from None
+
+
+def _words(paths):
+    """Returns paths as arguments; none of them stand for all. Returns None if there is nothing to do."""
+    if paths is None:
+        return []
+    if isinstance(paths, (str, bytes, os.PathLike)):
+        raise TypeError("paths are a list: [\"src\", \"docs/notes.md\"]")
+    return [os.fspath(path) for path in paths] or None
 
 
 def _message(stderr):

@@ -11,7 +11,7 @@ use std::{
 use clap::Args;
 use indicatif::BinaryBytes;
 use serde_json::{Value, json};
-use transom_overlay::{Change, Committed, Difference, Error, Overlay, Sum, containing, patch};
+use transom_overlay::{Change, Committed, Difference, Error, Overlay, Sum, containing, controls_display, patch};
 
 /// Show what guests have changed in an overlay of a directory
 ///
@@ -36,7 +36,7 @@ pub(crate) struct Diff {
 /// Write what guests have changed in an overlay into the directory
 ///
 /// Refuses what has been changed on the host too since the guest saw it, and names it; then nothing is written. A
-/// commit that is stopped is finished by the next command on DIR. Set-user-id and set-group-id bits of files are not
+/// commit that is stopped is finished by the next one on DIR. Set-user-id and set-group-id bits of files are not
 /// carried over, and devices are refused.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
@@ -101,9 +101,7 @@ impl Diff {
             return print(&format!("{}\n", changes_json(overlay.directory(), &changes)));
         }
         if self.patch {
-            let mut text = Vec::new();
-            patch(&overlay, &changes, &mut text).map_err(failed)?;
-            return print_bytes(&text);
+            return print_patch(&overlay, &changes);
         }
         let mut text = String::new();
         for change in changes.iter().filter(|change| change.difference != Difference::Times) {
@@ -123,10 +121,11 @@ impl Commit {
     }
 
     fn write(&self) -> Result<(), Failure> {
-        let mut overlay = open(&self.directory)?;
+        let mut overlay = open_quietly(&self.directory)?;
         let directory = overlay.directory().to_owned();
-        let committed =
-            overlay.commit(&self.paths, self.force).map_err(|error| (refusal(&error, &directory), FAILED))?;
+        let result = overlay.commit(&self.paths, self.force);
+        tell_remark(&overlay);
+        let committed = result.map_err(|error| (refusal(&error, &directory), FAILED))?;
         tell_set_id(&committed);
         print(&format!("committed {} to {}\n", amount(committed.sum), directory.display()))
     }
@@ -138,9 +137,11 @@ impl Discard {
     }
 
     fn throw_away(&self) -> Result<(), Failure> {
-        let mut overlay = open(&self.directory)?;
+        let mut overlay = open_quietly(&self.directory)?;
         let directory = overlay.directory().to_owned();
-        let sum = overlay.discard(&self.paths).map_err(|error| (refusal(&error, &directory), FAILED))?;
+        let result = overlay.discard(&self.paths);
+        tell_remark(&overlay);
+        let sum = result.map_err(|error| (refusal(&error, &directory), FAILED))?;
         print(&format!("discarded {} in {}\n", amount(sum), directory.display()))
     }
 }
@@ -210,11 +211,21 @@ pub(crate) fn changes_json(directory: &Path, changes: &[Change]) -> Value {
 }
 
 fn open(directory: &Path) -> Result<Overlay, Failure> {
+    let overlay = open_quietly(directory)?;
+    tell_remark(&overlay);
+    Ok(overlay)
+}
+
+/// Says what became of a command that was stopped, if there was one.
+fn tell_remark(overlay: &Overlay) {
+    if let Some(remark) = overlay.remark() {
+        eprintln!("transom: {remark}");
+    }
+}
+
+fn open_quietly(directory: &Path) -> Result<Overlay, Failure> {
     let opened = Overlay::open(directory).map_err(|error| (refusal(&error, directory), FAILED))?;
     if let Some(overlay) = opened {
-        if let Some(remark) = overlay.remark() {
-            eprintln!("transom: {remark}");
-        }
         return Ok(overlay);
     }
     let above = fs::canonicalize(directory).ok().and_then(|real| containing(&real).ok().flatten());
@@ -261,32 +272,51 @@ fn escaped(path: &Path) -> String {
     let mut text = String::new();
     for chunk in path.as_os_str().as_bytes().utf8_chunks() {
         for letter in chunk.valid().chars() {
-            if letter.is_control() { text.extend(letter.escape_default()) } else { text.push(letter) }
+            if controls_display(letter) { text.extend(letter.escape_default()) } else { text.push(letter) }
         }
         chunk.invalid().iter().for_each(|byte| text.push_str(&format!("\\x{byte:02x}")));
     }
     text
 }
 
+/// Prints the patch file by file: all of it together can be larger than the memory.
+fn print_patch(overlay: &Overlay, changes: &[Change]) -> Result<(), Failure> {
+    for change in changes {
+        let mut text = Vec::new();
+        let made = patch(overlay, std::slice::from_ref(change), &mut text);
+        made.map_err(|error| (refusal(&error, overlay.directory()), FAILED))?;
+        match write_out(&text) {
+            // Who reads has seen enough.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => break,
+            result => result.map_err(unwritten)?,
+        }
+    }
+    Ok(())
+}
+
 fn print(text: &str) -> Result<(), Failure> {
-    print_bytes(text.as_bytes())
+    match write_out(text.as_bytes()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        result => result.map_err(unwritten),
+    }
+}
+
+fn unwritten(error: io::Error) -> Failure {
+    (format!("cannot write the output: {error}"), FAILED)
 }
 
 /// Writes to standard output; on a terminal, without what would control it.
-fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
+fn write_out(bytes: &[u8]) -> io::Result<()> {
     let mut output = io::stdout().lock();
     let written = if output.is_terminal() {
         let text = String::from_utf8_lossy(bytes);
-        let plain = |letter: char| if letter.is_control() && !"\n\t".contains(letter) { '\u{fffd}' } else { letter };
+        let is_plain = |letter: char| !controls_display(letter) || "\n\t".contains(letter);
+        let plain = |letter: char| if is_plain(letter) { letter } else { '\u{fffd}' };
         output.write_all(text.chars().map(plain).collect::<String>().as_bytes())
     } else {
         output.write_all(bytes)
     };
-    match written.and_then(|()| output.flush()) {
-        // Who reads has seen enough.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        result => result.map_err(|error| (format!("cannot write the output: {error}"), FAILED)),
-    }
+    written.and_then(|()| output.flush())
 }
 
 fn end(result: Result<(), Failure>) -> ExitCode {

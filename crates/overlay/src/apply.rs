@@ -49,7 +49,7 @@ impl<'a> Apply<'a> {
         for change in found.changes.iter().rev().filter(|change| change.removes()) {
             self.remove(change)?;
         }
-        self.make_directory(self.unfinished)?;
+        self.make_workshop()?;
         for change in &found.changes {
             let Some(after) = &change.after else { continue };
             match change.difference {
@@ -68,7 +68,7 @@ impl<'a> Apply<'a> {
             }
         }
         for path in found.directories.iter().rev() {
-            self.carry(path)?;
+            if found.kept.contains(path) { self.carry_times(path)? } else { self.carry(path)? }
         }
         Ok(())
     }
@@ -117,6 +117,14 @@ impl<'a> Apply<'a> {
             (Some(before), Some(now)) if is_same(before, now) => Ok(()),
             _ => Err(Error::Meanwhile(change.path.clone())),
         }
+    }
+
+    /// Makes the directory for unfinished files, which is new: what is there otherwise is somebody else's.
+    fn make_workshop(&mut self) -> Result<()> {
+        let path = self.unfinished;
+        (self.before)("make directory", path)?;
+        let (parent, name) = self.parent(path)?;
+        mkdirat(&parent, name, Mode::RWXU).map_err(self.failed(path))
     }
 
     fn make_directory(&mut self, path: &Path) -> Result<()> {
@@ -178,6 +186,16 @@ impl<'a> Apply<'a> {
             Kind::Socket => Ok(mknodat(workshop, name, FileType::Socket, mode, 0)?),
             Kind::Directory | Kind::Device | Kind::Whiteout => Err(io::ErrorKind::Unsupported.into()),
         }
+    }
+
+    /// Gives a directory the times that the guest sees.
+    fn carry_times(&mut self, path: &Path) -> Result<()> {
+        let (Some(from), Some(to)) = (self.upper.node(path)?, self.lower.node(path)?) else { return Ok(()) };
+        if from.meta.mtime == to.meta.mtime {
+            return Ok(());
+        }
+        (self.before)("times", path)?;
+        attributes::set_times(&to, &from.meta).map_err(self.failed(path))
     }
 
     /// Gives a file of the directory the attributes that the guest sees.

@@ -63,7 +63,12 @@ pub(crate) fn are_equal(upper: &Node, lower: &Node) -> io::Result<bool> {
     // A link's mode means nothing.
     let is_mode_equal = from.mode == to.mode || from.committed_mode() == to.mode || from.kind == Kind::Symlink;
     let is_owner_equal = !geteuid().is_root() || (from.uid, from.gid) == (to.uid, to.gid);
-    Ok(is_mode_equal && is_owner_equal && extended(upper)? == extended(lower)?)
+    Ok(is_mode_equal && is_owner_equal && are_extended_equal(upper, lower)?)
+}
+
+/// Returns whether extended attributes of `upper` are those of `lower`.
+pub(crate) fn are_extended_equal(upper: &Node, lower: &Node) -> io::Result<bool> {
+    Ok(extended(upper)? == extended(lower)?)
 }
 
 /// Gives `to` the owner, mode, extended attributes and times of `from`.

@@ -1,4 +1,7 @@
-//! Commits and discards: checked first, written down, done, and finished by the next command if they were stopped.
+//! Commits and discards: checked first, written down, and done.
+//!
+//! Only a commit goes on with a commit that was stopped. Whatever prevents that is no reason to refuse other commands:
+//! what is not committed is still in the upper layer, so the commit that was stopped is then forgotten.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,14 +27,26 @@ pub struct Committed {
     pub without_set_id: u64,
 }
 
+impl Committed {
+    fn and(self, other: Self) -> Self {
+        let sum = Sum {
+            files: self.sum.files + other.sum.files,
+            directories: self.sum.directories + other.sum.directories,
+            bytes: self.sum.bytes.saturating_add(other.sum.bytes),
+        };
+        Self { sum, without_set_id: self.without_set_id + other.without_set_id }
+    }
+}
+
 impl Overlay {
     /// Writes the changes at `paths`, or all, into the directory, and removes them from the overlay.
     ///
-    /// `paths` begin at the directory. `is_forced` overrides what the host has changed.
+    /// `paths` begin at the directory. `is_forced` overrides what the host has changed. A commit that was stopped is
+    /// finished first, but never by force; [`Overlay::remark`] says what became of it.
     ///
     /// # Errors
     /// [`Error::Conflicts`] and [`Error::Device`], if nothing was changed; others in the middle, and then the next
-    /// command finishes the commit.
+    /// commit finishes this one.
     pub fn commit(&mut self, paths: &[PathBuf], is_forced: bool) -> Result<Committed> {
         self.commit_stepwise(paths, is_forced, &mut |_, _| Ok(()))
     }
@@ -43,30 +58,46 @@ impl Overlay {
         is_forced: bool,
         before: &mut Before<'_>,
     ) -> Result<Committed> {
-        let paths = self.selected(paths)?;
-        let found = self.found(&paths)?;
-        for path in &paths {
-            let has_changes = found.changes.iter().any(|change| change.path.starts_with(path));
-            if !has_changes {
-                return Err(Error::Unchanged(path.clone()));
+        let mut paths = self.selected(paths)?;
+        let resumed = self.resume(before)?;
+        if resumed.is_some() && !self.layers().is_dir() {
+            return Ok(resumed.map(|(_, committed)| committed).unwrap_or_default());
+        }
+        let mut found = self.found(&paths)?;
+        let mut unchanged = paths.clone();
+        unchanged.retain(|path| !found.changes.iter().any(|change| change.path.starts_with(path)));
+        if let Some((done, committed)) = &resumed {
+            unchanged.retain(|path| !covers(done, path));
+            if !paths.is_empty() && unchanged.is_empty() {
+                paths.retain(|path| found.changes.iter().any(|change| change.path.starts_with(path)));
+                // All that was named is committed.
+                if paths.is_empty() {
+                    return Ok(*committed);
+                }
+                found = self.found(&paths)?;
             }
         }
-        let intent = Intent::new(true, is_forced, &paths);
-        let committed = self.check(&intent, &found, false)?;
+        if let Some(path) = unchanged.into_iter().next() {
+            return Err(Error::Unchanged(path));
+        }
+        let intent = self.intent(&paths)?;
+        let committed = self.check(&paths, &found, is_forced, false)?;
         before("write the intent", Path::new(""))?;
         intent.write(&self.intent_path())?;
         self.finish(intent, &found, before)?;
-        Ok(committed)
+        Ok(resumed.map_or(committed, |(_, earlier)| earlier.and(committed)))
     }
 
-    /// Throws the changes at `paths`, or all, away. `paths` begin at the directory.
+    /// Throws the changes at `paths`, or all, away. `paths` begin at the directory. A commit that was stopped is not
+    /// finished.
     ///
     /// # Errors
     /// [`Error::Unchanged`] and [`Error::Whole`], if nothing was changed.
     pub fn discard(&mut self, paths: &[PathBuf]) -> Result<Sum> {
         let paths = self.selected(paths)?;
-        let upper = self.upper()?;
+        self.drop_commit();
         for path in &paths {
+            let upper = self.upper()?;
             if let Some(above) = clear::whole(&upper, path)? {
                 return Err(Error::Whole { path: path.clone(), above });
             }
@@ -76,43 +107,107 @@ impl Overlay {
         }
         // What cannot be compared can still be discarded.
         let sum = self.found(&paths).map(|found| Sum::of(&found.changes)).unwrap_or_default();
-        let intent = Intent::new(false, false, &paths);
-        intent.write(&self.intent_path())?;
+        let intent = Intent::new(false, &paths)?;
+        // Everything goes at once: this needs neither a note nor space for one.
+        if !paths.is_empty() {
+            intent.write(&self.intent_path())?;
+        }
         self.finish(intent, &Found::default(), &mut |_, _| Ok(()))?;
         Ok(sum)
     }
 
-    /// Finishes what a command has begun that was stopped. Returns a remark about it, if there was one.
-    pub(crate) fn recover(&mut self) -> Result<Option<String>> {
-        clear::delete(&self.gone_path())?;
-        let Some(intent) = Intent::read(&self.intent_path())? else { return Ok(None) };
+    /// Removes from the upper layer what a command that was stopped has left there. A commit that has not written all
+    /// changes yet stays as it is. Returns a remark, if there is anything to say.
+    pub(crate) fn recover(&mut self) -> Option<String> {
         let host = self.directory().display().to_string();
-        if intent.is_applied {
-            let what = if intent.is_commit { "commit" } else { "discard" };
-            self.finish(intent, &Found::default(), &mut |_, _| Ok(()))?;
-            return Ok(Some(format!("finished the {what} in {host} that was stopped")));
+        let cleared = clear::delete(&self.gone_path());
+        let remark = match Intent::read(&self.intent_path()) {
+            Ok(None) => None,
+            Ok(Some(intent)) if !intent.is_applied => Some(format!(
+                "a commit in {host} was stopped; `transom commit` finishes it, `transom discard` throws away what is \
+                 left of it"
+            )),
+            Ok(Some(intent)) => {
+                let what = if intent.is_commit { "commit" } else { "discard" };
+                Some(match self.finish(intent, &Found::default(), &mut |_, _| Ok(())) {
+                    Ok(()) => format!("finished the {what} in {host} that was stopped"),
+                    Err(error) => self.forgotten(&format!("the {what}"), &error),
+                })
+            }
+            Err(error) => Some(self.forgotten("a command", &error)),
+        };
+        remark.or_else(|| Some(cleared.err()?.to_string()))
+    }
+
+    /// Finishes a commit that was stopped. Returns its paths and what it had left to write.
+    fn resume(&mut self, before: &mut Before<'_>) -> Result<Option<(Vec<PathBuf>, Committed)>> {
+        let Some(intent) = Intent::read(&self.intent_path())? else { return Ok(None) };
+        let paths = intent.paths();
+        match self.resume_intent(intent, before) {
+            Ok(committed) => {
+                self.set_remark(format!("finished the commit in {} that was stopped", self.directory().display()));
+                Ok(Some((paths, committed)))
+            }
+            Err(error) => {
+                self.drop_commit();
+                let remark = self.forgotten("a commit", &error);
+                self.set_remark(remark);
+                Ok(None)
+            }
         }
+    }
+
+    fn resume_intent(&mut self, intent: Intent, before: &mut Before<'_>) -> Result<Committed> {
         apply::remove_unfinished(&self.lower()?, Path::new(&intent.unfinished))?;
         let found = self.found(&intent.paths())?;
-        match self.check(&intent, &found, true) {
-            Err(error @ (Error::Conflicts(_) | Error::Device { .. })) => {
-                // Both layers together are what the guest saw: nothing is lost, and the rest is as before the commit.
-                self.forget_intent()?;
-                Ok(Some(format!("a commit in {host} was stopped, and what is left of it cannot be finished: {error}")))
-            }
-            Err(error) => Err(error),
-            Ok(_) => {
-                self.finish(intent, &found, &mut |_, _| Ok(()))?;
-                Ok(Some(format!("finished the commit in {host} that was stopped")))
+        let committed = self.check(&intent.paths(), &found, false, true)?;
+        self.finish(intent, &found, before)?;
+        Ok(committed)
+    }
+
+    /// Forgets a command that was stopped. Both layers together are what the guest saw: nothing is lost.
+    fn forgotten(&self, what: &str, error: &Error) -> String {
+        let more = self.forget_intent().err().map_or(String::new(), |error| format!("; {error}"));
+        let host = self.directory().display();
+        format!(
+            "{what} in {host} was stopped and cannot be finished: {error}; what is left of it is still in the \
+             overlay{more}"
+        )
+    }
+
+    /// Forgets a commit that was stopped, if there is one, and removes its unfinished files.
+    pub(crate) fn drop_commit(&mut self) {
+        let Ok(Some(intent)) = Intent::read(&self.intent_path()) else { return };
+        let removed = self.lower().and_then(|lower| {
+            let path = Path::new(&intent.unfinished);
+            if intent.is_commit { apply::remove_unfinished(&lower, path) } else { Ok(()) }
+        });
+        let host = self.directory().display();
+        let mut remark =
+            format!("a commit in {host} was stopped and is not finished: what it has written stays, and the rest not");
+        for error in [removed.err(), self.forget_intent().err()].into_iter().flatten() {
+            remark.push_str(&format!("; {error}"));
+        }
+        self.set_remark(remark);
+    }
+
+    /// Returns a commit with a name for its unfinished files that neither layer has.
+    fn intent(&self, paths: &[PathBuf]) -> Result<Intent> {
+        let (upper, lower) = (self.upper()?, self.lower()?);
+        loop {
+            let intent = Intent::new(true, paths)?;
+            let name = Path::new(&intent.unfinished);
+            if upper.node(name)?.is_none() && lower.node(name)?.is_none() {
+                return Ok(intent);
             }
         }
     }
 
     /// Compares both layers at `paths`, or all.
     fn found(&self, paths: &[PathBuf]) -> Result<Found> {
-        let mut found = walk(&self.upper()?, &self.lower()?)?;
+        let mut found = walk(&self.upper()?, &self.lower()?, &self.record()?)?;
         if !paths.is_empty() {
-            let Found { changes, directories, leaders } = &mut found;
+            let Found { changes, directories, leaders, .. } = &mut found;
             // A directory above that is new comes along.
             let is_above = |path: &Path| paths.iter().any(|selected| selected.starts_with(path));
             changes.retain(|change| covers(paths, &change.path) || is_above(&change.path) && change.before.is_none());
@@ -123,13 +218,13 @@ impl Overlay {
         Ok(found)
     }
 
-    fn check(&self, intent: &Intent, found: &Found, is_resumed: bool) -> Result<Committed> {
+    fn check(&self, paths: &[PathBuf], found: &Found, is_forced: bool, is_resumed: bool) -> Result<Committed> {
         let (upper, lower) = (self.upper()?, self.lower()?);
-        for path in intent.paths() {
-            let Some(above) = clear::whole(&upper, &path)? else { continue };
+        for path in paths {
+            let Some(above) = clear::whole(&upper, path)? else { continue };
             // Something else has to go before the directory above can be made.
             if lower.meta(&above)?.is_some_and(|meta| !meta.is_directory()) {
-                return Err(Error::Whole { path, above });
+                return Err(Error::Whole { path: path.clone(), above });
             }
         }
         if let Some(change) =
@@ -138,7 +233,7 @@ impl Overlay {
             return Err(Error::Device { path: change.path.clone() });
         }
         let conflicts = conflicts(&found.changes, &self.record()?, is_resumed);
-        if !conflicts.is_empty() && !intent.is_forced {
+        if !conflicts.is_empty() && !is_forced {
             return Err(Error::Conflicts(conflicts));
         }
         let loses_bits = |change: &&crate::Change| {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::{Change, Difference, record::Record};
+use crate::{Change, Difference, Kind, record::Record};
 
 /// A path that has changed on the host since the guest saw it, and in the guest too.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,14 +24,17 @@ pub(crate) fn conflicts(changes: &[Change], record: &Record, is_resumed: bool) -
 }
 
 fn reason(change: &Change, record: &Record, is_resumed: bool) -> Option<&'static str> {
-    // The directory itself is always there.
-    if change.path.as_os_str().is_empty() {
-        return None;
-    }
     let after_is_directory = change.after.is_some_and(|meta| meta.is_directory());
     match (&change.before, record.get(&change.path)) {
-        // Both have made the directory, or it is still there.
-        (Some(before), _) if before.is_directory() && after_is_directory => None,
+        // Both have made the directory, or it is still there: what counts is whose permissions it gets.
+        (Some(before), entry) if before.is_directory() && after_is_directory => match entry {
+            _ if change.difference != Difference::Mode => None,
+            Some(entry) if entry.has_rights_of(before) => None,
+            // A stopped commit has made it, or made it writable.
+            Some(entry) if is_resumed && (entry.kind != Kind::Directory || entry.mode | 0o700 == before.mode) => None,
+            Some(_) => Some("changed on the host"),
+            None => (!is_resumed).then_some("created on the host"),
+        },
         (Some(before), Some(entry)) if entry.is_of(before) => None,
         // The content is the same: a stopped commit has written it, or the host has made the same change.
         (Some(_), _) if matches!(change.difference, Difference::Times) => None,

@@ -109,3 +109,36 @@ fn a_tree_that_is_too_deep_or_unreadable_is_discarded() {
     assert_eq!(host.read("fine"), "fine");
     assert!(host.open().is_none() && host.left().is_empty());
 }
+
+#[test]
+fn a_place_of_another_user_is_refused() {
+    if is_skipped("a_place_of_another_user") {
+        return;
+    }
+    let host = Host::new();
+    host.guest(|dir| fs::write(dir.join("new"), "").unwrap());
+    let state = host.directory().with_file_name("state");
+    let open = || crate::Overlay::open_in(&state, &host.directory());
+    std::os::unix::fs::chown(&state, Some(1), None).unwrap();
+    let error = open().unwrap_err();
+    assert!(matches!(error, Error::Place(_)), "{error}");
+    std::os::unix::fs::chown(&state, Some(0), None).unwrap();
+    // A lock or a note that leads elsewhere is not followed.
+    let layers = open().unwrap().unwrap().layers().to_owned();
+    let victim = host.directory().with_file_name("victim");
+    symlink(&victim, layers.join("intent.new")).unwrap();
+    open().unwrap().unwrap().discard(&["new".into()]).unwrap_err();
+    assert!(!victim.exists());
+}
+
+#[test]
+fn the_sum_of_lengths_does_not_overflow() {
+    let host = Host::new();
+    host.write("file", "");
+    let overlay = host.for_run();
+    let mut meta = overlay.lower().unwrap().meta(Path::new("file")).unwrap().unwrap();
+    meta.len_bytes = u64::MAX - 1;
+    let change =
+        crate::Change { path: "file".into(), difference: crate::Difference::Added, before: None, after: Some(meta) };
+    assert_eq!(crate::Sum::of(&[change.clone(), change]).bytes, u64::MAX);
+}

@@ -1,13 +1,20 @@
-//! What is about to be done to an overlay, written down before it begins, so that the next command can finish it.
+//! What is about to be done to an overlay, written down before it begins, so that it can be finished.
 
 use std::{
     ffi::OsString,
-    fs::File,
-    io::{self, Write},
-    os::unix::ffi::{OsStrExt, OsStringExt},
+    fs::{File, OpenOptions},
+    io::{self, Read, Write},
+    os::unix::{
+        ffi::{OsStrExt, OsStringExt},
+        fs::OpenOptionsExt,
+    },
     path::{Path, PathBuf},
 };
 
+use rustix::{
+    fs::OFlags,
+    rand::{GetRandomFlags, getrandom},
+};
 use serde::{Deserialize, Serialize};
 
 use crate::{Error, Result};
@@ -17,25 +24,25 @@ use crate::{Error, Result};
 pub(crate) struct Intent {
     /// The changes go into the directory first; otherwise they are only removed from the upper layer.
     pub(crate) is_commit: bool,
-    /// Conflicts are overridden.
-    pub(crate) is_forced: bool,
     /// All changes are in the directory; what is left is to remove them from the upper layer.
     pub(crate) is_applied: bool,
-    /// The name of the directory for unfinished files, in the shared directory.
+    /// The name of the directory for unfinished files, in the shared directory. A guest cannot guess it.
     pub(crate) unfinished: String,
     /// The paths, as bytes; none for everything.
     paths: Vec<Vec<u8>>,
 }
 
 impl Intent {
-    pub(crate) fn new(is_commit: bool, is_forced: bool, paths: &[PathBuf]) -> Self {
-        Self {
+    pub(crate) fn new(is_commit: bool, paths: &[PathBuf]) -> Result<Self> {
+        let mut random = [0; 16];
+        let failed = || "cannot get random numbers".into();
+        getrandom(&mut random, GetRandomFlags::empty()).map_err(Error::io(failed))?;
+        Ok(Self {
             is_commit,
-            is_forced,
             is_applied: !is_commit,
-            unfinished: format!(".transom-commit-{}", std::process::id()),
+            unfinished: format!(".transom-commit-{:032x}", u128::from_ne_bytes(random)),
             paths: paths.iter().map(|path| path.as_os_str().as_bytes().to_vec()).collect(),
-        }
+        })
     }
 
     /// Returns the paths; none for everything.
@@ -46,10 +53,11 @@ impl Intent {
     /// Returns what was written to `path`, if anything was.
     pub(crate) fn read(path: &Path) -> Result<Option<Self>> {
         let failed = || format!("cannot read {path:?}");
-        match std::fs::read(path) {
+        let mut bytes = Vec::new();
+        match plain().read(true).open(path).and_then(|mut file| file.read_to_end(&mut bytes)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(Error::io(failed)(error)),
-            Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes).map_err(Error::io(failed))?)),
+            Ok(_) => Ok(Some(serde_json::from_slice(&bytes).map_err(Error::io(failed))?)),
         }
     }
 
@@ -57,13 +65,21 @@ impl Intent {
     pub(crate) fn write(&self, path: &Path) -> Result<()> {
         let write = || {
             let unnamed = path.with_extension("new");
-            let mut file = File::create(&unnamed)?;
+            let mut file = plain().write(true).create(true).truncate(true).open(&unnamed)?;
             file.write_all(&serde_json::to_vec(self)?)?;
             file.sync_data()?;
-            std::fs::rename(&unnamed, path)
+            std::fs::rename(&unnamed, path)?;
+            path.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())
         };
         write().map_err(Error::io(|| format!("cannot write {path:?}")))
     }
+}
+
+/// Opens no file through a symbolic link.
+fn plain() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.mode(0o600).custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
+    options
 }
 
 /// Returns whether one of `selected` is `path` or above it. Nothing selected means everything.

@@ -30,9 +30,13 @@ mod walk;
 #[cfg(test)]
 mod crash_test;
 #[cfg(test)]
+mod directory_test;
+#[cfg(test)]
 mod hostile_test;
 #[cfg(test)]
 mod overlay_test;
+#[cfg(test)]
+mod patch_test;
 #[cfg(test)]
 mod support;
 
@@ -40,6 +44,6 @@ pub use commit::Committed;
 pub use conflict::Conflict;
 pub use error::{Error, Result};
 pub use meta::{Kind, Meta};
-pub use patch::patch;
+pub use patch::{controls_display, patch};
 pub use place::{Overlay, containing};
 pub use walk::{Change, Difference, Sum};

@@ -13,18 +13,18 @@ use std::{
 use proptest::prelude::*;
 
 use crate::{
-    Difference, Error, Sum, patch,
+    Difference, Error, Sum,
     support::{Host, fifo, is_skipped, set_mode},
 };
 
-fn differences(host: &Host) -> Vec<(String, Difference)> {
+pub(crate) fn differences(host: &Host) -> Vec<(String, Difference)> {
     let overlay = host.open().expect("an overlay");
     let changes = overlay.changes().unwrap().into_iter().filter(|change| change.difference != Difference::Times);
     changes.map(|change| (change.path.to_string_lossy().into_owned(), change.difference)).collect()
 }
 
 /// A tree with a bit of everything.
-fn filled() -> Host {
+pub(crate) fn filled() -> Host {
     let host = Host::new();
     for (name, content) in [("a", "one\n"), ("b", "two\n"), ("dir/x", "x"), ("dir/sub/y", "y"), ("gone/z", "z")] {
         host.write(name, content);
@@ -230,30 +230,6 @@ fn large_and_sparse_files_and_attributes_arrive_as_they_are() {
     assert!(fs::metadata(host.path("sparse")).unwrap().blocks() < 1000);
     let mut value = [0; 16];
     assert_eq!(rustix::fs::getxattr(host.path("kept"), c"user.note", &mut value[..]), Ok(5));
-}
-
-#[test]
-fn a_patch_is_what_git_and_patch_read() {
-    if is_skipped("a_patch_is_what_git_and_patch_read") {
-        return;
-    }
-    let host = filled();
-    host.guest(|dir| {
-        fs::write(dir.join("a"), "one\nand more").unwrap();
-        fs::remove_file(dir.join("b")).unwrap();
-        fs::write(dir.join("data"), b"\0\x01").unwrap();
-        fs::write(dir.join("new\x1b"), "new\n").unwrap();
-    });
-    let overlay = host.open().unwrap();
-    let mut text = Vec::new();
-    patch(&overlay, &overlay.changes().unwrap(), &mut text).unwrap();
-    let expected = "diff --git a/a b/a\n--- a/a\n+++ b/a\n@@ -1 +1,2 @@\n one\n+and more\n\
-                    \\ No newline at end of file\ndiff --git a/b b/b\ndeleted file mode 100644\n--- a/b\n\
-                    +++ /dev/null\n\
-                    @@ -1 +0,0 @@\n-two\ndiff --git a/data b/data\nnew file mode 100644\n\
-                    Binary files /dev/null and b/data differ\ndiff --git \"a/new\\033\" \"b/new\\033\"\n\
-                    new file mode 100644\n--- /dev/null\n+++ \"b/new\\033\"\n@@ -0,0 +1 @@\n+new\n";
-    assert_eq!(String::from_utf8(text).unwrap(), expected);
 }
 
 /// Something that a guest does. Names are small numbers, so that they meet.

@@ -64,14 +64,33 @@ fn one(upper: &Tree, lower: &Tree, change: &Change, to: &mut dyn Write) -> io::R
     match (old, new) {
         (Some(old), Some(new)) if old == new => Ok(()),
         (Some(old), Some(new)) => {
-            let diff = TextDiff::configure()
-                .algorithm(Algorithm::Myers)
-                .timeout(COMPARE_MAX)
-                .diff_lines::<[u8]>(&old[..], &new[..]);
-            diff.unified_diff().context_radius(CONTEXT).header(&from, &into).to_writer(to)
+            // git ends a name with spaces by a tab; patch(1) would take its last word for a date.
+            let end = if path.contains(' ') { "\t" } else { "" };
+            let end_of = |meta: Option<crate::Meta>| if meta.is_some() { end } else { "" };
+            writeln!(to, "--- {from}{}\n+++ {into}{}", end_of(before), end_of(after))?;
+            hunks(&old, &new, to)
         }
         _ => writeln!(to, "Binary files {from} and {into} differ"),
     }
+}
+
+/// Writes the differences of two texts that differ.
+fn hunks(old: &[u8], new: &[u8], to: &mut dyn Write) -> io::Result<()> {
+    // For patch(1) and git, nothing but a line feed ends a line.
+    let [old, new] = [old, new].map(|text| text.split_inclusive(|&byte| byte == b'\n').collect::<Vec<_>>());
+    let mut configuration = TextDiff::configure();
+    let diff = configuration.algorithm(Algorithm::Myers).timeout(COMPARE_MAX).diff_slices::<[u8]>(&old, &new);
+    for hunk in diff.unified_diff().context_radius(CONTEXT).iter_hunks() {
+        writeln!(to, "{}", hunk.header())?;
+        for change in hunk.iter_changes() {
+            write!(to, "{}", change.tag())?;
+            to.write_all(change.value())?;
+            if !change.value().ends_with(b"\n") {
+                writeln!(to, "\n\\ No newline at end of file")?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Returns a file's text or a link's target, or `None` if it is not text.
@@ -84,6 +103,12 @@ fn content(tree: &Tree, path: &Path, kind: Kind) -> io::Result<Option<Vec<u8>>> 
     let mut bytes = Vec::new();
     file.take(TEXT_LEN_MAX + 1).read_to_end(&mut bytes)?;
     Ok((bytes.len() as u64 <= TEXT_LEN_MAX && !bytes.contains(&0)).then_some(bytes))
+}
+
+/// Returns whether a letter controls a terminal, or changes the direction in which others are shown: a name with one
+/// can look like another.
+pub fn controls_display(letter: char) -> bool {
+    letter.is_control() || matches!(letter, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// Returns the mode as git writes it.
@@ -104,7 +129,7 @@ fn quoted(path: &Path) -> String {
                 '\n' => text.push_str("\\n"),
                 '\t' => text.push_str("\\t"),
                 '"' | '\\' => text.extend(['\\', letter]),
-                letter if letter.is_control() => {
+                letter if controls_display(letter) => {
                     letter.to_string().bytes().for_each(|byte| text.push_str(&format!("\\{byte:03o}")));
                 }
                 letter => text.push(letter),

@@ -23,7 +23,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{FlockOperation, flock},
+    fs::{FlockOperation, OFlags, flock},
     io::Errno,
     process::geteuid,
 };
@@ -58,7 +58,7 @@ pub fn containing(directory: &Path) -> Result<Option<PathBuf>> {
 }
 
 impl Overlay {
-    /// Opens the overlay of `directory`, if there is one, and finishes what was stopped.
+    /// Opens the overlay of `directory`, if there is one. [`Overlay::remark`] tells of a command that was stopped.
     ///
     /// # Errors
     /// [`Error::InUse`]; others if the directory is missing or the overlay cannot be read.
@@ -69,12 +69,14 @@ impl Overlay {
     pub(crate) fn open_in(place: &Path, directory: &Path) -> Result<Option<Self>> {
         let directory = canonical(directory)?;
         let state = place.join(key(&directory));
-        if !state.is_dir() {
+        let is_left = |path: &Path| fs::symlink_metadata(path).is_ok();
+        if !is_left(&state) && !is_left(&beside(&state, ".gone")) {
             return Ok(None);
         }
+        check_private(place)?;
         let lock = lock(&state, &directory, LEAVES_MAX)?;
         let mut overlay = Self { directory, state, lock, remark: None };
-        overlay.remark = overlay.recover()?;
+        overlay.remark = overlay.recover();
         Ok(overlay.state.is_dir().then_some(overlay))
     }
 
@@ -99,7 +101,10 @@ impl Overlay {
         let state = place.join(key(&directory));
         let lock = lock(&state, &directory, LEAVES_MAX)?;
         let mut overlay = Self { directory, state, lock, remark: None };
-        overlay.remark = overlay.recover()?;
+        overlay.remark = overlay.recover();
+        // The guest goes on with what is left, and the host may change the rest: nobody can tell later what the commit
+        // has written.
+        overlay.drop_commit();
         if !overlay.state.is_dir() {
             overlay.create().map_err(Error::io(|| format!("cannot make {:?}", overlay.state)))?;
         }
@@ -117,9 +122,13 @@ impl Overlay {
         &self.state
     }
 
-    /// Returns what had to be done first, if anything was.
+    /// Returns what there is to say about a command that was stopped.
     pub fn remark(&self) -> Option<&str> {
         self.remark.as_deref()
+    }
+
+    pub(crate) fn set_remark(&mut self, remark: String) {
+        self.remark = Some(remark);
     }
 
     /// Returns another reference to the lock, for a daemon to inherit.
@@ -146,7 +155,11 @@ impl Overlay {
     /// # Errors
     /// If a file cannot be read.
     pub fn changes(&self) -> Result<Vec<Change>> {
-        Ok(if self.state.is_dir() { walk(&self.upper()?, &self.lower()?)?.changes } else { Vec::new() })
+        Ok(if self.state.is_dir() {
+            walk(&self.upper()?, &self.lower()?, &self.record()?)?.changes
+        } else {
+            Vec::new()
+        })
     }
 
     pub(crate) fn upper(&self) -> Result<Tree> {
@@ -166,18 +179,21 @@ impl Overlay {
     }
 
     pub(crate) fn forget_intent(&self) -> Result<()> {
-        fs::remove_file(self.intent_path()).map_err(Error::io(|| format!("cannot remove {:?}", self.intent_path())))
+        let path = self.intent_path();
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(Error::io(|| format!("cannot remove {path:?}"))(error))
+            }
+            _ => Ok(()),
+        }
     }
 
-    /// Returns a directory for what is to be deleted.
+    /// Returns an empty directory for what is to be deleted.
     pub(crate) fn trash(&self) -> Result<PathBuf> {
         let path = self.state.join("trash");
-        match private().create(&path) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                Err(Error::io(|| format!("cannot make {path:?}"))(error))
-            }
-            _ => Ok(path),
-        }
+        clear::delete(&path)?;
+        private().create(&path).map_err(Error::io(|| format!("cannot make {path:?}")))?;
+        Ok(path)
     }
 
     /// Returns the name under which the whole overlay is deleted.
@@ -228,7 +244,12 @@ fn state() -> Result<PathBuf> {
 fn prepare(place: &Path) -> Result<()> {
     let failed = || format!("cannot make {place:?}");
     private().recursive(true).create(place).map_err(Error::io(failed))?;
-    let meta = fs::metadata(place).map_err(Error::io(failed))?;
+    check_private(place)
+}
+
+/// Checks that nobody else can put anything there. Root would follow it.
+fn check_private(place: &Path) -> Result<()> {
+    let meta = fs::metadata(place).map_err(Error::io(|| format!("cannot look at {place:?}")))?;
     if meta.uid() != geteuid().as_raw() || meta.mode() & 0o077 != 0 {
         return Err(Error::Place(format!(
             "{} belongs to another user, or others can reach it: changes are kept there, so `chown` and `chmod 700` \
@@ -276,7 +297,15 @@ fn beside(state: &Path, ending: &str) -> PathBuf {
 fn lock(state: &Path, directory: &Path, wait: Duration) -> Result<File> {
     let path = beside(state, ".lock");
     let failed = || format!("cannot lock {path:?}");
-    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
+    const NOFOLLOW: i32 = OFlags::NOFOLLOW.bits().cast_signed();
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags(NOFOLLOW)
+        .open(&path);
     let file = file.map_err(Error::io(failed))?;
     let deadline = Instant::now() + wait;
     loop {

@@ -12,6 +12,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use rustix::process::geteuid;
+
 use crate::{
     Error, Kind, Meta, Result, attributes,
     tree::{Node, Tree},
@@ -22,6 +24,8 @@ use crate::{
 pub(crate) struct Entry {
     pub(crate) kind: Kind,
     pub(crate) mode: u32,
+    uid: u32,
+    gid: u32,
     len_bytes: u64,
     mtime: (i64, u64),
     ino: u64,
@@ -29,7 +33,8 @@ pub(crate) struct Entry {
 
 impl From<&Meta> for Entry {
     fn from(meta: &Meta) -> Self {
-        Self { kind: meta.kind, mode: meta.mode, len_bytes: meta.len_bytes, mtime: meta.mtime, ino: meta.ino }
+        let Meta { kind, mode, uid, gid, len_bytes, mtime, ino, .. } = *meta;
+        Self { kind, mode, uid, gid, len_bytes, mtime, ino }
     }
 }
 
@@ -41,9 +46,16 @@ impl Entry {
             _ => *self == Self::from(meta),
         }
     }
+
+    /// Returns whether `meta` is of a directory with the same permissions and owner. An ordinary user's guest cannot
+    /// change owners.
+    pub(crate) fn has_rights_of(&self, meta: &Meta) -> bool {
+        let is_owner_equal = !geteuid().is_root() || (self.uid, self.gid) == (meta.uid, meta.gid);
+        (self.kind, meta.kind) == (Kind::Directory, Kind::Directory) && self.mode == meta.mode && is_owner_equal
+    }
 }
 
-/// Files by their paths in the directory.
+/// Files by their paths in the directory; the directory itself has an empty one.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Record(BTreeMap<PathBuf, Entry>);
 
@@ -66,19 +78,24 @@ impl Record {
     /// Returns the record of `lower` as it is now, except of what `upper` has changed, which stays as in `self`.
     pub(crate) fn renewed(&self, lower: &Tree, upper: &Tree) -> Result<Self> {
         let mut entries = BTreeMap::new();
+        let root = Path::new("");
+        if let Some(meta) = lower.meta(root)? {
+            entries.extend(self.of_directory(lower, upper, root, &meta)?.map(|entry| (root.to_owned(), entry)));
+        }
         let mut left = vec![(PathBuf::new(), Above::Some)];
         while let Some((directory, above)) = left.pop() {
-            for name in lower.names(&directory)? {
+            // What cannot be read is not recorded, and is in conflict if it is changed.
+            for name in reachable(lower.names(&directory))?.unwrap_or_default() {
                 let path = directory.join(name);
-                let Some(meta) = lower.meta(&path)? else { continue };
+                let Some(meta) = reachable(lower.meta(&path))?.flatten() else { continue };
                 let over = match above {
                     Above::Some => upper.node(&path)?.map_or(Ok(Above::Nothing), |node| over(&node, &meta))?,
                     inherited => inherited,
                 };
-                let old = || self.0.get(&path).copied();
                 let entry = match over {
                     Above::Nothing => Some(Entry::from(&meta)),
-                    Above::Some | Above::All => old(),
+                    _ if meta.is_directory() => self.of_directory(lower, upper, &path, &meta)?,
+                    Above::Some | Above::All => self.get(&path).copied(),
                 };
                 if let Some(entry) = entry {
                     entries.insert(path.clone(), entry);
@@ -91,11 +108,23 @@ impl Record {
         // What the host has removed and the guest has changed.
         let gone = self.0.iter().filter(|(path, _)| !entries.contains_key(*path)).collect::<Vec<_>>();
         for (path, entry) in gone {
-            if upper.node(path)?.is_some() && lower.node(path)?.is_none() {
+            if upper.node(path)?.is_some() && reachable(lower.node(path))?.is_some_and(|node| node.is_none()) {
                 entries.insert(path.clone(), *entry);
             }
         }
         Ok(Self(entries))
+    }
+
+    /// Returns the entry of a directory of which the upper layer says something: as it is now, if both layers agree.
+    fn of_directory(&self, lower: &Tree, upper: &Tree, path: &Path, meta: &Meta) -> Result<Option<Entry>> {
+        let failed = || format!("cannot compare {:?}", lower.full(path));
+        if let (Some(from), Some(to)) = (upper.node(path)?, lower.node(path)?)
+            && from.meta.is_directory()
+            && reachable(attributes::are_equal(&from, &to).map_err(Error::io(failed)))? == Some(true)
+        {
+            return Ok(Some(Entry::from(meta)));
+        }
+        Ok(self.get(path).copied())
     }
 
     /// Reads a record. A file that is missing is an empty one.
@@ -117,8 +146,8 @@ impl Record {
             let unnamed = path.with_extension("new");
             let mut file = BufWriter::new(File::create(&unnamed)?);
             for (path, entry) in &self.0 {
-                let Entry { kind, mode, len_bytes, mtime: (s, ns), ino } = entry;
-                write!(file, "{} {mode} {len_bytes} {s} {ns} {ino} ", letter(*kind))?;
+                let Entry { kind, mode, uid, gid, len_bytes, mtime: (s, ns), ino } = entry;
+                write!(file, "{} {mode} {uid} {gid} {len_bytes} {s} {ns} {ino} ", letter(*kind))?;
                 file.write_all(path.as_os_str().as_bytes())?;
                 file.write_all(b"\0")?;
             }
@@ -137,6 +166,15 @@ fn over(upper: &Node, lower: &Meta) -> Result<Above> {
     })
 }
 
+/// Returns nothing for what this user may not read, and for what is on another file system.
+fn reachable<T>(result: Result<T>) -> Result<Option<T>> {
+    let unreachable = [io::ErrorKind::PermissionDenied, io::ErrorKind::CrossesDevices];
+    match result {
+        Err(Error::Io { source, .. }) if unreachable.contains(&source.kind()) => Ok(None),
+        result => result.map(Some),
+    }
+}
+
 fn letter(kind: Kind) -> char {
     match kind {
         Kind::File => 'f',
@@ -150,7 +188,7 @@ fn letter(kind: Kind) -> char {
 }
 
 fn parse(line: &[u8]) -> Option<(PathBuf, Entry)> {
-    let mut words = line.splitn(7, |&byte| byte == b' ');
+    let mut words = line.splitn(9, |&byte| byte == b' ');
     let kind = match words.next()? {
         b"f" => Kind::File,
         b"d" => Kind::Directory,
@@ -167,6 +205,8 @@ fn parse(line: &[u8]) -> Option<(PathBuf, Entry)> {
     let entry = Entry {
         kind,
         mode: number(words.next())?,
+        uid: number(words.next())?,
+        gid: number(words.next())?,
         len_bytes: number(words.next())?,
         mtime: (number(words.next())?, number(words.next())?),
         ino: number(words.next())?,
@@ -181,7 +221,8 @@ mod tests {
     #[test]
     fn a_record_is_read_as_it_was_written_whatever_the_names_are() {
         let folder = tempfile::tempdir().unwrap();
-        let entry = Entry { kind: Kind::File, mode: 0o644, len_bytes: 7, mtime: (-1, 5), ino: u64::MAX };
+        let entry =
+            Entry { kind: Kind::File, mode: 0o644, uid: 1, gid: 2, len_bytes: 7, mtime: (-1, 5), ino: u64::MAX };
         let names = ["plain", "with space", "line\nbreak", " leading"].map(PathBuf::from);
         let odd = PathBuf::from(OsString::from_vec(vec![0xff, b'/', 0x80]));
         let record = Record(names.into_iter().chain([odd]).map(|name| (name, entry)).collect());

@@ -1,7 +1,8 @@
 //! A directory whose files are reached by paths that never leave it.
 //!
 //! The kernel resolves each path beneath the directory and through no symbolic link (`openat2`), so a link that the
-//! guest has made is only ever looked at. A path that leads through one does not exist for a [`Tree`].
+//! guest has made is only ever looked at. A path that leads through one does not exist for a [`Tree`]. A path that
+//! leads to another file system is an error.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -76,7 +77,8 @@ impl Tree {
 
     fn at(&self, path: &Path, flags: OFlags) -> std::result::Result<OwnedFd, Errno> {
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        let resolve =
+            ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
         openat2(&self.root, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve)
     }
 
@@ -86,6 +88,10 @@ impl Tree {
         let fd = match self.at(path, OFlags::PATH | OFlags::NOFOLLOW) {
             Ok(fd) => fd,
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(None),
+            Err(Errno::XDEV) => {
+                let text = "another file system is mounted there, and a guest has not seen that one: unmount it";
+                return Err(Error::io(failed)(io::Error::new(io::ErrorKind::CrossesDevices, text)));
+            }
             Err(errno) => return Err(Error::io(failed)(errno)),
         };
         let meta = Meta::from(fstat(&fd).map_err(Error::io(failed))?);

@@ -7,6 +7,7 @@ use std::{
 
 use crate::{
     Error, Kind, Meta, Result, attributes, copy,
+    record::Record,
     tree::{Node, Tree},
 };
 
@@ -98,7 +99,9 @@ impl Sum {
             let is_directory = change.after.or(change.before).is_some_and(|meta| meta.is_directory());
             *(if is_directory { &mut sum.directories } else { &mut sum.files }) += 1;
             let has_content = matches!(change.difference, Difference::Added | Difference::Changed) && !is_directory;
-            sum.bytes += change.after.filter(|_| has_content).map_or(0, |meta| meta.len_bytes);
+            let len = change.after.filter(|_| has_content).map_or(0, |meta| meta.len_bytes);
+            // The guest chooses the lengths of sparse files.
+            sum.bytes = sum.bytes.saturating_add(len);
         }
         sum
     }
@@ -111,13 +114,15 @@ pub(crate) struct Found {
     pub(crate) changes: Vec<Change>,
     /// The directories of the upper layer, in the same order.
     pub(crate) directories: Vec<PathBuf>,
+    /// Those of them whose permissions, owner and extended attributes only the host has changed.
+    pub(crate) kept: BTreeSet<PathBuf>,
     /// Files with several names, each with the first of them.
     pub(crate) leaders: BTreeMap<PathBuf, PathBuf>,
 }
 
-/// Compares `upper` with `lower`.
-pub(crate) fn walk(upper: &Tree, lower: &Tree) -> Result<Found> {
-    let mut walk = Walk { upper, lower, found: Found::default(), links: BTreeMap::new() };
+/// Compares `upper` with `lower`, which was once as in `record`.
+pub(crate) fn walk(upper: &Tree, lower: &Tree, record: &Record) -> Result<Found> {
+    let mut walk = Walk { upper, lower, record, found: Found::default(), links: BTreeMap::new() };
     let root = Path::new("");
     if let (Some(of_upper), Some(of_lower)) = (upper.node(root)?, lower.node(root)?) {
         walk.compare(root, &of_upper, &of_lower)?;
@@ -143,6 +148,7 @@ pub(crate) fn walk(upper: &Tree, lower: &Tree) -> Result<Found> {
 struct Walk<'a> {
     upper: &'a Tree,
     lower: &'a Tree,
+    record: &'a Record,
     found: Found,
     /// The names of files with several, by their device and number.
     links: BTreeMap<(u64, u64), BTreeSet<PathBuf>>,
@@ -183,7 +189,7 @@ impl Walk<'_> {
         let failed = || format!("cannot compare {:?}", self.lower.full(path));
         let difference = if !self.has_equal_content(path, upper, lower).map_err(Error::io(failed))? {
             Difference::Changed
-        } else if !attributes::are_equal(upper, lower).map_err(Error::io(failed))? {
+        } else if !attributes::are_equal(upper, lower).map_err(Error::io(failed))? && !self.keeps(path, upper, lower)? {
             Difference::Mode
         } else if upper.meta.mtime != lower.meta.mtime {
             Difference::Times
@@ -192,6 +198,17 @@ impl Walk<'_> {
         };
         self.push(path, difference, Some(lower.meta), Some(upper.meta));
         Ok(())
+    }
+
+    /// Returns whether the guest has left the attributes of a directory as they were, and the host has not.
+    fn keeps(&mut self, path: &Path, upper: &Node, lower: &Node) -> Result<bool> {
+        let failed = || format!("cannot compare {:?}", self.lower.full(path));
+        let is_left = self.record.get(path).is_some_and(|entry| entry.has_rights_of(&upper.meta));
+        if !is_left || !attributes::are_extended_equal(upper, lower).map_err(Error::io(failed))? {
+            return Ok(false);
+        }
+        self.found.kept.insert(path.to_owned());
+        Ok(true)
     }
 
     fn has_equal_content(&self, path: &Path, upper: &Node, lower: &Node) -> std::io::Result<bool> {
