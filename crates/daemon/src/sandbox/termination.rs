@@ -1,4 +1,4 @@
-//! SIGTERM, SIGHUP and SIGINT end the daemon at once. Under a supervisor, which SIGHUP tells to upgrade, SIGHUP does not.
+//! SIGTERM, SIGHUP and SIGINT end the daemon at once; SIGHUP does not if a supervisor takes it as the order to upgrade.
 //!
 //! The signals are blocked before the first thread starts, so that all threads inherit the mask, and one thread waits
 //! for them. This also works for the first process of a pid namespace, for which signals have no default action. A
