@@ -127,12 +127,12 @@ mod tests {
         assert!(error.contains("absent is not installed"), "{error}");
         assert!(decide(When::Always, &present, None, &shares).unwrap().unwrap().are_required);
         let error = decide(When::Always, &present, None, &read_only).unwrap_err().to_string();
-        assert!(error.contains("no share can be changed"), "{error}");
+        assert!(error.contains("every share is read-only or an overlay"), "{error}");
         assert!(decide(When::Auto, &absent, None, &shares).unwrap().unwrap_err().contains("absent is not installed"));
         let other = decide(When::Auto, &present, Some(Path::new("/virtiofsd")), &shares).unwrap().unwrap_err();
         assert!(other.contains("/virtiofsd"), "{other}");
         let reason = decide(When::Auto, &present, None, &read_only).unwrap().unwrap_err();
-        assert!(reason.contains("no share can be changed"), "{reason}");
+        assert!(reason.contains("every share is read-only or an overlay"), "{reason}");
         let gone = [Share { host: dir.path().join("gone"), ..Share::default() }];
         assert!(decide(When::Auto, &present, None, &gone).unwrap().is_err());
         assert!(decide(When::Never, &present, None, &shares).unwrap().is_err());
