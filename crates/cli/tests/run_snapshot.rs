@@ -227,3 +227,44 @@ fn a_signal_ends_a_run_whose_emulator_does_not_answer() {
     assert_eq!(ended.status, Some(130), "{ended:?}");
     assert_eq!(fixture.snapshots().len(), 0);
 }
+
+#[test]
+fn a_mistake_of_the_caller_costs_no_snapshot() {
+    if is_skipped("a_mistake_of_the_caller") {
+        return;
+    }
+    let fixture = Fixture::new();
+    fixture.run(&[], "cat file").expect("data\n", false, false);
+    let ended = fixture.run(&["--workdir", "/etc/passwd"], "cat file");
+    assert_eq!((ended.status, &*ended.stdout), (Some(125), ""), "{ended:?}");
+    assert!(ended.stderr.contains("/etc/passwd") && !ended.stderr.contains(FELL_BACK), "{ended:?}");
+    fixture.run(&[], "cat file").expect("data\n", true, false);
+}
+
+/// A QEMU that plugs nothing in, and one whose guest does not notice that a device was plugged in.
+const WITHOUT_HOT_PLUG: [&str; 2] = [
+    "exec qemu-system-x86_64 \"$@\" -global pcie-root-port.hotplug=off",
+    "for word; do
+         shift
+         if [ \"$last\" = -append ]; then word=\"$word pcie_ports=compat\"; fi
+         last=$word
+         set -- \"$@\" \"$word\"
+     done
+     exec qemu-system-x86_64 -global ICH9-LPC.acpi-pci-hotplug-with-bridge-support=off \"$@\"",
+];
+
+#[test]
+fn machines_without_hot_plug_boot_and_say_so_once() {
+    if is_skipped("machines_without_hot_plug") {
+        return;
+    }
+    for script in WITHOUT_HOT_PLUG {
+        let fixture = Fixture::new();
+        let emulator = fixture.share.path().join("emulator");
+        fs::write(&emulator, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(&emulator, fs::Permissions::from_mode(0o755)).unwrap();
+        let options = ["--qemu", emulator.to_str().unwrap()];
+        fixture.run(&options, "cat file").expect("data\n", false, true);
+        fixture.run(&options, "cat file").expect("data\n", false, false);
+    }
+}

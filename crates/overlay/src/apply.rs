@@ -188,7 +188,7 @@ impl<'a> Apply<'a> {
         }
     }
 
-    /// Gives a directory the times that the guest sees.
+    /// Sets the times of a directory to those that the guest sees.
     fn carry_times(&mut self, path: &Path) -> Result<()> {
         let (Some(from), Some(to)) = (self.upper.node(path)?, self.lower.node(path)?) else { return Ok(()) };
         if from.meta.mtime == to.meta.mtime {
@@ -198,7 +198,7 @@ impl<'a> Apply<'a> {
         attributes::set_times(&to, &from.meta).map_err(self.failed(path))
     }
 
-    /// Gives a file of the directory the attributes that the guest sees.
+    /// Sets the attributes of a file in the directory to those that the guest sees.
     fn carry(&mut self, path: &Path) -> Result<()> {
         let (Some(from), Some(to)) = (self.upper.node(path)?, self.lower.node(path)?) else { return Ok(()) };
         let is_equal = attributes::are_equal(&from, &to).map_err(self.failed(path))?;

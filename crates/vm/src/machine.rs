@@ -17,7 +17,7 @@ use crate::{
     initramfs::Content,
     kernel, mount_points,
     protocol::{Mount, Replay, Setup, Task},
-    qmp::Patience,
+    qmp::{self, Patience},
     snapshot::{Ends, Key, Monitored, Plan, Store},
     terminal,
 };
@@ -162,7 +162,11 @@ impl Machine {
         };
         let points: Vec<SharePoint> = self.daemons.iter().map(|daemon| daemon.point.clone()).collect();
         let begun = monitored.begin(&points, task, &self.channels.control);
-        begun.map_err(|error| self.not_resumed(&error))?;
+        begun.map_err(|error| match error.kind() {
+            // The first machine of its kind: the next one would fail as well.
+            qmp::REFUSED if !self.is_resumed => self.refuse_snapshots(&error),
+            _ => self.not_resumed(&error),
+        })?;
         Ok(saved.err().map(|error| format!("no snapshot of the booted machine is kept: {error}")))
     }
 
@@ -177,10 +181,16 @@ impl Machine {
     }
 
     /// Removes the snapshot that the machine comes from, or that was made of it.
-    pub(crate) fn forget_snapshot(&self) {
+    fn forget_snapshot(&self) {
         if let Some((store, key)) = &self.snapshot {
             store.forget(key);
         }
+    }
+
+    /// Returns `error`, and forgets the snapshot that may have led to it.
+    pub(crate) fn without_snapshot(&self, error: Error) -> Error {
+        self.forget_snapshot();
+        error
     }
 
     /// Returns the error for a machine that booting may help, and forgets its snapshot. If a daemon is to blame,
@@ -200,10 +210,10 @@ impl Machine {
         Error::NotResumed { why: format!("{}{last}", why.lines().next().unwrap_or_default()) }
     }
 
-    /// Returns the error for a machine whose agent fails, as with a kernel that does not know hot-plug. Machines of its
-    /// kind are booted from now on.
-    pub(crate) fn refuse_snapshots(&mut self, why: &str) -> Error {
-        let error = self.not_resumed(&why);
+    /// As [`not_resumed`](Self::not_resumed), for a machine whose kind cannot be resumed, such as one whose kernel does
+    /// not know hot-plug: others of its kind are booted from now on.
+    pub(crate) fn refuse_snapshots(&mut self, why: &dyn fmt::Display) -> Error {
+        let error = self.not_resumed(why);
         if let (Error::NotResumed { why }, Some((store, key))) = (&error, &self.snapshot) {
             store.refuse(key, why);
         }

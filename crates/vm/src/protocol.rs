@@ -121,7 +121,11 @@ pub(crate) enum FromGuest {
     /// A part of the start is done, `agent_us` microseconds after the agent started.
     Reached { milestone: Milestone, agent_us: u64 },
     /// The agent failed; the guest stops.
-    Failed { message: String },
+    Failed {
+        message: String,
+        /// No device appeared for a share that was plugged in.
+        lacks_device: bool,
+    },
     /// The command ended and the shares are unmounted.
     Ended { exit_code: i32, stdout_bytes: u64, stderr_bytes: u64, warnings: Vec<String>, notes: Vec<String> },
 }

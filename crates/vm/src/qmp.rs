@@ -26,6 +26,9 @@ const MIGRATION_MAX: Duration = Duration::from_secs(60);
 /// How often the state of a migration is asked for.
 const ASK_EVERY: Duration = Duration::from_millis(1);
 
+/// The kind of the error if QEMU refuses a command.
+pub(crate) const REFUSED: io::ErrorKind = io::ErrorKind::Unsupported;
+
 /// How long a caller waits: until a signal arrives, or a time has come.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Patience {
@@ -68,7 +71,7 @@ impl Qmp {
     ///
     /// # Errors
     ///
-    /// Returns QEMU's own message if it refuses.
+    /// Returns an error of the kind [`REFUSED`] with QEMU's own message if it refuses.
     pub(crate) fn ask(&mut self, command: &str, arguments: &Value) -> io::Result<Value> {
         self.stream.get_mut().write_all(&request(command, arguments))?;
         self.answer(command)
@@ -100,7 +103,7 @@ impl Qmp {
             }
             if let Some(error) = line.get("error") {
                 let reason = error["desc"].as_str().unwrap_or("no reason");
-                return Err(io::Error::other(format!("QEMU refuses {command}: {reason}")));
+                return Err(io::Error::new(REFUSED, format!("QEMU refuses {command}: {reason}")));
             }
         }
     }

@@ -236,7 +236,8 @@ impl<'a> Session<'a> {
                 Ok(())
             }
             FromGuest::Reached { milestone, agent_us } => self.milestone(milestone, Duration::from_micros(agent_us)),
-            FromGuest::Failed { message } => Err(Error::Guest(message)),
+            FromGuest::Failed { message, lacks_device: true } => Err(machine.refuse_snapshots(&message)),
+            FromGuest::Failed { message, lacks_device: false } => Err(Error::Guest(message)),
             FromGuest::Ended { exit_code, stdout_bytes, stderr_bytes, warnings, notes } => {
                 self.ended = Some(Ended { exit_code, bytes: [stdout_bytes, stderr_bytes], warnings, notes });
                 Ok(())

@@ -134,7 +134,7 @@ impl Supervisor {
                 Err(format!("the new daemon expects another supervisor (version {version}): restart the daemon"))
             }
             Ok(Some(Answer::Refused(reason))) => Err(format!("the new daemon refuses: {reason}")),
-            Ok(Some(Answer::Done)) => Err("the new daemon gives a senseless answer".into()),
+            Ok(Some(Answer::Done)) => Err("the new daemon sent an unexpected answer".into()),
             Ok(None) => {
                 let status = next.wait_briefly(STEP_MAX);
                 let status = status.map_or("without a status".into(), |status| format!("with status {status}"));
@@ -158,7 +158,7 @@ impl Supervisor {
         match answer_of(&mut self.signals, &self.current, deadline) {
             Ok(Some(Answer::Done)) => Ok(()),
             Ok(Some(Answer::Refused(reason))) => Err(reason),
-            Ok(Some(Answer::Ready(_))) => Err("the present daemon gives a senseless answer".into()),
+            Ok(Some(Answer::Ready(_))) => Err("the present daemon sent an unexpected answer".into()),
             Ok(None) => Err("the present daemon has ended".into()),
             Err(error) => Err(error.to_string()),
         }
@@ -244,7 +244,7 @@ impl Supervisor {
                 Received::Nothing => {
                     let events = if connection.has_unsent() { PollFlags::OUT } else { PollFlags::IN };
                     let waited = self.signals.wait(&[(connection.as_fd(), events)], deadline);
-                    waited.map_err(|vain| format!("the new daemon does not answer: {vain}"))?;
+                    waited.map_err(|error| format!("the new daemon does not answer: {error}"))?;
                 }
             }
         }
@@ -259,7 +259,7 @@ impl Supervisor {
         };
         let messages: Vec<_> = rings.iter().map(ask).collect();
         // There is no way back before it has stopped them, so there is no limit.
-        let replies = self.ask_current(&messages, None).map_err(|vain| vain.to_string())?;
+        let replies = self.ask_current(&messages, None).map_err(|error| error.to_string())?;
         let replies = replies.iter().filter(|reply| reply.number() == request::GET_VRING_BASE);
         Ok(replies.filter_map(|reply| Some((reply.u32_at(0)?, reply.u32_at(4)?))).collect())
     }
@@ -286,7 +286,7 @@ impl Supervisor {
                 ours.and_then(|()| Err(format!("the new daemon refuses the session: {reason}")))
             }
             Ok(Some(Answer::Ready(_)) | None) => Err("the new daemon has ended while it took the session over".into()),
-            Err(vain) => Err(format!("the new daemon does not take the session over: {vain}")),
+            Err(error) => Err(format!("the new daemon does not take the session over: {error}")),
         }
     }
 
@@ -298,7 +298,7 @@ impl Supervisor {
         match answer_of(&mut self.signals, next, Some(Instant::now() + STEP_MAX)) {
             Ok(Some(Answer::Done)) => Ok(()),
             Ok(_) => Err("the new daemon has ended while it took the session over".into()),
-            Err(vain) => Err(format!("the new daemon does not take the session over: {vain}")),
+            Err(error) => Err(format!("the new daemon does not take the session over: {error}")),
         }
     }
 
@@ -313,8 +313,8 @@ impl Supervisor {
         let mut messages = Setup::base_messages(bases);
         messages.extend(relay.setup.start_messages());
         messages.push(Message::request(request::GET_FEATURES, &[], vec![]));
-        if let Err(vain) = self.ask_current(&messages, None) {
-            warn!("the rings were not started again: {vain}");
+        if let Err(error) = self.ask_current(&messages, None) {
+            warn!("the rings were not started again: {error}");
         }
         self.kick();
     }

@@ -48,7 +48,8 @@ fn run() -> ! {
         // The kernel's log reaches the host even without a channel.
         let _ = fs::write("/dev/kmsg", format!("<3>transom: {error}"));
         if let Some(reports) = &reports {
-            let _ = Reports::send(reports, &FromGuest::Failed { message: error.to_string() });
+            let lacks_device = error.kind() == mounts::NO_DEVICE;
+            let _ = Reports::send(reports, &FromGuest::Failed { message: error.to_string(), lacks_device });
         }
     }
     if reports.is_some() {

@@ -27,6 +27,8 @@ const LOWER: &str = "/layers/lower";
 const MEMORY: &str = "/layers/memory";
 const MERGED: &str = "/layers/merged";
 
+/// The kind of the error if no device appears for a share.
+pub(super) const NO_DEVICE: io::ErrorKind = io::ErrorKind::NotConnected;
 /// A device that is plugged into the running machine appears within this time.
 const APPEAR_MAX: Duration = Duration::from_secs(10);
 
@@ -143,7 +145,12 @@ fn mount_tag(tag: &str, path: &Path, flags: MountFlags, options: &str, is_late: 
     loop {
         match mount_at("virtiofs", tag, path, flags, options) {
             // No device has this tag.
-            Err(error) if is_late && error.kind() == io::ErrorKind::InvalidInput && Instant::now() < deadline => {
+            Err(error) if is_late && error.kind() == io::ErrorKind::InvalidInput => {
+                if Instant::now() >= deadline {
+                    let seconds = APPEAR_MAX.as_secs();
+                    let message = format!("no device appeared for the share {tag} within {seconds} s ({error})");
+                    return Err(io::Error::new(NO_DEVICE, message));
+                }
                 thread::sleep(Duration::from_millis(1));
             }
             result => return result,

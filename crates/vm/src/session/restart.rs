@@ -10,24 +10,17 @@ use crate::{Error, Result, event::Event, machine::Machine, qmp::Patience};
 impl Session<'_> {
     /// Returns the error that stands for `error` if nothing of the task has happened and booting may help.
     pub(crate) fn not_resumed(&self, error: Error, machine: &mut Machine) -> Error {
-        let is_early = match &error {
-            Error::Interrupted(_) | Error::TimedOut(_) => false,
-            // The agent's last message, which would come after the one that the command runs.
-            Error::Guest(_) => !self.is_command_started,
-            _ => !self.is_going,
-        };
-        if !machine.is_late() || self.is_command_started && !matches!(error, Error::Panicked { .. }) {
+        if !machine.is_late() {
             return error;
         }
         match error {
-            Error::Guest(why) if is_early => machine.refuse_snapshots(&why),
-            _ if is_early => machine.not_resumed(&error),
-            error @ Error::Interrupted(_) => error,
-            // A snapshot may have led there.
-            error => {
-                machine.forget_snapshot();
-                error
-            }
+            Error::NotResumed { .. } | Error::Interrupted(_) => error,
+            // A snapshot may have led there, but the caller's time is up, or the command may have run.
+            Error::TimedOut(_) if !self.is_command_started => machine.without_snapshot(error),
+            Error::Panicked { .. } if self.is_going => machine.without_snapshot(error),
+            Error::TimedOut(_) => error,
+            _ if self.is_going => error,
+            _ => machine.not_resumed(&error),
         }
     }
 
