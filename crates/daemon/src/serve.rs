@@ -12,6 +12,7 @@ use rustix::process::{getegid, geteuid};
 use transom_host::{
     group::Group,
     idmap::{GidMap, OwnerMap, UidMap},
+    journal::{Journal, QueueSlots},
     metrics::MetricsServer,
     migration,
     passthrough::{self, Dax, Passthrough},
@@ -29,7 +30,7 @@ use crate::{
         OwnershipOptions, WindowOptions,
     },
     start::Started,
-    upgrade,
+    upgrade::{self, control::RingPosition},
 };
 
 /// Serves the share until the front end disconnects, or indefinitely with `--keep-serving`. Blocks.
@@ -50,7 +51,16 @@ pub fn serve(options: &Options, started: Started) -> anyhow::Result<()> {
         let dax = Dax::new(window.clone(), wanted.policy, padded);
         file_system = file_system.with_dax(if wanted.guards { dax } else { dax.without_guards() });
     }
+    let (journal, left) = started.life.map(|life| (Arc::new(life.journal), life.left)).unzip();
+    if let Some(journal) = &journal {
+        file_system = file_system.with_journal(journal.clone());
+    }
     let server = Arc::new(Server::new(file_system));
+    let left = left.flatten();
+    let restarted = left.is_some().then(|| journal.as_ref().map(positions)).flatten();
+    if let Some(left) = left {
+        server.recover(left).context("the session of the process that died cannot go on")?;
+    }
     let watcher = started.changes.map(|changes| changes::start(changes, &server, &monitor));
     let _watcher = watcher.transpose()?;
     let metrics = started.metrics.map(|listener| {
@@ -66,14 +76,23 @@ pub fn serve(options: &Options, started: Started) -> anyhow::Result<()> {
         }
         None => Some(backend::MIGRATION_IDLE_MAX),
     };
-    let config = BackendConfig { versions, migration, ..backend_config(options, window.map(|(window, _)| window)) };
+    let config = BackendConfig { versions, migration, journal, ..backend_config(options, window.map(|(window, _)| window)) };
     if let Some(control) = started.control {
         let (server, monitor, ownership) = (server.clone(), monitor.clone(), config.ownership.clone());
-        upgrade::answer::start(control, server, monitor, ownership).context("lost the supervisor")?;
+        upgrade::answer::start(control, restarted, server, monitor, ownership).context("lost the supervisor")?;
     }
     let served = backend::serve(started.listener, server, &config, &monitor);
     started.traces.remove();
     served
+}
+
+/// Returns where the rings stand from which the process that died has taken requests.
+fn positions(journal: &Arc<Journal>) -> Vec<RingPosition> {
+    let queues = (0..).zip(journal.queues());
+    let position = |(ring, queue): (u16, QueueSlots)| {
+        Some(RingPosition { ring, position: queue.position()?, is_stopped: queue.is_stopped() })
+    };
+    queues.filter_map(position).collect()
 }
 
 /// How often the file system releases what it holds only for speed.
@@ -120,6 +139,7 @@ fn backend_config(options: &Options, window: Option<Arc<Window>>) -> BackendConf
         keep_serving: options.socket.keep_serving,
         ownership: Arc::default(),
         migration: None,
+        journal: None,
     }
 }
 
@@ -168,7 +188,8 @@ fn file_system_config(options: &Options, guest_fds: u64) -> anyhow::Result<passt
         allow_mmap: cache.allow_mmap,
         allow_direct_io: cache.allow_direct_io,
         announce_submounts: share.announce_submounts,
-        readdirplus: cache.readdirplus,
+        // Each entry would be a record of the journal.
+        readdirplus: cache.readdirplus && !options.socket.resilient,
         xattr: attributes.xattr,
         xattr_map: attributes
             .xattr_rules

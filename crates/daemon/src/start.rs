@@ -8,7 +8,7 @@ use crate::listen::{self, Listening, Supervision, Traces};
 use crate::options::Options;
 use crate::padding::{self, Views};
 use crate::privileges::{self, Privileges, nofile};
-use crate::sandbox::{self, IdScope, Sandboxed, termination};
+use crate::sandbox::{self, IdScope, Life, Sandboxed, termination};
 use crate::seccomp;
 use crate::upgrade::control::Control;
 use rustix::fs::Mode;
@@ -42,6 +42,8 @@ pub struct Started {
     pub privileges: Privileges,
     /// The ids that the process can use.
     pub ids: IdScope,
+    /// What survives this process, with `--resilient`.
+    pub life: Option<Life>,
     /// The number of descriptors that may be held for the guest.
     pub guest_fds: u64,
     /// What to remove at the end, when the last reference is dropped or a signal arrives.
@@ -80,6 +82,10 @@ pub fn start(options: &Options, mut listening: Listening, supervision: Option<Su
     )?;
     let privileges = privileges::reduce(&options.isolation.capability_changes, options.inodes.file_handles, ids)?;
     nofile::make_room(limit, &root);
+    // From here on in a process that others outlive.
+    let queues = 1 + usize::from(options.workers.request_queues);
+    let is_resilient = options.socket.resilient && control.is_some();
+    let life = is_resilient.then(|| sandbox::outlive(&proc_self_fd, queues)).transpose()?;
     seccomp::restrict(options.isolation.seccomp, options.inodes.file_handles)?;
     let changes = match watch {
         Some(watch) => changes::prepare(watch, &root, options)?,
@@ -104,6 +110,7 @@ pub fn start(options: &Options, mut listening: Listening, supervision: Option<Su
         group,
         privileges,
         ids,
+        life,
         guest_fds,
         traces,
     })

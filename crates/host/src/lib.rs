@@ -2,7 +2,7 @@
 //!
 //! [`server`] turns each request into one call of a [`server::FileSystem`]; [`passthrough`] is the file system that
 //! serves a directory; [`window`] shows the guest the host's page cache; [`migration`] has the format in which a
-//! session is carried over to another daemon.
+//! session is carried over to another daemon, [`journal`] what survives a process that is killed.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
@@ -10,6 +10,7 @@ mod acl;
 mod credentials;
 pub mod group;
 pub mod idmap;
+pub mod journal;
 mod locks;
 pub mod metrics;
 pub mod migration;

@@ -62,6 +62,8 @@ families! {
     INTERRUPTS: Counter "transom_interrupts", unit "", label "", "INTERRUPT requests received.";
     BROKEN_QUEUES: Counter "transom_broken_queues", unit "queues", label "",
         "Queues stopped because the guest violated the virtqueue protocol.";
+    UNDECIDED_REQUESTS: Counter "transom_undecided_requests", unit "requests", label "",
+        "Requests that failed with EIO after a death, with --resilient: nobody knows whether they were done.";
     SESSIONS: Counter "transom_sessions", unit "sessions", label "", "INIT requests accepted.";
     HOST_CHANGES: Counter "transom_host_changes", unit "changes", label "",
         "Changes in the share by other processes of the host, with --host-changes.";
@@ -141,6 +143,7 @@ counters! {
     Deferred = DEFERRED,
     Interrupts = INTERRUPTS,
     BrokenQueues = BROKEN_QUEUES,
+    UndecidedRequests = UNDECIDED_REQUESTS,
     Sessions = SESSIONS,
     HostChanges = HOST_CHANGES,
     OwnChanges = OWN_CHANGES,

@@ -3,6 +3,7 @@
 //! One case runs by default; the long one is `cargo test -p transom-cli --test upgrade -- --ignored --nocapture`, with
 //! `TRANSOM_UPGRADES` for another number than 1000. [`load`] is what runs in the guest.
 
+mod deaths;
 mod load;
 
 use std::{

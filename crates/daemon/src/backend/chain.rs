@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use transom_host::server::{GuestSlices, SLICES_INLINE};
 use transom_wire::limits::DATA_LEN_MAX;
-use virtio_queue::DescriptorChain;
+use virtio_queue::desc::split::Descriptor;
 use vm_memory::{GuestAddress, GuestMemoryBackend};
 
 use super::{GuestRam, dirty_log, in_flight::Ticket};
@@ -60,8 +60,13 @@ pub(super) struct Buffers<'m> {
 }
 
 impl Chain {
-    /// Copies the first [`DESCRIPTORS_MAX`] descriptors of `from` into `memory`, which must be empty.
-    pub(super) fn copy(mut from: DescriptorChain<&GuestRam>, mut memory: Descriptors, ticket: Ticket) -> Self {
+    /// Copies the first [`DESCRIPTORS_MAX`] descriptors of the chain `head` into `memory`, which must be empty.
+    pub(super) fn copy(
+        head: u16,
+        mut from: impl Iterator<Item = Descriptor>,
+        mut memory: Descriptors,
+        ticket: Ticket,
+    ) -> Self {
         let taken_at = Instant::now();
         let Descriptors { readable, writable } = &mut memory;
         let mut is_malformed = false;
@@ -75,7 +80,7 @@ impl Chain {
             }
         }
         is_malformed |= from.next().is_some();
-        Self { head: from.head_index(), taken_at, descriptors: memory, ticket, is_malformed }
+        Self { head, taken_at, descriptors: memory, ticket, is_malformed }
     }
 
     /// Returns the ticket that keeps the request in flight, and the descriptors' memory for another chain.

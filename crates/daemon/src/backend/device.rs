@@ -14,6 +14,7 @@ use std::{
 
 use rustix::event::{EventfdFlags, eventfd};
 use transom_host::{
+    journal::QueueSlots,
     server::{FileSystem, Server},
     window::Window,
 };
@@ -91,7 +92,7 @@ impl<F: FileSystem + 'static> Device<F> {
         let queue_count = 1 + usize::from(config.request_queues);
         let pool = Arc::new(Pool::new(config.pool_threads));
         let log = Arc::new(DirtyLog::default());
-        let queue = || {
+        let queue = |index: usize| {
             Arc::new(Queue {
                 server: server.clone(),
                 memory: memory.clone(),
@@ -101,6 +102,8 @@ impl<F: FileSystem + 'static> Device<F> {
                 monitor: monitor.clone(),
                 log: log.clone(),
                 is_given_up: false.into(),
+                slots: config.journal.as_ref().map(|journal| journal.queue(index)),
+                has_left: config.journal.is_some().into(),
             })
         };
         // If there are several processors, one is left to the threads that submit the requests being polled for.
@@ -111,7 +114,7 @@ impl<F: FileSystem + 'static> Device<F> {
             let poll_max = if queue == HIPRIO { Duration::ZERO } else { config.poll_max };
             Mutex::new(WorkerState::new(RingPoller::new(poll_max, &limit)))
         };
-        let queues: Vec<_> = (0..queue_count).map(|_| queue()).collect();
+        let queues: Vec<_> = (0..queue_count).map(queue).collect();
         let view: Weak<Pool<_>> = Arc::downgrade(&pool);
         monitor.watch(queues.iter().map(|queue| queue.in_flight.clone()), view);
         Ok(Self {
@@ -174,6 +177,7 @@ impl<F: FileSystem + 'static> Device<F> {
             window.disconnect();
         }
         self.server.end_session();
+        self.queues.iter().filter_map(|queue| queue.slots.as_ref()).for_each(QueueSlots::clear);
     }
 
     /// Starts a transfer of the session's state.
@@ -346,6 +350,9 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
             if let Some(window) = &self.window {
                 window.stop();
             }
+            if let Some(slots) = &queue.slots {
+                slots.stop();
+            }
             queue.begin_anew();
         }
         Ok(())
@@ -360,6 +367,7 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
             window.reset();
         }
         self.server.end_session();
+        self.queues.iter().filter_map(|queue| queue.slots.as_ref()).for_each(QueueSlots::clear);
         self.queues.iter().for_each(|queue| queue.begin_anew());
     }
 
@@ -376,7 +384,9 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
             if !is_edge {
                 self.watch_edges(vring, thread_id);
             }
-            queue.run(vring, &mut worker.lock().unwrap_or_else(PoisonError::into_inner));
+            let mut worker = worker.lock().unwrap_or_else(PoisonError::into_inner);
+            queue.serve_left(vring, &mut worker);
+            queue.run(vring, &mut worker);
         }
         Ok(())
     }

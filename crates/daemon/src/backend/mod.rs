@@ -4,10 +4,11 @@
 //! guest's memory. Each [`queue`] has a [`worker`], which takes chains ([`chain`]) off the ring and serves them itself
 //! or hands them ([`deferred`]) to the [`pool`], together with their memory ([`spares`]). [`poll`] decides how long a
 //! worker polls its ring before it sleeps, [`monitor`] counts, [`dirty_log`] marks written memory for a migration,
-//! [`device_state`] transfers the session's state, and [`shmem`] requests mappings from the front end. Locks: a vring's
+//! [`again`] serves what a dead process has left in flight, [`device_state`] transfers the session's state, and [`shmem`] requests mappings from the front end. Locks: a vring's
 //! mutex (inside the vhost-user-backend crate), within which [`in_flight`]'s and [`dirty_log`]'s may be taken; none is
 //! held while a request is served.
 
+mod again;
 mod chain;
 mod deferred;
 mod device;
@@ -39,6 +40,7 @@ use anyhow::Context as _;
 use rustix::io::Errno;
 use tracing::{debug, info, warn};
 use transom_host::{
+    journal::Journal,
     server::{FileSystem, Server},
     window::Window,
 };
@@ -84,6 +86,8 @@ pub struct BackendConfig {
     /// Let the front end migrate the device: offer a log of the memory that it writes, and its state. A transfer of the
     /// state fails if the peer makes no progress for this time.
     pub migration: Option<Duration>,
+    /// Where requests in flight are recorded, if the session is to survive this process.
+    pub journal: Option<Arc<Journal>>,
 }
 
 /// Whether the session is this process's own. While another process may still go on with it, both have its locks, and

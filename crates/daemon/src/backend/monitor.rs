@@ -63,6 +63,12 @@ impl Monitor {
         self.metrics.add(Counter::Deferred, 1);
     }
 
+    pub(super) fn undecided(&self, count: u64) {
+        if count > 0 {
+            self.metrics.add(Counter::UndecidedRequests, count);
+        }
+    }
+
     pub(super) fn broken_queue(&self) {
         self.metrics.add(Counter::BrokenQueues, 1);
     }

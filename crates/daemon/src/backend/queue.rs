@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use transom_host::server::Server;
+use transom_host::{journal::QueueSlots, server::Server};
 use vm_memory::GuestMemoryLoadGuard;
 
 use super::{
@@ -31,6 +31,10 @@ pub(super) struct Queue<F> {
     /// The driver broke the ring, the device is being reset, or the front end has disconnected. Until the ring is set
     /// up again, nothing more is taken from it, and requests that have not begun are dropped.
     pub(super) is_given_up: AtomicBool,
+    /// Where requests in flight are recorded, if others may have to serve them again.
+    pub(super) slots: Option<QueueSlots>,
+    /// A process that has died may have left some.
+    pub(super) has_left: AtomicBool,
 }
 
 /// A request with everything needed to serve it, in one piece so that handing it over allocates nothing.

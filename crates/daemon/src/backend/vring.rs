@@ -17,6 +17,7 @@ use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat};
 use vhost_user_backend::{
     VhostUserBackend, VringEpollHandler, VringMutex, VringStateGuard, VringStateMutGuard, VringT,
 };
+use transom_host::journal::QueueSlots;
 use virtio_queue::{Error, QueueT};
 use vm_memory::{GuestAddress, GuestAddressSpace};
 use vmm_sys_util::epoll::EventSet;
@@ -49,12 +50,13 @@ pub(super) struct Vring {
 
 impl Vring {
     /// Puts the chain `head` on the used ring. If `log` is on, marks the entry, and calls `written` before, which marks
-    /// the chain's buffers. `memory` must be the device's, whose regions have logs.
+    /// the chain's buffers. Records both steps in `slots`. `memory` must be the device's, whose regions have logs.
     pub(super) fn add_used_logged(
         &self,
         head: u16,
         len: u32,
         (log, memory): (&DirtyLog, &Memory),
+        slots: Option<&QueueSlots>,
         written: impl FnOnce(),
     ) -> Result<(), Error> {
         let mut ring = self.ring.get_mut();
@@ -62,8 +64,15 @@ impl Vring {
         if is_logged {
             written();
         }
-        let slot = u64::from(ring.get_queue().next_used() % ring.get_queue().size());
+        let index = ring.get_queue().next_used();
+        let slot = u64::from(index % ring.get_queue().size());
+        if let Some(slots) = slots {
+            slots.publish(head, index);
+        }
         ring.add_used(head, len)?;
+        if let Some(slots) = slots {
+            slots.free(head);
+        }
         if is_logged {
             let used = ring.get_queue().used_ring();
             let memory = memory.memory();

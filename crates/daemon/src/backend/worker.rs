@@ -54,6 +54,11 @@ impl WorkerState {
         Self { poller, scratch: Scratch::default(), descriptors: Descriptors::default(), pending_signal: None }
     }
 
+    /// Returns the memory for the next chain.
+    pub(super) fn descriptors(&mut self) -> &mut Descriptors {
+        &mut self.descriptors
+    }
+
     /// Returns whether the driver must be notified before `next` is served.
     fn must_signal_before(&self, next: &Chain) -> bool {
         let is_late = |first: &PendingSignal| next.taken_at.duration_since(first.taken_at) >= SIGNAL_DELAY_MAX;
@@ -63,7 +68,7 @@ impl WorkerState {
 
 /// A chain that the driver must not offer.
 #[derive(Debug, thiserror::Error)]
-enum BadHead {
+pub(super) enum BadHead {
     #[error("chain {head} is offered on a ring of {size} descriptors")]
     OutOfRange { head: u16, size: u16 },
     #[error(transparent)]
@@ -135,8 +140,14 @@ impl<F: FileSystem + 'static> Queue<F> {
             }
         };
         match descriptors {
-            Some(descriptors) => match self.take(ring.get_queue(), descriptors.head_index()) {
-                Ok(ticket) => Next::Chain(Chain::copy(descriptors, mem::take(&mut state.descriptors), ticket)),
+            Some(descriptors) => match self.take(ring.get_queue().size(), descriptors.head_index()) {
+                Ok(ticket) => {
+                    let head = descriptors.head_index();
+                    if let Some(slots) = &self.slots {
+                        slots.take(head, ring.get_queue().next_avail());
+                    }
+                    Next::Chain(Chain::copy(head, descriptors, mem::take(&mut state.descriptors), ticket))
+                }
                 Err(error) => {
                     self.break_ring(vring, &error);
                     Next::Stopped
@@ -151,12 +162,11 @@ impl<F: FileSystem + 'static> Queue<F> {
         }
     }
 
-    /// Counts the chain as in flight.
+    /// Counts a chain of a ring of `size` descriptors as in flight.
     ///
     /// # Errors
     /// If the driver offers a chain that does not exist on this ring, or that the device still holds.
-    fn take(&self, queue: &virtio_queue::Queue, head: u16) -> Result<Ticket, BadHead> {
-        let size = queue.size();
+    pub(super) fn take(&self, size: u16, head: u16) -> Result<Ticket, BadHead> {
         if head >= size {
             return Err(BadHead::OutOfRange { head, size });
         }
@@ -175,7 +185,7 @@ impl<F: FileSystem + 'static> Queue<F> {
     }
 
     /// Serves `chain` on this thread, or hands it to a thread that may block.
-    fn serve(self: &Arc<Self>, vring: &Vring, chain: Chain, state: &mut WorkerState) {
+    pub(super) fn serve(self: &Arc<Self>, vring: &Vring, chain: Chain, state: &mut WorkerState) {
         let memory = self.memory.memory();
         let target = match self.answer(&memory, &chain, &mut state.scratch, BlockingMode::MustNotBlock) {
             ServeOutcome::Done(done) => {
@@ -266,6 +276,9 @@ impl<F: FileSystem + 'static> Queue<F> {
         if buffers.is_bad {
             return ServeOutcome::Done(self.server.refuse(&buffers.readable, &buffers.writable, Errno::FAULT));
         }
+        if let Some(slots) = &self.slots {
+            slots.identify(chain.head, self.server.unique_of(&buffers.readable));
+        }
         // After a panic, the request fails with EIO and the queue keeps its thread.
         let served = catch_unwind(AssertUnwindSafe(|| {
             self.server.handle(&buffers.readable, &buffers.writable, scratch, blocking)
@@ -284,9 +297,15 @@ impl<F: FileSystem + 'static> Queue<F> {
     /// Returns the chain, whose buffers are in `memory`, to the driver.
     fn put_back(&self, vring: &Vring, memory: &GuestRam, chain: &Chain, done: Done) {
         self.monitor.finished(chain, &done);
+        let slots = self.slots.as_ref();
+        if let Some(slots) = slots {
+            slots.answer(chain.head, done.used_len_bytes);
+            self.monitor.undecided(slots.take_undecided());
+        }
         self.in_flight.give_back(chain.head);
         let written = || chain.mark_written(memory);
-        if let Err(error) = vring.add_used_logged(chain.head, done.used_len_bytes, (&self.log, &self.memory), written) {
+        let logged = (&*self.log, &self.memory);
+        if let Err(error) = vring.add_used_logged(chain.head, done.used_len_bytes, logged, slots, written) {
             self.break_ring(vring, &error);
         }
     }
@@ -297,7 +316,7 @@ impl<F: FileSystem + 'static> Queue<F> {
         }
     }
 
-    fn break_ring(&self, vring: &Vring, error: &dyn std::fmt::Display) {
+    pub(super) fn break_ring(&self, vring: &Vring, error: &dyn std::fmt::Display) {
         if !self.is_given_up.swap(true, Ordering::AcqRel) {
             self.monitor.broken_queue();
             vring.signal_error();
@@ -307,7 +326,7 @@ impl<F: FileSystem + 'static> Queue<F> {
 }
 
 /// Notifies the driver of all chains that are back on the ring, if it asked for that.
-fn notify_driver(vring: &Vring) {
+pub(super) fn notify_driver(vring: &Vring) {
     if vring.needs_notification().unwrap_or(true)
         && let Err(error) = vring.signal_used_queue()
     {

@@ -113,6 +113,13 @@ pub(crate) struct SocketArgs {
     #[arg(long)]
     pub(crate) upgradable: bool,
 
+    /// Let the guest go on if the daemon is killed or crashes: another process takes over what is open, locked and in flight
+    ///
+    /// Excludes --dax-window, --coherence-group, --events, --overlay, --host-changes and the options of --migration-mode.
+    /// After three deaths within ten seconds the daemon ends.
+    #[arg(long)]
+    pub(crate) resilient: bool,
+
     /// Replace the daemon that serves the socket PATH by the version that is installed now, print the outcome, and exit
     ///
     /// The daemon has to run with --upgradable. If the new version refuses, the old one goes on and the exit status is

@@ -87,6 +87,8 @@ pub struct SocketOptions {
     pub keep_serving: bool,
     /// Stay, and let the daemon be a child that can be replaced.
     pub upgradable: bool,
+    /// Let the session survive the process that serves it. Implies `upgradable`.
+    pub resilient: bool,
     /// This is such a child.
     pub supervised: Option<Supervised>,
 }

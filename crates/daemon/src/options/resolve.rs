@@ -95,7 +95,7 @@ fn check(cli: &Cli) -> Result<(), Error> {
             "--events excludes --writeback: a guest that collects writes ignores the host's sizes and times".into(),
         );
     }
-    if let Some(reason) = overlay_obstacle(cli) {
+    if let Some(reason) = overlay_obstacle(cli).or_else(|| resilience_obstacle(cli)) {
         return conflict(reason.into());
     }
     if let Some(len_bytes) = cli.window.dax_window {
@@ -149,6 +149,30 @@ fn overlay_obstacle(cli: &Cli) -> Option<&'static str> {
         return Some("--overlay excludes --upgradable: two daemons cannot have one overlay mounted");
     }
     None
+}
+
+/// Returns why the session cannot survive the daemon, if it is to.
+fn resilience_obstacle(cli: &Cli) -> Option<&'static str> {
+    if !cli.socket.resilient {
+        return None;
+    }
+    let obstacles = [
+        (cli.window.dax_window.is_some(), "--resilient excludes --dax-window: the journal does not record mappings"),
+        (
+            cli.cache.coherence_group.is_some(),
+            "--resilient excludes --coherence-group: the group gives up a member that dies",
+        ),
+        (
+            cli.share.events != Events::Never,
+            "--resilient excludes --events: the journal does not record what the agent knows",
+        ),
+        (
+            cli.changes.host_changes != HostChanges::Never,
+            "--resilient excludes --host-changes: changes during a death would not be counted",
+        ),
+        (cli.share.overlay.is_some(), "--resilient excludes --overlay: this combination is not supported"),
+    ];
+    obstacles.into_iter().find_map(|(is_so, obstacle)| is_so.then_some(obstacle))
 }
 
 fn note_deprecated(cli: &mut Cli) {
@@ -264,7 +288,8 @@ fn options(cli: Cli, share_path: PathBuf) -> Options {
         socket: SocketOptions {
             endpoint: endpoint(cli.socket.fd, cli.socket.socket_path.or(cli.socket.socket), cli.socket.socket_group),
             keep_serving: cli.socket.keep_serving,
-            upgradable: cli.socket.upgradable,
+            upgradable: cli.socket.upgradable || cli.socket.resilient,
+            resilient: cli.socket.resilient,
             supervised: cli.supervised,
         },
     }

@@ -56,7 +56,7 @@ fn keep(child: Pid, traces: &Traces) -> ! {
     signals.add(Signal::SIGCHLD);
     // The signals that end the daemon are blocked already; this adds SIGCHLD.
     let status = match signals.thread_block() {
-        Ok(()) => attend(child, &signals),
+        Ok(()) => attend(child, &signals).status(),
         Err(errno) => {
             error!("cannot wait for signals: {errno}");
             1
@@ -66,21 +66,57 @@ fn keep(child: Pid, traces: &Traces) -> ! {
     std::process::exit(status);
 }
 
-/// Forwards signals until the child has exited. Returns the exit status.
-fn attend(child: Pid, signals: &SigSet) -> i32 {
+/// How a process has ended.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ended {
+    code: i32,
+    /// The signal that has killed it.
+    pub(super) signal: Option<i32>,
+    /// It was told to end.
+    pub(super) is_wanted: bool,
+}
+
+impl Ended {
+    /// Returns the exit status of a process that ends for this reason.
+    pub(super) fn status(self) -> i32 {
+        self.code
+    }
+}
+
+/// Forwards signals to a child that shares descriptors, until it has ended.
+pub(super) fn wait_for(child: Pid) -> Ended {
+    let mut signals = super::termination::signals();
+    signals.add(Signal::SIGCHLD);
+    if let Err(errno) = signals.thread_block() {
+        error!("cannot wait for signals: {errno}");
+        return Ended { code: 1, signal: None, is_wanted: false };
+    }
+    let ended = attend(child, &signals);
+    // The next child finds SIGCHLD as this one did.
+    let _ = SigSet::from(Signal::SIGCHLD).thread_unblock();
+    ended
+}
+
+/// Forwards signals until the child has ended.
+fn attend(child: Pid, signals: &SigSet) -> Ended {
+    let mut is_wanted = false;
+    let failed = Ended { code: 1, signal: None, is_wanted };
     loop {
         match waitpid(Some(child), WaitOptions::NOHANG) {
-            Ok(Some((_, status))) => return exit_status(status),
+            Ok(Some((_, status))) => {
+                return Ended { code: exit_status(status), signal: status.terminating_signal(), is_wanted };
+            }
             Ok(None) => {}
             Err(rustix::io::Errno::INTR) => continue,
             Err(errno) => {
                 error!("lost the daemon's process: {errno}");
-                return 1;
+                return failed;
             }
         }
         match signals.wait() {
             Ok(Signal::SIGCHLD) => {}
             Ok(signal) => {
+                is_wanted |= signal != Signal::SIGHUP;
                 debug!(%signal, "forwarding a signal to the daemon");
                 let signal = match signal {
                     Signal::SIGINT => rustix::process::Signal::INT,
@@ -92,7 +128,7 @@ fn attend(child: Pid, signals: &SigSet) -> i32 {
             }
             Err(errno) => {
                 error!("cannot wait for signals: {errno}");
-                return 1;
+                return failed;
             }
         }
     }
@@ -115,6 +151,15 @@ fn exit_status(status: WaitStatus) -> i32 {
 /// Drops all capabilities except those for removing the socket and forwarding signals, which most users do not need.
 fn reduce_capabilities() {
     set_capabilities(&[CapSet::Effective, CapSet::Inheritable, CapSet::Permitted]);
+}
+
+/// Drops all capabilities.
+pub(super) fn reduce_capabilities_to_none() {
+    for set in [CapSet::Effective, CapSet::Inheritable, CapSet::Permitted] {
+        if let Err(error) = caps::clear(None, set) {
+            debug!(%error, "cannot drop capabilities");
+        }
+    }
 }
 
 /// As the keeper does, for a process that later starts a daemon, which has to get all of them back.

@@ -14,6 +14,7 @@ use std::{
     sync::Arc,
 };
 
+use super::setup::request;
 use rustix::{
     io::Errno,
     net::{
@@ -33,6 +34,9 @@ const DESCRIPTORS_MAX: usize = 32;
 const VERSION: u32 = 1;
 /// Header flag: this is a reply.
 const REPLY: u32 = 1 << 2;
+
+/// Header flag: the sender wants a reply to a request that has none of its own.
+const NEEDS_REPLY: u32 = 1 << 3;
 
 /// A message.
 #[derive(Debug, Clone)]
@@ -60,6 +64,35 @@ impl Message {
 
     pub(super) fn is_reply(&self) -> bool {
         field(&self.bytes, 4) & REPLY != 0
+    }
+
+    /// Returns whether this request is answered.
+    pub(super) fn expects_reply(&self) -> bool {
+        self.has_reply_of_its_own() || field(&self.bytes, 4) & NEEDS_REPLY != 0
+    }
+
+    /// Returns whether this request is answered by more than an acknowledgement.
+    pub(super) fn has_reply_of_its_own(&self) -> bool {
+        const OWN: [u32; 10] = [
+            request::GET_FEATURES,
+            request::GET_PROTOCOL_FEATURES,
+            request::GET_VRING_BASE,
+            request::GET_QUEUE_NUM,
+            request::GET_CONFIG,
+            request::GET_MAX_MEM_SLOTS,
+            request::GET_SHMEM_CONFIG,
+            request::SET_LOG_BASE,
+            request::SET_DEVICE_STATE_FD,
+            request::CHECK_DEVICE_STATE,
+        ];
+        OWN.contains(&self.number())
+    }
+
+    /// Returns the reply to this request that says that it succeeded.
+    pub(super) fn acknowledgement(&self) -> Self {
+        let mut reply = Self::request(self.number(), &0u64.to_le_bytes(), vec![]);
+        reply.bytes[4..8].copy_from_slice(&(VERSION | REPLY).to_le_bytes());
+        reply
     }
 
     pub(super) fn payload(&self) -> &[u8] {

@@ -4,7 +4,8 @@
 //! daemon as a child ([`generation`]), which isolates itself as ever. Messages between the front end and the daemon
 //! pass through it ([`relay`], [`message`]), and it records what sets the device up ([`setup`]). Requests of the guest
 //! do not pass: kicks, calls and memory are descriptors, which the daemon has itself. On SIGHUP ([`signals`]), or when
-//! [`command`] requests it, [`switch`] starts another daemon and moves the session there.
+//! [`command`] requests it, [`switch`] starts another daemon and moves the session there. With
+//! `--resilient`, [`resilience`] goes on after the death of the process that serves.
 //!
 //! The supervisor has one thread. It never reads what a guest has written, and maps no memory of a guest.
 
@@ -12,6 +13,7 @@ pub mod command;
 mod generation;
 mod message;
 mod relay;
+mod resilience;
 mod setup;
 mod signals;
 mod switch;
@@ -54,6 +56,8 @@ struct Supervisor {
     executable: PathBuf,
     listener: UnixListener,
     keeps_serving: bool,
+    /// The session survives the process that serves it.
+    is_resilient: bool,
     commands: Option<Commands>,
     signals: Signals,
     current: Generation,
@@ -96,13 +100,14 @@ pub fn run(options: &Options, listening: Listening, arguments: Vec<OsString>) ->
     };
     // Programs that start daemons wait for this message.
     info!("Waiting for vhost-user socket connection...");
-    let keeps_serving = options.socket.keep_serving;
+    let (keeps_serving, is_resilient) = (options.socket.keep_serving, options.socket.resilient);
     let (relay, retired) = (None, Vec::new());
     let mut supervisor = Supervisor {
         launch,
         executable,
         listener,
         keeps_serving,
+        is_resilient,
         commands,
         signals,
         current,
@@ -158,6 +163,7 @@ impl Supervisor {
             if self.signals.is_ending {
                 continue;
             }
+            self.go_on_after_death();
             self.pass();
             self.accept();
             self.upgrade_if_wanted();
@@ -167,6 +173,7 @@ impl Supervisor {
     fn wait(&mut self) -> Result<(), WaitError> {
         let mut fds = Vec::with_capacity(4);
         fds.extend(self.commands.as_ref().map(|commands| (commands.listener.as_fd(), PollFlags::IN)));
+        fds.extend(self.is_resilient.then(|| (self.current.control.as_fd(), PollFlags::IN)));
         match &self.relay {
             Some(relay) => fds.extend(relay.awaited()),
             None if self.may_accept() => fds.push((self.listener.as_fd(), PollFlags::IN)),
@@ -221,7 +228,10 @@ impl Supervisor {
         if !std::mem::take(&mut self.signals.is_upgrade_wanted) && asker.is_none() {
             return;
         }
-        let outcome = self.upgrade();
+        let outcome = match self.is_resilient {
+            true => Err("a daemon with --resilient is not upgraded: its journal is for its own version".into()),
+            false => self.upgrade(),
+        };
         match &outcome {
             Ok(pause) => info!(pid = self.current.pid(), pause_us = pause.as_micros() as u64, "upgraded"),
             Err(reason) => error!("not upgraded, and the present daemon goes on: {reason}"),

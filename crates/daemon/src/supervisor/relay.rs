@@ -24,6 +24,8 @@ pub(super) struct Relay {
     pub(super) setup: Setup,
     /// Who waits for the replies that the supervisor may ask for too, in order.
     asked: VecDeque<(u32, Asker)>,
+    /// Requests of the front end that have no reply yet.
+    unanswered: VecDeque<Message>,
     /// Replies to the supervisor.
     answers: VecDeque<Message>,
 }
@@ -50,6 +52,7 @@ impl Relay {
             daemon: Connection::new(daemon)?,
             setup: Setup::default(),
             asked: VecDeque::new(),
+            unanswered: VecDeque::new(),
             answers: VecDeque::new(),
         })
     }
@@ -69,6 +72,9 @@ impl Relay {
             if !message.is_reply() {
                 self.setup.observe(&message);
                 self.note_asked(message.number(), Asker::FrontEnd);
+                if message.expects_reply() {
+                    self.unanswered.push_back(message.clone());
+                }
             }
             if self.daemon.send(&message).is_err() {
                 return Ok(Passed::Ended);
@@ -88,6 +94,7 @@ impl Relay {
             match self.asker(message.number()) {
                 Some(Asker::Supervisor) => self.answers.push_back(message),
                 asker => {
+                    self.note_answered(message.number());
                     if asker.is_some() && message.number() == request::GET_VRING_BASE {
                         self.observe_base(&message);
                     }
@@ -158,6 +165,40 @@ impl Relay {
     /// Returns the next reply to the supervisor, if it has come.
     pub(super) fn answer(&mut self) -> Option<Message> {
         self.answers.pop_front()
+    }
+
+    /// Forgets what a daemon was asked that has died.
+    pub(super) fn forget_asked(&mut self) {
+        self.asked.clear();
+        self.answers.clear();
+    }
+
+    /// Returns whether the front end has asked where a ring stands, and got no reply.
+    pub(super) fn awaits_base(&self, ring: u32) -> bool {
+        let mut asked = self.unanswered.iter().filter(|message| message.number() == request::GET_VRING_BASE);
+        asked.any(|message| message.u32_at(0) == Some(ring))
+    }
+
+    /// Answers what the front end has asked a daemon that has died: what was to be set up is set up by now, and the rest
+    /// is asked again.
+    pub(super) fn ask_again(&mut self) -> io::Result<()> {
+        for message in std::mem::take(&mut self.unanswered) {
+            if message.has_reply_of_its_own() {
+                self.note_asked(message.number(), Asker::FrontEnd);
+                self.daemon.send(&message)?;
+                self.unanswered.push_back(message);
+            } else {
+                self.front_end.send(&message.acknowledgement())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes that the front end has a reply. Replies to requests of one number come in their order.
+    fn note_answered(&mut self, number: u32) {
+        if let Some(place) = self.unanswered.iter().position(|asked| asked.number() == number) {
+            self.unanswered.remove(place);
+        }
     }
 
     fn observe_base(&mut self, reply: &Message) {

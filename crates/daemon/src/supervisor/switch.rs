@@ -11,7 +11,7 @@
 
 use std::{
     collections::BTreeMap,
-    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, OwnedFd},
     time::{Duration, Instant},
 };
 
@@ -37,6 +37,8 @@ const READY_MAX: Duration = Duration::from_secs(20);
 const STEP_MAX: Duration = Duration::from_secs(10);
 /// How long the session may take. The guest waits.
 const HAND_OVER_MAX: Duration = Duration::from_secs(30);
+/// Between two looks at a daemon that is about to end.
+pub(super) const PAUSE: Duration = Duration::from_millis(10);
 
 /// Why there was no upgrade, for a person.
 type Refusal = String;
@@ -62,9 +64,9 @@ fn answer_of(
     }))
 }
 
-fn is_readable(fd: BorrowedFd<'_>) -> bool {
+pub(super) fn is_readable(fd: impl AsFd) -> bool {
     let at_once = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
-    let mut fds = [rustix::event::PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+    let mut fds = [rustix::event::PollFd::new(&fd, PollFlags::IN)];
     rustix::event::poll(&mut fds, Some(&at_once)).is_ok_and(|ready| ready > 0)
 }
 
@@ -134,7 +136,7 @@ impl Supervisor {
                 Err(format!("the new daemon expects another supervisor (version {version}): restart the daemon"))
             }
             Ok(Some(Answer::Refused(reason))) => Err(format!("the new daemon refuses: {reason}")),
-            Ok(Some(Answer::Done)) => Err("the new daemon sent an unexpected answer".into()),
+            Ok(Some(Answer::Done | Answer::Restarted(_))) => Err("the new daemon sent an unexpected answer".into()),
             Ok(None) => {
                 let status = next.wait_briefly(STEP_MAX);
                 let status = status.map_or("without a status".into(), |status| format!("with status {status}"));
@@ -158,7 +160,7 @@ impl Supervisor {
         match answer_of(&mut self.signals, &self.current, deadline) {
             Ok(Some(Answer::Done)) => Ok(()),
             Ok(Some(Answer::Refused(reason))) => Err(reason),
-            Ok(Some(Answer::Ready(_))) => Err("the present daemon sent an unexpected answer".into()),
+            Ok(Some(Answer::Ready(_) | Answer::Restarted(_))) => Err("the present daemon sent an unexpected answer".into()),
             Ok(None) => Err("the present daemon has ended".into()),
             Err(error) => Err(error.to_string()),
         }
@@ -202,7 +204,7 @@ impl Supervisor {
     }
 
     /// Sets the new daemon up like the present one, except for the rings.
-    fn set_up(&mut self, connection: &mut Connection) -> Result<(), Refusal> {
+    pub(super) fn set_up(&mut self, connection: &mut Connection) -> Result<(), Refusal> {
         let Some(relay) = &self.relay else { return Ok(()) };
         if !relay.setup.kicks().all(|kick| is_event_fd(kick)) {
             return Err("the front end kicks with something other than an eventfd".into());
@@ -285,7 +287,7 @@ impl Supervisor {
             Ok(Some(Answer::Refused(reason))) => {
                 ours.and_then(|()| Err(format!("the new daemon refuses the session: {reason}")))
             }
-            Ok(Some(Answer::Ready(_)) | None) => Err("the new daemon has ended while it took the session over".into()),
+            Ok(Some(Answer::Ready(_) | Answer::Restarted(_)) | None) => Err("the new daemon has ended while it took the session over".into()),
             Err(error) => Err(format!("the new daemon does not take the session over: {error}")),
         }
     }
@@ -302,7 +304,7 @@ impl Supervisor {
         }
     }
 
-    fn set_rings_up(&mut self, connection: &mut Connection, bases: &BTreeMap<u32, u32>) -> Result<(), Refusal> {
+    pub(super) fn set_rings_up(&mut self, connection: &mut Connection, bases: &BTreeMap<u32, u32>) -> Result<(), Refusal> {
         let messages = self.relay.as_ref().map(|relay| relay.setup.ring_messages(bases)).unwrap_or_default();
         self.ask_next(connection, &messages, request::GET_FEATURES).map(drop)
     }
@@ -320,7 +322,7 @@ impl Supervisor {
     }
 
     /// Starts the rings at the new daemon. It is behind `connection`, which becomes the one to the daemon before.
-    fn start_rings(&mut self, connection: &mut Connection) {
+    pub(super) fn start_rings(&mut self, connection: &mut Connection) {
         let Some(relay) = &mut self.relay else { return };
         std::mem::swap(&mut relay.daemon, connection);
         let mut messages = relay.setup.start_messages();

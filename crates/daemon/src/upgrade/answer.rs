@@ -10,7 +10,7 @@ use std::{
 use transom_host::{passthrough::Passthrough, server::Server};
 
 use super::{
-    control::{Answer, Control, Order, VERSION},
+    control::{Answer, Control, Order, RingPosition, VERSION},
     transfer,
 };
 use crate::backend::{Monitor, Ownership};
@@ -18,14 +18,16 @@ use crate::backend::{Monitor, Ownership};
 /// Exit status if the supervisor is gone, as after a signal.
 const ORPHANED: i32 = 1;
 
-/// Tells the supervisor that this daemon is ready, and carries its orders out from now on, on a thread of its own.
+/// Tells the supervisor that this daemon is ready, or that it goes on after a death with rings at the positions in
+/// `restarted`, and carries its orders out from now on, on a thread of its own.
 pub fn start(
     control: Control,
+    restarted: Option<Vec<RingPosition>>,
     server: Arc<Server<Passthrough>>,
     monitor: Arc<Monitor>,
     ownership: Arc<Ownership>,
 ) -> io::Result<()> {
-    control.answer(&Answer::Ready(VERSION))?;
+    control.answer(&restarted.map_or(Answer::Ready(VERSION), Answer::Restarted))?;
     thread::Builder::new().name("upgrade".into()).spawn(move || {
         let error = loop {
             match obey(&control, &server, &monitor, &ownership) {

@@ -38,10 +38,23 @@ pub enum Order {
 pub enum Answer {
     /// It is ready, and of this version.
     Ready(u8),
+    /// Another process goes on after a death. It has taken requests off these rings, and stands at these positions.
+    Restarted(Vec<RingPosition>),
     /// The order is carried out.
     Done,
     /// It is not, for this reason.
     Refused(String),
+}
+
+/// Where a ring stands after a death.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RingPosition {
+    /// The ring.
+    pub ring: u16,
+    /// The place of the next chain on its available ring.
+    pub position: u16,
+    /// The front end had stopped the ring, and nothing was taken off it since.
+    pub is_stopped: bool,
 }
 
 /// One end of the channel.
@@ -100,6 +113,10 @@ impl Control {
     pub fn answer(&self, answer: &Answer) -> io::Result<()> {
         let packet = match answer {
             Answer::Ready(version) => vec![b'r', *version],
+            Answer::Restarted(rings) => {
+                let numbers = rings.iter().flat_map(|ring| [ring.ring, ring.position, ring.is_stopped.into()]);
+                [b's'].into_iter().chain(numbers.flat_map(u16::to_le_bytes)).collect()
+            }
             Answer::Done => vec![b'd'],
             Answer::Refused(reason) => {
                 let mut packet = vec![b'n'];
@@ -121,9 +138,15 @@ impl Control {
         match &buffer[..len] {
             [] => Ok(None),
             [b'r', version] => Ok(Some(Answer::Ready(*version))),
+            [b's', rings @ ..] => Ok(Some(Answer::Restarted(rings.as_chunks().0.iter().map(ring_position).collect()))),
             [b'd'] => Ok(Some(Answer::Done)),
             [b'n', reason @ ..] => Ok(Some(Answer::Refused(String::from_utf8_lossy(reason).into_owned()))),
             _ => Err(io::Error::other("the daemon sent an unknown answer")),
         }
     }
+}
+
+fn ring_position(bytes: &[u8; 6]) -> RingPosition {
+    let [ring, position, is_stopped] = [0, 2, 4].map(|at| u16::from_le_bytes([bytes[at], bytes[at + 1]]));
+    RingPosition { ring, position, is_stopped: is_stopped != 0 }
 }

@@ -26,9 +26,10 @@ pub(crate) mod words;
 
 pub(crate) use holder::open_for_locks;
 pub(crate) use open_file::LockingFile;
+pub(crate) use ranges::Ranges;
 
 use std::{
-    os::fd::{AsFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, OwnedFd, RawFd},
     sync::Arc,
 };
 
@@ -248,6 +249,11 @@ impl Locks {
     /// woken: a caller that stops a queue repeats this until its requests are answered.
     pub(crate) fn interrupt_all(&self) {
         self.waiters.interrupt_all();
+    }
+
+    /// Returns the number of the descriptor that holds the locks of `owner` on `inode`, if there is one.
+    pub(crate) fn descriptor(&self, inode: NodeId, owner: LockOwner) -> Option<RawFd> {
+        Some(self.owners.find(inode, owner)?.description().fd.as_raw_fd())
     }
 
     /// Returns the number of descriptors in use, one for each inode and owner with locks.

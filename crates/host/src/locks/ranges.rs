@@ -8,7 +8,7 @@ use crate::sysfd::ofd::{FileRange, LockKind};
 
 /// The locks of one owner on one inode: first byte, last byte and kind of each.
 #[derive(Debug, Default)]
-pub(super) struct Ranges(BTreeMap<u64, (u64, LockKind)>);
+pub(crate) struct Ranges(BTreeMap<u64, (u64, LockKind)>);
 
 impl Ranges {
     /// Returns the number of locks.
@@ -16,12 +16,12 @@ impl Ranges {
         self.0.len()
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (FileRange, LockKind)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (FileRange, LockKind)> {
         self.0.iter().map(|(&start, &(end, kind))| (range(start, end), kind))
     }
 
     /// Locks `bytes`, replacing existing locks there.
-    pub(super) fn set(&mut self, bytes: FileRange, kind: LockKind) {
+    pub(crate) fn set(&mut self, bytes: FileRange, kind: LockKind) {
         self.clear(bytes);
         let (mut start, mut end) = (bytes.start(), bytes.end());
         if let Some((&before, &(last, like))) = self.0.range(..start).next_back()
@@ -40,7 +40,7 @@ impl Ranges {
     }
 
     /// Unlocks `bytes`.
-    pub(super) fn clear(&mut self, bytes: FileRange) {
+    pub(crate) fn clear(&mut self, bytes: FileRange) {
         let (start, end) = (bytes.start(), bytes.end());
         if let Some((&before, &(last, kind))) = self.0.range(..start).next_back()
             && last >= start

@@ -7,7 +7,8 @@
 //! [`hidden`] keeps names from the guest, [`buffered`] serves requests without `O_DIRECT` on files opened with it, and
 //! [`gauges`] reports what is held. [`stamps`] and [`hot_files`] tell a coherence group what changes, [`host_changes`]
 //! an agent in the guest, whom [`replayed`] answers; [`validity`] says how long the guest may cache. [`migration`]
-//! carries a session over to another daemon.
+//! carries a session over to another daemon. [`noted`] writes the journal of a session that survives this process, and
+//! [`intents`] what a request is about to do that must not be done twice.
 //!
 //! A name is resolved as one component relative to its directory, without following links and without leaving the
 //! directory, and only regular files and directories are ever opened. So neither a link nor a race leads out of the
@@ -29,7 +30,9 @@ mod hidden;
 mod host_changes;
 mod hot_files;
 mod inodes;
+mod intents;
 mod migration;
+mod noted;
 mod ops;
 mod read_ahead;
 mod replayed;
@@ -62,6 +65,7 @@ use crate::{
     Errno,
     credentials::{Credentials, Judge},
     group::Group,
+    journal::Journal,
     locks::{self, Locks},
     replay::Replays,
     sysfd::{ProcFds, stat},
@@ -106,6 +110,8 @@ pub struct Passthrough {
     /// `None` if no other daemon serves the directory, or guests are not told of its changes.
     group: Option<Group>,
     hot_files: HotFiles,
+    /// `None` if the session dies with this process.
+    journal: Option<Arc<Journal>>,
     /// What the guest calls inodes that it knows from another daemon.
     aliases: Aliases,
     /// The flags of the current session.
@@ -203,6 +209,7 @@ impl Passthrough {
             hidden,
             group: None,
             hot_files: HotFiles::default(),
+            journal: None,
             aliases: Aliases::default(),
             session: AtomicU64::new(0),
         })
@@ -221,6 +228,11 @@ impl Passthrough {
     /// Stamps all changes in the version table of `group`.
     pub fn with_group(self, group: Group) -> Self {
         Self { group: Some(group), ..self }
+    }
+
+    /// Records the session in `journal`, so that another process can go on with it.
+    pub fn with_journal(self, journal: Arc<Journal>) -> Self {
+        Self { journal: Some(journal), ..self }
     }
 
     /// Returns the coherence group.

@@ -1,7 +1,7 @@
 //! Writes replies: what a file system returns, by the reply type in the table.
 
 use transom_wire::{
-    U64,
+    Handle, U64,
     attr::{AttrOut, EntryOut},
     limits::DATA_LEN_MAX,
     operation::parts::{DataOut, Entries, EntriesPlus, IoctlOutBytes, NoReply, ReplyBody, Target, XattrOut},
@@ -63,6 +63,11 @@ pub trait Answer: ReplyBody {
         None
     }
 
+    /// Returns the number of the open file that the reply names, if it names one.
+    fn handle(_value: &Self::Value) -> Option<Handle> {
+        None
+    }
+
     /// Upper limit for the size in the arguments, which is also limited to the room in the driver's buffers. `None`:
     /// the size is left as it is, and [`Answer::make_room`] gets 0.
     const SIZE_MAX: Option<u32> = None;
@@ -70,7 +75,7 @@ pub trait Answer: ReplyBody {
 
 /// Implements [`Answer`] for replies that are returned rather than filled in.
 macro_rules! returned {
-    ($($reply:ty => $value:ty $([$($nodeid:ident).+])?, |$v:ident, $to:ident| $send:expr;)*) => {$(
+    ($($reply:ty => $value:ty $([$($nodeid:ident).+])? $({$($handle:ident).+})?, |$v:ident, $to:ident| $send:expr;)*) => {$(
         impl Answer for $reply {
             type Value = $value;
             type Sink<'a> = ();
@@ -85,6 +90,11 @@ macro_rules! returned {
                     Some(&mut value.$($nodeid).+)
                 }
             )?
+            $(
+                fn handle(value: &$value) -> Option<Handle> {
+                    Some(value.$($handle).+.into())
+                }
+            )?
         }
     )*};
 }
@@ -93,8 +103,8 @@ returned! {
     NoReply => (), |_value, _reply| Ok(());
     () => (), |_value, reply| reply.empty();
     EntryOut => EntryOut [nodeid], |value, reply| reply.send(&value);
-    OpenOut => OpenOut, |value, reply| reply.send(&value);
-    CreateOut => CreateOut [entry.nodeid], |value, reply| reply.send(&value);
+    OpenOut => OpenOut {fh}, |value, reply| reply.send(&value);
+    CreateOut => CreateOut [entry.nodeid] {open.fh}, |value, reply| reply.send(&value);
     AttrOut => AttrOut, |value, reply| reply.send(&value);
     BmapOut => BmapOut, |value, reply| reply.send(&value);
     InitOut => InitOut, |value, reply| reply.send(&value);

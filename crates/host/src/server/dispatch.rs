@@ -7,7 +7,7 @@ use transom_wire::{Opcode, Operation, U32, U64, all_operations, operation};
 use zerocopy::{FromBytes, FromZeros, IntoBytes, KnownLayout, Unaligned};
 
 use super::{
-    Call, Changing, End, FileSystem, Serve, Server,
+    Call, Changing, End, FileSystem, Noted, Serve, Server,
     answer::Answer,
     call::Served,
     decode::{Payload, Strings},
@@ -82,6 +82,17 @@ impl<F: FileSystem> Server<F> {
             let nodeid: &mut U64 = field(&mut arg, at);
             *nodeid = self.fs.own_nodeid((*nodeid).into()).into();
         }
+        let noted = self.fs.is_journaled().then(|| (arg, O::Names::names(&name)));
+        let noted = noted.as_ref().map(|(args, names)| Noted {
+            row: O::ROW,
+            unique: req.context.unique,
+            nodeid: req.nodeid,
+            args: args.as_bytes(),
+            names: *names,
+        });
+        if let Some(noted) = &noted {
+            self.fs.note_before(noted)?;
+        }
         let nodeid = self.fs.own_nodeid(req.nodeid);
         let call: Call<'_, O> = Call { ctx: req.context, nodeid, arg, name, rest, out };
         let mut value = if O::ROW.changes.is_empty() {
@@ -93,6 +104,10 @@ impl<F: FileSystem> Server<F> {
         };
         if let Some(nodeid) = O::Reply::nodeid(&mut value) {
             *nodeid = self.fs.drivers_nodeid((*nodeid).into()).into();
+        }
+        if let Some(noted) = &noted {
+            let nodeid = O::Reply::nodeid(&mut value).map(|nodeid| (*nodeid).into());
+            self.fs.note_after(noted, nodeid, O::Reply::handle(&value));
         }
         O::Reply::send(value, &room, size, reply)
     }

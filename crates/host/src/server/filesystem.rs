@@ -2,10 +2,10 @@
 
 use std::os::fd::OwnedFd;
 
-use transom_wire::{NodeId, Unique, all_operations, operation, ops::init::InitFlags};
+use transom_wire::{Handle, NodeId, Unique, all_operations, operation, ops::init::InitFlags};
 
-use super::{AgentCall, AgentReply, Changing, Context, Serve};
-use crate::{Errno, migration};
+use super::{AgentCall, AgentReply, Changing, Context, Noted, Serve};
+use crate::{Errno, migration, sysfd::LeftDescriptors};
 
 /// The guest's offer in INIT.
 #[derive(Debug, Clone, Copy)]
@@ -108,6 +108,44 @@ macro_rules! file_system {
             ) -> Result<Option<InitFlags>, migration::Error> {
                 let _ = (state, descriptors);
                 Err(migration::Error::Refused("this file system cannot be handed over"))
+            }
+
+            /// Returns whether the session is journaled, so that another process can go on with it after this one has
+            /// died. The next two methods are called only then.
+            fn is_journaled(&self) -> bool {
+                false
+            }
+
+            /// Records what a request is about to end.
+            ///
+            /// # Errors
+            ///
+            /// EIO for a request of which nobody knows whether the process before has done it.
+            fn note_before(&self, request: &Noted<'_>) -> Result<(), Errno> {
+                let _ = request;
+                Ok(())
+            }
+
+            /// Records what a request has done, before it is answered: the reply's inode, by the driver's number, and
+            /// its open file.
+            fn note_after(&self, request: &Noted<'_>, nodeid: Option<NodeId>, handle: Option<Handle>) {
+                let _ = (request, nodeid, handle);
+            }
+
+            /// Records that a session begins with these flags, or that it ends.
+            fn note_session(&self, flags: Option<InitFlags>) {
+                let _ = flags;
+            }
+
+            /// Goes on with the session of a process that has died, and whose descriptors are `left`. Returns its
+            /// flags, or `None` without a session.
+            ///
+            /// # Errors
+            ///
+            /// If that session cannot go on here.
+            fn recover(&self, left: LeftDescriptors) -> Result<Option<InitFlags>, migration::Error> {
+                let _ = left;
+                Err(migration::Error::Refused("this file system keeps no journal"))
             }
 
             /// Returns the file system's own number of an inode that the driver names. They differ if the driver has

@@ -17,6 +17,7 @@ mod dirents;
 mod dispatch;
 mod filesystem;
 mod in_progress;
+mod noted;
 mod reply;
 mod request;
 mod session;
@@ -35,6 +36,7 @@ pub use changing::Changing;
 pub use context::{BlockingMode, Context};
 pub use dirents::{Dirents, DirentsPlus, Full};
 pub use filesystem::{End, FileSystem, InitAnswer, InitOffer};
+pub use noted::Noted;
 pub use request::Scratch;
 pub use slices::{GuestSlice, GuestSlices, SLICES_INLINE};
 pub use target::ExecutionTarget;
@@ -43,7 +45,7 @@ use std::os::fd::OwnedFd;
 
 use transom_wire::{Opcode, header::InHeader};
 
-use crate::{Errno, migration};
+use crate::{Errno, migration, sysfd::LeftDescriptors};
 use reply::Reply;
 use request::Request;
 use session::Session;
@@ -190,6 +192,21 @@ impl<F: FileSystem> Server<F> {
     /// If that session cannot go on here. This process must end then without ending a session.
     pub fn take_over(&self, state: &[u8], descriptors: Vec<OwnedFd>) -> Result<(), migration::Error> {
         self.session.take_over(&self.fs, state, descriptors)
+    }
+
+    /// Goes on with the session of a process that has died, if it had one, from the file system's journal. There must
+    /// be no session here.
+    ///
+    /// # Errors
+    ///
+    /// If that session cannot go on here.
+    pub fn recover(&self, left: LeftDescriptors) -> Result<(), migration::Error> {
+        self.session.recover(&self.fs, left)
+    }
+
+    /// Returns the identifier of the request in `readable`, or 0 if it is too short to have one.
+    pub fn unique_of(&self, readable: &[GuestSlice<'_>]) -> u64 {
+        request::read_header(readable).map_or(0, |header| header.unique.get())
     }
 
     fn serve(

@@ -19,7 +19,7 @@ use super::{
     BlockingMode, End, FileSystem, InitOffer,
     in_progress::{Counted, InProgress},
 };
-use crate::{Errno, migration};
+use crate::{Errno, migration, sysfd::LeftDescriptors};
 
 /// The oldest minor version that is served, which is that of Linux 4.20. The first Linux with virtio-fs is 5.4, with
 /// minor version 31.
@@ -150,6 +150,16 @@ impl Session {
         Ok(())
     }
 
+    /// Goes on with the session of a process that has died.
+    pub(super) fn recover(&self, fs: &impl FileSystem, left: LeftDescriptors) -> Result<(), migration::Error> {
+        let _change = lock(&self.change);
+        if let Some(flags) = fs.recover(left)? {
+            self.has_setxattr_ext.store(flags.contains(InitFlags::SETXATTR_EXT), Release);
+            self.stage.store(BEGUN, SeqCst);
+        }
+        Ok(())
+    }
+
     /// Locks `change`. Errors: EAGAIN if another thread holds it, under `MustNotBlock`.
     fn begin_change(&self, blocking: BlockingMode) -> Result<MutexGuard<'_, ()>, Errno> {
         match (self.change.try_lock(), blocking) {
@@ -176,6 +186,7 @@ impl Session {
             }
         }
         drop(waiting);
+        fs.note_session(None);
         fs.destroy(end);
         self.stage.store(NONE, SeqCst);
         Ok(())
@@ -235,6 +246,7 @@ impl Session {
         out.map_alignment = answer.map_alignment.into();
         tracing::info!(minor, flags = format_args!("{flags:?}"), "session begun");
         self.has_setxattr_ext.store(flags.contains(InitFlags::SETXATTR_EXT), Release);
+        fs.note_session(Some(flags));
         self.stage.store(BEGUN, SeqCst);
         Ok(out)
     }

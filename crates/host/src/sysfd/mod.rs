@@ -3,11 +3,12 @@
 //! Calls that rustix offers with a suitable signature are used from there. This module adds the rest: file data to and
 //! from guest memory ([`vectored`]), file handles ([`handle`]), operations on `O_PATH` descriptors ([`procfd`],
 //! [`path`]), `statx` with mount identifiers ([`stat`]), inode attributes ([`inode_attr`]), locks owned by an open
-//! file description ([`ofd`]), and file-system state of a single thread ([`thread_fs`]). Only the last keeps state, in
-//! the thread.
+//! file description ([`ofd`]), what a dead process has left open ([`left`]), and file-system state of a single thread
+//! ([`thread_fs`]). Only the last keeps state, in the thread.
 
 pub mod handle;
 pub mod inode_attr;
+pub mod left;
 pub mod ofd;
 pub mod path;
 pub mod procfd;
@@ -16,6 +17,7 @@ pub mod thread_fs;
 pub mod vectored;
 
 pub use handle::{FileHandle, HANDLE_LEN_MAX, RawFileHandle};
+pub use left::LeftDescriptors;
 pub use procfd::ProcFds;
 pub use stat::MountId;
 

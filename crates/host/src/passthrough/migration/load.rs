@@ -104,7 +104,7 @@ const GENERATION_MAX: u64 = u32::MAX as u64 / 2;
 const REFERENCES_MAX: u64 = u64::MAX / 2;
 
 /// Returns a generation whose numbers are all `next` or greater.
-fn generation_from(next: u64) -> Result<u32, Error> {
+pub(super) fn generation_from(next: u64) -> Result<u32, Error> {
     match next.div_ceil(1 << GENERATION_SHIFT) {
         generation @ 0..=GENERATION_MAX => Ok((generation as u32).max(1)),
         _ => Err(Error::Malformed("numbers that leave too few for new inodes and files")),
@@ -367,7 +367,7 @@ impl<'a> Loader<'a> {
 
 impl Passthrough {
     /// Opens a file or directory below the shared directory, to open handles through it.
-    fn open_mount(&self, path: &str) -> Result<OwnedFd, Errno> {
+    pub(super) fn open_mount(&self, path: &str) -> Result<OwnedFd, Errno> {
         let root = self.inodes.root();
         if path == "." {
             return self.proc_fds.reopen(&root.fd, OFlags::RDONLY);
@@ -381,7 +381,7 @@ impl Passthrough {
     }
 }
 
-fn errno(error: std::io::Error) -> Errno {
+pub(super) fn errno(error: std::io::Error) -> Errno {
     Errno::from_io_error(&error).unwrap_or(Errno::IO)
 }
 

@@ -3,12 +3,13 @@
 //! Inodes travel as [`paths`] or as file handles. The guest keeps its numbers of inodes and open files: [`aliases`]
 //! translates the former, [`Handles`](super::handles::Handles) adopts the latter. Numbers given out later are of a
 //! generation that the guest has not seen. To another process of this host, a session is handed over with its open
-//! descriptors ([`hand_over`]).
+//! descriptors ([`hand_over`]). [`recover`] goes on with the session of a process that has died.
 
 mod aliases;
 mod hand_over;
 mod load;
 mod paths;
+mod recover;
 mod save;
 
 pub(super) use aliases::Aliases;
@@ -29,6 +30,7 @@ impl Passthrough {
                 self.config.is_layered,
                 "an overlay cannot be migrated: the guest's changes are in a directory of this host",
             ),
+            (self.journal.is_some(), "a share with --resilient cannot be migrated: the journal would have to follow"),
             (self.hidden.is_some(), "a share with hidden paths cannot be migrated: other inodes may be hidden here"),
         ];
         obstacles.into_iter().find_map(|(is_so, obstacle)| is_so.then_some(obstacle))

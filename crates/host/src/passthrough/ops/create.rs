@@ -65,9 +65,13 @@ impl Passthrough {
         arg: &CreateIn,
     ) -> Result<(EntryOut, OwnedFd), Errno> {
         let flags = OFlags::from_bits_retain(arg.flags.get());
+        if self.has_made(ctx, dir, name)? {
+            return self.open_made(ctx, parent, dir, name, arg);
+        }
         for _ in 0..RACES_MAX {
             match self.create_new(ctx, dir, name, arg) {
                 Ok(fd) => {
+                    self.journal_step("done");
                     self.label(ctx, &fd).inspect_err(|_| remove_again(dir, name, AtFlags::empty()))?;
                     let entry = self.admit(parent, dir, name, InodeFd::Borrowed(fd.as_fd()))?;
                     return Ok((entry, fd));
@@ -96,6 +100,23 @@ impl Passthrough {
             }
         }
         Err(Errno::STALE)
+    }
+
+    /// Opens the file that this request has made before its process died, with whatever permissions it has.
+    fn open_made(
+        &self,
+        ctx: &Context<'_>,
+        parent: NodeId,
+        dir: &Inode,
+        name: &[u8],
+        arg: &CreateIn,
+    ) -> Result<(EntryOut, OwnedFd), Errno> {
+        let entry = self.entry_of(parent, dir, name, BlockingMode::MayBlock)?;
+        let nodeid = NodeId::from(entry.nodeid);
+        let opened = self.open_inode(nodeid, OFlags::from_bits_retain(arg.flags.get()) - OFlags::TRUNC);
+        let labelled = opened.and_then(|fd| self.label(ctx, &fd).map(|()| fd));
+        let fd = labelled.inspect_err(|_| self.forget(nodeid, 1))?;
+        Ok((entry, fd))
     }
 
     fn create_new(&self, ctx: &Context<'_>, dir: &Inode, name: &[u8], arg: &CreateIn) -> Result<OwnedFd, Errno> {

@@ -7,25 +7,37 @@ use transom_wire::{
 
 use crate::{
     Errno,
+    journal::Record,
     passthrough::Passthrough,
-    server::{Call, Serve},
+    server::{Call, Context, Serve},
 };
 
 impl Serve<Forget> for Passthrough {
     fn serve(&self, call: Call<'_, Forget>) -> Result<(), Errno> {
-        self.forget(call.nodeid, call.arg.nlookup.get());
+        self.forget_for(&call.ctx, call.nodeid, call.arg.nlookup.get());
         Ok(())
     }
 }
 
 impl Serve<BatchForget> for Passthrough {
     fn serve(&self, call: Call<'_, BatchForget>) -> Result<(), Errno> {
-        call.rest.iter().for_each(|one| self.forget(self.aliases.own(one.nodeid.into()), one.nlookup.get()));
+        for one in call.rest {
+            self.forget_for(&call.ctx, self.aliases.own(one.nodeid.into()), one.nlookup.get());
+        }
         Ok(())
     }
 }
 
 impl Passthrough {
+    /// Drops references that the guest has, as a request asks.
+    fn forget_for(&self, ctx: &Context<'_>, nodeid: NodeId, nlookup: u64) {
+        if let Some(journal) = &self.journal {
+            let (unique, nodeid) = (ctx.unique.0, self.aliases.guests(nodeid).0);
+            journal.append(&Record::Forget { unique, nodeid, count: nlookup });
+        }
+        self.forget(nodeid, nlookup);
+    }
+
     /// Drops references. Ignores an inode that the guest does not know.
     pub(in crate::passthrough) fn forget(&self, nodeid: NodeId, nlookup: u64) {
         if self.inodes.forget(nodeid, nlookup) {

@@ -2,12 +2,13 @@
 
 use std::{os::fd::OwnedFd, sync::atomic::Ordering::Relaxed};
 
-use transom_wire::{NodeId, Unique, limits::DATA_LEN_MAX, ops::init::InitFlags};
+use transom_wire::{Handle, NodeId, Unique, limits::DATA_LEN_MAX, ops::init::InitFlags};
 
 use crate::{
     Errno, migration,
     passthrough::{Dax, Negotiation, Passthrough},
-    server::{AgentCall, AgentReply, Changing, Context, End, FileSystem, InitAnswer, InitOffer},
+    server::{AgentCall, AgentReply, Changing, Context, End, FileSystem, InitAnswer, InitOffer, Noted},
+    sysfd::LeftDescriptors,
     window,
 };
 
@@ -65,6 +66,26 @@ impl FileSystem for Passthrough {
 
     fn take_over(&self, state: &[u8], descriptors: Vec<OwnedFd>) -> Result<Option<InitFlags>, migration::Error> {
         self.taken_over(state, descriptors)
+    }
+
+    fn is_journaled(&self) -> bool {
+        self.journal.is_some()
+    }
+
+    fn note_before(&self, request: &Noted<'_>) -> Result<(), Errno> {
+        self.noted_before(request)
+    }
+
+    fn note_after(&self, request: &Noted<'_>, nodeid: Option<NodeId>, handle: Option<Handle>) {
+        self.noted_after(request, nodeid, handle);
+    }
+
+    fn note_session(&self, flags: Option<InitFlags>) {
+        self.noted_session(flags);
+    }
+
+    fn recover(&self, left: LeftDescriptors) -> Result<Option<InitFlags>, migration::Error> {
+        self.recovered(left)
     }
 
     fn own_nodeid(&self, nodeid: NodeId) -> NodeId {

@@ -17,7 +17,10 @@ impl Serve<Link> for Passthrough {
         self.check_writable()?;
         let (inode, dir) = (self.inodes.get(old)?, self.inodes.get(parent)?);
         self.check_creatable(&dir, name.as_bytes())?;
-        self.proc_fds.link(&inode.fd, &dir.fd, name.as_bytes())?;
+        if !self.has_linked(&call.ctx, &inode, &dir, name.as_bytes())? {
+            self.proc_fds.link(&inode.fd, &dir.fd, name.as_bytes())?;
+            self.journal_step("done");
+        }
         let entry = self.admit(parent, &dir, name.as_bytes(), InodeFd::Borrowed(inode.fd.as_fd()))?;
         // A file that was created without a name now has one.
         self.inodes.unpin(old);

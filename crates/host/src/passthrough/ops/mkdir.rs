@@ -17,9 +17,10 @@ impl Serve<Mkdir> for Passthrough {
         self.inodes.check_room()?;
         let dir = self.inodes.get(parent)?;
         self.check_creatable(&dir, name.as_bytes())?;
-        {
+        if !self.has_made(ctx, &dir, name.as_bytes())? {
             let _creator = self.creator(ctx, arg.umask.get())?;
             rustix::fs::mkdirat(&dir.fd, name.as_bytes(), permissions(arg.mode.get()))?;
+            self.journal_step("done");
         }
         self.created(ctx, parent, &dir, name.as_bytes(), AtFlags::REMOVEDIR)
     }

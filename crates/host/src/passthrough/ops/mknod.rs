@@ -29,10 +29,11 @@ impl Serve<Mknod> for Passthrough {
         self.inodes.check_room()?;
         let dir = self.inodes.get(parent)?;
         self.check_creatable(&dir, name.as_bytes())?;
-        {
+        if !self.has_made(ctx, &dir, name.as_bytes())? {
             let _creator = self.creator(ctx, arg.umask.get())?;
             let device = makedev(major, minor);
             rustix::fs::mknodat(&dir.fd, name.as_bytes(), file_type, permissions(mode), device)?;
+            self.journal_step("done");
         }
         self.created(ctx, parent, &dir, name.as_bytes(), AtFlags::empty())
     }

@@ -9,20 +9,20 @@ use transom_wire::{
 use crate::{
     Errno,
     passthrough::Passthrough,
-    server::{Call, Serve},
+    server::{Call, Context, Serve},
 };
 
 impl Serve<Rename> for Passthrough {
     fn serve(&self, call: Call<'_, Rename>) -> Result<(), Errno> {
         let (name, new_name) = call.name;
-        self.rename((call.nodeid, name), (call.arg.newdir.into(), new_name), 0)
+        self.rename(&call.ctx, (call.nodeid, name), (call.arg.newdir.into(), new_name), 0)
     }
 }
 
 impl Serve<Rename2> for Passthrough {
     fn serve(&self, call: Call<'_, Rename2>) -> Result<(), Errno> {
         let (name, new_name) = call.name;
-        self.rename((call.nodeid, name), (call.arg.newdir.into(), new_name), call.arg.flags.get())
+        self.rename(&call.ctx, (call.nodeid, name), (call.arg.newdir.into(), new_name), call.arg.flags.get())
     }
 }
 
@@ -34,6 +34,7 @@ impl Passthrough {
     /// EINVAL for an unknown flag.
     fn rename(
         &self,
+        ctx: &Context<'_>,
         (parent, name): (NodeId, Name<'_>),
         (new_parent, new_name): (NodeId, Name<'_>),
         flags: u32,
@@ -49,6 +50,9 @@ impl Passthrough {
         self.check_removable(&dir, name)?;
         self.check_creatable(&new_dir, new_name)?;
         self.check_removable(&new_dir, new_name)?;
+        if self.has_renamed(ctx, (&dir, name), (&new_dir, new_name), flags)? {
+            return Ok(());
+        }
         let replaces = !flags.intersects(RenameFlags::NOREPLACE | RenameFlags::EXCHANGE);
         let pinned = if replaces { self.inodes.pin_last_name(&new_dir.fd, new_name) } else { None };
         if flags.is_empty() {
@@ -56,6 +60,7 @@ impl Passthrough {
         } else {
             rustix::fs::renameat_with(&dir.fd, name, &new_dir.fd, new_name, flags)?;
         }
+        self.journal_step("done");
         if let Some(pinned) = pinned {
             pinned.keep();
         }

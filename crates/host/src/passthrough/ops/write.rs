@@ -25,6 +25,9 @@ impl Serve<Write> for Passthrough {
         let is_cached = write_flags.contains(WriteFlags::CACHE);
         let appends = arg.flags.get() & OFlags::APPEND.bits() != 0 && !is_cached;
         let flags = if appends { ReadWriteFlags::APPEND } else { ReadWriteFlags::empty() };
+        if appends && let Some(written) = self.has_appended(&call.ctx, &file.fd, data)? {
+            return Ok(WriteOut::new(written));
+        }
         self.drop_capabilities(&file.fd)?;
         let kills_set_id = write_flags.contains(WriteFlags::KILL_SUIDGID);
         let _guard = if kills_set_id { self.kill_set_id(&file.fd)? } else { None };
@@ -37,6 +40,7 @@ impl Serve<Write> for Passthrough {
                 None => self.write_gate.pass(write).unwrap_or(Err(Errno::AGAIN))?,
             },
         };
+        self.journal_step("done");
         // A request has at most DATA_LEN_MAX bytes of data.
         Ok(WriteOut::new(written as u32))
     }

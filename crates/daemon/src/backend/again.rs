@@ -1,0 +1,141 @@
+//! Serves the requests that a process has left in flight when it died.
+//!
+//! A reply that was complete is published, unless the used ring shows that it was. Every other request is served again,
+//! in the order in which they were taken; the file system finds out what of it was done.
+
+use std::{
+    mem,
+    sync::{Arc, atomic::Ordering},
+};
+
+use transom_host::{
+    journal::{Left, QueueSlots, Stage},
+    server::FileSystem,
+};
+use vhost_user_backend::VringT;
+use virtio_queue::{
+    QueueT,
+    desc::{RawDescriptor, split::Descriptor},
+};
+use vm_memory::{Bytes, GuestAddress, GuestAddressSpace};
+
+use super::{
+    GuestRam,
+    chain::Chain,
+    queue::Queue,
+    vring::Vring,
+    worker::{WorkerState, notify_driver},
+};
+
+/// Bytes of a descriptor (virtio 1.3 §2.7.5).
+const DESCRIPTOR_LEN: u64 = 16;
+
+impl<F: FileSystem + 'static> Queue<F> {
+    /// Serves what was left in flight, once. The ring has to run.
+    pub(super) fn serve_left(self: &Arc<Self>, vring: &Vring, state: &mut WorkerState) {
+        let Some(slots) = &self.slots else { return };
+        if !self.has_left.load(Ordering::Acquire) || !is_running(vring) {
+            return;
+        }
+        self.has_left.store(false, Ordering::Release);
+        let left = slots.left();
+        if left.is_empty() {
+            return;
+        }
+        let Ok(used) = vring.queue_used_idx() else { return };
+        let is_published = |left: &Left| matches!(left.stage, Stage::Publishing(_, index) if index != used);
+        left.iter().filter(|left| is_published(left)).for_each(|left| slots.free(left.head));
+        let left: Vec<_> = left.into_iter().filter(|left| !is_published(left)).collect();
+        // Another number is outstanding on a ring that the driver has set up anew.
+        if left.len() != usize::from(vring.queue_next_avail().wrapping_sub(used)) {
+            tracing::warn!(count = left.len(), "requests in flight belong to another ring: they are dropped");
+            return slots.clear();
+        }
+        tracing::info!(count = left.len(), "serving requests again that were in flight");
+        for left in left {
+            self.serve_again(vring, state, slots, left);
+        }
+        // The death may have come between a used entry and its notification.
+        notify_driver(vring);
+    }
+
+    fn serve_again(self: &Arc<Self>, vring: &Vring, state: &mut WorkerState, slots: &QueueSlots, left: Left) {
+        let memory = self.memory.memory();
+        match left.stage {
+            Stage::Answered(len) | Stage::Publishing(len, _) => {
+                let logged = (&*self.log, &self.memory);
+                if let Err(error) = vring.add_used_logged(left.head, len, logged, Some(slots), || {}) {
+                    self.break_ring(vring, &error);
+                }
+            }
+            Stage::Taken => {
+                let (table, size) = {
+                    let ring = vring.get_ref();
+                    (GuestAddress(ring.get_queue().desc_table()), ring.get_queue().size())
+                };
+                match self.take(size, left.head) {
+                    Ok(ticket) => {
+                        let walk = Walk::new(&memory, table, size, left.head);
+                        let chain = Chain::copy(left.head, walk, mem::take(state.descriptors()), ticket);
+                        self.serve(vring, chain, state);
+                    }
+                    Err(error) => self.break_ring(vring, &error),
+                }
+            }
+        }
+    }
+}
+
+fn is_running(vring: &Vring) -> bool {
+    let ring = vring.get_ref();
+    ring.is_enabled() && ring.get_queue().ready()
+}
+
+/// The descriptors of a chain whose head is known. The crate finds chains through the available ring only, whose entry
+/// may be another's by now.
+struct Walk<'m> {
+    memory: &'m GuestRam,
+    table: GuestAddress,
+    size: u16,
+    next: Option<u16>,
+    /// How many descriptors may follow, so that a loop ends.
+    left: u16,
+    is_indirect: bool,
+}
+
+impl<'m> Walk<'m> {
+    fn new(memory: &'m GuestRam, table: GuestAddress, size: u16, head: u16) -> Self {
+        Self { memory, table, size, next: Some(head), left: size, is_indirect: false }
+    }
+
+    /// Enters the table to which `descriptor` refers. Returns `None` if it is not one.
+    fn enter(&mut self, descriptor: Descriptor) -> Option<()> {
+        let len = u64::from(descriptor.len());
+        if self.is_indirect || len % DESCRIPTOR_LEN != 0 {
+            return None;
+        }
+        self.size = u16::try_from(len / DESCRIPTOR_LEN).ok()?;
+        (self.table, self.left, self.next, self.is_indirect) = (descriptor.addr(), self.size, Some(0), true);
+        Some(())
+    }
+}
+
+impl Iterator for Walk<'_> {
+    type Item = Descriptor;
+
+    fn next(&mut self) -> Option<Descriptor> {
+        loop {
+            let index = self.next.take().filter(|&index| index < self.size)?;
+            self.left = self.left.checked_sub(1)?;
+            let at = self.table.0.checked_add(u64::from(index) * DESCRIPTOR_LEN)?;
+            let raw: RawDescriptor = self.memory.read_obj(GuestAddress(at)).ok()?;
+            let descriptor = Descriptor::from(raw);
+            if descriptor.refers_to_indirect_table() {
+                self.enter(descriptor)?;
+                continue;
+            }
+            self.next = descriptor.has_next().then(|| descriptor.next());
+            return Some(descriptor);
+        }
+    }
+}
