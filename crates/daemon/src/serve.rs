@@ -56,9 +56,9 @@ pub fn serve(options: &Options, started: Started) -> anyhow::Result<()> {
         file_system = file_system.with_journal(journal.clone());
     }
     let server = Arc::new(Server::new(file_system));
-    let left = left.flatten();
+    let mut left = left.flatten();
     let restarted = left.is_some().then(|| journal.as_ref().map(positions)).flatten();
-    if let Some(left) = left {
+    if let Some(left) = &mut left {
         server.recover(left).context("the session of the process that died cannot go on")?;
     }
     let watcher = started.changes.map(|changes| changes::start(changes, &server, &monitor));
@@ -76,11 +76,14 @@ pub fn serve(options: &Options, started: Started) -> anyhow::Result<()> {
         }
         None => Some(backend::MIGRATION_IDLE_MAX),
     };
-    let config = BackendConfig { versions, migration, journal, ..backend_config(options, window.map(|(window, _)| window)) };
+    let config =
+        BackendConfig { versions, migration, journal, ..backend_config(options, window.map(|(window, _)| window)) };
     if let Some(control) = started.control {
         let (server, monitor, ownership) = (server.clone(), monitor.clone(), config.ownership.clone());
         upgrade::answer::start(control, restarted, server, monitor, ownership).context("lost the supervisor")?;
     }
+    // The connection of the process that died is among them. Its end tells the supervisor nothing new by now.
+    drop(left);
     let served = backend::serve(started.listener, server, &config, &monitor);
     started.traces.remove();
     served

@@ -59,6 +59,16 @@ impl<F: FileSystem + 'static> Queue<F> {
         notify_driver(vring);
     }
 
+    /// Frees the slots of requests that were dropped without an answer, because their ring was set up anew.
+    pub(super) fn free_dropped(&self) {
+        if let Some(slots) = &self.slots
+            && !self.has_left.load(Ordering::Acquire)
+            && self.in_flight.held() == 0
+        {
+            slots.left().iter().for_each(|left| slots.free(left.head));
+        }
+    }
+
     fn serve_again(self: &Arc<Self>, vring: &Vring, state: &mut WorkerState, slots: &QueueSlots, left: Left) {
         let memory = self.memory.memory();
         match left.stage {

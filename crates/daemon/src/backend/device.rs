@@ -383,6 +383,7 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
         {
             if !is_edge {
                 self.watch_edges(vring, thread_id);
+                queue.free_dropped();
             }
             let mut worker = worker.lock().unwrap_or_else(PoisonError::into_inner);
             queue.serve_left(vring, &mut worker);

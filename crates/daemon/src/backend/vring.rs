@@ -14,10 +14,10 @@ use std::{
 };
 
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat};
+use transom_host::journal::QueueSlots;
 use vhost_user_backend::{
     VhostUserBackend, VringEpollHandler, VringMutex, VringStateGuard, VringStateMutGuard, VringT,
 };
-use transom_host::journal::QueueSlots;
 use virtio_queue::{Error, QueueT};
 use vm_memory::{GuestAddress, GuestAddressSpace};
 use vmm_sys_util::epoll::EventSet;

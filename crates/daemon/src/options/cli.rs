@@ -113,10 +113,11 @@ pub(crate) struct SocketArgs {
     #[arg(long)]
     pub(crate) upgradable: bool,
 
-    /// Let the guest go on if the daemon is killed or crashes: another process takes over what is open, locked and in flight
+    /// Let the guest go on if the daemon is killed or crashes
     ///
-    /// Excludes --dax-window, --coherence-group, --events, --overlay, --host-changes and the options of --migration-mode.
-    /// After three deaths within ten seconds the daemon ends.
+    /// Another process takes over what is open, locked and in flight. After three deaths within ten seconds the daemon
+    /// ends. Excludes --dax-window, --coherence-group, --events, --host-changes and --overlay; the daemon can then be
+    /// neither upgraded nor migrated.
     #[arg(long)]
     pub(crate) resilient: bool,
 

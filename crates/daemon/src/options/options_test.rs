@@ -205,3 +205,21 @@ fn an_overlay_is_refused_with_what_excludes_it() {
         assert!(error.to_string().contains(named), "{error}");
     }
 }
+
+#[test]
+fn what_a_journal_does_not_record_excludes_resilience() {
+    let socket = serve(&format!("{BASE} --resilient")).socket;
+    assert!(socket.resilient && socket.upgradable);
+    for others in [
+        "--dax-window 64M --tag t",
+        "--coherence-group g",
+        "--events",
+        "--events=auto",
+        "--host-changes prefer",
+        "--overlay /layers",
+    ] {
+        let error = refused(&format!("{BASE} --resilient {others}"));
+        assert_eq!(error.kind(), ErrorKind::ArgumentConflict, "{others}");
+        assert!(error.to_string().contains("--resilient"), "{error}");
+    }
+}

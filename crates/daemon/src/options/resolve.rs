@@ -145,7 +145,7 @@ fn overlay_obstacle(cli: &Cli) -> Option<&'static str> {
     if cli.cache.coherence_group.is_some() {
         return Some("--overlay excludes --coherence-group: the others do not see this guest's changes");
     }
-    if cli.socket.upgradable {
+    if cli.socket.upgradable && !cli.socket.resilient {
         return Some("--overlay excludes --upgradable: two daemons cannot have one overlay mounted");
     }
     None

@@ -9,14 +9,15 @@
 //! it again.
 
 use std::{
+    mem::ManuallyDrop,
     os::fd::OwnedFd,
     time::{Duration, Instant},
 };
 
 use anyhow::Context as _;
 use rustix::{
-    process::{DumpableBehavior, Pid, Signal, getppid, set_dumpable_behavior, set_parent_process_death_signal},
     process::getpid,
+    process::{DumpableBehavior, Pid, Signal, getppid, set_dumpable_behavior, set_parent_process_death_signal},
 };
 use tracing::{error, warn};
 use transom_host::{
@@ -49,7 +50,8 @@ pub struct Life {
 ///
 /// If there is no memory, or no process can be started.
 pub fn outlive(proc_self_fd: &OwnedFd, queues: usize) -> anyhow::Result<Life> {
-    let file = JournalFile::create(queues).context("cannot create the journal")?;
+    // The serving process must not close it: the keeper has the same descriptor.
+    let file = ManuallyDrop::new(JournalFile::create(queues).context("cannot create the journal")?);
     let anchor = getpid();
     if let Some(keeper) = fork::fork_sharing_descriptors().context("cannot start a process")? {
         keeper::reduce_capabilities_to_none();

@@ -217,6 +217,8 @@ impl Supervisor {
         let Some(relay) = &mut self.relay else { return };
         match relay.pass() {
             Ok(Passed::GoesOn) => return,
+            // Another process goes on, and has closed the connection of the one that died.
+            Ok(Passed::Ended) if self.is_resilient && switch::is_readable(&self.current.control) => return,
             Ok(Passed::Ended) => debug!("the connection has ended"),
             Err(error) => warn!(%error, "front end dropped for a protocol error"),
         }

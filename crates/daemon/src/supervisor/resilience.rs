@@ -21,7 +21,9 @@ impl Supervisor {
             Ok(Some(Answer::Restarted(rings))) => {
                 let begun = Instant::now();
                 match self.reconnect(&rings) {
-                    Ok(()) => info!(pause_us = begun.elapsed().as_micros() as u64, "the daemon goes on after its death"),
+                    Ok(()) => {
+                        info!(pause_us = begun.elapsed().as_micros() as u64, "the daemon goes on after its death")
+                    }
                     Err(reason) => {
                         error!("the daemon has died, and the session cannot go on: {reason}");
                         self.relay = None;

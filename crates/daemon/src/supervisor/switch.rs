@@ -160,7 +160,9 @@ impl Supervisor {
         match answer_of(&mut self.signals, &self.current, deadline) {
             Ok(Some(Answer::Done)) => Ok(()),
             Ok(Some(Answer::Refused(reason))) => Err(reason),
-            Ok(Some(Answer::Ready(_) | Answer::Restarted(_))) => Err("the present daemon sent an unexpected answer".into()),
+            Ok(Some(Answer::Ready(_) | Answer::Restarted(_))) => {
+                Err("the present daemon sent an unexpected answer".into())
+            }
             Ok(None) => Err("the present daemon has ended".into()),
             Err(error) => Err(error.to_string()),
         }
@@ -287,7 +289,9 @@ impl Supervisor {
             Ok(Some(Answer::Refused(reason))) => {
                 ours.and_then(|()| Err(format!("the new daemon refuses the session: {reason}")))
             }
-            Ok(Some(Answer::Ready(_) | Answer::Restarted(_)) | None) => Err("the new daemon has ended while it took the session over".into()),
+            Ok(Some(Answer::Ready(_) | Answer::Restarted(_)) | None) => {
+                Err("the new daemon has ended while it took the session over".into())
+            }
             Err(error) => Err(format!("the new daemon does not take the session over: {error}")),
         }
     }
@@ -304,7 +308,11 @@ impl Supervisor {
         }
     }
 
-    pub(super) fn set_rings_up(&mut self, connection: &mut Connection, bases: &BTreeMap<u32, u32>) -> Result<(), Refusal> {
+    pub(super) fn set_rings_up(
+        &mut self,
+        connection: &mut Connection,
+        bases: &BTreeMap<u32, u32>,
+    ) -> Result<(), Refusal> {
         let messages = self.relay.as_ref().map(|relay| relay.setup.ring_messages(bases)).unwrap_or_default();
         self.ask_next(connection, &messages, request::GET_FEATURES).map(drop)
     }

@@ -44,13 +44,7 @@ impl Passthrough {
     }
 
     /// As [`Passthrough::has_made`], for another name of `inode`.
-    pub(super) fn has_linked(
-        &self,
-        ctx: &Context<'_>,
-        inode: &Inode,
-        dir: &Inode,
-        name: &[u8],
-    ) -> Result<bool, Errno> {
+    pub(super) fn has_linked(&self, ctx: &Context<'_>, inode: &Inode, dir: &Inode, name: &[u8]) -> Result<bool, Errno> {
         let Some(journal) = &self.journal else { return Ok(false) };
         let found = stat_of(dir, name).as_ref().map(FileId::of);
         let linked = FileId::of(&stat::statx(&inode.fd, AtFlags::empty(), stat::IDENTITY)?);

@@ -137,13 +137,13 @@ macro_rules! file_system {
                 let _ = flags;
             }
 
-            /// Goes on with the session of a process that has died, and whose descriptors are `left`. Returns its
-            /// flags, or `None` without a session.
+            /// Goes on with the session of a process that has died, and whose descriptors are `left`, and takes
+            /// those that it needs. Returns the session's flags, or `None` without a session.
             ///
             /// # Errors
             ///
             /// If that session cannot go on here.
-            fn recover(&self, left: LeftDescriptors) -> Result<Option<InitFlags>, migration::Error> {
+            fn recover(&self, left: &mut LeftDescriptors) -> Result<Option<InitFlags>, migration::Error> {
                 let _ = left;
                 Err(migration::Error::Refused("this file system keeps no journal"))
             }

@@ -200,7 +200,7 @@ impl<F: FileSystem> Server<F> {
     /// # Errors
     ///
     /// If that session cannot go on here.
-    pub fn recover(&self, left: LeftDescriptors) -> Result<(), migration::Error> {
+    pub fn recover(&self, left: &mut LeftDescriptors) -> Result<(), migration::Error> {
         self.session.recover(&self.fs, left)
     }
 

@@ -151,7 +151,7 @@ impl Session {
     }
 
     /// Goes on with the session of a process that has died.
-    pub(super) fn recover(&self, fs: &impl FileSystem, left: LeftDescriptors) -> Result<(), migration::Error> {
+    pub(super) fn recover(&self, fs: &impl FileSystem, left: &mut LeftDescriptors) -> Result<(), migration::Error> {
         let _change = lock(&self.change);
         if let Some(flags) = fs.recover(left)? {
             self.has_setxattr_ext.store(flags.contains(InitFlags::SETXATTR_EXT), Release);

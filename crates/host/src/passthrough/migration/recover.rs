@@ -22,7 +22,7 @@ const REFER: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW);
 
 impl Passthrough {
     /// Goes on with the session in the journal; returns its flags, or `None` if there is none.
-    pub(in crate::passthrough) fn recovered(&self, left: LeftDescriptors) -> Result<Option<InitFlags>, Error> {
+    pub(in crate::passthrough) fn recovered(&self, left: &mut LeftDescriptors) -> Result<Option<InitFlags>, Error> {
         let Some(journal) = &self.journal else { return Err(Error::Refused("there is no journal")) };
         let session = journal.recover();
         self.inodes.begin_at(generation_from(session.nodeid_max.saturating_add(1))?);
@@ -45,7 +45,7 @@ impl Passthrough {
 struct Recovery<'a> {
     fs: &'a Passthrough,
     session: Session,
-    left: LeftDescriptors,
+    left: &'a mut LeftDescriptors,
     /// Our numbers, by the guest's; `None` for inodes that are lost.
     own: HashMap<u64, Option<NodeId>>,
     /// A descriptor through which handles are opened, and its mount.
@@ -55,7 +55,7 @@ struct Recovery<'a> {
 }
 
 impl<'a> Recovery<'a> {
-    fn new(fs: &'a Passthrough, session: Session, mut left: LeftDescriptors) -> Self {
+    fn new(fs: &'a Passthrough, session: Session, left: &'a mut LeftDescriptors) -> Self {
         let take = |(&fh, opened): (&u64, &Opened)| {
             let fd = left.take(i32::try_from(opened.fd).ok()?)?;
             Some((fh, (opened.nodeid, fd, opened.is_directory)))
@@ -124,7 +124,8 @@ impl<'a> Recovery<'a> {
         }
         let dir = self.fs.inodes.get(parent).ok()?;
         let fd = self.fs.inodes.with_room(|| path::open_beneath(&dir.fd, &known.name, REFER, Mode::empty())).ok()?;
-        let is_it = known.handle.as_ref().is_none_or(|handle| FileHandle::of(&fd, handle.mount()).as_ref() == Ok(handle));
+        let is_it =
+            known.handle.as_ref().is_none_or(|handle| FileHandle::of(&fd, handle.mount()).as_ref() == Ok(handle));
         is_it.then_some(fd)
     }
 
@@ -186,13 +187,13 @@ impl<'a> Recovery<'a> {
                 files: Vec::new(),
                 ranges: described.ranges.iter().map(range).collect(),
             };
-            let files: Vec<_> = described.files.iter().filter_map(|&fh| self.fs.handles.file(Handle(fh)).ok()).collect();
+            let files: Vec<_> =
+                described.files.iter().filter_map(|&fh| self.fs.handles.file(Handle(fh)).ok()).collect();
             let fd = i32::try_from(described.fd).ok().and_then(|fd| self.left.take(fd));
             let own = self.own.get(&inode).copied().flatten();
             let adopted = own.zip(fd).ok_or(Errno::STALE);
-            let adopted = adopted.and_then(|(own, fd)| {
-                locks.adopt(own, &holder, fd, files.iter().map(|file| &file.locking))
-            });
+            let adopted =
+                adopted.and_then(|(own, fd)| locks.adopt(own, &holder, fd, files.iter().map(|file| &file.locking)));
             if let Err(error) = adopted {
                 tracing::warn!(inode, %error, "locks of an owner are lost");
             }

@@ -84,7 +84,7 @@ impl FileSystem for Passthrough {
         self.noted_session(flags);
     }
 
-    fn recover(&self, left: LeftDescriptors) -> Result<Option<InitFlags>, migration::Error> {
+    fn recover(&self, left: &mut LeftDescriptors) -> Result<Option<InitFlags>, migration::Error> {
         self.recovered(left)
     }
 
