@@ -36,7 +36,8 @@ pub(super) fn fork_sharing_descriptors() -> io::Result<Option<Pid>> {
     let flags = libc::c_long::from(libc::CLONE_FILES | libc::SIGCHLD);
     // SAFETY:
     // 1. Without CLONE_VM and with a null stack, the child goes on here with a copy of the memory, as after fork(2).
-    // 2. This process has one thread: it is called between `fork`, which has counted, and the first thread. So no lock is held by a thread that the child lacks.
+    // 2. This process has one thread: it is called between `fork`, which has counted, and the first thread. So no
+    //    lock is held by a thread that the child lacks.
     // 3. The C library's record of the thread's number is the parent's in the child. It uses it to recognise the owner
     //    of a lock, for which it only has to differ from those of other threads of the child. It does: the parent lives
     //    as long as the child, which ends with it, so no thread gets the parent's number.

@@ -5,7 +5,8 @@
 //! the *keeper*, which starts the serving process, and another one when that is killed. Descriptors with the locks on
 //! them, and the journal, are as the dead process has left them. Neither reads what a guest has written.
 //!
-//! The keeper gives up after [`DEATHS_MAX`] deaths within [`DEATHS_WITHIN`]: the request that kills the process would do
+//! The keeper gives up after [`DEATHS_MAX`] deaths within [`DEATHS_WITHIN`]: the request that kills the process would
+//! do
 //! it again.
 
 use std::{

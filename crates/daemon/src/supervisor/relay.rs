@@ -179,7 +179,8 @@ impl Relay {
         asked.any(|message| message.u32_at(0) == Some(ring))
     }
 
-    /// Answers what the front end has asked a daemon that has died: what was to be set up is set up by now, and the rest
+    /// Answers what the front end has asked a daemon that has died: what was to be set up is set up by now, and the
+    /// rest
     /// is asked again.
     pub(super) fn ask_again(&mut self) -> io::Result<()> {
         for message in std::mem::take(&mut self.unanswered) {

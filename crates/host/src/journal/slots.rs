@@ -20,7 +20,7 @@ use super::Journal;
 
 /// Slots of a queue: as many as the largest ring has heads.
 const SLOTS: usize = 32768;
-/// Words of a slot: state, order, unique, and the ring's position behind it.
+/// Words of a slot: state, order, unique, and the ring's position after it.
 const SLOT_LEN: usize = 32;
 /// The queue's own words: its position and order, how many slots were ever used, and whether the ring is stopped.
 const HEADER_LEN: usize = 64;

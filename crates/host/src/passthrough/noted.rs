@@ -1,6 +1,7 @@
 //! Writes the journal: what requests give to the guest and take from it.
 //!
-//! Which column of the table leads to which record is decided here. What ends is recorded before it ends: the request is
+//! Which column of the table leads to which record is decided here. What ends is recorded before it ends: the request
+//! is
 //! served again after a death, and ends the rest then. A descriptor's number is never in the log after it was closed,
 //! since it may be that of another file by then.
 
@@ -51,12 +52,13 @@ fn again(request: &Noted<'_>) -> Again {
         Effect::Forgets | Effect::Flushes | Effect::Interrupts => return Again::Repeat,
         _ => {}
     }
+    // The same bytes at the same place, and the same flags of a file.
+    const SAME: [Opcode; 3] = [Opcode::CopyFileRange, Opcode::CopyFileRange64, Opcode::Ioctl];
     match request.row.opcode {
+        opcode if SAME.contains(&opcode) => Again::Repeat,
         // An append.
-        Opcode::Write => Again::Look,
-        // The same bytes at the same place, and the same flags of a file.
-        Opcode::CopyFileRange | Opcode::CopyFileRange64 | Opcode::Ioctl => Again::Repeat,
-        _ => Again::Undecidable,
+        opcode if opcode == Opcode::Write => Again::Look,
+        _other => Again::Undecidable,
     }
 }
 

@@ -75,7 +75,9 @@ pub trait Answer: ReplyBody {
 
 /// Implements [`Answer`] for replies that are returned rather than filled in.
 macro_rules! returned {
-    ($($reply:ty => $value:ty $([$($nodeid:ident).+])? $({$($handle:ident).+})?, |$v:ident, $to:ident| $send:expr;)*) => {$(
+    ($(
+        $reply:ty => $value:ty $([$($nodeid:ident).+])? $({$($handle:ident).+})?, |$v:ident, $to:ident| $send:expr;
+    )*) => {$(
         impl Answer for $reply {
             type Value = $value;
             type Sink<'a> = ();

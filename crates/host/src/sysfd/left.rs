@@ -47,7 +47,8 @@ impl LeftDescriptors {
     pub fn take(&mut self, number: RawFd) -> Option<OwnedFd> {
         // SAFETY:
         // 1. It is open: it was listed, and whoever opened it is dead.
-        // 2. Nothing in this process owns it: this process was started with the descriptors that its parent keeps, which
+        // 2. Nothing in this process owns it: this process was started with the descriptors that its parent keeps,
+        //    which
         //    are not among these, and had opened nothing when these were listed.
         // 3. It is given out once: it is removed from the set.
         self.0.remove(&number).then(|| unsafe { OwnedFd::from_raw_fd(number) })

@@ -21,7 +21,7 @@ use crate::{
 const REFER: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW);
 
 impl Passthrough {
-    /// Goes on with the session in the journal; returns its flags, or `None` if there is none.
+    /// Goes on with the session in the journal; returns its flags, or `None` without one.
     pub(in crate::passthrough) fn recovered(&self, left: &mut LeftDescriptors) -> Result<Option<InitFlags>, Error> {
         let Some(journal) = &self.journal else { return Err(Error::Refused("there is no journal")) };
         let session = journal.recover();
