@@ -12,10 +12,7 @@ use std::io;
 /// # Errors
 /// `EBUSY` if the process has several threads.
 pub(super) fn fork() -> io::Result<Option<Pid>> {
-    // A caller that ignores SIGCHLD passes that on, and the kernel would then discard the child's exit status.
-    // SAFETY: the default action is no handler of ours, so nothing runs at the signal.
-    unsafe { nix::sys::signal::signal(Signal::SIGCHLD, SigHandler::SigDfl) }?;
-
+    keep_exit_statuses()?;
     let threads = std::fs::read_dir("/proc/self/task")?.count();
     if threads != 1 {
         return Err(io::Error::from_raw_os_error(libc::EBUSY));
@@ -33,10 +30,11 @@ pub(super) fn fork() -> io::Result<Option<Pid>> {
 ///
 /// The sandbox hides how many threads there are, so the caller vouches that there is one.
 pub(super) fn fork_sharing_descriptors() -> io::Result<Option<Pid>> {
+    keep_exit_statuses()?;
     let flags = libc::c_long::from(libc::CLONE_FILES | libc::SIGCHLD);
     // SAFETY:
     // 1. Without CLONE_VM and with a null stack, the child goes on here with a copy of the memory, as after fork(2).
-    // 2. This process has one thread: it is called between `fork`, which has counted, and the first thread. So no
+    // 2. This process has one thread: this is called while it isolates itself, before the first thread starts. So no
     //    lock is held by a thread that the child lacks.
     // 3. The C library's record of the thread's number is the parent's in the child. It uses it to recognise the owner
     //    of a lock, for which it only has to differ from those of other threads of the child. It does: the parent lives
@@ -46,4 +44,11 @@ pub(super) fn fork_sharing_descriptors() -> io::Result<Option<Pid>> {
         0 => Ok(None),
         child => Ok(Pid::from_raw(child as i32)),
     }
+}
+
+/// A caller that ignores SIGCHLD passes that on, and the kernel would then discard a child's exit status.
+fn keep_exit_statuses() -> io::Result<()> {
+    // SAFETY: the default action is no handler of ours, so nothing runs at the signal.
+    unsafe { nix::sys::signal::signal(Signal::SIGCHLD, SigHandler::SigDfl) }?;
+    Ok(())
 }
