@@ -2,6 +2,7 @@
 
 use std::{
     io,
+    os::unix::net::UnixListener,
     sync::{Arc, mpsc},
     thread,
     time::Duration,
@@ -59,6 +60,7 @@ pub fn serve(options: &Options, started: Started) -> anyhow::Result<()> {
     let mut left = left.flatten();
     let restarted = left.is_some().then(|| journal.as_ref().map(positions)).flatten();
     if let Some(left) = &mut left {
+        drop_pending(&started.listener).context("cannot take connections back")?;
         server.recover(left).context("the session of the process that died cannot go on")?;
     }
     let watcher = started.changes.map(|changes| changes::start(changes, &server, &monitor));
@@ -87,6 +89,13 @@ pub fn serve(options: &Options, started: Started) -> anyhow::Result<()> {
     let served = backend::serve(started.listener, server, &config, &monitor);
     started.traces.remove();
     served
+}
+
+/// Drops connections that were meant for the process that died. The supervisor makes another.
+fn drop_pending(listener: &UnixListener) -> io::Result<()> {
+    listener.set_nonblocking(true)?;
+    while listener.accept().is_ok() {}
+    listener.set_nonblocking(false)
 }
 
 /// Returns where the rings stand from which the process that died has taken requests.

@@ -194,6 +194,9 @@ impl Supervisor {
         if self.relay.is_some() || !self.may_accept() {
             return;
         }
+        if self.is_resilient && switch::is_readable(&self.current.control) {
+            return;
+        }
         let front_end = match self.listener.accept() {
             Ok((stream, _)) => stream,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,

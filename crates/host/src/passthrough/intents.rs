@@ -3,12 +3,12 @@
 //!
 //! Without a journal, each of these costs a branch. With one, a `statx` of the name or the file.
 
-use std::os::fd::AsFd;
-
-use rustix::{
-    fs::{AtFlags, RenameFlags, Statx},
-    time::{ClockId, clock_gettime},
+use std::{
+    os::fd::AsFd,
+    time::{SystemTime, UNIX_EPOCH},
 };
+
+use rustix::fs::{AtFlags, RenameFlags, Statx};
 
 use super::{Passthrough, inodes::Inode};
 use crate::{
@@ -18,7 +18,7 @@ use crate::{
     sysfd::stat,
 };
 
-/// How far the clock of a file system's server may be behind.
+/// How far the clock of a file system's server may be behind, and a local one's, which moves in steps.
 const CLOCK_SKEW_NS: u64 = 2_000_000_000;
 
 impl Passthrough {
@@ -36,8 +36,7 @@ impl Passthrough {
             }
         }
         if found.is_none() {
-            let now = clock_gettime(ClockId::RealtimeCoarse);
-            let at_ns = now.tv_sec.wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec).cast_unsigned();
+            let at_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
             journal.intend(ctx.unique.0, &Intent::Make { at_ns });
         }
         Ok(false)
