@@ -74,6 +74,7 @@ complete -c transomd -l metrics-socket -d 'Serve counters and latencies as OpenM
 complete -c transomd -s o -d 'Options in a list, as in \'source=/srv,cache=always,xattr\' [deprecated]' -r
 complete -c transomd -l keep-serving -d 'When a front end leaves, wait for the next one instead of exiting'
 complete -c transomd -l upgradable -d 'Let the daemon be replaced by another version while the guest runs: on SIGHUP, or by --upgrade'
+complete -c transomd -l resilient -d 'Let the guest go on if the daemon is killed or crashes'
 complete -c transomd -l print-capabilities -d 'Print, as JSON, which optional features management software may rely on, and exit'
 complete -c transomd -l readonly -d 'Refuse all changes to the share'
 complete -c transomd -l announce-submounts -d 'Show each file system mounted below the shared directory with its own device number [default]'

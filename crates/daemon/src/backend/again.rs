@@ -19,13 +19,7 @@ use virtio_queue::{
 };
 use vm_memory::{Bytes, GuestAddress, GuestAddressSpace};
 
-use super::{
-    GuestRam,
-    chain::Chain,
-    queue::Queue,
-    vring::Vring,
-    worker::{WorkerState, notify_driver},
-};
+use super::{GuestRam, chain::Chain, queue::Queue, vring::Vring, worker::WorkerState};
 
 /// Bytes of a descriptor (virtio 1.3 §2.7.5).
 const DESCRIPTOR_LEN: u64 = 16;
@@ -55,8 +49,11 @@ impl<F: FileSystem + 'static> Queue<F> {
         for left in left {
             self.serve_again(vring, state, slots, left);
         }
-        // The death may have come between a used entry and its notification.
-        notify_driver(vring);
+        // The death may have come between a used entry and its notification, and this process has added none by which
+        // it could tell whether one is due.
+        if let Err(error) = vring.signal_used_queue() {
+            tracing::warn!(%error, "cannot notify the guest");
+        }
     }
 
     /// Frees the slots of requests that were dropped without an answer, because their ring was set up anew.

@@ -326,7 +326,7 @@ impl<F: FileSystem + 'static> Queue<F> {
 }
 
 /// Notifies the driver of all chains that are back on the ring, if it asked for that.
-pub(super) fn notify_driver(vring: &Vring) {
+fn notify_driver(vring: &Vring) {
     if vring.needs_notification().unwrap_or(true)
         && let Err(error) = vring.signal_used_queue()
     {

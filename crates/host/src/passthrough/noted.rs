@@ -57,7 +57,7 @@ fn again(request: &Noted<'_>) -> Again {
     match request.row.opcode {
         opcode if SAME.contains(&opcode) => Again::Repeat,
         // An append.
-        opcode if opcode == Opcode::Write => Again::Look,
+        Opcode::Write => Again::Look,
         _other => Again::Undecidable,
     }
 }
