@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    os::unix::net::UnixListener,
+    os::unix::net::{UnixListener, UnixStream},
     sync::{Arc, mpsc},
     thread,
     time::Duration,
@@ -58,9 +58,12 @@ pub fn serve(options: &Options, started: Started) -> anyhow::Result<()> {
     }
     let server = Arc::new(Server::new(file_system));
     let mut left = left.flatten();
+    let pending = match &left {
+        Some(_) => take_pending(&started.listener).context("cannot take connections")?,
+        None => Vec::new(),
+    };
     let restarted = left.is_some().then(|| journal.as_ref().map(positions)).flatten();
     if let Some(left) = &mut left {
-        drop_pending(&started.listener).context("cannot take connections back")?;
         server.recover(left).context("the session of the process that died cannot go on")?;
     }
     let watcher = started.changes.map(|changes| changes::start(changes, &server, &monitor));
@@ -85,17 +88,19 @@ pub fn serve(options: &Options, started: Started) -> anyhow::Result<()> {
         upgrade::answer::start(control, restarted, server, monitor, ownership).context("lost the supervisor")?;
     }
     // The connection of the process that died is among them. Its end tells the supervisor nothing new by now.
-    drop(left);
+    drop((left, pending));
     let served = backend::serve(started.listener, server, &config, &monitor);
     started.traces.remove();
     served
 }
 
-/// Drops connections that were meant for the process that died. The supervisor makes another.
-fn drop_pending(listener: &UnixListener) -> io::Result<()> {
+/// Accepts the connections that were meant for the process that died. They are closed once the supervisor has been told
+/// to make another.
+fn take_pending(listener: &UnixListener) -> io::Result<Vec<UnixStream>> {
     listener.set_nonblocking(true)?;
-    while listener.accept().is_ok() {}
-    listener.set_nonblocking(false)
+    let pending = std::iter::from_fn(|| listener.accept().ok()).map(|(stream, _)| stream).collect();
+    listener.set_nonblocking(false)?;
+    Ok(pending)
 }
 
 /// Returns where the rings stand from which the process that died has taken requests.

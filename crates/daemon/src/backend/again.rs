@@ -49,8 +49,8 @@ impl<F: FileSystem + 'static> Queue<F> {
         for left in left {
             self.serve_again(vring, state, slots, left);
         }
-        // The death may have come between a used entry and its notification, and this process has added none by which
-        // it could tell whether one is due.
+        // The death may have come between a used entry and its notification, and this process has added none from
+        // which it would know that one is due.
         if let Err(error) = vring.signal_used_queue() {
             tracing::warn!(%error, "cannot notify the guest");
         }
