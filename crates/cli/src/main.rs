@@ -32,6 +32,7 @@ struct Cli {
 enum Command {
     Run(Box<run::Run>),
     Fs(Box<fs::Fs>),
+    Overlays(overlay::Overlays),
     Diff(overlay::Diff),
     Commit(overlay::Commit),
     Discard(overlay::Discard),
@@ -56,6 +57,7 @@ fn main() -> ExitCode {
     match cli.command {
         Command::Run(run) => run.execute(),
         Command::Fs(fs) => fs.execute(),
+        Command::Overlays(overlays) => overlays.execute(),
         Command::Diff(diff) => diff.execute(),
         Command::Commit(commit) => commit.execute(),
         Command::Discard(discard) => discard.execute(),
