@@ -40,6 +40,9 @@ _transom() {
             transom,mount)
                 cmd="transom__subcmd__mount"
                 ;;
+            transom,overlays)
+                cmd="transom__subcmd__overlays"
+                ;;
             transom,run)
                 cmd="transom__subcmd__run"
                 ;;
@@ -122,7 +125,7 @@ _transom() {
 
     case "${cmd}" in
         transom)
-            opts="-h -V --help --version run fs diff commit discard mount demo top agent bench"
+            opts="-h -V --help --version run fs overlays diff commit discard mount demo top agent bench"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -954,6 +957,20 @@ _transom() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        transom__subcmd__overlays)
+            opts="-h --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
                 *)
                     COMPREPLY=()
                     ;;
