@@ -14,8 +14,9 @@ use transom_user::share::{Builder, Share};
 
 use crate::{common, needs_mounts, passthrough::Mapped, unmount};
 
-/// The bound of each wait. What is waited for takes hundredths of a second.
-const WITHIN: Duration = Duration::from_secs(60);
+/// The bound of each wait. What is waited for takes hundredths of a second; without notifications, a name would stay
+/// valid for 30 s, and data for a day.
+const WITHIN: Duration = Duration::from_secs(20);
 
 /// Two mounts of one directory, with a daemon each.
 struct Pair {
@@ -140,6 +141,57 @@ fn names_and_directories_follow() {
     eventually("the old name is gone", || !fs::exists(pair.path(0, "hello")).unwrap());
     eventually("the new name is there", || fs::exists(pair.path(0, "new/name")).unwrap());
     eventually("the directory lists what is left", || names(0) == names(1));
+    pair.end();
+}
+
+#[test]
+fn names_that_are_cached_follow_each_kind_of_change() {
+    needs_mounts!();
+    let pair = Pair::start();
+    let there = |name: &str| fs::exists(pair.path(0, name)).unwrap();
+    let ino = |name: &str| fs::metadata(pair.path(0, name)).map(|meta| meta.ino()).ok();
+    let at = |name: &str| pair.path(1, name);
+    fs::create_dir_all(pair.host.path().join("dir/sub")).unwrap();
+    for round in 0..3 {
+        // Each name is looked up before it is changed, so that the kernel has cached that it is there or absent.
+        assert!(!there("dir/a"));
+        fs::write(at("dir/a"), "a").unwrap();
+        eventually("an absent name appears", || there("dir/a"));
+        let first = ino("dir/a");
+        fs::write(at("dir/b"), "b").unwrap();
+        eventually("another appears", || there("dir/b"));
+        let second = ino("dir/b");
+        // A name that leads to another file.
+        fs::rename(at("dir/b"), at("dir/a")).unwrap();
+        eventually("a name leads to another file", || ino("dir/a") == second && second != first);
+        eventually("the old name is gone", || !there("dir/b"));
+        // What this mount has renamed itself is cached under its new name.
+        fs::rename(pair.path(0, "dir/a"), pair.path(0, "dir/sub/c")).unwrap();
+        assert!(there("dir/sub/c"));
+        fs::remove_file(at("dir/sub/c")).unwrap();
+        eventually("a name that this mount has made by a rename is gone", || !there("dir/sub/c"));
+        fs::write(pair.path(0, "dir/sub/d"), "d").unwrap();
+        fs::hard_link(pair.path(0, "dir/sub/d"), pair.path(0, "dir/sub/e")).unwrap();
+        std::os::unix::fs::symlink("d", pair.path(0, "dir/sub/f")).unwrap();
+        // A listing caches all names.
+        assert_eq!(fs::read_dir(pair.path(0, "dir/sub")).unwrap().count(), 3);
+        ["d", "e", "f"].iter().for_each(|name| fs::remove_file(at(&format!("dir/sub/{name}"))).unwrap());
+        for name in ["d", "e", "f"] {
+            eventually("what a listing has named is gone", || {
+                fs::symlink_metadata(pair.path(0, &format!("dir/sub/{name}"))).is_err()
+            });
+        }
+        // A directory that moves takes what is in it along.
+        let moved = format!("moved{round}");
+        fs::write(at("dir/sub/g"), "g").unwrap();
+        eventually("a name below appears", || there("dir/sub/g"));
+        fs::rename(at("dir"), at(&moved)).unwrap();
+        eventually("the directory has moved", || !there("dir/sub/g") && there(&format!("{moved}/sub/g")));
+        fs::remove_file(at(&format!("{moved}/sub/g"))).unwrap();
+        eventually("and what was in it is gone", || !there(&format!("{moved}/sub/g")));
+        fs::rename(at(&moved), at("dir")).unwrap();
+        eventually("the directory is back", || there("dir/sub"));
+    }
     pair.end();
 }
 
