@@ -195,6 +195,38 @@ fn names_that_are_cached_follow_each_kind_of_change() {
     pair.end();
 }
 
+/// Prints how long after a change by one mount the other sees it. Run it by name, on a quiet machine.
+#[test]
+#[ignore = "measures"]
+fn delay_of_names() {
+    needs_mounts!();
+    const CHANGES: usize = 2000;
+    let pair = Pair::start();
+    let mut delays = Vec::with_capacity(CHANGES);
+    let mut seen_within = |change: &dyn Fn(), is_seen: &dyn Fn() -> bool| {
+        // So that there is something to expire.
+        assert!(!is_seen());
+        change();
+        let begun = Instant::now();
+        eventually("a change is seen", is_seen);
+        delays.push(begun.elapsed());
+    };
+    let (here, there) = (pair.path(0, "name"), pair.path(1, "name"));
+    for _ in 0..CHANGES / 2 {
+        seen_within(&|| fs::write(&there, "").unwrap(), &|| fs::exists(&here).unwrap());
+        seen_within(&|| fs::remove_file(&there).unwrap(), &|| !fs::exists(&here).unwrap());
+    }
+    delays.sort_unstable();
+    println!(
+        "{} changes: p50 {:.1?}, p99 {:.1?}, longest {:.1?}",
+        delays.len(),
+        delays[delays.len() / 2],
+        delays[delays.len() * 99 / 100],
+        delays[delays.len() - 1]
+    );
+    pair.end();
+}
+
 #[test]
 fn a_mount_that_is_to_be_coherent_and_cannot_is_refused_with_the_reason() {
     needs_mounts!();
