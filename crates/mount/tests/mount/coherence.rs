@@ -1,6 +1,7 @@
 //! Mounts of one coherence group: each sees what the others change, though it caches everything for long.
 
 use std::{
+    ffi::OsString,
     fs::{self, File},
     os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
@@ -16,7 +17,7 @@ use crate::{common, needs_mounts, passthrough::Mapped, unmount};
 
 /// The bound of each wait. What is waited for takes hundredths of a second; without notifications, a name would stay
 /// valid for 30 s, and data for a day.
-const WITHIN: Duration = Duration::from_secs(20);
+pub(crate) const WITHIN: Duration = Duration::from_secs(20);
 
 /// Two mounts of one directory, with a daemon each.
 struct Pair {
@@ -28,13 +29,18 @@ struct Pair {
 /// Returns a share of `host` by a daemon of the group in `group`. The daemon lets attributes and data be cached for a
 /// day, so that no time-out helps.
 fn share(host: &Path, group: &Path, options: &Options) -> Builder {
+    member(host, group, &options.daemon_args())
+}
+
+/// Returns a share of `host` by a daemon of the group in `group` with these arguments.
+pub(crate) fn member(host: &Path, group: &Path, args: &[OsString]) -> Builder {
     let mut program = common::transomd();
     program.args = vec!["--coherence-group".into(), group.join("group").into()];
-    program.args.extend(options.daemon_args());
+    program.args.extend_from_slice(args);
     Share::builder().shared_dir(host).daemon(program)
 }
 
-fn coherent() -> Options {
+pub(crate) fn coherent() -> Options {
     Options { coherent: true, threads: 2, ..Options::default() }
 }
 
