@@ -54,7 +54,7 @@ fn a_program_that_says_something_else_is_refused() {
     // The second number is that of the channel to the supervisor.
     let script = "#!/bin/sh\nfor word; do case $word in --supervised=*) set -- ${word#*=}; esac; done\n\
                   number=${1#*,}; eval \"echo nonsense >&${number%%,*}\"; exec sleep 600\n";
-    refuses(script, "ended");
+    refuses(script, "unknown answer");
 }
 
 #[test]

@@ -2,12 +2,13 @@
 
 use std::{
     fs,
-    os::unix::fs::MetadataExt as _,
+    io::{Read as _, Write as _},
+    os::unix::{fs::MetadataExt as _, net::UnixStream},
     thread,
     time::{Duration, Instant},
 };
 
-use rustix::process::Signal;
+use rustix::{io::Errno, process::Signal};
 
 use crate::{
     Guest, ask_meanwhile,
@@ -89,6 +90,87 @@ fn files_without_names_go_on() {
     }
     assert_eq!(fs::read(bench.share().join("elsewhere")).unwrap(), b"MOVED");
     drop(guest);
+}
+
+#[test]
+fn a_file_that_the_host_has_moved_stays_one_inode() {
+    for handles in ["prefer", "never"] {
+        let bench = Bench::new();
+        let at = |name: &str| bench.share().join(name);
+        fs::write(at("before"), "content").unwrap();
+        let mut daemon = start(&bench, &format!("--inode-file-handles={handles}"));
+        let mut guest = Guest::begin(&mut daemon);
+        let session = &mut guest.session;
+        let nodeid = session.lookup(1, b"before").unwrap().nodeid.get();
+        let fh = session.open(nodeid, libc::O_RDWR as u32).unwrap();
+        // Not by rename(2), which the kernel would tell the daemon's descriptor.
+        fs::hard_link(at("before"), at("after")).unwrap();
+        fs::remove_file(at("before")).unwrap();
+        for _ in 0..2 {
+            upgrade(&bench);
+            assert_eq!(session.lookup(1, b"after").unwrap().nodeid.get(), nodeid, "{handles}");
+            session.write(nodeid, fh, 0, b"CONTENT").unwrap();
+            let again = session.open(nodeid, libc::O_RDONLY as u32).unwrap();
+            assert_eq!(session.read(nodeid, again, 0, 100).unwrap(), b"CONTENT");
+        }
+        assert_eq!(fs::read(at("after")).unwrap(), b"CONTENT");
+        drop(guest);
+    }
+}
+
+#[test]
+fn hidden_paths_stay_hidden() {
+    let bench = Bench::new();
+    fs::create_dir(bench.share().join("dir")).unwrap();
+    for name in ["dir/secret", "dir/file", ".private"] {
+        fs::write(bench.share().join(name), "content").unwrap();
+    }
+    let mut daemon = start(&bench, "--hide={D}/dir/secret --hide-name=.private");
+    let mut guest = Guest::begin(&mut daemon);
+    let session = &mut guest.session;
+    let dir = session.lookup(1, b"dir").unwrap().nodeid.get();
+    for _ in 0..3 {
+        assert_eq!(session.lookup(dir, b"secret").unwrap_err().errno(), Some(Errno::NOENT));
+        assert_eq!(session.lookup(1, b".private").unwrap_err().errno(), Some(Errno::NOENT));
+        let listed = session.readdir(dir, 4096, false).unwrap();
+        assert!(listed.iter().all(|entry| entry.name != b"secret"));
+        session.lookup(dir, b"file").unwrap();
+        upgrade(&bench);
+    }
+    drop(guest);
+}
+
+/// Returns what the daemon has counted, as OpenMetrics.
+fn metrics(bench: &Bench) -> String {
+    let mut stream = UnixStream::connect(bench.path().join("metrics")).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+    let mut page = String::new();
+    stream.read_to_string(&mut page).unwrap();
+    assert!(page.starts_with("HTTP/1.1 200") || page.starts_with("HTTP/1.0 200"), "{page}");
+    page
+}
+
+#[test]
+fn the_metrics_stay_at_their_socket_and_begin_anew() {
+    let bench = Bench::new();
+    let mut daemon = start(&bench, "--metrics-socket=metrics");
+    let mut guest = Guest::begin(&mut daemon);
+    let lookups = |page: &str| {
+        let line = page.lines().find(|line| line.starts_with("transom_requests") && line.contains("LOOKUP"));
+        line.map_or(0, |line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap())
+    };
+    for _ in 0..3 {
+        for _ in 0..5 {
+            guest.session.lookup(1, b"absent").unwrap_err();
+        }
+        let page = metrics(&bench);
+        assert_eq!(lookups(&page), 5, "{page}");
+        upgrade(&bench);
+        assert_eq!(lookups(&metrics(&bench)), 0);
+    }
+    drop(guest);
+    assert!(daemon.wait().0.success());
+    assert_eq!(bench.left_behind(), Vec::<String>::new());
 }
 
 #[test]
