@@ -36,7 +36,7 @@ const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(500);
 
 /// The beginning of the answer after an upgrade.
 const UPGRADED: &str = "upgraded: ";
-/// The beginning of the answer if the guest has lost the share. See [`UpgradeError::Broken`].
+/// The beginning of the answer if the guest has lost the share: of [`UpgradeError::Broken`].
 const BROKEN: &str = "the share is lost: ";
 /// The longest answer that is read.
 const ANSWER_LEN_MAX: u64 = 64 << 10;
@@ -176,8 +176,7 @@ impl Asker {
             Ok(pause) => {
                 self.say(&format!("{UPGRADED}the guest had to wait for {:.1} ms", pause.as_secs_f64() * 1e3));
             }
-            Err(UpgradeError::Broken(reason)) => self.say(&format!("{BROKEN}{reason}")),
-            Err(error @ UpgradeError::Refused(_)) => self.say(&error.to_string()),
+            Err(error) => self.say(&error.to_string()),
         }
     }
 
@@ -223,4 +222,15 @@ fn beside(socket: &Path) -> PathBuf {
 pub(super) fn path_of(listener: &UnixListener) -> Option<PathBuf> {
     let path = listener.local_addr().ok()?.as_pathname()?.to_owned();
     fs::symlink_metadata(&path).is_ok().then_some(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_know_a_lost_share_by_the_answer() {
+        let error = UpgradeError::Broken("reason".into());
+        assert!(error.to_string().starts_with(BROKEN));
+    }
 }

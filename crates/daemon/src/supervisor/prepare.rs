@@ -59,8 +59,7 @@ impl Supervisor {
         self.order_current(&Order::Check, Instant::now() + STEP_MAX)?;
         for _ in 0..ATTEMPTS_MAX {
             let started = self.launch.start(&self.executable);
-            let mut daemon =
-                started.map_err(|error| format!("cannot start {}: {error}", self.executable.display()))?;
+            let mut daemon = started.map_err(|error| format!("cannot start {}: {error}", self.executable.display()))?;
             let mut connection = None;
             let outcome = self.make_ready(&mut daemon, &mut connection);
             if outcome == Ok(true) {
@@ -97,7 +96,9 @@ impl Supervisor {
     fn check_front_end(&self) -> Result<(), Refusal> {
         let Some(relay) = &self.relay else { return Ok(()) };
         if relay.is_stopping {
-            return Err("an earlier upgrade still waits for the requests in flight: try again when they are done".into());
+            return Err(
+                "an earlier upgrade still waits for the requests in flight: try again when they are done".into()
+            );
         }
         if let Some(obstacle) = relay.setup.obstacle() {
             return Err(obstacle);

@@ -43,7 +43,7 @@ pub(super) enum UpgradeError {
     #[error("not upgraded, and the present daemon goes on: {0}")]
     Refused(Refusal),
     /// Neither daemon serves the rings.
-    #[error("the share is lost: {0}: unplug and plug the device, or restart the guest")]
+    #[error("the share is lost: {0}: restart the guest, or unplug its device and plug it in again")]
     Broken(String),
 }
 
@@ -184,10 +184,11 @@ impl Supervisor {
         let ours = self.outcome_at_current(deadline);
         match theirs {
             Ok(Some(Answer::Done)) => ours,
-            // If it got no session, the present daemon knows why.
-            Ok(Some(Answer::Refused(reason))) => {
-                ours.and_then(|()| Err(format!("the new daemon refuses the session: {reason}")))
-            }
+            Ok(Some(Answer::Refused(reason))) => Err(match ours {
+                Ok(()) => format!("the new daemon refuses the session: {reason}"),
+                // Whichever was first, the other has lost its peer.
+                Err(ours) => format!("{ours} (the new daemon: {reason})"),
+            }),
             Ok(Some(Answer::Ready(_)) | None) => Err("the new daemon has ended while it took the session over".into()),
             Err(error) => Err(format!("the new daemon does not take the session over: {error}")),
         }

@@ -5,7 +5,7 @@ use std::{
     env, fs,
     io::{Read as _, Write as _},
     os::{
-        fd::AsFd as _,
+        fd::{AsFd as _, OwnedFd},
         unix::net::{UnixListener, UnixStream},
     },
     path::{Path, PathBuf},
@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recv, sendmsg};
 use transom_daemon::{
     listen::{self, Supervision},
     upgrade::control::{Answer, Control, Order, VERSION as CONTROL_VERSION},
@@ -22,6 +22,8 @@ use transom_frontend::message::{HEADER_LEN, NEED_REPLY, REPLY, VERSION, header, 
 
 use crate::launch::Bench;
 
+/// The kind of the last packet of a session.
+const END: u8 = 3;
 /// What the fake does, and its arguments.
 const BEHAVIOUR: &str = "TRANSOM_FAKE_BEHAVIOUR";
 const ARGUMENTS: &str = "TRANSOM_FAKE_ARGUMENTS";
@@ -61,6 +63,11 @@ fn case_daemon() {
     let (_, by) = arguments.split_once("--supervised=").unwrap();
     let (listening, Supervision { control, .. }) = listen::supervised(&by.parse().unwrap()).unwrap();
     let fake = Fake { behaviour: env::var(BEHAVIOUR).unwrap(), place: env::var_os(PLACE).unwrap().into() };
+    if fake.is("nonsense") {
+        rustix::net::send(&control, b"what?", SendFlags::NOSIGNAL).unwrap();
+        // It does not end by itself.
+        let _ = control.receive_order();
+    }
     control.answer(&Answer::Ready(CONTROL_VERSION)).unwrap();
     let listener = listening.listener.try_clone().unwrap();
     let front_end = fake.clone();
@@ -88,6 +95,7 @@ impl Fake {
 
     fn obey(&self, control: &Control) {
         while let Ok(Some(order)) = control.receive_order() {
+            let has_begun = matches!(order, Order::Begin);
             match order {
                 Order::TakeOver(_) if self.is("escapes") => {
                     control.answer(&Answer::Refused("\u{1b}]0;owned\u{7}\r\nline".into())).unwrap();
@@ -95,9 +103,9 @@ impl Fake {
                 }
                 Order::HandOver(_) | Order::Check if self.is("silent") => continue,
                 Order::End => return,
-                Order::Check | Order::HandOver(_) | Order::TakeOver(_) | Order::Begin => {}
+                Order::TakeOver(session) => receive(&session),
+                Order::Check | Order::HandOver(_) | Order::Begin => {}
             }
-            let has_begun = matches!(order, Order::Begin);
             control.answer(&Answer::Done).unwrap();
             if has_begun && self.is("flood") {
                 flood(control);
@@ -139,6 +147,16 @@ impl Fake {
             }
             request::SET_VRING_ENABLE if self.is("flood") => flood_front_end(stream.try_clone().unwrap()),
             _ => {}
+        }
+    }
+}
+
+/// Receives a session, whose last packet is one byte, and drops it.
+fn receive(session: &OwnedFd) {
+    let mut packet = vec![0; 64 << 10];
+    while !matches!(recv(session, &mut packet, RecvFlags::empty()), Ok((0, _)) | Err(_)) {
+        if packet[0] == END {
+            return;
         }
     }
 }

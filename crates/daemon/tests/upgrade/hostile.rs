@@ -62,6 +62,16 @@ fn a_daemon_that_hangs_when_it_has_the_session_is_reported() {
 }
 
 #[test]
+fn a_program_that_says_something_else_is_refused_and_killed() {
+    let (bench, _daemon, mut guest) = begin("nonsense");
+    for _ in 0..3 {
+        let said = refused(&bench);
+        assert!(said.contains("unknown answer"), "{said}");
+        guest.session.getattr(1, None).unwrap();
+    }
+}
+
+#[test]
 fn reasons_of_a_daemon_are_shown_without_control_characters() {
     let (bench, daemon, mut guest) = begin("escapes");
     let said = refused(&bench);
@@ -121,7 +131,9 @@ fn messages_of_the_front_end_pass_while_the_new_daemon_starts() {
     let (path, script) = (bench.path().display().to_string(), bench.path().join("slow"));
     fs::write(
         &script,
-        format!("#!/bin/sh\n: >{path}/starting\nwhile ! [ -e {path}/go ]; do sleep 0.01; done\nexec {path}/good \"$@\"\n"),
+        format!(
+            "#!/bin/sh\n: >{path}/starting\nwhile ! [ -e {path}/go ]; do sleep 0.01; done\nexec {path}/good \"$@\"\n"
+        ),
     )
     .unwrap();
     bench.replace_executable(&script);
