@@ -29,7 +29,7 @@ fn say(bench: &Bench, request: &[u8]) -> String {
 }
 
 fn begin() -> (Bench, Daemon, Guest) {
-    let bench = Bench::new();
+    let bench = Bench::with_executable();
     let mut daemon = start(&bench, "");
     let guest = Guest::begin(&mut daemon);
     (bench, daemon, guest)

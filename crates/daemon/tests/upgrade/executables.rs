@@ -78,7 +78,7 @@ fn a_daemon_that_was_not_started_for_it_says_so() {
 
 #[test]
 fn a_share_whose_directory_is_gone_is_not_upgraded() {
-    let bench = Bench::new();
+    let bench = Bench::with_executable();
     let mut daemon = start(&bench, "");
     let mut guest = Guest::begin(&mut daemon);
     let elsewhere = bench.path().join("elsewhere");
