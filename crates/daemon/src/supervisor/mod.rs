@@ -4,12 +4,12 @@
 //! daemon as a child ([`generation`]), which isolates itself as ever. Messages between the front end and the daemon
 //! pass through it ([`relay`], [`message`]), and it records what sets the device up ([`setup`]). Requests of the guest
 //! do not pass: kicks, calls and memory are descriptors, which the daemon has itself. On SIGHUP ([`signals`]), or when
-//! [`command`] requests it, [`prepare`] starts another daemon, if [`executable`] lets it, and [`switch`] moves the session
-//! there.
+//! [`command`] requests it, [`prepare`] starts another daemon, if [`executable`] lets it, and [`switch`] moves the
+//! session there.
 //!
-//! The supervisor has one thread. It never reads what a guest has written, and maps no memory of a guest. A daemon may be
-//! in the hands of its guest: whatever it sends or leaves unanswered, the supervisor waits for a limited time, keeps a
-//! limited amount of it, and still answers signals.
+//! The supervisor has one thread. It never reads what a guest has written, and maps no memory of a guest. A daemon may
+//! be in the hands of its guest: whatever it sends or leaves unanswered, the supervisor waits for a limited time, keeps
+//! a limited amount of it, and still answers signals.
 
 pub mod command;
 mod executable;

@@ -31,8 +31,8 @@ pub(super) struct Relay {
     asked: VecDeque<(u32, Asker)>,
     /// Replies to the supervisor.
     answers: Vec<Message>,
-    /// The rings are being stopped for an upgrade that was given up. Requests of the front end wait until the daemon has
-    /// stopped them and they are started again.
+    /// The rings are being stopped for an upgrade that was given up. Requests of the front end wait until the daemon
+    /// has stopped them and they are started again.
     pub(super) is_stopping: bool,
 }
 

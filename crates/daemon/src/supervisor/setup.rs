@@ -239,8 +239,8 @@ impl Setup {
         self.rings.iter().filter(|(_, ring)| ring.kick.is_some()).map(|(&index, _)| index).collect()
     }
 
-    /// Returns the messages that set the rings up. Nothing is served before [`Setup::serve_messages`]: rings that have to
-    /// be enabled are started here, the others there. `bases` has where those stand that ran.
+    /// Returns the messages that set the rings up. Nothing is served before [`Setup::serve_messages`]: rings that have
+    /// to be enabled are started here, the others there. `bases` has where those stand that ran.
     pub(super) fn ring_messages(&self, bases: &BTreeMap<u32, u32>) -> Vec<Message> {
         let mut messages = Vec::new();
         for (&index, ring) in &self.rings {

@@ -7,8 +7,8 @@
 //! 4. The rings are set up at the new daemon, which says that it accepts them, and that the session is its own.
 //! 5. The rings are enabled. The present daemon ends without touching the session.
 //!
-//! If anything before 5 fails, or 2 to 4 take longer than [`PAUSE_MAX`], the rings start again at the present daemon and
-//! the new one is killed. After 5 the new one has served requests, of which the present one knows nothing.
+//! If anything before 5 fails, or 2 to 4 take longer than [`PAUSE_MAX`], the rings start again at the present daemon
+//! and the new one is killed. After 5 the new one has served requests, of which the present one knows nothing.
 
 use std::{
     collections::BTreeMap,

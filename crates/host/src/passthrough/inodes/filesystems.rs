@@ -78,8 +78,8 @@ impl Filesystems {
         list.iter().position(|fs| fs.is_of(stat)).map(|at| FsId(at as u32))
     }
 
-    /// Returns a mount of this process of the file system that `stat` describes, whatever mount that is on. If there are
-    /// several, the one that became known first.
+    /// Returns a mount of this process of the file system that `stat` describes, whatever mount that is on. If there
+    /// are several, the one that became known first.
     pub(super) fn find_by_dev(&self, stat: &Statx) -> Option<FsId> {
         let dev = (stat.stx_dev_major, stat.stx_dev_minor);
         let list = self.list.read().unwrap_or_else(PoisonError::into_inner);

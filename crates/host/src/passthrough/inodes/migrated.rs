@@ -24,8 +24,8 @@ impl Inodes {
         all
     }
 
-    /// Opens the inode behind `fd`, which is on a mount of another process, on the mount of this process, by its handle.
-    /// Returns `None` if handles cannot be opened, or nothing but descriptors leads to the inode.
+    /// Opens the inode behind `fd`, which is on a mount of another process, on the mount of this process, by its
+    /// handle. Returns `None` if handles cannot be opened, or nothing but descriptors leads to the inode.
     pub(in crate::passthrough) fn reopen_on_own_mount(&self, fd: &OwnedFd, stat: &Statx) -> Option<(Statx, OwnedFd)> {
         let fs = self.filesystems.find_by_dev(stat)?;
         if stat.stx_nlink == 0 || !self.filesystems.opens_handles(fs) {
@@ -37,8 +37,8 @@ impl Inodes {
         (Identity::new(fs, &found) == Identity::new(fs, stat)).then_some((found, own))
     }
 
-    /// Counts one lookup of the inode behind `fd`, which is on a mount of another process, as of an inode without a name
-    /// on the mount of this process.
+    /// Counts one lookup of the inode behind `fd`, which is on a mount of another process, as of an inode without a
+    /// name on the mount of this process.
     pub(in crate::passthrough) fn admit_foreign(&self, stat: &Statx, fd: OwnedFd) -> Result<NodeId, Errno> {
         let fs = self.filesystems.find_by_dev(stat).unwrap_or_else(|| self.filesystems.find_or_add(stat));
         self.admit_on(fs, (NodeId::ROOT, b""), stat, InodeFd::Owned(fd))

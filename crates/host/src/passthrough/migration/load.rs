@@ -300,8 +300,8 @@ impl<'a> Loader<'a> {
 
     /// Counts one lookup of the inode behind an `O_PATH` descriptor of another process of this host.
     ///
-    /// The descriptor is on a mount of that process. The inode is known as one of this process's mount, so that it stays
-    /// one inode if the guest looks up another name of it.
+    /// The descriptor is on a mount of that process. The inode is known as one of this process's mount, so that it
+    /// stays one inode if the guest looks up another name of it.
     fn find_by_descriptor(&self, fd: OwnedFd) -> Result<NodeId, Errno> {
         let inodes = &self.fs.inodes;
         let stat = stat::statx(&fd, AtFlags::empty(), stat::IDENTITY)?;
