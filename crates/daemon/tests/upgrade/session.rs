@@ -109,6 +109,8 @@ fn a_file_that_the_host_has_moved_stays_one_inode() {
         for _ in 0..2 {
             upgrade(&bench);
             assert_eq!(session.lookup(1, b"after").unwrap().nodeid.get(), nodeid, "{handles}");
+            session.link(nodeid, 1, b"link").unwrap();
+            session.unlink(1, b"link").unwrap();
             session.write(nodeid, fh, 0, b"CONTENT").unwrap();
             let again = session.open(nodeid, libc::O_RDONLY as u32).unwrap();
             assert_eq!(session.read(nodeid, again, 0, 100).unwrap(), b"CONTENT");

@@ -304,7 +304,7 @@ impl Inodes {
         identity: Identity,
         file_type: FileType,
         hold: Hold,
-        spare: Option<Fd>,
+        mut spare: Option<Fd>,
     ) -> Result<NodeId, Errno> {
         let mut shard = lock(shard);
         // Leftovers to release after unlocking: a second path to an inode, or the path of an entry that did not fit.
@@ -312,7 +312,13 @@ impl Inodes {
             Some(key) => {
                 let entry = shard.entries.get_mut(key).ok_or(Errno::STALE)?;
                 entry.lookups += 1;
-                (Ok(key), std::mem::replace(&mut entry.hold, hold))
+                let before = std::mem::replace(&mut entry.hold, hold);
+                if entry.is_pinned && before.is_nameless() && spare.is_some() {
+                    // It has a name now. Its descriptor may be on another daemon's mount, from which nothing is linked.
+                    std::mem::swap(&mut entry.fd, &mut spare);
+                    self.unpin_in(&mut shard, key);
+                }
+                (Ok(key), before)
             }
             None => {
                 let indexed = self.by_handle.key(&hold);
