@@ -142,14 +142,12 @@ fn hidden_paths_stay_hidden() {
     drop(guest);
 }
 
-/// Returns what the daemon has counted, as OpenMetrics.
+/// Returns what a daemon has counted, as OpenMetrics. Empty if the daemon before has accepted the connection and ended.
 fn metrics(bench: &Bench) -> String {
     let mut stream = UnixStream::connect(bench.path().join("metrics")).unwrap();
-    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
     let mut page = String::new();
-    stream.read_to_string(&mut page).unwrap();
-    assert!(page.starts_with("HTTP/1.1 200") || page.starts_with("HTTP/1.0 200"), "{page}");
-    page
+    let read = stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").and_then(|()| stream.read_to_string(&mut page));
+    if read.is_ok() { page } else { String::new() }
 }
 
 #[test]
@@ -170,7 +168,10 @@ fn the_metrics_stay_at_their_socket_and_begin_anew() {
             thread::yield_now();
         }
         upgrade(&bench);
-        assert_eq!(absent(&metrics(&bench)), 0);
+        // The daemon before may answer until it has ended.
+        while !metrics(&bench).contains("transom_sessions") || absent(&metrics(&bench)) > 0 {
+            thread::yield_now();
+        }
     }
     drop(guest);
     assert!(daemon.wait().0.success());
