@@ -5,8 +5,12 @@
 #[cfg_attr(target_arch = "riscv64", path = "riscv64/mod.rs")]
 mod arch;
 mod console;
+mod interrupts;
+mod lock;
 mod memory;
+mod parallel;
 mod platform;
+mod processors;
 mod scenario;
 mod share;
 #[cfg(not(target_arch = "x86_64"))]
@@ -39,6 +43,6 @@ pub(crate) fn main() -> ! {
 
 #[panic_handler]
 fn panic(info: &PanicInfo<'_>) -> ! {
-    say!("FAILED: {info}");
+    console::last_words(format_args!("FAILED: processor {}: {info}", arch::number()));
     arch::leave(false)
 }

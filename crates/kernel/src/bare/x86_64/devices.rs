@@ -2,7 +2,6 @@
 
 use alloc::vec::Vec;
 
-use spinning_top::RawSpinlock;
 use transom_guest::transport::{
     Interrupts, Transport as _, TransportError, VolatileRegisters,
     mmio::Mmio,
@@ -10,7 +9,7 @@ use transom_guest::transport::{
 };
 
 use super::ports;
-use crate::bare::{FILE_SYSTEM, memory};
+use crate::bare::{FILE_SYSTEM, lock::RawLock, memory};
 
 /// The ports that select a register of a PCI function's configuration space, and that access it.
 const CONFIG_ADDRESS: u16 = 0xcf8;
@@ -49,7 +48,7 @@ impl Function {
     }
 
     /// Returns the device's transport.
-    pub(super) fn open(&self, interrupts: Interrupts) -> Result<Pci<VolatileRegisters, RawSpinlock>, TransportError> {
+    pub(super) fn open(&self, interrupts: Interrupts) -> Result<Pci<VolatileRegisters, RawLock>, TransportError> {
         Pci::new(self, map, interrupts)
     }
 
@@ -71,7 +70,7 @@ fn map(range: BarRange) -> Result<VolatileRegisters, TransportError> {
 ///
 /// # Errors
 /// One of them is a legacy device.
-pub(super) fn in_memory() -> Result<Vec<Mmio<VolatileRegisters, RawSpinlock>>, TransportError> {
+pub(super) fn in_memory() -> Result<Vec<Mmio<VolatileRegisters, RawLock>>, TransportError> {
     let mut found = Vec::new();
     for number in 0..MMIO_DEVICES {
         match Mmio::new(memory::registers(MMIO_AT + number * MMIO_LEN, MMIO_LEN)?, Interrupts::Polling) {
