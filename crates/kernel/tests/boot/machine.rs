@@ -49,23 +49,25 @@ impl Attachment {
     /// Returns the machine's type and what it needs to start and to end.
     fn machine(self) -> (&'static str, &'static [&'static str]) {
         const PC: &[&str] = &["-cpu", "max", "-device", "isa-debug-exit,iobase=0xf4,iosize=4"];
+        const PC_OF_TWO: &[&str] =
+            &["-cpu", "max", "-smp", "2", "-device", "isa-debug-exit,iobase=0xf4,iosize=4"];
         match self {
-            Self::Pci | Self::PciWithWindow => ("q35", PC),
+            Self::Pci | Self::PciWithWindow => ("q35", PC_OF_TWO),
             Self::Memory | Self::LegacyMemory => ("microvm", PC),
-            Self::Aarch64 => ("virt", &["-cpu", "max"]),
+            Self::Aarch64 => ("virt", &["-cpu", "max", "-smp", "2"]),
             // The kernel runs without firmware.
-            Self::Riscv64 => ("virt", &["-bios", "none"]),
+            Self::Riscv64 => ("virt", &["-bios", "none", "-smp", "2"]),
         }
     }
 
     fn device(self) -> &'static str {
         match self {
-            Self::Pci => "vhost-user-fs-pci,chardev=fs,tag=kernel",
+            Self::Pci => "vhost-user-fs-pci,chardev=fs,tag=kernel,num-request-queues=2",
             Self::PciWithWindow => {
-                "vhost-user-test-device-pci,chardev=fs,virtio-id=26,num_vqs=2,vq_size=1024,config_size=40"
+                "vhost-user-test-device-pci,chardev=fs,virtio-id=26,num_vqs=3,vq_size=1024,config_size=40"
             }
             Self::Memory | Self::LegacyMemory | Self::Aarch64 | Self::Riscv64 => {
-                "vhost-user-fs-device,chardev=fs,tag=kernel"
+                "vhost-user-fs-device,chardev=fs,tag=kernel,num-request-queues=2"
             }
         }
     }
