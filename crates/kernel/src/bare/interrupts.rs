@@ -2,10 +2,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use transom_guest::{
-    platform::Event as _,
-    transport::InterruptWait,
-};
+use transom_guest::{platform::Event as _, transport::InterruptWait};
 
 use super::{
     arch,
@@ -20,23 +17,20 @@ pub(super) const VECTORS: usize = 8;
 static COUNTS: [AtomicU64; VECTORS] = [const { AtomicU64::new(0) }; VECTORS];
 
 /// Counts an interrupt of the device, and wakes who waits for it. Called by handlers.
-pub(super) fn raise(vector: usize) {
+pub(super) fn arrived(vector: u16) {
     processors::this().interrupted(Reason::Device);
-    COUNTS[vector % VECTORS].fetch_add(1, Ordering::SeqCst);
-    Event.wake_all();
+    Wakes.raise(vector);
 }
 
-/// Returns the number of the device's interrupts since [`reset`], by vector.
+/// Returns the number of the device's interrupts so far, by vector.
+///
+/// They are not set to zero for another user of the device: an interrupt that nobody has waited for may have left the
+/// line masked, and the library lets it through again when it finds that the count has changed.
 pub(super) fn counts() -> [u64; VECTORS] {
     COUNTS.each_ref().map(|count| count.load(Ordering::SeqCst))
 }
 
-/// Sets the counts to zero, while no device is in use.
-pub(super) fn reset() {
-    COUNTS.iter().for_each(|count| count.store(0, Ordering::SeqCst));
-}
-
-/// Waits for the interrupts that [`raise`] counts.
+/// Waits for the interrupts that [`arrived`] counts.
 pub(super) struct Wakes;
 
 impl InterruptWait for Wakes {
@@ -50,6 +44,13 @@ impl InterruptWait for Wakes {
         let has_come = Event.wait(&mut || self.count(vector) != seen, Some(lost_ns));
         assert!(has_come, "no interrupt of vector {vector} in {} s", LOST_NS / 1_000_000_000);
         true
+    }
+
+    fn raise(&self, vector: u16) {
+        if let Some(count) = COUNTS.get(usize::from(vector)) {
+            count.fetch_add(1, Ordering::SeqCst);
+            Event.wake_all();
+        }
     }
 
     fn rearm(&self) {

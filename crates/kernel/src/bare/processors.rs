@@ -43,11 +43,9 @@ static PROCESSORS: [Processor; PROCESSORS_MAX] = [const { Processor::new() }; PR
 /// Processors that run.
 static RUNNING: AtomicUsize = AtomicUsize::new(1);
 
-type Job = Box<dyn FnOnce() -> Result<(), Errno> + Send>;
-
-/// The second processor's work, and its result.
-static JOB: Lock<Option<Job>> = Lock::new(None);
-static RESULT: Lock<Option<Result<(), Errno>>> = Lock::new(None);
+/// The second processor's work, and whether it has done it.
+static JOB: Lock<Option<Box<dyn FnOnce() + Send>>> = Lock::new(None);
+static IS_DONE: AtomicBool = AtomicBool::new(false);
 
 /// Returns the calling processor.
 pub(super) fn this() -> &'static Processor {
@@ -173,7 +171,7 @@ pub(super) fn start_second() -> Result<bool, Failure> {
         return Ok(false);
     }
     while running() < PROCESSORS_MAX {
-        arch::relax();
+        core::hint::spin_loop();
     }
     Ok(true)
 }
@@ -187,28 +185,21 @@ pub(super) fn serve() -> ! {
         while !Event.wait(&mut || JOB.lock().is_some(), Some(u64::MAX)) {}
         let job = JOB.lock().take();
         if let Some(job) = job {
-            let result = job();
-            *RESULT.lock() = Some(result);
+            job();
+            IS_DONE.store(true, Ordering::SeqCst);
             Event.wake_all();
         }
     }
 }
 
-/// Runs `theirs` on the second processor while this one runs `ours`; returns the first error.
+/// Runs `theirs` on the second processor while this one runs `ours`. Panics at the first error, because the other one
+/// may wait for whoever has failed.
 pub(super) fn on_both(
     ours: impl FnOnce() -> Result<(), Errno>,
     theirs: impl FnOnce() -> Result<(), Errno> + Send + 'static,
-) -> Result<(), Errno> {
-    *JOB.lock() = Some(Box::new(theirs));
+) {
+    *JOB.lock() = Some(Box::new(move || theirs().expect("a step of two processors succeeds")));
     Event.wake_all();
-    let ours = ours();
-    let mut theirs = None;
-    Event.wait(
-        &mut || {
-            theirs = RESULT.lock().take();
-            theirs.is_some()
-        },
-        None,
-    );
-    ours.and(theirs.unwrap_or(Err(Errno::IO)))
+    ours().expect("a step of two processors succeeds");
+    Event.wait(&mut || IS_DONE.swap(false, Ordering::SeqCst), None);
 }

@@ -1,6 +1,7 @@
 //! A file system, from its transport to its root directory: what a kernel does to mount one.
 
 use alloc::{boxed::Box, sync::Arc};
+use core::array;
 
 use transom_guest::{
     cache::CacheOptions,
@@ -101,16 +102,20 @@ impl Share {
     /// Without polling, each reply is noticed by an interrupt, or the kernel stops.
     pub(super) fn use_until_woken(&self, name: &str, vector: usize) -> Result<(), Failure> {
         processors::reset();
-        let begun_ns = arch::now_ns();
+        let (before, begun_ns) = (interrupts::counts(), arch::now_ns());
+        let counts = || {
+            let now = interrupts::counts();
+            array::from_fn::<_, { interrupts::VECTORS }, _>(|vector| now[vector] - before[vector])
+        };
         scenario::look_around(&self.fs)?;
-        while interrupts::counts()[vector] == 0 || processors::tally().sleeps[0] == 0 {
+        while counts()[vector] == 0 || processors::tally().sleeps[0] == 0 {
             if arch::now_ns() - begun_ns > LOST_NS {
                 return Err("no interrupt has come".into());
             }
             self.fs.open_read("input")?.close()?;
         }
         let processors::Tally { sleeps, alarms, .. } = processors::tally();
-        say!("ok: woken by {name}: {:?} interrupts, {} sleeps, {} alarms", interrupts::counts(), sleeps[0], alarms[0]);
+        say!("ok: woken by {name}: {:?} interrupts, {} sleeps, {} alarms", counts(), sleeps[0], alarms[0]);
         Ok(())
     }
 }

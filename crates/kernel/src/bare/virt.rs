@@ -2,10 +2,9 @@
 
 #![expect(unsafe_code, reason = "the loader leaves the device tree at an address")]
 
-use alloc::sync::Arc;
+use alloc::{boxed::Box, sync::Arc};
 use core::{ptr, slice};
 
-use spinning_top::RawSpinlock;
 use transom_guest::transport::{
     Interrupts, Transport as _, TransportError, VolatileRegisters,
     fdt::{Fdt, MmioDevice},
@@ -13,10 +12,14 @@ use transom_guest::transport::{
 };
 
 use super::{
-    FILE_SYSTEM, Failure,
+    FILE_SYSTEM, Failure, arch,
     console::say,
+    interrupts::Wakes,
+    lock::RawLock,
     memory,
+    parallel::{self, Queues},
     platform::Bare,
+    processors,
     share::{Share, Wait},
 };
 
@@ -34,35 +37,42 @@ pub(super) unsafe fn run(tree: usize, platform: &Arc<Bare>) -> Result<usize, Fai
     let mut found = 0;
     for place in Fdt::new(blob)?.virtio_mmio() {
         let place = place?;
-        let Some(device) = open(place)? else { continue };
+        let Some(device) = open(place, Interrupts::Polling)? else { continue };
         say!("a file system behind virtio-mmio at {:#x}, from the device tree", place.address);
         let share = Share::mount(device, platform, Wait::Polling)?;
         share.use_it()?;
         share.unmount()?;
+        use_line(place, platform)?;
         found += 1;
     }
     Ok(found)
 }
 
+/// Uses the file system at `place` by its line: on one processor, then on two.
+fn use_line(place: MmioDevice, platform: &Arc<Bare>) -> Result<(), Failure> {
+    let line = place.interrupt.ok_or("the device tree does not say which line the device has")?;
+    arch::use_line(line);
+    let mount = || -> Result<Share, Failure> {
+        let device = open(place, Interrupts::Line(Box::new(Wakes)))?.ok_or(TransportError::Absent)?;
+        Share::mount(device, platform, Wait::Sleeping)
+    };
+    let share = mount()?;
+    share.use_until_woken("a line", 0)?;
+    share.unmount()?;
+    if processors::running() > 1 || processors::start_second()? {
+        let share = mount()?;
+        parallel::run(&share, "a line", Queues::Own)?;
+        share.unmount()?;
+    }
+    Ok(())
+}
+
 /// Returns the file system at `place`, if there is one. Errors: it is a legacy device.
-fn open(place: MmioDevice) -> Result<Option<Mmio<VolatileRegisters, RawSpinlock>>, TransportError> {
-    match Mmio::new(memory::registers(place.address, place.len_bytes)?, Interrupts::Polling) {
+fn open(place: MmioDevice, interrupts: Interrupts) -> Result<Option<Mmio<VolatileRegisters, RawLock>>, TransportError> {
+    match Mmio::new(memory::registers(place.address, place.len_bytes)?, interrupts) {
         Ok(device) if device.device_type() == FILE_SYSTEM => Ok(Some(device)),
         Ok(_) | Err(TransportError::Absent) => Ok(None),
         Err(TransportError::Legacy { device_type }) if device_type != FILE_SYSTEM => Ok(None),
         Err(error) => Err(error),
-    }
-}
-
-/// Nothing to keep quiet: these machines are polled.
-pub(super) struct Quiet;
-
-impl Quiet {
-    pub(super) fn begin() -> Self {
-        Self
-    }
-
-    pub(super) fn pause(self) {
-        core::hint::spin_loop();
     }
 }

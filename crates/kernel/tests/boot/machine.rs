@@ -49,8 +49,7 @@ impl Attachment {
     /// Returns the machine's type and what it needs to start and to end.
     fn machine(self) -> (&'static str, &'static [&'static str]) {
         const PC: &[&str] = &["-cpu", "max", "-device", "isa-debug-exit,iobase=0xf4,iosize=4"];
-        const PC_OF_TWO: &[&str] =
-            &["-cpu", "max", "-smp", "2", "-device", "isa-debug-exit,iobase=0xf4,iosize=4"];
+        const PC_OF_TWO: &[&str] = &["-cpu", "max", "-smp", "2", "-device", "isa-debug-exit,iobase=0xf4,iosize=4"];
         match self {
             Self::Pci | Self::PciWithWindow => ("q35", PC_OF_TWO),
             Self::Memory | Self::LegacyMemory => ("microvm", PC),

@@ -5,7 +5,7 @@ use super::{
     shootdown,
 };
 use crate::bare::{
-    interrupts::{VECTORS, raise},
+    interrupts::{self, VECTORS},
     processors::{self, Reason},
 };
 
@@ -23,11 +23,11 @@ pub(super) fn arrived(vector: u8) {
         LINE => {
             // The line stays up until the device's status has been read, which `rearm` follows.
             apic::set_lines(false);
-            raise(0);
+            interrupts::arrived(0);
         }
         // It went away, and its end is not awaited.
         SPURIOUS => return,
-        vector if MESSAGES.contains(&vector) => raise(usize::from(vector - MESSAGES.start)),
+        vector if MESSAGES.contains(&vector) => interrupts::arrived(u16::from(vector - MESSAGES.start)),
         vector => panic!("an interrupt of vector {vector}, which nobody was told to send"),
     }
     apic::end_interrupt();

@@ -60,9 +60,9 @@ const WAYS: [(&str, Way); 3] =
 
 /// The same for two processors, and which queues they use.
 const WAYS_OF_TWO: [(&str, Way, Queues); 3] = [
-    ("one message", Way::Messages(1), Queues::Own),
+    ("one message", Way::Messages(1), Queues::Shared),
     ("a message for each queue", EACH_OF_TWO, Queues::Own),
-    ("a line", Way::Line, Queues::Shared),
+    ("a line", Way::Line, Queues::Own),
 ];
 
 /// Vector 0 is for the configuration, the others are for the high-priority queue and two request queues.
@@ -168,7 +168,6 @@ fn use_pci(function: &Function, platform: &Arc<Bare>) -> Result<(), Failure> {
 
 /// Returns the device's transport, set up to interrupt.
 fn open(function: &Function, way: Way) -> Result<Pci<VolatileRegisters, RawLock>, Failure> {
-    super::interrupts::reset();
     let Some(messages) = function.messages()? else { return Err("the device has no MSI-X".into()) };
     let interrupts = match way {
         Way::Messages(max) => {
