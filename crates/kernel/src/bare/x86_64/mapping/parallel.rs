@@ -93,24 +93,23 @@ fn replace(fs: &Fs<Bare>) -> Result<String, Errno> {
     let seen = Arc::new(AtomicUsize::new(0));
     let order_of = |number: usize| if number / 2 % 2 == 0 { Order::Small } else { Order::Huge };
     let map = |number: usize| Mapping::new(&files[number % 2], HUGE, Sharing::Shared, order_of(number));
-    let mut mapping = map(0)?;
-    let start = mapping.at(0, HUGE)?;
-    let ours = {
-        let (state, seen) = (Arc::clone(&state), Arc::clone(&seen));
-        move || {
-            for number in 1..=REPLACEMENTS {
-                // Only then has the other processor a translation to forget.
-                await_step(&seen, number);
-                advance(&state);
-                drop(mapping);
-                mapping = map(number)?;
-                expect(mapping.at(0, HUGE) == Ok(start))?;
-                advance(&state);
-            }
-            Ok(())
+    let mut mapping = Some(map(0)?);
+    let start = mapping.as_ref().map_or(Err(Errno::IO), |mapping| mapping.at(0, HUGE))?;
+    let (their_state, their_seen) = (Arc::clone(&state), Arc::clone(&seen));
+    let ours = || {
+        for number in 1..=REPLACEMENTS {
+            // Only then has the other processor a translation to forget.
+            await_step(&seen, number);
+            advance(&state);
+            drop(mapping.take());
+            let other = mapping.insert(map(number)?);
+            expect(other.at(0, HUGE) == Ok(start))?;
+            advance(&state);
         }
+        Ok(())
     };
     let theirs = move || {
+        let (state, seen) = (their_state, their_seen);
         let mut random = random(28);
         while state.load(Ordering::SeqCst) < 2 * REPLACEMENTS {
             // The first page each time, so that its translation is there, and another one.
