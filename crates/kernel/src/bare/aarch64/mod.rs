@@ -14,7 +14,7 @@ use transom_guest::transport::Registers as _;
 pub(super) use gic::{call, rearm_line, use_line};
 pub(super) use processor::{halt, interrupts_off, interrupts_on, now_ns, number};
 
-use super::{Failure, memory, platform::Bare, processors, virt};
+use super::{Failure, Found, memory, platform::Bare, processors, virt};
 
 /// The first serial port, a PL011, whose first register takes a byte. QEMU's never needs to be waited for.
 const SERIAL: u64 = 0x0900_0000;
@@ -63,8 +63,8 @@ fn serve() -> ! {
     processors::serve()
 }
 
-/// Uses every file system of the machine; returns their number.
-pub(super) fn run(platform: &Arc<Bare>) -> Result<usize, Failure> {
+/// Uses every file system of the machine.
+pub(super) fn run(platform: &Arc<Bare>) -> Result<Found, Failure> {
     gic::begin();
     gic::begin_local();
     interrupts_on();

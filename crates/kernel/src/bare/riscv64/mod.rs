@@ -17,7 +17,7 @@ pub(super) use clint::call;
 pub(super) use plic::{rearm_line, use_line};
 pub(super) use processor::{halt, interrupts_off, interrupts_on, now_ns, number};
 
-use super::{Failure, memory, platform::Bare, virt};
+use super::{Failure, Found, memory, platform::Bare, virt};
 
 /// The first serial port, a 16550, whose first register takes a byte. QEMU's never needs to be waited for.
 const SERIAL: u64 = 0x1000_0000;
@@ -66,8 +66,8 @@ pub(super) fn start_second() -> Result<bool, Failure> {
     Ok(is_there)
 }
 
-/// Uses every file system of the machine; returns their number.
-pub(super) fn run(platform: &Arc<Bare>) -> Result<usize, Failure> {
+/// Uses every file system of the machine.
+pub(super) fn run(platform: &Arc<Bare>) -> Result<Found, Failure> {
     clint::end_alarm();
     interrupts_on();
     // SAFETY: the loader has left the device tree there, above what the kernel uses.

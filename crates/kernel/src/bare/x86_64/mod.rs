@@ -28,7 +28,7 @@ pub(super) use processor::{interrupts_off, interrupts_on, number};
 pub(super) use second::start_second;
 
 use super::{
-    Failure,
+    Failure, Found,
     console::say,
     interrupts::Wakes,
     lock::RawLock,
@@ -112,25 +112,25 @@ pub(super) fn rearm_line() {
     apic::set_lines(true);
 }
 
-/// Uses every file system of the machine; returns their number.
-pub(super) fn run(platform: &Arc<Bare>) -> Result<usize, Failure> {
+/// Uses every file system of the machine.
+pub(super) fn run(platform: &Arc<Bare>) -> Result<Found, Failure> {
     clock::begin();
     traps::begin();
     apic::begin();
     apic::begin_local();
     interrupts_on();
-    let mut found = 0;
-    if let Some(function) = Function::find() {
+    let mut found = Found::default();
+    if let Some(function) = Function::find(&mut found) {
         say!("a file system on the PCI bus");
         use_pci(&function, platform)?;
-        found += 1;
+        found.file_systems += 1;
     }
-    for device in devices::in_memory()? {
+    for device in devices::in_memory(&mut found)? {
         say!("a file system behind virtio-mmio");
         let share = Share::mount(device, platform, Wait::Polling)?;
         share.use_it()?;
         share.unmount()?;
-        found += 1;
+        found.file_systems += 1;
     }
     Ok(found)
 }
