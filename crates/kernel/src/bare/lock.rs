@@ -22,7 +22,6 @@ pub(super) struct RawLock {
 // SAFETY: the swap succeeds for one processor until it stores false again, and nothing else runs on that processor
 // meanwhile, since its interrupts are off.
 unsafe impl lock_api::RawMutex for RawLock {
-    #[expect(clippy::declare_interior_mutable_const, reason = "the trait's way to create a lock")]
     const INIT: Self = Self { is_held: AtomicBool::new(false) };
 
     /// The processor that took a lock releases it, because it counts them.

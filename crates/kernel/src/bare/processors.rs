@@ -165,7 +165,7 @@ pub(super) fn reset() {
     }
 }
 
-/// Starts the second processor. Returns false if there is none.
+/// Starts the second processor. Returns false if the machine has one processor.
 pub(super) fn start_second() -> Result<bool, Failure> {
     if !arch::start_second()? {
         return Ok(false);

@@ -25,7 +25,7 @@ pub(crate) enum Attachment {
     Memory,
     /// The same, with the interface of before virtio 1.0.
     LegacyMemory,
-    /// There is none on a q35: an entropy source, which is of type 4, is on its PCI bus.
+    /// Not at all: an entropy source, which is of type 4, is on the PCI bus of a q35.
     OtherPci,
     /// The same on virtio-mmio, in a microvm.
     OtherMemory,

@@ -39,7 +39,8 @@ pub(in crate::bare) fn interrupts_on() {
     unsafe { asm!("msr daifclr, #2", options(nostack)) };
 }
 
-/// Lets interrupts in and halts until one has been handled, at the latest that of the timer in `ns`. Interrupts are off.
+/// Lets interrupts in and halts until one has been handled, at the latest that of the timer in `ns`. Interrupts are
+/// off.
 pub(in crate::bare) fn halt(ns: u64) {
     let (now, hz) = clock();
     let end = now.saturating_add((u128::from(ns) * u128::from(hz) / 1_000_000_000) as u64);

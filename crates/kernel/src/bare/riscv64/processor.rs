@@ -35,7 +35,8 @@ pub(in crate::bare) fn interrupts_on() {
     unsafe { asm!("csrsi mstatus, 1 << 3", options(nostack)) };
 }
 
-/// Lets interrupts in and halts until one has been handled, at the latest that of the timer in `ns`. Interrupts are off.
+/// Lets interrupts in and halts until one has been handled, at the latest that of the timer in `ns`. Interrupts are
+/// off.
 pub(in crate::bare) fn halt(ns: u64) {
     clint::set_alarm(ns / TICK_NS);
     // SAFETY: an interrupt ends the halt even while interrupts are off, and is taken when they are let in.

@@ -95,7 +95,8 @@ pub(super) fn call(processor: usize) {
     apic::interrupt(processor, apic::CALL);
 }
 
-/// Lets interrupts in and halts until one has been handled, at the latest that of the timer in `ns`. Interrupts are off.
+/// Lets interrupts in and halts until one has been handled, at the latest that of the timer in `ns`. Interrupts are
+/// off.
 pub(super) fn halt(ns: u64) {
     apic::set_alarm(ns);
     processor::halt();

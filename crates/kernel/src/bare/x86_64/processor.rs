@@ -12,8 +12,8 @@ const INTERRUPTS_ON: u64 = 1 << 9;
 /// The register that holds the base address of the segment GS.
 const GS_BASE: u32 = 0xc000_0101;
 
-/// The processors' numbers. GS begins at a processor's own entry. What else a processor would keep for itself, and reach
-/// by one instruction, goes next to it.
+/// The processors' numbers. GS begins at a processor's own entry. What else a processor would keep for itself, and
+/// reach by one instruction, goes next to it.
 static NUMBERS: [usize; PROCESSORS_MAX] = [0, 1];
 
 /// Sets the number of this processor, before it does anything else.

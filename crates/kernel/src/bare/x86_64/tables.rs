@@ -95,7 +95,8 @@ pub(super) fn set_copy(address: usize, from: Option<NonNull<u8>>) -> Option<()> 
     is_set
 }
 
-/// Removes what is mapped at `addresses`, private copies only if `with_copies`. An entry of 2 MiB is removed as a whole.
+/// Removes what is mapped at `addresses`, private copies only if `with_copies`. An entry of 2 MiB is removed as a
+/// whole.
 pub(super) fn remove(addresses: Range<usize>, with_copies: bool) {
     let mut copies = Vec::new();
     change(addresses, |entry| {

@@ -84,14 +84,14 @@ fn advance(step: &AtomicUsize) {
     Event.wake_all();
 }
 
-/// One processor unmaps one file and maps the other one at the same addresses, by turns. The other processor reads there
-/// all the time, and sees what is mapped while it reads.
+/// One processor unmaps one file and maps the other one at the same addresses, by turns. The other processor reads
+/// there all the time, and sees what is mapped while it reads.
 fn replace(fs: &Fs<Bare>) -> Result<String, Errno> {
     let files = [open(fs, 0)?, open(fs, 1)?];
     // Even while a mapping is there, that of file `state / 2 % 2`.
     let state = Arc::new(AtomicUsize::new(0));
     let seen = Arc::new(AtomicUsize::new(0));
-    let order_of = |number: usize| if number / 2 % 2 == 0 { Order::Small } else { Order::Huge };
+    let order_of = |number: usize| [Order::Small, Order::Huge][number / 2 % 2];
     let map = |number: usize| Mapping::new(&files[number % 2], HUGE, Sharing::Shared, order_of(number));
     let mut mapping = Some(map(0)?);
     let start = mapping.as_ref().map_or(Err(Errno::IO), |mapping| mapping.at(0, HUGE))?;
@@ -147,7 +147,7 @@ fn flush(fs: &Fs<Bare>) -> Result<String, Errno> {
         move || {
             for number in 1..=FLUSHES {
                 await_step(&stored, number);
-                expect(mapping.sync()? == [STORED as u64..STORED as u64 + 1])?;
+                expect(mapping.sync()? == [Order::Small.pages(STORED as u64)])?;
                 advance(&flushed);
             }
             Ok(())
