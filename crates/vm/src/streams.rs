@@ -118,7 +118,7 @@ pub(crate) fn write_input(channel: OwnedFd, input: &Input, is_terminal: bool, ev
 
 /// Returns whether an escape is complete with `chunk`. `escapes` is the number of escape characters that end the input
 /// so far.
-fn is_escape(chunk: &[u8], escapes: &mut usize) -> bool {
+pub(crate) fn is_escape(chunk: &[u8], escapes: &mut usize) -> bool {
     let mut is_complete = false;
     for &byte in chunk {
         *escapes = if byte == ESCAPE { *escapes + 1 } else { 0 };
