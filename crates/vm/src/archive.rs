@@ -115,7 +115,9 @@ fn unpack_one(entry: &mut Entry<'_, impl Read>, parent: &Path) -> io::Result<()>
 fn check(entry: &Entry<'_, impl Read>, name: &OsStr) -> io::Result<()> {
     match entry.header().entry_type() {
         EntryType::Regular | EntryType::Directory | EntryType::Symlink | EntryType::GNUSparse => {}
-        kind => return Err(refused(entry, &format!("it is neither a file, a directory nor a symbolic link: {kind:?}"))),
+        kind => {
+            return Err(refused(entry, &format!("it is neither a file, a directory nor a symbolic link: {kind:?}")));
+        }
     }
     let path = entry.path()?;
     let mut components = path.components();
@@ -173,3 +175,7 @@ fn serve(words: &[OsString]) -> io::Result<()> {
 pub fn left_out_message(path: &Path) -> String {
     format!("{} is not copied: it is neither a file, a directory nor a symbolic link", path.display())
 }
+
+#[cfg(test)]
+#[path = "archive_test.rs"]
+mod tests;

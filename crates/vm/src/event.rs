@@ -16,6 +16,8 @@ pub(crate) enum Event {
     InputEnded(u64),
     Signal(i32),
     /// Somebody ends a machine that is kept.
-    Stop { is_forced: bool },
+    Stop {
+        is_forced: bool,
+    },
     DaemonEnded(usize),
 }

@@ -62,9 +62,10 @@ pub(crate) struct Exec {
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     timeout: Option<Duration>,
 
-    /// At the end, write a JSON object with `status`, `error` and `seconds` to FILE, or to standard output
+    /// At the end, write a JSON object with status, errors and time to FILE, or to standard output
     ///
-    /// `status` is the exit status, `error` this program's own failure, or null, and `seconds` how long it took.
+    /// `status` is the exit status, `error` this program's own failure, or null, `warnings` has why a command could not be
+    /// started, and `seconds` is how long it took.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
     json: Option<PathBuf>,
 
@@ -124,11 +125,8 @@ pub(crate) fn run_in(
         // The machine has the one of the terminal where it was started.
         exec.env.insert(0, ("TERM".into(), kind));
     }
-    let streams = CallerStreams {
-        stdin: Box::new(io::stdin()),
-        stdout: Box::new(io::stdout()),
-        stderr: Box::new(io::stderr()),
-    };
+    let streams =
+        CallerStreams { stdin: Box::new(io::stdin()), stdout: Box::new(io::stdout()), stderr: Box::new(io::stderr()) };
     let called = Machine::connect(name)
         .and_then(|machine| keep::call(machine, exec, streams, CallOptions { is_terminal, timeout }));
     let status = match &called {
@@ -137,18 +135,20 @@ pub(crate) fn run_in(
         Err(Error::TimedOut(_)) => TIMED_OUT,
         Err(_) => RUN_FAILED,
     };
-    let error = match called {
-        Ok(Called { error, .. }) => error,
+    let (error, warning) = match called {
+        Ok(Called { error, .. }) => (None, error),
         Err(Error::TimedOut(timeout)) => {
-            Some(format!("the command did not end within {} s; it was killed", timeout.as_secs_f32()))
+            (Some(format!("the command did not end within {} s; it was killed", timeout.as_secs_f32())), None)
         }
-        Err(error) => Some(error.to_string()),
+        Err(error) => (Some(error.to_string()), None),
     };
-    if let Some(error) = &error {
-        eprintln!("transom: {error}");
+    for text in error.iter().chain(&warning) {
+        eprintln!("transom: {text}");
     }
     if let Some(path) = json {
-        let object = json!({ "status": status, "error": error, "seconds": begun.elapsed().as_secs_f64() });
+        let warnings: Vec<_> = warning.into_iter().collect();
+        let seconds = begun.elapsed().as_secs_f64();
+        let object = json!({ "status": status, "error": error, "warnings": warnings, "seconds": seconds });
         let line = format!("{object}\n");
         let written = match path == Path::new("-") {
             true => io::Write::write_all(&mut io::stdout(), line.as_bytes()),

@@ -86,15 +86,14 @@ fn table(machines: &[(String, State)]) -> String {
             State::Running(status) => drop(table.add_row(row(name, status))),
         }
     }
-    let lines = table.lines().map(|line| line.trim_end().to_owned() + "\n");
+    // Columns are padded on both sides.
+    let lines = table.lines().map(|line| line.trim().to_owned() + "\n");
     lines.collect()
 }
 
 fn row(name: &str, status: &Status) -> Vec<String> {
     let age = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let share = |share: &SharedDirectory| {
-        format!("{}:{},{}", share.host.display(), share.guest.display(), share.mode)
-    };
+    let share = |share: &SharedDirectory| format!("{}:{},{}", share.host.display(), share.guest.display(), share.mode);
     vec![
         name.to_owned(),
         "running".to_owned(),

@@ -86,12 +86,18 @@ impl Run {
     fn check_kept(&self) -> Result<()> {
         let refused = [
             (self.timeout.is_some(), "--timeout", "give it to `transom exec`, for one command"),
-            (self.json.is_some(), "--json", "`transom exec --json` has the status of a command, `transom ps --json` of a machine"),
+            (
+                self.json.is_some(),
+                "--json",
+                "`transom exec --json` has the status of a command, `transom ps --json` of a machine",
+            ),
             (self.commit_on_success, "--commit-on-success", "`transom commit` the directory after `transom stop`"),
         ];
         match refused.iter().find(|(is_given, ..)| *is_given) {
             None => Ok(()),
-            Some((_, option, instead)) => Err(Error::Usage(format!("--keep and {option} exclude each other: {instead}"))),
+            Some((_, option, instead)) => {
+                Err(Error::Usage(format!("--keep and {option} exclude each other: {instead}")))
+            }
         }
     }
 

@@ -143,7 +143,8 @@ pub(super) fn start(launch: &Launch<'_>) -> io::Result<Running> {
     };
     command.env_clear().envs(launch.env.iter().map(|(name, value)| (name, value)));
     if let Some(directory) = launch.directory {
-        let entered = fs::create_dir_all(directory).and_then(|()| fs::metadata(directory)?.is_dir().then_some(()).ok_or(io::ErrorKind::NotADirectory.into()));
+        let entered = fs::create_dir_all(directory)
+            .and_then(|()| fs::metadata(directory)?.is_dir().then_some(()).ok_or(io::ErrorKind::NotADirectory.into()));
         // Not the error of a command that is not found.
         entered.map_err(|error| io::Error::other(format!("cannot enter {}: {error}", directory.display())))?;
         command.current_dir(directory);

@@ -65,7 +65,9 @@ impl Claim {
         let files = Files::of(name)?;
         let lock = files.lock().map_err(Error::io(format!("cannot take the name {name}")))?;
         let lock = lock.ok_or_else(|| {
-            Error::Usage(format!("there is a machine {name} already: `transom stop {name}` ends it, or use another name"))
+            Error::Usage(format!(
+                "there is a machine {name} already: `transom stop {name}` ends it, or use another name"
+            ))
         })?;
         files.remove_but_lock();
         Ok(Self { files, _lock: lock, waiters: Mutex::default() })

@@ -78,9 +78,8 @@ pub fn copy_out(machine: Machine, source: &Path, to: &Path) -> Result<()> {
 
 /// Returns the last name of a path.
 fn name_of(path: &Path) -> Result<&OsStr> {
-    path.file_name().ok_or_else(|| {
-        Error::Usage(format!("{}: name what is copied; the path ends in no name", path.display()))
-    })
+    path.file_name()
+        .ok_or_else(|| Error::Usage(format!("{}: name what is copied; the path ends in no name", path.display())))
 }
 
 fn archiver(words: [&OsStr; 3]) -> Exec {

@@ -74,12 +74,7 @@ struct Outbox {
 }
 
 /// Starts to serve requests for a machine that is ready.
-pub(crate) fn serve(
-    keeper: &Keeper,
-    to_guest: OwnedFd,
-    from_guest: OwnedFd,
-    events: Sender<Event>,
-) -> io::Result<()> {
+pub(crate) fn serve(keeper: &Keeper, to_guest: OwnedFd, from_guest: OwnedFd, events: Sender<Event>) -> io::Result<()> {
     let Keeper { claim, description } = keeper;
     let listener = claim.ready()?;
     let hub = Arc::new(Hub {

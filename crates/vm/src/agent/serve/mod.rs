@@ -10,7 +10,7 @@ use std::{
     collections::HashMap,
     ffi::OsString,
     fs::File,
-    io,
+    io::{self, BufReader},
     os::unix::process::ExitStatusExt as _,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -36,6 +36,8 @@ use crate::{
     protocol::{Stream, Task, ToGuest},
 };
 
+/// As much as a serial line has for one read.
+const READ_LEN: usize = 64 << 10;
 /// How long programs may take to end after SIGTERM when the machine ends.
 const END_MAX: Duration = Duration::from_secs(3);
 
@@ -106,7 +108,9 @@ struct Command {
 }
 
 impl Server {
-    fn read(self: &Arc<Self>, mut from_host: File) {
+    fn read(self: &Arc<Self>, from_host: File) {
+        // A serial line takes long for small reads.
+        let mut from_host = BufReader::with_capacity(READ_LEN, from_host);
         while let Ok(Some(frame)) = Frame::read(&mut from_host, START_MAX) {
             match frame.kind {
                 Kind::Message => match frame.parse() {
@@ -207,6 +211,10 @@ impl Server {
             directory: exec.directory.as_deref(),
             user: exec.user.or(defaults.user),
             terminal: exec.terminal,
+        });
+        let running = running.map_err(|error| match words.first() {
+            Some(word) => io::Error::new(error.kind(), format!("{}: {error}", word.display())),
+            None => error,
         })?;
         if let Some(command) = lock(&self.commands).by_number.get_mut(&number) {
             let leader = Pid::from_child(&running.child);
