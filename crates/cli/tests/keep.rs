@@ -27,7 +27,7 @@ struct Fixture {
 }
 
 impl Fixture {
-    /// Returns a fixture with a machine, or prints why there is none.
+    /// Returns a fixture with a machine, or prints why it cannot be.
     fn start(options: &[&str]) -> Option<Self> {
         if let Some(why) = missing() {
             println!("SKIPPED: {why}");
@@ -78,7 +78,7 @@ impl Fixture {
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
-    /// Returns the processes of this fixture's machines except callers: they have its directories in their command lines.
+    /// Returns the processes of this fixture's machines except callers: its directories are in their command lines.
     fn processes(&self) -> Vec<String> {
         let names = [&self.run, &self.share].map(|dir| dir.path().to_str().unwrap());
         let processes = fs::read_dir("/proc").unwrap().flatten();
@@ -334,6 +334,7 @@ fn options_without_a_meaning_are_refused_with_the_reason() {
         (&["--timeout", "3"][..], "--keep and --timeout exclude each other"),
         (&["--json"], "--keep and --json exclude each other"),
         (&["--commit-on-success"], "--keep and --commit-on-success exclude each other"),
+        (&["--vmm", "uml"], "--keep needs --vmm qemu"),
     ] {
         let output = fixture.transom(&[&["run", "--keep", "m"], options, &["--", "true"]].concat());
         assert_eq!(output.status.code(), Some(125), "{output:?}");

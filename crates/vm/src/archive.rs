@@ -29,8 +29,8 @@ pub struct Destination {
 }
 
 impl Destination {
-    /// Returns where a copy of something with the name `source` goes if `path` is given: into a directory that is there,
-    /// or to a new name.
+    /// Returns where a copy of something with the name `source` goes if `path` is given: into a directory that is
+    /// there, or to a new name.
     ///
     /// # Errors
     ///

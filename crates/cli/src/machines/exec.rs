@@ -64,8 +64,8 @@ pub(crate) struct Exec {
 
     /// At the end, write a JSON object with status, errors and time to FILE, or to standard output
     ///
-    /// `status` is the exit status, `error` this program's own failure, or null, `warnings` has why a command could not be
-    /// started, and `seconds` is how long it took.
+    /// `status` is the exit status, `error` this program's own failure, or null, `warnings` says why a command could
+    /// not be started, and `seconds` is how long it took.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
     json: Option<PathBuf>,
 

@@ -10,8 +10,9 @@ use transom_vm::{
 
 /// End machines that `transom run --keep` has started
 ///
-/// Ends the commands in the machine (SIGTERM, after three seconds SIGKILL), writes back what they have written, unmounts
-/// the shares and ends the machine. What has changed in overlays is kept and told. Returns when the machine has ended.
+/// Ends the commands in the machine (SIGTERM, after three seconds SIGKILL), writes back what they have written,
+/// unmounts the shares and ends the machine. What has changed in overlays is kept and told. Returns when the machine
+/// has ended.
 #[derive(Debug, Args)]
 pub(crate) struct Stop {
     /// The machines

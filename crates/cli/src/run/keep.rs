@@ -17,7 +17,7 @@ use transom_vm::{
     keep::{self, Claim, Exec, READY},
 };
 
-use super::{Finish, Overlays, Prepared, Run, report};
+use super::{Finish, Overlays, Prepared, Run, VmmName, report};
 use crate::{machines::run_in, usage::RUN_FAILED};
 
 /// Environment variable that marks the process that keeps the machine.
@@ -84,6 +84,11 @@ impl Run {
 
     /// Refuses options that have no meaning for a machine that stays.
     fn check_kept(&self) -> Result<()> {
+        if matches!(self.vmm, VmmName::Uml) {
+            return Err(Error::Usage(
+                "--keep needs --vmm qemu: the serial lines of User Mode Linux stall with several commands".into(),
+            ));
+        }
         let refused = [
             (self.timeout.is_some(), "--timeout", "give it to `transom exec`, for one command"),
             (

@@ -1,7 +1,7 @@
 //! [`call`]: a command in a machine that is kept, from the process that wants it.
 //!
-//! One thread reads frames, one reads the input, and one for each output writes it, so that no stream waits for another.
-//! The loop over [`Event`]s decides.
+//! One thread reads frames, one reads the input, and one for each output writes it, so that no stream waits for
+//! another. The loop over [`Event`]s decides.
 
 use std::{
     io::{self, Read, Write},

@@ -101,8 +101,8 @@ impl Claim {
         &self.files.name
     }
 
-    /// Frees the name, and tells those who wait what the log says. If the machine was ready and nobody waits, the log is
-    /// left for the next command that meets the name.
+    /// Frees the name, and tells those who wait what the log says. If the machine was ready and nobody waits, the log
+    /// is left for the next command that meets the name.
     pub fn end(&self) {
         let waiters = std::mem::take(&mut *self.waiters.lock().unwrap_or_else(PoisonError::into_inner));
         let log = fs::read(self.files.path("log"));

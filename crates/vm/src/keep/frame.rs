@@ -1,8 +1,8 @@
 //! The frames in which the streams and messages of several commands share one connection.
 //!
-//! A header of eight bytes has the command's number and, in one word, the length of what follows and its [`Kind`]: bytes
-//! of a stream, or a message as JSON. Who sends bytes of a stream needs [`Credit`](super::credit::Credit) for the whole
-//! frame, so that no receiver has to keep more than [`WINDOW`] of a stream that nobody reads.
+//! A header of eight bytes has the command's number and, in one word, the length of what follows and its [`Kind`]:
+//! bytes of a stream, or a message as JSON. Who sends bytes of a stream needs [`Credit`](super::credit::Credit) for the
+//! whole frame, so that no receiver has to keep more than [`WINDOW`] of a stream that nobody reads.
 
 use std::io::{self, Read, Write};
 

@@ -1,9 +1,9 @@
 //! Machines that stay: one process keeps a machine, others run commands in it.
 //!
 //! [`Claim`] is the name of a machine, held by the process that keeps it. [`hub`] takes the requests of others there,
-//! and [`call`](call()) is a command from their side. In the guest, [`agent::serve`](crate::agent) runs the commands. All
-//! share one connection to the guest by [`frame`]s with [`credit`]: the channels that carry standard input and output
-//! of the only command in other machines.
+//! and [`call`](call()) is a command from their side. In the guest, [`agent::serve`](crate::agent) runs the commands.
+//! All share one connection to the guest by [`frame`]s with [`credit`]: the channels that carry standard input and
+//! output of the only command in other machines.
 
 mod call;
 mod claim;
@@ -75,7 +75,7 @@ impl Machine {
     ///
     /// # Errors
     ///
-    /// Returns an error if there is none, if it is not ready, or if it has ended by itself, with the reason.
+    /// Returns an error if there is no such machine, if it is not ready, or if it has ended by itself, with the reason.
     pub fn connect(name: &str) -> Result<Self> {
         match Files::of(name)?.holder()? {
             Holder::Running(connection) => Ok(Self { name: name.to_owned(), connection }),

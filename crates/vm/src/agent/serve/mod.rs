@@ -36,7 +36,7 @@ use crate::{
     protocol::{Stream, Task, ToGuest},
 };
 
-/// As much as a serial line has for one read.
+/// Two frames of input.
 const READ_LEN: usize = 64 << 10;
 /// How long programs may take to end after SIGTERM when the machine ends.
 const END_MAX: Duration = Duration::from_secs(3);
@@ -109,7 +109,6 @@ struct Command {
 
 impl Server {
     fn read(self: &Arc<Self>, from_host: File) {
-        // A serial line takes long for small reads.
         let mut from_host = BufReader::with_capacity(READ_LEN, from_host);
         while let Ok(Some(frame)) = Frame::read(&mut from_host, START_MAX) {
             match frame.kind {
