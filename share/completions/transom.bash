@@ -46,6 +46,9 @@ _transom() {
             transom,mount)
                 cmd="transom__subcmd__mount"
                 ;;
+            transom,overlays)
+                cmd="transom__subcmd__overlays"
+                ;;
             transom,ps)
                 cmd="transom__subcmd__ps"
                 ;;
@@ -134,7 +137,7 @@ _transom() {
 
     case "${cmd}" in
         transom)
-            opts="-h -V --help --version run exec ps stop cp fs diff commit discard mount demo top agent bench"
+            opts="-h -V --help --version run exec ps stop cp fs overlays diff commit discard mount demo top agent bench"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1030,6 +1033,20 @@ _transom() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        transom__subcmd__overlays)
+            opts="-h --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
                 *)
                     COMPREPLY=()
                     ;;

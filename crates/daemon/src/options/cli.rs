@@ -109,14 +109,15 @@ pub(crate) struct SocketArgs {
     /// Let the daemon be replaced by another version while the guest runs: on SIGHUP, or by --upgrade
     ///
     /// A second process stays outside the sandbox and starts the daemon, from the file of this program that is there by
-    /// then. Without this option, SIGHUP ends the daemon.
+    /// then. It refuses if a guest or another user could have replaced that file. Without this option, SIGHUP ends the
+    /// daemon.
     #[arg(long)]
     pub(crate) upgradable: bool,
 
     /// Replace the daemon that serves the socket PATH by the version that is installed now, print the outcome, and exit
     ///
     /// The daemon has to run with --upgradable. If the new version refuses, the old one goes on and the exit status is
-    /// 1. No other options are allowed.
+    /// 1. It is 3 if the new one has ended or hangs when it was too late for that. No other options are allowed.
     #[arg(long, value_name = "PATH", exclusive = true)]
     pub(crate) upgrade: Option<PathBuf>,
 

@@ -4,13 +4,18 @@
 //! daemon as a child ([`generation`]), which isolates itself as ever. Messages between the front end and the daemon
 //! pass through it ([`relay`], [`message`]), and it records what sets the device up ([`setup`]). Requests of the guest
 //! do not pass: kicks, calls and memory are descriptors, which the daemon has itself. On SIGHUP ([`signals`]), or when
-//! [`command`] requests it, [`switch`] starts another daemon and moves the session there.
+//! [`command`] requests it, [`prepare`] starts another daemon, if [`executable`] lets it, and [`switch`] moves the
+//! session there.
 //!
-//! The supervisor has one thread. It never reads what a guest has written, and maps no memory of a guest.
+//! The supervisor has one thread. It never reads what a guest has written, and maps no memory of a guest. A daemon may
+//! be in the hands of its guest: whatever it sends or leaves unanswered, the supervisor waits for a limited time, keeps
+//! a limited amount of it, and still answers signals.
 
 pub mod command;
+mod executable;
 mod generation;
 mod message;
+mod prepare;
 mod relay;
 mod setup;
 mod signals;
@@ -19,8 +24,12 @@ mod switch;
 use std::{
     ffi::OsString,
     io,
-    os::{fd::AsFd as _, unix::net::UnixListener},
+    os::{
+        fd::{AsFd as _, BorrowedFd},
+        unix::net::UnixListener,
+    },
     path::PathBuf,
+    task::Poll,
     time::{Duration, Instant},
 };
 
@@ -52,14 +61,16 @@ struct Supervisor {
     launch: Launch,
     /// What an upgrade starts.
     executable: PathBuf,
+    /// What guests can write, if they can write anything.
+    writable_share: Option<PathBuf>,
     listener: UnixListener,
     keeps_serving: bool,
     commands: Option<Commands>,
     signals: Signals,
     current: Generation,
     relay: Option<Relay>,
-    /// A front end has connected.
-    has_served: bool,
+    /// Number of front ends that have connected.
+    front_ends: u64,
     retired: Vec<Retired>,
 }
 
@@ -83,14 +94,17 @@ pub fn run(options: &Options, listening: Listening, arguments: Vec<OsString>) ->
     let executable = std::env::current_exe().context("cannot find this executable")?;
     let metrics = options.metrics_socket.as_ref().map(|path| listen::open_private(path, &mut traces)).transpose()?;
     let commands = commands(options, &listener, &mut traces)?;
-    for listener in commands.iter().map(|commands| &commands.listener).chain([&listener]) {
-        command::never_block(listener).context("cannot prepare a socket")?;
+    listener.set_nonblocking(true).context("cannot prepare the socket")?;
+    let writable_share = (!options.share.is_readonly).then(|| options.share.path.clone());
+    if let Err(reason) = executable::check(&executable, writable_share.as_deref()) {
+        warn!("upgrades will be refused: {reason}");
     }
     let mut signals = Signals::new().context("cannot wait for signals")?;
     sandbox::reduce_effective_capabilities();
     let launch = Launch { arguments, metrics };
     let mut current = launch.start(THIS_EXECUTABLE.as_ref()).context("cannot start the daemon")?;
-    let Some(Answer::Ready(_)) = switch::first_answer(&mut signals, &current) else {
+    // Nothing limits the start of the first daemon, which no guest can have reached yet.
+    let Ok(Some(Answer::Ready(_))) = answer_of(&mut signals, &mut current, None) else {
         current.signal(Signal::TERM);
         return Ok(end(&traces, &mut current));
     };
@@ -101,13 +115,14 @@ pub fn run(options: &Options, listening: Listening, arguments: Vec<OsString>) ->
     let mut supervisor = Supervisor {
         launch,
         executable,
+        writable_share,
         listener,
         keeps_serving,
         commands,
         signals,
         current,
         relay,
-        has_served: false,
+        front_ends: 0,
         retired,
     };
     let status = supervisor.attend();
@@ -135,52 +150,95 @@ fn commands(options: &Options, listener: &UnixListener, traces: &mut Traces) -> 
     }
 }
 
+/// Returns the answer to the last order to `daemon`, if it has come, or `None` if the daemon has ended.
+fn answer_now(daemon: &mut Generation) -> Result<Poll<Option<Answer>>, WaitError> {
+    match daemon.answer() {
+        Ok(answer) => Ok(Poll::Ready(answer)),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Poll::Pending),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(Poll::Ready(None)),
+        Err(error) => {
+            warn!(%error, pid = daemon.pid(), "a daemon does not keep to the protocol");
+            Err(WaitError::Unknown)
+        }
+    }
+}
+
+/// Waits for the answer to the last order to `daemon`. Returns `None` if it has ended.
+fn answer_of(
+    signals: &mut Signals,
+    daemon: &mut Generation,
+    deadline: Option<Instant>,
+) -> Result<Option<Answer>, WaitError> {
+    loop {
+        match answer_now(daemon)? {
+            Poll::Ready(answer) => return Ok(answer),
+            Poll::Pending => signals.wait(&[(daemon.as_fd(), PollFlags::IN)], deadline)?,
+        }
+    }
+}
+
+/// Returns what to wait for before messages can pass, or a front end can be accepted.
+fn connection_events<'a>(
+    relay: Option<&'a Relay>,
+    listener: &'a UnixListener,
+    may_accept: bool,
+) -> Vec<(BorrowedFd<'a>, PollFlags)> {
+    match relay {
+        Some(relay) => relay.awaited(),
+        None if may_accept => vec![(listener.as_fd(), PollFlags::IN)],
+        None => Vec::new(),
+    }
+}
+
 impl Supervisor {
     /// Passes messages on and upgrades until the daemon has ended. Returns its exit status.
     fn attend(&mut self) -> i32 {
-        let mut is_told = false;
+        let mut kill_at = None;
         loop {
             if let Some(status) = self.current.ended() {
                 return status;
             }
             self.bury();
-            if self.signals.is_ending && !std::mem::replace(&mut is_told, true) {
-                self.current.signal(Signal::TERM);
-            }
-            match self.wait() {
-                Ok(()) | Err(WaitError::TimedOut | WaitError::Ending) => {}
-                Err(error @ WaitError::Failed(_)) => {
-                    error!("{error}");
+            if self.signals.is_ending {
+                let kill_at = *kill_at.get_or_insert_with(|| {
                     self.current.signal(Signal::TERM);
+                    Instant::now() + RETIRED_MAX
+                });
+                if Instant::now() >= kill_at {
+                    warn!(pid = self.current.pid(), "the daemon does not end: killing it");
+                    self.current.kill();
                     return self.current.wait();
                 }
             }
-            if self.signals.is_ending {
-                continue;
+            match self.wait(kill_at) {
+                Ok(()) | Err(WaitError::TimedOut | WaitError::Ending | WaitError::Gone | WaitError::Unknown) => {}
+                Err(error @ WaitError::Failed(_)) => {
+                    error!("{error}");
+                    self.current.kill();
+                    return self.current.wait();
+                }
             }
-            self.pass();
-            self.accept();
-            self.upgrade_if_wanted();
+            if !self.signals.is_ending {
+                self.pass();
+                self.accept();
+                self.upgrade_if_wanted();
+            }
         }
     }
 
-    fn wait(&mut self) -> Result<(), WaitError> {
-        let mut fds = Vec::with_capacity(4);
-        fds.extend(self.commands.as_ref().map(|commands| (commands.listener.as_fd(), PollFlags::IN)));
-        match &self.relay {
-            Some(relay) => fds.extend(relay.awaited()),
-            None if self.may_accept() => fds.push((self.listener.as_fd(), PollFlags::IN)),
-            None => {}
+    fn wait(&mut self, deadline: Option<Instant>) -> Result<(), WaitError> {
+        let commands = self.commands.as_ref().filter(|_| !self.signals.is_ending);
+        let mut fds = commands.map(Commands::awaited).unwrap_or_default();
+        if !self.signals.is_ending {
+            fds.extend(connection_events(self.relay.as_ref(), &self.listener, self.may_accept()));
         }
-        if self.signals.is_ending {
-            fds.clear();
-        }
-        let deadline = self.retired.iter().map(|retired| retired.deadline).min();
+        let retired = self.retired.iter().map(|retired| retired.deadline);
+        let deadline = retired.chain(commands.and_then(Commands::deadline)).chain(deadline).min();
         self.signals.wait(&fds, deadline)
     }
 
     fn may_accept(&self) -> bool {
-        self.keeps_serving || !self.has_served
+        self.keeps_serving || self.front_ends == 0
     }
 
     fn accept(&mut self) {
@@ -198,7 +256,7 @@ impl Supervisor {
         };
         match self.current.connect().and_then(|daemon| Relay::new(front_end, daemon)) {
             Ok(relay) => {
-                self.has_served = true;
+                self.front_ends += 1;
                 self.relay = Some(relay);
             }
             Err(error) => error!(%error, "cannot connect the front end to the daemon"),
@@ -209,7 +267,7 @@ impl Supervisor {
     fn pass(&mut self) {
         let Some(relay) = &mut self.relay else { return };
         match relay.pass() {
-            Ok(Passed::GoesOn) => return,
+            Ok(Passed::GoesOn) => return self.restart_when_stopped(),
             Ok(Passed::Ended) => debug!("the connection has ended"),
             Err(error) => warn!(%error, "front end dropped for a protocol error"),
         }
@@ -217,18 +275,16 @@ impl Supervisor {
     }
 
     fn upgrade_if_wanted(&mut self) {
-        let asker = self.commands.as_ref().and_then(Commands::next);
-        if !std::mem::take(&mut self.signals.is_upgrade_wanted) && asker.is_none() {
+        let askers = self.commands.as_mut().map(Commands::requests).unwrap_or_default();
+        if !std::mem::take(&mut self.signals.is_upgrade_wanted) && askers.is_empty() {
             return;
         }
         let outcome = self.upgrade();
         match &outcome {
             Ok(pause) => info!(pid = self.current.pid(), pause_us = pause.as_micros() as u64, "upgraded"),
-            Err(reason) => error!("not upgraded, and the present daemon goes on: {reason}"),
+            Err(error) => error!("{error}"),
         }
-        if let Some(stream) = asker {
-            command::tell(stream, outcome.as_ref().map(|&pause| pause).map_err(String::as_str));
-        }
+        askers.into_iter().for_each(|asker| asker.tell(&outcome));
     }
 
     /// Looks after daemons that are about to end.

@@ -201,15 +201,26 @@ impl Inodes {
         inode_fd: InodeFd<'_>,
     ) -> Result<(NodeId, FsId), Errno> {
         let fs = self.filesystems.find_or_add(stat);
+        Ok((self.admit_on(fs, (parent, name), stat, inode_fd)?, fs))
+    }
+
+    /// As [`Inodes::admit`], for an inode that is on the mount `fs`, whichever its descriptor is on.
+    fn admit_on(
+        &self,
+        fs: FsId,
+        (parent, name): (NodeId, &[u8]),
+        stat: &Statx,
+        inode_fd: InodeFd<'_>,
+    ) -> Result<NodeId, Errno> {
         let identity = Identity::new(fs, stat);
         if identity == self.root_identity {
-            return Ok((NodeId::ROOT, fs));
+            return Ok(NodeId::ROOT);
         }
         let shard = self.shard_of(&identity);
         let known = self.count_if_open(shard, &identity, parent, name);
         self.forecast.note(known.is_some());
         if let Some(nodeid) = known {
-            return Ok((nodeid, fs));
+            return Ok(nodeid);
         }
         let kept = self.filesystems.keep(fs, &inode_fd, file_type(stat), &self.proc_fds, &self.descriptors);
         let hold = kept.and_then(|kept| match kept {
@@ -224,7 +235,7 @@ impl Inodes {
             InodeFd::Owned(fd) => Some(self.open_clock.path_fd(fd)),
             InodeFd::Borrowed(_) => None,
         };
-        self.count_or_insert(shard, identity, file_type(stat), hold, spare).map(|nodeid| (nodeid, fs))
+        self.count_or_insert(shard, identity, file_type(stat), hold, spare)
     }
 
     /// Returns the inode, reopening its descriptor if necessary, in which case it blocks on the host's file system.
@@ -293,7 +304,7 @@ impl Inodes {
         identity: Identity,
         file_type: FileType,
         hold: Hold,
-        spare: Option<Fd>,
+        mut spare: Option<Fd>,
     ) -> Result<NodeId, Errno> {
         let mut shard = lock(shard);
         // Leftovers to release after unlocking: a second path to an inode, or the path of an entry that did not fit.
@@ -301,7 +312,13 @@ impl Inodes {
             Some(key) => {
                 let entry = shard.entries.get_mut(key).ok_or(Errno::STALE)?;
                 entry.lookups += 1;
-                (Ok(key), std::mem::replace(&mut entry.hold, hold))
+                let before = std::mem::replace(&mut entry.hold, hold);
+                if entry.is_pinned && before.is_nameless() && spare.is_some() {
+                    // It has a name now. Its descriptor may be on another daemon's mount, from which nothing is linked.
+                    std::mem::swap(&mut entry.fd, &mut spare);
+                    self.unpin_in(&mut shard, key);
+                }
+                (Ok(key), before)
             }
             None => {
                 let indexed = self.by_handle.key(&hold);

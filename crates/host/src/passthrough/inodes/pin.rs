@@ -16,6 +16,7 @@ use super::{
     identity::{Hold, Identity, Path},
     lock,
     reopen::REFER,
+    shard::Shard,
 };
 use crate::{
     Errno,
@@ -118,9 +119,13 @@ impl Inodes {
 
     /// Allows an inode's descriptor to be closed again.
     pub(crate) fn unpin(&self, nodeid: NodeId) {
-        let mut shard = self.shard(nodeid);
-        if shard.unpin(nodeid.0)
-            && let Some(entry) = shard.entries.get(nodeid.0)
+        self.unpin_in(&mut self.shard(nodeid), nodeid.0);
+    }
+
+    /// As [`Inodes::unpin`], for an entry of a locked shard.
+    pub(super) fn unpin_in(&self, shard: &mut Shard, key: u64) {
+        if shard.unpin(key)
+            && let Some(entry) = shard.entries.get(key)
         {
             self.spare[entry.class() as usize].fetch_add(1, Relaxed);
             self.descriptors.unpin();
