@@ -195,8 +195,9 @@ impl Call {
 
     /// Waits until all output is written.
     fn finish(self) -> Result<()> {
-        drop(self.raw_mode);
         self.outputs.into_iter().for_each(OutputWriter::finish);
+        // The terminal would change what is written after this.
+        drop(self.raw_mode);
         let failed = self.received.try_iter().find_map(|event| match event {
             Event::Failed(_, error) if error.kind() != io::ErrorKind::BrokenPipe => Some(error),
             _ => None,
