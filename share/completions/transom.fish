@@ -27,6 +27,10 @@ end
 complete -c transom -n "__fish_transom_needs_command" -s h -l help -d 'Print help'
 complete -c transom -n "__fish_transom_needs_command" -s V -l version -d 'Print version'
 complete -c transom -n "__fish_transom_needs_command" -f -a "run" -d 'Run a command in a Linux virtual machine with directories of the host'
+complete -c transom -n "__fish_transom_needs_command" -f -a "exec" -d 'Run a command in a machine that `transom run --keep` has started'
+complete -c transom -n "__fish_transom_needs_command" -f -a "ps" -d 'List the machines that `transom run --keep` has started'
+complete -c transom -n "__fish_transom_needs_command" -f -a "stop" -d 'End machines that `transom run --keep` has started'
+complete -c transom -n "__fish_transom_needs_command" -f -a "cp" -d 'Copy files and trees between this machine and one that `transom run --keep` has started'
 complete -c transom -n "__fish_transom_needs_command" -f -a "fs" -d 'Read and change the files of a share without mounting it'
 complete -c transom -n "__fish_transom_needs_command" -f -a "overlays" -d 'List the directories in whose overlays guests have changed something'
 complete -c transom -n "__fish_transom_needs_command" -f -a "diff" -d 'Show what guests have changed in an overlay of a directory'
@@ -54,6 +58,7 @@ complete -c transom -n "__fish_transom_using_subcommand run" -l user -d 'Run the
 complete -c transom -n "__fish_transom_using_subcommand run" -l workdir -d 'The command\'s working directory in the guest, which is made if it is missing [default: the first share]' -r -F
 complete -c transom -n "__fish_transom_using_subcommand run" -l json -d 'At the end, write a JSON object with status, times, resources and changed files to FILE, or to standard output' -r -F
 complete -c transom -n "__fish_transom_using_subcommand run" -l timeout -d 'Stop the guest after this many seconds, with exit status 124' -r
+complete -c transom -n "__fish_transom_using_subcommand run" -l keep -d 'Keep the machine after COMMAND has ended, under this name, until `transom stop NAME`' -r
 complete -c transom -n "__fish_transom_using_subcommand run" -l tty -d 'Give the command a terminal; `auto` does if standard input and output are terminals' -r -f -a "auto\t''
 always\t''
 never\t''"
@@ -72,6 +77,21 @@ complete -c transom -n "__fish_transom_using_subcommand run" -s v -l timing -l v
 complete -c transom -n "__fish_transom_using_subcommand run" -l cold -d 'Boot the machine, instead of resuming a snapshot of one that has booted'
 complete -c transom -n "__fish_transom_using_subcommand run" -l fetch -d 'Fetch QEMU as a package into the cache if it is not installed'
 complete -c transom -n "__fish_transom_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c transom -n "__fish_transom_using_subcommand exec" -s w -l workdir -d 'The working directory, which is made if it is missing [default: that of the machine]' -r -F
+complete -c transom -n "__fish_transom_using_subcommand exec" -l user -d 'Run the command as this user of the guest [default: the user of the machine]' -r
+complete -c transom -n "__fish_transom_using_subcommand exec" -s e -l env -d 'Set an environment variable, beside those of the machine; may be repeated' -r
+complete -c transom -n "__fish_transom_using_subcommand exec" -s t -l tty -d 'Give the command a terminal; -t alone means always, `auto` does if standard input and output are terminals' -r -f -a "auto\t''
+always\t''
+never\t''"
+complete -c transom -n "__fish_transom_using_subcommand exec" -l timeout -d 'Kill the command after this many seconds, with exit status 124' -r
+complete -c transom -n "__fish_transom_using_subcommand exec" -l json -d 'At the end, write a JSON object with status, errors and time to FILE, or to standard output' -r -F
+complete -c transom -n "__fish_transom_using_subcommand exec" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c transom -n "__fish_transom_using_subcommand ps" -l json -d 'Print a JSON array, with an object for each machine'
+complete -c transom -n "__fish_transom_using_subcommand ps" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c transom -n "__fish_transom_using_subcommand stop" -l all -d 'End all machines of this user'
+complete -c transom -n "__fish_transom_using_subcommand stop" -l force -d 'Do not wait for the guest: what its programs have not written yet is lost'
+complete -c transom -n "__fish_transom_using_subcommand stop" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c transom -n "__fish_transom_using_subcommand cp" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c transom -n "__fish_transom_using_subcommand fs; and not __fish_seen_subcommand_from ls tree cat stat find du df cp mkdir rm mv ln touch write" -s s -l socket -d 'The socket of a running daemon (transomd, virtiofsd or another vhost-user-fs daemon) that has no front end yet' -r -F
 complete -c transom -n "__fish_transom_using_subcommand fs; and not __fish_seen_subcommand_from ls tree cat stat find du df cp mkdir rm mv ln touch write" -s d -l shared-dir -d 'Start a daemon that shares this directory' -r -F
 complete -c transom -n "__fish_transom_using_subcommand fs; and not __fish_seen_subcommand_from ls tree cat stat find du df cp mkdir rm mv ln touch write" -l daemon -d 'The daemon to start, which must accept virtiofsd\'s options [default: transomd in this program\'s directory]' -r -F

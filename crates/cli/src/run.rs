@@ -3,14 +3,14 @@
 mod events;
 mod finish;
 mod hidden;
+mod keep;
 mod overlays;
 mod report;
-mod values;
+pub(crate) mod values;
 
 use std::{
     env,
     ffi::{OsStr, OsString},
-    io::IsTerminal,
     path::{Path, PathBuf},
     process::ExitCode,
     time::Duration,
@@ -27,7 +27,7 @@ use transom_vm::{
 
 use finish::Finish;
 use overlays::Overlays;
-use values::{default_cpus, parse_memory_mib, parse_seconds, parse_user, parse_variable, parse_workdir};
+use values::{Tty, default_cpus, parse_memory_mib, parse_seconds, parse_user, parse_variable, parse_workdir};
 
 /// Run a command in a Linux virtual machine with directories of the host
 ///
@@ -138,6 +138,9 @@ pub(crate) struct Run {
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     timeout: Option<Duration>,
 
+    #[command(flatten)]
+    keeping: keep::Keeping,
+
     /// Give the command a terminal; `auto` does if standard input and output are terminals
     #[arg(long, value_enum, default_value_t = Tty::Auto)]
     tty: Tty,
@@ -244,13 +247,6 @@ enum VmmName {
     Uml,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Tty {
-    Auto,
-    Always,
-    Never,
-}
-
 /// A run that can begin.
 struct Prepared {
     spec: GuestSpec,
@@ -269,6 +265,9 @@ fn host_root(root: &Root) -> Option<&Path> {
 impl Run {
     /// Runs the command; returns its exit status, or one of this program's own.
     pub(crate) fn execute(self) -> ExitCode {
+        if self.keeping.is_wanted() {
+            return self.keep();
+        }
         let finish = Finish::new(&self);
         match self.prepare() {
             Err(error) => finish.report(Err(error), Overlays::default()),
@@ -385,11 +384,7 @@ impl Run {
     }
 
     fn stdio(&self) -> Stdio {
-        let is_terminal = match self.tty {
-            Tty::Auto => std::io::stdin().is_terminal() && std::io::stdout().is_terminal(),
-            Tty::Always => true,
-            Tty::Never => false,
-        };
+        let is_terminal = self.tty.is_wanted();
         Stdio { stdin: Input::Inherit, stdout: Output::Inherit, stderr: Output::Inherit, is_terminal }
     }
 }

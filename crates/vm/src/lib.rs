@@ -9,11 +9,13 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 pub mod agent;
+pub mod archive;
 mod daemon;
 mod environment;
 mod error;
 mod event;
 mod initramfs;
+pub mod keep;
 mod kernel;
 mod kvm;
 mod machine;

@@ -39,6 +39,15 @@ pub(crate) enum Start {
     Resumed,
 }
 
+/// How to start a machine.
+#[derive(Debug)]
+pub(crate) struct How {
+    pub(crate) start: Start,
+    pub(crate) patience: Patience,
+    /// It runs commands until it is told to end.
+    pub(crate) is_kept: bool,
+}
+
 /// A running machine with all its processes. Dropping it kills them.
 #[derive(Debug)]
 pub(crate) struct Machine {
@@ -77,7 +86,7 @@ impl Machine {
         spec: &GuestSpec,
         vmm: &dyn Vmm,
         dir: &Path,
-        (start, patience): (Start, Patience),
+        How { start, patience, is_kept }: How,
     ) -> Result<Self> {
         let shares = tagged_shares(spec);
         let daemons =
@@ -99,12 +108,15 @@ impl Machine {
         let modules = module_names(spec, vmm);
         if start == Start::Resumed {
             match Plan::of(spec, vmm, &modules, &kernel_args) {
-                Ok(plan) => return Self::resume(spec, plan, patience, &boot, daemons, &modules),
+                Ok(plan) => {
+                    let task = task(spec, true, is_kept)?;
+                    return Self::resume(spec, plan, patience, &boot, daemons, &modules, task);
+                }
                 Err(why) => tracing::debug!("no snapshot: {why}"),
             }
         }
         let points: Vec<SharePoint> = daemons.iter().map(|daemon| daemon.point.clone()).collect();
-        let (initramfs_bytes, _) = write_initramfs(spec, vmm, &modules, Some(task(spec, false)?), &initramfs)?;
+        let (initramfs_bytes, _) = write_initramfs(spec, vmm, &modules, Some(task(spec, false, is_kept)?), &initramfs)?;
         let started = vmm.start(&Boot { shares: &points, ..boot })?;
         Ok(Self { initramfs_bytes, ..Self::new(started, daemons, vmm.name(), &console) })
     }
@@ -117,6 +129,7 @@ impl Machine {
         boot: &Boot<'_>,
         daemons: Vec<Daemon>,
         modules: &[&str],
+        task: Task,
     ) -> Result<Self> {
         let Plan { qemu, store, key } = plan;
         let memory_len = u64::from(spec.memory_mib) << 20;
@@ -135,7 +148,7 @@ impl Machine {
             ..Self::new(started, daemons, qemu.name(), boot.console)
         };
         let monitored = waiting.ready(patience).map_err(|error| machine.not_resumed(&error))?;
-        machine.late = Some(Late { monitored, task: task(spec, true)?, sources });
+        machine.late = Some(Late { monitored, task, sources });
         if is_resumed {
             machine.begin()?;
         }
@@ -313,7 +326,7 @@ fn write_initramfs(
     Ok((len, modules.iter().map(|module| module.path.clone()).collect()))
 }
 
-fn task(spec: &GuestSpec, has_late_shares: bool) -> Result<Task> {
+fn task(spec: &GuestSpec, has_late_shares: bool, is_kept: bool) -> Result<Task> {
     let mount = |number: usize| {
         let share = &spec.shares[number];
         Mount {
@@ -344,7 +357,8 @@ fn task(spec: &GuestSpec, has_late_shares: bool) -> Result<Task> {
             (None, None) => "/".into(),
         },
         user: spec.user.map(|user| (user.uid, user.gid)),
-        command: if spec.command.is_empty() { vec![shell()] } else { spec.command.clone() },
+        command: if spec.command.is_empty() || is_kept { vec![shell()] } else { spec.command.clone() },
+        is_kept,
         terminal: spec.stdio.is_terminal.then(terminal::size),
         env,
     })

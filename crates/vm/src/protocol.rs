@@ -43,8 +43,10 @@ pub(crate) struct Task {
     pub(crate) directory: OsString,
     /// The user and group that run the command, if it is not root.
     pub(crate) user: Option<(u32, u32)>,
-    /// The command, never empty.
+    /// The command, never empty. A machine that is kept runs its first word as the shell.
     pub(crate) command: Vec<OsString>,
+    /// Runs commands as they come, until [`ToGuest::Finish`], instead of `command`.
+    pub(crate) is_kept: bool,
     /// Its complete environment.
     pub(crate) env: Vec<(OsString, OsString)>,
     /// The size of the command's terminal, if it gets one.
@@ -111,6 +113,8 @@ pub(crate) enum ToGuest {
     Unwanted(Stream),
     /// Sends a signal to the command.
     Signal { number: i32 },
+    /// Ends a machine that is kept.
+    Finish,
 }
 
 /// A message from the agent.
