@@ -34,6 +34,9 @@ const WAKE_WAIT: Duration = Duration::from_millis(20);
 /// How long a thread waits before it asks again for something that the daemon was short of.
 const AGAIN_AFTER: Duration = Duration::from_millis(100);
 
+/// How long until shares that were refused are tried again, whose agent may be gone by then or whose daemon be back.
+const REFUSED_AGAIN_AFTER: Duration = Duration::from_secs(5);
+
 /// What the loop is told.
 enum News {
     /// A share is registered.
@@ -99,8 +102,13 @@ impl Service {
         }
         loop {
             self.say_ready()?;
-            // The sender is kept here, so there is always one.
-            match self.news.recv().map_err(io::Error::other)? {
+            let news = match self.refused.is_empty() {
+                // The sender is kept here, so there is always one.
+                true => self.news.recv().map_err(io::Error::other)?,
+                // As if something was mounted.
+                false => self.news.recv_timeout(REFUSED_AGAIN_AFTER).unwrap_or(News::Mounts),
+            };
+            match news {
                 News::Ready(device) => {
                     self.refused.remove(&device);
                     if let Some(served) = self.served.get_mut(&device) {
@@ -123,8 +131,7 @@ impl Service {
         thread::Builder::new().spawn(move || run(news)).map(drop)
     }
 
-    /// Starts to serve each mounted share that is not served. One that was refused may be possible by now: it was
-    /// read-only, or had another agent.
+    /// Starts to serve each mounted share that is not served. One that was refused may be possible by now.
     fn start_new(&mut self) -> io::Result<()> {
         let mounted = shares::mounted()?;
         self.refused.retain(|device, _| mounted.iter().any(|(mounted, _)| mounted == device));

@@ -27,7 +27,8 @@ fn missing(share: &Path) -> Option<String> {
     if version.is_err() {
         return Some("no qemu-system-x86_64 in PATH".into());
     }
-    let options = transom_watch::Options { may_fall_back: false, ..transom_watch::Options::default() };
+    let options =
+        transom_watch::Options { weakest: transom_watch::Strength::Directories, ..transom_watch::Options::default() };
     let root = fs::File::open(share).unwrap();
     transom_watch::Watch::open(&root, &options).err().map(|error| error.to_string())
 }

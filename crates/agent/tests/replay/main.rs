@@ -5,6 +5,7 @@
 
 mod delay;
 mod guest;
+mod mounts;
 mod nameless;
 mod programs;
 mod rows;
@@ -16,9 +17,9 @@ mod watcher;
 
 use std::{
     env, fs, io,
-    os::unix::fs::MetadataExt,
+    os::unix::{fs::MetadataExt, process::CommandExt as _},
     path::{Path, PathBuf},
-    process::ExitCode,
+    process::{Command, ExitCode},
     thread,
     time::{Duration, Instant},
 };
@@ -32,6 +33,11 @@ use transom_vm::{
     uml::Uml,
 };
 
+use rustix::{
+    fs::{Uid, chown},
+    process::geteuid,
+};
+
 use rows::{END, ROWS};
 use watcher::PATIENCE;
 
@@ -40,7 +46,7 @@ const ROLE: &str = "TRANSOM_TEST_ROLE";
 
 type Case = fn(&Machine, &Path) -> anyhow::Result<String>;
 
-const CASES: [(&str, Case); 9] = [
+const CASES: [(&str, Case); 11] = [
     ("events and caches are those of local changes, and the host's files stay as they are", compares),
     ("changes under names that the guest does not know are seen", nameless::are_seen),
     ("nobody else can act as the agent", imitates),
@@ -48,6 +54,8 @@ const CASES: [(&str, Case); 9] = [
     ("a name that is renamed back and forth loses no file", trees::back_and_forth),
     ("guest and host have the same tree after many changes", trees::many),
     ("a share can be unmounted, and remounted read-only, while the agent serves it", trees::unmounted),
+    ("shares that are mounted while the agent runs are served, and others refused", mounts::later),
+    ("an ordinary user: the same holds without root", ordinary_user),
     ("programs: watchers in other mount namespaces see the events", programs::namespaces),
     ("programs: inotifywait names what the host edits", programs::inotifywait),
 ];
@@ -79,6 +87,7 @@ fn main() -> ExitCode {
             "delay" => delay::answer(),
             "kill" => guest::kill(),
             "tree" => trees::see(),
+            "mounts" => mounts::see_later(),
             "unmount" => trees::see_unmounted(),
             role => Err(anyhow::anyhow!("unknown role {role}")),
         };
@@ -167,7 +176,8 @@ fn daemon() -> anyhow::Result<PathBuf> {
     anyhow::ensure!(daemon.is_file(), "transomd is not built");
     let folder = tempfile::tempdir()?;
     let root = fs::File::open(folder.path())?;
-    let options = transom_watch::Options { may_fall_back: false, ..transom_watch::Options::default() };
+    let options =
+        transom_watch::Options { weakest: transom_watch::Strength::Directories, ..transom_watch::Options::default() };
     transom_watch::Watch::open(&root, &options).context("changes cannot be observed here")?;
     Ok(daemon)
 }
@@ -212,6 +222,40 @@ fn imitates(machine: &Machine, daemon: &Path) -> anyhow::Result<String> {
     let after = untouched(&share)?;
     anyhow::ensure!(before == after, "before {before:?}, after {after:?}");
     Ok(String::new())
+}
+
+/// The cases that also have to hold if an ordinary user starts the daemon, which then observes single directories. This
+/// program runs them again.
+const WITHOUT_ROOT: [&str; 2] =
+    ["events and caches are those of local changes, and", "guest and host have the same tree after many"];
+
+/// Any user but root.
+const ORDINARY_USER: u32 = 65534;
+
+fn ordinary_user(_: &Machine, _: &Path) -> anyhow::Result<String> {
+    if !geteuid().is_root() {
+        println!("SKIPPED: all cases run as an ordinary user");
+        return Ok(String::new());
+    }
+    for case in WITHOUT_ROOT {
+        let folder = tempfile::tempdir()?;
+        chown(folder.path(), Some(Uid::from_raw(ORDINARY_USER)), None)?;
+        let output = Command::new(env::current_exe()?)
+            .arg(case)
+            .env("TMPDIR", folder.path())
+            .env("HOME", folder.path())
+            .uid(ORDINARY_USER)
+            .gid(ORDINARY_USER)
+            .output()?;
+        let said = String::from_utf8_lossy(&output.stdout);
+        if let Some(reason) = said.lines().find(|line| line.starts_with("SKIPPED")) {
+            println!("{reason} (as an ordinary user)");
+            return Ok(String::new());
+        }
+        let complaint = || format!("{said}{}", String::from_utf8_lossy(&output.stderr));
+        anyhow::ensure!(output.status.success() && said.contains("1 passed"), "{}", complaint());
+    }
+    Ok(format!("({} cases) ", WITHOUT_ROOT.len()))
 }
 
 fn kills(machine: &Machine, daemon: &Path) -> anyhow::Result<String> {
