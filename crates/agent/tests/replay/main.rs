@@ -46,7 +46,7 @@ const ROLE: &str = "TRANSOM_TEST_ROLE";
 
 type Case = fn(&Machine, &Path) -> anyhow::Result<String>;
 
-const CASES: [(&str, Case); 11] = [
+const CASES: [(&str, Case); 12] = [
     ("events and caches are those of local changes, and the host's files stay as they are", compares),
     ("changes under names that the guest does not know are seen", nameless::are_seen),
     ("nobody else can act as the agent", imitates),
@@ -58,10 +58,11 @@ const CASES: [(&str, Case); 11] = [
     ("an ordinary user: the same holds without root", ordinary_user),
     ("programs: watchers in other mount namespaces see the events", programs::namespaces),
     ("programs: inotifywait names what the host edits", programs::inotifywait),
+    ("programs: entr runs its command when the host saves a file", programs::entr),
 ];
 
 /// What takes longer to fetch; runs only if an argument is part of its name.
-const BY_NAME: [(&str, Case); 9] = [
+const BY_NAME: [(&str, Case); 12] = [
     ("kernel 6.1: events and caches are those of local changes", |_, daemon| on_kernel("6.1", daemon)),
     ("kernel 6.12: events and caches are those of local changes", |_, daemon| on_kernel("6.12", daemon)),
     ("kernel 7: events and caches are those of local changes", |_, daemon| on_kernel("7", daemon)),
@@ -71,6 +72,9 @@ const BY_NAME: [(&str, Case); 9] = [
     ("a hundred thousand changes: guest and host have the same tree after some were lost", trees::hundred_thousand),
     ("programs: watchdog of Python names what the host edits", programs::watchdog),
     ("programs: chokidar of npm names what the host edits", programs::chokidar),
+    ("programs: webpack builds again when the host saves a file", programs::webpack),
+    ("programs: rollup builds again when the host saves a file", programs::rollup),
+    ("programs: tsc builds again when the host saves a file", programs::tsc),
 ];
 
 /// Number of files that are removed and made again while agents die, and how often.
