@@ -7,6 +7,7 @@ mod delay;
 mod guest;
 mod mounts;
 mod nameless;
+mod ordinary_user;
 mod programs;
 mod rows;
 #[path = "../../src/sys.rs"]
@@ -17,9 +18,9 @@ mod watcher;
 
 use std::{
     env, fs, io,
-    os::unix::{fs::MetadataExt, process::CommandExt as _},
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
-    process::{Command, ExitCode},
+    process::ExitCode,
     thread,
     time::{Duration, Instant},
 };
@@ -31,11 +32,6 @@ use transom_vm::{
     run,
     tools::Tools,
     uml::Uml,
-};
-
-use rustix::{
-    fs::{Uid, chown},
-    process::geteuid,
 };
 
 use rows::{END, ROWS};
@@ -55,7 +51,7 @@ const CASES: [(&str, Case); 12] = [
     ("guest and host have the same tree after many changes", trees::many),
     ("a share can be unmounted, and remounted read-only, while the agent serves it", trees::unmounted),
     ("shares that are mounted while the agent runs are served, and others refused", mounts::later),
-    ("an ordinary user: the same holds without root", ordinary_user),
+    ("an ordinary user: the same holds without root", ordinary_user::runs),
     ("programs: watchers in other mount namespaces see the events", programs::namespaces),
     ("programs: inotifywait names what the host edits", programs::inotifywait),
     ("programs: entr runs its command when the host saves a file", programs::entr),
@@ -226,40 +222,6 @@ fn imitates(machine: &Machine, daemon: &Path) -> anyhow::Result<String> {
     let after = untouched(&share)?;
     anyhow::ensure!(before == after, "before {before:?}, after {after:?}");
     Ok(String::new())
-}
-
-/// The cases that also have to hold if an ordinary user starts the daemon, which then observes single directories. This
-/// program runs them again.
-const WITHOUT_ROOT: [&str; 2] =
-    ["events and caches are those of local changes, and", "guest and host have the same tree after many"];
-
-/// Any user but root.
-const ORDINARY_USER: u32 = 65534;
-
-fn ordinary_user(_: &Machine, _: &Path) -> anyhow::Result<String> {
-    if !geteuid().is_root() {
-        println!("SKIPPED: all cases run as an ordinary user");
-        return Ok(String::new());
-    }
-    for case in WITHOUT_ROOT {
-        let folder = tempfile::tempdir()?;
-        chown(folder.path(), Some(Uid::from_raw(ORDINARY_USER)), None)?;
-        let output = Command::new(env::current_exe()?)
-            .arg(case)
-            .env("TMPDIR", folder.path())
-            .env("HOME", folder.path())
-            .uid(ORDINARY_USER)
-            .gid(ORDINARY_USER)
-            .output()?;
-        let said = String::from_utf8_lossy(&output.stdout);
-        if let Some(reason) = said.lines().find(|line| line.starts_with("SKIPPED")) {
-            println!("{reason} (as an ordinary user)");
-            return Ok(String::new());
-        }
-        let complaint = || format!("{said}{}", String::from_utf8_lossy(&output.stderr));
-        anyhow::ensure!(output.status.success() && said.contains("1 passed"), "{}", complaint());
-    }
-    Ok(format!("({} cases) ", WITHOUT_ROOT.len()))
 }
 
 fn kills(machine: &Machine, daemon: &Path) -> anyhow::Result<String> {

@@ -96,7 +96,7 @@ fn flood(guest: &mut Guest, other: &mut Guest, rounds: usize) {
     }
 }
 
-/// Sends exchanges that are none: too short, of another version, through a handle that is not open.
+/// Sends invalid exchanges: too short, of another version, through a handle that is not open.
 fn garbage(guest: &mut Guest, handle: u64) {
     for (handle, version, len) in [
         (handle, VERSION, 100),

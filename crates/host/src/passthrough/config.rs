@@ -51,8 +51,8 @@ pub struct Config {
     pub owners: OwnerMap,
     /// Announces changes of the host to an agent in the guest.
     pub events: bool,
-    /// Has changes observed in each directory that the guest knows; `None` if they are in the whole file system. Without
-    /// `events`, it is not used.
+    /// Has changes observed in each directory that the guest knows; `None` if they are in the whole file system. Not
+    /// used without `events`.
     pub observe_directories: Option<Arc<dyn ObserveDirectories>>,
     /// How long names and attributes stay valid under [`CachePolicy::Auto`] while an agent keeps up with the changes.
     pub events_validity: Duration,

@@ -1,5 +1,5 @@
-//! Programs of Debian that build again when a file changes, unmodified, in a guest, while the host saves the file in the
-//! ways of several programs.
+//! Programs of Debian that build again when a file changes, unmodified, in a guest, while the host saves the file as
+//! several programs do.
 //!
 //! The text of each edit has to come out of the build, through the share [`CONTROL`] of the guest.
 

@@ -4,9 +4,11 @@
 //! entry references its inode by handle or by path. Some entries also keep an `O_PATH` descriptor; [`Descriptors`]
 //! limits how many stay open. [`open_descriptors`] keeps to the limits, [`shard`] chooses which to close, [`reopen`]
 //! opens one again, [`pin`] protects those that are the last reference to their inode, [`capacity`] limits the number
-//! of known inodes, [`observed`] has changes in known directories observed. Nodeids are keys of a [`Slab`](super::slab::Slab) and are never reused.
+//! of known inodes, [`observed`] has changes in known directories observed. Nodeids are keys of a
+//! [`Slab`](super::slab::Slab) and are never reused.
 //!
-//! Locks: one for each shard, never two at a time, and no system call under any of them, not even close(2).
+//! Locks: one for each shard, never two at a time, and no system call under any of them, not even close(2). That of
+//! [`observed`] is taken before one of a shard.
 
 mod by_handle;
 mod capacity;
