@@ -75,14 +75,16 @@ pub(crate) fn entr(machine: &Machine, daemon: &Path) -> anyhow::Result<String> {
 
 pub(crate) fn webpack(machine: &Machine, daemon: &Path) -> anyhow::Result<String> {
     let script = format!(
-        "NODE_PATH=/usr/share/nodejs webpack --watch --watch-options-stdin=false --mode=development --devtool=false \
+        "NODE_PATH=/usr/share/nodejs webpack --watch --mode=development --devtool=false \
          --entry ./source/input.ts --output-path {CONTROL} --output-filename built"
     );
     with_builder(machine, daemon, "webpack", &script)
 }
 
 pub(crate) fn rollup(machine: &Machine, daemon: &Path) -> anyhow::Result<String> {
-    with_builder(machine, daemon, "rollup", &format!("rollup --input source/input.ts --file {CONTROL}/built --watch"))
+    // It ends with its standard input.
+    let script = format!("tail -f /dev/null | rollup --input source/input.ts --file {CONTROL}/built --watch");
+    with_builder(machine, daemon, "rollup", &script)
 }
 
 pub(crate) fn tsc(machine: &Machine, daemon: &Path) -> anyhow::Result<String> {
