@@ -147,7 +147,7 @@ pub(crate) struct Run {
 
     /// Replay changes that are made on the host in the guest's writable shares, at once and with inotify events
     ///
-    /// Needs root on the host, a file system of each share that can be observed, and `transom-agent` in this program's
+    /// Needs shares in which changes can be observed, which takes no privileges, and `transom-agent` in this program's
     /// directory. Where one is missing, `auto` goes on without, and -v says why; `always`, which --events alone means,
     /// fails. With `auto`, the command may start a moment before changes are replayed.
     #[arg(long, value_name = "WHEN", value_enum, num_args = 0..=1, require_equals = true)]

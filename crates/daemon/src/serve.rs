@@ -35,7 +35,8 @@ use crate::{
 /// Serves the share until the front end disconnects, or indefinitely with `--keep-serving`. Blocks.
 pub fn serve(options: &Options, started: Started) -> anyhow::Result<()> {
     let events = started.changes.as_ref().is_some_and(Changes::are_announced);
-    let config = passthrough::Config { events, ..file_system_config(options, started.guest_fds)? };
+    let observe_directories = started.changes.as_ref().and_then(Changes::directories);
+    let config = passthrough::Config { events, observe_directories, ..file_system_config(options, started.guest_fds)? };
     let monitor = Arc::new(Monitor::default());
     let proc_fds = ProcFds::from(started.proc_self_fd);
     let group = started.group.map(|file| Group::join(&file, &started.root, &proc_fds)).transpose()?;

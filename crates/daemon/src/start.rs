@@ -80,7 +80,9 @@ pub fn start(options: &Options, mut listening: Listening, supervision: Option<Su
     )?;
     let privileges = privileges::reduce(&options.isolation.capability_changes, options.inodes.file_handles, ids)?;
     nofile::make_room(limit, &root);
-    seccomp::restrict(options.isolation.seccomp, options.inodes.file_handles)?;
+    let observes_directories = watch.as_ref().is_some_and(|watch| watch.directories().is_some());
+    let uses = seccomp::Uses { file_handles: options.inodes.file_handles, observes_directories };
+    seccomp::restrict(options.isolation.seccomp, uses)?;
     let changes = match watch {
         Some(watch) => changes::prepare(watch, &root, options)?,
         None => None,

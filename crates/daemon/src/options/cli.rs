@@ -162,8 +162,9 @@ pub(crate) struct ShareArgs {
 
     /// Announce changes that others make on this host to transom-agent in the guest
     ///
-    /// The agent replays them, so that the guest sees them at once and inotify reports them. The daemon has to be
-    /// started as root (CAP_SYS_ADMIN). Excludes --writeback.
+    /// The agent replays them, so that the guest sees them at once and inotify reports them. If the daemon is started
+    /// as root (CAP_SYS_ADMIN), it observes the whole file system, otherwise each directory that the guest knows.
+    /// Excludes --writeback.
     #[arg(long, value_name = "WHEN", value_enum, num_args = 0..=1, require_equals = true)]
     #[arg(default_value = "never", default_missing_value = "always")]
     pub(crate) events: Events,

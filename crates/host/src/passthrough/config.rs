@@ -1,8 +1,8 @@
 //! The configuration of a share.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use super::hidden::rules::HiddenPaths;
+use super::{ObserveDirectories, hidden::rules::HiddenPaths};
 use crate::{idmap::OwnerMap, migration, xattrmap::XattrMap};
 
 /// All settings of a [`Passthrough`](super::Passthrough).
@@ -51,6 +51,9 @@ pub struct Config {
     pub owners: OwnerMap,
     /// Announces changes of the host to an agent in the guest.
     pub events: bool,
+    /// Has changes observed in each directory that the guest knows; `None` if they are in the whole file system. Not
+    /// used without `events`.
+    pub observe_directories: Option<Arc<dyn ObserveDirectories>>,
     /// How long names and attributes stay valid under [`CachePolicy::Auto`] while an agent keeps up with the changes.
     pub events_validity: Duration,
     /// Maximum number of descriptors held for the guest; `None` derives it from the process's limit.
@@ -152,6 +155,7 @@ impl Default for Config {
             flock: false,
             owners: OwnerMap::default(),
             events: false,
+            observe_directories: None,
             events_validity: EVENTS_VALIDITY,
             max_fds: None,
             max_inodes: MAX_INODES,

@@ -45,6 +45,7 @@ pub use config::{CachePolicy, Config, EVENTS_VALIDITY, FileHandles, MAX_INODES, 
 pub use dax::Dax;
 pub use hidden::rules::HiddenPaths;
 pub use host_changes::{HostChange, HostName};
+pub use inodes::ObserveDirectories;
 
 use std::{
     os::fd::OwnedFd,
@@ -71,7 +72,7 @@ use gate::Gate;
 use handles::Handles;
 use hidden::Hidden;
 use hot_files::HotFiles;
-use inodes::{Capacity, Inodes};
+use inodes::{Capacity, Inodes, reserve_for_observed};
 use migration::Aliases;
 use read_ahead::ReadAhead;
 use validity::Extended;
@@ -134,7 +135,9 @@ pub enum Error {
     #[error("inodes of the share cannot be referenced by file handles, which are mandatory")]
     Handles(#[source] Errno),
     /// Changes of the host cannot be announced.
-    #[error("changes cannot be announced: the file system of the share has no file handles")]
+    #[error(
+        "changes cannot be announced: the file system of the share has no file handles, or its root cannot be observed"
+    )]
     Events(#[source] Errno),
     /// The root of the share cannot be examined.
     #[error("cannot read the attributes of the share")]
@@ -170,7 +173,9 @@ impl Passthrough {
         let extended = Extended::new(&config, &root, &stat);
         let hidden = Hidden::new(&config.hidden, &root).map_err(Error::Hidden)?;
         let (locks, lock_owners_max) = locks(&config, limit)?;
-        let descriptors = Arc::new(Descriptors::new(limit - lock_owners_max));
+        let observe = config.observe_directories.clone().filter(|_| config.events);
+        let observed_max = observe.as_ref().map_or(0, |_| reserve_for_observed(limit));
+        let descriptors = Arc::new(Descriptors::new(limit - lock_owners_max - observed_max));
         let proc_fds = Arc::new(proc_fds);
         let capacity = Capacity::new(config.max_inodes);
         let inodes =
@@ -179,6 +184,10 @@ impl Passthrough {
         let (inodes, replays) = match config.events {
             true => (inodes.by_handle().map_err(Error::Events)?, Some(Replays::default())),
             false => (inodes, None),
+        };
+        let inodes = match observe {
+            Some(kernel) => inodes.observed_by(kernel, observed_max).map_err(Error::Events)?,
+            None => inodes,
         };
         let file_type = inodes.root().file_type;
         if !matches!(file_type, FileType::Directory | FileType::RegularFile) {

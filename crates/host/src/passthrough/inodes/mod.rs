@@ -4,9 +4,11 @@
 //! entry references its inode by handle or by path. Some entries also keep an `O_PATH` descriptor; [`Descriptors`]
 //! limits how many stay open. [`open_descriptors`] keeps to the limits, [`shard`] chooses which to close, [`reopen`]
 //! opens one again, [`pin`] protects those that are the last reference to their inode, [`capacity`] limits the number
-//! of known inodes. Nodeids are keys of a [`Slab`](super::slab::Slab) and are never reused.
+//! of known inodes, [`observed`] has changes in known directories observed. Nodeids are keys of a
+//! [`Slab`](super::slab::Slab) and are never reused.
 //!
-//! Locks: one for each shard, never two at a time, and no system call under any of them, not even close(2).
+//! Locks: one for each shard, never two at a time, and no system call under any of them, not even close(2). That of
+//! [`observed`] is taken before one of a shard.
 
 mod by_handle;
 mod capacity;
@@ -14,6 +16,7 @@ mod filesystems;
 mod identity;
 mod known;
 mod migrated;
+mod observed;
 mod open_descriptors;
 mod path_fd;
 mod pin;
@@ -26,6 +29,8 @@ pub(crate) use capacity::Capacity;
 pub(crate) use filesystems::FsId;
 pub(crate) use identity::{Identity, InodeKey, file_type};
 
+pub use observed::ObserveDirectories;
+pub(super) use observed::reserve as reserve_for_observed;
 pub(crate) use path_fd::Fd;
 
 use std::{
@@ -46,6 +51,7 @@ use by_handle::ByHandle;
 use filesystems::{Filesystems, Kept};
 use identity::Hold;
 use known::Forecast;
+use observed::Observed;
 use path_fd::OpenClock;
 use shard::{Entry, Shard, hash};
 use spare_paths::SparePaths;
@@ -78,6 +84,8 @@ pub(super) struct Inodes {
     capacity: Capacity,
     spare_paths: SparePaths,
     by_handle: ByHandle,
+    /// `None` if the whole file system is observed, or nothing.
+    observed: Option<Observed>,
     open_clock: OpenClock,
     forecast: Forecast,
 }
@@ -149,6 +157,7 @@ impl Inodes {
             capacity,
             spare_paths: SparePaths::default(),
             by_handle: ByHandle::default(),
+            observed: None,
             open_clock,
             forecast: Forecast::default(),
         })
