@@ -3,6 +3,7 @@
 mod events;
 mod finish;
 mod hidden;
+mod network;
 mod overlays;
 mod report;
 mod values;
@@ -155,6 +156,9 @@ pub(crate) struct Run {
     #[arg(long, overrides_with = "events")]
     no_events: bool,
 
+    #[command(flatten)]
+    network: network::NetworkArgs,
+
     /// Print where each share is mounted, and the duration of each phase, to standard error
     #[arg(long, short = 'v', visible_alias = "verbose")]
     timing: bool,
@@ -271,15 +275,16 @@ impl Run {
     pub(crate) fn execute(self) -> ExitCode {
         let finish = Finish::new(&self);
         match self.prepare() {
-            Err(error) => finish.report(Err(error), Overlays::default()),
+            Err(error) => finish.report(Err(error), Overlays::default(), &[]),
             Ok(Prepared { spec, vmm, overlays }) => {
                 if finish.shows_timings() {
                     report::shares(&spec);
                 }
                 let result = transom_vm::run(&spec, vmm.as_ref());
+                let refused = spec.network.refused();
                 // It holds the locks of the overlays.
                 drop(spec);
-                finish.report(result, overlays)
+                finish.report(result, overlays, &refused)
             }
         }
     }
@@ -331,6 +336,7 @@ impl Run {
             memory_mib: self.memory,
             cpus: self.cpus,
             stdio: self.stdio(),
+            network: self.network.network(matches!(self.vmm, VmmName::Qemu))?,
             timeout: self.timeout,
             console: self.console.clone(),
             snapshots: (!self.cold).then(|| cache.dir().join("machines")),
