@@ -103,14 +103,17 @@ fn split(words: &str) -> Result<(&str, Option<&str>), String> {
 }
 
 fn checked(name: &str) -> Result<String, String> {
-    // Resolvers also take "10.1" and "2130706433" for addresses, and no top-level domain is a number.
-    let is_number = name.rsplit('.').next().is_some_and(|last| last.bytes().all(|byte| byte.is_ascii_digit()));
     match normalised(name) {
-        Some(name) if !is_number => Ok(name),
+        // Resolvers also take "10.1" and "2130706433" for addresses, and no top-level domain is a number.
+        Some(name) if !ends_in_number(&name) => Ok(name),
         _ if name.contains("://") => Err(format!("{name:?} is an address of the web; name its host only")),
         _ if !name.is_ascii() => Err(format!("write {name:?} as DNS has it, with xn--")),
         _ => Err(format!("{name:?} is not the name of a host, *.NAME, or an address")),
     }
+}
+
+fn ends_in_number(name: &str) -> bool {
+    name.rsplit('.').next().is_some_and(|last| last.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 fn port(word: &str) -> Result<u16, String> {

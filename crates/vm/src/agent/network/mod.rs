@@ -42,8 +42,7 @@ pub(super) fn name_resolver(network: &GuestNetwork) -> io::Result<()> {
         }
         GuestNetwork::Whole => NETWORK_RESOLVER,
     };
-    // Without a search list, a name is looked up as it is.
-    replace("/etc/resolv.conf", &format!("nameserver {resolver}\nsearch .\n"))
+    replace("/etc/resolv.conf", &format!("nameserver {resolver}\n"))
 }
 
 /// Writes a file in place of what is there, which may be a symbolic link.
