@@ -1,5 +1,6 @@
 //! `transom run`: runs a command in a Linux guest with directories of the host.
 
+mod disk;
 mod events;
 mod finish;
 mod hidden;
@@ -17,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use transom_vm::{
     Accelerator, Error, GuestSpec, Input, Kernel, Output, Qemu, Result, Root, Share, ShareArg, Stdio, Vmm,
     mount_points,
@@ -28,7 +29,9 @@ use transom_vm::{
 
 use finish::Finish;
 use overlays::Overlays;
-use values::{default_cpus, parse_memory_mib, parse_seconds, parse_user, parse_variable, parse_workdir};
+use values::{
+    Accel, Tty, VmmName, default_cpus, parse_memory_mib, parse_seconds, parse_user, parse_variable, parse_workdir,
+};
 
 /// Run a command in a Linux virtual machine with directories of the host
 ///
@@ -159,6 +162,9 @@ pub(crate) struct Run {
     #[command(flatten)]
     network: network::NetworkArgs,
 
+    #[command(flatten)]
+    disk: disk::DiskArgs,
+
     /// Print where each share is mounted, and the duration of each phase, to standard error
     #[arg(long, short = 'v', visible_alias = "verbose")]
     timing: bool,
@@ -233,28 +239,6 @@ Exit status:
 Ctrl-] three times in a row, on a terminal, ends a command that Ctrl-C does not end.
 A command can end with these too; then no error is printed after `transom:` on standard error.";
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Accel {
-    Auto,
-    Kvm,
-    Tcg,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum VmmName {
-    /// A PC emulator; runs any kernel
-    Qemu,
-    /// User Mode Linux: a kernel that runs as a process and boots in a tenth of a second, without DAX
-    Uml,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Tty {
-    Auto,
-    Always,
-    Never,
-}
-
 /// A run that can begin.
 struct Prepared {
     spec: GuestSpec,
@@ -313,6 +297,7 @@ impl Run {
         let mut shares = self.shares(&root)?;
         mount_points::order(&shares)?;
         hidden::apply(&self.hide, &self.show, &mut root, &mut shares)?;
+        self.disk.apply(&mut shares)?;
         let events = self.events(&agent, &shares)?;
         let user = self.user.as_deref().map(|words| parse_user(words, host_root(&root))).transpose()?;
         let env = self.env.iter().map(|pair| parse_variable(pair)).collect::<Result<_>>()?;

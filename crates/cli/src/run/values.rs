@@ -9,7 +9,33 @@ use std::{
     time::Duration,
 };
 
+use clap::ValueEnum;
 use transom_vm::{Error, Result, User};
+
+/// The value of --accel.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(super) enum Accel {
+    Auto,
+    Kvm,
+    Tcg,
+}
+
+/// The value of --vmm.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(super) enum VmmName {
+    /// A PC emulator; runs any kernel
+    Qemu,
+    /// User Mode Linux: a kernel that runs as a process and boots in a tenth of a second, without DAX
+    Uml,
+}
+
+/// The value of --tty.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Tty {
+    Auto,
+    Always,
+    Never,
+}
 
 pub(super) fn default_cpus() -> u32 {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);

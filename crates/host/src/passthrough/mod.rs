@@ -5,7 +5,7 @@
 //! [`dir_stream`] reads directories, and [`read_ahead`] bounds the entries kept between requests. [`attr`] translates
 //! attributes, [`dax`] decides which files are mapped, [`gate`] which operations a worker performs itself,
 //! [`hidden`] keeps names from the guest, [`buffered`] serves requests without `O_DIRECT` on files opened with it, and
-//! [`gauges`] reports what is held. [`stamps`] and [`hot_files`] tell a coherence group what changes, [`host_changes`]
+//! [`gauges`] reports what is held. [`quota`] limits what the guest adds. [`stamps`] and [`hot_files`] tell a coherence group what changes, [`host_changes`]
 //! an agent in the guest, whom [`replayed`] answers; [`validity`] says how long the guest may cache. [`migration`]
 //! carries a session over to another daemon.
 //!
@@ -31,6 +31,7 @@ mod hot_files;
 mod inodes;
 mod migration;
 mod ops;
+mod quota;
 mod read_ahead;
 mod replayed;
 mod set_id;
@@ -45,6 +46,7 @@ pub use config::{CachePolicy, Config, EVENTS_VALIDITY, FileHandles, MAX_INODES, 
 pub use dax::Dax;
 pub use hidden::rules::HiddenPaths;
 pub use host_changes::{HostChange, HostName};
+pub use quota::QuotaLimits;
 
 use std::{
     os::fd::OwnedFd,
@@ -73,6 +75,7 @@ use hidden::Hidden;
 use hot_files::HotFiles;
 use inodes::{Capacity, Inodes};
 use migration::Aliases;
+use quota::Quota;
 use read_ahead::ReadAhead;
 use validity::Extended;
 
@@ -106,6 +109,8 @@ pub struct Passthrough {
     /// `None` if no other daemon serves the directory, or guests are not told of its changes.
     group: Option<Group>,
     hot_files: HotFiles,
+    /// `None` if the guest may add what the host's file system holds.
+    quota: Option<Quota>,
     /// What the guest calls inodes that it knows from another daemon.
     aliases: Aliases,
     /// The flags of the current session.
@@ -186,6 +191,7 @@ impl Passthrough {
         }
         Ok(Self {
             capability_name: capability_name(&config),
+            quota: config.quota.map(|limits| Quota::new(limits, config.is_layered)),
             config,
             inodes,
             handles: Handles::new(descriptors),

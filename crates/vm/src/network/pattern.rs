@@ -68,6 +68,9 @@ impl FromStr for AllowedHost {
     type Err = String;
 
     fn from_str(words: &str) -> Result<Self, String> {
+        if words.contains("://") {
+            return Err(format!("{words:?} is an address of the web; name its host only"));
+        }
         let (host, ports) = split(words)?;
         let host = match (host.parse::<IpAddr>(), host.strip_prefix("*.")) {
             (Ok(address), _) => HostPattern::Address(address),
@@ -106,7 +109,6 @@ fn checked(name: &str) -> Result<String, String> {
     match normalised(name) {
         // Resolvers also take "10.1" and "2130706433" for addresses, and no top-level domain is a number.
         Some(name) if !ends_in_number(&name) => Ok(name),
-        _ if name.contains("://") => Err(format!("{name:?} is an address of the web; name its host only")),
         _ if !name.is_ascii() => Err(format!("write {name:?} as DNS has it, with xn--")),
         _ => Err(format!("{name:?} is not the name of a host, *.NAME, or an address")),
     }
