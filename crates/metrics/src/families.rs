@@ -84,8 +84,10 @@ families! {
     POOL_THREADS: Gauge "transom_pool_threads", unit "threads", label "", "Threads in the thread pool.";
     POOL_BUSY: Gauge "transom_pool_busy_threads", unit "threads", label "", "Pool threads that are serving a request.";
     POOL_QUEUED: Gauge "transom_pool_queued_requests", unit "requests", label "", "Requests waiting for a pool thread.";
-    QUOTA_BYTES: Gauge "transom_quota_bytes", unit "bytes", label "", "What the guest has added to the share, with --quota.";
-    QUOTA_BYTES_LIMIT: Gauge "transom_quota_limit_bytes", unit "bytes", label "", "What the guest may add to the share.";
+    QUOTA_BYTES: Gauge "transom_quota_bytes", unit "bytes", label "",
+        "What the guest has added to the share, with --quota.";
+    QUOTA_BYTES_LIMIT: Gauge "transom_quota_limit_bytes", unit "bytes", label "",
+        "What the guest may add to the share.";
     QUOTA_FILES: Gauge "transom_quota_files", unit "files", label "",
         "Inodes that the guest has added to the share, with --quota.";
     QUOTA_REFUSED: Counter "transom_quota_refused", unit "", label "",

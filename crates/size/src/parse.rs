@@ -29,7 +29,7 @@ pub fn parse(text: &str) -> Result<u64, String> {
 ///
 /// # Errors
 ///
-/// As [`parse`]; also if a part is 0, or is none of these.
+/// As [`parse`]; also if a part is 0 or unknown.
 pub fn parse_quota(text: &str) -> Result<(u64, Option<u64>), String> {
     let (size, files) = match text.split_once(',') {
         None => (text, None),

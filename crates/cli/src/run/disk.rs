@@ -8,8 +8,8 @@ use transom_vm::{Error, Result, Share};
 pub(super) struct DiskArgs {
     /// Limit what the guest may add to each writable share: SIZE bytes, and N files
     ///
-    /// Overlays included. Beyond that, programs in the guest see a full disk; what they free can be used again, and what
-    /// is there at the start does not count. The daemon must be transomd. Excludes shares with `dax`.
+    /// Overlays included. Beyond that, programs in the guest see a full disk; what they free can be used again, and
+    /// what is there at the start does not count. The daemon must be transomd. Excludes shares with `dax`.
     #[arg(long, value_name = "SIZE[,files=N]", value_parser = checked)]
     disk: Option<String>,
 }

@@ -5,9 +5,9 @@
 //! [`dir_stream`] reads directories, and [`read_ahead`] bounds the entries kept between requests. [`attr`] translates
 //! attributes, [`dax`] decides which files are mapped, [`gate`] which operations a worker performs itself,
 //! [`hidden`] keeps names from the guest, [`buffered`] serves requests without `O_DIRECT` on files opened with it, and
-//! [`gauges`] reports what is held. [`quota`] limits what the guest adds. [`stamps`] and [`hot_files`] tell a coherence group what changes, [`host_changes`]
-//! an agent in the guest, whom [`replayed`] answers; [`validity`] says how long the guest may cache. [`migration`]
-//! carries a session over to another daemon.
+//! [`gauges`] reports what is held. [`quota`] limits what the guest adds. [`stamps`] and [`hot_files`]
+//! tell a coherence group what changes, [`host_changes`] an agent in the guest, whom [`replayed`] answers; [`validity`]
+//! says how long the guest may cache. [`migration`] carries a session over to another daemon.
 //!
 //! A name is resolved as one component relative to its directory, without following links and without leaving the
 //! directory, and only regular files and directories are ever opened. So neither a link nor a race leads out of the

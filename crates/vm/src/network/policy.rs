@@ -63,7 +63,7 @@ impl Policy {
     ///
     /// # Errors
     ///
-    /// Returns the reason if there is none.
+    /// Returns the reason if it may lead nowhere.
     pub(super) fn addresses(&self, host: &str, port: u16) -> Result<Vec<IpAddr>, String> {
         self.addresses_by(host, port, resolve::addresses)
     }

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use rustix::fs::{FallocateFlags, OFlags, SeekFrom, seek};
 use transom_wire::{
     Opcode,
-    operation::Effect,
+    operation::{Effect, MadeType},
     ops::{
         copy_file_range::CopyFileRangeIn, create::CreateIn, fallocate::FallocateIn, open::OpenIn, write::WriteIn,
         xattr::SetxattrIn,
@@ -16,8 +16,8 @@ use zerocopy::FromBytes;
 use super::ledger::Amount;
 use crate::server::Changing;
 
-/// What a request adds beside its data, at most: blocks at both ends of the data, the file system's own blocks that find
-/// them (one for each level of a tree), blocks of a directory, and a long symbolic link.
+/// What a request adds beside its data, at most: blocks at both ends of the data, the file system's own blocks that
+/// find them (one for each level of a tree), blocks of a directory, and a long symbolic link.
 pub(super) const SLACK: u64 = 64 << 10;
 
 /// Returns whether a request changes what is allocated. In an overlay, every change can copy a file.
@@ -27,10 +27,12 @@ pub(super) fn is_relevant(request: &Changing<'_>, is_layered: bool) -> bool {
 
 /// Returns whether a request opens a file so that an overlay copies it.
 pub(super) fn opens_for_writing(request: &Changing<'_>) -> bool {
-    let flags = match request.row.opcode {
-        Opcode::Open => argument(request, |arg: OpenIn| arg.flags.get()),
-        Opcode::Create => argument(request, |arg: CreateIn| arg.flags.get()),
-        _ => return false,
+    let flags = if request.row.opcode == Opcode::Open {
+        argument(request, |arg: OpenIn| arg.flags.get())
+    } else if request.row.opcode == Opcode::Create {
+        argument(request, |arg: CreateIn| arg.flags.get())
+    } else {
+        return false;
     };
     let flags = OFlags::from_bits_retain(flags);
     flags & OFlags::RWMODE != OFlags::RDONLY || flags.contains(OFlags::TRUNC)
@@ -43,25 +45,41 @@ pub(super) fn copies_up(request: &Changing<'_>) -> bool {
 
 /// Returns what a request can add at most.
 pub(super) fn most(request: &Changing<'_>) -> Amount {
-    let data = |len: u64| Amount { bytes: len.saturating_add(SLACK), files: 0 };
-    match request.row.opcode {
-        Opcode::Write => data(argument(request, |arg: WriteIn| arg.size.get()).into()),
-        Opcode::CopyFileRange | Opcode::CopyFileRange64 => {
-            data(argument(request, |arg: CopyFileRangeIn| arg.len.get()))
+    match request.row.effect {
+        Effect::Makes(MadeType::SameAs(_)) | Effect::Renames => Amount { bytes: SLACK, files: 0 },
+        Effect::Makes(_) | Effect::MakesAndOpens | Effect::OpensNameless => Amount { bytes: SLACK, files: 1 },
+        Effect::None => {
+            data_len(request).map_or_else(Amount::default, |len| Amount { bytes: len.saturating_add(SLACK), files: 0 })
         }
-        Opcode::Setxattr => data(argument(request, |arg: SetxattrIn| arg.size.get()).into()),
-        Opcode::Fallocate => {
-            let mode = FallocateFlags::from_bits_retain(argument(request, |arg: FallocateIn| arg.mode.get()));
-            let frees = FallocateFlags::PUNCH_HOLE | FallocateFlags::COLLAPSE_RANGE;
-            let len = argument(request, |arg: FallocateIn| arg.length.get());
-            if mode.intersects(frees) { Amount::default() } else { data(len) }
-        }
-        // A new length is a hole, and what is cut off is freed.
-        Opcode::Setattr | Opcode::Removexattr | Opcode::Open | Opcode::Ioctl => Amount::default(),
-        Opcode::Unlink | Opcode::Rmdir => Amount::default(),
-        Opcode::Rename | Opcode::Rename2 | Opcode::Link => Amount { bytes: SLACK, files: 0 },
-        // What makes an inode, and whatever will be added to the table.
-        _ => Amount { bytes: SLACK, files: 1 },
+        Effect::LooksUp
+        | Effect::Opens
+        | Effect::Lists
+        | Effect::Removes
+        | Effect::Closes
+        | Effect::Flushes
+        | Effect::Locks
+        | Effect::Forgets
+        | Effect::Interrupts => Amount::default(),
+    }
+}
+
+/// Returns how much data a request adds at most, or `None` if it adds none. (A file that SETATTR makes longer has a
+/// hole.)
+fn data_len(request: &Changing<'_>) -> Option<u64> {
+    let opcode = request.row.opcode;
+    if opcode == Opcode::Write {
+        Some(argument(request, |arg: WriteIn| arg.size.get()).into())
+    } else if opcode == Opcode::Setxattr {
+        Some(argument(request, |arg: SetxattrIn| arg.size.get()).into())
+    } else if matches!(opcode, Opcode::CopyFileRange | Opcode::CopyFileRange64) {
+        Some(argument(request, |arg: CopyFileRangeIn| arg.len.get()))
+    } else if opcode == Opcode::Fallocate {
+        let frees = FallocateFlags::PUNCH_HOLE | FallocateFlags::COLLAPSE_RANGE;
+        let mode = FallocateFlags::from_bits_retain(argument(request, |arg: FallocateIn| arg.mode.get()));
+        let len = argument(request, |arg: FallocateIn| arg.length.get());
+        (!mode.intersects(frees)).then_some(len)
+    } else {
+        None
     }
 }
 

@@ -90,8 +90,8 @@ impl Quota {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reserves what `request` can add at most, and opens the accounts of its subjects. `makes_file` is whether there is
-    /// no inode yet under the name that it gives.
+    /// Reserves what `request` can add at most, and opens the accounts of its subjects. `makes_file` is whether there
+    /// is no inode yet under the name that it gives.
     ///
     /// # Errors
     ///

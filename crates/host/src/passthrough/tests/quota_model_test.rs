@@ -58,7 +58,7 @@ struct Holder {
 }
 
 impl Holder {
-    /// Performs a step; what fails is none of its business.
+    /// Performs a step; what fails has no effect.
     fn step(&mut self, guest: &Guest, step: &Step) {
         let name = |number: u8| format!("n{number}");
         match *step {

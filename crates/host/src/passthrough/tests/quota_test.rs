@@ -1,7 +1,7 @@
 //! What a guest can add to a share with a quota, on the file systems that this machine has for temporary files.
 //!
-//! `quota_model_test.rs` has the property. The oracle is the host's file system: what its inodes take, those that have lost their names and are still open
-//! among them, beyond what they took before the guest came.
+//! `quota_model_test.rs` has the property. The oracle is the host's file system: what its inodes take, those that have
+//! lost their names and are still open among them, beyond what they took before the guest came.
 
 use std::{collections::HashMap, fs, os::unix::fs::MetadataExt, path::Path};
 

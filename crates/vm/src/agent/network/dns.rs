@@ -157,7 +157,7 @@ impl<'a> Question<'a> {
 mod tests {
     use super::*;
 
-    /// A question as `dig` sends it, with an EDNS record behind it.
+    /// A question as `dig` sends it, followed by an EDNS record.
     const QUESTION: &[u8] =
         b"\x12\x34\x01\x20\0\x01\0\0\0\0\0\x01\x07eXample\x03ORG\0\0\x01\0\x01\0\0\x29\x10\0\0\0\0\0\0\0";
 
