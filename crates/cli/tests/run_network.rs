@@ -116,7 +116,8 @@ with socket.create_connection(('named.example', {port})) as connection:
     assert_eq!(
         text(&output.stdout),
         "named.example ping pong\na.below.example ping pong\n127.0.0.1 ping pong\n\
-         named.example ConnectionRefusedError\nbelow.example gaierror\nother.example gaierror\n192.0.2.1 OSError\n10.0.2.2 OSError\nb.below.example closed\n\
+         named.example ConnectionRefusedError\nbelow.example gaierror\nother.example gaierror\n\
+         192.0.2.1 OSError\n10.0.2.2 OSError\nb.below.example closed\n\
          3000006\n",
         "{error}"
     );

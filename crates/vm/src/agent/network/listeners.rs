@@ -10,6 +10,7 @@ use std::{
         atomic::{AtomicU32, Ordering},
     },
     thread,
+    time::Duration,
 };
 
 use super::{
@@ -21,6 +22,9 @@ use crate::network::{
     frame::{self, Frame},
     link::{Link, STACK_LEN},
 };
+
+/// How long to wait after a connection could not be accepted.
+const RETRY_AFTER: Duration = Duration::from_millis(10);
 
 /// The listeners, which grow with the names that are looked up.
 #[derive(Debug)]
@@ -87,7 +91,11 @@ impl Listeners {
 /// Passes each connection of a listener to the host.
 fn accept(listener: &TcpListener, host: &str, port: u16, link: &Arc<Link>, streams: &AtomicU32) {
     loop {
-        let Ok((socket, _)) = listener.accept() else { continue };
+        let Ok((socket, _)) = listener.accept() else {
+            // Without descriptors, it waits for connections to end.
+            thread::sleep(RETRY_AFTER);
+            continue;
+        };
         let number = streams.fetch_add(1, Ordering::Relaxed);
         // What does not fit is closed, as by a host that is too busy.
         let opened = link.open(number).and_then(|()| link.send(Frame::Open { stream: number, port, host }));
