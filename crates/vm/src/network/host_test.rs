@@ -4,7 +4,6 @@ use std::{
     fs::File,
     io::{Read, Write},
     net::{TcpListener, TcpStream},
-    os::fd::OwnedFd,
     sync::Arc,
     thread,
 };
@@ -32,7 +31,7 @@ impl Agent {
         let policy = Arc::new(Policy::new(hosts, Vec::new()).unwrap());
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
         host::serve(theirs, Arc::clone(&policy)).unwrap();
-        Self { channel: File::from(OwnedFd::from(ours)), policy, buffer: Vec::new() }
+        Self { channel: File::from(ours), policy, buffer: Vec::new() }
     }
 
     fn send(&mut self, frame: Frame<'_>) {

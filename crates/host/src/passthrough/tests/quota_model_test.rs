@@ -1,7 +1,10 @@
 //! Random requests of several threads at once, within a quota: they never add more, and the account agrees with the
 //! file system.
 
-use std::{collections::HashMap, fs};
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    fs,
+};
 
 use proptest::{prelude::*, test_runner::TestRunner};
 use rustix::fs::{FallocateFlags, OFlags, RenameFlags};
@@ -96,9 +99,9 @@ impl Holder {
     }
 
     fn file(&mut self, guest: &Guest, n: u8) -> Option<(NodeId, Handle)> {
-        if !self.open.contains_key(&n) {
+        if let Entry::Vacant(vacant) = self.open.entry(n) {
             let (entry, open) = guest.create(ROOT, &format!("n{n}"), OFlags::RDWR).ok()?;
-            self.open.insert(n, (node(&entry), open.fh.into()));
+            vacant.insert((node(&entry), open.fh.into()));
         }
         self.open.get(&n).copied()
     }
