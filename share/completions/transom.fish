@@ -65,6 +65,9 @@ never\t''"
 complete -c transom -n "__fish_transom_using_subcommand run" -l events -d 'Replay changes that are made on the host in the guest\'s writable shares, at once and with inotify events' -r -f -a "auto\t''
 always\t''
 never\t''"
+complete -c transom -n "__fish_transom_using_subcommand run" -l allow-host -d 'Let the guest connect to a host, by TCP; may be repeated [default: the guest has no network]' -r
+complete -c transom -n "__fish_transom_using_subcommand run" -l resolve -d 'The address of an allowed host, instead of what the host\'s resolver says; may be repeated' -r
+complete -c transom -n "__fish_transom_using_subcommand run" -l disk -d 'Limit what the guest may add to each writable share: SIZE bytes, and N files' -r
 complete -c transom -n "__fish_transom_using_subcommand run" -l console -d 'Write the output of the guest\'s console to a file' -r -F
 complete -c transom -n "__fish_transom_using_subcommand run" -l daemon -d 'The daemon that serves the shares, which must accept virtiofsd\'s options [default: transomd in this program\'s directory]' -r -F
 complete -c transom -n "__fish_transom_using_subcommand run" -l coherence-group -d 'Have the share\'s daemon join GROUP, whose daemons tell each other\'s guests what has changed' -r
@@ -73,6 +76,7 @@ complete -c transom -n "__fish_transom_using_subcommand run" -l qemu -d 'The QEM
 complete -c transom -n "__fish_transom_using_subcommand run" -l busybox -d 'A static busybox for the minimal root [default: the installed one, or Debian\'s from the cache]' -r -F
 complete -c transom -n "__fish_transom_using_subcommand run" -l commit-on-success -d 'Write what guests have changed in overlays into the directories if the command ends with status 0'
 complete -c transom -n "__fish_transom_using_subcommand run" -l no-events -d 'The same as --events=never: the guest sees changes that are made on the host when its caches expire'
+complete -c transom -n "__fish_transom_using_subcommand run" -l network -d 'Give the guest the whole network, by QEMU\'s user-mode network [default: the guest has no network]'
 complete -c transom -n "__fish_transom_using_subcommand run" -s v -l timing -l verbose -d 'Print where each share is mounted, and the duration of each phase, to standard error'
 complete -c transom -n "__fish_transom_using_subcommand run" -l cold -d 'Boot the machine, instead of resuming a snapshot of one that has booted'
 complete -c transom -n "__fish_transom_using_subcommand run" -l fetch -d 'Fetch QEMU as a package into the cache if it is not installed'

@@ -1,9 +1,11 @@
 //! `transom run`: runs a command in a Linux guest with directories of the host.
 
+mod disk;
 mod events;
 mod finish;
 mod hidden;
 mod keep;
+mod network;
 mod overlays;
 mod report;
 pub(crate) mod values;
@@ -16,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use transom_vm::{
     Accelerator, Error, GuestSpec, Input, Kernel, Output, Qemu, Result, Root, Share, ShareArg, Stdio, Vmm,
     mount_points,
@@ -27,7 +29,9 @@ use transom_vm::{
 
 use finish::Finish;
 use overlays::Overlays;
-use values::{Tty, default_cpus, parse_memory_mib, parse_seconds, parse_user, parse_variable, parse_workdir};
+use values::{
+    Accel, Tty, VmmName, default_cpus, parse_memory_mib, parse_seconds, parse_user, parse_variable, parse_workdir,
+};
 
 /// Run a command in a Linux virtual machine with directories of the host
 ///
@@ -158,6 +162,12 @@ pub(crate) struct Run {
     #[arg(long, overrides_with = "events")]
     no_events: bool,
 
+    #[command(flatten)]
+    network: network::NetworkArgs,
+
+    #[command(flatten)]
+    disk: disk::DiskArgs,
+
     /// Print where each share is mounted, and the duration of each phase, to standard error
     #[arg(long, short = 'v', visible_alias = "verbose")]
     timing: bool,
@@ -232,21 +242,6 @@ Exit status:
 Ctrl-] three times in a row, on a terminal, ends a command that Ctrl-C does not end.
 A command can end with these too; then no error is printed after `transom:` on standard error.";
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Accel {
-    Auto,
-    Kvm,
-    Tcg,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum VmmName {
-    /// A PC emulator; runs any kernel
-    Qemu,
-    /// User Mode Linux: a kernel that runs as a process and boots in a tenth of a second, without DAX
-    Uml,
-}
-
 /// A run that can begin.
 struct Prepared {
     spec: GuestSpec,
@@ -270,15 +265,16 @@ impl Run {
         }
         let finish = Finish::new(&self);
         match self.prepare() {
-            Err(error) => finish.report(Err(error), Overlays::default()),
+            Err(error) => finish.report(Err(error), Overlays::default(), &[]),
             Ok(Prepared { spec, vmm, overlays }) => {
                 if finish.shows_timings() {
                     report::shares(&spec);
                 }
                 let result = transom_vm::run(&spec, vmm.as_ref());
+                let refused = spec.network.refused();
                 // It holds the locks of the overlays.
                 drop(spec);
-                finish.report(result, overlays)
+                finish.report(result, overlays, &refused)
             }
         }
     }
@@ -307,6 +303,7 @@ impl Run {
         let mut shares = self.shares(&root)?;
         mount_points::order(&shares)?;
         hidden::apply(&self.hide, &self.show, &mut root, &mut shares)?;
+        self.disk.apply(&mut shares)?;
         let events = self.events(&agent, &shares)?;
         let user = self.user.as_deref().map(|words| parse_user(words, host_root(&root))).transpose()?;
         let env = self.env.iter().map(|pair| parse_variable(pair)).collect::<Result<_>>()?;
@@ -330,6 +327,7 @@ impl Run {
             memory_mib: self.memory,
             cpus: self.cpus,
             stdio: self.stdio(),
+            network: self.network.network(matches!(self.vmm, VmmName::Qemu))?,
             timeout: self.timeout,
             console: self.console.clone(),
             snapshots: (!self.cold).then(|| cache.dir().join("machines")),

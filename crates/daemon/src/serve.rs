@@ -189,6 +189,7 @@ fn file_system_config(options: &Options, guest_fds: u64) -> anyhow::Result<passt
         },
         readonly: share.is_readonly,
         is_layered: share.layer.is_some(),
+        quota: share.quota,
         events_validity: share.events_validity,
         posix_lock: locks.posix,
         flock: locks.flock,

@@ -21,6 +21,7 @@ mod kvm;
 mod machine;
 pub mod metrics;
 pub mod mount_points;
+pub mod network;
 pub mod packages;
 pub mod peer;
 mod process;

@@ -19,7 +19,8 @@ use crate::{
     environment,
     initramfs::Content,
     kernel, mount_points,
-    protocol::{Mount, Replay, Setup, Task},
+    network::Network,
+    protocol::{GuestNetwork, Mount, Replay, Setup, Task},
     qmp::{self, Patience},
     snapshot::{Ends, Key, Monitored, Plan, Store},
     terminal,
@@ -71,6 +72,7 @@ pub(crate) struct Machine {
 struct Late {
     monitored: Monitored,
     task: Task,
+    has_network_device: bool,
     /// The files that the guest's memory comes from, beside those in the key.
     sources: Vec<PathBuf>,
 }
@@ -102,6 +104,7 @@ impl Machine {
             memory_mib: spec.memory_mib,
             cpus: spec.cpus,
             shares: &[],
+            has_network_device: spec.network.has_device(),
             kernel_args: &kernel_args,
             console: &console,
         };
@@ -148,7 +151,7 @@ impl Machine {
             ..Self::new(started, daemons, qemu.name(), boot.console)
         };
         let monitored = waiting.ready(patience).map_err(|error| machine.not_resumed(&error))?;
-        machine.late = Some(Late { monitored, task, sources });
+        machine.late = Some(Late { monitored, task, has_network_device: spec.network.has_device(), sources });
         if is_resumed {
             machine.begin()?;
         }
@@ -169,13 +172,13 @@ impl Machine {
     ///
     /// Returns [`Error::NotResumed`] if the machine cannot go on.
     pub(crate) fn begin(&mut self) -> Result<Option<String>> {
-        let Some(Late { mut monitored, task, sources }) = self.late.take() else { return Ok(None) };
+        let Some(Late { mut monitored, task, has_network_device, sources }) = self.late.take() else { return Ok(None) };
         let saved = match &self.snapshot {
             Some((store, key)) if !self.is_resumed => monitored.save(store, key, &sources),
             _ => Ok(()),
         };
         let points: Vec<SharePoint> = self.daemons.iter().map(|daemon| daemon.point.clone()).collect();
-        let begun = monitored.begin(&points, task, &self.channels.control);
+        let begun = monitored.begin(&points, has_network_device, task, &self.channels.control);
         begun.map_err(|error| match error.kind() {
             // The first machine of its kind: the next one would fail as well.
             qmp::REFUSED if !self.is_resumed => self.refuse_snapshots(&error),
@@ -302,6 +305,9 @@ fn share_tag(number: usize) -> String {
 fn module_names(spec: &GuestSpec, vmm: &dyn Vmm) -> Vec<&'static str> {
     let mut names = vmm.modules().to_vec();
     names.push("virtiofs");
+    if spec.network.has_device() {
+        names.push("virtio_net");
+    }
     if matches!(spec.root, Root::Host(_)) {
         names.push("overlay");
     }
@@ -350,6 +356,11 @@ fn task(spec: &GuestSpec, has_late_shares: bool, is_kept: bool) -> Result<Task> 
             None => Replay::Never,
             Some(Events { are_required: false, .. }) => Replay::Auto,
             Some(Events { are_required: true, .. }) => Replay::Always,
+        },
+        network: match &spec.network {
+            Network::Off => GuestNetwork::Off,
+            Network::Allowed(policy) => GuestNetwork::Allowed(policy.hosts().to_vec()),
+            Network::Whole => GuestNetwork::Whole,
         },
         directory: match (&spec.directory, spec.shares.first()) {
             (Some(directory), _) => directory.clone().into(),

@@ -6,7 +6,7 @@ use std::{ffi::OsString, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use crate::GuestChannels;
+use crate::{GuestChannels, network::AllowedHost};
 
 /// The file in the initramfs that holds the [`Setup`].
 pub(crate) const SETUP_PATH: &str = "/transom.json";
@@ -39,6 +39,8 @@ pub(crate) struct Task {
     pub(crate) mounts: Vec<Mount>,
     /// Whether changes of the host are replayed in the shares that are writable.
     pub(crate) events: Replay,
+    /// What the guest can reach.
+    pub(crate) network: GuestNetwork,
     /// The working directory.
     pub(crate) directory: OsString,
     /// The user and group that run the command, if it is not root.
@@ -51,6 +53,16 @@ pub(crate) struct Task {
     pub(crate) env: Vec<(OsString, OsString)>,
     /// The size of the command's terminal, if it gets one.
     pub(crate) terminal: Option<Size>,
+}
+
+/// What the guest can reach.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum GuestNetwork {
+    Off,
+    /// These hosts, through the channel for them.
+    Allowed(Vec<AllowedHost>),
+    /// Everything, through QEMU's user-mode network.
+    Whole,
 }
 
 /// Whether changes of the host are replayed.

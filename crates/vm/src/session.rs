@@ -28,6 +28,7 @@ use crate::{
     event::Event,
     keep::{Keeper, hub},
     machine::Machine,
+    network::{self, Network},
     protocol::{FromGuest, Milestone, Stream, ToGuest},
     streams::{self, Collected},
     terminal::{self, RawMode},
@@ -176,6 +177,9 @@ impl<'a> Session<'a> {
         streams::read_control(channels.control.try_clone()?, self.sender.clone());
         for (number, daemon) in machine.daemons.iter().enumerate() {
             watch_daemon(daemon.process.pidfd().try_clone_to_owned()?, number, self.sender.clone());
+        }
+        if let Network::Allowed(policy) = &self.spec.network {
+            network::host::serve(channels.network.try_clone()?, Arc::clone(policy))?;
         }
         if self.is_kept() {
             self.from_guest = Some(channels.stdout.try_clone()?);

@@ -323,6 +323,7 @@ impl<'a> Guest<'a> {
             snapshots: None,
             directory: None,
             user: None,
+            network: transom_vm::network::Network::Off,
             is_foreground: false,
         };
         Ok(Self { machine, share, control, spec })

@@ -111,15 +111,16 @@ impl Run {
         let _ = rustix::process::setsid();
         let finish = Finish::new(&self);
         let status = match self.prepare() {
-            Err(error) => finish.report(Err(error), Overlays::default()),
+            Err(error) => finish.report(Err(error), Overlays::default(), &[]),
             Ok(Prepared { spec, vmm, overlays }) => {
                 if finish.shows_timings() {
                     report::shares(&spec);
                 }
                 let result = keep::keep(&spec, vmm.as_ref(), claim);
+                let refused = spec.network.refused();
                 // It holds the locks of the overlays.
                 drop(spec);
-                finish.report(result, overlays)
+                finish.report(result, overlays, &refused)
             }
         };
         claim.end();

@@ -13,7 +13,24 @@ use std::{
 use clap::ValueEnum;
 use transom_vm::{Error, Result, User};
 
-/// Whether a command gets a terminal.
+/// The value of --accel.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(super) enum Accel {
+    Auto,
+    Kvm,
+    Tcg,
+}
+
+/// The value of --vmm.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(super) enum VmmName {
+    /// A PC emulator; runs any kernel
+    Qemu,
+    /// User Mode Linux: a kernel that runs as a process and boots in a tenth of a second, without DAX
+    Uml,
+}
+
+/// The value of --tty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Tty {
     Auto,

@@ -122,6 +122,7 @@ impl Guest {
             snapshots: None,
             directory: None,
             user: None,
+            network: transom_vm::network::Network::Off,
             is_foreground: false,
         };
         let run = thread::spawn(move || transom_vm::run(&spec, &vmm));

@@ -7,7 +7,8 @@ use super::Supervised;
 use super::ids::{NamespaceRange, Owner, SquashHost, squash_host};
 use super::values::{
     CachePolicy, CapabilityChanges, Events, FileHandles, FrontEndName, HostChanges, LogLevel, MigrationMode,
-    MigrationOnError, Negotiation, SandboxMode, SeccompMode, coherence_group, dax_policy, inode_limit, tag, window_len,
+    MigrationOnError, Negotiation, SandboxMode, SeccompMode, coherence_group, dax_policy, inode_limit, quota, tag,
+    window_len,
 };
 use clap::{Args, Parser};
 use std::ffi::OsString;
@@ -16,7 +17,7 @@ use std::path::PathBuf;
 use transom_host::{
     group::GroupLocation,
     idmap::Rule,
-    passthrough::{EVENTS_VALIDITY, MAX_INODES},
+    passthrough::{EVENTS_VALIDITY, MAX_INODES, QuotaLimits},
     window::DaxPolicy,
 };
 
@@ -159,6 +160,14 @@ pub(crate) struct ShareArgs {
     /// other file systems are mounted, is refused. A guest with it cannot be migrated.
     #[arg(long, value_name = "DIR")]
     pub(crate) overlay: Option<PathBuf>,
+
+    /// Limit what the guest may add to the share: SIZE bytes, and N files
+    ///
+    /// Beyond that, requests fail with ENOSPC; what the guest frees it can use again, and what is there at the start
+    /// does not count. The guest sees the limit as the size of the file system. Excludes --readonly, --dax-window and
+    /// --upgradable. A guest with it cannot be migrated.
+    #[arg(long, value_name = "SIZE[,files=N]", value_parser = quota)]
+    pub(crate) quota: Option<QuotaLimits>,
 
     /// Announce changes that others make on this host to transom-agent in the guest
     ///

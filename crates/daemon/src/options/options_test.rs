@@ -205,3 +205,18 @@ fn an_overlay_is_refused_with_what_excludes_it() {
         assert!(error.to_string().contains(named), "{error}");
     }
 }
+
+#[test]
+fn a_quota_is_refused_with_what_it_cannot_hold_against() {
+    let quota = serve(&format!("{BASE} --quota 10G,files=5")).share.quota;
+    assert_eq!(quota, Some(QuotaLimits { bytes: 10 << 30, files: Some(5) }));
+    assert_eq!(serve(BASE).share.quota, None);
+    for (others, named) in
+        [("--readonly", "--readonly"), ("--dax-window 2M --tag t", "--dax-window"), ("--upgradable", "--upgradable")]
+    {
+        let error = refused(&format!("{BASE} --quota 1M {others}"));
+        assert_eq!(error.kind(), ErrorKind::ArgumentConflict, "{others}");
+        assert!(error.to_string().contains(named), "{error}");
+    }
+    assert_eq!(refused(&format!("{BASE} --quota 1M,inodes=5")).kind(), ErrorKind::ValueValidation);
+}

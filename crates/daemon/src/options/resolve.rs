@@ -95,6 +95,9 @@ fn check(cli: &Cli) -> Result<(), Error> {
             "--events excludes --writeback: a guest that collects writes ignores the host's sizes and times".into(),
         );
     }
+    if let Some(reason) = quota_obstacle(cli) {
+        return conflict(reason.into());
+    }
     if let Some(reason) = overlay_obstacle(cli) {
         return conflict(reason.into());
     }
@@ -151,6 +154,21 @@ fn overlay_obstacle(cli: &Cli) -> Option<&'static str> {
     None
 }
 
+/// Returns why there cannot be a quota, if there is to be one.
+fn quota_obstacle(cli: &Cli) -> Option<&'static str> {
+    cli.share.quota?;
+    if cli.share.readonly {
+        return Some("--quota excludes --readonly: the guest adds nothing");
+    }
+    if cli.window.dax_window.is_some() {
+        return Some("--quota excludes --dax-window: the guest fills holes of files that it maps without a request");
+    }
+    if cli.socket.upgradable {
+        return Some("--quota excludes --upgradable: the next daemon does not know what the guest has added");
+    }
+    None
+}
+
 fn note_deprecated(cli: &mut Cli) {
     if cli.legacy.foreground {
         remark(cli, "-f is deprecated and has no effect");
@@ -191,6 +209,7 @@ fn options(cli: Cli, share_path: PathBuf) -> Options {
             tag: cli.share.tag,
             layer: cli.share.overlay,
             is_readonly: cli.share.readonly,
+            quota: cli.share.quota,
             announce_submounts: !cli.share.no_announce_submounts,
             events: if cli.cache.writeback || has_layer { Events::Never } else { cli.share.events },
             events_validity: Duration::from_secs(cli.share.events_validity.into()),

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{ObserveDirectories, hidden::rules::HiddenPaths};
+use super::{ObserveDirectories, hidden::rules::HiddenPaths, quota::QuotaLimits};
 use crate::{idmap::OwnerMap, migration, xattrmap::XattrMap};
 
 /// All settings of a [`Passthrough`](super::Passthrough).
@@ -43,6 +43,8 @@ pub struct Config {
     pub readonly: bool,
     /// The directory is an overlay, whose upper layer belongs to this host.
     pub is_layered: bool,
+    /// What the guest may add to the share; `None` for as much as its file system holds.
+    pub quota: Option<QuotaLimits>,
     /// Takes `fcntl` locks on the host.
     pub posix_lock: bool,
     /// Takes `flock` locks on the host.
@@ -151,6 +153,7 @@ impl Default for Config {
             inode_file_handles: FileHandles::Prefer,
             readonly: false,
             is_layered: false,
+            quota: None,
             posix_lock: false,
             flock: false,
             owners: OwnerMap::default(),

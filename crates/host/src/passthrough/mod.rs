@@ -5,9 +5,9 @@
 //! [`dir_stream`] reads directories, and [`read_ahead`] bounds the entries kept between requests. [`attr`] translates
 //! attributes, [`dax`] decides which files are mapped, [`gate`] which operations a worker performs itself,
 //! [`hidden`] keeps names from the guest, [`buffered`] serves requests without `O_DIRECT` on files opened with it, and
-//! [`gauges`] reports what is held. [`stamps`] and [`hot_files`] tell a coherence group what changes, [`host_changes`]
-//! an agent in the guest, whom [`replayed`] answers; [`validity`] says how long the guest may cache. [`migration`]
-//! carries a session over to another daemon.
+//! [`gauges`] reports what is held. [`quota`] limits what the guest adds. [`stamps`] and [`hot_files`]
+//! tell a coherence group what changes, [`host_changes`] an agent in the guest, whom [`replayed`] answers; [`validity`]
+//! says how long the guest may cache. [`migration`] carries a session over to another daemon.
 //!
 //! A name is resolved as one component relative to its directory, without following links and without leaving the
 //! directory, and only regular files and directories are ever opened. So neither a link nor a race leads out of the
@@ -31,6 +31,7 @@ mod hot_files;
 mod inodes;
 mod migration;
 mod ops;
+mod quota;
 mod read_ahead;
 mod replayed;
 mod set_id;
@@ -46,6 +47,7 @@ pub use dax::Dax;
 pub use hidden::rules::HiddenPaths;
 pub use host_changes::{HostChange, HostName};
 pub use inodes::ObserveDirectories;
+pub use quota::QuotaLimits;
 
 use std::{
     os::fd::OwnedFd,
@@ -74,6 +76,7 @@ use hidden::Hidden;
 use hot_files::HotFiles;
 use inodes::{Capacity, Inodes, reserve_for_observed};
 use migration::Aliases;
+use quota::Quota;
 use read_ahead::ReadAhead;
 use validity::Extended;
 
@@ -107,6 +110,8 @@ pub struct Passthrough {
     /// `None` if no other daemon serves the directory, or guests are not told of its changes.
     group: Option<Group>,
     hot_files: HotFiles,
+    /// `None` if the guest may add what the host's file system holds.
+    quota: Option<Quota>,
     /// What the guest calls inodes that it knows from another daemon.
     aliases: Aliases,
     /// The flags of the current session.
@@ -195,6 +200,7 @@ impl Passthrough {
         }
         Ok(Self {
             capability_name: capability_name(&config),
+            quota: config.quota.map(|limits| Quota::new(limits, config.is_layered)),
             config,
             inodes,
             handles: Handles::new(descriptors),

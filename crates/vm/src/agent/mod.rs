@@ -7,8 +7,9 @@ mod channels;
 mod command;
 mod devices;
 mod events;
-mod loopback;
 mod mounts;
+mod netlink;
+mod network;
 mod pump;
 mod resume;
 mod serve;
@@ -96,16 +97,19 @@ fn work(reports: &mut Option<Reports>) -> io::Result<()> {
         channels.requests.go()?;
     }
     let events = (task.events != Replay::Never).then(events::program).transpose()?;
-    let mounted = mounts::root_and_shares(&task)?;
+    mounts::root(&task)?;
+    network::name_resolver(&task.network)?;
+    let mounted = mounts::shares(&task)?;
     reached(Milestone::Mounts)?;
     // Shells show it; a guest without a name is usable.
     let _ = sethostname(HOST_NAME);
     // A guest is usable without a loopback device.
-    let mut warnings: Vec<_> = loopback::bring_up()
+    let mut warnings: Vec<_> = netlink::bring_up(netlink::LOOPBACK)
         .err()
         .map(|error| format!("cannot bring up the loopback device: {error}"))
         .into_iter()
         .collect();
+    network::start(&task.network, &setup.channels.network)?;
 
     let mut notes = Vec::new();
     let replayer = match events.map(|program| events::start(&program, &task)).transpose() {

@@ -82,6 +82,13 @@ impl Inodes {
         self.pin(key, fd)
     }
 
+    /// Returns the inode that `stat`, with the fields of [`stat::IDENTITY`], describes, if the guest knows it.
+    pub(in crate::passthrough) fn nodeid_of(&self, stat: &Statx) -> Option<NodeId> {
+        let identity = Identity::new(self.filesystems.find(stat)?, stat);
+        let shard = lock(self.shard_of(&identity));
+        shard.find(&identity, None).or_else(|| shard.find_any(&identity)).map(NodeId)
+    }
+
     /// Returns the entry of the inode behind `fd`, if the guest knows it as `identity`.
     fn recognise(&self, fd: &OwnedFd, identity: &Identity) -> Option<u64> {
         let stat = stat::statx(fd, AtFlags::empty(), stat::IDENTITY).ok()?;

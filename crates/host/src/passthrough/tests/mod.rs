@@ -16,6 +16,8 @@ mod locks_test;
 mod migration_test;
 mod names_test;
 mod observed_test;
+mod quota_model_test;
+mod quota_test;
 mod race_test;
 mod replayed_test;
 mod rights_test;
