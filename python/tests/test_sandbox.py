@@ -41,6 +41,38 @@ class Test(unittest.TestCase):
         self.assertEqual(os.listdir(self.directory), ["a"])
         self.assertEqual(Sandbox(self.directory, overlay=True).diff(), [])
 
+    def test_commands_of_a_block_share_a_machine(self):
+        with Sandbox(self.directory, overlay=True) as sandbox:
+            sandbox.run(["sh", "-c", "echo here > /tmp/left; echo two > a"])
+            self.assertEqual(sandbox.run(["cat", "/tmp/left"]).stdout, "here\n")
+            result = sandbox.run(["sleep", "1000"], timeout=0.5)
+            self.assertEqual((result.status, result.report["status"]), (124, 124))
+            self.assertEqual(sandbox.run(["no-such-program"]).status, 127)
+            source = os.path.join(os.path.dirname(self.directory), "source: 1")
+            os.mkdir(source)
+            with open(os.path.join(source, "b"), "w", encoding="utf-8") as file:
+                file.write("copied")
+            sandbox.copy_in(source, "/tmp/in")
+            sandbox.copy_out("/tmp/in", source)
+            with open(os.path.join(source, "in", "b"), encoding="utf-8") as file:
+                self.assertEqual(file.read(), "copied")
+            with self.assertRaisesRegex(Error, "No such file"):
+                sandbox.copy_out("/no/file", source)
+            # Ends the machine; the next command has another one.
+            self.assertEqual([change["path"] for change in sandbox.diff()], ["a"])
+            self.assertEqual(sandbox.run(["cat", "a", "/tmp/left"]).stdout, "two\n")
+        self.assertEqual(self.read("a"), "one\n")
+
+    def test_a_machine_for_each_command(self):
+        with Sandbox(self.directory, one_machine=False) as sandbox:
+            sandbox.run(["sh", "-c", "echo here > /tmp/left"], timeout=LIMIT_S)
+            self.assertNotEqual(sandbox.run(["cat", "/tmp/left"], timeout=LIMIT_S).status, 0)
+            with self.assertRaisesRegex(Error, "one_machine"):
+                sandbox.copy_in("/etc/hostname", "/tmp")
+        with self.assertRaisesRegex(Error, "(?s)--keep and --timeout exclude.*one_machine=False"):
+            with Sandbox(self.directory, options=["--timeout", "9"]) as sandbox:
+                sandbox.run(["true"])
+
     def test_what_transom_refuses_is_an_error(self):
         with self.assertRaisesRegex(Error, "unexpected argument '--no-such-option'"):
             Sandbox(self.directory, options=["--no-such-option"]).run(["true"])

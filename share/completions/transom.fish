@@ -27,7 +27,12 @@ end
 complete -c transom -n "__fish_transom_needs_command" -s h -l help -d 'Print help'
 complete -c transom -n "__fish_transom_needs_command" -s V -l version -d 'Print version'
 complete -c transom -n "__fish_transom_needs_command" -f -a "run" -d 'Run a command in a Linux virtual machine with directories of the host'
+complete -c transom -n "__fish_transom_needs_command" -f -a "exec" -d 'Run a command in a machine that `transom run --keep` has started'
+complete -c transom -n "__fish_transom_needs_command" -f -a "ps" -d 'List the machines that `transom run --keep` has started'
+complete -c transom -n "__fish_transom_needs_command" -f -a "stop" -d 'End machines that `transom run --keep` has started'
+complete -c transom -n "__fish_transom_needs_command" -f -a "cp" -d 'Copy files and trees between this machine and one that `transom run --keep` has started'
 complete -c transom -n "__fish_transom_needs_command" -f -a "fs" -d 'Read and change the files of a share without mounting it'
+complete -c transom -n "__fish_transom_needs_command" -f -a "overlays" -d 'List the directories in whose overlays guests have changed something'
 complete -c transom -n "__fish_transom_needs_command" -f -a "diff" -d 'Show what guests have changed in an overlay of a directory'
 complete -c transom -n "__fish_transom_needs_command" -f -a "commit" -d 'Write what guests have changed in an overlay into the directory'
 complete -c transom -n "__fish_transom_needs_command" -f -a "discard" -d 'Throw away what guests have changed in an overlay'
@@ -53,12 +58,16 @@ complete -c transom -n "__fish_transom_using_subcommand run" -l user -d 'Run the
 complete -c transom -n "__fish_transom_using_subcommand run" -l workdir -d 'The command\'s working directory in the guest, which is made if it is missing [default: the first share]' -r -F
 complete -c transom -n "__fish_transom_using_subcommand run" -l json -d 'At the end, write a JSON object with status, times, resources and changed files to FILE, or to standard output' -r -F
 complete -c transom -n "__fish_transom_using_subcommand run" -l timeout -d 'Stop the guest after this many seconds, with exit status 124' -r
+complete -c transom -n "__fish_transom_using_subcommand run" -l keep -d 'Keep the machine after COMMAND has ended, under this name, until `transom stop NAME`' -r
 complete -c transom -n "__fish_transom_using_subcommand run" -l tty -d 'Give the command a terminal; `auto` does if standard input and output are terminals' -r -f -a "auto\t''
 always\t''
 never\t''"
 complete -c transom -n "__fish_transom_using_subcommand run" -l events -d 'Replay changes that are made on the host in the guest\'s writable shares, at once and with inotify events' -r -f -a "auto\t''
 always\t''
 never\t''"
+complete -c transom -n "__fish_transom_using_subcommand run" -l allow-host -d 'Let the guest connect to a host, by TCP; may be repeated [default: the guest has no network]' -r
+complete -c transom -n "__fish_transom_using_subcommand run" -l resolve -d 'The address of an allowed host, instead of what the host\'s resolver says; may be repeated' -r
+complete -c transom -n "__fish_transom_using_subcommand run" -l disk -d 'Limit what the guest may add to each writable share: SIZE bytes, and N files' -r
 complete -c transom -n "__fish_transom_using_subcommand run" -l console -d 'Write the output of the guest\'s console to a file' -r -F
 complete -c transom -n "__fish_transom_using_subcommand run" -l daemon -d 'The daemon that serves the shares, which must accept virtiofsd\'s options [default: transomd in this program\'s directory]' -r -F
 complete -c transom -n "__fish_transom_using_subcommand run" -l coherence-group -d 'Have the share\'s daemon join GROUP, whose daemons tell each other\'s guests what has changed' -r
@@ -67,10 +76,26 @@ complete -c transom -n "__fish_transom_using_subcommand run" -l qemu -d 'The QEM
 complete -c transom -n "__fish_transom_using_subcommand run" -l busybox -d 'A static busybox for the minimal root [default: the installed one, or Debian\'s from the cache]' -r -F
 complete -c transom -n "__fish_transom_using_subcommand run" -l commit-on-success -d 'Write what guests have changed in overlays into the directories if the command ends with status 0'
 complete -c transom -n "__fish_transom_using_subcommand run" -l no-events -d 'The same as --events=never: the guest sees changes that are made on the host when its caches expire'
+complete -c transom -n "__fish_transom_using_subcommand run" -l network -d 'Give the guest the whole network, by QEMU\'s user-mode network [default: the guest has no network]'
 complete -c transom -n "__fish_transom_using_subcommand run" -s v -l timing -l verbose -d 'Print where each share is mounted, and the duration of each phase, to standard error'
 complete -c transom -n "__fish_transom_using_subcommand run" -l cold -d 'Boot the machine, instead of resuming a snapshot of one that has booted'
 complete -c transom -n "__fish_transom_using_subcommand run" -l fetch -d 'Fetch QEMU as a package into the cache if it is not installed'
 complete -c transom -n "__fish_transom_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c transom -n "__fish_transom_using_subcommand exec" -s w -l workdir -d 'The working directory, which is made if it is missing [default: that of the machine]' -r -F
+complete -c transom -n "__fish_transom_using_subcommand exec" -l user -d 'Run the command as this user of the guest [default: the user of the machine]' -r
+complete -c transom -n "__fish_transom_using_subcommand exec" -s e -l env -d 'Set an environment variable, beside those of the machine; may be repeated' -r
+complete -c transom -n "__fish_transom_using_subcommand exec" -s t -l tty -d 'Give the command a terminal; -t alone means always, `auto` does if standard input and output are terminals' -r -f -a "auto\t''
+always\t''
+never\t''"
+complete -c transom -n "__fish_transom_using_subcommand exec" -l timeout -d 'Kill the command after this many seconds, with exit status 124' -r
+complete -c transom -n "__fish_transom_using_subcommand exec" -l json -d 'At the end, write a JSON object with status, errors and time to FILE, or to standard output' -r -F
+complete -c transom -n "__fish_transom_using_subcommand exec" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c transom -n "__fish_transom_using_subcommand ps" -l json -d 'Print a JSON array, with an object for each machine'
+complete -c transom -n "__fish_transom_using_subcommand ps" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c transom -n "__fish_transom_using_subcommand stop" -l all -d 'End all machines of this user'
+complete -c transom -n "__fish_transom_using_subcommand stop" -l force -d 'Do not wait for the guest: what its programs have not written yet is lost'
+complete -c transom -n "__fish_transom_using_subcommand stop" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c transom -n "__fish_transom_using_subcommand cp" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c transom -n "__fish_transom_using_subcommand fs; and not __fish_seen_subcommand_from ls tree cat stat find du df cp mkdir rm mv ln touch write" -s s -l socket -d 'The socket of a running daemon (transomd, virtiofsd or another vhost-user-fs daemon) that has no front end yet' -r -F
 complete -c transom -n "__fish_transom_using_subcommand fs; and not __fish_seen_subcommand_from ls tree cat stat find du df cp mkdir rm mv ln touch write" -s d -l shared-dir -d 'Start a daemon that shares this directory' -r -F
 complete -c transom -n "__fish_transom_using_subcommand fs; and not __fish_seen_subcommand_from ls tree cat stat find du df cp mkdir rm mv ln touch write" -l daemon -d 'The daemon to start, which must accept virtiofsd\'s options [default: transomd in this program\'s directory]' -r -F
@@ -138,6 +163,8 @@ complete -c transom -n "__fish_transom_using_subcommand fs; and __fish_seen_subc
 complete -c transom -n "__fish_transom_using_subcommand fs; and __fish_seen_subcommand_from touch" -s h -l help -d 'Print help'
 complete -c transom -n "__fish_transom_using_subcommand fs; and __fish_seen_subcommand_from write" -s a -l append -d 'Append to the file instead of replacing its contents'
 complete -c transom -n "__fish_transom_using_subcommand fs; and __fish_seen_subcommand_from write" -s h -l help -d 'Print help'
+complete -c transom -n "__fish_transom_using_subcommand overlays" -l json -d 'Print a JSON array instead of lines'
+complete -c transom -n "__fish_transom_using_subcommand overlays" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c transom -n "__fish_transom_using_subcommand diff" -s p -l patch -d 'Show the changes of text as a unified diff, for patch -p1 or git apply'
 complete -c transom -n "__fish_transom_using_subcommand diff" -l json -d 'Print a JSON object instead of a table'
 complete -c transom -n "__fish_transom_using_subcommand diff" -s h -l help -d 'Print help (see more with \'--help\')'

@@ -6,6 +6,7 @@ complete -c transomd -l socket -d 'The same as --socket-path [deprecated]' -r -F
 complete -c transomd -l shared-dir -d 'Share this directory, or this one file' -r -F
 complete -c transomd -l tag -d 'Offer TAG, the name by which guests mount the share, to front ends that ask the daemon for it' -r
 complete -c transomd -l overlay -d 'Keep what the guest changes in DIR, and leave the shared directory as it is' -r -F
+complete -c transomd -l quota -d 'Limit what the guest may add to the share: SIZE bytes, and N files' -r
 complete -c transomd -l events -d 'Announce changes that others make on this host to transom-agent in the guest' -r -f -a "always\t'They are; the daemon does not start if they cannot be observed'
 auto\t'They are if they can be observed'
 never\t'They are not'"

@@ -11,6 +11,20 @@ use zerocopy::IntoBytes;
 
 use crate::{directories::Directories, replay, shares::Watched, sys};
 
+/// Why a share is not served any more.
+pub(crate) enum End {
+    /// No mount of it is left in this mount namespace.
+    Unmounted,
+    /// The daemon does not announce changes, or to somebody else, or is gone; or EROFS, since the share is read-only.
+    Failed(io::Error),
+}
+
+impl<E: Into<io::Error>> From<E> for End {
+    fn from(error: E) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
 /// An open share. Its thread is the one that the daemon knows: the channel must not be used by another.
 pub(crate) struct Channel {
     directories: Directories,
@@ -38,14 +52,13 @@ impl Channel {
     ///
     /// # Errors
     ///
-    /// The daemon does not announce changes, or to somebody else, or is gone; EROFS if the share was remounted
-    /// read-only; the share was unmounted.
+    /// [`End`].
     pub(crate) fn exchange(
         &mut self,
         replay: impl Fn(&mut Directories, &Change<'_>) -> io::Result<()>,
-    ) -> io::Result<()> {
+    ) -> Result<(), End> {
         if self.mounts.are_gone()? {
-            return Err(io::Error::other("it was unmounted"));
+            return Err(End::Unmounted);
         }
         let mut argument = [0; EXCHANGE_LEN];
         let hello = Hello {
@@ -67,7 +80,7 @@ impl Channel {
             match replay(&mut self.directories, &change.map_err(malformed)?) {
                 Ok(()) => self.replayed += 1,
                 // Only the daemon's usual validity is right now, which it has when this handle is closed.
-                Err(error) if error.raw_os_error() == Some(libc::EROFS) => return Err(read_only()),
+                Err(error) if error.raw_os_error() == Some(libc::EROFS) => return Err(read_only().into()),
                 Err(_) => self.skipped += 1,
             }
         }

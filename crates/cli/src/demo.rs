@@ -171,6 +171,7 @@ impl Demo {
             snapshots: None,
             directory: None,
             user: None,
+            network: transom_vm::network::Network::Off,
             is_foreground: true,
         };
         let vmm = Qemu::new(program, accelerator, tools.cache());

@@ -9,6 +9,7 @@ mod demo;
 #[cfg(test)]
 mod documents_test;
 mod fs;
+mod machines;
 mod mount;
 mod overlay;
 mod run;
@@ -31,7 +32,12 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(Box<run::Run>),
+    Exec(machines::Exec),
+    Ps(machines::Ps),
+    Stop(machines::Stop),
+    Cp(machines::Cp),
     Fs(Box<fs::Fs>),
+    Overlays(overlay::Overlays),
     Diff(overlay::Diff),
     Commit(overlay::Commit),
     Discard(overlay::Discard),
@@ -55,7 +61,12 @@ fn main() -> ExitCode {
     };
     match cli.command {
         Command::Run(run) => run.execute(),
+        Command::Exec(exec) => exec.execute(),
+        Command::Ps(ps) => ps.execute(),
+        Command::Stop(stop) => stop.execute(),
+        Command::Cp(cp) => cp.execute(),
         Command::Fs(fs) => fs.execute(),
+        Command::Overlays(overlays) => overlays.execute(),
         Command::Diff(diff) => diff.execute(),
         Command::Commit(commit) => commit.execute(),
         Command::Discard(discard) => discard.execute(),

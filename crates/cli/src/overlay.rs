@@ -1,4 +1,4 @@
-//! `transom diff`, `transom commit` and `transom discard`: what a guest has changed in an overlay of a directory.
+//! `transom overlays`, `diff`, `commit` and `discard`: what guests have changed in overlays of directories.
 
 use std::{
     fs,
@@ -11,7 +11,18 @@ use std::{
 use clap::Args;
 use indicatif::BinaryBytes;
 use serde_json::{Value, json};
-use transom_overlay::{Change, Committed, Difference, Error, Overlay, Sum, containing, controls_display, patch};
+use transom_overlay::{Change, Committed, Difference, Error, Overlay, Sum, all, containing, controls_display, patch};
+
+/// List the directories in whose overlays guests have changed something
+///
+/// An overlay is there from `transom run --share DIR,overlay` until its changes are committed or discarded.
+#[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct Overlays {
+    /// Print a JSON array instead of lines
+    #[arg(long)]
+    json: bool,
+}
 
 /// Show what guests have changed in an overlay of a directory
 ///
@@ -75,6 +86,8 @@ Examples:
       Run a command that can change everything in this directory, and nothing of it on the host.
   transom diff --patch
       Show what it has changed.
+  transom overlays
+      List the directories in which something waits to be committed or discarded.
   transom commit . src docs/notes.md
       Write some of it into the directory.
   transom discard .
@@ -84,6 +97,51 @@ Examples:
 type Failure = (String, u8);
 
 const FAILED: u8 = 1;
+
+impl Overlays {
+    pub(crate) fn execute(self) -> ExitCode {
+        end(self.list())
+    }
+
+    fn list(&self) -> Result<(), Failure> {
+        let overlays = all().map_err(|error| (error.to_string(), FAILED))?;
+        let listed = overlays.into_iter().map(|(directory, overlay)| {
+            let changes = overlay.and_then(|overlay| overlay.changes());
+            (directory, changes)
+        });
+        if self.json {
+            let entries: Vec<_> = listed.map(|(directory, changes)| entry_json(&directory, changes)).collect();
+            return print(&format!("{}\n", Value::from(entries)));
+        }
+        let mut text = String::new();
+        for (directory, changes) in listed {
+            let state = match changes {
+                Ok(changes) => summary(&changes),
+                Err(Error::InUse(_)) => "in use".into(),
+                Err(Error::Missing(_)) => "the directory is gone".into(),
+                Err(error) => error.to_string(),
+            };
+            text.push_str(&format!("{}: {state}\n", escaped(&directory)));
+        }
+        if text.is_empty() {
+            text.push_str("no overlays\n");
+        }
+        print(&text)
+    }
+}
+
+/// Returns an overlay as an object: without `files`, `directories` and `bytes` if it could not be compared.
+fn entry_json(directory: &Path, changes: transom_overlay::Result<Vec<Change>>) -> Value {
+    let directory = directory.to_string_lossy();
+    match changes {
+        Ok(changes) => {
+            let Sum { files, directories, bytes } = Sum::of(&changes);
+            json!({ "directory": directory, "files": files, "directories": directories, "bytes": bytes })
+        }
+        Err(Error::InUse(_)) => json!({ "directory": directory, "in_use": true }),
+        Err(error) => json!({ "directory": directory, "error": error.to_string() }),
+    }
+}
 
 impl Diff {
     pub(crate) fn execute(self) -> ExitCode {
@@ -108,10 +166,7 @@ impl Diff {
             text.push_str(&line(change));
         }
         print(&text)?;
-        match counted(&changes) {
-            None => print("nothing changed\n"),
-            Some(count) => print(&format!("{count}, {} to write\n", BinaryBytes(Sum::of(&changes).bytes))),
-        }
+        print(&format!("{}\n", summary(&changes)))
     }
 }
 
@@ -142,7 +197,8 @@ impl Discard {
         let result = overlay.discard(&self.paths);
         tell_remark(&overlay);
         let sum = result.map_err(|error| (refusal(&error, &directory), FAILED))?;
-        print(&format!("discarded {} in {}\n", amount(sum), directory.display()))
+        let what = sum.map_or("the changes".into(), amount);
+        print(&format!("discarded {what} in {}\n", directory.display()))
     }
 }
 
@@ -150,6 +206,14 @@ impl Discard {
 pub(crate) fn tell_set_id(committed: &Committed) {
     if committed.without_set_id > 0 {
         eprintln!("transom: {} files without their set-user-id or set-group-id bits", committed.without_set_id);
+    }
+}
+
+/// Returns what a commit would write, in words.
+fn summary(changes: &[Change]) -> String {
+    match counted(changes) {
+        None => "nothing changed".into(),
+        Some(count) => format!("{count}, {} to write", BinaryBytes(Sum::of(changes).bytes)),
     }
 }
 

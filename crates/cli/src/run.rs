@@ -1,22 +1,24 @@
 //! `transom run`: runs a command in a Linux guest with directories of the host.
 
+mod disk;
 mod events;
 mod finish;
 mod hidden;
+mod keep;
+mod network;
 mod overlays;
 mod report;
-mod values;
+pub(crate) mod values;
 
 use std::{
     env,
     ffi::{OsStr, OsString},
-    io::IsTerminal,
     path::{Path, PathBuf},
     process::ExitCode,
     time::Duration,
 };
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use transom_vm::{
     Accelerator, Error, GuestSpec, Input, Kernel, Output, Qemu, Result, Root, Share, ShareArg, Stdio, Vmm,
     mount_points,
@@ -27,7 +29,9 @@ use transom_vm::{
 
 use finish::Finish;
 use overlays::Overlays;
-use values::{default_cpus, parse_memory_mib, parse_seconds, parse_user, parse_variable, parse_workdir};
+use values::{
+    Accel, Tty, VmmName, default_cpus, parse_memory_mib, parse_seconds, parse_user, parse_variable, parse_workdir,
+};
 
 /// Run a command in a Linux virtual machine with directories of the host
 ///
@@ -138,13 +142,16 @@ pub(crate) struct Run {
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     timeout: Option<Duration>,
 
+    #[command(flatten)]
+    keeping: keep::Keeping,
+
     /// Give the command a terminal; `auto` does if standard input and output are terminals
     #[arg(long, value_enum, default_value_t = Tty::Auto)]
     tty: Tty,
 
     /// Replay changes that are made on the host in the guest's writable shares, at once and with inotify events
     ///
-    /// Needs root on the host, a file system of each share that can be observed, and `transom-agent` in this program's
+    /// Needs shares in which changes can be observed, which takes no privileges, and `transom-agent` in this program's
     /// directory. Where one is missing, `auto` goes on without, and -v says why; `always`, which --events alone means,
     /// fails. With `auto`, the command may start a moment before changes are replayed.
     #[arg(long, value_name = "WHEN", value_enum, num_args = 0..=1, require_equals = true)]
@@ -154,6 +161,12 @@ pub(crate) struct Run {
     /// The same as --events=never: the guest sees changes that are made on the host when its caches expire
     #[arg(long, overrides_with = "events")]
     no_events: bool,
+
+    #[command(flatten)]
+    network: network::NetworkArgs,
+
+    #[command(flatten)]
+    disk: disk::DiskArgs,
 
     /// Print where each share is mounted, and the duration of each phase, to standard error
     #[arg(long, short = 'v', visible_alias = "verbose")]
@@ -229,28 +242,6 @@ Exit status:
 Ctrl-] three times in a row, on a terminal, ends a command that Ctrl-C does not end.
 A command can end with these too; then no error is printed after `transom:` on standard error.";
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Accel {
-    Auto,
-    Kvm,
-    Tcg,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum VmmName {
-    /// A PC emulator; runs any kernel
-    Qemu,
-    /// User Mode Linux: a kernel that runs as a process and boots in a tenth of a second, without DAX
-    Uml,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Tty {
-    Auto,
-    Always,
-    Never,
-}
-
 /// A run that can begin.
 struct Prepared {
     spec: GuestSpec,
@@ -269,17 +260,21 @@ fn host_root(root: &Root) -> Option<&Path> {
 impl Run {
     /// Runs the command; returns its exit status, or one of this program's own.
     pub(crate) fn execute(self) -> ExitCode {
+        if self.keeping.is_wanted() {
+            return self.keep();
+        }
         let finish = Finish::new(&self);
         match self.prepare() {
-            Err(error) => finish.report(Err(error), Overlays::default()),
+            Err(error) => finish.report(Err(error), Overlays::default(), &[]),
             Ok(Prepared { spec, vmm, overlays }) => {
                 if finish.shows_timings() {
                     report::shares(&spec);
                 }
                 let result = transom_vm::run(&spec, vmm.as_ref());
+                let refused = spec.network.refused();
                 // It holds the locks of the overlays.
                 drop(spec);
-                finish.report(result, overlays)
+                finish.report(result, overlays, &refused)
             }
         }
     }
@@ -308,6 +303,7 @@ impl Run {
         let mut shares = self.shares(&root)?;
         mount_points::order(&shares)?;
         hidden::apply(&self.hide, &self.show, &mut root, &mut shares)?;
+        self.disk.apply(&mut shares)?;
         let events = self.events(&agent, &shares)?;
         let user = self.user.as_deref().map(|words| parse_user(words, host_root(&root))).transpose()?;
         let env = self.env.iter().map(|pair| parse_variable(pair)).collect::<Result<_>>()?;
@@ -331,6 +327,7 @@ impl Run {
             memory_mib: self.memory,
             cpus: self.cpus,
             stdio: self.stdio(),
+            network: self.network.network(matches!(self.vmm, VmmName::Qemu))?,
             timeout: self.timeout,
             console: self.console.clone(),
             snapshots: (!self.cold).then(|| cache.dir().join("machines")),
@@ -385,11 +382,7 @@ impl Run {
     }
 
     fn stdio(&self) -> Stdio {
-        let is_terminal = match self.tty {
-            Tty::Auto => std::io::stdin().is_terminal() && std::io::stdout().is_terminal(),
-            Tty::Always => true,
-            Tty::Never => false,
-        };
+        let is_terminal = self.tty.is_wanted();
         Stdio { stdin: Input::Inherit, stdout: Output::Inherit, stderr: Output::Inherit, is_terminal }
     }
 }

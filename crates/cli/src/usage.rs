@@ -13,7 +13,7 @@ use clap::{
 
 /// Exit status of a usage error.
 const USAGE: u8 = 2;
-/// The same for `transom run`, where small numbers are the command's.
+/// The same for `transom run` and `transom exec`, where small numbers are the command's.
 pub(crate) const RUN_FAILED: u8 = 125;
 /// Mistyped characters up to which a subcommand is suggested: two neighbours exchanged, one missing, one too many.
 const DISTANCE_MAX: usize = 2;
@@ -30,7 +30,7 @@ pub(crate) fn parse<C: Parser>() -> Result<C, ExitCode> {
         let _ = error.print();
         match (error.use_stderr(), words.get(1)) {
             (false, _) => ExitCode::SUCCESS,
-            (true, Some(first)) if first == "run" => ExitCode::from(RUN_FAILED),
+            (true, Some(first)) if first == "run" || first == "exec" => ExitCode::from(RUN_FAILED),
             (true, _) => ExitCode::from(USAGE),
         }
     })

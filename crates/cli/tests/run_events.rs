@@ -1,8 +1,9 @@
-//! Changes of the host reach a guest of `transom run` that root starts, without any option.
+//! Changes of the host reach a guest of `transom run` without any option.
 
 use std::{
     fs,
     io::{BufRead as _, BufReader},
+    os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::mpsc::{self, RecvTimeoutError},
@@ -27,7 +28,8 @@ fn missing(share: &Path) -> Option<String> {
     if version.is_err() {
         return Some("no qemu-system-x86_64 in PATH".into());
     }
-    let options = transom_watch::Options { may_fall_back: false, ..transom_watch::Options::default() };
+    let options =
+        transom_watch::Options { weakest: transom_watch::Strength::Directories, ..transom_watch::Options::default() };
     let root = fs::File::open(share).unwrap();
     transom_watch::Watch::open(&root, &options).err().map(|error| error.to_string())
 }
@@ -42,19 +44,16 @@ impl Drop for Run {
     }
 }
 
-#[test]
-fn a_guest_sees_what_the_host_writes_by_default() {
-    let share = tempfile::tempdir().unwrap();
-    if let Some(reason) = missing(share.path()) {
-        return eprintln!("SKIPPED: a_guest_sees_what_the_host_writes_by_default: {reason}");
-    }
-    let file = share.path().join("file");
+/// Runs a guest of `transom`, and has it see a change. `who` decides who starts it.
+fn sees_a_change(share: &Path, who: impl FnOnce(&mut Command)) {
+    let file = share.join("file");
     fs::write(&file, "before\n").unwrap();
     // Without events, this guest would not look again for a day.
     let script = "cat file; until [ \"$(cat file)\" = behind ]; do sleep 0.1; done; echo seen";
     let mut command = Command::new(env!("CARGO_BIN_EXE_transom"));
     command.args(["run", "-v", "--timeout", LIMIT_S, "--share"]);
-    command.arg(format!("{}:/share,cache=always", share.path().display())).args(["--", "sh", "-c", script]);
+    command.arg(format!("{}:/share,cache=always", share.display())).args(["--", "sh", "-c", script]);
+    who(&mut command);
     let mut run = Run(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap());
 
     let stdout = BufReader::new(run.0.stdout.take().unwrap());
@@ -72,4 +71,32 @@ fn a_guest_sees_what_the_host_writes_by_default() {
     };
     assert_eq!(seen, "seen");
     assert!(run.0.wait().unwrap().success());
+}
+
+#[test]
+fn a_guest_sees_what_the_host_writes_by_default() {
+    let share = tempfile::tempdir().unwrap();
+    if let Some(reason) = missing(share.path()) {
+        return eprintln!("SKIPPED: a_guest_sees_what_the_host_writes_by_default: {reason}");
+    }
+    sees_a_change(share.path(), |_| {});
+}
+
+#[test]
+fn the_guest_of_an_ordinary_user_does_too() {
+    const ORDINARY_USER: u32 = 65534;
+    let share = tempfile::tempdir().unwrap();
+    if let Some(reason) = missing(share.path()) {
+        return eprintln!("SKIPPED: the_guest_of_an_ordinary_user_does_too: {reason}");
+    }
+    if !rustix::process::geteuid().is_root() {
+        return eprintln!("SKIPPED: the_guest_of_an_ordinary_user_does_too: the other test runs as one");
+    }
+    let home = tempfile::tempdir().unwrap();
+    for dir in [&share, &home] {
+        std::os::unix::fs::chown(dir.path(), Some(ORDINARY_USER), Some(ORDINARY_USER)).unwrap();
+    }
+    sees_a_change(share.path(), |command| {
+        command.uid(ORDINARY_USER).gid(ORDINARY_USER).env("HOME", home.path()).env("TMPDIR", home.path());
+    });
 }

@@ -19,7 +19,7 @@ fn main() -> ExitCode {
         }
         Ok(Invocation::Upgrade(socket)) => {
             return match supervisor::command::ask(&socket) {
-                Ok(()) => ExitCode::SUCCESS,
+                Ok(status) => ExitCode::from(status),
                 Err(error) => {
                     eprintln!("{error:#}");
                     ExitCode::FAILURE

@@ -37,7 +37,8 @@ use crate::{
 /// Serves the share until the front end disconnects, or indefinitely with `--keep-serving`. Blocks.
 pub fn serve(options: &Options, started: Started) -> anyhow::Result<()> {
     let events = started.changes.as_ref().is_some_and(Changes::are_announced);
-    let config = passthrough::Config { events, ..file_system_config(options, started.guest_fds)? };
+    let observe_directories = started.changes.as_ref().and_then(Changes::directories);
+    let config = passthrough::Config { events, observe_directories, ..file_system_config(options, started.guest_fds)? };
     let monitor = Arc::new(Monitor::default());
     let proc_fds = ProcFds::from(started.proc_self_fd);
     let group = started.group.map(|file| Group::join(&file, &started.root, &proc_fds)).transpose()?;
@@ -58,10 +59,6 @@ pub fn serve(options: &Options, started: Started) -> anyhow::Result<()> {
     }
     let server = Arc::new(Server::new(file_system));
     let mut left = left.flatten();
-    let pending = match &left {
-        Some(_) => take_pending(&started.listener).context("cannot take connections")?,
-        None => Vec::new(),
-    };
     let restarted = left.is_some().then(|| journal.as_ref().map(positions)).flatten();
     if let Some(left) = &mut left {
         server.recover(left).context("the session of the process that died cannot go on")?;
@@ -83,6 +80,10 @@ pub fn serve(options: &Options, started: Started) -> anyhow::Result<()> {
     };
     let config =
         BackendConfig { versions, migration, journal, ..backend_config(options, window.map(|(window, _)| window)) };
+    let pending = match &left {
+        Some(_) => take_pending(&started.listener).context("cannot take connections")?,
+        None => Vec::new(),
+    };
     if let Some(control) = started.control {
         let (server, monitor, ownership) = (server.clone(), monitor.clone(), config.ownership.clone());
         upgrade::answer::start(control, restarted, server, monitor, ownership).context("lost the supervisor")?;
@@ -226,6 +227,7 @@ fn file_system_config(options: &Options, guest_fds: u64) -> anyhow::Result<passt
         },
         readonly: share.is_readonly,
         is_layered: share.layer.is_some(),
+        quota: share.quota,
         events_validity: share.events_validity,
         posix_lock: locks.posix,
         flock: locks.flock,

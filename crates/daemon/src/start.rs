@@ -86,7 +86,9 @@ pub fn start(options: &Options, mut listening: Listening, supervision: Option<Su
     let queues = 1 + usize::from(options.workers.request_queues);
     let is_resilient = options.socket.resilient && control.is_some();
     let life = is_resilient.then(|| sandbox::outlive(&proc_self_fd, queues)).transpose()?;
-    seccomp::restrict(options.isolation.seccomp, options.inodes.file_handles)?;
+    let observes_directories = watch.as_ref().is_some_and(|watch| watch.directories().is_some());
+    let uses = seccomp::Uses { file_handles: options.inodes.file_handles, observes_directories };
+    seccomp::restrict(options.isolation.seccomp, uses)?;
     let changes = match watch {
         Some(watch) => changes::prepare(watch, &root, options)?,
         None => None,

@@ -6,11 +6,11 @@
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus, Stdio};
 use transom_daemon::options::{FileHandles, SeccompMode};
-use transom_daemon::seccomp;
+use transom_daemon::seccomp::{self, Uses};
 
 /// Restricts this process like a daemon that may hold inodes by file handles.
 fn restrict(mode: SeccompMode) {
-    seccomp::restrict(mode, FileHandles::Prefer).unwrap();
+    seccomp::restrict(mode, Uses { file_handles: FileHandles::Prefer, observes_directories: false }).unwrap();
 }
 
 /// Runs the ignored test `name` alone, in a process of its own.
@@ -213,14 +213,16 @@ fn case_handles() {
 #[test]
 #[ignore = "a case of a_daemon_without_handles_cannot_open_any"]
 fn case_open_by_handle_without_handles() {
-    seccomp::restrict(SeccompMode::Kill, FileHandles::Never).unwrap();
+    seccomp::restrict(SeccompMode::Kill, Uses { file_handles: FileHandles::Never, observes_directories: false })
+        .unwrap();
     open_by_handle();
 }
 
 #[test]
 #[ignore = "a case of a_daemon_without_handles_cannot_open_any"]
 fn case_name_to_handle_without_handles() {
-    seccomp::restrict(SeccompMode::Kill, FileHandles::Never).unwrap();
+    seccomp::restrict(SeccompMode::Kill, Uses { file_handles: FileHandles::Never, observes_directories: false })
+        .unwrap();
     name_to_handle();
 }
 

@@ -1,4 +1,5 @@
-//! The units of systemd: valid, and a daemon that is started as they say serves.
+//! The units of systemd: valid, and a daemon that is started as they say serves, and is
+//! replaced when it is reloaded.
 
 mod launch;
 
@@ -6,7 +7,7 @@ use launch::{Bench, has_user_namespaces, is_root, skipped};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use transom_frontend::{FrontEnd, Options};
+use transom_frontend::{FrontEnd, Options, fuse::Session};
 
 fn unit(name: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../share/systemd").join(name)).unwrap()
@@ -69,8 +70,7 @@ fn the_service_serves_the_front_end_that_connects_to_its_socket() {
         return skipped("user namespaces are not allowed here");
     }
     let service = unit("transomd@.service");
-    let line = values(&service, "ExecStart").replace("${SHARED_DIR}", "{D}");
-    let args = line.strip_prefix("@bindir@/transomd ").unwrap();
+    let args = arguments(&service);
     assert!(args.contains("--fd=3") && args.ends_with(" $OPTIONS"), "{args}");
     let wrapper = restricted(&service);
     let wrapper: Vec<_> = wrapper.iter().map(String::as_str).collect();
@@ -80,7 +80,8 @@ fn the_service_serves_the_front_end_that_connects_to_its_socket() {
             continue;
         }
         let bench = Bench::new();
-        let mut daemon = bench.start_under(&wrapper, &args.replace("$OPTIONS", options), |_| {});
+        let args = args.replace("$UPGRADABLE", "").replace("$OPTIONS", options);
+        let mut daemon = bench.start_under(&wrapper, &args, |_| {});
         let front_end = match FrontEnd::over(daemon.connect(), Options::default()) {
             Ok(front_end) => front_end,
             Err(error) => panic!("{options}: {error:#}: {:?}", daemon.wait()),
@@ -91,6 +92,48 @@ fn the_service_serves_the_front_end_that_connects_to_its_socket() {
         // A socket unit owns its socket.
         assert_eq!(bench.left_behind(), ["socket"], "{options}: {said}");
     }
+}
+
+/// Returns the arguments of the service's daemon, with the test's share.
+fn arguments(service: &str) -> String {
+    let line = values(service, "ExecStart").replace("${SHARED_DIR}", "{D}");
+    line.strip_prefix("@bindir@/transomd ").unwrap().to_owned()
+}
+
+#[test]
+fn a_reload_of_the_service_replaces_its_daemon() {
+    if !is_root() && !has_user_namespaces() {
+        return skipped("user namespaces are not allowed here");
+    }
+    let service = unit("transomd@.service");
+    let environment = values(&service, "Environment");
+    let upgradable = environment.split_whitespace().find_map(|word| word.strip_prefix("UPGRADABLE=")).unwrap();
+    let args = arguments(&service).replace("$UPGRADABLE", upgradable).replace("$OPTIONS", "--posix-lock");
+    let reload = values(&service, "ExecReload");
+    let wrapper = restricted(&service);
+    let wrapper: Vec<_> = wrapper.iter().map(String::as_str).collect();
+
+    let bench = Bench::with_executable();
+    let mut daemon = bench.start_under(&wrapper, &args, |_| {});
+    let front_end = FrontEnd::over(daemon.connect(), Options::default()).unwrap();
+    let _hiprio = front_end.start_queue(0).unwrap();
+    let mut session = Session::begin(front_end.start_queue(1).unwrap()).unwrap();
+    for _ in 0..2 {
+        // Where the socket unit has its socket, by the instance's name.
+        let words = reload.replace("/run/transomd/%i.sock", bench.socket().to_str().unwrap());
+        let words = words.replace("@bindir@/transomd", bench.executable().to_str().unwrap());
+        let mut words = words.split(' ');
+        let mut command = Command::new(wrapper[0]);
+        command.args(&wrapper[1..]).arg(words.next().unwrap()).args(words);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(String::from_utf8_lossy(&output.stdout).starts_with("upgraded: "));
+        session.getattr(1, None).unwrap();
+    }
+    drop((session, front_end));
+    let (status, said) = daemon.wait();
+    assert_eq!(status.code(), Some(0), "{said}");
+    assert_eq!(bench.left_behind(), ["socket"], "{said}");
 }
 
 #[test]

@@ -2,10 +2,11 @@
 //!
 //! Built for a target without an operating system, it boots in QEMU with `-kernel`, finds a virtio file system, mounts
 //! it, reads and writes files, and reports the results on the serial port. On x86_64, the file system is on the PCI bus
-//! or among the virtio-mmio devices of a microvm; files are mapped over page tables of its own, and replies are noticed
-//! by polling and by each kind of interrupt. On aarch64 and riscv64, it polls devices that the device tree names.
+//! or among the virtio-mmio devices of a microvm, and files are mapped over page tables of its own; on aarch64 and
+//! riscv64, the device tree names it. Replies are noticed by polling and by each kind of interrupt, on one processor
+//! and on two.
 //!
-//! It is the library's example of a platform without threads, and tests its transports against real devices.
+//! It is the library's example of a platform, and tests its transports against real devices.
 //! `scripts/kernel` builds it; the crate's test boots it.
 
 #![cfg_attr(target_os = "none", no_std, no_main)]

@@ -86,6 +86,14 @@ families! {
     POOL_THREADS: Gauge "transom_pool_threads", unit "threads", label "", "Threads in the thread pool.";
     POOL_BUSY: Gauge "transom_pool_busy_threads", unit "threads", label "", "Pool threads that are serving a request.";
     POOL_QUEUED: Gauge "transom_pool_queued_requests", unit "requests", label "", "Requests waiting for a pool thread.";
+    QUOTA_BYTES: Gauge "transom_quota_bytes", unit "bytes", label "",
+        "What the guest has added to the share, with --quota.";
+    QUOTA_BYTES_LIMIT: Gauge "transom_quota_limit_bytes", unit "bytes", label "",
+        "What the guest may add to the share.";
+    QUOTA_FILES: Gauge "transom_quota_files", unit "files", label "",
+        "Inodes that the guest has added to the share, with --quota.";
+    QUOTA_REFUSED: Counter "transom_quota_refused", unit "", label "",
+        "Requests that failed because the guest may not add more to the share.";
     GROUP_MEMBERS: Gauge "transom_group_members", unit "members", label "", "Daemons in the coherence group.";
     GROUP_STAMPS: Counter "transom_group_stamps", unit "", label "",
         "Clock of the coherence group's version table: changes that its daemons have stamped.";

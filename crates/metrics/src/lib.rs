@@ -13,4 +13,4 @@ mod snapshot;
 
 pub use families::Counter;
 pub use report::{OperationReport, ReplayReport, Report, ReportError, Value, WindowReport};
-pub use snapshot::{Gauges, GroupGauges, Operation, ReplayGauges, Snapshot, WindowGauges, WindowUsage};
+pub use snapshot::{Gauges, GroupGauges, Operation, QuotaGauges, ReplayGauges, Snapshot, WindowGauges, WindowUsage};

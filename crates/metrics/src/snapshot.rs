@@ -26,6 +26,8 @@ pub struct Gauges {
     pub lock_waiters: u64,
     /// The DAX window, if there is one.
     pub window: Option<WindowGauges>,
+    /// The quota, if there is one.
+    pub quota: Option<QuotaGauges>,
     /// The coherence group, if there is one.
     pub group: Option<GroupGauges>,
     /// The agent, if changes of the host are announced to one.
@@ -38,6 +40,19 @@ pub struct Gauges {
     pub pool_busy: u64,
     /// [`families::POOL_QUEUED`].
     pub pool_queued: u64,
+}
+
+/// The state of a quota.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct QuotaGauges {
+    /// [`families::QUOTA_BYTES`].
+    pub bytes: u64,
+    /// [`families::QUOTA_BYTES_LIMIT`].
+    pub bytes_limit: u64,
+    /// [`families::QUOTA_FILES`].
+    pub files: u64,
+    /// [`families::QUOTA_REFUSED`].
+    pub refused: u64,
 }
 
 /// The state of a coherence group.
@@ -147,7 +162,15 @@ impl Gauges {
                 (families::GROUP_EPOCHS, group.epochs),
             ]
         });
-        pairs.into_iter().chain(group.into_iter().flatten())
+        let quota = self.quota.map(|quota| {
+            [
+                (families::QUOTA_BYTES, quota.bytes),
+                (families::QUOTA_BYTES_LIMIT, quota.bytes_limit),
+                (families::QUOTA_FILES, quota.files),
+                (families::QUOTA_REFUSED, quota.refused),
+            ]
+        });
+        pairs.into_iter().chain(quota.into_iter().flatten()).chain(group.into_iter().flatten())
     }
 }
 

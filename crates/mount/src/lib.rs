@@ -42,6 +42,7 @@ mod reconnect;
 mod reply_body;
 mod reply_out;
 mod reply_room;
+mod request;
 mod request_in;
 mod request_queue;
 mod slots;

@@ -6,6 +6,7 @@ use rustix::io::Errno;
 use transom_wire::{
     Opcode,
     header::{InHeader, OutHeader},
+    ops::init::InitFlags,
 };
 use zerocopy::FromBytes as _;
 
@@ -55,6 +56,11 @@ pub(super) fn negotiate(client: &mut DaemonClient<'_>, timeout: Duration) -> Res
     let offered = init::offered(body);
     let wants_passthrough = passthrough.is_possible(offered);
     let own_flags = init::own_flags(offered);
+    if let Some(coherence) =
+        client.connection().coherence.as_ref().filter(|_| offered.contains(InitFlags::HAS_EXPIRE_ONLY))
+    {
+        coherence.set_expires_names();
+    }
     let offered = init::filter_request(body, wants_passthrough);
     client.send(slot, &request);
 

@@ -10,6 +10,8 @@ use super::fuse_device::FuseDevice;
 
 const INVAL_INODE: i32 = 2;
 const INVAL_ENTRY: i32 = 3;
+/// FUSE_EXPIRE_ONLY.
+const EXPIRE_ONLY: u32 = 1;
 
 /// `fuse_notify_inval_inode_out`.
 #[derive(Debug, IntoBytes, Immutable, KnownLayout)]
@@ -69,9 +71,21 @@ pub(super) fn invalidate_inode(device: &FuseDevice, nodeid: NodeId, stale: Stale
 
 /// Invalidates the entry `name` of the directory `parent`. Errors: as [`send`].
 pub(super) fn invalidate_entry(device: &FuseDevice, parent: NodeId, name: Name<'_>) -> Result<(), Errno> {
-    let namelen = name.as_bytes().len() as u32;
-    let out = InvalEntryOut { parent: parent.into(), namelen: namelen.into(), flags: 0.into() };
-    send(device, INVAL_ENTRY, &[out.as_bytes(), name.as_bytes(), b"\0"].concat())
+    send_entry(device, parent, name.as_bytes(), 0)
+}
+
+/// Has the kernel look the entry `name` of the directory `parent` up again at its next use. Unlike
+/// [`invalidate_entry`], this leaves the entry to those who use it. For kernels that offer HAS_EXPIRE_ONLY.
+///
+/// Waits while a request looks up, makes or removes a name in the directory. Errors: as [`send`].
+pub(super) fn expire_entry(device: &FuseDevice, parent: NodeId, name: &[u8]) -> Result<(), Errno> {
+    send_entry(device, parent, name, EXPIRE_ONLY)
+}
+
+fn send_entry(device: &FuseDevice, parent: NodeId, name: &[u8], flags: u32) -> Result<(), Errno> {
+    let namelen = name.len() as u32;
+    let out = InvalEntryOut { parent: parent.into(), namelen: namelen.into(), flags: flags.into() };
+    send(device, INVAL_ENTRY, &[out.as_bytes(), name, b"\0"].concat())
 }
 
 /// Sends a notification. Errors: ENOENT if the kernel does not have the inode or name, ENODEV once the mount is

@@ -20,6 +20,18 @@ pub(super) fn entries<'a>(body: &'a SharedBuffer<'_>) -> impl Iterator<Item = us
     })
 }
 
+/// Returns the name of the entry of a READDIRPLUS at `offset`.
+pub(super) fn read_name(body: &SharedBuffer<'_>, offset: usize) -> Option<Vec<u8>> {
+    let head: [u8; size_of::<DirentPlus>()] = read(body, offset)?;
+    let len = DirentPlus::read_from_bytes(&head).ok()?.dirent.namelen.get() as usize;
+    let begin = offset + head.len();
+    (begin.checked_add(len)? <= body.len_bytes).then(|| {
+        let mut name = vec![0; len];
+        body.memory.read(body.offset + begin, &mut name);
+        name
+    })
+}
+
 /// Reads `LEN` bytes at `offset`, or returns `None` if the reply is too short.
 pub(super) fn read<const LEN: usize>(body: &SharedBuffer<'_>, offset: usize) -> Option<[u8; LEN]> {
     (offset.checked_add(LEN)? <= body.len_bytes).then(|| {

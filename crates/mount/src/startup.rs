@@ -16,7 +16,7 @@ use transom_wire::config::QUEUE_FIRST_REQUEST;
 use super::{
     Mount, MountError, Options, Stopper,
     backlog::Backlog,
-    coherence::{self, Coherence},
+    coherence::{self, Coherence, NameExpirer},
     connection::Connection,
     daemon_client::DaemonClient,
     fuse_device::FuseDevice,
@@ -155,8 +155,12 @@ impl PendingConnection {
         connection.devices.set(devices.clone());
         if let Some(coherence) = connection.coherence.clone() {
             coherence.prepare_abort(&mount.path);
+            let (names, expirer) = NameExpirer::new();
+            let (shared, connected) = (Arc::clone(&coherence), Arc::clone(&connection));
+            mount.spawn(coherence::NAMES_THREAD_NAME.into(), move || expirer.run_until_end(&shared, &connected))?;
             let connection = Arc::clone(&connection);
-            mount.spawn(coherence::THREAD_NAME.into(), move || coherence::scan_until_end(&coherence, &connection))?;
+            let scan = move || coherence::scan_until_end(&coherence, &connection, &names);
+            mount.spawn(coherence::THREAD_NAME.into(), scan)?;
         }
         drop(connection);
         if let Some(reconnect) = reconnect {

@@ -245,7 +245,7 @@ impl QueueWorker {
             return self.replies.finish(unique, Err(errno)).map(|()| false);
         }
         if let Some(coherence) = &mut self.coherence {
-            coherence.note_request(slot, header);
+            coherence.note_request(slot, header, || self.queue.copy_request(slot, header, len_bytes));
         }
         if self.queue.submit(slot, header, len_bytes, &args, kind) {
             self.connection.device.notify(self.queue.index());

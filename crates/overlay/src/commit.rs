@@ -45,8 +45,8 @@ impl Overlay {
     /// finished first, but never by force; [`Overlay::remark`] says what became of it.
     ///
     /// # Errors
-    /// [`Error::Conflicts`] and [`Error::Device`], if nothing was changed; others in the middle, and then the next
-    /// commit finishes this one.
+    /// [`Error::Conflicts`], [`Error::Replaced`] without `is_forced`, [`Error::Missing`] and [`Error::Device`], if
+    /// nothing was changed; others in the middle, and then the next commit finishes this one.
     pub fn commit(&mut self, paths: &[PathBuf], is_forced: bool) -> Result<Committed> {
         self.commit_stepwise(paths, is_forced, &mut |_, _| Ok(()))
     }
@@ -59,6 +59,10 @@ impl Overlay {
         before: &mut Before<'_>,
     ) -> Result<Committed> {
         let mut paths = self.selected(paths)?;
+        match self.check_origin() {
+            Err(Error::Replaced(_)) if is_forced => {}
+            checked => checked?,
+        }
         let resumed = self.resume(before)?;
         if resumed.is_some() && !self.layers().is_dir() {
             return Ok(resumed.map(|(_, committed)| committed).unwrap_or_default());
@@ -93,7 +97,7 @@ impl Overlay {
     ///
     /// # Errors
     /// [`Error::Unchanged`] and [`Error::Whole`], if nothing was changed.
-    pub fn discard(&mut self, paths: &[PathBuf]) -> Result<Sum> {
+    pub fn discard(&mut self, paths: &[PathBuf]) -> Result<Option<Sum>> {
         let paths = self.selected(paths)?;
         self.drop_commit();
         for path in &paths {
@@ -106,7 +110,7 @@ impl Overlay {
             }
         }
         // What cannot be compared can still be discarded.
-        let sum = self.found(&paths).map(|found| Sum::of(&found.changes)).unwrap_or_default();
+        let sum = self.found(&paths).map(|found| Sum::of(&found.changes)).ok();
         let intent = Intent::new(false, &paths)?;
         // Everything goes at once: this needs neither a note nor space for one.
         if !paths.is_empty() {

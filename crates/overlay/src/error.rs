@@ -11,6 +11,20 @@ pub enum Error {
     /// Somebody uses the overlay.
     #[error("the overlay of {} is in use by a run or another command; wait until that has ended", .0.display())]
     InUse(PathBuf),
+    /// There is another directory at the path.
+    #[error(
+        "{} is not the directory in which the guest made its changes, but a later one: `transom discard` throws the \
+         changes away, `transom commit --force` writes them into this one",
+        .0.display()
+    )]
+    Replaced(PathBuf),
+    /// The directory is gone.
+    #[error(
+        "{} is gone: `transom discard` throws the guest's changes away; to keep them, make the directory anew and \
+         `transom commit --force` them",
+        .0.display()
+    )]
+    Missing(PathBuf),
     /// The directory's files have changed since the guest saw them.
     #[error("{} changed on the host and in the guest", amount(.0.len()))]
     Conflicts(Vec<Conflict>),

@@ -3,8 +3,8 @@
 //!
 //! `transomd --overlay` mounts the kernel's overlayfs over a shared directory (the lower layer); everything that the
 //! guest changes is in a second directory (the upper layer). [`Overlay`] holds both: [`place`] says where the upper
-//! layer is and who uses it, [`record`] what the directory was like before, [`walk`] compares the two layers,
-//! [`commit`] and [`clear`] change them, and [`patch`] shows a change as text.
+//! layer is and who uses it, [`origin`] of which directory it is, [`record`] what the directory was like before,
+//! [`walk`] compares the two layers, [`commit`] and [`clear`] change them, and [`patch`] shows a change as text.
 //!
 //! The guest decides what is in the upper layer, so neither layer is ever walked through a symbolic link: see [`tree`].
 //! A commit can be stopped at any moment. What a guest would see through both layers stays the same while changes move
@@ -21,6 +21,7 @@ mod copy;
 mod error;
 mod intent;
 mod meta;
+mod origin;
 mod patch;
 mod place;
 mod record;
@@ -34,6 +35,8 @@ mod directory_test;
 #[cfg(test)]
 mod hostile_test;
 #[cfg(test)]
+mod origin_test;
+#[cfg(test)]
 mod overlay_test;
 #[cfg(test)]
 mod patch_test;
@@ -45,5 +48,5 @@ pub use conflict::Conflict;
 pub use error::{Error, Result};
 pub use meta::{Kind, Meta};
 pub use patch::{controls_display, patch};
-pub use place::{Overlay, containing};
+pub use place::{Overlay, all, containing};
 pub use walk::{Change, Difference, Sum};

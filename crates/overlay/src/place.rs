@@ -1,9 +1,9 @@
 //! Where the overlays of this user are, and who uses one.
 //!
 //! Each shared directory has a directory of this user's state, named after it and a digest of its path: `upper` and
-//! `work` for the kernel, `record` of what the directory was like, `intent` of what has begun. A lock beside it is held
-//! by every run and command that uses the overlay; the daemon of a run inherits it, so that it is free only when the
-//! daemon has ended too.
+//! `work` for the kernel, `origin` that names the directory, `record` of what it was like, `intent` of what has begun.
+//! A lock beside it is held by every run and command that uses the overlay; the daemon of a run inherits it, so that it
+//! is free only when the daemon has ended too.
 
 use std::{
     env,
@@ -29,7 +29,7 @@ use rustix::{
 };
 use sha2::{Digest, Sha256};
 
-use crate::{Change, Error, Result, attributes, clear, record::Record, tree::Tree, walk::walk};
+use crate::{Change, Error, Result, attributes, clear, origin::Origin, record::Record, tree::Tree, walk::walk};
 
 /// How long a command waits for another to leave the overlay: the daemon of a run ends a moment after its guest.
 const LEAVES_MAX: Duration = Duration::from_secs(2);
@@ -57,33 +57,92 @@ pub fn containing(directory: &Path) -> Result<Option<PathBuf>> {
     Ok(above.find(|above| state.join(key(above)).join("upper").is_dir()).map(Path::to_owned))
 }
 
+/// Returns the overlays of this user, sorted by their directories. [`Error::InUse`] stands for one that is in use.
+///
+/// # Errors
+/// If the place for this user's state cannot be read.
+pub fn all() -> Result<Vec<(PathBuf, Result<Overlay>)>> {
+    all_in(&state()?)
+}
+
+pub(crate) fn all_in(place: &Path) -> Result<Vec<(PathBuf, Result<Overlay>)>> {
+    let failed = || format!("cannot read {place:?}");
+    let entries = match fs::read_dir(place) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(Error::io(failed))?,
+    };
+    check_private(place)?;
+    let mut found = Vec::new();
+    for entry in entries {
+        let state = entry.map_err(Error::io(failed))?.path();
+        if !state.join("upper").is_dir() {
+            continue;
+        }
+        match Origin::read(&state.join("origin")) {
+            // One that is being made, or deleted, has another name.
+            Ok(origin) if state.ends_with(key(&origin.path)) => {
+                let directory = origin.path;
+                // Another command may have discarded it by now.
+                if let Some(opened) = Overlay::existing(state, directory.clone(), Duration::ZERO).transpose() {
+                    found.push((directory, opened));
+                }
+            }
+            Ok(_) => {}
+            Err(error) => found.push((state, Err(error))),
+        }
+    }
+    found.sort_by(|(a, _), (b, _)| a.cmp(b));
+    Ok(found)
+}
+
 impl Overlay {
-    /// Opens the overlay of `directory`, if there is one. [`Overlay::remark`] tells of a command that was stopped.
+    /// Opens the overlay of `directory`, if there is one. [`Overlay::remark`] tells of a command that was stopped, and
+    /// of a directory that is not the one in which the guest made its changes. The directory may be gone.
     ///
     /// # Errors
-    /// [`Error::InUse`]; others if the directory is missing or the overlay cannot be read.
+    /// [`Error::InUse`]; others if there is no such directory, and never was, or the overlay cannot be read.
     pub fn open(directory: &Path) -> Result<Option<Self>> {
         Self::open_in(&state()?, directory)
     }
 
     pub(crate) fn open_in(place: &Path, directory: &Path) -> Result<Option<Self>> {
-        let directory = canonical(directory)?;
-        let state = place.join(key(&directory));
+        let real = resolved(directory);
+        let state = place.join(key(&real));
         let is_left = |path: &Path| fs::symlink_metadata(path).is_ok();
         if !is_left(&state) && !is_left(&beside(&state, ".gone")) {
-            return Ok(None);
+            return canonical(directory).map(|_| None);
         }
         check_private(place)?;
-        let lock = lock(&state, &directory, LEAVES_MAX)?;
+        Self::existing(state, real, LEAVES_MAX)
+    }
+
+    /// Opens the overlay at `state`, unless it has been discarded.
+    fn existing(state: PathBuf, directory: PathBuf, wait: Duration) -> Result<Option<Self>> {
+        let lock = lock(&state, &directory, wait)?;
         let mut overlay = Self { directory, state, lock, remark: None };
         overlay.remark = overlay.recover();
-        Ok(overlay.state.is_dir().then_some(overlay))
+        if !overlay.state.is_dir() {
+            return Ok(None);
+        }
+        if let Err(error @ Error::Replaced(_)) = overlay.check_origin() {
+            overlay.remark = Some(error.to_string());
+        }
+        Ok(Some(overlay))
+    }
+
+    /// Checks that the directory is the one that the overlay was made for.
+    pub(crate) fn check_origin(&self) -> Result<()> {
+        match Origin::read(&self.state.join("origin"))?.is_unchanged()? {
+            Some(true) => Ok(()),
+            Some(false) => Err(Error::Replaced(self.directory.clone())),
+            None => Err(Error::Missing(self.directory.clone())),
+        }
     }
 
     /// Opens the overlay of `directory` for a run; makes one if it is missing.
     ///
     /// # Errors
-    /// As [`Overlay::open`], and if the overlay would be in the directory.
+    /// As [`Overlay::open`], if the overlay would be in the directory, and [`Error::Replaced`].
     pub fn for_run(directory: &Path) -> Result<Self> {
         Self::for_run_in(&state()?, directory)
     }
@@ -108,6 +167,7 @@ impl Overlay {
         if !overlay.state.is_dir() {
             overlay.create().map_err(Error::io(|| format!("cannot make {:?}", overlay.state)))?;
         }
+        overlay.check_origin()?;
         overlay.record()?.renewed(&overlay.lower()?, &overlay.upper()?)?.write(&overlay.state.join("record"))?;
         Ok(overlay)
     }
@@ -153,7 +213,7 @@ impl Overlay {
     /// Returns what the guest has changed, sorted by path.
     ///
     /// # Errors
-    /// If a file cannot be read.
+    /// [`Error::Missing`], and if a file cannot be read.
     pub fn changes(&self) -> Result<Vec<Change>> {
         Ok(if self.state.is_dir() {
             walk(&self.upper()?, &self.lower()?, &self.record()?)?.changes
@@ -167,6 +227,9 @@ impl Overlay {
     }
 
     pub(crate) fn lower(&self) -> Result<Tree> {
+        if !self.directory.is_dir() {
+            return Err(Error::Missing(self.directory.clone()));
+        }
         Tree::open(&self.directory)
     }
 
@@ -213,6 +276,7 @@ impl Overlay {
         private().create(&unnamed)?;
         private().create(unnamed.join("upper"))?;
         private().create(unnamed.join("work"))?;
+        Origin::of(&self.directory).map_err(io::Error::other)?.write(&unnamed.join("origin"))?;
         // The guest sees the upper layer's attributes at the root of the share.
         let nodes = |path: &Path| Tree::open(path)?.node(Path::new(""));
         let from = nodes(&self.directory).map_err(io::Error::other)?;
@@ -231,13 +295,18 @@ fn state() -> Result<PathBuf> {
     let state = state.ok_or_else(|| {
         Error::Place("neither XDG_STATE_HOME nor HOME is set, and changes are kept there: set one".into())
     })?;
-    // Compared with paths without symbolic links.
-    let existing = state.ancestors().find_map(|above| Some((fs::canonicalize(above).ok()?, above)));
-    let state = match existing {
-        Some((real, above)) => state.strip_prefix(above).map_or(state.clone(), |rest| real.join(rest)),
-        None => state,
-    };
-    Ok(state.join("transom/overlays"))
+    Ok(resolved(&state).join("transom/overlays"))
+}
+
+/// Returns an absolute path of which the part that exists has no symbolic links.
+fn resolved(path: &Path) -> PathBuf {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let existing = path.ancestors().find_map(|above| Some((fs::canonicalize(above).ok()?, above)));
+    match existing.and_then(|(real, above)| Some((real, path.strip_prefix(above).ok()?))) {
+        Some((real, rest)) if rest.as_os_str().is_empty() => real,
+        Some((real, rest)) => real.join(rest),
+        None => path,
+    }
 }
 
 /// Makes the directory of all overlays, which must be this user's alone.

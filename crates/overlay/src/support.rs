@@ -20,7 +20,7 @@ use rustix::{
 };
 use tempfile::TempDir;
 
-use crate::Overlay;
+use crate::{Overlay, Result, place::all_in};
 
 /// A directory of the host, and a place for the state.
 pub(crate) struct Host {
@@ -55,6 +55,11 @@ impl Host {
         self.folder.path().join("d")
     }
 
+    /// Returns a path outside of the directory.
+    pub(crate) fn beside(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory().join(name)
     }
@@ -68,12 +73,28 @@ impl Host {
         fs::read_to_string(self.path(name)).unwrap()
     }
 
+    fn state(&self) -> PathBuf {
+        self.beside("state")
+    }
+
     pub(crate) fn for_run(&self) -> Overlay {
-        Overlay::for_run_in(&self.folder.path().join("state"), &self.directory()).unwrap()
+        self.try_for_run().unwrap()
+    }
+
+    pub(crate) fn try_for_run(&self) -> Result<Overlay> {
+        Overlay::for_run_in(&self.state(), &self.directory())
     }
 
     pub(crate) fn open(&self) -> Option<Overlay> {
-        Overlay::open_in(&self.folder.path().join("state"), &self.directory()).unwrap()
+        self.try_open().unwrap()
+    }
+
+    pub(crate) fn try_open(&self) -> Result<Option<Overlay>> {
+        Overlay::open_in(&self.state(), &self.directory())
+    }
+
+    pub(crate) fn all(&self) -> Vec<(PathBuf, Result<Overlay>)> {
+        all_in(&self.state()).unwrap()
     }
 
     fn mounted(&self) -> Option<Guest> {
@@ -99,7 +120,7 @@ impl Host {
 
     /// Returns what is left of the state, except locks.
     pub(crate) fn left(&self) -> Vec<String> {
-        let entries = fs::read_dir(self.folder.path().join("state")).unwrap();
+        let entries = fs::read_dir(self.state()).unwrap();
         let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
         names.filter(|name| !name.ends_with(".lock")).collect()
     }

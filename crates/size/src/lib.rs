@@ -8,5 +8,5 @@
 mod parse;
 mod short;
 
-pub use parse::parse;
+pub use parse::{parse, parse_quota};
 pub use short::short;

@@ -25,13 +25,42 @@ pub fn parse(text: &str) -> Result<u64, String> {
     number.checked_mul(1 << shift).ok_or_else(|| too_large(text))
 }
 
+/// Parses `SIZE` or `SIZE,files=N`, as in `10G,files=100000`.
+///
+/// # Errors
+///
+/// As [`parse`]; also if a part is 0 or unknown.
+pub fn parse_quota(text: &str) -> Result<(u64, Option<u64>), String> {
+    let (size, files) = match text.split_once(',') {
+        None => (text, None),
+        Some((size, rest)) => {
+            let files = rest.strip_prefix("files=").ok_or_else(|| format!("expected files=N, not {rest:?}"))?;
+            let files = files.parse().map_err(|_| format!("{files:?} is not a number of files"))?;
+            (size, Some(files))
+        }
+    };
+    match (parse(size)?, files) {
+        (0, _) | (_, Some(0)) => Err(format!("{text:?} leaves no room; to allow no changes, share read-only")),
+        limits => Ok(limits),
+    }
+}
+
 fn too_large(text: &str) -> String {
     format!("{text:?} exceeds 64 bits")
 }
 
 #[cfg(test)]
 mod tests {
-    use super::parse;
+    use super::{parse, parse_quota};
+
+    #[test]
+    fn a_quota_has_bytes_and_perhaps_files() {
+        assert_eq!(parse_quota("10G"), Ok((10 << 30, None)));
+        assert_eq!(parse_quota("64K,files=5"), Ok((64 << 10, Some(5))));
+        for text in ["", "0", "1M,", "1M,files=", "1M,files=0", "1M,inodes=5", "1M,files=5,x", ",files=5"] {
+            assert!(parse_quota(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn units_are_binary_and_of_any_case() {

@@ -131,6 +131,7 @@ fn find(scenario: &Scenario, places: &Places<'_>) -> anyhow::Result<Virtual> {
         snapshots: None,
         directory: None,
         user: None,
+        network: transom_vm::network::Network::Off,
         is_foreground: false,
     };
     let daemon_args = scenario.daemon_args().into_iter().map(Into::into).collect();

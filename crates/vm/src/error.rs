@@ -76,6 +76,9 @@ pub enum Error {
         /// The reason.
         why: String,
     },
+    /// A machine that was kept has been ended without waiting for the guest.
+    #[error("the machine was stopped by force; what its programs had not written yet is lost")]
+    Forced,
     /// The command exceeded the timeout.
     #[error("the command did not end within {} s; the guest was stopped", .0.as_secs_f32())]
     TimedOut(Duration),

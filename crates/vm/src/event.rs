@@ -15,5 +15,9 @@ pub(crate) enum Event {
     OutputFailed(Stream, io::Error),
     InputEnded(u64),
     Signal(i32),
+    /// Somebody ends a machine that is kept.
+    Stop {
+        is_forced: bool,
+    },
     DaemonEnded(usize),
 }

@@ -9,16 +9,19 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 pub mod agent;
+pub mod archive;
 mod daemon;
 mod environment;
 mod error;
 mod event;
 mod initramfs;
+pub mod keep;
 mod kernel;
 mod kvm;
 mod machine;
 pub mod metrics;
 pub mod mount_points;
+pub mod network;
 pub mod packages;
 pub mod peer;
 mod process;

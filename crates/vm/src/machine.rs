@@ -19,7 +19,8 @@ use crate::{
     environment,
     initramfs::Content,
     kernel, mount_points,
-    protocol::{Mount, Replay, Setup, Task},
+    network::Network,
+    protocol::{GuestNetwork, Mount, Replay, Setup, Task},
     qmp::{self, Patience},
     snapshot::{Ends, Key, Monitored, Plan, Store},
     terminal,
@@ -37,6 +38,15 @@ pub(crate) enum Start {
     Booted,
     /// It is resumed from a snapshot if there is one, or boots and leaves one.
     Resumed,
+}
+
+/// How to start a machine.
+#[derive(Debug)]
+pub(crate) struct How {
+    pub(crate) start: Start,
+    pub(crate) patience: Patience,
+    /// It runs commands until it is told to end.
+    pub(crate) is_kept: bool,
 }
 
 /// A running machine with all its processes. Dropping it kills them.
@@ -62,6 +72,7 @@ pub(crate) struct Machine {
 struct Late {
     monitored: Monitored,
     task: Task,
+    has_network_device: bool,
     /// The files that the guest's memory comes from, beside those in the key.
     sources: Vec<PathBuf>,
 }
@@ -77,7 +88,7 @@ impl Machine {
         spec: &GuestSpec,
         vmm: &dyn Vmm,
         dir: &Path,
-        (start, patience): (Start, Patience),
+        How { start, patience, is_kept }: How,
     ) -> Result<Self> {
         let shares = tagged_shares(spec);
         let daemons =
@@ -93,18 +104,22 @@ impl Machine {
             memory_mib: spec.memory_mib,
             cpus: spec.cpus,
             shares: &[],
+            has_network_device: spec.network.has_device(),
             kernel_args: &kernel_args,
             console: &console,
         };
         let modules = module_names(spec, vmm);
         if start == Start::Resumed {
             match Plan::of(spec, vmm, &modules, &kernel_args) {
-                Ok(plan) => return Self::resume(spec, plan, patience, &boot, daemons, &modules),
+                Ok(plan) => {
+                    let task = task(spec, true, is_kept)?;
+                    return Self::resume(spec, plan, patience, &boot, daemons, &modules, task);
+                }
                 Err(why) => tracing::debug!("no snapshot: {why}"),
             }
         }
         let points: Vec<SharePoint> = daemons.iter().map(|daemon| daemon.point.clone()).collect();
-        let (initramfs_bytes, _) = write_initramfs(spec, vmm, &modules, Some(task(spec, false)?), &initramfs)?;
+        let (initramfs_bytes, _) = write_initramfs(spec, vmm, &modules, Some(task(spec, false, is_kept)?), &initramfs)?;
         let started = vmm.start(&Boot { shares: &points, ..boot })?;
         Ok(Self { initramfs_bytes, ..Self::new(started, daemons, vmm.name(), &console) })
     }
@@ -117,6 +132,7 @@ impl Machine {
         boot: &Boot<'_>,
         daemons: Vec<Daemon>,
         modules: &[&str],
+        task: Task,
     ) -> Result<Self> {
         let Plan { qemu, store, key } = plan;
         let memory_len = u64::from(spec.memory_mib) << 20;
@@ -135,7 +151,7 @@ impl Machine {
             ..Self::new(started, daemons, qemu.name(), boot.console)
         };
         let monitored = waiting.ready(patience).map_err(|error| machine.not_resumed(&error))?;
-        machine.late = Some(Late { monitored, task: task(spec, true)?, sources });
+        machine.late = Some(Late { monitored, task, has_network_device: spec.network.has_device(), sources });
         if is_resumed {
             machine.begin()?;
         }
@@ -156,13 +172,13 @@ impl Machine {
     ///
     /// Returns [`Error::NotResumed`] if the machine cannot go on.
     pub(crate) fn begin(&mut self) -> Result<Option<String>> {
-        let Some(Late { mut monitored, task, sources }) = self.late.take() else { return Ok(None) };
+        let Some(Late { mut monitored, task, has_network_device, sources }) = self.late.take() else { return Ok(None) };
         let saved = match &self.snapshot {
             Some((store, key)) if !self.is_resumed => monitored.save(store, key, &sources),
             _ => Ok(()),
         };
         let points: Vec<SharePoint> = self.daemons.iter().map(|daemon| daemon.point.clone()).collect();
-        let begun = monitored.begin(&points, task, &self.channels.control);
+        let begun = monitored.begin(&points, has_network_device, task, &self.channels.control);
         begun.map_err(|error| match error.kind() {
             // The first machine of its kind: the next one would fail as well.
             qmp::REFUSED if !self.is_resumed => self.refuse_snapshots(&error),
@@ -289,6 +305,9 @@ fn share_tag(number: usize) -> String {
 fn module_names(spec: &GuestSpec, vmm: &dyn Vmm) -> Vec<&'static str> {
     let mut names = vmm.modules().to_vec();
     names.push("virtiofs");
+    if spec.network.has_device() {
+        names.push("virtio_net");
+    }
     if matches!(spec.root, Root::Host(_)) {
         names.push("overlay");
     }
@@ -313,7 +332,7 @@ fn write_initramfs(
     Ok((len, modules.iter().map(|module| module.path.clone()).collect()))
 }
 
-fn task(spec: &GuestSpec, has_late_shares: bool) -> Result<Task> {
+fn task(spec: &GuestSpec, has_late_shares: bool, is_kept: bool) -> Result<Task> {
     let mount = |number: usize| {
         let share = &spec.shares[number];
         Mount {
@@ -338,13 +357,19 @@ fn task(spec: &GuestSpec, has_late_shares: bool) -> Result<Task> {
             Some(Events { are_required: false, .. }) => Replay::Auto,
             Some(Events { are_required: true, .. }) => Replay::Always,
         },
+        network: match &spec.network {
+            Network::Off => GuestNetwork::Off,
+            Network::Allowed(policy) => GuestNetwork::Allowed(policy.hosts().to_vec()),
+            Network::Whole => GuestNetwork::Whole,
+        },
         directory: match (&spec.directory, spec.shares.first()) {
             (Some(directory), _) => directory.clone().into(),
             (None, Some(share)) => share.guest.clone().into(),
             (None, None) => "/".into(),
         },
         user: spec.user.map(|user| (user.uid, user.gid)),
-        command: if spec.command.is_empty() { vec![shell()] } else { spec.command.clone() },
+        command: if spec.command.is_empty() || is_kept { vec![shell()] } else { spec.command.clone() },
+        is_kept,
         terminal: spec.stdio.is_terminal.then(terminal::size),
         env,
     })

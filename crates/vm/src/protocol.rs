@@ -6,7 +6,7 @@ use std::{ffi::OsString, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use crate::GuestChannels;
+use crate::{GuestChannels, network::AllowedHost};
 
 /// The file in the initramfs that holds the [`Setup`].
 pub(crate) const SETUP_PATH: &str = "/transom.json";
@@ -39,16 +39,30 @@ pub(crate) struct Task {
     pub(crate) mounts: Vec<Mount>,
     /// Whether changes of the host are replayed in the shares that are writable.
     pub(crate) events: Replay,
+    /// What the guest can reach.
+    pub(crate) network: GuestNetwork,
     /// The working directory.
     pub(crate) directory: OsString,
     /// The user and group that run the command, if it is not root.
     pub(crate) user: Option<(u32, u32)>,
-    /// The command, never empty.
+    /// The command, never empty. A machine that is kept runs its first word as the shell.
     pub(crate) command: Vec<OsString>,
+    /// Runs commands as they come, until [`ToGuest::Finish`], instead of `command`.
+    pub(crate) is_kept: bool,
     /// Its complete environment.
     pub(crate) env: Vec<(OsString, OsString)>,
     /// The size of the command's terminal, if it gets one.
     pub(crate) terminal: Option<Size>,
+}
+
+/// What the guest can reach.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum GuestNetwork {
+    Off,
+    /// These hosts, through the channel for them.
+    Allowed(Vec<AllowedHost>),
+    /// Everything, through QEMU's user-mode network.
+    Whole,
 }
 
 /// Whether changes of the host are replayed.
@@ -111,6 +125,8 @@ pub(crate) enum ToGuest {
     Unwanted(Stream),
     /// Sends a signal to the command.
     Signal { number: i32 },
+    /// Ends a machine that is kept.
+    Finish,
 }
 
 /// A message from the agent.

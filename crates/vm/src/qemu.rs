@@ -1,4 +1,4 @@
-//! QEMU as a [`Vmm`]: a small PC with virtio-fs devices and four virtio-serial ports.
+//! QEMU as a [`Vmm`]: a small PC with virtio-fs devices and five virtio-serial ports.
 //!
 //! The channels are socket pairs, of which QEMU inherits one end: they have no name in the file system, no one else can
 //! connect, and QEMU's end closes when QEMU ends.
@@ -52,6 +52,9 @@ pub(crate) const QUEUE_LEN: u32 = 1024;
 /// QEMU's device for a share without a window.
 pub(crate) const SHARE_DEVICE: &str = "vhost-user-fs-pci";
 
+/// QEMU's network device. It has no `romfile`, from which the firmware could boot.
+pub(crate) const NETWORK_DEVICE: &str = "virtio-net-pci";
+
 /// QEMU's device with shared-memory regions, available since 11.1; [`SHARE_DEVICE`] has none in any version.
 pub(crate) const WINDOW_DEVICE: &str = "vhost-user-test-device-pci";
 /// The virtio device type of a file system.
@@ -60,7 +63,7 @@ const VIRTIO_ID_FS: u32 = 26;
 const CONFIG_LEN: u32 = 40;
 
 /// The ports, numbered from 1 on the bus; port 0 is reserved for a console.
-const PORTS: [&str; 4] = ["stdin", "stdout", "stderr", "control"];
+const PORTS: [&str; 5] = ["stdin", "stdout", "stderr", "control", "network"];
 
 /// The emulated CPU, with every feature that programs may use, except:
 /// - `cx16`: QEMU 7.2 sometimes sets wrong flags for cmpxchg16b, which kills newer kernels at boot.
@@ -159,6 +162,11 @@ impl Qemu {
             command.arg("-chardev").arg(joined(&format!("socket,id=fs{number},path="), &share.socket));
             command.args(["-device", &device(number, share)]);
         }
+        // A machine of which a snapshot is made gets the device later.
+        if boot.has_network_device && snapshot.is_none() {
+            command.args(["-netdev", "user,id=network"]);
+            command.args(["-device", &format!("{NETWORK_DEVICE},netdev=network,romfile=")]);
+        }
         command.args(snapshot.map(Ends::arguments).unwrap_or_default());
         command.args(&self.arguments);
         command
@@ -175,8 +183,9 @@ impl Vmm for Qemu {
     }
 
     fn guest_channels(&self) -> GuestChannels {
-        let [stdin, stdout, stderr, control] = std::array::from_fn(|number| format!("/dev/vport0p{}", number + 1));
-        GuestChannels { stdin, stdout, stderr, control }
+        let [stdin, stdout, stderr, control, network] =
+            std::array::from_fn(|number| format!("/dev/vport0p{}", number + 1));
+        GuestChannels { stdin, stdout, stderr, control, network }
     }
 
     fn resumable(&self) -> Option<&Qemu> {
@@ -206,10 +215,10 @@ impl Qemu {
         tracing::debug!(?command, "starting QEMU");
         theirs.extend(snapshot.into_iter().flat_map(Ends::into_inherited));
         let process = Supervised::spawn(command, theirs)?;
-        let Ok([stdin, stdout, stderr, control]) = <[OwnedFd; 4]>::try_from(ours) else {
-            unreachable!("one socket pair was created for each of the four ports");
+        let Ok([stdin, stdout, stderr, control, network]) = <[OwnedFd; 5]>::try_from(ours) else {
+            unreachable!("one socket pair was created for each of the five ports");
         };
-        Ok(Started { process, channels: Channels { stdin, stdout, stderr, control }, log })
+        Ok(Started { process, channels: Channels { stdin, stdout, stderr, control, network }, log })
     }
 
     /// Returns the argument of `-smp`. With a maximum of one CPU, QEMU emulates atomic operations in several steps,

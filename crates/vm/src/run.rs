@@ -9,7 +9,8 @@ use transom_metrics::Report;
 
 use crate::{
     Error, GuestSpec, Result, Vmm,
-    machine::{Machine, Start},
+    keep::Keeper,
+    machine::{How, Machine, Start},
     metrics,
     run_dir::RunDir,
     session::Session,
@@ -81,12 +82,17 @@ impl Timings {
 ///
 /// See [`crate::Error`]. A failure of the command itself is not an error.
 pub fn run(spec: &GuestSpec, vmm: &dyn Vmm) -> Result<RunOutcome> {
+    follow(spec, vmm, None)
+}
+
+/// As [`run`]. With a keeper, the machine runs the commands of others until it is stopped.
+pub(crate) fn follow(spec: &GuestSpec, vmm: &dyn Vmm, keeper: Option<&Keeper>) -> Result<RunOutcome> {
     let begun = Instant::now();
-    let session = &mut Session::new(spec, begun)?;
+    let session = &mut Session::new(spec, keeper, begun)?;
     match run_once(spec, vmm, session, Start::Resumed) {
         Err(Error::NotResumed { why }) => {
             // Both see a signal that arrives now.
-            let second = &mut Session::new(spec, begun)?;
+            let second = &mut Session::new(spec, keeper, begun)?;
             session.check()?;
             let mut outcome = run_once(spec, vmm, second, Start::Booted)?;
             outcome.warnings.insert(0, format!("the machine was started again, without a snapshot: {why}"));
@@ -99,7 +105,8 @@ pub fn run(spec: &GuestSpec, vmm: &dyn Vmm) -> Result<RunOutcome> {
 fn run_once(spec: &GuestSpec, vmm: &dyn Vmm, session: &mut Session<'_>, start: Start) -> Result<RunOutcome> {
     let begun = Instant::now();
     let dir = RunDir::new()?;
-    let mut machine = Machine::start(spec, vmm, dir.path(), (start, session.patience()))?;
+    let how = How { start, patience: session.patience(), is_kept: session.is_kept() };
+    let mut machine = Machine::start(spec, vmm, dir.path(), how)?;
     let vmm_started = Instant::now();
 
     let result = session.follow(&mut machine, vmm_started);

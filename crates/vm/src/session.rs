@@ -26,7 +26,9 @@ use signal_hook::{
 use crate::{
     Error, GuestSpec, Result, RunOutcome, Stdio, Timings,
     event::Event,
+    keep::{Keeper, hub},
     machine::Machine,
+    network::{self, Network},
     protocol::{FromGuest, Milestone, Stream, ToGuest},
     streams::{self, Collected},
     terminal::{self, RawMode},
@@ -46,6 +48,8 @@ const VMM_ENDS: Duration = Duration::from_millis(300);
 /// The state of one run.
 pub(crate) struct Session<'a> {
     spec: &'a GuestSpec,
+    /// Makes the machine stay, to run commands of others.
+    keeper: Option<&'a Keeper>,
     /// When the caller has begun, perhaps with another session before this one.
     begun: Instant,
     is_interrupted: Arc<AtomicBool>,
@@ -58,10 +62,14 @@ pub(crate) struct Session<'a> {
     tells_at: Option<Instant>,
     control: Option<File>,
     stdin: Option<OwnedFd>,
+    /// The output of a machine that stays.
+    from_guest: Option<OwnedFd>,
     raw_mode: Option<RawMode>,
     /// The guest may do what the task says, or has it from the start.
     is_going: bool,
     is_command_started: bool,
+    /// A signal has ended a machine that stays.
+    is_stopping: bool,
     /// The time of the last milestone.
     reached: Option<Instant>,
     arrived: [u64; 2],
@@ -88,13 +96,14 @@ struct Ended {
 
 impl<'a> Session<'a> {
     /// Creates a session; takes over the signals if the run is in the foreground.
-    pub(crate) fn new(spec: &'a GuestSpec, begun: Instant) -> Result<Self> {
+    pub(crate) fn new(spec: &'a GuestSpec, keeper: Option<&'a Keeper>, begun: Instant) -> Result<Self> {
         let (sender, events) = mpsc::channel();
         let is_interrupted = Arc::new(AtomicBool::new(false));
         let watch = || watch_signals(sender.clone(), Arc::clone(&is_interrupted));
         let signals = if spec.is_foreground { Some(watch()?) } else { None };
         Ok(Self {
             spec,
+            keeper,
             begun,
             is_interrupted,
             sender,
@@ -105,9 +114,11 @@ impl<'a> Session<'a> {
             tells_at: None,
             control: None,
             stdin: None,
+            from_guest: None,
             raw_mode: None,
             is_going: false,
             is_command_started: false,
+            is_stopping: false,
             reached: None,
             arrived: [0; 2],
             warnings: Vec::new(),
@@ -153,6 +164,11 @@ impl<'a> Session<'a> {
         })
     }
 
+    /// Returns whether the machine stays.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.keeper.is_some()
+    }
+
     /// Starts the threads of the channels, except that of the input, which waits for the command.
     fn connect(&mut self, machine: &Machine) -> io::Result<[Collected; 2]> {
         let channels = &machine.channels;
@@ -161,6 +177,13 @@ impl<'a> Session<'a> {
         streams::read_control(channels.control.try_clone()?, self.sender.clone());
         for (number, daemon) in machine.daemons.iter().enumerate() {
             watch_daemon(daemon.process.pidfd().try_clone_to_owned()?, number, self.sender.clone());
+        }
+        if let Network::Allowed(policy) = &self.spec.network {
+            network::host::serve(channels.network.try_clone()?, Arc::clone(policy))?;
+        }
+        if self.is_kept() {
+            self.from_guest = Some(channels.stdout.try_clone()?);
+            return Ok(Default::default());
         }
         let stdio = &self.spec.stdio;
         let output =
@@ -216,6 +239,8 @@ impl<'a> Session<'a> {
             Event::Signal(SIGWINCH) if !self.is_command_started => {}
             Event::Signal(SIGWINCH) => self.send(&ToGuest::Resize(terminal::size())),
             Event::Signal(number) => self.signal(number)?,
+            Event::Stop { is_forced: true } => return Err(Error::Forced),
+            Event::Stop { is_forced: false } => self.send(&ToGuest::Finish),
             Event::ControlClosed if self.ended.is_none() => return Err(machine.ended_early()),
             Event::DaemonEnded(number) if self.ended.is_none() => {
                 return Err(if machine.vmm_ends(VMM_ENDS) {
@@ -271,6 +296,9 @@ impl<'a> Session<'a> {
 
     fn command_started(&mut self) -> Result<()> {
         self.is_command_started = true;
+        if let Some(keeper) = self.keeper {
+            return self.keep(keeper);
+        }
         self.deadline = self.spec.timeout.map(|timeout| (Instant::now() + timeout, Deadline::Run(timeout)));
         if self.spec.stdio.is_terminal {
             // Until now, Ctrl-C was handled by this process.
@@ -285,12 +313,24 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
+    /// Takes requests of others from now on.
+    fn keep(&mut self, keeper: &Keeper) -> Result<()> {
+        self.deadline = None;
+        let (Some(to_guest), Some(from_guest)) = (self.stdin.take(), self.from_guest.take()) else { return Ok(()) };
+        hub::serve(keeper, to_guest, from_guest, self.sender.clone()).map_err(Error::io("cannot keep the machine"))
+    }
+
     /// Forwards the first signal to the command, which may handle it. A second signal, or one before the command
-    /// starts, ends the run.
+    /// starts, ends the run. A machine that stays ends in good order at the first one.
     fn signal(&mut self, number: i32) -> Result<()> {
-        let is_second = matches!(self.deadline, Some((_, Deadline::Signal(_))));
+        let is_second = self.is_stopping || matches!(self.deadline, Some((_, Deadline::Signal(_))));
         if !self.is_command_started || is_second {
             return Err(Error::Interrupted(number));
+        }
+        if self.is_kept() {
+            self.is_stopping = true;
+            self.send(&ToGuest::Finish);
+            return Ok(());
         }
         self.send(&ToGuest::Signal { number });
         self.deadline = Some((Instant::now() + GRACE, Deadline::Signal(number)));

@@ -5,6 +5,8 @@
 
 use std::{ffi::OsString, os::fd::OwnedFd, path::PathBuf, sync::Arc, time::Duration};
 
+use crate::network::Network;
+
 /// A guest and the command that runs in it.
 #[derive(Clone, Debug)]
 pub struct GuestSpec {
@@ -45,6 +47,8 @@ pub struct GuestSpec {
     /// The directory where snapshots of booted machines are kept. With it, a machine that can be resumed starts from a
     /// snapshot; the first one boots, and a snapshot of it is made on the way.
     pub snapshots: Option<PathBuf>,
+    /// What the guest can reach.
+    pub network: Network,
     /// Whether the run handles SIGINT, SIGTERM, SIGHUP and SIGWINCH of this process.
     pub is_foreground: bool,
 }

@@ -19,21 +19,26 @@ use crate::{
 /// Large enough that the copy dominates the cost of the system call.
 const CHUNK_LEN: usize = 64 << 10;
 
+/// The longest message of a guest, warnings included.
+const MESSAGE_MAX: u64 = 1 << 20;
+
 /// The collected bytes of a stream.
 pub(crate) type Collected = Arc<Mutex<Vec<u8>>>;
 
 /// Reads messages until the channel closes, which is also an event.
 pub(crate) fn read_control(control: OwnedFd, events: Sender<Event>) {
     thread::spawn(move || {
-        for line in BufReader::new(File::from(control)).lines() {
-            let Ok(line) = line else { break };
-            let event = match serde_json::from_str::<FromGuest>(&line) {
+        let mut control = BufReader::new(File::from(control));
+        let mut line = Vec::new();
+        while (&mut control).take(MESSAGE_MAX).read_until(b'\n', &mut line).is_ok_and(|len| len > 0) {
+            let event = match serde_json::from_slice::<FromGuest>(&line) {
                 Ok(message) => Event::Message(message),
-                Err(error) => Event::Garbled(format!("{error} in {line:?}")),
+                Err(error) => Event::Garbled(format!("{error} in {:?}", String::from_utf8_lossy(&line))),
             };
             if events.send(event).is_err() {
                 return;
             }
+            line.clear();
         }
         let _ = events.send(Event::ControlClosed);
     });
@@ -118,7 +123,7 @@ pub(crate) fn write_input(channel: OwnedFd, input: &Input, is_terminal: bool, ev
 
 /// Returns whether an escape is complete with `chunk`. `escapes` is the number of escape characters that end the input
 /// so far.
-fn is_escape(chunk: &[u8], escapes: &mut usize) -> bool {
+pub(crate) fn is_escape(chunk: &[u8], escapes: &mut usize) -> bool {
     let mut is_complete = false;
     for &byte in chunk {
         *escapes = if byte == ESCAPE { *escapes + 1 } else { 0 };

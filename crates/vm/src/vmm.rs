@@ -1,6 +1,6 @@
 //! The [`Vmm`] trait: what a run needs from a virtual machine monitor.
 //!
-//! [`qemu`](crate::qemu) and [`uml`](crate::uml) implement it. The guest's agent communicates through four character
+//! [`qemu`](crate::qemu) and [`uml`](crate::uml) implement it. The guest's agent communicates through five character
 //! devices: virtio-serial ports under QEMU, serial lines under User Mode Linux. They must pass bytes unchanged in both
 //! directions; the agent sets terminal lines to raw mode. They need not convey an end of file, because the control
 //! channel carries the number of bytes.
@@ -59,6 +59,8 @@ pub struct Boot<'a> {
     pub cpus: u32,
     /// The shares, each of which gets a virtio-fs device.
     pub shares: &'a [SharePoint],
+    /// Whether the machine has a network device, which leads to what the host can reach.
+    pub has_network_device: bool,
     /// Additional kernel parameters; those after `--` go to the agent.
     pub kernel_args: &'a [OsString],
     /// The file to which the VMM writes the guest's console.
@@ -87,7 +89,7 @@ pub struct Started {
     pub log: PathBuf,
 }
 
-/// The host's ends of the four channels: stream sockets, pipes or the like.
+/// The host's ends of the five channels: stream sockets, pipes or the like.
 #[derive(Debug)]
 pub struct Channels {
     /// Bytes to the command.
@@ -98,9 +100,11 @@ pub struct Channels {
     pub stderr: OwnedFd,
     /// Messages in both directions.
     pub control: OwnedFd,
+    /// Frames in both directions, if the guest has allowed hosts ([`network`](crate::network)).
+    pub network: OwnedFd,
 }
 
-/// The guest's ends of the four channels: paths of character devices.
+/// The guest's ends of the five channels: paths of character devices.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct GuestChannels {
     /// Bytes to the command.
@@ -111,4 +115,6 @@ pub struct GuestChannels {
     pub stderr: String,
     /// Messages in both directions.
     pub control: String,
+    /// Frames in both directions.
+    pub network: String,
 }

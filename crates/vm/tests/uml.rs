@@ -183,6 +183,7 @@ fn spec(kernel: &Path, daemon: &Path, shares: Vec<Share>, role: &str, input: Vec
         snapshots: None,
         directory: None,
         user: None,
+        network: transom_vm::network::Network::Off,
         is_foreground: false,
     }
 }

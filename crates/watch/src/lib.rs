@@ -4,7 +4,8 @@
 //! [`Watch::read`] passes each [`Event`] on. A [`Change`] says that something happened to a name or an object, and who
 //! did it as far as that is known. It does not say what is there now: events are merged and late, so a consumer looks.
 //!
-//! fanotify marks a whole file system, and [`Watch::read`] reports all of it. [`Tree`] keeps what is below one
+//! fanotify marks a whole file system for a privileged process, and [`Watch::read`] reports all of it. For others it
+//! marks the [`Directories`] that they name. [`Tree`] keeps what is below one
 //! directory; a consumer that knows its inodes by handle can instead drop what it does not know, since what nobody has
 //! looked up, nobody has cached. [`Watcher`] is the thread that reads, and a [`Consumer`] gets what it read.
 //!
@@ -28,5 +29,5 @@ pub use error::WatchError;
 pub use handle::{HandleRef, ObjectHandle};
 pub use journal::{Announcement, ChangeOutcome, InProgress, Journal};
 pub use tree::Tree;
-pub use watch::{Options, Strength, Watch};
+pub use watch::{Directories, Options, Strength, Watch};
 pub use watcher::{Consumer, Watcher};

@@ -2,13 +2,17 @@
 
 use std::{
     fmt,
-    os::fd::{AsFd, BorrowedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::Arc,
 };
 
 use rustix::{io::Errno, path::Arg};
 
-use crate::{Event, Journal, WatchError, fanotify::Fanotify, inotify::Inotify};
+use crate::{
+    Event, Journal, WatchError,
+    fanotify::{self, Fanotify},
+    inotify::Inotify,
+};
 
 /// Watches of inotify by default. Each takes about a kilobyte of the kernel's memory while its directory is in memory,
 /// and the limit of a user on Linux is 8192 or more.
@@ -17,15 +21,15 @@ const WATCHES_MAX: usize = 8192;
 /// What to observe.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Whether inotify may stand in for fanotify.
-    pub may_fall_back: bool,
+    /// The weakest source that will do: [`Strength::FileSystem`], [`Strength::Directories`] or [`Strength::Held`].
+    pub weakest: Strength,
     /// Maximum number of objects that are observed by inotify.
     pub watches_max: usize,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { may_fall_back: true, watches_max: WATCHES_MAX }
+        Self { weakest: Strength::Held, watches_max: WATCHES_MAX }
     }
 }
 
@@ -38,6 +42,9 @@ pub enum Strength {
     SomeHeld,
     /// Changes in directories that were passed to [`Watch::hold`]. The author is known if the [`Journal`] has no doubt.
     Held,
+    /// Changes in directories that were passed to [`Directories::observe`], with names and objects, and whether it was
+    /// our own.
+    Directories,
     /// Each change in the file system, with names and objects, and whether it was our own.
     FileSystem,
 }
@@ -57,9 +64,35 @@ enum Source {
     Inotify(Inotify),
 }
 
+/// The directories that a source of [`Strength::Directories`] observes. It has no limit of its own: the kernel's is
+/// `/proc/sys/fs/fanotify/max_user_marks`.
+#[derive(Debug, Clone)]
+pub struct Directories(Arc<OwnedFd>);
+
+impl Directories {
+    /// Observes names in the directory `dir`, which may be `O_PATH`, and the files and directories with these names.
+    /// Returns once changes are reported. Does nothing if it is observed already.
+    ///
+    /// # Errors
+    ///
+    /// EACCES if this process may not read the directory, ENOSPC at the kernel's limit.
+    pub fn observe(&self, dir: impl AsFd) -> Result<(), Errno> {
+        fanotify::mark_directory(&self.0, dir)
+    }
+
+    /// Stops to observe the directory `dir`, which may be `O_PATH`.
+    ///
+    /// # Errors
+    ///
+    /// ENOENT if it is not observed.
+    pub fn ignore(&self, dir: impl AsFd) -> Result<(), Errno> {
+        fanotify::unmark_directory(&self.0, dir)
+    }
+}
+
 impl Watch {
-    /// Observes the file system of `root`, which may be `O_PATH`, or else what will be passed to [`Watch::hold`].
-    /// Changes from now on are reported.
+    /// Observes the file system of `root`, which may be `O_PATH`, or else what will be passed to
+    /// [`Directories::observe`], or else what will be passed to [`Watch::hold`]. Changes from now on are reported.
     ///
     /// The privileges are needed only here: a process may drop them afterwards.
     ///
@@ -68,15 +101,31 @@ impl Watch {
     /// Says what is missing: a privilege, a feature of the kernel, or one of the file system.
     pub fn open(root: impl AsFd, options: &Options) -> Result<Self, WatchError> {
         let journal = Arc::new(Journal::default());
-        let (source, strength, fallback) = match Fanotify::open(root.as_fd()) {
-            Ok(fanotify) => (Source::Fanotify(fanotify), Strength::FileSystem, None),
-            Err(error) if options.may_fall_back => {
-                let inotify = Inotify::open(options.watches_max, journal.clone())?;
-                (Source::Inotify(inotify), Strength::Held, Some(error))
-            }
-            Err(error) => return Err(error),
+        let new = |source, strength, fallback| Self { source, strength, journal: journal.clone(), fallback };
+        let error = match Fanotify::open(root.as_fd()) {
+            Ok(fanotify) => return Ok(new(Source::Fanotify(fanotify), Strength::FileSystem, None)),
+            Err(error) => error,
         };
-        Ok(Self { source, strength, journal, fallback })
+        if options.weakest <= Strength::Directories
+            && let Ok(fanotify) = Fanotify::open_directories(root.as_fd())
+        {
+            return Ok(new(Source::Fanotify(fanotify), Strength::Directories, Some(error)));
+        }
+        if options.weakest <= Strength::Held {
+            let inotify = Inotify::open(options.watches_max, journal.clone())?;
+            return Ok(new(Source::Inotify(inotify), Strength::Held, Some(error)));
+        }
+        Err(error)
+    }
+
+    /// Observes only what will be passed to [`Directories::observe`], as if more was not granted.
+    ///
+    /// # Errors
+    ///
+    /// Says what is missing, for the file system of `root` too.
+    pub fn open_directories(root: impl AsFd) -> Result<Self, WatchError> {
+        let source = Source::Fanotify(Fanotify::open_directories(root.as_fd())?);
+        Ok(Self { source, strength: Strength::Directories, journal: Arc::default(), fallback: None })
     }
 
     /// Observes only what will be passed to [`Watch::hold`], as if fanotify was not granted.
@@ -98,6 +147,14 @@ impl Watch {
     /// Returns why this source is not [`Strength::FileSystem`].
     pub fn fallback(&self) -> Option<WatchError> {
         self.fallback
+    }
+
+    /// Returns what is observed, if this source has [`Strength::Directories`].
+    pub fn directories(&self) -> Option<Directories> {
+        match &self.source {
+            Source::Fanotify(fanotify) if self.strength == Strength::Directories => Some(Directories(fanotify.group())),
+            _ => None,
+        }
     }
 
     /// Returns where this process has to announce its changes, if the source needs that.
@@ -159,7 +216,7 @@ impl fmt::Display for Strength {
         f.write_str(match self {
             Self::Nothing => "no changes",
             Self::SomeHeld => "changes in some directories that are in use",
-            Self::Held => "changes in directories that are in use",
+            Self::Held | Self::Directories => "changes in directories that are in use",
             Self::FileSystem => "all changes of the file system",
         })
     }

@@ -14,7 +14,7 @@ use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     fs::{Mode, OFlags, open},
 };
-use transom_watch::{Author, ChangeKind, Event, Object, ObjectHandle, Options, Tree, Watch, WatchError};
+use transom_watch::{Author, ChangeKind, Event, Object, ObjectHandle, Options, Strength, Tree, Watch, WatchError};
 
 /// How lost changes are described.
 const OVERFLOW: &str = "overflow";
@@ -60,7 +60,7 @@ impl Names {
 /// Observes `dir`, or says why that is not possible here.
 fn watch(dir: &Path) -> Option<(Watch, Names)> {
     let root = open(dir, OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap();
-    match Watch::open(&root, &Options { may_fall_back: false, ..Options::default() }) {
+    match Watch::open(&root, &Options { weakest: Strength::FileSystem, ..Options::default() }) {
         Ok(watch) => Some((watch, Names { root: ObjectHandle::of(&root).unwrap(), names: HashMap::new() })),
         Err(error @ (WatchError::Privilege(_) | WatchError::Kernel(_) | WatchError::FileSystem(_))) => {
             println!("SKIPPED: {error}");

@@ -5,7 +5,9 @@
 
 mod delay;
 mod guest;
+mod mounts;
 mod nameless;
+mod ordinary_user;
 mod programs;
 mod rows;
 #[path = "../../src/sys.rs"]
@@ -40,7 +42,7 @@ const ROLE: &str = "TRANSOM_TEST_ROLE";
 
 type Case = fn(&Machine, &Path) -> anyhow::Result<String>;
 
-const CASES: [(&str, Case); 9] = [
+const CASES: [(&str, Case); 12] = [
     ("events and caches are those of local changes, and the host's files stay as they are", compares),
     ("changes under names that the guest does not know are seen", nameless::are_seen),
     ("nobody else can act as the agent", imitates),
@@ -48,12 +50,15 @@ const CASES: [(&str, Case); 9] = [
     ("a name that is renamed back and forth loses no file", trees::back_and_forth),
     ("guest and host have the same tree after many changes", trees::many),
     ("a share can be unmounted, and remounted read-only, while the agent serves it", trees::unmounted),
+    ("shares that are mounted while the agent runs are served, and others refused", mounts::later),
+    ("an ordinary user: the same holds without root", ordinary_user::runs),
     ("programs: watchers in other mount namespaces see the events", programs::namespaces),
     ("programs: inotifywait names what the host edits", programs::inotifywait),
+    ("programs: entr runs its command when the host saves a file", programs::entr),
 ];
 
 /// What takes longer to fetch; runs only if an argument is part of its name.
-const BY_NAME: [(&str, Case); 9] = [
+const BY_NAME: [(&str, Case); 12] = [
     ("kernel 6.1: events and caches are those of local changes", |_, daemon| on_kernel("6.1", daemon)),
     ("kernel 6.12: events and caches are those of local changes", |_, daemon| on_kernel("6.12", daemon)),
     ("kernel 7: events and caches are those of local changes", |_, daemon| on_kernel("7", daemon)),
@@ -63,6 +68,9 @@ const BY_NAME: [(&str, Case); 9] = [
     ("a hundred thousand changes: guest and host have the same tree after some were lost", trees::hundred_thousand),
     ("programs: watchdog of Python names what the host edits", programs::watchdog),
     ("programs: chokidar of npm names what the host edits", programs::chokidar),
+    ("programs: webpack builds again when the host saves a file", programs::webpack),
+    ("programs: rollup builds again when the host saves a file", programs::rollup),
+    ("programs: tsc builds again when the host saves a file", programs::tsc),
 ];
 
 /// Number of files that are removed and made again while agents die, and how often.
@@ -79,6 +87,7 @@ fn main() -> ExitCode {
             "delay" => delay::answer(),
             "kill" => guest::kill(),
             "tree" => trees::see(),
+            "mounts" => mounts::see_later(),
             "unmount" => trees::see_unmounted(),
             role => Err(anyhow::anyhow!("unknown role {role}")),
         };
@@ -167,7 +176,8 @@ fn daemon() -> anyhow::Result<PathBuf> {
     anyhow::ensure!(daemon.is_file(), "transomd is not built");
     let folder = tempfile::tempdir()?;
     let root = fs::File::open(folder.path())?;
-    let options = transom_watch::Options { may_fall_back: false, ..transom_watch::Options::default() };
+    let options =
+        transom_watch::Options { weakest: transom_watch::Strength::Directories, ..transom_watch::Options::default() };
     transom_watch::Watch::open(&root, &options).context("changes cannot be observed here")?;
     Ok(daemon)
 }
@@ -313,6 +323,7 @@ impl<'a> Guest<'a> {
             snapshots: None,
             directory: None,
             user: None,
+            network: transom_vm::network::Network::Off,
             is_foreground: false,
         };
         Ok(Self { machine, share, control, spec })

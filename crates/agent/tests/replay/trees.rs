@@ -238,7 +238,7 @@ pub(crate) fn see_unmounted() -> anyhow::Result<()> {
 }
 
 /// Waits until something holds.
-fn wait(patience: Duration, mut holds: impl FnMut() -> anyhow::Result<bool>) -> anyhow::Result<()> {
+pub(crate) fn wait(patience: Duration, mut holds: impl FnMut() -> anyhow::Result<bool>) -> anyhow::Result<()> {
     let deadline = Instant::now() + patience;
     while !holds()? {
         anyhow::ensure!(Instant::now() < deadline, "it takes too long");

@@ -119,6 +119,7 @@ fn in_guest(plan: &Plan, side: &Side, qemu: &Program, cache: &Path, shared: &Pat
         snapshots: None,
         directory: None,
         user: None,
+        network: transom_vm::network::Network::Off,
         is_foreground: false,
     };
     let outcome = transom_vm::run(&spec, &vmm).with_context(|| format!("a guest with {}", side.name))?;

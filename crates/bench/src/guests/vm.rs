@@ -101,6 +101,7 @@ impl Guest for Machine {
             snapshots: None,
             directory: None,
             user: None,
+            network: transom_vm::network::Network::Off,
             is_foreground: true,
         };
         let observed = Observed::new(self.vmm.as_ref(), self.placement, run.params.settle_ms, run.bar);

@@ -73,6 +73,7 @@ pub(super) fn rows(daemon: &Path) -> Result<Vec<Row>> {
             snapshots: None,
             directory: None,
             user: None,
+            network: transom_vm::network::Network::Off,
             is_foreground: true,
         })
     };

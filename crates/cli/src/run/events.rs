@@ -8,7 +8,7 @@ use std::{
 use clap::ValueEnum;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use transom_vm::{Error, Events, Result, Share};
-use transom_watch::{Options, Watch};
+use transom_watch::{Options, Strength, Watch};
 
 /// When changes are replayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -91,7 +91,7 @@ impl Wanted<'_> {
 fn why_not(path: &Path) -> Option<String> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let opened = openat(CWD, path, flags, Mode::empty()).map_err(|errno| errno.to_string());
-    let options = Options { may_fall_back: false, ..Options::default() };
+    let options = Options { weakest: Strength::Directories, ..Options::default() };
     match opened.and_then(|root| Watch::open(root, &options).map_err(|error| error.to_string())) {
         Err(error) => Some(format!("{}: {error}", path.display())),
         Ok(watch) => {

@@ -13,10 +13,10 @@ use nix::sys::{
     time::TimeVal,
 };
 use serde_json::{Value, json};
-use transom_vm::{Error, Result, RunOutcome, Timings};
+use transom_vm::{Error, Result, RunOutcome, Timings, network::Refused};
 
 use super::{
-    Run,
+    Run, network,
     overlays::{Outcome, Overlays},
     report,
 };
@@ -43,14 +43,15 @@ impl Finish {
         self.shows_timings
     }
 
-    /// Tells how the run ended and what became of its overlays.
-    pub(super) fn report(self, result: Result<RunOutcome>, overlays: Overlays) -> ExitCode {
+    /// Tells how the run ended, what the network refused, and what became of its overlays.
+    pub(super) fn report(self, result: Result<RunOutcome>, overlays: Overlays, refused: &[Refused]) -> ExitCode {
         let status = self.tell(&result);
+        network::report(refused);
         let outcomes = overlays.finish(self.commits_on_success && status == 0);
         let is_commit_refused = self.commits_on_success && status == 0 && outcomes.iter().any(|o| o.error.is_some());
         let status = if is_commit_refused { FAILED } else { status };
         if let Some(path) = &self.json
-            && let Err(error) = write(path, &object(status, &result, &outcomes))
+            && let Err(error) = write(path, &object(status, &result, &outcomes, refused))
         {
             eprintln!("transom: cannot write {}: {error}", path.display());
             return ExitCode::from(FAILED);
@@ -82,7 +83,7 @@ impl Finish {
     }
 }
 
-fn object(status: u8, result: &Result<RunOutcome>, overlays: &[Outcome]) -> Value {
+fn object(status: u8, result: &Result<RunOutcome>, overlays: &[Outcome], refused: &[Refused]) -> Value {
     let (seconds, warnings) = match result {
         Ok(outcome) => (phases(&outcome.timings), outcome.warnings.clone()),
         Err(_) => (Value::Null, Vec::new()),
@@ -100,6 +101,7 @@ fn object(status: u8, result: &Result<RunOutcome>, overlays: &[Outcome]) -> Valu
         "warnings": warnings,
         "seconds": seconds,
         "resources": resources(),
+        "network_refused": network::refused_json(refused),
         "overlays": overlays.iter().map(overlay).collect::<Vec<_>>(),
     })
 }

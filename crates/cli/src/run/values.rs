@@ -4,20 +4,58 @@ use std::{
     env,
     ffi::{OsStr, OsString},
     fs,
+    io::{self, IsTerminal},
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     time::Duration,
 };
 
+use clap::ValueEnum;
 use transom_vm::{Error, Result, User};
 
-pub(super) fn default_cpus() -> u32 {
+/// The value of --accel.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(super) enum Accel {
+    Auto,
+    Kvm,
+    Tcg,
+}
+
+/// The value of --vmm.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(super) enum VmmName {
+    /// A PC emulator; runs any kernel
+    Qemu,
+    /// User Mode Linux: a kernel that runs as a process and boots in a tenth of a second, without DAX
+    Uml,
+}
+
+/// The value of --tty.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Tty {
+    Auto,
+    Always,
+    Never,
+}
+
+impl Tty {
+    /// Returns whether it does, here.
+    pub(crate) fn is_wanted(self) -> bool {
+        match self {
+            Self::Auto => io::stdin().is_terminal() && io::stdout().is_terminal(),
+            Self::Always => true,
+            Self::Never => false,
+        }
+    }
+}
+
+pub(crate) fn default_cpus() -> u32 {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     u32::try_from(cpus).unwrap_or(1).min(4)
 }
 
 /// Parses `512`, `512M` or `2G` to a number of MiB.
-pub(super) fn parse_memory_mib(words: &str) -> std::result::Result<u32, String> {
+pub(crate) fn parse_memory_mib(words: &str) -> std::result::Result<u32, String> {
     /// Debian's cloud kernel with the minimal root panics with 96 MiB, and works with 112 MiB.
     const LEAST_MIB: u64 = 128;
     const MIB: u64 = 1 << 20;
@@ -30,13 +68,13 @@ pub(super) fn parse_memory_mib(words: &str) -> std::result::Result<u32, String> 
     }
 }
 
-pub(super) fn parse_seconds(words: &str) -> std::result::Result<Duration, String> {
+pub(crate) fn parse_seconds(words: &str) -> std::result::Result<Duration, String> {
     let seconds: f64 = words.parse().map_err(|_| format!("invalid number of seconds {words:?}"))?;
     Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
 }
 
 /// Parses `NAME=VALUE`, or `NAME` for the value that it has here.
-pub(super) fn parse_variable(pair: &OsStr) -> Result<(OsString, OsString)> {
+pub(crate) fn parse_variable(pair: &OsStr) -> Result<(OsString, OsString)> {
     let bytes = pair.as_bytes();
     match bytes.iter().position(|&byte| byte == b'=') {
         Some(at) if at > 0 => Ok((OsStr::from_bytes(&bytes[..at]).into(), OsStr::from_bytes(&bytes[at + 1..]).into())),
@@ -49,7 +87,7 @@ pub(super) fn parse_variable(pair: &OsStr) -> Result<(OsString, OsString)> {
 }
 
 /// Parses `UID`, `UID:GID`, `NAME` or `NAME:GROUP`; names are those of the guest's root at `root`, if it has one.
-pub(super) fn parse_user(words: &str, root: Option<&Path>) -> Result<User> {
+pub(crate) fn parse_user(words: &str, root: Option<&Path>) -> Result<User> {
     let (user, group) = words.split_once(':').map_or((words, None), |(user, group)| (user, Some(group)));
     let known = |file: &str| {
         let root = root.ok_or_else(|| {
@@ -84,7 +122,7 @@ pub(super) fn parse_user(words: &str, root: Option<&Path>) -> Result<User> {
 }
 
 /// Parses the path of a working directory.
-pub(super) fn parse_workdir(words: &str) -> std::result::Result<PathBuf, String> {
+pub(crate) fn parse_workdir(words: &str) -> std::result::Result<PathBuf, String> {
     let path = PathBuf::from(words);
     if path.is_absolute() { Ok(path) } else { Err("the guest's working directory is an absolute path".into()) }
 }

@@ -70,6 +70,7 @@ impl First {
             snapshots: None,
             directory: None,
             user: None,
+            network: transom_vm::network::Network::Off,
             is_foreground: false,
         };
         Self { run: thread::spawn(move || transom_vm::run(&spec, &vmm)), qmp, pid }

@@ -43,9 +43,18 @@ struct Needs {
     transomd: PathBuf,
 }
 
+/// Which QEMU a guest runs under.
+#[derive(Clone, Copy)]
+enum Emulator {
+    /// The one of this machine's distribution.
+    Usual,
+    /// One that is new enough for a DAX window: 11.1.
+    New,
+}
+
 impl Needs {
     /// Returns `None` and prints the reason if something is not available.
-    fn find(test: &str) -> Option<Self> {
+    fn find(test: &str, emulator: Emulator) -> Option<Self> {
         let skipped = |reason: &dyn Display| println!("SKIPPED: {test}: {reason}");
         let transomd = std::env::var_os("TRANSOM_DAEMON")
             .map_or_else(|| Path::new(env!("CARGO_BIN_EXE_transom")).with_file_name("transomd"), PathBuf::from);
@@ -56,7 +65,11 @@ impl Needs {
         let cache = Cache::locate().inspect_err(|error| skipped(error)).ok()?;
         let report = OnStderr::default();
         let tools = Tools::new(&cache, &report);
-        let qemu = tools.qemu(None, true).inspect_err(|error| skipped(error)).ok()?;
+        let qemu = match emulator {
+            Emulator::Usual => tools.qemu(None, true),
+            Emulator::New => tools.qemu_with_window(None),
+        };
+        let qemu = qemu.inspect_err(|error| skipped(error)).ok()?;
         let kernel = tools.kernel(None).inspect_err(|error| skipped(error)).ok()?;
         let busybox = tools.busybox().inspect_err(|error| skipped(error)).ok()?;
         Some(Self { cache: tools.cache().to_owned(), qemu, kernel, busybox, transomd })
@@ -78,6 +91,10 @@ impl Guest {
         let share = directory.path().join("share");
         fs::create_dir(&share).unwrap();
         fs::copy(std::env::current_exe().unwrap(), share.join(PROGRAM)).unwrap();
+        // Only root and this user can write it, as the supervisor wants; a checkout may be another user's.
+        let transomd = directory.path().join("transomd");
+        // By another process: a descriptor that writes to it could be inherited, and it would not be executed.
+        assert!(Command::new("cp").args([&needs.transomd, &transomd]).status().unwrap().success());
         let pid = directory.path().join("qemu.pid");
         let accelerator = transom_vm::Accelerator::best(&needs.qemu, &needs.kernel, &needs.cache);
         let arguments = ["-pidfile".into(), pid.clone().into()];
@@ -92,7 +109,7 @@ impl Guest {
             kernel: needs.kernel.clone(),
             agent: env!("CARGO_BIN_EXE_transom").into(),
             events: None,
-            daemon: needs.transomd.clone(),
+            daemon: transomd.clone(),
             busybox: Some(needs.busybox.clone()),
             root: Root::Minimal,
             shares: vec![share],
@@ -106,10 +123,11 @@ impl Guest {
             snapshots: None,
             directory: None,
             user: None,
+            network: transom_vm::network::Network::Off,
             is_foreground: false,
         };
         let run = thread::spawn(move || transom_vm::run(&spec, &vmm));
-        let mut guest = Self { run, directory, transomd: needs.transomd.clone(), socket: PathBuf::new() };
+        let mut guest = Self { run, directory, transomd, socket: PathBuf::new() };
         guest.wait_until_beyond(20);
         guest.socket = socket_of(&pid);
         guest
@@ -194,8 +212,19 @@ const OPTIONS: &[&str] = &["--cache=metadata", "--flock", "--posix-lock"];
 
 #[test]
 fn a_guest_works_on_while_its_daemon_is_replaced() {
-    let Some(needs) = Needs::find("a_guest_works_on") else { return };
-    let guest = Guest::start(&needs, OPTIONS, 4 * STEP_MAX);
+    let Some(needs) = Needs::find("a_guest_works_on", Emulator::Usual) else { return };
+    works_on(&needs);
+}
+
+#[test]
+fn a_guest_of_a_new_qemu_works_on_too() {
+    let Some(needs) = Needs::find("a_guest_of_a_new_qemu", Emulator::New) else { return };
+    works_on(&needs);
+}
+
+/// Replaces the daemon of a guest a few times.
+fn works_on(needs: &Needs) {
+    let guest = Guest::start(needs, OPTIONS, 4 * STEP_MAX);
     guest.assert_locked();
     for _ in 0..5 {
         let before = guest.progress();
@@ -209,7 +238,7 @@ fn a_guest_works_on_while_its_daemon_is_replaced() {
 #[test]
 #[ignore = "1000 upgrades take some minutes"]
 fn upgrade_every_200_ms_under_load() {
-    let Some(needs) = Needs::find("upgrade_every_200_ms") else { return };
+    let Some(needs) = Needs::find("upgrade_every_200_ms", Emulator::Usual) else { return };
     let count: usize = std::env::var("TRANSOM_UPGRADES").map_or(1000, |count| count.parse().unwrap());
     let guest = Guest::start(&needs, OPTIONS, STEP_MAX + UPGRADE_EVERY * 20 * count as u32);
     let mut pauses = Vec::with_capacity(count);

@@ -7,10 +7,7 @@ use std::{
     fs::File,
     io,
     os::fd::{AsFd, AsRawFd},
-    sync::{
-        Arc, Mutex, OnceLock, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat};
@@ -42,8 +39,9 @@ pub(super) struct Vring {
     /// Notifies the front end that the ring is broken, if it asked for that. Protected by its own lock, within which no
     /// other is taken.
     error: Arc<Mutex<Option<File>>>,
-    /// Whether the kick is an eventfd, every write to which is an edge.
-    is_kick_event_fd: Arc<AtomicBool>,
+    /// The kick, if it is an eventfd, every write to which is an edge. Protected by its own lock, within which no other
+    /// is taken.
+    kick: Arc<Mutex<Option<File>>>,
     /// The requests that go on when the ring starts again.
     resumed: Arc<OnceLock<Arc<InFlight>>>,
 }
@@ -108,7 +106,7 @@ impl Vring {
     /// Registrations change under the ring's lock only. A kick that is no longer registered stays so: its ring has
     /// stopped.
     pub(super) fn watch_edges<B: VhostUserBackend>(&self, handler: &VringEpollHandler<B>, number: u16) {
-        if !self.is_kick_event_fd.load(Ordering::Relaxed) {
+        if self.lock_kick().is_none() {
             return;
         }
         let ring = self.ring.get_ref();
@@ -118,6 +116,20 @@ impl Vring {
         {
             tracing::error!(%error, "a queue cannot be watched, and is not served until its ring starts again");
         }
+    }
+
+    /// Has a ring that starts looked at once: its last kick may have gone to another daemon, which had stopped it by
+    /// then. Never blocks.
+    fn kick(&self) {
+        if let Some(kick) = &*self.lock_kick() {
+            // The front end may have changed it. A full counter is a kick, too.
+            never_block(kick);
+            let _ = rustix::io::write(kick, &1u64.to_ne_bytes());
+        }
+    }
+
+    fn lock_kick(&self) -> MutexGuard<'_, Option<File>> {
+        self.kick.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notifies the front end that the driver broke the ring (vhost-user, "VHOST_USER_SET_VRING_ERR"). Never blocks.
@@ -143,16 +155,18 @@ impl<'a> VringStateMutGuard<'a, Memory> for Vring {
 impl VringT<Memory> for Vring {
     fn new(memory: Memory, queue_size_max: u16) -> Result<Self, Error> {
         let ring = VringMutex::new(memory, queue_size_max)?;
-        Ok(Self { ring, error: Arc::default(), is_kick_event_fd: Arc::default(), resumed: Arc::default() })
+        Ok(Self { ring, error: Arc::default(), kick: Arc::default(), resumed: Arc::default() })
     }
 
     /// Sets the kick descriptor to non-blocking. The front end only writes to it, so that does not affect it.
     fn set_kick(&self, file: Option<File>) {
         if let Some(file) = &file {
             never_block(file);
-            self.is_kick_event_fd.store(is_event_fd(file), Ordering::Relaxed);
         }
+        // Without a copy, the kick is read at each event, as others are.
+        *self.lock_kick() = file.as_ref().filter(|file| is_event_fd(file)).and_then(|file| file.try_clone().ok());
         self.ring.set_kick(file);
+        self.kick();
     }
 
     /// Returns true even for a spurious wake-up: the ring shows whether there is work.
@@ -208,6 +222,9 @@ impl VringT<Memory> for Vring {
 
     fn set_enabled(&self, is_enabled: bool) {
         self.ring.set_enabled(is_enabled);
+        if is_enabled {
+            self.kick();
+        }
     }
 
     fn set_queue_info(&self, table: u64, avail: u64, used: u64) -> Result<(), Error> {

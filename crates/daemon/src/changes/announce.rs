@@ -16,18 +16,20 @@ pub(super) fn changed(file_system: &Passthrough, change: &Change<'_>) {
         return;
     }
     let kind = match change.kind {
-        ChangeKind::Created | ChangeKind::MovedIn => Kind::Created,
+        ChangeKind::Created => Kind::Created,
         ChangeKind::Modified => Kind::Modified,
         ChangeKind::Attributes => Kind::Attributes,
         ChangeKind::ClosedWritten => Kind::Closed,
-        ChangeKind::Renamed { .. } => Kind::Renamed,
-        ChangeKind::MovedOut | ChangeKind::Deleted => Kind::Removed,
+        ChangeKind::Renamed { .. } | ChangeKind::MovedIn | ChangeKind::MovedOut => Kind::Renamed,
+        ChangeKind::Deleted => Kind::Removed,
     };
-    let to = match change.kind {
-        ChangeKind::Renamed { to } => Some(to),
-        _ => None,
+    let (from, to) = match change.kind {
+        ChangeKind::Renamed { to } => (change.place, Some(to)),
+        // One of the directories is not observed, since the guest does not know it.
+        ChangeKind::MovedIn => (None, change.place),
+        _ => (change.place, None),
     };
-    let (old, new) = (change.place.as_ref().and_then(named), to.as_ref().and_then(named));
+    let (old, new) = (from.as_ref().and_then(named), to.as_ref().and_then(named));
     let object = change.object.and_then(handle);
     file_system.host_changed(&HostChange {
         kind,

@@ -8,16 +8,20 @@ mod announce;
 
 use std::{
     io,
-    os::fd::{AsFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::Arc,
 };
 
 use anyhow::Context as _;
 use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat};
 use tracing::{error, info, warn};
-use transom_host::{passthrough::Passthrough, server::Server};
+use transom_host::{
+    Errno,
+    passthrough::{ObserveDirectories, Passthrough},
+    server::Server,
+};
 use transom_metrics::Counter;
-use transom_watch::{self as watch, Author, Change, Consumer, Tree, Watch, WatchError, Watcher};
+use transom_watch::{self as watch, Author, Change, Consumer, Strength, Tree, Watch, WatchError, Watcher};
 
 use crate::{
     backend::Monitor,
@@ -37,6 +41,11 @@ impl Changes {
     /// Returns whether the agent of the guest is told.
     pub fn are_announced(&self) -> bool {
         self.announces
+    }
+
+    /// Returns what has to be told of each directory that the guest knows, unless the whole file system is observed.
+    pub fn directories(&self) -> Option<Arc<dyn ObserveDirectories>> {
+        self.watch.directories().map(|directories| Arc::new(Directories(directories)) as _)
     }
 }
 
@@ -79,8 +88,12 @@ fn open_share(options: &Options) -> anyhow::Result<Watch> {
         .map_err(io::Error::from)
         .with_context(|| format!("cannot open {}", path.display()))?;
     anyhow::ensure!(is_directory(&share)?, "the share is a single file");
-    // Which inodes the guest holds is not passed on, so a source that has to be told sees nothing.
-    Ok(Watch::open(share, &watch::Options { may_fall_back: false, ..watch::Options::default() })?)
+    // Only the guest is content with what happens in directories that it knows.
+    let weakest = match (options.host_changes, options.share.events) {
+        (HostChanges::Never, Events::Always | Events::Auto) => Strength::Directories,
+        _ => Strength::FileSystem,
+    };
+    Ok(Watch::open(share, &watch::Options { weakest, ..watch::Options::default() })?)
 }
 
 fn is_directory(share: &OwnedFd) -> io::Result<bool> {
@@ -93,6 +106,9 @@ fn is_directory(share: &OwnedFd) -> io::Result<bool> {
 ///
 /// Changes are mandatory, and the handles of the share cannot be opened.
 pub(crate) fn prepare(watch: Watch, root: impl AsFd, options: &Options) -> anyhow::Result<Option<Changes>> {
+    if watch.strength() == Strength::Directories {
+        return Ok(Some(Changes { watch, tree: None, announces: true }));
+    }
     let tree = Tree::new(root).map_err(io::Error::from).context("cannot open the file handles of the share");
     match tree {
         Ok(tree) => Ok(Some(Changes {
@@ -117,6 +133,20 @@ pub(crate) fn start(
     let Changes { watch, tree, announces } = changes;
     let observer = Observer { tree, monitor: monitor.clone(), server: announces.then(|| server.clone()) };
     Watcher::start(watch, None, observer).context("cannot start the thread that observes the share")
+}
+
+/// Single directories, observed by fanotify.
+#[derive(Debug)]
+struct Directories(watch::Directories);
+
+impl ObserveDirectories for Directories {
+    fn observe(&self, dir: BorrowedFd<'_>) -> Result<(), Errno> {
+        self.0.observe(dir)
+    }
+
+    fn ignore(&self, dir: BorrowedFd<'_>) -> Result<(), Errno> {
+        self.0.ignore(dir)
+    }
 }
 
 /// Passes each change on.

@@ -7,7 +7,8 @@ use super::Supervised;
 use super::ids::{NamespaceRange, Owner, SquashHost, squash_host};
 use super::values::{
     CachePolicy, CapabilityChanges, Events, FileHandles, FrontEndName, HostChanges, LogLevel, MigrationMode,
-    MigrationOnError, Negotiation, SandboxMode, SeccompMode, coherence_group, dax_policy, inode_limit, tag, window_len,
+    MigrationOnError, Negotiation, SandboxMode, SeccompMode, coherence_group, dax_policy, inode_limit, quota, tag,
+    window_len,
 };
 use clap::{Args, Parser};
 use std::ffi::OsString;
@@ -16,7 +17,7 @@ use std::path::PathBuf;
 use transom_host::{
     group::GroupLocation,
     idmap::Rule,
-    passthrough::{EVENTS_VALIDITY, MAX_INODES},
+    passthrough::{EVENTS_VALIDITY, MAX_INODES, QuotaLimits},
     window::DaxPolicy,
 };
 
@@ -109,7 +110,8 @@ pub(crate) struct SocketArgs {
     /// Let the daemon be replaced by another version while the guest runs: on SIGHUP, or by --upgrade
     ///
     /// A second process stays outside the sandbox and starts the daemon, from the file of this program that is there by
-    /// then. Without this option, SIGHUP ends the daemon.
+    /// then. It refuses if a guest or another user could have replaced that file. Without this option, SIGHUP ends the
+    /// daemon.
     #[arg(long)]
     pub(crate) upgradable: bool,
 
@@ -124,7 +126,7 @@ pub(crate) struct SocketArgs {
     /// Replace the daemon that serves the socket PATH by the version that is installed now, print the outcome, and exit
     ///
     /// The daemon has to run with --upgradable. If the new version refuses, the old one goes on and the exit status is
-    /// 1. No other options are allowed.
+    /// 1. It is 3 if the new one has ended or hangs when it was too late for that. No other options are allowed.
     #[arg(long, value_name = "PATH", exclusive = true)]
     pub(crate) upgrade: Option<PathBuf>,
 
@@ -167,10 +169,19 @@ pub(crate) struct ShareArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) overlay: Option<PathBuf>,
 
+    /// Limit what the guest may add to the share: SIZE bytes, and N files
+    ///
+    /// Beyond that, requests fail with ENOSPC; what the guest frees it can use again, and what is there at the start
+    /// does not count. The guest sees the limit as the size of the file system. Excludes --readonly, --dax-window and
+    /// --upgradable. A guest with it cannot be migrated.
+    #[arg(long, value_name = "SIZE[,files=N]", value_parser = quota)]
+    pub(crate) quota: Option<QuotaLimits>,
+
     /// Announce changes that others make on this host to transom-agent in the guest
     ///
-    /// The agent replays them, so that the guest sees them at once and inotify reports them. The daemon has to be
-    /// started as root (CAP_SYS_ADMIN). Excludes --writeback.
+    /// The agent replays them, so that the guest sees them at once and inotify reports them. If the daemon is started
+    /// as root (CAP_SYS_ADMIN), it observes the whole file system, otherwise each directory that the guest knows.
+    /// Excludes --writeback.
     #[arg(long, value_name = "WHEN", value_enum, num_args = 0..=1, require_equals = true)]
     #[arg(default_value = "never", default_missing_value = "always")]
     pub(crate) events: Events,

@@ -24,7 +24,7 @@ use std::time::Duration;
 use transom_host::{
     group::GroupLocation,
     idmap::Rule,
-    passthrough::HiddenPaths,
+    passthrough::{HiddenPaths, QuotaLimits},
     window::{DaxPolicy, FrontEnd},
 };
 
@@ -145,6 +145,8 @@ pub struct ShareOptions {
     pub layer: Option<PathBuf>,
     /// Refuse all changes to the share.
     pub is_readonly: bool,
+    /// What the guest may add to the share, if that is limited.
+    pub quota: Option<QuotaLimits>,
     /// Tell the guest which directories are mount points.
     pub announce_submounts: bool,
     /// Whether changes of the host are announced to an agent in the guest.

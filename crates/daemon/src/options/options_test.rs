@@ -217,9 +217,28 @@ fn what_a_journal_does_not_record_excludes_resilience() {
         "--events=auto",
         "--host-changes prefer",
         "--overlay /layers",
+        "--quota 1M",
     ] {
         let error = refused(&format!("{BASE} --resilient {others}"));
         assert_eq!(error.kind(), ErrorKind::ArgumentConflict, "{others}");
         assert!(error.to_string().contains("--resilient"), "{error}");
     }
+}
+
+#[test]
+fn a_quota_is_refused_with_what_it_cannot_hold_against() {
+    let quota = serve(&format!("{BASE} --quota 10G,files=5")).share.quota;
+    assert_eq!(quota, Some(QuotaLimits { bytes: 10 << 30, files: Some(5) }));
+    assert_eq!(serve(BASE).share.quota, None);
+    for (others, named) in [
+        ("--readonly", "--readonly"),
+        ("--dax-window 2M --tag t", "--dax-window"),
+        ("--upgradable", "--upgradable"),
+        ("--resilient", "--resilient"),
+    ] {
+        let error = refused(&format!("{BASE} --quota 1M {others}"));
+        assert_eq!(error.kind(), ErrorKind::ArgumentConflict, "{others}");
+        assert!(error.to_string().contains(named), "{error}");
+    }
+    assert_eq!(refused(&format!("{BASE} --quota 1M,inodes=5")).kind(), ErrorKind::ValueValidation);
 }

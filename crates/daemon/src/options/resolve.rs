@@ -95,7 +95,8 @@ fn check(cli: &Cli) -> Result<(), Error> {
             "--events excludes --writeback: a guest that collects writes ignores the host's sizes and times".into(),
         );
     }
-    if let Some(reason) = overlay_obstacle(cli).or_else(|| resilience_obstacle(cli)) {
+    let obstacle = quota_obstacle(cli).or_else(|| overlay_obstacle(cli)).or_else(|| resilience_obstacle(cli));
+    if let Some(reason) = obstacle {
         return conflict(reason.into());
     }
     if let Some(len_bytes) = cli.window.dax_window {
@@ -151,6 +152,21 @@ fn overlay_obstacle(cli: &Cli) -> Option<&'static str> {
     None
 }
 
+/// Returns why there cannot be a quota, if there is to be one.
+fn quota_obstacle(cli: &Cli) -> Option<&'static str> {
+    cli.share.quota?;
+    if cli.share.readonly {
+        return Some("--quota excludes --readonly: the guest adds nothing");
+    }
+    if cli.window.dax_window.is_some() {
+        return Some("--quota excludes --dax-window: the guest fills holes of files that it maps without a request");
+    }
+    if cli.socket.upgradable {
+        return Some("--quota excludes --upgradable: the next daemon does not know what the guest has added");
+    }
+    None
+}
+
 /// Returns why the session cannot survive the daemon, if it is to.
 fn resilience_obstacle(cli: &Cli) -> Option<&'static str> {
     if !cli.socket.resilient {
@@ -169,6 +185,10 @@ fn resilience_obstacle(cli: &Cli) -> Option<&'static str> {
         (
             cli.changes.host_changes != HostChanges::Never,
             "--resilient excludes --host-changes: changes during a death would not be counted",
+        ),
+        (
+            cli.share.quota.is_some(),
+            "--resilient excludes --quota: the journal does not record what the guest has added",
         ),
         (cli.share.overlay.is_some(), "--resilient excludes --overlay: this combination is not supported"),
     ];
@@ -215,6 +235,7 @@ fn options(cli: Cli, share_path: PathBuf) -> Options {
             tag: cli.share.tag,
             layer: cli.share.overlay,
             is_readonly: cli.share.readonly,
+            quota: cli.share.quota,
             announce_submounts: !cli.share.no_announce_submounts,
             events: if cli.cache.writeback || has_layer { Events::Never } else { cli.share.events },
             events_validity: Duration::from_secs(cli.share.events_validity.into()),

@@ -5,8 +5,14 @@ use std::str::FromStr;
 use tracing::level_filters::LevelFilter;
 use transom_host::{
     group::{GroupError, GroupLocation},
+    passthrough::QuotaLimits,
     window::{DaxPolicy, FrontEnd, RANGE_LEN},
 };
+
+/// Parses what a guest may add to the share.
+pub(super) fn quota(text: &str) -> Result<QuotaLimits, String> {
+    transom_size::parse_quota(text).map(|(bytes, files)| QuotaLimits { bytes, files })
+}
 
 /// What the guest may cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -6,8 +6,7 @@
 //! them, and the journal, are as the dead process has left them. Neither reads what a guest has written.
 //!
 //! The keeper gives up after [`DEATHS_MAX`] deaths within [`DEATHS_WITHIN`]: the request that kills the process would
-//! do
-//! it again.
+//! do it again.
 
 use std::{
     mem::ManuallyDrop,

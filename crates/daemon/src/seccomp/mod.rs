@@ -48,16 +48,26 @@ impl From<seccompiler::BackendError> for SeccompError {
     }
 }
 
-/// Returns every call on the list. Calls about file handles are left out if inodes are never held by handles.
-pub fn calls(file_handles: FileHandles) -> impl Iterator<Item = &'static Call> {
-    let handle_calls = if file_handles == FileHandles::Never { &[] } else { table::HANDLE_CALLS };
-    table::CALLS.iter().chain(handle_calls).chain(table::OLDER_CALLS)
+/// What decides whether some calls are on the list.
+#[derive(Debug, Clone, Copy)]
+pub struct Uses {
+    /// Whether inodes are held by handles.
+    pub file_handles: FileHandles,
+    /// Whether directories are observed as they become known.
+    pub observes_directories: bool,
+}
+
+/// Returns every call on the list.
+pub fn calls(uses: Uses) -> impl Iterator<Item = &'static Call> {
+    let handle_calls = if uses.file_handles == FileHandles::Never { &[] } else { table::HANDLE_CALLS };
+    let observing_calls = if uses.observes_directories { table::OBSERVING_CALLS } else { &[] };
+    table::CALLS.iter().chain(handle_calls).chain(observing_calls).chain(table::OLDER_CALLS)
 }
 
 /// Restricts all present and future threads of this process to the list. This cannot be undone.
 ///
 /// Must be called after the last fork: the list allows signals only to this process.
-pub fn restrict(mode: SeccompMode, file_handles: FileHandles) -> Result<(), SeccompError> {
+pub fn restrict(mode: SeccompMode, uses: Uses) -> Result<(), SeccompError> {
     let action = match mode {
         SeccompMode::None => return Ok(()),
         SeccompMode::Kill => SeccompAction::KillProcess,
@@ -66,12 +76,12 @@ pub fn restrict(mode: SeccompMode, file_handles: FileHandles) -> Result<(), Secc
     };
     // The kernel applies the stricter of the two filters.
     apply_filter_all_threads(&without_clone3()?)?;
-    apply_filter_all_threads(&allow_list(action, file_handles)?)?;
+    apply_filter_all_threads(&allow_list(action, uses)?)?;
     Ok(())
 }
 
-fn allow_list(otherwise: SeccompAction, file_handles: FileHandles) -> Result<BpfProgram, SeccompError> {
-    let rules = calls(file_handles).map(|call| Ok((call.number, call.arguments.rules()?)));
+fn allow_list(otherwise: SeccompAction, uses: Uses) -> Result<BpfProgram, SeccompError> {
+    let rules = calls(uses).map(|call| Ok((call.number, call.arguments.rules()?)));
     let rules = rules.collect::<Result<_, SeccompError>>()?;
     compile(rules, otherwise, SeccompAction::Allow)
 }
@@ -97,9 +107,11 @@ fn compile(
 mod tests {
     use super::*;
 
+    const ALL: Uses = Uses { file_handles: FileHandles::Prefer, observes_directories: true };
+
     #[test]
     fn each_list_is_in_order_and_gives_reasons() {
-        for list in [table::CALLS, table::HANDLE_CALLS, table::OLDER_CALLS] {
+        for list in [table::CALLS, table::HANDLE_CALLS, table::OBSERVING_CALLS, table::OLDER_CALLS] {
             assert!(list.is_sorted_by(|a, b| a.name() < b.name()), "in the order of names, each once");
             assert!(list.iter().all(|call| call.why.len() >= 4 && !call.why.ends_with('.')));
         }
@@ -107,7 +119,7 @@ mod tests {
 
     #[test]
     fn no_call_is_listed_twice() {
-        let all = || calls(FileHandles::Prefer);
+        let all = || calls(ALL);
         let numbers: std::collections::HashSet<_> = all().map(|call| call.number).collect();
 
         assert_eq!(numbers.len(), all().count());
@@ -116,14 +128,15 @@ mod tests {
     #[test]
     fn programs_new_processes_and_namespaces_are_not_on_the_list() {
         for name in ["execve", "execveat", "fork", "vfork", "socket", "connect", "ptrace", "mount", "bpf", "setns"] {
-            assert!(calls(FileHandles::Prefer).all(|call| call.name() != name), "{name}");
+            assert!(calls(ALL).all(|call| call.name() != name), "{name}");
         }
     }
 
     #[test]
     fn the_rules_compile_for_this_machine() {
-        for file_handles in [FileHandles::Never, FileHandles::Prefer] {
-            allow_list(SeccompAction::KillProcess, file_handles).unwrap();
+        let least = Uses { file_handles: FileHandles::Never, observes_directories: false };
+        for uses in [least, ALL] {
+            allow_list(SeccompAction::KillProcess, uses).unwrap();
         }
         without_clone3().unwrap();
     }

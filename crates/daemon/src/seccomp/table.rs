@@ -129,6 +129,11 @@ pub(super) const HANDLE_CALLS: &[Call] = calls! {
     SYS_open_by_handle_at: ordinary, "an inode that is held by its handle";
 };
 
+/// The call of a daemon that observes single directories.
+pub(super) const OBSERVING_CALLS: &[Call] = calls! {
+    SYS_fanotify_mark: rare, "a directory becomes known to the guest, or is forgotten (--events without privileges)";
+};
+
 /// Calls that the C library still makes on this architecture, while others only have their successors.
 #[cfg(target_arch = "x86_64")]
 pub(super) const OLDER_CALLS: &[Call] = calls! {

@@ -16,30 +16,34 @@ use std::{
     },
     path::{Path, PathBuf},
     process::{Child, Command},
-    thread,
-    time::{Duration, Instant},
 };
 
 use rustix::{
     fs::{CWD, Mode, OFlags, openat},
     io::{FdFlags, fcntl_setfd},
+    net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with},
     process::{Pid, Signal, kill_process, kill_process_group},
 };
 
 use crate::options::SUPERVISED;
-use crate::upgrade::control::{Control, packet_pair};
-
-/// How often a process that is about to end is looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(2);
+use crate::upgrade::control::{Answer, Control, Order, RingPosition, packet_pair};
 
 /// A daemon.
 #[derive(Debug)]
 pub(super) struct Generation {
     child: Child,
-    /// Where the supervisor sends orders.
-    pub(super) control: Control,
+    control: Control,
+    /// Number of answers that have not come yet. A daemon answers its orders in turn.
+    owed: usize,
     /// Refers to the daemon's socket, which has no name.
     door: OwnedFd,
+}
+
+impl AsFd for Generation {
+    /// Readable once an answer has come.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.control.as_fd()
+    }
 }
 
 /// How daemons are started.
@@ -64,14 +68,60 @@ impl Launch {
         // Signals of a terminal reach the supervisor alone, which passes on what is meant for the daemon.
         command.process_group(0);
         let child = inheriting(&inherited, || command.spawn())?;
-        Ok(Generation { child, control: ours.into(), door })
+        // It says when it is ready.
+        Ok(Generation { child, control: ours.into(), owed: 1, door })
     }
 }
 
 impl Generation {
-    /// Connects to the daemon as a front end.
+    /// Connects to the daemon as a front end. Never waits.
     pub(super) fn connect(&self) -> io::Result<UnixStream> {
-        UnixStream::connect(format!("/proc/self/fd/{}", self.door.as_raw_fd()))
+        let address = SocketAddrUnix::new(format!("/proc/self/fd/{}", self.door.as_raw_fd()))?;
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        connect(&socket, &address)?;
+        Ok(socket.into())
+    }
+
+    /// Sends an order. Never waits.
+    ///
+    /// # Errors
+    ///
+    /// If the daemon is gone, or has not read earlier orders.
+    pub(super) fn order(&mut self, order: &Order) -> io::Result<()> {
+        self.control.order(order)?;
+        self.owed += usize::from(!matches!(order, Order::End));
+        Ok(())
+    }
+
+    /// Returns the answer to the last order, `WouldBlock` if it has not come yet, or `None` if the daemon is gone.
+    ///
+    /// # Errors
+    ///
+    /// If the daemon says something else.
+    pub(super) fn answer(&mut self) -> io::Result<Option<Answer>> {
+        loop {
+            let Some(answer) = self.control.receive_answer()? else { return Ok(None) };
+            self.owed = self.owed.checked_sub(1).ok_or_else(|| io::Error::other("an answer without an order"))?;
+            // Before it come those that nobody waits for any more.
+            if self.owed == 0 {
+                return Ok(Some(answer));
+            }
+        }
+    }
+
+    /// Returns where the rings stand if the daemon says that it is another process now, after a death. Nothing else is
+    /// expected of it.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` if it has said nothing, `ConnectionReset` if it is gone, others if it says something else.
+    pub(super) fn restarted(&self) -> io::Result<Vec<RingPosition>> {
+        match self.control.receive_answer()? {
+            Some(Answer::Restarted(rings)) => Ok(rings),
+            Some(_) => Err(io::Error::other("an answer without an order")),
+            None => Err(io::ErrorKind::ConnectionReset.into()),
+        }
     }
 
     pub(super) fn pid(&self) -> u32 {
@@ -99,17 +149,6 @@ impl Generation {
         // Returns at once if the process is lost.
         let _ = self.child.wait();
         self.ended().unwrap_or(1)
-    }
-
-    /// Waits for the daemon's end for at most `limit`.
-    pub(super) fn wait_briefly(&mut self, limit: Duration) -> Option<i32> {
-        let deadline = Instant::now() + limit;
-        loop {
-            match self.ended() {
-                None if Instant::now() < deadline => thread::sleep(LOOK_EVERY),
-                ended => return ended,
-            }
-        }
     }
 
     /// Kills the daemon with its processes: no destructor runs.

@@ -14,7 +14,6 @@ use std::{
     sync::Arc,
 };
 
-use super::setup::request;
 use rustix::{
     io::Errno,
     net::{
@@ -22,6 +21,8 @@ use rustix::{
         SendFlags, recvmsg, sendmsg,
     },
 };
+
+use super::setup::request;
 
 /// Length of a header: request, flags, and the payload's length.
 pub(super) const HEADER_LEN: usize = 12;
@@ -34,7 +35,6 @@ const DESCRIPTORS_MAX: usize = 32;
 const VERSION: u32 = 1;
 /// Header flag: this is a reply.
 const REPLY: u32 = 1 << 2;
-
 /// Header flag: the sender wants a reply to a request that has none of its own.
 const NEEDS_REPLY: u32 = 1 << 3;
 
@@ -66,9 +66,9 @@ impl Message {
         field(&self.bytes, 4) & REPLY != 0
     }
 
-    /// Returns whether this request is answered.
-    pub(super) fn expects_reply(&self) -> bool {
-        self.has_reply_of_its_own() || field(&self.bytes, 4) & NEEDS_REPLY != 0
+    /// Returns whether the sender wants an acknowledgement, if both sides know them.
+    pub(super) fn needs_reply(&self) -> bool {
+        field(&self.bytes, 4) & NEEDS_REPLY != 0
     }
 
     /// Returns whether this request is answered by more than an acknowledgement.

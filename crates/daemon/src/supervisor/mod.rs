@@ -4,14 +4,18 @@
 //! daemon as a child ([`generation`]), which isolates itself as ever. Messages between the front end and the daemon
 //! pass through it ([`relay`], [`message`]), and it records what sets the device up ([`setup`]). Requests of the guest
 //! do not pass: kicks, calls and memory are descriptors, which the daemon has itself. On SIGHUP ([`signals`]), or when
-//! [`command`] requests it, [`switch`] starts another daemon and moves the session there. With
-//! `--resilient`, [`resilience`] goes on after the death of the process that serves.
+//! [`command`] requests it, [`prepare`] starts another daemon, if [`executable`] lets it, and [`switch`] moves the
+//! session there. With `--resilient`, [`resilience`] goes on after the death of the process that serves.
 //!
-//! The supervisor has one thread. It never reads what a guest has written, and maps no memory of a guest.
+//! The supervisor has one thread. It never reads what a guest has written, and maps no memory of a guest. A daemon may
+//! be in the hands of its guest: whatever it sends or leaves unanswered, the supervisor waits for a limited time, keeps
+//! a limited amount of it, and still answers signals.
 
 pub mod command;
+mod executable;
 mod generation;
 mod message;
+mod prepare;
 mod relay;
 mod resilience;
 mod setup;
@@ -21,8 +25,12 @@ mod switch;
 use std::{
     ffi::OsString,
     io,
-    os::{fd::AsFd as _, unix::net::UnixListener},
+    os::{
+        fd::{AsFd as _, BorrowedFd},
+        unix::net::UnixListener,
+    },
     path::PathBuf,
+    task::Poll,
     time::{Duration, Instant},
 };
 
@@ -41,6 +49,7 @@ use generation::{Generation, Launch};
 use message::Connection;
 use relay::{Passed, Relay};
 use signals::{Signals, WaitError};
+use switch::UpgradeError;
 
 /// How long a daemon that was told to end may take.
 const RETIRED_MAX: Duration = Duration::from_secs(5);
@@ -54,6 +63,8 @@ struct Supervisor {
     launch: Launch,
     /// What an upgrade starts.
     executable: PathBuf,
+    /// What guests can write, if they can write anything.
+    writable_share: Option<PathBuf>,
     listener: UnixListener,
     keeps_serving: bool,
     /// The session survives the process that serves it.
@@ -62,8 +73,8 @@ struct Supervisor {
     signals: Signals,
     current: Generation,
     relay: Option<Relay>,
-    /// A front end has connected.
-    has_served: bool,
+    /// Number of front ends that have connected.
+    front_ends: u64,
     retired: Vec<Retired>,
 }
 
@@ -87,14 +98,17 @@ pub fn run(options: &Options, listening: Listening, arguments: Vec<OsString>) ->
     let executable = std::env::current_exe().context("cannot find this executable")?;
     let metrics = options.metrics_socket.as_ref().map(|path| listen::open_private(path, &mut traces)).transpose()?;
     let commands = commands(options, &listener, &mut traces)?;
-    for listener in commands.iter().map(|commands| &commands.listener).chain([&listener]) {
-        command::never_block(listener).context("cannot prepare a socket")?;
+    listener.set_nonblocking(true).context("cannot prepare the socket")?;
+    let writable_share = (!options.share.is_readonly).then(|| options.share.path.clone());
+    if let Err(reason) = executable::check(&executable, writable_share.as_deref()) {
+        warn!("upgrades will be refused: {reason}");
     }
     let mut signals = Signals::new().context("cannot wait for signals")?;
     sandbox::reduce_effective_capabilities();
     let launch = Launch { arguments, metrics };
     let mut current = launch.start(THIS_EXECUTABLE.as_ref()).context("cannot start the daemon")?;
-    let Some(Answer::Ready(_)) = switch::first_answer(&mut signals, &current) else {
+    // Nothing limits the start of the first daemon, which no guest can have reached yet.
+    let Ok(Some(Answer::Ready(_))) = answer_of(&mut signals, &mut current, None) else {
         current.signal(Signal::TERM);
         return Ok(end(&traces, &mut current));
     };
@@ -105,6 +119,7 @@ pub fn run(options: &Options, listening: Listening, arguments: Vec<OsString>) ->
     let mut supervisor = Supervisor {
         launch,
         executable,
+        writable_share,
         listener,
         keeps_serving,
         is_resilient,
@@ -112,7 +127,7 @@ pub fn run(options: &Options, listening: Listening, arguments: Vec<OsString>) ->
         signals,
         current,
         relay,
-        has_served: false,
+        front_ends: 0,
         retired,
     };
     let status = supervisor.attend();
@@ -140,61 +155,101 @@ fn commands(options: &Options, listener: &UnixListener, traces: &mut Traces) -> 
     }
 }
 
+/// Returns the answer to the last order to `daemon`, if it has come, or `None` if the daemon has ended.
+fn answer_now(daemon: &mut Generation) -> Result<Poll<Option<Answer>>, WaitError> {
+    match daemon.answer() {
+        Ok(answer) => Ok(Poll::Ready(answer)),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Poll::Pending),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(Poll::Ready(None)),
+        Err(error) => {
+            warn!(%error, pid = daemon.pid(), "a daemon does not keep to the protocol");
+            Err(WaitError::Unknown)
+        }
+    }
+}
+
+/// Waits for the answer to the last order to `daemon`. Returns `None` if it has ended.
+fn answer_of(
+    signals: &mut Signals,
+    daemon: &mut Generation,
+    deadline: Option<Instant>,
+) -> Result<Option<Answer>, WaitError> {
+    loop {
+        match answer_now(daemon)? {
+            Poll::Ready(answer) => return Ok(answer),
+            Poll::Pending => signals.wait(&[(daemon.as_fd(), PollFlags::IN)], deadline)?,
+        }
+    }
+}
+
+/// Returns what to wait for before messages can pass, or a front end can be accepted.
+fn connection_events<'a>(
+    relay: Option<&'a Relay>,
+    listener: &'a UnixListener,
+    may_accept: bool,
+) -> Vec<(BorrowedFd<'a>, PollFlags)> {
+    match relay {
+        Some(relay) => relay.awaited(),
+        None if may_accept => vec![(listener.as_fd(), PollFlags::IN)],
+        None => Vec::new(),
+    }
+}
+
 impl Supervisor {
     /// Passes messages on and upgrades until the daemon has ended. Returns its exit status.
     fn attend(&mut self) -> i32 {
-        let mut is_told = false;
+        let mut kill_at = None;
         loop {
             if let Some(status) = self.current.ended() {
                 return status;
             }
             self.bury();
-            if self.signals.is_ending && !std::mem::replace(&mut is_told, true) {
-                self.current.signal(Signal::TERM);
-            }
-            match self.wait() {
-                Ok(()) | Err(WaitError::TimedOut | WaitError::Ending) => {}
-                Err(error @ WaitError::Failed(_)) => {
-                    error!("{error}");
+            if self.signals.is_ending {
+                let kill_at = *kill_at.get_or_insert_with(|| {
                     self.current.signal(Signal::TERM);
+                    Instant::now() + RETIRED_MAX
+                });
+                if Instant::now() >= kill_at {
+                    warn!(pid = self.current.pid(), "the daemon does not end: killing it");
+                    self.current.kill();
                     return self.current.wait();
                 }
             }
-            if self.signals.is_ending {
-                continue;
+            match self.wait(kill_at) {
+                Ok(()) | Err(WaitError::TimedOut | WaitError::Ending | WaitError::Gone | WaitError::Unknown) => {}
+                Err(error @ WaitError::Failed(_)) => {
+                    error!("{error}");
+                    self.current.kill();
+                    return self.current.wait();
+                }
             }
-            self.go_on_after_death();
-            self.pass();
-            self.accept();
-            self.upgrade_if_wanted();
+            if !self.signals.is_ending {
+                self.go_on_after_death();
+                self.pass();
+                self.accept();
+                self.upgrade_if_wanted();
+            }
         }
     }
 
-    fn wait(&mut self) -> Result<(), WaitError> {
-        let mut fds = Vec::with_capacity(4);
-        fds.extend(self.commands.as_ref().map(|commands| (commands.listener.as_fd(), PollFlags::IN)));
-        fds.extend(self.is_resilient.then(|| (self.current.control.as_fd(), PollFlags::IN)));
-        match &self.relay {
-            Some(relay) => fds.extend(relay.awaited()),
-            None if self.may_accept() => fds.push((self.listener.as_fd(), PollFlags::IN)),
-            None => {}
+    fn wait(&mut self, deadline: Option<Instant>) -> Result<(), WaitError> {
+        let commands = self.commands.as_ref().filter(|_| !self.signals.is_ending);
+        let mut fds = commands.map(Commands::awaited).unwrap_or_default();
+        if !self.signals.is_ending {
+            fds.extend(connection_events(self.relay.as_ref(), &self.listener, self.may_accept()));
+            fds.extend(self.is_resilient.then(|| (self.current.as_fd(), PollFlags::IN)));
         }
-        if self.signals.is_ending {
-            fds.clear();
-        }
-        let deadline = self.retired.iter().map(|retired| retired.deadline).min();
+        let retired = self.retired.iter().map(|retired| retired.deadline);
+        let deadline = retired.chain(commands.and_then(Commands::deadline)).chain(deadline).min();
         self.signals.wait(&fds, deadline)
     }
 
     fn may_accept(&self) -> bool {
-        self.keeps_serving || !self.has_served
+        self.keeps_serving || self.front_ends == 0
     }
 
     fn accept(&mut self) {
-        if self.relay.is_some() || !self.may_accept() {
-            return;
-        }
-        if self.is_resilient && switch::is_readable(&self.current.control) {
+        if self.relay.is_some() || !self.may_accept() || self.has_died() {
             return;
         }
         let front_end = match self.listener.accept() {
@@ -208,7 +263,7 @@ impl Supervisor {
         };
         match self.current.connect().and_then(|daemon| Relay::new(front_end, daemon)) {
             Ok(relay) => {
-                self.has_served = true;
+                self.front_ends += 1;
                 self.relay = Some(relay);
             }
             Err(error) => error!(%error, "cannot connect the front end to the daemon"),
@@ -219,9 +274,9 @@ impl Supervisor {
     fn pass(&mut self) {
         let Some(relay) = &mut self.relay else { return };
         match relay.pass() {
-            Ok(Passed::GoesOn) => return,
+            Ok(Passed::GoesOn) => return self.restart_when_stopped(),
             // Another process goes on, and has closed the connection of the one that died.
-            Ok(Passed::Ended) if self.is_resilient && switch::is_readable(&self.current.control) => return,
+            Ok(Passed::Ended) if self.has_died() => return,
             Ok(Passed::Ended) => debug!("the connection has ended"),
             Err(error) => warn!(%error, "front end dropped for a protocol error"),
         }
@@ -229,21 +284,21 @@ impl Supervisor {
     }
 
     fn upgrade_if_wanted(&mut self) {
-        let asker = self.commands.as_ref().and_then(Commands::next);
-        if !std::mem::take(&mut self.signals.is_upgrade_wanted) && asker.is_none() {
+        let askers = self.commands.as_mut().map(Commands::requests).unwrap_or_default();
+        if !std::mem::take(&mut self.signals.is_upgrade_wanted) && askers.is_empty() {
             return;
         }
         let outcome = match self.is_resilient {
-            true => Err("a daemon with --resilient is not upgraded: its journal is for its own version".into()),
+            true => Err(UpgradeError::Refused(
+                "a daemon with --resilient is not upgraded: its journal is for its own version".into(),
+            )),
             false => self.upgrade(),
         };
         match &outcome {
             Ok(pause) => info!(pid = self.current.pid(), pause_us = pause.as_micros() as u64, "upgraded"),
-            Err(reason) => error!("not upgraded, and the present daemon goes on: {reason}"),
+            Err(error) => error!("{error}"),
         }
-        if let Some(stream) = asker {
-            command::tell(stream, outcome.as_ref().map(|&pause| pause).map_err(String::as_str));
-        }
+        askers.into_iter().for_each(|asker| asker.tell(&outcome));
     }
 
     /// Looks after daemons that are about to end.

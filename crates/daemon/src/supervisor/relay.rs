@@ -16,6 +16,14 @@ use super::{
     setup::{Setup, request},
 };
 
+/// The most messages that are passed on in one direction before the supervisor looks at everything else.
+const MESSAGES_AT_ONCE: usize = 64;
+/// The most replies that a daemon may owe. A front end waits for one before it sends the next request.
+const ASKED_MAX: usize = 256;
+
+/// VHOST_USER_PROTOCOL_F_REPLY_ACK: requests that say so are acknowledged.
+const F_REPLY_ACK: u64 = 1 << 3;
+
 /// A front end, its daemon, and what it has set up there.
 #[derive(Debug)]
 pub(super) struct Relay {
@@ -27,7 +35,10 @@ pub(super) struct Relay {
     /// Requests of the front end that have no reply yet.
     unanswered: VecDeque<Message>,
     /// Replies to the supervisor.
-    answers: VecDeque<Message>,
+    answers: Vec<Message>,
+    /// The rings are being stopped for an upgrade that was given up. Requests of the front end wait until the daemon
+    /// has stopped them and they are started again.
+    pub(super) is_stopping: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,7 +64,8 @@ impl Relay {
             setup: Setup::default(),
             asked: VecDeque::new(),
             unanswered: VecDeque::new(),
-            answers: VecDeque::new(),
+            answers: Vec::new(),
+            is_stopping: false,
         })
     }
 
@@ -63,7 +75,10 @@ impl Relay {
     ///
     /// If the front end does not keep to the protocol.
     pub(super) fn pass_requests(&mut self) -> io::Result<Passed> {
-        while !self.daemon.has_unsent() {
+        for _ in 0..MESSAGES_AT_ONCE {
+            if self.daemon.has_unsent() {
+                break;
+            }
             let message = match self.front_end.receive()? {
                 Received::Message(message) => message,
                 Received::Nothing => return Ok(Passed::GoesOn),
@@ -71,10 +86,8 @@ impl Relay {
             };
             if !message.is_reply() {
                 self.setup.observe(&message);
-                self.note_asked(message.number(), Asker::FrontEnd);
-                if message.expects_reply() {
-                    self.unanswered.push_back(message.clone());
-                }
+                self.note_asked(message.number(), Asker::FrontEnd)?;
+                self.note_unanswered(&message)?;
             }
             if self.daemon.send(&message).is_err() {
                 return Ok(Passed::Ended);
@@ -85,14 +98,17 @@ impl Relay {
 
     /// Passes on what the daemon has sent, as long as the front end takes it.
     pub(super) fn pass_replies(&mut self) -> io::Result<Passed> {
-        while !self.front_end.has_unsent() {
+        for _ in 0..MESSAGES_AT_ONCE {
+            if self.front_end.has_unsent() {
+                break;
+            }
             let message = match self.daemon.receive()? {
                 Received::Message(message) => message,
                 Received::Nothing => return Ok(Passed::GoesOn),
                 Received::End => return Ok(Passed::Ended),
             };
             match self.asker(message.number()) {
-                Some(Asker::Supervisor) => self.answers.push_back(message),
+                Some(Asker::Supervisor) => self.answers.push(message),
                 asker => {
                     self.note_answered(message.number());
                     if asker.is_some() && message.number() == request::GET_VRING_BASE {
@@ -118,15 +134,15 @@ impl Relay {
         }
         // The daemon first: what it said before it ended reaches the front end.
         match self.pass_replies()? {
-            Passed::GoesOn => self.pass_requests(),
-            Passed::Ended => Ok(Passed::Ended),
+            Passed::GoesOn if !self.is_stopping => self.pass_requests(),
+            passed => Ok(passed),
         }
     }
 
     /// Returns what to wait for before [`Relay::pass`] can do something.
     pub(super) fn awaited(&self) -> Vec<(BorrowedFd<'_>, PollFlags)> {
         let mut awaited = self.awaited_from_daemon();
-        if !self.daemon.has_unsent() {
+        if !self.daemon.has_unsent() && !self.is_stopping {
             awaited.push((self.front_end.as_fd(), PollFlags::IN));
         }
         awaited
@@ -153,7 +169,7 @@ impl Relay {
 
     /// Sends a request of the supervisor to the daemon, which has nothing unsent.
     pub(super) fn ask(&mut self, message: &Message) -> io::Result<()> {
-        self.note_asked(message.number(), Asker::Supervisor);
+        self.note_asked(message.number(), Asker::Supervisor)?;
         self.daemon.send(message)
     }
 
@@ -162,9 +178,9 @@ impl Relay {
         self.asked.iter().any(|&(_, asker)| asker == Asker::Supervisor)
     }
 
-    /// Returns the next reply to the supervisor, if it has come.
-    pub(super) fn answer(&mut self) -> Option<Message> {
-        self.answers.pop_front()
+    /// Returns the replies to the supervisor that have come.
+    pub(super) fn take_answers(&mut self) -> Vec<Message> {
+        std::mem::take(&mut self.answers)
     }
 
     /// Forgets what a daemon was asked that has died.
@@ -180,17 +196,33 @@ impl Relay {
     }
 
     /// Answers what the front end has asked a daemon that has died: what was to be set up is set up by now, and the
-    /// rest
-    /// is asked again.
+    /// rest is asked again.
+    ///
+    /// # Errors
+    ///
+    /// If the front end takes no answer.
     pub(super) fn ask_again(&mut self) -> io::Result<()> {
         for message in std::mem::take(&mut self.unanswered) {
             if message.has_reply_of_its_own() {
-                self.note_asked(message.number(), Asker::FrontEnd);
-                self.daemon.send(&message)?;
+                self.note_asked(message.number(), Asker::FrontEnd)?;
+                // If this daemon is dead too, the next one is asked.
+                let _ = self.daemon.send(&message);
                 self.unanswered.push_back(message);
             } else {
                 self.front_end.send(&message.acknowledgement())?;
             }
+        }
+        Ok(())
+    }
+
+    /// Notes a request of the front end that the daemon is to answer.
+    fn note_unanswered(&mut self, message: &Message) -> io::Result<()> {
+        let is_acknowledged = self.setup.features().1 & F_REPLY_ACK != 0 && message.needs_reply();
+        if is_acknowledged || message.has_reply_of_its_own() {
+            if self.unanswered.len() == ASKED_MAX {
+                return Err(io::Error::other(format!("{ASKED_MAX} requests have no reply yet")));
+            }
+            self.unanswered.push_back(message.clone());
         }
         Ok(())
     }
@@ -209,10 +241,14 @@ impl Relay {
     }
 
     /// Notes who gets the reply to a request that both sides may send.
-    fn note_asked(&mut self, number: u32, asker: Asker) {
+    fn note_asked(&mut self, number: u32, asker: Asker) -> io::Result<()> {
         if matches!(number, request::GET_FEATURES | request::GET_VRING_BASE) {
+            if self.asked.len() == ASKED_MAX {
+                return Err(io::Error::other(format!("{ASKED_MAX} requests have no reply yet")));
+            }
             self.asked.push_back((number, asker));
         }
+        Ok(())
     }
 
     /// Returns who gets a reply, if it is to such a request. Replies come in the order of requests.

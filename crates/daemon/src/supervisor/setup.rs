@@ -68,6 +68,8 @@ pub(super) struct Setup {
     is_transferring: bool,
     /// A request whose effect is not recorded.
     unrecorded: Option<u32>,
+    /// Number of requests that may have changed something.
+    changes: u64,
 }
 
 #[derive(Debug)]
@@ -91,6 +93,21 @@ struct Ring {
 impl Setup {
     /// Records a request of the front end.
     pub(super) fn observe(&mut self, message: &Message) {
+        let changes = self.changes;
+        self.record(message);
+        let only_asks = matches!(
+            message.number(),
+            GET_FEATURES | GET_PROTOCOL_FEATURES | GET_QUEUE_NUM | GET_CONFIG | GET_MAX_MEM_SLOTS | GET_SHMEM_CONFIG
+        );
+        self.changes = changes + u64::from(!only_asks);
+    }
+
+    /// Returns a number that differs once the front end has changed something.
+    pub(super) fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    fn record(&mut self, message: &Message) {
         match message.number() {
             SET_OWNER => self.is_owned = true,
             RESET_OWNER => *self = Self { memory: std::mem::take(&mut self.memory), ..Self::default() },
@@ -222,7 +239,8 @@ impl Setup {
         self.rings.iter().filter(|(_, ring)| ring.kick.is_some()).map(|(&index, _)| index).collect()
     }
 
-    /// Returns the messages that set the rings up, without starting them. `bases` has where those stand that ran.
+    /// Returns the messages that set the rings up. Nothing is served before [`Setup::serve_messages`]: rings that have
+    /// to be enabled are started here, the others there. `bases` has where those stand that ran.
     pub(super) fn ring_messages(&self, bases: &BTreeMap<u32, u32>) -> Vec<Message> {
         let mut messages = Vec::new();
         for (&index, ring) in &self.rings {
@@ -240,36 +258,57 @@ impl Setup {
                 messages.push(of_ring(SET_VRING_ERR, index, error));
             }
         }
-        messages
-    }
-
-    /// Returns the messages that put the rings which ran back to where they stand.
-    pub(super) fn base_messages(bases: &BTreeMap<u32, u32>) -> Vec<Message> {
-        bases.iter().map(|(&index, &base)| Message::request(SET_VRING_BASE, &u32s(index, base), vec![])).collect()
-    }
-
-    /// Returns the messages that start the rings which ran, and enable those which were enabled.
-    pub(super) fn start_messages(&self) -> Vec<Message> {
-        let mut messages = Vec::new();
-        for (&index, ring) in &self.rings {
-            if let Some(call) = &ring.call {
-                messages.push(of_ring(SET_VRING_CALL, index, call));
-            }
-            if let Some(kick) = &ring.kick {
-                messages.push(of_ring(SET_VRING_KICK, index, kick));
-            }
-            if self.features().0 & F_PROTOCOL_FEATURES != 0
-                && let Some(is_enabled) = ring.is_enabled
-            {
-                messages.push(Message::request(SET_VRING_ENABLE, &u32s(index, is_enabled.into()), vec![]));
-            }
+        if self.enables_rings() {
+            messages.extend(self.rings.iter().flat_map(|(&index, ring)| ring.start_messages(index)));
         }
         messages
+    }
+
+    /// Returns the messages after which rings that were set up are served.
+    pub(super) fn serve_messages(&self) -> Vec<Message> {
+        let rings = self.rings.iter();
+        if self.enables_rings() {
+            rings.filter_map(|(&index, ring)| ring.enable_message(index)).collect()
+        } else {
+            rings.flat_map(|(&index, ring)| ring.start_messages(index)).collect()
+        }
+    }
+
+    /// Returns the messages that start rings again which were stopped at `bases`.
+    pub(super) fn restart_messages(&self, bases: &BTreeMap<u32, u32>) -> Vec<Message> {
+        let mut messages = Vec::new();
+        for (&index, &base) in bases {
+            messages.push(Message::request(SET_VRING_BASE, &u32s(index, base), vec![]));
+            let Some(ring) = self.rings.get(&index) else { continue };
+            messages.extend(ring.start_messages(index));
+            messages.extend(ring.enable_message(index).filter(|_| self.enables_rings()));
+        }
+        messages
+    }
+
+    /// Returns whether a ring is served only once it is enabled (vhost-user, "Ring states").
+    fn enables_rings(&self) -> bool {
+        self.features().0 & F_PROTOCOL_FEATURES != 0
     }
 
     /// Returns the kicks of the rings that run.
     pub(super) fn kicks(&self) -> impl Iterator<Item = &Arc<OwnedFd>> {
         self.rings.values().filter_map(|ring| ring.kick.as_ref())
+    }
+}
+
+impl Ring {
+    /// Returns the messages that start the ring, if it ran.
+    fn start_messages(&self, index: u32) -> Vec<Message> {
+        let call = self.call.as_ref().map(|call| of_ring(SET_VRING_CALL, index, call));
+        let kick = self.kick.as_ref().map(|kick| of_ring(SET_VRING_KICK, index, kick));
+        call.into_iter().chain(kick).collect()
+    }
+
+    /// Returns the message that enables the ring or disables it, if the front end has sent one.
+    fn enable_message(&self, index: u32) -> Option<Message> {
+        let is_enabled = self.is_enabled?;
+        Some(Message::request(SET_VRING_ENABLE, &u32s(index, is_enabled.into()), vec![]))
     }
 }
 

@@ -29,6 +29,10 @@ pub(super) enum WaitError {
     TimedOut,
     #[error("the daemon is to end")]
     Ending,
+    #[error("the daemon has closed its connection")]
+    Gone,
+    #[error("the daemon sent an unknown answer")]
+    Unknown,
     #[error("cannot wait: {0}")]
     Failed(rustix::io::Errno),
 }

@@ -8,9 +8,9 @@ use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
 };
 
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, socketpair};
 
-use super::{receive_packet, send_packet};
+use super::{printable::printable, receive_packet, send_once, send_packet};
 
 /// What this daemon can do. Raised if a later supervisor has to know.
 pub const VERSION: u8 = 1;
@@ -79,15 +79,20 @@ pub fn packet_pair() -> io::Result<(OwnedFd, OwnedFd)> {
 }
 
 impl Control {
-    /// Sends an order to the daemon.
+    /// Sends an order to the daemon. Never waits.
+    ///
+    /// # Errors
+    ///
+    /// If the daemon is gone, or has not read earlier orders.
     pub fn order(&self, order: &Order) -> io::Result<()> {
-        match order {
-            Order::Check => send_packet(self.as_fd(), b"?", &[]),
-            Order::HandOver(socket) => send_packet(self.as_fd(), b"<", &[socket.as_fd()]),
-            Order::TakeOver(socket) => send_packet(self.as_fd(), b">", &[socket.as_fd()]),
-            Order::Begin => send_packet(self.as_fd(), b"!", &[]),
-            Order::End => send_packet(self.as_fd(), b".", &[]),
-        }
+        let (kind, socket) = match order {
+            Order::Check => (b'?', None),
+            Order::HandOver(socket) => (b'<', Some(socket.as_fd())),
+            Order::TakeOver(socket) => (b'>', Some(socket.as_fd())),
+            Order::Begin => (b'!', None),
+            Order::End => (b'.', None),
+        };
+        Ok(send_once(self.as_fd(), &[kind], socket.as_slice(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?)
     }
 
     /// Receives an order. Waits; returns `None` once the supervisor is gone.
@@ -127,21 +132,21 @@ impl Control {
         send_packet(self.as_fd(), &packet, &[])
     }
 
-    /// Receives an answer. Waits; returns `None` once the daemon is gone.
+    /// Receives an answer. Never waits; returns `None` once the daemon is gone. Descriptors that come along are closed.
     ///
     /// # Errors
     ///
-    /// If the packet is not an answer.
+    /// `WouldBlock` if there is no answer; others if the packet is not an answer.
     pub fn receive_answer(&self) -> io::Result<Option<Answer>> {
         let mut buffer = [0; PACKET_LEN_MAX];
-        let (len, _) = receive_packet(self.as_fd(), &mut buffer)?;
+        let (len, _) = recv(self.as_fd(), &mut buffer, RecvFlags::DONTWAIT)?;
         match &buffer[..len] {
             [] => Ok(None),
             [b'r', version] => Ok(Some(Answer::Ready(*version))),
             [b's', rings @ ..] => Ok(Some(Answer::Restarted(rings.as_chunks().0.iter().map(ring_position).collect()))),
             [b'd'] => Ok(Some(Answer::Done)),
-            [b'n', reason @ ..] => Ok(Some(Answer::Refused(String::from_utf8_lossy(reason).into_owned()))),
-            _ => Err(io::Error::other("the daemon sent an unknown answer")),
+            [b'n', reason @ ..] => Ok(Some(Answer::Refused(printable(&String::from_utf8_lossy(reason))))),
+            _ => Err(io::Error::other("an unknown answer")),
         }
     }
 }

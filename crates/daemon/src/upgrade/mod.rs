@@ -3,10 +3,11 @@
 //! With `--upgradable`, the process that the caller starts is the [`supervisor`](crate::supervisor). It starts the
 //! daemon as a child, and to upgrade it a second one, which takes the session over. [`control`] is the channel between
 //! the supervisor and a daemon, [`answer`] the daemon's thread at its end, and [`transfer`] carries the session from
-//! one daemon to the other.
+//! one daemon to the other. [`printable`] makes texts of a daemon fit for a terminal.
 
 pub mod answer;
 pub mod control;
+pub mod printable;
 pub mod transfer;
 
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -28,20 +29,29 @@ const DESCRIPTORS_MAX: usize = 64;
 
 /// Sends one packet with descriptors. Waits while the peer does not read.
 fn send_packet(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
-        return Err(Errno::INVAL.into());
-    }
     loop {
-        match sendmsg(socket, &[IoSlice::new(bytes)], &mut ancillary, SendFlags::NOSIGNAL) {
-            Ok(_) => return Ok(()),
+        match send_once(socket, bytes, descriptors, SendFlags::NOSIGNAL) {
+            Ok(()) => return Ok(()),
             Err(Errno::INTR) => {}
             // Too many descriptors are on their way; the peer is about to receive some.
             Err(Errno::TOOMANYREFS) => std::thread::sleep(std::time::Duration::from_millis(1)),
             Err(errno) => return Err(errno.into()),
         }
     }
+}
+
+fn send_once(
+    socket: BorrowedFd<'_>,
+    bytes: &[u8],
+    descriptors: &[BorrowedFd<'_>],
+    flags: SendFlags,
+) -> Result<(), Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        return Err(Errno::INVAL);
+    }
+    sendmsg(socket, &[IoSlice::new(bytes)], &mut ancillary, flags).map(drop)
 }
 
 /// Receives one packet into `buffer`. Returns its length, 0 at the end, and its descriptors.

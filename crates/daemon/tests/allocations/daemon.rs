@@ -45,6 +45,7 @@ impl Daemon {
             versions: None,
             keep_serving: false,
             ownership: std::sync::Arc::default(),
+            journal: None,
             migration: None,
         };
         let monitor = Arc::new(Monitor::default());

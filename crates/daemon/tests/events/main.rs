@@ -3,6 +3,7 @@
 //! The share is on a file system of its own, in the daemon's mount namespace, so that nothing else happens there. The
 //! guest is this test; so is its agent.
 
+mod flood;
 #[path = "../launch/mod.rs"]
 mod launch;
 

@@ -50,14 +50,6 @@ fn a_file_that_is_no_program_is_refused() {
 }
 
 #[test]
-fn a_program_that_says_something_else_is_refused() {
-    // The second number is that of the channel to the supervisor.
-    let script = "#!/bin/sh\nfor word; do case $word in --supervised=*) set -- ${word#*=}; esac; done\n\
-                  number=${1#*,}; eval \"echo nonsense >&${number%%,*}\"; exec sleep 600\n";
-    refuses(script, "ended");
-}
-
-#[test]
 fn an_executable_that_is_gone_is_refused() {
     let bench = Bench::with_executable();
     let mut daemon = start(&bench, "");
@@ -86,7 +78,7 @@ fn a_daemon_that_was_not_started_for_it_says_so() {
 
 #[test]
 fn a_share_whose_directory_is_gone_is_not_upgraded() {
-    let bench = Bench::new();
+    let bench = Bench::with_executable();
     let mut daemon = start(&bench, "");
     let mut guest = Guest::begin(&mut daemon);
     let elsewhere = bench.path().join("elsewhere");

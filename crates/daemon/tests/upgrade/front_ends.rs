@@ -28,7 +28,7 @@ fn serving(bench: &Bench) -> Daemon {
 
 #[test]
 fn messages_without_sense_end_the_connection_and_not_the_daemon() {
-    let bench = Bench::new();
+    let bench = Bench::with_executable();
     let mut daemon = serving(&bench);
     let pid = daemon.serving_pid();
     let message = |number, flags, payload: &[u8]| [header(number, flags, payload.len()), payload.to_vec()].concat();
@@ -62,7 +62,7 @@ fn messages_without_sense_end_the_connection_and_not_the_daemon() {
 
 #[test]
 fn too_many_descriptors_end_the_connection() {
-    let bench = Bench::new();
+    let bench = Bench::with_executable();
     let mut daemon = serving(&bench);
     let front_end = FrontEnd::over(daemon.connect(), Options::default()).unwrap();
     let file = fs::File::open("/dev/null").unwrap();
@@ -78,7 +78,7 @@ fn too_many_descriptors_end_the_connection() {
 
 #[test]
 fn a_front_end_that_reads_no_replies_delays_nobody_but_itself() {
-    let bench = Bench::new();
+    let bench = Bench::with_executable();
     let mut daemon = serving(&bench);
     let mut stream: UnixStream = daemon.connect();
     stream.set_nonblocking(true).unwrap();
@@ -103,7 +103,7 @@ fn a_front_end_that_reads_no_replies_delays_nobody_but_itself() {
 
 #[test]
 fn a_front_end_in_the_middle_of_its_setup_goes_on() {
-    let bench = Bench::new();
+    let bench = Bench::with_executable();
     let mut daemon = serving(&bench);
     // Half a header: the rest comes after the upgrade.
     let mut stream = daemon.connect();
@@ -136,7 +136,7 @@ fn a_front_end_in_the_middle_of_its_setup_goes_on() {
 
 #[test]
 fn memory_that_came_in_pieces_is_there_afterwards() {
-    let bench = Bench::new();
+    let bench = Bench::with_executable();
     let mut daemon = serving(&bench);
     let front_end = FrontEnd::over(daemon.connect(), Options::default()).unwrap();
     assert_ne!(front_end.protocol_features & protocol_feature::CONFIGURE_MEM_SLOTS, 0);
@@ -167,7 +167,7 @@ fn memory_that_came_in_pieces_is_there_afterwards() {
 
 #[test]
 fn a_guest_that_is_being_migrated_is_not_upgraded() {
-    let bench = Bench::new();
+    let bench = Bench::with_executable();
     let mut daemon = start(&bench, "");
     let mut guest = Guest::begin(&mut daemon);
     let log = transom_frontend::dirty::DirtyLog::new(guest.front_end.ram.size()).unwrap();
@@ -183,7 +183,7 @@ fn a_guest_that_is_being_migrated_is_not_upgraded() {
 
 #[test]
 fn kicks_that_cannot_be_repeated_are_refused() {
-    let bench = Bench::new();
+    let bench = Bench::with_executable();
     let mut daemon = start(&bench, "");
     let options = Options { wake: WakeKind::Pipe, ..Options::default() };
     let front_end = FrontEnd::over(daemon.connect(), options).unwrap();
@@ -195,7 +195,7 @@ fn kicks_that_cannot_be_repeated_are_refused() {
 
 #[test]
 fn a_guest_that_waits_for_a_lock_is_not_upgraded_and_gets_it() {
-    let bench = Bench::new();
+    let bench = Bench::with_executable();
     fs::write(bench.share().join("file"), "").unwrap();
     let mut daemon = start(&bench, "--flock");
     let mut guest = Guest::begin(&mut daemon);

@@ -20,7 +20,7 @@ fn is_free(path: &std::path::Path) -> bool {
 
 #[test]
 fn posix_locks_are_held_on_and_end_as_ever() {
-    let bench = Bench::new();
+    let bench = Bench::with_executable();
     let path = bench.share().join("file");
     fs::write(&path, "content").unwrap();
     let mut daemon = start(&bench, "--posix-lock");
@@ -84,7 +84,7 @@ fn a_refused_upgrade_leaves_locks_as_they_were() {
 
 #[test]
 fn flock_locks_are_held_on() {
-    let bench = Bench::new();
+    let bench = Bench::with_executable();
     let path = bench.share().join("file");
     fs::write(&path, "content").unwrap();
     let mut daemon = start(&bench, "--flock");

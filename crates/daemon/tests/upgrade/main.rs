@@ -1,7 +1,10 @@
 //! A daemon is replaced by another while a driver uses it, which notices nothing.
 
+mod commands;
 mod executables;
+mod fake;
 mod front_ends;
+mod hostile;
 #[path = "../launch/mod.rs"]
 mod launch;
 mod locks;

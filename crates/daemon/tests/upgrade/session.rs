@@ -2,12 +2,13 @@
 
 use std::{
     fs,
-    os::unix::fs::MetadataExt as _,
+    io::{Read as _, Write as _},
+    os::unix::{fs::MetadataExt as _, net::UnixStream},
     thread,
     time::{Duration, Instant},
 };
 
-use rustix::process::Signal;
+use rustix::{io::Errno, process::Signal};
 
 use crate::{
     Guest, ask_meanwhile,
@@ -20,7 +21,7 @@ const SANDBOXES: [&str; 3] = ["--sandbox=namespace", "--sandbox=chroot", "--sand
 #[test]
 fn a_session_goes_on_with_its_inodes_files_and_directories() {
     for sandbox in SANDBOXES.iter().filter(|sandbox| is_root() || !sandbox.contains("chroot")) {
-        let bench = Bench::new();
+        let bench = Bench::with_executable();
         fs::create_dir_all(bench.share().join("dir")).unwrap();
         fs::write(bench.share().join("dir/file"), "content").unwrap();
         let mut daemon = start(&bench, sandbox);
@@ -56,7 +57,7 @@ fn a_session_goes_on_with_its_inodes_files_and_directories() {
 
 #[test]
 fn files_without_names_go_on() {
-    let bench = Bench::new();
+    let bench = Bench::with_executable();
     fs::write(bench.share().join("removed"), "removed").unwrap();
     fs::write(bench.share().join("moved"), "moved").unwrap();
     fs::create_dir_all(bench.share().join("from/below")).unwrap();
@@ -92,9 +93,95 @@ fn files_without_names_go_on() {
 }
 
 #[test]
+fn a_file_that_the_host_has_moved_stays_one_inode() {
+    for handles in ["prefer", "never"] {
+        let bench = Bench::with_executable();
+        let at = |name: &str| bench.share().join(name);
+        fs::write(at("before"), "content").unwrap();
+        let mut daemon = start(&bench, &format!("--inode-file-handles={handles}"));
+        let mut guest = Guest::begin(&mut daemon);
+        let session = &mut guest.session;
+        let nodeid = session.lookup(1, b"before").unwrap().nodeid.get();
+        let fh = session.open(nodeid, libc::O_RDWR as u32).unwrap();
+        // Not by rename(2), which the kernel would tell the daemon's descriptor.
+        fs::hard_link(at("before"), at("after")).unwrap();
+        fs::remove_file(at("before")).unwrap();
+        for _ in 0..2 {
+            upgrade(&bench);
+            assert_eq!(session.lookup(1, b"after").unwrap().nodeid.get(), nodeid, "{handles}");
+            session.link(nodeid, 1, b"link").unwrap();
+            session.unlink(1, b"link").unwrap();
+            session.write(nodeid, fh, 0, b"CONTENT").unwrap();
+            let again = session.open(nodeid, libc::O_RDONLY as u32).unwrap();
+            assert_eq!(session.read(nodeid, again, 0, 100).unwrap(), b"CONTENT");
+        }
+        assert_eq!(fs::read(at("after")).unwrap(), b"CONTENT");
+        drop(guest);
+    }
+}
+
+#[test]
+fn hidden_paths_stay_hidden() {
+    let bench = Bench::with_executable();
+    fs::create_dir(bench.share().join("dir")).unwrap();
+    for name in ["dir/secret", "dir/file", ".private"] {
+        fs::write(bench.share().join(name), "content").unwrap();
+    }
+    let mut daemon = start(&bench, "--hide=dir/secret --hide-name=.private");
+    let mut guest = Guest::begin(&mut daemon);
+    let session = &mut guest.session;
+    let dir = session.lookup(1, b"dir").unwrap().nodeid.get();
+    for _ in 0..3 {
+        assert_eq!(session.lookup(dir, b"secret").unwrap_err().errno(), Some(Errno::NOENT));
+        assert_eq!(session.lookup(1, b".private").unwrap_err().errno(), Some(Errno::NOENT));
+        let listed = session.readdir(dir, 4096, false).unwrap();
+        assert!(listed.iter().all(|entry| entry.name != b"secret"));
+        session.lookup(dir, b"file").unwrap();
+        upgrade(&bench);
+    }
+    drop(guest);
+}
+
+/// Returns what a daemon has counted, as OpenMetrics. Empty if the daemon before has accepted the connection and ended.
+fn metrics(bench: &Bench) -> String {
+    let mut stream = UnixStream::connect(bench.path().join("metrics")).unwrap();
+    let mut page = String::new();
+    let read = stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").and_then(|()| stream.read_to_string(&mut page));
+    if read.is_ok() { page } else { String::new() }
+}
+
+#[test]
+fn the_metrics_stay_at_their_socket_and_begin_anew() {
+    let bench = Bench::with_executable();
+    let mut daemon = start(&bench, "--metrics-socket=metrics");
+    let mut guest = Guest::begin(&mut daemon);
+    let absent = |page: &str| {
+        let line = page.lines().find(|line| line.starts_with("transom_errors_total{errno=\"ENOENT\"}"));
+        line.map_or(0, |line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap())
+    };
+    for _ in 0..3 {
+        for _ in 0..5 {
+            guest.session.lookup(1, b"absent").unwrap_err();
+        }
+        // A request is counted after its answer.
+        while absent(&metrics(&bench)) < 5 {
+            thread::yield_now();
+        }
+        upgrade(&bench);
+        // The daemon before may answer until it has ended.
+        while !metrics(&bench).contains("transom_sessions") || absent(&metrics(&bench)) > 0 {
+            thread::yield_now();
+        }
+    }
+    drop(guest);
+    assert!(daemon.wait().0.success());
+    assert_eq!(bench.left_behind(), Vec::<String>::new());
+}
+
+#[test]
 fn requests_during_upgrades_are_served_once_each() {
     const UPGRADES: usize = 5;
-    let bench = Bench::new();
+    let bench = Bench::with_executable();
     let mut daemon = start(&bench, "");
     let mut guest = Guest::begin(&mut daemon);
     let session = &mut guest.session;
@@ -127,7 +214,7 @@ fn requests_during_upgrades_are_served_once_each() {
 
 #[test]
 fn a_hangup_upgrades_and_a_termination_ends() {
-    let bench = Bench::new();
+    let bench = Bench::with_executable();
     let mut daemon = start(&bench, "");
     let mut guest = Guest::begin(&mut daemon);
     let before = daemon.serving_pid();
@@ -146,7 +233,7 @@ fn a_hangup_upgrades_and_a_termination_ends() {
 
 #[test]
 fn the_next_front_end_is_served_too() {
-    let bench = Bench::new();
+    let bench = Bench::with_executable();
     let mut daemon = start(&bench, "--keep-serving");
     // It listens.
     drop(Guest::begin(&mut daemon));
@@ -169,7 +256,7 @@ fn descriptors(daemon: &Daemon) -> usize {
 
 #[test]
 fn upgrades_leave_neither_descriptors_nor_processes_behind() {
-    let bench = Bench::new();
+    let bench = Bench::with_executable();
     let mut daemon = start(&bench, "");
     let mut guest = Guest::begin(&mut daemon);
     guest.session.getattr(1, None).unwrap();
@@ -192,7 +279,7 @@ fn upgrades_leave_neither_descriptors_nor_processes_behind() {
 #[ignore = "a measurement: prints the pause by the number of inodes that the guest knows"]
 fn pause_by_number_of_inodes() {
     for count in [10, 1000, 10_000, 100_000] {
-        let bench = Bench::new();
+        let bench = Bench::with_executable();
         for number in 0..count {
             fs::write(bench.share().join(number.to_string()), "").unwrap();
         }

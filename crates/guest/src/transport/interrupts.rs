@@ -26,6 +26,11 @@ pub trait InterruptWait: Send + Sync {
     /// whether it differs. May return early. An interrupt ends every wait for its vector.
     fn wait(&self, vector: u16, seen: u64, deadline_ns: Option<u64>) -> bool;
 
+    /// Counts an interrupt of `vector` and ends every wait for it. Called by the library in place of an interrupt that
+    /// will not come: a line has one cause for all queues, so whoever acknowledges it for a queue may take the cause
+    /// that another queue's thread waits for.
+    fn raise(&self, vector: u16);
+
     /// Called once the device's interrupt has been acknowledged: a line that was masked when it fired may fire again.
     /// May be called without an interrupt.
     fn rearm(&self) {}
@@ -67,6 +72,10 @@ impl<E: Event> InterruptWait for InterruptCounter<E> {
         let Some(vector) = self.vectors.get(usize::from(vector)) else { return false };
         vector.event.wait(&mut || vector.count.load(Ordering::SeqCst) != seen, deadline_ns)
     }
+
+    fn raise(&self, vector: u16) {
+        self.raise(vector);
+    }
 }
 
 impl<E: Event> InterruptWait for alloc::sync::Arc<InterruptCounter<E>> {
@@ -76,6 +85,10 @@ impl<E: Event> InterruptWait for alloc::sync::Arc<InterruptCounter<E>> {
 
     fn wait(&self, vector: u16, seen: u64, deadline_ns: Option<u64>) -> bool {
         (**self).wait(vector, seen, deadline_ns)
+    }
+
+    fn raise(&self, vector: u16) {
+        (**self).raise(vector);
     }
 }
 
@@ -128,8 +141,14 @@ impl SharedLine {
 
     fn acknowledge(&self, source: &dyn InterruptWait, acknowledge: impl Fn() -> u32) -> u32 {
         // Read first: an interrupt after this needs another acknowledgement.
-        let count = source.count(0);
+        let mut count = source.count(0);
         let causes = acknowledge();
+        if causes != 0 {
+            // Since the last interrupt the line may have been masked, or up all the time. A reply of another queue that
+            // came then has raised no interrupt of its own, and will not, because its cause has just been taken.
+            source.raise(0);
+            count = count.wrapping_add(1);
+        }
         source.rearm();
         self.acknowledged.store(count, Ordering::SeqCst);
         causes

@@ -138,6 +138,8 @@ impl InterruptWait for Always {
         self.0
     }
 
+    fn raise(&self, _: u16) {}
+
     fn rearm(&self) {
         self.1.fetch_add(1, Ordering::Relaxed);
     }
@@ -177,6 +179,10 @@ impl InterruptWait for Masked {
         self.count(vector) != seen
     }
 
+    fn raise(&self, _: u16) {
+        self.state.lock().0 += 1;
+    }
+
     fn rearm(&self) {
         self.state.lock().1 = false;
     }
@@ -195,7 +201,26 @@ fn an_interrupt_that_nobody_waited_for_does_not_keep_the_line_masked() {
     device.wait(0, seen, None).unwrap();
     assert_eq!(fake.0.lock().interrupt, 0);
     device.wait(0, device.notifications(0), None).unwrap();
-    assert_eq!((fake.0.lock().interrupt, *state.lock()), (0, (2, false)));
+    assert_eq!((fake.0.lock().interrupt, state.lock().1), (0, false));
+}
+
+#[test]
+fn a_thread_whose_cause_another_queues_thread_takes_does_not_wait_for_an_interrupt() {
+    let (fake, state) = (Fake::default(), Arc::default());
+    let line = Masked { device: fake.clone(), state: Arc::clone(&state) };
+    let device = Device::new(fake.clone(), Interrupts::Line(Box::new(line))).unwrap();
+    fake.0.lock().status = 0b1111;
+    let seen_by_first = device.notifications(1);
+    fake.0.lock().interrupt = 1;
+    // The second queue's thread looks at its ring after that interrupt, and finds nothing.
+    let seen_by_second = device.notifications(2);
+    assert_ne!(seen_by_first, seen_by_second);
+    // Its reply comes while the line is masked: the cause is there already, and nothing interrupts.
+    fake.0.lock().interrupt |= 1;
+    // The first queue's thread takes the cause, and the line fires no more.
+    device.wait(1, seen_by_first, None).unwrap();
+    assert_eq!((fake.0.lock().interrupt, state.lock().1), (0, false));
+    assert_ne!(device.notifications(2), seen_by_second, "the second queue's thread would wait");
 }
 
 #[test]

@@ -195,6 +195,8 @@ impl InterruptWait for Waits {
         self.0.lock().push(vector);
         true
     }
+
+    fn raise(&self, _: u16) {}
 }
 
 #[test]

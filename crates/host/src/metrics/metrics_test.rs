@@ -1,4 +1,4 @@
-use transom_metrics::{GroupGauges, ReplayGauges, Report, WindowGauges};
+use transom_metrics::{GroupGauges, QuotaGauges, ReplayGauges, Report, WindowGauges};
 use transom_wire::Opcode;
 
 use super::*;
@@ -15,8 +15,9 @@ pub(super) fn example() -> Snapshot {
     metrics.add(Counter::ReadBytes, 4096);
     let window = Some(WindowGauges { files: vec![("/a\"b".into(), 3)], ..WindowGauges::default() });
     let group = Some(GroupGauges { members: 2, stamps: 7, epochs: 1 });
+    let quota = Some(QuotaGauges { bytes: 4096, bytes_limit: 8192, files: 1, refused: 3 });
     let replays = Some(ReplayGauges { replayed: 7, delay_ns: 1_500_000_000, ..ReplayGauges::default() });
-    let gauges = Gauges { inodes: 5, window, group, replays, queue_depths: vec![0, 3], ..Gauges::default() };
+    let gauges = Gauges { inodes: 5, window, quota, group, replays, queue_depths: vec![0, 3], ..Gauges::default() };
     metrics.snapshot(gauges)
 }
 

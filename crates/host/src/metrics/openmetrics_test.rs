@@ -17,6 +17,8 @@ fn the_text_has_what_was_counted() {
         "transom_errors_total{errno=\"ENOSYS\"} 2",
         "transom_read_bytes_total 4096",
         "transom_inodes 5",
+        "transom_quota_bytes 4096",
+        "transom_quota_refused_total 3",
         "transom_group_members 2",
         "transom_group_stamps_total 7",
         "transom_queue_depth_requests{queue=\"1\"} 3",

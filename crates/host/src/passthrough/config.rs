@@ -1,8 +1,8 @@
 //! The configuration of a share.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use super::hidden::rules::HiddenPaths;
+use super::{ObserveDirectories, hidden::rules::HiddenPaths, quota::QuotaLimits};
 use crate::{idmap::OwnerMap, migration, xattrmap::XattrMap};
 
 /// All settings of a [`Passthrough`](super::Passthrough).
@@ -43,6 +43,8 @@ pub struct Config {
     pub readonly: bool,
     /// The directory is an overlay, whose upper layer belongs to this host.
     pub is_layered: bool,
+    /// What the guest may add to the share; `None` for as much as its file system holds.
+    pub quota: Option<QuotaLimits>,
     /// Takes `fcntl` locks on the host.
     pub posix_lock: bool,
     /// Takes `flock` locks on the host.
@@ -51,6 +53,9 @@ pub struct Config {
     pub owners: OwnerMap,
     /// Announces changes of the host to an agent in the guest.
     pub events: bool,
+    /// Has changes observed in each directory that the guest knows; `None` if they are in the whole file system. Not
+    /// used without `events`.
+    pub observe_directories: Option<Arc<dyn ObserveDirectories>>,
     /// How long names and attributes stay valid under [`CachePolicy::Auto`] while an agent keeps up with the changes.
     pub events_validity: Duration,
     /// Maximum number of descriptors held for the guest; `None` derives it from the process's limit.
@@ -148,10 +153,12 @@ impl Default for Config {
             inode_file_handles: FileHandles::Prefer,
             readonly: false,
             is_layered: false,
+            quota: None,
             posix_lock: false,
             flock: false,
             owners: OwnerMap::default(),
             events: false,
+            observe_directories: None,
             events_validity: EVENTS_VALIDITY,
             max_fds: None,
             max_inodes: MAX_INODES,

@@ -29,6 +29,7 @@ impl Passthrough {
                     files: files.map(|usage| (usage.file.name().to_owned(), usage.ranges)).collect(),
                 }
             }),
+            quota: self.quota_gauges(),
             group: self.group.as_ref().map(|group| {
                 let now = group.now();
                 GroupGauges { members: group.members() as u64, stamps: now.clock.get(), epochs: now.epoch }

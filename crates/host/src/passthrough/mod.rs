@@ -5,10 +5,11 @@
 //! [`dir_stream`] reads directories, and [`read_ahead`] bounds the entries kept between requests. [`attr`] translates
 //! attributes, [`dax`] decides which files are mapped, [`gate`] which operations a worker performs itself,
 //! [`hidden`] keeps names from the guest, [`buffered`] serves requests without `O_DIRECT` on files opened with it, and
-//! [`gauges`] reports what is held. [`stamps`] and [`hot_files`] tell a coherence group what changes, [`host_changes`]
-//! an agent in the guest, whom [`replayed`] answers; [`validity`] says how long the guest may cache. [`migration`]
-//! carries a session over to another daemon. [`noted`] writes the journal of a session that survives this process, and
-//! [`intents`] what a request is about to do that must not be done twice.
+//! [`gauges`] reports what is held. [`quota`] limits what the guest adds. [`stamps`] and [`hot_files`]
+//! tell a coherence group what changes, [`host_changes`] an agent in the guest, whom [`replayed`] answers; [`validity`]
+//! says how long the guest may cache. [`migration`] carries a session over to another daemon. [`noted`] writes the
+//! journal of a session that survives this process, and [`intents`] what a request is about to do that must not be
+//! done twice.
 //!
 //! A name is resolved as one component relative to its directory, without following links and without leaving the
 //! directory, and only regular files and directories are ever opened. So neither a link nor a race leads out of the
@@ -34,6 +35,7 @@ mod intents;
 mod migration;
 mod noted;
 mod ops;
+mod quota;
 mod read_ahead;
 mod replayed;
 mod set_id;
@@ -48,6 +50,8 @@ pub use config::{CachePolicy, Config, EVENTS_VALIDITY, FileHandles, MAX_INODES, 
 pub use dax::Dax;
 pub use hidden::rules::HiddenPaths;
 pub use host_changes::{HostChange, HostName};
+pub use inodes::ObserveDirectories;
+pub use quota::QuotaLimits;
 
 use std::{
     os::fd::OwnedFd,
@@ -75,8 +79,9 @@ use gate::Gate;
 use handles::Handles;
 use hidden::Hidden;
 use hot_files::HotFiles;
-use inodes::{Capacity, Inodes};
+use inodes::{Capacity, Inodes, reserve_for_observed};
 use migration::Aliases;
+use quota::Quota;
 use read_ahead::ReadAhead;
 use validity::Extended;
 
@@ -112,6 +117,8 @@ pub struct Passthrough {
     hot_files: HotFiles,
     /// `None` if the session dies with this process.
     journal: Option<Arc<Journal>>,
+    /// `None` if the guest may add what the host's file system holds.
+    quota: Option<Quota>,
     /// What the guest calls inodes that it knows from another daemon.
     aliases: Aliases,
     /// The flags of the current session.
@@ -140,7 +147,9 @@ pub enum Error {
     #[error("inodes of the share cannot be referenced by file handles, which are mandatory")]
     Handles(#[source] Errno),
     /// Changes of the host cannot be announced.
-    #[error("changes cannot be announced: the file system of the share has no file handles")]
+    #[error(
+        "changes cannot be announced: the file system of the share has no file handles, or its root cannot be observed"
+    )]
     Events(#[source] Errno),
     /// The root of the share cannot be examined.
     #[error("cannot read the attributes of the share")]
@@ -176,7 +185,9 @@ impl Passthrough {
         let extended = Extended::new(&config, &root, &stat);
         let hidden = Hidden::new(&config.hidden, &root).map_err(Error::Hidden)?;
         let (locks, lock_owners_max) = locks(&config, limit)?;
-        let descriptors = Arc::new(Descriptors::new(limit - lock_owners_max));
+        let observe = config.observe_directories.clone().filter(|_| config.events);
+        let observed_max = observe.as_ref().map_or(0, |_| reserve_for_observed(limit));
+        let descriptors = Arc::new(Descriptors::new(limit - lock_owners_max - observed_max));
         let proc_fds = Arc::new(proc_fds);
         let capacity = Capacity::new(config.max_inodes);
         let inodes =
@@ -186,12 +197,17 @@ impl Passthrough {
             true => (inodes.by_handle().map_err(Error::Events)?, Some(Replays::default())),
             false => (inodes, None),
         };
+        let inodes = match observe {
+            Some(kernel) => inodes.observed_by(kernel, observed_max).map_err(Error::Events)?,
+            None => inodes,
+        };
         let file_type = inodes.root().file_type;
         if !matches!(file_type, FileType::Directory | FileType::RegularFile) {
             return Err(Error::Kind(file_type));
         }
         Ok(Self {
             capability_name: capability_name(&config),
+            quota: config.quota.map(|limits| Quota::new(limits, config.is_layered)),
             config,
             inodes,
             handles: Handles::new(descriptors),

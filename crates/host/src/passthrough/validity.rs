@@ -2,13 +2,15 @@
 //!
 //! The cache mode says it, unless an agent in the guest is told of each change and keeps up
 //! ([`Replays::keeps_up`](crate::replay::Replays::keeps_up)): then it is longer, for files whose changes by others are
-//! seen: by name, or by file handle if the name is one that the guest does not know.
+//! seen: by name, or by file handle if the name is one that the guest does not know. Where only directories are
+//! observed that the guest knows, that excludes files with several names, and all if a directory is not observed.
 
 use std::{os::fd::AsFd, time::Duration};
 
-use rustix::fs::{Statx, fstatfs};
+use rustix::fs::{FileType, Statx, fstatfs};
 
-use super::{CachePolicy, Config, Passthrough};
+use super::{CachePolicy, Config, Passthrough, inodes::file_type};
+use crate::replay::Replays;
 
 /// File systems that only this machine changes, by their magic numbers (linux/magic.h): ext2 to ext4, XFS, btrfs, F2FS,
 /// tmpfs, overlayfs. On others, another machine may change files without an event here.
@@ -43,9 +45,16 @@ impl Passthrough {
     /// Returns how long name and attributes of the file with `stat` stay valid.
     pub(super) fn validity(&self, stat: &Statx) -> Duration {
         match self.extended.filter(|extended| extended.applies_to(stat)) {
-            Some(extended) if self.replays.as_ref().is_some_and(|replays| replays.keeps_up()) => extended.duration,
+            Some(extended) if self.sees_changes_of(stat) => extended.duration,
             _ => self.config.cache.validity(),
         }
+    }
+
+    /// Returns whether the agent keeps up, and changes of the file under all its names are observed.
+    fn sees_changes_of(&self, stat: &Statx) -> bool {
+        let has_one_name = || file_type(stat) == FileType::Directory || stat.stx_nlink <= 1;
+        self.replays.as_ref().is_some_and(Replays::keeps_up)
+            && (!self.inodes.observes_directories() || has_one_name() && !self.inodes.misses_directories())
     }
 
     /// Returns the validity for a file that the guest may not have known when the host had made `seen` changes: what

@@ -298,6 +298,9 @@ impl Replays {
             *state = State::default();
             self.pace.lost();
             tracing::debug!("the agent of the guest is gone");
+            drop(state);
+            // Its exchange, if one waits, would keep a thread from others.
+            self.changed.notify_all();
         }
     }
 

@@ -48,8 +48,7 @@ impl LeftDescriptors {
         // SAFETY:
         // 1. It is open: it was listed, and whoever opened it is dead.
         // 2. Nothing in this process owns it: this process was started with the descriptors that its parent keeps,
-        //    which
-        //    are not among these, and had opened nothing when these were listed.
+        //    which are not among these, and had opened nothing when these were listed.
         // 3. It is given out once: it is removed from the set.
         self.0.remove(&number).then(|| unsafe { OwnedFd::from_raw_fd(number) })
     }

@@ -1,11 +1,11 @@
 //! The console, to which the kernel reports what it does.
 
-use core::fmt;
+use core::fmt::{self, Write as _};
 
-use super::arch;
+use super::{arch, lock::Lock};
 
 /// The machine's first serial port as a text sink.
-pub(super) struct Console;
+struct Console;
 
 impl fmt::Write for Console {
     fn write_str(&mut self, text: &str) -> fmt::Result {
@@ -14,12 +14,23 @@ impl fmt::Write for Console {
     }
 }
 
+/// Held while a line is written.
+static LINE: Lock<()> = Lock::new(());
+
+/// Writes a line.
+pub(super) fn line(words: fmt::Arguments<'_>) {
+    let _line = LINE.lock();
+    last_words(words);
+}
+
+/// Writes a line even if this processor panicked while it wrote one.
+pub(super) fn last_words(words: fmt::Arguments<'_>) {
+    // Writes to the port cannot fail.
+    let _ = writeln!(Console, "{words}");
+}
+
 /// Writes a line.
 macro_rules! say {
-    ($($words:tt)*) => {{
-        use core::fmt::Write as _;
-        // Writes to the port cannot fail.
-        let _ = writeln!($crate::bare::console::Console, $($words)*);
-    }};
+    ($($words:tt)*) => { $crate::bare::console::line(format_args!($($words)*)) };
 }
 pub(super) use say;

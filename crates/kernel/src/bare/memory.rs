@@ -3,19 +3,39 @@
 #![expect(unsafe_code, reason = "gives unused memory to the allocator")]
 
 use alloc::alloc::{alloc_zeroed, dealloc};
-use core::{alloc::Layout, ptr::NonNull};
+use core::{
+    alloc::{GlobalAlloc, Layout},
+    ptr::{self, NonNull},
+};
 
-use linked_list_allocator::LockedHeap;
+use linked_list_allocator::Heap;
 use transom_guest::{
     dax::MappedWindow,
     dma::{DirectMemory, DmaMemory},
     transport::{ShmRegion, TransportError, VolatileRegisters},
 };
 
-use super::arch;
+use super::{arch, lock::Lock};
 
 #[global_allocator]
-static HEAP: LockedHeap = LockedHeap::empty();
+static HEAP: Allocator = Allocator(Lock::new(Heap::empty()));
+
+/// The heap, for all processors.
+struct Allocator(Lock<Heap>);
+
+// SAFETY: the heap returns memory that it owns and nobody else has, until it is freed; its lock excludes others.
+unsafe impl GlobalAlloc for Allocator {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        self.0.lock().allocate_first_fit(layout).map_or(ptr::null_mut(), NonNull::as_ptr)
+    }
+
+    unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
+        if let Some(start) = NonNull::new(start) {
+            // SAFETY: the caller guarantees that `alloc` has returned it for this layout.
+            unsafe { self.0.lock().deallocate(start, layout) };
+        }
+    }
+}
 
 /// Alignment of memory for devices.
 const PAGE_LEN: usize = 4096;
@@ -29,7 +49,7 @@ unsafe extern "C" {
 pub(super) fn begin() {
     // SAFETY: only the heap is after the kernel: the loader's notes and tables are below it, and the machine has more
     // memory than this. `begin` is called once.
-    unsafe { HEAP.lock().init(&raw mut heap_start, arch::HEAP_LEN) };
+    unsafe { HEAP.0.lock().init(&raw mut heap_start, arch::HEAP_LEN) };
 }
 
 /// Returns a device's window, without the part that is not mapped to itself.

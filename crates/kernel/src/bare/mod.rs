@@ -5,14 +5,18 @@
 #[cfg_attr(target_arch = "riscv64", path = "riscv64/mod.rs")]
 mod arch;
 mod console;
+mod interrupts;
+mod lock;
 mod memory;
+mod parallel;
 mod platform;
+mod processors;
 mod scenario;
 mod share;
 #[cfg(not(target_arch = "x86_64"))]
 mod virt;
 
-use alloc::sync::Arc;
+use alloc::{format, string::String, sync::Arc, vec::Vec};
 use core::panic::PanicInfo;
 
 use console::say;
@@ -23,15 +27,40 @@ const FILE_SYSTEM: u32 = 26;
 
 type Failure = alloc::boxed::Box<dyn core::error::Error>;
 
+/// The virtio devices of the machine.
+#[derive(Default)]
+struct Found {
+    /// File systems, all of which were used.
+    file_systems: usize,
+    /// What the others are, and where.
+    others: Vec<String>,
+}
+
+impl Found {
+    fn add_other(&mut self, device_type: u32, place: &str) {
+        self.others.push(format!("a device of type {device_type} {place}"));
+    }
+
+    /// Returns an error if there is no file system, which says what there is.
+    fn check(&self) -> Result<(), Failure> {
+        match (self.file_systems, self.others.is_empty()) {
+            (1.., _) => Ok(()),
+            (0, true) => Err("the machine has no virtio device (QEMU: -device vhost-user-fs-pci or -device \
+                              vhost-user-fs-device)"
+                .into()),
+            (0, false) => {
+                Err(format!("no virtio device is a file system, which has type 26: {}", self.others.join(", ")).into())
+            }
+        }
+    }
+}
+
 /// Called by the architecture's entry point, with a stack and with all memory that the kernel uses mapped to itself.
 pub(crate) fn main() -> ! {
     memory::begin();
-    let result = match arch::run(&Arc::new(Bare)) {
-        Ok(0) => Err("no virtio file system was found".into()),
-        result => result,
-    };
+    let result = arch::run(&Arc::new(Bare)).and_then(|found| found.check());
     match &result {
-        Ok(_) => say!("all is well"),
+        Ok(()) => say!("all is well"),
         Err(error) => say!("FAILED: {error}"),
     }
     arch::leave(result.is_ok())
@@ -39,6 +68,6 @@ pub(crate) fn main() -> ! {
 
 #[panic_handler]
 fn panic(info: &PanicInfo<'_>) -> ! {
-    say!("FAILED: {info}");
+    console::last_words(format_args!("FAILED: processor {}: {info}", arch::number()));
     arch::leave(false)
 }

@@ -40,7 +40,6 @@ pub(super) fn run(fs: &Fs<Bare>) -> Result<(), StepError> {
 }
 
 /// Sends a few hundred requests that change nothing.
-#[cfg(target_arch = "x86_64")]
 pub(super) fn look_around(fs: &Fs<Bare>) -> Result<(), StepError> {
     run_steps(fs, &[("list a directory", list), ("errors", errors)])
 }

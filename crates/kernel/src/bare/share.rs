@@ -1,35 +1,45 @@
 //! A file system, from its transport to its root directory: what a kernel does to mount one.
 
-use alloc::sync::Arc;
+use alloc::{boxed::Box, sync::Arc};
+use core::array;
 
 use transom_guest::{
     cache::CacheOptions,
     channel::Channel,
     dax::{DaxOptions, WINDOW_ID},
-    device::{Settings, VirtioFs},
+    device::{QueueCounts, Settings, VirtioFs},
     dma::{Direct, DmaChoice},
     fs::Fs,
     session::{Session, SessionConfig},
     transport::Transport,
     volume::Volume,
 };
-use transom_wire::ops::init::InitFlags;
+use transom_wire::{config::QUEUE_FIRST_REQUEST, ops::init::InitFlags};
 
-use super::{Failure, console::say, memory, platform::Bare, scenario};
+use super::{
+    Failure, arch,
+    console::say,
+    interrupts, memory,
+    platform::{Bare, LOST_NS},
+    processors, scenario,
+};
 
 /// How replies are noticed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wait {
-    /// By looking at the rings all the time: this processor has nothing else to do.
+    /// By looking at the rings all the time: the processor has nothing else to do.
     Polling,
     /// Only by what the transport waits for.
-    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "needs interrupts"))]
     Sleeping,
 }
+
+/// Returns the counters of a queue of the device.
+type Counts = dyn Fn(u16) -> Option<QueueCounts>;
 
 /// A mounted file system.
 pub(super) struct Share {
     fs: Fs<Bare>,
+    counts: Box<Counts>,
 }
 
 impl Share {
@@ -44,7 +54,8 @@ impl Share {
         let settings = Settings { poll_max_ns, pollers_max: 1, ..Settings::default() };
         let device = VirtioFs::new(transport, Arc::clone(platform), &dma, settings)?;
         say!("tag: {}", alloc::string::String::from_utf8_lossy(device.tag()));
-        let channel: Arc<dyn Channel> = Arc::new(device);
+        let device = Arc::new(device);
+        let channel: Arc<dyn Channel> = Arc::clone(&device) as Arc<dyn Channel>;
         let window = channel.shm_region(WINDOW_ID).map(|region| {
             say!("window: {} MiB at {:#x}", region.len_bytes >> 20, region.address);
             Arc::new(memory::window(region))
@@ -56,7 +67,10 @@ impl Share {
             Some(window) => Volume::with_window(session, CacheOptions::default(), window, DaxOptions::default()),
             None => Volume::new(session, CacheOptions::default()),
         };
-        Ok(Self { fs: Fs::new(Arc::new(volume)) })
+        // Not kept alive by this, so that unmounting resets it.
+        let device = Arc::downgrade(&device);
+        let counts = Box::new(move |queue| device.upgrade().and_then(|device| device.queue_counts(queue)));
+        Ok(Self { fs: Fs::new(Arc::new(volume)), counts })
     }
 
     /// Reads, writes and changes names.
@@ -71,22 +85,45 @@ impl Share {
         }
         Ok(self.fs.unmount()?)
     }
-}
 
-#[cfg(target_arch = "x86_64")]
-impl Share {
     /// Returns the file system.
     pub(super) fn fs(&self) -> &Fs<Bare> {
         &self.fs
     }
 
+    /// Returns the counters of a request queue.
+    pub(super) fn queue_counts(&self, queue: u16) -> QueueCounts {
+        (self.counts)(QUEUE_FIRST_REQUEST as u16 + queue).unwrap_or_default()
+    }
+
+    /// Sends a few hundred requests without a trace on the host, and goes on until one was waited for: a reply that
+    /// comes before the library looks needs no interrupt. `vector` is that of the request queue.
+    ///
+    /// Without polling, each reply is noticed by an interrupt, or the kernel stops.
+    pub(super) fn use_until_woken(&self, name: &str, vector: usize) -> Result<(), Failure> {
+        processors::reset();
+        let (before, begun_ns) = (interrupts::counts(), arch::now_ns());
+        let counts = || {
+            let now = interrupts::counts();
+            array::from_fn::<_, { interrupts::VECTORS }, _>(|vector| now[vector] - before[vector])
+        };
+        scenario::look_around(&self.fs)?;
+        while counts()[vector] == 0 || processors::tally().sleeps[0] == 0 {
+            if arch::now_ns() - begun_ns > LOST_NS {
+                return Err("no interrupt has come".into());
+            }
+            self.fs.open_read("input")?.close()?;
+        }
+        let processors::Tally { sleeps, alarms, .. } = processors::tally();
+        say!("ok: woken by {name}: {:?} interrupts, {} sleeps, {} alarms", counts(), sleeps[0], alarms[0]);
+        Ok(())
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Share {
     /// Returns whether files can be mapped.
     pub(super) fn has_window(&self) -> bool {
         self.fs.volume().window().is_some()
-    }
-
-    /// Lists a directory and looks at some errors: a few hundred requests, and no trace on the host.
-    pub(super) fn look_around(&self) -> Result<(), Failure> {
-        Ok(scenario::look_around(&self.fs)?)
     }
 }

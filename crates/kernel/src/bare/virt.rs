@@ -2,10 +2,9 @@
 
 #![expect(unsafe_code, reason = "the loader leaves the device tree at an address")]
 
-use alloc::sync::Arc;
+use alloc::{boxed::Box, format, sync::Arc};
 use core::{ptr, slice};
 
-use spinning_top::RawSpinlock;
 use transom_guest::transport::{
     Interrupts, Transport as _, TransportError, VolatileRegisters,
     fdt::{Fdt, MmioDevice},
@@ -13,56 +12,74 @@ use transom_guest::transport::{
 };
 
 use super::{
-    FILE_SYSTEM, Failure,
+    FILE_SYSTEM, Failure, Found, arch,
     console::say,
+    interrupts::Wakes,
+    lock::RawLock,
     memory,
+    parallel::{self, Queues},
     platform::Bare,
+    processors,
     share::{Share, Wait},
 };
 
-/// Uses every file system of the machine whose device tree begins at `tree`; returns their number.
+/// Uses every file system of the machine whose device tree begins at `tree`.
 ///
 /// # Safety
 /// At `tree`, the loader has left a device tree, or there is other memory that may be read and that never changes.
-pub(super) unsafe fn run(tree: usize, platform: &Arc<Bare>) -> Result<usize, Failure> {
+pub(super) unsafe fn run(tree: usize, platform: &Arc<Bare>) -> Result<Found, Failure> {
     let mut header = [0; 8];
     // SAFETY: the caller guarantees that there is memory to read.
     unsafe { ptr::copy_nonoverlapping(tree as *const u8, header.as_mut_ptr(), header.len()) };
     let len_bytes = Fdt::len_bytes(&header)?;
     // SAFETY: a device tree has the length that its header says, and never changes.
     let blob = unsafe { slice::from_raw_parts(tree as *const u8, len_bytes) };
-    let mut found = 0;
+    let mut found = Found::default();
     for place in Fdt::new(blob)?.virtio_mmio() {
         let place = place?;
-        let Some(device) = open(place)? else { continue };
+        let device = match open(place, Interrupts::Polling) {
+            Ok(device) => device,
+            Err(TransportError::Absent) => continue,
+            Err(TransportError::Legacy { device_type }) if device_type != FILE_SYSTEM => {
+                found.add_other(device_type, &format!("is at {:#x}", place.address));
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        if device.device_type() != FILE_SYSTEM {
+            found.add_other(device.device_type(), &format!("is at {:#x}", place.address));
+            continue;
+        }
         say!("a file system behind virtio-mmio at {:#x}, from the device tree", place.address);
         let share = Share::mount(device, platform, Wait::Polling)?;
         share.use_it()?;
         share.unmount()?;
-        found += 1;
+        use_line(place, platform)?;
+        found.file_systems += 1;
     }
     Ok(found)
 }
 
-/// Returns the file system at `place`, if there is one. Errors: it is a legacy device.
-fn open(place: MmioDevice) -> Result<Option<Mmio<VolatileRegisters, RawSpinlock>>, TransportError> {
-    match Mmio::new(memory::registers(place.address, place.len_bytes)?, Interrupts::Polling) {
-        Ok(device) if device.device_type() == FILE_SYSTEM => Ok(Some(device)),
-        Ok(_) | Err(TransportError::Absent) => Ok(None),
-        Err(TransportError::Legacy { device_type }) if device_type != FILE_SYSTEM => Ok(None),
-        Err(error) => Err(error),
+/// Uses the file system at `place` by its line: on one processor, then on two.
+fn use_line(place: MmioDevice, platform: &Arc<Bare>) -> Result<(), Failure> {
+    let line = place.interrupt.ok_or("the device tree does not say which line the device has")?;
+    arch::use_line(line);
+    let mount = || -> Result<Share, Failure> {
+        let device = open(place, Interrupts::Line(Box::new(Wakes)))?;
+        Share::mount(device, platform, Wait::Sleeping)
+    };
+    let share = mount()?;
+    share.use_until_woken("a line", 0)?;
+    share.unmount()?;
+    if processors::running() > 1 || processors::start_second()? {
+        let share = mount()?;
+        parallel::run(&share, "a line", Queues::Own)?;
+        share.unmount()?;
     }
+    Ok(())
 }
 
-/// Nothing to keep quiet: these machines are polled.
-pub(super) struct Quiet;
-
-impl Quiet {
-    pub(super) fn begin() -> Self {
-        Self
-    }
-
-    pub(super) fn pause(self) {
-        core::hint::spin_loop();
-    }
+/// Returns the device at `place`.
+fn open(place: MmioDevice, interrupts: Interrupts) -> Result<Mmio<VolatileRegisters, RawLock>, TransportError> {
+    Mmio::new(memory::registers(place.address, place.len_bytes)?, interrupts)
 }

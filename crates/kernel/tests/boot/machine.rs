@@ -25,6 +25,12 @@ pub(crate) enum Attachment {
     Memory,
     /// The same, with the interface of before virtio 1.0.
     LegacyMemory,
+    /// Not at all: an entropy source, which is of type 4, is on the PCI bus of a q35.
+    OtherPci,
+    /// The same on virtio-mmio, in a microvm.
+    OtherMemory,
+    /// There is no virtio device.
+    Nothing,
     /// On virtio-mmio in the `virt` machine of aarch64.
     Aarch64,
     /// On virtio-mmio in the `virt` machine of riscv64.
@@ -35,9 +41,9 @@ impl Attachment {
     /// Returns the machine's architecture.
     pub(crate) fn architecture(self) -> &'static str {
         match self {
-            Self::Pci | Self::PciWithWindow | Self::Memory | Self::LegacyMemory => "x86_64",
             Self::Aarch64 => "aarch64",
             Self::Riscv64 => "riscv64",
+            _ => "x86_64",
         }
     }
 
@@ -49,24 +55,29 @@ impl Attachment {
     /// Returns the machine's type and what it needs to start and to end.
     fn machine(self) -> (&'static str, &'static [&'static str]) {
         const PC: &[&str] = &["-cpu", "max", "-device", "isa-debug-exit,iobase=0xf4,iosize=4"];
+        const PC_OF_TWO: &[&str] = &["-cpu", "max", "-smp", "2", "-device", "isa-debug-exit,iobase=0xf4,iosize=4"];
         match self {
-            Self::Pci | Self::PciWithWindow => ("q35", PC),
-            Self::Memory | Self::LegacyMemory => ("microvm", PC),
-            Self::Aarch64 => ("virt", &["-cpu", "max"]),
+            Self::Pci | Self::PciWithWindow => ("q35", PC_OF_TWO),
+            Self::Memory | Self::LegacyMemory | Self::OtherMemory => ("microvm", PC),
+            Self::OtherPci | Self::Nothing => ("q35", PC),
+            Self::Aarch64 => ("virt", &["-cpu", "max", "-smp", "2"]),
             // The kernel runs without firmware.
-            Self::Riscv64 => ("virt", &["-bios", "none"]),
+            Self::Riscv64 => ("virt", &["-bios", "none", "-smp", "2"]),
         }
     }
 
-    fn device(self) -> &'static str {
+    fn device(self) -> Option<&'static str> {
         match self {
-            Self::Pci => "vhost-user-fs-pci,chardev=fs,tag=kernel",
+            Self::Pci => Some("vhost-user-fs-pci,chardev=fs,tag=kernel,num-request-queues=2"),
             Self::PciWithWindow => {
-                "vhost-user-test-device-pci,chardev=fs,virtio-id=26,num_vqs=2,vq_size=1024,config_size=40"
+                Some("vhost-user-test-device-pci,chardev=fs,virtio-id=26,num_vqs=3,vq_size=1024,config_size=40")
             }
             Self::Memory | Self::LegacyMemory | Self::Aarch64 | Self::Riscv64 => {
-                "vhost-user-fs-device,chardev=fs,tag=kernel"
+                Some("vhost-user-fs-device,chardev=fs,tag=kernel,num-request-queues=2")
             }
+            Self::OtherPci => Some("virtio-rng-pci"),
+            Self::OtherMemory => Some("virtio-rng-device"),
+            Self::Nothing => None,
         }
     }
 }
@@ -85,9 +96,9 @@ impl Machine {
         let tools = Tools::new(&cache, &report);
         let program = match attachment {
             Attachment::PciWithWindow => tools.qemu_with_window(None),
-            Attachment::Pci | Attachment::Memory | Attachment::LegacyMemory => tools.qemu(None, true),
             Attachment::Aarch64 => tools.qemu_of(Architecture::Aarch64),
             Attachment::Riscv64 => tools.qemu_of(Architecture::Riscv64),
+            _ => tools.qemu(None, true),
         };
         match program {
             Ok(program) => Some(Self { command: program.command(), attachment }),
@@ -115,7 +126,10 @@ impl Machine {
             .arg("-serial")
             .arg(format!("file:{}", console.display()))
             .args(more)
-            .args(["-chardev", &chardev, "-device", self.attachment.device()]);
+            .args(["-chardev", &chardev]);
+        if let Some(device) = self.attachment.device() {
+            self.command.args(["-device", device]);
+        }
         let mut qemu = self.command.stdout(Stdio::null()).stderr(fs::File::create(&errors).unwrap()).spawn().unwrap();
         let begun = Instant::now();
         let status = loop {

@@ -20,21 +20,57 @@ const INPUT_LEN: usize = (3 << 20) + 777;
 const TABLE_LEN: usize = 20 << 20;
 
 #[test]
-fn a_share_is_used_over_pci_and_each_kind_of_interrupt_wakes() {
+fn a_share_is_used_over_pci_and_each_kind_of_interrupt_wakes_one_processor_and_two() {
     let Some(console) = boot(Attachment::Pci) else { return };
     // The kernel stops if a wake does not come; here is where they came.
     for (name, vector) in [("one message", 0), ("a message for each queue", 2), ("a line", 0)] {
-        let counts = counts(&console, name);
-        assert!(counts[vector] > 0, "{name}: {console}");
-        assert!(vector > 0 || counts[1..].iter().all(|&count| count == 0), "{name}: {console}");
+        assert!(woken(&console, name)[vector] > 0, "{name}: {console}");
+    }
+    check_two(&console, "one message");
+    check_two(&console, "a message for each queue");
+    check_two(&console, "a line");
+    // Only with a message of its own, the second processor hears from the device itself.
+    assert_eq!(of_two(&console, "one message", "interrupts")[1], 0, "{console}");
+    assert!(of_two(&console, "a message for each queue", "interrupts").iter().all(|&count| count > 0), "{console}");
+    assert_eq!(of_two(&console, "a line", "interrupts")[1], 0, "{console}");
+    let vectors = of_two(&console, "a message for each queue", "vectors");
+    assert!(vectors[2] > 0 && vectors[3] > 0, "{console}");
+    // Both processors have used one queue, or each its own.
+    assert_eq!(of_two(&console, "one message", "requests")[1], 0, "{console}");
+    for name in ["a message for each queue", "a line"] {
+        assert!(of_two(&console, name, "requests").iter().all(|&count| count > 0), "{name}: {console}");
     }
 }
 
-/// Returns the interrupts of each vector, as the kernel has counted them.
-fn counts(console: &str, name: &str) -> Vec<u64> {
-    let line = console.lines().find_map(|line| line.strip_prefix(&format!("ok: woken by {name}: [")));
-    let numbers =
-        line.and_then(|line| line.strip_suffix("] interrupts")).unwrap_or_else(|| panic!("{name}: {console}"));
+/// Checks that both processors have slept, that another one's or the device's interrupts have woken them, and that no
+/// timer did: then a wake would have been lost.
+fn check_two(console: &str, name: &str) {
+    let count = |what| of_two(console, name, what);
+    let (sleeps, devices, calls) = (count("sleeps"), count("interrupts"), count("calls"));
+    for processor in 0..2 {
+        assert!(sleeps[processor] > 0 && devices[processor] + calls[processor] > 0, "{name}: {console}");
+    }
+    assert_eq!(count("alarms"), [0, 0], "{name}: {console}");
+}
+
+/// Returns what the kernel has counted on two processors.
+fn of_two(console: &str, name: &str, what: &str) -> Vec<u64> {
+    numbers(console, &format!("ok: two processors, {name}: {what} ["), "]")
+}
+
+/// Returns the interrupts of each vector on one processor, which has slept without being woken by its timer.
+fn woken(console: &str, name: &str) -> Vec<u64> {
+    let begin = format!("ok: woken by {name}: [");
+    let line = console.lines().find(|line| line.starts_with(&begin)).unwrap_or_else(|| panic!("{name}: {console}"));
+    let (counts, rest) = line[begin.len() - 1..].split_once("] interrupts, ").unwrap();
+    assert!(!rest.starts_with("0 sleeps") && rest.ends_with(" sleeps, 0 alarms"), "{line}");
+    numbers(&format!("{counts}]"), "[", "]")
+}
+
+/// Returns the numbers of the line that begins and ends so.
+fn numbers(console: &str, begin: &str, end: &str) -> Vec<u64> {
+    let of = |line: &str| line.strip_prefix(begin).and_then(|line| line.strip_suffix(end)).map(str::to_owned);
+    let numbers = console.lines().find_map(of).unwrap_or_else(|| panic!("{begin}: {console}"));
     numbers.split(", ").map(|number| number.parse().unwrap()).collect()
 }
 
@@ -45,8 +81,10 @@ fn files_are_mapped_through_the_window_over_the_kernels_own_page_tables() {
     let mapped = console.lines().find_map(|line| line.strip_suffix(" ranges were mapped"));
     // The two ranges of the input and the ten of the table, of which only four have room at a time.
     assert!(mapped.is_some_and(|count| count.parse().is_ok_and(|count: u32| count >= 12)), "{console}");
-    for step in ["large entries", "small entries", "flush what", "private copies", "truncate", "smaller than the file"]
-    {
+    let on_one =
+        ["large entries", "small entries", "flush what was", "private copies", "truncate", "smaller than the file"];
+    let on_two = ["replace a mapping", "flush what the other", "take ranges that the other"];
+    for step in on_one.into_iter().chain(on_two) {
         assert!(console.lines().any(|line| line.starts_with("ok: ") && line.contains(step)), "{step}: {console}");
     }
 }
@@ -57,23 +95,38 @@ fn a_share_is_used_over_virtio_mmio() {
 }
 
 #[test]
-fn a_legacy_device_is_named_in_the_error() {
+fn a_machine_without_a_file_system_is_an_error_that_names_what_it_has() {
     let Some(kernel) = kernel("x86_64") else { return };
-    let Some((_, output)) = run(&kernel, Attachment::LegacyMemory) else { return };
-    let console = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(console.contains("FAILED: it is a legacy device") && console.contains("type 26"), "{console}");
+    for (attachment, named) in [
+        (Attachment::LegacyMemory, ["FAILED: it is a legacy device", "of type 26"]),
+        (Attachment::OtherPci, ["FAILED: no virtio device is a file system", "a device of type 4 is PCI device"]),
+        (Attachment::OtherMemory, ["FAILED: no virtio device is a file system", "a device of type 4 is at 0xfeb"]),
+        (Attachment::Nothing, ["FAILED: the machine has no virtio device", "-device vhost-user-fs-pci"]),
+    ] {
+        let Some((_, output)) = run(&kernel, attachment) else { return };
+        let console = String::from_utf8_lossy(&output.stdout).into_owned();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(named.iter().all(|words| console.contains(words)), "{attachment:?}: {console}{errors}");
+        assert_eq!(output.status.code(), Some(35), "{attachment:?}: {console}{errors}");
+    }
 }
 
 #[test]
-fn the_kernel_of_aarch64_finds_its_share_in_the_device_tree() {
-    let Some(console) = boot(Attachment::Aarch64) else { return };
-    assert!(console.contains("from the device tree"), "{console}");
+fn two_processors_of_aarch64_are_woken_by_the_line_that_the_device_tree_names() {
+    check_virt(Attachment::Aarch64);
 }
 
 #[test]
-fn the_kernel_of_riscv64_finds_its_share_in_the_device_tree() {
-    let Some(console) = boot(Attachment::Riscv64) else { return };
+fn two_processors_of_riscv64_are_woken_by_the_line_that_the_device_tree_names() {
+    check_virt(Attachment::Riscv64);
+}
+
+fn check_virt(attachment: Attachment) {
+    let Some(console) = boot(attachment) else { return };
     assert!(console.contains("from the device tree"), "{console}");
+    assert!(woken(&console, "a line")[0] > 0, "{console}");
+    check_two(&console, "a line");
+    assert!(of_two(&console, "a line", "requests").iter().all(|&count| count > 0), "{console}");
 }
 
 /// Boots the kernel with a prepared share and checks the result. Returns its console output, or `None` if it cannot be
@@ -158,6 +211,8 @@ fn daemon(share: &Path, socket: &Path, attachment: Attachment) -> Daemon {
     command.arg("--socket-path").arg(socket).arg("--shared-dir").arg(share).stderr(Stdio::null());
     if attachment == Attachment::PciWithWindow {
         command.args(["--dax-window", "8M", "--dax-policy", "always", "--tag", "kernel"]);
+        // With a window, it would offer one.
+        command.args(["--num-request-queues", "2"]);
     }
     let mut daemon = Daemon(command.spawn().unwrap());
     let begun = Instant::now();

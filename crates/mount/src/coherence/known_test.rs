@@ -22,7 +22,7 @@ fn scan(known: &KnownInodes, table: &Writer<Vec<AtomicU64>>) -> (Vec<NodeId>, bo
     let (reader, mut stale) = (table.reader(), Vec::new());
     let is_valid = |slot, fetched| reader.is_slot_valid(slot, fetched);
     let has_hot = known.take_stale(reader.now(), is_valid, |slot| reader.is_hot(slot), &mut stale);
-    (stale.into_iter().map(|(nodeid, _)| nodeid).collect(), has_hot)
+    (stale.into_iter().map(|stale: StaleInode| stale.nodeid).collect(), has_hot)
 }
 
 /// An inode that was looked up once, at the moment that is returned.
@@ -96,4 +96,32 @@ fn an_inode_is_known_until_its_last_reference_is_dropped() {
     known.forget(FILE, 5);
     change(&table, slot);
     assert_eq!(scan(&known, &table).0, [NodeId::ROOT]);
+}
+
+#[test]
+fn names_of_a_changed_directory_are_handed_out_once_with_late_ones() {
+    let table = table();
+    let (known, slot, moment) = looked_up(&table);
+    let names = |names: &[&str]| -> NameSet { names.iter().map(|name| name.as_bytes().into()).collect() };
+    let note = |noted: &[&str]| known.note_names(FILE, names(noted).into_iter());
+    let stale_names = || {
+        let (reader, mut stale) = (table.reader(), Vec::new());
+        known.take_stale(reader.now(), |slot, at| reader.is_slot_valid(slot, at), |_| false, &mut stale);
+        stale.into_iter().map(|stale: StaleInode| stale.names).collect::<Vec<_>>()
+    };
+    let is_valid = |slot, fetched| table.reader().is_slot_valid(slot, fetched);
+    assert_eq!((note(&["a", "b"]), note(&["b", "c"])), (2, 1));
+    assert!(known.note_fetched(FILE, moment, is_valid));
+    assert!(stale_names().is_empty());
+    change(&table, slot);
+    assert_eq!(stale_names(), [names(&["a", "b", "c"])]);
+    assert!(stale_names().is_empty());
+    // Of a reply that is older than the change.
+    assert_eq!(note(&["d"]), 1);
+    assert!(!known.note_fetched(FILE, moment, is_valid));
+    assert_eq!(stale_names(), [names(&["d"])]);
+    // Nobody counts the names of a directory that was forgotten, or is not known.
+    assert_eq!(note(&["e", "f"]), 2);
+    assert_eq!(known.forget(FILE, 1), 2);
+    assert_eq!((note(&["g"]), known.contains(FILE)), (0, false));
 }

@@ -1,15 +1,17 @@
 //! Coherence: what the kernel caches follows the version table of the daemon's coherence group.
 //!
-//! Each worker notes the moment of every request before it sends it, and which inodes the kernel learns of from the
-//! reply ([`stage`]). A thread looks at the stamps of all inodes that the kernel knows ([`known`]), and has the kernel
-//! drop the attributes and the data of those that were changed since they were fetched ([`scanner`]). A name cannot be
-//! found by its directory's stamp, so names expire after a second.
+//! Each worker notes the moment of every request before it sends it, and which inodes and names the kernel learns of
+//! from the reply ([`stage`]). A thread looks at the stamps of all inodes that the kernel knows ([`known`]), and has
+//! the kernel drop the attributes and the data of those that were changed since they were fetched ([`scanner`]).
+//! Another has it look up again all cached names in directories that were changed ([`names`]), because a stamp does not
+//! say which of them.
 //!
 //! A reply that is older than a change may reach the kernel after the notification of that change. Therefore the moment
 //! of a reply counts from when the kernel has it: the thread then finds the inode changed once more. Locks: those of
 //! [`known`], each for a moment, with nothing under it.
 
 mod known;
+mod names;
 mod scanner;
 mod stage;
 
@@ -19,7 +21,7 @@ use std::{
     path::Path,
     sync::{
         OnceLock,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
 
@@ -30,6 +32,7 @@ use transom_wire::NodeId;
 
 use super::{MountError, forgets::parse_forgets};
 use known::KnownInodes;
+pub(super) use names::{NAMES_THREAD_NAME, NameExpirer};
 pub(super) use scanner::{THREAD_NAME, scan_until_end};
 pub(super) use stage::CoherenceStage;
 
@@ -39,10 +42,17 @@ pub(super) fn daemon_args() -> [OsString; 2] {
     ["--front-end=alioth".into(), "--cache=always".into()]
 }
 
-/// What the workers and the thread that scans share.
+/// Names that may be cached until their directory is changed, in all directories. A name takes some 100 bytes.
+const NAMES_MAX: usize = 1 << 18;
+
+/// What the workers and the threads share.
 pub(super) struct Coherence {
     table: Reader<VersionTable>,
     known: KnownInodes,
+    /// The kernel can be told to look a name up again (HAS_EXPIRE_ONLY, Linux 6.2).
+    expires_names: AtomicBool,
+    /// Names in [`Self::known`], and those that the kernel is being told about.
+    name_count: AtomicUsize,
     /// An inode became known, or was fetched again, as it was before a change that is in the table already.
     is_late: AtomicBool,
     /// The file that aborts the kernel's connection.
@@ -57,7 +67,19 @@ impl Coherence {
     pub(super) fn new(device: &VhostUser) -> Result<Self, MountError> {
         let table = device.versions().ok_or(MountError::NoVersionTable)?;
         let table = Reader::new(table.clone()).map_err(MountError::VersionTable)?;
-        Ok(Self { table, known: KnownInodes::default(), is_late: AtomicBool::new(false), abort: OnceLock::new() })
+        Ok(Self {
+            table,
+            known: KnownInodes::default(),
+            expires_names: AtomicBool::new(false),
+            name_count: AtomicUsize::new(0),
+            is_late: AtomicBool::new(false),
+            abort: OnceLock::new(),
+        })
+    }
+
+    /// Notes that the kernel supports FUSE_EXPIRE_ONLY. Without it, names expire after a second.
+    pub(super) fn set_expires_names(&self) {
+        self.expires_names.store(true, Ordering::Relaxed);
     }
 
     /// Opens the file that aborts the connection of what is mounted at `mount_point`. Opened early, it never belongs to
@@ -83,7 +105,29 @@ impl Coherence {
 
     /// Notes a whole FORGET or BATCH_FORGET.
     pub(super) fn note_forget(&self, message: &[u8]) {
-        parse_forgets(message).into_iter().for_each(|(nodeid, count)| self.known.forget(nodeid, count));
+        parse_forgets(message).into_iter().for_each(|(nodeid, count)| self.forget(nodeid, count));
+    }
+
+    fn forget(&self, nodeid: NodeId, count: u64) {
+        self.drop_names(self.known.forget(nodeid, count));
+    }
+
+    /// Returns whether names of a directory can be cached until the directory is changed.
+    fn follows_names(&self, directory: NodeId) -> bool {
+        self.expires_names.load(Ordering::Relaxed)
+            && self.name_count.load(Ordering::Relaxed) < NAMES_MAX
+            && self.known.contains(directory)
+    }
+
+    /// Notes names of a directory that the kernel now has, from a reply of that moment.
+    fn note_names(&self, directory: NodeId, names: impl Iterator<Item = Box<[u8]>>, moment: Moment) {
+        self.name_count.fetch_add(self.known.note_names(directory, names), Ordering::Relaxed);
+        self.note_fetched(directory, moment);
+    }
+
+    /// Notes that `count` names are not cached any more.
+    fn drop_names(&self, count: usize) {
+        self.name_count.fetch_sub(count, Ordering::Relaxed);
     }
 
     /// Notes that the kernel now has something of an inode that was fetched at a moment.

@@ -15,7 +15,7 @@ use rustix::{
 };
 use transom_wire::NodeId;
 
-use super::Coherence;
+use super::{Coherence, known::StaleInode, names::NameQueue};
 use crate::{
     connection::Connection,
     notification::{Stale, invalidate_inode},
@@ -30,8 +30,8 @@ const SCAN_EVERY: Duration = Duration::from_millis(10);
 /// After a scan, the thread rests for this multiple of the scan's time: it takes at most a fifth of a processor.
 const REST_FACTOR: u32 = 4;
 
-/// Scans until `connection` has ended.
-pub(crate) fn scan_until_end(coherence: &Coherence, connection: &Arc<Connection>) {
+/// Scans until `connection` has ended. Names in directories that were changed go to `names`.
+pub(crate) fn scan_until_end(coherence: &Coherence, connection: &Arc<Connection>, names: &NameQueue) {
     let (mut scanned, mut has_hot, mut pause) = (None, false, SCAN_EVERY);
     let mut stale = Vec::new();
     while !has_ended(connection, pause) {
@@ -45,7 +45,8 @@ pub(crate) fn scan_until_end(coherence: &Coherence, connection: &Arc<Connection>
         let is_valid = |slot, fetched| table.is_slot_valid(slot, fetched);
         has_hot = known.take_stale(now, is_valid, |slot| table.is_hot(slot), &mut stale);
         scanned = Some(now);
-        for (nodeid, fetched) in stale.drain(..) {
+        for StaleInode { nodeid, fetched, names: stale_names } in stale.drain(..) {
+            names.push(nodeid, stale_names);
             match invalidate(connection, nodeid) {
                 Ok(()) => {}
                 // The reply that names it is written, but the process that asked has not stored it yet, or the kernel

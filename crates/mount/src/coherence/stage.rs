@@ -13,42 +13,54 @@ use transom_wire::{
 use super::Coherence;
 use crate::{
     fuse_device::SharedBuffer,
-    reply_body::{entries, read, write},
+    reply_body::{entries, read, read_name, write},
+    request::{DirEntryName, Request},
 };
 
-/// How long the kernel may use a name without asking, in seconds.
+/// How long the kernel may use a name without asking, in seconds, if nobody tells it of changes.
 const NAME_VALID_S: u64 = 1;
+/// The same if somebody does. It bounds what is said in [`names`](super::names).
+const FOLLOWED_VALID_S: u64 = 30;
 
 /// Coherence as one worker uses it.
 pub(crate) struct CoherenceStage {
     shared: Arc<Coherence>,
     /// By slot: the request in it.
-    in_flight: Vec<Request>,
+    in_flight: Vec<InFlight>,
     /// The inodes in the reply that is being written, and whether a reference to each was counted.
     noted: Vec<(NodeId, bool)>,
+    /// The names that the kernel caches with it.
+    noted_names: Vec<DirEntryName>,
 }
 
-#[derive(Debug, Clone, Copy, Default)]
-struct Request {
+#[derive(Debug, Clone, Default)]
+struct InFlight {
     opcode: Option<Opcode>,
     nodeid: NodeId,
     /// Before it was sent.
     moment: Moment,
+    /// The names that the kernel caches if it succeeds, but for those in the reply.
+    names: Vec<DirEntryName>,
 }
 
 impl CoherenceStage {
     /// Creates the stage of a worker with `slots` slots.
     pub(crate) fn new(shared: Arc<Coherence>, slots: usize) -> Self {
-        Self { shared, in_flight: vec![Request::default(); slots], noted: Vec::new() }
+        Self { shared, in_flight: vec![InFlight::default(); slots], noted: Vec::new(), noted_names: Vec::new() }
     }
 
-    /// Notes the request in `slot`, which is about to be sent.
-    pub(crate) fn note_request(&mut self, slot: u16, header: &InHeader) {
-        self.in_flight[usize::from(slot)] = Request {
-            opcode: Opcode::from_u32(header.opcode.get()),
-            nodeid: header.nodeid.into(),
-            moment: self.shared.table.now(),
+    /// Notes the request in `slot`, which is about to be sent. `message` returns a copy of all of it.
+    pub(crate) fn note_request(&mut self, slot: u16, header: &InHeader, message: impl FnOnce() -> Vec<u8>) {
+        let opcode = Opcode::from_u32(header.opcode.get());
+        let effect = opcode.map_or(Effect::None, |opcode| opcode.row().effect);
+        let names = match effect {
+            Effect::LooksUp | Effect::Makes(_) | Effect::MakesAndOpens | Effect::Renames => {
+                Request::new(&message()).map(|request| cached_names(&request)).unwrap_or_default()
+            }
+            _ => Vec::new(),
         };
+        self.in_flight[usize::from(slot)] =
+            InFlight { opcode, nodeid: header.nodeid.into(), moment: self.shared.table.now(), names };
     }
 
     /// Notes a whole FORGET or BATCH_FORGET.
@@ -60,13 +72,25 @@ impl CoherenceStage {
     /// for which names are valid. To be followed by [`Self::note_written`].
     pub(crate) fn adjust_reply(&mut self, slot: u16, body: &SharedBuffer<'_>) {
         self.noted.clear();
-        let Request { opcode, nodeid, moment } = self.in_flight[usize::from(slot)];
-        let Some(row) = opcode.map(Opcode::row) else { return };
+        self.noted_names.clear();
+        let in_flight = &mut self.in_flight[usize::from(slot)];
+        let (nodeid, moment, names) = (in_flight.nodeid, in_flight.moment, std::mem::take(&mut in_flight.names));
+        let Some(row) = in_flight.opcode.map(Opcode::row) else { return };
         if row.effect == Effect::Lists {
-            entries(body).for_each(|offset| self.adjust_entry(body, offset, moment));
+            let follows = self.shared.follows_names(nodeid);
+            for offset in entries(body) {
+                let name = read_name(body, offset).filter(|_| follows);
+                let name = name.map(|name| DirEntryName { parent: nodeid, name: name.into() });
+                self.adjust_entry(body, offset, moment, name);
+            }
+            self.noted.push((nodeid, false));
+        } else if row.effect == Effect::Renames {
+            // What the kernel has cached under one name it now has under the other, for as long.
+            self.noted_names = names;
             self.noted.push((nodeid, false));
         } else if let Some(at) = row.reply_nodeid_at {
-            self.adjust_entry(body, at, moment);
+            let name = names.into_iter().next().filter(|name| self.shared.follows_names(name.parent));
+            self.adjust_entry(body, at, moment, name);
         } else {
             if nodeid == NodeId::ROOT
                 && let Some(ino) = row.reply_attr_at.and_then(|at| read(body, at + offset_of!(Attr, ino)))
@@ -80,26 +104,46 @@ impl CoherenceStage {
     /// Notes whether the kernel took the reply that [`Self::adjust_reply`] was last called for.
     pub(crate) fn note_written(&mut self, slot: u16, is_taken: bool) {
         let moment = self.in_flight[usize::from(slot)].moment;
+        if is_taken {
+            // Those of a listing have one directory.
+            for chunk in self.noted_names.chunk_by(|one, other| one.parent == other.parent) {
+                let names = chunk.iter().map(|name| name.name.clone());
+                self.shared.note_names(chunk[0].parent, names, moment);
+            }
+        }
         for (nodeid, is_counted) in self.noted.drain(..) {
             if is_taken {
                 self.shared.note_fetched(nodeid, moment);
             } else if is_counted {
-                self.shared.known.forget(nodeid, 1);
+                self.shared.forget(nodeid, 1);
             }
         }
     }
 
-    fn adjust_entry(&mut self, body: &SharedBuffer<'_>, offset: usize, moment: Moment) {
+    /// Adjusts the entry at `offset`. `name` is noted if the kernel may use it without asking; without it, the name
+    /// expires soon.
+    fn adjust_entry(&mut self, body: &SharedBuffer<'_>, offset: usize, moment: Moment, name: Option<DirEntryName>) {
         let field = |at: usize| read(body, offset + at).map(u64::from_le_bytes);
         let ino = field(offset_of!(EntryOut, attr) + offset_of!(Attr, ino));
         let (Some(nodeid), Some(ino)) = (field(offset_of!(EntryOut, nodeid)), ino) else { return };
-        if field(offset_of!(EntryOut, entry_valid)).is_some_and(|valid_s| valid_s >= NAME_VALID_S) {
-            write(body, offset + offset_of!(EntryOut, entry_valid), &NAME_VALID_S.to_le_bytes());
+        let valid_max_s = if name.is_some() { FOLLOWED_VALID_S } else { NAME_VALID_S };
+        let valid_s = field(offset_of!(EntryOut, entry_valid)).unwrap_or(0);
+        if valid_s >= valid_max_s {
+            write(body, offset + offset_of!(EntryOut, entry_valid), &valid_max_s.to_le_bytes());
             write(body, offset + offset_of!(EntryOut, entry_valid_nsec), &[0; 4]);
         }
+        self.noted_names.extend(name);
         if nodeid != 0 {
             self.shared.known.add(NodeId(nodeid), self.shared.table.slot(ino), moment);
             self.noted.push((NodeId(nodeid), true));
         }
+    }
+}
+
+/// Returns the names that the kernel caches if `request` succeeds.
+fn cached_names(request: &Request<'_>) -> Vec<DirEntryName> {
+    match request.rename() {
+        Some((from, to)) => vec![from, to],
+        None => request.entry_name().into_iter().collect(),
     }
 }

@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 
+use crate::request::DirEntryName;
 use rustix::io::Errno;
 use transom_wire::{NodeId, attr::EntryOut};
 
@@ -30,13 +31,6 @@ pub(super) struct Identity {
     kind: u32,
     /// The newest change time that is known. The file was born before.
     changed: Time,
-}
-
-/// A name in a directory, which has the kernel's number.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct DirEntryName {
-    pub(super) parent: NodeId,
-    pub(super) name: Box<[u8]>,
 }
 
 /// References that a daemon is to drop.

@@ -23,9 +23,10 @@ use super::{
     Tables,
     inodes::{DaemonNode, Forgotten},
     reply::RenumberedReply,
-    request::{RenumberVerdict, Request},
+    request::RenumberVerdict,
     tables_test::{entry, look_up, message, open},
 };
+use crate::request::Request;
 
 /// What the daemon gets of a request.
 fn sent(tables: &mut Tables, opcode: Opcode, nodeid: u64, args: &[u8]) -> Vec<u8> {

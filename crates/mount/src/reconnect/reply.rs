@@ -13,9 +13,9 @@ use zerocopy::{FromBytes as _, IntoBytes as _};
 use super::{
     Tables,
     handles::{DaemonHandle, OpenAtDaemon},
-    inodes::{DaemonNode, DirEntryName, Forgotten},
-    request::Request,
+    inodes::{DaemonNode, Forgotten},
 };
+use crate::request::{DirEntryName, Request};
 
 /// What the kernel gets after the header of a reply without an error.
 #[derive(Debug, PartialEq, Eq)]

@@ -22,10 +22,10 @@ use zerocopy::{FromBytes, FromZeros as _, IntoBytes as _};
 use super::{
     InitAgreement, Reconnect, Tables,
     handles::{DaemonHandle, OpenAtDaemon, Opened},
-    inodes::{DaemonNode, DirEntryName, Forgotten, Identity, LookupVerdict},
+    inodes::{DaemonNode, Forgotten, Identity, LookupVerdict},
     queries::{Query, QuerySet, UNIQUE, run_queries, wait_reply},
 };
-use crate::{InitError, MountError, daemon_client::DaemonClient, init};
+use crate::{InitError, MountError, daemon_client::DaemonClient, init, request::DirEntryName};
 
 /// Bit of `stx_mask` for the time of birth.
 const STATX_BTIME: u32 = 0x800;

@@ -17,10 +17,11 @@ use super::{
     Reconnect, Tables,
     inodes::Forgotten,
     reply::{RenumberedReply, forget_bytes},
-    request::{RenumberVerdict, Request},
+    request::RenumberVerdict,
 };
 use crate::{
-    MountEnd, backlog::ParkedRequest, fuse_device::SharedBuffer, reply_out::ReplyWriter, request_queue::RequestQueue,
+    MountEnd, backlog::ParkedRequest, fuse_device::SharedBuffer, reply_out::ReplyWriter, request::Request,
+    request_queue::RequestQueue,
 };
 
 /// A buffer that has grown beyond this is freed by the next request that is shorter. Few requests are longer; they have

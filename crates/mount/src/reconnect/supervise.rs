@@ -9,12 +9,13 @@ use rustix::{
 use transom_guest::transport::TransportError;
 use transom_wire::Opcode;
 
-use super::{Reconnect, request::Request, restore::restore, retry::RetryPolicy, stage::batch_forget, waiting::Waiting};
+use super::{Reconnect, restore::restore, retry::RetryPolicy, stage::batch_forget, waiting::Waiting};
 use crate::{
     InitError, MountEnd, MountError, Options, PendingConnection,
     backlog::{Backlog, ParkedRequest},
     fuse_device::FuseDevice,
     mount_state::MountState,
+    request::Request,
     worker::QueueWorker,
 };
 use transom_user::{

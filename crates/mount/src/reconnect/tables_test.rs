@@ -19,10 +19,11 @@ use zerocopy::{FromBytes as _, FromZeros as _, IntoBytes as _};
 
 use super::{
     Tables,
-    inodes::{DaemonNode, DirEntryName, Forgotten, Identity, LookupVerdict},
+    inodes::{DaemonNode, Forgotten, Identity, LookupVerdict},
     reply::RenumberedReply,
-    request::{RenumberVerdict, Request},
+    request::RenumberVerdict,
 };
+use crate::request::{DirEntryName, Request};
 
 pub(super) fn message(opcode: Opcode, nodeid: u64, args: &[u8]) -> Vec<u8> {
     let header = InHeader {

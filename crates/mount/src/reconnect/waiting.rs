@@ -12,12 +12,13 @@ use rustix::{
 use transom_wire::{operation::Effect, ops::interrupt::InterruptIn};
 use zerocopy::FromBytes as _;
 
-use super::{Reconnect, request::Request};
+use super::Reconnect;
 use crate::{
     MountEnd,
     backlog::{Backlog, ParkedRequest},
     fuse_device::FuseDevice,
     mount_state::MountState,
+    request::Request,
     slots::REQUEST_LEN_MAX,
 };
 

@@ -14,6 +14,7 @@ mod reconnect;
 mod restore;
 mod rights;
 mod set_id;
+mod stress;
 mod times;
 
 use std::{

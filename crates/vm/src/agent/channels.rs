@@ -53,7 +53,8 @@ pub(super) fn open(paths: &GuestChannels) -> io::Result<Channels> {
     })
 }
 
-fn open_one(path: &str) -> io::Result<File> {
+/// Opens one channel, waiting for its device.
+pub(super) fn open_one(path: &str) -> io::Result<File> {
     let deadline = Instant::now() + APPEAR_MAX;
     let file = loop {
         match OpenOptions::new().read(true).write(true).open(path) {

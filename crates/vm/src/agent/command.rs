@@ -2,7 +2,7 @@
 
 use std::{
     ffi::OsString,
-    fs::{File, OpenOptions},
+    fs::{self, File, OpenOptions},
     io::{self, PipeWriter, Write},
     os::{
         fd::AsFd,
@@ -11,6 +11,7 @@ use std::{
             process::{CommandExt, ExitStatusExt},
         },
     },
+    path::Path,
     process::{Child, Command, ExitStatus, Stdio},
     sync::{
         Arc,
@@ -32,10 +33,10 @@ use super::{
 use crate::protocol::{Size, Stream, Task, ToGuest};
 
 /// As shells have it: the command is there and cannot be run; it is not there.
-const CANNOT_RUN: i32 = 126;
-const NOT_FOUND: i32 = 127;
+pub(super) const CANNOT_RUN: i32 = 126;
+pub(super) const NOT_FOUND: i32 = 127;
 /// What ends the input of a terminal.
-const END_OF_TRANSMISSION: &[u8] = b"\x04";
+pub(super) const END_OF_TRANSMISSION: &[u8] = b"\x04";
 
 /// How the command ended.
 #[derive(Debug, Default)]
@@ -55,13 +56,26 @@ pub(super) struct Stages<S, E> {
 }
 
 /// A command that runs, and what is connected to it.
-struct Running {
-    child: Child,
-    stdin: File,
-    stdout: File,
+pub(super) struct Running {
+    pub(super) child: Child,
+    pub(super) stdin: File,
+    pub(super) stdout: File,
     /// With a terminal everything comes by standard output.
-    stderr: Option<File>,
-    terminal: Option<File>,
+    pub(super) stderr: Option<File>,
+    pub(super) terminal: Option<File>,
+}
+
+/// A command that is to be started.
+pub(super) struct Launch<'a> {
+    /// The command and its arguments; only the arguments if it is the agent's own program.
+    pub(super) words: &'a [OsString],
+    /// The name by which the agent's own program is started.
+    pub(super) agent_as: Option<&'static str>,
+    pub(super) env: Vec<&'a (OsString, OsString)>,
+    /// The working directory, which is made if it is missing; by default that of the agent.
+    pub(super) directory: Option<&'a Path>,
+    pub(super) user: Option<(u32, u32)>,
+    pub(super) terminal: Option<Size>,
 }
 
 /// Runs the task's command to its end, with everything that it started.
@@ -71,7 +85,15 @@ pub(super) fn run(
     requests: Requests,
     stages: Stages<impl FnOnce() -> io::Result<()>, impl FnOnce()>,
 ) -> io::Result<Ended> {
-    let running = match start(task) {
+    let launch = Launch {
+        words: &task.command,
+        agent_as: None,
+        env: task.env.iter().collect(),
+        directory: None,
+        user: task.user,
+        terminal: task.terminal,
+    };
+    let running = match start(&launch) {
         Ok(running) => running,
         Err(error) => {
             let exit_code = if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { CANNOT_RUN };
@@ -104,16 +126,35 @@ pub(super) fn run(
     })
 }
 
-fn start(task: &Task) -> io::Result<Running> {
-    let (program, arguments) = task.command.split_first().ok_or_else(|| io::Error::other("no command"))?;
-    let mut command = Command::new(program);
-    command.args(arguments).env_clear().envs(task.env.iter().map(|(name, value)| (name, value)));
-    if let Some((uid, gid)) = task.user {
+/// Starts a command.
+pub(super) fn start(launch: &Launch<'_>) -> io::Result<Running> {
+    let mut command = match (launch.agent_as, launch.words.split_first()) {
+        (Some(name), _) => {
+            let mut command = Command::new("/proc/self/exe");
+            command.arg0(name).args(launch.words);
+            command
+        }
+        (None, Some((program, arguments))) => {
+            let mut command = Command::new(program);
+            command.args(arguments);
+            command
+        }
+        (None, None) => return Err(io::Error::other("no command")),
+    };
+    command.env_clear().envs(launch.env.iter().map(|(name, value)| (name, value)));
+    if let Some(directory) = launch.directory {
+        let entered = fs::create_dir_all(directory)
+            .and_then(|()| fs::metadata(directory)?.is_dir().then_some(()).ok_or(io::ErrorKind::NotADirectory.into()));
+        // Not the error of a command that is not found.
+        entered.map_err(|error| io::Error::other(format!("cannot enter {}: {error}", directory.display())))?;
+        command.current_dir(directory);
+    }
+    if let Some((uid, gid)) = launch.user {
         command.uid(uid).gid(gid);
     }
-    session_leader::arrange(&mut command, task.terminal.is_some());
-    match task.terminal {
-        Some(size) => start_on_terminal(command, size, task.user),
+    session_leader::arrange(&mut command, launch.terminal.is_some());
+    match launch.terminal {
+        Some(size) => start_on_terminal(command, size, launch.user),
         None => start_on_pipes(command),
     }
 }
@@ -148,7 +189,8 @@ fn start_on_terminal(mut command: Command, size: Size, user: Option<(u32, u32)>)
     Ok(Running { child, stdin: ours.try_clone()?, stdout: ours.try_clone()?, stderr: None, terminal: Some(ours) })
 }
 
-fn set_size(terminal: impl AsFd, size: Size) {
+/// Sets the size of a terminal.
+pub(super) fn set_size(terminal: impl AsFd, size: Size) {
     let size = Winsize { ws_row: size.rows, ws_col: size.columns, ws_xpixel: 0, ws_ypixel: 0 };
     // A terminal of the wrong size is still a terminal.
     let _ = tcsetwinsize(terminal, size);
@@ -166,8 +208,8 @@ impl Follower {
     fn follow(mut self, mut requests: Requests) {
         while let Ok(Some(request)) = requests.next() {
             match request {
-                // There is a task already.
-                ToGuest::Begin(_) | ToGuest::Go => {}
+                // There is a task already, and it ends by itself.
+                ToGuest::Begin(_) | ToGuest::Go | ToGuest::Finish => {}
                 ToGuest::StdinEnd { bytes } => drop(self.end.write_all(&bytes.to_ne_bytes())),
                 ToGuest::Resize(size) => {
                     if let Some(terminal) = &self.terminal {
@@ -203,7 +245,7 @@ fn reap_until(leader: Pid) -> io::Result<ExitStatus> {
 }
 
 /// Kills all processes but this one, and waits for them: what they hold open must be closed.
-fn end_everything() -> io::Result<()> {
+pub(super) fn end_everything() -> io::Result<()> {
     // The group of process 1 is written as -1, which stands for every process but the caller.
     match kill_process_group(Pid::INIT, Signal::KILL) {
         Ok(()) | Err(rustix::io::Errno::SRCH) => {}

@@ -1,4 +1,4 @@
-//! Process 1 of the guest: prepares the machine, runs one command, and reports its outcome.
+//! Process 1 of the guest: prepares the machine, runs one command, or several if it is kept, and reports the outcome.
 //!
 //! [`work`] has the order of the steps: devices, root and shares, command, unmounting, report. Each step has a module.
 //! After the report the host stops the machine; if it does not, the machine resets, which also ends it.
@@ -7,10 +7,12 @@ mod channels;
 mod command;
 mod devices;
 mod events;
-mod loopback;
 mod mounts;
+mod netlink;
+mod network;
 mod pump;
 mod resume;
+mod serve;
 mod session_leader;
 
 use std::{
@@ -24,7 +26,10 @@ use rustix::{
     system::{RebootCommand, reboot, sethostname},
 };
 
-use crate::protocol::{FromGuest, Milestone, Replay, SETUP_PATH, Setup};
+use crate::{
+    archive,
+    protocol::{FromGuest, Milestone, Replay, SETUP_PATH, Setup},
+};
 use channels::Reports;
 use events::Replayer;
 
@@ -34,8 +39,9 @@ const HOST_NAME: &[u8] = b"transom";
 /// How long to wait for the host to stop the machine after the report, before the machine resets.
 const STOPPED_AFTER_MAX: Duration = Duration::from_secs(10);
 
-/// Becomes the agent and never returns, if this is the first process of a guest.
+/// Becomes the agent and never returns, if this is the first process of a guest, or a program that the agent starts.
 pub fn run_if_init() {
+    archive::run_if_archiver();
     if getpid().is_init() && Path::new(SETUP_PATH).exists() {
         run();
     }
@@ -91,16 +97,19 @@ fn work(reports: &mut Option<Reports>) -> io::Result<()> {
         channels.requests.go()?;
     }
     let events = (task.events != Replay::Never).then(events::program).transpose()?;
-    let mounted = mounts::root_and_shares(&task)?;
+    mounts::root(&task)?;
+    network::name_resolver(&task.network)?;
+    let mounted = mounts::shares(&task)?;
     reached(Milestone::Mounts)?;
     // Shells show it; a guest without a name is usable.
     let _ = sethostname(HOST_NAME);
     // A guest is usable without a loopback device.
-    let mut warnings: Vec<_> = loopback::bring_up()
+    let mut warnings: Vec<_> = netlink::bring_up(netlink::LOOPBACK)
         .err()
         .map(|error| format!("cannot bring up the loopback device: {error}"))
         .into_iter()
         .collect();
+    network::start(&task.network, &setup.channels.network)?;
 
     let mut notes = Vec::new();
     let replayer = match events.map(|program| events::start(&program, &task)).transpose() {
@@ -114,7 +123,10 @@ fn work(reports: &mut Option<Reports>) -> io::Result<()> {
         started: || reached(Milestone::Command),
         ending: || notes.extend(replayer.and_then(Replayer::end).map(|why| format!("no events: {why}"))),
     };
-    let ended = command::run(&task, channels.streams, channels.requests, stages)?;
+    let ended = match task.is_kept {
+        true => serve::run(&task, channels.streams, channels.requests, stages)?,
+        false => command::run(&task, channels.streams, channels.requests, stages)?,
+    };
     warnings.extend(ended.warnings);
     warnings.extend(mounted.leave());
     reports.send(&FromGuest::Ended {

@@ -68,8 +68,8 @@ pub(super) fn kernel_file_systems(root: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes the task's root `/`, mounts its shares there and enters the working directory.
-pub(super) fn root_and_shares(task: &Task) -> io::Result<Mounted> {
+/// Makes the task's root `/`.
+pub(super) fn root(task: &Task) -> io::Result<()> {
     if let Some(tag) = &task.root_tag {
         overlay(tag, task.has_late_shares)?;
         kernel_file_systems(Path::new(MERGED))?;
@@ -78,6 +78,11 @@ pub(super) fn root_and_shares(task: &Task) -> io::Result<Mounted> {
         chroot(".")?;
         chdir("/")?;
     }
+    Ok(())
+}
+
+/// Mounts the task's shares in its root and enters the working directory.
+pub(super) fn shares(task: &Task) -> io::Result<Mounted> {
     let mount_each = |share| mount_share(share, task.has_late_shares);
     let mounted = task.mounts.iter().map(mount_each).collect::<io::Result<Vec<_>>>()?;
     // Symbolic links of the root can lead two paths to one place.

@@ -40,7 +40,8 @@ use crate::{
     qmp::{Patience, Qmp},
 };
 
-/// Shares that a machine has room for, the root among them: each needs a port, which is there from the start.
+/// Shares that a machine has room for, the root among them: each needs a port, which is there from the start. Another
+/// port is for a network device.
 pub(crate) const SHARES_MAX: usize = 6;
 
 /// The pipe for the machine's state, as QEMU knows it.
@@ -83,7 +84,8 @@ impl Ends {
     /// Returns the arguments for the ports and the monitor.
     pub(crate) fn arguments(&self) -> Vec<String> {
         let mut arguments = Vec::new();
-        for number in 0..SHARES_MAX {
+        // The last one is for a network device.
+        for number in 0..=SHARES_MAX {
             let port = format!("pcie-root-port,id=port{number},chassis={},io-reserve=0", number + 1);
             arguments.extend(["-device".into(), port]);
         }
@@ -161,8 +163,14 @@ impl Monitored {
         store.keep(key, &self.memory, &state, sources)
     }
 
-    /// Plugs the shares in, lets the machine go on, and sends the task to the agent.
-    pub(crate) fn begin(mut self, points: &[SharePoint], task: Task, control: &OwnedFd) -> io::Result<()> {
+    /// Plugs the shares and the network device in, lets the machine go on, and sends the task to the agent.
+    pub(crate) fn begin(
+        mut self,
+        points: &[SharePoint],
+        has_network_device: bool,
+        task: Task,
+        control: &OwnedFd,
+    ) -> io::Result<()> {
         for (number, point) in points.iter().enumerate() {
             let id = format!("fs{number}");
             self.qmp.ask("chardev-add", &json!({ "id": id, "backend": socket(&point.socket)? }))?;
@@ -171,6 +179,16 @@ impl Monitored {
                 &json!({
                     "driver": crate::qemu::SHARE_DEVICE, "id": format!("device-{id}"), "bus": format!("port{number}"),
                     "chardev": id, "tag": point.tag, "queue-size": crate::qemu::QUEUE_LEN,
+                }),
+            )?;
+        }
+        if has_network_device {
+            self.qmp.ask("netdev_add", &json!({ "type": "user", "id": "network" }))?;
+            self.qmp.ask(
+                "device_add",
+                &json!({
+                    "driver": crate::qemu::NETWORK_DEVICE, "id": "device-network", "bus": format!("port{SHARES_MAX}"),
+                    "netdev": "network", "romfile": "",
                 }),
             )?;
         }

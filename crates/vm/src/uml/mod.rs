@@ -56,8 +56,8 @@ impl Vmm for Uml {
     }
 
     fn guest_channels(&self) -> GuestChannels {
-        let [stdin, stdout, stderr, control] = std::array::from_fn(|number| format!("/dev/ttyS{number}"));
-        GuestChannels { stdin, stdout, stderr, control }
+        let [stdin, stdout, stderr, control, network] = std::array::from_fn(|number| format!("/dev/ttyS{number}"));
+        GuestChannels { stdin, stdout, stderr, control, network }
     }
 
     /// The device has no tag, so the daemon must provide it.
@@ -67,7 +67,7 @@ impl Vmm for Uml {
 
     fn start(&self, boot: &Boot<'_>) -> Result<Started> {
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-        for _ in 0..4 {
+        for _ in 0..5 {
             let (here, there) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
                 .map_err(Error::io("cannot create a channel"))?;
             ours.push(here);
@@ -79,10 +79,10 @@ impl Vmm for Uml {
         command.stdin(Stdio::null()).stdout(create(boot.console)?).stderr(create(&log)?);
         tracing::debug!(?command, "starting User Mode Linux");
         let process = on_one_cpu(|| Supervised::spawn(command, theirs))?;
-        let Ok([stdin, stdout, stderr, control]) = <[OwnedFd; 4]>::try_from(ours) else {
-            unreachable!("four socket pairs were created");
+        let Ok([stdin, stdout, stderr, control, network]) = <[OwnedFd; 5]>::try_from(ours) else {
+            unreachable!("five socket pairs were created");
         };
-        Ok(Started { process, channels: Channels { stdin, stdout, stderr, control }, log })
+        Ok(Started { process, channels: Channels { stdin, stdout, stderr, control, network }, log })
     }
 }
 
@@ -95,6 +95,9 @@ fn command(boot: &Boot<'_>, ends: &[OwnedFd]) -> Result<Command> {
     command.args(ARGS);
     for (number, end) in ends.iter().enumerate() {
         command.arg(format!("ssl{number}=fd:{}", end.as_raw_fd()));
+    }
+    if boot.has_network_device {
+        return Err(Error::Usage("User Mode Linux is built without network devices; use --vmm qemu".into()));
     }
     for SharePoint { socket, tag, has_window } in boot.shares {
         if *has_window {

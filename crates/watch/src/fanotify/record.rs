@@ -46,8 +46,9 @@ const _: () = assert!(size_of::<InfoHeader>() == 4);
 pub(super) struct Record<'a> {
     mask: u64,
     pub(super) pid: u32,
-    /// The name under which it happened; of a rename, the old one.
-    pub(super) place: Option<EntryName<'a>>,
+    /// The name under which it happened; of a rename, the old one if its directory is observed.
+    place: Option<EntryName<'a>>,
+    /// The new name of a rename, if its directory is observed.
     new_place: Option<EntryName<'a>>,
     pub(super) object: Option<Object<'a>>,
 }
@@ -101,6 +102,11 @@ impl<'a> Record<'a> {
         Ok(())
     }
 
+    /// Returns the name under which it happened; of a rename, the old one unless that is not observed.
+    pub(super) fn place(&self) -> Option<EntryName<'a>> {
+        self.place.or(self.new_place)
+    }
+
     pub(super) fn is_overflow(&self) -> bool {
         self.mask & libc::FAN_Q_OVERFLOW != 0
     }
@@ -111,14 +117,18 @@ impl<'a> Record<'a> {
 
     /// Returns the changes that the event stands for, in the order of [`ChangeKind`]'s variants.
     pub(super) fn kinds(&self) -> impl Iterator<Item = ChangeKind<'a>> {
-        let renamed = self.new_place.map(|to| (libc::FAN_RENAME, ChangeKind::Renamed { to }));
+        let renamed = match (self.place, self.new_place) {
+            (Some(_), Some(to)) => ChangeKind::Renamed { to },
+            (None, Some(_)) => ChangeKind::MovedIn,
+            (_, None) => ChangeKind::MovedOut,
+        };
         let before = [
             (libc::FAN_CREATE, ChangeKind::Created),
             (libc::FAN_MODIFY, ChangeKind::Modified),
             (libc::FAN_ATTRIB, ChangeKind::Attributes),
             (libc::FAN_CLOSE_WRITE, ChangeKind::ClosedWritten),
         ];
-        let all = before.into_iter().chain(renamed).chain([(libc::FAN_DELETE, ChangeKind::Deleted)]);
+        let all = before.into_iter().chain([(libc::FAN_RENAME, renamed), (libc::FAN_DELETE, ChangeKind::Deleted)]);
         let mask = self.mask;
         all.filter(move |(bit, _)| mask & bit != 0).map(|(_, kind)| kind)
     }

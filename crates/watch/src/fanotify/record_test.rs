@@ -42,7 +42,7 @@ fn a_merged_message_is_split_in_a_fixed_order() {
 
     let (record, rest) = Record::parse(&bytes).unwrap();
 
-    assert_eq!(record.place, Some(EntryName { parent: handle(b"parent"), name: b"name" }));
+    assert_eq!(record.place(), Some(EntryName { parent: handle(b"parent"), name: b"name" }));
     assert_eq!((record.object, record.pid, record.is_dir()), (Some(handle(b"object")), 42, true));
     let kinds: Vec<_> = record.kinds().collect();
     assert_eq!(kinds, [ChangeKind::Created, ChangeKind::Attributes, ChangeKind::Deleted]);
@@ -61,7 +61,7 @@ fn a_rename_has_both_places() {
     let bytes = event(libc::FAN_RENAME, &infos);
     let (record, _) = Record::parse(&bytes).unwrap();
 
-    assert_eq!(record.place, Some(EntryName { parent: handle(b"from"), name: b"a" }));
+    assert_eq!(record.place(), Some(EntryName { parent: handle(b"from"), name: b"a" }));
     let to = EntryName { parent: handle(b"to"), name: b"b" };
     assert_eq!(record.kinds().collect::<Vec<_>>(), [ChangeKind::Renamed { to }]);
 }

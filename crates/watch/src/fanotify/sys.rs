@@ -38,6 +38,24 @@ pub(super) fn mark_file_system(group: impl AsFd, fd: impl AsFd) -> Result<(), Er
     checked(unsafe { libc::fanotify_mark(group, how, MASK, libc::AT_FDCWD, path.as_ptr()) }).map(drop)
 }
 
+/// Marks the directory `dir`, which may be `O_PATH`, and what has a name in it.
+pub(crate) fn mark_directory(group: impl AsFd, dir: impl AsFd) -> Result<(), Errno> {
+    change_directory_mark(group, dir, libc::FAN_MARK_ADD)
+}
+
+/// Removes the mark of the directory `dir`, which may be `O_PATH`.
+pub(crate) fn unmark_directory(group: impl AsFd, dir: impl AsFd) -> Result<(), Errno> {
+    change_directory_mark(group, dir, libc::FAN_MARK_REMOVE)
+}
+
+fn change_directory_mark(group: impl AsFd, dir: impl AsFd, how: libc::c_uint) -> Result<(), Errno> {
+    let (group, dir) = (group.as_fd().as_raw_fd(), dir.as_fd().as_raw_fd());
+    let (how, mask) = (how | libc::FAN_MARK_ONLYDIR, MASK | libc::FAN_EVENT_ON_CHILD);
+    // A null path would stand for the directory itself, but the kernel does not accept O_PATH that way.
+    // SAFETY: the path is a constant that ends with NUL.
+    checked(unsafe { libc::fanotify_mark(group, how, mask, dir, c".".as_ptr()) }).map(drop)
+}
+
 fn checked(result: i32) -> Result<i32, Errno> {
     if result >= 0 { Ok(result) } else { Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)) }
 }

@@ -41,9 +41,18 @@ impl std::error::Error for Missing {}
 /// All edits, in order.
 pub(super) const EDITS: &[Edit] = &[
     Edit { name: "sed -i", make: |places| run(places.share, "sed -i s/line/LINE/ text") },
-    Edit { name: "vim: a backup by rename, then a new file", make: |places| Ok(vim(places.share)?) },
-    Edit { name: "vim: a backup by copy, then the same file", make: |places| Ok(vim_in_place(places.share)?) },
-    Edit { name: "VS Code: truncates, then writes", make: |places| Ok(vs_code(places.share)?) },
+    Edit {
+        name: "vim: a backup by rename, then a new file",
+        make: |places| Ok(vim(&places.share.join("vim"), "saved by vim\n")?),
+    },
+    Edit {
+        name: "vim: a backup by copy, then the same file",
+        make: |places| Ok(vim_in_place(&places.share.join("in-place"), "saved by vim in place\n")?),
+    },
+    Edit {
+        name: "VS Code: truncates, then writes",
+        make: |places| Ok(vs_code(&places.share.join("code"), "saved by VS Code\n")?),
+    },
     Edit {
         name: "git add, git commit",
         make: |places| git(places, "echo more >>tracked; git add . && git commit -qm more"),
@@ -108,13 +117,13 @@ fn git(places: &Places<'_>, script: &str) -> anyhow::Result<()> {
 }
 
 /// With `backupcopy=no`: tries whether the directory can be written, moves the file aside and writes a new one.
-fn vim(share: &Path) -> io::Result<()> {
-    let (file, backup, probe) = (share.join("vim"), share.join("vim~"), share.join("4913"));
+pub(super) fn vim(file: &Path, text: &str) -> io::Result<()> {
+    let (backup, probe) = (file.with_extension("~"), file.with_file_name("4913"));
     drop(OpenOptions::new().write(true).create_new(true).open(&probe)?);
     fs::remove_file(&probe)?;
-    fs::rename(&file, &backup)?;
-    let mut new = OpenOptions::new().write(true).create(true).truncate(false).open(&file)?;
-    new.write_all(b"saved by vim\n")?;
+    fs::rename(file, &backup)?;
+    let mut new = OpenOptions::new().write(true).create(true).truncate(false).open(file)?;
+    new.write_all(text.as_bytes())?;
     new.sync_all()?;
     new.set_permissions(Permissions::from_mode(0o644))?;
     drop(new);
@@ -122,20 +131,20 @@ fn vim(share: &Path) -> io::Result<()> {
 }
 
 /// With `backupcopy=yes`: copies the file aside and writes it in place.
-fn vim_in_place(share: &Path) -> io::Result<()> {
-    let (file, backup) = (share.join("in-place"), share.join("in-place~"));
-    fs::copy(&file, &backup)?;
-    let mut same = OpenOptions::new().write(true).truncate(true).open(&file)?;
-    same.write_all(b"saved by vim in place\n")?;
+pub(super) fn vim_in_place(file: &Path, text: &str) -> io::Result<()> {
+    let backup = file.with_extension("~");
+    fs::copy(file, &backup)?;
+    let mut same = OpenOptions::new().write(true).truncate(true).open(file)?;
+    same.write_all(text.as_bytes())?;
     same.sync_all()?;
     drop(same);
     fs::remove_file(&backup)
 }
 
-fn vs_code(share: &Path) -> io::Result<()> {
-    let mut file = File::options().read(true).write(true).open(share.join("code"))?;
+pub(super) fn vs_code(file: &Path, text: &str) -> io::Result<()> {
+    let mut file = File::options().read(true).write(true).open(file)?;
     file.set_len(0)?;
-    file.write_all(b"saved by VS Code\n")?;
+    file.write_all(text.as_bytes())?;
     file.sync_data()
 }
 

@@ -6,6 +6,7 @@
 //! directory while it is filled, on a local file system too.
 
 mod edits;
+mod rebuild;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -33,7 +34,8 @@ use edits::EDITS;
 const TOOLS: [&str; 4] = ["coreutils", "dash", "findutils", "rsync"];
 
 /// What the guests of `make test` need, fetched together.
-const IN_MAKE_TEST: [&str; 7] = ["coreutils", "dash", "findutils", "rsync", "inotify-tools", "mount", "util-linux"];
+const IN_MAKE_TEST: [&str; 9] =
+    ["coreutils", "dash", "findutils", "rsync", "inotify-tools", "mount", "util-linux", "entr", "grep"];
 
 /// Learns all of the share, starts the watcher `$3` with its arguments, and describes the share when asked.
 const GUEST: &str = r#"
@@ -88,6 +90,8 @@ const watcher = require('/usr/share/nodejs/chokidar').watch(process.argv[1], {ig
 watcher.on('all', (event, path) => console.log(event, path));
 watcher.on('ready', () => console.error('Watches established.'));
 ";
+
+pub(crate) use rebuild::{entr, rollup, tsc, webpack};
 
 pub(crate) fn inotifywait(machine: &Machine, daemon: &Path) -> anyhow::Result<String> {
     let words = ["inotifywait", "-m", "-r", "--format", "%e %w%f", SHARE];

@@ -78,6 +78,14 @@ impl Filesystems {
         list.iter().position(|fs| fs.is_of(stat)).map(|at| FsId(at as u32))
     }
 
+    /// Returns a mount of this process of the file system that `stat` describes, whatever mount that is on. If there
+    /// are several, the one that became known first.
+    pub(super) fn find_by_dev(&self, stat: &Statx) -> Option<FsId> {
+        let dev = (stat.stx_dev_major, stat.stx_dev_minor);
+        let list = self.list.read().unwrap_or_else(PoisonError::into_inner);
+        list.iter().position(|fs| fs.dev == dev).map(|at| FsId(at as u32))
+    }
+
     /// Returns the mount of the inode that `stat` describes, adding it if it is new.
     pub(super) fn find_or_add(&self, stat: &Statx) -> FsId {
         if let Some(id) = self.find(stat) {
@@ -94,6 +102,11 @@ impl Filesystems {
             list.len() - 1
         });
         FsId(at as u32)
+    }
+
+    /// Returns the id of a mount.
+    pub(super) fn mount(&self, id: FsId) -> MountId {
+        self.get(id).mount
     }
 
     /// Returns how inodes are to be kept.

@@ -62,6 +62,11 @@ impl InodeKey {
 }
 
 impl Hold {
+    /// Returns whether only a descriptor leads to the inode.
+    pub(super) fn is_nameless(&self) -> bool {
+        matches!(self, Self::Path(path) if path.name.is_empty())
+    }
+
     pub(super) fn handle(&self) -> Option<&FileHandle> {
         match self {
             Self::Handle(handle) => Some(handle),

@@ -1,10 +1,16 @@
 //! What a migration needs to know of the known inodes, and does with those that another daemon has made known.
 
-use rustix::fs::Statx;
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{AtFlags, Statx};
 use transom_wire::NodeId;
 
-use super::{Identity, Inodes, identity::Hold, lock};
-use crate::{Errno, passthrough::FileHandles, sysfd::FileHandle};
+use super::{Identity, InodeFd, Inodes, identity::Hold, lock, reopen::REFER};
+use crate::{
+    Errno,
+    passthrough::FileHandles,
+    sysfd::{FileHandle, stat},
+};
 
 impl Inodes {
     /// Returns all inodes that the guest knows except the root, with the lookups that it has not forgotten.
@@ -16,6 +22,26 @@ impl Inodes {
             all.extend(known.map(|(key, entry)| (NodeId(key), entry.lookups)));
         }
         all
+    }
+
+    /// Opens the inode behind `fd`, which is on a mount of another process, on the mount of this process, by its
+    /// handle. Returns `None` if handles cannot be opened, or nothing but descriptors leads to the inode.
+    pub(in crate::passthrough) fn reopen_on_own_mount(&self, fd: &OwnedFd, stat: &Statx) -> Option<(Statx, OwnedFd)> {
+        let fs = self.filesystems.find_by_dev(stat)?;
+        if stat.stx_nlink == 0 || !self.filesystems.opens_handles(fs) {
+            return None;
+        }
+        let handle = FileHandle::of(fd, self.filesystems.mount(fs)).ok()?;
+        let own = self.with_room(|| self.filesystems.open(fs, &handle, REFER)).ok()?;
+        let found = stat::statx(&own, AtFlags::empty(), stat::IDENTITY).ok()?;
+        (Identity::new(fs, &found) == Identity::new(fs, stat)).then_some((found, own))
+    }
+
+    /// Counts one lookup of the inode behind `fd`, which is on a mount of another process, as of an inode without a
+    /// name on the mount of this process.
+    pub(in crate::passthrough) fn admit_foreign(&self, stat: &Statx, fd: OwnedFd) -> Result<NodeId, Errno> {
+        let fs = self.filesystems.find_by_dev(stat).unwrap_or_else(|| self.filesystems.find_or_add(stat));
+        self.admit_on(fs, (NodeId::ROOT, b""), stat, InodeFd::Owned(fd))
     }
 
     /// Counts `count` more lookups of a known inode.

@@ -4,9 +4,11 @@
 //! entry references its inode by handle or by path. Some entries also keep an `O_PATH` descriptor; [`Descriptors`]
 //! limits how many stay open. [`open_descriptors`] keeps to the limits, [`shard`] chooses which to close, [`reopen`]
 //! opens one again, [`pin`] protects those that are the last reference to their inode, [`capacity`] limits the number
-//! of known inodes. Nodeids are keys of a [`Slab`](super::slab::Slab) and are never reused.
+//! of known inodes, [`observed`] has changes in known directories observed. Nodeids are keys of a
+//! [`Slab`](super::slab::Slab) and are never reused.
 //!
-//! Locks: one for each shard, never two at a time, and no system call under any of them, not even close(2).
+//! Locks: one for each shard, never two at a time, and no system call under any of them, not even close(2). That of
+//! [`observed`] is taken before one of a shard.
 
 mod by_handle;
 mod capacity;
@@ -14,6 +16,7 @@ mod filesystems;
 mod identity;
 mod known;
 mod migrated;
+mod observed;
 mod open_descriptors;
 mod path_fd;
 mod pin;
@@ -26,6 +29,8 @@ pub(crate) use capacity::Capacity;
 pub(crate) use filesystems::FsId;
 pub(crate) use identity::{Identity, InodeKey, file_type};
 
+pub use observed::ObserveDirectories;
+pub(super) use observed::reserve as reserve_for_observed;
 pub(crate) use path_fd::Fd;
 
 use std::{
@@ -46,6 +51,7 @@ use by_handle::ByHandle;
 use filesystems::{Filesystems, Kept};
 use identity::Hold;
 use known::Forecast;
+use observed::Observed;
 use path_fd::OpenClock;
 use shard::{Entry, Shard, hash};
 use spare_paths::SparePaths;
@@ -78,6 +84,8 @@ pub(super) struct Inodes {
     capacity: Capacity,
     spare_paths: SparePaths,
     by_handle: ByHandle,
+    /// `None` if the whole file system is observed, or nothing.
+    observed: Option<Observed>,
     open_clock: OpenClock,
     forecast: Forecast,
 }
@@ -149,6 +157,7 @@ impl Inodes {
             capacity,
             spare_paths: SparePaths::default(),
             by_handle: ByHandle::default(),
+            observed: None,
             open_clock,
             forecast: Forecast::default(),
         })
@@ -201,15 +210,26 @@ impl Inodes {
         inode_fd: InodeFd<'_>,
     ) -> Result<(NodeId, FsId), Errno> {
         let fs = self.filesystems.find_or_add(stat);
+        Ok((self.admit_on(fs, (parent, name), stat, inode_fd)?, fs))
+    }
+
+    /// As [`Inodes::admit`], for an inode that is on the mount `fs`, whichever its descriptor is on.
+    fn admit_on(
+        &self,
+        fs: FsId,
+        (parent, name): (NodeId, &[u8]),
+        stat: &Statx,
+        inode_fd: InodeFd<'_>,
+    ) -> Result<NodeId, Errno> {
         let identity = Identity::new(fs, stat);
         if identity == self.root_identity {
-            return Ok((NodeId::ROOT, fs));
+            return Ok(NodeId::ROOT);
         }
         let shard = self.shard_of(&identity);
         let known = self.count_if_open(shard, &identity, parent, name);
         self.forecast.note(known.is_some());
         if let Some(nodeid) = known {
-            return Ok((nodeid, fs));
+            return Ok(nodeid);
         }
         let kept = self.filesystems.keep(fs, &inode_fd, file_type(stat), &self.proc_fds, &self.descriptors);
         let hold = kept.and_then(|kept| match kept {
@@ -224,7 +244,7 @@ impl Inodes {
             InodeFd::Owned(fd) => Some(self.open_clock.path_fd(fd)),
             InodeFd::Borrowed(_) => None,
         };
-        self.count_or_insert(shard, identity, file_type(stat), hold, spare).map(|nodeid| (nodeid, fs))
+        self.count_or_insert(shard, identity, file_type(stat), hold, spare)
     }
 
     /// Returns the inode, reopening its descriptor if necessary, in which case it blocks on the host's file system.
@@ -293,7 +313,7 @@ impl Inodes {
         identity: Identity,
         file_type: FileType,
         hold: Hold,
-        spare: Option<Fd>,
+        mut spare: Option<Fd>,
     ) -> Result<NodeId, Errno> {
         let mut shard = lock(shard);
         // Leftovers to release after unlocking: a second path to an inode, or the path of an entry that did not fit.
@@ -301,7 +321,13 @@ impl Inodes {
             Some(key) => {
                 let entry = shard.entries.get_mut(key).ok_or(Errno::STALE)?;
                 entry.lookups += 1;
-                (Ok(key), std::mem::replace(&mut entry.hold, hold))
+                let before = std::mem::replace(&mut entry.hold, hold);
+                if entry.is_pinned && before.is_nameless() && spare.is_some() {
+                    // It has a name now. Its descriptor may be on another daemon's mount, from which nothing is linked.
+                    std::mem::swap(&mut entry.fd, &mut spare);
+                    self.unpin_in(&mut shard, key);
+                }
+                (Ok(key), before)
             }
             None => {
                 let indexed = self.by_handle.key(&hold);

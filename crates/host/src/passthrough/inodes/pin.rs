@@ -16,6 +16,7 @@ use super::{
     identity::{Hold, Identity, Path},
     lock,
     reopen::REFER,
+    shard::Shard,
 };
 use crate::{
     Errno,
@@ -81,6 +82,13 @@ impl Inodes {
         self.pin(key, fd)
     }
 
+    /// Returns the inode that `stat`, with the fields of [`stat::IDENTITY`], describes, if the guest knows it.
+    pub(in crate::passthrough) fn nodeid_of(&self, stat: &Statx) -> Option<NodeId> {
+        let identity = Identity::new(self.filesystems.find(stat)?, stat);
+        let shard = lock(self.shard_of(&identity));
+        shard.find(&identity, None).or_else(|| shard.find_any(&identity)).map(NodeId)
+    }
+
     /// Returns the entry of the inode behind `fd`, if the guest knows it as `identity`.
     fn recognise(&self, fd: &OwnedFd, identity: &Identity) -> Option<u64> {
         let stat = stat::statx(fd, AtFlags::empty(), stat::IDENTITY).ok()?;
@@ -118,9 +126,13 @@ impl Inodes {
 
     /// Allows an inode's descriptor to be closed again.
     pub(crate) fn unpin(&self, nodeid: NodeId) {
-        let mut shard = self.shard(nodeid);
-        if shard.unpin(nodeid.0)
-            && let Some(entry) = shard.entries.get(nodeid.0)
+        self.unpin_in(&mut self.shard(nodeid), nodeid.0);
+    }
+
+    /// As [`Inodes::unpin`], for an entry of a locked shard.
+    pub(super) fn unpin_in(&self, shard: &mut Shard, key: u64) {
+        if shard.unpin(key)
+            && let Some(entry) = shard.entries.get(key)
         {
             self.spare[entry.class() as usize].fetch_add(1, Relaxed);
             self.descriptors.unpin();

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
+use rustix::fs::FileType;
 use transom_wire::NodeId;
 
 use super::{Inodes, identity::Hold, shard::Entry};
@@ -41,6 +42,9 @@ impl Inodes {
     /// Updates the counts for a removed entry.
     pub(super) fn release(&self, entry: &Entry) {
         self.leave_index(entry);
+        if entry.file_type == FileType::Directory {
+            self.ignore(&entry.identity);
+        }
         self.capacity.remove();
         self.filesystems.remove_inode(entry.identity.fs, &self.descriptors);
         if entry.fd.is_none() {

@@ -9,6 +9,7 @@ use std::{
     collections::{HashMap, HashSet},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{Arc, atomic::Ordering::Relaxed},
+    time::{Duration, Instant},
 };
 
 use rustix::fs::{FileType, OFlags};
@@ -29,6 +30,10 @@ use crate::{
     },
     sysfd::RawFileHandle,
 };
+
+/// How long it may take to find the paths of all inodes. The guest is stopped meanwhile, and the supervisor gives up
+/// after 30 s for all that it waits: this is less, so that the reason is known.
+const PATHS_MAX: Duration = Duration::from_secs(20);
 
 /// A descriptor that stays open here until it was sent.
 enum Kept {
@@ -74,11 +79,18 @@ impl Passthrough {
     }
 
     fn hand_over_inodes(&self, state: &mut State<'_>) -> Result<Vec<Kept>, Error> {
+        let deadline = Instant::now() + PATHS_MAX;
         let paths = Paths::new(self);
         let known = self.inodes.all();
         let mut located = HashMap::with_capacity(known.len());
         let mut moved_directories = Vec::new();
         for &(nodeid, _) in &known {
+            if Instant::now() > deadline {
+                return Err(Error::Refused(
+                    "the guest knows too many inodes to find their paths within 20 s: \
+                     drop the guest's caches and try again",
+                ));
+            }
             match paths.of(nodeid) {
                 Ok(path) => _ = located.insert(nodeid, path),
                 // Through a descriptor on another mount, the guest could not rename anything in or out of it.
@@ -88,7 +100,11 @@ impl Passthrough {
         }
         if !moved_directories.is_empty() {
             tracing::info!(count = moved_directories.len(), "searching the share for directories that were moved");
-            located.extend(paths.search(&moved_directories)?);
+            let found = paths.search(&moved_directories, deadline).ok_or(Error::Refused(
+                "the share is too large to be searched within 20 s for directories that the host has moved: \
+                 drop the guest's caches and try again",
+            ))?;
+            located.extend(found);
         }
         state.inodes.push(root());
         let mut kept = Vec::new();

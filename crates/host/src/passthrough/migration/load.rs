@@ -298,11 +298,17 @@ impl<'a> Loader<'a> {
         Ok(nodeid)
     }
 
-    /// Counts one lookup of the inode behind an `O_PATH` descriptor of another process of this host, and keeps that.
+    /// Counts one lookup of the inode behind an `O_PATH` descriptor of another process of this host.
+    ///
+    /// The descriptor is on a mount of that process. The inode is known as one of this process's mount, so that it
+    /// stays one inode if the guest looks up another name of it.
     fn find_by_descriptor(&self, fd: OwnedFd) -> Result<NodeId, Errno> {
         let inodes = &self.fs.inodes;
         let stat = stat::statx(&fd, AtFlags::empty(), stat::IDENTITY)?;
-        let nodeid = inodes.admit(NodeId::ROOT, b"", &stat, InodeFd::Owned(fd.try_clone().map_err(errno)?))?.0;
+        if let Some((stat, own)) = inodes.reopen_on_own_mount(&fd, &stat) {
+            return Ok(inodes.admit(NodeId::ROOT, b"", &stat, InodeFd::Owned(own))?.0);
+        }
+        let nodeid = inodes.admit_foreign(&stat, fd.try_clone().map_err(errno)?)?;
         inodes.pin_adopted(nodeid, fd).inspect_err(|_| _ = inodes.forget(nodeid, 1))?;
         Ok(nodeid)
     }

@@ -31,6 +31,7 @@ impl Passthrough {
                 "an overlay cannot be migrated: the guest's changes are in a directory of this host",
             ),
             (self.journal.is_some(), "a share with --resilient cannot be migrated: the journal would have to follow"),
+            (self.quota.is_some(), "a share with a quota cannot be migrated: what the guest has added does not travel"),
             (self.hidden.is_some(), "a share with hidden paths cannot be migrated: other inodes may be hidden here"),
         ];
         obstacles.into_iter().find_map(|(is_so, obstacle)| is_so.then_some(obstacle))
@@ -45,6 +46,7 @@ impl Passthrough {
                 "a share in a coherence group cannot be upgraded: the group sees each daemon join once",
             ),
             (self.replays.is_some(), "a share with --events cannot be upgraded: what the agent knows does not travel"),
+            (self.quota.is_some(), "a share with a quota cannot be upgraded: what the guest has added does not travel"),
             (self.config.is_layered, "an overlay cannot be upgraded: two daemons cannot have it mounted"),
         ];
         obstacles.into_iter().find_map(|(is_so, obstacle)| is_so.then_some(obstacle))

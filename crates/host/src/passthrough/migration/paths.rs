@@ -3,27 +3,19 @@
 //! The kernel knows the path of an inode that is in its cache, and we the name by which it was found last. Neither is
 //! certain, so each is tried out. What neither finds is searched for in the whole directory.
 
-use std::{
-    collections::HashMap,
-    mem::MaybeUninit,
-    time::{Duration, Instant},
-};
+use std::{collections::HashMap, mem::MaybeUninit, time::Instant};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir};
 use transom_wire::NodeId;
 
 use crate::{
     Errno,
-    migration::Error,
     passthrough::{Passthrough, dir_stream::BATCH_LEN, inodes::Identity},
     sysfd::{FileHandle, path, stat},
 };
 
 /// Refers to an inode of any type without opening it.
 const REFER: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW);
-
-/// The longest search: the guest is stopped meanwhile.
-const SEARCH_MAX: Duration = Duration::from_secs(60);
 
 /// Finds paths.
 pub(super) struct Paths<'a> {
@@ -102,13 +94,8 @@ impl<'a> Paths<'a> {
             && handle.is_none_or(|handle| FileHandle::of(&fd, handle.mount()).is_ok_and(|found| found == *handle))
     }
 
-    /// Searches the shared directory for `wanted`, and returns the paths that it finds.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the search takes longer than [`SEARCH_MAX`].
-    pub(super) fn search(&self, wanted: &[NodeId]) -> Result<HashMap<NodeId, Vec<u8>>, Error> {
-        let begun = Instant::now();
+    /// Searches the shared directory for `wanted`, and returns the paths that it finds, or `None` at the deadline.
+    pub(super) fn search(&self, wanted: &[NodeId], deadline: Instant) -> Option<HashMap<NodeId, Vec<u8>>> {
         let mut by_ino: HashMap<u64, Vec<NodeId>> = HashMap::new();
         for &nodeid in wanted {
             if let Some(ino) = self.fs.inodes.ino(nodeid) {
@@ -120,11 +107,8 @@ impl<'a> Paths<'a> {
             if found.len() == wanted.len() {
                 break;
             }
-            if begun.elapsed() > SEARCH_MAX {
-                return Err(Error::Refused(
-                    "the share is too large to be searched for files that were moved or removed while the guest is \
-                     stopped: drop the guest's caches and try again, or use --migration-mode=file-handles",
-                ));
+            if Instant::now() > deadline {
+                return None;
             }
             // What cannot be read is not searched.
             let _ = self.list(&directory, |name, ino, file_type| {
@@ -141,7 +125,7 @@ impl<'a> Paths<'a> {
                 }
             });
         }
-        Ok(found)
+        Some(found)
     }
 
     /// Calls `each` with the entries of a directory, whose path is empty or ends with a slash: name, number and type.

@@ -5,6 +5,7 @@ use std::{
     collections::{HashMap, HashSet},
     os::fd::AsFd,
     sync::atomic::Ordering::Relaxed,
+    time::{Duration, Instant},
 };
 
 use rustix::fs::{AtFlags, FileType, OFlags, fcntl_getfl, fdatasync};
@@ -23,6 +24,9 @@ use crate::{
 
 /// References to the root that a session holds, as virtiofsd counts them.
 const ROOT_REFERENCES: u64 = 2;
+
+/// The longest search for what was moved: the guest is stopped meanwhile.
+const SEARCH_MAX: Duration = Duration::from_secs(60);
 
 impl Passthrough {
     /// Returns the state of the session.
@@ -81,7 +85,11 @@ impl Passthrough {
         }
         if !missing.is_empty() {
             tracing::info!(count = missing.len(), "searching the share for inodes that were moved");
-            located.extend(paths.search(&missing)?);
+            let found = paths.search(&missing, Instant::now() + SEARCH_MAX).ok_or(Error::Refused(
+                "the share is too large to be searched for files that were moved or removed while the guest is \
+                 stopped: drop the guest's caches and try again, or use --migration-mode=file-handles",
+            ))?;
+            located.extend(found);
             // They have names outside the share only.
             let elsewhere = missing.into_iter().filter(|nodeid| !located.contains_key(nodeid));
             gone.extend(elsewhere.map(|nodeid| (nodeid, Errno::NOENT)));

@@ -41,6 +41,7 @@ impl Serve<Create> for Passthrough {
         let open_flags = self.open_flags(nodeid, &fd, flags);
         let fh = self.handles.add_file(slot, nodeid, fd).inspect_err(|_| self.forget(nodeid, 1))?;
         self.note_open(fh, nodeid, flags);
+        self.note_quota_open(fh);
         Ok(CreateOut { entry, open: open_out(fh, open_flags) })
     }
 }

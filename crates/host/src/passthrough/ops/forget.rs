@@ -42,6 +42,7 @@ impl Passthrough {
     pub(in crate::passthrough) fn forget(&self, nodeid: NodeId, nlookup: u64) {
         if self.inodes.forget(nodeid, nlookup) {
             self.aliases.remove(nodeid);
+            self.note_quota_forgotten(nodeid);
             if let Some(locks) = &self.locks {
                 locks.release_inode(nodeid);
             }

@@ -110,6 +110,7 @@ impl FileSystem for Passthrough {
         self.note_all_released();
         self.inodes.clear();
         self.aliases.clear();
+        self.end_quota_session();
         self.session.store(0, Relaxed);
     }
 
@@ -118,7 +119,7 @@ impl FileSystem for Passthrough {
     }
 
     fn changing<T>(&self, request: &Changing<'_>, serve: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
-        self.stamped(request, serve)
+        self.stamped(request, || self.metered(request, serve))
     }
 
     fn interrupt(&self, unique: Unique) {

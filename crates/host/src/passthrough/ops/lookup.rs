@@ -132,9 +132,32 @@ impl Passthrough {
         let seen = self.changes_seen();
         let stat = stat::statx(inode_fd.as_fd(), AtFlags::empty(), stat::IDENTITY)?;
         self.check_found(dir, name, &stat)?;
+        if self.inodes.observes_directories() && file_type(&stat) == FileType::Directory {
+            return self.admit_directory(parent, dir, name, &stat, inode_fd);
+        }
         let attr = self.attr(inode_fd.as_fd(), &stat);
         let (nodeid, fs) = self.inodes.admit(parent, name, &stat, inode_fd)?;
         Ok(self.entry(dir, nodeid, fs, &stat, attr, self.validity_since(seen, &stat)))
+    }
+
+    /// Counts a lookup of a directory, and has it observed before its attributes are read.
+    fn admit_directory(
+        &self,
+        parent: NodeId,
+        dir: &Inode,
+        name: &[u8],
+        identity: &Statx,
+        inode_fd: InodeFd<'_>,
+    ) -> Result<EntryOut, Errno> {
+        let (nodeid, fs) = self.inodes.admit(parent, name, identity, inode_fd)?;
+        let found = self.inodes.get(nodeid).and_then(|inode| {
+            self.inodes.observe(&inode);
+            let seen = self.changes_seen();
+            let stat = stat::statx(&*inode.fd, AtFlags::empty(), stat::IDENTITY)?;
+            Ok((stat, self.attr(&*inode.fd, &stat), self.validity_since(seen, &stat)))
+        });
+        let (stat, attr, validity) = found.inspect_err(|_| _ = self.inodes.forget(nodeid, 1))?;
+        Ok(self.entry(dir, nodeid, fs, &stat, attr, validity))
     }
 
     /// Returns the reply for the inode `nodeid` on `fs` that was found in `dir`.

@@ -32,6 +32,7 @@ impl Serve<Open> for Passthrough {
         let open_flags = self.open_flags(nodeid, &fd, flags);
         let fh = self.handles.add_file(slot, nodeid, fd)?;
         self.note_open(fh, nodeid, flags);
+        self.note_quota_open(fh);
         Ok(open_out(fh, open_flags))
     }
 }

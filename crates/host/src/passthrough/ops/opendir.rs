@@ -19,6 +19,7 @@ impl Serve<Opendir> for Passthrough {
     fn serve(&self, call: Call<'_, Opendir>) -> Result<OpenOut, Errno> {
         let slot = self.handles.reserve()?;
         let fh = self.handles.add_directory(slot, self.open_directory(call.nodeid)?)?;
+        self.note_quota_open(fh);
         let mut flags = OpenFlags::empty();
         if self.config.cache.keeps_directories() {
             flags |= OpenFlags::CACHE_DIR | OpenFlags::KEEP_CACHE;

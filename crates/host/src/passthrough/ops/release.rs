@@ -42,7 +42,9 @@ impl Passthrough {
             }
             locks.release_file(file.nodeid, &file.locking);
         }
+        let key = self.quota_key(Handle::from(arg.fh));
         self.handles.remove(Handle::from(arg.fh));
+        self.note_quota_closed(key);
         self.note_released(Handle::from(arg.fh));
     }
 }

@@ -13,7 +13,7 @@ impl Serve<Statfs> for Passthrough {
         let stat = rustix::fs::fstatvfs(&*self.inodes.get(call.nodeid)?.fd)?;
         // Block sizes and name lengths always fit 32 bits.
         let narrow = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
-        Ok(StatfsOut {
+        Ok(self.limit_statfs(StatfsOut {
             blocks: stat.f_blocks.into(),
             bfree: stat.f_bfree.into(),
             bavail: stat.f_bavail.into(),
@@ -24,6 +24,6 @@ impl Serve<Statfs> for Passthrough {
             frsize: narrow(stat.f_frsize).into(),
             padding: 0.into(),
             spare: [0.into(); 6],
-        })
+        }))
     }
 }

@@ -20,6 +20,7 @@ impl Serve<Tmpfile> for Passthrough {
         self.check_open_mode(guest)?;
         self.inodes.check_room()?;
         let dir = self.inodes.get(parent)?;
+        let _turn = self.quota_turn()?;
         let slot = self.handles.reserve()?;
         self.inodes.balance();
         // With O_EXCL, the file can never be given a name.
@@ -40,6 +41,7 @@ impl Serve<Tmpfile> for Passthrough {
         });
         let fh = added.inspect_err(|_| self.forget(nodeid, 1))?;
         self.note_open(fh, nodeid, guest);
+        self.note_quota_open(fh);
         Ok(CreateOut { entry, open: open_out(fh, open_flags) })
     }
 }

@@ -3,7 +3,7 @@
 use rustix::fs::OFlags;
 use std::fs;
 use transom_wire::{
-    NodeId,
+    Handle, NodeId,
     agent::{AGENT_GID, EXCHANGE, EXCHANGE_LEN, Hello, VERSION},
     linux::RENAME_EXCHANGE,
     ops::ioctl::{IOCTL_DIR, IoctlIn},
@@ -29,10 +29,14 @@ fn with_agent(case: impl FnOnce(&mut Guest, &std::path::Path)) {
 }
 
 fn exchange(guest: &Guest) -> Result<Vec<u8>, Errno> {
+    exchange_by(guest, guest.opendir(NodeId::ROOT)?)
+}
+
+/// Exchanges through an open root directory.
+pub(super) fn exchange_by(guest: &Guest, root: Handle) -> Result<Vec<u8>, Errno> {
     let hello = Hello { version: VERSION.into(), ..Hello::default() };
     let mut argument = [0; EXCHANGE_LEN];
     argument[..size_of::<Hello>()].copy_from_slice(hello.as_bytes());
-    let root = guest.opendir(NodeId::ROOT)?;
     let arg = IoctlIn {
         fh: root.into(),
         flags: IOCTL_DIR.into(),

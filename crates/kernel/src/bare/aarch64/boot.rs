@@ -1,18 +1,18 @@
-//! The entry point: sets up page tables, floating point and a stack, then calls Rust.
+//! The entry points: set up page tables, floating point and a stack, then call Rust.
 
 #![expect(unsafe_code, reason = "the processor starts in a state that only assembly can leave")]
 
 use core::arch::global_asm;
 
-// QEMU enters here at exception level 1, with the MMU off. The table maps 512 times 1 GiB to itself: the first is
-// devices, the others are memory. With the MMU off, all memory would be treated as a device, without unaligned access.
+// QEMU enters at `start`, at exception level 1, with the MMU off. The firmware enters the second processor at
+// `second_start`, in the same state. `x19` is the processor's number. The table maps 512 times 1 GiB to itself: the
+// first is devices, the others are memory. With the MMU off, all memory would be treated as a device, without unaligned
+// access and without atomic operations.
 global_asm!(
     r#"
     .section .boot, "ax"
-    .global start
+    .global start, second_start
 start:
-    mov x0, #(3 << 20)
-    msr cpacr_el1, x0
     adrp x0, page_table
     add x0, x0, :lo12:page_table
     mov x1, #0x401              // a block of memory of attribute 0, accessed
@@ -25,11 +25,24 @@ start:
     add x2, x2, #1
     cmp x2, #512
     b.ne 1b
+    mov x19, #0
+    b begin
+second_start:
+    mov x19, #1
+begin:
+    mov x0, #(3 << 20)
+    msr cpacr_el1, x0
+    adrp x0, page_table
+    add x0, x0, :lo12:page_table
     ldr x1, =0xff00             // attribute 0: device; 1: memory, cached
     msr mair_el1, x1
     ldr x1, =0x200803519        // 39 bits of address, pages of 4 KiB, cached and shared; 40 physical bits
     msr tcr_el1, x1
     msr ttbr0_el1, x0
+    adrp x0, vectors
+    add x0, x0, :lo12:vectors
+    msr vbar_el1, x0
+    msr tpidr_el1, x19
     dsb sy
     isb
     mrs x1, sctlr_el1
@@ -37,26 +50,28 @@ start:
     orr x1, x1, x2
     msr sctlr_el1, x1
     isb
-    adrp x0, stack_top
-    add x0, x0, :lo12:stack_top
+    adrp x0, stacks
+    add x0, x0, :lo12:stacks
+    add x1, x19, #1
+    add x0, x0, x1, lsl #18
     mov sp, x0
+    mov x0, x19
     mov x29, xzr
     mov x30, xzr
-    bl {main}
+    bl {enter}
     b .
 
     .section .bss
     .balign 4096
 page_table:
     .skip 4096
-stack:
-    .skip 262144
-stack_top:
+stacks:
+    .skip 2 * 262144
     .text
     "#,
-    main = sym enter,
+    enter = sym enter,
 );
 
-extern "C" fn enter() -> ! {
-    crate::bare::main()
+extern "C" fn enter(number: usize) -> ! {
+    if number == 0 { crate::bare::main() } else { super::serve() }
 }

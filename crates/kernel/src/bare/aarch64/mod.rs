@@ -1,16 +1,20 @@
-//! aarch64: QEMU's `virt`, polled.
+//! aarch64: QEMU's `virt`.
 
-#![expect(unsafe_code, reason = "the processor's registers are reached by assembly")]
+#![expect(unsafe_code, reason = "says where the device tree is")]
 
 mod boot;
+mod gic;
+mod processor;
+mod traps;
 
-use alloc::sync::Arc;
-use core::arch::asm;
+use alloc::{format, sync::Arc};
 
 use transom_guest::transport::Registers as _;
 
-pub(super) use super::virt::Quiet;
-use super::{Failure, memory, platform::Bare, virt};
+pub(super) use gic::{call, rearm_line, use_line};
+pub(super) use processor::{halt, interrupts_off, interrupts_on, now_ns, number};
+
+use super::{Failure, Found, memory, platform::Bare, processors, virt};
 
 /// The first serial port, a PL011, whose first register takes a byte. QEMU's never needs to be waited for.
 const SERIAL: u64 = 0x0900_0000;
@@ -18,8 +22,8 @@ const SERIAL: u64 = 0x0900_0000;
 /// QEMU puts the device tree at the beginning of memory if it starts a kernel that is no Linux image.
 const DEVICE_TREE: usize = 0x4000_0000;
 
-/// PSCI's call that turns the machine off (Arm DEN 0022, section 5.10).
-const SYSTEM_OFF: u64 = 0x8400_0008;
+/// PSCI's error for a processor that does not exist.
+const INVALID_PARAMETERS: i64 = -2;
 
 /// Length of the heap after the kernel, in bytes.
 pub(super) const HEAP_LEN: usize = 128 << 20;
@@ -36,24 +40,34 @@ pub(super) fn put(byte: u8) {
 
 /// Ends the machine; only the console says how it went.
 pub(super) fn leave(_is_well: bool) -> ! {
-    loop {
-        // SAFETY: the firmware's call does not return. QEMU's `virt` takes it by `hvc`.
-        unsafe { asm!("hvc #0", in("x0") SYSTEM_OFF, options(nomem, nostack)) }
+    processor::turn_off()
+}
+
+/// What a processor does while it spins.
+pub(super) fn relax() {
+    core::hint::spin_loop();
+}
+
+/// Starts the second processor, if the machine has one. Returns whether it has.
+pub(super) fn start_second() -> Result<bool, Failure> {
+    match processor::turn_second_on() {
+        Ok(()) => Ok(true),
+        Err(INVALID_PARAMETERS) => Ok(false),
+        Err(error) => Err(format!("the firmware does not start the second processor: PSCI error {error}").into()),
     }
 }
 
-/// Returns the time since power-on, in nanoseconds.
-pub(super) fn now_ns() -> u64 {
-    let (ticks, hz): (u64, u64);
-    // SAFETY: reads the counter, not before what precedes it, and its rate.
-    unsafe {
-        asm!("isb", "mrs {}, cntvct_el0", "mrs {}, cntfrq_el0", out(reg) ticks, out(reg) hz, options(nomem, nostack));
-    }
-    (u128::from(ticks) * 1_000_000_000 / u128::from(hz.max(1))) as u64
+/// The second processor's way into the kernel.
+fn serve() -> ! {
+    gic::begin_local();
+    processors::serve()
 }
 
-/// Uses every file system of the machine; returns their number.
-pub(super) fn run(platform: &Arc<Bare>) -> Result<usize, Failure> {
+/// Uses every file system of the machine.
+pub(super) fn run(platform: &Arc<Bare>) -> Result<Found, Failure> {
+    gic::begin();
+    gic::begin_local();
+    interrupts_on();
     // SAFETY: QEMU puts the device tree there, below the kernel, and memory begins there in any case.
     unsafe { virt::run(DEVICE_TREE, platform) }
 }

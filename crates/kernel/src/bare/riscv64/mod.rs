@@ -1,19 +1,23 @@
-//! riscv64: QEMU's `virt`, started without firmware, polled.
+//! riscv64: QEMU's `virt`, started without firmware.
 
-#![expect(unsafe_code, reason = "the processor's registers are reached by assembly")]
+#![expect(unsafe_code, reason = "says where the device tree is")]
 
 mod boot;
+mod clint;
+mod plic;
+mod processor;
+mod traps;
 
 use alloc::sync::Arc;
-use core::{
-    arch::asm,
-    sync::atomic::{AtomicUsize, Ordering},
-};
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 use transom_guest::transport::Registers as _;
 
-pub(super) use super::virt::Quiet;
-use super::{Failure, memory, platform::Bare, virt};
+pub(super) use clint::call;
+pub(super) use plic::{rearm_line, use_line};
+pub(super) use processor::{halt, interrupts_off, interrupts_on, now_ns, number};
+
+use super::{Failure, Found, memory, platform::Bare, virt};
 
 /// The first serial port, a 16550, whose first register takes a byte. QEMU's never needs to be waited for.
 const SERIAL: u64 = 0x1000_0000;
@@ -22,9 +26,6 @@ const SERIAL: u64 = 0x1000_0000;
 const TEST: u64 = 0x0010_0000;
 const PASS: u32 = 0x5555;
 const FAIL: u32 = 1 << 16 | 0x3333;
-
-/// The length of a tick of the machine's timer in nanoseconds: it runs at 10 MHz.
-const TICK_NS: u64 = 100;
 
 /// Length of the heap after the kernel, in bytes.
 pub(super) const HEAP_LEN: usize = 128 << 20;
@@ -51,16 +52,24 @@ pub(super) fn leave(is_well: bool) -> ! {
     }
 }
 
-/// Returns the time since power-on, in nanoseconds.
-pub(super) fn now_ns() -> u64 {
-    let ticks: u64;
-    // SAFETY: reads the machine's timer.
-    unsafe { asm!("rdtime {}", out(reg) ticks, options(nomem, nostack)) };
-    ticks.saturating_mul(TICK_NS)
+/// What a processor does while it spins.
+pub(super) fn relax() {
+    core::hint::spin_loop();
 }
 
-/// Uses every file system of the machine; returns their number.
-pub(super) fn run(platform: &Arc<Bare>) -> Result<usize, Failure> {
+/// Starts the second processor, if the machine has one. Returns whether it has.
+pub(super) fn start_second() -> Result<bool, Failure> {
+    let is_there = clint::has(1);
+    if is_there {
+        call(1);
+    }
+    Ok(is_there)
+}
+
+/// Uses every file system of the machine.
+pub(super) fn run(platform: &Arc<Bare>) -> Result<Found, Failure> {
+    clint::end_alarm();
+    interrupts_on();
     // SAFETY: the loader has left the device tree there, above what the kernel uses.
     unsafe { virt::run(DEVICE_TREE.load(Ordering::Relaxed), platform) }
 }

@@ -1,34 +1,46 @@
-//! Interrupt controllers of a PC: the processor's own, which takes messages and has a timer, and the one for lines.
+//! Interrupt controllers of a PC: each processor's own, which takes messages and has a timer, and the one for lines.
 //!
 //! Source: Intel SDM volume 3, chapter 11; 82093AA data sheet.
 
-use transom_guest::transport::{Registers as _, TransportError, VolatileRegisters};
+use transom_guest::transport::{Registers as _, VolatileRegisters};
 
 use super::{ports, traps::VECTORS};
-use crate::bare::memory;
+use crate::bare::{lock::Lock, memory};
 
 /// The vector of the timer, which only ends halts.
 pub(super) const TIMER: u8 = 32;
 /// The vectors of messages.
-pub(super) const MESSAGES: core::ops::Range<u8> = 33..48;
+pub(super) const MESSAGES: core::ops::Range<u8> = 33..41;
 /// The vector of all lines.
 pub(super) const LINE: u8 = 48;
+/// The vector by which processors call each other.
+pub(super) const CALL: u8 = 49;
+/// The vector by which they ask each other to forget translations.
+pub(super) const FORGET: u8 = 50;
 /// The vector of interrupts that went away.
 pub(super) const SPURIOUS: u8 = 63;
 
-/// Where messages for processor 0 are stored, and the processor's own registers are.
-pub(super) const LOCAL: u64 = 0xfee0_0000;
+/// Where a processor's own registers are, and where messages for processor 0 are stored.
+const LOCAL: u64 = 0xfee0_0000;
 const LOCAL_LEN: u64 = 0x400;
 const END_OF_INTERRUPT: usize = 0xb0;
 const SPURIOUS_VECTOR: usize = 0xf0;
 const ENABLED: u32 = 1 << 8;
+/// What is stored in the first of these words is sent to the processor that the second one names.
+const COMMAND: usize = 0x300;
+const COMMAND_TO: usize = 0x310;
+const TO_SHIFT: u32 = 24;
+/// A command has not been accepted yet.
+const PENDING: u32 = 1 << 12;
+const INIT: u32 = 0x4500;
+const START_UP: u32 = 0x4600;
+const FIXED: u32 = 0x4000;
 const TIMER_VECTOR: usize = 0x320;
-const PERIODIC: u32 = 1 << 17;
 const TIMER_COUNT: usize = 0x380;
 const TIMER_DIVIDER: usize = 0x3e0;
-const DIVIDE_BY_16: u32 = 3;
-/// Ticks between two interrupts of the timer: at the rate of QEMU's, 16 ms.
-const TICKS: u32 = 1_000_000;
+const DIVIDE_BY_128: u32 = 0b1010;
+/// The length of a tick of the timer, divided: QEMU's runs at 1 GHz. A real machine's rate has to be measured.
+const TICK_NS: u64 = 128;
 
 /// The controller for lines: an index and a window to what it selects.
 const LINES: u64 = 0xfec0_0000;
@@ -46,45 +58,86 @@ const PCI_PINS: core::ops::Range<u32> = 16..24;
 /// Data ports of the older controllers, which are not used.
 const OLD: [u16; 2] = [0x21, 0xa1];
 
-/// The controllers.
-pub(super) struct Controllers {
-    local: VolatileRegisters,
-    lines: VolatileRegisters,
+/// Held while a pin is selected.
+static SELECTING: Lock<()> = Lock::new(());
+
+/// Keeps lines back and the older controllers quiet, for all processors.
+pub(super) fn begin() {
+    OLD.into_iter().for_each(|port| ports::write_u8(port, 0xff));
+    set_lines(false);
 }
 
-impl Controllers {
-    /// Returns the controllers. They share nothing with other values but the registers.
-    pub(super) fn new() -> Result<Self, TransportError> {
-        Ok(Self { local: memory::registers(LOCAL, LOCAL_LEN)?, lines: memory::registers(LINES, LINES_LEN)? })
-    }
+/// Lets messages in to this processor.
+pub(super) fn begin_local() {
+    let local = local();
+    local.write_u32(SPURIOUS_VECTOR, ENABLED | u32::from(SPURIOUS));
+    local.write_u32(TIMER_DIVIDER, DIVIDE_BY_128);
+    local.write_u32(TIMER_VECTOR, TIMER.into());
+}
 
-    /// Lets messages in, and starts the timer.
-    pub(super) fn begin(&self) {
-        OLD.into_iter().for_each(|port| ports::write_u8(port, 0xff));
-        self.local.write_u32(SPURIOUS_VECTOR, ENABLED | u32::from(SPURIOUS));
-        self.local.write_u32(TIMER_DIVIDER, DIVIDE_BY_16);
-        self.local.write_u32(TIMER_VECTOR, PERIODIC | u32::from(TIMER));
-        self.local.write_u32(TIMER_COUNT, TICKS);
-    }
+/// Lets the processor take the next interrupt.
+pub(super) fn end_interrupt() {
+    local().write_u32(END_OF_INTERRUPT, 0);
+}
 
-    /// Lets the processor take the next interrupt.
-    pub(super) fn end_interrupt(&self) {
-        self.local.write_u32(END_OF_INTERRUPT, 0);
-    }
+/// Has the timer interrupt this processor once, in `ns`, and not earlier.
+pub(super) fn set_alarm(ns: u64) {
+    let ticks = u32::try_from(ns / TICK_NS).unwrap_or(u32::MAX);
+    // A count of 0 would stop the timer.
+    local().write_u32(TIMER_COUNT, ticks.max(1));
+}
 
-    /// Lets the lines of PCI functions through to processor 0, or keeps them back. Interrupts are off.
-    pub(super) fn set_lines(&self, are_let_through: bool) {
-        let mask = if are_let_through { 0 } else { MASKED };
-        for pin in PCI_PINS {
-            self.set_pin(pin, 1, 0);
-            self.set_pin(pin, 0, LEVEL | ACTIVE_LOW | mask | u32::from(LINE));
-        }
-    }
+/// Returns where messages for a processor are stored. QEMU numbers processors and their controllers alike.
+pub(super) fn message_address(processor: usize) -> u64 {
+    LOCAL | (processor as u64) << 12
+}
 
-    fn set_pin(&self, pin: u32, word: u32, value: u32) {
-        self.lines.write_u32(SELECT, PIN_0 + 2 * pin + word);
-        self.lines.write_u32(SELECTED, value);
+/// Interrupts another processor. Interrupts are off.
+pub(super) fn interrupt(processor: usize, vector: u8) {
+    command(processor, FIXED | u32::from(vector));
+}
+
+/// Resets another processor. It waits for [`start_up`] then.
+pub(super) fn reset(processor: usize) {
+    command(processor, INIT);
+}
+
+/// Has a processor that was reset begin at the start of a page below 1 MiB.
+pub(super) fn start_up(processor: usize, page: u8) {
+    command(processor, START_UP | u32::from(page));
+}
+
+fn command(processor: usize, command: u32) {
+    let local = local();
+    local.write_u32(COMMAND_TO, (processor as u32) << TO_SHIFT);
+    local.write_u32(COMMAND, command);
+    while local.read_u32(COMMAND) & PENDING != 0 {
+        core::hint::spin_loop();
     }
 }
 
-const _: () = assert!((SPURIOUS as usize) < VECTORS && MESSAGES.end == LINE);
+/// Lets the lines of PCI functions through to processor 0, or keeps them back.
+pub(super) fn set_lines(are_let_through: bool) {
+    let lines = registers(LINES, LINES_LEN);
+    let set_word = |at: u32, value: u32| {
+        lines.write_u32(SELECT, at);
+        lines.write_u32(SELECTED, value);
+    };
+    let mask = if are_let_through { 0 } else { MASKED };
+    let _selecting = SELECTING.lock();
+    for pin in PCI_PINS {
+        set_word(PIN_0 + 2 * pin + 1, 0);
+        set_word(PIN_0 + 2 * pin, LEVEL | ACTIVE_LOW | mask | u32::from(LINE));
+    }
+}
+
+/// Returns the registers of the calling processor's controller: each processor sees its own at this address.
+fn local() -> VolatileRegisters {
+    registers(LOCAL, LOCAL_LEN)
+}
+
+fn registers(address: u64, len_bytes: u64) -> VolatileRegisters {
+    memory::registers(address, len_bytes).expect("the addresses are mapped to themselves")
+}
+
+const _: () = assert!((SPURIOUS as usize) < VECTORS && MESSAGES.end <= LINE);

@@ -1,8 +1,7 @@
 //! Finds virtio file systems on the PCI bus and among a microvm's virtio-mmio devices.
 
-use alloc::vec::Vec;
+use alloc::{format, vec::Vec};
 
-use spinning_top::RawSpinlock;
 use transom_guest::transport::{
     Interrupts, Transport as _, TransportError, VolatileRegisters,
     mmio::Mmio,
@@ -10,15 +9,19 @@ use transom_guest::transport::{
 };
 
 use super::ports;
-use crate::bare::{FILE_SYSTEM, memory};
+use crate::bare::{FILE_SYSTEM, Found, lock::RawLock, memory};
 
 /// The ports that select a register of a PCI function's configuration space, and that access it.
 const CONFIG_ADDRESS: u16 = 0xcf8;
 const CONFIG_DATA: u16 = 0xcfc;
 const ENABLED: u32 = 1 << 31;
 
-/// Device and vendor id of a modern virtio file system (virtio 1.3, section 4.1.2.1).
-const IDENTITY: u32 = 0x105a_1af4;
+/// The vendor of virtio devices, and their device ids: 0x1040 and the type, or, if they also have the legacy interface,
+/// less (virtio 1.3, section 4.1.2). The subsystem id of these is the type.
+const VENDOR: u32 = 0x1af4;
+const MODERN: u32 = 0x1040;
+const TRANSITIONAL: core::ops::Range<u32> = 0x1000..MODERN;
+const SUBSYSTEM: u8 = 0x2c;
 
 /// The virtio-mmio devices of QEMU's microvm: address, maximum number, and distance in bytes.
 const MMIO_AT: u64 = 0xfeb0_0000;
@@ -43,13 +46,31 @@ impl ConfigSpace for Function {
 }
 
 impl Function {
-    /// Returns the first file system on bus 0. The firmware has assigned its addresses.
-    pub(super) fn find() -> Option<Self> {
-        (0..32).map(|device| Self { device }).find(|function| function.read_u32(0) == IDENTITY)
+    /// Returns the first file system on bus 0, and adds other virtio devices to `found`. The firmware has assigned its
+    /// addresses.
+    pub(super) fn find(found: &mut Found) -> Option<Self> {
+        for function in (0..32).map(|device| Self { device }) {
+            match function.device_type() {
+                Some(FILE_SYSTEM) => return Some(function),
+                Some(other) => found.add_other(other, &format!("is PCI device {}", function.device)),
+                None => {}
+            }
+        }
+        None
+    }
+
+    /// Returns the type of a virtio device.
+    fn device_type(&self) -> Option<u32> {
+        let identity = self.read_u32(0);
+        match (identity & 0xffff, identity >> 16) {
+            (VENDOR, MODERN..) => Some((identity >> 16) - MODERN),
+            (VENDOR, id) if TRANSITIONAL.contains(&id) => Some(self.read_u32(SUBSYSTEM) >> 16),
+            _ => None,
+        }
     }
 
     /// Returns the device's transport.
-    pub(super) fn open(&self, interrupts: Interrupts) -> Result<Pci<VolatileRegisters, RawSpinlock>, TransportError> {
+    pub(super) fn open(&self, interrupts: Interrupts) -> Result<Pci<VolatileRegisters, RawLock>, TransportError> {
         Pci::new(self, map, interrupts)
     }
 
@@ -67,19 +88,23 @@ fn map(range: BarRange) -> Result<VolatileRegisters, TransportError> {
     memory::registers(range.address, range.len_bytes)
 }
 
-/// Returns the file systems of a microvm.
+/// Returns the file systems of a microvm, and adds other virtio devices to `found`.
 ///
 /// # Errors
 /// One of them is a legacy device.
-pub(super) fn in_memory() -> Result<Vec<Mmio<VolatileRegisters, RawSpinlock>>, TransportError> {
-    let mut found = Vec::new();
-    for number in 0..MMIO_DEVICES {
-        match Mmio::new(memory::registers(MMIO_AT + number * MMIO_LEN, MMIO_LEN)?, Interrupts::Polling) {
-            Ok(device) if device.device_type() == FILE_SYSTEM => found.push(device),
+pub(super) fn in_memory(found: &mut Found) -> Result<Vec<Mmio<VolatileRegisters, RawLock>>, TransportError> {
+    let mut devices = Vec::new();
+    for address in (0..MMIO_DEVICES).map(|number| MMIO_AT + number * MMIO_LEN) {
+        match Mmio::new(memory::registers(address, MMIO_LEN)?, Interrupts::Polling) {
+            Ok(device) if device.device_type() == FILE_SYSTEM => devices.push(device),
+            Ok(device) => found.add_other(device.device_type(), &format!("is at {address:#x}")),
             Err(error @ TransportError::Legacy { device_type: FILE_SYSTEM }) => return Err(error),
+            Err(TransportError::Legacy { device_type }) => {
+                found.add_other(device_type, &format!("is at {address:#x}"));
+            }
             // Other machines have nothing at this address, or registers without a device.
-            Ok(_) | Err(_) => {}
+            Err(_) => {}
         }
     }
-    Ok(found)
+    Ok(devices)
 }

@@ -10,24 +10,34 @@ mod mapping;
 mod page;
 mod ports;
 mod processor;
+mod second;
+mod shootdown;
 mod tables;
 mod traps;
+mod walk;
 
 use alloc::{boxed::Box, sync::Arc};
 
-use transom_guest::transport::{Interrupts, pci::Message};
+use transom_guest::transport::{
+    Interrupts, VolatileRegisters,
+    pci::{Message, Pci},
+};
 
 pub(super) use clock::now_ns;
-pub(super) use processor::Quiet;
+pub(super) use processor::{interrupts_off, interrupts_on, number};
+pub(super) use second::start_second;
 
 use super::{
-    Failure,
+    Failure, Found,
     console::say,
+    interrupts::Wakes,
+    lock::RawLock,
+    parallel::{self, Queues},
     platform::Bare,
+    processors,
     share::{Share, Wait},
 };
 use devices::Function;
-use interrupts::{Interrupted, Wakes};
 
 /// The first serial port: its data and line status registers.
 const SERIAL: u16 = 0x3f8;
@@ -44,9 +54,19 @@ pub(super) const HEAP_LEN: usize = 128 << 20;
 /// Addresses below this are mapped to themselves.
 pub(super) const IDENTITY_LEN: u64 = 512 << 30;
 
-/// Ways to be woken that the file system on the PCI bus is used with, one after the other.
+/// Ways to be woken that one processor uses the file system on the PCI bus with, one after the other.
 const WAYS: [(&str, Way); 3] =
     [("one message", Way::Messages(1)), ("a message for each queue", Way::Messages(3)), ("a line", Way::Line)];
+
+/// The same for two processors, and which queues they use.
+const WAYS_OF_TWO: [(&str, Way, Queues); 3] = [
+    ("one message", Way::Messages(1), Queues::Shared),
+    ("a message for each queue", EACH_OF_TWO, Queues::Own),
+    ("a line", Way::Line, Queues::Own),
+];
+
+/// Vector 0 is for the configuration, the others are for the high-priority queue and two request queues.
+const EACH_OF_TWO: Way = Way::Messages(4);
 
 #[derive(Clone, Copy)]
 enum Way {
@@ -69,70 +89,113 @@ pub(super) fn leave(is_well: bool) -> ! {
     ports::leave(if is_well { ALL_WELL } else { FAILED })
 }
 
-/// Uses every file system of the machine; returns their number.
-pub(super) fn run(platform: &Arc<Bare>) -> Result<usize, Failure> {
+/// Has another processor take an interrupt.
+pub(super) fn call(processor: usize) {
+    let _quiet = processors::Quiet::begin();
+    apic::interrupt(processor, apic::CALL);
+}
+
+/// Lets interrupts in and halts until one has been handled, at the latest that of the timer in `ns`. Interrupts are
+/// off.
+pub(super) fn halt(ns: u64) {
+    apic::set_alarm(ns);
+    processor::halt();
+}
+
+/// What a processor does while it spins with interrupts off: answers the others, who cannot interrupt it.
+pub(super) fn relax() {
+    core::hint::spin_loop();
+    shootdown::answer();
+}
+
+/// Lets the line through, which its handler has kept back.
+pub(super) fn rearm_line() {
+    apic::set_lines(true);
+}
+
+/// Uses every file system of the machine.
+pub(super) fn run(platform: &Arc<Bare>) -> Result<Found, Failure> {
     clock::begin();
     traps::begin();
-    let mut found = 0;
-    if let Some(function) = Function::find() {
+    apic::begin();
+    apic::begin_local();
+    interrupts_on();
+    let mut found = Found::default();
+    if let Some(function) = Function::find(&mut found) {
         say!("a file system on the PCI bus");
-        let share = Share::mount(function.open(Interrupts::Polling)?, platform, Wait::Polling)?;
-        share.use_it()?;
-        if share.has_window() {
-            mapping::run(share.fs())?;
-        }
-        let has_window = share.has_window();
-        share.unmount()?;
-        // Once is enough: the ways do not depend on the window.
-        for (name, way) in WAYS.into_iter().filter(|_| !has_window) {
-            use_with_interrupts(&function, platform, name, way)?;
-        }
-        found += 1;
+        use_pci(&function, platform)?;
+        found.file_systems += 1;
     }
-    for device in devices::in_memory()? {
+    for device in devices::in_memory(&mut found)? {
         say!("a file system behind virtio-mmio");
         let share = Share::mount(device, platform, Wait::Polling)?;
         share.use_it()?;
         share.unmount()?;
-        found += 1;
+        found.file_systems += 1;
     }
     Ok(found)
 }
 
-/// Uses the file system without polling: each reply is noticed by an interrupt, or the kernel stops.
-fn use_with_interrupts(function: &Function, platform: &Arc<Bare>, name: &str, way: Way) -> Result<(), Failure> {
+/// Uses the file system on the PCI bus: by polling, with each kind of interrupt, and on two processors.
+fn use_pci(function: &Function, platform: &Arc<Bare>) -> Result<(), Failure> {
+    let share = Share::mount(function.open(Interrupts::Polling)?, platform, Wait::Polling)?;
+    share.use_it()?;
+    let has_window = share.has_window();
+    if has_window {
+        mapping::run(share.fs())?;
+    }
+    share.unmount()?;
+    // Once is enough: the ways do not depend on the window.
+    for (name, way) in WAYS.into_iter().filter(|_| !has_window) {
+        let share = Share::mount(open(function, way)?, platform, Wait::Sleeping)?;
+        share.use_until_woken(name, request_vector(way))?;
+        share.unmount()?;
+    }
+    if !processors::start_second()? {
+        return Ok(());
+    }
+    for (name, way, queues) in WAYS_OF_TWO.into_iter().filter(|_| !has_window) {
+        let share = Share::mount(open(function, way)?, platform, Wait::Sleeping)?;
+        parallel::run(&share, name, queues)?;
+        share.unmount()?;
+    }
+    if has_window {
+        let share = Share::mount(open(function, EACH_OF_TWO)?, platform, Wait::Sleeping)?;
+        mapping::run_on_both(share.fs())?;
+        share.unmount()?;
+    }
+    Ok(())
+}
+
+/// Returns the device's transport, set up to interrupt.
+fn open(function: &Function, way: Way) -> Result<Pci<VolatileRegisters, RawLock>, Failure> {
     let Some(messages) = function.messages()? else { return Err("the device has no MSI-X".into()) };
-    // The vector of the request queue, number 1: see `Interrupts::Messages`.
-    let (interrupts, vector) = match way {
+    let interrupts = match way {
         Way::Messages(max) => {
+            apic::set_lines(false);
             let count = messages.len().min(max);
             for vector in 0..count {
-                messages.set(vector, Message { address: apic::LOCAL, data: interrupts::message(vector) });
+                // The queue of processor 1 has the last vector of `EACH_OF_TWO`; all others interrupt processor 0.
+                let processor = usize::from(vector == 3) % processors::running();
+                let address = apic::message_address(processor);
+                messages.set(vector, Message { address, data: interrupts::message(vector) });
             }
             messages.enable(function);
-            let vector = if count > 1 { 1 + 1 % (count - 1) } else { 0 };
-            (Interrupts::Messages(count, Box::new(Wakes)), vector)
+            Interrupts::Messages(count, Box::new(Wakes))
         }
         Way::Line => {
             messages.disable(function);
-            (Interrupts::Line(Box::new(Wakes)), 0)
+            apic::set_lines(true);
+            Interrupts::Line(Box::new(Wakes))
         }
     };
-    let interrupted = Interrupted::begin()?;
-    let share = Share::mount(function.open(interrupts)?, platform, Wait::Sleeping)?;
-    // A reply that comes before the library looks needs no interrupt: continue until one was waited for.
-    let begun_ns = now_ns();
-    share.look_around()?;
-    while interrupted.counts()[usize::from(vector)] == 0 {
-        if now_ns() - begun_ns > interrupts::LOST_NS {
-            return Err("no interrupt has come".into());
-        }
-        share.fs().open_read("input")?.close()?;
+    Ok(function.open(interrupts)?)
+}
+
+/// Returns the vector of the request queue, number 1: see `Interrupts::Messages`.
+fn request_vector(way: Way) -> usize {
+    match way {
+        Way::Messages(count @ 2..) => 1 + 1 % (usize::from(count) - 1),
+        Way::Messages(_) | Way::Line => 0,
     }
-    share.unmount()?;
-    let counts = interrupted.counts();
-    drop(interrupted);
-    messages.disable(function);
-    say!("ok: woken by {name}: {counts:?} interrupts");
-    Ok(())
 }

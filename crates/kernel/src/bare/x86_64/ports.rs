@@ -14,6 +14,12 @@ pub(in crate::bare) fn write_u8(port: u16, value: u8) {
     unsafe { asm!("out dx, al", in("dx") port, in("al") value, options(nomem, nostack, preserves_flags)) }
 }
 
+/// Writes two bytes, as [`write_u8`] writes one.
+pub(in crate::bare) fn write_u16(port: u16, value: u16) {
+    // SAFETY: as for `write_u8`.
+    unsafe { asm!("out dx, ax", in("dx") port, in("ax") value, options(nomem, nostack, preserves_flags)) }
+}
+
 /// Writes four bytes, as [`write_u8`] writes one.
 pub(in crate::bare) fn write_u32(port: u16, value: u32) {
     // SAFETY: as for `write_u8`; for the configuration of a PCI function, the caller decides which accesses it permits

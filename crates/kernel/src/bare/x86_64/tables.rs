@@ -1,10 +1,13 @@
 //! Page tables for the addresses of mapped files: entries of 4 KiB and 2 MiB between 512 GiB and 1 TiB.
 //!
-//! Tables of the two lowest levels are created when they are needed and kept. The processor marks entries dirty by
-//! itself, so each change is one store of a whole entry. Whoever takes a right away flushes the translation.
+//! Tables of the two lowest levels are created when they are needed and kept. Processors mark entries dirty by
+//! themselves, so each change is one store of a whole entry. Changes are made under [`CHANGING`]. One that takes a page
+//! or a right away is complete when every processor has forgotten the translation (`shootdown`); before that, no page
+//! or table is freed.
 
-#![expect(unsafe_code, reason = "the processor reads page tables by address")]
+#![expect(unsafe_code, reason = "frees tables and pages that nothing refers to any more")]
 
+use alloc::vec::Vec;
 use core::{ops::Range, ptr::NonNull};
 
 use transom_guest::dax::{
@@ -12,22 +15,16 @@ use transom_guest::dax::{
     entry::{Order, PAGE_LEN},
 };
 
-use super::{copy, page, processor};
+use super::{
+    copy, page, shootdown,
+    walk::{ADDRESS, COPY, DIRTY, HUGE, MARKS, PRESENT, WRITABLE, load, slot, store},
+};
+use crate::bare::lock::Lock;
 
-/// The addresses of mapped files: what the second entry of the highest table stands for.
-pub(super) const ADDRESSES: Range<usize> = 512 << 30..1024 << 30;
+pub(super) use super::walk::ADDRESSES;
 
-const PRESENT: u64 = 1 << 0;
-const WRITABLE: u64 = 1 << 1;
-const DIRTY: u64 = 1 << 6;
-/// An entry of the second lowest table that maps 2 MiB.
-const HUGE: u64 = 1 << 7;
-/// Ours to use: the page belongs to the mapping.
-const COPY: u64 = 1 << 9;
-const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
-
-/// Pages beyond which flushing everything is cheaper than flushing each.
-const FLUSHED_PAGES_MAX: usize = 32;
+/// Held while the tables are changed, whichever mapping they are of: the upper ones are shared.
+pub(super) static CHANGING: Lock<()> = Lock::new(());
 
 /// What is mapped at an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,14 +65,12 @@ pub(super) fn set(address: usize, entry: Entry) -> Option<()> {
         Order::Huge => {
             let slot = slot(address, 1, true)?;
             let before = load(slot);
-            store(slot, bits | HUGE);
-            flush(address, RANGE_LEN as usize);
+            replace(slot, bits | HUGE, address..address + RANGE_LEN as usize);
             free_table(before);
         }
         Order::Small => {
             split(address)?;
-            store(slot(address, 0, true)?, bits);
-            flush(address, PAGE_LEN as usize);
+            replace(slot(address, 0, true)?, bits, address..address + PAGE_LEN as usize);
         }
     }
     Some(())
@@ -100,16 +95,53 @@ pub(super) fn set_copy(address: usize, from: Option<NonNull<u8>>) -> Option<()> 
     is_set
 }
 
-/// Removes the entry for `address`, and the page of a private copy.
-pub(super) fn clear(address: usize) {
-    let Some(entry) = get(address) else { return };
-    let (level, len) = if entry.order == Order::Huge { (1, RANGE_LEN) } else { (0, PAGE_LEN) };
-    let Some(slot) = slot(address, level, false) else { return };
-    store(slot, 0);
-    flush(address, len as usize);
-    if entry.is_copy {
-        // SAFETY: `set_copy` has allocated it, and the only entry for it is gone.
-        unsafe { page::free(entry.physical as usize) };
+/// Removes what is mapped at `addresses`, private copies only if `with_copies`. An entry of 2 MiB is removed as a
+/// whole.
+pub(super) fn remove(addresses: Range<usize>, with_copies: bool) {
+    let mut copies = Vec::new();
+    change(addresses, |entry| {
+        let is_removed = with_copies || !entry.is_copy;
+        if is_removed && entry.is_copy {
+            copies.push(entry.physical as usize);
+        }
+        is_removed.then_some(0)
+    });
+    for copy in copies {
+        // SAFETY: `set_copy` has allocated it, the only entry for it is gone, and so are the processors' translations.
+        unsafe { page::free(copy) };
+    }
+}
+
+/// Makes the next store to each page at `addresses` fault, except to private copies.
+pub(super) fn protect(addresses: Range<usize>) {
+    change(addresses, |entry| {
+        let is_huge = entry.order == Order::Huge;
+        (entry.is_writable && !entry.is_copy).then_some(entry.physical | PRESENT | if is_huge { HUGE } else { 0 })
+    });
+}
+
+/// Stores what `change` makes of each entry at `addresses`, where it changes it. Returns when no processor uses the
+/// former ones.
+fn change(addresses: Range<usize>, mut change: impl FnMut(Entry) -> Option<u64>) {
+    let mut changed: Option<Range<usize>> = None;
+    let mut at = addresses.start;
+    while at < addresses.end {
+        let entry = get(at);
+        let (level, len) = match entry {
+            Some(Entry { order: Order::Huge, .. }) => (1, RANGE_LEN as usize),
+            _ => (0, PAGE_LEN as usize),
+        };
+        let end = (at + 1).next_multiple_of(len);
+        if let Some(bits) = entry.and_then(&mut change)
+            && let Some(slot) = slot(at, level, false)
+        {
+            store(slot, bits);
+            changed = Some(changed.map_or(at, |before| before.start)..end);
+        }
+        at = end;
+    }
+    if let Some(changed) = changed {
+        shootdown::forget(changed);
     }
 }
 
@@ -118,8 +150,7 @@ pub(super) fn clear_table(address: usize) {
     let Some(slot) = slot(address, 1, false) else { return };
     let before = load(slot);
     if before & HUGE == 0 {
-        store(slot, 0);
-        flush(address, RANGE_LEN as usize);
+        replace(slot, 0, address..address + RANGE_LEN as usize);
         free_table(before);
     }
 }
@@ -135,33 +166,8 @@ fn split(address: usize) -> Option<()> {
     for page in 0..512 {
         store(table + page * 8, (huge & !HUGE) + page as u64 * PAGE_LEN);
     }
-    store(slot, table as u64 | PRESENT | WRITABLE);
-    flush(address, RANGE_LEN as usize);
+    replace(slot, table as u64 | PRESENT | WRITABLE, address..address + RANGE_LEN as usize);
     Some(())
-}
-
-/// Returns the address of the entry for `address` in its table of this level, 0 for the lowest. Without `creates`,
-/// returns `None` if there is no such table.
-fn slot(address: usize, level: u32, creates: bool) -> Option<usize> {
-    assert!(ADDRESSES.contains(&address), "{address:#x} is no address of a mapped file");
-    let mut table = processor::root() as usize;
-    for above in (level + 1..=3).rev() {
-        let slot = table + index(address, above) * 8;
-        let mut entry = load(slot);
-        if entry & PRESENT == 0 || entry & HUGE != 0 {
-            if !creates || entry & HUGE != 0 {
-                return None;
-            }
-            entry = page::new()? as u64 | PRESENT | WRITABLE;
-            store(slot, entry);
-        }
-        table = (entry & ADDRESS) as usize;
-    }
-    Some(table + index(address, level) * 8)
-}
-
-fn index(address: usize, level: u32) -> usize {
-    address >> (12 + 9 * level) & 511
 }
 
 fn free_table(entry: u64) {
@@ -171,22 +177,16 @@ fn free_table(entry: u64) {
     }
 }
 
-/// Forgets translations of `len` bytes at `address`.
-fn flush(address: usize, len: usize) {
-    if len / PAGE_LEN as usize > FLUSHED_PAGES_MAX {
-        return processor::flush_all();
+/// Replaces an entry for `addresses`. Returns when no processor uses the former one.
+fn replace(slot: usize, entry: u64, addresses: Range<usize>) {
+    let before = load(slot);
+    if before & !MARKS == entry {
+        // Another processor has served the same fault.
+        return;
     }
-    (address..address + len).step_by(PAGE_LEN as usize).for_each(processor::flush_page);
-}
-
-fn load(slot: usize) -> u64 {
-    // SAFETY: `slot` is an entry of a table that `page::new` returned, or of the highest one, which are mapped at
-    // their own addresses and have no other user; volatile, because the processor changes entries.
-    unsafe { (slot as *const u64).read_volatile() }
-}
-
-fn store(slot: usize, entry: u64) {
-    // SAFETY: as in `load`. What the entry maps is the caller's: memory of the window or of a private copy, at
-    // addresses at which no Rust value lives.
-    unsafe { (slot as *mut u64).write_volatile(entry) };
+    store(slot, entry);
+    // Processors keep no translation of what is not present.
+    if before & PRESENT != 0 {
+        shootdown::forget(addresses);
+    }
 }

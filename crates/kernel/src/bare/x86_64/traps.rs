@@ -104,12 +104,12 @@ struct Frame {
 #[repr(C, align(16))]
 struct Table(UnsafeCell<[[u64; 2]; VECTORS]>);
 
-// SAFETY: only `begin` stores to it, before the processor uses it.
+// SAFETY: only `begin` stores to it, before any processor uses it.
 unsafe impl Sync for Table {}
 
 static TABLE: Table = Table(UnsafeCell::new([[0; 2]; VECTORS]));
 
-/// Sets the handlers up. Called once.
+/// Sets the handlers up, and has this processor use them. Called once.
 pub(super) fn begin() {
     let mut entries = [[0; 2]; VECTORS];
     for (vector, entry) in entries.iter_mut().enumerate() {
@@ -117,8 +117,13 @@ pub(super) fn begin() {
         let at = (trap_entries as *const () as usize + vector * ENTRY_LEN) as u64;
         *entry = [at & 0xffff | CODE_SEGMENT << 16 | kind << 40 | (at >> 16 & 0xffff) << 48, at >> 32];
     }
-    // SAFETY: the processor does not use the table yet, and nobody else refers to it.
+    // SAFETY: no processor uses the table yet, and nobody else refers to it.
     unsafe { *TABLE.0.get() = entries };
+    load();
+}
+
+/// Has this processor use the handlers, which [`begin`] has set up.
+pub(super) fn load() {
     let mut pointer = [0; 10];
     pointer[..2].copy_from_slice(&((VECTORS * ENTRY_LEN - 1) as u16).to_le_bytes());
     pointer[2..].copy_from_slice(&(TABLE.0.get() as u64).to_le_bytes());

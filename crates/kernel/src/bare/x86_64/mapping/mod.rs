@@ -4,6 +4,7 @@
 //! the page, which a [`View`](view::Pages) enters into the page tables. Mappings are listed under `MAPPINGS`, which is
 //! not held while a fault is served.
 
+mod parallel;
 mod scenario;
 mod view;
 
@@ -13,7 +14,6 @@ use core::{
     sync::atomic::{AtomicU64, AtomicUsize, Ordering},
 };
 
-use spinning_top::Spinlock;
 use transom_guest::{
     Errno,
     dax::{
@@ -28,15 +28,16 @@ use transom_guest::{
 };
 
 use super::{copy, tables};
-use crate::bare::platform::Bare;
+use crate::bare::{lock::Lock, platform::Bare};
 
+pub(super) use parallel::run_on_both;
 pub(super) use scenario::run;
 use view::Pages;
 
 /// Every mapping, for faults.
-static MAPPINGS: Spinlock<Vec<Arc<State>>> = Spinlock::new(Vec::new());
+static MAPPINGS: Lock<Vec<Arc<State>>> = Lock::new(Vec::new());
 
-/// Where the next mapping begins. Addresses are not used again: there is room for 512 GiB of mappings.
+/// Where the next mapping begins. Only the addresses of the last mapping are used again: there is room for 512 GiB.
 static NEXT: AtomicUsize = AtomicUsize::new(tables::ADDRESSES.start);
 
 /// Who sees the stores to a mapping.
@@ -108,7 +109,7 @@ impl Mapping {
 
     /// Returns the entry of the page tables for `offset`.
     fn entry(&self, offset: usize) -> Option<tables::Entry> {
-        tables::get(self.0.pages.addresses().start + offset)
+        self.0.pages.entry(self.0.pages.addresses().start + offset)
     }
 
     fn at(&self, offset: usize, len: usize) -> Result<usize, Errno> {
@@ -123,6 +124,9 @@ impl Drop for Mapping {
         MAPPINGS.lock().retain(|state| !Arc::ptr_eq(state, &self.0));
         self.0.pages.remove();
         self.0.mapped.detach(&(Arc::clone(&self.0.pages) as Arc<dyn View>));
+        let Range { start, end } = self.0.pages.addresses();
+        // Fails if this is not the last mapping.
+        let _ = NEXT.compare_exchange(end, start, Ordering::Relaxed, Ordering::Relaxed);
     }
 }
 
@@ -146,7 +150,9 @@ impl State {
         self.served.fetch_add(1, Ordering::Relaxed);
         let backing = FileBacking::new(self.open.inode());
         let fault = Fault { page, order: self.order, intent };
-        self.mapped.fault_through(&backing, &*self.pages, fault, |_| Ok(())) == FaultOutcome::Installed
+        let outcome = self.mapped.fault_through(&backing, &*self.pages, fault, |_| Ok(()));
+        // The access is repeated if the mapping was removed meanwhile: another one may be there now.
+        outcome == FaultOutcome::Installed || self.pages.is_removed()
     }
 }
 

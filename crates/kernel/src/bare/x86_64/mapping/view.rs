@@ -1,8 +1,11 @@
 //! One mapping's part of the page tables.
 
-use core::{ops::Range, ptr::NonNull};
+use core::{
+    ops::Range,
+    ptr::NonNull,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
-use spinning_top::Spinlock;
 use transom_guest::{
     Errno,
     dax::{
@@ -20,55 +23,61 @@ const HUGE: usize = RANGE_LEN as usize;
 /// The page tables of addresses at which a file is mapped, from its beginning; both are multiples of 2 MiB.
 pub(super) struct Pages {
     addresses: Range<usize>,
-    /// Held while the tables are changed.
-    changing: Spinlock<()>,
+    /// Nothing is installed any more: the addresses may be another mapping's. Changed under [`tables::CHANGING`].
+    is_removed: AtomicBool,
 }
 
 impl Pages {
     pub(super) fn new(addresses: Range<usize>) -> Self {
-        Self { addresses, changing: Spinlock::new(()) }
+        Self { addresses, is_removed: AtomicBool::new(false) }
     }
 
     pub(super) fn addresses(&self) -> Range<usize> {
         self.addresses.clone()
     }
 
-    /// Removes everything, and the tables.
+    /// Removes everything, and the tables. A fault that another processor is serving installs nothing then.
     pub(super) fn remove(&self) {
-        self.zap(0..u64::MAX, true);
-        let _changing = self.changing.lock();
+        let _changing = tables::CHANGING.lock();
+        self.is_removed.store(true, Ordering::Relaxed);
+        tables::remove(self.addresses(), true);
         self.addresses().step_by(HUGE).for_each(tables::clear_table);
     }
 
-    /// Returns the addresses of `pages` within the mapping, by 2 MiB.
-    fn parts(&self, pages: &Range<u64>) -> impl Iterator<Item = Range<usize>> + use<> {
-        let Range { start, end } = self.addresses();
-        let page_end = pages.end.min((end - start) as u64 / PAGE_LEN);
-        let at = |page: u64| start + (page.min(page_end) * PAGE_LEN) as usize;
-        let (first, last) = (at(pages.start), at(page_end));
-        (first / HUGE * HUGE..last).step_by(HUGE).map(move |part| part.max(first)..last.min(part + HUGE))
+    /// Returns whether the mapping has been removed.
+    pub(super) fn is_removed(&self) -> bool {
+        self.is_removed.load(Ordering::Relaxed)
     }
 
-    /// Calls `change` with each address of `pages` at which something is mapped, once for an entry, and the entry.
-    fn each(&self, pages: &Range<u64>, mut change: impl FnMut(usize, Entry)) {
-        let _changing = self.changing.lock();
-        for part in self.parts(pages) {
-            let mut at = part.start;
-            while at < part.end {
-                let entry = tables::get(at);
-                if let Some(entry) = entry {
-                    change(at, entry);
-                }
-                let is_huge = entry.is_some_and(|entry| entry.order == Order::Huge);
-                at = if is_huge { part.end } else { at + PAGE };
-            }
-        }
+    /// Returns ESTALE if the mapping has been removed; called under [`tables::CHANGING`].
+    fn check(&self) -> Result<(), Errno> {
+        if self.is_removed() { Err(Errno::STALE) } else { Ok(()) }
+    }
+
+    /// Returns the addresses of `pages` within the mapping.
+    fn of(&self, pages: &Range<u64>) -> Range<usize> {
+        let len_pages = self.addresses.len() as u64 / PAGE_LEN;
+        let at = |page: u64| self.addresses.start + (page.min(len_pages) * PAGE_LEN) as usize;
+        at(pages.start)..at(pages.end)
+    }
+
+    /// Returns the same, by 2 MiB.
+    fn parts(&self, pages: &Range<u64>) -> impl Iterator<Item = Range<usize>> + use<> {
+        let Range { start, end } = self.of(pages);
+        (start / HUGE * HUGE..end).step_by(HUGE).map(move |part| part.max(start)..end.min(part + HUGE))
+    }
+
+    /// Returns the entry for an address.
+    pub(super) fn entry(&self, address: usize) -> Option<Entry> {
+        let _changing = tables::CHANGING.lock();
+        tables::get(address)
     }
 }
 
 impl View for Pages {
     fn install(&self, pages: Range<u64>, from: NonNull<u8>, is_writable: bool) -> Result<(), Errno> {
-        let _changing = self.changing.lock();
+        let _changing = tables::CHANGING.lock();
+        self.check()?;
         let first = self.addresses.start + (pages.start * PAGE_LEN) as usize;
         for part in self.parts(&pages) {
             let physical = |at: usize| (from.as_ptr() as usize + (at - first)) as u64;
@@ -93,7 +102,8 @@ impl View for Pages {
     }
 
     fn install_copy(&self, page: u64, from: Option<NonNull<u8>>) -> Result<(), Errno> {
-        let _changing = self.changing.lock();
+        let _changing = tables::CHANGING.lock();
+        self.check()?;
         let at = self.addresses.start + (page * PAGE_LEN) as usize;
         if tables::get(at).is_some_and(|entry| entry.is_copy) {
             return Ok(());
@@ -101,22 +111,14 @@ impl View for Pages {
         tables::set_copy(at, from).ok_or(Errno::NOMEM)
     }
 
-    /// An entry of 2 MiB is removed as a whole; faults bring back what was not meant.
     fn zap(&self, pages: Range<u64>, with_copies: bool) {
-        self.each(&pages, |at, entry| {
-            if with_copies || !entry.is_copy {
-                tables::clear(at);
-            }
-        });
+        let _changing = tables::CHANGING.lock();
+        tables::remove(self.of(&pages), with_copies);
     }
 
     fn write_protect(&self, pages: Range<u64>) {
-        self.each(&pages, |at, entry| {
-            if entry.is_writable && !entry.is_copy {
-                // Smaller than what is there, so there is a table for it.
-                let _ = tables::set(at, Entry { is_writable: false, ..entry });
-            }
-        });
+        let _changing = tables::CHANGING.lock();
+        tables::protect(self.of(&pages));
     }
 
     fn allows_beyond_end(&self) -> bool {

@@ -1,0 +1,181 @@
+//! Files and trees as an archive (tar), packed on one side and unpacked on the other for `transom cp`.
+//!
+//! An archive has one file or directory with a known name, and what is below it. [`unpack`] makes nothing elsewhere,
+//! whatever the archive says: the other side can be a hostile guest. In the guest, the agent's executable is also the
+//! program that packs and unpacks, because not every root has one.
+
+use std::{
+    ffi::{OsStr, OsString},
+    fs,
+    io::{self, BufReader, BufWriter, Read, Write},
+    path::{Component, Path, PathBuf},
+};
+
+use tar::{Archive, Builder, Entry, EntryType};
+
+/// The name under which the agent's executable is this program.
+pub(crate) const PROGRAM: &str = "transom-archiver";
+/// Its first argument.
+pub(crate) const PACK: &str = "pack";
+pub(crate) const UNPACK: &str = "unpack";
+
+/// Where a copy goes: a directory that is there, and the copy's name in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Destination {
+    /// The directory.
+    pub parent: PathBuf,
+    /// The name.
+    pub name: OsString,
+}
+
+impl Destination {
+    /// Returns where a copy of something with the name `source` goes if `path` is given: into a directory that is
+    /// there, or to a new name.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if there is no such directory.
+    pub fn of(path: &Path, source: &OsStr) -> io::Result<Self> {
+        if path.is_dir() {
+            return Ok(Self { parent: path.to_owned(), name: source.to_owned() });
+        }
+        let name = path.file_name().ok_or_else(|| io::Error::other(format!("{} has no name", path.display())))?;
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        if !parent.is_dir() {
+            return Err(io::Error::other(format!("{} is not a directory", parent.display())));
+        }
+        Ok(Self { parent: parent.to_owned(), name: name.to_owned() })
+    }
+}
+
+/// Writes an archive of `source`, which is called `name` in it, and returns the paths that were left out because they
+/// are neither files, directories nor symbolic links.
+///
+/// # Errors
+///
+/// Returns an error with the path if something cannot be read, or if the archive cannot be written.
+pub fn pack(source: &Path, name: &OsStr, to: impl Write) -> io::Result<Vec<PathBuf>> {
+    let mut builder = Builder::new(BufWriter::new(to));
+    builder.follow_symlinks(false);
+    let mut left_out = Vec::new();
+    let mut pending = vec![(source.to_owned(), PathBuf::from(name))];
+    while let Some((path, name)) = pending.pop() {
+        let failed = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+        let kind = fs::symlink_metadata(&path).map_err(failed)?.file_type();
+        if kind.is_dir() {
+            builder.append_dir(&name, &path).map_err(failed)?;
+            for entry in fs::read_dir(&path).map_err(failed)? {
+                let entry = entry.map_err(failed)?;
+                pending.push((entry.path(), name.join(entry.file_name())));
+            }
+        } else if kind.is_file() || kind.is_symlink() {
+            builder.append_path_with_name(&path, &name).map_err(failed)?;
+        } else {
+            left_out.push(path);
+        }
+    }
+    builder.into_inner()?.flush()?;
+    Ok(left_out)
+}
+
+/// Makes what the archive has at `destination`. Files there are replaced, and directories added to.
+///
+/// # Errors
+///
+/// Returns an error if something cannot be made, and if the archive has anything but files, directories and symbolic
+/// links at or below the destination, or leads there through a symbolic link.
+pub fn unpack(destination: &Destination, from: impl Read) -> io::Result<()> {
+    let mut archive = Archive::new(BufReader::new(from));
+    archive.set_unpack_xattrs(false);
+    let mut directories = Vec::new();
+    for entry in archive.entries()? {
+        let mut entry = entry?;
+        check(&entry, &destination.name)?;
+        match entry.header().entry_type() {
+            // The library makes them when something is in them. Their modes, which may forbid that, come last.
+            EntryType::Directory => directories.push(entry),
+            _ => unpack_one(&mut entry, &destination.parent)?,
+        }
+    }
+    // The inner ones come after those around them.
+    directories.iter_mut().rev().try_for_each(|entry| unpack_one(entry, &destination.parent))?;
+    // Who packs must not meet a closed pipe after the last entry.
+    io::copy(&mut archive.into_inner(), &mut io::sink()).map(drop)
+}
+
+fn unpack_one(entry: &mut Entry<'_, impl Read>, parent: &Path) -> io::Result<()> {
+    match entry.unpack_in(parent) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(refused(entry, "it leads out of the copy")),
+        Err(error) => Err(with_cause(error)),
+    }
+}
+
+/// Checks the kind of an entry, and that it is at or below `name`.
+fn check(entry: &Entry<'_, impl Read>, name: &OsStr) -> io::Result<()> {
+    match entry.header().entry_type() {
+        EntryType::Regular | EntryType::Directory | EntryType::Symlink | EntryType::GNUSparse => {}
+        kind => {
+            return Err(refused(entry, &format!("it is neither a file, a directory nor a symbolic link: {kind:?}")));
+        }
+    }
+    let path = entry.path()?;
+    let mut components = path.components();
+    let is_below = components.next() == Some(Component::Normal(name))
+        && components.all(|component| matches!(component, Component::Normal(_)));
+    if is_below { Ok(()) } else { Err(refused(entry, "it is not in what is copied")) }
+}
+
+fn refused(entry: &Entry<'_, impl Read>, why: &str) -> io::Error {
+    let path = entry.path().map(|path| format!("{path:?}")).unwrap_or_default();
+    io::Error::other(format!("the archive's entry {path} is refused: {why}"))
+}
+
+/// Returns the error with what has caused it, which the library keeps apart.
+fn with_cause(error: io::Error) -> io::Error {
+    let cause = error.get_ref().and_then(|inner| inner.source()).map(|cause| format!(": {cause}")).unwrap_or_default();
+    io::Error::new(error.kind(), format!("{error}{cause}"))
+}
+
+/// Packs or unpacks and never returns, if this process was started as [`PROGRAM`].
+pub(crate) fn run_if_archiver() {
+    let mut words = std::env::args_os();
+    if words.next().is_none_or(|word| word != PROGRAM) {
+        return;
+    }
+    let words: Vec<OsString> = words.collect();
+    let status = match serve(&words) {
+        Ok(()) => 0,
+        Err(error) => {
+            eprintln!("transom: in the guest: {error}");
+            1
+        }
+    };
+    std::process::exit(status)
+}
+
+fn serve(words: &[OsString]) -> io::Result<()> {
+    let [action, path, name] = words else { return Err(io::Error::other("invalid arguments")) };
+    let path = Path::new(path);
+    if action == PACK {
+        let left_out = pack(path, name, io::stdout())?;
+        left_out.iter().for_each(|path| eprintln!("transom: {}", left_out_message(path)));
+        return Ok(());
+    }
+    let destination = Destination::of(path, name)?;
+    // The host packs under this name.
+    let mut stdout = io::stdout();
+    stdout.write_all(destination.name.as_encoded_bytes())?;
+    stdout.write_all(&[0])?;
+    stdout.flush()?;
+    unpack(&destination, io::stdin())
+}
+
+/// Returns what is told about a path that was left out.
+pub fn left_out_message(path: &Path) -> String {
+    format!("{} is not copied: it is neither a file, a directory nor a symbolic link", path.display())
+}
+
+#[cfg(test)]
+#[path = "archive_test.rs"]
+mod tests;

@@ -1,0 +1,181 @@
+//! Machines that stay: one process keeps a machine, others run commands in it.
+//!
+//! [`Claim`] is the name of a machine, held by the process that keeps it. [`hub`] takes the requests of others there,
+//! and [`call`](call()) is a command from their side. In the guest, [`agent::serve`](crate::agent) runs the commands.
+//! All share one connection to the guest by [`frame`]s with [`credit`]: the channels that carry standard input and
+//! output of the only command in other machines.
+
+mod call;
+mod claim;
+mod copy;
+pub(crate) mod credit;
+pub(crate) mod frame;
+pub(crate) mod hub;
+pub(crate) mod messages;
+
+use std::{
+    io::{self, Read as _},
+    os::unix::net::UnixStream,
+    path::PathBuf,
+    sync::Arc,
+};
+
+pub use self::{
+    call::{CallOptions, Called, CallerStreams, call},
+    claim::{Claim, READY},
+    copy::{copy_in, copy_out},
+    messages::{Exec, Program, RunningCommand, SharedDirectory, Status},
+};
+use self::{
+    claim::{Files, Holder},
+    frame::{Frame, START_MAX},
+    messages::Request,
+};
+use crate::{Error, GuestSpec, Result, Root, RunOutcome, Vmm};
+
+/// Starts the machine of `spec` under `vmm` and keeps it until somebody stops it. The command of `spec` is not run.
+///
+/// Once commands can be run, writes [`READY`] to standard output, which must be a pipe or the like.
+///
+/// # Errors
+///
+/// As [`run`](crate::run()).
+pub fn keep(spec: &GuestSpec, vmm: &dyn Vmm, claim: &Arc<Claim>) -> Result<RunOutcome> {
+    crate::run::follow(spec, vmm, Some(&Keeper { claim: Arc::clone(claim), description: describe(spec, vmm) }))
+}
+
+/// What turns a run into a machine that stays.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    pub(crate) claim: Arc<Claim>,
+    /// What the machine is, before it does anything.
+    pub(crate) description: Status,
+}
+
+/// A connection to the process that keeps a machine.
+#[derive(Debug)]
+pub struct Machine {
+    name: String,
+    connection: UnixStream,
+}
+
+/// What a name stands for.
+#[derive(Debug)]
+pub enum State {
+    /// The machine does not run commands yet.
+    Starting,
+    /// The machine runs commands.
+    Running(Status),
+    /// The machine has ended by itself, with what was said about it. Its name is free now.
+    Ended(String),
+}
+
+impl Machine {
+    /// Connects to the machine `name`.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if there is no such machine, if it is not ready, or if it has ended by itself, with the reason.
+    pub fn connect(name: &str) -> Result<Self> {
+        match Files::of(name)?.holder()? {
+            Holder::Running(connection) => Ok(Self { name: name.to_owned(), connection }),
+            Holder::Starting => Err(Error::Usage(format!("the machine {name} is still starting"))),
+            Holder::Ended(log) => Err(ended(name, &log)),
+            Holder::Nobody => Err(Error::Usage(format!(
+                "there is no machine {name}: `transom ps` lists those that are there, `transom run --keep {name}` \
+                 starts one"
+            ))),
+        }
+    }
+
+    /// Returns what the machine is doing.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the machine ends meanwhile.
+    pub fn status(mut self) -> Result<Status> {
+        self.ask(&Request::Status)?;
+        let frame = Frame::read(&mut self.connection, START_MAX).and_then(|frame| match frame {
+            Some(frame) => frame.parse(),
+            None => Err(io::ErrorKind::UnexpectedEof.into()),
+        });
+        frame.map_err(Error::io(format!("the machine {} does not answer", self.name)))
+    }
+
+    /// Stops the machine, and returns what is to be told about it: warnings, and what became of its overlays. Blocks
+    /// until the machine has ended. With `is_forced`, the guest is not asked, and what its programs have not written is
+    /// lost.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the machine does not answer.
+    pub fn stop(mut self, is_forced: bool) -> Result<String> {
+        self.ask(&Request::Stop { is_forced })?;
+        let mut log = String::new();
+        let read = self.connection.read_to_string(&mut log);
+        read.map_err(Error::io(format!("the machine {} does not answer", self.name)))?;
+        Ok(log)
+    }
+
+    fn ask(&mut self, request: &Request) -> Result<()> {
+        let asked = Frame::message(0, request).and_then(|frame| frame.write(&mut self.connection));
+        asked.map_err(Error::io(format!("cannot talk to the machine {}", self.name)))
+    }
+}
+
+/// Returns the machines of this user, by name. Frees the names of those that have ended.
+///
+/// # Errors
+///
+/// Returns an error if the directory of the names cannot be used.
+pub fn machines() -> Result<Vec<(String, State)>> {
+    let mut machines = Vec::new();
+    for name in Files::names()? {
+        let state = match Files::of(&name).and_then(|files| files.holder()) {
+            Ok(Holder::Running(connection)) => match (Machine { name: name.clone(), connection }).status() {
+                Ok(status) => State::Running(status),
+                // It ends just now.
+                Err(_) => continue,
+            },
+            Ok(Holder::Starting) => State::Starting,
+            Ok(Holder::Ended(log)) => State::Ended(log),
+            // The file of another program.
+            Ok(Holder::Nobody) | Err(_) => continue,
+        };
+        machines.push((name, state));
+    }
+    Ok(machines)
+}
+
+/// Returns the error for a machine that has ended by itself.
+fn ended(name: &str, log: &str) -> Error {
+    let log = log.trim_end();
+    let said = if log.is_empty() { String::new() } else { format!(":\n{log}") };
+    Error::Usage(format!("the machine {name} has ended{said}"))
+}
+
+fn describe(spec: &GuestSpec, vmm: &dyn Vmm) -> Status {
+    let share = |share: &crate::Share| SharedDirectory {
+        host: share.host.clone(),
+        guest: share.guest.clone(),
+        mode: match (&share.layer, share.is_read_only) {
+            (Some(_), _) => "overlay",
+            (None, true) => "ro",
+            (None, false) => "rw",
+        }
+        .into(),
+    };
+    Status {
+        since: 0,
+        pid: std::process::id(),
+        vmm: vmm.name().into(),
+        memory_mib: spec.memory_mib,
+        cpus: spec.cpus,
+        root: match &spec.root {
+            Root::Host(root) => Some(PathBuf::from(&root.host)),
+            Root::Minimal => None,
+        },
+        shares: spec.shares.iter().map(share).collect(),
+        commands: Vec::new(),
+    }
+}
