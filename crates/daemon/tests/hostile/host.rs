@@ -82,6 +82,7 @@ impl Daemon {
             versions: None,
             keep_serving: true,
             ownership: std::sync::Arc::default(),
+            journal: None,
             migration: None,
         };
         count_panics();

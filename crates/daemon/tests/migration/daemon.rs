@@ -50,6 +50,7 @@ impl Daemon {
             window: None,
             keep_serving: false,
             ownership: std::sync::Arc::default(),
+            journal: None,
             migration: Some(idle_max),
         };
         let (ends, ended) = mpsc::channel();

@@ -100,6 +100,7 @@ impl Share {
             versions: None,
             keep_serving: true,
             ownership: std::sync::Arc::default(),
+            journal: None,
             migration: None,
         };
         let (ends, ended) = mpsc::channel();
