@@ -12,7 +12,7 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::{Guest, Needs, OPTIONS, STEP_MAX};
+use crate::{Emulator, Guest, Needs, OPTIONS, STEP_MAX};
 
 /// The daemon gives up at the third death within ten seconds.
 const DEATH_EVERY: Duration = Duration::from_millis(5100);
@@ -54,13 +54,13 @@ fn die_repeatedly(needs: &Needs, count: u32) {
 
 #[test]
 fn a_guest_works_on_when_its_daemon_is_killed() {
-    let Some(needs) = Needs::find("a_guest_works_on_when_its_daemon_is_killed") else { return };
+    let Some(needs) = Needs::find("a_guest_works_on_when_its_daemon_is_killed", Emulator::Usual) else { return };
     die_repeatedly(&needs, 10);
 }
 
 #[test]
 #[ignore = "200 deaths take 20 minutes"]
 fn deaths_under_load() {
-    let Some(needs) = Needs::find("deaths_under_load") else { return };
+    let Some(needs) = Needs::find("deaths_under_load", Emulator::Usual) else { return };
     die_repeatedly(&needs, std::env::var("TRANSOM_DEATHS").map_or(200, |count| count.parse().unwrap()));
 }

@@ -60,8 +60,14 @@ impl Supervisor {
     /// Sets the present daemon up like the process that has died.
     fn reconnect(&mut self, rings: &[RingPosition]) -> Result<(), Refusal> {
         self.check_front_end()?;
-        // Without a front end, the next one finds the daemon as it is.
-        let Some(relay) = &mut self.relay else { return Ok(()) };
+        let Some(relay) = &mut self.relay else {
+            if self.front_ends > 0 {
+                // The front end has left, perhaps before the process that died could end its session. The end of this
+                // connection tells the next process.
+                self.current.connect().map_err(|error| format!("cannot connect to the next process: {error}"))?;
+            }
+            return Ok(());
+        };
         relay.forget_asked();
         let positions: BTreeMap<u32, u32> = rings
             .iter()

@@ -200,6 +200,18 @@ fn the_next_front_end_is_served_after_a_death_between_two() {
 }
 
 #[test]
+fn the_first_front_end_is_served_after_a_death_before_it() {
+    let bench = Bench::new();
+    let mut daemon = start(&bench, "");
+    kill(&daemon);
+    let mut guest = Guest::begin(&mut daemon);
+    guest.session.getattr(1, None).unwrap();
+    drop(guest);
+    let (status, said) = daemon.wait();
+    assert!(status.success(), "{status}: {said}");
+}
+
+#[test]
 fn an_upgrade_is_refused_with_the_reason() {
     let bench = Bench::new();
     let mut daemon = start(&bench, "");
