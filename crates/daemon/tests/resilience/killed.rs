@@ -11,7 +11,7 @@ use transom_frontend::fuse::Session;
 use crate::{
     Guest, REQUEST, kill,
     launch::{Bench, has_user_namespaces, is_root, skipped},
-    serving, start,
+    serving, start, wait_until_ready,
 };
 
 const SANDBOXES: [&str; 3] = ["--sandbox=namespace", "--sandbox=chroot", "--sandbox=none"];
@@ -203,6 +203,7 @@ fn the_next_front_end_is_served_after_a_death_between_two() {
 fn the_first_front_end_is_served_after_a_death_before_it() {
     let bench = Bench::new();
     let mut daemon = start(&bench, "");
+    wait_until_ready(&daemon);
     kill(&daemon);
     let mut guest = Guest::begin(&mut daemon);
     guest.session.getattr(1, None).unwrap();

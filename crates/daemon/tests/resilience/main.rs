@@ -5,7 +5,10 @@ mod killed;
 mod launch;
 mod steps;
 
-use std::fs;
+use std::{
+    fs, thread,
+    time::{Duration, Instant},
+};
 
 use launch::{Bench, Daemon};
 use rustix::process::{Pid, Signal, kill_process};
@@ -15,6 +18,9 @@ use transom_frontend::{FrontEnd, Options, fuse::Session, queue::Queue};
 const HIPRIO: u32 = 0;
 /// The first request queue.
 const REQUEST: u32 = 1;
+
+/// How long a daemon may take until it is ready.
+const READY_MAX: Duration = Duration::from_secs(60);
 
 /// A driver with a session.
 struct Guest {
@@ -47,6 +53,20 @@ fn serving(daemon: &Daemon) -> u32 {
         pid = child.parse().unwrap();
     }
     pid
+}
+
+/// Waits for the thread that takes orders, which is started once the supervisor has been told that the daemon is ready.
+fn wait_until_ready(daemon: &Daemon) {
+    let begun = Instant::now();
+    let is_there = || {
+        let threads = fs::read_dir(format!("/proc/{}/task", serving(daemon))).into_iter().flatten();
+        let mut names = threads.filter_map(|thread| fs::read_to_string(thread.ok()?.path().join("comm")).ok());
+        names.any(|name| name.trim() == "upgrade")
+    };
+    while !is_there() {
+        assert!(begun.elapsed() < READY_MAX, "the daemon is not ready");
+        thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// Kills the process that serves, which the driver has used.
