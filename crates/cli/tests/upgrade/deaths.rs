@@ -17,16 +17,23 @@ use crate::{Emulator, Guest, Needs, OPTIONS, STEP_MAX};
 /// The daemon gives up at the third death within ten seconds.
 const DEATH_EVERY: Duration = Duration::from_millis(5100);
 
-/// Returns the process that serves the socket: the last one in the line of children of the process with the pid file.
-fn serving(socket: &Path) -> Option<i32> {
-    let pid_file = format!("{}.pid", socket.display());
-    let mut pid = fs::read_to_string(pid_file).ok()?.trim().parse().ok()?;
-    while let Ok(children) = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))
-        && let Some(child) = children.split_whitespace().next()
-    {
-        pid = child.parse().ok()?;
+/// Returns the process that serves: the last one in the line of children of the one that `transomd` was started as by
+/// this process.
+fn serving(transomd: &Path) -> Option<i32> {
+    let is_transomd = |pid: &i32| fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|path| path == transomd);
+    let threads = fs::read_dir("/proc/self/task").ok()?;
+    let mut children = threads.flat_map(|thread| children_of(&thread.unwrap().path()));
+    let mut pid = children.find(is_transomd)?;
+    while let Some(&child) = children_of(format!("/proc/{pid}/task/{pid}").as_ref()).first() {
+        pid = child;
     }
     Some(pid)
+}
+
+/// Returns the processes that a thread has started.
+fn children_of(thread: &Path) -> Vec<i32> {
+    let children = fs::read_to_string(thread.join("children")).unwrap_or_default();
+    children.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
 }
 
 fn die_repeatedly(needs: &Needs, count: u32) {
@@ -40,14 +47,14 @@ fn die_repeatedly(needs: &Needs, count: u32) {
         // Another moment each time.
         thread::sleep(DEATH_EVERY + Duration::from_micros(random % 400_000));
         guest.assert_locked();
-        let pid = serving(&guest.socket).unwrap();
+        let pid = serving(&guest.transomd).unwrap();
         let before = guest.progress();
         kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
         let begun = Instant::now();
         guest.assert_locked();
         guest.wait_until_beyond(before + 5);
         println!("the guest counts {} again after {} ms", guest.progress(), begun.elapsed().as_millis());
-        assert_ne!(serving(&guest.socket), Some(pid));
+        assert_ne!(serving(&guest.transomd), Some(pid));
     }
     guest.end();
 }
