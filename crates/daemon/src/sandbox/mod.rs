@@ -3,7 +3,8 @@
 //! `enter` isolates the calling process. With `namespace` and `chroot` it forks: the original process stays outside the
 //! sandbox as the `keeper`, and the rest of the program runs in the child. `namespace` builds the child's file system
 //! with `mount_attributes` and `overlay`, `id_maps` sets up its user namespace, and `termination` ends it on a
-//! signal. With `--resilient`, `outlive` lets other processes stay that start the rest of the program again when it dies.
+//! signal. With `--resilient`, `outlive` lets other processes stay that start the rest of the program again when it
+//! dies.
 //!
 //! Must be called before the first thread starts: namespaces and credentials are per thread, and a fork keeps only the
 //! calling thread.
