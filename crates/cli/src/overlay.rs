@@ -11,9 +11,11 @@ use std::{
 use clap::Args;
 use indicatif::BinaryBytes;
 use serde_json::{Value, json};
-use transom_overlay::{Change, Committed, Difference, Error, Overlay, Sum, all, containing, controls_display, patch};
+use transom_overlay::{
+    Change, Committed, Difference, Error, Overlay, Sum, containing, controls_display, patch, visit_all,
+};
 
-/// List the directories in whose overlays guests have changed something
+/// List the directories that have an overlay, with what guests have changed
 ///
 /// An overlay is there from `transom run --share DIR,overlay` until its changes are committed or discarded.
 #[derive(Debug, Args)]
@@ -104,24 +106,25 @@ impl Overlays {
     }
 
     fn list(&self) -> Result<(), Failure> {
-        let overlays = all().map_err(|error| (error.to_string(), FAILED))?;
-        let listed = overlays.into_iter().map(|(directory, overlay)| {
+        let (mut entries, mut text) = (Vec::new(), String::new());
+        let visited = visit_all(|directory, overlay| {
+            let is_replaced = overlay.as_ref().is_ok_and(Overlay::is_replaced);
             let changes = overlay.and_then(|overlay| overlay.changes());
-            (directory, changes)
-        });
-        if self.json {
-            let entries: Vec<_> = listed.map(|(directory, changes)| entry_json(&directory, changes)).collect();
-            return print(&format!("{}\n", Value::from(entries)));
-        }
-        let mut text = String::new();
-        for (directory, changes) in listed {
+            if self.json {
+                return entries.push(entry_json(directory, is_replaced, changes));
+            }
             let state = match changes {
+                Ok(changes) if is_replaced => format!("{}; the directory is another one now", summary(&changes)),
                 Ok(changes) => summary(&changes),
                 Err(Error::InUse(_)) => "in use".into(),
                 Err(Error::Missing(_)) => "the directory is gone".into(),
                 Err(error) => error.to_string(),
             };
-            text.push_str(&format!("{}: {state}\n", escaped(&directory)));
+            text.push_str(&format!("{}: {state}\n", escaped(directory)));
+        });
+        visited.map_err(|error| (error.to_string(), FAILED))?;
+        if self.json {
+            return print(&format!("{}\n", Value::from(entries)));
         }
         if text.is_empty() {
             text.push_str("no overlays\n");
@@ -130,13 +133,19 @@ impl Overlays {
     }
 }
 
-/// Returns an overlay as an object: without `files`, `directories` and `bytes` if it could not be compared.
-fn entry_json(directory: &Path, changes: transom_overlay::Result<Vec<Change>>) -> Value {
+/// Returns an overlay as an object: with `in_use` or `error` in place of the numbers if it could not be compared.
+fn entry_json(directory: &Path, is_replaced: bool, changes: transom_overlay::Result<Vec<Change>>) -> Value {
     let directory = directory.to_string_lossy();
     match changes {
         Ok(changes) => {
             let Sum { files, directories, bytes } = Sum::of(&changes);
-            json!({ "directory": directory, "files": files, "directories": directories, "bytes": bytes })
+            json!({
+                "directory": directory,
+                "files": files,
+                "directories": directories,
+                "bytes": bytes,
+                "replaced": is_replaced,
+            })
         }
         Err(Error::InUse(_)) => json!({ "directory": directory, "in_use": true }),
         Err(error) => json!({ "directory": directory, "error": error.to_string() }),
@@ -179,7 +188,10 @@ impl Commit {
         let mut overlay = open_quietly(&self.directory)?;
         let directory = overlay.directory().to_owned();
         let result = overlay.commit(&self.paths, self.force);
-        tell_remark(&overlay);
+        // The error says it too.
+        if !matches!(result, Err(Error::Replaced(_))) {
+            tell_remark(&overlay);
+        }
         let committed = result.map_err(|error| (refusal(&error, &directory), FAILED))?;
         tell_set_id(&committed);
         print(&format!("committed {} to {}\n", amount(committed.sum), directory.display()))

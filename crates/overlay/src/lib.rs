@@ -48,5 +48,5 @@ pub use conflict::Conflict;
 pub use error::{Error, Result};
 pub use meta::{Kind, Meta};
 pub use patch::{controls_display, patch};
-pub use place::{Overlay, all, containing};
+pub use place::{Overlay, containing, visit_all};
 pub use walk::{Change, Difference, Sum};

@@ -29,7 +29,7 @@ fn another_directory_at_the_path_gets_nothing_without_force() {
     let is_replaced = |error: &Error| matches!(error, Error::Replaced(directory) if *directory == host.directory());
     assert!(is_replaced(&host.try_for_run().unwrap_err()));
     let mut overlay = host.open().unwrap();
-    assert!(overlay.remark().unwrap().contains("not the directory"));
+    assert!(overlay.is_replaced() && overlay.remark().unwrap().contains("not the directory"));
     assert!(is_replaced(&overlay.commit(&[], false).unwrap_err()));
     assert!(host.listing().len() == 1, "nothing was written");
     // What was forced is written, and the next overlay is of this directory.
@@ -75,15 +75,23 @@ fn all_overlays_are_listed_also_those_in_use() {
         return;
     }
     let host = filled();
-    assert!(host.all().is_empty());
+    host.visit_all(|directory, _| panic!("{directory:?} has no overlay yet"));
     host.guest(|dir| fs::write(dir.join("new"), "guest").unwrap());
-    let listed = host.all();
-    let [(directory, Ok(overlay))] = &listed[..] else { panic!("{listed:?}") };
-    assert_eq!(*directory, host.directory());
-    assert!(overlay.changes().unwrap().iter().any(|change| change.path == Path::new("new")));
-    // It is held by the list.
-    assert!(matches!(&host.all()[..], [(directory, Err(Error::InUse(_)))] if *directory == host.directory()));
-    drop(listed);
+    let mut visited = Vec::new();
+    host.visit_all(|directory, overlay| {
+        let overlay = overlay.unwrap();
+        visited.push(directory.to_owned());
+        assert!(overlay.changes().unwrap().iter().any(|change| change.path == Path::new("new")));
+        assert!(!overlay.is_replaced());
+        // It is locked as long as it is visited.
+        host.visit_all(|_, again| assert!(matches!(again, Err(Error::InUse(_)))));
+    });
+    assert_eq!(visited, [host.directory()]);
     fs::write(host.beside(&format!("state/{}/origin", host.left()[0])), "damaged").unwrap();
-    assert!(matches!(&host.all()[..], [(_, Err(Error::Io { .. }))]));
+    let mut count = 0;
+    host.visit_all(|_, overlay| {
+        assert!(matches!(overlay, Err(Error::Io { .. })));
+        count += 1;
+    });
+    assert_eq!(count, 1);
 }

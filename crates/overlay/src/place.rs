@@ -45,6 +45,7 @@ pub struct Overlay {
     state: PathBuf,
     lock: File,
     remark: Option<String>,
+    is_replaced: bool,
 }
 
 /// Returns the directory at or above `directory` that has an overlay, if there is one.
@@ -57,18 +58,19 @@ pub fn containing(directory: &Path) -> Result<Option<PathBuf>> {
     Ok(above.find(|above| state.join(key(above)).join("upper").is_dir()).map(Path::to_owned))
 }
 
-/// Returns the overlays of this user, sorted by their directories. [`Error::InUse`] stands for one that is in use.
+/// Calls `visit` with each overlay of this user, sorted by their directories. [`Error::InUse`] stands for one that is in
+/// use. Only the one that is visited is locked.
 ///
 /// # Errors
 /// If the place for this user's state cannot be read.
-pub fn all() -> Result<Vec<(PathBuf, Result<Overlay>)>> {
-    all_in(&state()?)
+pub fn visit_all(visit: impl FnMut(&Path, Result<Overlay>)) -> Result<()> {
+    visit_all_in(&state()?, visit)
 }
 
-pub(crate) fn all_in(place: &Path) -> Result<Vec<(PathBuf, Result<Overlay>)>> {
+pub(crate) fn visit_all_in(place: &Path, mut visit: impl FnMut(&Path, Result<Overlay>)) -> Result<()> {
     let failed = || format!("cannot read {place:?}");
     let entries = match fs::read_dir(place) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         entries => entries.map_err(Error::io(failed))?,
     };
     check_private(place)?;
@@ -80,19 +82,20 @@ pub(crate) fn all_in(place: &Path) -> Result<Vec<(PathBuf, Result<Overlay>)>> {
         }
         match Origin::read(&state.join("origin")) {
             // One that is being made, or deleted, has another name.
-            Ok(origin) if state.ends_with(key(&origin.path)) => {
-                let directory = origin.path;
-                // Another command may have discarded it by now.
-                if let Some(opened) = Overlay::existing(state, directory.clone(), Duration::ZERO).transpose() {
-                    found.push((directory, opened));
-                }
-            }
+            Ok(origin) if state.ends_with(key(&origin.path)) => found.push((origin.path, Ok(state))),
             Ok(_) => {}
             Err(error) => found.push((state, Err(error))),
         }
     }
     found.sort_by(|(a, _), (b, _)| a.cmp(b));
-    Ok(found)
+    for (directory, state) in found {
+        let opened = state.and_then(|state| Overlay::existing(state, directory.clone(), Duration::ZERO)).transpose();
+        // Another command may have discarded it by now.
+        if let Some(opened) = opened {
+            visit(&directory, opened);
+        }
+    }
+    Ok(())
 }
 
 impl Overlay {
@@ -119,13 +122,14 @@ impl Overlay {
     /// Opens the overlay at `state`, unless it has been discarded.
     fn existing(state: PathBuf, directory: PathBuf, wait: Duration) -> Result<Option<Self>> {
         let lock = lock(&state, &directory, wait)?;
-        let mut overlay = Self { directory, state, lock, remark: None };
+        let mut overlay = Self { directory, state, lock, remark: None, is_replaced: false };
         overlay.remark = overlay.recover();
         if !overlay.state.is_dir() {
             return Ok(None);
         }
         if let Err(error @ Error::Replaced(_)) = overlay.check_origin() {
             overlay.remark = Some(error.to_string());
+            overlay.is_replaced = true;
         }
         Ok(Some(overlay))
     }
@@ -159,7 +163,7 @@ impl Overlay {
         prepare(place)?;
         let state = place.join(key(&directory));
         let lock = lock(&state, &directory, LEAVES_MAX)?;
-        let mut overlay = Self { directory, state, lock, remark: None };
+        let mut overlay = Self { directory, state, lock, remark: None, is_replaced: false };
         overlay.remark = overlay.recover();
         // The guest goes on with what is left, and the host may change the rest: nobody can tell later what the commit
         // has written.
@@ -187,6 +191,11 @@ impl Overlay {
         self.remark.as_deref()
     }
 
+    /// Returns whether the directory is another than the one in which the guest made its changes.
+    pub fn is_replaced(&self) -> bool {
+        self.is_replaced
+    }
+
     pub(crate) fn set_remark(&mut self, remark: String) {
         self.remark = Some(remark);
     }
@@ -207,7 +216,7 @@ impl Overlay {
         let Self { directory, state, lock: held, .. } = self;
         drop(held);
         let lock = lock(&state, &directory, ENDS_MAX)?;
-        Ok(Self { directory, state, lock, remark: None })
+        Ok(Self { directory, state, lock, remark: None, is_replaced: false })
     }
 
     /// Returns what the guest has changed, sorted by path.

@@ -20,7 +20,7 @@ use rustix::{
 };
 use tempfile::TempDir;
 
-use crate::{Overlay, Result, place::all_in};
+use crate::{Overlay, Result, place::visit_all_in};
 
 /// A directory of the host, and a place for the state.
 pub(crate) struct Host {
@@ -93,8 +93,8 @@ impl Host {
         Overlay::open_in(&self.state(), &self.directory())
     }
 
-    pub(crate) fn all(&self) -> Vec<(PathBuf, Result<Overlay>)> {
-        all_in(&self.state()).unwrap()
+    pub(crate) fn visit_all(&self, visit: impl FnMut(&Path, Result<Overlay>)) {
+        visit_all_in(&self.state(), visit).unwrap();
     }
 
     fn mounted(&self) -> Option<Guest> {

@@ -32,6 +32,8 @@ use crate::upgrade::control::{Answer, Control, Order, RingPosition, packet_pair}
 #[derive(Debug)]
 pub(super) struct Generation {
     child: Child,
+    /// Its exit status, once its end was seen.
+    status: Option<i32>,
     control: Control,
     /// Number of answers that have not come yet. A daemon answers its orders in turn.
     owed: usize,
@@ -69,7 +71,7 @@ impl Launch {
         command.process_group(0);
         let child = inheriting(&inherited, || command.spawn())?;
         // It says when it is ready.
-        Ok(Generation { child, control: ours.into(), owed: 1, door })
+        Ok(Generation { child, status: None, control: ours.into(), owed: 1, door })
     }
 }
 
@@ -130,18 +132,26 @@ impl Generation {
 
     /// Returns the status with which the daemon has ended, if it has: that of a shell.
     pub(super) fn ended(&mut self) -> Option<i32> {
-        match self.child.try_wait() {
-            Ok(None) => None,
-            Ok(Some(status)) => Some(status.code().unwrap_or_else(|| {
-                let signal = status.signal().unwrap_or_default();
-                tracing::debug!(signal, pid = self.child.id(), "a daemon was killed");
-                128 + signal
-            })),
-            Err(error) => {
-                tracing::error!(%error, "lost the daemon's process");
-                Some(1)
-            }
+        if self.status.is_none() {
+            self.status = match self.child.try_wait() {
+                Ok(None) => None,
+                Ok(Some(status)) => Some(status.code().unwrap_or_else(|| {
+                    let signal = status.signal().unwrap_or_default();
+                    tracing::debug!(signal, pid = self.child.id(), "a daemon was killed");
+                    128 + signal
+                })),
+                Err(error) => {
+                    tracing::error!(%error, "lost the daemon's process");
+                    Some(1)
+                }
+            };
         }
+        self.status
+    }
+
+    /// Returns the daemon's process id, unless its end was seen: the number may be another process's by then.
+    fn living(&self) -> Option<Pid> {
+        Pid::from_raw(self.child.id().cast_signed()).filter(|_| self.status.is_none())
     }
 
     /// Waits for the daemon's end, without a limit.
@@ -153,15 +163,14 @@ impl Generation {
 
     /// Kills the daemon with its processes: no destructor runs.
     pub(super) fn kill(&self) {
-        if let Some(pid) = Pid::from_raw(self.child.id().cast_signed()) {
+        if let Some(pid) = self.living() {
             let _ = kill_process_group(pid, Signal::KILL);
         }
     }
 
     /// Sends the daemon a signal. It may have ended.
     pub(super) fn signal(&self, signal: Signal) {
-        if let Some(pid) = Pid::from_raw(self.child.id().cast_signed()) {
-            // The process id is not reused before `ended` has seen the end.
+        if let Some(pid) = self.living() {
             let _ = kill_process(pid, signal);
         }
     }

@@ -31,7 +31,8 @@ use transom_versions::{Moment, Reader};
 use transom_wire::NodeId;
 
 use super::{MountError, forgets::parse_forgets};
-use known::KnownInodes;
+use known::{KnownInodes, NameSet};
+use names::NameQueue;
 pub(super) use names::{NAMES_THREAD_NAME, NameExpirer};
 pub(super) use scanner::{THREAD_NAME, scan_until_end};
 pub(super) use stage::CoherenceStage;
@@ -83,14 +84,18 @@ impl Coherence {
     }
 
     /// Opens the file that aborts the connection of what is mounted at `mount_point`. Opened early, it never belongs to
-    /// a later mount with the same number. Without it, [`Self::abort`] does nothing.
+    /// a later mount with the same number. Without it, [`Self::abort`] does nothing, and names are not followed.
     pub(super) fn prepare_abort(&self, mount_point: &Path) {
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
         let Ok(stat) = statx(CWD, mount_point, flags, StatxFlags::empty()) else { return };
         let path = format!("/sys/fs/fuse/connections/{}/abort", stat.stx_dev_minor);
         match OpenOptions::new().write(true).open(&path) {
             Ok(file) => _ = self.abort.set(file),
-            Err(error) => tracing::debug!(%error, path, "a mount that ends may wait for a notification"),
+            Err(error) => {
+                // A notification about a name waits for any request in the directory.
+                self.expires_names.store(false, Ordering::Relaxed);
+                tracing::warn!(%error, path, "names expire after a second, and the end of the mount may have to wait");
+            }
         }
     }
 
@@ -112,17 +117,29 @@ impl Coherence {
         self.drop_names(self.known.forget(nodeid, count));
     }
 
+    /// Returns whether the kernel is told of names that have expired.
+    fn expires_names(&self) -> bool {
+        self.expires_names.load(Ordering::Relaxed)
+    }
+
     /// Returns whether names of a directory can be cached until the directory is changed.
     fn follows_names(&self, directory: NodeId) -> bool {
-        self.expires_names.load(Ordering::Relaxed)
-            && self.name_count.load(Ordering::Relaxed) < NAMES_MAX
-            && self.known.contains(directory)
+        self.expires_names() && self.name_count.load(Ordering::Relaxed) < NAMES_MAX && self.known.contains(directory)
     }
 
     /// Notes names of a directory that the kernel now has, from a reply of that moment.
     fn note_names(&self, directory: NodeId, names: impl Iterator<Item = Box<[u8]>>, moment: Moment) {
         self.name_count.fetch_add(self.known.note_names(directory, names), Ordering::Relaxed);
         self.note_fetched(directory, moment);
+    }
+
+    /// Has the kernel look up `names` of a directory again, unless so many wait for that already that they had better
+    /// expire by themselves.
+    fn expire_names(&self, queue: &NameQueue, directory: NodeId, names: NameSet) {
+        if self.name_count.load(Ordering::Relaxed) > 2 * NAMES_MAX {
+            return self.drop_names(names.len());
+        }
+        queue.push(directory, names);
     }
 
     /// Notes that `count` names are not cached any more.

@@ -45,8 +45,11 @@ pub(crate) fn scan_until_end(coherence: &Coherence, connection: &Arc<Connection>
         let is_valid = |slot, fetched| table.is_slot_valid(slot, fetched);
         has_hot = known.take_stale(now, is_valid, |slot| table.is_hot(slot), &mut stale);
         scanned = Some(now);
-        for StaleInode { nodeid, fetched, names: stale_names } in stale.drain(..) {
-            names.push(nodeid, stale_names);
+        // First all names: what follows may wait for a file's pages.
+        for StaleInode { nodeid, names: stale_names, .. } in &mut stale {
+            coherence.expire_names(names, *nodeid, std::mem::take(stale_names));
+        }
+        for StaleInode { nodeid, fetched, .. } in stale.drain(..) {
             match invalidate(connection, nodeid) {
                 Ok(()) => {}
                 // The reply that names it is written, but the process that asked has not stored it yet, or the kernel

@@ -52,8 +52,7 @@ impl CoherenceStage {
     /// Notes the request in `slot`, which is about to be sent. `message` returns a copy of all of it.
     pub(crate) fn note_request(&mut self, slot: u16, header: &InHeader, message: impl FnOnce() -> Vec<u8>) {
         let opcode = Opcode::from_u32(header.opcode.get());
-        let effect = opcode.map_or(Effect::None, |opcode| opcode.row().effect);
-        let names = match effect {
+        let names = match opcode.map_or(Effect::None, |opcode| opcode.row().effect) {
             Effect::LooksUp | Effect::Makes(_) | Effect::MakesAndOpens | Effect::Renames => {
                 Request::new(&message()).map(|request| cached_names(&request)).unwrap_or_default()
             }
@@ -79,14 +78,18 @@ impl CoherenceStage {
         if row.effect == Effect::Lists {
             let follows = self.shared.follows_names(nodeid);
             for offset in entries(body) {
-                let name = read_name(body, offset).filter(|_| follows);
+                // Without an inode, the kernel caches nothing of an entry.
+                let is_cached = follows && read(body, offset + offset_of!(EntryOut, nodeid)) != Some([0; 8]);
+                let name = read_name(body, offset).filter(|_| is_cached);
                 let name = name.map(|name| DirEntryName { parent: nodeid, name: name.into() });
                 self.adjust_entry(body, offset, moment, name);
             }
             self.noted.push((nodeid, false));
         } else if row.effect == Effect::Renames {
             // What the kernel has cached under one name it now has under the other, for as long.
-            self.noted_names = names;
+            if self.shared.expires_names() {
+                self.noted_names = names;
+            }
             self.noted.push((nodeid, false));
         } else if let Some(at) = row.reply_nodeid_at {
             let name = names.into_iter().next().filter(|name| self.shared.follows_names(name.parent));
@@ -126,8 +129,9 @@ impl CoherenceStage {
         let field = |at: usize| read(body, offset + at).map(u64::from_le_bytes);
         let ino = field(offset_of!(EntryOut, attr) + offset_of!(Attr, ino));
         let (Some(nodeid), Some(ino)) = (field(offset_of!(EntryOut, nodeid)), ino) else { return };
-        let valid_max_s = if name.is_some() { FOLLOWED_VALID_S } else { NAME_VALID_S };
         let valid_s = field(offset_of!(EntryOut, entry_valid)).unwrap_or(0);
+        let name = name.filter(|_| valid_s > NAME_VALID_S);
+        let valid_max_s = if name.is_some() { FOLLOWED_VALID_S } else { NAME_VALID_S };
         if valid_s >= valid_max_s {
             write(body, offset + offset_of!(EntryOut, entry_valid), &valid_max_s.to_le_bytes());
             write(body, offset + offset_of!(EntryOut, entry_valid_nsec), &[0; 4]);
