@@ -146,8 +146,8 @@ class Sandbox:
         words = _words(paths)
         if words is None:
             return
-        self._stop()
         try:
+            self._stop()
             self._checked(["commit", *(["--force"] if force else []), "--", self.directory, *words])
         except BaseException:
             self._unsaved.append(words)

@@ -8,9 +8,14 @@ use std::{
     ffi::{OsStr, OsString},
     fs,
     io::{self, BufReader, BufWriter, Read, Write},
+    os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd},
     path::{Component, Path, PathBuf},
 };
 
+use rustix::{
+    fs::{AtFlags, CWD, Mode, OFlags, Timespec, Timestamps, chmod, mkdirat, openat, utimensat},
+    io::Errno,
+};
 use tar::{Archive, Builder, Entry, EntryType};
 
 /// The name under which the agent's executable is this program.
@@ -85,34 +90,79 @@ pub fn pack(source: &Path, name: &OsStr, to: impl Write) -> io::Result<Vec<PathB
 /// Returns an error if something cannot be made, and if the archive has anything but files, directories and symbolic
 /// links at or below the destination, or leads there through a symbolic link.
 pub fn unpack(destination: &Destination, from: impl Read) -> io::Result<()> {
+    let parent = open_directory(CWD, destination.parent.as_os_str(), OFlags::empty())?;
     let mut archive = Archive::new(BufReader::new(from));
     archive.set_unpack_xattrs(false);
     let mut directories = Vec::new();
     for entry in archive.entries()? {
         let mut entry = entry?;
-        check(&entry, &destination.name)?;
+        let path = check(&entry, &destination.name)?;
         match entry.header().entry_type() {
-            // The library makes them when something is in them. Their modes, which may forbid that, come last.
-            EntryType::Directory => directories.push(entry),
-            _ => unpack_one(&mut entry, &destination.parent)?,
+            EntryType::Directory => {
+                make_directory(&parent, &path).map_err(|error| leads_away(&entry, error))?;
+                let header = entry.header();
+                directories.push((path, header.mode()?, header.mtime()?));
+            }
+            _ => unpack_one(&mut entry, &parent, &path)?,
         }
     }
-    // The inner ones come after those around them.
-    directories.iter_mut().rev().try_for_each(|entry| unpack_one(entry, &destination.parent))?;
+    // Their modes may forbid what is made in them. The inner ones come after those around them.
+    for (path, mode, mtime) in directories.into_iter().rev() {
+        finish_directory(&make_directory(&parent, &path)?, mode, mtime)?;
+    }
     // Who packs must not meet a closed pipe after the last entry.
     io::copy(&mut archive.into_inner(), &mut io::sink()).map(drop)
 }
 
-fn unpack_one(entry: &mut Entry<'_, impl Read>, parent: &Path) -> io::Result<()> {
-    match entry.unpack_in(parent) {
-        Ok(true) => Ok(()),
-        Ok(false) => Err(refused(entry, "it leads out of the copy")),
-        Err(error) => Err(with_cause(error)),
+/// Makes a file or a symbolic link, which replaces what is there.
+fn unpack_one(entry: &mut Entry<'_, impl Read>, parent: &OwnedFd, path: &Path) -> io::Result<()> {
+    let above = path.parent().unwrap_or(Path::new(""));
+    let directory = make_directory(parent, above).map_err(|error| leads_away(entry, error))?;
+    let name = path.file_name().unwrap_or_default();
+    // The library replaces what has the name, and never follows it.
+    entry.unpack(through(&directory).join(name)).map(drop).map_err(with_cause)
+}
+
+/// Opens the directory at `path` in `parent`; makes it, and those on the way, if they are missing. Follows no symbolic
+/// link: an earlier entry, an earlier copy or a guest whose share this is may have made one.
+fn make_directory(parent: &OwnedFd, path: &Path) -> io::Result<OwnedFd> {
+    let mut directory = parent.try_clone()?;
+    for component in path.components() {
+        match mkdirat(&directory, component.as_os_str(), Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        directory = open_directory(directory.as_fd(), component.as_os_str(), OFlags::NOFOLLOW)?;
+    }
+    Ok(directory)
+}
+
+fn open_directory(at: BorrowedFd<'_>, name: &OsStr, flags: OFlags) -> io::Result<OwnedFd> {
+    Ok(openat(at, name, flags | OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+/// Returns a path that leads to an open directory, whatever its name is.
+fn through(directory: &OwnedFd) -> PathBuf {
+    format!("/proc/self/fd/{}", directory.as_raw_fd()).into()
+}
+
+fn finish_directory(directory: &OwnedFd, mode: u32, mtime: u64) -> io::Result<()> {
+    let modified = Timespec { tv_sec: i64::try_from(mtime).unwrap_or(0), tv_nsec: 0 };
+    let times = Timestamps { last_access: modified, last_modification: modified };
+    utimensat(CWD, through(directory), &times, AtFlags::empty())?;
+    Ok(chmod(through(directory), Mode::from_raw_mode(mode & 0o777))?)
+}
+
+/// Returns the error of an entry whose directory cannot be opened.
+fn leads_away(entry: &Entry<'_, impl Read>, error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::NotADirectory => refused(entry, "it leads through a file or a symbolic link"),
+        _ => error,
     }
 }
 
-/// Checks the kind of an entry, and that it is at or below `name`.
-fn check(entry: &Entry<'_, impl Read>, name: &OsStr) -> io::Result<()> {
+/// Checks the kind of an entry, and that it is at or below `name`. Returns its path.
+fn check(entry: &Entry<'_, impl Read>, name: &OsStr) -> io::Result<PathBuf> {
     match entry.header().entry_type() {
         EntryType::Regular | EntryType::Directory | EntryType::Symlink | EntryType::GNUSparse => {}
         kind => {
@@ -123,7 +173,7 @@ fn check(entry: &Entry<'_, impl Read>, name: &OsStr) -> io::Result<()> {
     let mut components = path.components();
     let is_below = components.next() == Some(Component::Normal(name))
         && components.all(|component| matches!(component, Component::Normal(_)));
-    if is_below { Ok(()) } else { Err(refused(entry, "it is not in what is copied")) }
+    if is_below { Ok(path.into_owned()) } else { Err(refused(entry, "it is not in what is copied")) }
 }
 
 fn refused(entry: &Entry<'_, impl Read>, why: &str) -> io::Error {

@@ -28,6 +28,7 @@ fn unpacked(entries: &[(EntryType, &str, &str)]) -> (io::Result<()>, Vec<PathBuf
     let inner = outer.path().join("in");
     fs::create_dir(&inner).unwrap();
     fs::create_dir(outer.path().join("outside")).unwrap();
+    fs::create_dir(inner.join("sibling")).unwrap();
     fs::write(outer.path().join("outside/file"), "untouched").unwrap();
     let mut builder = Builder::new(Vec::new());
     for (kind, name, link) in entries {
@@ -48,7 +49,7 @@ fn unpacked(entries: &[(EntryType, &str, &str)]) -> (io::Result<()>, Vec<PathBuf
             found.push(entry.path().strip_prefix(outer.path()).unwrap().to_owned());
         }
     }
-    found.retain(|path| !path.starts_with("outside") && path != Path::new("in"));
+    found.retain(|path| !path.starts_with("outside") && path != Path::new("in") && path != Path::new("in/sibling"));
     (result, found)
 }
 
@@ -92,6 +93,10 @@ fn nothing_is_made_outside_of_the_copy() {
     let below_link = [(Symlink, "copy/a", "OUTSIDE"), (Regular, "copy/a/file", "")];
     let directory_over_link = [(Symlink, "copy/a", "OUTSIDE"), (Directory, "copy/a", "")];
     let relative_link = [(Symlink, "copy/a", "../../outside"), (Regular, "copy/a/new", "")];
+    // These stay in the directory of the copy, and leave the copy.
+    let sibling_link = [(Symlink, "copy/a", "../sibling"), (Regular, "copy/a/new", "")];
+    let own_link = [(Symlink, "copy", "sibling"), (Regular, "copy/new", "")];
+    let own_parent = [(Symlink, "copy", "."), (Directory, "copy/new", "")];
     for (entries, made) in [
         (&[(Regular, "/etc/x", "")][..], &[][..]),
         (&[(Regular, "OUTSIDE/outside/file", "")], &[]),
@@ -106,6 +111,9 @@ fn nothing_is_made_outside_of_the_copy() {
         (&below_link, &["in/copy", "in/copy/a"]),
         (&directory_over_link, &["in/copy", "in/copy/a"]),
         (&relative_link, &["in/copy", "in/copy/a"]),
+        (&sibling_link, &["in/copy", "in/copy/a"]),
+        (&own_link, &["in/copy"]),
+        (&own_parent, &["in/copy"]),
     ] {
         let (result, mut found) = unpacked(entries);
         found.sort();
