@@ -32,7 +32,7 @@ complete -c transom -n "__fish_transom_needs_command" -f -a "ps" -d 'List the ma
 complete -c transom -n "__fish_transom_needs_command" -f -a "stop" -d 'End machines that `transom run --keep` has started'
 complete -c transom -n "__fish_transom_needs_command" -f -a "cp" -d 'Copy files and trees between this machine and one that `transom run --keep` has started'
 complete -c transom -n "__fish_transom_needs_command" -f -a "fs" -d 'Read and change the files of a share without mounting it'
-complete -c transom -n "__fish_transom_needs_command" -f -a "overlays" -d 'List the directories in whose overlays guests have changed something'
+complete -c transom -n "__fish_transom_needs_command" -f -a "overlays" -d 'List the directories that have an overlay, with what guests have changed'
 complete -c transom -n "__fish_transom_needs_command" -f -a "diff" -d 'Show what guests have changed in an overlay of a directory'
 complete -c transom -n "__fish_transom_needs_command" -f -a "commit" -d 'Write what guests have changed in an overlay into the directory'
 complete -c transom -n "__fish_transom_needs_command" -f -a "discard" -d 'Throw away what guests have changed in an overlay'

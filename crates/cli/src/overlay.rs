@@ -1,5 +1,7 @@
 //! `transom overlays`, `diff`, `commit` and `discard`: what guests have changed in overlays of directories.
 
+mod list;
+
 use std::{
     fs,
     io::{self, IsTerminal, Write},
@@ -11,20 +13,9 @@ use std::{
 use clap::Args;
 use indicatif::BinaryBytes;
 use serde_json::{Value, json};
-use transom_overlay::{
-    Change, Committed, Difference, Error, Overlay, Sum, containing, controls_display, patch, visit_all,
-};
+use transom_overlay::{Change, Committed, Difference, Error, Overlay, Sum, containing, controls_display, patch};
 
-/// List the directories that have an overlay, with what guests have changed
-///
-/// An overlay is there from `transom run --share DIR,overlay` until its changes are committed or discarded.
-#[derive(Debug, Args)]
-#[command(after_long_help = EXAMPLES)]
-pub(crate) struct Overlays {
-    /// Print a JSON array instead of lines
-    #[arg(long)]
-    json: bool,
-}
+pub(crate) use list::Overlays;
 
 /// Show what guests have changed in an overlay of a directory
 ///
@@ -99,58 +90,6 @@ Examples:
 type Failure = (String, u8);
 
 const FAILED: u8 = 1;
-
-impl Overlays {
-    pub(crate) fn execute(self) -> ExitCode {
-        end(self.list())
-    }
-
-    fn list(&self) -> Result<(), Failure> {
-        let (mut entries, mut text) = (Vec::new(), String::new());
-        let visited = visit_all(|directory, overlay| {
-            let is_replaced = overlay.as_ref().is_ok_and(Overlay::is_replaced);
-            let changes = overlay.and_then(|overlay| overlay.changes());
-            if self.json {
-                return entries.push(entry_json(directory, is_replaced, changes));
-            }
-            let state = match changes {
-                Ok(changes) if is_replaced => format!("{}; the directory is another one now", summary(&changes)),
-                Ok(changes) => summary(&changes),
-                Err(Error::InUse(_)) => "in use".into(),
-                Err(Error::Missing(_)) => "the directory is gone".into(),
-                Err(error) => error.to_string(),
-            };
-            text.push_str(&format!("{}: {state}\n", escaped(directory)));
-        });
-        visited.map_err(|error| (error.to_string(), FAILED))?;
-        if self.json {
-            return print(&format!("{}\n", Value::from(entries)));
-        }
-        if text.is_empty() {
-            text.push_str("no overlays\n");
-        }
-        print(&text)
-    }
-}
-
-/// Returns an overlay as an object: with `in_use` or `error` in place of the numbers if it could not be compared.
-fn entry_json(directory: &Path, is_replaced: bool, changes: transom_overlay::Result<Vec<Change>>) -> Value {
-    let directory = directory.to_string_lossy();
-    match changes {
-        Ok(changes) => {
-            let Sum { files, directories, bytes } = Sum::of(&changes);
-            json!({
-                "directory": directory,
-                "files": files,
-                "directories": directories,
-                "bytes": bytes,
-                "replaced": is_replaced,
-            })
-        }
-        Err(Error::InUse(_)) => json!({ "directory": directory, "in_use": true }),
-        Err(error) => json!({ "directory": directory, "error": error.to_string() }),
-    }
-}
 
 impl Diff {
     pub(crate) fn execute(self) -> ExitCode {

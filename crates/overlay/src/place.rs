@@ -58,8 +58,8 @@ pub fn containing(directory: &Path) -> Result<Option<PathBuf>> {
     Ok(above.find(|above| state.join(key(above)).join("upper").is_dir()).map(Path::to_owned))
 }
 
-/// Calls `visit` with each overlay of this user, sorted by their directories. [`Error::InUse`] stands for one that is in
-/// use. Only the one that is visited is locked.
+/// Calls `visit` with each overlay of this user, sorted by their directories. [`Error::InUse`] stands for one that is
+/// in use. Only the one that is visited is locked.
 ///
 /// # Errors
 /// If the place for this user's state cannot be read.
