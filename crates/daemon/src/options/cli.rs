@@ -118,8 +118,8 @@ pub(crate) struct SocketArgs {
     /// Let the guest go on if the daemon is killed or crashes
     ///
     /// Another process takes over what is open, locked and in flight. After three deaths within ten seconds the daemon
-    /// ends. Excludes --dax-window, --coherence-group, --events, --host-changes and --overlay; the daemon can then be
-    /// neither upgraded nor migrated.
+    /// ends. Excludes --dax-window, --coherence-group, --events, --host-changes, --overlay and --quota; the daemon can
+    /// then be neither upgraded nor migrated.
     #[arg(long)]
     pub(crate) resilient: bool,
 

@@ -56,7 +56,7 @@ impl Area {
         bytes
     }
 
-    /// Gives the memory of a range back, which then is zeros.
+    /// Returns the memory of a range to the kernel. The range reads as zeros then.
     pub(super) fn release(&self, at: usize, len: usize) {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         if let Err(errno) = fallocate(self.file.as_fd(), flags, at as u64, len as u64) {

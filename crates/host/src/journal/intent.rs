@@ -27,7 +27,7 @@ impl FileId {
 /// What a request is about to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Intent {
-    /// Gives a name to a new file; nothing had the name at this time, in nanoseconds since 1970.
+    /// Makes a new file under a name that did not exist at this time, in nanoseconds since 1970.
     Make { at_ns: u64 },
     /// Removes the name of this file.
     Remove(FileId),

@@ -1,9 +1,8 @@
 //! Writes the journal: what requests give to the guest and take from it.
 //!
 //! Which column of the table leads to which record is decided here. What ends is recorded before it ends: the request
-//! is
-//! served again after a death, and ends the rest then. A descriptor's number is never in the log after it was closed,
-//! since it may be that of another file by then.
+//! is served again after a death, and ends the rest then. A descriptor's number is never in the log after it was
+//! closed, since it may be that of another file by then.
 
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 

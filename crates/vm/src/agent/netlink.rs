@@ -41,7 +41,7 @@ pub(super) fn bring_up(device: u32) -> io::Result<()> {
     request(RTM_NEWLINK, 0, &body)
 }
 
-/// Gives a device an address in a network of `prefix_len` bits.
+/// Assigns an address to a device, in a network of `prefix_len` bits.
 ///
 /// # Errors
 ///

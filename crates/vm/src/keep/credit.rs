@@ -37,7 +37,7 @@ impl Credit {
         }
     }
 
-    /// Gives back what the receiver has passed on.
+    /// Adds the bytes that the receiver has passed on to the credit again.
     pub(crate) fn give(&self, len: usize) {
         if let Some(left) = &mut *self.lock() {
             *left = (*left + len).min(WINDOW);

@@ -1,7 +1,7 @@
 //! The account of a quota: what each changed inode takes more than before the guest came, and their sum.
 //!
 //! Before a request, [`Ledger::reserve`] takes the most that it can add. After it, [`Ledger::charge`] sets each inode's
-//! charge to what it really takes, and [`Ledger::cancel`] gives the reservation back. So what the guest has added is
+//! charge to what it really takes, and [`Ledger::cancel`] drops the reservation. So what the guest has added is
 //! never more than charges and reservations together, and they never exceed the limit, however many requests run at
 //! once: a growth is reserved until it is charged.
 
@@ -71,7 +71,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Gives a reservation back.
+    /// Drops a reservation that was not used.
     pub(super) fn cancel(&mut self, most: Amount) {
         self.reserved.bytes -= most.bytes;
         self.reserved.files -= most.files;

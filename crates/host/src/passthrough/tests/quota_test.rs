@@ -151,7 +151,7 @@ fn what_was_there_before_does_not_count_and_its_growth_does() {
     guest.setattr(old, SetattrValid::SIZE, |arg| arg.size = 0.into()).unwrap();
     let written = fill(&guest, fh, 0);
     assert!((LIMIT * 3 - 2 * SLACK - BLOCK as u64..=LIMIT * 3).contains(&written), "{written}");
-    // Removing it gives the guest nothing that it did not add.
+    // The guest cannot use the space of what it did not add.
     guest.release(old, fh);
     guest.unlink(ROOT, "old").unwrap();
     guest.forget(old, 1);
