@@ -62,6 +62,14 @@ pub(crate) fn compare() -> anyhow::Result<()> {
 
 /// Watches the rows below `root`, looks at all that they may know, and records what happens after `begin`.
 fn record(root: &Path, begin: impl FnOnce() -> io::Result<()>) -> anyhow::Result<HashMap<String, Vec<String>>> {
+    let mut watcher = watch(root)?;
+    begin()?;
+    let last = ROWS.last().map_or("", |row| row.name);
+    Ok(watcher.until(|row, name| row == last && name == END)?)
+}
+
+/// Watches the rows below `root`, and looks at all that they may know.
+pub(crate) fn watch(root: &Path) -> anyhow::Result<Watcher> {
     let mut watcher = Watcher::new()?;
     for row in ROWS {
         watcher.add(root, row.name, "")?;
@@ -79,9 +87,7 @@ fn record(root: &Path, begin: impl FnOnce() -> io::Result<()>) -> anyhow::Result
         }
         let _ = fs::metadata(dir.join("absent"));
     }
-    begin()?;
-    let last = ROWS.last().map_or("", |row| row.name);
-    Ok(watcher.until(|row, name| row == last && name == END)?)
+    Ok(watcher)
 }
 
 /// Names below `dir` except `unseen`. They are known from the local file system, since to list a directory of the share
@@ -112,24 +118,29 @@ fn names(dir: &Path, unseen: &[&str]) -> io::Result<Vec<String>> {
 
 /// Returns the events up to the end of the row that have to be equal, with cookies counted from the row's first.
 fn normal(row: &Row, events: &[String]) -> Vec<String> {
-    let mut cookies: Vec<&str> = Vec::new();
-    let mut normal = Vec::new();
-    for event in events.iter().take_while(|event| !event.ends_with(&format!(" {END}"))) {
+    let is_equal = |event: &&String| {
         let is_of_data = event.contains("MODIFY") || event.contains("CLOSE_WRITE");
-        if is_of_data && row.fleeting.iter().any(|name| event.ends_with(&format!(" {name}"))) {
-            continue;
-        }
+        !(is_of_data && row.fleeting.iter().any(|name| event.ends_with(&format!(" {name}"))))
+    };
+    count_cookies(events.iter().take_while(|event| !event.ends_with(&format!(" {END}"))).filter(is_equal))
+}
+
+/// Returns events with their cookies counted from the first one.
+pub(crate) fn count_cookies<'a>(events: impl IntoIterator<Item = &'a String>) -> Vec<String> {
+    let mut cookies: Vec<&str> = Vec::new();
+    let mut counted = Vec::new();
+    for event in events {
         let Some((text, cookie)) = event.rsplit_once('#') else {
-            normal.push(event.clone());
+            counted.push(event.clone());
             continue;
         };
         let at = cookies.iter().position(|known| *known == cookie).unwrap_or(cookies.len());
         if at == cookies.len() {
             cookies.push(cookie);
         }
-        normal.push(format!("{text}#{at}"));
+        counted.push(format!("{text}#{at}"));
     }
-    normal
+    counted
 }
 
 /// Returns everything below `root` as programs see it.

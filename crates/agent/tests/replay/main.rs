@@ -3,6 +3,7 @@
 //!
 //! This program is also the guest's first process and what runs in it. Prints a line for each case, and the sum.
 
+mod between;
 mod delay;
 mod guest;
 mod mounts;
@@ -42,7 +43,7 @@ const ROLE: &str = "TRANSOM_TEST_ROLE";
 
 type Case = fn(&Machine, &Path) -> anyhow::Result<String>;
 
-const CASES: [(&str, Case); 12] = [
+const CASES: [(&str, Case); 13] = [
     ("events and caches are those of local changes, and the host's files stay as they are", compares),
     ("changes under names that the guest does not know are seen", nameless::are_seen),
     ("nobody else can act as the agent", imitates),
@@ -51,6 +52,7 @@ const CASES: [(&str, Case); 12] = [
     ("guest and host have the same tree after many changes", trees::many),
     ("a share can be unmounted, and remounted read-only, while the agent serves it", trees::unmounted),
     ("shares that are mounted while the agent runs are served, and others refused", mounts::later),
+    ("two guests: what one changes arrives in the other, and does not come back", between::guests),
     ("an ordinary user: the same holds without root", ordinary_user::runs),
     ("programs: watchers in other mount namespaces see the events", programs::namespaces),
     ("programs: inotifywait names what the host edits", programs::inotifywait),
@@ -81,6 +83,7 @@ fn main() -> ExitCode {
     agent::run_if_init();
     if let Some(role) = env::var_os(ROLE) {
         let played = match &*role.to_string_lossy() {
+            "act" => between::act(),
             "compare" => guest::compare(),
             "nameless" => nameless::see(),
             "imitate" => guest::imitate(),
