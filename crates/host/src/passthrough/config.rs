@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{ObserveDirectories, hidden::rules::HiddenPaths, quota::QuotaLimits};
+use super::{ObserveDirectories, hidden::rules::HiddenPaths, quota::limits::QuotaLimits};
 use crate::{idmap::OwnerMap, migration, xattrmap::XattrMap};
 
 /// All settings of a [`Passthrough`](super::Passthrough).

@@ -51,7 +51,7 @@ pub use dax::Dax;
 pub use hidden::rules::HiddenPaths;
 pub use host_changes::{HostChange, HostName};
 pub use inodes::ObserveDirectories;
-pub use quota::QuotaLimits;
+pub use quota::limits::QuotaLimits;
 
 use std::{
     os::fd::OwnedFd,

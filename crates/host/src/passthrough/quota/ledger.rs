@@ -10,16 +10,8 @@ use std::collections::HashMap;
 use rustix::fs::Statx;
 use transom_wire::NodeId;
 
+use super::limits::QuotaLimits;
 use crate::{Errno, passthrough::inodes::InodeKey};
-
-/// What a guest may add to a share.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct QuotaLimits {
-    /// In bytes.
-    pub bytes: u64,
-    /// Files, directories and all else that has an inode number; `None` for any number.
-    pub files: Option<u64>,
-}
 
 /// An amount, for all that is counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

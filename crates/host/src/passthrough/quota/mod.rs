@@ -10,6 +10,7 @@
 
 mod bound;
 mod ledger;
+pub(super) mod limits;
 
 use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
@@ -28,8 +29,10 @@ use transom_wire::{
     ops::statfs::StatfsOut,
 };
 
-pub use self::ledger::QuotaLimits;
-use self::ledger::{Amount, Ledger, allocated};
+use self::{
+    ledger::{Amount, Ledger, allocated},
+    limits::QuotaLimits,
+};
 use super::{
     Passthrough,
     handles::FileRef,
