@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use transom_daemon::capabilities::CAPABILITIES;
 use transom_daemon::options::command;
+use transom_host::survival::{Row, TABLE, Verdict, Way};
 
 fn path(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
@@ -133,4 +134,43 @@ fn the_installed_description_has_the_printed_features() {
     };
     assert_eq!(features(&installed), features(CAPABILITIES));
     assert!(installed.contains("\"binary\": \"@bindir@/transomd\""), "the path is filled in at installation");
+}
+
+/// Returns the table of what survives what, as the page has it.
+fn survival_table() -> String {
+    let cell = |verdict| match verdict {
+        Verdict::Works => "works".to_owned(),
+        Verdict::Limited(limit) => format!("works; {limit}"),
+        Verdict::Refused(reason) => format!("**refused**: {reason}"),
+        Verdict::Excluded(reason) => format!("**not at the start**: {reason}"),
+    };
+    let line = |row: &Row| {
+        let cells = [Way::Migration, Way::Upgrade, Way::Restart].map(|way| cell(row.verdict(way)));
+        format!("| `{}` | {} |\n", row.option, cells.join(" | "))
+    };
+    TABLE.iter().map(line).collect()
+}
+
+#[test]
+fn the_table_of_what_survives_what_is_current() {
+    const FILE: &str = "docs/survival.md";
+    let page = read(FILE);
+    let lines = page.split_inclusive('\n');
+    let is_row = |line: &&str| line.starts_with("| `--");
+    let before: String = lines.clone().take_while(|line| !is_row(line)).collect();
+    let after: String = lines.skip_while(|line| !is_row(line)).skip_while(is_row).collect();
+    assert_current(FILE, &[before, survival_table(), after].concat());
+}
+
+#[test]
+fn the_help_names_what_does_not_start_together() {
+    let command = command();
+    for (option, way) in [("upgradable", Way::Upgrade), ("resilient", Way::Restart)] {
+        let argument = command.get_arguments().find(|argument| argument.get_long() == Some(option)).unwrap();
+        let help = argument.get_long_help().unwrap().to_string();
+        for row in TABLE {
+            let is_excluded = matches!(row.verdict(way), Verdict::Excluded(_));
+            assert_eq!(mentions(&help, row.option), is_excluded, "{option} and {}: {help}", row.option);
+        }
+    }
 }

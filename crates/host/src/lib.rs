@@ -2,7 +2,8 @@
 //!
 //! [`server`] turns each request into one call of a [`server::FileSystem`]; [`passthrough`] is the file system that
 //! serves a directory; [`window`] shows the guest the host's page cache; [`migration`] has the format in which a
-//! session is carried over to another daemon, [`journal`] what survives a process that is killed.
+//! session is carried over to another daemon, [`journal`] what survives a process that is killed, [`survival`] which
+//! features go together with either.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
@@ -18,6 +19,7 @@ pub mod passthrough;
 pub mod replay;
 pub mod server;
 mod stripe;
+pub mod survival;
 pub mod sysfd;
 pub mod window;
 pub mod xattrmap;

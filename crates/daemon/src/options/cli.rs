@@ -111,7 +111,7 @@ pub(crate) struct SocketArgs {
     ///
     /// A second process stays outside the sandbox and starts the daemon, from the file of this program that is there by
     /// then. It refuses if a guest or another user could have replaced that file. Without this option, SIGHUP ends the
-    /// daemon.
+    /// daemon. Excludes --overlay and --quota.
     #[arg(long)]
     pub(crate) upgradable: bool,
 

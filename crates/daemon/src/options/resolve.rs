@@ -13,6 +13,7 @@ use std::{fmt::Display, os::unix::ffi::OsStrExt as _, path::PathBuf, time::Durat
 use transom_host::{
     idmap::{GidMap, UidMap},
     passthrough::HiddenPaths,
+    survival::{Feature, Way},
     window::FrontEnd,
     xattrmap::XattrMap,
 };
@@ -95,9 +96,9 @@ fn check(cli: &Cli) -> Result<(), Error> {
             "--events excludes --writeback: a guest that collects writes ignores the host's sizes and times".into(),
         );
     }
-    let obstacle = quota_obstacle(cli).or_else(|| overlay_obstacle(cli)).or_else(|| resilience_obstacle(cli));
-    if let Some(reason) = obstacle {
-        return conflict(reason.into());
+    let obstacle = quota_obstacle(cli).or_else(|| overlay_obstacle(cli)).map(str::to_owned);
+    if let Some(reason) = obstacle.or_else(|| survival_obstacle(cli)) {
+        return conflict(reason);
     }
     if let Some(len_bytes) = cli.window.dax_window {
         let front_end = FrontEnd::from(cli.window.front_end);
@@ -146,9 +147,6 @@ fn overlay_obstacle(cli: &Cli) -> Option<&'static str> {
     if cli.cache.coherence_group.is_some() {
         return Some("--overlay excludes --coherence-group: the others do not see this guest's changes");
     }
-    if cli.socket.upgradable && !cli.socket.resilient {
-        return Some("--overlay excludes --upgradable: two daemons cannot have one overlay mounted");
-    }
     None
 }
 
@@ -161,38 +159,26 @@ fn quota_obstacle(cli: &Cli) -> Option<&'static str> {
     if cli.window.dax_window.is_some() {
         return Some("--quota excludes --dax-window: the guest fills holes of files that it maps without a request");
     }
-    if cli.socket.upgradable {
-        return Some("--quota excludes --upgradable: the next daemon does not know what the guest has added");
-    }
     None
 }
 
-/// Returns why the session cannot survive the daemon, if it is to.
-fn resilience_obstacle(cli: &Cli) -> Option<&'static str> {
-    if !cli.socket.resilient {
-        return None;
-    }
-    let obstacles = [
-        (cli.window.dax_window.is_some(), "--resilient excludes --dax-window: the journal does not record mappings"),
-        (
-            cli.cache.coherence_group.is_some(),
-            "--resilient excludes --coherence-group: the group gives up a member that dies",
-        ),
-        (
-            cli.share.events != Events::Never,
-            "--resilient excludes --events: the journal does not record what the agent knows",
-        ),
-        (
-            cli.changes.host_changes != HostChanges::Never,
-            "--resilient excludes --host-changes: changes during a death would not be counted",
-        ),
-        (
-            cli.share.quota.is_some(),
-            "--resilient excludes --quota: the journal does not record what the guest has added",
-        ),
-        (cli.share.overlay.is_some(), "--resilient excludes --overlay: this combination is not supported"),
+/// Returns why the session cannot go on elsewhere as it is to, with what else the share is to have.
+fn survival_obstacle(cli: &Cli) -> Option<String> {
+    let (option, way) = match (cli.socket.resilient, cli.socket.upgradable) {
+        (true, _) => ("--resilient", Way::Restart),
+        (false, true) => ("--upgradable", Way::Upgrade),
+        (false, false) => return None,
+    };
+    let features = [
+        (cli.window.dax_window.is_some(), Feature::Window),
+        (cli.share.overlay.is_some(), Feature::Overlay),
+        (cli.share.events != Events::Never, Feature::Events),
+        (cli.changes.host_changes != HostChanges::Never, Feature::HostChanges),
+        (cli.cache.coherence_group.is_some(), Feature::CoherenceGroup),
+        (cli.share.quota.is_some(), Feature::Quota),
     ];
-    obstacles.into_iter().find_map(|(is_so, obstacle)| is_so.then_some(obstacle))
+    let obstacle = features.into_iter().filter(|(is_used, _)| *is_used).find_map(|(_, one)| one.exclusion(way))?;
+    Some(format!("{option} excludes {}: {}", obstacle.option, obstacle.reason))
 }
 
 fn note_deprecated(cli: &mut Cli) {

@@ -37,6 +37,7 @@ use std::{
 use anyhow::Context as _;
 use rustix::{event::PollFlags, process::Signal};
 use tracing::{debug, error, info, warn};
+use transom_host::survival::{Feature, Way};
 
 use crate::{
     listen::{self, Listening, Traces},
@@ -288,11 +289,9 @@ impl Supervisor {
         if !std::mem::take(&mut self.signals.is_upgrade_wanted) && askers.is_empty() {
             return;
         }
-        let outcome = match self.is_resilient {
-            true => Err(UpgradeError::Refused(
-                "a daemon with --resilient is not upgraded: its journal is for its own version".into(),
-            )),
-            false => self.upgrade(),
+        let outcome = match Feature::Journal.obstacle(Way::Upgrade).filter(|_| self.is_resilient) {
+            Some(obstacle) => Err(UpgradeError::Refused(obstacle.to_string())),
+            None => self.upgrade(),
         };
         match &outcome {
             Ok(pause) => info!(pid = self.current.pid(), pause_us = pause.as_micros() as u64, "upgraded"),

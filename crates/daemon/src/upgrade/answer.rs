@@ -44,7 +44,7 @@ pub fn start(
 
 fn obey(control: &Control, server: &Server<Passthrough>, monitor: &Monitor, ownership: &Ownership) -> io::Result<()> {
     let outcome = match control.receive_order()?.ok_or(io::ErrorKind::BrokenPipe)? {
-        Order::Check => server.file_system().hand_over_obstacle().map_or(Ok(()), |reason| Err(reason.to_owned())),
+        Order::Check => server.file_system().hand_over_obstacle().map_or(Ok(()), |obstacle| Err(obstacle.to_string())),
         Order::HandOver(socket) => hand_over(server, monitor, &socket),
         Order::TakeOver(socket) => {
             ownership.share();

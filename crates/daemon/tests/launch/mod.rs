@@ -194,6 +194,12 @@ impl Daemon {
         }
     }
 
+    /// Returns what the daemon wrote to standard error, once, if it has ended.
+    pub(crate) fn ended(&mut self) -> Option<String> {
+        self.child.try_wait().unwrap()?;
+        self.said.take()?.join().ok()
+    }
+
     /// Waits for the daemon's end. Returns its status and what it wrote to standard error.
     pub(crate) fn wait(mut self) -> (ExitStatus, String) {
         let deadline = Instant::now() + PATIENCE;

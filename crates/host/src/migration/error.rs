@@ -2,7 +2,7 @@
 
 use transom_wire::ops::init::InitFlags;
 
-use crate::Errno;
+use crate::{Errno, survival::Obstacle};
 
 /// Why the state of a share cannot be carried over.
 #[derive(Debug, thiserror::Error)]
@@ -90,7 +90,16 @@ pub enum Error {
         /// The number in the state.
         expected: usize,
     },
+    /// The share has something that does not go together with this.
+    #[error("{0}")]
+    Obstacle(Obstacle),
     /// The session has something that does not travel.
     #[error("{0}")]
     Refused(&'static str),
+}
+
+impl From<Obstacle> for Error {
+    fn from(obstacle: Obstacle) -> Self {
+        Self::Obstacle(obstacle)
+    }
 }

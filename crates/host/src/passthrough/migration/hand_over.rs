@@ -58,7 +58,7 @@ impl Passthrough {
     /// Returns the session for another process of this host.
     pub(in crate::passthrough) fn handed_over(&self) -> Result<HandOver, Error> {
         if let Some(obstacle) = self.hand_over_obstacle() {
-            return Err(Error::Refused(obstacle));
+            return Err(obstacle.into());
         }
         if self.locks.as_ref().is_some_and(|locks| locks.waiting() > 0) {
             return Err(Error::Refused("the guest waits for a lock: try again when it has the lock"));

@@ -33,7 +33,7 @@ impl Passthrough {
     /// Goes on with the session in `bytes`; returns its flags, or `None` if there is no session in it.
     pub(in crate::passthrough) fn loaded(&self, bytes: &[u8]) -> Result<Option<InitFlags>, Error> {
         if let Some(obstacle) = self.migration_obstacle() {
-            return Err(Error::Refused(obstacle));
+            return Err(obstacle.into());
         }
         let state = migration::decode(bytes, self.limits())?;
         self.go_on(&state, None)
@@ -46,7 +46,7 @@ impl Passthrough {
         descriptors: Vec<OwnedFd>,
     ) -> Result<Option<InitFlags>, Error> {
         if let Some(obstacle) = self.hand_over_obstacle() {
-            return Err(Error::Refused(obstacle));
+            return Err(obstacle.into());
         }
         let state = migration::decode(bytes, self.limits())?;
         let descriptors = Descriptors::of(&state, descriptors)?;

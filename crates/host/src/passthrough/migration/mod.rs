@@ -15,40 +15,32 @@ mod save;
 pub(super) use aliases::Aliases;
 
 use super::Passthrough;
+use crate::survival::{Feature, Obstacle, Way};
 
 /// Bits of a number below its generation.
 const GENERATION_SHIFT: u32 = 32;
 
 impl Passthrough {
     /// Returns why no session of this share can be carried over, if that is so.
-    pub fn migration_obstacle(&self) -> Option<&'static str> {
-        let obstacles = [
-            (self.dax.is_some(), "a share with a DAX window cannot be migrated: mappings do not travel"),
-            (self.group.is_some(), "a share in a coherence group cannot be migrated: its table is of this host"),
-            (self.replays.is_some(), "a share with --events cannot be migrated: what the agent knows does not travel"),
-            (
-                self.config.is_layered,
-                "an overlay cannot be migrated: the guest's changes are in a directory of this host",
-            ),
-            (self.journal.is_some(), "a share with --resilient cannot be migrated: the journal would have to follow"),
-            (self.quota.is_some(), "a share with a quota cannot be migrated: what the guest has added does not travel"),
-            (self.hidden.is_some(), "a share with hidden paths cannot be migrated: other inodes may be hidden here"),
-        ];
-        obstacles.into_iter().find_map(|(is_so, obstacle)| is_so.then_some(obstacle))
+    pub fn migration_obstacle(&self) -> Option<Obstacle> {
+        self.obstacle(Way::Migration)
     }
 
     /// Returns why no session of this share can be handed over to another process of this host, if that is so.
-    pub fn hand_over_obstacle(&self) -> Option<&'static str> {
-        let obstacles = [
-            (self.dax.is_some(), "a share with a DAX window cannot be upgraded: the front end keeps its mappings"),
-            (
-                self.group.is_some(),
-                "a share in a coherence group cannot be upgraded: the group sees each daemon join once",
-            ),
-            (self.replays.is_some(), "a share with --events cannot be upgraded: what the agent knows does not travel"),
-            (self.quota.is_some(), "a share with a quota cannot be upgraded: what the guest has added does not travel"),
-            (self.config.is_layered, "an overlay cannot be upgraded: two daemons cannot have it mounted"),
+    pub fn hand_over_obstacle(&self) -> Option<Obstacle> {
+        self.obstacle(Way::Upgrade)
+    }
+
+    fn obstacle(&self, way: Way) -> Option<Obstacle> {
+        let features = [
+            (self.dax.is_some(), Feature::Window),
+            (self.config.is_layered, Feature::Overlay),
+            (self.replays.is_some(), Feature::Events),
+            (self.group.is_some(), Feature::CoherenceGroup),
+            (self.quota.is_some(), Feature::Quota),
+            (self.hidden.is_some(), Feature::HiddenPaths),
+            (self.journal.is_some(), Feature::Journal),
         ];
-        obstacles.into_iter().find_map(|(is_so, obstacle)| is_so.then_some(obstacle))
+        features.into_iter().filter(|(is_used, _)| *is_used).find_map(|(_, feature)| feature.obstacle(way))
     }
 }

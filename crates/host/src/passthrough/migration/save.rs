@@ -32,7 +32,7 @@ impl Passthrough {
     /// Returns the state of the session.
     pub(in crate::passthrough) fn saved(&self) -> Result<Vec<u8>, Error> {
         if let Some(obstacle) = self.migration_obstacle() {
-            return Err(Error::Refused(obstacle));
+            return Err(obstacle.into());
         }
         self.check_locks()?;
         let flags = InitFlags::from_bits_retain(self.session.load(Relaxed));

@@ -303,7 +303,7 @@ fn features_that_are_not_allowed_here_and_things_that_do_not_travel_are_refused(
     let mut hidden = HiddenPaths::default();
     hidden.hide_name(b"hidden");
     let error = Guest::new(dir.path(), Config { hidden, ..Config::default() }).save().err().unwrap();
-    assert!(matches!(error, Error::Refused(_)), "{error}");
+    assert!(matches!(error, Error::Obstacle(_)), "{error}");
     let flock = Guest::new(dir.path(), Config { flock: true, ..Config::default() });
     assert!(flock.save().is_ok(), "nothing is open");
     flock.create(ROOT, "file", OFlags::RDWR).unwrap();
