@@ -140,7 +140,7 @@ fn overlay_obstacle(cli: &Cli) -> Option<&'static str> {
     if cli.share.events == Events::Always {
         return Some("--overlay excludes --events: the kernel reports no changes below an overlay");
     }
-    if cli.changes.host_changes != HostChanges::Never {
+    if matches!(cli.changes.host_changes, HostChanges::Prefer | HostChanges::Mandatory) {
         return Some("--overlay excludes --host-changes: the kernel reports no changes below an overlay");
     }
     if cli.cache.coherence_group.is_some() {
@@ -183,7 +183,7 @@ fn resilience_obstacle(cli: &Cli) -> Option<&'static str> {
             "--resilient excludes --events: the journal does not record what the agent knows",
         ),
         (
-            cli.changes.host_changes != HostChanges::Never,
+            matches!(cli.changes.host_changes, HostChanges::Prefer | HostChanges::Mandatory),
             "--resilient excludes --host-changes: changes during a death would not be counted",
         ),
         (
@@ -228,6 +228,7 @@ fn options(cli: Cli, share_path: PathBuf) -> Options {
         || attributes.posix_acl != Negotiation::Never
         || attributes.security_label != Negotiation::Never;
     let hidden = hidden(&cli.share);
+    let is_in_group = cli.cache.coherence_group.is_some();
     let has_layer = cli.share.overlay.is_some();
     Options {
         share: ShareOptions {
@@ -288,7 +289,10 @@ fn options(cli: Cli, share_path: PathBuf) -> Options {
             thread_pool_size: cli.workers.thread_pool_size,
             poll_us: cli.workers.poll_us,
         },
-        host_changes: cli.changes.host_changes,
+        host_changes: match (cli.changes.host_changes, is_in_group) {
+            (HostChanges::Auto, false) => HostChanges::Never,
+            (given, _) => given,
+        },
         isolation: IsolationOptions {
             sandbox: cli.isolation.sandbox,
             seccomp: cli.isolation.seccomp,
