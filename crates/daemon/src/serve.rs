@@ -42,6 +42,9 @@ pub fn serve(options: &Options, started: Started) -> anyhow::Result<()> {
     let monitor = Arc::new(Monitor::default());
     let proc_fds = ProcFds::from(started.proc_self_fd);
     let group = started.group.map(|file| Group::join(&file, &started.root, &proc_fds)).transpose()?;
+    if let (Some(group), Some(inode)) = (&group, started.pid_namespace) {
+        group.set_pid_namespace(inode);
+    }
     let versions = group.as_ref().map(|group| versions_region(options, group)).transpose()?.flatten();
     let mut file_system = Passthrough::new(started.root, proc_fds, config)?;
     if let Some(group) = group {

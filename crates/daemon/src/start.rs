@@ -5,13 +5,13 @@
 
 use crate::changes::{self, Changes};
 use crate::listen::{self, Listening, Supervision, Traces};
-use crate::options::Options;
+use crate::options::{Options, SandboxMode};
 use crate::padding::{self, Views};
 use crate::privileges::{self, Privileges, nofile};
 use crate::sandbox::{self, IdScope, Life, Sandboxed, termination};
 use crate::seccomp;
 use crate::upgrade::control::Control;
-use rustix::fs::Mode;
+use rustix::fs::{Mode, stat};
 use rustix::process::umask;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
@@ -36,6 +36,8 @@ pub struct Started {
     pub padding: Option<Views>,
     /// The version table of the coherence group, not joined yet.
     pub group: Option<TableFile>,
+    /// The pid namespace that this process shares with others: its inode, if it is known and there is a group.
+    pub pid_namespace: Option<u64>,
     /// Sees changes on the host, if that is wanted and possible.
     pub changes: Option<Changes>,
     /// The privileges of the process.
@@ -69,6 +71,8 @@ pub fn start(options: &Options, mut listening: Listening, supervision: Option<Su
     let writable = (!options.share.is_readonly).then_some(&*options.share.path);
     let group = options.cache.coherence_group.as_ref();
     let group = group.map(|place| TableFile::open(place, writable)).transpose()?;
+    let shares_pids = group.is_some() && options.isolation.sandbox != SandboxMode::Namespace;
+    let pid_namespace = shares_pids.then(|| stat("/proc/self/ns/pid").ok()).flatten().map(|stat| stat.st_ino);
     let padding = padding::start(options);
     let watch = changes::open(options)?;
     let owners = &options.ownership;
@@ -110,6 +114,7 @@ pub fn start(options: &Options, mut listening: Listening, supervision: Option<Su
         changes,
         padding,
         group,
+        pid_namespace,
         privileges,
         ids,
         life,

@@ -99,6 +99,14 @@ families! {
         "Clock of the coherence group's version table: changes that its daemons have stamped.";
     GROUP_EPOCHS: Counter "transom_group_epochs", unit "", label "",
         "Epoch of the version table: how often everything that guests of the group had cached was declared invalid.";
+    GROUP_HOST_WATCHED: Gauge "transom_group_host_watched", unit "", label "",
+        "1 if a daemon of the group stamps the changes that other processes of the host make.";
+    GROUP_HOST_CHANGES: Counter "transom_group_host_changes", unit "changes", label "",
+        "Changes by other processes of the host that this daemon has stamped.";
+    GROUP_HOST_CHANGES_TIMED: Counter "transom_group_timed_host_changes", unit "changes", label "",
+        "Those of them whose delay was measured, at most one every 10 ms.";
+    GROUP_HOST_DELAY: Counter "transom_group_host_change_delay_seconds", unit "seconds", label "",
+        "Time from the inode's change time to the stamp, summed over the measured ones; up to a timer tick too much each.";
     WINDOW_BYTES: Gauge "transom_window_bytes", unit "bytes", label "", "Size of the DAX window.";
     WINDOW_RANGES: Gauge "transom_window_ranges", unit "ranges", label "",
         "Ranges of 2 MiB that are mapped in the DAX window.";

@@ -29,6 +29,9 @@ pub struct Report {
     /// The DAX window, if there is one.
     #[serde(default)]
     pub window: Option<WindowReport>,
+    /// [`families::GROUP_HOST_DELAY`](crate::families::GROUP_HOST_DELAY) in nanoseconds, in a coherence group.
+    #[serde(default)]
+    pub group_host_delay_ns: Option<u64>,
     /// What became of changes of the host, if they are announced.
     #[serde(default)]
     pub replays: Option<ReplayReport>,
@@ -132,6 +135,7 @@ impl Report {
             gauges: plain(false).collect(),
             queue_depths: snapshot.gauges.queue_depths.clone(),
             window: snapshot.gauges.window.as_ref().map(WindowReport::new),
+            group_host_delay_ns: snapshot.gauges.group.map(|group| group.host_delay_ns),
             replays: snapshot.gauges.replays.map(ReplayReport::new),
         }
     }

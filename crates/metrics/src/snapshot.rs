@@ -64,6 +64,14 @@ pub struct GroupGauges {
     pub stamps: u64,
     /// [`families::GROUP_EPOCHS`].
     pub epochs: u64,
+    /// [`families::GROUP_HOST_WATCHED`].
+    pub host_watched: u64,
+    /// [`families::GROUP_HOST_CHANGES`].
+    pub host_changes: u64,
+    /// [`families::GROUP_HOST_CHANGES_TIMED`].
+    pub host_changes_timed: u64,
+    /// [`families::GROUP_HOST_DELAY`], in nanoseconds.
+    pub host_delay_ns: u64,
 }
 
 /// The state of the DAX window.
@@ -160,6 +168,9 @@ impl Gauges {
                 (families::GROUP_MEMBERS, group.members),
                 (families::GROUP_STAMPS, group.stamps),
                 (families::GROUP_EPOCHS, group.epochs),
+                (families::GROUP_HOST_WATCHED, group.host_watched),
+                (families::GROUP_HOST_CHANGES, group.host_changes),
+                (families::GROUP_HOST_CHANGES_TIMED, group.host_changes_timed),
             ]
         });
         let quota = self.quota.map(|quota| {

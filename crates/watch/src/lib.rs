@@ -9,6 +9,8 @@
 //! directory; a consumer that knows its inodes by handle can instead drop what it does not know, since what nobody has
 //! looked up, nobody has cached. [`Watcher`] is the thread that reads, and a [`Consumer`] gets what it read.
 //!
+//! [`InodeNumbers`] says which inodes the objects of events are.
+//!
 //! `fanotify` and `inotify` wrap the system calls and read the kernel's messages, `handle` names and opens objects,
 //! `journal` recognises this process's changes where the kernel does not say who made them.
 
@@ -20,6 +22,7 @@ mod fanotify;
 mod handle;
 mod inotify;
 mod journal;
+mod numbers;
 mod tree;
 mod watch;
 mod watcher;
@@ -28,6 +31,7 @@ pub use change::{Author, Change, ChangeKind, EntryName, Event, Object};
 pub use error::WatchError;
 pub use handle::{HandleRef, ObjectHandle};
 pub use journal::{Announcement, ChangeOutcome, InProgress, Journal};
+pub use numbers::InodeNumbers;
 pub use tree::Tree;
 pub use watch::{Directories, Options, Strength, Watch};
 pub use watcher::{Consumer, Watcher};

@@ -147,6 +147,7 @@ fn head(change: &Change<'_>) -> Vec<String> {
             rate(change.counter(families::GROUP_STAMPS)),
             value(families::GROUP_EPOCHS),
         ));
+        lines.push(host_changes_line(change));
     }
     lines.extend(now.replays.as_ref().map(|replays| replay_line(change, replays)));
     if !now.errors.is_empty() {
@@ -160,6 +161,21 @@ fn head(change: &Change<'_>) -> Vec<String> {
         count => lines.push(format!("broken    {count} queues stopped: the guest violated the virtqueue protocol")),
     }
     lines
+}
+
+/// Whether changes on the host are stamped, and after what time if this daemon does it.
+fn host_changes_line(change: &Change<'_>) -> String {
+    if change.now.value(families::GROUP_HOST_WATCHED.name) != Some(1) {
+        return "          changes on the host are not stamped".into();
+    }
+    let delay = |report: &Report| report.group_host_delay_ns.unwrap_or(0);
+    let timed = |report: &Report| report.value(families::GROUP_HOST_CHANGES_TIMED.name).unwrap_or(0);
+    let since = |of: &dyn Fn(&Report) -> u64| of(change.now).saturating_sub(change.before.map_or(0, of));
+    format!(
+        "          changes on the host: {} stamped/s by this daemon   delay of host changes {}",
+        rate(change.counter(families::GROUP_HOST_CHANGES)),
+        since(&delay).checked_div(since(&timed)).map_or("-".into(), latency),
+    )
 }
 
 /// The agent of the guest: whether it keeps up, how fast, and what it missed.

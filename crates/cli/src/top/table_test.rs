@@ -22,6 +22,7 @@ fn reading(uptime_seconds: f64, operations: &[(&str, u64, u64)], read_bytes: u64
         gauges: Vec::new(),
         queue_depths: vec![0, 3],
         window: None,
+        group_host_delay_ns: None,
         replays: None,
     }
 }
@@ -91,6 +92,29 @@ fn a_coherence_group_has_a_line() {
     };
     let lines = texts(&group(12.0, 1050), Some(&group(10.0, 1000)), Sort::Rate);
     assert_eq!(lines[3], "group     3 members   clock 1050   25.0 stamps/s   2 epochs raised");
+    assert_eq!(lines[4], "          changes on the host are not stamped");
+}
+
+#[test]
+fn a_coherence_group_says_how_late_changes_on_the_host_are_stamped() {
+    let value = |family: Family, value| Value { name: family.name.into(), value };
+    let group = |uptime_seconds, stamped, delay_ns| {
+        let mut report = reading(uptime_seconds, &[], 0);
+        report.gauges.extend([value(families::GROUP_MEMBERS, 1), value(families::GROUP_HOST_WATCHED, 1)]);
+        report.counters.push(value(families::GROUP_HOST_CHANGES, stamped));
+        report.counters.push(value(families::GROUP_HOST_CHANGES_TIMED, stamped / 10));
+        report.group_host_delay_ns = Some(delay_ns);
+        report
+    };
+    let before = group(10.0, 200, 1_000_000);
+    let said = |now: &Report| texts(now, Some(&before), Sort::Rate)[4].to_owned();
+    let line = said(&group(12.0, 300, 4_000_000));
+    assert!(
+        line.contains("changes on the host: 50.0 stamped/s") && line.contains("delay of host changes 300"),
+        "{line}"
+    );
+    let quiet = said(&group(12.0, 200, 1_000_000));
+    assert!(quiet.ends_with("delay of host changes -"), "{quiet}");
 }
 
 #[test]

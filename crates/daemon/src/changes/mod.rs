@@ -1,10 +1,12 @@
 //! Observes what other processes of the host change in the share, once for all who want to know: the metrics count the
-//! changes (`--host-changes`), and the agent of the guest replays them (`--events`).
+//! changes (`--host-changes`), [`stamps`] stamps them for the guests of a coherence group, and the agent of the guest
+//! replays them (`--events`).
 //!
 //! [`open`] opens the source while the process is still privileged and outside of its sandbox. [`start`] starts the
 //! thread of the isolated process that reads it. [`announce`] translates changes for the agent.
 
 mod announce;
+mod stamps;
 
 use std::{
     io,
@@ -21,20 +23,27 @@ use transom_host::{
     server::Server,
 };
 use transom_metrics::Counter;
-use transom_watch::{self as watch, Author, Change, Consumer, Strength, Tree, Watch, WatchError, Watcher};
+use transom_watch::{
+    self as watch, Author, Change, Consumer, InodeNumbers, Strength, Tree, Watch, WatchError, Watcher,
+};
 
 use crate::{
     backend::Monitor,
     options::{Events, FileHandles, HostChanges, Options},
 };
+use stamps::Stamps;
 
 /// The source of changes, and for whom.
 #[derive(Debug)]
 pub struct Changes {
     watch: Watch,
-    /// For the metrics: which changes of the file system are in the share.
+    /// For the metrics and the group: which changes of the file system are in the share.
     tree: Option<Tree>,
+    /// For the group: which inodes changes are about.
+    numbers: Option<InodeNumbers>,
     announces: bool,
+    /// Whether the metrics have all changes, and not only those that this daemon stamps.
+    counts: bool,
 }
 
 impl Changes {
@@ -74,6 +83,7 @@ fn unobserved<T>(options: &Options, error: anyhow::Error) -> anyhow::Result<Opti
         (Events::Always, _) => return Err(error.context("--events cannot observe the share")),
         (_, HostChanges::Mandatory) => return Err(error.context("--host-changes mandatory")),
         (_, HostChanges::Prefer) => warn!("changes on the host go unnoticed: {error:#}"),
+        (_, HostChanges::Auto) => info!("changes on the host are not stamped: {error:#}"),
         (Events::Auto | Events::Never, HostChanges::Never) => info!("no events for the guest: {error:#}"),
     }
     Ok(None)
@@ -90,7 +100,7 @@ fn open_share(options: &Options) -> anyhow::Result<Watch> {
     anyhow::ensure!(is_directory(&share)?, "the share is a single file");
     // Only the guest is content with what happens in directories that it knows.
     let weakest = match (options.host_changes, options.share.events) {
-        (HostChanges::Never, Events::Always | Events::Auto) => Strength::Directories,
+        (HostChanges::Never | HostChanges::Auto, Events::Always | Events::Auto) => Strength::Directories,
         _ => Strength::FileSystem,
     };
     Ok(Watch::open(share, &watch::Options { weakest, ..watch::Options::default() })?)
@@ -107,14 +117,19 @@ fn is_directory(share: &OwnedFd) -> io::Result<bool> {
 /// Changes are mandatory, and the handles of the share cannot be opened.
 pub(crate) fn prepare(watch: Watch, root: impl AsFd, options: &Options) -> anyhow::Result<Option<Changes>> {
     if watch.strength() == Strength::Directories {
-        return Ok(Some(Changes { watch, tree: None, announces: true }));
+        if options.host_changes == HostChanges::Auto {
+            info!("changes on the host are not stamped: this needs CAP_SYS_ADMIN");
+        }
+        return Ok(Some(Changes { watch, tree: None, numbers: None, announces: true, counts: false }));
     }
-    let tree = Tree::new(root).map_err(io::Error::from).context("cannot open the file handles of the share");
-    match tree {
-        Ok(tree) => Ok(Some(Changes {
+    let found = Tree::new(&root).and_then(|tree| Ok((tree, InodeNumbers::new(&root)?)));
+    match found.map_err(io::Error::from).context("cannot open the file handles of the share") {
+        Ok((tree, numbers)) => Ok(Some(Changes {
             watch,
             tree: (options.host_changes != HostChanges::Never).then_some(tree),
+            numbers: options.cache.coherence_group.is_some().then_some(numbers),
             announces: options.share.events != Events::Never,
+            counts: matches!(options.host_changes, HostChanges::Prefer | HostChanges::Mandatory),
         })),
         Err(error) => unobserved(options, error),
     }
@@ -130,8 +145,11 @@ pub(crate) fn start(
     server: &Arc<Server<Passthrough>>,
     monitor: &Arc<Monitor>,
 ) -> anyhow::Result<Watcher> {
-    let Changes { watch, tree, announces } = changes;
-    let observer = Observer { tree, monitor: monitor.clone(), server: announces.then(|| server.clone()) };
+    let Changes { watch, tree, numbers, announces, counts } = changes;
+    let reads_all = announces || counts;
+    let stamps = tree.as_ref().and(numbers).map(|numbers| Stamps::new(numbers, server.clone(), reads_all));
+    let announced = announces.then(|| server.clone());
+    let observer = Observer { tree, monitor: monitor.clone(), server: announced, stamps, reads_all };
     Watcher::start(watch, None, observer).context("cannot start the thread that observes the share")
 }
 
@@ -151,20 +169,39 @@ impl ObserveDirectories for Directories {
 
 /// Passes each change on.
 struct Observer {
-    /// `None` if changes are not counted.
+    /// `None` if changes are neither counted nor stamped.
     tree: Option<Tree>,
     monitor: Arc<Monitor>,
     /// `None` if the guest is not told.
     server: Option<Arc<Server<Passthrough>>>,
+    /// `None` if changes are not stamped.
+    stamps: Option<Stamps>,
+    /// Whether changes are of interest while another daemon stamps them.
+    reads_all: bool,
 }
 
 impl Consumer for Observer {
+    fn is_ready(&mut self) -> bool {
+        self.reads_all || self.stamps.as_ref().is_none_or(Stamps::are_due)
+    }
+
+    fn caught_up(&mut self) {
+        if let Some(stamps) = &mut self.stamps {
+            stamps.caught_up();
+        }
+    }
+
     fn changed(&mut self, change: &Change<'_>) {
+        let inside = self.tree.as_mut().and_then(|tree| tree.narrow(change));
+        // First, since guests wait for it.
+        if let Some(stamps) = &mut self.stamps {
+            stamps.changed(change, inside.as_ref());
+        }
         // The guest knows its directories by handle, wherever they are.
         if let Some(server) = &self.server {
             announce::changed(server.file_system(), change);
         }
-        if let Some(change) = self.tree.as_mut().and_then(|tree| tree.narrow(change)) {
+        if let Some(change) = inside {
             self.monitor.count(match change.author {
                 Author::Own => Counter::OwnChanges,
                 Author::Other(_) | Author::Unknown => Counter::HostChanges,
@@ -174,6 +211,9 @@ impl Consumer for Observer {
 
     fn overflowed(&mut self) {
         self.monitor.count(Counter::HostChangeOverflows);
+        if let Some(stamps) = &self.stamps {
+            stamps.lost();
+        }
         if let Some(replays) = self.server.as_ref().and_then(|server| server.file_system().replays()) {
             replays.overflow();
         }
@@ -181,6 +221,9 @@ impl Consumer for Observer {
 
     fn ended(&mut self, error: WatchError) {
         error!("changes on the host go unnoticed from now on: {error}");
+        if let Some(stamps) = &self.stamps {
+            stamps.end();
+        }
         if let Some(replays) = self.server.as_ref().and_then(|server| server.file_system().replays()) {
             replays.end();
         }

@@ -461,10 +461,11 @@ pub(crate) struct WorkerArgs {
 pub(crate) struct HostChangeArgs {
     /// Observe changes that other processes make in the shared directory
     ///
-    /// The metrics count them; --events tells the guest. Needs CAP_SYS_ADMIN when the daemon starts (root; it is
+    /// In a coherence group, one daemon stamps them in the version table. The metrics count them; --events tells the
+    /// guest. Needs CAP_SYS_ADMIN when the daemon starts (root; it is
     /// dropped before the guest is served), Linux 5.17, and a file system with file handles. A share that is a single
     /// file is not observed.
-    #[arg(long, value_name = "WHEN", value_enum, default_value = "never")]
+    #[arg(long, value_name = "WHEN", value_enum, default_value = "auto")]
     pub(crate) host_changes: HostChanges,
 }
 

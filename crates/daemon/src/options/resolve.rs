@@ -141,7 +141,7 @@ fn overlay_obstacle(cli: &Cli) -> Option<&'static str> {
     if cli.share.events == Events::Always {
         return Some("--overlay excludes --events: the kernel reports no changes below an overlay");
     }
-    if cli.changes.host_changes != HostChanges::Never {
+    if matches!(cli.changes.host_changes, HostChanges::Prefer | HostChanges::Mandatory) {
         return Some("--overlay excludes --host-changes: the kernel reports no changes below an overlay");
     }
     if cli.cache.coherence_group.is_some() {
@@ -173,7 +173,7 @@ fn survival_obstacle(cli: &Cli) -> Option<String> {
         (cli.window.dax_window.is_some(), Feature::Window),
         (cli.share.overlay.is_some(), Feature::Overlay),
         (cli.share.events != Events::Never, Feature::Events),
-        (cli.changes.host_changes != HostChanges::Never, Feature::HostChanges),
+        (matches!(cli.changes.host_changes, HostChanges::Prefer | HostChanges::Mandatory), Feature::HostChanges),
         (cli.cache.coherence_group.is_some(), Feature::CoherenceGroup),
         (cli.share.quota.is_some(), Feature::Quota),
     ];
@@ -214,6 +214,7 @@ fn options(cli: Cli, share_path: PathBuf) -> Options {
         || attributes.posix_acl != Negotiation::Never
         || attributes.security_label != Negotiation::Never;
     let hidden = hidden(&cli.share);
+    let is_in_group = cli.cache.coherence_group.is_some();
     let has_layer = cli.share.overlay.is_some();
     Options {
         share: ShareOptions {
@@ -274,7 +275,10 @@ fn options(cli: Cli, share_path: PathBuf) -> Options {
             thread_pool_size: cli.workers.thread_pool_size,
             poll_us: cli.workers.poll_us,
         },
-        host_changes: cli.changes.host_changes,
+        host_changes: match (cli.changes.host_changes, is_in_group) {
+            (HostChanges::Auto, false) => HostChanges::Never,
+            (given, _) => given,
+        },
         isolation: IsolationOptions {
             sandbox: cli.isolation.sandbox,
             seccomp: cli.isolation.seccomp,

@@ -89,6 +89,8 @@ pub enum Events {
 /// Whether changes that are made on the host are observed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum HostChanges {
+    /// In a coherence group they are stamped, if that is possible; otherwise they are not observed
+    Auto,
     /// They are not
     Never,
     /// They are if the kernel, the file system and the daemon's privileges allow it; otherwise there is a warning

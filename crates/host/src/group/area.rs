@@ -49,6 +49,10 @@ pub(super) enum RecordWord {
     Pid = 1,
     /// Number of hot files.
     HotFiles = 2,
+    /// Inode of the pid namespace that numbers the process so, or 0 if it is not known.
+    PidNamespace = 3,
+    /// 1 if the member stamps the host's own changes, or waits to take over from the one that does.
+    HostWatch = 4,
 }
 
 impl Area {
@@ -92,6 +96,11 @@ impl Area {
     /// Returns the byte whose lock a daemon holds while it joins.
     pub(super) fn join_byte(&self) -> u64 {
         (self.start * WORD_LEN) as u64
+    }
+
+    /// Returns the byte whose lock the member holds that stamps the host's own changes.
+    pub(super) fn host_watch_byte(&self) -> u64 {
+        self.join_byte() + 1
     }
 
     /// Returns the byte whose lock the member holds for as long as it lives.

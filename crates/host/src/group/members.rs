@@ -53,6 +53,7 @@ fn join_alone(file: &OwnedFd, table: &Table, area: &Area, root: (u64, u64)) -> R
     if is_alone {
         // Nobody knows what happened to the directory since the last member left.
         heat::forget_orphans(table, area);
+        table.set_host_changes(false);
         table.raise_epoch();
         area.set_root(root);
     } else if area.root() != root {
@@ -60,6 +61,9 @@ fn join_alone(file: &OwnedFd, table: &Table, area: &Area, root: (u64, u64)) -> R
     }
     let index = free.ok_or(GroupError::Full)?;
     try_lock(file, byte(area.record_byte(index)), LockKind::Exclusive).map_err(GroupError::Lock)?;
+    for word in [RecordWord::PidNamespace, RecordWord::HostWatch] {
+        area.record(index, word).store(0, SeqCst);
+    }
     area.record(index, RecordWord::Pid).store(getpid().as_raw_nonzero().get() as u64, SeqCst);
     area.record(index, RecordWord::State).store(LIVE, SeqCst);
     Ok(Record { index })
@@ -113,6 +117,6 @@ fn bury_if_dead(file: &OwnedFd, table: &Table, area: &Area, index: usize) -> Res
 }
 
 /// The range of one byte.
-fn byte(at: u64) -> FileRange {
+pub(super) fn byte(at: u64) -> FileRange {
     FileRange::new(at, at).expect("a byte of the group's file")
 }

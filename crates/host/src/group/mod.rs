@@ -5,7 +5,8 @@
 //! holds the lock of one record for as long as it lives ([`members`]), stamps what it has changed, counts the files
 //! that its guest may change without a request ([`heat`]), and takes turns with the others where a name's inode must
 //! not change between a look and a system call ([`names`]). A thread watches the records of the others ([`watch`]):
-//! whoever dies without signing off may have left a change without a stamp, so all caches are declared invalid.
+//! whoever dies without signing off may have left a change without a stamp, so all caches are declared invalid. One
+//! member stamps what other processes of the host change ([`host_watch`]).
 //!
 //! Nothing here takes a lock of this process. Whatever a peer writes into the file is only compared, never used as an
 //! index.
@@ -14,6 +15,7 @@ mod area;
 mod error;
 mod file;
 mod heat;
+mod host_watch;
 mod location;
 mod mapping;
 mod members;
@@ -25,20 +27,22 @@ mod group_test;
 
 use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::Arc,
+    sync::{Arc, atomic::Ordering::SeqCst},
 };
 
 use rustix::fs::{OFlags, fstat};
 use transom_versions::{Moment, Reader, Slot, Stamp, Writer};
 
 use crate::sysfd::ProcFds;
-use area::Area;
+use area::{Area, RecordWord};
+use host_watch::HostWatch;
 use mapping::Mapping;
 use members::Record;
 use watch::Watch;
 
 pub use error::GroupError;
 pub use file::TableFile;
+pub use host_watch::HostStamps;
 pub use location::GroupLocation;
 pub use names::NamesTurn;
 
@@ -63,6 +67,7 @@ struct Inner {
     table: Writer<Mapping>,
     area: Area,
     record: Record,
+    host_watch: HostWatch,
 }
 
 impl Group {
@@ -81,7 +86,7 @@ impl Group {
         let table = Writer::new(mapping.clone())?;
         let area = Area::new(mapping, table.reader().slots());
         let record = members::join(&own, &table, &area, (root.st_dev, root.st_ino))?;
-        let inner = Arc::new(Inner { file: own, for_guests, table, area, record });
+        let inner = Arc::new(Inner { file: own, for_guests, table, area, record, host_watch: HostWatch::default() });
         let watch = Watch::start(&inner).map_err(GroupError::Thread)?;
         Ok(Self { _watch: watch, inner })
     }
@@ -134,6 +139,51 @@ impl Group {
         heat::cool(&self.inner.table, &self.inner.area, self.inner.record.index, slot);
     }
 
+    /// Says which pid namespace numbers this process so that others know it by its pid.
+    pub fn set_pid_namespace(&self, inode: u64) {
+        let Inner { area, record, .. } = &*self.inner;
+        area.record(record.index, RecordWord::PidNamespace).store(inode, SeqCst);
+    }
+
+    /// Returns the pids of the members that are numbered in this process's pid namespace, if that is known.
+    pub fn pids(&self) -> impl Iterator<Item = u32> {
+        let Inner { area, record, .. } = &*self.inner;
+        let namespace = |index| area.record(index, RecordWord::PidNamespace).load(SeqCst);
+        let own = namespace(record.index);
+        let members = (0..MEMBERS_MAX).filter(move |&index| own != 0 && area.is_live(index) && namespace(index) == own);
+        members.filter_map(|index| area.record(index, RecordWord::Pid).load(SeqCst).try_into().ok())
+    }
+
+    /// Offers to stamp the host's own changes: a source of changes that sees all of them is open. One member of the
+    /// group does it at a time: see [`Self::watches_host`]. `keeps_changes`: nothing is read from the source until it is
+    /// this member's turn.
+    pub fn offer_host_watch(&self, keeps_changes: bool) {
+        self.inner.host_watch.offer(&self.inner, keeps_changes);
+    }
+
+    /// Withdraws the offer, because the source sees no more changes.
+    pub fn withdraw_host_watch(&self) {
+        let Inner { host_watch, .. } = &*self.inner;
+        host_watch.withdraw(&self.inner);
+        host_watch.settle(&self.inner);
+    }
+
+    /// Returns whether this member has to stamp the host's own changes, those included that its source was sent before.
+    pub fn watches_host(&self) -> bool {
+        self.inner.host_watch.is_held()
+    }
+
+    /// Stamps inodes that another process of the host has changed.
+    pub fn stamp_host_change(&self, slots: &[Slot]) {
+        self.stamp(slots);
+        self.host_stamps().count();
+    }
+
+    /// Returns what this member has stamped of the host's own changes.
+    pub fn host_stamps(&self) -> &HostStamps {
+        self.inner.host_watch.stamps()
+    }
+
     /// Returns the number of members, this daemon included.
     pub fn members(&self) -> usize {
         (0..MEMBERS_MAX).filter(|&index| self.inner.area.is_live(index)).count()
@@ -159,6 +209,8 @@ impl Drop for Group {
     fn drop(&mut self) {
         let Inner { file, table, area, record, .. } = &*self.inner;
         heat::orphan(table, area, record.index);
+        // Another member takes over, and lacks nothing: it has been sent the same changes.
+        self.inner.host_watch.withdraw(&self.inner);
         members::sign_off(file, area, record);
     }
 }

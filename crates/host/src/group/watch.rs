@@ -30,6 +30,7 @@ impl Watch {
             let mut is_retired = false;
             while stopped.recv_timeout(EVERY) == Err(mpsc::RecvTimeoutError::Timeout) {
                 members::bury_dead(&inner.file, &inner.table, &inner.area, &inner.record);
+                inner.host_watch.settle(&inner);
                 if !is_retired && is_replaced(&inner) {
                     is_retired = true;
                     tracing::error!(

@@ -14,7 +14,15 @@ pub(super) fn example() -> Snapshot {
     metrics.operation(u32::MAX, ms(7), Err(Errno::NOSYS));
     metrics.add(Counter::ReadBytes, 4096);
     let window = Some(WindowGauges { files: vec![("/a\"b".into(), 3)], ..WindowGauges::default() });
-    let group = Some(GroupGauges { members: 2, stamps: 7, epochs: 1 });
+    let group = Some(GroupGauges {
+        members: 2,
+        stamps: 7,
+        epochs: 1,
+        host_watched: 1,
+        host_changes: 4,
+        host_changes_timed: 2,
+        host_delay_ns: 250_000_000,
+    });
     let quota = Some(QuotaGauges { bytes: 4096, bytes_limit: 8192, files: 1, refused: 3 });
     let replays = Some(ReplayGauges { replayed: 7, delay_ns: 1_500_000_000, ..ReplayGauges::default() });
     let gauges = Gauges { inodes: 5, window, quota, group, replays, queue_depths: vec![0, 3], ..Gauges::default() };

@@ -50,6 +50,9 @@ impl Collector for Exposition {
         for (family, value) in snapshot.gauges.plain() {
             text.number(family, value)?;
         }
+        if let Some(group) = &snapshot.gauges.group {
+            text.seconds(families::GROUP_HOST_DELAY, group.host_delay_ns)?;
+        }
         if let Some(window) = &snapshot.gauges.window {
             text.window(window)?;
         }
@@ -123,8 +126,12 @@ impl Families<'_, '_> {
         for (family, value) in replays.plain() {
             self.number(family, value)?;
         }
-        let delay = seconds(replays.delay_ns);
-        self.with(families::REPLAY_DELAY, |mut it| it.encode_counter::<NoLabelSet, _, f64>(&delay, None))
+        self.seconds(families::REPLAY_DELAY, replays.delay_ns)
+    }
+
+    /// Writes a family of one counter of time.
+    fn seconds(&mut self, family: Family, ns: u64) -> fmt::Result {
+        self.with(family, |mut it| it.encode_counter::<NoLabelSet, _, f64>(&seconds(ns), None))
     }
 
     fn window(&mut self, WindowGauges { usage, .. }: &WindowGauges) -> fmt::Result {
@@ -133,8 +140,7 @@ impl Families<'_, '_> {
         self.number(families::WINDOW_MAPS, usage.maps)?;
         self.number(families::WINDOW_UNMAPS, usage.unmaps)?;
         self.number(families::WINDOW_REFUSED, usage.refused)?;
-        let map_seconds = seconds(usage.map_ns);
-        self.with(families::WINDOW_MAP_DURATION, |mut it| it.encode_counter::<NoLabelSet, _, f64>(&map_seconds, None))
+        self.seconds(families::WINDOW_MAP_DURATION, usage.map_ns)
     }
 }
 

@@ -32,7 +32,16 @@ impl Passthrough {
             quota: self.quota_gauges(),
             group: self.group.as_ref().map(|group| {
                 let now = group.now();
-                GroupGauges { members: group.members() as u64, stamps: now.clock.get(), epochs: now.epoch }
+                let host = group.host_stamps();
+                GroupGauges {
+                    members: group.members() as u64,
+                    stamps: now.clock.get(),
+                    epochs: now.epoch,
+                    host_watched: group.reader().stamps_host_changes().into(),
+                    host_changes: host.changes(),
+                    host_changes_timed: host.timed(),
+                    host_delay_ns: host.delay_ns(),
+                }
             }),
             replays: self.replays.as_ref().map(Replays::gauges),
             ..Gauges::default()

@@ -249,3 +249,43 @@ fn a_mount_that_is_to_be_coherent_and_cannot_is_refused_with_the_reason() {
     assert!(matches!(refused, MountError::NoVersionTable), "{refused}");
     assert_eq!(fs::read_dir(at.path()).unwrap().count(), 0, "nothing stays mounted");
 }
+
+/// The mounts of the group follow the host, if a daemon may observe it.
+#[test]
+fn what_the_host_changes_a_mount_sees_too() {
+    needs_mounts!();
+    let (host, group, at) = (common::tree(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let mut args = coherent().daemon_args();
+    args.push("--host-changes=mandatory".into());
+    let mut mount = match Mount::start(member(host.path(), group.path(), &args), at.path(), coherent()) {
+        Ok(mount) => mount,
+        Err(error) if format!("{error:?}").contains("--host-changes mandatory") => {
+            return println!("SKIPPED: changes on the host cannot be observed: {error}");
+        }
+        Err(error) => panic!("{error}"),
+    };
+    let (ours, theirs) = (|name: &str| at.path().join(name), |name: &str| host.path().join(name));
+    let file = File::open(ours("hello")).unwrap();
+    let read = || {
+        let mut bytes = [0; 64];
+        let len = file.read_at(&mut bytes, 0).unwrap();
+        bytes[..len].to_vec()
+    };
+    assert_eq!(read(), b"hello, world\n");
+    assert!(!ours("new").exists());
+    // 1. Data of the same length, and attributes.
+    File::options().write(true).open(theirs("hello")).unwrap().write_all_at(b"HELLO", 0).unwrap();
+    eventually("the data are new", || read() == b"HELLO, world\n");
+    fs::set_permissions(theirs("hello"), fs::Permissions::from_mode(0o604)).unwrap();
+    eventually("the mode is new", || file.metadata().unwrap().mode() & 0o777 == 0o604);
+    // 2. Names.
+    fs::rename(theirs("hello"), theirs("sub/moved")).unwrap();
+    eventually("the old name is gone", || !ours("hello").exists());
+    eventually("the new name is there", || ours("sub/moved").exists());
+    fs::write(theirs("new"), "x").unwrap();
+    eventually("the absent name is there", || ours("new").exists());
+    fs::remove_file(theirs("new")).unwrap();
+    eventually("the removed name is gone", || !ours("new").exists());
+    drop(file);
+    unmount(&mut mount);
+}
