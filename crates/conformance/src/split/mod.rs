@@ -29,7 +29,7 @@ use files::Files;
 pub use mounts::Mounts;
 
 /// How long the guest that looks rests before it is asked again.
-const PAUSE: Duration = Duration::from_millis(1);
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// Two clients of one directory as one.
 pub struct Split<'c> {
