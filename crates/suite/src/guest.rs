@@ -52,7 +52,9 @@ impl Machine {
     /// Finds what `scenario` needs. Errors: something is not there and cannot be had.
     pub(crate) fn prepare(scenario: &Scenario, places: &Places<'_>) -> anyhow::Result<Self> {
         match scenario.guest {
-            Guest::Mount | Guest::Passthrough | Guest::Coherent => Mounted::prepare(scenario, places).map(Self::Mounted),
+            Guest::Mount | Guest::Passthrough | Guest::Coherent => {
+                Mounted::prepare(scenario, places).map(Self::Mounted)
+            }
             Guest::Uml | Guest::Qemu(_) => {
                 places.fetch(|| find(scenario, places)).map(|found| Self::Virtual(Box::new(found)))
             }

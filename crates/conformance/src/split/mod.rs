@@ -46,12 +46,7 @@ impl<'c> Split<'c> {
     /// ends with a slash.
     ///
     /// Without `patience`, the first answer counts.
-    pub fn new(
-        acting: &'c dyn Client,
-        looking: &'c dyn Client,
-        beneath: &'c [u8],
-        patience: Option<Duration>,
-    ) -> Self {
+    pub fn new(acting: &'c dyn Client, looking: &'c dyn Client, beneath: &'c [u8], patience: Option<Duration>) -> Self {
         Self { acting, looking, beneath, patience, files: Mutex::default() }
     }
 

@@ -11,11 +11,15 @@ use std::{
 use anyhow::Context as _;
 
 use super::{
-    LOOKS, PAUSE,
+    LOOKS,
     board::{Board, MEMBERS},
     record::{DATA, LINK, Look, NAMES, NEXT_LINK, TIMES, round},
-    tally::Tally,
+    tally::{Delay, Tally},
 };
+
+/// How long the follower rests between looks at the board: short beside the time between two looks of a mount at the
+/// table.
+const PAUSE: Duration = Duration::from_micros(100);
 
 /// The shared directory, as this machine's programs see it.
 pub(super) struct Kernel {
@@ -37,42 +41,45 @@ impl Kernel {
             self.change(member, round).context("a change by the kernel")?;
             board.publish(member, round);
             tally.changes = round;
-            for _ in 0..LOOKS {
-                self.look_at_all(board, &mut tally)?;
+            for member in (0..LOOKS).flat_map(|_| 0..MEMBERS) {
+                self.check(member, board.least(member), &mut tally)?;
             }
         }
         Ok(tally)
     }
 
-    /// Looks until the run is over, and changes nothing.
-    pub(super) fn look_until_end(&self, board: &Board) -> anyhow::Result<Tally> {
+    /// Looks at each record as soon as it is published, until the run is over, and changes nothing.
+    pub(super) fn follow(&self, board: &Board) -> anyhow::Result<Tally> {
         let mut tally = Tally::default();
+        let mut seen = [0; MEMBERS];
         while !board.is_over() {
-            self.look_at_all(board, &mut tally)?;
-            // The others have more to do.
+            for (member, seen) in seen.iter_mut().enumerate() {
+                let least = board.least(member);
+                if least != std::mem::replace(seen, least) {
+                    let delay = self.check(member, least, &mut tally)?;
+                    tally.delays.extend(delay);
+                }
+            }
             thread::sleep(PAUSE);
         }
         Ok(tally)
     }
 
-    fn look_at_all(&self, board: &Board, tally: &mut Tally) -> anyhow::Result<()> {
-        let who = if self.within.is_some() { "the mount" } else { "the host" };
-        for member in 0..MEMBERS {
-            let least = board.least(member);
-            let begun = Instant::now();
-            let mut look = self.look(member, least)?;
-            if let Some(within) = self.within {
-                let is_behind = |look: &Look| look.iter().any(|found| *found < least);
-                let mut delay = Duration::ZERO;
-                while is_behind(&look) && begun.elapsed() < within {
-                    look = self.look(member, least)?;
-                    delay = begun.elapsed();
-                }
-                tally.delays.push(delay);
-            }
-            tally.note(who, member, least, &look);
+    /// Looks at the record of `member`, whose round `least` is complete, until it is right or time is up. Returns how
+    /// long the answers were old, if they may be.
+    fn check(&self, member: usize, least: u64, tally: &mut Tally) -> anyhow::Result<Option<Delay>> {
+        let begun = Instant::now();
+        let mut look = self.look(member, least)?;
+        let mut delay = Delay::default();
+        while let Some(kind) = look.iter().position(|found| *found < least)
+            && self.within.is_some_and(|within| begun.elapsed() < within)
+        {
+            look = self.look(member, least)?;
+            delay = Delay { time: begun.elapsed(), kind };
         }
-        Ok(())
+        let who = if self.within.is_some() { "the mount" } else { "the host" };
+        tally.note(who, member, least, &look);
+        Ok(self.within.map(|_| delay))
     }
 
     fn change(&self, member: usize, round: u64) -> anyhow::Result<()> {

@@ -38,7 +38,7 @@ use tally::Tally;
 const LOOKS: usize = 4;
 
 /// A daemon is killed each time that all members together have completed so many changes.
-const CHANGES_PER_DEATH: u64 = 200;
+const CHANGES_PER_DEATH: u64 = 80;
 
 /// The bound on how long a mount may be behind. It takes hundredths of a second; without the scan it would be a day.
 const WITHIN: Duration = Duration::from_secs(20);
@@ -74,7 +74,8 @@ fn all(board: &Board, program: &Program, share: &Path, at: &Path, is_checked: bo
             members.push(scope.spawn(move || Guest::connect(member, share, program, is_checked, board)?.work(board)));
         }
         members.push(scope.spawn(|| Kernel::new(at, Some(WITHIN)).work(board, MOUNT)));
-        let host = scope.spawn(|| Kernel::new(share, None).look_until_end(board));
+        let followers = [(share, None), (at, Some(WITHIN))];
+        let followers = followers.map(|(dir, within)| scope.spawn(move || Kernel::new(dir, within).follow(board)));
         let killer = scope.spawn(|| if is_checked { kill(board) } else { Ok(0) });
         let mut sum = Tally::default();
         let mut failed = None;
@@ -90,7 +91,9 @@ fn all(board: &Board, program: &Program, share: &Path, at: &Path, is_checked: bo
             }
         }
         board.end();
-        sum.add(host.join().map_err(|_| anyhow::anyhow!("the host's reader panicked")).flatten()?);
+        for follower in followers {
+            sum.add(follower.join().map_err(|_| anyhow::anyhow!("a follower panicked")).flatten()?);
+        }
         sum.deaths = killer.join().map_err(|_| anyhow::anyhow!("the killer panicked")).flatten()?;
         failed.map_or(Ok(sum), Err)
     })

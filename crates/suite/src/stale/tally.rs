@@ -7,6 +7,13 @@ use super::record::{KINDS, Look};
 /// So many stale answers are told; the others are counted by nobody.
 const TOLD_MAX: usize = 10;
 
+/// How long a mount was behind, and in which of [`KINDS`] at the end.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Delay {
+    pub(super) time: Duration,
+    pub(super) kind: usize,
+}
+
 /// Counts of one member, or of all.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
@@ -14,8 +21,8 @@ pub(super) struct Tally {
     pub(super) checks: u64,
     /// Answers from before a completed change.
     pub(super) stale: Vec<String>,
-    /// Looks of the mount: how long after the first look it was up to date, 0 if at once.
-    pub(super) delays: Vec<Duration>,
+    /// For each change that was followed by the mount: how long its answers were old, 0 if it was right at once.
+    pub(super) delays: Vec<Delay>,
     pub(super) changes: u64,
     pub(super) deaths: u64,
 }
@@ -50,15 +57,19 @@ impl fmt::Display for Tally {
         let mut delays = self.delays.clone();
         delays.sort_unstable();
         let Some(longest) = delays.last() else { return Ok(()) };
-        let part = |percent: usize| delays[(delays.len() - 1) * percent / 100];
-        let at_once = delays.iter().filter(|delay| delay.is_zero()).count();
+        let part = |percent: usize| delays[(delays.len() - 1) * percent / 100].time;
+        let at_once = delays.iter().filter(|delay| delay.time.is_zero()).count();
+        let late = |kind| delays.iter().filter(|delay| !delay.time.is_zero() && delay.kind == kind).count();
+        let late: Vec<_> = (0..KINDS.len()).map(|kind| format!("{} {}", KINDS[kind], late(kind))).collect();
         write!(
             f,
-            "; {} looks of the mount, {at_once} right at once, p50 {:.1?}, p90 {:.1?}, p99 {:.1?}, longest {longest:.1?}",
+            "; the mount followed {} changes, {at_once} at once, p50 {:.1?}, p90 {:.1?}, p99 {:.1?}, longest {:.1?}; late: {}",
             delays.len(),
             part(50),
             part(90),
-            part(99)
+            part(99),
+            longest.time,
+            late.join(", ")
         )
     }
 }
