@@ -20,6 +20,9 @@ pub const MINIMAL_ROOT: &str = include_str!("../data/minimal-root.allow");
 /// Rust virtiofsd as the daemon.
 pub const VIRTIOFSD: &str = include_str!("../data/virtiofsd.allow");
 
+/// Cases that are not split between two guests; see [`split`](crate::split).
+pub const SPLIT: &str = include_str!("../data/split.allow");
+
 /// The guest library, with the small kernel that its tests put over it.
 pub const LIBRARY_GUEST: &str = include_str!("../data/library-guest.allow");
 /// The paths of the guest library, in addition to [`LIBRARY_GUEST`].

@@ -4,6 +4,8 @@
 //! guest over any daemon, and on clients without a kernel. [`runner`] runs the list, [`report`] writes the results,
 //! [`compare`] shows where two results differ, and [`known`] lists the explained differences.
 //!
+//! [`split`] runs the list on two guests of one directory, of which one acts and the other looks.
+//!
 //! [`fsx`] runs random operations on one file, [`programs`] runs random operations of two users on a tree, and
 //! [`tools`] are the programs that coherence tests start in guests.
 //!
@@ -23,6 +25,7 @@ pub mod pjdfstest;
 pub mod programs;
 pub mod report;
 pub mod runner;
+pub mod split;
 pub mod stop;
 pub mod syscalls;
 pub mod tools;

@@ -8,7 +8,7 @@ use transom_conformance::report::{self, Report, Status};
 use crate::{Verdict, guest::Machine, judge, places::Places, scenario::Scenario};
 
 /// The bound on a case, which an emulated guest on a busy machine needs more of than the bare directory.
-const LIMIT_S: &str = "300";
+pub(crate) const LIMIT_S: &str = "300";
 
 /// Runs the list in the guest and compares.
 pub(crate) fn run(scenario: &Scenario, machine: &Machine, places: &Places<'_>) -> anyhow::Result<Verdict> {
@@ -24,7 +24,7 @@ pub(crate) fn run(scenario: &Scenario, machine: &Machine, places: &Places<'_>) -
 }
 
 /// The results on the bare directory.
-fn oracle<'p>(places: &'p Places<'_>) -> anyhow::Result<&'p [Report]> {
+pub(crate) fn oracle<'p>(places: &'p Places<'_>) -> anyhow::Result<&'p [Report]> {
     places.cases_oracle(|| {
         let dir = places.fresh("oracle")?;
         let output = Command::new(places.executable("transom-cases")?).arg("--dir").arg(&dir).output()?;

@@ -52,7 +52,9 @@ impl Machine {
     /// Finds what `scenario` needs. Errors: something is not there and cannot be had.
     pub(crate) fn prepare(scenario: &Scenario, places: &Places<'_>) -> anyhow::Result<Self> {
         match scenario.guest {
-            Guest::Mount | Guest::Passthrough => Mounted::prepare(scenario, places).map(Self::Mounted),
+            Guest::Mount | Guest::Passthrough | Guest::Coherent => {
+                Mounted::prepare(scenario, places).map(Self::Mounted)
+            }
             Guest::Uml | Guest::Qemu(_) => {
                 places.fetch(|| find(scenario, places)).map(|found| Self::Virtual(Box::new(found)))
             }
@@ -92,7 +94,7 @@ fn find(scenario: &Scenario, places: &Places<'_>) -> anyhow::Result<Virtual> {
     let tools = Tools::new(&cache, &report);
     let mut found = None;
     let (kernel, vmm, memory_mib, cpus): (Kernel, Box<dyn Vmm + Sync>, _, _) = match scenario.guest {
-        Guest::Mount | Guest::Passthrough => anyhow::bail!("a mount has no machine"),
+        Guest::Mount | Guest::Passthrough | Guest::Coherent => anyhow::bail!("a mount has no machine"),
         Guest::Uml => (tools.uml_kernel(None).context("a kernel of User Mode Linux")?, Box::new(Uml), 512, 1),
         Guest::Qemu(series) => {
             let kernel = tools.kernel(Some(Path::new(series))).context("a kernel")?;

@@ -5,7 +5,15 @@
 pub(crate) enum Job {
     /// The list of file-system cases.
     Cases,
+    /// The same list, each case split between two mounts of one directory: one acts, the other looks.
+    SplitCases,
     Pjdfstest,
+    /// This many rounds of each member of a coherence group, which look for one stale answer. Unless they are checked,
+    /// the members never look at the version table, and stale answers must be found.
+    Stale {
+        rounds: u64,
+        is_checked: bool,
+    },
     /// Random operations on one file for this many seconds, at a path with a window and at one without.
     Fsx(u64),
     /// This many random programs of root and an ordinary user.
@@ -48,6 +56,9 @@ impl Job {
     pub(crate) fn name(self) -> String {
         match self {
             Self::Cases => "cases".into(),
+            Self::SplitCases => "split-cases".into(),
+            Self::Stale { rounds, is_checked: true } => format!("stale-{rounds}"),
+            Self::Stale { rounds, is_checked: false } => format!("stale-unchecked-{rounds}"),
             Self::Pjdfstest => "pjdfstest".into(),
             Self::TwoCallers(_) => "two-callers".into(),
             Self::Fsx(seconds) => format!("fsx-{seconds}s"),

@@ -2,7 +2,7 @@
 //!
 //! A [`Scenario`] is one boot: a guest, a daemon with its options, and a job. The list of file-system cases ([`cases`])
 //! and pjdfstest ([`pjdfstest`]) run on the bare host directory first, and pass if the guest's results are equal
-//! ([`judge`]). Programs with two callers ([`two_callers`]) and third-party programs ([`foreign`]) run on mounts. The
+//! ([`judge`]). Cases are [`split`] between two mounts, and guests of one directory look for a [`stale`] answer. Programs with two callers ([`two_callers`]) and third-party programs ([`foreign`]) run on mounts. The
 //! jobs of [`window`] and [`fsx`] are about DAX, those of [`pmem`] about a share on an NVDIMM. This executable is also
 //! the init process of its guests, and the program that runs in them.
 
@@ -21,6 +21,8 @@ mod places;
 mod pmem;
 mod progress;
 mod scenario;
+mod split;
+mod stale;
 mod two_callers;
 mod window;
 
@@ -72,6 +74,10 @@ struct Cli {
     #[arg(long, value_name = "N")]
     programs: Option<u64>,
 
+    /// Look for stale answers for so many hours, not for as many rounds as the scenario's name says
+    #[arg(long, value_name = "H")]
+    hours: Option<f64>,
+
     /// Run a scenario that fails a second time, and let that decide; a line `AGAIN: …` says so
     #[arg(long)]
     second_try: bool,
@@ -117,7 +123,7 @@ fn work(cli: Cli) -> anyhow::Result<ExitCode> {
         chosen.iter().for_each(|scenario| println!("{}", scenario.name()));
         return Ok(ExitCode::SUCCESS);
     }
-    let common = Common::new(cli.keep, cli.seed, cli.programs)?;
+    let common = Common::new(cli.keep, cli.seed, cli.programs, cli.hours)?;
     interrupt::watch(common.dir().to_owned())?;
     let progress = cli.resume.as_deref().map(Progress::open).transpose()?;
     let tries = if cli.second_try { 2 } else { 1 };
@@ -236,6 +242,10 @@ fn run(number: usize, scenario: &Scenario, common: &Common) -> Verdict {
         Job::Cases => cases::run(scenario, &machine, places),
         Job::Pjdfstest => pjdfstest::run(scenario, &machine, places),
         Job::TwoCallers(programs) => two_callers::run(scenario, &machine, places, programs),
+        Job::SplitCases => machine.as_mounted().and_then(|mounted| split::run(scenario, mounted, places)),
+        Job::Stale { rounds, is_checked } => {
+            machine.as_mounted().and_then(|mounted| stale::run(mounted, places, rounds, is_checked))
+        }
         Job::Fsx(seconds) => machine.as_virtual().and_then(|machine| fsx::run(scenario, machine, places, seconds)),
         Job::Foreign(program) => {
             machine.as_mounted().and_then(|mounted| foreign::run(scenario, program, mounted, places))

@@ -35,10 +35,19 @@ impl Mounted {
             Daemon::Transomd => places.executable("transomd")?,
             Daemon::Virtiofsd => peer::existing(&Cache::locate()?).context("virtiofsd 1.14 is not in the cache")?,
         };
-        let options = Options { passthrough: scenario.guest == Guest::Passthrough, ..Options::default() };
+        let (passthrough, coherent) = (scenario.guest == Guest::Passthrough, scenario.guest == Guest::Coherent);
+        let options = Options { passthrough, coherent, ..Options::default() };
         let mut args = options.daemon_args();
+        if coherent {
+            args.extend(["--coherence-group".into(), places.fresh("group")?.into()]);
+        }
         args.extend(scenario.daemon_args().into_iter().map(Into::into));
         Ok(Self { program: Program { args, ..Program::new(path) }, options })
+    }
+
+    /// The daemon of each mount.
+    pub(crate) fn program(&self) -> &Program {
+        &self.program
     }
 
     /// Runs `command` with `share` mounted where it says `/share`, and `tools` where it says `/tools`; returns what it

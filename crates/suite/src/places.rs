@@ -20,6 +20,8 @@ pub(crate) struct Common {
     seed: u64,
     /// How many programs of two callers, if not as many as the scenario says.
     programs: Option<u64>,
+    /// How long to look for stale answers, if not for as many rounds as the scenario says.
+    hours: Option<f64>,
     executables: PathBuf,
     /// The list of cases on the bare directory.
     cases: Once,
@@ -49,7 +51,12 @@ impl Once {
 
 impl Common {
     /// Errors: the directory beside the executables, or the one to keep results in, cannot be made.
-    pub(crate) fn new(keep: Option<PathBuf>, seed: Option<u64>, programs: Option<u64>) -> anyhow::Result<Self> {
+    pub(crate) fn new(
+        keep: Option<PathBuf>,
+        seed: Option<u64>,
+        programs: Option<u64>,
+        hours: Option<f64>,
+    ) -> anyhow::Result<Self> {
         let this = std::env::current_exe().context("finding this executable")?;
         let executables = this.parent().context("this executable has no directory")?.to_owned();
         let on_disk = if Path::new(DISK).is_dir() { DISK.into() } else { std::env::temp_dir() };
@@ -64,6 +71,7 @@ impl Common {
             keep,
             seed: seed.unwrap_or_else(|| fastrand::u64(..)),
             programs,
+            hours,
             executables,
             cases,
             pjdfstest,
@@ -125,6 +133,11 @@ impl Places<'_> {
     /// How many programs of two callers were asked for.
     pub(crate) fn programs(&self) -> Option<u64> {
         self.common.programs
+    }
+
+    /// How long to look for stale answers, if that was asked for.
+    pub(crate) fn hours(&self) -> Option<f64> {
+        self.common.hours
     }
 
     /// The path of an executable that was built with this one.

@@ -30,6 +30,8 @@ pub(crate) enum Guest {
     Mount,
     /// The same, which reads and writes the host's files itself.
     Passthrough,
+    /// The same as [`Self::Mount`], in a coherence group.
+    Coherent,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,7 +71,7 @@ impl Scenario {
         let guest = match self.guest {
             Guest::Uml => "uml".into(),
             Guest::Qemu(version) => format!("qemu-{version}"),
-            Guest::Mount | Guest::Passthrough => "mount".into(),
+            Guest::Mount | Guest::Passthrough | Guest::Coherent => "mount".into(),
         };
         let daemon = match self.daemon {
             Daemon::Transomd => "transomd",
@@ -80,8 +82,12 @@ impl Scenario {
             DaxMode::Inode => format!("dax-inode-{}M", dax.window_len >> 20),
             DaxMode::Always => format!("dax-always-{}M", dax.window_len >> 20),
         });
-        let passthrough = (self.guest == Guest::Passthrough).then_some("passthrough");
-        let words: Vec<&str> = dax.as_deref().into_iter().chain(passthrough).chain(options).collect();
+        let way = match self.guest {
+            Guest::Passthrough => Some("passthrough"),
+            Guest::Coherent => Some("coherent"),
+            Guest::Mount | Guest::Uml | Guest::Qemu(_) => None,
+        };
+        let words: Vec<&str> = dax.as_deref().into_iter().chain(way).chain(options).collect();
         format!("{guest}/{daemon}/{}/{}", words.join(","), self.job.name())
     }
 
@@ -225,8 +231,38 @@ fn mounts() -> Vec<Scenario> {
     add(Guest::Mount, Daemon::Transomd, NEVER, PROGRAMS, true);
     add(Guest::Mount, Daemon::Transomd, WRITEBACK, PROGRAMS, true);
     add(Guest::Passthrough, Daemon::Transomd, AUTO, PROGRAMS, true);
+    all.extend(two_guests());
     all.extend(foreign_programs());
     all
+}
+
+/// More than one guest of one directory. Mounts in a group follow within some time, those that cache nothing at once,
+/// and others when what they have cached expires.
+fn two_guests() -> Vec<Scenario> {
+    const NEVER: &[&str] = &["--cache=never"];
+    const AUTO: &[&str] = &["--cache=auto"];
+    let of = |guest, daemon, options, job, runs_by_default| Scenario {
+        guest,
+        daemon,
+        options,
+        dax: None,
+        job,
+        runs_by_default,
+    };
+    let coherent = |job, runs_by_default| of(Guest::Coherent, Daemon::Transomd, &[], job, runs_by_default);
+    let split = |daemon, options| of(Guest::Mount, daemon, options, Job::SplitCases, false);
+    vec![
+        coherent(Job::Cases, true),
+        coherent(Job::Pjdfstest, false),
+        coherent(Job::SplitCases, true),
+        coherent(Job::Stale { rounds: 100, is_checked: true }, true),
+        coherent(Job::Stale { rounds: 3000, is_checked: true }, false),
+        coherent(Job::Stale { rounds: 20, is_checked: false }, true),
+        split(Daemon::Transomd, NEVER),
+        split(Daemon::Transomd, AUTO),
+        split(Daemon::Virtiofsd, NEVER),
+        split(Daemon::Virtiofsd, AUTO),
+    ]
 }
 
 /// Programs of others, each of which runs by default in one way of mounting, so that together they cover all ways.

@@ -41,7 +41,7 @@ fn pjdfstest_has_a_cell_on_each_kind_of_guest() {
     keeps(|scenario| match (scenario.job, scenario.guest) {
         (Job::Pjdfstest, Guest::Qemu(_)) => Some("qemu"),
         (Job::Pjdfstest, Guest::Uml) => Some("uml"),
-        (Job::Pjdfstest, Guest::Mount | Guest::Passthrough) => Some("mount"),
+        (Job::Pjdfstest, Guest::Mount | Guest::Passthrough | Guest::Coherent) => Some("mount"),
         _ => None,
     });
 }

@@ -37,6 +37,8 @@ pub(crate) fn run(scenario: &Scenario, machine: &Virtual, places: &Places<'_>) -
         Job::DaemonKilled => deaths::daemon(machine, &share),
         Job::VmmKilled => deaths::vmm(machine, &share),
         Job::Cases
+        | Job::SplitCases
+        | Job::Stale { .. }
         | Job::Pjdfstest
         | Job::TwoCallers(_)
         | Job::Fsx(_)

@@ -13,12 +13,14 @@ use std::{
     time::Duration,
 };
 
-use subject::{Directories, Paths};
+use subject::{Directories, Guests, Paths};
 use tempfile::TempDir;
 use transom_conformance::{
+    case::Definition,
     cases, compare, known,
     report::{Report, Status},
     runner::{self, Directory, Subject},
+    split,
 };
 use transom_user::{daemon::Program, share::Share};
 use transom_vm::{
@@ -80,40 +82,47 @@ fn cases_by_paths_with_caches_give_what_the_bare_directory_gives() {
 #[test]
 fn cases_by_paths_with_the_caches_of_a_group_give_what_the_bare_directory_gives() {
     let group = tempfile::tempdir().unwrap();
-    let mut program = common::transomd();
-    program.args.extend(ALWAYS.into_iter().chain(["--posix-lock", "--flock", "--front-end=alioth"]).map(Into::into));
-    program.args.extend(["--coherence-group".into(), group.path().join("group").into()]);
-    let (dir, mount) = mount(&program);
+    let (dir, mount) = mount(&member(&group));
     judge(&run(Arc::new(Paths::shared(&mount))), &[known::LIBRARY_GUEST, known::LIBRARY_PATHS]);
     drop(dir);
 }
 
 #[test]
-fn cases_by_paths_through_a_small_window_give_what_the_bare_directory_gives() {
-    let mut program = common::transomd();
-    let window = ["--tag=share", "--dax-window=4M", "--dax-policy=always", "--front-end=alioth"];
-    program.args.extend(ALWAYS.into_iter().chain(["--posix-lock", "--flock"]).chain(window).map(Into::into));
-    let (dir, mount) = mount(&program);
-    judge(&run(Arc::new(Paths::mapped(&mount))), &[known::LIBRARY_GUEST, known::LIBRARY_PATHS]);
+fn cases_in_which_one_guest_of_a_group_acts_and_another_looks_give_what_the_bare_directory_gives() {
+    let group = tempfile::tempdir().unwrap();
+    let (dir, first) = mount(&member(&group));
+    let second = Share::builder().shared_dir(dir.path()).daemon(member(&group)).connect().unwrap();
+    let guests = Guests::new(Paths::shared(&first), Paths::shared(&second));
+    let (cases, mut reports) = split::divide(cases::all());
+    reports.extend(runner::run(&(Arc::new(guests) as Arc<dyn Subject>), &cases, 2, LIMIT, &mut |_| {}));
+    judge(&reports, &[known::LIBRARY_GUEST, known::LIBRARY_PATHS, known::SPLIT]);
     drop(dir);
 }
 
+/// Guests that never look at the table must fail, or the cases that are split show nothing.
 #[test]
-fn lock_cases_by_paths_on_daemons_that_keep_none_give_what_the_bare_directory_gives() {
-    for program in common::daemons() {
-        let (dir, mount) = mount(&program);
-        judge_some(Arc::new(Paths::new(&mount)), &LOCKS, &[known::LIBRARY_GUEST, known::LIBRARY_PATHS]);
-        drop(dir);
-    }
+fn cases_that_are_split_catch_a_guest_that_uses_what_it_has_cached_without_a_look() {
+    let group = tempfile::tempdir().unwrap();
+    let (dir, first) = mount(&member(&group));
+    let mut program = member(&group);
+    program.args.push("--cache=always".into());
+    let second = Share::builder().shared_dir(dir.path()).daemon(program).connect().unwrap();
+    let guests: Arc<dyn Subject> = Arc::new(Guests::new(Paths::shared(&first), Paths::always(&second)));
+    let is_meant = |case: &Definition| ["rename/", "data/", "modes/"].iter().any(|group| case.name.starts_with(group));
+    let (cases, _) = split::divide(cases::all().filter(is_meant));
+    let reports = runner::run(&guests, &cases, 2, LIMIT, &mut |_| {});
+    let failed = reports.iter().filter(|report| report.status == Status::Fail).count();
+    println!("{failed} of {} failed", reports.len());
+    assert!(failed * 4 > reports.len(), "{failed} of {} failed", reports.len());
+    drop(dir);
 }
 
-#[test]
-fn acl_cases_by_paths_give_what_the_bare_directory_gives() {
+/// A daemon of a group.
+fn member(group: &TempDir) -> Program {
     let mut program = common::transomd();
-    program.args.extend(ALWAYS.into_iter().chain(["--posix-acl"]).map(Into::into));
-    let (dir, mount) = mount(&program);
-    judge_some(Arc::new(Paths::new(&mount)), &["acls/"], &[]);
-    drop(dir);
+    program.args.extend(ALWAYS.into_iter().chain(["--posix-lock", "--flock", "--front-end=alioth"]).map(Into::into));
+    program.args.extend(["--coherence-group".into(), group.path().join("group").into()]);
+    program
 }
 
 fn compare_with_oracle(program: &Program, lists: &[&str]) {

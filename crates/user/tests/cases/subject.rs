@@ -5,6 +5,7 @@ use std::sync::Arc;
 use transom_conformance::{
     client::{Client, Identity},
     runner::Subject,
+    split::Split,
 };
 use transom_guest::{
     cache::{CacheMode, CacheOptions},
@@ -63,6 +64,13 @@ impl Paths {
         Self { fs: Fs::new(Arc::new(mount.volume(config, options, DaxOptions::default()).unwrap())) }
     }
 
+    /// Everything is cached until this guest changes it.
+    pub(crate) fn always(mount: &Share) -> Self {
+        let config = SessionConfig::default().with(InitFlags::HANDLE_KILLPRIV_V2);
+        let options = CacheOptions { mode: CacheMode::Always, ..CacheOptions::default() };
+        Self { fs: Fs::mount(mount.session(config).unwrap(), options) }
+    }
+
     /// Every file is mapped through the window.
     pub(crate) fn mapped(mount: &Share) -> Self {
         let config = SessionConfig::default().with(InitFlags::HANDLE_KILLPRIV_V2);
@@ -80,6 +88,31 @@ impl Subject for Paths {
         let program = Program::new(&self.fs, &path)?;
         body(&program);
         program.exit();
+        Ok(())
+    }
+}
+
+/// Two guests of one directory: one acts, the other looks.
+pub(crate) struct Guests {
+    acting: Paths,
+    looking: Paths,
+}
+
+impl Guests {
+    pub(crate) fn new(acting: Paths, looking: Paths) -> Self {
+        Self { acting, looking }
+    }
+}
+
+impl Subject for Guests {
+    fn run_in(&self, name: &str, body: &mut dyn FnMut(&dyn Client)) -> anyhow::Result<()> {
+        let path = name.replace('/', ".").into_bytes();
+        self.acting.fs.create_dir(&path, 0o755)?;
+        let [acting, looking] = [&self.acting, &self.looking].map(|guest| Program::new(&guest.fs, &path));
+        let (acting, looking) = (acting?, looking?);
+        body(&Split::new(&acting, &looking, b"", None));
+        acting.exit();
+        looking.exit();
         Ok(())
     }
 }

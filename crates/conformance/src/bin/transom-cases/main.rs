@@ -15,6 +15,7 @@ use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
 use transom_conformance::report::{self, Report, Summary};
 use transom_conformance::runner::{self, Directory, Subject};
+use transom_conformance::split::{self, Mounts};
 use transom_conformance::{cases, compare, pjdfstest};
 
 /// File-system cases that run on any directory; without a command, runs them.
@@ -52,6 +53,12 @@ struct Run {
     /// The directory under test; cases run in a fresh directory under it.
     #[arg(long, value_name = "DIR", default_value = ".")]
     dir: PathBuf,
+    /// The same directory by another mount: each case acts in `--dir` and looks here.
+    #[arg(long, value_name = "DIR")]
+    looking_dir: Option<PathBuf>,
+    /// What was done must be seen at once, not within some seconds.
+    #[arg(long, requires = "looking_dir")]
+    strict: bool,
     /// Only cases whose name contains this; may be given several times.
     #[arg(long, value_name = "SUBSTR")]
     filter: Vec<String>,
@@ -134,10 +141,18 @@ fn run(args: &Run) -> anyhow::Result<bool> {
     prepare_process();
     let place = tempfile::Builder::new().prefix("transom-cases-").tempdir_in(&args.dir);
     let place = place.with_context(|| format!("a directory in {}", args.dir.display()))?;
-    let subject: Arc<dyn Subject> = Arc::new(Directory::new(place.path())?);
-    let reports = runner::run(&subject, &chosen, args.jobs, Duration::from_secs(args.limit), &mut |report| {
+    let (subject, chosen, mut reports): (Arc<dyn Subject>, _, _) = match &args.looking_dir {
+        None => (Arc::new(Directory::new(place.path())?), chosen, Vec::new()),
+        Some(looking) => {
+            let looking = looking.join(place.path().file_name().context("a temporary directory has a name")?);
+            let (chosen, whole) = split::divide(chosen);
+            (Arc::new(Mounts::new(place.path(), &looking, args.strict)?), chosen, whole)
+        }
+    };
+    reports.iter().for_each(|report| tell(report, args.json));
+    reports.extend(runner::run(&subject, &chosen, args.jobs, Duration::from_secs(args.limit), &mut |report| {
         tell(report, args.json);
-    });
+    }));
     let summary = Summary::of(&reports);
     if args.json {
         let Summary { passed, failed, skipped } = summary;

@@ -1,0 +1,296 @@
+//! What caches are worth: a walk of a tree of many files with their attributes, by way of the library and of a mount.
+//!
+//!     warm [FILES] [DIR]
+//!
+//! makes FILES (default 50000) in DIR (default a temporary one) and walks them three times in each cell of a table:
+//! with empty caches, with full ones, and after another guest has changed ten of the files. The first column counts how
+//! many of the ten the third walk showed as they are. A line below the table is the time of a `stat` of four names that
+//! are all cached. The daemon is `transomd`, which is built beside, or what TRANSOMD names; the other one is virtiofsd,
+//! where it is in the cache.
+#![allow(clippy::unwrap_used, reason = "an example that cannot go on ends here")]
+
+use std::{
+    env, fs,
+    hint::black_box,
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
+    path::{Path, PathBuf},
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use transom_mount::{Mount, Options};
+use transom_user::{
+    daemon::Program,
+    guest::{
+        cache::{CacheMode, CacheOptions},
+        dax::DaxOptions,
+        fs::Fs,
+        session::SessionConfig,
+    },
+    platform::Process,
+    share::Share,
+};
+use transom_vm::{packages::Cache, peer};
+
+/// Files of a directory, and directories of a directory above it.
+const FILES_PER_DIRECTORY: usize = 100;
+const DIRECTORIES_PER_DIRECTORY: usize = 50;
+const CHANGES: usize = 10;
+/// Walks with full caches, of which the quickest counts.
+const FULL_WALKS: usize = 3;
+/// A mount of a group follows within hundredths of a second.
+const PAUSE: Duration = Duration::from_millis(200);
+const STATS: u32 = 200_000;
+
+/// The size of a file as it is made, and once it is changed.
+const SMALL: u64 = 1;
+const CHANGED: u64 = 2;
+
+struct Tree {
+    dir: PathBuf,
+    group: PathBuf,
+    files: Vec<PathBuf>,
+}
+
+impl Tree {
+    fn create(dir: PathBuf, group: PathBuf, count: usize) -> Self {
+        let path = |number: usize| {
+            let directory = number / FILES_PER_DIRECTORY;
+            format!("{}/{}/{number}", directory / DIRECTORIES_PER_DIRECTORY, directory)
+        };
+        let files: Vec<PathBuf> = (0..count).map(|number| path(number).into()).collect();
+        for file in &files {
+            let path = dir.join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, vec![b'x'; SMALL as usize]).unwrap();
+        }
+        Self { dir, group, files }
+    }
+
+    fn changed(&self) -> impl Iterator<Item = &PathBuf> {
+        self.files.iter().step_by(self.files.len() / CHANGES).take(CHANGES)
+    }
+
+    fn set_back(&self) {
+        self.changed().for_each(|file| fs::write(self.dir.join(file), vec![b'x'; SMALL as usize]).unwrap());
+    }
+}
+
+/// Where the time of one cell went.
+struct Row {
+    name: String,
+    right: usize,
+    times: [Duration; 3],
+}
+
+fn main() {
+    let mut args = env::args().skip(1);
+    let count = args.next().map_or(50_000, |count| count.parse().unwrap());
+    let own = tempfile::tempdir().unwrap();
+    let group = own.path().join("group");
+    fs::create_dir(&group).unwrap();
+    fs::set_permissions(&group, fs::Permissions::from_mode(0o700)).unwrap();
+    let place = tempfile::tempdir_in(args.next().map_or(own.path().to_owned(), PathBuf::from)).unwrap();
+    let tree = Tree::create(place.path().join("tree"), group, count);
+    let walk_host = || walk_kernel(&tree.dir);
+    walk_host();
+
+    let mut rows = vec![measure("bare directory", &tree, walk_host, &change_on_host)];
+    let mut warm_stat = None;
+    for (name, mode) in [
+        ("shared", CacheMode::Shared),
+        ("auto", CacheMode::Auto),
+        ("always", CacheMode::Always),
+        ("never", CacheMode::None),
+    ] {
+        let guest = Library::connect(&tree, library_program(&tree, mode), mode);
+        let row = if mode == CacheMode::Shared {
+            let other = Library::connect(&tree, library_program(&tree, mode), mode);
+            measure(&format!("library, {name}"), &tree, || walk_library(&guest.fs, ""), &|tree| other.change(tree))
+        } else {
+            measure(&format!("library, {name}"), &tree, || walk_library(&guest.fs, ""), &change_on_host)
+        };
+        rows.push(row);
+        if mode == CacheMode::Shared {
+            warm_stat = Some(guest.warm_stat(&tree));
+        }
+    }
+    for cache in ["shared", "auto", "always", "never"] {
+        rows.extend(measure_mount(&tree, cache));
+    }
+    rows.extend(measure_virtiofsd(&tree));
+    print(&rows);
+    if let Some(warm) = warm_stat {
+        println!("\nstat of four cached names by the library, shared: {:.0} ns", warm.as_secs_f64() * 1e9);
+    }
+}
+
+fn transomd() -> PathBuf {
+    let beside = || env::current_exe().unwrap().ancestors().nth(2).unwrap().join("transomd");
+    env::var_os("TRANSOMD").map_or_else(beside, PathBuf::from)
+}
+
+fn in_group(tree: &Tree, args: &[&str]) -> Program {
+    let mut program = Program::new(transomd());
+    program.args = vec!["--coherence-group".into(), tree.group.clone().into()];
+    program.args.extend(args.iter().map(Into::into));
+    program
+}
+
+fn library_program(tree: &Tree, mode: CacheMode) -> Program {
+    let cache = match mode {
+        CacheMode::Shared | CacheMode::Always => "--cache=always",
+        CacheMode::Auto => "--cache=auto",
+        CacheMode::None => "--cache=never",
+    };
+    in_group(tree, &["--front-end=alioth", cache])
+}
+
+struct Library {
+    fs: Fs<Process>,
+    _share: Share,
+}
+
+impl Library {
+    fn connect(tree: &Tree, program: Program, mode: CacheMode) -> Self {
+        let share = Share::builder().shared_dir(&tree.dir).daemon(program).connect().unwrap();
+        let options = CacheOptions { mode, ..CacheOptions::default() };
+        let volume = share.volume(SessionConfig::default(), options, DaxOptions::default()).unwrap();
+        Self { fs: Fs::new(Arc::new(volume)), _share: share }
+    }
+
+    fn change(&self, tree: &Tree) {
+        for file in tree.changed() {
+            self.fs.truncate(file.to_str().unwrap(), CHANGED).unwrap();
+        }
+    }
+
+    /// Returns the mean time of a stat of four names, each of which is looked at in the table.
+    fn warm_stat(&self, tree: &Tree) -> Duration {
+        fs::create_dir_all(tree.dir.join("a/b/c")).unwrap();
+        fs::write(tree.dir.join("a/b/c/d"), "x").unwrap();
+        self.fs.metadata("a/b/c/d").unwrap();
+        let begun = Instant::now();
+        for _ in 0..STATS {
+            black_box(self.fs.metadata(black_box("a/b/c/d")).unwrap());
+        }
+        let mean = begun.elapsed() / STATS;
+        fs::remove_dir_all(tree.dir.join("a")).unwrap();
+        mean
+    }
+}
+
+fn measure_mount(tree: &Tree, cache: &str) -> Option<Row> {
+    let (program, options) = if cache == "shared" {
+        let options = Options { coherent: true, ..Options::default() };
+        let mut program = in_group(tree, &[]);
+        program.args.extend(options.daemon_args());
+        (program, options)
+    } else {
+        (in_group(tree, &[&format!("--cache={cache}")]), Options::default())
+    };
+    let other = Library::connect(tree, library_program(tree, CacheMode::Shared), CacheMode::Shared);
+    let name = format!("mount, {cache}");
+    with_mount(&tree.dir, program, options, |at| {
+        measure(&name, tree, || walk_kernel(at), &|tree| {
+            if cache == "shared" { other.change(tree) } else { change_on_host(tree) }
+        })
+    })
+}
+
+fn measure_virtiofsd(tree: &Tree) -> Vec<Row> {
+    let Some(program) = Cache::locate().ok().and_then(|cache| peer::existing(&cache)).map(Program::new) else {
+        println!("SKIPPED: there is no virtiofsd in the cache; `transom-fetch peer` builds it");
+        return Vec::new();
+    };
+    let mut rows = Vec::new();
+    let share = Share::builder().shared_dir(&tree.dir).daemon(program.clone()).connect().unwrap();
+    let fs = Fs::mount(share.session(SessionConfig::default()).unwrap(), CacheOptions::default());
+    rows.push(measure("library, virtiofsd auto", tree, || walk_library(&fs, ""), &change_on_host));
+    drop((fs, share));
+    rows.extend(with_mount(&tree.dir, program, Options::default(), |at| {
+        measure("mount, virtiofsd auto", tree, || walk_kernel(at), &change_on_host)
+    }));
+    rows
+}
+
+/// Mounts `dir` for as long as `work` takes, or says why that cannot be.
+fn with_mount<T>(dir: &Path, program: Program, options: Options, work: impl FnOnce(&Path) -> T) -> Option<T> {
+    let at = tempfile::tempdir().unwrap();
+    let source = Share::builder().shared_dir(dir).daemon(program);
+    match Mount::start(source, at.path(), options) {
+        Ok(mut mount) => {
+            let result = work(at.path());
+            mount.unmount().unwrap();
+            Some(result)
+        }
+        Err(error) => {
+            println!("SKIPPED: a mount: {error}");
+            None
+        }
+    }
+}
+
+fn measure(name: &str, tree: &Tree, walk: impl Fn() -> (usize, usize), change: &dyn Fn(&Tree)) -> Row {
+    tree.set_back();
+    let timed = || {
+        let begun = Instant::now();
+        let (files, changed) = walk();
+        let time = begun.elapsed();
+        assert_eq!(files, tree.files.len(), "{name}");
+        (time, changed)
+    };
+    let first = timed().0;
+    let full = (0..FULL_WALKS).map(|_| timed().0).min().unwrap();
+    change(tree);
+    thread::sleep(PAUSE);
+    let (third, right) = timed();
+    Row { name: name.to_owned(), right, times: [first, full, third] }
+}
+
+fn change_on_host(tree: &Tree) {
+    for file in tree.changed() {
+        fs::File::options().write(true).open(tree.dir.join(file)).unwrap().set_len(CHANGED).unwrap();
+    }
+}
+
+/// Returns the number of files, and of those that are changed.
+fn walk_kernel(dir: &Path) -> (usize, usize) {
+    let (mut files, mut changed) = (0, 0);
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        let found = fs::symlink_metadata(&path).unwrap();
+        if found.is_dir() {
+            let below = walk_kernel(&path);
+            (files, changed) = (files + below.0, changed + below.1);
+        } else {
+            (files, changed) = (files + 1, changed + usize::from(found.size() == CHANGED));
+        }
+    }
+    (files, changed)
+}
+
+/// The same by the library, with whole paths.
+fn walk_library(fs: &Fs<Process>, dir: &str) -> (usize, usize) {
+    let (mut files, mut changed) = (0, 0);
+    for entry in fs.read_dir(if dir.is_empty() { "." } else { dir }).unwrap() {
+        let path = format!("{dir}{}", String::from_utf8(entry.unwrap().name).unwrap());
+        let found = fs.symlink_metadata(&path).unwrap();
+        if found.is_dir() {
+            let below = walk_library(fs, &format!("{path}/"));
+            (files, changed) = (files + below.0, changed + below.1);
+        } else {
+            (files, changed) = (files + 1, changed + usize::from(found.len() == CHANGED));
+        }
+    }
+    (files, changed)
+}
+
+fn print(rows: &[Row]) {
+    println!("{:26} {:>9} {:>11} {:>11} {:>11}", "", "right", "first", "second", "after ten");
+    for Row { name, right, times } in rows {
+        let [first, second, third] = times.map(|time| format!("{:.1} ms", time.as_secs_f64() * 1e3));
+        println!("{name:26} {right:>5} / {CHANGES} {first:>11} {second:>11} {third:>11}");
+    }
+}
