@@ -86,3 +86,23 @@ impl Guards {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+
+    #[test]
+    fn guards_of_one_file_meet_the_same_limit_as_those_of_many() {
+        let fd: OwnedFd = File::open("/proc/self/exe").unwrap().into();
+        let file = HostFile { dev: 1, ino: 2 };
+        let mut guards = Guards::new(Err(Errno::PERM));
+        // As if it was marked, which takes privileges.
+        guards.files.insert(file, Guarded { fd: fd.try_clone().unwrap(), guards: 1 });
+        let ids: Vec<_> = (0..GUARDS_MAX).map(|_| guards.insert(file, fd.try_clone().unwrap()).unwrap()).collect();
+        assert_eq!(guards.insert(file, fd.try_clone().unwrap()), Err(Errno::NOSPC));
+        guards.remove(ids[0]).unwrap();
+        assert!(guards.insert(file, fd).is_ok());
+    }
+}

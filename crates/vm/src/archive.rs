@@ -5,24 +5,37 @@
 //! program that packs and unpacks, because not every root has one.
 
 use std::{
+    cell::Cell,
+    collections::BTreeMap,
     ffi::{OsStr, OsString},
     fs,
     io::{self, BufReader, BufWriter, Read, Write},
-    os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd},
+    os::{
+        fd::{AsFd as _, AsRawFd, BorrowedFd, OwnedFd},
+        unix::ffi::OsStrExt as _,
+    },
     path::{Component, Path, PathBuf},
+    rc::Rc,
 };
 
 use rustix::{
-    fs::{AtFlags, CWD, Mode, OFlags, Timespec, Timestamps, chmod, mkdirat, openat, utimensat},
+    fs::{
+        AtFlags, CWD, Mode, OFlags, ResolveFlags, Timespec, Timestamps, chmod, mkdirat, openat, openat2, readlinkat,
+        utimensat,
+    },
     io::Errno,
 };
-use tar::{Archive, Builder, Entry, EntryType};
+use tar::{Archive, Builder, Entry, EntryType, Header};
 
 /// The name under which the agent's executable is this program.
 pub(crate) const PROGRAM: &str = "transom-archiver";
 /// Its first argument.
 pub(crate) const PACK: &str = "pack";
 pub(crate) const UNPACK: &str = "unpack";
+
+/// Bytes of all headers of one entry: many times the longest path and the longest link. What the library skips of an
+/// entry that nobody reads, such as a directory with content, counts too.
+const HEADERS_LEN_MAX: u64 = 1 << 20;
 
 /// Where a copy goes: a directory that is there, and the copy's name in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,31 +69,64 @@ impl Destination {
 /// Writes an archive of `source`, which is called `name` in it, and returns the paths that were left out because they
 /// are neither files, directories nor symbolic links.
 ///
+/// Below `source`, no symbolic link is followed, also none that takes the place of a directory meanwhile: a guest may be
+/// able to write there, and must not choose what of this machine is copied.
+///
 /// # Errors
 ///
 /// Returns an error with the path if something cannot be read, or if the archive cannot be written.
 pub fn pack(source: &Path, name: &OsStr, to: impl Write) -> io::Result<Vec<PathBuf>> {
     let mut builder = Builder::new(BufWriter::new(to));
-    builder.follow_symlinks(false);
     let mut left_out = Vec::new();
-    let mut pending = vec![(source.to_owned(), PathBuf::from(name))];
+    let above = source.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let own_name = source.file_name().ok_or_else(|| io::Error::other(format!("{} has no name", source.display())))?;
+    let above = open_directory(CWD, above.as_os_str(), OFlags::empty())?;
+    // Paths below `above`, and in the archive.
+    let mut pending = vec![(PathBuf::from(own_name), PathBuf::from(name))];
     while let Some((path, name)) = pending.pop() {
-        let failed = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
-        let kind = fs::symlink_metadata(&path).map_err(failed)?.file_type();
-        if kind.is_dir() {
-            builder.append_dir(&name, &path).map_err(failed)?;
-            for entry in fs::read_dir(&path).map_err(failed)? {
-                let entry = entry.map_err(failed)?;
-                pending.push((entry.path(), name.join(entry.file_name())));
+        let shown = || source.with_file_name("").join(&path);
+        let failed = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", shown().display()));
+        let entry = fs::File::from(open_below(&above, &path, OFlags::PATH).map_err(failed)?);
+        let metadata = entry.metadata().map_err(failed)?;
+        if metadata.is_dir() {
+            builder.append_data(&mut header_of(&metadata), &name, io::empty()).map_err(failed)?;
+            // The descriptor stands for the directory, whatever has its path by now.
+            for entry in fs::read_dir(through(&entry)).map_err(failed)? {
+                let entry = entry.map_err(failed)?.file_name();
+                pending.push((path.join(&entry), name.join(&entry)));
             }
-        } else if kind.is_file() || kind.is_symlink() {
-            builder.append_path_with_name(&path, &name).map_err(failed)?;
+        } else if metadata.is_file() {
+            // Read through the descriptor, too: what has the path now may be something else.
+            let mut file = fs::File::open(through(&entry)).map_err(failed)?;
+            builder.append_file(&name, &mut file).map_err(failed)?;
+        } else if metadata.is_symlink() {
+            let target = readlinkat(&entry, "", Vec::new()).map_err(|errno| failed(errno.into()))?;
+            let target = OsStr::from_bytes(target.to_bytes());
+            builder.append_link(&mut header_of(&metadata), &name, target).map_err(failed)?;
         } else {
-            left_out.push(path);
+            left_out.push(shown());
         }
     }
     builder.into_inner()?.flush()?;
     Ok(left_out)
+}
+
+/// Opens what has `path` in `directory`, which no symbolic link leads to.
+fn open_below(directory: &OwnedFd, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    let opened = openat2(directory, path, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty(), resolve);
+    opened.map_err(|errno| match errno {
+        Errno::LOOP => io::Error::other("a symbolic link has taken the place of a directory above it"),
+        errno => errno.into(),
+    })
+}
+
+/// Returns the header of an entry without content.
+fn header_of(metadata: &fs::Metadata) -> Header {
+    let mut header = Header::new_gnu();
+    header.set_metadata(metadata);
+    header.set_size(0);
+    header
 }
 
 /// Makes what the archive has at `destination`. Files there are replaced, and directories added to.
@@ -88,30 +134,61 @@ pub fn pack(source: &Path, name: &OsStr, to: impl Write) -> io::Result<Vec<PathB
 /// # Errors
 ///
 /// Returns an error if something cannot be made, and if the archive has anything but files, directories and symbolic
-/// links at or below the destination, or leads there through a symbolic link.
+/// links at or below the destination, leads there through a symbolic link, or has names and headers without end.
 pub fn unpack(destination: &Destination, from: impl Read) -> io::Result<()> {
     let parent = open_directory(CWD, destination.parent.as_os_str(), OFlags::empty())?;
-    let mut archive = Archive::new(BufReader::new(from));
+    let allowance = Allowance::default();
+    let mut archive = Archive::new(Metered { inner: BufReader::new(from), allowance: allowance.clone() });
     archive.set_unpack_xattrs(false);
-    let mut directories = Vec::new();
-    for entry in archive.entries()? {
+    // By path, since an archive can name a directory as often as it likes.
+    let mut directories = BTreeMap::new();
+    let mut entries = archive.entries()?;
+    loop {
+        // The library keeps long names, and other records before an entry, in memory.
+        allowance.set(Some(HEADERS_LEN_MAX));
+        let Some(entry) = entries.next() else { break };
         let mut entry = entry?;
+        allowance.set(None);
         let path = check(&entry, &destination.name)?;
         match entry.header().entry_type() {
             EntryType::Directory => {
                 make_directory(&parent, &path).map_err(|error| leads_away(&entry, error))?;
                 let header = entry.header();
-                directories.push((path, header.mode()?, header.mtime()?));
+                let (mode, mtime) = (header.mode()?, header.mtime()?);
+                directories.insert(path, (mode, mtime));
             }
             _ => unpack_one(&mut entry, &parent, &path)?,
         }
     }
     // Their modes may forbid what is made in them. The inner ones come after those around them.
-    for (path, mode, mtime) in directories.into_iter().rev() {
+    allowance.set(None);
+    for (path, (mode, mtime)) in directories.into_iter().rev() {
         finish_directory(&make_directory(&parent, &path)?, mode, mtime)?;
     }
     // Who packs must not meet a closed pipe after the last entry.
     io::copy(&mut archive.into_inner(), &mut io::sink()).map(drop)
+}
+
+/// Bytes that may still be read; `None` for any number.
+type Allowance = Rc<Cell<Option<u64>>>;
+
+/// Reads no more than is allowed.
+struct Metered<R> {
+    inner: R,
+    allowance: Allowance,
+}
+
+impl<R: Read> Read for Metered<R> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let Some(left) = self.allowance.get() else { return self.inner.read(bytes) };
+        if left == 0 {
+            return Err(io::Error::other(format!("the archive has more than {HEADERS_LEN_MAX} bytes before an entry")));
+        }
+        let len = bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        let read = self.inner.read(&mut bytes[..len])?;
+        self.allowance.set(Some(left - read as u64));
+        Ok(read)
+    }
 }
 
 /// Makes a file or a symbolic link, which replaces what is there.
@@ -141,8 +218,8 @@ fn open_directory(at: BorrowedFd<'_>, name: &OsStr, flags: OFlags) -> io::Result
     Ok(openat(at, name, flags | OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-/// Returns a path that leads to an open directory, whatever its name is.
-fn through(directory: &OwnedFd) -> PathBuf {
+/// Returns a path that leads to an open file or directory, whatever its name is.
+fn through(directory: &impl AsRawFd) -> PathBuf {
     format!("/proc/self/fd/{}", directory.as_raw_fd()).into()
 }
 

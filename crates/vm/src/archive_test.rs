@@ -1,7 +1,5 @@
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 
-use tar::Header;
-
 use super::*;
 
 fn destination(dir: &Path) -> Destination {
@@ -120,6 +118,56 @@ fn nothing_is_made_outside_of_the_copy() {
         assert!(result.is_err(), "{entries:?}");
         assert_eq!(found, made.iter().map(PathBuf::from).collect::<Vec<_>>(), "{entries:?}");
     }
+}
+
+/// Takes an archive, and replaces a directory by a link as soon as something arrives.
+struct Swapping<'a> {
+    archive: Vec<u8>,
+    directory: &'a Path,
+    link: &'a Path,
+}
+
+impl Write for Swapping<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.archive.is_empty() {
+            fs::rename(self.directory, self.directory.with_extension("moved"))?;
+            symlink(self.link, self.directory)?;
+        }
+        self.archive.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_directory_that_is_replaced_by_a_link_while_it_is_copied_leads_nowhere() {
+    let dir = tempfile::tempdir().unwrap();
+    let (shared, outside) = (dir.path().join("shared"), dir.path().join("outside"));
+    for (at, content) in [(shared.join("of-guest"), "guest"), (outside.clone(), "SECRET")] {
+        fs::create_dir_all(&at).unwrap();
+        // Each is more than what is written at once.
+        (0..20).for_each(|number| fs::write(at.join(number.to_string()), content.repeat(2000)).unwrap());
+    }
+    let mut to = Swapping { archive: Vec::new(), directory: &shared.join("of-guest"), link: &outside };
+    let result = pack(&shared, OsStr::new("copy"), &mut to);
+    assert!(!to.archive.windows(6).any(|bytes| bytes == b"SECRET"), "a file outside of what is copied was read");
+    assert!(result.unwrap_err().to_string().contains("symbolic link"));
+}
+
+#[test]
+fn names_without_end_take_no_memory() {
+    // A long name of a GiB, which is not sent as a whole: who reads it would wait for the rest.
+    let mut header = Header::new_gnu();
+    header.set_entry_type(EntryType::GNULongName);
+    header.set_size(1 << 30);
+    header.set_cksum();
+    let endless = header.as_bytes().chain(io::repeat(b'n').take(64 << 20));
+    let dir = tempfile::tempdir().unwrap();
+    let error = unpack(&destination(dir.path()), endless).unwrap_err();
+    assert!(error.to_string().contains("bytes before an entry"), "{error}");
 }
 
 #[test]

@@ -144,7 +144,7 @@ impl Helper {
             options.coherent |= option.starts_with("coherence_group=");
             match options.parse(option) {
                 Err(OptionError::Unknown(_)) => {
-                    daemon_args.push(OsString::from(format!("--{}", option.replace('_', "-"))));
+                    daemon_args.push(daemon_arg(option));
                 }
                 parsed => parsed?,
             }
@@ -168,6 +168,12 @@ impl Helper {
     }
 }
 
+/// An option of `fstab`, where names have underscores, as an argument of the daemon. Values stay as they are.
+fn daemon_arg(option: &str) -> OsString {
+    let (name, value) = option.split_at(option.find('=').unwrap_or(option.len()));
+    format!("--{}{value}", name.replace('_', "-")).into()
+}
+
 /// What a command ends with.
 fn exit_code(outcome: Result<()>) -> ExitCode {
     match outcome {
@@ -176,5 +182,17 @@ fn exit_code(outcome: Result<()>) -> ExitCode {
             eprintln!("transom: {error:#}");
             ExitCode::FAILURE
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_daemons_option_keeps_the_underscores_of_its_value() {
+        assert_eq!(daemon_arg("posix_lock"), "--posix-lock");
+        assert_eq!(daemon_arg("coherence_group=my_group"), "--coherence-group=my_group");
+        assert_eq!(daemon_arg("modcaps=+sys_admin:+linux_immutable"), "--modcaps=+sys_admin:+linux_immutable");
     }
 }
