@@ -1,4 +1,4 @@
-//! Checks of the device, and timeouts, that both memory-mapped transports share.
+//! Checks of the device, and timeouts, that transports share: those of this crate, and those of others.
 
 use super::TransportError;
 
@@ -15,7 +15,7 @@ const QUEUE_LEN_MAX: u16 = 1 << 15;
 /// Waits until the device has finished a reset (§2.1.2).
 ///
 /// Errors: the reset takes too long, or reading the status fails.
-pub(super) fn wait_for_reset(mut status: impl FnMut() -> Result<u8, TransportError>) -> Result<(), TransportError> {
+pub fn wait_for_reset(mut status: impl FnMut() -> Result<u8, TransportError>) -> Result<(), TransportError> {
     for _ in 0..RESET_READS_MAX {
         if status()? == 0 {
             return Ok(());
@@ -26,7 +26,9 @@ pub(super) fn wait_for_reset(mut status: impl FnMut() -> Result<u8, TransportErr
 }
 
 /// Repeats `read` until the whole configuration read is of one generation (§2.5.1).
-pub(super) fn read_settled<G: PartialEq>(
+///
+/// Errors: the generation changes during each of many reads.
+pub fn read_settled<G: PartialEq>(
     mut generation: impl FnMut() -> G,
     mut read: impl FnMut(),
 ) -> Result<(), TransportError> {
@@ -56,7 +58,9 @@ pub(super) fn config_start(
 }
 
 /// Returns a queue's length as the device states it, rounded down to a power of two, as a split ring requires.
-pub(super) fn queue_len_from_device(len_max: u32) -> Result<u16, TransportError> {
+///
+/// Errors: it exceeds what a split ring may have.
+pub fn queue_len_from_device(len_max: u32) -> Result<u16, TransportError> {
     match u16::try_from(len_max) {
         Ok(0) => Ok(0),
         Ok(len_max) if len_max <= QUEUE_LEN_MAX => Ok(1 << len_max.ilog2()),
@@ -65,7 +69,9 @@ pub(super) fn queue_len_from_device(len_max: u32) -> Result<u16, TransportError>
 }
 
 /// Checks the length that a driver requests for a queue with at most `len_max` descriptors.
-pub(super) fn check_queue_len(len: u16, len_max: u16) -> Result<(), TransportError> {
+///
+/// Errors: it is longer, or not a power of two.
+pub fn check_queue_len(len: u16, len_max: u16) -> Result<(), TransportError> {
     if len > len_max {
         return Err(TransportError::Lacks("a queue as long as the driver wants"));
     }

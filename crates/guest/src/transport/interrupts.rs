@@ -106,7 +106,7 @@ pub enum Interrupts {
 /// Waits for a device's only line, which stays up until somebody has read the causes, and which the kernel's handler
 /// may have masked meanwhile.
 #[derive(Debug, Default)]
-pub(super) struct SharedLine {
+pub struct SharedLine {
     /// The count at the last acknowledgement.
     acknowledged: AtomicU64,
 }
@@ -120,7 +120,7 @@ impl SharedLine {
     ///
     /// A caller whose reply has come without a wait leaves its interrupt to the next one, who has already counted it:
     /// unless that is acknowledged first, a masked line would never fire again.
-    pub(super) fn wait(
+    pub fn wait(
         &self,
         source: &dyn InterruptWait,
         seen: u64,
@@ -157,19 +157,21 @@ impl SharedLine {
 
 /// Detects, without reading the status too often, that a silent device is gone.
 #[derive(Debug, Default)]
-pub(super) struct Watch {
+pub struct Watch {
     waits: AtomicU32,
 }
 
 impl Watch {
     /// Returns whether this wait of a polling driver should read the status.
-    pub(super) fn is_due(&self) -> bool {
+    pub fn is_due(&self) -> bool {
         self.waits.fetch_add(1, Ordering::Relaxed) % WAITS_PER_STATUS == WAITS_PER_STATUS - 1
     }
 }
 
 /// Checks the status of a running device.
-pub(super) fn check_alive(status: u8) -> Result<(), TransportError> {
+///
+/// Errors: the device is gone, or asks to be reset.
+pub fn check_alive(status: u8) -> Result<(), TransportError> {
     match status {
         // Absent devices read as all ones.
         0xff => Err(TransportError::Gone),

@@ -2,7 +2,7 @@
 //!
 //! Source: virtio 1.3 §2 and §4.
 
-mod checks;
+pub mod checks;
 pub mod fdt;
 mod interrupts;
 pub mod mmio;
@@ -11,7 +11,7 @@ mod registers;
 
 use thiserror::Error;
 
-pub use interrupts::{InterruptCounter, InterruptWait, Interrupts};
+pub use interrupts::{InterruptCounter, InterruptWait, Interrupts, SharedLine, Watch, check_alive};
 pub use registers::{Registers, VolatileRegisters};
 
 /// One virtio device, driven by one driver.

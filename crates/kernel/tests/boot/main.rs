@@ -22,6 +22,7 @@ const TABLE_LEN: usize = 20 << 20;
 #[test]
 fn a_share_is_used_over_pci_and_each_kind_of_interrupt_wakes_one_processor_and_two() {
     let Some(console) = boot(Attachment::Pci) else { return };
+    check_adopted(&console);
     // The kernel stops if a wake does not come; here is where they came.
     for (name, vector) in [("one message", 0), ("a message for each queue", 2), ("a line", 0)] {
         assert!(woken(&console, name)[vector] > 0, "{name}: {console}");
@@ -40,6 +41,13 @@ fn a_share_is_used_over_pci_and_each_kind_of_interrupt_wakes_one_processor_and_t
     for name in ["a message for each queue", "a line"] {
         assert!(of_two(&console, name, "requests").iter().all(|&count| count > 0), "{name}: {console}");
     }
+}
+
+/// Checks what the kernel has seen through the crate virtio-drivers.
+fn check_adopted(console: &str) {
+    let sum: u64 = input().into_iter().map(u64::from).sum();
+    let seen = format!("ok: virtio-drivers' Hal and PCI access: {INPUT_LEN} bytes of sum {sum} among ");
+    assert!(console.lines().any(|line| line == format!("{seen}[\"input\", \"many\"]")), "{console}");
 }
 
 /// Checks that both processors have slept, that another one's or the device's interrupts have woken them, and that no

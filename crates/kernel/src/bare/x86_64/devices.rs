@@ -12,9 +12,9 @@ use super::ports;
 use crate::bare::{FILE_SYSTEM, Found, lock::RawLock, memory};
 
 /// The ports that select a register of a PCI function's configuration space, and that access it.
-const CONFIG_ADDRESS: u16 = 0xcf8;
-const CONFIG_DATA: u16 = 0xcfc;
-const ENABLED: u32 = 1 << 31;
+pub(super) const CONFIG_ADDRESS: u16 = 0xcf8;
+pub(super) const CONFIG_DATA: u16 = 0xcfc;
+pub(super) const ENABLED: u32 = 1 << 31;
 
 /// The vendor of virtio devices, and their device ids: 0x1040 and the type, or, if they also have the legacy interface,
 /// less (virtio 1.3, section 4.1.2). The subsystem id of these is the type.

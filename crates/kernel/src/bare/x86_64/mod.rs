@@ -1,5 +1,6 @@
 //! x86_64: a PC or QEMU's microvm. Devices are at known ports and addresses.
 
+mod adopted;
 mod apic;
 mod boot;
 mod clock;
@@ -138,6 +139,7 @@ pub(super) fn run(platform: &Arc<Bare>) -> Result<Found, Failure> {
 
 /// Uses the file system on the PCI bus: by polling, with each kind of interrupt, and on two processors.
 fn use_pci(function: &Function, platform: &Arc<Bare>) -> Result<(), Failure> {
+    adopted::run(platform)?;
     let share = Share::mount(function.open(Interrupts::Polling)?, platform, Wait::Polling)?;
     share.use_it()?;
     let has_window = share.has_window();
