@@ -117,6 +117,34 @@ fn cases_that_are_split_catch_a_guest_that_uses_what_it_has_cached_without_a_loo
     drop(dir);
 }
 
+#[test]
+fn cases_by_paths_through_a_small_window_give_what_the_bare_directory_gives() {
+    let mut program = common::transomd();
+    let window = ["--tag=share", "--dax-window=4M", "--dax-policy=always", "--front-end=alioth"];
+    program.args.extend(ALWAYS.into_iter().chain(["--posix-lock", "--flock"]).chain(window).map(Into::into));
+    let (dir, mount) = mount(&program);
+    judge(&run(Arc::new(Paths::mapped(&mount))), &[known::LIBRARY_GUEST, known::LIBRARY_PATHS]);
+    drop(dir);
+}
+
+#[test]
+fn lock_cases_by_paths_on_daemons_that_keep_none_give_what_the_bare_directory_gives() {
+    for program in common::daemons() {
+        let (dir, mount) = mount(&program);
+        judge_some(Arc::new(Paths::new(&mount)), &LOCKS, &[known::LIBRARY_GUEST, known::LIBRARY_PATHS]);
+        drop(dir);
+    }
+}
+
+#[test]
+fn acl_cases_by_paths_give_what_the_bare_directory_gives() {
+    let mut program = common::transomd();
+    program.args.extend(ALWAYS.into_iter().chain(["--posix-acl"]).map(Into::into));
+    let (dir, mount) = mount(&program);
+    judge_some(Arc::new(Paths::new(&mount)), &["acls/"], &[]);
+    drop(dir);
+}
+
 /// A daemon of a group.
 fn member(group: &TempDir) -> Program {
     let mut program = common::transomd();
