@@ -178,7 +178,7 @@ _transomd() {
                     return 0
                     ;;
                 --host-changes)
-                    COMPREPLY=($(compgen -W "never prefer mandatory" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "auto never prefer mandatory" -- "${cur}"))
                     return 0
                     ;;
                 --sandbox)

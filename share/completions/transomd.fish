@@ -50,7 +50,8 @@ mandatory\t'Always a handle; files without handles cannot be used'"
 complete -c transomd -l max-fds -d 'Hold at most N descriptors on behalf of the guest [default: what --rlimit-nofile leaves]' -r
 complete -c transomd -l inode-limit -d 'Keep at most N inodes for the guest' -r
 complete -c transomd -l rlimit-nofile -d 'Set the limit on open descriptors to N; 0: leave it unchanged [default: 1000000, or /proc/sys/fs/nr_open if less]' -r
-complete -c transomd -l host-changes -d 'Observe changes that other processes make in the shared directory' -r -f -a "never\t'They are not'
+complete -c transomd -l host-changes -d 'Observe changes that other processes make in the shared directory' -r -f -a "auto\t'In a coherence group they are stamped, if that is possible; otherwise they are not observed'
+never\t'They are not'
 prefer\t'They are if the kernel, the file system and the daemon\'s privileges allow it; otherwise there is a warning'
 mandatory\t'The daemon does not start if they cannot be'"
 complete -c transomd -l sandbox -d 'What the daemon can see of the machine while it serves' -r -f -a "namespace\t'Namespaces of its own, with the share as the only files in them'

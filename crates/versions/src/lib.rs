@@ -16,6 +16,8 @@ mod atomic;
 mod error;
 mod hash;
 pub mod layout;
+#[cfg(target_endian = "little")]
+mod mirror;
 mod reader;
 mod region;
 mod stamp;
@@ -32,4 +34,4 @@ pub use reader::{Moment, Reader};
 pub use region::Region;
 pub use stamp::Stamp;
 #[cfg(target_endian = "little")]
-pub use writer::Writer;
+pub use {mirror::Mirror, writer::Writer};

@@ -168,3 +168,59 @@ fn loom_after_the_epoch_nothing_is_used_that_was_fetched_before() {
         model.fetch_and_use();
     });
 }
+
+/// A guest that reads a mirror. The writers of one slot change the table and then the mirror, each before it is done.
+#[test]
+fn loom_a_completed_change_is_never_missed_in_a_mirror() {
+    model(|| {
+        let model = Model::new();
+        let memory: Memory = (0..layout::len_bytes(layout::SLOTS_LOG2_MIN) / 8).map(|_| AtomicU64::new(0)).collect();
+        let memory = Shared(Arc::new(memory));
+        let mirror = Arc::new(crate::Mirror::new(memory.clone(), &model.table).unwrap());
+        model.table.copy_identity(memory.as_ref());
+        let reader = Reader::new(memory.clone()).unwrap();
+        let change = |model: Arc<Model>, mirror: Arc<crate::Mirror<Shared>>| {
+            move || {
+                *model.file.lock().unwrap() += 1;
+                let word = model.table.raise(model.slot(), model.table.next_stamp());
+                mirror.follow_slot(model.slot(), word);
+                mirror.follow_clock(&model.table);
+                model.done.store(true, SeqCst);
+            }
+        };
+        let writer = thread::spawn(change(Arc::clone(&model), Arc::clone(&mirror)));
+        let moment = reader.now();
+        let cached = *model.file.lock().unwrap();
+        let is_done = model.done.load(SeqCst);
+        if reader.is_valid(INO, moment) && is_done {
+            assert_eq!(cached, *model.file.lock().unwrap(), "a stale answer after a completed change");
+        }
+        writer.join().unwrap();
+    });
+}
+
+/// One writer heats the slot and another one stamps it: the mirror ends up as the table.
+#[test]
+fn loom_two_writers_leave_a_mirror_as_the_table() {
+    model(|| {
+        let model = Model::new();
+        let memory: Memory = (0..layout::len_bytes(layout::SLOTS_LOG2_MIN) / 8).map(|_| AtomicU64::new(0)).collect();
+        let mirror = Arc::new(crate::Mirror::new(memory, &model.table).unwrap());
+        let (other, other_mirror) = (Arc::clone(&model), Arc::clone(&mirror));
+        let heating = thread::spawn(move || {
+            other_mirror.follow_slot(other.slot(), other.table.set_hot(other.slot()));
+        });
+        mirror.follow_slot(model.slot(), model.table.raise(model.slot(), model.table.next_stamp()));
+        heating.join().unwrap();
+        assert_eq!(mirror.word_of(model.slot()), model.table.word_of(model.slot()));
+    });
+}
+
+#[derive(Clone)]
+struct Shared(Arc<Memory>);
+
+impl AsRef<[AtomicU64]> for Shared {
+    fn as_ref(&self) -> &[AtomicU64] {
+        &self.0
+    }
+}
