@@ -16,6 +16,8 @@ mod atomic;
 mod error;
 mod hash;
 pub mod layout;
+#[cfg(feature = "std")]
+pub mod location;
 mod reader;
 mod region;
 mod stamp;
