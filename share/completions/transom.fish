@@ -79,6 +79,7 @@ complete -c transom -n "__fish_transom_using_subcommand run" -l no-events -d 'Th
 complete -c transom -n "__fish_transom_using_subcommand run" -l network -d 'Give the guest the whole network, by QEMU\'s user-mode network [default: the guest has no network]'
 complete -c transom -n "__fish_transom_using_subcommand run" -s v -l timing -l verbose -d 'Print where each share is mounted, and the duration of each phase, to standard error'
 complete -c transom -n "__fish_transom_using_subcommand run" -l cold -d 'Boot the machine, instead of resuming a snapshot of one that has booted'
+complete -c transom -n "__fish_transom_using_subcommand run" -l kernel-with-versions -d 'Boot a kernel that reads the version table of the daemon\'s coherence group, so that nothing it caches is stale'
 complete -c transom -n "__fish_transom_using_subcommand run" -l fetch -d 'Fetch QEMU as a package into the cache if it is not installed'
 complete -c transom -n "__fish_transom_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c transom -n "__fish_transom_using_subcommand exec" -s w -l workdir -d 'The working directory, which is made if it is missing [default: that of the machine]' -r -F

@@ -9,6 +9,8 @@ mod network;
 mod overlays;
 mod report;
 pub(crate) mod values;
+mod versions;
+mod vmm;
 
 use std::{
     env,
@@ -20,11 +22,9 @@ use std::{
 
 use clap::Args;
 use transom_vm::{
-    Accelerator, Error, GuestSpec, Input, Kernel, Output, Qemu, Result, Root, Share, ShareArg, Stdio, Vmm,
-    mount_points,
+    Error, GuestSpec, Input, Output, Result, Root, Share, ShareArg, Stdio, Vmm, mount_points,
     packages::{Cache, OnStderr},
     tools::{Tools, check_programs},
-    uml::Uml,
 };
 
 use finish::Finish;
@@ -195,6 +195,14 @@ pub(crate) struct Run {
     #[arg(long, value_name = "GROUP")]
     coherence_group: Option<OsString>,
 
+    /// Boot a kernel that reads the version table of the daemon's coherence group, so that nothing it caches is stale
+    ///
+    /// Names, attributes, data and listings are cached without time-outs, and a change by another guest of the group is
+    /// seen at the next access. Needs --coherence-group and --vmm uml. The kernel is built from Debian's source with a
+    /// patch; this happens once and takes some minutes. One that --kernel names must have the patch.
+    #[arg(long)]
+    kernel_with_versions: bool,
+
     /// An argument to pass on to every share's daemon; may be repeated
     #[arg(long = "daemon-arg", value_name = "ARG", allow_hyphen_values = true)]
     daemon_args: Vec<OsString>,
@@ -302,6 +310,7 @@ impl Run {
         }
         let mut shares = self.shares(&root)?;
         mount_points::order(&shares)?;
+        self.apply_version_table(&mut root, &mut shares)?;
         hidden::apply(&self.hide, &self.show, &mut root, &mut shares)?;
         self.disk.apply(&mut shares)?;
         let events = self.events(&agent, &shares)?;
@@ -342,28 +351,6 @@ impl Run {
     /// Returns whether the share with this number is an overlay.
     fn is_overlay(&self, number: usize) -> bool {
         self.shares.get(number).is_some_and(|words| ShareArg::parse(words).is_ok_and(|share| share.is_overlay))
-    }
-
-    fn kernel_and_vmm(&self, tools: &Tools<'_>, wants_window: bool) -> Result<(Kernel, Box<dyn Vmm>)> {
-        match self.vmm {
-            VmmName::Qemu => {
-                let program = match wants_window {
-                    true => tools.qemu_with_window(self.qemu.as_deref())?,
-                    false => tools.qemu(self.qemu.as_deref(), self.fetch)?,
-                };
-                let kernel = tools.kernel(self.kernel.as_deref())?;
-                let accelerator = match self.accel {
-                    Accel::Kvm => Accelerator::Kvm,
-                    Accel::Tcg => Accelerator::Tcg,
-                    Accel::Auto => Accelerator::best(&program, &kernel, tools.cache()),
-                };
-                Ok((kernel, Box::new(Qemu::new(program, accelerator, tools.cache()))))
-            }
-            VmmName::Uml if wants_window => Err(Error::Usage(
-                "User Mode Linux has no shared-memory regions and therefore no DAX; use --vmm qemu".into(),
-            )),
-            VmmName::Uml => Ok((tools.uml_kernel(self.kernel.as_deref())?, Box::new(Uml))),
-        }
     }
 
     fn shares(&self, root: &Root) -> Result<Vec<Share>> {

@@ -16,6 +16,8 @@ mod atomic;
 mod error;
 mod hash;
 pub mod layout;
+#[cfg(feature = "std")]
+pub mod location;
 #[cfg(target_endian = "little")]
 mod mirror;
 mod reader;

@@ -100,7 +100,12 @@ impl Daemon {
         let both = output.try_clone().map_err(Error::io(format!("cannot create {log:?}")))?;
         command.stdin(Stdio::null()).stdout(both).stderr(output);
         let process = Supervised::spawn(command, inherited)?;
-        let point = SharePoint { tag: tag.to_owned(), socket, has_window: share.dax.is_some() };
+        let point = SharePoint {
+            tag: tag.to_owned(),
+            socket,
+            has_window: share.dax.is_some(),
+            version_table: share.version_table.clone(),
+        };
         Ok(Self { process, point, metrics, log, host: share.host.clone() })
     }
 

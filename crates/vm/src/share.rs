@@ -106,7 +106,7 @@ impl ShareArg {
         }
         let guest = self.guest.unwrap_or_else(|| guest_path(&host));
         let Self { is_read_only, cache, dax, .. } = self;
-        Ok(Share { host, guest, is_read_only, cache, dax, layer: None, daemon_args: Vec::new() })
+        Ok(Share { host, guest, is_read_only, cache, dax, ..Share::default() })
     }
 }
 

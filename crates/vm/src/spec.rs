@@ -94,6 +94,9 @@ pub struct Share {
     pub cache: Option<CacheMode>,
     /// A window through which the guest maps the host's page cache; needs QEMU 11.1, see [`crate::tools::Tools`].
     pub dax: Option<Dax>,
+    /// The version table of the daemon's coherence group, by which the guest's kernel validates what it caches. Needs
+    /// User Mode Linux with our patch, see [`crate::tools::Tools::uml_kernel_with_versions`].
+    pub version_table: Option<PathBuf>,
     /// Takes what the guest changes; the directory stays as it is. The daemon must be transomd.
     pub layer: Option<Layer>,
     /// Additional arguments for this share's daemon.

@@ -84,6 +84,20 @@ impl<'a> Tools<'a> {
         }
     }
 
+    /// As [`Self::uml_kernel`], with the patch by which Linux reads version tables. The kernel at `path` must have it.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if it does not exist, cannot be built, or does not read version tables.
+    pub fn uml_kernel_with_versions(&self, path: Option<&Path>) -> Result<Kernel> {
+        let Some(path) = path else {
+            return Kernel::at(&uml::kernel_with_versions(&self.packages, Freshness::Cached)?);
+        };
+        let kernel = Kernel { modules: None, ..Kernel::at(path)? };
+        uml::check_reads_versions(path)?;
+        Ok(kernel)
+    }
+
     fn usual_kernel(&self) -> Result<Kernel> {
         let suite = Packages::own_suite()?;
         let request = Request {

@@ -76,6 +76,8 @@ pub struct SharePoint {
     pub socket: PathBuf,
     /// Whether it has a DAX window, which the VMM must offer to the guest.
     pub has_window: bool,
+    /// The version table that the guest's kernel reads. The daemon creates it, before it serves the VMM.
+    pub version_table: Option<PathBuf>,
 }
 
 /// A running machine.

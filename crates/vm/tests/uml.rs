@@ -154,6 +154,7 @@ fn share(folder: &Path) -> Result<Share> {
         is_read_only: false,
         cache: None,
         dax: None,
+        version_table: None,
         layer: None,
         daemon_args: env::var_os("TRANSOM_TEST_DAEMON_ARG").into_iter().collect(),
     })

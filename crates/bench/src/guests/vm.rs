@@ -79,6 +79,7 @@ impl Guest for Machine {
             is_read_only: false,
             cache: Some(run.cache),
             dax: candidate.window_len.map(|window_len| Dax { window_len, mode: DaxMode::Always }),
+            version_table: None,
             layer: None,
             daemon_args: candidate.args.iter().map(Into::into).collect(),
         };

@@ -10,7 +10,7 @@ use rustix::{
     process::getpid,
     rand::{GetRandomFlags, getrandom},
 };
-use transom_versions::{Keys, Reader, Writer, layout};
+use transom_versions::{Keys, Reader, Writer, layout, location::TABLE_NAME as NAME};
 
 use super::{
     GroupError, GroupLocation,
@@ -19,9 +19,6 @@ use super::{
     mapping::Mapping,
 };
 use crate::Errno;
-
-/// The file's name in the group's directory.
-const NAME: &str = "table";
 
 /// The file of a group, checked.
 #[derive(Debug)]

@@ -1,7 +1,6 @@
 //! Where a group's file is: in a directory that only the daemons' user can write.
 
 use std::{
-    env,
     os::fd::OwnedFd,
     path::{Path, PathBuf},
     str::FromStr,
@@ -11,6 +10,8 @@ use rustix::{
     fs::{CWD, Mode, OFlags, Stat, fstat, mkdirat, openat},
     process::geteuid,
 };
+
+use transom_versions::location::group_dir;
 
 use super::GroupError;
 use crate::Errno;
@@ -46,7 +47,7 @@ impl GroupLocation {
     /// Returns the directory's path.
     pub fn path(&self) -> PathBuf {
         match self {
-            Self::Name(name) => runtime_dir().join("transom").join(name),
+            Self::Name(name) => group_dir(name),
             Self::Directory(path) => path.clone(),
         }
     }
@@ -104,9 +105,4 @@ fn create(path: &Path) -> Result<(), Errno> {
         Ok(()) | Err(Errno::EXIST) => Ok(()),
         Err(errno) => Err(errno),
     }
-}
-
-fn runtime_dir() -> PathBuf {
-    let given = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
-    given.unwrap_or_else(|| "/run".into())
 }

@@ -45,7 +45,11 @@ enum What {
         architecture: Option<Architecture>,
     },
     /// User Mode Linux, built from the distribution's source; prints the executable
-    Uml,
+    Uml {
+        /// With the patch by which Linux reads version tables; builds the one without it too if it is missing
+        #[arg(long)]
+        with_versions: bool,
+    },
     /// virtiofsd, which Transom is compared with; prints the executable
     Peer,
     /// A Rust compiler with the sources of `core`; prints the compiler, its version and its Debian release
@@ -102,7 +106,10 @@ fn run(cli: &Cli) -> Result<Vec<String>, Box<dyn Error>> {
             let program = architecture.map_or_else(|| tools.qemu_with_window(None), |of| tools.qemu_of(of))?;
             Ok(program.words().iter().map(|word| word.display().to_string()).collect())
         }
-        What::Uml => Ok(vec![uml::kernel(&packages, freshness)?.display().to_string()]),
+        What::Uml { with_versions } => {
+            let kernel = if *with_versions { uml::kernel_with_versions } else { uml::kernel };
+            Ok(vec![kernel(&packages, freshness)?.display().to_string()])
+        }
         What::Peer => Ok(vec![peer::virtiofsd(&packages)?.display().to_string()]),
         What::Rust { least, suite } => {
             let found = packages.toolchain(least, suite.as_deref(), freshness)?;

@@ -72,12 +72,17 @@ fn located(current: Option<&Path>, variable: impl Fn(&str) -> Option<PathBuf>) -
     if let Some(named) = variable(VARIABLE) {
         return Some(named);
     }
-    if let Some(checkout) = current.and_then(|dir| dir.ancestors().find(|dir| is_checkout(dir))) {
+    if let Some(checkout) = current.and_then(checkout_of) {
         return Some(checkout.join("target/cache"));
     }
     // The XDG specification says to ignore relative paths.
     let user = variable("XDG_CACHE_HOME").filter(|dir| dir.is_absolute());
     user.or_else(|| Some(variable("HOME")?.join(".cache"))).map(|dir| dir.join("transom"))
+}
+
+/// Returns the root of this project's sources, if `path` is in them.
+pub(crate) fn checkout_of(path: &Path) -> Option<&Path> {
+    path.ancestors().find(|dir| is_checkout(dir))
 }
 
 /// Returns whether `dir` is the root of this project's sources.

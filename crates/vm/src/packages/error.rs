@@ -102,6 +102,16 @@ pub enum Error {
         /// Available versions, with their releases.
         found: Vec<String>,
     },
+    /// The patch for kernels that read version tables is missing.
+    #[error(
+        "the patch of the kernel is not installed: looked for {}\n  \
+         install the project, run this in its sources, or name a kernel that has the patch with --kernel",
+        .places.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
+    )]
+    NoPatch {
+        /// Where it was looked for.
+        places: Vec<PathBuf>,
+    },
     /// Programs that a build needs are missing.
     #[error("building {what} needs {}\n  {advice}", .missing.join(", "))]
     NoTools {

@@ -20,6 +20,7 @@ use std::path::PathBuf;
 
 use apt::Apt;
 pub use cache::Cache;
+pub(crate) use cache::checkout_of;
 pub use error::{Error, Result};
 pub use prefix::Prefix;
 pub use report::{OnStderr, Quiet, Report};

@@ -1,59 +1,64 @@
 //! Builds the kernel of User Mode Linux from the distribution's source, and keeps it in the cache.
 //!
-//! [`kernel`] is the entry; [`tools`] finds the programs that the build needs. The result is named after the version of
-//! the source and a digest of the configuration, so that a change of either causes a new build. Lock: the cache's
-//! `uml`, during a build.
+//! [`kernel`] and [`kernel_with_versions`] are the entries; [`source`] prepares the source, and [`tools`] finds the
+//! programs that the build needs. A result is named after the version of the source and a digest of the configuration
+//! and the patch, so that a change of any causes a new build. Lock: the cache's `uml`, during a build.
 
+mod source;
 mod tools;
 
 use std::{
-    fs::{self, File},
+    fs,
     io::{BufRead, BufReader},
     path::{Path, PathBuf},
     process::{Command, Stdio},
     thread,
 };
 
-use crate::packages::{
-    Cache, Closure, Error, Freshness, Packages, Prefix, Report, Request, Result, cache::digest, kernels::numbers,
-};
+use super::patch::Patch;
+use crate::packages::{Cache, Error, Freshness, Packages, Prefix, Report, Result, cache::digest, kernels::numbers};
+use source::CHANGED;
+pub use source::source_for_patch;
 use tools::Tools;
 
 /// The configuration, in addition to `allnoconfig`.
 const CONFIG: &str = include_str!("config");
-/// A change of the source: the file, the beginning of a line, and its replacement.
-///
-/// Hides the vDSO from programs: here it has no `getcpu`, without which some runtime libraries abort, and its functions
-/// make ordinary system calls anyway.
-const CHANGED: [&str; 3] = ["arch/x86/um/asm/elf.h", "#define ARCH_DLINFO", "#define ARCH_DLINFO"];
-/// The first major version that sends a valid memory table.
-const MAJOR_MIN: u32 = 7;
-/// Releases to ask for the source, in order.
-const SUITES: [&str; 3] = ["testing", "unstable", "stable"];
+/// The configuration of a kernel with the patch, in addition to [`CONFIG`].
+const PATCHED_CONFIG: &str = "CONFIG_FUSE_VERSIONS=y\n";
 /// Approximate number of lines that make prints, for the percentage.
 const LINES: f32 = 1200.0;
-/// Most of the source is for hardware and not unpacked, except its Kconfig files and Makefiles, which are always read.
-const NOT_UNPACKED: [&str; 11] = [
-    "*/Documentation/*/*",
-    "*/arch/[!ux]*/*.[chS]",
-    "*/boot/dts/*",
-    "*/tools/testing/*",
-    "*/drivers/gpu/*.[ch]",
-    "*/drivers/infiniband/*.[ch]",
-    "*/drivers/media/*.[ch]",
-    "*/drivers/net/ethernet/*.[ch]",
-    "*/drivers/net/wireless/*.[ch]",
-    "*/drivers/staging/*.[ch]",
-    "*/sound/*/*.[ch]",
-];
-
 /// Returns the kernel, building it if it is not in the cache, which takes some minutes.
 ///
 /// # Errors
 ///
 /// Returns an error if the source is not available, a tool is missing, or the compiler fails; see [`Error`].
 pub fn kernel(packages: &Packages<'_>, freshness: Freshness) -> Result<PathBuf> {
-    let cached = || (freshness == Freshness::Cached).then(|| cached_kernel(packages.cache())).flatten();
+    find_or_build(packages, freshness, &plain_digest(), None)
+}
+
+/// As [`kernel`], with the patch by which Linux reads version tables. If neither is in the cache, both are built: the
+/// second then takes only seconds.
+///
+/// # Errors
+///
+/// As for [`kernel`], or if the patch is missing or does not apply to the source.
+pub fn kernel_with_versions(packages: &Packages<'_>, freshness: Freshness) -> Result<PathBuf> {
+    let patch = Patch::find()?;
+    find_or_build(packages, freshness, &patched_digest(&patch), Some(&patch))
+}
+
+/// Returns the newest cached kernel that was built with our configuration, without the patch.
+pub fn cached_kernel(cache: &Cache) -> Option<PathBuf> {
+    newest(cache, &plain_digest())
+}
+
+fn find_or_build(
+    packages: &Packages<'_>,
+    freshness: Freshness,
+    digest: &str,
+    patch: Option<&Patch>,
+) -> Result<PathBuf> {
+    let cached = || (freshness == Freshness::Cached).then(|| newest(packages.cache(), digest)).flatten();
     if let Some(kernel) = cached() {
         return Ok(kernel);
     }
@@ -61,19 +66,23 @@ pub fn kernel(packages: &Packages<'_>, freshness: Freshness) -> Result<PathBuf> 
     if let Some(kernel) = cached() {
         return Ok(kernel);
     }
-    let source = source(packages, freshness)?;
+    let source = source::source(packages, freshness, patch.is_some())?;
     let version = source.version_of("linux-source-").unwrap_or("unknown").to_owned();
-    let kept = folder(packages.cache()).join(format!("linux-{version}-{}", config_digest())).join("linux");
+    let place = |digest: &str| folder(packages.cache()).join(format!("linux-{version}-{digest}")).join("linux");
+    let kept = place(digest);
     if !kept.is_file() {
         let tools = Tools::find(packages)?;
-        build(packages, &source, &version, &tools, &kept)?;
+        let plain = place(&plain_digest());
+        let builds_plain = patch.is_none() || cached_kernel(packages.cache()).is_none();
+        let patched = patch.map(|patch| (patch, kept.as_path()));
+        build(packages, &source, &version, &tools, builds_plain.then_some(&*plain), patched)?;
     }
     Ok(kept)
 }
 
-/// Returns the newest cached kernel that was built with our configuration.
-pub fn cached_kernel(cache: &Cache) -> Option<PathBuf> {
-    let ending = format!("-{}", config_digest());
+/// Returns the newest cached kernel with that digest.
+fn newest(cache: &Cache, digest: &str) -> Option<PathBuf> {
+    let ending = format!("-{digest}");
     let entries = fs::read_dir(folder(cache)).into_iter().flatten().flatten();
     let fitting = entries.filter_map(|entry| {
         let name = entry.file_name().into_string().ok()?;
@@ -88,34 +97,24 @@ fn folder(cache: &Cache) -> PathBuf {
     cache.dir().join("uml")
 }
 
-fn config_digest() -> String {
+fn plain_digest() -> String {
     digest(&[CONFIG.as_bytes(), CHANGED.concat().as_bytes()])
 }
 
-/// Returns the package with the source.
-fn source(packages: &Packages<'_>, freshness: Freshness) -> Result<Prefix> {
-    let mut seen = Vec::new();
-    for suite in SUITES {
-        let package = "linux-source";
-        match packages.candidate(suite, package) {
-            Ok(Some(found)) if numbers(&found.version).first() >= Some(&MAJOR_MIN) => {
-                let closure = Closure::Parts("linux-source-");
-                return packages.fetch(&Request { suite, packages: &[package], closure, freshness });
-            }
-            Ok(Some(found)) => seen.push(format!("{} in {suite}", found.version)),
-            Ok(None) | Err(Error::NoSuite { .. }) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Err(Error::NoKernel { series: format!("{MAJOR_MIN}.x, as source"), found: seen })
+fn patched_digest(patch: &Patch) -> String {
+    digest(&[CONFIG.as_bytes(), CHANGED.concat().as_bytes(), PATCHED_CONFIG.as_bytes(), &patch.text])
 }
 
-/// Unpacks, configures and builds the kernel; writes the result to `kept`.
-fn build(packages: &Packages<'_>, source: &Prefix, version: &str, tools: &Tools, kept: &Path) -> Result<()> {
+/// Unpacks, configures and builds the kernel without the patch, with it, or both, and writes each to its path.
+fn build(
+    packages: &Packages<'_>,
+    source: &Prefix,
+    version: &str,
+    tools: &Tools,
+    plain: Option<&Path>,
+    patched: Option<(&Patch, &Path)>,
+) -> Result<()> {
     let report = packages.report();
-    let archive =
-        source.find("usr/src", "linux-source-").into_iter().find(|path| path.to_string_lossy().contains(".tar."));
-    let archive = archive.ok_or_else(|| Error::Unexpected(format!("no source archive in {:?}", source.packages())))?;
     // Always the same name, so that the next build removes the remains of an interrupted one.
     let dir = folder(packages.cache()).join("build");
     remove(&dir)?;
@@ -123,71 +122,39 @@ fn build(packages: &Packages<'_>, source: &Prefix, version: &str, tools: &Tools,
     let removed_at_end = RemovedAtEnd(dir.clone());
 
     report.say(&format!("unpacking the source of Linux {version}"));
-    unpack(&archive, &dir, tools)?;
+    source::unpack(source, &dir, tools)?;
     report.say(&format!("building User Mode Linux {version} (only once) on {} CPUs", jobs()));
-    change(&dir)?;
-    configure(&dir, tools)?;
-    make(&dir, tools, &["linux", &format!("-j{}", jobs())], report)?;
-
-    let doing = || format!("cannot write {kept:?}");
-    let kept_dir = kept.parent().unwrap_or(Path::new("."));
-    fs::create_dir_all(kept_dir).map_err(Error::io(doing()))?;
-    fs::rename(dir.join("linux"), kept).map_err(Error::io(doing()))?;
+    source::change(&dir)?;
+    if let Some(kept) = plain {
+        configure(&dir, tools, CONFIG)?;
+        make_linux(&dir, tools, report, kept)?;
+    }
+    if let Some((patch, kept)) = patched {
+        report.say(&format!("building User Mode Linux {version} with version tables"));
+        source::apply(patch, &dir, tools)?;
+        configure(&dir, tools, &format!("{CONFIG}{PATCHED_CONFIG}"))?;
+        make_linux(&dir, tools, report, kept)?;
+    }
     drop(removed_at_end);
     Ok(())
 }
 
-fn unpack(archive: &Path, dir: &Path, tools: &Tools) -> Result<()> {
-    let doing = || format!("cannot unpack {archive:?}");
-    let open = File::open(archive).map_err(Error::io(doing()))?;
-    let mut xz = tools.command("xz");
-    xz.args(["-dc", "-T0"]).stdin(open).stdout(Stdio::piped());
-    let mut xz = xz.spawn().map_err(Error::io("cannot start xz"))?;
-    let mut tar = tools.command("tar");
-    tar.arg("-x").arg("-C").arg(dir).args(["--strip-components=1", "--no-same-owner"]);
-    tar.args(NOT_UNPACKED.map(|pattern| format!("--exclude={pattern}")));
-    if let Some(pipe) = xz.stdout.take() {
-        tar.stdin(pipe);
-    }
-    let output = tar.stderr(Stdio::piped()).output().map_err(Error::io("cannot start tar"))?;
-    let status = xz.wait().map_err(Error::io(doing()))?;
-    if output.status.success() && status.success() {
-        return Ok(());
-    }
-    let words = String::from_utf8_lossy(&output.stderr).into_owned();
-    if words.contains("No space left on device") {
-        return Err(Error::DiskFull { dir: dir.to_owned(), output: words });
-    }
-    Err(Error::Failed { doing: doing(), status: output.status.to_string(), output: words })
+/// Builds the kernel in `dir` and moves it to `kept`.
+fn make_linux(dir: &Path, tools: &Tools, report: &dyn Report, kept: &Path) -> Result<()> {
+    make(dir, tools, &["linux", &format!("-j{}", jobs())], report)?;
+    let doing = || format!("cannot write {kept:?}");
+    let kept_dir = kept.parent().unwrap_or(Path::new("."));
+    fs::create_dir_all(kept_dir).map_err(Error::io(doing()))?;
+    fs::rename(dir.join("linux"), kept).map_err(Error::io(doing()))
 }
 
-/// Changes the source.
-fn change(dir: &Path) -> Result<()> {
-    let [file, beginning, new] = CHANGED;
-    let path = dir.join(file);
-    let text = fs::read_to_string(&path).map_err(Error::io(format!("cannot read {path:?}")))?;
-    let Some(changed) = with_line(&text, beginning, new) else {
-        return Err(Error::Unexpected(format!("expected exactly one line in {path:?} that begins with {beginning:?}")));
-    };
-    fs::write(&path, changed).map_err(Error::io(format!("cannot write {path:?}")))
-}
-
-/// Returns `text` with its only line that begins with `beginning` replaced by `new`.
-fn with_line(text: &str, beginning: &str, new: &str) -> Option<String> {
-    let is_it = |line: &&str| line.starts_with(beginning);
-    if text.lines().filter(is_it).count() != 1 {
-        return None;
-    }
-    Some(text.lines().flat_map(|line| [if is_it(&line) { new } else { line }, "\n"]).collect())
-}
-
-/// Makes `.config` from our configuration, and checks that every line of ours took effect.
-fn configure(dir: &Path, tools: &Tools) -> Result<()> {
+/// Makes `.config` from `config`, and checks that every line of it took effect.
+fn configure(dir: &Path, tools: &Tools, config: &str) -> Result<()> {
     let path = dir.join("transom.config");
-    fs::write(&path, CONFIG).map_err(Error::io(format!("cannot write {path:?}")))?;
+    fs::write(&path, config).map_err(Error::io(format!("cannot write {path:?}")))?;
     make(dir, tools, &["KCONFIG_ALLCONFIG=transom.config", "allnoconfig"], &crate::packages::Quiet)?;
     let made = fs::read_to_string(dir.join(".config")).map_err(Error::io("cannot read the generated configuration"))?;
-    let refused = refused(CONFIG, &made);
+    let refused = refused(config, &made);
     if refused.is_empty() {
         return Ok(());
     }
@@ -287,13 +254,6 @@ mod tests {
     }
 
     #[test]
-    fn the_one_line_is_replaced() {
-        assert_eq!(with_line("a\n#define X 1\nb\n", "#define X", "#define X").unwrap(), "a\n#define X\nb\n");
-        assert_eq!(with_line("a\n", "#define X", ""), None);
-        assert_eq!(with_line("#define X 1\n#define X 2\n", "#define X", ""), None);
-    }
-
-    #[test]
     fn the_configuration_has_no_line_twice() {
         let mut lines: Vec<_> = CONFIG.lines().filter(|line| line.starts_with("CONFIG_")).collect();
         let count = lines.len();
@@ -307,7 +267,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let cache = Cache::at(dir.path());
         assert_eq!(cached_kernel(&cache), None);
-        let ours = config_digest();
+        let ours = plain_digest();
         for name in [format!("linux-7.2.9-1-{ours}"), format!("linux-7.2.12-1-{ours}"), "linux-7.3.1-1-0123".into()] {
             let folder = dir.path().join("uml").join(name);
             fs::create_dir_all(&folder).unwrap();

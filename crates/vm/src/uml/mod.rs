@@ -4,6 +4,7 @@
 //! is no DAX, because this machine has no shared-memory regions.
 
 mod build;
+mod patch;
 
 use std::{
     env,
@@ -11,7 +12,7 @@ use std::{
     fs,
     os::{
         fd::{AsRawFd, OwnedFd},
-        unix::process::CommandExt,
+        unix::{fs::symlink, process::CommandExt},
     },
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -26,7 +27,7 @@ use rustix::{
 };
 
 use crate::{Boot, Channels, Error, GuestChannels, Result, SharePoint, Started, Supervised, Vmm};
-pub use build::{cached_kernel, kernel};
+pub use build::{cached_kernel, kernel, kernel_with_versions, source_for_patch};
 
 /// User Mode Linux as a [`Vmm`]; the kernel is the executable.
 #[derive(Clone, Copy, Debug, Default)]
@@ -37,6 +38,9 @@ const NAME: &str = "user-mode-linux-without-reset";
 
 /// The virtio device type of a file system.
 const VIRTIO_ID_FS: u32 = 26;
+
+/// The kernel's parameter with the version tables, `TAG:FILE,...`, if it has our patch.
+const VERSIONS_PARAMETER: &str = "virtiofs.versions";
 
 /// Preferred directory for the guest's memory file, which is executed from and often written.
 const MEMORY_FOLDER: &str = "/dev/shm";
@@ -96,10 +100,11 @@ fn command(boot: &Boot<'_>, ends: &[OwnedFd]) -> Result<Command> {
     for (number, end) in ends.iter().enumerate() {
         command.arg(format!("ssl{number}=fd:{}", end.as_raw_fd()));
     }
+    let mut tables = Vec::new();
     if boot.has_network_device {
         return Err(Error::Usage("User Mode Linux is built without network devices; use --vmm qemu".into()));
     }
-    for SharePoint { socket, tag, has_window } in boot.shares {
+    for SharePoint { socket, tag, has_window, version_table } in boot.shares {
         if *has_window {
             return Err(Error::Usage(format!(
                 "{tag}: User Mode Linux has no shared-memory regions and therefore no DAX; use --vmm qemu"
@@ -107,11 +112,38 @@ fn command(boot: &Boot<'_>, ends: &[OwnedFd]) -> Result<Command> {
         }
         let device = format!(":{VIRTIO_ID_FS}");
         command.arg(word("virtio_uml.device=", &relative(&absolute(socket)?, boot.dir), &device)?);
+        if let Some(table) = version_table {
+            let name = format!("{tag}.versions");
+            link(table, &boot.dir.join(&name))?;
+            tables.push(format!("{tag}:{name}"));
+        }
+    }
+    if !tables.is_empty() {
+        command.arg(format!("{VERSIONS_PARAMETER}={}", tables.join(",")));
     }
     command.args(boot.kernel_args);
     // HOME is for a directory with its process id, TMPDIR for the guest's memory.
     command.env_clear().env("HOME", boot.dir).env("TMPDIR", memory_folder(boot));
     Ok(command)
+}
+
+/// Makes a name for a version table in the directory of the run, without characters that the kernel would take for the
+/// end of it. The table may not exist yet; the kernel opens it when it mounts the share.
+fn link(table: &Path, name: &Path) -> Result<()> {
+    symlink(absolute(table)?, name).map_err(Error::io(format!("cannot create {name:?}")))
+}
+
+/// Checks that a kernel reads version tables. One that does not would ignore the parameter and cache forever.
+pub(crate) fn check_reads_versions(kernel: &Path) -> Result<()> {
+    let image = fs::read(kernel).map_err(Error::io(format!("cannot read {kernel:?}")))?;
+    let parameter = VERSIONS_PARAMETER.as_bytes();
+    if image.windows(parameter.len()).any(|bytes| bytes == parameter) {
+        return Ok(());
+    }
+    Err(Error::Usage(format!(
+        "{kernel:?} does not read version tables: build it with the patch in the project's directory linux/ and \
+         CONFIG_FUSE_VERSIONS=y, or leave --kernel out"
+    )))
 }
 
 /// Returns a parameter that ends in a path. The kernel splits parameters at spaces, and device paths at colons.

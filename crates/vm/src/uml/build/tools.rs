@@ -16,8 +16,8 @@ use crate::{
 /// Too large to fetch, and installed wherever Rust is used.
 const COMPILER: [&str; 4] = ["gcc", "ld", "make", "tar"];
 /// Programs that are fetched if missing, with their packages. flex and bison start m4.
-const FETCHED: [(&str, &str); 5] =
-    [("flex", "flex"), ("bison", "bison"), ("m4", "m4"), ("bc", "bc"), ("xz", "xz-utils")];
+const FETCHED: [(&str, &str); 6] =
+    [("flex", "flex"), ("bison", "bison"), ("m4", "m4"), ("bc", "bc"), ("xz", "xz-utils"), ("patch", "patch")];
 
 /// Starts the programs of a build.
 #[derive(Debug, Default)]

@@ -1,0 +1,98 @@
+//! Guests that take one shell command after the other.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Write},
+    os::unix::fs::symlink,
+    path::PathBuf,
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+};
+
+use tempfile::TempDir;
+
+/// Well above the time of the longest test on a busy machine, so that only a run that hangs reaches it.
+const LIMIT_S: &str = "1200";
+/// The line that ends a command's output.
+const END: &str = "-- end --";
+
+/// A shared directory and the directory of a group.
+pub(crate) struct Place {
+    folder: TempDir,
+}
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+        let share = folder.path().join("share");
+        for directory in ["dir", "tree"] {
+            fs::create_dir_all(share.join(directory)).unwrap();
+        }
+        fs::write(share.join("tree/file"), "below\n").unwrap();
+        for file in ["data", "held", "log", "moded", "conf"] {
+            fs::write(share.join(file), "first\n").unwrap();
+        }
+        symlink("first", share.join("sym")).unwrap();
+        Self { folder }
+    }
+
+    /// The share for `transom run`.
+    pub(crate) fn share(&self) -> String {
+        format!("{}:/share", self.path("share").display())
+    }
+
+    /// A directory whose name needs care.
+    fn group(&self) -> String {
+        self.path("a group").display().to_string()
+    }
+
+    /// A path beside the share.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+}
+
+/// A guest with a shell. Its processes end with this.
+pub(crate) struct Guest {
+    run: Child,
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Guest {
+    /// Starts a guest under User Mode Linux in the place's group.
+    pub(crate) fn start(place: &Place, arguments: &[&str]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_transom"));
+        command.args(["run", "--vmm=uml", "--no-events", "--memory=256M", "--timeout", LIMIT_S]);
+        command.args(["--share", &place.share(), "--coherence-group", &place.group()]).args(arguments);
+        command.args(["--", "sh"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut run = command.spawn().unwrap();
+        let stdin = run.stdin.take().unwrap();
+        let stdout = BufReader::new(run.stdout.take().unwrap());
+        let mut guest = Self { run, stdin, stdout };
+        guest.ask("true");
+        guest
+    }
+
+    /// Runs a command, and returns its output with spaces for line ends.
+    pub(crate) fn ask(&mut self, command: &str) -> String {
+        writeln!(self.stdin, "{command}; echo '{END}'").unwrap();
+        let mut output = Vec::new();
+        loop {
+            let mut line = String::new();
+            let len = self.stdout.read_line(&mut line).unwrap();
+            assert_ne!(len, 0, "the guest ended during {command:?}, after {output:?}");
+            match line.trim_end() {
+                END => return output.join(" "),
+                text => output.push(text.to_owned()),
+            }
+        }
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        // The daemon and the guest die with it.
+        let _ = self.run.kill();
+        let _ = self.run.wait();
+    }
+}

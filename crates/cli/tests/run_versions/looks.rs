@@ -1,0 +1,60 @@
+//! What one guest changes and another looks at.
+
+/// Something to look at, before and after a change.
+pub(crate) struct Look {
+    pub(crate) what: &'static str,
+    /// The shell command that looks.
+    pub(crate) look: String,
+    /// The shell command that changes what it shows.
+    pub(crate) change: String,
+    /// Nothing is there before the change.
+    pub(crate) begins_absent: bool,
+    /// What the look shows after the change, with spaces for line ends.
+    pub(crate) expected: String,
+}
+
+/// Returns the looks of one round, in order. They leave the share as the next round needs it.
+pub(crate) fn looks(round: usize) -> Vec<Look> {
+    let look = |what, look: &str, change: &str, expected: &str| {
+        let fill = |text: &str| text.replace("{}", &round.to_string());
+        let begins_absent = look.contains("echo absent") && expected != "absent";
+        Look { what, look: fill(look), change: fill(change), begins_absent, expected: fill(expected) }
+    };
+    // One of two, of equal length.
+    let version = ["odd", "eve"][round % 2];
+    let other = ["751", "640"][round % 2];
+    vec![
+        look("an absent name", "cat new{} 2>/dev/null || echo absent", "echo now > new{}", "now"),
+        look("a present name", "cat new{} 2>/dev/null || echo absent", "rm new{}", "absent"),
+        look(
+            "data of equal size and time",
+            "cat data",
+            &format!("echo {version}{{}} > data; touch -d @1000000000 data"),
+            &format!("{version}{{}}"),
+        ),
+        // The shell keeps the file open, so that its name is not looked up anew.
+        look(
+            "data of an open file",
+            "[ -e /tmp/open ] || { : > /tmp/open; exec 3< held; }; cat /dev/fd/3",
+            &format!("echo {version} > held; touch -d @1000000000 held"),
+            version,
+        ),
+        look("a mode", "stat -c %a moded", &format!("chmod {other} moded"), other),
+        look("a longer file", "tail -n 1 log", "echo line {} >> log", "line {}"),
+        look("a listing with a new name", "ls dir", "touch dir/x", "x"),
+        look("a listing without a name", "ls dir", "rm dir/x", ""),
+        look("a name that is there again", "cat new{} 2>/dev/null || echo absent", "echo now > new{}", "now"),
+        look("both names of a rename", "ls moved{} new{} 2>/dev/null", "mv new{} moved{}", "moved{}"),
+        look("a link count", "stat -c %h moved{}", "ln moved{} link{}", "2"),
+        look("a replaced file", "cat conf", "echo save {} > conf~; mv conf~ conf", "save {}"),
+        look(
+            "a file below a renamed directory",
+            "cat tree{}/file 2>/dev/null || echo absent",
+            "mv tree tree{}",
+            "below",
+        ),
+        look("the old name of a directory", "cat tree/file 2>/dev/null || echo absent", "mv tree{} tree", "below"),
+        look("a symbolic link", "readlink sym", "ln -sfn target{} sym", "target{}"),
+        look("the time of a directory", "stat -c %Y dir", "rm moved{} link{}; touch -d @1{} dir", "1{}"),
+    ]
+}

@@ -1,0 +1,142 @@
+//! `transom run --kernel-with-versions`: two guests of one coherence group, whose kernels cache without time-outs. One
+//! changes something, and the other looks at it at once ([`looks`]). Events are off, so that only the version table can
+//! tell the other guest.
+
+mod guest;
+mod looks;
+
+use std::{path::Path, process::Command};
+
+use guest::{Guest, Place};
+use looks::{Look, looks};
+use transom_vm::{
+    packages::{Cache, OnStderr},
+    tools::Tools,
+};
+
+/// Returns whether such guests cannot run here, and prints the reason.
+fn is_skipped(test: &str) -> bool {
+    let daemon = Path::new(env!("CARGO_BIN_EXE_transom")).with_file_name("transomd");
+    let reason = match Cache::locate() {
+        Err(error) => error.to_string(),
+        Ok(_) if !daemon.is_file() => format!("no daemon {daemon:?}; build transomd"),
+        Ok(cache) => match Tools::new(&cache, &OnStderr::default()).uml_kernel_with_versions(None) {
+            Ok(_) => return false,
+            Err(error) => error.to_string(),
+        },
+    };
+    eprintln!("SKIPPED: {test}: {reason}");
+    true
+}
+
+/// Lets one guest change and the other look, in turns. Returns how often the other got what was expected, and
+/// describes each time that it did not.
+fn play(guests: &mut [Guest; 2], rounds: usize) -> (usize, Vec<String>) {
+    let (mut right, mut stale) = (0, Vec::new());
+    for round in 0..rounds {
+        let [first, second] = guests;
+        let (changer, looker) = if round % 2 == 0 { (first, second) } else { (second, first) };
+        for look in looks(round) {
+            looker.ask(&look.look);
+            changer.ask(&look.change);
+            match looker.ask(&look.look) {
+                found if found == look.expected => right += 1,
+                found => stale.push(format!(
+                    "{} (round {round}): {found:?} instead of {:?}, after {:?}",
+                    look.what, look.expected, look.change
+                )),
+            }
+        }
+    }
+    (right, stale)
+}
+
+#[track_caller]
+fn assert_never_stale(rounds: usize) {
+    let place = Place::new();
+    let start = || Guest::start(&place, &["--kernel-with-versions"]);
+    let (right, stale) = play(&mut [start(), start()], rounds);
+    assert!(stale.is_empty(), "{} stale of {}:\n{}", stale.len(), stale.len() + right, stale.join("\n"));
+    assert_eq!(right, rounds * looks(0).len());
+}
+
+#[test]
+fn a_guest_sees_at_once_what_another_guest_has_changed() {
+    if !is_skipped("a_guest_sees_at_once") {
+        assert_never_stale(12);
+    }
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn a_guest_sees_at_once_what_another_guest_has_changed_often() {
+    if !is_skipped("a_guest_sees_at_once_often") {
+        assert_never_stale(1000);
+    }
+}
+
+#[test]
+fn what_nobody_changes_is_fetched_once() {
+    if is_skipped("what_nobody_changes") {
+        return;
+    }
+    let place = Place::new();
+    let metrics = place.path("metrics");
+    let option = format!("--daemon-arg=--metrics-socket={}", metrics.display());
+    let mut guest = Guest::start(&place, &["--kernel-with-versions", &option]);
+    let fetched = || {
+        let report = transom_vm::metrics::read(&metrics).unwrap();
+        let fetches = ["lookup", "getattr", "statx", "read", "readdir", "readdirplus", "readlink"];
+        let of =
+            |operation: &str| report.operations.iter().find(|of| of.operation == operation).map_or(0, |of| of.count);
+        fetches.map(|operation| (operation, of(operation)))
+    };
+    let look = "cat data tree/file; stat -c %a moded; ls dir; readlink sym; [ -e absent ] || echo none";
+    // The second look still asks for the times of access that the first one changed.
+    let shown = [guest.ask(look), guest.ask(look)];
+    let before = fetched();
+    for _ in 0..20 {
+        assert_eq!(guest.ask(look), shown[0]);
+    }
+    assert_eq!(fetched(), before);
+}
+
+/// The same guests without the table: what is looked at is cached, and so could have been stale. Only absent names are
+/// not: the daemon lets nobody cache them for a time.
+#[test]
+fn without_the_table_a_guest_that_caches_as_long_sees_old_things() {
+    if is_skipped("without_the_table") {
+        return;
+    }
+    let place = Place::new();
+    let start = || Guest::start(&place, &["--daemon-arg=--cache=always"]);
+    let (_, stale) = play(&mut [start(), start()], 4);
+    let is_stale = |look: &Look| stale.iter().any(|line| line.starts_with(look.what));
+    let missed: Vec<_> =
+        looks(0).into_iter().filter(|look| !look.begins_absent && !is_stale(look)).map(|look| look.what).collect();
+    assert!(missed.is_empty(), "never stale, even without a table: {missed:?}");
+}
+
+#[test]
+fn what_is_missing_for_version_tables_is_named() {
+    let place = Place::new();
+    let share = place.share();
+    let refused = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_transom"));
+        command.args(["run", "--kernel-with-versions", "--share", &share]).args(arguments).args(["--", "true"]);
+        let output = command.env("TRANSOM_BUSYBOX", env!("CARGO_BIN_EXE_transom")).output().unwrap();
+        assert_eq!(output.status.code(), Some(125));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    for (arguments, reason) in [
+        (&["--vmm=uml"][..], "needs --coherence-group GROUP"),
+        (&["--coherence-group=/nonexistent/group"], "needs --vmm uml"),
+        (
+            &["--vmm=uml", "--coherence-group=/nonexistent/group", "--kernel=/bin/sh"],
+            "\"/bin/sh\" does not read version tables: build it with the patch",
+        ),
+    ] {
+        let said = refused(arguments);
+        assert!(said.contains(reason), "{arguments:?}: {said}");
+    }
+}
