@@ -40,8 +40,8 @@ pub fn count() -> u64 {
     ALLOCATIONS.load(SeqCst)
 }
 
-/// Returns the number of bytes that threads which are not exempt have allocated and not freed. Memory should be freed by
-/// a thread that is exempt if and only if the one that allocated it was.
+/// Returns the number of bytes that threads which are not exempt have allocated and not freed. Memory should be freed
+/// by a thread that is exempt if and only if the one that allocated it was.
 pub fn live_bytes() -> i64 {
     LIVE_BYTES.load(SeqCst)
 }

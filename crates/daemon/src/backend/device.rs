@@ -42,7 +42,7 @@ use zerocopy::IntoBytes;
 use super::{
     BackendConfig, GuestRam, Memory,
     access_platform::AccessPlatform,
-    device_state::{DeviceState, Error as StateError},
+    device_state::{DeviceState, Error as StateError, refused},
     dirty_log::{DirtyLog, RegionLog},
     in_flight::QUEUE_SIZE_MAX,
     memory,
@@ -397,9 +397,4 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
         }
         Ok(())
     }
-}
-
-fn refused(error: &StateError, direction: VhostTransferStateDirection) -> io::Error {
-    tracing::error!(%error, ?direction, "migration refused");
-    io::ErrorKind::Other.into()
 }

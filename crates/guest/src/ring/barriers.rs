@@ -4,10 +4,8 @@
 //! device in hardware may need more: on aarch64 it is in another shareability domain, and on riscv64 its accesses are
 //! not those of a processor. It says so by VIRTIO_F_ORDER_PLATFORM (virtio 1.3 §6.1).
 
-#![cfg_attr(
-    any(target_arch = "aarch64", target_arch = "riscv64"),
-    expect(unsafe_code, reason = "the compiler's fences order memory among processors only")
-)]
+#[cfg(any(target_arch = "aarch64", target_arch = "riscv64"))]
+mod hardware;
 
 use core::sync::atomic::{Ordering::SeqCst, fence};
 
@@ -25,8 +23,10 @@ impl Barriers {
     /// Orders all accesses before it with all after it. Atomic accesses to the ring have the order among processors
     /// already, except for a store that a later load must not overtake: there, [`Self::full`] is needed in any case.
     pub(super) fn of_platform(self) {
+        // On x86, devices see memory in the order of the processor's stores.
+        #[cfg(any(target_arch = "aarch64", target_arch = "riscv64"))]
         if self == Self::Platform {
-            barrier();
+            hardware::barrier();
         }
     }
 
@@ -35,20 +35,4 @@ impl Barriers {
         fence(SeqCst);
         self.of_platform();
     }
-}
-
-// On x86 devices see memory in the order of the processor's stores, and `full` has a fence for stores and loads.
-#[cfg(not(any(target_arch = "aarch64", target_arch = "riscv64")))]
-fn barrier() {}
-
-#[cfg(target_arch = "aarch64")]
-fn barrier() {
-    // SAFETY: a barrier accesses nothing; not `nomem`, so that the compiler moves no access across it.
-    unsafe { core::arch::asm!("dmb osh", options(nostack, preserves_flags)) };
-}
-
-#[cfg(target_arch = "riscv64")]
-fn barrier() {
-    // SAFETY: as for aarch64.
-    unsafe { core::arch::asm!("fence iorw, iorw", options(nostack, preserves_flags)) };
 }

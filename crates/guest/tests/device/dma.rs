@@ -69,8 +69,8 @@ fn only_what_was_written_is_copied_out_and_everything_is_given_back() {
 
 #[test]
 fn callers_wait_for_a_pool_that_is_full_and_get_their_bytes() {
-    // Ten pages are for rings and heads. Each call takes one page and then one more, so of six callers one can always go
-    // on, whatever the others hold.
+    // Ten pages are for rings and heads. Each call takes one page and then one more, so of six callers one can always
+    // go on, whatever the others hold.
     let pool = pool(18, WhenFull::Wait(u64::MAX));
     let fake = Arc::new(Fake::new(ALL, 1, 16));
     let device = &device(&fake, &pool);

@@ -1,7 +1,7 @@
 //! What the library takes of a system's memory: contiguous memory that the device accesses, and heap.
 //!
-//! `cargo test -p transom-guest --test footprint -- --nocapture` prints the table. Nothing of the fake device and of the
-//! server in this process is counted. There is one test because the count is per process.
+//! `cargo test -p transom-guest --test footprint -- --nocapture` prints the table. Nothing of the server in this
+//! process is counted, and the fake device allocates nothing. There is one test because the count is per process.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on ends here")]
 

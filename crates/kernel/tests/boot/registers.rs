@@ -5,47 +5,56 @@
 
 use std::{fs, path::Path};
 
-/// The functions of `transport/registers/instructions.rs`: name, binary logarithm of the width, and whether every kernel
-/// uses it.
-const ACCESSES: [(&str, u32, bool); 6] = [
-    ("read_u8", 0, false),
-    ("write_u8", 0, false),
-    ("read_u16", 1, false),
-    ("write_u16", 1, false),
-    ("read_u32", 2, true),
-    ("write_u32", 2, true),
-];
-
-/// Checks all accesses of the kernel in the ELF file.
+/// Checks all accesses of the kernel in the ELF file. They are inlined, so each is found by its barrier, which nothing
+/// else uses: one before each store, and one after each load.
 pub(crate) fn check(kernel: &Path, architecture: &str) {
     let elf = fs::read(kernel).unwrap();
-    let functions = functions(&elf);
-    for (name, width, is_needed) in ACCESSES {
-        let mangled = format!("instructions{}{name}", name.len());
-        let found: Vec<_> = functions.iter().filter(|(symbol, _)| symbol.contains(&mangled)).collect();
-        assert!(!is_needed || !found.is_empty(), "{architecture}: {name} is in no kernel");
-        for (symbol, code) in found {
-            let is_store = name.starts_with("write");
-            let near = match architecture {
-                "aarch64" => near_barrier_of_aarch64(code, is_store),
-                _ => near_barrier_of_riscv64(code, is_store),
+    let (mut loads, mut stores) = (0, 0);
+    for (symbol, code) in functions(&elf) {
+        let (instructions, [after_load, before_store], is_plain): (Vec<u32>, _, fn(u32, bool, u32) -> bool) =
+            match architecture {
+                "aarch64" => (words(code), [DMB_OSH, DMB_OSH], is_plain_of_aarch64),
+                _ => (of_two_lengths(code), [FENCE_I_IORW, FENCE_IORW_O], is_plain_of_riscv64),
             };
-            let plain = match architecture {
-                "aarch64" => is_plain_of_aarch64(near, is_store, width),
-                _ => is_plain_of_riscv64(near, is_store, width),
-            };
-            assert!(plain, "{architecture}: {symbol}: {near:#010x} beside the barrier, in {code:02x?}");
+        let is_plain =
+            |at: Option<&u32>, is_store| at.is_some_and(|&word| (0..3).any(|width| is_plain(word, is_store, width)));
+        for (at, &word) in instructions.iter().enumerate() {
+            let is_load = word == after_load && is_plain(at.checked_sub(1).map(|at| &instructions[at]), false);
+            let is_store = word == before_store && is_plain(instructions.get(at + 1), true);
+            loads += usize::from(is_load);
+            stores += usize::from(is_store);
+            let is_barrier = word == after_load || word == before_store;
+            assert!(
+                !is_barrier || is_load || is_store,
+                "{architecture}: instruction {at} of {symbol}: {instructions:08x?}"
+            );
         }
     }
+    println!("{architecture}: {loads} loads and {stores} stores of registers");
+    assert!(loads > 1 && stores > 1, "{architecture}: {loads} loads, {stores} stores");
 }
 
-/// Returns the instruction after the only `dmb osh`, or, for loads, before it.
-fn near_barrier_of_aarch64(code: &[u8], is_store: bool) -> u32 {
-    const DMB_OSH: u32 = 0xd503_33bf;
-    let words: Vec<u32> = code.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect();
-    let places: Vec<_> = (0..words.len()).filter(|&at| words[at] == DMB_OSH).collect();
-    assert_eq!(places.len(), 1, "barriers in {code:02x?}");
-    words[if is_store { places[0] + 1 } else { places[0] - 1 }]
+const DMB_OSH: u32 = 0xd503_33bf;
+/// `fence i, iorw` and `fence iorw, o`.
+const FENCE_I_IORW: u32 = 0x08f0_000f;
+const FENCE_IORW_O: u32 = 0x0f40_000f;
+
+fn words(code: &[u8]) -> Vec<u32> {
+    code.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect()
+}
+
+/// Returns RISC-V's instructions, of 16 and 32 bits: those of 16 do not end in two ones.
+fn of_two_lengths(code: &[u8]) -> Vec<u32> {
+    let mut instructions = Vec::new();
+    let mut rest = code;
+    while rest.len() >= 2 {
+        let len = if rest[0] & 3 == 3 { rest.len().min(4) } else { 2 };
+        let mut word = [0; 4];
+        word[..len].copy_from_slice(&rest[..len]);
+        instructions.push(u32::from_le_bytes(word));
+        rest = &rest[len..];
+    }
+    instructions
 }
 
 /// `strb`, `strh`, `str` or the loads, of a W register, at a register other than the stack's, without an offset and
@@ -53,24 +62,6 @@ fn near_barrier_of_aarch64(code: &[u8], is_store: bool) -> u32 {
 fn is_plain_of_aarch64(word: u32, is_store: bool, width: u32) -> bool {
     let wanted = 0x3900_0000 | width << 30 | if is_store { 0 } else { 1 << 22 };
     word & 0xffff_fc00 == wanted && word >> 5 & 31 != 31
-}
-
-/// Returns the instruction after the only `fence iorw, o`, or, for loads, before the only `fence i, iorw`.
-fn near_barrier_of_riscv64(code: &[u8], is_store: bool) -> u32 {
-    let barrier = if is_store { 0x0f40_000f } else { 0x08f0_000f };
-    let mut instructions = Vec::new();
-    let mut rest = code;
-    while rest.len() >= 2 {
-        // Those of 16 bits do not end in two ones.
-        let len = if rest[0] & 3 == 3 { 4 } else { 2 };
-        let mut word = [0; 4];
-        word[..len].copy_from_slice(&rest[..len]);
-        instructions.push(u32::from_le_bytes(word));
-        rest = &rest[len..];
-    }
-    let places: Vec<_> = (0..instructions.len()).filter(|&at| instructions[at] == barrier).collect();
-    assert_eq!(places.len(), 1, "barriers in {code:02x?}");
-    instructions[if is_store { places[0] + 1 } else { places[0] - 1 }]
 }
 
 /// `sb`, `sh`, `sw`, `lbu`, `lhu` or `lw` without an offset, or the short form of the two with 32 bits.

@@ -41,7 +41,7 @@ impl<'f> Sparse<'f> {
     fn is_hole(&self, index: u64) -> Result<bool, Errno> {
         match self.open.seek_data(&Caller::default(), index * RANGE_LEN) {
             Ok(data) => Ok(data >= (index + 1) * RANGE_LEN),
-            // There is none up to the end of the file.
+            // No data follows up to the end of the file.
             Err(Errno::NXIO) => Ok(true),
             Err(error) => Err(error),
         }
